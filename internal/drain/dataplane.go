@@ -34,6 +34,13 @@ type DataPlane interface {
 	// been idle for at least idleFor, and from now on each that becomes so.
 	CloseIdle(ctx context.Context, idleFor time.Duration) error
 
+	// StopAccepting closes the inbound listeners; what is open goes on. Whoever
+	// still comes is refused, which every client may safely retry elsewhere.
+	StopAccepting(ctx context.Context) error
+
+	// Open lists the busy inbound conversations, the oldest first, at most most.
+	Open(ctx context.Context, most int) ([]Conversation, error)
+
 	// LastCall ends what is still open as politely as its protocol allows and
 	// returns what that was. The endings are spread over window.
 	LastCall(ctx context.Context, window time.Duration) ([]Conversation, error)
@@ -69,11 +76,11 @@ type Activity struct {
 	Arrivals uint64
 }
 
-// Conversation is an inbound conversation that was still open at the last call.
+// Conversation is one inbound conversation, as the report names it.
 type Conversation struct {
-	Peer     string        `json:"peer"`              // address of the client, host:port
-	Protocol string        `json:"protocol"`          // "http/1.1", "tcp", …
-	Request  string        `json:"request,omitempty"` // request line without the version: "GET /delay/10"
-	Age      time.Duration `json:"-"`                 // since the request (or the connection) began
-	Ending   string        `json:"ending"`            // how it was ended: "503", "truncated", "fin", …
+	Peer     string `json:"peer"`              // address of the client, host:port
+	Protocol string `json:"protocol"`          // "http/1.1", "tcp", …
+	Request  string `json:"request,omitempty"` // request line without the version: "GET /delay/10"
+	Age      Millis `json:"age_ms"`            // since the request (or the connection) began
+	Ending   string `json:"ending,omitempty"`  // how the last call ended it: "503", "truncated", "fin", …
 }

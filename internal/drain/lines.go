@@ -1,0 +1,34 @@
+package drain
+
+// The lines that pilot-agent logs when it ends a proxy, word for word: users
+// and their log queries search for them. The numbers stand in attributes too.
+const (
+	lineDraining      = "Agent draining Proxy for termination"
+	lineDrainFailed   = "Error in invoking drain listeners endpoint: %v"
+	lineFixedBegins   = "Graceful termination period is %v, starting..."
+	lineFixedEnds     = "Graceful termination period complete, terminating remaining proxies."
+	lineMinimumDrain  = "Agent draining proxy for %v, then waiting for active connections to terminate..."
+	lineChecking      = "Checking for active connections..."
+	lineStillActive   = "There are still %d active connections"
+	lineNoneActive    = "There are no more active connections. terminating proxy..."
+	lineNotAvailable  = "downstream_cx_active are not available. This either means there are no downstream connection established yet or the stats are not enabled. Skipping active connections check..."
+	lineRetrying      = "Retrying (%d attempt) to obtain active connections..."
+	lineGaveUp        = "Graceful termination logic ended prematurely, error while obtaining downstream_cx_active stat (Max retry %d exceeded)"
+	lineDiedEarly     = "Graceful termination logic ended prematurely, envoy process terminated early"
+	lineAborting      = "Aborting proxy"
+	lineAborted       = "Aborted proxy instance"
+	lineTerminated    = "Agent has successfully terminated"
+	lineHandlingDrain = "handling /drain, starting drain"
+	lineQuit          = "Agent already drained, exiting immediately"
+)
+
+// lastcall's own lines: constant messages, the facts as attributes.
+const (
+	linePhase        = "drain phase"
+	lineSaidNothing  = "the drain's reach is unknown: what is open counts as busy until the deadline"
+	lineCapReached   = "somebody still comes, but the drain has taken its share of the grace period: new connections are refused from now on"
+	lineLastCall     = "last call: ending what is still open"
+	lineTakenBack    = "no termination followed the hook: the drain is taken back"
+	lineCloseFailed  = "the data plane did not end in time: killed"
+	lineSecondSignal = "told to stop a second time: last call now"
+)

@@ -1,0 +1,93 @@
+package drain
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+)
+
+// Verdict is how a termination came out.
+type Verdict string
+
+const (
+	Clean   Verdict = "clean"   // every inbound conversation ended by itself
+	Cut     Verdict = "cut"     // the last call had to end conversations
+	Ended   Verdict = "fixed"   // ended by terminationDrainDuration, whatever was open
+	Crashed Verdict = "crashed" // the data plane ended by itself before it was told to
+	Quit    Verdict = "quit"    // /quitquitquit: left at once, without a drain
+	Resumed Verdict = "resumed" // no termination followed the hook: serving again
+)
+
+// Millis is a duration that reads as whole milliseconds in JSON.
+type Millis time.Duration
+
+// MarshalJSON writes whole milliseconds, rounded to nearest.
+func (m Millis) MarshalJSON() ([]byte, error) {
+	return strconv.AppendInt(nil, time.Duration(m).Round(time.Millisecond).Milliseconds(), 10), nil
+}
+
+// UnmarshalJSON reads whole milliseconds.
+func (m *Millis) UnmarshalJSON(b []byte) error {
+	var n int64
+	if err := json.Unmarshal(b, &n); err != nil {
+		return err
+	}
+	*m = Millis(time.Duration(n) * time.Millisecond)
+	return nil
+}
+
+// Report is what a termination was: the last word of the process, for its log,
+// the termination message and the metrics.
+type Report struct {
+	Verdict  Verdict   `json:"verdict"`
+	Mode     string    `json:"mode"`
+	Trigger  string    `json:"trigger"` // what began it: "SIGTERM", "hook", …
+	Began    time.Time `json:"began"`
+	Duration Millis    `json:"duration_ms"`
+	Phases   []Span    `json:"phases"`
+
+	// Late is how many connections and requests came after the drain began.
+	Late uint64 `json:"late"`
+
+	// HeldBy is what kept the data plane waiting, seen last before it was free:
+	// the oldest ten at most.
+	HeldBy []Conversation `json:"held_by,omitempty"`
+
+	// Open is what the last call ended.
+	Open []Conversation `json:"open,omitempty"`
+
+	// Faults are what went wrong on the way without stopping the drain.
+	Faults []string `json:"faults,omitempty"`
+}
+
+// Span is how long a phase took.
+type Span struct {
+	Phase Phase  `json:"phase"`
+	Took  Millis `json:"ms"`
+}
+
+// Phase is where a termination stands.
+type Phase int
+
+// The phases in the order in which they come. Drained is where a hook's drain
+// waits for the SIGTERM that follows, or is taken back.
+const (
+	Serving Phase = iota
+	Draining
+	Waiting
+	LastCall
+	Drained
+	Done
+)
+
+var phaseNames = [...]string{"serving", "draining", "waiting", "last call", "drained", "done"}
+
+func (p Phase) String() string {
+	if p < 0 || int(p) >= len(phaseNames) {
+		return "Phase(" + strconv.Itoa(int(p)) + ")"
+	}
+	return phaseNames[p]
+}
+
+// MarshalText writes the phase's name.
+func (p Phase) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
