@@ -1,0 +1,150 @@
+package httpbin
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// DefaultMaxDelay is httpbin's own limit of /delay.
+const DefaultMaxDelay = 10 * time.Second
+
+// maxEcho is how much of a request body is echoed; the rest is read and dropped.
+const maxEcho = 1 << 20
+
+const index = `httpbin-like app of lastcall
+
+/get /headers /anything
+/delay/N            seconds, fractions allowed
+/status/N           200 to 599
+/bytes/N            ?seed=
+/stream/N           lines of JSON
+/drip               ?duration=&numbytes=&code=&delay=
+`
+
+// NewHandler returns the app. A maxDelay of zero means DefaultMaxDelay.
+func NewHandler(maxDelay time.Duration) http.Handler {
+	if maxDelay == 0 {
+		maxDelay = DefaultMaxDelay
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, index)
+	})
+	mux.HandleFunc("/get", echo(false))
+	mux.HandleFunc("/anything", echo(true))
+	mux.HandleFunc("/anything/", echo(true))
+	mux.HandleFunc("/headers", func(w http.ResponseWriter, r *http.Request) {
+		writeJSON(w, map[string]any{"headers": headers(r)})
+	})
+	mux.HandleFunc("/delay/{seconds}", delay(maxDelay))
+	mux.HandleFunc("/status/{code}", status)
+	mux.HandleFunc("GET /bytes/{n}", randomBytes)
+	mux.HandleFunc("GET /stream/{n}", stream)
+	mux.HandleFunc("GET /drip", drip)
+	return mux
+}
+
+// badRequest names the value and what is accepted.
+func badRequest(w http.ResponseWriter, what, value, accepted string) {
+	http.Error(w, fmt.Sprintf("%s %q: accepted is %s", what, value, accepted), http.StatusBadRequest)
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(b, '\n')) // a client that is gone needs no answer
+}
+
+// echo answers /get's four fields, or with all /anything's.
+func echo(all bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		out := about(r)
+		if all {
+			body, err := withBody(out, r)
+			if err != nil {
+				badRequest(w, "request body", err.Error(), "a complete body")
+				return
+			}
+			out = body
+			out["method"] = r.Method
+		}
+		writeJSON(w, out)
+	}
+}
+
+// about is what /get says of a request.
+func about(r *http.Request) map[string]any {
+	origin, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		origin = r.RemoteAddr
+	}
+	if forwarded := r.Header.Get("X-Forwarded-For"); forwarded != "" {
+		origin = forwarded
+	}
+	scheme := "http"
+	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+		scheme = "https"
+	}
+	return map[string]any{
+		"args":    values(r.URL.Query()),
+		"headers": headers(r),
+		"origin":  origin,
+		"url":     scheme + "://" + r.Host + r.URL.RequestURI(),
+	}
+}
+
+// withBody adds the fields of httpbin's answers to requests with a body.
+func withBody(out map[string]any, r *http.Request) (map[string]any, error) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxEcho))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return nil, err
+	}
+	out["data"], out["files"], out["form"], out["json"] = "", map[string]any{}, map[string]any{}, nil
+	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded") {
+		if form, err := url.ParseQuery(string(body)); err == nil {
+			out["form"] = values(form)
+			return out, nil
+		}
+	}
+	out["data"] = string(body)
+	var v any
+	if json.Unmarshal(body, &v) == nil {
+		out["json"] = v
+	}
+	return out, nil
+}
+
+// values gives a single value as a string and several as a list, as httpbin does.
+func values(v url.Values) map[string]any {
+	out := make(map[string]any, len(v))
+	for key, list := range v {
+		if len(list) == 1 {
+			out[key] = list[0]
+		} else {
+			out[key] = list
+		}
+	}
+	return out
+}
+
+func headers(r *http.Request) map[string]string {
+	out := map[string]string{"Host": r.Host}
+	for key, list := range r.Header {
+		out[key] = strings.Join(list, ",")
+	}
+	return out
+}

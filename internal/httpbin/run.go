@@ -1,0 +1,138 @@
+package httpbin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// headTimeout bounds how long a connection may take to send a request's head,
+// as nginx's client_header_timeout does; it also bounds CloseListener's wait for a
+// connection that never asked.
+const headTimeout = 60 * time.Second
+
+// Options of an app.
+type Options struct {
+	// Listen is the TCP address; not used when Listener is given.
+	Listen string
+
+	// Listener, if given, is taken over: Run closes it.
+	Listener net.Listener
+
+	// MaxDelay caps /delay. Zero means DefaultMaxDelay; negative is an error.
+	MaxDelay time.Duration
+
+	// OnTerm is what happens when Run's context ends. Empty means Exit.
+	OnTerm OnTerm
+
+	// Log gets a line at the start and one at the end. Nil means none.
+	Log *slog.Logger
+}
+
+// Run serves until ctx ends, and then as OnTerm says. It returns nil after an
+// intended end: with Exit at once, open connections being closed whatever they
+// do; else when the last connection is gone. It has no deadline of its own: it
+// is for the platform to lose patience.
+func Run(ctx context.Context, o Options) error {
+	if o.MaxDelay < 0 {
+		return fmt.Errorf("maximum delay is %v: must not be negative", o.MaxDelay)
+	}
+	onTerm := Exit
+	if o.OnTerm != "" {
+		var err error
+		if onTerm, err = ParseOnTerm(string(o.OnTerm)); err != nil {
+			return err
+		}
+	}
+	log := o.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	ln := o.Listener
+	if ln == nil {
+		var err error
+		if ln, err = net.Listen("tcp", o.Listen); err != nil {
+			return fmt.Errorf("listen on %q (accepted is host:port): %w", o.Listen, err)
+		}
+	}
+
+	conns := &connections{gone: make(chan struct{})}
+	srv := &http.Server{
+		Handler:           NewHandler(o.MaxDelay),
+		ReadHeaderTimeout: headTimeout,
+		ConnState:         conns.note,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	// Shutdown makes Serve return before the last connection is gone, so what
+	// Serve returns is only looked at when it returns uncalled.
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	log.Info("httpbin is serving", "address", ln.Addr().String(), "on_term", string(onTerm))
+
+	select {
+	case err := <-served:
+		_ = srv.Close()
+		return fmt.Errorf("serve on %s: %w", ln.Addr(), err)
+	case <-ctx.Done():
+	}
+	log.Info("httpbin is told to stop", "on_term", string(onTerm))
+
+	var err error
+	switch onTerm {
+	case Exit:
+		err = srv.Close()
+	case Drain:
+		err = srv.Shutdown(context.WithoutCancel(ctx))
+	case CloseListener:
+		err = ln.Close()
+		srv.SetKeepAlivesEnabled(false) // closes the idle, says goodbye to the others
+	}
+	<-served
+	if onTerm == CloseListener {
+		conns.wait()
+		// Only frees what the server remembers; its listener is closed already.
+		_ = srv.Close()
+	}
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("stop serving on %s: %w", ln.Addr(), err)
+	}
+	return nil
+}
+
+// connections counts the open ones, so that the last one's end is an event.
+type connections struct {
+	mu      sync.Mutex // guards open and waiting
+	open    int
+	waiting bool
+	gone    chan struct{} // closed once, when waiting and none is open
+}
+
+func (c *connections) note(_ net.Conn, s http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch s {
+	case http.StateNew:
+		c.open++
+	case http.StateClosed, http.StateHijacked:
+		c.open--
+		if c.waiting && c.open == 0 {
+			close(c.gone)
+		}
+	}
+}
+
+// wait is called once, after the listener has ended: none can come any more.
+func (c *connections) wait() {
+	c.mu.Lock()
+	none := c.open == 0
+	c.waiting = !none
+	c.mu.Unlock()
+	if !none {
+		<-c.gone
+	}
+}

@@ -1,0 +1,134 @@
+package httpbin
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func mustAtoi(t *testing.T, s string) int {
+	t.Helper()
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// app runs with a request in flight: a /drip whose head has come, and which
+// has its last byte a second later.
+func app(t *testing.T, onTerm OnTerm) (addr string, stop context.CancelFunc, done <-chan error, inFlight *http.Response) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, Options{Listener: ln, OnTerm: onTerm}) }()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if _, err := io.WriteString(c, "GET /drip?delay=0&duration=1&numbytes=2 HTTP/1.1\r\nHost: app\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ln.Addr().String(), cancel, ended, resp
+}
+
+// idle opens a connection that has had one answer and waits for more.
+func idle(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if _, err := io.WriteString(c, "GET /status/204 HTTP/1.1\r\nHost: app\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	var got string
+	for !strings.HasSuffix(got, "\r\n\r\n") {
+		n, err := c.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += string(buf[:n])
+	}
+	return c
+}
+
+func TestCloseListenerAndDrainFinishWhatIsInFlight(t *testing.T) {
+	for _, onTerm := range []OnTerm{CloseListener, Drain} {
+		t.Run(string(onTerm), func(t *testing.T) {
+			addr, stop, done, resp := app(t, onTerm)
+			other := idle(t, addr)
+			stop()
+			if _, err := other.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Errorf("idle connection: %v, want EOF", err)
+			}
+			if c, err := net.Dial("tcp", addr); err == nil {
+				_ = c.Close()
+				t.Error("the listener still accepts")
+			}
+			body, err := io.ReadAll(resp.Body)
+			if err != nil || string(body) != "**" {
+				t.Errorf("in flight: %q, %v", body, err)
+			}
+			if err := <-done; err != nil {
+				t.Errorf("end: %v", err)
+			}
+		})
+	}
+}
+
+func TestExitFinishesNothing(t *testing.T) {
+	_, stop, done, resp := app(t, Exit)
+	stop()
+	if err := <-done; err != nil {
+		t.Errorf("end: %v", err)
+	}
+	if body, err := io.ReadAll(resp.Body); err == nil {
+		t.Errorf("in flight: whole %q, want it cut", body)
+	}
+}
+
+func TestCloseListenerWithNothingOpen(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Run(ctx, Options{Listen: "127.0.0.1:0", OnTerm: CloseListener}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	for _, tt := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{Listen: "127.0.0.1:0", MaxDelay: -1}, "must not be negative"},
+		{Options{Listen: "127.0.0.1:0", OnTerm: "later"}, "accepted are exit, close-listener and drain"},
+		{Options{Listen: "nowhere"}, `listen on "nowhere" (accepted is host:port)`},
+	} {
+		if err := Run(t.Context(), tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: %v, want %q", tt.o, err, tt.want)
+		}
+	}
+}
