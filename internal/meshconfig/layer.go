@@ -1,0 +1,321 @@
+package meshconfig
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	mesh "istio.io/api/mesh/v1alpha1"
+)
+
+// layer is what one place says: ProxyConfig's fields and proxyMetadata, each
+// where it belongs, however it was written.
+type layer struct {
+	source   Source
+	text     string // for line numbers
+	fields   map[string]field
+	metadata map[string]entry
+}
+
+// field is one ProxyConfig field, under its JSON name.
+type field struct {
+	config *mesh.ProxyConfig // with nothing but this field
+	source Source
+	path   string
+}
+
+// parseLayer reads the text of one place. A mesh config file holds a MeshConfig,
+// the others a ProxyConfig.
+func (r *resolver) parseLayer(src Source, text string) *layer {
+	l := &layer{source: src, text: text, fields: map[string]field{}, metadata: map[string]entry{}}
+	content, twice, err := parseTree(text)
+	if err != nil {
+		want := "a ProxyConfig as YAML or JSON"
+		if src.Origin == MeshFile {
+			want = "a MeshConfig as YAML"
+		}
+		r.fail(&FieldError{Field: "the whole text", Value: "not readable", Source: src, Accepts: want, Err: err})
+		return l
+	}
+	if twice != nil {
+		r.warn(src, "the whole text", "a key is written twice, the last one counts: %v", twice)
+	}
+	content, path := r.unwrap(l, content)
+	if src.Origin == MeshFile {
+		r.readMesh(l, content, path)
+	} else {
+		r.readPossiblyMesh(l, content, path)
+	}
+	return l
+}
+
+// at is the place a path stands at.
+func (l *layer) at(path []string) Source {
+	src := l.source
+	src.Line = lineOf(l.text, path...)
+	return src
+}
+
+// unwrap finds the MeshConfig inside what people paste around it: an
+// IstioOperator, Helm values, or the ConfigMap named istio.
+func (r *resolver) unwrap(l *layer, content tree) (tree, []string) {
+	var path []string
+	for range 3 { // a ConfigMap of Helm values is as odd as it gets
+		inner, kind, key := content, "", []string(nil)
+		if spec, ok := content["spec"].(tree); ok {
+			if m, ok := spec["meshConfig"].(tree); ok {
+				inner, kind, key = m, "an IstioOperator", []string{"spec", "meshConfig"}
+			}
+		}
+		if m, ok := content["meshConfig"].(tree); ok {
+			inner, kind, key = m, "Helm values", []string{"meshConfig"}
+		}
+		if data, ok := content["data"].(tree); ok {
+			if text, ok := data["mesh"].(string); ok {
+				m, _, err := parseTree(text)
+				if err != nil {
+					r.fail(&FieldError{Field: dotted(join(path, "data", "mesh")), Value: "not readable", Source: l.at(join(path, "data", "mesh")), Accepts: "a MeshConfig as YAML", Err: err})
+					return tree{}, path
+				}
+				inner, kind, key = m, "a ConfigMap", []string{"data", "mesh"}
+			}
+		}
+		if key == nil {
+			break
+		}
+		path = join(path, key...)
+		r.warn(l.at(path), dotted(path), "wrapped as in %s: read from there; Istio's proxy would not find it", kind)
+		content = inner
+	}
+	return content, path
+}
+
+// readMesh reads a MeshConfig.
+func (r *resolver) readMesh(l *layer, content tree, prefix []string) {
+	md := meshDescriptor()
+	astray := tree{}
+	for _, key := range sortedKeys(content) {
+		path := join(prefix, key)
+		fd := fieldOf(md, key)
+		switch {
+		case fd != nil && fd.JSONName() == fieldDefaultConfig:
+			r.readDefaultConfig(l, content[key], path)
+		case fd != nil:
+			unknownFields(fd, content[key], path, func(p []string, names []string) { r.unknown(l, p, names) })
+		case fieldOf(proxyDescriptor(), key) != nil || key == fieldParentShutdown:
+			r.warn(l.at(path), dotted(path), "belongs under %s; lastcall takes it from here, Istio would not", fieldDefaultConfig)
+			astray[key] = content[key]
+		case isVariable(key):
+			astray[key] = content[key]
+		default:
+			r.unknown(l, path, jsonNames(md))
+		}
+	}
+	r.readProxy(l, astray, prefix)
+}
+
+// readPossiblyMesh reads a ProxyConfig, or a MeshConfig where a ProxyConfig
+// belongs.
+func (r *resolver) readPossiblyMesh(l *layer, content tree, prefix []string) {
+	inner, wrapped := content[fieldDefaultConfig]
+	if !wrapped {
+		r.readProxy(l, content, prefix)
+		return
+	}
+	rest := tree{}
+	for key, value := range content {
+		if key != fieldDefaultConfig {
+			rest[key] = value
+		}
+	}
+	r.readProxy(l, rest, prefix)
+	path := join(prefix, fieldDefaultConfig)
+	r.warn(l.at(path), dotted(path), "its fields belong at the top here; lastcall takes them from here, Istio would not")
+	r.readDefaultConfig(l, inner, path)
+}
+
+func (r *resolver) readDefaultConfig(l *layer, value any, path []string) {
+	switch v := value.(type) {
+	case nil:
+	case tree:
+		r.readProxy(l, v, path)
+	default:
+		r.fail(&FieldError{Field: dotted(path), Value: brief(literal(value)), Source: l.at(path), Accepts: "a map, the ProxyConfig"})
+	}
+}
+
+// readProxy reads a ProxyConfig: first what stands where it belongs, then what
+// strayed from fields into proxyMetadata or the other way. What is in its
+// place wins over what is not.
+func (r *resolver) readProxy(l *layer, content tree, prefix []string) {
+	md := proxyDescriptor()
+	strayVariables := tree{}
+	var strayFields []func()
+	for _, key := range sortedKeys(content) {
+		value, path := content[key], join(prefix, key)
+		if value == nil {
+			continue // as jsonpb: null says nothing
+		}
+		fd := fieldOf(md, key)
+		switch {
+		case fd != nil && fd.JSONName() == fieldMetadata:
+			strayFields = append(strayFields, r.readMetadata(l, value, path)...)
+		case fd != nil:
+			r.putField(l, fd.JSONName(), value, path)
+			unknownFields(fd, value, path, func(p []string, names []string) { r.unknown(l, p, names) })
+		case key == fieldParentShutdown:
+			r.putField(l, key, value, path)
+		case isVariable(key):
+			strayVariables[key] = value
+		case fieldOf(meshDescriptor(), key) != nil:
+			r.warn(l.at(path), dotted(path), "a field of MeshConfig, has no effect in a ProxyConfig")
+		default:
+			r.unknown(l, path, append(jsonNames(md), variables...))
+		}
+	}
+	for _, put := range strayFields {
+		put()
+	}
+	for _, key := range sortedKeys(strayVariables) {
+		path := join(prefix, key)
+		text, ok := scalar(strayVariables[key])
+		if !ok {
+			r.fail(&FieldError{Field: dotted(path), Value: brief(literal(strayVariables[key])), Source: l.at(path), Accepts: "a string, and that under " + fieldMetadata})
+			continue
+		}
+		r.warn(l.at(path), dotted(path), "belongs under %s; lastcall takes it from here, Istio would not", fieldMetadata)
+		r.putMetadata(l, key, text, path, false)
+	}
+}
+
+// readMetadata reads proxyMetadata, and returns what remains to be done for
+// the ProxyConfig fields among its entries.
+func (r *resolver) readMetadata(l *layer, value any, prefix []string) (stray []func()) {
+	entries, ok := value.(tree)
+	if !ok {
+		r.fail(&FieldError{Field: dotted(prefix), Value: brief(literal(value)), Source: l.at(prefix), Accepts: accepted[fieldMetadata]})
+		return nil
+	}
+	md := proxyDescriptor()
+	for _, key := range sortedKeys(entries) {
+		value, path := entries[key], join(prefix, key)
+		text, isScalar := scalar(value)
+		_, isString := value.(string)
+		fd := fieldOf(md, key)
+		switch {
+		case value == nil:
+			r.warn(l.at(path), dotted(path), "null says nothing: write a string")
+		case fd != nil && fd.JSONName() == fieldMetadata:
+			r.warn(l.at(path), dotted(path), "ignored: %s within itself", fieldMetadata)
+		case fd != nil || key == fieldParentShutdown:
+			name := key
+			if fd != nil {
+				name = fd.JSONName()
+				unknownFields(fd, value, path, func(p []string, names []string) { r.unknown(l, p, names) })
+			}
+			stray = append(stray, func() {
+				r.warn(l.at(path), dotted(path), "belongs beside %s, not inside it; lastcall takes it from here, Istio would not", fieldMetadata)
+				r.putField(l, name, unquoted(name, value), path)
+			})
+		case isString:
+			r.putMetadata(l, key, text, path, true)
+		case isScalar:
+			r.warn(l.at(path), dotted(path), "%s where Istio accepts strings only: taken as %q, write it in quotes", kindOf(value), text)
+			r.putMetadata(l, key, text, path, true)
+		default:
+			r.fail(&FieldError{Field: dotted(path), Value: brief(literal(value)), Source: l.at(path), Accepts: "a string"})
+		}
+	}
+	return stray
+}
+
+// unquoted lets a boolean field be written as a string inside proxyMetadata,
+// where only strings are allowed.
+func unquoted(name string, value any) any {
+	if text, ok := value.(string); ok && name == fieldHold {
+		if b, err := strconv.ParseBool(text); err == nil {
+			return b
+		}
+	}
+	return value
+}
+
+// scalar gives a string, boolean or number as text.
+func scalar(value any) (string, bool) {
+	switch v := value.(type) {
+	case string:
+		return v, true
+	case bool:
+		return strconv.FormatBool(v), true
+	case json.Number:
+		return v.String(), true
+	}
+	return "", false
+}
+
+func (r *resolver) putMetadata(l *layer, name, text string, path []string, inPlace bool) {
+	src := l.at(path)
+	src.Metadata = inPlace
+	r.adviseVariable(name, src, dotted(path))
+	if first, ok := l.metadata[name]; ok {
+		r.warn(src, dotted(path), "ignored: %s has it already", first.path)
+		return
+	}
+	l.metadata[name] = entry{text: text, source: src, path: dotted(path)}
+}
+
+// putField decodes a field. A wrong value is an error if lastcall goes by the
+// field, else a warning: Istio may know more than this version does.
+func (r *resolver) putField(l *layer, name string, value any, path []string) {
+	src := l.at(path)
+	src.Metadata = strings.Contains(dotted(path), fieldMetadata+".")
+	if first, ok := l.fields[name]; ok {
+		r.warn(src, dotted(path), "ignored: %s has it already", first.path)
+		return
+	}
+	as := name
+	if name == fieldParentShutdown {
+		as = fieldDrain // gone from the type; any duration field reads it
+	}
+	config, err := decodeField(as, value)
+	if err == nil {
+		l.fields[name] = field{config: config, source: src, path: dotted(path)}
+		return
+	}
+	wants, used := accepted[name]
+	if !used {
+		r.warn(src, dotted(path), "ignored, as lastcall does not need it; Istio would refuse it: %v", err)
+		return
+	}
+	// Blame the parts that are wrong, if the whole has parts.
+	blamed := false
+	if parts, ok := value.(tree); ok {
+		for _, part := range sortedKeys(parts) {
+			if _, err := decodeField(name, tree{part: parts[part]}); err != nil {
+				blamed = true
+				wants, ok := accepted[name+"."+part]
+				if !ok {
+					wants = accepted[name]
+				}
+				at := join(path, part)
+				r.fail(&FieldError{Field: dotted(at), Value: brief(literal(parts[part])), Source: l.at(at), Accepts: wants})
+			}
+		}
+	}
+	if !blamed {
+		r.fail(&FieldError{Field: dotted(path), Value: brief(literal(value)), Source: src, Accepts: wants})
+	}
+}
+
+// unknown warns of a field that nobody reads.
+func (r *resolver) unknown(l *layer, path, names []string) {
+	name := path[len(path)-1]
+	switch meant, ok := nearest(name, names); {
+	case name == "terminationGracePeriodSeconds":
+		r.warn(l.at(path), dotted(path), "belongs into the pod's spec, has no effect here; tell lastcall of it by %s", variableGracePeriod)
+	case ok:
+		r.warn(l.at(path), dotted(path), "unknown field, has no effect: did you mean %s?", meant)
+	default:
+		r.warn(l.at(path), dotted(path), "unknown field, has no effect")
+	}
+}

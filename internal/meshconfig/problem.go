@@ -1,0 +1,85 @@
+package meshconfig
+
+import (
+	"errors"
+	"fmt"
+	"unicode/utf8"
+)
+
+// FieldError is one setting that cannot be used.
+type FieldError struct {
+	// Field is the full path of the setting as it was written.
+	Field string
+
+	// Value is what was found, shortened when it is long.
+	Value string
+
+	// Source is where it was found.
+	Source Source
+
+	// Accepts says in words what would be right.
+	Accepts string
+
+	// Err is what reading it said, if that adds anything; may be nil.
+	Err error
+}
+
+func (e *FieldError) Error() string {
+	text := fmt.Sprintf("%s is %s (%s): want %s", e.Field, e.Value, e.Source.at(), e.Accepts)
+	if e.Err != nil {
+		text += fmt.Sprintf(": %v", e.Err)
+	}
+	return text
+}
+
+// Unwrap returns Err.
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// Warning is something that works, but surely not as its author thinks.
+type Warning struct {
+	// Field is the full path of the setting as it was written.
+	Field string
+
+	// Source is where it was found; Default when it concerns the whole.
+	Source Source
+
+	// Text says what is odd, what lastcall does, and what to write instead.
+	Text string
+}
+
+func (w Warning) String() string {
+	if w.Source.Origin == Default {
+		return fmt.Sprintf("%s: %s", w.Field, w.Text)
+	}
+	return fmt.Sprintf("%s (%s): %s", w.Field, w.Source.at(), w.Text)
+}
+
+// findings collects all that is wrong or odd, so that the user hears of it in
+// one go.
+type findings struct {
+	errs     []error
+	warnings []Warning
+}
+
+func (f *findings) fail(err error) { f.errs = append(f.errs, err) }
+
+func (f *findings) warn(src Source, path, format string, args ...any) {
+	f.warnings = append(f.warnings, Warning{Field: path, Source: src, Text: fmt.Sprintf(format, args...)})
+}
+
+func (f *findings) err() error { return errors.Join(f.errs...) }
+
+// shown is the most of a wrong value that an error repeats, in bytes.
+const shown = 80
+
+// brief shortens a value for an error at a rune's boundary.
+func brief(s string) string {
+	if len(s) <= shown {
+		return s
+	}
+	cut := shown
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}

@@ -1,0 +1,316 @@
+package meshconfig
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	mesh "istio.io/api/mesh/v1alpha1"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+)
+
+// Where Istio's injector mounts the files, relative to the container's working
+// directory ("/").
+const (
+	DefaultMeshFile        = "./etc/istio/config/mesh"
+	DefaultAnnotationsFile = "./etc/istio/pod/annotations"
+)
+
+// The pod annotations that are read.
+const (
+	annotationConfig            = "proxy.istio.io/config"
+	annotationInclusionPrefixes = "sidecar.istio.io/statsInclusionPrefixes"
+	annotationInclusionSuffixes = "sidecar.istio.io/statsInclusionSuffixes"
+	annotationInclusionRegexps  = "sidecar.istio.io/statsInclusionRegexps"
+)
+
+// Input is everything that settings are made of.
+type Input struct {
+	// MeshFile holds the MeshConfig; empty means none. A file that does not
+	// exist says nothing.
+	MeshFile string
+
+	// AnnotationsFile is the downward API's; empty means none. A file that
+	// does not exist says nothing.
+	AnnotationsFile string
+
+	// Env is the container's environment as os.Environ gives it.
+	Env []string
+
+	// Compat is the flag --compat; empty when it was not given. It wins over
+	// LASTCALL_COMPAT.
+	Compat string
+
+	// StatusPort is the flag --status-port; 0 when it was not given. It wins
+	// over ProxyConfig.
+	StatusPort int
+
+	// ReadFile is os.ReadFile if nil.
+	ReadFile func(name string) ([]byte, error)
+}
+
+// resolver gathers the layers, lowest first, and what is wrong with them.
+type resolver struct {
+	findings
+	env    map[string]string
+	layers []*layer
+
+	annotations     map[string]string
+	annotationsFile string
+}
+
+// Resolve merges everything in Istio's order. All that is wrong is in the
+// error, joined; settings that were wrong have their default then. The
+// settings are never nil, and their Warnings are complete even with an error.
+func Resolve(in Input) (*Settings, error) {
+	r := &resolver{env: environment(in.Env)}
+	readFile := in.ReadFile
+	if readFile == nil {
+		readFile = os.ReadFile
+	}
+	if text, ok := r.read(readFile, "mesh config file", in.MeshFile); ok {
+		r.layers = append(r.layers, r.parseLayer(Source{Origin: MeshFile, Name: in.MeshFile}, text))
+	}
+	if text := r.env[variableProxyConfig]; text != "" {
+		r.layers = append(r.layers, r.parseLayer(Source{Origin: ProxyConfigVariable, Name: variableProxyConfig}, text))
+	}
+	if text, ok := r.read(readFile, "annotations file", in.AnnotationsFile); ok {
+		r.readAnnotations(in.AnnotationsFile, text)
+	}
+	for _, name := range sortedKeys(r.env) {
+		r.adviseVariable(name, Source{Origin: Environment, Name: name}, name)
+	}
+	s := r.settings(in)
+	r.adviseCombination(s)
+	s.Warnings = r.warnings
+	return s, r.err()
+}
+
+// read gives a file's text; false when there is none.
+func (r *resolver) read(readFile func(string) ([]byte, error), what, name string) (string, bool) {
+	if name == "" {
+		return "", false
+	}
+	text, err := readFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", false
+	}
+	if err != nil {
+		r.fail(fmt.Errorf("read %s: %w: want a readable file, or none", what, err))
+		return "", false
+	}
+	return string(text), true
+}
+
+func (r *resolver) readAnnotations(file, text string) {
+	annotations, err := parseAnnotations(text)
+	if err != nil {
+		r.fail(fmt.Errorf("annotations file %s: %w", file, err))
+		return
+	}
+	r.annotations = annotations
+	expected := []string{annotationConfig, annotationInclusionPrefixes, annotationInclusionSuffixes, annotationInclusionRegexps}
+	for _, key := range sortedKeys(annotations) {
+		if slices.Contains(expected, key) || !strings.Contains(strings.ToLower(key), "istio.io/") {
+			continue
+		}
+		if meant, ok := nearest(key, []string{annotationConfig}); ok {
+			r.warn(Source{Origin: Annotation, Name: key}, key, "no annotation of this name, has no effect: did you mean %s?", meant)
+		}
+	}
+	if config, ok := annotations[annotationConfig]; ok {
+		r.layers = append(r.layers, r.parseLayer(Source{Origin: Annotation, Name: annotationConfig}, config))
+	}
+}
+
+// variable finds what is in force for a variable: the container's own
+// environment wins over proxyMetadata, of which the highest layer wins.
+func (r *resolver) variable(name string) (entry, bool) {
+	said, ok := r.metadata()[name]
+	if text := r.env[name]; text != "" {
+		own := entry{text: text, source: Source{Origin: Environment, Name: name}, path: name}
+		if ok && said.text != text {
+			r.warn(said.source, said.path, "%q is not used: the container's own environment says %q, and wins", brief(said.text), brief(text))
+		}
+		return own, true
+	}
+	return said, ok && said.text != ""
+}
+
+// metadata is proxyMetadata merged key by key.
+func (r *resolver) metadata() map[string]entry {
+	merged := map[string]entry{}
+	for _, l := range r.layers {
+		for name, e := range l.metadata {
+			merged[name] = e
+		}
+	}
+	return merged
+}
+
+// field finds the highest layer that says a field.
+func (r *resolver) field(name string) (field, bool) {
+	for _, l := range slices.Backward(r.layers) {
+		if f, ok := l.fields[name]; ok {
+			return f, true
+		}
+	}
+	return field{}, false
+}
+
+// readField takes a field's value from its layer and checks it.
+func readField[T any](r *resolver, name string, fallback T, get func(*mesh.ProxyConfig) (T, bool)) Value[T] {
+	f, ok := r.field(name)
+	if !ok {
+		return Value[T]{Value: fallback}
+	}
+	value, ok := get(f.config)
+	if !ok {
+		r.fail(&FieldError{Field: f.path, Value: fmt.Sprint(value), Source: f.source, Accepts: accepted[name]})
+		value = fallback
+	}
+	return Value[T]{Value: value, Source: f.source, Path: f.path}
+}
+
+// settings reads each setting from where it is said last.
+func (r *resolver) settings(in Input) *Settings {
+	s := &Settings{}
+	s.TerminationDrain = readField(r, fieldTerminationDrain, drain.DefaultTerminationDrain, func(pc *mesh.ProxyConfig) (time.Duration, bool) {
+		return notNegative(pc.GetTerminationDrainDuration())
+	})
+	s.DrainDuration = readField(r, fieldDrain, DefaultDrainDuration, func(pc *mesh.ProxyConfig) (time.Duration, bool) {
+		d := pc.GetDrainDuration().AsDuration()
+		return d, d >= time.Second && d%time.Second == 0 // as Istio's ValidateDrainDuration: it becomes --drain-time-s
+	})
+	s.ParentShutdown = readField(r, fieldParentShutdown, DefaultParentShutdown, func(pc *mesh.ProxyConfig) (time.Duration, bool) {
+		return notNegative(pc.GetDrainDuration())
+	})
+	s.AdminPort = readField(r, fieldAdminPort, DefaultAdminPort, func(pc *mesh.ProxyConfig) (int, bool) { return port(pc.GetProxyAdminPort()) })
+	s.StatusPort = readField(r, fieldStatusPort, DefaultStatusPort, func(pc *mesh.ProxyConfig) (int, bool) { return port(pc.GetStatusPort()) })
+	if in.StatusPort != 0 {
+		s.StatusPort = Value[int]{Value: in.StatusPort, Source: Source{Origin: Flag, Name: "--status-port"}, Path: "--status-port"}
+		if in.StatusPort < 1 || in.StatusPort > 65535 {
+			r.fail(&FieldError{Field: s.StatusPort.Path, Value: strconv.Itoa(in.StatusPort), Source: s.StatusPort.Source, Accepts: acceptsPort})
+			s.StatusPort.Value = DefaultStatusPort
+		}
+	}
+	s.Concurrency = readField(r, fieldConcurrency, nil, func(pc *mesh.ProxyConfig) (*int, bool) {
+		if pc.Concurrency == nil {
+			return nil, true
+		}
+		n := int(pc.Concurrency.GetValue())
+		return &n, n >= 0
+	})
+	s.HoldApplication = readField(r, fieldHold, nil, func(pc *mesh.ProxyConfig) (*bool, bool) {
+		if pc.HoldApplicationUntilProxyStarts == nil {
+			return nil, true
+		}
+		b := pc.HoldApplicationUntilProxyStarts.GetValue()
+		return &b, true
+	})
+	s.StatsPrefixes = r.statsNames("inclusionPrefixes", annotationInclusionPrefixes, (*mesh.ProxyConfig_ProxyStatsMatcher).GetInclusionPrefixes)
+	s.StatsSuffixes = r.statsNames("inclusionSuffixes", annotationInclusionSuffixes, (*mesh.ProxyConfig_ProxyStatsMatcher).GetInclusionSuffixes)
+	s.StatsRegexps = r.statsNames("inclusionRegexps", annotationInclusionRegexps, (*mesh.ProxyConfig_ProxyStatsMatcher).GetInclusionRegexps)
+	for _, expression := range s.StatsRegexps.Value {
+		if _, err := regexp.Compile(expression); err != nil {
+			r.fail(&FieldError{Field: s.StatsRegexps.Path, Value: strconv.Quote(brief(expression)), Source: s.StatsRegexps.Source, Accepts: "regular expressions of RE2's syntax", Err: err})
+		}
+	}
+
+	s.Compat = readVariable(r, variableCompat, "", acceptsCompat, parseCompat)
+	if in.Compat != "" {
+		s.Compat = Value[string]{Value: in.Compat, Source: Source{Origin: Flag, Name: "--compat"}, Path: "--compat"}
+		if _, ok := parseCompat(in.Compat); !ok {
+			r.fail(&FieldError{Field: s.Compat.Path, Value: strconv.Quote(brief(in.Compat)), Source: s.Compat.Source, Accepts: acceptsCompat})
+			s.Compat.Value = ""
+		}
+	}
+	// Istio's default is the fixed wait; lastcall's own is to leave when
+	// nothing is open any more.
+	s.ExitOnZero = readVariable(r, variableExitOnZero, s.Compat.Value != CompatIstio, acceptsBool, parseBool)
+	s.MinimumDrain = readVariable(r, variableMinimumDrain, drain.DefaultMinimumDrain, acceptsDuration, parseDuration)
+	s.GracePeriod = readVariable(r, variableGracePeriod, drain.DefaultGracePeriod, acceptsGracePeriod, parseGracePeriod)
+	s.QuietTime = readVariable(r, variableQuietTime, drain.DefaultQuietTime, acceptsDuration, parseDuration)
+	s.Margin = readVariable(r, variableMargin, drain.DefaultMargin, acceptsDuration, parseDuration)
+	s.IdleGrace = readVariable(r, variableIdleGrace, drain.DefaultIdleGrace, acceptsDuration, parseDuration)
+	s.Proxy = r.effective()
+	return s
+}
+
+// statsNames reads one list of proxyStatsMatcher; the annotation of the same
+// purpose replaces it, as in Istio's bootstrap.
+func (r *resolver) statsNames(part, annotation string, get func(*mesh.ProxyConfig_ProxyStatsMatcher) []string) Value[[]string] {
+	if list := r.annotations[annotation]; list != "" {
+		return Value[[]string]{Value: strings.Split(list, ","), Source: Source{Origin: Annotation, Name: annotation}, Path: annotation}
+	}
+	f, ok := r.field(fieldStatsMatcher)
+	if !ok {
+		return Value[[]string]{}
+	}
+	names := get(f.config.GetProxyStatsMatcher())
+	if len(names) == 0 {
+		return Value[[]string]{}
+	}
+	return Value[[]string]{Value: names, Source: f.source, Path: f.path + "." + part}
+}
+
+// effective is the whole ProxyConfig after the merge, for whoever starts an
+// Envoy by it: per field, the highest layer's; proxyMetadata key by key.
+func (r *resolver) effective() *mesh.ProxyConfig {
+	pc := defaultProxyConfig()
+	to := pc.ProtoReflect()
+	for _, l := range r.layers {
+		for _, name := range sortedKeys(l.fields) {
+			fd := fieldOf(proxyDescriptor(), name)
+			if fd == nil {
+				continue // parentShutdownDuration
+			}
+			copyField(to, l.fields[name].config.ProtoReflect(), fd)
+		}
+	}
+	for name, e := range r.metadata() {
+		if pc.ProxyMetadata == nil {
+			pc.ProxyMetadata = map[string]string{}
+		}
+		pc.ProxyMetadata[name] = e.text
+	}
+	return pc
+}
+
+func copyField(to, from protoreflect.Message, fd protoreflect.FieldDescriptor) {
+	if !from.Has(fd) {
+		to.Clear(fd)
+		return
+	}
+	to.Set(fd, from.Get(fd))
+}
+
+// defaultProxyConfig is Istio's (pkg/config/mesh DefaultProxyConfig of 1.31).
+func defaultProxyConfig() *mesh.ProxyConfig {
+	return &mesh.ProxyConfig{
+		ConfigPath:               "./etc/istio/proxy",
+		ClusterName:              &mesh.ProxyConfig_ServiceCluster{ServiceCluster: "istio-proxy"},
+		DrainDuration:            durationpb.New(DefaultDrainDuration),
+		TerminationDrainDuration: durationpb.New(drain.DefaultTerminationDrain),
+		ProxyAdminPort:           DefaultAdminPort,
+		ControlPlaneAuthPolicy:   mesh.AuthenticationPolicy_MUTUAL_TLS,
+		DiscoveryAddress:         "istiod.istio-system.svc:15012",
+		StatNameLength:           189,
+		StatusPort:               DefaultStatusPort,
+	}
+}
+
+func notNegative(d *durationpb.Duration) (time.Duration, bool) {
+	return d.AsDuration(), d.AsDuration() >= 0
+}
+
+func port(n int32) (int, bool) { return int(n), n >= 1 && n <= 65535 }

@@ -1,0 +1,120 @@
+package meshconfig
+
+import (
+	"strings"
+	"time"
+
+	mesh "istio.io/api/mesh/v1alpha1"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+)
+
+// Istio's defaults, of 1.31, for what internal/drain does not go by.
+const (
+	DefaultDrainDuration  = 45 * time.Second // ProxyConfig.drainDuration, Envoy's --drain-time-s
+	DefaultParentShutdown = 60 * time.Second // Envoy's --parent-shutdown-time-s, until Istio dropped it in 2022
+	DefaultAdminPort      = 15000            // ProxyConfig.proxyAdminPort
+	DefaultStatusPort     = 15020            // ProxyConfig.statusPort
+)
+
+// Settings is the result: every value with where it came from. doc.go lists
+// them one by one.
+type Settings struct {
+	TerminationDrain Value[time.Duration] // terminationDrainDuration, 0 or more
+	DrainDuration    Value[time.Duration] // drainDuration, whole seconds, 1 or more
+	ParentShutdown   Value[time.Duration] // parentShutdownDuration; nothing goes by it
+
+	AdminPort       Value[int]   // proxyAdminPort, 1 to 65535
+	StatusPort      Value[int]   // statusPort, 1 to 65535
+	Concurrency     Value[*int]  // concurrency, 0 or more; nil when nobody said
+	HoldApplication Value[*bool] // holdApplicationUntilProxyStarts; nil when nobody said
+
+	StatsPrefixes Value[[]string] // proxyStatsMatcher.inclusionPrefixes
+	StatsSuffixes Value[[]string] // proxyStatsMatcher.inclusionSuffixes
+	StatsRegexps  Value[[]string] // proxyStatsMatcher.inclusionRegexps
+
+	ExitOnZero   Value[bool]          // EXIT_ON_ZERO_ACTIVE_CONNECTIONS
+	MinimumDrain Value[time.Duration] // MINIMUM_DRAIN_DURATION, 0 or more
+	GracePeriod  Value[time.Duration] // TERMINATION_GRACE_PERIOD_SECONDS, whole seconds, 1 or more
+	QuietTime    Value[time.Duration] // LASTCALL_QUIET_TIME, 0 or more
+	Margin       Value[time.Duration] // LASTCALL_LAST_CALL_MARGIN, 0 or more
+	IdleGrace    Value[time.Duration] // LASTCALL_IDLE_GRACE, 0 or more
+	Compat       Value[string]        // LASTCALL_COMPAT: "" or CompatIstio
+
+	// Proxy is the whole merged ProxyConfig, on Istio's defaults.
+	Proxy *mesh.ProxyConfig
+
+	// Warnings are in the order of the layers, then of the whole.
+	Warnings []Warning
+}
+
+// Mode is what ends the data plane under these settings.
+func (s *Settings) Mode() drain.Mode {
+	switch {
+	case !s.ExitOnZero.Value:
+		return drain.Fixed
+	case s.Compat.Value == CompatIstio:
+		return drain.IstioExitOnZero
+	}
+	return drain.ExitOnZero
+}
+
+// Drain is what a termination goes by under these settings.
+func (s *Settings) Drain() drain.Config {
+	config := drain.DefaultConfig()
+	config.Mode = s.Mode()
+	config.TerminationDrain = s.TerminationDrain.Value
+	config.MinimumDrain = s.MinimumDrain.Value
+	config.QuietTime = s.QuietTime.Value
+	config.IdleGrace = s.IdleGrace.Value
+	config.GracePeriod = s.GracePeriod.Value
+	config.Margin = s.Margin.Value
+	return config
+}
+
+// Environ is env with the proxyMetadata that it does not have itself, for a
+// process that lastcall starts. An empty variable counts as not set.
+func (s *Settings) Environ(env []string) []string {
+	own := environment(env)
+	out := make([]string, 0, len(env)+len(s.Proxy.GetProxyMetadata()))
+	for _, pair := range env {
+		name, _, _ := strings.Cut(pair, "=")
+		if _, said := s.Proxy.GetProxyMetadata()[name]; said && own[name] == "" {
+			continue
+		}
+		out = append(out, pair)
+	}
+	for _, name := range sortedKeys(s.Proxy.GetProxyMetadata()) {
+		if own[name] == "" {
+			out = append(out, name+"="+s.Proxy.GetProxyMetadata()[name])
+		}
+	}
+	return out
+}
+
+// adviseCombination warns of settings that do nothing in the mode in force.
+func (r *resolver) adviseCombination(s *Settings) {
+	unused := func(v Value[time.Duration], format string, args ...any) {
+		if v.Said() {
+			r.warn(v.Source, v.Path, format, args...)
+		}
+	}
+	unused(s.ParentShutdown, "has no effect: Istio removed it in 2022, and nothing is restarted hot here")
+	mode := s.Mode()
+	switch {
+	case mode == drain.Fixed:
+		unused(s.MinimumDrain, "not used with %s=false: the wait is %s (%v)", variableExitOnZero, fieldTerminationDrain, s.TerminationDrain.Value)
+	case s.ExitOnZero.Said():
+		unused(s.TerminationDrain, "not used with %s=true, as in Istio; set it to false to wait for this time", variableExitOnZero)
+	default:
+		unused(s.TerminationDrain, "not used: lastcall leaves as soon as nothing is in flight, and at the latest before the grace period (%v) ends; set %s=false in proxyMetadata to wait for this time instead", s.GracePeriod.Value, variableExitOnZero)
+	}
+	if mode != drain.ExitOnZero {
+		for _, v := range []Value[time.Duration]{s.QuietTime, s.Margin, s.IdleGrace} {
+			unused(v, "not used in mode %v, which does as Istio does", mode)
+		}
+	}
+	if s.StatusPort.Value == s.AdminPort.Value {
+		r.warn(s.StatusPort.Source, fieldStatusPort, "%d is also %s: only one of them can be listened on", s.StatusPort.Value, fieldAdminPort)
+	}
+}

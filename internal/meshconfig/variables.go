@@ -1,0 +1,122 @@
+package meshconfig
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The environment variables that are settings, of Istio's names first.
+const (
+	variableExitOnZero   = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
+	variableMinimumDrain = "MINIMUM_DRAIN_DURATION"
+	variableGracePeriod  = "TERMINATION_GRACE_PERIOD_SECONDS"
+	variableQuietTime    = "LASTCALL_QUIET_TIME"
+	variableMargin       = "LASTCALL_LAST_CALL_MARGIN"
+	variableIdleGrace    = "LASTCALL_IDLE_GRACE"
+	variableCompat       = "LASTCALL_COMPAT"
+
+	variableProxyConfig = "PROXY_CONFIG"
+
+	// No longer read by Istio; terminationDrainDuration took its place.
+	variableOldTerminationDrain = "TERMINATION_DRAIN_DURATION_SECONDS"
+)
+
+// variables are those that may come by environment or proxyMetadata.
+var variables = []string{
+	variableExitOnZero, variableMinimumDrain, variableGracePeriod,
+	variableQuietTime, variableMargin, variableIdleGrace, variableCompat,
+}
+
+// CompatIstio is the LASTCALL_COMPAT (and --compat) that asks for Istio's own
+// behaviour and defaults.
+const CompatIstio = "istio"
+
+const acceptsCompat = `"istio", or "" for lastcall's own way`
+
+// entry is one setting as text, from the environment or from proxyMetadata.
+type entry struct {
+	text   string
+	source Source
+	path   string
+}
+
+// readVariable parses the winning text of a variable.
+func readVariable[T any](r *resolver, name string, fallback T, accepts string, parse func(string) (T, bool)) Value[T] {
+	e, ok := r.variable(name)
+	if !ok {
+		return Value[T]{Value: fallback}
+	}
+	value, ok := parse(e.text)
+	if !ok {
+		r.fail(&FieldError{Field: e.path, Value: strconv.Quote(brief(e.text)), Source: e.source, Accepts: accepts})
+		return Value[T]{Value: fallback, Source: e.source, Path: e.path}
+	}
+	return Value[T]{Value: value, Source: e.source, Path: e.path}
+}
+
+// Booleans are read by strconv.ParseBool, as in Istio's env package. (Istio
+// logs a wrong one and takes the default; here it is an error.)
+const acceptsBool = "true or false (or 1, t, T, TRUE, True, 0, f, F, FALSE, False)"
+
+func parseBool(text string) (bool, bool) {
+	value, err := strconv.ParseBool(text)
+	return value, err == nil
+}
+
+func parseDuration(text string) (time.Duration, bool) {
+	value, err := time.ParseDuration(text)
+	return value, err == nil && value >= 0
+}
+
+// Kubernetes' terminationGracePeriodSeconds is a whole number; 0 asks for an
+// immediate SIGKILL, which leaves nothing to configure.
+const acceptsGracePeriod = "whole seconds without a unit, 1 to 2147483647, such as 30"
+
+func parseGracePeriod(text string) (time.Duration, bool) {
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	return time.Duration(seconds) * time.Second, err == nil && seconds >= 1 && seconds <= math.MaxInt32
+}
+
+func parseCompat(text string) (string, bool) {
+	return text, text == "" || text == CompatIstio
+}
+
+// environment is the container's own, by name. Later entries of the same name
+// win, as in os/exec; an empty variable counts as not set.
+func environment(env []string) map[string]string {
+	out := make(map[string]string, len(env))
+	for _, pair := range env {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			continue
+		}
+		if value == "" {
+			delete(out, name)
+			continue
+		}
+		out[name] = value
+	}
+	return out
+}
+
+// adviseVariable warns of variables that no longer mean anything and of
+// misspelt ones, wherever they were set.
+func (f *findings) adviseVariable(name string, src Source, path string) {
+	if name == variableOldTerminationDrain {
+		f.warn(src, path, "removed from Istio, has no effect: write %s in the ProxyConfig instead", fieldTerminationDrain)
+		return
+	}
+	if isVariable(name) || len(name) < 8 {
+		return
+	}
+	if meant, ok := nearest(name, variables); ok {
+		f.warn(src, path, "no setting of this name, has no effect on lastcall: did you mean %s?", meant)
+	}
+}
+
+func isVariable(name string) bool {
+	return slices.Contains(variables, name)
+}
