@@ -71,43 +71,9 @@ func (r *run) await(until func() time.Time, free func() bool) reason {
 		case <-r.dp.Exited():
 		case <-r.ctx.Done():
 		case s := <-r.signals:
-			if why, over := r.hear(s); over {
-				return why
-			}
+			r.hear(s)
 		}
 	}
-}
-
-// told looks, without waiting, for what ends a wait whatever it waits for.
-func (r *run) told() (reason, bool) {
-	select {
-	case <-r.dp.Exited():
-		return exited, true
-	case <-r.ctx.Done():
-		return told, true
-	default:
-	}
-	if r.hurry {
-		return hurried, true
-	}
-	return 0, false
-}
-
-// hear takes a signal in.
-func (r *run) hear(s Signal) (reason, bool) {
-	switch s {
-	case QuitNow:
-		return told, true
-	case Hurry:
-		r.terminating, r.hurry = true, true
-	case Terminate:
-		if r.terminating && r.cfg.Mode == ExitOnZero { // Istio's agent swallows the second
-			r.log.Warn(lineSecondSignal)
-			r.hurry = true
-		}
-		r.terminating = true
-	}
-	return 0, false
 }
 
 // look asks the data plane for its activity. A failed look is never a zero.
@@ -210,5 +176,12 @@ func (r *run) waitingEnds() time.Time {
 func (r *run) graceEnds() time.Time { return r.start.Add(r.cfg.GracePeriod) }
 
 // killBy is when an orderly end is given up: an eighth of the margin before the
-// kubelet's SIGKILL, so that the report still gets out.
-func (r *run) killBy() time.Time { return r.graceEnds().Add(-r.cfg.margin() / 8) }
+// kubelet's SIGKILL, so that the report still gets out. Who was hurried has no
+// whole grace period left: one margin from then.
+func (r *run) killBy() time.Time {
+	by := r.graceEnds()
+	if r.hurry {
+		by = earlier(by, r.hurriedAt.Add(r.cfg.margin()))
+	}
+	return by.Add(-r.cfg.margin() / 8)
+}

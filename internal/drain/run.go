@@ -7,48 +7,6 @@ import (
 	"time"
 )
 
-// Signal is what tells a termination to begin, to hurry or to stop.
-type Signal int
-
-const (
-	// Hook is a preStop hook (or /drain): it begins a drain that is taken back
-	// when no Terminate follows within the grace period, because the kubelet
-	// runs preStop also when it restarts a single container.
-	Hook Signal = iota
-
-	// Terminate is SIGTERM. The first makes the end final, the second makes the
-	// last call at once.
-	Terminate
-
-	// Hurry is a notice that the deadline has moved up (a spot node, a node's
-	// shutdown): last call now.
-	Hurry
-
-	// QuitNow is /quitquitquit: leave at once, without a drain.
-	QuitNow
-
-	// IstioDrain is /drain as pilot-agent answers it: goodbyes for ever, and the
-	// SIGTERM that follows ends the data plane at once. Only Istio's modes know
-	// it; in ExitOnZero it is a Hook.
-	IstioDrain
-)
-
-func (s Signal) String() string {
-	switch s {
-	case Hook:
-		return "hook"
-	case Terminate:
-		return "SIGTERM"
-	case Hurry:
-		return "notice"
-	case QuitNow:
-		return "quitquitquit"
-	case IstioDrain:
-		return "/drain"
-	}
-	return fmt.Sprintf("Signal(%d)", int(s))
-}
-
 // Watcher is told of the way of a termination as it happens. Its functions are
 // called from Run's goroutine and must not block; each may be nil.
 type Watcher struct {
@@ -77,10 +35,9 @@ func Run(ctx context.Context, cfg Config, dp DataPlane, first Signal, signals <-
 	r := &run{
 		ctx: ctx, cfg: cfg, dp: dp, signals: signals, log: log, watch: watch,
 		start: now, phaseBegan: now, lastArrival: now,
-		terminating: first == Terminate || first == Hurry,
-		hurry:       first == Hurry,
-		report:      Report{Mode: cfg.Mode.String(), Trigger: first.String(), Began: now},
+		report: Report{Mode: cfg.Mode.String(), Trigger: first.String(), Began: now},
 	}
+	r.hear(first)
 	switch {
 	case first == QuitNow:
 		r.log.Info(lineQuit)
@@ -116,8 +73,11 @@ type run struct {
 	phase      Phase
 	phaseBegan time.Time
 
-	terminating bool // SIGTERM has come: this is final
-	hurry       bool // last call now
+	terminating bool      // SIGTERM has come: this is final
+	hurry       bool      // last call now
+	hurriedAt   time.Time // when hurry became true
+	quit        bool      // leave at once
+	ending      bool      // the last call, or what follows it, is under way
 
 	activity    Activity // the last look; Known is false when it failed
 	looked      bool     // there has been a look that succeeded
@@ -125,6 +85,7 @@ type run struct {
 	lastArrival time.Time
 	lastLine    time.Time // of lineStillActive, which is written once a second at most
 	lastHolders time.Time // of noteHolders
+	namesFailed error     // why open is not asked again
 	saidUnknown bool
 }
 
@@ -264,7 +225,7 @@ func (r *run) istioDrained() {
 func (r *run) drain() {
 	r.enter(Draining)
 	r.log.Info(lineDraining)
-	if err := r.call(r.dp.Drain); err != nil {
+	if err := r.call(r.patience(callTimeout), r.dp.Drain); err != nil {
 		r.fault(fmt.Sprintf(lineDrainFailed, err))
 	}
 }
@@ -298,11 +259,14 @@ func (r *run) end(why reason) {
 func (r *run) lastCall() {
 	r.enter(LastCall)
 	r.log.Warn(lineLastCall, "busy", r.activity.Busy, "known", r.activity.Known)
+	r.ending = true
 	verdict := Clean
-	window := r.cfg.margin() / 2
-	ctx, cancel := context.WithDeadline(r.ctx, r.killBy())
-	defer cancel()
-	open, err := r.dp.LastCall(ctx, window)
+	window := r.killBy().Sub(time.Now()) / 2
+	var open []Conversation
+	err := r.call(r.killBy(), func(ctx context.Context) (err error) {
+		open, err = r.dp.LastCall(ctx, window)
+		return err
+	})
 	if err != nil {
 		r.fault(fmt.Sprintf("last call: %v", err))
 	}
@@ -315,9 +279,8 @@ func (r *run) lastCall() {
 // finish closes the data plane in an orderly way within what is left of the
 // grace period, and kills it when that does not do.
 func (r *run) finish(v Verdict) {
-	ctx, cancel := context.WithDeadline(r.ctx, r.killBy())
-	defer cancel()
-	if err := r.dp.Close(ctx); err != nil {
+	r.ending = true
+	if err := r.call(r.killBy(), r.dp.Close); err != nil {
 		r.fault(fmt.Sprintf("close the data plane: %v", err))
 		r.log.Warn(lineCloseFailed)
 		r.dp.Kill()
@@ -356,47 +319,4 @@ func (r *run) enter(p Phase) {
 func (r *run) fault(what string) {
 	r.log.Warn(what)
 	r.report.Faults = append(r.report.Faults, what)
-}
-
-// patience is the deadline of one call of the data plane: none may eat up the
-// time of the last call.
-func (r *run) patience() (context.Context, context.CancelFunc) {
-	now := time.Now()
-	until := now.Add(callTimeout)
-	if last := r.deadline(); r.cfg.Mode == ExitOnZero && until.After(last) {
-		until = later(last, now.Add(callTimeout/20))
-	}
-	return context.WithDeadline(r.ctx, until)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func (r *run) call(f func(context.Context) error) error {
-	ctx, cancel := r.patience()
-	defer cancel()
-	return f(ctx)
-}
-
-func (r *run) ask() (Activity, error) {
-	ctx, cancel := r.patience()
-	defer cancel()
-	return r.dp.Activity(ctx)
-}
-
-// do is call for what must not stop the drain when it fails.
-func (r *run) do(what string, f func(context.Context) error) {
-	if err := r.call(f); err != nil {
-		r.fault(fmt.Sprintf("%s: %v", what, err))
-	}
-}
-
-func (r *run) open() ([]Conversation, error) {
-	ctx, cancel := r.patience()
-	defer cancel()
-	return r.dp.Open(ctx, heldByMost)
 }

@@ -1,0 +1,106 @@
+package drain
+
+import (
+	"fmt"
+	"time"
+)
+
+// Signal is what tells a termination to begin, to hurry or to stop.
+type Signal int
+
+const (
+	// Hook is a preStop hook (or /drain): it begins a drain that is taken back
+	// when no Terminate follows within the grace period, because the kubelet
+	// runs preStop also when it restarts a single container. Istio's modes take
+	// it as IstioDrain.
+	Hook Signal = iota
+
+	// Terminate is SIGTERM. The first makes the end final, the second makes the
+	// last call at once.
+	Terminate
+
+	// Hurry is a notice that the deadline has moved up (a spot node, a node's
+	// shutdown): last call now.
+	Hurry
+
+	// QuitNow is /quitquitquit: leave at once, without a drain.
+	QuitNow
+
+	// IstioDrain is /drain as pilot-agent answers it: goodbyes for ever, and the
+	// SIGTERM that follows ends the data plane at once. Only Istio's modes know
+	// it; in ExitOnZero it is a Hook.
+	IstioDrain
+)
+
+func (s Signal) String() string {
+	switch s {
+	case Hook:
+		return "hook"
+	case Terminate:
+		return "SIGTERM"
+	case Hurry:
+		return "notice"
+	case QuitNow:
+		return "quitquitquit"
+	case IstioDrain:
+		return "/drain"
+	}
+	return fmt.Sprintf("Signal(%d)", int(s))
+}
+
+// hear takes a signal in. It only notes: told says what follows from it.
+func (r *run) hear(s Signal) {
+	switch s {
+	case QuitNow:
+		r.quit = true
+	case Hurry:
+		r.terminating = true
+		r.hurryUp()
+	case Terminate:
+		if r.terminating && r.cfg.Mode == ExitOnZero { // Istio's agent swallows the second
+			r.log.Warn(lineSecondSignal)
+			r.hurryUp()
+		}
+		r.terminating = true
+	}
+}
+
+// hurryUp makes the last call the next thing to do, and moves the end of it up:
+// whoever says so twice, or because the node goes, has no whole grace period.
+func (r *run) hurryUp() {
+	if !r.hurry {
+		r.hurry, r.hurriedAt = true, time.Now()
+	}
+}
+
+// told looks, without waiting, for what ends a wait whatever it waits for. The
+// signals that have come are all heard, so that none of them loses a race
+// against the clock.
+func (r *run) told() (reason, bool) {
+	for more := true; more; {
+		select {
+		case s := <-r.signals:
+			r.hear(s)
+		default:
+			more = false
+		}
+	}
+	switch {
+	case r.hasExited():
+		return exited, true
+	case r.quit || r.ctx.Err() != nil:
+		return told, true
+	case r.hurry:
+		return hurried, true
+	}
+	return 0, false
+}
+
+func (r *run) hasExited() bool {
+	select {
+	case <-r.dp.Exited():
+		return true
+	default:
+		return false
+	}
+}
