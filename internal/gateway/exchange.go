@@ -1,0 +1,176 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// exchange is one request and what became of it. It stands between the server's
+// ResponseWriter and the proxy. But for the atomics, it belongs to the
+// handler's goroutine.
+type exchange struct {
+	http.ResponseWriter
+	request *http.Request // as it came
+	begin   time.Time
+	timer   *time.Timer // of the request timeout; nil without one
+
+	status      int           // 0 until the head is sent
+	serviceTime time.Duration // until the upstream's head came; -1 if it did not
+	flag        string
+	details     string
+	failure     string // of the upstream's transport
+
+	flight   flight
+	tried    []*endpoint // that did not take the connection
+	endpoint *endpoint   // the last
+	conn     *conn       // the last
+	reused   bool        // conn had carried another request
+
+	writeErr    error // the client did not take it
+	upstreamErr error // the upstream broke in the middle of its body
+
+	received atomic.Int64 // body bytes; after an upgrade, all
+	sent     atomic.Int64
+	bodyErr  atomic.Pointer[error]
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// Unwrap lets http.ResponseController flush.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+// WriteHeader may be called with a 1xx from another goroutine: nothing is noted
+// of those.
+func (x *exchange) WriteHeader(status int) {
+	if status >= 200 {
+		x.status = status
+	}
+	x.ResponseWriter.WriteHeader(status)
+}
+
+func (x *exchange) Write(p []byte) (int, error) {
+	n, err := x.ResponseWriter.Write(p)
+	x.sent.Add(int64(n))
+	if err != nil {
+		x.writeErr = err
+	}
+	return n, err
+}
+
+// Hijack is called by the proxy for a 101.
+func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	x.status = http.StatusSwitchingProtocols
+	return &upgraded{Conn: c, early: rw.Reader, x: x}, rw, nil
+}
+
+// upgraded is the client's connection after a 101. The proxy reads it directly,
+// so what came with the request must be read from the server's buffer first.
+type upgraded struct {
+	net.Conn
+	early *bufio.Reader
+	x     *exchange
+}
+
+func (u *upgraded) Read(p []byte) (int, error) {
+	var n int
+	var err error
+	if b := u.early.Buffered(); b > 0 {
+		n, err = u.early.Read(p[:min(b, len(p))])
+	} else {
+		n, err = u.Conn.Read(p)
+	}
+	u.x.received.Add(int64(n))
+	return n, err
+}
+
+func (u *upgraded) Write(p []byte) (int, error) {
+	n, err := u.Conn.Write(p)
+	u.x.sent.Add(int64(n))
+	return n, err
+}
+
+func (u *upgraded) CloseWrite() error {
+	if cw, ok := u.Conn.(interface{ CloseWrite() error }); ok {
+		return cw.CloseWrite()
+	}
+	return u.Conn.Close()
+}
+
+// requestBody counts, and notes when it is the client that broke.
+type requestBody struct {
+	io.ReadCloser
+	x *exchange
+}
+
+func (b *requestBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.x.received.Add(int64(n))
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, http.ErrBodyReadAfterClose) {
+		b.x.bodyErr.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
+func (x *exchange) bodyError() error {
+	if err := x.bodyErr.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// responseBody notes when it is the upstream that broke.
+type responseBody struct {
+	io.ReadCloser
+	x *exchange
+}
+
+func (b *responseBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.x.upstreamErr = err
+	}
+	return n, err
+}
+
+// upstream is the endpoint that was asked last, or "".
+func (x *exchange) upstream() string {
+	if x.endpoint == nil {
+		return ""
+	}
+	return x.endpoint.addr
+}
+
+// settle decides how the request ended, if no reply of the gateway's own did.
+// ctx is the request's.
+func (x *exchange) settle(ctx context.Context) {
+	if x.flag != "" {
+		return
+	}
+	cause := context.Cause(ctx)
+	x.flag, x.details = flagNone, detailsViaUpstream
+	switch {
+	case errors.Is(cause, errShutdown):
+		x.flag, x.details = flagLocalReset, detailsShutdown
+	case x.upstreamErr != nil && errors.Is(cause, errRequestTimeout):
+		x.flag, x.details = flagTimeout, detailsTimeout
+	case x.writeErr != nil || x.upstreamErr != nil && cause != nil:
+		x.flag, x.details = flagDownstreamGone, detailsDownstreamGone
+	case x.upstreamErr != nil:
+		x.flag, x.details = flagTermination, detailsResetAfter+"{connection_termination}"
+	}
+}

@@ -1,0 +1,195 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Gateway is made by New, and served by Serve, or used as an http.Handler by
+// who has a server already.
+type Gateway struct {
+	options   Options
+	log       *slog.Logger
+	endpoints *endpoints
+	access    *accessLog
+	proxy     *httputil.ReverseProxy
+
+	mu       sync.Mutex // guards what follows
+	inFlight int
+	ready    bool          // Serve accepts
+	ended    chan struct{} // closed when inFlight falls to 0; nil when nobody waits
+}
+
+// New checks the options and reads the endpoints file. It starts nothing.
+func New(o Options) (*Gateway, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	g := &Gateway{
+		options:   o,
+		log:       o.Log,
+		endpoints: &endpoints{options: o, log: o.Log},
+		access:    &accessLog{w: o.AccessLog, log: o.Log},
+	}
+	addrs := o.Endpoints
+	if o.EndpointsFile != "" {
+		if addrs, err = readEndpoints(o.EndpointsFile); err != nil {
+			return nil, fmt.Errorf("gateway: %w", err)
+		}
+	}
+	if err := g.SetEndpoints(addrs); err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	g.proxy = &httputil.ReverseProxy{
+		Rewrite:       rewrite,
+		Transport:     roundTripper{g.endpoints},
+		FlushInterval: -1, // what comes is passed on at once
+		BufferPool:    &buffers{},
+		ErrorLog:      slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
+		ModifyResponse: func(resp *http.Response) error {
+			x := exchangeOf(resp.Request.Context())
+			if resp.StatusCode != http.StatusSwitchingProtocols {
+				resp.Body = &responseBody{resp.Body, x}
+			} else if x.timer != nil {
+				x.timer.Stop()
+			}
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, r *http.Request, err error) {
+			x := exchangeOf(r.Context())
+			g.answer(x, replyTo(r.Context(), x, err), err)
+		},
+	}
+	return g, nil
+}
+
+// SetEndpoints replaces the list (each host:port). On an error, which names the
+// one that is wrong, the list stays as it was. With an EndpointsFile, the next change of
+// the file replaces it again.
+func (g *Gateway) SetEndpoints(addrs []string) error {
+	for _, addr := range addrs {
+		if err := checkEndpoint(addr); err != nil {
+			return err
+		}
+	}
+	g.endpoints.set(addrs)
+	return nil
+}
+
+// Endpoints is the list of this moment.
+func (g *Gateway) Endpoints() []string { return g.endpoints.addrs() }
+
+// ServeHTTP passes a request on and returns when it has ended and its
+// access-log line is written.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.enter()
+	defer g.leave()
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	x := &exchange{ResponseWriter: w, request: r, begin: time.Now(), serviceTime: -1}
+	x.flight.cancel = cancel
+	if g.options.RequestTimeout > 0 {
+		x.timer = time.AfterFunc(g.options.RequestTimeout, func() { cancel(errRequestTimeout) })
+		defer x.timer.Stop()
+	}
+	defer func() {
+		x.settle(ctx)
+		g.access.write(x, time.Now())
+		for _, ep := range append(x.tried, x.endpoint) {
+			if ep != nil {
+				ep.release()
+			}
+		}
+	}()
+	if r.Method == http.MethodConnect {
+		g.answer(x, reply{status: http.StatusNotFound, flag: flagNoRoute, details: detailsNoRoute}, nil)
+		return
+	}
+	in := r.WithContext(context.WithValue(ctx, exchangeKey{}, x))
+	in.Body = &requestBody{r.Body, x}
+	g.proxy.ServeHTTP(x, in)
+}
+
+// rewrite takes back what ReverseProxy changes for the sake of a Rewrite, and
+// adds the two headers.
+func rewrite(p *httputil.ProxyRequest) {
+	p.Out.URL.RawQuery = p.In.URL.RawQuery // it is not for the gateway to judge queries
+	for _, name := range []string{"Forwarded", "X-Forwarded-Host"} {
+		if v, ok := p.In.Header[name]; ok {
+			p.Out.Header[name] = v
+		}
+	}
+	p.Out.Header.Set("X-Forwarded-For", forwardedFor(p.In))
+	proto := "http"
+	if p.In.TLS != nil {
+		proto = "https"
+	}
+	p.Out.Header.Set("X-Forwarded-Proto", proto)
+}
+
+// forwardedFor is what came in X-Forwarded-For, and the client.
+func forwardedFor(r *http.Request) string {
+	list := r.Header.Values("X-Forwarded-For")
+	if ip, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		list = append(list[:len(list):len(list)], ip)
+	}
+	return strings.Join(list, ",") // as Envoy, without a space
+}
+
+func (g *Gateway) enter() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inFlight++
+}
+
+func (g *Gateway) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inFlight--
+	if g.inFlight == 0 && g.ended != nil {
+		close(g.ended)
+		g.ended = nil
+	}
+}
+
+// wait returns when no request is in flight, or with ctx's error.
+func (g *Gateway) wait(ctx context.Context) error {
+	g.mu.Lock()
+	if g.inFlight == 0 {
+		g.mu.Unlock()
+		return nil
+	}
+	if g.ended == nil {
+		g.ended = make(chan struct{})
+	}
+	ended := g.ended
+	g.mu.Unlock()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// buffers are for copying bodies.
+type buffers struct{ pool sync.Pool }
+
+const bufferSize = 32 << 10
+
+func (b *buffers) Get() []byte {
+	if p, ok := b.pool.Get().(*[]byte); ok {
+		return *p
+	}
+	return make([]byte, bufferSize)
+}
+
+func (b *buffers) Put(p []byte) { b.pool.Put(&p) }

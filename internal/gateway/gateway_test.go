@@ -1,0 +1,214 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what must come; only a failure takes it.
+const patience = 20 * time.Second
+
+// lines is a writer that hands out what was written.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) { l <- string(p); return len(p), nil }
+
+func (l lines) next(t *testing.T) string {
+	t.Helper()
+	select {
+	case s := <-l:
+		return s
+	case <-time.After(patience):
+		t.Fatal("no line came")
+		return ""
+	}
+}
+
+// until returns the first line with all of parts.
+func (l lines) until(t *testing.T, parts ...string) string {
+	t.Helper()
+	for {
+		s := l.next(t)
+		all := true
+		for _, p := range parts {
+			all = all && strings.Contains(s, p)
+		}
+		if all {
+			return s
+		}
+	}
+}
+
+type running struct {
+	*Gateway
+	addr   string
+	access lines
+	log    lines
+	cert   tls.Certificate
+	stop   context.CancelFunc
+	done   chan error
+}
+
+// start runs a gateway to the end of the test, on loopback.
+func start(t *testing.T, o Options) *running {
+	t.Helper()
+	r := &running{access: make(lines, 4096), log: make(lines, 4096), done: make(chan error, 1)}
+	o.AccessLog = r.access
+	o.Log = slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if len(o.Certificates) > 0 {
+		r.cert = o.Certificates[0]
+	}
+	g, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Gateway, r.addr = g, ln.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	r.stop = cancel
+	var once sync.Once
+	go func() { r.done <- g.Serve(ctx, ln) }()
+	t.Cleanup(func() {
+		once.Do(cancel)
+		select {
+		case err := <-r.done:
+			if err != nil {
+				t.Errorf("Serve: %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("Serve has not ended")
+		}
+	})
+	return r
+}
+
+// client speaks HTTP/1.1 or HTTP/2 to the gateway.
+func (r *running) client(t *testing.T, h2 bool) (*http.Client, string) {
+	t.Helper()
+	tr := &http.Transport{DisableCompression: true}
+	url := "http://" + r.addr
+	if r.cert.Leaf != nil {
+		pool := x509.NewCertPool()
+		pool.AddCert(r.cert.Leaf)
+		tr.TLSClientConfig = &tls.Config{RootCAs: pool, ServerName: "shop.example"}
+		tr.Protocols = new(http.Protocols)
+		tr.Protocols.SetHTTP1(!h2)
+		tr.Protocols.SetHTTP2(h2)
+		url = "https://" + r.addr
+	}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: patience}, url
+}
+
+// raw is an upstream that does with each connection what serve says; it is
+// told the connection's number, from 0.
+func raw(t *testing.T, serve func(n int, c net.Conn, r *bufio.Reader)) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var open []net.Conn
+	wg.Go(func() {
+		for n := 0; ; n++ {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			open = append(open, c)
+			mu.Unlock()
+			wg.Go(func() {
+				defer c.Close()
+				serve(n, c, bufio.NewReader(c))
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = ln.Close()
+		mu.Lock()
+		for _, c := range open {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+	return ln.Addr().String()
+}
+
+// closed is an address that nobody listens on.
+func closed(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// readRequest takes one request, with its body, off r.
+func readRequest(r *bufio.Reader) (*http.Request, error) {
+	req, err := http.ReadRequest(r)
+	if err != nil {
+		return nil, err
+	}
+	_, err = io.Copy(io.Discard, req.Body)
+	return req, err
+}
+
+const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+// answers serves every request with ok.
+func answers(_ int, c net.Conn, r *bufio.Reader) {
+	for {
+		if _, err := readRequest(r); err != nil {
+			return
+		}
+		if _, err := io.WriteString(c, ok); err != nil {
+			return
+		}
+	}
+}
+
+func selfSigned(t *testing.T) []tls.Certificate {
+	t.Helper()
+	cert, err := SelfSigned([]string{"shop.example", "127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []tls.Certificate{cert}
+}
+
+func get(t *testing.T, c *http.Client, url string) (*http.Response, string) {
+	t.Helper()
+	resp, err := c.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(body)
+}

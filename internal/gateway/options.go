@@ -1,0 +1,93 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+)
+
+// Defaults.
+const (
+	DefaultConnectTimeout      = 10 * time.Second // Istio's connectTimeout
+	DefaultShutdownTimeout     = 25 * time.Second // leaves 5 s of Kubernetes' default grace period
+	DefaultMaxIdlePerEndpoint  = 256              // kept connections to one endpoint
+	defaultUpstreamIdleTimeout = 60 * time.Minute // Envoy's; the endpoints close earlier if they like
+	headTimeout                = 60 * time.Second // for a request's head; also bounds what slow clients hold
+	defaultExpectContinue      = time.Second      // how long an endpoint may take to say 100 before the body is sent anyway
+)
+
+// Options of a gateway. The zero value of a duration or number means its
+// default.
+type Options struct {
+	// EndpointsFile is read by New and watched by Serve; see ParseEndpoints.
+	EndpointsFile string
+
+	// Endpoints (host:port) is the list when there is no file, and until
+	// SetEndpoints changes it.
+	Endpoints []string
+
+	// Certificates make the gateway speak TLS, with HTTP/2 and HTTP/1.1 offered
+	// by ALPN. Without one it speaks HTTP/1.1 in clear. See LoadCertificate and
+	// SelfSigned.
+	Certificates []tls.Certificate
+
+	// AccessLog gets one line a request, when it ends, in Istio's default
+	// format. A line is one Write; writes do not overlap. Nil means none.
+	AccessLog io.Writer
+
+	// Log gets what happens to the gateway, and at debug level what happens to
+	// requests. Nil means none.
+	Log *slog.Logger
+
+	// ConnectTimeout bounds one attempt to connect to one endpoint.
+	ConnectTimeout time.Duration
+
+	// RequestTimeout bounds a request, from its head to the response's last byte,
+	// as a route's timeout does in Envoy. Zero means no bound. Upgraded
+	// connections are not bounded.
+	RequestTimeout time.Duration
+
+	// ShutdownTimeout bounds how long Serve waits for requests in flight after
+	// its context has ended.
+	ShutdownTimeout time.Duration
+
+	// MaxIdlePerEndpoint bounds the connections kept to one endpoint.
+	MaxIdlePerEndpoint int
+}
+
+// withDefaults checks o and fills in what was left out.
+func (o Options) withDefaults() (Options, error) {
+	var errs []error
+	for _, d := range []struct {
+		name   string
+		value  *time.Duration
+		preset time.Duration
+	}{
+		{"connect timeout", &o.ConnectTimeout, DefaultConnectTimeout},
+		{"request timeout", &o.RequestTimeout, 0},
+		{"shutdown timeout", &o.ShutdownTimeout, DefaultShutdownTimeout},
+	} {
+		if *d.value < 0 {
+			errs = append(errs, fmt.Errorf("%s is %v: must not be negative", d.name, *d.value))
+		}
+		if *d.value == 0 {
+			*d.value = d.preset
+		}
+	}
+	if o.MaxIdlePerEndpoint < 0 {
+		errs = append(errs, fmt.Errorf("idle connections per endpoint is %d: must not be negative", o.MaxIdlePerEndpoint))
+	}
+	if o.MaxIdlePerEndpoint == 0 {
+		o.MaxIdlePerEndpoint = DefaultMaxIdlePerEndpoint
+	}
+	if o.EndpointsFile != "" && len(o.Endpoints) > 0 {
+		errs = append(errs, errors.New("endpoints are given as a file and as a list: accepted is one of them"))
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o, errors.Join(errs...)
+}
