@@ -1,0 +1,174 @@
+package meshconfig
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestBadInput: every error names the field, the value, the place, and what
+// is accepted; none hides another.
+func TestBadInput(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		places places
+		want   []string
+	}{
+		{"a number for a duration", places{annotation: "proxyMetadata:\n  A: b\nterminationDrainDuration: 30\n"},
+			[]string{"terminationDrainDuration is 30 (annotation proxy.istio.io/config, line 3): want a duration of 0s or more with its unit, such as 5s or 1m30s"}},
+		{"a blank in a duration", places{mesh: "defaultConfig:\n  terminationDrainDuration: 5 s\n"},
+			[]string{`defaultConfig.terminationDrainDuration is "5 s" (mesh file mesh.yaml, line 2): want a duration of 0s or more with its unit, such as 5s or 1m30s`}},
+		{"a negative duration", places{proxy: "terminationDrainDuration: -1s"},
+			[]string{"terminationDrainDuration is -1s (PROXY_CONFIG, line 1): want a duration of 0s or more"}},
+		{"a fraction of drainDuration", places{proxy: "drainDuration: 1.5s"},
+			[]string{"drainDuration is 1.5s (PROXY_CONFIG, line 1): want a duration of whole seconds, at least 1s, such as 45s"}},
+		{"no drainDuration", places{proxy: "drainDuration: 0s"}, []string{"drainDuration is 0s"}},
+		{"a port too high", places{annotation: "statusPort: 70000"}, []string{"statusPort is 70000 (annotation proxy.istio.io/config, line 1): want a port number, 1 to 65535"}},
+		{"a port of zero", places{annotation: "proxyAdminPort: 0"}, []string{"proxyAdminPort is 0 (annotation proxy.istio.io/config, line 1): want a port number, 1 to 65535"}},
+		{"a port by flag", places{port: -1}, []string{"--status-port is -1 (flag --status-port): want a port number"}},
+		{"words for a number", places{annotation: "concurrency: two"}, []string{`concurrency is "two" (annotation proxy.istio.io/config, line 1): want a whole number of worker threads`}},
+		{"a string for a boolean", places{annotation: "holdApplicationUntilProxyStarts: 'true'"}, []string{`holdApplicationUntilProxyStarts is "true"`, "want true, false or null"}},
+		{"a string for a list", places{annotation: "proxyStatsMatcher:\n  inclusionPrefixes: [a]\n  inclusionRegexps: .*\n"},
+			[]string{`proxyStatsMatcher.inclusionRegexps is ".*" (annotation proxy.istio.io/config, line 3): want a list of strings`}},
+		{"a bad regular expression", places{annotation: "proxyStatsMatcher: {inclusionRegexps: ['*x']}"},
+			[]string{`proxyStatsMatcher.inclusionRegexps is "*x" (annotation proxy.istio.io/config, line 1): want regular expressions of RE2's syntax: error parsing regexp: missing argument to repetition operator`}},
+		{"a list for proxyMetadata", places{annotation: "proxyMetadata: [{name: A, value: b}]"},
+			[]string{`proxyMetadata is [{"name":"A","value":"b"}] (annotation proxy.istio.io/config, line 1): want a map of variables to strings`}},
+		{"a map within proxyMetadata", places{annotation: "proxyMetadata: {A: {b: c}}"}, []string{`proxyMetadata.A is {"b":"c"} (annotation proxy.istio.io/config): want a string`}},
+		{"not a map", places{proxy: "- a"}, []string{"PROXY_CONFIG", "found a list: want a map of settings"}},
+		{"not YAML", places{annotation: "a: b\nc: [\n"}, []string{"the whole text is not readable (annotation proxy.istio.io/config): want a ProxyConfig as YAML or JSON: line "}},
+		{"defaultConfig is text", places{mesh: "defaultConfig: 5s"}, []string{`defaultConfig is "5s" (mesh file mesh.yaml, line 1): want a map`}},
+
+		{"not ParseBool's", places{env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=yes"}},
+			[]string{`EXIT_ON_ZERO_ACTIVE_CONNECTIONS is "yes" (environment EXIT_ON_ZERO_ACTIVE_CONNECTIONS): want true or false (or 1, t`}},
+		{"no unit, in proxyMetadata", places{mesh: "defaultConfig:\n  proxyMetadata:\n    MINIMUM_DRAIN_DURATION: '5'\n"},
+			[]string{`defaultConfig.proxyMetadata.MINIMUM_DRAIN_DURATION is "5" (mesh file mesh.yaml, line 3): want a duration`}},
+		{"a unit", places{env: []string{"TERMINATION_GRACE_PERIOD_SECONDS=30s"}}, []string{`TERMINATION_GRACE_PERIOD_SECONDS is "30s"`, "want whole seconds without a unit"}},
+		{"no grace", places{env: []string{"TERMINATION_GRACE_PERIOD_SECONDS=0"}}, []string{`TERMINATION_GRACE_PERIOD_SECONDS is "0"`}},
+		{"far too much grace", places{env: []string{"TERMINATION_GRACE_PERIOD_SECONDS=9999999999999"}}, []string{`TERMINATION_GRACE_PERIOD_SECONDS is "9999999999999"`}},
+		{"a negative time", places{env: []string{"LASTCALL_QUIET_TIME=-1s"}}, []string{`LASTCALL_QUIET_TIME is "-1s"`, "want a duration of 0s or more"}},
+		{"another mesh", places{env: []string{"LASTCALL_COMPAT=linkerd"}}, []string{`LASTCALL_COMPAT is "linkerd" (environment LASTCALL_COMPAT): want "istio", or ""`}},
+		{"another mesh by flag", places{compat: "linkerd"}, []string{`--compat is "linkerd" (flag --compat)`}},
+
+		{"all of them at once", places{mesh: "defaultConfig: {statusPort: x}", proxy: "drainDuration: 1", annotation: "concurrency: -1", env: []string{"MINIMUM_DRAIN_DURATION=1", "LASTCALL_IDLE_GRACE=1"}},
+			[]string{"statusPort is", "drainDuration is 1 ", "concurrency is", "MINIMUM_DRAIN_DURATION is", "LASTCALL_IDLE_GRACE is"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, err := Resolve(c.places.input())
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error\n%v\nwant in it\n%s", err, want)
+				}
+			}
+			if invalid := s.Drain().Validate(); invalid != nil {
+				t.Errorf("settings are not usable beside the error: %v", invalid)
+			}
+			var fe *FieldError
+			if !errors.As(err, &fe) || fe.Field == "" || fe.Accepts == "" {
+				t.Errorf("no FieldError with field and what is accepted in %#v", err)
+			}
+		})
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		places  places
+		want    []string // one of each, in order
+		setting string   // honoured all the same
+		value   string
+	}{
+		{"proxyStatsMatcher in proxyMetadata", places{annotation: "proxyMetadata:\n  MINIMUM_DRAIN_DURATION: '5s'\n  proxyStatsMatcher:\n    inclusionRegexps:\n    - \".*x\"\n"},
+			[]string{"proxyMetadata.proxyStatsMatcher (annotation proxy.istio.io/config, line 3): belongs beside proxyMetadata, not inside it; lastcall takes it from here, Istio would not"},
+			"proxyStatsMatcher.inclusionRegexps", `[".*x"]`},
+		{"terminationDrainDuration in proxyMetadata", places{annotation: "proxyMetadata: {terminationDrainDuration: 30s, EXIT_ON_ZERO_ACTIVE_CONNECTIONS: 'false'}"},
+			[]string{"proxyMetadata.terminationDrainDuration (annotation proxy.istio.io/config): belongs beside proxyMetadata"}, "terminationDrainDuration", "30s"},
+		{"drainDuration in proxyMetadata", places{mesh: "defaultConfig: {proxyMetadata: {drainDuration: 20s}}"},
+			[]string{"defaultConfig.proxyMetadata.drainDuration (mesh file mesh.yaml): belongs beside proxyMetadata"}, "drainDuration", "20s"},
+		{"a boolean field in proxyMetadata, as a string", places{annotation: "proxyMetadata: {holdApplicationUntilProxyStarts: 'true'}"},
+			[]string{"belongs beside proxyMetadata"}, "holdApplicationUntilProxyStarts", "true"},
+		{"what is in its place wins", places{annotation: "drainDuration: 10s\nproxyMetadata: {drainDuration: 20s}"},
+			[]string{"belongs beside", "proxyMetadata.drainDuration (annotation proxy.istio.io/config): ignored: drainDuration has it already"}, "drainDuration", "10s"},
+		{"misplaced in a higher layer wins over a lower one", places{mesh: "defaultConfig: {drainDuration: 10s}", annotation: "proxyMetadata: {drainDuration: 20s}"},
+			[]string{"belongs beside"}, "drainDuration", "20s"},
+		{"a variable beside proxyMetadata", places{annotation: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS: true\n"},
+			[]string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS (annotation proxy.istio.io/config, line 1): belongs under proxyMetadata; lastcall takes it from here, Istio would not"},
+			"EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "true"},
+		{"another", places{annotation: "MINIMUM_DRAIN_DURATION: 9s\nproxyMetadata: {A: b}"}, []string{"belongs under proxyMetadata"}, "MINIMUM_DRAIN_DURATION", "9s"},
+		{"in proxyMetadata wins", places{annotation: "MINIMUM_DRAIN_DURATION: 9s\nproxyMetadata: {MINIMUM_DRAIN_DURATION: 8s}"},
+			[]string{"belongs under", "ignored: proxyMetadata.MINIMUM_DRAIN_DURATION has it already"}, "MINIMUM_DRAIN_DURATION", "8s"},
+		{"a boolean in proxyMetadata", places{annotation: "proxyMetadata:\n  EXIT_ON_ZERO_ACTIVE_CONNECTIONS: false\n"},
+			[]string{`proxyMetadata.EXIT_ON_ZERO_ACTIVE_CONNECTIONS (annotation proxy.istio.io/config, line 2): a boolean where Istio accepts strings only: taken as "false", write it in quotes`},
+			"EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "false"},
+		{"a number in proxyMetadata", places{annotation: "proxyMetadata: {TERMINATION_GRACE_PERIOD_SECONDS: 45}"},
+			[]string{"a number where Istio accepts strings only"}, "TERMINATION_GRACE_PERIOD_SECONDS", "45"},
+		{"null in proxyMetadata", places{annotation: "proxyMetadata: {MINIMUM_DRAIN_DURATION: null}"}, []string{"null says nothing"}, "MINIMUM_DRAIN_DURATION", "5s"},
+
+		{"an IstioOperator", places{mesh: "kind: IstioOperator\nspec:\n  meshConfig:\n    defaultConfig:\n      drainDuration: 20s\n"},
+			[]string{"spec.meshConfig (mesh file mesh.yaml, line 3): wrapped as in an IstioOperator: read from there; Istio's proxy would not find it"}, "drainDuration", "20s"},
+		{"Helm values", places{mesh: "meshConfig: {defaultConfig: {drainDuration: 20s}}"}, []string{"meshConfig (mesh file mesh.yaml, line 1): wrapped as in Helm values"}, "drainDuration", "20s"},
+		{"the ConfigMap", places{mesh: "kind: ConfigMap\ndata:\n  mesh: |\n    defaultConfig:\n      drainDuration: 20s\n"}, []string{"data.mesh (mesh file mesh.yaml, line 3): wrapped as in a ConfigMap"}, "drainDuration", "20s"},
+		{"a ProxyConfig as mesh file", places{mesh: "drainDuration: 20s\n"}, []string{"drainDuration (mesh file mesh.yaml, line 1): belongs under defaultConfig"}, "drainDuration", "20s"},
+		{"defaultConfig in PROXY_CONFIG", places{proxy: `{"defaultConfig": {"drainDuration": "20s"}}`}, []string{"defaultConfig (PROXY_CONFIG): its fields belong at the top here"}, "drainDuration", "20s"},
+		{"the whole IstioOperator in the annotation", places{annotation: "spec: {meshConfig: {defaultConfig: {drainDuration: 20s}}}"},
+			[]string{"wrapped as in an IstioOperator", "spec.meshConfig.defaultConfig (annotation proxy.istio.io/config): its fields belong at the top here"}, "drainDuration", "20s"},
+		{"a MeshConfig field in a ProxyConfig", places{annotation: "accessLogFile: /dev/stdout"}, []string{"accessLogFile (annotation proxy.istio.io/config, line 1): a field of MeshConfig, has no effect"}, "", ""},
+
+		{"a typing error", places{annotation: "terminationDrainDurations: 30s"},
+			[]string{"terminationDrainDurations (annotation proxy.istio.io/config, line 1): unknown field, has no effect: did you mean terminationDrainDuration?"}, "terminationDrainDuration", "5s"},
+		{"case", places{annotation: "terminationdrainduration: 30s"}, []string{"did you mean terminationDrainDuration?"}, "", ""},
+		{"case of a variable", places{annotation: "exit_on_zero_active_connections: 'true'"}, []string{"did you mean EXIT_ON_ZERO_ACTIVE_CONNECTIONS?"}, "", ""},
+		{"deep down", places{mesh: "defaultConfig:\n  tracing:\n    zipkin:\n      adress: x\n"}, []string{"defaultConfig.tracing.zipkin.adress (mesh file mesh.yaml, line 4): unknown field, has no effect: did you mean address?"}, "", ""},
+		{"in a list", places{mesh: "extensionProviders: [{name: a, opentelemetri: {}}]"}, []string{"extensionProviders[0].opentelemetri (mesh file mesh.yaml): unknown field, has no effect: did you mean opentelemetry?"}, "", ""},
+		{"in proxyStatsMatcher", places{annotation: "proxyStatsMatcher: {inclusionRegexp: [a]}"}, []string{"proxyStatsMatcher.inclusionRegexp (annotation proxy.istio.io/config): unknown field, has no effect: did you mean inclusionRegexps?"}, "", ""},
+		{"of MeshConfig", places{mesh: "defaultConfigs: {}"}, []string{"defaultConfigs (mesh file mesh.yaml, line 1): unknown field, has no effect: did you mean defaultConfig?"}, "", ""},
+		{"nothing like it", places{annotation: "gracefulness: much"}, []string{"gracefulness (annotation proxy.istio.io/config, line 1): unknown field, has no effect"}, "", ""},
+		{"of the pod", places{annotation: "terminationGracePeriodSeconds: 60"}, []string{"belongs into the pod's spec, has no effect here; tell lastcall of it by TERMINATION_GRACE_PERIOD_SECONDS"}, "", ""},
+		{"a variable in proxyMetadata", places{annotation: "proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTION: 'false'}"}, []string{"did you mean EXIT_ON_ZERO_ACTIVE_CONNECTIONS?"}, "EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "true"},
+		{"a variable in the environment", places{env: []string{"MINIMUM_DRAIN_DURATIONS=9s"}}, []string{"MINIMUM_DRAIN_DURATIONS (environment MINIMUM_DRAIN_DURATIONS): no setting of this name, has no effect on lastcall: did you mean MINIMUM_DRAIN_DURATION?"}, "", ""},
+		{"an annotation", places{others: map[string]string{"proxy.istio.io/Config": "a: b"}}, []string{"no annotation of this name, has no effect: did you mean proxy.istio.io/config?"}, "", ""},
+		{"a key twice", places{annotation: "drainDuration: 10s\ndrainDuration: 20s\n"}, []string{"a key is written twice, the last one counts: line 2"}, "drainDuration", "20s"},
+		{"a value lastcall does not need", places{annotation: "tracing: {sampling: often}"}, []string{"tracing (annotation proxy.istio.io/config, line 1): ignored, as lastcall does not need it; Istio would refuse it"}, "", ""},
+
+		{"no longer in Istio: variable", places{env: []string{"TERMINATION_DRAIN_DURATION_SECONDS=20"}}, []string{"TERMINATION_DRAIN_DURATION_SECONDS (environment TERMINATION_DRAIN_DURATION_SECONDS): removed from Istio, has no effect: write terminationDrainDuration in the ProxyConfig instead"}, "terminationDrainDuration", "5s"},
+		{"no longer in Istio: field", places{mesh: "defaultConfig: {parentShutdownDuration: 70s}"}, []string{"has no effect: Istio removed it in 2022"}, "parentShutdownDuration", "1m10s"},
+		{"environment against proxyMetadata", places{annotation: "proxyMetadata: {MINIMUM_DRAIN_DURATION: 9s}", env: []string{"MINIMUM_DRAIN_DURATION=8s"}},
+			[]string{`proxyMetadata.MINIMUM_DRAIN_DURATION (annotation proxy.istio.io/config): "9s" is not used: the container's own environment says "8s", and wins`}, "MINIMUM_DRAIN_DURATION", "8s"},
+		{"environment as the injector sets it", places{annotation: "proxyMetadata: {MINIMUM_DRAIN_DURATION: 9s}", env: []string{"MINIMUM_DRAIN_DURATION=9s"}}, nil, "MINIMUM_DRAIN_DURATION", "9s"},
+
+		{"terminationDrainDuration while leaving on zero", places{annotation: "terminationDrainDuration: 30s"},
+			[]string{"terminationDrainDuration (annotation proxy.istio.io/config, line 1): not used: lastcall leaves as soon as nothing is in flight, and at the latest before the grace period (30s) ends; set EXIT_ON_ZERO_ACTIVE_CONNECTIONS=false in proxyMetadata to wait for this time instead"},
+			"EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "true"},
+		{"terminationDrainDuration and exit on zero both said", places{annotation: "terminationDrainDuration: 30s", env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true"}}, []string{"not used with EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true, as in Istio"}, "", ""},
+		{"terminationDrainDuration asked for", places{annotation: "terminationDrainDuration: 30s", env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=false"}}, nil, "terminationDrainDuration", "30s"},
+		{"terminationDrainDuration as Istio does", places{annotation: "terminationDrainDuration: 30s", compat: "istio"}, nil, "EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "false"},
+		{"minimum drain with a fixed wait", places{env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=false", "MINIMUM_DRAIN_DURATION=9s"}}, []string{"not used with EXIT_ON_ZERO_ACTIVE_CONNECTIONS=false: the wait is terminationDrainDuration (5s)"}, "", ""},
+		{"lastcall's times with Istio's behaviour", places{compat: "istio", env: []string{"LASTCALL_QUIET_TIME=1s"}}, []string{"LASTCALL_QUIET_TIME (environment LASTCALL_QUIET_TIME): not used in mode fixed, which does as Istio does"}, "", ""},
+		{"one port for two", places{annotation: "statusPort: 15000"}, []string{"statusPort (annotation proxy.istio.io/config, line 1): 15000 is also proxyAdminPort"}, "", ""},
+		{"variables that only look alike", places{env: []string{"LASTCALL_PORT=tcp://10.0.0.1:80", "LASTCALL_SERVICE_HOST=10.0.0.1", "PATH=/bin"}}, nil, "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, err := Resolve(c.places.input())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make([]string, 0, len(s.Warnings))
+			for _, w := range s.Warnings {
+				got = append(got, w.String())
+			}
+			if !slices.EqualFunc(got, c.want, strings.Contains) {
+				t.Errorf("warnings\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(c.want, "\n  "))
+			}
+			if c.setting != "" {
+				if value, _ := said(t, s, c.setting); value != c.value {
+					t.Errorf("%s is %s, want %s", c.setting, value, c.value)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,332 @@
+package meshconfig
+
+import (
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+)
+
+// places is a test's input: what each place says.
+type places struct {
+	mesh       string            // the mesh config file
+	proxy      string            // PROXY_CONFIG
+	annotation string            // proxy.istio.io/config
+	others     map[string]string // other annotations
+	env        []string
+	compat     string // --compat
+	port       int    // --status-port
+}
+
+func (p places) input() Input {
+	in := Input{MeshFile: "mesh.yaml", AnnotationsFile: "annotations", Env: p.env, Compat: p.compat, StatusPort: p.port}
+	if p.proxy != "" {
+		in.Env = append(in.Env, "PROXY_CONFIG="+p.proxy)
+	}
+	files := map[string]string{}
+	if p.mesh != "" {
+		files["mesh.yaml"] = p.mesh
+	}
+	annotations := map[string]string{}
+	for key, value := range p.others {
+		annotations[key] = value
+	}
+	if p.annotation != "" {
+		annotations["proxy.istio.io/config"] = p.annotation
+	}
+	for _, key := range sortedKeys(annotations) {
+		files["annotations"] += fmt.Sprintf("%v=%q\n", key, annotations[key])
+	}
+	in.ReadFile = func(name string) ([]byte, error) {
+		text, ok := files[name]
+		if !ok {
+			return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+		}
+		return []byte(text), nil
+	}
+	return in
+}
+
+// said gives the printed value and source of a setting.
+func said(t *testing.T, s *Settings, setting string) (value, source string) {
+	t.Helper()
+	for _, r := range s.rows() {
+		if r.Setting == setting {
+			return strings.Trim(literal(r.Value), `"`), r.Source
+		}
+	}
+	t.Fatalf("no setting %q", setting)
+	return "", ""
+}
+
+func TestWhichPlaceWins(t *testing.T) {
+	const (
+		termination = "terminationDrainDuration"
+		minimum     = "MINIMUM_DRAIN_DURATION"
+		zero        = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
+	)
+	for _, c := range []struct {
+		name    string
+		places  places
+		setting string
+		want    string
+		source  string
+	}{
+		{"nothing said: terminationDrainDuration", places{}, termination, "5s", "default"},
+		{"nothing said: drainDuration", places{}, "drainDuration", "45s", "default"},
+		{"nothing said: parentShutdownDuration", places{}, "parentShutdownDuration", "1m0s", "default"},
+		{"nothing said: minimum drain", places{}, minimum, "5s", "default"},
+		{"nothing said: exit on zero", places{}, zero, "true", "default"},
+		{"nothing said, Istio's way: fixed wait", places{compat: "istio"}, zero, "false", "default"},
+		{"nothing said: status port", places{}, "statusPort", "15020", "default"},
+		{"nothing said: admin port", places{}, "proxyAdminPort", "15000", "default"},
+		{"nothing said: concurrency", places{}, "concurrency", "null", "default"},
+		{"nothing said: hold", places{}, "holdApplicationUntilProxyStarts", "null", "default"},
+		{"nothing said: grace period", places{}, "TERMINATION_GRACE_PERIOD_SECONDS", "30", "default"},
+		{"nothing said: quiet time", places{}, "LASTCALL_QUIET_TIME", "2s", "default"},
+		{"nothing said: margin", places{}, "LASTCALL_LAST_CALL_MARGIN", "2s", "default"},
+		{"nothing said: idle grace", places{}, "LASTCALL_IDLE_GRACE", "2s", "default"},
+		{"nothing said: stats", places{}, "proxyStatsMatcher.inclusionRegexps", "[]", "default"},
+
+		{"mesh over default", places{mesh: "defaultConfig: {terminationDrainDuration: 8s}"}, termination, "8s", "mesh file mesh.yaml"},
+		{"PROXY_CONFIG over mesh", places{mesh: "defaultConfig: {terminationDrainDuration: 8s}", proxy: "terminationDrainDuration: 9s"}, termination, "9s", "PROXY_CONFIG"},
+		{"annotation over PROXY_CONFIG (env 9s, annotation 2s)", places{proxy: "terminationDrainDuration: 9s", annotation: "terminationDrainDuration: 2s"}, termination, "2s", "annotation proxy.istio.io/config"},
+		{"annotation over all three", places{mesh: "defaultConfig: {terminationDrainDuration: 8s}", proxy: "terminationDrainDuration: 9s", annotation: "terminationDrainDuration: 2s"}, termination, "2s", "annotation proxy.istio.io/config"},
+		{"a layer that says other things leaves it", places{proxy: "terminationDrainDuration: 9s", annotation: "drainDuration: 20s"}, termination, "9s", "PROXY_CONFIG"},
+		{"null says nothing", places{proxy: "terminationDrainDuration: 9s", annotation: "terminationDrainDuration: null"}, termination, "9s", "PROXY_CONFIG"},
+		{"a default's value said is said", places{annotation: "terminationDrainDuration: 5s"}, termination, "5s", "annotation proxy.istio.io/config"},
+		{"PROXY_CONFIG as JSON", places{proxy: `{"terminationDrainDuration":"9s","statusPort":15999}`}, "statusPort", "15999", "PROXY_CONFIG"},
+		{"the .proto file's names", places{annotation: "termination_drain_duration: 4s"}, termination, "4s", "annotation proxy.istio.io/config"},
+		{"Go durations, as Istio's reader takes them", places{annotation: "terminationDrainDuration: 1m30s"}, termination, "1m30s", "annotation proxy.istio.io/config"},
+		{"a fraction is no matter here", places{annotation: "terminationDrainDuration: 2.5s"}, termination, "2.5s", "annotation proxy.istio.io/config"},
+		{"no wait at all", places{annotation: "terminationDrainDuration: 0s"}, termination, "0s", "annotation proxy.istio.io/config"},
+		{"numbers in quotes, as Istio's reader takes them", places{annotation: `proxyAdminPort: "15001"`}, "proxyAdminPort", "15001", "annotation proxy.istio.io/config"},
+		{"concurrency of zero is said", places{annotation: "concurrency: 0"}, "concurrency", "0", "annotation proxy.istio.io/config"},
+		{"hold", places{mesh: "defaultConfig: {holdApplicationUntilProxyStarts: true}"}, "holdApplicationUntilProxyStarts", "true", "mesh file mesh.yaml"},
+		{"--status-port over all", places{annotation: "statusPort: 15001", port: 16020}, "statusPort", "16020", "flag --status-port"},
+
+		{"proxyMetadata", places{annotation: "proxyMetadata: {MINIMUM_DRAIN_DURATION: 7s}"}, minimum, "7s", "proxyMetadata of annotation proxy.istio.io/config"},
+		{"proxyMetadata is merged key by key", places{mesh: "defaultConfig: {proxyMetadata: {MINIMUM_DRAIN_DURATION: 15s}}", annotation: "proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: 'false'}"}, minimum, "15s", "proxyMetadata of mesh file mesh.yaml"},
+		{"of one key the annotation's wins", places{mesh: "defaultConfig: {proxyMetadata: {MINIMUM_DRAIN_DURATION: 15s}}", annotation: "proxyMetadata: {MINIMUM_DRAIN_DURATION: 1s}"}, minimum, "1s", "proxyMetadata of annotation proxy.istio.io/config"},
+		{"the container's environment over proxyMetadata", places{annotation: "proxyMetadata: {MINIMUM_DRAIN_DURATION: 7s}", env: []string{"MINIMUM_DRAIN_DURATION=3s"}}, minimum, "3s", "environment MINIMUM_DRAIN_DURATION"},
+		{"an empty variable is not set", places{annotation: "proxyMetadata: {MINIMUM_DRAIN_DURATION: 7s}", env: []string{"MINIMUM_DRAIN_DURATION="}}, minimum, "7s", "proxyMetadata of annotation proxy.istio.io/config"},
+		{"ParseBool's words", places{env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=F"}}, zero, "false", "environment EXIT_ON_ZERO_ACTIVE_CONNECTIONS"},
+		{"said over Istio's default", places{env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=1"}, compat: "istio"}, zero, "true", "environment EXIT_ON_ZERO_ACTIVE_CONNECTIONS"},
+		{"grace period", places{env: []string{"TERMINATION_GRACE_PERIOD_SECONDS=60"}}, "TERMINATION_GRACE_PERIOD_SECONDS", "60", "environment TERMINATION_GRACE_PERIOD_SECONDS"},
+		{"lastcall's own by proxyMetadata", places{mesh: "defaultConfig: {proxyMetadata: {LASTCALL_QUIET_TIME: 500ms}}"}, "LASTCALL_QUIET_TIME", "500ms", "proxyMetadata of mesh file mesh.yaml"},
+		{"compat by variable", places{env: []string{"LASTCALL_COMPAT=istio"}}, "LASTCALL_COMPAT", "istio", "environment LASTCALL_COMPAT"},
+		{"compat by flag", places{compat: "istio"}, "LASTCALL_COMPAT", "istio", "flag --compat"},
+
+		{"proxyStatsMatcher is replaced whole", places{mesh: "defaultConfig: {proxyStatsMatcher: {inclusionPrefixes: [a]}}", annotation: "proxyStatsMatcher: {inclusionSuffixes: [b]}"}, "proxyStatsMatcher.inclusionPrefixes", "[]", "default"},
+		{"and has the annotation's", places{mesh: "defaultConfig: {proxyStatsMatcher: {inclusionPrefixes: [a]}}", annotation: "proxyStatsMatcher: {inclusionSuffixes: [b]}"}, "proxyStatsMatcher.inclusionSuffixes", `["b"]`, "annotation proxy.istio.io/config"},
+		{"its own annotation replaces a list", places{annotation: "proxyStatsMatcher: {inclusionPrefixes: [a]}", others: map[string]string{"sidecar.istio.io/statsInclusionPrefixes": "x,y"}}, "proxyStatsMatcher.inclusionPrefixes", `["x","y"]`, "annotation sidecar.istio.io/statsInclusionPrefixes"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, err := Resolve(c.places.input())
+			if err != nil {
+				t.Fatal(err)
+			}
+			value, source := said(t, s, c.setting)
+			if value != c.want || source != c.source {
+				t.Errorf("%s is %s from %s, want %s from %s", c.setting, value, source, c.want, c.source)
+			}
+		})
+	}
+}
+
+func TestModes(t *testing.T) {
+	for _, c := range []struct {
+		compat, zero string
+		want         drain.Mode
+	}{
+		{"", "", drain.ExitOnZero},
+		{"", "true", drain.ExitOnZero},
+		{"", "false", drain.Fixed},
+		{"istio", "", drain.Fixed},
+		{"istio", "true", drain.IstioExitOnZero},
+		{"istio", "false", drain.Fixed},
+	} {
+		s, err := Resolve(Input{Env: []string{"LASTCALL_COMPAT=" + c.compat, "EXIT_ON_ZERO_ACTIVE_CONNECTIONS=" + c.zero}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Drain().Mode; got != c.want {
+			t.Errorf("compat %q, exit on zero %q: mode %v, want %v", c.compat, c.zero, got, c.want)
+		}
+	}
+}
+
+func TestDrainHasEverySetting(t *testing.T) {
+	s, err := Resolve(places{
+		proxy: "terminationDrainDuration: 11s",
+		env: []string{
+			"MINIMUM_DRAIN_DURATION=12s", "TERMINATION_GRACE_PERIOD_SECONDS=90", "LASTCALL_QUIET_TIME=13s",
+			"LASTCALL_LAST_CALL_MARGIN=14s", "LASTCALL_IDLE_GRACE=15s",
+		},
+	}.input())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := drain.Config{
+		Mode: drain.ExitOnZero, TerminationDrain: 11 * time.Second, MinimumDrain: 12 * time.Second, GracePeriod: 90 * time.Second,
+		QuietTime: 13 * time.Second, Margin: 14 * time.Second, IdleGrace: 15 * time.Second, PollInterval: drain.DefaultPollInterval,
+	}
+	if got := s.Drain(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	s, err = Resolve(Input{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Drain(); got != drain.DefaultConfig() {
+		t.Errorf("nothing said gives %+v, want drain's defaults", got)
+	}
+}
+
+func TestEffectiveProxyConfig(t *testing.T) {
+	s, err := Resolve(places{
+		mesh:       "defaultConfig: {discoveryAddress: istiod.east:15012, extraStatTags: [a, b], proxyMetadata: {A: mesh, B: mesh}}",
+		proxy:      "extraStatTags: [c]",
+		annotation: "proxyMetadata: {B: annotation}",
+	}.input())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pc := s.Proxy
+	if pc.DiscoveryAddress != "istiod.east:15012" || pc.StatNameLength != 189 {
+		t.Errorf("fields of the mesh file and Istio's defaults are not both there: %v", pc)
+	}
+	if got := strings.Join(pc.ExtraStatTags, ","); got != "c" {
+		t.Errorf("extraStatTags %q, want the higher layer's alone", got)
+	}
+	if pc.ProxyMetadata["A"] != "mesh" || pc.ProxyMetadata["B"] != "annotation" {
+		t.Errorf("proxyMetadata %v, want A of the mesh, B of the annotation", pc.ProxyMetadata)
+	}
+	got := strings.Join(s.Environ([]string{"B=own", "C=own", "A="}), " ")
+	if want := "B=own C=own A=mesh"; got != want {
+		t.Errorf("environment %q, want %q", got, want)
+	}
+}
+
+func TestFiles(t *testing.T) {
+	t.Run("none is no error", func(t *testing.T) {
+		dir := t.TempDir()
+		if _, err := Resolve(Input{MeshFile: dir + "/mesh", AnnotationsFile: dir + "/annotations"}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("unreadable ones are, both of them", func(t *testing.T) {
+		dir := t.TempDir() // a directory cannot be read as a file
+		_, err := Resolve(Input{MeshFile: dir, AnnotationsFile: dir})
+		for _, want := range []string{"read mesh config file: read " + dir, "read annotations file: read " + dir} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want %q in it", err, want)
+			}
+		}
+	})
+	t.Run("as Istio mounts them", func(t *testing.T) {
+		s, err := Resolve(places{mesh: `accessLogFile: /dev/stdout
+defaultConfig:
+  discoveryAddress: istiod.istio-system.svc:15012
+  tracing:
+    zipkin:
+      address: zipkin.istio-system:9411
+    sampling: 1.5
+    custom_tags: {env: {literal: {value: prod}}}
+  gatewayTopology: {numTrustedProxies: 2}
+  image: {imageType: distroless}
+defaultProviders: {metrics: [prometheus]}
+enablePrometheusMerge: true
+extensionProviders:
+- name: otel
+  opentelemetry: {service: otel.svc, port: 4317}
+rootNamespace: istio-system
+trustDomain: cluster.local
+`}.input())
+		if err != nil || len(s.Warnings) > 0 {
+			t.Errorf("error %v, warnings %v, want none", err, s.Warnings)
+		}
+	})
+}
+
+func TestAnnotationsFile(t *testing.T) {
+	for _, c := range []struct {
+		name, text, want, err string
+	}{
+		{"as the kubelet writes it", "a=\"1\"\nproxy.istio.io/config=\"proxyMetadata:\\n  X: \\\"y\\\"\\n\"\n", "proxyMetadata:\n  X: \"y\"\n", ""},
+		{"no newline at the end", `proxy.istio.io/config="x: y"`, "x: y", ""},
+		{"an equals sign in the value", `proxy.istio.io/config="x: a=b"`, "x: a=b", ""},
+		{"nothing", "", "", ""},
+		{"no equals sign", "a=\"1\"\nproxy.istio.io/config\n", "", `line 2: "proxy.istio.io/config": want key="value", as the downward API writes annotations`},
+		{"no quotes", "proxy.istio.io/config=x", "", "line 1: value of proxy.istio.io/config is x: want a string in double quotes, with Go's escapes"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := parseAnnotations(c.text)
+			if message := fmt.Sprint(err); c.err != "" && message != c.err || c.err == "" && err != nil {
+				t.Errorf("error %q, want %q", message, c.err)
+			}
+			if got["proxy.istio.io/config"] != c.want {
+				t.Errorf("got %q, want %q", got["proxy.istio.io/config"], c.want)
+			}
+		})
+	}
+}
+
+func FuzzParseAnnotations(f *testing.F) {
+	f.Add("a=\"1\"\nb=\"two\\n\"\n")
+	f.Add("=\"\"")
+	f.Add("a='b'")
+	f.Fuzz(func(t *testing.T, text string) {
+		annotations, err := parseAnnotations(text)
+		if err != nil {
+			return
+		}
+		// What was read, written as the kubelet does, is read again the same.
+		var b strings.Builder
+		for key, value := range annotations {
+			fmt.Fprintf(&b, "%s=%s\n", key, strconv.Quote(value))
+		}
+		again, err := parseAnnotations(b.String())
+		if err != nil {
+			// A key the kubelet cannot write (it has blanks or line ends in it).
+			if strings.ContainsAny(strings.Join(sortedKeys(annotations), ""), " \t\r\n\v\f\u0085\u00a0") {
+				return
+			}
+			t.Fatalf("written again: %v", err)
+		}
+		if len(again) != len(annotations) {
+			t.Fatalf("read %v, written and read again %v", annotations, again)
+		}
+	})
+}
+
+func FuzzResolve(f *testing.F) {
+	f.Add("defaultConfig: {terminationDrainDuration: 5s}", "concurrency: 2", "proxy.istio.io/config=\"a: b\"", "MINIMUM_DRAIN_DURATION=5s")
+	f.Add("spec: {meshConfig: {defaultConfig: {proxyMetadata: {A: 1}}}}", `{"defaultConfig":{"tracing":{"x":[1]}}}`, "", "LASTCALL_COMPAT=istio")
+	f.Add("data: {mesh: 'defaultConfig: null'}", "proxyMetadata: {proxyStatsMatcher: {inclusionRegexps: ['(']}}", "x", "=")
+	f.Add("&a [*a]", "proxyMetadata: {proxyMetadata: {proxyMetadata: 1}}", "", "EXIT_ON_ZERO_ACTIVE_CONNECTIONS=maybe")
+	f.Fuzz(func(t *testing.T, mesh, proxy, annotations, variable string) {
+		s, err := Resolve(Input{
+			MeshFile: "mesh", AnnotationsFile: "annotations", Env: []string{"PROXY_CONFIG=" + proxy, variable},
+			ReadFile: func(name string) ([]byte, error) {
+				if name == "mesh" {
+					return []byte(mesh), nil
+				}
+				return []byte(annotations), nil
+			},
+		})
+		if invalid := s.Drain().Validate(); invalid != nil {
+			t.Errorf("resolved (error %v) to what drain refuses: %v", err, invalid)
+		}
+		if err := s.WriteText(&strings.Builder{}); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.MarshalJSON(); err != nil {
+			t.Error(err)
+		}
+	})
+}
