@@ -1,0 +1,119 @@
+package pipe
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+)
+
+// Protocol says what a listener carries.
+type Protocol int
+
+const (
+	// Auto finds out from the first bytes. The connection to the app is made at
+	// once, so that protocols in which the server speaks first work.
+	Auto Protocol = iota
+	// HTTP connects to the app only when a request has come, so that silent
+	// connections do not occupy an app that serves few at a time.
+	HTTP
+	// TCP looks at nothing: every open connection is busy.
+	TCP
+)
+
+// ParseProtocol reads "auto", "http" or "tcp".
+func ParseProtocol(s string) (Protocol, error) {
+	for p, name := range protocolNames {
+		if s == name {
+			return Protocol(p), nil
+		}
+	}
+	return Auto, fmt.Errorf("protocol %q: accepted are %s", s, strings.Join(protocolNames[:], ", "))
+}
+
+var protocolNames = [...]string{"auto", "http", "tcp"}
+
+func (p Protocol) String() string { return protocolNames[p] }
+
+// Inbound is one way into the app: where clients come, and where the app is.
+type Inbound struct {
+	Listen   string // host:port; an empty host is every address, IPv4 and IPv6
+	App      string // host:port
+	Protocol Protocol
+}
+
+// ParseInbound reads LISTEN=APP[,protocol=auto|http|tcp].
+func ParseInbound(s string) (Inbound, error) {
+	fail := func(err error) (Inbound, error) {
+		return Inbound{}, fmt.Errorf("inbound %q: %w; accepted is LISTEN=APP[,protocol=auto|http|tcp], for example 127.0.0.1:15006=127.0.0.1:8080,protocol=http", s, err)
+	}
+	addresses, options, _ := strings.Cut(s, ",")
+	listen, app, found := strings.Cut(addresses, "=")
+	if !found {
+		return fail(errors.New("there is no ="))
+	}
+	in := Inbound{Listen: listen, App: app}
+	for _, address := range []string{listen, app} {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return fail(err)
+		}
+	}
+	for option := range strings.SplitSeq(options, ",") {
+		if option == "" {
+			continue
+		}
+		name, value, _ := strings.Cut(option, "=")
+		if name != "protocol" {
+			return fail(fmt.Errorf("unknown option %q", name))
+		}
+		p, err := ParseProtocol(value)
+		if err != nil {
+			return fail(err)
+		}
+		in.Protocol = p
+	}
+	return in, nil
+}
+
+// Config is what a pipe is made of. Zero values take the defaults.
+type Config struct {
+	Inbound   []Inbound
+	AccessLog *AccessLog // nil: none
+	Log       *slog.Logger
+
+	MaxHead     int           // bytes of a message head; default 60 KiB, as Envoy's
+	HeadTimeout time.Duration // for a request head that has begun; default 30 s
+	DialTimeout time.Duration // for the connection to the app; default 5 s
+}
+
+const (
+	defaultMaxHead     = 60 << 10
+	defaultHeadTimeout = 30 * time.Second
+	defaultDialTimeout = 5 * time.Second
+
+	// lingerTime is how long a connection that we have ended waits for the
+	// client's own end before it is closed, so that no reset overtakes the last
+	// bytes (RFC 9112, 9.6). Envoy's delayed_close_timeout is 1 s.
+	lingerTime = time.Second
+
+	// freshTime is how long a connection that comes at the very end is given
+	// for its first request.
+	freshTime = time.Second
+)
+
+func (c *Config) setDefaults() {
+	if c.MaxHead == 0 {
+		c.MaxHead = defaultMaxHead
+	}
+	if c.HeadTimeout == 0 {
+		c.HeadTimeout = defaultHeadTimeout
+	}
+	if c.DialTimeout == 0 {
+		c.DialTimeout = defaultDialTimeout
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+}

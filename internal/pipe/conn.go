@@ -1,0 +1,418 @@
+package pipe
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+)
+
+// mode is what a connection has turned out to carry.
+type mode uint8
+
+const (
+	undecided mode = iota // no byte yet, or too few
+	http1
+	opaque
+)
+
+// conn is one conversation: a client's connection and its own to the app.
+//
+// mu guards what both directions and the drain look at. wmu is held while bytes
+// are written to the client, so that the last call's reply does not fall into
+// another message. The fields of up and of down belong to their goroutine.
+type conn struct {
+	p      *Pipe
+	in     *listener
+	client *socket
+	app    *socket // nil until dialled; set by up, before down starts, under mu
+	began  time.Time
+
+	mu         sync.Mutex
+	mode       mode
+	queue      []request // forwarded and not yet answered, the oldest first
+	arriving   bool      // a request is on its way from the client
+	responding bool      // the final response to queue[0] has begun
+	last       bool      // nothing more is forwarded from the client
+	over       bool      // we have ended it: nothing more is sent to the client
+	halfClosed bool      // the client has sent its FIN
+	counted    bool      // in the pipe's count of open connections
+	busy       bool      // in the pipe's count of busy connections
+	raced      bool      // a request met our closing
+	answered   bool      // a local reply is on its way
+	fresh      bool      // accepted while idle ones are closed, and nothing has come yet
+	idleSince  time.Time
+	refusal    *reply // what the client gets when queue is empty
+	next, prev *conn  // of the pipe's list, guarded by its mutex
+
+	wmu sync.Mutex
+
+	up      up
+	down    down
+	decided chan struct{} // closed when an upgrade has been answered
+	ended   chan struct{} // closed when down has ended; nil when it never began
+}
+
+// request is what has to be known of a request until it is answered.
+type request struct {
+	began   time.Time
+	line    []byte // method and target, cut at maxLine
+	isHead  bool
+	connect bool
+	upgrade bool
+	close   bool // the client said Connection: close, or HTTP/1.0
+	entry   *logEntry
+}
+
+// maxLine is how much of a request line is kept for the report, bytes.
+const maxLine = 256
+
+// serve takes a connection from its first byte to its last and returns when
+// nothing of it is left.
+func (c *conn) serve() {
+	defer c.cleanUp()
+	switch c.in.Protocol {
+	case TCP:
+		if err := c.dial(); err != nil {
+			return
+		}
+	case Auto:
+		c.setArriving(true) // what the client has sent is not read meanwhile
+		_ = c.dial()        // HTTP says so in its way, when a request comes
+		c.setArriving(false)
+	}
+	c.runUp()
+	if c.ended != nil {
+		<-c.ended
+	}
+}
+
+// dial connects to the app and starts the way back.
+func (c *conn) dial() error {
+	ctx, cancel := context.WithTimeout(c.p.ctx, c.p.cfg.DialTimeout)
+	defer cancel()
+	d := net.Dialer{}
+	app, err := d.DialContext(ctx, "tcp", c.in.App)
+	if err != nil {
+		c.p.stats.connectFailed.Add(1)
+		c.p.complain("the app cannot be reached; its clients get a 503", "app", c.in.App, "error", err)
+		return err
+	}
+	s, err := newSocket(app.(*net.TCPConn))
+	if err != nil {
+		_ = app.Close()
+		return err
+	}
+	c.mu.Lock()
+	c.app, c.ended = s, make(chan struct{})
+	over := c.over
+	c.mu.Unlock()
+	if over { // the pipe has been killed meanwhile
+		s.shut()
+	}
+	go func() {
+		defer close(c.ended)
+		c.runDown()
+	}()
+	return nil
+}
+
+// setArriving makes the connection busy, or no longer, for what is not in the
+// queue yet.
+func (c *conn) setArriving(arriving bool) {
+	c.mu.Lock()
+	c.arriving = arriving || c.fresh
+	c.recount()
+	c.mu.Unlock()
+}
+
+func (c *conn) cleanUp() {
+	c.mu.Lock()
+	if !c.over {
+		c.over = true
+	}
+	unanswered := c.queue
+	c.queue = nil
+	c.recount()
+	c.mu.Unlock()
+	for i := range unanswered {
+		c.p.finishEntry(unanswered[i].entry, 0, flagDownstreamClosed, "downstream_remote_disconnect")
+	}
+	_ = c.client.Close()
+	if c.app != nil {
+		_ = c.app.Close()
+	}
+	c.up.release()
+	c.p.remove(c)
+}
+
+// recount brings the pipe's counts up to date with the connection's state. mu
+// is held.
+func (c *conn) recount() {
+	open := !c.over
+	busy := open && (c.mode == opaque || c.arriving || len(c.queue) > 0)
+	if open == c.counted && busy == c.busy {
+		return
+	}
+	if open != c.counted {
+		c.counted = open
+		c.p.open.Add(delta(open))
+	}
+	if busy != c.busy {
+		if c.busy = busy; !busy {
+			c.idleSince = time.Now()
+		}
+		c.p.busy.Add(delta(busy))
+	}
+	c.p.changed()
+}
+
+func delta(up bool) int64 {
+	if up {
+		return 1
+	}
+	return -1
+}
+
+// push adds a request to the queue, reusing what an earlier one has left.
+func (c *conn) push() *request {
+	n := len(c.queue)
+	if n < cap(c.queue) {
+		c.queue = c.queue[:n+1]
+		line := c.queue[n].line
+		c.queue[n] = request{line: line[:0]}
+	} else {
+		c.queue = append(c.queue, request{})
+	}
+	return &c.queue[n]
+}
+
+// pop takes the oldest request from the queue.
+func (c *conn) pop() {
+	line := c.queue[0].line
+	n := copy(c.queue, c.queue[1:])
+	c.queue[n] = request{line: line}
+	c.queue = c.queue[:n]
+}
+
+// toClient writes to the client unless the last call has taken the connection.
+func (c *conn) toClient(p []byte, more bool) error {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	if c.isOver() {
+		return net.ErrClosed
+	}
+	return c.client.send(p, more)
+}
+
+func (c *conn) isOver() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.over
+}
+
+// end says goodbye to the client with a FIN, lets go of the app, and leaves up
+// to wait for the client's own end. It is the only way in which we end a
+// conversation; who calls it has set over.
+func (c *conn) end() {
+	_ = c.client.CloseWrite()
+	c.shutApp()
+	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))
+}
+
+// abort ends the connection without a word, as the end of the process would.
+func (c *conn) abort() {
+	c.mu.Lock()
+	c.over = true
+	c.recount()
+	c.mu.Unlock()
+	c.client.shut()
+	_ = c.client.SetDeadline(time.Now())
+	c.shutApp()
+}
+
+// shutApp ends the connection to the app, for whoever is not up or down.
+func (c *conn) shutApp() {
+	c.mu.Lock()
+	app := c.app
+	c.mu.Unlock()
+	if app != nil {
+		app.shut()
+	}
+}
+
+// idleLeft is how long the connection has to stay idle until it has been for
+// idleFor; 0 when it is not idle, or has been for long enough.
+func (c *conn) idleLeft(idleFor time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over || c.busy {
+		return 0
+	}
+	return idleFor - time.Since(c.idleSince)
+}
+
+// awaitFirst makes a connection that has come while idle ones are closed busy
+// for a moment: its first request is on its way. mu is held.
+func (c *conn) awaitFirst() {
+	c.fresh, c.arriving, c.up.timed = true, true, true
+	_ = c.client.SetReadDeadline(time.Now().Add(freshTime))
+}
+
+// endIdle ends the connection if it has been idle for at least idleFor.
+func (c *conn) endIdle(idleFor time.Duration) {
+	c.mu.Lock()
+	idle := !c.over && !c.busy && c.p.closing.Load() && time.Since(c.idleSince) >= idleFor
+	if !idle || c.client.unread() > 0 { // a request is there already: it is served
+		c.mu.Unlock()
+		return
+	}
+	c.over = true
+	c.recount()
+	c.mu.Unlock()
+	c.end()
+}
+
+// endNow is the last call: the conversation is ended as politely as it still
+// can be. ok is false when there was nothing left to end.
+func (c *conn) endNow() (was drain.Conversation, ok bool) {
+	c.mu.Lock()
+	if c.over || c.answered {
+		c.mu.Unlock()
+		return was, false
+	}
+	was, ok = c.describe()
+	var answer *reply
+	switch {
+	case !ok:
+	case c.mode == opaque:
+		was.Ending = "fin"
+	case c.responding:
+		was.Ending = "truncated"
+	default:
+		answer = &replyLastCall
+		was.Ending = "503"
+	}
+	c.over = true
+	unanswered := c.queue
+	c.queue = nil
+	isHead := len(unanswered) > 0 && unanswered[0].isHead
+	c.mu.Unlock()
+
+	if answer != nil {
+		c.wmu.Lock()
+		_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime))
+		_ = c.client.send(answer.bytes(isHead), true)
+		c.wmu.Unlock()
+	}
+	for i := range unanswered {
+		status := 0
+		if answer != nil && i == 0 {
+			status = answer.status
+		}
+		c.p.finishEntry(unanswered[i].entry, status, flagLastCall, "last_call")
+	}
+	c.end()
+	c.mu.Lock() // counted as gone only now that its last word is on the way
+	c.recount()
+	c.mu.Unlock()
+	return was, ok
+}
+
+// describe names the conversation for the report. ok is false when it is idle.
+// mu is held.
+func (c *conn) describe() (d drain.Conversation, ok bool) {
+	if !c.busy {
+		return d, false
+	}
+	d = drain.Conversation{Peer: c.client.RemoteAddr().String(), Protocol: "http/1.1"}
+	since := c.began
+	switch {
+	case c.mode == opaque:
+		d.Protocol = "tcp"
+		d.Request = string(c.up.upgraded)
+	case len(c.queue) > 0:
+		d.Request = string(c.queue[0].line)
+		since = c.queue[0].began
+	default:
+		since = c.idleSince
+	}
+	d.Age = drain.Millis(time.Since(since))
+	return d, true
+}
+
+// answer sends a local reply in place of the app's response to the oldest
+// request, or to one that was not forwarded, and ends the connection.
+func (c *conn) answer(r *reply, flag, details string) {
+	c.mu.Lock()
+	if c.over || c.answered {
+		c.mu.Unlock()
+		return
+	}
+	c.answered = true
+	var entry *logEntry
+	isHead := false
+	if len(c.queue) > 0 {
+		isHead, entry = c.queue[0].isHead, c.queue[0].entry
+		c.queue[0].entry = nil
+	} else {
+		entry = c.p.newEntry(c, nil, nil)
+	}
+	c.last = true
+	c.mu.Unlock()
+
+	_ = c.toClient(r.bytes(isHead), true)
+	c.p.stats.responded(r.status)
+	c.p.finishEntry(entry, r.status, flag, details)
+	c.close()
+}
+
+// close ends the connection after its last message.
+func (c *conn) close() {
+	c.mu.Lock()
+	was := c.over
+	c.over = true
+	c.mu.Unlock()
+	if was {
+		return
+	}
+	c.end()
+	c.mu.Lock()
+	c.queue = c.queue[:0]
+	c.recount()
+	c.mu.Unlock()
+}
+
+// turnOpaque makes the rest of the connection bytes without meaning.
+func (c *conn) turnOpaque() {
+	c.mu.Lock()
+	c.mode = opaque
+	c.recount()
+	c.mu.Unlock()
+}
+
+// carry moves the rest of one direction, by splice(2) where the kernel can, and
+// passes the end on as an end.
+func (c *conn) carry(to, from *socket) {
+	for {
+		_, err := io.Copy(to.TCPConn, from.TCPConn)
+		switch {
+		case err == nil:
+			_ = to.CloseWrite()
+			return
+		case errors.Is(err, os.ErrDeadlineExceeded) && !c.isOver():
+			_ = from.SetReadDeadline(time.Time{}) // it was for the sniffing
+		default:
+			to.shut()
+			if !c.isOver() { // else the client has its FIN, and a moment to answer it
+				from.shut()
+			}
+			return
+		}
+	}
+}

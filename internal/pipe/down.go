@@ -1,0 +1,381 @@
+package pipe
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// down is the state of the way from the app to the client; its goroutine's own.
+type down struct {
+	state   downState
+	buf     *buffer
+	large   bool
+	scanned int
+	body    body
+	head    []byte // a rewritten head
+	status  int    // of the response at hand
+	err     error  // why reading ended; io.EOF for a FIN
+}
+
+type downState uint8
+
+const (
+	downHead   downState = iota // in between or within heads
+	downBody                    // within a response's body
+	downOpaque                  // bytes
+	downStray                   // a response that nobody has asked for, until the app closes
+)
+
+func (d *down) release() {
+	if d.buf != nil {
+		d.buf.free()
+		d.buf = nil
+	}
+}
+
+// runDown reads from the app until it or we have ended.
+func (c *conn) runDown() {
+	d := &c.down
+	if c.in.Protocol == TCP {
+		d.state = downOpaque
+	} else if err := c.app.raw.Read(c.readApp); err != nil {
+		d.err = err
+	}
+	if d.state == downOpaque && d.err == nil {
+		c.carryDown()
+		return
+	}
+	c.appEnded()
+	d.release()
+}
+
+// readApp takes what has come from the app. It returns false to wait for more.
+func (c *conn) readApp(fd uintptr) bool {
+	d := &c.down
+	for {
+		if d.buf == nil {
+			d.buf = getBuffer(d.large)
+		}
+		buf, ok := d.buf.room(c.p.cfg.MaxHead + smallBuffer)
+		d.buf = buf
+		if !ok { // only a head can fill it
+			d.err = errTooLarge
+			return true
+		}
+		room := len(buf.b) - buf.w
+		n, errno := receive(fd, buf.b[buf.w:])
+		switch {
+		case errno == unix.EAGAIN:
+			if buf.r == buf.w {
+				d.release()
+			}
+			return false
+		case errno != 0:
+			d.err = os.NewSyscallError("read", errno)
+			return true
+		case n == 0:
+			d.err = io.EOF
+			return true
+		}
+		d.large = n == room
+		buf.w += n
+		if !c.fromApp() {
+			return true
+		}
+	}
+}
+
+// fromApp passes on what is in the buffer as far as it is understood. It
+// returns false when down has to leave its read loop: the connection is over,
+// the app cannot be understood (err is set), or the rest is opaque.
+func (c *conn) fromApp() bool {
+	d := &c.down
+	b := d.buf
+	for b.r < b.w {
+		switch d.state {
+		case downOpaque:
+			return false
+		case downStray:
+			if err := c.toClient(b.bytes(), false); err != nil {
+				return false
+			}
+			b.r = b.w
+		case downBody:
+			if ok := c.passBody(); !ok {
+				return false
+			}
+		case downHead:
+			rest := b.bytes()
+			if d.scanned == 0 && c.speaksFirst() {
+				d.state = downOpaque
+				return false
+			}
+			from := max(0, d.scanned-len(endOfHead)+1)
+			i := bytes.Index(rest[from:], endOfHead)
+			if i < 0 {
+				if d.scanned = len(rest); d.scanned > c.p.cfg.MaxHead {
+					d.err = errTooLarge
+					return false
+				}
+				return true
+			}
+			d.scanned = 0
+			if ok := c.passHead(from + i + len(endOfHead)); !ok {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// speaksFirst is true when the app sends before any request: the protocol is
+// none of ours. up, which may hold a few bytes back, is woken.
+func (c *conn) speaksFirst() bool {
+	c.mu.Lock()
+	first := c.mode == undecided && len(c.queue) == 0 && c.in.Protocol == Auto
+	if first {
+		c.mode = opaque
+		c.recount()
+	}
+	opaqueNow := c.mode == opaque
+	c.mu.Unlock()
+	if first {
+		_ = c.client.SetReadDeadline(time.Now())
+	}
+	return opaqueNow
+}
+
+// passHead passes the response head in the first n bytes of the buffer on, and
+// as much of its body as is there. It decides whether this is the last message.
+func (c *conn) passHead(n int) bool {
+	d := &c.down
+	b := d.buf
+	raw := b.b[b.r : b.r+n]
+	h, err := parseResponse(raw)
+	if err != nil {
+		d.err = err
+		return false
+	}
+	c.mu.Lock()
+	if c.over {
+		c.mu.Unlock()
+		return false
+	}
+	if len(c.queue) == 0 { // a 408 of an app that closes an idle connection, for one
+		c.last = true
+		c.mu.Unlock()
+		d.state = downStray
+		return true
+	}
+	req := &c.queue[0]
+	tunnel := h.status == http.StatusSwitchingProtocols && req.upgrade || req.connect && h.status/100 == 2
+	interim := h.status < 200 && !tunnel
+	mark := false
+	switch {
+	case tunnel:
+		c.mode = opaque
+		close(c.decided)
+	case !interim:
+		if req.upgrade || req.connect {
+			close(c.decided)
+		}
+		c.responding = true
+		draining := c.p.draining.Load() && len(c.queue) == 1
+		if c.last = c.last || h.close || req.close || draining; draining {
+			mark = !h.close
+		}
+	}
+	body := h.responseBody(req)
+	if req.entry != nil && !interim {
+		req.entry.status, req.entry.firstByte = h.status, time.Now()
+	}
+	c.mu.Unlock()
+
+	if !interim {
+		c.p.stats.responded(h.status)
+	}
+	switch {
+	case tunnel:
+		b.r += n
+		if err := c.toClient(raw, false); err != nil {
+			return false
+		}
+		c.mu.Lock()
+		c.recount()
+		c.mu.Unlock()
+		d.state = downOpaque
+		return false
+	case interim:
+		b.r += n
+		return c.toClient(raw, false) == nil
+	}
+	d.state, d.body, d.status = downBody, body, h.status
+	if !mark {
+		return c.passMessage(n)
+	}
+	d.head = sayClose(d.head[:0], raw)
+	b.r += n
+	if err := c.toClient(d.head, body.kind != untilCloseBody); err != nil {
+		return false
+	}
+	return c.passMessage(0)
+}
+
+func (c *conn) passBody() bool { return c.passMessage(0) }
+
+// passMessage sends the first n bytes of the buffer, which are a head, and what
+// is there of the body, in one write. When the message ends here and is the
+// last one, the FIN goes with its last byte.
+func (c *conn) passMessage(n int) bool {
+	d := &c.down
+	b := d.buf
+	m, done, err := d.body.advance(b.b[b.r+n : b.w])
+	if err != nil {
+		d.err = err
+		return false
+	}
+	last := false
+	if done {
+		c.mu.Lock()
+		if len(c.queue) == 1 && !c.arriving && (c.p.closing.Load() || c.halfClosed) {
+			c.last = true
+		}
+		last = c.last && (len(c.queue) == 1 || d.body.kind == untilCloseBody) && c.refusal == nil
+		c.mu.Unlock()
+	}
+	if n+m > 0 {
+		if err := c.toClient(b.b[b.r:b.r+n+m], last); err != nil {
+			return false
+		}
+		b.r += n + m
+	}
+	c.noteSent(m)
+	if done {
+		return c.responseEnds(last)
+	}
+	return true
+}
+
+// noteSent counts body bytes for the access log.
+func (c *conn) noteSent(n int) {
+	if c.p.cfg.AccessLog == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.queue) > 0 && c.queue[0].entry != nil {
+		c.queue[0].entry.sent += uint64(n)
+	}
+}
+
+// responseEnds takes the answered request from the queue. It returns whether
+// there will be more responses.
+func (c *conn) responseEnds(last bool) bool {
+	c.down.state = downHead
+	if last {
+		c.mu.Lock()
+		c.over = true
+		c.mu.Unlock()
+		c.end()
+	}
+	c.mu.Lock()
+	if len(c.queue) == 0 { // the last call has taken it
+		c.mu.Unlock()
+		return false
+	}
+	entry := c.queue[0].entry
+	c.pop()
+	c.responding = false
+	var refusal *reply
+	if len(c.queue) == 0 {
+		refusal = c.refusal
+	}
+	// Between messages the client's half-close or the drain may have come.
+	idle := len(c.queue) == 0 && !c.arriving
+	leave := idle && refusal == nil && (c.halfClosed || c.p.closing.Load())
+	c.recount()
+	c.mu.Unlock()
+	c.p.finishEntry(entry, c.down.status, "", "via_upstream")
+	switch {
+	case last:
+		return false
+	case refusal != nil:
+		c.p.stats.refused.Add(1)
+		c.answer(refusal, "", "http1.codec_error")
+		return false
+	case leave:
+		c.close()
+		return false
+	}
+	return true
+}
+
+// carryDown passes on what has been read and then everything.
+func (c *conn) carryDown() {
+	if b := c.down.buf; b != nil {
+		if b.r < b.w {
+			_ = c.toClient(b.bytes(), false)
+		}
+		c.down.release()
+	}
+	c.carry(c.client, c.app)
+}
+
+// appEnded follows the end of what the app sends, or of our understanding it.
+func (c *conn) appEnded() {
+	d := &c.down
+	c.mu.Lock()
+	over, responding, due := c.over, c.responding, len(c.queue) > 0
+	c.mu.Unlock()
+	closed := errors.Is(d.err, io.EOF)
+	_ = c.app.SetReadDeadline(time.Time{})
+	switch {
+	case over:
+	case d.err == nil, errors.Is(d.err, net.ErrClosed): // the client has gone
+		c.close()
+	case responding && d.body.kind == untilCloseBody && closed:
+		c.mu.Lock()
+		c.over = true
+		c.mu.Unlock()
+		c.end()
+		c.responseEnds(true)
+	case responding:
+		c.p.stats.truncated.Add(1)
+		c.logTruncated()
+		c.close()
+	case due && isProtocolError(d.err):
+		c.p.complain("the app's response cannot be understood; its client gets a 502", "app", c.in.App, "error", d.err)
+		c.answer(&replyProtocolError, flagProtocolError, "upstream_reset_before_response_started{protocol_error}")
+	case due:
+		c.answer(&replyTerminated, flagConnectionTerminated, "upstream_reset_before_response_started{connection_termination}")
+	default:
+		c.close()
+	}
+	if !over {
+		c.app.shut()
+	}
+}
+
+// isProtocolError tells an app that talks nonsense from one that is gone.
+func isProtocolError(err error) bool {
+	var b *badHead
+	return errors.As(err, &b) || errors.Is(err, errChunkSize)
+}
+
+func (c *conn) logTruncated() {
+	c.mu.Lock()
+	var entry *logEntry
+	if len(c.queue) > 0 {
+		entry = c.queue[0].entry
+		c.queue[0].entry = nil
+	}
+	c.mu.Unlock()
+	c.p.finishEntry(entry, c.down.status, flagConnectionTerminated, "upstream_reset_after_response_started{connection_termination}")
+}

@@ -1,0 +1,376 @@
+package pipe
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+)
+
+// head is what the framing needs to know of a message head.
+type head struct {
+	body body
+
+	major, minor byte
+	status       int  // of a response
+	method       span // of a request
+	target       span // of a request
+
+	close      bool // Connection: close, or HTTP/1.0 without keep-alive
+	upgrade    bool // Connection: upgrade with an Upgrade field
+	isHead     bool // HEAD request
+	isConnect  bool // CONNECT request
+	hasLength  bool
+	hasCoding  bool
+	keepAlive  bool
+	connection bool // there is a Connection or Keep-Alive field to rewrite
+}
+
+// span is a part of the head's bytes.
+type span struct{ from, to int }
+
+func (s span) of(b []byte) []byte { return b[s.from:s.to] }
+
+// badHead is a head that cannot be forwarded, and the status that says so.
+type badHead struct {
+	status int
+	why    string
+}
+
+func (e *badHead) Error() string { return e.why }
+
+func bad(why string) error { return &badHead{http.StatusBadRequest, why} }
+
+var errTooLarge = &badHead{http.StatusRequestHeaderFieldsTooLarge, "the head is too large"}
+
+// statusOf is the status with which a head that could not be read is answered.
+func statusOf(err error) int {
+	var b *badHead
+	if errors.As(err, &b) {
+		return b.status
+	}
+	return http.StatusBadRequest
+}
+
+var endOfHead = []byte("\r\n\r\n")
+
+// parseRequest reads a whole request head, its final empty line included.
+//
+// It is stricter than RFC 9112 allows a recipient to be, because what it lets
+// pass is read again by the app: no bare CR or LF, no line folding (5.2), no
+// space around a field's name (5.1), no two lengths (6.3), no coding but chunked.
+func parseRequest(b []byte) (h head, err error) {
+	eol := bytes.IndexByte(b, '\n')
+	if eol < 1 || b[eol-1] != '\r' {
+		return h, bad("the request line does not end in CRLF")
+	}
+	line := b[:eol-1]
+	sp := bytes.IndexByte(line, ' ')
+	if sp < 1 || !isToken(line[:sp]) {
+		return h, bad("the method is not a token")
+	}
+	h.method = span{0, sp}
+	last := len(line) - len(" HTTP/1.1")
+	if last <= sp || line[last] != ' ' || !readVersion(line[last+1:], &h) {
+		if last > sp && bytes.HasPrefix(line[last+1:], []byte("HTTP/")) {
+			return h, &badHead{http.StatusHTTPVersionNotSupported, "the version is neither HTTP/1.0 nor HTTP/1.1"}
+		}
+		return h, bad("the request line is not method, target and version")
+	}
+	h.target = span{sp + 1, last}
+	if last == sp+1 || !isTarget(line[sp+1:last]) {
+		return h, bad("the target is empty or holds a space or a control character")
+	}
+	switch string(line[:sp]) {
+	case "HEAD":
+		h.isHead = true
+	case "CONNECT":
+		h.isConnect = true
+	}
+	if err := h.fields(b[eol+1:]); err != nil {
+		return h, err
+	}
+	switch {
+	case h.hasCoding && h.minor == 0:
+		return h, bad("Transfer-Encoding in an HTTP/1.0 request")
+	case h.hasCoding && h.hasLength:
+		return h, bad("both Content-Length and Transfer-Encoding")
+	case h.isConnect && (h.hasCoding || h.hasLength):
+		return h, bad("a CONNECT request with a body")
+	case h.body.kind == lengthBody && h.body.left == 0:
+		h.body.kind = noBody
+	}
+	return h, nil
+}
+
+// parseResponse reads a whole response head. What follows it depends on the
+// request as well; see responseBody.
+func parseResponse(b []byte) (h head, err error) {
+	eol := bytes.IndexByte(b, '\n')
+	if eol < 1 || b[eol-1] != '\r' {
+		return h, bad("the status line does not end in CRLF")
+	}
+	line := b[:eol-1]
+	if len(line) < len("HTTP/1.1 200") || line[8] != ' ' || !readVersion(line[:8], &h) {
+		return h, bad("the status line is not HTTP/1.x and a status")
+	}
+	for _, c := range line[9:12] {
+		if c < '0' || c > '9' {
+			return h, bad("the status is not a number of three digits")
+		}
+		h.status = h.status*10 + int(c-'0')
+	}
+	if h.status < 100 || len(line) > 12 && line[12] != ' ' || bytes.IndexByte(line, '\r') >= 0 {
+		return h, bad("the status line is not HTTP/1.x and a status")
+	}
+	if err := h.fields(b[eol+1:]); err != nil {
+		return h, err
+	}
+	if h.hasCoding && h.hasLength {
+		return h, bad("both Content-Length and Transfer-Encoding")
+	}
+	return h, nil
+}
+
+// responseBody says how the body of a response to req ends (RFC 9112, 6.3).
+func (h *head) responseBody(req *request) body {
+	switch {
+	case h.status < 200, h.status == http.StatusNoContent, h.status == http.StatusNotModified, req.isHead:
+		return body{}
+	case h.hasCoding, h.hasLength:
+		if h.body.kind == lengthBody && h.body.left == 0 {
+			return body{}
+		}
+		return h.body
+	}
+	return body{kind: untilCloseBody}
+}
+
+func readVersion(b []byte, h *head) bool {
+	if len(b) != 8 || string(b[:5]) != "HTTP/" || b[5] != '1' || b[6] != '.' || b[7] != '0' && b[7] != '1' {
+		return false
+	}
+	h.major, h.minor = 1, b[7]-'0'
+	return true
+}
+
+// fields reads the field lines up to and including the empty line.
+func (h *head) fields(b []byte) error {
+	var upgradeField, upgradeOption bool
+	for {
+		eol := bytes.IndexByte(b, '\n')
+		if eol < 1 || b[eol-1] != '\r' {
+			return bad("a field line does not end in CRLF")
+		}
+		line := b[:eol-1]
+		b = b[eol+1:]
+		if len(line) == 0 {
+			break
+		}
+		colon := bytes.IndexByte(line, ':')
+		if colon < 1 || !isToken(line[:colon]) {
+			return bad("a field's name is not a token followed by a colon")
+		}
+		name, value := line[:colon], line[colon+1:]
+		if bytes.IndexByte(value, '\r') >= 0 || bytes.IndexByte(value, 0) >= 0 {
+			return bad("a field's value holds a bare CR or a NUL")
+		}
+		switch len(name) {
+		case len("content-length"):
+			if equalFold(name, "content-length") {
+				n, ok := parseLength(trim(value))
+				if !ok || h.hasLength {
+					return bad("Content-Length is not one decimal number")
+				}
+				h.hasLength = true
+				if !h.hasCoding {
+					h.body = body{kind: lengthBody, left: n}
+				}
+			}
+		case len("transfer-encoding"):
+			if equalFold(name, "transfer-encoding") {
+				if err := h.coding(value); err != nil {
+					return err
+				}
+			}
+		case len("connection"): // and keep-alive, which is as long
+			if equalFold(name, "connection") {
+				h.connection = true
+				forEachToken(value, func(t []byte) {
+					switch {
+					case equalFold(t, "close"):
+						h.close = true
+					case equalFold(t, "keep-alive"):
+						h.keepAlive = true
+					case equalFold(t, "upgrade"):
+						upgradeOption = true
+					}
+				})
+			} else if equalFold(name, "keep-alive") {
+				h.connection = true
+			}
+		case len("upgrade"):
+			if equalFold(name, "upgrade") {
+				upgradeField = true
+			}
+		}
+	}
+	if len(b) != 0 {
+		return bad("bytes after the end of the head")
+	}
+	h.upgrade = upgradeField && upgradeOption
+	if h.minor == 0 && !h.keepAlive {
+		h.close = true
+	}
+	return nil
+}
+
+// coding takes a Transfer-Encoding field. A request must be chunked and nothing
+// else; a response may have other codings below, and without chunked as the
+// last it ends with the connection (RFC 9112, 6.3).
+func (h *head) coding(value []byte) error {
+	isResponse := h.status != 0
+	if h.hasCoding || !isResponse && !equalFold(trim(value), "chunked") {
+		return &badHead{http.StatusNotImplemented, "a Transfer-Encoding other than chunked"}
+	}
+	h.hasCoding = true
+	h.body = body{kind: untilCloseBody}
+	forEachToken(value, func(t []byte) {
+		if h.body.kind = untilCloseBody; equalFold(t, "chunked") {
+			h.body.kind = chunkedBody
+		}
+	})
+	return nil
+}
+
+// sayClose returns the head with Connection: close in place of whatever it said
+// about the connection's future. Other connection options are kept (RFC 9110, 7.6.1).
+func sayClose(dst, b []byte) []byte {
+	var options []byte
+	for first := true; ; first = false {
+		eol := bytes.IndexByte(b, '\n')
+		line := b[:eol+1]
+		b = b[eol+1:]
+		if len(line) <= 2 {
+			break
+		}
+		if colon := bytes.IndexByte(line, ':'); !first && colon == len("connection") {
+			name, value := line[:colon], line[colon+1:len(line)-2]
+			if equalFold(name, "keep-alive") {
+				continue
+			}
+			if equalFold(name, "connection") {
+				forEachToken(value, func(t []byte) {
+					if !equalFold(t, "close") && !equalFold(t, "keep-alive") {
+						options = append(append(options, t...), ", "...)
+					}
+				})
+				continue
+			}
+		}
+		dst = append(dst, line...)
+	}
+	dst = append(dst, "connection: "...)
+	dst = append(dst, options...)
+	return append(dst, "close\r\n\r\n"...)
+}
+
+// field returns the first value of a field, "" when there is none. It is for
+// the access log; the head has been parsed before.
+func field(b []byte, name string) string {
+	for {
+		eol := bytes.IndexByte(b, '\n')
+		if eol < 0 {
+			return ""
+		}
+		line := b[:eol]
+		b = b[eol+1:]
+		if len(line) > len(name) && line[len(name)] == ':' && equalFold(line[:len(name)], name) {
+			return string(trim(line[len(name)+1:]))
+		}
+	}
+}
+
+func forEachToken(list []byte, f func([]byte)) {
+	for len(list) > 0 {
+		t := list
+		if comma := bytes.IndexByte(list, ','); comma >= 0 {
+			t, list = list[:comma], list[comma+1:]
+		} else {
+			list = nil
+		}
+		if t = trim(t); len(t) > 0 {
+			f(t)
+		}
+	}
+}
+
+// parseLength reads 1*DIGIT that fits an int64 (RFC 9110, 8.6).
+func parseLength(b []byte) (n uint64, ok bool) {
+	if len(b) == 0 || len(b) > 18 {
+		return 0, false
+	}
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + uint64(c-'0')
+	}
+	return n, true
+}
+
+func trim(b []byte) []byte {
+	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
+		b = b[1:]
+	}
+	for len(b) > 0 {
+		switch b[len(b)-1] {
+		case ' ', '\t', '\r':
+			b = b[:len(b)-1]
+			continue
+		}
+		break
+	}
+	return b
+}
+
+// equalFold compares with a name in lower case.
+func equalFold(b []byte, lower string) bool {
+	if len(b) != len(lower) {
+		return false
+	}
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			c |= 0x20
+		}
+		if c != lower[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func isToken(b []byte) bool {
+	for _, c := range b {
+		if !tokenByte[c] {
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
+func isTarget(b []byte) bool {
+	for _, c := range b {
+		if c <= ' ' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// tokenByte holds RFC 9110's tchar.
+var tokenByte = func() (t [256]bool) {
+	for _, c := range "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" {
+		t[c] = true
+	}
+	return t
+}()

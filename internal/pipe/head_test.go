@@ -1,0 +1,234 @@
+package pipe
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestParseRequest(t *testing.T) {
+	long := strings.Repeat("9", 19)
+	for _, tt := range []struct {
+		name, head string
+		status     int // 0: accepted
+		kind       bodyKind
+		left       uint64
+	}{
+		{name: "plain", head: "GET / HTTP/1.1\r\nHost: a\r\n\r\n"},
+		{name: "no fields", head: "GET / HTTP/1.0\r\n\r\n"},
+		{name: "length", head: "POST /a HTTP/1.1\r\nContent-Length: 12\r\n\r\n", kind: lengthBody, left: 12},
+		{name: "length zero", head: "POST /a HTTP/1.1\r\ncontent-length:0\r\n\r\n"},
+		{name: "length with tabs around", head: "POST /a HTTP/1.1\r\ncontent-length:\t 7 \t\r\n\r\n", kind: lengthBody, left: 7},
+		{name: "chunked", head: "POST /a HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n", kind: chunkedBody},
+		{name: "empty value", head: "GET / HTTP/1.1\r\nX:\r\n\r\n"},
+		{name: "high bytes in a value", head: "GET / HTTP/1.1\r\nX: \xff\xfe\r\n\r\n"},
+
+		{name: "both lengths", head: "POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", status: 400},
+		{name: "both lengths, other order", head: "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n", status: 400},
+		{name: "two equal lengths", head: "POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", status: 400},
+		{name: "list of lengths", head: "POST / HTTP/1.1\r\nContent-Length: 1, 1\r\n\r\n", status: 400},
+		{name: "signed length", head: "POST / HTTP/1.1\r\nContent-Length: +1\r\n\r\n", status: 400},
+		{name: "hexadecimal length", head: "POST / HTTP/1.1\r\nContent-Length: 0x1\r\n\r\n", status: 400},
+		{name: "length too long", head: "POST / HTTP/1.1\r\nContent-Length: " + long + "\r\n\r\n", status: 400},
+		{name: "empty length", head: "POST / HTTP/1.1\r\nContent-Length:\r\n\r\n", status: 400},
+		{name: "other coding", head: "POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", status: 501},
+		{name: "other coding, then chunked", head: "POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", status: 501},
+		{name: "chunked twice", head: "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", status: 501},
+		{name: "coding with a vertical tab", head: "POST / HTTP/1.1\r\nTransfer-Encoding: \x0bchunked\r\n\r\n", status: 501},
+		{name: "coding in HTTP/1.0", head: "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", status: 400},
+		{name: "space before the colon", head: "GET / HTTP/1.1\r\nHost : a\r\n\r\n", status: 400},
+		{name: "folded line", head: "GET / HTTP/1.1\r\nX: a\r\n b\r\n\r\n", status: 400},
+		{name: "no colon", head: "GET / HTTP/1.1\r\nHost\r\n\r\n", status: 400},
+		{name: "empty name", head: "GET / HTTP/1.1\r\n: a\r\n\r\n", status: 400},
+		{name: "bare LF", head: "GET / HTTP/1.1\nHost: a\r\n\r\n", status: 400},
+		{name: "bare LF in the fields", head: "GET / HTTP/1.1\r\nHost: a\nX: b\r\n\r\n", status: 400},
+		{name: "bare CR", head: "GET / HTTP/1.1\r\nX: a\rb\r\n\r\n", status: 400},
+		{name: "NUL", head: "GET / HTTP/1.1\r\nX: a\x00b\r\n\r\n", status: 400},
+		{name: "two spaces", head: "GET  / HTTP/1.1\r\n\r\n", status: 400},
+		{name: "space in the target", head: "GET /a b HTTP/1.1\r\n\r\n", status: 400},
+		{name: "no target", head: "GET HTTP/1.1\r\n\r\n", status: 400},
+		{name: "no version", head: "GET /\r\n\r\n", status: 400},
+		{name: "other version", head: "GET / HTTP/1.2\r\n\r\n", status: 505},
+		{name: "version in small letters", head: "GET / http/1.1\r\n\r\n", status: 400},
+		{name: "method is no token", head: "G(T / HTTP/1.1\r\n\r\n", status: 400},
+		{name: "CONNECT with a body", head: "CONNECT a:1 HTTP/1.1\r\nContent-Length: 3\r\n\r\n", status: 400},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h, err := parseRequest([]byte(tt.head))
+			if tt.status != 0 {
+				if err == nil {
+					t.Fatalf("accepted; want %d", tt.status)
+				}
+				if got := statusOf(err); got != tt.status {
+					t.Fatalf("status %d (%v); want %d", got, err, tt.status)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h.body.kind != tt.kind || h.body.left != tt.left {
+				t.Errorf("body kind %d with %d left; want %d, %d", h.body.kind, h.body.left, tt.kind, tt.left)
+			}
+		})
+	}
+}
+
+func TestParseResponse(t *testing.T) {
+	for _, tt := range []struct {
+		name, head string
+		req        request
+		kind       bodyKind
+		left       uint64
+		bad        bool
+	}{
+		{name: "length", head: "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", kind: lengthBody, left: 3},
+		{name: "no reason", head: "HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n"},
+		{name: "until close", head: "HTTP/1.1 200 OK\r\n\r\n", kind: untilCloseBody},
+		{name: "to HEAD", head: "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", req: request{isHead: true}},
+		{name: "204", head: "HTTP/1.1 204 No Content\r\n\r\n"},
+		{name: "304 with a length", head: "HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n"},
+		{name: "100", head: "HTTP/1.1 100 Continue\r\n\r\n"},
+		{name: "gzip, chunked", head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", kind: chunkedBody},
+		{name: "gzip alone", head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", kind: untilCloseBody},
+		{name: "both lengths", head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n", bad: true},
+		{name: "status of two digits", head: "HTTP/1.1 20 OK\r\n\r\n", bad: true},
+		{name: "status 099", head: "HTTP/1.1 099 OK\r\n\r\n", bad: true},
+		{name: "no HTTP", head: "SSH-2.0-OpenSSH_9.7 or the like\r\n\r\n", bad: true},
+		{name: "bare LF", head: "HTTP/1.1 200 OK\nContent-Length: 3\r\n\r\n", bad: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h, err := parseResponse([]byte(tt.head))
+			if (err != nil) != tt.bad {
+				t.Fatalf("error %v; want one: %v", err, tt.bad)
+			}
+			if err != nil {
+				return
+			}
+			if b := h.responseBody(&tt.req); b.kind != tt.kind || b.left != tt.left {
+				t.Errorf("body kind %d with %d left; want %d, %d", b.kind, b.left, tt.kind, tt.left)
+			}
+		})
+	}
+}
+
+func TestSayClose(t *testing.T) {
+	for _, tt := range []struct{ name, head, want string }{
+		{"nothing said", "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\nconnection: close\r\n\r\n"},
+		{"keep-alive", "HTTP/1.1 200 OK\r\nConnection: Keep-Alive\r\nKeep-Alive: timeout=5\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\nconnection: close\r\n\r\n"},
+		{"other options stay", "HTTP/1.1 200 OK\r\nConnection: x-hop, keep-alive\r\nX-Hop: 1\r\n\r\n", "HTTP/1.1 200 OK\r\nX-Hop: 1\r\nconnection: x-hop, close\r\n\r\n"},
+		{"no fields", "HTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n"},
+		{"the status line is no field", "HTTP/1.1 200 keep-alive: 1\r\n\r\n", "HTTP/1.1 200 keep-alive: 1\r\nconnection: close\r\n\r\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := string(sayClose(nil, []byte(tt.head))); got != tt.want {
+				t.Errorf("got  %q\nwant %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestChunkedBody(t *testing.T) {
+	for _, tt := range []struct {
+		name, body string
+		err        error // nil: whole
+	}{
+		{name: "one chunk", body: "3\r\nabc\r\n0\r\n\r\n"},
+		{name: "extension", body: "3;a=\"b;c\"\r\nabc\r\n0;x\r\n\r\n"},
+		{name: "trailers", body: "0\r\nA: b\r\nC: d\r\n\r\n"},
+		{name: "capital and leading zeros", body: "00A\r\n0123456789\r\n0\r\n\r\n"},
+		{name: "no size", body: "\r\nabc", err: errChunkSize},
+		{name: "sign", body: "+3\r\nabc", err: errChunkSize},
+		{name: "0x", body: "0x3\r\nabc", err: errChunkSize},
+		{name: "size too long", body: "1000000000000000\r\n", err: errChunkSize},
+		{name: "bare LF after size", body: "3\nabc\r\n", err: errChunkSize},
+		{name: "bare CR in extension", body: "3;a\rb\r\nabc", err: errChunkExt},
+		{name: "bare LF in extension", body: "3;a\nabc\r\n0\r\n\r\n", err: errChunkExt},
+		{name: "data too long", body: "3\r\nabcd\r\n", err: errChunkEnd},
+		{name: "bare LF after data", body: "3\r\nabc\n", err: errChunkEnd},
+		{name: "bare LF in trailers", body: "0\r\nA: b\n\r\n", err: errTrailer},
+		{name: "endless extension", body: "3;" + strings.Repeat("x", maxChunkLine+2) + "\r\n", err: errChunkExt},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, step := range []int{1, 2, 3, 7, 1 << 20} {
+				b := body{kind: chunkedBody}
+				n, done, err := feed(&b, []byte(tt.body+"NEXT"), step)
+				switch {
+				case tt.err != nil:
+					if !errors.Is(err, tt.err) {
+						t.Fatalf("in steps of %d: error %v; want %v", step, err, tt.err)
+					}
+				case err != nil || !done || n != len(tt.body):
+					t.Fatalf("in steps of %d: %d of %d bytes, done %v, error %v", step, n, len(tt.body), done, err)
+				}
+			}
+		})
+	}
+}
+
+// feed gives p in steps and returns how much of it was the body.
+func feed(b *body, p []byte, step int) (n int, done bool, err error) {
+	for n < len(p) && !done {
+		m, d, err := b.advance(p[n:min(n+step, len(p))])
+		n += m
+		if err != nil {
+			return n, false, err
+		}
+		done = d
+	}
+	return n, done, nil
+}
+
+// What the parser lets pass, the standard library must read in the same way: a
+// request that two see differently is a smuggled one.
+func FuzzRequest(f *testing.F) {
+	f.Add("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	f.Add("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
+	f.Add("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
+	f.Fuzz(func(t *testing.T, s string) {
+		i := strings.Index(s, "\r\n\r\n")
+		if i < 0 {
+			return
+		}
+		h, err := parseRequest([]byte(s[:i+4]))
+		if err != nil {
+			return
+		}
+		n, done, err := h.body.advance([]byte(s[i+4:]))
+		if err != nil || !done {
+			return
+		}
+		r := bufio.NewReader(strings.NewReader(s))
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return // stricter than we are: the app will say so
+		}
+		if req.Method == http.MethodConnect {
+			return
+		}
+		if _, err := io.Copy(io.Discard, req.Body); err != nil {
+			return
+		}
+		if theirs := len(s) - r.Buffered(); theirs != i+4+n {
+			t.Fatalf("the message ends after %d bytes, the standard library says %d: %q", i+4+n, theirs, s)
+		}
+	})
+}
+
+// However the bytes of a chunked body are cut, its end is where it was.
+func FuzzChunked(f *testing.F) {
+	f.Add([]byte("3\r\nabc\r\n0\r\n\r\n"), uint8(1))
+	f.Add([]byte("3;x=y\r\nabc\r\n0\r\nA: b\r\n\r\nrest"), uint8(3))
+	f.Fuzz(func(t *testing.T, p []byte, step uint8) {
+		whole := body{kind: chunkedBody}
+		n, done, err := whole.advance(p)
+		pieces := body{kind: chunkedBody}
+		m, done2, err2 := feed(&pieces, p, int(step)+1)
+		if done != done2 || (err == nil) != (err2 == nil) || err == nil && n != m {
+			t.Fatalf("whole: %d %v %v; in pieces: %d %v %v", n, done, err, m, done2, err2)
+		}
+	})
+}

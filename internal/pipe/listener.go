@@ -1,0 +1,130 @@
+package pipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// listener is one way in. It can be closed and opened again.
+type listener struct {
+	Inbound
+	p    *Pipe
+	addr net.Addr // of the first open; the same port is taken again
+
+	mu   sync.Mutex // guards what follows
+	ln   *net.TCPListener
+	done chan struct{} // closed when the accept loop of ln has ended
+}
+
+// backlogTime is how long the listener's queue may be empty before it counts as
+// emptied: a client whose handshake is complete must not be reset.
+const backlogTime = time.Millisecond
+
+// open listens and accepts. An open listener stays as it is.
+func (l *listener) open() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ln != nil {
+		return nil
+	}
+	address := l.Listen
+	if l.addr != nil {
+		address = l.addr.String()
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(context.Background(), "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen for inbound on %s (app %s): %w", address, l.App, err)
+	}
+	l.ln, l.addr = ln.(*net.TCPListener), ln.Addr()
+	l.done = make(chan struct{})
+	go l.accept(l.ln, l.done)
+	return nil
+}
+
+// close stops listening and waits for the accept loop. With empty, what has
+// connected already is taken first.
+func (l *listener) close(empty bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ln == nil {
+		return
+	}
+	if empty {
+		_ = l.ln.SetDeadline(time.Now().Add(backlogTime))
+		<-l.done
+	}
+	_ = l.ln.Close()
+	<-l.done
+	l.ln = nil
+}
+
+// accept takes connections until the listener is closed or its deadline has
+// passed with nobody there.
+func (l *listener) accept(ln *net.TCPListener, done chan struct{}) {
+	defer close(done)
+	var latest time.Time
+	pause := time.Millisecond
+	for {
+		client, err := ln.AcceptTCP()
+		switch {
+		case err == nil:
+			latest, pause = time.Now(), time.Millisecond
+			l.p.serve(l, client)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if time.Since(latest) > backlogTime {
+				return
+			}
+			_ = ln.SetDeadline(time.Now().Add(backlogTime))
+		case errors.Is(err, net.ErrClosed):
+			return
+		default: // no descriptors, no memory, or a client that has gone again
+			l.p.stats.acceptErrors.Add(1)
+			if !errors.Is(err, syscall.ECONNABORTED) {
+				l.p.complain("a connection could not be accepted; it waits", "listener", l.Listen, "error", err, "hint", hintFor(err))
+				time.Sleep(pause)
+				pause = min(2*pause, 100*time.Millisecond)
+			}
+		}
+	}
+}
+
+func hintFor(err error) string {
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		return "the table of open files is full: raise the limit (ulimit -n, LimitNOFILE); each connection takes two"
+	}
+	return ""
+}
+
+// serve begins a conversation.
+func (p *Pipe) serve(l *listener, client *net.TCPConn) {
+	s, err := newSocket(client)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	c := &conn{p: p, in: l, client: s, began: time.Now()}
+	c.idleSince = c.began
+	if !p.add(c) {
+		_ = client.Close()
+		return
+	}
+	p.stats.connections.Add(1)
+	p.arrivals.Add(1)
+	c.mu.Lock()
+	switch {
+	case l.Protocol == TCP:
+		c.mode = opaque
+	case p.closing.Load():
+		c.awaitFirst()
+	}
+	c.recount()
+	c.mu.Unlock()
+	go c.serve()
+}

@@ -1,0 +1,195 @@
+package pipe
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what must come.
+const patience = 10 * time.Second
+
+// startPipe starts a pipe in front of app and ends it with the test.
+func startPipe(t *testing.T, app net.Addr, protocol Protocol, options ...func(*Config)) *Pipe {
+	t.Helper()
+	cfg := Config{Inbound: []Inbound{{Listen: "127.0.0.1:0", App: app.String(), Protocol: protocol}}}
+	for _, option := range options {
+		option(&cfg)
+	}
+	p, err := Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	return p
+}
+
+// startApp runs an app that hands each connection to serve, and ends with the test.
+func startApp(t *testing.T, serve func(net.Conn)) net.Addr {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(patience))
+				serve(c)
+			}()
+		}
+	}()
+	t.Cleanup(func() { _ = ln.Close(); <-done })
+	return ln.Addr()
+}
+
+// startHTTP runs an HTTP/1.1 app.
+func startHTTP(t *testing.T, h http.HandlerFunc) net.Addr {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: h}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(ln) }()
+	t.Cleanup(func() { _ = s.Close(); <-done })
+	return ln.Addr()
+}
+
+// answering is an app that reads one request head and then writes the answer.
+func answering(t *testing.T, answer string) net.Addr {
+	return startApp(t, func(c net.Conn) {
+		r := bufio.NewReader(c)
+		for readHead(r) != "" {
+			if _, err := io.WriteString(c, answer); err != nil || strings.Contains(answer, "close") {
+				return
+			}
+		}
+	})
+}
+
+func readHead(r *bufio.Reader) string {
+	var b strings.Builder
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return ""
+		}
+		b.WriteString(line)
+		if line == "\r\n" {
+			return b.String()
+		}
+	}
+}
+
+// client is a connection that a test speaks on.
+type client struct {
+	*net.TCPConn
+	t *testing.T
+	r *bufio.Reader
+}
+
+func dialPipe(t *testing.T, p *Pipe) *client {
+	t.Helper()
+	conn, err := net.Dial("tcp", p.Addr(0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	return &client{conn.(*net.TCPConn), t, bufio.NewReader(conn)}
+}
+
+func (c *client) send(s string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c, s); err != nil {
+		c.t.Fatalf("send %.40q: %v", s, err)
+	}
+}
+
+// response reads one response with its body.
+func (c *client) response(method string) *http.Response {
+	c.t.Helper()
+	resp, err := http.ReadResponse(c.r, &http.Request{Method: method})
+	if err != nil {
+		c.t.Fatalf("read response: %v", err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatalf("read body: %v (after %q)", err, body)
+	}
+	resp.Body = io.NopCloser(strings.NewReader(string(body)))
+	return resp
+}
+
+// rest reads until the pipe says that this was all.
+func (c *client) rest() string {
+	c.t.Helper()
+	b, err := io.ReadAll(c.r)
+	if err != nil {
+		c.t.Fatalf("read to the end: %v (after %q)", err, b)
+	}
+	return string(b)
+}
+
+func (c *client) wantEnd() {
+	c.t.Helper()
+	if rest := c.rest(); rest != "" {
+		c.t.Fatalf("want the end of the connection, got %q", rest)
+	}
+}
+
+func bodyOf(resp *http.Response) string {
+	b, _ := io.ReadAll(resp.Body)
+	return string(b)
+}
+
+// awaitActivity waits until the pipe's counts are these.
+func awaitActivity(t *testing.T, p *Pipe, connections, busy int) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		a, _ := p.Activity(context.Background())
+		if a.Connections == connections && a.Busy == busy {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("activity is %d connections, %d busy; want %d, %d", a.Connections, a.Busy, connections, busy)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func closePipe(t *testing.T, p *Pipe) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := p.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.Exited():
+	default:
+		t.Fatal("Close returned before the pipe had ended")
+	}
+}
+
+func get(path string) string { return fmt.Sprintf("GET %s HTTP/1.1\r\nHost: app\r\n\r\n", path) }

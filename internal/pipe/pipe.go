@@ -1,0 +1,336 @@
+package pipe
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+)
+
+// Pipe carries the inbound traffic of a pod. It implements drain.DataPlane.
+type Pipe struct {
+	cfg    Config
+	stats  stats
+	ctx    context.Context // ends the dials
+	cancel context.CancelFunc
+
+	open     atomic.Int64 // connections that we have not ended
+	busy     atomic.Int64
+	arrivals atomic.Uint64
+	draining atomic.Bool // responses say goodbye
+	closing  atomic.Bool // a connection that becomes idle is closed
+	changes  chan struct{}
+
+	mu        sync.Mutex // guards what follows
+	listeners []*listener
+	first     *conn // of the list of all connections
+	ended     bool  // no connection is taken any more
+	timers    []*time.Timer
+	said      map[string]time.Time
+
+	conns    sync.WaitGroup
+	exited   chan struct{}
+	exitOnce sync.Once
+}
+
+var _ drain.DataPlane = (*Pipe)(nil)
+
+// Start listens on every inbound and begins to serve. When an address cannot be
+// had, nothing is left open.
+func Start(cfg Config) (*Pipe, error) {
+	cfg.setDefaults()
+	p := &Pipe{
+		cfg:     cfg,
+		changes: make(chan struct{}, 1),
+		said:    make(map[string]time.Time),
+		exited:  make(chan struct{}),
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	for _, in := range cfg.Inbound {
+		l := &listener{p: p, Inbound: in}
+		if err := l.open(); err != nil {
+			p.Kill()
+			return nil, err
+		}
+		p.listeners = append(p.listeners, l)
+	}
+	return p, nil
+}
+
+// Addr is where inbound i listens, with its port when the configuration said 0.
+func (p *Pipe) Addr(i int) net.Addr { return p.listeners[i].addr }
+
+// Drain makes every response from now on the last of its connection.
+func (p *Pipe) Drain(context.Context) error {
+	p.draining.Store(true)
+	p.changed()
+	return nil
+}
+
+// Resume serves as before the Drain, and listens again where it has stopped.
+func (p *Pipe) Resume(context.Context) error {
+	p.draining.Store(false)
+	p.closing.Store(false)
+	p.stopTimers()
+	var errs []error
+	for _, l := range p.listeners {
+		errs = append(errs, l.open())
+	}
+	return errors.Join(errs...)
+}
+
+// Activity is always known, and of this moment.
+func (p *Pipe) Activity(context.Context) (drain.Activity, error) {
+	return drain.Activity{
+		Known:       true,
+		Connections: int(p.open.Load()),
+		Busy:        int(p.busy.Load()),
+		Arrivals:    p.arrivals.Load(),
+	}, nil
+}
+
+// Changes pushes every change that follows Drain.
+func (p *Pipe) Changes() <-chan struct{} { return p.changes }
+
+func (p *Pipe) changed() {
+	if p.draining.Load() {
+		select {
+		case p.changes <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// CloseIdle ends the connections that have been idle for idleFor, those that
+// have not yet when they will have been, and from now on each that becomes idle.
+func (p *Pipe) CloseIdle(_ context.Context, idleFor time.Duration) error {
+	p.closing.Store(true)
+	p.stopTimers()
+	for _, c := range p.all() {
+		c.endIdle(idleFor)
+		if left := c.idleLeft(idleFor); left > 0 {
+			p.after(left, func() { c.endIdle(idleFor) })
+		}
+	}
+	return nil
+}
+
+func (p *Pipe) after(d time.Duration, f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.timers = append(p.timers, time.AfterFunc(d, f))
+}
+
+func (p *Pipe) stopTimers() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range p.timers {
+		t.Stop()
+	}
+	p.timers = nil
+}
+
+// StopAccepting takes what has connected already, then closes the listeners.
+func (p *Pipe) StopAccepting(context.Context) error {
+	for _, l := range p.listeners {
+		l.close(true)
+	}
+	return nil
+}
+
+// Open lists the busy connections.
+func (p *Pipe) Open(_ context.Context, most int) ([]drain.Conversation, error) {
+	var out []drain.Conversation
+	for _, c := range p.busiest() {
+		c.mu.Lock()
+		d, ok := c.describe()
+		c.mu.Unlock()
+		if ok && len(out) < most {
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
+
+// LastCall ends every connection: the busy ones one after another over window,
+// the oldest first, then the idle ones.
+func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conversation, error) {
+	p.closing.Store(true)
+	if err := p.StopAccepting(ctx); err != nil {
+		return nil, err
+	}
+	var out []drain.Conversation
+	busy := p.busiest()
+	for i, c := range busy {
+		if i > 0 && window > 0 {
+			select {
+			case <-time.After(window / time.Duration(len(busy))):
+			case <-ctx.Done():
+				window = 0 // no time left to be gentle
+			}
+		}
+		if was, ok := c.endNow(); ok {
+			out = append(out, was)
+		}
+	}
+	for _, c := range p.all() {
+		if was, ok := c.endNow(); ok {
+			out = append(out, was)
+		}
+	}
+	return out, nil
+}
+
+// Close ends the pipe once nothing is busy: it returns when the peers have all
+// that was written for them, and the access log its last line.
+func (p *Pipe) Close(ctx context.Context) error {
+	_ = p.StopAccepting(ctx)
+	_ = p.CloseIdle(ctx, 0)
+	// The kernel says by no event that a peer has acknowledged the last byte. A
+	// peer that takes nothing for lingerTime is dead or does not want it.
+	var before int
+	moved := time.Now()
+	for pause := 200 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
+		open, unsent := p.unfinished()
+		if unsent != before {
+			before, moved = unsent, time.Now()
+		}
+		if open == 0 && (unsent == 0 || time.Since(moved) > lingerTime) {
+			break
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("close the pipe: %d connections are still open: %w", open, ctx.Err())
+		}
+	}
+	p.endAll()
+	return nil
+}
+
+// Kill ends everything at once.
+func (p *Pipe) Kill() {
+	for _, l := range p.listeners {
+		l.close(false)
+	}
+	p.endAll()
+}
+
+// Exited is closed when Close or Kill has ended the pipe.
+func (p *Pipe) Exited() <-chan struct{} { return p.exited }
+
+// endAll shuts what is left and waits for its goroutines.
+func (p *Pipe) endAll() {
+	p.stopTimers()
+	p.cancel()
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+	for _, c := range p.all() {
+		c.abort()
+	}
+	p.conns.Wait()
+	p.exitOnce.Do(func() {
+		if p.cfg.AccessLog != nil {
+			p.cfg.AccessLog.Close()
+		}
+		close(p.exited)
+	})
+}
+
+// unfinished is what the end has to wait for: the connections that we have not
+// ended, and how many bytes the clients of the others have not got yet.
+func (p *Pipe) unfinished() (open, unsent int) {
+	for _, c := range p.all() {
+		if c.isOver() {
+			unsent += c.client.unsent()
+		} else {
+			open++
+		}
+	}
+	return open, unsent
+}
+
+// add takes a connection into the list. It returns false when the pipe has ended.
+func (p *Pipe) add(c *conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return false
+	}
+	if c.next = p.first; c.next != nil {
+		c.next.prev = c
+	}
+	p.first = c
+	p.conns.Add(1)
+	return true
+}
+
+func (p *Pipe) remove(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.prev != nil {
+		c.prev.next = c.next
+	} else {
+		p.first = c.next
+	}
+	if c.next != nil {
+		c.next.prev = c.prev
+	}
+	p.conns.Done()
+}
+
+func (p *Pipe) all() []*conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []*conn
+	for c := p.first; c != nil; c = c.next {
+		out = append(out, c)
+	}
+	return out
+}
+
+// complain logs what is wrong with the outside, each message once a second at
+// most: a broken app must not fill the disk.
+func (p *Pipe) complain(msg string, attrs ...any) {
+	p.mu.Lock()
+	now := time.Now()
+	mute := now.Sub(p.said[msg]) < time.Second
+	if !mute {
+		p.said[msg] = now
+	}
+	p.mu.Unlock()
+	if !mute {
+		p.cfg.Log.Warn(msg, attrs...)
+	}
+}
+
+// busiest are the busy connections, the oldest conversation first.
+func (p *Pipe) busiest() []*conn {
+	type aged struct {
+		c   *conn
+		age drain.Millis
+	}
+	var found []aged
+	for _, c := range p.all() {
+		c.mu.Lock()
+		d, ok := c.describe()
+		c.mu.Unlock()
+		if ok {
+			found = append(found, aged{c, d.Age})
+		}
+	}
+	slices.SortStableFunc(found, func(a, b aged) int { return cmp.Compare(b.age, a.age) })
+	out := make([]*conn, len(found))
+	for i := range found {
+		out[i] = found[i].c
+	}
+	return out
+}

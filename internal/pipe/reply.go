@@ -1,0 +1,86 @@
+package pipe
+
+import (
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// reply is an answer of ours in place of the app's. Bodies and fields are
+// Envoy's, as users' tools and dashboards know them; Connection: close is always
+// there, because the connection to the app has gone with the request.
+type reply struct {
+	status int
+	body   string
+}
+
+var (
+	replyTerminated    = reply{503, "upstream connect error or disconnect/reset before headers. reset reason: connection termination"}
+	replyConnectFailed = reply{503, "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure"}
+	replyProtocolError = reply{502, "upstream connect error or disconnect/reset before headers. reset reason: protocol error"}
+	replyBadRequest    = reply{400, "Bad Request"}
+	replyTimeout       = reply{408, "Request Timeout"}
+	replyTooLarge      = reply{431, "Request Header Fields Too Large"}
+	replyNoCoding      = reply{501, "Not Implemented"}
+	replyVersion       = reply{505, "HTTP Version Not Supported"}
+	replyLastCall      = reply{503, "the server is shutting down and the request was not finished before its deadline"}
+)
+
+// replyFor is the answer to a head that could not be read.
+func replyFor(err error) *reply {
+	switch statusOf(err) {
+	case http.StatusRequestHeaderFieldsTooLarge:
+		return &replyTooLarge
+	case http.StatusNotImplemented:
+		return &replyNoCoding
+	case http.StatusHTTPVersionNotSupported:
+		return &replyVersion
+	}
+	return &replyBadRequest
+}
+
+func (r *reply) bytes(isHead bool) []byte {
+	b := make([]byte, 0, 256+len(r.body))
+	b = append(b, "HTTP/1.1 "...)
+	b = strconv.AppendInt(b, int64(r.status), 10)
+	b = append(b, ' ')
+	b = append(b, http.StatusText(r.status)...)
+	b = append(b, "\r\ncontent-length: "...)
+	b = strconv.AppendInt(b, int64(len(r.body)), 10)
+	b = append(b, "\r\ncontent-type: text/plain\r\ndate: "...)
+	b = time.Now().UTC().AppendFormat(b, http.TimeFormat)
+	b = append(b, "\r\nserver: envoy\r\nconnection: close\r\n\r\n"...)
+	if !isHead {
+		b = append(b, r.body...)
+	}
+	return b
+}
+
+// Response flags, as in Envoy's access log.
+const (
+	flagConnectFailed        = "UF"  // upstream connection failure
+	flagConnectionTerminated = "UC"  // upstream connection termination
+	flagProtocolError        = "UPE" // upstream protocol error
+	flagDownstreamClosed     = "DC"  // downstream connection termination
+	flagLastCall             = "DT"  // ended by a time limit: the last call
+)
+
+// stats are the pipe's counters.
+type stats struct {
+	connections   atomic.Uint64
+	requests      atomic.Uint64
+	classes       [6]atomic.Uint64 // responses by hundreds; [0] is unused
+	connectFailed atomic.Uint64
+	truncated     atomic.Uint64
+	refused       atomic.Uint64
+	raced         atomic.Uint64
+	clientResets  atomic.Uint64
+	acceptErrors  atomic.Uint64
+}
+
+func (s *stats) responded(status int) {
+	if i := status / 100; i > 0 && i < len(s.classes) {
+		s.classes[i].Add(1)
+	}
+}

@@ -1,0 +1,163 @@
+package pipe
+
+import (
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Buffers are held only while there is something in them: an idle connection
+// waits for readability with none. Most messages fit the small size; a body
+// that fills it is moved on with the large one.
+const (
+	smallBuffer = 8 << 10
+	largeBuffer = 64 << 10
+)
+
+var (
+	smallBuffers = sync.Pool{New: func() any { return &buffer{b: make([]byte, smallBuffer)} }}
+	largeBuffers = sync.Pool{New: func() any { return &buffer{b: make([]byte, largeBuffer)} }}
+)
+
+// buffer holds bytes read and not yet passed on: b[r:w].
+type buffer struct {
+	b    []byte
+	r, w int
+}
+
+func getBuffer(large bool) *buffer {
+	if large {
+		return largeBuffers.Get().(*buffer)
+	}
+	return smallBuffers.Get().(*buffer)
+}
+
+func (b *buffer) free() {
+	b.r, b.w = 0, 0
+	switch len(b.b) {
+	case smallBuffer:
+		smallBuffers.Put(b)
+	case largeBuffer:
+		largeBuffers.Put(b)
+	}
+}
+
+func (b *buffer) bytes() []byte { return b.b[b.r:b.w] }
+
+// room makes space for the next read: what is left moves to the front, and a
+// full buffer is exchanged for a larger one, up to limit bytes.
+func (b *buffer) room(limit int) (*buffer, bool) {
+	if b.r == b.w {
+		b.r, b.w = 0, 0
+	}
+	if b.w < len(b.b) {
+		return b, true
+	}
+	if b.r > 0 {
+		copy(b.b, b.b[b.r:b.w])
+		b.r, b.w = 0, b.w-b.r
+		return b, true
+	}
+	if len(b.b) >= limit {
+		return b, false
+	}
+	bigger := &buffer{}
+	if len(b.b) < largeBuffer {
+		bigger = getBuffer(true)
+	} else {
+		bigger.b = make([]byte, 2*len(b.b))
+	}
+	bigger.w = copy(bigger.b, b.bytes())
+	b.free()
+	return bigger, true
+}
+
+// socket is one TCP connection with what the hot path needs of it: system
+// calls without the scheduler's hand-over, which a socket that never blocks
+// does not need, and no allocation per call.
+type socket struct {
+	*net.TCPConn
+	raw syscall.RawConn
+
+	// The write under way, guarded by whoever writes (conn says who).
+	out     []byte
+	outMore bool
+	outErr  error
+	writeFn func(uintptr) bool
+}
+
+func newSocket(c *net.TCPConn) (*socket, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	s := &socket{TCPConn: c, raw: raw}
+	s.writeFn = s.writeSome
+	return s, nil
+}
+
+// send writes all of p. With more, the kernel holds the last segment back until
+// the next write or the FIN, so that both travel together.
+func (s *socket) send(p []byte, more bool) error {
+	s.out, s.outMore, s.outErr = p, more, nil
+	if err := s.raw.Write(s.writeFn); err != nil {
+		return err
+	}
+	return s.outErr
+}
+
+func (s *socket) writeSome(fd uintptr) bool {
+	flags := uintptr(unix.MSG_NOSIGNAL)
+	if s.outMore {
+		flags |= unix.MSG_MORE
+	}
+	for len(s.out) > 0 {
+		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&s.out[0])), uintptr(len(s.out)), flags, 0, 0)
+		switch errno {
+		case 0:
+			s.out = s.out[n:]
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return false
+		default:
+			s.outErr = os.NewSyscallError("send", errno)
+			return true
+		}
+	}
+	return true
+}
+
+// shut ends both directions: whoever waits on the socket wakes up. Unlike Close
+// it may be called by anyone at any time: Close waits until nobody is within a
+// system call on the descriptor.
+func (s *socket) shut() {
+	_ = s.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+}
+
+// receive reads into p without waiting.
+func receive(fd uintptr, p []byte) (int, syscall.Errno) {
+	for {
+		n, _, errno := syscall.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
+}
+
+// unsent is how many bytes the peer's kernel has not acknowledged; 0 when the
+// socket is closed.
+func (s *socket) unsent() int { return s.ioctl(unix.SIOCOUTQ) }
+
+// unread is how many bytes wait to be read.
+func (s *socket) unread() int { return s.ioctl(unix.SIOCINQ) }
+
+func (s *socket) ioctl(req uint) (n int) {
+	_ = s.raw.Control(func(fd uintptr) {
+		n, _ = unix.IoctlGetInt(int(fd), req)
+	})
+	return n
+}

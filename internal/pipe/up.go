@@ -1,0 +1,466 @@
+package pipe
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// up is the state of the way from the client to the app; its goroutine's own.
+type up struct {
+	state    upState
+	buf      *buffer
+	large    bool // the last read filled its buffer
+	scanned  int  // bytes of the head at hand that hold no end of it
+	body     body
+	waits    bool   // an upgrade has been asked for with this request
+	timed    bool   // a deadline for the head is set
+	upgraded []byte // the request that became a tunnel
+	err      error  // why reading ended; io.EOF for a FIN
+}
+
+type upState uint8
+
+const (
+	upSniff   upState = iota // protocol unknown
+	upHead                   // in between or within heads
+	upBody                   // within a request's body
+	upDecide                 // an upgrade is asked for: what follows depends on the answer
+	upOpaque                 // bytes
+	upDiscard                // nothing is forwarded any more
+)
+
+func (u *up) release() {
+	if u.buf != nil {
+		u.buf.free()
+		u.buf = nil
+	}
+}
+
+// runUp reads from the client until it or we have ended.
+func (c *conn) runUp() {
+	switch c.in.Protocol {
+	case TCP:
+		c.up.state = upOpaque
+	case HTTP:
+		c.up.state = upHead // a preface of HTTP/2 is looked for there
+	}
+	read := c.readClient
+	for c.up.state != upOpaque {
+		c.up.err = nil
+		if err := c.client.raw.Read(read); err != nil {
+			c.up.err = err
+		}
+		if c.up.err != nil && !c.clientPaused() {
+			break
+		}
+	}
+	if c.up.state == upOpaque {
+		c.carryUp()
+		return
+	}
+	c.up.release()
+	c.clientEnded()
+}
+
+// clientPaused handles a read deadline. It returns whether to read on.
+func (c *conn) clientPaused() bool {
+	if !errors.Is(c.up.err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	c.mu.Lock()
+	over, turned := c.over, c.mode == opaque
+	c.mu.Unlock()
+	switch {
+	case over: // the client does not close: leave, unless it has not got everything yet
+		if c.client.unsent() == 0 {
+			return false
+		}
+		_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))
+		return true
+	case turned: // the app spoke first
+		_ = c.client.SetReadDeadline(time.Time{})
+		c.up.state = upOpaque
+		return true
+	case c.up.timed:
+		c.clearHeadDeadline()
+		if c.forgetFresh() {
+			c.close()
+			return true
+		}
+		c.refuse(&replyTimeout, "", "request_header_timeout")
+		return true
+	}
+	_ = c.client.SetReadDeadline(time.Time{})
+	return true
+}
+
+// readClient takes what has come from the client. It returns false to wait for
+// more, without a buffer if there is nothing in it.
+func (c *conn) readClient(fd uintptr) bool {
+	u := &c.up
+	for {
+		if u.buf == nil {
+			u.buf = getBuffer(u.large)
+		}
+		buf, ok := u.buf.room(c.p.cfg.MaxHead + smallBuffer)
+		u.buf = buf
+		if !ok { // only a head can fill it
+			c.refuse(&replyTooLarge, "", "http1.headers_too_large")
+			continue
+		}
+		room := len(buf.b) - buf.w
+		n, errno := receive(fd, buf.b[buf.w:])
+		switch {
+		case errno == unix.EAGAIN:
+			if buf.r == buf.w {
+				u.release()
+			}
+			return false
+		case errno != 0:
+			u.err = os.NewSyscallError("read", errno)
+			return true
+		case n == 0:
+			u.err = io.EOF
+			return true
+		}
+		u.large = n == room
+		buf.w += n
+		if !c.fromClient() {
+			return true
+		}
+	}
+}
+
+// fromClient forwards what is in the buffer as far as it is understood. It
+// returns false when up has to leave its read loop.
+func (c *conn) fromClient() bool {
+	u := &c.up
+	b := u.buf
+	for b.r < b.w {
+		switch u.state {
+		case upDiscard:
+			c.noteRace()
+			b.r = b.w
+			return true
+		case upOpaque:
+			return false
+		case upSniff:
+			switch c.sniff(b.bytes()) {
+			case opaque:
+				u.state = upOpaque
+				c.turnOpaque()
+				return false
+			case undecided:
+				return true
+			}
+			u.state = upHead
+		case upDecide:
+			c.awaitDecision()
+		case upHead, upBody:
+			if done, leave := c.forwardRequests(); leave {
+				return false
+			} else if done {
+				return true
+			}
+		}
+	}
+	return true
+}
+
+// forwardRequests forwards complete heads and as much of the bodies as is
+// there, in one write. wait is true when more bytes are needed.
+func (c *conn) forwardRequests() (wait, leave bool) {
+	u := &c.up
+	b := u.buf
+	pos := b.r
+	stop := func(r *reply, flag, details string) (bool, bool) {
+		if pos > b.r && c.app != nil {
+			_ = c.app.send(b.b[b.r:pos], false)
+		}
+		b.r = pos
+		c.refuse(r, flag, details)
+		return false, false
+	}
+scan:
+	for pos < b.w {
+		if u.state == upBody {
+			n, done, err := u.body.advance(b.b[pos:b.w])
+			pos += n
+			if err != nil {
+				return stop(&replyBadRequest, "", "http1.codec_error")
+			}
+			if !done {
+				break
+			}
+			c.requestEnds()
+			continue
+		}
+		if u.state != upHead {
+			break
+		}
+		rest := b.b[pos:b.w]
+		if u.scanned == 0 {
+			for len(rest) >= 2 && rest[0] == '\r' && rest[1] == '\n' { // RFC 9112, 2.2
+				if pos > b.r {
+					break scan // forward what precedes it first
+				}
+				pos, b.r, rest = pos+2, b.r+2, rest[2:]
+			}
+			if isPrefacePrefix(rest) && c.idle() {
+				if len(rest) < len(preface) {
+					break
+				}
+				return c.becomeTunnel()
+			}
+		}
+		from := max(0, u.scanned-len(endOfHead)+1)
+		i := bytes.Index(rest[from:], endOfHead)
+		if i < 0 {
+			if len(rest) > c.p.cfg.MaxHead {
+				return stop(&replyTooLarge, "", "http1.headers_too_large")
+			}
+			u.scanned = len(rest)
+			c.headBegins(rest)
+			break
+		}
+		end := from + i + len(endOfHead)
+		u.scanned = 0
+		if end > c.p.cfg.MaxHead {
+			return stop(&replyTooLarge, "", "http1.headers_too_large")
+		}
+		h, err := parseRequest(rest[:end])
+		if err != nil {
+			return stop(replyFor(err), "", "http1.codec_error")
+		}
+		if c.app == nil && !c.isOver() {
+			c.setArriving(true)
+			if err := c.dial(); err != nil {
+				c.admit(&h, rest[:end])
+				b.r = b.w
+				u.state = upDiscard
+				c.answer(&replyConnectFailed, flagConnectFailed, "upstream_reset_before_response_started{remote_connection_failure}")
+				return true, false
+			}
+		}
+		if !c.admit(&h, rest[:end]) {
+			u.state = upDiscard
+			break
+		}
+		pos += end
+	}
+	if pos > b.r && c.app != nil {
+		// When the app does not take it, its answer or its end decides (down).
+		if err := c.app.send(b.b[b.r:pos], false); err != nil {
+			u.state = upDiscard
+		}
+	}
+	b.r = pos
+	return u.state == upHead || u.state == upBody, u.state == upOpaque
+}
+
+// admit puts a request into the queue before it is forwarded. It returns false
+// when the connection is being ended: the request is not forwarded then.
+func (c *conn) admit(h *head, raw []byte) bool {
+	u := &c.up
+	c.clearHeadDeadline()
+	u.body = h.body
+	u.waits = h.upgrade || h.isConnect
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last || c.over {
+		c.arriving = false
+		c.recount()
+		return false
+	}
+	c.mode, c.fresh = http1, false
+	q := c.push()
+	q.began = time.Now()
+	q.isHead, q.connect, q.upgrade, q.close = h.isHead, h.isConnect, h.upgrade, h.close
+	q.line = append(q.line, raw[h.method.from:min(h.target.to, maxLine)]...)
+	q.entry = c.p.newEntry(c, h, raw)
+	if u.waits {
+		c.decided = make(chan struct{})
+		u.upgraded = append(u.upgraded[:0], q.line...)
+	}
+	c.p.arrivals.Add(1)
+	c.p.stats.requests.Add(1)
+	if c.arriving = h.body.kind != noBody; c.arriving {
+		u.state = upBody
+	} else {
+		c.setAfterRequest()
+	}
+	if c.busy {
+		c.p.changed() // an arrival, though the counts stay
+	}
+	c.recount()
+	return true
+}
+
+// requestEnds notes that a request has come whole.
+func (c *conn) requestEnds() {
+	c.mu.Lock()
+	c.arriving = false
+	c.setAfterRequest()
+	c.recount()
+	c.mu.Unlock()
+}
+
+func (c *conn) setAfterRequest() {
+	if c.up.state = upHead; c.up.waits {
+		c.up.state = upDecide
+	}
+}
+
+// headBegins notes that a part of a head has come: the connection is busy, and
+// the rest must come in time.
+func (c *conn) headBegins(part []byte) {
+	if len(part) == 0 || c.up.timed && !c.forgetFresh() {
+		return
+	}
+	c.up.timed = true
+	_ = c.client.SetReadDeadline(time.Now().Add(c.p.cfg.HeadTimeout))
+	c.mu.Lock()
+	c.arriving = true
+	c.recount()
+	c.mu.Unlock()
+}
+
+// forgetFresh returns whether nothing had come yet on a connection that was
+// given a moment for its first request.
+func (c *conn) forgetFresh() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.fresh
+	c.fresh = false
+	return was
+}
+
+func (c *conn) clearHeadDeadline() {
+	if c.up.timed {
+		c.up.timed = false
+		_ = c.client.SetReadDeadline(time.Time{})
+	}
+}
+
+// refuse answers what cannot be forwarded, after the responses that are due.
+func (c *conn) refuse(r *reply, flag, details string) {
+	c.up.state = upDiscard
+	c.up.buf.r = c.up.buf.w
+	c.clearHeadDeadline()
+	c.mu.Lock()
+	c.last = true
+	due := len(c.queue) > 0
+	// A request that has been forwarded in part cannot be answered by the app.
+	broken := c.arriving && due
+	if due && !broken {
+		c.refusal = r
+		c.arriving = false
+		c.recount()
+	}
+	responding := c.responding
+	c.mu.Unlock()
+	switch {
+	case due && !broken:
+	case broken && responding:
+		c.close()
+	default:
+		c.p.stats.refused.Add(1)
+		c.answer(r, flag, details)
+	}
+}
+
+// idle is true when nothing is due on the connection.
+func (c *conn) idle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.queue) == 0
+}
+
+// noteRace counts a request that met our closing.
+func (c *conn) noteRace() {
+	c.mu.Lock()
+	first := !c.raced && c.over
+	c.raced = c.raced || first
+	c.mu.Unlock()
+	if first {
+		c.p.stats.raced.Add(1)
+	}
+}
+
+// awaitDecision waits until the app has answered an upgrade: what the client
+// sends after it is a message or not, as the answer says.
+func (c *conn) awaitDecision() {
+	select {
+	case <-c.decided:
+	case <-c.ended:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.mode == opaque:
+		c.up.state = upOpaque
+	case c.over || c.last:
+		c.up.state = upDiscard
+	default:
+		c.up.state = upHead
+	}
+}
+
+// becomeTunnel carries what is not ours to understand: HTTP/2, for now.
+func (c *conn) becomeTunnel() (wait, leave bool) {
+	c.up.state = upOpaque
+	c.turnOpaque()
+	if c.app == nil {
+		if err := c.dial(); err != nil {
+			c.close()
+			c.up.state = upDiscard
+			return true, false
+		}
+	}
+	return false, true
+}
+
+// carryUp forwards what has been read and then everything.
+func (c *conn) carryUp() {
+	if b := c.up.buf; b != nil {
+		if c.app != nil && b.r < b.w {
+			if err := c.app.send(b.bytes(), false); err != nil {
+				c.client.shut()
+			}
+		}
+		c.up.release()
+	}
+	if c.app == nil { // the app refused: no protocol in which to say so
+		_ = c.client.CloseWrite()
+		return
+	}
+	c.carry(c.app, c.client)
+	if c.isOver() { // read on, so that no reset overtakes our last bytes
+		_, _ = io.Copy(io.Discard, c.client.TCPConn)
+	}
+}
+
+// clientEnded follows the end of what the client sends. A FIN while a response
+// is due is a half-close and is passed on; anything else ends the connection.
+func (c *conn) clientEnded() {
+	c.mu.Lock()
+	c.halfClosed = errors.Is(c.up.err, io.EOF)
+	due := len(c.queue) > 0 && !c.over && c.halfClosed && !c.arriving
+	c.mu.Unlock()
+	switch {
+	case c.app == nil:
+	case due:
+		_ = c.app.CloseWrite()
+	default:
+		c.app.shut()
+	}
+	if c.up.err != nil && errors.Is(c.up.err, syscall.ECONNRESET) {
+		c.p.stats.clientResets.Add(1)
+	}
+}
