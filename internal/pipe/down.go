@@ -308,7 +308,7 @@ func (c *conn) responseEnds(last bool) bool {
 		return false
 	case refusal != nil:
 		c.p.stats.refused.Add(1)
-		c.answer(refusal, "", "http1.codec_error")
+		c.answer(refusal, flagBadRequest, "http1.codec_error")
 		return false
 	case leave:
 		c.close()

@@ -63,6 +63,7 @@ const (
 	flagConnectionTerminated = "UC"  // upstream connection termination
 	flagProtocolError        = "UPE" // upstream protocol error
 	flagDownstreamClosed     = "DC"  // downstream connection termination
+	flagBadRequest           = "DPE" // downstream protocol error
 	flagLastCall             = "DT"  // ended by a time limit: the last call
 )
 

@@ -111,7 +111,7 @@ func (c *conn) readClient(fd uintptr) bool {
 		buf, ok := u.buf.room(c.p.cfg.MaxHead + smallBuffer)
 		u.buf = buf
 		if !ok { // only a head can fill it
-			c.refuse(&replyTooLarge, "", "http1.headers_too_large")
+			c.refuse(&replyTooLarge, flagBadRequest, "http1.headers_too_large")
 			continue
 		}
 		room := len(buf.b) - buf.w
@@ -193,7 +193,7 @@ scan:
 			n, done, err := u.body.advance(b.b[pos:b.w])
 			pos += n
 			if err != nil {
-				return stop(&replyBadRequest, "", "http1.codec_error")
+				return stop(&replyBadRequest, flagBadRequest, "http1.codec_error")
 			}
 			if !done {
 				break
@@ -223,7 +223,7 @@ scan:
 		i := bytes.Index(rest[from:], endOfHead)
 		if i < 0 {
 			if len(rest) > c.p.cfg.MaxHead {
-				return stop(&replyTooLarge, "", "http1.headers_too_large")
+				return stop(&replyTooLarge, flagBadRequest, "http1.headers_too_large")
 			}
 			u.scanned = len(rest)
 			c.headBegins(rest)
@@ -232,11 +232,11 @@ scan:
 		end := from + i + len(endOfHead)
 		u.scanned = 0
 		if end > c.p.cfg.MaxHead {
-			return stop(&replyTooLarge, "", "http1.headers_too_large")
+			return stop(&replyTooLarge, flagBadRequest, "http1.headers_too_large")
 		}
 		h, err := parseRequest(rest[:end])
 		if err != nil {
-			return stop(replyFor(err), "", "http1.codec_error")
+			return stop(replyFor(err), flagBadRequest, "http1.codec_error")
 		}
 		if c.app == nil && !c.isOver() {
 			c.setArriving(true)

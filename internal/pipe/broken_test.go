@@ -1,0 +1,263 @@
+package pipe
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// refused is an address at which nobody listens.
+func refused(t *testing.T) net.Addr {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr()
+}
+
+func TestBrokenClient(t *testing.T) {
+	app := startHTTP(t, echo)
+	for _, tt := range []struct {
+		name, send string
+		statuses   []int
+	}{
+		{"nonsense", "nonsense\r\n\r\n", []int{400}},
+		{"both lengths", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", []int{400}},
+		{"unknown coding", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", []int{501}},
+		{"head too large", "GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 70<<10) + "\r\n\r\n", []int{431}},
+		{"head without an end", "GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 70<<10), []int{431}},
+		{"after a good one", get("/a") + "nonsense\r\n\r\n", []int{200, 400}},
+		{"other version", "GET / HTTP/1.7\r\n\r\n", []int{505}},
+		{"bad chunk", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", []int{400}},
+		{"head in time", "GET / HTTP/1.1\r\nHost: a\r\nX", []int{408}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := startPipe(t, app, HTTP, func(c *Config) { c.HeadTimeout = 100 * time.Millisecond })
+			c := dialPipe(t, p)
+			c.send(tt.send)
+			for _, want := range tt.statuses {
+				resp := c.response("GET")
+				if resp.StatusCode != want {
+					t.Fatalf("status %d; want %d", resp.StatusCode, want)
+				}
+				if last := want != 200; resp.Close != last {
+					t.Errorf("%d: goodbye %v", want, resp.Close)
+				}
+			}
+			c.wantEnd()
+			awaitActivity(t, p, 0, 0)
+		})
+	}
+}
+
+func TestBrokenApp(t *testing.T) {
+	const terminated = "upstream connect error or disconnect/reset before headers. reset reason: connection termination"
+	for _, tt := range []struct {
+		name   string
+		serve  func(net.Conn)
+		status int
+		body   string
+	}{
+		{"closes before an answer", func(c net.Conn) { readHead(bufio.NewReader(c)) }, 503, terminated},
+		{"resets before an answer", func(c net.Conn) {
+			readHead(bufio.NewReader(c))
+			_ = c.(*net.TCPConn).SetLinger(0)
+		}, 503, terminated},
+		{"closes within the head", func(c net.Conn) {
+			readHead(bufio.NewReader(c))
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-")
+		}, 503, terminated},
+		{"talks nonsense", func(c net.Conn) {
+			readHead(bufio.NewReader(c))
+			_, _ = io.WriteString(c, "ERR nonsense\r\n\r\n")
+		}, 502, "upstream connect error or disconnect/reset before headers. reset reason: protocol error"},
+		{"endless head", func(c net.Conn) {
+			readHead(bufio.NewReader(c))
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+strings.Repeat("X: y\r\n", 20000))
+		}, 502, "upstream connect error or disconnect/reset before headers. reset reason: protocol error"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := startPipe(t, startApp(t, tt.serve), HTTP)
+			c := dialPipe(t, p)
+			c.send(get("/"))
+			resp := c.response("GET")
+			if got := bodyOf(resp); resp.StatusCode != tt.status || got != tt.body || !resp.Close {
+				t.Errorf("%d %q", resp.StatusCode, got)
+			}
+			if ct, server := resp.Header.Get("content-type"), resp.Header.Get("server"); ct != "text/plain" || server != "envoy" {
+				t.Errorf("content-type %q, server %q; want Envoy's", ct, server)
+			}
+			c.wantEnd()
+			awaitActivity(t, p, 0, 0)
+		})
+	}
+}
+
+func TestAppRefuses(t *testing.T) {
+	for _, protocol := range []Protocol{Auto, HTTP} {
+		p := startPipe(t, refused(t), protocol)
+		c := dialPipe(t, p)
+		c.send(get("/"))
+		resp := c.response("GET")
+		if got := bodyOf(resp); resp.StatusCode != 503 || got != "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure" {
+			t.Errorf("%v: %d %q", protocol, resp.StatusCode, got)
+		}
+		c.wantEnd()
+		awaitActivity(t, p, 0, 0)
+	}
+	p := startPipe(t, refused(t), TCP)
+	dialPipe(t, p).wantEnd()
+}
+
+// An app that dies within an answer must not look like one that has finished.
+func TestAppDiesWithinTheBody(t *testing.T) {
+	for _, answer := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+	} {
+		app := startApp(t, func(c net.Conn) {
+			readHead(bufio.NewReader(c))
+			_, _ = io.WriteString(c, answer)
+		})
+		p := startPipe(t, app, HTTP)
+		c := dialPipe(t, p)
+		c.send(get("/"))
+		resp, err := http.ReadResponse(c.r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(resp.Body); err != io.ErrUnexpectedEOF || string(b) != "half" {
+			t.Errorf("%q, %v; want half and an unexpected end", b, err)
+		}
+		awaitActivity(t, p, 0, 0)
+	}
+}
+
+// An app's answer before the end of an upload reaches the client, which is
+// still sending.
+func TestEarlyAnswer(t *testing.T) {
+	app := startApp(t, func(c net.Conn) {
+		readHead(bufio.NewReader(c))
+		_, _ = io.WriteString(c, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbig")
+	})
+	p := startPipe(t, app, HTTP)
+	c := dialPipe(t, p)
+	c.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n")
+	go func() {
+		for range 100 {
+			if _, err := io.WriteString(c, strings.Repeat("x", 10000)); err != nil {
+				return
+			}
+		}
+	}()
+	if resp := c.response("POST"); resp.StatusCode != 413 || bodyOf(resp) != "big" {
+		t.Fatal(resp)
+	}
+	_ = c.Close()
+	awaitActivity(t, p, 0, 0)
+}
+
+// An app that closes idle connections ends its clients' in the same way.
+func TestAppClosesIdle(t *testing.T) {
+	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX: close\r\n\r\n"), HTTP)
+	c := dialPipe(t, p)
+	c.send(get("/"))
+	c.response("GET")
+	c.wantEnd()
+	awaitActivity(t, p, 0, 0)
+}
+
+func TestClientGoesAway(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	c := dialPipe(t, p)
+	c.send(get("/"))
+	<-g.asked
+	_ = c.SetLinger(0)
+	_ = c.Close()
+	awaitActivity(t, p, 0, 0)
+}
+
+// With no descriptor left, connections wait and are served later.
+func TestFullDescriptorTable(t *testing.T) {
+	if os.Getenv("PIPE_FEW_FILES") == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestFullDescriptorTable$", "-test.v")
+		cmd.Env = append(os.Environ(), "PIPE_FEW_FILES=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	app := startHTTP(t, echo)
+	p := startPipe(t, app, HTTP)
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	limit.Cur = 64
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	var fill []*os.File
+	c := dialPipe(t, p) // its other end waits for a descriptor
+	for {
+		f, err := os.Open("/dev/null")
+		if err != nil {
+			break
+		}
+		fill = append(fill, f)
+	}
+	c.send(get("/"))
+	d, errDial := net.Dial("tcp", p.Addr(0).String())
+	if errDial == nil {
+		t.Fatalf("the table is not full: %v", d)
+	}
+	for _, f := range fill {
+		_ = f.Close()
+	}
+	if resp := c.response("GET"); resp.StatusCode != 200 && resp.StatusCode != 503 {
+		t.Fatal(resp)
+	}
+	e := dialPipe(t, p)
+	e.send(get("/"))
+	if resp := e.response("GET"); resp.StatusCode != 200 {
+		t.Fatal(resp)
+	}
+}
+
+func TestParseInbound(t *testing.T) {
+	for _, tt := range []struct {
+		in   string
+		want string // of the error; "" for none
+	}{
+		{in: "127.0.0.1:15006=127.0.0.1:8080"},
+		{in: "[::1]:15006=[::1]:8080,protocol=http"},
+		{in: ":15006=127.0.0.1:8080,protocol=tcp"},
+		{in: "127.0.0.1:15006", want: "there is no ="},
+		{in: "15006=127.0.0.1:8080", want: "missing port"},
+		{in: ":1=:2,protocol=udp", want: "accepted are auto, http, tcp"},
+		{in: ":1=:2,proto=http", want: `unknown option "proto"`},
+	} {
+		_, err := ParseInbound(tt.in)
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v; want %q", tt.in, err, tt.want)
+		}
+	}
+}
+
+func TestListenFails(t *testing.T) {
+	app := startHTTP(t, echo)
+	_, err := Start(Config{Inbound: []Inbound{{Listen: "127.0.0.1:0", App: "127.0.0.1:1"}, {Listen: app.String(), App: "127.0.0.1:1"}}})
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("listen for inbound on %s", app)) {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,319 @@
+package pipe
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// gate is an app whose answers wait until they are let go.
+type gate struct {
+	net.Addr
+	asked chan string
+	free  chan struct{}
+	once  sync.Once
+}
+
+func (g *gate) open() { g.once.Do(func() { close(g.free) }) }
+
+func startGate(t *testing.T) *gate {
+	g := &gate{asked: make(chan string, 100), free: make(chan struct{})}
+	g.Addr = startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stream" {
+			fmt.Fprint(w, "begun")
+			_ = http.NewResponseController(w).Flush()
+		}
+		g.asked <- r.URL.Path
+		select {
+		case <-g.free:
+		case <-r.Context().Done():
+		}
+		fmt.Fprint(w, "done")
+	})
+	t.Cleanup(g.open) // the server does not tell a handler whose body was not read
+	return g
+}
+
+var ctx = context.Background()
+
+func TestDrainSaysGoodbye(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	busy, idle := dialPipe(t, p), dialPipe(t, p)
+	busy.send(get("/a"))
+	<-g.asked
+	awaitActivity(t, p, 2, 1)
+	_ = p.Drain(ctx)
+	late := dialPipe(t, p) // still accepted
+	late.send(get("/late"))
+	<-g.asked
+	g.open()
+	for _, c := range []*client{busy, late} {
+		resp := c.response("GET")
+		if !resp.Close || bodyOf(resp) != "done" {
+			t.Fatalf("the answer does not say goodbye: %v", resp.Header)
+		}
+		c.wantEnd()
+	}
+	idle.send(get("/idle")) // an idle connection still serves, once
+	if resp := idle.response("GET"); !resp.Close {
+		t.Fatal("no goodbye on a connection that was idle")
+	}
+	idle.wantEnd()
+	awaitActivity(t, p, 0, 0)
+	closePipe(t, p)
+}
+
+// Requests that were sent ahead are all answered; the last answer says goodbye.
+func TestDrainPipelined(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	c := dialPipe(t, p)
+	c.send(get("/1") + get("/2") + get("/3"))
+	<-g.asked
+	_ = p.Drain(ctx)
+	g.open()
+	for i := range 3 {
+		if resp := c.response("GET"); bodyOf(resp) != "done" || resp.Close != (i == 2) {
+			t.Fatalf("answer %d: goodbye %v", i+1, resp.Close)
+		}
+	}
+	c.wantEnd()
+}
+
+func TestDrainTellsChanges(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	_ = p.Drain(ctx)
+	<-p.Changes()
+	c := dialPipe(t, p)
+	c.send(get("/a"))
+	<-g.asked
+	<-p.Changes()
+	a, _ := p.Activity(ctx)
+	if !a.Known || a.Busy != 1 || a.Arrivals != 2 {
+		t.Fatalf("activity %+v; want known, one busy, arrivals of a connection and a request", a)
+	}
+	g.open()
+	deadline := time.After(patience)
+	for a.Busy != 0 {
+		select {
+		case <-p.Changes():
+			a, _ = p.Activity(ctx)
+		case <-deadline:
+			t.Fatal("the end of the last request was not told")
+		}
+	}
+}
+
+func TestCloseIdle(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	idle, busy := dialPipe(t, p), dialPipe(t, p)
+	busy.send(get("/a"))
+	<-g.asked
+	awaitActivity(t, p, 2, 1)
+	_ = p.CloseIdle(ctx, 0)
+	idle.wantEnd()
+	awaitActivity(t, p, 1, 1)
+	g.open() // no Drain: the answer does not say so, the end comes all the same
+	busy.response("GET")
+	busy.wantEnd()
+	awaitActivity(t, p, 0, 0)
+}
+
+func TestCloseIdleLater(t *testing.T) {
+	p := startPipe(t, startGate(t), HTTP)
+	c := dialPipe(t, p)
+	awaitActivity(t, p, 1, 0)
+	_ = p.CloseIdle(ctx, 20*time.Millisecond)
+	c.wantEnd()
+	awaitActivity(t, p, 0, 0)
+}
+
+// Who connects when idle connections are being closed has a moment to ask.
+func TestLateConnection(t *testing.T) {
+	g := startGate(t)
+	g.open()
+	p := startPipe(t, g, HTTP)
+	_ = p.Drain(ctx)
+	_ = p.CloseIdle(ctx, 0)
+	c := dialPipe(t, p)
+	awaitActivity(t, p, 1, 1)
+	c.send(get("/"))
+	if resp := c.response("GET"); resp.StatusCode != 200 || !resp.Close {
+		t.Fatal(resp)
+	}
+	c.wantEnd()
+	silent := dialPipe(t, p)
+	silent.wantEnd()
+	awaitActivity(t, p, 0, 0)
+}
+
+// What has connected before StopAccepting is served, also when it was still in
+// the listener's queue; what comes after is refused.
+func TestStopAccepting(t *testing.T) {
+	p := startPipe(t, startHTTP(t, echo), HTTP)
+	var clients []*client
+	for range 50 {
+		clients = append(clients, dialPipe(t, p))
+	}
+	_ = p.StopAccepting(ctx)
+	for _, c := range clients {
+		c.send(get("/"))
+		c.response("GET")
+	}
+	if c, err := net.Dial("tcp", p.Addr(0).String()); err == nil {
+		_ = c.Close()
+		t.Fatal("a connection was accepted after StopAccepting")
+	}
+	if err := p.Resume(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c := dialPipe(t, p)
+	c.send(get("/"))
+	if resp := c.response("GET"); resp.Close {
+		t.Fatal("a goodbye after Resume")
+	}
+}
+
+func TestLastCall(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, Auto)
+	waiting, begun, upload, tunnel, idle := dialPipe(t, p), dialPipe(t, p), dialPipe(t, p), dialPipe(t, p), dialPipe(t, p)
+	waiting.send(get("/wait?x=1"))
+	<-g.asked
+	begun.send(get("/stream"))
+	<-g.asked
+	if b, err := begun.r.ReadString('n'); err != nil {
+		t.Fatal(b, err)
+	}
+	upload.send("POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf")
+	<-g.asked
+	tunnel.send("\x00\x01")
+	awaitActivity(t, p, 5, 4)
+	_ = p.Drain(ctx)
+
+	open, err := p.Open(ctx, 3)
+	if err != nil || len(open) != 3 {
+		t.Fatalf("Open: %v, %v; want 3 of 4", open, err)
+	}
+	left, err := p.LastCall(ctx, 40*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, c := range left {
+		got[c.Request] = c.Ending
+		if c.Peer == "" || c.Protocol == "" || c.Age <= 0 {
+			t.Errorf("not described: %+v", c)
+		}
+	}
+	want := map[string]string{"GET /wait?x=1": "503", "GET /stream": "truncated", "POST /upload": "503", "": "fin"}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("ended %v; want %v", got, want)
+	}
+	for _, c := range []*client{waiting, upload} {
+		resp := c.response("GET")
+		if resp.StatusCode != 503 || !resp.Close || !strings.Contains(bodyOf(resp), "shutting down") {
+			t.Errorf("at the last call: %v", resp)
+		}
+		c.wantEnd()
+	}
+	if rest := begun.rest(); strings.HasSuffix(rest, "0\r\n\r\n") {
+		t.Error("a truncated answer looks like a whole one")
+	}
+	tunnel.wantEnd()
+	idle.wantEnd()
+	closePipe(t, p)
+}
+
+// The end waits for a client that reads slowly.
+func TestCloseDeliversTheLastByte(t *testing.T) {
+	const size = 8 << 20
+	sent := make(chan struct{})
+	app := startHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(bytes.Repeat([]byte("x"), size))
+		close(sent)
+	})
+	p := startPipe(t, app, HTTP)
+	c := dialPipe(t, p)
+	c.send(get("/"))
+	_, _ = c.r.Peek(1)
+	_ = p.Drain(ctx)
+	done := make(chan error, 1)
+	go func() { done <- p.Close(ctx) }()
+	if resp := c.response("GET"); len(bodyOf(resp)) != size {
+		t.Fatal("cut")
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCloseGivesUp(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	c := dialPipe(t, p)
+	c.send(get("/"))
+	<-g.asked
+	short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	if err := p.Close(short); err == nil {
+		t.Fatal("Close returned while a request was open")
+	}
+	p.Kill()
+	c.wantEnd()
+	<-p.Exited()
+}
+
+func TestAccessLog(t *testing.T) {
+	var out bytes.Buffer
+	p := startPipe(t, startHTTP(t, echo), HTTP, func(c *Config) { c.AccessLog = NewAccessLog(&out) })
+	c := dialPipe(t, p)
+	c.send("POST /a\"b HTTP/1.1\r\nHost: shop\r\nUser-Agent: me\r\nX-Request-Id: 7\r\nContent-Length: 3\r\n\r\nabc")
+	c.response("POST")
+	c.send("bad\r\n\r\n")
+	c.rest()
+	closePipe(t, p)
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	slices.SortFunc(lines, func(a, b string) int {
+		return strings.Compare(b[len("[2026-11-21T08:10:38.874Z] "):], a[len("[2026-11-21T08:10:38.874Z] "):])
+	})
+	if len(lines) != 2 {
+		t.Fatalf("%d lines: %s", len(lines), out.String())
+	}
+	for i, parts := range [][]string{
+		{`"POST /a\"b HTTP/1.1" 200 - via_upstream - "-" 3 `, `"-" "me" "7" "shop"`, " inbound 127.0.0.1:", " - default"},
+		{`"- - HTTP/1.1" 400 DPE http1.codec_error`},
+	} {
+		for _, part := range parts {
+			if !strings.Contains(lines[i], part) {
+				t.Errorf("line %d lacks %q: %s", i+1, part, lines[i])
+			}
+		}
+	}
+}
+
+func TestReportReads(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	c := dialPipe(t, p)
+	c.send(get("/" + strings.Repeat("long", 1000)))
+	<-g.asked
+	open, _ := p.Open(ctx, 1)
+	b, err := json.Marshal(open)
+	if err != nil || len(b) > 600 {
+		t.Fatalf("%d bytes, %v", len(b), err)
+	}
+	_ = c.Close()
+	awaitActivity(t, p, 0, 0)
+}

@@ -1,0 +1,251 @@
+package pipe
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+func echo(w http.ResponseWriter, r *http.Request) {
+	b, _ := io.ReadAll(r.Body)
+	fmt.Fprintf(w, "%s %s %d %s", r.Method, r.URL, len(b), r.Header.Get("Connection"))
+}
+
+func TestMessages(t *testing.T) {
+	app := startHTTP(t, echo)
+	for _, protocol := range []Protocol{Auto, HTTP} {
+		t.Run(protocol.String(), func(t *testing.T) {
+			p := startPipe(t, app, protocol)
+			c := dialPipe(t, p)
+			for _, tt := range []struct{ name, method, send, want string }{
+				{"GET", "GET", get("/a"), "GET /a 0 "},
+				{"again", "GET", get("/b"), "GET /b 0 "},
+				{"HEAD", "HEAD", "HEAD /h HTTP/1.1\r\nHost: a\r\n\r\n", ""},
+				{"length", "POST", "POST /l HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", "POST /l 5 "},
+				{"chunked", "POST", "POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nA: b\r\n\r\n", "POST /c 5 "},
+				{"empty lines before", "GET", "\r\n\r\n" + get("/e"), "GET /e 0 "},
+				{"large", "POST", "POST /big HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\r\n" + strings.Repeat("x", 3000000), "POST /big 3000000 "},
+				{"long field", "GET", "GET /f HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("y", 50000) + "\r\n\r\n", "GET /f 0 "},
+			} {
+				c.send(tt.send)
+				resp := c.response(tt.method)
+				if got := bodyOf(resp); resp.StatusCode != 200 || got != tt.want {
+					t.Fatalf("%s: %d %q; want 200 %q", tt.name, resp.StatusCode, got, tt.want)
+				}
+			}
+			awaitActivity(t, p, 1, 0)
+			_ = c.Close()
+			awaitActivity(t, p, 0, 0)
+		})
+	}
+}
+
+// However the bytes arrive, the answer is the same.
+func TestByteByByte(t *testing.T) {
+	p := startPipe(t, startHTTP(t, echo), Auto)
+	c := dialPipe(t, p)
+	for range 2 {
+		for _, b := range []byte("POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n") {
+			c.send(string(b))
+			time.Sleep(50 * time.Microsecond) // pieces; nothing depends on it
+		}
+		if got := bodyOf(c.response("POST")); got != "POST /c 5 " {
+			t.Fatalf("got %q", got)
+		}
+	}
+}
+
+func TestPipelined(t *testing.T) {
+	p := startPipe(t, startHTTP(t, echo), HTTP)
+	c := dialPipe(t, p)
+	var send strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&send, "POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab", i)
+	}
+	go func() { _, _ = io.WriteString(c, send.String()) }()
+	for i := range 200 {
+		if got, want := bodyOf(c.response("POST")), fmt.Sprintf("POST /%d 2 ", i); got != want {
+			t.Fatalf("answer %d is %q; want %q", i, got, want)
+		}
+	}
+	awaitActivity(t, p, 1, 0)
+}
+
+func TestInterimResponses(t *testing.T) {
+	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		b, _ := io.ReadAll(r.Body) // sends 100
+		_, _ = w.Write(b)
+	})
+	c := dialPipe(t, startPipe(t, app, HTTP))
+	c.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+	for _, want := range []int{103, 100} {
+		resp, err := http.ReadResponse(c.r, nil)
+		if err != nil || resp.StatusCode != want {
+			t.Fatalf("got %v, %v; want %d", resp, err, want)
+		}
+	}
+	c.send("ok")
+	if got := bodyOf(c.response("POST")); got != "ok" {
+		t.Fatalf("got %q", got)
+	}
+}
+
+func TestUntilClose(t *testing.T) {
+	app := startApp(t, func(c net.Conn) {
+		readHead(bufio.NewReader(c))
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\nall of it")
+	})
+	p := startPipe(t, app, HTTP)
+	c := dialPipe(t, p)
+	c.send(get("/"))
+	if got := c.rest(); got != "HTTP/1.1 200 OK\r\n\r\nall of it" {
+		t.Fatalf("got %q", got)
+	}
+	awaitActivity(t, p, 0, 0)
+}
+
+// A client may end its side when it has asked: the answer still comes.
+func TestHalfClose(t *testing.T) {
+	p := startPipe(t, startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%d", len(b))
+	}), HTTP)
+	c := dialPipe(t, p)
+	c.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
+	_ = c.CloseWrite()
+	if got := c.rest(); !strings.HasSuffix(got, "\r\n\r\n3") {
+		t.Fatalf("got %q", got)
+	}
+	awaitActivity(t, p, 0, 0)
+}
+
+func TestUpgrade(t *testing.T) {
+	app := startApp(t, func(c net.Conn) {
+		r := bufio.NewReader(c)
+		for {
+			head := readHead(r)
+			switch {
+			case strings.Contains(head, "Upgrade: no"):
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno")
+			case head != "":
+				_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: yes\r\nConnection: Upgrade\r\n\r\nhello")
+				_, _ = io.Copy(c, r)
+				return
+			default:
+				return
+			}
+		}
+	})
+	p := startPipe(t, app, HTTP)
+
+	t.Run("refused", func(t *testing.T) {
+		c := dialPipe(t, p)
+		for range 2 { // with the next request sent ahead
+			c.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: no\r\n\r\n")
+		}
+		for range 2 {
+			if got := bodyOf(c.response("GET")); got != "no" {
+				t.Fatalf("got %q", got)
+			}
+		}
+		awaitActivity(t, p, 1, 0)
+		_ = c.Close()
+		awaitActivity(t, p, 0, 0)
+	})
+	t.Run("accepted", func(t *testing.T) {
+		c := dialPipe(t, p)
+		c.send("GET /up HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: yes\r\n\r\nsent ahead\x00\xff")
+		if resp, err := http.ReadResponse(c.r, nil); err != nil || resp.StatusCode != 101 {
+			t.Fatal(resp, err)
+		}
+		awaitActivity(t, p, 1, 1)
+		_ = c.CloseWrite()
+		if got := c.rest(); got != "hellosent ahead\x00\xff" {
+			t.Fatalf("got %q", got)
+		}
+		awaitActivity(t, p, 0, 0)
+	})
+}
+
+func TestConnect(t *testing.T) {
+	app := startApp(t, func(c net.Conn) {
+		r := bufio.NewReader(c)
+		readHead(r)
+		_, _ = io.WriteString(c, "HTTP/1.1 200 Tunnel\r\n\r\n")
+		_, _ = io.Copy(c, r)
+	})
+	c := dialPipe(t, startPipe(t, app, HTTP))
+	c.send("CONNECT far:1 HTTP/1.1\r\nHost: far:1\r\n\r\n")
+	c.send("GET is no request here")
+	_ = c.CloseWrite()
+	if got := c.rest(); got != "HTTP/1.1 200 Tunnel\r\n\r\nGET is no request here" {
+		t.Fatalf("got %q", got)
+	}
+}
+
+func TestOpaque(t *testing.T) {
+	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	for _, tt := range []struct {
+		name     string
+		protocol Protocol
+		greeting string
+		send     []byte
+	}{
+		{"the server speaks first", Auto, "220 mail\r\n", []byte("EHLO a\r\n")},
+		{"the server speaks first, as configured", TCP, "220 mail\r\n", []byte("EHLO a\r\n")},
+		{"binary", Auto, "", append([]byte{0x16, 3, 1}, big...)},
+		{"a word in capitals", Auto, "", []byte("PING\r\n")},
+		{"HTTP/2 with prior knowledge", Auto, "", append(bytes.Clone(preface), big...)},
+		{"HTTP/2 where HTTP is said", HTTP, "", append(bytes.Clone(preface), big...)},
+		{"large", TCP, "", big},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			app := startApp(t, func(c net.Conn) {
+				_, _ = io.WriteString(c, tt.greeting)
+				_, _ = io.Copy(c, c)
+			})
+			p := startPipe(t, app, tt.protocol)
+			c := dialPipe(t, p)
+			if tt.greeting != "" {
+				b := make([]byte, len(tt.greeting))
+				if _, err := io.ReadFull(c.r, b); err != nil || string(b) != tt.greeting {
+					t.Fatalf("greeting %q, %v", b, err)
+				}
+				awaitActivity(t, p, 1, 1)
+			}
+			go func() { _, _ = c.Write(tt.send); _ = c.CloseWrite() }()
+			if got := c.rest(); got != string(tt.send) {
+				t.Fatalf("%d bytes came back of %d", len(got), len(tt.send))
+			}
+			awaitActivity(t, p, 0, 0)
+		})
+	}
+}
+
+// A connection to an HTTP app is made when a request comes, not before: an app
+// that serves one connection at a time must not be occupied by a silent one.
+func TestSilentConnectionsDoNotOccupyTheApp(t *testing.T) {
+	accepted := make(chan struct{}, 10)
+	app := startApp(t, func(c net.Conn) {
+		accepted <- struct{}{}
+		r := bufio.NewReader(c)
+		readHead(r)
+		_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
+		readHead(r)
+	})
+	p := startPipe(t, app, HTTP)
+	_, second := dialPipe(t, p), dialPipe(t, p)
+	awaitActivity(t, p, 2, 0)
+	second.send(get("/"))
+	second.response("GET")
+	if n := len(accepted); n != 1 {
+		t.Fatalf("the app has %d connections; want 1", n)
+	}
+}
