@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -26,7 +27,11 @@ type conn struct {
 	known   bool       // whether TCP_INFO can be had
 	current *flight    // nil when idle or when the response has begun
 	ended   bool       // by the other side, as a read or write has shown
+	tail    []byte     // the last bytes read, at most len(headEnd)
 }
+
+// headEnd is what ends a head, an interim response's (1xx) as well.
+const headEnd = "\r\n\r\n"
 
 // flight is a request on its way, from getting a connection to the first byte of
 // its response.
@@ -49,7 +54,7 @@ func (c *conn) carry(f *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.begin, f.wrote = c.sent, false
-	c.current = f
+	c.current, c.tail = f, c.tail[:0]
 }
 
 // unsent reports that nothing of the request was written to the connection that
@@ -67,6 +72,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	c.noteEnd(err)
 	if n > 0 {
 		c.current = nil
+		c.tail = append(c.tail, p[max(0, n-len(headEnd)):n]...)
+		c.tail = c.tail[max(0, len(c.tail)-len(headEnd)):]
 		return n, err
 	}
 	// Closed here, it did not end by the other side: the Transport does so after
@@ -117,10 +124,13 @@ func (c *conn) noteEnd(err error) {
 	}
 }
 
-func (c *conn) hasEnded() bool {
+// endedBetweenMessages reports that the other side ended the connection before
+// the response or after an interim one. In the midst of a head it is a
+// protocol error, to Envoy as well.
+func (c *conn) endedBetweenMessages() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ended
+	return c.ended && (len(c.tail) == 0 || bytes.Equal(c.tail, []byte(headEnd)))
 }
 
 // CloseWrite passes one side's end on, for upgraded connections.

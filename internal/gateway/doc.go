@@ -9,23 +9,27 @@
 //
 // # What a client gets when there is no answer
 //
-//	503 UH  no healthy upstream                       no endpoints
-//	503 UF  … reset reason: remote connection failure no endpoint took the connection (or: connection timeout)
-//	503 UC  … reset reason: connection termination    the connection ended before the response's head
-//	502 UPE … reset reason: protocol error            what came back is no HTTP response
-//	504 UT  upstream request timeout                  only if RequestTimeout is set
+//	503 UH      no healthy upstream                       no endpoints
+//	503 URX,UF  … remote connection failure               no endpoint took the connection (or: connection timeout)
+//	503 UC      … connection termination                  the connection ended before the response
+//	502 UPE     … protocol error                          what came back is no HTTP response, or only a part of its head
+//	504 UT      upstream request timeout                  only if RequestTimeout is set
+//	400 DPE     Bad Request                               the request's body is malformed
 //
-// (… is "upstream connect error or disconnect/reset before headers.") When the
+// (… is "upstream connect error or disconnect/reset before headers. reset
+// reason: ", with "retried and the latest" in it after a retry.) When the
 // upstream ends in the middle of a body, the response is broken off where it
-// is: HTTP/1.1 without a final chunk, HTTP/2 with RST_STREAM. The flag is UC
-// then. DC says that the client went away first.
+// is: HTTP/1.1 without a final chunk, HTTP/2 with RST_STREAM. The flag is UPE
+// then. DC says that the client went away first. All of it is as Envoy 1.40
+// does and logs.
 //
 // # When a request is sent again
 //
-//  1. The connection was not made: the next endpoint is tried, each at
-//     most once, whatever the method. Nothing of the body has been read then.
+//  1. The connection was not made: it is tried three times in all, as Istio does by
+//     default, with another endpoint each time while there is one, whatever the
+//     method. Nothing of the body has been read then.
 //  2. A kept connection turned out to be closed before one byte of the
-//     request was written, and nothing of the body was read: once more.
+//     request was written, and nothing of the body was read.
 //  3. The same, and the bytes were written but none of them reached the other
 //     side's kernel: its FIN does not acknowledge them. It closed before it could
 //     know of the request. This is only for GET, HEAD, OPTIONS and TRACE and for what

@@ -2,10 +2,13 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
+	"syscall"
 )
 
 // endpoint is one address with the connections to it. It has a Transport of its
@@ -26,6 +29,24 @@ func (e *connectError) Error() string {
 	return fmt.Sprintf("connect to endpoint %s: %v", e.addr, e.err)
 }
 func (e *connectError) Unwrap() error { return e.err }
+
+// reason is Envoy's name of the failure, and its words for the system's error.
+func (e *connectError) reason() (reason, failure string) {
+	var errno syscall.Errno
+	var netErr net.Error
+	switch {
+	case errors.As(e.err, &errno):
+		text := errno.Error()
+		failure = "delayed connect error: " + strings.ToUpper(text[:1]) + text[1:]
+		switch errno {
+		case syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS:
+			return reasonLocalFailure, failure
+		}
+	case errors.As(e.err, &netErr) && netErr.Timeout():
+		return reasonConnectTimeout, ""
+	}
+	return reasonRemoteFailure, failure
+}
 
 func newEndpoint(addr string, o Options) *endpoint {
 	dialer := &net.Dialer{Timeout: o.ConnectTimeout}

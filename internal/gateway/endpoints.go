@@ -67,23 +67,24 @@ func (e *endpoints) addrs() []string {
 	return out
 }
 
-// pick gives the next endpoint that is not in tried, or nil. It looks at the
-// list of this moment: one that was removed between two attempts is not tried.
-func (e *endpoints) pick(tried []*endpoint) *endpoint {
+// pick gives the next endpoint, one that is not in tried if there is such a
+// one; nil if the list is empty. It looks at the list of this moment: one that was
+// removed between two attempts is not tried.
+func (e *endpoints) pick(tried []*endpoint) (ep *endpoint, again bool) {
 	e.mu.RLock()
 	list := e.list
 	e.mu.RUnlock()
 	if len(list) == 0 {
-		return nil
+		return nil, false
 	}
 	start := e.next.Add(1) - 1
 	for i := range list {
 		ep := list[(start+uint64(i))%uint64(len(list))]
 		if !slices.Contains(tried, ep) {
-			return ep
+			return ep, false
 		}
 	}
-	return nil
+	return list[start%uint64(len(list))], true
 }
 
 // close ends the idle connections to all.

@@ -15,9 +15,14 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// settleTime is how long a file that may be half written (it is empty, or its
-// last line has no end) must be left alone before it is believed.
-const settleTime = 50 * time.Millisecond
+const (
+	// settleTime is how long a file that may be half written (rewritten in
+	// place, empty, or its last line without an end) is given before it is believed.
+	settleTime = 50 * time.Millisecond
+
+	// lostTime is how often a file that cannot be read is looked for.
+	lostTime = 500 * time.Millisecond
+)
 
 // ParseEndpoints reads a list of endpoints: one host:port on a line, blank
 // lines and what follows a # left out. An empty list is a list. An error names
@@ -25,7 +30,7 @@ const settleTime = 50 * time.Millisecond
 func ParseEndpoints(name string, data []byte) ([]string, error) {
 	var out []string
 	number := 0
-	for line := range bytes.Lines(data) {
+	for line := range bytes.Lines(bytes.TrimPrefix(data, []byte("\ufeff"))) {
 		number++
 		text, _, _ := strings.Cut(string(line), "#")
 		text = strings.TrimSpace(text)
@@ -68,7 +73,10 @@ type fileWatch struct {
 	endpoints *endpoints
 	log       *slog.Logger
 	watcher   *fsnotify.Watcher
+	settled   *time.Timer
+	waiting   bool   // settled has been set and has not fired
 	last      []byte // what was applied or refused, so that nothing is said twice
+	lost      bool   // it could not be read the last time
 }
 
 func watchEndpoints(file string, e *endpoints, log *slog.Logger) (*fileWatch, error) {
@@ -80,29 +88,36 @@ func watchEndpoints(file string, e *endpoints, log *slog.Logger) (*fileWatch, er
 		_ = watcher.Close()
 		return nil, fmt.Errorf("watch the folder of the endpoints file %s: %w", file, err)
 	}
-	return &fileWatch{file: file, endpoints: e, log: log, watcher: watcher}, nil
+	settled := time.NewTimer(settleTime)
+	settled.Stop()
+	return &fileWatch{file: file, endpoints: e, log: log, watcher: watcher, settled: settled}, nil
 }
 
 // run applies changes until ctx ends.
 func (w *fileWatch) run(ctx context.Context) {
 	defer func() { _ = w.watcher.Close() }()
-	settled := time.NewTimer(settleTime)
-	defer settled.Stop()
-	// What changed between New and the watch: looked at now, believed as above.
-	w.look(settled, false)
+	defer w.settled.Stop()
+	w.look(false) // what changed between New and the watch
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-settled.C:
-			w.look(settled, true)
+		case <-w.settled.C:
+			w.waiting = false
+			w.look(true)
 		case event, ok := <-w.watcher.Events:
 			if !ok {
 				return
 			}
-			// A neighbour that is written to, such as a log, says nothing.
-			if filepath.Base(event.Name) == filepath.Base(w.file) || event.Op&^(fsnotify.Write|fsnotify.Chmod) != 0 {
-				w.look(settled, false)
+			switch {
+			case !event.Op.Has(fsnotify.Create | fsnotify.Remove | fsnotify.Rename):
+				// Rewritten in place, perhaps line by line. A neighbour that is
+				// written to, such as a log, says nothing.
+				if filepath.Base(event.Name) == filepath.Base(w.file) {
+					w.later(settleTime)
+				}
+			default:
+				w.look(false)
 			}
 		case err, ok := <-w.watcher.Errors:
 			if !ok {
@@ -110,23 +125,41 @@ func (w *fileWatch) run(ctx context.Context) {
 			}
 			// An overflow of the queue, mostly: events are lost, so look.
 			w.log.Warn("watch of the endpoints file was disturbed", "file", w.file, "error", err)
-			w.look(settled, false)
+			w.look(false)
 		}
 	}
 }
 
-// look reads the file and applies it, if it is a whole one or has settled.
-func (w *fileWatch) look(settled *time.Timer, believe bool) {
+// later looks again after d, and believes what it sees then. Further events do not
+// put it off.
+func (w *fileWatch) later(d time.Duration) {
+	if !w.waiting {
+		w.waiting = true
+		w.settled.Reset(d)
+	}
+}
+
+// look reads the file and applies it, if it is a whole one or is to be believed
+// as it is.
+func (w *fileWatch) look(believe bool) {
 	data, err := os.ReadFile(w.file)
 	if !believe && (err != nil || !bytes.HasSuffix(data, []byte("\n"))) {
-		settled.Reset(settleTime)
+		w.later(settleTime)
 		return
 	}
-	settled.Stop()
 	if err != nil {
-		w.log.Error("endpoints file cannot be read, the old list is kept", "file", w.file, "error", err)
-		w.last = nil
+		if !w.lost {
+			w.log.Error("endpoints file cannot be read, the old list is kept", "file", w.file, "error", err)
+		}
+		w.lost, w.last = true, nil
+		// Its folder may have gone with it, and the watch with that.
+		_ = w.watcher.Add(filepath.Dir(w.file))
+		w.later(lostTime)
 		return
+	}
+	if w.lost {
+		w.lost = false
+		w.log.Info("endpoints file can be read again", "file", w.file)
 	}
 	if w.last != nil && bytes.Equal(data, w.last) {
 		return

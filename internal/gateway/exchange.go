@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -28,12 +29,15 @@ type exchange struct {
 
 	flight   flight
 	tried    []*endpoint // that did not take the connection
+	retried  bool        // after a connection that was not made
 	endpoint *endpoint   // the last
 	conn     *conn       // the last
 	reused   bool        // conn had carried another request
 
 	writeErr    error // the client did not take it
 	upstreamErr error // the upstream broke in the middle of its body
+
+	trailer http.Header // of the request; filled by the end of its body, read by the transport after it
 
 	received atomic.Int64 // body bytes; after an upgrade, all
 	sent     atomic.Int64
@@ -120,6 +124,9 @@ type requestBody struct {
 func (b *requestBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.x.received.Add(int64(n))
+	if errors.Is(err, io.EOF) && b.x.trailer != nil {
+		maps.Copy(b.x.trailer, b.x.request.Trailer)
+	}
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, http.ErrBodyReadAfterClose) {
 		b.x.bodyErr.CompareAndSwap(nil, &err)
 	}
@@ -170,7 +177,7 @@ func (x *exchange) settle(ctx context.Context) {
 		x.flag, x.details = flagTimeout, detailsTimeout
 	case x.writeErr != nil || x.upstreamErr != nil && cause != nil:
 		x.flag, x.details = flagDownstreamGone, detailsDownstreamGone
-	case x.upstreamErr != nil:
-		x.flag, x.details = flagTermination, detailsResetAfter+"{connection_termination}"
+	case x.upstreamErr != nil: // to Envoy's parser an end in the midst of a body is a wrong body
+		x.flag, x.details = flagProtocolError, detailsResetAfter+"{protocol_error}"
 	}
 }

@@ -114,7 +114,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	in := r.WithContext(context.WithValue(ctx, exchangeKey{}, x))
-	in.Body = &requestBody{r.Body, x}
+	in.Body = &requestBody{ReadCloser: r.Body, x: x}
 	g.proxy.ServeHTTP(x, in)
 }
 
@@ -127,6 +127,7 @@ func rewrite(p *httputil.ProxyRequest) {
 			p.Out.Header[name] = v
 		}
 	}
+	p.Out.Trailer = trailerOf(p.In)
 	p.Out.Header.Set("X-Forwarded-For", forwardedFor(p.In))
 	proto := "http"
 	if p.In.TLS != nil {
@@ -142,6 +143,20 @@ func forwardedFor(r *http.Request) string {
 		list = append(list[:len(list):len(list)], ip)
 	}
 	return strings.Join(list, ",") // as Envoy, without a space
+}
+
+// trailerOf is the map that a request's trailers are found in once its body has
+// been read. ReverseProxy would send a copy made before that, which is empty.
+func trailerOf(in *http.Request) http.Header {
+	if in.ContentLength >= 0 {
+		return nil
+	}
+	x := exchangeOf(in.Context())
+	x.trailer = in.Trailer
+	if x.trailer == nil {
+		x.trailer = http.Header{} // trailers need not be announced
+	}
+	return x.trailer
 }
 
 func (g *Gateway) enter() {

@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what must come; only a failure takes it.
-const patience = 20 * time.Second
+const patience = 10 * time.Second
 
 // lines is a writer that hands out what was written.
 type lines chan string

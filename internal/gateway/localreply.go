@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"syscall"
 )
 
 // Ends of a request's context that are not the client's.
@@ -23,6 +22,7 @@ const (
 	flagNone                 = "-"
 	flagNoHealthyUpstream    = "UH"
 	flagConnectFailure       = "UF"
+	flagRetriesExhausted     = "URX,UF" // retries are only for connections that were not made
 	flagTermination          = "UC"
 	flagProtocolError        = "UPE"
 	flagTimeout              = "UT"
@@ -53,7 +53,10 @@ const (
 	logLocalReply    = "Sending local reply with details "
 )
 
-const resetBody = "upstream connect error or disconnect/reset before headers. reset reason: "
+const (
+	resetBody      = "upstream connect error or disconnect/reset before headers. reset reason: "
+	resetBodyAgain = "upstream connect error or disconnect/reset before headers. retried and the latest reset reason: "
+)
 
 // serverName is what Envoy puts into its local replies, and is kept with their
 // bodies: people and tools tell a gateway's 503 from an app's by it.
@@ -69,13 +72,24 @@ type reply struct {
 	failure string // of the upstream's transport
 }
 
-func reset(status int, flag, reason string) reply {
+// reset is the reply to an upstream's end before the response. failure is the
+// transport's, in Envoy's words, or "".
+func reset(x *exchange, status int, flag, reason, failure string) reply {
+	body := resetBody
+	if x.retried {
+		body = resetBodyAgain
+	}
+	details := reason
+	if failure != "" {
+		details += "|" + failure
+	}
 	return reply{
 		status:  status,
-		body:    resetBody + reason,
+		body:    body + reason,
 		flag:    flag,
-		details: detailsResetBefore + "{" + strings.ReplaceAll(reason, " ", "_") + "}",
+		details: detailsResetBefore + "{" + strings.ReplaceAll(details, " ", "_") + "}",
 		reason:  reason,
+		failure: strings.ReplaceAll(failure, " ", "_"),
 	}
 }
 
@@ -90,7 +104,7 @@ func replyTo(ctx context.Context, x *exchange, err error) reply {
 	case errors.Is(cause, errRequestTimeout):
 		return reply{status: http.StatusGatewayTimeout, body: "upstream request timeout", flag: flagTimeout, details: detailsTimeout}
 	case errors.Is(cause, errConnectionTermination):
-		return reset(http.StatusServiceUnavailable, flagTermination, reasonTermination)
+		return reset(x, http.StatusServiceUnavailable, flagTermination, reasonTermination, "")
 	case cause != nil:
 		return reply{flag: flagDownstreamGone, details: detailsDownstreamGone}
 	case x.bodyError() != nil:
@@ -98,11 +112,11 @@ func replyTo(ctx context.Context, x *exchange, err error) reply {
 	case errors.Is(err, errNoEndpoints):
 		return reply{status: http.StatusServiceUnavailable, body: "no healthy upstream", flag: flagNoHealthyUpstream, details: detailsNoHealthyUpstream}
 	case errors.As(err, &connect):
-		return replyToConnect(connect)
-	case x.conn != nil && x.conn.hasEnded():
-		return reset(http.StatusServiceUnavailable, flagTermination, reasonTermination)
+		return replyToConnect(x, connect)
+	case x.conn != nil && x.conn.endedBetweenMessages():
+		return reset(x, http.StatusServiceUnavailable, flagTermination, reasonTermination, "")
 	}
-	return reset(http.StatusBadGateway, flagProtocolError, reasonProtocolError)
+	return reset(x, http.StatusBadGateway, flagProtocolError, reasonProtocolError, "")
 }
 
 // replyToBody is for a request whose body could not be read: the client left in
@@ -115,31 +129,20 @@ func replyToBody(err error) reply {
 	return reply{status: http.StatusBadRequest, body: "Bad Request", flag: flagDownstreamProtocol, details: detailsDownstreamCodec}
 }
 
-func replyToConnect(err *connectError) reply {
-	reason := reasonRemoteFailure
-	var netErr net.Error
-	var errno syscall.Errno
-	if errors.As(err.err, &errno) {
-		switch errno {
-		case syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS:
-			reason = reasonLocalFailure
-		}
-	} else if errors.As(err.err, &netErr) && netErr.Timeout() {
-		reason = reasonConnectTimeout
+func replyToConnect(x *exchange, err *connectError) reply {
+	flag := flagConnectFailure
+	if x.retried {
+		flag = flagRetriesExhausted
 	}
-	r := reset(http.StatusServiceUnavailable, flagConnectFailure, reason)
-	if errno != 0 {
-		text := errno.Error()
-		r.failure = "delayed_connect_error:_" + strings.ToUpper(text[:1]) + strings.ReplaceAll(text[1:], " ", "_")
-	}
-	return r
+	reason, failure := err.reason()
+	return reset(x, http.StatusServiceUnavailable, flag, reason, failure)
 }
 
 // answer sends r, or breaks the client's connection or stream off.
 func (g *Gateway) answer(x *exchange, r reply, err error) {
 	x.flag, x.details, x.failure = r.flag, r.details, r.failure
 	log := g.log.With("method", x.request.Method, "path", x.request.URL.Path, "upstream", x.upstream())
-	if r.reason != "" {
+	if r.reason != "" && r.failure == "" { // a connection that was not made has been told of
 		log.DebugContext(x.request.Context(), logUpstreamReset+r.reason, "error", err)
 	}
 	if r.status == 0 {

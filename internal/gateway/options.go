@@ -14,6 +14,7 @@ const (
 	DefaultConnectTimeout      = 10 * time.Second // Istio's connectTimeout
 	DefaultShutdownTimeout     = 25 * time.Second // leaves 5 s of Kubernetes' default grace period
 	DefaultMaxIdlePerEndpoint  = 256              // kept connections to one endpoint
+	DefaultMaxAttempts         = 3                // Istio's two retries
 	defaultUpstreamIdleTimeout = 60 * time.Minute // Envoy's; the endpoints close earlier if they like
 	headTimeout                = 60 * time.Second // for a request's head; also bounds what slow clients hold
 	defaultExpectContinue      = time.Second      // how long an endpoint may take to say 100 before the body is sent anyway
@@ -54,6 +55,10 @@ type Options struct {
 	// its context has ended.
 	ShutdownTimeout time.Duration
 
+	// MaxAttempts bounds how often a connection is tried for one request. 1
+	// means no retry.
+	MaxAttempts int
+
 	// MaxIdlePerEndpoint bounds the connections kept to one endpoint.
 	MaxIdlePerEndpoint int
 }
@@ -77,11 +82,20 @@ func (o Options) withDefaults() (Options, error) {
 			*d.value = d.preset
 		}
 	}
-	if o.MaxIdlePerEndpoint < 0 {
-		errs = append(errs, fmt.Errorf("idle connections per endpoint is %d: must not be negative", o.MaxIdlePerEndpoint))
-	}
-	if o.MaxIdlePerEndpoint == 0 {
-		o.MaxIdlePerEndpoint = DefaultMaxIdlePerEndpoint
+	for _, n := range []struct {
+		name   string
+		value  *int
+		preset int
+	}{
+		{"idle connections per endpoint", &o.MaxIdlePerEndpoint, DefaultMaxIdlePerEndpoint},
+		{"attempts to connect", &o.MaxAttempts, DefaultMaxAttempts},
+	} {
+		if *n.value < 0 {
+			errs = append(errs, fmt.Errorf("%s is %d: must not be negative", n.name, *n.value))
+		}
+		if *n.value == 0 {
+			*n.value = n.preset
+		}
 	}
 	if o.EndpointsFile != "" && len(o.Endpoints) > 0 {
 		errs = append(errs, errors.New("endpoints are given as a file and as a list: accepted is one of them"))

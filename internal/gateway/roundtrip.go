@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
@@ -13,21 +14,21 @@ import (
 // errBodyClosed: the attempt that the body was given to is over.
 var errBodyClosed = errors.New("request body read after its attempt")
 
+const baseBackOff = 25 * time.Millisecond // Envoy's default base interval
+
 // roundTripper sends a request to an endpoint, by the rules of the package
 // comment.
 type roundTripper struct{ endpoints *endpoints }
 
 func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req.Context())
-	resent := false
-	var lastErr error
 	for {
-		ep := t.endpoints.pick(x.tried)
+		ep, again := t.endpoints.pick(x.tried)
 		if ep == nil {
-			if lastErr == nil {
-				lastErr = errNoEndpoints
-			}
-			return nil, lastErr
+			return nil, errNoEndpoints
+		}
+		if again && !backOff(req.Context(), len(x.tried)) {
+			return nil, context.Cause(req.Context())
 		}
 		body := &attemptBody{body: req.Body}
 		resp, err := t.attempt(req, x, ep, body)
@@ -35,19 +36,37 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			x.serviceTime = time.Since(x.begin)
 			return resp, nil
 		}
-		lastErr = err
-		if body.taken() || context.Cause(req.Context()) != nil {
-			return nil, err
-		}
 		var connect *connectError
-		switch {
-		case errors.As(err, &connect):
+		refused := errors.As(err, &connect)
+		if refused {
+			reason, _ := connect.reason()
+			t.endpoints.log.DebugContext(req.Context(), logUpstreamReset+reason, "upstream", ep.addr, "attempt", len(x.tried)+1, "error", connect.err)
 			x.tried = append(x.tried, ep)
-		case x.reused && x.flight.unsent() && !resent:
-			resent = true
+		}
+		switch {
+		case body.taken() || context.Cause(req.Context()) != nil:
+			return nil, err
+		case refused && len(x.tried) < t.endpoints.options.MaxAttempts:
+			x.retried = true
+		case !refused && x.reused && x.flight.unsent():
+			// Comes to an end: each time a kept connection is used up.
 		default:
 			return nil, err
 		}
+	}
+}
+
+// backOff waits before an endpoint is tried again, as Envoy does: a random part
+// of 25 ms, 75 ms, 175 ms and so on. It reports false when ctx ended first.
+func backOff(ctx context.Context, tries int) bool {
+	most := baseBackOff<<min(tries, 5) - baseBackOff
+	timer := time.NewTimer(rand.N(most))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
