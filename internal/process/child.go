@@ -1,0 +1,110 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+)
+
+// Child is a process that we have started.
+type Child struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	code int
+}
+
+// owned are the processes that have a waiter; see Reap.
+var owned = struct {
+	sync.Mutex
+	pids   map[int]bool
+	waited chan struct{} // a waiter has taken its child
+}{pids: make(map[int]bool), waited: make(chan struct{}, 1)}
+
+// Start runs a program. It is the leader of a process group of its own, so that
+// a signal for us (Ctrl-C, a node's shutdown) does not reach it before its turn,
+// and it does not outlive us: the kernel sends it SIGKILL when we die.
+func Start(cmd *exec.Cmd) (*Child, error) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	c := &Child{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		// Pdeathsig is bound to the thread that has forked (prctl(2)).
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		owned.Lock()
+		err := cmd.Start()
+		if err == nil {
+			owned.pids[cmd.Process.Pid] = true
+		}
+		owned.Unlock()
+		started <- err
+		if err != nil {
+			return
+		}
+		c.code = codeOf(cmd.Wait())
+		owned.Lock()
+		delete(owned.pids, cmd.Process.Pid)
+		owned.Unlock()
+		select {
+		case owned.waited <- struct{}{}:
+		default:
+		}
+		close(c.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	return c, nil
+}
+
+// codeOf is the exit code as a shell gives it: 128 and the signal for a death
+// by signal.
+func codeOf(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			return 128 + int(status.Signal())
+		}
+		return exit.ExitCode()
+	}
+	return 1
+}
+
+// Pid is the process's number.
+func (c *Child) Pid() int { return c.cmd.Process.Pid }
+
+// Done is closed when the process has ended and was reaped.
+func (c *Child) Done() <-chan struct{} { return c.done }
+
+// Code is the exit code, 128 + the signal after a death by signal. It is valid
+// after Done.
+func (c *Child) Code() int { return c.code }
+
+// Signal sends a signal to the process alone.
+func (c *Child) Signal(s os.Signal) error {
+	err := c.cmd.Process.Signal(s)
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}
+
+// Kill ends the process and its whole group at once.
+func (c *Child) Kill() {
+	select {
+	case <-c.done: // the number may be another's by now
+	default:
+		_ = syscall.Kill(-c.Pid(), syscall.SIGKILL)
+	}
+}

@@ -1,0 +1,125 @@
+package process
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("PROCESS_TEST_PARENT") != "" {
+		c, err := Start(exec.Command("sleep", "60"))
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(c.Pid())
+		select {}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func start(t *testing.T, script string) *Child {
+	t.Helper()
+	c, err := Start(exec.Command("sh", "-c", script))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Kill(); <-c.Done() })
+	return c
+}
+
+func TestCode(t *testing.T) {
+	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -TERM $$": 143, "kill -KILL $$": 137} {
+		c := start(t, script)
+		if <-c.Done(); c.Code() != want {
+			t.Errorf("%s: code %d; want %d", script, c.Code(), want)
+		}
+		if err := c.Signal(syscall.SIGTERM); err != nil {
+			t.Errorf("%s: a signal after the end: %v", script, err)
+		}
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	if _, err := Start(exec.Command("/nowhere/app")); err == nil || !strings.Contains(err.Error(), "start /nowhere/app") {
+		t.Fatal(err)
+	}
+}
+
+func TestOwnGroup(t *testing.T) {
+	c := start(t, "sleep 60")
+	if group, err := syscall.Getpgid(c.Pid()); err != nil || group != c.Pid() {
+		t.Fatalf("group %d, %v; want %d", group, err, c.Pid())
+	}
+}
+
+// The child of a process that is killed goes with it.
+func TestDiesWithParent(t *testing.T) {
+	parent := exec.Command(os.Args[0])
+	parent.Env = append(os.Environ(), "PROCESS_TEST_PARENT=1")
+	out, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscan(bufio.NewReader(out), &pid); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	_ = parent.Process.Kill()
+	_ = parent.Wait()
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000); n != 1 {
+		t.Fatalf("the child lives on: %d, %v", n, err)
+	}
+}
+
+// Orphans are reaped; children with a waiter keep their exit code.
+func TestReap(t *testing.T) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Skip("subreaper:", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); reap(ctx) }()
+	defer func() { cancel(); <-done }()
+
+	cmd := exec.Command("sh", "-c", `(sh -c 'exit 3' & echo $!) ; exit 5`)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var orphan int
+	if _, err := fmt.Fscan(bufio.NewReader(out), &orphan); err != nil {
+		t.Fatal(err)
+	}
+	if <-c.Done(); c.Code() != 5 {
+		t.Errorf("code %d; want 5", c.Code())
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for syscall.Kill(orphan, 0) == nil {
+		if time.Now().After(deadline) {
+			t.Fatal("the orphan is still there")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
