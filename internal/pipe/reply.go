@@ -3,7 +3,6 @@ package pipe
 import (
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"time"
 )
 
@@ -66,22 +65,3 @@ const (
 	flagBadRequest           = "DPE" // downstream protocol error
 	flagLastCall             = "DT"  // ended by a time limit: the last call
 )
-
-// stats are the pipe's counters.
-type stats struct {
-	connections   atomic.Uint64
-	requests      atomic.Uint64
-	classes       [6]atomic.Uint64 // responses by hundreds; [0] is unused
-	connectFailed atomic.Uint64
-	truncated     atomic.Uint64
-	refused       atomic.Uint64
-	raced         atomic.Uint64
-	clientResets  atomic.Uint64
-	acceptErrors  atomic.Uint64
-}
-
-func (s *stats) responded(status int) {
-	if i := status / 100; i > 0 && i < len(s.classes) {
-		s.classes[i].Add(1)
-	}
-}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lastcall-dev/lastcall/internal/agent"
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/pipe"
+)
+
+// agentFlags are common to agent and run.
+type agentFlags struct {
+	inbound        []string
+	settings       settingsFlags
+	statusAddress  string
+	terminationLog string
+	logFormat      string
+	accessLog      string
+	failOnCut      bool
+}
+
+func (f *agentFlags) register(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&f.inbound, "inbound", nil, "a way in, `LISTEN=APP[,protocol=auto|http|tcp]`, for example :8000=127.0.0.1:8080,protocol=http; may be repeated")
+	f.settings.register(flags)
+	flags.StringVar(&f.statusAddress, "status-address", "", "`address` of the status server (default all)")
+	flags.StringVar(&f.terminationLog, "termination-log", defaultTerminationLog(), "`file` for the container's termination message")
+	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
+	flags.StringVar(&f.accessLog, "access-log", "off", "`file` for one line a request, - for standard output, or off")
+	flags.BoolVar(&f.failOnCut, "fail-on-cut", false, "exit with 3 when conversations had to be cut")
+}
+
+// defaultTerminationLog is Kubernetes' terminationMessagePath, where the
+// platform has mounted it.
+func defaultTerminationLog() string {
+	const path = "/dev/termination-log"
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	return ""
+}
+
+const agentHelp = `Carry the inbound traffic of a pod, and end it well.
+
+Runs beside the app as a sidecar. At SIGTERM, or when the app's preStop hook
+(lastcall wait) says so, it tells every client to go elsewhere, serves what is
+in flight and what still comes, and leaves when nothing is left, always before
+the platform's SIGKILL.`
+
+func agentCommand() *cobra.Command {
+	var f agentFlags
+	cmd := &cobra.Command{
+		Use:     "agent --inbound LISTEN=APP …",
+		Short:   "Run beside an app: the sidecar",
+		Long:    agentHelp,
+		Example: "  lastcall agent --inbound :8000=127.0.0.1:8080",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd, nil) },
+	}
+	f.register(cmd.Flags())
+	return cmd
+}
+
+const runHelp = `Start an app, carry its inbound traffic, and end both well.
+
+At SIGTERM or Ctrl-C the traffic is drained first, then the app gets its
+SIGTERM, then lastcall exits with the app's exit code. In the app's arguments
+{port} is the port of --inbound's APP; the app also finds it in PORT. With port 0
+there a free one is taken.`
+
+func runCommand() *cobra.Command {
+	var f agentFlags
+	cmd := &cobra.Command{
+		Use:     "run --inbound LISTEN=APP … -- APP [ARG…]",
+		Short:   "Run an app: on a plain machine, or in a single container",
+		Long:    runHelp,
+		Example: "  lastcall run --inbound :8000=127.0.0.1:0 -- python3 -m http.server {port}",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage{errors.New("no app to run: say it after --")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	f.register(cmd.Flags())
+	return cmd
+}
+
+func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
+	stdout := cmd.OutOrStdout()
+	log, err := newLog(f.logFormat, stdout)
+	if err != nil {
+		return err
+	}
+	inbound, err := f.parseInbound()
+	if err != nil {
+		return err
+	}
+	settings, err := f.settings.resolve()
+	if err != nil {
+		return usage{err}
+	}
+	for _, w := range settings.Warnings {
+		log.Warn(w.String())
+	}
+	for _, c := range settings.Drain().Contradictions() {
+		log.Warn(c)
+	}
+	if n := settings.Concurrency.Value; n != nil && *n > 0 {
+		runtime.GOMAXPROCS(*n)
+	}
+	accessLog, err := openAccessLog(f.accessLog, stdout)
+	if err != nil {
+		return err
+	}
+	o := agent.Options{
+		Settings:       settings,
+		Inbound:        inbound,
+		AccessLog:      accessLog,
+		StatusAddress:  f.statusAddress,
+		TerminationLog: f.terminationLog,
+		FailOnCut:      f.failOnCut,
+		Log:            log,
+	}
+	if app != nil {
+		o.App = appCommand(app, inbound[0].App, settings.Environ(os.Environ()))
+	}
+	signals, stop := agent.Signals()
+	defer stop()
+	o.Signals = signals
+	code, err := agent.Run(context.Background(), o)
+	if err != nil {
+		return err
+	}
+	if code != 0 {
+		return exit{code}
+	}
+	return nil
+}
+
+func (f *agentFlags) parseInbound() ([]pipe.Inbound, error) {
+	if len(f.inbound) == 0 {
+		return nil, usage{errors.New("no --inbound: say at least one LISTEN=APP, for example --inbound :8000=127.0.0.1:8080")}
+	}
+	var out []pipe.Inbound
+	for _, s := range f.inbound {
+		in, err := pipe.ParseInbound(s)
+		if err != nil {
+			return nil, usage{err}
+		}
+		if in.App, err = freePort(in.App); err != nil {
+			return nil, err
+		}
+		out = append(out, in)
+	}
+	return out, nil
+}
+
+// freePort replaces port 0 by one that nobody has at the moment.
+func freePort(address string) (string, error) {
+	if _, port, err := net.SplitHostPort(address); err != nil || port != "0" {
+		return address, nil
+	}
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return "", fmt.Errorf("find a free port for the app at %s: %w", address, err)
+	}
+	defer ln.Close()
+	return ln.Addr().String(), nil
+}
+
+// appCommand is the app with {port} and PORT filled in.
+func appCommand(app []string, address string, env []string) *exec.Cmd {
+	_, port, _ := net.SplitHostPort(address)
+	args := make([]string, len(app))
+	for i, arg := range app {
+		args[i] = strings.ReplaceAll(arg, "{port}", port)
+	}
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(env, "PORT="+port)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return cmd
+}
+
+func newLog(format string, w io.Writer) (*slog.Logger, error) {
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, nil)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, nil)), nil
+	}
+	return nil, usage{fmt.Errorf("--log-format %q: accepted are text and json", format)}
+}
+
+func openAccessLog(name string, stdout io.Writer) (io.Writer, error) {
+	switch name {
+	case "off", "":
+		return nil, nil
+	case "-":
+		return stdout, nil
+	}
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open the access log (--access-log takes a file, - or off): %w", err)
+	}
+	return file, nil
+}
+
+// settingsFlags say where the configuration comes from.
+type settingsFlags struct {
+	compat      string
+	statusPort  int
+	meshConfig  string
+	annotations string
+}
+
+func (f *settingsFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.compat, "compat", "", "istio: behave as Istio's agent does, its defaults included")
+	flags.IntVar(&f.statusPort, "status-port", 0, "`port` of the status server (default ProxyConfig's statusPort, 15020)")
+	flags.StringVar(&f.meshConfig, "mesh-config", meshconfig.DefaultMeshFile, "`file` of the MeshConfig")
+	flags.StringVar(&f.annotations, "annotations", meshconfig.DefaultAnnotationsFile, "`file` of the pod's annotations (downward API)")
+}
+
+func (f *settingsFlags) resolve() (*meshconfig.Settings, error) {
+	return meshconfig.Resolve(meshconfig.Input{
+		MeshFile:        f.meshConfig,
+		AnnotationsFile: f.annotations,
+		Env:             os.Environ(),
+		Compat:          f.compat,
+		StatusPort:      f.statusPort,
+	})
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+)
+
+// statusFlags say where the agent's status server is.
+type statusFlags struct {
+	address string
+	port    int
+	timeout time.Duration
+}
+
+func (f *statusFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
+	flags.StringVar(&f.address, "status-address", "127.0.0.1", "`address` of the agent's status server")
+	flags.IntVar(&f.port, "status-port", meshconfig.DefaultStatusPort, "`port` of the agent's status server")
+	flags.DurationVar(&f.timeout, "timeout", timeout, "give up after this long; 0 waits as long as it takes")
+}
+
+// ask makes one request of the status server and returns its answer.
+func (f *statusFlags) ask(ctx context.Context, method, path string) (*http.Response, []byte, error) {
+	if f.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.timeout)
+		defer cancel()
+	}
+	url := "http://" + net.JoinHostPort(f.address, strconv.Itoa(f.port)) + "/" + strings.TrimPrefix(path, "/")
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return nil, nil, usage{fmt.Errorf("%s %s: %w", method, path, err)}
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req) // no redirects, no proxy of HTTP_PROXY for loopback
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s %s: %w; is lastcall agent running in this pod, with this --status-port?", method, url, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s %s: read the answer: %w", method, url, err)
+	}
+	return resp, body, nil
+}
+
+const waitHelp = `Begin the drain and return when no inbound request is left.
+
+Made for the app's preStop hook: the kubelet sends the app's SIGTERM only after
+the hook, so the app goes on serving as if nothing had happened until nobody
+needs it any more. Returns at the last call at the latest, in time for the app to
+end within the grace period.`
+
+func waitCommand() *cobra.Command {
+	var f statusFlags
+	cmd := &cobra.Command{
+		Use:   "wait",
+		Short: "Drain, and return when no inbound request is left: the app's preStop hook",
+		Long:  waitHelp,
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			resp, body, err := f.ask(cmd.Context(), http.MethodPost, "wait")
+			if err != nil {
+				return err
+			}
+			if resp.StatusCode != http.StatusOK {
+				return fmt.Errorf("the agent did not drain: %s: %s", resp.Status, strings.TrimSpace(string(body)))
+			}
+			return nil
+		},
+	}
+	f.register(cmd.Flags(), 0)
+	return cmd
+}
+
+func requestCommand() *cobra.Command {
+	var f statusFlags
+	cmd := &cobra.Command{
+		Use:     "request METHOD PATH",
+		Short:   "Ask the agent's status server, as pilot-agent request does",
+		Example: "  lastcall request POST quitquitquit\n  lastcall request GET metrics",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usage{fmt.Errorf("request takes METHOD and PATH, got %d arguments; for example: lastcall request GET healthz/ready", len(args))}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			resp, body, err := f.ask(cmd.Context(), strings.ToUpper(args[0]), args[1])
+			if err != nil {
+				return err
+			}
+			if _, err := cmd.OutOrStdout().Write(body); err != nil {
+				return err
+			}
+			if resp.StatusCode/100 != 2 {
+				return fmt.Errorf("%s %s: %s", args[0], args[1], resp.Status)
+			}
+			return nil
+		},
+	}
+	f.register(cmd.Flags(), time.Minute)
+	return cmd
+}
+
+func configCommand() *cobra.Command {
+	var f settingsFlags
+	var format string
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Print what the agent would go by, and where each value comes from",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if format != "text" && format != "json" {
+				return usage{fmt.Errorf("--output %q: accepted are text and json", format)}
+			}
+			settings, err := f.resolve()
+			if err != nil {
+				return usage{err}
+			}
+			if format == "json" {
+				b, err := settings.MarshalJSON()
+				if err != nil {
+					return err
+				}
+				_, err = os.Stdout.Write(append(b, '\n'))
+				return err
+			}
+			return settings.WriteText(cmd.OutOrStdout())
+		},
+	}
+	f.register(cmd.Flags())
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	return cmd
+}

@@ -1,0 +1,106 @@
+// Lastcall lets the conversations of a pod, or of any service, end before it
+// does. It runs beside the app (lastcall agent), around it (lastcall run), and as
+// its preStop hook (lastcall wait).
+//
+// Everything it goes by is read from Istio's ProxyConfig and from these
+// variables, which stand in the container's environment or in proxyMetadata;
+// `lastcall config` prints the result and where each value came from:
+//
+//	EXIT_ON_ZERO_ACTIVE_CONNECTIONS   true: leave when nothing is busy any more. false: wait terminationDrainDuration, then end
+//	MINIMUM_DRAIN_DURATION            5s    how long new connections are awaited at least
+//	TERMINATION_GRACE_PERIOD_SECONDS  30    the pod's terminationGracePeriodSeconds
+//	LASTCALL_QUIET_TIME               2s    how long nobody may have come before the drain ends
+//	LASTCALL_IDLE_GRACE               2s    how long a kept-alive connection may be idle before it is closed
+//	LASTCALL_LAST_CALL_MARGIN         2s    how long before SIGKILL what is left is ended in an orderly way
+//	LASTCALL_COMPAT                         istio: Istio's own behaviour and defaults
+//	PROXY_CONFIG                            Istio's ProxyConfig, as its injector writes it
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by the build (-ldflags "-X main.version=…").
+var version = ""
+
+// Exit codes beside the agent's own.
+const codeUsage = 2
+
+// exit is an error that has been told already.
+type exit struct{ code int }
+
+func (e exit) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+// usage is an error of whoever called.
+type usage struct{ error }
+
+func (u usage) Unwrap() error { return u.error }
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	err := command().Execute()
+	var e exit
+	var u usage
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &e):
+		return e.code
+	case errors.As(err, &u):
+		fmt.Fprintf(os.Stderr, "lastcall: %v\nSee lastcall --help.\n", err)
+		return codeUsage
+	}
+	fmt.Fprintf(os.Stderr, "lastcall: %v\n", err)
+	return 1
+}
+
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "lastcall",
+		Short:         "Let a service's conversations end before it does",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage{err} })
+	root.AddCommand(agentCommand(), runCommand(), waitCommand(), requestCommand(), configCommand(), versionCommand())
+	return root
+}
+
+// noArgs is cobra.NoArgs with our exit code, and it knows the commands.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if cmd.HasSubCommands() {
+		return usage{fmt.Errorf("there is no command %q", args[0])}
+	}
+	return usage{fmt.Errorf("%s takes no argument, got %q", cmd.CommandPath(), args[0])}
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  noArgs,
+		Run:   func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), buildVersion()) },
+	}
+}
+
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

@@ -1,0 +1,239 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os/exec"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/pipe"
+	"github.com/lastcall-dev/lastcall/internal/process"
+)
+
+// Exit codes.
+const (
+	CodeIntended = 0 // every end that was asked for
+	CodeCrashed  = 1 // an end that was not
+	CodeCut      = 3 // conversations were cut, with FailOnCut
+)
+
+// Options of an agent.
+type Options struct {
+	Settings  *meshconfig.Settings
+	Inbound   []pipe.Inbound
+	AccessLog io.Writer // nil: none
+
+	// StatusAddress is the host of the status server; empty is every address.
+	// Its port is Settings.StatusPort.
+	StatusAddress string
+
+	// TerminationLog is the file of the container's termination message; empty
+	// for none.
+	TerminationLog string
+
+	// FailOnCut makes a termination that cut conversations end with CodeCut.
+	FailOnCut bool
+
+	// App, if there is one, is started with the agent and ended after the drain;
+	// its exit code becomes the agent's.
+	App *exec.Cmd
+
+	// Signals brings what the platform says; see Signals.
+	Signals <-chan drain.Signal
+
+	Log *slog.Logger
+}
+
+// agent is one run.
+type agent struct {
+	Options
+	log     *slog.Logger
+	pipe    *pipe.Pipe
+	app     *process.Child // nil without an app
+	status  *status
+	way     *way
+	signals chan drain.Signal
+}
+
+// Run starts everything, serves, and returns the exit code when all has ended.
+// It ends in one of these ways:
+//
+//  1. something could not be started: an error, nothing is left running;
+//  2. told to stop (Signals, the status server): drained, then the app is ended,
+//     then the rest;
+//  3. /quitquitquit: at once;
+//  4. the app ends by itself: what it has answered is delivered, then all ends
+//     with its exit code;
+//  5. the data plane ends by itself: CodeCrashed;
+//  6. ctx ends: at once.
+func Run(ctx context.Context, o Options) (code int, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a := &agent{Options: o, log: o.Log, way: newWay(), signals: make(chan drain.Signal, 16)}
+	reaped := make(chan struct{})
+	go func() { defer close(reaped); process.Reap(ctx) }()
+	defer func() { cancel(); <-reaped }()
+
+	if err := a.start(); err != nil {
+		return CodeCrashed, err
+	}
+	defer a.status.close()
+	done := make(chan struct{})
+	go func() { defer close(done); a.hear(ctx) }()
+	defer func() { cancel(); <-done }()
+
+	report := a.serve(ctx)
+	return a.end(report), nil
+}
+
+func (a *agent) start() (err error) {
+	if a.status, err = a.startStatus(); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			a.status.close()
+		}
+	}()
+	cfg := pipe.Config{Inbound: a.Inbound, Log: a.log}
+	if a.AccessLog != nil {
+		cfg.AccessLog = pipe.NewAccessLog(a.AccessLog)
+	}
+	if a.pipe, err = pipe.Start(cfg); err != nil {
+		return err
+	}
+	a.status.watch(a.pipe)
+	if a.App != nil {
+		if a.app, err = process.Start(a.App); err != nil {
+			a.pipe.Kill()
+			return err
+		}
+		a.log.Info("app started", "pid", a.app.Pid(), "command", a.App.String())
+	}
+	for i, in := range a.Inbound {
+		a.log.Info("serving inbound", "listen", a.pipe.Addr(i).String(), "app", in.App, "protocol", in.Protocol.String())
+	}
+	a.way.ready()
+	return nil
+}
+
+// hear brings everything that can end the agent into one channel.
+func (a *agent) hear(ctx context.Context) {
+	var appDone <-chan struct{}
+	if a.app != nil {
+		appDone = a.app.Done()
+	}
+	for {
+		select {
+		case s := <-a.Signals:
+			a.log.Info("told to stop", "by", s.String())
+			a.tell(ctx, s)
+		case <-appDone:
+			appDone = nil
+			a.log.Info("the app has ended", "code", a.app.Code())
+			a.letAnswersOut(ctx)
+			a.tell(ctx, drain.QuitNow)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tell hands a signal to the drain, or begins it.
+func (a *agent) tell(ctx context.Context, s drain.Signal) {
+	select {
+	case a.signals <- s:
+	case <-ctx.Done():
+	}
+}
+
+// letAnswersOut waits, for a second at most, until what an app has answered
+// before its end has gone through. Nobody new is let in meanwhile.
+func (a *agent) letAnswersOut(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_ = a.pipe.StopAccepting(ctx)
+	for tick := time.NewTicker(time.Millisecond); ; {
+		if now, _ := a.pipe.Activity(ctx); now.Busy == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// serve waits for the first signal and takes the data plane through the
+// termination that it begins, again and again when that is taken back.
+func (a *agent) serve(ctx context.Context) drain.Report {
+	for {
+		var first drain.Signal
+		select {
+		case first = <-a.signals:
+		case <-a.pipe.Exited():
+			return drain.Report{Verdict: drain.Crashed, Began: time.Now()}
+		case <-ctx.Done():
+			first = drain.QuitNow
+		}
+		report := drain.Run(ctx, a.Settings.Drain(), a.pipe, first, a.signals, a.log, a.way.watcher(a.Settings.GracePeriod.Value))
+		a.status.count(report)
+		a.tellReport(report)
+		if report.Verdict != drain.Resumed {
+			return report
+		}
+		a.way.ready()
+	}
+}
+
+// end ends the app within the grace period and gives the exit code.
+func (a *agent) end(report drain.Report) int {
+	if a.app != nil {
+		a.endApp(report.Began.Add(a.Settings.GracePeriod.Value - killAhead))
+		return a.app.Code()
+	}
+	switch {
+	case report.Verdict == drain.Crashed:
+		return CodeCrashed
+	case report.Verdict == drain.Cut && a.FailOnCut:
+		return CodeCut
+	}
+	return CodeIntended
+}
+
+// killAhead is how long before the kubelet's SIGKILL the app gets ours, so that
+// its end is still told.
+const killAhead = 250 * time.Millisecond
+
+// endApp asks the app to end, now that nobody talks to it any more, and kills
+// it at the moment by.
+func (a *agent) endApp(by time.Time) {
+	select {
+	case <-a.app.Done():
+		return
+	default:
+	}
+	if err := a.app.Signal(terminate); err != nil {
+		a.log.Warn("the app could not be told to stop", "pid", a.app.Pid(), "error", err)
+	}
+	late := time.NewTimer(time.Until(by))
+	defer late.Stop()
+	for {
+		select {
+		case <-a.app.Done():
+			a.log.Info("the app has ended", "code", a.app.Code())
+			return
+		case <-late.C:
+			a.log.Warn("the app does not end: killed", "pid", a.app.Pid())
+			a.app.Kill()
+		}
+	}
+}
+
+// errNotDrained is what a hook is told when the agent ends in another way.
+var errNotDrained = errors.New("the agent ended before the drain was over")

@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/pipe"
+)
+
+// dataPlane is what metrics need of the pipe.
+type dataPlane interface {
+	Activity(context.Context) (drain.Activity, error)
+	Stats() pipe.Stats
+}
+
+// metrics are read at the moment of the scrape: nothing is counted twice.
+type metrics struct {
+	registry *prometheus.Registry
+	way      *way
+	plane    atomic.Pointer[dataPlane]
+	cut      *prometheus.CounterVec
+}
+
+var (
+	descPhase       = prometheus.NewDesc("lastcall_drain_phase", "1 for the phase the termination is in.", []string{"phase"}, nil)
+	descDuration    = prometheus.NewDesc("lastcall_drain_duration_seconds", "How long the termination under way, or the latest, has taken.", nil, nil)
+	descRemaining   = prometheus.NewDesc("lastcall_deadline_remaining_seconds", "Time until the platform's SIGKILL, while a termination is under way.", nil, nil)
+	descConnections = prometheus.NewDesc("lastcall_connections", "Open inbound connections.", []string{"state"}, nil)
+	descRaced       = prometheus.NewDesc("lastcall_requests_raced_total", "Connections on which a request met our closing.", nil, nil)
+	descTruncated   = prometheus.NewDesc("lastcall_responses_truncated_total", "Responses that the app did not finish.", nil, nil)
+	descRefused     = prometheus.NewDesc("lastcall_requests_refused_total", "Requests that were malformed, too large or too slow.", nil, nil)
+	descAcceptError = prometheus.NewDesc("lastcall_accept_errors_total", "Failed accepts: no descriptors, no memory.", nil, nil)
+
+	// Envoy's names, for the dashboards that know them.
+	descCxActive      = prometheus.NewDesc("envoy_http_downstream_cx_active", "Open inbound connections.", envoyLabels, nil)
+	descCxTotal       = prometheus.NewDesc("envoy_http_downstream_cx_total", "Accepted inbound connections.", envoyLabels, nil)
+	descRqActive      = prometheus.NewDesc("envoy_http_downstream_rq_active", "Busy inbound connections.", envoyLabels, nil)
+	descRqTotal       = prometheus.NewDesc("envoy_http_downstream_rq_total", "Inbound requests.", envoyLabels, nil)
+	descRqXX          = prometheus.NewDesc("envoy_http_downstream_rq_xx", "Responses by class.", append([]string{"envoy_response_code_class"}, envoyLabels...), nil)
+	descConnectFailed = prometheus.NewDesc("envoy_cluster_upstream_cx_connect_fail", "Connections to the app that could not be made.", []string{"envoy_cluster_name"}, nil)
+
+	envoyLabels = []string{"envoy_http_conn_manager_prefix"}
+)
+
+const (
+	envoyPrefix  = "inbound"
+	envoyCluster = "inbound"
+)
+
+func newMetrics(w *way) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		way:      w,
+		cut: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lastcall_requests_cut_total",
+			Help: "Conversations that the last call had to end, by how it ended them.",
+		}, []string{"reason"}),
+	}
+	for _, reason := range []string{"503", "truncated", "fin"} {
+		m.cut.WithLabelValues(reason)
+	}
+	m.registry.MustRegister(m, m.cut,
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewGoCollector())
+	return m
+}
+
+func (m *metrics) watch(p dataPlane) { m.plane.Store(&p) }
+
+// count takes a termination's losses in.
+func (m *metrics) count(r drain.Report) {
+	for _, c := range r.Open {
+		m.cut.WithLabelValues(c.Ending).Inc()
+	}
+}
+
+// Describe sends nothing: which series there are depends on the phase.
+func (m *metrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect reads everything of this moment.
+func (m *metrics) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	now := m.way.snapshot()
+	for p := drain.Serving; p <= drain.Done; p++ {
+		v := 0.0
+		if p == now.phase {
+			v = 1
+		}
+		gauge(descPhase, v, p.String())
+	}
+	gauge(descDuration, now.duration.Seconds())
+	if now.draining {
+		gauge(descRemaining, now.remaining.Seconds())
+	}
+	plane := m.plane.Load()
+	if plane == nil {
+		return
+	}
+	activity, err := (*plane).Activity(context.Background())
+	if err == nil && activity.Known {
+		gauge(descConnections, float64(activity.Busy), "busy")
+		gauge(descConnections, float64(activity.Connections-activity.Busy), "idle")
+		gauge(descCxActive, float64(activity.Connections), envoyPrefix)
+		gauge(descRqActive, float64(activity.Busy), envoyPrefix)
+	}
+	s := (*plane).Stats()
+	counter(descRaced, s.Raced)
+	counter(descTruncated, s.Truncated)
+	counter(descRefused, s.Refused)
+	counter(descAcceptError, s.AcceptErrors)
+	counter(descCxTotal, s.Connections, envoyPrefix)
+	counter(descRqTotal, s.Requests, envoyPrefix)
+	for i := 1; i < len(s.Responses); i++ {
+		counter(descRqXX, s.Responses[i], strconv.Itoa(i), envoyPrefix)
+	}
+	counter(descConnectFailed, s.ConnectFailed, envoyCluster)
+}

@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+)
+
+const terminate = syscall.SIGTERM
+
+// Signals turns the process's signals into the drain's: SIGTERM (kubelet,
+// systemd, docker) and SIGINT (Ctrl-C) both tell to stop, and the second of them
+// makes the last call at once. stop ends it.
+//
+// SIGPIPE is ignored: a reader of our log that has gone must not end us in the
+// middle of a drain (signal(7); Go dies of EPIPE on descriptors 1 and 2).
+func Signals() (told <-chan drain.Signal, stop func()) {
+	signal.Ignore(syscall.SIGPIPE)
+	in := make(chan os.Signal, 4)
+	out := make(chan drain.Signal)
+	gone, done := make(chan struct{}), make(chan struct{})
+	signal.Notify(in, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-in:
+				select {
+				case out <- drain.Terminate:
+				case <-gone:
+					return
+				}
+			case <-gone:
+				return
+			}
+		}
+	}()
+	return out, func() {
+		signal.Stop(in)
+		close(gone)
+		<-done
+	}
+}

@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+)
+
+// status is the server on the status port (15020). Unlike pilot-agent's it goes
+// on to the very end: who scrapes or waits during a drain is answered.
+type status struct {
+	a       *agent
+	server  *http.Server
+	served  chan struct{}
+	metrics *metrics
+}
+
+// headTimeout keeps a peer that says nothing from holding a connection.
+const headTimeout = 10 * time.Second
+
+func (a *agent) startStatus() (*status, error) {
+	address := net.JoinHostPort(a.StatusAddress, strconv.Itoa(a.Settings.StatusPort.Value))
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the status server on %s (from %s; choose another by statusPort or --status-port): %w", address, a.Settings.StatusPort.Source, err)
+	}
+	s := &status{a: a, served: make(chan struct{}), metrics: newMetrics(a.way)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz/ready", s.ready)
+	mux.HandleFunc("/quitquitquit", own(s.quit))
+	mux.HandleFunc("/drain", own(s.drain))
+	mux.HandleFunc("/wait", own(s.wait))
+	scrape := promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn)})
+	mux.Handle("/metrics", scrape)
+	mux.Handle("/stats/prometheus", scrape)
+	s.server = &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: headTimeout,
+		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
+	go func() {
+		defer close(s.served)
+		if err := s.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			a.log.Error("the status server has ended", "error", err)
+		}
+	}()
+	return s, nil
+}
+
+func (s *status) watch(p dataPlane)    { s.metrics.watch(p) }
+func (s *status) count(r drain.Report) { s.metrics.count(r) }
+
+// close lets the answers out that are due, hooks' above all, and ends.
+func (s *status) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	if err := s.server.Shutdown(ctx); err != nil {
+		_ = s.server.Close()
+	}
+	<-s.served
+}
+
+// ready is the readiness of the pod's way in. It stays true during a drain:
+// terminating endpoints are still a fallback (KEP-1669), and who takes the pod
+// out of its service has done so already.
+func (s *status) ready(w http.ResponseWriter, _ *http.Request) {
+	if !s.a.way.snapshot().up {
+		http.Error(w, "not started yet", http.StatusServiceUnavailable)
+		return
+	}
+	answer(w, "ready\n")
+}
+
+// quit is /quitquitquit: answered first, then done.
+func (s *status) quit(w http.ResponseWriter, r *http.Request) {
+	s.a.log.Info("handling /quitquitquit, notifying pilot-agent to exit")
+	answer(w, "OK")
+	s.a.tell(r.Context(), drain.QuitNow)
+}
+
+// drain is /drain. Under Istio's modes it is answered at once, as
+// pilot-agent does; in lastcall's own it is a hook and is answered when drained.
+func (s *status) drain(w http.ResponseWriter, r *http.Request) {
+	if s.a.Settings.Mode() == drain.ExitOnZero {
+		s.wait(w, r)
+		return
+	}
+	s.a.tell(r.Context(), drain.IstioDrain)
+	if err := s.a.way.drained(r.Context()); err == nil {
+		answer(w, "OK")
+	}
+}
+
+// wait is the app's preStop: it begins the drain and is answered when no
+// inbound request is left.
+func (s *status) wait(w http.ResponseWriter, r *http.Request) {
+	first := drain.Hook
+	if s.a.Settings.Mode() != drain.ExitOnZero {
+		first = drain.IstioDrain
+	}
+	s.a.tell(r.Context(), first)
+	switch err := s.a.way.drained(r.Context()); {
+	case err == nil:
+		answer(w, "drained\n")
+	case errors.Is(err, errNotDrained):
+		http.Error(w, err.Error(), http.StatusConflict)
+	}
+}
+
+func answer(w http.ResponseWriter, body string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = io.WriteString(w, body)
+	_ = http.NewResponseController(w).Flush()
+}
+
+// own admits POST from this pod only, in pilot-agent's words.
+func own(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		peer, err := netip.ParseAddrPort(r.RemoteAddr)
+		switch {
+		case err != nil || !peer.Addr().Unmap().IsLoopback():
+			http.Error(w, "Only requests from localhost are allowed", http.StatusForbidden)
+		case r.Method != http.MethodPost:
+			w.Header().Set("Allow", http.MethodPost)
+			http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
+		default:
+			h(w, r)
+		}
+	}
+}
