@@ -142,6 +142,9 @@ func (w *fileWatch) later(d time.Duration) {
 // look reads the file and applies it, if it is a whole one or is to be believed
 // as it is.
 func (w *fileWatch) look(believe bool) {
+	// The folder may be another one by now, and the watch gone with the old
+	// one. If it is still the same, this does nothing.
+	_ = w.watcher.Add(filepath.Dir(w.file))
 	data, err := os.ReadFile(w.file)
 	if !believe && (err != nil || !bytes.HasSuffix(data, []byte("\n"))) {
 		w.later(settleTime)
@@ -152,8 +155,6 @@ func (w *fileWatch) look(believe bool) {
 			w.log.Error("endpoints file cannot be read, the old list is kept", "file", w.file, "error", err)
 		}
 		w.lost, w.last = true, nil
-		// Its folder may have gone with it, and the watch with that.
-		_ = w.watcher.Add(filepath.Dir(w.file))
 		w.later(lostTime)
 		return
 	}
