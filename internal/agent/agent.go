@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os/exec"
+	"sync/atomic"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
@@ -57,6 +58,8 @@ type agent struct {
 	status  *status
 	way     *way
 	signals chan drain.Signal
+
+	endingApp atomic.Bool // the app has been told to stop
 }
 
 // Run starts everything, serves, and returns the exit code when all has ended.
@@ -134,7 +137,10 @@ func (a *agent) hear(ctx context.Context) {
 			a.tell(ctx, s)
 		case <-appDone:
 			appDone = nil
-			a.log.Info("the app has ended", "code", a.app.Code())
+			if a.endingApp.Load() {
+				continue
+			}
+			a.log.Info("the app has ended by itself", "code", a.app.Code())
 			a.letAnswersOut(ctx)
 			a.tell(ctx, drain.QuitNow)
 		case <-ctx.Done():
@@ -218,6 +224,7 @@ func (a *agent) endApp(by time.Time) {
 		return
 	default:
 	}
+	a.endingApp.Store(true)
 	if err := a.app.Signal(terminate); err != nil {
 		a.log.Warn("the app could not be told to stop", "pid", a.app.Pid(), "error", err)
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"os"
+	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
 )
@@ -14,17 +15,28 @@ const maxTerminationMessage = 4096
 // tellReport writes the report as one log record and as the container's
 // termination message.
 func (a *agent) tellReport(r drain.Report) {
-	a.log.Info("termination report",
+	attrs := []any{
 		"verdict", string(r.Verdict),
 		"mode", r.Mode,
 		"trigger", r.Trigger,
-		"duration_ms", r.Duration,
+		"duration_ms", time.Duration(r.Duration).Milliseconds(),
 		"phases", asJSON{r.Phases},
 		"late", r.Late,
-		"held_by", asJSON{r.HeldBy},
-		"open", asJSON{r.Open},
-		"faults", asJSON{r.Faults},
-	)
+	}
+	for _, list := range []struct {
+		name  string
+		value any
+		n     int
+	}{
+		{"held_by", r.HeldBy, len(r.HeldBy)},
+		{"open", r.Open, len(r.Open)},
+		{"faults", r.Faults, len(r.Faults)},
+	} {
+		if list.n > 0 {
+			attrs = append(attrs, list.name, asJSON{list.value})
+		}
+	}
+	a.log.Info("termination report", attrs...)
 	if a.TerminationLog == "" {
 		return
 	}

@@ -1,0 +1,488 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/pipe"
+)
+
+func TestMain(m *testing.M) {
+	http.DefaultTransport.(*http.Transport).DisableKeepAlives = true
+	goleak.VerifyTestMain(m)
+}
+
+// buffer is a log that many write and a test reads.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// running is an agent under test with an app behind it.
+type running struct {
+	t       *testing.T
+	log     *buffer
+	url     string // of the inbound
+	status  string // of the status server
+	signals chan drain.Signal
+	asked   chan string   // paths that the app is asked for, answered when free
+	free    chan struct{} // lets the app answer
+	done    chan struct{}
+	code    int
+	err     error
+	message string // file of the termination message
+}
+
+// start runs an agent whose timers are short unless env says else.
+func start(t *testing.T, env []string, change ...func(*Options)) *running {
+	t.Helper()
+	r := &running{
+		t: t, log: &buffer{}, signals: make(chan drain.Signal, 4),
+		asked: make(chan string, 10), free: make(chan struct{}), done: make(chan struct{}),
+		message: filepath.Join(t.TempDir(), "termination-log"),
+	}
+	app, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/ready" {
+			return
+		}
+		r.asked <- req.URL.Path
+		select {
+		case <-r.free:
+		case <-req.Context().Done():
+		}
+		fmt.Fprint(w, "done")
+	})}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(app) }()
+	t.Cleanup(func() { _ = server.Close(); <-served })
+
+	inbound, status := freeAddress(t), freeAddress(t)
+	host, port, _ := net.SplitHostPort(status)
+	env = append([]string{"MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=10ms", "LASTCALL_IDLE_GRACE=10ms"}, env...)
+	settings, err := meshconfig.Resolve(meshconfig.Input{Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Sscan(port, &settings.StatusPort.Value)
+	o := Options{
+		Settings:       settings,
+		Inbound:        []pipe.Inbound{{Listen: inbound, App: app.Addr().String(), Protocol: pipe.HTTP}},
+		StatusAddress:  host,
+		TerminationLog: r.message,
+		Signals:        r.signals,
+		Log:            slog.New(slog.NewJSONHandler(r.log, nil)),
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	r.url, r.status = "http://"+inbound, "http://"+status
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(r.done)
+		r.code, r.err = Run(ctx, o)
+	}()
+	t.Cleanup(func() { cancel(); <-r.done })
+	r.until("ready", func() bool {
+		resp, err := http.Get(r.status + "/healthz/ready")
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err == nil && resp.StatusCode == http.StatusOK || r.ended()
+	})
+	return r
+}
+
+func freeAddress(t *testing.T) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+func (r *running) ended() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (r *running) until(what string, f func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			r.t.Fatalf("not %s:\n%s", what, r.log)
+		}
+	}
+}
+
+func (r *running) wantEnd(code int) {
+	r.t.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(20 * time.Second):
+		r.t.Fatalf("the agent does not end:\n%s", r.log)
+	}
+	if r.err != nil || r.code != code {
+		r.t.Fatalf("code %d, %v; want %d\n%s", r.code, r.err, code, r.log)
+	}
+}
+
+// get asks through the pipe and gives the answer later.
+func (r *running) get(path string) <-chan string {
+	out := make(chan string, 1)
+	go func() {
+		resp, err := http.Get(r.url + path)
+		if err != nil {
+			out <- err.Error()
+			return
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		out <- fmt.Sprint(resp.StatusCode, " ", string(b), err)
+	}()
+	return out
+}
+
+// post asks the status server.
+func (r *running) post(path string) (int, string) {
+	resp, err := http.Post(r.status+path, "", nil)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(b)
+}
+
+// report reads the termination message.
+func (r *running) report() (report struct {
+	Verdict, Mode, Trigger string
+	Open                   []drain.Conversation
+}) {
+	r.t.Helper()
+	b, err := os.ReadFile(r.message)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &report); err != nil {
+		r.t.Fatalf("termination message %s: %v", b, err)
+	}
+	return report
+}
+
+func TestTerminate(t *testing.T) {
+	r := start(t, nil)
+	answer := r.get("/slow")
+	<-r.asked
+	r.signals <- drain.Terminate
+	r.until("waiting", func() bool { return strings.Contains(r.log.String(), `"phase":"waiting"`) })
+	resp, err := http.Get(r.status + "/metrics") // still there
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	for _, want := range []string{
+		`lastcall_drain_phase{phase="waiting"} 1`,
+		`lastcall_connections{state="busy"} 1`,
+		"lastcall_deadline_remaining_seconds 29.",
+		`envoy_http_downstream_rq_active{envoy_http_conn_manager_prefix="inbound"} 1`,
+	} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
+	close(r.free)
+	if got := <-answer; got != "200 done<nil>" {
+		t.Errorf("the request in flight got %s", got)
+	}
+	r.wantEnd(CodeIntended)
+	if got := r.report(); got.Verdict != "clean" || got.Trigger != "SIGTERM" || got.Mode != "exit-on-zero" {
+		t.Errorf("report %+v", got)
+	}
+}
+
+func TestCut(t *testing.T) {
+	r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=1"}, func(o *Options) { o.FailOnCut = true })
+	answer := r.get("/never?x=1")
+	<-r.asked
+	r.signals <- drain.Terminate
+	if got := <-answer; !strings.HasPrefix(got, "503 ") {
+		t.Errorf("at the last call: %s", got)
+	}
+	r.wantEnd(CodeCut)
+	got := r.report()
+	if got.Verdict != "cut" || len(got.Open) != 1 || got.Open[0].Request != "GET /never?x=1" || got.Open[0].Ending != "503" {
+		t.Errorf("report %+v", got)
+	}
+}
+
+func TestSecondSignal(t *testing.T) {
+	r := start(t, nil)
+	answer := r.get("/never")
+	<-r.asked
+	r.signals <- drain.Terminate
+	r.signals <- drain.Terminate
+	if got := <-answer; !strings.HasPrefix(got, "503 ") {
+		t.Errorf("at the last call: %s", got)
+	}
+	r.wantEnd(CodeIntended)
+}
+
+func TestWaitThenTerminate(t *testing.T) {
+	for _, path := range []string{"/wait", "/drain"} {
+		r := start(t, nil)
+		answer := r.get("/slow")
+		<-r.asked
+		waited := make(chan string, 1)
+		go func() {
+			code, body := r.post(path)
+			waited <- fmt.Sprint(code, " ", body)
+		}()
+		r.until("waiting", func() bool { return strings.Contains(r.log.String(), `"phase":"waiting"`) })
+		select {
+		case got := <-waited:
+			t.Fatalf("%s returned while a request was in flight: %s", path, got)
+		default:
+		}
+		close(r.free)
+		<-answer
+		if got := <-waited; got != "200 drained\n" {
+			t.Errorf("%s: %s", path, got)
+		}
+		r.signals <- drain.Terminate
+		r.wantEnd(CodeIntended)
+		if got := r.report(); got.Trigger != "hook" || got.Verdict != "clean" {
+			t.Errorf("report %+v", got)
+		}
+	}
+}
+
+// A hook that comes after the SIGTERM, as in a classic pod, is answered before
+// the end.
+func TestTerminateThenWait(t *testing.T) {
+	r := start(t, nil)
+	answer := r.get("/slow")
+	<-r.asked
+	r.signals <- drain.Terminate
+	r.until("waiting", func() bool { return strings.Contains(r.log.String(), `"phase":"waiting"`) })
+	waited := make(chan int, 1)
+	go func() { code, _ := r.post("/wait"); waited <- code }()
+	close(r.free)
+	<-answer
+	r.wantEnd(CodeIntended)
+	if code := <-waited; code != 200 && code != 0 { // 0: refused, when it came too late
+		t.Errorf("the hook got %d", code)
+	}
+}
+
+func TestQuit(t *testing.T) {
+	r := start(t, nil)
+	answer := r.get("/never")
+	<-r.asked
+	if code, body := r.post("/quitquitquit"); code != 200 || body != "OK" {
+		t.Errorf("%d %q", code, body)
+	}
+	r.wantEnd(CodeIntended)
+	<-answer
+	if got := r.report(); got.Verdict != "quit" {
+		t.Errorf("report %+v", got)
+	}
+}
+
+func TestTakenBack(t *testing.T) {
+	r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=1"})
+	if code, body := r.post("/wait"); code != 200 {
+		t.Fatal(code, body)
+	}
+	r.until("taken back", func() bool { return strings.Contains(r.log.String(), "taken back") })
+	close(r.free)
+	if got := <-r.get("/again"); got != "200 done<nil>" {
+		t.Errorf("after the drain was taken back: %s", got)
+	}
+	r.signals <- drain.Terminate
+	r.wantEnd(CodeIntended)
+}
+
+func TestIstioDrainIsAnsweredAtOnce(t *testing.T) {
+	r := start(t, []string{"LASTCALL_COMPAT=istio"})
+	answer := r.get("/never")
+	<-r.asked
+	if code, body := r.post("/drain"); code != 200 || body != "OK" {
+		t.Errorf("%d %q", code, body)
+	}
+	r.signals <- drain.Terminate
+	r.wantEnd(CodeIntended)
+	<-answer
+	if !strings.Contains(r.log.String(), "Agent already drained, exiting immediately") {
+		t.Error("Istio's line is missing")
+	}
+}
+
+func TestStatusServer(t *testing.T) {
+	r := start(t, nil)
+	for _, tt := range []struct {
+		method, path string
+		code         int
+		body         string
+	}{
+		{"GET", "/healthz/ready", 200, "ready\n"},
+		{"GET", "/quitquitquit", 405, "Method Not Allowed\n"},
+		{"GET", "/drain", 405, "Method Not Allowed\n"},
+		{"PUT", "/wait", 405, "Method Not Allowed\n"},
+		{"GET", "/nowhere", 404, "404 page not found\n"},
+	} {
+		req, _ := http.NewRequest(tt.method, r.status+tt.path, nil)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != tt.code || string(b) != tt.body {
+			t.Errorf("%s %s: %d %q; want %d %q", tt.method, tt.path, resp.StatusCode, b, tt.code, tt.body)
+		}
+	}
+	for _, path := range []string{"/metrics", "/stats/prometheus"} {
+		resp, err := http.Get(r.status + path)
+		if err != nil || resp.StatusCode != 200 {
+			t.Errorf("%s: %v %v", path, resp, err)
+			continue
+		}
+		resp.Body.Close()
+	}
+}
+
+func TestOnlyThisPod(t *testing.T) {
+	reached := false
+	h := own(func(http.ResponseWriter, *http.Request) { reached = true })
+	for peer, want := range map[string]bool{
+		"127.0.0.1:1": true, "[::1]:1": true, "[::ffff:127.0.0.1]:1": true, "127.0.0.6:1": true,
+		"10.0.0.1:1": false, "[fe80::1]:1": false, "": false,
+	} {
+		reached = false
+		w := &recorder{header: http.Header{}}
+		h(w, &http.Request{Method: "POST", RemoteAddr: peer})
+		if reached != want || !want && w.code != 403 {
+			t.Errorf("from %q: reached %v, %d", peer, reached, w.code)
+		}
+	}
+}
+
+type recorder struct {
+	header http.Header
+	code   int
+}
+
+func (r *recorder) Header() http.Header         { return r.header }
+func (r *recorder) WriteHeader(code int)        { r.code = code }
+func (r *recorder) Write(p []byte) (int, error) { return len(p), nil }
+
+func TestApp(t *testing.T) {
+	run := func(script string) func(*Options) {
+		return func(o *Options) { o.App = exec.Command("sh", "-c", script) }
+	}
+	t.Run("is ended after the drain", func(t *testing.T) {
+		trace := filepath.Join(t.TempDir(), "trace")
+		r := start(t, nil, run(`trap 'echo term > `+trace+`; exit 9' TERM; while :; do sleep 0.01; done`))
+		answer := r.get("/slow")
+		<-r.asked
+		r.signals <- drain.Terminate
+		r.until("waiting", func() bool { return strings.Contains(r.log.String(), `"phase":"waiting"`) })
+		if _, err := os.Stat(trace); err == nil {
+			t.Error("the app was told to stop while a request was in flight")
+		}
+		close(r.free)
+		<-answer
+		r.wantEnd(9)
+	})
+	t.Run("ends by itself", func(t *testing.T) {
+		r := start(t, nil, run("exit 4"))
+		r.wantEnd(4)
+	})
+	t.Run("does not end", func(t *testing.T) {
+		r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=1"}, run(`trap '' TERM; while :; do sleep 0.01; done`))
+		r.signals <- drain.Terminate
+		r.wantEnd(137)
+	})
+	t.Run("cannot be started", func(t *testing.T) {
+		r := start(t, nil, func(o *Options) { o.App = exec.Command("/nowhere/app") })
+		<-r.done
+		if r.err == nil || !strings.Contains(r.err.Error(), "start /nowhere/app") {
+			t.Error(r.err)
+		}
+	})
+}
+
+func TestCannotListen(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	r := start(t, nil, func(o *Options) { o.Inbound[0].Listen = taken.Addr().String() })
+	<-r.done
+	if r.err == nil || !strings.Contains(r.err.Error(), "listen for inbound on "+taken.Addr().String()) {
+		t.Error(r.err)
+	}
+}
+
+// A full disk does not stop a termination.
+func TestTerminationMessageCannotBeWritten(t *testing.T) {
+	r := start(t, nil, func(o *Options) { o.TerminationLog = "/dev/full" })
+	r.signals <- drain.Terminate
+	r.wantEnd(CodeIntended)
+	if !strings.Contains(r.log.String(), "the termination message could not be written") {
+		t.Error("nothing is said of it")
+	}
+}
+
+func TestTerminationMessageFits(t *testing.T) {
+	var report drain.Report
+	for range 500 {
+		c := drain.Conversation{Peer: "10.0.0.1:1", Protocol: "http/1.1", Request: "GET /" + strings.Repeat("x", 200)}
+		report.Open, report.HeldBy = append(report.Open, c), append(report.HeldBy, c)
+		report.Faults = append(report.Faults, strings.Repeat("y", 100))
+	}
+	b := terminationMessage(report)
+	if len(b) > maxTerminationMessage || !json.Valid(b) {
+		t.Errorf("%d bytes, valid %v", len(b), json.Valid(b))
+	}
+}
