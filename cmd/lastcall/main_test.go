@@ -1,0 +1,34 @@
+package main
+
+import (
+	"net"
+	"os"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"lastcall": main})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			for _, name := range []string{"LISTEN", "STATUS"} {
+				ln, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					return err
+				}
+				_, port, _ := net.SplitHostPort(ln.Addr().String())
+				env.Setenv(name, port)
+				if err := ln.Close(); err != nil {
+					return err
+				}
+			}
+			env.Setenv("HOME", os.TempDir())
+			return nil
+		},
+	})
+}
