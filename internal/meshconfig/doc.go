@@ -65,11 +65,13 @@
 //   - a ProxyConfig field inside proxyMetadata (a popular guide nests
 //     proxyStatsMatcher there), a variable beside proxyMetadata, a ProxyConfig
 //     field at the top of the MeshConfig;
-//   - proxyMetadata values that are booleans or numbers instead of strings;
+//   - proxyMetadata values that are booleans or numbers instead of strings, and
+//     there a proxyStatsMatcher that is written as a string;
 //   - a MeshConfig still wrapped in an IstioOperator, Helm values or the
 //     ConfigMap it came from; defaultConfig in PROXY_CONFIG or the annotation.
 //
 // What is in its place wins over what is not, in the same layer. Unknown
 // fields, misspelt variables and annotations are warned of, with the name that
-// was probably meant, and have no effect.
+// was probably meant, and have no effect. So are a second YAML document in one
+// text, and a file that is not there though it is not Istio's usual one.
 package meshconfig

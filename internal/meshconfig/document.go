@@ -78,47 +78,21 @@ func literal(value any) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// lineOf finds the line (from 1) that a path of keys stands on in block-style
-// YAML; 0 when it cannot tell, as in flow style or JSON. It only follows
-// indentation: enough to point at a mistake, not to read the text.
-func lineOf(text string, path ...string) int {
-	lines := strings.Split(text, "\n")
-	from, parent, found := 0, -1, 0
-	for _, key := range path {
-		found = 0
-		level := -1 // the indentation of parent's children
-		for i := from; i < len(lines); i++ {
-			line := strings.TrimLeft(lines[i], " ")
-			if line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "---") {
-				continue
+// furtherDocument finds the line (from 1) on which a second YAML document begins,
+// which nobody reads; 0 when there is none.
+func furtherDocument(text string) int {
+	begun, number := false, 0
+	for line := range strings.Lines(text) {
+		number++
+		line = strings.TrimRight(line, "\r\n")
+		switch rest, marker := strings.CutPrefix(line, "---"); {
+		case marker && (rest == "" || rest[0] == ' '):
+			if begun {
+				return number
 			}
-			indent := len(lines[i]) - len(line)
-			if indent <= parent {
-				break
-			}
-			if level < 0 {
-				level = indent
-			}
-			if indent == level && startsWithKey(line, key) {
-				from, parent, found = i+1, indent, i+1
-				break
-			}
-		}
-		if found == 0 {
-			return 0
+		case strings.TrimSpace(line) != "" && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "%"):
+			begun = true
 		}
 	}
-	return found
-}
-
-func startsWithKey(line, key string) bool {
-	for _, quote := range []string{"", `"`, "'"} {
-		if rest, ok := strings.CutPrefix(line, quote+key+quote); ok {
-			rest = strings.TrimLeft(rest, " ")
-			if strings.HasPrefix(rest, ":") {
-				return true
-			}
-		}
-	}
-	return false
+	return 0
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -131,9 +132,21 @@ func join(path []string, keys ...string) []string {
 	return append(slices.Clip(path), keys...)
 }
 
-// dotted writes a path as users know it.
+// dotted writes a path as users know it. Names that would do odd things to a
+// terminal or a log are quoted.
 func dotted(path []string) string {
-	return strings.ReplaceAll(strings.Join(path, "."), ".[", "[")
+	var b strings.Builder
+	for i, key := range path {
+		key = brief(key)
+		if quoted := strconv.Quote(key); quoted != `"`+key+`"` {
+			key = quoted
+		}
+		if i > 0 && !strings.HasPrefix(key, "[") {
+			b.WriteByte('.')
+		}
+		b.WriteString(key)
+	}
+	return b.String()
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -1,6 +1,7 @@
 package meshconfig
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,7 +12,8 @@ import (
 )
 
 // TestPublishedGuides takes the configurations that users have copied from the
-// published guides, mistakes included.
+// published guides, mistakes included. What `lastcall config` prints of each stands
+// beside it in testdata.
 func TestPublishedGuides(t *testing.T) {
 	type expect struct {
 		mode     drain.Mode
@@ -56,6 +58,11 @@ func TestPublishedGuides(t *testing.T) {
 					t.Errorf("%s is %s (%s), want %s", setting, value, source, wanted)
 				}
 			}
+			var text bytes.Buffer
+			if err := s.WriteText(&text); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, strings.TrimSuffix(file, ".yaml")+".txt", text.Bytes())
 			got := make([]string, 0, len(s.Warnings))
 			for _, w := range s.Warnings {
 				got = append(got, w.String())

@@ -12,7 +12,7 @@ import (
 // where it belongs, however it was written.
 type layer struct {
 	source   Source
-	text     string // for line numbers
+	lines    lineIndex
 	fields   map[string]field
 	metadata map[string]entry
 }
@@ -27,7 +27,7 @@ type field struct {
 // parseLayer reads the text of one place. A mesh config file holds a MeshConfig,
 // the others a ProxyConfig.
 func (r *resolver) parseLayer(src Source, text string) *layer {
-	l := &layer{source: src, text: text, fields: map[string]field{}, metadata: map[string]entry{}}
+	l := &layer{source: src, lines: indexLines(text), fields: map[string]field{}, metadata: map[string]entry{}}
 	content, twice, err := parseTree(text)
 	if err != nil {
 		want := "a ProxyConfig as YAML or JSON"
@@ -39,6 +39,11 @@ func (r *resolver) parseLayer(src Source, text string) *layer {
 	}
 	if twice != nil {
 		r.warn(src, "the whole text", "a key is written twice, the last one counts: %v", twice)
+	}
+	if line := furtherDocument(text); line > 0 {
+		at := src
+		at.Line = line
+		r.warn(at, "the whole text", "a second document begins here, which is not read, nor would Istio read it")
 	}
 	content, path := r.unwrap(l, content)
 	if src.Origin == MeshFile {
@@ -52,7 +57,7 @@ func (r *resolver) parseLayer(src Source, text string) *layer {
 // at is the place a path stands at.
 func (l *layer) at(path []string) Source {
 	src := l.source
-	src.Line = lineOf(l.text, path...)
+	src.Line = l.lines.line(path)
 	return src
 }
 
@@ -211,11 +216,12 @@ func (r *resolver) readMetadata(l *layer, value any, prefix []string) (stray []f
 			name := key
 			if fd != nil {
 				name = fd.JSONName()
+				value = unquoted(name, value)
 				unknownFields(fd, value, path, func(p []string, names []string) { r.unknown(l, p, names) })
 			}
 			stray = append(stray, func() {
 				r.warn(l.at(path), dotted(path), "belongs beside %s, not inside it; lastcall takes it from here, Istio would not", fieldMetadata)
-				r.putField(l, name, unquoted(name, value), path)
+				r.putField(l, name, value, path)
 			})
 		case isString:
 			r.putMetadata(l, key, text, path, true)
@@ -229,12 +235,21 @@ func (r *resolver) readMetadata(l *layer, value any, prefix []string) (stray []f
 	return stray
 }
 
-// unquoted lets a boolean field be written as a string inside proxyMetadata,
-// where only strings are allowed.
+// unquoted lets a field that is no string be written as one inside
+// proxyMetadata, where only strings are allowed.
 func unquoted(name string, value any) any {
-	if text, ok := value.(string); ok && name == fieldHold {
+	text, ok := value.(string)
+	if !ok {
+		return value
+	}
+	switch name {
+	case fieldHold:
 		if b, err := strconv.ParseBool(text); err == nil {
 			return b
+		}
+	case fieldStatsMatcher:
+		if content, _, err := parseTree(text); err == nil && len(content) > 0 {
+			return content
 		}
 	}
 	return value
@@ -309,6 +324,10 @@ func (r *resolver) putField(l *layer, name string, value any, path []string) {
 
 // unknown warns of a field that nobody reads.
 func (r *resolver) unknown(l *layer, path, names []string) {
+	if r.full() {
+		r.warn(Source{}, "", "") // only counted
+		return
+	}
 	name := path[len(path)-1]
 	switch meant, ok := nearest(name, names); {
 	case name == "terminationGracePeriodSeconds":

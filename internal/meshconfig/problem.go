@@ -59,15 +59,48 @@ func (w Warning) String() string {
 type findings struct {
 	errs     []error
 	warnings []Warning
+	moreErrs int // beyond listed
+	moreWarn int
 }
 
-func (f *findings) fail(err error) { f.errs = append(f.errs, err) }
+// listed is how many errors and how many warnings are told one by one: a file
+// that is something else altogether would give one for each of its lines.
+const listed = 100
+
+func (f *findings) fail(err error) {
+	if len(f.errs) == listed {
+		f.moreErrs++
+		return
+	}
+	f.errs = append(f.errs, err)
+}
 
 func (f *findings) warn(src Source, path, format string, args ...any) {
+	if f.full() {
+		f.moreWarn++
+		return
+	}
 	f.warnings = append(f.warnings, Warning{Field: path, Source: src, Text: fmt.Sprintf(format, args...)})
 }
 
-func (f *findings) err() error { return errors.Join(f.errs...) }
+// full reports that a further warning would only be counted.
+func (f *findings) full() bool { return len(f.warnings) == listed }
+
+// err joins what is wrong.
+func (f *findings) err() error {
+	if f.moreErrs > 0 {
+		return errors.Join(append(f.errs, fmt.Errorf("and %d more errors", f.moreErrs))...)
+	}
+	return errors.Join(f.errs...)
+}
+
+// all is what is odd.
+func (f *findings) all() []Warning {
+	if f.moreWarn > 0 {
+		return append(f.warnings, Warning{Field: "all of it", Text: fmt.Sprintf("%d more warnings", f.moreWarn)})
+	}
+	return f.warnings
+}
 
 // shown is the most of a wrong value that an error repeats, in bytes.
 const shown = 80

@@ -1,10 +1,7 @@
 package meshconfig
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -33,14 +30,17 @@ const (
 	annotationInclusionRegexps  = "sidecar.istio.io/statsInclusionRegexps"
 )
 
+var annotationsRead = []string{annotationConfig, annotationInclusionPrefixes, annotationInclusionSuffixes, annotationInclusionRegexps}
+
 // Input is everything that settings are made of.
 type Input struct {
 	// MeshFile holds the MeshConfig; empty means none. A file that does not
-	// exist says nothing.
+	// exist says nothing, which is warned of unless it is DefaultMeshFile. More
+	// than 2 MiB is an error.
 	MeshFile string
 
-	// AnnotationsFile is the downward API's; empty means none. A file that
-	// does not exist says nothing.
+	// AnnotationsFile is the downward API's; empty means none. What is said of
+	// MeshFile holds here too, with DefaultAnnotationsFile.
 	AnnotationsFile string
 
 	// Env is the container's environment as os.Environ gives it.
@@ -54,7 +54,8 @@ type Input struct {
 	// over ProxyConfig.
 	StatusPort int
 
-	// ReadFile is os.ReadFile if nil.
+	// ReadFile reads a file as os.ReadFile does, which it is if nil (but for
+	// reading no more than the 2 MiB).
 	ReadFile func(name string) ([]byte, error)
 }
 
@@ -75,15 +76,15 @@ func Resolve(in Input) (*Settings, error) {
 	r := &resolver{env: environment(in.Env)}
 	readFile := in.ReadFile
 	if readFile == nil {
-		readFile = os.ReadFile
+		readFile = readBounded
 	}
-	if text, ok := r.read(readFile, "mesh config file", in.MeshFile); ok {
+	if text, ok := r.read(readFile, "mesh config file", in.MeshFile, Source{Origin: MeshFile, Name: in.MeshFile}, DefaultMeshFile); ok {
 		r.layers = append(r.layers, r.parseLayer(Source{Origin: MeshFile, Name: in.MeshFile}, text))
 	}
 	if text := r.env[variableProxyConfig]; text != "" {
 		r.layers = append(r.layers, r.parseLayer(Source{Origin: ProxyConfigVariable, Name: variableProxyConfig}, text))
 	}
-	if text, ok := r.read(readFile, "annotations file", in.AnnotationsFile); ok {
+	if text, ok := r.read(readFile, "annotations file", in.AnnotationsFile, Source{Origin: AnnotationsFile, Name: in.AnnotationsFile}, DefaultAnnotationsFile); ok {
 		r.readAnnotations(in.AnnotationsFile, text)
 	}
 	for _, name := range sortedKeys(r.env) {
@@ -91,24 +92,8 @@ func Resolve(in Input) (*Settings, error) {
 	}
 	s := r.settings(in)
 	r.adviseCombination(s)
-	s.Warnings = r.warnings
+	s.Warnings = r.all()
 	return s, r.err()
-}
-
-// read gives a file's text; false when there is none.
-func (r *resolver) read(readFile func(string) ([]byte, error), what, name string) (string, bool) {
-	if name == "" {
-		return "", false
-	}
-	text, err := readFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", false
-	}
-	if err != nil {
-		r.fail(fmt.Errorf("read %s: %w: want a readable file, or none", what, err))
-		return "", false
-	}
-	return string(text), true
 }
 
 func (r *resolver) readAnnotations(file, text string) {
@@ -118,12 +103,11 @@ func (r *resolver) readAnnotations(file, text string) {
 		return
 	}
 	r.annotations = annotations
-	expected := []string{annotationConfig, annotationInclusionPrefixes, annotationInclusionSuffixes, annotationInclusionRegexps}
 	for _, key := range sortedKeys(annotations) {
-		if slices.Contains(expected, key) || !strings.Contains(strings.ToLower(key), "istio.io/") {
+		if slices.Contains(annotationsRead, key) || !strings.Contains(strings.ToLower(key), "istio.io/") {
 			continue
 		}
-		if meant, ok := nearest(key, []string{annotationConfig}); ok {
+		if meant, ok := nearest(key, annotationsRead); ok {
 			r.warn(Source{Origin: Annotation, Name: key}, key, "no annotation of this name, has no effect: did you mean %s?", meant)
 		}
 	}

@@ -1,8 +1,10 @@
 package meshconfig
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,12 +25,13 @@ type places struct {
 }
 
 func (p places) input() Input {
-	in := Input{MeshFile: "mesh.yaml", AnnotationsFile: "annotations", Env: p.env, Compat: p.compat, StatusPort: p.port}
+	in := Input{MeshFile: DefaultMeshFile, AnnotationsFile: DefaultAnnotationsFile, Env: p.env, Compat: p.compat, StatusPort: p.port}
 	if p.proxy != "" {
 		in.Env = append(in.Env, "PROXY_CONFIG="+p.proxy)
 	}
 	files := map[string]string{}
 	if p.mesh != "" {
+		in.MeshFile = "mesh.yaml"
 		files["mesh.yaml"] = p.mesh
 	}
 	annotations := map[string]string{}
@@ -39,6 +42,7 @@ func (p places) input() Input {
 		annotations["proxy.istio.io/config"] = p.annotation
 	}
 	for _, key := range sortedKeys(annotations) {
+		in.AnnotationsFile = "annotations"
 		files["annotations"] += fmt.Sprintf("%v=%q\n", key, annotations[key])
 	}
 	in.ReadFile = func(name string) ([]byte, error) {
@@ -213,10 +217,69 @@ func TestEffectiveProxyConfig(t *testing.T) {
 }
 
 func TestFiles(t *testing.T) {
-	t.Run("none is no error", func(t *testing.T) {
+	t.Run("none is no error, but told if another than Istio's was asked for", func(t *testing.T) {
 		dir := t.TempDir()
-		if _, err := Resolve(Input{MeshFile: dir + "/mesh", AnnotationsFile: dir + "/annotations"}); err != nil {
+		s, err := Resolve(Input{MeshFile: dir + "/mesh", AnnotationsFile: dir + "/annotations"})
+		if err != nil {
 			t.Fatal(err)
+		}
+		want := "[mesh config file (mesh file " + dir + "/mesh): there is no such file: nothing is taken from it" +
+			" annotations file (annotations file " + dir + "/annotations): there is no such file: nothing is taken from it]"
+		if got := fmt.Sprint(s.Warnings); got != want {
+			t.Errorf("warnings %s, want %s", got, want)
+		}
+		t.Chdir(dir)
+		if s, err = Resolve(Input{MeshFile: DefaultMeshFile, AnnotationsFile: DefaultAnnotationsFile}); err != nil || len(s.Warnings) > 0 {
+			t.Errorf("error %v, warnings %v", err, s.Warnings)
+		}
+	})
+	t.Run("real ones", func(t *testing.T) {
+		dir := t.TempDir()
+		mesh, annotations := dir+"/mesh", dir+"/annotations"
+		if err := errors.Join(
+			os.WriteFile(mesh, []byte("\ufeffdefaultConfig:\r\n  drainDuration: 20s\r\n  concurency: 1\r\n"), 0o600),
+			os.WriteFile(annotations, []byte("\ufeffproxy.istio.io/config=\"terminationDrainDuration: 7s\\n\"\r\n"), 0o600),
+		); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Resolve(Input{MeshFile: mesh, AnnotationsFile: annotations, Env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=false"}})
+		if err != nil || s.DrainDuration.Value != 20*time.Second || s.DrainDuration.Source.Line != 2 || s.TerminationDrain.Value != 7*time.Second {
+			t.Errorf("drain %+v, termination %+v, error %v", s.DrainDuration, s.TerminationDrain, err)
+		}
+		if got, want := fmt.Sprint(s.Warnings), "[defaultConfig.concurency (mesh file "+mesh+", line 3): unknown field, has no effect: did you mean concurrency?]"; got != want {
+			t.Errorf("warnings %s, want %s", got, want)
+		}
+	})
+	t.Run("empty ones say nothing", func(t *testing.T) {
+		for _, text := range []string{"", "\n", "\ufeff", "# nothing\n", "---\n", "null"} {
+			s, err := Resolve(Input{MeshFile: "mesh", ReadFile: func(string) ([]byte, error) { return []byte(text), nil }})
+			if err != nil || len(s.Warnings) > 0 || s.DrainDuration.Said() {
+				t.Errorf("%q: error %v, warnings %v", text, err, s.Warnings)
+			}
+		}
+	})
+	t.Run("without permission", func(t *testing.T) {
+		_, err := Resolve(Input{MeshFile: "mesh", ReadFile: func(name string) ([]byte, error) {
+			return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+		}})
+		if want := "read mesh config file: open mesh: permission denied: want a readable file, or none"; err == nil || err.Error() != want || !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	})
+	t.Run("a huge one", func(t *testing.T) {
+		_, err := Resolve(Input{MeshFile: "/dev/zero"})
+		if err == nil || !strings.Contains(err.Error(), "read mesh config file: /dev/zero has more than 2097152 bytes") {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("one that is something else altogether", func(t *testing.T) {
+		var text strings.Builder
+		for i := range 5_000 {
+			fmt.Fprintf(&text, "field%d: %d\n", i, i)
+		}
+		s, err := Resolve(Input{MeshFile: "mesh", ReadFile: func(string) ([]byte, error) { return []byte(text.String()), nil }})
+		if err != nil || len(s.Warnings) != 101 || s.Warnings[100].String() != "all of it: 4900 more warnings" {
+			t.Errorf("error %v, %d warnings", err, len(s.Warnings))
 		}
 	})
 	t.Run("unreadable ones are, both of them", func(t *testing.T) {
@@ -305,18 +368,19 @@ func FuzzParseAnnotations(f *testing.F) {
 }
 
 func FuzzResolve(f *testing.F) {
-	f.Add("defaultConfig: {terminationDrainDuration: 5s}", "concurrency: 2", "proxy.istio.io/config=\"a: b\"", "MINIMUM_DRAIN_DURATION=5s")
+	f.Add("defaultConfig: {terminationDrainDuration: 5s}", "concurrency: 2", "a: b", "MINIMUM_DRAIN_DURATION=5s")
 	f.Add("spec: {meshConfig: {defaultConfig: {proxyMetadata: {A: 1}}}}", `{"defaultConfig":{"tracing":{"x":[1]}}}`, "", "LASTCALL_COMPAT=istio")
 	f.Add("data: {mesh: 'defaultConfig: null'}", "proxyMetadata: {proxyStatsMatcher: {inclusionRegexps: ['(']}}", "x", "=")
 	f.Add("&a [*a]", "proxyMetadata: {proxyMetadata: {proxyMetadata: 1}}", "", "EXIT_ON_ZERO_ACTIVE_CONNECTIONS=maybe")
-	f.Fuzz(func(t *testing.T, mesh, proxy, annotations, variable string) {
+	f.Add("a: 1\n---\nb: 2", "", "proxyMetadata:\n  proxyStatsMatcher: |\n    inclusionRegexps: [a]\n", "")
+	f.Fuzz(func(t *testing.T, mesh, proxy, annotation, variable string) {
 		s, err := Resolve(Input{
 			MeshFile: "mesh", AnnotationsFile: "annotations", Env: []string{"PROXY_CONFIG=" + proxy, variable},
 			ReadFile: func(name string) ([]byte, error) {
 				if name == "mesh" {
 					return []byte(mesh), nil
 				}
-				return []byte(annotations), nil
+				return fmt.Appendf(nil, "%v=%q\n", annotationConfig, annotation), nil
 			},
 		})
 		if invalid := s.Drain().Validate(); invalid != nil {

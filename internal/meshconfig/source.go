@@ -19,6 +19,9 @@ const (
 	// Annotation is a pod annotation, read from the downward API's file.
 	Annotation
 
+	// AnnotationsFile is the downward API's file itself.
+	AnnotationsFile
+
 	// Environment is one variable of the container's own environment.
 	Environment
 
@@ -54,6 +57,8 @@ func (s Source) String() string {
 		where = variableProxyConfig
 	case Annotation:
 		where = "annotation " + s.Name
+	case AnnotationsFile:
+		where = "annotations file " + s.Name
 	case Environment:
 		where = "environment " + s.Name
 	case Flag:

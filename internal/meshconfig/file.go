@@ -1,0 +1,48 @@
+package meshconfig
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// maxFile is the most that a file may hold. A ConfigMap has at most 1 MiB, the
+// annotations of a pod 256 KiB, which the downward API's escapes can make four
+// times as long.
+const maxFile = 2 << 20
+
+// readBounded is os.ReadFile that stops soon after maxFile bytes.
+func readBounded(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return io.ReadAll(io.LimitReader(f, maxFile+1))
+}
+
+// read gives a file's text without a byte order mark; false when there is none.
+// That the file usual is missing is nothing to speak of.
+func (r *resolver) read(readFile func(string) ([]byte, error), what, name string, src Source, usual string) (string, bool) {
+	if name == "" {
+		return "", false
+	}
+	text, err := readFile(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if name != usual {
+			r.warn(src, what, "there is no such file: nothing is taken from it")
+		}
+		return "", false
+	case err != nil:
+		r.fail(fmt.Errorf("read %s: %w: want a readable file, or none", what, err))
+		return "", false
+	case len(text) > maxFile:
+		r.fail(fmt.Errorf("read %s: %s has more than %d bytes: want the file that Istio's injector mounts", what, name, maxFile))
+		return "", false
+	}
+	return strings.TrimPrefix(string(text), "\ufeff"), true
+}
