@@ -4,7 +4,8 @@
 // stop (see OnTerm).
 //
 //	GET  /               the list of what there is
-//	ANY  /get            the request as JSON (also /headers, /anything)
+//	GET  /get            the request as JSON (also /headers)
+//	ANY  /anything       the same with its method and body
 //	ANY  /delay/N        answers after N seconds (fractions allowed, capped at MaxDelay)
 //	ANY  /status/N       answers with status N (200 to 599)
 //	GET  /bytes/N        N bytes (?seed= makes them the same each time)

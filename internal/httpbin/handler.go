@@ -1,6 +1,7 @@
 package httpbin
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -37,10 +38,10 @@ func NewHandler(maxDelay time.Duration) http.Handler {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, index)
 	})
-	mux.HandleFunc("/get", echo(false))
+	mux.HandleFunc("GET /get", echo(false))
 	mux.HandleFunc("/anything", echo(true))
 	mux.HandleFunc("/anything/", echo(true))
-	mux.HandleFunc("/headers", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET /headers", func(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, map[string]any{"headers": headers(r)})
 	})
 	mux.HandleFunc("/delay/{seconds}", delay(maxDelay))
@@ -48,7 +49,20 @@ func NewHandler(maxDelay time.Duration) http.Handler {
 	mux.HandleFunc("GET /bytes/{n}", randomBytes)
 	mux.HandleFunc("GET /stream/{n}", stream)
 	mux.HandleFunc("GET /drip", drip)
-	return mux
+	return crossOrigin(mux)
+}
+
+// crossOrigin lets pages of any site ask, as httpbin does.
+func crossOrigin(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		origin := r.Header.Get("Origin")
+		if origin == "" {
+			origin = "*"
+		}
+		w.Header().Set("Access-Control-Allow-Origin", origin)
+		w.Header().Set("Access-Control-Allow-Credentials", "true")
+		next.ServeHTTP(w, r)
+	})
 }
 
 // badRequest names the value and what is accepted.
@@ -57,13 +71,16 @@ func badRequest(w http.ResponseWriter, what, value, accepted string) {
 }
 
 func writeJSON(w http.ResponseWriter, v any) {
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // an & in a URL is an &
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(b, '\n')) // a client that is gone needs no answer
+	_, _ = w.Write(b.Bytes()) // a client that is gone needs no answer
 }
 
 // echo answers /get's four fields, or with all /anything's.

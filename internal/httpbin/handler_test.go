@@ -32,7 +32,10 @@ func TestPaths(t *testing.T) {
       "2",
       "3"
     ]`},
+		{"GET", "/get?a=<1>&b=2", 200, `"url": "http://example.com/get?a=<1>&b=2"`},
 		{"HEAD", "/get", 200, ""},
+		{"POST", "/get", 405, ""},
+		{"POST", "/headers", 405, ""},
 		{"GET", "/headers", 200, `"Host": "example.com"`},
 		{"PUT", "/anything/x", 200, `"method": "PUT"`},
 		{"GET", "/delay/0", 200, `"url": "http://example.com/delay/0"`},
@@ -59,6 +62,42 @@ func TestPaths(t *testing.T) {
 				t.Fatalf("got %d %q, want %d with %q", w.Code, w.Body, tt.code, tt.contains)
 			}
 		})
+	}
+}
+
+// The whole of an answer, as httpbin under gunicorn gives it but for the
+// server's own headers.
+func TestGetAsHttpbin(t *testing.T) {
+	r := httptest.NewRequest("GET", "/get?b=2&a=1&b=3&x=", nil)
+	r.Header.Set("User-Agent", "curl/8")
+	r.Header.Set("Accept", "*/*")
+	w := httptest.NewRecorder()
+	NewHandler(0).ServeHTTP(w, r)
+	want := `{
+  "args": {
+    "a": "1",
+    "b": [
+      "2",
+      "3"
+    ],
+    "x": ""
+  },
+  "headers": {
+    "Accept": "*/*",
+    "Host": "example.com",
+    "User-Agent": "curl/8"
+  },
+  "origin": "192.0.2.1",
+  "url": "http://example.com/get?b=2&a=1&b=3&x="
+}
+`
+	if got := w.Body.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	for name, want := range map[string]string{"Content-Type": "application/json", "Access-Control-Allow-Origin": "*", "Access-Control-Allow-Credentials": "true"} {
+		if got := w.Header().Get(name); got != want {
+			t.Errorf("%s %q, want %q", name, got, want)
+		}
 	}
 }
 

@@ -100,13 +100,11 @@ func stream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	out := about(r)
 	rc := http.NewResponseController(w)
+	lines := json.NewEncoder(w)
+	lines.SetEscapeHTML(false)
 	for id := range min(n, maxStreamLines) {
 		out["id"] = id
-		line, err := json.Marshal(out)
-		if err != nil {
-			panic(http.ErrAbortHandler) // the head is out: only a broken body can tell
-		}
-		if _, err := w.Write(append(line, '\n')); err != nil {
+		if lines.Encode(out) != nil { // the client is gone: what is encoded cannot fail
 			return
 		}
 		if rc.Flush() != nil {
