@@ -2,11 +2,17 @@ package drain
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 )
 
 // namesTimeout is shorter than callTimeout: names are nice to have.
 const namesTimeout = callTimeout / 4
+
+// errBrokenOff is what a call returns that was ended by something more urgent.
+// That is no fault of the data plane's.
+var errBrokenOff = errors.New("broken off")
 
 // call runs one call of the data plane until it returns or until comes. While it
 // runs, signals are heard and the data plane's end is seen: a call that hangs
@@ -22,30 +28,30 @@ func (r *run) call(until time.Time, f func(context.Context) error) error {
 	for {
 		select {
 		case err := <-done:
+			if _, over := r.over(); over && err != nil {
+				return errBrokenOff
+			}
 			return err
 		case <-died:
 			died = nil
 			cancel()
 		case s := <-r.signals:
 			r.hear(s)
-			switch {
-			case r.quit:
+			if _, over := r.over(); over {
 				cancel()
-			case r.hurry && !r.ending:
-				cancel() // the last call is more urgent than whatever this is
-			case r.hurry:
-				// The end itself is under way: it gets a margin, no more.
-				stop := time.AfterFunc(time.Until(r.killBy()), cancel)
-				defer stop.Stop()
 			}
 		}
 	}
 }
 
-// do is call for what must not stop the drain when it fails.
+// do is call for what must not stop the drain when it fails, and need not be
+// done any more when something more urgent has come.
 func (r *run) do(what string, f func(context.Context) error) {
-	if err := r.call(r.patience(callTimeout), f); err != nil {
-		r.fault(what + ": " + err.Error())
+	if _, over := r.told(); over {
+		return
+	}
+	if err := r.call(r.patience(callTimeout), f); err != nil && err != errBrokenOff {
+		r.faultf("%s: %v", what, err)
 	}
 }
 
@@ -64,39 +70,23 @@ func (r *run) open() (names []Conversation, err error) {
 	if r.namesFailed != nil {
 		return nil, r.namesFailed
 	}
+	if _, over := r.told(); over {
+		return nil, errBrokenOff
+	}
 	err = r.call(r.patience(namesTimeout), func(ctx context.Context) (err error) {
 		names, err = r.dp.Open(ctx, heldByMost)
 		return err
 	})
-	if err != nil {
+	if err != nil && err != errBrokenOff {
 		r.namesFailed = err
-		r.fault("list what is open: " + err.Error())
+		r.faultf("list what is open: %v", err)
 	}
 	return names, err
 }
 
-// patience is when a call that may take at most d is given up: none may eat up
-// the time of the last call. What is asked after the deadline gets an eighth of
-// the margin.
-func (r *run) patience(d time.Duration) time.Time {
-	now := time.Now()
-	until := now.Add(d)
-	if r.cfg.Mode != ExitOnZero {
-		return until
-	}
-	return earlier(until, later(r.deadline(), now.Add(r.cfg.margin()/8)))
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
+// faultf notes what went wrong without stopping the drain.
+func (r *run) faultf(format string, args ...any) {
+	what := fmt.Sprintf(format, args...)
+	r.log.Warn(what)
+	r.note(what)
 }

@@ -139,6 +139,9 @@ func (c Config) Contradictions() []string {
 		if c.MinimumDrain > c.lastCallAfter() {
 			say("MINIMUM_DRAIN_DURATION %v is longer than the %v until the last call (grace period %v less the margin %v): the drain is cut short there; raise terminationGracePeriodSeconds or lower MINIMUM_DRAIN_DURATION", c.MinimumDrain, c.lastCallAfter(), c.GracePeriod, c.margin())
 		}
+		if c.Margin == 0 {
+			say("the last-call margin is 0s: the last call comes at the moment of SIGKILL, and nothing can end politely; the default is %v", DefaultMargin)
+		}
 		if c.Margin > c.margin() {
 			say("the last-call margin %v is more than a quarter of the grace period %v: %v is taken", c.Margin, c.GracePeriod, c.margin())
 		}

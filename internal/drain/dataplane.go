@@ -18,7 +18,9 @@ type DataPlane interface {
 	// Outbound conversations are not touched.
 	Drain(ctx context.Context) error
 
-	// Resume takes Drain (and CloseIdle) back: no more goodbyes.
+	// Resume takes the drain back as far as it has come: no more goodbyes, idle
+	// connections are kept again, and what StopAccepting or LastCall closed is
+	// listened on again.
 	Resume(ctx context.Context) error
 
 	// Activity looks at the inbound conversations of this moment. An error, or
@@ -41,8 +43,9 @@ type DataPlane interface {
 	// Open lists the busy inbound conversations, the oldest first, at most most.
 	Open(ctx context.Context, most int) ([]Conversation, error)
 
-	// LastCall ends what is still open as politely as its protocol allows and
-	// returns what that was. The endings are spread over window.
+	// LastCall stops accepting, ends what is still open as politely as its
+	// protocol allows and returns the busy ones of it. The endings are spread
+	// over window.
 	LastCall(ctx context.Context, window time.Duration) ([]Conversation, error)
 
 	// Close ends the data plane in an orderly way: it stops accepting, ends the

@@ -12,6 +12,7 @@ const (
 	lineStillActive   = "There are still %d active connections"
 	lineNoneActive    = "There are no more active connections. terminating proxy..."
 	lineNotAvailable  = "downstream_cx_active are not available. This either means there are no downstream connection established yet or the stats are not enabled. Skipping active connections check..."
+	lineLookFailed    = "unable to get listener stats from Envoy : %v"
 	lineRetrying      = "Retrying (%d attempt) to obtain active connections..."
 	lineGaveUp        = "Graceful termination logic ended prematurely, error while obtaining downstream_cx_active stat (Max retry %d exceeded)"
 	lineDiedEarly     = "Graceful termination logic ended prematurely, envoy process terminated early"
@@ -19,6 +20,7 @@ const (
 	lineAborted       = "Aborted proxy instance"
 	lineTerminated    = "Agent has successfully terminated"
 	lineHandlingDrain = "handling /drain, starting drain"
+	lineHandlingQuit  = "handling /quitquitquit, notifying pilot-agent to exit"
 	lineQuit          = "Agent already drained, exiting immediately"
 )
 
@@ -30,5 +32,6 @@ const (
 	lineLastCall     = "last call: ending what is still open"
 	lineTakenBack    = "no termination followed the hook: the drain is taken back"
 	lineCloseFailed  = "the data plane did not end in time: killed"
+	faultClose       = "close the data plane: %v"
 	lineSecondSignal = "told to stop a second time: last call now"
 )

@@ -2,8 +2,8 @@ package drain
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -40,19 +40,25 @@ func Run(ctx context.Context, cfg Config, dp DataPlane, first Signal, signals <-
 	r.hear(first)
 	switch {
 	case first == QuitNow:
-		r.log.Info(lineQuit)
-		r.kill(Quit)
-	case first == IstioDrain && cfg.Mode != ExitOnZero:
+		r.end(told)
+	case cfg.Mode == ExitOnZero:
+		r.exitOnZero()
+	case first == Hook || first == IstioDrain:
 		r.istioDrained()
 	case cfg.Mode == Fixed:
 		r.fixed()
-	case cfg.Mode == IstioExitOnZero:
-		r.istioExitOnZero()
 	default:
-		r.exitOnZero()
+		r.istioExitOnZero()
 	}
-	r.enter(Done)
-	if r.report.Verdict != Resumed {
+	if r.report.Verdict == Resumed {
+		r.enter(Serving)
+		if r.terminating {
+			// SIGTERM came while the drain was being taken back. It has been
+			// read from signals, so nobody else will act on it.
+			return Run(ctx, cfg, dp, Terminate, signals, log, watch)
+		}
+	} else {
+		r.enter(Done)
 		r.log.Info(lineTerminated)
 	}
 	r.report.Duration = Millis(time.Since(r.start))
@@ -83,221 +89,23 @@ type run struct {
 	looked      bool     // there has been a look that succeeded
 	firstSeen   uint64   // arrivals at the first look
 	lastArrival time.Time
+	mute        bool      // the data plane was not reached by Drain: it may not push
+	unknown     bool      // the last look failed, and the log has it
+	unknownSaid time.Time // when the log was told so
+	activeSaid  int       // the number in the last lineStillActive
 	lastLine    time.Time // of lineStillActive, which is written once a second at most
 	lastHolders time.Time // of noteHolders
 	namesFailed error     // why open is not asked again
-	saidUnknown bool
-}
-
-// exitOnZero is lastcall's own way, from first to last.
-func (r *run) exitOnZero() {
-	r.drain()
-	r.log.Info(fmt.Sprintf(lineMinimumDrain, r.cfg.MinimumDrain), "minimum_drain", r.cfg.MinimumDrain, "quiet_time", r.cfg.QuietTime)
-
-	// Endpoints and load balancers learn late: stay until nobody has come for
-	// the quiet time, but do not let one that never learns hold the pod.
-	if why := r.await(r.drainEnds, nil); why != reached {
-		r.end(why)
-		return
-	}
-	if time.Since(r.lastArrival) < r.cfg.QuietTime {
-		r.log.Warn(lineCapReached, "after", time.Since(r.start).Round(time.Millisecond))
-		r.do("stop accepting", r.dp.StopAccepting)
-	}
-
-	for {
-		r.enter(Waiting)
-		r.log.Info(lineChecking)
-		r.do("close idle connections", func(ctx context.Context) error { return r.dp.CloseIdle(ctx, r.cfg.IdleGrace) })
-		r.noteHolders()
-		if why := r.await(r.waitingEnds, r.free); why != becameFree {
-			r.end(why)
-			return
-		}
-		r.log.Info(lineNoneActive)
-		if r.terminating {
-			break
-		}
-		// A hook began this. The app's SIGTERM is next, then ours; if neither
-		// comes, a single container has been restarted and we go on serving.
-		r.enter(Drained)
-		if why := r.await(r.graceEnds, r.isTerminating); why == reached {
-			r.resume()
-			return
-		} else if why != becameFree {
-			r.end(why)
-			return
-		}
-		if r.free() {
-			break
-		}
-		// Somebody came between the hook's end and the SIGTERM: wait again.
-	}
-
-	// The way out: whoever comes now is refused, which is safe to retry; who
-	// slipped in before is still served.
-	r.do("stop accepting", r.dp.StopAccepting)
-	r.do("close idle connections", func(ctx context.Context) error { return r.dp.CloseIdle(ctx, 0) })
-	if why := r.await(r.deadline, r.noneBusy); why != becameFree {
-		r.end(why)
-		return
-	}
-	r.finish(Clean)
-}
-
-// fixed is pilot-agent's default: sleep, then kill.
-func (r *run) fixed() {
-	r.drain()
-	r.log.Info(fmt.Sprintf(lineFixedBegins, r.cfg.TerminationDrain), "termination_drain", r.cfg.TerminationDrain)
-	ends := func() time.Time { return r.start.Add(r.cfg.TerminationDrain) }
-	if why := r.await(ends, nil); why != reached && why != hurried {
-		r.end(why)
-		return
-	}
-	r.log.Info(lineFixedEnds)
-	r.abort()
-	r.report.Verdict = Ended
-}
-
-// istioExitOnZero is pilot-agent's EXIT_ON_ZERO_ACTIVE_CONNECTIONS as it is:
-// looks once a second, counts connections, gives up after five failed looks or
-// one that knows nothing, and has no deadline.
-func (r *run) istioExitOnZero() {
-	r.drain()
-	r.log.Info(fmt.Sprintf(lineMinimumDrain, r.cfg.MinimumDrain), "minimum_drain", r.cfg.MinimumDrain)
-	tick := r.start.Add(r.cfg.MinimumDrain)
-	nextTick := func() time.Time { return tick }
-	if why := r.await(nextTick, nil); why != reached {
-		r.end(why)
-		return
-	}
-	r.enter(Waiting)
-	r.log.Info(lineChecking)
-	for retries := 0; ; {
-		tick = tick.Add(istioPollInterval) // the first look comes one tick after the minimum
-		if why := r.await(nextTick, nil); why != reached {
-			r.end(why)
-			return
-		}
-		a, err := r.ask()
-		switch {
-		case err != nil:
-			r.fault(err.Error())
-			if retries++; retries >= istioMaxRetries {
-				r.log.Warn(fmt.Sprintf(lineGaveUp, istioMaxRetries))
-				r.abort()
-				return
-			}
-			r.log.Warn(fmt.Sprintf(lineRetrying, retries), "attempt", retries)
-		case !a.Known:
-			r.log.Info(lineNotAvailable)
-			r.abort()
-			return
-		case a.Connections == 0:
-			r.log.Info(lineNoneActive)
-			r.abort()
-			return
-		default:
-			retries = 0
-			if a.Connections != r.activity.Connections {
-				r.log.Info(fmt.Sprintf(lineStillActive, a.Connections), "active", a.Connections)
-			}
-			r.seen(a)
-		}
-	}
-}
-
-// istioDrained is a native sidecar of Istio's after its preStop: goodbyes for
-// ever, and the SIGTERM, which comes when the app is gone, ends it at once.
-func (r *run) istioDrained() {
-	r.log.Info(lineHandlingDrain)
-	r.drain()
-	r.enter(Drained)
-	if why := r.await(never, r.isTerminating); why != becameFree {
-		r.end(why)
-		return
-	}
-	r.log.Info(lineQuit)
-	r.abort()
 }
 
 // drain begins: every conversation is told goodbye.
 func (r *run) drain() {
 	r.enter(Draining)
 	r.log.Info(lineDraining)
-	if err := r.call(r.patience(callTimeout), r.dp.Drain); err != nil {
-		r.fault(fmt.Sprintf(lineDrainFailed, err))
+	err := r.call(r.patience(callTimeout), r.dp.Drain)
+	if r.mute = err != nil; err != nil && err != errBrokenOff {
+		r.faultf(lineDrainFailed, err)
 	}
-}
-
-// abort kills the data plane with whatever is open, as pilot-agent does.
-func (r *run) abort() {
-	r.log.Warn(lineAborting)
-	verdict := Clean
-	if r.report.Open, _ = r.open(); len(r.report.Open) > 0 {
-		verdict = Cut
-	}
-	r.kill(verdict)
-	r.log.Warn(lineAborted)
-}
-
-// end turns the reason why a wait was broken off into the end of the data
-// plane. reached is the deadline here.
-func (r *run) end(why reason) {
-	switch why {
-	case exited:
-		r.log.Warn(lineDiedEarly)
-		r.report.Verdict = Crashed
-	case told:
-		r.kill(Quit)
-	default: // the deadline, or hurried
-		r.lastCall()
-	}
-}
-
-// lastCall ends what is still open, as politely as its protocol allows.
-func (r *run) lastCall() {
-	r.enter(LastCall)
-	r.log.Warn(lineLastCall, "busy", r.activity.Busy, "known", r.activity.Known)
-	r.ending = true
-	verdict := Clean
-	window := r.killBy().Sub(time.Now()) / 2
-	var open []Conversation
-	err := r.call(r.killBy(), func(ctx context.Context) (err error) {
-		open, err = r.dp.LastCall(ctx, window)
-		return err
-	})
-	if err != nil {
-		r.fault(fmt.Sprintf("last call: %v", err))
-	}
-	if r.report.Open = open; len(open) > 0 || err != nil {
-		verdict = Cut
-	}
-	r.finish(verdict)
-}
-
-// finish closes the data plane in an orderly way within what is left of the
-// grace period, and kills it when that does not do.
-func (r *run) finish(v Verdict) {
-	r.ending = true
-	if err := r.call(r.killBy(), r.dp.Close); err != nil {
-		r.fault(fmt.Sprintf("close the data plane: %v", err))
-		r.log.Warn(lineCloseFailed)
-		r.dp.Kill()
-	}
-	r.report.Verdict = v
-}
-
-func (r *run) kill(v Verdict) {
-	r.dp.Kill()
-	r.report.Verdict = v
-}
-
-// resume takes the drain back.
-func (r *run) resume() {
-	r.log.Warn(lineTakenBack, "after", time.Since(r.start).Round(time.Millisecond))
-	r.do("resume", r.dp.Resume)
-	r.report.Verdict = Resumed
 }
 
 // enter begins a phase.
@@ -315,8 +123,10 @@ func (r *run) enter(p Phase) {
 	}
 }
 
-// fault notes what went wrong without stopping the drain.
-func (r *run) fault(what string) {
-	r.log.Warn(what)
-	r.report.Faults = append(r.report.Faults, what)
+// note keeps a fault for the report: each once, and not without end, because the
+// report has to fit into a termination message.
+func (r *run) note(fault string) {
+	if len(r.report.Faults) < faultsAtMost && !slices.Contains(r.report.Faults, fault) {
+		r.report.Faults = append(r.report.Faults, fault)
+	}
 }

@@ -48,10 +48,13 @@ func (s Signal) String() string {
 	return fmt.Sprintf("Signal(%d)", int(s))
 }
 
-// hear takes a signal in. It only notes: told says what follows from it.
+// hear takes a signal in. It only notes: over says what follows from it.
 func (r *run) hear(s Signal) {
 	switch s {
 	case QuitNow:
+		if !r.quit {
+			r.log.Info(lineHandlingQuit)
+		}
 		r.quit = true
 	case Hurry:
 		r.terminating = true
@@ -73,24 +76,29 @@ func (r *run) hurryUp() {
 	}
 }
 
-// told looks, without waiting, for what ends a wait whatever it waits for. The
-// signals that have come are all heard, so that none of them loses a race
-// against the clock.
+// told hears, without waiting, every signal that has come, so that none of them
+// loses a race against the clock, and says what they come to.
 func (r *run) told() (reason, bool) {
-	for more := true; more; {
+	for {
 		select {
 		case s := <-r.signals:
 			r.hear(s)
+			continue
 		default:
-			more = false
 		}
+		return r.over()
 	}
+}
+
+// over is what ends a wait or a call whatever it is for. Once the last call is
+// under way, to hurry is nothing new.
+func (r *run) over() (reason, bool) {
 	switch {
 	case r.hasExited():
 		return exited, true
 	case r.quit || r.ctx.Err() != nil:
 		return told, true
-	case r.hurry:
+	case r.hurry && !r.ending:
 		return hurried, true
 	}
 	return 0, false

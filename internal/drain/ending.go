@@ -1,0 +1,83 @@
+package drain
+
+import (
+	"context"
+	"time"
+)
+
+// end turns the reason why a wait was broken off into the end of the data
+// plane. reached is the deadline here.
+func (r *run) end(why reason) {
+	switch why {
+	case exited:
+		r.log.Warn(lineDiedEarly)
+		r.report.Verdict = Crashed
+	case told:
+		if r.quit {
+			r.log.Info(lineQuit)
+		}
+		r.kill(Quit)
+	default: // the deadline, or hurried
+		r.lastCall()
+	}
+}
+
+// lastCall ends what is still open, as politely as its protocol allows.
+func (r *run) lastCall() {
+	r.enter(LastCall)
+	r.log.Warn(lineLastCall, "busy", r.activity.Busy, "known", r.activity.Known)
+	r.ending = true
+
+	// Half of what is left is for the endings, a quarter for a data plane that
+	// is slow to answer, the rest for what was written to reach its peers.
+	left := max(0, time.Until(r.killBy()))
+	err := r.call(time.Now().Add(left*3/4), func(ctx context.Context) (err error) {
+		r.report.Open, err = r.dp.LastCall(ctx, left/2)
+		return err
+	})
+	verdict := Clean
+	if len(r.report.Open) > 0 {
+		verdict = Cut
+	}
+	if why, over := r.told(); over {
+		if r.end(why); why == told && verdict == Cut {
+			r.report.Verdict = Cut // what was cut already stays so
+		}
+		return
+	}
+	if err != nil {
+		r.faultf("last call: %v", err)
+		verdict = Cut // it cannot say that it was not
+	}
+
+	// Only a hook has said that we go: its container is killed in a moment, and
+	// what was open with it, but that need not be the end of the pod.
+	if !r.terminating && !r.drained() {
+		return
+	}
+	r.finish(verdict)
+}
+
+// finish closes the data plane in an orderly way within what is left of the
+// grace period, and kills it when that does not do.
+func (r *run) finish(v Verdict) {
+	err := r.call(r.killBy(), r.dp.Close)
+	switch {
+	case err == nil || r.hasExited():
+	case r.quit || r.ctx.Err() != nil:
+		if v == Clean {
+			v = Quit
+		}
+		r.dp.Kill()
+	default:
+		r.faultf(faultClose, err)
+		r.log.Warn(lineCloseFailed)
+		r.dp.Kill()
+	}
+	r.report.Verdict = v
+}
+
+func (r *run) kill(v Verdict) {
+	r.dp.Kill()
+	r.report.Verdict = v
+}

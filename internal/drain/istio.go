@@ -1,0 +1,112 @@
+package drain
+
+import (
+	"fmt"
+	"time"
+)
+
+// fixed is pilot-agent's default: sleep, then kill.
+func (r *run) fixed() {
+	r.drain()
+	r.log.Info(fmt.Sprintf(lineFixedBegins, r.cfg.TerminationDrain), "termination_drain", r.cfg.TerminationDrain)
+	ends := func() time.Time { return r.start.Add(r.cfg.TerminationDrain) }
+	if why := r.await(ends, nil); why != reached && why != hurried {
+		r.end(why)
+		return
+	}
+	r.log.Info(lineFixedEnds)
+	r.abort()
+	r.report.Verdict = Ended
+}
+
+// istioExitOnZero is pilot-agent's EXIT_ON_ZERO_ACTIVE_CONNECTIONS as it is:
+// looks once a second, counts connections, gives up after five failed looks or
+// one that knows nothing, and has no deadline. Only a data plane that dies is
+// noticed at once, not at the next tick.
+func (r *run) istioExitOnZero() {
+	r.drain()
+	r.log.Info(fmt.Sprintf(lineMinimumDrain, r.cfg.MinimumDrain), "minimum_drain", r.cfg.MinimumDrain)
+	tick := r.start.Add(r.cfg.MinimumDrain)
+	nextTick := func() time.Time { return tick }
+	if why := r.await(nextTick, nil); why != reached {
+		r.end(why)
+		return
+	}
+	r.enter(Waiting)
+	r.log.Info(lineChecking)
+	for retries := 0; ; {
+		// The first look comes one tick after the minimum. Of the ticks that
+		// passed during a look that hung, one is made up for, as time.Ticker does.
+		tick = tick.Add(istioPollInterval)
+		for now := time.Now(); !tick.Add(istioPollInterval).After(now); {
+			tick = tick.Add(istioPollInterval)
+		}
+		if why := r.await(nextTick, nil); why != reached {
+			r.end(why)
+			return
+		}
+		a, err := r.ask()
+		if why, over := r.told(); over {
+			r.end(why)
+			return
+		}
+		switch {
+		case err != nil:
+			what := fmt.Sprintf(lineLookFailed, err)
+			r.log.Error(what)
+			r.note(what)
+			if retries++; retries >= istioMaxRetries {
+				r.log.Warn(fmt.Sprintf(lineGaveUp, istioMaxRetries))
+				r.activity.Known = false
+				r.abort()
+				return
+			}
+			r.log.Warn(fmt.Sprintf(lineRetrying, retries), "attempt", retries)
+		case !a.Known:
+			r.log.Info(lineNotAvailable)
+			r.activity.Known = false
+			r.abort()
+			return
+		case a.Connections == 0:
+			r.seen(a)
+			r.log.Info(lineNoneActive)
+			r.abort()
+			return
+		default:
+			retries = 0
+			r.seen(a)
+			r.log.Info(fmt.Sprintf(lineStillActive, a.Connections), "active", a.Connections)
+		}
+	}
+}
+
+// istioDrained is a native sidecar of Istio's after its preStop: goodbyes for
+// ever, and the SIGTERM, which comes when the app is gone, ends it at once.
+func (r *run) istioDrained() {
+	r.log.Info(lineHandlingDrain)
+	r.drain()
+	r.enter(Drained)
+	if why := r.await(never, r.isTerminating); why != becameTrue {
+		r.end(why)
+		return
+	}
+	r.log.Info(lineQuit)
+	r.abort()
+}
+
+// abort kills the data plane with whatever is open, as pilot-agent does. What
+// that was is asked first, for the report: not to be told counts as cut, unless
+// the last look saw no connection at all.
+func (r *run) abort() {
+	r.ending = true
+	r.log.Warn(lineAborting)
+	var err error
+	verdict := Clean
+	r.report.Open, err = r.open()
+	empty := r.activity.Known && r.activity.Connections == 0
+	if len(r.report.Open) > 0 || err != nil && !empty {
+		verdict = Cut
+	}
+	r.kill(verdict)
+	r.log.Warn(lineAborted)
+}

@@ -1,0 +1,68 @@
+package drain
+
+import "time"
+
+// drainEnds is when the draining phase is over as things stand: the minimum, or
+// the quiet time after the last arrival, but not beyond the cap.
+func (r *run) drainEnds() time.Time {
+	ends := later(r.lastArrival.Add(r.cfg.QuietTime), r.start.Add(r.cfg.MinimumDrain))
+	return earlier(ends, r.start.Add(r.cfg.drainCap()))
+}
+
+// deadline is the moment of the last call.
+func (r *run) deadline() time.Time { return r.start.Add(r.cfg.lastCallAfter()) }
+
+// graceEnds is the moment of the kubelet's SIGKILL.
+func (r *run) graceEnds() time.Time { return r.start.Add(r.cfg.GracePeriod) }
+
+// killBy is when an orderly end is given up: an eighth of the margin before the
+// kubelet's SIGKILL, so that the report still gets out. Who was hurried has no
+// whole grace period left: one margin from then. Istio's modes know no grace
+// period, so they come here only when hurried.
+func (r *run) killBy() time.Time {
+	by := r.graceEnds()
+	if r.hurry {
+		soon := r.hurriedAt.Add(r.cfg.margin())
+		if by = earlier(by, soon); r.cfg.Mode != ExitOnZero {
+			by = soon
+		}
+	}
+	return by.Add(-r.cfg.margin() / 8)
+}
+
+// patience is when a call that may take at most d is given up: none may eat up
+// the time of the last call. What is asked after the deadline, or in a hurry,
+// gets an eighth of the margin.
+func (r *run) patience(d time.Duration) time.Time {
+	now := time.Now()
+	until, short := now.Add(d), now.Add(r.cfg.margin()/8)
+	switch {
+	case r.hurry:
+		return earlier(until, short)
+	case r.cfg.Mode != ExitOnZero:
+		return until
+	}
+	return earlier(until, later(r.deadline(), short))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// sooner is earlier, where the zero time never comes.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || b.IsZero() {
+		return later(a, b)
+	}
+	return earlier(a, b)
+}
