@@ -1,0 +1,166 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// minimumGrace is what StopContainer is given at least, also when the preStop
+// has used the whole grace period: the kubelet's minimumGracePeriodInSeconds.
+const minimumGrace = 2 * time.Second
+
+// Container is what the kubelet ends. Process is one.
+type Container interface {
+	Terminate() error // SIGTERM to PID 1
+	Kill() error      // SIGKILL to all of it
+	Done() <-chan struct{}
+}
+
+// Member is a container in its pod.
+type Member struct {
+	Container Container
+	PreStop   Hook // nil: none
+
+	// Native marks a restartable init container (restartPolicy: Always). Such
+	// ones end after the others, in reverse order.
+	Native bool
+}
+
+// Ending is what the kubelet did to one container, and when. What it did not
+// do has a zero time.
+type Ending struct {
+	HookBegan, HookEnded time.Time
+	HookError            error
+	Terminated           time.Time // SIGTERM
+	Killed               time.Time // SIGKILL
+	Gone                 time.Time // reaped
+}
+
+var errContainerGone = errors.New("the container is gone")
+
+// Terminate ends a pod as the kubelet does (killContainersWithSyncResult and
+// killContainer of pkg/kubelet/kuberuntime), and returns when its last container is
+// gone; the endings stand in the members' order.
+//
+//  1. Every container's preStop begins at once, a native sidecar's too.
+//  2. Its time is taken off the container's grace period, in whole seconds rounded
+//     down; a hook still running when the grace period is over is waited for no longer.
+//  3. A native sidecar then waits until every other container and each sidecar after
+//     it is gone, or its grace period is over; that time is taken off likewise.
+//  4. SIGTERM, and SIGKILL when the rest of the grace period, at least 2 s, has
+//     passed.
+//
+// ctx ending kills all of it at once.
+func Terminate(ctx context.Context, members []Member, grace time.Duration) []Ending {
+	endings := make([]Ending, len(members))
+	var all sync.WaitGroup
+	for i, m := range members {
+		all.Go(func() { m.end(ctx, &endings[i], grace, predecessors(members, i)) })
+	}
+	all.Wait()
+	return endings
+}
+
+// predecessors are those that have to be gone before member i gets its SIGTERM.
+func predecessors(members []Member, i int) []Container {
+	if !members[i].Native {
+		return nil
+	}
+	var out []Container
+	for j, m := range members {
+		if j != i && (!m.Native || j > i) {
+			out = append(out, m.Container)
+		}
+	}
+	return out
+}
+
+func (m Member) end(ctx context.Context, e *Ending, grace time.Duration, before []Container) {
+	hooks, hookOver := context.WithCancelCause(context.WithoutCancel(ctx))
+	var hook sync.WaitGroup
+	defer func() {
+		hookOver(errContainerGone)
+		hook.Wait()
+		if !e.HookBegan.IsZero() && e.HookEnded.IsZero() {
+			e.HookEnded = time.Now()
+		}
+	}()
+	left := grace
+	if m.PreStop != nil && left > 0 {
+		e.HookBegan = time.Now()
+		over := make(chan error, 1)
+		hook.Go(func() { over <- m.PreStop.Run(hooks) })
+		limit := time.NewTimer(left)
+		defer limit.Stop()
+		select {
+		case e.HookError = <-over:
+			e.HookEnded = time.Now()
+		case <-limit.C:
+			e.HookError = context.DeadlineExceeded
+		case <-m.Container.Done():
+			// The kubelet does not look: it waits for its hook, which dies here.
+			hookOver(errContainerGone)
+			e.HookError = <-over
+			e.HookEnded = time.Now()
+		case <-ctx.Done():
+		}
+		left -= wholeSeconds(e.HookBegan)
+	}
+	if left > 0 && len(before) > 0 {
+		left -= waitForTurn(ctx, before, left)
+	}
+	e.stop(ctx, m.Container, max(left, minimumGrace))
+}
+
+// waitForTurn returns how long it waited, in whole seconds rounded down.
+func waitForTurn(ctx context.Context, before []Container, most time.Duration) time.Duration {
+	began := time.Now()
+	limit := time.NewTimer(most)
+	defer limit.Stop()
+	for _, c := range before {
+		select {
+		case <-c.Done():
+		case <-limit.C:
+			return wholeSeconds(began)
+		case <-ctx.Done():
+			return wholeSeconds(began)
+		}
+	}
+	return wholeSeconds(began)
+}
+
+func wholeSeconds(since time.Time) time.Duration { return time.Since(since).Truncate(time.Second) }
+
+// stop is the runtime's StopContainer.
+func (e *Ending) stop(ctx context.Context, c Container, timeout time.Duration) {
+	gone := func() bool {
+		select {
+		case <-c.Done():
+			return true
+		default:
+			return false
+		}
+	}
+	if !gone() && ctx.Err() == nil {
+		e.Terminated = time.Now()
+		_ = c.Terminate()
+		limit := time.NewTimer(timeout)
+		defer limit.Stop()
+		select {
+		case <-c.Done():
+		case <-limit.C:
+		case <-ctx.Done():
+		}
+	}
+	if !gone() {
+		e.Killed = time.Now()
+		_ = c.Kill()
+		<-c.Done()
+	}
+	e.Gone = time.Now()
+	if at, ok := c.(interface{ Ended() time.Time }); ok {
+		e.Gone = at.Ended()
+	}
+}

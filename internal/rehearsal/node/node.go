@@ -1,0 +1,149 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+)
+
+// Command is what to start.
+type Command struct {
+	Args []string // Args[0] is the program, found by PATH if it holds no slash
+	Env  []string // the whole environment; nil means this process's
+	Dir  string   // working folder; empty means this process's
+
+	// Output is the file that standard output and error are appended to.
+	Output string
+}
+
+// Node starts processes and ends them.
+type Node struct {
+	starts  chan start
+	stopped chan struct{} // closed when no start is taken any more
+
+	mu        sync.Mutex // guards what follows
+	closed    bool
+	processes map[*Process]struct{}
+}
+
+type start struct {
+	cmd *exec.Cmd
+	err chan<- error
+}
+
+// New makes a node without processes. Close it.
+func New() *Node {
+	n := &Node{
+		starts:    make(chan start),
+		stopped:   make(chan struct{}),
+		processes: make(map[*Process]struct{}),
+	}
+	go n.startAll()
+	return n
+}
+
+// startAll starts every process from one thread that lives as long as the node:
+// the kernel sends the parent-death signal when the thread that forked ends, not
+// when its process does.
+func (n *Node) startAll() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for {
+		select {
+		case s := <-n.starts:
+			s.err <- s.cmd.Start()
+		case <-n.stopped:
+			return
+		}
+	}
+}
+
+var errClosed = errors.New("the node is closed")
+
+// Start starts c. The error names the program.
+func (n *Node) Start(c Command) (*Process, error) {
+	if len(c.Args) == 0 {
+		return nil, errors.New("start a process: there is no program")
+	}
+	p, err := n.start(c)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.Args[0], err)
+	}
+	return p, nil
+}
+
+func (n *Node) start(c Command) (*Process, error) {
+	cmd := exec.Command(c.Args[0], c.Args[1:]...) //nolint:gosec // starting what the caller names is the purpose
+	cmd.Dir = c.Dir
+	cmd.Env = c.Env
+	cmd.SysProcAttr = attributes()
+	if c.Output != "" {
+		out, err := os.OpenFile(c.Output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = out.Close() }() // the process has its own
+		cmd.Stdout, cmd.Stderr = out, out
+	}
+	// Held over the start, so that Close misses none.
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil, errClosed
+	}
+	started := make(chan error, 1)
+	n.starts <- start{cmd, started}
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	p := &Process{cmd: cmd, done: make(chan struct{})}
+	n.processes[p] = struct{}{}
+	go func() {
+		p.wait()
+		n.mu.Lock()
+		delete(n.processes, p)
+		n.mu.Unlock()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// Close kills what is left, with its process group, and waits until all of it
+// is reaped.
+func (n *Node) Close() {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return
+	}
+	n.closed = true
+	left := make([]*Process, 0, len(n.processes))
+	for p := range n.processes {
+		left = append(left, p)
+	}
+	n.mu.Unlock()
+	for _, p := range left {
+		_ = p.Kill()
+	}
+	for _, p := range left {
+		<-p.Done()
+	}
+	close(n.stopped)
+}
+
+// signalName is SIGTERM's name in messages.
+func signalName(s syscall.Signal) string {
+	switch s {
+	case syscall.SIGKILL:
+		return "SIGKILL"
+	case syscall.SIGTERM:
+		return "SIGTERM"
+	case syscall.SIGINT:
+		return "SIGINT"
+	}
+	return s.String()
+}

@@ -1,0 +1,72 @@
+package node
+
+import (
+	"fmt"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Process is a started process: a container's PID 1, or a tool beside the pods.
+type Process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when reaped
+
+	mu     sync.Mutex // guards reaped, and signals against it
+	reaped bool
+
+	ended time.Time // written before done is closed
+}
+
+// wait reaps the process, and kills what is left of its group before, while
+// the group's number cannot have become another's.
+func (p *Process) wait() {
+	awaitExit(p.PID())
+	p.mu.Lock()
+	p.reaped = true
+	_ = syscall.Kill(-p.PID(), syscall.SIGKILL)
+	p.mu.Unlock()
+	_ = p.cmd.Wait() // how it ended is in ProcessState
+	p.ended = time.Now()
+}
+
+// PID is the process's number, and its group's.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed when the process has ended and is reaped.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Ended is when wait4 returned. It waits for Done.
+func (p *Process) Ended() time.Time {
+	<-p.done
+	return p.ended
+}
+
+// Ending says how the process ended: "exit 0", "exit 2", "SIGKILL". It waits for Done.
+func (p *Process) Ending() string {
+	<-p.done
+	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return signalName(status.Signal())
+	}
+	return fmt.Sprintf("exit %d", p.cmd.ProcessState.ExitCode())
+}
+
+// Terminate sends SIGTERM to the process alone, as a runtime does to PID 1. To a
+// process that has ended it does nothing.
+func (p *Process) Terminate() error { return p.signal(p.PID(), syscall.SIGTERM) }
+
+// Kill sends SIGKILL to the whole group.
+func (p *Process) Kill() error { return p.signal(-p.PID(), syscall.SIGKILL) }
+
+func (p *Process) signal(pid int, s syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return nil
+	}
+	if err := syscall.Kill(pid, s); err != nil && err != syscall.ESRCH {
+		return fmt.Errorf("send %s to %s (%d): %w", signalName(s), p.cmd.Path, p.PID(), err)
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package screen
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	terminalPeriod = 100 * time.Millisecond // a terminal's line is rewritten this often
+	logPeriod      = 10 * time.Second       // a log gets a line this often
+)
+
+// Progress shows where something long stands: one line that is rewritten on a
+// terminal, a line now and then elsewhere.
+type Progress struct {
+	w        io.Writer
+	terminal bool
+	style    Style
+
+	mu   sync.Mutex // guards line and drawn
+	line func() string
+
+	done  chan struct{}
+	ended sync.WaitGroup
+}
+
+// NewProgress starts to show line on f. End it.
+func NewProgress(f *os.File, line func() string) *Progress {
+	p := &Progress{w: f, terminal: IsTerminal(f), style: StyleFor(f), line: line, done: make(chan struct{})}
+	p.ended.Go(p.run)
+	return p
+}
+
+// Show replaces what is shown, at once.
+func (p *Progress) Show(line func() string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.line = line
+	p.draw()
+}
+
+// End removes the line from a terminal.
+func (p *Progress) End() {
+	close(p.done)
+	p.ended.Wait()
+	if p.terminal {
+		_, _ = fmt.Fprint(p.w, "\r\x1b[K")
+	}
+}
+
+func (p *Progress) run() {
+	period := logPeriod
+	if p.terminal {
+		period = terminalPeriod
+	}
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			p.mu.Lock()
+			p.draw()
+			p.mu.Unlock()
+		case <-p.done:
+			return
+		}
+	}
+}
+
+// draw is called with mu held.
+func (p *Progress) draw() {
+	text := p.line()
+	if !p.terminal {
+		_, _ = fmt.Fprintln(p.w, text)
+		return
+	}
+	_, _ = fmt.Fprint(p.w, "\r", p.style.Dim(Cut(text, Width)), "\x1b[K")
+}
+
+// Cut shortens text to width columns.
+func Cut(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	return strings.TrimRight(string([]rune(text)[:width-1]), " ,") + "…"
+}
+
+// Seconds writes a duration as people read it: "5.07 s".
+func Seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
+
+// Round writes a setting: "5 s", "1.5 s", "250 ms".
+func Round(d time.Duration) string {
+	if d != 0 && d < time.Second {
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.3f", d.Seconds()), "0"), ".") + " s"
+}

@@ -1,0 +1,43 @@
+package stage
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// Report is what the rehearsal reads of a sidecar's termination message.
+type Report struct {
+	Verdict    string         `json:"verdict"`
+	Trigger    string         `json:"trigger,omitempty"`
+	DurationMS int64          `json:"duration_ms"`
+	Open       []Conversation `json:"open,omitempty"`
+}
+
+// Conversation is one that the last call has ended.
+type Conversation struct {
+	Peer     string `json:"peer"`
+	Protocol string `json:"protocol"`
+	Request  string `json:"request,omitempty"`
+	AgeMS    int64  `json:"age_ms"`
+	Ending   string `json:"ending,omitempty"`
+}
+
+// Report reads the sidecar's termination message. A sidecar that was killed has
+// left none: nil.
+func (p *Pod) Report() (*Report, error) {
+	data, err := os.ReadFile(p.termination)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // no message is an answer
+	}
+	if err != nil {
+		return nil, fmt.Errorf("termination message: %w", err)
+	}
+	var r Report
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("termination message %s: %w", p.termination, err)
+	}
+	return &r, nil
+}
