@@ -241,6 +241,49 @@ func TestRemovedEndpoint(t *testing.T) {
 	}
 }
 
+// While the list changes all the time, every request has its answer, with a body
+// or without.
+func TestNoRequestIsLostToAChange(t *testing.T) {
+	a, b := app(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }), app(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
+	g := start(t, Options{Endpoints: []string{a, b}})
+	const clients, each = 4, 100
+	failed := make(chan string, clients*each)
+	ended := make(chan struct{}, clients)
+	for range clients {
+		c, url := g.client(t, false)
+		go func() {
+			defer func() { ended <- struct{}{} }()
+			for i := range each {
+				body := strings.Repeat("b", i%2*i)
+				resp, err := c.Post(url, "text/plain", strings.NewReader(body))
+				if err != nil {
+					failed <- err.Error()
+					continue
+				}
+				got, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if resp.StatusCode != 200 || string(got) != body || err != nil {
+					failed <- fmt.Sprint(resp.Status, string(got), err)
+				}
+			}
+		}()
+	}
+	for i, left := 0, clients; left > 0; i++ {
+		select {
+		case <-ended:
+			left--
+		case <-g.access: // with each request
+			if err := g.SetEndpoints([][]string{{a}, {a, b}, {b}}[i%3]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	close(failed)
+	for f := range failed {
+		t.Error(f)
+	}
+}
+
 func TestRoundRobin(t *testing.T) {
 	var addrs []string
 	for i := range 3 {
