@@ -1,0 +1,58 @@
+# Every target works on a fresh machine with Go, make and a C compiler (for the race detector); `make` lists them.
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+PEERS   := $(or $(LASTCALL_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lastcall/peers)
+TOOL    := go tool -modfile=tools/go.mod
+# The race detector needs a C compiler; tests without it are better than none.
+RACE    := $(if $(shell command -v cc || command -v gcc),-race)
+BUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
+
+# Peers go before what the machine has: tests, rehearsals and benchmarks then run the versions that are pinned.
+WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PATH="$(PEERS)/bin:$$PATH";
+
+.PHONY: help build test rehearse bench lint fuzz cover peers clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo '  ARGS="…" is handed on by rehearse and bench, PKG=./internal/pipe narrows test, fuzz and cover.'
+
+build: ## bin/lastcall and bin/lastcallctl, static
+	$(BUILD) -o bin/ ./cmd/...
+
+test: ## all tests with the race detector; fetches what they need beside Go, lists what was skipped
+	@peers/install -q
+	@$(if $(RACE),,echo 'WITHOUT the race detector: there is no C compiler here' >&2)
+	@$(WITH_PEERS) go run ./internal/testrun $(RACE) $(or $(PKG),./...)
+
+rehearse: build ## the experiment: what each way of stopping does to a request in flight
+	@$(WITH_PEERS) bin/lastcallctl rehearse $(ARGS)
+
+bench: build ## lastcall beside Envoy, HAProxy and nginx: requests/s, latency, memory
+	@peers/install -q
+	@$(WITH_PEERS) go run ./bench $(ARGS)
+
+lint: ## gofmt, go vet, staticcheck, govulncheck
+	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "gofmt -w" $$unformatted; exit 1; }
+	go vet ./...
+	$(TOOL) staticcheck ./...
+	tools/vulncheck
+
+fuzz: ## each fuzz target for TIME (10s)
+	@grep -rlE '^func Fuzz' --include='*_test.go' $(or $(PKG),.) | while read -r file; do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(or $(TIME),10s) "./$$(dirname "$$file")" || exit 1; \
+		done || exit 1; \
+	done
+
+cover: ## cover.html: which lines the tests reach
+	@peers/install -q
+	@$(WITH_PEERS) go test -coverpkg=./... -coverprofile=cover.out $(or $(PKG),./...)
+	go tool cover -html=cover.out -o cover.html
+	@go tool cover -func=cover.out | tail -1
+
+peers: ## fetch the real proxies and clients of the tests into a cache folder; install nothing
+	@peers/install
+
+clean: ## remove what was built here (peers stay: they lie in the cache folder)
+	rm -rf bin dist cover.out cover.html
