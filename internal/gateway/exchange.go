@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -55,8 +56,13 @@ func exchangeOf(ctx context.Context) *exchange {
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
 // WriteHeader may be called with a 1xx from another goroutine: nothing is noted
-// of those.
+// of those. The endpoint's 100 is not passed on to a client that awaits one: the
+// server says it by itself when the body is first read, which the 100 brings
+// about, and it would be said twice if that comes first.
 func (x *exchange) WriteHeader(status int) {
+	if status == http.StatusContinue && strings.EqualFold(x.request.Header.Get("Expect"), "100-continue") {
+		return
+	}
 	if status >= 200 {
 		x.status = status
 	}

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -273,67 +272,6 @@ func TestUpgrade(t *testing.T) {
 	g.access.until(t, `"GET /chat HTTP/1.1" 101 - via_upstream - "-" 10 16 `)
 }
 
-// A client that goes away takes its request to the endpoint along.
-func TestClientGone(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		answer string
-		status string
-	}{
-		{"before the response", "", " 0 DC downstream_remote_disconnect "},
-		{"in the midst of it", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", " 200 DC downstream_remote_disconnect "},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			eachProtocol(t, func(t *testing.T, h2 bool) {
-				arrived, gone := make(chan struct{}, 1), make(chan struct{}, 1)
-				addr := raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
-					if _, err := readRequest(r); err != nil {
-						return
-					}
-					_, _ = io.WriteString(c, tt.answer)
-					arrived <- struct{}{}
-					_, _ = r.ReadByte()
-					gone <- struct{}{}
-				})
-				g := start(t, Options{Endpoints: []string{addr}, Certificates: selfSigned(t)})
-				c, url := g.client(t, h2)
-				ctx, leave := context.WithCancel(t.Context())
-				defer leave()
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				ended := make(chan error, 1)
-				go func() {
-					resp, err := c.Do(req)
-					if err == nil {
-						_, err = io.ReadAll(io.LimitReader(resp.Body, 4))
-						leave()
-						_ = resp.Body.Close()
-					}
-					ended <- err
-				}()
-				within(t, "request", arrived)
-				if tt.answer == "" {
-					leave()
-				}
-				within(t, "end of the client", ended)
-				within(t, "end of the endpoint's connection", gone)
-				g.access.until(t, tt.status)
-			})
-		})
-	}
-}
-
-// A client that leaves in the midst of its own body is no fault of the endpoint's.
-func TestClientGoneInItsBody(t *testing.T) {
-	g := start(t, Options{Endpoints: []string{raw(t, answers)}})
-	c := dial(t, g.addr)
-	say(t, c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf")
-	_ = c.Close()
-	g.access.until(t, ` 0 DC downstream_remote_disconnect - "-" 4 0 `)
-}
-
 func TestConnectIsNotRouted(t *testing.T) {
 	g := start(t, Options{Endpoints: []string{closed(t)}})
 	c := dial(t, g.addr)
@@ -342,73 +280,4 @@ func TestConnectIsNotRouted(t *testing.T) {
 		t.Errorf("got %s %q", resp.Status, body)
 	}
 	g.access.until(t, `"CONNECT - HTTP/1.1" 404 NR route_not_found `)
-}
-
-// All of a line, once.
-func TestAccessLogLine(t *testing.T) {
-	addr := raw(t, answers)
-	g := start(t, Options{Endpoints: []string{addr}, Certificates: selfSigned(t)})
-	c, url := g.client(t, true)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/delay/10?x=1", strings.NewReader("body"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Host = "shop.example"
-	req.Header.Set("User-Agent", "curl/8")
-	req.Header.Set("X-Request-Id", "id-1")
-	resp, err := c.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	line := g.access.next(t)
-	f := strings.Fields(line)
-	if len(f) != 24 || !strings.HasSuffix(line, "\n") {
-		t.Fatalf("%d fields in %q", len(f), line)
-	}
-	if _, err := time.Parse("[2006-01-02T15:04:05.000Z]", f[0]); err != nil {
-		t.Error(err)
-	}
-	// Times and the gateway's and the client's ports differ each time.
-	for _, i := range []int{0, 11, 12, 19, 21} {
-		f[i] = "*"
-	}
-	want := `* "POST /delay/10?x=1 HTTP/2" 200 - via_upstream - "-" 4 2 * * "127.0.0.1" "curl/8" "id-1" "shop.example" "` + addr + `" - * ` + g.addr + ` * shop.example -`
-	if got := strings.Join(f, " "); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}
-
-func dial(t *testing.T, addr string) net.Conn {
-	t.Helper()
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func say(t *testing.T, c net.Conn, text string) {
-	t.Helper()
-	if _, err := io.WriteString(c, text); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func readResponse(t *testing.T, r *bufio.Reader) (*http.Response, string) {
-	t.Helper()
-	resp, err := http.ReadResponse(r, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp, string(body)
 }
