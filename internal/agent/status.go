@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -24,6 +24,7 @@ type status struct {
 	server  *http.Server
 	served  chan struct{}
 	metrics *metrics
+	due     sync.RWMutex // read-locked by each answer under way
 }
 
 // headTimeout keeps a peer that says nothing from holding a connection.
@@ -45,7 +46,7 @@ func (a *agent) startStatus() (*status, error) {
 	mux.Handle("/metrics", scrape)
 	mux.Handle("/stats/prometheus", scrape)
 	s.server = &http.Server{
-		Handler:           mux,
+		Handler:           s.counted(mux),
 		ReadHeaderTimeout: headTimeout,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
@@ -61,15 +62,33 @@ func (a *agent) startStatus() (*status, error) {
 func (s *status) watch(p dataPlane)    { s.metrics.watch(p) }
 func (s *status) count(r drain.Report) { s.metrics.count(r) }
 
+// counted lets close wait for the answers under way, and only for them:
+// http.Server.Shutdown also waits for connections on which nothing was asked yet.
+func (s *status) counted(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.due.RLock()
+		defer s.due.RUnlock()
+		h.ServeHTTP(w, r)
+		_ = http.NewResponseController(w).Flush()
+	})
+}
+
 // close lets the answers out that are due, hooks' above all, and ends.
 func (s *status) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-	defer cancel()
-	if err := s.server.Shutdown(ctx); err != nil {
-		_ = s.server.Close()
+	answered := make(chan struct{})
+	go func() { defer close(answered); s.due.Lock() }()
+	select {
+	case <-answered:
+	case <-time.After(answerTime):
 	}
+	_ = s.server.Close()
 	<-s.served
+	<-answered // Close has ended their connections, and with them their contexts
+	s.due.Unlock()
 }
+
+// answerTime is how long the end waits for answers of the status server.
+const answerTime = 200 * time.Millisecond
 
 // ready is the readiness of the pod's way in. It stays true during a drain:
 // terminating endpoints are still a fallback (KEP-1669), and who takes the pod
@@ -86,6 +105,7 @@ func (s *status) ready(w http.ResponseWriter, _ *http.Request) {
 func (s *status) quit(w http.ResponseWriter, r *http.Request) {
 	s.a.log.Info("handling /quitquitquit, notifying pilot-agent to exit")
 	answer(w, "OK")
+	_ = http.NewResponseController(w).Flush()
 	s.a.tell(r.Context(), drain.QuitNow)
 }
 
@@ -122,7 +142,6 @@ func answer(w http.ResponseWriter, body string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	_, _ = io.WriteString(w, body)
-	_ = http.NewResponseController(w).Flush()
 }
 
 // own admits POST from this pod only, in pilot-agent's words.
