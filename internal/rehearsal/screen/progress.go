@@ -76,7 +76,7 @@ func (p *Progress) run() {
 func (p *Progress) draw() {
 	text := p.line()
 	if !p.terminal {
-		_, _ = fmt.Fprintln(p.w, text)
+		_, _ = fmt.Fprintln(p.w, Cut(text, Width))
 		return
 	}
 	_, _ = fmt.Fprint(p.w, "\r", p.style.Dim(Cut(text, Width)), "\x1b[K")

@@ -105,3 +105,17 @@ func environment(more ...string) []string {
 	}
 	return append(out, more...)
 }
+
+// CheckLine says what a command line lacks: a program, or a placeholder that it
+// cannot do without.
+func CheckLine(line string, needs ...string) error {
+	if strings.TrimSpace(line) == "" {
+		return errors.New("the command line is empty")
+	}
+	for _, place := range needs {
+		if !strings.Contains(line, place) {
+			return fmt.Errorf("the command line %q lacks %s, which is replaced by what is assigned to it", line, place)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+package rehearsal
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/rehearsal/screen"
+	"github.com/lastcall-dev/lastcall/internal/rehearsal/stage"
+)
+
+// How much later than stated a thing may come on a busy machine.
+const (
+	slack = 400 * time.Millisecond
+
+	// exitLag is lastcall's promise: from the last byte to the pod's end.
+	exitLag = 50 * time.Millisecond
+
+	// tooClose is how near a request's end may come to the moment that would cut
+	// it, before either outcome is right.
+	tooClose = 250 * time.Millisecond
+
+	// killTogether is how near two containers' SIGKILLs are to each other: which of the two a
+	// request dies of cannot be stated.
+	killTogether = 100 * time.Millisecond
+)
+
+// Envoy's local reply to an upstream that went away: 95 bytes of text/plain.
+const (
+	terminationBody    = "upstream connect error or disconnect/reset before headers. reset reason: connection termination"
+	terminationDetails = "503 UC upstream_reset_before_response_started{connection_termination}"
+	viaUpstream        = "503 - via_upstream"
+)
+
+// span is a stretch of time, from the scale-down.
+type span struct{ from, to time.Duration }
+
+func at(t time.Duration) span { return span{t, t} }
+
+func (s span) plus(d time.Duration) span { return span{s.from + d, s.to + d} }
+
+func (s span) atMost(d time.Duration) span { return span{min(s.from, d), min(s.to, d)} }
+
+func (s span) atLeast(d time.Duration) span { return span{max(s.from, d), max(s.to, d)} }
+
+func (s span) union(o span) span { return span{min(s.from, o.from), max(s.to, o.to)} }
+
+// holds allows for the clocks' grain before and for the machine after.
+func (s span) holds(d time.Duration) bool {
+	return d >= s.from-20*time.Millisecond && d <= s.to+slack
+}
+
+func (s span) String() string {
+	if s.to-s.from < 10*time.Millisecond {
+		return "after " + screen.Seconds(s.from)
+	}
+	return fmt.Sprintf("after %s to %s", screen.Seconds(s.from), screen.Seconds(s.to))
+}
+
+// circumstances are what an expectation follows from, beside the strategy.
+type circumstances struct {
+	left         time.Duration // of the request, at the scale-down
+	grace        time.Duration
+	app          stage.Manner
+	otherGateway bool // not the built-in one: its words are its own
+}
+
+// expectation is what is stated of a strategy. Times are from the scale-down.
+type expectation struct {
+	lost     bool
+	answered span   // 200, or the end of a lost request
+	body     string // of the 503; empty: not judged
+	log      string // in the gateway's line; empty: not judged
+
+	gone   span          // the pod
+	lag    time.Duration // at most, of the pod's end after the last byte; zero: not judged
+	killed *bool         // whether SIGKILL is needed; nil: not judged
+
+	appAfter bool   // the app's SIGTERM comes after the last byte
+	named    bool   // the report's verdict is cut, and it names the request
+	idle     bool   // idle connections end in an orderly way
+	why      string // in words
+}
+
+// String is the expectation in words, for --json and for a row that failed.
+func (e expectation) String() string {
+	text := "200 " + e.answered.String()
+	if e.lost {
+		text = "503 " + e.answered.String()
+	}
+	text += "; pod gone " + e.gone.String()
+	if e.lag > 0 {
+		text += fmt.Sprintf(", at most %v after the last byte", e.lag)
+	}
+	if e.killed != nil && *e.killed {
+		text += ", by SIGKILL"
+	}
+	if e.why != "" {
+		text += " (" + e.why + ")"
+	}
+	return text
+}
+
+// expect states what has to come out. There are two answers when the request
+// ends so near to what would cut it that either is right.
+func expect(s stage.Strategy, c circumstances) []expectation {
+	early, late := c, c
+	early.left -= tooClose
+	late.left += tooClose
+	a, b := expectOne(s, early), expectOne(s, late)
+	if a.lost == b.lost {
+		return []expectation{expectOne(s, c)}
+	}
+	e := expectOne(s, c)
+	other := a
+	if a.lost == e.lost {
+		other = b
+	}
+	const why = "the request ends too close to the cut to tell"
+	e.why, other.why = why, why
+	other.answered = other.answered.union(at(c.left))
+	other.gone = span{other.gone.from - tooClose, other.gone.to + tooClose}
+	return []expectation{e, other}
+}
+
+func expectOne(s stage.Strategy, c circumstances) expectation {
+	if s.Way.IsLastcall() {
+		return expectLastcall(s, c)
+	}
+	return expectIstio(s, c)
+}
+
+// expectLastcall: answered when the app has answered, or told so at the last
+// call; the pod leaves with the last byte, but not before the minimum drain.
+func expectLastcall(s stage.Strategy, c circumstances) expectation {
+	grace := s.GraceOr(c.grace)
+	lastCall := grace - min(2*time.Second, grace/4)
+	no := false
+	if c.left <= lastCall {
+		end := min(max(c.left, stage.MinimumDrain), lastCall)
+		return expectation{
+			answered: at(c.left), gone: at(end), lag: exitLag, killed: &no,
+			appAfter: true, idle: s.Idle,
+		}
+	}
+	e := expectation{
+		lost: true, answered: span{lastCall, grace}, named: true,
+		gone: span{lastCall, grace}, idle: s.Idle,
+		why: fmt.Sprintf("the last call of a grace period of %s is at %s", screen.Round(grace), screen.Round(lastCall)),
+	}
+	if c.app == stage.Exits {
+		e.killed = &no
+	} else {
+		// An app that goes on with what nobody waits for any more is killed,
+		// at what was left of the grace period in whole seconds.
+		_, kill := ends(at(lastCall), grace)
+		e.gone.to = max(e.gone.to, min(kill.to, max(c.left, grace)))
+	}
+	if !c.otherGateway {
+		e.log = viaUpstream
+	}
+	return e
+}
+
+// ends gives a container's SIGTERM and SIGKILL by its preStop's time: whole
+// seconds of it are taken off the grace period, 2 s are left at least.
+func ends(hook span, grace time.Duration) (term, kill span) {
+	term = hook.atMost(grace)
+	after := func(t time.Duration) time.Duration { return t + max(grace-t.Truncate(time.Second), 2*time.Second) }
+	return term, span{after(term.from), after(term.to)}
+}
+
+// expectIstio works out who cuts the request, if anybody does: the app that is
+// told to stop, or the sidecar that leaves.
+func expectIstio(s stage.Strategy, c circumstances) expectation {
+	grace := s.GraceOr(c.grace)
+	appTerm, appKill := ends(at(s.Sleep), grace)
+	appCut := appKill
+	if c.app == stage.Exits {
+		appCut = appTerm
+	}
+	sideTerm, sideKill := ends(sidecarHook(s, c), grace)
+	sideCut := sideKill
+	switch s.Way {
+	case stage.Fixed:
+		sideCut = sideTerm.plus(s.TerminationDrain)
+		sideCut = span{min(sideCut.from, sideKill.from), min(sideCut.to, sideKill.to)}
+	case stage.IstioNative:
+		sideCut = span{appKill.from, appKill.to + 2*time.Second} // it goes after the app
+	}
+	cut := span{min(appCut.from, sideCut.from), min(appCut.to, sideCut.to)}
+
+	yes := true
+	e := expectation{lost: c.left > cut.from, answered: at(c.left)}
+	served := c.left
+	if e.lost {
+		e.answered, served = cut, cut.to
+		if !c.otherGateway {
+			e.body = terminationBody
+			if sideCut.to < appCut.from-killTogether {
+				e.log = terminationDetails
+			}
+		}
+		if cut.from >= min(appKill.from, sideKill.from) {
+			e.killed = &yes
+		}
+	}
+
+	appGone := appTerm
+	if c.app != stage.Exits {
+		appGone = appTerm.atLeast(min(served, appKill.to))
+		if e.lost { // it may go on with what nobody waits for
+			appGone.to = max(appGone.to, min(c.left, appKill.to))
+		}
+	}
+	sideGone := sideCut
+	switch {
+	case s.Way == stage.IstioNative:
+		sideGone = appGone
+	case s.Way == stage.ExitOnZero && s.Idle:
+		e.killed = &yes
+		e.why = "an idle connection counts"
+	case s.Way == stage.ExitOnZero:
+		// One look a second, the first a second after the minimum drain.
+		sideGone = sideTerm.plus(stage.MinimumDrain + time.Second).atLeast(served)
+		sideGone.to += time.Second
+		sideGone = sideGone.atMost(sideKill.to)
+	}
+	e.gone = span{max(appGone.from, sideGone.from), max(appGone.to, sideGone.to)}
+	return e
+}
+
+// sidecarHook is how long the sidecar's preStop takes.
+func sidecarHook(s stage.Strategy, c circumstances) span {
+	switch {
+	case s.Netstat && c.app == stage.Keeps:
+		return span{c.left, c.left + time.Second} // it listens until it has finished
+	case s.Netstat:
+		return span{0, time.Second} // the first look may come before the app has closed its socket
+	case s.Way == stage.IstioNative:
+		return at(0)
+	}
+	return at(s.Sleep)
+}
+
+func statusWanted(lost bool) int {
+	if lost {
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusOK
+}

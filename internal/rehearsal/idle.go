@@ -1,0 +1,109 @@
+package rehearsal
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// idleClients are other clients of a pod that hold connections to it and ask
+// for nothing: one that has been answered and keeps its connection alive, and one
+// that has connected ahead of need, as pools do.
+type idleClients struct {
+	conns []net.Conn
+	ended sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows
+	closed int        // by the pod, with a FIN
+	broken []error    // by the pod, in another way
+	left   bool       // by us
+}
+
+const idleTimeout = 10 * time.Second // for the one answer
+
+// connectIdle connects to address. A connection that the app does not keep
+// alive is left out.
+func connectIdle(ctx context.Context, address string) (*idleClients, error) {
+	c := &idleClients{}
+	var d net.Dialer
+	for _, ask := range []bool{true, false} {
+		conn, err := d.DialContext(ctx, "tcp", address)
+		if err != nil {
+			c.close()
+			return nil, fmt.Errorf("idle connection: %w", err)
+		}
+		if ask {
+			kept, err := askOnce(conn, address)
+			if err != nil {
+				_ = conn.Close()
+				c.close()
+				return nil, fmt.Errorf("idle connection: %w", err)
+			}
+			if !kept {
+				_ = conn.Close()
+				continue
+			}
+		}
+		c.conns = append(c.conns, conn)
+	}
+	for _, conn := range c.conns {
+		c.ended.Go(func() { c.watch(conn) })
+	}
+	return c, nil
+}
+
+// askOnce makes a request and tells whether the connection is kept.
+func askOnce(conn net.Conn, address string) (kept bool, err error) {
+	if err := conn.SetDeadline(time.Now().Add(idleTimeout)); err != nil {
+		return false, err
+	}
+	if _, err := fmt.Fprintf(conn, "GET /get HTTP/1.1\r\nHost: %s\r\n\r\n", address); err != nil {
+		return false, err
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return false, err
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return false, err
+	}
+	_ = resp.Body.Close()
+	return !resp.Close, conn.SetDeadline(time.Time{})
+}
+
+// watch waits for the end of a connection, and hangs up then as clients do.
+func (c *idleClients) watch(conn net.Conn) {
+	_, err := conn.Read(make([]byte, 1))
+	_ = conn.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.left:
+	case errors.Is(err, io.EOF):
+		c.closed++
+	case err == nil:
+		c.broken = append(c.broken, errors.New("bytes that nobody had asked for"))
+	default:
+		c.broken = append(c.broken, err)
+	}
+}
+
+// close hangs up and waits; what the pod did before is known then.
+func (c *idleClients) close() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	c.left = true
+	c.mu.Unlock()
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.ended.Wait()
+}

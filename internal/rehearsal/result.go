@@ -1,0 +1,134 @@
+package rehearsal
+
+import (
+	"encoding/json"
+	"io"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/rehearsal/stage"
+)
+
+// Result is what came out.
+type Result struct {
+	OK      bool   `json:"ok"` // every row came out as stated
+	Path    string `json:"path"`
+	DelayMS int64  `json:"delay_ms"`
+	GraceMS int64  `json:"grace_ms"`
+	// PropagationMS is when the gateway learnt of the endpoint's end.
+	PropagationMS int64   `json:"propagation_ms"`
+	App           string  `json:"app"`
+	AppAtTerm     string  `json:"app_at_sigterm,omitempty"` // of an app that is not built in
+	Gateway       string  `json:"gateway"`
+	Client        string  `json:"client"`
+	TookMS        float64 `json:"took_ms"`
+	Rows          []Row   `json:"rows"`
+	Logs          string  `json:"logs,omitempty"`
+}
+
+// Row is what came out of one strategy. Times are milliseconds; those with since
+// are from the scale-down.
+type Row struct {
+	Strategy string  `json:"strategy"`
+	Group    string  `json:"group"`
+	Words    string  `json:"words"`
+	Expected string  `json:"expected"`
+	OK       bool    `json:"ok"`
+	Checks   []check `json:"checks"`
+
+	Status     int     `json:"status"` // 0: no response
+	Error      string  `json:"error,omitempty"`
+	TookMS     float64 `json:"took_ms"` // as the client sees it
+	LastByteMS float64 `json:"last_byte_since_ms"`
+	Body       string  `json:"body,omitempty"` // of what is not 200
+	GatewayLog string  `json:"gateway_log,omitempty"`
+
+	AppTermMS     *float64      `json:"app_sigterm_since_ms,omitempty"`
+	SidecarTermMS *float64      `json:"sidecar_sigterm_since_ms,omitempty"`
+	AppExit       string        `json:"app_exit"`
+	SidecarExit   string        `json:"sidecar_exit"`
+	Killed        bool          `json:"killed"`
+	StayedMS      float64       `json:"stayed_ms"`
+	LagMS         float64       `json:"after_last_byte_ms"`
+	Report        *stage.Report `json:"report,omitempty"`
+
+	lastcall bool
+	lag      time.Duration // beyond the last byte and the minimum drain
+}
+
+func milliseconds(d time.Duration) float64 {
+	return float64(d.Round(10*time.Microsecond)) / float64(time.Millisecond)
+}
+
+// result judges all rows.
+func (p *play) result(path string) *Result {
+	o := p.options
+	res := &Result{
+		OK: true, Path: path,
+		DelayMS: o.Delay.Milliseconds(), GraceMS: o.Grace.Milliseconds(), PropagationMS: o.Propagation.Milliseconds(),
+		App: o.App, Gateway: o.Gateway, Client: o.Client, Logs: o.KeepLogs,
+	}
+	if res.App == "" {
+		res.App = "httpbin (built in)"
+	}
+	if res.Gateway == "" {
+		res.Gateway = "built in"
+	}
+	if res.Client == "" {
+		res.Client = clientGo
+	}
+	if p.manner != nil {
+		res.AppAtTerm = p.manner.String()
+	}
+	for _, r := range p.rows {
+		row := p.judge(r, path)
+		res.OK = res.OK && row.OK
+		res.Rows = append(res.Rows, row)
+	}
+	res.TookMS = milliseconds(time.Since(p.began))
+	return res
+}
+
+func (p *play) judge(r *row, path string) Row {
+	c := circumstances{
+		left:         p.options.Delay - r.end.Began.Sub(r.answer.asked),
+		grace:        p.options.Grace,
+		app:          r.strategy.App,
+		otherGateway: p.options.Gateway != "",
+	}
+	if p.manner != nil {
+		c.app = *p.manner
+	}
+	e, checks := judge(r, expect(r.strategy, c), path, c.otherGateway)
+	row := Row{
+		Strategy: r.strategy.Name, Group: r.strategy.Group, Words: r.strategy.Words,
+		Expected: e.String(), OK: failures(checks) == 0, Checks: checks,
+		Status: r.answer.status, TookMS: milliseconds(r.answer.took()), LastByteMS: milliseconds(r.lastByte()),
+		GatewayLog: r.logLine, AppExit: r.end.AppExit, SidecarExit: r.end.SidecarExit, Killed: r.end.Killed(),
+		AppTermMS: since(r.end.Began, r.end.App.Terminated), SidecarTermMS: since(r.end.Began, r.end.Sidecar.Terminated),
+		StayedMS: milliseconds(r.stayed()), LagMS: milliseconds(r.stayed() - r.lastByte()), Report: r.report,
+		lastcall: r.strategy.Way.IsLastcall(), lag: r.lag(),
+	}
+	if r.answer.err != nil {
+		row.Error = r.answer.err.Error()
+	}
+	if r.answer.status != 200 {
+		row.Body = string(r.answer.body)
+	}
+	return row
+}
+
+func since(began, at time.Time) *float64 {
+	if at.IsZero() {
+		return nil
+	}
+	ms := milliseconds(at.Sub(began))
+	return &ms
+}
+
+// WriteJSON writes the result as one JSON object.
+func (r *Result) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}

@@ -1,0 +1,216 @@
+package rehearsal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/rehearsal/node"
+	"github.com/lastcall-dev/lastcall/internal/rehearsal/screen"
+	"github.com/lastcall-dev/lastcall/internal/rehearsal/stage"
+)
+
+// abreast is how many pods are started at the same time.
+const abreast = 3
+
+// patience is how long after everything should be over a client or pod is given up.
+const patience = 20 * time.Second
+
+// Run plays the rehearsal. Whatever comes, nothing that it has started is left
+// when it returns, and no file but in KeepLogs. An error is one of the set-up
+// (ErrOption: of an option) or ctx's; a row that does not come out as stated is
+// told by the result.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	strategies, ask, err := o.check()
+	if err != nil {
+		return nil, err
+	}
+	p := &play{options: o, ask: ask, began: time.Now()}
+	for _, s := range strategies {
+		p.rows = append(p.rows, &row{strategy: s})
+	}
+	if o.Progress != nil {
+		p.progress = screen.NewProgress(o.Progress, func() string { return "finding lastcall, which is built if it is not there" })
+		defer p.progress.End()
+	}
+	n := node.New()
+	defer n.Close()
+	dir, done, err := folder(o.KeepLogs)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	p.dir = dir
+	p.theatre = &stage.Theatre{Node: n, Ports: &node.Ports{}, Grace: o.Grace, MaxDelay: max(o.Delay, 10*time.Second)}
+	if p.theatre.Programs, err = p.programs(ctx); err != nil {
+		return nil, err
+	}
+	return p.run(ctx)
+}
+
+// folder is where everything writes: one to keep, or one that goes.
+func folder(keep string) (dir string, done func(), err error) {
+	if keep == "" {
+		dir, err = os.MkdirTemp("", "lastcall-rehearsal-")
+		if err != nil {
+			return "", nil, fmt.Errorf("folder for the rehearsal: %w", err)
+		}
+		return dir, func() { _ = os.RemoveAll(dir) }, nil
+	}
+	if dir, err = filepath.Abs(keep); err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("%w: --keep-logs: %w", ErrOption, err)
+	}
+	// What an earlier run left would be taken for this one's.
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		return "", nil, fmt.Errorf("%w: --keep-logs %s: accepted is a folder that is empty or not there yet", ErrOption, dir)
+	}
+	return dir, func() {}, nil
+}
+
+// play is a rehearsal under way.
+type play struct {
+	options  Options
+	ask      client
+	dir      string
+	theatre  *stage.Theatre
+	rows     []*row
+	manner   *stage.Manner // of an app that is not built in
+	began    time.Time
+	progress *screen.Progress
+}
+
+func (p *play) programs(ctx context.Context) (stage.Programs, error) {
+	programs := stage.Programs{Lastcall: p.options.Lastcall, Lastcallctl: p.options.Self, App: p.options.App, Gateway: p.options.Gateway}
+	var err error
+	if programs.Lastcall == "" {
+		programs.Lastcall, err = stage.FindLastcall(ctx, p.options.Self)
+	} else {
+		programs.Lastcall, err = filepath.Abs(programs.Lastcall)
+	}
+	return programs, err
+}
+
+func (p *play) show(line func() string) {
+	if p.progress != nil {
+		p.progress.Show(line)
+	}
+}
+
+func (p *play) run(ctx context.Context) (*Result, error) {
+	defer func() {
+		for _, r := range p.rows {
+			r.idle.close()
+		}
+	}()
+	if p.options.App != "" {
+		p.show(func() string { return "looking at what the app does at SIGTERM" })
+		m, err := p.theatre.Manner(ctx, p.dir)
+		if err != nil {
+			return nil, fmt.Errorf("find out what the app does at SIGTERM: %w", err)
+		}
+		p.manner = &m
+	}
+	if err := p.raise(ctx); err != nil {
+		return nil, err
+	}
+	path := "/delay/" + strconv.FormatFloat(p.options.Delay.Seconds(), 'f', -1, 64)
+	clients, giveUp := context.WithTimeout(ctx, p.options.Delay+p.options.Grace+patience)
+	defer giveUp()
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	// The other way out: what is left is killed, and the clients have their end.
+	defer giveUp()
+
+	before, err := node.Established()
+	if err != nil {
+		return nil, err
+	}
+	ports := make(map[int]int)
+	for _, r := range p.rows {
+		ports[r.pod.AppPort] = before[r.pod.AppPort]
+	}
+	for _, r := range p.rows {
+		asking.Go(func() { r.ask(clients, p.ask, path) })
+	}
+	if err := stage.AwaitInFlight(ctx, ports); err != nil {
+		return nil, err
+	}
+
+	scaled := time.Now()
+	p.show(func() string { return p.standing(scaled) })
+	errs := make([]error, len(p.rows))
+	var ending sync.WaitGroup
+	for i, r := range p.rows {
+		ending.Go(func() { errs[i] = r.scaleDown(ctx, p.options.Propagation) })
+	}
+	ending.Wait()
+	asking.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	for i, r := range p.rows {
+		errs[i] = errors.Join(errs[i], r.settle(path))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return p.result(path), nil
+}
+
+// raise starts every row's processes, a few at a time, and waits until all
+// are ready: the scale-down's moment is the same for all.
+func (p *play) raise(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	turns := make(chan struct{}, abreast)
+	ready := make(chan struct{}, len(p.rows))
+	p.show(func() string {
+		return fmt.Sprintf("starting %d pods and gateways: %d are ready", len(p.rows), len(ready))
+	})
+	var starting sync.WaitGroup
+	for _, r := range p.rows {
+		starting.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			if ctx.Err() != nil {
+				return
+			}
+			if err := r.raise(ctx, p.theatre, p.dir); err != nil {
+				cancel(err) // the first one is told; the others follow from it
+				return
+			}
+			ready <- struct{}{}
+		})
+	}
+	starting.Wait()
+	return context.Cause(ctx)
+}
+
+// standing is the progress line after the scale-down.
+func (p *play) standing(scaled time.Time) string {
+	answered, gone := 0, 0
+	names := ""
+	for _, r := range p.rows {
+		if r.answered.Load() {
+			answered++
+		}
+		if r.gone.Load() {
+			gone++
+		} else {
+			names += ", " + r.strategy.Name
+		}
+	}
+	text := fmt.Sprintf("%5.1f s after the scale-down: %d of %d requests ended, %d pods gone", time.Since(scaled).Seconds(), answered, len(p.rows), gone)
+	if names != "" {
+		text += "; still there: " + names[2:]
+	}
+	return text
+}
