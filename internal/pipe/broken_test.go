@@ -60,6 +60,7 @@ func TestBrokenClient(t *testing.T) {
 }
 
 func TestBrokenApp(t *testing.T) {
+	const protocolError = "upstream connect error or disconnect/reset before headers. reset reason: protocol error"
 	const terminated = "upstream connect error or disconnect/reset before headers. reset reason: connection termination"
 	for _, tt := range []struct {
 		name   string
@@ -75,15 +76,15 @@ func TestBrokenApp(t *testing.T) {
 		{"closes within the head", func(c net.Conn) {
 			readHead(bufio.NewReader(c))
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-")
-		}, 503, terminated},
+		}, 502, protocolError},
 		{"talks nonsense", func(c net.Conn) {
 			readHead(bufio.NewReader(c))
 			_, _ = io.WriteString(c, "ERR nonsense\r\n\r\n")
-		}, 502, "upstream connect error or disconnect/reset before headers. reset reason: protocol error"},
+		}, 502, protocolError},
 		{"endless head", func(c net.Conn) {
 			readHead(bufio.NewReader(c))
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+strings.Repeat("X: y\r\n", 20000))
-		}, 502, "upstream connect error or disconnect/reset before headers. reset reason: protocol error"},
+		}, 502, protocolError},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := startPipe(t, startApp(t, tt.serve), HTTP)

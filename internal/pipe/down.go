@@ -350,7 +350,7 @@ func (c *conn) appEnded() {
 		c.p.stats.truncated.Add(1)
 		c.logTruncated()
 		c.close()
-	case due && isProtocolError(d.err):
+	case due && (isProtocolError(d.err) || closed && d.scanned > 0): // nonsense, or a part of a head
 		c.p.complain("the app's response cannot be understood; its client gets a 502", "app", c.in.App, "error", d.err)
 		c.answer(&replyProtocolError, flagProtocolError, "upstream_reset_before_response_started{protocol_error}")
 	case due:
@@ -377,5 +377,6 @@ func (c *conn) logTruncated() {
 		c.queue[0].entry = nil
 	}
 	c.mu.Unlock()
-	c.p.finishEntry(entry, c.down.status, flagConnectionTerminated, "upstream_reset_after_response_started{connection_termination}")
+	// Envoy, too, calls it a protocol error when a response ends before its end.
+	c.p.finishEntry(entry, c.down.status, flagProtocolError, "upstream_reset_after_response_started{protocol_error}")
 }
