@@ -1,0 +1,116 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/peers"
+)
+
+const wrkOutput = `Running 5s test @ http://127.0.0.1:8080/get
+  1 threads and 64 connections
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency   691.20us    1.02ms  31.45ms   97.93%
+    Req/Sec   103.04k     9.42k  115.28k    84.00%
+  Latency Distribution
+     50%  567.00us
+     75%  685.00us
+     90%    0.93ms
+     99%    2.94ms
+  512345 requests in 5.00s, 99.56MB read
+Requests/sec: 102469.00
+Transfer/sec:     19.91MB
+`
+
+func TestParseWrk(t *testing.T) {
+	got, err := parseWrk(wrkOutput)
+	want := load{requests: 512345, elapsed: 5 * time.Second, p50: 567 * time.Microsecond, p99: 2940 * time.Microsecond}
+	if err != nil || got != want {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	for _, lost := range []string{
+		"  Socket errors: connect 0, read 3, write 0, timeout 0\n",
+		"  Non-2xx or 3xx responses: 17\n",
+	} {
+		if _, err := parseWrk(wrkOutput + lost); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(lost)) {
+			t.Errorf("with %q: error %v", lost, err)
+		}
+	}
+	if _, err := parseWrk("unable to connect"); err == nil {
+		t.Error("no total: no error")
+	}
+}
+
+func TestParseSaysWhatIsPossible(t *testing.T) {
+	for _, row := range []struct{ args, says string }{
+		{"--only envoi", "there are direct, lastcall-http"},
+		{"--rounds 0", "at least 1"},
+		{"--duration 1500ms", "whole seconds"},
+		{"--connections 0", "1 to 4096"},
+		{"--load-core 0", "two cores"},
+		{"--only lastcall-http --lastcall /nowhere/lastcall", "make build"},
+	} {
+		peers.Need(t, "nginx")
+		if _, err := parse(strings.Fields(row.args)); err == nil || !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%s: error %v; want one with %q", row.args, err, row.says)
+		}
+	}
+}
+
+func TestTableShowsMedians(t *testing.T) {
+	round := func(requests int, cpu time.Duration) sample {
+		return sample{load: load{requests: requests, elapsed: time.Second, p50: time.Millisecond, p99: 2 * time.Millisecond}, cpu: cpu, idle: 10e6, loaded: 12e6}
+	}
+	samples := map[string][]sample{
+		"lastcall-http": {round(40000, time.Second), round(60000, time.Second), round(50000, time.Second)},
+		"envoy":         {round(10000, time.Second/2), round(9000, time.Second/2), round(12000, time.Second/2)},
+	}
+	measured := slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return samples[s.name] == nil })
+	var out strings.Builder
+	printTable(&out, measured, samples)
+	printRatios(&out, samples)
+	printCaution(&out, measured, samples)
+	for _, line := range []string{
+		"| lastcall, HTTP | 50000 | 40000 to 60000 | 1.00 ms | 2.00 ms | 20.0 µs | 100 % | 10.0 MB | 12.0 MB |\n",
+		"- lastcall-http: 5.00 times Envoy's requests/s, 2.50 times as many per second of processor time\n",
+		"- Caution: envoy had only 50 % of its core.",
+	} {
+		if !strings.Contains(out.String(), line) {
+			t.Errorf("lacks %q:\n%s", line, &out)
+		}
+	}
+}
+
+// Every peer's configuration is accepted by the real program, passes requests on, and ends when told to.
+func TestPeersPassRequestsOn(t *testing.T) {
+	app, err := start(t.Context(), backend, peers.Need(t, "nginx"), 0, place{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer app.stop()
+	for _, s := range subjects {
+		if s.peer == "" {
+			continue // lastcall's own tests are elsewhere
+		}
+		t.Run(s.name, func(t *testing.T) {
+			proxy, err := start(t.Context(), s, peers.Need(t, s.peer), 0, place{Dir: t.TempDir(), Backend: app.port})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if memory, err := proxy.resident(); err != nil || memory < 1e6 {
+				t.Errorf("resident memory %d, %v", memory, err)
+			}
+			if _, err := proxy.cpu(); err != nil {
+				t.Error(err)
+			}
+			proxy.stop()
+			select {
+			case <-proxy.done:
+			default:
+				t.Error("still runs after stop")
+			}
+		})
+	}
+}

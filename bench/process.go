@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is a proxy or the app while it runs, on one core.
+type process struct {
+	name   string
+	port   int
+	pid    int
+	said   *bytes.Buffer // its standard error; to be read only once done is closed
+	done   chan struct{}
+	signal func(os.Signal) error
+}
+
+// readyTimeout is how long a program may take until it answers; Envoy takes the longest, about 0.3 s on an idle machine.
+const readyTimeout = 15 * time.Second
+
+// start runs the subject on the given core and returns once a request has come through it. With a subject that is
+// nothing in between, the process has pid 0 and the app's port. Whoever starts it must stop it.
+func start(ctx context.Context, s subject, program string, core int, p place) (*process, error) {
+	if s.command == nil {
+		return &process{name: s.name, port: p.Backend}, nil
+	}
+	ports, err := freePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	p.Listen, p.Admin = ports[0], ports[1]
+	words, err := s.command(program, p)
+	if err != nil {
+		return nil, err
+	}
+	// taskset and the wrappers of unpacked peers exec, so that the process id is the program's own.
+	words = append([]string{"taskset", "-c", strconv.Itoa(core)}, words...)
+	command := exec.CommandContext(ctx, words[0], words[1:]...)
+	command.Dir = p.Dir
+	command.Env = append(os.Environ(), "GOMAXPROCS=1", "MINIMUM_DRAIN_DURATION=0s")
+	var said bytes.Buffer
+	command.Stderr = &said
+	if err := command.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", s.name, err)
+	}
+	running := &process{name: s.name, port: p.Listen, pid: command.Process.Pid, said: &said, done: make(chan struct{}), signal: command.Process.Signal}
+	go func() {
+		defer close(running.done)
+		_ = command.Wait() // how it ends is of no interest: it is told to
+	}()
+	if err := running.awaitAnswer(ctx); err != nil {
+		running.stop()
+		return nil, fmt.Errorf("start %s: %w\n%s", s.name, err, running.said)
+	}
+	return running, nil
+}
+
+// awaitAnswer returns once a GET is answered with 200.
+func (p *process) awaitAnswer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/get", p.port), nil)
+	if err != nil {
+		return err
+	}
+	for {
+		response, err := client.Do(request)
+		if err == nil {
+			response.Body.Close()
+			if response.StatusCode == http.StatusOK {
+				return nil
+			}
+			err = errors.New(response.Status)
+		}
+		select {
+		case <-p.done:
+			return errors.New("it ended at once")
+		case <-ctx.Done():
+			return fmt.Errorf("no answer: %w", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// stop ends the process and returns when it is gone. A second SIGTERM makes lastcall leave without a drain.
+func (p *process) stop() {
+	if p.pid == 0 {
+		return
+	}
+	for _, step := range []struct {
+		signal os.Signal
+		wait   time.Duration
+	}{{syscall.SIGTERM, 200 * time.Millisecond}, {syscall.SIGTERM, 3 * time.Second}, {syscall.SIGKILL, time.Minute}} {
+		_ = p.signal(step.signal) // fails only when it is gone already
+		select {
+		case <-p.done:
+			return
+		case <-time.After(step.wait):
+		}
+	}
+}
+
+// cpu is the processor time that the process has used so far.
+func (p *process) cpu() (time.Duration, error) {
+	if p.pid == 0 {
+		return 0, nil
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+	if err != nil {
+		return 0, fmt.Errorf("read processor time of %s: %w", p.name, err)
+	}
+	// Fields are counted behind the name, which may hold blanks (proc_pid_stat(5)): utime and stime are the 14th and 15th.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("read processor time of %s: %q is too short", p.name, stat)
+	}
+	user, err := strconv.Atoi(fields[11])
+	if err != nil {
+		return 0, fmt.Errorf("read processor time of %s: %w", p.name, err)
+	}
+	system, err := strconv.Atoi(fields[12])
+	if err != nil {
+		return 0, fmt.Errorf("read processor time of %s: %w", p.name, err)
+	}
+	const tick = 10 * time.Millisecond // USER_HZ is 100 on every Linux that Go runs on
+	return time.Duration(user+system) * tick, nil
+}
+
+// resident is the resident memory of the process in bytes.
+func (p *process) resident() (int, error) {
+	if p.pid == 0 {
+		return 0, nil
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+	if err != nil {
+		return 0, fmt.Errorf("read memory of %s: %w", p.name, err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kilobytes, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))
+			if err != nil {
+				return 0, fmt.Errorf("read memory of %s: %w", p.name, err)
+			}
+			return kilobytes << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("read memory of %s: no VmRSS, it has ended", p.name)
+}
+
+// freePorts returns n ports of 127.0.0.1 that are free at the moment.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	for range n {
+		listener, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer listener.Close() // all stay open to the end, so that they differ
+		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// load is what wrk counted.
+type load struct {
+	requests int
+	elapsed  time.Duration
+	p50, p99 time.Duration
+}
+
+func (l load) perSecond() float64 { return float64(l.requests) / l.elapsed.Seconds() }
+
+// wrk loads the port of 127.0.0.1 from one thread on the given core. A response other than 2xx, a refused or broken
+// connection or a timeout is an error: a proxy that loses requests is not to be called fast.
+func wrk(ctx context.Context, program string, core, port, connections int, duration time.Duration) (load, error) {
+	command := exec.CommandContext(ctx, "taskset", "-c", strconv.Itoa(core), program, "-t1", fmt.Sprintf("-c%d", connections),
+		fmt.Sprintf("-d%ds", int(duration.Seconds())), "--latency", fmt.Sprintf("http://127.0.0.1:%d/get", port))
+	var complaint bytes.Buffer
+	command.Stderr = &complaint
+	out, err := command.Output()
+	if err != nil {
+		return load{}, fmt.Errorf("run wrk: %w\n%s", err, &complaint)
+	}
+	return parseWrk(string(out))
+}
+
+var (
+	wrkTotal   = regexp.MustCompile(`(?m)^\s*(\d+) requests in ([\d.]+(?:us|ms|s|m|h)),`)
+	wrkLatency = regexp.MustCompile(`(?m)^\s*(50|99)%\s+([\d.]+(?:us|ms|s|m|h))$`)
+	wrkErrors  = regexp.MustCompile(`(?m)^\s*(Socket errors:.*|Non-2xx or 3xx responses:.*)$`)
+)
+
+// parseWrk reads the output of wrk --latency.
+func parseWrk(out string) (load, error) {
+	if lost := wrkErrors.FindAllString(out, -1); lost != nil {
+		return load{}, fmt.Errorf("requests were lost under load: %s", strings.TrimSpace(strings.Join(lost, "; ")))
+	}
+	var l load
+	total := wrkTotal.FindStringSubmatch(out)
+	if total == nil {
+		return load{}, fmt.Errorf("read wrk's output: no total in\n%s", out)
+	}
+	var err error
+	if l.requests, err = strconv.Atoi(total[1]); err != nil {
+		return load{}, fmt.Errorf("read wrk's total: %w", err)
+	}
+	if l.elapsed, err = time.ParseDuration(total[2]); err != nil {
+		return load{}, fmt.Errorf("read wrk's total: %w", err)
+	}
+	for _, row := range wrkLatency.FindAllStringSubmatch(out, -1) {
+		latency, err := time.ParseDuration(row[2])
+		if err != nil {
+			return load{}, fmt.Errorf("read wrk's latency: %w", err)
+		}
+		if row[1] == "50" {
+			l.p50 = latency
+		} else {
+			l.p99 = latency
+		}
+	}
+	if l.requests == 0 || l.elapsed == 0 || l.p50 == 0 || l.p99 == 0 {
+		return load{}, fmt.Errorf("read wrk's output: requests, time or latency lacking in\n%s", out)
+	}
+	return l, nil
+}
