@@ -15,12 +15,18 @@ func (r *run) deadline() time.Time { return r.start.Add(r.cfg.lastCallAfter()) }
 // graceEnds is the moment of the kubelet's SIGKILL.
 func (r *run) graceEnds() time.Time { return r.start.Add(r.cfg.GracePeriod) }
 
+// least is what the kubelet leaves a container after its SIGTERM, even when a
+// preStop hook has used up the whole grace period: two seconds
+// (minimumGracePeriodInSeconds in its kuberuntime). No more than the margin is
+// taken of it.
+func (r *run) least() time.Duration { return min(r.cfg.margin(), 2*time.Second) }
+
 // killBy is when an orderly end is given up: an eighth of the margin before the
 // kubelet's SIGKILL, so that the report still gets out. Who was hurried has no
 // whole grace period left: one margin from then. Istio's modes know no grace
 // period, so they come here only when hurried.
 func (r *run) killBy() time.Time {
-	by := r.graceEnds()
+	by := later(r.graceEnds(), r.terminated.Add(r.least()))
 	if r.hurry {
 		soon := r.hurriedAt.Add(r.cfg.margin())
 		if by = earlier(by, soon); r.cfg.Mode != ExitOnZero {
@@ -32,10 +38,10 @@ func (r *run) killBy() time.Time {
 
 // patience is when a call that may take at most d is given up: none may eat up
 // the time of the last call. What is asked after the deadline, or in a hurry,
-// gets an eighth of the margin.
+// gets an eighth of what the last call has at least.
 func (r *run) patience(d time.Duration) time.Time {
 	now := time.Now()
-	until, short := now.Add(d), now.Add(r.cfg.margin()/8)
+	until, short := now.Add(d), now.Add(r.least()/8)
 	switch {
 	case r.hurry:
 		return earlier(until, short)

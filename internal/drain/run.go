@@ -54,8 +54,13 @@ func Run(ctx context.Context, cfg Config, dp DataPlane, first Signal, signals <-
 		r.enter(Serving)
 		if r.terminating {
 			// SIGTERM came while the drain was being taken back. It has been
-			// read from signals, so nobody else will act on it.
-			return Run(ctx, cfg, dp, Terminate, signals, log, watch)
+			// read from signals, so nobody else will act on it, and nobody
+			// else will tell what the hook's last call has cut.
+			report := Run(ctx, cfg, dp, Terminate, signals, log, watch)
+			if report.Open = append(r.report.Open, report.Open...); len(report.Open) > 0 && report.Verdict == Clean {
+				report.Verdict = Cut
+			}
+			return report
 		}
 	} else {
 		r.enter(Done)
@@ -80,6 +85,7 @@ type run struct {
 	phaseBegan time.Time
 
 	terminating bool      // SIGTERM has come: this is final
+	terminated  time.Time // when terminating became true
 	hurry       bool      // last call now
 	hurriedAt   time.Time // when hurry became true
 	quit        bool      // leave at once

@@ -57,14 +57,21 @@ func (r *run) hear(s Signal) {
 		}
 		r.quit = true
 	case Hurry:
-		r.terminating = true
+		r.terminate()
 		r.hurryUp()
 	case Terminate:
 		if r.terminating && r.cfg.Mode == ExitOnZero { // Istio's agent swallows the second
 			r.log.Warn(lineSecondSignal)
 			r.hurryUp()
 		}
-		r.terminating = true
+		r.terminate()
+	}
+}
+
+// terminate makes the end final.
+func (r *run) terminate() {
+	if !r.terminating {
+		r.terminating, r.terminated = true, time.Now()
 	}
 }
 

@@ -152,7 +152,11 @@ func (p *Plane) LastCall(ctx context.Context, window time.Duration) (open []drai
 	err = p.call(ctx, LastCall, window, func(Fault) error {
 		p.refusing, p.closeIdle = true, 0
 		for _, c := range p.busy() {
-			open = append(open, c.conversation("503"))
+			ending := "503"
+			if c.Protocol == "tcp" {
+				ending = "fin"
+			}
+			open = append(open, c.conversation(ending))
 			c.end(Called)
 		}
 		for _, c := range p.clients {

@@ -15,7 +15,7 @@ import (
 
 func Example() {
 	plane := dt.New(dt.Script{Clients: []dt.Client{
-		dt.Idle(-time.Minute),                                   // a kept-alive connection
+		dt.Idle(-time.Minute), // a kept-alive connection
 		dt.KeepAlive("/delay/3600", -10*time.Second, time.Hour), // in flight
 	}})
 	defer plane.Stop()
