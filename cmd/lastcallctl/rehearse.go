@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -47,7 +46,7 @@ func rehearseCommand() *cobra.Command {
 			o.Progress = os.Stderr
 			result, err := rehearsal.Run(ctx, o)
 			if err != nil {
-				return asUsage(err, rehearsal.ErrOption)
+				return asUsage(err)
 			}
 			if asJSON {
 				err = result.WriteJSON(cmd.OutOrStdout())
@@ -75,8 +74,9 @@ func rehearseCommand() *cobra.Command {
 }
 
 // asUsage turns an error about an option's value into one of usage.
-func asUsage(err, option error) error {
-	if errors.Is(err, option) && !errors.Is(err, context.Canceled) {
+func asUsage(err error) error {
+	var option rehearsal.OptionError
+	if errors.As(err, &option) {
 		return usage{err}
 	}
 	return err

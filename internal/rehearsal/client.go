@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
-	"strings"
-	"syscall"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/rehearsal/node"
 )
 
 // answer is what a client got.
@@ -37,18 +38,18 @@ const (
 	clientCurl = "curl"
 )
 
-func clientFor(name string) (client, error) {
+func clientFor(name string, n *node.Node) (client, error) {
 	switch name {
 	case clientGo, "":
 		return askGo, nil
 	case clientCurl:
 		path, err := exec.LookPath("curl")
 		if err != nil {
-			return nil, fmt.Errorf("client curl: %w; install it, or take --client go", err)
+			return nil, fmt.Errorf("--client curl: %w; install it, or take --client go", err)
 		}
-		return func(ctx context.Context, url string) answer { return askCurl(ctx, path, url) }, nil
+		return func(ctx context.Context, url string) answer { return askCurl(ctx, n, path, url) }, nil
 	}
-	return nil, fmt.Errorf("client is %q: accepted are go and curl", name)
+	return nil, fmt.Errorf("--client is %q: accepted are go and curl", name)
 }
 
 func askGo(ctx context.Context, url string) (a answer) {
@@ -82,22 +83,22 @@ func (a *answer) read(resp *http.Response) {
 
 // askCurl reads what curl writes as it comes (-N), so that the last byte's
 // moment is the byte's and not that of curl's end.
-func askCurl(ctx context.Context, path, url string) (a answer) {
+func askCurl(ctx context.Context, n *node.Node, path, url string) (a answer) {
 	a.asked = time.Now()
 	a.last = a.asked
-	cmd := exec.CommandContext(ctx, path, "-sS", "-N", "-i", "--http1.1", url)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var said strings.Builder
-	cmd.Stderr = &said
-	out, err := cmd.StdoutPipe()
+	out, in, err := os.Pipe()
 	if err != nil {
 		a.err = err
 		return a
 	}
-	if err := cmd.Start(); err != nil {
+	defer func() { _ = out.Close() }()
+	curl, err := n.Start(node.Command{Args: []string{path, "-sS", "-N", "-i", "--http1.1", url}, Stdout: in})
+	_ = in.Close() // curl has its own
+	if err != nil {
 		a.err = err
 		return a
 	}
+	defer context.AfterFunc(ctx, func() { _ = curl.Kill() })()
 	resp, err := http.ReadResponse(bufio.NewReader(out), nil)
 	a.last = time.Now()
 	if err == nil {
@@ -105,8 +106,8 @@ func askCurl(ctx context.Context, path, url string) (a answer) {
 		_ = resp.Body.Close()
 		_, _ = io.Copy(io.Discard, out)
 	}
-	if err := cmd.Wait(); err != nil {
-		a.err = errors.Join(a.err, fmt.Errorf("curl: %w: %s", err, strings.TrimSpace(said.String())))
+	if ending := curl.Ending(); ending != "exit 0" {
+		a.err = errors.Join(a.err, fmt.Errorf("curl: %s", ending)) // curl's codes are told by its manual
 	}
 	return a
 }

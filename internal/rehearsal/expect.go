@@ -13,6 +13,14 @@ import (
 const (
 	slack = 400 * time.Millisecond
 
+	// otherSlack is slack for the end of apps that are not built in: all of them end
+	// at the same moment, and interpreters take their time.
+	otherSlack = 2 * time.Second
+
+	// transit is what gateway and client take to carry the last byte from the pod
+	// to where its moment is taken, on a busy machine.
+	transit = 25 * time.Millisecond
+
 	// exitLag is lastcall's promise: from the last byte to the pod's end.
 	exitLag = 50 * time.Millisecond
 
@@ -63,6 +71,17 @@ type circumstances struct {
 	grace        time.Duration
 	app          stage.Manner
 	otherGateway bool // not the built-in one: its words are its own
+
+	otherApp  bool          // not the built-in one
+	appLeaves time.Duration // how long it takes to end with nothing in flight
+}
+
+// leaves adds what an app takes to end by itself.
+func (c circumstances) leaves(s span) span {
+	if c.otherApp {
+		s.to += c.appLeaves + otherSlack
+	}
+	return s
 }
 
 // expectation is what is stated of a strategy. Times are from the scale-down.
@@ -74,6 +93,7 @@ type expectation struct {
 
 	gone   span          // the pod
 	lag    time.Duration // at most, of the pod's end after the last byte; zero: not judged
+	appOwn bool          // what the app takes to end is not part of lag: it is not ours
 	killed *bool         // whether SIGKILL is needed; nil: not judged
 
 	appAfter bool   // the app's SIGTERM comes after the last byte
@@ -139,8 +159,8 @@ func expectLastcall(s stage.Strategy, c circumstances) expectation {
 	if c.left <= lastCall {
 		end := min(max(c.left, stage.MinimumDrain), lastCall)
 		return expectation{
-			answered: at(c.left), gone: at(end), lag: exitLag, killed: &no,
-			appAfter: true, idle: s.Idle,
+			answered: at(c.left), gone: c.leaves(at(end)), lag: exitLag, killed: &no,
+			appAfter: true, appOwn: c.otherApp, idle: s.Idle,
 		}
 	}
 	e := expectation{
@@ -213,6 +233,7 @@ func expectIstio(s stage.Strategy, c circumstances) expectation {
 			appGone.to = max(appGone.to, min(c.left, appKill.to))
 		}
 	}
+	appGone = c.leaves(appGone)
 	sideGone := sideCut
 	switch {
 	case s.Way == stage.IstioNative:

@@ -63,7 +63,11 @@ func judgeOne(r *row, e expectation, path string, otherGateway bool) []check {
 
 	add(e.gone.holds(r.stayed()), "the pod was gone", e.gone.String(), "after "+screen.Seconds(r.stayed()))
 	if e.lag > 0 {
-		add(r.lag() <= e.lag && r.lag() >= 0, "the pod stayed beyond the last byte and the minimum drain", "0s to "+e.lag.String(), r.lag().Round(100*time.Microsecond).String())
+		lag, what := r.lag(), "the pod stayed beyond the last byte and the minimum drain"
+		if e.appOwn {
+			lag, what = lag-r.appTook(), what+", less the app's own time to end"
+		}
+		add(lag <= e.lag && r.lag() >= -transit, what, "0s to "+e.lag.String(), lag.Round(100*time.Microsecond).String())
 	}
 	if e.killed != nil {
 		words := map[bool]string{true: "SIGKILL was needed", false: "no SIGKILL was needed"}
@@ -71,7 +75,7 @@ func judgeOne(r *row, e expectation, path string, otherGateway bool) []check {
 	}
 	if e.appAfter {
 		after := r.end.App.Terminated.Sub(r.answer.last)
-		add(after >= 0, "the app's SIGTERM", "after the last byte", fmt.Sprintf("%v after the last byte", after.Round(100*time.Microsecond)))
+		add(after >= -transit, "the app's SIGTERM", "after the last byte", fmt.Sprintf("%v after it", after.Round(100*time.Microsecond)))
 	}
 	if e.appAfter || e.named {
 		add(r.end.App.HookError == nil, "the app's preStop", "no error", fmt.Sprint(r.end.App.HookError))

@@ -3,7 +3,6 @@ package rehearsal
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -37,45 +36,43 @@ type Options struct {
 	Lastcall    string        // path of lastcall; empty: found or built
 	Self        string        // path of lastcallctl
 
-	Progress *os.File  // shows where it stands; nil: nothing
-	Warnings io.Writer // gets what is worth knowing before it begins; nil: nothing
+	Progress *os.File // shows where it stands; nil: nothing
 }
 
-// ErrOption is wrapped by errors about an option's value.
-var ErrOption = errors.New("option")
+// OptionError is about an option's value: the caller's to mend.
+type OptionError struct{ error }
+
+func (e OptionError) Unwrap() error { return e.error }
 
 // check fills nothing in: it says what is wrong.
-func (o Options) check() ([]stage.Strategy, client, error) {
-	bad := func(format string, args ...any) error {
-		return fmt.Errorf("%w: "+format, append([]any{ErrOption}, args...)...)
-	}
+func (o Options) check() ([]stage.Strategy, error) {
 	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	strategies, err := stage.Select(stage.Strategies(), o.Strategies)
 	if err != nil {
-		errs = append(errs, bad("--strategy: %w", err))
+		bad("--strategy: %w", err)
 	}
 	if o.Delay < minDelay || o.Delay > maxDelay {
-		errs = append(errs, bad("--delay is %v: accepted is %v to %v", o.Delay, minDelay, maxDelay))
+		bad("--delay is %v: accepted is %v to %v", o.Delay, minDelay, maxDelay)
 	}
 	if o.Grace < time.Second || o.Grace > maxGrace || o.Grace%time.Second != 0 {
-		errs = append(errs, bad("--grace is %v: accepted is 1s to %v in whole seconds, as terminationGracePeriodSeconds is", o.Grace, maxGrace))
+		bad("--grace is %v: accepted is 1s to %v in whole seconds, as terminationGracePeriodSeconds is", o.Grace, maxGrace)
 	}
 	if o.Propagation < 0 || o.Propagation > time.Minute {
-		errs = append(errs, bad("--propagation is %v: accepted is 0s to 1m0s", o.Propagation))
-	}
-	ask, err := clientFor(o.Client)
-	if err != nil {
-		errs = append(errs, bad("--client: %w", err))
+		bad("--propagation is %v: accepted is 0s to 1m0s", o.Propagation)
 	}
 	if o.App != "" {
 		if err := stage.CheckLine(o.App, "{port}"); err != nil {
-			errs = append(errs, bad("--app: %w", err))
+			bad("--app: %w", err)
 		}
 	}
 	if o.Gateway != "" {
 		if err := stage.CheckLine(o.Gateway, "{port}"); err != nil {
-			errs = append(errs, bad("--gateway: %w", err))
+			bad("--gateway: %w", err)
 		}
 	}
-	return strategies, ask, errors.Join(errs...)
+	if len(errs) > 0 {
+		return nil, OptionError{errors.Join(errs...)}
+	}
+	return strategies, nil
 }

@@ -23,6 +23,9 @@ type Result struct {
 	TookMS        float64 `json:"took_ms"`
 	Rows          []Row   `json:"rows"`
 	Logs          string  `json:"logs,omitempty"`
+
+	ownNumbers bool // not the experiment's: what is stated is said
+	otherApp   bool // not the built-in one: its own time is not lastcall's
 }
 
 // Row is what came out of one strategy. Times are milliseconds; those with since
@@ -53,6 +56,7 @@ type Row struct {
 
 	lastcall bool
 	lag      time.Duration // beyond the last byte and the minimum drain
+	appTook  time.Duration // of it, the app's own from SIGTERM to its end
 }
 
 func milliseconds(d time.Duration) float64 {
@@ -66,6 +70,7 @@ func (p *play) result(path string) *Result {
 		OK: true, Path: path,
 		DelayMS: o.Delay.Milliseconds(), GraceMS: o.Grace.Milliseconds(), PropagationMS: o.Propagation.Milliseconds(),
 		App: o.App, Gateway: o.Gateway, Client: o.Client, Logs: o.KeepLogs,
+		ownNumbers: o.Delay != DefaultDelay || o.Grace != DefaultGrace || o.App != "",
 	}
 	if res.App == "" {
 		res.App = "httpbin (built in)"
@@ -76,8 +81,9 @@ func (p *play) result(path string) *Result {
 	if res.Client == "" {
 		res.Client = clientGo
 	}
-	if p.manner != nil {
-		res.AppAtTerm = p.manner.String()
+	if p.habits != nil {
+		res.otherApp = true
+		res.AppAtTerm = p.habits.Manner.String()
 	}
 	for _, r := range p.rows {
 		row := p.judge(r, path)
@@ -95,8 +101,8 @@ func (p *play) judge(r *row, path string) Row {
 		app:          r.strategy.App,
 		otherGateway: p.options.Gateway != "",
 	}
-	if p.manner != nil {
-		c.app = *p.manner
+	if p.habits != nil {
+		c.app, c.appLeaves, c.otherApp = p.habits.Manner, p.habits.Leaves, true
 	}
 	e, checks := judge(r, expect(r.strategy, c), path, c.otherGateway)
 	row := Row{
@@ -106,7 +112,7 @@ func (p *play) judge(r *row, path string) Row {
 		GatewayLog: r.logLine, AppExit: r.end.AppExit, SidecarExit: r.end.SidecarExit, Killed: r.end.Killed(),
 		AppTermMS: since(r.end.Began, r.end.App.Terminated), SidecarTermMS: since(r.end.Began, r.end.Sidecar.Terminated),
 		StayedMS: milliseconds(r.stayed()), LagMS: milliseconds(r.stayed() - r.lastByte()), Report: r.report,
-		lastcall: r.strategy.Way.IsLastcall(), lag: r.lag(),
+		lastcall: r.strategy.Way.IsLastcall(), lag: r.lag(), appTook: r.appTook(),
 	}
 	if r.answer.err != nil {
 		row.Error = r.answer.err.Error()

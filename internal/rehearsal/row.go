@@ -85,3 +85,11 @@ func (r *row) stayed() time.Duration { return r.end.Gone().Sub(r.end.Began) }
 // lag is how long the pod stayed after the last byte, or after the minimum
 // drain, if that was later: it must not leave before.
 func (r *row) lag() time.Duration { return r.stayed() - max(r.lastByte(), stage.MinimumDrain) }
+
+// appTook is how long the app took to end, once told to.
+func (r *row) appTook() time.Duration {
+	if r.end.App.Terminated.IsZero() {
+		return 0
+	}
+	return r.end.App.Gone.Sub(r.end.App.Terminated)
+}

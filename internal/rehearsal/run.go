@@ -23,14 +23,14 @@ const patience = 20 * time.Second
 
 // Run plays the rehearsal. Whatever comes, nothing that it has started is left
 // when it returns, and no file but in KeepLogs. An error is one of the set-up
-// (ErrOption: of an option) or ctx's; a row that does not come out as stated is
+// (OptionError: of an option) or ctx's; a row that does not come out as stated is
 // told by the result.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	strategies, ask, err := o.check()
+	strategies, err := o.check()
 	if err != nil {
 		return nil, err
 	}
-	p := &play{options: o, ask: ask, began: time.Now()}
+	p := &play{options: o, began: time.Now()}
 	for _, s := range strategies {
 		p.rows = append(p.rows, &row{strategy: s})
 	}
@@ -40,6 +40,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	n := node.New()
 	defer n.Close()
+	if p.ask, err = clientFor(o.Client, n); err != nil {
+		return nil, OptionError{err}
+	}
 	dir, done, err := folder(o.KeepLogs)
 	if err != nil {
 		return nil, err
@@ -66,11 +69,11 @@ func folder(keep string) (dir string, done func(), err error) {
 		err = os.MkdirAll(dir, 0o755)
 	}
 	if err != nil {
-		return "", nil, fmt.Errorf("%w: --keep-logs: %w", ErrOption, err)
+		return "", nil, OptionError{fmt.Errorf("--keep-logs: %w", err)}
 	}
 	// What an earlier run left would be taken for this one's.
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		return "", nil, fmt.Errorf("%w: --keep-logs %s: accepted is a folder that is empty or not there yet", ErrOption, dir)
+		return "", nil, OptionError{fmt.Errorf("--keep-logs %s: accepted is a folder that is empty or not there yet", dir)}
 	}
 	return dir, func() {}, nil
 }
@@ -82,7 +85,7 @@ type play struct {
 	dir      string
 	theatre  *stage.Theatre
 	rows     []*row
-	manner   *stage.Manner // of an app that is not built in
+	habits   *stage.Habits // of an app that is not built in
 	began    time.Time
 	progress *screen.Progress
 }
@@ -112,11 +115,11 @@ func (p *play) run(ctx context.Context) (*Result, error) {
 	}()
 	if p.options.App != "" {
 		p.show(func() string { return "looking at what the app does at SIGTERM" })
-		m, err := p.theatre.Manner(ctx, p.dir)
+		h, err := p.theatre.Habits(ctx, p.dir)
 		if err != nil {
 			return nil, fmt.Errorf("find out what the app does at SIGTERM: %w", err)
 		}
-		p.manner = &m
+		p.habits = &h
 	}
 	if err := p.raise(ctx); err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ func (r *Result) WriteTable(w io.Writer, s screen.Style) error {
 			t.line("")
 			t.line("%s", s.Heading(group))
 		}
-		t.row(row)
+		t.row(row, r.ownNumbers)
 	}
 	t.line("")
 	t.foot(r)
@@ -62,7 +62,7 @@ func (t *table) head(r *Result) {
 
 func seconds(ms int64) string { return screen.Round(time.Duration(ms) * time.Millisecond) }
 
-func (t *table) row(r Row) {
+func (t *table) row(r Row, say bool) {
 	s := t.style
 	answer := screen.Left(answerText(r), answerWidth)
 	if r.Status == http.StatusOK && r.Error == "" {
@@ -77,6 +77,9 @@ func (t *table) row(r Row) {
 	t.line("%s %s%s%s%s  %s", s.Mark(r.OK), screen.Left(r.Strategy, nameWidth), answer,
 		screen.Right(inSeconds(r.StayedMS), stayWidth), screen.Right(lagText(r), lagWidth), end)
 	t.line("    %s", s.Dim(screen.Cut(r.Words, screen.Width-4)))
+	if say {
+		t.line("    %s", s.Dim(screen.Cut("stated: "+r.Expected, screen.Width-4)))
+	}
 	if r.lastcall && r.Report != nil && len(r.Report.Open) > 0 {
 		c := r.Report.Open[0]
 		t.line("    %s", s.Dim(screen.Cut(fmt.Sprintf("its report: verdict %s, %q open for %s, ended by %s",
@@ -87,8 +90,8 @@ func (t *table) row(r Row) {
 	}
 	for _, c := range r.Checks {
 		if !c.OK {
-			t.line("    %s %s: stated %s", s.Mark(false), c.What, c.Want)
-			t.line("      %s was %s", screen.Left("", len([]rune(c.What))), c.Got)
+			t.line("    %s %s: stated %s", s.Mark(false), c.What, screen.Cut(c.Want, screen.Width-15-len(c.What)))
+			t.line("      %s was %s", screen.Left("", len(c.What)+4), screen.Cut(c.Got, screen.Width-15-len(c.What)))
 		}
 	}
 }
@@ -133,14 +136,19 @@ func (t *table) foot(r *Result) {
 			ours++
 			if row.Status == http.StatusOK && row.Error == "" {
 				answered++
-				worst = max(worst, row.lag)
+				own := row.lag
+				if r.otherApp {
+					own -= row.appTook
+				}
+				worst = max(worst, own)
 			}
 		}
 	}
 	t.line("%s %s", s.Mark(r.OK), s.Bold(fmt.Sprintf("%d of %d came out as stated, in %s.", good, len(r.Rows), inSeconds(r.TookMS))))
 	if answered > 0 {
-		t.line("  %s", fmt.Sprintf("With lastcall %d of %d requests were answered, and no pod stayed more than %d ms after the last byte%s.",
-			answered, ours, max(1, worst.Round(time.Millisecond).Milliseconds()), minimumText(r)))
+		t.line("  %s", fmt.Sprintf("With lastcall %d of %d requests were answered, and no pod stayed more than %d ms",
+			answered, ours, max(1, worst.Round(time.Millisecond).Milliseconds())))
+		t.line("  after the last byte%s.", minimumText(r))
 	}
 	if told > 0 {
 		t.line("  %s", fmt.Sprintf("%d longer than the grace period: told so in time, and named in the report.", told))
@@ -152,6 +160,9 @@ func (t *table) foot(r *Result) {
 
 // minimumText is said when a minimum drain outlasts the request.
 func minimumText(r *Result) string {
+	if r.otherApp {
+		return ", the app's own time to end left out"
+	}
 	for _, row := range r.Rows {
 		if row.lastcall && row.LastByteMS < 5000 && row.Status == http.StatusOK {
 			return " and the minimum drain (5 s)"

@@ -16,8 +16,12 @@ type Command struct {
 	Env  []string // the whole environment; nil means this process's
 	Dir  string   // working folder; empty means this process's
 
-	// Output is the file that standard output and error are appended to.
+	// Output is the file that standard output and error are appended to; empty
+	// drops them.
 	Output string
+
+	// Stdout, if given, is standard output instead. The caller closes its own.
+	Stdout *os.File
 }
 
 // Node starts processes and ends them.
@@ -88,6 +92,9 @@ func (n *Node) start(c Command) (*Process, error) {
 		}
 		defer func() { _ = out.Close() }() // the process has its own
 		cmd.Stdout, cmd.Stderr = out, out
+	}
+	if c.Stdout != nil {
+		cmd.Stdout = c.Stdout
 	}
 	// Held over the start, so that Close misses none.
 	n.mu.Lock()

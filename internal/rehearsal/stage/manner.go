@@ -16,41 +16,59 @@ const (
 	mannerLimit = 8 * time.Second        // for the answer
 )
 
-// Manner finds out what the app does at SIGTERM, since what is to be expected of
+// Habits are what an app does at SIGTERM.
+type Habits struct {
+	Manner Manner
+
+	// Leaves is how long it takes to end when it has nothing in flight.
+	Leaves time.Duration
+}
+
+// Habits finds out what the app does at SIGTERM, since what is to be expected of
 // a strategy depends on it: it is started, asked for something slow, told to stop, and
 // looked at.
-func (t *Theatre) Manner(ctx context.Context, dir string) (Manner, error) {
+func (t *Theatre) Habits(ctx context.Context, dir string) (Habits, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout+mannerLimit)
 	defer cancel()
-	p, err := t.StartPod(ctx, Strategy{Name: "manner", Way: NoSidecar}, filepath.Join(dir, "manner"))
+	p, err := t.StartPod(ctx, Strategy{Name: "habits", Way: NoSidecar}, filepath.Join(dir, "habits"))
 	if err != nil {
-		return 0, err
+		return Habits{}, err
 	}
 	defer func() { _ = p.App.Kill(); <-p.App.Done() }()
 	answered := make(chan error, 1)
 	go func() { answered <- ask(ctx, "http://"+p.Address+mannerDelay) }()
 	if err := AwaitInFlight(ctx, map[int]int{p.AppPort: 0}); err != nil {
-		return 0, err
+		return Habits{}, err
 	}
 	if err := p.App.Terminate(); err != nil {
-		return 0, err
+		return Habits{}, err
 	}
 	if err := node.Sleep(mannerLook).Run(ctx); err != nil {
-		return 0, err
+		return Habits{}, err
 	}
 	listening, err := p.App.Listening()
 	if err != nil {
-		return 0, err
+		return Habits{}, err
 	}
-	switch err := <-answered; {
+	h := Habits{Manner: Closes}
+	err = <-answered
+	end := time.Now()
+	switch {
 	case ctx.Err() != nil:
-		return 0, fmt.Errorf("ask the app for %s: %w", mannerDelay, context.Cause(ctx))
+		return Habits{}, fmt.Errorf("ask the app for %s: %w", mannerDelay, context.Cause(ctx))
 	case err != nil:
-		return Exits, nil
+		h.Manner = Exits
+		return h, nil
 	case listening > 0:
-		return Keeps, nil
+		h.Manner = Keeps
 	}
-	return Closes, nil
+	select {
+	case <-p.App.Done():
+		h.Leaves = p.App.Ended().Sub(end)
+		return h, nil
+	case <-ctx.Done():
+		return Habits{}, fmt.Errorf("the app did not end after SIGTERM: %w", context.Cause(ctx))
+	}
 }
 
 func ask(ctx context.Context, url string) error {

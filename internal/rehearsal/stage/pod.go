@@ -84,7 +84,9 @@ func (t *Theatre) startApp(ctx context.Context, p *Pod) (err error) {
 	if p.App, err = t.Node.Start(node.Command{Args: args, Env: environment("PORT=" + strconv.Itoa(p.AppPort)), Output: out}); err != nil {
 		return err
 	}
-	return awaitPort(ctx, p.App, p.AppPort, out)
+	// Its listening socket is not enough: servers that fork listen before
+	// anybody can answer.
+	return awaitAnswer(ctx, p.App, "http://"+node.Loopback(p.AppPort)+"/", out)
 }
 
 func (t *Theatre) startSidecar(ctx context.Context, p *Pod) (err error) {

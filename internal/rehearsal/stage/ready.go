@@ -33,14 +33,27 @@ func awaitPort(ctx context.Context, p *node.Process, port int, log string) error
 
 // awaitReady is an httpGet readiness probe.
 func awaitReady(ctx context.Context, p *node.Process, url, log string) error {
-	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	return await(ctx, p, log, "be ready at "+url, func() bool {
-		resp, err := client.Get(url)
+	return awaitHTTP(ctx, p, log, "be ready at "+url, url, func(status int) bool { return status == http.StatusOK })
+}
+
+// awaitAnswer waits for any answer.
+func awaitAnswer(ctx context.Context, p *node.Process, url, log string) error {
+	return awaitHTTP(ctx, p, log, "answer "+url, url, func(int) bool { return true })
+}
+
+func awaitHTTP(ctx context.Context, p *node.Process, log, what, url string, good func(status int) bool) error {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	return await(ctx, p, log, what, func() bool {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return false
+		}
+		resp, err := client.Do(req)
 		if err != nil {
 			return false
 		}
 		_ = resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
+		return good(resp.StatusCode)
 	})
 }
 

@@ -72,7 +72,7 @@ func Strategies() []Strategy {
 	const (
 		istio   = "Istio's ways"
 		hooks   = "preStop hooks, with Istio's default"
-		short   = "a request longer than the grace period (7 s)"
+		short   = "a grace period of 7 s"
 		ours    = "lastcall, with idle connections beside the request"
 		ownWait = "lastcall wait as the app's preStop; "
 	)
@@ -80,23 +80,23 @@ func Strategies() []Strategy {
 		{Name: "istio-default", Group: istio, Way: Fixed, TerminationDrain: istioFixedDrain, App: Closes,
 			Words: "fixed: terminationDrainDuration of 5 s, then the proxy is killed"},
 		{Name: "istio-drain-30s", Group: istio, Way: Fixed, TerminationDrain: longFixedDrain, App: Closes,
-			Words: "terminationDrainDuration: 30s; the pod stays though it is idle"},
+			Words: "terminationDrainDuration: 30s, a fixed sleep whether the pod is idle or not"},
 		{Name: "istio-exit-on-zero", Group: istio, Way: ExitOnZero, App: Closes,
 			Words: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS: looks once a second, counts connections"},
 		{Name: "istio-exit-on-zero-idle", Group: istio, Way: ExitOnZero, App: Closes, Idle: true,
-			Words: "the same beside another client's idle connection: it never counts to zero"},
+			Words: "the same beside another client's idle connection, which counts as well"},
 		{Name: "istio-native", Group: istio, Way: IstioNative, App: Exits,
-			Words: "native sidecar drained in its preStop; nothing holds the app, which exits at SIGTERM"},
+			Words: "native sidecar: /drain in its preStop, the app's SIGTERM at once; the app exits at it"},
 		{Name: "prestop-netstat", Group: hooks, Way: Fixed, TerminationDrain: istioFixedDrain, Netstat: true, App: Closes,
-			Words: "the netstat loop on the proxy; the app closes its listener first, finishes after"},
+			Words: "netstat loop on the proxy; the app closes its listener at SIGTERM, then finishes"},
 		{Name: "prestop-sleep-5", Group: hooks, Way: Fixed, TerminationDrain: istioFixedDrain, Sleep: 5 * time.Second, App: Exits,
 			Words: "sleep 5 on app and proxy; the app exits at SIGTERM"},
 		{Name: "prestop-sleep-15", Group: hooks, Way: Fixed, TerminationDrain: istioFixedDrain, Sleep: 15 * time.Second, App: Exits,
-			Words: "sleep 15 on app and proxy: enough this time, and every pod pays it"},
+			Words: "sleep 15 on app and proxy; the app exits at SIGTERM"},
 		{Name: "grace-7s-istio", Group: short, Way: ExitOnZero, App: Closes, Grace: shortGrace,
-			Words: "exit on zero knows no deadline: SIGKILL cuts the request"},
+			Words: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS, which knows no deadline but SIGKILL"},
 		{Name: "grace-7s-lastcall", Group: short, Way: Lastcall, App: Exits, Grace: shortGrace,
-			Words: "the last call comes before SIGKILL: an orderly 503, and a report that names it"},
+			Words: "the last call comes before SIGKILL: an orderly 503, and a report that names the request"},
 		{Name: "lastcall-classic-exit", Group: ours, Way: Lastcall, App: Exits, Idle: true,
 			Words: ownWait + "the app exits at SIGTERM"},
 		{Name: "lastcall-classic-close-listener", Group: ours, Way: Lastcall, App: Closes, Idle: true,
