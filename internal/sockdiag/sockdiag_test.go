@@ -1,0 +1,160 @@
+package sockdiag
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pair is a connection to a listener of ours.
+func pair(t *testing.T, ln net.Listener) (client, server net.Conn) {
+	t.Helper()
+	client, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if server, err = ln.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close(); _ = server.Close() })
+	return client, server
+}
+
+func listen(t *testing.T, address string) (net.Listener, uint16) {
+	t.Helper()
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	return ln, ln.Addr().(*net.TCPAddr).AddrPort().Port()
+}
+
+func table(t *testing.T) *Table {
+	t.Helper()
+	table, err := OpenTable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = table.Close() })
+	return table
+}
+
+func sockets(t *testing.T, table *Table, states States, ports ...uint16) []Socket {
+	t.Helper()
+	out, err := table.Sockets(states, ports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestSockets(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0", ":0"} {
+		t.Run(address, func(t *testing.T) {
+			table := table(t)
+			ln, port := listen(t, address)
+			_, other := listen(t, "127.0.0.1:0")
+			if got := sockets(t, table, Open, port); len(got) != 0 {
+				t.Fatalf("before: %v", got)
+			}
+			client, server := pair(t, ln)
+			got := sockets(t, table, Open, other, port)
+			if len(got) != 1 {
+				t.Fatalf("%d sockets; want 1: %v", len(got), got)
+			}
+			s := got[0]
+			if s.State != Established || s.Local.Port() != port || s.Remote.String() != client.LocalAddr().String() {
+				t.Errorf("%+v; want the server's end of %v", s, client.LocalAddr())
+			}
+			if _, err := io.WriteString(client, "hello"); err != nil {
+				t.Fatal(err)
+			}
+			b := make([]byte, 3)
+			if _, err := io.ReadFull(server, b); err != nil {
+				t.Fatal(err)
+			}
+			if again := sockets(t, table, Open, port)[0]; again.Received != 5 || again.ReadQueue != 2 || again.Cookie != s.Cookie {
+				t.Errorf("after 5 bytes, 3 of them read: %+v", again)
+			}
+			_ = client.Close()
+			for end := time.Now().Add(5 * time.Second); ; {
+				got := sockets(t, table, Open, port)
+				if len(got) == 1 && got[0].State == CloseWait {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("after the client's end: %v", got)
+				}
+			}
+			_ = server.Close()
+			if got := sockets(t, table, Open, port); len(got) != 0 {
+				t.Errorf("after the end: %v", got)
+			}
+			if got := sockets(t, table, Of(Listen), port); len(got) != 1 {
+				t.Errorf("listeners: %v", got)
+			}
+		})
+	}
+}
+
+// The filter of many ports is taken by the kernel and finds the right ones.
+func TestManyPorts(t *testing.T) {
+	table := table(t)
+	ln, port := listen(t, "127.0.0.1:0")
+	pair(t, ln)
+	for _, n := range []int{0, 1, 2, 500, maxPorts - 1} {
+		var ports []uint16
+		for i := range n {
+			if p := uint16(1 + i); p != port {
+				ports = append(ports, p)
+			}
+		}
+		at := len(ports) / 2
+		ports = append(ports[:at:at], append([]uint16{port}, ports[at:]...)...)
+		found := 0
+		for _, s := range sockets(t, table, Open, ports...) {
+			if s.Local.Port() == port {
+				found++
+			}
+		}
+		if found != 1 {
+			t.Errorf("among %d ports: found %d", len(ports), found)
+		}
+	}
+	if _, err := table.Sockets(Open, make([]uint16, maxPorts+1)); err == nil {
+		t.Error("too many ports are accepted")
+	}
+}
+
+func TestWatchDestroyed(t *testing.T) {
+	ln, port := listen(t, "127.0.0.1:0")
+	w, err := WatchDestroyed([]uint16{port})
+	if err != nil {
+		t.Skip(err)
+	}
+	defer w.Close()
+	other, _ := listen(t, "127.0.0.1:0")
+	for _, first := range []int{0, 1} {
+		foreign, alsoForeign := pair(t, other)
+		_, _ = foreign.Close(), alsoForeign.Close()
+		client, server := pair(t, ln)
+		select {
+		case <-w.Gone():
+			t.Fatal("told of another's end")
+		default:
+		}
+		ends := []net.Conn{client, server}
+		_, _ = ends[first].Close(), ends[1-first].Close()
+		select {
+		case <-w.Gone():
+		case <-time.After(5 * time.Second):
+			t.Fatal("not told")
+		}
+	}
+}

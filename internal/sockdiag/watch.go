@@ -1,0 +1,82 @@
+package sockdiag
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Groups of linux/sock_diag.h that tell of destroyed TCP sockets.
+const (
+	groupTCPDestroy  = 1
+	groupTCP6Destroy = 3
+)
+
+// Watch tells of destroyed sockets.
+type Watch struct {
+	nl   *netlink.Conn
+	gone chan struct{}
+	done sync.WaitGroup
+}
+
+// WatchDestroyed sends on Gone whenever a TCP socket with one of the local ports
+// has been destroyed: when it has left the states in which data can come, its
+// time-wait apart. It may fail where the process lacks the right (a kernel or
+// container without it); looking again and again is what remains then.
+func WatchDestroyed(ports []uint16) (*Watch, error) {
+	nl, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{Groups: 1<<(groupTCPDestroy-1) | 1<<(groupTCP6Destroy-1)})
+	if err != nil {
+		return nil, fmt.Errorf("be told of destroyed sockets (sock_diag): %w", err)
+	}
+	w := &Watch{nl: nl, gone: make(chan struct{}, 1)}
+	ports = slices.Clone(ports)
+	slices.Sort(ports)
+	w.done.Go(func() { w.run(ports) })
+	return w, nil
+}
+
+// Gone carries a signal after one or more sockets have gone.
+func (w *Watch) Gone() <-chan struct{} { return w.gone }
+
+// Close ends it.
+func (w *Watch) Close() error {
+	_ = w.nl.SetReadDeadline(time.Unix(1, 0)) // wakes run
+	w.done.Wait()
+	return w.nl.Close()
+}
+
+func (w *Watch) run(ports []uint16) {
+	for {
+		messages, err := w.nl.Receive()
+		switch {
+		case errors.Is(err, unix.ENOBUFS): // told too much at once: something has gone
+			w.tell()
+			continue
+		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.Canceled):
+			return
+		case err != nil:
+			return
+		}
+		for _, m := range messages {
+			if s, ok := parse(m.Data); ok {
+				if _, ours := slices.BinarySearch(ports, s.Local.Port()); ours {
+					w.tell()
+				}
+			}
+		}
+	}
+}
+
+func (w *Watch) tell() {
+	select {
+	case w.gone <- struct{}{}:
+	default:
+	}
+}
