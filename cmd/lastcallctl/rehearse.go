@@ -9,6 +9,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/rehearsal"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/screen"
+	"github.com/lastcall-dev/lastcall/internal/rehearsal/stage"
 )
 
 const rehearseHelp = `Play the well-known experiment on this machine: a client asks for GET /delay/10
@@ -70,12 +71,13 @@ func rehearseCommand() *cobra.Command {
 	flags.StringVar(&o.KeepLogs, "keep-logs", "", "empty `folder` that gets what everything wrote")
 	flags.StringVar(&o.Lastcall, "lastcall", "", "`path` of lastcall (default beside this program, or else built)")
 	flags.BoolVar(&asJSON, "json", false, "write JSON instead of the table")
+	cmd.AddCommand(rolloutCommand())
 	return cmd
 }
 
 // asUsage turns an error about an option's value into one of usage.
 func asUsage(err error) error {
-	var option rehearsal.OptionError
+	var option stage.OptionError
 	if errors.As(err, &option) {
 		return usage{err}
 	}

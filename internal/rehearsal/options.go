@@ -20,7 +20,6 @@ const (
 const (
 	minDelay = time.Second
 	maxDelay = 10 * time.Minute
-	maxGrace = time.Hour
 )
 
 // Options of a rehearsal.
@@ -39,11 +38,6 @@ type Options struct {
 	Progress *os.File // shows where it stands; nil: nothing
 }
 
-// OptionError is about an option's value: the caller's to mend.
-type OptionError struct{ error }
-
-func (e OptionError) Unwrap() error { return e.error }
-
 // check fills nothing in: it says what is wrong.
 func (o Options) check() ([]stage.Strategy, error) {
 	var errs []error
@@ -55,8 +49,8 @@ func (o Options) check() ([]stage.Strategy, error) {
 	if o.Delay < minDelay || o.Delay > maxDelay {
 		bad("--delay is %v: accepted is %v to %v", o.Delay, minDelay, maxDelay)
 	}
-	if o.Grace < time.Second || o.Grace > maxGrace || o.Grace%time.Second != 0 {
-		bad("--grace is %v: accepted is 1s to %v in whole seconds, as terminationGracePeriodSeconds is", o.Grace, maxGrace)
+	if err := stage.CheckGrace(o.Grace); err != nil {
+		bad("--grace %w", err)
 	}
 	if o.Propagation < 0 || o.Propagation > time.Minute {
 		bad("--propagation is %v: accepted is 0s to 1m0s", o.Propagation)
@@ -72,7 +66,7 @@ func (o Options) check() ([]stage.Strategy, error) {
 		}
 	}
 	if len(errs) > 0 {
-		return nil, OptionError{errors.Join(errs...)}
+		return nil, stage.OptionError{Err: errors.Join(errs...)}
 	}
 	return strategies, nil
 }

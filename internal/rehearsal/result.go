@@ -105,8 +105,12 @@ func (p *play) judge(r *row, path string) Row {
 		c.app, c.appLeaves, c.otherApp = p.habits.Manner, p.habits.Leaves, true
 	}
 	e, checks := judge(r, expect(r.strategy, c), path, c.otherGateway)
+	words := r.strategy.Words
+	if p.habits == nil && r.strategy.Note != "" {
+		words += "; " + r.strategy.Note
+	}
 	row := Row{
-		Strategy: r.strategy.Name, Group: r.strategy.Group, Words: r.strategy.Words,
+		Strategy: r.strategy.Name, Group: r.strategy.Group, Words: words,
 		Expected: e.String(), OK: failures(checks) == 0, Checks: checks,
 		Status: r.answer.status, TookMS: milliseconds(r.answer.took()), LastByteMS: milliseconds(r.lastByte()),
 		GatewayLog: r.logLine, AppExit: r.end.AppExit, SidecarExit: r.end.SidecarExit, Killed: r.end.Killed(),

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -23,7 +21,7 @@ const patience = 20 * time.Second
 
 // Run plays the rehearsal. Whatever comes, nothing that it has started is left
 // when it returns, and no file but in KeepLogs. An error is one of the set-up
-// (OptionError: of an option) or ctx's; a row that does not come out as stated is
+// (stage.OptionError: of an option) or ctx's; a row that does not come out as stated is
 // told by the result.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	strategies, err := o.check()
@@ -41,41 +39,20 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	n := node.New()
 	defer n.Close()
 	if p.ask, err = clientFor(o.Client, n); err != nil {
-		return nil, OptionError{err}
+		return nil, stage.OptionError{Err: err}
 	}
-	dir, done, err := folder(o.KeepLogs)
+	dir, done, err := stage.Folder(o.KeepLogs)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	p.dir = dir
 	p.theatre = &stage.Theatre{Node: n, Ports: &node.Ports{}, Grace: o.Grace, MaxDelay: max(o.Delay, 10*time.Second)}
-	if p.theatre.Programs, err = p.programs(ctx); err != nil {
+	if p.theatre.Programs, err = stage.FindPrograms(ctx, o.Lastcall, o.Self); err != nil {
 		return nil, err
 	}
+	p.theatre.Programs.App, p.theatre.Programs.Gateway = o.App, o.Gateway
 	return p.run(ctx)
-}
-
-// folder is where everything writes: one to keep, or one that goes.
-func folder(keep string) (dir string, done func(), err error) {
-	if keep == "" {
-		dir, err = os.MkdirTemp("", "lastcall-rehearsal-")
-		if err != nil {
-			return "", nil, fmt.Errorf("folder for the rehearsal: %w", err)
-		}
-		return dir, func() { _ = os.RemoveAll(dir) }, nil
-	}
-	if dir, err = filepath.Abs(keep); err == nil {
-		err = os.MkdirAll(dir, 0o755)
-	}
-	if err != nil {
-		return "", nil, OptionError{fmt.Errorf("--keep-logs: %w", err)}
-	}
-	// What an earlier run left would be taken for this one's.
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		return "", nil, OptionError{fmt.Errorf("--keep-logs %s: accepted is a folder that is empty or not there yet", dir)}
-	}
-	return dir, func() {}, nil
 }
 
 // play is a rehearsal under way.
@@ -88,17 +65,6 @@ type play struct {
 	habits   *stage.Habits // of an app that is not built in
 	began    time.Time
 	progress *screen.Progress
-}
-
-func (p *play) programs(ctx context.Context) (stage.Programs, error) {
-	programs := stage.Programs{Lastcall: p.options.Lastcall, Lastcallctl: p.options.Self, App: p.options.App, Gateway: p.options.Gateway}
-	var err error
-	if programs.Lastcall == "" {
-		programs.Lastcall, err = stage.FindLastcall(ctx, p.options.Self)
-	} else {
-		programs.Lastcall, err = filepath.Abs(programs.Lastcall)
-	}
-	return programs, err
 }
 
 func (p *play) show(line func() string) {

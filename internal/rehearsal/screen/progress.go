@@ -36,12 +36,14 @@ func NewProgress(f *os.File, line func() string) *Progress {
 	return p
 }
 
-// Show replaces what is shown, at once.
+// Show replaces what is shown: at once on a terminal.
 func (p *Progress) Show(line func() string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line = line
-	p.draw()
+	if p.terminal {
+		p.draw()
+	}
 }
 
 // End removes the line from a terminal.

@@ -22,10 +22,23 @@ type Programs struct {
 	Gateway     string // in place of the built-in gateway; {port}, {endpoints} and {endpoint} are filled in
 }
 
-// FindLastcall returns the path of lastcall: the one beside self, or one built by
+// FindPrograms finds lastcall, unless it is named, and takes self for the rest.
+func FindPrograms(ctx context.Context, lastcall, self string) (Programs, error) {
+	var err error
+	if lastcall == "" {
+		lastcall, err = findLastcall(ctx, self)
+	} else if lastcall, err = filepath.Abs(lastcall); err == nil {
+		if err = checkProgram(lastcall); err != nil {
+			err = OptionError{fmt.Errorf("--lastcall: %w", err)}
+		}
+	}
+	return Programs{Lastcall: lastcall, Lastcallctl: self}, err
+}
+
+// findLastcall returns the path of lastcall: the one beside self, or one built by
 // `go build` into the user's cache folder, which needs the working folder to be in
 // the module's source tree.
-func FindLastcall(ctx context.Context, self string) (string, error) {
+func findLastcall(ctx context.Context, self string) (string, error) {
 	beside := filepath.Join(filepath.Dir(self), "lastcall")
 	if err := checkProgram(beside); err == nil {
 		return beside, nil

@@ -57,6 +57,7 @@ type Strategy struct {
 	Name  string
 	Group string // strategies of a group stand together
 	Words string // what it is, in one line
+	Note  string // what the built-in app does, where that matters
 
 	Way              Way
 	App              Manner        // of the built-in app
@@ -70,11 +71,14 @@ type Strategy struct {
 // Strategies returns what the rehearsal plays, in the order of its table.
 func Strategies() []Strategy {
 	const (
-		istio   = "Istio's ways"
-		hooks   = "preStop hooks, with Istio's default"
-		short   = "a grace period of 7 s"
-		ours    = "lastcall, with idle connections beside the request"
-		ownWait = "lastcall wait as the app's preStop; "
+		istio  = "Istio's ways"
+		hooks  = "preStop hooks, with Istio's default"
+		short  = "a grace period of 7 s"
+		ours   = "lastcall, with idle connections beside the request"
+		wait   = "lastcall wait as the app's preStop"
+		native = "native sidecar; " + wait
+		exits  = "the app exits at SIGTERM"
+		closes = "the app closes its listener at SIGTERM, then finishes"
 	)
 	return []Strategy{
 		{Name: "istio-default", Group: istio, Way: Fixed, TerminationDrain: istioFixedDrain, App: Closes,
@@ -86,25 +90,25 @@ func Strategies() []Strategy {
 		{Name: "istio-exit-on-zero-idle", Group: istio, Way: ExitOnZero, App: Closes, Idle: true,
 			Words: "the same beside another client's idle connection, which counts as well"},
 		{Name: "istio-native", Group: istio, Way: IstioNative, App: Exits,
-			Words: "native sidecar: /drain in its preStop, the app's SIGTERM at once; the app exits at it"},
+			Words: "native sidecar: /drain in its preStop, exit at SIGTERM; nothing holds the app", Note: exits},
 		{Name: "prestop-netstat", Group: hooks, Way: Fixed, TerminationDrain: istioFixedDrain, Netstat: true, App: Closes,
-			Words: "netstat loop on the proxy; the app closes its listener at SIGTERM, then finishes"},
+			Words: "netstat loop on the proxy", Note: closes},
 		{Name: "prestop-sleep-5", Group: hooks, Way: Fixed, TerminationDrain: istioFixedDrain, Sleep: 5 * time.Second, App: Exits,
-			Words: "sleep 5 on app and proxy; the app exits at SIGTERM"},
+			Words: "sleep 5 on app and proxy", Note: exits},
 		{Name: "prestop-sleep-15", Group: hooks, Way: Fixed, TerminationDrain: istioFixedDrain, Sleep: 15 * time.Second, App: Exits,
-			Words: "sleep 15 on app and proxy; the app exits at SIGTERM"},
+			Words: "sleep 15 on app and proxy", Note: exits},
 		{Name: "grace-7s-istio", Group: short, Way: ExitOnZero, App: Closes, Grace: shortGrace,
 			Words: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS, which knows no deadline but SIGKILL"},
 		{Name: "grace-7s-lastcall", Group: short, Way: Lastcall, App: Exits, Grace: shortGrace,
 			Words: "the last call comes before SIGKILL: an orderly 503, and a report that names the request"},
 		{Name: "lastcall-classic-exit", Group: ours, Way: Lastcall, App: Exits, Idle: true,
-			Words: ownWait + "the app exits at SIGTERM"},
+			Words: wait, Note: exits},
 		{Name: "lastcall-classic-close-listener", Group: ours, Way: Lastcall, App: Closes, Idle: true,
-			Words: ownWait + "the app closes its listener at SIGTERM"},
+			Words: wait, Note: closes},
 		{Name: "lastcall-native-exit", Group: ours, Way: LastcallNative, App: Exits, Idle: true,
-			Words: "native sidecar; " + ownWait + "the app exits at SIGTERM"},
+			Words: native, Note: exits},
 		{Name: "lastcall-native-close-listener", Group: ours, Way: LastcallNative, App: Closes, Idle: true,
-			Words: "native sidecar; " + ownWait + "the app closes its listener"},
+			Words: native, Note: closes},
 	}
 }
 

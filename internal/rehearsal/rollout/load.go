@@ -1,0 +1,108 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// request is one of the mix.
+type request struct {
+	method, path, body string
+}
+
+func (r request) bytes(host string) []byte {
+	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: lastcallctl\r\n", r.method, r.path, host)
+	if r.body != "" {
+		head += fmt.Sprintf("Content-Type: text/plain\r\nContent-Length: %d\r\n", len(r.body))
+	}
+	return []byte(head + "\r\n" + r.body)
+}
+
+// mix is what a service does: mostly fast, sometimes long, now and then with
+// a body. A request takes 0.25 s on average.
+var mix = []struct {
+	percent int
+	make    func() request
+}{
+	{40, get("/get")},
+	{14, get("/bytes/2048")},
+	{8, get("/bytes/65536")},
+	{8, get("/stream/20")},
+	{5, func() request { return request{"POST", "/anything", "what a form would send"} }},
+	{14, func() request { return request{method: "GET", path: fmt.Sprintf("/delay/%.2f", 0.05+rand.Float64()/2)} }},
+	{5, get("/delay/1")},
+	{2, get("/drip?duration=2&numbytes=20&delay=0")},
+	{2, get("/delay/3")},
+	{2, get("/delay/5")},
+}
+
+func get(path string) func() request {
+	return func() request { return request{method: "GET", path: path} }
+}
+
+func pick() request {
+	n := rand.IntN(100)
+	for _, m := range mix {
+		if n -= m.percent; n < 0 {
+			return m.make()
+		}
+	}
+	return mix[0].make()
+}
+
+// count is what came of the requests of one client.
+type count struct {
+	mu       sync.Mutex // guards what follows
+	asked    int
+	failures map[Failure]int
+}
+
+func (c *count) note(f Failure) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f == Stopped {
+		return
+	}
+	c.asked++
+	if f != "" {
+		if c.failures == nil {
+			c.failures = make(map[Failure]int)
+		}
+		c.failures[f]++
+	}
+}
+
+func (c *count) failed() (asked, failed int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.failures {
+		failed += n
+	}
+	return c.asked, failed
+}
+
+// load makes n requests at rate a second, in turn by each of the clients, and
+// returns when the last one has ended.
+func load(ctx context.Context, n, rate int, clients []*client, counts []*count) {
+	var flying sync.WaitGroup
+	defer flying.Wait()
+	began := time.Now()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for i := range n {
+		// Each at its own time from the start: what was late does not shift
+		// those after it.
+		timer.Reset(time.Until(began.Add(time.Duration(i) * time.Second / time.Duration(rate))))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		who := i % len(clients)
+		r := pick()
+		flying.Go(func() { counts[who].note(clients[who].do(ctx, r)) })
+	}
+}

@@ -1,0 +1,48 @@
+package stage
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// OptionError is about an option's value: the caller's to mend.
+type OptionError struct{ Err error }
+
+func (e OptionError) Error() string { return e.Err.Error() }
+
+func (e OptionError) Unwrap() error { return e.Err }
+
+const maxGrace = time.Hour
+
+// CheckGrace says what is wrong with a grace period.
+func CheckGrace(d time.Duration) error {
+	if d < time.Second || d > maxGrace || d%time.Second != 0 {
+		return fmt.Errorf("is %v: accepted is 1s to %v in whole seconds, as terminationGracePeriodSeconds is", d, maxGrace)
+	}
+	return nil
+}
+
+// Folder is where everything writes: keep, which has to be empty or absent, or
+// one that done removes.
+func Folder(keep string) (dir string, done func(), err error) {
+	if keep == "" {
+		dir, err = os.MkdirTemp("", "lastcall-rehearsal-")
+		if err != nil {
+			return "", nil, fmt.Errorf("folder for the rehearsal: %w", err)
+		}
+		return dir, func() { _ = os.RemoveAll(dir) }, nil
+	}
+	if dir, err = filepath.Abs(keep); err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err != nil {
+		return "", nil, OptionError{fmt.Errorf("--keep-logs: %w", err)}
+	}
+	// What an earlier run left would be taken for this one's.
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		return "", nil, OptionError{fmt.Errorf("--keep-logs %s: accepted is a folder that is empty or not there yet", dir)}
+	}
+	return dir, func() {}, nil
+}
