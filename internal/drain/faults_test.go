@@ -2,6 +2,7 @@ package drain_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -80,6 +81,23 @@ func TestIgnorance(t *testing.T) {
 			return out
 		}(),
 		verdict: drain.Clean, leaves: 9500 * ms, endings: "1 answered",
+		logged: []string{
+			"0s the drain's reach is unknown: what is open counts as busy until the deadline",
+			"1s the drain's reach is unknown: what is open counts as busy until the deadline",
+		},
+	}, {
+		name: "forty different errors: the report has to fit into a termination message",
+		faults: func() (out []dt.Fault) {
+			for at := time.Duration(0); at < 40*s; at += s {
+				out = append(out,
+					dt.Fault{Method: dt.Activity, From: at, To: at + 500*ms, Err: fmt.Errorf("out of order at %v", at)},
+					dt.Fault{Method: dt.Activity, From: at + 500*ms, To: at + s})
+			}
+			return out
+		}(),
+		config:  func(c *drain.Config) { c.GracePeriod, c.MinimumDrain = time.Minute, 45*s },
+		polled:  true,
+		verdict: drain.Clean, leaves: 45 * s, faulted: "out of order at 10s",
 	}})
 }
 
@@ -101,9 +119,9 @@ func TestHangingCalls(t *testing.T) {
 		verdict: drain.Clean, leaves: 9 * s, faulted: "close idle connections: CloseIdle: context deadline exceeded",
 	}, {
 		name:    "Open: half a second, and it is not asked again",
-		clients: ten,
+		clients: append([]dt.Client{dt.Get("/", -s, 8*s)}, ten...),
 		faults:  hangs(dt.Open),
-		verdict: drain.Clean, leaves: 9500 * ms, endings: "1 answered",
+		verdict: drain.Clean, leaves: 9500 * ms, endings: "2 answered",
 		calls: "0s Drain, 5s CloseIdle(2s), 5s Open, 9.5s StopAccepting, 9.5s CloseIdle(0s), 9.5s Close",
 	}, {
 		name:    "LastCall: three quarters of what is left; Close the rest; then Kill",
@@ -259,6 +277,12 @@ func TestQuitAndDeath(t *testing.T) {
 		scenarios = append(scenarios, quit, gone, died)
 	}
 	scenarios = append(scenarios, scenario{
+		name:    "/quitquitquit hastens a last call that is under way: what it has cut is said",
+		clients: day,
+		faults:  []dt.Fault{{Method: dt.LastCall, Delay: s, Hastens: true}},
+		signals: []signal{{0, drain.Terminate}, {28500 * ms, drain.QuitNow}},
+		verdict: drain.Cut, leaves: 28500 * ms, open: "GET /delay/86400 29s",
+	}, scenario{
 		name:    "/quitquitquit is the first thing that is heard: no drain at all",
 		clients: ten,
 		signals: []signal{{0, drain.QuitNow}},

@@ -133,6 +133,12 @@ func TestHook(t *testing.T) {
 		signals: hook(signal{30100 * ms, drain.Hurry}),
 		verdict: drain.Clean, leaves: 30100 * ms,
 	}, {
+		name:    "a notice then, after the hook's last call",
+		clients: long,
+		faults:  []dt.Fault{{Method: dt.Resume, Delay: 200 * ms}},
+		signals: hook(signal{30100 * ms, drain.Hurry}),
+		verdict: drain.Cut, leaves: 30100 * ms, open: "GET /delay/60 28.5s",
+	}, {
 		name:    "Resume hangs: it gets an eighth of the margin",
 		faults:  []dt.Fault{{Method: dt.Resume, Hang: true}},
 		signals: hook(),

@@ -114,6 +114,7 @@ type Fault struct {
 
 	Hang    bool          // no answer and no effect until the context ends
 	Delay   time.Duration // answer and effect come later; the context may end before
+	Hastens bool          // of Delay: when the context ends, both come then, not an error
 	Err     error         // no effect, but this error
 	Unknown bool          // of Activity: an answer that is not Known
 }
