@@ -42,12 +42,17 @@ type Inbound struct {
 	Listen   string // host:port; an empty host is every address, IPv4 and IPv6
 	App      string // host:port
 	Protocol Protocol
+
+	// Name is what the listener and its HTTP statistics are called in the admin
+	// API; empty for a name made of its address, as Istio does. Contour's
+	// shutdown manager, for one, counts those called ingress_http only.
+	Name string
 }
 
-// ParseInbound reads LISTEN=APP[,protocol=auto|http|tcp].
+// ParseInbound reads LISTEN=APP[,protocol=auto|http|tcp][,name=NAME].
 func ParseInbound(s string) (Inbound, error) {
 	fail := func(err error) (Inbound, error) {
-		return Inbound{}, fmt.Errorf("inbound %q: %w; accepted is LISTEN=APP[,protocol=auto|http|tcp], for example 127.0.0.1:15006=127.0.0.1:8080,protocol=http", s, err)
+		return Inbound{}, fmt.Errorf("inbound %q: %w; accepted is LISTEN=APP[,protocol=auto|http|tcp][,name=NAME], for example 127.0.0.1:15006=127.0.0.1:8080,protocol=http", s, err)
 	}
 	addresses, options, _ := strings.Cut(s, ",")
 	listen, app, found := strings.Cut(addresses, "=")
@@ -65,16 +70,31 @@ func ParseInbound(s string) (Inbound, error) {
 			continue
 		}
 		name, value, _ := strings.Cut(option, "=")
-		if name != "protocol" {
-			return fail(fmt.Errorf("unknown option %q", name))
+		var err error
+		switch name {
+		case "protocol":
+			in.Protocol, err = ParseProtocol(value)
+		case "name":
+			in.Name, err = value, checkName(value)
+		default:
+			err = fmt.Errorf("unknown option %q", name)
 		}
-		p, err := ParseProtocol(value)
 		if err != nil {
 			return fail(err)
 		}
-		in.Protocol = p
 	}
 	return in, nil
+}
+
+// checkName admits what is one word in a statistic's name, a URL and a log.
+func checkName(s string) error {
+	word := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-'
+	}
+	if s == "" || len(s) > 60 || strings.ContainsFunc(s, func(r rune) bool { return !word(r) }) {
+		return fmt.Errorf("name %q: accepted are 1 to 60 letters, digits, _ and -", s)
+	}
+	return nil
 }
 
 // Config is what a pipe is made of. Zero values take the defaults.

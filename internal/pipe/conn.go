@@ -99,7 +99,7 @@ func (c *conn) dial() error {
 	d := net.Dialer{}
 	app, err := d.DialContext(ctx, "tcp", c.in.App)
 	if err != nil {
-		c.p.stats.connectFailed.Add(1)
+		c.in.stats.connectFailed.Add(1)
 		c.p.complain("the app cannot be reached; its clients get a 503", "app", c.in.App, "error", err)
 		return err
 	}
@@ -110,6 +110,8 @@ func (c *conn) dial() error {
 	}
 	c.mu.Lock()
 	c.app, c.ended = s, make(chan struct{})
+	c.in.stats.connected.Add(1)
+	c.in.stats.appOpen.Add(1)
 	over := c.over
 	c.mu.Unlock()
 	if over { // the pipe has been killed meanwhile
@@ -146,6 +148,7 @@ func (c *conn) cleanUp() {
 	_ = c.client.Close()
 	if c.app != nil {
 		_ = c.app.Close()
+		c.in.stats.appOpen.Add(-1)
 	}
 	c.up.release()
 	c.p.remove(c)
@@ -162,12 +165,14 @@ func (c *conn) recount() {
 	if open != c.counted {
 		c.counted = open
 		c.p.open.Add(delta(open))
+		c.in.stats.open.Add(delta(open))
 	}
 	if busy != c.busy {
 		if c.busy = busy; !busy {
 			c.idleSince = time.Now()
 		}
 		c.p.busy.Add(delta(busy))
+		c.in.stats.busy.Add(delta(busy))
 	}
 	c.p.changed()
 }
@@ -367,7 +372,7 @@ func (c *conn) answer(r *reply, flag, details string) {
 	c.mu.Unlock()
 
 	_ = c.toClient(r.bytes(isHead), true)
-	c.p.stats.responded(r.status)
+	c.in.stats.responded(r.status)
 	c.p.finishEntry(entry, r.status, flag, details)
 	c.close()
 }

@@ -199,7 +199,7 @@ func (c *conn) passHead(n int) bool {
 	c.mu.Unlock()
 
 	if !interim {
-		c.p.stats.responded(h.status)
+		c.in.stats.responded(h.status)
 	}
 	switch {
 	case tunnel:
@@ -307,7 +307,7 @@ func (c *conn) responseEnds(last bool) bool {
 	case last:
 		return false
 	case refusal != nil:
-		c.p.stats.refused.Add(1)
+		c.in.stats.refused.Add(1)
 		c.answer(refusal, flagBadRequest, "http1.codec_error")
 		return false
 	case leave:
@@ -347,7 +347,7 @@ func (c *conn) appEnded() {
 		c.end()
 		c.responseEnds(true)
 	case responding:
-		c.p.stats.truncated.Add(1)
+		c.in.stats.truncated.Add(1)
 		c.logTruncated()
 		c.close()
 	case due && (isProtocolError(d.err) || closed && d.scanned > 0): // nonsense, or a part of a head

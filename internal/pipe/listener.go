@@ -14,8 +14,9 @@ import (
 // listener is one way in. It can be closed and opened again.
 type listener struct {
 	Inbound
-	p    *Pipe
-	addr net.Addr // of the first open; the same port is taken again
+	p     *Pipe
+	stats stats
+	addr  net.Addr // of the first open; the same port is taken again
 
 	mu   sync.Mutex // guards what follows
 	ln   *net.TCPListener
@@ -42,7 +43,10 @@ func (l *listener) open() error {
 	if err != nil {
 		return fmt.Errorf("listen for inbound on %s (app %s): %w", address, l.App, err)
 	}
-	l.ln, l.addr = ln.(*net.TCPListener), ln.Addr()
+	l.ln = ln.(*net.TCPListener)
+	if l.addr == nil { // set once: it is read without the lock
+		l.addr = ln.Addr()
+	}
 	l.done = make(chan struct{})
 	go l.accept(l.ln, l.done)
 	return nil
@@ -85,7 +89,7 @@ func (l *listener) accept(ln *net.TCPListener, done chan struct{}) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default: // no descriptors, no memory, or a client that has gone again
-			l.p.stats.acceptErrors.Add(1)
+			l.stats.acceptErrors.Add(1)
 			if !errors.Is(err, syscall.ECONNABORTED) {
 				l.p.complain("a connection could not be accepted; it waits", "listener", l.Listen, "error", err, "hint", hintFor(err))
 				time.Sleep(pause)
@@ -115,7 +119,7 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 		_ = client.Close()
 		return
 	}
-	p.stats.connections.Add(1)
+	l.stats.connections.Add(1)
 	p.arrivals.Add(1)
 	c.mu.Lock()
 	switch {

@@ -17,7 +17,6 @@ import (
 // Pipe carries the inbound traffic of a pod. It implements drain.DataPlane.
 type Pipe struct {
 	cfg    Config
-	stats  stats
 	ctx    context.Context // ends the dials
 	cancel context.CancelFunc
 

@@ -2,9 +2,15 @@ package pipe
 
 import "sync/atomic"
 
-// stats are the pipe's counters, which only grow.
+// stats are a listener's: counters, which only grow, and of this moment open,
+// busy and appOpen. They stand with the listener because its connections find
+// them there without another look.
 type stats struct {
+	open          atomic.Int64
+	busy          atomic.Int64
+	appOpen       atomic.Int64
 	connections   atomic.Uint64
+	connected     atomic.Uint64
 	requests      atomic.Uint64
 	classes       [6]atomic.Uint64 // responses by hundreds; [0] is unused
 	connectFailed atomic.Uint64
@@ -21,9 +27,10 @@ func (s *stats) responded(status int) {
 	}
 }
 
-// Stats are the counters of a pipe since its start.
+// Stats are the counters of a pipe, or of one of its listeners, since the start.
 type Stats struct {
 	Connections   uint64    // accepted
+	Connected     uint64    // connections to the app that were made
 	Requests      uint64    // forwarded to the app, or answered in its place when it refused
 	Responses     [6]uint64 // by hundreds of the status, local replies included; [0] is unused
 	ConnectFailed uint64    // connections to the app that could not be made
@@ -34,20 +41,26 @@ type Stats struct {
 	AcceptErrors  uint64    // failed accepts: no descriptors, no memory
 }
 
-// Stats reads the counters.
+// Stats reads the counters of all listeners together.
 func (p *Pipe) Stats() Stats {
-	s := Stats{
-		Connections:   p.stats.connections.Load(),
-		Requests:      p.stats.requests.Load(),
-		ConnectFailed: p.stats.connectFailed.Load(),
-		Truncated:     p.stats.truncated.Load(),
-		Refused:       p.stats.refused.Load(),
-		Raced:         p.stats.raced.Load(),
-		ClientResets:  p.stats.clientResets.Load(),
-		AcceptErrors:  p.stats.acceptErrors.Load(),
+	var sum Stats
+	for _, l := range p.listeners {
+		l.stats.addTo(&sum)
 	}
-	for i := range p.stats.classes {
-		s.Responses[i] = p.stats.classes[i].Load()
+	return sum
+}
+
+func (s *stats) addTo(sum *Stats) {
+	sum.Connections += s.connections.Load()
+	sum.Connected += s.connected.Load()
+	sum.Requests += s.requests.Load()
+	for i := range s.classes {
+		sum.Responses[i] += s.classes[i].Load()
 	}
-	return s
+	sum.ConnectFailed += s.connectFailed.Load()
+	sum.Truncated += s.truncated.Load()
+	sum.Refused += s.refused.Load()
+	sum.Raced += s.raced.Load()
+	sum.ClientResets += s.clientResets.Load()
+	sum.AcceptErrors += s.acceptErrors.Load()
 }

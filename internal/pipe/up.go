@@ -289,7 +289,7 @@ func (c *conn) admit(h *head, raw []byte) bool {
 		u.upgraded = append(u.upgraded[:0], q.line...)
 	}
 	c.p.arrivals.Add(1)
-	c.p.stats.requests.Add(1)
+	c.in.stats.requests.Add(1)
 	if c.arriving = h.body.kind != noBody; c.arriving {
 		u.state = upBody
 	} else {
@@ -370,7 +370,7 @@ func (c *conn) refuse(r *reply, flag, details string) {
 	case broken && responding:
 		c.close()
 	default:
-		c.p.stats.refused.Add(1)
+		c.in.stats.refused.Add(1)
 		c.answer(r, flag, details)
 	}
 }
@@ -389,7 +389,7 @@ func (c *conn) noteRace() {
 	c.raced = c.raced || first
 	c.mu.Unlock()
 	if first {
-		c.p.stats.raced.Add(1)
+		c.in.stats.raced.Add(1)
 	}
 }
 
@@ -461,6 +461,6 @@ func (c *conn) clientEnded() {
 		c.app.shut()
 	}
 	if c.up.err != nil && errors.Is(c.up.err, syscall.ECONNRESET) {
-		c.p.stats.clientResets.Add(1)
+		c.in.stats.clientResets.Add(1)
 	}
 }

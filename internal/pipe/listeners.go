@@ -1,0 +1,29 @@
+package pipe
+
+import "net"
+
+// Listener is what can be seen of one way in.
+type Listener struct {
+	Inbound
+	Addr    net.Addr // where it listens, or did
+	Open    int      // connections of clients that we have not ended
+	Busy    int      // of them, as in drain.Activity
+	AppOpen int      // connections to the app
+	Stats   Stats
+}
+
+// Listeners describes the listeners in the order of the configuration.
+func (p *Pipe) Listeners() []Listener {
+	out := make([]Listener, len(p.listeners))
+	for i, l := range p.listeners {
+		out[i] = Listener{
+			Inbound: l.Inbound,
+			Addr:    l.addr,
+			Open:    int(l.stats.open.Load()),
+			Busy:    int(l.stats.busy.Load()),
+			AppOpen: int(l.stats.appOpen.Load()),
+		}
+		l.stats.addTo(&out[i].Stats)
+	}
+	return out
+}
