@@ -48,7 +48,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	defer done()
 	p.dir = dir
 	p.theatre = &stage.Theatre{Node: n, Ports: &node.Ports{}, Grace: o.Grace, MaxDelay: max(o.Delay, 10*time.Second)}
-	if p.theatre.Programs, err = stage.FindPrograms(ctx, o.Lastcall, o.Self); err != nil {
+	if p.theatre.Programs, err = stage.FindPrograms(ctx, o.Lastcall, o.Self, strategies); err != nil {
 		return nil, err
 	}
 	p.theatre.Programs.App, p.theatre.Programs.Gateway = o.App, o.Gateway

@@ -41,14 +41,16 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer done()
-	programs, err := stage.FindPrograms(ctx, o.Lastcall, o.Self)
+	programs, err := stage.FindPrograms(ctx, o.Lastcall, o.Self, strategies)
 	if err != nil {
 		return nil, err
 	}
 	t := &stage.Theatre{Node: n, Ports: &node.Ports{}, Programs: programs, Grace: o.Grace, MaxDelay: 10 * time.Second}
 	var all []*deployment
 	var ready atomic.Int64
-	show(func() string { return fmt.Sprintf("starting %d deployments: %d are ready", len(strategies), ready.Load()) })
+	show(func() string {
+		return fmt.Sprintf("starting %d deployments: %d are ready", len(strategies), ready.Load())
+	})
 	for _, s := range strategies {
 		d := &deployment{theatre: t, strategy: s, dir: dir, latest: o.Propagation}
 		if err := d.raise(ctx); err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -22,13 +23,18 @@ type Programs struct {
 	Gateway     string // in place of the built-in gateway; {port}, {endpoints} and {endpoint} are filled in
 }
 
-// FindPrograms finds lastcall, unless it is named, and takes self for the rest.
-func FindPrograms(ctx context.Context, lastcall, self string) (Programs, error) {
+// FindPrograms finds lastcall, unless it is named or none of the strategies
+// has a sidecar, and takes self for the rest.
+func FindPrograms(ctx context.Context, lastcall, self string, strategies []Strategy) (Programs, error) {
+	needed := slices.ContainsFunc(strategies, func(s Strategy) bool { return s.Way != NoSidecar })
 	var err error
-	if lastcall == "" {
+	if lastcall == "" && needed {
 		lastcall, err = findLastcall(ctx, self)
-	} else if lastcall, err = filepath.Abs(lastcall); err == nil {
-		if err = checkProgram(lastcall); err != nil {
+	} else if lastcall != "" {
+		if lastcall, err = filepath.Abs(lastcall); err == nil {
+			err = checkProgram(lastcall)
+		}
+		if err != nil {
 			err = OptionError{fmt.Errorf("--lastcall: %w", err)}
 		}
 	}

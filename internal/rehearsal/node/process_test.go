@@ -1,0 +1,284 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func newNode(t *testing.T) *Node {
+	t.Helper()
+	n := New()
+	t.Cleanup(n.Close)
+	return n
+}
+
+// shell starts a script and waits until it has written "ready".
+func shell(t *testing.T, n *Node, script string) (*Process, string) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	p, err := n.Start(Command{Args: []string{"/bin/sh", "-c", script}, Stdout: w})
+	_ = w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 100)
+	size, err := r.Read(b)
+	if err != nil {
+		t.Fatal("the script said nothing: ", err)
+	}
+	return p, strings.TrimSpace(string(b[:size]))
+}
+
+func TestProcessEnds(t *testing.T) {
+	n := newNode(t)
+	for _, tt := range []struct {
+		name, script string
+		stop         func(*Process) error
+		want         string
+	}{
+		{"by SIGTERM", "echo ready; exec sleep 60", (*Process).Terminate, "SIGTERM"},
+		{"by SIGKILL", "echo ready; exec sleep 60", (*Process).Kill, "SIGKILL"},
+		{"with its own code at SIGTERM", "trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done", (*Process).Terminate, "exit 3"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, _ := shell(t, n, tt.script)
+			if err := tt.stop(p); err != nil {
+				t.Fatal(err)
+			}
+			if got := p.Ending(); got != tt.want {
+				t.Errorf("it ended by %s, want %s", got, tt.want)
+			}
+			if p.Ended().IsZero() {
+				t.Error("no time of its end")
+			}
+			if err := p.Terminate(); err != nil {
+				t.Error("a signal after the end:", err)
+			}
+		})
+	}
+}
+
+// The rest of a container ends with its PID 1, as with a PID namespace.
+func TestGroupEndsWithItsLeader(t *testing.T) {
+	n := newNode(t)
+	p, child := shell(t, n, "sleep 60 >/dev/null & echo $!; exec sleep 60 >/dev/null")
+	pid, err := strconv.Atoi(child)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Terminate(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	gone(t, pid)
+}
+
+// gone waits until a process that is not our child is none any more, or a
+// zombie of whoever has to reap it.
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	for limit := time.Now().Add(5 * time.Second); time.Now().Before(limit); {
+		stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		select { // a process's end is no event for who is not its parent
+		case <-t.Context().Done():
+		case <-time.After(time.Millisecond):
+		}
+	}
+	t.Errorf("process %d is still there", pid)
+}
+
+func TestCloseLeavesNothing(t *testing.T) {
+	n := New()
+	deaf, child := shell(t, n, "trap '' TERM; sleep 60 >/dev/null & echo $!; wait")
+	n.Close()
+	if got := deaf.Ending(); got != "SIGKILL" {
+		t.Errorf("it ended by %s", got)
+	}
+	pid, err := strconv.Atoi(child)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone(t, pid)
+	if _, err := n.Start(Command{Args: []string{"true"}}); !errors.Is(err, errClosed) {
+		t.Errorf("start after the close: %v", err)
+	}
+}
+
+func TestStartErrors(t *testing.T) {
+	n := newNode(t)
+	for _, tt := range []struct {
+		name string
+		c    Command
+		want string
+	}{
+		{"no program", Command{}, "there is no program"},
+		{"not there", Command{Args: []string{"/no/such/program"}}, "start /no/such/program"},
+		{"log", Command{Args: []string{"true"}, Output: "/no/such/folder/log"}, "/no/such/folder/log"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := n.Start(tt.c); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want …%s…", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestHooks(t *testing.T) {
+	n := newNode(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/ok" {
+			http.Error(w, "no", http.StatusInternalServerError)
+		}
+	}))
+	defer server.Close()
+	exec := func(script string) Hook {
+		return Exec{n, Command{Args: []string{"/bin/sh", "-c", script}}}
+	}
+	for _, tt := range []struct {
+		name string
+		hook Hook
+		want string // in the error; empty: none
+	}{
+		{"exec", exec("exit 0"), ""},
+		{"exec that fails", exec("exit 4"), "exit 4"},
+		{"httpGet", HTTPGet(server.URL + "/ok"), ""},
+		{"httpGet that fails", HTTPGet(server.URL + "/no"), "status 500"},
+		{"sleep", Sleep(time.Millisecond), ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.hook.Run(t.Context())
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+	t.Run("an exec dies with its container", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errContainerGone)
+		if err := exec("sleep 60").Run(ctx); err == nil || !strings.Contains(err.Error(), "SIGKILL") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A container's listening sockets are those that its processes hold, and no
+// others of the machine.
+func TestListening(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	n := newNode(t)
+	file, err := ln.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	holder, err := n.Start(Command{Args: []string{"sleep", "60"}, Stdout: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := n.Start(Command{Args: []string{"sleep", "60"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		p    *Process
+		want int
+	}{{"holder", holder, 1}, {"other", other, 0}} {
+		if got, err := tt.p.Listening(); err != nil || got != tt.want {
+			t.Errorf("%s has %d listening sockets (%v), want %d", tt.name, got, err, tt.want)
+		}
+	}
+}
+
+func TestEstablished(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	port := ln.Addr().(*net.TCPAddr).Port
+	before, err := Established()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	after, err := Established()
+	if err != nil || before[port] != 0 || after[port] != 1 {
+		t.Errorf("got %d, then %d (%v)", before[port], after[port], err)
+	}
+}
+
+func TestParseSockets(t *testing.T) {
+	const heading = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+	got, err := parseSockets([]byte(heading +
+		"   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4242 1 0 100 0 0 10 0\n"))
+	if err != nil || len(got) != 1 || got[0] != (socket{8080, stateListen, "4242"}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for _, bad := range []string{"0: x\n", "   0: 0100007F:XX 0 0A 0 0 0 0 0 4242\n"} {
+		if _, err := parseSockets([]byte(heading + bad)); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+func TestGroupOf(t *testing.T) {
+	for stat, want := range map[string]int{
+		"12 (a) b) c) S 1 77 77 0": 77,
+		"12 (sh) S":                0,
+		"":                         0,
+	} {
+		if got := groupOf([]byte(stat)); got != want {
+			t.Errorf("%q: got %d, want %d", stat, got, want)
+		}
+	}
+}
+
+func TestPorts(t *testing.T) {
+	var p Ports
+	seen := make(map[int]bool)
+	for range 50 {
+		port, err := p.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[port] || port < firstPort || port >= lastPort {
+			t.Errorf("port %d", port)
+		}
+		seen[port] = true
+	}
+}
+
+// Tools beside the pods are ended by signals as well; their names stand in errors.
+func TestSignalName(t *testing.T) {
+	for s, want := range map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGKILL: "SIGKILL", syscall.SIGINT: "SIGINT", syscall.SIGHUP: "hangup"} {
+		if got := signalName(s); got != want {
+			t.Errorf("%d is %s", s, got)
+		}
+	}
+}
