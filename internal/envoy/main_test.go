@@ -1,0 +1,189 @@
+package envoy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lastcall-dev/lastcall/internal/peers"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 20 * time.Second
+
+// buffer is a log that many write and a test reads.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// app answers /slow when it is let go, everything else at once, and echoes what
+// is no HTTP.
+type app struct {
+	address string
+	asked   chan struct{}
+	free    chan struct{}
+	once    sync.Once
+}
+
+func (a *app) let() { a.once.Do(func() { close(a.free) }) }
+
+func startApp(t *testing.T) *app {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &app{address: ln.Addr().String(), asked: make(chan struct{}, 100), free: make(chan struct{})}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			a.asked <- struct{}{}
+			select {
+			case <-a.free:
+			case <-r.Context().Done():
+			}
+		}
+		fmt.Fprint(w, "done")
+	})}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(ln) }()
+	t.Cleanup(func() { a.let(); _ = server.Close(); <-served })
+	return a
+}
+
+func freeAddress(t *testing.T, host string) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Skip(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// running is a real Envoy under test.
+type running struct {
+	*Plane
+	t      *testing.T
+	app    *app
+	listen string
+	log    *buffer
+	access string
+}
+
+func start(t *testing.T, change ...func(*Options)) *running {
+	t.Helper()
+	program := peers.Need(t, "envoy")
+	r := &running{t: t, app: startApp(t), listen: freeAddress(t, "127.0.0.1"), log: &buffer{}}
+	r.access = filepath.Join(t.TempDir(), "access.log")
+	o := Options{
+		Admin: freeAddress(t, "127.0.0.1"), Path: program, DrainTime: 45 * time.Second, ParentShutdown: time.Minute, Concurrency: 1,
+		Bootstrap: Bootstrap{Inbound: []Route{{r.listen, r.app.address, "http"}}, AccessLog: r.access},
+		Output:    r.log,
+		Log:       slog.New(slog.NewJSONHandler(r.log, nil)),
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	p, err := Start(context.Background(), o)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, r.log)
+	}
+	r.Plane = p
+	t.Cleanup(p.Shut)
+	return r
+}
+
+// conn is a client that keeps its connection.
+type conn struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (r *running) dial() *conn {
+	r.t.Helper()
+	c, err := net.Dial("tcp", r.listen)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	_ = c.SetDeadline(time.Now().Add(patience))
+	r.t.Cleanup(func() { _ = c.Close() })
+	return &conn{c, bufio.NewReader(c)}
+}
+
+func (c *conn) ask(path string) {
+	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: app\r\n\r\n", path)
+}
+
+func (c *conn) answer(t *testing.T) (*http.Response, string) {
+	t.Helper()
+	resp, err := http.ReadResponse(c.r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(b)
+}
+
+// awaitBusy waits for an activity that is certain.
+func (r *running) awaitActivity(connections, busy int) {
+	r.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		a, err := r.Activity(context.Background())
+		if err == nil && a.Known && a.Connections == connections && a.Busy == busy {
+			return
+		}
+		if time.Now().After(end) {
+			r.t.Fatalf("activity %+v, %v; want %d connections, %d busy\n%s", a, err, connections, busy, r.log)
+		}
+	}
+}
+
+func (r *running) wantGone() {
+	r.t.Helper()
+	select {
+	case <-r.Exited():
+	case <-time.After(patience):
+		r.t.Fatalf("Envoy is still there\n%s", r.log)
+	}
+}
+
+func (r *running) accessLog() string {
+	b, err := os.ReadFile(r.access)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}

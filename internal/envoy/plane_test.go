@@ -1,0 +1,191 @@
+package envoy
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+var ctx = context.Background()
+
+func TestBusyAndIdle(t *testing.T) {
+	r := start(t)
+	r.awaitActivity(0, 0)
+	idle, busy := r.dial(), r.dial()
+	idle.ask("/")
+	idle.answer(t)
+	busy.ask("/slow")
+	<-r.app.asked
+	if err := r.Drain(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitActivity(2, 1)
+	late := r.dial() // still accepted
+	late.ask("/")
+	if resp, _ := late.answer(t); !resp.Close {
+		t.Error("no goodbye during the drain")
+	}
+	open, err := r.Open(ctx, 10)
+	if err != nil || len(open) != 1 || open[0].Peer != busy.LocalAddr().String() {
+		t.Errorf("open: %v, %v; want the busy one, %v", open, err, busy.LocalAddr())
+	}
+	r.app.let()
+	if resp, body := busy.answer(t); body != "done" || !resp.Close {
+		t.Errorf("the request in flight got %v %q", resp, body)
+	}
+	_, _ = busy.Close(), late.Close()
+	r.awaitActivity(1, 0)
+	select {
+	case <-r.Changes():
+	case <-time.After(patience):
+		t.Error("no change was pushed")
+	}
+	if err := r.StopAccepting(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := net.Dial("tcp", r.listen); err == nil {
+		c.Close()
+		t.Error("a connection was accepted after StopAccepting")
+	}
+	if err := r.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r.wantGone()
+	if b, err := io.ReadAll(idle.r); err != nil || len(b) != 0 {
+		t.Errorf("the idle connection got %q, %v; want its end", b, err)
+	}
+	if lines := strings.Split(r.accessLog(), "\n"); len(lines) != 3 {
+		t.Errorf("%d lines of access log; want 3", len(lines))
+	}
+}
+
+func TestOpaque(t *testing.T) {
+	r := start(t, func(o *Options) { o.Bootstrap.Inbound[0].Protocol = "tcp" })
+	c := r.dial()
+	r.awaitActivity(1, 1) // idle for ever, but who knows
+	open, err := r.Open(ctx, 10)
+	if err != nil || len(open) != 1 || open[0].Protocol != "tcp" {
+		t.Errorf("open: %v, %v", open, err)
+	}
+	_ = c.Close()
+	r.awaitActivity(0, 0)
+}
+
+func TestAuto(t *testing.T) {
+	r := start(t, func(o *Options) { o.Bootstrap.Inbound[0].Protocol = "auto" })
+	c := r.dial()
+	c.ask("/")
+	c.answer(t)
+	r.awaitActivity(1, 0)
+	c.ask("/slow")
+	<-r.app.asked
+	r.awaitActivity(1, 1)
+	r.app.let()
+	c.answer(t)
+	r.awaitActivity(1, 0)
+}
+
+func TestKill(t *testing.T) {
+	r := start(t)
+	c := r.dial()
+	c.ask("/slow")
+	<-r.app.asked
+	r.Kill()
+	r.wantGone()
+	if b, _ := io.ReadAll(c.r); len(b) != 0 {
+		t.Errorf("got %q", b)
+	}
+}
+
+func TestHiddenStats(t *testing.T) {
+	r := start(t, func(o *Options) {
+		o.Args = []string{"--config-yaml", `stats_config: {stats_matcher: {reject_all: true}}`}
+	})
+	if !strings.Contains(r.log.String(), "hides what tells busy from idle") || !strings.Contains(r.log.String(), "proxyStatsMatcher") {
+		t.Errorf("nothing is said of it:\n%s", r.log)
+	}
+	c := r.dial()
+	c.ask("/")
+	c.answer(t)
+	r.awaitActivity(1, 1) // the kernel's count carries it
+	_ = c.Close()
+	r.awaitActivity(0, 0)
+}
+
+func TestIPv6(t *testing.T) {
+	listen, admin := freeAddress(t, "::1"), freeAddress(t, "::1")
+	r := start(t, func(o *Options) { o.Admin, o.Bootstrap.Inbound[0].Listen = admin, listen })
+	r.listen = listen
+	c := r.dial()
+	c.ask("/")
+	c.answer(t)
+	r.awaitActivity(1, 0)
+	_ = c.Close()
+	r.awaitActivity(0, 0)
+	if err := r.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestUnixAdmin(t *testing.T) {
+	r := start(t, func(o *Options) { o.Admin = "unix:" + t.TempDir() + "/admin" })
+	r.awaitActivity(0, 0)
+	if err := r.Drain(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An Envoy of others is drained and left to them.
+func TestAttach(t *testing.T) {
+	theirs := start(t)
+	ours, err := Start(ctx, Options{Admin: theirs.o.Admin, Attach: true, Log: theirs.Plane.log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Shut()
+	if err := ours.Drain(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c := theirs.dial()
+	c.ask("/")
+	if resp, _ := c.answer(t); !resp.Close {
+		t.Error("no goodbye")
+	}
+	if err := ours.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-theirs.Exited():
+		t.Error("an Envoy of others was ended")
+	default:
+	}
+}
+
+func TestCannotStart(t *testing.T) {
+	r := start(t)
+	for name, tt := range map[string]struct {
+		change func(*Options)
+		want   string
+	}{
+		"no program":     {func(o *Options) { o.Admin, o.Path = freeAddress(t, "127.0.0.1"), "/nowhere/envoy" }, "find envoy (--envoy-path)"},
+		"no config":      {func(o *Options) { o.Admin, o.Config = freeAddress(t, "127.0.0.1"), "/nowhere/envoy.yaml" }, "before it was ready"},
+		"bad admin":      {func(o *Options) { o.Admin = "15000" }, "accepted are host:port and unix:PATH"},
+		"taken admin":    {func(o *Options) {}, "choose another by proxyAdminPort"},
+		"taken listener": {func(o *Options) { o.Admin = freeAddress(t, "127.0.0.1"); o.Bootstrap.Inbound[0].Listen = r.o.Admin }, "before it was ready"},
+	} {
+		o := r.o
+		tt.change(&o)
+		if p, err := Start(ctx, o); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v; want %q", name, err, tt.want)
+			if err == nil {
+				p.Shut()
+			}
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/process"
+	"github.com/lastcall-dev/lastcall/internal/sockdiag"
+)
+
+// Options say which Envoy, and how it is ended.
+type Options struct {
+	// Admin is the address of its admin API: host:port or unix:PATH.
+	Admin string
+
+	// Attach takes an Envoy that others have started; what follows up to
+	// Output is not used then.
+	Attach bool
+
+	Path      string    // of the program; looked up in PATH when it has no slash
+	Config    string    // its configuration file; empty: Bootstrap is written and used
+	Bootstrap Bootstrap // of our own making
+
+	DrainTime      time.Duration // --drain-time-s
+	ParentShutdown time.Duration // --parent-shutdown-time-s
+	Concurrency    int           // --concurrency; 0: a worker for each core
+	LogLevel       string        // -l; empty: warning
+	Args           []string      // more of them
+	Output         io.Writer     // what it says; nil: our standard error
+
+	FailHealthcheck bool     // also call /healthcheck/fail at the drain
+	LeaveOut        []uint16 // ports of listeners that do not count, beside Infrastructure
+	Istio           bool     // drain and count as pilot-agent does
+
+	Log *slog.Logger
+}
+
+// startTime is how long an Envoy may take until it serves. With thousands of
+// clusters it takes seconds.
+const startTime = 60 * time.Second
+
+// Start starts Envoy, or attaches to it, and returns when it serves.
+func Start(ctx context.Context, o Options) (*Plane, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	admin, err := NewAdmin(o.Admin)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plane{o: o, admin: admin, log: o.Log, changes: make(chan struct{}, 1), exited: make(chan struct{})}
+	if p.table, err = sockdiag.OpenTable(); err != nil {
+		return nil, err
+	}
+	if !o.Attach {
+		if err := o.adminIsFree(); err != nil {
+			_ = p.table.Close()
+			return nil, err
+		}
+		if p.child, err = o.start(); err != nil {
+			_ = p.table.Close()
+			return nil, err
+		}
+		p.exited = p.child.Done()
+		p.log.Info("Envoy started", "pid", p.child.Pid(), "admin", o.Admin)
+	}
+	if err := p.learn(ctx); err != nil {
+		if p.child != nil {
+			select {
+			case <-p.child.Done():
+				err = fmt.Errorf("envoy has ended with code %d before it was ready; what it said stands above", p.child.Code())
+			default:
+			}
+		}
+		p.Shut()
+		return nil, err
+	}
+	return p, nil
+}
+
+// adminIsFree keeps us from taking another's Envoy for our own.
+func (o *Options) adminIsFree() error {
+	path, isUnix := strings.CutPrefix(o.Admin, "unix:")
+	if isUnix {
+		if conn, err := net.Dial("unix", path); err == nil {
+			_ = conn.Close()
+			return fmt.Errorf("envoy's admin address %s is taken; choose another by proxyAdminPort", o.Admin)
+		}
+		return nil
+	}
+	ln, err := net.Listen("tcp", o.Admin)
+	if err != nil {
+		return fmt.Errorf("envoy's admin address (choose another by proxyAdminPort): %w", err)
+	}
+	return ln.Close()
+}
+
+// learn waits until Envoy serves and finds out what counts.
+func (p *Plane) learn(ctx context.Context) error {
+	if err := p.admin.awaitReady(ctx, p.exited); err != nil {
+		return err
+	}
+	config, err := p.admin.Config(ctx)
+	if err != nil {
+		return err
+	}
+	p.layout = layOut(config, p.o.LeaveOut)
+	p.ledger = newLedger(&p.layout)
+	if len(p.layout.ports) == 0 {
+		p.log.Warn("Envoy has no listener that counts: nothing will be waited for", "listeners", len(config.Listeners))
+	}
+	if len(p.layout.hidden) > 0 {
+		p.log.Warn("Envoy's stats matcher hides what tells busy from idle: every open connection will count as busy",
+			"hidden", p.layout.hidden[0], "of", len(p.layout.hidden), "hint", "set "+matcherHint)
+	}
+	return nil
+}
+
+// start runs Envoy.
+func (o *Options) start() (*process.Child, error) {
+	path, err := exec.LookPath(o.Path)
+	if err != nil {
+		return nil, fmt.Errorf("find envoy (--envoy-path): %w", err)
+	}
+	config := o.Config
+	if config == "" {
+		if config, err = o.writeBootstrap(); err != nil {
+			return nil, err
+		}
+		// Envoy has read it when it is ready, but it is worth keeping: who
+		// looks into a broken pod finds it. The next start replaces it.
+	}
+	cmd := exec.Command(path, o.args(config)...)
+	cmd.Stdout, cmd.Stderr = o.Output, o.Output
+	if o.Output == nil {
+		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	}
+	return process.Start(cmd)
+}
+
+// args are Istio's, of pkg/envoy/proxy.go.
+func (o *Options) args(config string) []string {
+	level := o.LogLevel
+	if level == "" {
+		level = "warning"
+	}
+	args := []string{
+		"-c", config,
+		"--drain-time-s", seconds(o.DrainTime),
+		"--drain-strategy", "immediate",
+		"--parent-shutdown-time-s", seconds(o.ParentShutdown),
+		"--file-flush-interval-msec", "1000",
+		"--disable-hot-restart",
+		"--allow-unknown-static-fields",
+		"-l", level,
+	}
+	if o.Concurrency > 0 {
+		args = append(args, "--concurrency", strconv.Itoa(o.Concurrency))
+	}
+	return append(args, o.Args...)
+}
+
+func seconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
+
+func (o *Options) writeBootstrap() (string, error) {
+	b, err := o.Bootstrap.Render(o.Admin)
+	if err != nil {
+		return "", err
+	}
+	name := filepath.Join(os.TempDir(), "lastcall-envoy-"+strings.Map(func(r rune) rune {
+		if r == '/' || r == ':' || r == '[' || r == ']' {
+			return '_'
+		}
+		return r
+	}, o.Admin)+".yaml")
+	if err := os.WriteFile(name, b, 0o600); err != nil {
+		return "", errors.Join(errors.New("write envoy's bootstrap"), err)
+	}
+	return name, nil
+}
