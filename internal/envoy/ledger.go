@@ -42,7 +42,6 @@ type ledger struct {
 type sighting struct {
 	since           time.Time
 	received, acked uint64
-	look            uint64
 }
 
 func newLedger(l *layout) *ledger { return &ledger{layout: l, seen: make(map[uint64]*sighting)} }

@@ -141,9 +141,25 @@ func (p *Plane) Changes() <-chan struct{} { return p.changes }
 // are closed, with a FIN, when it ends.
 func (p *Plane) CloseIdle(context.Context, time.Duration) error { return nil }
 
-// StopAccepting closes the listeners; what is open goes on.
+// StopAccepting closes the listeners; what is open goes on. Envoy answers before
+// its workers have done so: the kernel says when they have.
 func (p *Plane) StopAccepting(ctx context.Context) error {
-	return p.admin.DrainListeners(ctx, p.layout.inboundOnly, false, false)
+	if err := p.admin.DrainListeners(ctx, p.layout.inboundOnly, false, false); err != nil {
+		return err
+	}
+	for {
+		p.mu.Lock()
+		listening, err := p.table.Sockets(sockdiag.Of(sockdiag.Listen), p.layout.ports)
+		p.mu.Unlock()
+		if err != nil || len(listening) == 0 {
+			return err
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("stop accepting: %d listeners of envoy's are still open: %w", len(listening), ctx.Err())
+		}
+	}
 }
 
 // Open names the connections that are busy, as far as the kernel can tell: those
@@ -157,7 +173,8 @@ func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) 
 		return nil, err
 	}
 	waits := func(s sockdiag.Socket) int {
-		if s.LastReceived <= s.LastSent {
+		neverAnswered := s.Acked <= 1 && s.Received > 0 // our SYN counts as one
+		if s.LastReceived < s.LastSent || neverAnswered {
 			return 0
 		}
 		return 1

@@ -65,8 +65,7 @@ type resolver struct {
 	env    map[string]string
 	layers []*layer
 
-	annotations     map[string]string
-	annotationsFile string
+	annotations map[string]string
 }
 
 // Resolve merges everything in Istio's order. All that is wrong is in the
