@@ -82,7 +82,8 @@ func (a *answer) read(resp *http.Response) {
 }
 
 // askCurl reads what curl writes as it comes (-N), so that the last byte's
-// moment is the byte's and not that of curl's end.
+// moment is the byte's and not that of curl's end, and as it was sent (--raw), so that a
+// chunked body that ends early is seen to.
 func askCurl(ctx context.Context, n *node.Node, path, url string) (a answer) {
 	a.asked = time.Now()
 	a.last = a.asked
@@ -92,7 +93,7 @@ func askCurl(ctx context.Context, n *node.Node, path, url string) (a answer) {
 		return a
 	}
 	defer func() { _ = out.Close() }()
-	curl, err := n.Start(node.Command{Args: []string{path, "-sS", "-N", "-i", "--http1.1", url}, Stdout: in})
+	curl, err := n.Start(node.Command{Args: []string{path, "-sS", "-N", "-i", "--raw", "--http1.1", url}, Stdout: in})
 	_ = in.Close() // curl has its own
 	if err != nil {
 		a.err = err

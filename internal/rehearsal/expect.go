@@ -49,7 +49,7 @@ func (s span) plus(d time.Duration) span { return span{s.from + d, s.to + d} }
 
 func (s span) atMost(d time.Duration) span { return span{min(s.from, d), min(s.to, d)} }
 
-func (s span) atLeast(d time.Duration) span { return span{max(s.from, d), max(s.to, d)} }
+func (s span) atLeast(o span) span { return span{max(s.from, o.from), max(s.to, o.to)} }
 
 func (s span) union(o span) span { return span{min(s.from, o.from), max(s.to, o.to)} }
 
@@ -212,9 +212,8 @@ func expectIstio(s stage.Strategy, c circumstances) expectation {
 
 	yes := true
 	e := expectation{lost: c.left > cut.from, answered: at(c.left)}
-	served := c.left
 	if e.lost {
-		e.answered, served = cut, cut.to
+		e.answered = cut
 		if !c.otherGateway {
 			e.body = terminationBody
 			if sideCut.to < appCut.from-killTogether {
@@ -228,7 +227,7 @@ func expectIstio(s stage.Strategy, c circumstances) expectation {
 
 	appGone := appTerm
 	if c.app != stage.Exits {
-		appGone = appTerm.atLeast(min(served, appKill.to))
+		appGone = appTerm.atLeast(e.answered.atMost(appKill.to))
 		if e.lost { // it may go on with what nobody waits for
 			appGone.to = max(appGone.to, min(c.left, appKill.to))
 		}
@@ -243,11 +242,11 @@ func expectIstio(s stage.Strategy, c circumstances) expectation {
 		e.why = "an idle connection counts"
 	case s.Way == stage.ExitOnZero:
 		// One look a second, the first a second after the minimum drain.
-		sideGone = sideTerm.plus(stage.MinimumDrain + time.Second).atLeast(served)
+		sideGone = sideTerm.plus(stage.MinimumDrain + time.Second).atLeast(e.answered)
 		sideGone.to += time.Second
 		sideGone = sideGone.atMost(sideKill.to)
 	}
-	e.gone = span{max(appGone.from, sideGone.from), max(appGone.to, sideGone.to)}
+	e.gone = appGone.atLeast(sideGone)
 	return e
 }
 

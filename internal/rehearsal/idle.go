@@ -16,7 +16,7 @@ import (
 // for nothing: one that has been answered and keeps its connection alive, and one
 // that has connected ahead of need, as pools do.
 type idleClients struct {
-	conns []net.Conn
+	conns []closer
 	ended sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows
@@ -24,6 +24,9 @@ type idleClients struct {
 	broken []error    // by the pod, in another way
 	left   bool       // by us
 }
+
+// closer is a connection that we hang up.
+type closer interface{ Close() error }
 
 const idleTimeout = 10 * time.Second // for the one answer
 
@@ -51,8 +54,6 @@ func connectIdle(ctx context.Context, address string) (*idleClients, error) {
 			}
 		}
 		c.conns = append(c.conns, conn)
-	}
-	for _, conn := range c.conns {
 		c.ended.Go(func() { c.watch(conn) })
 	}
 	return c, nil

@@ -102,9 +102,9 @@ func answerText(r Row) string {
 	took := screen.Right(inSeconds(r.TookMS), 8)
 	switch {
 	case r.Status == 0:
-		return "nothing" + took
+		return "none after" + took
 	case r.Error != "":
-		return fmt.Sprintf("%d, cut  %s", r.Status, took)
+		return fmt.Sprintf("%d cut at%s", r.Status, took)
 	}
 	return fmt.Sprintf("%d after%s", r.Status, took)
 }

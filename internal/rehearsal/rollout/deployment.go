@@ -31,6 +31,7 @@ type deployment struct {
 	counts  []*count
 
 	replaced, killed atomic.Int64
+	stayed           atomic.Int64 // nanoseconds, of all replaced pods, from their deletion to their end
 
 	mu     sync.Mutex // guards errs
 	errs   []error
@@ -109,6 +110,7 @@ func (d *deployment) replace(ctx context.Context) {
 		d.ending.Go(func() {
 			end := old.Terminate(whole)
 			d.replaced.Add(1)
+			d.stayed.Add(int64(end.Gone().Sub(end.Began)))
 			if end.Killed() {
 				d.killed.Add(1)
 			}

@@ -28,7 +28,8 @@ type Row struct {
 
 	Kinds    map[Failure]int `json:"failed_by_kind"`
 	Replaced int             `json:"pods_replaced"`
-	Killed   int             `json:"pods_killed"` // by SIGKILL
+	Killed   int             `json:"pods_killed"`    // by SIGKILL
+	StayedMS int64           `json:"pods_stayed_ms"` // on average, from a pod's deletion to its end
 
 	// Elsewhere is how many times a client was refused and went to another pod:
 	// no failure.
@@ -56,6 +57,9 @@ func (d *deployment) row() Row {
 	row := Row{
 		Strategy: d.strategy.Name, Words: d.strategy.Words,
 		Kinds: make(map[Failure]int), Replaced: int(d.replaced.Load()), Killed: int(d.killed.Load()),
+	}
+	if row.Replaced > 0 {
+		row.StayedMS = time.Duration(d.stayed.Load() / int64(row.Replaced)).Milliseconds()
 	}
 	for i, c := range d.counts {
 		asked, failed := c.failed()

@@ -29,7 +29,7 @@ func (r *Result) WriteTable(w io.Writer, s screen.Style) error {
 		screen.Round(time.Duration(r.PropagationMS)*time.Millisecond))))
 	line("")
 	head := screen.Left("strategy", nameWidth)
-	for _, h := range []string{"requests", "lost", "gateway", "inside", "replaced", "killed"} {
+	for _, h := range []string{"requests", "lost", "gateway", "inside", "replaced", "pod stayed"} {
 		head += screen.Right(h, numberWidth)
 	}
 	line("  %s", head)
@@ -61,7 +61,8 @@ func writeRow(line func(string, ...any), s screen.Style, row Row) {
 		mark = s.Mark(row.Failed == 0)
 	}
 	line("%s %s%s%s%s%s%s%s", mark, screen.Left(row.Strategy, nameWidth), number(row.Requests), lost,
-		number(row.Gateway), number(row.Inside), number(row.Replaced), number(row.Killed))
+		number(row.Gateway), number(row.Inside), number(row.Replaced),
+		screen.Right(screen.Seconds(time.Duration(row.StayedMS)*time.Millisecond), numberWidth))
 	line("    %s", s.Dim(screen.Cut(row.Words, screen.Width-4)))
 	if text := kinds(row); text != "" {
 		line("    %s", s.Dim(screen.Cut(text, screen.Width-4)))

@@ -1,0 +1,110 @@
+package rehearsal
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/rehearsal/stage"
+)
+
+func strategy(t *testing.T, name string) stage.Strategy {
+	t.Helper()
+	list, err := stage.Select(stage.Strategies(), []string{name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list[0]
+}
+
+const sec = time.Second
+
+// What is stated, row by row: the experiment's own numbers first, then others.
+func TestExpect(t *testing.T) {
+	keeps := stage.Keeps
+	closes := stage.Closes
+	for _, tt := range []struct {
+		strategy string
+		left     time.Duration // of the request
+		grace    time.Duration
+		other    *stage.Manner // of an app that is not built in
+		want     string
+	}{
+		{"istio-default", 10 * sec, 30 * sec, nil, "503 after 5.00 s; pod gone after 5.00 s to 10.00 s"},
+		{"istio-drain-30s", 10 * sec, 30 * sec, nil, "200 after 10.00 s; pod gone after 30.00 s"},
+		{"istio-exit-on-zero", 10 * sec, 30 * sec, nil, "200 after 10.00 s; pod gone after 10.00 s to 11.00 s"},
+		{"istio-exit-on-zero-idle", 10 * sec, 30 * sec, nil, "200 after 10.00 s; pod gone after 30.00 s, by SIGKILL (an idle connection counts)"},
+		{"istio-native", 10 * sec, 30 * sec, nil, "503 after 0.00 s; pod gone after 0.00 s"},
+		{"prestop-netstat", 10 * sec, 30 * sec, nil, "503 after 5.00 s to 6.00 s; pod gone after 5.00 s to 10.00 s"},
+		{"prestop-sleep-5", 10 * sec, 30 * sec, nil, "503 after 5.00 s; pod gone after 10.00 s"},
+		{"prestop-sleep-15", 10 * sec, 30 * sec, nil, "200 after 10.00 s; pod gone after 20.00 s"},
+		{"grace-7s-istio", 10 * sec, 30 * sec, nil, "503 after 7.00 s; pod gone after 7.00 s, by SIGKILL"},
+		{"grace-7s-lastcall", 10 * sec, 30 * sec, nil, "503 after 5.25 s to 7.00 s; pod gone after 5.25 s to 7.00 s (the last call of a grace period of 7 s is at 5.25 s)"},
+		{"lastcall-classic-exit", 10 * sec, 30 * sec, nil, "200 after 10.00 s; pod gone after 10.00 s, at most 50ms after the last byte"},
+		{"lastcall-native-close-listener", 10 * sec, 30 * sec, nil, "200 after 10.00 s; pod gone after 10.00 s, at most 50ms after the last byte"},
+
+		{"istio-default", 3 * sec, 30 * sec, nil, "200 after 3.00 s; pod gone after 5.00 s"},
+		{"istio-drain-30s", 10 * sec, 8 * sec, nil, "503 after 8.00 s; pod gone after 8.00 s, by SIGKILL"},
+		{"istio-exit-on-zero", 3 * sec, 30 * sec, nil, "200 after 3.00 s; pod gone after 6.00 s to 7.00 s"},
+		{"istio-exit-on-zero", 40 * sec, 30 * sec, nil, "503 after 30.00 s; pod gone after 30.00 s, by SIGKILL"},
+		{"prestop-netstat", 3 * sec, 30 * sec, nil, "200 after 3.00 s; pod gone after 5.00 s to 6.00 s"},
+		{"prestop-sleep-5", 3 * sec, 30 * sec, nil, "200 after 3.00 s; pod gone after 10.00 s"},
+		{"prestop-sleep-15", 10 * sec, 12 * sec, nil, "200 after 10.00 s; pod gone after 14.00 s"},
+		{"grace-7s-lastcall", 3 * sec, 30 * sec, nil, "200 after 3.00 s; pod gone after 5.00 s, at most 50ms after the last byte"},
+		{"lastcall-classic-exit", 3 * sec, 30 * sec, nil, "200 after 3.00 s; pod gone after 5.00 s, at most 50ms after the last byte"},
+		{"lastcall-native-exit", 40 * sec, 30 * sec, nil, "503 after 28.00 s to 30.00 s; pod gone after 28.00 s to 30.00 s (the last call of a grace period of 30 s is at 28 s)"},
+
+		{"istio-native", 10 * sec, 30 * sec, &closes, "200 after 10.00 s; pod gone after 10.00 s to 12.10 s"},
+		{"prestop-netstat", 10 * sec, 30 * sec, &keeps, "200 after 10.00 s; pod gone after 15.00 s to 16.00 s"},
+		{"lastcall-classic-exit", 10 * sec, 30 * sec, &keeps, "200 after 10.00 s; pod gone after 10.00 s to 12.10 s, at most 50ms after the last byte"},
+	} {
+		name := tt.strategy + " with " + tt.left.String() + " of " + tt.grace.String()
+		t.Run(name, func(t *testing.T) {
+			s := strategy(t, tt.strategy)
+			c := circumstances{left: tt.left, grace: tt.grace, app: s.App}
+			if tt.other != nil {
+				c.app, c.otherApp, c.appLeaves = *tt.other, true, 100*time.Millisecond
+			}
+			got := expect(s, c)
+			if len(got) != 1 {
+				t.Fatalf("there are %d answers: %v", len(got), got)
+			}
+			if got[0].String() != tt.want {
+				t.Errorf("got  %s\nwant %s", got[0], tt.want)
+			}
+		})
+	}
+}
+
+// A request that ends when it would be cut: either outcome is right.
+func TestExpectTooClose(t *testing.T) {
+	s := strategy(t, "istio-default")
+	got := expect(s, circumstances{left: 5*sec - 100*time.Millisecond, grace: 30 * sec, app: s.App})
+	if len(got) != 2 || got[0].lost || !got[1].lost {
+		t.Fatalf("got %v", got)
+	}
+}
+
+// Envoy's local reply is stated where the sidecar goes and the app stays.
+func TestExpectWords(t *testing.T) {
+	for _, tt := range []struct {
+		strategy  string
+		body, log string
+		other     bool // gateway
+	}{
+		{"istio-default", terminationBody, terminationDetails, false},
+		{"prestop-netstat", terminationBody, terminationDetails, false},
+		{"istio-native", terminationBody, "", false},
+		{"grace-7s-lastcall", "", viaUpstream, false},
+		{"istio-default", "", "", true},
+		{"lastcall-native-exit", "", "", false},
+	} {
+		s := strategy(t, tt.strategy)
+		e := expect(s, circumstances{left: 10 * sec, grace: 30 * sec, app: s.App, otherGateway: tt.other})[0]
+		if e.body != tt.body || e.log != tt.log {
+			t.Errorf("%s: body %q, log %q", tt.strategy, e.body, e.log)
+		}
+	}
+	if len(terminationBody) != 95 {
+		t.Errorf("Envoy's body has 95 bytes, not %d", len(terminationBody))
+	}
+}
