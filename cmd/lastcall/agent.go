@@ -29,6 +29,8 @@ type agentFlags struct {
 	logFormat      string
 	accessLog      string
 	failOnCut      bool
+	adminAddress   string
+	envoy          envoyFlags
 }
 
 func (f *agentFlags) register(flags *pflag.FlagSet) {
@@ -38,6 +40,8 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.terminationLog, "termination-log", defaultTerminationLog(), "`file` for the container's termination message")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&f.accessLog, "access-log", "off", "`file` for one line a request, - for standard output, or off")
+	flags.StringVar(&f.adminAddress, "admin-address", "", "with --proxy envoy: the admin API (`address`, host:port or unix:PATH) of an Envoy that runs already and is only to be drained")
+	f.envoy.register(flags)
 	flags.BoolVar(&f.failOnCut, "fail-on-cut", false, "exit with 3 when conversations had to be cut")
 }
 
@@ -104,7 +108,11 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 	if err != nil {
 		return err
 	}
-	inbound, err := f.parseInbound()
+	isEnvoy, err := f.envoy.isEnvoy()
+	if err != nil {
+		return err
+	}
+	inbound, err := f.parseInbound(!isEnvoy)
 	if err != nil {
 		return err
 	}
@@ -121,20 +129,26 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 	if n := settings.Concurrency.Value; n != nil && *n > 0 {
 		runtime.GOMAXPROCS(*n)
 	}
-	accessLog, err := openAccessLog(f.accessLog, stdout)
-	if err != nil {
-		return err
-	}
 	o := agent.Options{
 		Settings:       settings,
 		Inbound:        inbound,
-		AccessLog:      accessLog,
 		StatusAddress:  f.statusAddress,
 		TerminationLog: f.terminationLog,
 		FailOnCut:      f.failOnCut,
 		Log:            log,
 	}
+	if isEnvoy {
+		o.Envoy, err = f.envoy.options(settings, inbound, f.adminAddress, f.adminAddress != "", f.accessLog, log)
+	} else {
+		o.AccessLog, err = openAccessLog(f.accessLog, stdout)
+	}
+	if err != nil {
+		return err
+	}
 	if app != nil {
+		if len(inbound) == 0 {
+			return usage{errors.New("no --inbound: lastcall run needs one to know the app's port")}
+		}
 		o.App = appCommand(app, inbound[0].App, settings.Environ(os.Environ()))
 	}
 	signals, stop := agent.Signals()
@@ -150,8 +164,8 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 	return nil
 }
 
-func (f *agentFlags) parseInbound() ([]pipe.Inbound, error) {
-	if len(f.inbound) == 0 {
+func (f *agentFlags) parseInbound(needed bool) ([]pipe.Inbound, error) {
+	if needed && len(f.inbound) == 0 {
 		return nil, usage{errors.New("no --inbound: say at least one LISTEN=APP, for example --inbound :8000=127.0.0.1:8080")}
 	}
 	var out []pipe.Inbound

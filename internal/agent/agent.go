@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/envoy"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 	"github.com/lastcall-dev/lastcall/internal/process"
@@ -26,7 +27,11 @@ const (
 type Options struct {
 	Settings  *meshconfig.Settings
 	Inbound   []pipe.Inbound
-	AccessLog io.Writer // nil: none
+	AccessLog io.Writer // of the pipe; nil: none
+
+	// Envoy, if given, is the data plane in place of the pipe. Its Inbound is
+	// in its own options.
+	Envoy *envoy.Options
 
 	// StatusAddress is the host of the status server; empty is every address.
 	// Its port is Settings.StatusPort.
@@ -53,7 +58,7 @@ type Options struct {
 type agent struct {
 	Options
 	log     *slog.Logger
-	pipe    *pipe.Pipe
+	plane   drain.DataPlane
 	app     *process.Child // nil without an app
 	status  *status
 	way     *way
@@ -81,19 +86,53 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	go func() { defer close(reaped); process.Reap(ctx) }()
 	defer func() { cancel(); <-reaped }()
 
-	if err := a.start(); err != nil {
+	if err := a.startUnlessTold(ctx); err != nil {
+		if errors.Is(err, errTold) {
+			return CodeIntended, nil
+		}
 		return CodeCrashed, err
 	}
 	defer a.status.close()
 	done := make(chan struct{})
 	go func() { defer close(done); a.hear(ctx) }()
 	defer func() { cancel(); <-done }()
+	if p, ok := a.plane.(interface{ Shut() }); ok {
+		defer p.Shut()
+	}
 
 	report := a.serve(ctx)
 	return a.end(report), nil
 }
 
-func (a *agent) start() (err error) {
+// errTold is the end of a start that was told to stop.
+var errTold = errors.New("told to stop before the start was over")
+
+// startUnlessTold starts everything. An Envoy may take long to serve, or never
+// do: who is told to stop meanwhile does not wait for it.
+func (a *agent) startUnlessTold(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	started, heard := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(heard)
+		select {
+		case s := <-a.Signals:
+			a.log.Info("told to stop", "by", s.String())
+			a.signals <- s
+			cancel(errTold)
+		case <-started:
+		}
+	}()
+	err := a.start(ctx)
+	close(started)
+	<-heard
+	if err != nil && errors.Is(context.Cause(ctx), errTold) {
+		return errTold
+	}
+	return err
+}
+
+func (a *agent) start(ctx context.Context) (err error) {
 	if a.status, err = a.startStatus(); err != nil {
 		return err
 	}
@@ -102,25 +141,43 @@ func (a *agent) start() (err error) {
 			a.status.close()
 		}
 	}()
-	cfg := pipe.Config{Inbound: a.Inbound, Log: a.log}
-	if a.AccessLog != nil {
-		cfg.AccessLog = pipe.NewAccessLog(a.AccessLog)
-	}
-	if a.pipe, err = pipe.Start(cfg); err != nil {
+	if err := a.startPlane(ctx); err != nil {
 		return err
 	}
-	a.status.watch(a.pipe)
+	a.status.watch(a.plane)
 	if a.App != nil {
 		if a.app, err = process.Start(a.App); err != nil {
-			a.pipe.Kill()
+			a.plane.Kill()
 			return err
 		}
 		a.log.Info("app started", "pid", a.app.Pid(), "command", a.App.String())
 	}
-	for i, in := range a.Inbound {
-		a.log.Info("serving inbound", "listen", a.pipe.Addr(i).String(), "app", in.App, "protocol", in.Protocol.String())
-	}
 	a.way.ready()
+	return nil
+}
+
+// startPlane starts what carries the traffic.
+func (a *agent) startPlane(ctx context.Context) error {
+	if a.Envoy != nil {
+		p, err := envoy.Start(ctx, *a.Envoy)
+		if err != nil {
+			return err
+		}
+		a.plane = p
+		return nil
+	}
+	cfg := pipe.Config{Inbound: a.Inbound, Log: a.log}
+	if a.AccessLog != nil {
+		cfg.AccessLog = pipe.NewAccessLog(a.AccessLog)
+	}
+	p, err := pipe.Start(cfg)
+	if err != nil {
+		return err
+	}
+	a.plane = p
+	for i, in := range a.Inbound {
+		a.log.Info("serving inbound", "listen", p.Addr(i).String(), "app", in.App, "protocol", in.Protocol.String())
+	}
 	return nil
 }
 
@@ -162,9 +219,9 @@ func (a *agent) tell(ctx context.Context, s drain.Signal) {
 func (a *agent) letAnswersOut(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_ = a.pipe.StopAccepting(ctx)
+	_ = a.plane.StopAccepting(ctx)
 	for tick := time.NewTicker(time.Millisecond); ; {
-		if now, _ := a.pipe.Activity(ctx); now.Busy == 0 {
+		if now, _ := a.plane.Activity(ctx); now.Busy == 0 {
 			return
 		}
 		select {
@@ -182,12 +239,12 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		var first drain.Signal
 		select {
 		case first = <-a.signals:
-		case <-a.pipe.Exited():
+		case <-a.plane.Exited():
 			return drain.Report{Verdict: drain.Crashed, Began: time.Now()}
 		case <-ctx.Done():
 			first = drain.QuitNow
 		}
-		report := drain.Run(ctx, a.Settings.Drain(), a.pipe, first, a.signals, a.log, a.way.watcher(a.Settings.GracePeriod.Value))
+		report := drain.Run(ctx, a.Settings.Drain(), a.plane, first, a.signals, a.log, a.way.watcher(a.Settings.GracePeriod.Value))
 		a.status.count(report)
 		a.tellReport(report)
 		if report.Verdict != drain.Resumed {

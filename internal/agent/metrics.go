@@ -12,10 +12,9 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
-// dataPlane is what metrics need of the pipe.
+// dataPlane is what metrics need of any data plane.
 type dataPlane interface {
 	Activity(context.Context) (drain.Activity, error)
-	Stats() pipe.Stats
 }
 
 // metrics are read at the moment of the scrape: nothing is counted twice.
@@ -110,10 +109,14 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	if err == nil && activity.Known {
 		gauge(descConnections, float64(activity.Busy), "busy")
 		gauge(descConnections, float64(activity.Connections-activity.Busy), "idle")
-		gauge(descCxActive, float64(activity.Connections), envoyPrefix)
-		gauge(descRqActive, float64(activity.Busy), envoyPrefix)
 	}
-	s := (*plane).Stats()
+	counted, ok := (*plane).(interface{ Stats() pipe.Stats })
+	if !ok { // Envoy tells of itself
+		return
+	}
+	s := counted.Stats()
+	gauge(descCxActive, float64(activity.Connections), envoyPrefix)
+	gauge(descRqActive, float64(activity.Busy), envoyPrefix)
 	counter(descRaced, s.Raced)
 	counter(descTruncated, s.Truncated)
 	counter(descRefused, s.Refused)

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/envoy"
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/pipe"
+)
+
+// envoyFlags choose and shape a real Envoy as the data plane.
+type envoyFlags struct {
+	proxy           string
+	path            string
+	config          string
+	args            []string
+	logLevel        string
+	outbound        string
+	failHealthcheck bool
+	leaveOut        []uint
+}
+
+func (f *envoyFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.proxy, "proxy", "pipe", "what carries the traffic: pipe (embedded) or envoy")
+	flags.StringVar(&f.path, "envoy-path", "envoy", "`program` to start as Envoy")
+	flags.StringVar(&f.config, "envoy-config", "", "Envoy's configuration `file` (default one made of --inbound)")
+	flags.StringArrayVar(&f.args, "envoy-arg", nil, "one more `argument` for Envoy; may be repeated")
+	flags.StringVar(&f.logLevel, "envoy-log-level", "warning", "Envoy's log level")
+	flags.StringVar(&f.outbound, "envoy-outbound", "", "`address` of Envoy's listener for captured outbound traffic (default none)")
+	flags.BoolVar(&f.failHealthcheck, "healthcheck-fail", false, "make Envoy fail its health checks when the drain begins")
+	flags.UintSliceVar(&f.leaveOut, "ignore-port", nil, "`port` of an Envoy listener that does not count; may be repeated")
+}
+
+// isEnvoy says whether the data plane is an Envoy.
+func (f *envoyFlags) isEnvoy() (bool, error) {
+	switch f.proxy {
+	case "pipe":
+		return false, nil
+	case "envoy":
+		return true, nil
+	}
+	return false, usage{fmt.Errorf("--proxy %q: accepted are pipe and envoy", f.proxy)}
+}
+
+// options are those of the Envoy to start, or, with attach, to find at admin.
+func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, admin string, attach bool, accessLog string, log *slog.Logger) (*envoy.Options, error) {
+	if !attach && f.config == "" && len(inbound) == 0 {
+		return nil, usage{errors.New("an Envoy needs --inbound LISTEN=APP, or its own --envoy-config, or one that runs already: --admin-address")}
+	}
+	if admin == "" {
+		admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.AdminPort.Value))
+	}
+	o := &envoy.Options{
+		Admin:           admin,
+		Attach:          attach,
+		Path:            f.path,
+		Config:          f.config,
+		Bootstrap:       envoy.Bootstrap{Outbound: f.outbound},
+		DrainTime:       s.DrainDuration.Value,
+		ParentShutdown:  s.ParentShutdown.Value,
+		LogLevel:        f.logLevel,
+		Args:            f.args,
+		FailHealthcheck: f.failHealthcheck,
+		Istio:           s.Mode() != drain.ExitOnZero,
+		Log:             log,
+	}
+	if n := s.Concurrency.Value; n != nil {
+		o.Concurrency = *n
+	}
+	for _, in := range inbound {
+		o.Bootstrap.Inbound = append(o.Bootstrap.Inbound, envoy.Route{Listen: in.Listen, App: in.App, Protocol: in.Protocol.String()})
+	}
+	for _, port := range f.leaveOut {
+		if port > 65535 {
+			return nil, usage{fmt.Errorf("--ignore-port %d: accepted is 1 to 65535", port)}
+		}
+		o.LeaveOut = append(o.LeaveOut, uint16(port))
+	}
+	switch accessLog {
+	case "", "off":
+	case "-":
+		o.Bootstrap.AccessLog = "/dev/stdout"
+	default:
+		o.Bootstrap.AccessLog = accessLog
+	}
+	return o, nil
+}
