@@ -1,0 +1,216 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A pod of real processes without a sidecar: it answers, and it ends as its app does.
+func TestPodWithoutSidecar(t *testing.T) {
+	for _, tt := range []struct {
+		app  Manner
+		exit string
+	}{{Exits, "SIGTERM"}, {Closes, "exit 0"}} {
+		t.Run(tt.app.String(), func(t *testing.T) {
+			th := theatre(t)
+			p, err := th.StartPod(t.Context(), Strategy{Name: "x", Way: NoSidecar, App: tt.app}, t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := ask(t.Context(), "http://"+p.Address+"/get"); err != nil {
+				t.Fatal(err)
+			}
+			end := p.Terminate(t.Context())
+			if end.AppExit != tt.exit || end.Killed() || end.Gone().Before(end.Began) {
+				t.Errorf("%+v", end)
+			}
+		})
+	}
+}
+
+// The app's habits are found out by trying: the two of the built-in one.
+func TestHabits(t *testing.T) {
+	for _, m := range []Manner{Exits, Closes} {
+		t.Run(m.String(), func(t *testing.T) {
+			t.Parallel()
+			th := theatre(t)
+			way := map[Manner]string{Exits: "exit", Closes: "close-listener"}[m]
+			th.Programs.App = th.Programs.Lastcallctl + " httpbin --listen 127.0.0.1:{port} --max-delay 10s --on-term " + way
+			h, err := th.Habits(t.Context(), t.TempDir())
+			if err != nil || h.Manner != m {
+				t.Errorf("got %v, %v", h, err)
+			}
+		})
+	}
+}
+
+// What cannot start is an error with its own last words, and soon.
+func TestAppThatFails(t *testing.T) {
+	th := theatre(t)
+	for _, tt := range []struct{ app, want string }{
+		{"/bin/sh -c 'echo no such module {port} >&2; exit 3'", "no such module"},
+		{"/no/such/app {port}", "not found"},
+		{"true {port}", "it ended (exit 0) before it could answer"},
+	} {
+		th.Programs.App = tt.app
+		_, err := th.StartPod(t.Context(), Strategy{Name: "x"}, t.TempDir())
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v", tt.app, err)
+		}
+	}
+	t.Run("given up", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		th.Programs.App = "sleep 60 {port}"
+		if _, err := th.StartPod(ctx, Strategy{Name: "x"}, t.TempDir()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// The old netstat loop ends with the app's listening socket, whatever is in flight.
+func TestNetstatLoop(t *testing.T) {
+	th := theatre(t)
+	p, err := th.StartPod(t.Context(), Strategy{Name: "x", App: Closes}, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() { answered <- ask(t.Context(), "http://"+p.Address+"/delay/2") }()
+	if err := AwaitInFlight(t.Context(), map[int]int{p.AppPort: 0}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.App.Terminate(); err != nil {
+		t.Fatal(err)
+	}
+	if err := netstatLoop(p.App).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-answered:
+		t.Fatal("the loop outlasted the request: ", err)
+	default:
+	}
+	if err := <-answered; err != nil {
+		t.Error("the app did not finish what was in flight: ", err)
+	}
+}
+
+// A gateway of another make is started by its command line, and the list it is
+// given changes at once as a whole.
+func TestOtherGateway(t *testing.T) {
+	th := theatre(t)
+	th.Programs.Gateway = th.Programs.Lastcallctl + " gateway --listen 127.0.0.1:{port} --max-delay 1s --on-term exit # {endpoints} {endpoint}"
+	dir := t.TempDir()
+	g, err := th.StartGateway(t.Context(), dir, []string{"127.0.0.1:1", "127.0.0.1:2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Stop()
+	resp, err := http.Get("http://" + g.Address + "/get")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	for _, tt := range []struct {
+		list []string
+		want string
+	}{{[]string{"127.0.0.1:1"}, "127.0.0.1:1\n"}, {nil, "# none\n"}} {
+		if err := g.SetEndpoints(tt.list); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(dir, "endpoints", "list")); err != nil || string(got) != tt.want {
+			t.Errorf("got %q, %v", got, err)
+		}
+	}
+}
+
+func TestGatewayLine(t *testing.T) {
+	g := &Gateway{access: filepath.Join(t.TempDir(), "access.log")}
+	if got := g.Line("/delay/10"); got != "" {
+		t.Errorf("got %q without a log", got)
+	}
+	const line = `[t] "GET /delay/10 HTTP/1.1" 503 UC x`
+	if err := os.WriteFile(g.access, []byte("[t] \"GET /delay/1 HTTP/1.1\" 200\n"+line+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.Line("/delay/10"); got != line {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestReport(t *testing.T) {
+	p := &Pod{termination: filepath.Join(t.TempDir(), "message")}
+	if r, err := p.Report(); r != nil || err != nil {
+		t.Errorf("got %v, %v of a sidecar that left none", r, err)
+	}
+	const message = `{"verdict":"cut","phases":[{"phase":"draining","ms":5}],"open":[{"request":"GET /delay/10","age_ms":5350,"ending":"503"}]}`
+	if err := os.WriteFile(p.termination, []byte(message), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := p.Report(); err != nil || r.Verdict != "cut" || r.Open[0].Request != "GET /delay/10" {
+		t.Errorf("got %v, %v", r, err)
+	}
+	if err := os.WriteFile(p.termination, []byte("panic: x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Report(); err == nil {
+		t.Error("nonsense passes")
+	}
+}
+
+func TestSelect(t *testing.T) {
+	all := Strategies()
+	if got, err := Select(all, nil); err != nil || len(got) != len(all) {
+		t.Errorf("got %d, %v", len(got), err)
+	}
+	got, err := Select(all, []string{"lastcall-native-exit", "istio-default", "istio-default"})
+	if err != nil || len(got) != 2 || got[0].Name != "istio-default" {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestFindPrograms(t *testing.T) {
+	dir := t.TempDir()
+	self := filepath.Join(dir, "lastcallctl")
+	sidecar := []Strategy{{Way: Lastcall}}
+	if _, err := FindPrograms(t.Context(), "", self, []Strategy{{Way: NoSidecar}}); err != nil {
+		t.Error("lastcall was looked for without need: ", err)
+	}
+	beside := filepath.Join(dir, "lastcall")
+	if err := os.WriteFile(beside, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := FindPrograms(t.Context(), "", self, sidecar); err == nil || !strings.Contains(err.Error(), "not an executable file") {
+		t.Errorf("got %v", err)
+	}
+	if err := os.Chmod(beside, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p, err := FindPrograms(t.Context(), "", self, sidecar)
+	if err != nil || p.Lastcall != beside {
+		t.Errorf("got %v, %v", p, err)
+	}
+}
+
+// What would change a sidecar's end is not inherited.
+func TestEnvironment(t *testing.T) {
+	t.Setenv("LASTCALL_QUIET_TIME", "60s")
+	t.Setenv("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "true")
+	t.Setenv("OF_NO_CONCERN", "1")
+	text := strings.Join(environment("PORT=1"), "\n")
+	for want, there := range map[string]bool{"LASTCALL_QUIET_TIME": false, "EXIT_ON_ZERO": false, "OF_NO_CONCERN=1": true, "PORT=1": true} {
+		if strings.Contains(text, want) != there {
+			t.Errorf("%s: want %v", want, there)
+		}
+	}
+}
