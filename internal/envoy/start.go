@@ -181,7 +181,7 @@ func (o *Options) writeBootstrap() (string, error) {
 			return '_'
 		}
 		return r
-	}, o.Admin)+".yaml")
+	}, o.Admin)+".json")
 	if err := os.WriteFile(name, b, 0o600); err != nil {
 		return "", errors.Join(errors.New("write envoy's bootstrap"), err)
 	}
