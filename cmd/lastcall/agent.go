@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,13 +35,13 @@ type agentFlags struct {
 }
 
 func (f *agentFlags) register(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.inbound, "inbound", nil, "a way in, `LISTEN=APP[,protocol=auto|http|tcp]`, for example :8000=127.0.0.1:8080,protocol=http; may be repeated")
+	flags.StringArrayVar(&f.inbound, "inbound", nil, "a way in, `LISTEN=APP[,protocol=auto|http|tcp][,name=NAME]`, for example :8000=127.0.0.1:8080,protocol=http; may be repeated")
 	f.settings.register(flags)
 	flags.StringVar(&f.statusAddress, "status-address", "", "`address` of the status server (default all)")
 	flags.StringVar(&f.terminationLog, "termination-log", defaultTerminationLog(), "`file` for the container's termination message")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&f.accessLog, "access-log", "off", "`file` for one line a request, - for standard output, or off")
-	flags.StringVar(&f.adminAddress, "admin-address", "", "with --proxy envoy: the admin API (`address`, host:port or unix:PATH) of an Envoy that runs already and is only to be drained")
+	flags.StringVar(&f.adminAddress, "admin-address", "", "where the pipe answers Envoy's admin API: `address`, host or host:port, or off (default of agent 127.0.0.1 and ProxyConfig's proxyAdminPort, 15000; of run off). With --proxy envoy: host:port or unix:PATH of an Envoy that runs already and is only to be drained")
 	f.envoy.register(flags)
 	flags.BoolVar(&f.failOnCut, "fail-on-cut", false, "exit with 3 when conversations had to be cut")
 }
@@ -104,7 +105,8 @@ func runCommand() *cobra.Command {
 
 func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 	stdout := cmd.OutOrStdout()
-	log, err := newLog(f.logFormat, stdout)
+	level := new(slog.LevelVar)
+	log, err := newLog(f.logFormat, stdout, level)
 	if err != nil {
 		return err
 	}
@@ -140,6 +142,7 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 	if isEnvoy {
 		o.Envoy, err = f.envoy.options(settings, inbound, f.adminAddress, f.adminAddress != "", f.accessLog, log)
 	} else {
+		o.Admin = f.admin(settings, app != nil, level)
 		o.AccessLog, err = openAccessLog(f.accessLog, stdout)
 	}
 	if err != nil {
@@ -162,6 +165,22 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		return exit{code}
 	}
 	return nil
+}
+
+// admin is where the pipe answers Envoy's admin API. Where nobody said it, it is
+// no reason not to start.
+func (f *agentFlags) admin(s *meshconfig.Settings, isRun bool, level *slog.LevelVar) agent.Admin {
+	address := f.adminAddress
+	if address == "off" || address == "" && isRun {
+		return agent.Admin{}
+	}
+	if address == "" {
+		address = "127.0.0.1"
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		address = net.JoinHostPort(strings.Trim(address, "[]"), strconv.Itoa(s.AdminPort.Value))
+	}
+	return agent.Admin{Address: address, Optional: f.adminAddress == "", Version: buildVersion(), Level: level}
 }
 
 func (f *agentFlags) parseInbound(needed bool) ([]pipe.Inbound, error) {
@@ -208,12 +227,13 @@ func appCommand(app []string, address string, env []string) *exec.Cmd {
 	return cmd
 }
 
-func newLog(format string, w io.Writer) (*slog.Logger, error) {
+func newLog(format string, w io.Writer, level slog.Leveler) (*slog.Logger, error) {
+	options := &slog.HandlerOptions{Level: level}
 	switch format {
 	case "text":
-		return slog.New(slog.NewTextHandler(w, nil)), nil
+		return slog.New(slog.NewTextHandler(w, options)), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, nil)), nil
+		return slog.New(slog.NewJSONHandler(w, options)), nil
 	}
 	return nil, usage{fmt.Errorf("--log-format %q: accepted are text and json", format)}
 }

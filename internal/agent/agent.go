@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/admin"
 	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/envoy"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
@@ -37,6 +38,9 @@ type Options struct {
 	// Its port is Settings.StatusPort.
 	StatusAddress string
 
+	// Admin is Envoy's admin API for the pipe; a real Envoy has its own.
+	Admin Admin
+
 	// TerminationLog is the file of the container's termination message; empty
 	// for none.
 	TerminationLog string
@@ -61,6 +65,7 @@ type agent struct {
 	plane   drain.DataPlane
 	app     *process.Child // nil without an app
 	status  *status
+	admin   *admin.Server // nil when it is not answered
 	way     *way
 	signals chan drain.Signal
 
@@ -93,6 +98,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 		return CodeCrashed, err
 	}
 	defer a.status.close()
+	defer a.stopAdmin()
 	done := make(chan struct{})
 	go func() { defer close(done); a.hear(ctx) }()
 	defer func() { cancel(); <-done }()
@@ -138,6 +144,7 @@ func (a *agent) start(ctx context.Context) (err error) {
 	}
 	defer func() {
 		if err != nil {
+			a.stopAdmin()
 			a.status.close()
 		}
 	}()
@@ -145,6 +152,10 @@ func (a *agent) start(ctx context.Context) (err error) {
 		return err
 	}
 	a.status.watch(a.plane)
+	if err := a.startAdmin(); err != nil {
+		a.plane.Kill()
+		return err
+	}
 	if a.App != nil {
 		if a.app, err = process.Start(a.App); err != nil {
 			a.plane.Kill()
@@ -250,6 +261,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		if report.Verdict != drain.Resumed {
 			return report
 		}
+		a.forgetAdmin()
 		a.way.ready()
 	}
 }

@@ -1,0 +1,78 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+// answer is what a command has to say.
+type answer struct {
+	status int
+	media  string
+	body   []byte
+	then   func() // after the answer is on its way; may be nil
+}
+
+const (
+	mediaText = "text/plain; charset=UTF-8"
+	mediaJSON = "application/json"
+	mediaHTML = "text/html; charset=UTF-8"
+)
+
+func text(status int, body string) answer {
+	return answer{status: status, media: mediaText, body: []byte(body)}
+}
+
+func ok() answer { return text(http.StatusOK, "OK\n") }
+
+// indented is JSON as Envoy writes messages: one blank a level, no escapes that
+// only HTML needs.
+func indented(v any) answer {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", " ")
+	if err := encoder.Encode(v); err != nil {
+		return text(http.StatusInternalServerError, err.Error())
+	}
+	return answer{status: http.StatusOK, media: mediaJSON, body: b.Bytes()}
+}
+
+// write sends the answer with Envoy's header fields, in lower case as it writes
+// them: scripts look at them with grep.
+func (a answer) write(w http.ResponseWriter) {
+	h := w.Header()
+	h["content-type"] = []string{a.media}
+	h["Content-Type"] = nil // no second one of net/http's own
+	h["cache-control"] = []string{"no-cache, max-age=0"}
+	h["x-content-type-options"] = []string{"nosniff"}
+	setOrigin(h)
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body)
+	// Before the handler returns, so that the length is not known yet: Envoy's
+	// answers are chunked.
+	_ = http.NewResponseController(w).Flush()
+	if a.then != nil {
+		a.then()
+	}
+}
+
+// writeBadRequest is how Envoy's codec refuses what it does not take for HTTP.
+func writeBadRequest(w http.ResponseWriter) {
+	const body = "Bad Request"
+	h := w.Header()
+	h["content-type"] = []string{"text/plain"}
+	h["Content-Type"] = nil
+	h["Connection"] = []string{"close"}
+	setOrigin(h)
+	w.WriteHeader(http.StatusBadRequest)
+	_, _ = w.Write([]byte(body))
+}
+
+func setOrigin(h http.Header) {
+	h["date"] = []string{time.Now().UTC().Format(http.TimeFormat)}
+	h["Date"] = nil
+	h["server"] = []string{"envoy"}
+}

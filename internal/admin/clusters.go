@@ -1,0 +1,97 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// cluster is an app, under the name of Istio's inbound cluster. Several
+// listeners may lead to one.
+type cluster struct {
+	name          string
+	hosts         []string // host:port
+	active        uint64
+	connected     uint64
+	connectFailed uint64
+	requests      uint64
+	pending       uint64
+	failed        uint64 // answered with 5xx
+}
+
+func clustersOf(listeners []Listener) []*cluster {
+	var out []*cluster
+	byName := make(map[string]*cluster)
+	for _, l := range listeners {
+		c := byName[l.cluster()]
+		if c == nil {
+			c = &cluster{name: l.cluster()}
+			byName[c.name] = c
+			out = append(out, c)
+		}
+		if len(c.hosts) == 0 || c.hosts[len(c.hosts)-1] != l.App {
+			c.hosts = append(c.hosts, l.App)
+		}
+		c.active += l.AppActive
+		c.connected += l.AppConnected
+		c.connectFailed += l.ConnectFailed
+		c.requests += l.Requests
+		c.pending += l.Busy
+		c.failed += l.Responses[5]
+	}
+	return out
+}
+
+// noLimit is what Istio writes where Envoy must have a circuit breaker.
+const noLimit = "4294967295"
+
+// clusters lists the apps. The numbers of an app with several addresses are
+// with the first one.
+func (s *Server) clusters(q query) answer {
+	filter, problem := parseFilter(q)
+	if problem != nil {
+		return text(http.StatusBadRequest, "Invalid re2 regex") // Envoy does not say more here
+	}
+	var b strings.Builder
+	for _, c := range clustersOf(s.Plane.Listeners()) {
+		if !filter.admits(c.name) {
+			continue
+		}
+		line := func(name string, value any) { fmt.Fprintf(&b, "%s::%s::%v\n", c.name, name, value) }
+		line("observability_name", c.name)
+		for _, priority := range []string{"default_priority", "high_priority"} {
+			for _, limit := range []string{"max_connections", "max_pending_requests", "max_requests", "max_retries"} {
+				line(priority+"::"+limit, noLimit)
+			}
+		}
+		line("added_via_api", false)
+		numbers := *c
+		for _, host := range c.hosts {
+			numbers.write(func(name string, value any) { line(host+"::"+name, value) })
+			numbers = cluster{}
+		}
+	}
+	return text(http.StatusOK, b.String())
+}
+
+func (c *cluster) write(line func(name string, value any)) {
+	line("cx_active", c.active)
+	line("cx_connect_fail", c.connectFailed)
+	line("cx_total", c.connected+c.connectFailed)
+	line("rq_active", c.pending)
+	line("rq_error", c.failed)
+	line("rq_pending_active", 0)
+	line("rq_success", c.requests-min(c.requests, c.failed+c.pending))
+	line("rq_timeout", 0)
+	line("rq_total", c.requests)
+	line("hostname", "")
+	line("health_flags", "healthy")
+	line("weight", 1)
+	line("region", "")
+	line("zone", "")
+	line("sub_zone", "")
+	line("canary", false)
+	line("priority", 0)
+	line("success_rate", -1)
+	line("local_origin_success_rate", -1)
+}

@@ -1,0 +1,58 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"path"
+	"strings"
+)
+
+// methods are those that Envoy's parser of HTTP/1 knows. It refuses others.
+var methods = strings.Fields("ACL BIND CHECKOUT COPY DELETE GET HEAD LINK LOCK MERGE MKACTIVITY MKCALENDAR MKCOL MOVE M-SEARCH NOTIFY OPTIONS PATCH POST " +
+	"PROPFIND PROPPATCH PURGE PUT REBIND REPORT SEARCH SOURCE SUBSCRIBE TRACE UNBIND UNLINK UNLOCK UNSUBSCRIBE")
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.due.RLock()
+	defer s.due.RUnlock()
+	s.own.begin()
+	if !s.methods[r.Method] {
+		s.own.end(http.StatusBadRequest)
+		writeBadRequest(w)
+		return
+	}
+	// Counted as answered only afterwards: who asks for the requests under way
+	// sees his own.
+	a := s.answer(r)
+	s.own.end(a.status)
+	a.write(w)
+}
+
+func (s *Server) answer(r *http.Request) answer {
+	c, found := s.command(r.URL.Path)
+	switch {
+	case !found:
+		return text(http.StatusNotFound, "invalid path. "+s.commandList())
+	case c.mutates && r.Method != http.MethodPost:
+		return text(http.StatusMethodNotAllowed, fmt.Sprintf("Method %s not allowed, POST required.", r.Method))
+	}
+	if c.mutates {
+		s.Log.Info("admin request", "path", r.URL.RequestURI(), "peer", r.RemoteAddr)
+	}
+	return c.do(s, parseQuery(r.URL.RawQuery))
+}
+
+// command finds the command of a path. Envoy merges slashes and follows dots
+// first (Envoy Gateway asks for //stats); a slash at the end is another path.
+func (s *Server) command(p string) (command, bool) {
+	clean := path.Clean("/" + p)
+	if len(clean) > 1 && strings.HasSuffix(p, "/") {
+		return command{}, false
+	}
+	for _, c := range s.table {
+		if c.path == clean {
+			return c, true
+		}
+	}
+	return command{}, false
+}

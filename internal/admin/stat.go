@@ -1,0 +1,178 @@
+package admin
+
+import (
+	"cmp"
+	"runtime"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// stat is one statistic under Envoy's name for it.
+type stat struct {
+	name   string // with the tags in it: http.ingress_http.downstream_rq_2xx
+	family string // without: http.downstream_rq_xx
+	tags   []tag  // what was taken out, in Envoy's order
+	gauge  bool   // else a counter
+	used   bool   // written since the start, as Envoy's usedonly has it
+	value  uint64
+}
+
+type tag struct{ name, value string }
+
+// scope is what a group of statistics is about.
+type scope struct {
+	kind string // "listener", "http", "cluster", …
+	tag  string // name of the tag for id; empty when id is no tag
+	id   string // empty for the only one of its kind
+}
+
+var admin = scope{kind: "listener.admin"}
+
+func (s scope) family(name string) string { return s.kind + "." + name }
+
+func (s scope) name(name string) string {
+	if s.id == "" {
+		return s.kind + "." + name
+	}
+	return s.kind + "." + s.id + "." + name
+}
+
+func (s scope) tags() []tag {
+	if s.tag == "" {
+		return nil
+	}
+	return []tag{{s.tag, s.id}}
+}
+
+// book collects statistics. What two listeners have in common under one name is
+// added up, as in Envoy.
+type book struct {
+	all  []*stat
+	seen map[string]int
+}
+
+func (b *book) add(s *stat) {
+	if i, found := b.seen[s.name]; found {
+		b.all[i].value += s.value
+		b.all[i].used = b.all[i].used || s.used
+		return
+	}
+	b.seen[s.name] = len(b.all)
+	b.all = append(b.all, s)
+}
+
+// counter is used when it is not zero.
+func (b *book) counter(s scope, name string, value uint64) {
+	b.add(&stat{s.name(name), s.family(name), s.tags(), false, value > 0, value})
+}
+
+func (b *book) gauge(s scope, name string, value uint64, used bool) {
+	b.add(&stat{s.name(name), s.family(name), s.tags(), true, used, value})
+}
+
+// classes are the responses by hundreds of the status.
+func (b *book) classes(s scope, responses [6]uint64) {
+	for i := 1; i < len(responses); i++ {
+		class := strconv.Itoa(i)
+		b.add(&stat{
+			name:   s.name("downstream_rq_" + class + "xx"),
+			family: s.family("downstream_rq_xx"),
+			tags:   append([]tag{{"envoy_response_code_class", class}}, s.tags()...),
+			used:   responses[i] > 0,
+			value:  responses[i],
+		})
+	}
+}
+
+// connections are common to listeners and to what speaks HTTP on them.
+func (b *book) connections(s scope, active, total uint64) {
+	b.gauge(s, "downstream_cx_active", active, total > 0)
+	b.counter(s, "downstream_cx_destroy", total-min(total, active))
+	b.counter(s, "downstream_cx_total", total)
+}
+
+func (b *book) requests(s scope, active, total uint64, responses [6]uint64) {
+	b.gauge(s, "downstream_rq_active", active, total > 0)
+	b.counter(s, "downstream_rq_total", total)
+	b.classes(s, responses)
+}
+
+// collect reads every statistic of this moment, in the order of their names.
+func (s *Server) collect() []*stat {
+	b := &book{seen: make(map[string]int)}
+	listeners := s.Plane.Listeners()
+	var connections uint64
+	for i := range listeners {
+		l := &listeners[i]
+		connections += l.Active
+		b.connections(scope{"listener", "envoy_listener_address", l.statAddress()}, l.Active, l.Connections)
+		if l.HTTP {
+			http := scope{"http", "envoy_http_conn_manager_prefix", l.statPrefix()}
+			b.connections(http, l.Active, l.Connections)
+			b.requests(http, l.Busy, l.Requests, l.Responses)
+		}
+	}
+	for _, c := range clustersOf(listeners) {
+		app := scope{"cluster", "envoy_cluster_name", c.name}
+		b.gauge(app, "upstream_cx_active", c.active, c.connected > 0)
+		b.counter(app, "upstream_cx_connect_fail", c.connectFailed)
+		b.counter(app, "upstream_cx_total", c.connected+c.connectFailed)
+		b.gauge(app, "upstream_rq_active", c.pending, c.requests > 0)
+		b.counter(app, "upstream_rq_total", c.requests)
+	}
+	s.collectOwn(b)
+	s.collectServer(b, uint64(len(listeners)), connections)
+	slices.SortFunc(b.all, func(x, y *stat) int { return cmp.Compare(x.name, y.name) })
+	return b.all
+}
+
+// collectOwn is the API's own traffic. Those who count connections leave out
+// what is called admin.
+func (s *Server) collectOwn(b *book) {
+	http := scope{"http", "envoy_http_conn_manager_prefix", "admin"}
+	gone := s.own.gone.Load() // before the others, so that nothing becomes negative
+	var responses [6]uint64
+	var ended uint64
+	for i := range responses {
+		responses[i] = s.own.ended[i].Load()
+		ended += responses[i]
+	}
+	total, begun := s.own.connections.Load(), s.own.begun.Load()
+	b.connections(admin, total-gone, total)
+	b.connections(http, total-gone, total)
+	b.requests(http, begun-ended, begun, responses)
+}
+
+// collectServer is what Envoy has once. Its own values are up to five seconds
+// old; these are not.
+func (s *Server) collectServer(b *book, listeners, connections uint64) {
+	state := s.state()
+	_, stopped := s.draining.state()
+	manager := scope{kind: "listener_manager"}
+	b.counter(manager, "listener_stopped", listeners*flag(stopped))
+	b.gauge(manager, "total_listeners_active", listeners, true) // closed ones too, as in Envoy
+	b.gauge(manager, "total_listeners_draining", 0, false)
+	b.gauge(manager, "total_listeners_warming", 0, true)
+	b.gauge(manager, "workers_started", 1, true)
+
+	m := readMemory()
+	server := scope{kind: "server"}
+	b.gauge(server, "concurrency", uint64(runtime.GOMAXPROCS(0)), true)
+	b.gauge(server, "hot_restart_epoch", 0, true)
+	b.gauge(server, "live", flag(state == live), true)
+	b.gauge(server, "memory_allocated", m.allocated, true)
+	b.gauge(server, "memory_heap_size", m.heap, true)
+	b.gauge(server, "memory_physical_size", m.total, true)
+	b.gauge(server, "parent_connections", 0, true)
+	b.gauge(server, "state", uint64(state), true)
+	b.gauge(server, "total_connections", connections, true)
+	b.gauge(server, "uptime", uint64(time.Since(s.began).Seconds()), true)
+}
+
+func flag(on bool) uint64 {
+	if on {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+
+	"github.com/lastcall-dev/lastcall/internal/admin"
+	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/pipe"
+)
+
+// Admin says where Envoy's admin API is answered for the pipe.
+type Admin struct {
+	Address  string         // host:port; empty for nowhere
+	Optional bool           // when the address cannot be had, start without it
+	Version  string         // of lastcall, in /server_info
+	Level    *slog.LevelVar // that /logging sets; may be nil
+}
+
+// startAdmin begins to answer, once there is a pipe to tell of.
+func (a *agent) startAdmin() error {
+	p, isPipe := a.plane.(*pipe.Pipe)
+	if a.Admin.Address == "" || !isPipe {
+		return nil
+	}
+	var err error
+	a.admin, err = admin.Start(a.Admin.Address, admin.Options{
+		Plane:     adminPlane{a, p},
+		Quit:      a.quitByAdmin,
+		DrainTime: a.Settings.DrainDuration.Value,
+		IdleAfter: a.Settings.MinimumDrain.Value,
+		Version:   a.Admin.Version,
+		Level:     a.Admin.Level,
+		Log:       a.log,
+	})
+	switch {
+	case err == nil:
+		a.log.Info("answering Envoy's admin API", "address", a.admin.Addr().String())
+	case a.Admin.Optional:
+		a.log.Warn("Envoy's admin API is not answered", "error", err, "hint", "choose another port by proxyAdminPort, another address by --admin-address, or off")
+	default:
+		return fmt.Errorf("%w; choose another by --admin-address, or off", err)
+	}
+	return nil
+}
+
+func (a *agent) stopAdmin() {
+	if a.admin != nil {
+		a.admin.Close()
+	}
+}
+
+// forgetAdmin follows a drain that was taken back: what had been asked by the
+// admin API goes with it, so that nothing stays drained that nobody ends.
+func (a *agent) forgetAdmin() {
+	if a.admin != nil {
+		a.admin.Resumed()
+	}
+}
+
+func (a *agent) quitByAdmin(ctx context.Context) { a.tell(ctx, drain.QuitNow) }
+
+// adminPlane is the pipe as the admin API sees it.
+type adminPlane struct {
+	a    *agent
+	pipe *pipe.Pipe
+}
+
+func (p adminPlane) Listeners() []admin.Listener {
+	var out []admin.Listener
+	for _, l := range p.pipe.Listeners() {
+		out = append(out, admin.Listener{
+			Name:          l.Name,
+			Addresses:     addresses(l.Addr),
+			App:           l.App,
+			HTTP:          l.Protocol != pipe.TCP,
+			Active:        uint64(max(0, l.Open)),
+			Busy:          uint64(max(0, l.Busy)),
+			Connections:   l.Stats.Connections,
+			Requests:      l.Stats.Requests,
+			Responses:     l.Stats.Responses,
+			AppActive:     uint64(max(0, l.AppOpen)),
+			AppConnected:  l.Stats.Connected,
+			ConnectFailed: l.Stats.ConnectFailed,
+		})
+	}
+	return out
+}
+
+// addresses of a listener. One on every address is IPv4's and IPv6's in one
+// socket; Istio's are 0.0.0.0 with :: as an additional address, and tools look
+// for the former.
+func addresses(a net.Addr) []netip.AddrPort {
+	at := a.(*net.TCPAddr).AddrPort()
+	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	if at.Addr() == netip.IPv6Unspecified() {
+		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), at}
+	}
+	return []netip.AddrPort{at}
+}
+
+func (p adminPlane) Drain() { _ = p.pipe.Drain(context.Background()) }
+
+func (p adminPlane) CloseIdle() {
+	_ = p.pipe.CloseIdle(context.Background(), p.a.Settings.IdleGrace.Value)
+}
+
+func (p adminPlane) StopAccepting() { _ = p.pipe.StopAccepting(context.Background()) }
+
+// Resume does nothing once a termination has begun: the goodbyes are its own.
+func (p adminPlane) Resume() {
+	p.a.way.unlessDraining(func() {
+		if err := p.pipe.Resume(context.Background()); err != nil {
+			p.a.log.Error("the pipe does not serve as before", "error", err)
+		}
+	})
+}
+
+// unlessDraining calls f while no termination can begin.
+func (w *way) unlessDraining(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.began.IsZero() || !w.ended.IsZero() {
+		f()
+	}
+}
