@@ -93,6 +93,7 @@ type expectation struct {
 
 	gone   span          // the pod
 	lag    time.Duration // at most, of the pod's end after the last byte; zero: not judged
+	stays  time.Duration // at least, whatever ended before: the minimum drain
 	appOwn bool          // what the app takes to end is not part of lag: it is not ours
 	killed *bool         // whether SIGKILL is needed; nil: not judged
 
@@ -157,9 +158,9 @@ func expectLastcall(s stage.Strategy, c circumstances) expectation {
 	lastCall := grace - min(2*time.Second, grace/4)
 	no := false
 	if c.left <= lastCall {
-		end := min(max(c.left, stage.MinimumDrain), lastCall)
+		stays := min(stage.MinimumDrain, lastCall)
 		return expectation{
-			answered: at(c.left), gone: c.leaves(at(end)), lag: exitLag, killed: &no,
+			answered: at(c.left), gone: c.leaves(at(max(c.left, stays))), lag: exitLag, stays: stays, killed: &no,
 			appAfter: true, appOwn: c.otherApp, idle: s.Idle,
 		}
 	}

@@ -63,11 +63,11 @@ func judgeOne(r *row, e expectation, path string, otherGateway bool) []check {
 
 	add(e.gone.holds(r.stayed()), "the pod was gone", e.gone.String(), "after "+screen.Seconds(r.stayed()))
 	if e.lag > 0 {
-		lag, what := r.lag(), "the pod stayed beyond the last byte and the minimum drain"
+		lag, what := r.lag(e.stays), "the pod stayed beyond the last byte and the minimum drain"
 		if e.appOwn {
 			lag, what = lag-r.appTook(), what+", less the app's own time to end"
 		}
-		add(lag <= e.lag && r.lag() >= -transit, what, "0s to "+e.lag.String(), lag.Round(100*time.Microsecond).String())
+		add(lag <= e.lag && r.lag(e.stays) >= -transit, what, "0s to "+e.lag.String(), lag.Round(100*time.Microsecond).String())
 	}
 	if e.killed != nil {
 		words := map[bool]string{true: "SIGKILL was needed", false: "no SIGKILL was needed"}

@@ -116,7 +116,7 @@ func (p *play) judge(r *row, path string) Row {
 		GatewayLog: r.logLine, AppExit: r.end.AppExit, SidecarExit: r.end.SidecarExit, Killed: r.end.Killed(),
 		AppTermMS: since(r.end.Began, r.end.App.Terminated), SidecarTermMS: since(r.end.Began, r.end.Sidecar.Terminated),
 		StayedMS: milliseconds(r.stayed()), LagMS: milliseconds(r.stayed() - r.lastByte()), Report: r.report,
-		lastcall: r.strategy.Way.IsLastcall(), lag: r.lag(), appTook: r.appTook(),
+		lastcall: r.strategy.Way.IsLastcall(), lag: r.lag(e.stays), appTook: r.appTook(),
 	}
 	if r.answer.err != nil {
 		row.Error = r.answer.err.Error()

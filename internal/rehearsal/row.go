@@ -82,9 +82,9 @@ func (r *row) lastByte() time.Duration { return r.answer.last.Sub(r.end.Began) }
 // stayed is how long the pod was there after the scale-down.
 func (r *row) stayed() time.Duration { return r.end.Gone().Sub(r.end.Began) }
 
-// lag is how long the pod stayed after the last byte, or after the minimum
-// drain, if that was later: it must not leave before.
-func (r *row) lag() time.Duration { return r.stayed() - max(r.lastByte(), stage.MinimumDrain) }
+// lag is how long the pod stayed after the last byte, or after stays, if that
+// was later: it must not leave before.
+func (r *row) lag(stays time.Duration) time.Duration { return r.stayed() - max(r.lastByte(), stays) }
 
 // appTook is how long the app took to end, once told to.
 func (r *row) appTook() time.Duration {

@@ -10,20 +10,22 @@ import (
 type Way int
 
 const (
-	NoSidecar       Way               = iota // the app alone
-	Fixed                                    // Istio: sleep terminationDrainDuration, then kill
-	ExitOnZero                               // Istio: EXIT_ON_ZERO_ACTIVE_CONNECTIONS
-	IstioNative                              // Istio: native sidecar, /drain in preStop, exit at SIGTERM
-	Lastcall                                 // lastcall, a container beside the app's
-	LastcallNative                           // lastcall as a native sidecar
-	minimumDrain    = 5 * time.Second        // everybody's MINIMUM_DRAIN_DURATION
-	shortGrace      = 7 * time.Second        // of the rows that are about it
-	istioFixedDrain = 5 * time.Second        // Istio's default terminationDrainDuration
+	NoSidecar      Way = iota // the app alone
+	Fixed                     // Istio: sleep terminationDrainDuration, then kill
+	ExitOnZero                // Istio: EXIT_ON_ZERO_ACTIVE_CONNECTIONS
+	IstioNative               // Istio: native sidecar, /drain in preStop, exit at SIGTERM
+	Lastcall                  // lastcall, a container beside the app's
+	LastcallNative            // lastcall as a native sidecar
+)
+
+const (
+	istioFixedDrain = 5 * time.Second // Istio's default terminationDrainDuration
 	longFixedDrain  = 30 * time.Second
+	shortGrace      = 7 * time.Second // of the rows that are about it
 )
 
 // MinimumDrain is MINIMUM_DRAIN_DURATION's default, Istio's and lastcall's.
-const MinimumDrain = minimumDrain
+const MinimumDrain = 5 * time.Second
 
 // IsLastcall tells lastcall's own ways from the others.
 func (w Way) IsLastcall() bool { return w == Lastcall || w == LastcallNative }
