@@ -50,11 +50,11 @@ func inRE2Words(err error) error {
 		return err
 	}
 	words, found := re2Words[at.Code]
-	switch {
-	case !found:
+	if !found {
 		words = at.Code.String()
-	case at.Code == syntax.ErrTrailingBackslash:
-		return errors.New(words)
+	}
+	if at.Code == syntax.ErrTrailingBackslash || at.Code == syntax.ErrInvalidUTF8 {
+		return errors.New(words) // RE2 does not repeat these
 	}
 	return errors.New(words + ": " + at.Expr)
 }

@@ -1,0 +1,98 @@
+package admin
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakePlane notes what it is asked for.
+type fakePlane struct {
+	mu        sync.Mutex
+	asked     []string
+	listeners []Listener
+}
+
+func (p *fakePlane) note(what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = append(p.asked, what)
+}
+
+// was is what it has been asked for since the last time.
+func (p *fakePlane) was() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := strings.Join(p.asked, " ")
+	p.asked = nil
+	return out
+}
+
+func (p *fakePlane) Listeners() []Listener { return slices.Clone(p.listeners) }
+func (p *fakePlane) Drain()                { p.note("drain") }
+func (p *fakePlane) CloseIdle()            { p.note("close-idle") }
+func (p *fakePlane) StopAccepting()        { p.note("stop") }
+func (p *fakePlane) Resume()               { p.note("resume") }
+
+// two listeners: one as Istio names it, with traffic, and one for TCP.
+func twoListeners() []Listener {
+	return []Listener{
+		{
+			Addresses: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:8000"), netip.MustParseAddrPort("[::]:8000")},
+			App:       "127.0.0.1:8080", HTTP: true,
+			Active: 3, Busy: 2, Connections: 10, Requests: 40, Responses: [6]uint64{0, 0, 30, 0, 6, 2},
+			AppActive: 3, AppConnected: 8, ConnectFailed: 1,
+		},
+		{
+			Name:      "mysql",
+			Addresses: []netip.AddrPort{netip.MustParseAddrPort("[::1]:3307")},
+			App:       "127.0.0.1:3306",
+		},
+	}
+}
+
+// startServer starts a server on a free port, for a plane with two listeners.
+func startServer(t *testing.T, options ...func(*Options)) (*Server, *fakePlane) {
+	t.Helper()
+	plane := &fakePlane{listeners: twoListeners()}
+	o := Options{Plane: plane, DrainTime: 45 * time.Second, IdleAfter: 5 * time.Second, Version: "v1.2.3", Log: slog.New(slog.DiscardHandler)}
+	for _, option := range options {
+		option(&o)
+	}
+	s, err := Start("127.0.0.1:0", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s, plane
+}
+
+// ask makes one request on a connection of its own.
+func ask(t *testing.T, s *Server, method, target string) (*http.Response, string) {
+	t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true}
+	req, err := http.NewRequest(method, "http://"+s.Addr().String()+target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(body)
+}

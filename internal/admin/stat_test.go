@@ -1,0 +1,92 @@
+package admin
+
+import (
+	"encoding/json"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func contains(s, part string) bool { return strings.Contains(s, part) }
+
+func TestNamesAreSharedAsInEnvoy(t *testing.T) {
+	s, plane := startServer(t)
+	plane.listeners = []Listener{
+		{Name: "web", Addresses: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:80")}, App: "127.0.0.1:8080", HTTP: true, Active: 1, Connections: 2, Requests: 3},
+		{Name: "web", Addresses: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:81")}, App: "127.0.0.1:8080", HTTP: true, Active: 10, Connections: 20, Requests: 30},
+	}
+	if _, body := ask(t, s, "GET", "/stats?filter=^http.web.*(cx_active|rq_total)|^cluster.*rq_total|^listener.10.*active|total_connections"); body != `cluster.inbound|8080||.upstream_rq_total: 33
+http.web.downstream_cx_active: 11
+http.web.downstream_rq_total: 33
+listener.10.0.0.1_80.downstream_cx_active: 1
+listener.10.0.0.1_81.downstream_cx_active: 10
+server.total_connections: 11
+` {
+		t.Error(body)
+	}
+	if _, body := ask(t, s, "GET", "/clusters"); strings.Count(body, "::rq_total::33\n") != 1 || strings.Count(body, "::observability_name::") != 1 {
+		t.Error(body)
+	}
+}
+
+// Whoever reads the numbers in the middle of a change sees no negative ones.
+func TestNoCountIsNegative(t *testing.T) {
+	s, plane := startServer(t)
+	plane.listeners[0].Active = plane.listeners[0].Connections + 1
+	plane.listeners[0].Busy, plane.listeners[0].Requests = 5, 1
+	for _, target := range []string{"/stats", "/clusters", "/stats/prometheus"} {
+		if _, body := ask(t, s, "GET", target); regexp.MustCompile(`\d{19}`).MatchString(body) {
+			t.Errorf("%s:\n%s", target, body)
+		}
+	}
+}
+
+func TestStatsAreInOrderAndValid(t *testing.T) {
+	s, _ := startServer(t)
+	_, body := ask(t, s, "GET", "/stats")
+	lines := strings.Split(strings.TrimSuffix(body, "\n"), "\n")
+	if !slices.IsSorted(lines) || len(lines) != len(slices.Compact(slices.Clone(lines))) {
+		t.Error(body)
+	}
+	for _, line := range lines {
+		if !regexp.MustCompile(`^[^:]+: \d+$`).MatchString(line) {
+			t.Errorf("line %q", line)
+		}
+	}
+	_, body = ask(t, s, "GET", "/stats?format=json")
+	var got struct{ Stats []struct{ Name string } }
+	if err := json.Unmarshal([]byte(body), &got); err != nil || len(got.Stats) != len(lines) {
+		t.Errorf("%v: %d of %d", err, len(got.Stats), len(lines))
+	}
+}
+
+func TestFilterErrorsAreInRE2sWords(t *testing.T) {
+	for expression, want := range map[string]string{
+		"(": "missing ): (", "[": "missing ]: [", "a**": "bad repetition operator: **", "*": "no argument for repetition operator: *",
+		"[z-a]": "invalid character class range: z-a", "a)": "unexpected ): a)", `\q`: `invalid escape sequence: \q`,
+		"(?P<n": "invalid named capture group: (?P<n", `a\`: `trailing \`, "a{1001}": "invalid repetition size: {1001}",
+		"[[:foo:]]": "invalid character class range: [:foo:]", `\pX`: `invalid character class range: \pX`, "(?!a)": "invalid perl operator: (?!",
+		"\xff": "invalid UTF-8",
+	} {
+		_, err := parseFilter(query{{"filter", expression}})
+		if err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", expression, err, want)
+		}
+	}
+}
+
+func FuzzQuery(f *testing.F) {
+	f.Add("usedonly&filter=downstream_cx_active$")
+	f.Add("filter=%zz&&=&a=b=c&%41")
+	f.Fuzz(func(t *testing.T, raw string) {
+		q := parseQuery(raw)
+		for i, p := range q {
+			if value, ok := q.get(p.name); !ok || value != p.value {
+				t.Errorf("%q: parameter %d is %q, found %q", raw, i, p.value, value)
+			}
+		}
+		_, _ = parseSelection(q)
+	})
+}
