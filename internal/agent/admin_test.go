@@ -1,0 +1,149 @@
+package agent
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+)
+
+// refused is true when nobody listens there.
+func refused(address string) bool {
+	conn, err := net.Dial("tcp", address)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err != nil
+}
+
+func TestAdminStopsListening(t *testing.T) {
+	for _, path := range []string{"drain_listeners", "drain_listeners?inboundonly", "drain_listeners?graceful"} {
+		admin, address := withAdmin(t, "")
+		r := start(t, nil, admin, func(o *Options) { o.Settings.DrainDuration.Value = 0 })
+		client := keep(t, r.inbound())
+		client.ask()
+		answer := r.get("/slow")
+		<-r.asked
+		postTo(t, address, path)
+		client.wantEnd()
+		r.until("refused", func() bool { return refused(r.inbound()) })
+		close(r.free)
+		if got := <-answer; got != "200 done<nil>" {
+			t.Errorf("%s: the request in flight got %s", path, got)
+		}
+		if _, err := getFrom(address, "/ready"); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		r.signals <- drain.Terminate
+		r.wantEnd(CodeIntended)
+	}
+}
+
+func TestAdminHealthcheckIsTakenBack(t *testing.T) {
+	admin, address := withAdmin(t, "")
+	r := start(t, nil, admin)
+	if keep(t, r.inbound()).ask() {
+		t.Error("goodbye before anything was asked")
+	}
+	postTo(t, address, "healthcheck/fail")
+	if !keep(t, r.inbound()).ask() {
+		t.Error("no goodbye after /healthcheck/fail")
+	}
+	postTo(t, address, "healthcheck/ok")
+	client := keep(t, r.inbound())
+	for range 3 {
+		if client.ask() {
+			t.Error("goodbye after /healthcheck/ok")
+		}
+	}
+
+	// Once the agent drains by itself, nobody takes the goodbyes back.
+	answer := r.get("/slow")
+	<-r.asked
+	postTo(t, address, "healthcheck/fail")
+	r.signals <- drain.Terminate
+	r.until("waiting", func() bool { return strings.Contains(r.log.String(), `"phase":"waiting"`) })
+	postTo(t, address, "healthcheck/ok")
+	if !keep(t, r.inbound()).ask() {
+		t.Error("no goodbye during the termination after /healthcheck/ok")
+	}
+	close(r.free)
+	<-answer
+	r.wantEnd(CodeIntended)
+}
+
+// A drain by a hook that is taken back takes with it what the admin API was
+// asked for: else the pod would stay drained with nobody to end it.
+func TestAdminForgetsWithTheHook(t *testing.T) {
+	admin, address := withAdmin(t, "")
+	r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=1", "LASTCALL_LAST_CALL_MARGIN=500ms"}, admin)
+	postTo(t, address, "healthcheck/fail")
+	postTo(t, address, "drain_listeners")
+	if !refused(r.inbound()) {
+		t.Error("it still accepts after /drain_listeners")
+	}
+	r.post("/wait")
+	r.until("resumed", func() bool {
+		body, err := getFrom(address, "/ready")
+		return err == nil && body == "LIVE\n"
+	})
+	if keep(t, r.inbound()).ask() {
+		t.Error("goodbye after the drain was taken back")
+	}
+}
+
+func TestAdminQuit(t *testing.T) {
+	admin, address := withAdmin(t, "")
+	r := start(t, nil, admin)
+	answer := r.get("/never")
+	<-r.asked
+	if status, body := postTo(t, address, "quitquitquit"); status != http.StatusOK || body != "OK\n" {
+		t.Errorf("%d %q", status, body)
+	}
+	r.wantEnd(CodeIntended)
+	<-answer
+	if got := r.report(); got.Verdict != "quit" {
+		t.Errorf("report %+v", got)
+	}
+}
+
+func TestAdminAddressThatSomebodyHas(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	r := start(t, nil, func(o *Options) { o.Admin = Admin{Address: ln.Addr().String(), Optional: true} })
+	if !strings.Contains(r.log.String(), "admin API is not answered") {
+		t.Errorf("nothing said:\n%s", r.log)
+	}
+	r.signals <- drain.Terminate
+	r.wantEnd(CodeIntended)
+
+	r = start(t, nil, func(o *Options) { o.Admin = Admin{Address: ln.Addr().String()} })
+	<-r.done
+	if r.code != CodeCrashed || r.err == nil || !strings.Contains(r.err.Error(), "choose another by --admin-address, or off") {
+		t.Errorf("code %d, %v", r.code, r.err)
+	}
+}
+
+func TestListenersOnEveryAddressAreNamedAsIstioDoes(t *testing.T) {
+	for address, want := range map[string]string{
+		"[::]:80":             "0.0.0.0:80 [::]:80",
+		"0.0.0.0:80":          "0.0.0.0:80",
+		"127.0.0.1:80":        "127.0.0.1:80",
+		"[::ffff:10.0.0.1]:1": "10.0.0.1:1",
+		"[::1]:80":            "[::1]:80",
+	} {
+		var got []string
+		for _, a := range addresses(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))) {
+			got = append(got, a.String())
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %v, want %s", address, got, want)
+		}
+	}
+}
