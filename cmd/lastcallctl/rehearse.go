@@ -31,6 +31,7 @@ const rehearseExample = `  lastcallctl rehearse
 func rehearseCommand() *cobra.Command {
 	o := rehearsal.Options{}
 	var asJSON bool
+	var picture string
 	cmd := &cobra.Command{
 		Use:     "rehearse",
 		Short:   "Show what a client gets under each way of stopping a pod",
@@ -54,6 +55,9 @@ func rehearseCommand() *cobra.Command {
 			} else {
 				err = result.WriteTable(cmd.OutOrStdout(), screen.StyleFor(os.Stdout))
 			}
+			if err == nil && picture != "" {
+				err = draw(result, picture)
+			}
 			if err == nil && !result.OK {
 				err = errTold
 			}
@@ -70,9 +74,21 @@ func rehearseCommand() *cobra.Command {
 	flags.StringVar(&o.Client, "client", "go", "go or curl")
 	flags.StringVar(&o.KeepLogs, "keep-logs", "", "empty `folder` that gets what everything wrote")
 	flags.StringVar(&o.Lastcall, "lastcall", "", "`path` of lastcall (default beside this program, or else built)")
+	flags.StringVar(&picture, "picture", "", "`file` for a picture of it all, SVG")
 	flags.BoolVar(&asJSON, "json", false, "write JSON instead of the table")
 	cmd.AddCommand(rolloutCommand())
 	return cmd
+}
+
+func draw(result *rehearsal.Result, file string) error {
+	svg, err := result.Picture().SVG()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, svg, 0o644); err != nil {
+		return fmt.Errorf("write the picture: %w", err)
+	}
+	return nil
 }
 
 // asUsage turns an error about an option's value into one of usage.
