@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os/exec"
@@ -26,7 +27,7 @@ import (
 func withAdmin(t *testing.T, name string) (func(*Options), string) {
 	address := freeAddress(t)
 	return func(o *Options) {
-		o.Admin = Admin{Address: address, Version: "v1.2.3"}
+		o.Admin = Admin{Address: address, Version: "v1.2.3", Level: new(slog.LevelVar)}
 		o.Inbound[0].Name = name
 	}, address
 }
@@ -92,7 +93,7 @@ func TestPeersDrainThePipe(t *testing.T) {
 		{"Contour's shutdown manager", "ingress_http", []string{"healthcheck/fail"}, contourCount},
 		{"Envoy Gateway's shutdown manager of 1.0", "", []string{"healthcheck/fail"}, totalConnections},
 		{"Envoy Gateway's shutdown manager since 1.2", "", []string{"drain_listeners?graceful&skip_exit", "healthcheck/fail"}, totalConnections},
-		{"Envoy Gateway's shutdown manager since 1.5", "", []string{"drain_listeners?graceful&skip_exit", "healthcheck/fail"}, listenersByPattern},
+		{"Envoy Gateway's shutdown manager since 1.5.9", "", []string{"drain_listeners?graceful&skip_exit", "healthcheck/fail"}, listenersByPattern},
 	} {
 		t.Run(peer.name, func(t *testing.T) {
 			admin, address := withAdmin(t, peer.named)
