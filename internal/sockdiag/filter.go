@@ -2,51 +2,76 @@ package sockdiag
 
 import (
 	"encoding/binary"
-	"fmt"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 )
 
-// Operations of the kernel's filter (enum in linux/inet_diag.h). S_EQ would be
-// shorter, but kernels before 5.11 do not know it.
+// Operations of the kernel's filter (enum in linux/inet_diag.h).
 const (
 	opJump             = 1
 	opLocalPortAtLeast = 2
 	opLocalPortAtMost  = 3
 )
 
-// perPort is the length of the filter of one port, bytes: two comparisons of two
-// words each, and a jump.
-const perPort = 20
+// perSpan is the length of the filter of one span of ports, bytes: two
+// comparisons of two words each, and a jump.
+const perSpan = 20
 
-// maxPorts is what one filter holds: its jumps are 16 bits wide.
-const maxPorts = 0xffff/perPort - 1
+// maxSpans bounds the filter, which the kernel runs for every socket there is.
+// More ports than that share spans with ports that nobody asked for; those are
+// left out afterwards, which costs less than 2,000 comparisons for each socket.
+const maxSpans = 64
 
-// byLocalPort is the filter "the local port is one of these" as a netlink
+// span is the ports from first to last.
+type span struct{ first, last uint16 }
+
+// spansOf covers ports, which are sorted, with at most most spans, and with as
+// few ports that were not asked for as can be.
+func spansOf(ports []uint16, most int) (spans []span) {
+	var gaps []int // between neighbours that are not adjacent
+	for i := 1; i < len(ports); i++ {
+		if gap := int(ports[i]) - int(ports[i-1]); gap > 1 {
+			gaps = append(gaps, gap)
+		}
+	}
+	bridged := 1 // gaps up to this are part of a span
+	if over := len(gaps) + 1 - most; over > 0 {
+		slices.Sort(gaps)
+		bridged = gaps[over-1]
+	}
+	for _, port := range ports {
+		if n := len(spans); n > 0 && int(port)-int(spans[n-1].last) <= bridged {
+			spans[n-1].last = port
+			continue
+		}
+		spans = append(spans, span{port, port})
+	}
+	return spans
+}
+
+// byLocalPort is the filter "the local port lies in one of these" as a netlink
 // attribute. An operation is {code u8, yes u8, no u16}: yes and no are how many
 // bytes to go on when it holds or not. Arriving at the very end accepts, going
 // beyond it refuses (net/ipv4/inet_diag.c, inet_diag_bc_run).
-func byLocalPort(ports []uint16) ([]byte, error) {
-	if len(ports) > maxPorts {
-		return nil, fmt.Errorf("filter the kernel's socket table by %d ports: at most %d can be", len(ports), maxPorts)
-	}
-	size := perPort * len(ports)
+func byLocalPort(spans []span) ([]byte, error) {
+	size := perSpan * len(spans)
 	code := make([]byte, 0, size)
 	op := func(operation, yes uint8, no int) {
 		code = append(code, operation, yes)
 		code = binary.NativeEndian.AppendUint16(code, uint16(no))
 	}
-	for i, port := range ports {
-		refuse := func(next int) int { // to the next port's operations, or beyond the end
-			if i == len(ports)-1 {
+	for i, s := range spans {
+		refuse := func(next int) int { // to the next span's operations, or beyond the end
+			if i == len(spans)-1 {
 				return next + 4
 			}
 			return next
 		}
 		op(opLocalPortAtLeast, 8, refuse(20))
-		op(0, 0, int(port))
+		op(0, 0, int(s.first))
 		op(opLocalPortAtMost, 8, refuse(12))
-		op(0, 0, int(port))
+		op(0, 0, int(s.last))
 		op(opJump, 4, size-len(code))
 	}
 	attributes := netlink.NewAttributeEncoder()

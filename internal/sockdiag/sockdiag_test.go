@@ -3,10 +3,12 @@ package sockdiag
 import (
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -108,10 +110,10 @@ func TestManyPorts(t *testing.T) {
 	table := table(t)
 	ln, port := listen(t, "127.0.0.1:0")
 	pair(t, ln)
-	for _, n := range []int{0, 1, 2, 500, maxPorts - 1} {
+	for _, n := range []int{0, 1, 2, 500, 30_000} {
 		var ports []uint16
 		for i := range n {
-			if p := uint16(1 + i); p != port {
+			if p := uint16(1 + 2*i); p != port {
 				ports = append(ports, p)
 			}
 		}
@@ -127,8 +129,38 @@ func TestManyPorts(t *testing.T) {
 			t.Errorf("among %d ports: found %d", len(ports), found)
 		}
 	}
-	if _, err := table.Sockets(Open, make([]uint16, maxPorts+1)); err == nil {
-		t.Error("too many ports are accepted")
+}
+
+func TestSpans(t *testing.T) {
+	for _, tt := range []struct {
+		ports []uint16
+		most  int
+		want  []span
+	}{
+		{[]uint16{80}, 4, []span{{80, 80}}},
+		{[]uint16{80, 81, 82, 443}, 4, []span{{80, 82}, {443, 443}}},
+		{[]uint16{80, 80, 81}, 4, []span{{80, 81}}},
+		{[]uint16{1, 65535}, 1, []span{{1, 65535}}},
+		{[]uint16{1, 10, 12, 100, 103}, 3, []span{{1, 1}, {10, 12}, {100, 103}}}, // the narrowest gaps are bridged
+		{[]uint16{1, 3, 5, 7}, 2, []span{{1, 7}}},                                // all alike: fewer than may be
+	} {
+		if got := spansOf(tt.ports, tt.most); !slices.Equal(got, tt.want) {
+			t.Errorf("%v in %d: %v; want %v", tt.ports, tt.most, got, tt.want)
+		}
+	}
+}
+
+// A kernel that refuses the request for both families at once is asked for one
+// after the other.
+func TestOneFamilyAtATime(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		table := table(t)
+		table.families = []uint8{unix.AF_INET, unix.AF_INET6}
+		ln, port := listen(t, address)
+		pair(t, ln)
+		if got := sockets(t, table, Open, port); len(got) != 1 {
+			t.Errorf("%s: %v", address, got)
+		}
 	}
 }
 
@@ -155,6 +187,33 @@ func TestWatchDestroyed(t *testing.T) {
 		case <-w.Gone():
 		case <-time.After(5 * time.Second):
 			t.Fatal("not told")
+		}
+	}
+}
+
+// A watch that has ended says so, and its owner looks for itself.
+func TestWatchEnds(t *testing.T) {
+	w, err := WatchDestroyed([]uint16{1})
+	if err != nil {
+		t.Skip(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, open := <-w.Gone(); open {
+		t.Error("told of something")
+	}
+}
+
+func BenchmarkSockets(b *testing.B) {
+	table, err := OpenTable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer table.Close()
+	for b.Loop() {
+		if _, err := table.Sockets(Open, []uint16{1}); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

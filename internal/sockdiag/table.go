@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -51,13 +52,19 @@ type Socket struct {
 	WriteQueue    uint32 // bytes that the peer has not acknowledged
 
 	// Received and Acked are the bytes that came and that the peer has
-	// acknowledged, since the start; LastReceived and LastSent are how long ago.
-	Received, Acked        uint64
-	LastReceived, LastSent time.Duration
+	// acknowledged, since the start.
+	Received, Acked uint64
+
+	// How long ago data came, data was sent and an acknowledgement came, as
+	// exact as the kernel's tick: 10 ms at worst.
+	LastReceived, LastSent, LastAcked time.Duration
 }
 
 // Table is an open way to the kernel. One goroutine at a time.
-type Table struct{ nl *netlink.Conn }
+type Table struct {
+	nl       *netlink.Conn
+	families []uint8 // one dump for each
+}
 
 // OpenTable opens the table of the process's network namespace.
 func OpenTable() (*Table, error) {
@@ -65,7 +72,7 @@ func OpenTable() (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the kernel's socket table (sock_diag): %w", err)
 	}
-	return &Table{nl}, nil
+	return &Table{nl: nl, families: []uint8{unix.AF_UNSPEC}}, nil
 }
 
 // Close ends it.
@@ -75,24 +82,39 @@ func (t *Table) Close() error { return t.nl.Close() }
 const callTimeout = 2 * time.Second
 
 // Sockets lists the TCP sockets in one of states whose local port is one of
-// ports, IPv4 and IPv6.
+// ports, IPv4 and IPv6. What it costs is a walk over the kernel's hash table,
+// which grows with the machine's memory, not with its sockets: 0.25 ms for
+// 262,144 buckets.
 func (t *Table) Sockets(states States, ports []uint16) ([]Socket, error) {
 	if len(ports) == 0 {
 		return nil, nil
 	}
-	filter, err := byLocalPort(ports)
-	if err != nil {
-		return nil, err
+	if !slices.IsSorted(ports) {
+		ports = slices.Sorted(slices.Values(ports))
 	}
-	var out []Socket
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+	filter, err := byLocalPort(spansOf(ports, maxSpans))
+	if err != nil {
+		return nil, fmt.Errorf("filter the kernel's socket table: %w", err)
+	}
+	out, err := t.dump(states, ports, filter)
+	if err != nil && t.families[0] == unix.AF_UNSPEC && refused(err) {
+		t.families = []uint8{unix.AF_INET, unix.AF_INET6}
+		out, err = t.dump(states, ports, filter)
+	}
+	return out, err
+}
+
+// refused says whether the kernel does not know a request at all.
+func refused(err error) bool {
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)
+}
+
+func (t *Table) dump(states States, ports []uint16, filter []byte) (out []Socket, err error) {
+	for _, family := range t.families {
 		if err := t.nl.SetDeadline(time.Now().Add(callTimeout)); err != nil {
 			return nil, fmt.Errorf("read the kernel's socket table: %w", err)
 		}
-		answers, err := t.nl.Execute(netlink.Message{
-			Header: netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: netlink.Request | netlink.Dump},
-			Data:   append(request(family, states), filter...),
-		})
+		answers, err := t.nl.Execute(request(family, states, filter))
 		if errors.Is(err, unix.ENOENT) && family == unix.AF_INET6 { // no IPv6 in this kernel
 			continue
 		}
@@ -100,25 +122,39 @@ func (t *Table) Sockets(states States, ports []uint16) ([]Socket, error) {
 			return nil, fmt.Errorf("read the kernel's socket table: %w", err)
 		}
 		for _, answer := range answers {
-			s, ok := parse(answer.Data)
-			if ok {
-				out = append(out, s)
+			if s, ok := parse(answer.Data); ok {
+				if _, asked := slices.BinarySearch(ports, s.Local.Port()); asked {
+					out = append(out, s)
+				}
 			}
 		}
 	}
 	return out, nil
 }
 
-// request is struct inet_diag_req_v2 (linux/inet_diag.h), with tcp_info asked for.
-func request(family uint8, states States) []byte {
-	b := make([]byte, 56)
-	b[0], b[1], b[2] = family, unix.IPPROTO_TCP, 1<<(inetDiagInfo-1)
-	binary.NativeEndian.PutUint32(b[4:], uint32(states))
-	return b
+// request asks for one family, or with AF_UNSPEC for both at once, with tcp_info.
+// Both at once is the older form of the request (struct inet_diag_req); it halves
+// the walks. One at a time is struct inet_diag_req_v2 (linux/inet_diag.h).
+func request(family uint8, states States, filter []byte) netlink.Message {
+	const info = 1 << (inetDiagInfo - 1)
+	kind, b := netlink.HeaderType(unix.SOCK_DIAG_BY_FAMILY), make([]byte, 56)
+	if family == unix.AF_UNSPEC {
+		kind, b = tcpDiagGetSock, make([]byte, 60)
+		b[3] = info
+		binary.NativeEndian.PutUint32(b[52:], uint32(states))
+	} else {
+		b[0], b[1], b[2] = family, unix.IPPROTO_TCP, info
+		binary.NativeEndian.PutUint32(b[4:], uint32(states))
+	}
+	return netlink.Message{
+		Header: netlink.Header{Type: kind, Flags: netlink.Request | netlink.Dump},
+		Data:   append(b, filter...),
+	}
 }
 
 // Attributes and sizes of linux/inet_diag.h.
 const (
+	tcpDiagGetSock      = 18
 	inetDiagReqBytecode = 1
 	inetDiagInfo        = 2
 	inetDiagMsgLen      = 72
@@ -151,10 +187,11 @@ func parse(b []byte) (s Socket, ok bool) {
 // tcpInfo reads what we need of struct tcp_info (linux/tcp.h), which grows at
 // its end from kernel to kernel.
 func (s *Socket) tcpInfo(b []byte) {
-	const lastDataSent, lastDataRecv, bytesAcked, bytesReceived = 44, 52, 120, 128
-	if len(b) >= lastDataRecv+4 {
+	const lastDataSent, lastDataRecv, lastAckRecv, bytesAcked, bytesReceived = 44, 52, 56, 120, 128
+	if len(b) >= lastAckRecv+4 {
 		s.LastSent = time.Duration(binary.NativeEndian.Uint32(b[lastDataSent:])) * time.Millisecond
 		s.LastReceived = time.Duration(binary.NativeEndian.Uint32(b[lastDataRecv:])) * time.Millisecond
+		s.LastAcked = time.Duration(binary.NativeEndian.Uint32(b[lastAckRecv:])) * time.Millisecond
 	}
 	if len(b) >= bytesReceived+8 {
 		s.Acked = binary.NativeEndian.Uint64(b[bytesAcked:])

@@ -1,10 +1,8 @@
 package sockdiag
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -28,8 +26,8 @@ type Watch struct {
 
 // WatchDestroyed sends on Gone whenever a TCP socket with one of the local ports
 // has been destroyed: when it has left the states in which data can come, its
-// time-wait apart. It may fail where the process lacks the right (a kernel or
-// container without it); looking again and again is what remains then.
+// time-wait apart. It needs no right, but not every kernel or sandbox can; looking
+// again and again is what remains then.
 func WatchDestroyed(ports []uint16) (*Watch, error) {
 	nl, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{Groups: 1<<(groupTCPDestroy-1) | 1<<(groupTCP6Destroy-1)})
 	if err != nil {
@@ -42,7 +40,8 @@ func WatchDestroyed(ports []uint16) (*Watch, error) {
 	return w, nil
 }
 
-// Gone carries a signal after one or more sockets have gone.
+// Gone carries a signal after one or more sockets have gone. It is closed when
+// the kernel tells no more.
 func (w *Watch) Gone() <-chan struct{} { return w.gone }
 
 // Close ends it.
@@ -53,15 +52,14 @@ func (w *Watch) Close() error {
 }
 
 func (w *Watch) run(ports []uint16) {
+	defer close(w.gone)
 	for {
 		messages, err := w.nl.Receive()
 		switch {
 		case errors.Is(err, unix.ENOBUFS): // told too much at once: something has gone
 			w.tell()
 			continue
-		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.Canceled):
-			return
-		case err != nil:
+		case err != nil: // Close, or a kernel that has enough
 			return
 		}
 		for _, m := range messages {
