@@ -16,7 +16,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
-			for _, name := range []string{"LISTEN", "STATUS"} {
+			for _, name := range []string{"LISTEN", "STATUS", "ADMIN", "OTHER"} {
 				ln, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {
 					return err
@@ -28,6 +28,7 @@ func TestScripts(t *testing.T) {
 				}
 			}
 			env.Setenv("HOME", os.TempDir())
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // else each command takes a second to exit
 			return nil
 		},
 	})
