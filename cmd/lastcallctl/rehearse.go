@@ -26,6 +26,7 @@ The exit code is 1 when a row does not come out as stated.`
 const rehearseExample = `  lastcallctl rehearse
   lastcallctl rehearse --strategy istio-default,lastcall-native-exit
   lastcallctl rehearse --delay 3s --grace 20s
+  lastcallctl rehearse --proxy envoy --gateway envoy
   lastcallctl rehearse --app 'gunicorn -b 127.0.0.1:{port} httpbin:app' --client curl`
 
 func rehearseCommand() *cobra.Command {
@@ -70,7 +71,9 @@ func rehearseCommand() *cobra.Command {
 	flags.DurationVar(&o.Grace, "grace", rehearsal.DefaultGrace, "the pods' terminationGracePeriodSeconds, whole seconds")
 	flags.DurationVar(&o.Propagation, "propagation", rehearsal.DefaultPropagation, "how late the gateway learns that an endpoint is gone")
 	flags.StringVar(&o.App, "app", "", "`command` of an app with httpbin's paths in place of the built-in one; {port} is filled in")
-	flags.StringVar(&o.Gateway, "gateway", "", "`command` in place of the built-in gateway; {port}, {endpoint} (host:port) and {endpoints} (a file) are filled in")
+	flags.StringVar(&o.Gateway, "gateway", "", "`command` in place of the built-in gateway; {port}, {endpoint} (host:port) and {endpoints} (a file) are filled in; or envoy, a real one")
+	flags.StringVar(&o.Proxy, "proxy", stage.ProxyPipe, "what the sidecars carry the traffic with: pipe (embedded) or envoy, a real one")
+	flags.StringVar(&o.EnvoyPath, "envoy-path", "", "`path` of Envoy (default LASTCALL_PEER_ENVOY, or else envoy in PATH)")
 	flags.StringVar(&o.Client, "client", "go", "go or curl")
 	flags.StringVar(&o.KeepLogs, "keep-logs", "", "empty `folder` that gets what everything wrote")
 	flags.StringVar(&o.Lastcall, "lastcall", "", "`path` of lastcall (default beside this program, or else built)")

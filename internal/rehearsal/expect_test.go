@@ -76,6 +76,36 @@ func TestExpect(t *testing.T) {
 	}
 }
 
+// With a real Envoy as the sidecar: what differs from the pipe.
+func TestExpectEnvoy(t *testing.T) {
+	for _, tt := range []struct {
+		strategy    string
+		left, grace time.Duration
+		want        string
+	}{
+		{"istio-default", 10 * sec, 30 * sec, "503 after 5.00 s; pod gone after 5.00 s to 10.00 s"},
+		{"istio-exit-on-zero-idle", 10 * sec, 30 * sec, "200 after 10.00 s; pod gone after 30.00 s, by SIGKILL (an idle connection counts)"},
+		{"istio-exit-on-zero-idle", 10 * sec, 60 * sec, "200 after 10.00 s; pod gone after 30.00 s to 47.00 s (an idle connection counts, and Envoy closes it in the last third of its drain time)"},
+		{"istio-exit-on-zero-idle", 10 * sec, 40 * sec, "200 after 10.00 s; pod gone after 30.00 s to 40.00 s (an idle connection counts, and Envoy closes it in the last third of its drain time)"},
+		{"grace-7s-lastcall", 10 * sec, 30 * sec, "503 after 5.25 s to 7.00 s; pod gone after 5.25 s to 7.00 s (the last call of a grace period of 7 s is at 5.25 s)"},
+		{"grace-7s-lastcall", 3 * sec, 30 * sec, "200 after 3.00 s; pod gone after 5.00 s, at most 100ms after the last byte"},
+		{"lastcall-classic-exit", 10 * sec, 30 * sec, "200 after 10.00 s; pod gone after 10.00 s, at most 300ms after the last byte"},
+	} {
+		t.Run(tt.strategy, func(t *testing.T) {
+			s := strategy(t, tt.strategy)
+			got := expect(s, circumstances{left: tt.left, grace: tt.grace, app: s.App, envoy: true})
+			if len(got) != 1 || got[0].String() != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+	s := strategy(t, "grace-7s-lastcall")
+	e := expect(s, circumstances{left: 10 * sec, grace: 30 * sec, envoy: true})[0]
+	if e.body != terminationBody || e.log != terminationDetails || !e.unnamed {
+		t.Errorf("Envoy's connections end with it: body %q, log %q, unnamed %v", e.body, e.log, e.unnamed)
+	}
+}
+
 // A request that ends when it would be cut: either outcome is right.
 func TestExpectTooClose(t *testing.T) {
 	s := strategy(t, "istio-default")

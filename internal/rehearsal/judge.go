@@ -95,6 +95,9 @@ func judgeReport(r *row, e expectation, path string) []check {
 	if e.named {
 		verdict, open = "cut", "GET "+path
 	}
+	if e.unnamed {
+		open = "a client"
+	}
 	if r.report == nil {
 		return []check{{"the sidecar's report", verdict, "none", false}}
 	}
@@ -102,6 +105,9 @@ func judgeReport(r *row, e expectation, path string) []check {
 	requests := make([]string, len(r.report.Open))
 	for i, c := range r.report.Open {
 		requests[i] = c.Request
+		if e.unnamed && c.Request == "" && c.Peer != "" {
+			requests[i] = "a client"
+		}
 	}
 	got := strings.Join(requests, ", ")
 	if got == "" {

@@ -115,3 +115,22 @@ func TestJudgeLocalReply(t *testing.T) {
 		t.Errorf("nginx's words: %+v", row.Checks)
 	}
 }
+
+// The kernel names clients, not requests: with a real Envoy that is what is
+// stated of a report.
+func TestJudgeUnnamed(t *testing.T) {
+	for _, tt := range []struct {
+		open []stage.Conversation
+		ok   bool
+	}{
+		{[]stage.Conversation{{Peer: "127.0.0.1:4711", Protocol: "http"}}, true},
+		{nil, false},
+		{[]stage.Conversation{{Protocol: "http"}}, false},
+		{[]stage.Conversation{{Peer: "127.0.0.1:4711"}, {Peer: "127.0.0.1:4712"}}, false},
+	} {
+		r := &row{report: &stage.Report{Verdict: "cut", Open: tt.open}}
+		if got := failures(judgeReport(r, expectation{named: true, unnamed: true}, "/delay/10")) == 0; got != tt.ok {
+			t.Errorf("%v: got %v", tt.open, got)
+		}
+	}
+}

@@ -29,7 +29,9 @@ type Options struct {
 	Grace       time.Duration // terminationGracePeriodSeconds, whole seconds
 	Propagation time.Duration // until the gateway learns that the endpoint is gone
 	App         string        // command line in place of the built-in app, with {port}
-	Gateway     string        // command line in place of the built-in gateway, with {port} and {endpoints} or {endpoint}
+	Gateway     string        // command line in place of the built-in gateway, with {port} and {endpoints} or {endpoint}; or envoy
+	Proxy       string        // of the sidecars: pipe (also empty) or envoy
+	EnvoyPath   string        // of a real Envoy; empty: found
 	Client      string        // go or curl
 	KeepLogs    string        // folder for what everything wrote; empty: nothing is kept
 	Lastcall    string        // path of lastcall; empty: found or built
@@ -60,7 +62,13 @@ func (o Options) check() ([]stage.Strategy, error) {
 			bad("--app: %w", err)
 		}
 	}
-	if o.Gateway != "" {
+	if o.Proxy != "" && o.Proxy != stage.ProxyPipe && o.Proxy != stage.ProxyEnvoy {
+		bad("--proxy is %q: accepted are pipe and envoy", o.Proxy)
+	}
+	if o.EnvoyPath != "" && !o.needsEnvoy() {
+		bad("--envoy-path: no Envoy is played with: say --proxy envoy, --gateway envoy or both")
+	}
+	if o.Gateway != "" && o.Gateway != stage.ProxyEnvoy {
 		if err := stage.CheckLine(o.Gateway, "{port}"); err != nil {
 			bad("--gateway: %w", err)
 		}
@@ -70,3 +78,12 @@ func (o Options) check() ([]stage.Strategy, error) {
 	}
 	return strategies, nil
 }
+
+// needsEnvoy says whether a real Envoy is played with.
+func (o Options) needsEnvoy() bool {
+	return o.Proxy == stage.ProxyEnvoy || o.Gateway == stage.ProxyEnvoy
+}
+
+// otherGateway says whether the gateway's words are its own: those of the built-in one and of Envoy are
+// known.
+func (o Options) otherGateway() bool { return o.Gateway != "" && o.Gateway != stage.ProxyEnvoy }

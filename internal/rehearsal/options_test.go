@@ -30,6 +30,8 @@ func TestOptions(t *testing.T) {
 		{"app", func(o *Options) { o.App = "gunicorn app" }, "lacks {port}"},
 		{"gateway", func(o *Options) { o.Gateway = " " }, "--gateway: the command line is empty"},
 		{"lastcall", func(o *Options) { o.Lastcall = "/no/such" }, "--lastcall: stat /no/such"},
+		{"proxy", func(o *Options) { o.Proxy = "nginx" }, `--proxy is "nginx": accepted are pipe and envoy`},
+		{"envoy path without envoy", func(o *Options) { o.EnvoyPath = "envoy" }, "no Envoy is played with: say --proxy envoy"},
 		{"logs", func(o *Options) { o.KeepLogs = full }, "accepted is a folder that is empty or not there yet"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -18,6 +18,7 @@ type Result struct {
 	PropagationMS int64   `json:"propagation_ms"`
 	App           string  `json:"app"`
 	AppAtTerm     string  `json:"app_at_sigterm,omitempty"` // of an app that is not built in
+	Proxy         string  `json:"proxy"`                    // of the sidecars
 	Gateway       string  `json:"gateway"`
 	Client        string  `json:"client"`
 	TookMS        float64 `json:"took_ms"`
@@ -69,11 +70,14 @@ func (p *play) result(path string) *Result {
 	res := &Result{
 		OK: true, Path: path,
 		DelayMS: o.Delay.Milliseconds(), GraceMS: o.Grace.Milliseconds(), PropagationMS: o.Propagation.Milliseconds(),
-		App: o.App, Gateway: o.Gateway, Client: o.Client, Logs: o.KeepLogs,
+		App: o.App, Proxy: o.Proxy, Gateway: o.Gateway, Client: o.Client, Logs: o.KeepLogs,
 		ownNumbers: o.Delay != DefaultDelay || o.Grace != DefaultGrace || o.App != "",
 	}
 	if res.App == "" {
 		res.App = "httpbin (built in)"
+	}
+	if res.Proxy == "" {
+		res.Proxy = stage.ProxyPipe
 	}
 	if res.Gateway == "" {
 		res.Gateway = "built in"
@@ -99,13 +103,17 @@ func (p *play) judge(r *row, path string) Row {
 		left:         p.options.Delay - r.end.Began.Sub(r.answer.asked),
 		grace:        p.options.Grace,
 		app:          r.strategy.App,
-		otherGateway: p.options.Gateway != "",
+		otherGateway: p.options.otherGateway(),
+		envoy:        p.options.Proxy == stage.ProxyEnvoy,
 	}
 	if p.habits != nil {
 		c.app, c.appLeaves, c.otherApp = p.habits.Manner, p.habits.Leaves, true
 	}
 	e, checks := judge(r, expect(r.strategy, c), path, c.otherGateway)
 	words := r.strategy.Words
+	if c.envoy && r.strategy.Envoy != "" {
+		words = r.strategy.Envoy
+	}
 	if p.habits == nil && r.strategy.Note != "" {
 		words += "; " + r.strategy.Note
 	}

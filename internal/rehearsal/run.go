@@ -47,11 +47,16 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	defer done()
 	p.dir = dir
-	p.theatre = &stage.Theatre{Node: n, Ports: &node.Ports{}, Grace: o.Grace, MaxDelay: max(o.Delay, 10*time.Second)}
+	p.theatre = &stage.Theatre{Node: n, Ports: &node.Ports{}, Grace: o.Grace, MaxDelay: max(o.Delay, 10*time.Second), Proxy: o.Proxy}
 	if p.theatre.Programs, err = stage.FindPrograms(ctx, o.Lastcall, o.Self, strategies); err != nil {
 		return nil, err
 	}
 	p.theatre.Programs.App, p.theatre.Programs.Gateway = o.App, o.Gateway
+	if o.needsEnvoy() {
+		if p.theatre.Programs.Envoy, err = stage.FindEnvoy(o.EnvoyPath); err != nil {
+			return nil, err
+		}
+	}
 	return p.run(ctx)
 }
 
@@ -104,7 +109,8 @@ func (p *play) run(ctx context.Context) (*Result, error) {
 	}
 	ports := make(map[int]int)
 	for _, r := range p.rows {
-		ports[r.pod.AppPort] = before[r.pod.AppPort]
+		port := r.pod.Arrival(p.theatre.Proxy)
+		ports[port] = before[port]
 	}
 	for _, r := range p.rows {
 		asking.Go(func() { r.ask(clients, p.ask, path) })

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/screen"
+	"github.com/lastcall-dev/lastcall/internal/rehearsal/stage"
 )
 
 // Columns of the table.
@@ -46,18 +47,26 @@ func (t *table) line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+
 func (t *table) head(r *Result) {
 	s := t.style
 	t.line("%s", s.Bold("A client asks GET "+r.Path+"; at that moment the deployment is scaled to 0."))
-	t.line("%s", s.Dim(fmt.Sprintf("client %s → gateway → sidecar → app; grace period %s; the gateway learns of it after %s",
-		r.Client, seconds(r.GraceMS), seconds(r.PropagationMS))))
+	t.line("%s", s.Dim(fmt.Sprintf("client %s → gateway%s → sidecar%s → app; grace period %s; the gateway learns of it after %s",
+		r.Client, real(r.Gateway), real(r.Proxy), seconds(r.GraceMS), seconds(r.PropagationMS))))
 	if r.AppAtTerm != "" {
 		t.line("%s", s.Dim(screen.Cut("app: "+r.App, screen.Width)))
 		t.line("%s", s.Dim("     it "+r.AppAtTerm))
 	}
-	if r.Gateway != "built in" {
+	if r.Gateway != "built in" && r.Gateway != stage.ProxyEnvoy {
 		t.line("%s", s.Dim(screen.Cut("gateway: "+r.Gateway, screen.Width)))
 	}
 	t.line("")
 	t.line("  %s%s%s%s  %s", screen.Left("strategy", nameWidth), screen.Left("the client got", answerWidth),
 		screen.Right("pod stayed", stayWidth), screen.Right("of it idle", lagWidth), "ended by")
+}
+
+// real says where a real Envoy stands.
+func real(proxy string) string {
+	if proxy == stage.ProxyEnvoy {
+		return " (Envoy)"
+	}
+	return ""
 }
 
 func seconds(ms int64) string { return screen.Round(time.Duration(ms) * time.Millisecond) }
@@ -82,8 +91,12 @@ func (t *table) row(r Row, say bool) {
 	}
 	if r.lastcall && r.Report != nil && len(r.Report.Open) > 0 {
 		c := r.Report.Open[0]
-		t.line("    %s", s.Dim(screen.Cut(fmt.Sprintf("its report: verdict %s, %q open for %s, ended by %s",
-			r.Report.Verdict, c.Request, inSeconds(float64(c.AgeMS)), c.Ending), screen.Width-4)))
+		who := fmt.Sprintf("%q", c.Request)
+		if c.Request == "" {
+			who = "the client " + c.Peer
+		}
+		t.line("    %s", s.Dim(screen.Cut(fmt.Sprintf("its report: verdict %s, %s open for %s, ended by %s",
+			r.Report.Verdict, who, inSeconds(float64(c.AgeMS)), c.Ending), screen.Width-4)))
 	}
 	if r.OK {
 		return

@@ -1,7 +1,6 @@
 package stage
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -20,6 +19,7 @@ type Gateway struct {
 
 	file   string
 	access string
+	write  func(endpoints []string) ([]byte, error) // what stands in file
 }
 
 // StartGateway starts a gateway with a list of pods' addresses, and returns when
@@ -38,11 +38,14 @@ func (t *Theatre) startGateway(ctx context.Context, dir string, endpoints []stri
 	if err := os.MkdirAll(list, 0o755); err != nil {
 		return nil, err
 	}
+	if t.Programs.Gateway == ProxyEnvoy {
+		return t.startFront(ctx, dir, list, endpoints)
+	}
 	port, err := t.Ports.Next()
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{Address: node.Loopback(port), file: filepath.Join(list, "list"), access: filepath.Join(dir, "gateway-access.log")}
+	g := &Gateway{Address: node.Loopback(port), file: filepath.Join(list, "list"), access: filepath.Join(dir, "gateway-access.log"), write: writeList}
 	if err := g.SetEndpoints(endpoints); err != nil {
 		return nil, err
 	}
@@ -63,18 +66,11 @@ func (t *Theatre) startGateway(ctx context.Context, dir string, endpoints []stri
 
 // SetEndpoints replaces the list.
 func (g *Gateway) SetEndpoints(endpoints []string) error {
-	var list bytes.Buffer
-	for _, e := range endpoints {
-		list.WriteString(e + "\n")
+	list, err := g.write(endpoints)
+	if err == nil {
+		err = replace(g.file, list)
 	}
-	if list.Len() == 0 {
-		list.WriteString("# none\n")
-	}
-	fresh := g.file + ".new"
-	if err := os.WriteFile(fresh, list.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("endpoints of the gateway: %w", err)
-	}
-	if err := os.Rename(fresh, g.file); err != nil {
+	if err != nil {
 		return fmt.Errorf("endpoints of the gateway: %w", err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ type Theatre struct {
 	Programs Programs
 	Grace    time.Duration // of pods whose strategy says nothing; whole seconds
 	MaxDelay time.Duration // that the built-in app takes at most to answer /delay
+	Proxy    string        // of the sidecars: ProxyPipe (also empty) or ProxyEnvoy
 }
 
 // Pod is an app with its sidecar, if it has one.
@@ -30,7 +32,9 @@ type Pod struct {
 
 	grace       time.Duration
 	dir         string
+	inbound     int // the sidecar's
 	statusPort  int
+	adminPort   int    // of the sidecar's Envoy; 0 without one
 	termination string // the sidecar's termination message
 	members     []node.Member
 }
@@ -90,14 +94,13 @@ func (t *Theatre) startApp(ctx context.Context, p *Pod) (err error) {
 }
 
 func (t *Theatre) startSidecar(ctx context.Context, p *Pod) (err error) {
-	inbound, err := t.Ports.Next()
-	if err != nil {
+	if p.inbound, err = t.Ports.Next(); err != nil {
 		return err
 	}
 	if p.statusPort, err = t.Ports.Next(); err != nil {
 		return err
 	}
-	p.Address = node.Loopback(inbound)
+	p.Address = node.Loopback(p.inbound)
 	args := []string{
 		t.Programs.Lastcall, "agent",
 		"--inbound", p.Address + "=" + node.Loopback(p.AppPort) + ",protocol=http",
@@ -107,6 +110,14 @@ func (t *Theatre) startSidecar(ctx context.Context, p *Pod) (err error) {
 	if !p.Strategy.Way.IsLastcall() {
 		args = append(args, "--compat", "istio")
 	}
+	if t.Proxy == ProxyEnvoy {
+		if p.adminPort, err = t.Ports.Next(); err != nil {
+			return err
+		}
+		args = append(args, "--proxy", "envoy", "--envoy-path", t.Programs.Envoy)
+	} else {
+		args = append(args, "--admin-address", "off") // all would want the same port
+	}
 	out := filepath.Join(p.dir, sidecarLog)
 	// Its folder is the pod's, so that no configuration of the machine is found.
 	if p.Sidecar, err = t.Node.Start(node.Command{Args: args, Env: environment(p.settings()...), Dir: p.dir, Output: out}); err != nil {
@@ -115,16 +126,36 @@ func (t *Theatre) startSidecar(ctx context.Context, p *Pod) (err error) {
 	return awaitReady(ctx, p.Sidecar, "http://"+node.Loopback(p.statusPort)+"/healthz/ready", out)
 }
 
+// Arrival is the port that has one connection more when a request has come: the
+// app's, or Envoy's, which has the app's connections in a pool and may take one of
+// an earlier request.
+func (p *Pod) Arrival(proxy string) int {
+	if proxy == ProxyEnvoy && p.Sidecar != nil {
+		return p.inbound
+	}
+	return p.AppPort
+}
+
 // settings are what an injector would put into the sidecar's environment.
 func (p *Pod) settings() []string {
 	out := []string{"TERMINATION_GRACE_PERIOD_SECONDS=" + strconv.Itoa(int(p.grace/time.Second))}
+	config := map[string]any{}
 	switch p.Strategy.Way {
 	case ExitOnZero:
 		out = append(out, "EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true")
 	case Fixed:
 		if d := p.Strategy.TerminationDrain; d != istioFixedDrain {
-			out = append(out, fmt.Sprintf(`PROXY_CONFIG={"terminationDrainDuration":"%s"}`, d))
+			config["terminationDrainDuration"] = d.String()
 		}
+	}
+	if p.adminPort != 0 {
+		// Envoy's bootstrap is written to the folder for temporary files.
+		out = append(out, "TMPDIR="+p.dir)
+		config["proxyAdminPort"], config["concurrency"] = p.adminPort, envoyWorkers
+	}
+	if len(config) > 0 {
+		text, _ := json.Marshal(config) // numbers and words: there is nothing to fail
+		out = append(out, "PROXY_CONFIG="+string(text))
 	}
 	return out
 }

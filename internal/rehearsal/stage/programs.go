@@ -20,7 +20,8 @@ type Programs struct {
 	Lastcall    string // lastcall
 	Lastcallctl string // this program: the built-in gateway and app
 	App         string // a command line in place of the built-in app; {port} is filled in
-	Gateway     string // in place of the built-in gateway; {port}, {endpoints} and {endpoint} are filled in
+	Gateway     string // in place of the built-in gateway; {port}, {endpoints} and {endpoint} are filled in; ProxyEnvoy: Envoy
+	Envoy       string // a real one; empty where none is played with
 }
 
 // FindPrograms finds lastcall, unless it is named or none of the strategies

@@ -60,6 +60,7 @@ type Strategy struct {
 	Group string // strategies of a group stand together
 	Words string // what it is, in one line
 	Note  string // what the built-in app does, where that matters
+	Envoy string // Words with a real Envoy as the sidecar, where they differ
 
 	Way              Way
 	App              Manner        // of the built-in app
@@ -102,7 +103,8 @@ func Strategies() []Strategy {
 		{Name: "grace-7s-istio", Group: short, Way: ExitOnZero, App: Closes, Grace: shortGrace,
 			Words: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS, which knows no deadline but SIGKILL"},
 		{Name: "grace-7s-lastcall", Group: short, Way: Lastcall, App: Exits, Grace: shortGrace,
-			Words: "the last call comes before SIGKILL: an orderly 503, and a report that names the request"},
+			Words: "the last call comes before SIGKILL: an orderly 503, and a report that names the request",
+			Envoy: "the last call comes before SIGKILL: Envoy leaves in order, and the report names the client"},
 		{Name: "lastcall-classic-exit", Group: ours, Way: Lastcall, App: Exits, Idle: true,
 			Words: wait, Note: exits},
 		{Name: "lastcall-classic-close-listener", Group: ours, Way: Lastcall, App: Closes, Idle: true,

@@ -1,0 +1,114 @@
+package stage
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/peers"
+)
+
+// What is named is taken or refused, with its name; nothing is silently replaced.
+func TestFindEnvoy(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "envoy")
+	if err := os.WriteFile(program, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, flag, variable, path string
+		want, wrong                string
+	}{
+		{name: "flag", flag: program, variable: "/no/such", want: program},
+		{name: "variable", variable: program, path: "/no/such", want: program},
+		{name: "PATH", path: dir, want: program},
+		{name: "flag that leads nowhere", flag: "/no/such", variable: program, path: dir, wrong: "--envoy-path: accepted is an Envoy to start"},
+		{name: "variable that leads nowhere", variable: "/no/such", path: dir, wrong: "LASTCALL_PEER_ENVOY: accepted is"},
+		{name: "nothing", path: "/no/such", wrong: "there is no envoy in PATH: name one by --envoy-path or LASTCALL_PEER_ENVOY"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("LASTCALL_PEER_ENVOY", tt.variable)
+			t.Setenv("PATH", tt.path)
+			got, err := FindEnvoy(tt.flag)
+			var option OptionError
+			switch {
+			case tt.wrong != "" && (!errors.As(err, &option) || !strings.Contains(err.Error(), tt.wrong)):
+				t.Errorf("got %v", err)
+			case tt.wrong == "" && (err != nil || got != tt.want):
+				t.Errorf("got %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// What an injector would set for a sidecar with Envoy: all settings in one ProxyConfig.
+func TestEnvoySettings(t *testing.T) {
+	p := &Pod{Strategy: Strategy{Way: Fixed, TerminationDrain: longFixedDrain}, adminPort: 12345, dir: "/pod"}
+	got := strings.Join(p.settings(), "\n")
+	for _, want := range []string{`PROXY_CONFIG={"concurrency":2,"proxyAdminPort":12345,"terminationDrainDuration":"30s"}`, "TMPDIR=/pod"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %s in\n%s", want, got)
+		}
+	}
+}
+
+func TestWriteEDS(t *testing.T) {
+	got, err := writeEDS([]string{"127.0.0.1:8000"})
+	if err != nil || !strings.Contains(string(got), `{"address":"127.0.0.1","port_value":8000}`) {
+		t.Errorf("got %s, %v", got, err)
+	}
+	if got, err = writeEDS(nil); err != nil || !strings.Contains(string(got), `"lb_endpoints":[]`) {
+		t.Errorf("got %s, %v", got, err)
+	}
+	for _, bad := range []string{"127.0.0.1", "127.0.0.1:http"} {
+		if _, err := writeEDS([]string{bad}); err == nil {
+			t.Errorf("%s passes", bad)
+		}
+	}
+}
+
+// A real Envoy as the gateway: it knows the pods by its file, finishes what is in
+// flight when they are taken out of it, and has Istio's words and log.
+func TestEnvoyGateway(t *testing.T) {
+	th := theatre(t)
+	th.Programs.Envoy, th.Programs.Gateway = peers.Need(t, "envoy"), ProxyEnvoy
+	dir := t.TempDir()
+	p, err := th.StartPod(t.Context(), Strategy{Name: "x", Way: NoSidecar, App: Closes}, filepath.Join(dir, "pod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := th.StartGateway(t.Context(), filepath.Join(dir, "gateway"), []string{p.Address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() { answered <- ask(t.Context(), "http://"+g.Address+"/delay/1") }()
+	if err := AwaitInFlight(t.Context(), map[int]int{p.AppPort: 0}); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.SetEndpoints(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Error("what was in flight when its pod went: ", err)
+	}
+	resp, err := http.Get("http://" + g.Address + "/get")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	if resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("without endpoints it says %s", resp.Status)
+	}
+	g.Stop()
+	if line := g.Line("/delay/1"); !strings.Contains(line, `"GET /delay/1 HTTP/1.1" 200 - via_upstream - "-" 0 `) {
+		t.Errorf("its log has %q", line)
+	}
+	if line := g.Line("/get"); !strings.Contains(line, "503 UH no_healthy_upstream") {
+		t.Errorf("its log has %q", line)
+	}
+}
