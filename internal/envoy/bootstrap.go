@@ -3,6 +3,7 @@ package envoy
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net"
 	"strconv"
 	"strings"
@@ -38,6 +39,7 @@ type m map[string]any
 // Types of Envoy's extensions.
 const (
 	typePrefix        = "type.googleapis.com/envoy.extensions."
+	typeTCP           = typePrefix + "filters.network.tcp_proxy.v3.TcpProxy"
 	typeRouter        = typePrefix + "filters.http.router.v3.Router"
 	typeHTTPInspector = typePrefix + "filters.listener.http_inspector.v3.HttpInspector"
 	typeOriginalDst   = typePrefix + "filters.listener.original_dst.v3.OriginalDst"
@@ -63,7 +65,7 @@ func (b Bootstrap) Render(admin string) ([]byte, error) {
 		}
 		listeners = append(listeners, listener)
 		clusters = append(clusters, m{
-			"name": cluster(i), "type": "STATIC", "connect_timeout": "5s",
+			"name": cluster(i), "type": "STATIC", "connect_timeout": "5s", "circuit_breakers": unlimited,
 			"typed_extension_protocol_options": m{
 				"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": m{"@type": typeHTTPOptions, "use_downstream_protocol_config": m{}},
 			},
@@ -80,7 +82,7 @@ func (b Bootstrap) Render(admin string) ([]byte, error) {
 			"listener_filters": []m{extension("envoy.filters.listener.original_dst", m{"@type": typeOriginalDst})},
 			"filter_chains":    []m{{"filters": []m{tcpProxy("outbound", "passthrough")}}},
 		})
-		clusters = append(clusters, m{"name": "passthrough", "type": "ORIGINAL_DST", "lb_policy": "CLUSTER_PROVIDED", "connect_timeout": "5s"})
+		clusters = append(clusters, m{"name": "passthrough", "type": "ORIGINAL_DST", "lb_policy": "CLUSTER_PROVIDED", "connect_timeout": "5s", "circuit_breakers": unlimited})
 	}
 	return json.MarshalIndent(m{
 		"admin":            m{"address": adminAddress},
@@ -103,6 +105,12 @@ func shownStats() (patterns []m) {
 	}
 	return append(patterns, m{"safe_regex": m{"regex": `http\..*\.downstream_rq_[1-5]xx`}})
 }
+
+// unlimited lifts Envoy's limits of 1,024 connections and requests a cluster: how
+// much it takes is the app's own affair.
+var unlimited = m{"thresholds": []m{{
+	"max_connections": math.MaxUint32, "max_pending_requests": math.MaxUint32, "max_requests": math.MaxUint32,
+}}}
 
 func cluster(i int) string { return "inbound|" + strconv.Itoa(i) }
 
@@ -139,9 +147,10 @@ func (b Bootstrap) httpManager(i int, in Route) m {
 	route := m{"cluster": cluster(i), "timeout": "0s"}
 	config := m{
 		"@type": typeHTTP, "stat_prefix": in.StatPrefix(), "stream_idle_timeout": "0s",
-		"upgrade_configs":        []m{{"upgrade_type": "websocket"}, {"upgrade_type": "CONNECT"}},
-		"http_protocol_options":  m{"accept_http_10": true, "enable_trailers": true},
-		"http2_protocol_options": m{"allow_connect": true},
+		"server_header_transformation": "PASS_THROUGH",
+		"upgrade_configs":              []m{{"upgrade_type": "websocket"}, {"upgrade_type": "CONNECT"}},
+		"http_protocol_options":        m{"accept_http_10": true, "enable_trailers": true},
+		"http2_protocol_options":       m{"allow_connect": true},
 		"route_config": m{"name": "default", "virtual_hosts": []m{{
 			"name": "inbound", "domains": []string{"*"},
 			"routes": []m{

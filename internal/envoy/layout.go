@@ -1,7 +1,8 @@
 package envoy
 
 import (
-	"regexp"
+	"cmp"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -18,133 +19,220 @@ var Infrastructure = []uint16{
 // OutboundPort is where Istio's capture sends what the app says to others.
 const OutboundPort = 15001
 
-// layout is what of an Envoy's listeners counts, and what its stats can say.
-type layout struct {
-	ports       []uint16        // the listeners that count
-	opaque      map[uint16]bool // of them, those that carry no HTTP: open is busy
-	blind       map[uint16]bool // of them, those whose stats cannot tell idle from busy
-	http, tcp   map[string]bool // stat prefixes that count
-	hidden      []string        // stats that the matcher hides, for the log
-	inboundOnly bool            // there are listeners marked inbound
-}
-
-// httpBusy and tcpBusy are the gauges that tell busy; httpTotal counts requests.
+// Stats that tell.
 const (
-	httpBusy  = "downstream_rq_active"
-	httpTotal = "downstream_rq_total"
-	tcpBusy   = "downstream_cx_active"
+	requestsActive    = "downstream_rq_active" // of HTTP: requests in flight, upgrades and tunnels among them
+	requestsTotal     = "downstream_rq_total"
+	connectionsActive = "downstream_cx_active" // of HTTP, and of a listener
 )
 
-// statsFilter finds the stats of all listeners; which of them count is chosen
-// by exact name afterwards, because a filter of 2,000 names costs more than their
-// lines.
-const statsFilter = `^(http\..*\.downstream_rq_(active|total)|tcp\..*\.downstream_cx_active)$`
+// ownRequest is a gauge that no answer lacks, unless the matcher hides it: the
+// question itself is such a request.
+const ownRequest = "http.admin." + requestsActive
 
-// layOut chooses by direction and port, never by name: a user's listener may be
-// called worker_api or admin-eu.
-func layOut(c Config, leaveOut []uint16) layout {
-	l := layout{opaque: map[uint16]bool{}, blind: map[uint16]bool{}, http: map[string]bool{}, tcp: map[string]bool{}}
-	for _, listener := range c.Listeners {
-		l.inboundOnly = l.inboundOnly || listener.Direction == "INBOUND"
+// adminPrefix is the stat prefix that Envoy's own admin API uses: what another
+// listener counts under it cannot be told apart.
+const adminPrefix = "admin"
+
+// Filters for the stats of all listeners; which of them count is chosen by exact
+// name afterwards, because a filter of 2,000 names costs more than their lines.
+const (
+	httpFilter     = `^http\..*\.downstream_(rq_active|rq_total|cx_active)$`
+	everyFilter    = `^(http\..*\.downstream_(rq_active|rq_total|cx_active)|listener\..*\.downstream_cx_active)$`
+	listenerPrefix = "listener."
+)
+
+// telling is what open connections of a port tell.
+type telling int
+
+const (
+	requestsTell telling = iota // Envoy's stats say whether they are idle
+	requestsMay                 // the same, but some may carry no HTTP: those are busy
+	openIsBusy                  // opaque, or its stats are hidden
+)
+
+// layout is what of an Envoy's listeners counts, and what can be known of it. It
+// does not change once it is made.
+type layout struct {
+	ports   []uint16                // to ask the kernel for, sorted
+	bound   map[uint16][]netip.Addr // the addresses that go with a port
+	telling map[uint16]telling
+	closing []uint16 // of the ports, those that are closed when the inbound listeners are
+
+	http  map[string]bool // stat prefixes whose requests count
+	mixed map[string]bool // of them, those of listeners that also carry other things
+
+	unseen  []string // gauges of listeners whose connections the kernel does not show
+	unknown []string // listeners of which nothing can be known
+	hidden  []string // stats that are missing, for the log
+
+	inboundOnly bool     // there are listeners marked inbound: only they are drained
+	usedOnly    bool     // ownRequest tells an answer from garbage, so unused stats may be left out
+	wanted      []string // gauges that an answer must have
+	filter      string
+}
+
+// layOut chooses by direction, address and port, never by name: a user's listener
+// may be called worker_api or admin-eu. shown are the stats that Envoy has. With
+// kernel false the kernel's table does not show Envoy's sockets.
+func layOut(listeners []Listener, shown Stats, leaveOut []uint16, kernel bool) *layout {
+	l := &layout{
+		bound: map[uint16][]netip.Addr{}, telling: map[uint16]telling{},
+		http: map[string]bool{}, mixed: map[string]bool{}, filter: httpFilter,
 	}
-	for _, listener := range c.Listeners {
-		if listener.Direction == "OUTBOUND" {
+	users := map[string]int{} // of a stat prefix
+	for _, listener := range listeners {
+		l.inboundOnly = l.inboundOnly || listener.Direction == "INBOUND"
+		prefixes := slices.Compact(slices.Sorted(slices.Values(listener.HTTP)))
+		for _, prefix := range prefixes {
+			users[prefix]++
+		}
+	}
+	for _, listener := range listeners {
+		counts := func(port uint16) bool {
+			return listener.Direction != "OUTBOUND" && !slices.Contains(leaveOut, port) && !slices.Contains(Infrastructure, port) &&
+				(port != OutboundPort || listener.Direction == "INBOUND")
+		}
+		addresses := slices.DeleteFunc(slices.Clone(listener.Addresses), func(a netip.AddrPort) bool { return !counts(a.Port()) })
+		if !counts(0) || len(addresses) == 0 && len(listener.Addresses) > 0 {
 			continue
 		}
-		for _, address := range listener.Addresses {
-			port := address.Port()
-			if slices.Contains(leaveOut, port) || slices.Contains(Infrastructure, port) || port == OutboundPort && listener.Direction != "INBOUND" {
-				continue
-			}
-			l.add(listener, port, c.Matcher)
-		}
+		unseen := listener.Unseen || !kernel
+		l.add(listener, addresses, l.tells(listener, unseen, shown, users), unseen, shown)
 	}
 	slices.Sort(l.ports)
 	l.ports = slices.Compact(l.ports)
 	slices.Sort(l.hidden)
 	l.hidden = slices.Compact(l.hidden)
+	l.want(shown)
 	return l
 }
 
-func (l *layout) add(listener Listener, port uint16, m *StatsMatcher) {
-	l.ports = append(l.ports, port)
+// tells says what the connections of a listener tell, and notes what is hidden.
+func (l *layout) tells(listener Listener, unseen bool, shown Stats, users map[string]int) telling {
+	t := requestsTell
 	switch {
-	case !listener.Known:
-		l.blind[port] = true
-		return
-	case len(listener.HTTP) == 0:
-		l.opaque[port] = true
+	case !listener.Known, len(listener.HTTP) == 0:
+		return openIsBusy
+	case listener.Opaque || unseen:
+		t = requestsMay
+	}
+	for _, prefix := range listener.HTTP {
+		names := []string{"http." + prefix + "." + requestsActive}
+		if t == requestsMay {
+			names = append(names, "http."+prefix+"."+connectionsActive)
+		}
+		for _, name := range names {
+			if _, ok := shown[name]; !ok || prefix == adminPrefix {
+				l.hidden = append(l.hidden, name)
+				t = openIsBusy
+			}
+		}
+		if t == requestsMay && users[prefix] > 1 {
+			t = openIsBusy // whose HTTP connections they are cannot be told
+		}
+	}
+	return t
+}
+
+func (l *layout) add(listener Listener, addresses []netip.AddrPort, t telling, unseen bool, shown Stats) {
+	if unseen {
+		gauge := listenerPrefix + listener.Stats + "." + connectionsActive
+		if _, ok := shown[gauge]; !ok {
+			l.unknown = append(l.unknown, cmp.Or(listener.Name, listener.Stats))
+			l.hidden = append(l.hidden, gauge)
+			return
+		}
+		l.unseen = append(l.unseen, gauge)
+		l.filter = everyFilter
+	} else {
+		for _, a := range addresses {
+			l.ports = append(l.ports, a.Port())
+			l.bound[a.Port()] = append(l.bound[a.Port()], a.Addr())
+			l.telling[a.Port()] = max(l.telling[a.Port()], t)
+			if !l.inboundOnly || listener.Direction == "INBOUND" {
+				l.closing = append(l.closing, a.Port())
+			}
+		}
+	}
+	if t == openIsBusy {
 		return
 	}
 	for _, prefix := range listener.HTTP {
 		l.http[prefix] = true
-		if name := statName("http", prefix, httpBusy); !m.Shows(name) {
-			l.blind[port] = true
-			l.hidden = append(l.hidden, name)
-		}
-	}
-	for _, prefix := range listener.TCP {
-		l.tcp[prefix] = true
-		if name := statName("tcp", prefix, tcpBusy); !m.Shows(name) {
-			l.blind[port] = true
-			l.hidden = append(l.hidden, name)
-		}
+		l.mixed[prefix] = l.mixed[prefix] || t == requestsMay
 	}
 }
 
-// statName is a name as Envoy makes it of a stat prefix.
-func statName(kind, prefix, name string) string { return kind + "." + prefix + "." + name }
+// want settles by what an answer is known to be one of this Envoy, and whole.
+func (l *layout) want(shown Stats) {
+	if _, l.usedOnly = shown[ownRequest]; l.usedOnly {
+		l.wanted = []string{ownRequest}
+		return
+	}
+	for prefix := range l.http {
+		l.wanted = append(l.wanted, "http."+prefix+"."+requestsActive)
+		if l.mixed[prefix] {
+			l.wanted = append(l.wanted, "http."+prefix+"."+connectionsActive)
+		}
+	}
+	l.wanted = append(l.wanted, l.unseen...)
+	slices.Sort(l.wanted)
+}
 
 // matcherHint is the setting that shows what is hidden.
-const matcherHint = `proxyStatsMatcher: {inclusionSuffixes: ["` + httpBusy + `", "` + tcpBusy + `"]}`
+const matcherHint = `proxyStatsMatcher: {inclusionSuffixes: ["` + requestsActive + `", "` + connectionsActive + `"]}`
 
-// asked says whether Envoy's stats have anything to tell that the kernel has not.
-func (l *layout) asked() bool {
-	for _, port := range l.ports {
-		if !l.opaque[port] && !l.blind[port] {
+// counts says whether a connection to a local address is one that counts: on a
+// machine with several addresses, others may listen on the same port.
+func (l *layout) counts(local netip.AddrPort) bool {
+	for _, addr := range l.bound[local.Port()] {
+		if addr.IsUnspecified() || addr == local.Addr() {
 			return true
 		}
 	}
 	return false
 }
 
-// read adds up what counts.
-func (l *layout) read(stats []Stat) (busy int, requests uint64) {
-	for _, s := range stats {
-		kind, rest, _ := strings.Cut(s.Name, ".")
-		i := strings.LastIndexByte(rest, '.')
-		if i < 0 {
-			continue
-		}
-		prefix, name := rest[:i], rest[i+1:]
-		switch {
-		case kind == "http" && l.http[prefix] && name == httpBusy, kind == "tcp" && l.tcp[prefix] && name == tcpBusy:
-			busy += int(max(0, s.Value))
-		case kind == "http" && l.http[prefix] && name == httpTotal:
-			requests += uint64(max(0, s.Value))
-		}
-	}
-	return busy, requests
+// tally is what an answer of Envoy's stats comes to.
+type tally struct {
+	requests  int // in flight
+	mixedHTTP int // connections of mixed listeners that carry HTTP
+	unseen    int // connections that the kernel does not show
+	total     uint64
 }
 
-// istioListener are the lines of a poll that pilot-agent counts, and those that
-// it leaves out (pkg/envoy/admin.go): the names are its own.
-var istioKnown = regexp.MustCompile(`^listener\.(0\.0\.0\.0_(15021|15090)|admin|admin\.main_thread)\.downstream_cx_active$`)
-
-// istioFilter is the filter of pilot-agent's poll.
-const istioFilter = `downstream_cx_active$`
-
-// istioCount counts as pilot-agent does. known is false for its "not available".
-func istioCount(body []byte) (active int, known bool) {
-	known = len(body) > 0
-	for _, s := range ParseStats(body) {
-		if strings.HasPrefix(s.Name, "listener.") && !strings.Contains(s.Name, "worker_") &&
-			!strings.HasPrefix(s.Name, "listener.envoy_internal_") && !istioKnown.MatchString(s.Name) {
-			active += int(s.Value)
+// read adds up what counts. gauges are the names that it has used.
+func (l *layout) read(stats Stats) (t tally, gauges []string) {
+	for name, value := range stats {
+		rest, ok := strings.CutPrefix(name, "http.")
+		i := strings.LastIndexByte(rest, '.')
+		if !ok || i < 0 {
+			continue
+		}
+		prefix := rest[:i]
+		switch rest[i+1:] {
+		case requestsActive:
+			if l.http[prefix] {
+				t.requests += int(value)
+				gauges = append(gauges, name)
+			}
+		case connectionsActive:
+			if l.mixed[prefix] {
+				t.mixedHTTP += int(value)
+				gauges = append(gauges, name)
+			}
+		case requestsTotal:
+			if l.http[prefix] {
+				t.total += uint64(value)
+			}
 		}
 	}
-	if active == -1 {
-		known = false
+	for _, name := range l.unseen {
+		if value, ok := stats[name]; ok {
+			t.unseen += int(value)
+			gauges = append(gauges, name)
+		}
 	}
-	return active, known
+	return t, gauges
 }

@@ -1,21 +1,31 @@
 package envoy
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
-// settle is how old the last movement of bytes must be when the stats are
-// asked: Envoy needs a moment to read what the kernel has, and to count it.
+// settle is how long bytes must have been still when the stats are asked: Envoy
+// needs a moment to read what the kernel has, and to count it. It is also how long
+// they must have been still since the answer: a request is no longer counted a
+// moment before its answer's last bytes reach the kernel.
 const settle = 30 * time.Millisecond
+
+// tick is how inexact the kernel's times are: a jiffy at 100 Hz.
+const tick = 10 * time.Millisecond
 
 // Asking for stats may cost at most 1/costShare of the time, within these bounds.
 const (
 	costShare = 200 // 0.5 % of a core
 	restMin   = 20 * time.Millisecond
 	restMax   = 5 * time.Second
+
+	// dear is an answer that took so long that the next is asked for without
+	// the counters.
+	dear = 5 * time.Millisecond
 )
 
 // ledger concludes from looks at the kernel's table, and from Envoy's stats when
@@ -27,24 +37,45 @@ type ledger struct {
 	seen     map[uint64]*sighting
 	arrivals uint64
 
-	open      int // connections that count
-	certain   int // of them busy for sure: opaque, blind, or with something on its way
-	doubtful  int // of them for the stats to say
-	movedAt   time.Time
-	askedAt   time.Time // when the stats that are believed were asked for; zero: never
-	restUntil time.Time
-	busy      int // by the stats
-	requests  uint64
-	counted   bool // requests has a first value
+	now     time.Time // of the last look
+	open    int       // connections that count
+	certain int       // of them busy for sure: opaque, hidden, or with something on its way after their end
+	http    int       // of them for the stats to say
+	mixed   int       // of them for the stats to say, if they are HTTP at all
+	unsent  int       // of the last two, with an answer that is not delivered
+	movedAt time.Time
+
+	tally      tally
+	total      uint64 // requests, seen last
+	counted    bool   // total was part of the last answer
+	answered   bool   // tally has a first value
+	askedAt    time.Time
+	answeredAt time.Time // zero: never, or the last answer was none
+	restUntil  time.Time
+	took       time.Duration
+	wanted     map[string]bool // gauges that an answer must have
 }
 
 // sighting is a connection as it was seen last.
-type sighting struct {
-	since           time.Time
-	received, acked uint64
+type sighting struct{ received, acked uint64 }
+
+func newLedger(l *layout) *ledger {
+	g := &ledger{seen: make(map[uint64]*sighting)}
+	g.use(l)
+	return g
 }
 
-func newLedger(l *layout) *ledger { return &ledger{layout: l, seen: make(map[uint64]*sighting)} }
+// use takes another layout; what has been counted stays.
+func (g *ledger) use(l *layout) {
+	g.layout, g.wanted, g.answered = l, make(map[string]bool), false
+	for _, name := range l.wanted {
+		g.wanted[name] = true
+	}
+	g.forget()
+}
+
+// forget makes the next conclusion wait for a new answer.
+func (g *ledger) forget() { g.answeredAt = time.Time{} }
 
 // connectionStates are those of a conversation that is not over: Envoy has not
 // ended it, or has and the client has not got everything.
@@ -52,12 +83,14 @@ var connectionStates = sockdiag.Of(sockdiag.Established, sockdiag.CloseWait, soc
 
 // look takes one look at the kernel's table in.
 func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
-	g.open, g.certain, g.doubtful = 0, 0, 0
+	g.now, g.open, g.certain, g.http, g.mixed, g.unsent = now, 0, 0, 0, 0, 0
 	present := make(map[uint64]bool, len(sockets))
 	for _, s := range sockets {
-		ended := s.State != sockdiag.Established && s.State != sockdiag.CloseWait
-		if ended {
-			if s.WriteQueue > 1 { // our FIN counts as one
+		if !g.layout.counts(s.Local) {
+			continue
+		}
+		if s.State != sockdiag.Established && s.State != sockdiag.CloseWait {
+			if undelivered(s) {
 				g.open++
 				g.certain++
 			}
@@ -67,81 +100,149 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		was, known := g.seen[s.Cookie]
 		switch {
 		case !known:
-			g.seen[s.Cookie] = &sighting{since: now, received: s.Received, acked: s.Acked}
+			was = &sighting{}
+			g.seen[s.Cookie] = was
 			g.arrivals++
-			g.movedAt = now
-		case was.received != s.Received || was.acked != s.Acked || s.ReadQueue > 0:
-			was.received, was.acked = s.Received, s.Acked
-			g.movedAt = now
+			g.moved(now)
+		case s.ReadQueue > 0 || s.WriteQueue > 0:
+			g.moved(now)
+		case was.received != s.Received || was.acked != s.Acked:
+			g.moved(now.Add(-max(0, min(s.LastReceived, s.LastSent, s.LastAcked)-tick)))
 		}
+		was.received, was.acked = s.Received, s.Acked
 		g.open++
-		port := s.Local.Port()
-		switch {
-		case g.layout.opaque[port], g.layout.blind[port]:
+		switch g.layout.telling[s.Local.Port()] {
+		case openIsBusy:
 			g.certain++
+			continue
+		case requestsMay:
+			g.mixed++
 		default:
-			g.doubtful++
+			g.http++
+		}
+		if s.WriteQueue > 0 {
+			g.unsent++ // Envoy's end would cut off what it has not handed to the kernel yet
 		}
 	}
 	for cookie := range g.seen {
 		if !present[cookie] {
 			delete(g.seen, cookie)
-			g.movedAt = now
+			g.moved(now)
 		}
 	}
 }
 
-// settled says whether the stats that were asked for last still hold.
-func (g *ledger) settled() bool {
-	return g.doubtful == 0 || !g.askedAt.IsZero() && !g.askedAt.Before(g.movedAt.Add(settle))
+// undelivered is true when an ended connection still has data on its way: the FIN
+// counts as one byte.
+func undelivered(s sockdiag.Socket) bool { return s.WriteQueue > 1 }
+
+func (g *ledger) moved(at time.Time) {
+	if at.After(g.movedAt) {
+		g.movedAt = at
+	}
 }
 
-// mayAsk says whether to ask for stats now; if not, when at the earliest.
-func (g *ledger) mayAsk(now time.Time) (bool, time.Time) {
-	at := g.movedAt.Add(settle)
-	if g.restUntil.After(at) {
-		at = g.restUntil
-	}
-	return !now.Before(at), at
+// asks says whether the stats have anything to tell that the kernel has not.
+func (g *ledger) asks() bool { return g.http+g.mixed > 0 || len(g.layout.unseen) > 0 }
+
+// settled says whether the last answer still holds.
+func (g *ledger) settled() bool {
+	return !g.asks() || g.holds() && !g.now.Before(g.answeredAt.Add(settle))
 }
+
+// holds says whether nothing has moved that the last answer may not know of.
+func (g *ledger) holds() bool {
+	return !g.answeredAt.IsZero() && !g.askedAt.Before(g.movedAt.Add(settle))
+}
+
+// due says whether to ask for stats now.
+func (g *ledger) due(now time.Time) bool {
+	// Of what the kernel does not show, nothing says that it has moved.
+	stale := g.asks() && (!g.holds() || len(g.layout.unseen) > 0)
+	return stale && !now.Before(g.restUntil) && !now.Before(g.movedAt.Add(settle))
+}
+
+// gaugesOnly says whether the counters are too dear to ask for.
+func (g *ledger) gaugesOnly() bool { return g.took > dear }
 
 // stats takes Envoy's answer in, which was asked for at that time and took so
-// long.
-func (g *ledger) stats(stats []Stat, asked time.Time, took time.Duration) {
-	busy, requests := g.layout.read(stats)
-	g.busy = busy
-	if g.counted && requests > g.requests {
-		g.arrivals += requests - g.requests
+// long. The error says why it cannot be believed.
+func (g *ledger) stats(stats Stats, gaugesOnly bool, asked time.Time, took time.Duration) error {
+	now, gauges := g.layout.read(stats)
+	for _, name := range gauges {
+		if stats[name] < 0 {
+			return g.failed(asked, took, fmt.Errorf("%s is %d: envoy has lost count", name, stats[name]))
+		}
 	}
-	g.requests, g.counted = requests, true
-	g.askedAt = asked
-	g.rest(asked.Add(took), took)
+	for name := range g.wanted {
+		if _, ok := stats[name]; !ok {
+			return g.failed(asked, took, fmt.Errorf("the answer lacks %s", name))
+		}
+	}
+	for _, name := range gauges {
+		g.wanted[name] = true // once used, always shown
+	}
+	g.arrived(now, gaugesOnly)
+	before := g.tally
+	g.tally, g.askedAt, g.answeredAt = now, asked, asked.Add(took)
+	if len(g.layout.unseen) > 0 && before != now {
+		g.moved(asked) // there, only a second answer that is the same is believed
+	}
+	g.rest(g.answeredAt, took)
+	return nil
+}
+
+// arrived counts the requests and the unseen connections that have come.
+func (g *ledger) arrived(now tally, gaugesOnly bool) {
+	if g.answered {
+		g.arrivals += uint64(max(0, now.unseen-g.tally.unseen))
+		if gaugesOnly || !g.counted {
+			g.arrivals += uint64(max(0, now.requests-g.tally.requests))
+		} else if now.total > g.total {
+			g.arrivals += now.total - g.total
+		}
+	}
+	g.answered, g.counted, g.total = true, !gaugesOnly, now.total
 }
 
 // failed notes that the stats could not be had: all is busy until they can.
-func (g *ledger) failed(now time.Time, took time.Duration) {
-	g.askedAt = time.Time{}
-	g.rest(now, took)
+func (g *ledger) failed(asked time.Time, took time.Duration, err error) error {
+	g.forget()
+	g.rest(asked.Add(took), took)
+	return err
 }
 
 func (g *ledger) rest(from time.Time, took time.Duration) {
+	g.took = took
 	g.restUntil = from.Add(min(max(costShare*took, restMin), restMax))
 }
 
 // activity is the conclusion.
 func (g *ledger) activity() drain.Activity {
-	a := drain.Activity{Known: true, Connections: g.open, Arrivals: g.arrivals, Busy: g.certain}
-	switch {
-	case g.doubtful == 0:
-	case g.settled():
-		a.Busy += min(g.busy, g.doubtful)
-		if g.busy > g.doubtful { // one connection carries several requests
-			a.Busy = g.certain + g.doubtful
-		}
-	case g.askedAt.IsZero():
-		a.Busy += g.doubtful // never asked, or not answered: all of them may be
-	default:
-		a.Busy += max(1, min(g.busy, g.doubtful)) // something has moved since: not idle before it is looked at
+	doubtful := g.http + g.mixed
+	if len(g.layout.unseen) > 0 {
+		doubtful += g.tally.unseen
 	}
+	a := drain.Activity{
+		Known:       true,
+		Connections: g.open + len(g.layout.unknown),
+		Busy:        g.certain + len(g.layout.unknown),
+		Arrivals:    g.arrivals,
+	}
+	a.Connections += doubtful - g.http - g.mixed
+	if !g.asks() {
+		return a
+	}
+	// What a mixed listener has open and no HTTP connection accounts for is opaque.
+	opaque := max(0, doubtful-g.http-g.tally.mixedHTTP)
+	said := min(opaque+g.tally.requests, doubtful)
+	switch {
+	case g.settled():
+	case g.answeredAt.IsZero():
+		said = max(1, doubtful) // never asked, or not answered: all of them may be
+	default:
+		said = max(1, said) // something has moved since: not idle before it is looked at
+	}
+	a.Busy += max(said, g.unsent)
 	return a
 }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
@@ -23,18 +22,22 @@ type Plane struct {
 	child *process.Child // nil when attached to an Envoy that others have started
 	log   *slog.Logger
 
-	layout layout
-	table  *sockdiag.Table
+	life context.Context // ends with Shut
+	over context.CancelFunc
+	asks sync.WaitGroup // questions for stats that are under way
 
 	mu      sync.Mutex // guards what follows
+	layout  *layout
+	table   *sockdiag.Table // nil when the kernel has none for us
 	ledger  *ledger
+	cost    time.Duration // of one look at the table
 	last    drain.Activity
+	asking  chan struct{} // closed with the answer; nil: no question is under way
 	saidBad bool
+	watch   *watch // nil before Drain
 
 	changes chan struct{}
 	exited  <-chan struct{}
-	watch   *watch // nil before Drain
-	closing sync.Once
 }
 
 var _ drain.DataPlane = (*Plane)(nil)
@@ -51,82 +54,149 @@ func (p *Plane) Pid() int {
 // listeners go on accepting until StopAccepting; in Istio's they stop by
 // themselves after --drain-time-s.
 func (p *Plane) Drain(ctx context.Context) error {
+	if p.o.changes() {
+		// Listeners may have come and gone since the start.
+		short, cancel := context.WithTimeout(ctx, relearnTimeout)
+		if err := p.layOut(short); err != nil {
+			p.log.Warn("Envoy's listeners of now cannot be had: those of the start count", "error", err)
+		}
+		cancel()
+	}
 	p.begin()
 	var errs []error
 	if p.o.FailHealthcheck {
 		errs = append(errs, p.admin.HealthcheckFail(ctx, true))
 	}
-	errs = append(errs, p.admin.DrainListeners(ctx, p.layout.inboundOnly, true, !p.o.Istio))
+	errs = append(errs, p.admin.DrainListeners(ctx, p.laidOut().inboundOnly, true, !p.o.Istio))
 	return errors.Join(errs...)
 }
 
-// errNoWayBack is Envoy's own limit.
-var errNoWayBack = errors.New("an Envoy cannot take its drain back: it goes on serving, and goes on saying goodbye on every response until it is started anew")
+// relearnTimeout is short: the goodbye waits for it.
+const relearnTimeout = 500 * time.Millisecond
 
-// Resume makes Envoy healthy again. It cannot make it stop saying goodbye.
-func (p *Plane) Resume(ctx context.Context) error {
-	p.end()
-	if p.o.FailHealthcheck {
-		if err := p.admin.HealthcheckFail(ctx, false); err != nil {
-			return err
-		}
-	}
-	return errNoWayBack
+func (p *Plane) laidOut() *layout {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.layout
 }
 
+// lookPatience bounds how long Activity waits for an answer of Envoy's that makes
+// it certain.
+const lookPatience = 250 * time.Millisecond
+
 // Activity looks at the kernel's table, and at Envoy's stats if they have
-// something new to say and are not asked too often.
+// something new to say and are not asked too often. While the watch looks too,
+// what is not certain yet counts as busy, and the answer is a change; else it is
+// waited for a little.
 func (p *Plane) Activity(ctx context.Context) (drain.Activity, error) {
 	if p.o.Istio {
 		return p.istioActivity(ctx)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.look(ctx)
+	ctx, cancel := context.WithTimeout(ctx, lookPatience)
+	defer cancel()
+	for {
+		p.mu.Lock()
+		a, err := p.look()
+		certain := err != nil || p.watch != nil || p.ledger.settled()
+		asking := p.asking
+		p.mu.Unlock()
+		if certain {
+			return a, err
+		}
+		patience := time.NewTimer(settle)
+		select {
+		case <-asking: // for ever when there is none
+		case <-patience.C:
+		case <-ctx.Done():
+		}
+		if patience.Stop(); ctx.Err() != nil {
+			return a, nil
+		}
+	}
 }
 
-// look is Activity; mu is held.
-func (p *Plane) look(ctx context.Context) (drain.Activity, error) {
-	sockets, err := p.table.Sockets(connectionStates, p.layout.ports)
+// look is one look; mu is held. Whoever looks, a change is told.
+func (p *Plane) look() (drain.Activity, error) {
+	now := time.Now()
+	sockets, err := p.sockets(connectionStates)
 	if err != nil {
+		p.tell()
 		return drain.Activity{}, err
 	}
-	now := time.Now()
+	p.cost = (3*p.cost + time.Since(now)) / 4
 	p.ledger.look(sockets, now)
-	if !p.ledger.settled() && p.layout.asked() {
-		if may, _ := p.ledger.mayAsk(now); may {
-			p.ask(ctx)
-		}
+	if p.asking == nil && p.ledger.due(now) {
+		p.ask()
 	}
-	p.last = p.ledger.activity()
-	return p.last, nil
+	return p.conclude(), nil
 }
 
-// statsTimeout is how long Envoy may take to answer. With 5,000 clusters it
-// needs 66 ms at most (measured).
-const statsTimeout = time.Second
-
-func (p *Plane) ask(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
-	defer cancel()
-	asked := time.Now()
-	body, err := p.admin.Stats(ctx, statsFilter, true)
-	took := time.Since(asked)
-	if err != nil {
-		p.ledger.failed(time.Now(), took)
-		if !p.saidBad {
-			p.saidBad = true
-			p.log.Warn("Envoy's stats cannot be had: every connection counts as busy until they can", "error", err)
-		}
-		return
+func (p *Plane) sockets(states sockdiag.States) ([]sockdiag.Socket, error) {
+	if p.table == nil {
+		return nil, nil
 	}
-	p.saidBad = false
-	p.ledger.stats(ParseStats(body), asked, took)
+	return p.table.Sockets(states, p.layout.ports)
+}
+
+// conclude tells of a change; mu is held.
+func (p *Plane) conclude() drain.Activity {
+	if now := p.ledger.activity(); now != p.last {
+		p.last = now
+		p.tell()
+	}
+	return p.last
+}
+
+func (p *Plane) tell() {
+	select {
+	case p.changes <- struct{}{}:
+	default:
+	}
+}
+
+// statsTimeout is how long Envoy may take to answer. With 5,000 clusters and
+// every stat it needs 0.2 s on a busy machine (measured).
+const statsTimeout = 2 * time.Second
+
+// ask asks for stats, and does not wait: an Envoy that hangs holds up neither the
+// watch nor the drain. mu is held.
+func (p *Plane) ask() {
+	answer := make(chan struct{})
+	p.asking = answer
+	l, gaugesOnly := p.layout, p.ledger.gaugesOnly()
+	p.asks.Go(func() {
+		defer close(answer)
+		ctx, cancel := context.WithTimeout(p.life, statsTimeout)
+		defer cancel()
+		asked := time.Now()
+		body, err := p.admin.Stats(ctx, l.filter, l.usedOnly, gaugesOnly)
+		took := time.Since(asked)
+
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.asking = nil
+		switch {
+		case l != p.layout:
+			return // it was asked for another
+		case err == nil:
+			err = p.ledger.stats(ParseStats(body), gaugesOnly, asked, took)
+		default:
+			_ = p.ledger.failed(asked, took, err)
+		}
+		if bad := err != nil; bad != p.saidBad && p.life.Err() == nil {
+			if p.saidBad = bad; bad {
+				p.log.Warn("Envoy's stats cannot be had: every connection counts as busy until they can", "error", err)
+			} else {
+				p.log.Info("Envoy's stats can be had again")
+			}
+		}
+		p.conclude()
+	})
 }
 
 // istioActivity is pilot-agent's look.
 func (p *Plane) istioActivity(ctx context.Context) (drain.Activity, error) {
-	body, err := p.admin.Stats(ctx, istioFilter, true)
+	body, err := p.admin.Stats(ctx, istioFilter, true, false)
 	if err != nil {
 		return drain.Activity{}, fmt.Errorf("unable to get listener stats from Envoy : %w", err)
 	}
@@ -144,13 +214,16 @@ func (p *Plane) CloseIdle(context.Context, time.Duration) error { return nil }
 // StopAccepting closes the listeners; what is open goes on. Envoy answers before
 // its workers have done so: the kernel says when they have.
 func (p *Plane) StopAccepting(ctx context.Context) error {
-	if err := p.admin.DrainListeners(ctx, p.layout.inboundOnly, false, false); err != nil {
+	if err := p.admin.DrainListeners(ctx, p.laidOut().inboundOnly, false, false); err != nil {
 		return err
 	}
+	p.mu.Lock()
+	if len(p.layout.unseen) > 0 {
+		p.ledger.forget() // somebody may have slipped in unseen
+	}
+	p.mu.Unlock()
 	for {
-		p.mu.Lock()
-		listening, err := p.table.Sockets(sockdiag.Of(sockdiag.Listen), p.layout.ports)
-		p.mu.Unlock()
+		listening, err := p.listening()
 		if err != nil || len(listening) == 0 {
 			return err
 		}
@@ -162,106 +235,56 @@ func (p *Plane) StopAccepting(ctx context.Context) error {
 	}
 }
 
+// listening are the sockets of listeners that StopAccepting closes, as long as
+// they are open.
+func (p *Plane) listening() ([]sockdiag.Socket, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all, err := p.sockets(sockdiag.Of(sockdiag.Listen))
+	return slices.DeleteFunc(all, func(s sockdiag.Socket) bool {
+		return !slices.Contains(p.layout.bound[s.Local.Port()], s.Local.Addr()) || !slices.Contains(p.layout.closing, s.Local.Port())
+	}), err
+}
+
 // Open names the connections that are busy, as far as the kernel can tell: those
 // whose client was the last to speak before those that are being answered. The
 // age is the time since the client said something.
 func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sockets, err := p.table.Sockets(connectionStates, p.layout.ports)
+	sockets, err := p.sockets(connectionStates)
 	if err != nil {
 		return nil, err
 	}
+	sockets = slices.DeleteFunc(sockets, func(s sockdiag.Socket) bool {
+		ended := s.State != sockdiag.Established && s.State != sockdiag.CloseWait
+		return !p.layout.counts(s.Local) || ended && !undelivered(s)
+	})
 	waits := func(s sockdiag.Socket) int {
 		neverAnswered := s.Acked <= 1 && s.Received > 0 // our SYN counts as one
-		if s.LastReceived < s.LastSent || neverAnswered {
+		switch {
+		case p.layout.telling[s.Local.Port()] == openIsBusy, s.WriteQueue > 0, s.ReadQueue > 0:
 			return 0
+		case s.LastReceived < s.LastSent || neverAnswered:
+			return 1
 		}
-		return 1
+		return 2
 	}
 	slices.SortStableFunc(sockets, func(a, b sockdiag.Socket) int {
 		return cmp.Or(cmp.Compare(waits(a), waits(b)), cmp.Compare(b.LastReceived, a.LastReceived))
 	})
+	most = min(most, p.last.Busy)
 	var out []drain.Conversation
-	for _, s := range sockets {
-		if len(out) == min(most, p.last.Busy) {
-			break
-		}
+	for _, s := range sockets[:min(most, len(sockets))] {
 		protocol := "http"
-		if p.layout.opaque[s.Local.Port()] {
+		if p.layout.telling[s.Local.Port()] == openIsBusy {
 			protocol = "tcp"
 		}
 		out = append(out, drain.Conversation{Peer: s.Remote.String(), Protocol: protocol, Age: drain.Millis(s.LastReceived)})
 	}
+	if len(out) == 0 && most > 0 {
+		// Only Envoy sees them: QUIC, a unix socket.
+		out = append(out, drain.Conversation{Peer: "unknown", Protocol: "unknown"})
+	}
 	return out, nil
-}
-
-// reportMost bounds the conversations of a last call that are named.
-const reportMost = 1000
-
-// LastCall stops accepting and says what is still open. Envoy has no way to end
-// single conversations: they end when it does.
-func (p *Plane) LastCall(ctx context.Context, _ time.Duration) ([]drain.Conversation, error) {
-	open, err := p.Open(ctx, reportMost)
-	for i := range open {
-		open[i].Ending = "closed"
-	}
-	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
-	defer cancel()
-	return open, errors.Join(err, p.StopAccepting(ctx))
-}
-
-// leaveTime is how long an Envoy may take to leave after /quitquitquit, and
-// again after SIGTERM.
-const leaveTime = time.Second
-
-// Close ends Envoy so that it flushes its access log and its stats. An Envoy
-// that others have started is left to them.
-func (p *Plane) Close(ctx context.Context) error {
-	p.end()
-	if p.child == nil {
-		return nil
-	}
-	ask, cancel := context.WithTimeout(ctx, leaveTime)
-	err := p.admin.Quit(ask)
-	cancel()
-	if err != nil {
-		p.log.Warn("Envoy was not told to leave by its admin port", "error", err)
-		_ = p.child.Signal(syscall.SIGTERM)
-	}
-	for _, next := range []func(){func() { _ = p.child.Signal(syscall.SIGTERM) }, nil} {
-		patience := time.NewTimer(leaveTime)
-		select {
-		case <-p.child.Done():
-			patience.Stop()
-			return nil
-		case <-ctx.Done():
-			patience.Stop()
-			return fmt.Errorf("end envoy: %w", ctx.Err())
-		case <-patience.C:
-			if next != nil {
-				next()
-			}
-		}
-	}
-	return fmt.Errorf("end envoy: it has not left %v after SIGTERM", leaveTime)
-}
-
-// Kill ends Envoy at once. An Envoy that others have started is left to them.
-func (p *Plane) Kill() {
-	p.end()
-	if p.child != nil {
-		p.child.Kill()
-		<-p.child.Done()
-	}
-}
-
-// Exited is closed when Envoy has ended. Of an Envoy that others have started it
-// is not known.
-func (p *Plane) Exited() <-chan struct{} { return p.exited }
-
-// Shut lets go of everything when the plane is needed no more.
-func (p *Plane) Shut() {
-	p.Kill()
-	p.closing.Do(func() { _ = p.table.Close() })
 }

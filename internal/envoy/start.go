@@ -43,7 +43,12 @@ type Options struct {
 	Istio           bool     // drain and count as pilot-agent does
 
 	Log *slog.Logger
+
+	blind bool // for tests: the kernel does not tell of the end of sockets
 }
+
+// changes says whether the listeners may become others than at the start.
+func (o *Options) changes() bool { return !o.Istio && (o.Attach || o.Config != "" || len(o.Args) > 0) }
 
 // startTime is how long an Envoy may take until it serves. With thousands of
 // clusters it takes seconds.
@@ -58,16 +63,17 @@ func Start(ctx context.Context, o Options) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{o: o, admin: admin, log: o.Log, changes: make(chan struct{}, 1), exited: make(chan struct{})}
+	p.life, p.over = context.WithCancel(context.Background())
 	if p.table, err = sockdiag.OpenTable(); err != nil {
-		return nil, err
+		p.log.Warn("the kernel's socket table cannot be had: Envoy's own numbers must do", "error", err)
 	}
 	if !o.Attach {
 		if err := o.adminIsFree(); err != nil {
-			_ = p.table.Close()
+			p.Shut()
 			return nil, err
 		}
 		if p.child, err = o.start(); err != nil {
-			_ = p.table.Close()
+			p.Shut()
 			return nil, err
 		}
 		p.exited = p.child.Done()
@@ -109,19 +115,55 @@ func (p *Plane) learn(ctx context.Context) error {
 	if err := p.admin.awaitReady(ctx, p.exited); err != nil {
 		return err
 	}
-	config, err := p.admin.Config(ctx)
+	if err := p.layOut(ctx); err != nil {
+		return err
+	}
+	l := p.laidOut()
+	if len(l.ports)+len(l.unseen)+len(l.unknown) == 0 {
+		p.log.Warn("Envoy has no listener that counts: nothing will be waited for")
+	}
+	if len(l.hidden) > 0 {
+		p.log.Warn("Envoy's stats matcher hides what tells busy from idle: every open connection will count as busy",
+			"hidden", l.hidden[0], "of", len(l.hidden), "hint", "set "+matcherHint)
+	}
+	if len(l.unknown) > 0 {
+		p.log.Warn("Envoy has a listener of which nothing can be known: every drain will last until the deadline",
+			"listener", l.unknown[0], "of", len(l.unknown), "hint", "set "+matcherHint+", or --ignore-port")
+	}
+	return nil
+}
+
+// layOut finds out what counts, as things are now.
+func (p *Plane) layOut(ctx context.Context) error {
+	listeners, err := p.admin.Listeners(ctx)
 	if err != nil {
 		return err
 	}
-	p.layout = layOut(config, p.o.LeaveOut)
-	p.ledger = newLedger(&p.layout)
-	if len(p.layout.ports) == 0 {
-		p.log.Warn("Envoy has no listener that counts: nothing will be waited for", "listeners", len(config.Listeners))
+	body, err := p.admin.Stats(ctx, everyFilter, false, true)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		if p.ledger != nil {
+			return err
+		}
+		p.log.Warn("Envoy's stats cannot be had: all is taken for hidden", "error", err)
 	}
-	if len(p.layout.hidden) > 0 {
-		p.log.Warn("Envoy's stats matcher hides what tells busy from idle: every open connection will count as busy",
-			"hidden", p.layout.hidden[0], "of", len(p.layout.hidden), "hint", "set "+matcherHint)
+	shown := ParseStats(body)
+	p.layout = layOut(listeners, shown, p.o.LeaveOut, p.table != nil)
+	if p.ledger != nil {
+		p.ledger.use(p.layout)
+		return nil
 	}
+	if p.table != nil && len(p.layout.ports) > 0 {
+		if open, err := p.sockets(sockdiag.Of(sockdiag.Listen)); err != nil || len(open) == 0 {
+			p.log.Warn("the kernel's socket table does not show Envoy's listeners: Envoy's own numbers must do", "error", err,
+				"hint", "Envoy has to be in the same network namespace")
+			_ = p.table.Close()
+			p.table = nil
+			p.layout = layOut(listeners, shown, p.o.LeaveOut, false)
+		}
+	}
+	p.ledger = newLedger(p.layout)
 	return nil
 }
 

@@ -1,42 +1,35 @@
 package envoy
 
 import (
-	"bufio"
 	"bytes"
 	"math"
 	"strconv"
 	"strings"
 )
 
-// Stat is one line of /stats as text.
-type Stat struct {
-	Name  string
-	Value int64
-}
+// Stats are counters and gauges by name.
+type Stats map[string]int64
 
-// ParseStats reads `name: value` lines. Lines that are none, or whose value is
-// no number (histograms, text), are left out. A gauge that has fallen below zero
-// by an accounting error of Envoy's shows as a number near 2^64: it is read as
-// the negative number it is.
-func ParseStats(body []byte) []Stat {
-	var out []Stat
-	lines := bufio.NewScanner(bytes.NewReader(body))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		line := lines.Text()
-		i := strings.LastIndex(line, ": ")
+// ParseStats reads the `name: value` lines of /stats as text. Lines that are
+// none, or whose value is no number (histograms, text), are left out. A gauge that
+// has fallen below zero by an accounting error of Envoy's shows as a number near
+// 2^64: it is read as the negative number it is.
+func ParseStats(body []byte) Stats {
+	out := make(Stats)
+	for line := range bytes.Lines(body) {
+		i := bytes.LastIndex(line, []byte(": "))
 		if i < 0 {
 			continue
 		}
-		n, err := strconv.ParseUint(strings.TrimSpace(line[i+2:]), 10, 64)
+		n, err := strconv.ParseUint(strings.TrimSpace(string(line[i+2:])), 10, 64)
 		if err != nil {
 			continue
 		}
-		value := int64(n)
+		value := int64(n & math.MaxInt64)
 		if n > math.MaxInt64 {
-			value = -int64(math.MaxUint64-n) - 1
+			value += math.MinInt64
 		}
-		out = append(out, Stat{line[:i], value})
+		out[string(line[:i])] = value
 	}
 	return out
 }

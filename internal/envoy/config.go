@@ -1,0 +1,228 @@
+package envoy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// Listener is one of Envoy's listeners, as far as it says what counts.
+type Listener struct {
+	Name      string
+	Addresses []netip.AddrPort // as they are bound
+	Direction string           // INBOUND, OUTBOUND, or UNSPECIFIED
+
+	// Stats is how its own stats are called: listener.<Stats>.downstream_….
+	Stats string
+
+	// HTTP are the stat prefixes of its HTTP connection managers, as they stand
+	// in the names of stats. Opaque is true when it has a filter chain without
+	// one.
+	HTTP   []string
+	Opaque bool
+	Known  bool // HTTP and Opaque could be had
+
+	// Unseen is true when the kernel's table of TCP sockets does not show its
+	// connections by its port: QUIC, a unix socket, a transparent listener.
+	Unseen bool
+}
+
+// typeHTTP is the filter that speaks HTTP.
+const typeHTTP = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+
+// statName is a name as Envoy makes it of an address or a prefix: colons are
+// what separates names from values.
+func statName(s string) string { return strings.ReplaceAll(s, ":", "_") }
+
+// dumpedAddress is envoy.config.core.v3.Address.
+type dumpedAddress struct {
+	SocketAddress *struct {
+		Protocol string `json:"protocol"`
+		Address  string `json:"address"`
+		Port     uint16 `json:"port_value"`
+	} `json:"socket_address"`
+	Pipe *struct {
+		Path string `json:"path"`
+	} `json:"pipe"`
+	Internal json.RawMessage `json:"envoy_internal_address"`
+}
+
+func (d dumpedAddress) String() string {
+	switch {
+	case d.Pipe != nil:
+		return d.Pipe.Path
+	case d.SocketAddress == nil:
+		return ""
+	case strings.Contains(d.SocketAddress.Address, ":"):
+		return fmt.Sprintf("[%s]:%d", d.SocketAddress.Address, d.SocketAddress.Port)
+	}
+	return fmt.Sprintf("%s:%d", d.SocketAddress.Address, d.SocketAddress.Port)
+}
+
+// bound is where it is bound; false for what is no IP address, or for a port
+// that the kernel has chosen.
+func (d dumpedAddress) bound() (netip.AddrPort, bool) {
+	if d.SocketAddress == nil || d.SocketAddress.Port == 0 {
+		return netip.AddrPort{}, false
+	}
+	addr, err := netip.ParseAddr(d.SocketAddress.Address)
+	return netip.AddrPortFrom(addr.Unmap().WithZone(""), d.SocketAddress.Port), err == nil
+}
+
+func (d dumpedAddress) isUDP() bool {
+	return d.SocketAddress != nil && d.SocketAddress.Protocol == "UDP"
+}
+
+// dumpedListener is envoy.config.listener.v3.Listener.
+type dumpedListener struct {
+	Name        string          `json:"name"`
+	StatPrefix  string          `json:"stat_prefix"`
+	Address     dumpedAddress   `json:"address"`
+	More        []moreAddresses `json:"additional_addresses"`
+	Direction   string          `json:"traffic_direction"`
+	Transparent bool            `json:"transparent"`
+	Internal    json.RawMessage `json:"internal_listener"`
+	Chains      []dumpedChain   `json:"filter_chains"`
+	Default     *dumpedChain    `json:"default_filter_chain"`
+}
+
+type moreAddresses struct {
+	Address dumpedAddress `json:"address"`
+}
+
+type dumpedChain struct {
+	Filters []struct {
+		Config struct {
+			Type       string `json:"@type"`
+			StatPrefix string `json:"stat_prefix"`
+		} `json:"typed_config"`
+	} `json:"filters"`
+}
+
+// listener makes a Listener of it. false: it has no connections of its own. bound
+// gives the addresses of a listener whose ports the kernel has chosen.
+func (d *dumpedListener) listener(bound map[string][]netip.AddrPort) (Listener, bool) {
+	l := Listener{Name: d.Name, Direction: d.Direction, Known: true, Unseen: d.Transparent, Stats: statName(d.StatPrefix)}
+	if l.Direction == "" {
+		l.Direction = "UNSPECIFIED"
+	}
+	if l.Stats == "" {
+		l.Stats = statName(d.Address.String())
+	}
+	chains := d.Chains
+	if d.Default != nil {
+		chains = append(chains, *d.Default)
+	}
+	for _, chain := range chains {
+		speaksHTTP := false
+		for _, filter := range chain.Filters {
+			if filter.Config.Type == typeHTTP {
+				speaksHTTP = true
+				l.HTTP = append(l.HTTP, statName(filter.Config.StatPrefix))
+			}
+		}
+		l.Opaque = l.Opaque || !speaksHTTP
+	}
+	if d.Internal != nil || d.Address.Internal != nil {
+		return l, false // what comes there has come by another listener
+	}
+	if d.Address.isUDP() {
+		l.Unseen = true
+		return l, len(l.HTTP) > 0 // plain datagrams are no conversation
+	}
+	for _, a := range append([]moreAddresses{{d.Address}}, d.More...) {
+		if at, ok := a.Address.bound(); ok {
+			l.Addresses = append(l.Addresses, at)
+		} else if chosen := bound[d.Name]; len(chosen) > 0 {
+			l.Addresses = append(l.Addresses, chosen...)
+		} else {
+			l.Unseen = true
+		}
+	}
+	return l, true
+}
+
+// Listeners asks for the listeners. Those that Envoy does not show (no
+// config_dump) come with their addresses alone.
+func (a *Admin) Listeners(ctx context.Context) ([]Listener, error) {
+	bound, plain, listErr := a.list(ctx)
+	dumped, err := a.dump(ctx, bound)
+	if err == nil {
+		return dumped, nil
+	}
+	if listErr != nil {
+		return nil, errors.Join(err, listErr)
+	}
+	return plain, nil
+}
+
+func (a *Admin) dump(ctx context.Context, bound map[string][]netip.AddrPort) (listeners []Listener, err error) {
+	for _, part := range []string{"static_listeners", "dynamic_listeners"} {
+		b, err := a.call(ctx, http.MethodGet, "/config_dump?resource="+part)
+		if err != nil {
+			return nil, err
+		}
+		type state struct {
+			Listener *dumpedListener `json:"listener"`
+		}
+		var dump struct {
+			Configs []struct {
+				Listener *dumpedListener `json:"listener"` // static
+				Active   state           `json:"active_state"`
+				Warming  state           `json:"warming_state"`
+				Draining state           `json:"draining_state"`
+			} `json:"configs"`
+		}
+		if err := json.Unmarshal(b, &dump); err != nil {
+			return nil, fmt.Errorf("envoy's admin at %s: read its configuration: %w", a.address, err)
+		}
+		for _, c := range dump.Configs {
+			for _, d := range []*dumpedListener{c.Listener, c.Active.Listener, c.Warming.Listener, c.Draining.Listener} {
+				if d == nil {
+					continue
+				}
+				if l, ok := d.listener(bound); ok {
+					listeners = append(listeners, l)
+				}
+			}
+		}
+	}
+	return listeners, nil
+}
+
+// list asks for the addresses to which the listeners are bound.
+func (a *Admin) list(ctx context.Context) (bound map[string][]netip.AddrPort, listeners []Listener, err error) {
+	b, err := a.call(ctx, http.MethodGet, "/listeners?format=json")
+	if err != nil {
+		return nil, nil, err
+	}
+	var list struct {
+		Statuses []struct {
+			Name    string          `json:"name"`
+			Address dumpedAddress   `json:"local_address"`
+			More    []dumpedAddress `json:"additional_local_addresses"`
+		} `json:"listener_statuses"`
+	}
+	if err := json.Unmarshal(b, &list); err != nil {
+		return nil, nil, fmt.Errorf("envoy's admin at %s: read its listeners: %w", a.address, err)
+	}
+	bound = make(map[string][]netip.AddrPort)
+	for _, s := range list.Statuses {
+		l := Listener{Name: s.Name, Direction: "UNSPECIFIED", Stats: statName(s.Address.String())}
+		for _, address := range append([]dumpedAddress{s.Address}, s.More...) {
+			if at, ok := address.bound(); ok {
+				l.Addresses = append(l.Addresses, at)
+			} else {
+				l.Unseen = true
+			}
+			l.Unseen = l.Unseen || address.isUDP()
+		}
+		bound[s.Name] = l.Addresses
+		listeners = append(listeners, l)
+	}
+	return bound, listeners, nil
+}

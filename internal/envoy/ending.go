@@ -1,0 +1,157 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/sockdiag"
+)
+
+// errNoWayBack is Envoy's own limit.
+var errNoWayBack = errors.New("an Envoy cannot take its drain back: it goes on serving, and goes on saying goodbye on every response until it is started anew")
+
+// Resume makes Envoy healthy again. It cannot make it stop saying goodbye.
+func (p *Plane) Resume(ctx context.Context) error {
+	p.end()
+	if p.o.FailHealthcheck {
+		if err := p.admin.HealthcheckFail(ctx, false); err != nil {
+			return err
+		}
+	}
+	return errNoWayBack
+}
+
+// reportMost bounds the conversations of a last call that are named.
+const reportMost = 1000
+
+// stopTimeout is what a last call leaves Envoy to close its listeners.
+const stopTimeout = time.Second
+
+// LastCall stops accepting and says what is still open. Envoy has no way to end
+// single conversations: they end when it does.
+func (p *Plane) LastCall(ctx context.Context, _ time.Duration) ([]drain.Conversation, error) {
+	open, err := p.Open(ctx, reportMost)
+	for i := range open {
+		open[i].Ending = "closed"
+	}
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	return open, errors.Join(err, p.StopAccepting(ctx))
+}
+
+// leaveTime is how long an Envoy may take to leave after it was asked to, and
+// again after SIGTERM.
+const leaveTime = time.Second
+
+// Close ends Envoy so that it flushes its access log and its stats, and returns
+// when the kernel has delivered what Envoy had written. One that does not leave
+// is killed. An Envoy that others have started is left to them.
+func (p *Plane) Close(ctx context.Context) error {
+	p.end()
+	if p.child == nil {
+		return nil
+	}
+	ask, cancel := context.WithTimeout(ctx, leaveTime)
+	err := p.admin.Quit(ask)
+	cancel()
+	switch {
+	case p.left(ctx, 0):
+	case err == nil && p.left(ctx, leaveTime):
+	default:
+		if ctx.Err() != nil {
+			break
+		}
+		p.log.Warn("Envoy does not leave by its admin port: SIGTERM", "error", err)
+		_ = p.child.Signal(syscall.SIGTERM)
+		if p.left(ctx, leaveTime) || ctx.Err() != nil {
+			break
+		}
+		p.log.Warn("Envoy does not leave after SIGTERM: killed", "after", leaveTime)
+		p.child.Kill()
+		<-p.child.Done()
+	}
+	if !p.left(ctx, 0) {
+		return fmt.Errorf("end envoy: %w", ctx.Err())
+	}
+	p.awaitDelivery(ctx)
+	return nil
+}
+
+// left waits for Envoy's end, so long at most.
+func (p *Plane) left(ctx context.Context, most time.Duration) bool {
+	select {
+	case <-p.child.Done():
+		return true
+	default:
+	}
+	patience := time.NewTimer(most)
+	defer patience.Stop()
+	select {
+	case <-p.child.Done():
+		return true
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// deliveryTime bounds how long an end waits for slow readers.
+const deliveryTime = time.Second
+
+// awaitDelivery waits until the kernel has handed to the clients what a dead
+// Envoy had written: with a pod's last process its network goes, and what was
+// still on its way.
+func (p *Plane) awaitDelivery(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, deliveryTime)
+	defer cancel()
+	for {
+		p.mu.Lock()
+		sockets, err := p.sockets(sockdiag.Of(sockdiag.FinWait1, sockdiag.Closing, sockdiag.LastAck))
+		owing := 0
+		for _, s := range sockets {
+			if p.layout.counts(s.Local) && undelivered(s) {
+				owing++
+			}
+		}
+		p.mu.Unlock()
+		if err != nil || owing == 0 {
+			return
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			p.log.Warn("clients have not taken what Envoy had written", "connections", owing)
+			return
+		}
+	}
+}
+
+// Kill ends Envoy at once. An Envoy that others have started is left to them.
+func (p *Plane) Kill() {
+	p.end()
+	if p.child != nil {
+		p.child.Kill()
+		<-p.child.Done()
+	}
+}
+
+// Exited is closed when Envoy has ended. Of an Envoy that others have started it
+// is not known.
+func (p *Plane) Exited() <-chan struct{} { return p.exited }
+
+// Shut lets go of everything when the plane is needed no more.
+func (p *Plane) Shut() {
+	p.Kill()
+	p.over()
+	p.asks.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.table != nil {
+		_ = p.table.Close()
+		p.table = nil
+	}
+}

@@ -1,0 +1,238 @@
+package envoy
+
+import (
+	"encoding/json"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func at(addresses ...string) (out []netip.AddrPort) {
+	for _, a := range addresses {
+		out = append(out, netip.MustParseAddrPort(a))
+	}
+	return out
+}
+
+// show is what Envoy has of listeners when no matcher hides anything.
+func show(listeners ...Listener) Stats {
+	shown := Stats{ownRequest: 1}
+	for _, l := range listeners {
+		shown["listener."+l.Stats+".downstream_cx_active"] = 0
+		for _, prefix := range l.HTTP {
+			shown["http."+prefix+".downstream_rq_active"], shown["http."+prefix+".downstream_cx_active"] = 0, 0
+		}
+	}
+	return shown
+}
+
+func TestLayout(t *testing.T) {
+	inbound := Listener{Name: "in", Addresses: at("0.0.0.0:15006"), Direction: "INBOUND", HTTP: []string{"in"}, Known: true, Stats: "0.0.0.0_15006"}
+	change := func(f func(*Listener)) Listener {
+		l := inbound
+		f(&l)
+		return l
+	}
+	hide := func(names ...string) func(Stats) {
+		return func(s Stats) {
+			for _, name := range names {
+				delete(s, name)
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		listeners []Listener
+		leaveOut  []uint16
+		hide      func(Stats)
+		blind     bool // the kernel's table does not show Envoy
+
+		ports   []uint16
+		telling telling // of the first port
+		http    []string
+		unseen  int
+		unknown []string
+		hidden  []string
+		only    bool
+		closing []uint16
+	}{
+		"inbound": {listeners: []Listener{inbound}, ports: []uint16{15006}, http: []string{"in"}, only: true, closing: []uint16{15006}},
+		"a gateway says no direction": {
+			listeners: []Listener{change(func(l *Listener) { l.Direction = "UNSPECIFIED"; l.Addresses = at("0.0.0.0:8443") })},
+			ports:     []uint16{8443}, http: []string{"in"}, closing: []uint16{8443},
+		},
+		"names do not matter": {
+			listeners: []Listener{
+				change(func(l *Listener) { l.Name = "worker_api"; l.Addresses = at("0.0.0.0:1") }),
+				change(func(l *Listener) { l.Name = "admin-eu"; l.Addresses = at("[::]:2"); l.HTTP = []string{"admin-eu"} }),
+			},
+			ports: []uint16{1, 2}, http: []string{"admin-eu", "in"}, only: true, closing: []uint16{1, 2},
+		},
+		"outbound does not count": {
+			listeners: []Listener{
+				inbound, change(func(l *Listener) { l.Direction = "OUTBOUND"; l.Addresses = at("0.0.0.0:80") }),
+				change(func(l *Listener) { l.Direction = "UNSPECIFIED"; l.Addresses = at("0.0.0.0:15001") }),
+			},
+			ports: []uint16{15006}, http: []string{"in"}, only: true, closing: []uint16{15006},
+		},
+		"health and scrapes do not count, IPv4 or IPv6": {
+			listeners: []Listener{change(func(l *Listener) { l.Addresses = at("0.0.0.0:15021", "[::]:15021", "[::]:15090") })},
+			only:      true,
+		},
+		"left out": {listeners: []Listener{inbound}, leaveOut: []uint16{15006}, only: true},
+		"what says no direction counts beside inbound, but is not closed with it": {
+			listeners: []Listener{inbound, change(func(l *Listener) { l.Direction = "UNSPECIFIED"; l.Addresses = at("0.0.0.0:80") })},
+			ports:     []uint16{80, 15006}, http: []string{"in"}, only: true, closing: []uint16{15006},
+		},
+		"opaque": {
+			listeners: []Listener{change(func(l *Listener) { l.HTTP, l.Opaque = nil, true })},
+			ports:     []uint16{15006}, telling: openIsBusy, only: true, closing: []uint16{15006},
+		},
+		"HTTP and others": {
+			listeners: []Listener{change(func(l *Listener) { l.Opaque = true })},
+			ports:     []uint16{15006}, telling: requestsMay, http: []string{"in"}, only: true, closing: []uint16{15006},
+		},
+		"HTTP and others, under a name that another uses": {
+			listeners: []Listener{change(func(l *Listener) { l.Opaque = true }), change(func(l *Listener) { l.Direction = "OUTBOUND" })},
+			ports:     []uint16{15006}, telling: openIsBusy, only: true, closing: []uint16{15006},
+		},
+		"the name of Envoy's own admin API": {
+			listeners: []Listener{change(func(l *Listener) { l.HTTP = []string{"admin"} })},
+			ports:     []uint16{15006}, telling: openIsBusy, only: true, closing: []uint16{15006}, hidden: []string{ownRequest},
+		},
+		"hidden": {
+			listeners: []Listener{inbound}, hide: hide("http.in.downstream_rq_active"),
+			ports: []uint16{15006}, telling: openIsBusy, only: true, closing: []uint16{15006}, hidden: []string{"http.in.downstream_rq_active"},
+		},
+		"hidden in part": {
+			listeners: []Listener{change(func(l *Listener) { l.Opaque = true })}, hide: hide("http.in.downstream_cx_active"),
+			ports: []uint16{15006}, telling: openIsBusy, only: true, closing: []uint16{15006}, hidden: []string{"http.in.downstream_cx_active"},
+		},
+		"of HTTP alone, connections need not be shown": {
+			listeners: []Listener{inbound}, hide: hide("http.in.downstream_cx_active", "listener.0.0.0.0_15006.downstream_cx_active"),
+			ports: []uint16{15006}, http: []string{"in"}, only: true, closing: []uint16{15006},
+		},
+		"addresses alone": {
+			listeners: []Listener{{Addresses: at("0.0.0.0:80"), Direction: "UNSPECIFIED"}},
+			ports:     []uint16{80}, telling: openIsBusy, closing: []uint16{80},
+		},
+		"QUIC": {
+			listeners: []Listener{change(func(l *Listener) { l.Addresses, l.Unseen = nil, true })},
+			http:      []string{"in"}, unseen: 1, only: true,
+		},
+		"QUIC, hidden": {
+			listeners: []Listener{change(func(l *Listener) { l.Addresses, l.Unseen = nil, true })}, hide: hide("listener.0.0.0.0_15006.downstream_cx_active"),
+			unknown: []string{"in"}, only: true, hidden: []string{"listener.0.0.0.0_15006.downstream_cx_active"},
+		},
+		"no kernel": {listeners: []Listener{inbound}, blind: true, http: []string{"in"}, unseen: 1, only: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			shown := show(tt.listeners...)
+			if tt.hide != nil {
+				tt.hide(shown)
+			}
+			l := layOut(tt.listeners, shown, tt.leaveOut, !tt.blind)
+			var http []string
+			for prefix := range l.http {
+				http = append(http, prefix)
+			}
+			slices.Sort(http)
+			check := func(what string, got, want any) {
+				t.Helper()
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("%s: %v; want %v", what, got, want)
+				}
+			}
+			check("ports", l.ports, tt.ports)
+			check("prefixes", http, tt.http)
+			check("unseen", len(l.unseen), tt.unseen)
+			check("unknown", l.unknown, tt.unknown)
+			check("hidden", l.hidden, tt.hidden)
+			check("inbound only", l.inboundOnly, tt.only)
+			check("closing", l.closing, tt.closing)
+			if len(l.ports) > 0 {
+				check("telling", l.telling[l.ports[0]], tt.telling)
+			}
+		})
+	}
+}
+
+// On a machine with several addresses, others may listen on the same port.
+func TestCounts(t *testing.T) {
+	l := layOut([]Listener{
+		{Addresses: at("127.0.0.2:80", "[::1]:80")}, {Addresses: at("0.0.0.0:81")}, {Addresses: at("[::]:82")},
+	}, nil, nil, true)
+	for local, want := range map[string]bool{
+		"127.0.0.2:80": true, "127.0.0.1:80": false, "[::1]:80": true, "[::2]:80": false,
+		"10.0.0.1:81": true, "10.0.0.1:82": true, "[2001:db8::1]:82": true, "10.0.0.1:83": false,
+	} {
+		if got := l.counts(netip.MustParseAddrPort(local)); got != want {
+			t.Errorf("%s: %v", local, got)
+		}
+	}
+}
+
+func TestDumpedListener(t *testing.T) {
+	const hcm = `{"filters":[{"typed_config":{"@type":"` + typeHTTP + `","stat_prefix":"inbound_[::]_80;"}}]}`
+	const tcp = `{"filters":[{"typed_config":{"@type":"x/TcpProxy","stat_prefix":"t"}}]}`
+	bound := map[string][]netip.AddrPort{"chosen": at("127.0.0.1:40000")}
+	for name, tt := range map[string]struct {
+		dump string
+		want Listener
+		none bool
+	}{
+		"HTTP on IPv6, whose colons Envoy replaces": {
+			dump: `{"name":"a","traffic_direction":"INBOUND","address":{"socket_address":{"address":"::","port_value":80}},"filter_chains":[` + hcm + `]}`,
+			want: Listener{Name: "a", Direction: "INBOUND", Addresses: at("[::]:80"), Stats: "[__]_80", HTTP: []string{"inbound_[__]_80;"}, Known: true},
+		},
+		"a stat prefix of its own": {
+			dump: `{"stat_prefix":"s:1","address":{"socket_address":{"address":"0.0.0.0","port_value":80}},"filter_chains":[` + tcp + `]}`,
+			want: Listener{Direction: "UNSPECIFIED", Addresses: at("0.0.0.0:80"), Stats: "s_1", Opaque: true, Known: true},
+		},
+		"a chain for HTTP, another by default": {
+			dump: `{"address":{"socket_address":{"address":"1.2.3.4","port_value":80}},"filter_chains":[` + hcm + `],"default_filter_chain":` + tcp + `}`,
+			want: Listener{Direction: "UNSPECIFIED", Addresses: at("1.2.3.4:80"), Stats: "1.2.3.4_80", HTTP: []string{"inbound_[__]_80;"}, Opaque: true, Known: true},
+		},
+		"more addresses": {
+			dump: `{"address":{"socket_address":{"address":"0.0.0.0","port_value":80}},"additional_addresses":[{"address":{"socket_address":{"address":"::","port_value":81}}}],"filter_chains":[` + hcm + `]}`,
+			want: Listener{Direction: "UNSPECIFIED", Addresses: at("0.0.0.0:80", "[::]:81"), Stats: "0.0.0.0_80", HTTP: []string{"inbound_[__]_80;"}, Known: true},
+		},
+		"a port that the kernel has chosen": {
+			dump: `{"name":"chosen","address":{"socket_address":{"address":"127.0.0.1","port_value":0}},"filter_chains":[` + hcm + `]}`,
+			want: Listener{Name: "chosen", Direction: "UNSPECIFIED", Addresses: at("127.0.0.1:40000"), Stats: "127.0.0.1_0", HTTP: []string{"inbound_[__]_80;"}, Known: true},
+		},
+		"an address in IPv6's form of IPv4": {
+			dump: `{"address":{"socket_address":{"address":"::ffff:1.2.3.4","port_value":80}}}`,
+			want: Listener{Direction: "UNSPECIFIED", Addresses: at("1.2.3.4:80"), Stats: "[__ffff_1.2.3.4]_80", Known: true},
+		},
+		"a unix socket": {
+			dump: `{"address":{"pipe":{"path":"/run/s"}},"filter_chains":[` + hcm + `]}`,
+			want: Listener{Direction: "UNSPECIFIED", Stats: "/run/s", HTTP: []string{"inbound_[__]_80;"}, Known: true, Unseen: true},
+		},
+		"transparent": {
+			dump: `{"transparent":true,"address":{"socket_address":{"address":"0.0.0.0","port_value":15006}},"filter_chains":[` + hcm + `]}`,
+			want: Listener{Direction: "UNSPECIFIED", Addresses: at("0.0.0.0:15006"), Stats: "0.0.0.0_15006", HTTP: []string{"inbound_[__]_80;"}, Known: true, Unseen: true},
+		},
+		"QUIC": {
+			dump: `{"address":{"socket_address":{"protocol":"UDP","address":"0.0.0.0","port_value":443}},"filter_chains":[` + hcm + `]}`,
+			want: Listener{Direction: "UNSPECIFIED", Stats: "0.0.0.0_443", HTTP: []string{"inbound_[__]_80;"}, Known: true, Unseen: true},
+		},
+		"datagrams": {dump: `{"address":{"socket_address":{"protocol":"UDP","address":"0.0.0.0","port_value":53}}}`, none: true},
+		"internal":  {dump: `{"internal_listener":{},"filter_chains":[` + hcm + `]}`, none: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var d dumpedListener
+			if err := json.NewDecoder(strings.NewReader(tt.dump)).Decode(&d); err != nil {
+				t.Fatal(err)
+			}
+			got, ok := d.listener(bound)
+			if ok == tt.none {
+				t.Fatalf("counts: %v", ok)
+			}
+			if ok && !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("%+v; want\n%+v", got, tt.want)
+			}
+		})
+	}
+}
