@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"text/template"
 
+	"github.com/lastcall-dev/lastcall/internal/envoy"
 	"github.com/lastcall-dev/lastcall/internal/peers"
 )
 
@@ -34,8 +35,12 @@ var subjects = []subject{
 	{name: "lastcall-http", title: "lastcall, HTTP", command: lastcall("http")},
 	{name: "lastcall-tcp", title: "lastcall, TCP", command: lastcall("tcp")},
 	{name: "envoy", title: "Envoy", peer: "envoy", command: func(program string, p place) ([]string, error) {
-		config, err := p.write("envoy.yaml")
-		return []string{program, "--config-path", config, "--concurrency", "1", "--disable-hot-restart", "--log-level", "error"}, err
+		config, err := p.envoyConfig()
+		return envoyCommand(program, config), err
+	}},
+	{name: "envoy-lean", title: "Envoy, lean", peer: "envoy", command: func(program string, p place) ([]string, error) {
+		config, err := p.write("envoy-lean.yaml")
+		return envoyCommand(program, config), err
 	}},
 	{name: "haproxy-http", title: "HAProxy, HTTP", peer: "haproxy", command: haproxy("http")},
 	{name: "haproxy-tcp", title: "HAProxy, TCP", peer: "haproxy", command: haproxy("tcp")},
@@ -52,6 +57,22 @@ func lastcall(protocol string) func(string, place) ([]string, error) {
 			"--status-address", "127.0.0.1", "--status-port", fmt.Sprint(p.Admin),
 			"--termination-log", filepath.Join(p.Dir, "termination-log")}, nil
 	}
+}
+
+func envoyCommand(program, config string) []string {
+	return []string{program, "--config-path", config, "--concurrency", "1", "--disable-hot-restart", "--log-level", "error"}
+}
+
+// envoyConfig is what `lastcall agent --proxy envoy` gives an Envoy that stands in for the pipe.
+func (p place) envoyConfig() (string, error) {
+	config, err := envoy.Bootstrap{Inbound: []envoy.Route{{
+		Listen: fmt.Sprintf("127.0.0.1:%d", p.Listen), App: fmt.Sprintf("127.0.0.1:%d", p.Backend), Protocol: "http",
+	}}}.Render(fmt.Sprintf("127.0.0.1:%d", p.Admin))
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(p.Dir, "envoy.json")
+	return path, os.WriteFile(path, config, 0o644)
 }
 
 func haproxy(mode string) func(string, place) ([]string, error) {

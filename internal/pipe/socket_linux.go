@@ -141,7 +141,8 @@ func (s *socket) shut() {
 // receive reads into p without waiting.
 func receive(fd uintptr, p []byte) (int, syscall.Errno) {
 	for {
-		n, _, errno := syscall.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))
+		// recvfrom rather than read: it goes straight to the socket.
+		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), 0, 0, 0)
 		if errno != unix.EINTR {
 			return int(n), errno
 		}
