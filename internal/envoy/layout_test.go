@@ -236,3 +236,7 @@ func TestDumpedListener(t *testing.T) {
 		})
 	}
 }
+
+func addrPort(host string, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(netip.MustParseAddr(host), port)
+}

@@ -83,6 +83,7 @@ var connectionStates = sockdiag.Of(sockdiag.Established, sockdiag.CloseWait, soc
 
 // look takes one look at the kernel's table in.
 func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
+	before := g.now
 	g.now, g.open, g.certain, g.http, g.mixed, g.unsent = now, 0, 0, 0, 0, 0
 	present := make(map[uint64]bool, len(sockets))
 	for _, s := range sockets {
@@ -107,6 +108,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		case s.ReadQueue > 0 || s.WriteQueue > 0:
 			g.moved(now)
 		case was.received != s.Received || was.acked != s.Acked:
+			g.moved(before) // since then, and more exactly:
 			g.moved(now.Add(-max(0, min(s.LastReceived, s.LastSent, s.LastAcked)-tick)))
 		}
 		was.received, was.acked = s.Received, s.Acked
