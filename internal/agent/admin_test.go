@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/netip"
@@ -145,5 +146,20 @@ func TestListenersOnEveryAddressAreNamedAsIstioDoes(t *testing.T) {
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s: %v, want %s", address, got, want)
 		}
+	}
+}
+
+// A signal is not lost when who has sent it is gone before it is handed over:
+// the answer to /quitquitquit is sent first, and curl goes at once.
+func TestTellThoughTheAskerHasGone(t *testing.T) {
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range 50 {
+		a := &agent{signals: make(chan drain.Signal, 1)}
+		a.tell(gone, drain.QuitNow)
+		if len(a.signals) != 1 {
+			t.Fatal("the signal was lost")
+		}
+		a.tell(gone, drain.QuitNow) // nobody takes it: returns
 	}
 }

@@ -217,8 +217,15 @@ func (a *agent) hear(ctx context.Context) {
 	}
 }
 
-// tell hands a signal to the drain, or begins it.
+// tell hands a signal to the drain, or begins it. It does so first of all: who
+// has asked by HTTP may have gone already with the answer (curl does), and with
+// him ctx.
 func (a *agent) tell(ctx context.Context, s drain.Signal) {
+	select {
+	case a.signals <- s:
+		return
+	default:
+	}
 	select {
 	case a.signals <- s:
 	case <-ctx.Done():
