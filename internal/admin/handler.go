@@ -21,8 +21,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeBadRequest(w)
 		return
 	}
-	// Counted as answered only afterwards: who asks for the requests under way
-	// sees his own.
+	// The answer is made while its request counts as under way: who asks how many
+	// there are sees his own, as in Envoy.
 	a := s.answer(r)
 	s.own.end(a.status)
 	a.write(w)
