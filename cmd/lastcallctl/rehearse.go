@@ -79,7 +79,7 @@ func rehearseCommand() *cobra.Command {
 	flags.StringVar(&o.Lastcall, "lastcall", "", "`path` of lastcall (default beside this program, or else built)")
 	flags.StringVar(&picture, "picture", "", "`file` for a picture of it all, SVG")
 	flags.BoolVar(&asJSON, "json", false, "write JSON instead of the table")
-	cmd.AddCommand(rolloutCommand())
+	cmd.AddCommand(rolloutCommand(), peersCommand())
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/envoy"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/node"
@@ -49,10 +51,14 @@ func FindEnvoy(path string) (string, error) {
 // envoyWorkers is Istio's default --concurrency.
 const envoyWorkers = 2
 
+// StatPrefix is that of StartEnvoy's way in: the one that Contour gives its listener.
+const StatPrefix = "ingress_http"
+
 // Envoy is one that runs by itself: what ends it is somebody else's.
 type Envoy struct {
 	Process *node.Process
 	Address string // where clients connect
+	Port    int    // of it
 	Admin   string // host:port
 }
 
@@ -73,14 +79,17 @@ func (t *Theatre) startEnvoy(ctx context.Context, dir, app string, args []string
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
-	e := &Envoy{Address: node.Loopback(listen), Admin: node.Loopback(admin)}
+	e := &Envoy{Address: node.Loopback(listen), Port: listen, Admin: node.Loopback(admin)}
+	route := envoy.Route{Listen: e.Address, App: app, Protocol: "http"}
 	config, err := envoy.Bootstrap{
-		Inbound:   []envoy.Route{{Listen: e.Address, App: app, Protocol: "http"}},
+		Inbound:   []envoy.Route{route},
 		AccessLog: filepath.Join(dir, "access.log"),
 	}.Render(e.Admin)
 	if err != nil {
 		return nil, err
 	}
+	// Prometheus labels are taken out of a stat prefix that has no dots only.
+	config = bytes.ReplaceAll(config, []byte(route.StatPrefix()), []byte(StatPrefix))
 	e.Process, err = t.runEnvoy(ctx, dir, "envoy", config, e.Admin, args)
 	return e, err
 }
@@ -100,4 +109,43 @@ func (t *Theatre) runEnvoy(ctx context.Context, dir, name string, config []byte,
 		return nil, err
 	}
 	return p, awaitHTTP(ctx, p, out, "be ready", "http://"+admin+"/ready", func(status int) bool { return status == http.StatusOK })
+}
+
+// Manager is lastcall beside an Envoy that it did not start.
+type Manager struct {
+	Process *node.Process
+	Hook    node.Hook // lastcall wait, the preStop of both containers
+
+	termination string
+}
+
+// Report reads the manager's termination message; see Pod.Report.
+func (m *Manager) Report() (*Report, error) { return readReport(m.termination) }
+
+// StartManager starts lastcall agent --admin-address beside e in a pod with a grace
+// period, and returns when it is ready. What it writes is kept in dir, which exists.
+func (t *Theatre) StartManager(ctx context.Context, dir string, e *Envoy, grace time.Duration) (*Manager, error) {
+	status, err := t.Ports.Next()
+	if err != nil {
+		return nil, err
+	}
+	out := filepath.Join(dir, sidecarLog)
+	m := &Manager{termination: filepath.Join(dir, terminationMessage)}
+	m.Process, err = t.Node.Start(node.Command{
+		Args: []string{
+			t.Programs.Lastcall, "agent", "--proxy", "envoy", "--admin-address", e.Admin,
+			"--status-address", "127.0.0.1", "--status-port", strconv.Itoa(status),
+			"--termination-log", m.termination, "--log-format", "json",
+		},
+		Env: environment("TERMINATION_GRACE_PERIOD_SECONDS=" + strconv.Itoa(int(grace/time.Second))),
+		Dir: dir, Output: out,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	m.Hook = t.lastcallHook(dir, "wait", "--status-port", strconv.Itoa(status))
+	if err := awaitReady(ctx, m.Process, "http://"+node.Loopback(status)+"/healthz/ready", out); err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	return m, nil
 }

@@ -164,10 +164,7 @@ func (p *Pod) settings() []string {
 func (t *Theatre) hook(p *Pod) {
 	app := node.Member{Container: p.App}
 	sidecar := node.Member{Container: p.Sidecar, Native: p.Strategy.Way.IsNative()}
-	exec := func(args ...string) node.Hook {
-		args = append([]string{t.Programs.Lastcall}, args...)
-		return node.Exec{Node: t.Node, Command: node.Command{Args: args, Env: environment(), Output: filepath.Join(p.dir, hookLog)}}
-	}
+	exec := func(args ...string) node.Hook { return t.lastcallHook(p.dir, args...) }
 	status := strconv.Itoa(p.statusPort)
 	switch s := p.Strategy; {
 	case s.Way.IsLastcall():
@@ -189,6 +186,15 @@ func (t *Theatre) hook(p *Pod) {
 		p.members = []node.Member{app, sidecar}
 	}
 }
+
+// lastcallHook is an exec preStop of a command of lastcall's.
+func (t *Theatre) lastcallHook(dir string, args ...string) node.Hook {
+	args = append([]string{t.Programs.Lastcall}, args...)
+	return node.Exec{Node: t.Node, Command: node.Command{Args: args, Env: environment(), Output: filepath.Join(dir, hookLog)}}
+}
+
+// Members are the pod's containers, for a kubelet.
+func (p *Pod) Members() []node.Member { return p.members }
 
 // End is how a pod ended.
 type End struct {

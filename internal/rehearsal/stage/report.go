@@ -27,8 +27,10 @@ type Conversation struct {
 
 // Report reads the sidecar's termination message. A sidecar that was killed has
 // left none: nil.
-func (p *Pod) Report() (*Report, error) {
-	data, err := os.ReadFile(p.termination)
+func (p *Pod) Report() (*Report, error) { return readReport(p.termination) }
+
+func readReport(file string) (*Report, error) {
+	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // no message is an answer
 	}
@@ -37,7 +39,7 @@ func (p *Pod) Report() (*Report, error) {
 	}
 	var r Report
 	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fmt.Errorf("termination message %s: %w", p.termination, err)
+		return nil, fmt.Errorf("termination message %s: %w", file, err)
 	}
 	return &r, nil
 }
