@@ -30,6 +30,7 @@ type agentFlags struct {
 	logFormat      string
 	accessLog      string
 	failOnCut      bool
+	leanScrape     bool
 	adminAddress   string
 	envoy          envoyFlags
 }
@@ -43,6 +44,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.accessLog, "access-log", "off", "`file` for one line a request, - for standard output, or off")
 	flags.StringVar(&f.adminAddress, "admin-address", "", "where the pipe answers Envoy's admin API: `address`, host or host:port, or off (default of agent 127.0.0.1 and ProxyConfig's proxyAdminPort, 15000; of run off). With --proxy envoy: host:port or unix:PATH of an Envoy that runs already and is only to be drained")
 	f.envoy.register(flags)
+	flags.BoolVar(&f.leanScrape, "lean-scrape", false, "leave Envoy's gauges that only a drain needs out of /stats/prometheus")
 	flags.BoolVar(&f.failOnCut, "fail-on-cut", false, "exit with 3 when conversations had to be cut")
 }
 
@@ -137,6 +139,7 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		StatusAddress:  f.statusAddress,
 		TerminationLog: f.terminationLog,
 		FailOnCut:      f.failOnCut,
+		LeanScrape:     f.leanScrape,
 		Log:            log,
 	}
 	if isEnvoy {

@@ -48,6 +48,10 @@ type Options struct {
 	// FailOnCut makes a termination that cut conversations end with CodeCut.
 	FailOnCut bool
 
+	// LeanScrape leaves Envoy's gauges that only a drain needs out of
+	// /stats/prometheus.
+	LeanScrape bool
+
 	// App, if there is one, is started with the agent and ended after the drain;
 	// its exit code becomes the agent's.
 	App *exec.Cmd

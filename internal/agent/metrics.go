@@ -23,6 +23,8 @@ type metrics struct {
 	way      *way
 	plane    atomic.Pointer[dataPlane]
 	cut      *prometheus.CounterVec
+
+	scrapeFailed *prometheus.CounterVec
 }
 
 var (
@@ -60,12 +62,17 @@ func newMetrics(w *way) *metrics {
 			Help: "Conversations that the last call had to end, by how it ended them.",
 		}, []string{"reason"}),
 	}
+	m.scrapeFailed = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lastcall_scrape_failures_total",
+		Help: "Scrapes from which the metrics of the proxy or the app had to be left out.",
+	}, []string{"of"})
 	for _, reason := range []string{"503", "truncated", "fin"} {
 		m.cut.WithLabelValues(reason)
 	}
-	m.registry.MustRegister(m, m.cut,
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		collectors.NewGoCollector())
+	m.registry.MustRegister(m, m.cut, m.scrapeFailed)
+	// The app may well be a Go program whose metrics go into the same scrape.
+	prometheus.WrapRegistererWithPrefix("lastcall_", m.registry).MustRegister(
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,8 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/lastcall-dev/lastcall/internal/drain"
 )
 
@@ -24,6 +23,7 @@ type status struct {
 	server  *http.Server
 	served  chan struct{}
 	metrics *metrics
+	merge   merge        // its proxy is set before the agent is ready
 	due     sync.RWMutex // read-locked by each answer under way
 }
 
@@ -42,9 +42,9 @@ func (a *agent) startStatus() (*status, error) {
 	mux.HandleFunc("/quitquitquit", own(s.quit))
 	mux.HandleFunc("/drain", own(s.drain))
 	mux.HandleFunc("/wait", own(s.wait))
-	scrape := promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn)})
-	mux.Handle("/metrics", scrape)
-	mux.Handle("/stats/prometheus", scrape)
+	s.merge = merge{own: s.metrics.registry, app: a.Settings.ScrapeTarget.Value, lean: a.LeanScrape, failed: s.metrics.scrapeFailed, log: a.log}
+	mux.HandleFunc("/metrics", s.scrape)
+	mux.HandleFunc("/stats/prometheus", s.scrape)
 	s.server = &http.Server{
 		Handler:           s.counted(mux),
 		ReadHeaderTimeout: headTimeout,
@@ -59,7 +59,24 @@ func (a *agent) startStatus() (*status, error) {
 	return s, nil
 }
 
-func (s *status) watch(p dataPlane)    { s.metrics.watch(p) }
+// watch takes the data plane in, whose metrics are told from now on.
+func (s *status) watch(p dataPlane) {
+	if own, ok := p.(interface {
+		Metrics(context.Context) ([]byte, error)
+	}); ok {
+		s.merge.proxy = own.Metrics
+	}
+	s.metrics.watch(p)
+}
+
+func (s *status) scrape(w http.ResponseWriter, r *http.Request) {
+	if !s.a.way.snapshot().up {
+		http.Error(w, "not started yet", http.StatusServiceUnavailable)
+		return
+	}
+	s.merge.ServeHTTP(w, r)
+}
+
 func (s *status) count(r drain.Report) { s.metrics.count(r) }
 
 // counted lets close wait for the answers under way, and only for them:

@@ -54,6 +54,7 @@ func (s *Settings) rows() []row {
 		newRow(fieldStatsMatcher+".inclusionPrefixes", s.StatsPrefixes),
 		newRow(fieldStatsMatcher+".inclusionSuffixes", s.StatsSuffixes),
 		newRow(fieldStatsMatcher+".inclusionRegexps", s.StatsRegexps),
+		newRow(annotationScrape, s.ScrapeTarget),
 	}
 }
 

@@ -90,6 +90,7 @@ func Resolve(in Input) (*Settings, error) {
 		r.adviseVariable(name, Source{Origin: Environment, Name: name}, name)
 	}
 	s := r.settings(in)
+	s.ScrapeTarget = r.scrapeTarget(s.StatusPort.Value)
 	r.adviseCombination(s)
 	s.Warnings = r.all()
 	return s, r.err()

@@ -41,6 +41,9 @@ type Settings struct {
 	IdleGrace    Value[time.Duration] // LASTCALL_IDLE_GRACE, 0 or more
 	Compat       Value[string]        // LASTCALL_COMPAT: "" or CompatIstio
 
+	// ScrapeTarget is the URL of the app's own metrics; empty when there are none.
+	ScrapeTarget Value[string]
+
 	// Proxy is the whole merged ProxyConfig, on Istio's defaults.
 	Proxy *mesh.ProxyConfig
 

@@ -1,0 +1,60 @@
+package meshconfig
+
+import (
+	"encoding/json"
+	"net"
+	"strconv"
+	"strings"
+)
+
+// The annotations by which a pod says that it can be scraped. The injector of
+// Istio moves them to the variable and points the annotations at the merged
+// metrics of the status port.
+const (
+	annotationScrape = "prometheus.io/scrape"
+	annotationPort   = "prometheus.io/port"
+	annotationPath   = "prometheus.io/path"
+	annotationScheme = "prometheus.io/scheme"
+
+	variablePrometheus = "ISTIO_PROMETHEUS_ANNOTATIONS"
+)
+
+// scrapeTarget is where the app's own metrics are: the variable wins over the
+// annotations. What cannot be used is a warning: metrics stop no pod. statusPort
+// is ours: pointing there means the merged metrics, not an app.
+func (r *resolver) scrapeTarget(statusPort int) Value[string] {
+	source := Source{Origin: Annotation, Name: annotationScrape}
+	said := struct{ Scrape, Port, Path, Scheme string }{
+		r.annotations[annotationScrape], r.annotations[annotationPort], r.annotations[annotationPath], r.annotations[annotationScheme],
+	}
+	if text := r.env[variablePrometheus]; text != "" {
+		source = Source{Origin: Environment, Name: variablePrometheus}
+		said = struct{ Scrape, Port, Path, Scheme string }{}
+		if err := json.Unmarshal([]byte(text), &said); err != nil {
+			r.warn(source, variablePrometheus, `%s is not used: want {"scrape":"true","port":"8080","path":"/metrics"}: %v`, brief(text), err)
+			return Value[string]{}
+		}
+	}
+	if yes, _ := strconv.ParseBool(said.Scrape); !yes {
+		return Value[string]{}
+	}
+	if said.Port == "" {
+		said.Port = "80" // as Istio's agent takes it
+	}
+	port, err := strconv.ParseUint(said.Port, 10, 16)
+	switch {
+	case err != nil || port == 0:
+		r.warn(source, annotationPort, "%s is not used, the app's metrics are not merged: want a port, 1 to 65535", brief(said.Port))
+		return Value[string]{}
+	case int(port) == statusPort:
+		return Value[string]{}
+	case said.Scheme != "" && said.Scheme != "http":
+		r.warn(source, annotationScheme, "%s is not used, the app's metrics are not merged: want http", brief(said.Scheme))
+		return Value[string]{}
+	}
+	path := "/" + strings.TrimPrefix(said.Path, "/")
+	if said.Path == "" {
+		path = "/metrics"
+	}
+	return Value[string]{Value: "http://" + net.JoinHostPort("127.0.0.1", said.Port) + path, Source: source, Path: annotationScrape}
+}
