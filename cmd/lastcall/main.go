@@ -41,7 +41,14 @@ type usage struct{ error }
 
 func (u usage) Unwrap() error { return u.error }
 
-func main() { os.Exit(run()) }
+func main() {
+	// A sidecar stands beside every app: its memory counts more than the time
+	// that its small heap takes to sweep (17.8 MB resident after scrapes, 15.5 so).
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
+	}
+	os.Exit(run())
+}
 
 func run() int {
 	err := command().Execute()
