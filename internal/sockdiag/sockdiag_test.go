@@ -1,6 +1,7 @@
 package sockdiag
 
 import (
+	"encoding/binary"
 	"io"
 	"net"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -187,6 +189,29 @@ func TestWatchDestroyed(t *testing.T) {
 		case <-w.Gone():
 		case <-time.After(5 * time.Second):
 			t.Fatal("not told")
+		}
+	}
+}
+
+// The kernel wakes us for our ports alone.
+func TestDestroyedFilter(t *testing.T) {
+	raw, err := destroyedFilter([]uint16{80, 81, 443})
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, ok := bpf.Disassemble(raw)
+	if !ok {
+		t.Fatal("not a program")
+	}
+	vm, err := bpf.NewVM(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for port, want := range map[uint16]bool{79: false, 80: true, 81: true, 82: false, 443: true, 444: false, 0: false, 65535: false} {
+		message := make([]byte, 100)
+		binary.BigEndian.PutUint16(message[20:], port)
+		if n, err := vm.Run(message); err != nil || n > 0 != want {
+			t.Errorf("port %d: %d, %v", port, n, err)
 		}
 	}
 }

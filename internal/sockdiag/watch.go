@@ -3,11 +3,13 @@ package sockdiag
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,10 +36,31 @@ func WatchDestroyed(ports []uint16) (*Watch, error) {
 		return nil, fmt.Errorf("be told of destroyed sockets (sock_diag): %w", err)
 	}
 	w := &Watch{nl: nl, gone: make(chan struct{}, 1)}
-	ports = slices.Clone(ports)
-	slices.Sort(ports)
+	ports = slices.Sorted(slices.Values(ports))
+	// Every socket of the namespace that ends would wake us.
+	filter, err := destroyedFilter(ports)
+	if err == nil {
+		err = nl.SetBPF(filter)
+	}
+	if err != nil {
+		_ = nl.Close()
+		return nil, fmt.Errorf("be told of destroyed sockets (sock_diag): filter them: %w", err)
+	}
 	w.done.Go(func() { w.run(ports) })
 	return w, nil
+}
+
+// destroyedFilter lets through what tells of a local port in the spans of ports.
+func destroyedFilter(ports []uint16) ([]bpf.RawInstruction, error) {
+	const sourcePort = unix.NLMSG_HDRLEN + 4 // of struct inet_diag_msg, in network order
+	program := []bpf.Instruction{bpf.LoadAbsolute{Off: sourcePort, Size: 2}}
+	for _, s := range spansOf(ports, maxSpans) {
+		program = append(program,
+			bpf.JumpIf{Cond: bpf.JumpGreaterOrEqual, Val: uint32(s.first), SkipFalse: 2},
+			bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: uint32(s.last), SkipFalse: 1},
+			bpf.RetConstant{Val: math.MaxUint32})
+	}
+	return bpf.Assemble(append(program, bpf.RetConstant{}))
 }
 
 // Gone carries a signal after one or more sockets have gone. It is closed when
