@@ -86,7 +86,7 @@ func (p *Pipe) newEntry(c *conn, h *head, raw []byte) *logEntry {
 	e := &logEntry{
 		began: time.Now(), method: "-", path: "-", protocol: "HTTP/1.1",
 		downstream: c.client.RemoteAddr().String(), downstreamLocal: c.client.LocalAddr().String(),
-		upstream: c.in.App,
+		upstream: c.appName(),
 	}
 	if c.app != nil {
 		e.upstreamLocal = c.app.LocalAddr().String()

@@ -40,8 +40,12 @@ func (p Protocol) String() string { return protocolNames[p] }
 // Inbound is one way into the app: where clients come, and where the app is.
 type Inbound struct {
 	Listen   string // host:port; an empty host is every address, IPv4 and IPv6
-	App      string // host:port
+	App      string // host:port; empty: where a captured connection wanted to go (SO_ORIGINAL_DST)
 	Protocol Protocol
+
+	// Ignore are ports of a captured way in whose connections are served but
+	// never count, neither as busy nor as arrivals: probes', scrapes'.
+	Ignore []uint16
 
 	// Name is what the listener and its HTTP statistics are called in the admin
 	// API; empty for a name made of its address, as Istio does. Contour's

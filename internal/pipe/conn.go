@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -30,7 +31,8 @@ type conn struct {
 	p      *Pipe
 	in     *listener
 	client *socket
-	app    *socket // nil until dialled; set by up, before down starts, under mu
+	origin netip.AddrPort // of a captured connection: where it wanted to go
+	app    *socket        // nil until dialled; set by up, before down starts, under mu
 	began  time.Time
 
 	mu         sync.Mutex
@@ -66,6 +68,7 @@ type request struct {
 	connect bool
 	upgrade bool
 	close   bool // the client said Connection: close, or HTTP/1.0
+	quiet   bool // does not count: of a prober or scraper
 	entry   *logEntry
 }
 
@@ -97,10 +100,16 @@ func (c *conn) dial() error {
 	ctx, cancel := context.WithTimeout(c.p.ctx, c.p.cfg.DialTimeout)
 	defer cancel()
 	d := net.Dialer{}
-	app, err := d.DialContext(ctx, "tcp", c.in.App)
+	var app net.Conn
+	var err error
+	if c.in.App == "" {
+		app, err = dialCaptured(ctx, c.origin)
+	} else {
+		app, err = d.DialContext(ctx, "tcp", c.in.App)
+	}
 	if err != nil {
 		c.in.stats.connectFailed.Add(1)
-		c.p.complain("the app cannot be reached; its clients get a 503", "app", c.in.App, "error", err)
+		c.p.complain("the app cannot be reached; its clients get a 503", "app", c.appName(), "error", err)
 		return err
 	}
 	s, err := newSocket(app.(*net.TCPConn))
@@ -122,6 +131,14 @@ func (c *conn) dial() error {
 		c.runDown()
 	}()
 	return nil
+}
+
+// appName is where the app is, for logs.
+func (c *conn) appName() string {
+	if c.in.App == "" {
+		return c.origin.String()
+	}
+	return c.in.App
 }
 
 // setArriving makes the connection busy, or no longer, for what is not in the
@@ -158,7 +175,7 @@ func (c *conn) cleanUp() {
 // is held.
 func (c *conn) recount() {
 	open := !c.over
-	busy := open && (c.mode == opaque || c.arriving || len(c.queue) > 0)
+	busy := open && !c.uncounted() && (c.mode == opaque || c.arriving || c.waitedFor())
 	if open == c.counted && busy == c.busy {
 		return
 	}
@@ -175,6 +192,23 @@ func (c *conn) recount() {
 		c.in.stats.busy.Add(delta(busy))
 	}
 	c.p.changed()
+}
+
+// uncounted says whether the connection never counts, whatever it carries.
+func (c *conn) uncounted() bool { return c.in.uncounts(c.origin.Port()) }
+
+// works says whether something is under way on the connection, whether it counts
+// or not. mu is held.
+func (c *conn) works() bool { return c.mode == opaque || c.arriving || len(c.queue) > 0 }
+
+// waitedFor says whether a request that counts is unanswered. mu is held.
+func (c *conn) waitedFor() bool {
+	for i := range c.queue {
+		if !c.queue[i].quiet {
+			return true
+		}
+	}
+	return false
 }
 
 func delta(up bool) int64 {
@@ -256,7 +290,7 @@ func (c *conn) shutApp() {
 func (c *conn) idleLeft(idleFor time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over || c.busy {
+	if c.over || c.works() {
 		return 0
 	}
 	return idleFor - time.Since(c.idleSince)
@@ -272,7 +306,7 @@ func (c *conn) awaitFirst() {
 // endIdle ends the connection if it has been idle for at least idleFor.
 func (c *conn) endIdle(idleFor time.Duration) {
 	c.mu.Lock()
-	idle := !c.over && !c.busy && c.p.closing.Load() && time.Since(c.idleSince) >= idleFor
+	idle := !c.over && !c.works() && c.p.closing.Load() && time.Since(c.idleSince) >= idleFor
 	if !idle || c.client.unread() > 0 { // a request is there already: it is served
 		c.mu.Unlock()
 		return

@@ -351,7 +351,7 @@ func (c *conn) appEnded() {
 		c.logTruncated()
 		c.close()
 	case due && (isProtocolError(d.err) || closed && d.scanned > 0): // nonsense, or a part of a head
-		c.p.complain("the app's response cannot be understood; its client gets a 502", "app", c.in.App, "error", d.err)
+		c.p.complain("the app's response cannot be understood; its client gets a 502", "app", c.appName(), "error", d.err)
 		c.answer(&replyProtocolError, flagProtocolError, "upstream_reset_before_response_started{protocol_error}")
 	case due:
 		c.answer(&replyTerminated, flagConnectionTerminated, "upstream_reset_before_response_started{connection_termination}")

@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -316,4 +319,69 @@ func TestReportReads(t *testing.T) {
 	}
 	_ = c.Close()
 	awaitActivity(t, p, 0, 0)
+}
+
+// Probes and scrapes are served and hold nothing up.
+func TestQuietClients(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	probe, user := dialPipe(t, p), dialPipe(t, p)
+	probe.send("GET /probe HTTP/1.1\r\nHost: a\r\nUser-Agent: kube-probe/1.34\r\n\r\n")
+	<-g.asked
+	before, _ := p.Activity(ctx)
+	awaitActivity(t, p, 2, 0)
+	user.send("GET /user HTTP/1.1\r\nHost: a\r\nUser-Agent: curl/8\r\n\r\n")
+	<-g.asked
+	awaitActivity(t, p, 2, 1)
+	if after, _ := p.Activity(ctx); after.Arrivals != before.Arrivals+1 {
+		t.Errorf("arrivals went from %d to %d: the probe counts", before.Arrivals, after.Arrivals)
+	}
+	_ = p.Drain(ctx)
+	_ = p.CloseIdle(ctx, 0)
+	g.open()
+	for _, c := range []*client{probe, user} {
+		if resp := c.response("GET"); bodyOf(resp) != "done" || !resp.Close {
+			t.Errorf("%v", resp)
+		}
+	}
+	closePipe(t, p)
+}
+
+// A probe that hangs holds nobody.
+func TestHungProbe(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	c := dialPipe(t, p)
+	c.send("GET /probe HTTP/1.1\r\nHost: a\r\nUser-Agent: kube-probe/1.34\r\n\r\n")
+	<-g.asked
+	closePipe(t, p)
+}
+
+// Who connects to the capture's own port is refused: it would come round for ever.
+func TestNotCaptured(t *testing.T) {
+	p, err := Start(Config{Inbound: []Inbound{{Listen: "127.0.0.1:0"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	dialPipe(t, p).wantEnd()
+	awaitActivity(t, p, 0, 0)
+
+	o, err := StartOutbound("127.0.0.1:0", func(netip.AddrPort) bool { return false }, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	c, err := net.Dial("tcp", o.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if b, err := io.ReadAll(c); err != nil || len(b) != 0 {
+		t.Fatalf("got %q, %v", b, err)
+	}
+	if s := o.Stats(); s.Total != 1 || s.Failed != 1 {
+		t.Errorf("stats %+v", s)
+	}
 }

@@ -23,6 +23,7 @@ type head struct {
 	hasCoding  bool
 	keepAlive  bool
 	connection bool // there is a Connection or Keep-Alive field to rewrite
+	quiet      bool // of a prober or scraper, by its User-Agent
 }
 
 // span is a part of the head's bytes.
@@ -192,8 +193,10 @@ func (h *head) fields(b []byte) error {
 					return err
 				}
 			}
-		case len("connection"): // and keep-alive, which is as long
-			if equalFold(name, "connection") {
+		case len("connection"): // and keep-alive and user-agent, which are as long
+			if equalFold(name, "user-agent") {
+				h.quiet = isQuiet(trim(value))
+			} else if equalFold(name, "connection") {
 				h.connection = true
 				forEachToken(value, func(t []byte) {
 					switch {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -114,13 +116,23 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 		return
 	}
 	c := &conn{p: p, in: l, client: s, began: time.Now()}
+	if l.App == "" {
+		if c.origin, err = l.originOf(client); err != nil {
+			l.stats.refused.Add(1)
+			p.complain("an inbound connection has nowhere to go; it is closed", "from", client.RemoteAddr().String(), "error", err)
+			_ = client.Close()
+			return
+		}
+	}
 	c.idleSince = c.began
 	if !p.add(c) {
 		_ = client.Close()
 		return
 	}
 	l.stats.connections.Add(1)
-	p.arrivals.Add(1)
+	if !c.uncounted() {
+		p.arrivals.Add(1)
+	}
 	c.mu.Lock()
 	switch {
 	case l.Protocol == TCP:
@@ -131,4 +143,24 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 	c.recount()
 	c.mu.Unlock()
 	go c.serve()
+}
+
+// originOf is where a captured connection wanted to go. It is an error when that
+// is a listener of ours: it would come round for ever.
+func (l *listener) originOf(client *net.TCPConn) (netip.AddrPort, error) {
+	to, err := originalDst(client)
+	if err != nil {
+		return to, err
+	}
+	for _, other := range l.p.listeners {
+		if addrPort(other.addr).Port() == to.Port() {
+			return to, errNotCaptured
+		}
+	}
+	return to, nil
+}
+
+// uncounts says whether connections to a port never count.
+func (l *listener) uncounts(port uint16) bool {
+	return len(l.Ignore) > 0 && slices.Contains(l.Ignore, port)
 }

@@ -248,11 +248,16 @@ func (p *Pipe) endAll() {
 // ended, and how many bytes the clients of the others have not got yet.
 func (p *Pipe) unfinished() (open, unsent int) {
 	for _, c := range p.all() {
-		if c.isOver() {
+		c.mu.Lock()
+		over, uncounted := c.over, c.works() && !c.busy
+		c.mu.Unlock()
+		switch {
+		case over:
 			// Our FIN counts as a byte, and a client that says nothing more may
 			// take its time (40 ms) to acknowledge it: that is not worth waiting for.
 			unsent += max(0, c.client.unsent()-1)
-		} else {
+		case uncounted: // a probe, an ignored port: nobody waits for it
+		default:
 			open++
 		}
 	}

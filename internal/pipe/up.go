@@ -281,14 +281,16 @@ func (c *conn) admit(h *head, raw []byte) bool {
 	c.mode, c.fresh = http1, false
 	q := c.push()
 	q.began = time.Now()
-	q.isHead, q.connect, q.upgrade, q.close = h.isHead, h.isConnect, h.upgrade, h.close
+	q.isHead, q.connect, q.upgrade, q.close, q.quiet = h.isHead, h.isConnect, h.upgrade, h.close, h.quiet
 	q.line = append(q.line, raw[h.method.from:min(h.target.to, maxLine)]...)
 	q.entry = c.p.newEntry(c, h, raw)
 	if u.waits {
 		c.decided = make(chan struct{})
 		u.upgraded = append(u.upgraded[:0], q.line...)
 	}
-	c.p.arrivals.Add(1)
+	if !h.quiet && !c.uncounted() {
+		c.p.arrivals.Add(1)
+	}
 	c.in.stats.requests.Add(1)
 	if c.arriving = h.body.kind != noBody; c.arriving {
 		u.state = upBody

@@ -1,0 +1,32 @@
+package pipe
+
+import "bytes"
+
+// quietAgents are the User-Agents of those whose requests are served but never
+// count: neither as busy nor as somebody who still comes. They ask for ever.
+var quietAgents = [][]byte{
+	[]byte("kube-probe/"),             // the kubelet's probes
+	[]byte("Prometheus/"),             // scrapes
+	[]byte("vm_promscrape"),           // VictoriaMetrics' scrapes
+	[]byte("ELB-HealthChecker/"),      // AWS
+	[]byte("GoogleHC/"),               // Google Cloud
+	[]byte("Envoy/HC"),                // Envoy's health checks
+	[]byte("HAProxy/healthcheck"),     // HAProxy's, where it says so
+	[]byte("Azure Traffic Manager"),   // Azure
+	[]byte("Load Balancer Agent"),     // Azure's load balancer
+	[]byte("Datadog Agent/"),          // its checks
+	[]byte("consul-health-check"),     // Consul, where it says so
+	[]byte("Blackbox Exporter"),       // Prometheus' prober
+	[]byte("UptimeRobot/"),            // monitors from outside
+	[]byte("Pingdom.com_bot_version"), // the same
+}
+
+// isQuiet says whether a User-Agent is one of them.
+func isQuiet(agent []byte) bool {
+	for _, prefix := range quietAgents {
+		if bytes.HasPrefix(agent, prefix) {
+			return true
+		}
+	}
+	return false
+}
