@@ -184,6 +184,9 @@ func expectLastcall(s stage.Strategy, c circumstances) expectation {
 			appAfter: true, appOwn: c.otherApp, idle: s.Idle,
 		}
 	}
+	if c.envoy && s.Way.IsNative() {
+		return expectEnvoyNative(s, c, lastCall, grace)
+	}
 	e := expectation{
 		lost: true, answered: span{lastCall, grace}, named: true,
 		gone: span{lastCall, grace}, idle: s.Idle,
@@ -206,6 +209,33 @@ func expectLastcall(s stage.Strategy, c circumstances) expectation {
 		e.body, e.log = terminationBody, terminationDetails
 	default:
 		e.log = viaUpstream
+	}
+	return e
+}
+
+// expectEnvoyNative: a hook's last call names who is left and lets the app's
+// SIGTERM come, but a native sidecar stays until the app is gone, and its Envoy
+// cannot end single requests: the app does, or its SIGKILL.
+func expectEnvoyNative(s stage.Strategy, c circumstances, lastCall, grace time.Duration) expectation {
+	term, kill := ends(at(lastCall), grace)
+	e := expectation{
+		lost: true, answered: term, gone: term, named: true, unnamed: true, idle: s.Idle,
+		why: fmt.Sprintf("the last call is at %s, and the request ends with the app", screen.Round(lastCall)),
+	}
+	if c.app != stage.Exits {
+		e.lost, e.answered = c.left > kill.from, kill
+		if !e.lost {
+			e.answered = at(c.left)
+		}
+		// The sidecar's SIGTERM comes after the app's end, and leaves it 2 s at least.
+		e.gone = span{e.answered.from, e.answered.to + 2*time.Second}
+	}
+	switch {
+	case c.otherGateway || !e.lost:
+	case c.app == stage.Exits:
+		e.body, e.log = terminationBody, viaUpstream // the sidecar's own words
+	default: // the sidecar's or the gateway's: both go at the same moment
+		e.body = terminationBody
 	}
 	return e
 }
