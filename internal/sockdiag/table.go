@@ -47,9 +47,9 @@ type Socket struct {
 	State         State
 	Local, Remote netip.AddrPort // IPv4 as IPv4, also when the socket is an IPv6 one
 	Cookie        uint64         // one socket's for as long as the machine runs
-	UID           uint32
-	ReadQueue     uint32 // bytes that the owner has not read; of a listener, connections not accepted
-	WriteQueue    uint32 // bytes that the peer has not acknowledged
+	UID, Inode    uint32         // Inode is 0 when no process holds it any more
+	ReadQueue     uint32         // bytes that the owner has not read; of a listener, connections not accepted
+	WriteQueue    uint32         // bytes that the peer has not acknowledged
 
 	// Received and Acked are the bytes that came and that the peer has
 	// acknowledged, since the start.
@@ -123,7 +123,7 @@ func (t *Table) dump(states States, ports []uint16, filter []byte) (out []Socket
 		}
 		for _, answer := range answers {
 			if s, ok := parse(answer.Data); ok {
-				if _, asked := slices.BinarySearch(ports, s.Local.Port()); asked {
+				if _, asked := slices.BinarySearch(ports, s.Local.Port()); asked || ports == nil {
 					out = append(out, s)
 				}
 			}
@@ -172,6 +172,7 @@ func parse(b []byte) (s Socket, ok bool) {
 	s.ReadQueue = binary.NativeEndian.Uint32(b[56:])
 	s.WriteQueue = binary.NativeEndian.Uint32(b[60:])
 	s.UID = binary.NativeEndian.Uint32(b[64:])
+	s.Inode = binary.NativeEndian.Uint32(b[68:])
 	attributes, err := netlink.NewAttributeDecoder(b[inetDiagMsgLen:])
 	if err != nil {
 		return s, true

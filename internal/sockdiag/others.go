@@ -1,0 +1,64 @@
+package sockdiag
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// alive are the states of a socket that a process still holds open for a
+// purpose: it listens, connects, or has a connection.
+var alive = Of(Listen, synSent, Established, CloseWait)
+
+const synSent State = 2
+
+// Others counts the TCP sockets of the network namespace that belong to other
+// processes than this one and its kind: those with an inode that is not among our
+// descriptors.
+func (t *Table) Others() (int, error) {
+	own, err := ownInodes()
+	if err != nil {
+		return 0, err
+	}
+	all, err := t.dump(alive, nil, nil)
+	if err != nil && refused(err) && len(t.families) == 1 {
+		t.families = []uint8{unix.AF_INET, unix.AF_INET6}
+		all, err = t.dump(alive, nil, nil)
+	}
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, s := range all {
+		if s.Inode != 0 && !own[s.Inode] { // 0: its process has let go of it
+			n++
+		}
+	}
+	return n, nil
+}
+
+// ownInodes are the sockets among our own descriptors.
+func ownInodes() (map[uint32]bool, error) {
+	const folder = "/proc/self/fd"
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, fmt.Errorf("tell our own sockets from others': %w", err)
+	}
+	own := make(map[uint32]bool, len(entries))
+	for _, e := range entries {
+		link, err := os.Readlink(filepath.Join(folder, e.Name()))
+		if err != nil {
+			continue // closed meanwhile
+		}
+		if number, ok := strings.CutPrefix(link, "socket:["); ok {
+			if n, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 32); err == nil {
+				own[uint32(n)] = true
+			}
+		}
+	}
+	return own, nil
+}
