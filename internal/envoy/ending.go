@@ -79,13 +79,9 @@ func (p *Plane) Close(ctx context.Context) error {
 	default:
 		return fmt.Errorf("end envoy: %w", ctx.Err())
 	}
-	p.awaitDelivery(ctx)
+	p.awaitDelivery()
 	return nil
 }
-
-// signalGroup reaches an Envoy behind a script too: what it starts is in its
-// process group. It says whether anybody is there.
-func (p *Plane) signalGroup(s syscall.Signal) bool { return syscall.Kill(-p.child.Pid(), s) == nil }
 
 // leaves waits for Envoy's end, and for that of all that it has started.
 func (p *Plane) leaves(ctx context.Context) bool {
@@ -96,26 +92,25 @@ func (p *Plane) leaves(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
-	for p.signalGroup(0) {
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
+	// drain.Run ends ctx when Envoy has ended; what a script has left behind
+	// gets its time all the same.
+	for end := time.Now().Add(leaveTime); p.groupLives(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
 			return false
 		}
 	}
 	return true
 }
 
-// deliveryTime bounds how long an end waits for slow readers.
-const deliveryTime = time.Second
+// deliveryTime bounds how long an end waits for slow readers. It comes out of the
+// margin that is kept before the kubelet's SIGKILL.
+const deliveryTime = 500 * time.Millisecond
 
 // awaitDelivery waits until the kernel has handed to the clients what a dead
 // Envoy had written: with a pod's last process its network goes, and what was
 // still on its way.
-func (p *Plane) awaitDelivery(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, deliveryTime)
-	defer cancel()
-	for {
+func (p *Plane) awaitDelivery() {
+	for end := time.Now().Add(deliveryTime); ; time.Sleep(5 * time.Millisecond) {
 		p.mu.Lock()
 		sockets, err := p.sockets(sockdiag.Of(sockdiag.FinWait1, sockdiag.Closing, sockdiag.LastAck))
 		owing := 0
@@ -128,10 +123,8 @@ func (p *Plane) awaitDelivery(ctx context.Context) {
 		if err != nil || owing == 0 {
 			return
 		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			p.log.Warn("clients have not taken what Envoy had written", "connections", owing)
+		if time.Now().After(end) {
+			p.log.Warn("clients have not taken what Envoy had written", "connections", owing, "within", deliveryTime)
 			return
 		}
 	}

@@ -43,6 +43,7 @@ type ledger struct {
 	http    int       // of them for the stats to say
 	mixed   int       // of them for the stats to say, if they are HTTP at all
 	unsent  int       // of the last two, with an answer that is not delivered
+	unread  int       // connections with something that Envoy has not read
 	movedAt time.Time
 
 	tally      tally
@@ -84,7 +85,7 @@ var connectionStates = sockdiag.Of(sockdiag.Established, sockdiag.CloseWait, soc
 // look takes one look at the kernel's table in.
 func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	before := g.now
-	g.now, g.open, g.certain, g.http, g.mixed, g.unsent = now, 0, 0, 0, 0, 0
+	g.now, g.open, g.certain, g.http, g.mixed, g.unsent, g.unread = now, 0, 0, 0, 0, 0, 0
 	present := make(map[uint64]bool, len(sockets))
 	for _, s := range sockets {
 		if !g.layout.counts(s.Local) {
@@ -113,6 +114,9 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		}
 		was.received, was.acked = s.Received, s.Acked
 		g.open++
+		if s.ReadQueue > 0 {
+			g.unread++
+		}
 		switch g.layout.telling[s.Local.Port()] {
 		case openIsBusy:
 			g.certain++
@@ -162,6 +166,21 @@ func (g *ledger) due(now time.Time) bool {
 	// Of what the kernel does not show, nothing says that it has moved.
 	stale := g.asks() && (!g.holds() || len(g.layout.unseen) > 0)
 	return stale && !now.Before(g.restUntil) && !now.Before(g.movedAt.Add(settle))
+}
+
+// soon says when the next look may bring certainty, if it may: when nothing is
+// known to be busy, but something has moved.
+func (g *ledger) soon() (time.Time, bool) {
+	knownBusy := g.unsent+g.unread > 0 || !g.answeredAt.IsZero() && g.tally.requests > 0
+	switch {
+	case g.settled() || knownBusy:
+		return time.Time{}, false
+	case g.holds():
+		return g.answeredAt.Add(settle), true
+	case g.restUntil.After(g.movedAt.Add(settle)):
+		return g.restUntil, true
+	}
+	return g.movedAt.Add(settle), true
 }
 
 // gaugesOnly says whether the counters are too dear to ask for.

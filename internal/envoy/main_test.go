@@ -21,7 +21,10 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/peers"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	playPart() // of an agent or of an Envoy, for the tests of processes
+	goleak.VerifyTestMain(m)
+}
 
 const patience = 20 * time.Second
 
@@ -65,7 +68,14 @@ func startApp(t *testing.T) *app {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/slow" {
+		switch r.URL.Path {
+		case "/upload":
+			a.asked <- struct{}{}
+			_, _ = io.Copy(io.Discard, r.Body)
+		case "/big":
+			_, _ = w.Write(make([]byte, bigAnswer))
+			return
+		case "/slow":
 			a.asked <- struct{}{}
 			select {
 			case <-a.free:
@@ -157,7 +167,10 @@ func (c *conn) answer(t *testing.T) (*http.Response, string) {
 	return resp, string(b)
 }
 
-// awaitBusy waits for an activity that is certain.
+// bigAnswer is more than the kernel and Envoy take without a reader's help.
+const bigAnswer = 32 << 20
+
+// awaitActivity waits for an activity that is certain.
 func (r *running) awaitActivity(connections, busy int) {
 	r.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
@@ -179,6 +192,12 @@ func (r *running) wantGone() {
 		r.t.Fatalf("Envoy is still there\n%s", r.log)
 	}
 }
+
+var discard = slog.New(slog.DiscardHandler)
+
+func logTo(b *buffer) *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
+
+func (r *running) logLines() []string { return strings.Split(r.accessLog(), "\n") }
 
 func (r *running) accessLog() string {
 	b, err := os.ReadFile(r.access)

@@ -36,8 +36,9 @@ type Plane struct {
 	saidBad bool
 	watch   *watch // nil before Drain
 
-	changes chan struct{}
-	exited  <-chan struct{}
+	changes  chan struct{}
+	answered chan struct{} // carries a signal after each answer of Envoy's
+	exited   <-chan struct{}
 }
 
 var _ drain.DataPlane = (*Plane)(nil)
@@ -191,6 +192,10 @@ func (p *Plane) ask() {
 			}
 		}
 		p.conclude()
+		select {
+		case p.answered <- struct{}{}: // the watch may look sooner now
+		default:
+		}
 	})
 }
 

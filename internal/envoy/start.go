@@ -62,7 +62,7 @@ func Start(ctx context.Context, o Options) (*Plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plane{o: o, admin: admin, log: o.Log, changes: make(chan struct{}, 1), exited: make(chan struct{})}
+	p := &Plane{o: o, admin: admin, log: o.Log, changes: make(chan struct{}, 1), answered: make(chan struct{}, 1), exited: make(chan struct{})}
 	p.life, p.over = context.WithCancel(context.Background())
 	if p.table, err = sockdiag.OpenTable(); err != nil {
 		p.log.Warn("the kernel's socket table cannot be had: Envoy's own numbers must do", "error", err)

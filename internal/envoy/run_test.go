@@ -1,0 +1,88 @@
+package envoy
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+)
+
+// soon is a termination whose times are short: the last call comes after 3 s.
+var soon = drain.Config{
+	MinimumDrain: 100 * time.Millisecond,
+	IdleGrace:    50 * time.Millisecond,
+	GracePeriod:  4 * time.Second,
+	Margin:       time.Second,
+	PollInterval: 20 * time.Millisecond,
+}
+
+// termination is a drain.Run that is under way.
+type termination struct {
+	began   time.Time
+	waiting chan struct{} // closed when the minimum drain is over
+	report  chan drain.Report
+	log     *buffer
+}
+
+func terminate(t *testing.T, p *Plane, log *buffer, cfg drain.Config) *termination {
+	o := &termination{began: time.Now(), waiting: make(chan struct{}), report: make(chan drain.Report, 1), log: log}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		o.report <- drain.Run(ctx, cfg, p, drain.Terminate, nil, slog.New(slog.NewTextHandler(log, nil)), drain.Watcher{
+			Phase: func(phase drain.Phase) {
+				if phase == drain.Waiting {
+					close(o.waiting)
+				}
+			},
+		})
+	}()
+	t.Cleanup(func() { <-done })
+	return o
+}
+
+func (r *running) terminate(cfg drain.Config) *termination {
+	return terminate(r.t, r.Plane, r.log, cfg)
+}
+
+// stillThere waits until only activity holds the end, and a little more.
+func (o *termination) stillThere(t *testing.T) {
+	t.Helper()
+	select {
+	case <-o.waiting:
+	case <-time.After(patience):
+		t.Fatalf("the minimum drain does not end\n%s", o.log)
+	}
+	select {
+	case report := <-o.report:
+		t.Fatalf("ended early: %+v\n%s", report, o.log)
+	case <-time.After(4 * settle): // longer than an answer has to stand
+	}
+}
+
+// want waits for the end, which must come within the grace period.
+func (o *termination) want(t *testing.T, verdict drain.Verdict, lines ...string) drain.Report {
+	t.Helper()
+	select {
+	case report := <-o.report:
+		if report.Verdict != verdict {
+			t.Errorf("verdict %s; want %s: %+v\n%s", report.Verdict, verdict, report, o.log)
+		}
+		if took := time.Duration(report.Duration); took > soon.GracePeriod {
+			t.Errorf("ended after %v, beyond the grace period\n%s", took, o.log)
+		}
+		for _, line := range lines {
+			said := slices.ContainsFunc(report.Faults, func(f string) bool { return strings.Contains(f, line) })
+			if !said && !strings.Contains(o.log.String(), line) {
+				t.Errorf("%q is not said: %+v\n%s", line, report, o.log)
+			}
+		}
+		return report
+	case <-time.After(patience):
+		t.Fatalf("no end\n%s", o.log)
+	}
+	panic("unreachable")
+}
