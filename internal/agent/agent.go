@@ -34,6 +34,18 @@ type Options struct {
 	// in its own options.
 	Envoy *envoy.Options
 
+	// Outbound is where captured outbound connections come, host:port; empty for
+	// nowhere.
+	Outbound string
+
+	// HookToken opens GET /wait/TOKEN to everybody, for preStop hooks by httpGet;
+	// empty for nobody.
+	HookToken string
+
+	// Probes answers the app's probes and hooks that were turned to the status
+	// port; its zero value has none.
+	Probes Probes
+
 	// StatusAddress is the host of the status server; empty is every address.
 	// Its port is Settings.StatusPort.
 	StatusAddress string
@@ -65,13 +77,14 @@ type Options struct {
 // agent is one run.
 type agent struct {
 	Options
-	log     *slog.Logger
-	plane   drain.DataPlane
-	app     *process.Child // nil without an app
-	status  *status
-	admin   *admin.Server // nil when it is not answered
-	way     *way
-	signals chan drain.Signal
+	log      *slog.Logger
+	plane    drain.DataPlane
+	app      *process.Child // nil without an app
+	status   *status
+	outbound *pipe.Outbound // nil without one
+	admin    *admin.Server  // nil when it is not answered
+	way      *way
+	signals  chan drain.Signal
 
 	endingApp atomic.Bool // the app has been told to stop
 }
@@ -111,7 +124,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	}
 
 	report := a.serve(ctx)
-	return a.end(report), nil
+	return a.end(ctx, report), nil
 }
 
 // errTold is the end of a start that was told to stop.
@@ -156,7 +169,7 @@ func (a *agent) start(ctx context.Context) (err error) {
 		return err
 	}
 	a.status.watch(a.plane)
-	if err := a.startAdmin(); err != nil {
+	if err := errors.Join(a.startAdmin(), a.startOutbound()); err != nil {
 		a.plane.Kill()
 		return err
 	}
@@ -191,7 +204,11 @@ func (a *agent) startPlane(ctx context.Context) error {
 	}
 	a.plane = p
 	for i, in := range a.Inbound {
-		a.log.Info("serving inbound", "listen", p.Addr(i).String(), "app", in.App, "protocol", in.Protocol.String())
+		app := in.App
+		if app == "" {
+			app = "where captured connections want to go"
+		}
+		a.log.Info("serving inbound", "listen", p.Addr(i).String(), "app", app, "protocol", in.Protocol.String())
 	}
 	return nil
 }
@@ -236,24 +253,6 @@ func (a *agent) tell(ctx context.Context, s drain.Signal) {
 	}
 }
 
-// letAnswersOut waits, for a second at most, until what an app has answered
-// before its end has gone through. Nobody new is let in meanwhile.
-func (a *agent) letAnswersOut(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	_ = a.plane.StopAccepting(ctx)
-	for tick := time.NewTicker(time.Millisecond); ; {
-		if now, _ := a.plane.Activity(ctx); now.Busy == 0 {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // serve waits for the first signal and takes the data plane through the
 // termination that it begins, again and again when that is taken back.
 func (a *agent) serve(ctx context.Context) drain.Report {
@@ -278,9 +277,16 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 }
 
 // end ends the app within the grace period and gives the exit code.
-func (a *agent) end(report drain.Report) int {
+func (a *agent) end(ctx context.Context, report drain.Report) int {
+	by := report.Began.Add(a.Settings.GracePeriod.Value - killAhead)
 	if a.app != nil {
-		a.endApp(report.Began.Add(a.Settings.GracePeriod.Value - killAhead))
+		a.endApp(by)
+	}
+	if report.Verdict == drain.Quit || report.Verdict == drain.Crashed {
+		by = time.Now()
+	}
+	a.endOutbound(ctx, by)
+	if a.app != nil {
 		return a.app.Code()
 	}
 	switch {
@@ -290,36 +296,6 @@ func (a *agent) end(report drain.Report) int {
 		return CodeCut
 	}
 	return CodeIntended
-}
-
-// killAhead is how long before the kubelet's SIGKILL the app gets ours, so that
-// its end is still told.
-const killAhead = 250 * time.Millisecond
-
-// endApp asks the app to end, now that nobody talks to it any more, and kills
-// it at the moment by.
-func (a *agent) endApp(by time.Time) {
-	select {
-	case <-a.app.Done():
-		return
-	default:
-	}
-	a.endingApp.Store(true)
-	if err := a.app.Signal(terminate); err != nil {
-		a.log.Warn("the app could not be told to stop", "pid", a.app.Pid(), "error", err)
-	}
-	late := time.NewTimer(time.Until(by))
-	defer late.Stop()
-	for {
-		select {
-		case <-a.app.Done():
-			a.log.Info("the app has ended", "code", a.app.Code())
-			return
-		case <-late.C:
-			a.log.Warn("the app does not end: killed", "pid", a.app.Pid())
-			a.app.Kill()
-		}
-	}
 }
 
 // errNotDrained is what a hook is told when the agent ends in another way.

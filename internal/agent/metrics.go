@@ -25,6 +25,8 @@ type metrics struct {
 	cut      *prometheus.CounterVec
 
 	scrapeFailed *prometheus.CounterVec
+	hookRefused  prometheus.Counter
+	outbound     atomic.Pointer[pipe.Outbound]
 }
 
 var (
@@ -36,6 +38,10 @@ var (
 	descTruncated   = prometheus.NewDesc("lastcall_responses_truncated_total", "Responses that the app did not finish.", nil, nil)
 	descRefused     = prometheus.NewDesc("lastcall_requests_refused_total", "Requests that were malformed, too large or too slow.", nil, nil)
 	descAcceptError = prometheus.NewDesc("lastcall_accept_errors_total", "Failed accepts: no descriptors, no memory.", nil, nil)
+
+	descOutbound       = prometheus.NewDesc("lastcall_outbound_connections", "Open outbound connections of the app.", nil, nil)
+	descOutboundTotal  = prometheus.NewDesc("lastcall_outbound_connections_total", "Outbound connections of the app.", nil, nil)
+	descOutboundFailed = prometheus.NewDesc("lastcall_outbound_failures_total", "Outbound connections whose destination could not be reached.", nil, nil)
 
 	// Envoy's names, for the dashboards that know them.
 	descCxActive      = prometheus.NewDesc("envoy_http_downstream_cx_active", "Open inbound connections.", envoyLabels, nil)
@@ -69,7 +75,11 @@ func newMetrics(w *way) *metrics {
 	for _, reason := range []string{"503", "truncated", "fin"} {
 		m.cut.WithLabelValues(reason)
 	}
-	m.registry.MustRegister(m, m.cut, m.scrapeFailed)
+	m.hookRefused = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "lastcall_hook_refused_total",
+		Help: "Hooks that came without the pod's token.",
+	})
+	m.registry.MustRegister(m, m.cut, m.scrapeFailed, m.hookRefused)
 	// The app may well be a Go program whose metrics go into the same scrape.
 	prometheus.WrapRegistererWithPrefix("lastcall_", m.registry).MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -107,6 +117,12 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	gauge(descDuration, now.duration.Seconds())
 	if now.draining {
 		gauge(descRemaining, now.remaining.Seconds())
+	}
+	if o := m.outbound.Load(); o != nil {
+		s := o.Stats()
+		gauge(descOutbound, float64(s.Open))
+		counter(descOutboundTotal, s.Total)
+		counter(descOutboundFailed, s.Failed)
 	}
 	plane := m.plane.Load()
 	if plane == nil {

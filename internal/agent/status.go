@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
@@ -42,6 +43,9 @@ func (a *agent) startStatus() (*status, error) {
 	mux.HandleFunc("/quitquitquit", own(s.quit))
 	mux.HandleFunc("/drain", own(s.drain))
 	mux.HandleFunc("/wait", own(s.wait))
+	mux.HandleFunc("/wait/{token}", s.waitByToken)
+	mux.Handle("/app-health/", a.Probes)
+	mux.Handle("/app-lifecycle/", a.Probes)
 	s.merge = merge{own: s.metrics.registry, app: a.Settings.ScrapeTarget.Value, lean: a.LeanScrape, failed: s.metrics.scrapeFailed, log: a.log}
 	mux.HandleFunc("/metrics", s.scrape)
 	mux.HandleFunc("/stats/prometheus", s.scrape)
@@ -153,6 +157,20 @@ func (s *status) wait(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, errNotDrained):
 		http.Error(w, err.Error(), http.StatusConflict)
 	}
+}
+
+// waitByToken is wait for a preStop hook by httpGet, which comes from the node:
+// who knows the pod's token may drain it. Everybody else is told that there is
+// nothing.
+func (s *status) waitByToken(w http.ResponseWriter, r *http.Request) {
+	token := r.PathValue("token")
+	if s.a.HookToken == "" || subtle.ConstantTimeCompare([]byte(token), []byte(s.a.HookToken)) != 1 {
+		s.metrics.hookRefused.Inc()
+		s.a.log.Warn("a hook without the pod's token was refused", "from", r.RemoteAddr)
+		http.NotFound(w, r)
+		return
+	}
+	s.wait(w, r)
 }
 
 func answer(w http.ResponseWriter, body string) {

@@ -17,6 +17,7 @@ type way struct {
 	began  time.Time     // of the latest termination; zero before the first
 	ended  time.Time     // of it; zero while it lasts
 	grace  time.Duration // that it has
+	hooked bool          // the end of it came when all was drained already
 	change chan struct{} // closed and replaced at every change
 }
 
@@ -38,9 +39,10 @@ func (w *way) watcher(grace time.Duration) drain.Watcher {
 	w.set(func() { w.began, w.ended, w.grace = time.Now(), time.Time{}, grace })
 	return drain.Watcher{Phase: func(p drain.Phase) {
 		w.set(func() {
-			if w.phase = p; p == drain.Done {
-				w.ended = time.Now()
+			if p == drain.Done {
+				w.ended, w.hooked = time.Now(), w.phase == drain.Drained
 			}
+			w.phase = p
 		})
 	}}
 }
@@ -67,6 +69,13 @@ func (w *way) drained(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// endedAfterDrained says whether the end came only after a hook's drain was over.
+func (w *way) endedAfterDrained() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hooked
 }
 
 // snapshot is the way for metrics and probes.

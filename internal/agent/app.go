@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"context"
+	"time"
+)
+
+// letAnswersOut waits, for a second at most, until what an app has answered
+// before its end has gone through. Nobody new is let in meanwhile.
+func (a *agent) letAnswersOut(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_ = a.plane.StopAccepting(ctx)
+	for tick := time.NewTicker(time.Millisecond); ; {
+		if now, _ := a.plane.Activity(ctx); now.Busy == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// killAhead is how long before the kubelet's SIGKILL the app gets ours, so that
+// its end is still told.
+const killAhead = 250 * time.Millisecond
+
+// endApp asks the app to end, now that nobody talks to it any more, and kills
+// it at the moment by.
+func (a *agent) endApp(by time.Time) {
+	select {
+	case <-a.app.Done():
+		return
+	default:
+	}
+	a.endingApp.Store(true)
+	if err := a.app.Signal(terminate); err != nil {
+		a.log.Warn("the app could not be told to stop", "pid", a.app.Pid(), "error", err)
+	}
+	late := time.NewTimer(time.Until(by))
+	defer late.Stop()
+	for {
+		select {
+		case <-a.app.Done():
+			a.log.Info("the app has ended", "code", a.app.Code())
+			return
+		case <-late.C:
+			a.log.Warn("the app does not end: killed", "pid", a.app.Pid())
+			a.app.Kill()
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Probes are the app's probes and httpGet hooks as an injector turns them to the
+// status port: by their path there, for example /app-health/app/readyz. They
+// reach the app on loopback, past capture and TLS, and are nobody's traffic.
+type Probes map[string]probe
+
+// probe is one of them, as in a pod's manifest.
+type probe struct {
+	HTTPGet *struct {
+		Path        string `json:"path"`
+		Port        port   `json:"port"`
+		Scheme      string `json:"scheme"`
+		HTTPHeaders []struct {
+			Name  string `json:"name"`
+			Value string `json:"value"`
+		} `json:"httpHeaders"`
+	} `json:"httpGet"`
+	TCPSocket *struct {
+		Port port `json:"port"`
+	} `json:"tcpSocket"`
+	GRPC *struct {
+		Port    port   `json:"port"`
+		Service string `json:"service"`
+	} `json:"grpc"`
+	TimeoutSeconds int `json:"timeoutSeconds"`
+}
+
+// port is a number, or one in quotes.
+type port uint16
+
+// UnmarshalJSON reads 8080 and "8080". A name cannot be looked up here: the
+// injector has to.
+func (p *port) UnmarshalJSON(b []byte) error {
+	n, err := strconv.ParseUint(strings.Trim(string(b), `"`), 10, 16)
+	if err != nil || n == 0 {
+		return fmt.Errorf("port %s: want a number, 1 to 65535", b)
+	}
+	*p = port(n)
+	return nil
+}
+
+// ParseProbes reads ISTIO_KUBE_APP_PROBERS: an object of paths and probes.
+// Nothing said is no probe.
+func ParseProbes(text string) (Probes, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var p Probes
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		return nil, fmt.Errorf(`read ISTIO_KUBE_APP_PROBERS: %w; want {"/app-health/NAME/readyz": {"httpGet": {"path": "/", "port": 8080}}, …}`, err)
+	}
+	for path, one := range p {
+		kinds := 0
+		for _, there := range []bool{one.HTTPGet != nil, one.TCPSocket != nil, one.GRPC != nil} {
+			if there {
+				kinds++
+			}
+		}
+		if kinds != 1 {
+			return nil, fmt.Errorf("read ISTIO_KUBE_APP_PROBERS: %s has %d of httpGet, tcpSocket and grpc: want one", path, kinds)
+		}
+	}
+	return p, nil
+}
+
+// ServeHTTP answers as the app does. What cannot be asked is a 500, as in
+// Istio's agent.
+func (p Probes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	one, ok := p[r.URL.Path]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	timeout := time.Duration(max(one.TimeoutSeconds, 1)) * time.Second // Kubernetes' default is 1 s
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
+	defer cancel()
+	code, err := one.ask(ctx, r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.WriteHeader(code)
+}
+
+func (p *probe) ask(ctx context.Context, r *http.Request) (int, error) {
+	switch {
+	case p.TCPSocket != nil:
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.TCPSocket.Port.local())
+		if err != nil {
+			return 0, err
+		}
+		return http.StatusOK, conn.Close()
+	case p.GRPC != nil:
+		return http.StatusOK, checkHealth(ctx, p.GRPC.Port.local(), p.GRPC.Service)
+	}
+	return p.get(ctx, r)
+}
+
+func (p port) local() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(p))) }
+
+// probeTransport keeps no connection: a probe asks whether one can be made.
+var probeTransport = &http.Transport{
+	DisableKeepAlives: true,
+	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // as the kubelet's own probes
+}
+
+func (p *probe) get(ctx context.Context, r *http.Request) (int, error) {
+	scheme := "http"
+	if strings.EqualFold(p.HTTPGet.Scheme, "https") {
+		scheme = "https"
+	}
+	target, err := url.Parse(scheme + "://" + p.HTTPGet.Port.local() + "/" + strings.TrimPrefix(p.HTTPGet.Path, "/"))
+	if err != nil {
+		return 0, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("User-Agent", r.UserAgent())
+	for _, h := range p.HTTPGet.HTTPHeaders {
+		if strings.EqualFold(h.Name, "host") {
+			req.Host = h.Value
+			continue
+		}
+		req.Header.Add(h.Name, h.Value)
+	}
+	resp, err := probeTransport.RoundTrip(req) // redirects are an answer, as for the kubelet within one host
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 10<<10)) // as much as the kubelet reads
+	return resp.StatusCode, nil
+}
+
+// grpcTransport speaks HTTP/2 in clear.
+var grpcTransport = func() *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Transport{Protocols: protocols, DisableKeepAlives: true}
+}()
+
+// checkHealth asks grpc.health.v1.Health/Check. Its two messages are small enough
+// to be written by hand: a library for them would double the program.
+func checkHealth(ctx context.Context, address, service string) error {
+	var message []byte
+	if service != "" { // HealthCheckRequest{string service = 1}
+		message = append(message, 0x0a, byte(len(service)))
+		message = append(message, service...)
+	}
+	if len(service) > 127 {
+		return errors.New("check grpc health: the service's name is longer than 127 bytes")
+	}
+	frame := append([]byte{0, 0, 0, 0, byte(len(message))}, message...)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/grpc.health.v1.Health/Check", bytes.NewReader(frame))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/grpc")
+	req.Header.Set("TE", "trailers")
+	resp, err := grpcTransport.RoundTrip(req)
+	if err != nil {
+		return fmt.Errorf("check grpc health: %w", err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+	if err != nil {
+		return fmt.Errorf("check grpc health: %w", err)
+	}
+	status := resp.Trailer.Get("Grpc-Status")
+	if status == "" {
+		status = resp.Header.Get("Grpc-Status")
+	}
+	switch {
+	case status != "0":
+		return fmt.Errorf("check grpc health: grpc-status %s %s", status, resp.Trailer.Get("Grpc-Message"))
+	case len(b) < 7 || b[5] != 0x08 || b[6] != 1: // HealthCheckResponse{status = 1: SERVING}
+		return errors.New("check grpc health: not SERVING")
+	}
+	return nil
+}
