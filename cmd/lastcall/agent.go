@@ -33,6 +33,7 @@ type agentFlags struct {
 	leanScrape     bool
 	adminAddress   string
 	envoy          envoyFlags
+	capture        captureFlags
 }
 
 func (f *agentFlags) register(flags *pflag.FlagSet) {
@@ -44,6 +45,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.accessLog, "access-log", "off", "`file` for one line a request, - for standard output, or off")
 	flags.StringVar(&f.adminAddress, "admin-address", "", "where the pipe answers Envoy's admin API: `address`, host or host:port, or off (default of agent 127.0.0.1 and ProxyConfig's proxyAdminPort, 15000; of run off). With --proxy envoy: host:port or unix:PATH of an Envoy that runs already and is only to be drained")
 	f.envoy.register(flags)
+	f.capture.register(flags)
 	flags.BoolVar(&f.leanScrape, "lean-scrape", false, "leave Envoy's gauges that only a drain needs out of /stats/prometheus")
 	flags.BoolVar(&f.failOnCut, "fail-on-cut", false, "exit with 3 when conversations had to be cut")
 }
@@ -139,8 +141,13 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		StatusAddress:  f.statusAddress,
 		TerminationLog: f.terminationLog,
 		FailOnCut:      f.failOnCut,
+		Outbound:       f.capture.outboundAddress(),
+		HookToken:      os.Getenv("LASTCALL_HOOK_TOKEN"),
 		LeanScrape:     f.leanScrape,
 		Log:            log,
+	}
+	if o.Probes, err = agent.ParseProbes(os.Getenv("ISTIO_KUBE_APP_PROBERS")); err != nil {
+		return usage{err}
 	}
 	if isEnvoy {
 		o.Envoy, err = f.envoy.options(settings, inbound, f.adminAddress, f.adminAddress != "", f.accessLog, log)
@@ -187,10 +194,14 @@ func (f *agentFlags) admin(s *meshconfig.Settings, isRun bool, level *slog.Level
 }
 
 func (f *agentFlags) parseInbound(needed bool) ([]pipe.Inbound, error) {
-	if needed && len(f.inbound) == 0 {
+	captured, err := f.capture.inbound()
+	if err != nil {
+		return nil, err
+	}
+	if needed && len(f.inbound) == 0 && captured == nil {
 		return nil, usage{errors.New("no --inbound: say at least one LISTEN=APP, for example --inbound :8000=127.0.0.1:8080")}
 	}
-	var out []pipe.Inbound
+	out := captured
 	for _, s := range f.inbound {
 		in, err := pipe.ParseInbound(s)
 		if err != nil {

@@ -13,6 +13,8 @@
 //	LASTCALL_IDLE_GRACE               2s    how long a kept-alive connection may be idle before it is closed
 //	LASTCALL_LAST_CALL_MARGIN         2s    how long before SIGKILL what is left is ended in an orderly way
 //	LASTCALL_COMPAT                         istio: Istio's own behaviour and defaults
+//	LASTCALL_HOOK_TOKEN                     who knows it may drain the pod by GET :15020/wait/TOKEN (preStop httpGet)
+//	ISTIO_KUBE_APP_PROBERS                  the app's probes that are answered on the status port, as Istio's injector writes them
 //	PROXY_CONFIG                            Istio's ProxyConfig, as its injector writes it
 package main
 
@@ -78,7 +80,7 @@ func command() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage{err} })
-	root.AddCommand(agentCommand(), runCommand(), waitCommand(), requestCommand(), configCommand(), versionCommand())
+	root.AddCommand(agentCommand(), runCommand(), waitCommand(), readyCommand(), requestCommand(), configCommand(), versionCommand())
 	return root
 }
 

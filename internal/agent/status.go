@@ -43,7 +43,7 @@ func (a *agent) startStatus() (*status, error) {
 	mux.HandleFunc("/quitquitquit", own(s.quit))
 	mux.HandleFunc("/drain", own(s.drain))
 	mux.HandleFunc("/wait", own(s.wait))
-	mux.HandleFunc("/wait/{token}", s.waitByToken)
+	mux.HandleFunc("/wait/{token...}", s.waitByToken)
 	mux.Handle("/app-health/", a.Probes)
 	mux.Handle("/app-lifecycle/", a.Probes)
 	s.merge = merge{own: s.metrics.registry, app: a.Settings.ScrapeTarget.Value, lean: a.LeanScrape, failed: s.metrics.scrapeFailed, log: a.log}

@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func TestProbes(t *testing.T) {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/up":
+			if r.Host != "shop" || r.Header.Get("X-Probe") != "1" {
+				w.WriteHeader(http.StatusBadRequest)
+			}
+		case "/grpc.health.v1.Health/Check":
+			w.Header().Set("Content-Type", "application/grpc")
+			w.Header().Set("Trailer", "Grpc-Status")
+			_, _ = w.Write([]byte{0, 0, 0, 0, 2, 8, 1})
+			w.Header().Set("Grpc-Status", "0")
+		default:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = app.Serve(ln) }()
+	defer func() { _ = app.Close(); <-served }()
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	_, closed, _ := net.SplitHostPort(freeAddress(t))
+
+	p, err := ParseProbes(strings.NewReplacer("PORT", port, "CLOSED", closed).Replace(`{
+		"/app-health/app/readyz": {"httpGet": {"path": "/up", "port": PORT, "httpHeaders": [{"name": "Host", "value": "shop"}, {"name": "X-Probe", "value": "1"}]}},
+		"/app-health/app/livez": {"httpGet": {"path": "down", "port": "PORT"}, "timeoutSeconds": 2},
+		"/app-health/tcp/livez": {"tcpSocket": {"port": PORT}},
+		"/app-health/grpc/livez": {"grpc": {"port": PORT, "service": "shop"}},
+		"/app-health/gone/livez": {"tcpSocket": {"port": CLOSED}},
+		"/app-health/gone/readyz": {"grpc": {"port": CLOSED}}
+	}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{
+		"/app-health/app/readyz":  200,
+		"/app-health/app/livez":   503,
+		"/app-health/tcp/livez":   200,
+		"/app-health/grpc/livez":  200,
+		"/app-health/gone/livez":  500,
+		"/app-health/gone/readyz": 500,
+		"/app-health/no/livez":    404,
+	} {
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		if w.Code != want {
+			t.Errorf("%s: %d %s; want %d", path, w.Code, w.Body, want)
+		}
+	}
+}
+
+func TestParseProbesRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"{": "want {", `{"/a": {}}`: "0 of httpGet",
+		`{"/a": {"tcpSocket": {"port": "http"}}}`: "want a number",
+		`{"/a": {"tcpSocket": {"port": 0}}}`:      "want a number",
+	} {
+		if _, err := ParseProbes(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", text, err, want)
+		}
+	}
+	if p, err := ParseProbes(""); p != nil || err != nil {
+		t.Error(p, err)
+	}
+}
+
+func TestHookToken(t *testing.T) {
+	r := start(t, nil, func(o *Options) { o.HookToken = "7f3a" })
+	for _, path := range []string{"/wait/7f3b", "/wait/", "/wait/7f3", "/wait/7f3a7"} {
+		resp, err := http.Get(r.status + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 404 {
+			t.Errorf("%s: %d; want 404", path, resp.StatusCode)
+		}
+	}
+	resp, err := http.Get(r.status + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := new(strings.Builder)
+	_, _ = io.Copy(b, resp.Body)
+	resp.Body.Close()
+	if !strings.Contains(b.String(), "lastcall_hook_refused_total 4") {
+		t.Errorf("the refusals are not counted:\n%s", b)
+	}
+	if resp, err = http.Get(r.status + "/wait/7f3a"); err != nil || resp.StatusCode != 200 {
+		t.Fatal(resp, err)
+	}
+	resp.Body.Close()
+	close(r.free)
+}
