@@ -59,16 +59,37 @@ const waitHelp = `Begin the drain and return when no inbound request is left.
 Made for the app's preStop hook: the kubelet sends the app's SIGTERM only after
 the hook, so the app goes on serving as if nothing had happened until nobody
 needs it any more. Returns at the last call at the latest, in time for the app to
-end within the grace period.`
+end within the grace period.
+
+With --ports there is no agent and no proxy: the kernel's table of sockets says
+what goes on at the app's own ports. A client that has asked and has no answer
+yet is waited for, as long as there is time; an idle keep-alive connection is not.
+Returns after the minimum drain, and when nobody has come for the quiet time; at
+the latest 5 s before the end of TERMINATION_GRACE_PERIOD_SECONDS (30), or after
+--timeout. On HTTP/2, gRPC, WebSocket and event streams it cannot be seen whether
+somebody waits: --opaque waits until they are closed.
+
+Exit codes: 0 when it is over, 2 for what is wrong with the flags, 3 when the
+deadline came first and --fail-on-busy was said.`
 
 func waitCommand() *cobra.Command {
 	var f statusFlags
+	var p portsFlags
 	cmd := &cobra.Command{
-		Use:   "wait",
-		Short: "Drain, and return when no inbound request is left: the app's preStop hook",
-		Long:  waitHelp,
-		Args:  noArgs,
+		Use:     "wait [--ports PORT,…]",
+		Short:   "Drain, and return when no inbound request is left: the app's preStop hook",
+		Long:    waitHelp,
+		Example: "  lastcall wait\n  lastcall wait --ports 8080,8443\n  lastcall wait --ports 8080 --timeout 20s --json",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.timeout < 0 {
+				return usage{fmt.Errorf("--timeout is %v: must not be negative", f.timeout)}
+			}
+			if ports, err := p.isMeant(cmd.Flags()); err != nil {
+				return err
+			} else if ports {
+				return p.wait(cmd, f.timeout)
+			}
 			resp, body, err := f.ask(cmd.Context(), http.MethodPost, "wait")
 			if err != nil {
 				return err
@@ -80,6 +101,7 @@ func waitCommand() *cobra.Command {
 		},
 	}
 	f.register(cmd.Flags(), 0)
+	p.register(cmd.Flags())
 	return cmd
 }
 

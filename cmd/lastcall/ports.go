@@ -1,0 +1,222 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sockets"
+)
+
+// variableIgnoreFrom is --ignore-from's default: Kubernetes fills in $(NAME) in a
+// container's own command, not in a hook's.
+const variableIgnoreFrom = "LASTCALL_IGNORE_FROM"
+
+// codeCut is the exit code for conversations that had to be cut, where it is asked
+// for.
+const codeCut = 3
+
+// portsFlags are those of wait without an agent.
+type portsFlags struct {
+	ports       []uint
+	ignoreFrom  []string
+	opaque      bool
+	minimum     time.Duration
+	quiet, idle time.Duration
+	leave       time.Duration
+	failOnBusy  bool
+	json        bool
+	report      string
+	logFormat   string
+}
+
+func (f *portsFlags) register(flags *pflag.FlagSet) {
+	flags.UintSliceVar(&f.ports, "ports", nil, "the app's `ports`, comma-separated: watch their connections, without an agent")
+	flags.StringSliceVar(&f.ignoreFrom, "ignore-from", nil, "with --ports: clients that do not count, `CIDR` or address, comma-separated; probes, for example (default $"+variableIgnoreFrom+")")
+	flags.BoolVar(&f.opaque, "opaque", false, "with --ports: every open connection is busy; for HTTP/2, gRPC, WebSocket, event streams")
+	flags.DurationVar(&f.minimum, "minimum-drain", 0, "with --ports: how long new connections are awaited at least (default $MINIMUM_DRAIN_DURATION or 5s)")
+	flags.DurationVar(&f.quiet, "quiet-time", 0, "with --ports: how long nobody may have come (default $LASTCALL_QUIET_TIME or 2s)")
+	flags.DurationVar(&f.idle, "idle-grace", 0, "with --ports: how long a connection is quiet before it is idle (default $LASTCALL_IDLE_GRACE or 2s)")
+	flags.DurationVar(&f.leave, "leave", sockets.DefaultLeave, "with --ports: how much of the grace period is left to the app after its SIGTERM, a quarter of it at most")
+	flags.BoolVar(&f.failOnBusy, "fail-on-busy", false, "with --ports: exit with 3 when the deadline came first")
+	flags.BoolVar(&f.json, "json", false, "with --ports: print the report as JSON")
+	flags.StringVar(&f.report, "report", "", "with --ports: write the report as JSON to `file` too, such as /dev/termination-log")
+	flags.StringVar(&f.logFormat, "log-format", "text", "with --ports: text or json")
+}
+
+// alone lists the flags that mean nothing without --ports.
+func (f *portsFlags) alone() []string {
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(portsFlags).register(own)
+	var names []string
+	own.VisitAll(func(flag *pflag.Flag) { names = append(names, flag.Name) })
+	return names
+}
+
+// isMeant says whether --ports is there, and refuses what does not go together.
+func (f *portsFlags) isMeant(flags *pflag.FlagSet) (bool, error) {
+	if flags.Changed("ports") {
+		for _, name := range []string{"status-address", "status-port"} {
+			if flags.Changed(name) {
+				return false, usage{fmt.Errorf("--%s is the agent's, and with --ports there is none: accepted is one of the two", name)}
+			}
+		}
+		return true, nil
+	}
+	for _, name := range f.alone() {
+		if flags.Changed(name) {
+			return false, usage{fmt.Errorf("--%s goes with --ports only, for example --ports 8080", name)}
+		}
+	}
+	return false, nil
+}
+
+func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration) error {
+	log, err := newLog(f.logFormat, cmd.ErrOrStderr(), slog.LevelInfo)
+	if err != nil {
+		return err
+	}
+	o, err := f.options(log)
+	if err != nil {
+		return err
+	}
+	config, err := f.config(cmd.Flags(), timeout)
+	if err != nil {
+		return err
+	}
+	o.IdleGrace = config.IdleGrace
+
+	signal.Ignore(syscall.SIGPIPE) // a hook's reader may be gone
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	r := sockets.Wait(ctx, config, o)
+	if err := f.tell(cmd.OutOrStdout(), log, r); err != nil {
+		return err
+	}
+	switch {
+	case r.Verdict == drain.Quit:
+		return errors.New("told to stop before the app's connections were drained")
+	case r.Verdict != drain.Clean && f.failOnBusy:
+		return exit{codeCut}
+	}
+	return nil
+}
+
+func (f *portsFlags) options(log *slog.Logger) (sockets.Options, error) {
+	o := sockets.Options{Opaque: f.opaque, Log: log}
+	for _, port := range f.ports {
+		if port < 1 || port > 65535 {
+			return o, usage{fmt.Errorf("--ports: %d is none: accepted are 1 to 65535, comma-separated", port)}
+		}
+		o.Ports = append(o.Ports, uint16(port))
+	}
+	if len(o.Ports) == 0 {
+		return o, usage{errors.New("--ports: say at least one, for example --ports 8080")}
+	}
+	from, list := "--ignore-from", f.ignoreFrom
+	if list == nil {
+		from, list = "$"+variableIgnoreFrom, strings.Split(os.Getenv(variableIgnoreFrom), ",")
+	}
+	for _, text := range list {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		prefix, err := parsePrefix(text)
+		if err != nil {
+			return o, usage{fmt.Errorf("%s: %q: accepted are addresses and CIDRs, such as 10.0.0.7 and 10.0.0.0/24, comma-separated", from, text)}
+		}
+		o.IgnoreFrom = append(o.IgnoreFrom, prefix)
+	}
+	return o, nil
+}
+
+func parsePrefix(text string) (netip.Prefix, error) {
+	if address, err := netip.ParseAddr(text); err == nil {
+		address = address.Unmap()
+		return netip.PrefixFrom(address, address.BitLen()), nil
+	}
+	return netip.ParsePrefix(text)
+}
+
+// config is what the environment says, with the flags over it.
+func (f *portsFlags) config(flags *pflag.FlagSet, timeout time.Duration) (drain.Config, error) {
+	settings, err := meshconfig.Resolve(meshconfig.Input{Env: os.Environ()})
+	if err != nil {
+		return drain.Config{}, usage{err}
+	}
+	c := settings.Drain()
+	for name, d := range map[string]struct{ to, from *time.Duration }{
+		"minimum-drain": {&c.MinimumDrain, &f.minimum},
+		"quiet-time":    {&c.QuietTime, &f.quiet},
+		"idle-grace":    {&c.IdleGrace, &f.idle},
+	} {
+		if flags.Changed(name) {
+			*d.to = *d.from
+		}
+	}
+	leave := f.leave
+	if settings.Margin.Said() && !flags.Changed("leave") {
+		leave = settings.Margin.Value
+	}
+	c = sockets.Until(c, leave)
+	// By hand or under systemd there is no grace period but the one that is said.
+	if timeout > 0 && (!settings.GracePeriod.Said() || timeout < sockets.Deadline(c)) {
+		c = sockets.Within(c, timeout)
+	}
+	if err := c.Validate(); err != nil {
+		return c, usage{err}
+	}
+	return c, nil
+}
+
+// namedAtMost bounds the conversations in a log line.
+const namedAtMost = 10
+
+// tell writes the report to everybody who wants it.
+func (f *portsFlags) tell(stdout io.Writer, log *slog.Logger, r drain.Report) error {
+	attrs := []any{"verdict", string(r.Verdict), "duration_ms", time.Duration(r.Duration).Milliseconds(), "late", r.Late}
+	for _, list := range []struct {
+		name  string
+		value []drain.Conversation
+	}{{"held_by", r.HeldBy}, {"open", r.Open}} {
+		if n := len(list.value); n > 0 {
+			text, err := json.Marshal(list.value[:min(n, namedAtMost)])
+			if err != nil {
+				return fmt.Errorf("write the report: %w", err)
+			}
+			attrs = append(attrs, list.name, json.RawMessage(text))
+		}
+	}
+	if len(r.Faults) > 0 {
+		attrs = append(attrs, "faults", r.Faults)
+	}
+	log.Info("termination report", attrs...)
+	text, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	text = append(text, '\n')
+	if f.report != "" {
+		// That it cannot be written must not fail a hook that has done its work.
+		if err := os.WriteFile(f.report, text, 0o644); err != nil {
+			log.Warn("the report could not be written", "file", f.report, "error", err)
+		}
+	}
+	if f.json {
+		_, err = stdout.Write(text)
+	}
+	return err
+}

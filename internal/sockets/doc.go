@@ -1,0 +1,29 @@
+// Package sockets is the data plane of a pod without any proxy: it watches the
+// app's own listening ports in the kernel's table of sockets, and cannot do
+// anything but watch. It says when the app may get its SIGTERM.
+//
+// The promise: a request that the client has sent and the app has not answered
+// holds the end up, until the deadline; a pool of idle connections does not.
+//
+// What the kernel knows of a connection, and what follows from it:
+//
+//	bytes that the app has not read, or the client has not acknowledged   busy
+//	the client spoke last                                                 busy, for as long as it takes
+//	bytes moved less than the idle grace ago                              busy
+//	who spoke last cannot be told, less than doubtTime ago                busy
+//	everything else                                                       idle
+//
+// What it cannot know:
+//
+//   - Whether the app has said all that it wants to say. Who streams with pauses
+//     that are longer than the idle grace (events, long polls that were begun with
+//     headers) is taken for idle: Options.Opaque.
+//   - Several requests on one connection (HTTP/2, pipelining): a quick answer hides
+//     a slow one, and a client's WINDOW_UPDATE or ping after the answer reads as a
+//     request that is never answered: Options.Opaque for the first; the second
+//     costs time until the deadline, and no request.
+//   - Who spoke last, when both did in one jiffy (1 to 10 ms) before the watch
+//     began. See ledger.weigh.
+//
+// It needs no capability and no permission: only to be in the network namespace.
+package sockets

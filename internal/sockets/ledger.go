@@ -1,0 +1,268 @@
+package sockets
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/sockdiag"
+)
+
+const (
+	// doubtTime is how long a connection of which it is not known who spoke last
+	// is taken for busy.
+	doubtTime = 10 * time.Second
+
+	// breath is what takes the place of the idle grace for those who still come
+	// when the drain has used up its share: a client that asks each second must
+	// not hold the pod.
+	breath = 200 * time.Millisecond
+
+	// settled is when the kernel's delayed acknowledgement (200 ms at most) has
+	// been sent, or was not needed.
+	settled = 300 * time.Millisecond
+
+	// creditTime is how long after a connection was seen to be gone the kernel
+	// may still tell of it.
+	creditTime = time.Second
+)
+
+// states are those of a connection that still concerns the app or its clients.
+// FinWait2 matters only for telling who is known.
+var states = sockdiag.Of(sockdiag.Established, sockdiag.CloseWait, sockdiag.FinWait1, sockdiag.FinWait2, sockdiag.Closing, sockdiag.LastAck)
+
+// turn says who spoke last on a connection.
+type turn int
+
+const (
+	nobody   turn = iota
+	client        // the app owes an answer
+	app           // the client has its answer, as far as can be seen
+	unclear       // both, in one jiffy
+	probably      // unclear, but the kernel's behaviour tells that it was the app
+)
+
+// Reason is why a connection is busy.
+type Reason string
+
+// The reasons, the surest first.
+const (
+	Idle    Reason = ""
+	Opaque  Reason = "open, and idleness is not to be told"
+	Unread  Reason = "the app has not read all"
+	Unsent  Reason = "the client has not taken all"
+	Asked   Reason = "the client spoke last"
+	Doubted Reason = "who spoke last cannot be told"
+	Moved   Reason = "bytes moved just now"
+)
+
+// sighting is a connection as it was seen last.
+type sighting struct {
+	received, written uint64 // bytes that the client and the app have said
+	turn              turn
+	weighed           bool      // weigh has had its say on turn
+	spoke             time.Time // when bytes moved last
+	asked             time.Time // when the request began; with turn app: the last one
+	reason            Reason
+	remote            netip.AddrPort
+	local             netip.AddrPort
+}
+
+// ledger concludes from looks at the kernel's table what goes on. It is not safe
+// for concurrent use and knows no clock but what it is told.
+type ledger struct {
+	ignored   []netip.Prefix
+	opaque    bool
+	idleGrace time.Duration
+
+	seen     map[uint64]*sighting // open ones
+	ended    map[uint64]bool      // those the app has ended and the kernel has not
+	looked   bool
+	arrivals uint64
+	closed   bool // who comes now is counted no more
+
+	credits   int // connections seen to be gone that the kernel may not have told of yet
+	creditsAt time.Time
+}
+
+func newLedger(o Options) *ledger {
+	return &ledger{
+		ignored: o.IgnoreFrom, opaque: o.Opaque, idleGrace: o.IdleGrace,
+		seen: make(map[uint64]*sighting), ended: make(map[uint64]bool),
+	}
+}
+
+func (g *ledger) ignores(s sockdiag.Socket) bool {
+	from := s.Remote.Addr()
+	return slices.ContainsFunc(g.ignored, func(p netip.Prefix) bool { return p.Contains(from) })
+}
+
+// look takes one look in. told is true when the kernel had told of an end.
+func (g *ledger) look(sockets []sockdiag.Socket, now time.Time, told bool) {
+	present := make(map[uint64]bool, len(sockets))
+	for _, s := range sockets {
+		if g.ignores(s) {
+			continue
+		}
+		present[s.Cookie] = true
+		was, known := g.seen[s.Cookie]
+		if s.State != sockdiag.Established && s.State != sockdiag.CloseWait {
+			g.end(s, known, now)
+			continue
+		}
+		if !known {
+			was = &sighting{remote: s.Remote, local: s.Local}
+			g.seen[s.Cookie] = was
+			g.arrived()
+		}
+		g.follow(was, s, now, known)
+	}
+	g.gone(present, now, told)
+	g.looked = true
+}
+
+// end takes in a connection that the app has ended: it may still have bytes on
+// their way, which a pod that goes takes along.
+func (g *ledger) end(s sockdiag.Socket, known bool, now time.Time) {
+	if !known && !g.ended[s.Cookie] && s.State != sockdiag.FinWait2 {
+		g.arrived() // came and was served between two looks
+	}
+	if s.WriteQueue <= 1 { // the FIN counts as one
+		delete(g.seen, s.Cookie)
+		g.ended[s.Cookie] = true
+		return
+	}
+	was := g.seen[s.Cookie]
+	if was == nil {
+		was = &sighting{remote: s.Remote, local: s.Local, asked: now.Add(-s.LastReceived)}
+		g.seen[s.Cookie] = was
+	}
+	was.turn, was.spoke, was.reason = app, now.Add(-s.LastSent), Unsent
+}
+
+// follow finds out who spoke last on an open connection.
+func (g *ledger) follow(was *sighting, s sockdiag.Socket, now time.Time, known bool) {
+	received, written, unread := s.Received, s.Acked+uint64(s.WriteQueue), s.ReadQueue
+	if s.State == sockdiag.CloseWait { // the client's FIN counts as one
+		received -= min(received, 1)
+		unread -= min(unread, 1)
+	}
+	came, went := received != was.received, written != was.written
+	before := was.turn
+	switch {
+	case known && !came && !went:
+	case received == 0 && written == 0:
+		was.turn = nobody
+	case received == 0 || known && !came:
+		was.turn = app
+	case written == 0 || known && !went:
+		was.turn = client
+	case s.LastReceived < s.LastSent:
+		was.turn = client
+	case s.LastReceived > s.LastSent:
+		was.turn = app
+	default:
+		was.turn, was.weighed = unclear, false
+	}
+	if came && known && (before != client || went) {
+		g.arrived() // a request: to an upload that goes on nobody has spoken meanwhile
+	}
+	if came && (before != client || went || !known) {
+		was.asked = now.Add(-s.LastReceived)
+	}
+	was.received, was.written = received, written
+	was.spoke = now.Add(-min(s.LastReceived, s.LastSent))
+	was.weigh(s, now)
+	was.reason = g.judge(was, unread, s.WriteQueue, now)
+}
+
+// weigh looks for the client's own acknowledgement of an answer. Both have spoken
+// in one jiffy: a request that was answered quickly, or an answer and the next
+// request. In the second case the client has nothing to acknowledge that the
+// request itself did not, unless it had sent it before it read the answer.
+func (s *sighting) weigh(k sockdiag.Socket, now time.Time) {
+	const delayed = 500 * time.Millisecond // RFC 9293, 3.8.6.3; later ones are keep-alives
+	if later := k.LastReceived - k.LastAcked; s.turn == unclear && later > 0 && later <= delayed {
+		s.turn = app
+	}
+}
+
+func (g *ledger) judge(c *sighting, unread, unsent uint32, now time.Time) Reason {
+	grace, doubt := g.idleGrace, doubtTime
+	if g.closed {
+		grace = min(grace, breath)
+	}
+	quiet := now.Sub(c.spoke)
+	switch {
+	case g.opaque:
+		return Opaque
+	case unread > 0:
+		return Unread
+	case unsent > 0:
+		return Unsent
+	case c.turn == client:
+		return Asked
+	case quiet < grace:
+		return Moved
+	case c.turn == unclear && quiet < doubt:
+		return Doubted
+	}
+	return Idle
+}
+
+// gone takes in what is no more.
+func (g *ledger) gone(present map[uint64]bool, now time.Time, told bool) {
+	vanished := 0
+	for cookie := range g.seen {
+		if !present[cookie] {
+			delete(g.seen, cookie)
+			vanished++
+		}
+	}
+	for cookie := range g.ended {
+		if !present[cookie] {
+			delete(g.ended, cookie)
+			vanished++
+		}
+	}
+	if now.Sub(g.creditsAt) > creditTime {
+		g.credits = 0
+	}
+	if vanished > 0 {
+		g.credits, g.creditsAt = g.credits+vanished, now
+	}
+	switch {
+	case !told:
+	case g.credits > 0:
+		g.credits--
+	case len(g.ignored) == 0: // else it may have been one of those
+		g.arrived() // somebody came and went between two looks
+	}
+}
+
+func (g *ledger) arrived() {
+	if !g.closed {
+		g.arrivals++
+	}
+}
+
+// doubts lists the connections for answered to judge: still, and unclear.
+func (g *ledger) doubts(now time.Time) (out []*sighting) {
+	for _, c := range g.seen {
+		if c.turn == unclear && !c.weighed && now.Sub(c.spoke) >= settled {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func (g *ledger) activity() drain.Activity {
+	a := drain.Activity{Known: true, Connections: len(g.seen), Arrivals: g.arrivals}
+	for _, c := range g.seen {
+		if c.reason != Idle {
+			a.Busy++
+		}
+	}
+	return a
+}

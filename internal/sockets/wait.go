@@ -1,0 +1,94 @@
+package sockets
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+)
+
+// DefaultLeave is what is left of the grace period for the app's own end, after its
+// SIGTERM: 25 s of 30 s for its clients, 5 s for itself, as Istio's ambient mode
+// shares it. At most a quarter of the grace period is taken.
+const DefaultLeave = 5 * time.Second
+
+// Until makes the deadline of a configuration: leave before the end of the grace
+// period.
+func Until(c drain.Config, leave time.Duration) drain.Config {
+	c.Mode, c.Margin = drain.ExitOnZero, leave
+	return c
+}
+
+// Within makes the deadline of a configuration fall timeout from the start, which
+// is positive.
+func Within(c drain.Config, timeout time.Duration) drain.Config {
+	c.Mode, c.Margin = drain.ExitOnZero, timeout/3 // a quarter of the whole is in force
+	c.GracePeriod = timeout + c.Margin
+	return c
+}
+
+// Deadline is how long after the start a configuration of Until or Within ends.
+func Deadline(c drain.Config) time.Duration { return c.GracePeriod - min(c.Margin, c.GracePeriod/4) }
+
+// Wait returns when the app may be told to end: when nothing is in flight and nobody
+// comes any more, or at the deadline. It says on the way what it waits for.
+func Wait(ctx context.Context, c drain.Config, o Options) drain.Report {
+	return New(o).wait(ctx, c)
+}
+
+func (p *Plane) wait(ctx context.Context, c drain.Config) drain.Report {
+	log := p.o.Log
+	log.Info("watching the app's connections", "ports", p.o.Ports, "minimum_drain", c.MinimumDrain, "deadline_in", Deadline(c))
+	if listening, err := p.Listening(); err == nil {
+		for _, port := range p.o.Ports {
+			if !slices.Contains(listening, port) {
+				log.Warn("nobody listens on this port: is it the app's?", "port", port)
+			}
+		}
+	}
+	// Our end is the app's SIGTERM. The report's trigger stays the hook's.
+	signals := make(chan drain.Signal, 1)
+	n := narrator{log: log}
+	// drain's own lines are Istio's, and speak of a proxy.
+	r := drain.Run(ctx, c, p, drain.Hook, signals, slog.New(slog.NewTextHandler(io.Discard, nil)), drain.Watcher{
+		Phase: func(phase drain.Phase) {
+			n.enter(phase)
+			if phase == drain.Drained {
+				signals <- drain.Terminate
+			}
+		},
+		Activity: n.see,
+	})
+	p.Kill()
+	return r
+}
+
+// narrator says what is waited for, once a second at most.
+type narrator struct {
+	log   *slog.Logger
+	phase drain.Phase
+	said  time.Time
+	busy  int
+}
+
+func (n *narrator) enter(p drain.Phase) {
+	n.phase = p
+	switch p {
+	case drain.Waiting:
+		n.log.Info("the minimum drain is over: waiting for what is in flight")
+	case drain.LastCall:
+		n.log.Warn("the deadline has come: what is open is left to the app", "busy", n.busy)
+	}
+}
+
+func (n *narrator) see(a drain.Activity) {
+	changed := a.Busy != n.busy
+	n.busy = a.Busy
+	if now := time.Now(); changed && n.phase == drain.Waiting && now.Sub(n.said) >= time.Second {
+		n.said = now
+		n.log.Info("in flight", "busy", a.Busy, "open", a.Connections)
+	}
+}
