@@ -30,6 +30,9 @@ type Options struct {
 	Version string         // in /server_info
 	Level   *slog.LevelVar // that /logging sets; nil when it cannot be set
 	Log     *slog.Logger   // nil: none
+
+	// Listen opens the listener; nil is net.Listen.
+	Listen func(network, address string) (net.Listener, error)
 }
 
 // Server answers the API on one address.
@@ -59,7 +62,10 @@ const (
 
 // Start listens on address, host:port, and answers until Close.
 func Start(address string, o Options) (*Server, error) {
-	ln, err := net.Listen("tcp", address)
+	if o.Listen == nil {
+		o.Listen = net.Listen
+	}
+	ln, err := o.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the admin API on %s: %w", address, err)
 	}

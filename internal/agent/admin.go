@@ -34,6 +34,7 @@ func (a *agent) startAdmin() error {
 		IdleAfter: a.Settings.MinimumDrain.Value,
 		Version:   a.Admin.Version,
 		Level:     a.Admin.Level,
+		Listen:    a.Succession.listen,
 		Log:       a.log,
 	})
 	switch {
@@ -50,6 +51,7 @@ func (a *agent) startAdmin() error {
 func (a *agent) stopAdmin() {
 	if a.admin != nil {
 		a.admin.Close()
+		a.admin = nil
 	}
 }
 
@@ -108,7 +110,10 @@ func (p adminPlane) CloseIdle() {
 	_ = p.pipe.CloseIdle(context.Background(), p.a.Settings.IdleGrace.Value)
 }
 
-func (p adminPlane) StopAccepting() { _ = p.pipe.StopAccepting(context.Background()) }
+func (p adminPlane) StopAccepting() {
+	p.a.endSuccession()
+	_ = p.pipe.StopAccepting(context.Background())
+}
 
 // Resume does nothing once a termination has begun: the goodbyes are its own.
 func (p adminPlane) Resume() {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os/exec"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 	"github.com/lastcall-dev/lastcall/internal/process"
+	"github.com/lastcall-dev/lastcall/internal/systemd"
 )
 
 // Exit codes.
@@ -68,6 +70,9 @@ type Options struct {
 	// its exit code becomes the agent's.
 	App *exec.Cmd
 
+	// Succession is how a successor takes over; the zero value is never.
+	Succession Succession
+
 	// Signals brings what the platform says; see Signals.
 	Signals <-chan drain.Signal
 
@@ -86,7 +91,8 @@ type agent struct {
 	way      *way
 	signals  chan drain.Signal
 
-	endingApp atomic.Bool // the app has been told to stop
+	endingApp  atomic.Bool // the app has been told to stop
+	succession succession
 }
 
 // Run starts everything, serves, and returns the exit code when all has ended.
@@ -99,11 +105,14 @@ type agent struct {
 //  4. the app ends by itself: what it has answered is delivered, then all ends
 //     with its exit code;
 //  5. the data plane ends by itself: CodeCrashed;
-//  6. ctx ends: at once.
+//  6. a successor has taken over: drained, then the app is ended, within
+//     parentShutdownDuration;
+//  7. ctx ends: at once.
 func Run(ctx context.Context, o Options) (code int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a := &agent{Options: o, log: o.Log, way: newWay(), signals: make(chan drain.Signal, 16)}
+	a.succession.handed = make(chan struct{})
 	reaped := make(chan struct{})
 	go func() { defer close(reaped); process.Reap(ctx) }()
 	defer func() { cancel(); <-reaped }()
@@ -116,9 +125,10 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	}
 	defer a.status.close()
 	defer a.stopAdmin()
-	done := make(chan struct{})
-	go func() { defer close(done); a.hear(ctx) }()
-	defer func() { cancel(); <-done }()
+	var hearing sync.WaitGroup
+	hearing.Go(func() { a.hear(ctx) })
+	hearing.Go(func() { a.attend(ctx) })
+	defer func() { cancel(); a.endSuccession(); hearing.Wait() }()
 	if p, ok := a.plane.(interface{ Shut() }); ok {
 		defer p.Shut()
 	}
@@ -156,6 +166,9 @@ func (a *agent) startUnlessTold(ctx context.Context) error {
 }
 
 func (a *agent) start(ctx context.Context) (err error) {
+	if a.Succession.succeeds() {
+		return a.startAsSuccessor(ctx)
+	}
 	if a.status, err = a.startStatus(); err != nil {
 		return err
 	}
@@ -174,13 +187,19 @@ func (a *agent) start(ctx context.Context) (err error) {
 		return err
 	}
 	if a.App != nil {
-		if a.app, err = process.Start(a.App); err != nil {
+		if err := a.startApp(); err != nil {
 			a.plane.Kill()
 			return err
 		}
-		a.log.Info("app started", "pid", a.app.Pid(), "command", a.App.String())
 	}
 	a.way.ready()
+	if h := a.Succession.Handover; h != nil {
+		if err := h.Ready(); err != nil {
+			a.killApp()
+			a.plane.Kill()
+			return err
+		}
+	}
 	return nil
 }
 
@@ -194,7 +213,7 @@ func (a *agent) startPlane(ctx context.Context) error {
 		a.plane = p
 		return nil
 	}
-	cfg := pipe.Config{Inbound: a.Inbound, Log: a.log}
+	cfg := pipe.Config{Inbound: a.Inbound, Listen: a.Succession.listen, Log: a.log}
 	if a.AccessLog != nil {
 		cfg.AccessLog = pipe.NewAccessLog(a.AccessLog)
 	}
@@ -260,10 +279,19 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		var first drain.Signal
 		select {
 		case first = <-a.signals:
+		case <-a.succession.handed:
+			report := a.leave(ctx)
+			a.status.count(report)
+			a.tellReport(report)
+			return report
 		case <-a.plane.Exited():
 			return drain.Report{Verdict: drain.Crashed, Began: time.Now()}
 		case <-ctx.Done():
 			first = drain.QuitNow
+		}
+		a.endSuccession()
+		if first == drain.Terminate {
+			a.tellSystemd((*systemd.Notifier).Stopping)
 		}
 		report := drain.Run(ctx, a.Settings.Drain(), a.plane, first, a.signals, a.log, a.way.watcher(a.Settings.GracePeriod.Value))
 		a.status.count(report)
@@ -278,7 +306,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 
 // end ends the app within the grace period and gives the exit code.
 func (a *agent) end(ctx context.Context, report drain.Report) int {
-	by := report.Began.Add(a.Settings.GracePeriod.Value - killAhead)
+	by := report.Began.Add(a.gracePeriod() - killAhead)
 	if a.app != nil {
 		a.endApp(by)
 	}
@@ -286,7 +314,8 @@ func (a *agent) end(ctx context.Context, report drain.Report) int {
 		by = time.Now()
 	}
 	a.endOutbound(ctx, by)
-	if a.app != nil {
+	a.awaitPredecessor(ctx, by)
+	if a.app != nil && !a.isHandedOver() {
 		return a.app.Code()
 	}
 	switch {

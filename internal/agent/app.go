@@ -10,6 +10,7 @@ import (
 func (a *agent) letAnswersOut(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
+	a.endSuccession()
 	_ = a.plane.StopAccepting(ctx)
 	for tick := time.NewTicker(time.Millisecond); ; {
 		if now, _ := a.plane.Activity(ctx); now.Busy == 0 {

@@ -10,6 +10,18 @@ import (
 
 const terminate = syscall.SIGTERM
 
+// RestartSignals brings the wishes for a hot restart, SIGHUP and SIGUSR2; those
+// that nobody has taken yet are one. SIGHUP stays ignored for who was started so
+// (nohup). stop ends it.
+func RestartSignals() (asked <-chan os.Signal, stop func()) {
+	in := make(chan os.Signal, 1)
+	signal.Notify(in, syscall.SIGUSR2)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(in, syscall.SIGHUP)
+	}
+	return in, func() { signal.Stop(in) }
+}
+
 // Signals turns the process's signals into the drain's: SIGTERM (kubelet,
 // systemd, docker) and SIGINT (Ctrl-C) both tell to stop, and the second of them
 // makes the last call at once. stop ends it.

@@ -21,6 +21,7 @@ import (
 // on to the very end: who scrapes or waits during a drain is answered.
 type status struct {
 	a       *agent
+	address net.Addr
 	server  *http.Server
 	served  chan struct{}
 	metrics *metrics
@@ -32,17 +33,18 @@ type status struct {
 const headTimeout = 10 * time.Second
 
 func (a *agent) startStatus() (*status, error) {
-	address := net.JoinHostPort(a.StatusAddress, strconv.Itoa(a.Settings.StatusPort.Value))
-	ln, err := net.Listen("tcp", address)
+	address := a.listenAddress()
+	ln, err := a.Succession.listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the status server on %s (from %s; choose another by statusPort or --status-port): %w", address, a.Settings.StatusPort.Source, err)
 	}
-	s := &status{a: a, served: make(chan struct{}), metrics: newMetrics(a.way)}
+	s := &status{a: a, address: ln.Addr(), served: make(chan struct{}), metrics: newMetrics(a.way)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz/ready", s.ready)
 	mux.HandleFunc("/quitquitquit", own(s.quit))
 	mux.HandleFunc("/drain", own(s.drain))
 	mux.HandleFunc("/wait", own(s.wait))
+	mux.HandleFunc("/hot-restart", own(s.hotRestart))
 	mux.HandleFunc("/wait/{token...}", s.waitByToken)
 	mux.Handle("/app-health/", a.Probes)
 	mux.Handle("/app-lifecycle/", a.Probes)
@@ -53,6 +55,9 @@ func (a *agent) startStatus() (*status, error) {
 		Handler:           s.counted(mux),
 		ReadHeaderTimeout: headTimeout,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
+	if a.plane != nil {
+		s.watch(a.plane)
 	}
 	go func() {
 		defer close(s.served)

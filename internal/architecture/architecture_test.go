@@ -26,6 +26,7 @@ var downwards = []string{
 	"internal/envoy", "internal/pipe", "internal/sockets", // the data planes
 	"internal/admin",                       // Envoy's admin API over any of them
 	"internal/process", "internal/capture", // supervision; redirection
+	"internal/handover", "internal/systemd", // a successor; the service manager
 	"internal/sockdiag",   // the kernel's socket table
 	"internal/meshconfig", // Istio's ProxyConfig
 	"internal/drain",      // the state machine: imports nothing of the project

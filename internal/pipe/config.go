@@ -107,6 +107,9 @@ type Config struct {
 	AccessLog *AccessLog // nil: none
 	Log       *slog.Logger
 
+	// Listen opens a listener, a *net.TCPListener; nil is net.Listen.
+	Listen func(network, address string) (net.Listener, error)
+
 	MaxHead     int           // bytes of a message head; default 60 KiB, as Envoy's
 	HeadTimeout time.Duration // for a request head that has begun; default 30 s
 	DialTimeout time.Duration // for the connection to the app; default 5 s
@@ -139,5 +142,8 @@ func (c *Config) setDefaults() {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Listen == nil {
+		c.Listen = net.Listen
 	}
 }

@@ -1,7 +1,6 @@
 package pipe
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -40,8 +39,7 @@ func (l *listener) open() error {
 	if l.addr != nil {
 		address = l.addr.String()
 	}
-	var lc net.ListenConfig
-	ln, err := lc.Listen(context.Background(), "tcp", address)
+	ln, err := l.p.cfg.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen for inbound on %s (app %s): %w", address, l.App, err)
 	}

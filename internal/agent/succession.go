@@ -1,0 +1,332 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/handover"
+	"github.com/lastcall-dev/lastcall/internal/process"
+	"github.com/lastcall-dev/lastcall/internal/systemd"
+)
+
+// Succession is how an agent around an app is followed by another one without a
+// gap (a hot restart), and what systemd is told of it.
+type Succession struct {
+	Handover *handover.Handover // nil: it cannot be, because of
+	Refused  error
+
+	// Asked brings each wish for a hot restart; see RestartSignals.
+	Asked <-chan os.Signal
+
+	Systemd  *systemd.Notifier // nil: nobody is told
+	Watchdog time.Duration     // within which it is told again and again; 0: never
+}
+
+// succession is the state of it.
+type succession struct {
+	mu       sync.Mutex    // one restart at a time
+	handed   chan struct{} // closed when the successor serves
+	stopping atomic.Bool   // there will be no successor any more
+}
+
+// triggerSuccessor is the report's trigger after a hot restart.
+const triggerSuccessor = "hot restart"
+
+func (s *Succession) listen(network, address string) (net.Listener, error) {
+	if s.Handover == nil {
+		return net.Listen(network, address)
+	}
+	return s.Handover.Listen(network, address)
+}
+
+func (s *Succession) succeeds() bool { return s.Handover != nil && s.Handover.Succeeds() }
+
+// listenAddress is the status server's.
+func (a *agent) listenAddress() string {
+	return net.JoinHostPort(a.StatusAddress, strconv.Itoa(a.Settings.StatusPort.Value))
+}
+
+// startAsSuccessor starts in an order that loses nothing: the predecessor serves
+// until all that can fail has not, and from the first accepted connection on this
+// process answers as well as that.
+func (a *agent) startAsSuccessor(ctx context.Context) (err error) {
+	h := a.Succession.Handover
+	addresses := []string{a.listenAddress()}
+	for _, in := range a.Inbound {
+		addresses = append(addresses, in.Listen)
+	}
+	if a.Admin.Address != "" && !a.Admin.Optional {
+		addresses = append(addresses, a.Admin.Address)
+	}
+	for _, address := range addresses {
+		if err := h.Reserve("tcp", address); err != nil {
+			return fmt.Errorf("listen on %s: %w", address, err)
+		}
+	}
+	if err := a.startApp(); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			a.killApp()
+		}
+	}()
+	if err := a.awaitApp(ctx, h.Patience()); err != nil {
+		return err
+	}
+	if err := a.startPlane(ctx); err != nil {
+		return err
+	}
+	a.way.ready()
+	if a.status, err = a.startStatus(); err == nil {
+		err = a.startAdmin()
+	}
+	if err == nil {
+		err = h.Ready()
+	}
+	if err != nil {
+		a.stopAdmin()
+		if a.status != nil {
+			a.status.close()
+		}
+		a.plane.Kill()
+		return err
+	}
+	a.log.Info("taken over from the process before", "predecessor", os.Getppid())
+	return nil
+}
+
+func (a *agent) startApp() (err error) {
+	if a.app, err = process.Start(a.App); err != nil {
+		return err
+	}
+	a.log.Info("app started", "pid", a.app.Pid(), "command", a.App.String())
+	return nil
+}
+
+// killApp ends an app that nobody has talked to yet.
+func (a *agent) killApp() {
+	a.app.Kill()
+	<-a.app.Done()
+}
+
+// awaitApp waits until the app accepts connections.
+func (a *agent) awaitApp(ctx context.Context, atMost time.Duration) error {
+	address := a.Inbound[0].App
+	ctx, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
+	var dialer net.Dialer
+	for tick := time.NewTicker(appLook); ; {
+		conn, err := dialer.DialContext(ctx, "tcp", address)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-a.app.Done():
+			return fmt.Errorf("wait for the app to accept connections on %s: it has ended with code %d", address, a.app.Code())
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the app to accept connections on %s: not within %v: %w", address, atMost, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// appLook is how often awaitApp tries: the kernel tells nobody of a new listener.
+const appLook = 10 * time.Millisecond
+
+// restartHot starts a successor and returns its process number when it serves.
+// From then on this agent drains.
+func (a *agent) restartHot(ctx context.Context) (pid int, err error) {
+	s := &a.succession
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case a.Succession.Handover == nil:
+		return 0, a.Succession.refusal()
+	case a.isHandedOver():
+		return 0, errors.New("there is a successor already")
+	case s.stopping.Load():
+		return 0, errors.New("this process drains, or has: it is not followed by a successor any more")
+	}
+	a.log.Info("hot restart: starting a successor")
+	a.tellSystemd((*systemd.Notifier).Reloading)
+	began := time.Now()
+	if pid, err = a.Succession.Handover.Restart(ctx); err != nil {
+		a.log.Error("hot restart: there is no successor; serving on", "error", err)
+		a.tellSystemd(func(n *systemd.Notifier) error { return n.Ready("serving; the latest hot restart failed") })
+		return 0, err
+	}
+	a.log.Info("hot restart: the successor serves", "pid", pid, "after", time.Since(began).Round(time.Millisecond))
+	a.tellSystemd(func(n *systemd.Notifier) error { return n.HandedOver(pid) })
+	close(s.handed)
+	if s.stopping.Load() && pid > 0 { // who told us to stop meanwhile meant the service
+		_ = syscall.Kill(pid, terminate)
+	}
+	return pid, nil
+}
+
+func (s *Succession) refusal() error {
+	if s.Refused != nil {
+		return s.Refused
+	}
+	return errors.New("there is nothing to restart hot: that is for lastcall run")
+}
+
+func (a *agent) tellSystemd(f func(*systemd.Notifier) error) {
+	if err := f(a.Succession.Systemd); err != nil {
+		a.log.Warn("the service manager was not told", "error", err)
+	}
+}
+
+// attend serves the wishes for hot restarts, and systemd, until ctx ends.
+func (a *agent) attend(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	if a.Succession.Systemd != nil {
+		all.Go(func() { a.Succession.Systemd.Watch(ctx, a.Succession.Watchdog, a.alive, a.log) })
+		if !a.Succession.succeeds() { // the predecessor has told of a successor
+			all.Go(func() { a.tellReady(ctx) })
+		}
+	}
+	for {
+		select {
+		case sig := <-a.Succession.Asked:
+			a.log.Info("told to restart hot", "by", sig.String())
+			if a.Succession.Handover == nil {
+				a.log.Error("hot restart: refused; serving on", "error", a.Succession.refusal())
+				continue
+			}
+			_, _ = a.restartHot(ctx) // it has logged how it went
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tellReady tells systemd of the first start: when the app serves, if it is ours.
+func (a *agent) tellReady(ctx context.Context) {
+	if a.app != nil && a.awaitApp(ctx, forEver) != nil {
+		return
+	}
+	a.tellSystemd(func(n *systemd.Notifier) error { return n.Ready("serving") })
+}
+
+// forEver is longer than any service manager's patience for a start.
+const forEver = 24 * time.Hour
+
+// alive says whether the data plane and the status port answer.
+func (a *agent) alive(ctx context.Context) error {
+	if a.isHandedOver() {
+		return nil
+	}
+	switch activity, err := a.plane.Activity(ctx); {
+	case err != nil:
+		return fmt.Errorf("ask the data plane what it does: %w", err)
+	case !activity.Known:
+		return errors.New("the data plane does not know what it does")
+	}
+	return a.status.alive(ctx)
+}
+
+// alive asks the status port as anybody would.
+func (s *status) alive(ctx context.Context) error {
+	_, port, err := net.SplitHostPort(s.address.String())
+	if err != nil {
+		return err
+	}
+	host := s.a.StatusAddress
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/healthz/ready", nil)
+	if err != nil {
+		return err
+	}
+	req.Close = true
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		return fmt.Errorf("ask the status server: %w", err)
+	}
+	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the status server answers %s", resp.Status)
+	}
+	return nil
+}
+
+func (a *agent) isHandedOver() bool {
+	select {
+	case <-a.succession.handed:
+		return true
+	default:
+		return false
+	}
+}
+
+// endSuccession rules a successor out, because a termination has begun or the
+// listeners are to refuse: the copies of the sockets that are kept for one would
+// hold new connections that nobody accepts.
+func (a *agent) endSuccession() {
+	if h := a.Succession.Handover; h != nil {
+		a.succession.stopping.Store(true)
+		h.Stop()
+	}
+}
+
+// leave is the way out after a hot restart: the successor has the sockets, and
+// what is left here is drained by the same rules, within parentShutdownDuration.
+func (a *agent) leave(ctx context.Context) drain.Report {
+	grace := a.gracePeriod()
+	leaving, cancel := context.WithCancel(ctx)
+	var gone sync.WaitGroup
+	gone.Go(func() { _ = a.status.server.Shutdown(leaving) }) // who asks again asks the successor
+	defer gone.Wait()
+	defer cancel()
+	a.stopAdmin()
+	_ = a.plane.StopAccepting(ctx)
+
+	cfg := a.Settings.Drain()
+	cfg.GracePeriod = grace
+	report := drain.Run(ctx, cfg, a.plane, drain.Terminate, a.signals, a.log, a.way.watcher(grace))
+	report.Trigger = triggerSuccessor
+	return report
+}
+
+// awaitPredecessor keeps a successor that is told to stop until its predecessor
+// has drained: systemd kills what is left when the main process is gone.
+func (a *agent) awaitPredecessor(ctx context.Context, by time.Time) {
+	if !a.Succession.succeeds() || a.isHandedOver() {
+		return
+	}
+	ctx, cancel := context.WithDeadline(ctx, by)
+	defer cancel()
+	_ = a.Succession.Handover.AwaitPredecessor(ctx)
+}
+
+// hotRestart is POST /hot-restart: answered when the successor serves, or with the
+// reason why there is none.
+func (s *status) hotRestart(w http.ResponseWriter, r *http.Request) {
+	pid, err := s.a.restartHot(r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusConflict)
+		return
+	}
+	answer(w, fmt.Sprintf("pid %d serves now\n", pid))
+}
+
+// gracePeriod is what the end of this process has.
+func (a *agent) gracePeriod() time.Duration {
+	if a.isHandedOver() {
+		return a.Settings.ParentShutdown.Value
+	}
+	return a.Settings.GracePeriod.Value
+}
