@@ -12,6 +12,31 @@ import (
 // process group. It says whether anybody was there.
 func (p *Plane) signalGroup(s syscall.Signal) bool { return syscall.Kill(-p.child.Pid(), s) == nil }
 
+// dying says whether Envoy is on its way out: the kernel closes the sockets of a
+// process some time before its parent hears of its end, and connections that went
+// that way were not done.
+func (p *Plane) dying() bool {
+	if p.child == nil {
+		return false
+	}
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.child.Pid()) + "/stat")
+	if err != nil {
+		_, err := os.Stat("/proc/self/stat")
+		return err == nil // it is reaped; else there is no /proc here
+	}
+	const exiting = 0x4 // PF_EXITING
+	fields := statFields(b)
+	if len(fields) < 7 {
+		return false
+	}
+	flags, _ := strconv.ParseUint(string(fields[6]), 10, 64)
+	return flags&exiting != 0
+}
+
+// statFields are the fields of /proc/PID/stat from the state on: what stands
+// before may hold anything (proc(5)).
+func statFields(b []byte) [][]byte { return bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) }
+
 // groupLives says whether something of the group still runs, now that its leader
 // has ended: without a script, nothing does.
 func (p *Plane) groupLives() bool {
@@ -25,8 +50,7 @@ func (p *Plane) groupLives() bool {
 		if err != nil {
 			continue
 		}
-		// pid (comm) state ppid pgrp …: comm may hold anything (proc(5)).
-		fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+		fields := statFields(b) // state, parent, group, …
 		if len(fields) > 2 && string(fields[2]) == strconv.Itoa(p.child.Pid()) && fields[0][0] != 'Z' {
 			return true
 		}

@@ -17,9 +17,12 @@ const settle = 30 * time.Millisecond
 // tick is how inexact the kernel's times are: a jiffy at 100 Hz.
 const tick = 10 * time.Millisecond
 
-// Asking for stats may cost at most 1/costShare of the time, within these bounds.
+// Asking for stats may cost at most 1/busyShare of the time while the answer is
+// that somebody is busy, and 1/idleShare when it may be the last one, within these
+// bounds.
 const (
-	costShare = 200 // 0.5 % of a core
+	busyShare = 400 // 0.25 % of a core
+	idleShare = 50
 	restMin   = 20 * time.Millisecond
 	restMax   = 5 * time.Second
 
@@ -209,7 +212,11 @@ func (g *ledger) stats(stats Stats, gaugesOnly bool, asked time.Time, took time.
 	if len(g.layout.unseen) > 0 && before != now {
 		g.moved(asked) // there, only a second answer that is the same is believed
 	}
-	g.rest(g.answeredAt, took)
+	share := time.Duration(idleShare)
+	if now.requests+max(0, g.mixed+now.unseen-now.mixedHTTP) > 0 {
+		share = busyShare
+	}
+	g.rest(g.answeredAt, took, share)
 	return nil
 }
 
@@ -229,13 +236,18 @@ func (g *ledger) arrived(now tally, gaugesOnly bool) {
 // failed notes that the stats could not be had: all is busy until they can.
 func (g *ledger) failed(asked time.Time, took time.Duration, err error) error {
 	g.forget()
-	g.rest(asked.Add(took), took)
+	g.rest(asked.Add(took), took, busyShare)
 	return err
 }
 
-func (g *ledger) rest(from time.Time, took time.Duration) {
+// rest begins a pause. An answer that took longer than the ones before had to
+// wait for a processor: that is not what it costs.
+func (g *ledger) rest(from time.Time, took, share time.Duration) {
+	if g.took > 0 {
+		took = min(took, 2*g.took)
+	}
 	g.took = took
-	g.restUntil = from.Add(min(max(costShare*took, restMin), restMax))
+	g.restUntil = from.Add(min(max(share*took, restMin), restMax))
 }
 
 // activity is the conclusion.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -23,6 +24,8 @@ import (
 
 func TestMain(m *testing.M) {
 	playPart() // of an agent or of an Envoy, for the tests of processes
+	flag.Parse()
+	_ = flag.Set("test.parallel", "16") // those that are parallel wait for deadlines
 	goleak.VerifyTestMain(m)
 }
 

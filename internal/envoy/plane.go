@@ -129,8 +129,14 @@ func (p *Plane) look() (drain.Activity, error) {
 	if p.asking == nil && p.ledger.due(now) {
 		p.ask()
 	}
-	return p.conclude(), nil
+	a := p.conclude()
+	if a.Busy == 0 && p.dying() {
+		return drain.Activity{}, errDying
+	}
+	return a, nil
 }
+
+var errDying = errors.New("envoy is ending by itself")
 
 func (p *Plane) sockets(states sockdiag.States) ([]sockdiag.Socket, error) {
 	if p.table == nil {
