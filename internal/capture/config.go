@@ -1,0 +1,98 @@
+package capture
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// Config says what is captured; Resolve makes it. The rules are in rules.go.
+type Config struct {
+	// Off captures nothing: Install then removes what an earlier run has installed.
+	Off bool
+
+	// InboundPort and OutboundPort are where the pipe listens, on all addresses of both families.
+	InboundPort, OutboundPort uint16
+
+	// UIDs and GIDs are the proxy's: what belongs to one of them is never captured. Neither is ever empty.
+	UIDs, GIDs []uint32
+
+	// OwnPorts are never captured inbound, whatever is included.
+	OwnPorts []uint16
+
+	// IncludeInbound are the ports that are captured inbound, ExcludeInbound those that are not; the latter wins.
+	IncludeInbound Ports
+	ExcludeInbound []uint16
+
+	// Outbound, in this order: what goes to ExcludeOutboundPorts or ExcludeRanges is not captured, what goes to
+	// IncludeOutboundPorts is, and of the rest what goes to IncludeRanges.
+	ExcludeOutboundPorts []uint16
+	ExcludeRanges        []netip.Prefix
+	IncludeOutboundPorts []uint16
+	IncludeRanges        Ranges
+
+	// ExcludeInterfaces: nothing that comes in or goes out by them is captured.
+	ExcludeInterfaces []string
+
+	// VirtualInterfaces lead to virtual machines in the pod: what comes in by them is on its way out.
+	VirtualInterfaces []string
+}
+
+// Ports are all or some.
+type Ports struct {
+	All  bool
+	List []uint16
+}
+
+// Ranges of addresses, of both families, are all or some.
+type Ranges struct {
+	All  bool
+	List []netip.Prefix
+}
+
+// ownPorts are the ports of Istio's proxy and agent, of which lastcall has some: admin API, outbound, debug, inbound,
+// status, readiness, DNS and Envoy's metrics.
+var ownPorts = []uint16{15000, 15001, 15004, 15006, 15020, 15021, 15053, 15090}
+
+// never are the ports that are not captured inbound whatever anybody says.
+func (c *Config) never() []uint16 {
+	return distinct(slices.Concat(ownPorts, []uint16{c.InboundPort, c.OutboundPort}, c.OwnPorts))
+}
+
+// distinct are the values, sorted, each once.
+func distinct[T cmp.Ordered](values []T) []T {
+	values = slices.Sorted(slices.Values(values))
+	return slices.Compact(values)
+}
+
+// family is IPv4 or IPv6.
+type family int
+
+const (
+	ipv4 family = iota
+	ipv6
+)
+
+// of keeps the ranges of one family, sorted, and of those that lie within each other the widest.
+func (f family) of(ranges []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, r := range ranges {
+		if r.Addr().Is4() == (f == ipv4) {
+			out = append(out, r.Masked())
+		}
+	}
+	slices.SortFunc(out, func(a, b netip.Prefix) int {
+		if c := a.Addr().Compare(b.Addr()); c != 0 {
+			return c
+		}
+		return a.Bits() - b.Bits()
+	})
+	last := netip.Prefix{}
+	return slices.DeleteFunc(out, func(r netip.Prefix) bool {
+		if last.IsValid() && last.Contains(r.Addr()) {
+			return true
+		}
+		last = r
+		return false
+	})
+}

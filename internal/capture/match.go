@@ -1,0 +1,126 @@
+package capture
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"strconv"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// match is a condition on a connection: something of it is one of some values.
+type match struct {
+	name   string               // in nft's syntax
+	load   []expr.Any           // puts the thing into register
+	kind   nftables.SetDatatype // of the values
+	values []value              // one is compared, more are looked up in a set
+}
+
+// value is one of them. A range has a mask, and next, the first value that lies above it (nil at the very end).
+type value struct {
+	text string // in nft's syntax
+	data []byte
+	mask []byte
+	next []byte
+}
+
+// register is where things are compared: NFT_REG_1, 16 bytes.
+const register = unix.NFT_REG_1
+
+var tcp = []expr.Any{
+	&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register},
+	&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{unix.IPPROTO_TCP}},
+}
+
+func matchTCP() match {
+	return match{name: "meta l4proto", load: tcp[:1], values: []value{{text: "tcp", data: []byte{unix.IPPROTO_TCP}}}}
+}
+
+// matchPorts is for TCP's destination ports.
+func matchPorts(ports []uint16) match {
+	m := match{
+		name: "tcp dport",
+		load: []expr.Any{tcp[0], tcp[1], &expr.Payload{
+			DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2,
+		}},
+		kind: nftables.TypeInetService,
+	}
+	for _, p := range distinct(ports) {
+		m.values = append(m.values, value{text: strconv.Itoa(int(p)), data: binary.BigEndian.AppendUint16(nil, p)})
+	}
+	return m
+}
+
+// matchAddresses is for the source (saddr) or the destination (daddr) in ranges that do not overlap.
+func matchAddresses(f family, which string, ranges []netip.Prefix) match {
+	m := match{name: "ip " + which, kind: nftables.TypeIPAddr}
+	at := &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4}
+	if f == ipv6 {
+		m.name, m.kind = "ip6 "+which, nftables.TypeIP6Addr
+		at.Offset, at.Len = 8, 16
+	}
+	if which == "daddr" {
+		at.Offset += at.Len
+	}
+	m.load = []expr.Any{at}
+	for _, r := range ranges {
+		v := value{text: r.String(), data: r.Addr().AsSlice(), mask: mask(r), next: next(r)}
+		if r.IsSingleIP() {
+			v.text = r.Addr().String()
+		}
+		m.values = append(m.values, v)
+	}
+	return m
+}
+
+func mask(r netip.Prefix) []byte {
+	out := make([]byte, r.Addr().BitLen()/8)
+	for bit := range r.Bits() {
+		out[bit/8] |= 0x80 >> (bit % 8)
+	}
+	return out
+}
+
+// next is the address after the last of a range.
+func next(r netip.Prefix) []byte {
+	last := r.Addr().AsSlice()
+	for i, m := range mask(r) {
+		last[i] |= ^m
+	}
+	address, _ := netip.AddrFromSlice(last)
+	if address = address.Next(); !address.IsValid() {
+		return nil
+	}
+	return address.AsSlice()
+}
+
+// matchInterface is for the one by which a packet came (iifname) or goes (oifname). A name, not an index: an interface
+// may come after the rules. One, not a set: nft shows names in a set that it has not made itself as empty.
+func matchInterface(which, name string) match {
+	key := expr.MetaKeyIIFNAME
+	if which == "oifname" {
+		key = expr.MetaKeyOIFNAME
+	}
+	data := make([]byte, unix.IFNAMSIZ)
+	copy(data, name)
+	return match{
+		name:   which,
+		load:   []expr.Any{&expr.Meta{Key: key, Register: register}},
+		values: []value{{text: `"` + name + `"`, data: data}},
+	}
+}
+
+// matchOwner is for the user (skuid) or the group (skgid) of the socket.
+func matchOwner(which string, id uint32) match {
+	key := expr.MetaKeySKUID
+	if which == "skgid" {
+		key = expr.MetaKeySKGID
+	}
+	return match{
+		name:   "meta " + which,
+		load:   []expr.Any{&expr.Meta{Key: key, Register: register}},
+		values: []value{{text: strconv.FormatUint(uint64(id), 10), data: binary.NativeEndian.AppendUint32(nil, id)}},
+	}
+}

@@ -1,0 +1,189 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// answerTime is how long the kernel may take over a transaction: it may have to load modules. An nf_tables that is not
+// there answers only once, where the library waits for an answer to each message.
+const answerTime = 10 * time.Second
+
+// answerBuffer is room for the answers to all messages of a transaction, in bytes. They come all at once.
+const answerBuffer = 1 << 20
+
+// Install captures what c says, in the network namespace of the calling thread, in place of what an earlier Install has
+// captured there. When it fails nothing has changed.
+func Install(c Config) error {
+	if err := transact(c); err != nil {
+		return fmt.Errorf("install the capture: %w", err)
+	}
+	return nil
+}
+
+// Remove leaves nothing of Install. That there is nothing is no error. Connections that are captured at this moment
+// break when these were the namespace's only rules of NAT: the kernel then translates no more.
+func Remove() error {
+	if err := transact(Config{Off: true}); err != nil {
+		return fmt.Errorf("remove the capture: %w", err)
+	}
+	return nil
+}
+
+// families are those that the kernel has: without IPv6 (ipv6.disable=1) there is nothing to capture, and no table for it.
+func families() []family {
+	if _, err := os.Stat("/proc/thread-self/net/if_inet6"); err != nil {
+		return []family{ipv4}
+	}
+	return []family{ipv4, ipv6}
+}
+
+func transact(c Config) error {
+	conn, err := nftables.New(nftables.WithSockOptions(func(conn *netlink.Conn) error {
+		_ = conn.SetReadBuffer(answerBuffer) // else what the system gives by itself
+		return conn.SetReadDeadline(time.Now().Add(answerTime))
+	}))
+	if err != nil {
+		return explain(err)
+	}
+	if _, err := conn.ListTables(); err != nil {
+		return explain(err) // a single question has a single answer, also where there is no nf_tables
+	}
+	for _, f := range families() {
+		if err := c.rules(f).add(conn); err != nil {
+			return err
+		}
+	}
+	if err := conn.Flush(); err != nil {
+		return explain(err)
+	}
+	return nil
+}
+
+// add puts the table into the transaction, as text.go writes it.
+func (t table) add(conn *nftables.Conn) error {
+	to := &nftables.Table{Name: Name, Family: nftables.TableFamilyIPv4}
+	if t.family == ipv6 {
+		to.Family = nftables.TableFamilyIPv6
+	}
+	conn.AddTable(to)
+	conn.DelTable(to)
+	if len(t.chains) == 0 {
+		return nil
+	}
+	conn.AddTable(to)
+	policy := nftables.ChainPolicyAccept
+	var chains []*nftables.Chain
+	for _, c := range t.chains {
+		chain := &nftables.Chain{Name: c.name, Table: to}
+		if c.hook != "" {
+			chain.Type, chain.Policy, chain.Priority = nftables.ChainTypeNAT, &policy, nftables.ChainPriorityNATDest
+			chain.Hooknum = nftables.ChainHookPrerouting
+			if c.hook == output {
+				chain.Hooknum = nftables.ChainHookOutput
+			}
+		}
+		chains = append(chains, conn.AddChain(chain))
+	}
+	for i, c := range t.chains {
+		for _, r := range c.rules {
+			expressions, err := r.expressions(conn, to)
+			if err != nil {
+				return fmt.Errorf("rule %v: %w", r, err)
+			}
+			conn.AddRule(&nftables.Rule{Table: to, Chain: chains[i], Exprs: expressions})
+		}
+	}
+	return nil
+}
+
+func (r rule) expressions(conn *nftables.Conn, t *nftables.Table) ([]expr.Any, error) {
+	var out []expr.Any
+	for _, m := range r.matches {
+		out = append(out, m.load...)
+		if len(m.values) == 1 {
+			out = append(out, m.values[0].compare()...)
+			continue
+		}
+		set := &nftables.Set{Table: t, Anonymous: true, Constant: true, KeyType: m.kind}
+		elements := m.elements()
+		set.Interval = m.values[0].mask != nil
+		if err := conn.AddSet(set, elements); err != nil {
+			return nil, err
+		}
+		out = append(out, &expr.Lookup{SourceRegister: register, SetName: set.Name, SetID: set.ID})
+	}
+	return append(out, r.do.expressions()...), nil
+}
+
+// compare is for a single value.
+func (v value) compare() []expr.Any {
+	var out []expr.Any
+	if !isWhole(v.mask) {
+		out = append(out, &expr.Bitwise{
+			SourceRegister: register, DestRegister: register,
+			Len: uint32(len(v.mask)), Mask: v.mask, Xor: make([]byte, len(v.mask)),
+		})
+	}
+	return append(out, &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: v.data})
+}
+
+// isWhole says whether nothing is masked.
+func isWhole(mask []byte) bool {
+	for _, b := range mask {
+		if b != 0xff {
+			return false
+		}
+	}
+	return true
+}
+
+// elements are the values as a set has them: of a range its first, and the first after it.
+func (m match) elements() []nftables.SetElement {
+	var out []nftables.SetElement
+	for _, v := range m.values {
+		out = append(out, nftables.SetElement{Key: v.data})
+		if v.next != nil {
+			out = append(out, nftables.SetElement{Key: v.next, IntervalEnd: true})
+		}
+	}
+	return out
+}
+
+func (v verdict) expressions() []expr.Any {
+	switch {
+	case v.redirect != 0:
+		return []expr.Any{
+			&expr.Immediate{Register: register, Data: []byte{byte(v.redirect >> 8), byte(v.redirect)}},
+			&expr.Redir{RegisterProtoMin: register},
+		}
+	case v.jump != "":
+		return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: v.jump}}
+	}
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}}
+}
+
+// explain says what the kernel's refusal means and what it needs.
+func explain(err error) error {
+	var refusal *netlink.OpError
+	if errors.As(err, &refusal) {
+		err = refusal // the first; the library joins one for each message
+	}
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%w: this needs CAP_NET_ADMIN in the pod's network namespace (in Kubernetes: an init container with securityContext.capabilities.add: [NET_ADMIN])", err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("the kernel's nf_tables has not answered within %v: %w", answerTime, err)
+	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.ESOCKTNOSUPPORT),
+		errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("%w: this kernel has no nf_tables, or no NAT in it: needed are Linux 4.18 or later with CONFIG_NF_TABLES, CONFIG_NFT_NAT and CONFIG_NFT_REDIR for IPv4 and, unless IPv6 is off, IPv6; where they are modules that a container may not load, load nft_chain_nat and nft_redir on the node", err)
+	}
+	return err
+}

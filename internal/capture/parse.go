@@ -1,0 +1,132 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// What the settings accept.
+const (
+	acceptsPort       = "a port, 1 to 65535"
+	acceptsPorts      = "ports, 1 to 65535, separated by commas"
+	acceptsSomePorts  = "*, or " + acceptsPorts
+	acceptsRanges     = "ranges of addresses such as 10.0.0.0/8 or fd00::/8, separated by commas"
+	acceptsSomeRanges = "*, or " + acceptsRanges
+	acceptsIDs        = "numbers of users or groups, 0 to 4294967294, at least one, separated by commas"
+	acceptsNames      = "names of interfaces, up to 15 letters each and no wildcard, separated by commas"
+	acceptsMode       = "REDIRECT, or NONE to capture nothing (there is no TPROXY here)"
+)
+
+// items splits a list at its commas; blanks and empty items are passed over, as they are left by templates.
+func items(text string) []string {
+	var out []string
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			out = append(out, item)
+		}
+	}
+	return out
+}
+
+// wrong says what cannot be used, and what can.
+func wrong(item, accepts string) error { return fmt.Errorf("%q: want %s", brief(item), accepts) }
+
+// brief is the beginning of a long value.
+func brief(s string) string {
+	const shown = 80
+	if len(s) <= shown {
+		return s
+	}
+	return strings.ToValidUTF8(s[:shown], "") + "…"
+}
+
+// list reads every item, and says of all that are wrong.
+func list[T any](text, accepts string, one func(string) (T, error)) ([]T, error) {
+	var out []T
+	var errs []error
+	for _, item := range items(text) {
+		v, err := one(item)
+		if err != nil {
+			errs = append(errs, wrong(item, accepts))
+			continue
+		}
+		out = append(out, v)
+	}
+	return out, errors.Join(errs...)
+}
+
+func port(text string) (uint16, error) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err == nil && n == 0 {
+		err = strconv.ErrRange
+	}
+	return uint16(n), err
+}
+
+func ports(text string) ([]uint16, error) { return list(text, acceptsPorts, port) }
+
+func somePorts(text string) (Ports, error) {
+	if strings.TrimSpace(text) == "*" {
+		return Ports{All: true}, nil
+	}
+	some, err := list(text, acceptsSomePorts, port)
+	return Ports{List: some}, err
+}
+
+// prefix also takes a single address, for which Istio wants a /32.
+func prefix(text string) (netip.Prefix, error) {
+	if !strings.Contains(text, "/") {
+		address, err := netip.ParseAddr(text)
+		if err != nil {
+			return netip.Prefix{}, err
+		}
+		if address.Zone() != "" || address.Is4In6() {
+			return netip.Prefix{}, strconv.ErrSyntax
+		}
+		return address.Prefix(address.BitLen())
+	}
+	p, err := netip.ParsePrefix(text)
+	if err == nil && p.Addr().Is4In6() {
+		err = strconv.ErrSyntax // no packet has such an address: it was meant to be written as IPv4
+	}
+	return p.Masked(), err
+}
+
+func ranges(text string) ([]netip.Prefix, error) { return list(text, acceptsRanges, prefix) }
+
+func someRanges(text string) (Ranges, error) {
+	if strings.TrimSpace(text) == "*" {
+		return Ranges{All: true}, nil
+	}
+	some, err := list(text, acceptsSomeRanges, prefix)
+	return Ranges{List: some}, err
+}
+
+// ids are never none: without the proxy's user, its own connections would come round to it for ever.
+func ids(text string) ([]uint32, error) {
+	some, err := list(text, acceptsIDs, func(item string) (uint32, error) {
+		n, err := strconv.ParseUint(item, 10, 32)
+		if err == nil && uint32(n) == ^uint32(0) {
+			err = strconv.ErrRange // (uid_t)-1 is nobody at all
+		}
+		return uint32(n), err
+	})
+	if err == nil && len(some) == 0 {
+		err = wrong(text, acceptsIDs)
+	}
+	return some, err
+}
+
+// interfaces have names of up to IFNAMSIZ-1 bytes (dev_valid_name). A wildcard would be taken for a letter of the name,
+// and nothing would match.
+func interfaces(text string) ([]string, error) {
+	return list(text, acceptsNames, func(name string) (string, error) {
+		if len(name) > 15 || name == "." || name == ".." || strings.ContainsAny(name, "/:*\"\\ \t\n\v\f\r\x00") || strings.HasSuffix(name, "+") {
+			return "", strconv.ErrSyntax
+		}
+		return name, nil
+	})
+}
