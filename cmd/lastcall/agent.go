@@ -19,6 +19,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/agent"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
+	"github.com/lastcall-dev/lastcall/internal/systemd"
 )
 
 // agentFlags are common to agent and run.
@@ -34,6 +35,7 @@ type agentFlags struct {
 	adminAddress   string
 	envoy          envoyFlags
 	capture        captureFlags
+	succession     successionFlags // of run
 }
 
 func (f *agentFlags) register(flags *pflag.FlagSet) {
@@ -86,7 +88,9 @@ const runHelp = `Start an app, carry its inbound traffic, and end both well.
 At SIGTERM or Ctrl-C the traffic is drained first, then the app gets its
 SIGTERM, then lastcall exits with the app's exit code. In the app's arguments
 {port} is the port of --inbound's APP; the app also finds it in PORT. With port 0
-there a free one is taken.`
+there a free one is taken, and lastcall hot-restart, SIGHUP or SIGUSR2 replace
+both without losing a request. Under systemd it tells the service manager how it
+is (Type=notify, WatchdogSec).`
 
 func runCommand() *cobra.Command {
 	var f agentFlags
@@ -104,6 +108,7 @@ func runCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	f.register(cmd.Flags())
+	f.succession.register(cmd.Flags())
 	return cmd
 }
 
@@ -162,7 +167,13 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		if len(inbound) == 0 {
 			return usage{errors.New("no --inbound: lastcall run needs one to know the app's port")}
 		}
-		o.App = appCommand(app, inbound[0].App, settings.Environ(os.Environ()))
+		succession, stop, err := f.succession.begin(f)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		o.Succession = succession
+		o.App = appCommand(app, inbound[0].App, systemd.Environ(settings.Environ(os.Environ())))
 	}
 	signals, stop := agent.Signals()
 	defer stop()
@@ -213,19 +224,6 @@ func (f *agentFlags) parseInbound(needed bool) ([]pipe.Inbound, error) {
 		out = append(out, in)
 	}
 	return out, nil
-}
-
-// freePort replaces port 0 by one that nobody has at the moment.
-func freePort(address string) (string, error) {
-	if _, port, err := net.SplitHostPort(address); err != nil || port != "0" {
-		return address, nil
-	}
-	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		return "", fmt.Errorf("find a free port for the app at %s: %w", address, err)
-	}
-	defer ln.Close()
-	return ln.Addr().String(), nil
 }
 
 // appCommand is the app with {port} and PORT filled in.

@@ -1,6 +1,6 @@
 // Lastcall lets the conversations of a pod, or of any service, end before it
-// does. It runs beside the app (lastcall agent), around it (lastcall run), and as
-// its preStop hook (lastcall wait).
+// does. It runs beside the app (lastcall agent), around it (lastcall run, which
+// lastcall hot-restart replaces), and as its preStop hook (lastcall wait).
 //
 // Everything it goes by is read from Istio's ProxyConfig and from these
 // variables, which stand in the container's environment or in proxyMetadata;
@@ -25,6 +25,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lastcall-dev/lastcall/internal/handover"
 )
 
 // version is set by the build (-ldflags "-X main.version=…").
@@ -54,6 +56,9 @@ func main() {
 
 func run() int {
 	err := command().Execute()
+	if err != nil {
+		handover.Explain(err)
+	}
 	var e exit
 	var u usage
 	switch {
@@ -80,7 +85,7 @@ func command() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage{err} })
-	root.AddCommand(agentCommand(), runCommand(), waitCommand(), readyCommand(), requestCommand(), configCommand(), versionCommand())
+	root.AddCommand(agentCommand(), runCommand(), hotRestartCommand(), captureCommand(), waitCommand(), readyCommand(), requestCommand(), configCommand(), versionCommand())
 	return root
 }
 

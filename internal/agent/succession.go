@@ -22,8 +22,8 @@ import (
 // Succession is how an agent around an app is followed by another one without a
 // gap (a hot restart), and what systemd is told of it.
 type Succession struct {
-	Handover *handover.Handover // nil: it cannot be, because of
-	Refused  error
+	Handover *handover.Handover // nil: there can be no successor
+	Refused  error              // why there can be none, if so
 
 	// Asked brings each wish for a hot restart; see RestartSignals.
 	Asked <-chan os.Signal
@@ -151,7 +151,7 @@ func (a *agent) restartHot(ctx context.Context) (pid int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case a.Succession.Handover == nil:
+	case !a.Succession.isPossible():
 		return 0, a.Succession.refusal()
 	case a.isHandedOver():
 		return 0, errors.New("there is a successor already")
@@ -174,6 +174,8 @@ func (a *agent) restartHot(ctx context.Context) (pid int, err error) {
 	}
 	return pid, nil
 }
+
+func (s *Succession) isPossible() bool { return s.Handover != nil && s.Refused == nil }
 
 func (s *Succession) refusal() error {
 	if s.Refused != nil {
@@ -202,7 +204,7 @@ func (a *agent) attend(ctx context.Context) {
 		select {
 		case sig := <-a.Succession.Asked:
 			a.log.Info("told to restart hot", "by", sig.String())
-			if a.Succession.Handover == nil {
+			if !a.Succession.isPossible() {
 				a.log.Error("hot restart: refused; serving on", "error", a.Succession.refusal())
 				continue
 			}

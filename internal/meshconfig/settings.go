@@ -22,7 +22,7 @@ const (
 type Settings struct {
 	TerminationDrain Value[time.Duration] // terminationDrainDuration, 0 or more
 	DrainDuration    Value[time.Duration] // drainDuration, whole seconds, 1 or more
-	ParentShutdown   Value[time.Duration] // parentShutdownDuration; nothing goes by it
+	ParentShutdown   Value[time.Duration] // parentShutdownDuration; how long the old process has after a hot restart
 
 	AdminPort       Value[int]   // proxyAdminPort, 1 to 65535
 	StatusPort      Value[int]   // statusPort, 1 to 65535
@@ -102,7 +102,7 @@ func (r *resolver) adviseCombination(s *Settings) {
 			r.warn(v.Source, v.Path, format, args...)
 		}
 	}
-	unused(s.ParentShutdown, "has no effect: Istio removed it in 2022, and nothing is restarted hot here")
+	unused(s.ParentShutdown, "is for the hot restart of a lastcall run only: Istio removed it in 2022")
 	mode := s.Mode()
 	switch {
 	case mode == drain.Fixed:

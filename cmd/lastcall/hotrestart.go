@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lastcall-dev/lastcall/internal/agent"
+	"github.com/lastcall-dev/lastcall/internal/handover"
+	"github.com/lastcall-dev/lastcall/internal/pipe"
+	"github.com/lastcall-dev/lastcall/internal/systemd"
+)
+
+// successionFlags say how lastcall run is followed by a successor.
+type successionFlags struct {
+	pidFile string
+	timeout time.Duration
+}
+
+func (f *successionFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.pidFile, "pid-file", "", "`file` for the number of the process that serves; a successor rewrites it")
+	flags.DurationVar(&f.timeout, "hot-restart-timeout", handover.DefaultTimeout, "how long a successor, and its app, may take to serve; 1s or more")
+}
+
+// begin takes over from a predecessor, if there is one, and makes ready for a
+// successor. stop ends it.
+func (f *successionFlags) begin(run *agentFlags) (s agent.Succession, stop func(), err error) {
+	if f.timeout < time.Second {
+		return s, nil, usage{fmt.Errorf("--hot-restart-timeout %v: accepted is 1s or more", f.timeout)}
+	}
+	s.Refused = run.refusesSuccessor()
+	if s.Refused == nil || f.pidFile != "" {
+		if s.Handover, err = handover.Begin(handover.Options{PIDFile: f.pidFile, Timeout: f.timeout}); err != nil {
+			return s, nil, err
+		}
+	}
+	s.Systemd = systemd.FromEnvironment()
+	s.Watchdog = systemd.WatchdogTime(s.Handover != nil && s.Handover.Succeeds())
+	s.Asked, stop = agent.RestartSignals()
+	return s, stop, nil
+}
+
+// refusesSuccessor is why there can be no hot restart; nil when there can.
+func (f *agentFlags) refusesSuccessor() error {
+	isEnvoy, err := f.envoy.isEnvoy()
+	switch {
+	case err != nil:
+		return err
+	case isEnvoy:
+		return errors.New("a hot restart with --proxy envoy is not supported yet: only the pipe hands its sockets over")
+	case f.capture.outboundAddress() != "":
+		return errors.New("a hot restart is not supported with captured outbound traffic: its connections are the app's, which ends")
+	case len(f.inbound) == 0:
+		return errors.New("a hot restart needs --inbound LISTEN=APP")
+	case os.Getpid() == 1:
+		return errors.New("a hot restart is not possible as process 1: the container ends with it, whoever follows; replace the container instead")
+	}
+	in, err := pipe.ParseInbound(f.inbound[0])
+	if err != nil {
+		return err
+	}
+	if _, port, _ := net.SplitHostPort(in.App); port != "0" {
+		return fmt.Errorf("a hot restart runs two apps for a while, and two cannot both listen on %s: say port 0 there (--inbound %s=127.0.0.1:0) and let the app listen on {port} in its arguments, or on PORT of its environment", in.App, in.Listen)
+	}
+	return nil
+}
+
+const hotRestartHelp = `Let a new process of lastcall run, with a new app, follow the old ones.
+
+The successor is the program that lies now where the old one was started from,
+with the same arguments; it reads all configuration anew. It takes the listening
+sockets over when its app accepts connections. Then the old process drains: it
+says goodbye, serves what is in flight, ends its app and exits, after
+parentShutdownDuration (60s) at the latest. A successor that does not come to
+serve changes nothing.
+
+Asks by the status port, waits until the successor serves, and fails with its
+reason when it does not. With --pid-file it sends SIGUSR2 (as SIGHUP does) to the
+process named there and waits until the file names another.`
+
+func hotRestartCommand() *cobra.Command {
+	var f statusFlags
+	var pidFile string
+	cmd := &cobra.Command{
+		Use:     "hot-restart",
+		Short:   "Replace a lastcall run and its app without losing a request",
+		Long:    hotRestartHelp,
+		Example: "  lastcall hot-restart --status-port 15020\n  lastcall hot-restart --pid-file /run/lastcall.pid",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if pidFile != "" {
+				return restartByPIDFile(cmd.Context(), pidFile, f.timeout)
+			}
+			resp, body, err := f.ask(cmd.Context(), http.MethodPost, "hot-restart")
+			if err != nil {
+				return err
+			}
+			if resp.StatusCode != http.StatusOK {
+				return fmt.Errorf("no hot restart: %s", strings.TrimSpace(string(body)))
+			}
+			_, err = cmd.OutOrStdout().Write(body)
+			return err
+		},
+	}
+	f.register(cmd.Flags(), 3*time.Minute)
+	cmd.Flags().StringVar(&pidFile, "pid-file", "", "the `file` that lastcall run was given as --pid-file")
+	return cmd
+}
+
+// restartByPIDFile signals the process named in a file and waits until that names
+// another one.
+func restartByPIDFile(ctx context.Context, file string, atMost time.Duration) error {
+	if atMost > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, atMost)
+		defer cancel()
+	}
+	pid, err := readPID(file)
+	if err != nil {
+		return err
+	}
+	if err := takesRestart(pid); err != nil {
+		return fmt.Errorf("restart the process that %s names: %w", file, err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGUSR2); err != nil {
+		return fmt.Errorf("send SIGUSR2 to process %d, which %s names: %w", pid, file, err)
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if now, err := readPID(file); err == nil && now != pid {
+			return nil
+		}
+		if err := syscall.Kill(pid, 0); err != nil {
+			return fmt.Errorf("process %d has ended without a successor", pid)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("no successor of process %d within %v: its log says why", pid, atMost)
+		}
+	}
+}
+
+func readPID(file string) (int, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0, fmt.Errorf("read the process number: %w", err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || pid <= 1 {
+		return 0, fmt.Errorf("%s holds %q: accepted is one process number, as lastcall run --pid-file writes it", file, b)
+	}
+	return pid, nil
+}
+
+// takesRestart sees to it that the number is not another program's by now: SIGUSR2
+// would end it. SigCgt in proc(5) is a mask of the signals that are caught.
+func takesRestart(pid int) error {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return fmt.Errorf("there is no process %d", pid)
+	}
+	for line := range strings.Lines(string(b)) {
+		mask, found := strings.CutPrefix(line, "SigCgt:")
+		if !found {
+			continue
+		}
+		caught, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+		if err == nil && caught&(1<<(uint(syscall.SIGUSR2)-1)) != 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("process %d does not wait for SIGUSR2: it is no lastcall run", pid)
+}
