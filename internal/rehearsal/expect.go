@@ -25,10 +25,10 @@ const (
 	exitLag = 50 * time.Millisecond
 
 	// envoyExitLag is the same with Envoy, which takes its time to flush and to leave. Where
-	// idle connections stay, the last byte is no event of the kernel's: Envoy's
-	// stats have to be asked, and not too often.
+	// idle connections stay, the last byte is no event of the kernel's: it is looked for,
+	// each 300 ms at least, and then Envoy's stats are asked.
 	envoyExitLag     = 100 * time.Millisecond
-	envoyExitLagIdle = 300 * time.Millisecond
+	envoyExitLagIdle = 450 * time.Millisecond
 
 	// Envoy 1.40 closes the idle connections of a draining listener in the last third of its
 	// drain time, drainDuration (45 s), each at a moment of its own; before that and in older ones they

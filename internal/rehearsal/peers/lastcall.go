@@ -7,10 +7,10 @@ import (
 )
 
 // lastcall's own promises. With idle connections beside, the last byte is no event
-// of the kernel's: Envoy's stats are asked then, and not too often.
+// of the kernel's: it is looked for, each 300 ms at least, and then Envoy's stats are asked.
 const (
 	lastcallLag     = 100 * time.Millisecond
-	lastcallLagIdle = 300 * time.Millisecond
+	lastcallLagIdle = 450 * time.Millisecond
 )
 
 func lastcall() []Peer {

@@ -70,7 +70,7 @@ func TestExpect(t *testing.T) {
 		{"kuma-gateway", Request, 10 * s, "the request is answered; pod gone after 30.00 s"},
 		{"lastcall-sidecar", Request, 10 * s, "the request is answered; pod gone after 10.00 s, at most 100ms after the last byte"},
 		{"lastcall-manager", Idle, 0, "the request is answered; pod gone after 5.00 s, at most 100ms after the last byte"},
-		{"lastcall-manager", KeepAlive, 10 * s, "the request is answered; pod gone after 10.00 s, at most 300ms after the last byte"},
+		{"lastcall-manager", KeepAlive, 10 * s, "the request is answered; pod gone after 10.00 s, at most 450ms after the last byte"},
 		{"lastcall-manager", Request, 40 * s, "the request is lost; pod gone after 28.00 s to 30.00 s"},
 	} {
 		p := chosen(t, tt.peer)
