@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lastcall-dev/lastcall/internal/capture"
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+)
+
+const captureHelp = `Turn a pod's TCP traffic to the agent: what comes in to :15006, what the app sends
+out to :15001. Made for an init container with the capability NET_ADMIN; needs no
+iptables and no nft, for it asks the kernel's nf_tables itself (IPv4 and IPv6).
+
+Never captured is what the agent sends (user or group 1337), what stays on
+loopback, and what is sent to the ports 15000, 15001, 15004, 15006, 15020, 15021,
+15053 and 15090 and to the agent's status and admin port. Exclusions win over
+inclusions.
+
+A second run replaces the rules of the first, at once; one that fails changes
+nothing. Run it before the app starts: a connection that is open already may
+break. On a plain machine it captures the whole machine; --undo takes it back.
+
+Takes istio-init's flags too, long and short, and goes by the name istio-iptables.`
+
+func captureCommand() *cobra.Command {
+	var f captureSettings
+	cmd := &cobra.Command{
+		Use:     "capture",
+		Aliases: []string{"istio-iptables"},
+		Short:   "Turn a pod's traffic to the agent: the init container",
+		Long:    captureHelp,
+		Example: "  lastcall capture\n  lastcall capture --exclude-inbound-ports 9100 --exclude-outbound-ranges 10.96.0.10/32 --dry-run",
+		Args:    noArgs,
+		RunE:    f.run,
+	}
+	f.register(cmd.Flags())
+	return cmd
+}
+
+// captureSettings are the flags of lastcall capture.
+type captureSettings struct {
+	agent  settingsFlags
+	dryRun bool
+	undo   bool
+}
+
+// noEffect are flags that Istio's injection template gives to istio-init and that change nothing here.
+var noEffect = []string{"log_output_level", "log_as_json", "force-apply", "native-nftables"}
+
+func (f *captureSettings) register(flags *pflag.FlagSet) {
+	istio := map[string]string{}
+	for _, s := range capture.Settings {
+		flags.StringP(s.Flag, s.Short, s.Default, s.Help)
+		if len(s.Annotations) > 0 {
+			flags.Lookup(s.Flag).Usage += "; annotation " + s.Annotations[0]
+		}
+		if s.Istio != "" {
+			istio[s.Istio] = s.Flag
+		}
+	}
+	flags.BoolVarP(&f.dryRun, "dry-run", "n", false, "print the rules in nft's syntax and change nothing")
+	flags.BoolVar(&f.undo, "undo", false, "remove the rules; that there are none is no error")
+	f.agent.register(flags)
+	flags.Lookup("compat").Hidden = true // does not bear on what is captured
+	for _, name := range noEffect {
+		flags.String(name, "", "no effect")
+		flags.Lookup(name).Hidden = true
+		flags.Lookup(name).NoOptDefVal = "true"
+	}
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if ours, ok := istio[name]; ok {
+			name = ours
+		}
+		return pflag.NormalizedName(name)
+	})
+}
+
+func (f *captureSettings) run(cmd *cobra.Command, _ []string) error {
+	if f.undo {
+		if f.dryRun {
+			return capture.DryRun(cmd.OutOrStdout(), capture.Config{Off: true})
+		}
+		return capture.Remove()
+	}
+	config, err := f.resolve(cmd.Flags())
+	if err != nil {
+		return usage{err}
+	}
+	if f.dryRun {
+		return capture.DryRun(cmd.OutOrStdout(), config)
+	}
+	return capture.Install(config)
+}
+
+// resolve puts together the flags, the pod's annotations, and the agent's own ports.
+func (f *captureSettings) resolve(flags *pflag.FlagSet) (capture.Config, error) {
+	annotations, err := capture.ReadAnnotations(f.agent.annotations)
+	if err != nil {
+		return capture.Config{}, err
+	}
+	agent, err := f.agent.resolve()
+	if err != nil {
+		return capture.Config{}, err
+	}
+	in := capture.Input{
+		Flags:       map[string]string{},
+		Annotations: annotations,
+		OwnPorts:    []uint16{uint16(agent.StatusPort.Value), uint16(agent.AdminPort.Value)},
+	}
+	for _, s := range capture.Settings {
+		if flags.Changed(s.Flag) {
+			in.Flags[s.Flag] = flags.Lookup(s.Flag).Value.String()
+		}
+	}
+	if f.agent.annotations != meshconfig.DefaultAnnotationsFile && annotations == nil {
+		fmt.Fprintf(os.Stderr, "lastcall: --annotations %s: there is no such file; nothing is taken from it\n", f.agent.annotations)
+	}
+	return capture.Resolve(in)
+}
