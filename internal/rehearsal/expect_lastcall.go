@@ -22,8 +22,12 @@ func expectLastcall(s stage.Strategy, c circumstances) expectation {
 	}
 	if c.left <= lastCall {
 		stays := min(stage.MinimumDrain, lastCall)
+		gone := at(max(c.left, stays))
+		if lag > slack/2 {
+			gone.to += lag
+		}
 		return expectation{
-			answered: at(c.left), gone: c.leaves(at(max(c.left, stays))), lag: lag, stays: stays, killed: &no,
+			answered: at(c.left), gone: c.leaves(gone), lag: lag, stays: stays, killed: &no,
 			appAfter: true, appOwn: c.otherApp, idle: s.Idle,
 		}
 	}

@@ -89,7 +89,7 @@ func TestExpectEnvoy(t *testing.T) {
 		{"istio-exit-on-zero-idle", 10 * sec, 40 * sec, "200 after 10.00 s; pod gone after 30.00 s to 40.00 s (an idle connection counts, and Envoy closes it in the last third of its drain time)"},
 		{"grace-7s-lastcall", 10 * sec, 30 * sec, "503 after 5.25 s to 7.00 s; pod gone after 5.25 s to 7.00 s (the last call of a grace period of 7 s is at 5.25 s)"},
 		{"grace-7s-lastcall", 3 * sec, 30 * sec, "200 after 3.00 s; pod gone after 5.00 s, at most 100ms after the last byte"},
-		{"lastcall-classic-exit", 10 * sec, 30 * sec, "200 after 10.00 s; pod gone after 10.00 s, at most 450ms after the last byte"},
+		{"lastcall-classic-exit", 10 * sec, 30 * sec, "200 after 10.00 s; pod gone after 10.00 s to 10.45 s, at most 450ms after the last byte"},
 		{"lastcall-classic-close-listener", 40 * sec, 30 * sec, "503 after 28.00 s to 30.00 s; pod gone after 28.00 s to 30.00 s (the last call of a grace period of 30 s is at 28 s)"},
 		{"lastcall-native-exit", 40 * sec, 30 * sec, "503 after 28.00 s; pod gone after 28.00 s (the last call is at 28 s, and the request ends with the app)"},
 		{"lastcall-native-close-listener", 29 * sec, 30 * sec, "200 after 29.00 s; pod gone after 29.00 s to 31.00 s (the last call is at 28 s, and the request ends with the app)"},
