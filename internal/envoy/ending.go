@@ -8,22 +8,9 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/process"
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
-
-// errNoWayBack is Envoy's own limit.
-var errNoWayBack = errors.New("an Envoy cannot take its drain back: it goes on serving, and goes on saying goodbye on every response until it is started anew")
-
-// Resume makes Envoy healthy again. It cannot make it stop saying goodbye.
-func (p *Plane) Resume(ctx context.Context) error {
-	p.end()
-	if p.o.FailHealthcheck {
-		if err := p.admin.HealthcheckFail(ctx, false); err != nil {
-			return err
-		}
-	}
-	return errNoWayBack
-}
 
 // reportMost bounds the conversations of a last call that are named.
 const reportMost = 1000
@@ -50,51 +37,58 @@ const leaveTime = time.Second
 // Close ends Envoy so that it flushes its access log and its stats, and returns
 // when the kernel has delivered what Envoy had written. One that does not leave
 // is killed. An Envoy that others have started is left to them.
-//
-// SIGTERM and /quitquitquit end Envoy in the same way; SIGTERM needs no
-// round trip, and no admin that answers.
 func (p *Plane) Close(ctx context.Context) error {
 	p.end()
-	if p.child == nil {
+	c := p.running()
+	if c == nil {
 		return nil
 	}
-	select {
-	case <-p.child.Done():
-		return nil // its number may be another's by now
-	default:
-	}
-	p.signalGroup(syscall.SIGTERM)
-	if !p.leaves(ctx) && ctx.Err() == nil {
-		p.log.Warn("Envoy does not leave after SIGTERM: told by its admin port", "after", leaveTime)
-		ask, cancel := context.WithTimeout(ctx, leaveTime)
-		err := p.admin.Quit(ask)
-		if cancel(); (err != nil || !p.leaves(ctx)) && ctx.Err() == nil {
-			p.log.Warn("Envoy does not leave: killed", "error", err)
-			p.signalGroup(syscall.SIGKILL)
-			<-p.child.Done()
-		}
-	}
-	select {
-	case <-p.child.Done():
-	default:
-		return fmt.Errorf("end envoy: %w", ctx.Err())
+	if err := p.send(ctx, c); err != nil {
+		return err
 	}
 	p.awaitDelivery()
 	return nil
 }
 
+// send makes Envoy leave. SIGTERM and /quitquitquit end it in the same way;
+// SIGTERM needs no round trip, and no admin that answers.
+func (p *Plane) send(ctx context.Context, c *process.Child) error {
+	select {
+	case <-c.Done():
+		return nil // its number may be another's by now
+	default:
+	}
+	signalGroup(c, syscall.SIGTERM)
+	if !leaves(ctx, c) && ctx.Err() == nil {
+		p.log.Warn("Envoy does not leave after SIGTERM: told by its admin port", "after", leaveTime)
+		ask, cancel := context.WithTimeout(ctx, leaveTime)
+		err := p.admin.Quit(ask)
+		if cancel(); (err != nil || !leaves(ctx, c)) && ctx.Err() == nil {
+			p.log.Warn("Envoy does not leave: killed", "error", err)
+			signalGroup(c, syscall.SIGKILL)
+			<-c.Done()
+		}
+	}
+	select {
+	case <-c.Done():
+		return nil
+	default:
+		return fmt.Errorf("end envoy: %w", ctx.Err())
+	}
+}
+
 // leaves waits for Envoy's end, and for that of all that it has started.
-func (p *Plane) leaves(ctx context.Context) bool {
+func leaves(ctx context.Context, c *process.Child) bool {
 	ctx, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
 	select {
-	case <-p.child.Done():
+	case <-c.Done():
 	case <-ctx.Done():
 		return false
 	}
 	// drain.Run ends ctx when Envoy has ended; what a script has left behind
 	// gets its time all the same.
-	for end := time.Now().Add(leaveTime); p.groupLives(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(leaveTime); groupLives(c); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			return false
 		}
@@ -133,9 +127,9 @@ func (p *Plane) awaitDelivery() {
 // Kill ends Envoy at once. An Envoy that others have started is left to them.
 func (p *Plane) Kill() {
 	p.end()
-	if p.child != nil {
-		p.child.Kill()
-		<-p.child.Done()
+	if c := p.running(); c != nil {
+		c.Kill()
+		<-c.Done()
 	}
 }
 
@@ -147,7 +141,7 @@ func (p *Plane) Exited() <-chan struct{} { return p.exited }
 func (p *Plane) Shut() {
 	p.Kill()
 	p.over()
-	p.asks.Wait()
+	p.work.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.table != nil {

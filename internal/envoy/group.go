@@ -6,20 +6,19 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"github.com/lastcall-dev/lastcall/internal/process"
 )
 
 // signalGroup reaches an Envoy behind a script too: what it starts is in its
 // process group. It says whether anybody was there.
-func (p *Plane) signalGroup(s syscall.Signal) bool { return syscall.Kill(-p.child.Pid(), s) == nil }
+func signalGroup(c *process.Child, s syscall.Signal) bool { return syscall.Kill(-c.Pid(), s) == nil }
 
 // dying says whether Envoy is on its way out: the kernel closes the sockets of a
 // process some time before its parent hears of its end, and connections that went
 // that way were not done.
-func (p *Plane) dying() bool {
-	if p.child == nil {
-		return false
-	}
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.child.Pid()) + "/stat")
+func dying(c *process.Child) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(c.Pid()) + "/stat")
 	if err != nil {
 		_, err := os.Stat("/proc/self/stat")
 		return err == nil // it is reaped; else there is no /proc here
@@ -39,8 +38,8 @@ func statFields(b []byte) [][]byte { return bytes.Fields(b[bytes.LastIndexByte(b
 
 // groupLives says whether something of the group still runs, now that its leader
 // has ended: without a script, nothing does.
-func (p *Plane) groupLives() bool {
-	if !p.signalGroup(0) {
+func groupLives(c *process.Child) bool {
+	if !signalGroup(c, 0) {
 		return false
 	}
 	// A dead process whose parent does not reap it still counts for kill(2).
@@ -51,7 +50,7 @@ func (p *Plane) groupLives() bool {
 			continue
 		}
 		fields := statFields(b) // state, parent, group, …
-		if len(fields) > 2 && string(fields[2]) == strconv.Itoa(p.child.Pid()) && fields[0][0] != 'Z' {
+		if len(fields) > 2 && string(fields[2]) == strconv.Itoa(c.Pid()) && fields[0][0] != 'Z' {
 			return true
 		}
 	}

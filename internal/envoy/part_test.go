@@ -99,7 +99,7 @@ func TestBehindScript(t *testing.T) {
 	if lines := len(r.logLines()); lines != 3 {
 		t.Errorf("%d lines of access log; want 3", lines)
 	}
-	if r.groupLives() {
+	if groupLives(r.running()) {
 		t.Error("something of it is still there")
 	}
 }

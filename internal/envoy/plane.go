@@ -19,14 +19,14 @@ import (
 type Plane struct {
 	o     Options
 	admin *Admin
-	child *process.Child // nil when attached to an Envoy that others have started
 	log   *slog.Logger
 
 	life context.Context // ends with Shut
 	over context.CancelFunc
-	asks sync.WaitGroup // questions for stats that are under way
+	work sync.WaitGroup // questions for stats that are under way, and whoever waits for Envoy's end
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex     // guards what follows
+	child   *process.Child // nil when attached to an Envoy that others have started
 	layout  *layout
 	table   *sockdiag.Table // nil when the kernel has none for us
 	ledger  *ledger
@@ -38,17 +38,40 @@ type Plane struct {
 
 	changes  chan struct{}
 	answered chan struct{} // carries a signal after each answer of Envoy's
-	exited   <-chan struct{}
+	exited   chan struct{} // closed when Envoy has ended and no other takes its place
 }
 
 var _ drain.DataPlane = (*Plane)(nil)
 
 // Pid is Envoy's process; 0 when it is not ours.
 func (p *Plane) Pid() int {
-	if p.child == nil {
-		return 0
+	if c := p.running(); c != nil {
+		return c.Pid()
 	}
-	return p.child.Pid()
+	return 0
+}
+
+// running is Envoy's process; nil when it is not ours.
+func (p *Plane) running() *process.Child {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.child
+}
+
+// put takes a process as Envoy's.
+func (p *Plane) put(c *process.Child) {
+	p.mu.Lock()
+	p.child = c
+	p.mu.Unlock()
+	p.log.Info("Envoy started", "pid", c.Pid(), "admin", p.o.Admin)
+	p.work.Go(func() {
+		<-c.Done()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.child == c {
+			close(p.exited)
+		}
+	})
 }
 
 // Drain makes Envoy say goodbye, and begins to watch. In lastcall's own way the
@@ -130,7 +153,7 @@ func (p *Plane) look() (drain.Activity, error) {
 		p.ask()
 	}
 	a := p.conclude()
-	if a.Busy == 0 && p.dying() {
+	if a.Busy == 0 && p.child != nil && dying(p.child) {
 		return drain.Activity{}, errDying
 	}
 	return a, nil
@@ -171,7 +194,7 @@ func (p *Plane) ask() {
 	answer := make(chan struct{})
 	p.asking = answer
 	l, gaugesOnly := p.layout, p.ledger.gaugesOnly()
-	p.asks.Go(func() {
+	p.work.Go(func() {
 		defer close(answer)
 		ctx, cancel := context.WithTimeout(p.life, statsTimeout)
 		defer cancel()

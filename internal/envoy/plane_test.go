@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
 )
 
 var ctx = context.Background()
@@ -192,4 +194,57 @@ func TestCannotStart(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A drain that is taken back puts another Envoy in the place of the one that
+// cannot stop saying goodbye.
+func TestResume(t *testing.T) {
+	r := start(t)
+	before := r.Pid()
+	if err := r.Drain(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.StopAccepting(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Resume(ctx); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-r.Exited():
+		t.Fatal("the data plane has ended")
+	default:
+	}
+	if r.Pid() == before {
+		t.Error("the same Envoy")
+	}
+	c := r.dial()
+	c.ask("/")
+	if resp, body := c.answer(t); resp.Close || body != "done" {
+		t.Errorf("%+v %q", resp, body)
+	}
+	r.awaitActivity(1, 0)
+	r.terminate(soon).want(t, drain.Clean)
+	r.wantGone()
+}
+
+// The whole way: a hook, no SIGTERM, and a termination later on.
+func TestTakenBack(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	cfg := soon
+	cfg.GracePeriod, cfg.Margin = 600*time.Millisecond, 100*time.Millisecond
+	report := drain.Run(ctx, cfg, r.Plane, drain.Hook, nil, discard, drain.Watcher{})
+	if report.Verdict != drain.Resumed || len(report.Faults) > 0 {
+		t.Fatalf("%+v\n%s", report, r.log)
+	}
+	c := r.dial()
+	c.ask("/slow")
+	<-r.app.asked
+	o := r.terminate(soon)
+	o.stillThere(t)
+	r.app.let()
+	c.answer(t)
+	_ = c.Close()
+	o.want(t, drain.Clean)
 }

@@ -72,18 +72,18 @@ func Start(ctx context.Context, o Options) (*Plane, error) {
 			p.Shut()
 			return nil, err
 		}
-		if p.child, err = o.start(); err != nil {
+		child, err := o.start()
+		if err != nil {
 			p.Shut()
 			return nil, err
 		}
-		p.exited = p.child.Done()
-		p.log.Info("Envoy started", "pid", p.child.Pid(), "admin", o.Admin)
+		p.put(child)
 	}
 	if err := p.learn(ctx); err != nil {
-		if p.child != nil {
+		if c := p.running(); c != nil {
 			select {
-			case <-p.child.Done():
-				err = fmt.Errorf("envoy has ended with code %d before it was ready; what it said stands above", p.child.Code())
+			case <-c.Done():
+				err = fmt.Errorf("envoy has ended with code %d before it was ready; what it said stands above", c.Code())
 			default:
 			}
 		}
