@@ -188,12 +188,8 @@ func (s *sighting) weigh(k sockdiag.Socket, now time.Time) {
 	}
 }
 
+// judge says why a connection is busy. Moved and Doubted pass with time.
 func (g *ledger) judge(c *sighting, unread, unsent uint32, now time.Time) Reason {
-	grace, doubt := g.idleGrace, doubtTime
-	if g.closed {
-		grace = min(grace, breath)
-	}
-	quiet := now.Sub(c.spoke)
 	switch {
 	case g.opaque:
 		return Opaque
@@ -203,12 +199,38 @@ func (g *ledger) judge(c *sighting, unread, unsent uint32, now time.Time) Reason
 		return Unsent
 	case c.turn == client:
 		return Asked
-	case quiet < grace:
+	case now.Before(c.spoke.Add(g.grace())):
 		return Moved
-	case c.turn == unclear && quiet < doubt:
+	case c.turn == unclear && now.Before(c.spoke.Add(doubtTime)):
 		return Doubted
 	}
 	return Idle
+}
+
+func (g *ledger) grace() time.Duration {
+	if g.closed {
+		return min(g.idleGrace, breath)
+	}
+	return g.idleGrace
+}
+
+// next is when the first connection becomes idle by time alone; zero when none does.
+func (g *ledger) next() (next time.Time) {
+	for _, c := range g.seen {
+		var at time.Time
+		switch c.reason {
+		case Moved:
+			at = c.spoke.Add(g.grace())
+		case Doubted:
+			at = c.spoke.Add(doubtTime)
+		default:
+			continue
+		}
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	return next
 }
 
 // gone takes in what is no more.

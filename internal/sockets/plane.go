@@ -140,8 +140,10 @@ func (p *Plane) look(told bool) (drain.Activity, error) {
 	began := time.Now()
 	all, err := p.sockets(states)
 	if err != nil {
-		p.failing = true
-		p.tell()
+		if !p.failing { // told each time, whoever looks because of it would be told of his own look
+			p.failing = true
+			p.tell()
+		}
 		return drain.Activity{}, err
 	}
 	now := time.Now()

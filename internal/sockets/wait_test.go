@@ -1,0 +1,161 @@
+package sockets
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+)
+
+// Each row is a pod's last seconds: when the hook returns, and with which verdict.
+// Defaults: 5 s minimum drain, 2 s quiet time and idle grace, 30 s grace period.
+func TestWait(t *testing.T) {
+	const exact = 40 * time.Millisecond // the kernel's jiffies, and gathering of what is told
+	for _, tt := range []struct {
+		name    string
+		o       Options
+		blind   bool // the kernel does not tell of ends
+		config  func(drain.Config) drain.Config
+		play    func(ctx context.Context, k *fakeKernel)
+		want    time.Duration
+		late    time.Duration // how much more it may be
+		verdict drain.Verdict
+		open    string // in the report
+	}{
+		{name: "nobody is there", want: 5 * second, verdict: drain.Clean},
+		{name: "an idle pool", play: func(_ context.Context, k *fakeKernel) {
+			for range 10 {
+				c := k.connects()
+				c.asks()
+				time.Sleep(fakeJiffy)
+				c.answers()
+			}
+		}, want: 5 * second, verdict: drain.Clean},
+		{name: "a slow request, then the connection is closed", play: func(_ context.Context, k *fakeKernel) {
+			c := k.connects()
+			c.asks()
+			time.Sleep(12 * second)
+			c.answers()
+			c.closes()
+		}, want: 12 * second, late: exact, verdict: drain.Clean},
+		{name: "the same where the kernel does not tell", blind: true, play: func(_ context.Context, k *fakeKernel) {
+			c := k.connects()
+			c.asks()
+			time.Sleep(12 * second)
+			c.answers()
+			c.closes()
+		}, want: 12 * second, late: lookMaxBlind, verdict: drain.Clean},
+		{name: "a slow request on a connection that is kept: the idle grace more", play: func(_ context.Context, k *fakeKernel) {
+			c := k.connects()
+			c.asks()
+			time.Sleep(12 * second)
+			c.answers()
+		}, want: 14 * second, late: exact, verdict: drain.Clean},
+		{name: "who comes late moves the end by the quiet time", play: func(_ context.Context, k *fakeKernel) {
+			time.Sleep(4500 * time.Millisecond)
+			c := k.connects()
+			c.asks()
+			c.answers()
+			c.closes()
+		}, want: 6500 * time.Millisecond, late: lookMax, verdict: drain.Clean},
+		{name: "a client that asks each second and never learns has a third of the grace period", play: func(ctx context.Context, k *fakeKernel) {
+			c := k.connects()
+			for ctx.Err() == nil {
+				c.asks()
+				time.Sleep(fakeJiffy)
+				c.answers()
+				time.Sleep(second)
+			}
+		}, want: 10 * second, late: 2 * second, verdict: drain.Clean},
+		{name: "a request that is never answered: the app's own time is left to it", play: func(ctx context.Context, k *fakeKernel) {
+			k.connects().asks()
+		}, want: 25 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
+		{name: "an open connection of which nothing is known", o: Options{Opaque: true}, play: func(_ context.Context, k *fakeKernel) {
+			k.connects()
+		}, want: 25 * second, late: exact, verdict: drain.Cut, open: string(Opaque)},
+		{name: "a table that cannot be read any more", play: func(_ context.Context, k *fakeKernel) {
+			time.Sleep(second)
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.broken = true
+		}, want: 25 * second, late: exact, verdict: drain.Cut},
+		{name: "by hand, with a timeout", config: func(c drain.Config) drain.Config { return Within(c, 20*second) },
+			play: func(_ context.Context, k *fakeKernel) { k.connects().asks() }, want: 20 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
+		{name: "a timeout shorter than the minimum drain", config: func(c drain.Config) drain.Config { return Within(c, 3*second) },
+			want: 3 * second, late: exact, verdict: drain.Clean},
+		{name: "a short grace period: a quarter of it is left", config: func(c drain.Config) drain.Config {
+			c.GracePeriod = 8 * second
+			return Until(c, DefaultLeave)
+		}, play: func(_ context.Context, k *fakeKernel) { k.connects().asks() }, want: 6 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := &fakeKernel{inStride: map[ends]bool{}}
+				if !tt.blind {
+					k.gone = make(chan struct{}, 1)
+				}
+				config := Until(drain.DefaultConfig(), DefaultLeave)
+				if tt.config != nil {
+					config = tt.config(config)
+				}
+				o := tt.o
+				o.Ports, o.IdleGrace, o.Log = []uint16{fakePort}, config.IdleGrace, quiet()
+				ctx, cancel := context.WithCancel(t.Context())
+				var played sync.WaitGroup
+				defer played.Wait()
+				defer cancel()
+				if tt.play != nil {
+					played.Go(func() { tt.play(ctx, k) })
+				}
+				synctest.Wait()
+				r := newPlane(o, k.kernel()).wait(t.Context(), config)
+				took := time.Duration(r.Duration)
+				if took < tt.want || took > tt.want+tt.late || r.Verdict != tt.verdict {
+					t.Errorf("%s after %v; want %s after %v and at most %v more\n%+v", r.Verdict, took, tt.verdict, tt.want, tt.late, r)
+				}
+				if tt.open != "" && (len(r.Open) != 1 || !strings.Contains(r.Open[0].Request, tt.open)) {
+					t.Errorf("open: %+v", r.Open)
+				}
+			})
+		})
+	}
+}
+
+// Whoever stops the hook itself ends the watching at once.
+func TestWaitStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &fakeKernel{gone: make(chan struct{}, 1)}
+		k.connects().asks()
+		ctx, cancel := context.WithTimeout(t.Context(), 7*second)
+		defer cancel()
+		o := Options{Ports: []uint16{fakePort}, IdleGrace: 2 * second, Log: quiet()}
+		r := newPlane(o, k.kernel()).wait(ctx, Until(drain.DefaultConfig(), DefaultLeave))
+		if r.Verdict != drain.Quit || time.Duration(r.Duration) != 7*second {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestDeadlines(t *testing.T) {
+	c := drain.DefaultConfig()
+	for _, tt := range []struct {
+		config drain.Config
+		want   time.Duration
+	}{
+		{Until(c, DefaultLeave), 25 * second},
+		{Until(c, second), 29 * second},
+		{Until(c, 20*second), 22500 * time.Millisecond},
+		{Within(c, 20*second), 20 * second},
+		{Within(c, second), second},
+		{Within(c, time.Hour), time.Hour},
+		{Within(c, 1), 1},
+	} {
+		if err := tt.config.Validate(); err != nil || Deadline(tt.config) != tt.want {
+			t.Errorf("%v, %v; want %v", Deadline(tt.config), err, tt.want)
+		}
+	}
+}
