@@ -19,6 +19,7 @@ type mode uint8
 const (
 	undecided mode = iota // no byte yet, or too few
 	http1
+	modeH2
 	opaque
 )
 
@@ -56,6 +57,7 @@ type conn struct {
 
 	up      up
 	down    down
+	h2      *h2           // nil when it is no HTTP/2; set by up, under mu
 	decided chan struct{} // closed when an upgrade has been answered
 	ended   chan struct{} // closed when down has ended; nil when it never began
 }
@@ -157,6 +159,11 @@ func (c *conn) cleanUp() {
 	}
 	unanswered := c.queue
 	c.queue = nil
+	if c.h2 != nil {
+		for _, s := range c.openStreams() {
+			c.closeStream(s, flagDownstreamClosed, "downstream_remote_disconnect")
+		}
+	}
 	c.recount()
 	c.mu.Unlock()
 	for i := range unanswered {
@@ -199,10 +206,15 @@ func (c *conn) uncounted() bool { return c.in.uncounts(c.origin.Port()) }
 
 // works says whether something is under way on the connection, whether it counts
 // or not. mu is held.
-func (c *conn) works() bool { return c.mode == opaque || c.arriving || len(c.queue) > 0 }
+func (c *conn) works() bool {
+	return c.mode == opaque || c.arriving || len(c.queue) > 0 || c.h2 != nil && len(c.h2.streams) > 0
+}
 
 // waitedFor says whether a request that counts is unanswered. mu is held.
 func (c *conn) waitedFor() bool {
+	if c.h2 != nil && c.h2.counted > 0 {
+		return true
+	}
 	for i := range c.queue {
 		if !c.queue[i].quiet {
 			return true
@@ -313,29 +325,40 @@ func (c *conn) endIdle(idleFor time.Duration) {
 	}
 	c.over = true
 	c.recount()
+	isH2 := c.mode == modeH2
 	c.mu.Unlock()
+	if isH2 {
+		c.endIdleH2()
+	}
 	c.end()
 }
 
 // endNow is the last call: the conversation is ended as politely as it still
 // can be. ok is false when there was nothing left to end.
-func (c *conn) endNow() (was drain.Conversation, ok bool) {
+func (c *conn) endNow() []drain.Conversation {
 	c.mu.Lock()
 	if c.over || c.answered {
 		c.mu.Unlock()
-		return was, false
+		return nil
 	}
-	was, ok = c.describe()
+	if c.mode == modeH2 {
+		c.mu.Unlock()
+		return c.endNowH2()
+	}
+	was := c.describe()
 	var answer *reply
+	ending := "503"
 	switch {
-	case !ok:
+	case len(was) == 0 && len(c.queue) == 0:
 	case c.mode == opaque:
-		was.Ending = "fin"
+		ending = "fin"
 	case c.responding:
-		was.Ending = "truncated"
+		ending = "truncated"
 	default:
 		answer = &replyLastCall
-		was.Ending = "503"
+	}
+	if len(was) > 0 {
+		was[0].Ending = ending
 	}
 	c.over = true
 	unanswered := c.queue
@@ -360,29 +383,29 @@ func (c *conn) endNow() (was drain.Conversation, ok bool) {
 	c.mu.Lock() // counted as gone only now that its last word is on the way
 	c.recount()
 	c.mu.Unlock()
-	return was, ok
+	return was
 }
 
-// describe names the conversation for the report. ok is false when it is idle.
-// mu is held.
-func (c *conn) describe() (d drain.Conversation, ok bool) {
+// describe names the conversations for the report: none when it is idle, many
+// with HTTP/2. mu is held.
+func (c *conn) describe() []drain.Conversation {
 	if !c.busy {
-		return d, false
+		return nil
 	}
-	d = drain.Conversation{Peer: c.client.RemoteAddr().String(), Protocol: "http/1.1"}
-	since := c.began
+	d := drain.Conversation{Peer: c.client.RemoteAddr().String(), Protocol: "http/1.1"}
+	since := c.idleSince
 	switch {
+	case c.mode == modeH2:
+		return c.describeStreams()
 	case c.mode == opaque:
-		d.Protocol = "tcp"
+		d.Protocol, since = "tcp", c.began
 		d.Request = string(c.up.upgraded)
 	case len(c.queue) > 0:
 		d.Request = string(c.queue[0].line)
 		since = c.queue[0].began
-	default:
-		since = c.idleSince
 	}
 	d.Age = drain.Millis(time.Since(since))
-	return d, true
+	return []drain.Conversation{d}
 }
 
 // answer sends a local reply in place of the app's response to the oldest

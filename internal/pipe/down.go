@@ -29,6 +29,7 @@ type downState uint8
 const (
 	downHead   downState = iota // in between or within heads
 	downBody                    // within a response's body
+	downH2                      // frames
 	downOpaque                  // bytes
 	downStray                   // a response that nobody has asked for, until the app closes
 )
@@ -111,11 +112,25 @@ func (c *conn) fromApp() bool {
 			if ok := c.passBody(); !ok {
 				return false
 			}
-		case downHead:
-			rest := b.bytes()
-			if d.scanned == 0 && c.speaksFirst() {
+		case downH2:
+			if c.modeNow() == opaque { // the app spoke HTTP/2 first, but the client does not
 				d.state = downOpaque
 				return false
+			}
+			return c.passFrames()
+		case downHead:
+			rest := b.bytes()
+			if d.scanned == 0 {
+				switch c.firstWords(rest) {
+				case modeH2:
+					d.state = downH2
+					continue
+				case opaque:
+					d.state = downOpaque
+					return false
+				case undecided:
+					return true
+				}
 			}
 			from := max(0, d.scanned-len(endOfHead)+1)
 			i := bytes.Index(rest[from:], endOfHead)
@@ -135,21 +150,38 @@ func (c *conn) fromApp() bool {
 	return true
 }
 
-// speaksFirst is true when the app sends before any request: the protocol is
-// none of ours. up, which may hold a few bytes back, is woken.
-func (c *conn) speaksFirst() bool {
+func (c *conn) modeNow() mode {
 	c.mu.Lock()
-	first := c.mode == undecided && len(c.queue) == 0 && c.in.Protocol == Auto
-	if first {
-		c.mode = opaque
-		c.recount()
+	defer c.mu.Unlock()
+	return c.mode
+}
+
+// firstWords tells by what the app says at the beginning of a message what it
+// speaks. An app that speaks before any request speaks none of our protocols,
+// unless it is HTTP/2's SETTINGS, which some servers send at once. up, which may
+// hold a few bytes back, is woken.
+func (c *conn) firstWords(b []byte) mode {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mode != undecided || len(c.queue) > 0 || c.in.Protocol != Auto {
+		if c.mode == undecided {
+			return http1
+		}
+		return c.mode
 	}
-	opaqueNow := c.mode == opaque
-	c.mu.Unlock()
-	if first {
-		_ = c.client.SetReadDeadline(time.Now())
+	if len(b) < frameHeaderLen && b[0] == 0 {
+		return undecided
 	}
-	return opaqueNow
+	if len(b) >= frameHeaderLen {
+		if f := readFrame(b); f.kind == frameSettings && f.flags == 0 && f.stream == 0 && f.length%6 == 0 && f.length <= 600 {
+			c.h2 = newH2()
+			return modeH2
+		}
+	}
+	c.mode = opaque
+	c.recount()
+	_ = c.client.SetReadDeadline(time.Now())
+	return opaque
 }
 
 // passHead passes the response head in the first n bytes of the buffer on, and
@@ -333,12 +365,24 @@ func (c *conn) appEnded() {
 	d := &c.down
 	c.mu.Lock()
 	over, responding, due := c.over, c.responding, len(c.queue) > 0
+	isH2, streams := c.mode == modeH2, 0
+	if isH2 {
+		streams = len(c.h2.streams)
+	}
 	c.mu.Unlock()
 	closed := errors.Is(d.err, io.EOF)
 	_ = c.app.SetReadDeadline(time.Time{})
 	switch {
 	case over:
 	case d.err == nil, errors.Is(d.err, net.ErrClosed): // the client has gone
+		c.close()
+	case isH2 && isProtocolError(d.err):
+		c.p.complain("the app does not keep to HTTP/2; its clients get a 502", "app", c.appName(), "error", d.err)
+		c.failStreams(flagProtocolError, "upstream_reset_before_response_started{protocol_error}", endProtocol)
+	case isH2 && streams > 0:
+		c.failStreams(flagConnectionTerminated, "upstream_reset_before_response_started{connection_termination}", endTerminated)
+	case isH2:
+		c.endIdleH2()
 		c.close()
 	case responding && d.body.kind == untilCloseBody && closed:
 		c.mu.Lock()

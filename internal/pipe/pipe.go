@@ -70,6 +70,14 @@ func (p *Pipe) Addr(i int) net.Addr { return p.listeners[i].addr }
 func (p *Pipe) Drain(context.Context) error {
 	p.draining.Store(true)
 	p.changed()
+	for _, c := range p.all() {
+		c.mu.Lock()
+		isH2 := c.mode == modeH2 && !c.over
+		c.mu.Unlock()
+		if isH2 { // HTTP/1 says it with its next response
+			c.sayGoAway()
+		}
+	}
 	return nil
 }
 
@@ -149,10 +157,10 @@ func (p *Pipe) Open(_ context.Context, most int) ([]drain.Conversation, error) {
 	var out []drain.Conversation
 	for _, c := range p.busiest() {
 		c.mu.Lock()
-		d, ok := c.describe()
+		out = append(out, c.describe()...)
 		c.mu.Unlock()
-		if ok && len(out) < most {
-			out = append(out, d)
+		if len(out) >= most {
+			return out[:most], nil
 		}
 	}
 	return out, nil
@@ -175,14 +183,10 @@ func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conv
 				window = 0 // no time left to be gentle
 			}
 		}
-		if was, ok := c.endNow(); ok {
-			out = append(out, was)
-		}
+		out = append(out, c.endNow()...)
 	}
 	for _, c := range p.all() {
-		if was, ok := c.endNow(); ok {
-			out = append(out, was)
-		}
+		out = append(out, c.endNow()...)
 	}
 	return out, nil
 }
@@ -327,10 +331,10 @@ func (p *Pipe) busiest() []*conn {
 	var found []aged
 	for _, c := range p.all() {
 		c.mu.Lock()
-		d, ok := c.describe()
+		was := c.describe()
 		c.mu.Unlock()
-		if ok {
-			found = append(found, aged{c, d.Age})
+		if len(was) > 0 {
+			found = append(found, aged{c, was[0].Age})
 		}
 	}
 	slices.SortStableFunc(found, func(a, b aged) int { return cmp.Compare(b.age, a.age) })

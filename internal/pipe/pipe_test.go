@@ -202,8 +202,6 @@ func TestOpaque(t *testing.T) {
 		{"the server speaks first, as configured", TCP, "220 mail\r\n", []byte("EHLO a\r\n")},
 		{"binary", Auto, "", append([]byte{0x16, 3, 1}, big...)},
 		{"a word in capitals", Auto, "", []byte("PING\r\n")},
-		{"HTTP/2 with prior knowledge", Auto, "", append(bytes.Clone(preface), big...)},
-		{"HTTP/2 where HTTP is said", HTTP, "", append(bytes.Clone(preface), big...)},
 		{"large", TCP, "", big},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

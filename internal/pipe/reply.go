@@ -63,5 +63,6 @@ const (
 	flagProtocolError        = "UPE" // upstream protocol error
 	flagDownstreamClosed     = "DC"  // downstream connection termination
 	flagBadRequest           = "DPE" // downstream protocol error
+	flagUpstreamReset        = "UR"  // upstream remote reset
 	flagLastCall             = "DT"  // ended by a time limit: the last call
 )

@@ -19,7 +19,7 @@ func (c *conn) sniff(b []byte) mode {
 		if len(b) < len(preface) {
 			return undecided
 		}
-		return opaque
+		return modeH2
 	}
 	for len(b) >= 2 && b[0] == '\r' && b[1] == '\n' {
 		b = b[2:]

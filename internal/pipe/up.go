@@ -30,6 +30,7 @@ const (
 	upSniff   upState = iota // protocol unknown
 	upHead                   // in between or within heads
 	upBody                   // within a request's body
+	upH2                     // frames
 	upDecide                 // an upgrade is asked for: what follows depends on the answer
 	upOpaque                 // bytes
 	upDiscard                // nothing is forwarded any more
@@ -152,6 +153,9 @@ func (c *conn) fromClient() bool {
 			return false
 		case upSniff:
 			switch c.sniff(b.bytes()) {
+			case modeH2:
+				c.becomeH2()
+				continue
 			case opaque:
 				u.state = upOpaque
 				c.turnOpaque()
@@ -162,6 +166,10 @@ func (c *conn) fromClient() bool {
 			u.state = upHead
 		case upDecide:
 			c.awaitDecision()
+		case upH2:
+			if c.forwardFrames() {
+				return true
+			}
 		case upHead, upBody:
 			if done, leave := c.forwardRequests(); leave {
 				return false
@@ -216,7 +224,7 @@ scan:
 				if len(rest) < len(preface) {
 					break
 				}
-				return c.becomeTunnel()
+				return c.becomeH2()
 			}
 		}
 		from := max(0, u.scanned-len(endOfHead)+1)
@@ -414,20 +422,6 @@ func (c *conn) awaitDecision() {
 	}
 }
 
-// becomeTunnel carries what is not ours to understand: HTTP/2, for now.
-func (c *conn) becomeTunnel() (wait, leave bool) {
-	c.up.state = upOpaque
-	c.turnOpaque()
-	if c.app == nil {
-		if err := c.dial(); err != nil {
-			c.close()
-			c.up.state = upDiscard
-			return true, false
-		}
-	}
-	return false, true
-}
-
 // carryUp forwards what has been read and then everything.
 func (c *conn) carryUp() {
 	if b := c.up.buf; b != nil {
@@ -453,7 +447,7 @@ func (c *conn) carryUp() {
 func (c *conn) clientEnded() {
 	c.mu.Lock()
 	c.halfClosed = errors.Is(c.up.err, io.EOF)
-	due := len(c.queue) > 0 && !c.over && c.halfClosed && !c.arriving
+	due := (len(c.queue) > 0 && !c.arriving || c.h2 != nil && len(c.h2.streams) > 0) && !c.over && c.halfClosed
 	c.mu.Unlock()
 	switch {
 	case c.app == nil:

@@ -1,0 +1,450 @@
+package pipe
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// startH2 runs an app that speaks HTTP/2 in clear and HTTP/1.1.
+func startH2(t *testing.T, h http.HandlerFunc) net.Addr {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	s := &http.Server{Handler: h, Protocols: protocols}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(ln) }()
+	t.Cleanup(func() { _ = s.Close(); <-done })
+	return ln.Addr()
+}
+
+func h2Client(t *testing.T) *http.Client {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: patience}
+}
+
+// raw speaks HTTP/2 frame by frame.
+type raw struct {
+	*client
+	*http2.Framer
+	block bytes.Buffer
+	enc   *hpack.Encoder
+	dec   *hpack.Decoder
+}
+
+func dialRaw(t *testing.T, p *Pipe) *raw {
+	r := &raw{client: dialPipe(t, p)}
+	r.send(string(preface))
+	r.Framer = http2.NewFramer(r.TCPConn, r.r)
+	r.enc, r.dec = hpack.NewEncoder(&r.block), hpack.NewDecoder(4096, nil)
+	if err := r.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *raw) request(id uint32, end bool, fields ...string) {
+	r.t.Helper()
+	r.block.Reset()
+	fields = append([]string{":method", "POST", ":scheme", "http", ":authority", "app"}, fields...)
+	for i := 0; i < len(fields); i += 2 {
+		_ = r.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+	}
+	if err := r.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: r.block.Bytes(), EndHeaders: true, EndStream: end}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// frames reads until the end and tells what came, in short.
+func (r *raw) frames() (out []string) {
+	r.t.Helper()
+	for {
+		f, err := r.ReadFrame()
+		if err != nil {
+			if err != io.EOF {
+				out = append(out, err.Error())
+			}
+			return out
+		}
+		switch f := f.(type) {
+		case *http2.HeadersFrame:
+			fields, err := r.dec.DecodeFull(f.HeaderBlockFragment())
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			var words []string
+			for _, field := range fields {
+				if field.Name == ":status" || strings.HasPrefix(field.Name, "grpc-") {
+					words = append(words, field.Name+"="+field.Value)
+				}
+			}
+			out = append(out, fmt.Sprintf("HEADERS %d end=%v %s", f.StreamID, f.StreamEnded(), strings.Join(words, " ")))
+		case *http2.DataFrame:
+			out = append(out, fmt.Sprintf("DATA %d %q end=%v", f.StreamID, f.Data(), f.StreamEnded()))
+		case *http2.RSTStreamFrame:
+			out = append(out, fmt.Sprintf("RST %d %v", f.StreamID, f.ErrCode))
+		case *http2.GoAwayFrame:
+			out = append(out, fmt.Sprintf("GOAWAY %d %v", f.LastStreamID, f.ErrCode))
+		}
+	}
+}
+
+func (r *raw) want(frames ...string) {
+	r.t.Helper()
+	if got := r.frames(); strings.Join(got, "\n") != strings.Join(frames, "\n") {
+		r.t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(frames, "\n  "))
+	}
+}
+
+func TestH2(t *testing.T) {
+	app := startH2(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		w.Header().Set("X-Long", strings.Repeat("v", 20000)) // CONTINUATION
+		w.Header().Set("Trailer", "T")
+		fmt.Fprintf(w, "%s %d %d", r.Proto, len(b), len(r.Header.Get("X-Long")))
+		w.Header().Set("T", "end")
+	})
+	for _, protocol := range []Protocol{Auto, HTTP} {
+		t.Run(protocol.String(), func(t *testing.T) {
+			p := startPipe(t, app, protocol)
+			c := h2Client(t)
+			var all sync.WaitGroup
+			for i := range 100 {
+				all.Go(func() {
+					req, _ := http.NewRequest("POST", "http://"+p.Addr(0).String()+"/", strings.NewReader(strings.Repeat("x", i*1000)))
+					req.Header.Set("X-Long", strings.Repeat("h", 30000))
+					resp, err := c.Do(req)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer resp.Body.Close()
+					b, err := io.ReadAll(resp.Body)
+					if want := fmt.Sprintf("HTTP/2.0 %d 30000", i*1000); err != nil || string(b) != want || resp.Trailer.Get("T") != "end" {
+						t.Errorf("%q, %v, trailer %v; want %q", b, err, resp.Trailer, want)
+					}
+				})
+			}
+			all.Wait()
+			for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+				if a, _ := p.Activity(ctx); a.Busy == 0 {
+					break
+				} else if time.Now().After(end) {
+					t.Fatalf("still busy: %+v", a)
+				}
+			}
+			if s := p.Stats(); s.Requests != 100 || s.Responses[2] != 100 {
+				t.Errorf("stats %+v", s)
+			}
+		})
+	}
+}
+
+func TestH2Drain(t *testing.T) {
+	g := &gate{asked: make(chan string, 100), free: make(chan struct{})}
+	g.Addr = startH2(t, func(w http.ResponseWriter, r *http.Request) {
+		g.asked <- r.URL.Path
+		<-g.free
+		fmt.Fprint(w, "done")
+	})
+	t.Cleanup(g.open)
+	p := startPipe(t, g, HTTP)
+	r := dialRaw(t, p)
+	r.request(1, true, ":path", "/a")
+	<-g.asked
+	awaitActivity(t, p, 1, 1)
+	_ = p.Drain(ctx)
+	r.request(3, true, ":path", "/late") // had not seen the goodbye yet
+	<-g.asked
+	if open, _ := p.Open(ctx, 10); len(open) != 2 || open[0].Request != "POST /a" || open[1].Request != "POST /late" || open[0].Protocol != "http/2" {
+		t.Errorf("open: %v", open)
+	}
+	g.open()
+	got := strings.Join(r.frames(), "\n")
+	for _, want := range []string{"GOAWAY 2147483647 NO_ERROR", "HEADERS 1 end=false :status=200", "HEADERS 3 end=false :status=200", `DATA 1 "done"`, `DATA 3 "done"`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("lacks %s:\n%s", want, got)
+		}
+	}
+	if !strings.HasSuffix(got, "GOAWAY 3 NO_ERROR") {
+		t.Errorf("the last word is not the real goodbye:\n%s", got)
+	}
+	awaitActivity(t, p, 0, 0)
+	closePipe(t, p)
+}
+
+func TestH2IdleAtTheEnd(t *testing.T) {
+	p := startPipe(t, startH2(t, func(http.ResponseWriter, *http.Request) {}), HTTP)
+	r := dialRaw(t, p)
+	r.request(1, true, ":path", "/")
+	awaitRequests(t, p, 1)
+	awaitActivity(t, p, 1, 0)
+	_ = p.Drain(ctx)
+	_ = p.CloseIdle(ctx, 0)
+	got := r.frames()
+	if len(got) < 2 || got[len(got)-2] != "GOAWAY 2147483647 NO_ERROR" || got[len(got)-1] != "GOAWAY 1 NO_ERROR" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func awaitRequests(t *testing.T, p *Pipe, n uint64) {
+	t.Helper()
+	for end := time.Now().Add(patience); p.Stats().Requests < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d requests came; want %d", p.Stats().Requests, n)
+		}
+	}
+}
+
+// The last call ends each stream by its own rules.
+func TestH2LastCall(t *testing.T) {
+	asked := make(chan string, 10)
+	free := make(chan struct{})
+	app := startH2(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/begun" || r.URL.Path == "/grpc.begun" {
+			fmt.Fprint(w, "half")
+			_ = http.NewResponseController(w).Flush()
+		}
+		asked <- r.URL.Path
+		<-free
+	})
+	t.Cleanup(func() { close(free) })
+	p := startPipe(t, app, Auto)
+	r := dialRaw(t, p)
+	r.request(1, true, ":path", "/waiting")
+	r.request(3, false, ":path", "/upload")
+	r.request(5, true, ":path", "/begun")
+	r.request(7, false, ":path", "/grpc.waiting", "content-type", "application/grpc")
+	r.request(9, false, ":path", "/grpc.begun", "content-type", "application/grpc+proto")
+	r.request(11, true, ":path", "/probe", "user-agent", "kube-probe/1.34")
+	for range 6 {
+		<-asked
+	}
+	for end := time.Now().Add(patience); p.Stats().Responses[2] < 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the answers have not begun")
+		}
+	}
+	awaitActivity(t, p, 1, 1)
+	_ = p.Drain(ctx)
+	left, err := p.LastCall(ctx, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var endings []string
+	for _, c := range left {
+		endings = append(endings, c.Protocol+" "+c.Request+": "+c.Ending)
+	}
+	want := []string{"http/2 POST /waiting: 503", "http/2 POST /upload: 503", "http/2 POST /begun: reset",
+		"grpc POST /grpc.waiting: grpc-status 14", "grpc POST /grpc.begun: grpc-status 14"}
+	if strings.Join(endings, "\n") != strings.Join(want, "\n") {
+		t.Errorf("ended\n  %s\nwant\n  %s", strings.Join(endings, "\n  "), strings.Join(want, "\n  "))
+	}
+	got := strings.Join(r.frames(), "\n")
+	for _, want := range []string{
+		"HEADERS 1 end=true :status=503",
+		"HEADERS 3 end=true :status=503\nRST 3 NO_ERROR",
+		"RST 5 CANCEL",
+		"HEADERS 7 end=true :status=200 grpc-status=14 grpc-message=the server is shutting down",
+		"HEADERS 9 end=true grpc-status=14 grpc-message=the server is shutting down",
+		"HEADERS 11 end=true :status=503",
+		"GOAWAY 11 NO_ERROR",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("lacks %q:\n%s", want, got)
+		}
+	}
+}
+
+func TestH2AppRefuses(t *testing.T) {
+	p := startPipe(t, refused(t), HTTP)
+	r := dialRaw(t, p)
+	r.request(1, true, ":path", "/")
+	r.want("HEADERS 1 end=true :status=503", "GOAWAY 1 NO_ERROR")
+	awaitActivity(t, p, 0, 0)
+}
+
+func TestH2AppDies(t *testing.T) {
+	app := startApp(t, func(c net.Conn) {
+		b := make([]byte, len(preface)+9+9+10)
+		_, _ = io.ReadFull(c, b)
+	})
+	p := startPipe(t, app, HTTP)
+	r := dialRaw(t, p)
+	r.request(1, true, ":path", "/", "content-type", "application/grpc")
+	r.want("HEADERS 1 end=true :status=200 grpc-status=14 grpc-message=upstream connect error or disconnect/reset before headers. reset reason: connection termination", "GOAWAY 1 NO_ERROR")
+	awaitActivity(t, p, 0, 0)
+}
+
+func TestH2BrokenClient(t *testing.T) {
+	app := startH2(t, func(http.ResponseWriter, *http.Request) {})
+	for _, tt := range []struct {
+		name string
+		send func(r *raw)
+		code string
+	}{
+		{"DATA on stream 0", func(r *raw) { r.send("\x00\x00\x00\x00\x00\x00\x00\x00\x00") }, "PROTOCOL_ERROR"},
+		{"CONTINUATION alone", func(r *raw) { r.send("\x00\x00\x00\x09\x04\x00\x00\x00\x01") }, "PROTOCOL_ERROR"},
+		{"RST_STREAM of 3 bytes", func(r *raw) { r.send("\x00\x00\x03\x03\x00\x00\x00\x00\x01abc") }, "FRAME_SIZE_ERROR"},
+		{"SETTINGS of 5 bytes", func(r *raw) { r.send("\x00\x00\x05\x04\x00\x00\x00\x00\x00abcde") }, "FRAME_SIZE_ERROR"},
+		{"header block that is none", func(r *raw) { r.send("\x00\x00\x01\x01\x05\x00\x00\x00\x01\xff") }, "COMPRESSION_ERROR"},
+		{"padding beyond the end", func(r *raw) { r.send("\x00\x00\x02\x01\x0c\x00\x00\x00\x01\x09x") }, "FRAME_SIZE_ERROR"},
+		{"PUSH_PROMISE of a client", func(r *raw) { r.send("\x00\x00\x05\x05\x04\x00\x00\x00\x01\x00\x00\x00\x02\x82") }, "PROTOCOL_ERROR"},
+		{"endless header block", func(r *raw) {
+			_ = r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, 16000)})
+			for range 5 {
+				_ = r.WriteContinuation(1, false, make([]byte, 16000))
+			}
+		}, "ENHANCE_YOUR_CALM"},
+		{"flood of PINGs", func(r *raw) {
+			for range 3000 {
+				if r.WritePing(false, [8]byte{}) != nil {
+					return
+				}
+			}
+		}, "ENHANCE_YOUR_CALM"},
+		{"rapid reset", func(r *raw) {
+			for i := range uint32(3000) {
+				r.block.Reset()
+				_ = r.enc.WriteField(hpack.HeaderField{Name: ":method", Value: "GET"})
+				if r.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: r.block.Bytes(), EndHeaders: true, EndStream: true}) != nil ||
+					r.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
+					return
+				}
+			}
+		}, "ENHANCE_YOUR_CALM"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := startPipe(t, app, HTTP)
+			r := dialRaw(t, p)
+			go tt.send(r)
+			got := r.frames()
+			found := false
+			for _, f := range got {
+				found = found || strings.HasPrefix(f, "GOAWAY") && strings.HasSuffix(f, tt.code)
+			}
+			if !found {
+				t.Errorf("got %q; want a GOAWAY with %s", got, tt.code)
+			}
+			_ = r.Close()
+			awaitActivity(t, p, 0, 0)
+		})
+	}
+}
+
+// An app that sends its SETTINGS before the client has said a word, as gRPC's C
+// core does, is understood too.
+func TestH2ServerSpeaksFirst(t *testing.T) {
+	app := startApp(t, func(c net.Conn) {
+		f := http2.NewFramer(c, c)
+		_ = f.WriteSettings()
+		b := make([]byte, len(preface))
+		if _, err := io.ReadFull(c, b); err != nil {
+			return
+		}
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				return
+			}
+			if h, ok := frame.(*http2.HeadersFrame); ok {
+				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: true})
+			}
+		}
+	})
+	p := startPipe(t, app, Auto)
+	c := dialPipe(t, p)
+	if _, err := c.r.Peek(9); err != nil { // before we have said anything
+		t.Fatal(err)
+	}
+	c.send(string(preface))
+	r := &raw{client: c, Framer: http2.NewFramer(c.TCPConn, c.r)}
+	r.enc, r.dec = hpack.NewEncoder(&r.block), hpack.NewDecoder(4096, nil)
+	_ = r.WriteSettings()
+	r.request(1, true, ":path", "/")
+	awaitRequests(t, p, 1)
+	awaitActivity(t, p, 1, 0)
+	_ = p.CloseIdle(ctx, 0)
+	r.want("HEADERS 1 end=true :status=200", "GOAWAY 1 NO_ERROR")
+}
+
+// However the bytes are cut, what is understood is the same; and it is what
+// x/net's Framer understands.
+func FuzzH2Follow(f *testing.F) {
+	var b bytes.Buffer
+	w := http2.NewFramer(&b, nil)
+	_ = w.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 100})
+	_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}, EndHeaders: false, PadLength: 3})
+	_ = w.WriteContinuation(1, true, []byte{0x84})
+	_ = w.WriteData(1, true, []byte("hello"))
+	_ = w.WriteRSTStream(3, http2.ErrCodeCancel)
+	_ = w.WriteGoAway(1, http2.ErrCodeNo, nil)
+	f.Add(b.Bytes(), uint8(1))
+	f.Add(b.Bytes(), uint8(7))
+	f.Fuzz(func(t *testing.T, p []byte, step uint8) {
+		var whole, pieces follower
+		var a, c recorder
+		n, err := whole.follow(p, &a)
+		var done int
+		var err2 error
+		for end := 0; end < len(p) && err2 == nil; {
+			end = min(len(p), end+int(step)+1)
+			var m int
+			m, err2 = pieces.follow(p[done:end], &c)
+			done += m
+		}
+		if (err == nil) != (err2 == nil) || err == nil && (n != done || a.String() != c.String()) {
+			t.Fatalf("whole: %d %v %s; in pieces: %d %v %s", n, err, a.String(), done, err2, c.String())
+		}
+		if err != nil {
+			return
+		}
+		// Where ours goes on, the Framer does, and sees the same boundaries.
+		r := http2.NewFramer(io.Discard, bytes.NewReader(p))
+		r.SetMaxReadFrameSize(1<<24 - 1)
+		at := 0
+		for {
+			frame, err := r.ReadFrame()
+			if err != nil {
+				return
+			}
+			at += frameHeaderLen + int(frame.Header().Length)
+			if at > len(p) {
+				t.Fatalf("a frame ends at %d of %d bytes", at, len(p))
+			}
+		}
+	})
+}
+
+// recorder writes down what a follower tells.
+type recorder struct{ strings.Builder }
+
+func (r *recorder) headers(id uint32, block []byte, end bool) error {
+	fmt.Fprint(r, "h", id, block, end)
+	return nil
+}
+func (r *recorder) promise(id, promised uint32, block []byte) error {
+	fmt.Fprint(r, "p", id, promised, block)
+	return nil
+}
+func (r *recorder) end(id uint32)                { fmt.Fprint(r, "e", id) }
+func (r *recorder) reset(id uint32)              { fmt.Fprint(r, "r", id) }
+func (r *recorder) settings(id uint16, v uint32) { fmt.Fprint(r, "s", id, v) }
+func (r *recorder) goAway(last uint32)           { fmt.Fprint(r, "g", last) }

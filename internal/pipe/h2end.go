@@ -1,0 +1,201 @@
+package pipe
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+)
+
+// sayGoAway says goodbye: from now on new requests should go elsewhere, but what
+// comes is served (RFC 9113, 6.8). It is said at the next boundary between the
+// app's frames, and after its SETTINGS, which must be the first.
+func (c *conn) sayGoAway() {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	if c.h2.goodbye != notSaid || c.isOver() {
+		return
+	}
+	c.h2.goodbye = toBeSaid
+	c.sayGoAwayLocked()
+}
+
+func (c *conn) sayGoAwayLocked() {
+	if c.h2.down.spoke && c.h2.down.boundary() {
+		c.h2.goodbye = said
+		_ = c.client.send(appendGoAway(nil, maxStreamID, codeNoError, ""), false)
+	}
+}
+
+// finishIfDrained ends the connection when the goodbye has been said and its last
+// stream has ended. It returns whether the connection is over.
+func (c *conn) finishIfDrained() bool {
+	if !c.p.draining.Load() && !c.p.closing.Load() {
+		return false
+	}
+	c.wmu.Lock()
+	c.mu.Lock()
+	done := !c.over && len(c.h2.streams) == 0 && c.h2.last > 0 && (c.h2.goodbye == said || c.p.closing.Load()) && c.h2.down.boundary()
+	if done {
+		c.over = true
+	}
+	over := c.over
+	last := c.h2.last
+	c.mu.Unlock()
+	if done {
+		c.h2.goodbye = final
+		_ = c.client.send(appendGoAway(nil, last, codeNoError, ""), true)
+	}
+	c.wmu.Unlock()
+	if done {
+		c.end()
+		c.mu.Lock()
+		c.recount()
+		c.mu.Unlock()
+	}
+	return over
+}
+
+// endIdleH2 says the last goodbye on an idle connection; end follows.
+func (c *conn) endIdleH2() {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	if c.h2.down.spoke && c.h2.down.boundary() && c.h2.goodbye != final {
+		c.h2.goodbye = final
+		_ = c.client.send(appendGoAway(nil, c.h2.last, codeNoError, ""), true)
+	}
+}
+
+// ending is how open streams are ended.
+type ending struct {
+	status  string // of a response that has not begun
+	message string // for gRPC
+	code    uint32 // of GOAWAY
+	reset   uint32 // of a response that has begun
+}
+
+var (
+	endLastCall   = ending{"503", "the server is shutting down", codeNoError, codeCancel}
+	endTerminated = ending{"503", "upstream connect error or disconnect/reset before headers. reset reason: connection termination", codeNoError, codeCancel}
+	endRefused    = ending{"503", "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure", codeNoError, codeCancel}
+	endProtocol   = ending{"502", "upstream connect error or disconnect/reset before headers. reset reason: protocol error", codeNoError, codeCancel}
+)
+
+// grpcUnavailable is UNAVAILABLE: clients may try again (gRPC's statuscodes.md).
+const grpcUnavailable = "14"
+
+// endStreams ends every open stream as its protocol allows and says which. The
+// connection is over afterwards; end is for the caller to call. wmu is held, mu
+// is not.
+func (c *conn) endStreams(e ending, flag, details string) []drain.Conversation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.describeStreams()
+	canSay := c.h2.down.boundary() && c.h2.goodbye != final
+	var out []byte
+	if canSay && !c.h2.down.spoke {
+		out = appendFrame(out, frameSettings, 0, 0, nil) // the first frame of a server (RFC 9113, 3.4)
+		c.h2.down.spoke = true
+	}
+	i := 0
+	for _, s := range c.openStreams() {
+		if s.status != 0 && !s.serverEnded && flag != flagLastCall {
+			c.in.stats.truncated.Add(1)
+		}
+		how := "truncated"
+		if canSay {
+			how, out = s.end(out, e)
+		}
+		if !s.quiet {
+			was[i].Ending = how
+			i++
+		}
+		status := s.status
+		if status == 0 && canSay {
+			status = digits(e.status)
+			c.in.stats.responded(status)
+		}
+		c.p.finishEntry(s.entry, status, flag, details)
+	}
+	clear(c.h2.streams)
+	c.h2.counted = 0
+	c.over = true
+	if canSay {
+		c.h2.goodbye = final
+		out = appendGoAway(out, c.h2.last, e.code, "")
+		_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime))
+		_ = c.client.send(out, true)
+	}
+	return was
+}
+
+// end adds the frames that end a stream, and says what they are.
+func (s *stream) end(out []byte, e ending) (string, []byte) {
+	switch {
+	case s.grpc && s.status == 0: // a response of trailers alone
+		block := append([]byte(nil), 0x88) // :status 200, of the static table
+		block = appendField(block, "content-type", "application/grpc")
+		return "grpc-status " + grpcUnavailable, appendFrame(out, frameHeaders, flagEndHeaders|flagEndStream, s.id, appendGRPC(block, e.message))
+	case s.grpc && !s.serverEnded:
+		return "grpc-status " + grpcUnavailable, appendFrame(out, frameHeaders, flagEndHeaders|flagEndStream, s.id, appendGRPC(nil, e.message))
+	case s.status == 0:
+		block := appendStatus(nil, e.status)
+		block = appendField(block, "content-length", "0")
+		block = appendField(block, "server", "envoy")
+		out = appendFrame(out, frameHeaders, flagEndHeaders|flagEndStream, s.id, block)
+		if !s.clientEnded { // stop the upload without an error (RFC 9113, 8.1)
+			out = appendReset(out, s.id, codeNoError)
+		}
+		return e.status, out
+	case s.serverEnded: // answered in full; the client was still sending
+		return "answered", appendReset(out, s.id, codeNoError)
+	}
+	return "reset", appendReset(out, s.id, e.reset)
+}
+
+func appendGRPC(block []byte, message string) []byte {
+	block = appendField(block, "grpc-status", grpcUnavailable)
+	return appendField(block, "grpc-message", message)
+}
+
+// endNowH2 is the last call on a connection of HTTP/2.
+func (c *conn) endNowH2() []drain.Conversation {
+	_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime)) // a client that takes nothing must not hold the others' last call
+	c.wmu.Lock()
+	if c.isOver() {
+		c.wmu.Unlock()
+		return nil
+	}
+	was := c.endStreams(endLastCall, flagLastCall, "last_call")
+	c.wmu.Unlock()
+	c.end()
+	c.mu.Lock()
+	c.recount()
+	c.mu.Unlock()
+	return was
+}
+
+// stuckTime is how long a write to a client that does not read is waited for at
+// the last call.
+const stuckTime = 20 * time.Millisecond
+
+// failStreams ends the connection when the app has failed it.
+func (c *conn) failStreams(flag, details string, e ending) {
+	c.wmu.Lock()
+	if c.isOver() {
+		c.wmu.Unlock()
+		return
+	}
+	c.endStreams(e, flag, details)
+	c.wmu.Unlock()
+	c.end()
+	c.mu.Lock()
+	c.recount()
+	c.mu.Unlock()
+}
+
+// endH2 ends the connection of a client that does not keep to the protocol.
+func (c *conn) endH2(code uint32, why string) {
+	c.p.complain("a client does not keep to HTTP/2; its connection is ended", "peer", c.client.RemoteAddr().String(), "error", why, "code", strconv.Itoa(int(code)))
+	c.failStreams(flagBadRequest, "http2.codec_error", ending{"400", why, code, codeCancel})
+}

@@ -1,0 +1,119 @@
+package pipe
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// Frame types and flags that the framing of HTTP/2 turns on (RFC 9113, 6).
+const (
+	frameData         = 0x0
+	frameHeaders      = 0x1
+	frameRSTStream    = 0x3
+	frameSettings     = 0x4
+	framePushPromise  = 0x5
+	framePing         = 0x6
+	frameGoAway       = 0x7
+	frameContinuation = 0x9
+
+	flagEndStream  = 0x1
+	flagAck        = 0x1
+	flagEndHeaders = 0x4
+	flagPadded     = 0x8
+	flagPriority   = 0x20
+)
+
+// Error codes (RFC 9113, 7).
+const (
+	codeNoError         = 0x0
+	codeProtocolError   = 0x1
+	codeFrameSize       = 0x6
+	codeCancel          = 0x8
+	codeCompression     = 0x9
+	codeEnhanceYourCalm = 0xb
+)
+
+const frameHeaderLen = 9
+
+// frame is a frame's header.
+type frame struct {
+	length uint32 // of the payload
+	kind   byte
+	flags  byte
+	stream uint32
+}
+
+// readFrame reads a header of frameHeaderLen bytes.
+func readFrame(b []byte) frame {
+	return frame{
+		length: uint32(b[0])<<16 | uint32(b[1])<<8 | uint32(b[2]),
+		kind:   b[3],
+		flags:  b[4],
+		stream: binary.BigEndian.Uint32(b[5:]) &^ (1 << 31),
+	}
+}
+
+func (f frame) has(flag byte) bool { return f.flags&flag != 0 }
+
+// appendFrame adds a whole frame.
+func appendFrame(dst []byte, kind, flags byte, stream uint32, payload []byte) []byte {
+	n := len(payload)
+	dst = append(dst, byte(n>>16), byte(n>>8), byte(n), kind, flags)
+	dst = binary.BigEndian.AppendUint32(dst, stream)
+	return append(dst, payload...)
+}
+
+// maxStreamID is the last stream of a GOAWAY that only announces another
+// (RFC 9113, 6.8).
+const maxStreamID = 1<<31 - 1
+
+func appendGoAway(dst []byte, last, code uint32, why string) []byte {
+	payload := binary.BigEndian.AppendUint32(nil, last)
+	payload = binary.BigEndian.AppendUint32(payload, code)
+	return appendFrame(dst, frameGoAway, 0, 0, append(payload, why...))
+}
+
+func appendReset(dst []byte, stream, code uint32) []byte {
+	return appendFrame(dst, frameRSTStream, 0, stream, binary.BigEndian.AppendUint32(nil, code))
+}
+
+// Header fields of ours are literals that no table takes in (RFC 7541, 6.2.2),
+// without Huffman coding: the peer's decoder stays as the app's encoder believes
+// it to be.
+func appendStatus(dst []byte, status string) []byte {
+	dst = append(dst, 0x08) // the name at index 8: :status
+	return appendLiteral(dst, status)
+}
+
+func appendField(dst []byte, name, value string) []byte {
+	dst = append(dst, 0x00) // a name of our own
+	return appendLiteral(appendLiteral(dst, name), value)
+}
+
+// appendLiteral writes a string shorter than 127 bytes, or its beginning.
+func appendLiteral(dst []byte, s string) []byte {
+	s = s[:min(len(s), 126)]
+	return append(append(dst, byte(len(s))), s...)
+}
+
+// What is not HTTP/2, or too much of it.
+var (
+	errFrameSize  = errors.New("a frame of a size that its type does not allow")
+	errFrameOrder = errors.New("a frame that must not come here")
+	errFlood      = errors.New("too many frames that ask for nothing")
+	errHeaderSize = errors.New("a header block that is too large")
+	errStreamID   = errors.New("a stream identifier that must not come here")
+)
+
+// codeOf is the error code with which a violation is answered.
+func codeOf(err error) uint32 {
+	switch {
+	case errors.Is(err, errFrameSize):
+		return codeFrameSize
+	case errors.Is(err, errFlood), errors.Is(err, errHeaderSize):
+		return codeEnhanceYourCalm
+	case errors.Is(err, errFrameOrder), errors.Is(err, errStreamID):
+		return codeProtocolError
+	}
+	return codeCompression
+}
