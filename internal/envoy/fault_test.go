@@ -17,9 +17,8 @@ import (
 
 // fake is an Envoy's admin and its one listener, by script.
 type fake struct {
-	admin  *httptest.Server
-	ln     net.Listener
-	client net.Conn // the only one there is
+	admin *httptest.Server
+	ln    net.Listener
 
 	mu    sync.Mutex
 	fault http.HandlerFunc // nil: all is well
@@ -86,7 +85,9 @@ func TestAdminFaults(t *testing.T) {
 		"hangs":   {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "context deadline exceeded"},
 		"refuses": {nil, "connection refused"},
 		"garbage": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>welcome</html>") }, "the answer lacks http.admin.downstream_rq_active"},
-		"503":     {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no healthy upstream", 503) }, "unexpected status 503: no healthy upstream"},
+		"503": {func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "no healthy upstream", http.StatusServiceUnavailable)
+		}, "unexpected status 503: no healthy upstream"},
 		"half": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = io.WriteString(w, "http.admin.downstream_rq_active: 1\n")
