@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/capture"
-	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 )
 
 const captureHelp = `Turn a pod's TCP traffic to the agent: what comes in to :15006, what the app sends
@@ -102,6 +101,9 @@ func (f *captureSettings) resolve(flags *pflag.FlagSet) (capture.Config, error) 
 	if err != nil {
 		return capture.Config{}, err
 	}
+	if annotations == nil && flags.Changed("annotations") {
+		fmt.Fprintf(os.Stderr, "lastcall: --annotations %s: there is no such file; nothing is taken from it\n", f.agent.annotations)
+	}
 	agent, err := f.agent.resolve()
 	if err != nil {
 		return capture.Config{}, err
@@ -115,9 +117,6 @@ func (f *captureSettings) resolve(flags *pflag.FlagSet) (capture.Config, error) 
 		if flags.Changed(s.Flag) {
 			in.Flags[s.Flag] = flags.Lookup(s.Flag).Value.String()
 		}
-	}
-	if f.agent.annotations != meshconfig.DefaultAnnotationsFile && annotations == nil {
-		fmt.Fprintf(os.Stderr, "lastcall: --annotations %s: there is no such file; nothing is taken from it\n", f.agent.annotations)
 	}
 	return capture.Resolve(in)
 }

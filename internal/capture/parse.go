@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -32,7 +31,13 @@ func items(text string) []string {
 }
 
 // wrong says what cannot be used, and what can.
-func wrong(item, accepts string) error { return fmt.Errorf("%q: want %s", brief(item), accepts) }
+func wrong(accepts string, items ...string) error {
+	var quoted []string
+	for _, item := range items {
+		quoted = append(quoted, strconv.Quote(brief(item)))
+	}
+	return fmt.Errorf("%s: want %s", strings.Join(quoted, ", "), accepts)
+}
 
 // brief is the beginning of a long value.
 func brief(s string) string {
@@ -43,19 +48,22 @@ func brief(s string) string {
 	return strings.ToValidUTF8(s[:shown], "") + "…"
 }
 
-// list reads every item, and says of all that are wrong.
+// list reads every item, and names all that are wrong.
 func list[T any](text, accepts string, one func(string) (T, error)) ([]T, error) {
 	var out []T
-	var errs []error
+	var bad []string
 	for _, item := range items(text) {
 		v, err := one(item)
 		if err != nil {
-			errs = append(errs, wrong(item, accepts))
+			bad = append(bad, item)
 			continue
 		}
 		out = append(out, v)
 	}
-	return out, errors.Join(errs...)
+	if len(bad) > 0 {
+		return nil, wrong(accepts, bad...)
+	}
+	return out, nil
 }
 
 func port(text string) (uint16, error) {
@@ -115,7 +123,7 @@ func ids(text string) ([]uint32, error) {
 		return uint32(n), err
 	})
 	if err == nil && len(some) == 0 {
-		err = wrong(text, acceptsIDs)
+		err = wrong(acceptsIDs, text)
 	}
 	return some, err
 }

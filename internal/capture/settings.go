@@ -70,7 +70,7 @@ var Settings = []Setting{
 		Help:        "`REDIRECT`, or NONE to capture nothing",
 		set: func(c *Config, text string) error {
 			if text != "REDIRECT" && text != "NONE" && text != "" {
-				return wrong(text, acceptsMode)
+				return wrong(acceptsMode, text)
 			}
 			c.Off = text == "NONE"
 			return nil
@@ -151,7 +151,7 @@ func Resolve(in Input) (Config, error) {
 func onePort(text string) (uint16, error) {
 	p, err := port(text)
 	if err != nil {
-		return 0, wrong(text, acceptsPort)
+		return 0, wrong(acceptsPort, text)
 	}
 	return p, nil
 }
