@@ -1,0 +1,91 @@
+package inject
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+type metaOwner = metav1.OwnerReference
+
+// allContainers are the init containers, then the others.
+func allContainers(spec *corev1.PodSpec) []*corev1.Container {
+	all := make([]*corev1.Container, 0, len(spec.InitContainers)+len(spec.Containers))
+	for i := range spec.InitContainers {
+		all = append(all, &spec.InitContainers[i])
+	}
+	for i := range spec.Containers {
+		all = append(all, &spec.Containers[i])
+	}
+	return all
+}
+
+// find returns the container of a name, wherever it stands; nil if there is none.
+func find(spec *corev1.PodSpec, name string) *corev1.Container {
+	for _, c := range allContainers(spec) {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// apps are the containers that kubelet ends when the pod ends: all but the
+// proxies. Init containers are not among them.
+func apps(spec *corev1.PodSpec) []*corev1.Container {
+	var out []*corev1.Container
+	for i := range spec.Containers {
+		if name := spec.Containers[i].Name; name != containerSidecar && name != istioProxy {
+			out = append(out, &spec.Containers[i])
+		}
+	}
+	return out
+}
+
+// probed are the containers whose probes kubelet asks: the apps and their own
+// native sidecars.
+func probed(spec *corev1.PodSpec) []*corev1.Container {
+	out := apps(spec)
+	for i := range spec.InitContainers {
+		c := &spec.InitContainers[i]
+		if isNative(c) && c.Name != containerSidecar && c.Name != istioProxy {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func isNative(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+// variable returns what a container's environment says; false if nothing.
+func variable(c *corev1.Container, name string) (string, bool) {
+	for _, e := range c.Env {
+		if e.Name == name {
+			return e.Value, true
+		}
+	}
+	return "", false
+}
+
+// setVariable replaces or adds one variable; an empty value removes it.
+func setVariable(c *corev1.Container, name, value string) {
+	at := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name })
+	switch {
+	case value == "" && at >= 0:
+		c.Env = slices.Delete(c.Env, at, at+1)
+	case value == "":
+	case at >= 0:
+		c.Env[at] = corev1.EnvVar{Name: name, Value: value}
+	default:
+		c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: value})
+	}
+}
+
+func hasVolume(spec *corev1.PodSpec, name string) bool {
+	return slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
+}
+
+func ptr[T any](v T) *T { return &v }

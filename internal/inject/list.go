@@ -1,0 +1,45 @@
+package inject
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+)
+
+// object is one of a document: the document itself, or an item of its list.
+type object struct {
+	path string // JSON pointer in the document
+	text []byte
+}
+
+func (o object) where() string {
+	if o.path == "" {
+		return ""
+	}
+	return o.path + ": "
+}
+
+// unlist finds the objects of a document: itself, or the items of a List, also of a list
+// within one. A document that is no object has none.
+func unlist(text []byte, path string) ([]object, error) {
+	var list struct {
+		APIVersion string            `json:"apiVersion"`
+		Kind       string            `json:"kind"`
+		Items      []json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, nil // comments only, or something that is not Kubernetes'
+	}
+	if list.Kind != "List" || list.APIVersion != "v1" {
+		return []object{{path, text}}, nil
+	}
+	var out []object
+	for i, item := range list.Items {
+		inner, err := unlist(item, at(path+"/items", strconv.Itoa(i)))
+		if err != nil {
+			return nil, fmt.Errorf("item %d: %w", i, err)
+		}
+		out = append(out, inner...)
+	}
+	return out, nil
+}

@@ -1,0 +1,194 @@
+package inject
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	sigs "sigs.k8s.io/yaml"
+)
+
+// Done is what became of one workload of a manifest.
+type Done struct {
+	Where    string // which document, and the line in it
+	Workload *Workload
+	Result   Result
+}
+
+// Manifest injects into the workloads of a text of YAML documents (or JSON). What has
+// none in it, or is left unchanged, comes out byte for byte; the others keep
+// their order and comments. options gives those of one workload. An error
+// names the document; nothing is returned then.
+func Manifest(text []byte, options func(*Workload) Options) ([]byte, []Done, error) {
+	var out bytes.Buffer
+	var done []Done
+	for i, d := range splitDocuments(text) {
+		edited, did, err := d.inject(fmt.Sprintf("document %d", i+1), options)
+		if err != nil {
+			return nil, nil, fmt.Errorf("document %d (line %d): %w", i+1, d.line, err)
+		}
+		done = append(done, did...)
+		out.Write(edited)
+	}
+	return out.Bytes(), done, nil
+}
+
+// document is one of a YAML stream, with the marker before it.
+type document struct {
+	line int // of the stream, from 1
+	text []byte
+}
+
+// splitDocuments cuts a stream at its markers. "---" at the beginning of a line is one
+// wherever it stands, even in a block scalar (YAML 1.2, 9.1.2).
+func splitDocuments(text []byte) []document {
+	var out []document
+	current := document{line: 1}
+	number := 0
+	for line := range bytes.Lines(text) {
+		number++
+		if rest, ok := bytes.CutPrefix(line, []byte("---")); ok && (len(bytes.TrimSpace(rest)) == 0 || rest[0] == ' ' || rest[0] == '\t') {
+			if len(current.text) > 0 {
+				out = append(out, current)
+			}
+			current = document{line: number}
+		}
+		current.text = append(current.text, line...)
+	}
+	if len(current.text) > 0 {
+		out = append(out, current)
+	}
+	return out
+}
+
+func (d document) inject(where string, options func(*Workload) Options) ([]byte, []Done, error) {
+	js, err := sigs.YAMLToJSON(d.text)
+	if err != nil {
+		return nil, nil, errors.New(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
+	}
+	objects, err := unlist(js, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	var all []Operation
+	var done []Done
+	for _, o := range objects {
+		w, err := ReadWorkload(o.text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s%w", o.where(), err)
+		}
+		if w == nil {
+			continue
+		}
+		after, result := Pod(w.Pod, options(w))
+		operations, err := Diff(w.Pod, after)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, op := range operations {
+			op.Path = o.path + pointer(w.Path) + op.Path
+			all = append(all, op)
+		}
+		done = append(done, Done{Where: fmt.Sprintf("%s (line %d)", where, d.line), Workload: w, Result: result})
+	}
+	if len(all) == 0 {
+		return d.text, done, nil
+	}
+	edited, err := d.edit(all)
+	return edited, done, err
+}
+
+func pointer(path []string) string {
+	out := ""
+	for _, key := range path {
+		out = at(out, key)
+	}
+	return out
+}
+
+// edit applies a patch to the document's nodes and writes it in the document's own
+// style.
+func (d document) edit(operations []Operation) ([]byte, error) {
+	var root yaml.Node
+	if err := yaml.NewDecoder(bytes.NewReader(d.text)).Decode(&root); err != nil {
+		return nil, err
+	}
+	if err := dereference(&root, 0); err != nil {
+		return nil, err
+	}
+	flow := root.Content[0].Style&yaml.FlowStyle != 0
+	for _, op := range operations {
+		if err := applyTo(root.Content[0], op, flow); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", op.Op, op.Path, err)
+		}
+	}
+	var out bytes.Buffer
+	if flow && isJSON(d.text) {
+		if err := writeJSON(&out, root.Content[0]); err != nil {
+			return nil, err
+		}
+	} else if err := d.write(&out, &root); err != nil {
+		return nil, err
+	}
+	if bytes.Contains(d.text, []byte("\r\n")) {
+		return bytes.ReplaceAll(out.Bytes(), []byte("\n"), []byte("\r\n")), nil
+	}
+	return out.Bytes(), nil
+}
+
+func (d document) write(out io.Writer, root *yaml.Node) error {
+	if first, _, _ := bytes.Cut(d.text, []byte("\n")); bytes.HasPrefix(first, []byte("---")) {
+		marker := "---"
+		if rest := bytes.TrimSpace(first[3:]); bytes.HasPrefix(rest, []byte("#")) {
+			marker = string(bytes.TrimRight(first, "\r"))
+			root.HeadComment = strings.TrimPrefix(strings.TrimPrefix(root.HeadComment, string(rest)), "\n")
+			if content := root.Content[0]; content.HeadComment == string(rest) {
+				content.HeadComment = ""
+			}
+		}
+		if _, err := io.WriteString(out, marker+"\n"); err != nil {
+			return err
+		}
+	}
+	encoder := yaml.NewEncoder(out)
+	indent, compact := style(root)
+	encoder.SetIndent(indent)
+	if compact {
+		encoder.CompactSeqIndent()
+	}
+	if err := encoder.Encode(root); err != nil {
+		return err
+	}
+	return encoder.Close()
+}
+
+// style finds how far a document indents, and whether its lists stand below the
+// first letter of their key.
+func style(n *yaml.Node) (indent int, compact bool) {
+	indent, compact = 2, true
+	foundIndent, foundList := false, false
+	var look func(n *yaml.Node)
+	look = func(n *yaml.Node) {
+		if n.Kind == yaml.MappingNode && n.Style&yaml.FlowStyle == 0 {
+			for i := 0; i+1 < len(n.Content); i += 2 {
+				key, value := n.Content[i], n.Content[i+1]
+				by := value.Column - key.Column
+				switch {
+				case value.Style&yaml.FlowStyle != 0 || value.Line == key.Line || value.Column == 0:
+				case value.Kind == yaml.MappingNode && !foundIndent && by >= 2 && by <= 8:
+					indent, foundIndent = by, true
+				case value.Kind == yaml.SequenceNode && !foundList:
+					compact, foundList = by == 0, true
+				}
+			}
+		}
+		for _, child := range n.Content {
+			look(child)
+		}
+	}
+	look(n)
+	return indent, compact
+}

@@ -1,0 +1,299 @@
+package inject
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxDepth bounds how deep a document may be, aliases followed: one that refers to
+// itself has no end.
+const maxDepth = 1000
+
+// dereference puts what aliases stand for in their places, and merged keys (<<) among
+// the others: a change at one place must not change the others.
+func dereference(n *yaml.Node, depth int) error {
+	if depth > maxDepth {
+		return errors.New("nested too deep, or an alias of itself")
+	}
+	if n.Kind == yaml.AliasNode {
+		head, line, foot := n.HeadComment, n.LineComment, n.FootComment
+		*n = *clone(n.Alias)
+		n.HeadComment, n.LineComment, n.FootComment = head, line, foot
+	}
+	n.Anchor = ""
+	for _, child := range n.Content {
+		if err := dereference(child, depth+1); err != nil {
+			return err
+		}
+	}
+	if n.Kind == yaml.MappingNode {
+		return merge(n)
+	}
+	return nil
+}
+
+func clone(n *yaml.Node) *yaml.Node {
+	c := *n
+	c.Content = make([]*yaml.Node, len(n.Content))
+	for i, child := range n.Content {
+		c.Content[i] = clone(child)
+	}
+	return &c
+}
+
+// merge resolves "<<" of a mapping whose values have been dereferenced.
+func merge(n *yaml.Node) error {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Tag != "!!merge" && n.Content[i].Value != "<<" {
+			continue
+		}
+		from := []*yaml.Node{n.Content[i+1]}
+		if from[0].Kind == yaml.SequenceNode {
+			from = from[0].Content
+		}
+		n.Content = slices.Delete(n.Content, i, i+2)
+		for _, m := range from {
+			if m.Kind != yaml.MappingNode {
+				return fmt.Errorf("line %d: << wants a map", m.Line)
+			}
+			for k := 0; k+1 < len(m.Content); k += 2 {
+				if child(n, m.Content[k].Value) == nil {
+					n.Content = append(n.Content, clone(m.Content[k]), clone(m.Content[k+1]))
+				}
+			}
+		}
+		return merge(n)
+	}
+	return nil
+}
+
+// child is a mapping's value; nil if it has none of that key.
+func child(n *yaml.Node, key string) *yaml.Node {
+	if n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// applyTo does one operation of a patch on nodes.
+func applyTo(root *yaml.Node, op Operation, flow bool) error {
+	keys := strings.Split(strings.TrimPrefix(op.Path, "/"), "/")
+	for i := range keys {
+		keys[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(keys[i])
+	}
+	n := root
+	for _, key := range keys[:len(keys)-1] {
+		next := child(n, key)
+		if n.Kind == yaml.SequenceNode {
+			i, err := strconv.Atoi(key)
+			if err != nil || i < 0 || i >= len(n.Content) {
+				return fmt.Errorf("there is no element %s", key)
+			}
+			next = n.Content[i]
+		}
+		if next == nil || next.Tag == "!!null" {
+			// The types have a map where the text has none, such as a template's metadata.
+			fresh := &yaml.Node{Kind: yaml.MappingNode}
+			if err := put(n, key, fresh); err != nil {
+				return err
+			}
+			next = fresh
+		}
+		n = next
+	}
+	last := keys[len(keys)-1]
+	if op.Op == "remove" {
+		return drop(n, last)
+	}
+	value, err := asNode(op.Value, flow)
+	if err != nil {
+		return err
+	}
+	if n.Kind != yaml.SequenceNode {
+		return put(n, last, value)
+	}
+	i, err := strconv.Atoi(last)
+	switch {
+	case err != nil || i < 0 || i > len(n.Content):
+		return fmt.Errorf("there is no place %s", last)
+	case op.Op == "add":
+		n.Content = slices.Insert(n.Content, i, value)
+	case i < len(n.Content):
+		keepComments(value, n.Content[i])
+		n.Content[i] = value
+	default:
+		return fmt.Errorf("there is no element %s", last)
+	}
+	return nil
+}
+
+// put sets a mapping's value. metadata goes before what is there: it is where
+// people look for it.
+func put(n *yaml.Node, key string, value *yaml.Node) error {
+	if n.Kind != yaml.MappingNode {
+		return fmt.Errorf("line %d: found no map to put %s in", n.Line, key)
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			keepComments(value, n.Content[i+1])
+			n.Content[i+1] = value
+			return nil
+		}
+	}
+	if len(n.Content) == 0 {
+		n.Style &^= yaml.FlowStyle // {} would keep what is put in on one line
+	}
+	pair := []*yaml.Node{{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}, value}
+	if key == "metadata" {
+		n.Content = append(pair, n.Content...)
+	} else {
+		n.Content = append(n.Content, pair...)
+	}
+	return nil
+}
+
+func keepComments(to, from *yaml.Node) {
+	to.HeadComment, to.LineComment, to.FootComment = from.HeadComment, from.LineComment, from.FootComment
+}
+
+func drop(n *yaml.Node, key string) error {
+	if n.Kind == yaml.SequenceNode {
+		i, err := strconv.Atoi(key)
+		if err != nil || i < 0 || i >= len(n.Content) {
+			return fmt.Errorf("there is no element %s", key)
+		}
+		n.Content = slices.Delete(n.Content, i, i+1)
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			n.Content = slices.Delete(n.Content, i, i+2)
+			return nil
+		}
+	}
+	return nil // the types have written a default that the text does not have
+}
+
+// leading is the order in which people write the fields of what is added; the others
+// follow by name.
+var leading = []string{"name", "image", "imagePullPolicy", "restartPolicy", "command", "args", "ports", "env", "value", "valueFrom"}
+
+// asNode is a value as nodes. Block style, unless all around it is flow.
+func asNode(value any, flow bool) (*yaml.Node, error) {
+	js, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	var document yaml.Node
+	if err := yaml.Unmarshal(js, &document); err != nil {
+		return nil, err
+	}
+	n := document.Content[0]
+	restyle(n, flow)
+	return n, nil
+}
+
+func restyle(n *yaml.Node, flow bool) {
+	if n.Kind == yaml.MappingNode {
+		order(n)
+	}
+	if !flow {
+		n.Style = 0 // the writer puts quotes where they are needed
+		if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && strings.Contains(n.Value, "\n") {
+			n.Style = yaml.LiteralStyle
+		}
+	}
+	n.Line, n.Column = 0, 0
+	for _, c := range n.Content {
+		restyle(c, flow)
+	}
+}
+
+func order(n *yaml.Node) {
+	pairs := make([][2]*yaml.Node, 0, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		pairs = append(pairs, [2]*yaml.Node{n.Content[i], n.Content[i+1]})
+	}
+	rank := func(p [2]*yaml.Node) int {
+		if i := slices.Index(leading, p[0].Value); i >= 0 {
+			return i
+		}
+		return len(leading)
+	}
+	slices.SortStableFunc(pairs, func(a, b [2]*yaml.Node) int { return rank(a) - rank(b) })
+	n.Content = n.Content[:0]
+	for _, p := range pairs {
+		n.Content = append(n.Content, p[0], p[1])
+	}
+}
+
+// isJSON says whether a text is JSON and not only YAML's flow style.
+func isJSON(text []byte) bool { return json.Valid(text) }
+
+// writeJSON writes nodes that were read from JSON, in their order.
+func writeJSON(out *bytes.Buffer, n *yaml.Node) error {
+	var plain bytes.Buffer
+	if err := writePlain(&plain, n); err != nil {
+		return err
+	}
+	if err := json.Indent(out, plain.Bytes(), "", "  "); err != nil {
+		return err
+	}
+	return out.WriteByte('\n')
+}
+
+func writePlain(out *bytes.Buffer, n *yaml.Node) error {
+	separate := func(i int) {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		out.WriteByte('{')
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			separate(i)
+			key, err := json.Marshal(n.Content[i].Value)
+			if err != nil {
+				return err
+			}
+			out.Write(append(key, ':'))
+			if err := writePlain(out, n.Content[i+1]); err != nil {
+				return err
+			}
+		}
+		out.WriteByte('}')
+	case yaml.SequenceNode:
+		out.WriteByte('[')
+		for i, c := range n.Content {
+			separate(i)
+			if err := writePlain(out, c); err != nil {
+				return err
+			}
+		}
+		out.WriteByte(']')
+	default:
+		if n.Tag == "!!str" {
+			text, err := json.Marshal(n.Value)
+			if err != nil {
+				return err
+			}
+			out.Write(text)
+			return nil
+		}
+		out.WriteString(n.Value) // a number, true, false or null as it was written
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package inject
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Operation is one of a JSON Patch (RFC 6902): add, remove or replace.
+type Operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// MarshalJSON writes a value that is null, empty or false, too.
+func (o Operation) MarshalJSON() ([]byte, error) {
+	if o.Op == "remove" {
+		return json.Marshal(map[string]string{"op": o.Op, "path": o.Path})
+	}
+	return json.Marshal(struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}{o.Op, o.Path, o.Value})
+}
+
+// Diff is the patch that makes after of before; both are written as JSON first.
+//
+// Both must have been read by the same types. Then a field that these types do not know
+// (of a newer API server) is in neither, and the patch leaves it alone. For the same
+// reason elements of a list that have a name are followed by it, and not
+// written anew because others have come before them.
+func Diff(before, after any) ([]Operation, error) {
+	a, err := asTree(before)
+	if err != nil {
+		return nil, err
+	}
+	b, err := asTree(after)
+	if err != nil {
+		return nil, err
+	}
+	var d differ
+	d.compare("", a, b)
+	return d.operations, nil
+}
+
+func asTree(v any) (any, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("write as JSON: %w", err)
+	}
+	var out any
+	decoder := json.NewDecoder(strings.NewReader(string(text)))
+	decoder.UseNumber()
+	if err := decoder.Decode(&out); err != nil {
+		return nil, fmt.Errorf("read own JSON: %w", err)
+	}
+	return out, nil
+}
+
+type differ struct{ operations []Operation }
+
+func (d *differ) say(op, path string, value any) {
+	d.operations = append(d.operations, Operation{op, path, value})
+}
+
+func (d *differ) compare(path string, a, b any) {
+	if reflect.DeepEqual(a, b) {
+		return
+	}
+	switch a := a.(type) {
+	case map[string]any:
+		if b, ok := b.(map[string]any); ok {
+			d.compareMaps(path, a, b)
+			return
+		}
+	case []any:
+		if b, ok := b.([]any); ok && d.compareLists(path, a, b) {
+			return
+		}
+	}
+	d.say("replace", path, b)
+}
+
+func (d *differ) compareMaps(path string, a, b map[string]any) {
+	for _, key := range slices.Sorted(maps.Keys(a)) {
+		if _, ok := b[key]; !ok {
+			d.say("remove", at(path, key), nil)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(b)) {
+		if old, ok := a[key]; ok {
+			d.compare(at(path, key), old, b[key])
+		} else {
+			d.say("add", at(path, key), b[key])
+		}
+	}
+}
+
+// compareLists follows elements by their names; without names, what was added at the
+// end. It returns false, having said nothing, when neither fits.
+func (d *differ) compareLists(path string, a, b []any) bool {
+	was, ok := names(a)
+	is, ok2 := names(b)
+	if !ok || !ok2 {
+		if len(a) > len(b) || !reflect.DeepEqual(a, b[:len(a)]) {
+			return false
+		}
+		for i := len(a); i < len(b); i++ {
+			d.say("add", at(path, strconv.Itoa(i)), b[i])
+		}
+		return true
+	}
+	kept := slices.DeleteFunc(slices.Clone(is), func(name string) bool { return !slices.Contains(was, name) })
+	if !slices.Equal(kept, was) {
+		return false // something is gone, or has another place
+	}
+	for i, name := range is {
+		here := at(path, strconv.Itoa(i))
+		if from := slices.Index(was, name); from >= 0 {
+			d.compare(here, a[from], b[i])
+		} else {
+			d.say("add", here, b[i])
+		}
+	}
+	return true
+}
+
+// names are those of a list's elements, if all have one and each its own.
+func names(list []any) ([]string, bool) {
+	out := make([]string, 0, len(list))
+	for _, element := range list {
+		fields, _ := element.(map[string]any)
+		name, ok := fields["name"].(string)
+		if !ok || slices.Contains(out, name) {
+			return nil, false
+		}
+		out = append(out, name)
+	}
+	return out, true
+}
+
+// at appends to a JSON pointer (RFC 6901).
+func at(path, key string) string {
+	return path + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+}

@@ -1,0 +1,200 @@
+package inject
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/capture"
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+)
+
+// injection is one pod on its way.
+type injection struct {
+	Options
+	pod      *corev1.Pod
+	settings *meshconfig.Settings
+	env      environment
+	proxy    Proxy
+	sidecar  Sidecar
+	token    string
+	notes    []string
+}
+
+func (j *injection) note(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(j.notes, text) {
+		j.notes = append(j.notes, text)
+	}
+}
+
+// unableError is why a pod cannot have what it asks for, though nothing in it is wrong.
+type unableError struct{ reason string }
+
+func (e unableError) Error() string { return e.reason }
+
+// token of a hook, as it stands in a path.
+var token = regexp.MustCompile(`^[A-Za-z0-9_-]{16,128}$`)
+
+// Validate says what is wrong with options that are the same for all pods.
+func (o Options) Validate() error {
+	var errs []error
+	if o.Image == "" {
+		errs = append(errs, errors.New("no image: the sidecar needs one"))
+	}
+	switch o.Sidecar {
+	case "", Native, Classic:
+	default:
+		errs = append(errs, fmt.Errorf("sidecar is %q: accepted are %s and %s", o.Sidecar, Native, Classic))
+	}
+	switch o.PullPolicy {
+	case "", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
+	default:
+		errs = append(errs, fmt.Errorf("pull policy is %q: accepted are %s, %s and %s", o.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever))
+	}
+	if _, err := Resolve(o.MeshConfig, nil, nil); err != nil {
+		errs = append(errs, fmt.Errorf("mesh config: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// Pod returns a copy of pod with what lastcall adds, and what became of it. The pod
+// given is not changed, and the same arguments give the same result.
+func Pod(pod *corev1.Pod, o Options) (*corev1.Pod, Result) {
+	asked, why, err := isAsked(pod, o)
+	switch {
+	case err != nil:
+		return leave(pod, err)
+	case !asked:
+		return pod.DeepCopy(), Result{Outcome: NotAsked, Reason: why}
+	}
+	if reason := unfit(pod); reason != "" {
+		return leave(pod, unableError{reason})
+	}
+	j := &injection{Options: o, pod: pod.DeepCopy()}
+	if j.pod.Annotations == nil {
+		j.pod.Annotations = map[string]string{}
+	}
+	if err := j.do(); err != nil {
+		return leave(pod, err)
+	}
+	j.mark()
+	return j.pod, Result{Outcome: Injected, Proxy: j.proxy, Sidecar: j.sidecar, Notes: j.notes}
+}
+
+// leave returns the pod with nothing but the reason added.
+func leave(pod *corev1.Pod, err error) (*corev1.Pod, Result) {
+	r := Result{Outcome: LeftAlone, Reason: strings.ReplaceAll(err.Error(), "\n", "; ")}
+	if !errors.As(err, &unableError{}) {
+		r.Err = err
+	}
+	pod = pod.DeepCopy()
+	if pod.Annotations[corev1.MirrorPodAnnotationKey] != "" {
+		return pod, r // the API server lets nobody touch it
+	}
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[AnnotationStatus] = string(LeftAlone) + ": " + r.Reason
+	return pod, r
+}
+
+func (j *injection) do() (err error) {
+	var text string
+	if j.proxy, text, err = chooseProxy(j.pod, j.Options); err != nil {
+		return err
+	}
+	if text != "" {
+		j.note("%s", text)
+	}
+	if j.sidecar, err = chooseSidecar(j.pod, j.Options); err != nil {
+		return err
+	}
+	if err := j.settle(); err != nil {
+		return err
+	}
+	if j.proxy == Pipe {
+		if err := j.mayCapture(); err != nil {
+			return err
+		}
+	}
+	switch j.proxy {
+	case Sockets:
+		err = j.addSockets()
+	case Istio:
+		err = j.addIstio()
+	default:
+		if j.token = tokenOf(&j.pod.Spec); j.token == "" {
+			j.token = j.Token
+		}
+		if !token.MatchString(j.token) {
+			return errors.New("the hook's token: want 16 to 128 letters, digits, - and _")
+		}
+		err = j.addPipe()
+	}
+	if err != nil {
+		return err
+	}
+	if j.proxy != Pipe {
+		j.sidecar = ""
+		if j.proxy == Sockets && find(&j.pod.Spec, containerCopy) == nil {
+			return unableError{"no container of it lists a port or lacks a preStop of its own: there is nothing to watch; say the ports in annotation " + annotationPorts}
+		}
+	}
+	return nil
+}
+
+// mayCapture turns to sockets where the pod's traffic cannot be captured, or must
+// not be.
+func (j *injection) mayCapture() error {
+	c, err := capture.Resolve(capture.Input{Annotations: j.pod.Annotations})
+	if err != nil {
+		return err
+	}
+	for _, mode := range []string{"restricted", "baseline"} {
+		if j.Namespace.Labels["pod-security.kubernetes.io/enforce"] == mode && find(&j.pod.Spec, containerSidecar) == nil {
+			j.proxy = Sockets
+			j.note("the namespace admits no NET_ADMIN (pod security %s): nothing is captured, the app's preStop watches its sockets", mode)
+			return nil
+		}
+	}
+	if c.Off {
+		j.proxy = Sockets
+		j.note("interceptionMode is NONE: nothing is captured, the app's preStop watches its sockets")
+		return nil
+	}
+	own := []int32{portInbound, portOutbound, int32(j.settings.StatusPort.Value), int32(j.settings.AdminPort.Value)}
+	if reason := portsTaken(&j.pod.Spec, own); reason != "" {
+		return unableError{reason}
+	}
+	return nil
+}
+
+// mark says in the pod what was done.
+func (j *injection) mark() {
+	status := string(Injected) + ": "
+	switch j.proxy {
+	case Pipe:
+		status += string(j.sidecar) + " sidecar"
+		if isOurs(j.pod) { // it may have been another kind of sidecar then
+			status = j.pod.Annotations[AnnotationStatus]
+		}
+	case Sockets:
+		status += "preStop, no sidecar"
+	case Istio:
+		status += "beside Istio's sidecar"
+	}
+	j.pod.Annotations[AnnotationStatus] = status
+	had := j.pod.Annotations[AnnotationNotes]
+	for _, n := range j.notes {
+		if !slices.Contains(strings.Split(had, "\n"), n) {
+			had = strings.TrimPrefix(had+"\n"+n, "\n")
+		}
+	}
+	if had != "" {
+		j.pod.Annotations[AnnotationNotes] = had
+	}
+}

@@ -1,0 +1,158 @@
+package inject
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Where the agent answers the app's probes and hooks, Istio's paths.
+const (
+	pathHealth    = "/app-health/"
+	pathLifecycle = "/app-lifecycle/"
+)
+
+// annotationRewrite keeps the probes as they are when it is false, Istio's.
+const annotationRewrite = "sidecar.istio.io/rewriteAppHTTPProbers"
+
+// prober is a probe as the agent reads it from ISTIO_KUBE_APP_PROBERS.
+type prober struct {
+	HTTPGet        *corev1.HTTPGetAction   `json:"httpGet,omitempty"`
+	TCPSocket      *corev1.TCPSocketAction `json:"tcpSocket,omitempty"`
+	GRPC           *corev1.GRPCAction      `json:"grpc,omitempty"`
+	TimeoutSeconds int32                   `json:"timeoutSeconds,omitempty"`
+}
+
+// longestGRPCService is what the agent can ask for, bytes.
+const longestGRPCService = 127
+
+// hookTimeout is how long a postStart hook may take, seconds: Kubernetes sets no
+// limit, and the agent wants one.
+const hookTimeout = 600
+
+// turnProbes points the probes and the httpGet hooks of the apps at the agent, so
+// that they work whatever is captured and never count as traffic.
+func (j *injection) turnProbes(had string) error {
+	probers := map[string]prober{}
+	if had != "" {
+		if err := json.Unmarshal([]byte(had), &probers); err != nil {
+			return fmt.Errorf("read the sidecar's %s: %w", variableProbes, err)
+		}
+	}
+	if j.pod.Annotations[annotationRewrite] == "false" {
+		return nil
+	}
+	for _, c := range probed(&j.pod.Spec) {
+		for _, p := range []struct {
+			name  string
+			probe *corev1.Probe
+		}{{"readyz", c.ReadinessProbe}, {"livez", c.LivenessProbe}, {"startupz", c.StartupProbe}} {
+			if p.probe == nil {
+				continue
+			}
+			path := pathHealth + c.Name + "/" + p.name
+			if turned, ok := j.turn(c, path, &p.probe.ProbeHandler); ok {
+				turned.TimeoutSeconds = p.probe.TimeoutSeconds
+				probers[path] = turned
+			}
+		}
+		if c.Lifecycle == nil {
+			continue
+		}
+		for _, h := range []struct {
+			name    string
+			hook    *corev1.LifecycleHandler
+			seconds int32
+		}{{"prestopz", c.Lifecycle.PreStop, int32(min(GraceOf(&j.pod.Spec).Seconds(), math.MaxInt32))}, {"poststartz", c.Lifecycle.PostStart, hookTimeout}} {
+			if h.hook == nil || h.hook.HTTPGet == nil || isWaitHook(h.hook) {
+				continue
+			}
+			path := pathLifecycle + c.Name + "/" + h.name
+			handler := corev1.ProbeHandler{HTTPGet: h.hook.HTTPGet}
+			if turned, ok := j.turn(c, path, &handler); ok {
+				turned.TimeoutSeconds = h.seconds
+				probers[path] = turned
+			}
+		}
+	}
+	if len(probers) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(probers)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", variableProbes, err)
+	}
+	j.env.setLiteral(variableProbes, string(text))
+	return nil
+}
+
+// turn points one probe at path on the status port and returns what is to be asked
+// there in its place; false when the probe is left as it is.
+func (j *injection) turn(c *corev1.Container, path string, h *corev1.ProbeHandler) (prober, bool) {
+	status := intstr.FromInt32(int32(j.settings.StatusPort.Value))
+	var p prober
+	leave := func(why string) (prober, bool) {
+		j.note("container %s: what would be %s is left as it is: %s", c.Name, path, why)
+		return prober{}, false
+	}
+	switch {
+	case h.HTTPGet != nil:
+		if h.HTTPGet.Port == status {
+			return p, false // turned before, or meant for the agent
+		}
+		port, ok := j.resolve(c, h.HTTPGet.Port)
+		if !ok {
+			return leave(fmt.Sprintf("no container has a port named %s", h.HTTPGet.Port.String()))
+		}
+		if h.HTTPGet.Host != "" {
+			return leave(fmt.Sprintf("it asks another host, %s", h.HTTPGet.Host))
+		}
+		p.HTTPGet = h.HTTPGet.DeepCopy()
+		p.HTTPGet.Port = port
+		h.HTTPGet.Path, h.HTTPGet.Port = path, status
+		if h.HTTPGet.Scheme == corev1.URISchemeHTTPS {
+			h.HTTPGet.Scheme = corev1.URISchemeHTTP // the agent asks by TLS
+		}
+		return p, true
+	case h.TCPSocket != nil:
+		port, ok := j.resolve(c, h.TCPSocket.Port)
+		if !ok {
+			return leave(fmt.Sprintf("no container has a port named %s", h.TCPSocket.Port.String()))
+		}
+		if h.TCPSocket.Host != "" {
+			return leave(fmt.Sprintf("it asks another host, %s", h.TCPSocket.Host))
+		}
+		p.TCPSocket = &corev1.TCPSocketAction{Port: port}
+		h.TCPSocket = nil
+	case h.GRPC != nil:
+		if h.GRPC.Service != nil && len(*h.GRPC.Service) > longestGRPCService {
+			return leave("its service's name is too long")
+		}
+		p.GRPC = h.GRPC.DeepCopy()
+		h.GRPC = nil
+	default:
+		return p, false // exec runs in the app's own container
+	}
+	h.HTTPGet = &corev1.HTTPGetAction{Path: path, Port: status}
+	return p, true
+}
+
+// resolve finds the number of a port, which may be named in its own container or
+// in another one.
+func (j *injection) resolve(c *corev1.Container, port intstr.IntOrString) (intstr.IntOrString, bool) {
+	if port.Type == intstr.Int {
+		return port, port.IntVal > 0
+	}
+	for _, c := range append([]*corev1.Container{c}, allContainers(&j.pod.Spec)...) {
+		for _, p := range c.Ports {
+			if p.Name == port.StrVal {
+				return intstr.FromInt32(p.ContainerPort), true
+			}
+		}
+	}
+	number := intstr.Parse(port.StrVal)
+	return number, number.Type == intstr.Int && number.IntVal > 0
+}

@@ -1,0 +1,238 @@
+package inject
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+)
+
+// The variables that the agent reads, see internal/meshconfig.
+const (
+	variableProxyConfig  = "PROXY_CONFIG"
+	variableExitOnZero   = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
+	variableMinimumDrain = "MINIMUM_DRAIN_DURATION"
+	variableGracePeriod  = "TERMINATION_GRACE_PERIOD_SECONDS"
+	variableQuietTime    = "LASTCALL_QUIET_TIME"
+	variableIdleGrace    = "LASTCALL_IDLE_GRACE"
+	variableMargin       = "LASTCALL_LAST_CALL_MARGIN"
+	variableCompat       = "LASTCALL_COMPAT"
+	variableHookToken    = "LASTCALL_HOOK_TOKEN"
+	variableIgnoreFrom   = "LASTCALL_IGNORE_FROM"
+	variableProbes       = "ISTIO_KUBE_APP_PROBERS"
+	variablePrometheus   = "ISTIO_PROMETHEUS_ANNOTATIONS"
+)
+
+// Resolve finds what an agent in the pod would go by: the MeshConfig's text, then the
+// pod's annotations, then env as os.Environ gives it. Everything that is wrong is
+// in the error; the settings are never nil.
+func Resolve(mesh string, annotations map[string]string, env []string) (*meshconfig.Settings, error) {
+	in := meshconfig.Input{Env: env, ReadFile: func(name string) ([]byte, error) {
+		switch {
+		case name == meshconfig.DefaultMeshFile && mesh != "":
+			return []byte(mesh), nil
+		case name == meshconfig.DefaultAnnotationsFile:
+			return downward(annotations), nil
+		}
+		return nil, fs.ErrNotExist
+	}}
+	in.MeshFile, in.AnnotationsFile = meshconfig.DefaultMeshFile, meshconfig.DefaultAnnotationsFile
+	return meshconfig.Resolve(in)
+}
+
+// downward writes annotations as the kubelet's downward API does.
+func downward(annotations map[string]string) []byte {
+	var b bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(annotations)) {
+		fmt.Fprintf(&b, "%s=%q\n", name, annotations[name])
+	}
+	return b.Bytes()
+}
+
+// GraceOf is the pod's grace period; Kubernetes' default is 30 s.
+func GraceOf(spec *corev1.PodSpec) time.Duration {
+	if s := spec.TerminationGracePeriodSeconds; s != nil && *s >= 0 && *s <= math.MaxInt32 {
+		return time.Duration(*s) * time.Second
+	}
+	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
+}
+
+// environment is what the pod's sidecar is to have in its environment, in the order
+// in which it is written.
+type environment struct {
+	names   []string
+	values  map[string]string
+	literal map[string]bool // Kubernetes must not fill in $(NAME) here
+}
+
+func (e *environment) set(name, value string) {
+	if e.values == nil {
+		e.values = map[string]string{}
+	}
+	if _, ok := e.values[name]; !ok {
+		e.names = append(e.names, name)
+	}
+	e.values[name] = value
+}
+
+func (e *environment) setLiteral(name, value string) {
+	e.set(name, value)
+	if e.literal == nil {
+		e.literal = map[string]bool{}
+	}
+	e.literal[name] = true
+}
+
+// escape and unescape keep Kubernetes from filling in $(NAME).
+func escape(value string) string   { return strings.ReplaceAll(value, "$(", "$$(") }
+func unescape(value string) string { return strings.ReplaceAll(value, "$$(", "$(") }
+
+func (e *environment) pairs() []string {
+	out := make([]string, 0, len(e.names))
+	for _, name := range e.names {
+		out = append(out, name+"="+e.values[name])
+	}
+	return out
+}
+
+func (e *environment) vars() []corev1.EnvVar {
+	out := make([]corev1.EnvVar, 0, len(e.names))
+	for _, name := range e.names {
+		value := e.values[name]
+		if e.literal[name] {
+			value = escape(value)
+		}
+		out = append(out, corev1.EnvVar{Name: name, Value: value})
+	}
+	return out
+}
+
+// own are lastcall's annotations that are a variable of the agent's.
+var own = []struct{ annotation, variable string }{
+	{annotationQuietTime, variableQuietTime},
+	{annotationIdleGrace, variableIdleGrace},
+	{annotationMargin, variableMargin},
+	{annotationCompat, variableCompat},
+}
+
+// settle finds the settings in force and the environment that brings them to the
+// agent. They are resolved twice: as the pod says them, in order to know what is
+// left to aliases and to the platform; and as the agent will read them, in order
+// to know that it can.
+func (j *injection) settle() (err error) {
+	annotations := j.pod.Annotations
+	said, err := Resolve(j.MeshConfig, annotations, nil)
+	if err != nil {
+		return err
+	}
+	env := &j.env
+	text, err := proxyConfig(said)
+	if err != nil {
+		return err
+	}
+	if text != "" {
+		env.setLiteral(variableProxyConfig, text)
+	}
+	metadata := said.Proxy.GetProxyMetadata()
+	for _, name := range slices.Sorted(maps.Keys(metadata)) {
+		switch value := metadata[name]; {
+		case strings.ContainsAny(name, "=\x00") || name == "":
+			j.note("proxyMetadata %q cannot be a variable's name: not in the sidecar's environment", name)
+		case name == variableGracePeriod: // below
+		default:
+			env.set(name, value) // with $(NAME) filled in, as in Istio
+		}
+	}
+	for _, o := range own {
+		if value := annotations[o.annotation]; value != "" {
+			env.set(o.variable, value)
+		}
+	}
+	grace := GraceOf(&j.pod.Spec)
+	if said.GracePeriod.Said() {
+		if said.GracePeriod.Value > grace {
+			j.note("%s %v is more than the pod's terminationGracePeriodSeconds %v, which is taken", variableGracePeriod, said.GracePeriod.Value, grace)
+		}
+		grace = min(grace, said.GracePeriod.Value)
+	}
+	minimum := variableMinimumDrain
+	if said.MinimumDrain.Said() {
+		minimum = ""
+	}
+	grace = j.aliases(grace, minimum)
+	env.set(variableGracePeriod, strconv.Itoa(int(grace/time.Second)))
+	if isJob(j.pod, j.Options) && !hasPorts(&j.pod.Spec) {
+		j.letJobsEnd(said)
+	}
+	j.settings, err = Resolve(j.MeshConfig, annotations, env.pairs())
+	if err != nil {
+		return err
+	}
+	return nil
+}
+
+// letJobsEnd spares a Job's pod the wait for callers that do not exist: it has no
+// port.
+func (j *injection) letJobsEnd(said *meshconfig.Settings) {
+	if !said.MinimumDrain.Said() && j.env.values[variableMinimumDrain] == "" {
+		j.env.set(variableMinimumDrain, "0s")
+	}
+	if !said.QuietTime.Said() && j.env.values[variableQuietTime] == "" {
+		j.env.set(variableQuietTime, "0s")
+	}
+}
+
+func hasPorts(spec *corev1.PodSpec) bool {
+	for _, c := range probed(spec) {
+		if len(c.Ports) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// proxyConfig is the resolved ProxyConfig as JSON, without what is the default,
+// as Istio's injector writes PROXY_CONFIG; empty when all is.
+func proxyConfig(s *meshconfig.Settings) (string, error) {
+	defaults, err := meshconfig.Resolve(meshconfig.Input{})
+	if err != nil {
+		return "", err
+	}
+	pc := proto.CloneOf(s.Proxy)
+	from, normal := pc.ProtoReflect(), defaults.Proxy.ProtoReflect()
+	var same []protoreflect.FieldDescriptor
+	from.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if v.Equal(normal.Get(fd)) {
+			same = append(same, fd)
+		}
+		return true
+	})
+	for _, fd := range same {
+		from.Clear(fd)
+	}
+	b, err := protojson.Marshal(pc)
+	if err != nil {
+		return "", fmt.Errorf("write %s: %w", variableProxyConfig, err)
+	}
+	var compact bytes.Buffer // protojson puts in blanks at random
+	if err := json.Compact(&compact, b); err != nil {
+		return "", fmt.Errorf("write %s: %w", variableProxyConfig, err)
+	}
+	if compact.String() == "{}" {
+		return "", nil
+	}
+	return compact.String(), nil
+}

@@ -1,0 +1,252 @@
+package inject
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/lastcall-dev/lastcall/internal/capture"
+)
+
+// Ports of the sidecar beside those that ProxyConfig says.
+const (
+	portInbound  = 15006
+	portOutbound = 15001
+)
+
+// DefaultResources are what the sidecar asks for: it takes some 15 MiB and
+// little time. There is no limit of CPU, which would only make it slow.
+func DefaultResources() corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
+		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
+	}
+}
+
+func (j *injection) resources() (corev1.ResourceRequirements, error) {
+	r := DefaultResources()
+	if j.Resources != nil {
+		r = *j.Resources.DeepCopy()
+	}
+	for _, said := range []struct {
+		annotation string
+		list       *corev1.ResourceList
+		name       corev1.ResourceName
+	}{
+		{annotationCPU, &r.Requests, corev1.ResourceCPU},
+		{annotationMemory, &r.Requests, corev1.ResourceMemory},
+		{annotationCPULimit, &r.Limits, corev1.ResourceCPU},
+		{annotationMemoryLimit, &r.Limits, corev1.ResourceMemory},
+	} {
+		text := j.pod.Annotations[said.annotation]
+		if text == "" {
+			continue
+		}
+		q, err := resource.ParseQuantity(text)
+		if err != nil || q.Sign() <= 0 {
+			return r, fmt.Errorf("annotation %s is %q: accepted is a quantity, such as 100m of cpu and 64Mi of memory", said.annotation, text)
+		}
+		if *said.list == nil {
+			*said.list = corev1.ResourceList{}
+		}
+		(*said.list)[said.name] = q
+	}
+	for name, limit := range r.Limits {
+		if request, ok := r.Requests[name]; ok && request.Cmp(limit) > 0 {
+			r.Requests[name] = limit // the API server refuses a request above the limit
+		}
+	}
+	return r, nil
+}
+
+// bound is the securityContext of whatever needs no right at all.
+func bound() *corev1.SecurityContext {
+	return &corev1.SecurityContext{
+		RunAsUser:                ptr(proxyUser),
+		RunAsGroup:               ptr(proxyUser),
+		RunAsNonRoot:             ptr(true),
+		ReadOnlyRootFilesystem:   ptr(true),
+		AllowPrivilegeEscalation: ptr(false),
+		Privileged:               ptr(false),
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+}
+
+// sidecarContainer is lastcall agent.
+func (j *injection) sidecarContainer() (corev1.Container, error) {
+	resources, err := j.resources()
+	if err != nil {
+		return corev1.Container{}, err
+	}
+	args := []string{"agent", "--capture", "--annotations", mountPodInfo + "/annotations"}
+	format := j.LogFormat
+	if said := j.pod.Annotations[annotationLogFormat]; said != "" {
+		format = said
+	}
+	switch format {
+	case "", "text":
+	case "json":
+		args = append(args, "--log-format", "json")
+	default:
+		return corev1.Container{}, fmt.Errorf("the log format (annotation %s) is %q: accepted are text and json", annotationLogFormat, format)
+	}
+	ports, err := parsePorts(annotationIgnoreInbound, j.pod.Annotations[annotationIgnoreInbound])
+	if err != nil {
+		return corev1.Container{}, err
+	}
+	for _, p := range ports {
+		args = append(args, "--ignore-inbound-port", strconv.Itoa(int(p)))
+	}
+	status := int32(j.settings.StatusPort.Value)
+	ready := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz/ready", Port: intstr.FromInt32(status)}}
+	c := corev1.Container{
+		Name:            containerSidecar,
+		Image:           j.Image,
+		ImagePullPolicy: j.PullPolicy,
+		Args:            args,
+		Env:             j.env.vars(),
+		Ports:           []corev1.ContainerPort{{Name: "http-lastcall", ContainerPort: status, Protocol: corev1.ProtocolTCP}},
+		Resources:       resources,
+		SecurityContext: bound(),
+		// A native sidecar's startupProbe holds the next containers back until it
+		// serves. It asks often, since all else waits for it.
+		StartupProbe:   &corev1.Probe{ProbeHandler: ready, PeriodSeconds: 1, FailureThreshold: 600, TimeoutSeconds: 3},
+		ReadinessProbe: &corev1.Probe{ProbeHandler: ready, PeriodSeconds: 15, FailureThreshold: 4, TimeoutSeconds: 3},
+		VolumeMounts:   []corev1.VolumeMount{{Name: volumePodInfo, MountPath: mountPodInfo, ReadOnly: true}},
+	}
+	switch j.sidecar {
+	case Native:
+		c.RestartPolicy = ptr(corev1.ContainerRestartPolicyAlways)
+		c.Lifecycle = &corev1.Lifecycle{PreStop: j.waitHook()}
+	case Classic:
+		if hold := j.settings.HoldApplication.Value; hold == nil || *hold {
+			// Kubelet starts the next container when this hook has returned.
+			c.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{
+				Command: []string{program, "ready", "--status-port", strconv.Itoa(int(status))},
+			}}}
+		}
+	}
+	return c, nil
+}
+
+// program is the binary's path in its own image, for hooks that run there.
+const program = "/lastcall"
+
+// captureContainer is lastcall capture. It is over before any other container
+// starts, and alone has the capabilities to change the pod's network.
+func (j *injection) captureContainer() corev1.Container {
+	args := []string{"capture"}
+	for _, s := range capture.Settings {
+		for _, name := range s.Annotations {
+			if value, said := j.pod.Annotations[name]; said {
+				args = append(args, "--"+s.Flag+"="+strings.TrimSpace(value))
+				break
+			}
+		}
+	}
+	context := bound()
+	context.RunAsUser, context.RunAsGroup, context.RunAsNonRoot = ptr(int64(0)), ptr(int64(0)), ptr(false) // capabilities reach no other user
+	context.Capabilities.Add = []corev1.Capability{"NET_ADMIN", "NET_RAW"}
+	resources := DefaultResources()
+	if j.Resources != nil {
+		resources = *j.Resources.DeepCopy()
+	}
+	return corev1.Container{
+		Name:            containerCapture,
+		Image:           j.Image,
+		ImagePullPolicy: j.PullPolicy,
+		Args:            args,
+		Resources:       resources,
+		SecurityContext: context,
+	}
+}
+
+// podInfo is the pod's annotations as a file.
+func podInfo() corev1.Volume {
+	return corev1.Volume{Name: volumePodInfo, VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
+		Items: []corev1.DownwardAPIVolumeFile{{Path: "annotations", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.annotations"}}},
+	}}}
+}
+
+// addPipe puts the sidecar and the capture into the pod.
+func (j *injection) addPipe() error {
+	spec := &j.pod.Spec
+	old := find(spec, containerSidecar)
+	had := ""
+	if old != nil {
+		text, _ := variable(old, variableProbes)
+		had = unescape(text)
+	}
+	if err := j.turnProbes(had); err != nil {
+		return err
+	}
+	if err := j.addHooks(func(*corev1.Container) *corev1.LifecycleHandler { return j.waitHook() }); err != nil {
+		return err
+	}
+	if old != nil { // what has come since is all that was to be done
+		if text := j.env.values[variableProbes]; text != "" {
+			setVariable(old, variableProbes, escape(text))
+		}
+		return nil
+	}
+	if err := j.mergeMetrics(); err != nil {
+		return err
+	}
+	j.env.set(variableHookToken, j.token)
+	sidecar, err := j.sidecarContainer()
+	if err != nil {
+		return err
+	}
+	switch j.sidecar {
+	case Native:
+		// First to start, last to end; the app's own init containers go through it.
+		spec.InitContainers = slices.Insert(spec.InitContainers, 0, j.captureContainer(), sidecar)
+	case Classic:
+		// The app's init containers need the network, which is captured last.
+		spec.InitContainers = append(spec.InitContainers, j.captureContainer())
+		const defaultContainer = "kubectl.kubernetes.io/default-container"
+		if j.pod.Annotations[defaultContainer] == "" {
+			j.pod.Annotations[defaultContainer] = spec.Containers[0].Name
+		}
+		spec.Containers = slices.Insert(spec.Containers, 0, sidecar)
+	}
+	if !hasVolume(spec, volumePodInfo) {
+		spec.Volumes = append(spec.Volumes, podInfo())
+	}
+	for _, c := range apps(spec) {
+		if runsAs(c, spec, proxyUser) {
+			j.note("container %s runs as user %d: what it sends is not captured, and its connections are not drained", c.Name, proxyUser)
+		}
+	}
+	return nil
+}
+
+func runsAs(c *corev1.Container, spec *corev1.PodSpec, user int64) bool {
+	if s := c.SecurityContext; s != nil && s.RunAsUser != nil {
+		return *s.RunAsUser == user
+	}
+	return spec.SecurityContext != nil && spec.SecurityContext.RunAsUser != nil && *spec.SecurityContext.RunAsUser == user
+}
+
+// parsePorts reads a comma-separated list.
+func parsePorts(what, text string) ([]uint16, error) {
+	seen := map[uint16]bool{}
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item == "" {
+			continue
+		}
+		p, err := strconv.ParseUint(item, 10, 16)
+		if err != nil || p == 0 {
+			return nil, fmt.Errorf("annotation %s: %q is no port: accepted are 1 to 65535, comma-separated", what, item)
+		}
+		seen[uint16(p)] = true
+	}
+	return slices.Sorted(maps.Keys(seen)), nil
+}

@@ -1,0 +1,117 @@
+package inject
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+)
+
+// binary is where lastcall lies in the app's containers when there is no sidecar.
+const binary = mountBinary + "/lastcall"
+
+// addSockets gives each app that has ports a preStop that watches their
+// connections. The binary is copied in by an init container: an image without a
+// shell has nothing else to run.
+func (j *injection) addSockets() error {
+	spec := &j.pod.Spec
+	said, err := parsePorts(annotationPorts, j.pod.Annotations[annotationPorts])
+	if err != nil {
+		return err
+	}
+	used := false
+	err = j.addHooks(func(c *corev1.Container) *corev1.LifecycleHandler {
+		ports := said
+		if len(ports) == 0 {
+			ports = tcpPorts(c)
+		}
+		if len(ports) == 0 {
+			j.note("container %s lists no port: it gets no preStop; say them in annotation %s", c.Name, annotationPorts)
+			return nil
+		}
+		used = true
+		return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: portsCommand(ports, j.settings)}}
+	})
+	if err != nil {
+		return err
+	}
+	if !used {
+		return nil
+	}
+	for _, c := range apps(spec) {
+		if c.Lifecycle != nil && isPortsHook(c.Lifecycle.PreStop) {
+			j.equip(c)
+		}
+	}
+	if !hasVolume(spec, volumeBinary) {
+		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: volumeBinary, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	}
+	if find(spec, containerCopy) == nil {
+		spec.InitContainers = slices.Insert(spec.InitContainers, 0, corev1.Container{
+			Name:            containerCopy,
+			Image:           j.Image,
+			ImagePullPolicy: j.PullPolicy,
+			Args:            []string{"copy", binary},
+			Resources:       DefaultResources(),
+			SecurityContext: bound(),
+			VolumeMounts:    []corev1.VolumeMount{{Name: volumeBinary, MountPath: mountBinary}},
+		})
+	}
+	return nil
+}
+
+// equip gives a container what its hook needs.
+func (j *injection) equip(c *corev1.Container) {
+	if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary }) {
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volumeBinary, MountPath: mountBinary, ReadOnly: true})
+	}
+	if _, said := variable(c, variableGracePeriod); !said {
+		setVariable(c, variableGracePeriod, j.env.values[variableGracePeriod])
+	}
+	if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == variableIgnoreFrom }) {
+		// The kubelet's probes come from the node, and are nobody's traffic.
+		c.Env = append(c.Env, corev1.EnvVar{Name: variableIgnoreFrom, ValueFrom: &corev1.EnvVarSource{
+			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "status.hostIP"},
+		}})
+	}
+}
+
+// portsCommand is lastcall wait without an agent. A hook sees the environment of
+// the app, so that what the pod says goes by flags.
+func portsCommand(ports []uint16, s *meshconfig.Settings) []string {
+	list := make([]string, 0, len(ports))
+	for _, p := range ports {
+		list = append(list, strconv.Itoa(int(p)))
+	}
+	command := []string{binary, "wait", "--ports", strings.Join(list, ",")}
+	for _, v := range []struct {
+		flag  string
+		value meshconfig.Value[time.Duration]
+	}{
+		{"--minimum-drain", s.MinimumDrain}, {"--quiet-time", s.QuietTime}, {"--idle-grace", s.IdleGrace}, {"--leave", s.Margin},
+	} {
+		if v.value.Said() {
+			command = append(command, v.flag, v.value.Value.String())
+		}
+	}
+	return command
+}
+
+func isPortsHook(h *corev1.LifecycleHandler) bool {
+	return h != nil && h.Exec != nil && len(h.Exec.Command) > 2 && h.Exec.Command[0] == binary
+}
+
+func tcpPorts(c *corev1.Container) []uint16 {
+	var out []uint16
+	for _, p := range c.Ports {
+		if (p.Protocol == "" || p.Protocol == corev1.ProtocolTCP) && p.ContainerPort > 0 && p.ContainerPort <= 65535 {
+			out = append(out, uint16(p.ContainerPort))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

@@ -1,0 +1,106 @@
+package inject
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// workloads are the kinds that have a pod in them, and where.
+var workloads = []struct {
+	kind   string
+	groups []string
+	path   []string // of the pod's template; nothing when the object is the pod
+}{
+	{"Pod", []string{""}, nil},
+	{"Deployment", []string{"apps", "extensions"}, []string{"spec", "template"}},
+	{"StatefulSet", []string{"apps"}, []string{"spec", "template"}},
+	{"DaemonSet", []string{"apps", "extensions"}, []string{"spec", "template"}},
+	{"ReplicaSet", []string{"apps", "extensions"}, []string{"spec", "template"}},
+	{"ReplicationController", []string{""}, []string{"spec", "template"}},
+	{"Job", []string{"batch"}, []string{"spec", "template"}},
+	{"CronJob", []string{"batch"}, []string{"spec", "jobTemplate", "spec", "template"}},
+	{"PodTemplate", []string{""}, []string{"template"}},
+	{"DeploymentConfig", []string{"apps.openshift.io"}, []string{"spec", "template"}},
+	{"Rollout", []string{"argoproj.io"}, []string{"spec", "template"}},
+}
+
+// Workload is an object with a pod in it.
+type Workload struct {
+	Kind      string
+	Namespace string
+	Name      string
+
+	// Pod is the one that it makes, with the template's metadata.
+	Pod *corev1.Pod
+
+	// Path is where the pod's metadata and spec stand in the object.
+	Path []string
+}
+
+// IsJob says whether the workload's pods are expected to end by themselves.
+func (w *Workload) IsJob() bool { return w.Kind == "Job" || w.Kind == "CronJob" }
+
+func (w *Workload) String() string {
+	if w.Namespace == "" {
+		return w.Kind + " " + w.Name
+	}
+	return w.Kind + " " + w.Namespace + "/" + w.Name
+}
+
+// ReadWorkload reads an object as JSON. It returns nil for what has no pod in it.
+func ReadWorkload(object []byte) (*Workload, error) {
+	var head struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		Metadata   struct {
+			Name         string `json:"name"`
+			GenerateName string `json:"generateName"`
+			Namespace    string `json:"namespace"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(object, &head); err != nil {
+		return nil, fmt.Errorf("read the object's head: %w", err)
+	}
+	group, _, grouped := strings.Cut(head.APIVersion, "/")
+	if !grouped {
+		group = ""
+	}
+	for _, known := range workloads {
+		if known.kind != head.Kind || !slices.Contains(known.groups, group) {
+			continue
+		}
+		w := &Workload{Kind: head.Kind, Namespace: head.Metadata.Namespace, Name: head.Metadata.Name, Path: known.path}
+		if w.Name == "" {
+			w.Name = head.Metadata.GenerateName
+		}
+		return w, w.readPod(object)
+	}
+	return nil, nil
+}
+
+func (w *Workload) readPod(object []byte) error {
+	for _, key := range w.Path {
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(object, &fields); err != nil {
+			return fmt.Errorf("%s: %w", strings.Join(w.Path, "."), err)
+		}
+		object = fields[key]
+		if object == nil {
+			object = []byte("{}")
+		}
+	}
+	var t struct {
+		metav1.ObjectMeta `json:"metadata"`
+		Spec              corev1.PodSpec `json:"spec"`
+	}
+	if err := json.Unmarshal(object, &t); err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(append(slices.Clone(w.Path), "…"), "."), err)
+	}
+	w.Pod = &corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}
+	return nil
+}
