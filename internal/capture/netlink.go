@@ -16,8 +16,12 @@ import (
 // there answers only once, where the library waits for an answer to each message.
 const answerTime = 10 * time.Second
 
-// answerBuffer is room for the answers to all messages of a transaction, in bytes. They come all at once.
-const answerBuffer = 1 << 20
+// Room for a transaction, which is sent as a whole, and for the answers to all of its messages, which come all at once,
+// in bytes. Annotations are 256 KiB at most; written as rules they may be five times as much.
+const (
+	transactionBuffer = 2 << 20
+	answerBuffer      = 1 << 20
+)
 
 // Install captures what c says, in the network namespace of the calling thread, in place of what an earlier Install has
 // captured there. When it fails nothing has changed.
@@ -47,7 +51,8 @@ func families() []family {
 
 func transact(c Config) error {
 	conn, err := nftables.New(nftables.WithSockOptions(func(conn *netlink.Conn) error {
-		_ = conn.SetReadBuffer(answerBuffer) // else what the system gives by itself
+		// Else what the system gives by itself, which does for all but the longest lists.
+		_, _ = conn.SetReadBuffer(answerBuffer), conn.SetWriteBuffer(transactionBuffer)
 		return conn.SetReadDeadline(time.Now().Add(answerTime))
 	}))
 	if err != nil {
@@ -181,6 +186,8 @@ func explain(err error) error {
 		return fmt.Errorf("%w: this needs CAP_NET_ADMIN in the pod's network namespace (in Kubernetes: an init container with securityContext.capabilities.add: [NET_ADMIN])", err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("the kernel's nf_tables has not answered within %v: %w", answerTime, err)
+	case errors.Is(err, unix.EMSGSIZE):
+		return fmt.Errorf("%w: want shorter lists of ranges and ports (a few thousand items fit)", err)
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.ESOCKTNOSUPPORT),
 		errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINVAL):
 		return fmt.Errorf("%w: this kernel has no nf_tables, or no NAT in it: needed are Linux 4.18 or later with CONFIG_NF_TABLES, CONFIG_NFT_NAT and CONFIG_NFT_REDIR for IPv4 and, unless IPv6 is off, IPv6; where they are modules that a container may not load, load nft_chain_nat and nft_redir on the node", err)

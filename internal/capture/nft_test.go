@@ -44,7 +44,7 @@ func TestDryRunIsWhatIsInstalled(t *testing.T) {
 		},
 		"every address":            {"include-outbound-ranges": "0.0.0.0/0,10.0.0.0/8,::/0", "exclude-outbound-ranges": "10.0.0.0/8"},
 		"of one family, loopback":  {"include-outbound-ranges": "127.0.0.0/8,10.0.0.0/8"},
-		"as many as may be needed": {"exclude-outbound-ranges": many(1500), "include-outbound-ports": "1,2"},
+		"as many as may be needed": {"exclude-outbound-ranges": many(4000), "exclude-inbound-ports": manyPorts(2001)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := resolve(t, Input{Flags: flags})
@@ -88,6 +88,14 @@ func many(n int) string {
 	var out []string
 	for i := range n {
 		out = append(out, strings.Join([]string{"10", strconv.Itoa(i / 128), strconv.Itoa(i % 128 * 2), "0/24"}, "."))
+	}
+	return strings.Join(out, ",")
+}
+
+func manyPorts(n int) string {
+	var out []string
+	for i := range n {
+		out = append(out, strconv.Itoa(20000+2*i))
 	}
 	return strings.Join(out, ",")
 }

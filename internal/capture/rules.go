@@ -62,9 +62,9 @@ func (c *Config) rules(f family) table {
 	}
 	t.chains = []chain{
 		// The one that is jumped to comes first: it must be there when another names it.
-		{chainDestinations, "", c.destinations(f)},
-		{chainInbound, prerouting, c.inbound()},
-		{chainOutbound, output, c.outbound(f)},
+		{chainDestinations, "", split(c.destinations(f))},
+		{chainInbound, prerouting, split(c.inbound())},
+		{chainOutbound, output, split(c.outbound(f))},
 	}
 	return t
 }
@@ -142,6 +142,28 @@ func (c *Config) destinations(f family) []rule {
 		rules = append(rules, rule{append([]match{matchTCP()}, anywhere(include, matchAddresses(f, "daddr", include))...), to})
 	}
 	return rules
+}
+
+// widest is how many values a set may have: all of them go to the kernel as one attribute of at most 64 KiB, and an IPv6
+// range takes 64 bytes. (nftables v0.3.0 cuts what is longer, without a word.)
+const widest = 500
+
+// split makes several rules of one that asks for more values.
+func split(rules []rule) []rule {
+	var out []rule
+	for _, r := range rules {
+		wide := slices.IndexFunc(r.matches, func(m match) bool { return len(m.values) > widest })
+		if wide < 0 {
+			out = append(out, r)
+			continue
+		}
+		for values := range slices.Chunk(r.matches[wide].values, widest) {
+			part := rule{slices.Clone(r.matches), r.do}
+			part.matches[wide].values = values
+			out = append(out, part)
+		}
+	}
+	return out
 }
 
 // anywhere needs no match for a range that holds every address.
