@@ -10,7 +10,7 @@
 //	bytes that the app has not read, or the client has not acknowledged   busy
 //	the client spoke last                                                 busy, for as long as it takes
 //	bytes moved less than the idle grace ago                              busy
-//	who spoke last cannot be told, less than doubtTime ago                busy
+//	who spoke last cannot be told, less than 10 s ago                     busy
 //	everything else                                                       idle
 //
 // What it cannot know:
@@ -22,8 +22,9 @@
 //     a slow one, and a client's WINDOW_UPDATE or ping after the answer reads as a
 //     request that is never answered: Options.Opaque for the first; the second
 //     costs time until the deadline, and no request.
-//   - Who spoke last, when both did in one jiffy (1 to 10 ms) before the watch
-//     began. See ledger.weigh.
+//   - Who spoke last, when both did in one jiffy (1 to 10 ms) and not before our
+//     eyes. The client's acknowledgements and the kernel's own tell it mostly: see
+//     weigh and readHabits.
 //
 // It needs no capability and no permission: only to be in the network namespace.
 package sockets

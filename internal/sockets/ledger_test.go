@@ -26,9 +26,7 @@ func (s *scene) look(told bool) {
 	}
 	s.g.look(all, time.Now(), told)
 	for _, c := range s.g.doubts(time.Now()) {
-		if c.weighed = true; s.k.inStride[ends{c.local, c.remote}] {
-			c.turn = probably
-		}
+		c.weighed, c.turn = true, s.k.habits.turn(ends{c.local, c.remote})
 	}
 	all, _ = s.k.Sockets(states, nil)
 	s.g.look(all, time.Now(), false)
@@ -49,14 +47,14 @@ func stage(t *testing.T, o Options, f func(s *scene)) {
 		if o.IdleGrace == 0 {
 			o.IdleGrace = 2 * second
 		}
-		f(&scene{t, &fakeKernel{inStride: map[ends]bool{}}, newLedger(o)})
+		f(&scene{t, &fakeKernel{habits: habits{inStride: map[ends]bool{}}}, newLedger(o)})
 	})
 }
 
 // Each row plays one connection and says what it counts as, then.
 func TestReasons(t *testing.T) {
 	const none Reason = "none"
-	stride := func(s *scene, c *fakeConn) { s.k.inStride[ends{c.Local, c.Remote}] = true }
+	stride := func(s *scene, c *fakeConn) { s.k.habits.inStride[ends{c.Local, c.Remote}] = true }
 	for _, tt := range []struct {
 		name string
 		o    Options
@@ -105,8 +103,20 @@ func TestReasons(t *testing.T) {
 			c.asks()
 			c.answers()
 			stride(s, c)
-			time.Sleep(2 * second)
+			time.Sleep(hunchTime)
 		}, want: Idle},
+		{name: "which are not certain: a request in two pieces looks the same", play: func(s *scene, c *fakeConn) {
+			c.asks()
+			c.answers()
+			stride(s, c)
+			time.Sleep(hunchTime - fakeJiffy)
+		}, want: Doubted},
+		{name: "where they are, what is not in stride has not been answered", play: func(s *scene, c *fakeConn) {
+			c.asks()
+			c.answers()
+			s.k.habits.exact = true
+			time.Sleep(60 * second)
+		}, want: Asked},
 		{name: "answered in a jiffy, and nothing tells", play: func(_ *scene, c *fakeConn) {
 			c.asks()
 			c.answers()

@@ -48,16 +48,15 @@ type destroyed interface {
 
 // kernel is what the plane sees of the machine.
 type kernel struct {
-	open     func() (table, error)
-	told     func([]uint16) (destroyed, error)
-	inStride func([]uint16) (map[ends]bool, error)
+	open   func() (table, error)
+	told   func([]uint16) (destroyed, error)
+	habits func([]uint16) (habits, error)
 }
 
 var thisKernel = kernel{
-	open: func() (table, error) { return sockdiag.OpenTable() },
-	told: func(ports []uint16) (destroyed, error) { return sockdiag.WatchDestroyed(ports) },
-
-	inStride: inStride,
+	open:   func() (table, error) { return sockdiag.OpenTable() },
+	told:   func(ports []uint16) (destroyed, error) { return sockdiag.WatchDestroyed(ports) },
+	habits: readHabits,
 }
 
 // Plane is an app without a proxy. It implements drain.DataPlane as far as watching
@@ -179,11 +178,10 @@ func (p *Plane) resolve(now time.Time) {
 	if len(doubts) == 0 || p.o.Opaque {
 		return
 	}
-	answered, err := p.kernel.inStride(p.o.Ports)
+	habits, err := p.kernel.habits(p.o.Ports)
 	for _, c := range doubts {
-		c.weighed = true
-		if err == nil && answered[ends{c.local, c.remote}] {
-			c.turn = probably
+		if c.weighed = true; err == nil {
+			c.turn = habits.turn(ends{c.local, c.remote})
 		}
 	}
 }
@@ -211,8 +209,9 @@ func (p *Plane) StopAccepting(context.Context) error {
 	return nil
 }
 
-// Open lists the busy connections, those whose request is the oldest first. In the
-// place of a request line, which the kernel does not know, stands why.
+// Open lists the busy connections: first those that are so for sure, and of them the
+// oldest first. In the place of a request line, which the kernel does not know,
+// stands why.
 func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,24 +219,28 @@ func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) 
 		return nil, errors.New("the kernel's socket table cannot be read")
 	}
 	now := time.Now()
-	var out []drain.Conversation
+	var busy []*sighting
 	for _, c := range p.ledger.seen {
-		if c.reason == Idle {
-			continue
+		if c.reason != Idle {
+			busy = append(busy, c)
 		}
-		since := c.asked
-		if since.IsZero() {
-			since = c.spoke
+	}
+	passing := func(c *sighting) int {
+		if c.reason == Moved || c.reason == Doubted {
+			return 1
 		}
-		age := max(0, now.Sub(since))
+		return 0
+	}
+	slices.SortFunc(busy, func(a, b *sighting) int {
+		return cmp.Or(cmp.Compare(passing(a), passing(b)), a.since().Compare(b.since()), a.remote.Compare(b.remote))
+	})
+	var out []drain.Conversation
+	for _, c := range busy[:min(most, len(busy))] {
 		out = append(out, drain.Conversation{
-			Peer: c.remote.String(), Protocol: "tcp", Request: "(" + string(c.reason) + ")", Age: drain.Millis(age),
+			Peer: c.remote.String(), Protocol: "tcp", Request: "(" + string(c.reason) + ")", Age: drain.Millis(max(0, now.Sub(c.since()))),
 		})
 	}
-	slices.SortFunc(out, func(a, b drain.Conversation) int {
-		return cmp.Or(cmp.Compare(b.Age, a.Age), cmp.Compare(a.Peer, b.Peer))
-	})
-	return out[:min(most, len(out))], nil
+	return out, nil
 }
 
 // reportMost bounds the conversations of a last call that are named.

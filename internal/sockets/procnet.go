@@ -105,26 +105,49 @@ func parseEnd(text string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(a.Unmap(), uint16(n)), true
 }
 
-// inStride lists the connections on which the kernel expects an answer to carry
+// habits are what the kernel's acknowledgements tell of connections on which client
+// and app have both spoken in one jiffy.
+type habits struct {
+	inStride map[ends]bool // the app's answers have carried the acknowledgements
+	exact    bool          // what is not in inStride has not been answered
+}
+
+// thresholdFile holds 1 where the first such answer counts. Kernels 5.1 to 6.6 count
+// the third, and those before 6.9 do not say (TCP_PINGPONG_THRESH).
+const thresholdFile = "/proc/sys/net/ipv4/tcp_pingpong_thresh"
+
+// readHabits lists the connections on which the kernel expects an answer to carry
 // the acknowledgement ("pingpong mode"): the app's answers have come within 40 ms.
 //
 // A request that gets no answer in that time makes the kernel acknowledge it by
 // itself and leave the mode (tcp_delack_timer_handler). So a connection that has
-// been still for longer and is in it has been answered, unless the request came in
-// several pieces, each of which is acknowledged at once. Kernels 5.1 to 6.6 enter
-// the mode only with the third such answer (TCP_PINGPONG_THRESH).
-func inStride(ports []uint16) (map[ends]bool, error) {
+// been still for longer and is in it has likely been answered; but a request in
+// several pieces is acknowledged at once, and does not make it leave the mode.
+func readHabits(ports []uint16) (habits, error) {
 	sockets, err := readProc(ports)
 	if err != nil {
-		return nil, err
+		return habits{}, err
 	}
-	out := make(map[ends]bool)
+	h := habits{inStride: make(map[ends]bool)}
 	for _, s := range sockets {
 		if s.answersInStride {
-			out[s.ends] = true
+			h.inStride[s.ends] = true
 		}
 	}
-	return out, nil
+	threshold, err := os.ReadFile(thresholdFile)
+	h.exact = err == nil && strings.TrimSpace(string(threshold)) == "1"
+	return h, nil
+}
+
+// turn is what follows for a connection on which both have spoken in one jiffy.
+func (h habits) turn(e ends) turn {
+	switch {
+	case h.inStride[e]:
+		return likely
+	case h.exact:
+		return client
+	}
+	return unclear
 }
 
 // procTable stands in for sock_diag where there is none (gVisor, a strict seccomp

@@ -94,7 +94,7 @@ func TestWait(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := &fakeKernel{inStride: map[ends]bool{}}
+				k := &fakeKernel{habits: habits{inStride: map[ends]bool{}}}
 				if !tt.blind {
 					k.gone = make(chan struct{}, 1)
 				}

@@ -1,0 +1,107 @@
+package sockets
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/peers"
+)
+
+func mustPrefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+// nginxConf is Debian's habit of a server before an app.
+const nginxConf = `daemon off;
+worker_processes 2;
+pid %[1]s/nginx.pid;
+error_log stderr error;
+events { worker_connections 256; }
+http {
+    access_log off;
+    client_body_temp_path %[1]s/body;
+    proxy_temp_path %[1]s/proxy;
+    fastcgi_temp_path %[1]s/fastcgi;
+    uwsgi_temp_path %[1]s/uwsgi;
+    scgi_temp_path %[1]s/scgi;
+    server {
+        listen %[2]s;
+        location = / { return 204; }
+        location / { proxy_pass http://%[3]s; }
+    }
+}
+`
+
+// startNginx starts one before a backend and returns its process and address.
+func startNginx(t *testing.T, backend string) (*os.Process, string, uint16) {
+	t.Helper()
+	program := peers.Need(t, "nginx")
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := ln.Addr().String()
+	_ = ln.Close()
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(conf, fmt.Appendf(nil, nginxConf, dir, address, backend), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "-p", dir, "-c", conf)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() })
+	for end := time.Now().Add(10 * second); ; time.Sleep(20 * time.Millisecond) {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = conn.Close()
+			return cmd.Process, address, netip.MustParseAddrPort(address).Port()
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// nginx closes its listeners at SIGQUIT, and its idle connections with them; whoever
+// waits for its listeners to go is gone before the answer.
+func TestNginx(t *testing.T) {
+	for _, quit := range []bool{false, true} {
+		t.Run(fmt.Sprintf("quit=%v", quit), func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t, "127.0.0.1:0")
+			process, address, port := startNginx(t, s.address)
+			for range 5 {
+				c := dial(t, address)
+				c.asks("/")
+				c.reads()
+			}
+			c := dial(t, address)
+			c.asks("/slow")
+			<-s.asked
+			h := startHook(t, port, nil)
+			if quit {
+				if err := process.Signal(syscall.SIGQUIT); err != nil {
+					t.Fatal(err)
+				}
+			}
+			h.stays()
+			s.free <- struct{}{}
+			c.reads()
+			if !quit {
+				_ = c.Close()
+			}
+			r := h.ends(drain.Clean)
+			if took := time.Duration(r.Duration); took > 6*second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
