@@ -21,7 +21,7 @@ inclusions.
 
 A second run replaces the rules of the first, at once; one that fails changes
 nothing. Run it before the app starts: a connection that is open already may
-break. On a plain machine it captures the whole machine; --undo takes it back.
+break. Outside a pod it would capture the whole machine, and needs --whole-machine.
 
 Takes istio-init's flags too, long and short, and goes by the name istio-iptables.`
 
@@ -45,6 +45,7 @@ type captureSettings struct {
 	agent  settingsFlags
 	dryRun bool
 	undo   bool
+	all    bool
 }
 
 // noEffect are flags that Istio's injection template gives to istio-init and that change nothing here.
@@ -63,6 +64,7 @@ func (f *captureSettings) register(flags *pflag.FlagSet) {
 	}
 	flags.BoolVarP(&f.dryRun, "dry-run", "n", false, "print the rules in nft's syntax and change nothing")
 	flags.BoolVar(&f.undo, "undo", false, "remove the rules; that there are none is no error")
+	flags.BoolVar(&f.all, "whole-machine", false, "go ahead also where there is no pod around")
 	f.agent.register(flags)
 	flags.Lookup("compat").Hidden = true // does not bear on what is captured
 	for _, name := range noEffect {
@@ -92,6 +94,7 @@ func (f *captureSettings) run(cmd *cobra.Command, _ []string) error {
 	if f.dryRun {
 		return capture.DryRun(cmd.OutOrStdout(), config)
 	}
+	config.WholeMachine = f.all
 	return capture.Install(config)
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -350,25 +351,54 @@ func TestRemove(t *testing.T) {
 	}
 }
 
+// powerless runs f on a thread that may not change the network: capabilities are a thread's own, and what is permitted
+// still can be taken back.
+func powerless(f func() error) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var all [2]unix.CapUserData
+	if err := unix.Capget(&header, &all[0]); err != nil {
+		return err
+	}
+	some := all
+	some[0].Effective &^= 1 << unix.CAP_NET_ADMIN
+	if err := unix.Capset(&header, &some[0]); err != nil {
+		return err
+	}
+	err := f()
+	return errors.Join(err, unix.Capset(&header, &all[0]))
+}
+
+// A slip on a machine must not cut it off. The thread could do no harm if it went wrong.
+func TestMachineIsRefused(t *testing.T) {
+	n := nettest.New(t)
+	if err := n.Pod.Do(func() error {
+		if onMachine() {
+			t.Error("a pod passes for the machine")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !onMachine() {
+		t.Log("these tests run in a container: there is no machine to refuse")
+		return
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := powerless(func() error { return Install(resolve(t, Input{})) })
+	if !errors.Is(err, errMachine) || !strings.Contains(err.Error(), "--whole-machine") {
+		t.Errorf("install on the machine: %v", err)
+	}
+	c := resolve(t, Input{})
+	c.WholeMachine = true
+	if err := powerless(func() error { return Install(c) }); !errors.Is(err, syscall.EPERM) {
+		t.Errorf("install on the machine, as asked for: %v", err)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	n := nettest.New(t)
-	without := func(f func() error) error {
-		return n.Pod.Do(func() error {
-			// Capabilities are a thread's own. What is permitted still can be taken back.
-			header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-			var all, some [2]unix.CapUserData
-			if err := unix.Capget(&header, &all[0]); err != nil {
-				return err
-			}
-			some = all
-			some[0].Effective &^= 1 << unix.CAP_NET_ADMIN
-			if err := unix.Capset(&header, &some[0]); err != nil {
-				return err
-			}
-			err := f()
-			return errors.Join(err, unix.Capset(&header, &all[0]))
-		})
-	}
+	without := func(f func() error) error { return n.Pod.Do(func() error { return powerless(f) }) }
 	c := resolve(t, Input{})
 	err := without(func() error { return Install(c) })
 	if !errors.Is(err, syscall.EPERM) || !strings.HasPrefix(err.Error(), "install the capture: ") || !strings.Contains(err.Error(), "needs CAP_NET_ADMIN") {

@@ -11,6 +11,9 @@ type Config struct {
 	// Off captures nothing: Install then removes what an earlier run has installed.
 	Off bool
 
+	// WholeMachine allows the machine's own network namespace.
+	WholeMachine bool
+
 	// InboundPort and OutboundPort are where the pipe listens, on all addresses of both families.
 	InboundPort, OutboundPort uint16
 

@@ -20,6 +20,7 @@
 //     app wanted to go.
 //   - An exclusion wins over an inclusion also for inbound ports.
 //   - Traffic of virtual interfaces heeds the outbound exclusions.
+//   - The machine's own network namespace is refused, unless it is asked for.
 //   - Nothing captures DNS, and there is no TPROXY: both need a proxy that has them.
 //   - IPv6 is always captured where the node has it, not only where the pod's first address is one.
 package capture

@@ -25,7 +25,11 @@ const (
 
 // Install captures what c says, in the network namespace of the calling thread, in place of what an earlier Install has
 // captured there. When it fails nothing has changed.
+// It refuses the machine's own namespace unless c says so.
 func Install(c Config) error {
+	if onMachine() && !c.WholeMachine {
+		return fmt.Errorf("install the capture: %w", errMachine)
+	}
 	if err := transact(c); err != nil {
 		return fmt.Errorf("install the capture: %w", err)
 	}
