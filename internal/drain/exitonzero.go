@@ -57,7 +57,7 @@ func (r *run) exitOnZero() {
 // returns false, the termination has found its end here: another one, or none.
 func (r *run) drained() bool {
 	r.enter(Drained)
-	switch why := r.await(r.graceEnds, r.isTerminating); why {
+	switch why := r.await(r.takenBackAt, r.isTerminating); why {
 	case becameTrue:
 		return true
 	case reached:

@@ -210,7 +210,7 @@ func TestFailingCalls(t *testing.T) {
 		name:    "Resume",
 		faults:  fails(dt.Resume),
 		signals: []signal{{0, drain.Hook}},
-		verdict: drain.Resumed, leaves: 30 * s, faulted: "resume: out of order",
+		verdict: drain.Resumed, leaves: 35 * s, faulted: "resume: out of order",
 	}})
 }
 

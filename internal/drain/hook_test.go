@@ -57,24 +57,28 @@ func TestHook(t *testing.T) {
 		signals: hook(signal{12 * s, drain.Terminate}),
 		verdict: drain.Clean, leaves: 12 * s, endings: "1 answered",
 	}, {
+		name:    "SIGTERM just after the grace period, as a native sidecar's may be: the end",
+		signals: hook(signal{31 * s, drain.Terminate}),
+		verdict: drain.Clean, leaves: 31 * s, phases: "draining 5s, waiting 0s, drained 26s",
+	}, {
 		name:    "no SIGTERM within the grace period: taken back",
-		clients: []dt.Client{dt.KeepAlive("/", 31*s, s)},
+		clients: []dt.Client{dt.KeepAlive("/", 36*s, s)},
 		signals: hook(),
-		verdict: drain.Resumed, leaves: 30 * s, phases: "draining 5s, waiting 0s, drained 25s",
-		calls:  "0s Drain, 5s CloseIdle(2s), 30s Resume",
-		logged: []string{"30s no termination followed the hook: the drain is taken back"},
+		verdict: drain.Resumed, leaves: 35 * s, phases: "draining 5s, waiting 0s, drained 30s",
+		calls:  "0s Drain, 5s CloseIdle(2s), 35s Resume",
+		logged: []string{"35s no termination followed the hook: the drain is taken back"},
 		silent: "successfully terminated",
 	}, {
 		name:    "/drain is a hook here",
 		signals: []signal{{0, drain.IstioDrain}},
-		verdict: drain.Resumed, leaves: 30 * s,
+		verdict: drain.Resumed, leaves: 35 * s,
 	}, {
 		name:    "somebody holds it until the deadline: last call, and still no end without SIGTERM",
 		clients: long,
 		signals: hook(),
-		verdict: drain.Resumed, leaves: 30 * s, endings: "1 called", open: "GET /delay/60 28.5s",
-		phases: "draining 5s, waiting 23s, last call 0s, drained 2s",
-		calls:  "0s Drain, 5s CloseIdle(2s), 5s Open, 28s LastCall(875ms), 30s Resume",
+		verdict: drain.Resumed, leaves: 35 * s, endings: "1 called", open: "GET /delay/60 28.5s",
+		phases: "draining 5s, waiting 23s, last call 0s, drained 7s",
+		calls:  "0s Drain, 5s CloseIdle(2s), 5s Open, 28s LastCall(875ms), 35s Resume",
 	}, {
 		name:    "with it, the end is there",
 		clients: long,
@@ -84,7 +88,7 @@ func TestHook(t *testing.T) {
 		name:    "a caller that never learns: refused at the cap, and served again when taken back",
 		clients: dt.Every(250*ms, "/", 100*ms, 20*s, 600*ms),
 		signals: hook(),
-		verdict: drain.Resumed, leaves: 30 * s, phases: "draining 10s, waiting 450ms, drained 19.55s",
+		verdict: drain.Resumed, leaves: 35 * s, phases: "draining 10s, waiting 450ms, drained 24.55s",
 	}, {
 		name:    "the second SIGTERM after it is a second SIGTERM",
 		clients: long,
@@ -108,14 +112,14 @@ func TestHook(t *testing.T) {
 	}, {
 		name:    "SIGTERM in the moment of the taking back is not lost: a termination of its own",
 		faults:  []dt.Fault{{Method: dt.Resume, Delay: 200 * ms}},
-		signals: hook(signal{30100 * ms, drain.Terminate}),
-		verdict: drain.Clean, leaves: 35200 * ms, phases: "draining 5s, waiting 0s",
+		signals: hook(signal{35100 * ms, drain.Terminate}),
+		verdict: drain.Clean, leaves: 40200 * ms, phases: "draining 5s, waiting 0s",
 	}, {
 		name:    "and what the hook's last call has cut is in its report",
 		clients: long,
 		faults:  []dt.Fault{{Method: dt.Resume, Delay: 200 * ms}},
-		signals: hook(signal{30100 * ms, drain.Terminate}),
-		verdict: drain.Cut, leaves: 35200 * ms, open: "GET /delay/60 28.5s",
+		signals: hook(signal{35100 * ms, drain.Terminate}),
+		verdict: drain.Cut, leaves: 40200 * ms, open: "GET /delay/60 28.5s",
 	}, {
 		name:    "SIGTERM at the end of the grace period, somebody there: two seconds are left",
 		clients: []dt.Client{dt.Get("/delay/60", 20*s, time.Minute), dt.Get("/b", 29*s, time.Minute)},
@@ -125,24 +129,24 @@ func TestHook(t *testing.T) {
 	}, {
 		name:    "/quitquitquit then, too",
 		faults:  []dt.Fault{{Method: dt.Resume, Delay: 200 * ms}},
-		signals: hook(signal{30100 * ms, drain.QuitNow}),
-		verdict: drain.Quit, leaves: 30100 * ms,
+		signals: hook(signal{35100 * ms, drain.QuitNow}),
+		verdict: drain.Quit, leaves: 35100 * ms,
 	}, {
 		name:    "a notice then, too",
 		faults:  []dt.Fault{{Method: dt.Resume, Delay: 200 * ms}},
-		signals: hook(signal{30100 * ms, drain.Hurry}),
-		verdict: drain.Clean, leaves: 30100 * ms,
+		signals: hook(signal{35100 * ms, drain.Hurry}),
+		verdict: drain.Clean, leaves: 35100 * ms,
 	}, {
 		name:    "a notice then, after the hook's last call",
 		clients: long,
 		faults:  []dt.Fault{{Method: dt.Resume, Delay: 200 * ms}},
-		signals: hook(signal{30100 * ms, drain.Hurry}),
-		verdict: drain.Cut, leaves: 30100 * ms, open: "GET /delay/60 28.5s",
+		signals: hook(signal{35100 * ms, drain.Hurry}),
+		verdict: drain.Cut, leaves: 35100 * ms, open: "GET /delay/60 28.5s",
 	}, {
 		name:    "Resume hangs: it gets an eighth of the margin",
 		faults:  []dt.Fault{{Method: dt.Resume, Hang: true}},
 		signals: hook(),
-		verdict: drain.Resumed, leaves: 30250 * ms, faulted: "resume: Resume: context deadline exceeded",
+		verdict: drain.Resumed, leaves: 35250 * ms, faulted: "resume: Resume: context deadline exceeded",
 	}})
 }
 
@@ -151,8 +155,8 @@ func TestRunsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plane := dt.New(dt.Script{Clients: []dt.Client{
 			dt.Get("/before", 29*s, 100*ms),
-			dt.KeepAlive("/between", 31*s, s),
-			dt.Get("/delay/10", 39*s, 10*s),
+			dt.KeepAlive("/between", 36*s, s),
+			dt.Get("/delay/10", 44*s, 10*s),
 		}})
 		defer plane.Stop()
 		var seen []drain.Phase

@@ -15,6 +15,14 @@ func (r *run) deadline() time.Time { return r.start.Add(r.cfg.lastCallAfter()) }
 // graceEnds is the moment of the kubelet's SIGKILL.
 func (r *run) graceEnds() time.Time { return r.start.Add(r.cfg.GracePeriod) }
 
+// takenBackAt is when a hook that no SIGTERM has followed is taken back. A native
+// sidecar gets its SIGTERM when the app is gone, which may take the whole grace
+// period and, if the hook has used that up, the kubelet's two seconds more; and
+// the kubelet of a busy node is late.
+func (r *run) takenBackAt() time.Time { return r.graceEnds().Add(takenBackSlack) }
+
+const takenBackSlack = 5 * time.Second
+
 // least is what the kubelet leaves a container after its SIGTERM, even when a
 // preStop hook has used up the whole grace period: two seconds
 // (minimumGracePeriodInSeconds in its kuberuntime). No more than the margin is
