@@ -141,15 +141,8 @@ func (d document) edit(operations []Operation) ([]byte, error) {
 
 func (d document) write(out io.Writer, root *yaml.Node) error {
 	if first, _, _ := bytes.Cut(d.text, []byte("\n")); bytes.HasPrefix(first, []byte("---")) {
-		marker := "---"
-		if rest := bytes.TrimSpace(first[3:]); bytes.HasPrefix(rest, []byte("#")) {
-			marker = string(bytes.TrimRight(first, "\r"))
-			root.HeadComment = strings.TrimPrefix(strings.TrimPrefix(root.HeadComment, string(rest)), "\n")
-			if content := root.Content[0]; content.HeadComment == string(rest) {
-				content.HeadComment = ""
-			}
-		}
-		if _, err := io.WriteString(out, marker+"\n"); err != nil {
+		// A comment behind the marker is the first node's, which is written with it.
+		if _, err := io.WriteString(out, "---\n"); err != nil {
 			return err
 		}
 	}

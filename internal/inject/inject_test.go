@@ -1,0 +1,371 @@
+package inject
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	sigs "sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+const testToken = "0123456789abcdef"
+
+func testOptions() Options {
+	return Options{Image: "lastcall:test", Token: testToken, IsAsked: true}
+}
+
+func offline(w *Workload) Options {
+	o := testOptions()
+	o.Job = w.IsJob()
+	return o
+}
+
+// TestManifests compares what comes of each manifest with the file of its name in
+// testdata/golden, and injects into that once more, which must change nothing.
+func TestManifests(t *testing.T) {
+	files, err := filepath.Glob("testdata/manifests/*")
+	if err != nil || len(files) < 7 {
+		t.Fatalf("manifests %v, error %v", files, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, done, err := Manifest(text, offline)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := filepath.Join("testdata/golden", filepath.Base(file))
+			if *update {
+				if err := os.WriteFile(golden, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("differs from %s (error %v); go test -update ./internal/inject writes it anew, then look at git diff", golden, err)
+			}
+			again, _, err := Manifest(got, offline)
+			if err != nil || !bytes.Equal(again, got) {
+				t.Errorf("injected twice is not injected once (error %v):\n%s", err, again)
+			}
+			sameWithoutDone(t, text, got, done)
+		})
+	}
+}
+
+// sameWithoutDone checks that documents without a workload are the same bytes.
+func sameWithoutDone(t *testing.T, before, after []byte, done []Done) {
+	t.Helper()
+	a, b := splitDocuments(before), splitDocuments(after)
+	if len(a) != len(b) {
+		t.Fatalf("%d documents, %d before", len(b), len(a))
+	}
+	touched := map[string]bool{}
+	for _, d := range done {
+		name, _, _ := strings.Cut(d.Where, " (")
+		touched[name] = touched[name] || d.Result.Outcome != NotAsked
+	}
+	for i := range a {
+		if name := fmt.Sprintf("document %d", i+1); !touched[name] && !bytes.Equal(a[i].text, b[i].text) {
+			t.Errorf("%s has changed:\n%s", name, b[i].text)
+		}
+	}
+}
+
+func TestManifestsErrorsNameTheirPlace(t *testing.T) {
+	for _, c := range []struct{ name, text, want string }{
+		{"no YAML", "a: b\n---\nkind: [\n", "document 2 (line 2): yaml: line "},
+		{"a wrong type", "apiVersion: v1\nkind: Pod\nspec: {containers: 7}\n", "document 1 (line 1): …: json: cannot unmarshal number"},
+		{"deep in a list", "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: batch/v1, kind: CronJob, spec: {jobTemplate: {spec: {template: {spec: []}}}}}\n",
+			"document 1 (line 1): /items/0: spec.jobTemplate.spec.template.…: json: cannot unmarshal array"},
+		{"an alias of itself", "a: &a [*a]\n", "anchor 'a' value contains itself"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, _, err := Manifest([]byte(c.text), offline)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q in it", err, c.want)
+			}
+		})
+	}
+}
+
+// pod is a small one that can be injected.
+func pod(change func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{}, Annotations: map[string]string{}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}}}},
+	}
+	if change != nil {
+		change(p)
+	}
+	return p
+}
+
+func annotated(name, value string) *corev1.Pod {
+	return pod(func(p *corev1.Pod) { p.Annotations[name] = value })
+}
+
+func TestLeftAlone(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		pod    *corev1.Pod
+		reason string
+		isErr  bool
+	}{
+		{"hostNetwork", pod(func(p *corev1.Pod) { p.Spec.HostNetwork = true }), "hostNetwork: ", false},
+		{"Windows", pod(func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }), "for Windows", false},
+		{"Windows by its node", pod(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"kubernetes.io/os": "windows"} }), "for Windows", false},
+		{"nothing in it", pod(func(p *corev1.Pod) { p.Spec.Containers = nil }), "no containers", false},
+		{"killed at once", pod(func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr(int64(0)) }), "nothing can be drained", false},
+		{"a container of our name", pod(func(p *corev1.Pod) { p.Spec.Containers[0].Name = "lastcall" }), "container lastcall already", false},
+		{"our port", pod(func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].ContainerPort = 15006 }), "container web has port 15006", false},
+		{"settings that cannot be read", annotated("proxy.istio.io/config", "statusPort: 70000"), "statusPort is 70000 (annotation proxy.istio.io/config, line 1)", true},
+		{"an own annotation", annotated("lastcall.dev/quiet-time", "soon"), "LASTCALL_QUIET_TIME is \"soon\"", true},
+		{"a proxy that is none", annotated("lastcall.dev/proxy", "nginx"), "accepted are pipe, sockets and istio", true},
+		{"a capture that is none", annotated("traffic.sidecar.istio.io/excludeInboundPorts", "all"), "annotation traffic.sidecar.istio.io/excludeInboundPorts", true},
+		{"TPROXY", annotated("sidecar.istio.io/interceptionMode", "TPROXY"), "TPROXY", true},
+		{"too much memory", annotated("lastcall.dev/memory", "much"), "accepted is a quantity", true},
+		{"a word that is none", annotated("lastcall.dev/inject", "perhaps"), "accepted are true and false", true},
+		{"nothing to watch", pod(func(p *corev1.Pod) {
+			p.Annotations["lastcall.dev/proxy"] = "sockets"
+			p.Spec.Containers[0].Ports = nil
+		}), "there is nothing to watch", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, r := Pod(c.pod, testOptions())
+			if r.Outcome != LeftAlone || !strings.Contains(r.Reason, c.reason) || (r.Err != nil) != c.isErr {
+				t.Fatalf("%+v, want it left alone: %s", r, c.reason)
+			}
+			if status := got.Annotations[AnnotationStatus]; status != "left alone: "+r.Reason {
+				t.Errorf("the pod says %q", status)
+			}
+			delete(got.Annotations, AnnotationStatus)
+			if !reflect.DeepEqual(got, c.pod) {
+				t.Errorf("the pod was changed: %+v", got)
+			}
+		})
+	}
+}
+
+func TestAsked(t *testing.T) {
+	with := func(label, annotation string) *corev1.Pod {
+		return pod(func(p *corev1.Pod) {
+			if label != "" {
+				p.Labels[AnnotationInject] = label
+			}
+			if annotation != "" {
+				p.Annotations[AnnotationInject] = annotation
+			}
+		})
+	}
+	for _, c := range []struct {
+		name                         string
+		label, annotation, namespace string
+		in                           string
+		isAsked                      bool
+		want                         Outcome
+	}{
+		{name: "nobody says anything", want: NotAsked},
+		{name: "by hand", isAsked: true, want: Injected},
+		{name: "the namespace", namespace: "enabled", want: Injected},
+		{name: "the annotation against the namespace", annotation: "false", namespace: "true", want: NotAsked},
+		{name: "the label against the annotation", label: "true", annotation: "false", want: Injected},
+		{name: "the cluster's own", label: "true", in: "kube-system", want: NotAsked},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := testOptions()
+			o.IsAsked = c.isAsked
+			o.Namespace = Namespace{Name: c.in, Labels: map[string]string{}}
+			if c.namespace != "" {
+				o.Namespace.Labels[AnnotationInject] = c.namespace
+			}
+			before := with(c.label, c.annotation)
+			got, r := Pod(before, o)
+			if r.Outcome != c.want {
+				t.Errorf("%+v, want %s", r, c.want)
+			}
+			if r.Outcome == NotAsked && !reflect.DeepEqual(got, before) {
+				t.Error("the pod was changed")
+			}
+		})
+	}
+}
+
+// TestAnotherInjectorAfterUs is what reinvocationPolicy IfNeeded is for.
+func TestAnotherInjectorAfterUs(t *testing.T) {
+	first, _ := Pod(pod(nil), testOptions())
+	first.Spec.Containers = append(first.Spec.Containers, corev1.Container{
+		Name: "late", Image: "late:1",
+		LivenessProbe:  &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}},
+		ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 9000}}},
+	})
+	o := testOptions()
+	o.Token = "another-token-another"
+	second, r := Pod(first, o)
+	late := find(&second.Spec, "late")
+	if r.Outcome != Injected || !isWaitHook(late.Lifecycle.PreStop) || late.ReadinessProbe.HTTPGet == nil || late.LivenessProbe.Exec == nil {
+		t.Fatalf("%+v: %+v", r, late)
+	}
+	if got := late.Lifecycle.PreStop.HTTPGet.Path; got != "/wait/"+testToken {
+		t.Errorf("its hook is %s, the pod's token is %s", got, testToken)
+	}
+	sidecar := find(&second.Spec, "lastcall")
+	if text, _ := variable(sidecar, variableProbes); !strings.Contains(text, "/app-health/late/readyz") {
+		t.Errorf("the agent answers %s only", text)
+	}
+	if n := len(second.Spec.InitContainers); n != 2 {
+		t.Errorf("%d init containers, want the two of the first time", n)
+	}
+}
+
+func TestNeverASecondSidecar(t *testing.T) {
+	p := pod(func(p *corev1.Pod) {
+		p.Annotations["lastcall.dev/proxy"] = "pipe"
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "istio-proxy", Image: "proxyv2"})
+	})
+	got, r := Pod(p, testOptions())
+	if r.Proxy != Istio || len(r.Notes) != 1 || find(&got.Spec, "lastcall") != nil {
+		t.Fatalf("%+v", r)
+	}
+	if said, _ := variable(find(&got.Spec, "istio-proxy"), variableExitOnZero); said != "true" {
+		t.Errorf("EXIT_ON_ZERO_ACTIVE_CONNECTIONS is %q", said)
+	}
+	p.Annotations["proxy.istio.io/config"] = "proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: 'false'}"
+	got, _ = Pod(p, testOptions())
+	if _, said := variable(find(&got.Spec, "istio-proxy"), variableExitOnZero); said {
+		t.Error("the user's own word was overridden")
+	}
+}
+
+func TestPodSecurityAdmitsNoCapture(t *testing.T) {
+	o := testOptions()
+	o.Namespace.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
+	got, r := Pod(pod(nil), o)
+	if r.Proxy != Sockets || find(&got.Spec, "lastcall-capture") != nil || find(&got.Spec, "lastcall-copy") == nil {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestOwnPreStop(t *testing.T) {
+	own := func(word string) (*corev1.LifecycleHandler, Result) {
+		got, r := Pod(pod(func(p *corev1.Pod) {
+			p.Annotations["lastcall.dev/pre-stop"] = word
+			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}}
+		}), testOptions())
+		return got.Spec.Containers[0].Lifecycle.PreStop, r
+	}
+	if h, r := own("keep"); h.Sleep == nil || len(r.Notes) != 1 {
+		t.Errorf("keep: %+v, notes %q", h, r.Notes)
+	}
+	if h, r := own("replace"); !isWaitHook(h) || h.Sleep != nil || len(r.Notes) != 0 {
+		t.Errorf("replace: %+v, notes %q", h, r.Notes)
+	}
+	if h, _ := own("none"); h.Sleep == nil {
+		t.Errorf("none: %+v", h)
+	}
+}
+
+func TestPodIsPure(t *testing.T) {
+	before := annotated("proxy.istio.io/config", "proxyMetadata: {A: b}")
+	copied := before.DeepCopy()
+	one, _ := Pod(before, testOptions())
+	two, _ := Pod(before, testOptions())
+	if !reflect.DeepEqual(before, copied) || !reflect.DeepEqual(one, two) {
+		t.Error("the pod was changed, or the result differs")
+	}
+}
+
+// TestNewerFieldsSurvive injects into a pod with fields that our types do not know.
+func TestNewerFieldsSurvive(t *testing.T) {
+	text := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"new","brandNew":1},
+		"spec":{"newField":{"a":[1]},"containers":[{"name":"web","image":"w","newest":"kept","ports":[{"containerPort":80,"odd":true}]}],
+		"initContainers":[{"name":"i","image":"i","newest":2}]}}`
+	for _, sidecar := range []Sidecar{Native, Classic} {
+		out, _, err := Manifest([]byte(text), func(*Workload) Options {
+			o := testOptions()
+			o.Sidecar = sidecar
+			return o
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{`"brandNew": 1`, `"newField"`, `"newest": "kept"`, `"odd": true`, `"newest": 2`, `"lastcall-capture"`} {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("%s: no %s in\n%s", sidecar, want, out)
+			}
+		}
+		if !json.Valid(out) {
+			t.Errorf("JSON became something else:\n%s", out)
+		}
+	}
+}
+
+// applied is the patch applied to the tree, for comparison.
+func applied(t *testing.T, before any, operations []Operation) any {
+	t.Helper()
+	text, err := json.Marshal(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(text, &root); err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range operations {
+		if err := applyTo(root.Content[0], op, true); err != nil {
+			t.Fatalf("%s %s: %v", op.Op, op.Path, err)
+		}
+	}
+	var b bytes.Buffer
+	if err := writePlain(&b, root.Content[0]); err != nil {
+		t.Fatal(err)
+	}
+	var out any
+	if err := json.Unmarshal(b.Bytes(), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// FuzzManifest: no text makes it panic, what it writes can be read again, and injecting
+// into that changes nothing.
+func FuzzManifest(f *testing.F) {
+	files, _ := filepath.Glob("testdata/manifests/*")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		out, done, err := Manifest(text, offline)
+		if err != nil || len(done) == 0 {
+			return
+		}
+		if len(done) > 0 {
+			for _, d := range splitDocuments(out) {
+				if _, err := sigs.YAMLToJSON(d.text); err != nil {
+					t.Fatalf("what was written cannot be read: %v\n%s", err, out)
+				}
+			}
+		}
+		if _, _, err := Manifest(out, offline); err != nil {
+			t.Fatalf("what was written cannot be injected again: %v\n%s", err, out)
+		}
+	})
+}
