@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -29,7 +30,7 @@ type successionFlags struct {
 
 func (f *successionFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.pidFile, "pid-file", "", "`file` for the number of the process that serves; a successor rewrites it")
-	flags.DurationVar(&f.timeout, "hot-restart-timeout", handover.DefaultTimeout, "how long a successor, and its app, may take to serve; 1s or more")
+	flags.DurationVar(&f.timeout, "hot-restart-timeout", handover.DefaultTimeout, "how long a successor waits for its app to accept connections; 1s or more")
 }
 
 // begin takes over from a predecessor, if there is one, and makes ready for a
@@ -165,10 +166,17 @@ func readPID(file string) (int, error) {
 }
 
 // takesRestart sees to it that the number is not another program's by now: SIGUSR2
-// would end it. SigCgt in proc(5) is a mask of the signals that are caught.
+// would end it. SigCgt in proc(5) is a mask of the signals that are caught, which
+// in a Go program are all.
 func takesRestart(pid int) error {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
+		return fmt.Errorf("there is no process %d", pid)
+	}
+	if args := strings.Split(string(b), "\x00"); !slices.Contains(args, "run") {
+		return fmt.Errorf("process %d is no lastcall run but %s", pid, args[0])
+	}
+	if b, err = os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err != nil {
 		return fmt.Errorf("there is no process %d", pid)
 	}
 	for line := range strings.Lines(string(b)) {
@@ -181,5 +189,5 @@ func takesRestart(pid int) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("process %d does not wait for SIGUSR2: it is no lastcall run", pid)
+	return fmt.Errorf("process %d does not wait for SIGUSR2: it is no lastcall run, or has hardly begun", pid)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"lastcall": main})
+	testscript.Main(m, map[string]func(){"lastcall": main, "hotapp": hotAppMain})
 }
 
 func TestScripts(t *testing.T) {

@@ -14,16 +14,20 @@ import (
 	"github.com/cloudflare/tableflip"
 )
 
-// DefaultTimeout is how long a successor may take to become ready.
+// DefaultTimeout is how long a successor may wait for what it needs to be ready.
 const DefaultTimeout = time.Minute
+
+// overtime is how much longer it lives: who has waited in vain says for what, who
+// hangs is killed.
+const overtime = 5 * time.Second
 
 // Options of a handover.
 type Options struct {
 	// PIDFile, if given, holds the number of the process that serves.
 	PIDFile string
 
-	// Timeout is how long a successor may take to become ready; it is killed
-	// then. Zero is DefaultTimeout.
+	// Timeout is how long a successor may wait for what it needs to be ready; it
+	// is killed 5 s later. Zero is DefaultTimeout.
 	Timeout time.Duration
 }
 
@@ -53,19 +57,19 @@ func Begin(o Options) (*Handover, error) {
 	if begun.Handover != nil {
 		return nil, errors.New("a process takes over only once")
 	}
+	if o.Timeout <= 0 {
+		o.Timeout = DefaultTimeout
+	}
 	succeeds := isSuccessor()
 	if succeeds {
 		keepFromChildren()
 	}
-	upgrader, err := tableflip.New(tableflip.Options{PIDFile: o.PIDFile, UpgradeTimeout: o.Timeout})
+	upgrader, err := tableflip.New(tableflip.Options{PIDFile: o.PIDFile, UpgradeTimeout: o.Timeout + overtime})
 	forgetPredecessor()
 	if err != nil {
 		return nil, fmt.Errorf("take over from the process before: %w", err)
 	}
 	h := &Handover{upgrader: upgrader, timeout: o.Timeout, reserved: make(map[string]net.Listener)}
-	if h.timeout <= 0 {
-		h.timeout = DefaultTimeout
-	}
 	if succeeds {
 		file, err := upgrader.File(wordName)
 		if err != nil {
@@ -102,9 +106,8 @@ func Explain(why error) {
 // Succeeds says whether a predecessor serves, or did, when this process began.
 func (h *Handover) Succeeds() bool { return h.upgrader.HasParent() }
 
-// Patience is how long to wait for what must be there before Ready: a little less
-// than the predecessor waits, so that it hears the reason.
-func (h *Handover) Patience() time.Duration { return h.timeout * 9 / 10 }
+// Patience is how long to wait for what must be there before Ready.
+func (h *Handover) Patience() time.Duration { return h.timeout }
 
 // Reserve opens or inherits a listener that Listen will give. So it is known that
 // all addresses can be had before a connection is accepted on the first.

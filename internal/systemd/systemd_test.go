@@ -1,0 +1,191 @@
+package systemd
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// manager is a service manager's end of the protocol.
+func manager(t *testing.T, name string) (heard func() map[string]string) {
+	t.Helper()
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	t.Setenv("NOTIFY_SOCKET", name)
+	return func() map[string]string {
+		t.Helper()
+		if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 4096)
+		n, err := conn.Read(b)
+		if err != nil {
+			t.Fatalf("nothing heard: %v", err)
+		}
+		said := make(map[string]string)
+		for line := range strings.SplitSeq(string(b[:n]), "\n") {
+			name, value, _ := strings.Cut(line, "=")
+			said[name] = value
+		}
+		return said
+	}
+}
+
+func TestAHotRestartAsSystemdHearsIt(t *testing.T) {
+	for _, row := range []struct{ name, socket string }{
+		{"a path", filepath.Join(t.TempDir(), "notify")},
+		{"an abstract name", "@lastcall-test-" + strconv.Itoa(os.Getpid())},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			heard := manager(t, row.socket)
+			n := FromEnvironment()
+
+			if err := n.Ready("serving"); err != nil {
+				t.Fatal(err)
+			}
+			if said := heard(); said["READY"] != "1" || said["STATUS"] != "serving" {
+				t.Errorf("when ready: %v", said)
+			}
+
+			var before, after unix.Timespec
+			if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &before); err != nil {
+				t.Fatal(err)
+			}
+			if err := n.Reloading(); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &after); err != nil {
+				t.Fatal(err)
+			}
+			said := heard()
+			at, err := strconv.ParseInt(said["MONOTONIC_USEC"], 10, 64)
+			if said["RELOADING"] != "1" || err != nil || at < before.Nano()/1000 || at > after.Nano()/1000 {
+				t.Errorf("when reloading: %v, want a moment between %d and %d", said, before.Nano()/1000, after.Nano()/1000)
+			}
+
+			if err := n.HandedOver(4711); err != nil {
+				t.Fatal(err)
+			}
+			if said := heard(); said["MAINPID"] != "4711" || said["READY"] != "1" || said["WATCHDOG"] != "1" {
+				t.Errorf("when handed over: %v", said)
+			}
+
+			// The old process is not the service any more.
+			if err := n.Stopping(); err != nil {
+				t.Fatal(err)
+			}
+			if err := FromEnvironment().Stopping(); err != nil {
+				t.Fatal(err)
+			}
+			if said := heard(); said["STOPPING"] != "1" {
+				t.Errorf("when another one stops: %v", said)
+			}
+		})
+	}
+}
+
+func TestWithoutAServiceManager(t *testing.T) {
+	for _, address := range []string{"", "vsock:2:1234", "relative"} {
+		t.Setenv("NOTIFY_SOCKET", address)
+		n := FromEnvironment()
+		if n != nil {
+			t.Errorf("NOTIFY_SOCKET=%q: %v, want nobody", address, n)
+		}
+		if err := errors.Join(n.Ready(""), n.Reloading(), n.HandedOver(1), n.Stopping()); err != nil {
+			t.Errorf("nobody to tell: %v", err)
+		}
+	}
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "gone"))
+	if err := FromEnvironment().Ready(""); err == nil || !strings.Contains(err.Error(), "tell the service manager READY=1") {
+		t.Errorf("a socket that is gone: %v", err)
+	}
+}
+
+func TestEnviron(t *testing.T) {
+	got := Environ([]string{"A=1", "NOTIFY_SOCKET=/x", "WATCHDOG_USEC=1", "WATCHDOG_PID=2", "NOTIFY_SOCKETS=3"})
+	if want := []string{"A=1", "NOTIFY_SOCKETS=3"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestWatchdogTime(t *testing.T) {
+	own := strconv.Itoa(os.Getpid())
+	for _, row := range []struct {
+		name, µs, pid string
+		tookOver      bool
+		want          time.Duration
+	}{
+		{"not watched", "", "", false, 0},
+		{"watched", "30000000", own, false, 30 * time.Second},
+		{"watched, whoever it is", "30000000", "", false, 30 * time.Second},
+		{"another is watched", "30000000", "1", false, 0},
+		{"the one before was watched", "30000000", "1", true, 30 * time.Second},
+		{"nonsense", "soon", own, false, 0},
+		{"never", "0", own, false, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Setenv("WATCHDOG_USEC", row.µs)
+			t.Setenv("WATCHDOG_PID", row.pid)
+			if got := WatchdogTime(row.tookOver); got != row.want {
+				t.Errorf("got %v, want %v", got, row.want)
+			}
+		})
+	}
+}
+
+// The socket has no part in virtual time: what counts is when alive is asked, and
+// that its no is no ping.
+func TestWatchFeedsOnlyWhatIsAlive(t *testing.T) {
+	heard := manager(t, filepath.Join(t.TempDir(), "notify"))
+	n := FromEnvironment()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		began := time.Now()
+		var asked []time.Duration
+		var watching sync.WaitGroup
+		watching.Go(func() {
+			n.Watch(ctx, 20*time.Second, func(context.Context) error {
+				if asked = append(asked, time.Since(began)); len(asked) == 2 {
+					return errors.New("stuck")
+				}
+				if len(asked) == 3 {
+					cancel()
+				}
+				return nil
+			}, slog.New(slog.DiscardHandler))
+		})
+		watching.Wait()
+		if want := []time.Duration{5 * time.Second, 10 * time.Second, 15 * time.Second}; !slices.Equal(asked, want) {
+			t.Errorf("asked at %v, want %v", asked, want)
+		}
+	})
+	for range 2 {
+		if said := heard(); said["WATCHDOG"] != "1" || len(said) != 1 {
+			t.Errorf("heard %v, want WATCHDOG=1 alone", said)
+		}
+	}
+	if err := n.Stopping(); err != nil {
+		t.Fatal(err)
+	}
+	if said := heard(); said["STOPPING"] != "1" {
+		t.Errorf("heard %v: one ping too many", said)
+	}
+}
