@@ -1,128 +1,18 @@
 package capture
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"io"
-	"net"
 	"net/netip"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
-	"unsafe"
 
 	"github.com/google/nftables"
 	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/nettest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// scene is a pod with an app and what stands for the pipe, and a client that is also the world outside.
-type scene struct {
-	*nettest.Net
-	outside map[family]netip.Addr // one more address of the client
-}
-
-const appPort, otherPort = 8080, 8081
-
-func newScene(t *testing.T) *scene {
-	s := &scene{Net: nettest.New(t)}
-	s.outside = map[family]netip.Addr{
-		ipv4: s.Client.AddAddress(t, "192.0.2.7/32"),
-		ipv6: s.Client.AddAddress(t, "2001:db8::7/128"),
-	}
-	for port, name := range map[int]string{15006: "inbound", 15001: "outbound"} {
-		s.serve(t, s.Pod, port, func(c *net.TCPConn) string { return name + " " + originalDst(c) })
-	}
-	for _, port := range []int{appPort, otherPort, 15020, 15021, 15090} {
-		s.serve(t, s.Pod, port, func(*net.TCPConn) string { return "app" })
-	}
-	for _, port := range []int{80, 443, 15020} {
-		s.serve(t, s.Client, port, func(*net.TCPConn) string { return "world" })
-	}
-	return s
-}
-
-// serve answers each connection with a line, and waits for its goroutine when the test ends.
-func (s *scene) serve(t *testing.T, at *nettest.Namespace, port int, line func(*net.TCPConn) string) {
-	ln := at.Listen(t, "tcp", fmt.Sprintf(":%d", port))
-	done := make(chan struct{})
-	t.Cleanup(func() { _ = ln.Close(); <-done })
-	go func() {
-		defer close(done)
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.WriteString(conn, line(conn.(*net.TCPConn)))
-			_ = conn.Close()
-		}
-	}()
-}
-
-// originalDst asks the kernel where a connection wanted to go.
-func originalDst(c *net.TCPConn) string {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err.Error()
-	}
-	answer := ""
-	_ = raw.Control(func(fd uintptr) {
-		// Both structures begin with the family and the port.
-		var sa unix.RawSockaddrInet6
-		length := uint32(unsafe.Sizeof(sa))
-		level := unix.SOL_IP
-		if c.LocalAddr().(*net.TCPAddr).IP.To4() == nil {
-			level = unix.SOL_IPV6
-		}
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, uintptr(level), unix.SO_ORIGINAL_DST,
-			uintptr(unsafe.Pointer(&sa)), uintptr(unsafe.Pointer(&length)), 0)
-		if errno != 0 {
-			answer = errno.Error()
-			return
-		}
-		address := netip.AddrFrom16(sa.Addr)
-		if level == unix.SOL_IP {
-			address = netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(&sa)).Addr)
-		}
-		port := (*[2]byte)(unsafe.Pointer(&sa.Port))
-		answer = netip.AddrPortFrom(address, uint16(port[0])<<8|uint16(port[1])).String()
-	})
-	return answer
-}
-
-// ask connects and returns who has answered.
-func ask(t *testing.T, from *nettest.Namespace, source netip.Addr, to netip.AddrPort) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	conn, err := from.DialFrom(ctx, source, "tcp", to.String())
-	if err != nil {
-		return err.Error()
-	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(3 * time.Second))
-	answer, err := io.ReadAll(conn)
-	if err != nil {
-		return err.Error()
-	}
-	return string(answer)
-}
-
-func (s *scene) install(t *testing.T, flags map[string]string) {
-	t.Helper()
-	c := resolve(t, Input{Flags: flags})
-	if err := s.Pod.Do(func() error { return Install(c) }); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func TestCapture(t *testing.T) {
 	s := newScene(t)
@@ -348,85 +238,5 @@ func TestRemove(t *testing.T) {
 	}
 	if got := ask(t, s.Client, netip.Addr{}, netip.AddrPortFrom(s.Pod.IPv6, appPort)); got != "app" {
 		t.Errorf("the client got %q, want the app", got)
-	}
-}
-
-// powerless runs f on a thread that may not change the network: capabilities are a thread's own, and what is permitted
-// still can be taken back.
-func powerless(f func() error) error {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var all [2]unix.CapUserData
-	if err := unix.Capget(&header, &all[0]); err != nil {
-		return err
-	}
-	some := all
-	some[0].Effective &^= 1 << unix.CAP_NET_ADMIN
-	if err := unix.Capset(&header, &some[0]); err != nil {
-		return err
-	}
-	err := f()
-	return errors.Join(err, unix.Capset(&header, &all[0]))
-}
-
-// A slip on a machine must not cut it off. The thread could do no harm if it went wrong.
-func TestMachineIsRefused(t *testing.T) {
-	n := nettest.New(t)
-	if err := n.Pod.Do(func() error {
-		if onMachine() {
-			t.Error("a pod passes for the machine")
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if !onMachine() {
-		t.Log("these tests run in a container: there is no machine to refuse")
-		return
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	err := powerless(func() error { return Install(resolve(t, Input{})) })
-	if !errors.Is(err, errMachine) || !strings.Contains(err.Error(), "--whole-machine") {
-		t.Errorf("install on the machine: %v", err)
-	}
-	c := resolve(t, Input{})
-	c.WholeMachine = true
-	if err := powerless(func() error { return Install(c) }); !errors.Is(err, syscall.EPERM) {
-		t.Errorf("install on the machine, as asked for: %v", err)
-	}
-}
-
-func TestRefused(t *testing.T) {
-	n := nettest.New(t)
-	without := func(f func() error) error { return n.Pod.Do(func() error { return powerless(f) }) }
-	c := resolve(t, Input{})
-	err := without(func() error { return Install(c) })
-	if !errors.Is(err, syscall.EPERM) || !strings.HasPrefix(err.Error(), "install the capture: ") || !strings.Contains(err.Error(), "needs CAP_NET_ADMIN") {
-		t.Errorf("install: %v", err)
-	}
-	if err := without(Remove); !errors.Is(err, syscall.EPERM) || !strings.HasPrefix(err.Error(), "remove the capture: ") {
-		t.Errorf("remove: %v", err)
-	}
-
-	// One rule that the kernel refuses, the last: nothing is there afterwards.
-	refused := c.rules(ipv4)
-	last := &refused.chains[2]
-	last.rules = append(last.rules, rule{nil, verdict{jump: "nowhere"}})
-	err = n.Pod.Do(func() error {
-		conn, err := nftables.New()
-		if err != nil {
-			return err
-		}
-		if err := refused.add(conn); err != nil {
-			return err
-		}
-		err = explain(conn.Flush())
-		if tables, listErr := conn.ListTables(); listErr != nil || len(tables) > 0 {
-			t.Errorf("tables after a refusal: %v, %v", tables, listErr)
-		}
-		return err
-	})
-	if !errors.Is(err, syscall.ENOENT) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "CONFIG_NFT_REDIR") {
-		t.Errorf("a rule that the kernel does not know: %v", err)
 	}
 }
