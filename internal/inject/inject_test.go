@@ -369,3 +369,18 @@ func FuzzManifest(f *testing.F) {
 		}
 	})
 }
+
+func TestNothingSaidStaysNothing(t *testing.T) {
+	const text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels:}\nspec:\n  nodeName:\n  containers:\n  - {name: a, image: a, command:, tty}\n"
+	out, _, err := Manifest([]byte(text), offline)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, _, err := Manifest(out, offline)
+	if err != nil || !bytes.Equal(out, again) {
+		t.Errorf("%v:\n%s", err, out)
+	}
+	if strings.Contains(string(out), "''") {
+		t.Errorf("nothing became a text:\n%s", out)
+	}
+}

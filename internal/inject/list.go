@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+
+	kjson "sigs.k8s.io/json"
 )
 
 // object is one of a document: the document itself, or an item of its list.
@@ -27,7 +29,7 @@ func unlist(text []byte, path string) ([]object, error) {
 		Kind       string            `json:"kind"`
 		Items      []json.RawMessage `json:"items"`
 	}
-	if err := json.Unmarshal(text, &list); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &list); err != nil {
 		return nil, nil // comments only, or something that is not Kubernetes'
 	}
 	if list.Kind != "List" || list.APIVersion != "v1" {

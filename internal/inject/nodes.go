@@ -29,6 +29,9 @@ func dereference(n *yaml.Node, depth int) error {
 	}
 	n.Anchor = ""
 	for _, child := range n.Content {
+		if n.Style&yaml.FlowStyle != 0 && child.Tag == "!!null" && child.Value == "" {
+			child.Value = "null" // {a, b}: the writer would make a text of it
+		}
 		if err := dereference(child, depth+1); err != nil {
 			return err
 		}

@@ -1,13 +1,14 @@
 package inject
 
 import (
-	"encoding/json"
+	stdjson "encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/json"
 )
 
 // workloads are the kinds that have a pod in them, and where.
@@ -52,7 +53,8 @@ func (w *Workload) String() string {
 	return w.Kind + " " + w.Namespace + "/" + w.Name
 }
 
-// ReadWorkload reads an object as JSON. It returns nil for what has no pod in it.
+// ReadWorkload reads an object as JSON. As the API server does, it heeds the case of
+// fields. It returns nil for what has no pod in it.
 func ReadWorkload(object []byte) (*Workload, error) {
 	var head struct {
 		APIVersion string `json:"apiVersion"`
@@ -63,7 +65,7 @@ func ReadWorkload(object []byte) (*Workload, error) {
 			Namespace    string `json:"namespace"`
 		} `json:"metadata"`
 	}
-	if err := json.Unmarshal(object, &head); err != nil {
+	if err := json.UnmarshalCaseSensitivePreserveInts(object, &head); err != nil {
 		return nil, fmt.Errorf("read the object's head: %w", err)
 	}
 	group, _, grouped := strings.Cut(head.APIVersion, "/")
@@ -85,8 +87,8 @@ func ReadWorkload(object []byte) (*Workload, error) {
 
 func (w *Workload) readPod(object []byte) error {
 	for _, key := range w.Path {
-		var fields map[string]json.RawMessage
-		if err := json.Unmarshal(object, &fields); err != nil {
+		var fields map[string]stdjson.RawMessage
+		if err := json.UnmarshalCaseSensitivePreserveInts(object, &fields); err != nil {
 			return fmt.Errorf("%s: %w", strings.Join(w.Path, "."), err)
 		}
 		object = fields[key]
@@ -98,7 +100,7 @@ func (w *Workload) readPod(object []byte) error {
 		metav1.ObjectMeta `json:"metadata"`
 		Spec              corev1.PodSpec `json:"spec"`
 	}
-	if err := json.Unmarshal(object, &t); err != nil {
+	if err := json.UnmarshalCaseSensitivePreserveInts(object, &t); err != nil {
 		return fmt.Errorf("%s: %w", strings.Join(append(slices.Clone(w.Path), "…"), "."), err)
 	}
 	w.Pod = &corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}
