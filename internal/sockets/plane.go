@@ -112,9 +112,9 @@ func (p *Plane) Listening() ([]uint16, error) {
 }
 
 // Drain begins to watch. Nobody can be told to go elsewhere.
-func (p *Plane) Drain(context.Context) error {
+func (p *Plane) Drain(ctx context.Context) error {
 	p.begin()
-	_, err := p.Activity(nil)
+	_, err := p.Activity(ctx)
 	return err
 }
 
