@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/spf13/pflag"
 
@@ -30,8 +31,15 @@ func (f *captureFlags) register(flags *pflag.FlagSet) {
 	flags.UintSliceVar(&f.ignore, "ignore-inbound-port", nil, "`port` of the app whose connections are served but never count (probes, scrapes); may be repeated")
 }
 
+// proxyID is the user and group whose connections lastcall capture leaves alone,
+// Istio's.
+const proxyID = 1337
+
 // inbound is the captured way in; nil without one.
 func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
+	if f.on && os.Geteuid() != proxyID && os.Getegid() != proxyID {
+		return nil, usage{fmt.Errorf("--capture: this is user %d, group %d, whose own connections are captured too and would come round for ever: run the agent as user or group %d, or, if the capture spares another (--proxy-uid), say --inbound-captured %s --outbound %s", os.Geteuid(), os.Getegid(), proxyID, capturedInbound, capturedOutbound)}
+	}
 	listen := f.in
 	if listen == "" && f.on {
 		listen = capturedInbound

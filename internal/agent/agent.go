@@ -213,7 +213,7 @@ func (a *agent) startPlane(ctx context.Context) error {
 		a.plane = p
 		return nil
 	}
-	cfg := pipe.Config{Inbound: a.Inbound, Listen: a.Succession.listen, Log: a.log}
+	cfg := pipe.Config{Inbound: a.Inbound, OwnPorts: a.ownPorts(), Listen: a.Succession.listen, Log: a.log}
 	if a.AccessLog != nil {
 		cfg.AccessLog = pipe.NewAccessLog(a.AccessLog)
 	}

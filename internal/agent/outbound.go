@@ -33,6 +33,15 @@ func (a *agent) startOutbound() (err error) {
 	return err
 }
 
+// ownPorts are those of the status server and the admin API.
+func (a *agent) ownPorts() []uint16 {
+	ports := []uint16{uint16(a.Settings.StatusPort.Value), uint16(a.Settings.AdminPort.Value)}
+	if at, err := netip.ParseAddrPort(a.Admin.Address); err == nil {
+		ports = append(ports, at.Port())
+	}
+	return ports
+}
+
 // isOwn says whether a destination is a capture's port of ours.
 func (a *agent) isOwn(to netip.AddrPort) bool {
 	if to.Port() == netip.MustParseAddrPort(a.outbound.Addr().String()).Port() {

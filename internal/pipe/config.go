@@ -107,6 +107,11 @@ type Config struct {
 	AccessLog *AccessLog // nil: none
 	Log       *slog.Logger
 
+	// OwnPorts are ports of ours beside the listeners' (status server, admin
+	// API): a captured connection is never carried there, where it would come from
+	// loopback and be taken for the pod's own.
+	OwnPorts []uint16
+
 	// Listen opens a listener, a *net.TCPListener; nil is net.Listen.
 	Listen func(network, address string) (net.Listener, error)
 

@@ -155,8 +155,15 @@ func (l *listener) originOf(client *net.TCPConn) (netip.AddrPort, error) {
 			return to, errNotCaptured
 		}
 	}
+	if slices.Contains(l.p.cfg.OwnPorts, to.Port()) {
+		return to, errOwnPort
+	}
 	return to, nil
 }
+
+// errOwnPort is a captured connection to the status server or the admin API: what
+// comes from outside must not reach them as the pod's own.
+var errOwnPort = errors.New("it wants to reach a port of lastcall's own, which is for the pod alone")
 
 // uncounts says whether connections to a port never count.
 func (l *listener) uncounts(port uint16) bool {
