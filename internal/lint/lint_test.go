@@ -1,0 +1,81 @@
+package lint_test
+
+import (
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/inject"
+	"github.com/lastcall-dev/lastcall/internal/lint"
+)
+
+// lintText examines a pod as YAML, "job" before it for a Job's.
+func lintText(t *testing.T, text string) []lint.Finding {
+	t.Helper()
+	text, isJob := strings.CutPrefix(text, "job\n")
+	var p corev1.Pod
+	if err := yaml.UnmarshalStrict([]byte(text), &p); err != nil {
+		t.Fatal(err)
+	}
+	settings, err := inject.Resolve("", p.Annotations, nil)
+	return lint.Pod(lint.Input{Pod: &p, Job: isJob, Settings: settings, Err: err})
+}
+
+func container(fields string) string {
+	return "spec: {containers: [{name: web, image: web, " + fields + "}]}"
+}
+
+func config(text string) string {
+	return "metadata: {annotations: {proxy.istio.io/config: '" + text + "'}}\n"
+}
+
+func TestRules(t *testing.T) {
+	const istio = "spec: {initContainers: [{name: istio-proxy, image: p, restartPolicy: Always, lifecycle: %}], containers: [{name: a, image: a}]}"
+	for _, c := range []struct {
+		name, pod string
+		want      string // ID and part of the text; empty for nothing
+	}{
+		{"nothing to say", container("lifecycle: {preStop: {sleep: {seconds: 5}}}"), ""},
+		{"Kubernetes' own example", "spec: {terminationGracePeriodSeconds: 120, containers: [{name: web, image: nginx, lifecycle: {preStop: {exec: {command: [/bin/sh, -c, sleep 180]}}}}]}", "LC001 spec.containers[web].lifecycle.preStop: sleeps 3m0s of a grace period of 2m0s"},
+		{"the sleep action", container("lifecycle: {preStop: {sleep: {seconds: 30}}}"), "LC001"},
+		{"sleep itself, in minutes", container("lifecycle: {preStop: {exec: {command: [/usr/bin/sleep, 1m]}}}"), "LC001"},
+		{"two sleeps", container("lifecycle: {preStop: {exec: {command: [bash, -ec, 'sleep 20; /stop && sleep 10']}}}"), "LC001"},
+		{"sleep in an argument", container("lifecycle: {preStop: {exec: {command: [sh, -c, 'echo sleep 90']}}}"), ""},
+		{"a minimum drain beyond the last call", config("proxyMetadata: {MINIMUM_DRAIN_DURATION: 29s}") + container("tty: true"), "LC002 spec.terminationGracePeriodSeconds: MINIMUM_DRAIN_DURATION 29s is longer"},
+		{"a sleep before the minimum drain", config("proxyMetadata: {MINIMUM_DRAIN_DURATION: 15s}") + "spec: {containers: [{name: istio-proxy, image: p, lifecycle: {preStop: {sleep: {seconds: 15}}}}]}", "LC002 spec.containers[istio-proxy]"},
+		{"the mesh's drain", config("drainDuration: 60s") + container("tty: true"), "LC003"},
+		{"a fixed drain", config("{terminationDrainDuration: 45s, proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: \"false\"}}") + container("tty: true"), "LC003"},
+		{"both ways to drain", config("{terminationDrainDuration: 10s, proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: \"true\"}}") + container("tty: true"), "LC004"},
+		{"the app's environment", container("env: [{name: EXIT_ON_ZERO_ACTIVE_CONNECTIONS, value: 'true'}]"), "LC005 spec.containers[web].env"},
+		{"a Job's", "job\n" + config("proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: \"true\"}") + container("tty: true"), "LC006"},
+		{"nested where it does not belong", config("proxyMetadata: {proxyStatsMatcher: {inclusionRegexps: [a]}}") + container("tty: true"), "LC007 metadata.annotations[proxy.istio.io/config]: proxyMetadata.proxyStatsMatcher"},
+		{"not readable", config("terminationDrainDuration: soon") + container("tty: true"), "LC007"},
+		{"no shell there", "spec: {containers: [{name: web, image: gcr.io/distroless/static, lifecycle: {preStop: {exec: {command: [sh, -c, sleep 5]}}}}]}", "LC008"},
+		{"a shell for debugging", "spec: {containers: [{name: web, image: 'gcr.io/distroless/base:debug', lifecycle: {preStop: {exec: {command: [sleep, '5']}}}}]}", ""},
+		{"the native preStop replaced", strings.ReplaceAll(istio, "%", "{postStart: {exec: {command: [pilot-agent, wait]}}}"), "LC009"},
+		{"Istio's own", strings.ReplaceAll(istio, "%", "{preStop: {exec: {command: [pilot-agent, request, POST, drain]}}}"), ""},
+		{"slow to be unready", container("readinessProbe: {periodSeconds: 15, httpGet: {port: 80}}"), "LC010"},
+		{"linkerd's sleep of a day", "metadata: {annotations: {config.alpha.linkerd.io/proxy-wait-before-exit-seconds: '86400'}}\n" + container("tty: true"), "LC011"},
+		{"kuma's default", "metadata: {annotations: {kuma.io/sidecar-drain-time: 30s}}\n" + container("tty: true"), "LC011"},
+		{"skipper", "spec: {terminationGracePeriodSeconds: 355, containers: [{name: skipper, image: s, args: [skipper, '-wait-for-healthcheck-interval=360s']}]}", "LC012"},
+		{"spot", "spec: {terminationGracePeriodSeconds: 600, nodeSelector: {karpenter.sh/capacity-type: spot}, containers: [{name: a, image: a}]}", "LC013"},
+		{"no grace at all", "spec: {terminationGracePeriodSeconds: 0, containers: [{name: a, image: a, lifecycle: {preStop: {sleep: {seconds: 5}}}}]}", "LC014"},
+		{"the netstat loop", container("lifecycle: {preStop: {exec: {command: [/bin/sh, -c, 'while [ $(netstat -plunt | grep tcp | wc -l) -ne 0 ]; do sleep 1; done']}}}"), "LC015"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []string
+			for _, f := range lintText(t, c.pod) {
+				got = append(got, f.String())
+			}
+			switch {
+			case c.want == "" && len(got) > 0:
+				t.Errorf("found %q, want nothing", got)
+			case c.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], c.want)):
+				t.Errorf("found %q, want %q only", got, c.want)
+			}
+		})
+	}
+}

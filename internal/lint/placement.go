@@ -1,0 +1,105 @@
+package lint
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const exitOnZeroName = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
+
+func (l *linting) istioProxy() *corev1.Container {
+	var found *corev1.Container
+	l.containers(func(c *corev1.Container, _ string) {
+		if c.Name == "istio-proxy" {
+			found = c
+		}
+	})
+	return found
+}
+
+func isNative(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+func isProxy(c *corev1.Container) bool { return c.Name == "istio-proxy" || c.Name == "lastcall" }
+
+// exitOnZero: the variable belongs into proxyMetadata, or the proxy's environment.
+func (l *linting) exitOnZero() {
+	l.containers(func(c *corev1.Container, path string) {
+		if !isProxy(c) && slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == exitOnZeroName }) {
+			l.find("LC005", Error, path+".env["+exitOnZeroName+"]", "is the proxy's setting, and has no effect on an app: write it into proxyMetadata of the annotation proxy.istio.io/config")
+		}
+	})
+	for name := range l.Pod.Annotations {
+		if name == exitOnZeroName || strings.HasSuffix(name, "/"+exitOnZeroName) {
+			l.find("LC005", Error, "metadata.annotations["+name+"]", "is no annotation: write it into proxyMetadata of the annotation proxy.istio.io/config")
+		}
+	}
+	if l.Job && l.Settings.ExitOnZero.Said() && l.Settings.ExitOnZero.Value {
+		l.find("LC006", Warning, "metadata.annotations[proxy.istio.io/config]", "%s acts at SIGTERM, which a Job that is done never gets: a native sidecar ends with the app", exitOnZeroName)
+	}
+}
+
+// misplaced are the settings' own complaints.
+func (l *linting) misplaced() {
+	const where = "metadata.annotations[proxy.istio.io/config]"
+	if l.Err != nil {
+		for line := range strings.SplitSeq(l.Err.Error(), "\n") {
+			l.find("LC007", Error, where, "%s", line)
+		}
+	}
+	for _, w := range l.Settings.Warnings {
+		if strings.HasPrefix(w.Field, "terminationDrainDuration") {
+			continue // LC004 knows better
+		}
+		l.find("LC007", Warning, where, "%s", w)
+	}
+}
+
+// shellless are images that by their names have no shell.
+var shellless = []string{"distroless", "/static", "scratch", "chainguard/", "cgr.dev/"}
+
+// external are the programs that hooks are written with, and few images have.
+var external = []string{"sh", "bash", "ash", "sleep", "curl", "wget", "nc", "netstat", "killall", "kill"}
+
+func (l *linting) hooksWithoutShell() {
+	l.containers(func(c *corev1.Container, where string) {
+		h := preStop(c)
+		if h == nil || h.Exec == nil || len(h.Exec.Command) == 0 || strings.HasSuffix(c.Image, "-debug") || strings.HasSuffix(c.Image, ":debug") {
+			return
+		}
+		program := path.Base(h.Exec.Command[0])
+		if slices.Contains(external, program) && slices.ContainsFunc(shellless, func(s string) bool { return strings.Contains(c.Image, s) }) {
+			l.find("LC008", Error, where+".lifecycle.preStop", "runs %s, which image %s hardly has: the hook fails and SIGTERM comes at once; write sleep: {seconds: N}, or lastcall's httpGet", program, c.Image)
+		}
+	})
+}
+
+// isPilotDrain says whether a hook is the one that Istio gives its native sidecar.
+func isPilotDrain(h *corev1.LifecycleHandler) bool {
+	return h != nil && h.Exec != nil && slices.Contains(h.Exec.Command, "drain") && slices.Contains(h.Exec.Command, "pilot-agent")
+}
+
+func (l *linting) nativeIstio() {
+	c := l.istioProxy()
+	if c == nil || !isNative(c) || isPilotDrain(preStop(c)) || c.Lifecycle == nil {
+		return
+	}
+	l.find("LC009", Warning, "spec.initContainers[istio-proxy].lifecycle", "takes the place of Istio's preStop (pilot-agent request --debug-port=15020 POST drain): the drain begins only when the app is gone")
+}
+
+// loops end by their condition or by SIGKILL.
+func (l *linting) loops() {
+	l.containers(func(c *corev1.Container, where string) {
+		h := preStop(c)
+		if h == nil || h.Exec == nil || len(h.Exec.Command) == 0 {
+			return
+		}
+		if line, ok := shellLine(h.Exec.Command); ok && loop.MatchString(line) && strings.Contains(line, "netstat") {
+			l.find("LC015", Warning, where+".lifecycle.preStop", "waits for netstat to find nothing: idle connections hold it until SIGKILL, and an app that closes its listener first ends it too early; EXIT_ON_ZERO_ACTIVE_CONNECTIONS or lastcall wait does what is meant")
+		}
+	})
+}
