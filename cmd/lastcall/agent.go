@@ -32,6 +32,7 @@ type agentFlags struct {
 	accessLog      string
 	failOnCut      bool
 	leanScrape     bool
+	exitWithApp    bool
 	adminAddress   string
 	envoy          envoyFlags
 	capture        captureFlags
@@ -48,6 +49,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.adminAddress, "admin-address", "", "where the pipe answers Envoy's admin API: `address`, host or host:port, or off (default of agent 127.0.0.1 and ProxyConfig's proxyAdminPort, 15000; of run off). With --proxy envoy: host:port or unix:PATH of an Envoy that runs already and is only to be drained")
 	f.envoy.register(flags)
 	f.capture.register(flags)
+	flags.BoolVar(&f.exitWithApp, "exit-with-app", false, "end when the app has ended by itself, as a job's does: seen by its processes with shareProcessNamespace, else by 10s without a socket")
 	flags.BoolVar(&f.leanScrape, "lean-scrape", false, "leave Envoy's gauges that only a drain needs out of /stats/prometheus")
 	flags.BoolVar(&f.failOnCut, "fail-on-cut", false, "exit with 3 when conversations had to be cut")
 }
@@ -149,6 +151,7 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		Outbound:       f.capture.outboundAddress(),
 		HookToken:      os.Getenv("LASTCALL_HOOK_TOKEN"),
 		LeanScrape:     f.leanScrape,
+		ExitWithApp:    f.exitWithApp,
 		Log:            log,
 	}
 	if o.Probes, err = agent.ParseProbes(os.Getenv("ISTIO_KUBE_APP_PROBERS")); err != nil {

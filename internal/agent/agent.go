@@ -62,6 +62,10 @@ type Options struct {
 	// FailOnCut makes a termination that cut conversations end with CodeCut.
 	FailOnCut bool
 
+	// ExitWithApp ends a sidecar when the app has ended by itself, as a job's
+	// does.
+	ExitWithApp bool
+
 	// LeanScrape leaves Envoy's gauges that only a drain needs out of
 	// /stats/prometheus.
 	LeanScrape bool
@@ -238,11 +242,20 @@ func (a *agent) hear(ctx context.Context) {
 	if a.app != nil {
 		appDone = a.app.Done()
 	}
+	appGone := a.followApp(ctx)
 	for {
 		select {
 		case s := <-a.Signals:
 			a.log.Info("told to stop", "by", s.String())
 			a.tell(ctx, s)
+		case <-a.succession.handed:
+			a.hearSuccessor(ctx)
+			return
+		case <-appGone:
+			appGone = nil
+			a.log.Info("the app has ended by itself")
+			a.letAnswersOut(ctx)
+			a.tell(ctx, drain.QuitNow)
 		case <-appDone:
 			appDone = nil
 			if a.endingApp.Load() {
@@ -314,8 +327,11 @@ func (a *agent) end(ctx context.Context, report drain.Report) int {
 		by = time.Now()
 	}
 	a.endOutbound(ctx, by)
-	a.awaitPredecessor(ctx, by)
-	if a.app != nil && !a.isHandedOver() {
+	if a.isHandedOver() {
+		if code := a.bequeath(ctx, by); code != CodeIntended {
+			return code
+		}
+	} else if a.app != nil {
 		return a.app.Code()
 	}
 	switch {

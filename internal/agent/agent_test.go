@@ -25,6 +25,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv("AGENT_TEST_APP") != "" {
+		appMain()
+		return
+	}
 	http.DefaultTransport.(*http.Transport).DisableKeepAlives = true
 	goleak.VerifyTestMain(m)
 }

@@ -6,20 +6,11 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/pipe"
-	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
 // What the app says to others outlives what others say to it: its last queries,
 // its offsets, its goodbyes. So when the inbound side has been drained, the
 // outbound side goes on until the app is gone.
-
-// appGoneAfter is how long no other process may have had a socket before the app
-// counts as gone: it may have closed its listener and be about to write what it
-// has left to write.
-const appGoneAfter = time.Second
-
-// appGoneLook is how often that is looked at.
-const appGoneLook = 20 * time.Millisecond
 
 func (a *agent) startOutbound() (err error) {
 	if a.Outbound == "" {
@@ -75,38 +66,9 @@ func (a *agent) endOutbound(ctx context.Context, by time.Time) {
 	defer cancel()
 	a.log.Info("inbound is drained; outbound goes on until the app is gone", "open", a.outbound.Stats().Open)
 	began := time.Now()
-	if err := awaitAppGone(ctx, appGoneAfter); err != nil {
+	if err := awaitAppGone(ctx, goneAtTheEnd, true); err != nil {
 		a.log.Warn("the app is still there: it is left without its way out", "open", a.outbound.Stats().Open, "error", err)
 		return
 	}
 	a.log.Info("the app is gone", "after", time.Since(began).Round(time.Millisecond))
-}
-
-// awaitAppGone waits until no other process of the pod has had a TCP socket for
-// the time quiet.
-func awaitAppGone(ctx context.Context, quiet time.Duration) error {
-	table, err := sockdiag.OpenTable()
-	if err != nil {
-		return err
-	}
-	defer table.Close()
-	tick := time.NewTicker(appGoneLook)
-	defer tick.Stop()
-	last := time.Now()
-	for {
-		n, err := table.Others()
-		switch {
-		case err != nil:
-			return err
-		case n > 0:
-			last = time.Now()
-		case time.Since(last) >= quiet:
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }

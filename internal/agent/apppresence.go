@@ -1,0 +1,156 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sockdiag"
+)
+
+// presence tells whether the app of the pod is there, without its help: by its
+// processes where the pod shares a process namespace (shareProcessNamespace), else
+// by its sockets.
+type presence struct{ table *sockdiag.Table }
+
+func newPresence() (*presence, error) {
+	table, err := sockdiag.OpenTable()
+	if err != nil {
+		return nil, err
+	}
+	return &presence{table}, nil
+}
+
+func (p *presence) close() { _ = p.table.Close() }
+
+// look says whether anybody else is there. exact is false when only sockets could
+// be seen: an app without one may still be at work.
+func (p *presence) look() (there, exact bool, err error) {
+	if os.Getpid() != 1 {
+		if first, ok := commandOf("1"); ok && isPause(first) {
+			n, err := otherProcesses()
+			return n > 0, true, err
+		}
+	}
+	n, err := p.table.Others()
+	return n > 0, false, err
+}
+
+// isPause knows the process that holds a pod's namespaces.
+func isPause(command string) bool {
+	return command == "pause" || command == "systemd-pause" || command == "catatonit"
+}
+
+func commandOf(pid string) (string, bool) {
+	b, err := os.ReadFile("/proc/" + pid + "/comm")
+	return strings.TrimSpace(string(b)), err == nil
+}
+
+// otherProcesses counts the processes that are neither the pod's pause, nor we,
+// nor below us.
+func otherProcesses() (int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0, fmt.Errorf("look for the app's processes: %w", err)
+	}
+	parents := make(map[int]int)
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		b, err := os.ReadFile("/proc/" + e.Name() + "/stat")
+		if err != nil {
+			continue // gone meanwhile
+		}
+		// pid (comm) state ppid …: comm may hold spaces and brackets.
+		fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+		if len(fields) < 2 || fields[0] == "Z" {
+			continue
+		}
+		parents[pid], _ = strconv.Atoi(fields[1])
+	}
+	n := 0
+	for pid := range parents {
+		if pid != 1 && !isOurs(pid, parents) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+func isOurs(pid int, parents map[int]int) bool {
+	for range 100 {
+		if pid == os.Getpid() {
+			return true
+		}
+		parent, ok := parents[pid]
+		if !ok || parent == 0 {
+			return false
+		}
+		pid = parent
+	}
+	return false
+}
+
+// How long nobody else may have been there before the app counts as gone, when
+// only its sockets can be seen: at the end, when it may have closed its listener
+// and be about to write what it has left to write; and while serving, when it may
+// be at work on something that needs no socket.
+const (
+	goneAtTheEnd = time.Second
+	goneAtWork   = 10 * time.Second
+)
+
+// awaitAppGone waits until the app is gone. With seen it must have been there
+// first: a sidecar may well be up before the app.
+func awaitAppGone(ctx context.Context, quiet time.Duration, seen bool) error {
+	p, err := newPresence()
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	tick := time.NewTicker(appGoneLook)
+	defer tick.Stop()
+	last := time.Now()
+	for {
+		there, exact, err := p.look()
+		switch {
+		case err != nil:
+			return err
+		case there:
+			last, seen = time.Now(), true
+		case seen && (exact || time.Since(last) >= quiet):
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// appGoneLook is how often it is looked.
+const appGoneLook = 20 * time.Millisecond
+
+// followApp ends the agent when the app has ended by itself: the sidecar of a job
+// must not outlive it.
+func (a *agent) followApp(ctx context.Context) <-chan struct{} {
+	if !a.ExitWithApp {
+		return nil
+	}
+	gone := make(chan struct{})
+	go func() {
+		err := awaitAppGone(ctx, goneAtWork, false)
+		if err == nil {
+			close(gone)
+		} else if ctx.Err() == nil {
+			a.log.Warn("the app cannot be watched: its end will not end the sidecar", "error", err)
+		}
+	}()
+	return gone
+}
