@@ -181,7 +181,17 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 	signals, stop := agent.Signals()
 	defer stop()
 	o.Signals = signals
+	var neighbour agent.Neighbour
+	if app != nil {
+		if neighbour, err = agent.ParseNeighbour(os.Getenv); err != nil {
+			return usage{err}
+		}
+		if err := neighbour.Await(context.Background()); err != nil {
+			return err
+		}
+	}
 	code, err := agent.Run(context.Background(), o)
+	neighbour.End(code, log)
 	if err != nil {
 		return err
 	}
