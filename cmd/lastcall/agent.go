@@ -125,7 +125,7 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 	if err != nil {
 		return err
 	}
-	inbound, err := f.parseInbound(!isEnvoy)
+	inbound, err := f.parseInbound(!isEnvoy && app == nil)
 	if err != nil {
 		return err
 	}
@@ -167,8 +167,8 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		return err
 	}
 	if app != nil {
-		if len(inbound) == 0 {
-			return usage{errors.New("no --inbound: lastcall run needs one to know the app's port")}
+		if len(inbound) == 0 { // a job: nobody comes, so nobody is waited for
+			settings.MinimumDrain.Value, settings.QuietTime.Value = 0, 0
 		}
 		succession, stop, err := f.succession.begin(f)
 		if err != nil {
@@ -176,7 +176,7 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		}
 		defer stop()
 		o.Succession = succession
-		o.App = appCommand(app, inbound[0].App, systemd.Environ(settings.Environ(os.Environ())))
+		o.App = appCommand(app, inbound, systemd.Environ(settings.Environ(os.Environ())))
 	}
 	signals, stop := agent.Signals()
 	defer stop()
@@ -240,14 +240,20 @@ func (f *agentFlags) parseInbound(needed bool) ([]pipe.Inbound, error) {
 }
 
 // appCommand is the app with {port} and PORT filled in.
-func appCommand(app []string, address string, env []string) *exec.Cmd {
-	_, port, _ := net.SplitHostPort(address)
+func appCommand(app []string, inbound []pipe.Inbound, env []string) *exec.Cmd {
+	port := ""
+	if len(inbound) > 0 {
+		_, port, _ = net.SplitHostPort(inbound[0].App)
+	}
 	args := make([]string, len(app))
 	for i, arg := range app {
 		args[i] = strings.ReplaceAll(arg, "{port}", port)
 	}
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(env, "PORT="+port)
+	cmd.Env = env
+	if port != "" {
+		cmd.Env = append(env, "PORT="+port)
+	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	return cmd
 }
