@@ -29,7 +29,7 @@ type successionFlags struct {
 }
 
 func (f *successionFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.pidFile, "pid-file", "", "`file` for the number of the process that serves; a successor rewrites it")
+	flags.StringVar(&f.pidFile, "pid-file", "", "`file` for the number of the process that serves; after a hot restart it names the old one until that has drained")
 	flags.DurationVar(&f.timeout, "hot-restart-timeout", handover.DefaultTimeout, "how long a successor waits for its app to accept connections; 1s or more")
 }
 
@@ -63,6 +63,8 @@ func (f *agentFlags) refusesSuccessor() error {
 		return errors.New("a hot restart is not supported with captured outbound traffic: its connections are the app's, which ends")
 	case len(f.inbound) == 0:
 		return errors.New("a hot restart needs --inbound LISTEN=APP")
+	case os.Getenv("NOTIFY_SOCKET") != "" && f.succession.pidFile == "":
+		return errors.New("a hot restart under systemd needs lastcall run --pid-file FILE and PIDFile=FILE in the unit: else systemd takes the end of the old process for that of the service")
 	case os.Getpid() == 1:
 		return errors.New("a hot restart is not possible as process 1: the container ends with it, whoever follows; replace the container instead")
 	}
@@ -87,7 +89,8 @@ serve changes nothing.
 
 Asks by the status port, waits until the successor serves, and fails with its
 reason when it does not. With --pid-file it sends SIGUSR2 (as SIGHUP does) to the
-process named there and waits until the file names another.`
+process named there and waits until the file names the successor: until the old
+one has drained.`
 
 func hotRestartCommand() *cobra.Command {
 	var f statusFlags

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -249,9 +250,8 @@ func TestHotRestartLosesNothing(t *testing.T) {
 	app, pid := h.get("/"), h.pidServing()
 	h.mustRestart()
 	heard("RELOADING=1")
-	if said, want := heard("MAINPID="), fmt.Sprintf("MAINPID=%d\nREADY=1\n", h.pidServing()); !strings.HasPrefix(said, want) {
-		t.Errorf("the service manager has heard %q, want %q", said, want)
-	}
+	heard("READY=1\nWATCHDOG=1\nSTATUS=serving (pid ")
+	h.logged(`trigger="hot restart"`, 1)
 	h.mustRestart("--pid-file", h.pid)
 	h.logged(`trigger="hot restart"`, 2)
 	cancel()
@@ -337,8 +337,63 @@ func TestTheOldProcessDrains(t *testing.T) {
 	if err := h.first.Wait(); err != nil || time.Since(began) > 10*time.Second {
 		t.Errorf("the old process ended after %v with %v, want 0 within 3s and what the start took", time.Since(began), err)
 	}
-	if h.get("/") == "" {
-		t.Error("the successor does not serve")
+	if h.get("/") == "" || h.pidServing() == h.first.Process.Pid {
+		t.Errorf("the successor does not serve, or is not named: %d", h.pidServing())
+	}
+}
+
+// For systemd the service is the old process until that has drained.
+func TestStoppedWhileTheOldProcessDrains(t *testing.T) {
+	h := startHot(t, "0", []string{"TERMINATION_GRACE_PERIOD_SECONDS=2"})
+	conn, err := net.Dial("tcp", h.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET /delay/60000 HTTP/1.1\r\nHost: x\r\n\r\n")
+	h.logged("hotapp: asked for a delay", 1)
+	h.mustRestart()
+	if pid := h.pidServing(); pid != h.first.Process.Pid {
+		t.Errorf("the pid file names %d, want the old process %d", pid, h.first.Process.Pid)
+	}
+	if err := h.first.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	h.logged(`verdict=clean.*trigger=SIGTERM`, 1)
+	h.logged(`verdict=cut.*trigger="hot restart"`, 1)
+	if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("the request that was open: %v, %v; want a 503", resp, err)
+	}
+	if err := h.first.Wait(); err != nil {
+		t.Errorf("the old process ended with %v, want 0", err)
+	}
+	select {
+	case <-h.ended:
+	case <-time.After(time.Second):
+		t.Error("the old process has left something behind")
+	}
+}
+
+func TestTheSuccessorDiesEarly(t *testing.T) {
+	h := startHot(t, "0", nil)
+	conn, err := net.Dial("tcp", h.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET /delay/60000 HTTP/1.1\r\nHost: x\r\n\r\n")
+	h.logged("hotapp: asked for a delay", 1)
+	out, err := h.restart()
+	var pid int
+	if _, scanErr := fmt.Sscanf(out, "pid %d serves now", &pid); err != nil || scanErr != nil {
+		t.Fatalf("hot-restart says %q: %v", out, err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	err = h.first.Wait()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("the old process ended with %v, want 1: the service has to be restarted", err)
 	}
 }
 

@@ -36,7 +36,9 @@ type Succession struct {
 type succession struct {
 	mu       sync.Mutex    // one restart at a time
 	handed   chan struct{} // closed when the successor serves
+	pid      int           // the successor's; set before handed is closed
 	stopping atomic.Bool   // there will be no successor any more
+	passedOn atomic.Bool   // the successor was told to stop
 }
 
 // triggerSuccessor is the report's trigger after a hot restart.
@@ -168,9 +170,10 @@ func (a *agent) restartHot(ctx context.Context) (pid int, err error) {
 	}
 	a.log.Info("hot restart: the successor serves", "pid", pid, "after", time.Since(began).Round(time.Millisecond))
 	a.tellSystemd(func(n *systemd.Notifier) error { return n.HandedOver(pid) })
+	s.pid = pid
 	close(s.handed)
-	if s.stopping.Load() && pid > 0 { // who told us to stop meanwhile meant the service
-		_ = syscall.Kill(pid, terminate)
+	if s.stopping.Load() { // who told us to stop meanwhile meant the service
+		a.passOn()
 	}
 	return pid, nil
 }
@@ -194,6 +197,15 @@ func (a *agent) tellSystemd(f func(*systemd.Notifier) error) {
 func (a *agent) attend(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
+	if h := a.Succession.Handover; a.Succession.succeeds() {
+		all.Go(func() {
+			if h.AwaitPredecessor(ctx) == nil {
+				if err := h.ClaimPIDFile(); err != nil {
+					a.log.Warn("the process number is not told", "error", err)
+				}
+			}
+		})
+	}
 	if a.Succession.Systemd != nil {
 		all.Go(func() { a.Succession.Systemd.Watch(ctx, a.Succession.Watchdog, a.alive, a.log) })
 		if !a.Succession.succeeds() { // the predecessor has told of a successor
@@ -204,6 +216,10 @@ func (a *agent) attend(ctx context.Context) {
 		select {
 		case sig := <-a.Succession.Asked:
 			a.log.Info("told to restart hot", "by", sig.String())
+			if a.isHandedOver() && a.succession.pid > 0 { // the pid file still names us
+				_ = syscall.Kill(a.succession.pid, syscall.SIGUSR2)
+				continue
+			}
 			if !a.Succession.isPossible() {
 				a.log.Error("hot restart: refused; serving on", "error", a.Succession.refusal())
 				continue
@@ -303,15 +319,90 @@ func (a *agent) leave(ctx context.Context) drain.Report {
 	return report
 }
 
-// awaitPredecessor keeps a successor that is told to stop until its predecessor
-// has drained: systemd kills what is left when the main process is gone.
-func (a *agent) awaitPredecessor(ctx context.Context, by time.Time) {
-	if !a.Succession.succeeds() || a.isHandedOver() {
-		return
+// passOn tells the successor to stop: as long as this process drains it is the one
+// that the service manager knows, and stands for both.
+func (a *agent) passOn() {
+	s := &a.succession
+	s.passedOn.Store(true)
+	if s.pid > 0 {
+		a.log.Info("telling the successor to stop", "pid", s.pid)
+		_ = syscall.Kill(s.pid, terminate)
 	}
+}
+
+// hearSuccessor is hear after a hot restart, until ctx ends. What is left here has
+// the grace period of the service when that is told to stop, and no time at all
+// when there is no successor any more.
+func (a *agent) hearSuccessor(ctx context.Context) {
+	grace := time.NewTimer(0)
+	if !grace.Stop() {
+		<-grace.C
+	}
+	defer grace.Stop()
+	tick := time.NewTicker(successorLook)
+	defer tick.Stop()
+	look := tick.C
+	for {
+		select {
+		case s := <-a.Signals:
+			a.log.Info("told to stop", "by", s.String())
+			if a.succession.passedOn.Load() {
+				a.tell(ctx, s) // again: last call
+			} else {
+				grace.Reset(a.Settings.GracePeriod.Value - min(a.Settings.Margin.Value, a.Settings.GracePeriod.Value/4))
+			}
+			a.passOn()
+		case <-grace.C:
+			a.tell(ctx, drain.Terminate)
+		case <-look:
+			if a.succession.pid > 0 && !handover.IsAlive(a.succession.pid) {
+				look = nil
+				if !a.succession.passedOn.Load() {
+					a.log.Error("the successor has ended by itself", "pid", a.succession.pid)
+					a.tell(ctx, drain.Terminate)
+				}
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// successorLook is how often the successor is looked after: its death would be told
+// to tableflip alone.
+const successorLook = 50 * time.Millisecond
+
+// bequeath ends a process that has a successor: the service manager knows the
+// latter from then on. It returns the exit code.
+func (a *agent) bequeath(ctx context.Context, by time.Time) int {
+	pid := a.succession.pid
+	if a.succession.passedOn.Load() {
+		a.awaitSuccessor(ctx, pid, by)
+		return CodeIntended
+	}
+	if pid > 0 && !handover.IsAlive(pid) {
+		return CodeCrashed
+	}
+	if err := a.Succession.Handover.Bequeath(pid); err != nil {
+		a.log.Warn("the successor's process number is not told", "error", err)
+	}
+	return CodeIntended
+}
+
+// awaitSuccessor stays until the successor has ended, too: the service manager ends
+// by force what is left when the process that it knows has ended.
+func (a *agent) awaitSuccessor(ctx context.Context, pid int, by time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, by)
 	defer cancel()
-	_ = a.Succession.Handover.AwaitPredecessor(ctx)
+	tick := time.NewTicker(successorLook)
+	defer tick.Stop()
+	for pid > 0 && handover.IsAlive(pid) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // hotRestart is POST /hot-restart: answered when the successor serves, or with the

@@ -15,7 +15,7 @@
 //
 //	old: Restart ──► starts the successor
 //	                 new: Begin, Reserve its addresses, start what is needed, Ready
-//	old: Restart returns ──► it stops accepting, drains and exits
+//	old: Restart returns ──► it stops accepting, drains, Bequeath, and exits
 //	                 new: AwaitPredecessor returns
 //
 // tableflip keeps a copy of every listening socket, so that closing a listener

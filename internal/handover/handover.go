@@ -23,7 +23,8 @@ const overtime = 5 * time.Second
 
 // Options of a handover.
 type Options struct {
-	// PIDFile, if given, holds the number of the process that serves.
+	// PIDFile, if given, holds the number of the process to talk to: the one that
+	// serves, or its predecessor as long as that drains.
 	PIDFile string
 
 	// Timeout is how long a successor may wait for what it needs to be ready; it
@@ -35,6 +36,7 @@ type Options struct {
 type Handover struct {
 	upgrader  *tableflip.Upgrader
 	timeout   time.Duration
+	pidFile   string
 	fromAbove *word // what we tell the predecessor; nil without one
 	toBelow   *word // what the successor tells us
 
@@ -64,12 +66,12 @@ func Begin(o Options) (*Handover, error) {
 	if succeeds {
 		keepFromChildren()
 	}
-	upgrader, err := tableflip.New(tableflip.Options{PIDFile: o.PIDFile, UpgradeTimeout: o.Timeout + overtime})
+	upgrader, err := tableflip.New(tableflip.Options{UpgradeTimeout: o.Timeout + overtime})
 	forgetPredecessor()
 	if err != nil {
 		return nil, fmt.Errorf("take over from the process before: %w", err)
 	}
-	h := &Handover{upgrader: upgrader, timeout: o.Timeout, reserved: make(map[string]net.Listener)}
+	h := &Handover{upgrader: upgrader, timeout: o.Timeout, pidFile: o.PIDFile, reserved: make(map[string]net.Listener)}
 	if succeeds {
 		file, err := upgrader.File(wordName)
 		if err != nil {
@@ -140,6 +142,11 @@ func (h *Handover) Listen(network, address string) (net.Listener, error) {
 // Ready tells the predecessor that this process serves, so that it drains. The
 // first process has to call it too: there is no Restart before.
 func (h *Handover) Ready() error {
+	if !h.Succeeds() {
+		if err := h.writePID(os.Getpid()); err != nil {
+			return err
+		}
+	}
 	h.fromAbove.say(readyWord(os.Getpid()))
 	if err := h.upgrader.Ready(); err != nil {
 		return fmt.Errorf("be ready to serve: %w", err)

@@ -57,14 +57,16 @@ func (n *Notifier) Reloading() error {
 	return n.tell("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", now.Nano()/int64(time.Microsecond)), "STATUS=starting a successor")
 }
 
-// HandedOver names the process that is the service from now on. This one says
-// nothing more: the service manager would not listen (NotifyAccess=main).
+// HandedOver says that another process serves from now on, and speaks for the
+// service (NotifyAccess=all); this one says nothing more. It does not say MAINPID:
+// the service manager would not wait for the end of a process that is not its child
+// yet, and learns of it from the pid file when it is.
 func (n *Notifier) HandedOver(pid int) error {
 	if n == nil {
 		return nil
 	}
 	// The watchdog's time begins anew for the successor.
-	err := n.tell(fmt.Sprintf("MAINPID=%d", pid), "READY=1", "WATCHDOG=1", fmt.Sprintf("STATUS=serving (pid %d)", pid))
+	err := n.tell("READY=1", "WATCHDOG=1", fmt.Sprintf("STATUS=serving (pid %d)", pid))
 	n.muted.Store(true)
 	return err
 }

@@ -84,7 +84,7 @@ func TestAHotRestartAsSystemdHearsIt(t *testing.T) {
 			if err := n.HandedOver(4711); err != nil {
 				t.Fatal(err)
 			}
-			if said := heard(); said["MAINPID"] != "4711" || said["READY"] != "1" || said["WATCHDOG"] != "1" {
+			if said := heard(); said["MAINPID"] != "" || said["STATUS"] != "serving (pid 4711)" || said["READY"] != "1" || said["WATCHDOG"] != "1" {
 				t.Errorf("when handed over: %v", said)
 			}
 

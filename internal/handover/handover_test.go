@@ -1,0 +1,142 @@
+package handover
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A process takes over only once, so this is one test: the first process's life.
+// Whole chains are tested with the real program, in cmd/lastcall.
+func TestTheFirstProcess(t *testing.T) {
+	Explain(errors.New("there is nobody to tell"))
+
+	file := filepath.Join(t.TempDir(), "pid")
+	h, err := Begin(Options{PIDFile: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Begin(Options{}); err == nil {
+		t.Error("a process has taken over twice")
+	}
+	if h.Succeeds() || h.Patience() != DefaultTimeout {
+		t.Errorf("succeeds: %v, patience %v", h.Succeeds(), h.Patience())
+	}
+	if err := h.AwaitPredecessor(t.Context()); err != nil {
+		t.Errorf("there is no predecessor: %v", err)
+	}
+
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := ln.Addr().String()
+	if err := h.Reserve("tcp", address); err == nil {
+		t.Errorf("reserved %s, which another has", address)
+	}
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Reserve("tcp", address); err != nil {
+		t.Fatal(err)
+	}
+	if ln, err = h.Listen("tcp", address); err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := h.Restart(t.Context()); err == nil {
+		t.Error("restarted before ready")
+	}
+	if err := h.Ready(); err != nil {
+		t.Fatal(err)
+	}
+	pid := func() string {
+		t.Helper()
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(b))
+	}
+	if own := strconv.Itoa(os.Getpid()); pid() != own {
+		t.Errorf("the pid file holds %s, want %s", pid(), own)
+	}
+	if err := h.Bequeath(4711); err != nil || pid() != "4711" {
+		t.Errorf("bequeathed to %s: %v", pid(), err)
+	}
+
+	// A closed listener still takes connections, into a queue that nobody empties,
+	// until handing over has been stopped.
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatalf("before Stop: %v", err)
+	}
+	_ = conn.Close()
+	h.Stop()
+	h.Stop()
+	if _, err := net.Dial("tcp", address); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("after Stop: %v, want refused", err)
+	}
+	if ln, err = h.Listen("tcp", address); err != nil {
+		t.Fatalf("listen again after Stop: %v", err)
+	}
+	_ = ln.Close()
+	if _, err := h.Restart(t.Context()); err == nil {
+		t.Error("restarted after Stop")
+	}
+}
+
+func TestWord(t *testing.T) {
+	w, err := newWord()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.file.Close()
+	w.say("the app has ended")
+	if got := w.read(); got != "the app has ended" {
+		t.Errorf("read %q", got)
+	}
+	if pid := readyPid(w.read()); pid != 0 {
+		t.Errorf("read pid %d of a reason", pid)
+	}
+	if err := w.clear(); err != nil {
+		t.Fatal(err)
+	}
+	w.say(readyWord(42))
+	if pid := readyPid(w.read()); pid != 42 {
+		t.Errorf("read pid %d, want 42, of %q", pid, w.read())
+	}
+	(*word)(nil).say("to nobody")
+}
+
+func TestIsAlive(t *testing.T) {
+	if !IsAlive(os.Getpid()) {
+		t.Error("we are not alive")
+	}
+	cmd := exec.Command("true")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for late := time.Now().Add(10 * time.Second); IsAlive(cmd.Process.Pid); { // a zombie has ended
+		if time.Now().After(late) {
+			t.Fatal("a zombie is alive")
+		}
+	}
+	if err := cmd.Wait(); err != nil || IsAlive(cmd.Process.Pid) {
+		t.Errorf("after its end: %v, alive: %v", err, IsAlive(cmd.Process.Pid))
+	}
+}
