@@ -66,7 +66,7 @@ func command() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage{err} })
-	root.AddCommand(rehearseCommand(), gatewayCommand(), httpbinCommand(), injectCommand(), versionCommand())
+	root.AddCommand(rehearseCommand(), gatewayCommand(), httpbinCommand(), injectCommand(), webhookCommand(), versionCommand())
 	return root
 }
 

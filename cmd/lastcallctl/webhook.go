@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"github.com/lastcall-dev/lastcall/internal/webhook"
+)
+
+const webhookHelp = `The admission server: puts lastcall into pods as they are created, and warns of
+timers that cannot work together when workloads are applied.
+
+Its certificate is its own: signed by an authority in the Secret --name of --namespace, which
+all replicas share, and installed in the webhook configurations --name. With --cert-file
+and --key-file something else keeps it up, such as cert-manager; the files are read anew
+when they change.
+
+At SIGTERM it goes on serving for --minimum-drain, then finishes what is under way.`
+
+type webhookFlags struct {
+	listen, plain, cert, key, mesh, kubeconfig, logFormat string
+	deny, offline                                         bool
+	minimum, grace                                        time.Duration
+	sidecar                                               sidecarFlags
+	registration                                          webhook.Registration
+}
+
+func webhookCommand() *cobra.Command {
+	var f webhookFlags
+	cmd := &cobra.Command{
+		Use:   "webhook",
+		Short: "The admission server: injects, and warns of timers that cannot work",
+		Long:  webhookHelp,
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.listen, "listen", ":8443", "`address` for reviews (TLS), host:port")
+	flags.StringVar(&f.plain, "plain-listen", ":8080", "`address` for /metrics, /readyz and /healthz, host:port")
+	flags.StringVar(&f.cert, "cert-file", "", "PEM `file` of a certificate that something else keeps up")
+	flags.StringVar(&f.key, "key-file", "", "PEM `file` of its key")
+	flags.StringVar(&f.mesh, "mesh-config", "", "`file` of Istio's MeshConfig, whose defaultConfig holds for all pods")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to reach the API server by (default the pod's service account)")
+	flags.BoolVar(&f.offline, "offline", false, "do without an API server: no labels of namespaces, and --cert-file needed")
+	flags.BoolVar(&f.deny, "deny", false, "deny workloads with an error among the findings, instead of warning")
+	flags.DurationVar(&f.minimum, "minimum-drain", 5*time.Second, "how long reviews are taken after SIGTERM")
+	flags.DurationVar(&f.grace, "grace", 30*time.Second, "the pod's grace period; what is left 2s before its end is cut")
+	flags.StringVar(&f.logFormat, "own-log-format", "text", "text or json")
+	registrationFlags(cmd, &f.registration)
+	f.sidecar.register(flags)
+	cmd.AddCommand(manifestsCommand())
+	return cmd
+}
+
+func registrationFlags(cmd *cobra.Command, r *webhook.Registration) {
+	flags := cmd.Flags()
+	flags.StringVar(&r.Name, "name", webhook.DefaultName, "`name` of the webhook configurations and of the Secret")
+	flags.StringVarP(&r.Namespace, "namespace", "n", "lastcall-system", "`namespace` of the server")
+	flags.StringVar(&r.Service, "service", webhook.DefaultName, "`name` of the server's Service")
+}
+
+func manifestsCommand() *cobra.Command {
+	var r webhook.Registration
+	cmd := &cobra.Command{
+		Use:   "manifests",
+		Short: "Print the webhook configurations",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, object := range []any{r.Mutating(), r.Validating()} {
+				text, err := yaml.Marshal(object)
+				if err != nil {
+					return err
+				}
+				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "---\n%s", text); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	registrationFlags(cmd, &r)
+	cmd.Flags().Int32Var(&r.Port, "port", 443, "`port` of the Service")
+	cmd.Flags().BoolVar(&r.FailClosed, "fail-closed", false, "refuse pods while no replica answers (failurePolicy Fail)")
+	return cmd
+}
+
+// plainLog writes what the server has to tell.
+func plainLog(format string, w io.Writer) (*slog.Logger, error) {
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, nil)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, nil)), nil
+	}
+	return nil, usage{fmt.Errorf("--own-log-format %q: accepted are text and json", format)}
+}
+
+// keeper keeps the certificate up until ctx ends.
+type keeper func(ctx context.Context, seen func(error)) error
+
+func (f *webhookFlags) run(cmd *cobra.Command) error {
+	log, err := plainLog(f.logFormat, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	switch {
+	case (f.cert == "") != (f.key == ""):
+		return usage{errors.New("--cert-file and --key-file belong together: say both or none")}
+	case f.offline && f.cert == "":
+		return usage{errors.New("--offline needs --cert-file and --key-file: its own certificate is kept in a Secret")}
+	case f.minimum < 0 || f.grace <= f.minimum:
+		return usage{fmt.Errorf("--minimum-drain %v and --grace %v: accepted is a minimum of 0s or more that is shorter than the grace period", f.minimum, f.grace)}
+	}
+	options, err := f.sidecar.options(f.mesh)
+	if err != nil {
+		return err
+	}
+	h := &webhook.Handler{Inject: options, Deny: f.deny, Log: log}
+	var cluster *webhook.Kubernetes
+	if !f.offline {
+		if cluster, err = f.cluster(); err != nil {
+			return err
+		}
+		h.NamespaceLabels = cluster.NamespaceLabels
+	}
+	s := &webhook.Server{Handler: webhook.NewHandler(h), MinimumDrain: f.minimum, LastCall: f.grace - min(2*time.Second, f.grace/4), Log: log}
+	ctx, stop := untilTold(cmd)
+	defer stop()
+	keep, err := f.certificate(ctx, s, cluster)
+	if err != nil {
+		return err
+	}
+	reviews, err := listen(f.listen, "--listen")
+	if err != nil {
+		return err
+	}
+	plain, err := listen(f.plain, "--plain-listen")
+	if err != nil {
+		_ = reviews.Close()
+		return err
+	}
+	keeping, end := context.WithCancel(context.WithoutCancel(ctx)) // also through the drain
+	var kept sync.WaitGroup
+	var keepErr error
+	kept.Go(func() { keepErr = keep(keeping, s.Seen) })
+	err = s.Serve(ctx, reviews, plain)
+	end()
+	kept.Wait()
+	return errors.Join(err, keepErr)
+}
+
+func (f *webhookFlags) cluster() (*webhook.Kubernetes, error) {
+	config, err := rest.InClusterConfig()
+	if f.kubeconfig != "" || errors.Is(err, rest.ErrNotInCluster) {
+		rules := clientcmd.NewDefaultClientConfigLoadingRules()
+		rules.ExplicitPath = f.kubeconfig
+		config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	}
+	if err != nil {
+		return nil, usage{fmt.Errorf("reach the API server (--kubeconfig, or a pod's service account; --offline does without): %w", err)}
+	}
+	return webhook.NewKubernetes(config, f.registration.Namespace, f.registration.Name)
+}
+
+// certificate gets the first one and says how it is kept up.
+func (f *webhookFlags) certificate(ctx context.Context, s *webhook.Server, cluster *webhook.Kubernetes) (keeper, error) {
+	if f.cert != "" {
+		files := &webhook.Files{Cert: f.cert, Key: f.key, Log: s.Log}
+		if err := files.Load(); err != nil {
+			if errors.Is(err, os.ErrNotExist) {
+				return nil, usage{err}
+			}
+			return nil, err
+		}
+		s.Certificate = files.Certificate
+		s.Seen(nil)
+		return files.Run, nil
+	}
+	service := f.registration.Service + "." + f.registration.Namespace
+	own := &webhook.Own{Cluster: cluster, Log: s.Log, Names: []string{service + ".svc", service, service + ".svc.cluster.local"}}
+	s.Certificate = own.Certificate
+	looking, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if err := own.Look(looking, time.Now()); err != nil {
+		return nil, err
+	}
+	s.Seen(nil)
+	return func(ctx context.Context, seen func(error)) error { own.Run(ctx, seen); return nil }, nil
+}

@@ -1,0 +1,201 @@
+package webhook
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	admission "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"encoding/json"
+
+	"github.com/lastcall-dev/lastcall/internal/inject"
+	"github.com/lastcall-dev/lastcall/internal/lint"
+)
+
+// The paths that are registered.
+const (
+	PathInjectNamespace = "/inject/namespace" // the namespace asks for it
+	PathInjectPod       = "/inject/pod"       // the pod itself does
+	PathLint            = "/lint"
+)
+
+// Handler answers reviews.
+type Handler struct {
+	// Inject are the options of all pods; each gets its own Token and Namespace.
+	Inject inject.Options
+
+	// NamespaceLabels finds a namespace's labels; nil, or an error, is none known.
+	NamespaceLabels func(ctx context.Context, name string) (map[string]string, error)
+
+	// Deny makes /lint deny what has an error among its findings.
+	Deny bool
+
+	Log     *slog.Logger
+	metrics *metrics
+	mux     http.ServeMux
+}
+
+// NewHandler completes a handler.
+func NewHandler(h *Handler) *Handler {
+	h.metrics = newMetrics()
+	h.mux.Handle(PathInjectNamespace, h.reviewed("inject", func(ctx context.Context, r *admission.AdmissionRequest) *admission.AdmissionResponse {
+		return h.inject(ctx, r, true)
+	}))
+	h.mux.Handle(PathInjectPod, h.reviewed("inject", func(ctx context.Context, r *admission.AdmissionRequest) *admission.AdmissionResponse {
+		return h.inject(ctx, r, false)
+	}))
+	h.mux.Handle(PathLint, h.reviewed("lint", h.lint))
+	return h
+}
+
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
+
+type reviewer func(context.Context, *admission.AdmissionRequest) *admission.AdmissionResponse
+
+// reviewed reads the review, counts it, and keeps a panic from being more than one
+// pod that is admitted as it is.
+func (h *Handler) reviewed(endpoint string, f reviewer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		review, err := readReview(w, r)
+		var no refusal
+		if errors.As(err, &no) {
+			h.metrics.count(endpoint, "refused", time.Since(began))
+			h.Log.Warn("a request was refused", "endpoint", endpoint, "from", r.RemoteAddr, "code", no.code, "reason", no.text)
+			http.Error(w, no.text, no.code)
+			return
+		}
+		response := h.guarded(r.Context(), endpoint, review.Request, f)
+		if err := answerReview(w, review.Request, response); err != nil {
+			h.Log.Warn("an answer was not delivered", "endpoint", endpoint, "uid", review.Request.UID, "error", err)
+		}
+		h.metrics.count(endpoint, outcome(response), time.Since(began))
+	})
+}
+
+func outcome(r *admission.AdmissionResponse) string {
+	switch {
+	case !r.Allowed:
+		return "denied"
+	case r.Patch != nil:
+		return "patched"
+	case len(r.Warnings) > 0:
+		return "warned"
+	}
+	return "unchanged"
+}
+
+func (h *Handler) guarded(ctx context.Context, endpoint string, r *admission.AdmissionRequest, f reviewer) (response *admission.AdmissionResponse) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			h.metrics.faults.Inc()
+			h.Log.Error("a fault of lastcall's own; the object is admitted as it is", "endpoint", endpoint, "uid", r.UID, "fault", fault, "stack", string(debug.Stack()))
+			response = admit("lastcall: a fault of its own (see the log of its webhook); this object is admitted as it is")
+		}
+	}()
+	return f(ctx, r)
+}
+
+func admit(warnings ...string) *admission.AdmissionResponse {
+	return &admission.AdmissionResponse{Allowed: true, Warnings: warnings}
+}
+
+func (h *Handler) inject(ctx context.Context, r *admission.AdmissionRequest, isAsked bool) *admission.AdmissionResponse {
+	if r.Operation != admission.Create || r.SubResource != "" {
+		return admit()
+	}
+	w, err := inject.ReadWorkload(r.Object.Raw)
+	switch {
+	case err != nil:
+		return admit("lastcall: not injected: " + err.Error())
+	case w == nil || w.Kind != "Pod":
+		return admit("lastcall: not injected: this is no Pod")
+	}
+	o := h.Inject
+	o.IsAsked = isAsked
+	o.Token = rand.Text() // 26 letters and digits, 130 bits
+	o.Namespace = inject.Namespace{Name: r.Namespace, Labels: h.labels(ctx, r.Namespace)}
+	pod, result := inject.Pod(w.Pod, o)
+	log := h.Log.With("namespace", r.Namespace, "pod", w.Name)
+	switch result.Outcome {
+	case inject.NotAsked:
+		return admit()
+	case inject.LeftAlone:
+		log.Info("left alone", "reason", result.Reason)
+	}
+	operations, err := inject.Diff(w.Pod, pod)
+	if err != nil {
+		return admit("lastcall: not injected: " + err.Error())
+	}
+	var warnings []string
+	if result.Outcome == inject.LeftAlone {
+		warnings = append(warnings, "lastcall: not injected: "+result.Reason)
+	}
+	for _, note := range result.Notes {
+		warnings = append(warnings, "lastcall: "+note)
+	}
+	response := admit(warnings...)
+	if len(operations) == 0 {
+		return response
+	}
+	if response.Patch, err = json.Marshal(operations); err != nil {
+		return admit("lastcall: not injected: " + err.Error())
+	}
+	patch := admission.PatchTypeJSONPatch
+	response.PatchType = &patch
+	response.AuditAnnotations = map[string]string{"outcome": string(result.Outcome)}
+	return response
+}
+
+func (h *Handler) labels(ctx context.Context, namespace string) map[string]string {
+	if h.NamespaceLabels == nil || namespace == "" {
+		return nil
+	}
+	labels, err := h.NamespaceLabels(ctx, namespace)
+	if err != nil {
+		h.Log.Warn("a namespace's labels cannot be had", "namespace", namespace, "error", err)
+	}
+	return labels
+}
+
+// lint examines workloads where users see the warnings: at kubectl apply.
+func (h *Handler) lint(_ context.Context, r *admission.AdmissionRequest) *admission.AdmissionResponse {
+	if r.Operation != admission.Create && r.Operation != admission.Update || r.SubResource != "" {
+		return admit()
+	}
+	w, err := inject.ReadWorkload(r.Object.Raw)
+	if err != nil || w == nil {
+		return admit() // the API server says what is wrong with it
+	}
+	settings, err := inject.Resolve(h.Inject.MeshConfig, w.Pod.Annotations, nil)
+	findings := lint.Pod(lint.Input{Pod: w.Pod, Job: w.IsJob(), Settings: settings, Err: err})
+	response := admit()
+	isWrong := false
+	for _, f := range findings {
+		h.metrics.finding(f)
+		response.Warnings = append(response.Warnings, "lastcall: "+f.String())
+		isWrong = isWrong || f.Severity == lint.Error
+	}
+	if h.Deny && isWrong {
+		response.Allowed = false
+		response.Result = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+			Message: fmt.Sprintf("lastcall: the end of this %s cannot work as written: %s", w.Kind, first(findings))}
+	}
+	return response
+}
+
+func first(findings []lint.Finding) lint.Finding {
+	for _, f := range findings {
+		if f.Severity == lint.Error {
+			return f
+		}
+	}
+	return lint.Finding{}
+}

@@ -1,0 +1,180 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+)
+
+// Kubernetes is the Cluster that a kubeconfig or a pod's service account reaches.
+// It needs: get, create, update on the one Secret; get, patch on the two
+// configurations; get on namespaces.
+type Kubernetes struct {
+	core      coreclient.CoreV1Interface
+	admission admissionclient.AdmissionregistrationV1Interface
+	namespace string // of the Secret
+	name      string // of the Secret and of both configurations
+
+	mu     sync.Mutex // guards labels
+	labels map[string]knownLabels
+}
+
+type knownLabels struct {
+	labels map[string]string
+	until  time.Time
+}
+
+// labelsLast is how long a namespace's labels are taken as known.
+const labelsLast = 10 * time.Second
+
+// maxNamespaces bounds how many are remembered.
+const maxNamespaces = 10_000
+
+// NewKubernetes makes a client. name is that of the Secret, in namespace, and of the
+// webhook configurations.
+func NewKubernetes(config *rest.Config, namespace, name string) (*Kubernetes, error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = 10 * time.Second
+	config.UserAgent = "lastcall-webhook"
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the API server: %w", err)
+	}
+	core, err := coreclient.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the API server: %w", err)
+	}
+	admission, err := admissionclient.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the API server: %w", err)
+	}
+	return &Kubernetes{core: core, admission: admission, namespace: namespace, name: name, labels: map[string]knownLabels{}}, nil
+}
+
+// Secret is Cluster's.
+func (k *Kubernetes) Secret(ctx context.Context) (map[string][]byte, string, error) {
+	s, err := k.core.Secrets(k.namespace).Get(ctx, k.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, "", nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return s.Data, s.ResourceVersion, nil
+}
+
+// PutSecret is Cluster's.
+func (k *Kubernetes) PutSecret(ctx context.Context, data map[string][]byte, version string) error {
+	s := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: k.name, Namespace: k.namespace, ResourceVersion: version, Labels: map[string]string{"app.kubernetes.io/name": "lastcall"}},
+		Type:       corev1.SecretTypeOpaque,
+		Data:       data,
+	}
+	var err error
+	if version == "" {
+		_, err = k.core.Secrets(k.namespace).Create(ctx, s, metav1.CreateOptions{})
+	} else {
+		_, err = k.core.Secrets(k.namespace).Update(ctx, s, metav1.UpdateOptions{})
+	}
+	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || version != "" && apierrors.IsNotFound(err) {
+		return ErrConflict
+	}
+	return err
+}
+
+// change is one operation of a JSON patch.
+type change struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// trusting is the patch that gives each webhook the bundle; nil when all have it. The
+// first operation makes it fail if the list has changed meanwhile.
+func trusting(have [][]byte, names []string, bundle []byte) ([]byte, error) {
+	var patch []change
+	for i, b := range have {
+		if bytes.Equal(b, bundle) {
+			continue
+		}
+		at := "/webhooks/" + strconv.Itoa(i)
+		patch = append(patch, change{"test", at + "/name", names[i]}, change{"add", at + "/clientConfig/caBundle", bundle})
+	}
+	if patch == nil {
+		return nil, nil
+	}
+	return json.Marshal(patch)
+}
+
+// Trust is Cluster's. A configuration that is not there needs no trust.
+func (k *Kubernetes) Trust(ctx context.Context, bundle []byte) error {
+	mutating, err := k.admission.MutatingWebhookConfigurations().Get(ctx, k.name, metav1.GetOptions{})
+	if err == nil {
+		var have [][]byte
+		var names []string
+		for _, w := range mutating.Webhooks {
+			have, names = append(have, w.ClientConfig.CABundle), append(names, w.Name)
+		}
+		var patch []byte
+		if patch, err = trusting(have, names, bundle); err == nil && patch != nil {
+			_, err = k.admission.MutatingWebhookConfigurations().Patch(ctx, k.name, types.JSONPatchType, patch, metav1.PatchOptions{})
+		}
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("MutatingWebhookConfiguration %s: %w", k.name, err)
+	}
+	validating, err := k.admission.ValidatingWebhookConfigurations().Get(ctx, k.name, metav1.GetOptions{})
+	if err == nil {
+		var have [][]byte
+		var names []string
+		for _, w := range validating.Webhooks {
+			have, names = append(have, w.ClientConfig.CABundle), append(names, w.Name)
+		}
+		var patch []byte
+		if patch, err = trusting(have, names, bundle); err == nil && patch != nil {
+			_, err = k.admission.ValidatingWebhookConfigurations().Patch(ctx, k.name, types.JSONPatchType, patch, metav1.PatchOptions{})
+		}
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("ValidatingWebhookConfiguration %s: %w", k.name, err)
+	}
+	return nil
+}
+
+// labelsTimeout is how long a pod's creation waits for its namespace's labels.
+const labelsTimeout = time.Second
+
+// NamespaceLabels are those of a namespace, known for a short while.
+func (k *Kubernetes) NamespaceLabels(ctx context.Context, name string) (map[string]string, error) {
+	k.mu.Lock()
+	known, ok := k.labels[name]
+	k.mu.Unlock()
+	if ok && time.Now().Before(known.until) {
+		return known.labels, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, labelsTimeout)
+	defer cancel()
+	ns, err := k.core.Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return known.labels, fmt.Errorf("get namespace %s: %w", name, err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.labels) >= maxNamespaces {
+		clear(k.labels)
+	}
+	k.labels[name] = knownLabels{ns.Labels, time.Now().Add(labelsLast)}
+	return ns.Labels, nil
+}

@@ -1,0 +1,193 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// Cluster is what the certificate needs of Kubernetes.
+type Cluster interface {
+	// Secret returns the Secret's data and version; no data when there is none.
+	Secret(ctx context.Context) (data map[string][]byte, version string, err error)
+
+	// PutSecret creates the Secret (version empty) or updates that version of it. It
+	// returns ErrConflict when somebody else was first.
+	PutSecret(ctx context.Context, data map[string][]byte, version string) error
+
+	// Trust puts the bundle into the webhook configurations, where it is not there yet.
+	Trust(ctx context.Context, bundle []byte) error
+}
+
+// ErrConflict says that another replica was first.
+var ErrConflict = errors.New("changed by another replica")
+
+// Keys of the Secret.
+const (
+	keyCert     = "ca.crt" // the authority in use
+	keyKey      = "ca.key"
+	keyNextCert = "next.crt" // trusted already, in use after the overlap
+	keyNextKey  = "next.key"
+	keyOld      = "old.crt" // authorities of the past that are still valid
+)
+
+// lookEvery is how often the certificate is looked at.
+const lookEvery = time.Minute
+
+// lookTimeout is how long one look may take.
+const lookTimeout = 20 * time.Second
+
+// Own is the server's own certificate, signed by the authority in the Secret.
+type Own struct {
+	Cluster Cluster
+
+	// Names of the service, for example lastcall.lastcall-system.svc.
+	Names []string
+
+	Log *slog.Logger
+
+	serving atomic.Pointer[tls.Certificate]
+	signer  []byte // the authority's certificate that signed it
+}
+
+// Certificate is the one in force, for tls.Config.GetCertificate.
+func (o *Own) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if c := o.serving.Load(); c != nil {
+		return c, nil
+	}
+	return nil, errors.New("there is no certificate yet")
+}
+
+// Look brings everything one step further. It may be called at any time, by any
+// number of replicas.
+func (o *Own) Look(ctx context.Context, now time.Time) error {
+	for range 5 {
+		err := o.look(ctx, now)
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+	}
+	return fmt.Errorf("agree on the authority with the other replicas: %w", ErrConflict)
+}
+
+func (o *Own) look(ctx context.Context, now time.Time) error {
+	data, version, err := o.Cluster.Secret(ctx)
+	if err != nil {
+		return fmt.Errorf("read the authority's secret: %w", err)
+	}
+	changed, err := advance(data, now)
+	if err != nil {
+		return err
+	}
+	if changed != nil {
+		if err := o.Cluster.PutSecret(ctx, changed, version); err != nil {
+			return fmt.Errorf("write the authority's secret: %w", err)
+		}
+		o.Log.Info("the webhook's authority has changed", "next", changed[keyNextCert] != nil)
+		data = changed
+	}
+	if err := o.Cluster.Trust(ctx, bundle(data, now)); err != nil {
+		return fmt.Errorf("put the caBundle into the webhook configurations: %w", err)
+	}
+	return o.renew(data, now)
+}
+
+// renew signs a new serving certificate when there is none yet, when it is old, or when
+// the authority is another.
+func (o *Own) renew(data map[string][]byte, now time.Time) error {
+	current := o.serving.Load()
+	if current != nil && !isOld(current.Leaf, now) && bytes.Equal(o.signer, data[keyCert]) {
+		return nil
+	}
+	a, err := parseAuthority(data[keyCert], data[keyKey])
+	if err != nil {
+		return err
+	}
+	cert, err := a.sign(o.Names, now)
+	if err != nil {
+		return err
+	}
+	o.serving.Store(cert)
+	o.signer = data[keyCert]
+	o.Log.Info("a new serving certificate", "until", cert.Leaf.NotAfter)
+	return nil
+}
+
+// advance is the Secret's next state; nil when it is right as it is.
+//
+//	nothing, or nothing that can be used  → an authority
+//	the authority is old                  → and a next one
+//	the next one is trusted long enough   → it is the authority, the old one is only trusted
+func advance(data map[string][]byte, now time.Time) (map[string][]byte, error) {
+	current, err := parseAuthority(data[keyCert], data[keyKey])
+	if err != nil || now.After(current.cert.NotAfter) {
+		return fresh(keyCert, keyKey, nil, now)
+	}
+	next, err := parseAuthority(data[keyNextCert], data[keyNextKey])
+	switch {
+	case err == nil && now.After(next.cert.NotBefore.Add(backdated+overlap)):
+		return map[string][]byte{
+			keyCert: data[keyNextCert], keyKey: data[keyNextKey],
+			keyOld: valid(append(bytes.Clone(data[keyOld]), data[keyCert]...), now),
+		}, nil
+	case err != nil && isOld(current.cert, now):
+		return fresh(keyNextCert, keyNextKey, data, now)
+	}
+	return nil, nil
+}
+
+func fresh(certKey, keyKey string, data map[string][]byte, now time.Time) (map[string][]byte, error) {
+	a, err := newAuthority(now)
+	if err != nil {
+		return nil, err
+	}
+	key, err := a.keyPEM()
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]byte{certKey: a.certPEM(), keyKey: key}
+	for name, value := range data {
+		if _, ok := out[name]; !ok {
+			out[name] = value
+		}
+	}
+	return out, nil
+}
+
+// bundle is everything that is to be trusted.
+func bundle(data map[string][]byte, now time.Time) []byte {
+	var all []byte
+	for _, key := range []string{keyCert, keyNextCert, keyOld} {
+		all = append(all, data[key]...)
+		if len(all) > 0 && all[len(all)-1] != '\n' {
+			all = append(all, '\n')
+		}
+	}
+	return valid(all, now)
+}
+
+// Run looks until ctx ends; the first look has been made by the caller. seen is told
+// of each result.
+func (o *Own) Run(ctx context.Context, seen func(error)) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		looking, cancel := context.WithTimeout(ctx, lookTimeout)
+		err := o.Look(looking, time.Now())
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			o.Log.Error("the webhook's certificate cannot be kept up; the one in force still serves", "error", err)
+		}
+		seen(err)
+	}
+}
