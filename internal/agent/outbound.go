@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
@@ -53,13 +54,14 @@ func (a *agent) isOwn(to netip.AddrPort) bool {
 // endOutbound waits, until the moment by at most, for the app to be gone, and
 // ends the outbound side. The app is known to be gone when it was our child, or
 // when SIGTERM has come only after a hook's drain was over: the kubelet ends a
-// native sidecar after the app (KEP-753).
+// native sidecar after the app (KEP-753). By Istio's rules the proxy goes as a
+// whole, whoever still needs it.
 func (a *agent) endOutbound(ctx context.Context, by time.Time) {
 	if a.outbound == nil {
 		return
 	}
 	defer a.outbound.Close()
-	if a.app != nil || a.way.endedAfterDrained() {
+	if a.app != nil || a.way.endedAfterDrained() || a.Settings.Mode() != drain.ExitOnZero {
 		return
 	}
 	ctx, cancel := context.WithDeadline(ctx, by)
