@@ -69,32 +69,26 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
-// Source addresses of ours on loopback, Istio's: the capture leaves what comes
-// from them alone, so that nothing comes round to us again.
-var (
-	loopback4 = netip.MustParseAddr("127.0.0.1")
-	loopback6 = netip.MustParseAddr("::1")
-	source4   = netip.MustParseAddr("127.0.0.6")
-)
+// source4 is Istio's source address of ours: the capture leaves what comes from
+// it alone, so that nothing comes round to us again.
+var source4 = netip.MustParseAddr("127.0.0.6")
 
-// dialCaptured connects to the app that a captured connection was meant for:
-// on loopback, where most listen too, else where the client wanted to go.
+// dialCaptured connects to the app that a captured connection was meant for: at
+// the address that the client wanted, never at loopback instead. What listens
+// there alone (a debug port, an admin API) has not asked for the network, and the
+// capture must not open it; Istio forwards so since 1.10.
 func dialCaptured(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	near, d := netip.AddrPortFrom(loopback4, to.Port()), net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(source4, 0))}
 	if to.Addr().Is6() {
 		// Istio's ::6 is there only if its init container has added it; ours
 		// is told apart by the user it runs as.
-		near, d = netip.AddrPortFrom(loopback6, to.Port()), net.Dialer{}
+		return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
 	}
-	app, err := d.DialContext(ctx, "tcp", near.String())
-	if err == nil || !errors.Is(err, syscall.ECONNREFUSED) || to.Addr().IsLoopback() {
-		return app, err
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(source4, 0))}
+	app, err := d.DialContext(ctx, "tcp", to.String())
+	if errors.Is(err, syscall.EINVAL) { // not an address of this pod: it forwards for others
+		return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
 	}
-	far, farErr := (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
-	if farErr != nil {
-		return nil, errors.Join(err, farErr)
-	}
-	return far, nil
+	return app, err
 }
 
 // keepAlive finds dead peers of connections on which nobody speaks for long.
