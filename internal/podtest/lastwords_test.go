@@ -1,0 +1,90 @@
+package podtest
+
+import (
+	"flag"
+	"testing"
+	"time"
+)
+
+var rounds = flag.Int("rounds", 3, "how often each way's last words are said")
+
+// An app that at SIGTERM writes an offset and a transaction to Redis and a transaction to PostgreSQL, and tells an HTTP
+// service that it goes, each on a new connection through the sidecar: nothing of it may be lost. -rounds=100 is the
+// measurement.
+func TestLastWords(t *testing.T) {
+	for _, w := range ours {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			p := newPod(t)
+			world := p.newWorld()
+			began := time.Now()
+			for n := range *rounds {
+				p.t = t
+				words := world.words
+				words.Round = n + 1
+				a := p.begin(w, words)
+				app, sidecar := p.end(t, w, a)
+				for _, failed := range a.failed() {
+					t.Errorf("round %d: %s", n+1, failed)
+				}
+				if sidecar.Gone.Before(app.Gone) {
+					t.Errorf("round %d: the sidecar went %v before the app", n+1, app.Gone.Sub(sidecar.Gone))
+				}
+			}
+			redis, postgres, posts := world.got(t)
+			if redis != *rounds || postgres != *rounds || posts != *rounds {
+				t.Errorf("of %d rounds Redis has %d, PostgreSQL %d, the HTTP service %d", *rounds, redis, postgres, posts)
+			}
+			t.Logf("%d of %d, in %v", min(redis, postgres, posts), *rounds, time.Since(began).Round(time.Millisecond))
+		})
+	}
+}
+
+// The same by Istio's rules. Beside a classic sidecar an app that takes longer than terminationDrainDuration is left
+// without its way out; one that is quicker, and any app beside a native sidecar, is not.
+func TestLastWordsByIstiosRules(t *testing.T) {
+	for _, tt := range []struct {
+		way
+		pause time.Duration
+		lost  bool
+	}{
+		{istioClassic, 0, false},
+		{istioClassic, 2 * time.Second, true},
+		{istioNative, 2 * time.Second, false},
+	} {
+		t.Run(tt.name+" "+tt.pause.String(), func(t *testing.T) {
+			t.Parallel()
+			p := newPod(t)
+			world := p.newWorld()
+			words := world.words
+			words.Round, words.Pause = 1, tt.pause
+			a := p.begin(tt.way, words)
+			p.end(t, tt.way, a)
+			want := 4 // words, of which each is lost
+			if !tt.lost {
+				want = 0
+			}
+			if failed := a.failed(); len(failed) != want {
+				t.Errorf("%d words were lost, want %d: %q", len(failed), want, failed)
+			}
+			if redis, postgres, posts := world.got(t); (redis+postgres+posts == 0) != tt.lost {
+				t.Errorf("Redis has %d, PostgreSQL %d, the HTTP service %d", redis, postgres, posts)
+			}
+		})
+	}
+}
+
+// lastcall with the same slow app, beside a classic sidecar.
+func TestLastWordsOfASlowApp(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	world := p.newWorld()
+	words := world.words
+	words.Round, words.Pause = 1, 2*time.Second
+	w := ours[len(ours)-1]
+	a := p.begin(w, words)
+	p.end(t, w, a)
+	if failed := a.failed(); len(failed) > 0 {
+		t.Errorf("lost: %q", failed)
+	}
+}

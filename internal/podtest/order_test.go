@@ -1,0 +1,92 @@
+package podtest
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+)
+
+// answers are what a client that asks on and on is told while the pod ends.
+type answers struct {
+	mu     sync.Mutex // guards what follows
+	good   int
+	latest time.Time // of the good ones
+	others []string
+}
+
+// askOn asks each 20 ms, for as long as a client takes that learns late of the pod's end, requests that take 300 ms.
+// It returns when all are answered.
+func (p *pod) askOn(d time.Duration) *answers {
+	a := &answers{}
+	var all sync.WaitGroup
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	addresses := []string{p.Pod.TCP4(appPort), p.Pod.TCP6(appPort)}
+	for i, end := 0, time.Now().Add(d); time.Now().Before(end); i++ {
+		all.Go(func() {
+			code, body, err := p.get(addresses[i%2], "/?after=300ms")
+			now := time.Now()
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			switch {
+			case err != nil:
+				a.others = append(a.others, err.Error())
+			case code != http.StatusOK || body != "answered":
+				a.others = append(a.others, http.StatusText(code)+": "+body)
+			default:
+				a.good++
+				if now.After(a.latest) {
+					a.latest = now
+				}
+			}
+		})
+		<-tick.C
+	}
+	all.Wait()
+	return a
+}
+
+// The order of the end, by the clock: the last inbound response, then the app's SIGTERM, then the app's end, then the
+// sidecar's. By Istio's rules the app's SIGTERM comes first, and who learns late of the pod's end is not served.
+func TestOrder(t *testing.T) {
+	for _, w := range append(ours, istioClassic, istioNative) {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			p := newPod(t)
+			w.env = append(w.env[:len(w.env):len(w.env)], "MINIMUM_DRAIN_DURATION=1s")
+			a := p.begin(w, lastWords{})
+			told := make(chan *answers)
+			go func() { told <- p.askOn(900 * time.Millisecond) }()
+			<-time.After(200 * time.Millisecond) // the pod ends in the midst of it
+			began := time.Now()
+			app, sidecar := p.end(t, w, a)
+			got := <-told
+			sigterm := a.heard("SIGTERM")
+			if sigterm == nil {
+				t.Fatal("the app had no SIGTERM")
+			}
+			since := func(at time.Time) time.Duration { return at.Sub(began).Round(time.Millisecond) }
+			t.Logf("%d answers, the last after %v; %d not served; the app's SIGTERM after %v, its end %v; the sidecar's SIGTERM %v, its end %v",
+				got.good, since(got.latest), len(got.others), since(sigterm.At), since(app.Gone), since(sidecar.Terminated), since(sidecar.Gone))
+			if w.app == nil { // Istio's
+				if !sigterm.At.Before(got.latest) || len(got.others) == 0 {
+					t.Error("Istio's rules do better than they should: is it they?")
+				}
+				return
+			}
+			if len(got.others) > 0 {
+				t.Errorf("not served: %q", got.others)
+			}
+			if !got.latest.Before(sigterm.At) {
+				t.Errorf("an answer came %v after the app's SIGTERM", got.latest.Sub(sigterm.At))
+			}
+			if !app.Gone.Before(sidecar.Gone) {
+				t.Errorf("the sidecar went %v before the app", app.Gone.Sub(sidecar.Gone))
+			}
+			if w.native && sidecar.Terminated.Before(app.Gone) {
+				t.Error("the sidecar had its SIGTERM before the app's end")
+			}
+		})
+	}
+}

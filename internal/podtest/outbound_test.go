@@ -1,0 +1,56 @@
+package podtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// What the app says to others goes through the sidecar, which the other side
+// does not see: it comes from the pod.
+func TestOutbound(t *testing.T) {
+	p := start(t)
+	for _, address := range []string{p.Client.TCP4(5432), p.Client.TCP6(5432)} {
+		ln := p.Client.Listen(t, "tcp", address)
+		came := make(chan string, 1)
+		go func() {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			b, _ := io.ReadAll(c)
+			fmt.Fprint(c, "got it")
+			came <- string(b)
+		}()
+		c, err := p.Pod.Dial(context.Background(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(c, "a query")
+		_ = c.(*net.TCPConn).CloseWrite()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		if b, err := io.ReadAll(c); err != nil || string(b) != "got it" || <-came != "a query" {
+			t.Errorf("%s: %q, %v", address, b, err)
+		}
+		c.Close()
+	}
+	if n := p.metric("lastcall_outbound_connections_total"); n != "2" {
+		t.Errorf("%s outbound connections were counted; want 2", n)
+	}
+	// A destination that refuses is told to the app, by a reset of what the pipe had accepted.
+	c, err := p.Pod.Dial(context.Background(), "tcp", p.Client.TCP4(1))
+	if err == nil {
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		_, err = io.ReadAll(c)
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("of a destination that refuses: %v; want a reset", err)
+	}
+}

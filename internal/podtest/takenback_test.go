@@ -1,0 +1,100 @@
+package podtest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// keptAlive is one connection of HTTP/1.1.
+type keptAlive struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (p *pod) keepAlive(address string) *keptAlive {
+	p.t.Helper()
+	c, err := p.Client.Dial(context.Background(), "tcp", address)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return &keptAlive{c, bufio.NewReader(c)}
+}
+
+// send asks without waiting for the answer.
+func (c *keptAlive) send(path string) error {
+	_, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: pod\r\n\r\n", path)
+	return err
+}
+
+// receive reads an answer, and whether it says goodbye.
+func (c *keptAlive) receive() (body string, goodbye bool, err error) {
+	resp, err := http.ReadResponse(c.r, nil)
+	if err != nil {
+		return "", false, err
+	}
+	defer resp.Body.Close()
+	b := make([]byte, 1<<10)
+	n, _ := resp.Body.Read(b)
+	return string(b[:n]), resp.Close, nil
+}
+
+func (c *keptAlive) ask(path string) (body string, goodbye bool, err error) {
+	if err := c.send(path); err != nil {
+		return "", false, err
+	}
+	return c.receive()
+}
+
+// A container that is merely restarted runs its preStop, too. No SIGTERM of ours follows: the drain is taken back 5 s
+// after the grace period, and all is as before it.
+func TestTakenBack(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	p.startSidecar([]string{"LASTCALL_HOOK_TOKEN=" + token, "TERMINATION_GRACE_PERIOD_SECONDS=1"})
+	ready := func(when string) {
+		t.Helper()
+		if code, _, err := p.get(p.Pod.TCP4(15020), "/healthz/ready"); err != nil || code != http.StatusOK {
+			t.Errorf("readiness %s: %d, %v", when, code, err)
+		}
+	}
+	a := p.app(lastWords{})
+	began := time.Now()
+	if err := getWait(p).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ready("in the drain")
+	_ = a.Terminate() // the kubelet restarts this container alone
+	if err := a.wait(t); err != nil {
+		t.Errorf("the app's exit: %v", err)
+	}
+	p.app(lastWords{})
+	for family, address := range p.addresses() {
+		if body, goodbye, err := p.keepAlive(address).ask("/"); err != nil || body != "answered" || !goodbye {
+			t.Errorf("%s, in the drain: %q, goodbye %v, %v; want an answer that says goodbye", family, body, goodbye, err)
+		}
+	}
+	p.said("verdict=resumed")
+	t.Logf("taken back %v after the hook began", time.Since(began).Round(time.Millisecond))
+	ready("afterwards")
+	for family, address := range p.addresses() {
+		c := p.keepAlive(address)
+		for range 3 {
+			if body, goodbye, err := c.ask("/"); err != nil || body != "answered" || goodbye {
+				t.Errorf("%s, afterwards: %q, goodbye %v, %v; want an answer on a connection that is kept", family, body, goodbye, err)
+			}
+		}
+	}
+	// And the next end is an end.
+	if err := getWait(p).Run(t.Context()); err != nil {
+		t.Errorf("the second hook: %v", err)
+	}
+	_ = p.sidecar.Terminate()
+	p.left("clean")
+}
