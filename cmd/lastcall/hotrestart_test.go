@@ -276,6 +276,7 @@ func TestHotRestartLosesNothing(t *testing.T) {
 }
 
 func TestASuccessorThatDoesNotServeChangesNothing(t *testing.T) {
+	t.Parallel()
 	h := startHot(t, "0", nil, "--hot-restart-timeout", "1s")
 	app, pid := h.get("/"), h.pidServing()
 	for _, row := range []struct{ name, file, text, want string }{
@@ -306,6 +307,7 @@ func TestASuccessorThatDoesNotServeChangesNothing(t *testing.T) {
 }
 
 func TestTheOldProcessDrains(t *testing.T) {
+	t.Parallel()
 	h := startHot(t, "0", []string{`PROXY_CONFIG={"parentShutdownDuration":"3s"}`})
 	ask := func(ms int) *bufio.Reader {
 		conn, err := net.Dial("tcp", h.address)
@@ -344,6 +346,7 @@ func TestTheOldProcessDrains(t *testing.T) {
 
 // For systemd the service is the old process until that has drained.
 func TestStoppedWhileTheOldProcessDrains(t *testing.T) {
+	t.Parallel()
 	h := startHot(t, "0", []string{"TERMINATION_GRACE_PERIOD_SECONDS=2"})
 	conn, err := net.Dial("tcp", h.address)
 	if err != nil {
@@ -375,6 +378,7 @@ func TestStoppedWhileTheOldProcessDrains(t *testing.T) {
 }
 
 func TestTheSuccessorDiesEarly(t *testing.T) {
+	t.Parallel()
 	h := startHot(t, "0", nil)
 	conn, err := net.Dial("tcp", h.address)
 	if err != nil {
@@ -398,6 +402,7 @@ func TestTheSuccessorDiesEarly(t *testing.T) {
 }
 
 func TestStoppedWhileTheSuccessorStarts(t *testing.T) {
+	t.Parallel()
 	h := startHot(t, "0", nil)
 	h.write(h.app, "silent")
 	if err := syscall.Kill(h.pidServing(), syscall.SIGHUP); err != nil {
@@ -417,6 +422,7 @@ func TestStoppedWhileTheSuccessorStarts(t *testing.T) {
 }
 
 func TestHotRestartRefused(t *testing.T) {
+	t.Parallel()
 	_, port, _ := net.SplitHostPort(freeLoopback(t))
 	h := startHot(t, port, nil)
 	app := h.get("/")
