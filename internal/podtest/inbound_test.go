@@ -15,6 +15,7 @@ import (
 )
 
 func TestInboundHTTP(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.serve(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto, " from ", r.RemoteAddr) })
 	for family, address := range p.addresses() {
@@ -36,6 +37,7 @@ func TestInboundHTTP(t *testing.T) {
 
 // Protocols in which the server speaks first, and TLS, whose bytes mean nothing.
 func TestInboundOpaque(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	ln := p.Pod.Listen(t, "tcp", ":3306")
 	go func() {

@@ -12,6 +12,7 @@ var rounds = flag.Int("rounds", 3, "how often each way's last words are said")
 // service that it goes, each on a new connection through the sidecar: nothing of it may be lost. -rounds=100 is the
 // measurement.
 func TestLastWords(t *testing.T) {
+	t.Parallel()
 	for _, w := range ours {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
@@ -19,7 +20,6 @@ func TestLastWords(t *testing.T) {
 			world := p.newWorld()
 			began := time.Now()
 			for n := range *rounds {
-				p.t = t
 				words := world.words
 				words.Round = n + 1
 				a := p.begin(w, words)
@@ -43,6 +43,7 @@ func TestLastWords(t *testing.T) {
 // The same by Istio's rules. Beside a classic sidecar an app that takes longer than terminationDrainDuration is left
 // without its way out; one that is quicker, and any app beside a native sidecar, is not.
 func TestLastWordsByIstiosRules(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		way
 		pause time.Duration

@@ -50,6 +50,7 @@ func (p *pod) askOn(d time.Duration) *answers {
 // The order of the end, by the clock: the last inbound response, then the app's SIGTERM, then the app's end, then the
 // sidecar's. By Istio's rules the app's SIGTERM comes first, and who learns late of the pod's end is not served.
 func TestOrder(t *testing.T) {
+	t.Parallel()
 	for _, w := range append(ours, istioClassic, istioNative) {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()

@@ -14,6 +14,7 @@ import (
 // What the app says to others goes through the sidecar, which the other side
 // does not see: it comes from the pod.
 func TestOutbound(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	for _, address := range []string{p.Client.TCP4(5432), p.Client.TCP6(5432)} {
 		ln := p.Client.Listen(t, "tcp", address)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 )
@@ -12,6 +11,7 @@ import (
 // The kubelet's probes, turned to the status port by the injection: answered as the app answers, past the capture, and
 // nobody's traffic.
 func TestProbes(t *testing.T) {
+	t.Parallel()
 	p := start(t, `ISTIO_KUBE_APP_PROBERS={
 		"/app-health/shop/readyz": {"httpGet": {"path": "/ready?deep=1", "port": 8080, "httpHeaders": [{"name": "Host", "value": "shop.test"}]}},
 		"/app-health/shop/livez": {"tcpSocket": {"port": 8080}},
@@ -56,9 +56,7 @@ func TestProbes(t *testing.T) {
 	p.said("phase=draining")
 	want("livez", 200)
 	<-done
-	if log := p.sidecar.log.String(); !strings.Contains(log, "phase=drained") {
-		t.Error("the probes hold the drain up")
-	}
+	p.said("phase=drained")
 	stop()
 	want("livez", 500)
 }

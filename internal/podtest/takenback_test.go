@@ -1,56 +1,10 @@
 package podtest
 
 import (
-	"bufio"
-	"context"
-	"fmt"
-	"net"
 	"net/http"
 	"testing"
 	"time"
 )
-
-// keptAlive is one connection of HTTP/1.1.
-type keptAlive struct {
-	net.Conn
-	r *bufio.Reader
-}
-
-func (p *pod) keepAlive(address string) *keptAlive {
-	p.t.Helper()
-	c, err := p.Client.Dial(context.Background(), "tcp", address)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
-	return &keptAlive{c, bufio.NewReader(c)}
-}
-
-// send asks without waiting for the answer.
-func (c *keptAlive) send(path string) error {
-	_, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: pod\r\n\r\n", path)
-	return err
-}
-
-// receive reads an answer, and whether it says goodbye.
-func (c *keptAlive) receive() (body string, goodbye bool, err error) {
-	resp, err := http.ReadResponse(c.r, nil)
-	if err != nil {
-		return "", false, err
-	}
-	defer resp.Body.Close()
-	b := make([]byte, 1<<10)
-	n, _ := resp.Body.Read(b)
-	return string(b[:n]), resp.Close, nil
-}
-
-func (c *keptAlive) ask(path string) (body string, goodbye bool, err error) {
-	if err := c.send(path); err != nil {
-		return "", false, err
-	}
-	return c.receive()
-}
 
 // A container that is merely restarted runs its preStop, too. No SIGTERM of ours follows: the drain is taken back 5 s
 // after the grace period, and all is as before it.
