@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -47,6 +48,7 @@ const maxNamespaces = 10_000
 func NewKubernetes(config *rest.Config, namespace, name string) (*Kubernetes, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = 10 * time.Second
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	config.UserAgent = "lastcall-webhook"
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {

@@ -1,0 +1,281 @@
+package webhook
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// serving is a server on loopback, and a client that trusts it.
+type serving struct {
+	url, plain string
+	client     *http.Client
+	stop       context.CancelFunc
+	ended      chan error
+}
+
+func serve(t *testing.T, minimum time.Duration, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), roots *x509.CertPool) *serving {
+	t.Helper()
+	listen := func() net.Listener {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ln
+	}
+	reviews, plain := listen(), listen()
+	s := &Server{Handler: testHandler(t), Certificate: certificate, MinimumDrain: minimum, LastCall: minimum + 10*time.Second, Log: slog.New(slog.DiscardHandler)}
+	s.Seen(nil)
+	ctx, stop := context.WithCancel(t.Context())
+	run := &serving{
+		url: "https://" + reviews.Addr().String(), plain: "http://" + plain.Addr().String(), stop: stop, ended: make(chan error, 1),
+		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+			ForceAttemptHTTP2: true,
+			TLSClientConfig:   &tls.Config{RootCAs: roots, ServerName: "hook.system.svc", MinVersion: tls.VersionTLS12},
+		}},
+	}
+	go func() { run.ended <- s.Serve(ctx, reviews, plain) }()
+	t.Cleanup(func() {
+		stop()
+		run.client.CloseIdleConnections()
+	})
+	return run
+}
+
+func (s *serving) post(t *testing.T, client *http.Client) *http.Response {
+	t.Helper()
+	resp, err := client.Post(s.url+PathInjectNamespace, "application/json", strings.NewReader(reviewOf(podJSON, "CREATE")))
+	if err != nil {
+		t.Errorf("a review was not answered: %v", err)
+		return nil
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("%s", resp.Status)
+	}
+	return resp
+}
+
+func (s *serving) get(t *testing.T, path string) (int, string) {
+	t.Helper()
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get(s.plain + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+func ownCertificate(t *testing.T) (*Own, *sharedCluster) {
+	t.Helper()
+	c := &sharedCluster{}
+	o := replica(c)
+	if err := o.Look(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	return o, c
+}
+
+func TestServes(t *testing.T) {
+	o, c := ownCertificate(t)
+	s := serve(t, 0, o.Certificate, c.roots(t))
+	if resp := s.post(t, s.client); resp.ProtoMajor != 2 {
+		t.Errorf("HTTP/%d, the API server speaks HTTP/2", resp.ProtoMajor)
+	}
+	if code, _ := s.get(t, "/readyz"); code != http.StatusOK {
+		t.Errorf("/readyz: %d", code)
+	}
+	if _, text := s.get(t, "/metrics"); !strings.Contains(text, `endpoint="inject",outcome="patched"`) || !strings.Contains(text, "certificate_expiry_timestamp_seconds 1.") {
+		t.Errorf("/metrics:\n%s", text)
+	}
+	s.stop()
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNotReadyWithoutACertificate(t *testing.T) {
+	s := serve(t, 0, replica(&sharedCluster{}).Certificate, nil)
+	if code, text := s.get(t, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(text, "no certificate yet") {
+		t.Errorf("%d %s", code, text)
+	}
+	s.stop()
+	<-s.ended
+}
+
+// TestDrain: after the end was asked for, reviews are still answered, also on new
+// connections, and every answer asks the caller to go elsewhere.
+func TestDrain(t *testing.T) {
+	o, c := ownCertificate(t)
+	s := serve(t, time.Second, o.Certificate, c.roots(t))
+	one := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: c.roots(t), ServerName: "hook.system.svc", MinVersion: tls.VersionTLS12}, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}}
+	defer one.CloseIdleConnections()
+	s.post(t, s.client)
+	s.post(t, one)
+	began := time.Now()
+	s.stop()
+	for answered := false; !answered; { // until the server has heard of it
+		answered = s.post(t, one).Close
+	}
+	for range 3 { // each on a connection of its own, since each is told to close it
+		if resp := s.post(t, one); resp != nil && !resp.Close {
+			t.Error("an answer did not say goodbye")
+		}
+		s.post(t, s.client)
+	}
+	if code, _ := s.get(t, "/readyz"); code != http.StatusOK {
+		t.Errorf("/readyz while draining: %d", code)
+	}
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took < time.Second || took > 5*time.Second {
+		t.Errorf("the drain took %v", took)
+	}
+}
+
+// TestRotationUnderLoad changes the certificate while requests come without a pause, on
+// connections that last and on new ones.
+func TestRotationUnderLoad(t *testing.T) {
+	o, c := ownCertificate(t)
+	next, err := newAuthority(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := c.roots(t)
+	roots.AddCert(next.cert)
+	s := serve(t, 0, o.Certificate, roots)
+	answers := make(chan struct{})
+	done := make(chan struct{})
+	var clients sync.WaitGroup
+	for i := range 4 {
+		transport := s.client.Transport.(*http.Transport).Clone()
+		transport.DisableKeepAlives = i%2 == 0
+		client := &http.Client{Timeout: 10 * time.Second, Transport: transport}
+		clients.Go(func() {
+			defer transport.CloseIdleConnections()
+			for {
+				s.post(t, client)
+				select {
+				case answers <- struct{}{}:
+				case <-done:
+					return
+				}
+			}
+		})
+	}
+	for turn := range 5 {
+		for range 20 {
+			<-answers
+		}
+		a := next
+		if turn%2 == 0 {
+			if a, err = parseAuthority(c.data[keyCert], c.data[keyKey]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cert, err := a.sign(o.Names, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.serving.Store(cert)
+	}
+	close(done)
+	clients.Wait()
+	s.stop()
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFilesAreReadAnew changes a mounted Secret as the kubelet does.
+func TestFilesAreReadAnew(t *testing.T) {
+	folder := t.TempDir()
+	write := func(version string) *tls.Certificate {
+		a, err := newAuthority(time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := a.sign([]string{"hook.system.svc"}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		der, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := filepath.Join(folder, version)
+		link := filepath.Join(folder, "..data")
+		if err := os.Mkdir(data, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range map[string][]byte{"tls.crt": asPEM("CERTIFICATE", cert.Certificate[0]), "tls.key": asPEM("PRIVATE KEY", der)} {
+			if err := os.WriteFile(filepath.Join(data, name), text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Lstat(filepath.Join(folder, name)); err != nil {
+				if err := os.Symlink(filepath.Join("..data", name), filepath.Join(folder, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := os.Symlink(version, link+"_tmp"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(link+"_tmp", link); err != nil {
+			t.Fatal(err)
+		}
+		return cert
+	}
+	write("one")
+	f := &Files{Cert: filepath.Join(folder, "tls.crt"), Key: filepath.Join(folder, "tls.key"), Log: slog.New(slog.DiscardHandler)}
+	if err := f.Load(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	results := make(chan error, 16)
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(ctx, func(err error) { results <- err }) }()
+	if err := <-results; err != nil {
+		t.Fatal(err)
+	}
+	second := write("two")
+	for {
+		if err := <-results; err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := f.Certificate(nil); got.Leaf.Equal(second.Leaf) {
+			break
+		}
+	}
+	// What cannot be read leaves the one in force.
+	if err := os.Remove(filepath.Join(folder, "tls.key")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-results; err == nil {
+		t.Error("a key that is gone was read")
+	}
+	if got, err := f.Certificate(nil); err != nil || !got.Leaf.Equal(second.Leaf) {
+		t.Errorf("%v", err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
