@@ -13,7 +13,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	sigs "sigs.k8s.io/yaml"
 )
 
@@ -382,5 +384,36 @@ func TestNothingSaidStaysNothing(t *testing.T) {
 	}
 	if strings.Contains(string(out), "''") {
 		t.Errorf("nothing became a text:\n%s", out)
+	}
+}
+
+func TestQualityOfServiceStays(t *testing.T) {
+	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi")}
+	got, _ := Pod(pod(func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = list }), testOptions())
+	if !isGuaranteed(&got.Spec) {
+		t.Error("a Guaranteed pod is none any more")
+	}
+	got, _ = Pod(pod(func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Limits: list} }), testOptions())
+	for _, c := range got.Spec.InitContainers {
+		if len(c.Resources.Requests)+len(c.Resources.Limits) > 0 {
+			t.Errorf("%s asks for more than the pod's own budget may hold: %+v", c.Name, c.Resources)
+		}
+	}
+}
+
+func TestOtherStatusPort(t *testing.T) {
+	p := annotated("proxy.istio.io/config", "statusPort: 16020\nproxyAdminPort: 16000")
+	p.Annotations["traffic.sidecar.istio.io/excludeInboundPorts"] = " 9100 "
+	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromString("http")}}}
+	got, r := Pod(p, testOptions())
+	if r.Outcome != Injected {
+		t.Fatalf("%+v", r)
+	}
+	if want := []string{"capture", "--exclude-inbound-ports=9100", "--status-port", "16020"}; !reflect.DeepEqual(find(&got.Spec, "lastcall-capture").Args, want) {
+		t.Errorf("%q", find(&got.Spec, "lastcall-capture").Args)
+	}
+	app := find(&got.Spec, "web")
+	if app.ReadinessProbe.HTTPGet.Port.IntVal != 16020 || app.Lifecycle.PreStop.HTTPGet.Port.IntVal != 16020 || got.Annotations["prometheus.io/port"] != "16020" {
+		t.Errorf("%+v", got)
 	}
 }

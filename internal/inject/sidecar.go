@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/internal/capture"
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 )
 
 // Ports of the sidecar beside those that ProxyConfig says.
@@ -19,51 +19,6 @@ const (
 	portInbound  = 15006
 	portOutbound = 15001
 )
-
-// DefaultResources are what the sidecar asks for: it takes some 15 MiB and
-// little time. There is no limit of CPU, which would only make it slow.
-func DefaultResources() corev1.ResourceRequirements {
-	return corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
-		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
-	}
-}
-
-func (j *injection) resources() (corev1.ResourceRequirements, error) {
-	r := DefaultResources()
-	if j.Resources != nil {
-		r = *j.Resources.DeepCopy()
-	}
-	for _, said := range []struct {
-		annotation string
-		list       *corev1.ResourceList
-		name       corev1.ResourceName
-	}{
-		{annotationCPU, &r.Requests, corev1.ResourceCPU},
-		{annotationMemory, &r.Requests, corev1.ResourceMemory},
-		{annotationCPULimit, &r.Limits, corev1.ResourceCPU},
-		{annotationMemoryLimit, &r.Limits, corev1.ResourceMemory},
-	} {
-		text := j.pod.Annotations[said.annotation]
-		if text == "" {
-			continue
-		}
-		q, err := resource.ParseQuantity(text)
-		if err != nil || q.Sign() <= 0 {
-			return r, fmt.Errorf("annotation %s is %q: accepted is a quantity, such as 100m of cpu and 64Mi of memory", said.annotation, text)
-		}
-		if *said.list == nil {
-			*said.list = corev1.ResourceList{}
-		}
-		(*said.list)[said.name] = q
-	}
-	for name, limit := range r.Limits {
-		if request, ok := r.Requests[name]; ok && request.Cmp(limit) > 0 {
-			r.Requests[name] = limit // the API server refuses a request above the limit
-		}
-	}
-	return r, nil
-}
 
 // bound is the securityContext of whatever needs no right at all.
 func bound() *corev1.SecurityContext {
@@ -81,7 +36,7 @@ func bound() *corev1.SecurityContext {
 
 // sidecarContainer is lastcall agent.
 func (j *injection) sidecarContainer() (corev1.Container, error) {
-	resources, err := j.resources()
+	resources, err := j.sidecarResources()
 	if err != nil {
 		return corev1.Container{}, err
 	}
@@ -151,19 +106,23 @@ func (j *injection) captureContainer() corev1.Container {
 			}
 		}
 	}
+	if port := j.settings.StatusPort.Value; port != meshconfig.DefaultStatusPort {
+		args = append(args, "--status-port", strconv.Itoa(port))
+	}
+	var env []corev1.EnvVar
+	if text := j.env.values[variableProxyConfig]; text != "" { // proxyAdminPort is not captured either
+		env = append(env, corev1.EnvVar{Name: variableProxyConfig, Value: escape(text)})
+	}
 	context := bound()
 	context.RunAsUser, context.RunAsGroup, context.RunAsNonRoot = ptr(int64(0)), ptr(int64(0)), ptr(false) // capabilities reach no other user
 	context.Capabilities.Add = []corev1.Capability{"NET_ADMIN", "NET_RAW"}
-	resources := DefaultResources()
-	if j.Resources != nil {
-		resources = *j.Resources.DeepCopy()
-	}
 	return corev1.Container{
 		Name:            containerCapture,
 		Image:           j.Image,
 		ImagePullPolicy: j.PullPolicy,
 		Args:            args,
-		Resources:       resources,
+		Env:             env,
+		Resources:       j.resources(),
 		SecurityContext: context,
 	}
 }
@@ -191,6 +150,7 @@ func (j *injection) addPipe() error {
 		return err
 	}
 	if old != nil { // what has come since is all that was to be done
+		setVariable(old, variableHookToken, j.token)
 		if text := j.env.values[variableProbes]; text != "" {
 			setVariable(old, variableProbes, escape(text))
 		}

@@ -56,7 +56,7 @@ func (j *injection) addSockets() error {
 			Image:           j.Image,
 			ImagePullPolicy: j.PullPolicy,
 			Args:            []string{"copy", binary},
-			Resources:       DefaultResources(),
+			Resources:       j.resources(),
 			SecurityContext: bound(),
 			VolumeMounts:    []corev1.VolumeMount{{Name: volumeBinary, MountPath: mountBinary}},
 		})
