@@ -45,8 +45,9 @@ func (f *Files) Load() error {
 	return nil
 }
 
-// settle is how long files must have been left alone before they are read: two files
-// cannot be written at once.
+// settle is how long after a change files are read: two cannot be written at once. A
+// certificate and a key that do not fit yet are an error, and read again at the next
+// change.
 const settle = 100 * time.Millisecond
 
 // Run reads the files anew when they change, until ctx ends. What is watched are their folders: a
@@ -63,28 +64,37 @@ func (f *Files) Run(ctx context.Context, seen func(error)) error {
 		}
 	}
 	load := func() {
+		before := f.serving.Load()
 		err := f.Load()
-		if err != nil {
+		switch now := f.serving.Load(); {
+		case err != nil:
 			f.Log.Error("the certificate cannot be read; the one in force still serves", "error", err)
-		} else {
-			f.Log.Info("the certificate was read", "until", f.serving.Load().Leaf.NotAfter)
+		case before == nil || !before.Leaf.Equal(now.Leaf):
+			f.Log.Info("a new certificate was read", "until", now.Leaf.NotAfter)
 		}
 		seen(err)
 	}
 	load() // it may have changed before it was watched
-	late := time.NewTimer(time.Hour)
+	late, isSoon := time.NewTimer(time.Hour), false
+	soon := func() { // other files of a busy folder put it off no further
+		if !isSoon {
+			isSoon = true
+			late.Reset(settle)
+		}
+	}
 	defer late.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-watcher.Events:
-			late.Reset(settle)
+			soon()
 		case err := <-watcher.Errors:
 			f.Log.Warn("watching the certificate", "error", err)
-			late.Reset(settle) // something may have been missed
+			soon() // something may have been missed
 		case <-late.C:
 			load()
+			isSoon = false
 			late.Reset(time.Hour) // in case a change was not told of
 		}
 	}
