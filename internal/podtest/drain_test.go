@@ -203,7 +203,7 @@ func TestDrainServerFirst(t *testing.T) {
 
 // At the last call, a FIN on both sides; never a reset.
 func TestLastCallServerFirst(t *testing.T) {
-	families(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=2"}, func(t *testing.T, p *pod, address func(uint16) string) {
+	families(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=4"}, func(t *testing.T, p *pod, address func(uint16) string) {
 		stop, endings := p.serveFirst(3306)
 		c := p.keepAlive(address(3306))
 		if err := func() error { _, err := c.r.ReadString('\n'); return err }(); err != nil {

@@ -55,7 +55,7 @@ func TestOrder(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
 			p := newPod(t)
-			w.env = append(w.env[:len(w.env):len(w.env)], "MINIMUM_DRAIN_DURATION=1s")
+			w.env = append(w.env[:len(w.env):len(w.env)], "MINIMUM_DRAIN_DURATION=1500ms")
 			a := p.begin(w, lastWords{})
 			told := make(chan *answers)
 			go func() { told <- p.askOn(900 * time.Millisecond) }()

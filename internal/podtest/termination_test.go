@@ -33,10 +33,10 @@ var ours = []way{
 	{name: "lastcall, classic, httpGet", app: getWait},
 }
 
-// Istio's ways, played by lastcall: its default is to wait terminationDrainDuration (5 s, here 1 s) and go. Its native
+// Istio's ways, played by lastcall: its default is to wait terminationDrainDuration (5 s, here 2 s) and go. Its native
 // sidecar asks for the drain in its own preStop, and goes at SIGTERM.
 var (
-	istioClassic = way{name: "Istio, classic", args: []string{"--compat", "istio"}, env: []string{"PROXY_CONFIG=terminationDrainDuration: 1s"}}
+	istioClassic = way{name: "Istio, classic", args: []string{"--compat", "istio"}, env: []string{"PROXY_CONFIG=terminationDrainDuration: 2s"}}
 	istioNative  = way{name: "Istio, native", native: true, args: istioClassic.args, env: istioClassic.env,
 		own: func(p *pod) node.Hook { return p.exec("request", "POST", "drain") }}
 )
