@@ -15,8 +15,8 @@ type answers struct {
 	others []string
 }
 
-// askOn asks each 20 ms, for as long as a client takes that learns late of the pod's end, requests that take 300 ms.
-// It returns when all are answered.
+// askOn asks each 20 ms, for as long as a client takes that learns late of the pod's end, requests that take 300 ms, and
+// first of all one that outlasts the minimum drain. It returns when all are answered.
 func (p *pod) askOn(d time.Duration) *answers {
 	a := &answers{}
 	var all sync.WaitGroup
@@ -24,8 +24,12 @@ func (p *pod) askOn(d time.Duration) *answers {
 	defer tick.Stop()
 	addresses := []string{p.Pod.TCP4(appPort), p.Pod.TCP6(appPort)}
 	for i, end := 0, time.Now().Add(d); time.Now().Before(end); i++ {
+		path := "/?after=300ms"
+		if i == 0 {
+			path = "/?after=2500ms"
+		}
 		all.Go(func() {
-			code, body, err := p.get(addresses[i%2], "/?after=300ms")
+			code, body, err := p.get(addresses[i%2], path)
 			now := time.Now()
 			a.mu.Lock()
 			defer a.mu.Unlock()
@@ -33,7 +37,7 @@ func (p *pod) askOn(d time.Duration) *answers {
 			case err != nil:
 				a.others = append(a.others, err.Error())
 			case code != http.StatusOK || body != "answered":
-				a.others = append(a.others, http.StatusText(code)+": "+body)
+				a.others = append(a.others, http.StatusText(code)+" "+body)
 			default:
 				a.good++
 				if now.After(a.latest) {
