@@ -117,7 +117,13 @@ func (s *Server) Close() {
 	case <-time.After(answerTime):
 	}
 	s.cancel()
-	_ = s.http.Close()
+	// The last chunk of an answer is written after its handler: Shutdown waits
+	// for it, and would wait for connections on which nothing was asked.
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if err := s.http.Shutdown(ctx); err != nil {
+		_ = s.http.Close()
+	}
 	<-s.served
 	<-answered
 	s.due.Unlock()

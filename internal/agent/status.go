@@ -107,10 +107,21 @@ func (s *status) close() {
 	case <-answered:
 	case <-time.After(answerTime):
 	}
-	_ = s.server.Close()
+	end(s.server)
 	<-s.served
 	<-answered // Close has ended their connections, and with them their contexts
 	s.due.Unlock()
+}
+
+// end closes a server whose answers are out, but for their last chunk, which
+// net/http writes after the handler: Shutdown waits for that, and is not waited for
+// longer, because a connection on which nothing was asked yet would hold it.
+func end(server *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		_ = server.Close()
+	}
 }
 
 // answerTime is how long the end waits for answers of the status server.

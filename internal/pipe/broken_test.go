@@ -117,6 +117,7 @@ func TestAppRefuses(t *testing.T) {
 	}
 	p := startPipe(t, refused(t), TCP)
 	dialPipe(t, p).wantEnd()
+	dialPipe(t, startPipe(t, refused(t), Auto)).wantEnd() // it waits for the app's first word
 }
 
 // An app that dies within an answer must not look like one that has finished.

@@ -88,7 +88,9 @@ func (c *conn) serve() {
 		}
 	case Auto:
 		c.setArriving(true) // what the client has sent is not read meanwhile
-		_ = c.dial()        // HTTP says so in its way, when a request comes
+		if err := c.dial(); err != nil {
+			c.awaitWord() // HTTP is told in its way, when a request comes
+		}
 		c.setArriving(false)
 	}
 	c.runUp()
@@ -312,6 +314,15 @@ func (c *conn) idleLeft(idleFor time.Duration) time.Duration {
 // for a moment: its first request is on its way. mu is held.
 func (c *conn) awaitFirst() {
 	c.fresh, c.arriving, c.up.timed = true, true, true
+	_ = c.client.SetReadDeadline(time.Now().Add(freshTime))
+}
+
+// awaitWord gives a client whose app is not there a moment to say something that
+// can be answered. Who waits for the app's first word would wait for ever.
+func (c *conn) awaitWord() {
+	c.mu.Lock()
+	c.fresh, c.up.timed = true, true
+	c.mu.Unlock()
 	_ = c.client.SetReadDeadline(time.Now().Add(freshTime))
 }
 
