@@ -21,6 +21,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/nettest"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
@@ -129,14 +130,7 @@ func start(t *testing.T, env []string, change ...func(*Options)) *running {
 	return r
 }
 
-func freeAddress(t *testing.T) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
+func freeAddress(t *testing.T) string { return nettest.FreeAddress(t, "127.0.0.1") }
 
 func (r *running) ended() bool {
 	select {

@@ -19,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lastcall-dev/lastcall/internal/nettest"
 	"github.com/lastcall-dev/lastcall/internal/peers"
 )
 
@@ -93,16 +94,6 @@ func startApp(t *testing.T) *app {
 	return a
 }
 
-func freeAddress(t *testing.T, host string) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Skip(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
 // running is a real Envoy under test.
 type running struct {
 	*Plane
@@ -116,10 +107,10 @@ type running struct {
 func start(t *testing.T, change ...func(*Options)) *running {
 	t.Helper()
 	program := peers.Need(t, "envoy")
-	r := &running{t: t, app: startApp(t), listen: freeAddress(t, "127.0.0.1"), log: &buffer{}}
+	r := &running{t: t, app: startApp(t), listen: nettest.FreeAddress(t, "127.0.0.1"), log: &buffer{}}
 	r.access = filepath.Join(t.TempDir(), "access.log")
 	o := Options{
-		Admin: freeAddress(t, "127.0.0.1"), Path: program, DrainTime: 45 * time.Second, ParentShutdown: time.Minute, Concurrency: 1,
+		Admin: nettest.FreeAddress(t, "127.0.0.1"), Path: program, DrainTime: 45 * time.Second, ParentShutdown: time.Minute, Concurrency: 1,
 		Bootstrap: Bootstrap{Inbound: []Route{{r.listen, r.app.address, "http"}}, AccessLog: r.access},
 		Output:    r.log,
 		Log:       slog.New(slog.NewJSONHandler(r.log, nil)),

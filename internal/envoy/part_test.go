@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/nettest"
 	"github.com/lastcall-dev/lastcall/internal/peers"
 )
 
@@ -61,7 +62,7 @@ func answerDeaf(w http.ResponseWriter, r *http.Request) {
 // when nobody was there.
 func TestDeaf(t *testing.T) {
 	t.Parallel()
-	admin := freeAddress(t, "127.0.0.1")
+	admin := nettest.FreeAddress(t, "127.0.0.1")
 	log := &buffer{}
 	script := filepath.Join(t.TempDir(), "envoy")
 	text := fmt.Sprintf("#!/bin/sh\n%s=%s %s=%s exec %s\n", partVariable, partDeaf, optionsOf, admin, os.Args[0])
@@ -109,8 +110,8 @@ func TestBehindScript(t *testing.T) {
 func TestNoOrphan(t *testing.T) {
 	envoy := peers.Need(t, "envoy")
 	options, err := json.Marshal(map[string]any{
-		"Admin": freeAddress(t, "127.0.0.1"), "Path": envoy, "DrainTime": time.Minute, "ParentShutdown": time.Minute, "Concurrency": 1,
-		"Bootstrap": Bootstrap{Inbound: []Route{{freeAddress(t, "127.0.0.1"), "127.0.0.1:1", "http"}}},
+		"Admin": nettest.FreeAddress(t, "127.0.0.1"), "Path": envoy, "DrainTime": time.Minute, "ParentShutdown": time.Minute, "Concurrency": 1,
+		"Bootstrap": Bootstrap{Inbound: []Route{{nettest.FreeAddress(t, "127.0.0.1"), "127.0.0.1:1", "http"}}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/nettest"
 )
 
 var ctx = context.Background()
@@ -122,7 +123,7 @@ func TestHiddenStats(t *testing.T) {
 }
 
 func TestIPv6(t *testing.T) {
-	listen, admin := freeAddress(t, "::1"), freeAddress(t, "::1")
+	listen, admin := nettest.FreeAddress(t, "::1"), nettest.FreeAddress(t, "::1")
 	r := start(t, func(o *Options) { o.Admin, o.Bootstrap.Inbound[0].Listen = admin, listen })
 	r.listen = listen
 	c := r.dial()
@@ -179,11 +180,14 @@ func TestCannotStart(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		"no program":     {func(o *Options) { o.Admin, o.Path = freeAddress(t, "127.0.0.1"), "/nowhere/envoy" }, "find envoy (--envoy-path)"},
-		"no config":      {func(o *Options) { o.Admin, o.Config = freeAddress(t, "127.0.0.1"), "/nowhere/envoy.yaml" }, "before it was ready"},
-		"bad admin":      {func(o *Options) { o.Admin = "15000" }, "accepted are host:port and unix:PATH"},
-		"taken admin":    {func(o *Options) {}, "choose another by proxyAdminPort"},
-		"taken listener": {func(o *Options) { o.Admin = freeAddress(t, "127.0.0.1"); o.Bootstrap.Inbound[0].Listen = r.o.Admin }, "before it was ready"},
+		"no program":  {func(o *Options) { o.Admin, o.Path = nettest.FreeAddress(t, "127.0.0.1"), "/nowhere/envoy" }, "find envoy (--envoy-path)"},
+		"no config":   {func(o *Options) { o.Admin, o.Config = nettest.FreeAddress(t, "127.0.0.1"), "/nowhere/envoy.yaml" }, "before it was ready"},
+		"bad admin":   {func(o *Options) { o.Admin = "15000" }, "accepted are host:port and unix:PATH"},
+		"taken admin": {func(o *Options) {}, "choose another by proxyAdminPort"},
+		"taken listener": {func(o *Options) {
+			o.Admin = nettest.FreeAddress(t, "127.0.0.1")
+			o.Bootstrap.Inbound[0].Listen = r.o.Admin
+		}, "before it was ready"},
 	} {
 		o := r.o
 		tt.change(&o)

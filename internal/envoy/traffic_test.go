@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/nettest"
 )
 
 // h2 is a client that keeps one HTTP/2 connection, by prior knowledge.
@@ -78,8 +79,8 @@ func TestRawTCPOnAuto(t *testing.T) {
 // Requests on IPv6 and on IPv4 by a listener for both are seen, though Envoy
 // writes the colons of its name in another way.
 func TestDualStack(t *testing.T) {
-	_, port, _ := net.SplitHostPort(freeAddress(t, "::1"))
-	admin := freeAddress(t, "::1")
+	_, port, _ := net.SplitHostPort(nettest.FreeAddress(t, "::1"))
+	admin := nettest.FreeAddress(t, "::1")
 	r := start(t, func(o *Options) { o.Admin, o.Bootstrap.Inbound[0].Listen = admin, ":"+port })
 	var conns []*conn
 	for _, host := range []string{"127.0.0.1", "::1"} {
