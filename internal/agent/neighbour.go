@@ -25,6 +25,7 @@ type Neighbour struct {
 //
 //	ENVOY_ADMIN_API              http://127.0.0.1:15000: wait until its /ready answers, before the app is started
 //	START_WITHOUT_ENVOY          true: do not wait
+//	LINKERD_AWAIT_DISABLED       anything: do not wait (linkerd-await's)
 //	WAIT_FOR_ENVOY_TIMEOUT       Go duration: wait no longer
 //	ISTIO_QUIT_API               http://127.0.0.1:15020: POST /quitquitquit when the app has ended
 //	GENERIC_QUIT_ENDPOINTS       more URLs to POST to, separated by commas
@@ -42,7 +43,7 @@ func ParseNeighbour(get func(string) string) (n Neighbour, err error) {
 		}
 		return yes
 	}
-	if admin := get("ENVOY_ADMIN_API"); admin != "" && !is("START_WITHOUT_ENVOY") {
+	if admin := get("ENVOY_ADMIN_API"); admin != "" && !is("START_WITHOUT_ENVOY") && get("LINKERD_AWAIT_DISABLED") == "" {
 		n.Ready = strings.TrimSuffix(admin, "/") + "/ready"
 	}
 	if text := get("WAIT_FOR_ENVOY_TIMEOUT"); text != "" {

@@ -45,6 +45,10 @@ func TestNeighbour(t *testing.T) {
 	if n, err := ParseNeighbour(func(string) string { return "" }); err != nil || n.Ready != "" || n.Quit != nil {
 		t.Errorf("nothing said: %+v, %v", n, err)
 	}
+	env = map[string]string{"ENVOY_ADMIN_API": sidecar.URL, "LINKERD_AWAIT_DISABLED": "1"}
+	if n, err := ParseNeighbour(func(name string) string { return env[name] }); err != nil || n.Ready != "" {
+		t.Errorf("told not to wait: %+v, %v", n, err)
+	}
 	env = map[string]string{"WAIT_FOR_ENVOY_TIMEOUT": "soon", "NEVER_KILL_ISTIO": "maybe"}
 	if _, err := ParseNeighbour(func(name string) string { return env[name] }); err == nil || !strings.Contains(err.Error(), "soon") || !strings.Contains(err.Error(), "maybe") {
 		t.Error(err)
