@@ -23,7 +23,7 @@ func TestArrivals(t *testing.T) {
 	check(4)
 	s := rq("http.h.downstream_rq_active", 2)
 	s[ownRequest] = 1
-	if err := b.stats(s, true, b.now, 10*time.Millisecond); err != nil { // gauges only
+	if err := b.stats(s, true, b.now, 10*time.Millisecond, 10*time.Millisecond); err != nil { // gauges only
 		t.Fatal(err)
 	}
 	check(6)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/process"
 )
@@ -55,4 +56,19 @@ func groupLives(c *process.Child) bool {
 		}
 	}
 	return false
+}
+
+// mainThreadTime is the processor time that Envoy's main thread, which answers its
+// admin, has used; false where it is not ours, or the kernel does not say.
+func mainThreadTime(c *process.Child) (time.Duration, bool) {
+	if c == nil {
+		return 0, false
+	}
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(c.Pid()) + "/schedstat")
+	if err != nil {
+		return 0, false
+	}
+	first, _, _ := bytes.Cut(b, []byte(" "))
+	ns, err := strconv.ParseInt(string(first), 10, 64)
+	return time.Duration(ns), err == nil
 }

@@ -21,12 +21,12 @@ const tick = 10 * time.Millisecond
 // that somebody is busy, and 1/idleShare when it may be the last one, within these
 // bounds.
 const (
-	busyShare = 400 // 0.25 % of a core
+	busyShare = 800 // 0.13 % of a core
 	idleShare = 50
 	restMin   = 20 * time.Millisecond
 	restMax   = 5 * time.Second
 
-	// dear is an answer that took so long that the next is asked for without
+	// dear is an answer that cost so much that the next is asked for without
 	// the counters.
 	dear = 5 * time.Millisecond
 )
@@ -56,7 +56,7 @@ type ledger struct {
 	askedAt    time.Time
 	answeredAt time.Time // zero: never, or the last answer was none
 	restUntil  time.Time
-	took       time.Duration
+	cost       time.Duration   // of the last answer
 	wanted     map[string]bool // gauges that an answer must have
 }
 
@@ -187,11 +187,11 @@ func (g *ledger) soon() (time.Time, bool) {
 }
 
 // gaugesOnly says whether the counters are too dear to ask for.
-func (g *ledger) gaugesOnly() bool { return g.took > dear }
+func (g *ledger) gaugesOnly() bool { return g.cost > dear }
 
-// stats takes Envoy's answer in, which was asked for at that time and took so
-// long. The error says why it cannot be believed.
-func (g *ledger) stats(stats Stats, gaugesOnly bool, asked time.Time, took time.Duration) error {
+// stats takes Envoy's answer in, which was asked for at that time, took so long
+// and cost Envoy so much. The error says why it cannot be believed.
+func (g *ledger) stats(stats Stats, gaugesOnly bool, asked time.Time, took, cost time.Duration) error {
 	now, gauges := g.layout.read(stats)
 	for _, name := range gauges {
 		if stats[name] < 0 {
@@ -216,7 +216,7 @@ func (g *ledger) stats(stats Stats, gaugesOnly bool, asked time.Time, took time.
 	if now.requests+max(0, g.mixed+now.unseen-now.mixedHTTP) > 0 {
 		share = busyShare
 	}
-	g.rest(g.answeredAt, took, share)
+	g.rest(g.answeredAt, cost, share)
 	return nil
 }
 
@@ -240,14 +240,10 @@ func (g *ledger) failed(asked time.Time, took time.Duration, err error) error {
 	return err
 }
 
-// rest begins a pause. An answer that took longer than the ones before had to
-// wait for a processor: that is not what it costs.
-func (g *ledger) rest(from time.Time, took, share time.Duration) {
-	if g.took > 0 {
-		took = min(took, 2*g.took)
-	}
-	g.took = took
-	g.restUntil = from.Add(min(max(share*took, restMin), restMax))
+// rest begins a pause after what has cost so much.
+func (g *ledger) rest(from time.Time, cost, share time.Duration) {
+	g.cost = cost
+	g.restUntil = from.Add(min(max(share*cost, restMin), restMax))
 }
 
 // activity is the conclusion.

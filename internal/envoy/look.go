@@ -99,14 +99,19 @@ const statsTimeout = 2 * time.Second
 func (p *Plane) ask() {
 	answer := make(chan struct{})
 	p.asking = answer
-	l, gaugesOnly := p.layout, p.ledger.gaugesOnly()
+	l, c, gaugesOnly := p.layout, p.child, p.ledger.gaugesOnly()
 	p.work.Go(func() {
 		defer close(answer)
 		ctx, cancel := context.WithTimeout(p.life, statsTimeout)
 		defer cancel()
+		before, known := mainThreadTime(c)
 		asked := time.Now()
 		body, err := p.admin.Stats(ctx, l.filter, l.usedOnly, gaugesOnly)
 		took := time.Since(asked)
+		cost := took
+		if after, ok := mainThreadTime(c); ok && known {
+			cost = min(took, after-before) // the rest it waited for a processor
+		}
 
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -115,7 +120,7 @@ func (p *Plane) ask() {
 		case l != p.layout:
 			return // it was asked for another
 		case err == nil:
-			err = p.ledger.stats(ParseStats(body), gaugesOnly, asked, took)
+			err = p.ledger.stats(ParseStats(body), gaugesOnly, asked, took, cost)
 		default:
 			_ = p.ledger.failed(asked, took, err)
 		}

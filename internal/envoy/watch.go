@@ -9,13 +9,13 @@ import (
 
 // How often the kernel's table is looked at during a drain, as a share of what a
 // look takes and within bounds: on a machine with 262,144 buckets 0.45 ms, and as
-// much again for waking up, so 0.4 % of a core. The kernel tells of the end of
+// much again for waking up, so 0.3 % of a core. The kernel tells of the end of
 // sockets by itself; looking serves only to see bytes move and others come. Where
 // it does not tell, looking is all there is.
 const (
-	lookShare      = 600
+	lookShare      = 800
 	lookMin        = 50 * time.Millisecond
-	lookMax        = 300 * time.Millisecond
+	lookMax        = 400 * time.Millisecond
 	lookMinBlind   = 20 * time.Millisecond
 	lookMaxBlind   = 80 * time.Millisecond
 	lookGap        = 5 * time.Millisecond
