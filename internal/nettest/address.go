@@ -4,13 +4,18 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 	"testing"
 )
 
 // Ports from which FreeAddress chooses: below those that the kernel gives to
 // outgoing connections (ip_local_port_range, 32768 and up by default), one of
 // which could take a port between our look and its use.
-const firstPort, lastPort = 12000, 32000
+const firstPort, lastPort = 17000, 32000
+
+// given are the ports that this process has handed out: two programs may be told
+// of one before either listens, and two Envoys share a port without a word.
+var given sync.Map
 
 // FreeAddress is host with a port on which nobody listens, for a program that is
 // to be told where to listen. It skips the test when the host cannot be had.
@@ -19,7 +24,11 @@ func FreeAddress(t testing.TB, host string) string {
 	var err error
 	for range 200 {
 		var ln net.Listener
-		address := net.JoinHostPort(host, strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort)))
+		port := firstPort + rand.IntN(lastPort-firstPort)
+		if _, taken := given.LoadOrStore(port, true); taken {
+			continue
+		}
+		address := net.JoinHostPort(host, strconv.Itoa(port))
 		if ln, err = net.Listen("tcp", address); err == nil {
 			_ = ln.Close()
 			return address
