@@ -33,7 +33,7 @@ var downwards = []string{
 }
 
 // beside is what no binary contains: tests' and builders' own. It may import what it likes; tests may import it.
-var beside = []string{"bench", "internal/architecture", "internal/nettest", "internal/podtest", "internal/peers", "internal/testrun"}
+var beside = []string{"bench", "test/e2e", "internal/architecture", "internal/nettest", "internal/podtest", "internal/peers", "internal/testrun"}
 
 // heavy is what the binary for pods must not carry: it would cost more memory than all of its own work.
 var heavy = []string{"k8s.io/", "sigs.k8s.io/controller-runtime", "net/http/httputil", "github.com/google/go-containerregistry", "testing"}
@@ -49,7 +49,7 @@ func list(t *testing.T, args ...string) []pkg {
 	t.Helper()
 	// Go's test cache sees what a test opens, not what go list does: without this walk a cached verdict would outlive
 	// the imports that it was about.
-	for _, folder := range []string{"../../cmd", "../../internal", "../../bench"} {
+	for _, folder := range []string{"../../cmd", "../../internal", "../../bench", "../../test"} {
 		err := filepath.WalkDir(folder, func(string, fs.DirEntry, error) error { return nil })
 		if err != nil {
 			t.Fatal(err)
