@@ -1,0 +1,177 @@
+package pipe
+
+import (
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+)
+
+// end says goodbye to the client with a FIN, lets go of the app, and leaves up
+// to wait for the client's own end. It is the only way in which we end a
+// conversation; who calls it has set over.
+func (c *conn) end() {
+	_ = c.client.CloseWrite()
+	c.shutApp()
+	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))
+}
+
+// abort ends the connection without a word, as the end of the process would.
+func (c *conn) abort() {
+	c.mu.Lock()
+	c.over = true
+	c.recount()
+	c.mu.Unlock()
+	c.client.shut()
+	_ = c.client.SetDeadline(time.Now())
+	c.shutApp()
+}
+
+// shutApp ends the connection to the app, for whoever is not up or down.
+func (c *conn) shutApp() {
+	c.mu.Lock()
+	app := c.app
+	c.mu.Unlock()
+	if app != nil {
+		app.shut()
+	}
+}
+
+// idleLeft is how long the connection has to stay idle until it has been for
+// idleFor; 0 when it is not idle, or has been for long enough.
+func (c *conn) idleLeft(idleFor time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over || c.works() {
+		return 0
+	}
+	return idleFor - time.Since(c.idleSince)
+}
+
+// awaitFirst makes a connection that has come while idle ones are closed busy
+// for a moment: its first request is on its way. mu is held.
+func (c *conn) awaitFirst() {
+	c.fresh, c.arriving, c.up.timed = true, true, true
+	_ = c.client.SetReadDeadline(time.Now().Add(freshTime))
+}
+
+// awaitWord gives a client whose app is not there a moment to say something that
+// can be answered. Who waits for the app's first word would wait for ever.
+func (c *conn) awaitWord() {
+	c.mu.Lock()
+	c.fresh, c.up.timed = true, true
+	c.mu.Unlock()
+	_ = c.client.SetReadDeadline(time.Now().Add(freshTime))
+}
+
+// endIdle ends the connection if it has been idle for at least idleFor.
+func (c *conn) endIdle(idleFor time.Duration) {
+	c.mu.Lock()
+	idle := !c.over && !c.works() && c.p.closing.Load() && time.Since(c.idleSince) >= idleFor
+	if !idle || c.client.unread() > 0 { // a request is there already: it is served
+		c.mu.Unlock()
+		return
+	}
+	c.over = true
+	c.recount()
+	isH2 := c.mode == modeH2
+	c.mu.Unlock()
+	if isH2 {
+		c.endIdleH2()
+	}
+	c.end()
+}
+
+// endNow is the last call: the conversation is ended as politely as it still
+// can be. ok is false when there was nothing left to end.
+func (c *conn) endNow() []drain.Conversation {
+	c.mu.Lock()
+	if c.over || c.answered {
+		c.mu.Unlock()
+		return nil
+	}
+	if c.mode == modeH2 {
+		c.mu.Unlock()
+		return c.endNowH2()
+	}
+	was := c.describe()
+	var answer *reply
+	ending := "503"
+	switch {
+	case len(was) == 0 && len(c.queue) == 0:
+	case c.mode == opaque:
+		ending = "fin"
+	case c.responding:
+		ending = "truncated"
+	default:
+		answer = &replyLastCall
+	}
+	if len(was) > 0 {
+		was[0].Ending = ending
+	}
+	c.over = true
+	unanswered := c.queue
+	c.queue = nil
+	isHead := len(unanswered) > 0 && unanswered[0].isHead
+	c.mu.Unlock()
+
+	if answer != nil {
+		c.wmu.Lock()
+		_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime))
+		_ = c.client.send(answer.bytes(isHead), true)
+		c.wmu.Unlock()
+	}
+	for i := range unanswered {
+		status := 0
+		if answer != nil && i == 0 {
+			status = answer.status
+		}
+		c.p.finishEntry(unanswered[i].entry, status, flagLastCall, "last_call")
+	}
+	c.end()
+	c.mu.Lock() // counted as gone only now that its last word is on the way
+	c.recount()
+	c.mu.Unlock()
+	return was
+}
+
+// answer sends a local reply in place of the app's response to the oldest
+// request, or to one that was not forwarded, and ends the connection.
+func (c *conn) answer(r *reply, flag, details string) {
+	c.mu.Lock()
+	if c.over || c.answered {
+		c.mu.Unlock()
+		return
+	}
+	c.answered = true
+	var entry *logEntry
+	isHead := false
+	if len(c.queue) > 0 {
+		isHead, entry = c.queue[0].isHead, c.queue[0].entry
+		c.queue[0].entry = nil
+	} else {
+		entry = c.p.newEntry(c, nil, nil)
+	}
+	c.last = true
+	c.mu.Unlock()
+
+	_ = c.toClient(r.bytes(isHead), true)
+	c.in.stats.responded(r.status)
+	c.p.finishEntry(entry, r.status, flag, details)
+	c.close()
+}
+
+// close ends the connection after its last message.
+func (c *conn) close() {
+	c.mu.Lock()
+	was := c.over
+	c.over = true
+	c.mu.Unlock()
+	if was {
+		return
+	}
+	c.end()
+	c.mu.Lock()
+	c.queue = c.queue[:0]
+	c.recount()
+	c.mu.Unlock()
+}
