@@ -22,7 +22,6 @@ type envoyFlags struct {
 	config          string
 	args            []string
 	logLevel        string
-	outbound        string
 	failHealthcheck bool
 	leaveOut        []uint
 }
@@ -33,7 +32,6 @@ func (f *envoyFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.config, "envoy-config", "", "Envoy's configuration `file` (default one made of --inbound)")
 	flags.StringArrayVar(&f.args, "envoy-arg", nil, "one more `argument` for Envoy; may be repeated")
 	flags.StringVar(&f.logLevel, "envoy-log-level", "warning", "Envoy's log level")
-	flags.StringVar(&f.outbound, "envoy-outbound", "", "`address` of Envoy's listener for captured outbound traffic (default none)")
 	flags.BoolVar(&f.failHealthcheck, "healthcheck-fail", false, "make Envoy fail its health checks when the drain begins")
 	flags.UintSliceVar(&f.leaveOut, "ignore-port", nil, "`port` of an Envoy listener that does not count; may be repeated")
 }
@@ -62,7 +60,6 @@ func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, adm
 		Attach:          attach,
 		Path:            f.path,
 		Config:          f.config,
-		Bootstrap:       envoy.Bootstrap{Outbound: f.outbound},
 		DrainTime:       s.DrainDuration.Value,
 		ParentShutdown:  s.ParentShutdown.Value,
 		LogLevel:        f.logLevel,

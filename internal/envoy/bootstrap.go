@@ -14,13 +14,12 @@ import (
 // from leaving unused methods out, and cost 3.3 MB of the program.
 type Bootstrap struct {
 	Inbound   []Route
-	Outbound  string // host:port of the listener for captured outbound traffic; empty: none
 	AccessLog string // file; empty: none
 }
 
 // Route is one way in.
 type Route struct {
-	Listen, App string // host:port
+	Listen, App string // host:port; App empty: where a captured connection wanted to go
 	Protocol    string // auto, http or tcp, as the pipe's
 }
 
@@ -59,36 +58,17 @@ func (b Bootstrap) Render(admin string) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("write envoy's bootstrap: inbound %s: %w", in.Listen, err)
 		}
-		app, err := address(in.App)
+		to, err := in.cluster(cluster(i))
 		if err != nil {
 			return nil, fmt.Errorf("write envoy's bootstrap: app %s: %w", in.App, err)
 		}
-		listeners = append(listeners, listener)
-		clusters = append(clusters, m{
-			"name": cluster(i), "type": "STATIC", "connect_timeout": "5s", "circuit_breakers": unlimited,
-			"typed_extension_protocol_options": m{
-				"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": m{"@type": typeHTTPOptions, "use_downstream_protocol_config": m{}},
-			},
-			"load_assignment": m{"cluster_name": cluster(i), "endpoints": []m{{"lb_endpoints": []m{{"endpoint": m{"address": app}}}}}},
-		})
+		listeners, clusters = append(listeners, listener), append(clusters, to)
 	}
-	if b.Outbound != "" {
-		at, err := address(b.Outbound)
-		if err != nil {
-			return nil, fmt.Errorf("write envoy's bootstrap: outbound: %w", err)
-		}
-		listeners = append(listeners, m{
-			"name": "outbound", "traffic_direction": "OUTBOUND", "address": at, "use_original_dst": true,
-			"listener_filters": []m{extension("envoy.filters.listener.original_dst", m{"@type": typeOriginalDst})},
-			"filter_chains":    []m{{"filters": []m{tcpProxy("outbound", "passthrough")}}},
-		})
-		clusters = append(clusters, m{"name": "passthrough", "type": "ORIGINAL_DST", "lb_policy": "CLUSTER_PROVIDED", "connect_timeout": "5s", "circuit_breakers": unlimited})
-	}
-	return json.MarshalIndent(m{
+	return json.Marshal(m{
 		"admin":            m{"address": adminAddress},
 		"stats_config":     m{"stats_matcher": m{"inclusion_list": m{"patterns": shownStats()}}},
 		"static_resources": m{"listeners": listeners, "clusters": clusters},
-	}, "", "  ")
+	})
 }
 
 // shownStats are those that a drain, its report and the usual dashboards need:
@@ -114,6 +94,30 @@ var unlimited = m{"thresholds": []m{{
 
 func cluster(i int) string { return "inbound|" + strconv.Itoa(i) }
 
+// cluster is the way to the app.
+func (r Route) cluster(name string) (m, error) {
+	c := m{
+		"name": name, "connect_timeout": "5s", "circuit_breakers": unlimited,
+		"typed_extension_protocol_options": m{
+			"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": m{"@type": typeHTTPOptions, "use_downstream_protocol_config": m{}},
+		},
+	}
+	if r.App == "" {
+		// As Istio's InboundPassthroughCluster: by its source an app knows what has come
+		// through the sidecar. There is no such address of IPv6, where it is the pod's own.
+		c["type"], c["lb_policy"] = "ORIGINAL_DST", "CLUSTER_PROVIDED"
+		c["upstream_bind_config"] = m{
+			"source_address":         m{"address": "127.0.0.6", "port_value": 0},
+			"extra_source_addresses": []m{{"address": m{"address": "::", "port_value": 0}}},
+		}
+		return c, nil
+	}
+	app, err := address(r.App)
+	c["type"] = "STATIC"
+	c["load_assignment"] = m{"cluster_name": name, "endpoints": []m{{"lb_endpoints": []m{{"endpoint": m{"address": app}}}}}}
+	return c, err
+}
+
 func extension(name string, config m) m { return m{"name": name, "typed_config": config} }
 
 func (b Bootstrap) listener(i int, in Route) (m, error) {
@@ -121,13 +125,16 @@ func (b Bootstrap) listener(i int, in Route) (m, error) {
 	if err != nil {
 		return nil, err
 	}
-	var chains []m
+	var chains, filters []m
 	listener := m{"name": "inbound_" + strconv.Itoa(i), "traffic_direction": "INBOUND", "address": at}
+	if in.App == "" {
+		filters = append(filters, extension("envoy.filters.listener.original_dst", m{"@type": typeOriginalDst}))
+	}
 	if in.Protocol != "tcp" {
 		chain := m{"filters": []m{b.httpManager(i, in)}}
 		if in.Protocol == "auto" {
 			chain["filter_chain_match"] = m{"application_protocols": []string{"http/1.0", "http/1.1", "h2c"}}
-			listener["listener_filters"] = []m{extension("envoy.filters.listener.http_inspector", m{"@type": typeHTTPInspector})}
+			filters = append(filters, extension("envoy.filters.listener.http_inspector", m{"@type": typeHTTPInspector}))
 			listener["listener_filters_timeout"], listener["continue_on_listener_filters_timeout"] = "0.1s", true
 		}
 		chains = append(chains, chain)
@@ -135,7 +142,7 @@ func (b Bootstrap) listener(i int, in Route) (m, error) {
 	if in.Protocol != "http" {
 		chains = append(chains, m{"filters": []m{tcpProxy(in.StatPrefix()+"tcp", cluster(i))}})
 	}
-	listener["filter_chains"] = chains
+	listener["filter_chains"], listener["listener_filters"] = chains, filters
 	return listener, nil
 }
 

@@ -2,17 +2,17 @@ package envoy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/process"
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
@@ -174,19 +174,46 @@ func (o *Options) start() (*process.Child, error) {
 		return nil, fmt.Errorf("find envoy (--envoy-path): %w", err)
 	}
 	config := o.Config
+	var bootstrap *os.File
 	if config == "" {
-		if config, err = o.writeBootstrap(); err != nil {
-			return nil, err
+		if bootstrap, err = o.bootstrap(); err != nil {
+			return nil, fmt.Errorf("write envoy's bootstrap: %w", err)
 		}
-		// Envoy has read it when it is ready, but it is worth keeping: who
-		// looks into a broken pod finds it. The next start replaces it.
+		defer func() { _ = bootstrap.Close() }()
+		config = "/dev/fd/3"
 	}
 	cmd := exec.Command(path, o.args(config)...)
+	if bootstrap != nil {
+		cmd.ExtraFiles = []*os.File{bootstrap}
+	}
 	cmd.Stdout, cmd.Stderr = o.Output, o.Output
 	if o.Output == nil {
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	}
 	return process.Start(cmd)
+}
+
+// bootstrap is a configuration of our own making. It is a file in memory: there may
+// be no folder that can be written to, and nothing is left behind. Who looks into
+// a pod finds it at the admin API's /config_dump.
+func (o *Options) bootstrap() (*os.File, error) {
+	b, err := o.Bootstrap.Render(o.Admin)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate("envoy.json", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "envoy.json")
+	if _, err = f.Write(b); err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // args are Istio's, of pkg/envoy/proxy.go.
@@ -196,7 +223,7 @@ func (o *Options) args(config string) []string {
 		level = "warning"
 	}
 	args := []string{
-		"-c", config,
+		"--config-path", config,
 		"--drain-time-s", seconds(o.DrainTime),
 		"--drain-strategy", "immediate",
 		"--parent-shutdown-time-s", seconds(o.ParentShutdown),
@@ -212,20 +239,3 @@ func (o *Options) args(config string) []string {
 }
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
-
-func (o *Options) writeBootstrap() (string, error) {
-	b, err := o.Bootstrap.Render(o.Admin)
-	if err != nil {
-		return "", err
-	}
-	name := filepath.Join(os.TempDir(), "lastcall-envoy-"+strings.Map(func(r rune) rune {
-		if r == '/' || r == ':' || r == '[' || r == ']' {
-			return '_'
-		}
-		return r
-	}, o.Admin)+".json")
-	if err := os.WriteFile(name, b, 0o600); err != nil {
-		return "", errors.Join(errors.New("write envoy's bootstrap"), err)
-	}
-	return name, nil
-}

@@ -1,0 +1,73 @@
+package podtest
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/peers"
+)
+
+// TestEnvoyCaptured has a real Envoy carry what is captured, and drains it: to IPv4 and IPv6, HTTP/1.1 and HTTP/2, and
+// what is no HTTP.
+func TestEnvoyCaptured(t *testing.T) {
+	t.Parallel()
+	envoy := filepath.Join(filepath.Dir(program), "envoy-captured")
+	data, err := os.ReadFile(peers.Need(t, "envoy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The proxy's user may not look into our cache folder.
+	if err := os.WriteFile(envoy, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(envoy) })
+	p := newPod(t)
+	p.startSidecar(nil, "--proxy", "envoy", "--envoy-path", envoy)
+	asked, answer := make(chan struct{}), make(chan struct{})
+	stop := p.serve(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			close(asked)
+			<-answer
+		}
+		fmt.Fprint(w, r.Proto, " from ", r.RemoteAddr)
+	})
+	for family, address := range p.addresses() {
+		for _, h2 := range []bool{false, true} {
+			resp, err := p.client(h2).Get("http://" + address + "/")
+			if err != nil {
+				t.Errorf("%s, HTTP/2 %v: %v", family, h2, err)
+				continue
+			}
+			b, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			through := strings.Contains(string(b), "from 127.0.0.6:") || strings.Contains(string(b), "from ["+p.Pod.IPv6.String()+"]:")
+			if resp.StatusCode != 200 || !through || strings.HasPrefix(string(b), "HTTP/2.0") != h2 {
+				t.Errorf("%s, HTTP/2 %v: %d %s; want it to come through Envoy", family, h2, resp.StatusCode, b)
+			}
+		}
+	}
+	slow := make(chan error)
+	go func() {
+		code, body, err := p.get(p.Pod.TCP4(appPort), "/slow")
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("%d %s", code, body)
+		}
+		slow <- err
+	}()
+	<-asked
+	if err := p.sidecar.Terminate(); err != nil {
+		t.Fatal(err)
+	}
+	p.said("waiting")
+	close(answer)
+	if err := <-slow; err != nil {
+		t.Error("the request in flight:", err)
+	}
+	stop()
+	p.left("clean")
+}
