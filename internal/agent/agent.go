@@ -295,7 +295,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		case <-a.succession.handed:
 			report := a.leave(ctx)
 			a.status.count(report)
-			a.tellReport(report)
+			report.Tell(a.log, a.TerminationLog)
 			return report
 		case <-a.plane.Exited():
 			return drain.Report{Verdict: drain.Crashed, Began: time.Now()}
@@ -308,7 +308,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		}
 		report := drain.Run(ctx, a.Settings.Drain(), a.plane, first, a.signals, a.log, a.way.watcher(a.Settings.GracePeriod.Value))
 		a.status.count(report)
-		a.tellReport(report)
+		report.Tell(a.log, a.TerminationLog)
 		if report.Verdict != drain.Resumed {
 			return report
 		}

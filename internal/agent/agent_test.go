@@ -471,16 +471,3 @@ func TestTerminationMessageCannotBeWritten(t *testing.T) {
 		t.Error("nothing is said of it")
 	}
 }
-
-func TestTerminationMessageFits(t *testing.T) {
-	var report drain.Report
-	for range 500 {
-		c := drain.Conversation{Peer: "10.0.0.1:1", Protocol: "http/1.1", Request: "GET /" + strings.Repeat("x", 200)}
-		report.Open, report.HeldBy = append(report.Open, c), append(report.HeldBy, c)
-		report.Faults = append(report.Faults, strings.Repeat("y", 100))
-	}
-	b := terminationMessage(report)
-	if len(b) > maxTerminationMessage || !json.Valid(b) {
-		t.Errorf("%d bytes, valid %v", len(b), json.Valid(b))
-	}
-}

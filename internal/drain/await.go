@@ -97,9 +97,9 @@ func (r *run) free(now time.Time) (bool, time.Time) {
 	return r.activity.Connections == 0 || !now.Before(at), at
 }
 
-// noneBusy is true when nothing is busy, as far as is known.
+// noneBusy is true when nothing is busy that holds the exit, as far as is known.
 func (r *run) noneBusy(time.Time) (bool, time.Time) {
-	return r.activity.Known && r.activity.Busy == 0, never()
+	return r.activity.Known && r.activity.Busy <= r.cfg.ExitAt, never()
 }
 
 // isTerminating is true when SIGTERM has come.

@@ -61,8 +61,17 @@ type Config struct {
 	MinimumDrain time.Duration
 
 	// QuietTime is how long nobody may have come before the drain ends. It
-	// extends the minimum drain, up to a third of the grace period.
+	// extends the minimum drain, up to QuietCap.
 	QuietTime time.Duration
+
+	// QuietCap bounds what the quiet time extends the drain to, from the start.
+	// Zero is a third of the grace period: a caller that never learns must not hold
+	// the pod. A gateway whose load balancer learns late may want more.
+	QuietCap time.Duration
+
+	// ExitAt is how many busy connections do not hold the exit: they get the last
+	// call at once when no more than these are left. Zero waits for all.
+	ExitAt int
 
 	// IdleGrace is how long a kept-alive connection may be idle, after the
 	// minimum drain, before it is closed.
@@ -105,12 +114,16 @@ func (c Config) Validate() error {
 		{"termination drain", c.TerminationDrain},
 		{"minimum drain", c.MinimumDrain},
 		{"quiet time", c.QuietTime},
+		{"cap of the quiet time", c.QuietCap},
 		{"idle grace", c.IdleGrace},
 		{"last-call margin", c.Margin},
 	} {
 		if d.value < 0 {
 			errs = append(errs, fmt.Errorf("%s is %v: must not be negative", d.name, d.value))
 		}
+	}
+	if c.ExitAt < 0 {
+		errs = append(errs, fmt.Errorf("connections to exit at is %d: must not be negative", c.ExitAt))
 	}
 	if c.GracePeriod <= 0 {
 		errs = append(errs, fmt.Errorf("grace period is %v: must be positive", c.GracePeriod))
@@ -158,5 +171,9 @@ func (c Config) lastCallAfter() time.Duration { return c.GracePeriod - c.margin(
 // drainCap is how long the quiet time may extend the minimum drain, from the
 // start: a caller that never learns must not hold the pod.
 func (c Config) drainCap() time.Duration {
-	return min(max(c.MinimumDrain, c.GracePeriod/3), c.lastCallAfter())
+	most := c.QuietCap
+	if most == 0 {
+		most = c.GracePeriod / 3
+	}
+	return min(max(c.MinimumDrain, most), c.lastCallAfter())
 }

@@ -30,7 +30,8 @@ func (r *run) lastCall() {
 
 	// Half of what is left is for the endings, a quarter for a data plane that
 	// is slow to answer, the rest for what was written to reach its peers.
-	left := max(0, time.Until(r.killBy()))
+	// More than the margin is never taken: with ExitAt there may be minutes left.
+	left := min(max(0, time.Until(r.killBy())), r.cfg.margin())
 	err := r.call(time.Now().Add(left*3/4), func(ctx context.Context) error {
 		open, err := r.dp.LastCall(ctx, left/2)
 		r.report.Open = append(r.report.Open, open...) // a hook's may have been before

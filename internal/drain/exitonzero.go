@@ -35,7 +35,11 @@ func (r *run) exitOnZero() {
 			r.end(why)
 			return
 		}
-		r.log.Info(lineNoneActive)
+		if n := r.activity.Busy; n > 0 {
+			r.log.Info(lineFewActive, "active", n, "exit_at", r.cfg.ExitAt)
+		} else {
+			r.log.Info(lineNoneActive)
+		}
 		if r.terminating {
 			break
 		}
@@ -75,6 +79,10 @@ func (r *run) leave() {
 	r.do("close idle connections", func(ctx context.Context) error { return r.dp.CloseIdle(ctx, 0) })
 	if why := r.await(r.deadline, r.noneBusy); why != becameTrue {
 		r.end(why)
+		return
+	}
+	if r.activity.Busy > 0 { // no more than ExitAt: they are not waited for, but have a last word
+		r.lastCall()
 		return
 	}
 	err := r.call(r.patience(r.cfg.GracePeriod), r.dp.Close)

@@ -255,3 +255,29 @@ func TestLastCall(t *testing.T) {
 		verdict: drain.Cut, leaves: 29 * s,
 	}})
 }
+
+// TestGateway is what a gateway behind a load balancer asks for beside.
+func TestGateway(t *testing.T) {
+	runAll(t, []scenario{{
+		name:    "with a cap of its own, the quiet time holds it longer than a third of the grace period",
+		config:  func(c *drain.Config) { c.QuietCap = 20 * s },
+		clients: dt.Every(time.Second, "/", 500*ms, 15*s, 50*ms),
+		verdict: drain.Clean, leaves: 16500 * ms, endings: "15 answered",
+	}, {
+		name:    "and not beyond it",
+		config:  func(c *drain.Config) { c.QuietCap = 12 * s },
+		clients: dt.Every(time.Second, "/", 500*ms, 20*s, 50*ms),
+		verdict: drain.Clean, leaves: 12 * s, logged: []string{"12s somebody still comes, but the drain has taken its share of the grace period: new connections are refused from now on"},
+	}, {
+		name:    "a cap beyond the deadline ends there",
+		config:  func(c *drain.Config) { c.QuietCap = time.Hour },
+		clients: dt.Every(time.Second, "/", 500*ms, 60*s, 50*ms),
+		verdict: drain.Clean, leaves: 28 * s,
+	}, {
+		name:    "exit at one connection: it gets the last call, at once",
+		config:  func(c *drain.Config) { c.ExitAt = 1 },
+		clients: []dt.Client{dt.Get("/long", -s, time.Hour), dt.Get("/short", -s, 7*s)},
+		verdict: drain.Cut, leaves: 6 * s, phases: "draining 5s, waiting 1s, last call 0s",
+		logged: []string{"6s no more active connections are left than may be at the exit"},
+	}})
+}

@@ -28,6 +28,7 @@ const (
 const (
 	linePhase        = "drain phase"
 	lineSaidNothing  = "the drain's reach is unknown: what is open counts as busy until the deadline"
+	lineFewActive    = "no more active connections are left than may be at the exit"
 	lineCapReached   = "somebody still comes, but the drain has taken its share of the grace period: new connections are refused from now on"
 	lineLastCall     = "last call: ending what is still open"
 	lineTakenBack    = "no termination followed the hook: the drain is taken back"

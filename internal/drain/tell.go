@@ -1,20 +1,19 @@
-package agent
+package drain
 
 import (
 	"encoding/json"
+	"log/slog"
 	"os"
 	"time"
-
-	"github.com/lastcall-dev/lastcall/internal/drain"
 )
 
 // maxTerminationMessage is what the kubelet reads of a termination message,
 // bytes.
 const maxTerminationMessage = 4096
 
-// tellReport writes the report as one log record and as the container's
-// termination message.
-func (a *agent) tellReport(r drain.Report) {
+// Tell writes the report as one log record and, unless file is empty, into the
+// container's termination message.
+func (r Report) Tell(log *slog.Logger, file string) {
 	attrs := []any{
 		"verdict", string(r.Verdict),
 		"mode", r.Mode,
@@ -36,18 +35,18 @@ func (a *agent) tellReport(r drain.Report) {
 			attrs = append(attrs, list.name, asJSON{list.value})
 		}
 	}
-	a.log.Info("termination report", attrs...)
-	if a.TerminationLog == "" {
+	log.Info("termination report", attrs...)
+	if file == "" {
 		return
 	}
-	if err := os.WriteFile(a.TerminationLog, terminationMessage(r), 0o644); err != nil {
-		a.log.Warn("the termination message could not be written", "file", a.TerminationLog, "error", err)
+	if err := os.WriteFile(file, r.message(), 0o644); err != nil {
+		log.Warn("the termination message could not be written", "file", file, "error", err)
 	}
 }
 
-// terminationMessage is the report as JSON, with as many of the conversations
+// message is the report as JSON, with as many of the conversations
 // as fit.
-func terminationMessage(r drain.Report) []byte {
+func (r Report) message() []byte {
 	for {
 		b, err := json.Marshal(r)
 		if err != nil {
