@@ -37,12 +37,13 @@ type injectFlags struct {
 
 // sidecarFlags are common to inject and webhook.
 type sidecarFlags struct {
-	image, pullPolicy, logFormat string
-	native                       bool
+	image, envoyImage, pullPolicy, logFormat string
+	native                                   bool
 }
 
 func (f *sidecarFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.image, "image", defaultImage(), "`image` of lastcall in the pods")
+	flags.StringVar(&f.envoyImage, "envoy-image", "", "`image` with lastcall and Envoy, for pods that ask for lastcall.dev/proxy: envoy")
 	flags.StringVar(&f.pullPolicy, "image-pull-policy", "", "Always, IfNotPresent or Never (default Kubernetes' own)")
 	flags.BoolVar(&f.native, "native", true, "a native sidecar, for Kubernetes 1.29 and later; =false: a container among the others")
 	flags.StringVar(&f.logFormat, "log-format", "text", "of the sidecar: text or json")
@@ -57,7 +58,7 @@ func defaultImage() string {
 }
 
 func (f *sidecarFlags) options(mesh string) (inject.Options, error) {
-	o := inject.Options{Image: f.image, PullPolicy: corev1.PullPolicy(f.pullPolicy), Sidecar: inject.Native, LogFormat: f.logFormat}
+	o := inject.Options{Image: f.image, EnvoyImage: f.envoyImage, PullPolicy: corev1.PullPolicy(f.pullPolicy), Sidecar: inject.Native, LogFormat: f.logFormat}
 	if !f.native {
 		o.Sidecar = inject.Classic
 	}

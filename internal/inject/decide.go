@@ -92,16 +92,18 @@ func portsTaken(spec *corev1.PodSpec, own []int32) string {
 func chooseProxy(pod *corev1.Pod, o Options) (Proxy, string, error) {
 	said := Proxy(pod.Annotations[annotationProxy])
 	switch said {
-	case "", Pipe, Sockets, Istio:
+	case "", Pipe, Envoy, Sockets, Istio:
 	default:
-		return "", "", fmt.Errorf("annotation %s is %q: accepted are %s, %s and %s", annotationProxy, said, Pipe, Sockets, Istio)
+		return "", "", fmt.Errorf("annotation %s is %q: accepted are %s, %s, %s and %s", annotationProxy, said, Pipe, Envoy, Sockets, Istio)
 	}
 	switch {
 	case find(&pod.Spec, istioProxy) != nil:
-		if said == Pipe {
+		if said == Pipe || said == Envoy {
 			return Istio, "Istio's sidecar is in the pod: a second one is not added, although " + annotationProxy + " asks for it", nil
 		}
 		return Istio, "", nil
+	case said == Envoy && o.EnvoyImage == "":
+		return "", "", unableError{"annotation " + annotationProxy + " asks for Envoy, and no image with Envoy was given to the injection (--envoy-image)"}
 	case said != "":
 		return said, "", nil
 	case isIstioAsked(pod, o.Namespace):

@@ -27,6 +27,30 @@ func testOptions() Options {
 	return Options{Image: "lastcall:test", Token: testToken, IsAsked: true}
 }
 
+func TestEnvoySidecar(t *testing.T) {
+	o := testOptions()
+	o.EnvoyImage = "lastcall-dev/lastcall-envoy:test"
+	p, r := Pod(annotated("lastcall.dev/proxy", "envoy"), o)
+	if r.Outcome != Injected || r.Proxy != Envoy {
+		t.Fatalf("%+v", r)
+	}
+	for _, c := range p.Spec.InitContainers {
+		want := o.Image
+		if c.Name == containerSidecar {
+			want = o.EnvoyImage
+			if !strings.Contains(strings.Join(c.Args, " "), "--proxy envoy") {
+				t.Errorf("the sidecar's arguments are %q", c.Args)
+			}
+		}
+		if c.Image != want {
+			t.Errorf("container %s has the image %s, want %s", c.Name, c.Image, want)
+		}
+	}
+	if again, _ := Pod(p, o); !reflect.DeepEqual(again, p) {
+		t.Error("injected twice is not injected once")
+	}
+}
+
 func offline(w *Workload) Options {
 	o := testOptions()
 	o.Job = w.IsJob()
@@ -137,7 +161,8 @@ func TestLeftAlone(t *testing.T) {
 		{"our port", pod(func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].ContainerPort = 15006 }), "container web has port 15006", false},
 		{"settings that cannot be read", annotated("proxy.istio.io/config", "statusPort: 70000"), "statusPort is 70000 (annotation proxy.istio.io/config, line 1)", true},
 		{"an own annotation", annotated("lastcall.dev/quiet-time", "soon"), "LASTCALL_QUIET_TIME is \"soon\"", true},
-		{"a proxy that is none", annotated("lastcall.dev/proxy", "nginx"), "accepted are pipe, sockets and istio", true},
+		{"a proxy that is none", annotated("lastcall.dev/proxy", "nginx"), "accepted are pipe, envoy, sockets and istio", true},
+		{"an Envoy that nobody has", annotated("lastcall.dev/proxy", "envoy"), "--envoy-image", false},
 		{"a capture that is none", annotated("traffic.sidecar.istio.io/excludeInboundPorts", "all"), "annotation traffic.sidecar.istio.io/excludeInboundPorts", true},
 		{"TPROXY", annotated("sidecar.istio.io/interceptionMode", "TPROXY"), "TPROXY", true},
 		{"too much memory", annotated("lastcall.dev/memory", "much"), "accepted is a quantity", true},

@@ -23,6 +23,9 @@ const (
 	// Pipe is lastcall's own proxy, with the pod's traffic captured.
 	Pipe Proxy = "pipe"
 
+	// Envoy is a real one that lastcall supervises, with the pod's traffic captured.
+	Envoy Proxy = "envoy"
+
 	// Sockets is none: the app's preStop watches its sockets.
 	Sockets Proxy = "sockets"
 
@@ -35,7 +38,11 @@ type Options struct {
 	// Image of the sidecar and of the init containers. Needed.
 	Image string
 
-	// PullPolicy of Image; empty is Kubernetes' own default.
+	// EnvoyImage is the sidecar's where its proxy is Envoy: with lastcall at
+	// /lastcall and envoy in its PATH. Empty: no pod can have that.
+	EnvoyImage string
+
+	// PullPolicy of the images; empty is Kubernetes' own default.
 	PullPolicy corev1.PullPolicy
 
 	// Sidecar for pods that do not say; empty is Native.

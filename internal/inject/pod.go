@@ -116,7 +116,7 @@ func (j *injection) do() (err error) {
 	if err := j.settle(); err != nil {
 		return err
 	}
-	if j.proxy == Pipe {
+	if j.captures() {
 		if err := j.mayCapture(); err != nil {
 			return err
 		}
@@ -133,12 +133,12 @@ func (j *injection) do() (err error) {
 		if !token.MatchString(j.token) {
 			return errors.New("the hook's token: want 16 to 128 letters, digits, - and _")
 		}
-		err = j.addPipe()
+		err = j.addSidecar()
 	}
 	if err != nil {
 		return err
 	}
-	if j.proxy != Pipe {
+	if !j.captures() {
 		j.sidecar = ""
 		if j.proxy == Sockets && find(&j.pod.Spec, containerCopy) == nil {
 			return unableError{"no container of it lists a port or lacks a preStop of its own: there is nothing to watch; say the ports in annotation " + annotationPorts}
@@ -146,6 +146,9 @@ func (j *injection) do() (err error) {
 	}
 	return nil
 }
+
+// captures says whether the pod gets a sidecar that its traffic is turned to.
+func (j *injection) captures() bool { return j.proxy == Pipe || j.proxy == Envoy }
 
 // mayCapture turns to sockets where the pod's traffic cannot be captured, or must
 // not be.
@@ -177,8 +180,11 @@ func (j *injection) mayCapture() error {
 func (j *injection) mark() {
 	status := string(Injected) + ": "
 	switch j.proxy {
-	case Pipe:
+	case Pipe, Envoy:
 		status += string(j.sidecar) + " sidecar"
+		if j.proxy == Envoy {
+			status += " with Envoy"
+		}
 		if isOurs(j.pod) { // it may have been another kind of sidecar then
 			status = j.pod.Annotations[AnnotationStatus]
 		}

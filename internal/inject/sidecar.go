@@ -41,6 +41,11 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 		return corev1.Container{}, err
 	}
 	args := []string{"agent", "--capture", "--annotations", mountPodInfo + "/annotations"}
+	image := j.Image
+	if j.proxy == Envoy {
+		image = j.EnvoyImage
+		args = append(args, "--proxy", "envoy")
+	}
 	format := j.LogFormat
 	if said := j.pod.Annotations[annotationLogFormat]; said != "" {
 		format = said
@@ -63,7 +68,7 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 	ready := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz/ready", Port: intstr.FromInt32(status)}}
 	c := corev1.Container{
 		Name:            containerSidecar,
-		Image:           j.Image,
+		Image:           image,
 		ImagePullPolicy: j.PullPolicy,
 		Args:            args,
 		Env:             j.env.vars(),
@@ -134,8 +139,8 @@ func podInfo() corev1.Volume {
 	}}}
 }
 
-// addPipe puts the sidecar and the capture into the pod.
-func (j *injection) addPipe() error {
+// addSidecar puts the sidecar and the capture into the pod.
+func (j *injection) addSidecar() error {
 	spec := &j.pod.Spec
 	old := find(spec, containerSidecar)
 	had := ""
