@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"github.com/lastcall-dev/lastcall/internal/certificate"
 	"github.com/lastcall-dev/lastcall/internal/webhook"
 )
 
@@ -176,7 +177,7 @@ func (f *webhookFlags) cluster() (*webhook.Kubernetes, error) {
 // certificate gets the first one and says how it is kept up.
 func (f *webhookFlags) certificate(ctx context.Context, s *webhook.Server, cluster *webhook.Kubernetes) (keeper, error) {
 	if f.cert != "" {
-		files := &webhook.Files{Cert: f.cert, Key: f.key, Log: s.Log}
+		files := &certificate.Files{Cert: f.cert, Key: f.key, Log: s.Log}
 		if err := files.Load(); err != nil {
 			if errors.Is(err, os.ErrNotExist) {
 				return nil, usage{err}

@@ -27,9 +27,10 @@ var downwards = []string{
 	"internal/admin",                       // Envoy's admin API over any of them
 	"internal/process", "internal/capture", // supervision; redirection
 	"internal/handover", "internal/systemd", // a successor; the service manager
-	"internal/sockdiag",   // the kernel's socket table
-	"internal/meshconfig", // Istio's ProxyConfig
-	"internal/drain",      // the state machine: imports nothing of the project
+	"internal/certificate", // TLS certificates, and their files
+	"internal/sockdiag",    // the kernel's socket table
+	"internal/meshconfig",  // Istio's ProxyConfig
+	"internal/drain",       // the state machine: imports nothing of the project
 }
 
 // beside is what no binary contains: tests' and builders' own. It may import what it likes; tests may import it.

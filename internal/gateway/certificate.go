@@ -12,15 +12,13 @@ import (
 	"math/big"
 	"net"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/certificate"
 )
 
 // LoadCertificate reads a PEM certificate (with its chain) and its key.
 func LoadCertificate(certFile, keyFile string) (tls.Certificate, error) {
-	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("certificate %q with key %q (accepted are PEM files that belong together): %w", certFile, keyFile, err)
-	}
-	return cert, nil
+	return certificate.Load(certFile, keyFile)
 }
 
 // SelfSigned makes a certificate for hosts (names or IP addresses, at least

@@ -47,16 +47,24 @@ type Inbound struct {
 	// never count, neither as busy nor as arrivals: probes', scrapes'.
 	Ignore []uint16
 
+	// TLS is how the clients' TLS is ended here; nil: bytes come as they are, and
+	// TLS passes through to the app.
+	TLS *TLS
+
 	// Name is what the listener and its HTTP statistics are called in the admin
 	// API; empty for a name made of its address, as Istio does. Contour's
 	// shutdown manager, for one, counts those called ingress_http only.
 	Name string
 }
 
-// ParseInbound reads LISTEN=APP[,protocol=auto|http|tcp][,name=NAME].
+// ParseInbound reads LISTEN=APP and its options, each after a comma:
+//
+//	protocol=auto|http|tcp
+//	name=NAME
+//	tls-cert=FILE and tls-key=FILE, with tls-client-ca=FILE, tls-alpn=h2+http/1.1, tls-min-version=1.2|1.3
 func ParseInbound(s string) (Inbound, error) {
 	fail := func(err error) (Inbound, error) {
-		return Inbound{}, fmt.Errorf("inbound %q: %w; accepted is LISTEN=APP[,protocol=auto|http|tcp][,name=NAME], for example 127.0.0.1:15006=127.0.0.1:8080,protocol=http", s, err)
+		return Inbound{}, fmt.Errorf("inbound %q: %w; accepted is LISTEN=APP[,protocol=auto|http|tcp][,name=NAME][,tls-cert=FILE,tls-key=FILE[,tls-client-ca=FILE][,tls-alpn=h2+http/1.1][,tls-min-version=1.2|1.3]], for example 127.0.0.1:15006=127.0.0.1:8080,protocol=http", s, err)
 	}
 	addresses, options, _ := strings.Cut(s, ",")
 	listen, app, found := strings.Cut(addresses, "=")
@@ -81,9 +89,14 @@ func ParseInbound(s string) (Inbound, error) {
 		case "name":
 			in.Name, err = value, checkName(value)
 		default:
-			err = fmt.Errorf("unknown option %q", name)
+			err = in.parseTLS(name, value)
 		}
 		if err != nil {
+			return fail(err)
+		}
+	}
+	if in.TLS != nil {
+		if err := in.TLS.check(); err != nil {
 			return fail(err)
 		}
 	}
@@ -118,6 +131,8 @@ type Config struct {
 	MaxHead     int           // bytes of a message head; default 60 KiB, as Envoy's
 	HeadTimeout time.Duration // for a request head that has begun; default 30 s
 	DialTimeout time.Duration // for the connection to the app; default 5 s
+
+	HandshakeTimeout time.Duration // for a client's TLS handshake; default 10 s
 }
 
 const (
@@ -144,6 +159,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.DialTimeout == 0 {
 		c.DialTimeout = defaultDialTimeout
+	}
+	if c.HandshakeTimeout == 0 {
+		c.HandshakeTimeout = defaultHandshakeTimeout
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

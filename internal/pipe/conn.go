@@ -3,7 +3,6 @@ package pipe
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -29,12 +28,13 @@ const (
 // are written to the client, so that the last call's reply does not fall into
 // another message. The fields of up and of down belong to their goroutine.
 type conn struct {
-	p      *Pipe
-	in     *listener
-	client *socket
-	origin netip.AddrPort // of a captured connection: where it wanted to go
-	app    *socket        // nil until dialled; set by up, before down starts, under mu
-	began  time.Time
+	p          *Pipe
+	in         *listener
+	client     *socket
+	origin     netip.AddrPort // of a captured connection: where it wanted to go
+	serverName string         // SNI: of our own TLS, or of one that passes through; guarded by mu
+	app        *socket        // nil until dialled; set by up, before down starts, under mu
+	began      time.Time
 
 	mu         sync.Mutex
 	mode       mode
@@ -81,6 +81,9 @@ const maxLine = 256
 // nothing of it is left.
 func (c *conn) serve() {
 	defer c.cleanUp()
+	if c.in.tls != nil && !c.shakeHands() {
+		return
+	}
 	switch c.in.Protocol {
 	case TCP:
 		if err := c.dial(); err != nil {
@@ -303,7 +306,7 @@ func (c *conn) turnOpaque() {
 // passes the end on as an end.
 func (c *conn) carry(to, from *socket) {
 	for {
-		_, err := io.Copy(to.TCPConn, from.TCPConn)
+		err := move(to, from)
 		switch {
 		case err == nil:
 			_ = to.CloseWrite()

@@ -71,7 +71,7 @@ func (c *conn) readApp(fd uintptr) bool {
 			return true
 		}
 		room := len(buf.b) - buf.w
-		n, errno := receive(fd, buf.b[buf.w:])
+		n, errno := c.app.receive(fd, buf.b[buf.w:])
 		switch {
 		case errno == unix.EAGAIN:
 			if buf.r == buf.w {

@@ -328,8 +328,8 @@ func TestQuietClients(t *testing.T) {
 	probe, user := dialPipe(t, p), dialPipe(t, p)
 	probe.send("GET /probe HTTP/1.1\r\nHost: a\r\nUser-Agent: kube-probe/1.34\r\n\r\n")
 	<-g.asked
-	before, _ := p.Activity(ctx)
 	awaitActivity(t, p, 2, 0)
+	before, _ := p.Activity(ctx)
 	user.send("GET /user HTTP/1.1\r\nHost: a\r\nUser-Agent: curl/8\r\n\r\n")
 	<-g.asked
 	awaitActivity(t, p, 2, 1)

@@ -17,7 +17,8 @@ type listener struct {
 	Inbound
 	p     *Pipe
 	stats stats
-	addr  net.Addr // of the first open; the same port is taken again
+	addr  net.Addr     // of the first open; the same port is taken again
+	tls   *termination // nil: bytes come as they are
 
 	mu   sync.Mutex // guards what follows
 	ln   *net.TCPListener
@@ -49,6 +50,18 @@ func (l *listener) open() error {
 	}
 	l.done = make(chan struct{})
 	go l.accept(l.ln, l.done)
+	return nil
+}
+
+// secure makes ready for TLS, where it ends here.
+func (l *listener) secure() (err error) {
+	if l.TLS == nil {
+		return nil
+	}
+	if l.tls, err = newTermination(&l.Inbound, l.p.cfg.HandshakeTimeout, l.p.cfg.Log); err != nil {
+		return fmt.Errorf("TLS of inbound %s: %w", l.Listen, err)
+	}
+	l.p.watches.Go(func() { l.tls.follow(l.p.ctx, l.p.cfg.Log) })
 	return nil
 }
 
@@ -114,6 +127,9 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 		return
 	}
 	c := &conn{p: p, in: l, client: s, began: time.Now()}
+	if l.tls != nil {
+		newSecure(s, l.tls.config)
+	}
 	if l.App == "" {
 		if c.origin, err = l.originOf(client); err != nil {
 			l.stats.refused.Add(1)
@@ -133,6 +149,8 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 	}
 	c.mu.Lock()
 	switch {
+	case l.tls != nil:
+		c.awaitHandshake()
 	case l.Protocol == TCP:
 		c.mode = opaque
 	case p.closing.Load():

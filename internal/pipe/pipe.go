@@ -35,6 +35,7 @@ type Pipe struct {
 	said      map[string]time.Time
 
 	conns    sync.WaitGroup
+	watches  sync.WaitGroup // of certificates; they end with ctx
 	exited   chan struct{}
 	exitOnce sync.Once
 }
@@ -54,7 +55,11 @@ func Start(cfg Config) (*Pipe, error) {
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for _, in := range cfg.Inbound {
 		l := &listener{p: p, Inbound: in}
-		if err := l.open(); err != nil {
+		err := l.secure()
+		if err == nil {
+			err = l.open()
+		}
+		if err != nil {
 			p.Kill()
 			return nil, err
 		}
@@ -240,6 +245,7 @@ func (p *Pipe) endAll() {
 		c.abort()
 	}
 	p.conns.Wait()
+	p.watches.Wait()
 	p.exitOnce.Do(func() {
 		if p.cfg.AccessLog != nil {
 			p.cfg.AccessLog.Close()
@@ -309,10 +315,13 @@ func (p *Pipe) all() []*conn {
 
 // complain logs what is wrong with the outside, each message once a second at
 // most: a broken app must not fill the disk.
-func (p *Pipe) complain(msg string, attrs ...any) {
+func (p *Pipe) complain(msg string, attrs ...any) { p.complainEach(time.Second, msg, attrs...) }
+
+// complainEach is complain for what goes on for long.
+func (p *Pipe) complainEach(interval time.Duration, msg string, attrs ...any) {
 	p.mu.Lock()
 	now := time.Now()
-	mute := now.Sub(p.said[msg]) < time.Second
+	mute := now.Sub(p.said[msg]) < interval
 	if !mute {
 		p.said[msg] = now
 	}

@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -79,9 +80,13 @@ func (b *buffer) room(limit int) (*buffer, bool) {
 // socket is one TCP connection with what the hot path needs of it: system
 // calls without the scheduler's hand-over, which a socket that never blocks
 // does not need, and no allocation per call.
+//
+// receive, send, CloseWrite, Close and move go through TLS where there is any;
+// everything else (deadlines, counts of bytes, shut) is the TCP connection's.
 type socket struct {
 	*net.TCPConn
-	raw syscall.RawConn
+	raw    syscall.RawConn
+	secure *secure // nil: plain; set before the socket is used
 
 	// The write under way, guarded by whoever writes (conn says who).
 	out     []byte
@@ -103,6 +108,14 @@ func newSocket(c *net.TCPConn) (*socket, error) {
 // send writes all of p. With more, the kernel holds the last segment back until
 // the next write or the FIN, so that both travel together.
 func (s *socket) send(p []byte, more bool) error {
+	if s.secure != nil {
+		return s.secure.send(p, more)
+	}
+	return s.write(p, more)
+}
+
+// write is send below TLS.
+func (s *socket) write(p []byte, more bool) error {
 	s.out, s.outMore, s.outErr = p, more, nil
 	if err := s.raw.Write(s.writeFn); err != nil {
 		return err
@@ -131,11 +144,38 @@ func (s *socket) writeSome(fd uintptr) bool {
 	return true
 }
 
+// CloseWrite sends the FIN, and TLS' close_notify before it (RFC 8446, 6.1). It
+// does not wait for a write that is under way.
+func (s *socket) CloseWrite() error {
+	if s.secure != nil {
+		return s.secure.closeWrite()
+	}
+	return s.TCPConn.CloseWrite()
+}
+
+// Close closes the socket, as CloseWrite ends what was sent.
+func (s *socket) Close() error {
+	if s.secure != nil {
+		_ = s.secure.closeWrite()
+	}
+	return s.TCPConn.Close()
+}
+
 // shut ends both directions: whoever waits on the socket wakes up. Unlike Close
 // it may be called by anyone at any time: Close waits until nobody is within a
 // system call on the descriptor.
 func (s *socket) shut() {
 	_ = s.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+}
+
+// receive reads into p without waiting. fd is the socket's own, lent by the
+// poller's callback. It returns EAGAIN when there is nothing yet, and 0 without an
+// error at the end.
+func (s *socket) receive(fd uintptr, p []byte) (int, syscall.Errno) {
+	if s.secure != nil {
+		return s.secure.receive(fd, p)
+	}
+	return receive(fd, p)
 }
 
 // receive reads into p without waiting.
@@ -161,4 +201,52 @@ func (s *socket) ioctl(req uint) (n int) {
 		n, _ = unix.IoctlGetInt(int(fd), req)
 	})
 	return n
+}
+
+// move carries what from receives to to until from ends, by splice(2) where both
+// are plain. It returns nil for an orderly end.
+func move(to, from *socket) error {
+	if to.secure == nil && from.secure == nil {
+		_, err := io.Copy(to.TCPConn, from.TCPConn)
+		return err
+	}
+	var buf *buffer
+	var end error
+	free := func() {
+		if buf != nil {
+			buf.free()
+			buf = nil
+		}
+	}
+	defer free()
+	large := false
+	err := from.raw.Read(func(fd uintptr) bool {
+		for {
+			if buf == nil {
+				buf = getBuffer(large)
+			}
+			n, errno := from.receive(fd, buf.b)
+			switch {
+			case errno == unix.EAGAIN: // wait without a buffer
+				free()
+				return false
+			case errno != 0:
+				end = os.NewSyscallError("read", errno)
+				return true
+			case n == 0:
+				return true
+			}
+			if end = to.send(buf.b[:n], false); end != nil {
+				return true
+			}
+			if !large && n == len(buf.b) {
+				large = true
+				free()
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return end
 }

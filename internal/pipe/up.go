@@ -116,7 +116,7 @@ func (c *conn) readClient(fd uintptr) bool {
 			continue
 		}
 		room := len(buf.b) - buf.w
-		n, errno := receive(fd, buf.b[buf.w:])
+		n, errno := c.client.receive(fd, buf.b[buf.w:])
 		switch {
 		case errno == unix.EAGAIN:
 			if buf.r == buf.w {

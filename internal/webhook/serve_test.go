@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -200,82 +198,6 @@ func TestRotationUnderLoad(t *testing.T) {
 	clients.Wait()
 	s.stop()
 	if err := <-s.ended; err != nil {
-		t.Error(err)
-	}
-}
-
-// TestFilesAreReadAnew changes a mounted Secret as the kubelet does.
-func TestFilesAreReadAnew(t *testing.T) {
-	folder := t.TempDir()
-	write := func(version string) *tls.Certificate {
-		a, err := newAuthority(time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		cert, err := a.sign([]string{"hook.system.svc"}, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		der, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
-		if err != nil {
-			t.Fatal(err)
-		}
-		data := filepath.Join(folder, version)
-		link := filepath.Join(folder, "..data")
-		if err := os.Mkdir(data, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		for name, text := range map[string][]byte{"tls.crt": asPEM("CERTIFICATE", cert.Certificate[0]), "tls.key": asPEM("PRIVATE KEY", der)} {
-			if err := os.WriteFile(filepath.Join(data, name), text, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := os.Lstat(filepath.Join(folder, name)); err != nil {
-				if err := os.Symlink(filepath.Join("..data", name), filepath.Join(folder, name)); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		if err := os.Symlink(version, link+"_tmp"); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(link+"_tmp", link); err != nil {
-			t.Fatal(err)
-		}
-		return cert
-	}
-	write("one")
-	f := &Files{Cert: filepath.Join(folder, "tls.crt"), Key: filepath.Join(folder, "tls.key"), Log: slog.New(slog.DiscardHandler)}
-	if err := f.Load(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	results := make(chan error, 16)
-	ended := make(chan error, 1)
-	go func() { ended <- f.Run(ctx, func(err error) { results <- err }) }()
-	if err := <-results; err != nil {
-		t.Fatal(err)
-	}
-	second := write("two")
-	for {
-		if err := <-results; err != nil {
-			t.Fatal(err)
-		}
-		if got, _ := f.Certificate(nil); got.Leaf.Equal(second.Leaf) {
-			break
-		}
-	}
-	// What cannot be read leaves the one in force.
-	if err := os.Remove(filepath.Join(folder, "tls.key")); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-results; err == nil {
-		t.Error("a key that is gone was read")
-	}
-	if got, err := f.Certificate(nil); err != nil || !got.Leaf.Equal(second.Leaf) {
-		t.Errorf("%v", err)
-	}
-	cancel()
-	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }
