@@ -1,6 +1,7 @@
 # Every target works on a fresh machine with Go, make and a C compiler (for the race detector); `make` lists them.
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 PEERS   := $(or $(LASTCALL_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lastcall/peers)
 TOOL    := go tool -modfile=tools/go.mod
 # The race detector needs a C compiler; tests without it are better than none.
@@ -10,7 +11,7 @@ BUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VE
 # Peers go before what the machine has: tests, rehearsals and benchmarks then run the versions that are pinned.
 WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PATH="$(PEERS)/bin:$$PATH";
 
-.PHONY: help build test rehearse bench lint fuzz cover peers clean
+.PHONY: help build image test rehearse bench lint fuzz cover peers clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,10 +21,26 @@ help: ## this list
 build: ## bin/lastcall and bin/lastcallctl, static
 	$(BUILD) -o bin/ ./cmd/...
 
+image: ## dist/lastcall-VERSION.oci.tar and lastcallctl's, for amd64 and arm64; needs no engine
+	@go build -C tools -o ../bin/image ./image
+	@for arch in amd64 arm64; do GOOS=linux GOARCH=$$arch $(BUILD) -o dist/linux-$$arch/ ./cmd/... || exit 1; done
+	@$(call PACK,lastcall,1337,The sidecar: lets a pod end its conversations before it ends)
+	@$(call PACK,lastcallctl,65532,The admission webhook and the gateway of lastcall)
+
+# PACK makes an image of one program: its name, its user and group, what it is.
+# No CA certificates: all that is spoken to by TLS is the API server, by the service account's own.
+PACK = bin/image --name lastcall-dev/$(1):$(VERSION) --platform linux/amd64,linux/arm64 \
+	--file 'dist/{os}-{arch}/$(1)=/$(1):0755' --entrypoint /$(1) --user $(2):$(2) \
+	--label org.opencontainers.image.title=$(1) --label 'org.opencontainers.image.description=$(3)' \
+	--label org.opencontainers.image.version=$(VERSION) --label org.opencontainers.image.revision=$(REVISION) \
+	--label org.opencontainers.image.source=https://github.com/lastcall-dev/lastcall --label org.opencontainers.image.licenses=Apache-2.0 \
+	--sbom 'dist/$(1)-$(VERSION).{os}-{arch}.spdx.json' --output dist/$(1)-$(VERSION).oci.tar
+
 test: ## all tests with the race detector; fetches what they need beside Go, lists what was skipped
 	@peers/install -q
 	@$(if $(RACE),,echo 'WITHOUT the race detector: there is no C compiler here' >&2)
 	@$(WITH_PEERS) go run ./internal/testrun $(RACE) $(or $(PKG),./...)
+	@$(if $(PKG),,go test -C tools $(RACE) ./...)
 
 rehearse: build ## the experiment: what each way of stopping does to a request in flight
 	@$(WITH_PEERS) bin/lastcallctl rehearse $(ARGS)
@@ -36,6 +53,7 @@ lint: ## gofmt, go vet, staticcheck, govulncheck
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "gofmt -w" $$unformatted; exit 1; }
 	go vet ./...
 	$(TOOL) staticcheck ./...
+	cd tools && go vet ./... && go tool staticcheck ./...
 	tools/vulncheck
 
 fuzz: ## each fuzz target for TIME (10s)

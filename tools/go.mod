@@ -1,4 +1,4 @@
-// What checks the code; apart from go.mod, so that no user of the project depends on it.
+// What checks the code and packs it; apart from go.mod, so that no user of the project depends on it.
 module github.com/lastcall-dev/lastcall/tools
 
 go 1.26.0
@@ -9,7 +9,16 @@ tool (
 )
 
 require (
+	github.com/google/go-containerregistry v0.22.1
+	github.com/spf13/pflag v1.0.10
+)
+
+require (
 	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c // indirect
+	github.com/google/go-cmp v0.7.0 // indirect
+	github.com/klauspost/compress v1.19.2 // indirect
+	github.com/opencontainers/go-digest v1.0.0 // indirect
+	github.com/opencontainers/image-spec v1.1.1 // indirect
 	golang.org/x/exp/typeparams v0.0.0-20231108232855-2478ac86f678 // indirect
 	golang.org/x/mod v0.41.0 // indirect
 	golang.org/x/sync v0.23.0 // indirect

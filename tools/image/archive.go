@@ -1,0 +1,111 @@
+package main
+
+import (
+	"archive/tar"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Annotations by which an image in a layout is known: containerd's is the full name, OCI's the tag.
+const (
+	annotationFullName = "io.containerd.image.name"
+	annotationRefName  = "org.opencontainers.image.ref.name"
+)
+
+// writeDocker writes what docker save would. There the image goes by the digest of its configuration.
+func (r *recipe) writeDocker(output string, b built) (v1.Hash, error) {
+	digest, err := b.image.ConfigName()
+	if err != nil {
+		return digest, err
+	}
+	images := map[name.Reference]v1.Image{}
+	for _, n := range r.names {
+		images[n] = b.image
+	}
+	return digest, tarball.MultiRefWriteToFile(output, images)
+}
+
+// writeOCI writes a tar of an OCI image layout, made in the folder at.
+func (r *recipe) writeOCI(output, at string, all []built) (digest v1.Hash, err error) {
+	whole, err := r.whole(all)
+	if err != nil {
+		return digest, err
+	}
+	desc, err := partial.Descriptor(whole)
+	if err != nil {
+		return digest, err
+	}
+	top := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, n := range r.names {
+		d := v1.Descriptor{Annotations: map[string]string{annotationFullName: fullName(n), annotationRefName: n.TagStr()}, Platform: desc.Platform}
+		top = mutate.AppendManifests(top, mutate.IndexAddendum{Add: whole, Descriptor: d})
+	}
+	if _, err := layout.Write(at, top); err != nil {
+		return digest, err
+	}
+	return desc.Digest, pack(output, at)
+}
+
+// whole is the image itself where there is one platform and nothing to say of it, else an index.
+func (r *recipe) whole(all []built) (mutate.Appendable, error) {
+	if len(all) == 1 && all[0].sbom == nil {
+		return all[0].image, nil
+	}
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	var attestations []mutate.IndexAddendum
+	for _, b := range all {
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: b.image, Descriptor: v1.Descriptor{Platform: &b.platform}})
+		if b.sbom == nil {
+			continue
+		}
+		a, err := attest(b)
+		if err != nil {
+			return nil, err
+		}
+		attestations = append(attestations, a)
+	}
+	index = mutate.AppendManifests(index, attestations...)
+	return mutate.Annotations(index, r.annotations()).(v1.ImageIndex), nil
+}
+
+// pack tars a folder, the same for the same content. It bears no times: digests name what is in it.
+func pack(output, root string) (err error) {
+	out, err := os.Create(output)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closed := out.Close(); err == nil {
+			err = closed
+		}
+	}()
+	archive := tar.NewWriter(out)
+	err = filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error { // in lexical order
+		if err != nil || at == root {
+			return err
+		}
+		below, err := filepath.Rel(root, at)
+		if err != nil {
+			return err
+		}
+		e := entry{source: at, mode: 0o644}
+		if d.IsDir() {
+			e = entry{mode: 0o755 | fs.ModeDir}
+		}
+		return writeEntry(archive, filepath.ToSlash(below), e, epoch)
+	})
+	if err != nil {
+		return err
+	}
+	return archive.Close()
+}

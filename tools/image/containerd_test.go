@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// containerd starts one of the test's own and returns how to ask it.
+func containerd(t *testing.T) func(args ...string) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("containerd needs root")
+	}
+	for _, program := range []string{"containerd", "ctr", "runc"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%v: they come with the package containerd", err)
+		}
+	}
+	dir := t.TempDir()
+	config, socket := filepath.Join(dir, "config.toml"), filepath.Join(dir, "socket")
+	text := fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n", dir+"/root", dir+"/state", socket)
+	write(t, config, text, 0o644, time.Now())
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	daemon := exec.CommandContext(ctx, "containerd", "--config", config, "--log-level", "error")
+	daemon.Cancel = func() error { return daemon.Process.Signal(syscall.SIGTERM) }
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(); _ = daemon.Wait() })
+	ask := func(args ...string) (string, error) {
+		out, err := exec.CommandContext(ctx, "ctr", append([]string{"--address", socket, "--namespace", "k8s.io"}, args...)...).CombinedOutput()
+		return string(out), err
+	}
+	for { // ctr waits for the socket, and fails where there is no file yet
+		if _, err := ask("version"); err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatal("containerd did not answer within a minute")
+		}
+	}
+	return func(args ...string) string {
+		t.Helper()
+		out, err := ask(args...)
+		if err != nil {
+			t.Fatalf("ctr %q: %v\n%s", args, err, out)
+		}
+		return out
+	}
+}
+
+// What Kubernetes' nodes have takes each kind of archive, under its full name, and runs what is in it.
+func TestContainerdTakesAndRunsIt(t *testing.T) {
+	ctr := containerd(t)
+	dir := t.TempDir()
+	build := exec.Command("go", "build", "-o", dir+"/program", "./testdata/program")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build a Go program: %v\n%s", err, out)
+	}
+	for tag, flags := range map[string][]string{
+		"docker": {"--format", "docker"},
+		"oci":    {},
+		"index":  {"--platform", "linux/amd64,linux/arm64", "--sbom", dir + "/{arch}.json"},
+	} {
+		archive := filepath.Join(dir, tag+".tar")
+		err := run(append([]string{"--name", "lastcall-dev/test:" + tag, "--file", dir + "/program=/program", "--entrypoint", "/program",
+			"--user", "1337:1337", "--output", archive}, flags...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctr("images", "import", "--all-platforms", archive)
+		image := "docker.io/lastcall-dev/test:" + tag
+		if list := ctr("images", "check", "name=="+image); !strings.Contains(list, image+" ") || !strings.Contains(list, "complete") {
+			t.Errorf("after the import of %s there is\n%s", tag, list)
+		}
+		ctr("run", "--rm", "--read-only", image, "test-"+tag)
+	}
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"archive/tar"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// entry is one thing in the layer.
+type entry struct {
+	source string // empty for a folder
+	link   string // a symbolic link's target
+	mode   fs.FileMode
+}
+
+// entries are what the layer holds for a platform, by path without the slash in front.
+func (r *recipe) entries(p v1.Platform) (map[string]entry, error) {
+	all := map[string]entry{}
+	for _, f := range r.files {
+		source := r.forPlatform(f.source, p)
+		err := filepath.WalkDir(source, func(at string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			below, err := filepath.Rel(source, at)
+			if err != nil {
+				return err
+			}
+			if at == source { // what is named may itself be a link
+				info, err := os.Stat(at)
+				if err != nil {
+					return err
+				}
+				d = fs.FileInfoToDirEntry(info)
+			}
+			return put(all, path.Join(f.dest, filepath.ToSlash(below)), at, d, f.mode)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("--file %s: %w", source, err)
+		}
+	}
+	for _, d := range r.dirs {
+		all[d.dest] = entry{mode: d.mode | fs.ModeDir}
+	}
+	for _, dest := range slices.Collect(maps.Keys(all)) {
+		for dir := path.Dir(dest); dir != "."; dir = path.Dir(dir) {
+			if e, is := all[dir]; is && !e.mode.IsDir() {
+				return nil, fmt.Errorf("/%s is a file, and cannot hold /%s", dir, dest)
+			} else if !is {
+				all[dir] = entry{mode: 0o755 | fs.ModeDir}
+			}
+		}
+	}
+	delete(all, ".")
+	delete(all, "")
+	return all, nil
+}
+
+// put adds one entry. Of a file's own mode only that it is executable counts: umasks differ.
+func put(all map[string]entry, dest, source string, d fs.DirEntry, mode fs.FileMode) error {
+	info, err := d.Info()
+	if err != nil {
+		return err
+	}
+	if mode == 0 || d.IsDir() {
+		mode = 0o644
+		if info.Mode()&0o111 != 0 || d.IsDir() {
+			mode = 0o755
+		}
+	}
+	switch {
+	case d.IsDir():
+		all[dest] = entry{mode: mode | fs.ModeDir}
+	case info.Mode()&fs.ModeSymlink != 0:
+		target, err := os.Readlink(source)
+		if err != nil {
+			return err
+		}
+		all[dest] = entry{link: target, mode: 0o777 | fs.ModeSymlink}
+	case info.Mode().IsRegular():
+		all[dest] = entry{source: source, mode: mode}
+	default:
+		return fmt.Errorf("%s is neither a file, a folder nor a link", source)
+	}
+	return nil
+}
+
+// writeLayer writes the layer's tar, the same for the same entries: sorted, owned by 0:0, all of one time.
+func writeLayer(w io.Writer, all map[string]entry, at time.Time) error {
+	archive := tar.NewWriter(w)
+	for _, dest := range slices.Sorted(maps.Keys(all)) {
+		if err := writeEntry(archive, dest, all[dest], at); err != nil {
+			return fmt.Errorf("put /%s into the layer: %w", dest, err)
+		}
+	}
+	return archive.Close()
+}
+
+func writeEntry(archive *tar.Writer, dest string, e entry, at time.Time) error {
+	h := &tar.Header{Name: dest, Mode: tarMode(e.mode), ModTime: at, Format: tar.FormatPAX}
+	switch {
+	case e.mode.IsDir():
+		h.Typeflag, h.Name = tar.TypeDir, dest+"/"
+		return archive.WriteHeader(h)
+	case e.link != "":
+		h.Typeflag, h.Linkname = tar.TypeSymlink, e.link
+		return archive.WriteHeader(h)
+	}
+	f, err := os.Open(e.source)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	h.Typeflag, h.Size = tar.TypeReg, info.Size()
+	if err := archive.WriteHeader(h); err != nil {
+		return err
+	}
+	_, err = io.Copy(archive, f)
+	return err
+}
+
+// tarMode is the mode as tar has it.
+func tarMode(m fs.FileMode) int64 {
+	mode := int64(m.Perm())
+	for bit, set := range map[int64]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
+		if m&set != 0 {
+			mode |= bit
+		}
+	}
+	return mode
+}

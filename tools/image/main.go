@@ -1,0 +1,118 @@
+// Image makes container images FROM scratch, without an engine, a registry or a network: files,
+// an entry point and what is known of them, as one tar.
+//
+//	image --name lastcall-dev/lastcall:1.2.0 --platform linux/amd64,linux/arm64 \
+//	    --file 'dist/{os}-{arch}/lastcall=/lastcall:0755' --entrypoint /lastcall --user 1337:1337 \
+//	    --sbom 'dist/lastcall.{os}-{arch}.spdx.json' --output dist/lastcall.oci.tar
+//
+// What it promises: the same files and flags give the same digests, on any machine. All times
+// are SOURCE_DATE_EPOCH, or else the commit's. The output appears whole or not at all.
+//
+// An OCI layout (the default) holds one image, or an index of one image per platform, under
+// its full names (io.containerd.image.name), as `ctr images import`, `docker load` and
+// `skopeo copy oci-archive:` take it. --format docker is for what knows no OCI layout.
+//
+// With --sbom the software in it is listed as SPDX 2.3, from what each Go program says of its
+// own build: beside the tar, and, in an OCI layout, in it, as an attestation per platform in the
+// form that BuildKit gives to it, so that it goes wherever the image goes.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// codeUsage is the exit code for flags that cannot be gone by.
+const codeUsage = 2
+
+// usage is an error of whoever called.
+type usage struct{ error }
+
+func (u usage) Unwrap() error { return u.error }
+
+func main() {
+	err := run(os.Args[1:])
+	var u usage
+	switch {
+	case err == nil, errors.Is(err, pflag.ErrHelp):
+	case errors.As(err, &u):
+		fmt.Fprintf(os.Stderr, "image: %v\nSee image --help.\n", err)
+		os.Exit(codeUsage)
+	default:
+		fmt.Fprintf(os.Stderr, "image: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	r, err := parse(args)
+	if err != nil {
+		return err
+	}
+	digest, err := produce(r)
+	if err != nil {
+		return err
+	}
+	for _, n := range r.names {
+		fmt.Printf("%s %s %s\n", fullName(n), digest, r.output)
+	}
+	return nil
+}
+
+// parse reads the flags into a recipe.
+func parse(args []string) (*recipe, error) {
+	flags := pflag.NewFlagSet("image", pflag.ContinueOnError)
+	flags.SortFlags = false
+	names := flags.StringArray("name", nil, "`NAME:TAG` of the image; may be said again")
+	platforms := flags.StringSlice("platform", []string{"linux/" + runtime.GOARCH}, "`OS/ARCH[/VARIANT]`, one or several; several make an index")
+	files := flags.StringArray("file", nil, "`SRC=DEST[:MODE]`: a file or a folder's content; {os} and {arch} in SRC are the platform's; mode 0755 or 0644 if not said")
+	dirs := flags.StringArray("dir", nil, "`DEST[:MODE]`: an empty folder; mode 0755 if not said")
+	entrypoint := flags.StringArray("entrypoint", nil, "`PATH` of the program, then its fixed arguments, one each time")
+	command := flags.StringArray("cmd", nil, "`ARG`: default arguments, one each time")
+	env := flags.StringArray("env", nil, "`K=V`; may be said again")
+	user := flags.String("user", "", "`UID[:GID]`, numbers, since there is no passwd (default 0)")
+	workdir := flags.String("workdir", "/", "`PATH` where the program starts")
+	labels := flags.StringArray("label", nil, "`K=V`; those of org.opencontainers are annotations too, and .created is set if not said")
+	sbom := flags.String("sbom", "", "`FILE` for the SPDX list of what is in the programs; {os} and {arch} are the platform's")
+	output := flags.String("output", "", "`FILE` to write")
+	format := flags.String("format", "oci", "oci or docker")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			return nil, err
+		}
+		return nil, usage{err}
+	}
+	if flags.NArg() > 0 {
+		return nil, usage{fmt.Errorf("takes no argument, got %q", flags.Arg(0))}
+	}
+	r := &recipe{
+		entrypoint: *entrypoint, command: *command, env: *env, user: *user, workdir: *workdir,
+		sbom: *sbom, output: *output, format: *format,
+	}
+	if err := r.read(*names, *platforms, *files, *dirs, *labels); err != nil {
+		return nil, usage{err}
+	}
+	created, err := sourceDate()
+	if err != nil {
+		return nil, usage{err}
+	}
+	r.created = created
+	if err := r.check(); err != nil {
+		return nil, usage{err}
+	}
+	return r, nil
+}
+
+// pair splits K=V.
+func pair(flag, text string) (string, string, error) {
+	k, v, ok := strings.Cut(text, "=")
+	if !ok || k == "" {
+		return "", "", fmt.Errorf("--%s %q: accepted is KEY=VALUE", flag, text)
+	}
+	return k, v, nil
+}

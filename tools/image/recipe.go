@@ -1,0 +1,163 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// recipe is what the flags ask for.
+type recipe struct {
+	names     []name.Tag
+	platforms []v1.Platform
+	files     []file
+	dirs      []folder
+
+	entrypoint, command, env []string
+	user, workdir            string
+	labels                   map[string]string
+
+	sbom, output, format string
+	created              time.Time
+}
+
+// file is a file or a folder's content in the image.
+type file struct {
+	source string // may contain {os} and {arch}
+	dest   string
+	mode   fs.FileMode // 0 for not said
+}
+
+// folder is an empty one.
+type folder struct {
+	dest string
+	mode fs.FileMode
+}
+
+// read takes over what needs parsing.
+func (r *recipe) read(names, platforms, files, dirs, labels []string) error {
+	for _, text := range names {
+		tag, err := name.NewTag(text)
+		if err != nil {
+			return fmt.Errorf("--name %q: accepted is NAME:TAG: %w", text, err)
+		}
+		if !strings.HasSuffix(text, ":"+tag.TagStr()) { // "latest" is nothing to take by accident
+			return fmt.Errorf("--name %q has no tag: accepted is NAME:TAG", text)
+		}
+		r.names = append(r.names, tag)
+	}
+	seen := map[string]bool{}
+	for _, text := range platforms {
+		p, err := v1.ParsePlatform(text)
+		if err != nil || p.OS == "" || p.Architecture == "" {
+			return fmt.Errorf("--platform %q: accepted is OS/ARCH or OS/ARCH/VARIANT", text)
+		}
+		if seen[p.String()] {
+			return fmt.Errorf("--platform %s is said twice", p)
+		}
+		seen[p.String()] = true
+		r.platforms = append(r.platforms, *p)
+	}
+	for _, text := range files {
+		source, dest, err := pair("file", text)
+		if err != nil {
+			return fmt.Errorf("--file %q: accepted is SRC=DEST or SRC=DEST:MODE", text)
+		}
+		dest, mode, err := place("file", dest)
+		if err != nil {
+			return err
+		}
+		r.files = append(r.files, file{source, dest, mode})
+	}
+	for _, text := range dirs {
+		dest, mode, err := place("dir", text)
+		if err != nil {
+			return err
+		}
+		if mode == 0 {
+			mode = 0o755
+		}
+		r.dirs = append(r.dirs, folder{dest, mode})
+	}
+	r.labels = map[string]string{}
+	for _, text := range labels {
+		k, v, err := pair("label", text)
+		if err != nil {
+			return err
+		}
+		r.labels[k] = v
+	}
+	return nil
+}
+
+// place reads DEST[:MODE]. The result has no slash in front.
+func place(flag, text string) (dest string, mode fs.FileMode, err error) {
+	dest, octal, said := strings.Cut(text, ":")
+	if said {
+		n, err := strconv.ParseUint(octal, 8, 12)
+		if err != nil || n == 0 {
+			return "", 0, fmt.Errorf("--%s %q: mode %q is not octal: accepted is for example 0755", flag, text, octal)
+		}
+		mode = fs.FileMode(n & 0o777)
+		for bit, m := range map[uint64]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
+			if n&bit != 0 {
+				mode |= m
+			}
+		}
+	}
+	if !path.IsAbs(dest) {
+		return "", 0, fmt.Errorf("--%s %q: %q is not an absolute path in the image", flag, text, dest)
+	}
+	return strings.TrimPrefix(path.Clean(dest), "/"), mode, nil
+}
+
+var userPattern = regexp.MustCompile(`^[0-9]+(:[0-9]+)?$`)
+
+// check finds what does not go together.
+func (r *recipe) check() error {
+	switch {
+	case len(r.names) == 0:
+		return errors.New("no --name: say NAME:TAG")
+	case r.output == "":
+		return errors.New("no --output: say a file")
+	case len(r.files) == 0:
+		return errors.New("no --file: an image with nothing in it runs nothing")
+	case len(r.entrypoint)+len(r.command) == 0:
+		return errors.New("no --entrypoint: say the program's path in the image")
+	case r.format != "oci" && r.format != "docker":
+		return fmt.Errorf("--format %q: accepted are oci and docker", r.format)
+	case r.format == "docker" && len(r.platforms) > 1:
+		return errors.New("--format docker holds one platform: say one, or --format oci")
+	case r.user != "" && !userPattern.MatchString(r.user):
+		return fmt.Errorf("--user %q: accepted are numbers, UID or UID:GID: a scratch image has no passwd", r.user)
+	case len(r.platforms) > 1 && r.sbom != "" && r.forPlatform(r.sbom, r.platforms[0]) == r.forPlatform(r.sbom, r.platforms[1]):
+		return fmt.Errorf("--sbom %s: each platform needs its own file: put {arch} into the name", r.sbom)
+	}
+	for _, e := range r.env {
+		if _, _, err := pair("env", e); err != nil {
+			return err
+		}
+	}
+	if r.labels[labelCreated] == "" {
+		r.labels[labelCreated] = r.created.Format(time.RFC3339)
+	}
+	return nil
+}
+
+// forPlatform fills in {os} and {arch}.
+func (r *recipe) forPlatform(text string, p v1.Platform) string {
+	return strings.NewReplacer("{os}", p.OS, "{arch}", p.Architecture).Replace(text)
+}
+
+// fullName is a name as containerd writes it. (go-containerregistry writes the host's old name.)
+func fullName(t name.Tag) string {
+	return strings.Replace(t.Name(), name.DefaultRegistry+"/", "docker.io/", 1)
+}
