@@ -1,9 +1,6 @@
 package pipe
 
-import (
-	"bytes"
-	"errors"
-)
+import "errors"
 
 // bodyKind says how the end of a message's body is found (RFC 9112, 6.3).
 type bodyKind uint8
@@ -17,10 +14,13 @@ const (
 
 // body follows one message body to its end without changing it.
 type body struct {
-	kind  bodyKind
-	state chunkState
-	left  uint64 // of a length body or of the chunk at hand, bytes
-	seen  int    // digits of the chunk size, or bytes of the line at hand
+	kind    bodyKind
+	state   chunkState
+	endless content // what an end between its parts looks like; finite: it is not looked at
+	tail    uint32  // the last four bytes of its data, when it is endless
+	left    uint64  // of a length body or of the chunk at hand, bytes
+	seen    int32   // digits of the chunk size, or bytes of the trailer section
+	excess  int32   // bytes of chunk lines beyond what sensible chunks have
 }
 
 // chunkState is where in the chunked coding (RFC 9112, 7.1) the next byte stands.
@@ -28,25 +28,36 @@ type chunkState uint8
 
 const (
 	chunkSize chunkState = iota
+	chunkPad             // white space after the size (RFC 9112, 7.1.1: BWS)
 	chunkExt
 	chunkSizeLF
 	chunkData
 	chunkDataCR
 	chunkDataLF
 	trailerStart
+	trailerName
 	trailerLine
 	trailerLF
 	trailerEndLF
 )
 
-// maxChunkLine bounds a chunk extension and a trailer section, bytes.
-const maxChunkLine = 16 << 10
+const (
+	// maxTrailers bounds a trailer section, bytes.
+	maxTrailers = 16 << 10
+
+	// maxExcess bounds what the chunk lines of one body may have too much, bytes.
+	// Each may have 16 bytes and what its chunk carries; a body of tiny chunks
+	// with long extensions only makes work. As in net/http (CVE-2023-39326).
+	maxExcess = 16 << 10
+)
 
 var (
 	errChunkSize = errors.New("chunk size is not a hexadecimal number of at most 15 digits")
-	errChunkExt  = errors.New("chunk extension holds a bare CR or LF, or is too long")
+	errChunkExt  = errors.New("chunk extension holds a bare CR or LF, or a control character")
 	errChunkEnd  = errors.New("chunk data is not followed by CRLF")
-	errTrailer   = errors.New("trailer section holds a bare CR or LF, or is too long")
+	errChunkLine = errors.New("chunk extensions are too long")
+	errTrailer   = errors.New("trailer section holds what is no field line")
+	errTrailers  = errors.New("trailer section is too long")
 )
 
 // advance takes the next bytes of the message and returns how many of them
@@ -64,6 +75,7 @@ func (b *body) advance(p []byte) (n int, done bool, err error) {
 		b.left -= uint64(len(p))
 		return len(p), false, nil
 	case untilCloseBody:
+		b.note(p)
 		return len(p), false, nil
 	}
 	return b.advanceChunked(p)
@@ -85,24 +97,43 @@ func (b *body) advanceChunked(p []byte) (n int, done bool, err error) {
 			if b.seen == 0 {
 				return n, false, errChunkSize
 			}
-			b.seen = 0
+			b.excess, b.seen = b.excess+b.seen, 0
 			switch c {
 			case '\r':
 				b.state = chunkSizeLF
-			case ';', ' ', '\t':
+			case ';':
 				b.state = chunkExt
+			case ' ', '\t':
+				b.state = chunkPad
 			default:
 				return n, false, errChunkSize
 			}
 			n++
+		case chunkPad:
+			switch c {
+			case '\r':
+				b.state = chunkSizeLF
+			case ';':
+				b.state = chunkExt
+			case ' ', '\t':
+			default:
+				return n, false, errChunkSize
+			}
+			if b.excess++; b.excess > maxExcess {
+				return n, false, errChunkLine
+			}
+			n++
 		case chunkExt:
-			m, ok := b.line(p[n:])
+			m, ok := toCR(p[n:])
 			n += m
 			if !ok {
 				return n, false, errChunkExt
 			}
+			if b.excess += int32(m); b.excess > maxExcess {
+				return n, false, errChunkLine
+			}
 			if n < len(p) {
-				b.state, b.seen = chunkSizeLF, 0
+				b.state = chunkSizeLF
 				n++
 			}
 		case chunkSizeLF:
@@ -110,6 +141,7 @@ func (b *body) advanceChunked(p []byte) (n int, done bool, err error) {
 				return n, false, errChunkExt
 			}
 			n++
+			b.forgive()
 			if b.state = chunkData; b.left == 0 {
 				b.state = trailerStart
 			}
@@ -118,6 +150,7 @@ func (b *body) advanceChunked(p []byte) (n int, done bool, err error) {
 			if uint64(m) > b.left {
 				m = int(b.left)
 			}
+			b.note(p[n : n+m])
 			n += m
 			if b.left -= uint64(m); b.left == 0 {
 				b.state = chunkDataCR
@@ -135,17 +168,33 @@ func (b *body) advanceChunked(p []byte) (n int, done bool, err error) {
 			n++
 			b.state = chunkSize
 		case trailerStart:
-			if c == '\r' {
+			switch {
+			case c == '\r':
 				b.state = trailerEndLF
 				n++
-				continue
+			case tokenByte[c]: // no folded line (RFC 9112, 5.2)
+				b.state = trailerName
+			default:
+				return n, false, errTrailer
 			}
-			b.state = trailerLine
+		case trailerName:
+			if b.seen++; b.seen > maxTrailers {
+				return n, false, errTrailers
+			}
+			if c == ':' {
+				b.state = trailerLine
+			} else if !tokenByte[c] {
+				return n, false, errTrailer
+			}
+			n++
 		case trailerLine:
-			m, ok := b.line(p[n:])
+			m, ok := toCR(p[n:])
 			n += m
 			if !ok {
 				return n, false, errTrailer
+			}
+			if b.seen += int32(m); b.seen > maxTrailers {
+				return n, false, errTrailers
 			}
 			if n < len(p) {
 				b.state = trailerLF
@@ -167,15 +216,44 @@ func (b *body) advanceChunked(p []byte) (n int, done bool, err error) {
 	return n, false, nil
 }
 
-// line goes to the next CR, which is not consumed. It refuses a bare LF, NUL
-// and more than maxChunkLine bytes in all lines of one message.
-func (b *body) line(p []byte) (n int, ok bool) {
-	n = bytes.IndexByte(p, '\r')
-	if n < 0 {
-		n = len(p)
+// forgive takes off the excess what the chunk whose line has ended may have.
+func (b *body) forgive() {
+	if b.left > maxExcess {
+		b.excess = 0
+		return
 	}
-	b.seen += n
-	return n, b.seen <= maxChunkLine && bytes.IndexByte(p[:n], '\n') < 0 && bytes.IndexByte(p[:n], 0) < 0
+	b.excess = max(0, b.excess-16-2*int32(b.left))
+}
+
+// toCR goes to the next CR, which is not consumed. It refuses control characters
+// but the tab.
+func toCR(p []byte) (n int, ok bool) {
+	for n, c := range p {
+		switch {
+		case c == '\r':
+			return n, true
+		case c < ' ' && c != '\t', c == 0x7f:
+			return n, false
+		}
+	}
+	return len(p), true
+}
+
+// note keeps the last bytes of an endless body's data.
+func (b *body) note(p []byte) {
+	if b.endless == finite {
+		return
+	}
+	for _, c := range p[max(0, len(p)-4):] {
+		b.tail = b.tail<<8 | uint32(c)
+	}
+}
+
+// mayEnd says whether the body, as far as it has come, could end here without
+// looking like something that it is not: between chunks, and between the parts
+// of which its content consists.
+func (b *body) mayEnd() bool {
+	return (b.kind == untilCloseBody || b.kind == chunkedBody && b.state == chunkSize && b.seen == 0) && b.endless.endsWith(b.tail)
 }
 
 func hexDigit(c byte) int {

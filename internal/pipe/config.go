@@ -128,16 +128,14 @@ type Config struct {
 	// Listen opens a listener, a *net.TCPListener; nil is net.Listen.
 	Listen func(network, address string) (net.Listener, error)
 
-	MaxHead     int           // bytes of a message head; default 60 KiB, as Envoy's
-	HeadTimeout time.Duration // for a request head that has begun; default 30 s
-	DialTimeout time.Duration // for the connection to the app; default 5 s
+	Limits
+	Endings
 
+	DialTimeout      time.Duration // for the connection to the app; default 5 s
 	HandshakeTimeout time.Duration // for a client's TLS handshake; default 10 s
 }
 
 const (
-	defaultMaxHead     = 60 << 10
-	defaultHeadTimeout = 30 * time.Second
 	defaultDialTimeout = 5 * time.Second
 
 	// lingerTime is how long a connection that we have ended waits for the
@@ -151,12 +149,8 @@ const (
 )
 
 func (c *Config) setDefaults() {
-	if c.MaxHead == 0 {
-		c.MaxHead = defaultMaxHead
-	}
-	if c.HeadTimeout == 0 {
-		c.HeadTimeout = defaultHeadTimeout
-	}
+	c.Limits.setDefaults()
+	c.Endings.setDefaults()
 	if c.DialTimeout == 0 {
 		c.DialTimeout = defaultDialTimeout
 	}

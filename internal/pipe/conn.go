@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
@@ -19,6 +21,7 @@ const (
 	undecided mode = iota // no byte yet, or too few
 	http1
 	modeH2
+	modeWS
 	opaque
 )
 
@@ -50,14 +53,19 @@ type conn struct {
 	answered   bool      // a local reply is on its way
 	fresh      bool      // accepted while idle ones are closed, and nothing has come yet
 	idleSince  time.Time
-	refusal    *reply // what the client gets when queue is empty
-	next, prev *conn  // of the pipe's list, guarded by its mutex
+	refusal    *reply    // what the client gets when queue is empty
+	endless    bool      // the response to queue[0] has no end of its own
+	word       *lastWord // nil when none has been asked for
+	next, prev *conn     // of the pipe's list, guarded by its mutex
 
-	wmu sync.Mutex
+	wmu       sync.Mutex
+	streaming bool        // an endless body is under way to the client; guarded by wmu
+	asked     atomic.Bool // the last word is asked for
 
 	up      up
 	down    down
 	h2      *h2           // nil when it is no HTTP/2; set by up, under mu
+	ws      *webSocket    // nil when it is none; set by down, under mu and wmu
 	decided chan struct{} // closed when an upgrade has been answered
 	ended   chan struct{} // closed when down has ended; nil when it never began
 }
@@ -69,6 +77,7 @@ type request struct {
 	isHead  bool
 	connect bool
 	upgrade bool
+	wantsWS bool // the upgrade is to WebSocket
 	close   bool // the client said Connection: close, or HTTP/1.0
 	quiet   bool // does not count: of a prober or scraper
 	entry   *logEntry
@@ -172,7 +181,11 @@ func (c *conn) cleanUp() {
 	c.recount()
 	c.mu.Unlock()
 	for i := range unanswered {
-		c.p.finishEntry(unanswered[i].entry, 0, flagDownstreamClosed, "downstream_remote_disconnect")
+		if e := unanswered[i].entry; e != nil && e.status == http.StatusSwitchingProtocols {
+			c.p.finishEntry(e, e.status, "", "via_upstream") // a tunnel ends as it likes
+		} else {
+			c.p.finishEntry(e, 0, flagDownstreamClosed, "downstream_remote_disconnect")
+		}
 	}
 	_ = c.client.Close()
 	if c.app != nil {
@@ -187,7 +200,7 @@ func (c *conn) cleanUp() {
 // is held.
 func (c *conn) recount() {
 	open := !c.over
-	busy := open && !c.uncounted() && (c.mode == opaque || c.arriving || c.waitedFor())
+	busy := open && !c.uncounted() && (c.isTunnel() || c.arriving || c.waitedFor())
 	if open == c.counted && busy == c.busy {
 		return
 	}
@@ -203,16 +216,23 @@ func (c *conn) recount() {
 		c.p.busy.Add(delta(busy))
 		c.in.stats.busy.Add(delta(busy))
 	}
+	if !open {
+		c.word.settle()
+	}
 	c.p.changed()
 }
 
 // uncounted says whether the connection never counts, whatever it carries.
 func (c *conn) uncounted() bool { return c.in.uncounts(c.origin.Port()) }
 
+// isTunnel says whether the connection has no messages of HTTP any more. mu is
+// held.
+func (c *conn) isTunnel() bool { return c.mode == opaque || c.mode == modeWS }
+
 // works says whether something is under way on the connection, whether it counts
 // or not. mu is held.
 func (c *conn) works() bool {
-	return c.mode == opaque || c.arriving || len(c.queue) > 0 || c.h2 != nil && len(c.h2.streams) > 0
+	return c.isTunnel() || c.arriving || len(c.queue) > 0 || c.h2 != nil && len(c.h2.streams) > 0
 }
 
 // waitedFor says whether a request that counts is unanswered. mu is held.
@@ -283,6 +303,9 @@ func (c *conn) describe() []drain.Conversation {
 	switch {
 	case c.mode == modeH2:
 		return c.describeStreams()
+	case c.mode == modeWS:
+		d.Protocol, since = "websocket", c.began
+		d.Request = string(c.up.upgraded)
 	case c.mode == opaque:
 		d.Protocol, since = "tcp", c.began
 		d.Request = string(c.up.upgraded)

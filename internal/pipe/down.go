@@ -30,6 +30,7 @@ const (
 	downHead   downState = iota // in between or within heads
 	downBody                    // within a response's body
 	downH2                      // frames
+	downWS                      // frames of a WebSocket
 	downOpaque                  // bytes
 	downStray                   // a response that nobody has asked for, until the app closes
 )
@@ -110,6 +111,10 @@ func (c *conn) fromApp() bool {
 			b.r = b.w
 		case downBody:
 			if ok := c.passBody(); !ok {
+				return false
+			}
+		case downWS:
+			if ok := c.passWebSocket(); !ok {
 				return false
 			}
 		case downH2:
@@ -209,8 +214,16 @@ func (c *conn) passHead(n int) bool {
 	req := &c.queue[0]
 	tunnel := h.status == http.StatusSwitchingProtocols && req.upgrade || req.connect && h.status/100 == 2
 	interim := h.status < 200 && !tunnel
+	if interim && h.status == http.StatusSwitchingProtocols {
+		c.mu.Unlock()
+		d.err = bad("101 to a request that did not ask for it")
+		return false
+	}
 	mark := false
 	switch {
+	case tunnel && req.wantsWS && h.webSocket:
+		c.becomeWebSocket()
+		close(c.decided)
 	case tunnel:
 		c.mode = opaque
 		close(c.decided)
@@ -225,6 +238,12 @@ func (c *conn) passHead(n int) bool {
 		}
 	}
 	body := h.responseBody(req)
+	if c.endless = false; !interim && (body.kind == chunkedBody || body.kind == untilCloseBody) {
+		body.endless = c.p.cfg.contentOf(&h)
+		c.endless = body.endless != finite
+	}
+	isWS := c.mode == modeWS
+	early := c.endsEarly()
 	if req.entry != nil && !interim {
 		req.entry.status, req.entry.firstByte = h.status, time.Now()
 	}
@@ -242,13 +261,22 @@ func (c *conn) passHead(n int) bool {
 		c.mu.Lock()
 		c.recount()
 		c.mu.Unlock()
-		d.state = downOpaque
-		return false
+		if d.state = downOpaque; !isWS {
+			return false
+		}
+		d.state = downWS
+		if early {
+			c.askLastWord()
+		}
+		return true
 	case interim:
 		b.r += n
 		return c.toClient(raw, false) == nil
 	}
 	d.state, d.body, d.status = downBody, body, h.status
+	if early {
+		c.asked.Store(true)
+	}
 	if !mark {
 		return c.passMessage(n)
 	}
@@ -268,30 +296,41 @@ func (c *conn) passBody() bool { return c.passMessage(0) }
 func (c *conn) passMessage(n int) bool {
 	d := &c.down
 	b := d.buf
+	c.wmu.Lock()
 	m, done, err := d.body.advance(b.b[b.r+n : b.w])
 	if err != nil {
+		c.wmu.Unlock()
 		d.err = err
 		return false
 	}
 	last := false
+	c.mu.Lock()
 	if done {
-		c.mu.Lock()
 		if len(c.queue) == 1 && !c.arriving && (c.p.closing.Load() || c.halfClosed) {
 			c.last = true
 		}
 		last = c.last && (len(c.queue) == 1 || d.body.kind == untilCloseBody) && c.refusal == nil
-		c.mu.Unlock()
+	}
+	over := c.over
+	c.mu.Unlock()
+	if over {
+		c.wmu.Unlock()
+		return false
 	}
 	if n+m > 0 {
-		if err := c.toClient(b.b[b.r:b.r+n+m], last); err != nil {
+		if err := c.client.send(b.b[b.r:b.r+n+m], last); err != nil {
+			c.wmu.Unlock()
 			return false
 		}
 		b.r += n + m
 	}
+	c.streaming = d.body.endless != finite && !done
+	c.wmu.Unlock()
 	c.noteSent(m)
 	if done {
 		return c.responseEnds(last)
 	}
+	c.heedLastWord()
 	return true
 }
 
@@ -324,7 +363,7 @@ func (c *conn) responseEnds(last bool) bool {
 	}
 	entry := c.queue[0].entry
 	c.pop()
-	c.responding = false
+	c.responding, c.endless = false, false
 	var refusal *reply
 	if len(c.queue) == 0 {
 		refusal = c.refusal

@@ -81,17 +81,21 @@ func (c *conn) endIdle(idleFor time.Duration) {
 	c.end()
 }
 
-// endNow is the last call: the conversation is ended as politely as it still
-// can be. ok is false when there was nothing left to end.
-func (c *conn) endNow() []drain.Conversation {
+// endNow is the last call: the conversation is ended as politely as it still can
+// be. It returns what it was, for the report, nothing when there was nothing left
+// to end; or the last word for which it has to come to a boundary.
+func (c *conn) endNow() ([]drain.Conversation, *lastWord) {
+	if w := c.askLastWord(); w != nil {
+		return nil, w
+	}
 	c.mu.Lock()
 	if c.over || c.answered {
 		c.mu.Unlock()
-		return nil
+		return nil, nil
 	}
 	if c.mode == modeH2 {
 		c.mu.Unlock()
-		return c.endNowH2()
+		return c.endNowH2(), nil
 	}
 	was := c.describe()
 	var answer *reply
@@ -115,8 +119,8 @@ func (c *conn) endNow() []drain.Conversation {
 	c.mu.Unlock()
 
 	if answer != nil {
+		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
 		c.wmu.Lock()
-		_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime))
 		_ = c.client.send(answer.bytes(isHead), true)
 		c.wmu.Unlock()
 	}
@@ -131,7 +135,7 @@ func (c *conn) endNow() []drain.Conversation {
 	c.mu.Lock() // counted as gone only now that its last word is on the way
 	c.recount()
 	c.mu.Unlock()
-	return was
+	return was, nil
 }
 
 // answer sends a local reply in place of the app's response to the oldest

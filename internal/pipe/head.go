@@ -15,15 +15,20 @@ type head struct {
 	method       span // of a request
 	target       span // of a request
 
-	close      bool // Connection: close, or HTTP/1.0 without keep-alive
-	upgrade    bool // Connection: upgrade with an Upgrade field
-	isHead     bool // HEAD request
-	isConnect  bool // CONNECT request
-	hasLength  bool
-	hasCoding  bool
-	keepAlive  bool
-	connection bool // there is a Connection or Keep-Alive field to rewrite
-	quiet      bool // of a prober or scraper, by its User-Agent
+	close       bool // Connection: close, or HTTP/1.0 without keep-alive
+	upgrade     bool // Connection: upgrade with an Upgrade field
+	isHead      bool // HEAD request
+	isConnect   bool // CONNECT request
+	hasLength   bool
+	hasCoding   bool
+	keepAlive   bool
+	connection  bool // there is a Connection or Keep-Alive field to rewrite
+	quiet       bool // of a prober or scraper, by its User-Agent
+	hasHost     bool
+	webSocket   bool   // the Upgrade field names websocket
+	encoded     bool   // there is a Content-Encoding other than identity
+	lines       int    // how many field lines there are
+	contentType []byte // of a response; part of the head's bytes
 }
 
 // span is a part of the head's bytes.
@@ -126,8 +131,12 @@ func parseResponse(b []byte) (h head, err error) {
 	if err := h.fields(b[eol+1:]); err != nil {
 		return h, err
 	}
-	if h.hasCoding && h.hasLength {
+	switch {
+	case h.hasCoding && h.hasLength:
 		return h, bad("both Content-Length and Transfer-Encoding")
+	case h.hasCoding && h.minor == 0: // faulty framing: it lasts until the end (RFC 9112, 6.1)
+		h.body = body{kind: untilCloseBody}
+		h.close = true
 	}
 	return h, nil
 }
@@ -171,11 +180,27 @@ func (h *head) fields(b []byte) error {
 		if colon < 1 || !isToken(line[:colon]) {
 			return bad("a field's name is not a token followed by a colon")
 		}
+		h.lines++
 		name, value := line[:colon], line[colon+1:]
 		if bytes.IndexByte(value, '\r') >= 0 || bytes.IndexByte(value, 0) >= 0 {
 			return bad("a field's value holds a bare CR or a NUL")
 		}
 		switch len(name) {
+		case len("host"):
+			if equalFold(name, "host") {
+				if h.hasHost { // RFC 9112, 3.2
+					return bad("more than one Host")
+				}
+				h.hasHost = true
+			}
+		case len("content-type"):
+			if equalFold(name, "content-type") {
+				h.contentType = trim(value)
+			}
+		case len("content-encoding"):
+			if equalFold(name, "content-encoding") {
+				h.encoded = h.encoded || !equalFold(trim(value), "identity")
+			}
 		case len("content-length"):
 			if equalFold(name, "content-length") {
 				n, ok := parseLength(trim(value))
@@ -214,6 +239,9 @@ func (h *head) fields(b []byte) error {
 		case len("upgrade"):
 			if equalFold(name, "upgrade") {
 				upgradeField = true
+				forEachToken(value, func(t []byte) {
+					h.webSocket = h.webSocket || equalFold(t, "websocket")
+				})
 			}
 		}
 	}

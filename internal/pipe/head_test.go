@@ -150,7 +150,18 @@ func TestChunkedBody(t *testing.T) {
 		{name: "data too long", body: "3\r\nabcd\r\n", err: errChunkEnd},
 		{name: "bare LF after data", body: "3\r\nabc\n", err: errChunkEnd},
 		{name: "bare LF in trailers", body: "0\r\nA: b\n\r\n", err: errTrailer},
-		{name: "endless extension", body: "3;" + strings.Repeat("x", maxChunkLine+2) + "\r\n", err: errChunkExt},
+		{name: "endless extension", body: "3;" + strings.Repeat("x", maxExcess+2) + "\r\n", err: errChunkLine},
+		{name: "many extensions", body: strings.Repeat("1;"+strings.Repeat("x", 1000)+"\r\na\r\n", 20), err: errChunkLine},
+		{name: "long extensions of long chunks", body: strings.Repeat("400;"+strings.Repeat("x", 1000)+"\r\n"+strings.Repeat("a", 1024)+"\r\n", 50) + "0\r\n\r\n"},
+		{name: "white space before the extension", body: "3 \t;x\r\nabc\r\n0 \r\n\r\n"},
+		{name: "white space within the size", body: "3 3\r\nabc", err: errChunkSize},
+		{name: "endless white space", body: "3" + strings.Repeat(" ", maxExcess+2), err: errChunkLine},
+		{name: "control character in extension", body: "3;a\x00\r\nabc\r\n", err: errChunkExt},
+		{name: "folded trailer", body: "0\r\nA: b\r\n c\r\n\r\n", err: errTrailer},
+		{name: "trailer without a colon", body: "0\r\nAbc\r\n\r\n", err: errTrailer},
+		{name: "space before a trailer's colon", body: "0\r\nA : b\r\n\r\n", err: errTrailer},
+		{name: "endless trailers", body: "0\r\n" + strings.Repeat("A: b\r\n", maxTrailers/4+1), err: errTrailers},
+		{name: "endless trailer name", body: "0\r\n" + strings.Repeat("A", maxTrailers+1), err: errTrailers},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, step := range []int{1, 2, 3, 7, 1 << 20} {

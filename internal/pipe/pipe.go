@@ -91,6 +91,9 @@ func (p *Pipe) Resume(context.Context) error {
 	p.draining.Store(false)
 	p.closing.Store(false)
 	p.stopTimers()
+	for _, c := range p.all() {
+		c.asked.Store(false)
+	}
 	var errs []error
 	for _, l := range p.listeners {
 		errs = append(errs, l.open())
@@ -131,7 +134,25 @@ func (p *Pipe) CloseIdle(_ context.Context, idleFor time.Duration) error {
 			p.after(left, func() { c.endIdle(idleFor) })
 		}
 	}
+	p.endEarly()
 	return nil
+}
+
+// endEarly asks those conversations for their last word that the configuration
+// does not let wait for the last call, one after another.
+func (p *Pipe) endEarly() {
+	var found []*conn
+	for _, c := range p.busiest() {
+		c.mu.Lock()
+		if c.endsEarly() {
+			found = append(found, c)
+		}
+		c.mu.Unlock()
+	}
+	spread := cmp.Or(p.cfg.Spread, defaultEarlySpread)
+	for i, c := range found {
+		p.after(spread*time.Duration(i)/time.Duration(len(found)), func() { c.askLastWord() })
+	}
 }
 
 func (p *Pipe) after(d time.Duration, f func()) {
@@ -171,29 +192,42 @@ func (p *Pipe) Open(_ context.Context, most int) ([]drain.Conversation, error) {
 	return out, nil
 }
 
-// LastCall ends every connection: the busy ones one after another over window,
-// the oldest first, then the idle ones.
+// LastCall ends every connection: the busy ones one after another over a part of
+// window, the oldest first, then the idle ones. Who is within a message that is
+// worth finishing has the rest of window for it.
 func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conversation, error) {
+	began := time.Now()
 	p.closing.Store(true)
+	p.stopTimers()
 	if err := p.StopAccepting(ctx); err != nil {
 		return nil, err
 	}
 	var out []drain.Conversation
+	var words []waiting
+	end := func(c *conn) {
+		was, word := c.endNow()
+		out = append(out, was...)
+		if word != nil {
+			words = append(words, waiting{c, word})
+		}
+	}
 	busy := p.busiest()
+	spread := p.cfg.spread(window)
 	for i, c := range busy {
-		if i > 0 && window > 0 {
+		// By the clock, not by pauses: thousands of short ones take long.
+		due := time.Until(began.Add(spread * time.Duration(i) / time.Duration(len(busy))))
+		if due >= time.Millisecond && ctx.Err() == nil {
 			select {
-			case <-time.After(window / time.Duration(len(busy))):
-			case <-ctx.Done():
-				window = 0 // no time left to be gentle
+			case <-time.After(due):
+			case <-ctx.Done(): // no time left to be gentle
 			}
 		}
-		out = append(out, c.endNow()...)
+		end(c)
 	}
 	for _, c := range p.all() {
-		out = append(out, c.endNow()...)
+		end(c)
 	}
-	return out, nil
+	return append(out, p.awaitLastWords(ctx, words, began.Add(window))...), nil
 }
 
 // Close ends the pipe once nothing is busy: it returns when the peers have all

@@ -31,6 +31,7 @@ const (
 	upHead                   // in between or within heads
 	upBody                   // within a request's body
 	upH2                     // frames
+	upWS                     // frames of a WebSocket
 	upDecide                 // an upgrade is asked for: what follows depends on the answer
 	upOpaque                 // bytes
 	upDiscard                // nothing is forwarded any more
@@ -75,7 +76,7 @@ func (c *conn) clientPaused() bool {
 		return false
 	}
 	c.mu.Lock()
-	over, turned := c.over, c.mode == opaque
+	over, turned, isWS := c.over, c.mode == opaque, c.mode == modeWS
 	c.mu.Unlock()
 	switch {
 	case over: // the client does not close: leave, unless it has not got everything yet
@@ -83,6 +84,9 @@ func (c *conn) clientPaused() bool {
 			return false
 		}
 		_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))
+		return true
+	case isWS: // the client has not answered our close frame
+		c.endWebSocket()
 		return true
 	case turned: // the app spoke first
 		_ = c.client.SetReadDeadline(time.Time{})
@@ -170,6 +174,8 @@ func (c *conn) fromClient() bool {
 			if c.forwardFrames() {
 				return true
 			}
+		case upWS:
+			c.forwardWebSocket()
 		case upHead, upBody:
 			if done, leave := c.forwardRequests(); leave {
 				return false
@@ -290,6 +296,7 @@ func (c *conn) admit(h *head, raw []byte) bool {
 	q := c.push()
 	q.began = time.Now()
 	q.isHead, q.connect, q.upgrade, q.close, q.quiet = h.isHead, h.isConnect, h.upgrade, h.close, h.quiet
+	q.wantsWS = h.webSocket
 	q.line = append(q.line, raw[h.method.from:min(h.target.to, maxLine)]...)
 	q.entry = c.p.newEntry(c, h, raw)
 	if u.waits {
@@ -395,7 +402,7 @@ func (c *conn) idle() bool {
 // noteRace counts a request that met our closing.
 func (c *conn) noteRace() {
 	c.mu.Lock()
-	first := !c.raced && c.over
+	first := !c.raced && c.over && c.mode != modeWS
 	c.raced = c.raced || first
 	c.mu.Unlock()
 	if first {
@@ -415,6 +422,8 @@ func (c *conn) awaitDecision() {
 	switch {
 	case c.mode == opaque:
 		c.up.state = upOpaque
+	case c.mode == modeWS:
+		c.up.state = upWS
 	case c.over || c.last:
 		c.up.state = upDiscard
 	default:
@@ -447,10 +456,13 @@ func (c *conn) carryUp() {
 func (c *conn) clientEnded() {
 	c.mu.Lock()
 	c.halfClosed = errors.Is(c.up.err, io.EOF)
+	answered := c.ws != nil && c.ws.said.Load() // it ends in its own way
 	due := (len(c.queue) > 0 && !c.arriving || c.h2 != nil && len(c.h2.streams) > 0) && !c.over && c.halfClosed
 	c.mu.Unlock()
 	switch {
 	case c.app == nil:
+	case answered:
+		c.endWebSocket()
 	case due:
 		_ = c.app.CloseWrite()
 	default:

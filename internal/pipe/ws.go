@@ -1,0 +1,113 @@
+package pipe
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// webSocket is what a connection knows when it carries one (RFC 6455). Bytes go
+// through as they are; the frames are followed by their headers only, so that at
+// the end a close frame can be put in between two messages. An idle one holds no
+// buffer, which an opaque connection, moved by splice(2), does: it has two pipes.
+//
+// The ending: the client gets our close frame, and nothing after it. It answers
+// with one of its own, which goes on to the app, and so tells it; where no answer
+// comes, the app gets one from us. Then both get their FIN.
+type webSocket struct {
+	up   wsFollower // up's own
+	down wsFollower // guarded by wmu
+	said atomic.Bool
+}
+
+// wsReason is what our close frames say.
+const wsReason = "the server is shutting down"
+
+// becomeWebSocket follows frames from the app's 101 on. mu is held.
+func (c *conn) becomeWebSocket() {
+	c.mode = modeWS
+	c.ws = &webSocket{up: wsFollower{masked: true}}
+}
+
+// passWebSocket passes on what the app has sent.
+func (c *conn) passWebSocket() bool {
+	b := c.down.buf
+	c.wmu.Lock()
+	if c.ws.said.Load() || c.isOver() { // nothing may follow a close frame
+		b.r = b.w
+		c.wmu.Unlock()
+		return true
+	}
+	f := &c.ws.down
+	n := f.follow(b.bytes(), c.asked.Load())
+	if f.closed || f.lost {
+		n = b.w - b.r
+	}
+	err := c.client.send(b.b[b.r:b.r+n], false)
+	b.r += n
+	if c.asked.Load() {
+		c.sayLastWord(false)
+	}
+	c.wmu.Unlock()
+	c.heedLastWord()
+	return err == nil
+}
+
+// forwardWebSocket forwards what the client has sent.
+func (c *conn) forwardWebSocket() {
+	b, f := c.up.buf, &c.ws.up
+	n := f.follow(b.bytes(), false)
+	if f.closed || f.lost {
+		n = b.w - b.r
+	}
+	if err := c.app.send(b.b[b.r:b.r+n], false); err != nil {
+		c.up.state = upDiscard // the app's own end says how it goes on
+	}
+	b.r += n
+	if f.closed && c.ws.said.Load() {
+		c.endWebSocket()
+	}
+}
+
+// sayWebSocketClose says goodbye to the client in between two messages, with force
+// in between the frames of one (RFC 6455, 5.4). wmu is held.
+func (c *conn) sayWebSocketClose(force bool) {
+	w := c.ws
+	if w.said.Load() || c.isOver() || !w.down.betweenMessages() && !(force && w.down.betweenFrames()) {
+		return
+	}
+	_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
+	w.said.Store(true)
+	if err := c.client.send(appendClose(nil, c.p.cfg.WebSocketCode, wsReason, false), false); err != nil {
+		_ = c.client.SetReadDeadline(time.Now())
+		return
+	}
+	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime)) // for its answer; up ends it then
+}
+
+// endWebSocket ends the conversation: the client has answered our close frame, or
+// has had its time. It is up's.
+func (c *conn) endWebSocket() {
+	c.mu.Lock()
+	if c.over {
+		c.mu.Unlock()
+		return
+	}
+	c.over = true
+	if c.word != nil {
+		if c.word.ending = "truncated"; c.ws.said.Load() {
+			c.word.ending = c.closeName()
+		}
+	}
+	c.mu.Unlock()
+	c.up.state = upDiscard
+	if c.ws.up.betweenFrames() {
+		_ = c.app.SetWriteDeadline(time.Now().Add(stuckTime))
+		_ = c.app.send(appendClose(nil, c.p.cfg.WebSocketCode, wsReason, true), false)
+	}
+	// The app may still write: a reset by us must not overtake what it has not read.
+	_ = c.app.CloseWrite()
+	_ = c.app.SetReadDeadline(time.Now().Add(lingerTime))
+	_ = c.client.CloseWrite()
+	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))
+	c.noteLastWord()
+}
