@@ -319,6 +319,7 @@ func (c *conn) passMessage(n int) bool {
 	}
 	if n+m > 0 {
 		if err := c.client.send(b.b[b.r:b.r+n+m], last); err != nil {
+			c.streaming = false // nobody knows how much of it has gone
 			c.wmu.Unlock()
 			return false
 		}
@@ -404,6 +405,7 @@ func (c *conn) appEnded() {
 	d := &c.down
 	c.mu.Lock()
 	over, responding, due := c.over, c.responding, len(c.queue) > 0
+	isWS := c.mode == modeWS
 	isH2, streams := c.mode == modeH2, 0
 	if isH2 {
 		streams = len(c.h2.streams)
@@ -422,6 +424,8 @@ func (c *conn) appEnded() {
 		c.failStreams(flagConnectionTerminated, "upstream_reset_before_response_started{connection_termination}", endTerminated)
 	case isH2:
 		c.endIdleH2()
+		c.close()
+	case isWS:
 		c.close()
 	case responding && d.body.kind == untilCloseBody && closed:
 		c.mu.Lock()

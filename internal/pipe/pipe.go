@@ -204,10 +204,12 @@ func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conv
 	}
 	var out []drain.Conversation
 	var words []waiting
+	asked := make(map[*lastWord]bool)
 	end := func(c *conn) {
 		was, word := c.endNow()
 		out = append(out, was...)
-		if word != nil {
+		if word != nil && !asked[word] {
+			asked[word] = true
 			words = append(words, waiting{c, word})
 		}
 	}

@@ -43,6 +43,7 @@ func (c *conn) passWebSocket() bool {
 		n = b.w - b.r
 	}
 	err := c.client.send(b.b[b.r:b.r+n], false)
+	f.lost = f.lost || err != nil // nobody knows how much of it has gone
 	b.r += n
 	if c.asked.Load() {
 		c.sayLastWord(false)

@@ -1,0 +1,421 @@
+package pipe
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+)
+
+// chat is an app of net/http that echoes messages over WebSockets, and tells with
+// which error each has ended.
+type chat struct {
+	net.Addr
+	server *http.Server
+	ended  chan error
+}
+
+func startChat(t *testing.T) *chat {
+	a := &chat{ended: make(chan error, 10)}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Addr = ln.Addr()
+	a.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ws, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			a.ended <- err
+			return
+		}
+		defer ws.CloseNow()
+		for {
+			kind, b, err := ws.Read(context.Background())
+			if err == nil {
+				err = ws.Write(context.Background(), kind, b)
+			}
+			if err != nil {
+				a.ended <- err
+				return
+			}
+		}
+	})}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = a.server.Serve(ln) }()
+	t.Cleanup(func() { _ = a.server.Close(); <-done })
+	return a
+}
+
+func (a *chat) wantEnd(t *testing.T, status websocket.StatusCode) {
+	t.Helper()
+	select {
+	case err := <-a.ended:
+		if got := websocket.CloseStatus(err); got != status {
+			t.Errorf("the app sees status %d (%v); want %d", got, err, status)
+		}
+	case <-time.After(patience):
+		t.Error("the app was not told")
+	}
+}
+
+func dialChat(t *testing.T, p *Pipe) *websocket.Conn {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	ws, _, err := websocket.Dial(ctx, "ws://"+p.Addr(0).String()+"/chat?room=1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ws.CloseNow() })
+	say(t, ws, "hello")
+	return ws
+}
+
+// say has a message echoed.
+func say(t *testing.T, ws *websocket.Conn, text string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := ws.Write(ctx, websocket.MessageText, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if _, b, err := ws.Read(ctx); err != nil || string(b) != text {
+		t.Fatalf("got %.60q, %v; want %.60q", b, err, text)
+	}
+}
+
+// lastCall runs one beside the test; report is its result.
+func lastCall(t *testing.T, p *Pipe, window time.Duration) (report func() []drain.Conversation) {
+	got := make(chan []drain.Conversation, 1)
+	go func() {
+		left, err := p.LastCall(ctx, window)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- left
+	}()
+	return func() []drain.Conversation {
+		t.Helper()
+		select {
+		case left := <-got:
+			return left
+		case <-time.After(patience):
+			t.Fatal("the last call does not end")
+			return nil
+		}
+	}
+}
+
+func TestWebSocketLastCall(t *testing.T) {
+	for _, tt := range []struct {
+		code   int
+		status websocket.StatusCode
+		ending string
+	}{{0, websocket.StatusGoingAway, "close 1001"}, {1012, websocket.StatusServiceRestart, "close 1012"}} {
+		t.Run(tt.ending, func(t *testing.T) {
+			app := startChat(t)
+			p := startPipe(t, app, HTTP, func(c *Config) { c.WebSocketCode = tt.code })
+			ws := dialChat(t, p)
+			_ = p.Drain(ctx)
+			_ = p.CloseIdle(ctx, 0)
+			awaitActivity(t, p, 1, 1)
+			say(t, ws, strings.Repeat("still here ", 2000))
+
+			report := lastCall(t, p, patience) // far longer than it takes
+			_, _, err := ws.Read(context.Background())
+			if got := websocket.CloseStatus(err); got != tt.status {
+				t.Errorf("the client sees %v; want status %d", err, tt.status)
+			}
+			app.wantEnd(t, tt.status)
+			left := report()
+			if len(left) != 1 || left[0].Ending != tt.ending || left[0].Protocol != "websocket" || left[0].Request != "GET /chat?room=1" {
+				t.Errorf("report %+v", left)
+			}
+			closePipe(t, p)
+		})
+	}
+}
+
+// net/http forgets connections that were hijacked: its Shutdown does not wait for
+// them, and what is in front of it and counts requests does not either
+// (traefik/traefik#3630, knative/serving#15759).
+func TestHijackedConnectionsAreWaitedFor(t *testing.T) {
+	app := startChat(t)
+	p := startPipe(t, app, HTTP)
+	ws := dialChat(t, p)
+	if err := app.server.Shutdown(ctx); err != nil { // returns: it sees no connection
+		t.Fatal(err)
+	}
+	_ = p.Drain(ctx)
+	_ = p.CloseIdle(ctx, 0)
+	_ = p.StopAccepting(ctx)
+	awaitActivity(t, p, 1, 1)
+	say(t, ws, "in the middle of a game")
+	if err := ws.Close(websocket.StatusNormalClosure, "won"); err != nil {
+		t.Fatal(err)
+	}
+	app.wantEnd(t, websocket.StatusNormalClosure)
+	awaitActivity(t, p, 0, 0)
+	closePipe(t, p)
+}
+
+// With CloseEarly clients are sent elsewhere while there is time: nothing is left
+// for the last call, and nothing was cut.
+func TestWebSocketCloseEarly(t *testing.T) {
+	app := startChat(t)
+	p := startPipe(t, app, HTTP, func(c *Config) { c.WebSockets, c.LastCallSpread = CloseEarly, time.Millisecond })
+	clients := []*websocket.Conn{dialChat(t, p), dialChat(t, p), dialChat(t, p)}
+	_ = p.Drain(ctx)
+	say(t, clients[0], "the drain alone ends nothing")
+	_ = p.CloseIdle(ctx, 0)
+	for _, ws := range clients {
+		_, _, err := ws.Read(context.Background())
+		if got := websocket.CloseStatus(err); got != websocket.StatusGoingAway {
+			t.Errorf("the client sees %v", err)
+		}
+		app.wantEnd(t, websocket.StatusGoingAway)
+	}
+	awaitActivity(t, p, 0, 0)
+	if left := lastCall(t, p, patience)(); len(left) != 0 {
+		t.Errorf("cut: %+v", left)
+	}
+}
+
+// A drain that is taken back before a boundary has come ends nothing.
+func TestWebSocketResume(t *testing.T) {
+	app := startSocketApp(t)
+	p := startPipe(t, app, HTTP, func(c *Config) { c.WebSockets, c.LastCallSpread = CloseEarly, time.Millisecond })
+	c := dialSocket(t, p)
+	app.send("\x81\x05he") // within a frame
+	c.want("\x81\x05he")
+	_ = p.Drain(ctx)
+	_ = p.CloseIdle(ctx, 0)
+	awaitAsked(t, p)
+	if err := p.Resume(ctx); err != nil {
+		t.Fatal(err)
+	}
+	app.send("llo" + wsFrame(0x81, "again"))
+	c.want("llo" + wsFrame(0x81, "again"))
+	awaitActivity(t, p, 1, 1)
+}
+
+// awaitAsked waits until every WebSocket has been asked for its last word.
+func awaitAsked(t *testing.T, p *Pipe) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for _, c := range p.all() {
+		for !c.asked.Load() {
+			if time.Now().After(deadline) {
+				t.Fatal("not asked for a last word")
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// socketApp is an app of which the test writes every byte: one connection, one
+// WebSocket. What it gets from the client is in got.
+type socketApp struct {
+	net.Addr
+	t    *testing.T
+	conn chan net.Conn
+	got  chan string
+}
+
+const switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+
+func startSocketApp(t *testing.T) *socketApp {
+	a := &socketApp{t: t, conn: make(chan net.Conn, 1), got: make(chan string, 1)}
+	a.Addr = startApp(t, func(c net.Conn) {
+		r := bufio.NewReader(c)
+		readHead(r)
+		_, _ = io.WriteString(c, switching)
+		a.conn <- c
+		b, err := io.ReadAll(r)
+		if err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Errorf("the app's end is no end: %v", err)
+		}
+		a.got <- string(b)
+	})
+	return a
+}
+
+func (a *socketApp) send(s string) {
+	c := <-a.conn
+	if _, err := io.WriteString(c, s); err != nil {
+		a.t.Error(err)
+	}
+	a.conn <- c
+}
+
+// socketClient is a WebSocket's client of which the test writes every byte.
+type socketClient struct{ *client }
+
+func dialSocket(t *testing.T, p *Pipe) socketClient {
+	c := dialPipe(t, p)
+	c.send("GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	if resp, err := http.ReadResponse(c.r, nil); err != nil || resp.StatusCode != 101 {
+		t.Fatal(resp, err)
+	}
+	awaitActivity(t, p, 1, 1)
+	return socketClient{c}
+}
+
+func (c socketClient) want(s string) {
+	c.t.Helper()
+	b := make([]byte, len(s))
+	if n, err := io.ReadFull(c.r, b); err != nil || string(b) != s {
+		c.t.Fatalf("got %q, %v; want %q", b[:n], err, s)
+	}
+}
+
+const goingAway = "\x03\xe9" + wsReason
+
+// unmasked reads the one masked frame at the end of s.
+func unmasked(s string, size int) string {
+	b := []byte(s)[len(s)-size-6:]
+	for i := range b[6:] {
+		b[6+i] ^= b[2+i%4]
+	}
+	return fmt.Sprintf("%x %s", b[0], b[6:])
+}
+
+// What the client sees depends on where in the app's messages the last call comes.
+func TestWebSocketBoundaries(t *testing.T) {
+	answer := masked(0x88, goingAway)
+	for _, tt := range []struct {
+		name          string
+		before, after string // what the app sends before and at the last call
+		client        string // all that the client gets
+		answers       bool   // whether it answers a close frame
+		ending        string
+	}{
+		{"between messages", wsFrame(0x81, "hi"), "", wsFrame(0x81, "hi") + wsFrame(0x88, goingAway), true, "close 1001"},
+		{"within a frame that ends", "\x81\x05he", "llo", wsFrame(0x81, "hello") + wsFrame(0x88, goingAway), true, "close 1001"},
+		{"what follows the boundary is not sent", "\x81\x05he", "llo" + wsFrame(0x81, "late"), wsFrame(0x81, "hello") + wsFrame(0x88, goingAway), true, "close 1001"},
+		{"within a message that ends", wsFrame(0x01, "he"), wsFrame(0x80, "llo"), wsFrame(0x01, "he") + wsFrame(0x80, "llo") + wsFrame(0x88, goingAway), true, "close 1001"},
+		{"within a message that does not end", wsFrame(0x01, "he"), wsFrame(0x00, "ll"), wsFrame(0x01, "he") + wsFrame(0x00, "ll") + wsFrame(0x88, goingAway), true, "close 1001"},
+		{"within a frame that does not end", "\x81\x05he", "", "\x81\x05he", false, "truncated"},
+		{"a client that does not answer", wsFrame(0x81, "hi"), "", wsFrame(0x81, "hi") + wsFrame(0x88, goingAway), false, "close 1001"},
+		{"no frames at all", "nonsense", "", "nonsense", false, "truncated"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			app := startSocketApp(t)
+			p := startPipe(t, app, HTTP)
+			c := dialSocket(t, p)
+			c.send(masked(0x81, "ahead"))
+			app.send(tt.before)
+			c.want(tt.before)
+			report := lastCall(t, p, 200*time.Millisecond)
+			awaitAsked(t, p)
+			if tt.after != "" {
+				app.send(tt.after)
+			}
+			c.want(tt.client[len(tt.before):])
+			if tt.answers {
+				c.send(answer)
+			}
+			c.wantEnd()
+			if left := report(); len(left) != 1 || left[0].Ending != tt.ending {
+				t.Errorf("report %+v; want %s", left, tt.ending)
+			}
+			got := <-app.got // it was told, by the client or by us
+			if tail := unmasked(got, len(goingAway)); !strings.HasPrefix(got, masked(0x81, "ahead")) || tail != "88 "+goingAway || len(got) != len(masked(0x81, "ahead"))+len(answer) {
+				t.Errorf("the app got %q", got)
+			}
+			closePipe(t, p)
+		})
+	}
+}
+
+// A client that takes nothing holds nobody's last call.
+func TestWebSocketStuckClient(t *testing.T) {
+	app := startSocketApp(t)
+	p := startPipe(t, app, HTTP)
+	dialSocket(t, p)
+	c := <-app.conn
+	for { // until everything between the app and the client is full
+		_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		if _, err := io.WriteString(c, wsFrame(0x82, strings.Repeat("x", 60000))); err != nil {
+			break
+		}
+	}
+	report := lastCall(t, p, 100*time.Millisecond)
+	if left := report(); len(left) != 1 || left[0].Ending != "truncated" {
+		t.Errorf("report %+v", left)
+	}
+	p.Kill()
+	<-app.got
+}
+
+// An app that goes away, and a client that does, end the other side.
+func TestWebSocketPeersGo(t *testing.T) {
+	t.Run("app", func(t *testing.T) {
+		app := startSocketApp(t)
+		p := startPipe(t, app, HTTP)
+		c := dialSocket(t, p)
+		_ = (<-app.conn).Close()
+		c.wantEnd()
+		awaitActivity(t, p, 0, 0)
+		<-app.got
+	})
+	t.Run("client", func(t *testing.T) {
+		app := startSocketApp(t)
+		p := startPipe(t, app, HTTP)
+		c := dialSocket(t, p)
+		c.send(masked(0x81, "bye"))
+		_ = c.Close()
+		if got := <-app.got; got != masked(0x81, "bye") {
+			t.Errorf("the app got %q", got)
+		}
+		awaitActivity(t, p, 0, 0)
+	})
+}
+
+// An upgrade that the app does not accept, or not to a WebSocket, is none.
+func TestNoWebSocket(t *testing.T) {
+	t.Run("refused", func(t *testing.T) {
+		p := startPipe(t, answering(t, "HTTP/1.1 426 Upgrade Required\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n"), HTTP)
+		c := dialPipe(t, p)
+		for range 2 {
+			c.send("GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 777\r\n\r\n")
+			if resp := c.response("GET"); resp.StatusCode != 426 {
+				t.Fatal(resp)
+			}
+		}
+		awaitActivity(t, p, 1, 0)
+	})
+	t.Run("not asked for", func(t *testing.T) {
+		p := startPipe(t, answering(t, switching+"close"), HTTP)
+		c := dialPipe(t, p)
+		c.send(get("/"))
+		if resp := c.response("GET"); resp.StatusCode != 502 {
+			t.Fatal(resp)
+		}
+		c.wantEnd()
+	})
+	t.Run("another protocol", func(t *testing.T) {
+		app := startSocketApp(t)
+		p := startPipe(t, app, HTTP)
+		c := dialPipe(t, p)
+		c.send("GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
+		if resp, err := http.ReadResponse(c.r, nil); err != nil || resp.StatusCode != 101 {
+			t.Fatal(resp, err)
+		}
+		awaitActivity(t, p, 1, 1)
+		if left := lastCall(t, p, patience)(); len(left) != 1 || left[0].Ending != "fin" || left[0].Protocol != "tcp" {
+			t.Errorf("report %+v", left)
+		}
+		c.wantEnd()
+	})
+}
