@@ -173,7 +173,7 @@ func TestHijackedConnectionsAreWaitedFor(t *testing.T) {
 // for the last call, and nothing was cut.
 func TestWebSocketCloseEarly(t *testing.T) {
 	app := startChat(t)
-	p := startPipe(t, app, HTTP, func(c *Config) { c.WebSockets, c.LastCallSpread = CloseEarly, time.Millisecond })
+	p := startPipe(t, app, HTTP, func(c *Config) { c.WebSockets, c.Spread = CloseEarly, time.Millisecond })
 	clients := []*websocket.Conn{dialChat(t, p), dialChat(t, p), dialChat(t, p)}
 	_ = p.Drain(ctx)
 	say(t, clients[0], "the drain alone ends nothing")
@@ -194,7 +194,7 @@ func TestWebSocketCloseEarly(t *testing.T) {
 // A drain that is taken back before a boundary has come ends nothing.
 func TestWebSocketResume(t *testing.T) {
 	app := startSocketApp(t)
-	p := startPipe(t, app, HTTP, func(c *Config) { c.WebSockets, c.LastCallSpread = CloseEarly, time.Millisecond })
+	p := startPipe(t, app, HTTP, func(c *Config) { c.WebSockets, c.Spread = CloseEarly, time.Millisecond })
 	c := dialSocket(t, p)
 	app.send("\x81\x05he") // within a frame
 	c.want("\x81\x05he")

@@ -119,11 +119,11 @@ func TestFollowFramesInPieces(t *testing.T) {
 }
 
 func TestAppendClose(t *testing.T) {
-	plain := appendClose([]byte("x"), codeRestart, "bye", false)
+	plain := appendClose([]byte("x"), CodeRestart, "bye", false)
 	if want := "x" + wsFrame(0x88, "\x03\xf4bye"); string(plain) != want {
 		t.Errorf("%q; want %q", plain, want)
 	}
-	m := appendClose([]byte("x"), codeGoingAway, "bye", true)[1:]
+	m := appendClose([]byte("x"), CodeGoingAway, "bye", true)[1:]
 	payload := bytes.Clone(m[6:])
 	for i := range payload {
 		payload[i] ^= m[2+i%4]
