@@ -70,3 +70,31 @@ func TestCaptureReadsWhatIsWritten(t *testing.T) {
 		t.Errorf("%v: %+v, %v", flags, c, err)
 	}
 }
+
+// What is copied is where the app's hook looks for it, and the volume hides nothing in the
+// image that copies: its program is /lastcall.
+func TestCopyAndHookAgree(t *testing.T) {
+	got, r := Pod(pod(func(p *corev1.Pod) {
+		p.Annotations = map[string]string{"lastcall.dev/proxy": "sockets"}
+		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 8080}}
+	}), testOptions())
+	if r.Outcome != Injected {
+		t.Fatalf("%+v", r)
+	}
+	from, to := find(&got.Spec, "lastcall-copy"), &got.Spec.Containers[0]
+	if len(from.VolumeMounts) != 1 || len(from.Args) != 2 || from.Args[0] != "copy" {
+		t.Fatalf("mounts %+v, arguments %q", from.VolumeMounts, from.Args)
+	}
+	copied := from.VolumeMounts[0]
+	if program == copied.MountPath || strings.HasPrefix(program, copied.MountPath+"/") {
+		t.Errorf("the volume at %s hides the program %s", copied.MountPath, program)
+	}
+	in := slices.IndexFunc(to.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == copied.Name })
+	if in < 0 {
+		t.Fatalf("the app has no volume %s", copied.Name)
+	}
+	below, ok := strings.CutPrefix(from.Args[1], copied.MountPath)
+	if hook := to.Lifecycle.PreStop.Exec.Command[0]; !ok || hook != to.VolumeMounts[in].MountPath+below {
+		t.Errorf("%s is copied in the volume at %s; the hook looks for %s in the volume at %s", from.Args[1], copied.MountPath, hook, to.VolumeMounts[in].MountPath)
+	}
+}

@@ -17,7 +17,7 @@
 //
 //	lastcall.dev/proxy: pipe     the sidecar (lastcall agent --capture), native or classic, and an init
 //	                             container that captures the traffic (lastcall capture), the only one with
-//	                             NET_ADMIN and NET_RAW. The default.
+//	                             NET_ADMIN. The default.
 //	lastcall.dev/proxy: envoy    the same with a real Envoy (Options.EnvoyImage), which the agent supervises.
 //	lastcall.dev/proxy: sockets  no proxy: the app's preStop is lastcall wait --ports, whose binary an init
 //	                             container copies in. Also where the namespace's pod security admits no capture.

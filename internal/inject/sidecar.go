@@ -120,7 +120,7 @@ func (j *injection) captureContainer() corev1.Container {
 	}
 	context := bound()
 	context.RunAsUser, context.RunAsGroup, context.RunAsNonRoot = ptr(int64(0)), ptr(int64(0)), ptr(false) // capabilities reach no other user
-	context.Capabilities.Add = []corev1.Capability{"NET_ADMIN", "NET_RAW"}
+	context.Capabilities.Add = []corev1.Capability{"NET_ADMIN"}
 	return corev1.Container{
 		Name:            containerCapture,
 		Image:           j.Image,

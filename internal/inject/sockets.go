@@ -14,6 +14,10 @@ import (
 // binary is where lastcall lies in the app's containers when there is no sidecar.
 const binary = mountBinary + "/lastcall"
 
+// mountCopy is where the init container that copies it has the volume: at
+// mountBinary it would hide the image's own /lastcall.
+const mountCopy = "/lastcall-bin"
+
 // addSockets gives each app that has ports a preStop that watches their
 // connections. The binary is copied in by an init container: an image without a
 // shell has nothing else to run.
@@ -55,10 +59,10 @@ func (j *injection) addSockets() error {
 			Name:            containerCopy,
 			Image:           j.Image,
 			ImagePullPolicy: j.PullPolicy,
-			Args:            []string{"copy", binary},
+			Args:            []string{"copy", mountCopy + "/lastcall"},
 			Resources:       j.resources(),
 			SecurityContext: bound(),
-			VolumeMounts:    []corev1.VolumeMount{{Name: volumeBinary, MountPath: mountBinary}},
+			VolumeMounts:    []corev1.VolumeMount{{Name: volumeBinary, MountPath: mountCopy}},
 		})
 	}
 	return nil

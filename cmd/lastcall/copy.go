@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+const copyHelp = `Copy this program to DEST, a file or a folder that is there.
+
+Made for an init container: its image has no shell and no cp, and the preStop of an
+app without a sidecar (lastcall wait --ports) needs the program in a volume of the pod.
+DEST appears whole or not at all; what was there is replaced. Everybody may read and
+run it, nobody write it (mode 0555).`
+
+func copyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "copy DEST",
+		Short:   "Copy this program into a volume: an init container",
+		Long:    copyHelp,
+		Example: "  lastcall copy /lastcall-bin/lastcall",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || args[0] == "" {
+				return usage{fmt.Errorf("copy takes one argument, a file or a folder, got %q", args)}
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			self, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("find this program's own file: %w", err)
+			}
+			return copyProgram(self, args[0])
+		},
+	}
+}
+
+// copyProgram copies the program at source to dest by way of a file beside it: a rename
+// is at once, and an old copy that is being run stays what it is.
+func copyProgram(source, dest string) (err error) {
+	if dest, err = copyTarget(dest); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("copy %s to %s: %w", source, dest, err)
+		}
+	}()
+	in, err := os.Open(source)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.CreateTemp(filepath.Dir(dest), ".lastcall-copy-")
+	if err != nil {
+		return err
+	}
+	if err = fill(out, in); err == nil {
+		err = os.Rename(out.Name(), dest)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(out.Name()))
+	}
+	return nil
+}
+
+// fill writes all of in and closes out. What a disk has no room for shows at the sync at the latest.
+func fill(out *os.File, in io.Reader) error {
+	_, err := io.Copy(out, in)
+	if err == nil {
+		err = out.Chmod(0o555)
+	}
+	if err == nil {
+		err = out.Sync()
+	}
+	if closed := out.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// copyTarget is the file that dest means: in a folder, the program's own name.
+func copyTarget(dest string) (string, error) {
+	isFolder := strings.HasSuffix(dest, "/")
+	dest = filepath.Clean(dest)
+	info, err := os.Stat(dest)
+	switch {
+	case err == nil && info.IsDir():
+		return filepath.Join(dest, "lastcall"), nil
+	case err == nil && isFolder:
+		return "", usage{fmt.Errorf("copy to %s/: it is no folder", dest)}
+	case err == nil, errors.Is(err, fs.ErrNotExist) && !isFolder:
+		if parent, err := os.Stat(filepath.Dir(dest)); err != nil || !parent.IsDir() {
+			return "", usage{fmt.Errorf("copy to %s: there is no folder %s; in a container, mount the volume there", dest, filepath.Dir(dest))}
+		}
+		return dest, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return "", usage{fmt.Errorf("copy to %s/: there is no such folder; in a container, mount the volume there", dest)}
+	}
+	return "", fmt.Errorf("copy to %s: %w", dest, err)
+}

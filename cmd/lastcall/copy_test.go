@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// inSmallVolume runs a shell's script in a folder of its own with room for size, which
+// is gone when the script has ended.
+func inSmallVolume(t *testing.T, size, script string) (string, error) {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.Command("sh", "-ec", "mount -t tmpfs -o size="+size+" none "+dir+"; cd "+dir+"; "+script)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // Go makes its mounts private
+	out, err := cmd.CombinedOutput()
+	if os.Getuid() != 0 && err != nil {
+		t.Skipf("a volume of its own needs root: %v", err)
+	}
+	return string(out), err
+}
+
+func TestCopyToAFullVolumeLeavesNothing(t *testing.T) {
+	program, err := os.Executable() // larger than the volume
+	if err != nil {
+		t.Fatal(err)
+	}
+	lastcall := filepath.Join(t.TempDir(), "lastcall") // testscript goes by the name
+	if err := os.Symlink(program, lastcall); err != nil {
+		t.Fatal(err)
+	}
+	out, err := inSmallVolume(t, "1m", "echo old > lastcall; if "+lastcall+" copy .; then exit 9; fi; ls -A; cat lastcall")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if !strings.Contains(out, "no space left on device") || !strings.HasSuffix(out, "\nlastcall\nold\n") {
+		t.Errorf("said and left:\n%s", out)
+	}
+}
+
+// Whoever looks while copies are made sees a whole program each time.
+func TestCopyIsWholeAtAnyTime(t *testing.T) {
+	dir := t.TempDir()
+	source, dest := filepath.Join(dir, "source"), filepath.Join(dir, "dest")
+	content := bytes.Repeat([]byte("lastcall"), 1<<17)
+	if err := os.WriteFile(source, content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := copyProgram(source, dest); err != nil {
+		t.Fatal(err)
+	}
+	var copying sync.WaitGroup
+	for range 2 {
+		copying.Go(func() {
+			for range 20 {
+				if err := copyProgram(source, dest); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 40 {
+		got, err := os.ReadFile(dest)
+		if err != nil || !bytes.Equal(got, content) {
+			t.Errorf("a reader saw %d of %d bytes, error %v", len(got), len(content), err)
+			break
+		}
+	}
+	copying.Wait()
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 2 {
+		t.Errorf("left: %v, error %v", left, err)
+	}
+}
