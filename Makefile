@@ -11,10 +11,10 @@ BUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VE
 # Peers go before what the machine has: tests, rehearsals and benchmarks then run the versions that are pinned.
 WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PATH="$(PEERS)/bin:$$PATH";
 
-.PHONY: help build image test rehearse bench lint fuzz cover peers clean
+.PHONY: cluster-up cluster-down e2e help build image test rehearse bench lint fuzz cover peers clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo '  ARGS="…" is handed on by rehearse and bench, PKG=./internal/pipe narrows test, fuzz and cover.'
 
@@ -71,6 +71,20 @@ cover: ## cover.html: which lines the tests reach
 
 peers: ## fetch the real proxies and clients of the tests into a cache folder; install nothing
 	@peers/install
+
+cluster-up: image ## a real Kubernetes node on this machine, with the images of this checkout (root, Linux)
+	@peers/install -q
+	@go build -o bin/cluster ./test/e2e/cluster
+	@bin/cluster up
+	@$(WITH_PEERS) go run ./test/e2e/images -tag $(VERSION) -lastcall dist/linux-amd64/lastcall -output dist/e2e
+	@bin/cluster import dist/lastcall-$(VERSION).oci.tar dist/lastcallctl-$(VERSION).oci.tar dist/e2e/httpbin.tar dist/e2e/lastcall-envoy.tar
+
+cluster-down: ## end that node; leaves the machine as it was
+	@go run ./test/e2e/cluster down
+
+e2e: build ## the tests on a real Kubernetes node, which is started and ended unless it is up already
+	@peers/install -q
+	@test/e2e/run $(VERSION) $(ARGS)
 
 clean: ## remove what was built here (peers stay: they lie in the cache folder)
 	rm -rf bin dist cover.out cover.html

@@ -1,0 +1,193 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sockdiag"
+)
+
+// app is a Deployment and its Service.
+type app struct {
+	name        string
+	image       string            // empty: the built-in httpbin, which ends at once at SIGTERM
+	args        []string          // of the built-in one; nil: --on-term exit
+	replicas    int               // 0 is 1
+	grace       int               // 0 is 30
+	annotations map[string]string // of the pods
+	more        string            // of the container, indented by 8
+}
+
+const builtIn = "lastcall-dev/lastcallctl"
+
+func (a app) manifest() string {
+	image, args := a.image, a.args
+	if image == "" {
+		image = builtIn + ":" + *tag
+		if args == nil {
+			args = []string{"httpbin", "--listen", ":8080", "--max-delay", "60s", "--on-term", "exit"}
+		}
+	}
+	var annotations strings.Builder
+	for name, value := range a.annotations {
+		fmt.Fprintf(&annotations, "\n        %s: %q", name, value)
+	}
+	return fmt.Sprintf(`apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %[1]s}
+spec:
+  replicas: %[2]d
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata:
+      labels: {app: %[1]s}
+      annotations:%[3]s
+    spec:
+      terminationGracePeriodSeconds: %[4]d
+      automountServiceAccountToken: false
+      dnsPolicy: Default
+      containers:
+      - name: app
+        image: %[5]s
+        imagePullPolicy: Never
+        args: [%[6]s]
+        ports: [{containerPort: 8080, name: http}]
+        readinessProbe: {httpGet: {path: /get, port: http}, periodSeconds: 1}
+%[7]s
+---
+apiVersion: v1
+kind: Service
+metadata: {name: %[1]s}
+spec:
+  selector: {app: %[1]s}
+  ports: [{name: http, port: 80, targetPort: http}]
+`, a.name, max(1, a.replicas), annotations.String(), cmp.Or(a.grace, 30), image, quoted(args), a.more)
+}
+
+func quoted(args []string) string {
+	out := make([]string, len(args))
+	for i, a := range args {
+		out[i] = fmt.Sprintf("%q", a)
+	}
+	return strings.Join(out, ", ")
+}
+
+// gateway starts lastcallctl gateway on loopback in front of a Service and returns its URL once it serves.
+func (n *namespace) gateway(service string) string {
+	n.t.Helper()
+	cmd := exec.Command(*program, "gateway", "--kubernetes", "--service", n.name+"/"+service+":80", "--http", "127.0.0.1:0", "--https", "", "--admin", "")
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	cmd.Stdout = cmd.Stderr
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	address := make(chan string, 1)
+	done := make(chan struct{})
+	var log strings.Builder
+	go func() {
+		defer close(done)
+		listening := regexp.MustCompile(`(127\.0\.0\.1:\d+)`)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			log.WriteString(lines.Text() + "\n")
+			if m := listening.FindString(lines.Text()); m != "" {
+				select {
+				case address <- m:
+				default:
+				}
+			}
+		}
+	}()
+	n.t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Process.Signal(syscall.SIGTERM) // nobody is left to wait for
+		<-done
+		_ = cmd.Wait()
+		if n.t.Failed() {
+			n.t.Logf("the gateway:\n%s", log.String())
+		}
+	})
+	var at string
+	select {
+	case at = <-address:
+	case <-done:
+		n.t.Fatalf("the gateway has ended:\n%s", log.String())
+	case <-time.After(patience):
+		n.t.Fatal("the gateway does not serve")
+	}
+	url := "http://" + at
+	n.until("had its gateway serve", func() error {
+		code, _, err := get(n.t.Context(), url+"/get")
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("%d", code)
+		}
+		return err
+	})
+	return url
+}
+
+// get asks once, on a connection of its own, and says how long it took.
+func get(ctx context.Context, url string) (code int, took time.Duration, err error) {
+	began := time.Now()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	c := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := c.Do(request)
+	if err != nil {
+		return 0, time.Since(began), err
+	}
+	defer func() { _ = response.Body.Close() }()
+	return response.StatusCode, time.Since(began), nil
+}
+
+// curl asks with curl -I, as the published experiment does, and returns the status line and how long it took.
+func curl(t *testing.T, url string) (status string, took time.Duration) {
+	t.Helper()
+	began := time.Now()
+	out, err := exec.CommandContext(t.Context(), "curl", "--silent", "--show-error", "--head", "--max-time", "60", url).CombinedOutput()
+	if err != nil {
+		t.Errorf("curl -I %s: %v\n%s", url, err, out)
+	}
+	status, _, _ = strings.Cut(string(out), "\r\n")
+	return status, time.Since(began)
+}
+
+// asked waits until the gateway has a client's request.
+func (n *namespace) asked(url string) {
+	n.t.Helper()
+	at := netip.MustParseAddrPort(strings.TrimPrefix(url, "http://"))
+	n.until("saw a request at its gateway", func() error {
+		table, err := sockdiag.OpenTable()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = table.Close() }()
+		open, err := table.Sockets(sockdiag.Of(sockdiag.Established), []uint16{at.Port()})
+		if err != nil {
+			return err
+		}
+		for _, s := range open {
+			if s.Received > 0 {
+				return nil
+			}
+		}
+		return errors.New("there is none")
+	})
+}

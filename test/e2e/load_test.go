@@ -1,0 +1,85 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// result of a load: how many requests were made, and what became of those that were not answered with 200, whole.
+type result struct {
+	sync.Mutex
+	requests int
+	failures map[string]int
+}
+
+func (r *result) failed() (n int) {
+	for _, count := range r.failures {
+		n += count
+	}
+	return n
+}
+
+func (r *result) String() string {
+	out := fmt.Sprintf("%d of %d failed", r.failed(), r.requests)
+	for _, name := range slices.Sorted(maps.Keys(r.failures)) {
+		out += fmt.Sprintf("; %d × %s", r.failures[name], name)
+	}
+	return out
+}
+
+// durations are how long the app takes for a request, in turn: most are short, as in life.
+var durations = []string{"0", "0.01", "0.05", "0.01", "0.2", "0", "0.01", "1", "0.05", "3"}
+
+// load asks at a fixed rate, whether earlier requests have been answered or not, over kept connections, until ctx ends,
+// and returns when the last has been answered. Nothing is asked again.
+func load(ctx context.Context, url string, rate int) *result {
+	r := &result{failures: map[string]int{}}
+	c := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
+	defer c.CloseIdleConnections()
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	ticks := time.NewTicker(time.Second / time.Duration(rate))
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return r
+		case <-ticks.C:
+		}
+		path := "/delay/" + durations[r.requests%len(durations)]
+		r.requests++
+		asking.Go(func() {
+			if why := ask(c, url+path); why != "" {
+				r.Lock()
+				defer r.Unlock()
+				r.failures[why]++
+			}
+		})
+	}
+}
+
+func ask(c *http.Client, url string) (why string) {
+	// A method that no client library asks with again by itself.
+	response, err := c.Post(url, "text/plain", strings.NewReader("x"))
+	if err != nil {
+		return err.Error()[strings.LastIndexByte(err.Error(), ':')+1:]
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	switch {
+	case err != nil:
+		return "cut answer"
+	case response.StatusCode != http.StatusOK:
+		return fmt.Sprintf("%d %.60s", response.StatusCode, body)
+	}
+	return ""
+}
