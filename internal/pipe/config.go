@@ -133,6 +133,8 @@ type Config struct {
 
 	DialTimeout      time.Duration // for the connection to the app; default 5 s
 	HandshakeTimeout time.Duration // for a client's TLS handshake; default 10 s
+
+	H2 H2Limits
 }
 
 const (
@@ -157,6 +159,7 @@ func (c *Config) setDefaults() {
 	if c.HandshakeTimeout == 0 {
 		c.HandshakeTimeout = defaultHandshakeTimeout
 	}
+	c.H2.setDefaults()
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

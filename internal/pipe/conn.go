@@ -174,9 +174,7 @@ func (c *conn) cleanUp() {
 	unanswered := c.queue
 	c.queue = nil
 	if c.h2 != nil {
-		for _, s := range c.openStreams() {
-			c.closeStream(s, flagDownstreamClosed, "downstream_remote_disconnect")
-		}
+		c.closeStreams(flagDownstreamClosed, "downstream_remote_disconnect")
 	}
 	c.recount()
 	c.mu.Unlock()

@@ -179,7 +179,7 @@ func (c *conn) firstWords(b []byte) mode {
 	}
 	if len(b) >= frameHeaderLen {
 		if f := readFrame(b); f.kind == frameSettings && f.flags == 0 && f.stream == 0 && f.length%6 == 0 && f.length <= 600 {
-			c.h2 = newH2()
+			c.h2 = c.newH2()
 			return modeH2
 		}
 	}

@@ -305,7 +305,7 @@ func TestH2BrokenClient(t *testing.T) {
 		{"RST_STREAM of 3 bytes", func(r *raw) { r.send("\x00\x00\x03\x03\x00\x00\x00\x00\x01abc") }, "FRAME_SIZE_ERROR"},
 		{"SETTINGS of 5 bytes", func(r *raw) { r.send("\x00\x00\x05\x04\x00\x00\x00\x00\x00abcde") }, "FRAME_SIZE_ERROR"},
 		{"header block that is none", func(r *raw) { r.send("\x00\x00\x01\x01\x05\x00\x00\x00\x01\xff") }, "COMPRESSION_ERROR"},
-		{"padding beyond the end", func(r *raw) { r.send("\x00\x00\x02\x01\x0c\x00\x00\x00\x01\x09x") }, "FRAME_SIZE_ERROR"},
+		{"padding beyond the end", func(r *raw) { r.send("\x00\x00\x02\x01\x0c\x00\x00\x00\x01\x09x") }, "PROTOCOL_ERROR"},
 		{"PUSH_PROMISE of a client", func(r *raw) { r.send("\x00\x00\x05\x05\x04\x00\x00\x00\x01\x00\x00\x00\x02\x82") }, "PROTOCOL_ERROR"},
 		{"endless header block", func(r *raw) {
 			_ = r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, 16000)})
@@ -399,7 +399,7 @@ func FuzzH2Follow(f *testing.F) {
 	f.Add(b.Bytes(), uint8(1))
 	f.Add(b.Bytes(), uint8(7))
 	f.Fuzz(func(t *testing.T, p []byte, step uint8) {
-		var whole, pieces follower
+		whole, pieces := follower{maxBlock: 64 << 10}, follower{maxBlock: 64 << 10}
 		var a, c recorder
 		n, err := whole.follow(p, &a)
 		var done int
@@ -444,7 +444,9 @@ func (r *recorder) promise(id, promised uint32, block []byte) error {
 	fmt.Fprint(r, "p", id, promised, block)
 	return nil
 }
-func (r *recorder) end(id uint32)                { fmt.Fprint(r, "e", id) }
-func (r *recorder) reset(id uint32)              { fmt.Fprint(r, "r", id) }
-func (r *recorder) settings(id uint16, v uint32) { fmt.Fprint(r, "s", id, v) }
-func (r *recorder) goAway(last uint32)           { fmt.Fprint(r, "g", last) }
+func (r *recorder) end(id uint32)          { fmt.Fprint(r, "e", id) }
+func (r *recorder) data(uint32, uint32)    {}
+func (r *recorder) reset(id uint32) error  { fmt.Fprint(r, "r", id); return nil }
+func (r *recorder) settings(values []byte) { fmt.Fprint(r, "s", values) }
+func (r *recorder) settingsAck()           { fmt.Fprint(r, "a") }
+func (r *recorder) goAway(last uint32)     { fmt.Fprint(r, "g", last) }

@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"errors"
 	"strconv"
 	"time"
 
@@ -23,7 +24,10 @@ func (c *conn) sayGoAway() {
 func (c *conn) sayGoAwayLocked() {
 	if c.h2.down.spoke && c.h2.down.boundary() {
 		c.h2.goodbye = said
-		_ = c.client.send(appendGoAway(nil, maxStreamID, codeNoError, ""), false)
+		if c.h2.appLast == maxStreamID { // else the app has said goodbye with a real last stream already
+			c.in.stats.h2.goAways.Add(1)
+			_ = c.client.send(appendGoAway(nil, maxStreamID, codeNoError, ""), false)
+		}
 	}
 }
 
@@ -40,11 +44,14 @@ func (c *conn) finishIfDrained() bool {
 		c.over = true
 	}
 	over := c.over
-	last := c.h2.last
-	c.mu.Unlock()
+	var goodbye []byte
 	if done {
 		c.h2.goodbye = final
-		_ = c.client.send(appendGoAway(nil, last, codeNoError, ""), true)
+		goodbye = c.lastGoAway(codeNoError)
+	}
+	c.mu.Unlock()
+	if done {
+		_ = c.client.send(goodbye, true)
 	}
 	c.wmu.Unlock()
 	if done {
@@ -62,8 +69,15 @@ func (c *conn) endIdleH2() {
 	defer c.wmu.Unlock()
 	if c.h2.down.spoke && c.h2.down.boundary() && c.h2.goodbye != final {
 		c.h2.goodbye = final
-		_ = c.client.send(appendGoAway(nil, c.h2.last, codeNoError, ""), true)
+		_ = c.client.send(c.lastGoAway(codeNoError), true)
 	}
+}
+
+// lastGoAway is the goodbye with the real last stream, which is never higher than
+// what the app has said (RFC 9113, 6.8).
+func (c *conn) lastGoAway(code uint32) []byte {
+	c.in.stats.h2.goAways.Add(1)
+	return appendGoAway(nil, min(c.h2.last, c.h2.appLast), code, "")
 }
 
 // ending is how open streams are ended.
@@ -89,7 +103,6 @@ const grpcUnavailable = "14"
 // is not.
 func (c *conn) endStreams(e ending, flag, details string) []drain.Conversation {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	was := c.describeStreams()
 	canSay := c.h2.down.boundary() && c.h2.goodbye != final
 	var out []byte
@@ -98,13 +111,15 @@ func (c *conn) endStreams(e ending, flag, details string) []drain.Conversation {
 		c.h2.down.spoke = true
 	}
 	i := 0
-	for _, s := range c.openStreams() {
+	for _, s := range c.h2.streams {
 		if s.status != 0 && !s.serverEnded && flag != flagLastCall {
 			c.in.stats.truncated.Add(1)
 		}
 		how := "truncated"
 		if canSay {
-			how, out = s.end(out, e)
+			if how, out = s.end(out, e); how == "reset" {
+				c.in.stats.h2.txResets.Add(1)
+			}
 		}
 		if !s.quiet {
 			was[i].Ending = how
@@ -115,15 +130,16 @@ func (c *conn) endStreams(e ending, flag, details string) []drain.Conversation {
 			status = digits(e.status)
 			c.in.stats.responded(status)
 		}
-		c.p.finishEntry(s.entry, status, flag, details)
+		s.status = status
 	}
-	clear(c.h2.streams)
-	c.h2.counted = 0
+	c.closeStreams(flag, details)
 	c.over = true
 	if canSay {
 		c.h2.goodbye = final
-		out = appendGoAway(out, c.h2.last, e.code, "")
-		_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime))
+		out = append(out, c.lastGoAway(e.code)...)
+	}
+	c.mu.Unlock()
+	if canSay {
 		_ = c.client.send(out, true)
 	}
 	return was
@@ -181,6 +197,7 @@ const stuckTime = 20 * time.Millisecond
 
 // failStreams ends the connection when the app has failed it.
 func (c *conn) failStreams(flag, details string, e ending) {
+	_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime)) // down may hang in a write to a client that does not read
 	c.wmu.Lock()
 	if c.isOver() {
 		c.wmu.Unlock()
@@ -194,8 +211,16 @@ func (c *conn) failStreams(flag, details string, e ending) {
 	c.mu.Unlock()
 }
 
-// endH2 ends the connection of a client that does not keep to the protocol.
-func (c *conn) endH2(code uint32, why string) {
-	c.p.complain("a client does not keep to HTTP/2; its connection is ended", "peer", c.client.RemoteAddr().String(), "error", why, "code", strconv.Itoa(int(code)))
-	c.failStreams(flagBadRequest, "http2.codec_error", ending{"400", why, code, codeCancel})
+// endH2 ends the connection of a client that does not keep to the protocol, or
+// asks too much.
+func (c *conn) endH2(err error) {
+	code := codeOf(err)
+	var tooMuch flood
+	if errors.As(err, &tooMuch) {
+		c.in.stats.h2.floods[tooMuch].Add(1)
+	} else {
+		c.in.stats.h2.badPeers.Add(1)
+	}
+	c.p.complain("a client does not keep to HTTP/2; its connection is ended", "peer", c.client.RemoteAddr().String(), "error", err, "code", strconv.Itoa(int(code)))
+	c.failStreams(flagBadRequest, "http2.codec_error", ending{"400", err.Error(), code, codeCancel})
 }

@@ -9,11 +9,13 @@ import (
 const (
 	frameData         = 0x0
 	frameHeaders      = 0x1
+	framePriority     = 0x2
 	frameRSTStream    = 0x3
 	frameSettings     = 0x4
 	framePushPromise  = 0x5
 	framePing         = 0x6
 	frameGoAway       = 0x7
+	frameWindowUpdate = 0x8
 	frameContinuation = 0x9
 
 	flagEndStream  = 0x1
@@ -96,23 +98,23 @@ func appendLiteral(dst []byte, s string) []byte {
 	return append(append(dst, byte(len(s))), s...)
 }
 
-// What is not HTTP/2, or too much of it.
+// What is not HTTP/2.
 var (
 	errFrameSize  = errors.New("a frame of a size that its type does not allow")
 	errFrameOrder = errors.New("a frame that must not come here")
-	errFlood      = errors.New("too many frames that ask for nothing")
-	errHeaderSize = errors.New("a header block that is too large")
 	errStreamID   = errors.New("a stream identifier that must not come here")
+	errPadding    = errors.New("padding beyond the end of its frame")
 )
 
 // codeOf is the error code with which a violation is answered.
 func codeOf(err error) uint32 {
+	var tooMuch flood
 	switch {
+	case errors.As(err, &tooMuch):
+		return codeEnhanceYourCalm
 	case errors.Is(err, errFrameSize):
 		return codeFrameSize
-	case errors.Is(err, errFlood), errors.Is(err, errHeaderSize):
-		return codeEnhanceYourCalm
-	case errors.Is(err, errFrameOrder), errors.Is(err, errStreamID):
+	case errors.Is(err, errFrameOrder), errors.Is(err, errStreamID), errors.Is(err, errPadding):
 		return codeProtocolError
 	}
 	return codeCompression

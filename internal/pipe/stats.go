@@ -19,6 +19,7 @@ type stats struct {
 	raced         atomic.Uint64
 	clientResets  atomic.Uint64
 	acceptErrors  atomic.Uint64
+	h2            h2Stats
 }
 
 func (s *stats) responded(status int) {
@@ -39,6 +40,7 @@ type Stats struct {
 	Raced         uint64    // connections on which a request met our closing
 	ClientResets  uint64    // connections that the client reset
 	AcceptErrors  uint64    // failed accepts: no descriptors, no memory
+	H2            H2Stats
 }
 
 // Stats reads the counters of all listeners together.
@@ -63,4 +65,5 @@ func (s *stats) addTo(sum *Stats) {
 	sum.Raced += s.raced.Load()
 	sum.ClientResets += s.clientResets.Load()
 	sum.AcceptErrors += s.acceptErrors.Load()
+	s.h2.addTo(&sum.H2)
 }

@@ -1,0 +1,123 @@
+package pipe
+
+import "time"
+
+// flood is too much of something; as an error it ends the connection.
+type flood uint8
+
+const (
+	floodControl flood = iota
+	floodResets
+	floodEmpty
+	floodWindow
+	floodPriority
+	floodContinuation
+	floodBlock
+	floodHeaderList
+	floodStreams
+	floods // how many there are
+)
+
+func (f flood) Error() string { return floodNames[f].error }
+
+// floodNames has the names of Envoy's counters for the same, where it has one.
+var floodNames = [floods]struct{ error, counter string }{
+	floodControl:      {"too many PING, SETTINGS or RST_STREAM frames in a second", "outbound_control_flood"},
+	floodResets:       {"most streams are reset as soon as they begin", "rx_premature_resets_flood"},
+	floodEmpty:        {"too many empty frames one after another", "inbound_empty_frames_flood"},
+	floodWindow:       {"more WINDOW_UPDATE frames than there is data for", "inbound_window_update_frames_flood"},
+	floodPriority:     {"more PRIORITY frames than there are streams for", "inbound_priority_frames_flood"},
+	floodContinuation: {"too many CONTINUATION frames in a header block", "inbound_continuation_frames_flood"},
+	floodBlock:        {"a header block that is too large", "header_overflow"},
+	floodHeaderList:   {"a header list that is too large", "header_overflow"},
+	floodStreams:      {"far more streams at once than the app allows", "inbound_streams_flood"},
+}
+
+// guard holds a client to its limits. The connection's mu is held.
+type guard struct {
+	*H2Limits
+	now func() time.Time
+
+	control      int // in the second at hand
+	second       time.Time
+	empty        int // one after another
+	windows      uint64
+	priorities   uint64
+	streams      uint64 // begun
+	responseData uint64 // DATA frames of the app; large ones count for several
+
+	judged, premature int // streams, of them those reset at once; both halved now and then
+
+	maxOpen int // streams at once that the app has allowed at most; 0: it has not said
+}
+
+// check looks at a frame of the client.
+func (g *guard) check(at frame) error {
+	switch at.kind {
+	case frameData, frameHeaders, frameContinuation:
+		if at.length > 0 || at.has(flagEndStream) && at.kind != frameContinuation || at.has(flagEndHeaders) && at.kind == frameContinuation {
+			g.empty = 0
+			return nil
+		}
+		if g.empty++; g.empty > g.MaxEmptyFrames {
+			return floodEmpty
+		}
+	case frameSettings, framePing:
+		if !at.has(flagAck) {
+			return g.checkControl()
+		}
+	case frameWindowUpdate:
+		g.windows++
+		if g.MaxWindowUpdates < noLimit && g.windows > 5+2*(g.streams+uint64(g.MaxWindowUpdates)*g.responseData) {
+			return floodWindow
+		}
+	case framePriority:
+		g.priorities++
+		if g.priorities > uint64(g.MaxPriorities)*(1+g.streams) {
+			return floodPriority
+		}
+	}
+	return nil
+}
+
+func (g *guard) checkControl() error {
+	if g.control++; g.control <= g.MaxControl {
+		return nil // the clock is not looked at for the usual few
+	}
+	if now := g.now(); now.Sub(g.second) >= time.Second {
+		g.second, g.control = now, 1
+		return nil
+	}
+	return floodControl
+}
+
+// begins counts a stream that the client has begun.
+func (g *guard) begins(open int) error {
+	g.streams++
+	g.judged++
+	if g.judged > 4*g.MaxResets { // what was long ago counts for less
+		g.judged, g.premature = g.judged/2, g.premature/2
+	}
+	if open > g.MaxStreams || g.maxOpen > 0 && open > 2*g.maxOpen+100 {
+		return floodStreams
+	}
+	return nil
+}
+
+// prematureTime is how old a stream is at least whose reset is nobody's flood.
+// Envoy's premature_reset_min_stream_lifetime_seconds is 1.
+const prematureTime = time.Second
+
+// resets judges a RST_STREAM of the client; s is nil when there is no such stream.
+func (g *guard) resets(s *stream) error {
+	if s == nil {
+		return g.checkControl()
+	}
+	if s.serverEnded || g.now().Sub(s.began) >= prematureTime {
+		return nil
+	}
+	if g.premature++; g.judged >= g.MaxResets && 2*g.premature > g.judged {
+		return floodResets
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package pipe
+
+// H2Limits bound what a client of HTTP/2 may ask of the app without asking for
+// anything. Beyond a limit the client gets GOAWAY with ENHANCE_YOUR_CALM and the
+// connection ends: a single stream cannot be refused without its header block
+// missing in the app's table. Zero values take the defaults, negative ones lift
+// the limit. What the app sends is only held to a size of header blocks.
+type H2Limits struct {
+	// MaxHeaderList is how large a request's header list may be, bytes as
+	// SETTINGS_MAX_HEADER_LIST_SIZE counts them (RFC 9113, 6.5.2: 32 more for each
+	// field, so it bounds their number too); default 256 KiB. A few indexed bytes
+	// can stand for a list of any size. Envoy refuses the stream at 60 KiB, Go at
+	// 1 MiB.
+	MaxHeaderList int
+
+	// MaxHeaderBlock is how large a request's header block may be as it is coded,
+	// CONTINUATION included, bytes; default 64 KiB.
+	MaxHeaderBlock int
+
+	// MaxContinuations is how many CONTINUATION frames a header block may have
+	// (CVE-2024-27316); default 8, as nghttp2's. Frames of the usual size hold
+	// 144 KiB then.
+	MaxContinuations int
+
+	// MaxControl is how many PING and SETTINGS frames, which have to be answered,
+	// and RST_STREAM of streams that have ended a client may send in one second;
+	// default 1,000, which is how many unsent answers Envoy allows.
+	MaxControl int
+
+	// MaxResets is after how many streams a client is judged by those that it
+	// resets within a second of their beginning and before their response has
+	// ended (rapid reset, CVE-2023-44487): more than half are too many. Default
+	// 500, as Envoy's.
+	MaxResets int
+
+	// MaxEmptyFrames is how many DATA, HEADERS or CONTINUATION frames may come one
+	// after another with nothing in them; default 100. Envoy allows 1, which some
+	// clients exceed by flushing what they do not have.
+	MaxEmptyFrames int
+
+	// MaxWindowUpdates is how many WINDOW_UPDATE frames are allowed for each DATA
+	// frame of the app; default 10. As with Envoy each stream and each DATA frame
+	// adds twice its due, and five are free.
+	MaxWindowUpdates int
+
+	// MaxPriorities is how many PRIORITY frames are allowed for each stream, with
+	// one stream more than there are; default 100, as Envoy's.
+	MaxPriorities int
+
+	// MaxStreams is how many streams may be open at once, whatever the app allows;
+	// default 65,536. Where the app's SETTINGS_MAX_CONCURRENT_STREAMS says less,
+	// twice that and 100 more: up to there it is the app that refuses.
+	MaxStreams int
+}
+
+// maxAppBlock bounds header blocks of the app, bytes of their coded form.
+const maxAppBlock = 256 << 10
+
+// noLimit stands for a limit that has been lifted.
+const noLimit = 1 << 30
+
+func (l *H2Limits) setDefaults() {
+	for _, limit := range []struct {
+		value    *int
+		standard int
+	}{
+		{&l.MaxHeaderList, 256 << 10},
+		{&l.MaxHeaderBlock, 64 << 10},
+		{&l.MaxContinuations, 8},
+		{&l.MaxControl, 1000},
+		{&l.MaxResets, 500},
+		{&l.MaxEmptyFrames, 100},
+		{&l.MaxWindowUpdates, 10},
+		{&l.MaxPriorities, 100},
+		{&l.MaxStreams, 1 << 16},
+	} {
+		switch {
+		case *limit.value == 0:
+			*limit.value = limit.standard
+		case *limit.value < 0:
+			*limit.value = noLimit
+		}
+	}
+}

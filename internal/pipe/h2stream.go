@@ -1,0 +1,119 @@
+package pipe
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+)
+
+// stream is one request of HTTP/2, or a pushed response.
+type stream struct {
+	id          uint32
+	began       time.Time
+	line        []byte // method and path, cut at maxLine
+	grpc        bool
+	quiet       bool
+	clientEnded bool
+	serverEnded bool
+	status      int // of its final response; 0 before
+	entry       *logEntry
+}
+
+// streamPool keeps what streams have left: an idle connection holds none.
+var streamPool = sync.Pool{New: func() any { return new(stream) }}
+
+func newStream(id uint32, began time.Time) *stream {
+	s := streamPool.Get().(*stream)
+	*s = stream{id: id, began: began, line: s.line[:0]}
+	return s
+}
+
+func (s *stream) free() {
+	s.entry = nil
+	streamPool.Put(s)
+}
+
+// streams are the open ones of a connection, in the order of their identifiers.
+type streams []*stream
+
+func (list streams) find(id uint32) (int, bool) {
+	// Most are few, and what is looked for stands near the end.
+	i := len(list)
+	for i > 0 && len(list)-i < 8 {
+		if i--; list[i].id <= id {
+			if list[i].id == id {
+				return i, true
+			}
+			return i + 1, false
+		}
+	}
+	return slices.BinarySearchFunc(list[:i], id, func(s *stream, id uint32) int { return int(s.id) - int(id) })
+}
+
+// get is nil when there is no such stream.
+func (list streams) get(id uint32) *stream {
+	if i, found := list.find(id); found {
+		return list[i]
+	}
+	return nil
+}
+
+// openStream takes a stream in. mu is held.
+func (c *conn) openStream(s *stream) {
+	h := c.h2
+	i, _ := h.streams.find(s.id)
+	h.streams = slices.Insert(h.streams, i, s)
+	if !s.quiet {
+		h.counted++
+	}
+	h.opened++
+}
+
+// closeIfEnded forgets a stream that both sides have ended. mu is held.
+func (c *conn) closeIfEnded(s *stream) {
+	if s.clientEnded && s.serverEnded {
+		c.closeStream(s, "", "via_upstream")
+	}
+}
+
+// closeStream forgets a stream. Who calls it recounts. mu is held.
+func (c *conn) closeStream(s *stream, flag, details string) {
+	h := c.h2
+	if i, found := h.streams.find(s.id); found {
+		h.streams = slices.Delete(h.streams, i, i+1)
+	}
+	if !s.quiet {
+		h.counted--
+	}
+	c.p.finishEntry(s.entry, s.status, flag, details)
+	s.free()
+}
+
+// closeStreams forgets all of them. mu is held.
+func (c *conn) closeStreams(flag, details string) {
+	for _, s := range slices.Backward(c.h2.streams) {
+		c.closeStream(s, flag, details)
+	}
+}
+
+// describeStreams names the open streams for the report, the oldest first. mu is
+// held.
+func (c *conn) describeStreams() []drain.Conversation {
+	var out []drain.Conversation
+	for _, s := range c.h2.streams {
+		if s.quiet {
+			continue
+		}
+		protocol := "http/2"
+		if s.grpc {
+			protocol = "grpc"
+		}
+		out = append(out, drain.Conversation{
+			Peer: c.client.RemoteAddr().String(), Protocol: protocol,
+			Request: string(s.line), Age: drain.Millis(time.Since(s.began)),
+		})
+	}
+	return out
+}
