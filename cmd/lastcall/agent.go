@@ -36,11 +36,12 @@ type agentFlags struct {
 	adminAddress   string
 	envoy          envoyFlags
 	capture        captureFlags
+	limits         limitsFlags
 	succession     successionFlags // of run
 }
 
 func (f *agentFlags) register(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.inbound, "inbound", nil, "a way in, `LISTEN=APP[,protocol=auto|http|tcp][,name=NAME]`, for example :8000=127.0.0.1:8080,protocol=http; may be repeated")
+	flags.StringArrayVar(&f.inbound, "inbound", nil, "a way in, `LISTEN=APP[,OPTION…]`, for example :8000=127.0.0.1:8080,protocol=http; may be repeated. Options: protocol=auto|http|tcp, name=NAME, max-connections=N; to end TLS here tls-cert=FILE,tls-key=FILE, and with them tls-client-ca=FILE, tls-alpn=h2+http/1.1, tls-min-version=1.3")
 	f.settings.register(flags)
 	flags.StringVar(&f.statusAddress, "status-address", "", "`address` of the status server (default all)")
 	flags.StringVar(&f.terminationLog, "termination-log", defaultTerminationLog(), "`file` for the container's termination message")
@@ -49,6 +50,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.adminAddress, "admin-address", "", "where the pipe answers Envoy's admin API: `address`, host or host:port, or off (default of agent 127.0.0.1 and ProxyConfig's proxyAdminPort, 15000; of run off). With --proxy envoy: host:port or unix:PATH of an Envoy that runs already and is only to be drained")
 	f.envoy.register(flags)
 	f.capture.register(flags)
+	f.limits.register(flags)
 	flags.BoolVar(&f.exitWithApp, "exit-with-app", false, "end when the app has ended by itself, as a job's does: seen by its processes with shareProcessNamespace, else by 10s without a socket")
 	flags.BoolVar(&f.leanScrape, "lean-scrape", false, "leave Envoy's gauges that only a drain needs out of /stats/prometheus")
 	flags.BoolVar(&f.failOnCut, "fail-on-cut", false, "exit with 3 when conversations had to be cut")
@@ -153,6 +155,9 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		LeanScrape:     f.leanScrape,
 		ExitWithApp:    f.exitWithApp,
 		Log:            log,
+	}
+	if o.Limits, err = f.limits.limits(); err != nil {
+		return err
 	}
 	if o.Probes, err = agent.ParseProbes(os.Getenv("ISTIO_KUBE_APP_PROBERS")); err != nil {
 		return usage{err}

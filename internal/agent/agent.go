@@ -31,6 +31,7 @@ type Options struct {
 	Settings  *meshconfig.Settings
 	Inbound   []pipe.Inbound
 	AccessLog io.Writer // of the pipe; nil: none
+	Limits    pipe.Limits
 
 	// Envoy, if given, is the data plane in place of the pipe. Its Inbound is
 	// in its own options.
@@ -217,7 +218,7 @@ func (a *agent) startPlane(ctx context.Context) error {
 		a.plane = p
 		return nil
 	}
-	cfg := pipe.Config{Inbound: a.Inbound, OwnPorts: a.ownPorts(), Listen: a.Succession.listen, Log: a.log}
+	cfg := pipe.Config{Inbound: a.Inbound, Limits: a.Limits, OwnPorts: a.ownPorts(), Listen: a.Succession.listen, Log: a.log}
 	if a.AccessLog != nil {
 		cfg.AccessLog = pipe.NewAccessLog(a.AccessLog)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -47,6 +48,10 @@ type Inbound struct {
 	// never count, neither as busy nor as arrivals: probes', scrapes'.
 	Ignore []uint16
 
+	// MaxConnections is how many connections it has open at once; 0 for what
+	// Limits says, NoLimit for no limit.
+	MaxConnections int
+
 	// TLS is how the clients' TLS is ended here; nil: bytes come as they are, and
 	// TLS passes through to the app.
 	TLS *TLS
@@ -61,10 +66,11 @@ type Inbound struct {
 //
 //	protocol=auto|http|tcp
 //	name=NAME
+//	max-connections=N
 //	tls-cert=FILE and tls-key=FILE, with tls-client-ca=FILE, tls-alpn=h2+http/1.1, tls-min-version=1.2|1.3
 func ParseInbound(s string) (Inbound, error) {
 	fail := func(err error) (Inbound, error) {
-		return Inbound{}, fmt.Errorf("inbound %q: %w; accepted is LISTEN=APP[,protocol=auto|http|tcp][,name=NAME][,tls-cert=FILE,tls-key=FILE[,tls-client-ca=FILE][,tls-alpn=h2+http/1.1][,tls-min-version=1.2|1.3]], for example 127.0.0.1:15006=127.0.0.1:8080,protocol=http", s, err)
+		return Inbound{}, fmt.Errorf("inbound %q: %w; accepted is LISTEN=APP[,protocol=auto|http|tcp][,name=NAME][,max-connections=N][,tls-cert=FILE,tls-key=FILE[,tls-client-ca=FILE][,tls-alpn=h2+http/1.1][,tls-min-version=1.2|1.3]], for example 127.0.0.1:15006=127.0.0.1:8080,protocol=http", s, err)
 	}
 	addresses, options, _ := strings.Cut(s, ",")
 	listen, app, found := strings.Cut(addresses, "=")
@@ -88,6 +94,8 @@ func ParseInbound(s string) (Inbound, error) {
 			in.Protocol, err = ParseProtocol(value)
 		case "name":
 			in.Name, err = value, checkName(value)
+		case "max-connections":
+			in.MaxConnections, err = parseMaxConnections(value)
 		default:
 			err = in.parseTLS(name, value)
 		}
@@ -101,6 +109,18 @@ func ParseInbound(s string) (Inbound, error) {
 		}
 	}
 	return in, nil
+}
+
+// parseMaxConnections reads a number; 0 is no limit.
+func parseMaxConnections(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	switch {
+	case err != nil || n < 0:
+		return 0, fmt.Errorf("max-connections %q: accepted are 1 and more, and 0 for no limit", s)
+	case n == 0:
+		return NoLimit, nil
+	}
+	return n, nil
 }
 
 // checkName admits what is one word in a statistic's name, a URL and a log.
@@ -131,15 +151,10 @@ type Config struct {
 	Limits
 	Endings
 
-	DialTimeout      time.Duration // for the connection to the app; default 5 s
-	HandshakeTimeout time.Duration // for a client's TLS handshake; default 10 s
-
 	H2 H2Limits
 }
 
 const (
-	defaultDialTimeout = 5 * time.Second
-
 	// lingerTime is how long a connection that we have ended waits for the
 	// client's own end before it is closed, so that no reset overtakes the last
 	// bytes (RFC 9112, 9.6). Envoy's delayed_close_timeout is 1 s.
@@ -153,12 +168,6 @@ const (
 func (c *Config) setDefaults() {
 	c.Limits.setDefaults()
 	c.Endings.setDefaults()
-	if c.DialTimeout == 0 {
-		c.DialTimeout = defaultDialTimeout
-	}
-	if c.HandshakeTimeout == 0 {
-		c.HandshakeTimeout = defaultHandshakeTimeout
-	}
 	c.H2.setDefaults()
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -36,6 +36,7 @@ type conn struct {
 	client     *socket
 	origin     netip.AddrPort // of a captured connection: where it wanted to go
 	serverName string         // SNI: of our own TLS, or of one that passes through; guarded by mu
+	surplus    bool           // beyond the listener\'s limit: it gets a 503
 	app        *socket        // nil until dialled; set by up, before down starts, under mu
 	began      time.Time
 
@@ -94,6 +95,10 @@ func (c *conn) serve() {
 		return
 	}
 	switch c.in.Protocol {
+	case HTTP:
+		if c.surplus {
+			c.awaitWord()
+		}
 	case TCP:
 		if err := c.dial(); err != nil {
 			return
@@ -113,6 +118,9 @@ func (c *conn) serve() {
 
 // dial connects to the app and starts the way back.
 func (c *conn) dial() error {
+	if c.surplus {
+		return errSurplus
+	}
 	ctx, cancel := context.WithTimeout(c.p.ctx, c.p.cfg.DialTimeout)
 	defer cancel()
 	d := net.Dialer{}
@@ -206,6 +214,9 @@ func (c *conn) recount() {
 		c.counted = open
 		c.p.open.Add(delta(open))
 		c.in.stats.open.Add(delta(open))
+		if c.surplus {
+			c.in.stats.surplus.Add(delta(open))
+		}
 	}
 	if busy != c.busy {
 		if c.busy = busy; !busy {

@@ -63,22 +63,33 @@ func (c *conn) awaitWord() {
 	_ = c.client.SetReadDeadline(time.Now().Add(freshTime))
 }
 
-// endIdle ends the connection if it has been idle for at least idleFor.
+// endIdle ends the connection if it has been idle for at least idleFor, and idle
+// ones are ended at all.
 func (c *conn) endIdle(idleFor time.Duration) {
+	if c.p.closing.Load() {
+		c.endIfIdle(idleFor)
+	}
+}
+
+// endIfIdle ends the connection if it has been idle for at least idleFor. It
+// returns whether it has.
+func (c *conn) endIfIdle(idleFor time.Duration) bool {
 	c.mu.Lock()
-	idle := !c.over && !c.works() && c.p.closing.Load() && time.Since(c.idleSince) >= idleFor
+	idle := !c.over && !c.works() && time.Since(c.idleSince) >= idleFor
 	if !idle || c.client.unread() > 0 { // a request is there already: it is served
 		c.mu.Unlock()
-		return
+		return false
 	}
 	c.over = true
 	c.recount()
 	isH2 := c.mode == modeH2
 	c.mu.Unlock()
 	if isH2 {
+		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime)) // down may be writing to a client that takes nothing
 		c.endIdleH2()
 	}
 	c.end()
+	return true
 }
 
 // endNow is the last call: the conversation is ended as politely as it still can

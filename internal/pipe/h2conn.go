@@ -108,7 +108,8 @@ func (c *conn) forwardFrames() (wait bool) {
 		if err == nil && !asked {
 			return true
 		}
-		c.failStreams(flagConnectFailed, "upstream_reset_before_response_started{remote_connection_failure}", endRefused)
+		why := c.whyUnreached()
+		c.failStreams(why.flag, why.details, why.ending)
 		c.up.state = upDiscard
 		return false
 	}

@@ -92,6 +92,7 @@ var (
 	endLastCall   = ending{"503", "the server is shutting down", codeNoError, codeCancel}
 	endTerminated = ending{"503", "upstream connect error or disconnect/reset before headers. reset reason: connection termination", codeNoError, codeCancel}
 	endRefused    = ending{"503", "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure", codeNoError, codeCancel}
+	endOverflow   = ending{"503", replyOverflow.body, codeNoError, codeCancel}
 	endProtocol   = ending{"502", "upstream connect error or disconnect/reset before headers. reset reason: protocol error", codeNoError, codeCancel}
 )
 

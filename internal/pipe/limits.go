@@ -5,16 +5,44 @@ import (
 	"time"
 )
 
-// Limits bound what a client may ask for. Zero values take the defaults, which
-// are Envoy's where it has any. Who goes beyond one is answered, and counted in
-// Stats.Refused; nothing of what he has sent is forwarded.
+// Limits bound what a client may ask for and take. Zero values take the defaults,
+// which are Envoy's where it has any; NoLimit, where it is accepted, takes a limit
+// away. docs/limits.md says what the client sees of each and how it is counted.
 type Limits struct {
+	// Who goes beyond these is answered, and counted in Stats.Refused; nothing of
+	// what he has sent is forwarded.
 	MaxHead        int           // bytes of a message head; default 60 KiB; 431
 	MaxFields      int           // fields of a request head; default 100; 431
 	MaxRequestLine int           // bytes of a request line; default as MaxHead; 414
 	HeadTimeout    time.Duration // for a request head that has begun; default 30 s; 408
 	RequestTimeout time.Duration // for a whole request, its body included; default none; 408
+
+	DialTimeout      time.Duration // for the connection to the app; default 5 s; 503
+	HandshakeTimeout time.Duration // for a client's TLS handshake, from its first byte; default 10 s
+
+	// ResponseTimeout is how long it may take from a request's head to the end of
+	// its response, with HTTP/1; default NoLimit; 504. Bytes of a tunnel, and
+	// requests of HTTP/2, have limits of their own in the app and the client
+	// (gRPC's deadline).
+	ResponseTimeout time.Duration
+
+	// IdleTimeout is how long a connection of HTTP may stay open on which nothing
+	// is due; default 1 h, or NoLimit. The app's own, if it is shorter, ends the
+	// connection first.
+	IdleTimeout time.Duration
+
+	// MaxConnections is how many connections a listener has open at once, where
+	// its Inbound says nothing else; default NoLimit; 503.
+	MaxConnections int
+
+	// KeepAlive is how long nothing has come from a client before the kernel asks
+	// whether it is still there, and how long it waits between questions; after 9
+	// without an answer the connection is gone. Default 15 s, as Go's, or NoLimit.
+	KeepAlive time.Duration
 }
+
+// NoLimit takes a limit away.
+const NoLimit = -1
 
 const (
 	// DefaultMaxHead is Envoy's max_request_headers_kb.
@@ -23,6 +51,17 @@ const (
 	DefaultMaxFields = 100
 	// DefaultHeadTimeout is what nginx and Apache give a request head, about.
 	DefaultHeadTimeout = 30 * time.Second
+	// DefaultDialTimeout is for an app on the same machine.
+	DefaultDialTimeout = 5 * time.Second
+	// DefaultHandshakeTimeout is net/http's habit; Istio's gateways have 15 s
+	// (transport_socket_connect_timeout).
+	DefaultHandshakeTimeout = 10 * time.Second
+	// DefaultIdleTimeout is Envoy's idle_timeout.
+	DefaultIdleTimeout = time.Hour
+	// DefaultKeepAlive is net.ListenConfig's.
+	DefaultKeepAlive = 15 * time.Second
+
+	keepAliveProbes = 9
 )
 
 func (l *Limits) setDefaults() {
@@ -30,4 +69,8 @@ func (l *Limits) setDefaults() {
 	l.MaxFields = cmp.Or(l.MaxFields, DefaultMaxFields)
 	l.MaxRequestLine = min(cmp.Or(l.MaxRequestLine, l.MaxHead), l.MaxHead)
 	l.HeadTimeout = cmp.Or(l.HeadTimeout, DefaultHeadTimeout)
+	l.DialTimeout = cmp.Or(l.DialTimeout, DefaultDialTimeout)
+	l.HandshakeTimeout = cmp.Or(l.HandshakeTimeout, DefaultHandshakeTimeout)
+	l.ResponseTimeout = cmp.Or(l.ResponseTimeout, NoLimit)
+	l.IdleTimeout = cmp.Or(l.IdleTimeout, DefaultIdleTimeout)
 }

@@ -121,12 +121,16 @@ func hintFor(err error) string {
 
 // serve begins a conversation.
 func (p *Pipe) serve(l *listener, client *net.TCPConn) {
+	surplus := l.isSurplus()
+	if surplus && !l.refuseSurplus(client) {
+		return
+	}
 	s, err := newSocket(client)
 	if err != nil {
 		_ = client.Close()
 		return
 	}
-	c := &conn{p: p, in: l, client: s, began: time.Now()}
+	c := &conn{p: p, in: l, client: s, surplus: surplus, began: time.Now()}
 	if l.tls != nil {
 		newSecure(s, l.tls.config)
 	}
@@ -142,6 +146,9 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 	if !p.add(c) {
 		_ = client.Close()
 		return
+	}
+	if keep := p.cfg.KeepAlive; keep != 0 {
+		_ = client.SetKeepAliveConfig(net.KeepAliveConfig{Enable: keep > 0, Idle: keep, Interval: keep, Count: keepAliveProbes})
 	}
 	l.stats.connections.Add(1)
 	if !c.uncounted() {

@@ -35,7 +35,7 @@ type Pipe struct {
 	said      map[string]time.Time
 
 	conns    sync.WaitGroup
-	watches  sync.WaitGroup // of certificates; they end with ctx
+	watches  sync.WaitGroup // of certificates and timeouts; they end with ctx
 	exited   chan struct{}
 	exitOnce sync.Once
 }
@@ -65,6 +65,7 @@ func Start(cfg Config) (*Pipe, error) {
 		}
 		p.listeners = append(p.listeners, l)
 	}
+	p.watches.Go(p.watchTimeouts)
 	return p, nil
 }
 

@@ -15,15 +15,17 @@ type reply struct {
 }
 
 var (
-	replyTerminated    = reply{503, "upstream connect error or disconnect/reset before headers. reset reason: connection termination"}
-	replyConnectFailed = reply{503, "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure"}
-	replyProtocolError = reply{502, "upstream connect error or disconnect/reset before headers. reset reason: protocol error"}
-	replyBadRequest    = reply{400, "Bad Request"}
-	replyTimeout       = reply{408, "Request Timeout"}
-	replyTooLarge      = reply{431, "Request Header Fields Too Large"}
-	replyNoCoding      = reply{501, "Not Implemented"}
-	replyVersion       = reply{505, "HTTP Version Not Supported"}
-	replyLastCall      = reply{503, "the server is shutting down and the request was not finished before its deadline"}
+	replyTerminated      = reply{503, "upstream connect error or disconnect/reset before headers. reset reason: connection termination"}
+	replyConnectFailed   = reply{503, "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure"}
+	replyOverflow        = reply{503, "upstream connect error or disconnect/reset before headers. reset reason: overflow"}
+	replyResponseTimeout = reply{504, "upstream request timeout"}
+	replyProtocolError   = reply{502, "upstream connect error or disconnect/reset before headers. reset reason: protocol error"}
+	replyBadRequest      = reply{400, "Bad Request"}
+	replyTimeout         = reply{408, "Request Timeout"}
+	replyTooLarge        = reply{431, "Request Header Fields Too Large"}
+	replyNoCoding        = reply{501, "Not Implemented"}
+	replyVersion         = reply{505, "HTTP Version Not Supported"}
+	replyLastCall        = reply{503, "the server is shutting down and the request was not finished before its deadline"}
 )
 
 // replyFor is the answer to a head that could not be read.
@@ -59,6 +61,8 @@ func (r *reply) bytes(isHead bool) []byte {
 // Response flags, as in Envoy's access log.
 const (
 	flagConnectFailed        = "UF"  // upstream connection failure
+	flagOverflow             = "UO"  // over a limit
+	flagResponseTimeout      = "UT"  // upstream request timeout
 	flagConnectionTerminated = "UC"  // upstream connection termination
 	flagProtocolError        = "UPE" // upstream protocol error
 	flagDownstreamClosed     = "DC"  // downstream connection termination

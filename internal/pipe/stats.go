@@ -20,6 +20,11 @@ type stats struct {
 	clientResets  atomic.Uint64
 	acceptErrors  atomic.Uint64
 	h2            h2Stats
+
+	surplus          atomic.Int64 // of the open ones, those beyond the limit
+	overflowed       atomic.Uint64
+	idleEnded        atomic.Uint64
+	responseTimeouts atomic.Uint64
 }
 
 func (s *stats) responded(status int) {
@@ -41,6 +46,10 @@ type Stats struct {
 	ClientResets  uint64    // connections that the client reset
 	AcceptErrors  uint64    // failed accepts: no descriptors, no memory
 	H2            H2Stats
+
+	Overflowed       uint64 // connections beyond the listener's limit
+	IdleEnded        uint64 // connections that were idle for too long
+	ResponseTimeouts uint64 // requests that took too long
 }
 
 // Stats reads the counters of all listeners together.
@@ -66,4 +75,7 @@ func (s *stats) addTo(sum *Stats) {
 	sum.ClientResets += s.clientResets.Load()
 	sum.AcceptErrors += s.acceptErrors.Load()
 	s.h2.addTo(&sum.H2)
+	sum.Overflowed += s.overflowed.Load()
+	sum.IdleEnded += s.idleEnded.Load()
+	sum.ResponseTimeouts += s.responseTimeouts.Load()
 }

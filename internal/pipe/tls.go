@@ -91,10 +91,6 @@ func (in *Inbound) parseTLS(name, value string) (err error) {
 	return err
 }
 
-// defaultHandshakeTimeout is that of net/http's habit and of Istio's gateways
-// (transport_socket_connect_timeout is 15 s there).
-const defaultHandshakeTimeout = 10 * time.Second
-
 // termination is the TLS of a listener.
 type termination struct {
 	config  *tls.Config

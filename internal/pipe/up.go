@@ -258,7 +258,8 @@ scan:
 				c.admit(&h, rest[:end])
 				b.r = b.w
 				u.state = upDiscard
-				c.answer(&replyConnectFailed, flagConnectFailed, "upstream_reset_before_response_started{remote_connection_failure}")
+				why := c.whyUnreached()
+				c.answer(why.reply, why.flag, why.details)
 				return true, false
 			}
 		}
