@@ -22,8 +22,8 @@ var downwards = []string{
 	"internal/rehearsal", // one machine as a cluster
 	"internal/agent",     // composes all below as PID 1
 	"internal/webhook", "internal/inject", "internal/lint", "internal/gateway", "internal/httpbin",
-	"internal/timeline",                                   // events as text, SVG, HTML
-	"internal/envoy", "internal/pipe", "internal/sockets", // the data planes
+	"internal/timeline",                                                         // events as text, SVG, HTML
+	"internal/envoy", "internal/pipe", "internal/sockets", "internal/httpdrain", // the data planes
 	"internal/admin",                       // Envoy's admin API over any of them
 	"internal/process", "internal/capture", // supervision; redirection
 	"internal/handover", "internal/systemd", // a successor; the service manager

@@ -1,0 +1,31 @@
+// Package httpdrain is an http.Server as a drain.DataPlane: for programs that answer
+// themselves, such as the webhook and the gateway, to end as lastcall's agent ends a pod.
+//
+//	p := httpdrain.New(&http.Server{Handler: h, TLSConfig: t}, httpdrain.Options{})
+//	go func() { served <- p.ServeTLS(ln) }() // any number of listeners, in clear or with TLS
+//	…
+//	report := drain.Run(ctx, cfg, p, drain.Terminate, signals, log, drain.Watcher{})
+//	err := <-served // nil after a drain
+//
+// What it promises:
+//
+//   - From Drain on, each HTTP/1.1 answer says Connection: close, and each HTTP/2 connection is
+//     sent a GOAWAY that refuses nothing yet (RFC 9113, 6.8: last stream 2^31-1) as soon as
+//     it has had a request; one that has had none keeps its first. The GOAWAY that names
+//     the last stream follows with CloseIdle. http.Server.Shutdown has only this second
+//     one, and what crosses it on the wire is lost to the client.
+//   - Whoever has completed a handshake is served: listeners are emptied before they are closed.
+//   - No connection is reset that can be ended otherwise: a FIN (with TLS, close_notify before it),
+//     and what still comes is read for a second at most.
+//   - LastCall answers the requests that have no answer yet in the place of their handlers, and
+//     cancels the contexts of all. What handlers write afterwards goes nowhere. (A stream of HTTP/2
+//     ends when its handler returns: one that does not heed its context leaves its client with the
+//     whole answer, but without its end.)
+//   - A hijacked connection (WebSocket, CONNECT) is busy until it is closed.
+//
+// A connection counts as an arrival when its first byte has come, not when it is accepted: the
+// health checks of load balancers that only connect (NLB, HAProxy, keepalived) prolong no
+// drain.
+//
+// It does not serve HTTP/2 in clear (h2c).
+package httpdrain

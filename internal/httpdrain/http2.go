@@ -1,0 +1,192 @@
+package httpdrain
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+
+	"golang.org/x/net/http2"
+)
+
+// carrier serves HTTP/2 connections whose handshake the real server has done: an http.Server of its own,
+// which is handed them as if they came in clear. So its Shutdown sends them the GOAWAY that names their last
+// stream, while the real server goes on, and frames of ours can go in between its own.
+type carrier struct {
+	server *http.Server
+	feed   *feed
+	isOver bool // end has been called; guarded by Plane.mu
+}
+
+func (p *Plane) newCarrier() *carrier {
+	real := p.server
+	c := &carrier{feed: newFeed(), server: &http.Server{
+		Handler:           real.Handler,
+		ReadTimeout:       real.ReadTimeout,
+		ReadHeaderTimeout: real.ReadHeaderTimeout,
+		WriteTimeout:      real.WriteTimeout,
+		IdleTimeout:       real.IdleTimeout,
+		MaxHeaderBytes:    real.MaxHeaderBytes,
+		ConnState:         real.ConnState,
+		ConnContext:       func(ctx context.Context, nc net.Conn) context.Context { return connOf(nc).ctx },
+		ErrorLog:          real.ErrorLog,
+		HTTP2:             real.HTTP2,
+		Protocols:         new(http.Protocols),
+	}}
+	c.server.Protocols.SetUnencryptedHTTP2(true)
+	p.lingering.Go(func() { _ = c.server.Serve(c.feed) })
+	return c
+}
+
+// end sends each connection its last GOAWAY: it closes with its last stream.
+func (c *carrier) end() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // to wait for the connections is the Plane's
+	_ = c.server.Shutdown(ctx)
+}
+
+// endHTTP2 ends what there is; mu is held.
+func (p *Plane) endHTTP2() {
+	if c := p.http2; c != nil && !c.isOver {
+		c.isOver = true
+		p.lingering.Go(c.end)
+	}
+}
+
+// feed is a carrier's listener.
+type feed struct {
+	conns chan net.Conn
+	once  sync.Once
+	done  chan struct{}
+}
+
+func newFeed() *feed { return &feed{conns: make(chan net.Conn), done: make(chan struct{})} }
+
+func (f *feed) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (f *feed) Close() error {
+	f.once.Do(func() { close(f.done) })
+	return nil
+}
+
+func (f *feed) Accept() (net.Conn, error) {
+	select {
+	case nc := <-f.conns:
+		return nc, nil
+	case <-f.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// serveHTTP2 is the server's TLSNextProto. The connection ends when it returns.
+func (p *Plane) serveHTTP2(_ *http.Server, tc *tls.Conn, _ http.Handler) {
+	c := connOf(tc)
+	h := &http2Conn{Conn: tc, c: c, tls: tc.ConnectionState(), over: make(chan struct{})}
+	for fed := false; !fed; {
+		p.mu.Lock()
+		if p.ended {
+			p.mu.Unlock()
+			return
+		}
+		if p.http2 == nil || p.http2.isOver {
+			p.http2 = p.newCarrier() // what is over takes no other
+		}
+		c.h2, c.outer = h, h
+		f := p.http2.feed
+		p.mu.Unlock()
+		select {
+		case f.conns <- h:
+			fed = true
+		case <-f.done:
+		}
+	}
+	<-h.over
+}
+
+// http2Conn follows the server's frames, so that a goodbye can go in between.
+type http2Conn struct {
+	net.Conn // TLS; its ConnectionState hidden, because net/http would take it for HTTP/1.1
+	c        *conn
+	tls      tls.ConnectionState
+	once     sync.Once
+	over     chan struct{} // closed by Close
+
+	mu      sync.Mutex // guards what follows; held over writes
+	head    [9]byte    // of the frame under way (RFC 9113, 4.1)
+	have    int        // bytes of head
+	left    int        // bytes of the frame's payload to come
+	spoke   bool       // a frame is complete: SETTINGS, which must be the first
+	inHeads bool       // CONTINUATION must come next
+	goodbye goodbye
+}
+
+type goodbye int
+
+const (
+	notSaid goodbye = iota
+	toBeSaid
+	said
+)
+
+// goAway refuses nothing: it asks the client to open no more streams here.
+var goAway = []byte{0, 0, 8, byte(http2.FrameGoAway), 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0}
+
+func (h *http2Conn) Close() error {
+	defer h.once.Do(func() { close(h.over) })
+	return h.Conn.Close()
+}
+
+func (h *http2Conn) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n, err := h.Conn.Write(b)
+	h.follow(b[:n])
+	if err == nil {
+		h.sayLocked()
+	}
+	return n, err
+}
+
+// follow keeps track of where frames end.
+func (h *http2Conn) follow(b []byte) {
+	for len(b) > 0 {
+		if h.have < len(h.head) {
+			n := copy(h.head[h.have:], b)
+			h.have, b = h.have+n, b[n:]
+			if h.have < len(h.head) {
+				return
+			}
+			h.left = int(h.head[0])<<16 | int(h.head[1])<<8 | int(h.head[2])
+		}
+		n := min(h.left, len(b))
+		h.left, b = h.left-n, b[n:]
+		if h.left > 0 {
+			return
+		}
+		h.have, h.spoke = 0, true
+		switch http2.FrameType(h.head[3]) {
+		case http2.FrameHeaders, http2.FramePushPromise, http2.FrameContinuation:
+			h.inHeads = http2.Flags(h.head[4])&http2.FlagHeadersEndHeaders == 0 // END_HEADERS is 4 in all three
+		case http2.FrameGoAway:
+			h.goodbye = said // the server's own says more
+		}
+	}
+}
+
+// sayGoodbye says it at the next boundary between frames.
+func (h *http2Conn) sayGoodbye() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.goodbye == notSaid {
+		h.goodbye = toBeSaid
+	}
+	h.sayLocked()
+}
+
+func (h *http2Conn) sayLocked() {
+	if h.goodbye == toBeSaid && h.spoke && h.have == 0 && !h.inHeads {
+		h.goodbye = said
+		_, _ = h.Conn.Write(goAway) // who cannot be told is gone
+	}
+}
