@@ -37,6 +37,7 @@ type agentFlags struct {
 	envoy          envoyFlags
 	capture        captureFlags
 	limits         limitsFlags
+	h2             h2Flags
 	succession     successionFlags // of run
 }
 
@@ -49,6 +50,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.accessLog, "access-log", "off", "`file` for one line a request, - for standard output, or off")
 	flags.StringVar(&f.adminAddress, "admin-address", "", "where the pipe answers Envoy's admin API: `address`, host or host:port, or off (default of agent 127.0.0.1 and ProxyConfig's proxyAdminPort, 15000; of run off). With --proxy envoy: host:port or unix:PATH of an Envoy that runs already and is only to be drained")
 	f.envoy.register(flags)
+	f.h2.register(flags)
 	f.capture.register(flags)
 	f.limits.register(flags)
 	flags.BoolVar(&f.exitWithApp, "exit-with-app", false, "end when the app has ended by itself, as a job's does: seen by its processes with shareProcessNamespace, else by 10s without a socket")
@@ -161,6 +163,9 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 	}
 	if o.Probes, err = agent.ParseProbes(os.Getenv("ISTIO_KUBE_APP_PROBERS")); err != nil {
 		return usage{err}
+	}
+	if o.H2, err = f.h2.limits(); err != nil {
+		return err
 	}
 	if isEnvoy {
 		o.Envoy, err = f.envoy.options(settings, inbound, f.adminAddress, f.adminAddress != "", f.accessLog, log)

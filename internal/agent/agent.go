@@ -32,6 +32,7 @@ type Options struct {
 	Inbound   []pipe.Inbound
 	AccessLog io.Writer // of the pipe; nil: none
 	Limits    pipe.Limits
+	H2        pipe.H2Limits
 
 	// Envoy, if given, is the data plane in place of the pipe. Its Inbound is
 	// in its own options.
@@ -218,7 +219,7 @@ func (a *agent) startPlane(ctx context.Context) error {
 		a.plane = p
 		return nil
 	}
-	cfg := pipe.Config{Inbound: a.Inbound, Limits: a.Limits, OwnPorts: a.ownPorts(), Listen: a.Succession.listen, Log: a.log}
+	cfg := pipe.Config{Inbound: a.Inbound, Limits: a.Limits, OwnPorts: a.ownPorts(), Listen: a.Succession.listen, Log: a.log, H2: a.H2}
 	if a.AccessLog != nil {
 		cfg.AccessLog = pipe.NewAccessLog(a.AccessLog)
 	}

@@ -150,4 +150,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		counter(descRqXX, s.Responses[i], strconv.Itoa(i), envoyPrefix)
 	}
 	counter(descConnectFailed, s.ConnectFailed, envoyCluster)
+	for name, value := range s.H2.Each {
+		counter(descH2[name], value)
+	}
 }

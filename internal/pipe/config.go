@@ -151,7 +151,7 @@ type Config struct {
 	Limits
 	Endings
 
-	H2 H2Limits
+	H2 H2Limits // of clients of HTTP/2
 }
 
 const (

@@ -65,7 +65,7 @@ func (c *conn) readApp(fd uintptr) bool {
 		if d.buf == nil {
 			d.buf = getBuffer(d.large)
 		}
-		buf, ok := d.buf.room(c.p.cfg.MaxHead + smallBuffer)
+		buf, ok := d.buf.room(max(c.p.cfg.MaxHead, maxAppBlock) + smallBuffer)
 		d.buf = buf
 		if !ok { // only a head can fill it
 			d.err = errTooLarge

@@ -59,26 +59,43 @@ const maxAppBlock = 256 << 10
 // noLimit stands for a limit that has been lifted.
 const noLimit = 1 << 30
 
+// DefaultH2Limits are those that hold when nothing is said.
+func DefaultH2Limits() H2Limits {
+	return H2Limits{
+		MaxHeaderList:    256 << 10,
+		MaxHeaderBlock:   64 << 10,
+		MaxContinuations: 8,
+		MaxControl:       1000,
+		MaxResets:        500,
+		MaxEmptyFrames:   100,
+		MaxWindowUpdates: 10,
+		MaxPriorities:    100,
+		MaxStreams:       1 << 16,
+	}
+}
+
+// largestHeld is the largest frame of a client that is held until all of it is
+// there, bytes.
+func (l *H2Limits) largestHeld() int { return min(l.MaxHeaderBlock, 1<<24) }
+
 func (l *H2Limits) setDefaults() {
-	for _, limit := range []struct {
-		value    *int
-		standard int
-	}{
-		{&l.MaxHeaderList, 256 << 10},
-		{&l.MaxHeaderBlock, 64 << 10},
-		{&l.MaxContinuations, 8},
-		{&l.MaxControl, 1000},
-		{&l.MaxResets, 500},
-		{&l.MaxEmptyFrames, 100},
-		{&l.MaxWindowUpdates, 10},
-		{&l.MaxPriorities, 100},
-		{&l.MaxStreams, 1 << 16},
+	standard := DefaultH2Limits()
+	for value, standard := range map[*int]int{
+		&l.MaxHeaderList:    standard.MaxHeaderList,
+		&l.MaxHeaderBlock:   standard.MaxHeaderBlock,
+		&l.MaxContinuations: standard.MaxContinuations,
+		&l.MaxControl:       standard.MaxControl,
+		&l.MaxResets:        standard.MaxResets,
+		&l.MaxEmptyFrames:   standard.MaxEmptyFrames,
+		&l.MaxWindowUpdates: standard.MaxWindowUpdates,
+		&l.MaxPriorities:    standard.MaxPriorities,
+		&l.MaxStreams:       standard.MaxStreams,
 	} {
 		switch {
-		case *limit.value == 0:
-			*limit.value = limit.standard
-		case *limit.value < 0:
-			*limit.value = noLimit
+		case *value == 0:
+			*value = standard
+		case *value < 0:
+			*value = noLimit
 		}
 	}
 }

@@ -21,6 +21,7 @@ type up struct {
 	waits    bool   // an upgrade has been asked for with this request
 	timed    bool   // a deadline for the head is set
 	upgraded []byte // the request that became a tunnel
+	unsent   int    // what the client had not taken when we looked last, after our end
 	err      error  // why reading ended; io.EOF for a FIN
 }
 
@@ -79,10 +80,12 @@ func (c *conn) clientPaused() bool {
 	over, turned, isWS := c.over, c.mode == opaque, c.mode == modeWS
 	c.mu.Unlock()
 	switch {
-	case over: // the client does not close: leave, unless it has not got everything yet
-		if c.client.unsent() == 0 {
+	case over: // the client does not close: leave, unless it is still taking what there is for it
+		left := c.client.unsent()
+		if left == 0 || left == c.up.unsent {
 			return false
 		}
+		c.up.unsent = left
 		_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))
 		return true
 	case isWS: // the client has not answered our close frame
@@ -113,7 +116,7 @@ func (c *conn) readClient(fd uintptr) bool {
 		if u.buf == nil {
 			u.buf = getBuffer(u.large)
 		}
-		buf, ok := u.buf.room(c.p.cfg.MaxHead + smallBuffer)
+		buf, ok := u.buf.room(max(c.p.cfg.MaxHead, c.p.cfg.H2.largestHeld()) + smallBuffer)
 		u.buf = buf
 		if !ok { // only a head can fill it
 			c.refuse(&replyTooLarge, flagBadRequest, "http1.headers_too_large")

@@ -1,0 +1,232 @@
+package pipe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// Each flood ends with GOAWAY and ENHANCE_YOUR_CALM, is counted, and leaves nothing
+// behind.
+func TestH2Floods(t *testing.T) {
+	// An app that answers nothing: what is too much is for us to see.
+	app := startApp(t, func(c net.Conn) {
+		_ = http2.NewFramer(c, nil).WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 10})
+		_, _ = io.Copy(io.Discard, c)
+	})
+	small := func(limits H2Limits) func(*Config) { return func(c *Config) { c.H2 = limits } }
+	headers := func(r *raw, id uint32, end bool) error {
+		return r.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x82, 0x84, 0x86}, EndHeaders: true, EndStream: end})
+	}
+	for _, tt := range []struct {
+		name    string
+		counter string
+		limits  H2Limits
+		send    func(r *raw, i int) error // until it fails, or 100,000 times
+	}{
+		{"PING", "outbound_control_flood", H2Limits{}, func(r *raw, _ int) error { return r.WritePing(false, [8]byte{}) }},
+		{"SETTINGS", "outbound_control_flood", H2Limits{}, func(r *raw, _ int) error { return r.WriteSettings() }},
+		{"RST_STREAM of nothing", "outbound_control_flood", H2Limits{}, func(r *raw, _ int) error { return r.WriteRSTStream(1, http2.ErrCodeCancel) }},
+		{"rapid reset", "rx_premature_resets_flood", H2Limits{}, func(r *raw, i int) error {
+			id := uint32(2*i + 1)
+			return errors.Join(headers(r, id, true), r.WriteRSTStream(id, http2.ErrCodeCancel))
+		}},
+		{"empty DATA", "inbound_empty_frames_flood", H2Limits{}, func(r *raw, i int) error {
+			if i == 0 {
+				return headers(r, 1, false)
+			}
+			return r.WriteData(1, false, nil)
+		}},
+		{"empty HEADERS", "inbound_empty_frames_flood", H2Limits{}, func(r *raw, i int) error {
+			return r.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), EndHeaders: true})
+		}},
+		{"empty CONTINUATION", "inbound_empty_frames_flood", H2Limits{MaxContinuations: -1}, func(r *raw, i int) error {
+			if i == 0 {
+				return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
+			}
+			return r.WriteContinuation(1, false, nil)
+		}},
+		{"CONTINUATION", "inbound_continuation_frames_flood", H2Limits{}, func(r *raw, i int) error {
+			if i == 0 {
+				return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
+			}
+			return r.WriteContinuation(1, false, []byte{0x84})
+		}},
+		{"header block", "header_overflow", H2Limits{}, func(r *raw, i int) error {
+			block := make([]byte, 16000)
+			if i == 0 {
+				return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block})
+			}
+			return r.WriteContinuation(1, false, block)
+		}},
+		{"header list", "header_overflow", H2Limits{}, func(r *raw, _ int) error { // 8 MB in 2,000 bytes
+			var block bytes.Buffer
+			_ = hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("v", 4000)})
+			block.Write(bytes.Repeat([]byte{0xbe}, 2000))
+			return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true})
+		}},
+		{"WINDOW_UPDATE", "inbound_window_update_frames_flood", H2Limits{}, func(r *raw, _ int) error { return r.WriteWindowUpdate(0, 1) }},
+		{"PRIORITY", "inbound_priority_frames_flood", H2Limits{}, func(r *raw, i int) error {
+			return r.WritePriority(uint32(2*i+1), http2.PriorityParam{Weight: 1})
+		}},
+		{"streams at once, of the app's 10", "inbound_streams_flood", H2Limits{}, func(r *raw, i int) error { return headers(r, uint32(2*i+1), false) }},
+		{"streams at once, of our limit", "inbound_streams_flood", H2Limits{MaxStreams: 5}, func(r *raw, i int) error { return headers(r, uint32(2*i+1), false) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := startPipe(t, app, Auto, small(tt.limits))
+			r := dialRaw(t, p)
+			if _, err := r.ReadFrame(); err != nil { // the app's SETTINGS have gone by
+				t.Fatal(err)
+			}
+			sent := make(chan struct{})
+			go func() {
+				defer close(sent)
+				for i := range 100_000 {
+					if tt.send(r, i) != nil {
+						return
+					}
+				}
+			}()
+			if got := strings.Join(r.frames(), "\n"); !strings.Contains(got, "ENHANCE_YOUR_CALM") {
+				t.Errorf("got %q; want a GOAWAY with ENHANCE_YOUR_CALM", got)
+			}
+			_ = r.Close()
+			<-sent
+			awaitActivity(t, p, 0, 0)
+			got := maps.Collect(p.Stats().H2.Each)
+			if got[tt.counter] != 1 || p.Stats().H2.Floods() != 1 {
+				t.Errorf("counted %v; want %s once", got, tt.counter)
+			}
+		})
+	}
+}
+
+// A client that floods and takes nothing cannot hold anything: neither us nor the
+// goroutine that is stuck in writing to it.
+func TestH2FloodOfADeafClient(t *testing.T) {
+	full := make(chan struct{})
+	app := startApp(t, func(c net.Conn) {
+		f := http2.NewFramer(c, c)
+		_ = f.WriteSettings()
+		_ = c.SetDeadline(time.Now().Add(time.Second))
+		for f.WriteData(1, false, make([]byte, 16<<10)) == nil {
+		}
+		close(full)
+		_ = c.SetDeadline(time.Now().Add(patience))
+		_, _ = io.Copy(io.Discard, c)
+	})
+	p := startPipe(t, app, Auto)
+	r := dialRaw(t, p)
+	<-full
+	for range 3000 {
+		if r.WritePing(false, [8]byte{}) != nil {
+			break
+		}
+	}
+	for end := time.Now().Add(patience); len(p.all()) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the connection is still there")
+		}
+	}
+}
+
+// What ordinary clients do stays below every limit.
+func TestH2FloodsAreNotWork(t *testing.T) {
+	app := startH2(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			<-r.Context().Done()
+			return
+		}
+		_, _ = w.Write(make([]byte, 100_000))
+	})
+	p := startPipe(t, app, HTTP)
+	c := h2Client(t)
+	for i := range 300 { // a third of the requests is cancelled
+		if i%3 == 0 {
+			req, _ := http.NewRequestWithContext(timeout(t, time.Millisecond), "GET", "http://"+p.Addr(0).String()+"/slow", nil)
+			if resp, err := c.Do(req); err == nil {
+				resp.Body.Close()
+				t.Fatal("an answer that cannot be")
+			}
+			continue
+		}
+		resp, err := c.Get("http://" + p.Addr(0).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, resp.Body); n != 100_000 || err != nil {
+			t.Fatal(n, err)
+		}
+		resp.Body.Close()
+	}
+	if s := p.Stats().H2; s.Floods() != 0 || s.BadPeers != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestH2Guard(t *testing.T) {
+	var now time.Time
+	limits := DefaultH2Limits()
+	fresh := func() *guard {
+		now = time.Unix(1, 0)
+		return &guard{H2Limits: &limits, now: func() time.Time { return now }}
+	}
+	ping := frame{kind: framePing, length: 8}
+
+	g := fresh()
+	for i := range 100_000 { // 900 a second, for ever
+		if now = now.Add(time.Second / 900); g.check(ping) != nil {
+			t.Fatalf("PING %d", i)
+		}
+	}
+	g = fresh()
+	for i := range 100_000 { // somebody else's answers
+		if g.check(frame{kind: framePing, length: 8, flags: flagAck}) != nil {
+			t.Fatalf("answer %d", i)
+		}
+	}
+	g = fresh()
+	for i := range 100_000 { // most are cancelled, but not at once
+		if err := g.begins(1); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.resets(&stream{began: now.Add(-prematureTime)}); err != nil {
+			t.Fatalf("reset %d: %v", i, err)
+		}
+	}
+	g = fresh()
+	for i := range 100_000 { // two of five are cancelled at once
+		if err := g.begins(1); err != nil {
+			t.Fatal(err)
+		}
+		if i%5 < 2 {
+			if err := g.resets(&stream{began: now}); err != nil {
+				t.Fatalf("reset %d: %v", i, err)
+			}
+		}
+	}
+	for i := 0; ; i++ { // then all of them: a long good life is no licence
+		_ = g.begins(1)
+		if err := g.resets(&stream{began: now}); err == floodResets {
+			break
+		} else if i > 4*limits.MaxResets {
+			t.Fatal("not seen")
+		}
+	}
+}
+
+func timeout(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
