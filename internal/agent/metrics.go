@@ -36,7 +36,7 @@ var (
 	descConnections = prometheus.NewDesc("lastcall_connections", "Open inbound connections.", []string{"state"}, nil)
 	descRaced       = prometheus.NewDesc("lastcall_requests_raced_total", "Connections on which a request met our closing.", nil, nil)
 	descTruncated   = prometheus.NewDesc("lastcall_responses_truncated_total", "Responses that the app did not finish.", nil, nil)
-	descRefused     = prometheus.NewDesc("lastcall_requests_refused_total", "Requests that were malformed, too large or too slow.", nil, nil)
+	descRefused     = prometheus.NewDesc("lastcall_requests_refused_total", "Requests that were malformed, too large or too slow, by the status of the answer; other: of HTTP/2, and connections.", []string{"code"}, nil)
 	descAcceptError = prometheus.NewDesc("lastcall_accept_errors_total", "Failed accepts: no descriptors, no memory.", nil, nil)
 
 	descOutbound       = prometheus.NewDesc("lastcall_outbound_connections", "Open outbound connections of the app.", nil, nil)
@@ -72,7 +72,7 @@ func newMetrics(w *way) *metrics {
 		Name: "lastcall_scrape_failures_total",
 		Help: "Scrapes from which the metrics of the proxy or the app had to be left out.",
 	}, []string{"of"})
-	for _, reason := range []string{"503", "truncated", "fin"} {
+	for _, reason := range []string{"503", "truncated", "fin", "ended", "close 1001"} {
 		m.cut.WithLabelValues(reason)
 	}
 	m.hookRefused = prometheus.NewCounter(prometheus.CounterOpts{
@@ -142,7 +142,12 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	gauge(descRqActive, float64(activity.Busy), envoyPrefix)
 	counter(descRaced, s.Raced)
 	counter(descTruncated, s.Truncated)
-	counter(descRefused, s.Refused)
+	other := s.Refused
+	for i, code := range pipe.RefusedCodes {
+		counter(descRefused, s.RefusedWith[i], strconv.Itoa(code))
+		other -= s.RefusedWith[i]
+	}
+	counter(descRefused, other, "other")
 	counter(descAcceptError, s.AcceptErrors)
 	counter(descCxTotal, s.Connections, envoyPrefix)
 	counter(descRqTotal, s.Requests, envoyPrefix)

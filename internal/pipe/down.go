@@ -379,7 +379,7 @@ func (c *conn) responseEnds(last bool) bool {
 	case last:
 		return false
 	case refusal != nil:
-		c.in.stats.refused.Add(1)
+		c.in.stats.refuse(refusal.status)
 		c.answer(refusal, flagBadRequest, "http1.codec_error")
 		return false
 	case leave:

@@ -71,7 +71,7 @@ func (c *conn) becomeH2() (wait, leave bool) {
 	c.arriving = true // until the app is there
 	c.recount()
 	c.mu.Unlock()
-	c.clearHeadDeadline()
+	c.clearDeadline()
 	c.up.state = upH2
 	b := c.up.buf
 	if c.app == nil {

@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"bytes"
 	"cmp"
 	"time"
 )
@@ -73,4 +74,19 @@ func (l *Limits) setDefaults() {
 	l.HandshakeTimeout = cmp.Or(l.HandshakeTimeout, DefaultHandshakeTimeout)
 	l.ResponseTimeout = cmp.Or(l.ResponseTimeout, NoLimit)
 	l.IdleTimeout = cmp.Or(l.IdleTimeout, DefaultIdleTimeout)
+}
+
+// tooLong is the answer to a head, or to as much of one as has come, that is too
+// long; nil when it is not.
+func (l *Limits) tooLong(head []byte) *reply {
+	if len(head) <= min(l.MaxHead, l.MaxRequestLine) {
+		return nil
+	}
+	if eol := bytes.IndexByte(head, '\n'); eol < 0 || eol > l.MaxRequestLine {
+		return &replyLineTooLong
+	}
+	if len(head) > l.MaxHead {
+		return &replyTooLarge
+	}
+	return nil
 }

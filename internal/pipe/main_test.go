@@ -3,6 +3,7 @@ package pipe
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -87,6 +88,39 @@ func answering(t *testing.T, answer string) net.Addr {
 			}
 		}
 	})
+}
+
+// scripted is an app of which the test writes every byte: one connection, whose
+// first request gets the head. What follows from the client is in got.
+type scripted struct {
+	net.Addr
+	t    *testing.T
+	conn chan net.Conn
+	got  chan string
+}
+
+func startScripted(t *testing.T, head string) *scripted {
+	a := &scripted{t: t, conn: make(chan net.Conn, 1), got: make(chan string, 1)}
+	a.Addr = startApp(t, func(c net.Conn) {
+		r := bufio.NewReader(c)
+		readHead(r)
+		_, _ = io.WriteString(c, head)
+		a.conn <- c
+		b, err := io.ReadAll(r)
+		if err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Errorf("the app's end is no end: %v", err)
+		}
+		a.got <- string(b)
+	})
+	return a
+}
+
+func (a *scripted) send(s string) {
+	c := <-a.conn
+	if _, err := io.WriteString(c, s); err != nil {
+		a.t.Error(err)
+	}
+	a.conn <- c
 }
 
 func readHead(r *bufio.Reader) string {

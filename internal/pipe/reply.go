@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -22,6 +23,7 @@ var (
 	replyProtocolError   = reply{502, "upstream connect error or disconnect/reset before headers. reset reason: protocol error"}
 	replyBadRequest      = reply{400, "Bad Request"}
 	replyTimeout         = reply{408, "Request Timeout"}
+	replyLineTooLong     = reply{414, "URI Too Long"}
 	replyTooLarge        = reply{431, "Request Header Fields Too Large"}
 	replyNoCoding        = reply{501, "Not Implemented"}
 	replyVersion         = reply{505, "HTTP Version Not Supported"}
@@ -37,6 +39,14 @@ func replyFor(err error) *reply {
 		return &replyNoCoding
 	case http.StatusHTTPVersionNotSupported:
 		return &replyVersion
+	}
+	return &replyBadRequest
+}
+
+// replyForBody is the answer to a body that could not be followed.
+func replyForBody(err error) *reply {
+	if errors.Is(err, errTrailers) {
+		return &replyTooLarge
 	}
 	return &replyBadRequest
 }

@@ -16,6 +16,7 @@ type stats struct {
 	connectFailed atomic.Uint64
 	truncated     atomic.Uint64
 	refused       atomic.Uint64
+	refusedWith   [len(RefusedCodes)]atomic.Uint64
 	raced         atomic.Uint64
 	clientResets  atomic.Uint64
 	acceptErrors  atomic.Uint64
@@ -33,18 +34,31 @@ func (s *stats) responded(status int) {
 	}
 }
 
+// RefusedCodes are the statuses with which HTTP/1 requests are refused.
+var RefusedCodes = [...]int{400, 408, 414, 431, 501, 505}
+
+func (s *stats) refuse(status int) {
+	s.refused.Add(1)
+	for i, code := range RefusedCodes {
+		if code == status {
+			s.refusedWith[i].Add(1)
+		}
+	}
+}
+
 // Stats are the counters of a pipe, or of one of its listeners, since the start.
 type Stats struct {
-	Connections   uint64    // accepted
-	Connected     uint64    // connections to the app that were made
-	Requests      uint64    // forwarded to the app, or answered in its place when it refused
-	Responses     [6]uint64 // by hundreds of the status, local replies included; [0] is unused
-	ConnectFailed uint64    // connections to the app that could not be made
-	Truncated     uint64    // responses that the app did not finish
-	Refused       uint64    // malformed, too large or too slow requests
-	Raced         uint64    // connections on which a request met our closing
-	ClientResets  uint64    // connections that the client reset
-	AcceptErrors  uint64    // failed accepts: no descriptors, no memory
+	Connections   uint64                    // accepted
+	Connected     uint64                    // connections to the app that were made
+	Requests      uint64                    // forwarded to the app, or answered in its place when it refused
+	Responses     [6]uint64                 // by hundreds of the status, local replies included; [0] is unused
+	ConnectFailed uint64                    // connections to the app that could not be made
+	Truncated     uint64                    // responses that the app did not finish
+	Refused       uint64                    // malformed, too large or too slow requests
+	RefusedWith   [len(RefusedCodes)]uint64 // of them, by RefusedCodes
+	Raced         uint64                    // connections on which a request met our closing
+	ClientResets  uint64                    // connections that the client reset
+	AcceptErrors  uint64                    // failed accepts: no descriptors, no memory
 	H2            H2Stats
 
 	Overflowed       uint64 // connections beyond the listener's limit
@@ -71,6 +85,9 @@ func (s *stats) addTo(sum *Stats) {
 	sum.ConnectFailed += s.connectFailed.Load()
 	sum.Truncated += s.truncated.Load()
 	sum.Refused += s.refused.Load()
+	for i := range s.refusedWith {
+		sum.RefusedWith[i] += s.refusedWith[i].Load()
+	}
 	sum.Raced += s.raced.Load()
 	sum.ClientResets += s.clientResets.Load()
 	sum.AcceptErrors += s.acceptErrors.Load()

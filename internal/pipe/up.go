@@ -13,16 +13,17 @@ import (
 
 // up is the state of the way from the client to the app; its goroutine's own.
 type up struct {
-	state    upState
-	buf      *buffer
-	large    bool // the last read filled its buffer
-	scanned  int  // bytes of the head at hand that hold no end of it
-	body     body
-	waits    bool   // an upgrade has been asked for with this request
-	timed    bool   // a deadline for the head is set
-	upgraded []byte // the request that became a tunnel
-	unsent   int    // what the client had not taken when we looked last, after our end
-	err      error  // why reading ended; io.EOF for a FIN
+	state     upState
+	buf       *buffer
+	large     bool // the last read filled its buffer
+	scanned   int  // bytes of the head at hand that hold no end of it
+	body      body
+	waits     bool      // an upgrade has been asked for with this request
+	timed     bool      // a deadline for the head or the whole request is set
+	headBegan time.Time // when it came in parts and the whole request has a limit
+	upgraded  []byte    // the request that became a tunnel
+	unsent    int       // what the client had not taken when we looked last, after our end
+	err       error     // why reading ended; io.EOF for a FIN
 }
 
 type upState uint8
@@ -96,12 +97,16 @@ func (c *conn) clientPaused() bool {
 		c.up.state = upOpaque
 		return true
 	case c.up.timed:
-		c.clearHeadDeadline()
+		c.clearDeadline()
 		if c.forgetFresh() {
 			c.close()
 			return true
 		}
-		c.refuse(&replyTimeout, "", "request_header_timeout")
+		details := "request_header_timeout"
+		if c.up.state == upBody {
+			details = "request_overall_timeout"
+		}
+		c.refuse(&replyTimeout, "", details)
 		return true
 	}
 	_ = c.client.SetReadDeadline(time.Time{})
@@ -119,7 +124,7 @@ func (c *conn) readClient(fd uintptr) bool {
 		buf, ok := u.buf.room(max(c.p.cfg.MaxHead, c.p.cfg.H2.largestHeld()) + smallBuffer)
 		u.buf = buf
 		if !ok { // only a head can fill it
-			c.refuse(&replyTooLarge, flagBadRequest, "http1.headers_too_large")
+			c.refuse(c.p.cfg.tooLong(buf.bytes()), flagBadRequest, "http1.headers_too_large")
 			continue
 		}
 		room := len(buf.b) - buf.w
@@ -210,7 +215,7 @@ scan:
 			n, done, err := u.body.advance(b.b[pos:b.w])
 			pos += n
 			if err != nil {
-				return stop(&replyBadRequest, flagBadRequest, "http1.codec_error")
+				return stop(replyForBody(err), flagBadRequest, "http1.codec_error")
 			}
 			if !done {
 				break
@@ -239,8 +244,8 @@ scan:
 		from := max(0, u.scanned-len(endOfHead)+1)
 		i := bytes.Index(rest[from:], endOfHead)
 		if i < 0 {
-			if len(rest) > c.p.cfg.MaxHead {
-				return stop(&replyTooLarge, flagBadRequest, "http1.headers_too_large")
+			if r := c.p.cfg.tooLong(rest); r != nil {
+				return stop(r, flagBadRequest, "http1.headers_too_large")
 			}
 			u.scanned = len(rest)
 			c.headBegins(rest)
@@ -248,12 +253,15 @@ scan:
 		}
 		end := from + i + len(endOfHead)
 		u.scanned = 0
-		if end > c.p.cfg.MaxHead {
-			return stop(&replyTooLarge, flagBadRequest, "http1.headers_too_large")
+		if r := c.p.cfg.tooLong(rest[:end]); r != nil {
+			return stop(r, flagBadRequest, "http1.headers_too_large")
 		}
 		h, err := parseRequest(rest[:end])
 		if err != nil {
 			return stop(replyFor(err), flagBadRequest, "http1.codec_error")
+		}
+		if h.lines > c.p.cfg.MaxFields {
+			return stop(&replyTooLarge, flagBadRequest, "http1.too_many_headers")
 		}
 		if c.app == nil && !c.isOver() {
 			c.setArriving(true)
@@ -286,7 +294,7 @@ scan:
 // when the connection is being ended: the request is not forwarded then.
 func (c *conn) admit(h *head, raw []byte) bool {
 	u := &c.up
-	c.clearHeadDeadline()
+	c.clearDeadline()
 	u.body = h.body
 	u.waits = h.upgrade || h.isConnect
 	c.mu.Lock()
@@ -313,6 +321,7 @@ func (c *conn) admit(h *head, raw []byte) bool {
 	c.in.stats.requests.Add(1)
 	if c.arriving = h.body.kind != noBody; c.arriving {
 		u.state = upBody
+		c.limitRequest()
 	} else {
 		c.setAfterRequest()
 	}
@@ -325,6 +334,7 @@ func (c *conn) admit(h *head, raw []byte) bool {
 
 // requestEnds notes that a request has come whole.
 func (c *conn) requestEnds() {
+	c.clearDeadline()
 	c.mu.Lock()
 	c.arriving = false
 	c.setAfterRequest()
@@ -345,11 +355,30 @@ func (c *conn) headBegins(part []byte) {
 		return
 	}
 	c.up.timed = true
-	_ = c.client.SetReadDeadline(time.Now().Add(c.p.cfg.HeadTimeout))
+	now := time.Now()
+	if c.p.cfg.RequestTimeout > 0 {
+		c.up.headBegan = now
+	}
+	_ = c.client.SetReadDeadline(now.Add(c.p.cfg.HeadTimeout))
 	c.mu.Lock()
 	c.arriving = true
 	c.recount()
 	c.mu.Unlock()
+}
+
+// limitRequest sets the deadline for a body, where there is a limit to the whole
+// request.
+func (c *conn) limitRequest() {
+	limit := c.p.cfg.RequestTimeout
+	if limit == 0 {
+		return
+	}
+	began := c.up.headBegan
+	if c.up.headBegan = (time.Time{}); began.IsZero() {
+		began = time.Now()
+	}
+	c.up.timed = true
+	_ = c.client.SetReadDeadline(began.Add(limit))
 }
 
 // forgetFresh returns whether nothing had come yet on a connection that was
@@ -362,7 +391,7 @@ func (c *conn) forgetFresh() bool {
 	return was
 }
 
-func (c *conn) clearHeadDeadline() {
+func (c *conn) clearDeadline() {
 	if c.up.timed {
 		c.up.timed = false
 		_ = c.client.SetReadDeadline(time.Time{})
@@ -371,14 +400,23 @@ func (c *conn) clearHeadDeadline() {
 
 // refuse answers what cannot be forwarded, after the responses that are due.
 func (c *conn) refuse(r *reply, flag, details string) {
+	partly := c.up.state == upBody
 	c.up.state = upDiscard
-	c.up.buf.r = c.up.buf.w
-	c.clearHeadDeadline()
+	if b := c.up.buf; b != nil {
+		b.r = b.w
+	}
+	c.clearDeadline()
 	c.mu.Lock()
 	c.last = true
-	due := len(c.queue) > 0
 	// A request that has been forwarded in part cannot be answered by the app.
-	broken := c.arriving && due
+	broken := partly && len(c.queue) > 0
+	var dropped *logEntry
+	if n := len(c.queue) - 1; broken && n > 0 { // those before it can
+		dropped = c.queue[n].entry
+		c.queue = c.queue[:n]
+		broken = false
+	}
+	due := len(c.queue) > 0
 	if due && !broken {
 		c.refusal = r
 		c.arriving = false
@@ -386,12 +424,14 @@ func (c *conn) refuse(r *reply, flag, details string) {
 	}
 	responding := c.responding
 	c.mu.Unlock()
+	c.p.finishEntry(dropped, r.status, flag, details)
 	switch {
 	case due && !broken:
 	case broken && responding:
+		c.in.stats.refuse(r.status)
 		c.close()
 	default:
-		c.in.stats.refused.Add(1)
+		c.in.stats.refuse(r.status)
 		c.answer(r, flag, details)
 	}
 }

@@ -1,9 +1,7 @@
 package pipe
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -193,7 +191,7 @@ func TestWebSocketCloseEarly(t *testing.T) {
 
 // A drain that is taken back before a boundary has come ends nothing.
 func TestWebSocketResume(t *testing.T) {
-	app := startSocketApp(t)
+	app := startScripted(t, switching)
 	p := startPipe(t, app, HTTP, func(c *Config) { c.WebSockets, c.Spread = CloseEarly, time.Millisecond })
 	c := dialSocket(t, p)
 	app.send("\x81\x05he") // within a frame
@@ -223,40 +221,7 @@ func awaitAsked(t *testing.T, p *Pipe) {
 	}
 }
 
-// socketApp is an app of which the test writes every byte: one connection, one
-// WebSocket. What it gets from the client is in got.
-type socketApp struct {
-	net.Addr
-	t    *testing.T
-	conn chan net.Conn
-	got  chan string
-}
-
 const switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
-
-func startSocketApp(t *testing.T) *socketApp {
-	a := &socketApp{t: t, conn: make(chan net.Conn, 1), got: make(chan string, 1)}
-	a.Addr = startApp(t, func(c net.Conn) {
-		r := bufio.NewReader(c)
-		readHead(r)
-		_, _ = io.WriteString(c, switching)
-		a.conn <- c
-		b, err := io.ReadAll(r)
-		if err != nil && !errors.Is(err, net.ErrClosed) {
-			t.Errorf("the app's end is no end: %v", err)
-		}
-		a.got <- string(b)
-	})
-	return a
-}
-
-func (a *socketApp) send(s string) {
-	c := <-a.conn
-	if _, err := io.WriteString(c, s); err != nil {
-		a.t.Error(err)
-	}
-	a.conn <- c
-}
 
 // socketClient is a WebSocket's client of which the test writes every byte.
 type socketClient struct{ *client }
@@ -310,7 +275,7 @@ func TestWebSocketBoundaries(t *testing.T) {
 		{"no frames at all", "nonsense", "", "nonsense", false, "truncated"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			app := startSocketApp(t)
+			app := startScripted(t, switching)
 			p := startPipe(t, app, HTTP)
 			c := dialSocket(t, p)
 			c.send(masked(0x81, "ahead"))
@@ -340,7 +305,7 @@ func TestWebSocketBoundaries(t *testing.T) {
 
 // A client that takes nothing holds nobody's last call.
 func TestWebSocketStuckClient(t *testing.T) {
-	app := startSocketApp(t)
+	app := startScripted(t, switching)
 	p := startPipe(t, app, HTTP)
 	dialSocket(t, p)
 	c := <-app.conn
@@ -361,7 +326,7 @@ func TestWebSocketStuckClient(t *testing.T) {
 // An app that goes away, and a client that does, end the other side.
 func TestWebSocketPeersGo(t *testing.T) {
 	t.Run("app", func(t *testing.T) {
-		app := startSocketApp(t)
+		app := startScripted(t, switching)
 		p := startPipe(t, app, HTTP)
 		c := dialSocket(t, p)
 		_ = (<-app.conn).Close()
@@ -370,7 +335,7 @@ func TestWebSocketPeersGo(t *testing.T) {
 		<-app.got
 	})
 	t.Run("client", func(t *testing.T) {
-		app := startSocketApp(t)
+		app := startScripted(t, switching)
 		p := startPipe(t, app, HTTP)
 		c := dialSocket(t, p)
 		c.send(masked(0x81, "bye"))
@@ -405,7 +370,7 @@ func TestNoWebSocket(t *testing.T) {
 		c.wantEnd()
 	})
 	t.Run("another protocol", func(t *testing.T) {
-		app := startSocketApp(t)
+		app := startScripted(t, switching)
 		p := startPipe(t, app, HTTP)
 		c := dialPipe(t, p)
 		c.send("GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
