@@ -38,6 +38,7 @@ type agentFlags struct {
 	capture        captureFlags
 	limits         limitsFlags
 	h2             h2Flags
+	endings        endingsFlags
 	succession     successionFlags // of run
 }
 
@@ -53,6 +54,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	f.h2.register(flags)
 	f.capture.register(flags)
 	f.limits.register(flags)
+	f.endings.register(flags)
 	flags.BoolVar(&f.exitWithApp, "exit-with-app", false, "end when the app has ended by itself, as a job's does: seen by its processes with shareProcessNamespace, else by 10s without a socket")
 	flags.BoolVar(&f.leanScrape, "lean-scrape", false, "leave Envoy's gauges that only a drain needs out of /stats/prometheus")
 	flags.BoolVar(&f.failOnCut, "fail-on-cut", false, "exit with 3 when conversations had to be cut")
@@ -171,6 +173,9 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		o.Envoy, err = f.envoy.options(settings, inbound, f.adminAddress, f.adminAddress != "", f.accessLog, log)
 	} else {
 		o.Admin = f.admin(settings, app != nil, level)
+		if o.Endings, err = f.endings.resolve(settings); err != nil {
+			return err
+		}
 		o.AccessLog, err = openAccessLog(f.accessLog, stdout)
 	}
 	if err != nil {

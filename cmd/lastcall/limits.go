@@ -13,11 +13,17 @@ import (
 type limitsFlags struct {
 	head, connect, handshake  time.Duration
 	idle, response, keepAlive time.Duration
+	request                   time.Duration
 	connections               int
+	headBytes, fields, line   int
 }
 
 func (f *limitsFlags) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.head, "head-timeout", pipe.DefaultHeadTimeout, "how long a request's head may take from its first byte; then 408")
+	flags.IntVar(&f.headBytes, "max-head-bytes", pipe.DefaultMaxHead, "how long the head of a message may be; then 431")
+	flags.IntVar(&f.fields, "max-headers", pipe.DefaultMaxFields, "how many header fields a request may have; then 431")
+	flags.IntVar(&f.line, "max-request-line", 0, "how many bytes a request line may have; then 414 (default --max-head-bytes)")
+	flags.DurationVar(&f.request, "request-timeout", 0, "how long a request of HTTP/1 may take to come, its body included; then 408. 0 for as long as it takes")
 	flags.DurationVar(&f.connect, "connect-timeout", pipe.DefaultDialTimeout, "how long a connection to the app may take; then 503")
 	flags.DurationVar(&f.handshake, "tls-handshake-timeout", pipe.DefaultHandshakeTimeout, "how long a client's TLS handshake may take")
 	flags.DurationVar(&f.idle, "idle-timeout", pipe.DefaultIdleTimeout, "how long a connection of HTTP may be idle; 0 for ever, or until the app closes it")
@@ -52,6 +58,18 @@ func (f *limitsFlags) limits() (pipe.Limits, error) {
 		case d.value == 0:
 			*d.to = pipe.NoLimit
 		}
+	}
+	l.MaxHead, l.MaxFields, l.MaxRequestLine = f.headBytes, f.fields, f.line
+	for _, n := range []struct {
+		name         string
+		value, least int
+	}{{"max-head-bytes", f.headBytes, 1 << 10}, {"max-headers", f.fields, 1}, {"max-request-line", f.line, 0}} {
+		if n.value < n.least || n.value > 1<<24 {
+			return l, usage{fmt.Errorf("--%s %d: accepted are %d to %d", n.name, n.value, n.least, 1<<24)}
+		}
+	}
+	if l.RequestTimeout = f.request; f.request < 0 {
+		return l, usage{fmt.Errorf("--request-timeout %v: accepted are durations such as 1m, and 0 for no limit", f.request)}
 	}
 	if f.connections < 0 {
 		return l, usage{fmt.Errorf("--max-connections %d: accepted are 1 and more, and 0 for no limit", f.connections)}

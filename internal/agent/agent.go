@@ -30,9 +30,10 @@ const (
 type Options struct {
 	Settings  *meshconfig.Settings
 	Inbound   []pipe.Inbound
-	AccessLog io.Writer // of the pipe; nil: none
 	Limits    pipe.Limits
 	H2        pipe.H2Limits
+	Endings   pipe.Endings
+	AccessLog io.Writer // of the pipe; nil: none
 
 	// Envoy, if given, is the data plane in place of the pipe. Its Inbound is
 	// in its own options.
@@ -219,7 +220,10 @@ func (a *agent) startPlane(ctx context.Context) error {
 		a.plane = p
 		return nil
 	}
-	cfg := pipe.Config{Inbound: a.Inbound, Limits: a.Limits, OwnPorts: a.ownPorts(), Listen: a.Succession.listen, Log: a.log, H2: a.H2}
+	cfg := pipe.Config{
+		Inbound: a.Inbound, Limits: a.Limits, H2: a.H2, Endings: a.Endings,
+		OwnPorts: a.ownPorts(), Listen: a.Succession.listen, Log: a.log,
+	}
 	if a.AccessLog != nil {
 		cfg.AccessLog = pipe.NewAccessLog(a.AccessLog)
 	}

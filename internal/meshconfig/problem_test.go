@@ -48,6 +48,9 @@ func TestBadInput(t *testing.T) {
 		{"no grace", places{env: []string{"TERMINATION_GRACE_PERIOD_SECONDS=0"}}, []string{`TERMINATION_GRACE_PERIOD_SECONDS is "0"`}},
 		{"far too much grace", places{env: []string{"TERMINATION_GRACE_PERIOD_SECONDS=9999999999999"}}, []string{`TERMINATION_GRACE_PERIOD_SECONDS is "9999999999999"`}},
 		{"a negative time", places{env: []string{"LASTCALL_QUIET_TIME=-1s"}}, []string{`LASTCALL_QUIET_TIME is "-1s"`, "want a duration of 0s or more"}},
+		{"a code that no close frame of ours has", places{env: []string{"LASTCALL_WEBSOCKET_CLOSE=1000"}}, []string{"want 1001 (going away) or 1012 (service restart)"}},
+		{"neither wait nor close", places{env: []string{"LASTCALL_EVENT_STREAMS=cut"}}, []string{`LASTCALL_EVENT_STREAMS is "cut"`, `want "wait" `}},
+		{"no media type", places{env: []string{"LASTCALL_ENDLESS_TYPES=ndjson"}}, []string{"want media types"}},
 		{"another mesh", places{env: []string{"LASTCALL_COMPAT=linkerd"}}, []string{`LASTCALL_COMPAT is "linkerd" (environment LASTCALL_COMPAT): want "istio", or ""`}},
 		{"another mesh by flag", places{compat: "linkerd"}, []string{`--compat is "linkerd" (flag --compat)`}},
 
@@ -156,6 +159,7 @@ func TestWarnings(t *testing.T) {
 		{"minimum drain with a fixed wait", places{env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=false", "MINIMUM_DRAIN_DURATION=9s"}}, []string{"not used with EXIT_ON_ZERO_ACTIVE_CONNECTIONS=false: the wait is terminationDrainDuration (5s)"}, "", ""},
 		{"lastcall's times with Istio's behaviour", places{compat: "istio", env: []string{"LASTCALL_QUIET_TIME=1s"}}, []string{"LASTCALL_QUIET_TIME (environment LASTCALL_QUIET_TIME): not used in mode fixed, which does as Istio does"}, "", ""},
 		{"one port for two", places{annotation: "statusPort: 15000"}, []string{"statusPort (annotation proxy.istio.io/config, line 1): 15000 is also proxyAdminPort"}, "", ""},
+		{"a spread that does not fit", places{env: []string{"LASTCALL_LAST_CALL_SPREAD=5s"}}, []string{"about 667ms are taken; raise LASTCALL_LAST_CALL_MARGIN (2s) to three times of it"}, "", ""},
 		{"variables that only look alike", places{env: []string{"LASTCALL_PORT=tcp://10.0.0.1:80", "LASTCALL_SERVICE_HOST=10.0.0.1", "PATH=/bin"}}, nil, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -119,6 +119,10 @@ func TestWhichPlaceWins(t *testing.T) {
 		{"said over Istio's default", places{env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=1"}, compat: "istio"}, zero, "true", "environment EXIT_ON_ZERO_ACTIVE_CONNECTIONS"},
 		{"grace period", places{env: []string{"TERMINATION_GRACE_PERIOD_SECONDS=60"}}, "TERMINATION_GRACE_PERIOD_SECONDS", "60", "environment TERMINATION_GRACE_PERIOD_SECONDS"},
 		{"lastcall's own by proxyMetadata", places{mesh: "defaultConfig: {proxyMetadata: {LASTCALL_QUIET_TIME: 500ms}}"}, "LASTCALL_QUIET_TIME", "500ms", "proxyMetadata of mesh file mesh.yaml"},
+		{"spread", places{env: []string{"LASTCALL_LAST_CALL_SPREAD=400ms"}}, "LASTCALL_LAST_CALL_SPREAD", "400ms", "environment LASTCALL_LAST_CALL_SPREAD"},
+		{"WebSockets", places{env: []string{"LASTCALL_WEBSOCKET=close"}}, "LASTCALL_WEBSOCKET", "close", "environment LASTCALL_WEBSOCKET"},
+		{"WebSockets' code", places{env: []string{"LASTCALL_WEBSOCKET_CLOSE=1012"}}, "LASTCALL_WEBSOCKET_CLOSE", "1012", "environment LASTCALL_WEBSOCKET_CLOSE"},
+		{"endless types", places{env: []string{"LASTCALL_ENDLESS_TYPES=application/X-NDJSON, text/a"}}, "LASTCALL_ENDLESS_TYPES", `["application/x-ndjson","text/a"]`, "environment LASTCALL_ENDLESS_TYPES"},
 		{"compat by variable", places{env: []string{"LASTCALL_COMPAT=istio"}}, "LASTCALL_COMPAT", "istio", "environment LASTCALL_COMPAT"},
 		{"compat by flag", places{compat: "istio"}, "LASTCALL_COMPAT", "istio", "flag --compat"},
 

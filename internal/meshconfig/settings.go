@@ -41,6 +41,12 @@ type Settings struct {
 	IdleGrace    Value[time.Duration] // LASTCALL_IDLE_GRACE, 0 or more
 	Compat       Value[string]        // LASTCALL_COMPAT: "" or CompatIstio
 
+	Spread         Value[time.Duration] // LASTCALL_LAST_CALL_SPREAD, 0 or more; 0: half of what there is
+	WebSocket      Value[string]        // LASTCALL_WEBSOCKET: "wait" or "close"
+	WebSocketClose Value[int]           // LASTCALL_WEBSOCKET_CLOSE: 1001 or 1012
+	EventStreams   Value[string]        // LASTCALL_EVENT_STREAMS: "wait" or "close"
+	EndlessTypes   Value[[]string]      // LASTCALL_ENDLESS_TYPES, in small letters
+
 	// ScrapeTarget is the URL of the app's own metrics; empty when there are none.
 	ScrapeTarget Value[string]
 
@@ -116,6 +122,9 @@ func (r *resolver) adviseCombination(s *Settings) {
 		for _, v := range []Value[time.Duration]{s.QuietTime, s.Margin, s.IdleGrace} {
 			unused(v, "not used in mode %v, which does as Istio does", mode)
 		}
+	}
+	if most := s.Margin.Value / 3; mode == drain.ExitOnZero && s.Spread.Value > most {
+		unused(s.Spread, "more than there is room for: about %v are taken; raise %s (%v) to three times of it", most.Round(time.Millisecond), variableMargin, s.Margin.Value)
 	}
 	if s.StatusPort.Value == s.AdminPort.Value {
 		r.warn(s.StatusPort.Source, fieldStatusPort, "%d is also %s: only one of them can be listened on", s.StatusPort.Value, fieldAdminPort)

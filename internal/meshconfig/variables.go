@@ -18,6 +18,12 @@ const (
 	variableIdleGrace    = "LASTCALL_IDLE_GRACE"
 	variableCompat       = "LASTCALL_COMPAT"
 
+	variableSpread         = "LASTCALL_LAST_CALL_SPREAD"
+	variableWebSocket      = "LASTCALL_WEBSOCKET"
+	variableWebSocketClose = "LASTCALL_WEBSOCKET_CLOSE"
+	variableEventStreams   = "LASTCALL_EVENT_STREAMS"
+	variableEndlessTypes   = "LASTCALL_ENDLESS_TYPES"
+
 	variableProxyConfig = "PROXY_CONFIG"
 
 	// No longer read by Istio; terminationDrainDuration took its place.
@@ -28,6 +34,7 @@ const (
 var variables = []string{
 	variableExitOnZero, variableMinimumDrain, variableGracePeriod,
 	variableQuietTime, variableMargin, variableIdleGrace, variableCompat,
+	variableSpread, variableWebSocket, variableWebSocketClose, variableEventStreams, variableEndlessTypes,
 }
 
 // CompatIstio is the LASTCALL_COMPAT (and --compat) that asks for Istio's own
@@ -82,6 +89,32 @@ func parseGracePeriod(text string) (time.Duration, bool) {
 
 func parseCompat(text string) (string, bool) {
 	return text, text == "" || text == CompatIstio
+}
+
+const acceptsEndless = `"wait" (until the last call) or "close" (when the drain has waited long enough for new ones)`
+
+func parseEndless(text string) (string, bool) {
+	return text, text == "wait" || text == "close"
+}
+
+const acceptsCloseCode = "1001 (going away) or 1012 (service restart)"
+
+func parseCloseCode(text string) (int, bool) {
+	return map[string]int{"1001": 1001, "1012": 1012}[text], text == "1001" || text == "1012"
+}
+
+const acceptsMediaTypes = "media types, comma-separated, such as application/x-ndjson"
+
+func parseMediaTypes(text string) ([]string, bool) {
+	types := []string{}
+	for _, t := range strings.Split(strings.ToLower(text), ",") {
+		t = strings.TrimSpace(t)
+		if kind, name, ok := strings.Cut(t, "/"); !ok || kind == "" || name == "" || strings.ContainsAny(name, "/; ") {
+			return nil, false
+		}
+		types = append(types, t)
+	}
+	return types, true
 }
 
 // environment is the container's own, by name. Later entries of the same name

@@ -37,11 +37,20 @@ func TestBrokenClient(t *testing.T) {
 		{"head without an end", "GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 70<<10), []int{431}},
 		{"after a good one", get("/a") + "nonsense\r\n\r\n", []int{200, 400}},
 		{"other version", "GET / HTTP/1.7\r\n\r\n", []int{505}},
+		{"too many fields", "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: y\r\n", 100) + "\r\n", []int{431}},
+		{"as many as may be", "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: y\r\n", 99) + "\r\nnonsense\r\n\r\n", []int{200, 400}},
+		{"long line", "GET /" + strings.Repeat("x", 9000) + " HTTP/1.1\r\nHost: a\r\n\r\n", []int{414}},
+		{"line without an end", "GET /" + strings.Repeat("x", 70<<10), []int{414}},
+		{"long extensions", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1;"+strings.Repeat("x", 1000)+"\r\na\r\n", 20), []int{400}},
+		{"body in time", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab", []int{408}},
+		{"bad chunk after a good one", get("/a") + "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", []int{200, 400}},
 		{"bad chunk", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", []int{400}},
 		{"head in time", "GET / HTTP/1.1\r\nHost: a\r\nX", []int{408}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := startPipe(t, app, HTTP, func(c *Config) { c.HeadTimeout = 100 * time.Millisecond })
+			p := startPipe(t, app, HTTP, func(c *Config) {
+				c.HeadTimeout, c.RequestTimeout, c.MaxRequestLine = 100*time.Millisecond, 100*time.Millisecond, 8<<10
+			})
 			c := dialPipe(t, p)
 			c.send(tt.send)
 			for _, want := range tt.statuses {
@@ -55,7 +64,63 @@ func TestBrokenClient(t *testing.T) {
 			}
 			c.wantEnd()
 			awaitActivity(t, p, 0, 0)
+			s := p.Stats()
+			for i, code := range RefusedCodes {
+				want := uint64(0)
+				if code == tt.statuses[len(tt.statuses)-1] {
+					want = 1
+				}
+				if s.RefusedWith[i] != want {
+					t.Errorf("refused with %d: %d; want %d", code, s.RefusedWith[i], want)
+				}
+			}
 		})
+	}
+}
+
+// A request that is refused takes the answer of none before it.
+func TestRefusedBehindOthers(t *testing.T) {
+	for _, bad := range []string{
+		"nonsense\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + strings.Repeat("X: y\r\n", 4000),
+		"GET / HTTP/1.1\r\nX", // not in time
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nslow",
+	} {
+		g := startGate(t)
+		p := startPipe(t, g, HTTP, func(c *Config) { c.HeadTimeout, c.RequestTimeout = 50*time.Millisecond, 50*time.Millisecond })
+		c := dialPipe(t, p)
+		c.send("POST /first HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx" + bad)
+		<-g.asked
+		awaitRefusal(t, p)
+		g.open()
+		if resp := c.response("POST"); resp.StatusCode != 200 || bodyOf(resp) != "done" {
+			t.Errorf("%.50q: the first request got %v", bad, resp)
+		}
+		if resp := c.response("GET"); resp.StatusCode/100 != 4 || !resp.Close {
+			t.Errorf("%.50q got %v", bad, resp)
+		}
+		c.wantEnd()
+	}
+}
+
+// awaitRefusal waits until a client's connection knows that it will be refused.
+func awaitRefusal(t *testing.T, p *Pipe) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		for _, c := range p.all() {
+			c.mu.Lock()
+			refused := c.refusal != nil
+			c.mu.Unlock()
+			if refused {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nothing was refused")
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
