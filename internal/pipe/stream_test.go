@@ -12,15 +12,15 @@ import (
 // chunk writes one chunk of a body.
 func chunk(data string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(data), data) }
 
-// streamHead is a head of a chunked response, with a Content-Type and more.
-func streamHead(contentType string) string {
+// chunkedHead is a head of a chunked response, with a Content-Type and more.
+func chunkedHead(contentType string) string {
 	return "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: " + contentType + "\r\n\r\n"
 }
 
 // How a stream ends at the last call depends on what it is and where it stands:
 // only what has no end of its own may end as if it were whole.
 func TestStreamsAtTheLastCall(t *testing.T) {
-	events := streamHead("text/event-stream; charset=utf-8")
+	events := chunkedHead("text/event-stream; charset=utf-8")
 	for _, tt := range []struct {
 		name          string
 		head          string
@@ -40,10 +40,10 @@ func TestStreamsAtTheLastCall(t *testing.T) {
 		{"within a chunk that does not end", events, "ff\r\ndata: 1\n\n", "", "data: 1\n\n", false, "truncated"},
 		{"compressed events", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n", chunk("zz\n\n"), "", "zz\n\n", false, "truncated"},
 		{"events until the end of the connection", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", "data: 1\n\n", "", "data: 1\n\n", true, "ended"},
-		{"an export", streamHead("application/x-ndjson"), chunk("{}\n"), "", "{}\n", false, "truncated"},
-		{"lines that never end, as configured", streamHead("application/x-tail"), chunk("{}\n"), "", "{}\n", true, "ended"},
-		{"such lines, within one", streamHead("application/x-tail"), chunk("{"), chunk("}\n"), "{}\n", true, "ended"},
-		{"any other body", streamHead("text/html"), chunk("<p>\n\n"), "", "<p>\n\n", false, "truncated"},
+		{"an export", chunkedHead("application/x-ndjson"), chunk("{}\n"), "", "{}\n", false, "truncated"},
+		{"lines that never end, as configured", chunkedHead("application/x-tail"), chunk("{}\n"), "", "{}\n", true, "ended"},
+		{"such lines, within one", chunkedHead("application/x-tail"), chunk("{"), chunk("}\n"), "{}\n", true, "ended"},
+		{"any other body", chunkedHead("text/html"), chunk("<p>\n\n"), "", "<p>\n\n", false, "truncated"},
 		{"a body of known length", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100\r\n\r\n", "data: 1\n\n", "", "data: 1\n\n", false, "truncated"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestStreamsAtTheLastCall(t *testing.T) {
 
 // A stream that ends by itself within the last call was not cut.
 func TestStreamEndsByItself(t *testing.T) {
-	app := startScripted(t, streamHead("text/event-stream"))
+	app := startScripted(t, chunkedHead("text/event-stream"))
 	p := startPipe(t, app, HTTP)
 	c := dialPipe(t, p)
 	c.send(get("/events"))
@@ -109,7 +109,7 @@ func TestStreamEndsByItself(t *testing.T) {
 }
 
 func TestStreamCloseEarly(t *testing.T) {
-	app := startScripted(t, streamHead("text/event-stream"))
+	app := startScripted(t, chunkedHead("text/event-stream"))
 	p := startPipe(t, app, HTTP, func(c *Config) { c.EventStreams = CloseEarly })
 	c := dialPipe(t, p)
 	c.send(get("/events"))
@@ -134,7 +134,7 @@ func TestStreamCloseEarly(t *testing.T) {
 
 // A stream that begins when those under way have been ended ends as early.
 func TestLateStreamCloseEarly(t *testing.T) {
-	app := startScripted(t, streamHead("text/event-stream"))
+	app := startScripted(t, chunkedHead("text/event-stream"))
 	p := startPipe(t, app, HTTP, func(c *Config) { c.EventStreams = CloseEarly })
 	_ = p.Drain(ctx)
 	_ = p.CloseIdle(ctx, 0)
