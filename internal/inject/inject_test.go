@@ -163,6 +163,10 @@ func TestLeftAlone(t *testing.T) {
 		{"an own annotation", annotated("lastcall.dev/quiet-time", "soon"), "LASTCALL_QUIET_TIME is \"soon\"", true},
 		{"a proxy that is none", annotated("lastcall.dev/proxy", "nginx"), "accepted are pipe, envoy, sockets and istio", true},
 		{"an Envoy that nobody has", annotated("lastcall.dev/proxy", "envoy"), "--envoy-image", false},
+		{"a Job that would never end", pod(func(p *corev1.Pod) {
+			p.Annotations["lastcall.dev/sidecar"] = "classic"
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "work"}}
+		}), "shareProcessNamespace", false},
 		{"a capture that is none", annotated("traffic.sidecar.istio.io/excludeInboundPorts", "all"), "annotation traffic.sidecar.istio.io/excludeInboundPorts", true},
 		{"TPROXY", annotated("sidecar.istio.io/interceptionMode", "TPROXY"), "TPROXY", true},
 		{"too much memory", annotated("lastcall.dev/memory", "much"), "accepted is a quantity", true},

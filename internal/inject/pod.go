@@ -147,6 +147,10 @@ func (j *injection) do() (err error) {
 	return nil
 }
 
+func sharesProcesses(spec *corev1.PodSpec) bool {
+	return spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace
+}
+
 // captures says whether the pod gets a sidecar that its traffic is turned to.
 func (j *injection) captures() bool { return j.proxy == Pipe || j.proxy == Envoy }
 
@@ -168,6 +172,9 @@ func (j *injection) mayCapture() error {
 		j.proxy = Sockets
 		j.note("interceptionMode is NONE: nothing is captured, the app's preStop watches its sockets")
 		return nil
+	}
+	if j.sidecar == Classic && isJob(j.pod, j.Options) && !sharesProcesses(&j.pod.Spec) {
+		return unableError{"it is a Job's, which a classic sidecar would keep from ending: a native one ends with it (annotation " + annotationSidecar + ", Kubernetes 1.29 and later), or with shareProcessNamespace: true lastcall sees the app end"}
 	}
 	own := []int32{portInbound, portOutbound, int32(j.settings.StatusPort.Value), int32(j.settings.AdminPort.Value)}
 	if reason := portsTaken(&j.pod.Spec, own); reason != "" {

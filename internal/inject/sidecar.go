@@ -41,6 +41,9 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 		return corev1.Container{}, err
 	}
 	args := []string{"agent", "--capture", "--annotations", mountPodInfo + "/annotations"}
+	if j.sidecar == Classic && isJob(j.pod, j.Options) {
+		args = append(args, "--exit-with-app")
+	}
 	image := j.Image
 	if j.proxy == Envoy {
 		image = j.EnvoyImage
@@ -75,22 +78,21 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 		Ports:           []corev1.ContainerPort{{Name: "http-lastcall", ContainerPort: status, Protocol: corev1.ProtocolTCP}},
 		Resources:       resources,
 		SecurityContext: bound(),
-		// A native sidecar's startupProbe holds the next containers back until it
-		// serves. It asks often, since all else waits for it.
-		StartupProbe:   &corev1.Probe{ProbeHandler: ready, PeriodSeconds: 1, FailureThreshold: 600, TimeoutSeconds: 3},
-		ReadinessProbe: &corev1.Probe{ProbeHandler: ready, PeriodSeconds: 15, FailureThreshold: 4, TimeoutSeconds: 3},
-		VolumeMounts:   []corev1.VolumeMount{{Name: volumePodInfo, MountPath: mountPodInfo, ReadOnly: true}},
+		ReadinessProbe:  &corev1.Probe{ProbeHandler: ready, PeriodSeconds: 15, FailureThreshold: 4, TimeoutSeconds: 3},
+		VolumeMounts:    []corev1.VolumeMount{{Name: volumePodInfo, MountPath: mountPodInfo, ReadOnly: true}},
 	}
+	// The kubelet starts the next container when this hook has returned. A startupProbe
+	// would hold it back as well, but for a second: it is not asked for more often.
+	serves := &corev1.LifecycleHandler{Exec: &corev1.ExecAction{
+		Command: []string{program, "ready", "--status-port", strconv.Itoa(int(status))},
+	}}
 	switch j.sidecar {
 	case Native:
 		c.RestartPolicy = ptr(corev1.ContainerRestartPolicyAlways)
-		c.Lifecycle = &corev1.Lifecycle{PreStop: j.waitHook()}
+		c.Lifecycle = &corev1.Lifecycle{PostStart: serves, PreStop: j.waitHook()}
 	case Classic:
 		if hold := j.settings.HoldApplication.Value; hold == nil || *hold {
-			// Kubelet starts the next container when this hook has returned.
-			c.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{
-				Command: []string{program, "ready", "--status-port", strconv.Itoa(int(status))},
-			}}}
+			c.Lifecycle = &corev1.Lifecycle{PostStart: serves}
 		}
 	}
 	return c, nil

@@ -1,0 +1,241 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func url(p corev1.Pod, path string) string { return "http://" + p.Status.PodIP + ":8080" + path }
+
+// busy waits until the pod's sidecar has n requests under way.
+func (n *namespace) busy(p corev1.Pod, want int) {
+	n.t.Helper()
+	n.until(fmt.Sprintf("had %d requests under way", want), func() error {
+		response, err := http.Get("http://" + p.Status.PodIP + ":15020/metrics")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }()
+		text, err := io.ReadAll(response.Body)
+		if line := fmt.Sprintf("lastcall_connections{state=\"busy\"} %d\n", want); err == nil && !strings.Contains(string(text), line) {
+			err = errors.New("it has not")
+		}
+		return err
+	})
+}
+
+type answer struct {
+	code int
+	took time.Duration
+	err  error
+}
+
+// begin asks the pod for what takes its time, and returns when the sidecar has the request.
+func (n *namespace) begin(p corev1.Pod, path string) <-chan answer {
+	n.t.Helper()
+	out := make(chan answer, 1)
+	go func() {
+		code, took, err := get(context.WithoutCancel(n.t.Context()), url(p, path))
+		out <- answer{code, took, err}
+	}()
+	n.busy(p, 1)
+	return out
+}
+
+func (n *namespace) start(a app) corev1.Pod {
+	n.t.Helper()
+	n.apply(a.manifest())
+	n.available(a.name)
+	return n.pods(a.name)[0]
+}
+
+func wantOK(t *testing.T, a answer) {
+	t.Helper()
+	if a.err != nil || a.code != http.StatusOK {
+		t.Errorf("the request in flight: %d after %v, %v; want 200", a.code, a.took, a.err)
+	}
+}
+
+// TestEvicted evicts a pod with a request under way, as kubectl drain and the autoscalers do.
+func TestEvicted(t *testing.T) {
+	t.Parallel()
+	n := newNamespace(t, nil)
+	p := n.start(app{name: "web"})
+	asked := n.begin(p, "/delay/8")
+	err := client.PolicyV1().Evictions(n.name).Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: n.name}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOK(t, <-asked)
+	n.gone(p)
+}
+
+// TestShorterGrace deletes a pod with less time than its manifest says, which only the kubelet knows. The request cannot
+// be answered any more; its client must be told so, not be reset.
+func TestShorterGrace(t *testing.T) {
+	t.Parallel()
+	n := newNamespace(t, nil)
+	p := n.start(app{name: "web"})
+	asked := n.begin(p, "/delay/30")
+	n.kubectl("delete", "pod", p.Name, "--grace-period=4", "--wait=false")
+	if a := <-asked; a.err != nil || a.code != http.StatusServiceUnavailable {
+		t.Errorf("%d after %v, %v; want 503", a.code, a.took, a.err)
+	}
+	n.gone(p)
+}
+
+// TestAppGoneFirst has a client that reads slowly: when the app has written everything and is gone, most of it is still
+// on its way through the sidecar.
+func TestAppGoneFirst(t *testing.T) {
+	t.Parallel()
+	const size = 256 << 10
+	n := newNamespace(t, nil)
+	p := n.start(app{
+		name: "web", annotations: map[string]string{"lastcall.dev/pre-stop": "none"},
+		args: []string{"httpbin", "--listen", ":8080", "--on-term", "close-listener"},
+	})
+	small := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if err == nil {
+			err = c.(*net.TCPConn).SetReadBuffer(4 << 10)
+		}
+		return c, err
+	}}}
+	response, err := small.Get(url(p, fmt.Sprintf("/bytes/%d", size)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	n.kubectl("delete", "pod", p.Name, "--wait=false")
+	n.until("lost its app", func() error {
+		now, err := client.CoreV1().Pods(n.name).Get(t.Context(), p.Name, metav1.GetOptions{})
+		if err == nil && (len(now.Status.ContainerStatuses) == 0 || now.Status.ContainerStatuses[0].State.Terminated == nil) {
+			err = errors.New("it is there")
+		}
+		return err
+	})
+	got, err := io.Copy(io.Discard, response.Body)
+	if err != nil || got != size {
+		t.Errorf("%d of %d bytes, %v", got, size, err)
+	}
+	n.gone(p)
+}
+
+// TestNeverReady deletes a pod whose app does not listen.
+func TestNeverReady(t *testing.T) {
+	t.Parallel()
+	n := newNamespace(t, nil)
+	n.apply(app{name: "web", args: []string{"httpbin", "--listen", ":8081"}}.manifest())
+	var p corev1.Pod
+	n.until("ran", func() error {
+		all := n.pods("web")
+		if len(all) == 0 || all[0].Status.Phase != corev1.PodRunning {
+			return errors.New("not yet")
+		}
+		p = all[0]
+		return nil
+	})
+	began := time.Now()
+	n.kubectl("delete", "deployment", "web")
+	n.gone(p)
+	t.Logf("gone after %.1f s", time.Since(began).Seconds())
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("gone after %v: it was killed", took)
+	}
+}
+
+// TestContainerRestarts has one container restarted by its liveness probe. The kubelet runs its preStop, which begins a
+// drain; the pod stays, so the drain must be taken back.
+func TestContainerRestarts(t *testing.T) {
+	t.Parallel()
+	n := newNamespace(t, nil)
+	p := n.start(app{name: "web", grace: 5, more: "        livenessProbe: {httpGet: {path: /status/500, port: http}, initialDelaySeconds: 5, periodSeconds: 60, failureThreshold: 1}"})
+	closing := func() (bool, error) {
+		c := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{}}
+		defer c.CloseIdleConnections()
+		response, err := c.Get(url(p, "/get"))
+		if err != nil {
+			return false, err
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			err = errors.New(response.Status)
+		}
+		return response.Close, err
+	}
+	if isClosing, err := closing(); err != nil || isClosing {
+		t.Fatalf("before: closing %v, %v", isClosing, err)
+	}
+	n.until("was restarted", func() error {
+		now, err := client.CoreV1().Pods(n.name).Get(t.Context(), p.Name, metav1.GetOptions{})
+		if err == nil && now.Status.ContainerStatuses[0].RestartCount == 0 {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+	n.until("served on as before", func() error {
+		isClosing, err := closing()
+		if err == nil && isClosing {
+			err = errors.New("it says goodbye")
+		}
+		return err
+	})
+	now, err := client.CoreV1().Pods(n.name).Get(t.Context(), p.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range now.Status.InitContainerStatuses {
+		if c.RestartCount > 0 {
+			t.Errorf("container %s was restarted, too", c.Name)
+		}
+	}
+}
+
+// TestJobEnds has a job end whose sidecar would run on.
+func TestJobEnds(t *testing.T) {
+	for _, sidecar := range []string{"native", "classic"} {
+		t.Run(sidecar, func(t *testing.T) {
+			t.Parallel()
+			n := newNamespace(t, nil)
+			n.apply(fmt.Sprintf(`apiVersion: batch/v1
+kind: Job
+metadata: {name: work}
+spec:
+  backoffLimit: 0
+  template:
+    metadata: {annotations: {lastcall.dev/sidecar: %q}}
+    spec:
+      restartPolicy: Never
+      shareProcessNamespace: %v
+      containers: [{name: work, image: "%s:%s", imagePullPolicy: Never, args: [version]}]
+`, sidecar, sidecar == "classic", builtIn, *tag))
+			n.until("was complete", func() error {
+				job, err := client.BatchV1().Jobs(n.name).Get(t.Context(), "work", metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				for _, c := range job.Status.Conditions {
+					if c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue {
+						t.Logf("complete after %v", job.Status.CompletionTime.Sub(job.Status.StartTime.Time))
+						return nil
+					}
+				}
+				return fmt.Errorf("%+v", job.Status)
+			})
+		})
+	}
+}
