@@ -11,7 +11,7 @@ BUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VE
 # Peers go before what the machine has: tests, rehearsals and benchmarks then run the versions that are pinned.
 WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PATH="$(PEERS)/bin:$$PATH";
 
-.PHONY: cluster-up cluster-down e2e help build image test rehearse bench lint fuzz cover peers clean
+.PHONY: cluster-up cluster-down e2e help build image chart manifests test rehearse bench lint fuzz cover peers clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,17 @@ image: ## dist/lastcall-VERSION.oci.tar and lastcallctl's, for amd64 and arm64; 
 	@$(call PACK,lastcall,1337,The sidecar: lets a pod end its conversations before it ends)
 	@$(call PACK,lastcallctl,65532,The admission webhook and the gateway of lastcall)
 
+chart: ## dist/lastcall-VERSION.tgz, the Helm chart, linted and tested; needs no helm
+	@go build -C tools/chart -o ../../bin/chart .
+	bin/chart lint deploy/chart
+	go test -C tools/chart ./...
+	@bin/chart package deploy/chart --version $(VERSION) --to dist
+
+manifests: ## deploy/kustomize and the chart's table of values, made from the chart
+	@go build -C tools/chart -o ../../bin/chart .
+	bin/chart document deploy/chart
+	bin/chart kustomize deploy/chart --to deploy/kustomize
+
 # PACK makes an image of one program: its name, its user and group, what it is.
 # No CA certificates: all that is spoken to by TLS is the API server, by the service account's own.
 PACK = bin/image --name lastcall-dev/$(1):$(VERSION) --platform linux/amd64,linux/arm64 \
@@ -40,7 +51,7 @@ test: ## all tests with the race detector; fetches what they need beside Go, lis
 	@peers/install -q
 	@$(if $(RACE),,echo 'WITHOUT the race detector: there is no C compiler here' >&2)
 	@$(WITH_PEERS) go run ./internal/testrun $(RACE) $(or $(PKG),./...)
-	@$(if $(PKG),,go test -C tools $(RACE) ./...)
+	@$(if $(PKG),,go test -C tools $(RACE) ./... && go test -C tools/chart ./...)
 
 rehearse: build ## the experiment: what each way of stopping does to a request in flight
 	@$(WITH_PEERS) bin/lastcallctl rehearse $(ARGS)
@@ -54,6 +65,7 @@ lint: ## gofmt, go vet, staticcheck, govulncheck
 	go vet ./...
 	$(TOOL) staticcheck ./...
 	cd tools && go vet ./... && go tool staticcheck ./...
+	go vet -C tools/chart ./...
 	tools/vulncheck
 
 fuzz: ## each fuzz target for TIME (10s)

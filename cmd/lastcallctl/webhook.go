@@ -93,6 +93,8 @@ func manifestsCommand() *cobra.Command {
 	registrationFlags(cmd, &r)
 	cmd.Flags().Int32Var(&r.Port, "port", 443, "`port` of the Service")
 	cmd.Flags().BoolVar(&r.FailClosed, "fail-closed", false, "refuse pods while no replica answers (failurePolicy Fail)")
+	cmd.Flags().BoolVar(&r.AllNamespaces, "all-namespaces", false, "all namespaces but those labelled lastcall.dev/inject: \"false\"")
+	cmd.Flags().StringSliceVar(&r.Excluded, "exclude-namespace", nil, "leave `namespaces` out, beside the cluster's own")
 	return cmd
 }
 

@@ -22,6 +22,13 @@ type Registration struct {
 
 	// FailClosed denies pods while no replica answers.
 	FailClosed bool
+
+	// AllNamespaces injects into all but those labelled lastcall.dev/inject: "false", instead
+	// of those alone that are labelled "true".
+	AllNamespaces bool
+
+	// Excluded are more namespaces to leave out, beside the cluster's own and the server's.
+	Excluded []string
 }
 
 // DefaultName is Registration's.
@@ -42,7 +49,13 @@ func (r Registration) Mutating() *admissionregistration.MutatingWebhookConfigura
 	// answer; so are the cluster's own.
 	elsewhere := metav1.LabelSelectorRequirement{
 		Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpNotIn,
-		Values: []string{"kube-system", "kube-public", "kube-node-lease", r.Namespace},
+		Values: append([]string{"kube-system", "kube-public", "kube-node-lease", r.Namespace}, r.Excluded...),
+	}
+	// What a namespace must say for the first webhook, which asks no more of its pods than not
+	// to object, and for the second, which takes the pods that ask by themselves.
+	first, second := yes, asks(metav1.LabelSelectorOpNotIn, "true", "enabled")
+	if r.AllNamespaces {
+		first, second = no, asks(metav1.LabelSelectorOpIn, "false", "disabled")
 	}
 	one := func(name, path string, namespace, object []metav1.LabelSelectorRequirement) admissionregistration.MutatingWebhook {
 		return admissionregistration.MutatingWebhook{
@@ -66,8 +79,8 @@ func (r Registration) Mutating() *admissionregistration.MutatingWebhookConfigura
 		ObjectMeta: r.meta(),
 		// Two, because selectors of one are joined by "and"; no pod matches both.
 		Webhooks: []admissionregistration.MutatingWebhook{
-			one("namespace", PathInjectNamespace, []metav1.LabelSelectorRequirement{yes}, []metav1.LabelSelectorRequirement{no}),
-			one("pod", PathInjectPod, []metav1.LabelSelectorRequirement{asks(metav1.LabelSelectorOpNotIn, "true", "enabled")}, []metav1.LabelSelectorRequirement{yes}),
+			one("namespace", PathInjectNamespace, []metav1.LabelSelectorRequirement{first}, []metav1.LabelSelectorRequirement{no}),
+			one("pod", PathInjectPod, []metav1.LabelSelectorRequirement{second}, []metav1.LabelSelectorRequirement{yes}),
 		},
 	}
 }
