@@ -30,6 +30,7 @@ type agentFlags struct {
 	terminationLog string
 	logFormat      string
 	accessLog      string
+	accessLogForm  string
 	failOnCut      bool
 	leanScrape     bool
 	exitWithApp    bool
@@ -49,6 +50,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.terminationLog, "termination-log", defaultTerminationLog(), "`file` for the container's termination message")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&f.accessLog, "access-log", "off", "`file` for one line a request, - for standard output, or off")
+	flags.StringVar(&f.accessLogForm, "access-log-format", "text", "text or json, each as Istio's Envoys write it")
 	flags.StringVar(&f.adminAddress, "admin-address", "", "where the pipe answers Envoy's admin API: `address`, host or host:port, or off (default of agent 127.0.0.1 and ProxyConfig's proxyAdminPort, 15000; of run off). With --proxy envoy: host:port or unix:PATH of an Envoy that runs already and is only to be drained")
 	f.envoy.register(flags)
 	f.h2.register(flags)
@@ -159,6 +161,9 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		LeanScrape:     f.leanScrape,
 		ExitWithApp:    f.exitWithApp,
 		Log:            log,
+	}
+	if o.AccessLogFormat, err = pipe.ParseLogFormat(f.accessLogForm); err != nil {
+		return usage{fmt.Errorf("--access-log-format: %w", err)}
 	}
 	if o.Limits, err = f.limits.limits(); err != nil {
 		return err

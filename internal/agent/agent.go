@@ -28,12 +28,13 @@ const (
 
 // Options of an agent.
 type Options struct {
-	Settings  *meshconfig.Settings
-	Inbound   []pipe.Inbound
-	Limits    pipe.Limits
-	H2        pipe.H2Limits
-	Endings   pipe.Endings
-	AccessLog io.Writer // of the pipe; nil: none
+	Settings        *meshconfig.Settings
+	Inbound         []pipe.Inbound
+	Limits          pipe.Limits
+	H2              pipe.H2Limits
+	Endings         pipe.Endings
+	AccessLog       io.Writer // of the pipe; nil: none
+	AccessLogFormat pipe.LogFormat
 
 	// Envoy, if given, is the data plane in place of the pipe. Its Inbound is
 	// in its own options.
@@ -225,7 +226,7 @@ func (a *agent) startPlane(ctx context.Context) error {
 		OwnPorts: a.ownPorts(), Listen: a.Succession.listen, Log: a.log,
 	}
 	if a.AccessLog != nil {
-		cfg.AccessLog = pipe.NewAccessLog(a.AccessLog)
+		cfg.AccessLog = pipe.NewAccessLog(a.AccessLog, a.AccessLogFormat)
 	}
 	p, err := pipe.Start(cfg)
 	if err != nil {

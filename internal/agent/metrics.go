@@ -155,6 +155,9 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		counter(descRqXX, s.Responses[i], strconv.Itoa(i), envoyPrefix)
 	}
 	counter(descConnectFailed, s.ConnectFailed, envoyCluster)
+	if p, ok := (*plane).(*pipe.Pipe); ok {
+		collectPipe(out, p)
+	}
 	for name, value := range s.H2.Each {
 		counter(descH2[name], value)
 	}

@@ -1,27 +1,64 @@
 package pipe
 
 import (
+	"fmt"
 	"io"
-	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// AccessLog writes one line per request, in the default format of Istio's
-// Envoys. Lines are gathered while a write is under way and written together;
-// Close returns when the last one is out.
+// LogFormat is how an access log is written.
+type LogFormat int
+
+// The formats of Istio's Envoys (meshConfig.accessLogEncoding).
+const (
+	LogText LogFormat = iota
+	LogJSON
+)
+
+// ParseLogFormat reads "text" or "json".
+func ParseLogFormat(s string) (LogFormat, error) {
+	switch s {
+	case "text":
+		return LogText, nil
+	case "json":
+		return LogJSON, nil
+	}
+	return LogText, fmt.Errorf("access log format %q: accepted are text and json", s)
+}
+
+// AccessLog writes one line per request, and one per opaque connection. Lines are
+// gathered while a write is under way and written together. Requests never wait
+// for it: when the writer hangs or fails, lines are lost, and counted.
 type AccessLog struct {
-	w    io.Writer
-	mu   sync.Mutex
-	cond sync.Cond
-	buf  []byte
-	done bool
+	w      io.Writer
+	format LogFormat
+	lost   atomic.Uint64
+
+	mu    sync.Mutex // guards what follows
+	cond  sync.Cond
+	buf   []byte
+	lines uint64 // in buf
+	done  bool
+
 	gone chan struct{}
 }
 
+const (
+	// maxLogged is how much may wait for the writer, bytes: some 10,000 lines.
+	maxLogged = 4 << 20
+
+	// maxSpare is how large a buffer is kept for the next lines, bytes.
+	maxSpare = 256 << 10
+
+	// logCloseTime is how long Close waits for a writer that hangs.
+	logCloseTime = time.Second
+)
+
 // NewAccessLog starts an access log on w. Close ends it.
-func NewAccessLog(w io.Writer) *AccessLog {
-	l := &AccessLog{w: w, gone: make(chan struct{})}
+func NewAccessLog(w io.Writer, format LogFormat) *AccessLog {
+	l := &AccessLog{w: w, format: format, gone: make(chan struct{})}
 	l.cond.L = &l.mu
 	go l.run()
 	return l
@@ -39,138 +76,53 @@ func (l *AccessLog) run() {
 			}
 			l.cond.Wait()
 		}
-		out := l.buf
-		l.buf = spare[:0]
+		out, lines := l.buf, l.lines
+		l.buf, l.lines = spare[:0], 0
 		l.mu.Unlock()
-		_, _ = l.w.Write(out) // a full disk must not stop the traffic
-		spare = out
+		if _, err := l.w.Write(out); err != nil { // a full disk must not stop the traffic
+			l.lost.Add(lines)
+		}
+		if spare = out; cap(spare) > maxSpare {
+			spare = nil
+		}
 		l.mu.Lock()
 	}
 }
 
-// Close writes what is left and returns.
+// Close writes what is left and returns; when the writer hangs, without it.
 func (l *AccessLog) Close() {
 	l.mu.Lock()
 	l.done = true
 	l.cond.Signal()
 	l.mu.Unlock()
-	<-l.gone
+	late := time.NewTimer(logCloseTime)
+	defer late.Stop()
+	select {
+	case <-l.gone:
+	case <-late.C:
+		l.mu.Lock()
+		l.lost.Add(l.lines)
+		l.buf, l.lines = nil, 0
+		l.mu.Unlock()
+	}
 }
+
+// Lost is how many lines could not be written, or not fast enough.
+func (l *AccessLog) Lost() uint64 { return l.lost.Load() }
 
 func (l *AccessLog) add(e *logEntry, status int, flags, details string) {
+	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.buf) > 4<<20 { // the writer hangs: lose lines rather than memory
+	if len(l.buf) > maxLogged || l.done {
+		l.lost.Add(1)
 		return
 	}
-	l.buf = e.append(l.buf, status, flags, details, time.Now())
-	l.cond.Signal()
-}
-
-// logEntry is what the access log has to know of a request. It is made only
-// when there is a log.
-type logEntry struct {
-	began                                                time.Time
-	method, path, protocol                               string
-	forwardedFor, userAgent, requestID, authority        string
-	upstream, upstreamLocal, downstream, downstreamLocal string
-	received, sent                                       uint64
-	status                                               int
-	firstByte                                            time.Time
-}
-
-func (p *Pipe) newEntry(c *conn, h *head, raw []byte) *logEntry {
-	if p.cfg.AccessLog == nil {
-		return nil
-	}
-	e := &logEntry{
-		began: time.Now(), method: "-", path: "-", protocol: "HTTP/1.1",
-		downstream: c.client.RemoteAddr().String(), downstreamLocal: c.client.LocalAddr().String(),
-		upstream: c.appName(),
-	}
-	if c.app != nil {
-		e.upstreamLocal = c.app.LocalAddr().String()
-	}
-	if h != nil {
-		e.method, e.path = string(h.method.of(raw)), string(h.target.of(raw))
-		if h.minor == 0 {
-			e.protocol = "HTTP/1.0"
-		}
-		if h.body.kind == lengthBody {
-			e.received = h.body.left
-		}
-		e.forwardedFor = field(raw, "x-forwarded-for")
-		e.userAgent = field(raw, "user-agent")
-		e.requestID = field(raw, "x-request-id")
-		e.authority = field(raw, "host")
-	}
-	return e
-}
-
-// finishEntry writes the line of a request that has ended. e may be nil.
-func (p *Pipe) finishEntry(e *logEntry, status int, flags, details string) {
-	if e != nil {
-		p.cfg.AccessLog.add(e, status, flags, details)
-	}
-}
-
-// append writes
-//
-//	[%START_TIME%] "%METHOD% %PATH% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS%
-//	%CONNECTION_TERMINATION_DETAILS% "%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% %BYTES_SENT%
-//	%DURATION% %UPSTREAM_SERVICE_TIME% "%X_FORWARDED_FOR%" "%USER_AGENT%" "%X_REQUEST_ID%" "%AUTHORITY%"
-//	"%UPSTREAM_HOST%" %UPSTREAM_CLUSTER% %UPSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_LOCAL_ADDRESS%
-//	%DOWNSTREAM_REMOTE_ADDRESS% %REQUESTED_SERVER_NAME% %ROUTE_NAME%
-//
-// on one line, durations in milliseconds.
-func (e *logEntry) append(b []byte, status int, flags, details string, now time.Time) []byte {
-	b = append(b, '[')
-	b = e.began.UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z")
-	b = append(b, `] "`...)
-	b = append(appendSafe(b, e.method), ' ')
-	b = append(appendSafe(b, e.path), ' ')
-	b = append(append(b, e.protocol...), `" `...)
-	b = append(strconv.AppendInt(b, int64(status), 10), ' ')
-	b = append(appendOr(b, flags), ' ')
-	b = append(appendOr(b, details), ` - "-" `...)
-	b = append(strconv.AppendUint(b, e.received, 10), ' ')
-	b = append(strconv.AppendUint(b, e.sent, 10), ' ')
-	b = append(strconv.AppendInt(b, now.Sub(e.began).Milliseconds(), 10), ' ')
-	if e.firstByte.IsZero() {
-		b = append(b, '-')
+	if l.format == LogJSON {
+		l.buf = e.appendJSON(l.buf, status, flags, details, now)
 	} else {
-		b = strconv.AppendInt(b, e.firstByte.Sub(e.began).Milliseconds(), 10)
+		l.buf = e.appendText(l.buf, status, flags, details, now)
 	}
-	for _, s := range [...]string{e.forwardedFor, e.userAgent, e.requestID, e.authority, e.upstream} {
-		b = append(b, ` "`...)
-		b = append(appendOr(b, s), '"')
-	}
-	b = append(b, " inbound "...)
-	b = append(appendOr(b, e.upstreamLocal), ' ')
-	b = append(appendOr(b, e.downstreamLocal), ' ')
-	b = append(appendOr(b, e.downstream), " - default\n"...)
-	return b
-}
-
-func appendOr(b []byte, s string) []byte {
-	if s == "" {
-		return append(b, '-')
-	}
-	return appendSafe(b, s)
-}
-
-// appendSafe keeps what a client sent from forging lines or fields of the log.
-func appendSafe(b []byte, s string) []byte {
-	for i := range len(s) {
-		switch ch := s[i]; {
-		case ch == '"' || ch == '\\':
-			b = append(b, '\\', ch)
-		case ch < ' ' || ch == 0x7f:
-			b = append(b, `\x`...)
-			b = append(b, "0123456789abcdef"[ch>>4], "0123456789abcdef"[ch&15])
-		default:
-			b = append(b, ch)
-		}
-	}
-	return b
+	l.lines++
+	l.cond.Signal()
 }

@@ -31,14 +31,14 @@ const (
 // are written to the client, so that the last call's reply does not fall into
 // another message. The fields of up and of down belong to their goroutine.
 type conn struct {
-	p          *Pipe
-	in         *listener
-	client     *socket
-	origin     netip.AddrPort // of a captured connection: where it wanted to go
-	serverName string         // SNI: of our own TLS, or of one that passes through; guarded by mu
-	surplus    bool           // beyond the listener\'s limit: it gets a 503
-	app        *socket        // nil until dialled; set by up, before down starts, under mu
-	began      time.Time
+	p       *Pipe
+	in      *listener
+	client  *socket
+	origin  netip.AddrPort                // of a captured connection: where it wanted to go
+	hello   atomic.Pointer[handshakeInfo] // of TLS that ends here or passes through; nil before or without
+	surplus bool                          // beyond the listener\'s limit: it gets a 503
+	app     *socket                       // nil until dialled; set by up, before down starts, under mu
+	began   time.Time
 
 	mu         sync.Mutex
 	mode       mode
@@ -81,6 +81,8 @@ type request struct {
 	wantsWS bool // the upgrade is to WebSocket
 	close   bool // the client said Connection: close, or HTTP/1.0
 	quiet   bool // does not count: of a prober or scraper
+	told    bool // counted and logged as finished
+	status  int  // of its final response; 0 before
 	entry   *logEntry
 }
 
@@ -187,12 +189,14 @@ func (c *conn) cleanUp() {
 	c.recount()
 	c.mu.Unlock()
 	for i := range unanswered {
-		if e := unanswered[i].entry; e != nil && e.status == http.StatusSwitchingProtocols {
-			c.p.finishEntry(e, e.status, "", "via_upstream") // a tunnel ends as it likes
+		q := &unanswered[i]
+		if q.status == http.StatusSwitchingProtocols {
+			c.finish(q, q.status, "", "via_upstream") // a tunnel ends as it likes
 		} else {
-			c.p.finishEntry(e, 0, flagDownstreamClosed, "downstream_remote_disconnect")
+			c.finish(q, q.status, flagDownstreamClosed, "downstream_remote_disconnect")
 		}
 	}
+	c.logOpaque()
 	_ = c.client.Close()
 	if c.app != nil {
 		_ = c.app.Close()
@@ -318,6 +322,9 @@ func (c *conn) describe() []drain.Conversation {
 	case c.mode == opaque:
 		d.Protocol, since = "tcp", c.began
 		d.Request = string(c.up.upgraded)
+		if hello := c.hello.Load(); hello != nil && c.in.tls == nil { // it passes through
+			d.Protocol, d.Request = "tls", hello.serverName
+		}
 	case len(c.queue) > 0:
 		d.Request = string(c.queue[0].line)
 		since = c.queue[0].began
@@ -335,14 +342,15 @@ func (c *conn) turnOpaque() {
 }
 
 // carry moves the rest of one direction, by splice(2) where the kernel can, and
-// passes the end on as an end.
-func (c *conn) carry(to, from *socket) {
+// passes the end on as an end. It returns how many bytes.
+func (c *conn) carry(to, from *socket) (carried uint64) {
 	for {
-		err := move(to, from)
+		n, err := move(to, from)
+		carried += uint64(n)
 		switch {
 		case err == nil:
 			_ = to.CloseWrite()
-			return
+			return carried
 		case errors.Is(err, os.ErrDeadlineExceeded) && !c.isOver():
 			_ = from.SetReadDeadline(time.Time{}) // it was for the sniffing
 		default:
@@ -350,7 +358,7 @@ func (c *conn) carry(to, from *socket) {
 			if !c.isOver() { // else the client has its FIN, and a moment to answer it
 				from.shut()
 			}
-			return
+			return carried
 		}
 	}
 }

@@ -20,6 +20,7 @@ type down struct {
 	scanned int
 	body    body
 	head    []byte // a rewritten head
+	carried uint64 // bytes without meaning, for the log
 	status  int    // of the response at hand
 	err     error  // why reading ended; io.EOF for a FIN
 }
@@ -244,8 +245,10 @@ func (c *conn) passHead(n int) bool {
 	}
 	isWS := c.mode == modeWS
 	early := c.endsEarly()
-	if req.entry != nil && !interim {
-		req.entry.status, req.entry.firstByte = h.status, time.Now()
+	if !interim {
+		if req.status = h.status; req.entry != nil {
+			req.entry.firstByte = time.Now()
+		}
 	}
 	c.mu.Unlock()
 
@@ -362,7 +365,7 @@ func (c *conn) responseEnds(last bool) bool {
 		c.mu.Unlock()
 		return false
 	}
-	entry := c.queue[0].entry
+	answered := c.queue[0]
 	c.pop()
 	c.responding, c.endless = false, false
 	var refusal *reply
@@ -374,7 +377,7 @@ func (c *conn) responseEnds(last bool) bool {
 	leave := idle && refusal == nil && (c.halfClosed || c.p.closing.Load())
 	c.recount()
 	c.mu.Unlock()
-	c.p.finishEntry(entry, c.down.status, "", "via_upstream")
+	c.finish(&answered, c.down.status, "", "via_upstream")
 	switch {
 	case last:
 		return false
@@ -392,12 +395,13 @@ func (c *conn) responseEnds(last bool) bool {
 // carryDown passes on what has been read and then everything.
 func (c *conn) carryDown() {
 	if b := c.down.buf; b != nil {
+		c.down.carried = uint64(b.w - b.r)
 		if b.r < b.w {
 			_ = c.toClient(b.bytes(), false)
 		}
 		c.down.release()
 	}
-	c.carry(c.client, c.app)
+	c.down.carried += c.carry(c.client, c.app)
 }
 
 // appEnded follows the end of what the app sends, or of our understanding it.
@@ -458,12 +462,10 @@ func isProtocolError(err error) bool {
 
 func (c *conn) logTruncated() {
 	c.mu.Lock()
-	var entry *logEntry
-	if len(c.queue) > 0 {
-		entry = c.queue[0].entry
-		c.queue[0].entry = nil
+	defer c.mu.Unlock()
+	if len(c.queue) == 0 {
+		return
 	}
-	c.mu.Unlock()
 	// Envoy, too, calls it a protocol error when a response ends before its end.
-	c.p.finishEntry(entry, c.down.status, flagProtocolError, "upstream_reset_after_response_started{protocol_error}")
+	c.finish(&c.queue[0], c.down.status, flagProtocolError, "upstream_reset_after_response_started{protocol_error}")
 }

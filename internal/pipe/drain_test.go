@@ -280,7 +280,7 @@ func TestCloseGivesUp(t *testing.T) {
 
 func TestAccessLog(t *testing.T) {
 	var out bytes.Buffer
-	p := startPipe(t, startHTTP(t, echo), HTTP, func(c *Config) { c.AccessLog = NewAccessLog(&out) })
+	p := startPipe(t, startHTTP(t, echo), HTTP, func(c *Config) { c.AccessLog = NewAccessLog(&out, LogText) })
 	c := dialPipe(t, p)
 	c.send("POST /a\"b HTTP/1.1\r\nHost: shop\r\nUser-Agent: me\r\nX-Request-Id: 7\r\nContent-Length: 3\r\n\r\nabc")
 	c.response("POST")

@@ -113,7 +113,7 @@ func (c *conn) endNow() ([]drain.Conversation, *lastWord) {
 	ending := "503"
 	switch {
 	case len(was) == 0 && len(c.queue) == 0:
-	case c.mode == opaque:
+	case c.mode == opaque, c.client.isShaking():
 		ending = "fin"
 	case c.responding:
 		ending = "truncated"
@@ -136,11 +136,11 @@ func (c *conn) endNow() ([]drain.Conversation, *lastWord) {
 		c.wmu.Unlock()
 	}
 	for i := range unanswered {
-		status := 0
+		status := unanswered[i].status
 		if answer != nil && i == 0 {
 			status = answer.status
 		}
-		c.p.finishEntry(unanswered[i].entry, status, flagLastCall, "last_call")
+		c.finish(&unanswered[i], status, flagLastCall, "last_call")
 	}
 	c.end()
 	c.mu.Lock() // counted as gone only now that its last word is on the way
@@ -158,20 +158,19 @@ func (c *conn) answer(r *reply, flag, details string) {
 		return
 	}
 	c.answered = true
-	var entry *logEntry
-	isHead := false
+	var answered request
 	if len(c.queue) > 0 {
-		isHead, entry = c.queue[0].isHead, c.queue[0].entry
-		c.queue[0].entry = nil
+		answered = c.queue[0]
+		c.queue[0].told = true
 	} else {
-		entry = c.p.newEntry(c, nil, nil)
+		answered.entry = c.p.newEntry(c, nil, nil)
 	}
 	c.last = true
 	c.mu.Unlock()
 
-	_ = c.toClient(r.bytes(isHead), true)
+	_ = c.toClient(r.bytes(answered.isHead), true)
 	c.in.stats.responded(r.status)
-	c.p.finishEntry(entry, r.status, flag, details)
+	c.finish(&answered, r.status, flag, details)
 	c.close()
 }
 

@@ -87,7 +87,7 @@ func (c *conn) closeStream(s *stream, flag, details string) {
 	if !s.quiet {
 		h.counted--
 	}
-	c.p.finishEntry(s.entry, s.status, flag, details)
+	c.finishStream(s, flag, details)
 	s.free()
 }
 

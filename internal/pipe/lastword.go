@@ -115,9 +115,7 @@ func (c *conn) noteLastWord() {
 	c.recount()
 	c.mu.Unlock()
 	for i := range unanswered {
-		if e := unanswered[i].entry; e != nil {
-			c.p.finishEntry(e, e.status, flagLastCall, "last_call")
-		}
+		c.finish(&unanswered[i], unanswered[i].status, flagLastCall, "last_call")
 	}
 }
 

@@ -17,7 +17,7 @@ func TestMaxConnections(t *testing.T) {
 			var log bytes.Buffer
 			p := startPipe(t, app, protocol, func(cfg *Config) {
 				cfg.Inbound[0].MaxConnections = 1
-				cfg.AccessLog = NewAccessLog(&log)
+				cfg.AccessLog = NewAccessLog(&log, LogText)
 			})
 			first := dialPipe(t, p)
 			first.send(get("/"))

@@ -10,6 +10,16 @@ type Listener struct {
 	Busy    int      // of them, as in drain.Activity
 	AppOpen int      // connections to the app
 	Stats   Stats
+	Shaken  *TLSStats // nil where no TLS ends
+}
+
+// Label is what the listener is called in metrics and lists: its name, or where it
+// listens.
+func (l *Listener) Label() string {
+	if l.Name != "" {
+		return l.Name
+	}
+	return l.Addr.String()
 }
 
 // Listeners describes the listeners in the order of the configuration.
@@ -22,6 +32,7 @@ func (p *Pipe) Listeners() []Listener {
 			Open:    int(l.stats.open.Load()),
 			Busy:    int(l.stats.busy.Load()),
 			AppOpen: int(l.stats.appOpen.Load()),
+			Shaken:  l.tls.stats(),
 		}
 		l.stats.addTo(&out[i].Stats)
 	}

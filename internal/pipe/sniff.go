@@ -13,13 +13,16 @@ func isPrefacePrefix(b []byte) bool {
 // sniff tells HTTP/1 from everything else by the first line: a method in
 // capitals, and a version at the end. Other protocols with words in capitals
 // (SMTP, Redis, …) have no such line; those in which the server speaks first do
-// not come here.
+// not come here. TLS is opaque, too, but for the names in its ClientHello.
 func (c *conn) sniff(b []byte) mode {
 	if isPrefacePrefix(b) {
 		if len(b) < len(preface) {
 			return undecided
 		}
 		return modeH2
+	}
+	if b[0] == 0x16 {
+		return c.sniffTLS(b)
 	}
 	for len(b) >= 2 && b[0] == '\r' && b[1] == '\n' {
 		b = b[2:]

@@ -204,14 +204,12 @@ func (s *socket) ioctl(req uint) (n int) {
 }
 
 // move carries what from receives to to until from ends, by splice(2) where both
-// are plain. It returns nil for an orderly end.
-func move(to, from *socket) error {
+// are plain. It returns how many bytes, and nil for an orderly end.
+func move(to, from *socket) (carried int64, err error) {
 	if to.secure == nil && from.secure == nil {
-		_, err := io.Copy(to.TCPConn, from.TCPConn)
-		return err
+		return io.Copy(to.TCPConn, from.TCPConn)
 	}
 	var buf *buffer
-	var end error
 	free := func() {
 		if buf != nil {
 			buf.free()
@@ -220,7 +218,8 @@ func move(to, from *socket) error {
 	}
 	defer free()
 	large := false
-	err := from.raw.Read(func(fd uintptr) bool {
+	var end error
+	err = from.raw.Read(func(fd uintptr) bool {
 		for {
 			if buf == nil {
 				buf = getBuffer(large)
@@ -239,14 +238,15 @@ func move(to, from *socket) error {
 			if end = to.send(buf.b[:n], false); end != nil {
 				return true
 			}
+			carried += int64(n)
 			if !large && n == len(buf.b) {
 				large = true
 				free()
 			}
 		}
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		err = end
 	}
-	return end
+	return carried, err
 }

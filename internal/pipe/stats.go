@@ -12,7 +12,8 @@ type stats struct {
 	connections   atomic.Uint64
 	connected     atomic.Uint64
 	requests      atomic.Uint64
-	classes       [6]atomic.Uint64 // responses by hundreds; [0] is unused
+	durations     durations
+	classes       [classes]atomic.Uint64 // responses by hundreds; [0] is unused
 	connectFailed atomic.Uint64
 	truncated     atomic.Uint64
 	refused       atomic.Uint64

@@ -81,8 +81,8 @@ func (c *conn) endSlowRequest() {
 	rest := c.queue[1:]
 	c.queue = nil
 	status := replyResponseTimeout.status
-	if responding && slow.entry != nil {
-		status = slow.entry.status
+	if responding {
+		status = slow.status
 	}
 	c.mu.Unlock()
 
@@ -94,9 +94,9 @@ func (c *conn) endSlowRequest() {
 		c.wmu.Unlock()
 		c.in.stats.responded(status)
 	}
-	c.p.finishEntry(slow.entry, status, flagResponseTimeout, "response_timeout")
+	c.finish(&slow, status, flagResponseTimeout, "response_timeout")
 	for i := range rest {
-		c.p.finishEntry(rest[i].entry, 0, flagResponseTimeout, "response_timeout")
+		c.finish(&rest[i], 0, flagResponseTimeout, "response_timeout")
 	}
 	c.end()
 	c.mu.Lock()

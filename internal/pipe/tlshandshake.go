@@ -47,7 +47,7 @@ func (c *conn) shakeHands() bool {
 	c.in.tls.count(t.info)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.serverName = t.info.serverName
+	c.hello.Store(&t.info)
 	if c.over {
 		return false // ended meanwhile: cleanUp says close_notify
 	}

@@ -47,6 +47,9 @@ func newSecure(s *socket, config *tls.Config) {
 	s.secure = t
 }
 
+// isShaking says whether nothing can be said yet.
+func (s *socket) isShaking() bool { return s.secure != nil && !s.secure.shaken.Load() }
+
 // errHandshake is a write before the handshake is over.
 var errHandshake = errors.New("the TLS handshake is not over")
 

@@ -21,6 +21,7 @@ type up struct {
 	waits     bool      // an upgrade has been asked for with this request
 	timed     bool      // a deadline for the head or the whole request is set
 	headBegan time.Time // when it came in parts and the whole request has a limit
+	carried   uint64    // bytes without meaning, for the log
 	upgraded  []byte    // the request that became a tunnel
 	unsent    int       // what the client had not taken when we looked last, after our end
 	err       error     // why reading ended; io.EOF for a FIN
@@ -410,9 +411,9 @@ func (c *conn) refuse(r *reply, flag, details string) {
 	c.last = true
 	// A request that has been forwarded in part cannot be answered by the app.
 	broken := partly && len(c.queue) > 0
-	var dropped *logEntry
+	var dropped request
 	if n := len(c.queue) - 1; broken && n > 0 { // those before it can
-		dropped = c.queue[n].entry
+		dropped = c.queue[n]
 		c.queue = c.queue[:n]
 		broken = false
 	}
@@ -424,7 +425,9 @@ func (c *conn) refuse(r *reply, flag, details string) {
 	}
 	responding := c.responding
 	c.mu.Unlock()
-	c.p.finishEntry(dropped, r.status, flag, details)
+	if !dropped.began.IsZero() {
+		c.finish(&dropped, r.status, flag, details)
+	}
 	switch {
 	case due && !broken:
 	case broken && responding:
@@ -478,6 +481,7 @@ func (c *conn) awaitDecision() {
 // carryUp forwards what has been read and then everything.
 func (c *conn) carryUp() {
 	if b := c.up.buf; b != nil {
+		c.up.carried = uint64(b.w - b.r)
 		if c.app != nil && b.r < b.w {
 			if err := c.app.send(b.bytes(), false); err != nil {
 				c.client.shut()
@@ -489,7 +493,7 @@ func (c *conn) carryUp() {
 		_ = c.client.CloseWrite()
 		return
 	}
-	c.carry(c.app, c.client)
+	c.up.carried += c.carry(c.app, c.client)
 	if c.isOver() { // read on, so that no reset overtakes our last bytes
 		_, _ = io.Copy(io.Discard, c.client.TCPConn)
 	}
@@ -502,6 +506,10 @@ func (c *conn) clientEnded() {
 	c.halfClosed = errors.Is(c.up.err, io.EOF)
 	answered := c.ws != nil && c.ws.said.Load() // it ends in its own way
 	due := (len(c.queue) > 0 && !c.arriving || c.h2 != nil && len(c.h2.streams) > 0) && !c.over && c.halfClosed
+	if errno := syscall.Errno(0); errors.As(c.up.err, &errno) && !answered {
+		c.over = true // gone: what the app's end means does not reach it any more
+		c.recount()
+	}
 	c.mu.Unlock()
 	switch {
 	case c.app == nil:

@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lastcall-dev/lastcall/internal/pipe"
+)
+
+var (
+	descByListener      = prometheus.NewDesc("lastcall_listener_connections", "Open inbound connections of a listener.", []string{"listener", "state"}, nil)
+	descListenerTotal   = prometheus.NewDesc("lastcall_listener_connections_total", "Accepted inbound connections of a listener.", []string{"listener"}, nil)
+	descRequestTime     = prometheus.NewDesc("lastcall_request_duration_seconds", "Time from a request's head to the end of its response; none is the class of those without a response.", []string{"listener", "protocol", "response_class"}, nil)
+	descOverflowed      = prometheus.NewDesc("lastcall_connections_refused_total", "Connections beyond a listener's limit.", []string{"listener"}, nil)
+	descIdleEnded       = prometheus.NewDesc("lastcall_idle_timeouts_total", "Connections ended because they were idle for too long.", []string{"listener"}, nil)
+	descResponseTimeout = prometheus.NewDesc("lastcall_response_timeouts_total", "Requests ended because their response took too long.", []string{"listener"}, nil)
+	descLogLost         = prometheus.NewDesc("lastcall_access_log_lost_total", "Lines of the access log that could not be written.", nil, nil)
+
+	descHandshakes     = prometheus.NewDesc("lastcall_tls_handshakes_total", "TLS handshakes that succeeded.", []string{"listener", "resumed"}, nil)
+	descHandshakesFail = prometheus.NewDesc("lastcall_tls_handshake_failures_total", "TLS handshakes that failed.", []string{"listener", "reason"}, nil)
+	descReloads        = prometheus.NewDesc("lastcall_certificate_reloads_total", "Readings of a certificate's files; with result failed, the one before still serves.", []string{"listener", "result"}, nil)
+	descNotAfter       = prometheus.NewDesc("lastcall_certificate_expiry_timestamp_seconds", "When the certificate in force expires.", []string{"listener"}, nil)
+)
+
+// collectPipe tells of each listener.
+func collectPipe(out chan<- prometheus.Metric, p *pipe.Pipe) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	for i, l := range p.Listeners() {
+		name := l.Label()
+		gauge(descByListener, float64(l.Busy), name, "busy")
+		gauge(descByListener, float64(max(0, l.Open-l.Busy)), name, "idle")
+		counter(descListenerTotal, l.Stats.Connections, name)
+		counter(descOverflowed, l.Stats.Overflowed, name)
+		counter(descIdleEnded, l.Stats.IdleEnded, name)
+		counter(descResponseTimeout, l.Stats.ResponseTimeouts, name)
+		for _, d := range p.Durations(i) {
+			class := "none"
+			if d.Class > 0 {
+				class = strconv.Itoa(d.Class) + "xx"
+			}
+			buckets := make(map[float64]uint64, len(d.Buckets))
+			for b, n := range d.Buckets {
+				buckets[pipe.DurationBuckets[b]] = n
+			}
+			out <- prometheus.MustNewConstHistogram(descRequestTime, d.Count, d.Sum.Seconds(), buckets, name, d.Protocol, class)
+		}
+		if l.Shaken == nil {
+			continue
+		}
+		counter(descHandshakes, l.Shaken.Full, name, "false")
+		counter(descHandshakes, l.Shaken.Resumed, name, "true")
+		for reason, n := range l.Shaken.Failures {
+			counter(descHandshakesFail, n, name, reason)
+		}
+		counter(descReloads, l.Shaken.Reloads-l.Shaken.ReloadFailures, name, "read")
+		counter(descReloads, l.Shaken.ReloadFailures, name, "failed")
+		gauge(descNotAfter, float64(l.Shaken.NotAfter.Unix()), name)
+	}
+	if lost, ok := p.LogLost(); ok {
+		counter(descLogLost, lost)
+	}
+}

@@ -1,0 +1,111 @@
+package pipe
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Names and types are those of Istio's EnvoyFilter-free default (accessLogEncoding:
+// JSON).
+func TestAccessLogJSON(t *testing.T) {
+	var out bytes.Buffer
+	p := startPipe(t, startHTTP(t, echo), HTTP, func(c *Config) { c.AccessLog = NewAccessLog(&out, LogJSON) })
+	c := dialPipe(t, p)
+	c.send("POST /a\"b\x80 HTTP/1.1\r\nHost: shop\r\nUser-Agent: me\\\r\nX-Request-Id: 7\r\nX-Forwarded-For: 10.0.0.1\r\nContent-Length: 3\r\n\r\nabc")
+	c.response("POST")
+	_ = c.Close()
+	awaitActivity(t, p, 0, 0)
+	closePipe(t, p)
+	var got map[string]any
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	for name, want := range map[string]any{
+		"method": "POST", "path": "/a\"b\uFFFD", "protocol": "HTTP/1.1", "authority": "shop", "user_agent": `me\`, "request_id": "7",
+		"x_forwarded_for": "10.0.0.1", "response_code": 200.0, "response_flags": "-", "response_code_details": "via_upstream",
+		"bytes_received": 3.0, "requested_server_name": nil, "connection_termination_details": nil, "upstream_transport_failure_reason": nil,
+		"route_name": "default", "upstream_cluster": "inbound", "upstream_host": p.listeners[0].App, "downstream_local_address": p.Addr(0).String(),
+	} {
+		if value, there := got[name]; !there || value != want {
+			t.Errorf("%s is %v, want %v", name, value, want)
+		}
+	}
+	for _, name := range []string{"start_time", "duration", "bytes_sent", "upstream_service_time", "upstream_local_address", "downstream_remote_address"} {
+		if got[name] == nil {
+			t.Errorf("%s is missing", name)
+		}
+	}
+}
+
+// An opaque connection has a line at its end.
+func TestAccessLogOfTCP(t *testing.T) {
+	var out bytes.Buffer
+	app := startApp(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	p := startPipe(t, app, TCP, func(c *Config) { c.AccessLog = NewAccessLog(&out, LogText) })
+	c := dialPipe(t, p)
+	c.send("hello")
+	_ = c.CloseWrite()
+	if got := c.rest(); got != "hello" {
+		t.Errorf("%q", got)
+	}
+	_ = c.Close()
+	awaitActivity(t, p, 0, 0)
+	closePipe(t, p)
+	if !strings.Contains(out.String(), `"- - -" 0 - - - "-" 5 5 `) {
+		t.Error(out.String())
+	}
+}
+
+// stuckWriter takes nothing until it is let go.
+type stuckWriter struct{ free chan struct{} }
+
+func (w stuckWriter) Write(p []byte) (int, error) { <-w.free; return len(p), nil }
+
+// A writer that hangs costs lines, and neither memory without end nor anybody's time.
+func TestAccessLogOfAStuckWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := stuckWriter{make(chan struct{})}
+		l := NewAccessLog(w, LogText)
+		e := &logEntry{path: "/" + strings.Repeat("x", 1<<20)}
+		l.add(e, 200, "", "")
+		synctest.Wait() // it is with the writer
+		for range 10 {
+			l.add(e, 200, "", "")
+		}
+		if lost := l.Lost(); lost != 6 {
+			t.Errorf("%d lines are lost, with room for 4", lost)
+		}
+		began := time.Now()
+		l.Close()
+		if took := time.Since(began); took != logCloseTime {
+			t.Errorf("the end took %v", took)
+		}
+		if lost := l.Lost(); lost != 10 {
+			t.Errorf("%d lines are lost", lost)
+		}
+		l.add(e, 200, "", "") // after the end
+		close(w.free)
+	})
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+func TestAccessLogOfAFullDisk(t *testing.T) {
+	l := NewAccessLog(fullDisk{}, LogJSON)
+	for range 3 {
+		l.add(&logEntry{}, 200, "", "")
+	}
+	l.Close()
+	if l.Lost() != 3 {
+		t.Errorf("%d lines are lost", l.Lost())
+	}
+}
