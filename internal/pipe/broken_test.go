@@ -233,6 +233,19 @@ func TestEarlyAnswer(t *testing.T) {
 	awaitActivity(t, p, 0, 0)
 }
 
+// An app that closes before it has read all of the requests that were sent ahead
+// has not refused them: the client may ask again.
+func TestAppClosesWithRequestsAhead(t *testing.T) {
+	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), HTTP)
+	c := dialPipe(t, p)
+	c.send(get("/1") + get("/2"))
+	if resp := c.response("GET"); resp.StatusCode != 200 || !resp.Close {
+		t.Fatal(resp)
+	}
+	c.wantEnd()
+	awaitActivity(t, p, 0, 0)
+}
+
 // An app that closes idle connections ends its clients' in the same way.
 func TestAppClosesIdle(t *testing.T) {
 	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX: close\r\n\r\n"), HTTP)

@@ -22,6 +22,7 @@ type down struct {
 	head    []byte // a rewritten head
 	carried uint64 // bytes without meaning, for the log
 	status  int    // of the response at hand
+	closes  bool   // the app says that it is its last one
 	err     error  // why reading ended; io.EOF for a FIN
 }
 
@@ -277,6 +278,8 @@ func (c *conn) passHead(n int) bool {
 		return c.toClient(raw, false) == nil
 	}
 	d.state, d.body, d.status = downBody, body, h.status
+	// Requests behind it were not read, and their client may ask again elsewhere.
+	d.closes = h.close || body.kind == untilCloseBody
 	if early {
 		c.asked.Store(true)
 	}
@@ -312,7 +315,7 @@ func (c *conn) passMessage(n int) bool {
 		if len(c.queue) == 1 && !c.arriving && (c.p.closing.Load() || c.halfClosed) {
 			c.last = true
 		}
-		last = c.last && (len(c.queue) == 1 || d.body.kind == untilCloseBody) && c.refusal == nil
+		last = c.last && (len(c.queue) == 1 || d.closes) && c.refusal == nil
 	}
 	over := c.over
 	c.mu.Unlock()

@@ -210,12 +210,18 @@ func (c *conn) forwardRequests() (wait, leave bool) {
 		c.refuse(r, flag, details)
 		return false, false
 	}
+	begun := -1 // where the request at hand begins, when none of it has been forwarded
+	again := false
 scan:
 	for pos < b.w {
 		if u.state == upBody {
 			n, done, err := u.body.advance(b.b[pos:b.w])
 			pos += n
 			if err != nil {
+				if begun >= 0 { // then it does not have to be
+					pos = begun
+					c.takeBack()
+				}
 				return stop(replyForBody(err), flagBadRequest, "http1.codec_error")
 			}
 			if !done {
@@ -231,9 +237,13 @@ scan:
 		if u.scanned == 0 {
 			for len(rest) >= 2 && rest[0] == '\r' && rest[1] == '\n' { // RFC 9112, 2.2
 				if pos > b.r {
-					break scan // forward what precedes it first
+					again = true // forward what precedes it first
+					break scan
 				}
 				pos, b.r, rest = pos+2, b.r+2, rest[2:]
+			}
+			if len(rest) == 0 || len(rest) == 1 && rest[0] == '\r' {
+				break
 			}
 			if isPrefacePrefix(rest) && c.idle() {
 				if len(rest) < len(preface) {
@@ -279,6 +289,7 @@ scan:
 			u.state = upDiscard
 			break
 		}
+		begun = pos
 		pos += end
 	}
 	if pos > b.r && c.app != nil {
@@ -288,7 +299,7 @@ scan:
 		}
 	}
 	b.r = pos
-	return u.state == upHead || u.state == upBody, u.state == upOpaque
+	return !again && (u.state == upHead || u.state == upBody), u.state == upOpaque
 }
 
 // admit puts a request into the queue before it is forwarded. It returns false
@@ -312,6 +323,8 @@ func (c *conn) admit(h *head, raw []byte) bool {
 	q.wantsWS = h.webSocket
 	q.line = append(q.line, raw[h.method.from:min(h.target.to, maxLine)]...)
 	q.entry = c.p.newEntry(c, h, raw)
+	// Nothing follows a client's close, nor HTTP/1.0's only request (RFC 9112, 9.6).
+	c.last = h.close && !u.waits
 	if u.waits {
 		c.decided = make(chan struct{})
 		u.upgraded = append(u.upgraded[:0], q.line...)
@@ -331,6 +344,19 @@ func (c *conn) admit(h *head, raw []byte) bool {
 	}
 	c.recount()
 	return true
+}
+
+// takeBack takes the request that was admitted last out of the queue: nothing of it
+// has been forwarded.
+func (c *conn) takeBack() {
+	c.up.state = upHead
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.queue) - 1; n >= 0 {
+		c.queue = c.queue[:n]
+	}
+	c.arriving = true // its answer is to come
+	c.recount()
 }
 
 // requestEnds notes that a request has come whole.

@@ -1,0 +1,188 @@
+package pipe
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/peers"
+)
+
+// smuggle is a case of testdata/smuggling.txt.
+type smuggle struct {
+	name, bytes string
+	seen        []string // "METHOD TARGET BODYBYTES"
+	status      int      // of the refusal; 0: none
+}
+
+func readSmuggling(t *testing.T) (out []smuggle) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/smuggling.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range strings.Split(string(text), "\n== ")[1:] {
+		name, rest, _ := strings.Cut(part, "\nwant: ")
+		want, escaped, _ := strings.Cut(rest, "\n")
+		s := smuggle{name: name}
+		for _, one := range strings.Split(want, "; ") {
+			if status, err := strconv.Atoi(one); err == nil {
+				s.status = status
+			} else {
+				s.seen = append(s.seen, one)
+			}
+		}
+		escaped = strings.ReplaceAll(strings.ReplaceAll(escaped, "\n", ""), `"`, `\"`)
+		if s.bytes, err = strconv.Unquote(`"` + escaped + `"`); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// tellBack is an app that answers each request with what it has seen of it.
+func tellBack(w http.ResponseWriter, r *http.Request) {
+	n, err := io.Copy(io.Discard, r.Body)
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	fmt.Fprintf(w, "%s %s %d", r.Method, r.RequestURI, n)
+}
+
+// ask sends the bytes and returns what the app says that it has seen, and the last
+// status when that is another than 200.
+func (s *smuggle) ask(t *testing.T, p *Pipe) (seen []string, status int) {
+	t.Helper()
+	c := dialPipe(t, p)
+	c.send(s.bytes)
+	_ = c.CloseWrite()
+	for i := 0; ; i++ {
+		method := "GET"
+		if i < len(s.seen) {
+			method, _, _ = strings.Cut(s.seen[i], " ")
+		}
+		resp, err := http.ReadResponse(c.r, &http.Request{Method: method})
+		if err != nil {
+			return seen, 0
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatalf("the body of an answer: %v", err)
+		}
+		switch resp.StatusCode {
+		case 100:
+		case 200:
+			seen = append(seen, strings.TrimSpace(string(body)))
+		default:
+			return seen, resp.StatusCode
+		}
+	}
+}
+
+// What an app sees is exactly what the client has meant, or nothing.
+func TestSmuggling(t *testing.T) {
+	p := startPipe(t, startHTTP(t, tellBack), HTTP)
+	for _, s := range readSmuggling(t) {
+		t.Run(s.name, func(t *testing.T) {
+			seen, status := s.ask(t, p)
+			if !slices.Equal(seen, s.seen) || status != s.status {
+				t.Errorf("the app saw %q, then %d; want %q, then %d", seen, status, s.seen, s.status)
+			}
+		})
+	}
+}
+
+// The same in front of apps that parse in other ways: what they refuse themselves
+// is theirs to refuse, but they must see nothing that was not meant.
+func TestSmugglingRealApps(t *testing.T) {
+	for _, app := range []struct {
+		name  string
+		start func(*testing.T) net.Addr
+		sees  func(string) string // what of "METHOD TARGET BODYBYTES" the app can tell
+	}{
+		{"nginx", startNginx, func(s string) string {
+			return strings.Replace(s[:strings.LastIndex(s, " ")], "http://b", "", 1)
+		}},
+		{"gunicorn", startGunicorn, func(s string) string { return s }},
+	} {
+		t.Run(app.name, func(t *testing.T) {
+			p := startPipe(t, app.start(t), HTTP)
+			for _, s := range readSmuggling(t) {
+				seen, status := s.ask(t, p)
+				for i, one := range seen {
+					if i >= len(s.seen) || one != app.sees(s.seen[i]) {
+						t.Errorf("%s: the app saw %q; meant were %q", s.name, seen, s.seen)
+						break
+					}
+				}
+				if len(seen) < len(s.seen) && status == 0 && !strings.Contains(s.bytes, "Upgrade") && app.name == "nginx" {
+					t.Errorf("%s: the app saw only %q of %q", s.name, seen, s.seen)
+				}
+				if len(s.seen) == 0 && status != s.status {
+					t.Errorf("%s: answered with %d; want %d", s.name, status, s.status)
+				}
+			}
+		})
+	}
+}
+
+// startPeer runs a real app that listens at the address, and ends it with the test.
+func startPeer(t *testing.T, addr net.Addr, command string, args ...string) {
+	t.Helper()
+	var out strings.Builder
+	cmd := exec.Command(command, args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Signal(os.Interrupt); <-done })
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if c, err := net.Dial("tcp", addr.String()); err == nil {
+			_ = c.Close()
+			return
+		}
+		select {
+		case <-done:
+			t.Fatalf("%s has ended: %s", command, out.String())
+		default:
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not listen", command)
+		}
+	}
+}
+
+func startNginx(t *testing.T) net.Addr {
+	nginx, addr, dir := peers.Need(t, "nginx"), refused(t), t.TempDir()
+	conf := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log stderr warn;
+events {}
+http {
+    access_log off; client_body_temp_path %[1]s; proxy_temp_path %[1]s; fastcgi_temp_path %[1]s; uwsgi_temp_path %[1]s; scgi_temp_path %[1]s;
+    server { listen %[2]s; location / { return 200 "$request_method $request_uri"; } }
+}`, dir, addr)
+	file := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	startPeer(t, addr, nginx, "-p", dir, "-e", "stderr", "-c", file)
+	return addr
+}
+
+func startGunicorn(t *testing.T) net.Addr {
+	gunicorn, addr := peers.Need(t, "gunicorn"), refused(t)
+	startPeer(t, addr, gunicorn, "--chdir", "testdata", "--bind", addr.String(), "--worker-class", "gthread", "--threads", "4", "--keep-alive", "1", "--log-level", "critical", "tellback:app")
+	return addr
+}
