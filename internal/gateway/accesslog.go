@@ -15,8 +15,7 @@ import (
 // request's line is the one that people look for.
 //
 // The format is Istio's default (EnvoyTextLogFormat of pilot/pkg/model/
-// telemetry_logging.go) with all of its fields; the cluster and the
-// route, which the gateway has none of, are "-". RESP(X-ENVOY-UPSTREAM-SERVICE-TIME) is
+// telemetry_logging.go) with all of its fields. RESP(X-ENVOY-UPSTREAM-SERVICE-TIME) is
 // measured; the gateway adds no such header. A time is in milliseconds.
 //
 //	[START_TIME] "METHOD PATH PROTOCOL" CODE FLAGS DETAILS CONNECTION_TERMINATION_DETAILS
@@ -87,7 +86,7 @@ func appendLine(x *exchange, end time.Time) []byte {
 	quoted(r.Header.Get("X-Request-Id"))
 	quoted(r.Host)
 	quoted(x.upstream())
-	field("") // cluster
+	field(x.cluster())
 	if x.conn != nil {
 		address(x.conn.LocalAddr())
 	} else {
@@ -101,7 +100,7 @@ func appendLine(x *exchange, end time.Time) []byte {
 	} else {
 		field("")
 	}
-	field("") // route
+	field(x.routeName())
 	return append(b, '\n')
 }
 

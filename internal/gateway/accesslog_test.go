@@ -10,7 +10,7 @@ import (
 // All of a line, once.
 func TestAccessLogLine(t *testing.T) {
 	addr := raw(t, answers)
-	g := start(t, Options{Endpoints: []string{addr}, Certificates: selfSigned(t)})
+	g := start(t, setup{Endpoints: []string{addr}, Certificates: selfSigned(t)})
 	c, url := g.client(t, true)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/delay/10?x=1", strings.NewReader("body"))
 	if err != nil {

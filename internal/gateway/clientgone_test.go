@@ -31,7 +31,7 @@ func TestClientGone(t *testing.T) {
 					_, _ = r.ReadByte()
 					gone <- struct{}{}
 				})
-				g := start(t, Options{Endpoints: []string{addr}, Certificates: selfSigned(t)})
+				g := start(t, setup{Endpoints: []string{addr}, Certificates: selfSigned(t)})
 				c, url := g.client(t, h2)
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
@@ -63,7 +63,7 @@ func TestClientGone(t *testing.T) {
 
 // A client that leaves in the midst of its own body is no fault of the endpoint's.
 func TestClientGoneInItsBody(t *testing.T) {
-	g := start(t, Options{Endpoints: []string{raw(t, answers)}})
+	g := start(t, setup{Endpoints: []string{raw(t, answers)}})
 	c := dial(t, g.addr)
 	say(t, c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf")
 	_ = c.Close()

@@ -65,39 +65,60 @@ func readEndpoints(file string) ([]string, error) {
 	return ParseEndpoints(file, data)
 }
 
-// fileWatch follows an endpoints file. It watches the folder: the file itself
-// is another one after each rename, and a mounted ConfigMap changes by a
-// symbolic link beside it.
-type fileWatch struct {
-	file      string
-	endpoints *endpoints
-	log       *slog.Logger
-	watcher   *fsnotify.Watcher
-	settled   *time.Timer
-	waiting   bool   // settled has been set and has not fired
-	last      []byte // what was applied or refused, so that nothing is said twice
-	lost      bool   // it could not be read the last time
+// EndpointsFile is a Source: everything goes to the endpoints of one file.
+//
+// It watches the folder: the file itself is another one after each rename, and a mounted
+// ConfigMap changes by a symbolic link beside it.
+type EndpointsFile struct {
+	g       *Gateway
+	file    string
+	pool    *Pool
+	log     *slog.Logger
+	watcher *fsnotify.Watcher
+	settled *time.Timer
+	waiting bool   // settled has been set and has not fired
+	last    []byte // what was applied or refused, so that nothing is said twice
+	lost    bool   // it could not be read the last time
 }
 
-func watchEndpoints(file string, e *endpoints, log *slog.Logger) (*fileWatch, error) {
+// FollowFile reads file and makes it the gateway's only destination. Its Run watches it.
+func FollowFile(g *Gateway, file string) (*EndpointsFile, error) {
+	addrs, err := readEndpoints(file)
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	pool := g.NewPool("")
+	pool.Replace(addrs, EndpointStates{Ready: len(addrs)})
+	g.SetRoutes(Default(pool))
+	return &EndpointsFile{g: g, file: file, pool: pool, log: g.log}, nil
+}
+
+// Pending is "": what is needed is there from the start.
+func (w *EndpointsFile) Pending() string { return "" }
+
+// Run applies changes until ctx ends. It fails when the file cannot be watched.
+func (w *EndpointsFile) Run(ctx context.Context, synced func()) error {
+	defer w.pool.Close()
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		return nil, fmt.Errorf("watch the endpoints file %s: %w", file, err)
+		return fmt.Errorf("watch the endpoints file %s: %w", w.file, err)
 	}
-	if err := watcher.Add(filepath.Dir(file)); err != nil {
+	if err := watcher.Add(filepath.Dir(w.file)); err != nil {
 		_ = watcher.Close()
-		return nil, fmt.Errorf("watch the folder of the endpoints file %s: %w", file, err)
+		return fmt.Errorf("watch the folder of the endpoints file %s: %w", w.file, err)
 	}
-	settled := time.NewTimer(settleTime)
-	settled.Stop()
-	return &fileWatch{file: file, endpoints: e, log: log, watcher: watcher, settled: settled}, nil
+	w.watcher, w.settled = watcher, time.NewTimer(settleTime)
+	w.settled.Stop()
+	synced()
+	w.run(ctx)
+	return nil
 }
 
 // run applies changes until ctx ends.
-func (w *fileWatch) run(ctx context.Context) {
+func (w *EndpointsFile) run(ctx context.Context) {
 	defer func() { _ = w.watcher.Close() }()
 	defer w.settled.Stop()
-	w.look(false) // what changed between New and the watch
+	w.look(false) // what changed between FollowFile and the watch
 	for {
 		select {
 		case <-ctx.Done():
@@ -132,7 +153,7 @@ func (w *fileWatch) run(ctx context.Context) {
 
 // later looks again after d, and believes what it sees then. Further events do not
 // put it off.
-func (w *fileWatch) later(d time.Duration) {
+func (w *EndpointsFile) later(d time.Duration) {
 	if !w.waiting {
 		w.waiting = true
 		w.settled.Reset(d)
@@ -141,7 +162,7 @@ func (w *fileWatch) later(d time.Duration) {
 
 // look reads the file and applies it, if it is a whole one or is to be believed
 // as it is.
-func (w *fileWatch) look(believe bool) {
+func (w *EndpointsFile) look(believe bool) {
 	// The folder may be another one by now, and the watch gone with the old
 	// one. If it is still the same, this does nothing.
 	_ = w.watcher.Add(filepath.Dir(w.file))
@@ -169,7 +190,9 @@ func (w *fileWatch) look(believe bool) {
 	addrs, err := ParseEndpoints(w.file, data)
 	if err != nil {
 		w.log.Error("endpoints file is wrong, the old list is kept", "error", err)
+		w.g.Reloaded("endpoints", err)
 		return
 	}
-	w.endpoints.set(addrs)
+	w.pool.Replace(addrs, EndpointStates{Ready: len(addrs)})
+	w.g.Reloaded("endpoints", nil)
 }

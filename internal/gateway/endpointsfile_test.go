@@ -118,11 +118,10 @@ func TestEndpointsFileChanges(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "pods")
 			write(t, file, before)
-			g := start(t, Options{EndpointsFile: file})
-			g.log.until(t, "gateway is serving")
+			g := start(t, setup{EndpointsFile: file})
 			tt.change(t, file)
 			g.log.until(t, tt.log...)
-			if got := strings.Join(g.Endpoints(), "\n"); got != strings.TrimSuffix(tt.want, "\n") {
+			if got := strings.Join(g.pool.Addrs(), "\n"); got != strings.TrimSuffix(tt.want, "\n") {
 				t.Errorf("endpoints\n%s\nwant\n%s", got, tt.want)
 			}
 		})
@@ -137,8 +136,7 @@ func TestEndpointsFileChanges(t *testing.T) {
 		}
 		must(t, os.Symlink("..1", filepath.Join(dir, "..data")))
 		must(t, os.Symlink("..data/pods", filepath.Join(dir, "pods")))
-		g := start(t, Options{EndpointsFile: filepath.Join(dir, "pods")})
-		g.log.until(t, "gateway is serving")
+		g := start(t, setup{EndpointsFile: filepath.Join(dir, "pods")})
 		must(t, os.Symlink("..2", filepath.Join(dir, "..data_tmp")))
 		must(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
 		must(t, os.RemoveAll(filepath.Join(dir, "..1")))
@@ -151,15 +149,14 @@ func TestEndpointsFileChanges(t *testing.T) {
 			file := filepath.Join(dir, "pods")
 			must(t, os.Mkdir(dir, 0o700))
 			write(t, file, before)
-			g := start(t, Options{EndpointsFile: file})
-			g.log.until(t, "gateway is serving")
+			g := start(t, setup{EndpointsFile: file})
 			gone := file
 			if folder {
 				gone = dir
 			}
 			must(t, os.RemoveAll(gone))
 			g.log.until(t, `msg="endpoints file cannot be read, the old list is kept"`)
-			if got := g.Endpoints(); !slices.Equal(got, []string{"127.0.0.1:1"}) {
+			if got := g.pool.Addrs(); !slices.Equal(got, []string{"127.0.0.1:1"}) {
 				t.Errorf("meanwhile %v", got)
 			}
 			must(t, os.MkdirAll(dir, 0o700))
@@ -174,8 +171,7 @@ func TestEndpointsFileChanges(t *testing.T) {
 	t.Run("a neighbour is no matter", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "pods")
 		write(t, file, before)
-		g := start(t, Options{EndpointsFile: file})
-		g.log.until(t, "gateway is serving")
+		g := start(t, setup{EndpointsFile: file})
 		write(t, file+".log", "a line\n")
 		write(t, file, after)
 		g.log.until(t, changed)
@@ -201,7 +197,7 @@ func TestRemovedEndpoint(t *testing.T) {
 			_, _ = io.WriteString(c, ok)
 		}
 	})
-	g := start(t, Options{Endpoints: []string{old}})
+	g := start(t, setup{Endpoints: []string{old}})
 	c, url := g.client(t, false)
 	slow := make(chan string, 1)
 	go func() {
@@ -218,7 +214,7 @@ func TestRemovedEndpoint(t *testing.T) {
 	if resp, _ := get(t, c, url+"/fast"); resp.StatusCode != 200 { // leaves an idle connection
 		t.Fatal(resp.Status)
 	}
-	if err := g.SetEndpoints([]string{raw(t, answers)}); err != nil {
+	if err := g.pool.Set([]string{raw(t, answers)}); err != nil {
 		t.Fatal(err)
 	}
 	if got := within(t, "end of the idle connection", ended); got != "old: EOF" {
@@ -245,7 +241,7 @@ func TestRemovedEndpoint(t *testing.T) {
 // or without.
 func TestNoRequestIsLostToAChange(t *testing.T) {
 	a, b := app(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }), app(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
-	g := start(t, Options{Endpoints: []string{a, b}})
+	g := start(t, setup{Endpoints: []string{a, b}})
 	const clients, each = 4, 100
 	failed := make(chan string, clients*each)
 	ended := make(chan struct{}, clients)
@@ -273,7 +269,7 @@ func TestNoRequestIsLostToAChange(t *testing.T) {
 		case <-ended:
 			left--
 		case <-g.access: // with each request
-			if err := g.SetEndpoints([][]string{{a}, {a, b}, {b}}[i%3]); err != nil {
+			if err := g.pool.Set([][]string{{a}, {a, b}, {b}}[i%3]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -289,7 +285,7 @@ func TestRoundRobin(t *testing.T) {
 	for i := range 3 {
 		addrs = append(addrs, app(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, i) }))
 	}
-	g := start(t, Options{Endpoints: append(addrs, addrs[0])}) // named twice, counts once
+	g := start(t, setup{Endpoints: append(addrs, addrs[0])}) // named twice, counts once
 	c, url := g.client(t, false)
 	var got string
 	for range 9 {
@@ -302,11 +298,11 @@ func TestRoundRobin(t *testing.T) {
 }
 
 func TestSetEndpointsRefusesAWholeWrongList(t *testing.T) {
-	g := start(t, Options{Endpoints: []string{"127.0.0.1:1"}})
-	if err := g.SetEndpoints([]string{"127.0.0.1:2", "nowhere"}); err == nil || !strings.Contains(err.Error(), `endpoint "nowhere"`) {
+	g := start(t, setup{Endpoints: []string{"127.0.0.1:1"}})
+	if err := g.pool.Set([]string{"127.0.0.1:2", "nowhere"}); err == nil || !strings.Contains(err.Error(), `endpoint "nowhere"`) {
 		t.Errorf("error %v", err)
 	}
-	if got := g.Endpoints(); !slices.Equal(got, []string{"127.0.0.1:1"}) {
+	if got := g.pool.Addrs(); !slices.Equal(got, []string{"127.0.0.1:1"}) {
 		t.Errorf("endpoints %v", got)
 	}
 }

@@ -19,6 +19,7 @@ import (
 type exchange struct {
 	http.ResponseWriter
 	request *http.Request // as it came
+	route   *Route        // nil when there is none
 	begin   time.Time
 	timer   *time.Timer // of the request timeout; nil without one
 
@@ -85,40 +86,14 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	x.status = http.StatusSwitchingProtocols
-	return &upgraded{Conn: c, early: rw.Reader, x: x}, rw, nil
-}
-
-// upgraded is the client's connection after a 101. The proxy reads it directly,
-// so what came with the request must be read from the server's buffer first.
-type upgraded struct {
-	net.Conn
-	early *bufio.Reader
-	x     *exchange
-}
-
-func (u *upgraded) Read(p []byte) (int, error) {
-	var n int
-	var err error
-	if b := u.early.Buffered(); b > 0 {
-		n, err = u.early.Read(p[:min(b, len(p))])
+	u := &upgraded{Conn: c, early: rw.Reader, x: x}
+	talk := conversationOf(x.request.Context())
+	if strings.EqualFold(x.request.Header.Get("Upgrade"), "websocket") {
+		talk.endBy("1001", u.lastWord)
 	} else {
-		n, err = u.Conn.Read(p)
+		talk.endBy("fin", nil)
 	}
-	u.x.received.Add(int64(n))
-	return n, err
-}
-
-func (u *upgraded) Write(p []byte) (int, error) {
-	n, err := u.Conn.Write(p)
-	u.x.sent.Add(int64(n))
-	return n, err
-}
-
-func (u *upgraded) CloseWrite() error {
-	if cw, ok := u.Conn.(interface{ CloseWrite() error }); ok {
-		return cw.CloseWrite()
-	}
-	return u.Conn.Close()
+	return u, rw, nil
 }
 
 // requestBody counts, and notes when it is the client that broke.
@@ -168,6 +143,20 @@ func (x *exchange) upstream() string {
 	return x.endpoint.addr
 }
 
+func (x *exchange) routeName() string {
+	if x.route == nil {
+		return ""
+	}
+	return x.route.Name
+}
+
+func (x *exchange) cluster() string {
+	if x.route == nil {
+		return ""
+	}
+	return x.route.Pool.name
+}
+
 // settle decides how the request ended, if no reply of the gateway's own did.
 // ctx is the request's.
 func (x *exchange) settle(ctx context.Context) {
@@ -177,8 +166,10 @@ func (x *exchange) settle(ctx context.Context) {
 	cause := context.Cause(ctx)
 	x.flag, x.details = flagNone, detailsViaUpstream
 	switch {
-	case errors.Is(cause, errShutdown):
-		x.flag, x.details = flagLocalReset, detailsShutdown
+	case errors.Is(cause, errLastCall):
+		x.flag, x.details = flagDuration, detailsLastCall
+	case errors.Is(cause, errKilled):
+		x.flag, x.details = flagLocalReset, detailsKilled
 	case x.upstreamErr != nil && errors.Is(cause, errRequestTimeout):
 		x.flag, x.details = flagTimeout, detailsTimeout
 	case x.writeErr != nil || x.upstreamErr != nil && cause != nil:

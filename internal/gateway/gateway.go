@@ -9,48 +9,36 @@ import (
 	"net/http/httputil"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// Gateway is made by New, and served by Serve, or used as an http.Handler by
-// who has a server already.
+// Gateway passes requests on. It is an http.Handler; Run serves it.
 type Gateway struct {
-	options   Options
-	log       *slog.Logger
-	endpoints *endpoints
-	access    *accessLog
-	proxy     *httputil.ReverseProxy
-
-	mu       sync.Mutex // guards what follows
-	inFlight int
-	ready    bool          // Serve accepts
-	ended    chan struct{} // closed when inFlight falls to 0; nil when nobody waits
+	options Options
+	log     *slog.Logger
+	access  *accessLog
+	proxy   *httputil.ReverseProxy
+	metrics *metrics
+	routes  atomic.Pointer[Routes]
 }
 
-// New checks the options and reads the endpoints file. It starts nothing.
+// New checks the options. It starts nothing, and leads nowhere before SetRoutes.
 func New(o Options) (*Gateway, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
 	g := &Gateway{
-		options:   o,
-		log:       o.Log,
-		endpoints: &endpoints{options: o, log: o.Log},
-		access:    &accessLog{w: o.AccessLog, log: o.Log},
+		options: o,
+		log:     o.Log,
+		access:  &accessLog{w: o.AccessLog, log: o.Log},
+		metrics: newMetrics(),
 	}
-	addrs := o.Endpoints
-	if o.EndpointsFile != "" {
-		if addrs, err = readEndpoints(o.EndpointsFile); err != nil {
-			return nil, fmt.Errorf("gateway: %w", err)
-		}
-	}
-	if err := g.SetEndpoints(addrs); err != nil {
-		return nil, fmt.Errorf("gateway: %w", err)
-	}
+	g.routes.Store(&Routes{})
 	g.proxy = &httputil.ReverseProxy{
 		Rewrite:       rewrite,
-		Transport:     roundTripper{g.endpoints},
+		Transport:     roundTripper{},
 		FlushInterval: -1, // what comes is passed on at once
 		BufferPool:    &buffers{},
 		ErrorLog:      slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
@@ -71,27 +59,16 @@ func New(o Options) (*Gateway, error) {
 	return g, nil
 }
 
-// SetEndpoints replaces the list (each host:port). On an error, which names the
-// one that is wrong, the list stays as it was. With an EndpointsFile, the next change of
-// the file replaces it again.
-func (g *Gateway) SetEndpoints(addrs []string) error {
-	for _, addr := range addrs {
-		if err := checkEndpoint(addr); err != nil {
-			return err
-		}
-	}
-	g.endpoints.set(addrs)
-	return nil
-}
+// SetRoutes replaces the routes. A request that has found its way already keeps to it.
+func (g *Gateway) SetRoutes(t *Routes) { g.routes.Store(t) }
 
-// Endpoints is the list of this moment.
-func (g *Gateway) Endpoints() []string { return g.endpoints.addrs() }
+// Reloaded counts a change of routes, endpoints or certificates, or one that could not be
+// made.
+func (g *Gateway) Reloaded(of string, err error) { g.metrics.reload(of, err) }
 
 // ServeHTTP passes a request on and returns when it has ended and its
 // access-log line is written.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	g.enter()
-	defer g.leave()
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	x := &exchange{ResponseWriter: w, request: r, begin: time.Now(), serviceTime: -1}
@@ -103,13 +80,14 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		x.settle(ctx)
 		g.access.write(x, time.Now())
+		g.metrics.request(x.routeName(), x.status)
 		for _, ep := range append(x.tried, x.endpoint) {
 			if ep != nil {
 				ep.release()
 			}
 		}
 	}()
-	if r.Method == http.MethodConnect {
+	if x.route = g.routes.Load().match(r.Host, r.URL.Path); x.route == nil || r.Method == http.MethodConnect {
 		g.answer(x, reply{status: http.StatusNotFound, flag: flagNoRoute, details: detailsNoRoute}, nil)
 		return
 	}
@@ -157,42 +135,6 @@ func trailerOf(in *http.Request) http.Header {
 		x.trailer = http.Header{} // trailers need not be announced
 	}
 	return x.trailer
-}
-
-func (g *Gateway) enter() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.inFlight++
-}
-
-func (g *Gateway) leave() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.inFlight--
-	if g.inFlight == 0 && g.ended != nil {
-		close(g.ended)
-		g.ended = nil
-	}
-}
-
-// wait returns when no request is in flight, or with ctx's error.
-func (g *Gateway) wait(ctx context.Context) error {
-	g.mu.Lock()
-	if g.inFlight == 0 {
-		g.mu.Unlock()
-		return nil
-	}
-	if g.ended == nil {
-		g.ended = make(chan struct{})
-	}
-	ended := g.ended
-	g.mu.Unlock()
-	select {
-	case <-ended:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // buffers are for copying bodies.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -53,50 +55,125 @@ func (l lines) until(t *testing.T, parts ...string) string {
 	}
 }
 
+// setup is what a test's gateway is started with.
+type setup struct {
+	Endpoints      []string
+	EndpointsFile  string // in place of Endpoints
+	Certificates   []tls.Certificate
+	RequestTimeout time.Duration
+	MaxAttempts    int
+	Termination    Termination // zero: no load balancer, 30 s
+	Source         Source      // in place of all endpoints
+}
+
+// static is a Source that has nothing to follow.
+type static struct{}
+
+func (static) Pending() string { return "" }
+
+func (static) Run(ctx context.Context, synced func()) error {
+	synced()
+	<-ctx.Done()
+	return nil
+}
+
 type running struct {
 	*Gateway
-	addr   string
-	access lines
-	log    lines
-	cert   tls.Certificate
-	stop   context.CancelFunc
-	done   chan error
+	pool    *Pool // of setup.Endpoints
+	addr    string
+	admin   string
+	access  lines
+	log     lines
+	cert    tls.Certificate
+	signals chan drain.Signal
+	stop    func()
+	done    chan drain.Report
 }
 
 // start runs a gateway to the end of the test, on loopback.
-func start(t *testing.T, o Options) *running {
+func start(t *testing.T, o setup) *running {
 	t.Helper()
-	r := &running{access: make(lines, 4096), log: make(lines, 4096), done: make(chan error, 1)}
-	o.AccessLog = r.access
-	o.Log = slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	r := &running{access: make(lines, 4096), log: make(lines, 4096), done: make(chan drain.Report, 1), signals: make(chan drain.Signal, 4)}
+	g, err := New(Options{
+		AccessLog: r.access, RequestTimeout: o.RequestTimeout, MaxAttempts: o.MaxAttempts,
+		Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := RunOptions{HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Source: o.Source, Termination: o.Termination, Signals: r.signals}
+	if run.Termination == (Termination{}) {
+		none, err := PresetNamed("none", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run.Termination = none.Termination(30 * time.Second)
+	}
 	if len(o.Certificates) > 0 {
 		r.cert = o.Certificates[0]
+		run.HTTP, run.HTTPS, run.Certificates = "", "127.0.0.1:0", new(Certificates)
+		run.Certificates.Set(nil, &r.cert)
 	}
-	g, err := New(o)
-	if err != nil {
-		t.Fatal(err)
+	switch {
+	case o.EndpointsFile != "":
+		file, err := FollowFile(g, o.EndpointsFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run.Source, r.pool = file, file.pool
+	case run.Source == nil:
+		r.pool = g.NewPool("")
+		if err := r.pool.Set(o.Endpoints); err != nil {
+			t.Fatal(err)
+		}
+		g.SetRoutes(Default(r.pool))
+		run.Source = static{}
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	listening := make(chan struct{})
+	run.Listening = func(http, https, admin net.Addr) {
+		if http == nil {
+			http = https
+		}
+		r.addr, r.admin = http.String(), admin.String()
+		close(listening)
 	}
-	r.Gateway, r.addr = g, ln.Addr().String()
-	ctx, cancel := context.WithCancel(context.Background())
-	r.stop = cancel
-	var once sync.Once
-	go func() { r.done <- g.Serve(ctx, ln) }()
+	r.Gateway = g
+	ctx, kill := context.WithCancel(context.Background())
+	go func() {
+		report, err := g.Run(ctx, run)
+		if err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		r.done <- report
+	}()
+	r.stop = sync.OnceFunc(func() { r.signals <- drain.Terminate })
 	t.Cleanup(func() {
-		once.Do(cancel)
+		defer kill()
+		if r.pool != nil {
+			defer r.pool.Close()
+		}
+		r.stop()
 		select {
-		case err := <-r.done:
-			if err != nil {
-				t.Errorf("Serve: %v", err)
-			}
+		case <-r.done:
 		case <-time.After(patience):
-			t.Error("Serve has not ended")
+			t.Error("Run has not ended")
 		}
 	})
+	select {
+	case <-listening:
+	case <-time.After(patience):
+		t.Fatal("it does not serve")
+	}
+	r.log.until(t, "gateway is serving")
 	return r
+}
+
+// ended is the report, once the gateway has ended.
+func (r *running) ended(t *testing.T) drain.Report {
+	t.Helper()
+	report := within(t, "end of the gateway", r.done)
+	r.done <- report // for the cleanup
+	return report
 }
 
 // client speaks HTTP/1.1 or HTTP/2 to the gateway.

@@ -13,7 +13,7 @@ import (
 // Ends of a request's context that are not the client's.
 var (
 	errRequestTimeout = errors.New("the request timeout has passed")
-	errShutdown       = errors.New("the gateway's shutdown timeout has passed")
+	errLastCall       = errors.New("the gateway's last call")
 	errNoEndpoints    = errors.New("there is no endpoint")
 )
 
@@ -30,13 +30,15 @@ const (
 	flagDownstreamGone       = "DC"
 	flagDownstreamProtocol   = "DPE"
 	flagLocalReset           = "LR"
+	flagDuration             = "DT" // ended by a time limit, as the pipe says
 	detailsViaUpstream       = "via_upstream"
 	detailsNoHealthyUpstream = "no_healthy_upstream"
 	detailsTimeout           = "response_timeout"
 	detailsNoRoute           = "route_not_found"
 	detailsDownstreamGone    = "downstream_remote_disconnect"
 	detailsDownstreamCodec   = "http1.codec_error"
-	detailsShutdown          = "gateway_shutdown" // not Envoy's: it has no line for it
+	detailsKilled            = "gateway_killed"
+	detailsLastCall          = "last_call" // not Envoy's: it has no line for it
 	detailsResetBefore       = "upstream_reset_before_response_started"
 	detailsResetAfter        = "upstream_reset_after_response_started"
 
@@ -57,6 +59,9 @@ const (
 	resetBody      = "upstream connect error or disconnect/reset before headers. reset reason: "
 	resetBodyAgain = "upstream connect error or disconnect/reset before headers. retried and the latest reset reason: "
 )
+
+// lastCallBody is the pipe's word.
+const lastCallBody = "the server is shutting down and the request was not finished before its deadline"
 
 // serverName is what Envoy puts into its local replies, and is kept with their
 // bodies: people and tools tell a gateway's 503 from an app's by it.
@@ -99,8 +104,10 @@ func replyTo(ctx context.Context, x *exchange, err error) reply {
 	cause := context.Cause(ctx)
 	var connect *connectError
 	switch {
-	case errors.Is(cause, errShutdown):
-		return reply{flag: flagLocalReset, details: detailsShutdown}
+	case errors.Is(cause, errLastCall):
+		return reply{status: http.StatusServiceUnavailable, body: lastCallBody, flag: flagDuration, details: detailsLastCall}
+	case errors.Is(cause, errKilled):
+		return reply{flag: flagLocalReset, details: detailsKilled}
 	case errors.Is(cause, errRequestTimeout):
 		return reply{status: http.StatusGatewayTimeout, body: "upstream request timeout", flag: flagTimeout, details: detailsTimeout}
 	case errors.Is(cause, errConnectionTermination):
@@ -151,6 +158,10 @@ func (g *Gateway) answer(x *exchange, r reply, err error) {
 	log.DebugContext(x.request.Context(), logLocalReply+r.details, "status", r.status)
 	h := x.Header()
 	clear(h)
+	if strings.HasPrefix(x.request.Header.Get("Content-Type"), "application/grpc") {
+		answerGRPC(x, r)
+		return
+	}
 	if r.body != "" {
 		h.Set("Content-Type", "text/plain")
 	}
@@ -160,4 +171,26 @@ func (g *Gateway) answer(x *exchange, r reply, err error) {
 	if x.request.Method != http.MethodHead {
 		_, _ = io.WriteString(x, r.body) // what fails here is the client's end, and noted by x
 	}
+}
+
+// answerGRPC says it in gRPC's way, in a response of trailers only: UNAVAILABLE, which
+// clients may retry, for what Envoy says so for (its httpToGrpcStatus), else UNKNOWN.
+func answerGRPC(x *exchange, r reply) {
+	code := "2"
+	switch r.status {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusTooManyRequests:
+		code = "14"
+	case http.StatusBadRequest:
+		code = "13"
+	case http.StatusNotFound:
+		code = "12"
+	}
+	h := x.Header()
+	h.Set("Content-Type", "application/grpc")
+	h.Set("Grpc-Status", code)
+	if r.body != "" {
+		h.Set("Grpc-Message", r.body)
+	}
+	h.Set("Server", serverName)
+	x.WriteHeader(http.StatusOK)
 }

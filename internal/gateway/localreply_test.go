@@ -95,7 +95,7 @@ func TestLocalReplies(t *testing.T) {
 	} {
 		for _, proto := range []string{"HTTP/1.1", "HTTP/1.1 over TLS", "HTTP/2"} {
 			t.Run(tt.name+", "+proto, func(t *testing.T) {
-				o := Options{Endpoints: tt.endpoints(t), RequestTimeout: tt.timeout, MaxAttempts: tt.attempts}
+				o := setup{Endpoints: tt.endpoints(t), RequestTimeout: tt.timeout, MaxAttempts: tt.attempts}
 				if proto != "HTTP/1.1" {
 					o.Certificates = selfSigned(t)
 				}
@@ -129,7 +129,7 @@ func TestLocalReplies(t *testing.T) {
 
 // The head on the wire, as in the recording of Envoy but for net/http's capitals.
 func TestLocalReplyOnTheWire(t *testing.T) {
-	g := start(t, Options{})
+	g := start(t, setup{})
 	c, err := net.Dial("tcp", g.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func TestLocalReplyOnTheWire(t *testing.T) {
 }
 
 func TestLocalReplyToHead(t *testing.T) {
-	g := start(t, Options{})
+	g := start(t, setup{})
 	c, url := g.client(t, false)
 	resp, err := c.Head(url)
 	if err != nil {
@@ -178,7 +178,7 @@ func TestBreakInTheBody(t *testing.T) {
 						_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+head)
 					}
 				})
-				g := start(t, Options{Endpoints: []string{addr}, Certificates: selfSigned(t)})
+				g := start(t, setup{Endpoints: []string{addr}, Certificates: selfSigned(t)})
 				c, url := g.client(t, h2)
 				resp, err := c.Get(url)
 				if err != nil {
@@ -197,7 +197,7 @@ func TestBreakInTheBody(t *testing.T) {
 
 func TestBadRequestBody(t *testing.T) {
 	addr := raw(t, answers)
-	g := start(t, Options{Endpoints: []string{addr}})
+	g := start(t, setup{Endpoints: []string{addr}})
 	c, err := net.Dial("tcp", g.addr)
 	if err != nil {
 		t.Fatal(err)

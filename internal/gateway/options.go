@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -12,10 +11,10 @@ import (
 // Defaults.
 const (
 	DefaultConnectTimeout      = 10 * time.Second // Istio's connectTimeout
-	DefaultShutdownTimeout     = 25 * time.Second // leaves 5 s of Kubernetes' default grace period
 	DefaultMaxIdlePerEndpoint  = 256              // kept connections to one endpoint
 	DefaultMaxAttempts         = 3                // Istio's two retries
 	defaultUpstreamIdleTimeout = 60 * time.Minute // Envoy's; the endpoints close earlier if they like
+	clientIdleTimeout          = time.Hour        // Envoy's, for connections of clients
 	headTimeout                = 60 * time.Second // for a request's head; also bounds what slow clients hold
 	defaultExpectContinue      = time.Second      // how long an endpoint may take to say 100 before the body is sent anyway
 )
@@ -23,18 +22,6 @@ const (
 // Options of a gateway. The zero value of a duration or number means its
 // default.
 type Options struct {
-	// EndpointsFile is read by New and watched by Serve; see ParseEndpoints.
-	EndpointsFile string
-
-	// Endpoints (host:port) is the list when there is no file, and until
-	// SetEndpoints changes it.
-	Endpoints []string
-
-	// Certificates make the gateway speak TLS, with HTTP/2 and HTTP/1.1 offered
-	// by ALPN. Without one it speaks HTTP/1.1 in clear. See LoadCertificate and
-	// SelfSigned.
-	Certificates []tls.Certificate
-
 	// AccessLog gets one line a request, when it ends, in Istio's default
 	// format. A line is one Write; writes do not overlap. Nil means none.
 	AccessLog io.Writer
@@ -50,10 +37,6 @@ type Options struct {
 	// as a route's timeout does in Envoy. Zero means no bound. Upgraded
 	// connections are not bounded.
 	RequestTimeout time.Duration
-
-	// ShutdownTimeout bounds how long Serve waits for requests in flight after
-	// its context has ended.
-	ShutdownTimeout time.Duration
 
 	// MaxAttempts bounds how often a connection is tried for one request. 1
 	// means no retry.
@@ -73,7 +56,6 @@ func (o Options) withDefaults() (Options, error) {
 	}{
 		{"connect timeout", &o.ConnectTimeout, DefaultConnectTimeout},
 		{"request timeout", &o.RequestTimeout, 0},
-		{"shutdown timeout", &o.ShutdownTimeout, DefaultShutdownTimeout},
 	} {
 		if *d.value < 0 {
 			errs = append(errs, fmt.Errorf("%s is %v: must not be negative", d.name, *d.value))
@@ -96,9 +78,6 @@ func (o Options) withDefaults() (Options, error) {
 		if *n.value == 0 {
 			*n.value = n.preset
 		}
-	}
-	if o.EndpointsFile != "" && len(o.Endpoints) > 0 {
-		errs = append(errs, errors.New("endpoints are given as a file and as a list: accepted is one of them"))
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

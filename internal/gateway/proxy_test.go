@@ -51,7 +51,7 @@ func TestRequestAsTheEndpointSeesIt(t *testing.T) {
 			}
 			_, _ = fmt.Fprintf(w, "%s %s %s", r.Method, r.Host, r.RequestURI)
 		})
-		g := start(t, Options{Endpoints: []string{addr}, Certificates: selfSigned(t)})
+		g := start(t, setup{Endpoints: []string{addr}, Certificates: selfSigned(t)})
 		c, url := g.client(t, h2)
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/a%2Fb/c?x=1;y=%zz", nil)
 		if err != nil {
@@ -97,7 +97,7 @@ func TestTrailers(t *testing.T) {
 				_ = http.NewResponseController(w).Flush() // a head with a length has no trailers
 				w.Header().Set(name, "later")
 			})
-			g := start(t, Options{Endpoints: []string{addr}})
+			g := start(t, setup{Endpoints: []string{addr}})
 			c := dial(t, g.addr)
 			head := "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
 			if announced {
@@ -118,7 +118,7 @@ func TestTrailers(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			w.Header().Set(http.TrailerPrefix+"X-After", r.Trailer.Get("X-Sum"))
 		})
-		g := start(t, Options{Endpoints: []string{addr}, Certificates: selfSigned(t)})
+		g := start(t, setup{Endpoints: []string{addr}, Certificates: selfSigned(t)})
 		c, url := g.client(t, true)
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, io.MultiReader(strings.NewReader("body")))
 		if err != nil {
@@ -152,7 +152,7 @@ func TestBodiesAreStreamed(t *testing.T) {
 			<-more
 			_, _ = io.WriteString(w, "second")
 		})
-		g := start(t, Options{Endpoints: []string{addr}, Certificates: selfSigned(t)})
+		g := start(t, setup{Endpoints: []string{addr}, Certificates: selfSigned(t)})
 		c, url := g.client(t, h2)
 		body, write := io.Pipe()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, body)
@@ -190,7 +190,7 @@ func TestBodiesAreStreamed(t *testing.T) {
 func TestExpectContinue(t *testing.T) {
 	t.Run("asked for the body", func(t *testing.T) {
 		addr := app(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
-		g := start(t, Options{Endpoints: []string{addr}})
+		g := start(t, setup{Endpoints: []string{addr}})
 		c := dial(t, g.addr)
 		r := bufio.NewReader(c)
 		say(t, c, "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
@@ -204,7 +204,7 @@ func TestExpectContinue(t *testing.T) {
 	})
 	t.Run("refused without the body", func(t *testing.T) {
 		addr := app(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) })
-		g := start(t, Options{Endpoints: []string{addr}})
+		g := start(t, setup{Endpoints: []string{addr}})
 		c := dial(t, g.addr)
 		say(t, c, "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1000000000\r\n\r\n")
 		if resp, _ := readResponse(t, bufio.NewReader(c)); resp.StatusCode != 413 {
@@ -221,7 +221,7 @@ func TestInterimResponses(t *testing.T) {
 			w.WriteHeader(http.StatusEarlyHints)
 			w.WriteHeader(http.StatusNoContent)
 		})
-		g := start(t, Options{Endpoints: []string{addr}, Certificates: selfSigned(t)})
+		g := start(t, setup{Endpoints: []string{addr}, Certificates: selfSigned(t)})
 		c, url := g.client(t, h2)
 		var hints []string
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
@@ -254,7 +254,7 @@ func TestUpgrade(t *testing.T) {
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello ")
 		_, _ = io.Copy(c, r) // until the client's end; then ours
 	})
-	g := start(t, Options{Endpoints: []string{addr}, RequestTimeout: patience})
+	g := start(t, setup{Endpoints: []string{addr}, RequestTimeout: patience})
 	c := dial(t, g.addr)
 	say(t, c, "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nearly ")
 	r := bufio.NewReader(c)
@@ -273,7 +273,7 @@ func TestUpgrade(t *testing.T) {
 }
 
 func TestConnectIsNotRouted(t *testing.T) {
-	g := start(t, Options{Endpoints: []string{closed(t)}})
+	g := start(t, setup{Endpoints: []string{closed(t)}})
 	c := dial(t, g.addr)
 	say(t, c, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n")
 	if resp, body := readResponse(t, bufio.NewReader(c)); resp.StatusCode != 404 || body != "" {

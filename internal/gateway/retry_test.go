@@ -52,7 +52,7 @@ func TestRetries(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var count atomic.Int32
 			addr := raw(t, func(n int, c net.Conn, r *bufio.Reader) { tt.upstream(n, c, r, &count) })
-			g := start(t, Options{Endpoints: []string{addr}})
+			g := start(t, setup{Endpoints: []string{addr}})
 			c, url := g.client(t, false)
 			if tt.warm {
 				if resp, _ := get(t, c, url); resp.StatusCode != 200 {
@@ -96,7 +96,7 @@ func TestConnectFailureGoesOn(t *testing.T) {
 					_, _ = io.WriteString(c, ok)
 				}
 			})
-			g := start(t, Options{Endpoints: []string{closed(t), good, closed(t)}})
+			g := start(t, setup{Endpoints: []string{closed(t), good, closed(t)}})
 			c, url := g.client(t, false)
 			body := ""
 			if method != "GET" {

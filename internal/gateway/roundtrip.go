@@ -18,12 +18,13 @@ const baseBackOff = 25 * time.Millisecond // Envoy's default base interval
 
 // roundTripper sends a request to an endpoint, by the rules of the package
 // comment.
-type roundTripper struct{ endpoints *endpoints }
+type roundTripper struct{}
 
 func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req.Context())
+	pool := x.route.Pool
 	for {
-		ep, again := t.endpoints.pick(x.tried)
+		ep, again := pool.pick(x.tried)
 		if ep == nil {
 			return nil, errNoEndpoints
 		}
@@ -40,13 +41,13 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		refused := errors.As(err, &connect)
 		if refused {
 			reason, _ := connect.reason()
-			t.endpoints.log.DebugContext(req.Context(), logUpstreamReset+reason, "upstream", ep.addr, "attempt", len(x.tried)+1, "error", connect.err)
+			pool.log.DebugContext(req.Context(), logUpstreamReset+reason, "upstream", ep.addr, "attempt", len(x.tried)+1, "error", connect.err)
 			x.tried = append(x.tried, ep)
 		}
 		switch {
 		case body.taken() || context.Cause(req.Context()) != nil:
 			return nil, err
-		case refused && len(x.tried) < t.endpoints.options.MaxAttempts:
+		case refused && len(x.tried) < pool.options.MaxAttempts:
 			x.retried = true
 		case !refused && x.reused && x.flight.unsent():
 			// Comes to an end: each time a kept connection is used up.

@@ -1,0 +1,48 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"strings"
+	"sync/atomic"
+)
+
+// Certificates is what is shown to clients, by the name that they ask for (SNI). It may be
+// changed at any time: the next handshake gets what is new, connections go on.
+type Certificates struct {
+	set atomic.Pointer[certificateSet]
+}
+
+type certificateSet struct {
+	byHost   map[string]*tls.Certificate // "*.example.com" for one label
+	fallback *tls.Certificate
+}
+
+// Set replaces all. byHost has names in lower case, wildcards as *.example.com; fallback
+// is for all other names, and may be nil: such handshakes are refused then
+// (unrecognized_name).
+func (c *Certificates) Set(byHost map[string]*tls.Certificate, fallback *tls.Certificate) {
+	c.set.Store(&certificateSet{byHost, fallback})
+}
+
+// Get is for tls.Config.GetCertificate.
+func (c *Certificates) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	s := c.set.Load()
+	if s == nil {
+		return nil, nil // crypto/tls says unrecognized_name
+	}
+	name := hostname(hello.ServerName)
+	if cert := s.byHost[name]; cert != nil {
+		return cert, nil
+	}
+	if i := strings.IndexByte(name, '.'); i > 0 {
+		if cert := s.byHost["*"+name[i:]]; cert != nil {
+			return cert, nil
+		}
+	}
+	return s.fallback, nil
+}
+
+// config offers HTTP/2 and HTTP/1.1.
+func (c *Certificates) config() *tls.Config {
+	return &tls.Config{GetCertificate: c.Get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+}

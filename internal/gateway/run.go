@@ -1,0 +1,191 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+)
+
+// Source keeps the gateway's routes and certificates up to date.
+type Source interface {
+	// Run follows until ctx ends, and calls synced once when everything is known that is
+	// to be served. It fails when it cannot begin.
+	Run(ctx context.Context, synced func()) error
+
+	// Pending says what is still awaited; "" when nothing is.
+	Pending() string
+}
+
+// RunOptions say where and how a gateway serves.
+type RunOptions struct {
+	HTTP, HTTPS, Admin string // host:port to listen on; "" for nowhere
+	Certificates       *Certificates
+	Source             Source
+	Termination        Termination
+	TerminationLog     string // file of the container's termination message; "" for none
+
+	// Signals brings what ends it; the first begins the drain.
+	Signals <-chan drain.Signal
+
+	// Listening, if given, is told once where it serves; nil for where it does not.
+	Listening func(http, https, admin net.Addr)
+}
+
+// runner is one run.
+type runner struct {
+	*Gateway
+	o      RunOptions
+	config drain.Config
+	plane  *Plane
+	admin  *admin
+}
+
+// Run serves from the moment that the source knows everything until it is told to stop; then it
+// drains. Exits:
+//
+//  1. options that contradict themselves, or an address that cannot be had: an error, with
+//     nothing begun;
+//  2. the source cannot begin: an error;
+//  3. a signal before it serves: at once;
+//  4. a signal: drained, by drain.Run, which the Report tells of;
+//  5. a listener breaks: an error, and the Report says crashed;
+//  6. ctx ends: at once, everything is broken off.
+//
+// The admin server, if there is one, is there from first to last.
+func (g *Gateway) Run(ctx context.Context, o RunOptions) (drain.Report, error) {
+	r := &runner{Gateway: g, o: o}
+	var err error
+	if r.config, err = o.Termination.Config(); err != nil {
+		return drain.Report{}, err
+	}
+	if r.admin, err = startAdmin(g, o.Admin, o.Source.Pending); err != nil {
+		return drain.Report{}, err
+	}
+	defer r.admin.close()
+
+	following, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var followers sync.WaitGroup
+	defer followers.Wait()
+	defer stop()
+	synced, broken := make(chan struct{}), make(chan error, 1)
+	followers.Go(func() {
+		if err := o.Source.Run(following, sync.OnceFunc(func() { close(synced) })); err != nil {
+			broken <- err
+		}
+	})
+	select {
+	case <-synced:
+	case err := <-broken:
+		return drain.Report{}, fmt.Errorf("gateway: %w", err)
+	case s := <-o.Signals:
+		g.log.Info("told to stop before it served", "by", s.String(), "pending", o.Source.Pending())
+		return drain.Report{Verdict: drain.Quit, Began: time.Now()}, nil
+	case <-ctx.Done():
+		return drain.Report{Verdict: drain.Quit, Began: time.Now()}, nil
+	}
+	if err := r.serve(); err != nil {
+		return drain.Report{}, err
+	}
+	return r.untilTold(ctx)
+}
+
+// serve opens the listeners.
+func (r *runner) serve() error {
+	clear, err := Listen("--http", r.o.HTTP)
+	if err != nil {
+		return err
+	}
+	secure, err := Listen("--https", r.o.HTTPS)
+	if err != nil {
+		if clear != nil {
+			_ = clear.Close()
+		}
+		return err
+	}
+	r.plane = NewPlane(r.Gateway, r.log)
+	r.metrics.watch(r.plane)
+	where := []any{}
+	var at [2]net.Addr
+	if clear != nil {
+		at[0] = clear.Addr()
+		where = append(where, "http", at[0].String())
+		r.plane.Serve(clear, nil)
+	}
+	if secure != nil {
+		at[1] = secure.Addr()
+		where = append(where, "https", at[1].String())
+		r.plane.Serve(secure, r.o.Certificates.config())
+	}
+	r.admin.set(ready)
+	r.log.Info("gateway is serving", where...)
+	if r.o.Listening != nil {
+		r.o.Listening(at[0], at[1], r.admin.addr())
+	}
+	return nil
+}
+
+// Listen is net.Listen for TCP; "" is nowhere, and gives nil.
+func Listen(flag, address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil
+	}
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s (accepted is host:port): %w", flag, address, err)
+	}
+	return ln, nil
+}
+
+// untilTold waits for the first signal and drains.
+func (r *runner) untilTold(ctx context.Context) (drain.Report, error) {
+	var first drain.Signal
+	select {
+	case first = <-r.o.Signals:
+	case <-r.plane.Exited():
+		err := r.plane.Err()
+		r.plane.Kill()
+		return drain.Report{Verdict: drain.Crashed, Began: time.Now()}, err
+	case <-ctx.Done():
+		first = drain.QuitNow
+	}
+	if after := r.o.Termination.FailReadinessAfter; after >= 0 {
+		clock := time.AfterFunc(after, func() {
+			r.log.Info("readiness fails from now on, as asked for", "after", after)
+			r.admin.set(notReady)
+		})
+		defer clock.Stop()
+	}
+	r.log.Info("told to stop", "by", first.String())
+	watch := drain.Watcher{Phase: r.metrics.enter}
+	report := drain.Run(ctx, r.config, closing{r.plane, r.admin}, first, r.o.Signals, r.log, watch)
+	for _, c := range report.Open {
+		r.metrics.cut.WithLabelValues(c.Ending).Inc()
+	}
+	if raced := r.plane.raced.Load(); raced > 0 {
+		r.log.Info("requests met the end of their connection: their clients may repeat them", "count", raced)
+	}
+	report.Tell(r.log, r.o.TerminationLog)
+	return report, r.plane.Err()
+}
+
+// closing is the plane whose readiness ends with its listeners.
+type closing struct {
+	*Plane
+	admin *admin
+}
+
+// StopAccepting closes the listeners.
+func (c closing) StopAccepting(ctx context.Context) error {
+	c.admin.set(notReady)
+	return c.Plane.StopAccepting(ctx)
+}
+
+// LastCall closes them too.
+func (c closing) LastCall(ctx context.Context, window time.Duration) ([]drain.Conversation, error) {
+	c.admin.set(notReady)
+	return c.Plane.LastCall(ctx, window)
+}
