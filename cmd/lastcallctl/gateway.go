@@ -1,119 +1,183 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
-	"sync"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/lastcall-dev/lastcall/internal/agent"
+	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/gateway"
+	"github.com/lastcall-dev/lastcall/internal/ingress"
 )
 
+const gatewayHelp = `An ingress gateway: HTTP/1.1 in clear, HTTP/1.1 and HTTP/2 over TLS, WebSockets;
+round robin over endpoints that it speaks HTTP/1.1 to.
+
+With --kubernetes it follows the cluster: Ingresses of its class, the EndpointSlices
+of their Services, TLS Secrets. With --service as well it stands in front of one Service
+alone. With --endpoints it follows a file with one host:port on a line; # begins a
+comment; the file may be rewritten or replaced at any time.
+
+At SIGTERM every response says goodbye at once (HTTP/2: GOAWAY), new connections are
+still accepted until the load balancer has learnt, which --load-balancer knows about,
+what is in flight is finished, and the listener is closed last. A second SIGTERM
+makes the last call at once. What happened is told in a report.`
+
 type gatewayFlags struct {
-	listen, endpoints, cert, key, accessLog, admin string
-	debug                                          bool
+	http, https, admin            string
+	endpoints                     string
+	cert, key                     string
+	accessLog, logFormat, termLog string
+	debug                         bool
+	cluster                       clusterFlags
+	termination                   terminationFlags
 }
 
 func gatewayCommand() *cobra.Command {
 	var f gatewayFlags
 	cmd := &cobra.Command{
-		Use:   "gateway --endpoints FILE",
-		Short: "An ingress gateway that tells in Envoy's words how a pod went",
-		Long: `An ingress gateway for rehearsals: HTTP/1.1, or HTTP/1.1 and HTTP/2 over TLS,
-round robin over the endpoints of a file.
-
-The file has one host:port on a line; # begins a comment. It is watched, and may be
-rewritten or replaced at any time.`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+		Use:   "gateway (--kubernetes | --endpoints FILE)",
+		Short: "An ingress gateway that is drained as a pod is, for clusters and rehearsals",
+		Long:  gatewayHelp,
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:8000", "`address` to listen on, host:port")
+	flags.StringVar(&f.http, "http", "", "`address` for HTTP, host:port (default :8080 with --kubernetes, else 127.0.0.1:8000 unless --https is given)")
+	flags.StringVar(&f.https, "https", "", "`address` for HTTPS, host:port (default :8443 with --kubernetes and Ingresses)")
+	flags.StringVar(&f.admin, "admin", "", "`address` for GET /ready, /healthz and /metrics (default :15021 with --kubernetes)")
 	flags.StringVar(&f.endpoints, "endpoints", "", "`file` with one host:port on a line; watched")
-	flags.StringVar(&f.cert, "tls-cert", "", "PEM `file` of the certificate; makes it speak TLS")
-	flags.StringVar(&f.key, "tls-key", "", "PEM `file` of the certificate's key")
+	flags.StringVar(&f.cert, "tls-cert", "", "PEM `file` of the certificate for names that nothing else has one for")
+	flags.StringVar(&f.key, "tls-key", "", "PEM `file` of that certificate's key")
 	flags.StringVar(&f.accessLog, "access-log", "", "`file` for one line a request, - for standard output (default none)")
-	flags.StringVar(&f.admin, "admin", "", "`address` for GET /ready (default none)")
+	flags.StringVar(&f.logFormat, "own-log-format", "text", "text or json")
+	flags.StringVar(&f.termLog, "termination-log", defaultTerminationLog(), "`file` for the container's termination message")
 	flags.BoolVar(&f.debug, "debug", false, "log what happens to each request")
+	f.cluster.register(flags)
+	f.termination.register(flags)
 	return cmd
 }
 
+// defaultTerminationLog is Kubernetes' terminationMessagePath, where the platform has mounted
+// it.
+func defaultTerminationLog() string {
+	const path = "/dev/termination-log"
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	return ""
+}
+
 func (f *gatewayFlags) run(cmd *cobra.Command) (err error) {
-	o, done, err := f.options(cmd)
+	if err := f.complete(cmd.Flags()); err != nil {
+		return usage{err}
+	}
+	log, err := f.log(cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	o := gateway.RunOptions{HTTP: f.http, HTTPS: f.https, Admin: f.admin, TerminationLog: f.termLog}
+	if o.Termination, err = f.termination.termination(cmd.Flags(), f.cluster.kubernetes, log); err != nil {
+		return usage{err}
+	}
+	var fallback *tls.Certificate
+	if f.cert != "" {
+		cert, err := gateway.LoadCertificate(f.cert, f.key)
+		if err != nil {
+			return usage{err}
+		}
+		fallback = &cert
+	}
+	if f.https != "" {
+		o.Certificates = new(gateway.Certificates)
+		o.Certificates.Set(nil, fallback)
+	}
+	access, done, err := openAccessLog(f.accessLog, cmd.OutOrStdout())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	g, err := gateway.New(o)
+	g, err := gateway.New(gateway.Options{AccessLog: access, Log: log})
 	if err != nil {
 		return usage{err}
 	}
-	ctx, stop := untilTold(cmd)
+	if f.endpoints != "" {
+		o.Source, err = gateway.FollowFile(g, f.endpoints)
+	} else {
+		o.Source, err = f.cluster.source(ingress.Options{Gateway: g, Certificates: o.Certificates, Fallback: fallback, Log: log})
+	}
+	if err != nil {
+		return usage{err}
+	}
+	var stop func()
+	o.Signals, stop = agent.Signals()
 	defer stop()
-	ln, err := listen(f.listen, "--listen")
-	if err != nil {
+	return verdict(g.Run(context.WithoutCancel(cmd.Context()), o))
+}
+
+// verdict is nil for every end that was asked for.
+func verdict(r drain.Report, err error) error {
+	if err == nil && r.Verdict == drain.Crashed {
+		return errTold
+	}
+	return err
+}
+
+// complete checks which flags go together, and fills in what depends on others.
+func (f *gatewayFlags) complete(flags *pflag.FlagSet) error {
+	preset := func(name string, value *string, otherwise string) {
+		if !flags.Changed(name) {
+			*value = otherwise
+		}
+	}
+	switch {
+	case f.endpoints == "" && !f.cluster.kubernetes:
+		return errors.New("neither --kubernetes nor --endpoints: say --endpoints with a file with one host:port on a line, or --kubernetes")
+	case f.endpoints != "" && f.cluster.kubernetes:
+		return errors.New("--kubernetes and --endpoints: accepted is one of them")
+	case (f.cert == "") != (f.key == ""):
+		return errors.New("--tls-cert and --tls-key belong together: say both or none")
+	}
+	if f.cluster.kubernetes {
+		preset("http", &f.http, ":8080")
+		preset("admin", &f.admin, ":15021")
+		if f.cluster.service == "" || f.cert != "" || f.cluster.defaultSecret != "" {
+			preset("https", &f.https, ":8443")
+		}
+	} else if f.https == "" {
+		preset("http", &f.http, "127.0.0.1:8000")
+	}
+	if err := f.cluster.check(flags); err != nil {
 		return err
 	}
-	if f.admin == "" {
-		return g.Serve(ctx, ln)
+	switch {
+	case f.http == "" && f.https == "":
+		return errors.New("--http and --https are both empty: at least one address is needed")
+	case f.https == "" && (f.cert != "" || f.cluster.defaultSecret != ""):
+		return errors.New("a certificate is given, but no --https to show it at")
+	case f.https != "" && f.cert == "" && (!f.cluster.kubernetes || f.cluster.service != "" && f.cluster.defaultSecret == ""):
+		return errors.New("--https needs --tls-cert and --tls-key, or with --kubernetes --default-tls-secret")
 	}
-	admin, err := listen(f.admin, "--admin")
-	if err != nil {
-		_ = ln.Close()
-		return err
-	}
-	return serveAdmin(ctx, g, ln, admin)
+	return nil
 }
 
-// serveAdmin serves both; the admin's end comes with the gateway's.
-func serveAdmin(ctx context.Context, g *gateway.Gateway, ln, admin net.Listener) error {
-	server := &http.Server{Handler: g.AdminHandler(), ReadHeaderTimeout: 10 * time.Second}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(admin) })
-	defer serving.Wait()
-	defer func() { _ = server.Close() }()
-	return g.Serve(ctx, ln)
-}
-
-func listen(address, flag string) (net.Listener, error) {
-	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("%s %s (accepted is host:port): %w", flag, address, err)
-	}
-	return ln, nil
-}
-
-func (f *gatewayFlags) options(cmd *cobra.Command) (o gateway.Options, done func() error, err error) {
-	if f.endpoints == "" {
-		return o, nil, usage{errors.New("no --endpoints: say a file with one host:port on a line")}
-	}
-	if (f.cert == "") != (f.key == "") {
-		return o, nil, usage{errors.New("--tls-cert and --tls-key belong together: say both or none")}
-	}
+func (f *gatewayFlags) log(w io.Writer) (*slog.Logger, error) {
 	level := slog.LevelInfo
 	if f.debug {
 		level = slog.LevelDebug
 	}
-	o.EndpointsFile = f.endpoints
-	o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-	if f.cert != "" {
-		cert, err := gateway.LoadCertificate(f.cert, f.key)
-		if err != nil {
-			return o, nil, usage{err}
-		}
-		o.Certificates = []tls.Certificate{cert}
-	}
-	o.AccessLog, done, err = openAccessLog(f.accessLog, cmd.OutOrStdout())
-	return o, done, err
+	return plainLog(f.logFormat, w, level)
 }
 
 func openAccessLog(name string, stdout io.Writer) (io.Writer, func() error, error) {
@@ -129,4 +193,82 @@ func openAccessLog(name string, stdout io.Writer) (io.Writer, func() error, erro
 		return nil, nil, usage{fmt.Errorf("--access-log takes a file or -: %w", err)}
 	}
 	return file, file.Close, nil
+}
+
+// terminationFlags say how a gateway ends.
+type terminationFlags struct {
+	loadBalancer                                              string
+	grace, timeout, minimum, quiet, idle, failure, deregister time.Duration
+	exitAt                                                    int
+}
+
+func (f *terminationFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.loadBalancer, "load-balancer", "", "what stands in front, and so how late it learns: `nlb, alb, gke, cloudflare, adaptive or none` (default adaptive with --kubernetes, else none)")
+	flags.DurationVar(&f.grace, "grace", 0, "the pod's terminationGracePeriodSeconds (default of TERMINATION_GRACE_PERIOD_SECONDS, else 30s)")
+	flags.DurationVar(&f.timeout, "drain-timeout", 0, "when, after SIGTERM, what is left gets the last call (default 2s before the end of the grace period)")
+	flags.DurationVar(&f.minimum, "min-drain-duration", 0, "how long new connections are accepted at least (default of --load-balancer)")
+	flags.DurationVar(&f.quiet, "quiet-time", 0, "how long nobody may have come before the listener is closed; extends --min-drain-duration (default of --load-balancer)")
+	flags.DurationVar(&f.idle, "idle-grace", 0, "how long a kept-alive connection may be idle, after that, before it is closed (default of --load-balancer)")
+	flags.IntVar(&f.exitAt, "exit-at-connections", 0, "how many connections with a request in flight do not hold the exit; they get the last call")
+	flags.DurationVar(&f.failure, "health-check-failure-delay", 0, "when, after SIGTERM, /ready begins to fail; 0s: at once (default: not before the listener is closed)")
+	flags.DurationVar(&f.deregister, "deregistration-delay", gateway.DefaultDeregistrationDelay, "with --load-balancer alb: the target group's deregistration_delay.timeout_seconds")
+	for _, name := range []string{"grace", "drain-timeout", "min-drain-duration", "quiet-time", "idle-grace", "health-check-failure-delay"} {
+		flags.Lookup(name).DefValue = "" // what it is depends on others
+	}
+}
+
+// termination is what the flags come to, the preset first; an error says what contradicts
+// itself.
+func (f *terminationFlags) termination(flags *pflag.FlagSet, cluster bool, log *slog.Logger) (gateway.Termination, error) {
+	var t gateway.Termination
+	if !flags.Changed("grace") {
+		f.grace = drain.DefaultGracePeriod
+		if text := os.Getenv("TERMINATION_GRACE_PERIOD_SECONDS"); text != "" {
+			n, err := strconv.ParseUint(text, 10, 31)
+			if err != nil || n == 0 {
+				return t, fmt.Errorf("TERMINATION_GRACE_PERIOD_SECONDS is %q: accepted is a number of seconds, at least 1", text)
+			}
+			f.grace = time.Duration(n) * time.Second
+		}
+	}
+	name := "none"
+	if cluster {
+		name = "adaptive"
+	}
+	name = cmp.Or(f.loadBalancer, name)
+	if flags.Changed("deregistration-delay") && (name != "alb" || f.deregister < 0) {
+		return t, errors.New("--deregistration-delay is for --load-balancer alb, and must not be negative")
+	}
+	preset, err := gateway.PresetNamed(name, f.deregister)
+	if err != nil {
+		return t, fmt.Errorf("--load-balancer: %w", err)
+	}
+	t = preset.Termination(f.grace)
+	t.DrainTimeout, t.ExitAt = f.timeout, f.exitAt
+	for _, d := range []struct {
+		flag string
+		from time.Duration
+		to   *time.Duration
+	}{
+		{"min-drain-duration", f.minimum, &t.MinDrain}, {"quiet-time", f.quiet, &t.QuietTime},
+		{"idle-grace", f.idle, &t.IdleGrace}, {"health-check-failure-delay", f.failure, &t.FailReadinessAfter},
+	} {
+		if flags.Changed(d.flag) {
+			*d.to = d.from
+		}
+	}
+	if flags.Changed("health-check-failure-delay") && f.failure < 0 {
+		return t, fmt.Errorf("--health-check-failure-delay is %v: must not be negative", f.failure)
+	}
+	if flags.Changed("drain-timeout") && f.timeout == 0 {
+		return t, errors.New("--drain-timeout is 0s: must be positive")
+	}
+	if _, err := t.Config(); err != nil {
+		if !flags.Changed("min-drain-duration") && t.MinDrain > 0 {
+			err = fmt.Errorf("%w; --min-drain-duration is --load-balancer %s's: %s", err, preset.Name, preset.Reason)
+		}
+		return t, err
+	}
+	log.Info("termination", "load_balancer", preset.Name, "grace", t.GracePeriod, "min_drain", t.MinDrain, "quiet_time", t.QuietTime)
+	return t, nil
 }

@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
 	"github.com/lastcall-dev/lastcall/internal/certificate"
@@ -99,12 +98,13 @@ func manifestsCommand() *cobra.Command {
 }
 
 // plainLog writes what the server has to tell.
-func plainLog(format string, w io.Writer) (*slog.Logger, error) {
+func plainLog(format string, w io.Writer, level slog.Level) (*slog.Logger, error) {
+	o := &slog.HandlerOptions{Level: level}
 	switch format {
 	case "text":
-		return slog.New(slog.NewTextHandler(w, nil)), nil
+		return slog.New(slog.NewTextHandler(w, o)), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, nil)), nil
+		return slog.New(slog.NewJSONHandler(w, o)), nil
 	}
 	return nil, usage{fmt.Errorf("--own-log-format %q: accepted are text and json", format)}
 }
@@ -113,7 +113,7 @@ func plainLog(format string, w io.Writer) (*slog.Logger, error) {
 type keeper func(ctx context.Context, seen func(error)) error
 
 func (f *webhookFlags) run(cmd *cobra.Command) error {
-	log, err := plainLog(f.logFormat, cmd.ErrOrStderr())
+	log, err := plainLog(f.logFormat, cmd.ErrOrStderr(), slog.LevelInfo)
 	if err != nil {
 		return err
 	}
@@ -164,12 +164,7 @@ func (f *webhookFlags) run(cmd *cobra.Command) error {
 }
 
 func (f *webhookFlags) cluster() (*webhook.Kubernetes, error) {
-	config, err := rest.InClusterConfig()
-	if f.kubeconfig != "" || errors.Is(err, rest.ErrNotInCluster) {
-		rules := clientcmd.NewDefaultClientConfigLoadingRules()
-		rules.ExplicitPath = f.kubeconfig
-		config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
-	}
+	config, err := restConfig(f.kubeconfig)
 	if err != nil {
 		return nil, usage{fmt.Errorf("reach the API server (--kubeconfig, or a pod's service account; --offline does without): %w", err)}
 	}
@@ -200,4 +195,12 @@ func (f *webhookFlags) certificate(ctx context.Context, s *webhook.Server, clust
 	}
 	s.Seen(nil)
 	return func(ctx context.Context, seen func(error)) error { own.Run(ctx, seen); return nil }, nil
+}
+
+func listen(address, flag string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s (accepted is host:port): %w", flag, address, err)
+	}
+	return ln, nil
 }
