@@ -42,7 +42,6 @@ func (c *Certificates) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	return s.fallback, nil
 }
 
-// config offers HTTP/2 and HTTP/1.1.
 func (c *Certificates) config() *tls.Config {
-	return &tls.Config{GetCertificate: c.Get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	return &tls.Config{GetCertificate: c.Get, MinVersion: tls.VersionTLS12}
 }

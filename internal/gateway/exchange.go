@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/httpdrain"
 )
 
 // exchange is one request and what became of it. It stands between the server's
@@ -41,6 +43,7 @@ type exchange struct {
 
 	trailer http.Header // of the request; filled by the end of its body, read by the transport after it
 
+	cut      atomic.Bool  // what it was upgraded to got its last word
 	received atomic.Int64 // body bytes; after an upgrade, all
 	sent     atomic.Int64
 	bodyErr  atomic.Pointer[error]
@@ -87,11 +90,8 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	x.status = http.StatusSwitchingProtocols
 	u := &upgraded{Conn: c, early: rw.Reader, x: x}
-	talk := conversationOf(x.request.Context())
 	if strings.EqualFold(x.request.Header.Get("Upgrade"), "websocket") {
-		talk.endBy("1001", u.lastWord)
-	} else {
-		talk.endBy("fin", nil)
+		httpdrain.SetFarewell(x.request.Context(), "close frame 1001", u.lastWord)
 	}
 	return u, rw, nil
 }
@@ -166,10 +166,8 @@ func (x *exchange) settle(ctx context.Context) {
 	cause := context.Cause(ctx)
 	x.flag, x.details = flagNone, detailsViaUpstream
 	switch {
-	case errors.Is(cause, errLastCall):
+	case errors.Is(cause, httpdrain.ErrLastCall) || x.cut.Load():
 		x.flag, x.details = flagDuration, detailsLastCall
-	case errors.Is(cause, errKilled):
-		x.flag, x.details = flagLocalReset, detailsKilled
 	case x.upstreamErr != nil && errors.Is(cause, errRequestTimeout):
 		x.flag, x.details = flagTimeout, detailsTimeout
 	case x.writeErr != nil || x.upstreamErr != nil && cause != nil:

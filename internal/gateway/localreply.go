@@ -8,12 +8,13 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/lastcall-dev/lastcall/internal/httpdrain"
 )
 
 // Ends of a request's context that are not the client's.
 var (
 	errRequestTimeout = errors.New("the request timeout has passed")
-	errLastCall       = errors.New("the gateway's last call")
 	errNoEndpoints    = errors.New("there is no endpoint")
 )
 
@@ -29,7 +30,6 @@ const (
 	flagNoRoute              = "NR"
 	flagDownstreamGone       = "DC"
 	flagDownstreamProtocol   = "DPE"
-	flagLocalReset           = "LR"
 	flagDuration             = "DT" // ended by a time limit, as the pipe says
 	detailsViaUpstream       = "via_upstream"
 	detailsNoHealthyUpstream = "no_healthy_upstream"
@@ -37,7 +37,6 @@ const (
 	detailsNoRoute           = "route_not_found"
 	detailsDownstreamGone    = "downstream_remote_disconnect"
 	detailsDownstreamCodec   = "http1.codec_error"
-	detailsKilled            = "gateway_killed"
 	detailsLastCall          = "last_call" // not Envoy's: it has no line for it
 	detailsResetBefore       = "upstream_reset_before_response_started"
 	detailsResetAfter        = "upstream_reset_after_response_started"
@@ -104,10 +103,8 @@ func replyTo(ctx context.Context, x *exchange, err error) reply {
 	cause := context.Cause(ctx)
 	var connect *connectError
 	switch {
-	case errors.Is(cause, errLastCall):
+	case errors.Is(cause, httpdrain.ErrLastCall):
 		return reply{status: http.StatusServiceUnavailable, body: lastCallBody, flag: flagDuration, details: detailsLastCall}
-	case errors.Is(cause, errKilled):
-		return reply{flag: flagLocalReset, details: detailsKilled}
 	case errors.Is(cause, errRequestTimeout):
 		return reply{status: http.StatusGatewayTimeout, body: "upstream request timeout", flag: flagTimeout, details: detailsTimeout}
 	case errors.Is(cause, errConnectionTermination):
@@ -158,7 +155,7 @@ func (g *Gateway) answer(x *exchange, r reply, err error) {
 	log.DebugContext(x.request.Context(), logLocalReply+r.details, "status", r.status)
 	h := x.Header()
 	clear(h)
-	if strings.HasPrefix(x.request.Header.Get("Content-Type"), "application/grpc") {
+	if x.request.ProtoMajor == 2 && strings.HasPrefix(x.request.Header.Get("Content-Type"), "application/grpc") {
 		answerGRPC(x, r)
 		return
 	}

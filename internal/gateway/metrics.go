@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/httpdrain"
 )
 
 // metrics of a gateway. What can be read at the moment of the scrape is not counted
@@ -91,9 +92,9 @@ func (m *metrics) enter(now drain.Phase) {
 }
 
 // watch reads a plane's connections from now on.
-func (m *metrics) watch(p *Plane) { m.registry.MustRegister(planeMetrics{p}) }
+func (m *metrics) watch(p *httpdrain.Plane) { m.registry.MustRegister(planeMetrics{p}) }
 
-type planeMetrics struct{ *Plane }
+type planeMetrics struct{ *httpdrain.Plane }
 
 func (p planeMetrics) Describe(out chan<- *prometheus.Desc) { out <- descConnections }
 

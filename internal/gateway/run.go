@@ -3,11 +3,14 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/httpdrain"
 )
 
 // Source keeps the gateway's routes and certificates up to date.
@@ -40,8 +43,12 @@ type runner struct {
 	*Gateway
 	o      RunOptions
 	config drain.Config
-	plane  *Plane
+	plane  *httpdrain.Plane
 	admin  *admin
+
+	serving sync.WaitGroup
+	broken  error // why serving ended; read after it
+	once    sync.Once
 }
 
 // Run serves from the moment that the source knows everything until it is told to stop; then it
@@ -106,19 +113,28 @@ func (r *runner) serve() error {
 		}
 		return err
 	}
-	r.plane = NewPlane(r.Gateway, r.log)
+	server := &http.Server{
+		Handler:           r.Gateway,
+		ReadHeaderTimeout: headTimeout,
+		IdleTimeout:       clientIdleTimeout,
+		ErrorLog:          slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
+	}
+	if secure != nil {
+		server.TLSConfig = r.o.Certificates.config()
+	}
+	r.plane = httpdrain.New(server, httpdrain.Options{Uncounted: isProbe})
 	r.metrics.watch(r.plane)
 	where := []any{}
 	var at [2]net.Addr
 	if clear != nil {
 		at[0] = clear.Addr()
 		where = append(where, "http", at[0].String())
-		r.plane.Serve(clear, nil)
+		r.serving.Go(func() { r.noteEnd(r.plane.Serve(clear)) })
 	}
 	if secure != nil {
 		at[1] = secure.Addr()
 		where = append(where, "https", at[1].String())
-		r.plane.Serve(secure, r.o.Certificates.config())
+		r.serving.Go(func() { r.noteEnd(r.plane.ServeTLS(secure)) })
 	}
 	r.admin.set(ready)
 	r.log.Info("gateway is serving", where...)
@@ -140,41 +156,46 @@ func Listen(flag, address string) (net.Listener, error) {
 	return ln, nil
 }
 
+// noteEnd keeps why a listener broke, if it did.
+func (r *runner) noteEnd(err error) {
+	if err != nil {
+		r.once.Do(func() { r.broken = fmt.Errorf("gateway: %w", err) })
+	}
+}
+
 // untilTold waits for the first signal and drains.
 func (r *runner) untilTold(ctx context.Context) (drain.Report, error) {
 	var first drain.Signal
 	select {
 	case first = <-r.o.Signals:
 	case <-r.plane.Exited():
-		err := r.plane.Err()
 		r.plane.Kill()
-		return drain.Report{Verdict: drain.Crashed, Began: time.Now()}, err
+		r.serving.Wait()
+		return drain.Report{Verdict: drain.Crashed, Began: time.Now()}, r.broken
 	case <-ctx.Done():
 		first = drain.QuitNow
 	}
 	if after := r.o.Termination.FailReadinessAfter; after >= 0 {
 		clock := time.AfterFunc(after, func() {
-			r.log.Info("readiness fails from now on, as asked for", "after", after)
 			r.admin.set(notReady)
+			r.log.Info("readiness fails from now on, as asked for", "after", after)
 		})
 		defer clock.Stop()
 	}
 	r.log.Info("told to stop", "by", first.String())
 	watch := drain.Watcher{Phase: r.metrics.enter}
 	report := drain.Run(ctx, r.config, closing{r.plane, r.admin}, first, r.o.Signals, r.log, watch)
+	r.serving.Wait()
 	for _, c := range report.Open {
 		r.metrics.cut.WithLabelValues(c.Ending).Inc()
 	}
-	if raced := r.plane.raced.Load(); raced > 0 {
-		r.log.Info("requests met the end of their connection: their clients may repeat them", "count", raced)
-	}
 	report.Tell(r.log, r.o.TerminationLog)
-	return report, r.plane.Err()
+	return report, r.broken
 }
 
 // closing is the plane whose readiness ends with its listeners.
 type closing struct {
-	*Plane
+	*httpdrain.Plane
 	admin *admin
 }
 

@@ -108,7 +108,6 @@ func TestLastCall(t *testing.T) {
 		{"no answer yet", plain, "", []string{"HTTP/1.1 503 ", "Connection: close", "\r\n\r\n" + lastCallBody}, " 503 DT last_call ", drain.Conversation{Protocol: "http/1.1", Request: "GET /slow", Ending: "503"}},
 		{"half an answer", plain, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", []string{"HTTP/1.1 200 ", "half"}, " 200 DT last_call ", drain.Conversation{Protocol: "http/1.1", Request: "GET /slow", Ending: "truncated"}},
 		{"an upgrade", upgrade, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", []string{"HTTP/1.1 101 "}, " 101 DT last_call ", drain.Conversation{Protocol: "x", Request: "GET /up", Ending: "fin"}},
-		{"gRPC", "POST /S/M HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc\r\nContent-Length: 0\r\n\r\n", "", []string{"HTTP/1.1 200 ", "Grpc-Status: 14", "Connection: close"}, " 200 DT last_call ", drain.Conversation{Protocol: "http/1.1", Request: "POST /S/M", Ending: "503"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			arrived := make(chan struct{}, 1)

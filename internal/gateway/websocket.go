@@ -11,6 +11,9 @@ import (
 	"time"
 )
 
+// lingerTime is how long the other side of a WebSocket has for its own close frame.
+const lingerTime = time.Second
+
 // Close frames with the status 1001, going away (RFC 6455, sections 5.5.1 and 7.4.1). What
 // a client sends is masked, by any key; zeros leave it as it is.
 var (
@@ -97,6 +100,7 @@ func (u *upgraded) Write(p []byte) (int, error) {
 // lastWord ends the WebSocket: at once where a frame has ended, else after it.
 func (u *upgraded) lastWord() {
 	u.last.Store(true)
+	u.x.cut.Store(true)
 	_ = u.Conn.SetReadDeadline(time.Now()) // wakes Read
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 // lingerTime is how long the client's FIN is awaited after ours.
 const lingerTime = time.Second
 
-// errLastCall is why contexts end.
-var errLastCall = errors.New("the server is shutting down: last call")
+// ErrLastCall is why contexts end: context.Cause says so.
+var ErrLastCall = errors.New("the server is shutting down: last call")
 
 // conn is a client's connection, below TLS.
 type conn struct {
@@ -42,6 +42,8 @@ type conn struct {
 	since    time.Time // of state
 	h2       *http2Conn
 	asked    bool // it has had a request
+	ignored  bool // its latest request does not count
+	farewell farewell
 	requests map[*exchange]struct{}
 	hijacked *exchange
 }
@@ -104,7 +106,7 @@ func (p *Plane) changed(nc net.Conn, s http.ConnState) {
 	if c.state == s {
 		return
 	}
-	c.state, c.since = s, time.Now()
+	c.state, c.since, c.ignored = s, time.Now(), false
 	p.tell()
 	p.sweepSoon()
 }
@@ -122,14 +124,14 @@ func (p *Plane) gone(c *conn) {
 // isBusy is asked with p.mu held. From the first byte of a request (HTTP/1.1) or its HEADERS (HTTP/2)
 // to the last byte of the answer; for ever when hijacked.
 func (c *conn) isBusy() bool {
-	return c.state == http.StateActive || c.state == http.StateHijacked || len(c.requests) > 0
+	return c.state == http.StateActive && !c.ignored || c.state == http.StateHijacked || len(c.requests) > 0
 }
 
 func (c *conn) Read(b []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	n, err := c.Conn.Read(b)
-	if n > 0 && !c.heard.Swap(true) {
+	if n > 0 && !c.p.choosy && !c.heard.Swap(true) {
 		c.p.mu.Lock()
 		c.p.arrivals++
 		c.p.tell()

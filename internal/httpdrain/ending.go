@@ -32,6 +32,25 @@ func unavailable(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, shuttingDown)
 }
 
+// farewell is how a hijacked connection ends at the last call.
+type farewell struct {
+	word string
+	say  func()
+}
+
+// SetFarewell is for a handler that has hijacked the connection of ctx, its request's, and whose
+// protocol has a last word: say is called once at the last call, must not block, and has the
+// conversation end soon; word names it in reports. Without it the connection gets a FIN.
+func SetFarewell(ctx context.Context, word string, say func()) {
+	c, ok := ctx.Value(connKey{}).(*conn)
+	if !ok {
+		return
+	}
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	c.farewell = farewell{word, say}
+}
+
 // LastCall is drain.DataPlane's.
 func (p *Plane) LastCall(ctx context.Context, window time.Duration) ([]drain.Conversation, error) {
 	stopErr := p.StopAccepting(ctx)
@@ -77,7 +96,7 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 		ended = c.conversations()
 		ended[0].Ending = "fin"
 	}
-	isHTTP2, cancel, outer := c.h2 != nil, c.cancel, c.outer
+	isHTTP2, cancel, outer, own := c.h2 != nil, c.cancel, c.outer, c.farewell
 	p.mu.Unlock()
 
 	slices.SortFunc(requests, func(a, b *exchange) int { return a.began.Compare(b.began) })
@@ -90,6 +109,8 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 			if was.Ending = "503"; was.Protocol == "grpc" {
 				was.Ending = "grpc-status 14"
 			}
+		case x.hijacked.Load() && own.say != nil:
+			was.Ending = own.word
 		case x.hijacked.Load():
 			was.Ending = "fin"
 		default:
@@ -97,7 +118,11 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 		}
 		ended = append(ended, was)
 	}
-	cancel(errLastCall) // before a client can close, so that this is the reason known
+	if own.say != nil { // its other end has as long as handlers have: see Close
+		own.say()
+		return ended
+	}
+	cancel(ErrLastCall) // before a client can close, so that this is the reason known
 	for _, x := range claimed {
 		x.answer(p.answer)
 	}
@@ -190,7 +215,7 @@ func (p *Plane) Kill() {
 	var all []*conn
 	for c := range p.conns {
 		all = append(all, c)
-		c.cancel(errLastCall)
+		c.cancel(ErrLastCall)
 	}
 	p.mu.Unlock()
 	p.end()

@@ -36,11 +36,14 @@ func (p *Plane) serve(w http.ResponseWriter, r *http.Request) {
 		r.TLS = &c.h2.tls // lost on the way through the carrier
 	}
 	x := &exchange{w: w, c: c, r: r, began: time.Now(), own: http.Header{}}
+	ignored := p.ignored(r)
 	p.mu.Lock()
-	p.arrivals++
 	p.working++
 	c.asked = true
-	c.requests[x] = struct{}{}
+	if c.ignored = ignored; !ignored {
+		p.arrivals++
+		c.requests[x] = struct{}{}
+	}
 	p.tell()
 	p.mu.Unlock()
 	defer func() {
@@ -141,7 +144,7 @@ func (x *exchange) WriteHeader(code int) {
 
 func (x *exchange) Write(b []byte) (int, error) {
 	if !x.begin() {
-		return 0, errLastCall
+		return 0, ErrLastCall
 	}
 	return x.w.Write(b)
 }
@@ -149,7 +152,7 @@ func (x *exchange) Write(b []byte) (int, error) {
 // FlushError is what http.ResponseController looks for.
 func (x *exchange) FlushError() error {
 	if !x.begin() {
-		return errLastCall
+		return ErrLastCall
 	}
 	return http.NewResponseController(x.w).Flush()
 }
@@ -162,7 +165,7 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.taken {
-		return nil, nil, errLastCall
+		return nil, nil, ErrLastCall
 	}
 	nc, rw, err := http.NewResponseController(x.w).Hijack()
 	if err != nil {

@@ -20,6 +20,11 @@ type Options struct {
 	// plain text, and UNAVAILABLE for gRPC. It is called in another goroutine than the
 	// request's own and may not read the body.
 	Answer http.HandlerFunc
+
+	// Uncounted says which requests do not count, neither as busy nor as arrivals: health
+	// checks, which come for as long as somebody listens. A connection is an arrival by its
+	// first request that counts, then. Nil counts all.
+	Uncounted func(*http.Request) bool
 }
 
 // Plane is an http.Server that can be drained. It implements drain.DataPlane.
@@ -28,6 +33,8 @@ type Plane struct {
 	handler http.Handler
 	state   func(net.Conn, http.ConnState)
 	answer  http.HandlerFunc
+	ignored func(*http.Request) bool
+	choosy  bool // not every request counts, so that connections do not count by themselves
 
 	draining atomic.Bool
 	closing  atomic.Bool // CloseIdle has been called
@@ -59,7 +66,7 @@ var _ drain.DataPlane = (*Plane)(nil)
 // to be called.
 func New(s *http.Server, o Options) *Plane {
 	p := &Plane{
-		server: s, handler: s.Handler, state: s.ConnState, answer: o.Answer,
+		server: s, handler: s.Handler, state: s.ConnState, answer: o.Answer, ignored: o.Uncounted, choosy: o.Uncounted != nil,
 		conns:   map[*conn]struct{}{},
 		changes: make(chan struct{}, 1),
 		exited:  make(chan struct{}),
@@ -69,6 +76,9 @@ func New(s *http.Server, o Options) *Plane {
 	}
 	if p.answer == nil {
 		p.answer = unavailable
+	}
+	if p.ignored == nil {
+		p.ignored = func(*http.Request) bool { return false }
 	}
 	s.Handler = http.HandlerFunc(p.serve)
 	s.ConnState = p.changed
