@@ -85,6 +85,9 @@ func TestCopyAndHookAgree(t *testing.T) {
 	if len(from.VolumeMounts) != 1 || len(from.Args) != 2 || from.Args[0] != "copy" {
 		t.Fatalf("mounts %+v, arguments %q", from.VolumeMounts, from.Args)
 	}
+	if _, said := variable(to, "LASTCALL_IGNORE_FROM"); said {
+		t.Error("clients behind a Service of externalTrafficPolicy Cluster come from the node's address, and must count")
+	}
 	copied := from.VolumeMounts[0]
 	if program == copied.MountPath || strings.HasPrefix(program, copied.MountPath+"/") {
 		t.Errorf("the volume at %s hides the program %s", copied.MountPath, program)

@@ -31,7 +31,6 @@ const (
 	variableMargin       = "LASTCALL_LAST_CALL_MARGIN"
 	variableCompat       = "LASTCALL_COMPAT"
 	variableHookToken    = "LASTCALL_HOOK_TOKEN"
-	variableIgnoreFrom   = "LASTCALL_IGNORE_FROM"
 	variableProbes       = "ISTIO_KUBE_APP_PROBERS"
 	variablePrometheus   = "ISTIO_PROMETHEUS_ANNOTATIONS"
 )

@@ -68,19 +68,15 @@ func (j *injection) addSockets() error {
 	return nil
 }
 
-// equip gives a container what its hook needs.
+// equip gives a container what its hook needs. The node's address is not among what
+// does not count, though probes come from it: so do clients that a Service has sent over
+// a node (externalTrafficPolicy: Cluster). A probe moves the end by the quiet time only.
 func (j *injection) equip(c *corev1.Container) {
 	if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary }) {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volumeBinary, MountPath: mountBinary, ReadOnly: true})
 	}
 	if _, said := variable(c, variableGracePeriod); !said {
 		setVariable(c, variableGracePeriod, j.env.values[variableGracePeriod])
-	}
-	if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == variableIgnoreFrom }) {
-		// The kubelet's probes come from the node, and are nobody's traffic.
-		c.Env = append(c.Env, corev1.EnvVar{Name: variableIgnoreFrom, ValueFrom: &corev1.EnvVarSource{
-			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "status.hostIP"},
-		}})
 	}
 }
 
