@@ -24,7 +24,7 @@ type smuggle struct {
 	status      int      // of the refusal; 0: none
 }
 
-func readSmuggling(t *testing.T) (out []smuggle) {
+func readSmuggling(t testing.TB) (out []smuggle) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/smuggling.txt")
 	if err != nil {

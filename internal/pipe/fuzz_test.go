@@ -1,0 +1,274 @@
+package pipe
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// message is one message as a parser has understood it.
+type message struct {
+	first string // METHOD and TARGET, or the status
+	body  string
+	end   int // where the next one begins
+	open  bool
+}
+
+// The differences between net/http and us, and why each is safe. A request or
+// response that only one of the two accepts is listed by the reason of the other;
+// that both accept one and see its end in different places is never safe.
+var (
+	// weRefuse are our reasons. To refuse is safe; it is listed so that no new
+	// strictness comes in unseen. What of it net/http's own server refuses, which
+	// is stricter than its ReadRequest, is not told apart.
+	weRefuse = []string{
+		"the request line does not end in CRLF",              // RFC 9112, 2.2 lets a server take a bare LF; two parsers may not agree
+		"the status line does not end in CRLF",               // the same
+		"a field line does not end in CRLF",                  // the same
+		"the method is not a token",                          // 9110, 5.6.2
+		"the request line is not method, target and version", // exactly one space each
+		"the version is neither HTTP/1.0 nor HTTP/1.1",       // framing of others is not known
+		"the target is empty or holds a space or a control",  // 9112, 3.2
+		"the status line is not HTTP/1.x and a status",       // 9112, 4
+		"the status is not a number of three digits",         // 9112, 4
+		"a field's name is not a token followed by a colon",  // 9112, 5.1; folded lines, 5.2, too
+		"a field's value holds a bare CR or a NUL",           // 9110, 5.5
+		"Content-Length is not one decimal number",           // also twice the same, which 9112, 6.3 lets a recipient mend
+		"both Content-Length and Transfer-Encoding",          // 9112, 6.1: net/http ignores the length
+		"a Transfer-Encoding other than chunked",             // also twice the same
+		"Transfer-Encoding in an HTTP/1.0 request",           // 9112, 6.1: net/http ignores it
+		"a CONNECT request with a body",                      // 9110, 9.3.6
+		"more than one Host",                                 // 9112, 3.2
+		"chunk size is not a hexadecimal number",             // net/http: 16 digits, and a bare LF behind
+		"chunk extension holds a bare CR or LF",              // RFC 9112, 7.1.1; net/http: a bare LF ends it
+		"chunk extensions are too long",                      // net/http has another measure
+		"chunk data is not followed by CRLF",                 // never of net/http
+		"trailer section holds what is no field line",        // net/http: folded lines, bare LF
+		"trailer section is too long",                        // net/http has another measure
+	}
+
+	// theyRefuse are net/http's. The app has the last word on what we let pass: it
+	// answers with a 400 of its own, and both agree on nothing further.
+	theyRefuse = []string{
+		"invalid URI", "parse ", "invalid URL escape", "invalid character", // targets are the app's business
+		"malformed MIME header", "malformed HTTP", "invalid method", // fields that are not framing, "HTTP/1.1 200OK"
+		"line too long", // 4 KiB for a chunk line
+		"chunked encoding contains too much non-data", "invalid byte in chunk length", // measures of its own
+		"suspiciously long trailer", "bad trailer key", "http: suspiciously",
+		"unsupported transfer encoding", // gzip, chunked in a response
+		"too many header", "malformed chunked", "unexpected EOF",
+	}
+)
+
+func listed(list []string, err error) bool {
+	for _, reason := range list {
+		if strings.Contains(err.Error(), reason) {
+			return true
+		}
+	}
+	return false
+}
+
+var errIncomplete = errors.New("incomplete")
+
+// nextRequest reads what up would forward as one request.
+func nextRequest(b []byte) (message, error) {
+	skipped := 0
+	for len(b) >= 2 && b[0] == '\r' && b[1] == '\n' {
+		skipped, b = skipped+2, b[2:]
+	}
+	i := bytes.Index(b, endOfHead)
+	if i < 0 {
+		return message{}, errIncomplete
+	}
+	h, err := parseRequest(b[:i+4])
+	if err != nil {
+		return message{}, err
+	}
+	m, err := takeBody(h.body, b[i+4:])
+	m.first = string(b[:h.target.to])
+	m.end += skipped + i + 4
+	m.open = h.close || h.isConnect
+	return m, err
+}
+
+// takeBody follows a body, and reads its data by its framing.
+func takeBody(f body, b []byte) (m message, err error) {
+	whole := f
+	n, done, err := whole.advance(b)
+	if err != nil {
+		return m, err
+	}
+	m.end = n
+	if f.kind == untilCloseBody {
+		m.body = string(b)
+		return m, nil
+	}
+	if !done {
+		return m, errIncomplete
+	}
+	if f.kind != chunkedBody {
+		m.body = string(b[:n])
+		return m, nil
+	}
+	// Byte by byte: what is data is what the follower passes over as data.
+	var data []byte
+	for i := range n {
+		inData := f.state == chunkData && f.left > 0
+		if _, _, err := f.advance(b[i : i+1]); err != nil {
+			return m, err
+		}
+		if inData {
+			data = append(data, b[i])
+		}
+	}
+	m.body = string(data)
+	return m, nil
+}
+
+// counted is a reader of which net/http may read ahead: what it has consumed is
+// what was given less what it has buffered.
+type counted struct {
+	all  int
+	left *strings.Reader
+	r    *bufio.Reader
+}
+
+func newCounted(s string) *counted {
+	c := &counted{all: len(s), left: strings.NewReader(s)}
+	c.r = bufio.NewReader(c.left)
+	return c
+}
+
+func (c *counted) consumed() int { return c.all - c.left.Len() - c.r.Buffered() }
+
+// smugglingSeeds are the seeds of both fuzz targets.
+func smugglingSeeds(f *testing.F) []string {
+	var out []string
+	for _, s := range readSmuggling(f) {
+		out = append(out, s.bytes)
+	}
+	return out
+}
+
+// net/http reads from the same bytes the same requests as we.
+func FuzzHTTP1Requests(f *testing.F) {
+	for _, seed := range smugglingSeeds(f) {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		theirs := newCounted(string(b))
+		for pos := 0; pos < len(b); {
+			ours, err := nextRequest(b[pos:])
+			if errors.Is(err, errIncomplete) {
+				return // up waits for more
+			}
+			req, theirErr := http.ReadRequest(theirs.r)
+			var body []byte
+			if theirErr == nil {
+				body, theirErr = io.ReadAll(req.Body)
+			}
+			switch {
+			case err != nil:
+				if !listed(weRefuse, err) {
+					t.Fatalf("we refuse for a reason that is not listed: %v", err)
+				}
+				return // 400 and the end: nothing after it is read
+			case theirErr != nil:
+				if !listed(theyRefuse, theirErr) {
+					t.Fatalf("net/http refuses what we forward: %v: %q", theirErr, b[pos:])
+				}
+				return
+			}
+			pos += ours.end
+			if first := req.Method + " " + req.RequestURI; theirs.consumed() != pos || first != ours.first || string(body) != ours.body {
+				t.Fatalf("we read %q with %q until %d, net/http %q with %q until %d", ours.first, ours.body, pos, first, body, theirs.consumed())
+			}
+			if ours.open {
+				return
+			}
+		}
+	})
+}
+
+// nextResponse reads what down would pass on as one response.
+func nextResponse(method string, b []byte) (message, error) {
+	i := bytes.Index(b, endOfHead)
+	if i < 0 {
+		return message{}, errIncomplete
+	}
+	h, err := parseResponse(b[:i+4])
+	if err != nil {
+		return message{}, err
+	}
+	f := h.responseBody(&request{isHead: method == http.MethodHead})
+	m, err := takeBody(f, b[i+4:])
+	m.first = string(b[9:12])
+	m.end += i + 4
+	m.open = f.kind == untilCloseBody
+	return m, err
+}
+
+// net/http reads from the same bytes the same responses as we.
+func FuzzHTTP1Responses(f *testing.F) {
+	for _, seed := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 204 No Content\r\n\r\n",
+		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x\r\nabc\r\n0\r\nA: b\r\n\r\n",
+		"HTTP/1.1 200 OK\r\n\r\nuntil the end",
+		"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+		"HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\nHTTP/1.1 205 Reset\r\nContent-Length: 0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+		"HTTP/1.1 200\r\nContent-Length: 1\r\n\r\nx",
+		"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
+	} {
+		f.Add([]byte(seed), false)
+		f.Add([]byte(seed), true)
+	}
+	for _, seed := range smugglingSeeds(f) { // with a status line in place of the request's
+		if _, rest, ok := strings.Cut(seed, "\r\n"); ok {
+			f.Add([]byte("HTTP/1.1 200 OK\r\n"+rest), false)
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte, head bool) {
+		method := http.MethodGet
+		if head {
+			method = http.MethodHead
+		}
+		theirs := newCounted(string(b))
+		for pos := 0; pos < len(b); {
+			ours, err := nextResponse(method, b[pos:])
+			if errors.Is(err, errIncomplete) {
+				return
+			}
+			resp, theirErr := http.ReadResponse(theirs.r, &http.Request{Method: method})
+			var body []byte
+			if theirErr == nil {
+				body, theirErr = io.ReadAll(resp.Body)
+			}
+			switch {
+			case err != nil:
+				if !listed(weRefuse, err) {
+					t.Fatalf("we refuse for a reason that is not listed: %v", err)
+				}
+				return // 502 or the end of the connection
+			case theirErr != nil:
+				if !listed(theyRefuse, theirErr) {
+					t.Fatalf("net/http refuses what we pass on: %v: %q", theirErr, b[pos:])
+				}
+				return
+			}
+			pos += ours.end
+			if theirs.consumed() != pos || resp.Status[:3] != ours.first || string(body) != ours.body {
+				t.Fatalf("we read %s with %q until %d, net/http %s with %q until %d", ours.first, ours.body, pos, resp.Status, body, theirs.consumed())
+			}
+			if ours.open {
+				return
+			}
+		}
+	})
+}

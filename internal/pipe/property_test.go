@@ -1,0 +1,369 @@
+package pipe
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// exchange is one request of a conversation and the response that its app gives.
+type exchange struct {
+	id       int
+	method   string
+	chunked  bool   // the request's body, else by length
+	sent     int    // bytes of it
+	answer   string // length, chunked, none, early (before the body is read)
+	received int    // bytes of the response's body
+	interim  bool   // a 103 before it
+}
+
+func drawExchange(t *rapid.T, id int) exchange {
+	size := rapid.SampledFrom([]int{0, 1, 10, 1000, 9000, 70000})
+	x := exchange{
+		id:       id,
+		method:   rapid.SampledFrom([]string{"GET", "POST", "HEAD", "PUT"}).Draw(t, "method"),
+		answer:   rapid.SampledFrom([]string{"length", "chunked", "none"}).Draw(t, "answer"),
+		interim:  rapid.IntRange(0, 4).Draw(t, "interim") == 0,
+		received: size.Draw(t, "received"),
+	}
+	if x.method == "POST" || x.method == "PUT" {
+		x.chunked, x.sent = rapid.Bool().Draw(t, "chunked"), size.Draw(t, "sent")
+	}
+	return x
+}
+
+// fill is n bytes that no other exchange and no other place has.
+func fill(id, n int) []byte {
+	b := make([]byte, 0, n+16)
+	for i := 0; len(b) < n; i++ {
+		b = fmt.Appendf(b, "%d:%d,", id, i)
+	}
+	return b[:n]
+}
+
+func (x exchange) request() []byte {
+	b := fmt.Appendf(nil, "%s /%d HTTP/1.1\r\nHost: a\r\nX-Answer: %s\r\nX-Size: %d\r\nX-Interim: %v\r\n", x.method, x.id, x.answer, x.received, x.interim)
+	body := fill(x.id, x.sent)
+	switch {
+	case x.chunked:
+		b = append(b, "Transfer-Encoding: chunked\r\n\r\n"...)
+		for part := range bytes.SplitSeq(body, []byte("9,")) { // pieces of odd lengths
+			if len(part) > 0 {
+				b = fmt.Appendf(b, "%x;x=y\r\n%s\r\n", len(part), part)
+			}
+		}
+		return append(b, "0\r\nX-Trailer: y\r\n\r\n"...)
+	case x.method == "POST" || x.method == "PUT":
+		b = fmt.Appendf(b, "Content-Length: %d\r\n", len(body))
+	}
+	return append(append(b, "\r\n"...), body...)
+}
+
+// meant is the body as the app reads it.
+func (x exchange) meant() []byte {
+	body := fill(x.id, x.sent)
+	if x.chunked {
+		body = bytes.ReplaceAll(body, []byte("9,"), nil)
+	}
+	return body
+}
+
+// witness is an app that notes which requests it has seen whole.
+type witness struct {
+	mu   sync.Mutex
+	seen []int
+}
+
+func (w *witness) serve(rw http.ResponseWriter, r *http.Request) {
+	id, _ := strconv.Atoi(r.URL.Path[1:])
+	if r.Header.Get("X-Interim") == "true" {
+		rw.WriteHeader(http.StatusEarlyHints)
+	}
+	body, err := io.ReadAll(r.Body)
+	w.mu.Lock()
+	if err == nil { // else the last call came before the end of the upload
+		w.seen = append(w.seen, id)
+	}
+	w.mu.Unlock()
+	if err != nil {
+		return
+	}
+	size, _ := strconv.Atoi(r.Header.Get("X-Size"))
+	rw.Header().Set("X-Id", strconv.Itoa(id))
+	rw.Header().Set("X-Got", fmt.Sprintf("%x", sum(body)))
+	switch r.Header.Get("X-Answer") {
+	case "none":
+		rw.WriteHeader(http.StatusNoContent)
+	case "length":
+		rw.Header().Set("Content-Length", strconv.Itoa(size))
+		_, _ = rw.Write(fill(id, size))
+	case "chunked":
+		for part := range bytes.SplitSeq(fill(id, size), []byte("7,")) {
+			_, _ = rw.Write(part)
+			_ = http.NewResponseController(rw).Flush()
+		}
+	}
+}
+
+// sum tells bodies apart.
+func sum(b []byte) (s uint64) {
+	for _, c := range b {
+		s = s*31 + uint64(c)
+	}
+	return s
+}
+
+// wantAnswer is what the client reads of the response's body.
+func (x exchange) wantAnswer() []byte {
+	switch {
+	case x.method == "HEAD", x.answer == "none":
+		return nil
+	case x.answer == "chunked":
+		return bytes.ReplaceAll(fill(x.id, x.received), []byte("7,"), nil)
+	}
+	return fill(x.id, x.received)
+}
+
+// Whatever a client sends ahead and wherever a drain comes in between: what the
+// app has seen is answered, once, in order, with every byte; what it has not seen
+// is not answered.
+func TestNoResponseIsLostOrDoubled(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var all []exchange
+		var out []byte
+		for id := range rapid.IntRange(1, 6).Draw(t, "requests") {
+			x := drawExchange(t, id+1)
+			all = append(all, x)
+			out = append(out, x.request()...)
+		}
+		pieces := rapid.SliceOfN(rapid.IntRange(1, len(out)), 0, 5).Draw(t, "pieces")
+		drainAt := rapid.IntRange(-1, len(out)).Draw(t, "drain after bytes") // -1: none
+		closeIdle := rapid.Bool().Draw(t, "and close idle ones")
+		lastCall := rapid.IntRange(0, 3).Draw(t, "and the last call") == 0
+		protocol := rapid.SampledFrom([]Protocol{Auto, HTTP}).Draw(t, "protocol")
+
+		w := &witness{}
+		server, addr := serveHTTP(t, w.serve)
+		defer server()
+		p, err := Start(Config{Inbound: []Inbound{{Listen: "127.0.0.1:0", App: addr.String(), Protocol: protocol}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Kill()
+		conn, err := net.Dial("tcp", p.Addr(0).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+
+		drained := make(chan struct{})
+		go func() {
+			defer close(drained)
+			send := func(b []byte) { _, _ = conn.Write(b) } // an end by the pipe is seen by who reads
+			pos := 0
+			drain := func() {
+				_ = p.Drain(ctx)
+				if closeIdle {
+					_ = p.CloseIdle(ctx, 0)
+				}
+				if lastCall {
+					_, _ = p.LastCall(ctx, 20*time.Millisecond)
+				}
+			}
+			if drainAt == 0 {
+				drain()
+			}
+			for i := 0; pos < len(out); i++ {
+				next := len(out)
+				if i < len(pieces) {
+					next = min(pos+pieces[i], len(out))
+				}
+				if pos < drainAt && drainAt < next {
+					next = drainAt
+				}
+				send(out[pos:next])
+				if pos = next; pos == drainAt {
+					drain()
+				}
+			}
+			if drainAt < 0 {
+				_ = conn.(*net.TCPConn).CloseWrite()
+			}
+		}()
+
+		answered, ended := readAnswers(t, bufio.NewReader(conn), all, lastCall && drainAt >= 0)
+		<-drained
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for i, id := range w.seen {
+			if id != i+1 {
+				t.Fatalf("the app saw %v", w.seen)
+			}
+		}
+		switch {
+		case drainAt < 0 && answered != len(all):
+			t.Fatalf("%d of %d requests were answered without a drain", answered, len(all))
+		case (!lastCall || drainAt < 0) && answered != len(w.seen):
+			t.Fatalf("the app saw %v, and %d were answered (%s)", w.seen, answered, ended)
+		case answered > len(w.seen):
+			t.Fatalf("the app saw %v, and %d were answered", w.seen, answered)
+		}
+	})
+}
+
+// readAnswers reads to the end and returns how many requests have the whole answer
+// of the app.
+func readAnswers(t *rapid.T, r *bufio.Reader, all []exchange, lastCall bool) (n int, ended string) {
+	for {
+		x := exchange{method: "GET"}
+		if n < len(all) {
+			x = all[n]
+		}
+		if _, err := r.Peek(1); errors.Is(err, io.EOF) {
+			return n, cmp.Or(ended, "an end")
+		}
+		resp, err := http.ReadResponse(r, &http.Request{Method: x.method})
+		switch {
+		case err != nil && lastCall:
+			return n, "truncated"
+		case err != nil:
+			t.Fatalf("after %d answers: %v", n, err)
+		case resp.StatusCode == http.StatusEarlyHints:
+			continue
+		case n == len(all):
+			t.Fatalf("an answer too many: %v", resp)
+		}
+		body, err := io.ReadAll(resp.Body)
+		switch {
+		case err != nil && lastCall:
+			return n, "truncated"
+		case err != nil:
+			t.Fatalf("answer %d: %v after %d bytes", n+1, err, len(body))
+		case resp.StatusCode == 503 && lastCall: // to half a HEAD with a body: nobody could know
+			return n, "503"
+		}
+		if id := resp.Header.Get("X-Id"); id != strconv.Itoa(x.id) {
+			t.Fatalf("answer %d is that to request %s: %v", x.id, id, resp)
+		}
+		if got := resp.Header.Get("X-Got"); got != fmt.Sprintf("%x", sum(x.meant())) {
+			t.Fatalf("request %d did not reach the app as it was", x.id)
+		}
+		if !bytes.Equal(body, x.wantAnswer()) {
+			t.Fatalf("answer %d has %d bytes that are not those of the app", x.id, len(body))
+		}
+		n++
+		if resp.Close {
+			ended = "goodbye"
+		}
+	}
+}
+
+// serveHTTP is startHTTP for who has no *testing.T.
+func serveHTTP(t *rapid.T, h http.HandlerFunc) (stop func(), addr net.Addr) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: h}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(ln) }()
+	return func() { _ = s.Close(); <-done }, ln.Addr()
+}
+
+// Wherever in an app's messages the last call comes, the client gets whole
+// messages, then our close frame, then the end; and what it says itself reaches
+// the app, with its close frame at the end.
+func TestWebSocketEndsBetweenMessages(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var all []byte
+		ends := map[int]bool{0: true}
+		for i := range rapid.IntRange(0, 5).Draw(t, "messages") {
+			size := rapid.SampledFrom([]int{0, 1, 125, 126, 9000, 70000}).Draw(t, "size")
+			if rapid.Bool().Draw(t, "in two frames") {
+				all = append(all, wsFrame(0x02, string(fill(i, size)))...)
+				all = append(all, wsFrame(0x80, "rest")...)
+			} else {
+				all = append(all, wsFrame(0x82, string(fill(i, size)))...)
+			}
+			ends[len(all)] = true
+		}
+		at := rapid.IntRange(0, len(all)).Draw(t, "the last call after bytes")
+
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		p, err := Start(Config{Inbound: []Inbound{{Listen: "127.0.0.1:0", App: ln.Addr().String(), Protocol: HTTP}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Kill()
+		conn, err := net.Dial("tcp", p.Addr(0).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		_, _ = io.WriteString(conn, "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"+masked(0x81, "ahead"))
+		app, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer app.Close()
+		_ = app.SetDeadline(time.Now().Add(patience))
+		fromClient := bufio.NewReader(app)
+		readHead(fromClient)
+
+		_, _ = app.Write([]byte(switching))
+		_, _ = app.Write(all[:at])
+		r := bufio.NewReader(conn)
+		if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != 101 {
+			t.Fatal(resp, err)
+		}
+		ended := make(chan struct{})
+		go func() { defer close(ended); _, _ = p.LastCall(ctx, patience) }()
+		go func() { _, _ = app.Write(all[at:]) }()
+
+		var f wsFollower
+		var got []byte
+		for !f.closed { // the close frame is answered
+			b := make([]byte, 4096)
+			n, err := r.Read(b)
+			if err != nil {
+				t.Fatalf("after %d bytes: %v", len(got), err)
+			}
+			got = append(got, b[:n]...)
+			if f.follow(b[:n], false); f.lost {
+				t.Fatalf("these are no frames: %.60q", got)
+			}
+		}
+		_, _ = io.WriteString(conn, masked(0x88, goingAway))
+		rest, err := io.ReadAll(r)
+		if err != nil || len(rest) != 0 {
+			t.Fatalf("after the close frame: %q, %v", rest, err)
+		}
+		bye := []byte(wsFrame(0x88, goingAway))
+		said, ok := bytes.CutSuffix(got, bye)
+		if !ok || !bytes.HasPrefix(all, said) || !ends[len(said)] {
+			t.Fatalf("the client got %d bytes, which is no end of a message", len(said))
+		}
+		b, err := io.ReadAll(fromClient)
+		if err != nil || string(b) != masked(0x81, "ahead")+masked(0x88, goingAway) {
+			t.Fatalf("the app got %q, %v", b, err)
+		}
+		<-ended
+	})
+}
