@@ -1,14 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"maps"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	admissionregistration "k8s.io/api/admissionregistration/v1"
@@ -30,9 +24,12 @@ const chartFolder = "../../deploy/chart"
 
 // choices are installations that somebody may want.
 var choices = map[string][]string{
-	"defaults":     nil,
-	"gateway":      {"gateway.enabled=true", "gateway.loadBalancer=nlb", "gateway.exitAtConnections=3", "gateway.healthCheckFailureDelay=10s"},
-	"gateway only": {"webhook.enabled=false", "gateway.enabled=true", "gateway.service.type=ClusterIP", "gateway.ingressClass.create=false"},
+	"defaults":                nil,
+	"gateway":                 {"gateway.enabled=true", "gateway.loadBalancer=nlb", "gateway.exitAtConnections=3", "gateway.healthCheckFailureDelay=10s"},
+	"gateway only":            {"webhook.enabled=false", "gateway.enabled=true", "gateway.service.type=ClusterIP", "gateway.ingressClass.create=false"},
+	"gateway for one Service": {"webhook.enabled=false", "gateway.enabled=true", "gateway.backend=shop/web:http"},
+	"gateway for one namespace": {"gateway.enabled=true", "gateway.watchNamespace=shop", "gateway.publishAddress=192.0.2.1", "gateway.defaultTLSSecret=shop/cert",
+		"gateway.accessLog=true", "gateway.loadBalancer=alb", "gateway.deregistrationDelay=1m"},
 	"cert-manager": {"webhook.certManager.enabled=true"},
 	"all of it": {"name=other", "image.digest=sha256:" + strings.Repeat("0a", 32), "image.pullSecrets[0].name=mine", "sidecar.image.tag=1.2.3",
 		"sidecar.image.pullPolicy=Always", "sidecar.envoyImage=example/envoy:1", "sidecar.native=false", "sidecar.logFormat=json",
@@ -143,25 +140,28 @@ func TestLintAndDecode(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for set, says := range map[string]string{
-		"webhok.replicas=2":                            "additional properties 'webhok' not allowed",
-		"webhook.replica=2":                            "additional properties 'replica' not allowed",
-		"webhook.replicas=two":                         "at '/webhook/replicas': got string, want integer",
-		"webhook.replicas=0":                           "minimum",
-		"webhook.failurePolicy=ignore":                 "value must be one of 'Ignore', 'Fail'",
-		"webhook.namespaces=some":                      "value must be one of 'labelled', 'all'",
-		"webhook.minDrainDuration=5":                   "got number, want string",
-		"webhook.minDrainDuration=5 s":                 "does not match pattern",
-		"webhook.minDrainDuration=":                    "does not match pattern",
-		"webhook.minDrainDuration=30s":                 "webhook.minDrainDuration (30s) must be shorter than webhook.terminationGracePeriodSeconds (30)",
-		"webhook.certManager.issuerRef.kind=Issuer":    "issuerRef",
-		"gateway.loadBalancer=elb":                     "value must be one of 'nlb'",
-		"gateway.service.ports.http=0":                 "minimum",
-		"image.digest=0a0a":                            "does not match pattern",
-		"image.tag=a b":                                "does not match pattern",
-		"name=UPPER":                                   "does not match pattern",
-		"sidecar.native=maybe":                         "got string, want boolean",
-		"gateway.enabled=true,gateway.drainTimeout=1m": "", // enough for the default
-		"gateway.enabled=true,gateway.drainTimeout=4s": "gateway.drainTimeout (4s) must not be shorter than the 5s that gateway.loadBalancer adaptive needs",
+		"webhok.replicas=2":                         "additional properties 'webhok' not allowed",
+		"webhook.replica=2":                         "additional properties 'replica' not allowed",
+		"webhook.replicas=two":                      "at '/webhook/replicas': got string, want integer",
+		"webhook.replicas=0":                        "minimum",
+		"webhook.failurePolicy=ignore":              "value must be one of 'Ignore', 'Fail'",
+		"webhook.namespaces=some":                   "value must be one of 'labelled', 'all'",
+		"webhook.minDrainDuration=5":                "got number, want string",
+		"webhook.minDrainDuration=5 s":              "does not match pattern",
+		"webhook.minDrainDuration=":                 "does not match pattern",
+		"webhook.minDrainDuration=30s":              "webhook.minDrainDuration (30s) must be shorter than webhook.terminationGracePeriodSeconds (30)",
+		"webhook.certManager.issuerRef.kind=Issuer": "issuerRef",
+		"gateway.backend=web:80":                    "does not match pattern",
+		"gateway.enabled=true,gateway.backend=a/b:80,gateway.watchNamespace=a": "leave one out",
+		"gateway.enabled=true,gateway.healthCheckFailureDelay=2m":              "gateway.healthCheckFailureDelay (2m) must not be longer than the 65s of gateway.drainTimeout",
+		"gateway.loadBalancer=elb":                                             "value must be one of 'nlb'",
+		"gateway.service.ports.http=0":                                         "minimum",
+		"image.digest=0a0a":                                                    "does not match pattern",
+		"image.tag=a b":                                                        "does not match pattern",
+		"name=UPPER":                                                           "does not match pattern",
+		"sidecar.native=maybe":                                                 "got string, want boolean",
+		"gateway.enabled=true,gateway.drainTimeout=1m":                         "", // enough for the default
+		"gateway.enabled=true,gateway.drainTimeout=4s":                         "gateway.drainTimeout (4s) must not be shorter than the 5s that gateway.loadBalancer adaptive needs",
 		"gateway.enabled=true,gateway.drainTimeout=1m,gateway.minDrainDuration=1m1s": "gateway.drainTimeout (1m) must not be shorter than gateway.minDrainDuration (1m1s)",
 		"gateway.enabled=true,gateway.drainTimeout=3m,gateway.loadBalancer=nlb":      "must not be shorter than the 190s that gateway.loadBalancer nlb needs",
 	} {
@@ -176,94 +176,6 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// lastcallctl builds the program once, for the tests that compare with it.
-var lastcallctl = sync.OnceValues(func() (string, error) {
-	folder, err := os.MkdirTemp("", "lastcallctl-")
-	if err != nil {
-		return "", err
-	}
-	program := filepath.Join(folder, "lastcallctl")
-	build := exec.Command("go", "build", "-o", program, "./cmd/lastcallctl")
-	build.Dir = "../.."
-	build.Stderr = os.Stderr
-	return program, build.Run()
-})
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if program, err := lastcallctl(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(program))
-	}
-	os.Exit(code)
-}
-
-func ctl(t *testing.T, args ...string) []byte {
-	t.Helper()
-	program, err := lastcallctl()
-	if err != nil {
-		t.Fatalf("build lastcallctl: %v", err)
-	}
-	out, err := exec.Command(program, args...).Output()
-	if err != nil {
-		t.Fatalf("lastcallctl %q: %v", args, err)
-	}
-	return out
-}
-
-// The program knows the reasons for each of its webhooks' fields, so that the chart must not differ.
-func TestWebhooksAreThosePrinted(t *testing.T) {
-	for set, flags := range map[string][]string{
-		"":                                 {},
-		"name=other":                       {"--name=other-webhook", "--service=other-webhook"},
-		"webhook.failurePolicy=Fail":       {"--fail-closed"},
-		"webhook.namespaces=all":           {"--all-namespaces"},
-		"webhook.excludedNamespaces={a,b}": {"--exclude-namespace=a,b"},
-	} {
-		printed := bytes.Split(ctl(t, append([]string{"webhook", "manifests", "--namespace=somewhere"}, flags...)...), []byte("---\n"))
-		if len(printed) != 3 {
-			t.Fatalf("printed are %d documents", len(printed))
-		}
-		found := 0
-		for _, o := range rendering(t, set).objects {
-			var want []byte
-			switch o.kind {
-			case "MutatingWebhookConfiguration":
-				want = printed[1]
-			case "ValidatingWebhookConfiguration":
-				want = printed[2]
-			default:
-				continue
-			}
-			found++
-			type configuration struct {
-				APIVersion, Kind string
-				Metadata         struct{ Name string }
-				Webhooks         []any
-			}
-			var a, b configuration
-			if err := yaml.Unmarshal([]byte(o.text), &a); err != nil {
-				t.Fatal(err)
-			}
-			if err := yaml.Unmarshal(want, &b); err != nil {
-				t.Fatal(err)
-			}
-			got, err := yaml.Marshal(a)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want, err = yaml.Marshal(b); err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(got, want) {
-				t.Errorf("%s: the chart has\n%s\nlastcallctl webhook manifests prints\n%s", set, got, want)
-			}
-		}
-		if found != 2 {
-			t.Errorf("%s: %d configurations, want 2", set, found)
-		}
-	}
-}
-
 func deployments(t *testing.T, r rendered) (out []*appsv1.Deployment) {
 	t.Helper()
 	for _, o := range r.objects {
@@ -272,26 +184,6 @@ func deployments(t *testing.T, r rendered) (out []*appsv1.Deployment) {
 		}
 	}
 	return out
-}
-
-// Each flag that a container gets, its command has, and every port that a probe asks, it opens.
-func TestProgramKnowsItsFlags(t *testing.T) {
-	for name, set := range choices {
-		for _, d := range deployments(t, rendering(t, set...)) {
-			c := d.Spec.Template.Spec.Containers[0]
-			help := string(ctl(t, c.Args[0], "--help"))
-			if c.Args[0] == "gateway" && !strings.Contains(help, "--kubernetes") {
-				t.Log("lastcallctl gateway has no --kubernetes yet")
-				continue
-			}
-			for _, arg := range c.Args[1:] {
-				flag, _, _ := strings.Cut(arg, "=")
-				if !slices.Contains(strings.Fields(help), flag) {
-					t.Errorf("%s: lastcallctl %s has no flag %s", name, c.Args[0], flag)
-				}
-			}
-		}
-	}
 }
 
 func TestPodsAreRestricted(t *testing.T) {

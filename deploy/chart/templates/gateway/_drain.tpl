@@ -3,7 +3,11 @@
 {{- if .minDrainDuration -}}
 {{ include "lastcall.seconds" .minDrainDuration }}
 {{- else -}}
-{{ get (dict "nlb" "190" "alb" "310" "gke" "6" "cloudflare" "60" "adaptive" "5" "none" "0") .loadBalancer }}
+{{- if eq .loadBalancer "alb" -}}
+{{ include "lastcall.seconds" .deregistrationDelay | add 10 }}
+{{- else -}}
+{{ get (dict "nlb" "190" "gke" "6" "cloudflare" "60" "adaptive" "5" "none" "0") .loadBalancer }}
+{{- end -}}
 {{- end -}}
 {{- end }}
 
@@ -19,8 +23,24 @@
 {{- fail (printf "gateway.drainTimeout (%s) must not be shorter than the %ds that gateway.loadBalancer %s needs; make it longer, or set gateway.minDrainDuration" .drainTimeout $minimum .loadBalancer) -}}
 {{- end -}}
 {{- end -}}
+{{- include "lastcall.gateway.failure" (list $timeout .) -}}
 {{ $timeout }}
 {{- else -}}
+{{- include "lastcall.gateway.failure" (list (add $minimum 60) .) -}}
 {{ add $minimum 60 }}
 {{- end -}}
+{{- end }}
+
+{{/* Readiness that fails after the end would never fail. */}}
+{{- define "lastcall.gateway.failure" -}}
+{{- with (index . 1).healthCheckFailureDelay -}}
+{{- if gt (include "lastcall.seconds" . | int) (index $ 0 | int) -}}
+{{- fail (printf "gateway.healthCheckFailureDelay (%s) must not be longer than the %vs of gateway.drainTimeout" . (index $ 0)) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Not empty when there is TLS: always with Ingresses, which may name a Secret at any time. */}}
+{{- define "lastcall.gateway.tls" -}}
+{{- if or (not .backend) .defaultTLSSecret }}yes{{ end -}}
 {{- end }}
