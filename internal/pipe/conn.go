@@ -78,11 +78,12 @@ type request struct {
 	isHead  bool
 	connect bool
 	upgrade bool
-	wantsWS bool // the upgrade is to WebSocket
-	close   bool // the client said Connection: close, or HTTP/1.0
-	quiet   bool // does not count: of a prober or scraper
-	told    bool // counted and logged as finished
-	status  int  // of its final response; 0 before
+	wantsWS bool   // the upgrade is to WebSocket
+	close   bool   // the client said Connection: close, or HTTP/1.0
+	quiet   bool   // does not count: of a prober or scraper
+	told    bool   // counted and logged as finished
+	status  int    // of its final response; 0 before
+	h2c     []byte // the client's SETTINGS, when the upgrade is to HTTP/2
 	entry   *logEntry
 }
 

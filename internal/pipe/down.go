@@ -226,6 +226,9 @@ func (c *conn) passHead(n int) bool {
 	case tunnel && req.wantsWS && h.webSocket:
 		c.becomeWebSocket()
 		close(c.decided)
+	case tunnel && req.h2c != nil && isH2C(raw):
+		c.mu.Unlock()
+		return c.passUpgradeToH2(n)
 	case tunnel:
 		c.mode = opaque
 		close(c.decided)

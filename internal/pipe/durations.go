@@ -100,7 +100,7 @@ func (c *conn) finish(q *request, status int, flags, details string) {
 
 // finishStream is finish for a request of HTTP/2.
 func (c *conn) finishStream(s *stream, flags, details string) {
-	c.in.stats.durations.observe(s.protocol(), s.status, time.Since(s.began))
+	c.in.stats.durations.observe(s.protocol(), s.status, c.h2.clock().Sub(s.began))
 	c.p.writeEntry(s.entry, s.status, flags, details)
 }
 

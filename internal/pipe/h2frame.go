@@ -114,7 +114,7 @@ func codeOf(err error) uint32 {
 		return codeEnhanceYourCalm
 	case errors.Is(err, errFrameSize):
 		return codeFrameSize
-	case errors.Is(err, errFrameOrder), errors.Is(err, errStreamID), errors.Is(err, errPadding):
+	case errors.Is(err, errFrameOrder), errors.Is(err, errStreamID), errors.Is(err, errPadding), errors.Is(err, errPreface):
 		return codeProtocolError
 	}
 	return codeCompression

@@ -33,6 +33,7 @@ const (
 	upSniff   upState = iota // protocol unknown
 	upHead                   // in between or within heads
 	upBody                   // within a request's body
+	upPreface                // the preface of HTTP/2, which the app has accepted
 	upH2                     // frames
 	upWS                     // frames of a WebSocket
 	upDecide                 // an upgrade is asked for: what follows depends on the answer
@@ -179,6 +180,10 @@ func (c *conn) fromClient() bool {
 			u.state = upHead
 		case upDecide:
 			c.awaitDecision()
+		case upPreface:
+			if c.takePreface() {
+				return true
+			}
 		case upH2:
 			if c.forwardFrames() {
 				return true
@@ -328,6 +333,7 @@ func (c *conn) admit(h *head, raw []byte) bool {
 	if u.waits {
 		c.decided = make(chan struct{})
 		u.upgraded = append(u.upgraded[:0], q.line...)
+		q.h2c = h2cSettings(raw)
 	}
 	if !h.quiet && !c.uncounted() {
 		c.p.arrivals.Add(1)
@@ -497,6 +503,8 @@ func (c *conn) awaitDecision() {
 		c.up.state = upOpaque
 	case c.mode == modeWS:
 		c.up.state = upWS
+	case c.mode == modeH2:
+		c.up.state = upPreface
 	case c.over || c.last:
 		c.up.state = upDiscard
 	default:

@@ -1,0 +1,81 @@
+package pipe
+
+import (
+	"encoding/base64"
+	"errors"
+)
+
+// A request of HTTP/1.1 with Upgrade: h2c (RFC 7540, 3.2; RFC 9113 has dropped it)
+// goes to the app as it came. An app that does not know it answers the request, and
+// nothing has happened; with the 101 of one that does, the connection is HTTP/2 in
+// both directions, and the request is its stream 1.
+
+var errPreface = errors.New("something else than the preface of HTTP/2 after an upgrade to it")
+
+// isH2C says whether a head speaks of an upgrade to HTTP/2 alone.
+func isH2C(raw []byte) bool { return equalFold([]byte(field(raw, "upgrade")), "h2c") }
+
+// h2cSettings are the client's SETTINGS that come with its request; nil when it
+// does not ask for HTTP/2.
+func h2cSettings(raw []byte) []byte {
+	if !isH2C(raw) {
+		return nil
+	}
+	settings, err := base64.RawURLEncoding.DecodeString(field(raw, "http2-settings"))
+	if err != nil || len(settings)%6 != 0 || len(settings) > 6*maxSettings {
+		return nil // the app must not accept it
+	}
+	return settings
+}
+
+// passUpgradeToH2 passes the 101 on, the first n bytes of the buffer, and makes the
+// connection HTTP/2.
+func (c *conn) passUpgradeToH2(n int) bool {
+	b := c.down.buf
+	c.wmu.Lock() // nothing of ours may come before the 101
+	defer c.wmu.Unlock()
+	c.mu.Lock()
+	if c.over || len(c.queue) == 0 {
+		c.mu.Unlock()
+		return false
+	}
+	req := &c.queue[0]
+	h := c.newH2()
+	h.ofClient.announce(req.h2c)
+	h.ofClient.acknowledge() // by the 101
+	h.last = 1
+	s := newStream(1, req.began)
+	s.line = append(s.line, req.line...)
+	s.clientEnded = true
+	s.quiet = req.quiet || c.uncounted()
+	if s.entry = req.entry; s.entry != nil {
+		s.entry.protocol = "HTTP/2"
+	}
+	c.pop()
+	c.h2, c.mode = h, modeH2
+	c.openStream(s)
+	c.recount()
+	c.mu.Unlock()
+	c.in.stats.h2.upgrades.Add(1)
+	c.down.state = downH2
+	close(c.decided)
+	err := c.client.send(b.b[b.r:b.r+n], false)
+	b.r += n
+	return err == nil
+}
+
+// takePreface begins to follow the client's frames, once the preface is there.
+func (c *conn) takePreface() (wait bool) {
+	p := c.up.buf.bytes()
+	switch {
+	case !isPrefacePrefix(p):
+		c.up.state = upDiscard
+		c.in.stats.refused.Add(1)
+		c.endH2(errPreface)
+	case len(p) < len(preface):
+		return true
+	default:
+		c.becomeH2()
+	}
+	return false
+}
