@@ -62,6 +62,10 @@ func New(o Options) (*Gateway, error) {
 // SetRoutes replaces the routes. A request that has found its way already keeps to it.
 func (g *Gateway) SetRoutes(t *Routes) { g.routes.Store(t) }
 
+// Lookup is the route of a request for path (decoded) at host (with or without a port); nil
+// when there is none.
+func (g *Gateway) Lookup(host, path string) *Route { return g.routes.Load().match(host, path) }
+
 // Reloaded counts a change of routes, endpoints or certificates, or one that could not be
 // made.
 func (g *Gateway) Reloaded(of string, err error) { g.metrics.reload(of, err) }
@@ -87,7 +91,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}()
-	if x.route = g.routes.Load().match(r.Host, r.URL.Path); x.route == nil || r.Method == http.MethodConnect {
+	if x.route = g.Lookup(r.Host, r.URL.Path); x.route == nil || r.Method == http.MethodConnect {
 		g.answer(x, reply{status: http.StatusNotFound, flag: flagNoRoute, details: detailsNoRoute}, nil)
 		return
 	}

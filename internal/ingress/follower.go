@@ -191,8 +191,8 @@ func (f *Follower) Run(ctx context.Context, synced func()) error {
 	f.mu.Lock()
 	f.synced = true
 	f.rebuild()
-	f.mu.Unlock()
 	f.log.Info("the cluster is known", "targets", len(f.targets))
+	f.mu.Unlock()
 	synced()
 	<-ctx.Done()
 	f.mu.Lock()

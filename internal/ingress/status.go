@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -22,6 +24,10 @@ type publisher struct {
 	host   string
 	log    *slog.Logger
 	wanted chan []*networkingv1.Ingress // holds the latest list only
+
+	// written is which version of each has been patched: until our own change comes back
+	// by the informer, it is not to be made again. It is run's.
+	written map[types.UID]string
 }
 
 // publishTimeout bounds one write, publishAgain is the pause after one that failed.
@@ -31,7 +37,7 @@ const (
 )
 
 func newPublisher(o Options) *publisher {
-	p := &publisher{api: o.API, log: o.Log, wanted: make(chan []*networkingv1.Ingress, 1)}
+	p := &publisher{api: o.API, log: o.Log, wanted: make(chan []*networkingv1.Ingress, 1), written: make(map[types.UID]string)}
 	if net.ParseIP(o.PublishAddress) != nil {
 		p.ip = o.PublishAddress
 	} else {
@@ -71,14 +77,19 @@ func (p *publisher) run(ctx context.Context) {
 // write reports whether all went well.
 func (p *publisher) write(ctx context.Context, list []*networkingv1.Ingress) bool {
 	well := true
+	maps.DeleteFunc(p.written, func(id types.UID, _ string) bool {
+		return !slices.ContainsFunc(list, func(in *networkingv1.Ingress) bool { return in.UID == id })
+	})
 	for _, in := range list {
-		if p.has(in) || ctx.Err() != nil {
+		if version, ok := p.written[in.UID]; p.has(in) || ok && version == in.ResourceVersion || ctx.Err() != nil {
 			continue
 		}
 		if err := p.patch(ctx, in); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 			p.log.Error("the address cannot be published", "ingress", nameOf(in), "error", err, "needs", "patch on ingresses/status")
 			well = false
+			continue
 		}
+		p.written[in.UID] = in.ResourceVersion
 	}
 	return well
 }

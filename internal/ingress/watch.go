@@ -104,11 +104,15 @@ func (r *resource) pending() string {
 	return r.name + " have not been listed yet"
 }
 
-// each calls f with every change. before is nil for what is new, after for what is gone.
+// each calls f with every change that follows the first list. before is nil for what is new, after for what is gone.
 func each[T runtime.Object](r *resource, f func(before, after T)) error {
 	var none T
-	_, err := r.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { f(none, o.(T)) },
+	_, err := r.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(o any, isFirst bool) {
+			if !isFirst { // those are worked in together, by Run
+				f(none, o.(T))
+			}
+		},
 		UpdateFunc: func(a, b any) { f(a.(T), b.(T)) },
 		DeleteFunc: func(o any) {
 			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok { // it went while nobody watched
