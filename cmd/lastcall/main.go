@@ -90,7 +90,7 @@ func command() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage{err} })
-	root.AddCommand(agentCommand(), runCommand(), hotRestartCommand(), captureCommand(), copyCommand(), waitCommand(), readyCommand(), requestCommand(), configCommand(), versionCommand())
+	root.AddCommand(agentCommand(), runCommand(), hotRestartCommand(), captureCommand(), copyCommand(), waitCommand(), readyCommand(), connectionsCommand(), requestCommand(), configCommand(), versionCommand())
 	return root
 }
 

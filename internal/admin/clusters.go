@@ -52,6 +52,9 @@ func (s *Server) clusters(q query) answer {
 	if problem != nil {
 		return text(http.StatusBadRequest, "Invalid re2 regex") // Envoy does not say more here
 	}
+	if format, _ := q.get("format"); format == "json" { // Envoy takes every other format for text
+		return s.clustersJSON(filter)
+	}
 	var b strings.Builder
 	for _, c := range clustersOf(s.Plane.Listeners()) {
 		if !filter.admits(c.name) {

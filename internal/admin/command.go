@@ -29,7 +29,11 @@ func commands() []command {
 	return []command{
 		{path: "/", help: "Admin home page", do: (*Server).home},
 		{path: "/clusters", help: "upstream cluster status", do: (*Server).clusters, params: []help{
+			{"format", "File format to use; One of (text, json)"},
 			{"filter", "Regular expression (Google re2) for filtering clusters by name"},
+		}},
+		{path: "/connections", help: "list the clients' connections", do: (*Server).connections, params: []help{
+			{"format", "File format to use; One of (text, json)"},
 		}},
 		{path: "/drain_listeners", mutates: true, help: "drain listeners", do: (*Server).drainListeners, params: []help{
 			{"graceful", "When draining listeners, enter a graceful drain period prior to closing listeners. This behaviour and duration is configurable via server options or CLI"},

@@ -18,9 +18,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakePlane notes what it is asked for.
 type fakePlane struct {
-	mu        sync.Mutex
-	asked     []string
-	listeners []Listener
+	mu          sync.Mutex
+	asked       []string
+	listeners   []Listener
+	connections []Connection
 }
 
 func (p *fakePlane) note(what string) {
@@ -38,11 +39,12 @@ func (p *fakePlane) was() string {
 	return out
 }
 
-func (p *fakePlane) Listeners() []Listener { return slices.Clone(p.listeners) }
-func (p *fakePlane) Drain()                { p.note("drain") }
-func (p *fakePlane) CloseIdle()            { p.note("close-idle") }
-func (p *fakePlane) StopAccepting()        { p.note("stop") }
-func (p *fakePlane) Resume()               { p.note("resume") }
+func (p *fakePlane) Listeners() []Listener     { return slices.Clone(p.listeners) }
+func (p *fakePlane) Connections() []Connection { return slices.Clone(p.connections) }
+func (p *fakePlane) Drain()                    { p.note("drain") }
+func (p *fakePlane) CloseIdle()                { p.note("close-idle") }
+func (p *fakePlane) StopAccepting()            { p.note("stop") }
+func (p *fakePlane) Resume()                   { p.note("resume") }
 
 // two listeners: one as Istio names it, with traffic, and one for TCP.
 func twoListeners() []Listener {

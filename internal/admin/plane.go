@@ -12,6 +12,9 @@ type Plane interface {
 	// Listeners describes the ways in, as they are at this moment.
 	Listeners() []Listener
 
+	// Connections lists the clients' connections, the oldest first.
+	Connections() []Connection
+
 	// Drain makes every response the last one of its connection.
 	Drain()
 

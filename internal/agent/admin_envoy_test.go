@@ -39,7 +39,7 @@ func TestAnswersAreEnvoys(t *testing.T) {
 			"GET /stats?filter=^server.live$&filter=x", "GET /stats?filter=%5Eserver%5C.live%24",
 			"GET /stats/prometheus?filter=" + web + "|" + listeners + "|" + server,
 			"GET /listeners", "GET /listeners?format=json", "GET /listeners?format=xml", "HEAD /listeners",
-			"GET /clusters?filter=nothing", "GET /clusters?filter=(",
+			"GET /clusters?filter=nothing", "GET /clusters?format=json&filter=nothing", "GET /clusters?filter=(",
 			"GET /hot_restart_version",
 			"POST /healthcheck/fail", "GET /ready", "HEAD /ready", "GET /stats?filter=" + server, "POST /healthcheck/ok", "GET /ready", "GET /stats?filter=" + server,
 		}},
@@ -48,7 +48,7 @@ func TestAnswersAreEnvoys(t *testing.T) {
 			"POST /logging?paths=bogus:info", "POST /logging?paths=main", "POST /logging?group=main:info", "POST /logging?level=info&main=info",
 			"POST /logging?level=info", "POST /logging?level=error", "POST /logging?main=error", "POST /logging?paths=main:error,main:error",
 		}},
-		{"the shape", shape, []string{"GET /memory", "GET /clusters"}},
+		{"the shape", shape, []string{"GET /memory", "GET /clusters", "GET /clusters?format=json"}},
 		{"the head", func(string) string { return "" }, []string{"GET /", "GET /stats?format=html", "GET /stats", "GET /server_info", "GET /help", "GET /nope", "GET /stats/", "HEAD /nope"}},
 	} {
 		for _, target := range tt.targets {

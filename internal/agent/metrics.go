@@ -155,7 +155,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		counter(descRqXX, s.Responses[i], strconv.Itoa(i), envoyPrefix)
 	}
 	counter(descConnectFailed, s.ConnectFailed, envoyCluster)
-	if p, ok := (*plane).(*pipe.Pipe); ok {
+	if p := m.pipe(); p != nil {
 		collectPipe(out, p)
 	}
 	for name, value := range s.H2.Each {

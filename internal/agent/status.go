@@ -46,6 +46,7 @@ func (a *agent) startStatus() (*status, error) {
 	mux.HandleFunc("/wait", own(s.wait))
 	mux.HandleFunc("/hot-restart", own(s.hotRestart))
 	mux.HandleFunc("/wait/{token...}", s.waitByToken)
+	mux.HandleFunc("GET /connections", s.connections)
 	mux.Handle("/app-health/", a.Probes)
 	mux.Handle("/app-lifecycle/", a.Probes)
 	s.merge = merge{own: s.metrics.registry, app: a.Settings.ScrapeTarget.Value, lean: a.LeanScrape, failed: s.metrics.scrapeFailed, log: a.log}

@@ -15,11 +15,13 @@ type Listener struct {
 
 // Label is what the listener is called in metrics and lists: its name, or where it
 // listens.
-func (l *Listener) Label() string {
-	if l.Name != "" {
-		return l.Name
+func (l *Listener) Label() string { return label(&l.Inbound, l.Addr) }
+
+func label(in *Inbound, addr net.Addr) string {
+	if in.Name != "" {
+		return in.Name
 	}
-	return l.Addr.String()
+	return addr.String()
 }
 
 // Listeners describes the listeners in the order of the configuration.

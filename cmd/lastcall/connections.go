@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+const connectionsHelp = `List the clients' connections, the oldest first: who is connected, what it speaks,
+whether it is busy, and which requests are open. Asks the agent by its status
+port; GET /connections on the admin port says the same.
+
+States: busy, idle, quiet (a probe's request, which holds nothing up), handshake
+(of TLS), closing (ended by us, not yet by the client). TLS "passed" ends in the
+app. RECEIVED and SENT are bytes on the wire.`
+
+func connectionsCommand() *cobra.Command {
+	var f statusFlags
+	var output string
+	cmd := &cobra.Command{
+		Use:     "connections",
+		Short:   "List the live connections of the agent in this pod",
+		Long:    connectionsHelp,
+		Example: "  lastcall connections\n  lastcall connections --output json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "text" && output != "json" {
+				return usage{fmt.Errorf("--output %q: accepted are text and json", output)}
+			}
+			resp, body, err := f.ask(cmd.Context(), http.MethodGet, "connections?format="+output)
+			if err != nil {
+				return err
+			}
+			if resp.StatusCode != http.StatusOK {
+				return fmt.Errorf("list the connections: %s: %s", resp.Status, strings.TrimSpace(string(body)))
+			}
+			_, err = cmd.OutOrStdout().Write(body)
+			return err
+		},
+	}
+	f.register(cmd.Flags(), 10*time.Second)
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return cmd
+}

@@ -1,0 +1,72 @@
+package admin
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestConnections(t *testing.T) {
+	s, plane := startServer(t)
+	if _, body := ask(t, s, "GET", "/connections?format=json"); body != `{"connections":[]}`+"\n" {
+		t.Errorf("without any: %s", body)
+	}
+	plane.connections = []Connection{
+		{
+			Peer: "10.0.0.1:4711", Listener: "web", Protocol: "http/2", State: "busy", AgeMs: 3_723_456, App: "127.0.0.1:8080", Received: 100, Sent: 2000, Open: 2,
+			TLS:      &ConnectionTLS{Version: "TLS 1.3", ServerName: "shop", ALPN: "h2"},
+			Requests: []OpenRequest{{Request: "GET /\x1b[2J\t<a>", AgeMs: 12_345, Status: 200}, {Request: "POST /", AgeMs: 5}},
+		},
+		{Peer: "[::1]:80", Listener: "web", State: "idle", AgeMs: 999, IdleMs: 500, App: "127.0.0.1:8080"},
+	}
+	resp, body := ask(t, s, "GET", "/connections")
+	want := strings.Join([]string{
+		`PEER           LISTENER  APP             PROTOCOL  TLS              STATE       AGE     RECEIVED  SENT  REQUEST`,
+		`10.0.0.1:4711  web       127.0.0.1:8080  http/2    TLS 1.3 shop h2  busy        1h2m0s  100       2000  GET /\x1b[2J\t<a> 12s 200 and 1 more`,
+		`[::1]:80       web       127.0.0.1:8080  -         -                idle 500ms  999ms   0         0     -`,
+	}, "\n") + "\n"
+	if body != want || resp.Header.Get("Content-Type") != mediaText {
+		t.Errorf("got\n%swant\n%s", body, want)
+	}
+	var got struct{ Connections []Connection }
+	if resp, body := ask(t, s, "GET", "/connections?format=json"); resp.Header.Get("Content-Type") != mediaJSON || json.Unmarshal([]byte(body), &got) != nil ||
+		len(got.Connections) != 2 || got.Connections[0].Requests[0].Request != "GET /\x1b[2J\t<a>" || got.Connections[0].TLS.ServerName != "shop" || got.Connections[1].TLS != nil {
+		t.Errorf("%v: %s", resp, body)
+	}
+	if resp, body := ask(t, s, "GET", "/connections?format=xml"); resp.StatusCode != 400 || !strings.Contains(body, "accepted are text and json") {
+		t.Errorf("%v: %s", resp.Status, body)
+	}
+}
+
+func TestClustersJSON(t *testing.T) {
+	s, _ := startServer(t)
+	_, body := ask(t, s, "GET", "/clusters?format=json")
+	var got struct {
+		Clusters []struct {
+			Name  string
+			Hosts []struct {
+				Address struct {
+					Socket struct {
+						Address string
+						Port    int `json:"port_value"`
+					} `json:"socket_address"`
+				}
+				Stats []struct{ Type, Name, Value string }
+			} `json:"host_statuses"`
+		} `json:"cluster_statuses"`
+	}
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Clusters) != 2 || got.Clusters[0].Name != "inbound|8080||" || got.Clusters[0].Hosts[0].Address.Socket.Address != "127.0.0.1" || got.Clusters[0].Hosts[0].Address.Socket.Port != 8080 {
+		t.Fatalf("%s", body)
+	}
+	for _, stat := range got.Clusters[0].Hosts[0].Stats {
+		if want := map[string]string{"cx_total": "9", "cx_active": "3", "rq_total": "40"}[stat.Name]; want != "" && stat.Value != want {
+			t.Errorf("%+v, want %s", stat, want)
+		}
+	}
+	if _, body := ask(t, s, "GET", "/clusters?format=json&filter=nothing"); body != "{}\n" {
+		t.Errorf("%q", body)
+	}
+}

@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"net/http"
+	"net/netip"
+
+	"github.com/lastcall-dev/lastcall/internal/admin"
+	"github.com/lastcall-dev/lastcall/internal/pipe"
+)
+
+// listConnections are the pipe's as the admin API tells of them.
+func listConnections(p *pipe.Pipe) []admin.Connection {
+	list := p.Connections()
+	out := make([]admin.Connection, len(list))
+	for i, c := range list {
+		to := &out[i]
+		*to = admin.Connection{
+			Peer: c.Peer, Listener: c.Listener, Protocol: c.Protocol, State: string(c.State),
+			AgeMs: c.Age.Milliseconds(), IdleMs: c.Idle.Milliseconds(), App: c.App,
+			Received: c.Received, Sent: c.Sent, Open: c.Open,
+		}
+		if c.TLSVersion+c.ServerName+c.ALPN != "" {
+			to.TLS = &admin.ConnectionTLS{Version: c.TLSVersion, ServerName: c.ServerName, ALPN: c.ALPN, PeerSubject: c.PeerSubject}
+		}
+		for _, r := range c.Requests {
+			to.Requests = append(to.Requests, admin.OpenRequest{Request: r.Line, AgeMs: r.Age.Milliseconds(), Status: r.Status})
+		}
+	}
+	return out
+}
+
+func (p adminPlane) Connections() []admin.Connection { return listConnections(p.pipe) }
+
+// connections is /connections of the admin API for who has no admin port; what
+// clients ask for is no business of anybody outside the pod.
+func (s *status) connections(w http.ResponseWriter, r *http.Request) {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !peer.Addr().Unmap().IsLoopback() {
+		http.Error(w, "Only requests from localhost are allowed", http.StatusForbidden)
+		return
+	}
+	p := s.metrics.pipe()
+	if p == nil {
+		http.Error(w, "there is no pipe here: a real Envoy tells of itself, on its admin port", http.StatusNotFound)
+		return
+	}
+	media, body, err := admin.WriteConnections(listConnections(p), r.URL.Query().Get("format"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", media)
+	_, _ = w.Write(body)
+}
+
+// pipe is the data plane, when it is the pipe and has started.
+func (m *metrics) pipe() *pipe.Pipe {
+	if plane := m.plane.Load(); plane != nil {
+		p, _ := (*plane).(*pipe.Pipe)
+		return p
+	}
+	return nil
+}

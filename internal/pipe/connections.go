@@ -1,0 +1,127 @@
+package pipe
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Connection is one connection of a client, as it is at a moment.
+type Connection struct {
+	Peer     string
+	Listener string // its Label
+	Protocol string // http/1.1, http/2, websocket, tls (passing through), tcp; empty: not known yet
+	State    ConnectionState
+	Age      time.Duration
+	Idle     time.Duration // since when nothing has been due on it; 0 unless it is idle
+	App      string        // host:port
+
+	// Of TLS that ends here, or whose ClientHello has been read; empty without.
+	TLSVersion, ServerName, ALPN, PeerSubject string
+
+	// Received and Sent are the bytes that the client's kernel and ours have
+	// exchanged, those of TLS among them.
+	Received, Sent uint64
+
+	Requests []OpenRequest // not answered in full, the oldest first, at most requestsListed
+	Open     int           // how many there are
+}
+
+// OpenRequest is a request that has not been answered in full.
+type OpenRequest struct {
+	Line   string // method and target, cut
+	Age    time.Duration
+	Status int // of its response, when that has begun
+}
+
+// ConnectionState is what goes on on a connection.
+type ConnectionState string
+
+// The states of a connection.
+const (
+	StateHandshake ConnectionState = "handshake" // of TLS
+	StateBusy      ConnectionState = "busy"      // as in drain.Activity
+	StateQuiet     ConnectionState = "quiet"     // something is due that does not count: a probe's
+	StateIdle      ConnectionState = "idle"
+	StateClosing   ConnectionState = "closing" // we have ended it, and the client has not yet
+)
+
+// requestsListed bounds the requests of one connection in a list.
+const requestsListed = 100
+
+// Connections lists what is open, the oldest connection first. It takes no lock for
+// longer than one connection needs.
+func (p *Pipe) Connections() []Connection {
+	all := p.all()
+	out := make([]Connection, len(all))
+	for i, c := range all {
+		out[i] = c.list()
+		out[i].Listener = label(&c.in.Inbound, c.in.addr)
+	}
+	slices.SortStableFunc(out, func(a, b Connection) int { return cmp.Compare(b.Age, a.Age) })
+	return out
+}
+
+func (c *conn) list() Connection {
+	out := Connection{Peer: c.client.RemoteAddr().String(), Age: time.Since(c.began), App: c.appName()}
+	if hello := c.hello.Load(); hello != nil {
+		out.TLSVersion, out.ServerName, out.ALPN, out.PeerSubject = hello.version, hello.serverName, hello.alpn, hello.peer
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.over:
+		out.State = StateClosing
+	case c.client.isShaking():
+		out.State = StateHandshake
+	case c.busy:
+		out.State = StateBusy
+	case c.works():
+		out.State = StateQuiet
+	default:
+		out.State, out.Idle = StateIdle, time.Since(c.idleSince)
+	}
+	switch c.mode {
+	case http1:
+		out.Protocol = requestProtocols[protocolHTTP1]
+	case modeH2:
+		out.Protocol = requestProtocols[protocolHTTP2]
+	case modeWS:
+		out.Protocol = "websocket"
+	case opaque:
+		out.Protocol = "tcp"
+		if out.ServerName+out.ALPN != "" && c.in.tls == nil {
+			out.Protocol = "tls"
+		}
+	}
+	for i := range c.queue {
+		q := &c.queue[i]
+		out.add(q.line, q.began, q.status)
+	}
+	if c.h2 != nil {
+		for _, s := range c.h2.streams {
+			out.add(s.line, s.began, s.status)
+		}
+	}
+	out.Received, out.Sent = c.client.moved()
+	return out
+}
+
+func (out *Connection) add(line []byte, began time.Time, status int) {
+	if out.Open++; out.Open <= requestsListed {
+		out.Requests = append(out.Requests, OpenRequest{Line: string(line), Age: time.Since(began), Status: status})
+	}
+}
+
+// moved is how many bytes have come, and how many the peer has acknowledged; its
+// and our FIN may be among them. The kernel counts anyway.
+func (s *socket) moved() (received, sent uint64) {
+	_ = s.raw.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			received, sent = info.Bytes_received, info.Bytes_acked
+		}
+	})
+	return received, sent
+}
