@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -79,11 +77,6 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return usage{fmt.Errorf("there is no command %q", args[0])}
 	}
 	return usage{fmt.Errorf("%s takes no argument, got %q", cmd.CommandPath(), args[0])}
-}
-
-// untilTold gives a context that ends at Ctrl-C or SIGTERM.
-func untilTold(cmd *cobra.Command) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 }
 
 func versionCommand() *cobra.Command {

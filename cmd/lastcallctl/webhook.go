@@ -12,28 +12,34 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/lastcall-dev/lastcall/internal/certificate"
+	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/events"
 	"github.com/lastcall-dev/lastcall/internal/webhook"
 )
 
 const webhookHelp = `The admission server: puts lastcall into pods as they are created, and warns of
 timers that cannot work together when workloads are applied.
 
+It also makes a Kubernetes Event of how each injected pod ended (docs/events.md).
+
 Its certificate is its own: signed by an authority in the Secret --name of --namespace, which
 all replicas share, and installed in the webhook configurations --name. With --cert-file
 and --key-file something else keeps it up, such as cert-manager; the files are read anew
 when they change.
 
-At SIGTERM it goes on serving for --minimum-drain, then finishes what is under way.`
+At SIGTERM it goes on serving for --minimum-drain and until nobody has come for --quiet-time, then
+leaves when nothing is under way. A second SIGTERM ends it at once, as politely as can be.`
 
 type webhookFlags struct {
-	listen, plain, cert, key, mesh, kubeconfig, logFormat string
-	deny, offline                                         bool
-	minimum, grace                                        time.Duration
-	sidecar                                               sidecarFlags
-	registration                                          webhook.Registration
+	listen, plain, cert, key, mesh, kubeconfig, logFormat, terminationLog string
+	deny, offline, events                                                 bool
+	minimum, quiet, grace                                                 time.Duration
+	sidecar                                                               sidecarFlags
+	registration                                                          webhook.Registration
 }
 
 func webhookCommand() *cobra.Command {
@@ -54,8 +60,11 @@ func webhookCommand() *cobra.Command {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to reach the API server by (default the pod's service account)")
 	flags.BoolVar(&f.offline, "offline", false, "do without an API server: no labels of namespaces, and --cert-file needed")
 	flags.BoolVar(&f.deny, "deny", false, "deny workloads with an error among the findings, instead of warning")
-	flags.DurationVar(&f.minimum, "minimum-drain", 5*time.Second, "how long reviews are taken after SIGTERM")
+	flags.BoolVar(&f.events, "events", true, "make Kubernetes Events of how injected pods ended (needs list and watch on pods, create on events); not with --offline")
+	flags.DurationVar(&f.minimum, "minimum-drain", 5*time.Second, "how long reviews are taken after SIGTERM, at least")
+	flags.DurationVar(&f.quiet, "quiet-time", drain.DefaultQuietTime, "how long nobody may have come before it leaves; extends the minimum, to a third of --grace at most")
 	flags.DurationVar(&f.grace, "grace", 30*time.Second, "the pod's grace period; what is left 2s before its end is cut")
+	flags.StringVar(&f.terminationLog, "termination-log", "", "`file` for the report of its own end, such as /dev/termination-log")
 	flags.StringVar(&f.logFormat, "own-log-format", "text", "text or json")
 	registrationFlags(cmd, &f.registration)
 	f.sidecar.register(flags)
@@ -122,6 +131,8 @@ func (f *webhookFlags) run(cmd *cobra.Command) error {
 		return usage{errors.New("--cert-file and --key-file belong together: say both or none")}
 	case f.offline && f.cert == "":
 		return usage{errors.New("--offline needs --cert-file and --key-file: its own certificate is kept in a Secret")}
+	case f.quiet < 0:
+		return usage{fmt.Errorf("--quiet-time %v: accepted is 0s or more", f.quiet)}
 	case f.minimum < 0 || f.grace <= f.minimum:
 		return usage{fmt.Errorf("--minimum-drain %v and --grace %v: accepted is a minimum of 0s or more that is shorter than the grace period", f.minimum, f.grace)}
 	}
@@ -131,15 +142,28 @@ func (f *webhookFlags) run(cmd *cobra.Command) error {
 	}
 	h := &webhook.Handler{Inject: options, Deny: f.deny, Log: log}
 	var cluster *webhook.Kubernetes
+	var told *events.Controller
+	webhook.NewHandler(h)
 	if !f.offline {
-		if cluster, err = f.cluster(); err != nil {
+		config, err := f.config()
+		if err != nil {
+			return err
+		}
+		if cluster, err = webhook.NewKubernetes(config, f.registration.Namespace, f.registration.Name); err != nil {
 			return err
 		}
 		h.NamespaceLabels = cluster.NamespaceLabels
+		if f.events {
+			client, err := events.Client(config)
+			if err != nil {
+				return err
+			}
+			told = events.New(client, h.Metrics(), log)
+		}
 	}
-	s := &webhook.Server{Handler: webhook.NewHandler(h), MinimumDrain: f.minimum, LastCall: f.grace - min(2*time.Second, f.grace/4), Log: log}
-	ctx, stop := untilTold(cmd)
+	ctx, signals, stop := untilToldTwice(cmd)
 	defer stop()
+	s := &webhook.Server{Handler: h, Drain: f.drain(), Signals: signals, TerminationLog: f.terminationLog, Log: log}
 	keep, err := f.certificate(ctx, s, cluster)
 	if err != nil {
 		return err
@@ -155,20 +179,30 @@ func (f *webhookFlags) run(cmd *cobra.Command) error {
 	}
 	keeping, end := context.WithCancel(context.WithoutCancel(ctx)) // also through the drain
 	var kept sync.WaitGroup
-	var keepErr error
+	var keepErr, toldErr error
 	kept.Go(func() { keepErr = keep(keeping, s.Seen) })
+	if told != nil {
+		kept.Go(func() { toldErr = told.Run(keeping) })
+	}
 	err = s.Serve(ctx, reviews, plain)
 	end()
 	kept.Wait()
-	return errors.Join(err, keepErr)
+	return errors.Join(err, keepErr, toldErr)
 }
 
-func (f *webhookFlags) cluster() (*webhook.Kubernetes, error) {
+func (f *webhookFlags) drain() drain.Config {
+	c := drain.DefaultConfig()
+	c.MinimumDrain, c.QuietTime, c.GracePeriod = f.minimum, f.quiet, f.grace
+	return c
+}
+
+// config is how the API server is reached.
+func (f *webhookFlags) config() (*rest.Config, error) {
 	config, err := restConfig(f.kubeconfig)
 	if err != nil {
 		return nil, usage{fmt.Errorf("reach the API server (--kubeconfig, or a pod's service account; --offline does without): %w", err)}
 	}
-	return webhook.NewKubernetes(config, f.registration.Namespace, f.registration.Name)
+	return config, nil
 }
 
 // certificate gets the first one and says how it is kept up.

@@ -21,7 +21,7 @@ var downwards = []string{
 	"cmd/lastcall", "cmd/lastcallctl", // flags and wiring
 	"internal/rehearsal", // one machine as a cluster
 	"internal/agent",     // composes all below as PID 1
-	"internal/webhook", "internal/inject", "internal/lint", "internal/ingress", "internal/gateway", "internal/httpbin",
+	"internal/webhook", "internal/events", "internal/inject", "internal/lint", "internal/ingress", "internal/gateway", "internal/httpbin",
 	"internal/timeline",                                                         // events as text, SVG, HTML
 	"internal/envoy", "internal/pipe", "internal/sockets", "internal/httpdrain", // the data planes
 	"internal/admin",                       // Envoy's admin API over any of them

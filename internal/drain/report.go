@@ -2,7 +2,10 @@ package drain
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -56,6 +59,9 @@ type Report struct {
 	// Open is what the last call ended.
 	Open []Conversation `json:"open,omitempty"`
 
+	// LeftOut is how many of them a termination message had no room for.
+	LeftOut int `json:"left_out,omitempty"`
+
 	// Faults are what went wrong on the way without stopping the drain.
 	Faults []string `json:"faults,omitempty"`
 }
@@ -91,3 +97,13 @@ func (p Phase) String() string {
 
 // MarshalText writes the phase's name.
 func (p Phase) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads a phase's name.
+func (p *Phase) UnmarshalText(text []byte) error {
+	i := slices.Index(phaseNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("phase %q: accepted are %s", text, strings.Join(phaseNames[:], ", "))
+	}
+	*p = Phase(i)
+	return nil
+}

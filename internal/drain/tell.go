@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -44,8 +45,8 @@ func (r Report) Tell(log *slog.Logger, file string) {
 	}
 }
 
-// message is the report as JSON, with as many of the conversations
-// as fit.
+// message is the report as JSON. What does not fit is left out: of the list of what was cut first,
+// which may be long; of what held the exit, and of the faults, the first stay longest.
 func (r Report) message() []byte {
 	for {
 		b, err := json.Marshal(r)
@@ -55,17 +56,38 @@ func (r Report) message() []byte {
 		if len(b) <= maxTerminationMessage {
 			return b
 		}
-		switch {
-		case len(r.HeldBy) > 0:
-			r.HeldBy = r.HeldBy[:len(r.HeldBy)/2]
-		case len(r.Open) > 0:
-			r.Open = r.Open[:len(r.Open)/2]
-		case len(r.Faults) > 0:
-			r.Faults = r.Faults[:len(r.Faults)/2]
+		switch open, held, faults := len(r.Open), len(r.HeldBy), len(r.Faults); {
+		case open > 3:
+			r.leaveOut(open - open/2)
+		case held > 1:
+			r.HeldBy = r.HeldBy[:held/2]
+		case faults > 1:
+			r.Faults = r.Faults[:faults/2]
+		case open > 0:
+			r.leaveOut(open - open/2)
+		case held+faults > 0:
+			r.HeldBy, r.Faults = nil, nil
 		default:
 			return b[:maxTerminationMessage]
 		}
 	}
+}
+
+// leaveOut drops the last n of what was cut.
+func (r *Report) leaveOut(n int) { r.Open, r.LeftOut = r.Open[:len(r.Open)-n], r.LeftOut+n }
+
+// ParseMessage reads a termination message. It is false for what is none of lastcall's: nothing, an
+// app's own last words, JSON of something else, a report that was cut off.
+func ParseMessage(text string) (Report, bool) {
+	var r Report
+	if !strings.HasPrefix(text, "{") || json.Unmarshal([]byte(text), &r) != nil {
+		return Report{}, false
+	}
+	switch r.Verdict {
+	case Clean, Cut, Ended, Crashed, Quit, Resumed:
+		return r, r.Trigger != "" && !r.Began.IsZero()
+	}
+	return Report{}, false
 }
 
 // asJSON reads the same in text logs as in JSON logs.

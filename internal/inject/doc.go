@@ -27,6 +27,8 @@
 //
 // The sidecar's settings are the pod's proxy.istio.io/config over the MeshConfig, as
 // PROXY_CONFIG and, for proxyMetadata, as variables; the grace period is the pod's.
+// The label lastcall.dev/injected: "true" marks what has been injected, for internal/events and for people.
+//
 // More, as annotations of the pod:
 //
 //	lastcall.dev/sidecar                native or classic (also sidecar.istio.io/nativeSidecar)

@@ -127,6 +127,11 @@ const (
 	annotationMemory        = "lastcall.dev/memory"
 	annotationMemoryLimit   = "lastcall.dev/memory-limit"
 
+	// LabelInjected is on every pod that was injected, with LabelInjectedValue: by it the API
+	// server finds them for those who watch, and people with kubectl get pods -l.
+	LabelInjected      = "lastcall.dev/injected"
+	LabelInjectedValue = "true"
+
 	// Written by the injection.
 	AnnotationStatus = "lastcall.dev/status"
 	AnnotationNotes  = "lastcall.dev/notes"

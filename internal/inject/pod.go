@@ -201,6 +201,10 @@ func (j *injection) mark() {
 		status += "beside Istio's sidecar"
 	}
 	j.pod.Annotations[AnnotationStatus] = status
+	if j.pod.Labels == nil {
+		j.pod.Labels = map[string]string{}
+	}
+	j.pod.Labels[LabelInjected] = LabelInjectedValue
 	had := j.pod.Annotations[AnnotationNotes]
 	for _, n := range j.notes {
 		if !slices.Contains(strings.Split(had, "\n"), n) {

@@ -21,8 +21,8 @@
 //
 // # Its end
 //
-// At SIGTERM it goes on serving for the minimum drain, ready all the while, and every answer
-// asks the caller to close its connection (HTTP/2: GOAWAY): the API server learns from the
-// endpoints that it is going, not from a refused connection. Then http.Server.Shutdown, at most
-// until the last call.
+// It ends as a pod does under lastcall (internal/httpdrain under drain.Run): from SIGTERM on every
+// answer asks the API server to go elsewhere (Connection: close; GOAWAY), new connections are served,
+// and it stays ready, for the minimum drain and until nobody has come for the quiet time. Then it
+// leaves when nothing is under way; the last call comes 2 s before SIGKILL.
 package webhook

@@ -52,6 +52,9 @@ func (m *metrics) count(endpoint, outcome string, d time.Duration) {
 
 func (m *metrics) finding(f lint.Finding) { m.findings.WithLabelValues(f.ID).Inc() }
 
+// Metrics is where others of the process put theirs, beside the handler's own.
+func (h *Handler) Metrics() prometheus.Registerer { return h.metrics.registry }
+
 func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }

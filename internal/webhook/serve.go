@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/httpdrain"
 )
 
 // Server listens for reviews, and apart from them, in clear, for probes and scrapes.
@@ -20,15 +22,17 @@ type Server struct {
 	// Certificate is asked at each handshake.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-	// MinimumDrain is how long reviews are still taken after ctx has ended.
-	MinimumDrain time.Duration
+	// Drain is how it ends; drain.DefaultConfig is as the agent does.
+	Drain drain.Config
 
-	// LastCall is when, from then on, what is left is cut; at least MinimumDrain.
-	LastCall time.Duration
+	// Signals bring what comes after the end of Serve's context: a second SIGTERM, which
+	// makes the last call at once. Nil is none.
+	Signals <-chan drain.Signal
+
+	// TerminationLog is the file of the container's termination message; empty for none.
+	TerminationLog string
 
 	Log *slog.Logger
-
-	draining atomic.Bool
 }
 
 // Seen tells the metrics of a look at the certificate.
@@ -47,8 +51,8 @@ func (s *Server) Seen(err error) {
 // Serve serves both until ctx ends, and then drains. It returns nil after a drain.
 func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 	quiet := slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug) // handshakes that fail are probes and scans
-	secure := &http.Server{
-		Handler:           s.goodbye(s.Handler),
+	secure := httpdrain.New(&http.Server{
+		Handler:           s.Handler,
 		TLSConfig:         &tls.Config{GetCertificate: s.Certificate, MinVersion: tls.VersionTLS12},
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       30 * time.Second,
@@ -56,61 +60,38 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          quiet,
-	}
+	}, httpdrain.Options{})
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("/readyz", s.ready)
 	mux.Handle("/metrics", s.Handler.metrics.handler())
 	open := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: quiet}
 
-	failed := make(chan error, 2)
+	var reviewsErr, plainErr error
+	plainFailed := make(chan struct{})
 	var serving sync.WaitGroup
-	serving.Go(func() { failed <- secure.ServeTLS(reviews, "", "") })
-	serving.Go(func() { failed <- open.Serve(plain) })
-	defer serving.Wait()
-	defer func() { _ = open.Close() }()
-	defer func() { _ = secure.Close() }()
+	serving.Go(func() { reviewsErr = secure.ServeTLS(reviews) })
+	serving.Go(func() {
+		defer close(plainFailed)
+		if err := open.Serve(plain); !errors.Is(err, http.ErrServerClosed) {
+			plainErr = fmt.Errorf("serve on %s: %w", plain.Addr(), err)
+		}
+	})
 	s.Log.Info("serving", "reviews", reviews.Addr().String(), "plain", plain.Addr().String())
 	select {
-	case err := <-failed:
-		return fmt.Errorf("serve: %w", err)
+	case <-secure.Exited():
+	case <-plainFailed:
+		secure.Kill()
 	case <-ctx.Done():
+		// Ready all the while: the endpoints have taken us out already, and callers that do not
+		// know yet must find somebody.
+		report := drain.Run(context.WithoutCancel(ctx), s.Drain, secure, drain.Terminate, s.Signals, s.Log, drain.Watcher{})
+		report.Tell(s.Log, s.TerminationLog)
 	}
-	return s.drain(secure, failed)
-}
-
-// drain goes on for the minimum, ready all the while: the endpoints have taken us out
-// already, and callers that do not know yet must find somebody.
-func (s *Server) drain(secure *http.Server, failed <-chan error) error {
-	s.draining.Store(true)
-	began := time.Now()
-	s.Log.Info("draining", "minimum", s.MinimumDrain)
-	minimum := time.NewTimer(s.MinimumDrain)
-	defer minimum.Stop()
-	select {
-	case err := <-failed:
-		return fmt.Errorf("serve while draining: %w", err)
-	case <-minimum.C:
-	}
-	ctx, cancel := context.WithDeadline(context.Background(), began.Add(max(s.LastCall, s.MinimumDrain+time.Second)))
-	defer cancel()
-	err := secure.Shutdown(ctx)
-	s.Log.Info("drained", "after", time.Since(began).Round(time.Millisecond), "cut", errors.Is(err, context.DeadlineExceeded))
-	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("shut down: %w", err)
-	}
-	return nil
-}
-
-// goodbye asks callers to close their connection while draining; over HTTP/2 the server
-// makes a GOAWAY of it.
-func (s *Server) goodbye(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.draining.Load() {
-			w.Header().Set("Connection", "close")
-		}
-		h.ServeHTTP(w, r)
-	})
+	secure.Kill() // nothing, after a drain
+	_ = open.Close()
+	serving.Wait()
+	return errors.Join(reviewsErr, plainErr)
 }
 
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
 )
 
 // serving is a server on loopback, and a client that trusts it.
@@ -32,7 +34,9 @@ func serve(t *testing.T, minimum time.Duration, certificate func(*tls.ClientHell
 		return ln
 	}
 	reviews, plain := listen(), listen()
-	s := &Server{Handler: testHandler(t), Certificate: certificate, MinimumDrain: minimum, LastCall: minimum + 10*time.Second, Log: slog.New(slog.DiscardHandler)}
+	draining := drain.DefaultConfig()
+	draining.MinimumDrain, draining.QuietTime, draining.IdleGrace = minimum, 0, 0
+	s := &Server{Handler: testHandler(t), Certificate: certificate, Drain: draining, Log: slog.New(slog.DiscardHandler)}
 	s.Seen(nil)
 	ctx, stop := context.WithCancel(t.Context())
 	run := &serving{

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+)
+
+// untilTold gives a context that ends at Ctrl-C or SIGTERM.
+func untilTold(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+}
+
+// untilToldTwice is untilTold for commands that drain: the signals after the first come from
+// the channel. The function ends the listening.
+func untilToldTwice(cmd *cobra.Command) (context.Context, <-chan drain.Signal, func()) {
+	ctx, cancel := context.WithCancel(cmd.Context())
+	caught := make(chan os.Signal, 4)
+	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM)
+	again := make(chan drain.Signal, 4)
+	done := make(chan struct{})
+	var hearing sync.WaitGroup
+	hearing.Go(func() {
+		for {
+			select {
+			case <-caught:
+			case <-done:
+				return
+			}
+			if ctx.Err() == nil {
+				cancel()
+				continue
+			}
+			select {
+			case again <- drain.Terminate:
+			default: // it knows
+			}
+		}
+	})
+	return ctx, again, func() {
+		signal.Stop(caught)
+		close(done)
+		hearing.Wait()
+		cancel()
+	}
+}
