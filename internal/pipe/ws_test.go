@@ -2,6 +2,8 @@ package pipe
 
 import (
 	"context"
+	"crypto/sha1"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -383,4 +385,10 @@ func TestNoWebSocket(t *testing.T) {
 		}
 		c.wantEnd()
 	})
+}
+
+// acceptKey is what a server answers to a client's key (RFC 6455, 4.2.2).
+func acceptKey(key string) string {
+	h := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+	return base64.StdEncoding.EncodeToString(h[:])
 }
