@@ -40,24 +40,26 @@ type conn struct {
 	app     *socket                       // nil until dialled; set by up, before down starts, under mu
 	began   time.Time
 
-	mu         sync.Mutex
-	mode       mode
-	queue      []request // forwarded and not yet answered, the oldest first
-	arriving   bool      // a request is on its way from the client
-	responding bool      // the final response to queue[0] has begun
-	last       bool      // nothing more is forwarded from the client
-	over       bool      // we have ended it: nothing more is sent to the client
-	halfClosed bool      // the client has sent its FIN
-	counted    bool      // in the pipe's count of open connections
-	busy       bool      // in the pipe's count of busy connections
-	raced      bool      // a request met our closing
-	answered   bool      // a local reply is on its way
-	fresh      bool      // accepted while idle ones are closed, and nothing has come yet
-	idleSince  time.Time
-	refusal    *reply    // what the client gets when queue is empty
-	endless    bool      // the response to queue[0] has no end of its own
-	word       *lastWord // nil when none has been asked for
-	next, prev *conn     // of the pipe's list, guarded by its mutex
+	mu           sync.Mutex
+	mode         mode
+	queue        []request // forwarded and not yet answered, the oldest first
+	arriving     bool      // a request is on its way from the client
+	responding   bool      // the final response to queue[0] has begun
+	last         bool      // nothing more is forwarded from the client
+	over         bool      // we have ended it: nothing more is sent to the client
+	halfClosed   bool      // the client has sent its FIN
+	counted      bool      // in the pipe's count of open connections
+	busy         bool      // in the pipe's count of busy connections
+	raced        bool      // a request met our closing
+	answered     bool      // a local reply is on its way
+	fresh        bool      // accepted while idle ones are closed, and nothing has come yet
+	idleSince    time.Time
+	refusal      *reply    // what the client gets when queue is empty
+	endsWithConn bool      // the response to queue[0] ends with the connection
+	resets       bool      // our end is a reset
+	endless      bool      // the response to queue[0] has no end of its own
+	word         *lastWord // nil when none has been asked for
+	next, prev   *conn     // of the pipe's list, guarded by its mutex
 
 	wmu       sync.Mutex
 	streaming bool        // an endless body is under way to the client; guarded by wmu
@@ -182,6 +184,7 @@ func (c *conn) cleanUp() {
 	if !c.over {
 		c.over = true
 	}
+	resets := c.resets
 	unanswered := c.queue
 	c.queue = nil
 	if c.h2 != nil {
@@ -198,7 +201,11 @@ func (c *conn) cleanUp() {
 		}
 	}
 	c.logOpaque()
-	_ = c.client.Close()
+	if resets { // without TLS' close_notify
+		_ = c.client.TCPConn.Close()
+	} else {
+		_ = c.client.Close()
+	}
 	if c.app != nil {
 		_ = c.app.Close()
 		c.in.stats.appOpen.Add(-1)

@@ -14,10 +14,11 @@
 //
 // up and down are one goroutine each. They share the queue of requests that the
 // app has not answered yet, from which busy and idle follow: a connection is
-// busy while a request is arriving or unanswered, or while its protocol is not
-// known (opaque TCP, an upgrade).
+// busy while a request is arriving or unanswered, while it carries a WebSocket, or
+// while its protocol is not known (opaque TCP, another upgrade).
 //
-// A conversation ends in one of these ways, and never by a bare reset of ours:
+// A conversation ends in one of these ways, of which docs/endings.md says what
+// the client sees:
 //
 //  1. the client closes: the app's connection is closed when idle, half-closed
 //     when a response is still due;
@@ -27,5 +28,8 @@
 //  3. drain: the response in flight says Connection: close and the FIN travels
 //     with its last byte;
 //  4. idle at the end of the drain: FIN, and whatever raced with it is counted;
-//  5. last call: 503 when no response has begun, FIN else.
+//  5. last call: 503 when no response has begun; at the next boundary a close
+//     frame for a WebSocket, and an orderly end for an event stream; FIN else;
+//  6. last call within a body that nothing but the connection's end would end: a
+//     reset, once the client has all that was sent. It is the only one of ours.
 package pipe

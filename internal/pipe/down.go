@@ -243,6 +243,7 @@ func (c *conn) passHead(n int) bool {
 		}
 	}
 	body := h.responseBody(req)
+	c.endsWithConn = !interim && !tunnel && body.kind == untilCloseBody
 	if c.endless = false; !interim && (body.kind == chunkedBody || body.kind == untilCloseBody) {
 		body.endless = c.p.cfg.contentOf(&h)
 		c.endless = body.endless != finite

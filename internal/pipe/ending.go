@@ -10,18 +10,37 @@ import (
 // to wait for the client's own end. It is the only way in which we end a
 // conversation; who calls it has set over.
 func (c *conn) end() {
+	c.mu.Lock()
+	resets := c.resets
+	c.mu.Unlock()
+	if resets {
+		c.endWithReset()
+		return
+	}
 	_ = c.client.CloseWrite()
 	c.shutApp()
 	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))
+}
+
+// endWithReset ends a body that has no other end than the connection's: a FIN
+// would make the half of it pass for the whole. It is our only reset. It leaves
+// when the client's kernel has acknowledged all that was sent (up waits for it).
+func (c *conn) endWithReset() {
+	_ = c.client.SetLinger(0)
+	c.shutApp()
+	_ = c.client.SetDeadline(time.Now())
 }
 
 // abort ends the connection without a word, as the end of the process would.
 func (c *conn) abort() {
 	c.mu.Lock()
 	c.over = true
+	resets := c.resets
 	c.recount()
 	c.mu.Unlock()
-	c.client.shut()
+	if !resets {
+		c.client.shut()
+	}
 	_ = c.client.SetDeadline(time.Now())
 	c.shutApp()
 }
@@ -117,6 +136,7 @@ func (c *conn) endNow() ([]drain.Conversation, *lastWord) {
 		ending = "fin"
 	case c.responding:
 		ending = "truncated"
+		c.resets = c.endsWithConn
 	default:
 		answer = &replyLastCall
 	}

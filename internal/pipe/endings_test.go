@@ -126,10 +126,10 @@ func TestEndingsByRealClients(t *testing.T) {
 			"httpx":    "200\nhalf\nRemoteProtocolError\n",
 		}},
 		{name: "within a body until the end of the connection", head: "HTTP/1.1 200 OK\r\n\r\n", sent: "half", until: "half", sees: sees{
-			"net/http": "200\nhalf\n<nil>\n", // nobody can tell
-			"curl":     "half\n200 0\n",
-			"requests": "200\nhalf\nclean\n",
-			"httpx":    "200\nhalf\nclean\n",
+			"net/http": "200\nhalf\nconnection reset by peer\n",
+			"curl":     "half\n200 56\n", // CURLE_RECV_ERROR
+			"requests": "200\nhalf\nChunkedEncodingError\n",
+			"httpx":    "200\nhalf\nReadError\n",
 		}},
 		{name: "an event stream in between events", head: chunkedHead("text/event-stream"), sent: chunk("data: 1\n\n"), until: "data: 1", sees: sees{
 			"net/http": "200\ndata: 1\n\n\n<nil>\n",
@@ -142,6 +142,10 @@ func TestEndingsByRealClients(t *testing.T) {
 			"curl":     "data: 1\n200 18\n",
 			"requests": "200\ndata: 1\nChunkedEncodingError\n",
 			"httpx":    "200\ndata: 1\nRemoteProtocolError\n",
+		}},
+		{name: "events until the end of the connection", head: "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", sent: "data: 1\n\n", until: "data: 1", sees: sees{
+			"net/http": "200\ndata: 1\n\n\n<nil>\n",
+			"curl":     "data: 1\n\n\n200 0\n",
 		}},
 		{name: "lines of an export", head: chunkedHead("application/x-ndjson"), sent: chunk("{}\n"), until: "{}", sees: sees{
 			"net/http": "200\n{}\n\nunexpected EOF\n",

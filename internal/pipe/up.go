@@ -81,6 +81,10 @@ func (c *conn) clientPaused() bool {
 	}
 	c.mu.Lock()
 	over, turned, isWS := c.over, c.mode == opaque, c.mode == modeWS
+	pause := lingerTime
+	if c.resets {
+		pause = stuckTime
+	}
 	c.mu.Unlock()
 	switch {
 	case over: // the client does not close: leave, unless it is still taking what there is for it
@@ -89,7 +93,7 @@ func (c *conn) clientPaused() bool {
 			return false
 		}
 		c.up.unsent = left
-		_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))
+		_ = c.client.SetReadDeadline(time.Now().Add(pause))
 		return true
 	case isWS: // the client has not answered our close frame
 		c.endWebSocket()
