@@ -60,6 +60,7 @@ type setup struct {
 	Endpoints      []string
 	EndpointsFile  string // in place of Endpoints
 	Certificates   []tls.Certificate
+	Shown          *Certificates // in place of one made for Certificates
 	RequestTimeout time.Duration
 	MaxAttempts    int
 	Termination    Termination // zero: no load balancer, 30 s
@@ -111,7 +112,10 @@ func start(t *testing.T, o setup) *running {
 	}
 	if len(o.Certificates) > 0 {
 		r.cert = o.Certificates[0]
-		run.HTTP, run.HTTPS, run.Certificates = "", "127.0.0.1:0", new(Certificates)
+		run.HTTP, run.HTTPS, run.Certificates = "", "127.0.0.1:0", o.Shown
+		if run.Certificates == nil {
+			run.Certificates = new(Certificates)
+		}
 		run.Certificates.Set(nil, &r.cert)
 	}
 	switch {
