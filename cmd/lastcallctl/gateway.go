@@ -3,19 +3,20 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/agent"
+	"github.com/lastcall-dev/lastcall/internal/certificate"
 	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/gateway"
 	"github.com/lastcall-dev/lastcall/internal/ingress"
@@ -91,13 +92,14 @@ func (f *gatewayFlags) run(cmd *cobra.Command) (err error) {
 	if o.Termination, err = f.termination.termination(cmd.Flags(), f.cluster.kubernetes, log); err != nil {
 		return usage{err}
 	}
-	var fallback *tls.Certificate
+	var fallback gateway.Fallback
 	if f.cert != "" {
-		cert, err := gateway.LoadCertificate(f.cert, f.key)
-		if err != nil {
+		files := &certificate.Files{Cert: f.cert, Key: f.key, Log: log}
+		if err := files.Load(); err != nil {
 			return usage{err}
 		}
-		fallback = &cert
+		fallback = files.Certificate
+		defer keep(cmd.Context(), files)()
 	}
 	if f.https != "" {
 		o.Certificates = new(gateway.Certificates)
@@ -124,6 +126,18 @@ func (f *gatewayFlags) run(cmd *cobra.Command) (err error) {
 	o.Signals, stop = agent.Signals()
 	defer stop()
 	return verdict(g.Run(context.WithoutCancel(cmd.Context()), o))
+}
+
+// keep reads the files anew when they change, until it is told to stop.
+func keep(ctx context.Context, files *certificate.Files) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var keeping sync.WaitGroup
+	keeping.Go(func() {
+		if err := files.Run(ctx, func(error) {}); err != nil {
+			files.Log.Error("the certificate is not read anew when it changes", "error", err)
+		}
+	})
+	return func() { cancel(); keeping.Wait() }
 }
 
 // verdict is nil for every end that was asked for.

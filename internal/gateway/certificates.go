@@ -14,13 +14,16 @@ type Certificates struct {
 
 type certificateSet struct {
 	byHost   map[string]*tls.Certificate // "*.example.com" for one label
-	fallback *tls.Certificate
+	fallback Fallback
 }
+
+// Fallback gives the certificate for names that none is for.
+type Fallback func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 // Set replaces all. byHost has names in lower case, wildcards as *.example.com; fallback
 // is for all other names, and may be nil: such handshakes are refused then
 // (unrecognized_name).
-func (c *Certificates) Set(byHost map[string]*tls.Certificate, fallback *tls.Certificate) {
+func (c *Certificates) Set(byHost map[string]*tls.Certificate, fallback Fallback) {
 	c.set.Store(&certificateSet{byHost, fallback})
 }
 
@@ -39,7 +42,10 @@ func (c *Certificates) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 			return cert, nil
 		}
 	}
-	return s.fallback, nil
+	if s.fallback == nil {
+		return nil, nil
+	}
+	return s.fallback(hello)
 }
 
 func (c *Certificates) config() *tls.Config {

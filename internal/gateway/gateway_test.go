@@ -67,6 +67,11 @@ type setup struct {
 	Source         Source      // in place of all endpoints
 }
 
+// always is a Fallback.
+func always(c *tls.Certificate) Fallback {
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c, nil }
+}
+
 // static is a Source that has nothing to follow.
 type static struct{}
 
@@ -116,7 +121,7 @@ func start(t *testing.T, o setup) *running {
 		if run.Certificates == nil {
 			run.Certificates = new(Certificates)
 		}
-		run.Certificates.Set(nil, &r.cert)
+		run.Certificates.Set(nil, always(&r.cert))
 	}
 	switch {
 	case o.EndpointsFile != "":

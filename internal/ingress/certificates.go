@@ -106,7 +106,10 @@ func (f *Follower) present(problems map[string]bool) {
 	}
 	fallback := f.o.Fallback
 	if f.o.DefaultSecret.Name != "" {
-		fallback = use(f.o.DefaultSecret, "--default-tls-secret")
+		fallback = nil
+		if cert := use(f.o.DefaultSecret, "--default-tls-secret"); cert != nil {
+			fallback = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return cert, nil }
+		}
 	}
 	f.shown.known = known
 	f.o.Certificates.Set(byHost, fallback)

@@ -2,7 +2,6 @@ package ingress
 
 import (
 	"cmp"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -31,7 +30,7 @@ type Options struct {
 	Certificates *gateway.Certificates
 
 	// Fallback is the certificate for names that no Ingress has one for; nil for none.
-	Fallback *tls.Certificate
+	Fallback gateway.Fallback
 
 	// DefaultSecret is one in the cluster, in its place; its name is empty for none.
 	DefaultSecret types.NamespacedName

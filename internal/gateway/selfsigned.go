@@ -12,14 +12,7 @@ import (
 	"math/big"
 	"net"
 	"time"
-
-	"github.com/lastcall-dev/lastcall/internal/certificate"
 )
-
-// LoadCertificate reads a PEM certificate (with its chain) and its key.
-func LoadCertificate(certFile, keyFile string) (tls.Certificate, error) {
-	return certificate.Load(certFile, keyFile)
-}
 
 // SelfSigned makes a certificate for hosts (names or IP addresses, at least
 // one), good for a day from an hour ago, so that https can be rehearsed without files. Its
