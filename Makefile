@@ -90,12 +90,15 @@ cluster-up: image ## a real Kubernetes node on this machine, with the images of 
 	@bin/cluster up
 	@$(WITH_PEERS) go run ./test/e2e/images -tag $(VERSION) -lastcall dist/linux-amd64/lastcall -output dist/e2e
 	@bin/cluster import dist/lastcall-$(VERSION).oci.tar dist/lastcallctl-$(VERSION).oci.tar dist/e2e/httpbin.tar dist/e2e/lastcall-envoy.tar
+	@release=$$(sed -n 's/^appVersion: *//p' deploy/chart/Chart.yaml); for name in lastcall lastcallctl; do \
+		bin/cluster tag docker.io/lastcall-dev/$$name:$(VERSION) docker.io/lastcall-dev/$$name:$$release || exit 1; done
 
 cluster-down: ## end that node; leaves the machine as it was
 	@go run ./test/e2e/cluster down
 
 e2e: build ## the tests on a real Kubernetes node, which is started and ended unless it is up already
 	@peers/install -q
+	@go build -C tools/chart -o ../../bin/chart .
 	@test/e2e/run $(VERSION) $(ARGS)
 
 clean: ## remove what was built here (peers stay: they lie in the cache folder)

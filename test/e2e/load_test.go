@@ -47,13 +47,14 @@ func load(ctx context.Context, url string, rate int) *result {
 	defer c.CloseIdleConnections()
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	ticks := time.NewTicker(time.Second / time.Duration(rate))
-	defer ticks.Stop()
+	began := time.Now()
 	for {
+		// Who comes late catches up: each request has its moment.
+		due := began.Add(time.Duration(r.requests) * time.Second / time.Duration(rate))
 		select {
 		case <-ctx.Done():
 			return r
-		case <-ticks.C:
+		case <-time.After(time.Until(due)):
 		}
 		path := "/delay/" + durations[r.requests%len(durations)]
 		r.requests++

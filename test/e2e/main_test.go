@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -34,7 +35,7 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := connect(); err != nil {
+	if err := errors.Join(connect(), install()); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		os.Exit(1)
 	}
@@ -58,6 +59,31 @@ func connect() (err error) {
 	}
 	_, err = client.CoreV1().Nodes().Get(context.Background(), "node", metav1.GetOptions{})
 	return err
+}
+
+// install has the chart put the webhook into the cluster, and waits until it serves.
+func install() error {
+	render := exec.Command("../../bin/chart", "template", "../../deploy/chart", "--version", *tag,
+		"--set", "sidecar.envoyImage=lastcall-dev/lastcall-envoy:"+*tag)
+	manifests, err := render.Output()
+	if err != nil {
+		return fmt.Errorf("render the chart (make e2e builds bin/chart): %w", err)
+	}
+	for _, step := range []struct {
+		stdin string
+		args  []string
+	}{
+		{"apiVersion: v1\nkind: Namespace\nmetadata: {name: lastcall-system, labels: {pod-security.kubernetes.io/enforce: restricted}}\n", []string{"apply", "-f", "-"}},
+		{string(manifests), []string{"apply", "--namespace", system, "-f", "-"}},
+		{"", []string{"rollout", "status", "deployment", webhook, "--namespace", system, "--timeout", patience.String()}},
+	} {
+		cmd := exec.Command("kubectl", step.args...)
+		cmd.Stdin = strings.NewReader(step.stdin)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("kubectl %s: %w\n%s", strings.Join(step.args, " "), err, out)
+		}
+	}
+	return nil
 }
 
 // namespace is one test's own.
@@ -172,7 +198,8 @@ func (n *namespace) dump() {
 		{"get", "events", "--sort-by", ".metadata.creationTimestamp"},
 	} {
 		out, _ := n.tryKubectl("", args...)
-		n.t.Logf("kubectl %s:\n%s", strings.Join(args, " "), out)
+		lines := strings.Split(out, "\n")
+		n.t.Logf("kubectl %s:\n%s", strings.Join(args, " "), strings.Join(lines[max(0, len(lines)-40):], "\n"))
 	}
 	list, _ := client.CoreV1().Pods(n.name).List(context.Background(), metav1.ListOptions{})
 	for _, p := range list.Items {
