@@ -76,6 +76,7 @@ func (c *conn) becomeH2() (wait, leave bool) {
 	b := c.up.buf
 	if c.app == nil {
 		if err := c.dial(); err != nil { // what comes is read and answered
+			c.speakForApp()
 			c.setArriving(false)
 			b.r += len(preface)
 			return false, false
@@ -90,6 +91,17 @@ func (c *conn) becomeH2() (wait, leave bool) {
 		c.sayGoAway()
 	}
 	return false, false
+}
+
+// speakForApp begins the way to the client in the place of an app that has
+// refused: some clients, gRPC's among them, ask only when the server has spoken.
+func (c *conn) speakForApp() {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	if !c.isOver() && !c.h2.down.spoke {
+		c.h2.down.spoke = true
+		_ = c.client.send(appendFrame(nil, frameSettings, 0, 0, nil), false)
+	}
 }
 
 // forwardFrames forwards what the client has sent as far as it is understood.

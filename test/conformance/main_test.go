@@ -1,0 +1,169 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/pipe"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 30 * time.Second
+
+// startPipe starts a pipe in front of app and ends it with the test.
+func startPipe(t *testing.T, app net.Addr, options ...func(*pipe.Config)) *pipe.Pipe {
+	t.Helper()
+	cfg := pipe.Config{Inbound: []pipe.Inbound{{Listen: "127.0.0.1:0", App: app.String(), Protocol: pipe.Auto}}}
+	for _, option := range options {
+		option(&cfg)
+	}
+	p, err := pipe.Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	return p
+}
+
+// apps are servers of HTTP/2 with prior knowledge, in the clear, that answer a GET
+// of / with a few bytes.
+var apps = []struct {
+	name  string
+	start func(t *testing.T) net.Addr
+}{
+	{"net/http", startGo},
+	{"nghttpd", startNGHTTPD},
+	{"nginx", startNginx},
+}
+
+const page = "a page of a few bytes\n"
+
+func startGo(t *testing.T) net.Addr {
+	return serveGo(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, page) }))
+}
+
+func serveGo(t *testing.T, h http.Handler) net.Addr {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	s := &http.Server{Handler: h, Protocols: protocols}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(ln) }()
+	t.Cleanup(func() { _ = s.Close(); <-done })
+	return ln.Addr()
+}
+
+func startNGHTTPD(t *testing.T) net.Addr {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "index.html"), []byte(page), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	addr := freeAddr(t)
+	startProgram(t, addr, peers.Need(t, "nghttpd"), "--no-tls", "-a", "127.0.0.1", "-d", dir, fmt.Sprint(addr.Port))
+	return addr
+}
+
+func startNginx(t *testing.T) net.Addr {
+	program := peers.Need(t, "nginx")
+	dir := t.TempDir()
+	addr := freeAddr(t)
+	config := fmt.Sprintf(`daemon off;
+master_process off;
+pid %[1]s/pid;
+error_log stderr crit;
+events { worker_connections 256; }
+http {
+    access_log off;
+    client_body_temp_path %[1]s/body;
+    proxy_temp_path %[1]s/proxy;
+    fastcgi_temp_path %[1]s/fastcgi;
+    uwsgi_temp_path %[1]s/uwsgi;
+    scgi_temp_path %[1]s/scgi;
+    keepalive_requests 1000000;
+    server {
+        listen %[2]s http2;
+        location / { return 200 %[3]q; }
+    }
+}
+`, dir, addr, page)
+	file := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	startProgram(t, addr, program, "-p", dir, "-e", "stderr", "-c", file)
+	return addr
+}
+
+func freeAddr(t *testing.T) *net.TCPAddr {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().(*net.TCPAddr)
+}
+
+// startProgram runs a server until the test ends, and returns once it listens.
+func startProgram(t *testing.T, addr net.Addr, program string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	command := exec.CommandContext(ctx, program, args...)
+	var said bytes.Buffer
+	command.Stdout, command.Stderr = &said, &said
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = command.Wait() }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if t.Failed() && said.Len() > 0 {
+			t.Logf("%s said:\n%s", filepath.Base(program), &said)
+		}
+	})
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		c, err := net.Dial("tcp", addr.String())
+		if err == nil {
+			c.Close()
+			return
+		}
+		select {
+		case <-done:
+			t.Fatalf("%s ended: %s", program, &said)
+		default:
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// awaitIdle waits until nothing is busy.
+func awaitIdle(t *testing.T, p *pipe.Pipe) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		a, _ := p.Activity(t.Context())
+		if a.Busy == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("still busy: %+v", a)
+		}
+	}
+}
