@@ -11,7 +11,7 @@ BUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VE
 # Peers go before what the machine has: tests, rehearsals and benchmarks then run the versions that are pinned.
 WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PATH="$(PEERS)/bin:$$PATH";
 
-.PHONY: cluster-up cluster-down e2e help build image chart manifests test rehearse bench lint fuzz cover peers clean
+.PHONY: cluster-up cluster-down conformance e2e help build image chart manifests test rehearse bench lint fuzz cover peers clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,9 +71,13 @@ lint: ## gofmt, go vet, staticcheck, govulncheck
 fuzz: ## each fuzz target for TIME (10s)
 	@grep -rlE '^func Fuzz' --include='*_test.go' $(or $(PKG),.) | while read -r file; do \
 		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
-			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(or $(TIME),10s) "./$$(dirname "$$file")" || exit 1; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(or $(TIME),10s) -fuzzminimizetime 100x "./$$(dirname "$$file")" || exit 1; \
 		done || exit 1; \
 	done
+
+conformance: ## h2spec, gRPC's interop suite and HTTP/2's tools through the pipe: a module of its own in test/conformance
+	@peers/install -q
+	@$(WITH_PEERS) cd test/conformance && go vet ./... && go test -count=1 ./...
 
 cover: ## cover.html: which lines the tests reach
 	@peers/install -q
