@@ -235,7 +235,7 @@ func TestForbidden(t *testing.T) {
 				if got := w.f.Pending(); w.synced || !strings.Contains(got, "not allowed to ") || !strings.Contains(got, " "+resource) {
 					t.Errorf("synced %v, pending %q", w.synced, got)
 				}
-				w.wantLog("its role needs get, list and watch")
+				w.wantLog("nobody is served yet")
 				allowed.Store(true)
 				time.Sleep(5 * time.Minute) // the back-off's
 				w.want("x.example/", "default/i → 10.0.0.1:8080")
@@ -252,13 +252,13 @@ func TestForbidden(t *testing.T) {
 func TestServerGoesAway(t *testing.T) {
 	in(t, nil, cluster(ing("i", 0, "x.example/ web:80"), web("web", "10.0.0.1")), func(w *world) {
 		w.f.slices.note(t.Context(), "watch", errors.New("connection refused"))
-		w.wantLog("the cluster cannot be followed; what is known stays in force")
-		w.f.slices.note(t.Context(), "watch", errors.New("connection refused"))
+		w.wantLog("the cluster cannot be followed: what is known stays in force")
+		w.f.slices.note(t.Context(), "list", errors.New("connection refused by another port"))
 		if got := w.logged(); got != "" {
 			t.Errorf("told of again:\n%s", got)
 		}
 		w.want("x.example/", "default/i → 10.0.0.1:8080")
-		w.f.slices.note(t.Context(), "list", nil)
+		w.f.slices.note(t.Context(), "watch", nil)
 		w.wantLog("the API server answers again")
 	})
 }

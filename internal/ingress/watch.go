@@ -22,10 +22,11 @@ type resource struct {
 
 	mu      sync.Mutex // guards what follows
 	problem string     // of the latest call; "" when it went well
-	said    time.Time
+	kind    string     // of problem
+	said    time.Time  // when the log was told of that kind
 }
 
-// sayAgain is how often the same problem is logged.
+// sayAgain is how often the same kind of problem is logged.
 const sayAgain = 30 * time.Second
 
 // objects is a client of one kind of object.
@@ -61,7 +62,7 @@ func follow[L runtime.Object](name string, of objects[L], example runtime.Object
 	return r
 }
 
-// note takes the outcome of a call in, and tells of problems, each once in a while, and
+// note takes the outcome of a call in, and tells of problems, each kind once in a while, and
 // of their end.
 func (r *resource) note(ctx context.Context, verb string, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
@@ -70,24 +71,30 @@ func (r *resource) note(ctx context.Context, verb string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
-		if r.problem != "" {
+		if r.problem != "" && verb == "watch" { // a list alone does not help for long
 			r.log.Info("the API server answers again")
+			r.problem, r.kind = "", ""
 		}
-		r.problem = ""
 		return
 	}
-	before := r.problem
+	kind := "unreachable"
 	switch {
 	case apierrors.IsForbidden(err):
+		kind = "forbidden"
 		r.problem = fmt.Sprintf("not allowed to %s %s: its role needs get, list and watch: %v", verb, r.name, err)
 	case apierrors.IsUnauthorized(err):
+		kind = "unauthorized"
 		r.problem = fmt.Sprintf("the API server does not know us: %s %s: %v", verb, r.name, err)
 	default:
 		r.problem = fmt.Sprintf("%s %s: %v", verb, r.name, err)
 	}
-	if now := time.Now(); r.problem != before || now.Sub(r.said) >= sayAgain {
-		r.said = now
-		r.log.Error("the cluster cannot be followed; what is known stays in force", "error", r.problem)
+	if now := time.Now(); kind != r.kind || now.Sub(r.said) >= sayAgain {
+		r.kind, r.said = kind, now
+		message := "the cluster cannot be followed: what is known stays in force"
+		if !r.informer.HasSynced() {
+			message = "the cluster cannot be followed: nobody is served yet"
+		}
+		r.log.Error(message, "error", r.problem)
 	}
 }
 
