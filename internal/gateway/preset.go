@@ -61,9 +61,5 @@ func PresetNamed(name string, deregistration time.Duration) (Preset, error) {
 
 // Termination is the preset's.
 func (p Preset) Termination(grace time.Duration) Termination {
-	t := Termination{GracePeriod: grace, MinDrain: p.MinDrain, QuietTime: p.Quiet, IdleGrace: p.Idle, FailReadinessAfter: Never}
-	if p.Patient {
-		t.QuietCap = grace * 2 / 3
-	}
-	return t
+	return Termination{GracePeriod: grace, MinDrain: p.MinDrain, QuietTime: p.Quiet, Patient: p.Patient, IdleGrace: p.Idle, FailReadinessAfter: Never}
 }

@@ -22,9 +22,11 @@ type Termination struct {
 	MinDrain time.Duration
 
 	// QuietTime is how long nobody may have come before the listener is closed.
-	// It extends MinDrain, up to QuietCap, which is a third of the grace period when it
-	// is zero.
-	QuietTime, QuietCap time.Duration
+	// It extends MinDrain, up to a third of what there is until the last call.
+	QuietTime time.Duration
+
+	// Patient makes that two thirds.
+	Patient bool
 
 	// IdleGrace is how long a kept-alive connection may be idle, after that, before it
 	// is closed.
@@ -86,7 +88,11 @@ func (t Termination) Config() (drain.Config, error) {
 	}
 
 	c := drain.DefaultConfig()
-	c.MinimumDrain, c.QuietTime, c.QuietCap, c.IdleGrace, c.ExitAt = t.MinDrain, t.QuietTime, t.QuietCap, t.IdleGrace, t.ExitAt
+	c.MinimumDrain, c.QuietTime, c.IdleGrace, c.ExitAt = t.MinDrain, t.QuietTime, t.IdleGrace, t.ExitAt
+	c.QuietCap = timeout / 3
+	if t.Patient {
+		c.QuietCap = timeout * 2 / 3
+	}
 	// The last call comes a margin before the end of what drain knows as the grace
 	// period, and the margin is a quarter of it at most.
 	c.Margin = min(drain.DefaultMargin, timeout/3, t.GracePeriod-timeout)

@@ -22,10 +22,10 @@ func TestPresets(t *testing.T) {
 	}{
 		{"nlb", 240 * s, 190 * s, 190 * s, 190 * s},
 		{"alb", 360 * s, 310 * s, 310 * s, 310 * s},
-		{"gke", 30 * s, 6 * s, 10 * s, 10 * s},
+		{"gke", 30 * s, 6 * s, 28 * s / 3, 28 * s / 3},
 		{"cloudflare", 90 * s, 60 * s, 60 * s, 60 * s},
-		{"adaptive", 30 * s, 10 * s, 20 * s, 20 * s},
-		{"adaptive", 300 * s, 10 * s, 99 * s, 200 * s},
+		{"adaptive", 30 * s, 10 * s, 28 * s * 2 / 3, 28 * s * 2 / 3},
+		{"adaptive", 300 * s, 10 * s, 99 * s, 298 * s * 2 / 3},
 		{"none", 30 * s, 0, 0, 0},
 	} {
 		t.Run(tt.preset, func(t *testing.T) {
