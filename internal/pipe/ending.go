@@ -125,7 +125,7 @@ func (c *conn) endNow() ([]drain.Conversation, *lastWord) {
 	}
 	if c.mode == modeH2 {
 		c.mu.Unlock()
-		return c.endNowH2(), nil
+		return c.endNowH2()
 	}
 	was := c.describe()
 	var answer *reply

@@ -445,7 +445,7 @@ func (r *recorder) promise(id, promised uint32, block []byte) error {
 	return nil
 }
 func (r *recorder) end(id uint32)          { fmt.Fprint(r, "e", id) }
-func (r *recorder) data(uint32, uint32)    {}
+func (r *recorder) data(frame, []byte)     {}
 func (r *recorder) reset(id uint32) error  { fmt.Fprint(r, "r", id); return nil }
 func (r *recorder) settings(values []byte) { fmt.Fprint(r, "s", values) }
 func (r *recorder) settingsAck()           { fmt.Fprint(r, "a") }

@@ -27,6 +27,10 @@ type h2 struct {
 	ofClient tableLimit // of the app's encoder, by the client's SETTINGS
 	ofApp    tableLimit // of the client's encoder
 
+	torn      bool // what was sent to the client may end within a frame
+	finishing bool // the last call waits for the ends of messages
+	skipped   bool // a header block of the app's has not been passed on
+
 	request streamHead   // the header block at hand
 	status  streamStatus // the same of a response
 	now     time.Time
@@ -114,7 +118,11 @@ func (c *conn) forwardFrames() (wait bool) {
 	h.upTable.release()
 	c.batchEnds()
 	asked := len(h.streams) > 0
+	finished := h.finishing && !h.within()
 	c.mu.Unlock()
+	if finished { // the client has reset what was waited for
+		c.hurryLastMessages()
+	}
 	if c.app == nil { // it has refused: each request is told so
 		b.r += n
 		if err == nil && !asked {
@@ -165,6 +173,11 @@ func (c *conn) passFrames() bool {
 		c.wmu.Unlock()
 		return false
 	}
+	if h.finishing {
+		c.mu.Unlock()
+		defer c.wmu.Unlock()
+		return c.passLastMessages()
+	}
 	n, err := h.down.follow(b.bytes(), downVisitor{c})
 	h.down.release()
 	h.dnTable.release()
@@ -172,6 +185,7 @@ func (c *conn) passFrames() bool {
 	c.mu.Unlock()
 	if n > 0 {
 		if sendErr := c.client.send(b.b[b.r:b.r+n], false); sendErr != nil {
+			h.torn = true
 			c.wmu.Unlock()
 			return false
 		}

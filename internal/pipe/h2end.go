@@ -22,7 +22,7 @@ func (c *conn) sayGoAway() {
 }
 
 func (c *conn) sayGoAwayLocked() {
-	if c.h2.down.spoke && c.h2.down.boundary() {
+	if c.h2.down.spoke && c.h2.canSay() {
 		c.h2.goodbye = said
 		if c.h2.appLast == maxStreamID { // else the app has said goodbye with a real last stream already
 			c.in.stats.h2.goAways.Add(1)
@@ -39,7 +39,7 @@ func (c *conn) finishIfDrained() bool {
 	}
 	c.wmu.Lock()
 	c.mu.Lock()
-	done := !c.over && len(c.h2.streams) == 0 && c.h2.last > 0 && (c.h2.goodbye == said || c.p.closing.Load()) && c.h2.down.boundary()
+	done := !c.over && len(c.h2.streams) == 0 && c.h2.last > 0 && (c.h2.goodbye == said || c.p.closing.Load()) && c.h2.canSay()
 	if done {
 		c.over = true
 	}
@@ -67,7 +67,7 @@ func (c *conn) finishIfDrained() bool {
 func (c *conn) endIdleH2() {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	if c.h2.down.spoke && c.h2.down.boundary() && c.h2.goodbye != final {
+	if c.h2.down.spoke && c.h2.canSay() {
 		c.h2.goodbye = final
 		_ = c.client.send(c.lastGoAway(codeNoError), true)
 	}
@@ -79,6 +79,9 @@ func (c *conn) lastGoAway(code uint32) []byte {
 	c.in.stats.h2.goAways.Add(1)
 	return appendGoAway(nil, min(c.h2.last, c.h2.appLast), code, "")
 }
+
+// canSay says whether a frame of ours can go to the client. wmu is held.
+func (h *h2) canSay() bool { return h.down.boundary() && !h.torn && h.goodbye != final }
 
 // ending is how open streams are ended.
 type ending struct {
@@ -105,7 +108,7 @@ const grpcUnavailable = "14"
 func (c *conn) endStreams(e ending, flag, details string) []drain.Conversation {
 	c.mu.Lock()
 	was := c.describeStreams()
-	canSay := c.h2.down.boundary() && c.h2.goodbye != final
+	canSay := c.h2.canSay()
 	var out []byte
 	if canSay && !c.h2.down.spoke {
 		out = appendFrame(out, frameSettings, 0, 0, nil) // the first frame of a server (RFC 9113, 3.4)
@@ -175,13 +178,19 @@ func appendGRPC(block []byte, message string) []byte {
 	return appendField(block, "grpc-message", message)
 }
 
-// endNowH2 is the last call on a connection of HTTP/2.
-func (c *conn) endNowH2() []drain.Conversation {
+// endNowH2 is the last call on a connection of HTTP/2. It returns the last word
+// instead when it has to wait for one.
+func (c *conn) endNowH2() ([]drain.Conversation, *lastWord) {
 	_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime)) // a client that takes nothing must not hold the others' last call
 	c.wmu.Lock()
 	if c.isOver() {
 		c.wmu.Unlock()
-		return nil
+		return nil, nil
+	}
+	if w := c.askLastMessages(); w != nil {
+		_ = c.client.SetWriteDeadline(time.Time{}) // until it is hurried
+		c.wmu.Unlock()
+		return nil, w
 	}
 	was := c.endStreams(endLastCall, flagLastCall, "last_call")
 	c.wmu.Unlock()
@@ -189,7 +198,7 @@ func (c *conn) endNowH2() []drain.Conversation {
 	c.mu.Lock()
 	c.recount()
 	c.mu.Unlock()
-	return was
+	return was, nil
 }
 
 // stuckTime is how long a write to a client that does not read is waited for at

@@ -24,10 +24,10 @@ type follower struct {
 type visitor interface {
 	headers(stream uint32, block []byte, end bool) error
 	promise(stream, promised uint32, block []byte) error
-	data(stream, length uint32) // a DATA frame begins
-	end(stream uint32)          // END_STREAM on DATA
-	reset(stream uint32) error  // RST_STREAM
-	settings(values []byte)     // of six bytes each
+	data(at frame, payload []byte) // DATA; of large frames as much as is there
+	end(stream uint32)             // END_STREAM on DATA
+	reset(stream uint32) error     // RST_STREAM
+	settings(values []byte)        // of six bytes each
 	settingsAck()
 	goAway(last uint32)
 }
@@ -78,7 +78,7 @@ func (f *follower) follow(p []byte, v visitor) (n int, err error) {
 		n += frameHeaderLen
 		switch {
 		case at.kind == frameData:
-			v.data(at.stream, at.length)
+			v.data(at, rest[:min(len(rest), int(at.length))])
 			fallthrough
 		case !at.isRead():
 			if f.left = at.length; f.left == 0 {

@@ -18,6 +18,8 @@ type stream struct {
 	clientEnded bool
 	serverEnded bool
 	status      int // of its final response; 0 before
+	messages    messages
+	finished    bool // nothing more of it is passed on
 	entry       *logEntry
 }
 

@@ -53,10 +53,10 @@ func (v upVisitor) headers(id uint32, block []byte, end bool) error {
 
 func (v upVisitor) promise(uint32, uint32, []byte) error { return errFrameOrder } // RFC 9113, 8.4: clients do not push
 
-func (v upVisitor) data(id, length uint32) {
+func (v upVisitor) data(at frame, _ []byte) {
 	if v.c.p.cfg.AccessLog != nil {
-		if s := v.c.h2.streams.get(id); s != nil && s.entry != nil {
-			s.entry.received += uint64(length)
+		if s := v.c.h2.streams.get(at.stream); s != nil && s.entry != nil {
+			s.entry.received += uint64(at.length)
 		}
 	}
 }
@@ -124,11 +124,19 @@ func (v downVisitor) promise(_, promised uint32, block []byte) error {
 	return nil
 }
 
-func (v downVisitor) data(id, length uint32) {
-	v.c.h2.guard.responseData += 1 + uint64(length/wholeFrame)
-	if v.c.p.cfg.AccessLog != nil {
-		if s := v.c.h2.streams.get(id); s != nil && s.entry != nil {
-			s.entry.sent += uint64(length)
+func (v downVisitor) data(at frame, payload []byte) {
+	v.c.h2.guard.responseData += 1 + uint64(at.length/wholeFrame)
+	s := v.c.h2.streams.get(at.stream)
+	if s == nil {
+		return
+	}
+	if s.entry != nil {
+		s.entry.sent += uint64(at.length)
+	}
+	if s.grpc {
+		content, err := unpad(payload, at.has(flagPadded), 0)
+		if s.messages.follow(content); err != nil || len(payload) < int(at.length) {
+			s.messages.lost = true // larger than any client of gRPC asks for
 		}
 	}
 }

@@ -169,7 +169,9 @@ func (p *Pipe) awaitLastWords(ctx context.Context, all []waiting, until time.Tim
 		one.c.mu.Lock()
 		if one.w.ending != "" {
 			for i := range one.w.was {
-				one.w.was[i].Ending = one.w.ending
+				if one.w.was[i].Ending == "" { // streams have one each
+					one.w.was[i].Ending = one.w.ending
+				}
 			}
 			out = append(out, one.w.was...)
 		}
@@ -182,6 +184,10 @@ func (p *Pipe) awaitLastWords(ctx context.Context, all []waiting, until time.Tim
 func (c *conn) hurryLastWord() {
 	soon := time.Now().Add(stuckTime / 2)
 	_ = c.client.SetWriteDeadline(soon)
+	if c.h2 != nil {
+		c.hurryLastMessages()
+		return
+	}
 	if c.ws == nil {
 		return
 	}

@@ -273,7 +273,7 @@ func TestGRPCLastCall(t *testing.T) {
 			result := make(chan error, 1)
 			go func() { result <- end() }()
 			_ = p.Drain(ctx)
-			left, err := p.LastCall(ctx, 0)
+			left, err := p.LastCall(ctx, 5*time.Second)
 			if err != nil || len(left) != 1 || left[0].Ending != "grpc-status 14" {
 				t.Errorf("%+v, %v; want one ended by grpc-status 14", left, err)
 			}

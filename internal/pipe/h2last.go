@@ -1,0 +1,164 @@
+package pipe
+
+import "encoding/binary"
+
+// A message of gRPC that is cut makes its client's library report INTERNAL, whatever
+// trailers follow. So at the last call a stream is ended in between two of them:
+// those that stand there say nothing more, the others come to the end of theirs, and
+// when all have, or the time is up, all are ended.
+
+// messages follows the length-prefixed messages of a gRPC response (gRPC over
+// HTTP/2, Length-Prefixed-Message) from one DATA frame to the next.
+type messages struct {
+	left   uint32  // of the message at hand, bytes
+	prefix [5]byte // compressed flag and length, as far as they have come
+	have   uint8   // bytes of the prefix
+	lost   bool    // its end cannot be known
+}
+
+// within says whether the next byte belongs to a message that has begun.
+func (m *messages) within() bool { return !m.lost && (m.left > 0 || m.have > 0) }
+
+func (m *messages) follow(p []byte) {
+	for len(p) > 0 && !m.lost {
+		if m.left > 0 {
+			n := min(uint32(len(p)), m.left)
+			m.left -= n
+			p = p[n:]
+			continue
+		}
+		n := copy(m.prefix[m.have:], p)
+		m.have += uint8(n)
+		p = p[n:]
+		if int(m.have) == len(m.prefix) {
+			m.left, m.have = binary.BigEndian.Uint32(m.prefix[1:]), 0
+		}
+	}
+}
+
+// within says whether a gRPC response would be cut within a message. mu is held.
+func (h *h2) within() bool {
+	for _, s := range h.streams {
+		if s.grpc && s.status != 0 && !s.serverEnded && s.messages.within() {
+			return true
+		}
+	}
+	return false
+}
+
+// askLastMessages has the connection ended when no gRPC message is under way. It
+// returns nil when there is none to wait for. wmu is held.
+func (c *conn) askLastMessages() *lastWord {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.h2
+	if c.over || !h.canSay() || !h.within() {
+		return nil
+	}
+	if c.word == nil {
+		c.word = &lastWord{done: make(chan struct{}), was: c.describeStreams()}
+		h.finishing = true
+	}
+	return c.word
+}
+
+// passLastMessages passes on only what ends a message that has begun, and what
+// belongs to no stream. It returns false when the connection has ended. wmu is held.
+func (c *conn) passLastMessages() bool {
+	b, h := c.down.buf, c.h2
+	var out []byte
+	c.mu.Lock()
+	if c.over {
+		c.mu.Unlock()
+		return false
+	}
+	var err error
+	for h.within() {
+		var n int
+		var pass bool
+		if n, pass, err = c.lastFrame(b.bytes()); n == 0 || err != nil {
+			break
+		}
+		if pass {
+			out = append(out, b.b[b.r:b.r+n]...)
+		}
+		b.r += n
+	}
+	done := err != nil || !h.within()
+	c.batchEnds()
+	c.mu.Unlock()
+	if len(out) > 0 {
+		h.torn = c.client.send(out, false) != nil || h.torn
+	}
+	if done || h.torn {
+		c.endLastMessages()
+		return false
+	}
+	return true
+}
+
+// lastFrame looks at the next frame and says how long it is, and whether it is
+// passed on. It is 0 bytes long when not all of it is there. mu is held.
+func (c *conn) lastFrame(p []byte) (n int, pass bool, err error) {
+	if len(p) < frameHeaderLen {
+		return 0, false, nil
+	}
+	h := c.h2
+	at := readFrame(p)
+	if err := h.down.check(at); err != nil {
+		return 0, false, err
+	}
+	if n = frameHeaderLen + int(at.length); len(p) < n {
+		return 0, false, nil
+	}
+	s := h.streams.get(at.stream)
+	switch {
+	case at.stream == 0:
+		pass = at.kind != frameGoAway
+	case s == nil, s.finished:
+	case at.kind == frameData && s.grpc && s.messages.within():
+		downVisitor{c}.data(at, p[frameHeaderLen:n])
+		pass = true
+	case at.kind == frameHeaders && at.has(flagEndStream) && at.has(flagEndHeaders) && s.status != 0 && !h.skipped:
+		// It has ended by itself. Its block is good as long as none has been left out.
+		return n, true, h.down.read(at, p[frameHeaderLen:n], downVisitor{c})
+	case at.kind == frameRSTStream:
+		return n, true, h.down.read(at, p[frameHeaderLen:n], downVisitor{c})
+	}
+	switch {
+	case pass:
+	case at.kind == frameHeaders, at.kind == framePushPromise, at.kind == frameContinuation:
+		h.skipped = true
+		fallthrough
+	case at.kind == frameData:
+		if s != nil {
+			s.finished = true // what follows would have a gap before it
+			s.messages.lost = true
+		}
+	}
+	return n, pass, nil
+}
+
+// endLastMessages ends the connection that has come to its end, or has run out of
+// time. wmu is held.
+func (c *conn) endLastMessages() {
+	if c.isOver() {
+		return
+	}
+	was := c.endStreams(endLastCall, flagLastCall, "last_call")
+	c.mu.Lock()
+	c.word.was, c.word.ending = was, "ended"
+	c.mu.Unlock()
+	c.end()
+	c.mu.Lock()
+	c.recount()
+	c.mu.Unlock()
+}
+
+// hurryLastMessages ends the connection now, unless somebody hangs in a write.
+func (c *conn) hurryLastMessages() {
+	if c.wmu.TryLock() {
+		c.endLastMessages()
+		c.wmu.Unlock()
+	}
+}

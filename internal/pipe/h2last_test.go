@@ -1,0 +1,203 @@
+package pipe
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// grpcMessage is one of gRPC's, with a content of n bytes.
+func grpcMessage(n int) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(n)), make([]byte, n)...)
+}
+
+// At the last call a gRPC stream is cut in between two messages: the one that is
+// under way goes through, nothing follows it.
+func TestH2LastMessages(t *testing.T) {
+	headers := func(f *http2.Framer, id uint32) {
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x88}, EndHeaders: true})
+	}
+	trailers := func(f *http2.Framer, id uint32) {
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x40, 0x01, 'x', 0x01, 'y'}, EndHeaders: true, EndStream: true})
+	}
+	unavailable := func(id uint32) string {
+		return fmt.Sprintf("HEADERS %d end=true grpc-status=14 grpc-message=the server is shutting down", id)
+	}
+	half := grpcMessage(10)
+	for _, tt := range []struct {
+		name    string
+		before  func(f *http2.Framer) // the last call
+		after   func(f *http2.Framer)
+		want    []string
+		endings []string
+	}{
+		{"the rest of a message, nothing after it",
+			func(f *http2.Framer) { headers(f, 1); _ = f.WriteData(1, false, half[:8]) },
+			func(f *http2.Framer) {
+				_ = f.WritePing(false, [8]byte{})
+				_ = f.WriteData(1, false, half[8:])
+				_ = f.WriteData(1, false, grpcMessage(3))
+			},
+			[]string{"DATA 1 7 bytes", unavailable(1), "HEADERS 3 end=true :status=200 grpc-status=14 grpc-message=the server is shutting down", "GOAWAY 3 NO_ERROR"},
+			[]string{"grpc-status 14", "grpc-status 14"}},
+		{"others wait without a word",
+			func(f *http2.Framer) {
+				headers(f, 1)
+				headers(f, 3)
+				_ = f.WriteData(1, false, half[:3])
+				_ = f.WriteData(3, false, half)
+			},
+			func(f *http2.Framer) {
+				_ = f.WriteData(3, false, grpcMessage(5))
+				trailers(f, 3)
+				_ = f.WriteData(1, false, half[3:])
+			},
+			[]string{"DATA 1 12 bytes", unavailable(1), unavailable(3), "GOAWAY 3 NO_ERROR"},
+			[]string{"grpc-status 14", "grpc-status 14"}},
+		{"one that ends by itself",
+			func(f *http2.Framer) {
+				headers(f, 1)
+				headers(f, 3)
+				_ = f.WriteData(1, false, half[:3])
+				_ = f.WriteData(3, false, half)
+			},
+			func(f *http2.Framer) {
+				trailers(f, 3)
+				_ = f.WriteData(1, false, half[3:])
+			},
+			[]string{"HEADERS 3 end=true ", "DATA 1 12 bytes", unavailable(1), "GOAWAY 3 NO_ERROR"},
+			[]string{"grpc-status 14"}},
+		{"a stream that the app resets",
+			func(f *http2.Framer) { headers(f, 1); _ = f.WriteData(1, false, half[:3]) },
+			func(f *http2.Framer) { _ = f.WriteRSTStream(1, http2.ErrCodeInternal) },
+			[]string{"RST 1 INTERNAL_ERROR", "HEADERS 3 end=true :status=200 grpc-status=14 grpc-message=the server is shutting down", "GOAWAY 3 NO_ERROR"},
+			[]string{"grpc-status 14"}},
+		{"no end in time",
+			func(f *http2.Framer) { headers(f, 1); _ = f.WriteData(1, false, half[:3]) },
+			func(*http2.Framer) {},
+			[]string{unavailable(1), "HEADERS 3 end=true :status=200 grpc-status=14 grpc-message=the server is shutting down", "GOAWAY 3 NO_ERROR"},
+			[]string{"grpc-status 14", "grpc-status 14"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			called := make(chan struct{})
+			app := startApp(t, func(c net.Conn) {
+				f := http2.NewFramer(c, c)
+				_, _ = io.ReadFull(c, make([]byte, len(preface)))
+				_ = f.WriteSettings()
+				for asked := 0; asked < 2; {
+					frame, err := f.ReadFrame()
+					if err != nil {
+						return
+					}
+					if _, ok := frame.(*http2.HeadersFrame); ok {
+						asked++
+					}
+				}
+				tt.before(f)
+				<-called
+				tt.after(f)
+				_, _ = io.Copy(io.Discard, c)
+			})
+			p := startPipe(t, app, HTTP)
+			r := dialRaw(t, p)
+			r.request(1, true, ":path", "/a", "content-type", "application/grpc")
+			r.request(3, true, ":path", "/b", "content-type", "application/grpc")
+			for { // until what comes before has come
+				f, err := r.ReadFrame()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if h, ok := f.(*http2.HeadersFrame); ok {
+					_, _ = r.dec.DecodeFull(h.HeaderBlockFragment())
+				}
+				if d, ok := f.(*http2.DataFrame); ok && (d.StreamID == 3 || !strings.Contains(tt.name, "wait") && !strings.Contains(tt.name, "itself")) {
+					break
+				}
+			}
+			type result struct {
+				endings []string
+				err     error
+			}
+			done := make(chan result, 1)
+			go func() {
+				left, err := p.LastCall(ctx, time.Second)
+				var endings []string
+				for _, c := range left {
+					endings = append(endings, c.Ending)
+				}
+				done <- result{endings, err}
+			}()
+			for c := p.all()[0]; ; time.Sleep(time.Millisecond) {
+				c.mu.Lock()
+				finishing := c.h2.finishing
+				c.mu.Unlock()
+				if finishing {
+					break
+				}
+			}
+			close(called)
+			var got []string
+			for _, f := range r.frames() {
+				if strings.HasPrefix(f, "DATA") {
+					var id, n int
+					_, _ = fmt.Sscanf(f, "DATA %d", &id)
+					n = strings.Count(f, `\x00`) + strings.Count(f, `\n`)
+					f = fmt.Sprintf("DATA %d %d bytes", id, n)
+				}
+				got = append(got, f)
+			}
+			if strings.Join(got, "\n") != strings.Join(tt.want, "\n") {
+				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(tt.want, "\n  "))
+			}
+			if r := <-done; r.err != nil || strings.Join(r.endings, "\n") != strings.Join(tt.endings, "\n") {
+				t.Errorf("the report says %q, %v; want %q", r.endings, r.err, tt.endings)
+			}
+		})
+	}
+}
+
+// Whoever is cut within a frame, because it takes what it gets slowly or not at
+// all, gets no frame of ours in its middle.
+func TestH2LastCallOfADeafClient(t *testing.T) {
+	app := startApp(t, func(c net.Conn) {
+		f := http2.NewFramer(c, c)
+		_, _ = io.ReadFull(c, make([]byte, len(preface)))
+		_ = f.WriteSettings()
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x88}, EndHeaders: true})
+		for f.WriteData(1, false, bytes.Repeat([]byte{0xff}, 16000)) == nil {
+		}
+	})
+	p := startPipe(t, app, HTTP)
+	r := dialRaw(t, p)
+	r.request(1, true, ":path", "/")
+	awaitActivity(t, p, 1, 1)
+	for last := -1; ; time.Sleep(50 * time.Millisecond) { // until nothing moves any more
+		now := p.all()[0].client.unsent()
+		if now == last && now > 0 {
+			break
+		}
+		last = now
+	}
+	if _, err := p.LastCall(ctx, 0); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		f, err := r.ReadFrame()
+		if err != nil {
+			if err != io.EOF && err != io.ErrUnexpectedEOF {
+				t.Error(err)
+			}
+			return
+		}
+		if d, ok := f.(*http2.DataFrame); ok && !bytes.Equal(d.Data(), bytes.Repeat([]byte{0xff}, 16000)) {
+			t.Fatalf("a frame holds something else: %x", d.Data()[:20])
+		}
+	}
+}
