@@ -22,6 +22,8 @@ type down struct {
 	head    []byte // a rewritten head
 	carried uint64 // bytes without meaning, for the log
 	status  int    // of the response at hand
+	splices int64  // how much is to be moved within the kernel next
+	copies  bool   // splicing has failed: nothing more of this is spliced
 	closes  bool   // the app says that it is its last one
 	err     error  // why reading ended; io.EOF for a FIN
 }
@@ -49,8 +51,16 @@ func (c *conn) runDown() {
 	d := &c.down
 	if c.in.Protocol == TCP {
 		d.state = downOpaque
-	} else if err := c.app.raw.Read(c.readApp); err != nil {
-		d.err = err
+	} else {
+		for reads := true; reads; {
+			if err := c.app.raw.Read(c.readApp); err != nil {
+				d.err = err
+			}
+			if reads = d.splices > 0 && d.err == nil; reads {
+				c.spliceDown(d.splices)
+				d.splices = 0
+			}
+		}
 	}
 	if d.state == downOpaque && d.err == nil {
 		c.carryDown()
@@ -91,6 +101,9 @@ func (c *conn) readApp(fd uintptr) bool {
 		d.large = n == room
 		buf.w += n
 		if !c.fromApp() {
+			return true
+		}
+		if d.splices = c.splicesDown(); d.splices > 0 {
 			return true
 		}
 	}

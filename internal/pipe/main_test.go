@@ -16,8 +16,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// net/http's server of HTTP/2 lingers for a second after a GOAWAY: the app's, not ours.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("net/http.(*http2serverConn).serve"))
+	// net/http's server lingers, with HTTP/2 for a second after a GOAWAY: the app's, not ours.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("net/http.(*http2serverConn).serve"),
+		goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
 // patience is how long a test waits for what must come.

@@ -18,6 +18,8 @@ type up struct {
 	large     bool // the last read filled its buffer
 	scanned   int  // bytes of the head at hand that hold no end of it
 	body      body
+	splices   int64     // how much is to be moved within the kernel next
+	copies    bool      // splicing has failed: nothing more of this is spliced
 	waits     bool      // an upgrade has been asked for with this request
 	timed     bool      // a deadline for the head or the whole request is set
 	headBegan time.Time // when it came in parts and the whole request has a limit
@@ -64,6 +66,10 @@ func (c *conn) runUp() {
 		}
 		if c.up.err != nil && !c.clientPaused() {
 			break
+		}
+		if c.up.splices > 0 {
+			c.spliceUp(c.up.splices)
+			c.up.splices = 0
 		}
 	}
 	if c.up.state == upOpaque {
@@ -151,6 +157,9 @@ func (c *conn) readClient(fd uintptr) bool {
 		u.large = n == room
 		buf.w += n
 		if !c.fromClient() {
+			return true
+		}
+		if u.splices = c.splicesUp(); u.splices > 0 {
 			return true
 		}
 	}

@@ -1,0 +1,128 @@
+package pipe
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// Large bodies and frames arrive as they were, both ways, and what follows them
+// does too.
+func TestLargeMessages(t *testing.T) {
+	body := fill(7, 3<<20)
+	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Length", "3145728")
+		_, _ = w.Write(b)
+	})
+	c := dialPipe(t, startPipe(t, app, HTTP))
+	for range 2 {
+		go func() {
+			_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3145728\r\n\r\n")
+			_, _ = c.Write(body)
+		}()
+		if got := bodyOf(c.response("POST")); got != string(body) {
+			t.Fatalf("%d bytes came back that are not those sent", len(got))
+		}
+	}
+}
+
+func TestLargeFrames(t *testing.T) {
+	app := startScripted(t, switching)
+	p := startPipe(t, app, HTTP)
+	c := dialSocket(t, p)
+	big := wsFrame(0x82, string(fill(3, 1<<20)))
+	answer := masked(0x82, string(fill(4, 1<<20)))
+	sent := make(chan struct{})
+	go func() { defer close(sent); app.send(big + wsFrame(0x81, "and a small one")) }()
+	c.want(big + wsFrame(0x81, "and a small one"))
+	<-sent
+	c.send(answer)
+	report := lastCall(t, p, patience)
+	c.want(wsFrame(0x88, goingAway))
+	c.send(masked(0x88, goingAway))
+	c.wantEnd()
+	if got := <-app.got; got != answer+masked(0x88, goingAway) {
+		t.Errorf("the app got %d bytes that are not those sent", len(got))
+	}
+	if left := report(); len(left) != 1 || left[0].Ending != "close 1001" {
+		t.Errorf("report %+v", left)
+	}
+}
+
+// A body under way within the kernel is cut as any other, and its connection's
+// ends are followed.
+func TestLargeMessagesCut(t *testing.T) {
+	head := "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n"
+	start := func(t *testing.T) (*scripted, *Pipe, *client) {
+		app := startScripted(t, head)
+		p := startPipe(t, app, HTTP)
+		c := dialPipe(t, p)
+		c.send(get("/"))
+		app.send(string(make([]byte, 1<<20)))
+		if _, err := io.ReadFull(c.r, make([]byte, len(head)+1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		return app, p, c
+	}
+	t.Run("last call", func(t *testing.T) {
+		app, p, c := start(t)
+		if left := lastCall(t, p, patience)(); len(left) != 1 || left[0].Ending != "truncated" {
+			t.Errorf("report %+v", left)
+		}
+		c.wantEnd()
+		<-app.got
+	})
+	t.Run("the app goes", func(t *testing.T) {
+		app, p, c := start(t)
+		_ = (<-app.conn).Close()
+		c.wantEnd()
+		await(t, func() bool { return p.Stats().Truncated == 1 })
+		<-app.got
+	})
+	t.Run("the client goes", func(t *testing.T) {
+		app, p, c := start(t)
+		_ = c.Close()
+		<-app.got
+		awaitActivity(t, p, 0, 0)
+	})
+	t.Run("the client takes nothing", func(t *testing.T) {
+		app, p, _ := start(t)
+		conn := <-app.conn
+		for {
+			_ = conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+			if _, err := conn.Write(make([]byte, 1<<20)); err != nil {
+				break
+			}
+		}
+		if left := lastCall(t, p, patience)(); len(left) != 1 || left[0].Ending != "truncated" {
+			t.Errorf("report %+v", left)
+		}
+		p.Kill()
+		<-app.got
+	})
+	t.Run("an upload", func(t *testing.T) {
+		seen := make(chan int64, 1)
+		app := startHTTP(t, func(_ http.ResponseWriter, r *http.Request) {
+			n, _ := io.Copy(io.Discard, r.Body)
+			seen <- n
+		})
+		p := startPipe(t, app, HTTP)
+		c := dialPipe(t, p)
+		c.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n")
+		part := bytes.Repeat([]byte("x"), 1<<20)
+		_, _ = c.Write(part)
+		awaitActivity(t, p, 1, 1)
+		if left := lastCall(t, p, patience)(); len(left) != 1 || left[0].Ending != "503" {
+			t.Errorf("report %+v", left)
+		}
+		if resp := c.response("POST"); resp.StatusCode != 503 {
+			t.Errorf("%v", resp)
+		}
+		if n := <-seen; n > int64(len(part)) {
+			t.Errorf("the app got %d bytes", n)
+		}
+	})
+}
