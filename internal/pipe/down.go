@@ -106,6 +106,9 @@ func (c *conn) readApp(fd uintptr) bool {
 		if d.splices = c.splicesDown(); d.splices > 0 {
 			return true
 		}
+		if d.large && d.buf.isSmall() {
+			d.release()
+		}
 	}
 }
 

@@ -47,6 +47,9 @@ func (b *buffer) free() {
 	}
 }
 
+// isSmall says whether there is nothing in it and a larger one would do better.
+func (b *buffer) isSmall() bool { return b.r == b.w && len(b.b) < largeBuffer }
+
 func (b *buffer) bytes() []byte { return b.b[b.r:b.w] }
 
 // room makes space for the next read: what is left moves to the front, and a

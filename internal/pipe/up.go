@@ -162,6 +162,9 @@ func (c *conn) readClient(fd uintptr) bool {
 		if u.splices = c.splicesUp(); u.splices > 0 {
 			return true
 		}
+		if u.large && u.buf.isSmall() {
+			u.release()
+		}
 	}
 }
 
