@@ -1,7 +1,8 @@
-// Package gateway is an ingress gateway for rehearsals: what stands before the
-// pods and tells, by what it answers, whether one of them went well. It takes
-// HTTP/1.1, or HTTP/1.1 and HTTP/2 over TLS, and spreads the requests over a
-// list of endpoints, which it speaks HTTP/1.1 to.
+// Package gateway is an ingress gateway: what stands before the pods and tells, by what it
+// answers, whether one of them went well. It takes HTTP/1.1, or HTTP/1.1 and HTTP/2 over TLS,
+// and spreads the requests over sets of endpoints (Pool), which it speaks HTTP/1.1 to. Routes say which; a
+// Source keeps all of it up to date: a file here, a cluster in package ingress. Run serves, and
+// ends as Termination says, by drain.Run.
 //
 // Promise: a request is never sent twice unless it is sure that nobody
 // worked on it, and what went wrong is told in Envoy's words: status, body,
@@ -9,12 +10,14 @@
 //
 // # What a client gets when there is no answer
 //
+//	404 NR      (nothing)                                 no route
 //	503 UH      no healthy upstream                       no endpoints
 //	503 URX,UF  … remote connection failure               no endpoint took the connection (or: connection timeout)
 //	503 UC      … connection termination                  the connection ended before the response
 //	502 UPE     … protocol error                          what came back is no HTTP response, or only a part of its head
 //	504 UT      upstream request timeout                  only if RequestTimeout is set
 //	400 DPE     Bad Request                               the request's body is malformed
+//	503 DT      the server is shutting down …             the last call (not Envoy's, which cuts it)
 //
 // (… is "upstream connect error or disconnect/reset before headers. reset
 // reason: ", with "retried and the latest" in it after a retry.) When the

@@ -217,3 +217,36 @@ func TestBadRequestBody(t *testing.T) {
 	}
 	g.access.until(t, " 400 DPE http1.codec_error ")
 }
+
+// gRPC's clients look at grpc-status, whatever the HTTP status says.
+func TestLocalReplyToGRPC(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		endpoints []string
+		code      string
+		message   string
+		logged    string
+	}{
+		{"no endpoints", nil, "14", "no healthy upstream", " 200 UH no_healthy_upstream "},
+		{"what comes back is no HTTP", []string{raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
+			if _, err := readRequest(r); err == nil {
+				_, _ = io.WriteString(c, "nonsense\r\n\r\n")
+			}
+		})}, "14", "upstream connect error or disconnect/reset before headers. reset reason: protocol error", " 200 UPE "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := start(t, setup{Endpoints: tt.endpoints, Certificates: selfSigned(t)})
+			c, url := g.client(t, true)
+			resp, err := c.Post(url+"/shop.Cart/Add", "application/grpc", strings.NewReader("\x00\x00\x00\x00\x00"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			h := resp.Header
+			if resp.StatusCode != 200 || h.Get("Grpc-Status") != tt.code || h.Get("Grpc-Message") != tt.message || h.Get("Content-Type") != "application/grpc" {
+				t.Errorf("%s %v", resp.Status, h)
+			}
+			g.access.until(t, tt.logged)
+		})
+	}
+}

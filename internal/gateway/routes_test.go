@@ -110,3 +110,15 @@ func TestTwiceTheSame(t *testing.T) {
 		t.Error(r.Name)
 	}
 }
+
+// A request that found its way before a change of the routes is still served.
+func TestClosedPool(t *testing.T) {
+	g := start(t, setup{Endpoints: []string{raw(t, answers)}})
+	g.pool.Close()
+	c, url := g.client(t, false)
+	for range 2 {
+		if resp, _ := get(t, c, url); resp.StatusCode != 200 {
+			t.Error(resp.Status)
+		}
+	}
+}
