@@ -64,6 +64,16 @@ func (j *injection) sidecarResources() (corev1.ResourceRequirements, error) {
 		}
 		(*said.list)[said.name] = q
 	}
+	if j.pod.Spec.Resources != nil {
+		for name := range r.Limits {
+			if _, said := r.Requests[name]; !said { // a limit alone is a request too, for which the pod's budget may have no room
+				if r.Requests == nil {
+					r.Requests = corev1.ResourceList{}
+				}
+				r.Requests[name] = resource.Quantity{Format: resource.DecimalSI}
+			}
+		}
+	}
 	for name, limit := range r.Limits {
 		if request, ok := r.Requests[name]; ok && request.Cmp(limit) > 0 {
 			if _, isLimitSaid := j.pod.Annotations["lastcall.dev/"+string(name)+"-limit"]; isLimitSaid {
