@@ -30,7 +30,7 @@ image: ## dist/lastcall-VERSION.oci.tar and lastcallctl's, for amd64 and arm64; 
 chart: ## dist/lastcall-VERSION.tgz, the Helm chart, linted and tested; needs no helm
 	@go build -C tools/chart -o ../../bin/chart .
 	bin/chart lint deploy/chart
-	go test -C tools/chart ./...
+	go test -C tools/chart -count=1 ./...
 	@bin/chart package deploy/chart --version $(VERSION) --to dist
 
 manifests: ## deploy/kustomize and the chart's table of values, made from the chart
@@ -51,7 +51,7 @@ test: ## all tests with the race detector; fetches what they need beside Go, lis
 	@peers/install -q
 	@$(if $(RACE),,echo 'WITHOUT the race detector: there is no C compiler here' >&2)
 	@$(WITH_PEERS) go run ./internal/testrun $(RACE) $(or $(PKG),./...)
-	@$(if $(PKG),,go test -C tools $(RACE) ./... && go test -C tools/chart ./...)
+	@$(if $(PKG),,go test -C tools $(RACE) ./... && go test -C tools/chart -count=1 ./...)
 
 rehearse: build ## the experiment: what each way of stopping does to a request in flight
 	@$(WITH_PEERS) bin/lastcallctl rehearse $(ARGS)
