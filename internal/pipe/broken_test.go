@@ -78,52 +78,6 @@ func TestBrokenClient(t *testing.T) {
 	}
 }
 
-// A request that is refused takes the answer of none before it.
-func TestRefusedBehindOthers(t *testing.T) {
-	for _, bad := range []string{
-		"nonsense\r\n\r\n",
-		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + strings.Repeat("X: y\r\n", 4000),
-		"GET / HTTP/1.1\r\nX", // not in time
-		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nslow",
-	} {
-		g := startGate(t)
-		p := startPipe(t, g, HTTP, func(c *Config) { c.HeadTimeout, c.RequestTimeout = 50*time.Millisecond, 50*time.Millisecond })
-		c := dialPipe(t, p)
-		c.send("POST /first HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx" + bad)
-		<-g.asked
-		awaitRefusal(t, p)
-		g.open()
-		if resp := c.response("POST"); resp.StatusCode != 200 || bodyOf(resp) != "done" {
-			t.Errorf("%.50q: the first request got %v", bad, resp)
-		}
-		if resp := c.response("GET"); resp.StatusCode/100 != 4 || !resp.Close {
-			t.Errorf("%.50q got %v", bad, resp)
-		}
-		c.wantEnd()
-	}
-}
-
-// awaitRefusal waits until a client's connection knows that it will be refused.
-func awaitRefusal(t *testing.T, p *Pipe) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		for _, c := range p.all() {
-			c.mu.Lock()
-			refused := c.refusal != nil
-			c.mu.Unlock()
-			if refused {
-				return
-			}
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("nothing was refused")
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
 func TestBrokenApp(t *testing.T) {
 	const protocolError = "upstream connect error or disconnect/reset before headers. reset reason: protocol error"
 	const terminated = "upstream connect error or disconnect/reset before headers. reset reason: connection termination"

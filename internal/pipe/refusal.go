@@ -1,0 +1,59 @@
+package pipe
+
+// refuse answers what cannot be forwarded, after the responses that are due.
+func (c *conn) refuse(r *reply, flag, details string) {
+	partly := c.up.state == upBody
+	c.up.state = upDiscard
+	if b := c.up.buf; b != nil {
+		b.r = b.w
+	}
+	c.clearDeadline()
+	c.mu.Lock()
+	c.last = true
+	// A request that has been forwarded in part cannot be answered by the app.
+	broken := partly && len(c.queue) > 0
+	var dropped request
+	if n := len(c.queue) - 1; broken && n > 0 { // those before it can
+		dropped = c.queue[n]
+		c.queue = c.queue[:n]
+		broken = false
+	}
+	due := len(c.queue) > 0
+	if due && !broken {
+		c.refusal = r
+		c.arriving = false
+		c.recount()
+	}
+	responding := c.responding
+	c.mu.Unlock()
+	if !dropped.began.IsZero() {
+		c.finish(&dropped, r.status, flag, details)
+	}
+	switch {
+	case due && !broken:
+	case broken && responding:
+		c.in.stats.refuse(r.status)
+		c.close()
+	default:
+		c.in.stats.refuse(r.status)
+		c.answer(r, flag, details)
+	}
+}
+
+// idle is true when nothing is due on the connection.
+func (c *conn) idle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.queue) == 0
+}
+
+// noteRace counts a request that met our closing.
+func (c *conn) noteRace() {
+	c.mu.Lock()
+	first := !c.raced && c.over && c.mode != modeWS
+	c.raced = c.raced || first
+	c.mu.Unlock()
+	if first {
+		c.in.stats.raced.Add(1)
+	}
+}

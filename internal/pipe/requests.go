@@ -1,0 +1,236 @@
+package pipe
+
+import (
+	"bytes"
+	"time"
+)
+
+// forwardRequests forwards complete heads and as much of the bodies as is
+// there, in one write. wait is true when more bytes are needed.
+func (c *conn) forwardRequests() (wait, leave bool) {
+	u := &c.up
+	b := u.buf
+	pos := b.r
+	stop := func(r *reply, flag, details string) (bool, bool) {
+		if pos > b.r && c.app != nil {
+			_ = c.app.send(b.b[b.r:pos], false)
+		}
+		b.r = pos
+		c.refuse(r, flag, details)
+		return false, false
+	}
+	begun := -1 // where the request at hand begins, when none of it has been forwarded
+	again := false
+scan:
+	for pos < b.w {
+		if u.state == upBody {
+			n, done, err := u.body.advance(b.b[pos:b.w])
+			pos += n
+			if err != nil {
+				if begun >= 0 { // then it does not have to be
+					pos = begun
+					c.takeBack()
+				}
+				return stop(replyForBody(err), flagBadRequest, "http1.codec_error")
+			}
+			if !done {
+				break
+			}
+			c.requestEnds()
+			continue
+		}
+		if u.state != upHead {
+			break
+		}
+		rest := b.b[pos:b.w]
+		if u.scanned == 0 {
+			for len(rest) >= 2 && rest[0] == '\r' && rest[1] == '\n' { // RFC 9112, 2.2
+				if pos > b.r {
+					again = true // forward what precedes it first
+					break scan
+				}
+				pos, b.r, rest = pos+2, b.r+2, rest[2:]
+			}
+			if len(rest) == 0 || len(rest) == 1 && rest[0] == '\r' {
+				break
+			}
+			if isPrefacePrefix(rest) && c.idle() {
+				if len(rest) < len(preface) {
+					break
+				}
+				return c.becomeH2()
+			}
+		}
+		from := max(0, u.scanned-len(endOfHead)+1)
+		i := bytes.Index(rest[from:], endOfHead)
+		if i < 0 {
+			if r := c.p.cfg.tooLong(rest); r != nil {
+				return stop(r, flagBadRequest, "http1.headers_too_large")
+			}
+			u.scanned = len(rest)
+			c.headBegins(rest)
+			break
+		}
+		end := from + i + len(endOfHead)
+		u.scanned = 0
+		if r := c.p.cfg.tooLong(rest[:end]); r != nil {
+			return stop(r, flagBadRequest, "http1.headers_too_large")
+		}
+		h, err := parseRequest(rest[:end])
+		if err != nil {
+			return stop(replyFor(err), flagBadRequest, "http1.codec_error")
+		}
+		if h.lines > c.p.cfg.MaxFields {
+			return stop(&replyTooLarge, flagBadRequest, "http1.too_many_headers")
+		}
+		if c.app == nil && !c.isOver() {
+			c.setArriving(true)
+			if err := c.dial(); err != nil {
+				c.admit(&h, rest[:end])
+				b.r = b.w
+				u.state = upDiscard
+				why := c.whyUnreached()
+				c.answer(why.reply, why.flag, why.details)
+				return true, false
+			}
+		}
+		if !c.admit(&h, rest[:end]) {
+			u.state = upDiscard
+			break
+		}
+		begun = pos
+		pos += end
+	}
+	if pos > b.r && c.app != nil {
+		// When the app does not take it, its answer or its end decides (down).
+		if err := c.app.send(b.b[b.r:pos], false); err != nil {
+			u.state = upDiscard
+		}
+	}
+	b.r = pos
+	return !again && (u.state == upHead || u.state == upBody), u.state == upOpaque
+}
+
+// admit puts a request into the queue before it is forwarded. It returns false
+// when the connection is being ended: the request is not forwarded then.
+func (c *conn) admit(h *head, raw []byte) bool {
+	u := &c.up
+	c.clearDeadline()
+	u.body = h.body
+	u.waits = h.upgrade || h.isConnect
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last || c.over {
+		c.arriving = false
+		c.recount()
+		return false
+	}
+	c.mode, c.fresh = http1, false
+	q := c.push()
+	q.began = time.Now()
+	q.isHead, q.connect, q.upgrade, q.close, q.quiet = h.isHead, h.isConnect, h.upgrade, h.close, h.quiet
+	q.wantsWS = h.webSocket
+	q.line = append(q.line, raw[h.method.from:min(h.target.to, maxLine)]...)
+	q.entry = c.p.newEntry(c, h, raw)
+	// Nothing follows a client's close, nor HTTP/1.0's only request (RFC 9112, 9.6).
+	c.last = h.close && !u.waits
+	if u.waits {
+		c.decided = make(chan struct{})
+		u.upgraded = append(u.upgraded[:0], q.line...)
+		q.h2c = h2cSettings(raw)
+	}
+	if !h.quiet && !c.uncounted() {
+		c.p.arrivals.Add(1)
+	}
+	c.in.stats.requests.Add(1)
+	if c.arriving = h.body.kind != noBody; c.arriving {
+		u.state = upBody
+		c.limitRequest()
+	} else {
+		c.setAfterRequest()
+	}
+	if c.busy {
+		c.p.changed() // an arrival, though the counts stay
+	}
+	c.recount()
+	return true
+}
+
+// takeBack takes the request that was admitted last out of the queue: nothing of it
+// has been forwarded.
+func (c *conn) takeBack() {
+	c.up.state = upHead
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.queue) - 1; n >= 0 {
+		c.queue = c.queue[:n]
+	}
+	c.arriving = true // its answer is to come
+	c.recount()
+}
+
+// requestEnds notes that a request has come whole.
+func (c *conn) requestEnds() {
+	c.clearDeadline()
+	c.mu.Lock()
+	c.arriving = false
+	c.setAfterRequest()
+	c.recount()
+	c.mu.Unlock()
+}
+
+func (c *conn) setAfterRequest() {
+	if c.up.state = upHead; c.up.waits {
+		c.up.state = upDecide
+	}
+}
+
+// headBegins notes that a part of a head has come: the connection is busy, and
+// the rest must come in time.
+func (c *conn) headBegins(part []byte) {
+	if len(part) == 0 || c.up.timed && !c.forgetFresh() {
+		return
+	}
+	c.up.timed = true
+	now := time.Now()
+	if c.p.cfg.RequestTimeout > 0 {
+		c.up.headBegan = now
+	}
+	_ = c.client.SetReadDeadline(now.Add(c.p.cfg.HeadTimeout))
+	c.mu.Lock()
+	c.arriving = true
+	c.recount()
+	c.mu.Unlock()
+}
+
+// limitRequest sets the deadline for a body, where there is a limit to the whole
+// request.
+func (c *conn) limitRequest() {
+	limit := c.p.cfg.RequestTimeout
+	if limit == 0 {
+		return
+	}
+	began := c.up.headBegan
+	if c.up.headBegan = (time.Time{}); began.IsZero() {
+		began = time.Now()
+	}
+	c.up.timed = true
+	_ = c.client.SetReadDeadline(began.Add(limit))
+}
+
+// forgetFresh returns whether nothing had come yet on a connection that was
+// given a moment for its first request.
+func (c *conn) forgetFresh() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.fresh
+	c.fresh = false
+	return was
+}
+
+func (c *conn) clearDeadline() {
+	if c.up.timed {
+		c.up.timed = false
+		_ = c.client.SetReadDeadline(time.Time{})
+	}
+}

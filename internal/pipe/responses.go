@@ -1,0 +1,214 @@
+package pipe
+
+import (
+	"net/http"
+	"time"
+)
+
+// passHead passes the response head in the first n bytes of the buffer on, and
+// as much of its body as is there. It decides whether this is the last message.
+func (c *conn) passHead(n int) bool {
+	d := &c.down
+	b := d.buf
+	raw := b.b[b.r : b.r+n]
+	h, err := parseResponse(raw)
+	if err != nil {
+		d.err = err
+		return false
+	}
+	c.mu.Lock()
+	if c.over {
+		c.mu.Unlock()
+		return false
+	}
+	if len(c.queue) == 0 { // a 408 of an app that closes an idle connection, for one
+		c.last = true
+		c.mu.Unlock()
+		d.state = downStray
+		return true
+	}
+	req := &c.queue[0]
+	tunnel := h.status == http.StatusSwitchingProtocols && req.upgrade || req.connect && h.status/100 == 2
+	interim := h.status < 200 && !tunnel
+	if interim && h.status == http.StatusSwitchingProtocols {
+		c.mu.Unlock()
+		d.err = bad("101 to a request that did not ask for it")
+		return false
+	}
+	mark := false
+	switch {
+	case tunnel && req.wantsWS && h.webSocket:
+		c.becomeWebSocket()
+		close(c.decided)
+	case tunnel && req.h2c != nil && isH2C(raw):
+		c.mu.Unlock()
+		return c.passUpgradeToH2(n)
+	case tunnel:
+		c.mode = opaque
+		close(c.decided)
+	case !interim:
+		if req.upgrade || req.connect {
+			close(c.decided)
+		}
+		c.responding = true
+		draining := c.p.draining.Load() && len(c.queue) == 1
+		if c.last = c.last || h.close || req.close || draining; draining {
+			mark = !h.close
+		}
+	}
+	body := h.responseBody(req)
+	c.endsWithConn = !interim && !tunnel && body.kind == untilCloseBody
+	if c.endless = false; !interim && (body.kind == chunkedBody || body.kind == untilCloseBody) {
+		body.endless = c.p.cfg.contentOf(&h)
+		c.endless = body.endless != finite
+	}
+	isWS := c.mode == modeWS
+	early := c.endsEarly()
+	if !interim {
+		if req.status = h.status; req.entry != nil {
+			req.entry.firstByte = time.Now()
+		}
+	}
+	c.mu.Unlock()
+
+	if !interim {
+		c.in.stats.responded(h.status)
+	}
+	switch {
+	case tunnel:
+		b.r += n
+		if err := c.toClient(raw, false); err != nil {
+			return false
+		}
+		c.mu.Lock()
+		c.recount()
+		c.mu.Unlock()
+		if d.state = downOpaque; !isWS {
+			return false
+		}
+		d.state = downWS
+		if early {
+			c.askLastWord()
+		}
+		return true
+	case interim:
+		b.r += n
+		return c.toClient(raw, false) == nil
+	}
+	d.state, d.body, d.status = downBody, body, h.status
+	// Requests behind it were not read, and their client may ask again elsewhere.
+	d.closes = h.close || body.kind == untilCloseBody
+	if early {
+		c.asked.Store(true)
+	}
+	if !mark {
+		return c.passMessage(n)
+	}
+	d.head = sayClose(d.head[:0], raw)
+	b.r += n
+	if err := c.toClient(d.head, body.kind != untilCloseBody); err != nil {
+		return false
+	}
+	return c.passMessage(0)
+}
+
+func (c *conn) passBody() bool { return c.passMessage(0) }
+
+// passMessage sends the first n bytes of the buffer, which are a head, and what
+// is there of the body, in one write. When the message ends here and is the
+// last one, the FIN goes with its last byte.
+func (c *conn) passMessage(n int) bool {
+	d := &c.down
+	b := d.buf
+	c.wmu.Lock()
+	m, done, err := d.body.advance(b.b[b.r+n : b.w])
+	if err != nil {
+		c.wmu.Unlock()
+		d.err = err
+		return false
+	}
+	last := false
+	c.mu.Lock()
+	if done {
+		if len(c.queue) == 1 && !c.arriving && (c.p.closing.Load() || c.halfClosed) {
+			c.last = true
+		}
+		last = c.last && (len(c.queue) == 1 || d.closes) && c.refusal == nil
+	}
+	over := c.over
+	c.mu.Unlock()
+	if over {
+		c.wmu.Unlock()
+		return false
+	}
+	if n+m > 0 {
+		if err := c.client.send(b.b[b.r:b.r+n+m], last); err != nil {
+			c.streaming = false // nobody knows how much of it has gone
+			c.wmu.Unlock()
+			return false
+		}
+		b.r += n + m
+	}
+	c.streaming = d.body.endless != finite && !done
+	c.wmu.Unlock()
+	c.noteSent(m)
+	if done {
+		return c.responseEnds(last)
+	}
+	c.heedLastWord()
+	return true
+}
+
+// noteSent counts body bytes for the access log.
+func (c *conn) noteSent(n int) {
+	if c.p.cfg.AccessLog == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.queue) > 0 && c.queue[0].entry != nil {
+		c.queue[0].entry.sent += uint64(n)
+	}
+}
+
+// responseEnds takes the answered request from the queue. It returns whether
+// there will be more responses.
+func (c *conn) responseEnds(last bool) bool {
+	c.down.state = downHead
+	if last {
+		c.mu.Lock()
+		c.over = true
+		c.mu.Unlock()
+		c.end()
+	}
+	c.mu.Lock()
+	if len(c.queue) == 0 { // the last call has taken it
+		c.mu.Unlock()
+		return false
+	}
+	answered := c.queue[0]
+	c.pop()
+	c.responding, c.endless = false, false
+	var refusal *reply
+	if len(c.queue) == 0 {
+		refusal = c.refusal
+	}
+	// Between messages the client's half-close or the drain may have come.
+	idle := len(c.queue) == 0 && !c.arriving
+	leave := idle && refusal == nil && (c.halfClosed || c.p.closing.Load())
+	c.recount()
+	c.mu.Unlock()
+	c.finish(&answered, c.down.status, "", "via_upstream")
+	switch {
+	case last:
+		return false
+	case refusal != nil:
+		c.in.stats.refuse(refusal.status)
+		c.answer(refusal, flagBadRequest, "http1.codec_error")
+		return false
+	case leave:
+		c.close()
+		return false
+	}
+	return true
+}

@@ -1,0 +1,149 @@
+package pipe
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What the client sees depends on where in the app's messages the last call comes.
+func TestWebSocketBoundaries(t *testing.T) {
+	answer := masked(0x88, goingAway)
+	for _, tt := range []struct {
+		name          string
+		before, after string // what the app sends before and at the last call
+		client        string // all that the client gets
+		answers       bool   // whether it answers a close frame
+		ending        string
+	}{
+		{"between messages", wsFrame(0x81, "hi"), "", wsFrame(0x81, "hi") + wsFrame(0x88, goingAway), true, "close 1001"},
+		{"within a frame that ends", "\x81\x05he", "llo", wsFrame(0x81, "hello") + wsFrame(0x88, goingAway), true, "close 1001"},
+		{"what follows the boundary is not sent", "\x81\x05he", "llo" + wsFrame(0x81, "late"), wsFrame(0x81, "hello") + wsFrame(0x88, goingAway), true, "close 1001"},
+		{"within a message that ends", wsFrame(0x01, "he"), wsFrame(0x80, "llo"), wsFrame(0x01, "he") + wsFrame(0x80, "llo") + wsFrame(0x88, goingAway), true, "close 1001"},
+		{"within a message that does not end", wsFrame(0x01, "he"), wsFrame(0x00, "ll"), wsFrame(0x01, "he") + wsFrame(0x00, "ll") + wsFrame(0x88, goingAway), true, "close 1001"},
+		{"within a frame that does not end", "\x81\x05he", "", "\x81\x05he", false, "truncated"},
+		{"a client that does not answer", wsFrame(0x81, "hi"), "", wsFrame(0x81, "hi") + wsFrame(0x88, goingAway), false, "close 1001"},
+		{"no frames at all", "nonsense", "", "nonsense", false, "truncated"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			app := startScripted(t, switching)
+			p := startPipe(t, app, HTTP)
+			c := dialSocket(t, p)
+			c.send(masked(0x81, "ahead"))
+			app.send(tt.before)
+			c.want(tt.before)
+			report := lastCall(t, p, 200*time.Millisecond)
+			awaitAsked(t, p)
+			if tt.after != "" {
+				app.send(tt.after)
+			}
+			c.want(tt.client[len(tt.before):])
+			if tt.answers {
+				c.send(answer)
+			}
+			c.wantEnd()
+			if left := report(); len(left) != 1 || left[0].Ending != tt.ending {
+				t.Errorf("report %+v; want %s", left, tt.ending)
+			}
+			got := <-app.got // it was told, by the client or by us
+			if tail := unmasked(got, len(goingAway)); !strings.HasPrefix(got, masked(0x81, "ahead")) || tail != "88 "+goingAway || len(got) != len(masked(0x81, "ahead"))+len(answer) {
+				t.Errorf("the app got %q", got)
+			}
+			closePipe(t, p)
+		})
+	}
+}
+
+// A client that takes nothing holds nobody's last call.
+func TestWebSocketStuckClient(t *testing.T) {
+	app := startScripted(t, switching)
+	p := startPipe(t, app, HTTP)
+	dialSocket(t, p)
+	c := <-app.conn
+	for { // until everything between the app and the client is full
+		_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		if _, err := io.WriteString(c, wsFrame(0x82, strings.Repeat("x", 60000))); err != nil {
+			break
+		}
+	}
+	report := lastCall(t, p, 100*time.Millisecond)
+	if left := report(); len(left) != 1 || left[0].Ending != "truncated" {
+		t.Errorf("report %+v", left)
+	}
+	p.Kill()
+	<-app.got
+}
+
+// An app that goes away, and a client that does, end the other side.
+func TestWebSocketPeersGo(t *testing.T) {
+	t.Run("app", func(t *testing.T) {
+		app := startScripted(t, switching)
+		p := startPipe(t, app, HTTP)
+		c := dialSocket(t, p)
+		_ = (<-app.conn).Close()
+		c.wantEnd()
+		awaitActivity(t, p, 0, 0)
+		<-app.got
+	})
+	t.Run("client", func(t *testing.T) {
+		app := startScripted(t, switching)
+		p := startPipe(t, app, HTTP)
+		c := dialSocket(t, p)
+		c.send(masked(0x81, "bye"))
+		_ = c.Close()
+		if got := <-app.got; got != masked(0x81, "bye") {
+			t.Errorf("the app got %q", got)
+		}
+		awaitActivity(t, p, 0, 0)
+	})
+}
+
+// An upgrade that the app does not accept, or not to a WebSocket, is none.
+func TestNoWebSocket(t *testing.T) {
+	t.Run("refused", func(t *testing.T) {
+		p := startPipe(t, answering(t, "HTTP/1.1 426 Upgrade Required\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n"), HTTP)
+		c := dialPipe(t, p)
+		for range 2 {
+			c.send("GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 777\r\n\r\n")
+			if resp := c.response("GET"); resp.StatusCode != 426 {
+				t.Fatal(resp)
+			}
+		}
+		awaitActivity(t, p, 1, 0)
+	})
+	t.Run("not asked for", func(t *testing.T) {
+		p := startPipe(t, answering(t, switching+"close"), HTTP)
+		c := dialPipe(t, p)
+		c.send(get("/"))
+		if resp := c.response("GET"); resp.StatusCode != 502 {
+			t.Fatal(resp)
+		}
+		c.wantEnd()
+	})
+	t.Run("another protocol", func(t *testing.T) {
+		app := startScripted(t, switching)
+		p := startPipe(t, app, HTTP)
+		c := dialPipe(t, p)
+		c.send("GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
+		if resp, err := http.ReadResponse(c.r, nil); err != nil || resp.StatusCode != 101 {
+			t.Fatal(resp, err)
+		}
+		awaitActivity(t, p, 1, 1)
+		if left := lastCall(t, p, patience)(); len(left) != 1 || left[0].Ending != "fin" || left[0].Protocol != "tcp" {
+			t.Errorf("report %+v", left)
+		}
+		c.wantEnd()
+	})
+}
+
+// unmasked reads the one masked frame at the end of s.
+func unmasked(s string, size int) string {
+	b := []byte(s)[len(s)-size-6:]
+	for i := range b[6:] {
+		b[6+i] ^= b[2+i%4]
+	}
+	return fmt.Sprintf("%x %s", b[0], b[6:])
+}

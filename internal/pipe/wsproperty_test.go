@@ -1,0 +1,99 @@
+package pipe
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Wherever in an app's messages the last call comes, the client gets whole
+// messages, then our close frame, then the end; and what it says itself reaches
+// the app, with its close frame at the end.
+func TestWebSocketEndsBetweenMessages(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var all []byte
+		ends := map[int]bool{0: true}
+		for i := range rapid.IntRange(0, 5).Draw(t, "messages") {
+			size := rapid.SampledFrom([]int{0, 1, 125, 126, 9000, 70000}).Draw(t, "size")
+			if rapid.Bool().Draw(t, "in two frames") {
+				all = append(all, wsFrame(0x02, string(fill(i, size)))...)
+				all = append(all, wsFrame(0x80, "rest")...)
+			} else {
+				all = append(all, wsFrame(0x82, string(fill(i, size)))...)
+			}
+			ends[len(all)] = true
+		}
+		at := rapid.IntRange(0, len(all)).Draw(t, "the last call after bytes")
+
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		p, err := Start(Config{Inbound: []Inbound{{Listen: "127.0.0.1:0", App: ln.Addr().String(), Protocol: HTTP}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Kill()
+		conn, err := net.Dial("tcp", p.Addr(0).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		_, _ = io.WriteString(conn, "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"+masked(0x81, "ahead"))
+		app, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer app.Close()
+		_ = app.SetDeadline(time.Now().Add(patience))
+		fromClient := bufio.NewReader(app)
+		readHead(fromClient)
+
+		_, _ = app.Write([]byte(switching))
+		_, _ = app.Write(all[:at])
+		r := bufio.NewReader(conn)
+		if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != 101 {
+			t.Fatal(resp, err)
+		}
+		ended := make(chan struct{})
+		go func() { defer close(ended); _, _ = p.LastCall(ctx, patience) }()
+		go func() { _, _ = app.Write(all[at:]) }()
+
+		var f wsFollower
+		var got []byte
+		for !f.closed { // the close frame is answered
+			b := make([]byte, 4096)
+			n, err := r.Read(b)
+			if err != nil {
+				t.Fatalf("after %d bytes: %v", len(got), err)
+			}
+			got = append(got, b[:n]...)
+			if f.follow(b[:n], false); f.lost {
+				t.Fatalf("these are no frames: %.60q", got)
+			}
+		}
+		_, _ = io.WriteString(conn, masked(0x88, goingAway))
+		rest, err := io.ReadAll(r)
+		if err != nil || len(rest) != 0 {
+			t.Fatalf("after the close frame: %q, %v", rest, err)
+		}
+		bye := []byte(wsFrame(0x88, goingAway))
+		said, ok := bytes.CutSuffix(got, bye)
+		if !ok || !bytes.HasPrefix(all, said) || !ends[len(said)] {
+			t.Fatalf("the client got %d bytes, which is no end of a message", len(said))
+		}
+		b, err := io.ReadAll(fromClient)
+		if err != nil || string(b) != masked(0x81, "ahead")+masked(0x88, goingAway) {
+			t.Fatalf("the app got %q, %v", b, err)
+		}
+		<-ended
+	})
+}
