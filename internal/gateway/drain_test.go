@@ -303,3 +303,27 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 }
+
+// The series of a cluster last as long as the last of its pools.
+func TestEndpointMetricsEnd(t *testing.T) {
+	g, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	series := func() int {
+		w := httptest.NewRecorder()
+		g.metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		return strings.Count(w.Body.String(), `lastcall_gateway_endpoints{cluster="default/web/http"`)
+	}
+	former, next := g.NewPool("default/web/http"), g.NewPool("default/web/http")
+	former.Replace(nil, EndpointStates{Ready: 1})
+	next.Replace(nil, EndpointStates{Ready: 2})
+	former.Close()
+	if n := series(); n != 3 {
+		t.Errorf("%d series with a pool, want one for each state", n)
+	}
+	next.Close()
+	if n := series(); n != 0 {
+		t.Errorf("%d series without", n)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -22,6 +23,9 @@ type metrics struct {
 	reloads   *prometheus.CounterVec
 	cut       *prometheus.CounterVec
 	phase     *prometheus.GaugeVec
+
+	mu    sync.Mutex     // guards pools
+	pools map[string]int // by cluster: one may be made anew before the former is closed
 }
 
 var descConnections = prometheus.NewDesc("lastcall_gateway_connections", "Open client connections.", []string{"state"}, nil)
@@ -34,6 +38,7 @@ func newMetrics() *metrics {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
 	m := &metrics{
+		pools:     make(map[string]int),
 		registry:  prometheus.NewRegistry(),
 		requests:  counter("lastcall_gateway_requests_total", "Requests by route and class of their status (none: no answer).", "route", "class"),
 		endpoints: gauge("lastcall_gateway_endpoints", "Endpoints by state: ready, terminating (and serving), not_ready.", "cluster", "state"),
@@ -58,9 +63,20 @@ func (m *metrics) setEndpoints(cluster string, s EndpointStates) {
 	m.endpoints.WithLabelValues(cluster, "not_ready").Set(float64(s.NotReady))
 }
 
-// forget drops the series of a cluster that is gone.
-func (m *metrics) forget(cluster string) {
-	m.endpoints.DeletePartialMatch(prometheus.Labels{"cluster": cluster})
+// added and removed keep the series of a cluster for as long as it has a pool.
+func (m *metrics) added(cluster string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pools[cluster]++
+}
+
+func (m *metrics) removed(cluster string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pools[cluster]--; m.pools[cluster] <= 0 {
+		delete(m.pools, cluster)
+		m.endpoints.DeletePartialMatch(prometheus.Labels{"cluster": cluster})
+	}
 }
 
 // request counts one that has ended.

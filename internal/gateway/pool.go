@@ -14,8 +14,7 @@ type Pool struct {
 	name    string
 	options Options
 	log     *slog.Logger
-	states  func(EndpointStates) // tells the metrics
-	forget  func()               // makes them forget
+	metrics *metrics // nil without a name
 
 	mu   sync.Mutex                  // one change at a time
 	list atomic.Pointer[[]*endpoint] // replaced and never changed
@@ -32,11 +31,11 @@ type EndpointStates struct {
 // NewPool makes an empty one. Its name is the CLUSTER of the access log and the label
 // of its metrics; "" has neither.
 func (g *Gateway) NewPool(name string) *Pool {
-	p := &Pool{name: name, options: g.options, log: g.log, states: func(EndpointStates) {}, forget: func() {}}
+	p := &Pool{name: name, options: g.options, log: g.log}
 	if name != "" {
 		p.log = g.log.With("cluster", name)
-		p.states = func(s EndpointStates) { g.metrics.setEndpoints(name, s) }
-		p.forget = func() { g.metrics.forget(name) }
+		p.metrics = g.metrics
+		p.metrics.added(name)
 	}
 	p.list.Store(new([]*endpoint))
 	return p
@@ -60,7 +59,9 @@ func (p *Pool) Set(addrs []string) error {
 func (p *Pool) Replace(addrs []string, states EndpointStates) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.states(states)
+	if p.metrics != nil {
+		p.metrics.setEndpoints(p.name, states)
+	}
 	list := *p.list.Load()
 	before := make(map[string]*endpoint, len(list))
 	for _, ep := range list {
@@ -132,12 +133,14 @@ func (p *Pool) pick(tried []*endpoint) (ep *endpoint, again bool) {
 }
 
 // Close ends the connections to all, each when it is idle. A request that has found its
-// way here is still served.
+// way here is still served. It is called once.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, ep := range *p.list.Load() {
 		ep.remove()
 	}
-	p.forget()
+	if p.metrics != nil {
+		p.metrics.removed(p.name)
+	}
 }
