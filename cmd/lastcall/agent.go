@@ -201,6 +201,10 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 	signals, stop := agent.Signals()
 	defer stop()
 	o.Signals = signals
+	if app == nil { // beside an app there is no successor to read everything anew
+		o.Reload, stop = agent.ReloadSignals()
+		defer stop()
+	}
 	var neighbour agent.Neighbour
 	if app != nil {
 		if neighbour, err = agent.ParseNeighbour(os.Getenv); err != nil {

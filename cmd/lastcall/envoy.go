@@ -72,6 +72,9 @@ func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, adm
 		o.Concurrency = *n
 	}
 	for _, in := range inbound {
+		if in.TLS != nil || in.MaxConnections != 0 {
+			return nil, usage{fmt.Errorf("--inbound %s: with --proxy envoy TLS and limits are Envoy's own: say them in its --envoy-config", in.Listen)}
+		}
 		o.Bootstrap.Inbound = append(o.Bootstrap.Inbound, envoy.Route{Listen: in.Listen, App: in.App, Protocol: in.Protocol.String()})
 	}
 	for _, port := range f.leaveOut {

@@ -53,6 +53,8 @@ type hot struct {
 	t               *testing.T
 	address, status string // of the inbound and of the status server
 	app, mesh, pid  string // files: what the app does; the mesh's configuration; who serves
+	url             string // of the inbound
+	transport       http.RoundTripper
 	first           *exec.Cmd
 	ended           chan struct{} // every process has
 
@@ -64,17 +66,27 @@ type hot struct {
 // startHot runs the app behind lastcall. appPort is a number, or 0.
 func startHot(t *testing.T, appPort string, env []string, args ...string) *hot {
 	t.Helper()
+	return startHotBy(t, http.DefaultTransport, "", appPort, env, args...)
+}
+
+// startHotBy is startHot with options of the inbound, and a transport that fits.
+func startHotBy(t *testing.T, transport http.RoundTripper, options, appPort string, env []string, args ...string) *hot {
+	t.Helper()
 	dir := t.TempDir()
 	h := &hot{
 		t: t, address: freeLoopback(t), status: freeLoopback(t),
 		app: filepath.Join(dir, "app"), mesh: filepath.Join(dir, "mesh"), pid: filepath.Join(dir, "pid"),
-		changed: make(chan struct{}), ended: make(chan struct{}),
+		changed: make(chan struct{}), ended: make(chan struct{}), transport: transport,
+	}
+	h.url = "http://" + h.address
+	if options != "" {
+		h.url = "https://" + h.address
 	}
 	h.write(h.app, "serve")
 	h.write(h.mesh, "{}")
 	host, port, _ := net.SplitHostPort(h.status)
 	args = append([]string{"run", "--status-address", host, "--status-port", port, "--mesh-config", h.mesh, "--pid-file", h.pid,
-		"--inbound", h.address + "=127.0.0.1:" + appPort + ",protocol=http", "--termination-log", ""}, args...)
+		"--inbound", h.address + "=127.0.0.1:" + appPort + ",protocol=http" + options, "--termination-log", ""}, args...)
 	h.first = exec.Command("lastcall", append(args, "--", "hotapp", "{port}", h.app)...)
 	h.first.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "LASTCALL_IDLE_GRACE=1s")
 	h.first.Env = append(h.first.Env, env...)
@@ -153,12 +165,12 @@ func (h *hot) until(what string, f func() bool) {
 
 // get is the app's answer to a request on a connection of its own; empty without one.
 func (h *hot) get(path string) string {
-	req, err := http.NewRequest(http.MethodGet, "http://"+h.address+path, nil)
+	req, err := http.NewRequest(http.MethodGet, h.url+path, nil)
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	req.Close = true
-	resp, err := http.DefaultTransport.RoundTrip(req)
+	resp, err := h.transport.RoundTrip(req)
 	if err != nil {
 		return ""
 	}

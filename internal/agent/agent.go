@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"os/exec"
 	"sync"
 	"sync/atomic"
@@ -83,6 +84,9 @@ type Options struct {
 
 	// Signals brings what the platform says; see Signals.
 	Signals <-chan drain.Signal
+
+	// Reload brings the wish that certificates be read anew; see ReloadSignals.
+	Reload <-chan os.Signal
 
 	Log *slog.Logger
 }
@@ -255,6 +259,8 @@ func (a *agent) hear(ctx context.Context) {
 		case s := <-a.Signals:
 			a.log.Info("told to stop", "by", s.String())
 			a.tell(ctx, s)
+		case <-a.Reload:
+			a.reload()
 		case <-a.succession.handed:
 			a.hearSuccessor(ctx)
 			return
@@ -275,6 +281,18 @@ func (a *agent) hear(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// reload reads the certificates anew. Who asks for it wants to know that it was
+// heard: files that change are read without a word from anybody.
+func (a *agent) reload() {
+	p, isPipe := a.plane.(*pipe.Pipe)
+	if !isPipe {
+		a.log.Info("there is nothing to read anew: a real Envoy has its own configuration")
+		return
+	}
+	a.log.Info("reading the certificates anew")
+	p.ReloadCertificates()
 }
 
 // tell hands a signal to the drain, or begins it. It does so first of all: who

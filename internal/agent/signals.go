@@ -22,6 +22,14 @@ func RestartSignals() (asked <-chan os.Signal, stop func()) {
 	return in, func() { signal.Stop(in) }
 }
 
+// ReloadSignals brings SIGHUP, which tells an agent that is not followed by a
+// successor to read its certificates anew. stop ends it.
+func ReloadSignals() (told <-chan os.Signal, stop func()) {
+	in := make(chan os.Signal, 1)
+	signal.Notify(in, syscall.SIGHUP)
+	return in, func() { signal.Stop(in) }
+}
+
 // Signals turns the process's signals into the drain's: SIGTERM (kubelet,
 // systemd, docker) and SIGINT (Ctrl-C) both tell to stop, and the second of them
 // makes the last call at once. stop ends it.

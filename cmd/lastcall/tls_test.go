@@ -1,0 +1,220 @@
+package main
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/peers"
+)
+
+// trusting is a client's transport that trusts the authority.
+func trusting(t *testing.T, authority *certificatetest.Authority) *http.Transport {
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool()}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return transport
+}
+
+// A successor takes the listening sockets over and reads the certificates itself;
+// no request fails, whichever process shakes hands.
+func TestHotRestartWithTLS(t *testing.T) {
+	t.Parallel()
+	authority := certificatetest.New(t)
+	secret := certificatetest.NewSecret(t)
+	secret.Write(authority.Sign("app.test", 0), nil)
+	h := startHotBy(t, trusting(t, authority), ",tls-cert="+secret.Cert()+",tls-key="+secret.Key(), "0", nil)
+	var load sync.WaitGroup
+	var requests atomic.Uint64
+	stop := make(chan struct{})
+	for i := range 3 {
+		load.Go(func() {
+			transport := trusting(t, authority)
+			transport.DisableKeepAlives = i == 0
+			c := http.Client{Transport: transport}
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				resp, err := c.Get(h.url)
+				if err == nil {
+					_, err = io.Copy(io.Discard, resp.Body)
+					_ = resp.Body.Close()
+				}
+				if err != nil {
+					t.Errorf("a request has failed: %v", err)
+					return
+				}
+				requests.Add(1)
+			}
+		})
+	}
+	app := h.get("/")
+	secret.Write(authority.Sign("next.test", 0), nil)
+	h.mustRestart()
+	h.logged(`trigger="hot restart"`, 1)
+	close(stop)
+	load.Wait()
+	if now := h.get("/"); now == "" || now == app || requests.Load() == 0 {
+		t.Errorf("the app is %s, was %s; %d requests", now, app, requests.Load())
+	}
+	c, err := tls.Dial("tcp", h.address, &tls.Config{RootCAs: authority.Pool(), ServerName: "next.test"})
+	if err != nil {
+		t.Fatalf("the successor's certificate: %v", err)
+	}
+	_ = c.Close()
+}
+
+// An agent as a user has it: TLS by curl, its connections, a new certificate at
+// SIGHUP, its metrics.
+func TestAgentWithTLS(t *testing.T) {
+	t.Parallel()
+	curl := peers.Need(t, "curl")
+	authority := certificatetest.New(t)
+	secret := certificatetest.NewSecret(t)
+	secret.Write(authority.Sign("app.test", 0), authority.PEM())
+	asked, answer := make(chan struct{}), make(chan struct{})
+	app := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			close(asked)
+			<-answer
+		}
+		_, _ = io.WriteString(w, "served")
+	})}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = app.Serve(ln) }()
+	defer app.Close()
+	address, status := freeLoopback(t), freeLoopback(t)
+	_, statusPort, _ := net.SplitHostPort(status)
+	log := filepath.Join(t.TempDir(), "access.log")
+	agent := exec.Command("lastcall", "agent", "--status-address", "127.0.0.1", "--status-port", statusPort, "--admin-address", "off", "--termination-log", "",
+		"--access-log", log, "--access-log-format", "json", "--inbound", address+"="+ln.Addr().String()+",name=web,tls-cert="+secret.Cert()+",tls-key="+secret.Key())
+	agent.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=0s")
+	var said strings.Builder
+	agent.Stdout, agent.Stderr = &said, &said
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- agent.Wait() }()
+	lastcall := func(args ...string) string {
+		out, _ := exec.Command("lastcall", append(args, "--status-port", statusPort)...).CombinedOutput()
+		return string(out)
+	}
+	h := &hot{t: t, address: address}
+	h.until("the agent serves", func() bool { return strings.Contains(lastcall("request", "GET", "healthz/ready"), "ready") })
+	get := func(path string) (string, error) {
+		out, err := exec.Command(curl, "-sS", "--cacert", secret.CA(), "--max-time", "20", "--resolve", "app.test:"+address[strings.LastIndex(address, ":")+1:]+":127.0.0.1", "https://app.test"+address[strings.LastIndex(address, ":"):]+path).CombinedOutput()
+		return string(out), err
+	}
+	if out, err := get("/"); err != nil || out != "served" {
+		t.Errorf("%v: %s", err, out)
+	}
+	slow := make(chan string, 1)
+	go func() { out, _ := get("/slow"); slow <- out }()
+	<-asked
+	if table := lastcall("connections"); !strings.Contains(table, "TLS 1.3 app.test http/1.1") || !strings.Contains(table, "GET /slow") || !strings.HasPrefix(table, "PEER") {
+		t.Error(table)
+	}
+	var list struct {
+		Connections []struct{ Listener, State string }
+	}
+	if out := lastcall("connections", "-o", "json"); json.Unmarshal([]byte(out), &list) != nil || len(list.Connections) != 1 || list.Connections[0].Listener != "web" || list.Connections[0].State != "busy" {
+		t.Error(out)
+	}
+	if out := lastcall("connections", "-o", "yaml"); !strings.Contains(out, "accepted are text and json") {
+		t.Error(out)
+	}
+
+	// A name that only the new certificate has; SIGHUP is heard by an agent.
+	secret.Write(authority.Sign("next.test", 0), authority.PEM())
+	if err := agent.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	h.until("the new certificate serves", func() bool {
+		c, err := tls.Dial("tcp", address, &tls.Config{RootCAs: authority.Pool(), ServerName: "next.test"})
+		if err != nil {
+			return false
+		}
+		return c.Close() == nil
+	})
+	metrics := lastcall("request", "GET", "metrics")
+	for _, line := range []string{
+		`lastcall_request_duration_seconds_count{listener="web",protocol="http/1.1",response_class="2xx"} 1`,
+		`lastcall_request_duration_seconds_bucket{listener="web",protocol="http/1.1",response_class="2xx",le="0.0005"}`,
+		`lastcall_listener_connections{listener="web",state="busy"} 1`,
+		`lastcall_tls_handshakes_total{listener="web",resumed="false"}`,
+		`lastcall_tls_handshake_failures_total{listener="web",reason="client_alert"}`,
+		`lastcall_certificate_reloads_total{listener="web",result="failed"}`,
+		`lastcall_certificate_expiry_timestamp_seconds{listener="web"}`,
+		`lastcall_connections_refused_total{listener="web"} 0`,
+		`lastcall_access_log_lost_total 0`,
+	} {
+		if !strings.Contains(metrics, line) {
+			t.Errorf("the metrics lack %s", line)
+		}
+	}
+	if err := agent.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	close(answer)
+	if out := <-slow; out != "served" {
+		t.Errorf("the request in flight got %s", out)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("%v: %s", err, said.String())
+	}
+	if !strings.Contains(said.String(), "reading the certificates anew") {
+		t.Error(said.String())
+	}
+	lines, err := os.ReadFile(log)
+	if err != nil || strings.Count(string(lines), `"requested_server_name":"app.test"`) != 2 || !strings.Contains(string(lines), `"downstream_tls_version":"TLS 1.3"`) {
+		t.Errorf("%v: %s", err, lines)
+	}
+}
+
+// What is wrong with the configuration is said before anything serves.
+func TestTLSConfigurationRefused(t *testing.T) {
+	t.Parallel()
+	authority := certificatetest.New(t)
+	one, other := certificatetest.NewSecret(t), certificatetest.NewSecret(t)
+	one.Write(authority.Sign("one", 0), authority.PEM())
+	other.Write(authority.Sign("other", 0), nil)
+	for _, c := range []struct {
+		options, want string
+		more          []string
+	}{
+		{"tls-cert=" + one.Cert(), "tls-cert and tls-key go together", nil},
+		{"tls-cert=" + one.Cert() + ",tls-key=/nowhere", "no such file", nil},
+		{"tls-cert=" + one.Cert() + ",tls-key=" + other.Key(), "accepted are PEM files that belong together", nil},
+		{"tls-cert=" + one.Cert() + ",tls-key=" + one.Key() + ",tls-client-ca=" + other.CA(), "there is no certificate in it", nil},
+		{"tls-cert=" + one.Cert() + ",tls-key=" + one.Key(), "with --proxy envoy TLS and limits are Envoy's own", []string{"--proxy", "envoy"}},
+		{"max-connections=-1", "accepted are 1 and more", nil},
+		{"protocol=http", "--idle-timeout -1s: accepted are durations such as 10s, and 0 for no limit", []string{"--idle-timeout", "-1s"}},
+		{"protocol=http", "--max-connections -1: accepted are", []string{"--max-connections", "-1"}},
+		{"protocol=http", "accepted are text and json", []string{"--access-log-format", "xml"}},
+	} {
+		_, port, _ := net.SplitHostPort(freeLoopback(t))
+		args := append([]string{"agent", "--status-address", "127.0.0.1", "--status-port", port, "--admin-address", "off", "--inbound", "127.0.0.1:0=127.0.0.1:1," + c.options}, c.more...)
+		cmd := exec.CommandContext(t.Context(), "lastcall", args...)
+		cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s %v: %v: %s", c.options, c.more, err, out)
+		}
+	}
+}
