@@ -42,8 +42,12 @@ var durations = []string{"0", "0.01", "0.05", "0.01", "0.2", "0", "0.01", "1", "
 // load asks at a fixed rate, whether earlier requests have been answered or not, over kept connections, until ctx ends,
 // and returns when the last has been answered. Nothing is asked again.
 func load(ctx context.Context, url string, rate int) *result {
+	return loadBy(ctx, &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}, url, rate)
+}
+
+// loadBy does so with a client.
+func loadBy(ctx context.Context, c *http.Client, url string, rate int) *result {
 	r := &result{failures: map[string]int{}}
-	c := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
 	defer c.CloseIdleConnections()
 	var asking sync.WaitGroup
 	defer asking.Wait()

@@ -64,7 +64,7 @@ func connect() (err error) {
 // install has the chart put the webhook into the cluster, and waits until it serves.
 func install() error {
 	render := exec.Command("../../bin/chart", "template", "../../deploy/chart", "--version", *tag,
-		"--set", "sidecar.envoyImage=lastcall-dev/lastcall-envoy:"+*tag)
+		"--set", "sidecar.envoyImage=lastcall-dev/lastcall-envoy:"+*tag, "--set", "gateway.enabled=true", "--set", "gateway.service.type=ClusterIP")
 	manifests, err := render.Output()
 	if err != nil {
 		return fmt.Errorf("render the chart (make e2e builds bin/chart): %w", err)
@@ -76,6 +76,7 @@ func install() error {
 		{"apiVersion: v1\nkind: Namespace\nmetadata: {name: lastcall-system, labels: {pod-security.kubernetes.io/enforce: restricted}}\n", []string{"apply", "-f", "-"}},
 		{string(manifests), []string{"apply", "--namespace", system, "-f", "-"}},
 		{"", []string{"rollout", "status", "deployment", webhook, "--namespace", system, "--timeout", patience.String()}},
+		{"", []string{"rollout", "status", "deployment", ingressGateway, "--namespace", system, "--timeout", patience.String()}},
 	} {
 		cmd := exec.Command("kubectl", step.args...)
 		cmd.Stdin = strings.NewReader(step.stdin)
