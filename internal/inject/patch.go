@@ -70,9 +70,6 @@ func (d *differ) say(op, path string, value any) {
 }
 
 func (d *differ) compare(path string, a, b any) {
-	if reflect.DeepEqual(a, b) {
-		return
-	}
 	switch a := a.(type) {
 	case map[string]any:
 		if b, ok := b.(map[string]any); ok {
@@ -84,7 +81,9 @@ func (d *differ) compare(path string, a, b any) {
 			return
 		}
 	}
-	d.say("replace", path, b)
+	if !reflect.DeepEqual(a, b) {
+		d.say("replace", path, b)
+	}
 }
 
 func (d *differ) compareMaps(path string, a, b map[string]any) {
@@ -94,12 +93,21 @@ func (d *differ) compareMaps(path string, a, b map[string]any) {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(b)) {
-		if old, ok := a[key]; ok {
-			d.compare(at(path, key), old, b[key])
-		} else {
+		if old, ok := a[key]; !ok {
 			d.say("add", at(path, key), b[key])
+		} else if !isSame(old, b[key]) {
+			d.compare(at(path, key), old, b[key])
 		}
 	}
+}
+
+// isSame compares what is cheap to compare; it may be false for what is the same.
+func isSame(a, b any) bool {
+	switch a := a.(type) {
+	case string, json.Number, bool, nil:
+		return a == b
+	}
+	return false
 }
 
 // compareLists follows elements by their names; without names, what was added at the
@@ -145,7 +153,7 @@ func names(list []any) ([]string, bool) {
 	return out, true
 }
 
+var inPointer = strings.NewReplacer("~", "~0", "/", "~1")
+
 // at appends to a JSON pointer (RFC 6901).
-func at(path, key string) string {
-	return path + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
-}
+func at(path, key string) string { return path + "/" + inPointer.Replace(key) }

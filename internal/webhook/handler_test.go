@@ -209,13 +209,3 @@ func FuzzReview(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkInject(b *testing.B) {
-	h := testHandler(b)
-	body := reviewOf(podJSON, "CREATE")
-	for b.Loop() {
-		if w := post(h, PathInjectNamespace, body); w.Code != http.StatusOK {
-			b.Fatal(w.Body)
-		}
-	}
-}
