@@ -19,6 +19,7 @@ var programs = []struct{ command, pkg string }{
 	{"runc", "runc"},
 	{"etcd", "etcd-server"},
 	{"iptables", "iptables"},
+	{"kubectl", "kubernetes-client (1.29 or later)"},
 	{"/usr/lib/cni/bridge", "containernetworking-plugins"},
 }
 
