@@ -69,6 +69,17 @@ func (g *Gateway) Run(ctx context.Context, o RunOptions) (drain.Report, error) {
 	if r.config, err = o.Termination.Config(); err != nil {
 		return drain.Report{}, err
 	}
+	// Nobody is to connect before it serves; but an address that cannot be had is told of now,
+	// not when the source is done.
+	for _, l := range []struct{ flag, address string }{{"--http", o.HTTP}, {"--https", o.HTTPS}} {
+		ln, err := Listen(l.flag, l.address)
+		if err != nil {
+			return drain.Report{}, err
+		}
+		if ln != nil {
+			_ = ln.Close()
+		}
+	}
 	if r.admin, err = startAdmin(g, o.Admin, o.Source.Pending); err != nil {
 		return drain.Report{}, err
 	}

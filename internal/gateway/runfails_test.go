@@ -26,7 +26,7 @@ func TestRunFails(t *testing.T) {
 		o    RunOptions
 		want string
 	}{
-		{"an address that is taken", RunOptions{HTTP: taken.Addr().String()}, "--http " + taken.Addr().String()},
+		{"an address that is taken, before the source knows everything", RunOptions{HTTP: taken.Addr().String(), Source: notYet{}}, "--http " + taken.Addr().String()},
 		{"the other one", RunOptions{HTTP: "127.0.0.1:0", HTTPS: taken.Addr().String()}, "--https " + taken.Addr().String()},
 		{"the admin's", RunOptions{Admin: taken.Addr().String()}, "--admin " + taken.Addr().String()},
 		{"a source that cannot begin", RunOptions{Source: notYet{errors.New("no way")}}, "gateway: no way"},

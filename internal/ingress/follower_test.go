@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"errors"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -251,8 +252,8 @@ func TestForbidden(t *testing.T) {
 // its return.
 func TestServerGoesAway(t *testing.T) {
 	in(t, nil, cluster(ing("i", 0, "x.example/ web:80"), web("web", "10.0.0.1")), func(w *world) {
-		w.f.slices.note(t.Context(), "watch", errors.New("connection refused"))
-		w.wantLog("the cluster cannot be followed: what is known stays in force")
+		w.f.slices.note(t.Context(), "watch", &url.Error{Op: "Get", URL: "https://192.0.2.1/apis?watch=true", Err: errors.New("connection refused")})
+		w.wantLog(`"the cluster cannot be followed: what is known stays in force" resource=endpointslices.discovery.k8s.io error="watch endpointslices.discovery.k8s.io: the API server cannot be reached: connection refused"`)
 		w.f.slices.note(t.Context(), "list", errors.New("connection refused by another port"))
 		if got := w.logged(); got != "" {
 			t.Errorf("told of again:\n%s", got)

@@ -2,8 +2,10 @@ package ingress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"sync"
 	"time"
 
@@ -78,6 +80,7 @@ func (r *resource) note(ctx context.Context, verb string, err error) {
 		return
 	}
 	kind := "unreachable"
+	var call *url.Error // its URL is long and says no more than verb and resource
 	switch {
 	case apierrors.IsForbidden(err):
 		kind = "forbidden"
@@ -85,6 +88,8 @@ func (r *resource) note(ctx context.Context, verb string, err error) {
 	case apierrors.IsUnauthorized(err):
 		kind = "unauthorized"
 		r.problem = fmt.Sprintf("the API server does not know us: %s %s: %v", verb, r.name, err)
+	case errors.As(err, &call):
+		r.problem = fmt.Sprintf("%s %s: the API server cannot be reached: %v", verb, r.name, call.Err)
 	default:
 		r.problem = fmt.Sprintf("%s %s: %v", verb, r.name, err)
 	}
