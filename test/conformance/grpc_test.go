@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/interop"
@@ -112,7 +114,7 @@ func startGRPC(t *testing.T) net.Addr {
 
 func dialGRPC(t *testing.T, target string, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	cc, err := grpc.NewClient(target, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	cc, err := grpc.NewClient(target, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,18 +123,29 @@ func dialGRPC(t *testing.T, target string, options ...grpc.DialOption) *grpc.Cli
 }
 
 func TestGRPCInterop(t *testing.T) {
-	p := startPipe(t, startGRPC(t))
-	cc := dialGRPC(t, p.Addr(0).String())
-	for _, c := range interopCases {
-		t.Run(c.name, func(t *testing.T) {
-			if err := run(func() { c.do(t.Context(), cc) }); err != nil {
-				t.Error(err)
+	app := startGRPC(t)
+	for _, way := range []struct {
+		name    string
+		pipe    *pipe.Pipe
+		options []grpc.DialOption
+	}{
+		{"clear", startPipe(t, app), nil},
+		{"TLS", startPipe(t, app, secured(t)), []grpc.DialOption{grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}))}},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			cc := dialGRPC(t, way.pipe.Addr(0).String(), way.options...)
+			for _, c := range interopCases {
+				t.Run(c.name, func(t *testing.T) {
+					if err := run(func() { c.do(t.Context(), cc) }); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			awaitIdle(t, way.pipe)
+			if s := way.pipe.Stats(); s.H2.Floods()+s.H2.BadPeers > 0 {
+				t.Errorf("%+v", s.H2)
 			}
 		})
-	}
-	awaitIdle(t, p)
-	if s := p.Stats(); s.H2.Floods()+s.H2.BadPeers > 0 {
-		t.Errorf("%+v", s.H2)
 	}
 }
 

@@ -13,8 +13,6 @@ import (
 	"github.com/summerwind/h2spec/hpack"
 	"github.com/summerwind/h2spec/http2"
 	"github.com/summerwind/h2spec/spec"
-
-	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
 // stricter are the cases of h2spec in which the pipe gives another result than the
@@ -31,7 +29,8 @@ func TestH2Spec(t *testing.T) {
 	for _, app := range apps {
 		t.Run(app.name, func(t *testing.T) {
 			addr := app.start(t)
-			p := startPipe(t, addr, func(c *pipe.Config) { c.H2.MaxStreams = -1 })
+			p := startPipe(t, addr)
+			over := startPipe(t, addr, secured(t))
 			cases := make(map[string]*spec.TestCase)
 			for _, group := range []*spec.TestGroup{generic.Spec(), http2.Spec(), hpack.Spec()} {
 				collect(cases, group)
@@ -47,15 +46,16 @@ func TestH2Spec(t *testing.T) {
 				for id, c := range cases {
 					t.Run(id, func(t *testing.T) {
 						t.Parallel()
-						var direct, through string
+						var direct, through, secure string
 						// Some cases turn on how fast a server is; what holds is what comes again.
 						for try := range 4 {
 							timeout := time.Second << try
 							var both sync.WaitGroup
-							both.Go(func() { direct = result(c, addr, timeout) })
-							both.Go(func() { through = result(c, p.Addr(0), timeout) })
+							both.Go(func() { direct = result(c, addr, timeout, false) })
+							both.Go(func() { through = result(c, p.Addr(0), timeout, false) })
+							both.Go(func() { secure = result(c, over.Addr(0), timeout, true) })
 							both.Wait()
-							if verdict(direct) == verdict(through) {
+							if verdict(direct) == verdict(through) && verdict(direct) == verdict(secure) {
 								break
 							}
 						}
@@ -69,13 +69,13 @@ func TestH2Spec(t *testing.T) {
 							counts.failed++
 						}
 						counts.Unlock()
-						if verdict(direct) == verdict(through) {
-							return
+						for _, got := range []string{through, secure} {
+							if verdict(direct) == verdict(got) || verdict(got) == "passed" && stricter[id] != "" {
+								continue
+							}
+							t.Errorf("%s\ndirectly: %s\nthrough the pipe: %s\nthrough its TLS: %s", c.Requirement, direct, through, secure)
+							break
 						}
-						if verdict(through) == "passed" && stricter[id] != "" {
-							return
-						}
-						t.Errorf("%s\ndirectly: %s\nthrough the pipe: %s", c.Requirement, direct, through)
 					})
 				}
 			})
@@ -100,9 +100,9 @@ func verdict(result string) string {
 }
 
 // result runs a case: "passed", "skipped" or "failed: …".
-func result(c *spec.TestCase, addr net.Addr, timeout time.Duration) string {
+func result(c *spec.TestCase, addr net.Addr, timeout time.Duration, secure bool) string {
 	at := addr.(*net.TCPAddr)
-	cfg := &config.Config{Host: at.IP.String(), Port: at.Port, Path: "/", Timeout: timeout, MaxHeaderLen: 4000, Strict: true}
+	cfg := &config.Config{Host: at.IP.String(), Port: at.Port, Path: "/", Timeout: timeout, MaxHeaderLen: 4000, Strict: true, TLS: secure, Insecure: true}
 	conn, err := spec.Dial(cfg)
 	if err != nil {
 		return "failed: " + err.Error()

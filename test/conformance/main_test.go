@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/peers"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
@@ -32,6 +33,16 @@ func startPipe(t *testing.T, app net.Addr, options ...func(*pipe.Config)) *pipe.
 	}
 	t.Cleanup(p.Kill)
 	return p
+}
+
+// secured makes the pipe end TLS, with h2 agreed by ALPN.
+func secured(t *testing.T) func(*pipe.Config) {
+	secret := certificatetest.NewSecret(t)
+	authority := certificatetest.New(t)
+	secret.Write(authority.Sign("app.test", 0), authority.PEM())
+	return func(c *pipe.Config) {
+		c.Inbound[0].TLS = &pipe.TLS{Cert: secret.Cert(), Key: secret.Key(), ALPN: []string{"h2", "http/1.1"}}
+	}
 }
 
 // apps are servers of HTTP/2 with prior knowledge, in the clear, that answer a GET

@@ -24,17 +24,15 @@ func TestToolsAcrossADrain(t *testing.T) {
 		peer string
 		args []string
 		good func(out string) error
+		tls  bool
 	}{
-		{"nghttp, 50 requests at once", "nghttp", []string{"-n", "-s", "-m", "50"}, statuses(50)},
-		{"curl, one after another", "curl", []string{"--http2-prior-knowledge", "-sS", "-m", "20", "-w", "%{http_code}\n", "-o", "/dev/null", "URL", "-o", "/dev/null"}, lines("200", 2)},
+		{"nghttp, 50 requests at once", "nghttp", []string{"-n", "-s", "-m", "50"}, statuses(50), false},
+		{"nghttp by ALPN", "nghttp", []string{"-n", "-s", "-m", "50"}, statuses(50), true},
+		{"curl, one after another", "curl", []string{"--http2-prior-knowledge", "-sS", "-m", "20", "-w", "%{http_code}\n", "-o", "/dev/null", "URL", "-o", "/dev/null"}, lines("200", 2), false},
+		{"curl by ALPN", "curl", []string{"--http2", "-k", "-sS", "-m", "20", "-w", "%{http_code} %{http_version}\n", "-o", "/dev/null", "URL", "-o", "/dev/null"}, lines("200 2", 2), true},
 		// h2load opens no other connection after a GOAWAY and counts as failed what it has not begun: what it has, succeeds.
-		{"h2load", "h2load", []string{"-n", "400", "-c", "4", "-m", "10"}, func(out string) error {
-			counts := h2loadCounts.FindStringSubmatch(out)
-			if counts == nil || counts[1] == "0" || counts[1] != counts[2] {
-				return fmt.Errorf("not all that it has begun succeeded")
-			}
-			return nil
-		}},
+		{"h2load", "h2load", []string{"-n", "400", "-c", "4", "-m", "10"}, begun, false},
+		{"h2load by ALPN", "h2load", []string{"-n", "400", "-c", "4", "-m", "10"}, begun, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			program := peers.Need(t, tt.peer)
@@ -47,8 +45,11 @@ func TestToolsAcrossADrain(t *testing.T) {
 				}
 				fmt.Fprint(w, page)
 			}))
-			p := startPipe(t, app)
-			url := "http://" + p.Addr(0).String() + "/"
+			p, url := startPipe(t, app), "http://"
+			if tt.tls {
+				p, url = startPipe(t, app, secured(t)), "https://"
+			}
+			url += p.Addr(0).String() + "/"
 			args := append([]string{}, tt.args...)
 			for i := range args {
 				if args[i] == "URL" {
@@ -94,6 +95,14 @@ func ended(t *testing.T, p *pipe.Pipe) {
 }
 
 var h2loadCounts = regexp.MustCompile(`(\d+) started, \d+ done, (\d+) succeeded`)
+
+func begun(out string) error {
+	counts := h2loadCounts.FindStringSubmatch(out)
+	if counts == nil || counts[1] == "0" || counts[1] != counts[2] {
+		return fmt.Errorf("not all that it has begun succeeded")
+	}
+	return nil
+}
 
 func statuses(n int) func(string) error {
 	ok := regexp.MustCompile(`(?m)^\s*\d+\s+\S+\s+\S+\s+\S+\s+200\s`)
