@@ -64,7 +64,7 @@ func command() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage{err} })
-	root.AddCommand(rehearseCommand(), gatewayCommand(), httpbinCommand(), injectCommand(), webhookCommand(), versionCommand())
+	root.AddCommand(rehearseCommand(), gatewayCommand(), httpbinCommand(), injectCommand(), lintCommand(), webhookCommand(), versionCommand())
 	return root
 }
 

@@ -1,21 +1,6 @@
 // Package lint says of a pod's manifest which of its timers cannot work together when it
 // is told to stop. Pod is a pure function: manifest and settings in, findings out, in
 // the order of the rules. Every rule has an ID that stays, and says what happens and
-// what to write instead.
-//
-//	LC001  a preStop that sleeps as long as the grace period or longer
-//	LC002  preStop, minimum drain and last call together take longer than the grace period
-//	LC003  a drain that is set to last longer than the grace period
-//	LC004  terminationDrainDuration where it is not used
-//	LC005  EXIT_ON_ZERO_ACTIVE_CONNECTIONS where nobody reads it
-//	LC006  EXIT_ON_ZERO_ACTIVE_CONNECTIONS in order to end a Job
-//	LC007  settings that are misplaced, misspelt or wrong
-//	LC008  a hook that needs a shell or a program in an image that hardly has one
-//	LC009  a native istio-proxy whose preStop has been replaced
-//	LC010  a readiness probe that takes longer to fail than the pod has
-//	LC011  another mesh's timer that is longer than the grace period
-//	LC012  a proxy's own wait (skipper) that is longer than the grace period
-//	LC013  a grace period that a spot node does not give
-//	LC014  a grace period of 0
-//	LC015  a preStop loop that only its own condition ends
+// what to write instead. They are listed by
+// Rules, and in docs/lint.md.
 package lint
