@@ -85,6 +85,9 @@ func (s *smuggle) ask(t *testing.T, p *Pipe) (seen []string, status int) {
 		case 200:
 			seen = append(seen, strings.TrimSpace(string(body)))
 		default:
+			if resp.StatusCode == s.status && resp.Header.Get("Server") != "envoy" {
+				t.Errorf("%s: it is the app that has refused", s.name)
+			}
 			return seen, resp.StatusCode
 		}
 	}
@@ -100,6 +103,25 @@ func TestSmuggling(t *testing.T) {
 				t.Errorf("the app saw %q, then %d; want %q, then %d", seen, status, s.seen, s.status)
 			}
 		})
+	}
+}
+
+// Of what is refused alone not a byte reaches the app.
+func TestNothingBrokenIsForwarded(t *testing.T) {
+	for _, s := range readSmuggling(t) {
+		if len(s.seen) > 0 {
+			continue
+		}
+		var got transcript
+		app := startApp(t, func(c net.Conn) { _, _ = io.Copy(&got, c) })
+		p := startPipe(t, app, HTTP)
+		if seen, status := s.ask(t, p); len(seen) > 0 || status != s.status {
+			t.Errorf("%s: %q, then %d", s.name, seen, status)
+		}
+		closePipe(t, p)
+		if b := got.String(); b != "" {
+			t.Errorf("%s: the app got %q", s.name, b)
+		}
 	}
 }
 
