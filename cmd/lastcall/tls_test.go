@@ -117,7 +117,7 @@ func TestAgentWithTLS(t *testing.T) {
 		return string(out)
 	}
 	h := &hot{t: t, address: address}
-	h.until("the agent serves", func() bool { return strings.Contains(lastcall("request", "GET", "healthz/ready"), "ready") })
+	h.until("the agent serves", func() bool { return lastcall("request", "GET", "healthz/ready") == "ready\n" })
 	get := func(path string) (string, error) {
 		out, err := exec.Command(curl, "-sS", "--cacert", secret.CA(), "--max-time", "20", "--resolve", "app.test:"+address[strings.LastIndex(address, ":")+1:]+":127.0.0.1", "https://app.test"+address[strings.LastIndex(address, ":"):]+path).CombinedOutput()
 		return string(out), err

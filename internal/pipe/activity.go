@@ -77,6 +77,8 @@ func (c *conn) describe() []drain.Conversation {
 	d := drain.Conversation{Peer: c.client.RemoteAddr().String(), Protocol: "http/1.1"}
 	since := c.idleSince
 	switch {
+	case c.client.isShaking():
+		d.Protocol, since = "tls", c.began
 	case c.mode == modeH2:
 		return c.describeStreams()
 	case c.mode == modeWS:

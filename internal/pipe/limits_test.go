@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,39 @@ func TestMaxConnections(t *testing.T) {
 			t.Errorf("%q, %v", b, err)
 		}
 	})
+}
+
+func TestMaxConnectionsH2(t *testing.T) {
+	p := startPipe(t, startH2(t, func(http.ResponseWriter, *http.Request) {}), HTTP, func(cfg *Config) { cfg.MaxConnections = 1 })
+	dialPipe(t, p)
+	awaitActivity(t, p, 1, 0)
+	r := dialRaw(t, p)
+	r.request(1, true, ":path", "/")
+	if got := strings.Join(r.frames(), "\n"); !strings.Contains(got, "HEADERS 1 end=true :status=503") || !strings.HasSuffix(got, "GOAWAY 1 NO_ERROR") {
+		t.Errorf("got\n%s", got)
+	}
+	r = dialRaw(t, p)
+	r.request(1, true, ":path", "/", "content-type", "application/grpc")
+	if got := strings.Join(r.frames(), "\n"); !strings.Contains(got, "grpc-status=14") {
+		t.Errorf("got\n%s", got)
+	}
+	closePipe(t, p)
+	if s := p.Stats(); s.Overflowed != 2 || s.Connected != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestIdleTimeoutH2(t *testing.T) {
+	p := startPipe(t, startH2(t, func(http.ResponseWriter, *http.Request) {}), HTTP, func(cfg *Config) { cfg.IdleTimeout = 100 * time.Millisecond })
+	r := dialRaw(t, p)
+	r.request(1, true, ":path", "/")
+	if got := r.frames(); len(got) == 0 || got[len(got)-1] != "GOAWAY 1 NO_ERROR" {
+		t.Errorf("got %q", got)
+	}
+	closePipe(t, p)
+	if s := p.Stats(); s.IdleEnded != 1 {
+		t.Errorf("%+v", s)
+	}
 }
 
 func TestIdleTimeout(t *testing.T) {

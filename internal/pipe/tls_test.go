@@ -190,6 +190,17 @@ func TestSlowHandshake(t *testing.T) {
 	if n := p.listeners[0].tls.failures[failedTimeout].Load(); n != 2 {
 		t.Errorf("%d handshakes are counted as too slow", n)
 	}
+	// The report of a last call does not take a handshake for a request.
+	p = startPipe(t, app, HTTP, secured(t, authority))
+	slow = dialPipe(t, p)
+	slow.send("\x16\x03\x01")
+	awaitActivity(t, p, 1, 1)
+	if was, _ := p.LastCall(ctx, 0); len(was) != 1 || was[0].Protocol != "tls" || was[0].Ending != "fin" {
+		t.Errorf("%+v", was)
+	}
+	slow.wantEnd()
+	_ = slow.Close()
+	closePipe(t, p)
 	// In a drain the silent one is let go at once.
 	p = startPipe(t, app, HTTP, secured(t, authority))
 	silent = dialPipe(t, p)
