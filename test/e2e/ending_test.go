@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,6 +86,31 @@ func TestEvicted(t *testing.T) {
 	}
 	wantOK(t, <-asked)
 	n.gone(p)
+}
+
+// TestWithoutProxy has a pod without any: an image without a shell gets the program by an init container, and a preStop
+// that watches the app's own connections.
+func TestWithoutProxy(t *testing.T) {
+	t.Parallel()
+	n := newNamespace(t, nil)
+	p := n.start(app{name: "web", annotations: map[string]string{"lastcall.dev/proxy": "sockets"}})
+	if isInjected(&p) {
+		t.Fatal("there is a sidecar")
+	}
+	sent, answered := make(chan struct{}), make(chan answer, 1)
+	go func() {
+		ctx := httptrace.WithClientTrace(context.WithoutCancel(t.Context()), &httptrace.ClientTrace{
+			WroteRequest: func(httptrace.WroteRequestInfo) { close(sent) },
+		})
+		code, took, err := get(ctx, url(p, "/delay/8"))
+		answered <- answer{code, took, err}
+	}()
+	<-sent
+	began := time.Now()
+	n.kubectl("delete", "deployment", "web")
+	wantOK(t, <-answered)
+	n.gone(p)
+	t.Logf("gone after %.1f s", time.Since(began).Seconds())
 }
 
 // TestShorterGrace deletes a pod with less time than its manifest says, which only the kubelet knows. The request cannot

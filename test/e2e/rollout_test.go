@@ -45,7 +45,7 @@ func TestRollout(t *testing.T) {
 }
 
 // TestRestartLoop restarts the deployment again and again under 100 requests/s. A minute of it here; 600 s are recorded
-// in BENCHMARKS.md (make e2e RESTART_LOOP=600s).
+// in BENCHMARKS.md (make e2e ARGS="-run TestRestartLoop -restart-loop 600s").
 func TestRestartLoop(t *testing.T) {
 	const rate, name = 100, "web"
 	took := map[string]time.Duration{}
