@@ -84,7 +84,7 @@ func (r *resource) note(ctx context.Context, verb string, err error) {
 	switch {
 	case apierrors.IsForbidden(err):
 		kind = "forbidden"
-		r.problem = fmt.Sprintf("not allowed to %s %s: its role needs get, list and watch: %v", verb, r.name, err)
+		r.problem = fmt.Sprintf("not allowed to %s %s: its role needs list and watch: %v", verb, r.name, err)
 	case apierrors.IsUnauthorized(err):
 		kind = "unauthorized"
 		r.problem = fmt.Sprintf("the API server does not know us: %s %s: %v", verb, r.name, err)
