@@ -1,0 +1,103 @@
+package pipe
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/peers"
+)
+
+// What the code of a user sees when the last call ends its request.
+func TestH2LastCallAsClientsSeeIt(t *testing.T) {
+	app := startH2(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/begun" {
+			fmt.Fprint(w, "half")
+			_ = http.NewResponseController(w).Flush()
+		}
+		<-r.Context().Done()
+	})
+	get := func(path string) func(string, *http.Client) string {
+		return func(url string, c *http.Client) string {
+			resp, err := c.Get(url + path)
+			return tell(resp, err)
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		ask    func(url string, c *http.Client) string
+		ending string // in the report
+		says   string // of what the client says
+	}{
+		{"net/http, waiting", get("/wait"), "503", `503 ""`},
+		{"net/http, within a body", get("/begun"), "reset", `200 "half" stream error: stream ID 1; CANCEL; received from peer`},
+		{"net/http, uploading", func(url string, c *http.Client) string {
+			r, w := io.Pipe()
+			defer w.Close()
+			go func() { _, _ = w.Write(make([]byte, 1000)) }()
+			resp, err := c.Post(url+"/wait", "text/plain", r)
+			return tell(resp, err)
+		}, "503", `503 ""`},
+		{"curl, waiting", func(url string, _ *http.Client) string {
+			return shell(t, "curl", "--http2-prior-knowledge", "-sS", "-w", "%{http_code}", url+"/wait")
+		}, "503", "503, and is content"},
+		{"curl, within a body", func(url string, _ *http.Client) string {
+			return shell(t, "curl", "--http2-prior-knowledge", "-sS", url+"/begun")
+		}, "reset", "half, and fails"},
+		{"nghttp, waiting", func(url string, _ *http.Client) string {
+			return shell(t, "nghttp", "-v", "--no-verify-peer", url+"/wait")
+		}, "503", ":status: 503"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := startPipe(t, app, HTTP)
+			said := make(chan string, 1)
+			go func() { said <- tt.ask("http://"+p.Addr(0).String(), h2Client(t)) }()
+			awaitActivity(t, p, 1, 1)
+			if tt.ending == "reset" { // the client has its head
+				for end := time.Now().Add(patience); p.Stats().Responses[2] == 0; time.Sleep(time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatal("no response")
+					}
+				}
+			}
+			_ = p.Drain(ctx)
+			left, err := p.LastCall(ctx, 0)
+			if err != nil || len(left) != 1 || left[0].Ending != tt.ending {
+				t.Errorf("the report says %+v, %v; want %s", left, err, tt.ending)
+			}
+			if got := <-said; !strings.Contains(got, tt.says) {
+				t.Errorf("the client says %s; want %s", got, tt.says)
+			}
+			awaitActivity(t, p, 0, 0)
+		})
+	}
+}
+
+func tell(resp *http.Response, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	said := fmt.Sprintf("%d %q", resp.StatusCode, b)
+	if err != nil {
+		said += " " + err.Error()
+	}
+	return said
+}
+
+// shell runs a program. How it fails differs with its version; that it does must not.
+func shell(t *testing.T, name string, args ...string) string {
+	cmd := exec.CommandContext(t.Context(), peers.Need(t, name), args...)
+	var complaint strings.Builder
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Sprintf("%s, and fails: %v, %s", out, err, &complaint)
+	}
+	return fmt.Sprintf("%s, and is content", out)
+}
