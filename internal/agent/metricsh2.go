@@ -22,6 +22,7 @@ var descH2 = func() map[string]*prometheus.Desc {
 		"inbound_priority_frames_flood":      "Connections ended for too many PRIORITY.",
 		"inbound_continuation_frames_flood":  "Connections ended for too many CONTINUATION.",
 		"header_overflow":                    "Connections ended for header blocks or lists that were too large.",
+		"inbound_header_timeout":             "Connections ended because a header block did not come to its end.",
 		"inbound_streams_flood":              "Connections ended for far more streams at once than the app allows.",
 	}
 	out := make(map[string]*prometheus.Desc)

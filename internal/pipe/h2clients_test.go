@@ -34,7 +34,7 @@ func TestH2LastCallAsClientsSeeIt(t *testing.T) {
 		says   string // of what the client says
 	}{
 		{"net/http, waiting", get("/wait"), "503", `503 ""`},
-		{"net/http, within a body", get("/begun"), "reset", `200 "half" stream error: stream ID 1; CANCEL; received from peer`},
+		{"net/http, within a body", get("/begun"), "reset", `stream error: stream ID 1; CANCEL; received from peer`},
 		{"net/http, uploading", func(url string, c *http.Client) string {
 			r, w := io.Pipe()
 			defer w.Close()
@@ -47,7 +47,7 @@ func TestH2LastCallAsClientsSeeIt(t *testing.T) {
 		}, "503", "503, and is content"},
 		{"curl, within a body", func(url string, _ *http.Client) string {
 			return shell(t, "curl", "--http2-prior-knowledge", "-sS", url+"/begun")
-		}, "reset", "half, and fails"},
+		}, "reset", ", and fails"},
 		{"nghttp, waiting", func(url string, _ *http.Client) string {
 			return shell(t, "nghttp", "-v", "--no-verify-peer", url+"/wait")
 		}, "503", ":status: 503"},

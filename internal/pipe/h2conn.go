@@ -118,6 +118,7 @@ func (c *conn) forwardFrames() (wait bool) {
 	h.upTable.release()
 	c.batchEnds()
 	asked := len(h.streams) > 0
+	slow := h.up.awaits || h.up.inBlock
 	finished := h.finishing && !h.within()
 	c.mu.Unlock()
 	if finished { // the client has reset what was waited for
@@ -142,12 +143,23 @@ func (c *conn) forwardFrames() (wait bool) {
 	if err != nil {
 		c.up.state = upDiscard
 		b.r = b.w
-		c.in.stats.refused.Add(1)
 		c.endH2(err)
 		return false
 	}
+	c.timeHeaders(slow)
 	c.finishIfDrained()
 	return true
+}
+
+// timeHeaders gives a header block that has begun its time to come to its end.
+func (c *conn) timeHeaders(slow bool) {
+	switch {
+	case slow && !c.up.timed:
+		c.up.timed = true
+		_ = c.client.SetReadDeadline(time.Now().Add(c.p.cfg.HeadTimeout))
+	case !slow && c.up.timed:
+		c.clearDeadline()
+	}
 }
 
 // batchEnds brings the counts up to date after the frames of one read. mu is held.

@@ -224,6 +224,7 @@ func (c *conn) failStreams(flag, details string, e ending) {
 // endH2 ends the connection of a client that does not keep to the protocol, or
 // asks too much.
 func (c *conn) endH2(err error) {
+	c.in.stats.refused.Add(1)
 	code := codeOf(err)
 	var tooMuch flood
 	if errors.As(err, &tooMuch) {

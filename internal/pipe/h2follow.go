@@ -12,6 +12,7 @@ type follower struct {
 	inBlock  bool   // HEADERS or PUSH_PROMISE without END_HEADERS: CONTINUATION must follow
 	blockOf  frame  // what began it
 	pieces   int    // CONTINUATION frames of it
+	awaits   bool   // the rest of a frame that is looked into
 	promised uint32 // by PUSH_PROMISE
 	maxBlock int    // bytes of a header block with its continuations, coded
 
@@ -48,6 +49,7 @@ func (f *follower) boundary() bool { return f.left == 0 && !f.inBlock }
 // follow takes the next bytes and returns how many of them are to be passed on:
 // an incomplete frame is left for the next time.
 func (f *follower) follow(p []byte, v visitor) (n int, err error) {
+	f.awaits = false
 	for {
 		if f.left > 0 {
 			m := uint32(min(uint64(f.left), uint64(len(p)-n)))
@@ -67,6 +69,7 @@ func (f *follower) follow(p []byte, v visitor) (n int, err error) {
 		rest := p[n+frameHeaderLen:]
 		whole := uint64(len(rest)) >= uint64(at.length)
 		if !whole && (at.length <= wholeFrame || at.isRead()) {
+			f.awaits = at.isRead()
 			return n, nil
 		}
 		f.at = at

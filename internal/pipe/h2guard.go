@@ -15,6 +15,7 @@ const (
 	floodBlock
 	floodHeaderList
 	floodStreams
+	floodSlow
 	floods // how many there are
 )
 
@@ -30,6 +31,7 @@ var floodNames = [floods]struct{ error, counter string }{
 	floodContinuation: {"too many CONTINUATION frames in a header block", "inbound_continuation_frames_flood"},
 	floodBlock:        {"a header block that is too large", "header_overflow"},
 	floodHeaderList:   {"a header list that is too large", "header_overflow"},
+	floodSlow:         {"a header block that does not come to its end", "inbound_header_timeout"},
 	floodStreams:      {"far more streams at once than the app allows", "inbound_streams_flood"},
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -136,6 +137,53 @@ func TestH2FloodOfADeafClient(t *testing.T) {
 	for end := time.Now().Add(patience); len(p.all()) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the connection is still there")
+		}
+	}
+}
+
+// A header block that has begun must come to its end in time, as a head of HTTP/1
+// must; a request's body may take as long as it takes.
+func TestH2SlowHeaders(t *testing.T) {
+	app := startH2(t, func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, n)
+	})
+	const limit = 50 * time.Millisecond
+	for _, tt := range []struct {
+		name string
+		send func(r *raw)
+	}{
+		{"half a HEADERS frame", func(r *raw) { r.send("\x00\x00\x10\x01\x05\x00\x00\x00\x01\x82") }},
+		{"no CONTINUATION", func(r *raw) {
+			_ = r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := startPipe(t, app, Auto, func(c *Config) { c.HeadTimeout = limit })
+			r := dialRaw(t, p)
+			tt.send(r)
+			if got := strings.Join(r.frames(), "\n"); !strings.Contains(got, "ENHANCE_YOUR_CALM") {
+				t.Errorf("got %q", got)
+			}
+			if got := maps.Collect(p.Stats().H2.Each); got["inbound_header_timeout"] != 1 {
+				t.Errorf("counted %v", got)
+			}
+		})
+	}
+	p := startPipe(t, app, Auto, func(c *Config) { c.HeadTimeout = limit })
+	r := dialRaw(t, p)
+	r.request(1, false, ":path", "/")
+	r.send("\x00\x00\x05\x00\x01\x00\x00\x00\x01he")
+	awaitActivity(t, p, 1, 1)
+	<-time.After(3 * limit) // nothing is to happen
+	r.send("llo")
+	for {
+		f, err := r.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, ok := f.(*http2.DataFrame); ok && string(d.Data()) == "5" {
+			break
 		}
 	}
 }

@@ -70,7 +70,6 @@ func (c *conn) takePreface() (wait bool) {
 	switch {
 	case !isPrefacePrefix(p):
 		c.up.state = upDiscard
-		c.in.stats.refused.Add(1)
 		c.endH2(errPreface)
 	case len(p) < len(preface):
 		return true

@@ -107,6 +107,11 @@ func (c *conn) clientPaused() bool {
 		_ = c.client.SetReadDeadline(time.Time{})
 		c.up.state = upOpaque
 		return true
+	case c.up.timed && c.up.state == upH2:
+		c.clearDeadline()
+		c.up.state = upDiscard
+		c.endH2(floodSlow)
+		return true
 	case c.up.timed:
 		c.clearDeadline()
 		if c.forgetFresh() {
