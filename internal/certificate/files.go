@@ -26,6 +26,7 @@ type Files struct {
 
 	loading sync.Mutex // one Load after another
 	serving atomic.Pointer[set]
+	said    atomic.Pointer[string] // the latest error of Reload
 }
 
 // set is what was read at one time.

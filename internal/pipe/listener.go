@@ -61,7 +61,7 @@ func (l *listener) secure() (err error) {
 	if l.tls, err = newTermination(&l.Inbound, l.p.cfg.HandshakeTimeout, l.p.cfg.Log); err != nil {
 		return fmt.Errorf("TLS of inbound %s: %w", l.Listen, err)
 	}
-	l.p.watches.Go(func() { l.tls.follow(l.p.ctx, l.p.cfg.Log) })
+	l.p.watches.Go(func() { l.tls.follow(l.p.ctx) })
 	return nil
 }
 

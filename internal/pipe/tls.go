@@ -144,11 +144,7 @@ func newTermination(in *Inbound, timeout time.Duration, log *slog.Logger) (*term
 }
 
 // follow reads the files anew when they change, until ctx ends.
-func (t *termination) follow(ctx context.Context, log *slog.Logger) {
-	if err := t.files.Run(ctx, t.seen); err != nil {
-		log.Error("a certificate is not watched: a new one is read at SIGHUP only", "error", err)
-	}
-}
+func (t *termination) follow(ctx context.Context) { _ = t.files.Run(ctx, t.seen) }
 
 func (t *termination) seen(err error) {
 	i := 0
