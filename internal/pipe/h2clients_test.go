@@ -56,6 +56,7 @@ func TestH2LastCallAsClientsSeeIt(t *testing.T) {
 			p := startPipe(t, app, HTTP)
 			said := make(chan string, 1)
 			go func() { said <- tt.ask("http://"+p.Addr(0).String(), h2Client(t)) }()
+			awaitRequests(t, p, 1)
 			awaitActivity(t, p, 1, 1)
 			if tt.ending == "reset" { // the client has its head
 				for end := time.Now().Add(patience); p.Stats().Responses[2] == 0; time.Sleep(time.Millisecond) {

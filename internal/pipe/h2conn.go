@@ -113,6 +113,11 @@ func (c *conn) forwardFrames() (wait bool) {
 	b := c.up.buf
 	h := c.h2
 	c.mu.Lock()
+	if c.over { // the last stream has been named: the client asks again elsewhere
+		c.mu.Unlock()
+		c.up.state = upDiscard
+		return false
+	}
 	n, err := h.up.follow(b.bytes(), upVisitor{c})
 	h.up.release()
 	h.upTable.release()

@@ -383,3 +383,54 @@ func TestH2PingAndSettingsPass(t *testing.T) {
 		}
 	}
 }
+
+// What comes behind the last goodbye is not the app's any more: its client has been
+// told that it may ask again elsewhere.
+func TestH2NothingAfterTheLastGoodbye(t *testing.T) {
+	seen := make(chan uint32, 10)
+	app := startApp(t, func(c net.Conn) {
+		f := http2.NewFramer(c, c)
+		_, _ = io.ReadFull(c, make([]byte, len(preface)))
+		_ = f.WriteSettings()
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				return
+			}
+			if h, ok := frame.(*http2.HeadersFrame); ok {
+				seen <- h.StreamID
+				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: true})
+			}
+		}
+	})
+	p := startPipe(t, app, HTTP)
+	r := dialRaw(t, p)
+	r.request(1, true, ":path", "/")
+	<-seen
+	awaitActivity(t, p, 1, 0)
+	c := p.all()[0]
+	c.mu.Lock() // up meets the end in the middle of its work
+	r.request(3, true, ":path", "/late")
+	c.over = true
+	c.recount()
+	c.mu.Unlock()
+	c.endIdleH2()
+	c.end()
+	got := strings.Join(r.frames(), "\n")
+	if !strings.HasSuffix(got, "GOAWAY 1 NO_ERROR") {
+		t.Errorf("got %s", got)
+	}
+	for end := time.Now().Add(patience); p.Stats().Raced == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the race is not counted")
+		}
+	}
+	select {
+	case id := <-seen:
+		t.Errorf("the app has got stream %d", id)
+	default:
+	}
+	if p.Stats().Requests != 1 {
+		t.Errorf("%+v", p.Stats())
+	}
+}

@@ -69,12 +69,15 @@ func (c *conn) endIdleH2() {
 	defer c.wmu.Unlock()
 	if c.h2.down.spoke && c.h2.canSay() {
 		c.h2.goodbye = final
-		_ = c.client.send(c.lastGoAway(codeNoError), true)
+		c.mu.Lock()
+		goodbye := c.lastGoAway(codeNoError)
+		c.mu.Unlock()
+		_ = c.client.send(goodbye, true)
 	}
 }
 
 // lastGoAway is the goodbye with the real last stream, which is never higher than
-// what the app has said (RFC 9113, 6.8).
+// what the app has said (RFC 9113, 6.8). mu is held.
 func (c *conn) lastGoAway(code uint32) []byte {
 	c.in.stats.h2.goAways.Add(1)
 	return appendGoAway(nil, min(c.h2.last, c.h2.appLast), code, "")
