@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -40,6 +41,33 @@ func TestAccessLogJSON(t *testing.T) {
 	for _, name := range []string{"start_time", "duration", "bytes_sent", "upstream_service_time", "upstream_local_address", "downstream_remote_address"} {
 		if got[name] == nil {
 			t.Errorf("%s is missing", name)
+		}
+	}
+}
+
+// A request whose client goes away has its line, wherever that is noticed.
+func TestAccessLogOfAClientThatIsGone(t *testing.T) {
+	var out bytes.Buffer
+	app := startApp(t, func(c net.Conn) {
+		readHead(bufio.NewReader(c))
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
+		for b := make([]byte, 1<<16); ; {
+			if _, err := c.Write(b); err != nil {
+				return
+			}
+		}
+	})
+	p := startPipe(t, app, HTTP, func(c *Config) { c.AccessLog = NewAccessLog(&out, LogText) })
+	c := dialPipe(t, p)
+	c.send(get("/long") + get("/next"))
+	readHead(c.r)
+	_ = c.SetLinger(0)
+	_ = c.Close()
+	awaitActivity(t, p, 0, 0)
+	closePipe(t, p)
+	for _, want := range []string{`"GET /long HTTP/1.1" 200 DC downstream_remote_disconnect`, `"GET /next HTTP/1.1" 0 DC downstream_remote_disconnect`} {
+		if strings.Count(out.String(), want) != 1 {
+			t.Errorf("%q is not there once:\n%s", want, out.String())
 		}
 	}
 }

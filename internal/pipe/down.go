@@ -282,4 +282,7 @@ func (c *conn) logTruncated() {
 	}
 	// Envoy, too, calls it a protocol error when a response ends before its end.
 	c.finish(&c.queue[0], c.down.status, flagProtocolError, "upstream_reset_after_response_started{protocol_error}")
+	for i := range c.queue[1:] {
+		c.finish(&c.queue[1+i], 0, flagConnectionTerminated, "upstream_reset_before_response_started{connection_termination}")
+	}
 }

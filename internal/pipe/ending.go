@@ -182,6 +182,9 @@ func (c *conn) answer(r *reply, flag, details string) {
 	if len(c.queue) > 0 {
 		answered = c.queue[0]
 		c.queue[0].told = true
+		for i := range c.queue[1:] { // those after it get no answer
+			c.finish(&c.queue[1+i], 0, flag, details)
+		}
 	} else {
 		answered.entry = c.p.newEntry(c, nil, nil)
 	}
@@ -205,7 +208,11 @@ func (c *conn) close() {
 	}
 	c.end()
 	c.mu.Lock()
-	c.queue = c.queue[:0]
+	unanswered := c.queue
+	c.queue = nil
 	c.recount()
 	c.mu.Unlock()
+	for i := range unanswered { // who ends them for another reason has said so before
+		c.finish(&unanswered[i], unanswered[i].status, flagDownstreamClosed, "downstream_remote_disconnect")
+	}
 }

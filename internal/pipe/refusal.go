@@ -33,6 +33,11 @@ func (c *conn) refuse(r *reply, flag, details string) {
 	case due && !broken:
 	case broken && responding:
 		c.in.stats.refuse(r.status)
+		c.mu.Lock()
+		for i := range c.queue {
+			c.finish(&c.queue[i], c.queue[i].status, flag, details)
+		}
+		c.mu.Unlock()
 		c.close()
 	default:
 		c.in.stats.refuse(r.status)

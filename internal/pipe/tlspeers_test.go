@@ -108,6 +108,7 @@ func TestMutualTLSWithCurl(t *testing.T) {
 			}
 			files.Write(signer.Sign("caller", 0), authority.PEM())
 			got, err := outputOf(t, "", curl, args...)
+			awaitActivity(t, p, 0, 0) // what has failed is counted by then
 			switch isServed := c.reason == 0; {
 			case isServed && (err != nil || got != "served"):
 				t.Errorf("%v: %s", err, got)
