@@ -56,8 +56,10 @@ test: ## all tests with the race detector; fetches what they need beside Go, lis
 rehearse: build ## the experiment: what each way of stopping does to a request in flight
 	@$(WITH_PEERS) bin/lastcallctl rehearse $(ARGS)
 
-bench: build ## lastcall beside Envoy, HAProxy and nginx: requests/s, latency, memory
+bench: build ## lastcall beside Envoy, HAProxy, nginx and Caddy: requests/s, latency, bodies, memory, drain, start
 	@peers/install -q
+	@# Caddy is no test's peer: it is built, once, for the benchmarks alone, and left out where that is not possible.
+	@[ -x "$(PEERS)/bin/caddy" ] || CGO_ENABLED=0 go build -C peers/caddy -o "$(PEERS)/bin/caddy" github.com/caddyserver/caddy/v2/cmd/caddy || :
 	@$(WITH_PEERS) go run ./bench $(ARGS)
 
 lint: ## gofmt, go vet, staticcheck, govulncheck

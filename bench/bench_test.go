@@ -43,6 +43,34 @@ func TestParseWrk(t *testing.T) {
 	}
 }
 
+const h2loadOutput = `starting benchmark...
+spawning thread #0: 16 total client(s). Timing-based test with 0s of warm-up time and 5s of main duration for measurements.
+Main benchmark duration is over for thread #0. Stopping all clients.
+
+finished in 5.01s, 102345.20 req/s, 4.20MB/s
+requests: 511726 total, 512238 started, 511726 done, 511726 succeeded, 0 failed, 0 errored, 0 timeout
+status codes: 511726 2xx, 0 3xx, 0 4xx, 0 5xx
+traffic: 21.00MB (22020096) total, 4.88MB (5117260) headers (space savings 95.00%), 27.00MB (28311552) data
+                     min         max         mean         sd        +/- sd
+time for request:      120us     30.20ms      4.91ms      1.10ms    70.00%
+time for connect:      120us      1.20ms       500us       100us    70.00%
+`
+
+func TestParseH2load(t *testing.T) {
+	got, err := parseH2load(h2loadOutput, 5*time.Second)
+	want := load{requests: 511726, elapsed: 5 * time.Second, mean: 4910 * time.Microsecond}
+	if err != nil || got != want {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	lost := strings.ReplaceAll(h2loadOutput, "511726 succeeded, 0 failed", "511725 succeeded, 1 failed")
+	if _, err := parseH2load(lost, time.Second); err == nil || !strings.Contains(err.Error(), "1 failed") {
+		t.Errorf("one failed: error %v", err)
+	}
+	if _, err := parseH2load("", time.Second); err == nil {
+		t.Error("no counts: no error")
+	}
+}
+
 func TestParseSaysWhatIsPossible(t *testing.T) {
 	for _, row := range []struct{ args, says string }{
 		{"--only envoi", "there are direct, lastcall-http"},
@@ -50,6 +78,10 @@ func TestParseSaysWhatIsPossible(t *testing.T) {
 		{"--duration 1500ms", "whole seconds"},
 		{"--connections 0", "1 to 4096"},
 		{"--load-core 0", "two cores"},
+		{"--held 1", "2 to 100000"},
+		{"--starts 0", "1 to 1000"},
+		{"http3", "there are http1, http2"},
+		{"--rounds 1 http2", "before the flags"},
 		{"--only lastcall-http --lastcall /nowhere/lastcall", "make build"},
 	} {
 		peers.Need(t, "nginx")
@@ -83,34 +115,53 @@ func TestTableShowsMedians(t *testing.T) {
 	}
 }
 
-// Every peer's configuration is accepted by the real program, passes requests on, and ends when told to.
+// Every peer's configurations are accepted by the real program, pass requests on, and it ends when told to.
 func TestPeersPassRequestsOn(t *testing.T) {
-	app, err := start(t.Context(), backend, peers.Need(t, "nginx"), 0, place{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer app.stop()
-	for _, s := range subjects {
-		if s.peer == "" {
-			continue // lastcall's own tests are elsewhere
+	for _, of := range tables {
+		if of.name != "http1" && of.name != "http2" {
+			continue
 		}
-		t.Run(s.name, func(t *testing.T) {
-			proxy, err := start(t.Context(), s, peers.Need(t, s.peer), 0, place{Dir: t.TempDir(), Backend: app.port})
+		http2 := of.name == "http2"
+		apps := map[string]*process{}
+		for _, s := range of.apps {
+			app, err := start(t.Context(), s, peers.Need(t, s.peer), 0, place{Dir: t.TempDir(), HTTP2: s.name == backend2.name})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if memory, err := proxy.resident(); err != nil || memory < 1e6 {
-				t.Errorf("resident memory %d, %v", memory, err)
+			defer app.stop()
+			apps[s.name] = app
+		}
+		for _, s := range subjects {
+			if !slices.Contains(of.subjects, s.name) || s.peer == "" || s.optional {
+				continue // lastcall's own tests are elsewhere
 			}
-			if _, err := proxy.cpu(); err != nil {
-				t.Error(err)
+			app := apps[backend.name]
+			if speaksHTTP2(s) && http2 {
+				app = apps[backend2.name]
 			}
-			proxy.stop()
-			select {
-			case <-proxy.done:
-			default:
-				t.Error("still runs after stop")
-			}
-		})
+			t.Run(of.name+"/"+s.name, func(t *testing.T) { passesOn(t, s, place{Dir: t.TempDir(), Backend: app.port, HTTP2: http2}) })
+		}
+	}
+}
+
+func passesOn(t *testing.T, s subject, p place) {
+	proxy, err := start(t.Context(), s, peers.Need(t, s.peer), 0, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if memory, err := proxy.resident(); err != nil || memory < 1e6 {
+		t.Errorf("resident memory %d, %v", memory, err)
+	}
+	if open, err := proxy.descriptors(); err != nil || open < 3 {
+		t.Errorf("%d descriptors, %v", open, err)
+	}
+	if _, err := proxy.cpu(); err != nil {
+		t.Error(err)
+	}
+	proxy.stop()
+	select {
+	case <-proxy.done:
+	default:
+		t.Error("still runs after stop")
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -15,7 +16,7 @@ import (
 
 // machine describes what was measured on, in one line.
 func machine() string {
-	parts := []string{firstMatch("/proc/cpuinfo", `(?m)^model name\s*: (.*)$`), fmt.Sprintf("%d cores", runtime.NumCPU())}
+	parts := []string{firstMatch("/proc/cpuinfo", `(?m)^model name\s*: (.*)$`), fmt.Sprintf("%d cores", cores())}
 	if kernel, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		parts = append(parts, "Linux "+strings.TrimSpace(string(kernel)))
 	}
@@ -25,6 +26,15 @@ func machine() string {
 		parts = append(parts, "load average before: "+strings.Fields(string(load))[0])
 	}
 	return strings.Join(parts, ", ")
+}
+
+// cores is how many the machine has; this process may be bound to one of them.
+func cores() int {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return runtime.NumCPU()
+	}
+	return strings.Count(string(text), "processor\t:")
 }
 
 func firstMatch(file, pattern string) string {
@@ -39,30 +49,38 @@ func firstMatch(file, pattern string) string {
 	return strings.TrimSpace(string(found[1]))
 }
 
-// versions asks each program that takes part for its version; wrk, which all need, comes last.
+// versions asks each program that takes part for its version.
 func versions(ctx context.Context, b *bench) string {
 	var all []string
-	asked := map[string]bool{}
-	for _, s := range append(append([]subject{}, b.subjects...), backend, subject{peer: "wrk"}) {
-		name, path := s.peer, b.programs[s.name]
-		switch {
-		case s.command != nil && s.peer == "":
-			name = "lastcall"
-		case name == "":
-			continue
-		case path == "":
-			path, _ = peers.Find(name)
-		}
+	asked := map[string]bool{"": true}
+	ask := func(name, path string) {
 		if !asked[name] {
 			asked[name] = true
 			all = append(all, name+" "+version(ctx, name, path))
+		}
+	}
+	for _, t := range b.tables {
+		for _, s := range b.of(t.name) {
+			name := s.peer
+			if s.command != nil && s.peer == "" {
+				name = "lastcall"
+			}
+			ask(name, b.programs[s.name])
+		}
+		for _, s := range t.apps {
+			ask(s.peer, b.programs[s.name])
+		}
+		for _, tool := range t.tools {
+			path, _ := peers.Find(tool)
+			ask(tool, path)
 		}
 	}
 	return strings.Join(all, ", ")
 }
 
 // askVersion is how each program is asked for its version.
-var askVersion = map[string]string{"lastcall": "version", "envoy": "--version", "haproxy": "-v", "nginx": "-v", "wrk": "-v"}
+var askVersion = map[string]string{"lastcall": "version", "envoy": "--version", "haproxy": "-v", "nginx": "-v", "wrk": "-v",
+	"h2load": "--version", "nghttpd": "--version", "caddy": "build-info"}
 
 var versionNumber = regexp.MustCompile(`\d+\.\d+\.\d+[-+\w]*`)
 
@@ -73,6 +91,10 @@ func version(ctx context.Context, name, path string) string {
 	said, _ := exec.CommandContext(ctx, path, askVersion[name]).CombinedOutput()
 	if name == "lastcall" {
 		return strings.TrimSpace(string(said))
+	}
+	if name == "caddy" {
+		// It knows its own version only as a dependency of the module that it was built in.
+		_, said, _ = bytes.Cut(said, []byte("github.com/caddyserver/caddy/v2\t"))
 	}
 	if number := versionNumber.Find(said); number != nil {
 		return string(number)

@@ -20,8 +20,11 @@ type process struct {
 	name   string
 	port   int
 	pid    int
+	http2  bool          // all that it speaks
 	said   *bytes.Buffer // its standard error; to be read only once done is closed
+	began  time.Time     // when it was about to be started
 	done   chan struct{}
+	ended  time.Time // when it was gone; to be read only once done is closed
 	signal func(os.Signal) error
 }
 
@@ -31,33 +34,10 @@ const readyTimeout = 15 * time.Second
 // start runs the subject on the given core and returns once a request has come through it. With a subject that is
 // nothing in between, the process has pid 0 and the app's port. Whoever starts it must stop it.
 func start(ctx context.Context, s subject, program string, core int, p place) (*process, error) {
-	if s.command == nil {
-		return &process{name: s.name, port: p.Backend}, nil
+	running, err := launch(ctx, s, program, core, p)
+	if err != nil || running.pid == 0 {
+		return running, err
 	}
-	ports, err := freePorts(2)
-	if err != nil {
-		return nil, err
-	}
-	p.Listen, p.Admin = ports[0], ports[1]
-	words, err := s.command(program, p)
-	if err != nil {
-		return nil, err
-	}
-	// taskset and the wrappers of unpacked peers exec, so that the process id is the program's own.
-	words = append([]string{"taskset", "-c", strconv.Itoa(core)}, words...)
-	command := exec.CommandContext(ctx, words[0], words[1:]...)
-	command.Dir = p.Dir
-	command.Env = append(os.Environ(), "GOMAXPROCS=1", "MINIMUM_DRAIN_DURATION=0s")
-	var said bytes.Buffer
-	command.Stderr = &said
-	if err := command.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", s.name, err)
-	}
-	running := &process{name: s.name, port: p.Listen, pid: command.Process.Pid, said: &said, done: make(chan struct{}), signal: command.Process.Signal}
-	go func() {
-		defer close(running.done)
-		_ = command.Wait() // how it ends is of no interest: it is told to
-	}()
 	if err := running.awaitAnswer(ctx); err != nil {
 		running.stop()
 		return nil, fmt.Errorf("start %s: %w\n%s", s.name, err, running.said)
@@ -65,12 +45,59 @@ func start(ctx context.Context, s subject, program string, core int, p place) (*
 	return running, nil
 }
 
+// launch is start without waiting for anything.
+func launch(ctx context.Context, s subject, program string, core int, p place) (*process, error) {
+	if s.command == nil {
+		return &process{name: s.name, port: p.Backend, http2: p.HTTP2}, nil
+	}
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	p.Listen, p.Admin, p.Status = ports[0], ports[1], ports[2]
+	p.Clients = max(p.Clients, fewestClients)
+	words, err := s.command(program, p)
+	if err != nil {
+		return nil, err
+	}
+	// The wrappers of unpacked peers exec, so that the process id is the program's own.
+	command := exec.CommandContext(ctx, words[0], words[1:]...)
+	command.Dir = p.Dir
+	command.Env = append(append(os.Environ(), "GOMAXPROCS=1", "MINIMUM_DRAIN_DURATION=0s"), p.Env...)
+	var said bytes.Buffer
+	command.Stderr = &said
+	began := time.Now()
+	if err := onCore(core, command.Start); err != nil {
+		return nil, fmt.Errorf("start %s: %w", s.name, err)
+	}
+	running := &process{name: s.name, port: p.Listen, pid: command.Process.Pid, http2: p.HTTP2, said: &said, began: began,
+		done: make(chan struct{}), signal: command.Process.Signal}
+	go func() {
+		defer close(running.done)
+		_ = command.Wait() // how it ends is of no interest: it is told to
+		running.ended = time.Now()
+	}()
+	return running, nil
+}
+
+// address is where it listens.
+func (p *process) address() string { return fmt.Sprintf("127.0.0.1:%d", p.port) }
+
+// url is what small requests ask for.
+func (p *process) url() string { return "http://" + p.address() + "/get" }
+
 // awaitAnswer returns once a GET is answered with 200.
 func (p *process) awaitAnswer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/get", p.port), nil)
+	// Some of the listeners know nothing but HTTP/2, once they are to speak it in the clear.
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(!p.http2)
+	protocols.SetUnencryptedHTTP2(p.http2)
+	transport := &http.Transport{DisableKeepAlives: true, Protocols: protocols}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url(), nil)
 	if err != nil {
 		return err
 	}
@@ -156,6 +183,18 @@ func (p *process) resident() (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("read memory of %s: no VmRSS, it has ended", p.name)
+}
+
+// descriptors is how many files and sockets the process has open.
+func (p *process) descriptors() (int, error) {
+	if p.pid == 0 {
+		return 0, nil
+	}
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid))
+	if err != nil {
+		return 0, fmt.Errorf("count descriptors of %s: %w", p.name, err)
+	}
+	return len(open), nil
 }
 
 // freePorts returns n ports of 127.0.0.1 that are free at the moment.

@@ -14,21 +14,32 @@ import (
 // subject is one way from the clients to the app.
 type subject struct {
 	name  string // for --only
-	title string // in the table
-	peer  string // whose program it is, as peers.Find knows it; empty for lastcall and direct
+	title string // in the tables
+	peer  string // whose program it is, as peers.Find knows it; empty for lastcall, direct and what bench is itself
 	// command is what to run; nil means that there is nothing in between.
 	command func(program string, p place) ([]string, error)
+	// optional subjects are left out where their program is missing.
+	optional bool
 }
 
-// place is where a subject runs: its folder, its port, the app's port, and one port more for whoever wants it.
+// place is where a subject runs: its folder, its port, the app's port, and two ports more for whoever wants them.
 // All ports are on 127.0.0.1.
 type place struct {
-	Dir                    string
-	Listen, Backend, Admin int
-	Mode                   string // HAProxy's
+	Dir                            string
+	Listen, Backend, Admin, Status int
+	Mode                           string   // HAProxy's
+	HTTP2                          bool     // in the clear, by prior knowledge; else HTTP/1.1
+	Clients                        int      // how many connections it must be ready for
+	Env                            []string // added to the environment
 }
 
-// subjects in the order of the table. Every one keeps connections to the app alive, writes no access log, has one
+// fewestClients is what every configuration is made for at least.
+const fewestClients = 2048
+
+// Sockets is what those clients and as many connections to the app need.
+func (p place) Sockets() int { return 2*p.Clients + 100 }
+
+// subjects in the order of the tables. Every one keeps connections to the app alive, writes no access log, has one
 // thread, and otherwise the settings that it comes with.
 var subjects = []subject{
 	{name: "direct", title: "no proxy"},
@@ -45,16 +56,43 @@ var subjects = []subject{
 	{name: "haproxy-http", title: "HAProxy, HTTP", peer: "haproxy", command: haproxy("http")},
 	{name: "haproxy-tcp", title: "HAProxy, TCP", peer: "haproxy", command: haproxy("tcp")},
 	{name: "nginx", title: "nginx", peer: "nginx", command: nginx("nginx.conf")},
+	{name: "caddy", title: "Caddy", peer: "caddy", optional: true, command: func(program string, p place) ([]string, error) {
+		config, err := p.write("caddy.json")
+		return []string{program, "run", "--config", config}, err
+	}},
 }
 
-// backend is the app behind all of them.
-var backend = subject{name: "backend", peer: "nginx", command: nginx("backend.conf")}
+// The apps behind all of them, each for the tables that name it.
+var (
+	// backend answers about 200 bytes, as fast as can be.
+	backend = subject{name: "backend", peer: "nginx", command: nginx("backend.conf")}
+	// backend2 is the same in HTTP/2 in the clear.
+	backend2 = subject{name: "backend-http2", peer: "nghttpd", command: func(program string, p place) ([]string, error) {
+		err := os.WriteFile(filepath.Join(p.Dir, "get"), []byte(smallBody), 0o644)
+		return []string{program, "--no-tls", "--address", "127.0.0.1", "--max-concurrent-streams", "1000", "--htdocs", p.Dir, fmt.Sprint(p.Listen)}, err
+	}}
+	// The others are bench itself, started anew.
+	bulkApp = subject{name: "bulk-app", command: own("bulk")}
+	holdApp = subject{name: "hold-app", command: own("hold")}
+)
+
+// smallBody is what backend.conf answers too.
+const smallBody = `{"url": "http://localhost/get", "origin": "127.0.0.1"}` + "\n"
+
+// own is bench as one of its apps.
+func own(kind string) func(string, place) ([]string, error) {
+	return func(_ string, p place) ([]string, error) {
+		self, err := os.Executable()
+		return []string{self, appWord, kind, fmt.Sprintf("127.0.0.1:%d", p.Listen)}, err
+	}
+}
 
 func lastcall(protocol string) func(string, place) ([]string, error) {
 	return func(program string, p place) ([]string, error) {
 		return []string{program, "agent",
 			"--inbound", fmt.Sprintf("127.0.0.1:%d=127.0.0.1:%d,protocol=%s", p.Listen, p.Backend, protocol),
-			"--status-address", "127.0.0.1", "--status-port", fmt.Sprint(p.Admin),
+			"--status-address", "127.0.0.1", "--status-port", fmt.Sprint(p.Status),
+			"--admin-address", fmt.Sprintf("127.0.0.1:%d", p.Admin),
 			"--termination-log", filepath.Join(p.Dir, "termination-log")}, nil
 	}
 }

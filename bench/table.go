@@ -9,7 +9,7 @@ import (
 )
 
 // median of the values that of picks from the samples; of an even number, the lower of the middle two.
-func median[V cmp.Ordered](samples []sample, of func(sample) V) V {
+func median[S any, V cmp.Ordered](samples []S, of func(S) V) V {
 	values := make([]V, len(samples))
 	for i, s := range samples {
 		values[i] = of(s)
@@ -18,28 +18,39 @@ func median[V cmp.Ordered](samples []sample, of func(sample) V) V {
 	return values[(len(values)-1)/2]
 }
 
+// extremes are the least and the most of the values that of picks from the samples.
+func extremes[S any, V cmp.Ordered](samples []S, of func(S) V) (least, most V) {
+	values := make([]V, len(samples))
+	for i, s := range samples {
+		values[i] = of(s)
+	}
+	return slices.Min(values), slices.Max(values)
+}
+
 // printTable writes the medians as Markdown.
 func printTable(out io.Writer, subjects []subject, samples map[string][]sample) {
 	fmt.Fprintln(out, "| through | requests/s | lowest to highest | p50 | p99 | CPU per request | core used | resident idle | under load |")
 	fmt.Fprintln(out, "|---|---:|---:|---:|---:|---:|---:|---:|---:|")
 	for _, s := range subjects {
 		rounds := samples[s.name]
-		rates := make([]float64, len(rounds))
-		for i, r := range rounds {
-			rates[i] = r.perSecond()
-		}
-		fmt.Fprintf(out, "| %s | %.0f | %.0f to %.0f | %s | %s |", s.title, median(rounds, sample.perSecond), slices.Min(rates), slices.Max(rates),
+		least, most := extremes(rounds, sample.perSecond)
+		fmt.Fprintf(out, "| %s | %.0f | %.0f to %.0f | %s | %s |", s.title, median(rounds, sample.perSecond), least, most,
 			milliseconds(median(rounds, func(s sample) time.Duration { return s.p50 })),
 			milliseconds(median(rounds, func(s sample) time.Duration { return s.p99 })))
-		if s.command == nil {
-			fmt.Fprintln(out, " – | – | – | – |")
-			continue
-		}
-		fmt.Fprintf(out, " %.1f µs | %.0f %% | %s | %s |\n",
-			float64(median(rounds, sample.perRequest).Nanoseconds())/1000, 100*median(rounds, sample.share),
-			megabytes(median(rounds, func(s sample) int { return s.idle })),
-			megabytes(median(rounds, func(s sample) int { return s.loaded })))
+		printCost(out, s, rounds)
 	}
+}
+
+// printCost ends a row with what the subject cost.
+func printCost(out io.Writer, s subject, rounds []sample) {
+	if s.command == nil {
+		fmt.Fprintln(out, " – | – | – | – |")
+		return
+	}
+	fmt.Fprintf(out, " %.1f µs | %.0f %% | %s | %s |\n",
+		float64(median(rounds, sample.perRequest).Nanoseconds())/1000, 100*median(rounds, sample.share),
+		megabytes(median(rounds, func(s sample) int { return s.idle })),
+		megabytes(median(rounds, func(s sample) int { return s.loaded })))
 }
 
 // printCaution names the proxies whose numbers say more about the machine than about them.
@@ -57,6 +68,7 @@ func printRatios(out io.Writer, samples map[string][]sample) {
 		{"lastcall-http", "envoy", "Envoy's requests/s"},
 		{"lastcall-http", "haproxy-http", "HAProxy's in HTTP mode"},
 		{"lastcall-http", "nginx", "nginx's"},
+		{"lastcall-http", "caddy", "Caddy's"},
 		{"lastcall-tcp", "haproxy-tcp", "HAProxy's in TCP mode"},
 	} {
 		ours, theirs := samples[pair.ours], samples[pair.theirs]

@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// load is what wrk counted.
+// load is what a tool counted: wrk says p50 and p99, h2load the mean.
 type load struct {
-	requests int
-	elapsed  time.Duration
-	p50, p99 time.Duration
+	requests       int
+	elapsed        time.Duration
+	p50, p99, mean time.Duration
 }
 
 func (l load) perSecond() float64 { return float64(l.requests) / l.elapsed.Seconds() }
 
-// wrk loads the port of 127.0.0.1 from one thread on the given core. A response other than 2xx, a refused or broken
+// wrk loads the port of 127.0.0.1 from one thread. A response other than 2xx, a refused or broken
 // connection or a timeout is an error: a proxy that loses requests is not to be called fast.
-func wrk(ctx context.Context, program string, core, port, connections int, duration time.Duration) (load, error) {
-	command := exec.CommandContext(ctx, "taskset", "-c", strconv.Itoa(core), program, "-t1", fmt.Sprintf("-c%d", connections),
+func wrk(ctx context.Context, program string, port, connections int, duration time.Duration) (load, error) {
+	command := exec.CommandContext(ctx, program, "-t1", fmt.Sprintf("-c%d", connections),
 		fmt.Sprintf("-d%ds", int(duration.Seconds())), "--latency", fmt.Sprintf("http://127.0.0.1:%d/get", port))
 	var complaint bytes.Buffer
 	command.Stderr = &complaint

@@ -1,0 +1,43 @@
+package bulk
+
+import (
+	"io"
+	"net"
+	"syscall"
+)
+
+// nowhere is what the kernel asks for a length of; with MSG_TRUNC it writes nothing to it (tcp(7)).
+var nowhere [portion]byte
+
+// discard takes size bytes from the connection without copying them to this process; moved is told of each portion.
+func discard(conn *net.TCPConn, size int64, moved func(int64)) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	for size > 0 {
+		var got int
+		var failed error
+		err := raw.Read(func(fd uintptr) bool {
+			for {
+				got, _, failed = syscall.Recvfrom(int(fd), nowhere[:min(size, portion)], syscall.MSG_TRUNC)
+				if failed != syscall.EINTR {
+					return failed != syscall.EAGAIN
+				}
+			}
+		})
+		switch {
+		case err != nil:
+			return err
+		case failed != nil:
+			return failed
+		case got == 0:
+			return io.ErrUnexpectedEOF
+		}
+		size -= int64(got)
+		if moved != nil {
+			moved(int64(got))
+		}
+	}
+	return nil
+}

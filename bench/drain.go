@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// drainSample is one drain.
+type drainSample struct {
+	goodbye, lastGoodbye time.Duration // from the signal: half and all of those that can be told at once
+	idleClosed           time.Duration // from the signal until the last idle connection was closed
+	finish               time.Duration // from the moment at which the app answered until the last busy connection was closed
+	exit                 time.Duration // from the last close, as the client sees it, to the end of the process
+	lost                 int
+}
+
+// drainLimit is for all that a drain does.
+const drainLimit = 30 * time.Second
+
+// drainNow makes SIGTERM the moment at which idle connections are closed, so that what is measured is how long that takes.
+var drainNow = []string{"MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=0s", "LASTCALL_IDLE_GRACE=0s", "TERMINATION_GRACE_PERIOD_SECONDS=60"}
+
+// drain measures the end of many connections, half of which are in a long request.
+func (b *bench) drain(ctx context.Context) error {
+	subjects := b.of("drain")
+	if len(subjects) == 0 {
+		return nil
+	}
+	protocols := []protocol{protocol1, protocol2}
+	samples := make([][]drainSample, len(protocols))
+	for round := range b.rounds {
+		for i, p := range protocols {
+			result, err := b.drainOnce(ctx, subjects[0], p)
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.title, err)
+			}
+			samples[i] = append(samples[i], result)
+			fmt.Fprintf(os.Stderr, "round %d of %d: drain, %s: last goodbye %s, exit %s after the last close, %d lost\n", round+1, b.rounds, p.title,
+				milliseconds(result.lastGoodbye), milliseconds(result.exit), result.lost)
+		}
+	}
+	fmt.Printf("The drain of %d connections, half of them idle, half with a request that the app answers once the idle ones are gone; no minimum drain. "+
+		"Medians of %d rounds, the worst in brackets. HTTP/1.1 can say goodbye to a busy connection only with its answer: the goodbyes are those to idle ones.\n\n", b.held, b.rounds)
+	fmt.Println("| | half of the goodbyes after the signal | all | idle all closed | answers to the last close | requests lost | last close to exit |")
+	fmt.Println("|---|---:|---:|---:|---:|---:|---:|")
+	for i, p := range protocols {
+		cell := func(of func(drainSample) time.Duration) string {
+			_, worst := extremes(samples[i], of)
+			return fmt.Sprintf("%s (%s)", milliseconds(median(samples[i], of)), milliseconds(worst))
+		}
+		lost := 0
+		for _, s := range samples[i] {
+			lost += s.lost
+		}
+		fmt.Printf("| %s | %s | %s | %s | %s | %d of %d | %s |\n", p.title, cell(func(s drainSample) time.Duration { return s.goodbye }),
+			cell(func(s drainSample) time.Duration { return s.lastGoodbye }), cell(func(s drainSample) time.Duration { return s.idleClosed }),
+			cell(func(s drainSample) time.Duration { return s.finish }), lost, b.rounds*(b.held/2), cell(func(s drainSample) time.Duration { return s.exit }))
+	}
+	return nil
+}
+
+func (b *bench) drainOnce(ctx context.Context, s subject, p protocol) (drainSample, error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*drainLimit)
+	defer cancel()
+	app, err := b.app(ctx, holdApp, place{})
+	if err != nil {
+		return drainSample{}, err
+	}
+	defer app.stop()
+	proxy, err := b.proxy(ctx, s, app, place{Env: drainNow})
+	if err != nil {
+		return drainSample{}, err
+	}
+	defer proxy.stop()
+
+	// Every other one is busy.
+	clients := make([]*client, b.held)
+	conns, err := openMany(ctx, proxy.port, b.held, func(i int, conn net.Conn) error {
+		clients[i] = newClient(conn, i%2 == 1)
+		return p.open(clients[i])
+	})
+	defer closeAll(conns)
+	if err == nil {
+		err = awaitHeld(ctx, app, b.held/2)
+	}
+	if err != nil {
+		return drainSample{}, err
+	}
+	var closed sync.WaitGroup
+	for _, c := range clients {
+		_ = c.conn.SetDeadline(time.Now().Add(drainLimit))
+		closed.Go(func() { c.err = p.watch(c) })
+	}
+	signalled := time.Now()
+	if err := proxy.signal(syscall.SIGTERM); err != nil {
+		return drainSample{}, fmt.Errorf("signal: %w", err)
+	}
+	for _, c := range clients {
+		if p.tellsBusy || !c.busy {
+			<-c.told // at its deadline at the latest
+		}
+	}
+	for _, c := range clients {
+		if !c.busy {
+			<-c.over
+		}
+	}
+	released := time.Now()
+	if err := ask(ctx, http.MethodPost, app, releasePath, nil); err != nil {
+		return drainSample{}, err
+	}
+	closed.Wait()
+	select {
+	case <-proxy.done:
+	case <-ctx.Done():
+		return drainSample{}, errors.New("the process does not end")
+	}
+	return p.judge(clients, signalled, released, proxy.ended)
+}
+
+// awaitHeld waits until the app has so many requests in flight.
+func awaitHeld(ctx context.Context, app *process, want int) error {
+	for {
+		var said []byte
+		if err := ask(ctx, http.MethodGet, app, heldPath, &said); err != nil {
+			return err
+		}
+		if n, err := strconv.Atoi(string(said)); err != nil || n > want {
+			return fmt.Errorf("the app holds %q requests, %d are wanted", said, want)
+		} else if n == want {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func ask(ctx context.Context, method string, app *process, path string, said *[]byte) error {
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+app.address()+path, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("ask the app: %w", err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if said != nil {
+		*said = body
+	}
+	return err
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// client is one connection across a drain.
+type client struct {
+	conn       net.Conn
+	framer     *http2.Framer // HTTP/2's
+	busy       bool
+	told       chan struct{} // closed at the goodbye, and at the end if there was none
+	over       chan struct{} // closed at the end
+	said, shut time.Time     // the goodbye; the connection's end
+	answered   bool
+	err        error // what came instead of an orderly end
+}
+
+func newClient(conn net.Conn, busy bool) *client {
+	return &client{conn: conn, busy: busy, told: make(chan struct{}), over: make(chan struct{})}
+}
+
+// hear notes the first goodbye.
+func (c *client) hear() {
+	if c.said.IsZero() {
+		c.said = time.Now()
+		close(c.told)
+	}
+}
+
+// end notes the connection's end, and closes it as a client does that has read the FIN.
+func (c *client) end() {
+	c.shut = time.Now()
+	if c.said.IsZero() {
+		close(c.told)
+	}
+	_ = c.conn.Close()
+	close(c.over)
+}
+
+func (c *client) path() string {
+	if c.busy {
+		return holdPath
+	}
+	return "/get"
+}
+
+// protocol is what the clients speak.
+type protocol struct {
+	title     string
+	tellsBusy bool                // a busy connection can be told at once
+	open      func(*client) error // makes the request; an idle one's is answered then
+	watch     func(*client) error // to the connection's end
+}
+
+var (
+	protocol1 = protocol{title: "HTTP/1.1", open: open1, watch: watch1}
+	protocol2 = protocol{title: "HTTP/2", tellsBusy: true, open: open2, watch: watch2}
+)
+
+func open1(c *client) error {
+	if !c.busy {
+		return getSmall(c.conn)
+	}
+	_, err := fmt.Fprintf(c.conn, "GET %s HTTP/1.1\r\nHost: app\r\n\r\n", c.path())
+	return err
+}
+
+func watch1(c *client) error {
+	defer c.end()
+	if c.busy {
+		in := bufio.NewReaderSize(c.conn, 1<<10)
+		response, err := http.ReadResponse(in, nil)
+		if err != nil {
+			return fmt.Errorf("read a response: %w", err)
+		}
+		if _, err := io.Copy(io.Discard, response.Body); err != nil {
+			return fmt.Errorf("read a body: %w", err)
+		}
+		if response.StatusCode != http.StatusOK || !response.Close {
+			return fmt.Errorf("response %s, close %t", response.Status, response.Close)
+		}
+		c.answered = true
+		c.hear()
+	}
+	if _, err := c.conn.Read(make([]byte, 1)); err != io.EOF {
+		return fmt.Errorf("no orderly end: %w", err)
+	}
+	c.hear()
+	return nil
+}
+
+func open2(c *client) error {
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for _, field := range []hpack.HeaderField{
+		{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "app"}, {Name: ":path", Value: c.path()},
+	} {
+		if err := encoder.WriteField(field); err != nil {
+			return err
+		}
+	}
+	var first bytes.Buffer
+	first.WriteString(http2.ClientPreface)
+	c.framer = http2.NewFramer(&first, c.conn)
+	if err := errors.Join(c.framer.WriteSettings(),
+		c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})); err != nil {
+		return err
+	}
+	if _, err := c.conn.Write(first.Bytes()); err != nil {
+		return err
+	}
+	c.framer = http2.NewFramer(c.conn, c.conn)
+	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	if c.busy {
+		return nil
+	}
+	for !c.answered {
+		if err := c.frame(); err != nil {
+			return err
+		}
+	}
+	if !c.said.IsZero() {
+		return errors.New("a goodbye before the drain")
+	}
+	return nil
+}
+
+func watch2(c *client) error {
+	defer c.end()
+	for {
+		switch err := c.frame(); {
+		case err == io.EOF && c.answered && !c.said.IsZero():
+			return nil
+		case err != nil:
+			return fmt.Errorf("answered %t: %w", c.answered, err)
+		}
+	}
+}
+
+// frame reads one, and does what it asks for.
+func (c *client) frame() error {
+	frame, err := c.framer.ReadFrame()
+	if err != nil {
+		return err
+	}
+	switch f := frame.(type) {
+	case *http2.SettingsFrame:
+		if !f.IsAck() {
+			return c.framer.WriteSettingsAck()
+		}
+	case *http2.PingFrame:
+		if !f.IsAck() {
+			return c.framer.WritePing(true, f.Data)
+		}
+	case *http2.GoAwayFrame:
+		c.hear()
+	case *http2.RSTStreamFrame:
+		return fmt.Errorf("stream reset: %s", f.ErrCode)
+	case *http2.MetaHeadersFrame:
+		if status := f.PseudoValue("status"); status != "200" {
+			return fmt.Errorf("status %s", status)
+		}
+		c.answered = c.answered || f.StreamEnded()
+	case *http2.DataFrame:
+		c.answered = c.answered || f.StreamEnded()
+	}
+	return nil
+}
+
+// judge sums up what the clients saw. A request is lost if its answer did not come whole; an end out of order of an
+// idle connection is an error, for there is none to count.
+func (p protocol) judge(clients []*client, signalled, released, ended time.Time) (drainSample, error) {
+	var s drainSample
+	var said []time.Duration
+	var last time.Time
+	for _, c := range clients {
+		if c.err != nil && (!c.busy || c.answered) {
+			return s, fmt.Errorf("a connection (busy: %t) that did not end in order: %w", c.busy, c.err)
+		}
+		if last.Before(c.shut) {
+			last = c.shut
+		}
+		switch {
+		case !c.busy:
+			s.idleClosed = max(s.idleClosed, c.shut.Sub(signalled))
+		case c.err != nil:
+			s.lost++
+		default:
+			s.finish = max(s.finish, c.shut.Sub(released))
+		}
+		if (p.tellsBusy || !c.busy) && !c.said.IsZero() {
+			said = append(said, c.said.Sub(signalled))
+		}
+	}
+	if len(said) > 0 {
+		slices.Sort(said)
+		s.goodbye, s.lastGoodbye = said[len(said)/2], said[len(said)-1]
+	}
+	s.exit = ended.Sub(last)
+	return s, nil
+}
