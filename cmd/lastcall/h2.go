@@ -15,7 +15,7 @@ func (f *h2Flags) each(do func(value *int, name, usage string)) {
 	do(&f.MaxHeaderList, "h2-max-header-list", "HTTP/2: `bytes` of a request's header list, 32 more for each field")
 	do(&f.MaxHeaderBlock, "h2-max-header-block", "HTTP/2: `bytes` of a request's header block as it is coded")
 	do(&f.MaxContinuations, "h2-max-continuations", "HTTP/2: CONTINUATION `frames` of a header block (CVE-2024-27316)")
-	do(&f.MaxControl, "h2-max-control", "HTTP/2: PING and SETTINGS `frames` of a client in a second")
+	do(&f.MaxControl, "h2-max-control", "HTTP/2: PING and SETTINGS `frames` of a client that wait for their answers")
 	do(&f.MaxResets, "h2-max-resets", "HTTP/2: after how many `streams` a client is judged by those that it resets at once; more than half are too many (CVE-2023-44487)")
 	do(&f.MaxEmptyFrames, "h2-max-empty-frames", "HTTP/2: empty `frames` one after another")
 	do(&f.MaxWindowUpdates, "h2-max-window-updates", "HTTP/2: WINDOW_UPDATE `frames` for each DATA frame of the app")

@@ -15,7 +15,7 @@ var descH2 = func() map[string]*prometheus.Desc {
 		"goaway_sent":                        "GOAWAY of ours.",
 		"rx_messaging_error":                 "Connections ended because the client did not keep to HTTP/2.",
 		"h2c_upgrade":                        "Connections that became HTTP/2 by Upgrade: h2c.",
-		"outbound_control_flood":             "Connections ended for too many PING and SETTINGS in a second.",
+		"outbound_control_flood":             "Connections ended for too many PING and SETTINGS that waited for answers.",
 		"rx_premature_resets_flood":          "Connections ended because most of their streams were reset at once.",
 		"inbound_empty_frames_flood":         "Connections ended for too many empty frames.",
 		"inbound_window_update_frames_flood": "Connections ended for too many WINDOW_UPDATE.",

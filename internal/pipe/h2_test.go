@@ -313,13 +313,6 @@ func TestH2BrokenClient(t *testing.T) {
 				_ = r.WriteContinuation(1, false, make([]byte, 16000))
 			}
 		}, "ENHANCE_YOUR_CALM"},
-		{"flood of PINGs", func(r *raw) {
-			for range 3000 {
-				if r.WritePing(false, [8]byte{}) != nil {
-					return
-				}
-			}
-		}, "ENHANCE_YOUR_CALM"},
 		{"rapid reset", func(r *raw) {
 			for i := range uint32(3000) {
 				r.block.Reset()

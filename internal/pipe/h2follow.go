@@ -30,6 +30,7 @@ type visitor interface {
 	reset(stream uint32) error     // RST_STREAM
 	settings(values []byte)        // of six bytes each
 	settingsAck()
+	pingAck()
 	goAway(last uint32)
 }
 
@@ -79,6 +80,10 @@ func (f *follower) follow(p []byte, v visitor) (n int, err error) {
 			}
 		}
 		n += frameHeaderLen
+		switch {
+		case at.kind == framePing && at.has(flagAck):
+			v.pingAck()
+		}
 		switch {
 		case at.kind == frameData:
 			v.data(at, rest[:min(len(rest), int(at.length))])

@@ -206,5 +206,6 @@ func (r *recorder) end(id uint32)          { fmt.Fprint(r, "e", id) }
 func (r *recorder) data(frame, []byte)     {}
 func (r *recorder) reset(id uint32) error  { fmt.Fprint(r, "r", id); return nil }
 func (r *recorder) settings(values []byte) { fmt.Fprint(r, "s", values) }
+func (r *recorder) pingAck()               { fmt.Fprint(r, "i") }
 func (r *recorder) settingsAck()           { fmt.Fprint(r, "a") }
 func (r *recorder) goAway(last uint32)     { fmt.Fprint(r, "g", last) }

@@ -23,7 +23,7 @@ func (f flood) Error() string { return floodNames[f].error }
 
 // floodNames has the names of Envoy's counters for the same, where it has one.
 var floodNames = [floods]struct{ error, counter string }{
-	floodControl:      {"too many PING, SETTINGS or RST_STREAM frames in a second", "outbound_control_flood"},
+	floodControl:      {"too many PING and SETTINGS that wait for their answers, or RST_STREAM of nothing", "outbound_control_flood"},
 	floodResets:       {"most streams are reset as soon as they begin", "rx_premature_resets_flood"},
 	floodEmpty:        {"too many empty frames one after another", "inbound_empty_frames_flood"},
 	floodWindow:       {"more WINDOW_UPDATE frames than there is data for", "inbound_window_update_frames_flood"},
@@ -40,9 +40,9 @@ type guard struct {
 	*H2Limits
 	now func() time.Time
 
-	control      int // in the second at hand
-	second       time.Time
-	empty        int // one after another
+	unanswered   int    // PING and SETTINGS
+	strays       uint64 // RST_STREAM of streams that are not open
+	empty        int    // one after another
 	windows      uint64
 	priorities   uint64
 	streams      uint64 // begun
@@ -65,8 +65,11 @@ func (g *guard) check(at frame) error {
 			return floodEmpty
 		}
 	case frameSettings, framePing:
-		if !at.has(flagAck) {
-			return g.checkControl()
+		if at.has(flagAck) {
+			return nil
+		}
+		if g.unanswered++; g.unanswered > g.MaxControl {
+			return floodControl
 		}
 	case frameWindowUpdate:
 		g.windows++
@@ -82,16 +85,8 @@ func (g *guard) check(at frame) error {
 	return nil
 }
 
-func (g *guard) checkControl() error {
-	if g.control++; g.control <= g.MaxControl {
-		return nil // the clock is not looked at for the usual few
-	}
-	if now := g.now(); now.Sub(g.second) >= time.Second {
-		g.second, g.control = now, 1
-		return nil
-	}
-	return floodControl
-}
+// answered takes note of an answer to a PING or SETTINGS that goes to the client.
+func (g *guard) answered() { g.unanswered = max(0, g.unanswered-1) }
 
 // begins counts a stream that the client has begun.
 func (g *guard) begins(open int) error {
@@ -113,7 +108,10 @@ const prematureTime = time.Second
 // resets judges a RST_STREAM of the client; s is nil when there is no such stream.
 func (g *guard) resets(s *stream) error {
 	if s == nil {
-		return g.checkControl()
+		if g.strays++; g.strays > uint64(g.MaxControl)+g.streams {
+			return floodControl
+		}
+		return nil
 	}
 	if s.serverEnded || g.now().Sub(s.began) >= prematureTime {
 		return nil

@@ -22,9 +22,11 @@ type H2Limits struct {
 	// 144 KiB then.
 	MaxContinuations int
 
-	// MaxControl is how many PING and SETTINGS frames, which have to be answered,
-	// and RST_STREAM of streams that have ended a client may send in one second;
-	// default 1,000, which is how many unsent answers Envoy allows.
+	// MaxControl is how many PING and SETTINGS frames of a client may wait for
+	// their answers; default 1,000, as many as Envoy lets wait. Whoever reads the
+	// answers may ask as often as he likes: gRPC does so thousands of times a second
+	// on a fast network. So many RST_STREAM of streams that are not open may come,
+	// too, and one more for each stream.
 	MaxControl int
 
 	// MaxResets is after how many streams a client is judged by those that it

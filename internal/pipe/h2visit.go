@@ -80,6 +80,7 @@ func (v upVisitor) reset(id uint32) error {
 
 func (v upVisitor) settings(values []byte) { v.c.h2.ofClient.announce(values) }
 func (v upVisitor) settingsAck()           { v.c.h2.ofApp.acknowledge() }
+func (v upVisitor) pingAck()               {}
 func (v upVisitor) goAway(uint32)          {}
 
 // downVisitor is told of the app's frames, with wmu and mu held.
@@ -166,7 +167,12 @@ func (v downVisitor) settings(values []byte) {
 	}
 }
 
-func (v downVisitor) settingsAck() { v.c.h2.ofClient.acknowledge() }
+func (v downVisitor) settingsAck() {
+	v.c.h2.ofClient.acknowledge()
+	v.c.h2.guard.answered()
+}
+
+func (v downVisitor) pingAck() { v.c.h2.guard.answered() }
 
 // goAway notes the app's own goodbye: streams beyond the last that it names are
 // not served, and nobody says another word of them (RFC 9113, 6.8).
