@@ -119,6 +119,45 @@ func TestMutualTLSWithCurl(t *testing.T) {
 	}
 }
 
+// A session is resumed only as long as the client's authority is trusted.
+func TestResumptionWithMutualTLS(t *testing.T) {
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		t.Run(tls.VersionName(version), func(t *testing.T) {
+			server, caller := certificatetest.New(t), certificatetest.New(t)
+			secret := certificatetest.NewSecret(t)
+			cert := server.Sign("app.test", 0)
+			secret.Write(cert, caller.PEM())
+			app := answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			p := startPipe(t, app, HTTP, func(cfg *Config) {
+				cfg.Inbound[0].TLS = &TLS{Cert: secret.Cert(), Key: secret.Key(), ClientCA: secret.CA()}
+			})
+			config := &tls.Config{
+				RootCAs: server.Pool(), ServerName: "app.test", MaxVersion: version, ClientSessionCache: tls.NewLRUClientSessionCache(1),
+				Certificates: []tls.Certificate{caller.Sign("caller", 0)},
+			}
+			ask := func() (resumed bool, err error) {
+				c := tls.Client(dialPipe(t, p).TCPConn, config)
+				defer c.Close()
+				if _, err := io.WriteString(c, get("/")); err != nil {
+					return false, err
+				}
+				_, err = c.Read(make([]byte, 100))
+				return c.ConnectionState().DidResume, err
+			}
+			for i, want := range []bool{false, true} {
+				if resumed, err := ask(); err != nil || resumed != want {
+					t.Errorf("handshake %d: resumed %v, %v", i, resumed, err)
+				}
+			}
+			secret.Write(cert, server.PEM())
+			p.ReloadCertificates()
+			if _, err := ask(); err == nil {
+				t.Error("a client of an authority that is trusted no longer was served")
+			}
+		})
+	}
+}
+
 // tlsClient is a client of HTTP of which connections can be told apart.
 func tlsClient(t *testing.T, authority *certificatetest.Authority, isH2 bool) *http.Client {
 	protocols := new(http.Protocols)
