@@ -3,6 +3,7 @@ module github.com/lastcall-dev/lastcall
 go 1.26.0
 
 require (
+	connectrpc.com/connect v1.21.1
 	github.com/coder/websocket v1.8.15
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/google/nftables v0.3.0

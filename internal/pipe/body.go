@@ -1,6 +1,9 @@
 package pipe
 
-import "errors"
+import (
+	"errors"
+	"strconv"
+)
 
 // bodyKind says how the end of a message's body is found (RFC 9112, 6.3).
 type bodyKind uint8
@@ -21,6 +24,8 @@ type body struct {
 	left    uint64  // of a length body or of the chunk at hand, bytes
 	seen    int32   // digits of the chunk size, or bytes of the trailer section
 	excess  int32   // bytes of chunk lines beyond what sensible chunks have
+
+	messages messages // of gRPC-Web and Connect
 }
 
 // chunkState is where in the chunked coding (RFC 9112, 7.1) the next byte stands.
@@ -239,9 +244,13 @@ func toCR(p []byte) (n int, ok bool) {
 	return len(p), true
 }
 
-// note keeps the last bytes of an endless body's data.
+// note keeps of a body's data what has to be known of its parts.
 func (b *body) note(p []byte) {
-	if b.endless == finite {
+	switch {
+	case b.endless == finite:
+		return
+	case b.endless.hasEnvelopes():
+		b.messages.follow(p)
 		return
 	}
 	for _, c := range p[max(0, len(p)-4):] {
@@ -249,11 +258,39 @@ func (b *body) note(p []byte) {
 	}
 }
 
+// isWhole says whether the last message of gRPC-Web or Connect has been.
+func (b *body) isWhole() bool {
+	flags := b.messages.prefix[0]
+	return b.endless == grpcWeb && flags&grpcWebTrailers != 0 || b.endless == connectRPC && flags&connectEnd != 0
+}
+
+// farewell is what ends the body where it stands, when it may end.
+func (b *body) farewell() (out []byte) {
+	if b.endless.hasEnvelopes() && !b.isWhole() {
+		message := b.endless.lastMessage()
+		if b.kind != chunkedBody {
+			return message
+		}
+		out = append(strconv.AppendInt(nil, int64(len(message)), 16), "\r\n"...)
+		out = append(append(out, message...), "\r\n"...)
+	}
+	if b.kind == chunkedBody {
+		out = append(out, "0\r\n\r\n"...)
+	}
+	return out
+}
+
 // mayEnd says whether the body, as far as it has come, could end here without
 // looking like something that it is not: between chunks, and between the parts
 // of which its content consists.
 func (b *body) mayEnd() bool {
-	return (b.kind == untilCloseBody || b.kind == chunkedBody && b.state == chunkSize && b.seen == 0) && b.endless.endsWith(b.tail)
+	switch {
+	case b.kind == chunkedBody && (b.state != chunkSize || b.seen != 0):
+		return false
+	case b.endless.hasEnvelopes():
+		return !b.messages.within()
+	}
+	return b.endless.endsWith(b.tail)
 }
 
 func hexDigit(c byte) int {

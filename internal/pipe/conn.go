@@ -55,7 +55,7 @@ type conn struct {
 	refusal      *reply    // what the client gets when queue is empty
 	endsWithConn bool      // the response to queue[0] ends with the connection
 	resets       bool      // our end is a reset
-	endless      bool      // the response to queue[0] has no end of its own
+	endless      content   // of the response to queue[0]; finite for one that has to end by itself
 	word         *lastWord // nil when none has been asked for
 	next, prev   *conn     // of the pipe's list, guarded by its mutex
 

@@ -8,10 +8,11 @@ import "encoding/binary"
 // when all have, or the time is up, all are ended.
 
 // messages follows the length-prefixed messages of a gRPC response (gRPC over
-// HTTP/2, Length-Prefixed-Message) from one DATA frame to the next.
+// HTTP/2, Length-Prefixed-Message) from one DATA frame to the next; those of
+// gRPC-Web and Connect from one chunk to the next.
 type messages struct {
 	left   uint32  // of the message at hand, bytes
-	prefix [5]byte // compressed flag and length, as far as they have come
+	prefix [5]byte // flags and length, as far as they have come; then of the last message
 	have   uint8   // bytes of the prefix
 	lost   bool    // its end cannot be known
 }

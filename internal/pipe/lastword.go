@@ -18,13 +18,10 @@ type lastWord struct {
 	isDone bool                 // guarded by the connection's mu
 }
 
-// lastChunk ends a chunked body without trailers.
-var lastChunk = []byte("0\r\n\r\n")
-
 // hasLastWord says whether the conversation is one that ends at a boundary. mu is
 // held.
 func (c *conn) hasLastWord() bool {
-	return !c.over && (c.mode == modeWS || c.responding && c.endless)
+	return !c.over && (c.mode == modeWS || c.responding && c.endless != finite)
 }
 
 // endsEarly says whether the conversation is one whose last word does not wait for
@@ -38,7 +35,7 @@ func (c *conn) mayEndEarly() bool {
 	if c.mode == modeWS {
 		return c.p.cfg.WebSockets == CloseEarly
 	}
-	return c.p.cfg.EventStreams == CloseEarly
+	return c.endless.isEndless() && c.p.cfg.EventStreams == CloseEarly
 }
 
 // askLastWord has the conversation ended at its next boundary, or now. It returns
@@ -90,12 +87,14 @@ func (c *conn) sayLastWord(force bool) {
 	}
 	c.over = true
 	if c.word != nil {
-		c.word.ending = "ended"
+		if c.word.ending = c.endless.ending(); c.down.body.isWhole() {
+			c.word.ending = "ended"
+		}
 	}
 	c.mu.Unlock()
-	if c.down.body.kind == chunkedBody {
+	if farewell := c.down.body.farewell(); len(farewell) > 0 {
 		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
-		_ = c.client.send(lastChunk, true)
+		_ = c.client.send(farewell, true)
 	}
 	c.letGo()
 }

@@ -58,9 +58,9 @@ func (c *conn) passHead(n int) bool {
 	}
 	body := h.responseBody(req)
 	c.endsWithConn = !interim && !tunnel && body.kind == untilCloseBody
-	if c.endless = false; !interim && (body.kind == chunkedBody || body.kind == untilCloseBody) {
+	if c.endless = finite; !interim && (body.kind == chunkedBody || body.kind == untilCloseBody) {
 		body.endless = c.p.cfg.contentOf(&h)
-		c.endless = body.endless != finite
+		c.endless = body.endless
 	}
 	isWS := c.mode == modeWS
 	early := c.endsEarly()
@@ -188,7 +188,7 @@ func (c *conn) responseEnds(last bool) bool {
 	}
 	answered := c.queue[0]
 	c.pop()
-	c.responding, c.endless = false, false
+	c.responding, c.endless = false, finite
 	var refusal *reply
 	if len(c.queue) == 0 {
 		refusal = c.refusal
