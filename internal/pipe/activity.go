@@ -30,7 +30,7 @@ func (c *conn) recount() {
 		c.in.stats.busy.Add(delta(busy))
 	}
 	if !open {
-		c.word.settle()
+		c.settle()
 	}
 	c.p.changed()
 }

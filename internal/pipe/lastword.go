@@ -120,11 +120,17 @@ func (c *conn) noteLastWord() {
 
 // settle tells who waits for the last word that the conversation has ended. mu is
 // held.
-func (w *lastWord) settle() {
-	if w != nil && !w.isDone {
-		w.isDone = true
-		close(w.done)
+func (c *conn) settle() {
+	w := c.word
+	if w == nil || w.isDone {
+		return
 	}
+	// Told by its client's answer, the app may end it before we do.
+	if w.ending == "" && c.ws != nil && c.ws.said.Load() {
+		w.ending = c.closeName()
+	}
+	w.isDone = true
+	close(w.done)
 }
 
 // waiting is a conversation whose last word has been asked for.
