@@ -114,6 +114,10 @@ func (c *conn) forwardFrames() (wait bool) {
 	h := c.h2
 	c.mu.Lock()
 	if c.over { // the last stream has been named: the client asks again elsewhere
+		if !c.raced && hasRequest(b.bytes()) {
+			c.raced = true
+			c.in.stats.raced.Add(1)
+		}
 		c.mu.Unlock()
 		c.up.state = upDiscard
 		return false
@@ -154,6 +158,18 @@ func (c *conn) forwardFrames() (wait bool) {
 	c.timeHeaders(slow)
 	c.finishIfDrained()
 	return true
+}
+
+// hasRequest says whether there is the beginning of a HEADERS frame among frames.
+func hasRequest(p []byte) bool {
+	for len(p) >= frameHeaderLen {
+		at := readFrame(p)
+		if at.kind == frameHeaders {
+			return true
+		}
+		p = p[min(len(p), frameHeaderLen+int(at.length)):]
+	}
+	return false
 }
 
 // timeHeaders gives a header block that has begun its time to come to its end.

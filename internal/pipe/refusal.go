@@ -55,7 +55,7 @@ func (c *conn) idle() bool {
 // noteRace counts a request that met our closing.
 func (c *conn) noteRace() {
 	c.mu.Lock()
-	first := !c.raced && c.over && c.mode != modeWS
+	first := !c.raced && c.over && c.mode != modeWS && c.mode != modeH2 // which looks for a request itself
 	c.raced = c.raced || first
 	c.mu.Unlock()
 	if first {
