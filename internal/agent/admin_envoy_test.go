@@ -82,7 +82,7 @@ func TestAnswersAreEnvoys(t *testing.T) {
 		for _, target := range []string{"/help", "/nope", "/stats", "/stats?usedonly"} {
 			theirs := lines(envoy.ask(t, "GET", target).body)
 			for line := range lines(own.ask(t, "GET", target).body) {
-				if !theirs[line] {
+				if !theirs[line] && !strings.HasPrefix(line, "  /connections: ") { // the one command that is ours alone
 					t.Errorf("%s has a line that Envoy has not: %s", target, line)
 				}
 			}
