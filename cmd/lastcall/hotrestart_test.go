@@ -225,6 +225,8 @@ func (h *hot) end() {
 	}
 	_ = h.first.Wait()
 	if h.t.Failed() {
+		h.mu.Lock() // whatever is still running still writes
+		defer h.mu.Unlock()
 		h.t.Log("\n" + h.log.String())
 	}
 }
