@@ -1,0 +1,85 @@
+package pipe
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// raw speaks HTTP/2 frame by frame.
+type raw struct {
+	*client
+	*http2.Framer
+	block bytes.Buffer
+	enc   *hpack.Encoder
+	dec   *hpack.Decoder
+}
+
+func dialRaw(t *testing.T, p *Pipe) *raw {
+	r := &raw{client: dialPipe(t, p)}
+	r.send(string(preface))
+	r.Framer = http2.NewFramer(r.TCPConn, r.r)
+	r.enc, r.dec = hpack.NewEncoder(&r.block), hpack.NewDecoder(4096, nil)
+	if err := r.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *raw) request(id uint32, end bool, fields ...string) {
+	r.t.Helper()
+	r.block.Reset()
+	fields = append([]string{":method", "POST", ":scheme", "http", ":authority", "app"}, fields...)
+	for i := 0; i < len(fields); i += 2 {
+		_ = r.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+	}
+	if err := r.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: r.block.Bytes(), EndHeaders: true, EndStream: end}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// frames reads until the end and tells what came, in short.
+func (r *raw) frames() (out []string) {
+	r.t.Helper()
+	for {
+		f, err := r.ReadFrame()
+		if err != nil {
+			if err != io.EOF {
+				out = append(out, err.Error())
+			}
+			return out
+		}
+		switch f := f.(type) {
+		case *http2.HeadersFrame:
+			fields, err := r.dec.DecodeFull(f.HeaderBlockFragment())
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			var words []string
+			for _, field := range fields {
+				if field.Name == ":status" || strings.HasPrefix(field.Name, "grpc-") {
+					words = append(words, field.Name+"="+field.Value)
+				}
+			}
+			out = append(out, fmt.Sprintf("HEADERS %d end=%v %s", f.StreamID, f.StreamEnded(), strings.Join(words, " ")))
+		case *http2.DataFrame:
+			out = append(out, fmt.Sprintf("DATA %d %q end=%v", f.StreamID, f.Data(), f.StreamEnded()))
+		case *http2.RSTStreamFrame:
+			out = append(out, fmt.Sprintf("RST %d %v", f.StreamID, f.ErrCode))
+		case *http2.GoAwayFrame:
+			out = append(out, fmt.Sprintf("GOAWAY %d %v", f.LastStreamID, f.ErrCode))
+		}
+	}
+}
+
+func (r *raw) want(frames ...string) {
+	r.t.Helper()
+	if got := r.frames(); strings.Join(got, "\n") != strings.Join(frames, "\n") {
+		r.t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(frames, "\n  "))
+	}
+}
