@@ -31,7 +31,7 @@ var ways = []way{
 
 // through says whether a subject is measured with it.
 func (w way) through(s subject) bool {
-	return !w.endless || s.command == nil || strings.HasSuffix(s.name, "-tcp")
+	return !w.endless || s.command == nil || slices.Contains([]string{"lastcall-tcp", "haproxy-tcp", "haproxy-splice"}, s.name)
 }
 
 // bodySample is one round of one subject.
@@ -114,12 +114,14 @@ func (b *bench) printBodies(w way, subjects []subject, samples map[string][]body
 		}
 	}
 	fmt.Println()
-	theirs := samples["haproxy-tcp"]
-	for _, name := range []string{"lastcall-http", "lastcall-tcp"} {
-		if ours := samples[name]; len(ours) > 0 && len(theirs) > 0 {
-			fmt.Printf("- %s: %.2f times the GB/s of HAProxy's TCP mode, %.2f times as many per second of processor time\n", name,
-				median(ours, bodySample.gigabytesPerSecond)/median(theirs, bodySample.gigabytesPerSecond),
-				median(theirs, bodySample.perGigabyte)/median(ours, bodySample.perGigabyte))
+	for _, peer := range []struct{ name, title string }{{"haproxy-tcp", "HAProxy's TCP mode"}, {"haproxy-splice", "HAProxy's with splice"}} {
+		for _, name := range []string{"lastcall-http", "lastcall-tcp"} {
+			ours, theirs := samples[name], samples[peer.name]
+			if len(ours) > 0 && len(theirs) > 0 {
+				fmt.Printf("- %s: %.2f times the GB/s of %s, %.2f times as much per second of processor time\n", name,
+					median(ours, bodySample.gigabytesPerSecond)/median(theirs, bodySample.gigabytesPerSecond), peer.title,
+					median(theirs, bodySample.perGigabyte)/median(ours, bodySample.perGigabyte))
+			}
 		}
 	}
 	fmt.Println()

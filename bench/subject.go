@@ -28,6 +28,7 @@ type place struct {
 	Dir                            string
 	Listen, Backend, Admin, Status int
 	Mode                           string   // HAProxy's
+	Options                        []string // HAProxy's lines of them
 	HTTP2                          bool     // in the clear, by prior knowledge; else HTTP/1.1
 	Clients                        int      // how many connections it must be ready for
 	Env                            []string // added to the environment
@@ -55,6 +56,7 @@ var subjects = []subject{
 	}},
 	{name: "haproxy-http", title: "HAProxy, HTTP", peer: "haproxy", command: haproxy("http")},
 	{name: "haproxy-tcp", title: "HAProxy, TCP", peer: "haproxy", command: haproxy("tcp")},
+	{name: "haproxy-splice", title: "HAProxy, TCP, splice", peer: "haproxy", command: haproxy("tcp", "option splice-auto", "option splice-request", "option splice-response")},
 	{name: "nginx", title: "nginx", peer: "nginx", command: nginx("nginx.conf")},
 	{name: "caddy", title: "Caddy", peer: "caddy", optional: true, command: func(program string, p place) ([]string, error) {
 		config, err := p.write("caddy.json")
@@ -113,9 +115,9 @@ func (p place) envoyConfig() (string, error) {
 	return path, os.WriteFile(path, config, 0o644)
 }
 
-func haproxy(mode string) func(string, place) ([]string, error) {
+func haproxy(mode string, options ...string) func(string, place) ([]string, error) {
 	return func(program string, p place) ([]string, error) {
-		p.Mode = mode
+		p.Mode, p.Options = mode, options
 		config, err := p.write("haproxy.cfg")
 		return []string{program, "-db", "-q", "-f", config}, err
 	}

@@ -26,13 +26,13 @@ var tables []table
 func init() {
 	tables = []table{
 		{name: "http1", what: "requests/s with keep-alive connections", apps: []subject{backend}, tools: []string{"wrk"}, run: (*bench).http1,
-			subjects: names(subjects)},
+			subjects: []string{"direct", "lastcall-http", "lastcall-tcp", "envoy", "envoy-lean", "haproxy-http", "haproxy-tcp", "nginx", "caddy"}},
 		{name: "http2", what: "the same in HTTP/2 in the clear, 16 connections of 32 streams", apps: []subject{backend, backend2}, tools: []string{"h2load"}, run: (*bench).http2,
 			subjects: []string{"direct", "lastcall-http", "envoy", "haproxy-http", "nginx", "caddy"}},
 		{name: "latency", what: "p99 at half of each one's most requests/s, of HTTP/1.1", apps: []subject{backend}, tools: []string{"wrk"}, run: (*bench).latency,
 			subjects: []string{"direct", "lastcall-http", "envoy", "haproxy-http", "nginx", "caddy"}},
 		{name: "bodies", what: "bodies of 10 MB either way, and streams without an end", apps: []subject{bulkApp}, run: (*bench).bodies,
-			subjects: []string{"direct", "lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx", "caddy"}},
+			subjects: []string{"direct", "lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "haproxy-splice", "nginx", "caddy"}},
 		{name: "memory", what: "resident memory with --held idle connections", apps: []subject{backend}, many: true, run: (*bench).memory,
 			subjects: []string{"lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx", "caddy"}},
 		{name: "drain", what: "the end of --held connections, half of them busy", apps: []subject{holdApp}, many: true, run: (*bench).drain,

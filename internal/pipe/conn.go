@@ -119,11 +119,19 @@ func (c *conn) serve() {
 	}
 }
 
-// dial connects to the app and starts the way back.
+// dial connects to the app and starts the way back. It does so on a goroutine of
+// its own: connecting takes a deep stack, which would stay with an idle connection
+// until collections have halved it back.
 func (c *conn) dial() error {
 	if c.surplus {
 		return errSurplus
 	}
+	done := make(chan error, 1)
+	go func() { done <- c.connect() }()
+	return <-done
+}
+
+func (c *conn) connect() error {
 	ctx, cancel := context.WithTimeout(c.p.ctx, c.p.cfg.DialTimeout)
 	defer cancel()
 	d := net.Dialer{}

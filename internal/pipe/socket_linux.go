@@ -206,50 +206,82 @@ func (s *socket) ioctl(req uint) (n int) {
 	return n
 }
 
-// move carries what from receives to to until from ends, by splice(2) where both
-// are plain. It returns how many bytes, and nil for an orderly end.
+// move carries what from receives to to until from ends: by splice(2) what has
+// come in bulk, where both are plain, and by a buffer all else, so that while
+// nothing comes it holds neither a buffer nor splice's two pipes, which are two
+// more descriptors each. It returns how many bytes, and nil for an orderly end.
 func move(to, from *socket) (carried int64, err error) {
-	if to.secure == nil && from.secure == nil {
-		return io.Copy(to.TCPConn, from.TCPConn)
-	}
-	var buf *buffer
-	free := func() {
-		if buf != nil {
-			buf.free()
-			buf = nil
+	m := mover{to: to, from: from, plain: to.secure == nil && from.secure == nil}
+	defer m.free()
+	for {
+		m.bulk = 0
+		if err := from.raw.Read(m.some); err != nil {
+			return m.carried, err
+		}
+		if m.bulk == 0 {
+			return m.carried, m.err
+		}
+		// All of it is there: only to is waited for.
+		n, err := io.CopyN(to.TCPConn, from.TCPConn, m.bulk)
+		m.carried += n
+		if err != nil {
+			return m.carried, err
 		}
 	}
-	defer free()
-	large := false
-	var end error
-	err = from.raw.Read(func(fd uintptr) bool {
-		for {
-			if buf == nil {
-				buf = getBuffer(large)
-			}
-			n, errno := from.receive(fd, buf.b)
-			switch {
-			case errno == unix.EAGAIN: // wait without a buffer
-				free()
-				return false
-			case errno != 0:
-				end = os.NewSyscallError("read", errno)
+}
+
+// moveBulk is how much must have come for splice(2) to pay in a stream, bytes.
+const moveBulk = 64 << 10
+
+// mover is one direction of a stream.
+type mover struct {
+	to, from *socket
+	plain    bool
+	buf      *buffer
+	large    bool // the last read filled its buffer
+	carried  int64
+	bulk     int64 // what is to be spliced next
+	err      error // why it ended; nil for a FIN
+}
+
+func (m *mover) free() {
+	if m.buf != nil {
+		m.buf.free()
+		m.buf = nil
+	}
+}
+
+// some passes on what has come. It returns false to wait for more.
+func (m *mover) some(fd uintptr) bool {
+	for {
+		if m.large && m.plain {
+			if n, err := unix.IoctlGetInt(int(fd), unix.SIOCINQ); err == nil && n >= moveBulk {
+				m.free()
+				m.bulk = int64(n)
 				return true
-			case n == 0:
-				return true
-			}
-			if end = to.send(buf.b[:n], false); end != nil {
-				return true
-			}
-			carried += int64(n)
-			if !large && n == len(buf.b) {
-				large = true
-				free()
 			}
 		}
-	})
-	if err == nil {
-		err = end
+		if m.buf == nil {
+			m.buf = getBuffer(m.large)
+		}
+		n, errno := m.from.receive(fd, m.buf.b)
+		switch {
+		case errno == unix.EAGAIN: // wait without a buffer
+			m.free()
+			return false
+		case errno != 0:
+			m.err = os.NewSyscallError("read", errno)
+			return true
+		case n == 0:
+			return true
+		}
+		if m.err = m.to.send(m.buf.b[:n], false); m.err != nil {
+			return true
+		}
+		m.carried += int64(n)
+		if !m.large && n == len(m.buf.b) {
+			m.large = true
+			m.free()
+		}
 	}
-	return carried, err
 }
