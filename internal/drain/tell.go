@@ -12,9 +12,17 @@ import (
 // bytes.
 const maxTerminationMessage = 4096
 
+// mostLogged is how many of what was cut stand in the log's record: container runtimes break lines of more than
+// 16 KiB into pieces, which no JSON reader puts together.
+const mostLogged = 100
+
 // Tell writes the report as one log record and, unless file is empty, into the
 // container's termination message.
 func (r Report) Tell(log *slog.Logger, file string) {
+	told := r
+	if n := len(told.Open) - mostLogged; n > 0 {
+		told.leaveOut(n)
+	}
 	attrs := []any{
 		"verdict", string(r.Verdict),
 		"mode", r.Mode,
@@ -29,7 +37,8 @@ func (r Report) Tell(log *slog.Logger, file string) {
 		n     int
 	}{
 		{"held_by", r.HeldBy, len(r.HeldBy)},
-		{"open", r.Open, len(r.Open)},
+		{"open", told.Open, len(told.Open)},
+		{"left_out", told.LeftOut, told.LeftOut},
 		{"faults", r.Faults, len(r.Faults)},
 	} {
 		if list.n > 0 {

@@ -1,6 +1,7 @@
 package drain_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"log/slog"
 	"os"
@@ -22,7 +23,11 @@ func TestTerminationMessageFits(t *testing.T) {
 		report.Faults = append(report.Faults, strings.Repeat("y", 100))
 	}
 	file := filepath.Join(t.TempDir(), "termination-log")
-	report.Tell(slog.New(slog.DiscardHandler), file)
+	var log bytes.Buffer
+	report.Tell(slog.New(slog.NewJSONHandler(&log, nil)), file)
+	if !strings.Contains(log.String(), `"left_out":400`) {
+		t.Errorf("the log's record has %d bytes and leaves nothing out", log.Len())
+	}
 	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
