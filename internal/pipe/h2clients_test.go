@@ -78,6 +78,34 @@ func TestH2LastCallAsClientsSeeIt(t *testing.T) {
 	}
 }
 
+// Whose head is too large is told so, by a status.
+func TestH2HeadTooLargeAsClientsSeeIt(t *testing.T) {
+	app := startH2(t, func(http.ResponseWriter, *http.Request) {})
+	for _, tt := range []struct {
+		name   string
+		limits H2Limits
+	}{
+		{"list", H2Limits{MaxHeaderList: 1000}},
+		{"block", H2Limits{MaxHeaderBlock: 1000}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := startPipe(t, app, HTTP, func(c *Config) { c.H2 = tt.limits })
+			url := "http://" + p.Addr(0).String()
+			if got := shell(t, "curl", "--http2-prior-knowledge", "-sS", "-w", "%{http_code}", "-H", "x: "+strings.Repeat("a", 2000), url); got != "431, and is content" {
+				t.Errorf("curl says %s", got)
+			}
+			req, _ := http.NewRequest("GET", url, nil)
+			req.Header.Set("x", strings.Repeat("a", 2000))
+			if got := tell(h2Client(t).Do(req)); got != `431 ""` {
+				t.Errorf("net/http says %s", got)
+			}
+			if got := p.Stats(); got.H2.Floods() != 2 || got.Responses[4] != 2 {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
 func tell(resp *http.Response, err error) string {
 	if err != nil {
 		return err.Error()

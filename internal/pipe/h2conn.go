@@ -152,6 +152,7 @@ func (c *conn) forwardFrames() (wait bool) {
 	if err != nil {
 		c.up.state = upDiscard
 		b.r = b.w
+		c.admitOversized(err)
 		c.endH2(err)
 		return false
 	}
@@ -170,6 +171,28 @@ func hasRequest(p []byte) bool {
 		p = p[min(len(p), frameHeaderLen+int(at.length)):]
 	}
 	return false
+}
+
+// admitOversized opens the stream whose header block is too large, so that its
+// client gets an answer before the connection ends. The block is not forwarded.
+func (c *conn) admitOversized(err error) {
+	h := c.h2
+	id := h.up.at.stream
+	if err != floodBlock && err != floodHeaderList && err != floodContinuation {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over || id <= h.last || id%2 == 0 {
+		return
+	}
+	h.last = id
+	s := newStream(id, h.clock())
+	s.line = append(s.line, "(a head that is too large)"...)
+	s.clientEnded = true // nothing of it is waited for
+	c.openStream(s)
+	c.in.stats.requests.Add(1)
+	c.batchEnds()
 }
 
 // timeHeaders gives a header block that has begun its time to come to its end.

@@ -229,12 +229,16 @@ func (c *conn) failStreams(flag, details string, e ending) {
 func (c *conn) endH2(err error) {
 	c.in.stats.refused.Add(1)
 	code := codeOf(err)
-	var tooMuch flood
+	tooMuch := floods
 	if errors.As(err, &tooMuch) {
 		c.in.stats.h2.floods[tooMuch].Add(1)
 	} else {
 		c.in.stats.h2.badPeers.Add(1)
 	}
 	c.p.complain("a client does not keep to HTTP/2; its connection is ended", "peer", c.client.RemoteAddr().String(), "error", err, "code", strconv.Itoa(int(code)))
-	c.failStreams(flagBadRequest, "http2.codec_error", ending{"400", err.Error(), code, codeCancel})
+	status := "400"
+	if tooMuch == floodBlock || tooMuch == floodHeaderList || tooMuch == floodContinuation {
+		status = "431"
+	}
+	c.failStreams(flagBadRequest, "http2.codec_error", ending{status, err.Error(), code, codeCancel})
 }

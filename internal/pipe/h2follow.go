@@ -65,6 +65,7 @@ func (f *follower) follow(p []byte, v visitor) (n int, err error) {
 		}
 		at := readFrame(p[n:])
 		if err := f.check(at); err != nil {
+			f.at = at
 			return n, err
 		}
 		rest := p[n+frameHeaderLen:]
