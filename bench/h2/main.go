@@ -107,7 +107,7 @@ func measure(ctx context.Context) error {
 	for _, name := range names {
 		of := samples[name]
 		beside := func(of, envoy float64) string {
-			if samples["envoy"] == nil || of == 0 {
+			if of == 0 || envoy == 0 { // no Envoy, or no proxy
 				return ""
 			}
 			return fmt.Sprintf("%.2f", of/envoy)
