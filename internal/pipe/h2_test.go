@@ -123,6 +123,11 @@ func TestH2IdleAtTheEnd(t *testing.T) {
 	awaitRequests(t, p, 1)
 	awaitActivity(t, p, 1, 0)
 	_ = p.Drain(ctx)
+	for end := time.Now().Add(patience); p.Stats().H2.GoAways == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no goodbye")
+		}
+	}
 	_ = p.CloseIdle(ctx, 0)
 	got := r.frames()
 	if len(got) < 2 || got[len(got)-2] != "GOAWAY 2147483647 NO_ERROR" || got[len(got)-1] != "GOAWAY 1 NO_ERROR" {

@@ -23,6 +23,10 @@ type h2 struct {
 	down    follower
 	dnTable table
 	goodbye goodbye
+	saidAt  time.Time // of the first goodbye
+	manners manners   // how it is taken
+
+	looksAgain bool // a timer will, how it is with the goodbye
 
 	ofClient tableLimit // of the app's encoder, by the client's SETTINGS
 	ofApp    tableLimit // of the client's encoder
@@ -35,16 +39,6 @@ type h2 struct {
 	status  streamStatus // the same of a response
 	now     time.Time
 }
-
-// goodbye is how far the goodbye has come.
-type goodbye uint8
-
-const (
-	notSaid  goodbye = iota
-	toBeSaid         // at the next boundary
-	said             // GOAWAY with 2^31-1: no new connection's worth, but what comes is served
-	final            // GOAWAY with the real last stream
-)
 
 func (c *conn) newH2() *h2 {
 	limits := &c.p.cfg.H2
@@ -91,9 +85,6 @@ func (c *conn) becomeH2() (wait, leave bool) {
 	}
 	b.r += len(preface)
 	c.setArriving(false)
-	if c.p.draining.Load() { // Drain may have passed before we were HTTP/2
-		c.sayGoAway()
-	}
 	return false, false
 }
 
@@ -247,7 +238,7 @@ func (c *conn) passFrames() bool {
 		}
 		b.r += n
 	}
-	if err == nil && h.goodbye == toBeSaid {
+	if err == nil {
 		c.sayGoAwayLocked()
 	}
 	c.wmu.Unlock()

@@ -41,6 +41,7 @@ func (v upVisitor) headers(id uint32, block []byte, end bool) error {
 		return nil
 	}
 	h.last = id
+	h.meet(s, max(r.manners, mannersAbrupt))
 	s.quiet = s.quiet || c.uncounted()
 	s.entry = r.entry
 	c.openStream(s)
@@ -219,6 +220,7 @@ type streamHead struct {
 	stream       *stream   // nil for trailers
 	entry        *logEntry // nil without an access log
 	method, path bool      // seen
+	manners      manners   // of the client, by its User-Agent
 }
 
 func (r *streamHead) field(name fieldName, value []byte) {
@@ -247,6 +249,7 @@ func (r *streamHead) field(name fieldName, value []byte) {
 		s.grpc = isGRPC(value)
 	case fieldUserAgent:
 		s.quiet = isQuiet(value)
+		r.manners = mannersOf(value)
 	}
 	if e := r.entry; e != nil {
 		switch name {

@@ -25,7 +25,9 @@ type Pipe struct {
 	arrivals atomic.Uint64
 	draining atomic.Bool // responses say goodbye
 	closing  atomic.Bool // a connection that becomes idle is closed
-	changes  chan struct{}
+
+	drainingSince, closingSince atomic.Pointer[time.Time] // nil while it is not
+	changes                     chan struct{}
 
 	mu        sync.Mutex // guards what follows
 	listeners []*listener
@@ -74,6 +76,8 @@ func (p *Pipe) Addr(i int) net.Addr { return p.listeners[i].addr }
 
 // Drain makes every response from now on the last of its connection.
 func (p *Pipe) Drain(context.Context) error {
+	now := time.Now()
+	p.drainingSince.CompareAndSwap(nil, &now)
 	p.draining.Store(true)
 	p.changed()
 	for _, c := range p.all() {
@@ -87,10 +91,26 @@ func (p *Pipe) Drain(context.Context) error {
 	return nil
 }
 
+// drainingFor is since when responses say goodbye; 0 while they do not.
+func (p *Pipe) drainingFor() time.Duration { return since(p.drainingSince.Load()) }
+
+// closingFor is since when connections that become idle are closed; 0 while they
+// are not.
+func (p *Pipe) closingFor() time.Duration { return since(p.closingSince.Load()) }
+
+func since(t *time.Time) time.Duration {
+	if t == nil {
+		return 0
+	}
+	return time.Since(*t)
+}
+
 // Resume serves as before the Drain, and listens again where it has stopped.
 func (p *Pipe) Resume(context.Context) error {
 	p.draining.Store(false)
 	p.closing.Store(false)
+	p.drainingSince.Store(nil)
+	p.closingSince.Store(nil)
 	p.stopTimers()
 	for _, c := range p.all() {
 		c.asked.Store(false)
@@ -128,6 +148,8 @@ func (p *Pipe) changed() {
 // have not yet when they will have been, and from now on each that becomes idle.
 func (p *Pipe) CloseIdle(_ context.Context, idleFor time.Duration) error {
 	p.closing.Store(true)
+	now := time.Now()
+	p.closingSince.CompareAndSwap(nil, &now)
 	p.stopTimers()
 	for _, c := range p.all() {
 		c.endIdle(idleFor)

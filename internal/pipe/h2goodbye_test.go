@@ -1,0 +1,66 @@
+package pipe
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// A client whose library fails what it has open at a GOAWAY is told in between its
+// requests; others at once.
+func TestH2GoodbyeByManners(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		fields []string
+		atOnce bool
+	}{
+		{"no name", nil, false},
+		{"Java", []string{"user-agent", "Java-http-client/17.0.15"}, false},
+		{"httpx", []string{"user-agent", "python-httpx/0.28.1"}, false},
+		{"curl", []string{"user-agent", "curl/8.5.0"}, true},
+		{"gRPC", []string{"content-type", "application/grpc"}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			g := &gate{asked: make(chan string, 100), free: make(chan struct{})}
+			g.Addr = startH2(t, func(w http.ResponseWriter, r *http.Request) {
+				g.asked <- r.URL.Path
+				<-g.free
+				fmt.Fprint(w, "done")
+			})
+			t.Cleanup(g.open)
+			p := startPipe(t, g, HTTP)
+			r := dialRaw(t, p)
+			r.request(1, true, append([]string{":path", "/a"}, tt.fields...)...)
+			<-g.asked
+			awaitActivity(t, p, 1, 1)
+			_ = p.Drain(ctx)
+			if said := p.Stats().H2.GoAways > 0; said && !tt.atOnce {
+				t.Error("a goodbye while a request is open")
+			}
+			g.open()
+			got := strings.Join(r.frames(), "\n")
+			first, answer, last := strings.Index(got, "GOAWAY 2147483647"), strings.Index(got, `DATA 1 "done"`), strings.Index(got, "GOAWAY 1 NO_ERROR")
+			if first < 0 || answer < 0 || last < first || last < answer || !tt.atOnce && first < answer {
+				t.Errorf("got\n%s", got)
+			}
+		})
+	}
+}
+
+// Who comes while the pod is drained is served before the goodbye.
+func TestH2GoodbyeComesWithTheFirstRequest(t *testing.T) {
+	p := startPipe(t, startH2(t, func(http.ResponseWriter, *http.Request) {}), HTTP)
+	_ = p.Drain(ctx)
+	r := dialRaw(t, p)
+	awaitActivity(t, p, 1, 0)
+	if p.Stats().H2.GoAways > 0 {
+		t.Error("a goodbye before the first request")
+	}
+	r.request(1, true, ":path", "/", "user-agent", "curl/8.5.0")
+	got := strings.Join(r.frames(), "\n")
+	if !strings.Contains(got, "HEADERS 1 end=true :status=200") || !strings.Contains(got, "GOAWAY 2147483647") || !strings.HasSuffix(got, "GOAWAY 1 NO_ERROR") {
+		t.Errorf("got\n%s", got)
+	}
+}
