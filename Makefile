@@ -77,7 +77,7 @@ fuzz: ## each fuzz target for TIME (10s)
 		done || exit 1; \
 	done
 
-conformance: ## h2spec, gRPC's interop suite and HTTP/2's tools through the pipe: a module of its own in test/conformance
+conformance: ## h2spec, gRPC's interop suite, client libraries through the pipe: a module of its own in test/conformance
 	@peers/install -q
 	@$(WITH_PEERS) cd test/conformance && go vet ./... && go test -count=1 ./...
 

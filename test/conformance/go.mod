@@ -7,8 +7,10 @@ go 1.26.0
 replace github.com/lastcall-dev/lastcall => ../..
 
 require (
+	github.com/coder/websocket v1.8.15
 	github.com/lastcall-dev/lastcall v0.0.0
 	github.com/summerwind/h2spec v2.2.1+incompatible
+	golang.org/x/net v0.60.0
 	google.golang.org/grpc v1.85.0
 )
 
@@ -20,7 +22,6 @@ require (
 	github.com/fsnotify/fsnotify v1.10.1 // indirect
 	github.com/mattn/go-colorable v0.1.14 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
-	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/oauth2 v0.37.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect

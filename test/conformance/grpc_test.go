@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,11 +33,6 @@ type panicking struct{ grpclog.LoggerV2 }
 func (panicking) Fatal(args ...any)                 { panic(failure(fmt.Sprint(args...))) }
 func (panicking) Fatalf(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
 func (panicking) Fatalln(args ...any)               { panic(failure(fmt.Sprintln(args...))) }
-
-func TestMain(m *testing.M) {
-	grpclog.SetLoggerV2(panicking{grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)})
-	os.Exit(m.Run())
-}
 
 // run runs a case and returns how it failed.
 func run(f func()) (err error) {

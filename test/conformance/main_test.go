@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -12,10 +13,28 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/grpclog"
+
 	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/peers"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
+
+// scratch is a folder for what all tests share.
+var scratch string
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+func runTests(m *testing.M) int {
+	grpclog.SetLoggerV2(panicking{grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)})
+	var err error
+	if scratch, err = os.MkdirTemp("", "lastcall-conformance"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(scratch)
+	return m.Run()
+}
 
 // patience is how long a test waits for what must come.
 const patience = 30 * time.Second

@@ -29,6 +29,8 @@ func TestToolsAcrossADrain(t *testing.T) {
 		{"nghttp, 50 requests at once", "nghttp", []string{"-n", "-s", "-m", "50"}, statuses(50), false},
 		{"nghttp by ALPN", "nghttp", []string{"-n", "-s", "-m", "50"}, statuses(50), true},
 		{"curl, one after another", "curl", []string{"--http2-prior-knowledge", "-sS", "-m", "20", "-w", "%{http_code}\n", "-o", "/dev/null", "URL", "-o", "/dev/null"}, lines("200", 2), false},
+		{"curl over HTTP/1.1", "curl", []string{"--http1.1", "-sS", "-m", "20", "-w", "%{http_code} %{http_version}\n", "-o", "/dev/null", "URL", "-o", "/dev/null"}, lines("200 1.1", 2), false},
+		{"curl by Upgrade", "curl", []string{"--http2", "-sS", "-m", "20", "-w", "%{http_code} %{http_version}\n", "-o", "/dev/null", "URL", "-o", "/dev/null"}, lines("200 2", 2), false},
 		{"curl by ALPN", "curl", []string{"--http2", "-k", "-sS", "-m", "20", "-w", "%{http_code} %{http_version}\n", "-o", "/dev/null", "URL", "-o", "/dev/null"}, lines("200 2", 2), true},
 		// h2load opens no other connection after a GOAWAY and counts as failed what it has not begun: what it has, succeeds.
 		{"h2load", "h2load", []string{"-n", "400", "-c", "4", "-m", "10"}, begun, false},
@@ -37,14 +39,14 @@ func TestToolsAcrossADrain(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			program := peers.Need(t, tt.peer)
 			var asked atomic.Int64
-			app := serveGo(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			app := serveGo(t, h2cUpgrade(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				asked.Add(1)
 				select {
 				case <-time.After(20 * time.Millisecond): // what the app does
 				case <-r.Context().Done():
 				}
 				fmt.Fprint(w, page)
-			}))
+			})))
 			p, url := startPipe(t, app), "http://"
 			if tt.tls {
 				p, url = startPipe(t, app, secured(t)), "https://"

@@ -1,0 +1,198 @@
+package conformance
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+)
+
+// The session of Go's own client, which knows no retry of a POST.
+func TestGoSessionsAcrossADrain(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		protocols func(*http.Protocols)
+		tls       bool
+		h2        bool
+	}{
+		{"HTTP1", func(p *http.Protocols) { p.SetHTTP1(true) }, false, false},
+		{"HTTP1 TLS", func(p *http.Protocols) { p.SetHTTP1(true) }, true, false},
+		{"h2c by prior knowledge", func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) }, false, true},
+		{"h2 by ALPN", func(p *http.Protocols) { p.SetHTTP2(true) }, true, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSession(3)
+			service := startService(t, s.app)
+			ca, err := os.ReadFile(service.ca)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pool := x509.NewCertPool()
+			pool.AppendCertsFromPEM(ca)
+			transport := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: &tls.Config{RootCAs: pool}, MaxIdleConnsPerHost: 8}
+			tt.protocols(transport.Protocols)
+			defer transport.CloseIdleConnections()
+			url := "http://" + service.plain
+			if tt.tls {
+				url = "https://" + service.tls
+			}
+			c := goClient{t, &http.Client{Transport: transport}, url}
+			over := make(chan struct{})
+			go func() { defer close(over); c.session() }()
+			s.rollWhenReady(t, service)
+			<-over
+			if h1, h2 := s.h1.Load(), s.h2.Load(); (h2 > 0) != tt.h2 || (h1 > 0) == tt.h2 {
+				t.Errorf("%d requests of HTTP/1.1, %d of HTTP/2", h1, h2)
+			}
+		})
+	}
+}
+
+// goClient makes the requests that session knows.
+type goClient struct {
+	t   *testing.T
+	c   *http.Client
+	url string
+}
+
+func (g goClient) session() {
+	var first sync.WaitGroup
+	for range 8 {
+		first.Go(func() { g.ask("GET", "/next", "") })
+	}
+	first.Wait()
+	content := strings.Repeat("x", 3000)
+	var enough atomic.Bool
+	var all sync.WaitGroup
+	for _, pause := range []time.Duration{5, 50, 400, 1900} {
+		all.Go(func() {
+			for !enough.Load() && !g.t.Failed() {
+				if g.ask("GET", "/next", "") == "enough" {
+					enough.Store(true)
+				}
+				if g.ask("POST", "/echo", content) != content {
+					g.t.Error("another body came back")
+				}
+				time.Sleep(pause * time.Millisecond) // what the client does beside
+			}
+		})
+	}
+	all.Go(func() {
+		if got := g.ask("GET", "/slow", ""); got != "slow" {
+			g.t.Errorf("GET /slow: %q", got)
+		}
+	})
+	all.Go(func() {
+		if g.ask("POST", "/slow", content) != content {
+			g.t.Error("POST /slow: another body came back")
+		}
+	})
+	all.Go(func() {
+		if got := g.ask("GET", "/drip", ""); !strings.HasSuffix(got, "drip\nend\n") {
+			g.t.Errorf("GET /drip: %q", got)
+		}
+	})
+	all.Wait()
+}
+
+func (g goClient) ask(method, path, content string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, g.url+path, io.NopCloser(strings.NewReader(content))) // cannot be sent twice
+	if err != nil {
+		g.t.Error(err)
+		return ""
+	}
+	if content == "" {
+		r.Body = nil
+	}
+	r.ContentLength = int64(len(content))
+	resp, err := g.c.Do(r)
+	if err != nil {
+		g.t.Errorf("%s %s: %v", method, path, err)
+		return ""
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		g.t.Errorf("%s %s: %d, %v", method, path, resp.StatusCode, err)
+	}
+	return string(body)
+}
+
+// gRPC calls, without retries: unary ones all the time, and a stream that lasts
+// over the SIGTERM.
+func TestGRPCSessionAcrossADrain(t *testing.T) {
+	s := newSession(1)
+	service := startService(t, func(t *testing.T, _ *service, _ string) net.Addr { return startGRPC(t) })
+	cc := dialGRPC(t, service.plain, grpc.WithDisableRetry())
+	client := testgrpc.NewTestServiceClient(cc)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+
+	stream, err := client.FullDuplexCall(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	talk := func() error {
+		if err := stream.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1000}}}); err != nil {
+			return err
+		}
+		_, err := stream.Recv()
+		return err
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for ended := false; !ended; {
+			if err := talk(); err != nil {
+				t.Errorf("the stream: %v", err)
+				return
+			}
+			select {
+			case <-s.release:
+				ended = true
+			default:
+				time.Sleep(20 * time.Millisecond) // what the client does beside
+			}
+		}
+		_ = stream.CloseSend()
+		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+			t.Errorf("the stream's end: %v", err)
+		}
+	})
+	var calls atomic.Int64
+	for range 4 {
+		all.Go(func() {
+			for after := 0; after < longer && !t.Failed(); {
+				if _, err := client.EmptyCall(ctx, new(testgrpc.Empty)); err != nil {
+					t.Errorf("a call: %v", err)
+					return
+				}
+				if calls.Add(1) == warm {
+					close(s.ready)
+				}
+				select {
+				case <-service.gone:
+					after++
+				default:
+				}
+				time.Sleep(5 * time.Millisecond) // what the client does beside
+			}
+		})
+	}
+	s.rollWhenReady(t, service)
+	all.Wait()
+}

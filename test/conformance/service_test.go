@@ -1,0 +1,220 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
+)
+
+const (
+	// minimumDrain is the pods' MINIMUM_DRAIN_DURATION.
+	minimumDrain = 1500 * time.Millisecond
+
+	// endpointLag is how long after its SIGTERM a pod still gets new connections.
+	endpointLag = 500 * time.Millisecond
+
+	// slowWork is how long after the SIGTERM the slow requests end.
+	slowWork = 3 * time.Second
+)
+
+// service is two pods behind a balancer of TCP connections, as behind a Service
+// of Kubernetes: new connections go to the old pod until the balancer has learnt
+// that it ends, then to the young one. Kept connections stay where they are.
+type service struct {
+	plain, tls string // host:port of the balancer's two ports
+	ca         string // file of the authority that the pods' certificate is from
+
+	old, young *pod
+	switched   atomic.Bool
+	gone       chan struct{} // closed when the old pod has ended
+}
+
+// startService starts a service of apps behind agents, and ends it with the test.
+func startService(t *testing.T, serve func(t *testing.T, s *service, name string) net.Addr) *service {
+	t.Helper()
+	agent := buildAgent(t)
+	s := &service{gone: make(chan struct{})}
+	secret, authority := certificatetest.NewSecret(t), certificatetest.New(t)
+	secret.Write(authority.Sign("app.test", 0), authority.PEM())
+	s.ca = secret.CA()
+	s.old = startPod(t, agent, serve(t, s, "old"), secret)
+	s.young = startPod(t, agent, serve(t, s, "young"), secret)
+	s.plain = s.balance(t, func(p *pod) string { return p.plain })
+	s.tls = s.balance(t, func(p *pod) string { return p.tls })
+	return s
+}
+
+// roll terminates the old pod as its kubelet would, and returns how it went. The
+// balancer learns of it late.
+func (s *service) roll(ctx context.Context) (podReport, error) {
+	if err := s.old.command.Process.Signal(syscall.SIGTERM); err != nil {
+		return podReport{}, err
+	}
+	lag := time.AfterFunc(endpointLag, func() { s.switched.Store(true) })
+	defer lag.Stop()
+	select {
+	case <-s.old.ended:
+	case <-ctx.Done():
+		return podReport{}, fmt.Errorf("the old pod has not ended: %w", ctx.Err())
+	}
+	close(s.gone)
+	return s.old.report()
+}
+
+// balance forwards the connections of a port of its own to the pod of the moment.
+func (s *service) balance(t *testing.T, port func(*pod) string) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var forwarders sync.WaitGroup
+	forwarders.Go(func() {
+		for {
+			client, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			p := s.old
+			if s.switched.Load() {
+				p = s.young
+			}
+			forwarders.Go(func() { forward(client.(*net.TCPConn), port(p)) })
+		}
+	})
+	t.Cleanup(func() { _ = ln.Close(); forwarders.Wait() })
+	return ln.Addr().String()
+}
+
+// forward joins two connections; an end goes on as an end, a reset as a reset.
+func forward(client *net.TCPConn, addr string) {
+	defer client.Close()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		_ = client.SetLinger(0)
+		return
+	}
+	server := c.(*net.TCPConn)
+	defer server.Close()
+	var both sync.WaitGroup
+	pass := func(to, from *net.TCPConn) {
+		if _, err := io.Copy(to, from); errors.Is(err, syscall.ECONNRESET) {
+			_ = to.SetLinger(0)
+			_ = to.Close()
+			return
+		}
+		_ = to.CloseWrite()
+	}
+	both.Go(func() { pass(server, client) })
+	both.Go(func() { pass(client, server) })
+	both.Wait()
+}
+
+// pod is an agent of the real program before an app.
+type pod struct {
+	plain, tls string
+	command    *exec.Cmd
+	ended      chan struct{}
+	failure    error // once ended
+	message    string
+}
+
+// podReport is what the tests read of a termination's report.
+type podReport struct {
+	Verdict string
+	Faults  []string
+	Open    []json.RawMessage
+	Phases  json.RawMessage
+	Late    uint64
+}
+
+func startPod(t *testing.T, agent string, app net.Addr, secret *certificatetest.Secret) *pod {
+	t.Helper()
+	p := &pod{ended: make(chan struct{}), message: filepath.Join(t.TempDir(), "termination-log")}
+	plain, tls, status := freeAddr(t), freeAddr(t), freeAddr(t)
+	p.plain, p.tls = plain.String(), tls.String()
+	p.command = exec.Command(agent, "agent",
+		"--inbound", fmt.Sprintf("%s=%s", p.plain, app),
+		"--inbound", fmt.Sprintf("%s=%s,tls-cert=%s,tls-key=%s,tls-alpn=h2+http/1.1", p.tls, app, secret.Cert(), secret.Key()),
+		"--status-address", "127.0.0.1", "--status-port", fmt.Sprint(status.Port),
+		"--admin-address", "off", "--termination-log", p.message, "--websocket", "close")
+	p.command.Env = append(os.Environ(), "MINIMUM_DRAIN_DURATION="+minimumDrain.String(), "LASTCALL_QUIET_TIME=500ms",
+		"LASTCALL_IDLE_GRACE=500ms", "TERMINATION_GRACE_PERIOD_SECONDS=60")
+	var said bytes.Buffer
+	p.command.Stdout, p.command.Stderr = &said, &said
+	if err := p.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { defer close(p.ended); p.failure = p.command.Wait() }()
+	t.Cleanup(func() {
+		_ = p.command.Process.Kill()
+		<-p.ended
+		if t.Failed() {
+			t.Logf("the agent said:\n%s", &said)
+		}
+	})
+	for _, addr := range []string{p.plain, p.tls} {
+		for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+			c, err := net.Dial("tcp", addr)
+			if err == nil {
+				c.Close()
+				break
+			}
+			select {
+			case <-p.ended:
+				t.Fatalf("the agent ended: %v", p.failure)
+			default:
+			}
+			if time.Now().After(end) {
+				t.Fatal(err)
+			}
+		}
+	}
+	return p
+}
+
+func (p *pod) report() (podReport, error) {
+	var r podReport
+	if p.failure != nil {
+		return r, fmt.Errorf("the agent: %w", p.failure)
+	}
+	b, err := os.ReadFile(p.message)
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal(b, &r)
+}
+
+// buildAgent builds the program once for all tests.
+func buildAgent(t *testing.T) string {
+	t.Helper()
+	path, err := agentProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var agentProgram = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(scratch, "lastcall")
+	build := exec.Command("go", "build", "-C", "../..", "-o", path, "./cmd/lastcall")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build lastcall: %w\n%s", err, strings.TrimSpace(string(out)))
+	}
+	return path, nil
+})
