@@ -59,7 +59,7 @@ rehearse: build ## the experiment: what each way of stopping does to a request i
 bench: build ## lastcall beside Envoy, HAProxy, nginx and Caddy: requests/s, latency, bodies, memory, drain, start
 	@peers/install -q
 	@# Caddy is no test's peer: it is built, once, for the benchmarks alone, and left out where that is not possible.
-	@[ -x "$(PEERS)/bin/caddy" ] || CGO_ENABLED=0 go build -C peers/caddy -o "$(PEERS)/bin/caddy" github.com/caddyserver/caddy/v2/cmd/caddy || :
+	@[ -x "$(PEERS)/bin/caddy" ] || CGO_ENABLED=0 go build -C peers/caddy -trimpath -ldflags "-s -w" -o "$(PEERS)/bin/caddy" github.com/caddyserver/caddy/v2/cmd/caddy || :
 	@$(WITH_PEERS) go run ./bench $(ARGS)
 
 lint: ## gofmt, go vet, staticcheck, govulncheck

@@ -55,7 +55,7 @@ func (b *bench) latency(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("HTTP/1.1, %d keep-alive connections, requests at half the rate that each one's own connections can make of it, evenly spaced, "+
+	fmt.Printf("HTTP/1.1, %d keep-alive connections, requests evenly spaced at half the rate at which each one answers them when they come without a pause, "+
 		"counted from when they were due. Medians of %d rounds of %s.\n\n", b.connections, b.rounds, b.duration)
 	fmt.Println("| through | requests/s | p50 | p99 | lowest to highest | lastcall's p99 at that rate |")
 	fmt.Println("|---|---:|---:|---:|---:|---:|")

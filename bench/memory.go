@@ -9,7 +9,10 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // memorySample is one round of one subject.
@@ -100,7 +103,7 @@ func openMany(ctx context.Context, port, count int, first func(i int, conn net.C
 	for worker := range atOnce {
 		all.Go(func() {
 			for i := worker; i < count && failures[worker] == nil; i += atOnce {
-				dialer := net.Dialer{Timeout: readyTimeout, KeepAlive: -1, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i/perAddress))}}
+				dialer := net.Dialer{Timeout: readyTimeout, KeepAlive: -1, Control: portLater, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i/perAddress))}}
 				conn, err := dialer.DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 				if err != nil {
 					failures[worker] = fmt.Errorf("open connection %d: %w", i, err)
@@ -115,6 +118,16 @@ func openMany(ctx context.Context, port, count int, first func(i int, conn net.C
 	}
 	all.Wait()
 	return conns, errors.Join(failures...)
+}
+
+// portLater lets connect choose the port, and not bind: a port that was bound is taken from everybody, for a minute
+// after its end too, where one that was connected is taken only between two addresses (ip(7)).
+func portLater(_, _ string, raw syscall.RawConn) error {
+	var failed error
+	err := raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+	})
+	return errors.Join(err, failed)
 }
 
 func closeAll(conns []net.Conn) {

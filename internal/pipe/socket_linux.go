@@ -231,7 +231,7 @@ func move(to, from *socket) (carried int64, err error) {
 }
 
 // moveBulk is how much must have come for splice(2) to pay in a stream, bytes.
-const moveBulk = 64 << 10
+const moveBulk = 16 << 10
 
 // mover is one direction of a stream.
 type mover struct {
