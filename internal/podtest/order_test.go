@@ -83,8 +83,9 @@ func TestOrder(t *testing.T) {
 			if len(got.others) > 0 {
 				t.Errorf("not served: %q", got.others)
 			}
-			if !got.latest.Before(sigterm.At) {
-				t.Errorf("an answer came %v after the app's SIGTERM", got.latest.Sub(sigterm.At))
+			// A client may look at its answer late. Without the order the SIGTERM comes 800 ms before it.
+			if late := got.latest.Sub(sigterm.At); late > 400*time.Millisecond {
+				t.Errorf("an answer came %v after the app's SIGTERM", late)
 			}
 			if !app.Gone.Before(sidecar.Gone) {
 				t.Errorf("the sidecar went %v before the app", app.Gone.Sub(sidecar.Gone))
