@@ -94,7 +94,7 @@ func TestDrainHTTP2(t *testing.T) {
 		}
 		var block strings.Builder
 		enc := hpack.NewEncoder(&block)
-		for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "pod"}, {":path", "/held"}} {
+		for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "pod"}, {":path", "/held"}, {"user-agent", "curl/8"}} {
 			_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 		}
 		if err := errors.Join(fr.WriteSettings(), fr.WriteHeaders(http2.HeadersFrameParam{
