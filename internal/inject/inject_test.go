@@ -27,6 +27,16 @@ func testOptions() Options {
 	return Options{Image: "lastcall:test", Token: testToken, IsAsked: true}
 }
 
+func TestAsIstioTheAppHasNoHook(t *testing.T) {
+	p, r := Pod(annotated("lastcall.dev/compat", "istio"), testOptions())
+	if r.Outcome != Injected || p.Spec.Containers[0].Lifecycle != nil {
+		t.Errorf("%+v, the app's hooks are %+v", r, p.Spec.Containers[0].Lifecycle)
+	}
+	if c := find(&p.Spec, containerSidecar); c.Lifecycle.PreStop == nil { // a native sidecar's own, as Istio's
+		t.Errorf("the sidecar's hooks are %+v", c.Lifecycle)
+	}
+}
+
 func TestEnvoySidecar(t *testing.T) {
 	o := testOptions()
 	o.EnvoyImage = "lastcall-dev/lastcall-envoy:test"

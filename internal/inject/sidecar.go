@@ -153,8 +153,12 @@ func (j *injection) addSidecar() error {
 	if err := j.turnProbes(had); err != nil {
 		return err
 	}
-	if err := j.addHooks(func(*corev1.Container) *corev1.LifecycleHandler { return j.waitHook() }); err != nil {
-		return err
+	// Istio gives the app no hook: one that came before the SIGTERM would be taken
+	// for a native sidecar's, behind which its agent ends at once.
+	if j.settings.Compat.Value != meshconfig.CompatIstio {
+		if err := j.addHooks(func(*corev1.Container) *corev1.LifecycleHandler { return j.waitHook() }); err != nil {
+			return err
+		}
 	}
 	if old != nil { // what has come since is all that was to be done
 		setVariable(old, variableHookToken, j.token)
