@@ -1,39 +1,61 @@
 package nettest
 
 import (
-	"math/rand/v2"
+	"fmt"
 	"net"
-	"strconv"
-	"sync"
+	"net/netip"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
-// Ports from which FreeAddress chooses: below those that the kernel gives to
-// outgoing connections (ip_local_port_range, 32768 and up by default), one of
-// which could take a port between our look and its use.
-const firstPort, lastPort = 17000, 32000
-
-// given are the ports that this process has handed out: two programs may be told
-// of one before either listens, and two Envoys share a port without a word.
-var given sync.Map
-
-// FreeAddress is host with a port on which nobody listens, for a program that is
-// to be told where to listen. It skips the test when the host cannot be had.
+// FreeAddress is host, an IP address, with a port that is the test's until it
+// ends, for a program that is to be told where to listen. It skips the test when
+// the host cannot be had.
 func FreeAddress(t testing.TB, host string) string {
 	t.Helper()
-	var err error
-	for range 200 {
-		var ln net.Listener
-		port := firstPort + rand.IntN(lastPort-firstPort)
-		if _, taken := given.LoadOrStore(port, true); taken {
-			continue
-		}
-		address := net.JoinHostPort(host, strconv.Itoa(port))
-		if ln, err = net.Listen("tcp", address); err == nil {
-			_ = ln.Close()
-			return address
-		}
+	port, release, err := reserve(host)
+	if err != nil {
+		t.Skipf("no free port on %s: %v", host, err)
 	}
-	t.Skipf("no free port on %s: %v", host, err)
-	return ""
+	t.Cleanup(release)
+	return net.JoinHostPort(host, fmt.Sprint(port))
+}
+
+// reserve holds a port by a socket that is bound to it and does not listen. Bound
+// without SO_REUSEADDR, it shares the port with nobody: with no outgoing
+// connection, no other socket on port 0, and nobody else's reservation. Given the
+// option afterwards, it lets those in who set it themselves, as servers do
+// (inet_csk_bind_conflict of Linux).
+func reserve(host string) (port int, release func(), err error) {
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return 0, nil, err
+	}
+	family, at := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: ip.As16()})
+	if ip.Is4() {
+		family, at = unix.AF_INET, &unix.SockaddrInet4{Addr: ip.As4()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, nil, err
+	}
+	release = func() { _ = unix.Close(fd) }
+	if err = unix.Bind(fd, at); err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}
+	if err == nil {
+		at, err = unix.Getsockname(fd)
+	}
+	if err != nil {
+		release()
+		return 0, nil, err
+	}
+	switch at := at.(type) {
+	case *unix.SockaddrInet4:
+		port = at.Port
+	case *unix.SockaddrInet6:
+		port = at.Port
+	}
+	return port, release, nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/grpclog"
 
 	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/nettest"
 	"github.com/lastcall-dev/lastcall/internal/peers"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
@@ -140,12 +142,11 @@ http {
 
 func freeAddr(t *testing.T) *net.TCPAddr {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := netip.ParseAddrPort(nettest.FreeAddress(t, "127.0.0.1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr)
+	return net.TCPAddrFromAddrPort(address)
 }
 
 // startProgram runs a server until the test ends, and returns once it listens.
