@@ -85,7 +85,7 @@ func (c *conn) awaitWord() {
 // endIdle ends the connection if it has been idle for at least idleFor, and idle
 // ones are ended at all.
 func (c *conn) endIdle(idleFor time.Duration) {
-	if c.p.closing.Load() {
+	if c.p.closing.holds() {
 		c.endIfIdle(idleFor)
 	}
 }

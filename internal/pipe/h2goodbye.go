@@ -88,9 +88,9 @@ func (c *conn) isDue() bool {
 	case h.manners == mannersOrderly:
 		return true
 	case len(h.streams) > 0:
-		return c.p.closingFor() > abruptPatience
+		return c.p.closing.lasted() > abruptPatience
 	}
-	rest := longRest >> (c.p.drainingFor() / halfRest)
+	rest := longRest >> (c.p.draining.lasted() / halfRest)
 	if left := rest - time.Since(c.idleSince); left > 0 {
 		c.lookAgain(left)
 		return false
@@ -143,7 +143,7 @@ func (c *conn) sayGoAwayLocked() {
 // connection when the client has had the time to read it and the last stream has
 // ended. It returns whether the connection is over.
 func (c *conn) finishIfDrained() bool {
-	if !c.p.draining.Load() && !c.p.closing.Load() {
+	if !c.p.draining.holds() && !c.p.closing.holds() {
 		return false
 	}
 	c.sayGoAway()

@@ -145,6 +145,9 @@ func TestH2LastMessages(t *testing.T) {
 			close(called)
 			var got []string
 			for _, f := range r.frames() {
+				if f == "GOAWAY 2147483647 NO_ERROR" {
+					continue // a frame of the app's first ones may pass after the last call has begun, and bring it
+				}
 				if strings.HasPrefix(f, "DATA") {
 					var id, n int
 					_, _ = fmt.Sscanf(f, "DATA %d", &id)

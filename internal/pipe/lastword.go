@@ -27,7 +27,7 @@ func (c *conn) hasLastWord() bool {
 // endsEarly says whether the conversation is one whose last word does not wait for
 // the last call. mu is held.
 func (c *conn) endsEarly() bool {
-	return c.p.closing.Load() && c.hasLastWord() && c.mayEndEarly()
+	return c.p.closing.holds() && c.hasLastWord() && c.mayEndEarly()
 }
 
 // mayEndEarly says what the configuration says of it. mu is held.

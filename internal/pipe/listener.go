@@ -160,7 +160,7 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 		c.awaitHandshake()
 	case l.Protocol == TCP:
 		c.mode = opaque
-	case p.closing.Load():
+	case p.closing.holds():
 		c.awaitFirst()
 	}
 	c.recount()

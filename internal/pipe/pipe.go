@@ -23,11 +23,9 @@ type Pipe struct {
 	open     atomic.Int64 // connections that we have not ended
 	busy     atomic.Int64
 	arrivals atomic.Uint64
-	draining atomic.Bool // responses say goodbye
-	closing  atomic.Bool // a connection that becomes idle is closed
-
-	drainingSince, closingSince atomic.Pointer[time.Time] // nil while it is not
-	changes                     chan struct{}
+	draining state // responses say goodbye
+	closing  state // a connection that becomes idle is closed
+	changes  chan struct{}
 
 	mu        sync.Mutex // guards what follows
 	listeners []*listener
@@ -76,9 +74,7 @@ func (p *Pipe) Addr(i int) net.Addr { return p.listeners[i].addr }
 
 // Drain makes every response from now on the last of its connection.
 func (p *Pipe) Drain(context.Context) error {
-	now := time.Now()
-	p.drainingSince.CompareAndSwap(nil, &now)
-	p.draining.Store(true)
+	p.draining.begin()
 	p.changed()
 	for _, c := range p.all() {
 		c.mu.Lock()
@@ -91,26 +87,10 @@ func (p *Pipe) Drain(context.Context) error {
 	return nil
 }
 
-// drainingFor is since when responses say goodbye; 0 while they do not.
-func (p *Pipe) drainingFor() time.Duration { return since(p.drainingSince.Load()) }
-
-// closingFor is since when connections that become idle are closed; 0 while they
-// are not.
-func (p *Pipe) closingFor() time.Duration { return since(p.closingSince.Load()) }
-
-func since(t *time.Time) time.Duration {
-	if t == nil {
-		return 0
-	}
-	return time.Since(*t)
-}
-
 // Resume serves as before the Drain, and listens again where it has stopped.
 func (p *Pipe) Resume(context.Context) error {
-	p.draining.Store(false)
-	p.closing.Store(false)
-	p.drainingSince.Store(nil)
-	p.closingSince.Store(nil)
+	p.draining.end()
+	p.closing.end()
 	p.stopTimers()
 	for _, c := range p.all() {
 		c.asked.Store(false)
@@ -136,7 +116,7 @@ func (p *Pipe) Activity(context.Context) (drain.Activity, error) {
 func (p *Pipe) Changes() <-chan struct{} { return p.changes }
 
 func (p *Pipe) changed() {
-	if p.draining.Load() {
+	if p.draining.holds() {
 		select {
 		case p.changes <- struct{}{}:
 		default:
@@ -147,9 +127,7 @@ func (p *Pipe) changed() {
 // CloseIdle ends the connections that have been idle for idleFor, those that
 // have not yet when they will have been, and from now on each that becomes idle.
 func (p *Pipe) CloseIdle(_ context.Context, idleFor time.Duration) error {
-	p.closing.Store(true)
-	now := time.Now()
-	p.closingSince.CompareAndSwap(nil, &now)
+	p.closing.begin()
 	p.stopTimers()
 	for _, c := range p.all() {
 		c.endIdle(idleFor)
@@ -220,7 +198,7 @@ func (p *Pipe) Open(_ context.Context, most int) ([]drain.Conversation, error) {
 // worth finishing has the rest of window for it.
 func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conversation, error) {
 	began := time.Now()
-	p.closing.Store(true)
+	p.closing.begin()
 	p.stopTimers()
 	if err := p.StopAccepting(ctx); err != nil {
 		return nil, err

@@ -51,7 +51,7 @@ func (c *conn) passHead(n int) bool {
 			close(c.decided)
 		}
 		c.responding = true
-		draining := c.p.draining.Load() && len(c.queue) == 1
+		draining := c.p.draining.holds() && len(c.queue) == 1
 		if c.last = c.last || h.close || req.close || draining; draining {
 			mark = !h.close
 		}
@@ -130,7 +130,7 @@ func (c *conn) passMessage(n int) bool {
 	last := false
 	c.mu.Lock()
 	if done {
-		if len(c.queue) == 1 && !c.arriving && (c.p.closing.Load() || c.halfClosed) {
+		if len(c.queue) == 1 && !c.arriving && (c.p.closing.holds() || c.halfClosed) {
 			c.last = true
 		}
 		last = c.last && (len(c.queue) == 1 || d.closes) && c.refusal == nil
@@ -195,7 +195,7 @@ func (c *conn) responseEnds(last bool) bool {
 	}
 	// Between messages the client's half-close or the drain may have come.
 	idle := len(c.queue) == 0 && !c.arriving
-	leave := idle && refusal == nil && (c.halfClosed || c.p.closing.Load())
+	leave := idle && refusal == nil && (c.halfClosed || c.p.closing.holds())
 	c.recount()
 	c.mu.Unlock()
 	c.finish(&answered, c.down.status, "", "via_upstream")

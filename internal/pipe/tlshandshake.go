@@ -17,7 +17,7 @@ import (
 // mu is held; nobody else knows the connection yet.
 func (c *conn) awaitHandshake() {
 	wait := c.in.tls.timeout
-	if c.p.closing.Load() {
+	if c.p.closing.holds() {
 		c.arriving = true
 		wait = freshTime
 	}
@@ -56,7 +56,7 @@ func (c *conn) shakeHands() bool {
 	switch {
 	case c.in.Protocol == TCP:
 		c.mode = opaque
-	case c.p.closing.Load():
+	case c.p.closing.holds():
 		c.awaitFirst()
 	}
 	c.recount()
