@@ -180,7 +180,7 @@ func (n *namespace) pods(app string) []corev1.Pod {
 	return out
 }
 
-// gone waits until the pod has left the API, and says how long after its deletion that was.
+// gone waits until the pod has left the API.
 func (n *namespace) gone(p corev1.Pod) {
 	n.t.Helper()
 	n.until("lost pod "+p.Name, func() error {

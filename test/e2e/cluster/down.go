@@ -40,13 +40,13 @@ func (l layout) down(ctx context.Context) error {
 	}
 	began := time.Now()
 	if slices.ContainsFunc(all, func(d daemon) bool { return d.Name == "kubelet" && d.runs() }) {
-		if err := l.deletePods(ctx); err != nil {
+		if err := l.deletePods(ctx, all); err != nil {
 			say("%v", err)
 		}
 	}
 	for _, d := range slices.Backward(all) {
 		if d.Name == "containerd" {
-			l.endContainers(ctx)
+			l.endContainers()
 		}
 		if d.runs() {
 			d.end()
@@ -64,7 +64,7 @@ func (l layout) down(ctx context.Context) error {
 }
 
 // deletePods has the kubelet end them, so that it undoes itself what it has done for them.
-func (l layout) deletePods(ctx context.Context) error {
+func (l layout) deletePods(ctx context.Context, all []daemon) error {
 	ctx, cancel := context.WithTimeout(ctx, emptyTime)
 	defer cancel()
 	client, err := l.client()
@@ -72,7 +72,6 @@ func (l layout) deletePods(ctx context.Context) error {
 		return err
 	}
 	// Without controllers none is made anew.
-	all, _ := l.daemons()
 	for _, d := range all {
 		if (d.Name == "kube-controller-manager" || d.Name == "kube-scheduler") && d.runs() {
 			d.end()
@@ -94,7 +93,7 @@ func (l layout) deletePods(ctx context.Context) error {
 }
 
 // endContainers ends the shims that are left of pods that the kubelet could not end: they outlive containerd by design.
-func (l layout) endContainers(context.Context) {
+func (l layout) endContainers() {
 	processes, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, file := range processes {
 		line, err := os.ReadFile(file)
