@@ -50,6 +50,7 @@ type conn struct {
 	busy         bool      // in the pipe's count of busy connections
 	raced        bool      // a request met our closing
 	answered     bool      // a local reply is on its way
+	grown        bool      // its stacks have grown
 	fresh        bool      // accepted while idle ones are closed, and nothing has come yet
 	idleSince    time.Time
 	refusal      *reply    // what the client gets when queue is empty
@@ -90,22 +91,29 @@ type request struct {
 // maxLine is how much of a request line is kept for the report, bytes.
 const maxLine = 256
 
-// serve takes a connection from its first byte to its last and returns when
-// nothing of it is left.
+// serve takes a connection from its first byte to its last.
 func (c *conn) serve() {
-	defer c.cleanUp()
+	if c.greet() {
+		c.serveUp()
+	} else {
+		c.cleanUp()
+	}
+}
+
+// greet returns whether there is a connection to go on with.
+func (c *conn) greet() bool {
 	if c.in.tls != nil && !c.shakeHands() {
-		return
+		return false
 	}
 	switch c.in.Protocol {
 	case HTTP:
+		c.up.state = upHead // a preface of HTTP/2 is looked for there
 		if c.surplus {
 			c.awaitWord()
 		}
 	case TCP:
-		if err := c.dial(); err != nil {
-			return
-		}
+		c.up.state = upOpaque
+		return c.dial() == nil
 	case Auto:
 		c.setArriving(true) // what the client has sent is not read meanwhile
 		if err := c.dial(); err != nil {
@@ -113,10 +121,28 @@ func (c *conn) serve() {
 		}
 		c.setArriving(false)
 	}
-	c.runUp()
+	return true
+}
+
+// serveUp is the way from the client, to its end and the connection's.
+func (c *conn) serveUp() {
+	if c.runUp() {
+		go c.serveUp()
+		return
+	}
 	if c.ended != nil {
 		<-c.ended
 	}
+	c.cleanUp()
+}
+
+// serveDown is the way back, to its end.
+func (c *conn) serveDown() {
+	if c.runDown() {
+		go c.serveDown()
+		return
+	}
+	close(c.ended)
 }
 
 // dial connects to the app and starts the way back. It does so on a goroutine of
@@ -161,10 +187,7 @@ func (c *conn) connect() error {
 	if over { // the pipe has been killed meanwhile
 		s.shut()
 	}
-	go func() {
-		defer close(c.ended)
-		c.runDown()
-	}()
+	go c.serveDown()
 	return nil
 }
 

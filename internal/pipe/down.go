@@ -45,14 +45,17 @@ func (d *down) release() {
 	}
 }
 
-// runDown reads from the app until it or we have ended.
-func (c *conn) runDown() {
+// runDown reads from the app until it or we have ended. It returns whether to go
+// on in a new goroutine.
+func (c *conn) runDown() (again bool) {
 	d := &c.down
 	if c.in.Protocol == TCP {
 		d.state = downOpaque
 	} else {
 		for reads := true; reads; {
-			if err := c.app.raw.Read(c.readApp); err != nil {
+			if err := c.app.raw.Read(c.readApp); c.app.wasNudged(err) {
+				return true
+			} else if err != nil {
 				d.err = err
 			}
 			if reads = d.splices > 0 && d.err == nil; reads {
@@ -63,10 +66,11 @@ func (c *conn) runDown() {
 	}
 	if d.state == downOpaque && d.err == nil {
 		c.carryDown()
-		return
+		return false
 	}
 	c.appEnded()
 	d.release()
+	return false
 }
 
 // readApp takes what has come from the app. It returns false to wait for more.

@@ -71,6 +71,7 @@ func (c *conn) openStream(s *stream) {
 		h.counted++
 	}
 	h.opened++
+	c.grows()
 }
 
 // closeIfEnded forgets a stream that both sides have ended. mu is held.

@@ -126,6 +126,7 @@ func (c *conn) admit(h *head, raw []byte) bool {
 		return false
 	}
 	c.mode, c.fresh = http1, false
+	c.grows()
 	q := c.push()
 	q.began = time.Now()
 	q.isHead, q.connect, q.upgrade, q.close, q.quiet = h.isHead, h.isConnect, h.upgrade, h.close, h.quiet

@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -90,6 +91,10 @@ type socket struct {
 	*net.TCPConn
 	raw    syscall.RawConn
 	secure *secure // nil: plain; set before the socket is used
+
+	deadline sync.Mutex // guards the deadline for reading
+	until    time.Time  // it, as set; zero for none
+	nudged   bool       // it has passed for another reason
 
 	// The write under way, guarded by whoever writes (conn says who).
 	out     []byte

@@ -48,6 +48,7 @@ func (c *conn) shakeHands() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hello.Store(&t.info)
+	c.grows()
 	if c.over {
 		return false // ended meanwhile: cleanUp says close_notify
 	}

@@ -49,19 +49,17 @@ func (u *up) release() {
 	}
 }
 
-// runUp reads from the client until it or we have ended.
-func (c *conn) runUp() {
-	switch c.in.Protocol {
-	case TCP:
-		c.up.state = upOpaque
-	case HTTP:
-		c.up.state = upHead // a preface of HTTP/2 is looked for there
-	}
+// runUp reads from the client until it or we have ended. It returns whether to go
+// on in a new goroutine.
+func (c *conn) runUp() (again bool) {
 	read := c.readClient
 	for c.up.state != upOpaque {
 		c.up.err = nil
 		if err := c.client.raw.Read(read); err != nil {
 			c.up.err = err
+		}
+		if c.client.wasNudged(c.up.err) {
+			return true
 		}
 		if c.up.err != nil && !c.clientPaused() {
 			break
@@ -73,10 +71,11 @@ func (c *conn) runUp() {
 	}
 	if c.up.state == upOpaque {
 		c.carryUp()
-		return
+		return false
 	}
 	c.up.release()
 	c.clientEnded()
+	return false
 }
 
 // clientPaused handles a read deadline. It returns whether to read on.

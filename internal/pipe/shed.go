@@ -1,0 +1,128 @@
+package pipe
+
+import (
+	"errors"
+	"os"
+	"runtime/debug"
+	"time"
+)
+
+// The stacks of a connection's two goroutines grow to 4 KB with the first message,
+// and stay so: the runtime halves a stack of which less than a quarter is in use,
+// and counts 800 bytes of it as used in any case (runtime.shrinkstack). That is
+// more than all else an idle connection takes. So when it has been idle for a
+// while, both are woken, and wait on in new goroutines, of 2 KB each.
+
+const (
+	// shedAfter is how long a connection is idle before it sheds its stacks: long
+	// enough that one in use does not.
+	shedAfter = time.Second
+
+	// shedPause is how often it is looked whose time has come.
+	shedPause = shedAfter / 2
+
+	// shedMany is how many have to have shed their stacks for it to be worth a
+	// collection (1 MB): by itself the runtime keeps the pages until the next one,
+	// and idle connections bring none about.
+	shedMany = 256
+)
+
+// grows notes that the stacks have grown, or are about to. mu is held.
+func (c *conn) grows() {
+	if !c.grown {
+		c.grown = true
+		c.p.shedLater()
+	}
+}
+
+func (p *Pipe) shedLater() {
+	if p.shedding.CompareAndSwap(false, true) {
+		time.AfterFunc(shedPause, p.shedStacks)
+	}
+}
+
+// shedStacks looks after the connections whose stacks have grown, until there are
+// none.
+func (p *Pipe) shedStacks() {
+	p.shedding.Store(false)
+	left, now := false, 0
+	for _, c := range p.all() {
+		switch c.shed() {
+		case shedDone:
+			now++
+		case shedNotYet:
+			left = true
+		}
+	}
+	shed := p.shed.Add(int64(now))
+	if now == 0 && shed >= shedMany { // those before have had the time to wake
+		p.shed.Store(0)
+		debug.FreeOSMemory()
+	}
+	if left || now > 0 {
+		p.shedLater()
+	}
+}
+
+type shedding uint8
+
+const (
+	shedNothing shedding = iota
+	shedNotYet
+	shedDone
+)
+
+// shed has the connection shed its stacks if they have grown and it is idle.
+func (c *conn) shed() shedding {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !c.grown || c.over:
+		return shedNothing
+	case c.works() || time.Since(c.idleSince) < shedAfter:
+		return shedNotYet
+	}
+	c.grown = false
+	c.client.nudge()
+	if c.app != nil {
+		c.app.nudge()
+	}
+	return shedDone
+}
+
+// nudge wakes who waits to read from the socket, whatever its deadline is.
+func (s *socket) nudge() {
+	s.deadline.Lock()
+	defer s.deadline.Unlock()
+	s.nudged = true
+	_ = s.TCPConn.SetReadDeadline(time.Now())
+}
+
+// wasNudged returns whether err, of reading, is a nudge's and not the deadline's,
+// which holds again then.
+func (s *socket) wasNudged(err error) bool {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	s.deadline.Lock()
+	defer s.deadline.Unlock()
+	was := s.nudged
+	if s.nudged = false; was {
+		_ = s.TCPConn.SetReadDeadline(s.until)
+	}
+	return was
+}
+
+// SetReadDeadline is the connection's. A nudge that nobody has felt yet shows when
+// the deadline has passed.
+func (s *socket) SetReadDeadline(t time.Time) error {
+	s.deadline.Lock()
+	defer s.deadline.Unlock()
+	s.until = t
+	return s.TCPConn.SetReadDeadline(t)
+}
+
+// SetDeadline is the connection's, of both directions.
+func (s *socket) SetDeadline(t time.Time) error {
+	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
+}
