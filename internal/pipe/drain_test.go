@@ -385,3 +385,21 @@ func TestNotCaptured(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 }
+
+// Close does not wait for clients that keep their end open, and what waits for
+// them ends by itself.
+func TestCloseLeavesLingering(t *testing.T) {
+	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), HTTP)
+	c := dialPipe(t, p)
+	c.wantOK()
+	closePipe(t, p)
+	c.wantEnd()
+	if len(p.all()) == 0 {
+		t.Error("Close has waited for a client that keeps its end open")
+	}
+	for deadline := time.Now().Add(patience); len(p.all()) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the connection is still there")
+		}
+	}
+}

@@ -18,6 +18,12 @@ func (c *conn) end() {
 		return
 	}
 	_ = c.client.CloseWrite()
+	c.linger()
+}
+
+// linger lets go of the app, and leaves up to wait for the end of a client that
+// has our FIN.
+func (c *conn) linger() {
 	c.shutApp()
 	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))
 }
@@ -82,17 +88,18 @@ func (c *conn) awaitWord() {
 	_ = c.client.SetReadDeadline(time.Now().Add(freshTime))
 }
 
-// endIdle ends the connection if it has been idle for at least idleFor, and idle
-// ones are ended at all.
-func (c *conn) endIdle(idleFor time.Duration) {
-	if c.p.closing.holds() {
-		c.endIfIdle(idleFor)
-	}
-}
-
 // endIfIdle ends the connection if it has been idle for at least idleFor. It
 // returns whether it has.
 func (c *conn) endIfIdle(idleFor time.Duration) bool {
+	said := c.sayEndIfIdle(idleFor)
+	if said {
+		c.linger()
+	}
+	return said
+}
+
+// sayEndIfIdle is the part of endIfIdle that the client sees.
+func (c *conn) sayEndIfIdle(idleFor time.Duration) bool {
 	c.mu.Lock()
 	idle := !c.over && !c.works() && time.Since(c.idleSince) >= idleFor
 	if !idle || c.client.unread() > 0 { // a request is there already: it is served
@@ -107,7 +114,7 @@ func (c *conn) endIfIdle(idleFor time.Duration) bool {
 		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime)) // down may be writing to a client that takes nothing
 		c.endIdleH2()
 	}
-	c.end()
+	_ = c.client.CloseWrite()
 	return true
 }
 

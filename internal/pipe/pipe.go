@@ -131,11 +131,20 @@ func (p *Pipe) changed() {
 func (p *Pipe) CloseIdle(_ context.Context, idleFor time.Duration) error {
 	p.closing.begin()
 	p.stopTimers()
+	var told []*conn
 	for _, c := range p.all() {
-		c.endIdle(idleFor)
-		if left := c.idleLeft(idleFor); left > 0 {
-			p.after(left, func() { c.endIdle(idleFor) })
+		if c.sayEndIfIdle(idleFor) {
+			told = append(told, c)
+		} else if left := c.idleLeft(idleFor); left > 0 {
+			p.after(left, func() {
+				if p.closing.holds() {
+					c.endIfIdle(idleFor)
+				}
+			})
 		}
+	}
+	for _, c := range told { // only now: thousands wait for their FIN
+		c.linger()
 	}
 	p.endEarly()
 	return nil
@@ -236,7 +245,10 @@ func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conv
 }
 
 // Close ends the pipe once nothing is busy: it returns when the peers have all
-// that was written for them, and the access log its last line.
+// that was written for them, and the access log its last line. Connections of
+// which only the client's FIN is missing are left to the end of the process, and
+// else wait for it as always: to clean up after thousands takes as long as all of
+// their goodbyes. With an access log they are not, for their end may be a line.
 func (p *Pipe) Close(ctx context.Context) error {
 	_ = p.StopAccepting(ctx)
 	_ = p.CloseIdle(ctx, 0)
@@ -258,7 +270,12 @@ func (p *Pipe) Close(ctx context.Context) error {
 			return fmt.Errorf("close the pipe: %d connections are still open: %w", open, ctx.Err())
 		}
 	}
-	p.endAll()
+	if p.cfg.AccessLog != nil {
+		p.endAll()
+		return nil
+	}
+	p.beginEnd()
+	p.exit()
 	return nil
 }
 
@@ -275,16 +292,25 @@ func (p *Pipe) Exited() <-chan struct{} { return p.exited }
 
 // endAll shuts what is left and waits for its goroutines.
 func (p *Pipe) endAll() {
-	p.stopTimers()
-	p.cancel()
-	p.mu.Lock()
-	p.ended = true
-	p.mu.Unlock()
+	p.beginEnd()
 	for _, c := range p.all() {
 		c.abort()
 	}
 	p.conns.Wait()
 	p.watches.Wait()
+	p.exit()
+}
+
+// beginEnd lets nothing new begin.
+func (p *Pipe) beginEnd() {
+	p.stopTimers()
+	p.cancel()
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+}
+
+func (p *Pipe) exit() {
 	p.exitOnce.Do(func() {
 		if p.cfg.AccessLog != nil {
 			p.cfg.AccessLog.Close()
