@@ -6,7 +6,9 @@ PEERS   := $(or $(LASTCALL_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lastcal
 TOOL    := go tool -modfile=tools/go.mod
 # The race detector needs a C compiler; tests without it are better than none.
 RACE    := $(if $(shell command -v cc || command -v gcc),-race)
-BUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
+BUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -funcalign=16 -X main.version=$(VERSION)"
+# What only the sidecar is built with: it does not use net/http's HTTP/2, and takes 0.4 MB less without.
+SIDECAR := -tags nethttpomithttp2
 
 # Peers go before what the machine has: tests, rehearsals and benchmarks then run the versions that are pinned.
 WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PATH="$(PEERS)/bin:$$PATH";
@@ -19,11 +21,13 @@ help: ## this list
 	@echo '  ARGS="…" is handed on by rehearse and bench, PKG=./internal/pipe narrows test, fuzz and cover.'
 
 build: ## bin/lastcall and bin/lastcallctl, static
-	$(BUILD) -o bin/ ./cmd/...
+	$(BUILD) $(SIDECAR) -o bin/ ./cmd/lastcall
+	$(BUILD) -o bin/ ./cmd/lastcallctl
 
 image: ## dist/lastcall-VERSION.oci.tar and lastcallctl's, for amd64 and arm64; needs no engine
 	@go build -C tools -o ../bin/image ./image
-	@for arch in amd64 arm64; do GOOS=linux GOARCH=$$arch $(BUILD) -o dist/linux-$$arch/ ./cmd/... || exit 1; done
+	@for arch in amd64 arm64; do export GOOS=linux GOARCH=$$arch; \
+		$(BUILD) $(SIDECAR) -o dist/linux-$$arch/ ./cmd/lastcall && $(BUILD) -o dist/linux-$$arch/ ./cmd/lastcallctl || exit 1; done
 	@$(call PACK,lastcall,1337,The sidecar: lets a pod end its conversations before it ends)
 	@$(call PACK,lastcallctl,65532,The admission webhook and the gateway of lastcall)
 

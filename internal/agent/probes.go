@@ -1,11 +1,9 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -149,51 +147,4 @@ func (p *probe) get(ctx context.Context, r *http.Request) (int, error) {
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 10<<10)) // as much as the kubelet reads
 	return resp.StatusCode, nil
-}
-
-// grpcTransport speaks HTTP/2 in clear.
-var grpcTransport = func() *http.Transport {
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	return &http.Transport{Protocols: protocols, DisableKeepAlives: true}
-}()
-
-// checkHealth asks grpc.health.v1.Health/Check. Its two messages are small enough
-// to be written by hand: a library for them would double the program.
-func checkHealth(ctx context.Context, address, service string) error {
-	var message []byte
-	if service != "" { // HealthCheckRequest{string service = 1}
-		message = append(message, 0x0a, byte(len(service)))
-		message = append(message, service...)
-	}
-	if len(service) > 127 {
-		return errors.New("check grpc health: the service's name is longer than 127 bytes")
-	}
-	frame := append([]byte{0, 0, 0, 0, byte(len(message))}, message...)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/grpc.health.v1.Health/Check", bytes.NewReader(frame))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/grpc")
-	req.Header.Set("TE", "trailers")
-	resp, err := grpcTransport.RoundTrip(req)
-	if err != nil {
-		return fmt.Errorf("check grpc health: %w", err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-	if err != nil {
-		return fmt.Errorf("check grpc health: %w", err)
-	}
-	status := resp.Trailer.Get("Grpc-Status")
-	if status == "" {
-		status = resp.Header.Get("Grpc-Status")
-	}
-	switch {
-	case status != "0":
-		return fmt.Errorf("check grpc health: grpc-status %s %s", status, resp.Trailer.Get("Grpc-Message"))
-	case len(b) < 7 || b[5] != 0x08 || b[6] != 1: // HealthCheckResponse{status = 1: SERVING}
-		return errors.New("check grpc health: not SERVING")
-	}
-	return nil
 }

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		program = filepath.Join(dir, "lastcall")
-		build := exec.Command("go", "build", "-o", program, "../../cmd/lastcall")
+		build := exec.Command("go", "build", "-tags", "nethttpomithttp2", "-o", program, "../../cmd/lastcall") // as make build does
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build lastcall: %v\n%s", err, out)
 			return 1

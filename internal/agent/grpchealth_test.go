@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What gRPC servers say, by net/http's HTTP/2, and what others do.
+func TestCheckHealth(t *testing.T) {
+	serving := []byte{0, 0, 0, 0, 2, 8, 1}
+	answer := func(message []byte, status, text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/grpc")
+			if message != nil {
+				_, _ = w.Write(message)
+				w.(http.Flusher).Flush()
+			}
+			w.Header().Set(http.TrailerPrefix+"Grpc-Status", status)
+			w.Header().Set(http.TrailerPrefix+"Grpc-Message", text)
+		}
+	}
+	for name, tt := range map[string]struct {
+		app  http.HandlerFunc
+		want string // of the error; empty for none
+	}{
+		"serving":     {answer(serving, "0", ""), ""},
+		"not serving": {answer([]byte{0, 0, 0, 0, 2, 8, 2}, "0", ""), "not SERVING"},
+		"unknown":     {answer([]byte{0, 0, 0, 0, 0}, "0", ""), "not SERVING"},
+		"no such service": {func(w http.ResponseWriter, _ *http.Request) { // trailers alone
+			w.Header().Set("Content-Type", "application/grpc")
+			w.Header().Set("Grpc-Status", "5")
+			w.Header().Set("Grpc-Message", "unknown service")
+		}, "grpc-status 5 unknown service"},
+		"a page":      {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, "grpc-status "},
+		"a long page": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", 4<<10)) }, "too long"},
+		"a reset":     {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "reset the stream"},
+		"what was asked": {func(w http.ResponseWriter, r *http.Request) {
+			b, _ := io.ReadAll(r.Body)
+			if r.Method != "POST" || r.URL.Path != "/grpc.health.v1.Health/Check" || r.Header.Get("Te") != "trailers" ||
+				r.Header.Get("Content-Type") != "application/grpc" || string(b) != "\x00\x00\x00\x00\x06\x0a\x04shop" {
+				t.Errorf("%v %v %v %q", r.Method, r.URL, r.Header, b)
+			}
+			answer(serving, "0", "")(w, r)
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			app := httptest.NewUnstartedServer(tt.app)
+			app.Config.Protocols = new(http.Protocols)
+			app.Config.Protocols.SetUnencryptedHTTP2(true)
+			app.Start()
+			defer app.Close()
+			wantHealth(t, app.Listener.Addr().String(), tt.want)
+		})
+	}
+	for name, tt := range map[string]struct {
+		app  func(net.Conn)
+		want string
+	}{
+		"closes at once": {func(net.Conn) {}, ""},
+		"speaks HTTP/1":  {func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") }, "frame"},
+		"says nothing":   {func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, "deadline exceeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			go func() {
+				if conn, err := ln.Accept(); err == nil {
+					tt.app(conn)
+					_ = conn.Close()
+				}
+			}()
+			ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+			defer cancel()
+			if err := checkHealth(ctx, ln.Addr().String(), ""); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v; want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func wantHealth(t *testing.T, address, want string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err := checkHealth(ctx, address, "shop")
+	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		t.Errorf("%v; want %q", err, want)
+	}
+}
