@@ -73,7 +73,7 @@ func TestParseH2load(t *testing.T) {
 
 func TestParseSaysWhatIsPossible(t *testing.T) {
 	for _, row := range []struct{ args, says string }{
-		{"--only envoi", "there are direct, lastcall-http"},
+		{"--only envoi", "there are direct, relay, lastcall-http"},
 		{"--rounds 0", "at least 1"},
 		{"--duration 1500ms", "whole seconds"},
 		{"--connections 0", "1 to 4096"},

@@ -21,6 +21,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/bench/relay"
 )
 
 // bench is one run of the benchmark.
@@ -37,10 +39,17 @@ type bench struct {
 	dir string // for configurations; removed at the end
 }
 
-// appWord is what this program is called with to be one of the apps.
-const appWord = "app"
+// What this program is called with to be one of the apps, or the relay.
+const (
+	appWord   = "app"
+	relayWord = "relay"
+)
 
 func main() {
+	if len(os.Args) == 4 && os.Args[1] == relayWord { // signals end it as they come: it holds the only thread
+		fmt.Fprintln(os.Stderr, "bench:", relay.Serve(os.Args[2], os.Args[3]))
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {

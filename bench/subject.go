@@ -44,6 +44,10 @@ func (p place) Sockets() int { return 2*p.Clients + 100 }
 // thread, and otherwise the settings that it comes with.
 var subjects = []subject{
 	{name: "direct", title: "no proxy"},
+	{name: "relay", title: "the system calls alone", command: func(_ string, p place) ([]string, error) {
+		self, err := os.Executable()
+		return []string{self, relayWord, fmt.Sprintf("127.0.0.1:%d", p.Listen), fmt.Sprintf("127.0.0.1:%d", p.Backend)}, err
+	}},
 	{name: "lastcall-http", title: "lastcall, HTTP", command: lastcall("http")},
 	{name: "lastcall-tcp", title: "lastcall, TCP", command: lastcall("tcp")},
 	{name: "envoy", title: "Envoy", peer: "envoy", command: func(program string, p place) ([]string, error) {

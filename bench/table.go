@@ -70,6 +70,8 @@ func printRatios(out io.Writer, samples map[string][]sample) {
 		{"lastcall-http", "nginx", "nginx's"},
 		{"lastcall-http", "caddy", "Caddy's"},
 		{"lastcall-tcp", "haproxy-tcp", "HAProxy's in TCP mode"},
+		{"lastcall-http", "relay", "those of the system calls alone"},
+		{"relay", "envoy", "Envoy's"},
 	} {
 		ours, theirs := samples[pair.ours], samples[pair.theirs]
 		if len(ours) == 0 || len(theirs) == 0 {
