@@ -160,39 +160,41 @@ func FuzzHTTP1Requests(f *testing.F) {
 	for _, seed := range smugglingSeeds(f) {
 		f.Add([]byte(seed))
 	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		theirs := newCounted(string(b))
-		for pos := 0; pos < len(b); {
-			ours, err := nextRequest(b[pos:])
-			if errors.Is(err, errIncomplete) {
-				return // up waits for more
-			}
-			req, theirErr := http.ReadRequest(theirs.r)
-			var body []byte
-			if theirErr == nil {
-				body, theirErr = io.ReadAll(req.Body)
-			}
-			switch {
-			case err != nil:
-				if !listed(weRefuse, err) {
-					t.Fatalf("we refuse for a reason that is not listed: %v", err)
-				}
-				return // 400 and the end: nothing after it is read
-			case theirErr != nil:
-				if !listed(theyRefuse, theirErr) {
-					t.Fatalf("net/http refuses what we forward: %v: %q", theirErr, b[pos:])
-				}
-				return
-			}
-			pos += ours.end
-			if first := req.Method + " " + req.RequestURI; theirs.consumed() != pos || first != ours.first || string(body) != ours.body {
-				t.Fatalf("we read %q with %q until %d, net/http %q with %q until %d", ours.first, ours.body, pos, first, body, theirs.consumed())
-			}
-			if ours.open {
-				return
-			}
+	f.Fuzz(requestsAsNetHTTP)
+}
+
+func requestsAsNetHTTP(t *testing.T, b []byte) {
+	theirs := newCounted(string(b))
+	for pos := 0; pos < len(b); {
+		ours, err := nextRequest(b[pos:])
+		if errors.Is(err, errIncomplete) {
+			return // up waits for more
 		}
-	})
+		req, theirErr := http.ReadRequest(theirs.r)
+		var body []byte
+		if theirErr == nil {
+			body, theirErr = io.ReadAll(req.Body)
+		}
+		switch {
+		case err != nil:
+			if !listed(weRefuse, err) {
+				t.Fatalf("we refuse for a reason that is not listed: %v", err)
+			}
+			return // 400 and the end: nothing after it is read
+		case theirErr != nil:
+			if !listed(theyRefuse, theirErr) {
+				t.Fatalf("net/http refuses what we forward: %v: %q", theirErr, b[pos:])
+			}
+			return
+		}
+		pos += ours.end
+		if first := req.Method + " " + req.RequestURI; theirs.consumed() != pos || first != ours.first || string(body) != ours.body {
+			t.Fatalf("we read %q with %q until %d, net/http %q with %q until %d", ours.first, ours.body, pos, first, body, theirs.consumed())
+		}
+		if ours.open {
+			return
+		}
+	}
 }
 
 // nextResponse reads what down would pass on as one response.
@@ -234,41 +236,43 @@ func FuzzHTTP1Responses(f *testing.F) {
 			f.Add([]byte("HTTP/1.1 200 OK\r\n"+rest), false)
 		}
 	}
-	f.Fuzz(func(t *testing.T, b []byte, head bool) {
-		method := http.MethodGet
-		if head {
-			method = http.MethodHead
+	f.Fuzz(responsesAsNetHTTP)
+}
+
+func responsesAsNetHTTP(t *testing.T, b []byte, head bool) {
+	method := http.MethodGet
+	if head {
+		method = http.MethodHead
+	}
+	theirs := newCounted(string(b))
+	for pos := 0; pos < len(b); {
+		ours, err := nextResponse(method, b[pos:])
+		if errors.Is(err, errIncomplete) {
+			return
 		}
-		theirs := newCounted(string(b))
-		for pos := 0; pos < len(b); {
-			ours, err := nextResponse(method, b[pos:])
-			if errors.Is(err, errIncomplete) {
-				return
-			}
-			resp, theirErr := http.ReadResponse(theirs.r, &http.Request{Method: method})
-			var body []byte
-			if theirErr == nil {
-				body, theirErr = io.ReadAll(resp.Body)
-			}
-			switch {
-			case err != nil:
-				if !listed(weRefuse, err) {
-					t.Fatalf("we refuse for a reason that is not listed: %v", err)
-				}
-				return // 502 or the end of the connection
-			case theirErr != nil:
-				if !listed(theyRefuse, theirErr) {
-					t.Fatalf("net/http refuses what we pass on: %v: %q", theirErr, b[pos:])
-				}
-				return
-			}
-			pos += ours.end
-			if theirs.consumed() != pos || resp.Status[:3] != ours.first || string(body) != ours.body {
-				t.Fatalf("we read %s with %q until %d, net/http %s with %q until %d", ours.first, ours.body, pos, resp.Status, body, theirs.consumed())
-			}
-			if ours.open {
-				return
-			}
+		resp, theirErr := http.ReadResponse(theirs.r, &http.Request{Method: method})
+		var body []byte
+		if theirErr == nil {
+			body, theirErr = io.ReadAll(resp.Body)
 		}
-	})
+		switch {
+		case err != nil:
+			if !listed(weRefuse, err) {
+				t.Fatalf("we refuse for a reason that is not listed: %v", err)
+			}
+			return // 502 or the end of the connection
+		case theirErr != nil:
+			if !listed(theyRefuse, theirErr) {
+				t.Fatalf("net/http refuses what we pass on: %v: %q", theirErr, b[pos:])
+			}
+			return
+		}
+		pos += ours.end
+		if theirs.consumed() != pos || resp.Status[:3] != ours.first || string(body) != ours.body {
+			t.Fatalf("we read %s with %q until %d, net/http %s with %q until %d", ours.first, ours.body, pos, resp.Status, body, theirs.consumed())
+		}
+		if ours.open {
+			return
+		}
+	}
 }

@@ -61,52 +61,54 @@ func FuzzH2Frames(f *testing.F) {
 	for _, seed := range frameSeeds() {
 		f.Add(seed)
 	}
-	f.Fuzz(func(t *testing.T, p []byte) {
-		whole := follower{maxBlock: 64 << 10}
-		var ends []int // of frames
-		var held int   // bytes passed on
-		var err error
-		for end := 1; end <= len(p) && err == nil; end++ {
-			var n int
-			n, err = whole.follow(p[held:end], new(recorder))
-			if held += n; n > 0 && whole.left == 0 && err == nil {
-				ends = append(ends, held)
-			}
+	f.Fuzz(framesAsFramer)
+}
+
+func framesAsFramer(t *testing.T, p []byte) {
+	whole := follower{maxBlock: 64 << 10}
+	var ends []int // of frames
+	var held int   // bytes passed on
+	var err error
+	for end := 1; end <= len(p) && err == nil; end++ {
+		var n int
+		n, err = whole.follow(p[held:end], new(recorder))
+		if held += n; n > 0 && whole.left == 0 && err == nil {
+			ends = append(ends, held)
 		}
-		r := http2.NewFramer(io.Discard, bytes.NewReader(p))
-		r.SetMaxReadFrameSize(1<<24 - 1)
-		at := 0
-		for i := 0; ; i++ {
-			rest := p[at:]
-			if len(rest) < frameHeaderLen || len(rest)-frameHeaderLen < int(readFrame(rest).length) {
-				if len(ends) != i {
-					t.Fatalf("%d frames; there are %d", len(ends), i)
-				}
-				return
+	}
+	r := http2.NewFramer(io.Discard, bytes.NewReader(p))
+	r.SetMaxReadFrameSize(1<<24 - 1)
+	at := 0
+	for i := 0; ; i++ {
+		rest := p[at:]
+		if len(rest) < frameHeaderLen || len(rest)-frameHeaderLen < int(readFrame(rest).length) {
+			if len(ends) != i {
+				t.Fatalf("%d frames; there are %d", len(ends), i)
 			}
-			header := readFrame(rest)
-			_, theirs := r.ReadFrame()
-			at += frameHeaderLen + int(header.length)
-			refused := i == len(ends) && err != nil
-			var tooMuch flood
-			switch {
-			case refused && (theirs != nil || errors.As(err, &tooMuch)):
-				return
-			case refused && header.kind == frameSettings && header.length > 6*maxSettings, refused && header.kind == frameGoAway && header.length > maxGoAway:
-				return
-			case refused:
-				t.Fatalf("frame %d, %+v: %v; the Framer takes it", i, header, err)
-			case theirs != nil && !leftToTheApp(header):
-				t.Fatalf("frame %d, %+v is taken; the Framer says %v", i, header, theirs)
-			case i >= len(ends) || ends[i] != at:
-				t.Fatalf("frame %d, %+v ends at %d; frames end at %v (%v)", i, header, at, ends, err)
-			case theirs != nil:
-				return
-			case header.kind == framePushPromise && !header.has(flagEndHeaders):
-				return // the Framer does not know that CONTINUATION may follow
-			}
+			return
 		}
-	})
+		header := readFrame(rest)
+		_, theirs := r.ReadFrame()
+		at += frameHeaderLen + int(header.length)
+		refused := i == len(ends) && err != nil
+		var tooMuch flood
+		switch {
+		case refused && (theirs != nil || errors.As(err, &tooMuch)):
+			return
+		case refused && header.kind == frameSettings && header.length > 6*maxSettings, refused && header.kind == frameGoAway && header.length > maxGoAway:
+			return
+		case refused:
+			t.Fatalf("frame %d, %+v: %v; the Framer takes it", i, header, err)
+		case theirs != nil && !leftToTheApp(header):
+			t.Fatalf("frame %d, %+v is taken; the Framer says %v", i, header, theirs)
+		case i >= len(ends) || ends[i] != at:
+			t.Fatalf("frame %d, %+v ends at %d; frames end at %v (%v)", i, header, at, ends, err)
+		case theirs != nil:
+			return
+		case header.kind == framePushPromise && !header.has(flagEndHeaders):
+			return // the Framer does not know that CONTINUATION may follow
+		}
+	}
 }
 
 // leftToTheApp says whether a frame that may be wrong is passed on as it is.
@@ -129,22 +131,24 @@ func FuzzH2Follow(f *testing.F) {
 		f.Add(seed, uint8(0))
 		f.Add(seed, uint8(7))
 	}
-	f.Fuzz(func(t *testing.T, p []byte, step uint8) {
-		whole, pieces := follower{maxBlock: 64 << 10}, follower{maxBlock: 64 << 10}
-		var a, c recorder
-		n, err := whole.follow(p, &a)
-		var done int
-		var err2 error
-		for end := 0; end < len(p) && err2 == nil; {
-			end = min(len(p), end+int(step)+1)
-			var m int
-			m, err2 = pieces.follow(p[done:end], &c)
-			done += m
-		}
-		if (err == nil) != (err2 == nil) || err == nil && (n != done || a.String() != c.String()) {
-			t.Fatalf("whole: %d %v %s; in pieces: %d %v %s", n, err, a.String(), done, err2, c.String())
-		}
-	})
+	f.Fuzz(followedInPieces)
+}
+
+func followedInPieces(t *testing.T, p []byte, step uint8) {
+	whole, pieces := follower{maxBlock: 64 << 10}, follower{maxBlock: 64 << 10}
+	var a, c recorder
+	n, err := whole.follow(p, &a)
+	var done int
+	var err2 error
+	for end := 0; end < len(p) && err2 == nil; {
+		end = min(len(p), end+int(step)+1)
+		var m int
+		m, err2 = pieces.follow(p[done:end], &c)
+		done += m
+	}
+	if (err == nil) != (err2 == nil) || err == nil && (n != done || a.String() != c.String()) {
+		t.Fatalf("whole: %d %v %s; in pieces: %d %v %s", n, err, a.String(), done, err2, c.String())
+	}
 }
 
 // FuzzH2Streams lets both sides say anything: what is counted stays true.
@@ -152,43 +156,45 @@ func FuzzH2Streams(f *testing.F) {
 	for _, seed := range frameSeeds() {
 		f.Add(seed, seed, uint8(3))
 	}
-	f.Fuzz(func(t *testing.T, client, app []byte, turn uint8) {
-		c := following()
-		sides := []struct {
-			p    []byte
-			held int
-			end  int
-			f    *follower
-			v    visitor
-		}{{p: client, f: &c.h2.up, v: upVisitor{c}}, {p: app, f: &c.h2.down, v: downVisitor{c}}}
-		for sides[0].end < len(client) || sides[1].end < len(app) {
-			for i := range sides {
-				s := &sides[i]
-				s.end = min(len(s.p), s.end+int(turn)+1)
-				n, err := s.f.follow(s.p[s.held:s.end], s.v)
-				if s.held += n; err != nil {
-					s.end, s.p = 0, nil
-					return
+	f.Fuzz(streamsCounted)
+}
+
+func streamsCounted(t *testing.T, client, app []byte, turn uint8) {
+	c := following()
+	sides := []struct {
+		p    []byte
+		held int
+		end  int
+		f    *follower
+		v    visitor
+	}{{p: client, f: &c.h2.up, v: upVisitor{c}}, {p: app, f: &c.h2.down, v: downVisitor{c}}}
+	for sides[0].end < len(client) || sides[1].end < len(app) {
+		for i := range sides {
+			s := &sides[i]
+			s.end = min(len(s.p), s.end+int(turn)+1)
+			n, err := s.f.follow(s.p[s.held:s.end], s.v)
+			if s.held += n; err != nil {
+				s.end, s.p = 0, nil
+				return
+			}
+			c.batchEnds()
+			if !slices.IsSortedFunc(c.h2.streams, func(a, b *stream) int { return int(a.id) - int(b.id) }) {
+				t.Fatal("streams out of order")
+			}
+			counted := 0
+			for _, s := range c.h2.streams {
+				if !s.quiet {
+					counted++
 				}
-				c.batchEnds()
-				if !slices.IsSortedFunc(c.h2.streams, func(a, b *stream) int { return int(a.id) - int(b.id) }) {
-					t.Fatal("streams out of order")
-				}
-				counted := 0
-				for _, s := range c.h2.streams {
-					if !s.quiet {
-						counted++
-					}
-					if s.clientEnded && s.serverEnded {
-						t.Fatalf("stream %d is still open", s.id)
-					}
-				}
-				if counted != c.h2.counted || c.busy != (counted > 0) || c.p.busy.Load() != int64(min(1, counted)) {
-					t.Fatalf("%d streams count; counted %d, busy %v", counted, c.h2.counted, c.busy)
+				if s.clientEnded && s.serverEnded {
+					t.Fatalf("stream %d is still open", s.id)
 				}
 			}
+			if counted != c.h2.counted || c.busy != (counted > 0) || c.p.busy.Load() != int64(min(1, counted)) {
+				t.Fatalf("%d streams count; counted %d, busy %v", counted, c.h2.counted, c.busy)
+			}
 		}
-	})
+	}
 }
 
 // recorder writes down what a follower tells.

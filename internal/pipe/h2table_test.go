@@ -58,16 +58,18 @@ func FuzzH2Huffman(f *testing.F) {
 	f.Add([]byte("\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff"))
 	f.Add([]byte("\xff\xff\xff\xff"))
 	f.Add(hpack.AppendHuffmanString(nil, "\x00\xff^|<>{}@Hello, world"))
-	f.Fuzz(func(t *testing.T, p []byte) {
-		want, err := hpack.HuffmanDecodeToString(p)
-		got, n, ok := huffman.decode([]byte{}, p)
-		if ok != (err == nil) || ok && (string(got) != want || n != len(want)) {
-			t.Fatalf("%x: %q %v; want %q %v", p, got, ok, want, err)
-		}
-		if _, only, same := huffman.decode(nil, p); same != ok || ok && only != n {
-			t.Fatalf("%x: counted %d, %v; decoded %d, %v", p, only, same, n, ok)
-		}
-	})
+	f.Fuzz(huffmanAsNet)
+}
+
+func huffmanAsNet(t *testing.T, p []byte) {
+	want, err := hpack.HuffmanDecodeToString(p)
+	got, n, ok := huffman.decode([]byte{}, p)
+	if ok != (err == nil) || ok && (string(got) != want || n != len(want)) {
+		t.Fatalf("%x: %q %v; want %q %v", p, got, ok, want, err)
+	}
+	if _, only, same := huffman.decode(nil, p); same != ok || ok && only != n {
+		t.Fatalf("%x: counted %d, %v; decoded %d, %v", p, only, same, n, ok)
+	}
 }
 
 // FuzzH2Fields reads header blocks, each led by its length in two bytes, one after
@@ -96,35 +98,37 @@ func FuzzH2Fields(f *testing.F) {
 	f.Add(seed.Bytes(), uint16(4096))
 	f.Add(seed.Bytes(), uint16(100))
 	f.Add([]byte("\x00\x01\x80\x00\x02\x20\x82\x00\x03\x20\x20\x82"), uint16(0))
-	f.Fuzz(func(t *testing.T, p []byte, allowed uint16) {
-		want := loggedRequestFields | responseFields
-		ours := newTable(want)
-		theirs := hpack.NewDecoder(defaultTable, nil)
-		theirs.SetAllowedMaxDynamicTableSize(uint32(allowed))
-		for len(p) >= 2 {
-			n := min(int(p[0])<<8|int(p[1]), len(p)-2)
-			block := p[2 : 2+n]
-			p = p[2+n:]
-			var got taken
-			err := ours.read(block, uint32(allowed), &got)
-			fields, wantErr := decoded(theirs, want, block)
-			if err == errLateUpdate || wantErr != nil && strings.Contains(wantErr.Error(), "MUST occur at the beginning") {
-				return
-			}
-			if (err == nil) != (wantErr == nil) {
-				t.Fatalf("%x: %v; x/net says %v", block, err, wantErr)
-			}
-			if err != nil {
-				return
-			}
-			if strings.Join(got, "\n") != strings.Join(fields, "\n") {
-				t.Fatalf("%x: %q; want %q", block, got, fields)
-			}
-			if ours.size > ours.max {
-				t.Fatalf("the table holds %d of %d bytes", ours.size, ours.max)
-			}
+	f.Fuzz(fieldsAsNet)
+}
+
+func fieldsAsNet(t *testing.T, p []byte, allowed uint16) {
+	want := loggedRequestFields | responseFields
+	ours := newTable(want)
+	theirs := hpack.NewDecoder(defaultTable, nil)
+	theirs.SetAllowedMaxDynamicTableSize(uint32(allowed))
+	for len(p) >= 2 {
+		n := min(int(p[0])<<8|int(p[1]), len(p)-2)
+		block := p[2 : 2+n]
+		p = p[2+n:]
+		var got taken
+		err := ours.read(block, uint32(allowed), &got)
+		fields, wantErr := decoded(theirs, want, block)
+		if err == errLateUpdate || wantErr != nil && strings.Contains(wantErr.Error(), "MUST occur at the beginning") {
+			return
 		}
-	})
+		if (err == nil) != (wantErr == nil) {
+			t.Fatalf("%x: %v; x/net says %v", block, err, wantErr)
+		}
+		if err != nil {
+			return
+		}
+		if strings.Join(got, "\n") != strings.Join(fields, "\n") {
+			t.Fatalf("%x: %q; want %q", block, got, fields)
+		}
+		if ours.size > ours.max {
+			t.Fatalf("the table holds %d of %d bytes", ours.size, ours.max)
+		}
+	}
 }
 
 // A list's size is what RFC 9113, 6.5.2 says it is.
