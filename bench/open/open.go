@@ -1,6 +1,7 @@
 // Package open makes requests of HTTP/1.1 at a rate that does not wait for their answers. A latency counts from the
 // moment at which the request was due, so that the wait for a free connection is part of it: a proxy that stalls is not
-// spared the requests that would have come meanwhile ("coordinated omission").
+// spared the requests that would have come meanwhile ("coordinated omission"). Every connection has been used once
+// before: it is kept alive, and what its first request costs is another matter.
 //
 // All connections are served by one thread that sleeps in epoll_pwait2(2) to the nanosecond, for a ticker of a
 // millisecond would be most of what is measured.
@@ -56,6 +57,9 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	defer p.close()
+	if err := p.warmUp(time.Now().Add(patience)); err != nil {
+		return Result{}, err
+	}
 
 	// By default the kernel may wake a sleeper 50 µs late, which would count as latency.
 	runtime.LockOSThread()

@@ -63,6 +63,25 @@ func (p *poller) dial(port int) error {
 	)
 }
 
+// warmUp makes one request on each connection: some proxies connect to the app with the first one, which is not what a
+// connection that is kept alive is about.
+func (p *poller) warmUp(limit time.Time) error {
+	for range p.conns {
+		if err := p.ask(time.Now()); err != nil {
+			return err
+		}
+		for len(p.idle) < len(p.conns) {
+			if _, err := p.answers(time.Until(limit), nil); err != nil {
+				return err
+			}
+			if time.Now().After(limit) {
+				return errors.New("open load: a first request was not answered")
+			}
+		}
+	}
+	return nil
+}
+
 func (p *poller) close() {
 	for _, c := range p.conns {
 		_ = unix.Close(c.fd)
