@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -56,6 +57,9 @@ func (h *half) headers(t *rapid.T, id uint32, end bool, fields ...string) {
 // following is a connection of HTTP/2 without sockets.
 func following() *conn {
 	p := &Pipe{changes: make(chan struct{}, 1)}
+	var end context.CancelFunc
+	p.ctx, end = context.WithCancel(context.Background())
+	end() // it has no stacks to look after
 	p.cfg.setDefaults()
 	c := &conn{p: p, in: &listener{p: p}, mode: modeH2}
 	c.h2 = c.newH2()

@@ -23,10 +23,9 @@ type Pipe struct {
 	open     atomic.Int64 // connections that we have not ended
 	busy     atomic.Int64
 	arrivals atomic.Uint64
-	draining state        // responses say goodbye
-	closing  state        // a connection that becomes idle is closed
-	shedding atomic.Bool  // stacks will be looked after
-	shed     atomic.Int64 // how many connections' have been shed since the last collection for it
+	draining state // responses say goodbye
+	closing  state // a connection that becomes idle is closed
+	stacks   stacks
 	changes  chan struct{}
 
 	mu        sync.Mutex // guards what follows

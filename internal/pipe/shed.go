@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,6 +26,10 @@ const (
 	// collection (1 MB): by itself the runtime keeps the pages until the next one,
 	// and idle connections bring none about.
 	shedMany = 256
+
+	// shedRest is how long after such a collection there is no other: clients that
+	// come all at once and again must not bring one about each time.
+	shedRest = 30 * time.Second
 )
 
 // grows notes that the stacks have grown, or are about to. mu is held.
@@ -35,8 +40,15 @@ func (c *conn) grows() {
 	}
 }
 
+// stacks is what the pipe knows of them.
+type stacks struct {
+	due       atomic.Bool               // they will be looked after
+	shed      atomic.Int64              // connections' that have been shed since the latest collection for it
+	collected atomic.Pointer[time.Time] // when that was; nil for never
+}
+
 func (p *Pipe) shedLater() {
-	if p.shedding.CompareAndSwap(false, true) {
+	if p.ctx.Err() == nil && p.stacks.due.CompareAndSwap(false, true) {
 		time.AfterFunc(shedPause, p.shedStacks)
 	}
 }
@@ -44,7 +56,7 @@ func (p *Pipe) shedLater() {
 // shedStacks looks after the connections whose stacks have grown, until there are
 // none.
 func (p *Pipe) shedStacks() {
-	p.shedding.Store(false)
+	p.stacks.due.Store(false)
 	left, now := false, 0
 	for _, c := range p.all() {
 		switch c.shed() {
@@ -54,10 +66,15 @@ func (p *Pipe) shedStacks() {
 			left = true
 		}
 	}
-	shed := p.shed.Add(int64(now))
-	if now == 0 && shed >= shedMany { // those before have had the time to wake
-		p.shed.Store(0)
-		debug.FreeOSMemory()
+	if p.stacks.shed.Add(int64(now)) >= shedMany && now == 0 { // those before have had the time to wake
+		if latest := p.stacks.collected.Load(); latest != nil && time.Since(*latest) < shedRest {
+			left = true
+		} else {
+			at := time.Now()
+			p.stacks.collected.Store(&at)
+			p.stacks.shed.Store(0)
+			debug.FreeOSMemory()
+		}
 	}
 	if left || now > 0 {
 		p.shedLater()
