@@ -20,7 +20,7 @@ func checkHealth(ctx context.Context, address, service string) error {
 	if len(service) > 127 {
 		return errors.New("check grpc health: the service's name is longer than 127 bytes")
 	}
-	h := healthCheck{address: address}
+	h := healthCheck{address: address, fields: hpack.NewDecoder(4<<10, nil)}
 	if service != "" { // HealthCheckRequest{string service = 1}
 		h.request = append([]byte{0x0a, byte(len(service))}, service...)
 	}
@@ -43,9 +43,9 @@ type healthCheck struct {
 	response        []byte // with it
 	status, message string // of the trailers
 
-	fields *hpack.Decoder // nil before the first header block
-	block  []byte         // as far as it has come
-	ended  bool           // the stream ends with it
+	fields *hpack.Decoder
+	block  []byte // as far as it has come
+	ended  bool   // the stream ends with it
 }
 
 // maxHealth is how much of an answer is read, bytes.
@@ -174,9 +174,6 @@ func (h *healthCheck) takeHeaders(kind, flags byte, payload []byte) (done bool, 
 	}
 	if flags&flagEndHeaders == 0 {
 		return false, nil
-	}
-	if h.fields == nil {
-		h.fields = hpack.NewDecoder(4<<10, nil)
 	}
 	fields, err := h.fields.DecodeFull(h.block)
 	h.block = h.block[:0]

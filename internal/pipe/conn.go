@@ -146,8 +146,8 @@ func (c *conn) serveDown() {
 }
 
 // dial connects to the app and starts the way back. It does so on a goroutine of
-// its own: connecting takes a deep stack, which would stay with an idle connection
-// until collections have halved it back.
+// its own: connecting takes a deep stack, which would stay with a tunnel, for that is
+// never idle and sheds none.
 func (c *conn) dial() error {
 	if c.surplus {
 		return errSurplus

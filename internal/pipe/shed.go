@@ -42,9 +42,9 @@ func (c *conn) grows() {
 
 // stacks is what the pipe knows of them.
 type stacks struct {
-	due       atomic.Bool               // they will be looked after
-	shed      atomic.Int64              // connections' that have been shed since the latest collection for it
-	collected atomic.Pointer[time.Time] // when that was; nil for never
+	due       atomic.Bool  // they will be looked after
+	shed      atomic.Int64 // connections' that have been shed since the latest collection for it
+	collected state        // that has been
 }
 
 func (p *Pipe) shedLater() {
@@ -66,15 +66,16 @@ func (p *Pipe) shedStacks() {
 			left = true
 		}
 	}
-	if p.stacks.shed.Add(int64(now)) >= shedMany && now == 0 { // those before have had the time to wake
-		if latest := p.stacks.collected.Load(); latest != nil && time.Since(*latest) < shedRest {
-			left = true
-		} else {
-			at := time.Now()
-			p.stacks.collected.Store(&at)
-			p.stacks.shed.Store(0)
-			debug.FreeOSMemory()
-		}
+	collected := &p.stacks.collected
+	switch {
+	case p.stacks.shed.Add(int64(now)) < shedMany, now > 0: // those of now have yet to wake
+	case collected.holds() && collected.lasted() < shedRest:
+		left = true
+	default:
+		collected.end()
+		collected.begin()
+		p.stacks.shed.Store(0)
+		debug.FreeOSMemory()
 	}
 	if left || now > 0 {
 		p.shedLater()

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,7 +38,11 @@ func TestStorm(t *testing.T) {
 			t.Parallel()
 			s := newStorm(t, target)
 			defer func() {
-				if t.Failed() || recover() != nil {
+				panicked := recover()
+				if panicked != nil {
+					t.Errorf("panic: %v\n%s", panicked, debug.Stack())
+				}
+				if t.Failed() {
 					t.Errorf("seed %d, of the inputs %q", s.seed, s.inputs)
 				}
 			}()
