@@ -10,6 +10,8 @@ import (
 	"net"
 
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
 )
 
 // checkHealth asks grpc.health.v1.Health/Check. Its two messages are small enough
@@ -77,32 +79,9 @@ func (h *healthCheck) call(ctx context.Context) error {
 	return nil
 }
 
-// Frames of HTTP/2 and their flags (RFC 9113, 6).
-const (
-	frameData         = 0x0
-	frameHeaders      = 0x1
-	frameRSTStream    = 0x3
-	frameSettings     = 0x4
-	framePing         = 0x6
-	frameGoAway       = 0x7
-	frameContinuation = 0x9
-
-	flagAck        = 0x1
-	flagEndStream  = 0x1
-	flagEndHeaders = 0x4
-	flagPadded     = 0x8
-	flagPriority   = 0x20
-)
-
 // maxFrame is the largest frame that may come, bytes: we do not say otherwise
 // (SETTINGS_MAX_FRAME_SIZE).
 const maxFrame = 16 << 10
-
-func appendFrame(dst []byte, kind, flags byte, stream uint32, payload []byte) []byte {
-	n := len(payload)
-	dst = append(dst, byte(n>>16), byte(n>>8), byte(n), kind, flags)
-	return append(binary.BigEndian.AppendUint32(dst, stream), payload...)
-}
 
 // question is all that the client says of itself.
 func (h *healthCheck) question() []byte {
@@ -114,14 +93,14 @@ func (h *healthCheck) question() []byte {
 	} {
 		_ = fields.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
 	}
-	out := appendFrame([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), frameSettings, 0, 0, nil)
-	out = appendFrame(out, frameHeaders, flagEndHeaders, 1, block.Bytes())
-	return appendFrame(out, frameData, flagEndStream, 1, append([]byte{0, 0, 0, 0, byte(len(h.request))}, h.request...))
+	out := h2frame.Append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), h2frame.Settings, 0, 0, nil)
+	out = h2frame.Append(out, h2frame.Headers, h2frame.FlagEndHeaders, 1, block.Bytes())
+	return h2frame.Append(out, h2frame.Data, h2frame.FlagEndStream, 1, append([]byte{0, 0, 0, 0, byte(len(h.request))}, h.request...))
 }
 
 // read takes one frame of the app's. It returns whether it was the answer's last.
 func (h *healthCheck) read(conn net.Conn) (done bool, err error) {
-	var head [9]byte
+	var head [h2frame.HeaderLen]byte
 	if _, err := io.ReadFull(conn, head[:]); err != nil {
 		return false, err
 	}
@@ -135,24 +114,24 @@ func (h *healthCheck) read(conn net.Conn) (done bool, err error) {
 	}
 	kind, flags := head[3], head[4]
 	switch {
-	case (kind == frameSettings || kind == framePing) && flags&flagAck == 0:
-		if kind == frameSettings {
+	case (kind == h2frame.Settings || kind == h2frame.Ping) && flags&h2frame.FlagAck == 0:
+		if kind == h2frame.Settings {
 			payload = nil
 		}
-		_, err = conn.Write(appendFrame(nil, kind, flagAck, 0, payload))
-	case kind == frameHeaders, kind == frameContinuation:
+		_, err = conn.Write(h2frame.Append(nil, kind, h2frame.FlagAck, 0, payload))
+	case kind == h2frame.Headers, kind == h2frame.Continuation:
 		return h.takeHeaders(kind, flags, payload)
-	case kind == frameData:
-		if payload, err = unpadded(flags, payload); err != nil {
+	case kind == h2frame.Data:
+		if payload, err = h2frame.Unpad(payload, flags&h2frame.FlagPadded != 0, 0); err != nil {
 			return false, err
 		}
 		if h.response = append(h.response, payload...); len(h.response) > maxHealth {
 			return false, errors.New("the answer is too long")
 		}
-		return flags&flagEndStream != 0, nil
-	case kind == frameRSTStream && length == 4:
+		return flags&h2frame.FlagEndStream != 0, nil
+	case kind == h2frame.RSTStream && length == 4:
 		err = fmt.Errorf("the app has reset the stream, error code %d", binary.BigEndian.Uint32(payload))
-	case kind == frameGoAway && length >= 8 && binary.BigEndian.Uint32(payload) < 1:
+	case kind == h2frame.GoAway && length >= 8 && binary.BigEndian.Uint32(payload) < 1:
 		err = fmt.Errorf("the app refuses the call: GOAWAY, error code %d %s", binary.BigEndian.Uint32(payload[4:]), payload[8:])
 	}
 	return false, err
@@ -160,19 +139,20 @@ func (h *healthCheck) read(conn net.Conn) (done bool, err error) {
 
 // takeHeaders takes a part of a header block, and reads it when it is whole.
 func (h *healthCheck) takeHeaders(kind, flags byte, payload []byte) (done bool, err error) {
-	if kind == frameHeaders {
-		h.ended = flags&flagEndStream != 0
-		if payload, err = unpadded(flags, payload); err != nil {
-			return false, err
+	if kind == h2frame.Headers {
+		h.ended = flags&h2frame.FlagEndStream != 0
+		skip := 0
+		if flags&h2frame.FlagPriority != 0 {
+			skip = 5
 		}
-		if flags&flagPriority != 0 {
-			payload = payload[min(5, len(payload)):]
+		if payload, err = h2frame.Unpad(payload, flags&h2frame.FlagPadded != 0, skip); err != nil {
+			return false, err
 		}
 	}
 	if h.block = append(h.block, payload...); len(h.block) > maxFrame {
 		return false, errors.New("the answer's header fields are too long")
 	}
-	if flags&flagEndHeaders == 0 {
+	if flags&h2frame.FlagEndHeaders == 0 {
 		return false, nil
 	}
 	fields, err := h.fields.DecodeFull(h.block)
@@ -186,15 +166,4 @@ func (h *healthCheck) takeHeaders(kind, flags byte, payload []byte) (done bool, 
 		}
 	}
 	return h.ended, err
-}
-
-// unpadded is a payload without its padding.
-func unpadded(flags byte, payload []byte) ([]byte, error) {
-	if flags&flagPadded == 0 {
-		return payload, nil
-	}
-	if len(payload) == 0 || int(payload[0]) >= len(payload) {
-		return nil, errors.New("padding beyond the end of its frame")
-	}
-	return payload[1 : len(payload)-int(payload[0])], nil
 }

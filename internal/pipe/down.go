@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
 )
 
 // down is the state of the way from the app to the client; its goroutine's own.
@@ -195,11 +197,11 @@ func (c *conn) firstWords(b []byte) mode {
 		}
 		return c.mode
 	}
-	if len(b) < frameHeaderLen && b[0] == 0 {
+	if len(b) < h2frame.HeaderLen && b[0] == 0 {
 		return undecided
 	}
-	if len(b) >= frameHeaderLen {
-		if f := readFrame(b); f.kind == frameSettings && f.flags == 0 && f.stream == 0 && f.length%6 == 0 && f.length <= 600 {
+	if len(b) >= h2frame.HeaderLen {
+		if f := readFrame(b); f.kind == h2frame.Settings && f.flags == 0 && f.stream == 0 && f.length%6 == 0 && f.length <= 600 {
 			c.h2 = c.newH2()
 			return modeH2
 		}

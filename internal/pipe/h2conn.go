@@ -1,6 +1,10 @@
 package pipe
 
-import "time"
+import (
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+)
 
 // h2 is what a connection knows when it carries HTTP/2. Bytes go through as they
 // are; header blocks are read beside, so that requests have names, and frames of
@@ -95,7 +99,7 @@ func (c *conn) speakForApp() {
 	defer c.wmu.Unlock()
 	if !c.isOver() && !c.h2.down.spoke {
 		c.h2.down.spoke = true
-		_ = c.client.send(appendFrame(nil, frameSettings, 0, 0, nil), false)
+		_ = c.client.send(h2frame.Append(nil, h2frame.Settings, 0, 0, nil), false)
 	}
 }
 
@@ -154,12 +158,12 @@ func (c *conn) forwardFrames() (wait bool) {
 
 // hasRequest says whether there is the beginning of a HEADERS frame among frames.
 func hasRequest(p []byte) bool {
-	for len(p) >= frameHeaderLen {
+	for len(p) >= h2frame.HeaderLen {
 		at := readFrame(p)
-		if at.kind == frameHeaders {
+		if at.kind == h2frame.Headers {
 			return true
 		}
-		p = p[min(len(p), frameHeaderLen+int(at.length)):]
+		p = p[min(len(p), h2frame.HeaderLen+int(at.length)):]
 	}
 	return false
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
 )
 
 // ending is how open streams are ended.
@@ -36,7 +37,7 @@ func (c *conn) endStreams(e ending, flag, details string) []drain.Conversation {
 	canSay := c.h2.canSay()
 	var out []byte
 	if canSay && !c.h2.down.spoke {
-		out = appendFrame(out, frameSettings, 0, 0, nil) // the first frame of a server (RFC 9113, 3.4)
+		out = h2frame.Append(out, h2frame.Settings, 0, 0, nil) // the first frame of a server (RFC 9113, 3.4)
 		c.h2.down.spoke = true
 	}
 	i := 0
@@ -80,14 +81,14 @@ func (s *stream) end(out []byte, e ending) (string, []byte) {
 	case s.grpc && s.status == 0: // a response of trailers alone
 		block := append([]byte(nil), 0x88) // :status 200, of the static table
 		block = appendField(block, "content-type", "application/grpc")
-		return "grpc-status " + grpcUnavailable, appendFrame(out, frameHeaders, flagEndHeaders|flagEndStream, s.id, appendGRPC(block, e.message))
+		return "grpc-status " + grpcUnavailable, h2frame.Append(out, h2frame.Headers, h2frame.FlagEndHeaders|h2frame.FlagEndStream, s.id, appendGRPC(block, e.message))
 	case s.grpc && !s.serverEnded:
-		return "grpc-status " + grpcUnavailable, appendFrame(out, frameHeaders, flagEndHeaders|flagEndStream, s.id, appendGRPC(nil, e.message))
+		return "grpc-status " + grpcUnavailable, h2frame.Append(out, h2frame.Headers, h2frame.FlagEndHeaders|h2frame.FlagEndStream, s.id, appendGRPC(nil, e.message))
 	case s.status == 0:
 		block := appendStatus(nil, e.status)
 		block = appendField(block, "content-length", "0")
 		block = appendField(block, "server", "envoy")
-		out = appendFrame(out, frameHeaders, flagEndHeaders|flagEndStream, s.id, block)
+		out = h2frame.Append(out, h2frame.Headers, h2frame.FlagEndHeaders|h2frame.FlagEndStream, s.id, block)
 		if !s.clientEnded { // stop the upload without an error (RFC 9113, 8.1)
 			out = appendReset(out, s.id, codeNoError)
 		}

@@ -1,6 +1,10 @@
 package pipe
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+)
 
 // follower follows one direction of HTTP/2 from frame to frame. A frame is passed
 // on whole, so that nearly always a frame of ours can follow it; only large ones
@@ -60,7 +64,7 @@ func (f *follower) follow(p []byte, v visitor) (n int, err error) {
 			}
 			f.dataEnds(v)
 		}
-		if len(p)-n < frameHeaderLen {
+		if len(p)-n < h2frame.HeaderLen {
 			return n, nil
 		}
 		at := readFrame(p[n:])
@@ -68,7 +72,7 @@ func (f *follower) follow(p []byte, v visitor) (n int, err error) {
 			f.at = at
 			return n, err
 		}
-		rest := p[n+frameHeaderLen:]
+		rest := p[n+h2frame.HeaderLen:]
 		whole := uint64(len(rest)) >= uint64(at.length)
 		if !whole && (at.length <= wholeFrame || at.isRead()) {
 			f.awaits = at.isRead()
@@ -80,13 +84,13 @@ func (f *follower) follow(p []byte, v visitor) (n int, err error) {
 				return n, err
 			}
 		}
-		n += frameHeaderLen
+		n += h2frame.HeaderLen
 		switch {
-		case at.kind == framePing && at.has(flagAck):
+		case at.kind == h2frame.Ping && at.has(h2frame.FlagAck):
 			v.pingAck()
 		}
 		switch {
-		case at.kind == frameData:
+		case at.kind == h2frame.Data:
 			v.data(at, rest[:min(len(rest), int(at.length))])
 			fallthrough
 		case !at.isRead():
@@ -105,7 +109,7 @@ func (f *follower) follow(p []byte, v visitor) (n int, err error) {
 // isRead says whether the payload is looked into.
 func (f frame) isRead() bool {
 	switch f.kind {
-	case frameHeaders, framePushPromise, frameContinuation, frameSettings, frameGoAway, frameRSTStream:
+	case h2frame.Headers, h2frame.PushPromise, h2frame.Continuation, h2frame.Settings, h2frame.GoAway, h2frame.RSTStream:
 		return true
 	}
 	return false
@@ -113,7 +117,7 @@ func (f frame) isRead() bool {
 
 // dataEnds is the end of a frame that is not looked into.
 func (f *follower) dataEnds(v visitor) {
-	if f.at.kind == frameData && f.at.has(flagEndStream) {
+	if f.at.kind == h2frame.Data && f.at.has(h2frame.FlagEndStream) {
 		v.end(f.at.stream)
 	}
 }
@@ -121,42 +125,42 @@ func (f *follower) dataEnds(v visitor) {
 // check looks at a frame's header: at what the following of frames relies on.
 // The rest is between client and app.
 func (f *follower) check(at frame) error {
-	if f.inBlock != (at.kind == frameContinuation) || f.inBlock && at.stream != f.blockOf.stream {
+	if f.inBlock != (at.kind == h2frame.Continuation) || f.inBlock && at.stream != f.blockOf.stream {
 		return errFrameOrder
 	}
 	switch at.kind {
-	case frameHeaders, framePushPromise, frameContinuation:
+	case h2frame.Headers, h2frame.PushPromise, h2frame.Continuation:
 		if at.stream == 0 {
 			return errStreamID
 		}
 		if len(f.block)+int(at.length) > f.maxBlock {
 			return floodBlock
 		}
-	case frameData:
+	case h2frame.Data:
 		if at.stream == 0 {
 			return errStreamID
 		}
-	case frameRSTStream:
+	case h2frame.RSTStream:
 		if at.stream == 0 {
 			return errStreamID
 		}
 		if at.length != 4 {
-			return errFrameSize
+			return h2frame.ErrSize
 		}
-	case frameSettings:
+	case h2frame.Settings:
 		if at.stream != 0 {
 			return errStreamID
 		}
-		if at.length%6 != 0 || at.length > 6*maxSettings || at.has(flagAck) && at.length != 0 {
-			return errFrameSize
+		if at.length%6 != 0 || at.length > 6*maxSettings || at.has(h2frame.FlagAck) && at.length != 0 {
+			return h2frame.ErrSize
 		}
-	case framePing:
+	case h2frame.Ping:
 		if at.length != 8 {
-			return errFrameSize
+			return h2frame.ErrSize
 		}
-	case frameGoAway:
+	case h2frame.GoAway:
 		if at.length < 8 || at.length > maxGoAway {
-			return errFrameSize
+			return h2frame.ErrSize
 		}
 	}
 	return nil
@@ -165,45 +169,45 @@ func (f *follower) check(at frame) error {
 // read looks into a frame that is there as a whole.
 func (f *follower) read(at frame, p []byte, v visitor) error {
 	switch at.kind {
-	case frameHeaders:
+	case h2frame.Headers:
 		skip := 0
-		if at.has(flagPriority) {
+		if at.has(h2frame.FlagPriority) {
 			skip = 5
 		}
-		fragment, err := unpad(p, at.has(flagPadded), skip)
+		fragment, err := h2frame.Unpad(p, at.has(h2frame.FlagPadded), skip)
 		if err != nil {
 			return err
 		}
 		return f.blockBegins(at, fragment, v)
-	case framePushPromise:
-		fragment, err := unpad(p, at.has(flagPadded), 0)
+	case h2frame.PushPromise:
+		fragment, err := h2frame.Unpad(p, at.has(h2frame.FlagPadded), 0)
 		if err != nil || len(fragment) < 4 {
-			return errFrameSize
+			return h2frame.ErrSize
 		}
 		f.promised = binary.BigEndian.Uint32(fragment) &^ (1 << 31)
 		return f.blockBegins(at, fragment[4:], v)
-	case frameContinuation:
+	case h2frame.Continuation:
 		f.block = append(f.block, p...)
 		if f.pieces++; f.guard != nil && f.pieces > f.guard.MaxContinuations {
 			return floodContinuation
 		}
-		if !at.has(flagEndHeaders) {
+		if !at.has(h2frame.FlagEndHeaders) {
 			return nil
 		}
 		f.inBlock = false
 		err := f.blockEnds(f.block, v)
 		f.block = f.block[:0]
 		return err
-	case frameRSTStream:
+	case h2frame.RSTStream:
 		return v.reset(at.stream)
-	case frameSettings:
-		if at.has(flagAck) {
+	case h2frame.Settings:
+		if at.has(h2frame.FlagAck) {
 			v.settingsAck()
 			return nil
 		}
 		f.spoke = true
 		v.settings(p)
-	case frameGoAway:
+	case h2frame.GoAway:
 		v.goAway(binary.BigEndian.Uint32(p) &^ (1 << 31))
 	}
 	return nil
@@ -213,7 +217,7 @@ func (f *follower) read(at frame, p []byte, v visitor) error {
 // cases.
 func (f *follower) blockBegins(at frame, fragment []byte, v visitor) error {
 	f.blockOf = at
-	if at.has(flagEndHeaders) {
+	if at.has(h2frame.FlagEndHeaders) {
 		return f.blockEnds(fragment, v)
 	}
 	f.inBlock, f.pieces = true, 0
@@ -222,28 +226,10 @@ func (f *follower) blockBegins(at frame, fragment []byte, v visitor) error {
 }
 
 func (f *follower) blockEnds(block []byte, v visitor) error {
-	if f.blockOf.kind == framePushPromise {
+	if f.blockOf.kind == h2frame.PushPromise {
 		return v.promise(f.blockOf.stream, f.promised, block)
 	}
-	return v.headers(f.blockOf.stream, block, f.blockOf.has(flagEndStream))
-}
-
-// unpad returns the payload without its padding and its first skip bytes.
-func unpad(p []byte, padded bool, skip int) ([]byte, error) {
-	pad := 0
-	if padded {
-		if len(p) < 1 {
-			return nil, errFrameSize
-		}
-		pad, p = int(p[0]), p[1:]
-	}
-	if len(p) < skip {
-		return nil, errFrameSize
-	}
-	if len(p) < pad+skip {
-		return nil, errPadding
-	}
-	return p[skip : len(p)-pad], nil
+	return v.headers(f.blockOf.stream, block, f.blockOf.has(h2frame.FlagEndStream))
 }
 
 // release lets go of the buffer between header blocks.

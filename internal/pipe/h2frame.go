@@ -3,26 +3,8 @@ package pipe
 import (
 	"encoding/binary"
 	"errors"
-)
 
-// Frame types and flags that the framing of HTTP/2 turns on (RFC 9113, 6).
-const (
-	frameData         = 0x0
-	frameHeaders      = 0x1
-	framePriority     = 0x2
-	frameRSTStream    = 0x3
-	frameSettings     = 0x4
-	framePushPromise  = 0x5
-	framePing         = 0x6
-	frameGoAway       = 0x7
-	frameWindowUpdate = 0x8
-	frameContinuation = 0x9
-
-	flagEndStream  = 0x1
-	flagAck        = 0x1
-	flagEndHeaders = 0x4
-	flagPadded     = 0x8
-	flagPriority   = 0x20
+	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
 )
 
 // Error codes (RFC 9113, 7).
@@ -35,8 +17,6 @@ const (
 	codeEnhanceYourCalm = 0xb
 )
 
-const frameHeaderLen = 9
-
 // frame is a frame's header.
 type frame struct {
 	length uint32 // of the payload
@@ -45,7 +25,7 @@ type frame struct {
 	stream uint32
 }
 
-// readFrame reads a header of frameHeaderLen bytes.
+// readFrame reads a header of h2frame.HeaderLen bytes.
 func readFrame(b []byte) frame {
 	return frame{
 		length: uint32(b[0])<<16 | uint32(b[1])<<8 | uint32(b[2]),
@@ -57,14 +37,6 @@ func readFrame(b []byte) frame {
 
 func (f frame) has(flag byte) bool { return f.flags&flag != 0 }
 
-// appendFrame adds a whole frame.
-func appendFrame(dst []byte, kind, flags byte, stream uint32, payload []byte) []byte {
-	n := len(payload)
-	dst = append(dst, byte(n>>16), byte(n>>8), byte(n), kind, flags)
-	dst = binary.BigEndian.AppendUint32(dst, stream)
-	return append(dst, payload...)
-}
-
 // maxStreamID is the last stream of a GOAWAY that only announces another
 // (RFC 9113, 6.8).
 const maxStreamID = 1<<31 - 1
@@ -72,11 +44,11 @@ const maxStreamID = 1<<31 - 1
 func appendGoAway(dst []byte, last, code uint32, why string) []byte {
 	payload := binary.BigEndian.AppendUint32(nil, last)
 	payload = binary.BigEndian.AppendUint32(payload, code)
-	return appendFrame(dst, frameGoAway, 0, 0, append(payload, why...))
+	return h2frame.Append(dst, h2frame.GoAway, 0, 0, append(payload, why...))
 }
 
 func appendReset(dst []byte, stream, code uint32) []byte {
-	return appendFrame(dst, frameRSTStream, 0, stream, binary.BigEndian.AppendUint32(nil, code))
+	return h2frame.Append(dst, h2frame.RSTStream, 0, stream, binary.BigEndian.AppendUint32(nil, code))
 }
 
 // Header fields of ours are literals that no table takes in (RFC 7541, 6.2.2),
@@ -100,10 +72,8 @@ func appendLiteral(dst []byte, s string) []byte {
 
 // What is not HTTP/2.
 var (
-	errFrameSize  = errors.New("a frame of a size that its type does not allow")
 	errFrameOrder = errors.New("a frame that must not come here")
 	errStreamID   = errors.New("a stream identifier that must not come here")
-	errPadding    = errors.New("padding beyond the end of its frame")
 )
 
 // codeOf is the error code with which a violation is answered.
@@ -112,9 +82,9 @@ func codeOf(err error) uint32 {
 	switch {
 	case errors.As(err, &tooMuch):
 		return codeEnhanceYourCalm
-	case errors.Is(err, errFrameSize):
+	case errors.Is(err, h2frame.ErrSize):
 		return codeFrameSize
-	case errors.Is(err, errFrameOrder), errors.Is(err, errStreamID), errors.Is(err, errPadding), errors.Is(err, errPreface):
+	case errors.Is(err, errFrameOrder), errors.Is(err, errStreamID), errors.Is(err, h2frame.ErrPadding), errors.Is(err, errPreface):
 		return codeProtocolError
 	}
 	return codeCompression

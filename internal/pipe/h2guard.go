@@ -1,6 +1,10 @@
 package pipe
 
-import "time"
+import (
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+)
 
 // flood is too much of something; as an error it ends the connection.
 type flood uint8
@@ -56,27 +60,27 @@ type guard struct {
 // check looks at a frame of the client.
 func (g *guard) check(at frame) error {
 	switch at.kind {
-	case frameData, frameHeaders, frameContinuation:
-		if at.length > 0 || at.has(flagEndStream) && at.kind != frameContinuation || at.has(flagEndHeaders) && at.kind == frameContinuation {
+	case h2frame.Data, h2frame.Headers, h2frame.Continuation:
+		if at.length > 0 || at.has(h2frame.FlagEndStream) && at.kind != h2frame.Continuation || at.has(h2frame.FlagEndHeaders) && at.kind == h2frame.Continuation {
 			g.empty = 0
 			return nil
 		}
 		if g.empty++; g.empty > g.MaxEmptyFrames {
 			return floodEmpty
 		}
-	case frameSettings, framePing:
-		if at.has(flagAck) {
+	case h2frame.Settings, h2frame.Ping:
+		if at.has(h2frame.FlagAck) {
 			return nil
 		}
 		if g.unanswered++; g.unanswered > g.MaxControl {
 			return floodControl
 		}
-	case frameWindowUpdate:
+	case h2frame.WindowUpdate:
 		g.windows++
 		if g.MaxWindowUpdates < noLimit && g.windows > 5+2*(g.streams+uint64(g.MaxWindowUpdates)*g.responseData) {
 			return floodWindow
 		}
-	case framePriority:
+	case h2frame.Priority:
 		g.priorities++
 		if g.priorities > uint64(g.MaxPriorities)*(1+g.streams) {
 			return floodPriority

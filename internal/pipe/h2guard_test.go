@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
 )
 
 // Each flood ends with GOAWAY and ENHANCE_YOUR_CALM, is counted, and leaves nothing
@@ -229,7 +231,7 @@ func TestH2Guard(t *testing.T) {
 		now = time.Unix(1, 0)
 		return &guard{H2Limits: &limits, now: func() time.Time { return now }}
 	}
-	ping := frame{kind: framePing, length: 8}
+	ping := frame{kind: h2frame.Ping, length: 8}
 
 	g := fresh()
 	for i := range 100_000 { // as fast as they are answered
@@ -249,7 +251,7 @@ func TestH2Guard(t *testing.T) {
 	}
 	g = fresh()
 	for i := range 100_000 { // somebody else's answers
-		if g.check(frame{kind: framePing, length: 8, flags: flagAck}) != nil {
+		if g.check(frame{kind: h2frame.Ping, length: 8, flags: h2frame.FlagAck}) != nil {
 			t.Fatalf("answer %d", i)
 		}
 	}

@@ -1,6 +1,10 @@
 package pipe
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+)
 
 // A message of gRPC that is cut makes its client's library report INTERNAL, whatever
 // trailers follow. So at the last call a stream is ended in between two of them:
@@ -101,7 +105,7 @@ func (c *conn) passLastMessages() bool {
 // lastFrame looks at the next frame and says how long it is, and whether it is
 // passed on. It is 0 bytes long when not all of it is there. mu is held.
 func (c *conn) lastFrame(p []byte) (n int, pass bool, err error) {
-	if len(p) < frameHeaderLen {
+	if len(p) < h2frame.HeaderLen {
 		return 0, false, nil
 	}
 	h := c.h2
@@ -109,29 +113,29 @@ func (c *conn) lastFrame(p []byte) (n int, pass bool, err error) {
 	if err := h.down.check(at); err != nil {
 		return 0, false, err
 	}
-	if n = frameHeaderLen + int(at.length); len(p) < n {
+	if n = h2frame.HeaderLen + int(at.length); len(p) < n {
 		return 0, false, nil
 	}
 	s := h.streams.get(at.stream)
 	switch {
 	case at.stream == 0:
-		pass = at.kind != frameGoAway
+		pass = at.kind != h2frame.GoAway
 	case s == nil, s.finished:
-	case at.kind == frameData && s.grpc && s.messages.within():
-		downVisitor{c}.data(at, p[frameHeaderLen:n])
+	case at.kind == h2frame.Data && s.grpc && s.messages.within():
+		downVisitor{c}.data(at, p[h2frame.HeaderLen:n])
 		pass = true
-	case at.kind == frameHeaders && at.has(flagEndStream) && at.has(flagEndHeaders) && s.status != 0 && !h.skipped:
+	case at.kind == h2frame.Headers && at.has(h2frame.FlagEndStream) && at.has(h2frame.FlagEndHeaders) && s.status != 0 && !h.skipped:
 		// It has ended by itself. Its block is good as long as none has been left out.
-		return n, true, h.down.read(at, p[frameHeaderLen:n], downVisitor{c})
-	case at.kind == frameRSTStream:
-		return n, true, h.down.read(at, p[frameHeaderLen:n], downVisitor{c})
+		return n, true, h.down.read(at, p[h2frame.HeaderLen:n], downVisitor{c})
+	case at.kind == h2frame.RSTStream:
+		return n, true, h.down.read(at, p[h2frame.HeaderLen:n], downVisitor{c})
 	}
 	switch {
 	case pass:
-	case at.kind == frameHeaders, at.kind == framePushPromise, at.kind == frameContinuation:
+	case at.kind == h2frame.Headers, at.kind == h2frame.PushPromise, at.kind == h2frame.Continuation:
 		h.skipped = true
 		fallthrough
-	case at.kind == frameData:
+	case at.kind == h2frame.Data:
 		if s != nil {
 			s.finished = true // what follows would have a gap before it
 			s.messages.lost = true

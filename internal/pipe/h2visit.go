@@ -3,6 +3,8 @@ package pipe
 import (
 	"encoding/binary"
 	"slices"
+
+	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
 )
 
 // Settings that matter here (RFC 9113, 6.5.2).
@@ -136,7 +138,7 @@ func (v downVisitor) data(at frame, payload []byte) {
 		s.entry.sent += uint64(at.length)
 	}
 	if s.grpc {
-		content, err := unpad(payload, at.has(flagPadded), 0)
+		content, err := h2frame.Unpad(payload, at.has(h2frame.FlagPadded), 0)
 		if s.messages.follow(content); err != nil || len(payload) < int(at.length) {
 			s.messages.lost = true // larger than any client of gRPC asks for
 		}
