@@ -100,10 +100,9 @@ func (b *bench) drainOnce(ctx context.Context, s subject, p protocol) (drainSamp
 		_ = c.conn.SetDeadline(time.Now().Add(drainLimit))
 		closed.Go(func() { c.err = p.watch(c) })
 	}
-	select { // a client whose goroutines are all about to start would be measured with it
-	case <-time.After(time.Second):
-	case <-ctx.Done():
-		return drainSample{}, ctx.Err()
+	// A client whose goroutines are all about to start would be measured with it.
+	if err := pause(ctx, time.Second); err != nil {
+		return drainSample{}, err
 	}
 	signalled := time.Now()
 	if err := proxy.signal(syscall.SIGTERM); err != nil {

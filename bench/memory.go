@@ -81,10 +81,8 @@ func (b *bench) occupy(ctx context.Context, s subject) (memorySample, error) {
 	if err != nil {
 		return memorySample{}, err
 	}
-	select {
-	case <-time.After(settle):
-	case <-ctx.Done():
-		return memorySample{}, ctx.Err()
+	if err := pause(ctx, settle); err != nil {
+		return memorySample{}, err
 	}
 	if result.held, err = proxy.resident(); err != nil {
 		return memorySample{}, err
@@ -157,4 +155,14 @@ func getSmall(conn net.Conn) error {
 		return fmt.Errorf("read a response: %s, close %t", response.Status, response.Close)
 	}
 	return conn.SetDeadline(time.Time{})
+}
+
+// pause returns after d, or with the error of a ctx that ends before.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

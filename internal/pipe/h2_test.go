@@ -83,7 +83,8 @@ func TestH2(t *testing.T) {
 	}
 }
 
-func TestH2Drain(t *testing.T) {
+// startH2Gate is an app of HTTP/2 whose answers wait for the gate.
+func startH2Gate(t *testing.T) *gate {
 	g := &gate{asked: make(chan string, 100), free: make(chan struct{})}
 	g.Addr = startH2(t, func(w http.ResponseWriter, r *http.Request) {
 		g.asked <- r.URL.Path
@@ -91,6 +92,11 @@ func TestH2Drain(t *testing.T) {
 		fmt.Fprint(w, "done")
 	})
 	t.Cleanup(g.open)
+	return g
+}
+
+func TestH2Drain(t *testing.T) {
+	g := startH2Gate(t)
 	p := startPipe(t, g, HTTP)
 	r := dialRaw(t, p)
 	r.request(1, true, ":path", "/a")

@@ -1,7 +1,6 @@
 package pipe
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -23,13 +22,7 @@ func TestH2GoodbyeByManners(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			g := &gate{asked: make(chan string, 100), free: make(chan struct{})}
-			g.Addr = startH2(t, func(w http.ResponseWriter, r *http.Request) {
-				g.asked <- r.URL.Path
-				<-g.free
-				fmt.Fprint(w, "done")
-			})
-			t.Cleanup(g.open)
+			g := startH2Gate(t)
 			p := startPipe(t, g, HTTP)
 			r := dialRaw(t, p)
 			r.request(1, true, append([]string{":path", "/a"}, tt.fields...)...)
