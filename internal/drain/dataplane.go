@@ -77,6 +77,11 @@ type Activity struct {
 	// Arrivals counts new connections and new requests since the start of the
 	// data plane; it only grows. A change means that somebody still comes.
 	Arrivals uint64
+
+	// Raced counts the connections, since the start of the data plane, whose
+	// client asked in the moment in which they were closed as idle: it has to ask
+	// again. A data plane that cannot tell leaves it at 0.
+	Raced uint64
 }
 
 // Conversation is one inbound conversation, as the report names it.

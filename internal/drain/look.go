@@ -48,11 +48,11 @@ func (r *run) lookFailed(why string) {
 func (r *run) seen(a Activity) {
 	switch {
 	case !r.looked:
-		r.looked, r.firstSeen = true, a.Arrivals
+		r.looked, r.firstSeen, r.firstRaced = true, a.Arrivals, a.Raced
 	case a.Arrivals != r.activity.Arrivals:
 		r.lastArrival = time.Now()
 	}
-	r.report.Late = a.Arrivals - r.firstSeen
+	r.report.Late, r.report.Raced = a.Arrivals-r.firstSeen, a.Raced-r.firstRaced
 	changed := a != r.activity
 	r.activity = a
 	if !changed {

@@ -52,6 +52,11 @@ type Report struct {
 	// Late is how many connections and requests came after the drain began.
 	Late uint64 `json:"late"`
 
+	// Raced is how many connections were closed as idle in the moment in which
+	// their client asked again (RFC 9112, 9.5). Clients repeat such a request, most
+	// by themselves; of one that does not, it is the error that its user saw.
+	Raced uint64 `json:"raced,omitempty"`
+
 	// HeldBy is what kept the data plane waiting, seen last before it was free:
 	// the oldest ten at most.
 	HeldBy []Conversation `json:"held_by,omitempty"`

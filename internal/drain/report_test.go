@@ -2,10 +2,14 @@ package drain_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,4 +136,37 @@ func TestNames(t *testing.T) {
 	if b.String() != want {
 		t.Errorf("names\n got %s\nwant %s", b.String(), want)
 	}
+}
+
+// TestRaced counts what has raced since the drain began, not before it.
+func TestRaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plane := dt.New(dt.Script{Clients: []dt.Client{dt.Get("/delay/7", -s, 7*s)}})
+		defer plane.Stop()
+		log := new(bytes.Buffer)
+		file := filepath.Join(t.TempDir(), "termination-log")
+		r := drain.Run(t.Context(), drain.DefaultConfig(), racing{plane, time.Now()}, drain.Terminate, nil, slog.New(slog.DiscardHandler), drain.Watcher{})
+		if r.Verdict != drain.Clean || r.Raced != 2 {
+			t.Errorf("%+v, want clean with 2 races", r)
+		}
+		r.Tell(slog.New(slog.NewTextHandler(log, nil)), file)
+		if told, _ := os.ReadFile(file); !strings.Contains(string(told), `"raced":2`) || !strings.Contains(log.String(), " raced=2") {
+			t.Errorf("%s\n%s", log, told)
+		}
+	})
+}
+
+// racing is a plane on which five connections have raced before the drain, and two
+// more do when the minimum drain has passed.
+type racing struct {
+	*dt.Plane
+	began time.Time
+}
+
+func (p racing) Activity(ctx context.Context) (drain.Activity, error) {
+	a, err := p.Plane.Activity(ctx)
+	if a.Raced = 5; time.Since(p.began) >= 5*s {
+		a.Raced = 7
+	}
+	return a, err
 }

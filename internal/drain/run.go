@@ -94,6 +94,7 @@ type run struct {
 	activity    Activity // the last look; Known is false when it failed
 	looked      bool     // there has been a look that succeeded
 	firstSeen   uint64   // arrivals at the first look
+	firstRaced  uint64   // races at the first look
 	lastArrival time.Time
 	mute        bool      // the data plane was not reached by Drain: it may not push
 	unknown     bool      // the last look failed, and the log has it

@@ -31,6 +31,9 @@ func (r Report) Tell(log *slog.Logger, file string) {
 		"phases", asJSON{r.Phases},
 		"late", r.Late,
 	}
+	if r.Raced > 0 {
+		attrs = append(attrs, "raced", r.Raced)
+	}
 	for _, list := range []struct {
 		name  string
 		value any

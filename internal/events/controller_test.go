@@ -294,7 +294,7 @@ func TestTrimKeepsNoMore(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	cut := reportOf(drain.Cut)
 	cut.Phases = append(cut.Phases, drain.Span{Phase: drain.LastCall, Took: drain.Millis(time.Second)})
-	cut.Late, cut.LeftOut = 3, 7
+	cut.Late, cut.Raced, cut.LeftOut = 3, 2, 7
 	for range 4 {
 		cut.Open = append(cut.Open, drain.Conversation{Peer: "[fd00::7]:1", Protocol: "tcp", Ending: "fin"})
 	}
@@ -306,7 +306,7 @@ func TestDescribe(t *testing.T) {
 		reason string
 		want   string // part of the message
 	}{
-		{cut, "DrainCut", "1.0s last call; cut a tcp connection from fd00::7 (fin) and a tcp connection from fd00::7 (fin) and a tcp connection from fd00::7 (fin) and 8 more; 3 came after the drain began; one (and 1 more faults)"},
+		{cut, "DrainCut", "1.0s last call; cut a tcp connection from fd00::7 (fin) and a tcp connection from fd00::7 (fin) and a tcp connection from fd00::7 (fin) and 8 more; 3 came after the drain began; 2 asked while being closed as idle; one (and 1 more faults)"},
 		{hostile, "Drained", "GET /  [31mé"},
 		{drain.Report{Verdict: drain.Crashed}, "DrainCrashed", "drained in 0.0s; the proxy ended before it was told to"},
 		{drain.Report{Verdict: drain.Ended, Duration: drain.Millis(5 * time.Second)}, "DrainFixed", "drained in 5.0s; ended by terminationDrainDuration"},

@@ -56,6 +56,9 @@ func describe(r drain.Report) (kind, reason, message string, ok bool) {
 	if r.Late > 0 {
 		message += fmt.Sprintf("; %d came after the drain began", r.Late)
 	}
+	if r.Raced > 0 {
+		message += fmt.Sprintf("; %d asked while being closed as idle", r.Raced)
+	}
 	if len(r.Faults) > 0 {
 		message += "; " + r.Faults[0]
 		if more := len(r.Faults) - 1; more > 0 {

@@ -48,6 +48,7 @@ type conn struct {
 	halfClosed   bool      // the client has sent its FIN
 	counted      bool      // in the pipe's count of open connections
 	busy         bool      // in the pipe's count of busy connections
+	endedIdle    bool      // we have ended it while nothing was due
 	raced        bool      // a request met our closing
 	answered     bool      // a local reply is on its way
 	grown        bool      // its stacks have grown

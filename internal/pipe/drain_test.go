@@ -142,6 +142,52 @@ func TestCloseIdleLater(t *testing.T) {
 	awaitActivity(t, p, 0, 0)
 }
 
+// A request that meets the end of its idle connection is counted, once, and told.
+func TestRace(t *testing.T) {
+	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), HTTP)
+	c := dialPipe(t, p)
+	c.wantOK()
+	awaitActivity(t, p, 1, 0)
+	_ = p.Drain(ctx)
+	_ = p.CloseIdle(ctx, 0)
+	c.wantEnd()
+	if a, _ := p.Activity(ctx); a.Raced != 0 {
+		t.Errorf("%+v before there is a race", a)
+	}
+	c.send(get("/") + get("/"))
+	for deadline := time.After(patience); ; {
+		if a, _ := p.Activity(ctx); a.Raced > 0 {
+			break
+		}
+		select {
+		case <-p.Changes():
+		case <-deadline:
+			t.Fatal("the race is not told")
+		}
+	}
+	c.send(get("/"))
+	_ = c.Close()
+	awaitNone(t, p)
+	if s := p.Stats(); s.Raced != 1 || s.Requests != 1 {
+		t.Errorf("%+v, want one race and one request", s)
+	}
+}
+
+// What comes behind an answer that says goodbye is no race: the client has been told.
+func TestNoRace(t *testing.T) {
+	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), HTTP)
+	_ = p.Drain(ctx)
+	c := dialPipe(t, p)
+	c.wantOK()
+	c.wantEnd()
+	c.send(get("/"))
+	_ = c.Close()
+	awaitNone(t, p)
+	if s := p.Stats(); s.Raced != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // Who connects when idle connections are being closed has a moment to ask.
 func TestLateConnection(t *testing.T) {
 	g := startGate(t)
@@ -397,9 +443,5 @@ func TestCloseLeavesLingering(t *testing.T) {
 	if len(p.all()) == 0 {
 		t.Error("Close has waited for a client that keeps its end open")
 	}
-	for deadline := time.Now().Add(patience); len(p.all()) > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the connection is still there")
-		}
-	}
+	awaitNone(t, p)
 }

@@ -106,7 +106,7 @@ func (c *conn) sayEndIfIdle(idleFor time.Duration) bool {
 		c.mu.Unlock()
 		return false
 	}
-	c.over = true
+	c.over, c.endedIdle = true, true
 	c.recount()
 	isH2 := c.mode == modeH2
 	c.mu.Unlock()

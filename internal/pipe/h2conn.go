@@ -109,9 +109,8 @@ func (c *conn) forwardFrames() (wait bool) {
 	h := c.h2
 	c.mu.Lock()
 	if c.over { // the last stream has been named: the client asks again elsewhere
-		if !c.raced && hasRequest(b.bytes()) {
-			c.raced = true
-			c.in.stats.raced.Add(1)
+		if hasRequest(b.bytes()) {
+			c.raceMet()
 		}
 		c.mu.Unlock()
 		c.up.state = upDiscard

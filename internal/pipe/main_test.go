@@ -216,6 +216,16 @@ func awaitActivity(t *testing.T, p *Pipe, connections, busy int) {
 	}
 }
 
+// awaitNone waits until every connection has been cleaned up, the lingering ones too.
+func awaitNone(t *testing.T, p *Pipe) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); len(p.all()) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections are still there", len(p.all()))
+		}
+	}
+}
+
 func closePipe(t *testing.T, p *Pipe) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

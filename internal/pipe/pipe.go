@@ -105,11 +105,16 @@ func (p *Pipe) Resume(context.Context) error {
 
 // Activity is always known, and of this moment.
 func (p *Pipe) Activity(context.Context) (drain.Activity, error) {
+	var raced uint64
+	for _, l := range p.listeners {
+		raced += l.stats.raced.Load()
+	}
 	return drain.Activity{
 		Known:       true,
 		Connections: int(p.open.Load()),
 		Busy:        int(p.busy.Load()),
 		Arrivals:    p.arrivals.Load(),
+		Raced:       raced,
 	}, nil
 }
 

@@ -52,13 +52,21 @@ func (c *conn) idle() bool {
 	return len(c.queue) == 0
 }
 
-// noteRace counts a request that met our closing.
+// noteRace counts a request that met the closing of its idle connection. What comes
+// after an answer that has said goodbye, the rest of an upload for one, is none.
 func (c *conn) noteRace() {
 	c.mu.Lock()
-	first := !c.raced && c.over && c.mode != modeWS && c.mode != modeH2 // which looks for a request itself
-	c.raced = c.raced || first
-	c.mu.Unlock()
-	if first {
+	defer c.mu.Unlock()
+	if c.endedIdle && c.mode != modeH2 { // which looks for a request itself
+		c.raceMet()
+	}
+}
+
+// raceMet counts each connection once. mu is held.
+func (c *conn) raceMet() {
+	if !c.raced {
+		c.raced = true
 		c.in.stats.raced.Add(1)
+		c.p.changed()
 	}
 }

@@ -141,6 +141,7 @@ type podReport struct {
 	Open    []json.RawMessage
 	Phases  json.RawMessage
 	Late    uint64
+	Raced   int
 }
 
 func startPod(t *testing.T, agent string, app net.Addr, secret *certificatetest.Secret) *pod {

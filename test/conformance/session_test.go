@@ -22,8 +22,14 @@ const (
 	abrupt = "300"
 )
 
+// mostRaced is how many requests of a session may meet the closing of the idle
+// connection that they were sent on, which nobody can exclude (docs/endings.md). One in
+// some dozen sessions does on a busy machine; more in one are no accident.
+const mostRaced = 2
+
 // Sessions of real client libraries across the rolling of a pod: see session. None
-// of their requests fails, and the pod ends with nothing cut.
+// of their requests fails but what the pod's report says has raced, and the pod ends
+// with nothing cut.
 func TestSessionsAcrossADrain(t *testing.T) {
 	for _, tt := range []struct {
 		client  string
@@ -65,7 +71,7 @@ func TestSessionsAcrossADrain(t *testing.T) {
 			}
 			asked, _ := strconv.Atoi(counts[1])
 			failed, _ := strconv.Atoi(counts[2])
-			if asked < warm+longer || failed > tt.fails || err != nil && failed == 0 || strings.Contains(out, "/slow") || strings.Contains(out, "/drip") {
+			if asked < warm+longer || failed > tt.fails+min(s.raced, mostRaced) || err != nil && failed == 0 || strings.Contains(out, "/slow") || strings.Contains(out, "/drip") {
 				t.Errorf("%v\n%s", err, out)
 			}
 			version := "h1"
@@ -78,7 +84,7 @@ func TestSessionsAcrossADrain(t *testing.T) {
 			if version != tt.version {
 				t.Errorf("%d requests of HTTP/1.1, %d of HTTP/2: not %s", s.h1.Load(), s.h2.Load(), tt.version)
 			}
-			t.Logf("%s requests; %d of HTTP/1.1, %d of HTTP/2", counts[1], s.h1.Load(), s.h2.Load())
+			t.Logf("%s requests; %d of HTTP/1.1, %d of HTTP/2; %d failed, %d raced", counts[1], s.h1.Load(), s.h2.Load(), failed, s.raced)
 		})
 	}
 }
@@ -173,4 +179,5 @@ func (s *session) rollWhenReady(t *testing.T, service *service) {
 	if r.Verdict != "clean" || len(r.Open)+len(r.Faults) > 0 {
 		t.Errorf("the pod's report: %+v", r)
 	}
+	s.raced = r.Raced
 }

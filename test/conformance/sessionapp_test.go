@@ -35,6 +35,7 @@ type session struct {
 	once    sync.Once
 	release chan struct{} // closed when slow requests end
 	young   atomic.Int32  // answers of the young pod since the old one is gone
+	raced   int           // of the old pod's report; once play has returned
 	h1, h2  atomic.Int32  // requests by version
 }
 
