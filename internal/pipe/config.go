@@ -163,6 +163,10 @@ const (
 	// freshTime is how long a connection that comes at the very end is given
 	// for its first request.
 	freshTime = time.Second
+
+	// unreadTime is when an idle connection that is to be closed, but has something
+	// unread, is looked at again.
+	unreadTime = 10 * time.Millisecond
 )
 
 func (c *Config) setDefaults() {

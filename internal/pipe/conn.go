@@ -121,6 +121,7 @@ func (c *conn) greet() bool {
 			c.awaitWord() // HTTP is told in its way, when a request comes
 		}
 		c.setArriving(false)
+		c.endUnlessAsked()
 	}
 	return true
 }

@@ -142,6 +142,46 @@ func TestCloseIdleLater(t *testing.T) {
 	awaitActivity(t, p, 0, 0)
 }
 
+// What a client has sent when idle connections are closed need be no request: its connection is
+// ended once that has been read.
+func TestCloseIdleUnread(t *testing.T) {
+	p := startPipe(t, startGate(t), HTTP)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	theirs, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	ours, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newSocket(ours.(*net.TCPConn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &conn{p: p, in: p.listeners[0], client: s, began: time.Now(), idleSince: time.Now()} // nobody reads from it
+	p.add(c)
+	defer c.cleanUp()
+	_, _ = theirs.Write([]byte("\r\n"))
+	for s.unread() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	_ = p.CloseIdle(ctx, 0)
+	if c.isOver() {
+		t.Fatal("it was ended with something unread")
+	}
+	_, _ = ours.Read(make([]byte, 2))
+	_ = theirs.SetReadDeadline(time.Now().Add(patience))
+	if n, err := theirs.Read(make([]byte, 1)); n > 0 || err != io.EOF {
+		t.Errorf("%d %v, want the end", n, err)
+	}
+}
+
 // A request that meets the end of its idle connection is counted, once, and told.
 func TestRace(t *testing.T) {
 	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), HTTP)

@@ -62,14 +62,19 @@ func (c *conn) shutApp() {
 }
 
 // idleLeft is how long the connection has to stay idle until it has been for
-// idleFor; 0 when it is not idle, or has been for long enough.
-func (c *conn) idleLeft(idleFor time.Duration) time.Duration {
+// idleFor, and whether it is idle.
+func (c *conn) idleLeft(idleFor time.Duration) (time.Duration, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over || c.works() {
-		return 0
+	return idleFor - time.Since(c.idleSince), !c.over && !c.works()
+}
+
+// endUnlessAsked gives a connection that has become idle without a request, while idle
+// ones are closed, a moment for its first.
+func (c *conn) endUnlessAsked() {
+	if c.p.closing.holds() {
+		c.p.endLater(c, freshTime, unreadTime)
 	}
-	return idleFor - time.Since(c.idleSince)
 }
 
 // awaitFirst makes a connection that has come while idle ones are closed busy

@@ -314,3 +314,19 @@ func TestH2ServerSpeaksFirst(t *testing.T) {
 	_ = p.CloseIdle(ctx, 0)
 	r.want("HEADERS 1 end=true :status=200", "GOAWAY 1 NO_ERROR")
 }
+
+// Who comes with HTTP/2 while idle connections are closed has a moment to ask, as with HTTP/1.1; it
+// does not stay without a request.
+func TestH2ConnectionWithoutARequest(t *testing.T) {
+	for _, protocol := range []Protocol{HTTP, Auto} {
+		app := startH2(t, func(w http.ResponseWriter, _ *http.Request) {})
+		p := startPipe(t, app, protocol)
+		_ = p.Drain(ctx)
+		_ = p.CloseIdle(ctx, 0)
+		r := dialRaw(t, p)
+		if got := strings.Join(r.frames(), "\n"); !strings.HasSuffix(got, "GOAWAY 0 NO_ERROR") {
+			t.Errorf("%v: got %s", protocol, got)
+		}
+		awaitActivity(t, p, 0, 0)
+	}
+}

@@ -80,6 +80,7 @@ func (c *conn) becomeH2() (wait, leave bool) {
 		if err := c.dial(); err != nil { // what comes is read and answered
 			c.speakForApp()
 			c.setArriving(false)
+			c.endUnlessAsked()
 			b.r += len(preface)
 			return false, false
 		}
@@ -89,6 +90,7 @@ func (c *conn) becomeH2() (wait, leave bool) {
 	}
 	b.r += len(preface)
 	c.setArriving(false)
+	c.endUnlessAsked()
 	return false, false
 }
 

@@ -139,12 +139,8 @@ func (p *Pipe) CloseIdle(_ context.Context, idleFor time.Duration) error {
 	for _, c := range p.all() {
 		if c.sayEndIfIdle(idleFor) {
 			told = append(told, c)
-		} else if left := c.idleLeft(idleFor); left > 0 {
-			p.after(left, func() {
-				if p.closing.holds() {
-					c.endIfIdle(idleFor)
-				}
-			})
+		} else {
+			p.endLater(c, idleFor, unreadTime)
 		}
 	}
 	for _, c := range told { // only now: thousands wait for their FIN
@@ -152,6 +148,21 @@ func (p *Pipe) CloseIdle(_ context.Context, idleFor time.Duration) error {
 	}
 	p.endEarly()
 	return nil
+}
+
+// endLater ends a connection when it has been idle for idleFor, and what has come is
+// read: looked at again after a pause, for that need be no request. One that works is
+// ended with its work.
+func (p *Pipe) endLater(c *conn, idleFor, pause time.Duration) {
+	left, idle := c.idleLeft(idleFor)
+	if !idle {
+		return
+	}
+	p.after(max(left, pause), func() {
+		if p.closing.holds() && !c.endIfIdle(idleFor) {
+			p.endLater(c, idleFor, min(2*pause, time.Second))
+		}
+	})
 }
 
 // endEarly asks those conversations for their last word that the configuration
