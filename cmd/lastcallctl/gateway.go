@@ -22,8 +22,9 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/ingress"
 )
 
-const gatewayHelp = `An ingress gateway: HTTP/1.1 in clear, HTTP/1.1 and HTTP/2 over TLS, WebSockets;
-round robin over endpoints that it speaks HTTP/1.1 to.
+const gatewayHelp = `An ingress gateway: HTTP/1.1 and HTTP/2, in clear and over TLS, gRPC, WebSockets;
+round robin over endpoints that it speaks HTTP/1.1 to, or HTTP/2 in clear where their
+Service's port (appProtocol kubernetes.io/h2c, name grpc) or --protocol says so.
 
 With --kubernetes it follows the cluster: Ingresses of its class, the EndpointSlices
 of their Services, TLS Secrets. With --service as well it stands in front of one Service
@@ -37,7 +38,7 @@ makes the last call at once. What happened is told in a report.`
 
 type gatewayFlags struct {
 	http, https, admin            string
-	endpoints                     string
+	endpoints, protocol           string
 	cert, key                     string
 	accessLog, logFormat, termLog string
 	debug                         bool
@@ -59,6 +60,7 @@ func gatewayCommand() *cobra.Command {
 	flags.StringVar(&f.https, "https", "", "`address` for HTTPS, host:port (default :8443 with --kubernetes and Ingresses)")
 	flags.StringVar(&f.admin, "admin", "", "`address` for GET /ready, /healthz and /metrics (default :15021 with --kubernetes)")
 	flags.StringVar(&f.endpoints, "endpoints", "", "`file` with one host:port on a line; watched")
+	flags.StringVar(&f.protocol, "protocol", gateway.HTTP1.String(), "what the endpoints of --endpoints speak: http1, or h2c for HTTP/2 with prior knowledge and gRPC")
 	flags.StringVar(&f.cert, "tls-cert", "", "PEM `file` of the certificate for names that nothing else has one for")
 	flags.StringVar(&f.key, "tls-key", "", "PEM `file` of that certificate's key")
 	flags.StringVar(&f.accessLog, "access-log", "", "`file` for one line a request, - for standard output (default none)")
@@ -83,6 +85,10 @@ func defaultTerminationLog() string {
 func (f *gatewayFlags) run(cmd *cobra.Command) (err error) {
 	if err := f.complete(cmd.Flags()); err != nil {
 		return usage{err}
+	}
+	protocol, err := gateway.ParseProtocol(f.protocol)
+	if err != nil {
+		return usage{fmt.Errorf("--protocol: %w", err)}
 	}
 	log, err := f.log(cmd.ErrOrStderr())
 	if err != nil {
@@ -115,7 +121,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command) (err error) {
 		return usage{err}
 	}
 	if f.endpoints != "" {
-		o.Source, err = gateway.FollowFile(g, f.endpoints)
+		o.Source, err = gateway.FollowFile(g, f.endpoints, protocol)
 	} else {
 		o.Source, err = f.cluster.source(ingress.Options{Gateway: g, Certificates: o.Certificates, Fallback: fallback, Log: log})
 	}
@@ -158,6 +164,8 @@ func (f *gatewayFlags) complete(flags *pflag.FlagSet) error {
 	switch {
 	case f.endpoints == "" && !f.cluster.kubernetes:
 		return errors.New("neither --kubernetes nor --endpoints: say --endpoints with a file with one host:port on a line, or --kubernetes")
+	case f.endpoints == "" && flags.Changed("protocol"):
+		return errors.New("--protocol is for --endpoints: with --kubernetes the Service's port says it (appProtocol)")
 	case f.endpoints != "" && f.cluster.kubernetes:
 		return errors.New("--kubernetes and --endpoints: accepted is one of them")
 	case (f.cert == "") != (f.key == ""):

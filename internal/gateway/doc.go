@@ -1,7 +1,7 @@
 // Package gateway is an ingress gateway: what stands before the pods and tells, by what it
-// answers, whether one of them went well. It takes HTTP/1.1, or HTTP/1.1 and HTTP/2 over TLS,
-// and spreads the requests over sets of endpoints (Pool), which it speaks HTTP/1.1 to. Routes say which; a
-// Source keeps all of it up to date: a file here, a cluster in package ingress. Run serves, and
+// answers, whether one of them went well. It takes HTTP/1.1 and HTTP/2, in clear (prior knowledge) and
+// over TLS, and spreads the requests over sets of endpoints (Pool), which it speaks HTTP/1.1 to, or HTTP/2
+// in clear. Routes say which; a Source keeps all of it up to date: a file here, a cluster in package ingress. Run serves, and
 // ends as Termination says, by drain.Run.
 //
 // Promise: a request is never sent twice unless it is sure that nobody

@@ -278,7 +278,7 @@ func TestMetrics(t *testing.T) {
 	g := start(t, setup{})
 	pool := g.NewPool("default/web/http")
 	defer pool.Close()
-	pool.Replace([]string{raw(t, answers)}, EndpointStates{Ready: 1, Terminating: 2, NotReady: 3})
+	pool.Replace([]string{raw(t, answers)}, HTTP1, EndpointStates{Ready: 1, Terminating: 2, NotReady: 3})
 	var routes Routes
 	routes.Add("a", Prefix, "/", &Route{Name: "default/shop", Pool: pool})
 	g.SetRoutes(&routes)
@@ -316,8 +316,8 @@ func TestEndpointMetricsEnd(t *testing.T) {
 		return strings.Count(w.Body.String(), `lastcall_gateway_endpoints{cluster="default/web/http"`)
 	}
 	former, next := g.NewPool("default/web/http"), g.NewPool("default/web/http")
-	former.Replace(nil, EndpointStates{Ready: 1})
-	next.Replace(nil, EndpointStates{Ready: 2})
+	former.Replace(nil, HTTP1, EndpointStates{Ready: 1})
+	next.Replace(nil, HTTP1, EndpointStates{Ready: 2})
 	former.Close()
 	if n := series(); n != 3 {
 		t.Errorf("%d series with a pool, want one for each state", n)

@@ -6,17 +6,48 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 )
 
+// Protocol is what endpoints are spoken to in. None is over TLS.
+type Protocol int
+
+const (
+	// HTTP1 is HTTP/1.1.
+	HTTP1 Protocol = iota
+
+	// H2C is HTTP/2 with prior knowledge (RFC 9113, 3.3), which gRPC needs.
+	H2C
+)
+
+var protocolNames = [...]string{"http1", "h2c"}
+
+func (p Protocol) String() string { return protocolNames[p] }
+
+// ParseProtocol reads a protocol's name. An error says which there are.
+func ParseProtocol(name string) (Protocol, error) {
+	i := slices.Index(protocolNames[:], name)
+	if i < 0 {
+		return 0, fmt.Errorf("protocol %q: accepted are %s", name, strings.Join(protocolNames[:], " and "))
+	}
+	return Protocol(i), nil
+}
+
 // endpoint is one address with the connections to it. It has a Transport of its
 // own so that its idle connections can be closed without touching others'.
 type endpoint struct {
 	addr      string
-	transport *http.Transport
+	protocol  Protocol
+	transport transport
 	removed   atomic.Bool
+}
+
+type transport interface {
+	http.RoundTripper
+	CloseIdleConnections()
 }
 
 // connectError says that there was never a connection: nothing was sent.
@@ -48,28 +79,37 @@ func (e *connectError) reason() (reason, failure string) {
 	return reasonRemoteFailure, failure
 }
 
-func newEndpoint(addr string, o Options) *endpoint {
+func newEndpoint(addr string, protocol Protocol, o Options) *endpoint {
 	dialer := &net.Dialer{Timeout: o.ConnectTimeout}
-	return &endpoint{
-		addr: addr,
-		transport: &http.Transport{
-			// The request's Host says nothing of where it goes.
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				c, err := dialer.DialContext(ctx, "tcp", addr)
-				if err != nil {
-					return nil, &connectError{addr: addr, err: err}
-				}
-				return newConn(c), nil
-			},
-			DisableCompression:    true, // what the client did not ask for is not decoded either
-			MaxIdleConns:          0,    // no bound but the next
-			MaxIdleConnsPerHost:   o.MaxIdlePerEndpoint,
-			IdleConnTimeout:       defaultUpstreamIdleTimeout,
-			ExpectContinueTimeout: defaultExpectContinue,
-			WriteBufferSize:       16 << 10,
-			ReadBufferSize:        16 << 10,
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(protocol == HTTP1)
+	protocols.SetUnencryptedHTTP2(protocol == H2C)
+	t := &http.Transport{
+		Protocols: protocols,
+		// The request's Host says nothing of where it goes.
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			c, err := dialer.DialContext(ctx, "tcp", addr)
+			if err != nil {
+				return nil, &connectError{addr: addr, err: err}
+			}
+			if protocol == H2C { // what may be sent again is known by its frames
+				return newH2CConn(ctx, c), nil
+			}
+			return newConn(c), nil
 		},
+		DisableCompression:    true, // what the client did not ask for is not decoded either
+		MaxIdleConns:          0,    // no bound but the next
+		MaxIdleConnsPerHost:   o.MaxIdlePerEndpoint,
+		IdleConnTimeout:       defaultUpstreamIdleTimeout,
+		ExpectContinueTimeout: defaultExpectContinue,
+		WriteBufferSize:       16 << 10,
+		ReadBufferSize:        16 << 10,
 	}
+	ep := &endpoint{addr: addr, protocol: protocol, transport: t}
+	if protocol == H2C {
+		ep.transport = &h2cConns{addr: addr, transport: t, timeout: o.ConnectTimeout, removed: &ep.removed}
+	}
+	return ep
 }
 
 // remove closes what is idle. What is in flight goes on.

@@ -73,6 +73,7 @@ type EndpointsFile struct {
 	g       *Gateway
 	file    string
 	pool    *Pool
+	speak   Protocol
 	log     *slog.Logger
 	watcher *fsnotify.Watcher
 	settled *time.Timer
@@ -81,16 +82,17 @@ type EndpointsFile struct {
 	lost    bool   // it could not be read the last time
 }
 
-// FollowFile reads file and makes it the gateway's only destination. Its Run watches it.
-func FollowFile(g *Gateway, file string) (*EndpointsFile, error) {
+// FollowFile reads file and makes it the gateway's only destination, whose endpoints all speak
+// protocol. Its Run watches it.
+func FollowFile(g *Gateway, file string, protocol Protocol) (*EndpointsFile, error) {
 	addrs, err := readEndpoints(file)
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
 	pool := g.NewPool("")
-	pool.Replace(addrs, EndpointStates{Ready: len(addrs)})
+	pool.Replace(addrs, protocol, EndpointStates{Ready: len(addrs)})
 	g.SetRoutes(Default(pool))
-	return &EndpointsFile{g: g, file: file, pool: pool, log: g.log}, nil
+	return &EndpointsFile{g: g, file: file, pool: pool, speak: protocol, log: g.log}, nil
 }
 
 // Pending is "": what is needed is there from the start.
@@ -193,6 +195,6 @@ func (w *EndpointsFile) look(believe bool) {
 		w.g.Reloaded("endpoints", err)
 		return
 	}
-	w.pool.Replace(addrs, EndpointStates{Ready: len(addrs)})
+	w.pool.Replace(addrs, w.speak, EndpointStates{Ready: len(addrs)})
 	w.g.Reloaded("endpoints", nil)
 }

@@ -214,7 +214,7 @@ func TestRemovedEndpoint(t *testing.T) {
 	if resp, _ := get(t, c, url+"/fast"); resp.StatusCode != 200 { // leaves an idle connection
 		t.Fatal(resp.Status)
 	}
-	if err := g.pool.Set([]string{raw(t, answers)}); err != nil {
+	if err := g.pool.Set([]string{raw(t, answers)}, HTTP1); err != nil {
 		t.Fatal(err)
 	}
 	if got := within(t, "end of the idle connection", ended); got != "old: EOF" {
@@ -269,7 +269,7 @@ func TestNoRequestIsLostToAChange(t *testing.T) {
 		case <-ended:
 			left--
 		case <-g.access: // with each request
-			if err := g.pool.Set([][]string{{a}, {a, b}, {b}}[i%3]); err != nil {
+			if err := g.pool.Set([][]string{{a}, {a, b}, {b}}[i%3], HTTP1); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -299,7 +299,7 @@ func TestRoundRobin(t *testing.T) {
 
 func TestSetEndpointsRefusesAWholeWrongList(t *testing.T) {
 	g := start(t, setup{Endpoints: []string{"127.0.0.1:1"}})
-	if err := g.pool.Set([]string{"127.0.0.1:2", "nowhere"}); err == nil || !strings.Contains(err.Error(), `endpoint "nowhere"`) {
+	if err := g.pool.Set([]string{"127.0.0.1:2", "nowhere"}, HTTP1); err == nil || !strings.Contains(err.Error(), `endpoint "nowhere"`) {
 		t.Errorf("error %v", err)
 	}
 	if got := g.pool.Addrs(); !slices.Equal(got, []string{"127.0.0.1:1"}) {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +42,9 @@ type exchange struct {
 	writeErr    error // the client did not take it
 	upstreamErr error // the upstream broke in the middle of its body
 
+	whole bool      // the head is all of the response
+	calls *messages // of a gRPC response; nil when it is none
+
 	trailer http.Header // of the request; filled by the end of its body, read by the transport after it
 
 	cut      atomic.Bool  // what it was upgraded to got its last word
@@ -56,7 +60,7 @@ func exchangeOf(ctx context.Context) *exchange {
 	return x
 }
 
-// Unwrap lets http.ResponseController flush.
+// Unwrap lets http.ResponseController do what is not here.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
 // WriteHeader may be called with a 1xx from another goroutine: nothing is noted
@@ -74,12 +78,24 @@ func (x *exchange) WriteHeader(status int) {
 }
 
 func (x *exchange) Write(p []byte) (int, error) {
+	if x.calls != nil && !x.calls.pass(p) {
+		return len(p), nil
+	}
 	n, err := x.ResponseWriter.Write(p)
 	x.sent.Add(int64(n))
 	if err != nil {
 		x.writeErr = err
 	}
 	return n, err
+}
+
+// FlushError does not send a head alone that is all there is: it ends the stream, by which
+// gRPC's clients know a response of trailers only.
+func (x *exchange) FlushError() error {
+	if x.whole {
+		return nil
+	}
+	return http.NewResponseController(x.ResponseWriter).Flush()
 }
 
 // Hijack is called by the proxy for a 101.
@@ -91,7 +107,7 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	x.status = http.StatusSwitchingProtocols
 	u := &upgraded{Conn: c, early: rw.Reader, x: x}
 	if strings.EqualFold(x.request.Header.Get("Upgrade"), "websocket") {
-		httpdrain.SetFarewell(x.request.Context(), "close frame 1001", u.lastWord)
+		httpdrain.OnLastCall(x.ResponseWriter, u.lastWord)
 	}
 	return u, rw, nil
 }
@@ -99,7 +115,14 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // requestBody counts, and notes when it is the client that broke.
 type requestBody struct {
 	io.ReadCloser
-	x *exchange
+	x    *exchange
+	once sync.Once
+}
+
+// Close may be called by several, and while a Read waits.
+func (b *requestBody) Close() (err error) {
+	b.once.Do(func() { err = b.ReadCloser.Close() })
+	return err
 }
 
 func (b *requestBody) Read(p []byte) (int, error) {
@@ -124,11 +147,16 @@ func (x *exchange) bodyError() error {
 // responseBody notes when it is the upstream that broke.
 type responseBody struct {
 	io.ReadCloser
-	x *exchange
+	x        *exchange
+	response *http.Response
 }
 
 func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	if err != nil && b.x.calls != nil && b.x.calls.hasEnded() {
+		b.response.Trailer = http.Header{"Grpc-Status": {grpcUnavailable}, "Grpc-Message": {lastCallMessage}}
+		return n, io.EOF
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		b.x.upstreamErr = err
 	}
@@ -172,6 +200,9 @@ func (x *exchange) settle(ctx context.Context) {
 		x.flag, x.details = flagTimeout, detailsTimeout
 	case x.writeErr != nil || x.upstreamErr != nil && cause != nil:
 		x.flag, x.details = flagDownstreamGone, detailsDownstreamGone
+	case x.upstreamErr != nil && x.endpoint.protocol == H2C:
+		reason, flag, _ := resetReason(x.upstreamErr)
+		x.flag, x.details = flag, detailsResetAfter+"{"+strings.ReplaceAll(reason, " ", "_")+"}"
 	case x.upstreamErr != nil: // to Envoy's parser an end in the midst of a body is a wrong body
 		x.flag, x.details = flagProtocolError, detailsResetAfter+"{protocol_error}"
 	}

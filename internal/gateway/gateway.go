@@ -45,7 +45,13 @@ func New(o Options) (*Gateway, error) {
 		ModifyResponse: func(resp *http.Response) error {
 			x := exchangeOf(resp.Request.Context())
 			if resp.StatusCode != http.StatusSwitchingProtocols {
-				resp.Body = &responseBody{resp.Body, x}
+				x.whole = resp.ContentLength == 0 && len(resp.Trailer) == 0
+				x.followGRPC(resp)
+				resp.Body = &responseBody{resp.Body, x, resp}
+				if len(resp.Trailer) > 0 && x.request.ProtoMajor == 1 && x.request.Method != http.MethodHead {
+					// HTTP/2 has both; in HTTP/1.1 trailers need chunks (RFC 9112, 7.1.2).
+					resp.Header.Del("Content-Length")
+				}
 			} else if x.timer != nil {
 				x.timer.Stop()
 			}
@@ -97,6 +103,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	in := r.WithContext(context.WithValue(ctx, exchangeKey{}, x))
 	in.Body = &requestBody{ReadCloser: r.Body, x: x}
+	if r.ProtoMajor == 2 {
+		// What is sent to an endpoint by HTTP/2 may wait for the client's next words, and
+		// does not look at the context then.
+		defer context.AfterFunc(ctx, func() { _ = in.Body.Close() })()
+	}
 	g.proxy.ServeHTTP(x, in)
 }
 
@@ -107,6 +118,13 @@ func rewrite(p *httputil.ProxyRequest) {
 	for _, name := range []string{"Forwarded", "X-Forwarded-Host"} {
 		if v, ok := p.In.Header[name]; ok {
 			p.Out.Header[name] = v
+		}
+	}
+	// What an endpoint would make of it could not be looked at: other paths and hosts than
+	// the routes allow. A server need not take the offer (RFC 9110, 7.8).
+	if strings.EqualFold(p.Out.Header.Get("Upgrade"), "h2c") {
+		for _, name := range []string{"Connection", "Upgrade", "Http2-Settings"} {
+			p.Out.Header.Del(name)
 		}
 	}
 	p.Out.Trailer = trailerOf(p.In)

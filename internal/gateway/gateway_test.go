@@ -59,6 +59,7 @@ func (l lines) until(t *testing.T, parts ...string) string {
 type setup struct {
 	Endpoints      []string
 	EndpointsFile  string // in place of Endpoints
+	Protocol       Protocol
 	Certificates   []tls.Certificate
 	Shown          *Certificates // in place of one made for Certificates
 	RequestTimeout time.Duration
@@ -125,14 +126,14 @@ func start(t *testing.T, o setup) *running {
 	}
 	switch {
 	case o.EndpointsFile != "":
-		file, err := FollowFile(g, o.EndpointsFile)
+		file, err := FollowFile(g, o.EndpointsFile, o.Protocol)
 		if err != nil {
 			t.Fatal(err)
 		}
 		run.Source, r.pool = file, file.pool
 	case run.Source == nil:
 		r.pool = g.NewPool("")
-		if err := r.pool.Set(o.Endpoints); err != nil {
+		if err := r.pool.Set(o.Endpoints, o.Protocol); err != nil {
 			t.Fatal(err)
 		}
 		g.SetRoutes(Default(r.pool))

@@ -26,6 +26,7 @@ const (
 	flagRetriesExhausted     = "URX,UF" // retries are only for connections that were not made
 	flagTermination          = "UC"
 	flagProtocolError        = "UPE"
+	flagRemoteReset          = "UR"
 	flagTimeout              = "UT"
 	flagNoRoute              = "NR"
 	flagDownstreamGone       = "DC"
@@ -46,6 +47,8 @@ const (
 	reasonConnectTimeout = "connection timeout"
 	reasonTermination    = "connection termination"
 	reasonProtocolError  = "protocol error"
+	reasonRemoteReset    = "remote reset"
+	reasonRefused        = "remote refused stream reset"
 )
 
 // Log lines that users grep for, as Envoy writes them at debug level.
@@ -117,6 +120,9 @@ func replyTo(ctx context.Context, x *exchange, err error) reply {
 		return reply{status: http.StatusServiceUnavailable, body: "no healthy upstream", flag: flagNoHealthyUpstream, details: detailsNoHealthyUpstream}
 	case errors.As(err, &connect):
 		return replyToConnect(x, connect)
+	case x.endpoint != nil && x.endpoint.protocol == H2C:
+		reason, flag, status := resetReason(err)
+		return reset(x, status, flag, reason, "")
 	case x.conn != nil && x.conn.endedBetweenMessages():
 		return reset(x, http.StatusServiceUnavailable, flagTermination, reasonTermination, "")
 	}
@@ -155,7 +161,7 @@ func (g *Gateway) answer(x *exchange, r reply, err error) {
 	log.DebugContext(x.request.Context(), logLocalReply+r.details, "status", r.status)
 	h := x.Header()
 	clear(h)
-	if x.request.ProtoMajor == 2 && strings.HasPrefix(x.request.Header.Get("Content-Type"), "application/grpc") {
+	if x.request.ProtoMajor == 2 && isGRPC(x.request.Header) {
 		answerGRPC(x, r)
 		return
 	}
@@ -176,7 +182,7 @@ func answerGRPC(x *exchange, r reply) {
 	code := "2"
 	switch r.status {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusTooManyRequests:
-		code = "14"
+		code = grpcUnavailable
 	case http.StatusBadRequest:
 		code = "13"
 	case http.StatusNotFound:

@@ -41,22 +41,22 @@ func (g *Gateway) NewPool(name string) *Pool {
 	return p
 }
 
-// Set replaces the list, each host:port. An error names the one that is wrong; the list
+// Set replaces the list, each host:port, all of which speak protocol. An error names the one that is wrong; the list
 // stays as it was then. Endpoints that stay keep their connections. The order is that of
 // addrs; an address named twice counts once.
-func (p *Pool) Set(addrs []string) error {
+func (p *Pool) Set(addrs []string, protocol Protocol) error {
 	for _, addr := range addrs {
 		if err := checkEndpoint(addr); err != nil {
 			return err
 		}
 	}
-	p.Replace(addrs, EndpointStates{Ready: len(addrs)})
+	p.Replace(addrs, protocol, EndpointStates{Ready: len(addrs)})
 	return nil
 }
 
-// Replace is Set for addresses that are known to be right, with what the metrics say of
-// them.
-func (p *Pool) Replace(addrs []string, states EndpointStates) {
+// Replace is Set for addresses that are known to be right, with what they speak and what the
+// metrics say of them.
+func (p *Pool) Replace(addrs []string, protocol Protocol, states EndpointStates) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.metrics != nil {
@@ -67,6 +67,7 @@ func (p *Pool) Replace(addrs []string, states EndpointStates) {
 	for _, ep := range list {
 		before[ep.addr] = ep
 	}
+	var left []*endpoint
 	after := make([]*endpoint, 0, len(addrs))
 	var added, removed []string
 	seen := make(map[string]bool, len(addrs))
@@ -76,8 +77,12 @@ func (p *Pool) Replace(addrs []string, states EndpointStates) {
 		}
 		seen[addr] = true
 		ep, ok := before[addr]
+		if ok && ep.protocol != protocol {
+			left = append(left, ep)
+			ep, ok = newEndpoint(addr, protocol, p.options), true
+		}
 		if !ok {
-			ep = newEndpoint(addr, p.options)
+			ep = newEndpoint(addr, protocol, p.options)
 			added = append(added, addr)
 		}
 		delete(before, addr)
@@ -87,11 +92,14 @@ func (p *Pool) Replace(addrs []string, states EndpointStates) {
 
 	for addr, ep := range before {
 		removed = append(removed, addr)
+		left = append(left, ep)
+	}
+	for _, ep := range left {
 		ep.remove()
 	}
-	if len(added)+len(removed) > 0 {
+	if len(added)+len(left) > 0 {
 		slices.Sort(removed)
-		p.log.Info("endpoints changed", "added", few(added), "removed", few(removed), "count", len(after))
+		p.log.Info("endpoints changed", "added", few(added), "removed", few(removed), "count", len(after), "protocol", protocol.String())
 	}
 }
 

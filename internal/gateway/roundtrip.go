@@ -3,16 +3,11 @@ package gateway
 import (
 	"context"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptrace"
-	"sync/atomic"
 	"time"
 )
-
-// errBodyClosed: the attempt that the body was given to is over.
-var errBodyClosed = errors.New("request body read after its attempt")
 
 const baseBackOff = 25 * time.Millisecond // Envoy's default base interval
 
@@ -23,6 +18,7 @@ type roundTripper struct{}
 func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req.Context())
 	pool := x.route.Pool
+	var body *replay
 	for {
 		ep, again := pool.pick(x.tried)
 		if ep == nil {
@@ -31,9 +27,14 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		if again && !backOff(req.Context(), len(x.tried)) {
 			return nil, context.Cause(req.Context())
 		}
-		body := &attemptBody{body: req.Body}
-		resp, err := t.attempt(req, x, ep, body)
+		if body == nil {
+			// Only HTTP/2 says of a request that has been sent that nobody has seen it.
+			body = newReplay(req.Body, ep.protocol == H2C)
+		}
+		lent := body.attempt()
+		resp, err := t.attempt(req, x, ep, lent)
 		if err == nil {
+			lent.settled()
 			x.serviceTime = time.Since(x.begin)
 			return resp, nil
 		}
@@ -44,10 +45,15 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			pool.log.DebugContext(req.Context(), logUpstreamReset+reason, "upstream", ep.addr, "attempt", len(x.tried)+1, "error", connect.err)
 			x.tried = append(x.tried, ep)
 		}
+		unseen := ep.protocol == H2C && isUnseen(err)
+		if unseen {
+			pool.log.DebugContext(req.Context(), "the endpoint has not looked at the request", "upstream", ep.addr, "attempt", len(x.tried)+1, "error", err)
+			x.tried = append(x.tried, ep)
+		}
 		switch {
-		case body.taken() || context.Cause(req.Context()) != nil:
+		case lent.taken() || context.Cause(req.Context()) != nil:
 			return nil, err
-		case refused && len(x.tried) < pool.options.MaxAttempts:
+		case (refused || unseen) && len(x.tried) < pool.options.MaxAttempts:
 			x.retried = true
 		case !refused && x.reused && x.flight.unsent():
 			// Comes to an end: each time a kept connection is used up.
@@ -87,34 +93,4 @@ func (t roundTripper) attempt(req *http.Request, x *exchange, ep *endpoint, body
 		out.Body = body
 	}
 	return ep.transport.RoundTrip(out)
-}
-
-// attemptBody lends the request's body to one attempt. Its Close leaves
-// the body open for the next one.
-type attemptBody struct {
-	body   io.ReadCloser
-	read   atomic.Bool
-	closed atomic.Bool
-}
-
-// Read notes itself before it looks whether it is too late, and taken does the
-// opposite: one of them sees the other.
-func (b *attemptBody) Read(p []byte) (int, error) {
-	b.read.Store(true)
-	if b.closed.Load() {
-		return 0, errBodyClosed
-	}
-	return b.body.Read(p)
-}
-
-func (b *attemptBody) Close() error {
-	b.closed.Store(true)
-	return nil
-}
-
-// taken ends the attempt's hold on the body and reports whether some of it
-// has been read.
-func (b *attemptBody) taken() bool {
-	b.closed.Store(true)
-	return b.read.Load()
 }

@@ -124,8 +124,13 @@ func (r *runner) serve() error {
 		}
 		return err
 	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{
 		Handler:           r.Gateway,
+		Protocols:         protocols,
 		ReadHeaderTimeout: headTimeout,
 		IdleTimeout:       clientIdleTimeout,
 		ErrorLog:          slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),

@@ -38,7 +38,7 @@ func TestRunFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, ok := tt.o.Source.(*EndpointsFile); ok {
-				f, err := FollowFile(g, file)
+				f, err := FollowFile(g, file, HTTP1)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -76,7 +76,7 @@ func TestBadOptions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := FollowFile(g, tt.file); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := FollowFile(g, tt.file, HTTP1); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want %q in it", err, tt.want)
 			}
 		})

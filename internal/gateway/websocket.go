@@ -97,8 +97,9 @@ func (u *upgraded) Write(p []byte) (int, error) {
 	return all, nil
 }
 
-// lastWord ends the WebSocket: at once where a frame has ended, else after it.
-func (u *upgraded) lastWord() {
+// lastWord ends the WebSocket: at once where a frame has ended, else after it. It returns
+// how.
+func (u *upgraded) lastWord() string {
 	u.last.Store(true)
 	u.x.cut.Store(true)
 	_ = u.Conn.SetReadDeadline(time.Now()) // wakes Read
@@ -107,6 +108,7 @@ func (u *upgraded) lastWord() {
 	if !u.ended && u.down.between() {
 		u.sayClose()
 	}
+	return "close frame 1001"
 }
 
 // sayClose is called with mu held.

@@ -12,6 +12,8 @@
 //	GET  /stream/N       N lines of JSON, one chunk each (at most 100)
 //	GET  /drip           ?numbytes= over ?duration= seconds after ?delay=, status ?code=
 //
+// It speaks HTTP/1.1, and HTTP/2 in clear with prior knowledge.
+//
 // The JSON is shaped as httpbin's: sorted keys, two spaces, a final newline.
 // Where httpbin answers nonsense in a path with its framework's 404 or 500,
 // this one answers 400 and says what is accepted.

@@ -62,8 +62,12 @@ func Run(ctx context.Context, o Options) error {
 	}
 
 	conns := &connections{gone: make(chan struct{})}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
 	srv := &http.Server{
 		Handler:           NewHandler(o.MaxDelay),
+		Protocols:         protocols,
 		ReadHeaderTimeout: headTimeout,
 		ConnState:         conns.note,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
@@ -89,8 +93,13 @@ func Run(ctx context.Context, o Options) error {
 	case Drain:
 		err = srv.Shutdown(context.WithoutCancel(ctx))
 	case CloseListener:
-		err = ln.Close()
-		srv.SetKeepAlivesEnabled(false) // closes the idle, says goodbye to the others
+		// Closes the listener and the idle, and says goodbye to the others. To wait for
+		// them is ours.
+		now, cancel := context.WithCancel(ctx)
+		cancel()
+		if err = srv.Shutdown(now); errors.Is(err, context.Canceled) {
+			err = nil
+		}
 	}
 	<-served
 	if onTerm == CloseListener {

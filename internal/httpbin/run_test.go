@@ -99,6 +99,32 @@ func TestCloseListenerAndDrainFinishWhatIsInFlight(t *testing.T) {
 	}
 }
 
+// A request of HTTP/2 is finished as well, and its connection does not stay.
+func TestHTTP2(t *testing.T) {
+	for _, onTerm := range []OnTerm{CloseListener, Drain} {
+		t.Run(string(onTerm), func(t *testing.T) {
+			addr, stop, done, resp := app(t, onTerm)
+			tr := &http.Transport{Protocols: new(http.Protocols)}
+			defer tr.CloseIdleConnections()
+			tr.Protocols.SetUnencryptedHTTP2(true)
+			c := &http.Client{Transport: tr}
+			answer, err := c.Get("http://" + addr + "/drip?delay=0&duration=1&numbytes=2")
+			if err != nil {
+				t.Fatal(err)
+			}
+			stop()
+			for _, resp := range []*http.Response{resp, answer} {
+				if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "**" {
+					t.Errorf("%s in flight: %q, %v", resp.Proto, body, err)
+				}
+			}
+			if err := <-done; err != nil || answer.ProtoMajor != 2 {
+				t.Errorf("end: %v; %s", err, answer.Proto)
+			}
+		})
+	}
+}
+
 func TestExitFinishesNothing(t *testing.T) {
 	_, stop, done, resp := app(t, Exit)
 	stop()

@@ -43,7 +43,6 @@ type conn struct {
 	h2       *http2Conn
 	asked    bool // it has had a request
 	ignored  bool // its latest request does not count
-	farewell farewell
 	requests map[*exchange]struct{}
 	hijacked *exchange
 }

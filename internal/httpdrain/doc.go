@@ -27,5 +27,6 @@
 // health checks of load balancers that only connect (NLB, HAProxy, keepalived) prolong no
 // drain.
 //
-// It does not serve HTTP/2 in clear (h2c).
+// HTTP/2 in clear (h2c, with prior knowledge) is served where the server's Protocols have it; the upgrade
+// of HTTP/1.1 to it is not.
 package httpdrain

@@ -32,25 +32,6 @@ func unavailable(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, shuttingDown)
 }
 
-// farewell is how a hijacked connection ends at the last call.
-type farewell struct {
-	word string
-	say  func()
-}
-
-// SetFarewell is for a handler that has hijacked the connection of ctx, its request's, and whose
-// protocol has a last word: say is called once at the last call, must not block, and has the
-// conversation end soon; word names it in reports. Without it the connection gets a FIN.
-func SetFarewell(ctx context.Context, word string, say func()) {
-	c, ok := ctx.Value(connKey{}).(*conn)
-	if !ok {
-		return
-	}
-	c.p.mu.Lock()
-	defer c.p.mu.Unlock()
-	c.farewell = farewell{word, say}
-}
-
 // LastCall is drain.DataPlane's.
 func (p *Plane) LastCall(ctx context.Context, window time.Duration) ([]drain.Conversation, error) {
 	stopErr := p.StopAccepting(ctx)
@@ -96,31 +77,32 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 		ended = c.conversations()
 		ended[0].Ending = "fin"
 	}
-	isHTTP2, cancel, outer, own := c.h2 != nil, c.cancel, c.outer, c.farewell
+	isHTTP2, cancel, outer := c.h2 != nil, c.cancel, c.outer
 	p.mu.Unlock()
 
 	slices.SortFunc(requests, func(a, b *exchange) int { return a.began.Compare(b.began) })
 	var claimed []*exchange
 	for _, x := range requests {
 		was := x.conversation()
-		switch {
-		case x.claim():
+		if x.claim() {
 			claimed = append(claimed, x)
 			if was.Ending = "503"; was.Protocol == "grpc" {
 				was.Ending = "grpc-status 14"
 			}
-		case x.hijacked.Load() && own.say != nil:
-			was.Ending = own.word
+			ended = append(ended, was)
+			continue
+		}
+		was.Ending = x.sayLastWord()
+		switch {
+		case was.Ending != "" && x.hijacked.Load(): // alone on its connection; its other end has as long as handlers have: see Close
+			return append(ended, was)
+		case was.Ending != "":
 		case x.hijacked.Load():
 			was.Ending = "fin"
 		default:
 			was.Ending = "truncated"
 		}
 		ended = append(ended, was)
-	}
-	if own.say != nil { // its other end has as long as handlers have: see Close
-		own.say()
-		return ended
 	}
 	cancel(ErrLastCall) // before a client can close, so that this is the reason known
 	for _, x := range claimed {

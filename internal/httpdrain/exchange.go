@@ -22,8 +22,41 @@ type exchange struct {
 
 	hijacked atomic.Bool
 	begun    atomic.Bool // the answer belongs to the handler for good
-	mu       sync.Mutex  // guards begun's change, and taken
+	mu       sync.Mutex  // guards begun's change, and what follows
 	taken    bool        // the last call has answered
+	lastWord func() string
+}
+
+// OnLastCall is for a handler of a Plane's whose answer to w has begun (or whose connection is
+// hijacked) and whose protocol has a last word of its own: say is called once at the last call, if it
+// comes while the handler runs. It must not block, has the conversation end soon, and returns the
+// ending's name for reports. Without it, or when say returns "", an answer is broken off and a
+// hijacked connection gets a FIN.
+func OnLastCall(w http.ResponseWriter, say func() string) {
+	for {
+		if x, ok := w.(*exchange); ok {
+			x.mu.Lock()
+			x.lastWord = say
+			x.mu.Unlock()
+			return
+		}
+		inner, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return
+		}
+		w = inner.Unwrap()
+	}
+}
+
+// sayLastWord returns its name, "" when there is none.
+func (x *exchange) sayLastWord() string {
+	x.mu.Lock()
+	say := x.lastWord
+	x.mu.Unlock()
+	if say == nil {
+		return ""
+	}
+	return say()
 }
 
 func (p *Plane) serve(w http.ResponseWriter, r *http.Request) {
@@ -33,7 +66,7 @@ func (p *Plane) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if c.h2 != nil {
-		r.TLS = &c.h2.tls // lost on the way through the carrier
+		r.TLS = c.h2.tls // lost on the way through the carrier
 	}
 	x := &exchange{w: w, c: c, r: r, began: time.Now(), own: http.Header{}}
 	ignored := p.ignored(r)

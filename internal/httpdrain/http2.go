@@ -79,10 +79,19 @@ func (f *feed) Accept() (net.Conn, error) {
 	}
 }
 
-// serveHTTP2 is the server's TLSNextProto. The connection ends when it returns.
+// serveHTTP2 is the server's TLSNextProto. The connection ends when it returns. One in clear
+// comes in a wrapping of net/http's, without its preface, which has been read.
 func (p *Plane) serveHTTP2(_ *http.Server, tc *tls.Conn, _ http.Handler) {
-	c := connOf(tc)
-	h := &http2Conn{Conn: tc, c: c, tls: tc.ConnectionState(), over: make(chan struct{})}
+	h := &http2Conn{Conn: tc, over: make(chan struct{})}
+	if clear, ok := tc.NetConn().(interface{ UnencryptedNetConn() net.Conn }); ok {
+		h.Conn = clear.UnencryptedNetConn()
+		h.unread = http2.ClientPreface
+	} else {
+		state := tc.ConnectionState()
+		h.tls = &state
+	}
+	c := connOf(h.Conn)
+	h.c = c
 	for fed := false; !fed; {
 		p.mu.Lock()
 		if p.ended {
@@ -106,9 +115,10 @@ func (p *Plane) serveHTTP2(_ *http.Server, tc *tls.Conn, _ http.Handler) {
 
 // http2Conn follows the server's frames, so that a goodbye can go in between.
 type http2Conn struct {
-	net.Conn // TLS; its ConnectionState hidden, because net/http would take it for HTTP/1.1
+	net.Conn // its ConnectionState hidden, because net/http would take it for HTTP/1.1
 	c        *conn
-	tls      tls.ConnectionState
+	tls      *tls.ConnectionState // nil in clear
+	unread   string               // of the preface; the reader's
 	once     sync.Once
 	over     chan struct{} // closed by Close
 
@@ -135,6 +145,15 @@ var goAway = []byte{0, 0, 8, byte(http2.FrameGoAway), 0, 0, 0, 0, 0, 0x7f, 0xff,
 func (h *http2Conn) Close() error {
 	defer h.once.Do(func() { close(h.over) })
 	return h.Conn.Close()
+}
+
+func (h *http2Conn) Read(b []byte) (int, error) {
+	if h.unread != "" {
+		n := copy(b, h.unread)
+		h.unread = h.unread[n:]
+		return n, nil
+	}
+	return h.Conn.Read(b)
 }
 
 func (h *http2Conn) Write(b []byte) (int, error) {

@@ -94,6 +94,9 @@ func New(s *http.Server, o Options) *Plane {
 			s.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
 		}
 		s.TLSNextProto["h2"] = p.serveHTTP2
+		if s.Protocols != nil && s.Protocols.UnencryptedHTTP2() {
+			s.TLSNextProto["unencrypted_http2"] = p.serveHTTP2
+		}
 	}
 	return p
 }

@@ -50,7 +50,13 @@ func play(t *testing.T, h http.Handler) *scene {
 	s.roots.AddCert(issuer.Certificate())
 	config := &tls.Config{Certificates: issuer.TLS.Certificates, MinVersion: tls.VersionTLS12}
 	issuer.Close()
-	s.Plane = New(&http.Server{Handler: h, TLSConfig: config, ReadHeaderTimeout: patience, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}, Options{})
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	s.Plane = New(&http.Server{
+		Handler: h, TLSConfig: config, Protocols: protocols, ReadHeaderTimeout: patience, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
+	}, Options{})
 	listen := func() net.Listener {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -114,11 +120,19 @@ func (s *scene) handle(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "done")
 }
 
+// h2c is HTTP/2 in clear.
+const h2c = 20
+
+// client speaks HTTP/1.1 or 2 over TLS, or HTTP/2 in clear.
 func (s *scene) client(version int) (*http.Client, string) {
 	t := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.roots, ServerName: "example.com", MinVersion: tls.VersionTLS12}, Protocols: new(http.Protocols)}
-	if version == 2 {
+	switch version {
+	case h2c:
+		t.Protocols.SetUnencryptedHTTP2(true)
+		return &http.Client{Transport: t, Timeout: patience}, "http://" + s.plain.String()
+	case 2:
 		t.Protocols.SetHTTP2(true)
-	} else {
+	default:
 		t.Protocols.SetHTTP1(true)
 	}
 	return &http.Client{Transport: t, Timeout: patience}, "https://" + s.secure.String()
@@ -180,14 +194,14 @@ func run(t *testing.T, s *scene, c drain.Config, signals <-chan drain.Signal) dr
 
 // TestRequestInFlightEnds: an answer under way holds the end, and says goodbye; an idle connection does not.
 func TestRequestInFlightEnds(t *testing.T) {
-	for _, version := range []int{1, 2} {
+	for _, version := range []int{1, 2, h2c} {
 		t.Run(fmt.Sprintf("HTTP/%d", version), func(t *testing.T) {
 			s := play(t, nil)
 			client, url := s.client(version)
 			defer client.CloseIdleConnections()
 			idle, _ := s.client(version)
 			defer idle.CloseIdleConnections()
-			if a := get(idle, url); a.err != nil || a.ProtoMajor != version {
+			if a := get(idle, url); a.err != nil || a.ProtoMajor != map[int]int{1: 1, 2: 2, h2c: 2}[version] {
 				t.Fatalf("%v", a)
 			}
 			answers := make(chan answer, 1)
@@ -196,7 +210,7 @@ func TestRequestInFlightEnds(t *testing.T) {
 			reports := make(chan drain.Report, 1)
 			go func() { reports <- run(t, s, config(), nil) }()
 			s.until(t, func(a drain.Activity) bool { return s.closing.Load() && a.Busy == 1 })
-			if open, _ := s.Open(t.Context(), 5); len(open) != 1 || open[0].Request != "GET /held" || open[0].Protocol != map[int]string{1: "http/1.1", 2: "http/2"}[version] {
+			if open, _ := s.Open(t.Context(), 5); len(open) != 1 || open[0].Request != "GET /held" || open[0].Protocol != map[int]string{1: "http/1.1", 2: "http/2", h2c: "http/2"}[version] {
 				t.Errorf("open: %+v", open)
 			}
 			close(s.release)
@@ -212,7 +226,7 @@ func TestRequestInFlightEnds(t *testing.T) {
 
 // TestLastCall: what has no answer gets one, what has begun is cut by a FIN, and all are named.
 func TestLastCall(t *testing.T) {
-	for _, version := range []int{1, 2} {
+	for _, version := range []int{1, 2, h2c} {
 		t.Run(fmt.Sprintf("HTTP/%d", version), func(t *testing.T) {
 			s := play(t, nil)
 			client, url := s.client(version)
@@ -357,7 +371,7 @@ func TestGoAway(t *testing.T) {
 func TestFirstRequestOfANewConnection(t *testing.T) {
 	s := play(t, nil)
 	_ = s.Drain(t.Context())
-	for _, version := range []int{1, 2} {
+	for _, version := range []int{1, 2, h2c} {
 		client, url := s.client(version)
 		for range 3 {
 			if a := get(client, url); a.err != nil || a.body != "done" {
@@ -440,7 +454,7 @@ func TestResume(t *testing.T) {
 	if err := s.Resume(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for _, version := range []int{1, 2} {
+	for _, version := range []int{1, 2, h2c} {
 		client, url := s.client(version)
 		for range 2 {
 			if a := get(client, url); a.err != nil || a.Close {
@@ -489,13 +503,14 @@ func TestQueueIsEmptied(t *testing.T) {
 
 // TestTrailersAndInterimAnswers pass the last call's wrapping.
 func TestTrailersAndInterimAnswers(t *testing.T) {
-	s := play(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	var s *scene
+	s = play(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "</x>")
 		w.WriteHeader(http.StatusEarlyHints)
 		w.Header().Del("Link")
 		w.Header().Set("Trailer", "Declared")
 		_, _ = io.WriteString(w, "body")
-		if r.TLS == nil || r.TLS.Version < tls.VersionTLS12 || r.Context().Value(http.LocalAddrContextKey) == nil {
+		if r.Host == s.plain.String() != (r.TLS == nil) || r.TLS != nil && r.TLS.Version < tls.VersionTLS12 || r.Context().Value(http.LocalAddrContextKey) == nil {
 			t.Errorf("%s: %+v", r.Proto, r.TLS)
 		}
 		_ = http.NewResponseController(w).Flush()
@@ -503,7 +518,7 @@ func TestTrailersAndInterimAnswers(t *testing.T) {
 		w.Header().Set(http.TrailerPrefix+"Late", "two")
 		w.Header().Set("Neither", "three")
 	}))
-	for _, version := range []int{1, 2} {
+	for _, version := range []int{1, 2, h2c} {
 		client, url := s.client(version)
 		a := get(client, url)
 		if a.err != nil || a.body != "body" || a.Header.Get("Link") != "" || a.Trailer.Get("Declared") != "one" || a.Trailer.Get("Late") != "two" || a.Header.Get("Neither")+a.Trailer.Get("Neither") != "" {

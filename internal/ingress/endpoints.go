@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -157,4 +158,21 @@ func portOf(s *corev1.Service, want Port) (corev1.ServicePort, bool) {
 		}
 	}
 	return corev1.ServicePort{}, false
+}
+
+// protocolOf is what a port's appProtocol says, by Kubernetes' name (KEP-3726) or Istio's, or
+// else its name, as Istio reads it (grpc, http2, with or without -suffix).
+func protocolOf(p corev1.ServicePort) gateway.Protocol {
+	is := strings.ToLower(deref(p.AppProtocol, ""))
+	if is == "" {
+		is, _, _ = strings.Cut(p.Name, "-")
+		if p.Name == "grpc-web" || strings.HasPrefix(p.Name, "grpc-web-") { // comes by HTTP/1.1
+			return gateway.HTTP1
+		}
+	}
+	switch is {
+	case "kubernetes.io/h2c", "h2c", "http2", "grpc":
+		return gateway.H2C
+	}
+	return gateway.HTTP1
 }

@@ -151,6 +151,28 @@ func TestServicePorts(t *testing.T) {
 	}
 }
 
+func TestProtocols(t *testing.T) {
+	said := func(protocol string) *string { return &protocol }
+	for _, tt := range []struct {
+		port corev1.ServicePort
+		want gateway.Protocol
+	}{
+		{corev1.ServicePort{Name: "http"}, gateway.HTTP1}, {corev1.ServicePort{}, gateway.HTTP1},
+		{corev1.ServicePort{Name: "grpc"}, gateway.H2C}, {corev1.ServicePort{Name: "grpc-shop"}, gateway.H2C},
+		{corev1.ServicePort{Name: "http2"}, gateway.H2C}, {corev1.ServicePort{Name: "http2-shop"}, gateway.H2C},
+		{corev1.ServicePort{Name: "grpc-web"}, gateway.HTTP1}, {corev1.ServicePort{Name: "grpc-web-shop"}, gateway.HTTP1},
+		{corev1.ServicePort{Name: "grpcs"}, gateway.HTTP1}, {corev1.ServicePort{Name: "http-grpc"}, gateway.HTTP1},
+		{corev1.ServicePort{AppProtocol: said("kubernetes.io/h2c")}, gateway.H2C},
+		{corev1.ServicePort{AppProtocol: said("kubernetes.io/ws"), Name: "grpc"}, gateway.HTTP1}, // it says more than the name
+		{corev1.ServicePort{AppProtocol: said("GRPC")}, gateway.H2C}, {corev1.ServicePort{AppProtocol: said("grpc-web")}, gateway.HTTP1},
+		{corev1.ServicePort{AppProtocol: said("http"), Name: "grpc"}, gateway.HTTP1},
+	} {
+		if got := protocolOf(tt.port); got != tt.want {
+			t.Errorf("%q %v: %v, want %v", tt.port.Name, deref(tt.port.AppProtocol, ""), got, tt.want)
+		}
+	}
+}
+
 // thousand is a Service of 1,000 pods in slices of 100.
 func thousand() []*discoveryv1.EndpointSlice {
 	var all []*discoveryv1.EndpointSlice
@@ -174,7 +196,8 @@ func BenchmarkEndpoints(b *testing.B) {
 	pool := g.NewPool("default/web/http")
 	for i := 0; b.Loop(); i++ {
 		all[i%10].Endpoints[i%100].Conditions.Ready = new(i%2 == 0)
-		pool.Replace(resolve(all, "http", nil))
+		addrs, states := resolve(all, "http", nil)
+		pool.Replace(addrs, gateway.HTTP1, states)
 	}
 	if n := len(pool.Addrs()); n < 100 || !slices.IsSorted(pool.Addrs()) {
 		b.Fatal(n)

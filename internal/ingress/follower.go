@@ -46,6 +46,7 @@ type target struct {
 type destination struct {
 	pool     *gateway.Pool
 	families []corev1.IPFamily
+	protocol gateway.Protocol
 }
 
 // byService indexes slices by their Service, namespace/name.
@@ -226,5 +227,6 @@ func (f *Follower) fill(t target, d *destination) {
 	for _, o := range found {
 		eps = append(eps, o.(*discoveryv1.EndpointSlice))
 	}
-	d.pool.Replace(resolve(eps, t.port, d.families))
+	addrs, states := resolve(eps, t.port, d.families)
+	d.pool.Replace(addrs, d.protocol, states)
 }

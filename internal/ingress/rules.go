@@ -122,6 +122,7 @@ func (b *build) to(name string, service types.NamespacedName, port Port) *gatewa
 	b.used[service] = true
 	t := target{service: service, port: port.String(), missing: true}
 	var families []corev1.IPFamily
+	var protocol gateway.Protocol
 	s, ok := get[*corev1.Service](b.f.services, service.String())
 	switch {
 	case !ok:
@@ -130,7 +131,7 @@ func (b *build) to(name string, service types.NamespacedName, port Port) *gatewa
 		b.problem("%s: service %s is an external name, which is not served", name, service)
 	default:
 		if p, ok := portOf(s, port); ok {
-			t.port, t.missing, families = p.Name, false, s.Spec.IPFamilies
+			t.port, t.missing, families, protocol = p.Name, false, s.Spec.IPFamilies, protocolOf(p)
 		} else {
 			b.problem("%s: service %s has no TCP port %s", name, service, port)
 		}
@@ -140,7 +141,7 @@ func (b *build) to(name string, service types.NamespacedName, port Port) *gatewa
 		if d = b.f.targets[t]; d == nil {
 			d = &destination{pool: b.f.o.Gateway.NewPool(fmt.Sprintf("%s/%s", service, cmp.Or(t.port, port.String())))}
 		}
-		d.families = families
+		d.families, d.protocol = families, protocol
 		b.targets[t] = d
 		if !t.missing {
 			b.f.fill(t, d)

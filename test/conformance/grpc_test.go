@@ -172,29 +172,14 @@ func TestGRPCInteropAcrossADrain(t *testing.T) {
 					}
 				})
 			}
-			await := func(n int64) {
-				for end := time.Now().Add(patience); done.Load() < n && !t.Failed(); time.Sleep(time.Millisecond) {
-					if time.Now().After(end) {
-						t.Errorf("only %d calls in %s", done.Load(), patience)
-						return
-					}
-				}
-			}
+			await := func(n int64) { awaitCalls(t, &done, n) }
 			await(20)
 			if err := old.Drain(ctx); err != nil {
 				t.Fatal(err)
 			}
 			endpoints.UpdateState(at(young))
 			await(done.Load() + 20)
-			awaitIdle(t, old)
-			if err := old.CloseIdle(ctx, 0); err != nil {
-				t.Error(err)
-			}
-			closing, cancel := context.WithTimeout(ctx, patience)
-			defer cancel()
-			if err := old.Close(closing); err != nil {
-				t.Error(err)
-			}
+			endPipe(t, old)
 			await(done.Load() + 20)
 			stop()
 			workers.Wait()

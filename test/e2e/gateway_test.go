@@ -53,7 +53,16 @@ spec:
   tls: [{hosts: [%[1]s], secretName: shop}]
   rules:
   - host: %[1]s
-    http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {name: http}}}}]}
+    http:
+      paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {name: http}}}}]
+  - http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web-h2, port: {number: 80}}}}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web-h2}
+spec:
+  selector: {app: web}
+  ports: [{name: web, port: 80, targetPort: http, appProtocol: kubernetes.io/h2c}]
 `, host))
 	n.available("web")
 
@@ -70,10 +79,23 @@ spec:
 		return nil
 	})
 
+	// The same pods by HTTP/2 in clear, from the client to the app.
+	h2 := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+		Protocols: new(http.Protocols), DialContext: balance(t, system, ingressGateway, "http"),
+	}}
+	h2.Transport.(*http.Transport).Protocols.SetUnencryptedHTTP2(true)
+	n.until("was served by HTTP/2", func() error {
+		if why := ask(h2, "http://any.example/delay/0"); why != "" {
+			return errors.New(why)
+		}
+		return nil
+	})
+
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	loaded := make(chan *result)
+	loaded := make(chan *result, 2)
 	go func() { loaded <- loadBy(ctx, c, "https://"+host, 50) }()
+	go func() { loaded <- loadBy(ctx, h2, "http://any.example", 50) }()
 	n.kubectl("rollout", "restart", "deployment", "web")
 	n.available("web")
 	s := &namespace{t, system}
@@ -94,10 +116,12 @@ spec:
 	}
 	_ = logs.Wait() // it ends with the container
 	stop()
-	if r := <-loaded; r.failed() > 0 || r.requests == 0 {
-		t.Errorf("%v; want none\na gateway that was replaced:\n%s", r, said.String())
-	} else {
-		t.Log(r)
+	for range 2 {
+		if r := <-loaded; r.failed() > 0 || r.requests == 0 {
+			t.Errorf("%v; want none\na gateway that was replaced:\n%s", r, said.String())
+		} else {
+			t.Log(r)
+		}
 	}
 	if !strings.Contains(said.String(), "verdict=clean") {
 		t.Errorf("the gateway that was replaced did not end clean:\n%s", said.String())

@@ -1,0 +1,185 @@
+package conformance
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/gateway"
+	"github.com/lastcall-dev/lastcall/internal/pipe"
+)
+
+// gated is a gateway before endpoints of gRPC.
+type gated struct {
+	plain, tls string
+	pool       *gateway.Pool
+}
+
+// nothing is a Source that has nothing to follow.
+type nothing struct{}
+
+func (nothing) Pending() string { return "" }
+
+func (nothing) Run(ctx context.Context, synced func()) error {
+	synced()
+	<-ctx.Done()
+	return nil
+}
+
+func startGateway(t *testing.T, endpoint net.Addr) *gated {
+	t.Helper()
+	g, err := gateway.New(gateway.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := gateway.SelfSigned([]string{"app.test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificates := new(gateway.Certificates)
+	certificates.Set(nil, func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil })
+	none, err := gateway.PresetNamed("none", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &gated{pool: g.NewPool("")}
+	s.to(t, endpoint)
+	g.SetRoutes(gateway.Default(s.pool))
+	signals, listening, ended := make(chan drain.Signal, 1), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, err := g.Run(context.Background(), gateway.RunOptions{
+			HTTP: "127.0.0.1:0", HTTPS: "127.0.0.1:0", Certificates: certificates, Source: nothing{},
+			Termination: none.Termination(patience), Signals: signals,
+			Listening: func(plain, secure, _ net.Addr) {
+				s.plain, s.tls = plain.String(), secure.String()
+				close(listening)
+			},
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() {
+		signals <- drain.Terminate
+		<-ended
+		s.pool.Close()
+	})
+	select {
+	case <-listening:
+	case <-ended:
+		t.FailNow()
+	}
+	return s
+}
+
+func (s *gated) to(t *testing.T, endpoint net.Addr) {
+	t.Helper()
+	if err := s.pool.Set([]string{endpoint.String()}, gateway.H2C); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// gRPC's interop suite through the gateway and the pipe.
+func TestGRPCInteropGateway(t *testing.T) {
+	p := startPipe(t, startGRPC(t))
+	g := startGateway(t, p.Addr(0))
+	for _, way := range []struct {
+		name, target string
+		options      []grpc.DialOption
+	}{
+		{"clear", g.plain, nil},
+		{"TLS", g.tls, []grpc.DialOption{grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}))}},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			cc := dialGRPC(t, way.target, way.options...)
+			for _, c := range interopCases {
+				t.Run(c.name, func(t *testing.T) {
+					if err := run(func() { c.do(t.Context(), cc) }); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		})
+	}
+}
+
+// The gateway's endpoint is drained, and the gateway learns of another when that has long begun.
+// No call fails: what the old one has refused is sent to the young one.
+func TestGRPCInteropGatewayAcrossADrain(t *testing.T) {
+	app := startGRPC(t)
+	for _, c := range interopCases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			old, young := startPipe(t, app), startPipe(t, app)
+			g := startGateway(t, old.Addr(0))
+			cc := dialGRPC(t, g.plain, grpc.WithDisableRetry())
+
+			var done atomic.Int64
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			var workers sync.WaitGroup
+			for range 4 {
+				workers.Go(func() {
+					for ctx.Err() == nil {
+						if err := run(func() { c.do(t.Context(), cc) }); err != nil {
+							t.Error(err)
+							return
+						}
+						done.Add(1)
+						time.Sleep(time.Millisecond) // thousands of cancellations a second are an attack to net/http
+					}
+				})
+			}
+			await := func(n int64) { awaitCalls(t, &done, n) }
+			await(20)
+			if err := old.Drain(ctx); err != nil {
+				t.Fatal(err)
+			}
+			await(done.Load() + 20)
+			g.to(t, young.Addr(0))
+			await(done.Load() + 20)
+			endPipe(t, old)
+			await(done.Load() + 20)
+			stop()
+			workers.Wait()
+			if s := old.Stats(); s.Truncated > 0 {
+				t.Errorf("%d calls were truncated", s.Truncated)
+			}
+		})
+	}
+}
+
+// awaitCalls waits until there have been n calls.
+func awaitCalls(t *testing.T, done *atomic.Int64, n int64) {
+	t.Helper()
+	for end := time.Now().Add(patience); done.Load() < n && !t.Failed(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("only %d calls in %s", done.Load(), patience)
+			return
+		}
+	}
+}
+
+// endPipe is how drain.Run ends a pipe that has been drained.
+func endPipe(t *testing.T, p *pipe.Pipe) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	awaitIdle(t, p)
+	if err := p.CloseIdle(ctx, 0); err != nil {
+		t.Error(err)
+	}
+	if err := p.Close(ctx); err != nil {
+		open, _ := p.Open(t.Context(), 5)
+		t.Errorf("%v: %+v", err, open)
+	}
+}
