@@ -123,6 +123,9 @@ spec:
 			t.Log(r)
 		}
 	}
+	if !strings.Contains(said.String(), "cluster="+n.name+"/web-h2/web added=") || !strings.Contains(said.String(), "protocol=h2c") {
+		t.Errorf("the gateway does not say that it speaks HTTP/2 to the app:\n%s", said.String())
+	}
 	if !strings.Contains(said.String(), "verdict=clean") {
 		t.Errorf("the gateway that was replaced did not end clean:\n%s", said.String())
 	}
