@@ -19,6 +19,9 @@ import (
 // lingerTime is how long the client's FIN is awaited after ours.
 const lingerTime = time.Second
 
+// freshTime is how long a connection is given for its first request when idle ones are closed.
+const freshTime = time.Second
+
 // ErrLastCall is why contexts end: context.Cause says so.
 var ErrLastCall = errors.New("the server is shutting down: last call")
 
@@ -181,11 +184,11 @@ func (c *conn) Close() error {
 	if was {
 		return net.ErrClosed
 	}
-	orderly := c.p.draining.Load() && !c.p.killed.Load() && c.CloseWrite() == nil
-	if orderly {
+	orderly := c.p.draining.Load() && c.CloseWrite() == nil
+	c.p.mu.Lock()
+	if orderly = orderly && !c.p.killed.Load(); orderly { // after Kill nobody waits for it
 		c.p.lingering.Go(c.linger)
 	}
-	c.p.mu.Lock()
 	c.p.gone(c)
 	c.p.mu.Unlock()
 	if orderly {
@@ -238,6 +241,9 @@ func (p *Plane) sweepLocked() {
 			continue
 		}
 		ends := c.since.Add(p.idleFor)
+		if !c.asked {
+			ends = c.began.Add(max(p.idleFor, freshTime))
+		}
 		if now.Before(ends) {
 			if next.IsZero() || ends.Before(next) {
 				next = ends

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -51,6 +52,16 @@ func (p *Plane) endHTTP2() {
 	if c := p.http2; c != nil && !c.isOver {
 		c.isOver = true
 		p.lingering.Go(c.end)
+	}
+}
+
+// endLate ends a carrier that was made while idle connections are closed. Who asks before
+// is told goodbye with the answer; who does not must not stay.
+func (p *Plane) endLate(c *carrier) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closing.Load() && p.http2 == c {
+		p.endHTTP2()
 	}
 }
 
@@ -103,6 +114,9 @@ func (p *Plane) serveHTTP2(_ *http.Server, tc *tls.Conn, _ http.Handler) {
 		}
 		c.h2, c.outer = h, h
 		f := p.http2.feed
+		if to := p.http2; p.closing.Load() {
+			time.AfterFunc(freshTime, func() { p.endLate(to) })
+		}
 		p.mu.Unlock()
 		select {
 		case f.conns <- h:

@@ -5,12 +5,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -364,6 +366,42 @@ func TestGoAway(t *testing.T) {
 	}
 	if want := []uint32{1<<31 - 1, 3}; fmt.Sprint(goAways) != fmt.Sprint(want) {
 		t.Errorf("GOAWAY named %v, want %v", goAways, want)
+	}
+}
+
+// TestHTTP2WithoutARequest: who comes while idle connections are closed, and asks nothing, does not stay.
+func TestHTTP2WithoutARequest(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS=%v", secure), func(t *testing.T) {
+			s := play(t, nil)
+			_ = s.Drain(t.Context())
+			_ = s.CloseIdle(t.Context(), 0)
+			var nc net.Conn
+			var err error
+			if secure {
+				nc, err = tls.Dial("tcp", s.secure.String(), &tls.Config{RootCAs: s.roots, ServerName: "example.com", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
+			} else {
+				nc, err = net.Dial("tcp", s.plain.String())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			_ = nc.SetDeadline(time.Now().Add(patience))
+			if _, err := io.WriteString(nc, http2.ClientPreface); err != nil {
+				t.Fatal(err)
+			}
+			f := http2.NewFramer(nc, nc)
+			_ = f.WriteSettings()
+			for {
+				if _, err := f.ReadFrame(); errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Fatal("it is kept")
+				} else if err != nil {
+					break
+				}
+			}
+			s.until(t, func(a drain.Activity) bool { return a.Connections == 0 })
+		})
 	}
 }
 
