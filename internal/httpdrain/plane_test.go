@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +23,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/drain/draintest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -582,3 +584,32 @@ func TestBrokenListener(t *testing.T) {
 type broken struct{ net.Listener }
 
 func (broken) Accept() (net.Conn, error) { return nil, io.ErrUnexpectedEOF }
+
+// TestVisitors: whoever comes, and whenever, the drain has an end that is not the last call's.
+func TestVisitors(t *testing.T) {
+	draintest.Visit(t, func(t *testing.T, _ int) (drain.DataPlane, func() (net.Conn, error)) {
+		protocols := new(http.Protocols)
+		protocols.SetHTTP1(true)
+		protocols.SetHTTP2(true)
+		protocols.SetUnencryptedHTTP2(true)
+		p := New(&http.Server{
+			Protocols: protocols, ReadHeaderTimeout: 300 * time.Millisecond, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				time.Sleep(rand.N(20 * time.Millisecond))
+				_, _ = io.WriteString(w, "done")
+			}),
+		}, Options{})
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- p.Serve(ln) }()
+		t.Cleanup(func() {
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+		})
+		return p, func() (net.Conn, error) { return net.Dial("tcp", ln.Addr().String()) }
+	})
+}

@@ -3,10 +3,12 @@ package pipe
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -15,6 +17,10 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/drain/draintest"
 )
 
 // gate is an app whose answers wait until they are let go.
@@ -484,4 +490,37 @@ func TestCloseLeavesLingering(t *testing.T) {
 		t.Error("Close has waited for a client that keeps its end open")
 	}
 	awaitNone(t, p)
+}
+
+// Whoever comes, and whenever: the drain has an end that is not the last call's.
+func TestVisitors(t *testing.T) {
+	app := startH2(t, func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(rand.N(20 * time.Millisecond))
+		_, _ = io.WriteString(w, "done")
+	})
+	authority := certificatetest.New(t)
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS=%v", secure), func(t *testing.T) {
+			draintest.Visit(t, func(t *testing.T, round int) (drain.DataPlane, func() (net.Conn, error)) {
+				cfg := Config{
+					Inbound: []Inbound{{Listen: "127.0.0.1:0", App: app.String(), Protocol: []Protocol{HTTP, Auto}[round%2]}},
+					Limits:  Limits{HeadTimeout: 300 * time.Millisecond},
+				}
+				if secure {
+					secured(t, authority)(&cfg)
+				}
+				p, err := Start(cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return p, func() (net.Conn, error) {
+					c, err := net.Dial("tcp", p.Addr(0).String())
+					if err == nil && secure {
+						return tls.Client(c, &tls.Config{InsecureSkipVerify: true}), nil
+					}
+					return c, err
+				}
+			})
+		})
+	}
 }
