@@ -36,18 +36,14 @@ func ParseProtocol(name string) (Protocol, error) {
 	return Protocol(i), nil
 }
 
-// endpoint is one address with the connections to it. It has a Transport of its
+// endpoint is one address with the connections to it. It has Transports of its
 // own so that its idle connections can be closed without touching others'.
 type endpoint struct {
-	addr      string
-	protocol  Protocol
-	transport transport
-	removed   atomic.Bool
-}
-
-type transport interface {
-	http.RoundTripper
-	CloseIdleConnections()
+	addr     string
+	protocol Protocol
+	http1    *http.Transport // with H2C for upgrades alone, which HTTP/2 has not
+	h2c      *h2cConns       // nil with HTTP1
+	removed  atomic.Bool
 }
 
 // connectError says that there was never a connection: nothing was sent.
@@ -80,11 +76,19 @@ func (e *connectError) reason() (reason, failure string) {
 }
 
 func newEndpoint(addr string, protocol Protocol, o Options) *endpoint {
+	ep := &endpoint{addr: addr, protocol: protocol, http1: newTransport(addr, HTTP1, o)}
+	if protocol == H2C {
+		ep.h2c = &h2cConns{addr: addr, transport: newTransport(addr, H2C, o), timeout: o.ConnectTimeout, removed: &ep.removed}
+	}
+	return ep
+}
+
+func newTransport(addr string, protocol Protocol, o Options) *http.Transport {
 	dialer := &net.Dialer{Timeout: o.ConnectTimeout}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(protocol == HTTP1)
 	protocols.SetUnencryptedHTTP2(protocol == H2C)
-	t := &http.Transport{
+	return &http.Transport{
 		Protocols: protocols,
 		// The request's Host says nothing of where it goes.
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -105,17 +109,34 @@ func newEndpoint(addr string, protocol Protocol, o Options) *endpoint {
 		WriteBufferSize:       16 << 10,
 		ReadBufferSize:        16 << 10,
 	}
-	ep := &endpoint{addr: addr, protocol: protocol, transport: t}
-	if protocol == H2C {
-		ep.transport = &h2cConns{addr: addr, transport: t, timeout: o.ConnectTimeout, removed: &ep.removed}
+}
+
+// speaks is what a request is sent in. An upgrade, to WebSocket for one, is HTTP/1.1's.
+func (ep *endpoint) speaks(req *http.Request) Protocol {
+	if ep.protocol == H2C && req.Header.Get("Upgrade") != "" {
+		return HTTP1
 	}
-	return ep
+	return ep.protocol
+}
+
+func (ep *endpoint) send(req *http.Request) (*http.Response, error) {
+	if ep.speaks(req) == H2C {
+		return ep.h2c.RoundTrip(req)
+	}
+	return ep.http1.RoundTrip(req)
+}
+
+func (ep *endpoint) closeIdle() {
+	ep.http1.CloseIdleConnections()
+	if ep.h2c != nil {
+		ep.h2c.CloseIdleConnections()
+	}
 }
 
 // remove closes what is idle. What is in flight goes on.
 func (ep *endpoint) remove() {
 	ep.removed.Store(true)
-	ep.transport.CloseIdleConnections()
+	ep.closeIdle()
 }
 
 // release is called when a request to ep has ended. The Transport forgets that
@@ -123,6 +144,6 @@ func (ep *endpoint) remove() {
 // request that was on its way at the removal may have done.
 func (ep *endpoint) release() {
 	if ep.removed.Load() {
-		ep.transport.CloseIdleConnections()
+		ep.closeIdle()
 	}
 }

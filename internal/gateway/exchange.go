@@ -36,6 +36,7 @@ type exchange struct {
 	tried    []*endpoint // that did not take the connection
 	retried  bool        // after a connection that was not made
 	endpoint *endpoint   // the last
+	spoken   Protocol    // with it
 	conn     *conn       // the last
 	reused   bool        // conn had carried another request
 
@@ -200,7 +201,7 @@ func (x *exchange) settle(ctx context.Context) {
 		x.flag, x.details = flagTimeout, detailsTimeout
 	case x.writeErr != nil || x.upstreamErr != nil && cause != nil:
 		x.flag, x.details = flagDownstreamGone, detailsDownstreamGone
-	case x.upstreamErr != nil && x.endpoint.protocol == H2C:
+	case x.upstreamErr != nil && x.spoken == H2C:
 		reason, flag, _ := resetReason(x.upstreamErr)
 		x.flag, x.details = flag, detailsResetAfter+"{"+strings.ReplaceAll(reason, " ", "_")+"}"
 	case x.upstreamErr != nil: // to Envoy's parser an end in the midst of a body is a wrong body

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/coder/websocket"
 	"golang.org/x/net/http2"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
@@ -540,5 +542,25 @@ func TestReplay(t *testing.T) {
 	once := large.attempt()
 	if n, err := io.Copy(io.Discard, once); n != mostKept+1 || err != nil || !once.taken() || len(large.kept) > 0 {
 		t.Errorf("%d %v, kept %d", n, err, len(large.kept))
+	}
+}
+
+// A WebSocket goes by HTTP/1.1 to an endpoint that is otherwise spoken to in HTTP/2, as a pod with lastcall's
+// pipe speaks both.
+func TestWebSocketBesideH2C(t *testing.T) {
+	addr, _ := echo(t)
+	g := start(t, setup{Endpoints: []string{addr}, Protocol: H2C})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, _, err := websocket.Dial(ctx, "ws://"+g.addr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.CloseNow() }()
+	if err := c.Write(ctx, websocket.MessageText, []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if _, b, err := c.Read(ctx); string(b) != "hello" || err != nil {
+		t.Errorf("%q %v", b, err)
 	}
 }

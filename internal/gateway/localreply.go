@@ -120,7 +120,7 @@ func replyTo(ctx context.Context, x *exchange, err error) reply {
 		return reply{status: http.StatusServiceUnavailable, body: "no healthy upstream", flag: flagNoHealthyUpstream, details: detailsNoHealthyUpstream}
 	case errors.As(err, &connect):
 		return replyToConnect(x, connect)
-	case x.endpoint != nil && x.endpoint.protocol == H2C:
+	case x.spoken == H2C:
 		reason, flag, status := resetReason(err)
 		return reset(x, status, flag, reason, "")
 	case x.conn != nil && x.conn.endedBetweenMessages():

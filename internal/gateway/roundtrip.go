@@ -27,9 +27,10 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		if again && !backOff(req.Context(), len(x.tried)) {
 			return nil, context.Cause(req.Context())
 		}
+		x.spoken = ep.speaks(req)
 		if body == nil {
 			// Only HTTP/2 says of a request that has been sent that nobody has seen it.
-			body = newReplay(req.Body, ep.protocol == H2C)
+			body = newReplay(req.Body, x.spoken == H2C)
 		}
 		lent := body.attempt()
 		resp, err := t.attempt(req, x, ep, lent)
@@ -45,7 +46,7 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			pool.log.DebugContext(req.Context(), logUpstreamReset+reason, "upstream", ep.addr, "attempt", len(x.tried)+1, "error", connect.err)
 			x.tried = append(x.tried, ep)
 		}
-		unseen := ep.protocol == H2C && isUnseen(err)
+		unseen := x.spoken == H2C && isUnseen(err)
 		if unseen {
 			pool.log.DebugContext(req.Context(), "the endpoint has not looked at the request", "upstream", ep.addr, "attempt", len(x.tried)+1, "error", err)
 			x.tried = append(x.tried, ep)
@@ -92,5 +93,5 @@ func (t roundTripper) attempt(req *http.Request, x *exchange, ep *endpoint, body
 	if req.Body != nil {
 		out.Body = body
 	}
-	return ep.transport.RoundTrip(out)
+	return ep.send(out)
 }
