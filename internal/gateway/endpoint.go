@@ -119,11 +119,15 @@ func (ep *endpoint) speaks(req *http.Request) Protocol {
 	return ep.protocol
 }
 
-func (ep *endpoint) send(req *http.Request) (*http.Response, error) {
-	if ep.speaks(req) == H2C {
-		return ep.h2c.RoundTrip(req)
+// send sends a request, if alone over HTTP/2 as the first of its connection.
+func (ep *endpoint) send(req *http.Request, alone bool) (*http.Response, error) {
+	switch {
+	case ep.speaks(req) == HTTP1:
+		return ep.http1.RoundTrip(req)
+	case alone:
+		return ep.h2c.roundTripAlone(req)
 	}
-	return ep.http1.RoundTrip(req)
+	return ep.h2c.RoundTrip(req)
 }
 
 func (ep *endpoint) closeIdle() {

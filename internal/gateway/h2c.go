@@ -28,16 +28,18 @@ type h2cConns struct {
 	next  *connecting // nil when no connection is under way
 }
 
-// connecting is one attempt to connect, for all who wait for it.
+// connecting is one attempt to connect, for all who wait for it. Each of them finds its
+// stream reserved: whoever comes meanwhile would take it, and a connection that is
+// drained takes no more than those.
 type connecting struct {
-	done    chan struct{}
-	waiting int   // guarded by h2cConns.mu
-	err     error // once done
-}
+	done chan struct{}
+	err  error // once done
 
-// mostDials bounds how often a request waits for a connection on which others take
-// each stream before it can.
-const mostDials = 5
+	// Guarded by h2cConns.mu.
+	waiting  int
+	reserved int // streams on conn, of those who wait
+	conn     *http.ClientConn
+}
 
 var (
 	errNoStream = errors.New("the endpoint's connections have no room for a stream")
@@ -52,9 +54,33 @@ func (t *h2cConns) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.RoundTrip(req)
 }
 
+// roundTripAlone makes the request the first on a connection of its own, which is for all
+// afterwards. An endpoint that is drained says goodbye with its first answer, and
+// net/http begins no stream then, though it may: of those who share such a
+// connection all but one might come too late, again and again.
+func (t *h2cConns) roundTripAlone(req *http.Request) (*http.Response, error) {
+	c, err := t.open(req.Context())
+	if err != nil {
+		return nil, err
+	}
+	if c.Reserve() != nil {
+		_ = c.Close()
+		return nil, &connectError{addr: t.addr, err: errNoStream}
+	}
+	resp, err := c.RoundTrip(req)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.removed.Load() {
+		go closeWhenIdle(c)
+	} else {
+		t.conns = append(t.conns, c)
+	}
+	return resp, err
+}
+
 // reserve takes room for one stream, on a new connection if need be.
 func (t *h2cConns) reserve(ctx context.Context) (*http.ClientConn, error) {
-	for range mostDials {
+	for {
 		t.mu.Lock()
 		t.conns = slices.DeleteFunc(t.conns, isOver)
 		for _, c := range t.conns {
@@ -75,32 +101,69 @@ func (t *h2cConns) reserve(ctx context.Context) (*http.ClientConn, error) {
 		t.mu.Unlock()
 		select {
 		case <-d.done:
-			if d.err != nil {
-				return nil, d.err
-			}
 		case <-ctx.Done():
-			t.mu.Lock()
-			d.waiting--
-			t.mu.Unlock()
+			t.leave(d)
 			return nil, context.Cause(ctx)
 		}
+		if d.err != nil {
+			return nil, d.err
+		}
+		if d.take(&t.mu) {
+			return d.conn, nil
+		}
 	}
-	return nil, &connectError{addr: t.addr, err: errNoStream}
 }
 
+// connect fails for all when the connection has not room for one: there would be no end
+// of connections.
 func (t *h2cConns) connect(ctx context.Context, d *connecting) {
 	c, err := t.open(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch d.err = err; {
-	case err != nil:
+	t.next = nil
+	defer close(d.done)
+	if d.err = err; err != nil {
+		return
+	}
+	for d.reserved < d.waiting && c.Reserve() == nil {
+		d.reserved++
+	}
+	switch {
+	case d.reserved < min(d.waiting, 1):
+		d.err = &connectError{addr: t.addr, err: errNoStream}
+		_ = c.Close()
 	case d.waiting == 0 && t.removed.Load(): // nobody would close it
 		_ = c.Close()
 	default:
+		d.conn = c
 		t.conns = append(t.conns, c)
 	}
-	t.next = nil
-	close(d.done)
+}
+
+// take is false when others have what was reserved.
+func (d *connecting) take(mu *sync.Mutex) bool {
+	mu.Lock()
+	defer mu.Unlock()
+	d.waiting--
+	if d.reserved == 0 {
+		return false
+	}
+	d.reserved--
+	return true
+}
+
+// leave is for who does not wait any more. What may be reserved for it is given back.
+func (t *h2cConns) leave(d *connecting) {
+	t.mu.Lock()
+	d.waiting--
+	surplus := d.reserved > d.waiting
+	if surplus {
+		d.reserved--
+	}
+	t.mu.Unlock()
+	if surplus {
+		d.conn.Release()
+	}
 }
 
 // open connects and waits for the endpoint's SETTINGS, before which nobody knows how many
@@ -183,9 +246,13 @@ func (t *h2cConns) CloseIdleConnections() {
 	t.conns = nil
 	t.mu.Unlock()
 	for _, c := range all {
-		c.SetStateHook(closeIfIdle)
-		closeIfIdle(c)
+		closeWhenIdle(c)
 	}
+}
+
+func closeWhenIdle(c *http.ClientConn) {
+	c.SetStateHook(closeIfIdle)
+	closeIfIdle(c)
 }
 
 func closeIfIdle(c *http.ClientConn) {
@@ -203,12 +270,12 @@ func isUnseen(err error) bool {
 	if errors.As(err, &stream) {
 		return stream.Code == http2.ErrCodeRefusedStream && isReset(stream)
 	}
-	switch err.Error() {
-	case "http2: Transport received Server's graceful shutdown GOAWAY", "http2: client conn not usable":
-		return true
-	}
-	return false
+	return err.Error() == "http2: Transport received Server's graceful shutdown GOAWAY" || isUnusable(err)
 }
+
+// isUnusable reports that the stream has never begun, because the connection has said
+// goodbye or ended since it was reserved.
+func isUnusable(err error) bool { return err.Error() == "http2: client conn not usable" }
 
 // isReset tells the endpoint's RST_STREAM from our own, with which net/http answers what
 // is no HTTP/2.

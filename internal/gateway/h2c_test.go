@@ -209,6 +209,49 @@ func TestH2CMoreConnections(t *testing.T) {
 	}
 }
 
+// An endpoint that is drained takes one request on a connection: each of many gets its own.
+func TestH2COneRequestAConnection(t *testing.T) {
+	var conns atomic.Int32
+	addr := h2cRaw(t, func(_ int, _ net.Conn, f *http2.Framer, id uint32, _ string) {
+		if id == 1 {
+			conns.Add(1)
+			_ = f.WriteGoAway(1<<31-1, http2.ErrCodeNo, nil)
+		}
+		answerOK(f, id, "one")
+	})
+	g := start(t, setup{Endpoints: []string{addr}, Protocol: H2C})
+	c, url := g.client(t, false)
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			for range 50 {
+				if resp, body := get(t, c, url); resp.StatusCode != 200 || body != "one" {
+					t.Errorf("%s %q", resp.Status, body)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := conns.Load(); n < 50 {
+		t.Errorf("%d connections for 1,000 requests, 20 at a time", n)
+	}
+}
+
+// A connection on which no stream is allowed is no connection: there would be another, and another.
+func TestH2CNoStream(t *testing.T) {
+	var conns atomic.Int32
+	addr := raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
+		conns.Add(1)
+		_ = http2.NewFramer(c, r).WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0})
+		_, _ = io.Copy(io.Discard, r)
+	})
+	g := start(t, setup{Endpoints: []string{addr}, Protocol: H2C, MaxAttempts: 2})
+	c, url := g.client(t, false)
+	if resp, body := get(t, c, url); resp.StatusCode != 503 || conns.Load() != 2 {
+		t.Errorf("%s %q after %d connections", resp.Status, body, conns.Load())
+	}
+}
+
 // What an endpoint has not looked at is sent to another; what it may have is not.
 func TestH2CRepeats(t *testing.T) {
 	const whole = 200 << 10 // a body that is not kept

@@ -19,6 +19,7 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req.Context())
 	pool := x.route.Pool
 	var body *replay
+	alone := false
 	for {
 		ep, again := pool.pick(x.tried)
 		if ep == nil {
@@ -33,7 +34,7 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			body = newReplay(req.Body, x.spoken == H2C)
 		}
 		lent := body.attempt()
-		resp, err := t.attempt(req, x, ep, lent)
+		resp, err := t.attempt(req, x, ep, lent, alone)
 		if err == nil {
 			lent.settled()
 			x.serviceTime = time.Since(x.begin)
@@ -47,13 +48,16 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			x.tried = append(x.tried, ep)
 		}
 		unseen := x.spoken == H2C && isUnseen(err)
-		if unseen {
+		late := unseen && isUnusable(err) && !alone
+		if unseen && !late {
 			pool.log.DebugContext(req.Context(), "the endpoint has not looked at the request", "upstream", ep.addr, "attempt", len(x.tried)+1, "error", err)
 			x.tried = append(x.tried, ep)
 		}
 		switch {
 		case lent.taken() || context.Cause(req.Context()) != nil:
 			return nil, err
+		case late:
+			alone = true
 		case (refused || unseen) && len(x.tried) < pool.options.MaxAttempts:
 			x.retried = true
 		case !refused && x.reused && x.flight.unsent():
@@ -78,7 +82,7 @@ func backOff(ctx context.Context, tries int) bool {
 	}
 }
 
-func (t roundTripper) attempt(req *http.Request, x *exchange, ep *endpoint, body *attemptBody) (*http.Response, error) {
+func (t roundTripper) attempt(req *http.Request, x *exchange, ep *endpoint, body *attemptBody, alone bool) (*http.Response, error) {
 	x.endpoint, x.conn, x.reused = ep, nil, false
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		if c, ok := info.Conn.(*conn); ok {
@@ -93,5 +97,5 @@ func (t roundTripper) attempt(req *http.Request, x *exchange, ep *endpoint, body
 	if req.Body != nil {
 		out.Body = body
 	}
-	return ep.send(out)
+	return ep.send(out, alone)
 }
