@@ -121,7 +121,6 @@ func (c *conn) greet() bool {
 			c.awaitWord() // HTTP is told in its way, when a request comes
 		}
 		c.setArriving(false)
-		c.endUnlessAsked()
 	}
 	return true
 }
@@ -202,12 +201,16 @@ func (c *conn) appName() string {
 }
 
 // setArriving makes the connection busy, or no longer, for what is not in the
-// queue yet.
+// queue yet. One that has become idle without a request while idle ones are closed
+// has a moment for its first.
 func (c *conn) setArriving(arriving bool) {
 	c.mu.Lock()
 	c.arriving = arriving || c.fresh
 	c.recount()
 	c.mu.Unlock()
+	if !arriving && c.p.closing.holds() {
+		c.p.endLater(c, freshTime, unreadTime)
+	}
 }
 
 func (c *conn) cleanUp() {

@@ -69,14 +69,6 @@ func (c *conn) idleLeft(idleFor time.Duration) (time.Duration, bool) {
 	return idleFor - time.Since(c.idleSince), !c.over && !c.works()
 }
 
-// endUnlessAsked gives a connection that has become idle without a request, while idle
-// ones are closed, a moment for its first.
-func (c *conn) endUnlessAsked() {
-	if c.p.closing.holds() {
-		c.p.endLater(c, freshTime, unreadTime)
-	}
-}
-
 // awaitFirst makes a connection that has come while idle ones are closed busy
 // for a moment: its first request is on its way. mu is held.
 func (c *conn) awaitFirst() {

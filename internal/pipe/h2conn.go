@@ -80,7 +80,6 @@ func (c *conn) becomeH2() (wait, leave bool) {
 		if err := c.dial(); err != nil { // what comes is read and answered
 			c.speakForApp()
 			c.setArriving(false)
-			c.endUnlessAsked()
 			b.r += len(preface)
 			return false, false
 		}
@@ -90,7 +89,6 @@ func (c *conn) becomeH2() (wait, leave bool) {
 	}
 	b.r += len(preface)
 	c.setArriving(false)
-	c.endUnlessAsked()
 	return false, false
 }
 
