@@ -104,7 +104,7 @@ func (h *healthCheck) read(conn net.Conn) (done bool, err error) {
 	if _, err := io.ReadFull(conn, head[:]); err != nil {
 		return false, err
 	}
-	length := int(head[0])<<16 | int(head[1])<<8 | int(head[2])
+	length := h2frame.PayloadLen(head[:])
 	if length > maxFrame {
 		return false, fmt.Errorf("a frame of %d bytes: the app does not speak HTTP/2 in clear", length)
 	}

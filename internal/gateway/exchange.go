@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/httpdrain"
+	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
 )
 
 // exchange is one request and what became of it. It stands between the server's
@@ -155,7 +156,7 @@ type responseBody struct {
 func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && b.x.calls != nil && b.x.calls.hasEnded() {
-		b.response.Trailer = http.Header{"Grpc-Status": {grpcUnavailable}, "Grpc-Message": {lastCallMessage}}
+		b.response.Trailer = http.Header{"Grpc-Status": {grpcframe.Unavailable}, "Grpc-Message": {lastCallMessage}}
 		return n, io.EOF
 	}
 	if err != nil && !errors.Is(err, io.EOF) {

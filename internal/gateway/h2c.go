@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
 )
 
 // h2cConns are the connections to an endpoint that speaks HTTP/2 in clear. A request
@@ -205,8 +207,9 @@ type settledKey struct{}
 type h2cConn struct {
 	net.Conn
 	settled chan struct{} // nil once closed; the reader's, as what follows
-	head    [9]byte       // of the first frame (RFC 9113, 4.1)
 	have    int           // bytes that have come
+
+	head [h2frame.HeaderLen]byte // of the first frame, 0 as far as it has not come
 }
 
 func newH2CConn(ctx context.Context, c net.Conn) net.Conn {
@@ -215,12 +218,9 @@ func newH2CConn(ctx context.Context, c net.Conn) net.Conn {
 }
 
 func (c *h2cConn) Read(p []byte) (int, error) {
-	if c.settled != nil && c.have >= len(c.head) {
-		length := int(c.head[0])<<16 | int(c.head[1])<<8 | int(c.head[2])
-		if c.have >= len(c.head)+length {
-			close(c.settled)
-			c.settled = nil
-		}
+	if c.settled != nil && c.have >= len(c.head)+h2frame.PayloadLen(c.head[:]) {
+		close(c.settled)
+		c.settled = nil
 	}
 	n, err := c.Conn.Read(p)
 	if c.settled != nil {

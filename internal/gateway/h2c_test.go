@@ -511,7 +511,7 @@ func TestMessages(t *testing.T) {
 				t.Fatal("it has ended")
 			}
 			at += n
-			if between := m.n == 0; between != ends[at] {
+			if between := !m.at.Within(); between != ends[at] {
 				t.Fatalf("between two messages at byte %d: %v; % x", at, between, all)
 			}
 		}

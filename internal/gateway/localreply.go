@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/lastcall-dev/lastcall/internal/httpdrain"
+	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
 )
 
 // Ends of a request's context that are not the client's.
@@ -182,7 +183,7 @@ func answerGRPC(x *exchange, r reply) {
 	code := "2"
 	switch r.status {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusTooManyRequests:
-		code = grpcUnavailable
+		code = grpcframe.Unavailable
 	case http.StatusBadRequest:
 		code = "13"
 	case http.StatusNotFound:

@@ -3,6 +3,8 @@ package pipe
 import (
 	"errors"
 	"strconv"
+
+	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
 )
 
 // bodyKind says how the end of a message's body is found (RFC 9112, 6.3).
@@ -25,7 +27,7 @@ type body struct {
 	seen    int32   // digits of the chunk size, or bytes of the trailer section
 	excess  int32   // bytes of chunk lines beyond what sensible chunks have
 
-	messages messages // of gRPC-Web and Connect
+	messages grpcframe.Messages // of gRPC-Web and Connect
 }
 
 // chunkState is where in the chunked coding (RFC 9112, 7.1) the next byte stands.
@@ -250,7 +252,7 @@ func (b *body) note(p []byte) {
 	case b.endless == finite:
 		return
 	case b.endless.hasEnvelopes():
-		b.messages.follow(p)
+		b.messages.Follow(p)
 		return
 	}
 	for _, c := range p[max(0, len(p)-4):] {
@@ -260,7 +262,7 @@ func (b *body) note(p []byte) {
 
 // isWhole says whether the last message of gRPC-Web or Connect has been.
 func (b *body) isWhole() bool {
-	flags := b.messages.prefix[0]
+	flags := b.messages.Flags()
 	return b.endless == grpcWeb && flags&grpcWebTrailers != 0 || b.endless == connectRPC && flags&connectEnd != 0
 }
 
@@ -288,7 +290,7 @@ func (b *body) mayEnd() bool {
 	case b.kind == chunkedBody && (b.state != chunkSize || b.seen != 0):
 		return false
 	case b.endless.hasEnvelopes():
-		return !b.messages.within()
+		return !b.messages.Within()
 	}
 	return b.endless.endsWith(b.tail)
 }

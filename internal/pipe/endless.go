@@ -3,6 +3,8 @@ package pipe
 import (
 	"bytes"
 	"encoding/binary"
+
+	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
 )
 
 // content says of what parts a response's body consists, for those in between
@@ -29,7 +31,7 @@ func (c content) hasEnvelopes() bool { return c == grpcWeb || c == connectRPC }
 func (c content) ending() string {
 	switch c {
 	case grpcWeb:
-		return "grpc-status " + grpcUnavailable
+		return "grpc-status " + grpcframe.Unavailable
 	case connectRPC:
 		return "unavailable"
 	}
@@ -45,7 +47,7 @@ const (
 // lastMessage is the message with which the protocol ends a call that was not
 // finished: UNAVAILABLE, so that clients may try again.
 func (c content) lastMessage() []byte {
-	flags, text := byte(grpcWebTrailers), "grpc-status: "+grpcUnavailable+"\r\ngrpc-message: "+endLastCall.message+"\r\n"
+	flags, text := byte(grpcWebTrailers), "grpc-status: "+grpcframe.Unavailable+"\r\ngrpc-message: "+endLastCall.message+"\r\n"
 	if c == connectRPC {
 		flags, text = connectEnd, `{"error":{"code":"unavailable","message":"`+endLastCall.message+`"}}`
 	}

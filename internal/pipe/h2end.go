@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
 	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
 )
 
@@ -24,9 +25,6 @@ var (
 	endOverflow   = ending{"503", replyOverflow.body, codeNoError, codeCancel}
 	endProtocol   = ending{"502", "upstream connect error or disconnect/reset before headers. reset reason: protocol error", codeNoError, codeCancel}
 )
-
-// grpcUnavailable is UNAVAILABLE: clients may try again (gRPC's statuscodes.md).
-const grpcUnavailable = "14"
 
 // endStreams ends every open stream as its protocol allows and says which. The
 // connection is over afterwards; end is for the caller to call. wmu is held, mu
@@ -81,9 +79,9 @@ func (s *stream) end(out []byte, e ending) (string, []byte) {
 	case s.grpc && s.status == 0: // a response of trailers alone
 		block := append([]byte(nil), 0x88) // :status 200, of the static table
 		block = appendField(block, "content-type", "application/grpc")
-		return "grpc-status " + grpcUnavailable, h2frame.Append(out, h2frame.Headers, h2frame.FlagEndHeaders|h2frame.FlagEndStream, s.id, appendGRPC(block, e.message))
+		return "grpc-status " + grpcframe.Unavailable, h2frame.Append(out, h2frame.Headers, h2frame.FlagEndHeaders|h2frame.FlagEndStream, s.id, appendGRPC(block, e.message))
 	case s.grpc && !s.serverEnded:
-		return "grpc-status " + grpcUnavailable, h2frame.Append(out, h2frame.Headers, h2frame.FlagEndHeaders|h2frame.FlagEndStream, s.id, appendGRPC(nil, e.message))
+		return "grpc-status " + grpcframe.Unavailable, h2frame.Append(out, h2frame.Headers, h2frame.FlagEndHeaders|h2frame.FlagEndStream, s.id, appendGRPC(nil, e.message))
 	case s.status == 0:
 		block := appendStatus(nil, e.status)
 		block = appendField(block, "content-length", "0")
@@ -100,7 +98,7 @@ func (s *stream) end(out []byte, e ending) (string, []byte) {
 }
 
 func appendGRPC(block []byte, message string) []byte {
-	block = appendField(block, "grpc-status", grpcUnavailable)
+	block = appendField(block, "grpc-status", grpcframe.Unavailable)
 	return appendField(block, "grpc-message", message)
 }
 

@@ -28,7 +28,7 @@ type frame struct {
 // readFrame reads a header of h2frame.HeaderLen bytes.
 func readFrame(b []byte) frame {
 	return frame{
-		length: uint32(b[0])<<16 | uint32(b[1])<<8 | uint32(b[2]),
+		length: uint32(h2frame.PayloadLen(b)),
 		kind:   b[3],
 		flags:  b[4],
 		stream: binary.BigEndian.Uint32(b[5:]) &^ (1 << 31),

@@ -1,50 +1,16 @@
 package pipe
 
-import (
-	"encoding/binary"
-
-	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
-)
+import "github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
 
 // A message of gRPC that is cut makes its client's library report INTERNAL, whatever
 // trailers follow. So at the last call a stream is ended in between two of them:
 // those that stand there say nothing more, the others come to the end of theirs, and
 // when all have, or the time is up, all are ended.
 
-// messages follows the length-prefixed messages of a gRPC response (gRPC over
-// HTTP/2, Length-Prefixed-Message) from one DATA frame to the next; those of
-// gRPC-Web and Connect from one chunk to the next.
-type messages struct {
-	left   uint32  // of the message at hand, bytes
-	prefix [5]byte // flags and length, as far as they have come; then of the last message
-	have   uint8   // bytes of the prefix
-	lost   bool    // its end cannot be known
-}
-
-// within says whether the next byte belongs to a message that has begun.
-func (m *messages) within() bool { return !m.lost && (m.left > 0 || m.have > 0) }
-
-func (m *messages) follow(p []byte) {
-	for len(p) > 0 && !m.lost {
-		if m.left > 0 {
-			n := min(uint32(len(p)), m.left)
-			m.left -= n
-			p = p[n:]
-			continue
-		}
-		n := copy(m.prefix[m.have:], p)
-		m.have += uint8(n)
-		p = p[n:]
-		if int(m.have) == len(m.prefix) {
-			m.left, m.have = binary.BigEndian.Uint32(m.prefix[1:]), 0
-		}
-	}
-}
-
 // within says whether a gRPC response would be cut within a message. mu is held.
 func (h *h2) within() bool {
 	for _, s := range h.streams {
-		if s.grpc && s.status != 0 && !s.serverEnded && s.messages.within() {
+		if s.grpc && s.status != 0 && !s.serverEnded && s.messages.Within() {
 			return true
 		}
 	}
@@ -121,7 +87,7 @@ func (c *conn) lastFrame(p []byte) (n int, pass bool, err error) {
 	case at.stream == 0:
 		pass = at.kind != h2frame.GoAway
 	case s == nil, s.finished:
-	case at.kind == h2frame.Data && s.grpc && s.messages.within():
+	case at.kind == h2frame.Data && s.grpc && s.messages.Within():
 		downVisitor{c}.data(at, p[h2frame.HeaderLen:n])
 		pass = true
 	case at.kind == h2frame.Headers && at.has(h2frame.FlagEndStream) && at.has(h2frame.FlagEndHeaders) && s.status != 0 && !h.skipped:
@@ -138,7 +104,7 @@ func (c *conn) lastFrame(p []byte) (n int, pass bool, err error) {
 	case at.kind == h2frame.Data:
 		if s != nil {
 			s.finished = true // what follows would have a gap before it
-			s.messages.lost = true
+			s.messages.Lose()
 		}
 	}
 	return n, pass, nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
 )
 
 // stream is one request of HTTP/2, or a pushed response.
@@ -18,7 +19,7 @@ type stream struct {
 	clientEnded bool
 	serverEnded bool
 	status      int // of its final response; 0 before
-	messages    messages
+	messages    grpcframe.Messages
 	finished    bool // nothing more of it is passed on
 	entry       *logEntry
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
 	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
 )
 
@@ -139,8 +140,8 @@ func (v downVisitor) data(at frame, payload []byte) {
 	}
 	if s.grpc {
 		content, err := h2frame.Unpad(payload, at.has(h2frame.FlagPadded), 0)
-		if s.messages.follow(content); err != nil || len(payload) < int(at.length) {
-			s.messages.lost = true // larger than any client of gRPC asks for
+		if s.messages.Follow(content); err != nil || len(payload) < int(at.length) {
+			s.messages.Lose() // larger than any client of gRPC asks for
 		}
 	}
 }
@@ -248,7 +249,7 @@ func (r *streamHead) field(name fieldName, value []byte) {
 			s.line = append(s.line, value[:min(len(value), maxLine-maxMethod)]...)
 		}
 	case fieldContentType:
-		s.grpc = isGRPC(value)
+		s.grpc = grpcframe.IsType(value)
 	case fieldUserAgent:
 		s.quiet = isQuiet(value)
 		r.manners = mannersOf(value)
@@ -281,14 +282,6 @@ func (s *streamStatus) field(_ fieldName, value []byte) {
 	if *s = 0; len(value) == 3 {
 		*s = streamStatus(digits(string(value)))
 	}
-}
-
-// isGRPC says whether a content-type is application/grpc or one of its kind.
-func isGRPC(contentType []byte) bool {
-	const grpc = "application/grpc"
-	n := len(grpc)
-	return len(contentType) >= n && string(contentType[:n]) == grpc &&
-		(len(contentType) == n || contentType[n] == '+' || contentType[n] == ';')
 }
 
 func digits(s string) (n int) {

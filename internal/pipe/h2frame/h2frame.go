@@ -32,6 +32,11 @@ const (
 // HeaderLen is the length of a frame's header, bytes.
 const HeaderLen = 9
 
+// PayloadLen is how long the payload is that follows a header, of which there are at least three bytes.
+func PayloadLen(header []byte) int {
+	return int(header[0])<<16 | int(header[1])<<8 | int(header[2])
+}
+
 // What a payload can have wrong.
 var (
 	ErrSize    = errors.New("a frame of a size that its type does not allow")
