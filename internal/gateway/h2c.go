@@ -71,12 +71,9 @@ func (t *h2cConns) roundTripAlone(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := c.RoundTrip(req)
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.removed.Load() {
-		go closeWhenIdle(c)
-	} else {
-		t.conns = append(t.conns, c)
-	}
+	t.conns = append(t.conns, c)
+	t.mu.Unlock()
+	t.closeIfRemoved()
 	return resp, err
 }
 
@@ -121,24 +118,29 @@ func (t *h2cConns) reserve(ctx context.Context) (*http.ClientConn, error) {
 func (t *h2cConns) connect(ctx context.Context, d *connecting) {
 	c, err := t.open(ctx)
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.next = nil
-	defer close(d.done)
-	if d.err = err; err != nil {
-		return
+	if d.err = err; err == nil {
+		for d.reserved < d.waiting && c.Reserve() == nil {
+			d.reserved++
+		}
+		if d.waiting > 0 && d.reserved == 0 {
+			d.err = &connectError{addr: t.addr, err: errNoStream}
+			_ = c.Close()
+		} else {
+			d.conn = c
+			t.conns = append(t.conns, c)
+		}
 	}
-	for d.reserved < d.waiting && c.Reserve() == nil {
-		d.reserved++
-	}
-	switch {
-	case d.reserved < min(d.waiting, 1):
-		d.err = &connectError{addr: t.addr, err: errNoStream}
-		_ = c.Close()
-	case d.waiting == 0 && t.removed.Load(): // nobody would close it
-		_ = c.Close()
-	default:
-		d.conn = c
-		t.conns = append(t.conns, c)
+	close(d.done)
+	t.mu.Unlock()
+	t.closeIfRemoved()
+}
+
+// closeIfRemoved is for a connection that has come when its endpoint had gone: there may be
+// nobody else to close it.
+func (t *h2cConns) closeIfRemoved() {
+	if t.removed.Load() {
+		t.CloseIdleConnections()
 	}
 }
 
@@ -246,13 +248,9 @@ func (t *h2cConns) CloseIdleConnections() {
 	t.conns = nil
 	t.mu.Unlock()
 	for _, c := range all {
-		closeWhenIdle(c)
+		c.SetStateHook(closeIfIdle)
+		closeIfIdle(c)
 	}
-}
-
-func closeWhenIdle(c *http.ClientConn) {
-	c.SetStateHook(closeIfIdle)
-	closeIfIdle(c)
 }
 
 func closeIfIdle(c *http.ClientConn) {

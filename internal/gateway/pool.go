@@ -76,14 +76,14 @@ func (p *Pool) Replace(addrs []string, protocol Protocol, states EndpointStates)
 			continue
 		}
 		seen[addr] = true
-		ep, ok := before[addr]
-		if ok && ep.protocol != protocol {
-			left = append(left, ep)
-			ep, ok = newEndpoint(addr, protocol, p.options), true
-		}
-		if !ok {
+		ep := before[addr]
+		switch {
+		case ep == nil:
 			ep = newEndpoint(addr, protocol, p.options)
 			added = append(added, addr)
+		case ep.protocol != protocol:
+			left = append(left, ep)
+			ep = newEndpoint(addr, protocol, p.options)
 		}
 		delete(before, addr)
 		after = append(after, ep)

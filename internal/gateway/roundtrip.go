@@ -47,9 +47,9 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			pool.log.DebugContext(req.Context(), logUpstreamReset+reason, "upstream", ep.addr, "attempt", len(x.tried)+1, "error", connect.err)
 			x.tried = append(x.tried, ep)
 		}
-		unseen := x.spoken == H2C && isUnseen(err)
-		late := unseen && isUnusable(err) && !alone
-		if unseen && !late {
+		late := x.spoken == H2C && !alone && isUnusable(err)
+		unseen := x.spoken == H2C && !late && isUnseen(err)
+		if unseen {
 			pool.log.DebugContext(req.Context(), "the endpoint has not looked at the request", "upstream", ep.addr, "attempt", len(x.tried)+1, "error", err)
 			x.tried = append(x.tried, ep)
 		}
