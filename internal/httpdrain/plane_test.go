@@ -42,6 +42,15 @@ type scene struct {
 	served        chan error
 }
 
+// all are the protocols that a Plane serves.
+func all() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetHTTP2(true)
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
 func play(t *testing.T, h http.Handler) *scene {
 	t.Helper()
 	s := &scene{began: make(chan *http.Request, 16), release: make(chan struct{}), cancelled: make(chan error, 16), served: make(chan error, 2)}
@@ -54,12 +63,8 @@ func play(t *testing.T, h http.Handler) *scene {
 	s.roots.AddCert(issuer.Certificate())
 	config := &tls.Config{Certificates: issuer.TLS.Certificates, MinVersion: tls.VersionTLS12}
 	issuer.Close()
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(true)
-	protocols.SetUnencryptedHTTP2(true)
 	s.Plane = New(&http.Server{
-		Handler: h, TLSConfig: config, Protocols: protocols, ReadHeaderTimeout: patience, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
+		Handler: h, TLSConfig: config, Protocols: all(), ReadHeaderTimeout: patience, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
 	}, Options{})
 	listen := func() net.Listener {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -140,6 +145,31 @@ func (s *scene) client(version int) (*http.Client, string) {
 		t.Protocols.SetHTTP1(true)
 	}
 	return &http.Client{Transport: t, Timeout: patience}, "https://" + s.secure.String()
+}
+
+// framer is a connection of HTTP/2, over TLS or in clear, that has been greeted.
+func (s *scene) framer(t *testing.T, secure bool) *http2.Framer {
+	t.Helper()
+	var nc net.Conn
+	var err error
+	if secure {
+		nc, err = tls.Dial("tcp", s.secure.String(), &tls.Config{RootCAs: s.roots, ServerName: "example.com", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
+	} else {
+		nc, err = net.Dial("tcp", s.plain.String())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = nc.Close() })
+	_ = nc.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(nc, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	f := http2.NewFramer(nc, nc)
+	if err := f.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return f
 }
 
 func (a answer) String() string { return fmt.Sprintf("%v %q %v", a.Response, a.body, a.err) }
@@ -305,19 +335,7 @@ func TestGRPCIsTold(t *testing.T) {
 // the one with the last stream.
 func TestGoAway(t *testing.T) {
 	s := play(t, nil)
-	nc, err := tls.Dial("tcp", s.secure.String(), &tls.Config{RootCAs: s.roots, ServerName: "example.com", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	_ = nc.SetDeadline(time.Now().Add(patience))
-	if _, err := io.WriteString(nc, http2.ClientPreface); err != nil {
-		t.Fatal(err)
-	}
-	f := http2.NewFramer(nc, nc)
-	if err := f.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
+	f := s.framer(t, true)
 	ask := func(stream uint32) {
 		t.Helper()
 		// Indexed fields of HPACK's static table: GET, https, /; and a literal :authority.
@@ -378,23 +396,7 @@ func TestHTTP2WithoutARequest(t *testing.T) {
 			s := play(t, nil)
 			_ = s.Drain(t.Context())
 			_ = s.CloseIdle(t.Context(), 0)
-			var nc net.Conn
-			var err error
-			if secure {
-				nc, err = tls.Dial("tcp", s.secure.String(), &tls.Config{RootCAs: s.roots, ServerName: "example.com", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
-			} else {
-				nc, err = net.Dial("tcp", s.plain.String())
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer nc.Close()
-			_ = nc.SetDeadline(time.Now().Add(patience))
-			if _, err := io.WriteString(nc, http2.ClientPreface); err != nil {
-				t.Fatal(err)
-			}
-			f := http2.NewFramer(nc, nc)
-			_ = f.WriteSettings()
+			f := s.framer(t, secure)
 			for {
 				if _, err := f.ReadFrame(); errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Fatal("it is kept")
@@ -588,12 +590,8 @@ func (broken) Accept() (net.Conn, error) { return nil, io.ErrUnexpectedEOF }
 // TestVisitors: whoever comes, and whenever, the drain has an end that is not the last call's.
 func TestVisitors(t *testing.T) {
 	draintest.Visit(t, func(t *testing.T, _ int) (drain.DataPlane, func() (net.Conn, error)) {
-		protocols := new(http.Protocols)
-		protocols.SetHTTP1(true)
-		protocols.SetHTTP2(true)
-		protocols.SetUnencryptedHTTP2(true)
 		p := New(&http.Server{
-			Protocols: protocols, ReadHeaderTimeout: 300 * time.Millisecond, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
+			Protocols: all(), ReadHeaderTimeout: 300 * time.Millisecond, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				time.Sleep(rand.N(20 * time.Millisecond))
 				_, _ = io.WriteString(w, "done")

@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +12,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/gateway"
-	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
 // gated is a gateway before endpoints of gRPC.
@@ -123,63 +120,11 @@ func TestGRPCInteropGatewayAcrossADrain(t *testing.T) {
 			g := startGateway(t, old.Addr(0))
 			cc := dialGRPC(t, g.plain, grpc.WithDisableRetry())
 
-			var done atomic.Int64
-			ctx, stop := context.WithCancel(t.Context())
-			defer stop()
-			var workers sync.WaitGroup
-			for range 4 {
-				workers.Go(func() {
-					for ctx.Err() == nil {
-						if err := run(func() { c.do(t.Context(), cc) }); err != nil {
-							t.Error(err)
-							return
-						}
-						done.Add(1)
-						time.Sleep(time.Millisecond) // thousands of cancellations a second are an attack to net/http
-					}
-				})
-			}
-			await := func(n int64) { awaitCalls(t, &done, n) }
-			await(20)
-			if err := old.Drain(ctx); err != nil {
-				t.Fatal(err)
-			}
-			await(done.Load() + 20)
-			g.to(t, young.Addr(0))
-			await(done.Load() + 20)
-			endPipe(t, old)
-			await(done.Load() + 20)
-			stop()
-			workers.Wait()
-			if s := old.Stats(); s.Truncated > 0 {
-				t.Errorf("%d calls were truncated", s.Truncated)
-			}
+			// Thousands of cancellations a second are an attack to net/http.
+			callAcrossADrain(t, func() { c.do(t.Context(), cc) }, time.Millisecond, old, func(more func()) {
+				more()
+				g.to(t, young.Addr(0))
+			})
 		})
-	}
-}
-
-// awaitCalls waits until there have been n calls.
-func awaitCalls(t *testing.T, done *atomic.Int64, n int64) {
-	t.Helper()
-	for end := time.Now().Add(patience); done.Load() < n && !t.Failed(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Errorf("only %d calls in %s", done.Load(), patience)
-			return
-		}
-	}
-}
-
-// endPipe is how drain.Run ends a pipe that has been drained.
-func endPipe(t *testing.T, p *pipe.Pipe) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	awaitIdle(t, p)
-	if err := p.CloseIdle(ctx, 0); err != nil {
-		t.Error(err)
-	}
-	if err := p.Close(ctx); err != nil {
-		open, _ := p.Open(t.Context(), 5)
-		t.Errorf("%v: %+v", err, open)
 	}
 }

@@ -157,36 +157,62 @@ func TestGRPCInteropAcrossADrain(t *testing.T) {
 			endpoints.InitialState(at(old))
 			cc := dialGRPC(t, "pod:///app", grpc.WithResolvers(endpoints))
 
-			var done atomic.Int64
-			ctx, stop := context.WithCancel(t.Context())
-			defer stop()
-			var workers sync.WaitGroup
-			for range 4 {
-				workers.Go(func() {
-					for ctx.Err() == nil {
-						if err := run(func() { c.do(t.Context(), cc) }); err != nil {
-							t.Error(err)
-							return
-						}
-						done.Add(1)
-					}
-				})
-			}
-			await := func(n int64) { awaitCalls(t, &done, n) }
-			await(20)
-			if err := old.Drain(ctx); err != nil {
-				t.Fatal(err)
-			}
-			endpoints.UpdateState(at(young))
-			await(done.Load() + 20)
-			endPipe(t, old)
-			await(done.Load() + 20)
-			stop()
-			workers.Wait()
-			if s := old.Stats(); s.Truncated > 0 {
-				t.Errorf("%d calls were truncated", s.Truncated)
+			callAcrossADrain(t, func() { c.do(t.Context(), cc) }, 0, old, func(func()) { endpoints.UpdateState(at(young)) })
+		})
+	}
+}
+
+// callAcrossADrain has four workers call over and over, pausing in between, while old is drained
+// and ended. move, which can wait for more calls, has another pipe take over meanwhile. No
+// call may fail, nor be cut.
+func callAcrossADrain(t *testing.T, call func(), pause time.Duration, old *pipe.Pipe, move func(more func())) {
+	t.Helper()
+	var done atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var workers sync.WaitGroup
+	for range 4 {
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				if err := run(call); err != nil {
+					t.Error(err)
+					return
+				}
+				done.Add(1)
+				time.Sleep(pause)
 			}
 		})
+	}
+	more := func() {
+		n := done.Load() + 20
+		for end := time.Now().Add(patience); done.Load() < n && !t.Failed(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Errorf("only %d calls in %s", done.Load(), patience)
+				return
+			}
+		}
+	}
+	more()
+	if err := old.Drain(ctx); err != nil {
+		t.Fatal(err)
+	}
+	move(more)
+	more()
+	awaitIdle(t, old)
+	if err := old.CloseIdle(ctx, 0); err != nil {
+		t.Error(err)
+	}
+	closing, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := old.Close(closing); err != nil {
+		open, _ := old.Open(t.Context(), 5)
+		t.Errorf("%v: %+v", err, open)
+	}
+	more()
+	stop()
+	workers.Wait()
+	if s := old.Stats(); s.Truncated > 0 {
+		t.Errorf("%d calls were truncated", s.Truncated)
 	}
 }
 
