@@ -73,6 +73,7 @@ func TestParseH2load(t *testing.T) {
 
 func TestParseSaysWhatIsPossible(t *testing.T) {
 	for _, row := range []struct{ args, says string }{
+		{"--only before-http", "needs --before FILE"},
 		{"--only envoi", "there are direct, relay, lastcall-http"},
 		{"--rounds 0", "at least 1"},
 		{"--duration 1500ms", "whole seconds"},

@@ -114,7 +114,7 @@ func (b *bench) printBodies(w way, subjects []subject, samples map[string][]body
 		}
 	}
 	fmt.Println()
-	for _, peer := range []struct{ name, title string }{{"haproxy-tcp", "HAProxy's TCP mode"}, {"haproxy-splice", "HAProxy's with splice"}} {
+	for _, peer := range []struct{ name, title string }{{"before-tcp", "its TCP mode before"}, {"haproxy-tcp", "HAProxy's TCP mode"}, {"haproxy-splice", "HAProxy's with splice"}} {
 		for _, name := range []string{"lastcall-http", "lastcall-tcp"} {
 			ours, theirs := samples[name], samples[peer.name]
 			if len(ours) > 0 && len(theirs) > 0 {

@@ -35,16 +35,25 @@ func (b *bench) drain(ctx context.Context) error {
 	if len(subjects) == 0 {
 		return nil
 	}
-	protocols := []protocol{protocol1, protocol2}
-	samples := make([][]drainSample, len(protocols))
+	type row struct {
+		subject
+		protocol
+		samples []drainSample
+	}
+	var rows []*row
+	for _, p := range []protocol{protocol1, protocol2} {
+		for _, s := range subjects {
+			rows = append(rows, &row{subject: s, protocol: p})
+		}
+	}
 	for round := range b.rounds {
-		for i, p := range protocols {
-			result, err := b.drainOnce(ctx, subjects[0], p)
+		for _, r := range rows {
+			result, err := b.drainOnce(ctx, r.subject, r.protocol)
 			if err != nil {
-				return fmt.Errorf("%s: %w", p.title, err)
+				return fmt.Errorf("%s, %s: %w", r.subject.name, r.protocol.title, err)
 			}
-			samples[i] = append(samples[i], result)
-			fmt.Fprintf(os.Stderr, "round %d of %d: drain, %s: last goodbye %s, exit %s after the last close, %d lost\n", round+1, b.rounds, p.title,
+			r.samples = append(r.samples, result)
+			fmt.Fprintf(os.Stderr, "round %d of %d: drain, %s, %s: last goodbye %s, exit %s after the last close, %d lost\n", round+1, b.rounds, r.subject.name, r.protocol.title,
 				milliseconds(result.lastGoodbye), milliseconds(result.exit), result.lost)
 		}
 	}
@@ -52,16 +61,16 @@ func (b *bench) drain(ctx context.Context) error {
 		"Medians of %d rounds, the worst in brackets. HTTP/1.1 can say goodbye to a busy connection only with its answer: the goodbyes are those to idle ones.\n\n", b.held, b.rounds)
 	fmt.Println("| | half of the goodbyes after the signal | all | idle all closed | answers to the last close | requests lost | last close to exit |")
 	fmt.Println("|---|---:|---:|---:|---:|---:|---:|")
-	for i, p := range protocols {
+	for _, r := range rows {
 		cell := func(of func(drainSample) time.Duration) string {
-			_, worst := extremes(samples[i], of)
-			return fmt.Sprintf("%s (%s)", milliseconds(median(samples[i], of)), milliseconds(worst))
+			_, worst := extremes(r.samples, of)
+			return fmt.Sprintf("%s (%s)", milliseconds(median(r.samples, of)), milliseconds(worst))
 		}
 		lost := 0
-		for _, s := range samples[i] {
+		for _, s := range r.samples {
 			lost += s.lost
 		}
-		fmt.Printf("| %s | %s | %s | %s | %s | %d of %d | %s |\n", p.title, cell(func(s drainSample) time.Duration { return s.goodbye }),
+		fmt.Printf("| %s | %s | %s | %s | %s | %d of %d | %s |\n", r.subject.title+": "+r.protocol.title, cell(func(s drainSample) time.Duration { return s.goodbye }),
 			cell(func(s drainSample) time.Duration { return s.lastGoodbye }), cell(func(s drainSample) time.Duration { return s.idleClosed }),
 			cell(func(s drainSample) time.Duration { return s.finish }), lost, b.rounds*(b.held/2), cell(func(s drainSample) time.Duration { return s.exit }))
 	}

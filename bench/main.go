@@ -3,6 +3,7 @@
 //
 //	make bench                                                     every table
 //	make bench ARGS="http1 http2 --only lastcall-http,envoy --rounds 5 --duration 10s"
+//	make bench ARGS="--before FILE --only lastcall-http,before-http"  this build beside an older one, in turns
 //
 // The tables are http1, http2, latency, bodies, memory, drain and start. The proxies take turns, in each round another
 // one begins, and the tables show medians. Traffic stays on loopback. With the defaults all of it takes about 25 minutes.
@@ -86,6 +87,7 @@ func parse(args []string) (*bench, error) {
 	var b bench
 	only := flags.String("only", "", "proxies to measure, separated by commas, of: "+strings.Join(names(subjects), ", ")+" (default all)")
 	lastcall := flags.String("lastcall", "bin/lastcall", "the lastcall binary to measure")
+	before := flags.String("before", "", "an older lastcall binary to measure in the same turns, as before-http and before-tcp")
 	flags.IntVar(&b.rounds, "rounds", 3, "how often each proxy has its turn")
 	flags.DurationVar(&b.duration, "duration", 5*time.Second, "how long each turn lasts, in whole seconds")
 	flags.IntVar(&b.connections, "connections", 64, "keep-alive connections of http1 and latency")
@@ -109,11 +111,14 @@ func parse(args []string) (*bench, error) {
 	if len(b.tables) == 0 {
 		b.tables = tables
 	}
-	b.subjects = subjects
+	b.subjects = slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return s.before && *before == "" })
 	if *only != "" {
 		b.subjects = nil
 		for name := range strings.SplitSeq(*only, ",") {
 			i := slices.IndexFunc(subjects, func(s subject) bool { return s.name == name })
+			if i >= 0 && subjects[i].before && *before == "" {
+				return nil, fmt.Errorf("--only %s: %s needs --before FILE", *only, name)
+			}
 			if i < 0 {
 				return nil, fmt.Errorf("--only %s: there is no %q; there are %s", *only, name, strings.Join(names(subjects), ", "))
 			}
@@ -134,7 +139,7 @@ func parse(args []string) (*bench, error) {
 	case b.proxyCore == b.loadCore || os.Getenv(bound) == "" && runtime.NumCPU() < 2:
 		return nil, fmt.Errorf("two cores are needed, one for the proxy (--proxy-core %d) and one for the load (--load-core %d)", b.proxyCore, b.loadCore)
 	}
-	return &b, b.findPrograms(*lastcall)
+	return &b, b.findPrograms(*lastcall, *before)
 }
 
 func (b *bench) run(ctx context.Context) (err error) {

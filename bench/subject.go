@@ -20,6 +20,7 @@ type subject struct {
 	command func(program string, p place) ([]string, error)
 	// optional subjects are left out where their program is missing.
 	optional bool
+	before   bool // the program is that of --before, and the subject is left out without one
 }
 
 // place is where a subject runs: its folder, its port, the app's port, and two ports more for whoever wants them.
@@ -50,6 +51,8 @@ var subjects = []subject{
 	}},
 	{name: "lastcall-http", title: "lastcall, HTTP", command: lastcall("http")},
 	{name: "lastcall-tcp", title: "lastcall, TCP", command: lastcall("tcp")},
+	{name: "before-http", title: "lastcall before, HTTP", before: true, command: lastcall("http")},
+	{name: "before-tcp", title: "lastcall before, TCP", before: true, command: lastcall("tcp")},
 	{name: "envoy", title: "Envoy", peer: "envoy", command: func(program string, p place) ([]string, error) {
 		config, err := p.envoyConfig()
 		return envoyCommand(program, config), err
@@ -156,7 +159,10 @@ func (p place) write(name string) (string, error) {
 }
 
 // program is the path of the subject's binary.
-func (s subject) program(lastcall string) (string, error) {
+func (s subject) program(lastcall, before string) (string, error) {
+	if s.before {
+		lastcall = before
+	}
 	switch {
 	case s.command == nil:
 		return "", nil

@@ -65,6 +65,8 @@ func printCaution(out io.Writer, subjects []subject, samples map[string][]sample
 // printRatios sets lastcall beside each peer that does the same work.
 func printRatios(out io.Writer, samples map[string][]sample) {
 	for _, pair := range []struct{ ours, theirs, words string }{
+		{"lastcall-http", "before-http", "its requests/s before"},
+		{"lastcall-tcp", "before-tcp", "its requests/s before"},
 		{"lastcall-http", "envoy", "Envoy's requests/s"},
 		{"lastcall-http", "haproxy-http", "HAProxy's in HTTP mode"},
 		{"lastcall-http", "nginx", "nginx's"},

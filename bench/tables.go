@@ -26,19 +26,19 @@ var tables []table
 func init() {
 	tables = []table{
 		{name: "http1", what: "requests/s with keep-alive connections", apps: []subject{backend}, tools: []string{"wrk"}, run: (*bench).http1,
-			subjects: []string{"direct", "relay", "lastcall-http", "lastcall-tcp", "envoy", "envoy-lean", "haproxy-http", "haproxy-tcp", "nginx", "caddy"}},
+			subjects: []string{"direct", "relay", "lastcall-http", "lastcall-tcp", "before-http", "before-tcp", "envoy", "envoy-lean", "haproxy-http", "haproxy-tcp", "nginx", "caddy"}},
 		{name: "http2", what: "the same in HTTP/2 in the clear, 16 connections of 32 streams", apps: []subject{backend, backend2}, tools: []string{"h2load"}, run: (*bench).http2,
-			subjects: []string{"direct", "lastcall-http", "envoy", "haproxy-http", "nginx", "caddy"}},
+			subjects: []string{"direct", "lastcall-http", "before-http", "envoy", "haproxy-http", "nginx", "caddy"}},
 		{name: "latency", what: "p99 at half of each one's most requests/s, of HTTP/1.1", apps: []subject{backend}, tools: []string{"wrk"}, run: (*bench).latency,
-			subjects: []string{"direct", "lastcall-http", "envoy", "haproxy-http", "nginx", "caddy"}},
+			subjects: []string{"direct", "lastcall-http", "before-http", "envoy", "haproxy-http", "nginx", "caddy"}},
 		{name: "bodies", what: "bodies of 10 MB either way, and streams without an end", apps: []subject{bulkApp}, run: (*bench).bodies,
-			subjects: []string{"direct", "lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "haproxy-splice", "nginx", "caddy"}},
+			subjects: []string{"direct", "lastcall-http", "lastcall-tcp", "before-http", "before-tcp", "envoy", "haproxy-http", "haproxy-tcp", "haproxy-splice", "nginx", "caddy"}},
 		{name: "memory", what: "resident memory with --held idle connections", apps: []subject{backend}, many: true, run: (*bench).memory,
-			subjects: []string{"lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx", "caddy"}},
+			subjects: []string{"lastcall-http", "lastcall-tcp", "before-http", "before-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx", "caddy"}},
 		{name: "drain", what: "the end of --held connections, half of them busy", apps: []subject{holdApp}, many: true, run: (*bench).drain,
-			subjects: []string{"lastcall-http"}},
+			subjects: []string{"lastcall-http", "before-http"}},
 		{name: "start", what: "from exec to the first connection and the first answer", apps: []subject{backend}, run: (*bench).start,
-			subjects: []string{"lastcall-http", "envoy", "haproxy-http", "nginx", "caddy"}},
+			subjects: []string{"lastcall-http", "before-http", "envoy", "haproxy-http", "nginx", "caddy"}},
 	}
 }
 
@@ -63,12 +63,12 @@ func (b *bench) of(name string) []subject {
 }
 
 // findPrograms says at once which program is missing, not after a quarter of an hour.
-func (b *bench) findPrograms(lastcall string) (err error) {
+func (b *bench) findPrograms(lastcall, before string) (err error) {
 	b.programs = map[string]string{}
 	missing := map[string]bool{}
 	for _, t := range b.tables {
 		for _, s := range slices.Concat(t.apps, b.of(t.name)) {
-			b.programs[s.name], err = s.program(lastcall)
+			b.programs[s.name], err = s.program(lastcall, before)
 			if s.optional && errors.Is(err, peers.ErrMissing) {
 				missing[s.name] = true
 				continue
