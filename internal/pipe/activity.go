@@ -9,6 +9,9 @@ import (
 // recount brings the pipe's counts up to date with the connection's state. mu
 // is held.
 func (c *conn) recount() {
+	if c.paused {
+		c.resumeReading()
+	}
 	open := !c.over
 	busy := open && !c.uncounted() && (c.isTunnel() || c.arriving || c.waitedFor())
 	if open == c.counted && busy == c.busy {
@@ -45,7 +48,7 @@ func (c *conn) isTunnel() bool { return c.mode == opaque || c.mode == modeWS }
 // works says whether something is under way on the connection, whether it counts
 // or not. mu is held.
 func (c *conn) works() bool {
-	return c.isTunnel() || c.arriving || len(c.queue) > 0 || c.h2 != nil && len(c.h2.streams) > 0
+	return c.isTunnel() || c.arriving || c.queue.len() > 0 || c.h2 != nil && len(c.h2.streams) > 0
 }
 
 // waitedFor says whether a request that counts is unanswered. mu is held.
@@ -53,8 +56,8 @@ func (c *conn) waitedFor() bool {
 	if c.h2 != nil && c.h2.counted > 0 {
 		return true
 	}
-	for i := range c.queue {
-		if !c.queue[i].quiet {
+	for i := range c.queue.len() {
+		if !c.queue.at(i).quiet {
 			return true
 		}
 	}
@@ -90,9 +93,10 @@ func (c *conn) describe() []drain.Conversation {
 		if hello := c.hello.Load(); hello != nil && c.in.tls == nil { // it passes through
 			d.Protocol, d.Request = "tls", hello.serverName
 		}
-	case len(c.queue) > 0:
-		d.Request = string(c.queue[0].line)
-		since = c.queue[0].began
+	case c.queue.len() > 0:
+		oldest := c.queue.at(0)
+		d.Request = string(oldest.line)
+		since = oldest.began
 	}
 	d.Age = drain.Millis(time.Since(since))
 	return []drain.Conversation{d}

@@ -40,24 +40,25 @@ type conn struct {
 
 	mu           sync.Mutex
 	mode         mode
-	queue        []request // forwarded and not yet answered, the oldest first
-	arriving     bool      // a request is on its way from the client
-	responding   bool      // the final response to queue[0] has begun
-	last         bool      // nothing more is forwarded from the client
-	over         bool      // we have ended it: nothing more is sent to the client
-	halfClosed   bool      // the client has sent its FIN
-	counted      bool      // in the pipe's count of open connections
-	busy         bool      // in the pipe's count of busy connections
-	endedIdle    bool      // we have ended it while nothing was due
-	raced        bool      // a request met our closing
-	answered     bool      // a local reply is on its way
-	grown        bool      // its stacks have grown
-	fresh        bool      // accepted while idle ones are closed, and nothing has come yet
+	queue        queue // forwarded and not yet answered
+	paused       bool  // up reads nothing until the queue has room
+	arriving     bool  // a request is on its way from the client
+	responding   bool  // the final response to the oldest request has begun
+	last         bool  // nothing more is forwarded from the client
+	over         bool  // we have ended it: nothing more is sent to the client
+	halfClosed   bool  // the client has sent its FIN
+	counted      bool  // in the pipe's count of open connections
+	busy         bool  // in the pipe's count of busy connections
+	endedIdle    bool  // we have ended it while nothing was due
+	raced        bool  // a request met our closing
+	answered     bool  // a local reply is on its way
+	grown        bool  // its stacks have grown
+	fresh        bool  // accepted while idle ones are closed, and nothing has come yet
 	idleSince    time.Time
 	refusal      *reply    // what the client gets when queue is empty
-	endsWithConn bool      // the response to queue[0] ends with the connection
+	endsWithConn bool      // the response to the oldest request ends with the connection
 	resets       bool      // our end is a reset
-	endless      content   // of the response to queue[0]; finite for one that has to end by itself
+	endless      content   // of the response to the oldest request; finite for one that has to end by itself
 	word         *lastWord // nil when none has been asked for
 	next, prev   *conn     // of the pipe's list, guarded by its mutex
 
@@ -86,6 +87,7 @@ type request struct {
 	told    bool   // counted and logged as finished
 	status  int    // of its final response; 0 before
 	h2c     []byte // the client's SETTINGS, when the upgrade is to HTTP/2
+	held    int    // bytes that it holds beside its slot, about
 	entry   *logEntry
 }
 
@@ -219,8 +221,7 @@ func (c *conn) cleanUp() {
 		c.over = true
 	}
 	resets := c.resets
-	unanswered := c.queue
-	c.queue = nil
+	unanswered := c.queue.take()
 	if c.h2 != nil {
 		c.closeStreams(flagDownstreamClosed, "downstream_remote_disconnect")
 	}
@@ -246,27 +247,6 @@ func (c *conn) cleanUp() {
 	}
 	c.up.release()
 	c.p.remove(c)
-}
-
-// push adds a request to the queue, reusing what an earlier one has left.
-func (c *conn) push() *request {
-	n := len(c.queue)
-	if n < cap(c.queue) {
-		c.queue = c.queue[:n+1]
-		line := c.queue[n].line
-		c.queue[n] = request{line: line[:0]}
-	} else {
-		c.queue = append(c.queue, request{})
-	}
-	return &c.queue[n]
-}
-
-// pop takes the oldest request from the queue.
-func (c *conn) pop() {
-	line := c.queue[0].line
-	n := copy(c.queue, c.queue[1:])
-	c.queue[n] = request{line: line}
-	c.queue = c.queue[:n]
 }
 
 // toClient writes to the client unless the last call has taken the connection.

@@ -96,8 +96,8 @@ func (c *conn) list() Connection {
 			out.Protocol = "tls"
 		}
 	}
-	for i := range c.queue {
-		q := &c.queue[i]
+	for i := range c.queue.len() {
+		q := c.queue.at(i)
 		out.add(q.line, q.began, q.status)
 	}
 	if c.h2 != nil {

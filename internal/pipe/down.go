@@ -191,7 +191,7 @@ func (c *conn) modeNow() mode {
 func (c *conn) firstWords(b []byte) mode {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mode != undecided || len(c.queue) > 0 || c.in.Protocol != Auto {
+	if c.mode != undecided || c.queue.len() > 0 || c.in.Protocol != Auto {
 		if c.mode == undecided {
 			return http1
 		}
@@ -228,7 +228,7 @@ func (c *conn) carryDown() {
 func (c *conn) appEnded() {
 	d := &c.down
 	c.mu.Lock()
-	over, responding, due := c.over, c.responding, len(c.queue) > 0
+	over, responding, due := c.over, c.responding, c.queue.len() > 0
 	isWS := c.mode == modeWS
 	isH2, streams := c.mode == modeH2, 0
 	if isH2 {
@@ -283,12 +283,12 @@ func isProtocolError(err error) bool {
 func (c *conn) logTruncated() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.queue) == 0 {
+	if c.queue.len() == 0 {
 		return
 	}
 	// Envoy, too, calls it a protocol error when a response ends before its end.
-	c.finish(&c.queue[0], c.down.status, flagProtocolError, "upstream_reset_after_response_started{protocol_error}")
-	for i := range c.queue[1:] {
-		c.finish(&c.queue[1+i], 0, flagConnectionTerminated, "upstream_reset_before_response_started{connection_termination}")
+	c.finish(c.queue.at(0), c.down.status, flagProtocolError, "upstream_reset_after_response_started{protocol_error}")
+	for i := 1; i < c.queue.len(); i++ {
+		c.finish(c.queue.at(i), 0, flagConnectionTerminated, "upstream_reset_before_response_started{connection_termination}")
 	}
 }

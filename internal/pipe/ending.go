@@ -135,7 +135,7 @@ func (c *conn) endNow() ([]drain.Conversation, *lastWord) {
 	var answer *reply
 	ending := "503"
 	switch {
-	case len(was) == 0 && len(c.queue) == 0:
+	case len(was) == 0 && c.queue.len() == 0:
 	case c.mode == opaque, c.client.isShaking():
 		ending = "fin"
 	case c.responding:
@@ -148,8 +148,7 @@ func (c *conn) endNow() ([]drain.Conversation, *lastWord) {
 		was[0].Ending = ending
 	}
 	c.over = true
-	unanswered := c.queue
-	c.queue = nil
+	unanswered := c.queue.take()
 	isHead := len(unanswered) > 0 && unanswered[0].isHead
 	c.mu.Unlock()
 
@@ -183,11 +182,11 @@ func (c *conn) answer(r *reply, flag, details string) {
 	}
 	c.answered = true
 	var answered request
-	if len(c.queue) > 0 {
-		answered = c.queue[0]
-		c.queue[0].told = true
-		for i := range c.queue[1:] { // those after it get no answer
-			c.finish(&c.queue[1+i], 0, flag, details)
+	if n := c.queue.len(); n > 0 {
+		answered = *c.queue.at(0)
+		c.queue.at(0).told = true
+		for i := 1; i < n; i++ { // those after it get no answer
+			c.finish(c.queue.at(i), 0, flag, details)
 		}
 	} else {
 		answered.entry = c.p.newEntry(c, nil, nil)
@@ -212,8 +211,7 @@ func (c *conn) close() {
 	}
 	c.end()
 	c.mu.Lock()
-	unanswered := c.queue
-	c.queue = nil
+	unanswered := c.queue.take()
 	c.recount()
 	c.mu.Unlock()
 	for i := range unanswered { // who ends them for another reason has said so before

@@ -35,11 +35,11 @@ func (c *conn) passUpgradeToH2(n int) bool {
 	c.wmu.Lock() // nothing of ours may come before the 101
 	defer c.wmu.Unlock()
 	c.mu.Lock()
-	if c.over || len(c.queue) == 0 {
+	if c.over || c.queue.len() == 0 {
 		c.mu.Unlock()
 		return false
 	}
-	req := &c.queue[0]
+	req := c.queue.at(0)
 	h := c.newH2()
 	h.ofClient.announce(req.h2c)
 	h.ofClient.acknowledge() // by the 101
@@ -51,7 +51,7 @@ func (c *conn) passUpgradeToH2(n int) bool {
 	if s.entry = req.entry; s.entry != nil {
 		s.entry.protocol = "HTTP/2"
 	}
-	c.pop()
+	c.queue.pop()
 	c.h2, c.mode = h, modeH2
 	c.openStream(s)
 	c.recount()

@@ -109,8 +109,7 @@ func (c *conn) letGo() {
 // way, and writes it down.
 func (c *conn) noteLastWord() {
 	c.mu.Lock()
-	unanswered := c.queue
-	c.queue = nil
+	unanswered := c.queue.take()
 	c.recount()
 	c.mu.Unlock()
 	for i := range unanswered {

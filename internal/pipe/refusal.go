@@ -11,14 +11,13 @@ func (c *conn) refuse(r *reply, flag, details string) {
 	c.mu.Lock()
 	c.last = true
 	// A request that has been forwarded in part cannot be answered by the app.
-	broken := partly && len(c.queue) > 0
+	broken := partly && c.queue.len() > 0
 	var dropped request
-	if n := len(c.queue) - 1; broken && n > 0 { // those before it can
-		dropped = c.queue[n]
-		c.queue = c.queue[:n]
+	if broken && c.queue.len() > 1 { // those before it can
+		dropped = c.queue.drop()
 		broken = false
 	}
-	due := len(c.queue) > 0
+	due := c.queue.len() > 0
 	if due && !broken {
 		c.refusal = r
 		c.arriving = false
@@ -34,8 +33,9 @@ func (c *conn) refuse(r *reply, flag, details string) {
 	case broken && responding:
 		c.in.stats.refuse(r.status)
 		c.mu.Lock()
-		for i := range c.queue {
-			c.finish(&c.queue[i], c.queue[i].status, flag, details)
+		for i := range c.queue.len() {
+			q := c.queue.at(i)
+			c.finish(q, q.status, flag, details)
 		}
 		c.mu.Unlock()
 		c.close()
@@ -49,7 +49,7 @@ func (c *conn) refuse(r *reply, flag, details string) {
 func (c *conn) idle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.queue) == 0
+	return c.queue.len() == 0
 }
 
 // noteRace counts a request that met the closing of its idle connection. What comes

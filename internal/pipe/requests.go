@@ -94,9 +94,13 @@ scan:
 				return true, false
 			}
 		}
-		if !c.admit(&h, rest[:end]) {
+		switch c.admit(&h, rest[:end]) {
+		case delayed: // it stays in the buffer
+			u.paused = true
+			break scan
+		case discarded:
 			u.state = upDiscard
-			break
+			break scan
 		}
 		begun = pos
 		pos += end
@@ -111,23 +115,41 @@ scan:
 	return !again && (u.state == upHead || u.state == upBody), u.state == upOpaque
 }
 
-// admit puts a request into the queue before it is forwarded. It returns false
-// when the connection is being ended: the request is not forwarded then.
-func (c *conn) admit(h *head, raw []byte) bool {
+// admission says what becomes of a request.
+type admission uint8
+
+const (
+	forwarded admission = iota
+	discarded           // the connection is being ended
+	delayed             // until the queue has room
+)
+
+// admit puts a request into the queue before it is forwarded.
+func (c *conn) admit(h *head, raw []byte) admission {
 	u := &c.up
 	c.clearDeadline()
-	u.body = h.body
-	u.waits = h.upgrade || h.isConnect
+	holds := min(h.target.to, maxLine)
+	if c.p.cfg.AccessLog != nil {
+		holds += len(raw)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.last || c.over {
 		c.arriving = false
 		c.recount()
-		return false
+		return discarded
 	}
+	if c.queue.isFull(holds) {
+		u.headBegan = time.Time{} // that it waits is not the client's fault
+		c.paused, c.arriving = true, false
+		return delayed
+	}
+	u.body = h.body
+	u.waits = h.upgrade || h.isConnect
 	c.mode, c.fresh = http1, false
 	c.grows()
-	q := c.push()
+	q := c.queue.push()
+	c.queue.hold(holds)
 	q.began = time.Now()
 	q.isHead, q.connect, q.upgrade, q.close, q.quiet = h.isHead, h.isConnect, h.upgrade, h.close, h.quiet
 	q.wantsWS = h.webSocket
@@ -154,7 +176,7 @@ func (c *conn) admit(h *head, raw []byte) bool {
 		c.p.changed() // an arrival, though the counts stay
 	}
 	c.recount()
-	return true
+	return forwarded
 }
 
 // takeBack takes the request that was admitted last out of the queue: nothing of it
@@ -163,8 +185,8 @@ func (c *conn) takeBack() {
 	c.up.state = upHead
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n := len(c.queue) - 1; n >= 0 {
-		c.queue = c.queue[:n]
+	if c.queue.len() > 0 {
+		c.queue.drop()
 	}
 	c.arriving = true // its answer is to come
 	c.recount()

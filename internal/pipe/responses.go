@@ -21,13 +21,13 @@ func (c *conn) passHead(n int) bool {
 		c.mu.Unlock()
 		return false
 	}
-	if len(c.queue) == 0 { // a 408 of an app that closes an idle connection, for one
+	if c.queue.len() == 0 { // a 408 of an app that closes an idle connection, for one
 		c.last = true
 		c.mu.Unlock()
 		d.state = downStray
 		return true
 	}
-	req := &c.queue[0]
+	req := c.queue.at(0)
 	tunnel := h.status == http.StatusSwitchingProtocols && req.upgrade || req.connect && h.status/100 == 2
 	interim := h.status < 200 && !tunnel
 	if interim && h.status == http.StatusSwitchingProtocols {
@@ -51,7 +51,7 @@ func (c *conn) passHead(n int) bool {
 			close(c.decided)
 		}
 		c.responding = true
-		draining := c.p.draining.holds() && len(c.queue) == 1
+		draining := c.p.draining.holds() && c.queue.len() == 1
 		if c.last = c.last || h.close || req.close || draining; draining {
 			mark = !h.close
 		}
@@ -130,10 +130,10 @@ func (c *conn) passMessage(n int) bool {
 	last := false
 	c.mu.Lock()
 	if done {
-		if len(c.queue) == 1 && !c.arriving && (c.p.closing.holds() || c.halfClosed) {
+		if c.queue.len() == 1 && !c.arriving && (c.p.closing.holds() || c.halfClosed) {
 			c.last = true
 		}
-		last = c.last && (len(c.queue) == 1 || d.closes) && c.refusal == nil
+		last = c.last && (c.queue.len() == 1 || d.closes) && c.refusal == nil
 	}
 	over := c.over
 	c.mu.Unlock()
@@ -166,8 +166,11 @@ func (c *conn) noteSent(n int) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.queue) > 0 && c.queue[0].entry != nil {
-		c.queue[0].entry.sent += uint64(n)
+	if c.queue.len() == 0 {
+		return
+	}
+	if e := c.queue.at(0).entry; e != nil {
+		e.sent += uint64(n)
 	}
 }
 
@@ -182,19 +185,19 @@ func (c *conn) responseEnds(last bool) bool {
 		c.end()
 	}
 	c.mu.Lock()
-	if len(c.queue) == 0 { // the last call has taken it
+	if c.queue.len() == 0 { // the last call has taken it
 		c.mu.Unlock()
 		return false
 	}
-	answered := c.queue[0]
-	c.pop()
+	answered := *c.queue.at(0)
+	c.queue.pop()
 	c.responding, c.endless = false, finite
 	var refusal *reply
-	if len(c.queue) == 0 {
+	if c.queue.len() == 0 {
 		refusal = c.refusal
 	}
 	// Between messages the client's half-close or the drain may have come.
-	idle := len(c.queue) == 0 && !c.arriving
+	idle := c.queue.len() == 0 && !c.arriving
 	leave := idle && refusal == nil && (c.halfClosed || c.p.closing.holds())
 	c.recount()
 	c.mu.Unlock()

@@ -101,6 +101,7 @@ func (c *conn) shed() shedding {
 		return shedNotYet
 	}
 	c.grown = false
+	c.queue.shrink()
 	c.client.nudge()
 	if c.app != nil {
 		c.app.nudge()

@@ -197,6 +197,13 @@ func receive(fd uintptr, p []byte) (int, syscall.Errno) {
 	}
 }
 
+// isBroken says whether the connection of a socket that is not read has been reset.
+func isBroken(fd uintptr) bool {
+	look := []unix.PollFd{{Fd: int32(fd)}}
+	_, err := unix.Poll(look, 0)
+	return err == nil && look[0].Revents&unix.POLLERR != 0
+}
+
 // unsent is how many bytes the peer's kernel has not acknowledged; 0 when the
 // socket is closed.
 func (s *socket) unsent() int { return s.ioctl(unix.SIOCOUTQ) }

@@ -42,9 +42,9 @@ func (c *conn) endOverdue() (left time.Duration) {
 	over, works := c.over, c.works()
 	idle := time.Since(c.idleSince)
 	var age time.Duration
-	isDue := len(c.queue) > 0 && c.mode == http1
+	isDue := c.queue.len() > 0 && c.mode == http1
 	if isDue {
-		age = time.Since(c.queue[0].began)
+		age = time.Since(c.queue.at(0).began)
 	}
 	c.mu.Unlock()
 	left = max(idleTimeout, responseTimeout)
@@ -71,15 +71,14 @@ func (c *conn) endOverdue() (left time.Duration) {
 // app sends later has no place in it any more.
 func (c *conn) endSlowRequest() {
 	c.mu.Lock()
-	if c.over || c.answered || len(c.queue) == 0 || time.Since(c.queue[0].began) < c.p.cfg.ResponseTimeout {
+	if c.over || c.answered || c.queue.len() == 0 || time.Since(c.queue.at(0).began) < c.p.cfg.ResponseTimeout {
 		c.mu.Unlock()
 		return
 	}
 	c.over = true
 	responding := c.responding
-	slow := c.queue[0]
-	rest := c.queue[1:]
-	c.queue = nil
+	queued := c.queue.take()
+	slow, rest := queued[0], queued[1:]
 	status := replyResponseTimeout.status
 	if responding {
 		status = slow.status

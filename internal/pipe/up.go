@@ -20,6 +20,7 @@ type up struct {
 	splices   int64     // how much is to be moved within the kernel next
 	copies    bool      // splicing has failed: nothing more of this is spliced
 	waits     bool      // an upgrade has been asked for with this request
+	paused    bool      // nothing is read until the queue has room
 	timed     bool      // a deadline for the head or the whole request is set
 	headBegan time.Time // when it came in parts and the whole request has a limit
 	carried   uint64    // bytes without meaning, for the log
@@ -59,6 +60,9 @@ func (c *conn) runUp() (again bool) {
 			c.up.err = err
 		}
 		if c.client.wasNudged(c.up.err) {
+			if c.up.paused { // woken to read on
+				continue
+			}
 			return true
 		}
 		if c.up.err != nil && !c.clientPaused() {
@@ -133,8 +137,23 @@ func (c *conn) clientPaused() bool {
 func (c *conn) readClient(fd uintptr) bool {
 	u := &c.up
 	for {
+		if u.paused {
+			if c.awaitsRoom() {
+				if isBroken(fd) {
+					u.err = os.NewSyscallError("read", unix.ECONNRESET)
+					return true
+				}
+				return false
+			}
+			u.paused = false // what is in the buffer comes first
+			if !c.fromClient() {
+				return true
+			}
+			continue
+		}
 		if u.buf == nil {
-			u.buf = getBuffer(u.large)
+			// Heads are small, and few of them are forwarded ahead of their answers.
+			u.buf = getBuffer(u.large && u.state != upHead)
 		}
 		buf, ok := u.buf.room(max(c.p.cfg.MaxHead, c.p.cfg.H2.largestHeld()) + smallBuffer)
 		u.buf = buf
@@ -168,6 +187,27 @@ func (c *conn) readClient(fd uintptr) bool {
 		if u.large && u.buf.isSmall() {
 			u.release()
 		}
+	}
+}
+
+// awaitsRoom says whether the next request still has to wait for the queue.
+func (c *conn) awaitsRoom() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.paused
+}
+
+// resumeReading wakes up, if the queue has room again or the connection has ended: what
+// comes then is read and discarded. In a drain the queue has to be empty: its last
+// response says goodbye, and what was not read was not forwarded. mu is held.
+func (c *conn) resumeReading() {
+	room := c.queue.isLow()
+	if c.p.draining.holds() {
+		room = c.queue.len() == 0
+	}
+	if room || c.last || c.over {
+		c.paused = false
+		c.client.nudge()
 	}
 }
 
@@ -270,7 +310,7 @@ func (c *conn) clientEnded() {
 	c.mu.Lock()
 	c.halfClosed = errors.Is(c.up.err, io.EOF)
 	answered := c.ws != nil && c.ws.said.Load() // it ends in its own way
-	due := (len(c.queue) > 0 && !c.arriving || c.h2 != nil && len(c.h2.streams) > 0) && !c.over && c.halfClosed
+	due := (c.queue.len() > 0 && !c.arriving || c.h2 != nil && len(c.h2.streams) > 0) && !c.over && c.halfClosed
 	if errno := syscall.Errno(0); errors.As(c.up.err, &errno) && !answered {
 		c.over = true // gone: what the app's end means does not reach it any more
 		c.recount()
