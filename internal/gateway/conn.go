@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 )
 
 // errConnectionTermination: the upstream connection ended before one byte of
@@ -23,10 +24,12 @@ type conn struct {
 
 	mu      sync.Mutex // guards what follows; never held over a read or write
 	sent    uint64     // bytes given to the kernel, or about to be, since the dial
+	begin   uint64     // sent when the latest request got the connection
 	offset  uint64     // what TCP_INFO counts as acknowledged beyond the bytes (the SYN)
 	known   bool       // whether TCP_INFO can be had
 	current *flight    // nil when idle or when the response has begun
 	ended   bool       // by the other side, as a read or write has shown
+	deaf    bool       // a write has failed after others of the same request
 	tail    []byte     // the last bytes read, at most len(headEnd)
 }
 
@@ -53,6 +56,7 @@ func (c *conn) carry(f *flight) {
 	defer c.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	c.begin = c.sent
 	f.begin, f.wrote = c.sent, false
 	c.current, c.tail = f, c.tail[:0]
 }
@@ -99,9 +103,17 @@ func (c *conn) unseen(f *flight, err error) bool {
 	return ok && acked <= f.begin+c.offset
 }
 
+// Write drops the rest of a request whose beginning has been written when the other side takes no more of it:
+// the response may be there already, and the Transport would not look for it after an error. The connection's
+// end comes by Read.
 func (c *conn) Write(p []byte) (int, error) {
 	// Noted before: the answer may come, or the end, while Write is under way.
 	c.mu.Lock()
+	if c.deaf {
+		c.mu.Unlock()
+		return len(p), nil
+	}
+	begun := c.sent > c.begin
 	c.sent += uint64(len(p))
 	if f := c.current; f != nil {
 		f.mu.Lock()
@@ -113,6 +125,10 @@ func (c *conn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.noteEnd(err)
+	if (begun || n > 0) && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
+		c.deaf = true
+		return len(p), nil
+	}
 	return n, err
 }
 

@@ -49,10 +49,11 @@ type exchange struct {
 
 	trailer http.Header // of the request; filled by the end of its body, read by the transport after it
 
-	cut      atomic.Bool  // what it was upgraded to got its last word
-	received atomic.Int64 // body bytes; after an upgrade, all
-	sent     atomic.Int64
-	bodyErr  atomic.Pointer[error]
+	cut         atomic.Bool  // what it was upgraded to got its last word
+	received    atomic.Int64 // body bytes; after an upgrade, all
+	allReceived atomic.Bool  // the request's body has come to its end, or there is none
+	sent        atomic.Int64
+	bodyErr     atomic.Pointer[error]
 }
 
 type exchangeKey struct{}
@@ -130,8 +131,11 @@ func (b *requestBody) Close() (err error) {
 func (b *requestBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.x.received.Add(int64(n))
-	if errors.Is(err, io.EOF) && b.x.trailer != nil {
-		maps.Copy(b.x.trailer, b.x.request.Trailer)
+	if errors.Is(err, io.EOF) {
+		b.x.allReceived.Store(true)
+		if b.x.trailer != nil {
+			maps.Copy(b.x.trailer, b.x.request.Trailer)
+		}
 	}
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, http.ErrBodyReadAfterClose) {
 		b.x.bodyErr.CompareAndSwap(nil, &err)
@@ -163,6 +167,16 @@ func (b *responseBody) Read(p []byte) (int, error) {
 		b.x.upstreamErr = err
 	}
 	return n, err
+}
+
+// Close does not wait for a response over HTTP/2 that has come before the request's end: net/http would until the
+// next bytes of the client.
+func (b *responseBody) Close() error {
+	if b.x.spoken == H2C && !b.x.allReceived.Load() {
+		go func() { _ = b.ReadCloser.Close() }()
+		return nil
+	}
+	return b.ReadCloser.Close()
 }
 
 // upstream is the endpoint that was asked last, or "".

@@ -83,6 +83,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel(nil)
 	x := &exchange{ResponseWriter: w, request: r, begin: time.Now(), serviceTime: -1}
 	x.flight.cancel = cancel
+	x.allReceived.Store(r.ContentLength == 0)
 	if g.options.RequestTimeout > 0 {
 		x.timer = time.AfterFunc(g.options.RequestTimeout, func() { cancel(errRequestTimeout) })
 		defer x.timer.Stop()

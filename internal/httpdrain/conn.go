@@ -35,6 +35,7 @@ type conn struct {
 	outer  net.Conn                // the TLS connection over it, or itself; as ctx
 
 	heard   atomic.Bool // a byte has come
+	unread  atomic.Bool // the latest request has not been read to its end, and is answered
 	reading sync.Mutex  // held while a read waits
 
 	closeMu sync.Mutex // guards closed, and deadlines against it
@@ -173,8 +174,8 @@ func (c *conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// Close ends the connection. While draining it sends a FIN first and waits, elsewhere, for
-// the client's: to close with unread bytes would be a reset, which may take the last answer
+// Close ends the connection. While draining, and after an early response, it sends a FIN first and waits,
+// elsewhere, for the client's: to close with unread bytes would be a reset, which may take the last answer
 // with it; and the client's FIN says that it has everything.
 func (c *conn) Close() error {
 	c.closeMu.Lock()
@@ -184,7 +185,7 @@ func (c *conn) Close() error {
 	if was {
 		return net.ErrClosed
 	}
-	orderly := c.p.draining.Load() && c.CloseWrite() == nil
+	orderly := (c.p.draining.Load() || c.unread.Load()) && c.CloseWrite() == nil
 	c.p.mu.Lock()
 	if orderly = orderly && !c.p.killed.Load(); orderly { // after Kill nobody waits for it
 		c.p.lingering.Go(c.linger)

@@ -22,6 +22,8 @@
 //     ends when its handler returns: one that does not heed its context leaves its client with the
 //     whole answer, but without its end.)
 //   - A hijacked connection (WebSocket, CONNECT) is busy until it is closed.
+//   - A response does not wait for the rest of its request. One of HTTP/1.1 that begins before the handler has
+//     read the request's body to its end says Connection: close, and the connection ends with a FIN after it.
 //
 // A connection counts as an arrival when its first byte has come, not when it is accepted: the
 // health checks of load balancers that only connect (NLB, HAProxy, keepalived) prolong no

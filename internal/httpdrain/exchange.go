@@ -17,6 +17,7 @@ type exchange struct {
 	w     http.ResponseWriter
 	c     *conn
 	r     *http.Request
+	body  *requestBody // nil when the request has none, and with HTTP/2
 	began time.Time
 	own   http.Header // the handler's; apart, because the last call may write at the same time
 
@@ -69,6 +70,7 @@ func (p *Plane) serve(w http.ResponseWriter, r *http.Request) {
 		r.TLS = c.h2.tls // lost on the way through the carrier
 	}
 	x := &exchange{w: w, c: c, r: r, began: time.Now(), own: http.Header{}}
+	x.followBody()
 	ignored := p.ignored(r)
 	p.mu.Lock()
 	p.working++
@@ -86,8 +88,9 @@ func (p *Plane) serve(w http.ResponseWriter, r *http.Request) {
 		delete(c.requests, x)
 		p.tell()
 	}()
-	p.handler.ServeHTTP(x, r)
+	p.handler.ServeHTTP(x, x.r)
 	x.finish()
+	x.leaveBody()
 }
 
 // finish is for a handler that has returned: its trailers, or an answer that it left to the server.
@@ -127,6 +130,9 @@ func (x *exchange) begin() bool {
 	}
 	copyHeader(x.w.Header(), x.own)
 	x.sayGoodbye()
+	if x.isEarly() {
+		x.w.Header().Set("Connection", "close")
+	}
 	x.begun.Store(true)
 	return true
 }
