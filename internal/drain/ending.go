@@ -54,10 +54,24 @@ func (r *run) lastCall() {
 
 	// Only a hook has said that we go: its container is killed in a moment, and
 	// what was open with it, but that need not be the end of the pod.
-	if !r.terminating && !r.drained() {
-		return
+	if !r.terminating {
+		if !r.certain {
+			r.reopen()
+		}
+		if !r.drained() {
+			return
+		}
 	}
 	r.finish(verdict)
+}
+
+// reopen accepts connections again after a last call that an app's hook alone has
+// led to: if its container is merely restarted, the pod stays ready. Responses still
+// say goodbye.
+func (r *run) reopen() {
+	r.ending = false
+	r.do("reopen the listeners", r.dp.Resume)
+	r.do("drain again", r.dp.Drain)
 }
 
 // finish closes the data plane in an orderly way within what is left of the

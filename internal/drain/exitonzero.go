@@ -21,7 +21,7 @@ func (r *run) exitOnZero() {
 	case !now.Before(r.deadline()):
 		r.lastCall() // a minimum drain that is longer than there is time for
 		return
-	case now.Sub(r.lastArrival) < r.cfg.QuietTime:
+	case now.Sub(r.lastArrival) < r.cfg.QuietTime && r.certain:
 		r.log.Warn(lineCapReached, "after", now.Sub(r.start).Round(time.Millisecond))
 		r.do("stop accepting", r.dp.StopAccepting)
 	}

@@ -150,6 +150,46 @@ func TestHook(t *testing.T) {
 	}})
 }
 
+// TestAppHook is a drain that an app's hook begins in a pod whose sidecar cannot tell a
+// container's restart from the pod's end: no client is refused before that is certain.
+func TestAppHook(t *testing.T) {
+	hook := func(more ...signal) []signal { return append([]signal{{0, drain.AppHook}}, more...) }
+	long := []dt.Client{dt.Get("/delay/60", -500*ms, time.Minute)}
+	often := dt.Every(250*ms, "/", 100*ms, 50*s, 100*ms)
+	runAll(t, []scenario{{
+		name:    "a client that keeps coming is served throughout",
+		clients: often,
+		signals: hook(),
+		verdict: drain.Resumed, leaves: 35 * s, endings: "140 answered",
+		phases: "draining 10s, waiting 0s, drained 25s",
+		calls:  "0s Drain, 10s CloseIdle(2s), 35s Resume",
+	}, {
+		name:    "SIGTERM makes it certain: refused from the cap on",
+		clients: often,
+		signals: hook(signal{50 * ms, drain.Terminate}),
+		verdict: drain.Clean, leaves: 10 * s, endings: "40 answered",
+		calls: "0s Drain, 10s StopAccepting, 10s CloseIdle(2s), 10s StopAccepting, 10s CloseIdle(0s), 10s Close",
+	}, {
+		name:    "the sidecar's own hook does so as well",
+		clients: often,
+		signals: hook(signal{50 * ms, drain.Hook}, signal{15 * s, drain.Terminate}),
+		verdict: drain.Clean, leaves: 15 * s, endings: "40 answered, 20 refused",
+	}, {
+		name:    "a last call closes nothing for long",
+		clients: append(long, dt.Get("/after", 28500*ms, 100*ms), dt.Get("/before", 20*s, 100*ms)),
+		signals: hook(),
+		verdict: drain.Resumed, leaves: 35 * s, endings: "2 answered, 1 called", open: "GET /delay/60 28.5s",
+		phases: "draining 5s, waiting 23s, last call 0s, drained 7s",
+		calls:  "0s Drain, 5s CloseIdle(2s), 5s Open, 20s Open, 20.1s Open, 28s LastCall(875ms), 28s Resume, 28s Drain, 35s Resume",
+	}, {
+		name:    "SIGTERM after that is the end",
+		clients: long,
+		signals: hook(signal{29 * s, drain.Terminate}),
+		verdict: drain.Cut, leaves: 29 * s,
+		calls: "0s Drain, 5s CloseIdle(2s), 5s Open, 28s LastCall(875ms), 28s Resume, 28s Drain, 29s Close",
+	}})
+}
+
 // TestRunsAgain after a drain that was taken back.
 func TestRunsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

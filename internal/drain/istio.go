@@ -5,7 +5,9 @@ import (
 	"time"
 )
 
-// fixed is pilot-agent's default: sleep, then kill.
+// fixed is pilot-agent's default: sleep, then kill. After a hook the kill waits for
+// SIGTERM: hooks return when the sleep is over, so that the app, too, gets its SIGTERM
+// then. Istio's own native sidecar does not wait (see istioDrained).
 func (r *run) fixed() {
 	r.drain()
 	r.log.Info(fmt.Sprintf(lineFixedBegins, r.cfg.TerminationDrain), "termination_drain", r.cfg.TerminationDrain)
@@ -15,6 +17,9 @@ func (r *run) fixed() {
 		return
 	}
 	r.log.Info(lineFixedEnds)
+	if !r.terminating && !r.drained() {
+		return
+	}
 	r.abort()
 	r.report.Verdict = Ended
 }

@@ -91,9 +91,19 @@ func TestIstioFixed(t *testing.T) {
 			"2s Agent has successfully terminated",
 		},
 	}, {
-		name:    "a hook is a /drain here",
-		signals: []signal{{0, drain.Hook}, {40 * s, drain.Terminate}},
-		verdict: drain.Clean, leaves: 40 * s, phases: "draining 0s, drained 40s",
+		name:    "a hook waits for the sleep, and SIGTERM ends it",
+		clients: []dt.Client{dt.Get("/delay/4", -500*ms, 4*s)},
+		signals: []signal{{0, drain.Hook}, {7 * s, drain.Terminate}},
+		verdict: drain.Ended, leaves: 7 * s, phases: "draining 5s, drained 2s", endings: "1 answered",
+		calls: "0s Drain, 7s Open, 7s Kill",
+	}, {
+		name:    "SIGTERM during the sleep does not shorten it",
+		signals: []signal{{0, drain.AppHook}, {0, drain.Hook}, {1 * s, drain.Terminate}},
+		verdict: drain.Ended, leaves: 5 * s, phases: "draining 5s",
+	}, {
+		name:    "a hook without SIGTERM is cancelled",
+		signals: []signal{{0, drain.AppHook}},
+		verdict: drain.Resumed, leaves: 35 * s, phases: "draining 5s, drained 30s",
 	}, {
 		name:    "/drain without SIGTERM says goodbye for ever",
 		signals: []signal{{0, drain.IstioDrain}},

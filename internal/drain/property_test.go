@@ -125,11 +125,11 @@ func draw(t *rapid.T) scenario {
 		sc.faults = append(sc.faults, f)
 	}
 
-	sc.signals = []signal{{0, rapid.SampledFrom([]drain.Signal{drain.Terminate, drain.Terminate, drain.Hook, drain.Hurry}).Draw(t, "first")}}
+	sc.signals = []signal{{0, rapid.SampledFrom([]drain.Signal{drain.Terminate, drain.Terminate, drain.Hook, drain.AppHook, drain.Hurry}).Draw(t, "first")}}
 	for at, i := time.Duration(0), rapid.IntRange(0, 2).Draw(t, "signals"); i > 0; i-- {
 		// 30 ms beside the tenths: what comes at one instant is tested by hand.
 		at += tenths("later", 0, 200)
-		sc.signals = append(sc.signals, signal{at + 30*ms, rapid.SampledFrom([]drain.Signal{drain.Hook, drain.Terminate, drain.Terminate, drain.Hurry, drain.QuitNow}).Draw(t, "signal")})
+		sc.signals = append(sc.signals, signal{at + 30*ms, rapid.SampledFrom([]drain.Signal{drain.Hook, drain.AppHook, drain.Terminate, drain.Terminate, drain.Hurry, drain.QuitNow}).Draw(t, "signal")})
 	}
 	if rapid.IntRange(0, 9).Draw(t, "mortal") == 0 {
 		sc.dies = tenths("dies", 1, 300) + 70*ms

@@ -43,10 +43,12 @@ func Run(ctx context.Context, cfg Config, dp DataPlane, first Signal, signals <-
 		r.end(told)
 	case cfg.Mode == ExitOnZero:
 		r.exitOnZero()
-	case first == Hook || first == IstioDrain:
+	case first == IstioDrain:
 		r.istioDrained()
 	case cfg.Mode == Fixed:
 		r.fixed()
+	case first == Hook || first == AppHook:
+		r.istioDrained()
 	default:
 		r.istioExitOnZero()
 	}
@@ -84,6 +86,7 @@ type run struct {
 	phase      Phase
 	phaseBegan time.Time
 
+	certain     bool      // the sidecar's container ends; false after an app's hook alone
 	terminating bool      // SIGTERM has come: this is final
 	terminated  time.Time // when terminating became true
 	hurry       bool      // last call now

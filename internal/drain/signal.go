@@ -9,10 +9,9 @@ import (
 type Signal int
 
 const (
-	// Hook is a preStop hook (or /drain): it begins a drain that is taken back
-	// when no Terminate follows within the grace period, because the kubelet
-	// runs preStop also when it restarts a single container. Istio's modes take
-	// it as IstioDrain.
+	// Hook is the sidecar's own preStop hook (or /drain): the sidecar's container
+	// ends. It begins a drain that is cancelled when no Terminate follows within
+	// the grace period.
 	Hook Signal = iota
 
 	// Terminate is SIGTERM. The first makes the end final, the second makes the
@@ -30,6 +29,12 @@ const (
 	// SIGTERM that follows ends the data plane at once. Only Istio's modes know
 	// it; in ExitOnZero it is a Hook.
 	IstioDrain
+
+	// AppHook is the preStop hook of an app container in a pod whose sidecar cannot
+	// tell the end of the pod from a restart of that container: the kubelet runs
+	// preStop for both. It begins a drain as Hook does, but the listeners stay open
+	// until Hook or Terminate says that the pod ends.
+	AppHook
 )
 
 func (s Signal) String() string {
@@ -44,6 +49,8 @@ func (s Signal) String() string {
 		return "quitquitquit"
 	case IstioDrain:
 		return "/drain"
+	case AppHook:
+		return "app hook"
 	}
 	return fmt.Sprintf("Signal(%d)", int(s))
 }
@@ -56,6 +63,8 @@ func (r *run) hear(s Signal) {
 			r.log.Info(lineHandlingQuit)
 		}
 		r.quit = true
+	case Hook, IstioDrain:
+		r.certain = true
 	case Hurry:
 		r.terminate()
 		r.hurryUp()
@@ -71,7 +80,7 @@ func (r *run) hear(s Signal) {
 // terminate makes the end final.
 func (r *run) terminate() {
 	if !r.terminating {
-		r.terminating, r.terminated = true, time.Now()
+		r.terminating, r.terminated, r.certain = true, time.Now(), true
 	}
 }
 
