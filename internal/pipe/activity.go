@@ -41,6 +41,9 @@ func (c *conn) recount() {
 // uncounted says whether the connection never counts, whatever it carries.
 func (c *conn) uncounted() bool { return c.in.uncounts(c.origin.Port()) }
 
+// saysGoodbye says whether each message to the client is said to be the last.
+func (c *conn) saysGoodbye() bool { return c.p.draining.holds() || c.leaves.Load() }
+
 // isTunnel says whether the connection has no messages of HTTP any more. mu is
 // held.
 func (c *conn) isTunnel() bool { return c.mode == opaque || c.mode == modeWS }

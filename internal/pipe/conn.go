@@ -1,7 +1,6 @@
 package pipe
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -65,6 +64,10 @@ type conn struct {
 	wmu       sync.Mutex
 	streaming bool        // an endless body is under way to the client; guarded by wmu
 	asked     atomic.Bool // the last word is asked for
+	leaves    atomic.Bool // its app is about to be restarted: what it says is said to be the last
+
+	waitsUntil time.Time // how long it waits for an app that is restarted; up's own
+	waitedOut  bool      // the app was not back by then; up's own
 
 	up      up
 	down    down
@@ -161,17 +164,9 @@ func (c *conn) dial() error {
 }
 
 func (c *conn) connect() error {
-	ctx, cancel := context.WithTimeout(c.p.ctx, c.p.cfg.DialTimeout)
-	defer cancel()
-	d := net.Dialer{}
-	var app net.Conn
-	var err error
-	if c.in.App == "" {
-		app, err = dialCaptured(ctx, c.origin)
-	} else {
-		app, err = d.DialContext(ctx, "tcp", c.in.App)
-	}
+	app, err := c.dialApp()
 	if err != nil {
+		c.waitedOut = errors.Is(err, errRestarting)
 		c.in.stats.connectFailed.Add(1)
 		c.p.complain("the app cannot be reached; its clients get a 503", "app", c.appName(), "error", err)
 		return err

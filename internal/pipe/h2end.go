@@ -22,6 +22,7 @@ var (
 	endLastCall   = ending{"503", "the server is shutting down", codeNoError, codeCancel}
 	endTerminated = ending{"503", "upstream connect error or disconnect/reset before headers. reset reason: connection termination", codeNoError, codeCancel}
 	endRefused    = ending{"503", "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure", codeNoError, codeCancel}
+	endRestarting = ending{"503", replyRestarting.body, codeNoError, codeCancel}
 	endOverflow   = ending{"503", replyOverflow.body, codeNoError, codeCancel}
 	endProtocol   = ending{"502", "upstream connect error or disconnect/reset before headers. reset reason: protocol error", codeNoError, codeCancel}
 )
@@ -85,6 +86,9 @@ func (s *stream) end(out []byte, e ending) (string, []byte) {
 	case s.status == 0:
 		block := appendStatus(nil, e.status)
 		block = appendField(block, "content-length", "0")
+		if e == endRestarting {
+			block = appendField(block, "retry-after", retryAfter)
+		}
 		block = appendField(block, "server", "envoy")
 		out = h2frame.Append(out, h2frame.Headers, h2frame.FlagEndHeaders|h2frame.FlagEndStream, s.id, block)
 		if !s.clientEnded { // stop the upload without an error (RFC 9113, 8.1)

@@ -143,7 +143,7 @@ func (c *conn) sayGoAwayLocked() {
 // connection when the client has had the time to read it and the last stream has
 // ended. It returns whether the connection is over.
 func (c *conn) finishIfDrained() bool {
-	if !c.p.draining.holds() && !c.p.closing.holds() {
+	if !c.saysGoodbye() && !c.p.closing.holds() {
 		return false
 	}
 	c.sayGoAway()

@@ -32,6 +32,7 @@ type Pipe struct {
 	listeners []*listener
 	first     *conn // of the list of all connections
 	ended     bool  // no connection is taken any more
+	restarts  []*Restart
 	timers    []*time.Timer
 	said      map[string]time.Time
 

@@ -27,6 +27,7 @@ var (
 	replyTooLarge        = reply{431, "Request Header Fields Too Large"}
 	replyNoCoding        = reply{501, "Not Implemented"}
 	replyVersion         = reply{505, "HTTP Version Not Supported"}
+	replyRestarting      = reply{503, "the app is being restarted and has not come back in time"}
 	replyLastCall        = reply{503, "the server is shutting down and the request was not finished before its deadline"}
 )
 
@@ -61,12 +62,18 @@ func (r *reply) bytes(isHead bool) []byte {
 	b = strconv.AppendInt(b, int64(len(r.body)), 10)
 	b = append(b, "\r\ncontent-type: text/plain\r\ndate: "...)
 	b = time.Now().UTC().AppendFormat(b, http.TimeFormat)
+	if r == &replyRestarting {
+		b = append(b, "\r\nretry-after: "+retryAfter...)
+	}
 	b = append(b, "\r\nserver: envoy\r\nconnection: close\r\n\r\n"...)
 	if !isHead {
 		b = append(b, r.body...)
 	}
 	return b
 }
+
+// retryAfter is what a client is asked to wait, seconds, when the app is being restarted.
+const retryAfter = "1"
 
 // Response flags, as in Envoy's access log.
 const (

@@ -51,7 +51,7 @@ func (c *conn) passHead(n int) bool {
 			close(c.decided)
 		}
 		c.responding = true
-		draining := c.p.draining.holds() && c.queue.len() == 1
+		draining := c.saysGoodbye() && c.queue.len() == 1
 		if c.last = c.last || h.close || req.close || draining; draining {
 			mark = !h.close
 		}
@@ -130,7 +130,7 @@ func (c *conn) passMessage(n int) bool {
 	last := false
 	c.mu.Lock()
 	if done {
-		if c.queue.len() == 1 && !c.arriving && (c.p.closing.holds() || c.halfClosed) {
+		if c.queue.len() == 1 && !c.arriving && (c.p.closing.holds() || c.leaves.Load() || c.halfClosed) {
 			c.last = true
 		}
 		last = c.last && (c.queue.len() == 1 || d.closes) && c.refusal == nil
@@ -198,7 +198,7 @@ func (c *conn) responseEnds(last bool) bool {
 	}
 	// Between messages the client's half-close or the drain may have come.
 	idle := c.queue.len() == 0 && !c.arriving
-	leave := idle && refusal == nil && (c.halfClosed || c.p.closing.holds())
+	leave := idle && refusal == nil && (c.halfClosed || c.leaves.Load() || c.p.closing.holds())
 	c.recount()
 	c.mu.Unlock()
 	c.finish(&answered, c.down.status, "", "via_upstream")

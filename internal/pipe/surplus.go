@@ -53,12 +53,16 @@ type unreached struct {
 
 var (
 	unreachedApp     = unreached{&replyConnectFailed, flagConnectFailed, "upstream_reset_before_response_started{remote_connection_failure}", endRefused}
+	unreachedRestart = unreached{&replyRestarting, flagConnectFailed, "upstream_reset_before_response_started{remote_connection_failure}", endRestarting}
 	unreachedSurplus = unreached{&replyOverflow, flagOverflow, "upstream_reset_before_response_started{overflow}", endOverflow}
 )
 
 func (c *conn) whyUnreached() *unreached {
-	if c.surplus {
+	switch {
+	case c.surplus:
 		return &unreachedSurplus
+	case c.waitedOut:
+		return &unreachedRestart
 	}
 	return &unreachedApp
 }

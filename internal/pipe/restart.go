@@ -1,0 +1,182 @@
+package pipe
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Restart is the restart of one of the app's containers while the pod goes on: the
+// connections to its ports say goodbye, and new ones wait until the app is back.
+// No listener closes.
+type Restart struct {
+	p     *Pipe
+	ports []uint16      // sorted
+	all   bool          // every port is the container's
+	wait  time.Duration // how long a connection waits for the app
+
+	released chan struct{} // closed when connections to the app may be made again
+	release  sync.Once
+	ended    chan struct{} // closed when it is over
+	end      sync.Once
+}
+
+// justUsed is how long a connection has to be idle before a restart ends it: the request
+// of one that is fresh is probably on its way, and still has its app.
+const justUsed = 100 * time.Millisecond
+
+// BeginRestart begins the restart of the container that listens on ports; nil is
+// every port. A connection that comes meanwhile waits for at most wait. The caller has
+// to call End.
+func (p *Pipe) BeginRestart(ports []uint16, wait time.Duration) *Restart {
+	r := &Restart{
+		p: p, ports: slices.Sorted(slices.Values(ports)), all: ports == nil, wait: wait,
+		released: make(chan struct{}), ended: make(chan struct{}),
+	}
+	p.mu.Lock()
+	p.restarts = append(p.restarts, r)
+	p.mu.Unlock()
+	for _, c := range p.all() {
+		if !r.covers(c) {
+			continue
+		}
+		c.mu.Lock()
+		old := c.app != nil
+		isH2 := c.mode == modeH2 && !c.over
+		c.mu.Unlock()
+		if !old { // it waits for the new container
+			continue
+		}
+		c.leaves.Store(true)
+		if !c.endIfIdle(justUsed) && isH2 {
+			c.finishIfDrained()
+		}
+	}
+	return r
+}
+
+// InFlight is how many connections have a request that the container has not answered.
+// Tunnels are not among them: nothing says when they are done.
+func (r *Restart) InFlight() int {
+	n := 0
+	for _, c := range r.p.all() {
+		c.mu.Lock()
+		if c.app != nil && !c.over && c.leaves.Load() && !c.isTunnel() && (c.arriving || c.waitedFor()) {
+			n++
+		}
+		c.mu.Unlock()
+	}
+	return n
+}
+
+// Release lets waiting connections try the app again. One that is refused goes on
+// waiting.
+func (r *Restart) Release() { r.release.Do(func() { close(r.released) }) }
+
+// End ends the restart: a connection that the app refuses gets its 503 at once again.
+func (r *Restart) End() {
+	r.end.Do(func() {
+		r.p.mu.Lock()
+		r.p.restarts = slices.DeleteFunc(slices.Clone(r.p.restarts), func(other *Restart) bool { return other == r })
+		r.p.mu.Unlock()
+		close(r.ended)
+	})
+}
+
+func (r *Restart) covers(c *conn) bool {
+	if r.all {
+		return true
+	}
+	_, found := slices.BinarySearch(r.ports, c.appPort())
+	return found
+}
+
+// restarting is the restart under way that matters to a connection: one of its own
+// port's container, else any. A port that nobody has declared may be any container's,
+// so that a refusal is not final while there is a restart.
+func (p *Pipe) restarting(c *conn) (r *Restart, holds bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r = range p.restarts {
+		if r.covers(c) {
+			return r, true
+		}
+	}
+	return r, false
+}
+
+// appPort is the port of the app that the connection is for; 0 if it has none.
+func (c *conn) appPort() uint16 {
+	if c.in.App == "" {
+		return c.origin.Port()
+	}
+	_, text, err := net.SplitHostPort(c.in.App)
+	if err != nil {
+		return 0
+	}
+	port, _ := net.LookupPort("tcp", text)
+	return uint16(port)
+}
+
+// errRestarting is in place of a connection to an app that has not come back in time.
+var errRestarting = errors.New("the app's container is restarted, and has not come back in time")
+
+// retryRefused is how often a connection tries an app again that refuses: the end of a
+// restart is an event, and this is for what that event does not cover.
+const retryRefused = 250 * time.Millisecond
+
+// dialApp connects to the app, and waits for it during a restart.
+func (c *conn) dialApp() (net.Conn, error) {
+	for {
+		r, holds := c.p.restarting(c)
+		if r == nil {
+			return c.dialOnce()
+		}
+		if c.waitsUntil.IsZero() {
+			c.waitsUntil = time.Now().Add(r.wait)
+		}
+		if holds && !c.await(r.released, r.ended) {
+			return nil, errRestarting
+		}
+		app, err := c.dialOnce()
+		if err == nil || !errors.Is(err, syscall.ECONNREFUSED) {
+			return app, err
+		}
+		retry := make(chan struct{})
+		timer := time.AfterFunc(retryRefused, func() { close(retry) })
+		again := c.await(retry, r.ended)
+		timer.Stop()
+		if !again {
+			return nil, errRestarting
+		}
+	}
+}
+
+// await waits for either event. It returns false when the connection has waited for as
+// long as it may, or is ended.
+func (c *conn) await(one, other <-chan struct{}) bool {
+	timer := time.NewTimer(time.Until(c.waitsUntil))
+	defer timer.Stop()
+	select {
+	case <-one:
+	case <-other:
+	case <-timer.C:
+		return false
+	case <-c.p.ctx.Done():
+		return false
+	}
+	return !c.isOver()
+}
+
+func (c *conn) dialOnce() (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(c.p.ctx, c.p.cfg.DialTimeout)
+	defer cancel()
+	if c.in.App == "" {
+		return dialCaptured(ctx, c.origin)
+	}
+	return (&net.Dialer{}).DialContext(ctx, "tcp", c.in.App)
+}

@@ -1,0 +1,207 @@
+package pipe
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// container is an app that can be replaced on its port, as the kubelet restarts one.
+type container struct {
+	net.Addr
+	server *http.Server
+	done   chan struct{}
+}
+
+func startContainer(t *testing.T, address string, h http.HandlerFunc) *container {
+	t.Helper()
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &container{Addr: ln.Addr(), server: &http.Server{Handler: h}, done: make(chan struct{})}
+	go func() { defer close(c.done); _ = c.server.Serve(ln) }()
+	t.Cleanup(c.kill)
+	return c
+}
+
+func (c *container) kill() {
+	_ = c.server.Close()
+	<-c.done
+}
+
+func says(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }
+}
+
+// awaitWaiting waits until n connections are open, all of them busy: those without an app wait.
+func awaitWaiting(t *testing.T, p *Pipe, n int) { t.Helper(); awaitActivity(t, p, n, n) }
+
+// TestRestart has a container restarted while clients keep coming: those that come
+// meanwhile wait, and none is refused.
+func TestRestart(t *testing.T) {
+	for _, protocol := range []Protocol{Auto, HTTP, TCP} {
+		t.Run(protocol.String(), func(t *testing.T) {
+			old := startContainer(t, "127.0.0.1:0", says("old"))
+			p := startPipe(t, old, protocol)
+			r := p.BeginRestart(nil, time.Hour)
+			defer r.End()
+			ask := func() *client {
+				c := dialPipe(t, p)
+				c.send("GET / HTTP/1.1\r\nHost: app\r\nConnection: close\r\n\r\n")
+				return c
+			}
+			held := ask() // the old container still listens, and must not get it
+			awaitWaiting(t, p, 1)
+			old.kill()
+			r.Release() // nobody listens: it waits on
+			refused := ask()
+			awaitWaiting(t, p, 2)
+			startContainer(t, old.String(), says("new"))
+			r.End()
+			for _, c := range []*client{held, refused} {
+				if got := bodyOf(c.response("GET")); got != "new" {
+					t.Errorf("the answer is %q, want new", got)
+				}
+			}
+		})
+	}
+}
+
+// TestRestartFindsApp has no word of the end of the restart: the app is tried again.
+func TestRestartFindsApp(t *testing.T) {
+	old := startContainer(t, "127.0.0.1:0", says("old"))
+	p := startPipe(t, old, HTTP)
+	r := p.BeginRestart(nil, time.Hour)
+	defer r.End()
+	old.kill()
+	r.Release()
+	c := dialPipe(t, p)
+	c.send(get("/"))
+	awaitWaiting(t, p, 1)
+	startContainer(t, old.String(), says("new"))
+	if got := bodyOf(c.response("GET")); got != "new" {
+		t.Errorf("the answer is %q, want new", got)
+	}
+}
+
+// TestRestartTakesTooLong has clients told when to come again.
+func TestRestartTakesTooLong(t *testing.T) {
+	old := startContainer(t, "127.0.0.1:0", says("old"))
+	old.kill()
+	p := startPipe(t, old, Auto)
+	r := p.BeginRestart(nil, 10*time.Millisecond)
+	defer r.End()
+	c := dialPipe(t, p)
+	c.send(get("/"))
+	if resp := c.response("GET"); resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "1" {
+		t.Errorf("%s, Retry-After %q; want 503 and 1", resp.Status, resp.Header.Get("Retry-After"))
+	}
+	c.wantEnd()
+	h2 := &http.Client{Transport: &http.Transport{Protocols: new(http.Protocols)}, Timeout: patience}
+	h2.Transport.(*http.Transport).Protocols.SetUnencryptedHTTP2(true)
+	defer h2.CloseIdleConnections()
+	resp, err := h2.Get("http://" + p.Addr(0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.ProtoMajor != 2 || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "1" {
+		t.Errorf("%s %s, Retry-After %q; want 503 and 1", resp.Proto, resp.Status, resp.Header.Get("Retry-After"))
+	}
+}
+
+// TestRestartOfOne leaves the other containers of the pod alone.
+func TestRestartOfOne(t *testing.T) {
+	other := startContainer(t, "127.0.0.1:0", says("other"))
+	p := startPipe(t, other, HTTP)
+	kept := dialPipe(t, p)
+	kept.send(get("/"))
+	kept.response("GET")
+	for _, ports := range [][]uint16{{1, 2}, {}} {
+		r := p.BeginRestart(ports, time.Hour)
+		fresh := dialPipe(t, p)
+		for _, c := range []*client{kept, fresh} {
+			c.send(get("/"))
+			if resp := c.response("GET"); bodyOf(resp) != "other" || resp.Close {
+				t.Errorf("restart of %v: %s, goodbye %v", ports, resp.Status, resp.Close)
+			}
+		}
+		r.End()
+	}
+}
+
+// TestRestartInFlight counts what the container has still to answer, and ends the rest.
+func TestRestartInFlight(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	busy, streaming := dialPipe(t, p), dialPipe(t, p)
+	dialPipe(t, p) // asks for nothing
+	busy.send(get("/a"))
+	<-g.asked
+	streaming.send(get("/stream"))
+	<-g.asked
+	awaitActivity(t, p, 3, 2)
+	r := p.BeginRestart(nil, time.Hour)
+	defer r.End()
+	late := dialPipe(t, p)
+	late.send(get("/late"))
+	awaitActivity(t, p, 4, 3)
+	if n := r.InFlight(); n != 2 {
+		t.Errorf("%d in flight, want 2", n)
+	}
+	g.open()
+	if resp := busy.response("GET"); !resp.Close {
+		t.Error("the answer does not say goodbye")
+	}
+	streaming.response("GET")
+	busy.wantEnd()
+	streaming.wantEnd() // its head was too early for a goodbye
+	for end := time.Now().Add(patience); r.InFlight() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d in flight after the last answer", r.InFlight())
+		}
+	}
+	r.Release()
+	if resp := late.response("GET"); bodyOf(resp) != "done" || resp.Close {
+		t.Errorf("who waited: %s, goodbye %v", resp.Status, resp.Close)
+	}
+}
+
+// TestRestartH2 says goodbye on connections of HTTP/2, and finishes their streams.
+func TestRestartH2(t *testing.T) {
+	g := startH2Gate(t)
+	p := startPipe(t, g, HTTP)
+	c := dialRaw(t, p)
+	c.request(1, true, ":path", "/a")
+	<-g.asked
+	awaitActivity(t, p, 1, 1)
+	r := p.BeginRestart(nil, time.Hour)
+	defer r.End()
+	g.open()
+	got := strings.Join(c.frames(), "\n")
+	for _, want := range []string{"GOAWAY 2147483647 NO_ERROR", "HEADERS 1 end=false :status=200", `DATA 1 "done"`, "GOAWAY 1 NO_ERROR"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("lacks %s:\n%s", want, got)
+		}
+	}
+}
+
+// TestRestartKilled ends connections that wait for a container.
+func TestRestartKilled(t *testing.T) {
+	old := startContainer(t, "127.0.0.1:0", says("old"))
+	p := startPipe(t, old, HTTP)
+	r := p.BeginRestart(nil, time.Hour)
+	defer r.End()
+	c := dialPipe(t, p)
+	c.send(get("/"))
+	awaitWaiting(t, p, 1)
+	p.Kill()
+	if _, err := io.ReadAll(c.r); err != nil && !strings.Contains(err.Error(), "reset") {
+		t.Error(err)
+	}
+}
