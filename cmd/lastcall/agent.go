@@ -34,6 +34,7 @@ type agentFlags struct {
 	failOnCut      bool
 	leanScrape     bool
 	exitWithApp    bool
+	sidecar        string // of agent
 	adminAddress   string
 	envoy          envoyFlags
 	capture        captureFlags
@@ -90,6 +91,7 @@ func agentCommand() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd, nil) },
 	}
 	f.register(cmd.Flags())
+	cmd.Flags().StringVar(&f.sidecar, "sidecar", "", "how this container stands in its pod: `native|classic`. An app's preStop hook that comes alone is then known to be that container's restart, and no client is refused. native: an init container with restartPolicy Always and a preStop hook of its own (lastcall wait --sidecar); classic: a container without a preStop hook (default: unknown, and every hook begins a drain)")
 	return cmd
 }
 
@@ -137,6 +139,11 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 	if err != nil {
 		return err
 	}
+	switch agent.Sidecar(f.sidecar) {
+	case agent.UnknownSidecar, agent.NativeSidecar, agent.ClassicSidecar:
+	default:
+		return usage{fmt.Errorf("--sidecar %q: must be native or classic", f.sidecar)}
+	}
 	settings, err := f.settings.resolve()
 	if err != nil {
 		return usage{err}
@@ -158,6 +165,8 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		FailOnCut:      f.failOnCut,
 		Outbound:       f.capture.outboundAddress(),
 		HookToken:      os.Getenv("LASTCALL_HOOK_TOKEN"),
+		SidecarToken:   os.Getenv("LASTCALL_SIDECAR_TOKEN"),
+		Sidecar:        agent.Sidecar(f.sidecar),
 		LeanScrape:     f.leanScrape,
 		ExitWithApp:    f.exitWithApp,
 		Log:            log,

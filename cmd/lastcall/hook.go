@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -61,6 +62,11 @@ the hook, so the app goes on serving as if nothing had happened until nobody
 needs it any more. Returns at the last call at the latest, in time for the app to
 end within the grace period.
 
+The kubelet runs the hook also when it restarts the app's container alone. Beside an
+agent with --sidecar native or classic the hook then returns within a second: no client
+is refused, and new connections wait for the container to be back. A native sidecar
+needs a preStop hook of its own for that, lastcall wait --sidecar.
+
 With --ports there is no agent and no proxy: the kernel's table of sockets says
 what goes on at the app's own ports. A client that has asked and has no answer
 yet is waited for, as long as there is time; an idle keep-alive connection is not.
@@ -75,6 +81,7 @@ deadline came first and --fail-on-busy was said.`
 func waitCommand() *cobra.Command {
 	var f statusFlags
 	var p portsFlags
+	var sidecar bool
 	cmd := &cobra.Command{
 		Use:     "wait [--ports PORT,…]",
 		Short:   "Drain, and return when no inbound request is left: the app's preStop hook",
@@ -88,9 +95,16 @@ func waitCommand() *cobra.Command {
 			if ports, err := p.isMeant(cmd.Flags()); err != nil {
 				return err
 			} else if ports {
+				if sidecar {
+					return usage{errors.New("--sidecar and --ports exclude each other: with --ports there is no sidecar")}
+				}
 				return p.wait(cmd, f.timeout)
 			}
-			resp, body, err := f.ask(cmd.Context(), http.MethodPost, "wait")
+			path := "wait"
+			if sidecar {
+				path = "wait?of=sidecar"
+			}
+			resp, body, err := f.ask(cmd.Context(), http.MethodPost, path)
 			if err != nil {
 				return err
 			}
@@ -102,6 +116,7 @@ func waitCommand() *cobra.Command {
 	}
 	f.register(cmd.Flags(), 0)
 	p.register(cmd.Flags())
+	cmd.Flags().BoolVar(&sidecar, "sidecar", false, "this is the preStop hook of the agent's own container: the pod ends")
 	return cmd
 }
 

@@ -12,13 +12,15 @@
 //	LASTCALL_QUIET_TIME               2s    how long nobody may have come before the drain ends
 //	LASTCALL_IDLE_GRACE               2s    how long a kept-alive connection may be idle before it is closed
 //	LASTCALL_LAST_CALL_MARGIN         2s    how long before SIGKILL what is left is ended in an orderly way
+//	LASTCALL_RESTART_WAIT             10s   how long a connection waits for an app container that is restarted, before its client gets a 503
 //	LASTCALL_LAST_CALL_SPREAD         0s    over how much of the last call endings are spread; 0s: half of what there is
 //	LASTCALL_WEBSOCKET                wait  close: WebSockets get their close frame when the drain has waited for new connections
 //	LASTCALL_WEBSOCKET_CLOSE          1001  the status of our close frames, 1001 or 1012
 //	LASTCALL_EVENT_STREAMS            wait  close: the same for event streams
 //	LASTCALL_ENDLESS_TYPES                  media types whose bodies are lines without an end: they end as event streams do
 //	LASTCALL_COMPAT                         istio: Istio's own behaviour and defaults
-//	LASTCALL_HOOK_TOKEN                     who knows it may drain the pod by GET :15020/wait/TOKEN (preStop httpGet)
+//	LASTCALL_HOOK_TOKEN                     opens GET :15020/wait/TOKEN, the preStop hook of app containers by httpGet
+//	LASTCALL_SIDECAR_TOKEN                  the same for the sidecar's own preStop hook, which says that the pod ends
 //	ISTIO_KUBE_APP_PROBERS                  the app's probes that are answered on the status port, as Istio's injector writes them
 //	PROXY_CONFIG                            Istio's ProxyConfig, as its injector writes it
 package main

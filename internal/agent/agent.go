@@ -45,9 +45,13 @@ type Options struct {
 	// nowhere.
 	Outbound string
 
-	// HookToken opens GET /wait/TOKEN to everybody, for preStop hooks by httpGet;
-	// empty for nobody.
-	HookToken string
+	// HookToken opens GET /wait/TOKEN to everybody, for preStop hooks of app
+	// containers by httpGet; SidecarToken does so for the sidecar's own. Empty for
+	// nobody.
+	HookToken, SidecarToken string
+
+	// Sidecar is how the agent stands in its pod.
+	Sidecar Sidecar
 
 	// Probes answers the app's probes and hooks that were turned to the status
 	// port; its zero value has none.
@@ -102,6 +106,7 @@ type agent struct {
 	admin    *admin.Server  // nil when it is not answered
 	way      *way
 	signals  chan drain.Signal
+	restarts chan restartedContainer
 
 	endingApp  atomic.Bool // the app has been told to stop
 	succession succession
@@ -123,7 +128,7 @@ type agent struct {
 func Run(ctx context.Context, o Options) (code int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	a := &agent{Options: o, log: o.Log, way: newWay(), signals: make(chan drain.Signal, 16)}
+	a := &agent{Options: o, log: o.Log, way: newWay(), signals: make(chan drain.Signal, 16), restarts: make(chan restartedContainer)}
 	a.succession.handed = make(chan struct{})
 	reaped := make(chan struct{})
 	go func() { defer close(reaped); process.Reap(ctx) }()
@@ -140,6 +145,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	var hearing sync.WaitGroup
 	hearing.Go(func() { a.hear(ctx) })
 	hearing.Go(func() { a.attend(ctx) })
+	hearing.Go(func() { a.attendRestarts(ctx) })
 	defer func() { cancel(); a.endSuccession(); hearing.Wait() }()
 	if p, ok := a.plane.(interface{ Shut() }); ok {
 		defer p.Shut()

@@ -26,6 +26,7 @@ type metrics struct {
 
 	scrapeFailed *prometheus.CounterVec
 	hookRefused  prometheus.Counter
+	restarts     prometheus.Counter
 	outbound     atomic.Pointer[pipe.Outbound]
 }
 
@@ -79,7 +80,11 @@ func newMetrics(w *way) *metrics {
 		Name: "lastcall_hook_refused_total",
 		Help: "Hooks that came without the pod's token.",
 	})
-	m.registry.MustRegister(m, m.cut, m.scrapeFailed, m.hookRefused)
+	m.restarts = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "lastcall_app_restarts_total",
+		Help: "Restarts of an app container while the pod went on.",
+	})
+	m.registry.MustRegister(m, m.cut, m.scrapeFailed, m.hookRefused, m.restarts)
 	// The app may well be a Go program whose metrics go into the same scrape.
 	prometheus.WrapRegistererWithPrefix("lastcall_", m.registry).MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 )
 
 // status is the server on the status port (15020). Unlike pilot-agent's it goes
@@ -151,7 +152,7 @@ func (s *status) quit(w http.ResponseWriter, r *http.Request) {
 // pilot-agent does; in lastcall's own it is a hook and is answered when drained.
 func (s *status) drain(w http.ResponseWriter, r *http.Request) {
 	if s.a.Settings.Mode() == drain.ExitOnZero {
-		s.wait(w, r)
+		s.waitAsSidecar(w, r)
 		return
 	}
 	s.a.tell(r.Context(), drain.IstioDrain)
@@ -160,15 +161,45 @@ func (s *status) drain(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// wait is the app's preStop: it begins the drain and is answered when no
-// inbound request is left.
+// wait is a preStop hook from within the pod: an app's, or with ?of=sidecar the
+// sidecar's own.
 func (s *status) wait(w http.ResponseWriter, r *http.Request) {
+	switch of := r.URL.Query().Get("of"); of {
+	case "":
+		s.waitAsApp(w, r)
+	case "sidecar":
+		s.waitAsSidecar(w, r)
+	default:
+		http.Error(w, fmt.Sprintf("of=%s: must be sidecar, or absent for an app's hook", strconv.Quote(of)), http.StatusBadRequest)
+	}
+}
+
+// waitAsApp is an app's preStop: it is answered when the container may get its SIGTERM.
+func (s *status) waitAsApp(w http.ResponseWriter, r *http.Request) {
+	if s.a.isIstio() {
+		s.waitAsSidecar(w, r)
+		return
+	}
+	answerHook(w, s.a.awaitAppHook(r.Context(), hookPorts(r)))
+}
+
+// waitAsSidecar is the sidecar's own preStop: it begins the drain and is answered when no
+// inbound request is left.
+func (s *status) waitAsSidecar(w http.ResponseWriter, r *http.Request) {
 	first := drain.Hook
-	if s.a.Settings.Mode() != drain.ExitOnZero {
+	if s.a.isIstio() {
 		first = drain.IstioDrain
 	}
 	s.a.tell(r.Context(), first)
-	switch err := s.a.way.drained(r.Context()); {
+	answerHook(w, s.a.way.drained(r.Context()))
+}
+
+// isIstio says whether hooks are answered as pilot-agent answers /drain: at once. Its
+// fixed wait without the rest of its behaviour holds for hooks as well.
+func (a *agent) isIstio() bool { return a.Settings.Compat.Value == meshconfig.CompatIstio }
+
+func answerHook(w http.ResponseWriter, err error) {
+	switch {
 	case err == nil:
 		answer(w, "drained\n")
 	case errors.Is(err, errNotDrained):
@@ -180,14 +211,20 @@ func (s *status) wait(w http.ResponseWriter, r *http.Request) {
 // who knows the pod's token may drain it. Everybody else is told that there is
 // nothing.
 func (s *status) waitByToken(w http.ResponseWriter, r *http.Request) {
-	token := r.PathValue("token")
-	if s.a.HookToken == "" || subtle.ConstantTimeCompare([]byte(token), []byte(s.a.HookToken)) != 1 {
+	switch token := r.PathValue("token"); {
+	case isToken(token, s.a.HookToken):
+		s.waitAsApp(w, r)
+	case isToken(token, s.a.SidecarToken):
+		s.waitAsSidecar(w, r)
+	default:
 		s.metrics.hookRefused.Inc()
 		s.a.log.Warn("a hook without the pod's token was refused", "from", r.RemoteAddr)
 		http.NotFound(w, r)
-		return
 	}
-	s.wait(w, r)
+}
+
+func isToken(got, want string) bool {
+	return want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
 }
 
 func answer(w http.ResponseWriter, body string) {

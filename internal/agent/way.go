@@ -47,6 +47,33 @@ func (w *way) watcher(grace time.Duration) drain.Watcher {
 	}}
 }
 
+// begins waits until a termination begins, for atMost or until ctx ends, and says whether
+// it has.
+func (w *way) begins(ctx context.Context, atMost time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
+	for {
+		w.mu.Lock()
+		phase, change := w.phase, w.change
+		w.mu.Unlock()
+		if phase != drain.Serving {
+			return true
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// isEnding says whether a termination has begun, and was not cancelled.
+func (w *way) isEnding() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.phase != drain.Serving
+}
+
 // drained waits until nothing is left that a drain waits for. It returns
 // errNotDrained when the drain was taken back.
 func (w *way) drained(ctx context.Context) error {

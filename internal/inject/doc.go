@@ -36,8 +36,8 @@
 //	                                    its place; none: no app gets one
 //	lastcall.dev/ports                  for sockets: the ports to watch, comma-separated; default containerPorts
 //	lastcall.dev/ignore-inbound-ports   ports whose connections never count
-//	lastcall.dev/quiet-time, idle-grace, last-call-margin, compat
-//	                                    LASTCALL_QUIET_TIME, _IDLE_GRACE, _LAST_CALL_MARGIN, _COMPAT
+//	lastcall.dev/quiet-time, idle-grace, last-call-margin, compat, restart-wait
+//	                                    LASTCALL_QUIET_TIME, _IDLE_GRACE, _LAST_CALL_MARGIN, _COMPAT, _RESTART_WAIT
 //	lastcall.dev/cpu, memory, cpu-limit, memory-limit, log-format
 //
 // linkerd's shutdown-grace-period, kuma's sidecar-drain-time and consul's
@@ -62,11 +62,16 @@
 //     drain begins at the same moment all the same, by the sidecar, so that a hook that
 //     only sleeps is covered; lastcall.dev/pre-stop: replace makes it exact. An httpGet hook
 //     goes through the agent, so that it is no traffic that the drain would wait for.
-//   - A native sidecar has the same httpGet hook itself. It begins the drain even if no
-//     app has our hook, or the app has crashed. SIGTERM comes when the apps are gone.
+//   - A native sidecar has such an httpGet hook itself, with a token of its own. It begins the
+//     drain even if no app has our hook, or the app has crashed. SIGTERM comes when the apps are gone.
 //   - A classic sidecar has none: its SIGTERM at the start begins the drain. With a
 //     hook, SIGTERM would come when the drain is over, which the agent takes for the sign that the
 //     app is gone.
+//
+// The kubelet also calls an app's hook when it restarts that container alone, after a failed liveness
+// probe for example. The sidecar's own hook, or its SIGTERM, does not follow then: by that the agent
+// (--sidecar native or classic) tells a restart from the end of the pod. In a pod with several app
+// containers each hook names the container's ports (?ports=8080), so that the others are left alone.
 //
 // A native sidecar stands first among the init containers, behind the capture: the app's own init
 // containers go through it, and it ends last. A classic one stands first among the

@@ -1,6 +1,8 @@
 package inject
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -11,13 +13,31 @@ import (
 // pathWait is where the agent drains for who knows the pod's token.
 const pathWait = "/wait/"
 
-// waitHook is the preStop that begins the drain and returns when no inbound
+// waitHook is a preStop that begins the drain and returns when no inbound
 // request is left. The kubelet asks by itself: it needs nothing in the image.
-func (j *injection) waitHook() *corev1.LifecycleHandler {
+func (j *injection) waitHook(token string) *corev1.LifecycleHandler {
 	return &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{
-		Path: pathWait + j.token,
+		Path: pathWait + token,
 		Port: intstr.FromInt32(int32(j.settings.StatusPort.Value)),
 	}}
+}
+
+// appHook is an app's. The kubelet asks it also when it restarts that container alone: in a
+// pod with several, the hook says which ports are its own.
+func (j *injection) appHook(c *corev1.Container) *corev1.LifecycleHandler {
+	h := j.waitHook(j.token)
+	if len(apps(&j.pod.Spec)) > 1 {
+		h.HTTPGet.Path += "?ports=" + joinPorts(tcpPorts(c))
+	}
+	return h
+}
+
+// sidecarToken is the token of the sidecar's own hook, by which the agent knows that the pod
+// ends. It follows from the app's: both stand in the pod's manifest, and are to be told apart,
+// not to be kept from each other.
+func (j *injection) sidecarToken() string {
+	sum := sha256.Sum256([]byte("sidecar " + j.token))
+	return hex.EncodeToString(sum[:16])
 }
 
 func isWaitHook(h *corev1.LifecycleHandler) bool {
@@ -58,7 +78,11 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 		}
 		own := c.Lifecycle.PreStop
 		switch {
-		case isWaitHook(own), isPortsHook(own):
+		case isWaitHook(own): // another container may have come since: its ports count now
+			if h := hook(c); isWaitHook(h) {
+				own.HTTPGet.Path = h.HTTPGet.Path
+			}
+		case isPortsHook(own):
 		case own == nil || word == "replace":
 			if h := hook(c); h != nil {
 				c.Lifecycle.PreStop = h

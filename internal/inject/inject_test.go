@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -246,6 +247,35 @@ func TestAsked(t *testing.T) {
 	}
 }
 
+// TestWhoseHook has the agent tell the sidecar's own hook from an app's, by which it tells the end of
+// the pod from a container's restart.
+func TestWhoseHook(t *testing.T) {
+	for _, kind := range []Sidecar{Native, Classic} {
+		o := testOptions()
+		o.Sidecar = kind
+		p, r := Pod(pod(nil), o)
+		sidecar := find(&p.Spec, containerSidecar)
+		if r.Outcome != Injected || !slices.Contains(sidecar.Args, string(kind)) {
+			t.Fatalf("%s: %+v: %v", kind, r, sidecar.Args)
+		}
+		app := apps(&p.Spec)[0].Lifecycle.PreStop.HTTPGet.Path
+		if token, _ := variable(sidecar, variableHookToken); app != pathWait+token {
+			t.Errorf("%s: the app's hook is %s, its token %s", kind, app, token)
+		}
+		token, _ := variable(sidecar, variableSidecarToken)
+		switch kind {
+		case Classic:
+			if token != "" || sidecar.Lifecycle.PreStop != nil {
+				t.Errorf("a classic sidecar has a hook of its own, which would keep its SIGTERM until the drain is over")
+			}
+		case Native:
+			if own := sidecar.Lifecycle.PreStop.HTTPGet.Path; own != pathWait+token || own == app {
+				t.Errorf("the sidecar's hook is %s, its token %s; the app's hook %s", own, token, app)
+			}
+		}
+	}
+}
+
 // TestAnotherInjectorAfterUs is what reinvocationPolicy IfNeeded is for.
 func TestAnotherInjectorAfterUs(t *testing.T) {
 	first, _ := Pod(pod(nil), testOptions())
@@ -261,8 +291,12 @@ func TestAnotherInjectorAfterUs(t *testing.T) {
 	if r.Outcome != Injected || !isWaitHook(late.Lifecycle.PreStop) || late.ReadinessProbe.HTTPGet == nil || late.LivenessProbe.Exec == nil {
 		t.Fatalf("%+v: %+v", r, late)
 	}
-	if got := late.Lifecycle.PreStop.HTTPGet.Path; got != "/wait/"+testToken {
-		t.Errorf("its hook is %s, the pod's token is %s", got, testToken)
+	if got, want := late.Lifecycle.PreStop.HTTPGet.Path, "/wait/"+testToken+"?ports="; got != want {
+		t.Errorf("its hook is %s, want %s", got, want)
+	}
+	// With two containers a restart of one must leave the other alone: each hook names its ports.
+	if got, want := apps(&second.Spec)[0].Lifecycle.PreStop.HTTPGet.Path, "/wait/"+testToken+"?ports=8080"; got != want {
+		t.Errorf("the first container's hook is %s, want %s", got, want)
 	}
 	sidecar := find(&second.Spec, "lastcall")
 	if text, _ := variable(sidecar, variableProbes); !strings.Contains(text, "/app-health/late/readyz") {

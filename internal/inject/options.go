@@ -121,6 +121,7 @@ const (
 	annotationIdleGrace     = "lastcall.dev/idle-grace"
 	annotationMargin        = "lastcall.dev/last-call-margin"
 	annotationCompat        = "lastcall.dev/compat"
+	annotationRestartWait   = "lastcall.dev/restart-wait"
 	annotationLogFormat     = "lastcall.dev/log-format"
 	annotationCPU           = "lastcall.dev/cpu"
 	annotationCPULimit      = "lastcall.dev/cpu-limit"

@@ -31,6 +31,8 @@ const (
 	variableMargin       = "LASTCALL_LAST_CALL_MARGIN"
 	variableCompat       = "LASTCALL_COMPAT"
 	variableHookToken    = "LASTCALL_HOOK_TOKEN"
+	variableSidecarToken = "LASTCALL_SIDECAR_TOKEN"
+	variableRestartWait  = "LASTCALL_RESTART_WAIT"
 	variableProbes       = "ISTIO_KUBE_APP_PROBERS"
 	variablePrometheus   = "ISTIO_PROMETHEUS_ANNOTATIONS"
 )
@@ -125,6 +127,7 @@ var own = []struct{ annotation, variable string }{
 	{annotationIdleGrace, variableIdleGrace},
 	{annotationMargin, variableMargin},
 	{annotationCompat, variableCompat},
+	{annotationRestartWait, variableRestartWait},
 }
 
 // settle finds the settings in force and the environment that brings them to the

@@ -40,7 +40,7 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 	if err != nil {
 		return corev1.Container{}, err
 	}
-	args := []string{"agent", "--capture", "--annotations", mountPodInfo + "/annotations"}
+	args := []string{"agent", "--capture", "--annotations", mountPodInfo + "/annotations", "--sidecar", string(j.sidecar)}
 	if j.sidecar == Classic && isJob(j.pod, j.Options) {
 		args = append(args, "--exit-with-app")
 	}
@@ -89,7 +89,7 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 	switch j.sidecar {
 	case Native:
 		c.RestartPolicy = ptr(corev1.ContainerRestartPolicyAlways)
-		c.Lifecycle = &corev1.Lifecycle{PostStart: serves, PreStop: j.waitHook()}
+		c.Lifecycle = &corev1.Lifecycle{PostStart: serves, PreStop: j.waitHook(j.sidecarToken())}
 	case Classic:
 		if hold := j.settings.HoldApplication.Value; hold == nil || *hold {
 			c.Lifecycle = &corev1.Lifecycle{PostStart: serves}
@@ -156,7 +156,7 @@ func (j *injection) addSidecar() error {
 	// Istio gives the app no hook: one that came before the SIGTERM would be taken
 	// for a native sidecar's, behind which its agent ends at once.
 	if j.settings.Compat.Value != meshconfig.CompatIstio {
-		if err := j.addHooks(func(*corev1.Container) *corev1.LifecycleHandler { return j.waitHook() }); err != nil {
+		if err := j.addHooks(j.appHook); err != nil {
 			return err
 		}
 	}
@@ -171,6 +171,9 @@ func (j *injection) addSidecar() error {
 		return err
 	}
 	j.env.set(variableHookToken, j.token)
+	if j.sidecar == Native {
+		j.env.set(variableSidecarToken, j.sidecarToken())
+	}
 	sidecar, err := j.sidecarContainer()
 	if err != nil {
 		return err

@@ -83,11 +83,7 @@ func (j *injection) equip(c *corev1.Container) {
 // portsCommand is lastcall wait without an agent. A hook sees the environment of
 // the app, so that what the pod says goes by flags.
 func portsCommand(ports []uint16, s *meshconfig.Settings) []string {
-	list := make([]string, 0, len(ports))
-	for _, p := range ports {
-		list = append(list, strconv.Itoa(int(p)))
-	}
-	command := []string{binary, "wait", "--ports", strings.Join(list, ",")}
+	command := []string{binary, "wait", "--ports", joinPorts(ports)}
 	for _, v := range []struct {
 		flag  string
 		value meshconfig.Value[time.Duration]
@@ -99,6 +95,14 @@ func portsCommand(ports []uint16, s *meshconfig.Settings) []string {
 		}
 	}
 	return command
+}
+
+func joinPorts(ports []uint16) string {
+	list := make([]string, 0, len(ports))
+	for _, p := range ports {
+		list = append(list, strconv.Itoa(int(p)))
+	}
+	return strings.Join(list, ",")
 }
 
 func isPortsHook(h *corev1.LifecycleHandler) bool {

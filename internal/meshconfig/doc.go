@@ -53,6 +53,7 @@
 //	LASTCALL_QUIET_TIME               2s     how long nobody may have come before the drain ends. Go duration, 0s or more.
 //	LASTCALL_LAST_CALL_MARGIN         2s     how long before SIGKILL the last call is made. Go duration, 0s or more.
 //	LASTCALL_IDLE_GRACE               2s     how long a connection may be idle before it is closed. Go duration, 0s or more.
+//	LASTCALL_RESTART_WAIT             10s    how long a connection waits for an app container that is restarted. Go duration, 0s or more.
 //	LASTCALL_LAST_CALL_SPREAD         0s     over how much of the last call endings are spread. Go duration; 0s: half of what there is.
 //	LASTCALL_WEBSOCKET                wait   what becomes of WebSockets in a drain: wait for the last call, or close before.
 //	LASTCALL_WEBSOCKET_CLOSE          1001   the status of our close frames: 1001 or 1012.

@@ -44,6 +44,7 @@ func (s *Settings) rows() []row {
 		newRow(variableMargin, s.Margin),
 		newRow(variableQuietTime, s.QuietTime),
 		newRow(variableIdleGrace, s.IdleGrace),
+		newRow(variableRestartWait, s.RestartWait),
 		newRow(variableSpread, s.Spread),
 		newRow(variableWebSocket, s.WebSocket),
 		newRow(variableWebSocketClose, s.WebSocketClose),

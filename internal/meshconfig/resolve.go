@@ -226,6 +226,7 @@ func (r *resolver) settings(in Input) *Settings {
 	s.QuietTime = readVariable(r, variableQuietTime, drain.DefaultQuietTime, acceptsDuration, parseDuration)
 	s.Margin = readVariable(r, variableMargin, drain.DefaultMargin, acceptsDuration, parseDuration)
 	s.IdleGrace = readVariable(r, variableIdleGrace, drain.DefaultIdleGrace, acceptsDuration, parseDuration)
+	s.RestartWait = readVariable(r, variableRestartWait, DefaultRestartWait, acceptsDuration, parseDuration)
 	s.Spread = readVariable(r, variableSpread, 0, acceptsDuration, parseDuration)
 	s.WebSocket = readVariable(r, variableWebSocket, "wait", acceptsEndless, parseEndless)
 	s.WebSocketClose = readVariable(r, variableWebSocketClose, 1001, acceptsCloseCode, parseCloseCode)

@@ -15,6 +15,8 @@ const (
 	DefaultParentShutdown = 60 * time.Second // Envoy's --parent-shutdown-time-s, until Istio dropped it in 2022
 	DefaultAdminPort      = 15000            // ProxyConfig.proxyAdminPort
 	DefaultStatusPort     = 15020            // ProxyConfig.statusPort
+
+	DefaultRestartWait = 10 * time.Second // LASTCALL_RESTART_WAIT
 )
 
 // Settings is the result: every value with where it came from. doc.go lists
@@ -40,6 +42,7 @@ type Settings struct {
 	Margin       Value[time.Duration] // LASTCALL_LAST_CALL_MARGIN, 0 or more
 	IdleGrace    Value[time.Duration] // LASTCALL_IDLE_GRACE, 0 or more
 	Compat       Value[string]        // LASTCALL_COMPAT: "" or CompatIstio
+	RestartWait  Value[time.Duration] // LASTCALL_RESTART_WAIT, 0 or more
 
 	Spread         Value[time.Duration] // LASTCALL_LAST_CALL_SPREAD, 0 or more; 0: half of what there is
 	WebSocket      Value[string]        // LASTCALL_WEBSOCKET: "wait" or "close"

@@ -17,6 +17,7 @@ const (
 	variableMargin       = "LASTCALL_LAST_CALL_MARGIN"
 	variableIdleGrace    = "LASTCALL_IDLE_GRACE"
 	variableCompat       = "LASTCALL_COMPAT"
+	variableRestartWait  = "LASTCALL_RESTART_WAIT"
 
 	variableSpread         = "LASTCALL_LAST_CALL_SPREAD"
 	variableWebSocket      = "LASTCALL_WEBSOCKET"
@@ -33,7 +34,7 @@ const (
 // variables are those that may come by environment or proxyMetadata.
 var variables = []string{
 	variableExitOnZero, variableMinimumDrain, variableGracePeriod,
-	variableQuietTime, variableMargin, variableIdleGrace, variableCompat,
+	variableQuietTime, variableMargin, variableIdleGrace, variableCompat, variableRestartWait,
 	variableSpread, variableWebSocket, variableWebSocketClose, variableEventStreams, variableEndlessTypes,
 }
 

@@ -21,16 +21,18 @@ type way struct {
 }
 
 const (
-	token = "0af7651916cd43dd8448eb211c80319c"
-	grace = 10 * time.Second
+	token        = "0af7651916cd43dd8448eb211c80319c"
+	sidecarToken = "b7ad6b7169203331af7651916cd43dd8"
+	grace        = 10 * time.Second
 )
 
 // The ways of lastcall, as lastcallctl inject puts them together, and with the hook by exec in place of httpGet.
 var ours = []way{
 	{name: "lastcall, native, exec", native: true, app: execWait},
-	{name: "lastcall, native, httpGet", native: true, app: getWait, own: getWait},
+	{name: "lastcall, native, exec, its own hook", native: true, args: []string{"--sidecar", "native"}, app: execWait, own: execWaitSidecar},
+	{name: "lastcall, native, httpGet", native: true, args: []string{"--sidecar", "native"}, app: getWait, own: getWaitSidecar},
 	{name: "lastcall, classic, exec", app: execWait},
-	{name: "lastcall, classic, httpGet", app: getWait},
+	{name: "lastcall, classic, httpGet", args: []string{"--sidecar", "classic"}, app: getWait},
 }
 
 // Istio's ways, played by lastcall: its default is to wait terminationDrainDuration (5 s, here 2 s) and go. Its native
@@ -44,6 +46,9 @@ var (
 // execWait is lastcall wait in the app's own container.
 func execWait(p *pod) node.Hook { return p.exec("wait") }
 
+// execWaitSidecar is the same in the sidecar's.
+func execWaitSidecar(p *pod) node.Hook { return p.exec("wait", "--sidecar") }
+
 func (p *pod) exec(args ...string) node.Hook {
 	return node.Func(func(context.Context) error {
 		return p.run(p.Pod, "hook", nil, append([]string{program}, args...)...).wait(p.t)
@@ -51,7 +56,12 @@ func (p *pod) exec(args ...string) node.Hook {
 }
 
 // getWait is the kubelet's own request, from the node.
-func getWait(p *pod) node.Hook {
+func getWait(p *pod) node.Hook { return p.getHook(token) }
+
+// getWaitSidecar is the one for the sidecar's own hook.
+func getWaitSidecar(p *pod) node.Hook { return p.getHook(sidecarToken) }
+
+func (p *pod) getHook(token string) node.Hook {
 	return node.Func(func(context.Context) error {
 		code, body, err := p.get(p.Pod.TCP4(15020), "/wait/"+token)
 		if err == nil && code != http.StatusOK {
@@ -64,7 +74,7 @@ func getWait(p *pod) node.Hook {
 // begin starts the sidecar, then the app.
 func (p *pod) begin(w way, words lastWords) *app {
 	p.t.Helper()
-	p.startSidecar(append([]string{"LASTCALL_HOOK_TOKEN=" + token, fmt.Sprintf("TERMINATION_GRACE_PERIOD_SECONDS=%d", int(grace.Seconds()))}, w.env...), w.args...)
+	p.startSidecar(append([]string{"LASTCALL_HOOK_TOKEN=" + token, "LASTCALL_SIDECAR_TOKEN=" + sidecarToken, fmt.Sprintf("TERMINATION_GRACE_PERIOD_SECONDS=%d", int(grace.Seconds()))}, w.env...), w.args...)
 	return p.app(words)
 }
 

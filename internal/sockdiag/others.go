@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,11 +25,7 @@ func (t *Table) Others() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	all, err := t.dump(alive, nil, nil)
-	if err != nil && refused(err) && len(t.families) == 1 {
-		t.families = []uint8{unix.AF_INET, unix.AF_INET6}
-		all, err = t.dump(alive, nil, nil)
-	}
+	all, err := t.all(alive)
 	if err != nil {
 		return 0, err
 	}
@@ -39,6 +36,29 @@ func (t *Table) Others() (int, error) {
 		}
 	}
 	return n, nil
+}
+
+// Listeners are the listening TCP sockets of other processes in the network namespace.
+func (t *Table) Listeners() ([]Socket, error) {
+	own, err := ownInodes()
+	if err != nil {
+		return nil, err
+	}
+	all, err := t.all(Of(Listen))
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(s Socket) bool { return s.Inode == 0 || own[s.Inode] }), nil
+}
+
+// all is every socket in one of states.
+func (t *Table) all(states States) ([]Socket, error) {
+	all, err := t.dump(states, nil, nil)
+	if err != nil && refused(err) && len(t.families) == 1 {
+		t.families = []uint8{unix.AF_INET, unix.AF_INET6}
+		all, err = t.dump(states, nil, nil)
+	}
+	return all, err
 }
 
 // ownInodes are the sockets among our own descriptors.
