@@ -25,7 +25,7 @@ func (f *endingsFlags) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.spread, "last-call-spread", 0, "over how much of the last call endings are spread (default $LASTCALL_LAST_CALL_SPREAD, or half of what there is)")
 	flags.StringVar(&f.webSocket, "websocket", "", "in a drain WebSockets `wait|close`: for the last call, or as soon as no new connections are awaited (default $LASTCALL_WEBSOCKET or wait)")
 	flags.IntVar(&f.webSocketClose, "websocket-close", 0, "the status `1001|1012` of the close frame that ends a WebSocket (default $LASTCALL_WEBSOCKET_CLOSE or 1001)")
-	flags.StringVar(&f.eventStreams, "event-streams", "", "the same as --websocket for server-sent events, `wait|close` (default $LASTCALL_EVENT_STREAMS or wait)")
+	flags.StringVar(&f.eventStreams, "event-streams", "", "the same as --websocket for server-sent events that answer a GET, `wait|close` (default $LASTCALL_EVENT_STREAMS or wait)")
 }
 
 // resolve puts the flags over what the settings say.

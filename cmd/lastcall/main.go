@@ -16,8 +16,8 @@
 //	LASTCALL_LAST_CALL_SPREAD         0s    over how much of the last call endings are spread; 0s: half of what there is
 //	LASTCALL_WEBSOCKET                wait  close: WebSockets get their close frame when the drain has waited for new connections
 //	LASTCALL_WEBSOCKET_CLOSE          1001  the status of our close frames, 1001 or 1012
-//	LASTCALL_EVENT_STREAMS            wait  close: the same for event streams
-//	LASTCALL_ENDLESS_TYPES                  media types whose bodies are lines without an end: they end as event streams do
+//	LASTCALL_EVENT_STREAMS            wait  close: the same for event streams that answer a GET
+//	LASTCALL_ENDLESS_TYPES                  media types of lines without an end: they end as event streams do, if they answer a GET
 //	LASTCALL_COMPAT                         istio: Istio's own behaviour and defaults
 //	LASTCALL_HOOK_TOKEN                     opens GET :15020/wait/TOKEN, the preStop hook of app containers by httpGet
 //	LASTCALL_SIDECAR_TOKEN                  the same for the sidecar's own preStop hook, which says that the pod ends

@@ -57,8 +57,8 @@
 //	LASTCALL_LAST_CALL_SPREAD         0s     over how much of the last call endings are spread. Go duration; 0s: half of what there is.
 //	LASTCALL_WEBSOCKET                wait   what becomes of WebSockets in a drain: wait for the last call, or close before.
 //	LASTCALL_WEBSOCKET_CLOSE          1001   the status of our close frames: 1001 or 1012.
-//	LASTCALL_EVENT_STREAMS            wait   the same as LASTCALL_WEBSOCKET for event streams.
-//	LASTCALL_ENDLESS_TYPES            empty  media types of lines that go on for ever: they end as event streams do.
+//	LASTCALL_EVENT_STREAMS            wait   the same as LASTCALL_WEBSOCKET for event streams that answer a GET.
+//	LASTCALL_ENDLESS_TYPES            empty  media types of lines without an end: they end as event streams do, if they answer a GET.
 //	LASTCALL_COMPAT                   ""     "istio": Istio's own behaviour and defaults. The flag --compat wins.
 //
 // Environment only:

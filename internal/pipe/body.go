@@ -2,8 +2,8 @@ package pipe
 
 import (
 	"errors"
-	"strconv"
 
+	"github.com/lastcall-dev/lastcall/internal/pipe/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
 )
 
@@ -21,13 +21,14 @@ const (
 type body struct {
 	kind    bodyKind
 	state   chunkState
-	endless content // what an end between its parts looks like; finite: it is not looked at
-	tail    uint32  // the last four bytes of its data, when it is endless
+	content content // of what parts it consists; finite: it is not looked at
+	last    byte    // of its data, when it consists of lines
 	left    uint64  // of a length body or of the chunk at hand, bytes
 	seen    int32   // digits of the chunk size, or bytes of the trailer section
 	excess  int32   // bytes of chunk lines beyond what sensible chunks have
 
-	messages grpcframe.Messages // of gRPC-Web and Connect
+	messages grpcframe.Messages  // of gRPC-Web and Connect
+	events   *eventstream.Stream // of an event stream
 }
 
 // chunkState is where in the chunked coding (RFC 9112, 7.1) the next byte stands.
@@ -244,55 +245,6 @@ func toCR(p []byte) (n int, ok bool) {
 		}
 	}
 	return len(p), true
-}
-
-// note keeps of a body's data what has to be known of its parts.
-func (b *body) note(p []byte) {
-	switch {
-	case b.endless == finite:
-		return
-	case b.endless.hasEnvelopes():
-		b.messages.Follow(p)
-		return
-	}
-	for _, c := range p[max(0, len(p)-4):] {
-		b.tail = b.tail<<8 | uint32(c)
-	}
-}
-
-// isWhole says whether the last message of gRPC-Web or Connect has been.
-func (b *body) isWhole() bool {
-	flags := b.messages.Flags()
-	return b.endless == grpcWeb && flags&grpcWebTrailers != 0 || b.endless == connectRPC && flags&connectEnd != 0
-}
-
-// farewell is what ends the body where it stands, when it may end.
-func (b *body) farewell() (out []byte) {
-	if b.endless.hasEnvelopes() && !b.isWhole() {
-		message := b.endless.lastMessage()
-		if b.kind != chunkedBody {
-			return message
-		}
-		out = append(strconv.AppendInt(nil, int64(len(message)), 16), "\r\n"...)
-		out = append(append(out, message...), "\r\n"...)
-	}
-	if b.kind == chunkedBody {
-		out = append(out, "0\r\n\r\n"...)
-	}
-	return out
-}
-
-// mayEnd says whether the body, as far as it has come, could end here without
-// looking like something that it is not: between chunks, and between the parts
-// of which its content consists.
-func (b *body) mayEnd() bool {
-	switch {
-	case b.kind == chunkedBody && (b.state != chunkSize || b.seen != 0):
-		return false
-	case b.endless.hasEnvelopes():
-		return !b.messages.Within()
-	}
-	return b.endless.endsWith(b.tail)
 }
 
 func hexDigit(c byte) int {

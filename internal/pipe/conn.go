@@ -57,12 +57,13 @@ type conn struct {
 	refusal      *reply    // what the client gets when queue is empty
 	endsWithConn bool      // the response to the oldest request ends with the connection
 	resets       bool      // our end is a reset
-	endless      content   // of the response to the oldest request; finite for one that has to end by itself
+	content      content   // of the response to the oldest request; finite for one that has to end by itself
+	reconnects   bool      // the client of this response asks again when it has ended, whatever its end
 	word         *lastWord // nil when none has been asked for
 	next, prev   *conn     // of the pipe's list, guarded by its mutex
 
 	wmu       sync.Mutex
-	streaming bool        // an endless body is under way to the client; guarded by wmu
+	streaming bool        // a body that consists of parts is under way to the client; guarded by wmu
 	asked     atomic.Bool // the last word is asked for
 	leaves    atomic.Bool // its app is about to be restarted: what it says is said to be the last
 

@@ -119,7 +119,7 @@ func (c *conn) sayEndIfIdle(idleFor time.Duration) bool {
 // be. It returns what it was, for the report, nothing when there was nothing left
 // to end; or the last word for which it has to come to a boundary.
 func (c *conn) endNow() ([]drain.Conversation, *lastWord) {
-	if w := c.askLastWord(); w != nil {
+	if w := c.askLastWord(false); w != nil {
 		return nil, w
 	}
 	c.mu.Lock()

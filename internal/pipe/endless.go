@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"github.com/lastcall-dev/lastcall/internal/pipe/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
 )
 
@@ -13,29 +14,19 @@ import (
 type content uint8
 
 const (
-	finite      content = iota // every end but its own is a loss
-	eventStream                // events, each ended by an empty line
-	lines                      // lines
-	grpcWeb                    // messages of gRPC, then trailers as one more message
-	connectRPC                 // messages of the Connect protocol, then its end as one more
+	finite     content = iota // every end but its own is a loss
+	events                    // an event stream
+	lines                     // lines that never end, as configured
+	grpcWeb                   // messages of gRPC, then trailers as one more message
+	connectRPC                // messages of the Connect protocol, then its end as one more
 )
 
-// isEndless says whether the body has no end of its own.
-func (c content) isEndless() bool { return c == eventStream || c == lines }
-
-// hasEnvelopes says whether the parts are messages behind five bytes: flags, and
-// the length.
-func (c content) hasEnvelopes() bool { return c == grpcWeb || c == connectRPC }
-
-// ending is what the report calls an end of ours.
+// ending is what the report calls our last message.
 func (c content) ending() string {
-	switch c {
-	case grpcWeb:
+	if c == grpcWeb {
 		return "grpc-status " + grpcframe.Unavailable
-	case connectRPC:
-		return "unavailable"
 	}
-	return "ended"
+	return "unavailable"
 }
 
 // Flags of the message that is a body's last one.
@@ -54,51 +45,40 @@ func (c content) lastMessage() []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(text))), text...)
 }
 
-// contentOf reads a Content-Type. Only of an event stream is it certain that its
-// end means nothing: clients connect again, whatever it was (HTML, 9.2.3). A body
-// of lines may be a tail that is followed for ever, or an export, which a silent
-// end would falsify: the configuration has to say it.
-func (e *Endings) contentOf(h *head) content {
+// isGet reports whether the request is a GET: of those clients that reconnect by
+// themselves, all send one.
+func (r *request) isGet() bool { return bytes.HasPrefix(r.line, []byte("GET ")) }
+
+// contentOf reads a Content-Type. A body of lines may be a log that is followed, or
+// an export or a model's answer, which a proper end before its own would falsify:
+// only the configuration can tell, and only a GET follows anything.
+func (e *Endings) contentOf(h *head, req *request) content {
 	if h.encoded { // between which bytes an event ends cannot be seen
 		return finite
 	}
-	media, _, _ := bytes.Cut(h.contentType, []byte(";"))
-	media = trim(media)
+	media := mediaType(h.contentType)
 	switch kind, _, _ := bytes.Cut(media, []byte("+")); {
-	case equalFold(media, "text/event-stream"):
-		return eventStream
+	case isEventStream(h.contentType):
+		return events
 	case equalFold(kind, "application/grpc-web"): // -text is base64, in pieces of its own
 		return grpcWeb
 	case equalFold(kind, "application/connect"):
 		return connectRPC
 	}
 	for _, endless := range e.EndlessTypes {
-		if equalFold(media, endless) {
+		if equalFold(media, endless) && req.isGet() {
 			return lines
 		}
 	}
 	return finite
 }
 
-// endsWith says whether a part ends with these last four bytes of data. 0 is
-// nothing at all.
-func (c content) endsWith(tail uint32) bool {
-	if tail == 0 {
-		return c != finite
-	}
-	last, before, third := byte(tail), byte(tail>>8), byte(tail>>16)
-	switch c {
-	case lines:
-		return last == '\n'
-	case eventStream: // lines end with CR, LF or CRLF
-		switch {
-		case last == '\n' && before == '\r':
-			return third == '\n' || third == '\r'
-		case last == '\n':
-			return before == '\n'
-		case last == '\r':
-			return before == '\n' || before == '\r'
-		}
-	}
-	return false
+// mediaType is a Content-Type without its parameters.
+func mediaType(contentType []byte) []byte {
+	media, _, _ := bytes.Cut(contentType, []byte(";"))
+	return trim(media)
+}
+
+func isEventStream(contentType []byte) bool {
+	return equalFold(mediaType(contentType), eventstream.MediaType)
 }

@@ -198,7 +198,7 @@ func TestH2LastCall(t *testing.T) {
 	for _, want := range []string{
 		"HEADERS 1 end=true :status=503",
 		"HEADERS 3 end=true :status=503\nRST 3 NO_ERROR",
-		"RST 5 CANCEL",
+		"RST 5 INTERNAL_ERROR",
 		"HEADERS 7 end=true :status=200 grpc-status=14 grpc-message=the server is shutting down",
 		"HEADERS 9 end=true grpc-status=14 grpc-message=the server is shutting down",
 		"HEADERS 11 end=true :status=503",

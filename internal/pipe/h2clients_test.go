@@ -34,7 +34,7 @@ func TestH2LastCallAsClientsSeeIt(t *testing.T) {
 		says   string // of what the client says
 	}{
 		{"net/http, waiting", get("/wait"), "503", `503 ""`},
-		{"net/http, within a body", get("/begun"), "reset", `stream error: stream ID 1; CANCEL; received from peer`},
+		{"net/http, within a body", get("/begun"), "reset", `stream error: stream ID 1; INTERNAL_ERROR; received from peer`},
 		{"net/http, uploading", func(url string, c *http.Client) string {
 			r, w := io.Pipe()
 			defer w.Close()

@@ -39,9 +39,9 @@ type h2 struct {
 	finishing bool // the last call waits for the ends of messages
 	skipped   bool // a header block of the app's has not been passed on
 
-	request streamHead   // the header block at hand
-	status  streamStatus // the same of a response
-	now     time.Time
+	request  streamHead   // the header block at hand
+	response responseHead // the same of a response
+	now      time.Time
 }
 
 func (c *conn) newH2() *h2 {

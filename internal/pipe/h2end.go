@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,20 +16,20 @@ type ending struct {
 	status  string // of a response that has not begun
 	message string // for gRPC
 	code    uint32 // of GOAWAY
-	reset   uint32 // of a response that has begun
+	orderly bool   // a response that has begun may have a proper end where its client loses nothing by it
 }
 
 var (
-	endLastCall   = ending{"503", "the server is shutting down", codeNoError, codeCancel}
-	endTerminated = ending{"503", "upstream connect error or disconnect/reset before headers. reset reason: connection termination", codeNoError, codeCancel}
-	endRefused    = ending{"503", "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure", codeNoError, codeCancel}
-	endRestarting = ending{"503", replyRestarting.body, codeNoError, codeCancel}
-	endOverflow   = ending{"503", replyOverflow.body, codeNoError, codeCancel}
-	endProtocol   = ending{"502", "upstream connect error or disconnect/reset before headers. reset reason: protocol error", codeNoError, codeCancel}
+	endLastCall   = ending{"503", "the server is shutting down", codeNoError, true}
+	endTerminated = ending{"503", "upstream connect error or disconnect/reset before headers. reset reason: connection termination", codeNoError, false}
+	endRefused    = ending{"503", "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure", codeNoError, false}
+	endRestarting = ending{"503", replyRestarting.body, codeNoError, false}
+	endOverflow   = ending{"503", replyOverflow.body, codeNoError, false}
+	endProtocol   = ending{"502", "upstream connect error or disconnect/reset before headers. reset reason: protocol error", codeNoError, false}
 )
 
-// endStreams ends every open stream as its protocol allows and says which. The
-// connection is over afterwards; end is for the caller to call. wmu is held, mu
+// endStreams ends every open stream as its protocol allows and says which clients
+// have lost something. The connection is over afterwards; end is for the caller to call. wmu is held, mu
 // is not.
 func (c *conn) endStreams(e ending, flag, details string) []drain.Conversation {
 	c.mu.Lock()
@@ -71,10 +72,14 @@ func (c *conn) endStreams(e ending, flag, details string) []drain.Conversation {
 	if canSay {
 		_ = c.client.send(out, true)
 	}
-	return was
+	return slices.DeleteFunc(was, func(one drain.Conversation) bool { return one.Ending == "" })
 }
 
-// end adds the frames that end a stream, and says what they are.
+// end adds the frames that end a stream, and says what they are; "" when the client
+// loses nothing.
+//
+// The half of a response is reset with INTERNAL_ERROR, as net/http's server and
+// Envoy do it: Node's node:http2 takes CANCEL for a proper end.
 func (s *stream) end(out []byte, e ending) (string, []byte) {
 	switch {
 	case s.grpc && s.status == 0: // a response of trailers alone
@@ -98,7 +103,10 @@ func (s *stream) end(out []byte, e ending) (string, []byte) {
 	case s.serverEnded: // answered in full; the client was still sending
 		return "answered", appendReset(out, s.id, codeNoError)
 	}
-	return "reset", appendReset(out, s.id, e.reset)
+	if e.orderly && s.events != nil && s.events.Ending().Proper {
+		return "", h2frame.Append(out, h2frame.Data, h2frame.FlagEndStream, s.id, nil)
+	}
+	return "reset", appendReset(out, s.id, codeInternal)
 }
 
 func appendGRPC(block []byte, message string) []byte {
@@ -165,5 +173,5 @@ func (c *conn) endH2(err error) {
 	if tooMuch == floodBlock || tooMuch == floodHeaderList || tooMuch == floodContinuation {
 		status = "431"
 	}
-	c.failStreams(flagBadRequest, "http2.codec_error", ending{status, err.Error(), code, codeCancel})
+	c.failStreams(flagBadRequest, "http2.codec_error", ending{status, err.Error(), code, false})
 }

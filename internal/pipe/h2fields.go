@@ -13,10 +13,11 @@ const (
 	fieldUserAgent
 	fieldRequestID
 	fieldForwardedFor
+	fieldContentEncoding
 )
 
 // longestField is the length of the longest of them, bytes.
-const longestField = len("x-forwarded-for")
+const longestField = len("content-encoding")
 
 func nameOf(name []byte) fieldName {
 	switch string(name) { // no allocation
@@ -30,6 +31,8 @@ func nameOf(name []byte) fieldName {
 		return fieldAuthority
 	case "content-type":
 		return fieldContentType
+	case "content-encoding":
+		return fieldContentEncoding
 	case "user-agent":
 		return fieldUserAgent
 	case "x-request-id":
@@ -53,11 +56,11 @@ func fieldsOf(names ...fieldName) (s fieldSet) {
 }
 
 // What is read of a header block: of requests for the report, with an access log
-// for its line too; of responses the status.
+// for its line too; of responses the status, and whether they are event streams.
 var (
 	requestFields       = fieldsOf(fieldMethod, fieldPath, fieldContentType, fieldUserAgent)
 	loggedRequestFields = requestFields | fieldsOf(fieldAuthority, fieldRequestID, fieldForwardedFor)
-	responseFields      = fieldsOf(fieldStatus)
+	responseFields      = fieldsOf(fieldStatus, fieldContentType, fieldContentEncoding)
 )
 
 // staticFields is the static table (RFC 7541, appendix A); index 1 stands first.

@@ -11,8 +11,8 @@ import (
 const (
 	codeNoError         = 0x0
 	codeProtocolError   = 0x1
+	codeInternal        = 0x2
 	codeFrameSize       = 0x6
-	codeCancel          = 0x8
 	codeCompression     = 0x9
 	codeEnhanceYourCalm = 0xb
 )

@@ -1,20 +1,28 @@
 package pipe
 
-import "github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+import (
+	"slices"
+
+	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+)
 
 // A message of gRPC that is cut makes its client's library report INTERNAL, whatever
-// trailers follow. So at the last call a stream is ended in between two of them:
-// those that stand there say nothing more, the others come to the end of theirs, and
-// when all have, or the time is up, all are ended.
+// trailers follow, and an event stream can only be ended properly in between two
+// events. So at the last call a stream is ended in between two of them: those that
+// stand there say nothing more, the others come to the end of theirs, and when all
+// have, or the time is up, all are ended.
 
-// within says whether a gRPC response would be cut within a message. mu is held.
-func (h *h2) within() bool {
-	for _, s := range h.streams {
-		if s.grpc && s.status != 0 && !s.serverEnded && s.messages.Within() {
-			return true
-		}
+// within says whether a response would be cut within a message. mu is held.
+func (h *h2) within() bool { return slices.ContainsFunc(h.streams, (*stream).within) }
+
+func (s *stream) within() bool {
+	switch {
+	case s.status == 0 || s.serverEnded:
+		return false
+	case s.grpc:
+		return s.messages.Within()
 	}
-	return false
+	return s.events != nil && s.events.Reconnects() && !s.events.BetweenEvents()
 }
 
 // askLastMessages has the connection ended when no gRPC message is under way. It
@@ -87,9 +95,12 @@ func (c *conn) lastFrame(p []byte) (n int, pass bool, err error) {
 	case at.stream == 0:
 		pass = at.kind != h2frame.GoAway
 	case s == nil, s.finished:
-	case at.kind == h2frame.Data && s.grpc && s.messages.Within():
-		downVisitor{c}.data(at, p[h2frame.HeaderLen:n])
-		pass = true
+	case at.kind == h2frame.Data && s.status != 0 && (s.within() || at.has(h2frame.FlagEndStream)):
+		v := downVisitor{c}
+		if v.data(at, p[h2frame.HeaderLen:n]); at.has(h2frame.FlagEndStream) { // it has ended by itself
+			v.end(at.stream)
+		}
+		return n, true, nil
 	case at.kind == h2frame.Headers && at.has(h2frame.FlagEndStream) && at.has(h2frame.FlagEndHeaders) && s.status != 0 && !h.skipped:
 		// It has ended by itself. Its block is good as long as none has been left out.
 		return n, true, h.down.read(at, p[h2frame.HeaderLen:n], downVisitor{c})

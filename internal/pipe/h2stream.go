@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/pipe/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
 )
 
@@ -20,7 +21,8 @@ type stream struct {
 	serverEnded bool
 	status      int // of its final response; 0 before
 	messages    grpcframe.Messages
-	finished    bool // nothing more of it is passed on
+	events      *eventstream.Stream // nil when the response is no event stream, or cannot be followed
+	finished    bool                // nothing more of it is passed on
 	entry       *logEntry
 }
 
@@ -34,7 +36,7 @@ func newStream(id uint32, began time.Time) *stream {
 }
 
 func (s *stream) free() {
-	s.entry = nil
+	s.entry, s.events = nil, nil
 	streamPool.Put(s)
 }
 

@@ -1,9 +1,12 @@
 package pipe
 
 import (
+	"bytes"
 	"encoding/binary"
+	"net/http"
 	"slices"
 
+	"github.com/lastcall-dev/lastcall/internal/pipe/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
 	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
 )
@@ -92,16 +95,19 @@ type downVisitor struct{ c *conn }
 
 func (v downVisitor) headers(id uint32, block []byte, end bool) error {
 	c, h := v.c, v.c.h2
-	h.status = 0
-	if err := h.dnTable.read(block, h.ofClient.allowed(), &h.status); err != nil {
+	h.response = responseHead{}
+	if err := h.dnTable.read(block, h.ofClient.allowed(), &h.response); err != nil {
 		return err
 	}
 	s := h.streams.get(id)
 	if s == nil {
 		return nil
 	}
-	if s.status == 0 && h.status >= 200 {
-		s.status = int(h.status)
+	if s.status == 0 && h.response.status >= 200 {
+		s.status = h.response.status
+		if h.response.events && !h.response.encoded {
+			s.events = eventstream.New(bytes.HasPrefix(s.line, []byte("GET ")) && s.status == http.StatusOK)
+		}
 		c.in.stats.responded(s.status)
 		if s.entry != nil {
 			s.entry.firstByte = h.clock()
@@ -115,8 +121,8 @@ func (v downVisitor) headers(id uint32, block []byte, end bool) error {
 // promise takes a pushed response in.
 func (v downVisitor) promise(_, promised uint32, block []byte) error {
 	c, h := v.c, v.c.h2
-	h.status = 0
-	if err := h.dnTable.read(block, h.ofClient.allowed(), &h.status); err != nil {
+	h.response = responseHead{}
+	if err := h.dnTable.read(block, h.ofClient.allowed(), &h.response); err != nil {
 		return err
 	}
 	if promised%2 != 0 || h.streams.get(promised) != nil {
@@ -138,11 +144,20 @@ func (v downVisitor) data(at frame, payload []byte) {
 	if s.entry != nil {
 		s.entry.sent += uint64(at.length)
 	}
-	if s.grpc {
-		content, err := h2frame.Unpad(payload, at.has(h2frame.FlagPadded), 0)
-		if s.messages.Follow(content); err != nil || len(payload) < int(at.length) {
-			s.messages.Lose() // larger than any client of gRPC asks for
+	if !s.grpc && s.events == nil {
+		return
+	}
+	content, err := h2frame.Unpad(payload, at.has(h2frame.FlagPadded), 0)
+	lost := err != nil || len(payload) < int(at.length) // larger than clients ask for
+	switch {
+	case s.grpc:
+		if s.messages.Follow(content); lost {
+			s.messages.Lose()
 		}
+	case lost:
+		s.events = nil
+	default:
+		s.events.Follow(content)
 	}
 }
 
@@ -275,12 +290,23 @@ func (r *streamHead) field(name fieldName, value []byte) {
 // maxMethod is how much of a method is kept for the report, bytes.
 const maxMethod = 32
 
-// streamStatus reads that of a response; 0 when there is none.
-type streamStatus int
+// responseHead gathers of a response's header block what has to be known.
+type responseHead struct {
+	status  int  // 0 when there is none
+	events  bool // it is an event stream
+	encoded bool // there is a Content-Encoding other than identity
+}
 
-func (s *streamStatus) field(_ fieldName, value []byte) {
-	if *s = 0; len(value) == 3 {
-		*s = streamStatus(digits(string(value)))
+func (r *responseHead) field(name fieldName, value []byte) {
+	switch name {
+	case fieldStatus:
+		if r.status = 0; len(value) == 3 {
+			r.status = digits(string(value))
+		}
+	case fieldContentType:
+		r.events = isEventStream(value)
+	case fieldContentEncoding:
+		r.encoded = r.encoded || !equalFold(value, "identity")
 	}
 }
 

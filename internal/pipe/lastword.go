@@ -13,7 +13,8 @@ import (
 // event.
 type lastWord struct {
 	was    []drain.Conversation // what it was when it was asked for; for the report
-	ending string               // how we ended it; "" when it ended by itself
+	ending string               // how we ended it; "" when the client has lost nothing
+	early  bool                 // asked for before the last call
 	done   chan struct{}        // closed when the conversation has ended
 	isDone bool                 // guarded by the connection's mu
 }
@@ -21,7 +22,7 @@ type lastWord struct {
 // hasLastWord says whether the conversation is one that ends at a boundary. mu is
 // held.
 func (c *conn) hasLastWord() bool {
-	return !c.over && (c.mode == modeWS || c.responding && c.endless != finite)
+	return !c.over && (c.mode == modeWS || c.responding && c.content != finite)
 }
 
 // endsEarly says whether the conversation is one whose last word does not wait for
@@ -35,12 +36,13 @@ func (c *conn) mayEndEarly() bool {
 	if c.mode == modeWS {
 		return c.p.cfg.WebSockets == CloseEarly
 	}
-	return c.endless.isEndless() && c.p.cfg.EventStreams == CloseEarly
+	return c.reconnects && c.p.cfg.EventStreams == CloseEarly
 }
 
-// askLastWord has the conversation ended at its next boundary, or now. It returns
-// nil when there is none to wait for.
-func (c *conn) askLastWord() *lastWord {
+// askLastWord ends the conversation at its next boundary, or now. Early, it ends
+// only what its client loses nothing by. It returns nil when there is nothing to
+// wait for.
+func (c *conn) askLastWord(early bool) *lastWord {
 	c.mu.Lock()
 	if !c.hasLastWord() {
 		c.mu.Unlock()
@@ -50,7 +52,7 @@ func (c *conn) askLastWord() *lastWord {
 		c.word = &lastWord{done: make(chan struct{})}
 	}
 	w := c.word
-	w.was = c.describe()
+	w.was, w.early = c.describe(), early
 	c.mu.Unlock()
 	c.asked.Store(true)
 	c.heedLastWord()
@@ -77,24 +79,33 @@ func (c *conn) sayLastWord(force bool) {
 		c.sayWebSocketClose(force)
 		return
 	}
-	if !c.streaming || !c.down.body.mayEnd() {
+	if !c.streaming {
+		return
+	}
+	f, ok := c.down.body.farewell()
+	if !ok {
 		return
 	}
 	c.mu.Lock()
-	if c.over {
+	switch early := c.word == nil || c.word.early; {
+	case c.over:
+		c.mu.Unlock()
+		return
+	case early && f.ending != "": // it has turned out to have an end of its own
+		c.asked.Store(false)
 		c.mu.Unlock()
 		return
 	}
 	c.over = true
+	resets := c.endsWithConn && !f.proper
+	c.resets = resets
 	if c.word != nil {
-		if c.word.ending = c.endless.ending(); c.down.body.isWhole() {
-			c.word.ending = "ended"
-		}
+		c.word.ending = f.ending
 	}
 	c.mu.Unlock()
-	if farewell := c.down.body.farewell(); len(farewell) > 0 {
+	if len(f.bytes) > 0 {
 		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
-		_ = c.client.send(farewell, true)
+		_ = c.client.send(f.bytes, !resets) // a FIN takes with it what is held back, a reset does not
 	}
 	c.letGo()
 }
@@ -211,6 +222,7 @@ func (c *conn) giveUpLastWord() {
 		return
 	}
 	c.over = true
+	c.resets = c.endsWithConn
 	c.word.ending = "truncated"
 	if c.ws != nil && c.ws.said.Load() {
 		c.word.ending = c.closeName()

@@ -18,9 +18,10 @@ type Endings struct {
 	WebSocketCode int
 
 	// WebSockets and EventStreams say what becomes of them when a drain has waited
-	// long enough for new ones. EndlessTypes are further media types, in small
-	// letters, whose bodies consist of lines and have no end of their own: what
-	// holds for event streams holds for them.
+	// long enough for new ones; EventStreams is for those that answer a GET, since
+	// the others are answers with an end of their own. EndlessTypes are further media types, in small
+	// letters, whose bodies consist of lines and have no end of their own when they
+	// answer a GET: what holds for event streams holds for them.
 	WebSockets, EventStreams LongLived
 	EndlessTypes             []string
 }

@@ -179,7 +179,7 @@ func (p *Pipe) endEarly() {
 	}
 	spread := cmp.Or(p.cfg.Spread, defaultEarlySpread)
 	for i, c := range found {
-		p.after(spread*time.Duration(i)/time.Duration(len(found)), func() { c.askLastWord() })
+		p.after(spread*time.Duration(i)/time.Duration(len(found)), func() { c.askLastWord(true) })
 	}
 }
 

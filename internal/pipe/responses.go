@@ -3,6 +3,8 @@ package pipe
 import (
 	"net/http"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/pipe/eventstream"
 )
 
 // passHead passes the response head in the first n bytes of the buffer on, and
@@ -58,10 +60,15 @@ func (c *conn) passHead(n int) bool {
 	}
 	body := h.responseBody(req)
 	c.endsWithConn = !interim && !tunnel && body.kind == untilCloseBody
-	if c.endless = finite; !interim && (body.kind == chunkedBody || body.kind == untilCloseBody) {
-		body.endless = c.p.cfg.contentOf(&h)
-		c.endless = body.endless
+	if !interim && (body.kind == chunkedBody || body.kind == untilCloseBody) {
+		body.content = c.p.cfg.contentOf(&h, req)
+		isSubscription := req.isGet() && h.status == http.StatusOK
+		if body.content == events {
+			body.events = eventstream.New(isSubscription)
+		}
+		c.reconnects = isSubscription && (body.content == events || body.content == lines)
 	}
+	c.content = body.content
 	isWS := c.mode == modeWS
 	early := c.endsEarly()
 	if !interim {
@@ -88,7 +95,7 @@ func (c *conn) passHead(n int) bool {
 		}
 		d.state = downWS
 		if early {
-			c.askLastWord()
+			c.askLastWord(true)
 		}
 		return true
 	case interim:
@@ -149,7 +156,7 @@ func (c *conn) passMessage(n int) bool {
 		}
 		b.r += n + m
 	}
-	c.streaming = d.body.endless != finite && !done
+	c.streaming = d.body.content != finite && !done
 	c.wmu.Unlock()
 	c.noteSent(m)
 	if done {
@@ -177,7 +184,7 @@ func (c *conn) noteSent(n int) {
 // responseEnds takes the answered request from the queue. It returns whether
 // there will be more responses.
 func (c *conn) responseEnds(last bool) bool {
-	c.down.state = downHead
+	c.down.state, c.down.body.events = downHead, nil
 	if last {
 		c.mu.Lock()
 		c.over = true
@@ -191,7 +198,7 @@ func (c *conn) responseEnds(last bool) bool {
 	}
 	answered := *c.queue.at(0)
 	c.queue.pop()
-	c.responding, c.endless = false, finite
+	c.responding, c.content, c.reconnects = false, finite, false
 	var refusal *reply
 	if c.queue.len() == 0 {
 		refusal = c.refusal

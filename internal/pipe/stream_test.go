@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -17,40 +20,65 @@ func chunkedHead(contentType string) string {
 	return "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: " + contentType + "\r\n\r\n"
 }
 
-// How a stream ends at the last call depends on what it is and where it stands:
-// only what has no end of its own may end as if it were whole.
+// How a stream ends at the last call depends on what it is, what it answers and
+// where it stands: only what its client asks for again by itself, and what is
+// complete, ends as if the app had ended it, and is not in the report.
 func TestStreamsAtTheLastCall(t *testing.T) {
+	const (
+		token     = `data: {"object":"chat.completion.chunk","choices":[{"delta":{"content":"word"}}]}` + "\n\n"
+		openAI    = `data: {"error":{"message":"the server is shutting down","type":"server_error","param":null,"code":"server_shutting_down"}}` + "\n\n"
+		start     = "event: message_start\ndata: {\"type\":\"message_start\"}\n\n"
+		anthropic = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"the server is shutting down\"}}\n\n"
+		result    = "event: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\n"
+	)
 	events := chunkedHead("text/event-stream; charset=utf-8")
+	untilClose := "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 	for _, tt := range []struct {
 		name          string
+		method        string
 		head          string
 		before, after string
-		body          string // what the client reads
-		whole         bool   // whether it sees a proper end
-		ending        string
+		body          string // what the client reads; N stands for a reconnection time
+		ending        string // in the report; "": it has lost nothing, and sees a proper end
 	}{
-		{"between events", events, chunk("data: 1\n\n"), "", "data: 1\n\n", true, "ended"},
-		{"between events, CRLF", events, chunk("data: 1\r\n\r\n"), "", "data: 1\r\n\r\n", true, "ended"},
-		{"between events, CR", events, chunk("data: 1\r\r"), "", "data: 1\r\r", true, "ended"},
-		{"an event in two chunks", events, chunk("data: 1\n") + chunk("\n"), "", "data: 1\n\n", true, "ended"},
-		{"before the first event", events, chunk("\n\n"), "", "\n\n", true, "ended"},
-		{"within an event that ends", events, chunk("data: 1\n"), chunk("\n"), "data: 1\n\n", true, "ended"},
-		{"within a chunk that ends", events, "9\r\ndata:", " 1\n\n\r\n", "data: 1\n\n", true, "ended"},
-		{"within an event that does not end", events, chunk("data: 1\n\ndata: 2\n"), "", "data: 1\n\ndata: 2\n", false, "truncated"},
-		{"within a chunk that does not end", events, "ff\r\ndata: 1\n\n", "", "data: 1\n\n", false, "truncated"},
-		{"compressed events", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n", chunk("zz\n\n"), "", "zz\n\n", false, "truncated"},
-		{"events until the end of the connection", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", "data: 1\n\n", "", "data: 1\n\n", true, "ended"},
-		{"an export", chunkedHead("application/x-ndjson"), chunk("{}\n"), "", "{}\n", false, "truncated"},
-		{"lines that never end, as configured", chunkedHead("application/x-tail"), chunk("{}\n"), "", "{}\n", true, "ended"},
-		{"such lines, within one", chunkedHead("application/x-tail"), chunk("{"), chunk("}\n"), "{}\n", true, "ended"},
-		{"any other body", chunkedHead("text/html"), chunk("<p>\n\n"), "", "<p>\n\n", false, "truncated"},
-		{"a body of known length", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100\r\n\r\n", "data: 1\n\n", "", "data: 1\n\n", false, "truncated"},
+		{"between events", "GET", events, chunk("data: 1\n\n"), "", "data: 1\n\nretry: N\n\n", ""},
+		{"between events, CRLF", "GET", events, chunk("data: 1\r\n\r\n"), "", "data: 1\r\n\r\nretry: N\n\n", ""},
+		{"between events, CR", "GET", events, chunk("data: 1\r\r"), "", "data: 1\r\rretry: N\n\n", ""},
+		{"an event in two chunks", "GET", events, chunk("data: 1\n") + chunk("\n"), "", "data: 1\n\nretry: N\n\n", ""},
+		{"before the first event", "GET", events, chunk("\n\n"), "", "\n\nretry: N\n\n", ""},
+		{"within an event that ends", "GET", events, chunk("data: 1\n"), chunk("\n"), "data: 1\n\nretry: N\n\n", ""},
+		{"within a chunk that ends", "GET", events, "9\r\ndata:", " 1\n\n\r\n", "data: 1\n\nretry: N\n\n", ""},
+		{"within an event that does not end", "GET", events, chunk("data: 1\n\ndata: 2\n"), "", "data: 1\n\ndata: 2\n", "truncated"},
+		{"within a chunk that does not end", "GET", events, "ff\r\ndata: 1\n\n", "", "data: 1\n\n", "truncated"},
+		{"until the end of the connection", "GET", untilClose, "data: 1\n\n", "", "data: 1\n\nretry: N\n\n", ""},
+		{"until the end of the connection, within an event", "GET", untilClose, "data: 1\n", "", "data: 1\n", "truncated"},
+		{"compressed events", "GET", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n", chunk("zz\n\n"), "", "zz\n\n", "truncated"},
+		{"events of known length", "GET", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100\r\n\r\n", "data: 1\n\n", "", "data: 1\n\n", "truncated"},
+		{"a failure, which no client asks for again", "GET", strings.Replace(events, "200 OK", "500 Oops", 1), chunk("data: 1\n\n"), "", "data: 1\n\n", "truncated"},
+		{"an answer to a GET", "GET", events, chunk(token), "", token + openAI, "error event"},
+
+		{"an answer of no known dialect", "POST", events, chunk("data: 1\n\n"), "", "data: 1\n\n", "truncated"},
+		{"such an answer until the end of the connection", "POST", untilClose, "data: 1\n\n", "", "data: 1\n\n", "truncated"},
+		{"OpenAI's", "POST", events, chunk(token), "", token + openAI, "error event"},
+		{"OpenAI's until the end of the connection", "POST", untilClose, token, "", token + openAI, "error event"},
+		{"OpenAI's, within a token", "POST", events, chunk(token + token[:30]), chunk(token[30:]), token + token + openAI, "error event"},
+		{"OpenAI's, within one that does not end", "POST", events, chunk(token + token[:30]), "", token + token[:30], "truncated"},
+		{"OpenAI's, complete", "POST", events, chunk(token + "data: [DONE]\n\n"), "", token + "data: [DONE]\n\n", ""},
+		{"OpenAI's until the end of the connection, complete", "POST", untilClose, token + "data: [DONE]\n\n", "", token + "data: [DONE]\n\n", ""},
+		{"Anthropic's", "POST", events, chunk(start), "", start + anthropic, "error event"},
+		{"MCP's, complete", "POST", events, chunk(result), "", result, ""},
+
+		{"an export", "GET", chunkedHead("application/x-ndjson"), chunk("{}\n"), "", "{}\n", "truncated"},
+		{"lines that never end, as configured", "GET", chunkedHead("application/x-tail"), chunk("{}\n"), "", "{}\n", ""},
+		{"such lines, within one", "GET", chunkedHead("application/x-tail"), chunk("{"), chunk("}\n"), "{}\n", ""},
+		{"such lines that answer something", "POST", chunkedHead("application/x-tail"), chunk("{}\n"), "", "{}\n", "truncated"},
+		{"any other body", "GET", chunkedHead("text/html"), chunk("<p>\n\n"), "", "<p>\n\n", "truncated"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			app := startScripted(t, tt.head)
 			p := startPipe(t, app, HTTP, func(c *Config) { c.EndlessTypes = []string{"application/x-tail"} })
 			c := dialPipe(t, p)
-			c.send(get("/events"))
+			c.send(tt.method + " /events HTTP/1.1\r\nHost: app\r\nContent-Length: 0\r\n\r\n")
 			resp, err := http.ReadResponse(c.r, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -60,27 +88,44 @@ func TestStreamsAtTheLastCall(t *testing.T) {
 			if _, err := io.ReadFull(resp.Body, first); err != nil {
 				t.Fatal(err)
 			}
-			report := lastCall(t, p, 300*time.Millisecond)
+			window := 50 * time.Millisecond
+			if tt.after != "" {
+				window = patience
+			}
+			report := lastCall(t, p, window)
 			if tt.after != "" {
 				awaitAsked(t, p)
 				app.send(tt.after)
 			}
 			rest, err := io.ReadAll(resp.Body)
-			if got := string(first) + string(rest); got != tt.body {
+			got := retryTime.ReplaceAllString(string(first)+string(rest), "retry: N\n")
+			if got != tt.body {
 				t.Errorf("the client reads %q; want %q", got, tt.body)
 			}
-			if whole := err == nil; whole != tt.whole || !whole && !errors.Is(err, io.ErrUnexpectedEOF) {
-				t.Errorf("the client sees the end as %v; a proper one: %v", err, tt.whole)
+			switch proper := err == nil; {
+			case proper != (tt.ending == ""):
+				t.Errorf("the client sees the end as %v; the report as %q", err, tt.ending)
+			case !proper && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, syscall.ECONNRESET):
+				t.Errorf("the client sees the end as %v", err)
 			}
-			if left := report(); len(left) != 1 || left[0].Ending != tt.ending {
-				t.Errorf("report %+v; want %s", left, tt.ending)
+			var endings []string
+			for _, one := range report() {
+				endings = append(endings, one.Ending)
 			}
-			c.wantEnd()
+			if got := strings.Join(endings, ", "); got != tt.ending {
+				t.Errorf("report %q; want %q", got, tt.ending)
+			}
+			if !errors.Is(err, syscall.ECONNRESET) {
+				c.wantEnd()
+			}
 			<-app.got
 			closePipe(t, p)
 		})
 	}
 }
+
+// retryTime is the field with which a stream ends that its client connects to again.
+var retryTime = regexp.MustCompile(`retry: [12]\d{3}\n`)
 
 // A stream that ends by itself within the last call was not cut.
 func TestStreamEndsByItself(t *testing.T) {
@@ -125,11 +170,43 @@ func TestStreamCloseEarly(t *testing.T) {
 	_ = p.CloseIdle(ctx, 0)
 	awaitAsked(t, p)
 	app.send(chunk("data: 2\n\n"))
-	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "data: 2\n\n" {
+	if b, err := io.ReadAll(resp.Body); err != nil || retryTime.ReplaceAllString(string(b), "") != "data: 2\n\n\n" {
 		t.Errorf("%q, %v", b, err)
 	}
 	awaitActivity(t, p, 0, 0)
 	<-app.got
+}
+
+// What has an end of its own is waited for, whatever is configured for streams that have none.
+func TestAnswerIsNotClosedEarly(t *testing.T) {
+	token := `data: {"object":"chat.completion.chunk"}` + "\n\n"
+	for _, method := range []string{"GET", "POST"} {
+		t.Run(method, func(t *testing.T) {
+			app := startScripted(t, chunkedHead("text/event-stream"))
+			p := startPipe(t, app, HTTP, func(c *Config) { c.EventStreams, c.EndlessTypes = CloseEarly, []string{"text/event-stream"} })
+			c := dialPipe(t, p)
+			c.send(method + " /answer HTTP/1.1\r\nHost: app\r\nContent-Length: 0\r\n\r\n")
+			resp, err := http.ReadResponse(c.r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			app.send(chunk(token))
+			if _, err := io.ReadFull(resp.Body, make([]byte, len(token))); err != nil {
+				t.Fatal(err)
+			}
+			_ = p.Drain(ctx)
+			_ = p.CloseIdle(ctx, 0)
+			app.send(chunk(token) + chunk("data: [DONE]\n\n"))
+			if _, err := io.ReadFull(resp.Body, make([]byte, len(token))); err != nil {
+				t.Fatal(err)
+			}
+			app.send("0\r\n\r\n")
+			if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "data: [DONE]\n\n" {
+				t.Errorf("%q, %v", b, err)
+			}
+			<-app.got
+		})
+	}
 }
 
 // A stream that begins when those under way have been ended ends as early.
@@ -144,7 +221,7 @@ func TestLateStreamCloseEarly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err := io.ReadAll(resp.Body); err != nil || len(b) != 0 {
+	if b, err := io.ReadAll(resp.Body); err != nil || retryTime.ReplaceAllString(string(b), "") != "\n" {
 		t.Errorf("%q, %v", b, err)
 	}
 	awaitActivity(t, p, 0, 0)

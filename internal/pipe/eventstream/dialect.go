@@ -1,0 +1,60 @@
+package eventstream
+
+import "bytes"
+
+// dialect is a protocol on top of event streams that has an end of its own, and
+// an event that its client libraries raise as an error. It is known by its first
+// event and never guessed: a client that does not know our event would drop it.
+type dialect uint8
+
+const (
+	unknown       dialect = iota
+	openAI                // chat and text completions: OpenAI, vLLM, LiteLLM, Ollama's /v1, …
+	openAIReplies         // OpenAI's Responses API
+	anthropic             // Anthropic's Messages API
+)
+
+// judge takes an event that has come whole.
+func (s *Stream) judge() {
+	m := &s.members
+	kind := string(m.kind.bytes())
+	if s.dialect == unknown {
+		switch object := string(m.object.bytes()); {
+		case object == "chat.completion.chunk", object == "text_completion":
+			s.dialect = openAI
+		case bytes.HasPrefix(m.kind.bytes(), []byte("response.")):
+			s.dialect = openAIReplies
+		case kind == "message_start":
+			s.dialect = anthropic
+		}
+	}
+	s.sequence, s.complete = m.sequence, s.isTerminal(kind)
+}
+
+// isTerminal reports whether the event at hand is the last of its stream: the
+// application has said that it is done, or has failed. What is wrongly taken for
+// the last would pass a half for the whole, so only names that mean nothing else
+// count.
+func (s *Stream) isTerminal(kind string) bool {
+	if s.lines == 1 && string(s.data.bytes()) == "[DONE]" {
+		return true
+	}
+	m := &s.members
+	switch s.dialect {
+	case openAI:
+		return m.has(memberError)
+	case openAIReplies:
+		switch kind {
+		case "response.completed", "response.failed", "response.incomplete", "error":
+			return true
+		}
+	case anthropic:
+		return kind == "message_stop" || kind == "error"
+	case unknown:
+		// The response of MCP's streamable HTTP. Other protocols send several
+		// responses of JSON-RPC in one stream (A2A), as messages without a name.
+		return string(s.event.bytes()) == "message" && m.has(memberJSONRPC|memberID) && !m.has(memberMethod) &&
+			(m.has(memberResult) || m.has(memberError))
+	}
+	return false
+}

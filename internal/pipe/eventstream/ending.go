@@ -1,0 +1,61 @@
+package eventstream
+
+import (
+	"fmt"
+	"math/rand/v2"
+)
+
+// Ending is how a stream is ended where it stands.
+type Ending struct {
+	Last   []byte // an event to send first; nil: none
+	Proper bool   // the body ends as if the application had ended it: the client loses nothing
+	Name   string // of an end that is not proper, for reports
+}
+
+// Names of endings that are not proper.
+const (
+	Truncated  = "truncated"
+	ErrorEvent = "error event"
+)
+
+// message is what the error events say.
+const message = "the server is shutting down"
+
+// defaultRetry is how long clients wait before they reconnect at least, where the
+// application has not said it, milliseconds. Browsers wait 3 s.
+const defaultRetry = 1000
+
+// Ending decides how the stream is ended after what has been followed.
+func (s *Stream) Ending() Ending {
+	switch {
+	case !s.BetweenEvents():
+		return Ending{Name: Truncated}
+	case s.complete:
+		return Ending{Proper: true}
+	case s.Reconnects():
+		return Ending{Proper: true, Last: fmt.Appendf(nil, "retry: %d\n\n", s.retryAfter())}
+	}
+	switch s.dialect {
+	case openAI:
+		return Ending{Name: ErrorEvent, Last: fmt.Appendf(nil, `data: {"error":{"message":%q,"type":"server_error","param":null,"code":"server_shutting_down"}}`+"\n\n", message)}
+	case openAIReplies:
+		return Ending{Name: ErrorEvent, Last: fmt.Appendf(nil, `event: error`+"\n"+`data: {"type":"error","sequence_number":%[2]d,"code":"server_error","message":%[1]q,"param":null,"error":{"type":"server_error","code":"server_error","message":%[1]q,"param":null}}`+"\n\n", message, s.sequence+1)}
+	case anthropic:
+		return Ending{Name: ErrorEvent, Last: fmt.Appendf(nil, "event: error\n"+`data: {"type":"error","error":{"type":"overloaded_error","message":%q}}`+"\n\n", message)}
+	}
+	return Ending{Name: Truncated}
+}
+
+// Reconnects reports whether the client sends the request again by itself, whatever the
+// end: EventSource does. A GET that is answered in a dialect with an end of its
+// own has other clients as well.
+func (s *Stream) Reconnects() bool { return s.isSubscription && s.dialect == unknown }
+
+// retryAfter is the reconnection time that the last event sets, milliseconds:
+// different for each client, and never shorter than the application's.
+func (s *Stream) retryAfter() int {
+	if s.retry > 0 {
+		return s.retry + rand.IntN(s.retry/2+1)
+	}
+	return defaultRetry + rand.IntN(2*defaultRetry)
+}

@@ -1,0 +1,201 @@
+// Package eventstream follows the body of a text/event-stream response and
+// decides how a proxy may end it before the application does.
+//
+// The HTML standard's client, EventSource, sends a GET and reconnects whatever
+// the end of the stream was. Such a stream may end properly between two events.
+// Every other event stream is an answer with an end of its own: an LLM's tokens,
+// the progress of a job, an MCP call. A proper end before that would pass the
+// half for the whole, so it is ended without one, after an event that the client
+// library raises as an error where the dialect has such an event. A stream whose
+// terminal event has been sent is complete.
+package eventstream
+
+import (
+	"bytes"
+	"strings"
+)
+
+// MediaType is the Content-Type of an event stream.
+const MediaType = "text/event-stream"
+
+// Is reports whether a Content-Type is an event stream's.
+func Is(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(strings.TrimSpace(media), MediaType)
+}
+
+// Stream is an event stream up to the last byte that was passed to Follow.
+type Stream struct {
+	isSubscription bool // answers a GET with status 200, as EventSource's streams do
+
+	inLine  bool  // the line at hand has begun
+	afterCR bool  // a LF would belong to the line before
+	pending bool  // a field has come since the last blank line: the event is not over
+	field   field // of the line at hand
+	name    short // of the field, as far as it has come
+	value   bool  // a byte of the value has come
+
+	event   short   // the value of the event field
+	data    short   // the beginning of the event's data
+	lines   int     // of data, in this event
+	members members // of the event's data, when it is a JSON object
+	retry   int     // what the application has last set, milliseconds; 0: nothing
+
+	dialect  dialect
+	sequence int  // sequence_number of the last event
+	complete bool // the last event was the terminal one
+}
+
+// New follows the body of a response from its first byte. isSubscription says that the
+// response answers a GET with status 200.
+func New(isSubscription bool) *Stream { return &Stream{isSubscription: isSubscription} }
+
+// field is the field of a line (HTML, 9.2.6).
+type field uint8
+
+const (
+	unnamed field = iota // the colon has not come yet
+	comment
+	fieldEvent
+	fieldData
+	fieldRetry
+	fieldOther
+)
+
+// short holds the beginning of a string. It is longer than every name that is
+// looked for, so that a longer string equals none of them.
+type short struct {
+	b [24]byte
+	n int
+}
+
+func (s *short) add(p []byte)  { s.n += copy(s.b[s.n:], p) }
+func (s *short) reset()        { s.n = 0 }
+func (s *short) bytes() []byte { return s.b[:s.n] }
+
+func (s *short) addByte(c byte) {
+	if s.n < len(s.b) {
+		s.b[s.n] = c
+		s.n++
+	}
+}
+
+// BetweenEvents reports whether the body could end here without cutting an event.
+func (s *Stream) BetweenEvents() bool { return !s.inLine && !s.pending }
+
+// Follow takes the next bytes of the body.
+func (s *Stream) Follow(p []byte) {
+	for len(p) > 0 {
+		if s.afterCR {
+			if s.afterCR = false; p[0] == '\n' {
+				p = p[1:]
+				continue
+			}
+		}
+		end := bytes.IndexByte(p, '\n')
+		line := p
+		if end >= 0 {
+			line = p[:end]
+		}
+		if cr := bytes.IndexByte(line, '\r'); cr >= 0 {
+			end, line = cr, line[:cr]
+		}
+		if len(line) > 0 {
+			s.part(line)
+		}
+		if end < 0 {
+			return
+		}
+		s.afterCR = p[end] == '\r'
+		s.lineEnds()
+		p = p[end+1:]
+	}
+}
+
+// part takes a part of a line.
+func (s *Stream) part(p []byte) {
+	if !s.inLine {
+		s.inLine, s.field, s.value = true, unnamed, false
+		s.name.reset()
+	}
+	if s.field == unnamed {
+		colon := bytes.IndexByte(p, ':')
+		if colon < 0 {
+			s.name.add(p)
+			return
+		}
+		s.name.add(p[:colon])
+		s.named()
+		p = p[colon+1:]
+	}
+	if len(p) > 0 && !s.value {
+		if s.value = true; p[0] == ' ' {
+			p = p[1:]
+		}
+	}
+	switch s.field {
+	case fieldEvent:
+		s.event.add(p)
+	case fieldData:
+		s.data.add(p)
+		s.members.follow(p)
+	case fieldRetry:
+		s.retry = appendDigits(s.retry, p)
+	}
+}
+
+// named takes the field's name, which is complete.
+func (s *Stream) named() {
+	switch string(s.name.bytes()) {
+	case "":
+		s.field = comment
+	case "event":
+		s.field = fieldEvent
+		s.event.reset()
+	case "data":
+		s.field = fieldData
+		if s.lines++; s.lines > 1 {
+			s.data.addByte('\n')
+		}
+	case "retry":
+		s.field = fieldRetry
+		s.retry = 0
+	default:
+		s.field = fieldOther
+	}
+	s.pending = s.pending || s.field != comment
+}
+
+func (s *Stream) lineEnds() {
+	switch {
+	case s.inLine && s.field == unnamed: // a field without a value
+		s.named()
+	case !s.inLine && s.pending:
+		s.eventEnds()
+	}
+	s.inLine = false
+}
+
+// eventEnds takes the blank line after an event.
+func (s *Stream) eventEnds() {
+	if s.lines > 0 { // a block without data is no event: retry and id stand alone
+		s.judge()
+	}
+	s.pending, s.lines = false, 0
+	s.event.reset()
+	s.data.reset()
+	s.members = members{}
+}
+
+// mostDigits bounds the numbers that are read, so that none overflows.
+const mostDigits = 1 << 40
+
+// appendDigits reads on in a decimal number; other bytes are passed over.
+func appendDigits(n int, p []byte) int {
+	for _, c := range p {
+		if '0' <= c && c <= '9' && n < mostDigits {
+			n = n*10 + int(c-'0')
+		}
+	}
+	return n
+}
