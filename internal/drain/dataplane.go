@@ -78,6 +78,12 @@ type Activity struct {
 	// data plane; it only grows. A change means that somebody still comes.
 	Arrivals uint64
 
+	// ArrivalsAsOf is the moment up to which Arrivals is complete. Zero is the moment
+	// of the look, which is the rule; a data plane that could miss a short connection
+	// or a request since then says so by an earlier one. The drain does not conclude
+	// from Arrivals that clients stay away until it is complete.
+	ArrivalsAsOf time.Time
+
 	// Raced counts the connections, since the start of the data plane, whose
 	// client asked in the moment in which they were closed as idle: it has to ask
 	// again. A data plane that cannot tell leaves it at 0.

@@ -24,6 +24,9 @@ func (r *run) exitOnZero() {
 	case now.Sub(r.lastArrival) < r.cfg.QuietTime && r.certain:
 		r.log.Warn(lineCapReached, "after", now.Sub(r.start).Round(time.Millisecond))
 		r.do("stop accepting", r.dp.StopAccepting)
+	case r.mayHaveMissed(r.quietFrom()):
+		r.faultf(faultArrivals, now.Sub(r.start).Round(time.Millisecond))
+		r.do("stop accepting", r.dp.StopAccepting)
 	}
 
 	for {

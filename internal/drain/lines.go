@@ -33,6 +33,7 @@ const (
 	lineLastCall     = "last call: ending what is still open"
 	lineTakenBack    = "no termination followed the hook: the drain is taken back"
 	lineCloseFailed  = "the data plane did not end in time: killed"
+	faultArrivals    = "cannot tell whether clients still connect: closed the listeners at the cap of the quiet time, after %v"
 	faultClose       = "close the data plane: %v"
 	lineSecondSignal = "told to stop a second time: last call now"
 )

@@ -18,6 +18,7 @@ func (r *run) look() {
 	if _, over := r.told(); over {
 		return // nothing depends on the answer any more
 	}
+	began := time.Now()
 	a, err := r.ask()
 	switch {
 	case err == errBrokenOff:
@@ -26,7 +27,7 @@ func (r *run) look() {
 	case !a.Known:
 		r.lookFailed("the data plane could not tell")
 	default:
-		r.unknown = false
+		r.unknown, r.lookedAt = false, began
 		r.seen(a)
 	}
 }

@@ -5,8 +5,22 @@ import "time"
 // drainEnds is when the draining phase is over as things stand: the minimum, or
 // the quiet time after the last arrival, but not beyond the cap.
 func (r *run) drainEnds() time.Time {
-	ends := later(r.lastArrival.Add(r.cfg.QuietTime), r.start.Add(r.cfg.MinimumDrain))
-	return earlier(ends, r.start.Add(r.cfg.drainCap()))
+	ends, most := r.quietFrom(), r.start.Add(r.cfg.drainCap())
+	if !r.lookedAt.Before(ends) && r.mayHaveMissed(ends) {
+		return most // unless an answer that knows more comes before
+	}
+	return earlier(ends, most)
+}
+
+// quietFrom is when the quiet time is over if no client comes before.
+func (r *run) quietFrom() time.Time {
+	return later(r.lastArrival.Add(r.cfg.QuietTime), r.start.Add(r.cfg.MinimumDrain))
+}
+
+// mayHaveMissed is true when the data plane cannot say that no client has come
+// before at.
+func (r *run) mayHaveMissed(at time.Time) bool {
+	return r.cfg.QuietTime > 0 && !r.activity.ArrivalsAsOf.IsZero() && r.activity.ArrivalsAsOf.Before(at)
 }
 
 // deadline is the moment of the last call.

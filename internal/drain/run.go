@@ -94,10 +94,11 @@ type run struct {
 	quit        bool      // leave at once
 	ending      bool      // the last call, or what follows it, is under way
 
-	activity    Activity // the last look; Known is false when it failed
-	looked      bool     // there has been a look that succeeded
-	firstSeen   uint64   // arrivals at the first look
-	firstRaced  uint64   // races at the first look
+	activity    Activity  // the last look; Known is false when it failed
+	lookedAt    time.Time // when the last look that succeeded began
+	looked      bool      // there has been a look that succeeded
+	firstSeen   uint64    // arrivals at the first look
+	firstRaced  uint64    // races at the first look
 	lastArrival time.Time
 	mute        bool      // the data plane was not reached by Drain: it may not push
 	unknown     bool      // the last look failed, and the log has it

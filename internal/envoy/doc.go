@@ -9,6 +9,10 @@
 //
 //   - The kernel says how many connections there are on the listeners that count,
 //     at once and for almost nothing (internal/sockdiag).
+//   - Clients that come and go between two looks are counted as the kernel reports
+//     destroyed sockets. Where it does not, and for requests on open connections,
+//     Envoy's counters are asked before the quiet time is over; where neither counts,
+//     the drain lasts to the quiet time's cap.
 //   - Whether they are busy, Envoy's stats say. They are asked only when bytes
 //     have moved since the last time, and then not so often that it costs: with
 //     thousands of clusters one look takes 4 to 30 ms of Envoy's main thread.

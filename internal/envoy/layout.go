@@ -24,6 +24,7 @@ const (
 	requestsActive    = "downstream_rq_active" // of HTTP: requests in flight, upgrades and tunnels among them
 	requestsTotal     = "downstream_rq_total"
 	connectionsActive = "downstream_cx_active" // of HTTP, and of a listener
+	connectionsTotal  = "downstream_cx_total"  // of a listener
 )
 
 // ownRequest is a gauge that no answer lacks, unless the matcher hides it: the
@@ -34,11 +35,14 @@ const ownRequest = "http.admin." + requestsActive
 // listener counts under it cannot be told apart.
 const adminPrefix = "admin"
 
-// Filters for the stats of all listeners; which of them count is chosen by exact
+func isCounter(name string) bool {
+	return strings.HasSuffix(name, "."+requestsTotal) || strings.HasSuffix(name, "."+connectionsTotal)
+}
+
+// The filter takes the stats of all listeners; which of them count is chosen by exact
 // name afterwards, because a filter of 2,000 names costs more than their lines.
 const (
-	httpFilter     = `^http\..*\.downstream_(rq_active|rq_total|cx_active)$`
-	everyFilter    = `^(http\..*\.downstream_(rq_active|rq_total|cx_active)|listener\..*\.downstream_cx_active)$`
+	everyFilter    = `^(http\..*\.downstream_(rq_active|rq_total|cx_active)|listener\..*\.downstream_cx_(active|total))$`
 	listenerPrefix = "listener."
 )
 
@@ -62,14 +66,18 @@ type layout struct {
 	http  map[string]bool // stat prefixes whose requests count
 	mixed map[string]bool // of them, those of listeners that also carry other things
 
-	unseen  []string // gauges of listeners whose connections the kernel does not show
+	unseen   []string        // gauges of listeners whose connections the kernel does not show
+	counters map[string]bool // connection counters of the listeners that count; true: the kernel does not show them
+
+	countsConnections bool // all of counters are shown
+	countsRequests    bool // the request counters of all of http are
+
 	unknown []string // listeners of which nothing can be known
 	hidden  []string // stats that are missing, for the log
 
 	inboundOnly bool     // there are listeners marked inbound: only they are drained
 	usedOnly    bool     // ownRequest tells an answer from garbage, so unused stats may be left out
 	wanted      []string // gauges that an answer must have
-	filter      string
 }
 
 // layOut chooses by direction, address and port, never by name: a user's listener
@@ -78,7 +86,8 @@ type layout struct {
 func layOut(listeners []Listener, shown Stats, leaveOut []uint16, kernel bool) *layout {
 	l := &layout{
 		bound: map[uint16][]netip.Addr{}, telling: map[uint16]telling{},
-		http: map[string]bool{}, mixed: map[string]bool{}, filter: httpFilter,
+		http: map[string]bool{}, mixed: map[string]bool{}, counters: map[string]bool{},
+		countsConnections: true, countsRequests: true,
 	}
 	users := map[string]int{} // of a stat prefix
 	for _, listener := range listeners {
@@ -144,7 +153,6 @@ func (l *layout) add(listener Listener, addresses []netip.AddrPort, t telling, u
 			return
 		}
 		l.unseen = append(l.unseen, gauge)
-		l.filter = everyFilter
 	} else {
 		for _, a := range addresses {
 			l.ports = append(l.ports, a.Port())
@@ -155,10 +163,16 @@ func (l *layout) add(listener Listener, addresses []netip.AddrPort, t telling, u
 			}
 		}
 	}
+	counter := listenerPrefix + listener.Stats + "." + connectionsTotal
+	_, ok := shown[counter]
+	l.countsConnections = l.countsConnections && ok
+	l.counters[counter] = l.counters[counter] || unseen
 	if t == openIsBusy {
 		return
 	}
 	for _, prefix := range listener.HTTP {
+		_, ok := shown["http."+prefix+"."+requestsTotal]
+		l.countsRequests = l.countsRequests && ok
 		l.http[prefix] = true
 		l.mixed[prefix] = l.mixed[prefix] || t == requestsMay
 	}
@@ -181,7 +195,7 @@ func (l *layout) want(shown Stats) {
 }
 
 // matcherHint is the setting that shows what is hidden.
-const matcherHint = `proxyStatsMatcher: {inclusionSuffixes: ["` + requestsActive + `", "` + connectionsActive + `"]}`
+const matcherHint = `proxyStatsMatcher: {inclusionSuffixes: ["` + requestsActive + `", "` + connectionsActive + `", "` + requestsTotal + `", "` + connectionsTotal + `"]}`
 
 // counts says whether a connection to a local address is one that counts: on a
 // machine with several addresses, others may listen on the same port.
@@ -199,12 +213,31 @@ type tally struct {
 	requests  int // in flight
 	mixedHTTP int // connections of mixed listeners that carry HTTP
 	unseen    int // connections that the kernel does not show
-	total     uint64
+
+	// Since Envoy's start, where counted: an answer may be of gauges only.
+	counted       bool
+	total         uint64 // requests
+	accepted      uint64 // connections that the kernel shows, or could have
+	acceptedBlind uint64 // those that it does not
+}
+
+// agrees says whether two answers say the same of what the kernel does not show.
+func (t tally) agrees(other tally) bool {
+	return t.requests == other.requests && t.mixedHTTP == other.mixedHTTP && t.unseen == other.unseen &&
+		(t.total == other.total || !t.counted || !other.counted)
 }
 
 // read adds up what counts. gauges are the names that it has used.
 func (l *layout) read(stats Stats) (t tally, gauges []string) {
 	for name, value := range stats {
+		if blind, ok := l.counters[name]; ok {
+			if blind {
+				t.acceptedBlind += uint64(value)
+			} else {
+				t.accepted += uint64(value)
+			}
+			continue
+		}
 		rest, ok := strings.CutPrefix(name, "http.")
 		i := strings.LastIndexByte(rest, '.')
 		if !ok || i < 0 {

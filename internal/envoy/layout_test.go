@@ -20,9 +20,11 @@ func at(addresses ...string) (out []netip.AddrPort) {
 func show(listeners ...Listener) Stats {
 	shown := Stats{ownRequest: 1}
 	for _, l := range listeners {
-		shown["listener."+l.Stats+".downstream_cx_active"] = 0
+		shown["listener."+l.Stats+".downstream_cx_active"], shown["listener."+l.Stats+".downstream_cx_total"] = 0, 0
 		for _, prefix := range l.HTTP {
-			shown["http."+prefix+".downstream_rq_active"], shown["http."+prefix+".downstream_cx_active"] = 0, 0
+			for _, name := range []string{"rq_active", "rq_total", "cx_active"} {
+				shown["http."+prefix+".downstream_"+name] = 0
+			}
 		}
 	}
 	return shown

@@ -38,7 +38,7 @@ type ledger struct {
 	layout *layout
 
 	seen     map[uint64]*sighting
-	arrivals uint64
+	arrivals arrivals
 
 	now     time.Time // of the last look
 	open    int       // connections that count
@@ -48,11 +48,10 @@ type ledger struct {
 	unsent  int       // of the last two, with an answer that is not delivered
 	unread  int       // connections with something that Envoy has not read
 	movedAt time.Time
+	stillAt time.Time // movedAt at the last look
+	moves   int       // looks in a row that found that something had moved
 
 	tally      tally
-	total      uint64 // requests, seen last
-	counted    bool   // total was part of the last answer
-	answered   bool   // tally has a first value
 	askedAt    time.Time
 	answeredAt time.Time // zero: never, or the last answer was none
 	restUntil  time.Time
@@ -71,7 +70,8 @@ func newLedger(l *layout) *ledger {
 
 // use takes another layout; what has been counted stays.
 func (g *ledger) use(l *layout) {
-	g.layout, g.wanted, g.answered = l, make(map[string]bool), false
+	g.layout, g.wanted = l, make(map[string]bool)
+	g.arrivals.answered, g.arrivals.countedAt = false, time.Time{} // what is counted is another sum now
 	for _, name := range l.wanted {
 		g.wanted[name] = true
 	}
@@ -107,13 +107,16 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		case !known:
 			was = &sighting{}
 			g.seen[s.Cookie] = was
-			g.arrivals++
+			g.arrivals.opened()
 			g.moved(now)
 		case s.ReadQueue > 0 || s.WriteQueue > 0:
 			g.moved(now)
 		case was.received != s.Received || was.acked != s.Acked:
 			g.moved(before) // since then, and more exactly:
 			g.moved(now.Add(-max(0, min(s.LastReceived, s.LastSent, s.LastAcked)-tick)))
+		}
+		if known && was.received != s.Received && g.layout.telling[s.Local.Port()] != openIsBusy {
+			g.arrivals.spoke(now, g.layout.countsRequests)
 		}
 		was.received, was.acked = s.Received, s.Acked
 		g.open++
@@ -136,9 +139,14 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	for cookie := range g.seen {
 		if !present[cookie] {
 			delete(g.seen, cookie)
+			g.arrivals.left(cookie)
 			g.moved(now)
 		}
 	}
+	if g.moves++; g.movedAt.Equal(g.stillAt) {
+		g.moves = 0
+	}
+	g.stillAt = g.movedAt
 }
 
 // undelivered is true when an ended connection still has data on its way: the FIN
@@ -165,34 +173,53 @@ func (g *ledger) holds() bool {
 }
 
 // due says whether to ask for stats now.
-func (g *ledger) due(now time.Time) bool {
+func (g *ledger) due(now time.Time) bool { return g.dueForIdle(now) || g.wantsCounters(now) }
+
+// dueForIdle says whether to ask now because the answer may be that nobody is busy.
+func (g *ledger) dueForIdle(now time.Time) bool {
 	// Of what the kernel does not show, nothing says that it has moved.
 	stale := g.asks() && (!g.holds() || len(g.layout.unseen) > 0)
 	return stale && !now.Before(g.restUntil) && !now.Before(g.movedAt.Add(settle))
 }
 
+// mostMoves bounds how far soon backs off: 16 times settle, beyond which looks are
+// made anyway.
+const mostMoves = 5
+
 // soon says when the next look may bring certainty, if it may: when nothing is
-// known to be busy, but something has moved.
+// known to be busy, but something has moved. While something moves at every look, as
+// the bytes of a long download do, it backs off.
 func (g *ledger) soon() (time.Time, bool) {
-	knownBusy := g.unsent+g.unread > 0 || !g.answeredAt.IsZero() && g.tally.requests > 0
+	knownBusy := g.unsent+g.unread > 0 || g.holds() && g.tally.requests > 0
+	still := g.movedAt.Add(settle << max(0, min(g.moves, mostMoves)-1))
 	switch {
 	case g.settled() || knownBusy:
 		return time.Time{}, false
 	case g.holds():
 		return g.answeredAt.Add(settle), true
-	case g.restUntil.After(g.movedAt.Add(settle)):
+	case g.restUntil.After(still):
 		return g.restUntil, true
 	}
-	return g.movedAt.Add(settle), true
+	return still, true
 }
 
-// gaugesOnly says whether the counters are too dear to ask for.
-func (g *ledger) gaugesOnly() bool { return g.cost > dear }
+// question is what Envoy is asked for.
+type question struct {
+	gaugesOnly bool // the counters are too dear
+	forCount   bool // only the counters matter; the answer comes while bytes still move
+}
+
+// question is what to ask for now.
+func (g *ledger) question(now time.Time) question {
+	counters := g.wantsCounters(now)
+	return question{gaugesOnly: g.cost > dear && !counters, forCount: counters && !g.dueForIdle(now)}
+}
 
 // stats takes Envoy's answer in, which was asked for at that time, took so long
 // and cost Envoy so much. The error says why it cannot be believed.
-func (g *ledger) stats(stats Stats, gaugesOnly bool, asked time.Time, took, cost time.Duration) error {
+func (g *ledger) stats(stats Stats, q question, asked time.Time, took, cost time.Duration) error {
 	now, gauges := g.layout.read(stats)
+	now.counted = !q.gaugesOnly
 	for _, name := range gauges {
 		if stats[name] < 0 {
 			return g.failed(asked, took, fmt.Errorf("%s is %d: envoy has lost count", name, stats[name]))
@@ -206,11 +233,18 @@ func (g *ledger) stats(stats Stats, gaugesOnly bool, asked time.Time, took, cost
 	for _, name := range gauges {
 		g.wanted[name] = true // once used, always shown
 	}
-	g.arrived(now, gaugesOnly)
+	g.arrivals.answer(now, g.layout.countsConnections, asked)
 	before := g.tally
 	g.tally, g.askedAt, g.answeredAt = now, asked, asked.Add(took)
-	if len(g.layout.unseen) > 0 && before != now {
+	if len(g.layout.unseen) > 0 && !before.agrees(now) {
 		g.moved(asked) // there, only a second answer that is the same is believed
+	}
+	if now.counted {
+		g.arrivals.rest(g.answeredAt, cost)
+	}
+	if q.forCount {
+		g.cost = cost
+		return nil
 	}
 	share := time.Duration(idleShare)
 	if now.requests+max(0, g.mixed+now.unseen-now.mixedHTTP) > 0 {
@@ -220,22 +254,10 @@ func (g *ledger) stats(stats Stats, gaugesOnly bool, asked time.Time, took, cost
 	return nil
 }
 
-// arrived counts the requests and the unseen connections that have come.
-func (g *ledger) arrived(now tally, gaugesOnly bool) {
-	if g.answered {
-		g.arrivals += uint64(max(0, now.unseen-g.tally.unseen))
-		if gaugesOnly || !g.counted {
-			g.arrivals += uint64(max(0, now.requests-g.tally.requests))
-		} else if now.total > g.total {
-			g.arrivals += now.total - g.total
-		}
-	}
-	g.answered, g.counted, g.total = true, !gaugesOnly, now.total
-}
-
 // failed notes that the stats could not be had: all is busy until they can.
 func (g *ledger) failed(asked time.Time, took time.Duration, err error) error {
 	g.forget()
+	g.arrivals.rest(asked.Add(took), took)
 	g.rest(asked.Add(took), took, busyShare)
 	return err
 }
@@ -253,10 +275,11 @@ func (g *ledger) activity() drain.Activity {
 		doubtful += g.tally.unseen
 	}
 	a := drain.Activity{
-		Known:       true,
-		Connections: g.open + len(g.layout.unknown),
-		Busy:        g.certain + len(g.layout.unknown),
-		Arrivals:    g.arrivals,
+		Known:        true,
+		Connections:  g.open + len(g.layout.unknown),
+		Busy:         g.certain + len(g.layout.unknown),
+		Arrivals:     g.arrivals.total,
+		ArrivalsAsOf: g.asOf(),
 	}
 	a.Connections += doubtful - g.http - g.mixed
 	if !g.asks() {

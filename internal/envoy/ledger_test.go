@@ -40,7 +40,7 @@ func (b *book) see(after time.Duration, sockets ...sockdiag.Socket) {
 func (b *book) said(stats Stats) {
 	b.t.Helper()
 	stats[ownRequest] = 1
-	if err := b.stats(stats, false, b.now, time.Millisecond, time.Millisecond); err != nil {
+	if err := b.stats(stats, question{}, b.now, time.Millisecond, time.Millisecond); err != nil {
 		b.t.Fatal(err)
 	}
 	b.now = b.now.Add(time.Millisecond)
@@ -222,7 +222,7 @@ func TestGarbage(t *testing.T) {
 			b.want(0)
 			b.moved(b.now)
 			b.see(time.Second, two...)
-			if err := b.stats(stats, false, b.now, time.Millisecond, time.Millisecond); err == nil {
+			if err := b.stats(stats, question{}, b.now, time.Millisecond, time.Millisecond); err == nil {
 				t.Fatal("believed")
 			}
 			b.see(settle, two...)
@@ -245,10 +245,10 @@ func TestGarbageWithoutOwnRequest(t *testing.T) {
 	if g.layout.usedOnly {
 		t.Error("unused stats are left out")
 	}
-	if err := g.stats(Stats{}, false, time.Unix(1, 0), 0, 0); err == nil {
+	if err := g.stats(Stats{}, question{}, time.Unix(1, 0), 0, 0); err == nil {
 		t.Error("nothing is believed")
 	}
-	if err := g.stats(Stats{"http.h.downstream_rq_active": 0}, false, time.Unix(1, 0), 0, 0); err != nil {
+	if err := g.stats(Stats{"http.h.downstream_rq_active": 0}, question{}, time.Unix(1, 0), 0, 0); err != nil {
 		t.Error(err)
 	}
 }
@@ -260,10 +260,10 @@ func TestRest(t *testing.T) {
 	b.see(settle, open(1, httpPort, 1))
 	busy := rq("http.h.downstream_rq_active", 1)
 	busy[ownRequest] = 1
-	if err := b.stats(busy, false, b.now, time.Second, 6*time.Millisecond); err != nil {
+	if err := b.stats(busy, question{}, b.now, time.Second, 6*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	if !b.gaugesOnly() {
+	if !b.question(b.now).gaugesOnly {
 		t.Error("counters are asked for at any price")
 	}
 	b.see(5680*time.Millisecond, with(open(1, httpPort, 2), func(s *sockdiag.Socket) { s.LastReceived = 0 }))
@@ -285,4 +285,41 @@ func TestPings(t *testing.T) {
 	b.said(idleStats())
 	b.see(settle, with(open(1, httpPort, 99), func(s *sockdiag.Socket) { s.LastReceived = 75 * time.Millisecond }))
 	b.want(0)
+}
+
+// wantSoon checks when the next look may bring certainty, from now; negative: not at all.
+func (b *book) wantSoon(want time.Duration) {
+	b.t.Helper()
+	at, ok := b.soon()
+	if got := at.Sub(b.now); ok != (want >= 0) || ok && got != want {
+		b.t.Errorf("look again in %v, %v; want %v", got, ok, want)
+	}
+}
+
+// An answer that no longer holds is no reason to put the next look off.
+func TestSoon(t *testing.T) {
+	b := newBook(t)
+	b.see(0, open(1, httpPort, 1), open(2, httpPort, 1))
+	b.wantSoon(settle)
+	b.see(settle, open(1, httpPort, 1), open(2, httpPort, 1))
+	b.said(rq("http.h.downstream_rq_active", 1))
+	b.see(2*time.Second, open(1, httpPort, 1), open(2, httpPort, 1))
+	b.wantSoon(-1) // busy for sure
+	b.see(time.Second, open(1, httpPort, 1))
+	b.wantSoon(settle)
+}
+
+// While bytes move at every look, looks are not made more often than otherwise.
+func TestSoonBacksOff(t *testing.T) {
+	b := newBook(t)
+	moves := func(n uint64) sockdiag.Socket {
+		return with(open(1, httpPort, n), func(s *sockdiag.Socket) { s.LastReceived = 0 })
+	}
+	for i := range uint64(10) {
+		b.see(time.Second, moves(i))
+	}
+	b.wantSoon(settle << (mostMoves - 1))
+	b.see(settle, open(1, httpPort, 9))
+	b.see(time.Second, moves(10))
+	b.wantSoon(settle)
 }

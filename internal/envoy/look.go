@@ -48,6 +48,12 @@ func (p *Plane) Activity(ctx context.Context) (drain.Activity, error) {
 // look is one look; mu is held. Whoever looks, a change is told.
 func (p *Plane) look() (drain.Activity, error) {
 	now := time.Now()
+	var ended []sockdiag.Socket
+	var lost bool
+	if p.watch != nil && p.watch.destroyed != nil {
+		ended, lost = p.watch.destroyed.Ended() // before the look: it must not show them
+	}
+	p.ledger.ended(ended, lost, now)
 	sockets, err := p.sockets(connectionStates)
 	if err != nil {
 		p.tell()
@@ -99,14 +105,14 @@ const statsTimeout = 2 * time.Second
 func (p *Plane) ask() {
 	answer := make(chan struct{})
 	p.asking = answer
-	l, c, gaugesOnly := p.layout, p.child, p.ledger.gaugesOnly()
+	l, c, q := p.layout, p.child, p.ledger.question(time.Now())
 	p.work.Go(func() {
 		defer close(answer)
 		ctx, cancel := context.WithTimeout(p.life, statsTimeout)
 		defer cancel()
 		before, known := mainThreadTime(c)
 		asked := time.Now()
-		body, err := p.admin.Stats(ctx, l.filter, l.usedOnly, gaugesOnly)
+		body, err := p.admin.Stats(ctx, everyFilter, l.usedOnly, q.gaugesOnly)
 		took := time.Since(asked)
 		cost := took
 		if after, ok := mainThreadTime(c); ok && known {
@@ -120,7 +126,7 @@ func (p *Plane) ask() {
 		case l != p.layout:
 			return // it was asked for another
 		case err == nil:
-			err = p.ledger.stats(ParseStats(body), gaugesOnly, asked, took, cost)
+			err = p.ledger.stats(ParseStats(body), q, asked, took, cost)
 		default:
 			_ = p.ledger.failed(asked, took, err)
 		}

@@ -28,6 +28,7 @@ type Plane struct {
 	mu      sync.Mutex     // guards what follows
 	child   *process.Child // nil when attached to an Envoy that others have started
 	layout  *layout
+	shown   Stats           // what Envoy showed at the start, counters included
 	table   *sockdiag.Table // nil when the kernel has none for us
 	ledger  *ledger
 	cost    time.Duration // of one look at the table
@@ -81,7 +82,7 @@ func (p *Plane) Drain(ctx context.Context) error {
 	if p.o.changes() {
 		// Listeners may have come and gone since the start.
 		short, cancel := context.WithTimeout(ctx, relearnTimeout)
-		if err := p.layOut(short); err != nil {
+		if err := p.layOut(short, false); err != nil {
 			p.log.Warn("Envoy's listeners of now cannot be had: those of the start count", "error", err)
 		}
 		cancel()

@@ -62,5 +62,5 @@ func (p *Plane) Resume(ctx context.Context) error {
 	if err := p.admin.awaitReady(long, child.Done()); err != nil {
 		return fmt.Errorf("start envoy anew: %w", err)
 	}
-	return p.layOut(long)
+	return p.layOut(long, true)
 }

@@ -21,6 +21,7 @@ var soon = drain.Config{
 
 // termination is a drain.Run that is under way.
 type termination struct {
+	cfg     drain.Config
 	began   time.Time
 	waiting chan struct{} // closed when the minimum drain is over
 	report  chan drain.Report
@@ -28,7 +29,7 @@ type termination struct {
 }
 
 func terminate(t *testing.T, p *Plane, log *buffer, cfg drain.Config) *termination {
-	o := &termination{began: time.Now(), waiting: make(chan struct{}), report: make(chan drain.Report, 1), log: log}
+	o := &termination{cfg: cfg, began: time.Now(), waiting: make(chan struct{}), report: make(chan drain.Report, 1), log: log}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -71,7 +72,7 @@ func (o *termination) want(t *testing.T, verdict drain.Verdict, lines ...string)
 		if report.Verdict != verdict {
 			t.Errorf("verdict %s; want %s: %+v\n%s", report.Verdict, verdict, report, o.log)
 		}
-		if took := time.Duration(report.Duration); took > soon.GracePeriod {
+		if took := time.Duration(report.Duration); took > o.cfg.GracePeriod {
 			t.Errorf("ended after %v, beyond the grace period\n%s", took, o.log)
 		}
 		for _, line := range lines {

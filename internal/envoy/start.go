@@ -115,7 +115,7 @@ func (p *Plane) learn(ctx context.Context) error {
 	if err := p.admin.awaitReady(ctx, p.exited); err != nil {
 		return err
 	}
-	if err := p.layOut(ctx); err != nil {
+	if err := p.layOut(ctx, true); err != nil {
 		return err
 	}
 	l := p.laidOut()
@@ -133,13 +133,15 @@ func (p *Plane) learn(ctx context.Context) error {
 	return nil
 }
 
-// layOut finds out what counts, as things are now.
-func (p *Plane) layOut(ctx context.Context) error {
+// layOut finds out what counts, as things are now. Whether Envoy shows counters, which
+// make the answer costly where there are thousands of clusters, is asked only with
+// counters; later it holds for the same names.
+func (p *Plane) layOut(ctx context.Context, counters bool) error {
 	listeners, err := p.admin.Listeners(ctx)
 	if err != nil {
 		return err
 	}
-	body, err := p.admin.Stats(ctx, everyFilter, false, true)
+	body, err := p.admin.Stats(ctx, everyFilter, false, !counters)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
@@ -149,6 +151,14 @@ func (p *Plane) layOut(ctx context.Context) error {
 		p.log.Warn("Envoy's stats cannot be had: all is taken for hidden", "error", err)
 	}
 	shown := ParseStats(body)
+	if counters {
+		p.shown = shown
+	}
+	for name := range p.shown {
+		if isCounter(name) {
+			shown[name] = 0
+		}
+	}
 	p.layout = layOut(listeners, shown, p.o.LeaveOut, p.table != nil)
 	if p.ledger != nil {
 		p.ledger.use(p.layout)

@@ -41,6 +41,10 @@ func (p *Plane) begin() {
 	if p.table != nil && !p.o.blind {
 		w.destroyed, _ = sockdiag.WatchDestroyed(p.layout.ports)
 	}
+	p.ledger.arrivals.count(w.destroyed != nil, time.Now())
+	if p.ledger.cannotCount() {
+		p.log.Warn("neither the kernel nor Envoy's stats count new connections: draining to the cap of the quiet time", "hint", "set "+matcherHint)
+	}
 	p.watch = w
 	go func() {
 		defer close(w.done)
@@ -53,6 +57,9 @@ func (p *Plane) end() {
 	p.mu.Lock()
 	w := p.watch
 	p.watch = nil
+	if w != nil {
+		p.ledger.arrivals.stopCounting()
+	}
 	p.mu.Unlock()
 	if w == nil {
 		return
@@ -79,7 +86,10 @@ func (p *Plane) run(ctx context.Context, destroyed *sockdiag.Watch) {
 			continue
 		case _, open := <-gone:
 			if !open {
-				gone = nil // the kernel tells no more: look for ourselves
+				gone = nil // the kernel reports no longer: look for ourselves
+				p.mu.Lock()
+				p.ledger.arrivals.reports = false
+				p.mu.Unlock()
 				continue
 			}
 			// Many ends at once are one look.

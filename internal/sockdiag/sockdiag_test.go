@@ -193,6 +193,37 @@ func TestWatchDestroyed(t *testing.T) {
 	}
 }
 
+// What is not collected is bounded, and said to be missing.
+func TestEndedIsBounded(t *testing.T) {
+	w := &Watch{gone: make(chan struct{}, 1)}
+	for i := range uint64(endedMost + 1) {
+		w.add(&Socket{Cookie: i})
+	}
+	if ended, lost := w.Ended(); len(ended) != endedMost || !lost {
+		t.Errorf("%d sockets, lost %v", len(ended), lost)
+	}
+}
+
+func TestRoll(t *testing.T) {
+	var r Roll
+	r.Left(1)
+	for i, tt := range []struct {
+		cookie uint64
+		seen   bool
+		want   bool
+	}{{1, false, false}, {1, false, true}, {2, true, false}, {3, false, true}} {
+		if got := r.Unseen(tt.cookie, tt.seen); got != tt.want {
+			t.Errorf("%d: %v", i, got)
+		}
+	}
+	for i := range uint64(2 * leftMost) {
+		r.Left(i)
+	}
+	if len(r.left) > leftMost {
+		t.Errorf("%d are awaited", len(r.left))
+	}
+}
+
 // The kernel wakes us for our ports alone.
 func TestDestroyedFilter(t *testing.T) {
 	raw, err := destroyedFilter([]uint16{80, 81, 443})

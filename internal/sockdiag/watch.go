@@ -19,17 +19,24 @@ const (
 	groupTCP6Destroy = 3
 )
 
-// Watch tells of destroyed sockets.
+// endedMost bounds the destroyed sockets that are kept for the caller of Ended.
+const endedMost = 4096
+
+// Watch reports destroyed sockets.
 type Watch struct {
 	nl   *netlink.Conn
 	gone chan struct{}
 	done sync.WaitGroup
+
+	mu    sync.Mutex // guards what follows
+	ended []Socket
+	lost  bool
 }
 
 // WatchDestroyed sends on Gone whenever a TCP socket with one of the local ports
-// has been destroyed: when it has left the states in which data can come, its
-// time-wait apart. It needs no right, but not every kernel or sandbox can; looking
-// again and again is what remains then.
+// has been destroyed, that is when it has left the states in which data can arrive
+// (TIME_WAIT is a small socket of its own). It needs no privilege, but some kernels
+// and sandboxes do not support it; the caller then has to poll the table.
 func WatchDestroyed(ports []uint16) (*Watch, error) {
 	nl, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{Groups: 1<<(groupTCPDestroy-1) | 1<<(groupTCP6Destroy-1)})
 	if err != nil {
@@ -63,9 +70,20 @@ func destroyedFilter(ports []uint16) ([]bpf.RawInstruction, error) {
 	return bpf.Assemble(append(program, bpf.RetConstant{}))
 }
 
-// Gone carries a signal after one or more sockets have gone. It is closed when
-// the kernel tells no more.
+// Gone carries a signal after one or more sockets have been destroyed. It is closed
+// when the kernel reports no longer.
 func (w *Watch) Gone() <-chan struct{} { return w.gone }
+
+// Ended returns the sockets that were destroyed since the last call. lost is true
+// when there were more, which the kernel or this end had no room for. A socket in the
+// result is in no later answer of Table.Sockets.
+func (w *Watch) Ended() (sockets []Socket, lost bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sockets, lost = w.ended, w.lost
+	w.ended, w.lost = nil, false
+	return sockets, lost
+}
 
 // Close ends it.
 func (w *Watch) Close() error {
@@ -79,23 +97,31 @@ func (w *Watch) run(ports []uint16) {
 	for {
 		messages, err := w.nl.Receive()
 		switch {
-		case errors.Is(err, unix.ENOBUFS): // told too much at once: something has gone
-			w.tell()
+		case errors.Is(err, unix.ENOBUFS): // the kernel has dropped some
+			w.add(nil)
 			continue
-		case err != nil: // Close, or a kernel that has enough
+		case err != nil: // Close, or a kernel that reports no longer
 			return
 		}
 		for _, m := range messages {
 			if s, ok := parse(m.Data); ok {
 				if _, ours := slices.BinarySearch(ports, s.Local.Port()); ours {
-					w.tell()
+					w.add(&s)
 				}
 			}
 		}
 	}
 }
 
-func (w *Watch) tell() {
+// add keeps a destroyed socket; nil is one that was lost.
+func (w *Watch) add(s *Socket) {
+	w.mu.Lock()
+	if s != nil && len(w.ended) < endedMost {
+		w.ended = append(w.ended, *s)
+	} else {
+		w.lost = true
+	}
+	w.mu.Unlock()
 	select {
 	case w.gone <- struct{}{}:
 	default:

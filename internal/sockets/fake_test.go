@@ -22,7 +22,8 @@ type fakeKernel struct {
 	number uint64
 	broken bool
 	habits habits
-	gone   chan struct{} // nil: it does not tell
+	gone   chan struct{}     // nil: it does not report destroyed sockets
+	ended  []sockdiag.Socket // destroyed and not yet reported
 }
 
 type fakeConn struct {
@@ -38,16 +39,26 @@ func (k *fakeKernel) kernel() kernel {
 			if k.gone == nil {
 				return nil, errors.New("not here")
 			}
-			return fakeTold{k.gone}, nil
+			return fakeTold{k}, nil
 		},
 		habits: func([]uint16) (habits, error) { return k.habits, nil },
 	}
 }
 
-type fakeTold struct{ gone chan struct{} }
+type fakeTold struct{ k *fakeKernel }
 
-func (f fakeTold) Gone() <-chan struct{} { return f.gone }
+func (f fakeTold) Gone() <-chan struct{} { return f.k.gone }
 func (f fakeTold) Close() error          { return nil }
+
+func (f fakeTold) Ended() ([]sockdiag.Socket, bool) { return f.k.report(), false }
+
+func (k *fakeKernel) report() []sockdiag.Socket {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	ended := k.ended
+	k.ended = nil
+	return ended
+}
 
 func (k *fakeKernel) Close() error { return nil }
 
@@ -104,9 +115,10 @@ func (c *fakeConn) half() {
 	c.do(func(time.Time) { c.State = sockdiag.CloseWait; c.Received++ })
 }
 
-// closes: it is gone from the table, and the kernel tells.
+// closes: it is gone from the table, and the kernel reports it.
 func (c *fakeConn) closes() {
 	c.do(func(time.Time) {
+		c.k.ended = append(c.k.ended, c.Socket)
 		for i, other := range c.k.conns {
 			if other == c {
 				c.k.conns = append(c.k.conns[:i:i], c.k.conns[i+1:]...)

@@ -23,10 +23,6 @@ const (
 	// settled is when the kernel's delayed acknowledgement (200 ms at most) has
 	// been sent, or was not needed.
 	settled = 300 * time.Millisecond
-
-	// creditTime is how long after a connection was seen to be gone the kernel
-	// may still tell of it.
-	creditTime = time.Second
 )
 
 // states are those of a connection that still concerns the app or its clients.
@@ -87,12 +83,12 @@ type ledger struct {
 
 	seen     map[uint64]*sighting // open ones
 	ended    map[uint64]bool      // those the app has ended and the kernel has not
-	looked   bool
 	arrivals uint64
 	closed   bool // who comes now is counted no more
 
-	credits   int // connections seen to be gone that the kernel may not have told of yet
-	creditsAt time.Time
+	since   time.Time // when the watching began; zero: it has not
+	reports bool      // the kernel reports destroyed sockets
+	roll    sockdiag.Roll
 }
 
 func newLedger(o Options) *ledger {
@@ -107,8 +103,32 @@ func (g *ledger) ignores(s sockdiag.Socket) bool {
 	return slices.ContainsFunc(g.ignored, func(p netip.Prefix) bool { return p.Contains(from) })
 }
 
-// look takes one look in. told is true when the kernel had told of an end.
-func (g *ledger) look(sockets []sockdiag.Socket, now time.Time, told bool) {
+// watching notes that the count of arrivals matters from now on.
+func (g *ledger) watching(reports bool, now time.Time) { g.since, g.reports = now, reports }
+
+// destroyed takes in the sockets that the kernel reports as destroyed, before the look
+// that no longer shows them. On a busy machine, where looks are late, most connections
+// are known only by their end. lost is true when there were more.
+func (g *ledger) destroyed(sockets []sockdiag.Socket, lost bool) {
+	for _, s := range sockets {
+		if g.ignores(s) {
+			continue
+		}
+		_, open := g.seen[s.Cookie]
+		delete(g.seen, s.Cookie)
+		_, ended := g.ended[s.Cookie]
+		delete(g.ended, s.Cookie)
+		if g.roll.Unseen(s.Cookie, open || ended) {
+			g.arrived()
+		}
+	}
+	if lost {
+		g.arrived() // at least
+	}
+}
+
+// look takes one look in.
+func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	present := make(map[uint64]bool, len(sockets))
 	for _, s := range sockets {
 		if g.ignores(s) {
@@ -127,8 +147,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time, told bool) {
 		}
 		g.follow(was, s, now, known)
 	}
-	g.gone(present, now, told)
-	g.looked = true
+	g.gone(present)
 }
 
 // end takes in a connection that the app has ended: it may still have bytes on
@@ -254,33 +273,25 @@ func (g *ledger) next() (next time.Time) {
 	return next
 }
 
-// gone takes in what is no more.
-func (g *ledger) gone(present map[uint64]bool, now time.Time, told bool) {
-	vanished := 0
+// gone takes in what is no longer in the table.
+func (g *ledger) gone(present map[uint64]bool) {
 	for cookie := range g.seen {
 		if !present[cookie] {
 			delete(g.seen, cookie)
-			vanished++
+			g.left(cookie)
 		}
 	}
 	for cookie := range g.ended {
 		if !present[cookie] {
 			delete(g.ended, cookie)
-			vanished++
+			g.left(cookie)
 		}
 	}
-	if now.Sub(g.creditsAt) > creditTime {
-		g.credits = 0
-	}
-	if vanished > 0 {
-		g.credits, g.creditsAt = g.credits+vanished, now
-	}
-	switch {
-	case !told:
-	case g.credits > 0:
-		g.credits--
-	case len(g.ignored) == 0: // else it may have been one of those
-		g.arrived() // somebody came and went between two looks
+}
+
+func (g *ledger) left(cookie uint64) {
+	if g.reports {
+		g.roll.Left(cookie)
 	}
 }
 
@@ -302,6 +313,9 @@ func (g *ledger) doubts(now time.Time) (out []*sighting) {
 
 func (g *ledger) activity() drain.Activity {
 	a := drain.Activity{Known: true, Connections: len(g.seen), Arrivals: g.arrivals}
+	if !g.reports {
+		a.ArrivalsAsOf = g.since // a short connection may come between two looks
+	}
 	for _, c := range g.seen {
 		if c.reason != Idle {
 			a.Busy++

@@ -18,18 +18,23 @@ type scene struct {
 	g *ledger
 }
 
-func (s *scene) look(told bool) {
+// look is a look of the plane's. With reported, the kernel has delivered what it has to
+// report.
+func (s *scene) look(reported bool) {
 	s.t.Helper()
+	if reported {
+		s.g.destroyed(s.k.report(), false)
+	}
 	all, err := s.k.Sockets(states, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.g.look(all, time.Now(), told)
+	s.g.look(all, time.Now())
 	for _, c := range s.g.doubts(time.Now()) {
 		c.weighed, c.turn = true, s.k.habits.turn(ends{c.local, c.remote})
 	}
 	all, _ = s.k.Sockets(states, nil)
-	s.g.look(all, time.Now(), false)
+	s.g.look(all, time.Now())
 }
 
 // reason is why the only connection is busy.
@@ -287,7 +292,12 @@ func TestArrivals(t *testing.T) {
 				c.answers()
 			}
 		}, want: 1},
-		{name: "one that came and went between two looks: the kernel tells", play: func(s *scene) { s.look(true) }, want: 1},
+		{name: "those that came and went between two looks: the kernel reports them", play: func(s *scene) {
+			s.k.connects().closes()
+			s.k.connects().closes()
+			s.look(true)
+		}, want: 2},
+		{name: "more than could be reported", play: func(s *scene) { s.g.destroyed(nil, true) }, want: 1},
 		{name: "one that was seen, and its end", play: func(s *scene) {
 			c := s.k.connects()
 			s.look(false)
@@ -301,14 +311,14 @@ func TestArrivals(t *testing.T) {
 			s.look(false)
 			s.look(true)
 		}, want: 1},
-		{name: "many ends, told once or each", play: func(s *scene) {
+		{name: "two, and one that came meanwhile", play: func(s *scene) {
 			a, b := s.k.connects(), s.k.connects()
 			s.look(false)
 			a.closes()
 			b.closes()
+			s.k.connects().closes()
 			s.look(true)
-			s.look(true)
-		}, want: 2},
+		}, want: 3},
 		{name: "the app's end and then the kernel's", play: func(s *scene) {
 			c := s.k.connects()
 			s.look(false)
@@ -329,6 +339,7 @@ func TestArrivals(t *testing.T) {
 			c.asks()
 			s.look(false)
 			c.closes()
+			s.k.connects().closes()
 			s.look(true)
 		}},
 		{name: "nor those who come too late", play: func(s *scene) {
@@ -338,6 +349,7 @@ func TestArrivals(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			stage(t, tt.o, func(s *scene) {
+				s.g.watching(true, time.Now())
 				s.look(false)
 				tt.play(s)
 				s.look(false)

@@ -40,9 +40,10 @@ type table interface {
 	Close() error
 }
 
-// destroyed tells of destroyed sockets.
+// destroyed reports destroyed sockets.
 type destroyed interface {
 	Gone() <-chan struct{}
+	Ended() (sockets []sockdiag.Socket, lost bool)
 	Close() error
 }
 
@@ -131,12 +132,15 @@ func (p *Plane) Resume(context.Context) error {
 func (p *Plane) Activity(context.Context) (drain.Activity, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.look(false)
+	return p.look()
 }
 
 // look is one look; mu is held. Whoever looks, a change is told.
-func (p *Plane) look(told bool) (drain.Activity, error) {
+func (p *Plane) look() (drain.Activity, error) {
 	began := time.Now()
+	if p.watch != nil && p.watch.told != nil {
+		p.ledger.destroyed(p.watch.told.Ended()) // before the look: it must not show them
+	}
 	all, err := p.sockets(states)
 	if err != nil {
 		if !p.failing { // told each time, whoever looks because of it would be told of his own look
@@ -147,7 +151,7 @@ func (p *Plane) look(told bool) (drain.Activity, error) {
 	}
 	now := time.Now()
 	p.cost = (3*p.cost + now.Sub(began)) / 4
-	p.ledger.look(all, now, told)
+	p.ledger.look(all, now)
 	p.resolve(now)
 	if a := p.ledger.activity(); a != p.last || p.failing {
 		p.last, p.failing = a, false

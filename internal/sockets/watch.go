@@ -40,6 +40,10 @@ func (p *Plane) begin() {
 	if told, err := p.kernel.told(p.o.Ports); err == nil {
 		w.told, gone = told, told.Gone()
 	}
+	p.ledger.watching(gone != nil, time.Now())
+	if gone == nil {
+		p.o.Log.Warn("the kernel does not report closed connections here: short ones may be missed, so the quiet time lasts to its cap")
+	}
 	p.watch = w
 	go func() {
 		defer close(w.done)
@@ -81,11 +85,13 @@ func (p *Plane) run(ctx context.Context, gone <-chan struct{}) {
 			wake = soonest
 		}
 		clock.Reset(time.Until(wake))
-		told := false
 		select {
-		case _, told = <-gone:
-			if !told {
-				gone = nil // the kernel tells no more: look for ourselves
+		case _, open := <-gone:
+			if !open {
+				gone = nil // the kernel reports no longer: look for ourselves
+				p.mu.Lock()
+				p.ledger.reports = false
+				p.mu.Unlock()
 				continue
 			}
 			// Many ends at once are one look.
@@ -101,7 +107,7 @@ func (p *Plane) run(ctx context.Context, gone <-chan struct{}) {
 		}
 		looked = time.Now()
 		p.mu.Lock()
-		_, _ = p.look(told) // a failure is told as a change; who asks then hears of it
+		_, _ = p.look() // a failure is told as a change; who asks then hears of it
 		cost, next = p.cost, p.ledger.next()
 		p.mu.Unlock()
 	}

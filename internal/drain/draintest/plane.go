@@ -101,6 +101,9 @@ func (p *Plane) Activity(ctx context.Context) (a drain.Activity, err error) {
 		if !f.Unknown {
 			a = p.activity()
 		}
+		if f.Behind {
+			a.ArrivalsAsOf = p.start.Add(f.From)
+		}
 		return nil
 	})
 	return a, err

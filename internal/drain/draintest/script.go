@@ -117,6 +117,7 @@ type Fault struct {
 	Hastens bool          // of Delay: when the context ends, both come then, not an error
 	Err     error         // no effect, but this error
 	Unknown bool          // of Activity: an answer that is not Known
+	Behind  bool          // of Activity: arrivals since From may be missing
 }
 
 // begins reports whether a call of m that begins at at is struck.
