@@ -30,6 +30,7 @@ var downwards = []string{
 	"internal/certificate", // TLS certificates, and their files
 	"internal/sockdiag",    // the kernel's socket table
 	"internal/meshconfig",  // Istio's ProxyConfig
+	"internal/tcp",         // listeners
 	"internal/drain",       // the state machine: imports nothing of the project
 }
 

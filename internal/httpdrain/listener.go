@@ -8,11 +8,9 @@ import (
 	"os"
 	"sync"
 	"time"
-)
 
-// backlogTime is how long the queue may be empty before it counts as emptied: a client
-// whose handshake is complete must not be reset.
-const backlogTime = time.Millisecond
+	"github.com/lastcall-dev/lastcall/internal/tcp"
+)
 
 // listener can be closed and opened again without its http.Server knowing: Accept waits
 // meanwhile.
@@ -22,7 +20,8 @@ type listener struct {
 
 	mu       sync.Mutex    // guards what follows
 	inner    net.Listener  // nil while closed
-	emptying bool          // it is to be closed when nobody is in its queue
+	emptying bool          // it is to be closed, after the connections in its queue have been accepted
+	queued   []net.Conn    // those connections, until Accept has returned them
 	closed   bool          // for good
 	changed  chan struct{} // closed and replaced when inner or closed has changed
 }
@@ -39,12 +38,17 @@ func (l *listener) Addr() net.Addr { return l.addr }
 
 // Accept is net.Listener's. It ends only by Close, or when what is listened on breaks.
 func (l *listener) Accept() (net.Conn, error) {
-	var latest time.Time
 	for {
 		l.mu.Lock()
 		inner, emptying, closed, changed := l.inner, l.emptying, l.closed, l.changed
+		var next net.Conn
+		if len(l.queued) > 0 {
+			next, l.queued = l.queued[0], l.queued[1:]
+		}
 		l.mu.Unlock()
 		switch {
+		case next != nil:
+			return next, nil
 		case closed:
 			return nil, net.ErrClosed
 		case inner == nil:
@@ -56,14 +60,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		case err == nil:
 			return l.p.accepted(nc), nil
 		case emptying && errors.Is(err, os.ErrDeadlineExceeded):
-			if latest.IsZero() { // one more look: the deadline may have passed before the queue was looked at
-				latest = time.Now()
-				_ = setDeadline(inner, latest.Add(backlogTime))
-				continue
-			}
-			_ = inner.Close()
-			l.set(func() { l.inner, l.emptying = nil, false })
-			latest = time.Time{}
+			l.empty(inner)
 		case errors.Is(err, os.ErrDeadlineExceeded): // emptying has just begun
 		case errors.Is(err, net.ErrClosed):
 			l.set(func() {
@@ -74,6 +71,27 @@ func (l *listener) Accept() (net.Conn, error) {
 		default:
 			return nil, err
 		}
+	}
+}
+
+// empty closes what is listened on, after the connections in its queue have been accepted.
+func (l *listener) empty(inner net.Listener) {
+	var queued []net.Conn
+	if ln, ok := inner.(*net.TCPListener); ok {
+		// Without a context: it does not wait, and stop closes the listener when its own ends.
+		_ = tcp.TakeQueued(context.Background(), ln, func(c *net.TCPConn) { queued = append(queued, l.p.accepted(c)) })
+	}
+	_ = inner.Close()
+	l.set(func() {
+		if l.inner == inner {
+			l.inner, l.emptying = nil, false
+		}
+		if !l.closed {
+			l.queued, queued = queued, nil
+		}
+	})
+	for _, c := range queued {
+		_ = c.Close()
 	}
 }
 
@@ -95,7 +113,7 @@ func (l *listener) stop(ctx context.Context) error {
 	inner := l.inner
 	l.emptying = true
 	l.mu.Unlock()
-	if setDeadline(inner, time.Now().Add(backlogTime)) != nil {
+	if setDeadline(inner, time.Now().Add(tcp.Settle)) != nil {
 		_ = inner.Close()
 	}
 	for {
@@ -128,7 +146,7 @@ func (l *listener) resume() error {
 	if !closed {
 		return nil
 	}
-	inner, err := net.Listen(l.addr.Network(), l.addr.String())
+	inner, err := tcp.Listen(l.addr.Network(), l.addr.String())
 	if err != nil {
 		return fmt.Errorf("listen again on %s: %w", l.addr, err)
 	}
@@ -139,8 +157,12 @@ func (l *listener) resume() error {
 // Close ends the listener for good.
 func (l *listener) Close() error {
 	l.mu.Lock()
-	inner, was := l.inner, l.closed
+	inner, was, queued := l.inner, l.closed, l.queued
+	l.queued = nil
 	l.mu.Unlock()
+	for _, c := range queued {
+		_ = c.Close()
+	}
 	if was {
 		return nil
 	}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // Protocol says what a listener carries.
@@ -145,7 +147,7 @@ type Config struct {
 	// loopback and be taken for the pod's own.
 	OwnPorts []uint16
 
-	// Listen opens a listener, a *net.TCPListener; nil is net.Listen.
+	// Listen opens a listener, a *net.TCPListener; nil is tcp.Listen.
 	Listen func(network, address string) (net.Listener, error)
 
 	Limits
@@ -177,6 +179,6 @@ func (c *Config) setDefaults() {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Listen == nil {
-		c.Listen = net.Listen
+		c.Listen = tcp.Listen
 	}
 }

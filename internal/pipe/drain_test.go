@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -251,6 +252,77 @@ func TestLateConnection(t *testing.T) {
 	silent := dialPipe(t, p)
 	silent.wantEnd()
 	awaitActivity(t, p, 0, 0)
+}
+
+// An idle connection whose client has sent half a TLS record, say, is looked at again and
+// again: its timers must not add up.
+func TestTimersThatHaveFiredAreForgotten(t *testing.T) {
+	p := startPipe(t, answering(t, ""), HTTP)
+	left := 1000
+	done := make(chan struct{})
+	var again func()
+	again = func() {
+		if left--; left == 0 {
+			close(done)
+			return
+		}
+		p.after(0, again)
+	}
+	p.after(0, again)
+	<-done
+	p.after(time.Hour, func() { t.Error("a stopped timer has fired") })
+	p.mu.Lock()
+	kept := len(p.timers)
+	p.mu.Unlock()
+	if kept != 1 {
+		t.Errorf("the pipe keeps %d timers, want the one that has not fired", kept)
+	}
+	p.stopTimers()
+}
+
+// StopAccepting does not wait for a pause among the arrivals. (tcp.TakeQueued has the test with
+// a queue that is never empty.)
+func TestStopAcceptingWhileClientsKeepConnecting(t *testing.T) {
+	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"), HTTP)
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	var came atomic.Int64
+	for range 16 {
+		clients.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if c, err := net.Dial("tcp", p.Addr(0).String()); err == nil {
+					came.Add(1)
+					_ = c.Close()
+				}
+			}
+		})
+	}
+	for came.Load() < 100 {
+		time.Sleep(time.Millisecond)
+	}
+	done := make(chan error)
+	go func() { done <- p.StopAccepting(context.Background()) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Errorf("the listener is still open after %d connections", came.Load())
+		close(stop)
+		<-done
+		return
+	}
+	close(stop)
+	clients.Wait()
+	if _, err := net.Dial("tcp", p.Addr(0).String()); err == nil {
+		t.Error("the listener is open")
+	}
 }
 
 // What has connected before StopAccepting is served, also when it was still in

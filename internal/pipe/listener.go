@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // listener is one way in. It can be closed and opened again.
@@ -24,10 +27,6 @@ type listener struct {
 	ln   *net.TCPListener
 	done chan struct{} // closed when the accept loop of ln has ended
 }
-
-// backlogTime is how long the listener's queue may be empty before it counts as
-// emptied: a client whose handshake is complete must not be reset.
-const backlogTime = time.Millisecond
 
 // open listens and accepts. An open listener stays as it is.
 func (l *listener) open() error {
@@ -65,41 +64,55 @@ func (l *listener) secure() (err error) {
 	return nil
 }
 
-// close stops listening and waits for the accept loop. With empty, what has
-// connected already is taken first.
-func (l *listener) close(empty bool) {
+// empty stops listening as close does, after the connections in the listener's queue
+// have been accepted: a client that has completed its handshake must not be reset.
+func (l *listener) empty(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ln == nil {
-		return
+		return nil
 	}
-	if empty {
-		_ = l.ln.SetDeadline(time.Now().Add(backlogTime))
-		<-l.done
+	_ = l.ln.SetDeadline(time.Now().Add(tcp.Settle))
+	var err error
+	select {
+	case <-l.done:
+		err = tcp.TakeQueued(ctx, l.ln, func(client *net.TCPConn) { l.p.serve(l, client) })
+	case <-ctx.Done():
+		err = ctx.Err()
 	}
+	l.closeLocked()
+	if err != nil {
+		return fmt.Errorf("empty the queue of inbound %s: %w", l.Listen, err)
+	}
+	return nil
+}
+
+// close stops listening and waits for the accept loop.
+func (l *listener) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ln != nil {
+		l.closeLocked()
+	}
+}
+
+func (l *listener) closeLocked() {
 	_ = l.ln.Close()
 	<-l.done
 	l.ln = nil
 }
 
-// accept takes connections until the listener is closed or its deadline has
-// passed with nobody there.
+// accept takes connections until the listener is closed or its deadline has passed.
 func (l *listener) accept(ln *net.TCPListener, done chan struct{}) {
 	defer close(done)
-	var latest time.Time
 	pause := time.Millisecond
 	for {
 		client, err := ln.AcceptTCP()
 		switch {
 		case err == nil:
-			latest, pause = time.Now(), time.Millisecond
+			pause = time.Millisecond
 			l.p.serve(l, client)
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			if time.Since(latest) > backlogTime {
-				return
-			}
-			_ = ln.SetDeadline(time.Now().Add(backlogTime))
-		case errors.Is(err, net.ErrClosed):
+		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed):
 			return
 		default: // no descriptors, no memory, or a client that has gone again
 			l.stats.acceptErrors.Add(1)

@@ -33,7 +33,7 @@ type Pipe struct {
 	first     *conn // of the list of all connections
 	ended     bool  // no connection is taken any more
 	restarts  []*Restart
-	timers    []*time.Timer
+	timers    map[*time.Timer]struct{} // those that have not fired
 	said      map[string]time.Time
 
 	conns    sync.WaitGroup
@@ -52,6 +52,7 @@ func Start(cfg Config) (*Pipe, error) {
 		cfg:     cfg,
 		changes: make(chan struct{}, 1),
 		said:    make(map[string]time.Time),
+		timers:  make(map[*time.Timer]struct{}),
 		exited:  make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
@@ -183,27 +184,40 @@ func (p *Pipe) endEarly() {
 	}
 }
 
+// after calls f after d, unless stopTimers comes before.
 func (p *Pipe) after(d time.Duration, f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.timers = append(p.timers, time.AfterFunc(d, f))
+	var t *time.Timer
+	t = time.AfterFunc(d, func() {
+		p.mu.Lock()
+		_, armed := p.timers[t]
+		delete(p.timers, t)
+		p.mu.Unlock()
+		if armed {
+			f()
+		}
+	})
+	p.timers[t] = struct{}{}
 }
 
 func (p *Pipe) stopTimers() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, t := range p.timers {
+	for t := range p.timers {
 		t.Stop()
 	}
-	p.timers = nil
+	clear(p.timers)
 }
 
-// StopAccepting takes what has connected already, then closes the listeners.
-func (p *Pipe) StopAccepting(context.Context) error {
+// StopAccepting closes the listeners, each after the connections in its queue have been
+// accepted. They are closed even when ctx ends before.
+func (p *Pipe) StopAccepting(ctx context.Context) error {
+	var errs []error
 	for _, l := range p.listeners {
-		l.close(true)
+		errs = append(errs, l.empty(ctx))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Open lists the busy connections.
@@ -227,9 +241,7 @@ func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conv
 	began := time.Now()
 	p.closing.begin()
 	p.stopTimers()
-	if err := p.StopAccepting(ctx); err != nil {
-		return nil, err
-	}
+	stopped := p.StopAccepting(ctx) // whatever it says, the listeners are closed
 	var out []drain.Conversation
 	var words []waiting
 	asked := make(map[*lastWord]bool)
@@ -257,7 +269,7 @@ func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conv
 	for _, c := range p.all() {
 		end(c)
 	}
-	return append(out, p.awaitLastWords(ctx, words, began.Add(window))...), nil
+	return append(out, p.awaitLastWords(ctx, words, began.Add(window))...), stopped
 }
 
 // Close ends the pipe once nothing is busy: it returns when the peers have all
@@ -298,7 +310,7 @@ func (p *Pipe) Close(ctx context.Context) error {
 // Kill ends everything at once.
 func (p *Pipe) Kill() {
 	for _, l := range p.listeners {
-		l.close(false)
+		l.close()
 	}
 	p.endAll()
 }

@@ -1,0 +1,85 @@
+package tcp
+
+import (
+	"context"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Settle is how long a listener that is about to be closed is still accepted from as
+// usual. A client regards its connection as established one way before it is in the
+// listener's queue: on the same node that is microseconds.
+const Settle = time.Millisecond
+
+// TakeQueued accepts the connections that wait in the queue of a listener that is about
+// to be closed, and hands each to serve: closing would reset them. Nothing else may accept
+// from the listener meanwhile. It does not wait for connections, and where they come faster
+// than they are accepted it does not go on until there are none: it takes those that were
+// waiting when it was called, and at most latecomers more.
+func TakeQueued(ctx context.Context, ln *net.TCPListener, serve func(*net.TCPConn)) error {
+	raw, err := ln.SyscallConn()
+	if err != nil {
+		return err
+	}
+	left := -1
+	for ctx.Err() == nil && left != 0 {
+		fd := -1
+		err := raw.Control(func(listener uintptr) {
+			if left < 0 {
+				left = queued(int(listener)) + latecomers
+			}
+			fd = acceptOne(int(listener))
+		})
+		if err != nil {
+			return err
+		}
+		if fd < 0 {
+			return nil
+		}
+		left--
+		if c, err := connOf(fd); err == nil {
+			serve(c)
+		}
+	}
+	return ctx.Err()
+}
+
+// latecomers is how many connections are accepted that have come while the queue is being
+// emptied: enough that it becomes empty under any load that the process could have served.
+const latecomers = 256
+
+// queued is how many connections wait in the queue of a listener.
+func queued(fd int) int {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return 1 << 12 // the usual length of a full queue (net.core.somaxconn)
+	}
+	return int(info.Unacked) // of a listener (tcp_get_info)
+}
+
+// acceptOne takes a connection from the queue; -1 when it is empty or cannot be read.
+func acceptOne(listener int) int {
+	for {
+		fd, _, err := unix.Accept4(listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		switch err {
+		case nil:
+			return fd
+		case unix.EINTR, unix.ECONNABORTED: // its client has gone again
+			continue
+		}
+		return -1
+	}
+}
+
+func connOf(fd int) (*net.TCPConn, error) {
+	f := os.NewFile(uintptr(fd), "")
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
+}

@@ -1,0 +1,86 @@
+package tcp
+
+import (
+	"context"
+	"net"
+	"testing"
+)
+
+func listen(t *testing.T) *net.TCPListener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	return ln.(*net.TCPListener)
+}
+
+func dial(t *testing.T, ln net.Listener) {
+	t.Helper()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+}
+
+// Whatever is in the queue is taken, and nothing is waited for.
+func TestTakeQueued(t *testing.T) {
+	ln := listen(t)
+	for _, n := range []int{0, 1, 20} {
+		for range n {
+			dial(t, ln)
+		}
+		taken := 0
+		err := TakeQueued(t.Context(), ln, func(c *net.TCPConn) {
+			taken++
+			_ = c.Close()
+		})
+		if err != nil || taken != n {
+			t.Fatalf("%d of %d connections were taken: %v", taken, n, err)
+		}
+	}
+}
+
+// For each connection that is accepted another one comes: the queue is never empty.
+func TestTakeQueuedFromAQueueThatIsNeverEmpty(t *testing.T) {
+	ln := listen(t)
+	clients := make(chan net.Conn, 1)
+	next := func() {
+		c, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients <- c
+	}
+	next()
+	taken := 0
+	if err := TakeQueued(t.Context(), ln, func(c *net.TCPConn) {
+		_ = c.Close()
+		_ = (<-clients).Close()
+		taken++
+		next()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_ = (<-clients).Close()
+	if taken != 1+latecomers {
+		t.Errorf("%d connections were taken, want the one that was there and %d", taken, latecomers)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	next()
+	taken = 0
+	err := TakeQueued(ctx, ln, func(c *net.TCPConn) {
+		_ = c.Close()
+		_ = (<-clients).Close()
+		if taken++; taken == 10 {
+			cancel()
+		}
+		next()
+	})
+	_ = (<-clients).Close()
+	if err == nil || taken != 10 {
+		t.Errorf("%d connections were taken after the context had ended with 10: %v", taken, err)
+	}
+}

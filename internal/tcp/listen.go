@@ -1,0 +1,35 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Listen is net.Listen, except that an address without a host, or with the host ::, takes
+// IPv4 and IPv6 whatever addresses the loopback interface has. Package net decides by
+// binding ::ffff:127.0.0.1, and without 127.0.0.1 it listens on one of both families
+// only.
+func Listen(network, address string) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(address)
+	if network != "tcp" || err != nil || host != "" && host != "::" {
+		return net.Listen(network, address)
+	}
+	dual := net.ListenConfig{Control: takeIPv4}
+	ln, err := dual.Listen(context.Background(), "tcp6", net.JoinHostPort("::", port))
+	if errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EADDRNOTAVAIL) { // a kernel without IPv6
+		return net.Listen(network, address)
+	}
+	return ln, err
+}
+
+// takeIPv4 undoes what package net has set for "tcp6", before the socket is bound.
+func takeIPv4(_, _ string, raw syscall.RawConn) (err error) {
+	failed := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
+	})
+	return errors.Join(failed, err)
+}
