@@ -199,53 +199,6 @@ func TestNeverReady(t *testing.T) {
 	}
 }
 
-// TestContainerRestarts has one container restarted by its liveness probe. The kubelet runs its preStop, which begins a
-// drain; the pod stays, so the drain must be taken back.
-func TestContainerRestarts(t *testing.T) {
-	t.Parallel()
-	n := newNamespace(t, nil)
-	p := n.start(app{name: "web", grace: 5, more: "        livenessProbe: {httpGet: {path: /status/500, port: http}, initialDelaySeconds: 5, periodSeconds: 25, failureThreshold: 1}"})
-	closing := func() (bool, error) {
-		c := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{}}
-		defer c.CloseIdleConnections()
-		response, err := c.Get(url(p, "/get"))
-		if err != nil {
-			return false, err
-		}
-		_ = response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			err = errors.New(response.Status)
-		}
-		return response.Close, err
-	}
-	if isClosing, err := closing(); err != nil || isClosing {
-		t.Fatalf("before: closing %v, %v", isClosing, err)
-	}
-	n.until("was restarted", func() error {
-		now, err := client.CoreV1().Pods(n.name).Get(t.Context(), p.Name, metav1.GetOptions{})
-		if err == nil && now.Status.ContainerStatuses[0].RestartCount == 0 {
-			err = errors.New("not yet")
-		}
-		return err
-	})
-	n.until("served on as before", func() error {
-		isClosing, err := closing()
-		if err == nil && isClosing {
-			err = errors.New("it says goodbye")
-		}
-		return err
-	})
-	now, err := client.CoreV1().Pods(n.name).Get(t.Context(), p.Name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range now.Status.InitContainerStatuses {
-		if c.RestartCount > 0 {
-			t.Errorf("container %s was restarted, too", c.Name)
-		}
-	}
-}
-
 // TestJobEnds has a job end whose sidecar would run on.
 func TestJobEnds(t *testing.T) {
 	for _, sidecar := range []string{"native", "classic"} {

@@ -1,0 +1,213 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// unhealthy fails once a pod serves, and again and again: the kubelet restarts the container. The first restart is at
+// once, the next ones are put off by more and more.
+const unhealthy = "        livenessProbe: {httpGet: {path: /status/500, port: http}, initialDelaySeconds: 6, periodSeconds: 30, failureThreshold: 1}"
+
+// beside is a second app container of the pod, which stays as it is.
+const beside = `
+      - name: beside
+        image: "` + builtIn + `:%s"
+        imagePullPolicy: Never
+        args: [httpbin, --listen, ":8081"]
+        ports: [{containerPort: 8081}]`
+
+// fresh are 20 requests a second, each on a connection of its own.
+type fresh struct {
+	mu       sync.Mutex
+	refused  int
+	failed   map[string]int
+	answered int
+	slowest  time.Duration
+	gap      time.Duration // between two answers, at most
+	latest   time.Time
+
+	cancel context.CancelFunc
+	all    sync.WaitGroup
+}
+
+func startFresh(url string) *fresh {
+	ctx, cancel := context.WithCancel(context.Background())
+	f := &fresh{failed: map[string]int{}, cancel: cancel}
+	f.all.Go(func() {
+		for tick := time.NewTicker(50 * time.Millisecond); ; {
+			select {
+			case <-tick.C:
+				f.all.Go(func() { f.ask(url) })
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			}
+		}
+	})
+	return f
+}
+
+func (f *fresh) ask(url string) {
+	code, took, err := get(context.Background(), url)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		f.refused++
+	case err != nil:
+		f.failed[err.Error()]++
+	case code != http.StatusOK:
+		f.failed[fmt.Sprint(code)]++
+	default:
+		now := time.Now()
+		if !f.latest.IsZero() {
+			f.gap = max(f.gap, now.Sub(f.latest))
+		}
+		f.latest = now
+		f.answered++
+		f.slowest = max(f.slowest, took)
+	}
+}
+
+func (f *fresh) stop() { f.cancel(); f.all.Wait() }
+
+func (f *fresh) String() string {
+	return fmt.Sprintf("%d answered, %d refused, failed %v; the slowest took %.2f s, the longest gap was %.2f s", f.answered, f.refused, f.failed, f.slowest.Seconds(), f.gap.Seconds())
+}
+
+// restarted waits until the pod's first app container runs for the second time, and is ready.
+func (n *namespace) restarted(p corev1.Pod) {
+	n.t.Helper()
+	n.until("was restarted", func() error {
+		now, err := client.CoreV1().Pods(n.name).Get(n.t.Context(), p.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, c := range now.Status.ContainerStatuses {
+			switch {
+			case c.Name == "app" && (c.RestartCount != 1 || c.State.Running == nil || !c.Ready):
+				return fmt.Errorf("%d restarts, ready %v", c.RestartCount, c.Ready)
+			case c.Name != "app" && c.RestartCount > 0:
+				n.t.Fatalf("container %s was restarted, too", c.Name)
+			}
+		}
+		for _, c := range now.Status.InitContainerStatuses {
+			if c.RestartCount > 0 {
+				n.t.Fatalf("container %s was restarted, too", c.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// TestContainerRestarts has one container restarted by its liveness probe. The kubelet calls its preStop as it does when
+// the pod ends; but the pod goes on, and no client may notice.
+func TestContainerRestarts(t *testing.T) {
+	for _, sidecar := range []string{"native", "classic", "none"} {
+		t.Run(sidecar, func(t *testing.T) {
+			t.Parallel()
+			labels := map[string]string(nil)
+			if sidecar == "none" { // for comparison
+				labels = map[string]string{}
+			}
+			n := newNamespace(t, labels)
+			p := n.start(app{name: "web", annotations: map[string]string{"lastcall.dev/sidecar": sidecar}, more: unhealthy})
+			load := startFresh(url(p, "/get"))
+			n.restarted(p)
+			load.stop()
+			t.Log(load)
+			if sidecar == "none" {
+				return
+			}
+			if load.refused > 0 || len(load.failed) > 0 {
+				t.Error("requests were lost")
+			}
+			// The end of the pod is still an end.
+			asked := n.begin(p, "/delay/6")
+			n.kubectl("delete", "pod", p.Name, "--wait=false")
+			wantOK(t, <-asked)
+			n.gone(p)
+		})
+	}
+}
+
+// TestContainerRestartsHanging has a request hang in the container that is restarted. It must not keep the container:
+// before, it did for 28 s.
+func TestContainerRestartsHanging(t *testing.T) {
+	t.Parallel()
+	n := newNamespace(t, nil)
+	p := n.start(app{name: "web", more: unhealthy})
+	hanging := n.begin(p, "/delay/60")
+	load := startFresh(url(p, "/get"))
+	if a := <-hanging; a.err != nil || a.code != http.StatusServiceUnavailable || a.took > 20*time.Second {
+		t.Errorf("the request that hangs: %d after %v, %v; want 503 when its container ends", a.code, a.took, a.err)
+	}
+	n.restarted(p)
+	load.stop()
+	t.Log(load)
+	if load.refused > 0 || len(load.failed) > 0 {
+		t.Error("requests were lost")
+	}
+}
+
+// TestOneOfTwoContainersRestarts keeps a connection to the other one open all the time.
+func TestOneOfTwoContainersRestarts(t *testing.T) {
+	t.Parallel()
+	n := newNamespace(t, nil)
+	p := n.start(app{name: "web", more: unhealthy + fmt.Sprintf(beside, *tag)})
+	kept := &http.Client{Timeout: patience, Transport: &http.Transport{MaxConnsPerHost: 1}}
+	defer kept.CloseIdleConnections()
+	other := "http://" + p.Status.PodIP + ":8081/get"
+	stop, done, asked := make(chan struct{}), make(chan error, 1), 0
+	go func() {
+		for ; ; asked++ {
+			response, err := kept.Get(other)
+			if err == nil {
+				_, err = io.Copy(io.Discard, response.Body)
+				_ = response.Body.Close()
+				if response.StatusCode != http.StatusOK || response.Close {
+					err = fmt.Errorf("%s, goodbye %v", response.Status, response.Close)
+				}
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+			select {
+			case <-stop:
+				done <- nil
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	load := startFresh(url(p, "/get"))
+	n.restarted(p)
+	close(stop)
+	if err := <-done; err != nil {
+		t.Errorf("the other container, after %d answers: %v", asked, err)
+	}
+	load.stop()
+	t.Logf("%v; the other container has answered %d times on one connection", load, asked)
+	if load.refused > 0 || len(load.failed) > 0 {
+		t.Error("requests were lost")
+	}
+	out, err := n.tryKubectl("", "logs", p.Name, "-c", "lastcall")
+	if err != nil || strings.Contains(out, "drain phase") {
+		t.Errorf("a drain has begun (%v):\n%s", err, out)
+	}
+}
