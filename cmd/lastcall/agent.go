@@ -101,7 +101,8 @@ At SIGTERM or Ctrl-C the traffic is drained first, then the app gets its
 SIGTERM, then lastcall exits with the app's exit code. In the app's arguments
 {port} is the port of --inbound's APP; the app also finds it in PORT. With port 0
 there a free one is taken, and lastcall hot-restart, SIGHUP or SIGUSR2 replace
-both without losing a request. Under systemd it tells the service manager how it
+both without losing a request. /healthz/ready, lastcall ready and systemd say ready when
+the app accepts connections on the port of each --inbound. Under systemd it tells the service manager how it
 is (Type=notify, WatchdogSec).`
 
 func runCommand() *cobra.Command {

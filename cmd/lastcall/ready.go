@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const readyHelp = `Return when the agent serves.
+const readyHelp = `Return when the agent serves; around an app (lastcall run), when the app accepts
+connections on each of its ports.
 
 Made for the postStart hook of a sidecar that stands before the app
 (holdApplicationUntilProxyStarts), as pilot-agent wait: the kubelet starts the next

@@ -209,6 +209,7 @@ func (a *agent) start(ctx context.Context) (err error) {
 			a.plane.Kill()
 			return err
 		}
+		a.way.awaitApp()
 	}
 	a.way.ready()
 	if h := a.Succession.Handover; h != nil {

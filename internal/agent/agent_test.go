@@ -440,6 +440,37 @@ func TestApp(t *testing.T) {
 		r.signals <- drain.Terminate
 		r.wantEnd(137)
 	})
+	t.Run("is not ready before it accepts connections on each of its ports", func(t *testing.T) {
+		late := freeAddress(t)
+		unready := make(chan string, 1)
+		var opened net.Listener
+		start(t, nil, run(`trap 'exit 0' TERM; while :; do sleep 0.01; done`), func(o *Options) {
+			o.Inbound = append(o.Inbound, pipe.Inbound{Listen: freeAddress(t), App: late, Protocol: pipe.HTTP})
+			status := fmt.Sprintf("http://%s:%d", o.StatusAddress, o.Settings.StatusPort.Value)
+			go func() {
+				for {
+					resp, err := http.Get(status + "/healthz/ready")
+					if err != nil {
+						time.Sleep(time.Millisecond)
+						continue
+					}
+					b, _ := io.ReadAll(resp.Body)
+					_ = resp.Body.Close()
+					if strings.Contains(string(b), "started") {
+						continue
+					}
+					opened, _ = net.Listen("tcp", late)
+					unready <- fmt.Sprint(resp.StatusCode, " ", string(b))
+					return
+				}
+			}()
+		})
+		got := <-unready // and start has returned, since the app is ready now
+		defer opened.Close()
+		if !strings.HasPrefix(got, "503 the app does not accept connections yet on ") {
+			t.Errorf("before: %s", got)
+		}
+	})
 	t.Run("cannot be started", func(t *testing.T) {
 		r := start(t, nil, func(o *Options) { o.App = exec.Command("/nowhere/app") })
 		<-r.done

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -129,12 +130,16 @@ func end(server *http.Server) {
 // answerTime is how long the end waits for answers of the status server.
 const answerTime = 200 * time.Millisecond
 
-// ready is the readiness of the pod's way in. It stays true during a drain:
-// terminating endpoints are still a fallback (KEP-1669), and who takes the pod
-// out of its service has done so already.
+// ready is the readiness of the pod's way in, and of the app where we have started it. It
+// stays true during a drain: terminating endpoints are still a fallback (KEP-1669), and
+// who takes the pod out of its service has done so already.
 func (s *status) ready(w http.ResponseWriter, _ *http.Request) {
-	if !s.a.way.snapshot().up {
+	switch now := s.a.way.snapshot(); {
+	case !now.up:
 		http.Error(w, "not started yet", http.StatusServiceUnavailable)
+		return
+	case now.starts:
+		http.Error(w, "the app does not accept connections yet on "+strings.Join(s.a.appAddresses(), ", "), http.StatusServiceUnavailable)
 		return
 	}
 	answer(w, "ready\n")

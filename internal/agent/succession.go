@@ -122,13 +122,34 @@ func (a *agent) killApp() {
 	<-a.app.Done()
 }
 
-// awaitApp waits until the app accepts connections.
+// appAddresses are where connections to the app go.
+func (a *agent) appAddresses() []string {
+	var out []string
+	for _, in := range a.Inbound {
+		if in.App != "" {
+			out = append(out, in.App)
+		}
+	}
+	return out
+}
+
+// awaitApp waits until the app accepts connections on all of its addresses.
 func (a *agent) awaitApp(ctx context.Context, atMost time.Duration) error {
-	address := a.Inbound[0].App
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
+	for _, address := range a.appAddresses() {
+		if err := a.awaitAppOn(ctx, address, atMost); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *agent) awaitAppOn(ctx context.Context, address string, atMost time.Duration) error {
 	var dialer net.Dialer
-	for tick := time.NewTicker(appLook); ; {
+	tick := time.NewTicker(appLook)
+	defer tick.Stop()
+	for {
 		conn, err := dialer.DialContext(ctx, "tcp", address)
 		if err == nil {
 			return conn.Close()
@@ -208,9 +229,9 @@ func (a *agent) attend(ctx context.Context) {
 	}
 	if a.Succession.Systemd != nil {
 		all.Go(func() { a.Succession.Systemd.Watch(ctx, a.Succession.Watchdog, a.alive, a.log) })
-		if !a.Succession.succeeds() { // the predecessor has told of a successor
-			all.Go(func() { a.tellReady(ctx) })
-		}
+	}
+	if !a.Succession.succeeds() { // the predecessor has told of a successor
+		all.Go(func() { a.becomeReady(ctx) })
 	}
 	for {
 		select {
@@ -231,11 +252,12 @@ func (a *agent) attend(ctx context.Context) {
 	}
 }
 
-// tellReady tells systemd of the first start: when the app serves, if it is ours.
-func (a *agent) tellReady(ctx context.Context) {
+// becomeReady ends the start: the app accepts connections, if it is ours.
+func (a *agent) becomeReady(ctx context.Context) {
 	if a.app != nil && a.awaitApp(ctx, forEver) != nil {
 		return
 	}
+	a.way.appAccepts()
 	a.tellSystemd(func(n *systemd.Notifier) error { return n.Ready("serving") })
 }
 
@@ -275,10 +297,7 @@ func (s *status) alive(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ask the status server: %w", err)
 	}
-	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the status server answers %s", resp.Status)
-	}
-	return nil
+	return resp.Body.Close() // 503 is an answer, too: the app may take its time to start
 }
 
 func (a *agent) isHandedOver() bool {

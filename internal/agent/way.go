@@ -13,6 +13,7 @@ import (
 type way struct {
 	mu     sync.Mutex // guards what follows
 	isUp   bool
+	starts bool // the app does not accept connections yet
 	phase  drain.Phase
 	began  time.Time     // of the latest termination; zero before the first
 	ended  time.Time     // of it; zero while it lasts
@@ -25,6 +26,10 @@ func newWay() *way { return &way{change: make(chan struct{})} }
 
 // ready begins to serve, at the start or again.
 func (w *way) ready() { w.set(func() { w.isUp, w.phase = true, drain.Serving }) }
+
+// awaitApp holds readiness back until appAccepts.
+func (w *way) awaitApp()   { w.set(func() { w.starts = true }) }
+func (w *way) appAccepts() { w.set(func() { w.starts = false }) }
 
 func (w *way) set(f func()) {
 	w.mu.Lock()
@@ -108,6 +113,7 @@ func (w *way) endedAfterDrained() bool {
 // snapshot is the way for metrics and probes.
 type snapshot struct {
 	up        bool
+	starts    bool // the app does not accept connections yet
 	phase     drain.Phase
 	draining  bool
 	duration  time.Duration // of the drain under way, or of the latest
@@ -117,7 +123,7 @@ type snapshot struct {
 func (w *way) snapshot() snapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := snapshot{up: w.isUp, phase: w.phase}
+	s := snapshot{up: w.isUp, starts: w.starts, phase: w.phase}
 	switch {
 	case w.began.IsZero():
 	case w.ended.IsZero():
