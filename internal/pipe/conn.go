@@ -65,6 +65,7 @@ type conn struct {
 	wmu       sync.Mutex
 	streaming bool        // a body that consists of parts is under way to the client; guarded by wmu
 	asked     atomic.Bool // the last word is asked for
+	connects  atomic.Bool // to an app that is not known to be restarted
 	leaves    atomic.Bool // its app is about to be restarted: what it says is said to be the last
 
 	waitsUntil time.Time // how long it waits for an app that is restarted; up's own
@@ -166,6 +167,7 @@ func (c *conn) dial() error {
 
 func (c *conn) connect() error {
 	app, err := c.dialApp()
+	defer c.connected()
 	if err != nil {
 		c.waitedOut = errors.Is(err, errRestarting)
 		c.in.stats.connectFailed.Add(1)

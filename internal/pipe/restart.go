@@ -64,8 +64,12 @@ func (p *Pipe) BeginRestart(ports []uint16, wait time.Duration) *Restart {
 func (r *Restart) InFlight() int {
 	n := 0
 	for _, c := range r.p.all() {
+		if !r.covers(c) {
+			continue
+		}
+		connects := c.connects.Load() // before it is looked for its app
 		c.mu.Lock()
-		if c.app != nil && !c.over && c.leaves.Load() && !c.isTunnel() && (c.arriving || c.waitedFor()) {
+		if !c.over && (connects || c.app != nil && c.leaves.Load() && !c.isTunnel() && (c.arriving || c.waitedFor())) {
 			n++
 		}
 		c.mu.Unlock()
@@ -132,6 +136,7 @@ const retryRefused = 250 * time.Millisecond
 // dialApp connects to the app, and waits for it during a restart.
 func (c *conn) dialApp() (net.Conn, error) {
 	for {
+		c.connects.Store(true) // before looking: a restart that begins now counts it
 		r, holds := c.p.restarting(c)
 		if r == nil {
 			return c.dialOnce()
@@ -139,13 +144,17 @@ func (c *conn) dialApp() (net.Conn, error) {
 		if c.waitsUntil.IsZero() {
 			c.waitsUntil = time.Now().Add(r.wait)
 		}
-		if holds && !c.await(r.released, r.ended) {
-			return nil, errRestarting
+		if holds {
+			c.connects.Store(false)
+			if !c.await(r.released, r.ended) {
+				return nil, errRestarting
+			}
 		}
 		app, err := c.dialOnce()
 		if err == nil || !errors.Is(err, syscall.ECONNREFUSED) {
 			return app, err
 		}
+		c.connects.Store(false)
 		retry := make(chan struct{})
 		timer := time.AfterFunc(retryRefused, func() { close(retry) })
 		again := c.await(retry, r.ended)
@@ -154,6 +163,19 @@ func (c *conn) dialApp() (net.Conn, error) {
 			return nil, errRestarting
 		}
 	}
+}
+
+// connected follows dialApp: a restart that has begun meanwhile is that of the container
+// that the connection has reached.
+func (c *conn) connected() {
+	if r, holds := c.p.restarting(c); holds {
+		select {
+		case <-r.released:
+		default:
+			c.leaves.Store(true)
+		}
+	}
+	c.connects.Store(false)
 }
 
 // await waits for either event. It returns false when the connection has waited for as
