@@ -136,7 +136,8 @@ func TestRestart(t *testing.T) {
 		}
 		return resp.StatusCode, resp.Body.Close()
 	}
-	if code, err := hook("app0"); err != nil || code != http.StatusOK {
+	_, port, _ := net.SplitHostPort(address) // beside this machine's other listeners, which come and go
+	if code, err := hook("app0?ports=" + port); err != nil || code != http.StatusOK {
 		t.Fatal(code, err)
 	}
 	_ = app.Shutdown(t.Context()) // the container's SIGTERM
