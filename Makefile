@@ -13,38 +13,53 @@ SIDECAR := -tags nethttpomithttp2
 # Peers go before what the machine has: tests, rehearsals and benchmarks then run the versions that are pinned.
 WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PATH="$(PEERS)/bin:$$PATH";
 
-.PHONY: cluster-up cluster-down conformance e2e help build image chart manifests test rehearse bench lint fuzz cover peers clean
+# Where images are pushed to and pulled from, such as registry.example.com/team. Without one they are named localhost/…, as
+# podman names local images: no registry can serve that name, and nodes find only what was loaded into them.
+REGISTRY ?=
+IMAGES    = $(or $(REGISTRY),localhost)
+
+.PHONY: cluster-up cluster-down conformance e2e help build image push chart manifests test rehearse bench lint fuzz cover peers clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo '  ARGS="…" is handed on by rehearse and bench, PKG=./internal/pipe narrows test, fuzz and cover.'
+	@echo '  REGISTRY=registry.example.com/team is where push uploads the images, and where nodes pull them.'
 
 build: ## bin/lastcall and bin/lastcallctl, static
 	$(BUILD) $(SIDECAR) -o bin/ ./cmd/lastcall
 	$(BUILD) -o bin/ ./cmd/lastcallctl
 
-image: ## dist/lastcall-VERSION.oci.tar and lastcallctl's, for amd64 and arm64; needs no engine
+image: ## dist/lastcall-VERSION.oci.tar, lastcallctl's, and dist/install to apply; for amd64 and arm64; needs no engine
 	@go build -C tools -o ../bin/image ./image
 	@for arch in amd64 arm64; do export GOOS=linux GOARCH=$$arch; \
 		$(BUILD) $(SIDECAR) -o dist/linux-$$arch/ ./cmd/lastcall && $(BUILD) -o dist/linux-$$arch/ ./cmd/lastcallctl || exit 1; done
 	@$(call PACK,lastcall,1337,The sidecar: lets a pod end its conversations before it ends)
 	@$(call PACK,lastcallctl,65532,The admission webhook and the gateway of lastcall)
-
-chart: ## dist/lastcall-VERSION.tgz, the Helm chart, linted and tested; needs no helm
 	@go build -C tools/chart -o ../../bin/chart .
-	bin/chart lint deploy/chart
-	go test -C tools/chart -count=1 ./...
+	@$(INSTALL)
+
+push: image ## the images to REGISTRY, with the credentials of docker login; dist/install then names their digests
+	@[ -n "$(REGISTRY)" ] || { echo 'make push: REGISTRY is not set: say where you may push and your nodes may pull, for example make push REGISTRY=registry.example.com/team' >&2; exit 2; }
+	@sidecar=$$(bin/image push dist/lastcall-$(VERSION).oci.tar) && ctl=$$(bin/image push dist/lastcallctl-$(VERSION).oci.tar) && \
+		$(INSTALL) --set "sidecar.image.digest=$${sidecar#*@},image.digest=$${ctl#*@}" && \
+		printf '%s\n' "$$sidecar" "$$ctl" 'kubectl apply -k dist/install'
+
+# INSTALL writes the manifests that install these images.
+INSTALL = bin/chart kustomize deploy/chart --version $(VERSION) --set registry=$(IMAGES) --to dist/install
+
+chart: ## dist/lastcall-VERSION.tgz, the Helm chart, linted; needs no helm
+	@go build -C tools/chart -o ../../bin/chart .
+	bin/chart lint deploy/chart --set registry=$(IMAGES),image.tag=lint,sidecar.image.tag=lint
 	@bin/chart package deploy/chart --version $(VERSION) --to dist
 
-manifests: ## deploy/kustomize and the chart's table of values, made from the chart
+manifests: ## the chart's table of values in its README, made from values.yaml
 	@go build -C tools/chart -o ../../bin/chart .
 	bin/chart document deploy/chart
-	bin/chart kustomize deploy/chart --to deploy/kustomize
 
 # PACK makes an image of one program: its name, its user and group, what it is.
 # No CA certificates: all that is spoken to by TLS is the API server, by the service account's own.
-PACK = bin/image --name lastcall-dev/$(1):$(VERSION) --platform linux/amd64,linux/arm64 \
+PACK = bin/image --name $(IMAGES)/$(1):$(VERSION) --platform linux/amd64,linux/arm64 \
 	--file 'dist/{os}-{arch}/$(1)=/$(1):0755' --entrypoint /$(1) --user $(2):$(2) \
 	--label org.opencontainers.image.title=$(1) --label 'org.opencontainers.image.description=$(3)' \
 	--label org.opencontainers.image.version=$(VERSION) --label org.opencontainers.image.revision=$(REVISION) \
@@ -100,8 +115,6 @@ cluster-up: image ## a real Kubernetes node on this machine, with the images of 
 	@bin/cluster up
 	@$(WITH_PEERS) go run ./test/e2e/images -tag $(VERSION) -lastcall dist/linux-amd64/lastcall -output dist/e2e
 	@bin/cluster import dist/lastcall-$(VERSION).oci.tar dist/lastcallctl-$(VERSION).oci.tar dist/e2e/httpbin.tar dist/e2e/lastcall-envoy.tar
-	@release=$$(sed -n 's/^appVersion: *//p' deploy/chart/Chart.yaml); for name in lastcall lastcallctl; do \
-		bin/cluster tag docker.io/lastcall-dev/$$name:$(VERSION) docker.io/lastcall-dev/$$name:$$release || exit 1; done
 
 cluster-down: ## end that node; leaves the machine as it was
 	@go run ./test/e2e/cluster down
@@ -109,6 +122,8 @@ cluster-down: ## end that node; leaves the machine as it was
 e2e: build ## the tests on a real Kubernetes node, which is started and ended unless it is up already
 	@peers/install -q
 	@go build -C tools/chart -o ../../bin/chart .
+	@go build -C tools -o ../bin/registry ./registry
+	@go build -C tools/chart -o ../../bin/helm helm.sh/helm/v4/cmd/helm
 	@test/e2e/run $(VERSION) $(ARGS)
 
 clean: ## remove what was built here (peers stay: they lie in the cache folder)

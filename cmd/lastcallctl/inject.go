@@ -42,25 +42,20 @@ type sidecarFlags struct {
 }
 
 func (f *sidecarFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.image, "image", defaultImage(), "`image` of lastcall in the pods")
+	flags.StringVar(&f.image, "image", "", "`image` of lastcall in the pods, with its registry, and a tag or a digest: registry.example.com/team/lastcall:1.2.0 or …/lastcall@sha256:…; required")
 	flags.StringVar(&f.envoyImage, "envoy-image", "", "`image` with lastcall and Envoy, for pods that ask for lastcall.dev/proxy: envoy")
 	flags.StringVar(&f.pullPolicy, "image-pull-policy", "", "Always, IfNotPresent or Never (default Kubernetes' own)")
 	flags.BoolVar(&f.native, "native", true, "a native sidecar, for Kubernetes 1.29 and later; =false: a container among the others")
 	flags.StringVar(&f.logFormat, "log-format", "text", "of the sidecar: text or json")
 }
 
-// defaultImage is the image of this version.
-func defaultImage() string {
-	if version == "" {
-		return "lastcall-dev/lastcall:latest"
-	}
-	return "lastcall-dev/lastcall:" + version
-}
-
 func (f *sidecarFlags) options(mesh string) (inject.Options, error) {
 	o := inject.Options{Image: f.image, EnvoyImage: f.envoyImage, PullPolicy: corev1.PullPolicy(f.pullPolicy), Sidecar: inject.Native, LogFormat: f.logFormat}
 	if !f.native {
 		o.Sidecar = inject.Classic
+	}
+	if f.image == "" {
+		return o, usage{errors.New("missing --image: the image that pods pull for the sidecar, such as registry.example.com/team/lastcall:1.2.0, as make push REGISTRY=registry.example.com/team prints it")}
 	}
 	if f.logFormat != "text" && f.logFormat != "json" {
 		return o, usage{fmt.Errorf("--log-format %q: accepted are text and json", f.logFormat)}
@@ -84,7 +79,7 @@ func injectCommand() *cobra.Command {
 		Use:     "inject -f FILE|-",
 		Short:   "Add lastcall to the workloads of a manifest",
 		Long:    injectHelp,
-		Example: "  kubectl get deployment web -o yaml | lastcallctl inject -f - | kubectl apply -f -",
+		Example: "  kubectl get deployment web -o yaml | lastcallctl inject --image registry.example.com/team/lastcall:1.2.0 -f - | kubectl apply -f -",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}

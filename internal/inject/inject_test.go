@@ -40,7 +40,7 @@ func TestAsIstioTheAppHasNoHook(t *testing.T) {
 
 func TestEnvoySidecar(t *testing.T) {
 	o := testOptions()
-	o.EnvoyImage = "lastcall-dev/lastcall-envoy:test"
+	o.EnvoyImage = "registry.example.com/lastcall-envoy:test"
 	p, r := Pod(annotated("lastcall.dev/proxy", "envoy"), o)
 	if r.Outcome != Injected || r.Proxy != Envoy {
 		t.Fatalf("%+v", r)

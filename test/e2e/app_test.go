@@ -31,7 +31,7 @@ type app struct {
 	more        string            // of the container, indented by 8
 }
 
-const builtIn = "lastcall-dev/lastcallctl"
+const builtIn = "localhost/lastcallctl"
 
 func (a app) manifest() string {
 	image, args := a.image, a.args

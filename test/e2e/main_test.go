@@ -64,7 +64,7 @@ func connect() (err error) {
 // install has the chart put the webhook into the cluster, and waits until it serves.
 func install() error {
 	render := exec.Command("../../bin/chart", "template", "../../deploy/chart", "--version", *tag,
-		"--set", "sidecar.envoyImage=lastcall-dev/lastcall-envoy:"+*tag, "--set", "gateway.enabled=true", "--set", "gateway.service.type=ClusterIP")
+		"--set", "registry=localhost", "--set", "sidecar.envoyImage=localhost/lastcall-envoy:"+*tag, "--set", "gateway.enabled=true", "--set", "gateway.service.type=ClusterIP")
 	manifests, err := render.Output()
 	if err != nil {
 		return fmt.Errorf("render the chart (make e2e builds bin/chart): %w", err)

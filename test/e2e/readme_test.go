@@ -3,52 +3,163 @@
 package e2e
 
 import (
+	"bufio"
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestReadme does what the README tells a newcomer to do, word for word, on a cluster without lastcall where an app runs
-// already.
-func TestReadme(t *testing.T) {
-	commands := readmeCommands(t)
-	s, n := &namespace{t, system}, &namespace{t, "default"}
-	s.kubectl("delete", "-k", "../../deploy/kustomize", "--ignore-not-found")
+// reader types a document's commands as written, in the checkout. Its own are only the registry, the namespace and the
+// version that the commands before have printed.
+type reader struct {
+	*namespace
+	registry, version string
+}
+
+// newReader gives a test a cluster without lastcall, and a registry.
+func newReader(t *testing.T, ns string) *reader {
+	t.Helper()
 	t.Cleanup(func() {
-		n.kubectl("delete", "deployment,service", "web", "--ignore-not-found")
-		n.kubectl("label", "namespace", "default", "lastcall.dev/inject-")
 		if err := install(); err != nil {
 			t.Error(err)
 		}
 	})
-	before := n.start(app{name: "web"})
+	n := &namespace{t, ns}
+	n.kubectl("delete", "namespace", system, "--ignore-not-found")
+	for _, kind := range []string{"clusterrole,clusterrolebinding", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "ingressclass"} {
+		n.kubectl("delete", kind, "--selector", "app.kubernetes.io/instance=lastcall", "--ignore-not-found")
+	}
+	return &reader{n, startRegistry(t) + "/team", *tag}
+}
+
+// startRegistry runs a registry on this machine, which is the node as well. Nodes reach one on loopback without TLS.
+func startRegistry(t *testing.T) string {
+	t.Helper()
+	cmd := exec.Command("../../bin/registry", "127.0.0.1:0")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start a registry (make e2e builds it): %v", err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	})
+	address, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(address)
+}
+
+// run types the commands. The shell has no variables of make's, whose tests these are.
+func (r *reader) run(commands []string) (out string) {
+	r.t.Helper()
+	var env []string
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); !strings.HasPrefix(name, "MAKE") && name != "MFLAGS" {
+			env = append(env, variable)
+		}
+	}
+	bin, err := filepath.Abs("../../bin")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	node := filepath.Dir(os.Getenv("KUBECONFIG")) // the cluster's folder
+	env = append(env, "PATH="+bin+":"+os.Getenv("PATH"), "CONTAINERD_ADDRESS="+filepath.Join(node, "run/containerd.sock"))
+	for _, command := range commands {
+		command = strings.NewReplacer("registry.example.com/team", r.registry, "NAMESPACE", r.name, "VERSION", r.version).Replace(command)
+		cmd := exec.Command("sh", "-c", command)
+		cmd.Dir, cmd.Env = "../..", env
+		text, err := cmd.CombinedOutput()
+		r.t.Logf("$ %s\n%s", command, text)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		out += string(text)
+	}
+	return out
+}
+
+// indented are the indented lines of a document's section.
+func indented(t *testing.T, file, title string) (out []string) {
+	t.Helper()
+	_, section, found := strings.Cut(document(t, file), "\n## "+title+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for line := range strings.Lines(section) {
+		if command, ok := strings.CutPrefix(line, "    "); ok {
+			out = append(out, strings.TrimSpace(command))
+		}
+	}
+	if !found || len(out) == 0 {
+		t.Fatalf("%s has no section %q with commands", file, title)
+	}
+	return out
+}
+
+func document(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// hasSidecar waits for the pod that follows before, and wants it injected with an image of the registry.
+func (r *reader) hasSidecar(image string) {
+	r.t.Helper()
+	r.available("web")
+	p := r.pods("web")[0]
+	if !isInjected(&p) {
+		r.t.Fatalf("the pod has no sidecar: %v", p.Annotations)
+	}
+	for _, c := range append(p.Spec.InitContainers, p.Spec.Containers...) {
+		if c.Name == "lastcall" && !strings.HasPrefix(c.Image, image) {
+			r.t.Errorf("the sidecar's image is %s, want %s…", c.Image, image)
+		}
+	}
+}
+
+// TestReadme does what the README says for a cluster, word for word, on one without lastcall where an app runs already.
+// The node pulls the images from a registry that it did not know.
+func TestReadme(t *testing.T) {
+	commands := indented(t, "../../README.md", "On your cluster")
+	if len(commands) > 5 {
+		t.Errorf("the README needs %d commands, want at most 5", len(commands))
+	}
+	shown := regexp.MustCompile("`(kubectl get events [^`]*)`").FindStringSubmatch(document(t, "../../README.md"))
+	if shown == nil {
+		t.Fatal("the README does not say how to see how pods ended")
+	}
+	r := newReader(t, "default")
+	t.Cleanup(func() {
+		r.kubectl("delete", "deployment,service", "web", "--ignore-not-found")
+		r.kubectl("label", "namespace", "default", "lastcall.dev/inject-")
+	})
+	before := r.start(app{name: "web"})
 	if isInjected(&before) {
 		t.Fatal("injected before anything was done")
 	}
-	for _, command := range commands {
-		cmd := exec.Command("sh", "-c", command)
-		cmd.Dir = "../.."
-		out, err := cmd.CombinedOutput()
-		t.Logf("$ %s\n%s", command, out)
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	n.available("web")
-	n.gone(before)
-	p := n.pods("web")[0]
-	if !isInjected(&p) {
-		t.Fatalf("the pod has no sidecar: %v", p.Annotations)
-	}
-	asked := n.begin(p, "/delay/8")
-	n.kubectl("rollout", "restart", "deployment")
+	r.run(commands)
+	r.available("web")
+	r.gone(before)
+	r.hasSidecar(r.registry + "/lastcall@sha256:")
+	p := r.pods("web")[0]
+	asked := r.begin(p, "/delay/8")
+	r.kubectl("rollout", "restart", "deployment")
 	wantOK(t, <-asked)
-	n.until("said how the pod went", func() error {
-		out, err := exec.Command("sh", "-c", commands[len(commands)-1]).CombinedOutput()
+	r.until("said how the pod ended", func() error {
+		out, err := exec.Command("sh", "-c", shown[1]).CombinedOutput()
 		if err == nil && !strings.Contains(string(out), p.Name) {
 			err = errors.New(string(out))
 		}
@@ -57,22 +168,39 @@ func TestReadme(t *testing.T) {
 	_ = client.CoreV1().Events("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
 }
 
-// readmeCommands are the indented lines of the README's section on clusters: five at most.
-func readmeCommands(t *testing.T) (out []string) {
-	t.Helper()
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
+// TestInstallGuide types the commands of docs/install.md, one way of installing after the other.
+func TestInstallGuide(t *testing.T) {
+	const guide = "../../docs/install.md"
+	uninstall := indented(t, guide, "Uninstall")
+	for _, way := range []struct {
+		title string
+		image string // of the sidecar, REGISTRY being the test's own
+		undo  []string
+	}{
+		{"Manifests", "REGISTRY/lastcall@sha256:", uninstall[:1]},
+		{"Helm", "REGISTRY/lastcall:", uninstall[1:]},
+		{"Without a registry", "localhost/lastcall:", uninstall[:1]},
+	} {
+		t.Run(way.title, func(t *testing.T) {
+			r := newReader(t, newNamespace(t, map[string]string{"test": "guide"}).name)
+			before := r.start(app{name: "web"})
+			r.run(indented(t, guide, way.title))
+			if way.title == "Without a registry" { // the rest is as in the others
+				r.run(indented(t, guide, "Manifests")[2:])
+			}
+			r.available("web")
+			r.gone(before)
+			r.hasSidecar(strings.Replace(way.image, "REGISTRY", r.registry, 1))
+			r.run(way.undo)
+		})
 	}
-	_, section, found := strings.Cut(string(text), "\n## On your cluster\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	for line := range strings.Lines(section) {
-		if command, ok := strings.CutPrefix(line, "    "); ok {
-			out = append(out, strings.TrimSpace(command))
-		}
-	}
-	if !found || len(out) == 0 || len(out) > 5 {
-		t.Fatalf("the README's section has %d commands, want 1 to 5: %q", len(out), out)
-	}
-	return out
+	t.Run("Without a webhook", func(t *testing.T) {
+		r := newReader(t, newNamespace(t, map[string]string{"test": "guide"}).name)
+		before := r.start(app{name: "web"})
+		r.run(indented(t, guide, "Manifests")[:1])
+		r.run(indented(t, guide, "Without a webhook"))
+		r.available("web")
+		r.gone(before)
+		r.hasSidecar(r.registry + "/lastcall:" + r.version)
+	})
 }

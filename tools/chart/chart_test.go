@@ -2,6 +2,7 @@ package main
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,12 +48,14 @@ func loadChart(t *testing.T) *chart.Chart {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.Metadata.AppVersion = "1.2.3" // as make chart does
 	return c
 }
 
+// parse reads values, over a registry, without which no chart renders.
 func parse(t *testing.T, set []string) map[string]any {
 	t.Helper()
-	values := map[string]any{}
+	values := map[string]any{"registry": "registry.example.com/team"}
 	for _, s := range set {
 		if err := strvals.ParseInto(s, values); err != nil {
 			t.Fatal(err)
@@ -172,6 +175,44 @@ func TestRefused(t *testing.T) {
 			}
 		} else if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: error %v, want one with %q", set, err, says)
+		}
+	}
+}
+
+// Without an image the chart fails and says what to set: no default name may lead to a registry that a stranger controls.
+func TestImageIsRequired(t *testing.T) {
+	const digest = "sha256:0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"
+	for set, says := range map[string]string{
+		"":                                     "no image: set registry to where your nodes pull",
+		"image.repository=a.b/ctl":             "or set sidecar.image.repository",
+		"sidecar.image.repository=a.b/sidecar": "or set image.repository",
+		"webhook.enabled=false,gateway.enabled=true":                  "or set image.repository",
+		"registry=a.b/team":                                           "",
+		"image.repository=a.b/ctl,sidecar.image.repository=a.b/agent": "",
+	} {
+		values := map[string]any{}
+		if err := strvals.ParseInto(set, values); err != nil {
+			t.Fatal(err)
+		}
+		_, err := render(loadChart(t), values, "lastcall", "somewhere")
+		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%q: error %v, want %q", set, err, says)
+		}
+	}
+	unpacked := loadChart(t)
+	unpacked.Metadata.AppVersion = ""
+	if _, err := render(unpacked, parse(t, nil), "lastcall", "somewhere"); err == nil || !strings.Contains(err.Error(), "install dist/lastcall-VERSION.tgz, or set") {
+		t.Errorf("a chart that make chart has not packed: error %v", err)
+	}
+	for set, want := range map[string][2]string{
+		"registry=a.b/team":                          {"a.b/team/lastcallctl:1.2.3", "a.b/team/lastcall:1.2.3"},
+		"registry=a.b:5000":                          {"a.b:5000/lastcallctl:1.2.3", "a.b:5000/lastcall:1.2.3"},
+		"image.tag=v2,sidecar.image.digest=" + digest: {"registry.example.com/team/lastcallctl:v2", "registry.example.com/team/lastcall@" + digest},
+		"image.digest=" + digest + ",image.tag=v2":    {"registry.example.com/team/lastcallctl@" + digest, "registry.example.com/team/lastcall:1.2.3"},
+	} {
+		c := deployments(t, rendering(t, set))[0].Spec.Template.Spec.Containers[0]
+		if c.Image != want[0] || !slices.Contains(c.Args, "--image="+want[1]) {
+			t.Errorf("%s: image %s, args %q; want %q", set, c.Image, c.Args, want)
 		}
 	}
 }

@@ -12,15 +12,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// generated is the first line of what is not to be edited.
-const generated = "# Made by `make manifests` from deploy/chart; change it there.\n"
+// generated is the first line of each file that writeBase may replace.
+const generated = "# Made by `make image` or `make push` from deploy/chart; change it there.\n"
 
 // helmOnly are labels that say nothing where Helm is not.
 var helmOnly = []string{"app.kubernetes.io/managed-by", "helm.sh/chart"}
 
-// base is the kustomize base, file by file: what the chart renders by its defaults.
-func base(c *chart.Chart) (map[string][]byte, error) {
-	r, err := render(c, nil, "lastcall", defaultNamespace)
+// base is the kustomize base, file by file: what the chart renders with these values.
+func base(c *chart.Chart, values map[string]any) (map[string][]byte, error) {
+	r, err := render(c, values, "lastcall", defaultNamespace)
 	if err != nil {
 		return nil, err
 	}
@@ -79,9 +79,9 @@ func drop(o map[string]any, way ...string) {
 	}
 }
 
-// writeBase writes the base, and removes what it was before.
-func writeBase(c *chart.Chart, to string) error {
-	files, err := base(c)
+// writeBase writes the base, and removes the files of an earlier one.
+func writeBase(c *chart.Chart, values map[string]any, to string) error {
+	files, err := base(c, values)
 	if err != nil {
 		return err
 	}

@@ -11,56 +11,18 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
-const kustomizeFolder = "../../deploy/kustomize"
-
-func TestKustomizeBaseIsCurrent(t *testing.T) {
-	want, err := base(loadChart(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	have, err := filepath.Glob(kustomizeFolder + "/*")
-	if err != nil || len(have) != len(want) {
-		t.Errorf("there are %d files (error %v), the chart makes %d: run make manifests", len(have), err, len(want))
-	}
-	for name, text := range want {
-		got, err := os.ReadFile(filepath.Join(kustomizeFolder, name))
-		if err != nil || !bytes.Equal(got, text) {
-			t.Errorf("%s is not what the chart makes (error %v): run make manifests", name, err)
-		}
-	}
-}
-
-// An overlay as docs/install.md has it: other images for the webhook and for pods.
+// What make push writes builds as kustomize, and an overlay may change its images.
 func TestKustomizeBuilds(t *testing.T) {
-	files := filesys.MakeFsInMemory()
-	base, err := base(loadChart(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range base {
-		if err := files.WriteFile("/base/"+name, text); err != nil {
+	const digest = "sha256:0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"
+	install := t.TempDir()
+	var out bytes.Buffer
+	args := []string{"kustomize", chartFolder, "--version", "0123456", "--set", "registry=registry.example.com/team,sidecar.image.digest=" + digest, "--to", install}
+	for range 2 { // the second replaces the first
+		if err := run(args, &out); err != nil {
 			t.Fatal(err)
 		}
 	}
-	guide, err := os.ReadFile("../../docs/install.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, overlay, _ := strings.Cut(string(guide), "```yaml\n# kustomization.yaml\n")
-	overlay, _, ok := strings.Cut(overlay, "```")
-	if !ok {
-		t.Fatal("docs/install.md has no kustomization.yaml")
-	}
-	_, there, ok := strings.Cut(overlay, "resources:\n  - ")
-	if !ok {
-		t.Fatalf("there are no resources in\n%s", overlay)
-	}
-	remote, _, _ := strings.Cut(there, "\n")
-	overlay = strings.Replace(overlay, remote, "../base", 1)
-	if err := files.WriteFile("/overlay/kustomization.yaml", []byte(overlay)); err != nil {
-		t.Fatal(err)
-	}
-	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files, "/overlay")
+	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), install)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,13 +30,20 @@ func TestKustomizeBuilds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"image: registry.example/lastcallctl:0.1.0", "- --image=registry.example/lastcall:0.1.0", "kind: Namespace\nmetadata:"} {
+	for _, want := range []string{"image: registry.example.com/team/lastcallctl:0123456", "- --image=registry.example.com/team/lastcall@" + digest, "kind: Namespace\nmetadata:"} {
 		if !strings.Contains(string(text), want) {
-			t.Errorf("the overlay makes nothing with %q:\n%s", want, text)
+			t.Errorf("there is no %q in\n%s", want, text)
 		}
 	}
 	if strings.Contains(string(text), "Helm") || strings.Contains(string(text), "helm") {
 		t.Errorf("Helm is named where it is not")
+	}
+	empty := t.TempDir()
+	if err := run([]string{"kustomize", chartFolder, "--to", empty}, &out); err == nil || !strings.Contains(err.Error(), "no image: set registry") {
+		t.Errorf("without an image: error %v", err)
+	}
+	if left, err := os.ReadDir(empty); err != nil || len(left) > 0 {
+		t.Errorf("without an image it wrote %v (error %v)", left, err)
 	}
 }
 
@@ -120,10 +89,10 @@ func TestPackage(t *testing.T) {
 		t.Errorf("packed to %s, want %s", out.String(), want)
 	}
 	out.Reset()
-	if err := run([]string{"template", filepath.Join(dir, "lastcall-0.0.0-g0123456.tgz")}, &out); err != nil {
+	if err := run([]string{"template", filepath.Join(dir, "lastcall-0.0.0-g0123456.tgz"), "--set", "registry=registry.example.com"}, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"image: lastcall-dev/lastcallctl:0123456\n", "--image=lastcall-dev/lastcall:0123456\n"} {
+	for _, want := range []string{"image: registry.example.com/lastcallctl:0123456\n", "--image=registry.example.com/lastcall:0123456\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the packed chart has no %q", want)
 		}

@@ -3,7 +3,7 @@
 //	chart lint CHART                              what helm lint says
 //	chart template CHART [--set K=V] [-n NS]      the manifests, in the order in which they are to be applied
 //	chart package CHART --version V --to FOLDER   a .tgz
-//	chart kustomize CHART --to FOLDER             the default manifests as a kustomize base
+//	chart kustomize CHART [--set K=V] --to FOLDER the manifests as a kustomize base
 //	chart document CHART                          the table of values in its README, from values.yaml
 package main
 
@@ -82,7 +82,7 @@ func run(args []string, stdout io.Writer) error {
 	case "package":
 		return pack(c, *to, stdout)
 	case "kustomize":
-		return writeBase(c, *to)
+		return writeBase(c, values, *to)
 	}
 	return fmt.Errorf("there is no command %q: accepted are lint, template, package, kustomize and document", what)
 }

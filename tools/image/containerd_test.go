@@ -71,13 +71,13 @@ func TestContainerdTakesAndRunsIt(t *testing.T) {
 		"index":  {"--platform", "linux/amd64,linux/arm64", "--sbom", dir + "/{arch}.json"},
 	} {
 		archive := filepath.Join(dir, tag+".tar")
-		err := run(append([]string{"--name", "lastcall-dev/test:" + tag, "--file", dir + "/program=/program", "--entrypoint", "/program",
+		err := run(append([]string{"--name", "localhost/test:" + tag, "--file", dir + "/program=/program", "--entrypoint", "/program",
 			"--user", "1337:1337", "--output", archive}, flags...))
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctr("images", "import", "--all-platforms", archive)
-		image := "docker.io/lastcall-dev/test:" + tag
+		image := "localhost/test:" + tag
 		if list := ctr("images", "check", "name=="+image); !strings.Contains(list, image+" ") || !strings.Contains(list, "complete") {
 			t.Errorf("after the import of %s there is\n%s", tag, list)
 		}

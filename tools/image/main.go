@@ -1,7 +1,7 @@
 // Image makes container images FROM scratch, without an engine, a registry or a network: files,
 // an entry point and what is known of them, as one tar.
 //
-//	image --name lastcall-dev/lastcall:1.2.0 --platform linux/amd64,linux/arm64 \
+//	image --name registry.example.com/team/lastcall:1.2.0 --platform linux/amd64,linux/arm64 \
 //	    --file 'dist/{os}-{arch}/lastcall=/lastcall:0755' --entrypoint /lastcall --user 1337:1337 \
 //	    --sbom 'dist/lastcall.{os}-{arch}.spdx.json' --output dist/lastcall.oci.tar
 //
@@ -12,17 +12,25 @@
 // its full names (io.containerd.image.name), as `ctr images import`, `docker load` and
 // `skopeo copy oci-archive:` take it. --format docker is for what knows no OCI layout.
 //
+//	image push dist/lastcall.oci.tar
+//
+// uploads such a layout to the registry in its name, with the credentials of docker login or
+// podman login, and prints the name with its digest.
+//
 // With --sbom the software in it is listed as SPDX 2.3, from what each Go program says of its
 // own build: beside the tar, and, in an OCI layout, in it, as an attestation per platform in the
 // form that BuildKit gives to it, so that it goes wherever the image goes.
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/pflag"
 )
@@ -50,6 +58,14 @@ func main() {
 }
 
 func run(args []string) error {
+	if len(args) > 0 && args[0] == "push" {
+		if len(args) != 2 {
+			return usage{errors.New("push takes one argument: the OCI archive")}
+		}
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		return push(ctx, args[1], os.Stdout)
+	}
 	r, err := parse(args)
 	if err != nil {
 		return err

@@ -10,19 +10,31 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- define "lastcall.labels" -}}
 {{- $root := index . 0 -}}
 {{ include "lastcall.selector" . }}
-app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | default $root.Chart.Version | quote }}
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* An image's name: (list . .Values.image). */}}
+{{/* An image's reference: (list . "sidecar.image" .Values.sidecar.image "lastcall"). */}}
 {{- define "lastcall.image" -}}
 {{- $root := index . 0 -}}
-{{- $image := index . 1 -}}
+{{- $value := index . 1 -}}
+{{- $image := index . 2 -}}
+{{- $repository := $image.repository -}}
+{{- if not $repository -}}
+{{- if not $root.Values.registry -}}
+{{- fail (printf "no image: set registry to where your nodes pull lastcall's images from, for example --set registry=registry.example.com/team after make push REGISTRY=registry.example.com/team, or set %s.repository (docs/install.md)" $value) -}}
+{{- end -}}
+{{- $repository = printf "%s/%s" $root.Values.registry (index . 3) -}}
+{{- end -}}
 {{- if $image.digest -}}
-{{ $image.repository }}@{{ $image.digest }}
+{{ $repository }}@{{ $image.digest }}
+{{- else if $image.tag -}}
+{{ $repository }}:{{ $image.tag }}
+{{- else if $root.Chart.AppVersion -}}
+{{ $repository }}:{{ $root.Chart.AppVersion }}
 {{- else -}}
-{{ $image.repository }}:{{ $image.tag | default $root.Chart.AppVersion }}
+{{- fail (printf "no tag for the image %s: this chart was not packaged by make chart, which sets the version of the images; install dist/lastcall-VERSION.tgz, or set %s.tag or %s.digest" $repository $value $value) -}}
 {{- end -}}
 {{- end }}
 

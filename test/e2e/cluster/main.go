@@ -5,7 +5,6 @@
 //	go run ./test/e2e/cluster up         start it, or say that it is up
 //	go run ./test/e2e/cluster down       end it and clean up; also after a crash
 //	go run ./test/e2e/cluster import F…  load images (OCI or Docker archives)
-//	go run ./test/e2e/cluster tag A B    give an image a second name
 //	go run ./test/e2e/cluster env        the variables that kubectl and the tests need
 //
 // Its folder is $LASTCALL_CLUSTER, else cluster in lastcall's cache folder.
@@ -20,7 +19,7 @@ import (
 	"syscall"
 )
 
-const usage = "usage: cluster up | down | import FILE… | tag A B | env"
+const usage = "usage: cluster up | down | import FILE… | env"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -45,8 +44,6 @@ func run(args []string) error {
 		return nil
 	case verb == "import" && len(rest) > 0:
 		return l.importImages(ctx, rest)
-	case verb == "tag" && len(rest) == 2:
-		return l.ctr(ctx, "images", "tag", "--force", rest[0], rest[1])
 	case verb == "up" && len(rest) == 0:
 		if os.Getuid() != 0 {
 			return errors.New("a node makes mounts, cgroups and network links: it needs root")

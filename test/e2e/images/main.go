@@ -2,7 +2,7 @@
 // on this machine:
 //
 //	local/httpbin:TAG                     the real httpbin under gunicorn, without a shell
-//	lastcall-dev/lastcall-envoy:TAG       lastcall with a real Envoy
+//	localhost/lastcall-envoy:TAG       lastcall with a real Envoy
 //
 //	go run ./test/e2e/images -tag TAG -lastcall bin/lastcall -output dist/e2e
 package main
@@ -173,5 +173,5 @@ func envoy() error {
 	if err := errors.Join(t.add(program, "/usr/local/bin/envoy"), t.addLibraries(program), t.add(*lastcall, "/lastcall")); err != nil {
 		return fmt.Errorf("collect Envoy: %w", err)
 	}
-	return t.pack("lastcall-dev/lastcall-envoy", "lastcall-envoy.tar", "--user", "1337:1337", "--entrypoint", "/lastcall")
+	return t.pack("localhost/lastcall-envoy", "lastcall-envoy.tar", "--user", "1337:1337", "--entrypoint", "/lastcall")
 }
