@@ -18,7 +18,7 @@ WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PA
 REGISTRY ?=
 IMAGES    = $(or $(REGISTRY),localhost)
 
-.PHONY: cluster-up cluster-down conformance e2e help build image push chart manifests test rehearse bench lint fuzz cover peers clean
+.PHONY: cluster-up cluster-down conformance e2e help build image push registry chart manifests test rehearse bench lint fuzz cover peers clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,19 +39,21 @@ image: ## dist/lastcall-VERSION.oci.tar, lastcallctl's, and dist/install to appl
 	@go build -C tools/chart -o ../../bin/chart .
 	@$(INSTALL)
 
-push: image ## the images to REGISTRY, with the credentials of docker login; dist/install then names their digests
-	@[ -n "$(REGISTRY)" ] || { echo 'make push: REGISTRY is not set: say where you may push and your nodes may pull, for example make push REGISTRY=registry.example.com/team' >&2; exit 2; }
+push: registry image ## the images to REGISTRY, with the credentials of docker login; dist/install then names their digests
 	@sidecar=$$(bin/image push dist/lastcall-$(VERSION).oci.tar) && ctl=$$(bin/image push dist/lastcallctl-$(VERSION).oci.tar) && \
 		$(INSTALL) --set "sidecar.image.digest=$${sidecar#*@},image.digest=$${ctl#*@}" && \
 		printf '%s\n' "$$sidecar" "$$ctl" 'kubectl apply -k dist/install'
 
+registry:
+	@[ -n "$(REGISTRY)" ] || { echo 'make push: REGISTRY is not set: name a registry that you may push to and your nodes may pull from, for example make push REGISTRY=registry.example.com/team' >&2; exit 2; }
+
 # INSTALL writes the manifests that install these images.
 INSTALL = bin/chart kustomize deploy/chart --version $(VERSION) --set registry=$(IMAGES) --to dist/install
 
-chart: ## dist/lastcall-VERSION.tgz, the Helm chart, linted; needs no helm
+chart: ## dist/lastcall.tgz, the Helm chart, linted, and the same with its version in the name; needs no helm
 	@go build -C tools/chart -o ../../bin/chart .
 	bin/chart lint deploy/chart --set registry=$(IMAGES),image.tag=lint,sidecar.image.tag=lint
-	@bin/chart package deploy/chart --version $(VERSION) --to dist
+	@packed=$$(bin/chart package deploy/chart --version $(VERSION) --to dist) && cp "$$packed" dist/lastcall.tgz && echo "$$packed"
 
 manifests: ## the chart's table of values in its README, made from values.yaml
 	@go build -C tools/chart -o ../../bin/chart .

@@ -98,7 +98,10 @@ func agentCommand() *cobra.Command {
 const runHelp = `Start an app, carry its inbound traffic, and end both well.
 
 At SIGTERM or Ctrl-C the traffic is drained first, then the app gets its
-SIGTERM, then lastcall exits with the app's exit code. In the app's arguments
+SIGTERM, then lastcall exits with the app's exit code: with 0 in place of the 143
+of an app that ends by this SIGTERM, and with 3 when conversations were cut and
+--fail-on-cut is set. Without --inbound the app is a job: lastcall carries no
+connections to it, and its exit code stays as it is. In the app's arguments
 {port} is the port of --inbound's APP; the app also finds it in PORT. With port 0
 there a free one is taken, and lastcall hot-restart, SIGHUP or SIGUSR2 replace
 both without losing a request. /healthz/ready, lastcall ready and systemd say ready when
@@ -197,7 +200,8 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		return err
 	}
 	if app != nil {
-		if len(inbound) == 0 { // a job: nobody comes, so nobody is waited for
+		if len(inbound) == 0 { // a job: no client connects, so the drain waits for none
+			log.Info("no --inbound: running the app as a job; no connections to it are carried or drained")
 			settings.MinimumDrain.Value, settings.QuietTime.Value = 0, 0
 		}
 		succession, stop, err := f.succession.begin(f)

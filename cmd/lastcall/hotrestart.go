@@ -7,10 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -88,9 +85,9 @@ parentShutdownDuration (60s) at the latest. A successor that does not come to
 serve changes nothing.
 
 Asks by the status port, waits until the successor serves, and fails with its
-reason when it does not. With --pid-file it sends SIGUSR2 (as SIGHUP does) to the
-process named there and waits until the file names the successor: until the old
-one has drained.`
+reason when it does not. With --pid-file it asks the process named there instead,
+and waits until the file names the successor: until the old one has drained. Only
+root and the user of that process may ask it.`
 
 func hotRestartCommand() *cobra.Command {
 	var f statusFlags
@@ -121,76 +118,36 @@ func hotRestartCommand() *cobra.Command {
 	return cmd
 }
 
-// restartByPIDFile signals the process named in a file and waits until that names
-// another one.
+// restartByPIDFile asks the process that a file names, and waits until the file
+// no longer names it: until it has drained.
 func restartByPIDFile(ctx context.Context, file string, atMost time.Duration) error {
 	if atMost > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, atMost)
 		defer cancel()
 	}
-	pid, err := readPID(file)
+	successor, predecessor, err := handover.RequestRestart(ctx, file)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("no answer about a hot restart within %v (--timeout); it may still come to serve", atMost)
+	}
 	if err != nil {
 		return err
-	}
-	if err := takesRestart(pid); err != nil {
-		return fmt.Errorf("restart the process that %s names: %w", file, err)
-	}
-	if err := syscall.Kill(pid, syscall.SIGUSR2); err != nil {
-		return fmt.Errorf("send SIGUSR2 to process %d, which %s names: %w", pid, file, err)
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if now, err := readPID(file); err == nil && now != pid {
+		switch now, err := handover.ReadPIDFile(file); {
+		case err != nil:
+			return fmt.Errorf("process %d serves, but its service has ended: %w", successor, err)
+		case now != predecessor && handover.IsAlive(now):
 			return nil
-		}
-		if err := syscall.Kill(pid, 0); err != nil {
-			return fmt.Errorf("process %d has ended without a successor", pid)
+		case !handover.IsAlive(successor) && now == predecessor:
+			return fmt.Errorf("process %d served, and has ended", successor)
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("no successor of process %d within %v: its log says why", pid, atMost)
+			return fmt.Errorf("process %d serves, but process %d has not drained within %v (--timeout)", successor, predecessor, atMost)
 		}
 	}
-}
-
-func readPID(file string) (int, error) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return 0, fmt.Errorf("read the process number: %w", err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil || pid <= 1 {
-		return 0, fmt.Errorf("%s holds %q: accepted is one process number, as lastcall run --pid-file writes it", file, b)
-	}
-	return pid, nil
-}
-
-// takesRestart sees to it that the number is not another program's by now: SIGUSR2
-// would end it. SigCgt in proc(5) is a mask of the signals that are caught, which
-// in a Go program are all.
-func takesRestart(pid int) error {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil {
-		return fmt.Errorf("there is no process %d", pid)
-	}
-	if args := strings.Split(string(b), "\x00"); !slices.Contains(args, "run") {
-		return fmt.Errorf("process %d is no lastcall run but %s", pid, args[0])
-	}
-	if b, err = os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err != nil {
-		return fmt.Errorf("there is no process %d", pid)
-	}
-	for line := range strings.Lines(string(b)) {
-		mask, found := strings.CutPrefix(line, "SigCgt:")
-		if !found {
-			continue
-		}
-		caught, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
-		if err == nil && caught&(1<<(uint(syscall.SIGUSR2)-1)) != 0 {
-			return nil
-		}
-	}
-	return fmt.Errorf("process %d does not wait for SIGUSR2: it is no lastcall run, or has hardly begun", pid)
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/bench/load"
+	"github.com/lastcall-dev/lastcall/internal/handover"
 )
 
 // hotAppMain is an app that does what a file says: hotapp PORT FILE.
@@ -205,7 +206,7 @@ func (h *hot) mustRestart(args ...string) {
 // pidServing is the number in the pid file.
 func (h *hot) pidServing() int {
 	h.t.Helper()
-	pid, err := readPID(h.pid)
+	pid, err := handover.ReadPIDFile(h.pid)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -214,7 +215,7 @@ func (h *hot) pidServing() int {
 
 // end tells the process that serves to stop and waits for all.
 func (h *hot) end() {
-	if pid, err := readPID(h.pid); err == nil {
+	if pid, err := handover.ReadPIDFile(h.pid); err == nil {
 		_ = syscall.Kill(pid, syscall.SIGTERM)
 	}
 	select {
@@ -446,7 +447,7 @@ func TestHotRestartRefused(t *testing.T) {
 	}{
 		{"an app's port that is fixed", nil, `two cannot both listen on 127.0.0.1:` + port + `: say port 0`},
 		{"no such process", []string{"--pid-file", "testdata/nowhere"}, "no such file"},
-		{"another's process", []string{"--pid-file", h.app + ".pid"}, "is no lastcall run but"},
+		{"another's process", []string{"--pid-file", h.app + ".pid"}, "is not a lastcall run with --pid-file"},
 		{"no number", []string{"--pid-file", h.app}, `holds "serve"`},
 	} {
 		h.write(h.app+".pid", app+"\n")

@@ -80,7 +80,7 @@ type Options struct {
 	LeanScrape bool
 
 	// App, if there is one, is started with the agent and ended after the drain;
-	// its exit code becomes the agent's.
+	// its exit code becomes the agent's, as end says.
 	App *exec.Cmd
 
 	// Succession is how a successor takes over; the zero value is never.
@@ -131,6 +131,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	a := &agent{Options: o, log: o.Log, way: newWay(), signals: make(chan drain.Signal, 16), restarts: make(chan restartedContainer)}
 	a.succession.handed = make(chan struct{})
 	reaped := make(chan struct{})
+	defer a.removePIDFile()
 	go func() { defer close(reaped); process.Reap(ctx) }()
 	defer func() { cancel(); <-reaped }()
 
@@ -275,7 +276,7 @@ func (a *agent) hear(ctx context.Context) {
 			appGone = nil
 			a.log.Info("the app has ended by itself")
 			a.letAnswersOut(ctx)
-			a.tell(ctx, drain.QuitNow)
+			a.tell(ctx, drain.AppEnded)
 		case <-appDone:
 			appDone = nil
 			if a.endingApp.Load() {
@@ -283,7 +284,7 @@ func (a *agent) hear(ctx context.Context) {
 			}
 			a.log.Info("the app has ended by itself", "code", a.app.Code())
 			a.letAnswersOut(ctx)
-			a.tell(ctx, drain.QuitNow)
+			a.tell(ctx, drain.AppEnded)
 		case <-ctx.Done():
 			return
 		}
@@ -335,7 +336,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 			first = drain.QuitNow
 		}
 		a.endSuccession()
-		if first == drain.Terminate {
+		if first == drain.Terminate || first == drain.Interrupt {
 			a.tellSystemd((*systemd.Notifier).Stopping)
 		}
 		report := drain.Run(ctx, a.Settings.Drain(), a.plane, first, a.signals, a.log, a.way.watcher(a.Settings.GracePeriod.Value))
@@ -349,30 +350,47 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 	}
 }
 
-// end ends the app within the grace period and gives the exit code.
+// end ends the app within the grace period and gives the exit code:
+//
+//  1. CodeCut for a cut with FailOnCut, whatever else there is;
+//  2. CodeCrashed when the data plane has ended by itself;
+//  3. the app's own code, but CodeIntended for a service's app that ends by our
+//     SIGTERM (143): it was asked to. A job's keeps that code: its work is not done,
+//     and with 0 Kubernetes would take it for completed;
+//  4. CodeIntended.
 func (a *agent) end(ctx context.Context, report drain.Report) int {
 	by := report.Began.Add(a.gracePeriod() - killAhead)
 	if a.app != nil {
 		a.endApp(by)
 	}
-	if report.Verdict == drain.Quit || report.Verdict == drain.Crashed {
+	switch report.Verdict {
+	case drain.Quit, drain.Exited, drain.Crashed:
 		by = time.Now()
 	}
 	a.endOutbound(ctx, by)
-	if a.isHandedOver() {
-		if code := a.bequeath(ctx, by); code != CodeIntended {
-			return code
-		}
-	} else if a.app != nil {
-		return a.app.Code()
+	code := CodeIntended
+	switch {
+	case a.isHandedOver():
+		code = a.bequeath(ctx, by)
+	case a.app != nil:
+		code = a.appCode()
 	}
 	switch {
-	case report.Verdict == drain.Crashed:
-		return CodeCrashed
 	case report.Verdict == drain.Cut && a.FailOnCut:
 		return CodeCut
+	case report.Verdict == drain.Crashed:
+		return CodeCrashed
 	}
-	return CodeIntended
+	return code
+}
+
+// appCode is the exit code that the app's own comes to; see end.
+func (a *agent) appCode() int {
+	code := a.app.Code()
+	if code == 128+int(terminate) && a.endingApp.Load() && len(a.Inbound) > 0 {
+		return CodeIntended
+	}
+	return code
 }
 
 // errNotDrained is what a hook is told when the agent ends in another way.

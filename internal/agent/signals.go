@@ -46,9 +46,13 @@ func Signals() (told <-chan drain.Signal, stop func()) {
 		defer close(done)
 		for {
 			select {
-			case <-in:
+			case sig := <-in:
+				told := drain.Terminate
+				if sig == syscall.SIGINT {
+					told = drain.Interrupt
+				}
 				select {
-				case out <- drain.Terminate:
+				case out <- told:
 				case <-gone:
 					return
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -177,7 +178,7 @@ func (a *agent) restartHot(ctx context.Context) (pid int, err error) {
 	case !a.Succession.isPossible():
 		return 0, a.Succession.refusal()
 	case a.isHandedOver():
-		return 0, errors.New("there is a successor already")
+		return 0, handover.HandedOverError{Successor: s.pid}
 	case s.stopping.Load():
 		return 0, errors.New("this process drains, or has: it is not followed by a successor any more")
 	}
@@ -226,6 +227,9 @@ func (a *agent) attend(ctx context.Context) {
 				}
 			}
 		})
+	}
+	if h := a.Succession.Handover; h != nil && h.Control() != nil {
+		all.Go(func() { a.serveControl(ctx, h.Control()) })
 	}
 	if a.Succession.Systemd != nil {
 		all.Go(func() { a.Succession.Systemd.Watch(ctx, a.Succession.Watchdog, a.alive, a.log) })
@@ -433,6 +437,34 @@ func (s *status) hotRestart(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, fmt.Sprintf("pid %d serves now\n", pid))
+}
+
+// serveControl answers lastcall hot-restart --pid-file until ctx ends.
+func (a *agent) serveControl(ctx context.Context, ln net.Listener) {
+	server := &http.Server{
+		Handler:           handover.ControlHandler(a.restartHot),
+		ReadHeaderTimeout: headTimeout,
+		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		<-ctx.Done()
+		end(server)
+	}()
+	if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		a.log.Error("hot-restart --pid-file is no longer answered", "error", err)
+	}
+	<-ended
+}
+
+// removePIDFile is the process's last act, unless the file names a successor by now.
+func (a *agent) removePIDFile() {
+	if h := a.Succession.Handover; h != nil {
+		if err := h.RemovePIDFile(); err != nil {
+			a.log.Warn("cannot remove the pid file", "error", err)
+		}
+	}
 }
 
 // gracePeriod is what the end of this process has.

@@ -13,10 +13,10 @@ func (r *run) end(why reason) {
 		r.log.Warn(lineDiedEarly)
 		r.report.Verdict = Crashed
 	case told:
-		if r.quit {
+		if r.quit && !r.appEnded {
 			r.log.Info(lineQuit)
 		}
-		r.kill(Quit)
+		r.kill(r.atOnce())
 	default: // the deadline, or hurried
 		r.lastCall()
 	}
@@ -82,7 +82,7 @@ func (r *run) finish(v Verdict) {
 	case err == nil || r.hasExited():
 	case r.quit || r.ctx.Err() != nil:
 		if v == Clean {
-			v = Quit
+			v = r.atOnce()
 		}
 		r.dp.Kill()
 	default:
@@ -91,6 +91,14 @@ func (r *run) finish(v Verdict) {
 		r.dp.Kill()
 	}
 	r.report.Verdict = v
+}
+
+// atOnce is the verdict of an end without a drain.
+func (r *run) atOnce() Verdict {
+	if r.appEnded {
+		return Exited
+	}
+	return Quit
 }
 
 func (r *run) kill(v Verdict) {

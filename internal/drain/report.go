@@ -18,6 +18,7 @@ const (
 	Ended   Verdict = "fixed"   // ended by terminationDrainDuration, whatever was open
 	Crashed Verdict = "crashed" // the data plane ended by itself before it was told to
 	Quit    Verdict = "quit"    // /quitquitquit: left at once, without a drain
+	Exited  Verdict = "exited"  // the app ended by itself: what it had answered was delivered
 	Resumed Verdict = "resumed" // no termination followed the hook: serving again
 )
 

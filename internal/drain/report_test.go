@@ -124,14 +124,14 @@ func TestNames(t *testing.T) {
 	for p := drain.Serving; p <= drain.Done+1; p++ {
 		fmt.Fprint(&b, p, ", ")
 	}
-	for sig := drain.Hook; sig <= drain.AppHook+1; sig++ {
+	for sig := drain.Hook; sig <= drain.AppEnded+1; sig++ {
 		fmt.Fprint(&b, sig, ", ")
 	}
 	for m := drain.ExitOnZero; m <= drain.Fixed+1; m++ {
 		fmt.Fprint(&b, m, ", ")
 	}
 	want := "serving, draining, waiting, last call, drained, done, Phase(6), " +
-		"hook, SIGTERM, notice, quitquitquit, /drain, app hook, Signal(6), " +
+		"hook, SIGTERM, notice, quitquitquit, /drain, app hook, SIGINT, app exit, Signal(8), " +
 		"exit-on-zero, istio-exit-on-zero, fixed, Mode(3), "
 	if b.String() != want {
 		t.Errorf("names\n got %s\nwant %s", b.String(), want)

@@ -20,7 +20,7 @@ type Watcher struct {
 //  1. the data plane has been ended: by its own silence, at the last call, or
 //     after the fixed time (Clean, Cut, Ended);
 //  2. it ended by itself (Crashed);
-//  3. QuitNow came (Quit);
+//  3. QuitNow came (Quit), or AppEnded (Exited);
 //  4. the drain was begun by a Hook and taken back (Resumed): the data plane
 //     serves again, and Run may be called again;
 //  5. ctx ended: the data plane is killed (Quit).
@@ -39,7 +39,7 @@ func Run(ctx context.Context, cfg Config, dp DataPlane, first Signal, signals <-
 	}
 	r.hear(first)
 	switch {
-	case first == QuitNow:
+	case first == QuitNow || first == AppEnded:
 		r.end(told)
 	case cfg.Mode == ExitOnZero:
 		r.exitOnZero()
@@ -92,6 +92,7 @@ type run struct {
 	hurry       bool      // last call now
 	hurriedAt   time.Time // when hurry became true
 	quit        bool      // leave at once
+	appEnded    bool      // because the app has ended
 	ending      bool      // the last call, or what follows it, is under way
 
 	activity    Activity  // the last look; Known is false when it failed

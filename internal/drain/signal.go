@@ -35,6 +35,12 @@ const (
 	// preStop for both. It begins a drain as Hook does, but the listeners stay open
 	// until Hook or Terminate says that the pod ends.
 	AppHook
+
+	// Interrupt is SIGINT (Ctrl-C). It does what Terminate does.
+	Interrupt
+
+	// AppEnded is the end of the app by itself: there is nothing left to serve.
+	AppEnded
 )
 
 func (s Signal) String() string {
@@ -51,6 +57,10 @@ func (s Signal) String() string {
 		return "/drain"
 	case AppHook:
 		return "app hook"
+	case Interrupt:
+		return "SIGINT"
+	case AppEnded:
+		return "app exit"
 	}
 	return fmt.Sprintf("Signal(%d)", int(s))
 }
@@ -65,10 +75,12 @@ func (r *run) hear(s Signal) {
 		r.quit = true
 	case Hook, IstioDrain:
 		r.certain = true
+	case AppEnded:
+		r.quit, r.appEnded = true, true
 	case Hurry:
 		r.terminate()
 		r.hurryUp()
-	case Terminate:
+	case Terminate, Interrupt:
 		if r.terminating && r.cfg.Mode == ExitOnZero { // Istio's agent swallows the second
 			r.log.Warn(lineSecondSignal)
 			r.hurryUp()

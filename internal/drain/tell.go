@@ -96,7 +96,7 @@ func ParseMessage(text string) (Report, bool) {
 		return Report{}, false
 	}
 	switch r.Verdict {
-	case Clean, Cut, Ended, Crashed, Quit, Resumed:
+	case Clean, Cut, Ended, Crashed, Quit, Exited, Resumed:
 		return r, r.Trigger != "" && !r.Began.IsZero()
 	}
 	return Report{}, false

@@ -19,6 +19,7 @@ const (
 	ReasonFixed   = "DrainFixed"   // ended by terminationDrainDuration, whatever was open
 	ReasonCrashed = "DrainCrashed" // the proxy ended by itself before it was told to
 	ReasonQuit    = "DrainSkipped" // /quitquitquit: no drain
+	ReasonExited  = "AppExited"    // the app ended by itself: no drain
 )
 
 // maxMessage is what the API server takes of an Event's message, bytes.
@@ -39,6 +40,8 @@ func describe(r drain.Report) (kind, reason, message string, ok bool) {
 		kind, reason, outcome = corev1.EventTypeWarning, ReasonCrashed, "the proxy ended before it was told to"
 	case drain.Quit:
 		reason, outcome = ReasonQuit, "ended at once, by /quitquitquit"
+	case drain.Exited:
+		reason, outcome = ReasonExited, "ended at once, since the app had exited by itself"
 	default:
 		return "", "", "", false
 	}

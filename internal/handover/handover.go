@@ -37,8 +37,9 @@ type Handover struct {
 	upgrader  *tableflip.Upgrader
 	timeout   time.Duration
 	pidFile   string
-	fromAbove *word // what we tell the predecessor; nil without one
-	toBelow   *word // what the successor tells us
+	control   net.Listener // nil without a pid file
+	fromAbove *word        // what we tell the predecessor; nil without one
+	toBelow   *word        // what the successor tells us
 
 	mu       sync.Mutex // guards what follows
 	reserved map[string]net.Listener
@@ -86,6 +87,11 @@ func Begin(o Options) (*Handover, error) {
 	}
 	if err := upgrader.AddFile(wordName, h.toBelow.file); err != nil {
 		return nil, fmt.Errorf("prepare for a successor: %w", err)
+	}
+	if o.PIDFile != "" {
+		if h.control, err = listenControl(o.PIDFile); err != nil {
+			return nil, err
+		}
 	}
 	begun.Handover = h
 	return h, nil

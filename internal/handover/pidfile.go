@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 )
 
 // The file names the process to talk to: the one that serves, and during a hot
@@ -36,6 +37,30 @@ func (h *Handover) Bequeath(successor int) error { return h.writePID(successor) 
 
 // ClaimPIDFile names this process, when the predecessor has gone without doing so.
 func (h *Handover) ClaimPIDFile() error { return h.writePID(os.Getpid()) }
+
+// RemovePIDFile removes the file if it names this process, whose last act it is.
+func (h *Handover) RemovePIDFile() error {
+	if h.pidFile == "" {
+		return nil
+	}
+	if pid, err := ReadPIDFile(h.pidFile); err != nil || pid != os.Getpid() {
+		return nil // never written, or a successor's
+	}
+	return os.Remove(h.pidFile)
+}
+
+// ReadPIDFile is the process number in a file that lastcall run --pid-file has written.
+func ReadPIDFile(file string) (int, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0, fmt.Errorf("read the process number: %w", err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || pid <= 1 {
+		return 0, fmt.Errorf("%s holds %q: want one process number, as lastcall run --pid-file writes it", file, b)
+	}
+	return pid, nil
+}
 
 // IsAlive says whether a process has not ended yet. One that nobody has waited for
 // (a zombie) has.

@@ -201,12 +201,12 @@ func TestImageIsRequired(t *testing.T) {
 	}
 	unpacked := loadChart(t)
 	unpacked.Metadata.AppVersion = ""
-	if _, err := render(unpacked, parse(t, nil), "lastcall", "somewhere"); err == nil || !strings.Contains(err.Error(), "install dist/lastcall-VERSION.tgz, or set") {
+	if _, err := render(unpacked, parse(t, nil), "lastcall", "somewhere"); err == nil || !strings.Contains(err.Error(), "install dist/lastcall.tgz, or set") {
 		t.Errorf("a chart that make chart has not packed: error %v", err)
 	}
 	for set, want := range map[string][2]string{
-		"registry=a.b/team":                          {"a.b/team/lastcallctl:1.2.3", "a.b/team/lastcall:1.2.3"},
-		"registry=a.b:5000":                          {"a.b:5000/lastcallctl:1.2.3", "a.b:5000/lastcall:1.2.3"},
+		"registry=a.b/team":                           {"a.b/team/lastcallctl:1.2.3", "a.b/team/lastcall:1.2.3"},
+		"registry=a.b:5000":                           {"a.b:5000/lastcallctl:1.2.3", "a.b:5000/lastcall:1.2.3"},
 		"image.tag=v2,sidecar.image.digest=" + digest: {"registry.example.com/team/lastcallctl:v2", "registry.example.com/team/lastcall@" + digest},
 		"image.digest=" + digest + ",image.tag=v2":    {"registry.example.com/team/lastcallctl@" + digest, "registry.example.com/team/lastcall:1.2.3"},
 	} {

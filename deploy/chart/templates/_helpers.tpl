@@ -34,7 +34,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- else if $root.Chart.AppVersion -}}
 {{ $repository }}:{{ $root.Chart.AppVersion }}
 {{- else -}}
-{{- fail (printf "no tag for the image %s: this chart was not packaged by make chart, which sets the version of the images; install dist/lastcall-VERSION.tgz, or set %s.tag or %s.digest" $repository $value $value) -}}
+{{- fail (printf "no tag for the image %s: this chart was not packaged by make chart, which sets the version of the images; install dist/lastcall.tgz, or set %s.tag or %s.digest" $repository $value $value) -}}
 {{- end -}}
 {{- end }}
 
