@@ -31,6 +31,7 @@ var downwards = []string{
 	"internal/sockdiag",    // the kernel's socket table
 	"internal/meshconfig",  // Istio's ProxyConfig
 	"internal/tcp",         // listeners
+	"internal/eventstream", // how an event stream may be ended
 	"internal/drain",       // the state machine: imports nothing of the project
 }
 

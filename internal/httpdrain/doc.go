@@ -18,9 +18,9 @@
 //   - No connection is reset that can be ended otherwise: a FIN (with TLS, close_notify before it),
 //     and what still comes is read for a second at most.
 //   - LastCall answers the requests that have no answer yet in the place of their handlers, and
-//     cancels the contexts of all. What handlers write afterwards goes nowhere. (A stream of HTTP/2
-//     ends when its handler returns: one that does not heed its context leaves its client with the
-//     whole answer, but without its end.)
+//     cancels the contexts of all. What handlers write afterwards goes nowhere. An answer that has
+//     begun is broken off when its handler returns, so that no half of it looks whole; an event
+//     stream ends as package eventstream says.
 //   - A hijacked connection (WebSocket, CONNECT) is busy until it is closed.
 //   - A response does not wait for the rest of its request. One of HTTP/1.1 that begins before the handler has
 //     read the request's body to its end says Connection: close, and the connection ends with a FIN after it.

@@ -61,7 +61,7 @@ func (p *Plane) LastCall(ctx context.Context, window time.Duration) ([]drain.Con
 	return ended, stopErr
 }
 
-// cut ends one connection, and says what was open on it.
+// cut ends one connection, and says whose answers were cut.
 func (p *Plane) cut(c *conn) []drain.Conversation {
 	p.mu.Lock()
 	if _, ok := p.conns[c]; !ok || !c.isBusy() {
@@ -81,6 +81,7 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 	p.mu.Unlock()
 
 	slices.SortFunc(requests, func(a, b *exchange) int { return a.began.Compare(b.began) })
+	closes := !isHTTP2 // HTTP/2's close with their last stream, or with Close
 	var claimed []*exchange
 	for _, x := range requests {
 		was := x.conversation()
@@ -100,15 +101,18 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 		case x.hijacked.Load():
 			was.Ending = "fin"
 		default:
-			was.Ending = "truncated"
+			was.Ending = x.breakOff()
+			closes = closes && !x.hasLastWords() // then when the handler returns
 		}
-		ended = append(ended, was)
+		if was.Ending != "" {
+			ended = append(ended, was)
+		}
 	}
 	cancel(ErrLastCall) // before a client can close, so that this is the reason known
 	for _, x := range claimed {
 		x.answer(p.answer)
 	}
-	if !isHTTP2 { // HTTP/2's close with their last stream, or with Close
+	if closes {
 		p.lingering.Go(func() { _ = outer.Close() })
 	}
 	return ended

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/eventstream"
 )
 
 // exchange is a request and its answer, which is the handler's until the last call takes it.
@@ -23,9 +24,14 @@ type exchange struct {
 
 	hijacked atomic.Bool
 	begun    atomic.Bool // the answer belongs to the handler for good
+	broken   atomic.Bool // the last call has ended the answer, which had begun
 	mu       sync.Mutex  // guards begun's change, and what follows
 	taken    bool        // the last call has answered
 	lastWord func() string
+	ending   eventstream.Ending // of an answer that is broken
+
+	events  *eventstream.Stream // nil when the answer is no event stream, or cannot be followed; set before begun
+	writing sync.Mutex          // guards what events has followed; held while an event stream is written
 }
 
 // OnLastCall is for a handler of a Plane's whose answer to w has begun (or whose connection is
@@ -88,14 +94,17 @@ func (p *Plane) serve(w http.ResponseWriter, r *http.Request) {
 		delete(c.requests, x)
 		p.tell()
 	}()
-	p.handler.ServeHTTP(x, x.r)
+	func() {
+		defer x.endBody()
+		p.handler.ServeHTTP(x, x.r)
+	}()
 	x.finish()
 	x.leaveBody()
 }
 
 // finish is for a handler that has returned: its trailers, or an answer that it left to the server.
 func (x *exchange) finish() {
-	if !x.begin() {
+	if !x.begin(http.StatusOK) {
 		return
 	}
 	to := x.w.Header()
@@ -116,7 +125,7 @@ func (x *exchange) finish() {
 func (x *exchange) Header() http.Header { return x.own }
 
 // begin makes the answer the handler's, and says goodbye in it; false when the last call was first.
-func (x *exchange) begin() bool {
+func (x *exchange) begin(status int) bool {
 	if x.begun.Load() {
 		return true
 	}
@@ -133,6 +142,7 @@ func (x *exchange) begin() bool {
 	if x.isEarly() {
 		x.w.Header().Set("Connection", "close")
 	}
+	x.follow(status)
 	x.begun.Store(true)
 	return true
 }
@@ -176,21 +186,24 @@ func (x *exchange) WriteHeader(code int) {
 		copyHeader(x.w.Header(), x.own)
 		x.w.WriteHeader(code)
 		clear(x.w.Header())
-	case x.begin():
+	case x.begin(code):
 		x.w.WriteHeader(code)
 	}
 }
 
 func (x *exchange) Write(b []byte) (int, error) {
-	if !x.begin() {
+	if !x.begin(http.StatusOK) {
 		return 0, ErrLastCall
+	}
+	if x.events != nil {
+		return x.writeEvents(b)
 	}
 	return x.w.Write(b)
 }
 
 // FlushError is what http.ResponseController looks for.
 func (x *exchange) FlushError() error {
-	if !x.begin() {
+	if !x.begin(http.StatusOK) {
 		return ErrLastCall
 	}
 	return http.NewResponseController(x.w).Flush()

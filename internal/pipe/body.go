@@ -3,7 +3,7 @@ package pipe
 import (
 	"errors"
 
-	"github.com/lastcall-dev/lastcall/internal/pipe/eventstream"
+	"github.com/lastcall-dev/lastcall/internal/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
 )
 

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
-	"github.com/lastcall-dev/lastcall/internal/pipe/eventstream"
+	"github.com/lastcall-dev/lastcall/internal/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
-	"github.com/lastcall-dev/lastcall/internal/pipe/eventstream"
+	"github.com/lastcall-dev/lastcall/internal/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
 )
 

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/lastcall-dev/lastcall/internal/pipe/eventstream"
+	"github.com/lastcall-dev/lastcall/internal/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
 	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
 )
