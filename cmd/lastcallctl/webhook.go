@@ -142,6 +142,9 @@ func (f *webhookFlags) run(cmd *cobra.Command) error {
 		// on the time of the pods that wait.
 		debug.SetGCPercent(400)
 	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(webhook.SoftLimit)
+	}
 	options, err := f.sidecar.options(f.mesh)
 	if err != nil {
 		return err

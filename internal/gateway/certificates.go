@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"strings"
 	"sync/atomic"
+
+	"github.com/lastcall-dev/lastcall/internal/certificate"
 )
 
 // Certificates is what is shown to clients, by the name that they ask for (SNI). It may be
@@ -49,5 +51,5 @@ func (c *Certificates) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 }
 
 func (c *Certificates) config() *tls.Config {
-	return &tls.Config{GetCertificate: c.Get, MinVersion: tls.VersionTLS12}
+	return &tls.Config{GetCertificate: c.Get, MinVersion: tls.VersionTLS12, CipherSuites: certificate.Suites()}
 }

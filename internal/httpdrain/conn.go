@@ -53,8 +53,16 @@ type conn struct {
 
 type connKey struct{}
 
-// accepted takes a new connection in.
+// accepted takes a new connection in; nil when it is refused.
 func (p *Plane) accepted(nc net.Conn) net.Conn {
+	if p.admit != nil {
+		admitted := p.admit(nc)
+		if admitted == nil {
+			_ = nc.Close()
+			return nil
+		}
+		nc = admitted
+	}
 	c := &conn{Conn: nc, p: p, began: time.Now(), requests: map[*exchange]struct{}{}, cancel: func(error) {}}
 	c.outer, c.since = c, c.began
 	p.mu.Lock()

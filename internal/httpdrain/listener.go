@@ -58,7 +58,9 @@ func (l *listener) Accept() (net.Conn, error) {
 		nc, err := inner.Accept()
 		switch {
 		case err == nil:
-			return l.p.accepted(nc), nil
+			if c := l.p.accepted(nc); c != nil {
+				return c, nil
+			}
 		case emptying && errors.Is(err, os.ErrDeadlineExceeded):
 			l.empty(inner)
 		case errors.Is(err, os.ErrDeadlineExceeded): // emptying has just begun
@@ -79,7 +81,11 @@ func (l *listener) empty(inner net.Listener) {
 	var queued []net.Conn
 	if ln, ok := inner.(*net.TCPListener); ok {
 		// Without a context: it does not wait, and stop closes the listener when its own ends.
-		_ = tcp.TakeQueued(context.Background(), ln, func(c *net.TCPConn) { queued = append(queued, l.p.accepted(c)) })
+		_ = tcp.TakeQueued(context.Background(), ln, func(nc *net.TCPConn) {
+			if c := l.p.accepted(nc); c != nil {
+				queued = append(queued, c)
+			}
+		})
 	}
 	_ = inner.Close()
 	l.set(func() {

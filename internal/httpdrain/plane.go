@@ -25,6 +25,10 @@ type Options struct {
 	// checks, which come for as long as somebody listens. A connection is an arrival by its
 	// first request that counts, then. Nil counts all.
 	Uncounted func(*http.Request) bool
+
+	// Admit is called with each new connection, and returns what is to be served in its place; nil refuses
+	// it, and it is closed. Nil admits all.
+	Admit func(net.Conn) net.Conn
 }
 
 // Plane is an http.Server that can be drained. It implements drain.DataPlane.
@@ -34,6 +38,7 @@ type Plane struct {
 	state   func(net.Conn, http.ConnState)
 	answer  http.HandlerFunc
 	ignored func(*http.Request) bool
+	admit   func(net.Conn) net.Conn
 	choosy  bool // not every request counts, so that connections do not count by themselves
 
 	draining atomic.Bool
@@ -66,7 +71,7 @@ var _ drain.DataPlane = (*Plane)(nil)
 // to be called.
 func New(s *http.Server, o Options) *Plane {
 	p := &Plane{
-		server: s, handler: s.Handler, state: s.ConnState, answer: o.Answer, ignored: o.Uncounted, choosy: o.Uncounted != nil,
+		server: s, handler: s.Handler, state: s.ConnState, answer: o.Answer, ignored: o.Uncounted, admit: o.Admit, choosy: o.Uncounted != nil,
 		conns:   map[*conn]struct{}{},
 		changes: make(chan struct{}, 1),
 		exited:  make(chan struct{}),

@@ -124,13 +124,21 @@ func (d *differ) compareLists(path string, a, b []any) bool {
 		}
 		return true
 	}
-	kept := slices.DeleteFunc(slices.Clone(is), func(name string) bool { return !slices.Contains(was, name) })
-	if !slices.Equal(kept, was) {
-		return false // something is gone, or has another place
+	kept := 0
+	for _, name := range is.list {
+		if from, had := was.at[name]; had {
+			if from != kept {
+				return false // it has another place
+			}
+			kept++
+		}
 	}
-	for i, name := range is {
+	if kept != len(a) {
+		return false // something is gone
+	}
+	for i, name := range is.list {
 		here := at(path, strconv.Itoa(i))
-		if from := slices.Index(was, name); from >= 0 {
+		if from, had := was.at[name]; had {
 			d.compare(here, a[from], b[i])
 		} else {
 			d.say("add", here, b[i])
@@ -139,16 +147,22 @@ func (d *differ) compareLists(path string, a, b []any) bool {
 	return true
 }
 
+// named are the names of a list's elements.
+type named struct {
+	list []string
+	at   map[string]int
+}
+
 // names are those of a list's elements, if all have one and each its own.
-func names(list []any) ([]string, bool) {
-	out := make([]string, 0, len(list))
-	for _, element := range list {
+func names(list []any) (named, bool) {
+	out := named{make([]string, 0, len(list)), make(map[string]int, len(list))}
+	for i, element := range list {
 		fields, _ := element.(map[string]any)
 		name, ok := fields["name"].(string)
-		if !ok || slices.Contains(out, name) {
-			return nil, false
+		if _, twice := out.at[name]; !ok || twice {
+			return named{}, false
 		}
-		out = append(out, name)
+		out.list, out.at[name] = append(out.list, name), i
 	}
 	return out, true
 }

@@ -23,13 +23,24 @@ type injection struct {
 	sidecar  Sidecar
 	token    string
 	notes    []string
+	ports    map[string]int32 // the containers' by name, the first of each; nil until asked for
 }
 
+// maxNotes bounds what a pod's owner is told: all annotations of a pod together may have 256 KiB.
+const maxNotes = 20
+
 func (j *injection) note(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(j.notes, text) {
+	text := fmt.Sprintf(format, args...)
+	if len(text) > maxNote {
+		text = strings.ToValidUTF8(text[:maxNote], "") + "…"
+	}
+	if len(j.notes) < maxNotes && !slices.Contains(j.notes, text) {
 		j.notes = append(j.notes, text)
 	}
 }
+
+// maxNote bounds one note, bytes: it may quote the pod.
+const maxNote = 500
 
 // unableError is why a pod cannot have what it asks for, though nothing in it is wrong.
 type unableError struct{ reason string }
@@ -205,13 +216,16 @@ func (j *injection) mark() {
 		j.pod.Labels = map[string]string{}
 	}
 	j.pod.Labels[LabelInjected] = LabelInjectedValue
-	had := j.pod.Annotations[AnnotationNotes]
+	var notes []string
+	if had := j.pod.Annotations[AnnotationNotes]; had != "" {
+		notes = strings.Split(had, "\n")
+	}
 	for _, n := range j.notes {
-		if !slices.Contains(strings.Split(had, "\n"), n) {
-			had = strings.TrimPrefix(had+"\n"+n, "\n")
+		if len(notes) < maxNotes && !slices.Contains(notes, n) {
+			notes = append(notes, n)
 		}
 	}
-	if had != "" {
-		j.pod.Annotations[AnnotationNotes] = had
+	if len(notes) > 0 {
+		j.pod.Annotations[AnnotationNotes] = strings.Join(notes, "\n")
 	}
 }

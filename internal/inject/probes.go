@@ -33,6 +33,10 @@ const longestGRPCService = 127
 // limit, and the agent wants one.
 const hookTimeout = 600
 
+// maxVariable bounds a variable of the sidecar, bytes: Linux starts no program with one of 128 KiB
+// (MAX_ARG_STRLEN), and Kubernetes' escaping may lengthen it.
+const maxVariable = 100 << 10
+
 // turnProbes points the probes and the httpGet hooks of the apps at the agent, so
 // that they work whatever is captured and never count as traffic.
 func (j *injection) turnProbes(had string) error {
@@ -84,6 +88,9 @@ func (j *injection) turnProbes(had string) error {
 	text, err := json.Marshal(probers)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", variableProbes, err)
+	}
+	if len(text) > maxVariable {
+		return unableError{fmt.Sprintf("the probes of its containers have %d bytes as a variable of the sidecar; %d is the most", len(text), maxVariable)}
 	}
 	j.env.setLiteral(variableProbes, string(text))
 	return nil
@@ -146,12 +153,23 @@ func (j *injection) resolve(c *corev1.Container, port intstr.IntOrString) (intst
 	if port.Type == intstr.Int {
 		return port, port.IntVal > 0
 	}
-	for _, c := range append([]*corev1.Container{c}, allContainers(&j.pod.Spec)...) {
-		for _, p := range c.Ports {
-			if p.Name == port.StrVal {
-				return intstr.FromInt32(p.ContainerPort), true
+	for _, p := range c.Ports {
+		if p.Name == port.StrVal {
+			return intstr.FromInt32(p.ContainerPort), true
+		}
+	}
+	if j.ports == nil {
+		j.ports = map[string]int32{}
+		for _, c := range allContainers(&j.pod.Spec) {
+			for _, p := range c.Ports {
+				if _, known := j.ports[p.Name]; !known {
+					j.ports[p.Name] = p.ContainerPort
+				}
 			}
 		}
+	}
+	if number, known := j.ports[port.StrVal]; known {
+		return intstr.FromInt32(number), true
 	}
 	number := intstr.Parse(port.StrVal)
 	return number, number.Type == intstr.Int && number.IntVal > 0

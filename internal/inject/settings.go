@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -41,6 +42,10 @@ const (
 // pod's annotations, then env as os.Environ gives it. Everything that is wrong is
 // in the error; the settings are never nil.
 func Resolve(mesh string, annotations map[string]string, env []string) (*meshconfig.Settings, error) {
+	if err := checkAnnotations(annotations); err != nil {
+		settings, _ := Resolve(mesh, nil, env)
+		return settings, err
+	}
 	in := meshconfig.Input{Env: env, ReadFile: func(name string) ([]byte, error) {
 		switch {
 		case name == meshconfig.DefaultMeshFile && mesh != "":
@@ -52,6 +57,44 @@ func Resolve(mesh string, annotations map[string]string, env []string) (*meshcon
 	}}
 	in.MeshFile, in.AnnotationsFile = meshconfig.DefaultMeshFile, meshconfig.DefaultAnnotationsFile
 	return meshconfig.Resolve(in)
+}
+
+// Bounds of annotations, bytes. Kubernetes checks its own only after the webhooks.
+const (
+	maxAnnotations = 256 << 10 // of all together, Kubernetes' own
+	maxProxyConfig = 32 << 10
+)
+
+// checkAnnotations refuses what would cost far more to read than it has bytes: YAML of a size that
+// no ProxyConfig has, and aliases, by which a short text becomes a long one.
+func checkAnnotations(annotations map[string]string) error {
+	all := 0
+	for name, value := range annotations {
+		all += len(name) + len(value)
+	}
+	if all > maxAnnotations {
+		return fmt.Errorf("the annotations have %d bytes; Kubernetes takes %d", all, maxAnnotations)
+	}
+	const name = "proxy.istio.io/config"
+	config := annotations[name]
+	if len(config) > maxProxyConfig {
+		return fmt.Errorf("annotation %s has %d bytes; %d is the most", name, len(config), maxProxyConfig)
+	}
+	if !strings.Contains(config, "&") {
+		return nil
+	}
+	var root yaml.Node
+	if err := yaml.Unmarshal([]byte(config), &root); err != nil {
+		return nil // the one that reads it says what is wrong
+	}
+	if hasAlias(&root) {
+		return fmt.Errorf("annotation %s has YAML aliases (*name): write the values in their places", name)
+	}
+	return nil
+}
+
+func hasAlias(n *yaml.Node) bool {
+	return n.Kind == yaml.AliasNode || slices.ContainsFunc(n.Content, hasAlias)
 }
 
 // downward writes annotations as the kubelet's downward API does.

@@ -124,12 +124,13 @@ func (l *linting) otherMeshes() {
 // copied from it take 45 s unless told otherwise.
 func (l *linting) skipper() {
 	l.containers(func(c *corev1.Container, path string) {
-		for i, arg := range append(append([]string{}, c.Command...), c.Args...) {
+		all := append(append([]string{}, c.Command...), c.Args...)
+		for i, arg := range all {
 			name, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 			if name != "wait-for-healthcheck-interval" || !strings.HasPrefix(arg, "-") {
 				continue
 			}
-			if all := append(append([]string{}, c.Command...), c.Args...); !joined && i+1 < len(all) {
+			if !joined && i+1 < len(all) {
 				value = all[i+1]
 			}
 			if d, err := time.ParseDuration(value); err == nil && d >= l.grace {

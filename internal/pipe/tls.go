@@ -120,6 +120,7 @@ func newTermination(in *Inbound, timeout time.Duration, log *slog.Logger) (*term
 	t.config = &tls.Config{
 		GetCertificate: t.files.Certificate,
 		MinVersion:     max(in.TLS.MinVersion, tls.VersionTLS12),
+		CipherSuites:   certificate.Suites(),
 		NextProtos:     in.TLS.ALPN,
 		// Records as large as may be: small ones at the beginning cost a system
 		// call each, and most answers fit one large one.

@@ -1,8 +1,8 @@
 // Package webhook is the admission server: POST /inject puts lastcall into pods as they are
 // created, POST /lint warns of timers that cannot work.
 //
-// It promises: no request makes it panic or hold more memory than its body's limit; a pod that
-// cannot be read or injected is admitted as it is, with a warning; nothing is ever denied,
+// It promises: no request makes it panic; whatever is sent, it stays below 128 MiB (limits.go) and has time for other
+// clients; a pod that cannot be read or injected is admitted as it is, with a warning; nothing is ever denied,
 // unless Options.Deny asks /lint for it. Replicas need no leader: whatever they agree on is in
 // one Secret, whose resourceVersion decides who was first.
 //

@@ -39,45 +39,102 @@ type Handler struct {
 
 	Log     *slog.Logger
 	metrics *metrics
+	limits  limits
+	noise   occasionally // the log of what clients cause
 	mux     http.ServeMux
 }
 
 // NewHandler completes a handler.
 func NewHandler(h *Handler) *Handler {
 	h.metrics = newMetrics()
-	h.mux.Handle(PathInjectNamespace, h.reviewed("inject", func(ctx context.Context, r *admission.AdmissionRequest) *admission.AdmissionResponse {
+	h.limits = newLimits()
+	h.mux.Handle(PathInjectNamespace, h.reviewed("inject", "not injected", maxObject+maxAround, func(ctx context.Context, r *review) *admission.AdmissionResponse {
 		return h.inject(ctx, r, true)
 	}))
-	h.mux.Handle(PathInjectPod, h.reviewed("inject", func(ctx context.Context, r *admission.AdmissionRequest) *admission.AdmissionResponse {
+	h.mux.Handle(PathInjectPod, h.reviewed("inject", "not injected", maxObject+maxAround, func(ctx context.Context, r *review) *admission.AdmissionResponse {
 		return h.inject(ctx, r, false)
 	}))
-	h.mux.Handle(PathLint, h.reviewed("lint", h.lint))
+	h.mux.Handle(PathLint, h.reviewed("lint", "not examined", 2*maxObject+maxAround, h.lint))
 	return h
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
 
-type reviewer func(context.Context, *admission.AdmissionRequest) *admission.AdmissionResponse
+type reviewer func(context.Context, *review) *admission.AdmissionResponse
 
-// reviewed reads the review, counts it, and keeps a panic from being more than one
-// pod that is admitted as it is.
-func (h *Handler) reviewed(endpoint string, f reviewer) http.Handler {
+// reviewed reads the review within the bounds, counts it, and keeps a panic from being more than one
+// pod that is admitted as it is. undone is what a review beyond the bounds is answered with.
+func (h *Handler) reviewed(endpoint, undone string, maxBody int64, f reviewer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		began := time.Now()
-		review, err := readReview(w, r)
-		var no refusal
-		if errors.As(err, &no) {
-			h.metrics.count(endpoint, "refused", time.Since(began))
-			h.Log.Warn("a request was refused", "endpoint", endpoint, "from", r.RemoteAddr, "code", no.code, "reason", no.text)
-			http.Error(w, no.text, no.code)
+		began, from := time.Now(), host(r.RemoteAddr)
+		if !h.limits.requests.take(from, 1) {
+			h.refuse(w, r, endpoint, refusal{http.StatusServiceUnavailable, "too many reviews at once"})
 			return
 		}
-		response := h.guarded(r.Context(), endpoint, review.Request, f)
-		if err := answerReview(w, review.Request, response); err != nil {
-			h.Log.Warn("an answer was not delivered", "endpoint", endpoint, "uid", review.Request.UID, "error", err)
+		defer h.limits.requests.give(from, 1)
+		ctx, cancel := context.WithTimeout(r.Context(), timeFor(r))
+		defer cancel()
+		ends, _ := ctx.Deadline()
+		_ = http.NewResponseController(w).SetReadDeadline(ends) // a test's recorder has none
+		held := 0
+		take := func(n int) bool {
+			ok := h.limits.held.take(from, n)
+			if ok {
+				held += n
+			}
+			return ok
+		}
+		defer func() { h.limits.held.give(from, held) }()
+
+		review, err := readReview(w, r, maxBody, take)
+		var no refusal
+		var excess excessError
+		var response *admission.AdmissionResponse
+		switch {
+		case errors.As(err, &no):
+			h.refuse(w, r, endpoint, no)
+			return
+		case errors.As(err, &excess):
+			response = h.leave(endpoint, undone, review, excess.reason)
+		default:
+			response = h.guarded(ctx, endpoint, review, f)
+			review.Object.Raw = nil
+			if response == nil {
+				response = h.leave(endpoint, undone, review, "too many reviews at once")
+			}
+			if n := len(response.Patch) * 3; !take(n) { // itself, in base64, and in the answer
+				response = h.leave(endpoint, undone, review, "too many reviews at once")
+			}
+		}
+		text, err := encodeReview(review, response)
+		if err == nil {
+			w.Header().Set("Content-Type", "application/json")
+			_, err = w.Write(text)
+		}
+		if err != nil {
+			h.noise.do(func() {
+				h.Log.Warn("cannot deliver an answer", "endpoint", endpoint, "uid", review.UID, "error", err)
+			})
 		}
 		h.metrics.count(endpoint, outcome(response), time.Since(began))
 	})
+}
+
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, endpoint string, no refusal) {
+	h.metrics.count(endpoint, "refused", 0)
+	h.noise.do(func() {
+		h.Log.Warn("request refused", "endpoint", endpoint, "from", r.RemoteAddr, "code", no.code, "reason", no.text)
+	})
+	http.Error(w, no.text, no.code)
+}
+
+// leave admits an object that is beyond the bounds, as it is.
+func (h *Handler) leave(endpoint, undone string, r *review, reason string) *admission.AdmissionResponse {
+	h.metrics.excess.WithLabelValues(endpoint).Inc()
+	h.noise.do(func() {
+		h.Log.Warn(undone, "endpoint", endpoint, "namespace", r.Namespace, "uid", r.UID, "reason", reason)
+	})
+	return admit("lastcall: " + undone + ": " + reason)
 }
 
 func outcome(r *admission.AdmissionResponse) string {
@@ -92,12 +149,14 @@ func outcome(r *admission.AdmissionResponse) string {
 	return "unchanged"
 }
 
-func (h *Handler) guarded(ctx context.Context, endpoint string, r *admission.AdmissionRequest, f reviewer) (response *admission.AdmissionResponse) {
+func (h *Handler) guarded(ctx context.Context, endpoint string, r *review, f reviewer) (response *admission.AdmissionResponse) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			h.metrics.faults.Inc()
-			h.Log.Error("a fault of lastcall's own; the object is admitted as it is", "endpoint", endpoint, "uid", r.UID, "fault", fault, "stack", string(debug.Stack()))
-			response = admit("lastcall: a fault of its own (see the log of its webhook); this object is admitted as it is")
+			h.noise.do(func() {
+				h.Log.Error("internal error; the object is admitted as it is", "endpoint", endpoint, "uid", r.UID, "fault", fault, "stack", string(debug.Stack()))
+			})
+			response = admit("lastcall: an internal error (see the log of its webhook); this object is admitted as it is")
 		}
 	}()
 	return f(ctx, r)
@@ -107,10 +166,17 @@ func admit(warnings ...string) *admission.AdmissionResponse {
 	return &admission.AdmissionResponse{Allowed: true, Warnings: warnings}
 }
 
-func (h *Handler) inject(ctx context.Context, r *admission.AdmissionRequest, isAsked bool) *admission.AdmissionResponse {
+// inject returns nil when there was no time for it.
+func (h *Handler) inject(ctx context.Context, r *review, isAsked bool) *admission.AdmissionResponse {
 	if r.Operation != admission.Create || r.SubResource != "" {
 		return admit()
 	}
+	labels := h.labels(ctx, r.Namespace)
+	leave, ok := h.limits.slot(ctx, r)
+	if !ok {
+		return nil
+	}
+	defer leave()
 	w, err := inject.ReadWorkload(r.Object.Raw)
 	switch {
 	case err != nil:
@@ -121,14 +187,14 @@ func (h *Handler) inject(ctx context.Context, r *admission.AdmissionRequest, isA
 	o := h.Inject
 	o.IsAsked = isAsked
 	o.Token = rand.Text() // 26 letters and digits, 130 bits
-	o.Namespace = inject.Namespace{Name: r.Namespace, Labels: h.labels(ctx, r.Namespace)}
+	o.Namespace = inject.Namespace{Name: r.Namespace, Labels: labels}
 	pod, result := inject.Pod(w.Pod, o)
 	log := h.Log.With("namespace", r.Namespace, "pod", w.Name)
 	switch result.Outcome {
 	case inject.NotAsked:
 		return admit()
 	case inject.LeftAlone:
-		log.Info("left alone", "reason", result.Reason)
+		h.noise.do(func() { log.Info("left alone", "reason", result.Reason) })
 	}
 	operations, err := inject.Diff(w.Pod, pod)
 	if err != nil {
@@ -148,6 +214,9 @@ func (h *Handler) inject(ctx context.Context, r *admission.AdmissionRequest, isA
 	if response.Patch, err = json.Marshal(operations); err != nil {
 		return admit("lastcall: not injected: " + err.Error())
 	}
+	if len(response.Patch) > maxPatch {
+		return h.leave("inject", "not injected", r, fmt.Sprintf("the patch would have more than %d bytes", maxPatch))
+	}
 	patch := admission.PatchTypeJSONPatch
 	response.PatchType = &patch
 	response.AuditAnnotations = map[string]string{"outcome": string(result.Outcome)}
@@ -160,16 +229,23 @@ func (h *Handler) labels(ctx context.Context, namespace string) map[string]strin
 	}
 	labels, err := h.NamespaceLabels(ctx, namespace)
 	if err != nil {
-		h.Log.Warn("a namespace's labels cannot be had", "namespace", namespace, "error", err)
+		h.noise.do(func() {
+			h.Log.Warn("cannot read a namespace's labels", "namespace", brief(namespace), "error", err)
+		})
 	}
 	return labels
 }
 
 // lint examines workloads where users see the warnings: at kubectl apply.
-func (h *Handler) lint(_ context.Context, r *admission.AdmissionRequest) *admission.AdmissionResponse {
+func (h *Handler) lint(ctx context.Context, r *review) *admission.AdmissionResponse {
 	if r.Operation != admission.Create && r.Operation != admission.Update || r.SubResource != "" {
 		return admit()
 	}
+	leave, ok := h.limits.slot(ctx, r)
+	if !ok {
+		return nil
+	}
+	defer leave()
 	w, err := inject.ReadWorkload(r.Object.Raw)
 	if err != nil || w == nil {
 		return admit() // the API server says what is wrong with it

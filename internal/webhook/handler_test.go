@@ -121,11 +121,11 @@ func TestRefused(t *testing.T) {
 	}{
 		{"no JSON", "{", http.StatusBadRequest, "no AdmissionReview"},
 		{"nothing", "", http.StatusBadRequest, "no AdmissionReview"},
-		{"v1beta1", strings.Replace(review, "admission.k8s.io/v1", "admission.k8s.io/v1beta1", 1), http.StatusBadRequest, "accepted is admission.k8s.io/v1 AdmissionReview"},
-		{"another kind", strings.Replace(review, "AdmissionReview", "Pod", 1), http.StatusBadRequest, "accepted is"},
+		{"v1beta1", strings.Replace(review, "admission.k8s.io/v1", "admission.k8s.io/v1beta1", 1), http.StatusBadRequest, "must be admission.k8s.io/v1 AdmissionReview"},
+		{"another kind", strings.Replace(review, "AdmissionReview", "Pod", 1), http.StatusBadRequest, "must be"},
 		{"no request", `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`, http.StatusBadRequest, "no request"},
 		{"no uid", strings.Replace(review, "u-1", "", 1), http.StatusBadRequest, "without a uid"},
-		{"too much", strings.Repeat(" ", maxBody+1), http.StatusRequestEntityTooLarge, "more than 7340032 bytes"},
+		{"too much", strings.Repeat(" ", maxObject+maxAround+1), http.StatusRequestEntityTooLarge, "more than 2162688 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if w := post(h, PathInjectPod, c.body); w.Code != c.code || !strings.Contains(w.Body.String(), c.says) {
@@ -203,7 +203,7 @@ func FuzzReview(f *testing.F) {
 			t.Fatalf("%s (%v)", w.Body, err)
 		}
 		for _, text := range review.Response.Warnings {
-			if strings.Contains(text, "a fault of its own") {
+			if strings.Contains(text, "an internal error") {
 				t.Fatalf("%s panicked at %q", path, body)
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,26 +27,15 @@ type Kubernetes struct {
 	namespace string // of the Secret
 	name      string // of the Secret and of both configurations
 
-	mu     sync.Mutex // guards labels
-	labels map[string]knownLabels
+	namespaces namespaceLabels
 }
-
-type knownLabels struct {
-	labels map[string]string
-	until  time.Time
-}
-
-// labelsLast is how long a namespace's labels are taken as known.
-const labelsLast = 10 * time.Second
-
-// maxNamespaces bounds how many are remembered.
-const maxNamespaces = 10_000
 
 // NewKubernetes makes a client. name is that of the Secret, in namespace, and of the
 // webhook configurations.
 func NewKubernetes(config *rest.Config, namespace, name string) (*Kubernetes, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = 10 * time.Second
+	config.QPS, config.Burst = 50, 100 // pods in many namespaces at once, each of which is looked up
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	config.UserAgent = "lastcall-webhook"
 	client, err := rest.HTTPClientFor(config)
@@ -62,7 +50,7 @@ func NewKubernetes(config *rest.Config, namespace, name string) (*Kubernetes, er
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the API server: %w", err)
 	}
-	return &Kubernetes{core: core, admission: admission, namespace: namespace, name: name, labels: map[string]knownLabels{}}, nil
+	return &Kubernetes{core: core, admission: admission, namespace: namespace, name: name}, nil
 }
 
 // Secret is Cluster's.
@@ -155,28 +143,13 @@ func (k *Kubernetes) Trust(ctx context.Context, bundle []byte) error {
 	return nil
 }
 
-// labelsTimeout is how long a pod's creation waits for its namespace's labels.
-const labelsTimeout = time.Second
-
 // NamespaceLabels are those of a namespace, known for a short while.
 func (k *Kubernetes) NamespaceLabels(ctx context.Context, name string) (map[string]string, error) {
-	k.mu.Lock()
-	known, ok := k.labels[name]
-	k.mu.Unlock()
-	if ok && time.Now().Before(known.until) {
-		return known.labels, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, labelsTimeout)
-	defer cancel()
-	ns, err := k.core.Namespaces().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return known.labels, fmt.Errorf("get namespace %s: %w", name, err)
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.labels) >= maxNamespaces {
-		clear(k.labels)
-	}
-	k.labels[name] = knownLabels{ns.Labels, time.Now().Add(labelsLast)}
-	return ns.Labels, nil
+	return k.namespaces.of(ctx, name, func(ctx context.Context) (map[string]string, error) {
+		ns, err := k.core.Namespaces().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("get namespace %s: %w", name, err)
+		}
+		return ns.Labels, nil
+	})
 }

@@ -17,6 +17,7 @@ type metrics struct {
 	duration *prometheus.HistogramVec
 	findings *prometheus.CounterVec
 	faults   prometheus.Counter
+	excess   *prometheus.CounterVec
 	expiry   prometheus.Gauge
 	rotation *prometheus.CounterVec
 }
@@ -35,6 +36,9 @@ func newMetrics() *metrics {
 		faults: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lastcall_webhook_faults_total", Help: "Panics that were caught; each is a fault of lastcall.",
 		}),
+		excess: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lastcall_webhook_excess_total", Help: "Objects admitted as they are because they, or all reviews at once, are beyond the webhook's bounds, by endpoint.",
+		}, []string{"endpoint"}),
 		expiry: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "lastcall_webhook_certificate_expiry_timestamp_seconds", Help: "When the serving certificate ends, Unix time.",
 		}),
@@ -42,7 +46,7 @@ func newMetrics() *metrics {
 			Name: "lastcall_webhook_certificate_checks_total", Help: "Looks at the certificate, by result (ok, error).",
 		}, []string{"result"}),
 	}
-	m.registry.MustRegister(m.duration, m.findings, m.faults, m.expiry, m.rotation)
+	m.registry.MustRegister(m.duration, m.findings, m.faults, m.excess, m.expiry, m.rotation)
 	return m
 }
 
@@ -56,5 +60,5 @@ func (m *metrics) finding(f lint.Finding) { m.findings.WithLabelValues(f.ID).Inc
 func (h *Handler) Metrics() prometheus.Registerer { return h.metrics.registry }
 
 func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }

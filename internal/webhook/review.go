@@ -12,11 +12,9 @@ import (
 
 	admission "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 )
-
-// maxBody is the most that a review may hold, bytes. The API server takes objects of
-// 3 MiB at most, and a review of an update holds two.
-const maxBody = 7 << 20
 
 // refusal is an answer other than a review.
 type refusal struct {
@@ -26,58 +24,113 @@ type refusal struct {
 
 func (r refusal) Error() string { return r.text }
 
-// readReview reads what the API server asks.
-func readReview(w http.ResponseWriter, r *http.Request) (*admission.AdmissionReview, error) {
+// review is what the API server asks, and what the object will cost.
+type review struct {
+	admission.AdmissionRequest
+	values int
+	from   string // the client's address
+}
+
+// readReview reads what the API server asks, with the object if it is within the bounds: an excessError says
+// that it is not, and comes with a review that can be answered. Memory beyond firstRead is taken as the body arrives.
+func readReview(w http.ResponseWriter, r *http.Request, maxBody int64, take func(n int) bool) (*review, error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		return nil, refusal{http.StatusMethodNotAllowed, "accepted is POST with an AdmissionReview"}
+		return nil, refusal{http.StatusMethodNotAllowed, "the method must be POST"}
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return nil, refusal{http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type is %q: accepted is application/json", r.Header.Get("Content-Type"))}
+		return nil, refusal{http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type is %s: must be application/json", brief(r.Header.Get("Content-Type")))}
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		return nil, refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", tooLarge.Limit)}
+	var s scanner
+	out := &review{from: host(r.RemoteAddr)}
+	body := http.MaxBytesReader(w, r.Body, maxBody)
+	kept := make([]byte, 0, firstRead)
+	var rest []byte
+	for {
+		into := rest
+		if s.end == 0 {
+			if len(kept) == cap(kept) {
+				if !take(cap(kept)) {
+					return s.excess(out, excessError{"too many reviews at once"})
+				}
+				kept = append(make([]byte, 0, 2*cap(kept)), kept...)
+			}
+			into = kept[len(kept):cap(kept)]
+		} else if rest == nil { // nothing behind the object is needed
+			rest = make([]byte, firstRead)
+			into = rest
+		}
+		n, err := body.Read(into)
+		if s.end == 0 {
+			kept = kept[:len(kept)+n]
+		}
+		if wrong := s.write(into[:n]); wrong != nil {
+			return s.excess(out, wrong)
+		}
+		if r.ContentLength > maxBody && len(s.uid) > 0 {
+			return s.excess(out, &http.MaxBytesError{Limit: maxBody})
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return s.review(out, kept)
+		case err != nil:
+			return s.excess(out, err)
+		}
 	}
-	if err != nil {
-		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("read the body: %v", err)}
-	}
-	return parseReview(body)
 }
 
-func parseReview(body []byte) (*admission.AdmissionReview, error) {
-	var kind metav1.TypeMeta
-	if err := json.Unmarshal(body, &kind); err != nil {
+// firstRead is the size of the first buffer, bytes: most reviews fit, and the fields that an answer needs always do.
+const firstRead = 8 << 10
+
+// excess is the end of a body that is not read to its end. What has come suffices for an answer
+// if the API server's order of fields is kept.
+func (s *scanner) excess(out *review, err error) (*review, error) {
+	switch tooLarge := (*http.MaxBytesError)(nil); {
+	case errors.As(err, &tooLarge):
+		err = excessError{fmt.Sprintf("the body has more than %d bytes", tooLarge.Limit)}
+	case !errors.As(err, &excessError{}):
 		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("the body is no AdmissionReview: %v", err)}
 	}
+	if s.identify(out) != nil {
+		return nil, refusal{http.StatusRequestEntityTooLarge, err.Error()}
+	}
+	return out, err
+}
+
+// review is a body that has been read to its end.
+func (s *scanner) review(out *review, body []byte) (*review, error) {
+	if err := s.finish(); err != nil {
+		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("the body is no AdmissionReview: %v", err)}
+	}
+	if err := s.identify(out); err != nil {
+		return nil, err
+	}
+	out.Object, out.values = runtime.RawExtension{Raw: body[s.start:s.end]}, s.values
+	return out, nil
+}
+
+// identify takes the fields that an answer needs.
+func (s *scanner) identify(out *review) error {
 	want := metav1.TypeMeta{APIVersion: admission.SchemeGroupVersion.String(), Kind: "AdmissionReview"}
-	if kind != want {
-		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("the body is %s %s: accepted is %s %s (admissionReviewVersions: [v1])", brief(kind.APIVersion), brief(kind.Kind), want.APIVersion, want.Kind)}
+	if kind := (metav1.TypeMeta{APIVersion: text(s.apiVersion), Kind: text(s.kind)}); kind != want {
+		return refusal{http.StatusBadRequest, fmt.Sprintf("the body is %s %s: must be %s %s (admissionReviewVersions: [v1])", brief(kind.APIVersion), brief(kind.Kind), want.APIVersion, want.Kind)}
 	}
-	var review admission.AdmissionReview
-	if err := json.Unmarshal(body, &review); err != nil {
-		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("the body is no AdmissionReview: %v", err)}
+	out.UID, out.Operation = types.UID(text(s.uid)), admission.Operation(text(s.operation))
+	out.SubResource, out.Namespace = text(s.sub), text(s.namespace)
+	if out.UID == "" {
+		return refusal{http.StatusBadRequest, "the AdmissionReview has no request, or one without a uid"}
 	}
-	if review.Request == nil || review.Request.UID == "" {
-		return nil, refusal{http.StatusBadRequest, "the AdmissionReview has no request, or one without a uid"}
-	}
-	return &review, nil
+	return nil
 }
 
-// answerReview sends the response in a review of the same version.
-func answerReview(w http.ResponseWriter, request *admission.AdmissionRequest, response *admission.AdmissionResponse) error {
+// encodeReview writes the response in a review of the same version.
+func encodeReview(request *review, response *admission.AdmissionResponse) ([]byte, error) {
 	response.UID = request.UID
 	response.Warnings = bounded(response.Warnings)
-	text, err := json.Marshal(admission.AdmissionReview{
+	return json.Marshal(admission.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: admission.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
 		Response: response,
 	})
-	if err != nil {
-		return fmt.Errorf("write the response: %w", err)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, err = w.Write(text)
-	return err
 }
 
 // The API server may cut warnings longer than this, and drops those beyond 4096 in
@@ -110,7 +163,7 @@ func cut(text string, n int) string {
 	return text[:n]
 }
 
-// brief is somebody else's text for a message.
+// brief is a client's text for a message.
 func brief(text string) string {
 	if len(text) > 80 {
 		text = cut(text, 80) + "…"

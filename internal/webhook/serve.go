@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/certificate"
 	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/httpdrain"
 )
@@ -53,19 +54,25 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 	quiet := slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug) // handshakes that fail are probes and scans
 	secure := httpdrain.New(&http.Server{
 		Handler:           s.Handler,
-		TLSConfig:         &tls.Config{GetCertificate: s.Certificate, MinVersion: tls.VersionTLS12},
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       30 * time.Second,
-		WriteTimeout:      30 * time.Second,
+		TLSConfig:         &tls.Config{GetCertificate: s.Certificate, MinVersion: tls.VersionTLS12, CipherSuites: certificate.Suites()},
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       longestTime,
+		WriteTimeout:      2 * longestTime, // it counts from the request's head
 		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          quiet,
-	}, httpdrain.Options{})
+		MaxHeaderBytes:    maxHeaders,
+		// A stream whose handler waits for its turn must not keep the others of its connection waiting: a
+		// connection's window is that of many streams.
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 512 << 10},
+		ErrorLog: quiet,
+	}, httpdrain.Options{Admit: bound(maxConnections)})
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("/readyz", s.ready)
 	mux.Handle("/metrics", s.Handler.metrics.handler())
-	open := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: quiet}
+	open := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: longestTime, WriteTimeout: 2 * longestTime, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: maxHeaders, ErrorLog: quiet,
+	}
 
 	var reviewsErr, plainErr error
 	plainFailed := make(chan struct{})
@@ -73,7 +80,7 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 	serving.Go(func() { reviewsErr = secure.ServeTLS(reviews) })
 	serving.Go(func() {
 		defer close(plainFailed)
-		if err := open.Serve(plain); !errors.Is(err, http.ErrServerClosed) {
+		if err := open.Serve(&scraped{plain, bound(maxScrapes)}); !errors.Is(err, http.ErrServerClosed) {
 			plainErr = fmt.Errorf("serve on %s: %w", plain.Addr(), err)
 		}
 	})

@@ -112,6 +112,23 @@ func TestServes(t *testing.T) {
 	}
 }
 
+// TestSuites: a client of TLS 1.2 that offers only CBC suites is refused.
+func TestSuites(t *testing.T) {
+	o, c := ownCertificate(t)
+	s := serve(t, 0, o.Certificate, c.roots(t))
+	for suite, want := range map[uint16]bool{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA: false, tls.TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA: false, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256: true} {
+		nc, err := tls.Dial("tcp", strings.TrimPrefix(s.url, "https://"), &tls.Config{RootCAs: c.roots(t), ServerName: "hook.system.svc", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{suite}})
+		if err == nil {
+			_ = nc.Close()
+		}
+		if (err == nil) != want {
+			t.Errorf("%s: %v", tls.CipherSuiteName(suite), err)
+		}
+	}
+	s.stop()
+	<-s.ended
+}
+
 func TestNotReadyWithoutACertificate(t *testing.T) {
 	s := serve(t, 0, replica(&sharedCluster{}).Certificate, nil)
 	if code, text := s.get(t, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(text, "no certificate yet") {

@@ -1,0 +1,348 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	admission "k8s.io/api/admission/v1"
+)
+
+// hook is a webhook that runs as in its image, and the addresses that it serves on.
+type hook struct {
+	program *exec.Cmd
+	address string
+	roots   *x509.CertPool
+	log     string
+	ended   chan error
+}
+
+// peakLimit is what a webhook may have resident, whatever is sent, bytes.
+const peakLimit = 128 << 20
+
+func startHook(t *testing.T) *hook {
+	t.Helper()
+	dir := t.TempDir()
+	program := filepath.Join(dir, "lastcallctl")
+	// Not this test's own program: the race detector would be what is measured.
+	if out, err := exec.Command("go", "build", "-race=false", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	h := &hook{roots: x509.NewCertPool(), log: filepath.Join(dir, "log"), ended: make(chan error, 1)}
+	h.roots.AppendCertsFromPEM(certify(t, dir))
+	log, err := os.Create(h.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	h.program = exec.Command(program, "webhook", "--offline", "--image", "lastcall:test", "--listen", "127.0.0.1:0", "--plain-listen", "127.0.0.1:0",
+		"--cert-file", filepath.Join(dir, "tls.crt"), "--key-file", filepath.Join(dir, "tls.key"), "--minimum-drain", "1s", "--quiet-time", "0s", "--grace", "8s")
+	h.program.Env = append(os.Environ(), "GOGC=", "GOMEMLIMIT=")
+	h.program.Stderr = log
+	if err := h.program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { h.ended <- h.program.Wait() }()
+	t.Cleanup(func() {
+		_ = h.program.Process.Kill()
+		if text, err := os.ReadFile(h.log); err == nil && t.Failed() {
+			t.Logf("its log:\n%s", text)
+		}
+	})
+	serving := regexp.MustCompile(`reviews=(\S+)`)
+	for deadline := time.Now().Add(time.Minute); h.address == ""; time.Sleep(10 * time.Millisecond) {
+		text, err := os.ReadFile(h.log)
+		if m := serving.FindSubmatch(text); m != nil {
+			h.address = string(m[1])
+		} else if err != nil || time.Now().After(deadline) {
+			t.Fatalf("it does not serve: %v", err)
+		}
+	}
+	return h
+}
+
+func certify(t *testing.T, dir string) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"}, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	for name, text := range map[string][]byte{"tls.crt": cert, "tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert
+}
+
+// client is one that comes from an address of its own, as API servers and other pods do.
+func (h *hook) client(from string, isHTTP2 bool) *http.Client {
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{
+		DialContext: dialer.DialContext, ForceAttemptHTTP2: isHTTP2,
+		TLSClientConfig: &tls.Config{RootCAs: h.roots, ServerName: "localhost", MinVersion: tls.VersionTLS12},
+	}}
+}
+
+// review posts one and returns the response.
+func (h *hook) review(client *http.Client, body io.Reader) (*admission.AdmissionResponse, error) {
+	resp, err := client.Post("https://"+h.address+"/inject/namespace?timeout=10s", "application/json", body)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s %s %w", resp.Status, text, err)
+	}
+	var review admission.AdmissionReview
+	if err := json.Unmarshal(text, &review); err != nil {
+		return nil, err
+	}
+	if review.Response == nil || review.Response.UID != "u-1" {
+		return nil, fmt.Errorf("not a response: %s", text)
+	}
+	return review.Response, nil
+}
+
+func (h *hook) peak(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.program.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(text)
+	if m == nil {
+		t.Fatalf("no VmHWM in %s", text)
+	}
+	kilobytes, _ := strconv.Atoi(string(m[1]))
+	return kilobytes << 10
+}
+
+// victim sends ordinary reviews until done, and expects each to be injected. It returns how long they took.
+func (h *hook) victim(t *testing.T, client *http.Client, atLeast int, done <-chan struct{}) []time.Duration {
+	t.Helper()
+	var took []time.Duration
+	pod := reviewOf(`{"name":"web","image":"web:1","ports":[{"containerPort":80}]}`)
+	for {
+		if len(took) >= atLeast {
+			select {
+			case <-done:
+				return took
+			default:
+			}
+		}
+		began := time.Now()
+		r, err := h.review(client, strings.NewReader(pod))
+		if err != nil {
+			t.Errorf("an ordinary review was not answered: %v", err)
+			return took
+		}
+		if r.Patch == nil {
+			t.Errorf("an ordinary pod was not injected: %q", r.Warnings)
+			return took
+		}
+		took = append(took, time.Since(began))
+		time.Sleep(5 * time.Millisecond) // the rate of a rollout, not another attack
+	}
+}
+
+func quantile(all []time.Duration, q float64) time.Duration {
+	all = slices.Sorted(slices.Values(all))
+	return all[min(len(all)-1, int(q*float64(len(all))))]
+}
+
+// reviewOf is a pod's creation with these containers.
+func reviewOf(containers string) string {
+	return reviewOfPod(`"spec":{"containers":[` + containers + `]}`)
+}
+
+func reviewOfPod(fields string) string {
+	return `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u-1","namespace":"shop","operation":"CREATE","object":{"apiVersion":"v1","kind":"Pod",` + fields + `}}}`
+}
+
+func times(n int, f func(i int) string) string {
+	var b strings.Builder
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(f(i))
+	}
+	return b.String()
+}
+
+func same(text string) func(int) string { return func(int) string { return text } }
+
+// TestWebhookUnderAttack sends what has killed webhooks to one that runs as in its image. It must stay small, answer
+// (or refuse) everything, and inject the pods of other clients meanwhile.
+func TestWebhookUnderAttack(t *testing.T) {
+	h := startHook(t)
+	quiet := h.client("127.0.0.2", true)
+	defer quiet.CloseIdleConnections()
+	before := h.victim(t, quiet, 300, closed())
+	t.Logf("quiet: p50 %v, p99 %v, peak %d MiB", quantile(before, .5), quantile(before, .99), h.peak(t)>>20)
+
+	const config = `"metadata":{"annotations":{"proxy.istio.io/config":%q}},"spec":{"containers":[{"name":"a"}]}`
+	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d,*d,*d]\n"
+	for _, c := range []struct {
+		name, body string
+		warns      string // what each answer must say; empty for any
+	}{
+		{"200,000 containers", reviewOf(times(200_000, same("{}"))), "more than 1000 elements"},
+		{"200,000 volumes", reviewOfPod(`"spec":{"volumes":[` + times(200_000, same("{}")) + `]}`), "more than 1000 elements"},
+		{"200,000 variables", reviewOf(`{"env":[` + times(200_000, same("{}")) + `]}`), "more than 1000 elements"},
+		{"40,000 names", reviewOf(times(40_000, func(i int) string { return fmt.Sprintf(`{"name":"c%d","image":"i"}`, i) })), "more than 1000 elements"},
+		{"5 MB", reviewOfPod(`"metadata":{"annotations":{"a":"` + strings.Repeat("x", 5_000_000) + `"}},"spec":{}`), "more than 2162688 bytes"},
+		{"8 MB", reviewOfPod(`"metadata":{"annotations":{"a":"` + strings.Repeat("x", 8_000_000) + `"}},"spec":{}`), "more than 2162688 bytes"},
+		{"100,000 labels", reviewOfPod(`"metadata":{"labels":{` + times(100_000, func(i int) string { return fmt.Sprintf(`"l%d":"v"`, i) }) + `}},"spec":{}`), "more than 10000 values"},
+		{"100,000 deep", reviewOfPod(`"spec":` + strings.Repeat("[", 100_000)), "nested deeper than 100"},
+		{"an alias of aliases", reviewOfPod(fmt.Sprintf(config, bomb)), "YAML aliases"},
+		{"lists in an annotation", reviewOfPod(fmt.Sprintf(config, "a: ["+times(16_000, same("{}"))+"]")), "is the most"},
+		// The most that is examined.
+		{"1,000 containers", reviewOf(times(1000, same("{}"))), ""},
+		{"4,000 containers", reviewOfPod(`"spec":{"initContainers":[` + times(1000, same("{}")) + `],"containers":[` + times(1000, same("{}")) + `],"ephemeralContainers":[` + times(1000, same("{}")) + `],"volumes":[` + times(1000, same("{}")) + `]}`), ""},
+		{"1,000 containers with all there is", reviewOf(times(1000, func(i int) string {
+			return fmt.Sprintf(`{"name":"c%d","lifecycle":{},"readinessProbe":{"httpGet":{"port":"p"}},"ports":[{"name":"p"}]}`, i)
+		})), ""},
+		{"2 MB of arguments", reviewOf(`{"name":"a","args":["` + strings.Repeat(`\u00e4`, 340_000) + `"]}`), ""},
+	} {
+		done := make(chan struct{})
+		var attack sync.WaitGroup
+		for i := range 24 {
+			client := h.client([]string{"127.0.0.1", "127.0.0.4"}[i%2], i%2 == 0)
+			attack.Go(func() {
+				defer client.CloseIdleConnections()
+				for range 4 {
+					r, err := h.review(client, bytes.NewReader([]byte(c.body)))
+					switch {
+					case err != nil && i%2 == 1:
+						// HTTP/1.1 has no way to end a body that is not wanted but with the connection: its client may
+						// miss the answer, and has more connections than it may, since each is closed in two steps.
+					case err != nil:
+						t.Errorf("%s: %v", c.name, err)
+					case !r.Allowed:
+						t.Errorf("%s: denied: %v", c.name, r.Result)
+					case c.warns != "" && (len(r.Warnings) == 0 || !strings.Contains(r.Warnings[0], c.warns) && !strings.Contains(r.Warnings[0], "too many reviews at once")):
+						t.Errorf("%s: warnings %q, want %q", c.name, r.Warnings, c.warns)
+					}
+				}
+			})
+		}
+		go func() {
+			attack.Wait()
+			close(done)
+		}()
+		began := time.Now()
+		during := h.victim(t, quiet, 20, done)
+		<-done
+		t.Logf("%s: %d others' reviews in %v: p50 %v, p99 %v; peak %d MiB", c.name, len(during), time.Since(began).Round(time.Millisecond), quantile(during, .5), quantile(during, .99), h.peak(t)>>20)
+		if t.Failed() {
+			return
+		}
+	}
+	if peak := h.peak(t); peak > peakLimit {
+		t.Errorf("%d bytes resident at most, want %d at most", peak, peakLimit)
+	}
+	h.stop(t)
+}
+
+func closed() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// stop ends it with SIGTERM. A webhook that is busy must go as one that is not.
+func (h *hook) stop(t *testing.T) {
+	t.Helper()
+	if err := h.program.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-h.ended:
+		if err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(2 * time.Minute): // its grace period is 8 s
+		t.Fatal("SIGTERM does not end it")
+	}
+}
+
+// TestWebhookHeldOpen opens more connections and bodies than a webhook has room for and sends nothing more. Another
+// client's pods are injected all the while, and SIGTERM ends it.
+func TestWebhookHeldOpen(t *testing.T) {
+	h := startHook(t)
+	quiet := h.client("127.0.0.2", true)
+	defer quiet.CloseIdleConnections()
+	h.victim(t, quiet, 1, closed())
+	ctx, cancel := context.WithCancel(t.Context())
+	var held sync.WaitGroup
+	defer held.Wait()
+	defer cancel()
+	body := []byte(reviewOfPod(`"metadata":{"annotations":{"a":"` + strings.Repeat("x", 1<<20) + `"}},"spec":{}`))
+	opened := make(chan struct{}, 400)
+	for i := range 400 {
+		held.Go(func() {
+			dialer := &tls.Dialer{Config: &tls.Config{RootCAs: h.roots, ServerName: "localhost", MinVersion: tls.VersionTLS12}}
+			nc, err := dialer.DialContext(ctx, "tcp", h.address)
+			if err != nil {
+				opened <- struct{}{}
+				return // one more than there may be
+			}
+			defer nc.Close()
+			defer context.AfterFunc(ctx, func() { _ = nc.Close() })()
+			if i%3 > 0 { // the others only shake hands
+				fmt.Fprintf(nc, "POST /inject/namespace HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(body)+1)
+				_, _ = nc.Write(body)
+			}
+			opened <- struct{}{}
+			_, _ = io.Copy(io.Discard, nc)
+		})
+	}
+	for range 400 {
+		<-opened
+	}
+	fresh := h.client("127.0.0.3", true) // an API server that has no connection yet
+	defer fresh.CloseIdleConnections()
+	h.victim(t, fresh, 20, closed())
+	h.victim(t, quiet, 20, closed())
+	if peak := h.peak(t); peak > peakLimit {
+		t.Errorf("%d bytes resident at most, want %d at most", peak, peakLimit)
+	}
+	t.Logf("peak %d MiB", h.peak(t)>>20)
+	h.stop(t)
+}
