@@ -13,10 +13,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/agent"
+	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 	"github.com/lastcall-dev/lastcall/internal/systemd"
@@ -50,7 +52,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.statusAddress, "status-address", "", "`address` of the status server (default all)")
 	flags.StringVar(&f.terminationLog, "termination-log", defaultTerminationLog(), "`file` for the container's termination message")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
-	flags.StringVar(&f.accessLog, "access-log", "off", "`file` for one line a request, - for standard output, or off")
+	flags.StringVar(&f.accessLog, "access-log", "off", "`file` for one line a request, - for standard output, or off; a FIFO may be without a reader")
 	flags.StringVar(&f.accessLogForm, "access-log-format", "text", "text or json, each as Istio's Envoys write it")
 	flags.StringVar(&f.adminAddress, "admin-address", "", "where the pipe answers Envoy's admin API: `address`, host or host:port, or off (default of agent 127.0.0.1 and ProxyConfig's proxyAdminPort, 15000; of run off). With --proxy envoy: host:port or unix:PATH of an Envoy that runs already and is only to be drained")
 	f.envoy.register(flags)
@@ -131,7 +133,7 @@ func runCommand() *cobra.Command {
 func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 	stdout := cmd.OutOrStdout()
 	level := new(slog.LevelVar)
-	log, err := newLog(f.logFormat, stdout, level)
+	log, written, err := newLog(cmd, f.logFormat, level)
 	if err != nil {
 		return err
 	}
@@ -174,6 +176,7 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		LeanScrape:     f.leanScrape,
 		ExitWithApp:    f.exitWithApp,
 		Log:            log,
+		Metrics:        []prometheus.Collector{written.Metric("own")},
 	}
 	if o.AccessLogFormat, err = pipe.ParseLogFormat(f.accessLogForm); err != nil {
 		return usage{fmt.Errorf("--access-log-format: %w", err)}
@@ -189,6 +192,12 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 	}
 	if isEnvoy {
 		o.Envoy, err = f.envoy.options(settings, inbound, f.adminAddress, f.adminAddress != "", f.accessLog, log)
+		if err == nil { // its lines come through us: a reader that stalls must not stop it
+			accessLog := logs.New(stdout, logs.DefaultBound)
+			defer accessLog.Close()
+			o.Metrics = append(o.Metrics, accessLog.Metric("envoy"))
+			o.Envoy.Stdout, o.Envoy.Stderr = logs.NewLines(accessLog), logs.NewLines(written)
+		}
 	} else {
 		o.Admin = f.admin(settings, app != nil, level)
 		if o.Endings, err = f.endings.resolve(settings); err != nil {
@@ -296,15 +305,15 @@ func appCommand(app []string, inbound []pipe.Inbound, env []string) *exec.Cmd {
 	return cmd
 }
 
-func newLog(format string, w io.Writer, level slog.Leveler) (*slog.Logger, error) {
-	options := &slog.HandlerOptions{Level: level}
-	switch format {
-	case "text":
-		return slog.New(slog.NewTextHandler(w, options)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(w, options)), nil
+// newLog is the program's own log, on standard error: standard output is for the
+// app and the access log. The Writer is the one that run closes.
+func newLog(cmd *cobra.Command, format string, level slog.Leveler) (*slog.Logger, *logs.Writer, error) {
+	to := cmd.ErrOrStderr().(*logs.Writer)
+	log, err := logs.NewLogger(format, to, level)
+	if err != nil {
+		return nil, nil, usage{fmt.Errorf("--log-format %q: must be text or json", format)}
 	}
-	return nil, usage{fmt.Errorf("--log-format %q: accepted are text and json", format)}
+	return log, to, nil
 }
 
 func openAccessLog(name string, stdout io.Writer) (io.Writer, error) {
@@ -314,7 +323,7 @@ func openAccessLog(name string, stdout io.Writer) (io.Writer, error) {
 	case "-":
 		return stdout, nil
 	}
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	file, err := logs.OpenFile(name)
 	if err != nil {
 		return nil, fmt.Errorf("open the access log (--access-log takes a file, - or off): %w", err)
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lastcall-dev/lastcall/internal/handover"
+	"github.com/lastcall-dev/lastcall/internal/logs"
 )
 
 // version is set by the build (-ldflags "-X main.version=…").
@@ -62,7 +63,11 @@ func main() {
 }
 
 func run() int {
-	err := command().Execute()
+	stderr := logs.New(os.Stderr, logs.DefaultBound)
+	defer stderr.Close()
+	cmd := command()
+	cmd.SetErr(stderr)
+	err := cmd.Execute()
 	if err != nil {
 		handover.Explain(err)
 	}
@@ -74,10 +79,10 @@ func run() int {
 	case errors.As(err, &e):
 		return e.code
 	case errors.As(err, &u):
-		fmt.Fprintf(os.Stderr, "lastcall: %v\nSee lastcall --help.\n", err)
+		fmt.Fprintf(stderr, "lastcall: %v\nSee lastcall --help.\n", err)
 		return codeUsage
 	}
-	fmt.Fprintf(os.Stderr, "lastcall: %v\n", err)
+	fmt.Fprintf(stderr, "lastcall: %v\n", err)
 	return 1
 }
 

@@ -85,7 +85,7 @@ func (f *portsFlags) isMeant(flags *pflag.FlagSet) (bool, error) {
 }
 
 func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration) error {
-	log, err := newLog(f.logFormat, cmd.ErrOrStderr(), slog.LevelInfo)
+	log, _, err := newLog(cmd, f.logFormat, slog.LevelInfo)
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (f *portsFlags) tell(stdout io.Writer, log *slog.Logger, r drain.Report) er
 	text = append(text, '\n')
 	if f.report != "" {
 		// That it cannot be written must not fail a hook that has done its work.
-		if err := os.WriteFile(f.report, text, 0o644); err != nil {
+		if err := drain.WriteMessage(f.report, text); err != nil {
 			log.Warn("the report could not be written", "file", f.report, "error", err)
 		}
 	}

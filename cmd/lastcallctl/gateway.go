@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/gateway"
 	"github.com/lastcall-dev/lastcall/internal/ingress"
+	"github.com/lastcall-dev/lastcall/internal/logs"
 )
 
 const gatewayHelp = `An ingress gateway: HTTP/1.1 and HTTP/2, in clear and over TLS, gRPC, WebSockets;
@@ -82,7 +84,7 @@ func defaultTerminationLog() string {
 	return ""
 }
 
-func (f *gatewayFlags) run(cmd *cobra.Command) (err error) {
+func (f *gatewayFlags) run(cmd *cobra.Command) error {
 	if err := f.complete(cmd.Flags()); err != nil {
 		return usage{err}
 	}
@@ -90,7 +92,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return usage{fmt.Errorf("--protocol: %w", err)}
 	}
-	log, err := f.log(cmd.ErrOrStderr())
+	log, written, err := f.log(cmd)
 	if err != nil {
 		return err
 	}
@@ -111,12 +113,16 @@ func (f *gatewayFlags) run(cmd *cobra.Command) (err error) {
 		o.Certificates = new(gateway.Certificates)
 		o.Certificates.Set(nil, fallback)
 	}
-	access, done, err := openAccessLog(f.accessLog, cmd.OutOrStdout())
+	access, done, err := openAccessLog(f.accessLog, cmd.OutOrStdout(), log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, done()) }()
-	g, err := gateway.New(gateway.Options{AccessLog: access, Log: log})
+	defer done()
+	options := gateway.Options{Log: log, Metrics: []prometheus.Collector{written.Metric("own")}}
+	if access != nil {
+		options.AccessLog, options.Metrics = access, append(options.Metrics, access.Metric("access"))
+	}
+	g, err := gateway.New(options)
 	if err != nil {
 		return usage{err}
 	}
@@ -194,28 +200,37 @@ func (f *gatewayFlags) complete(flags *pflag.FlagSet) error {
 	return nil
 }
 
-func (f *gatewayFlags) log(w io.Writer) (*slog.Logger, error) {
+func (f *gatewayFlags) log(cmd *cobra.Command) (*slog.Logger, *logs.Writer, error) {
 	level := slog.LevelInfo
 	if f.debug {
 		level = slog.LevelDebug
 	}
-	return plainLog(f.logFormat, w, level)
+	return newLog(cmd, f.logFormat, level)
 }
 
-func openAccessLog(name string, stdout io.Writer) (io.Writer, func() error, error) {
-	none := func() error { return nil }
+// openAccessLog opens what no request waits for; nil for none. done ends it.
+func openAccessLog(name string, stdout io.Writer, log *slog.Logger) (access *logs.Writer, done func(), err error) {
+	to := stdout
 	switch name {
 	case "":
-		return nil, none, nil
+		return nil, func() {}, nil
 	case "-":
-		return stdout, none, nil
+	default:
+		if to, err = logs.OpenFile(name); err != nil {
+			return nil, nil, usage{fmt.Errorf("--access-log takes a file or -: %w", err)}
+		}
 	}
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
-	if err != nil {
-		return nil, nil, usage{fmt.Errorf("--access-log takes a file or -: %w", err)}
-	}
-	return file, file.Close, nil
+	access = logs.New(to, accessLogBound)
+	var throttle logs.Throttle
+	access.OnLoss(func(lost uint64, err error) {
+		throttle.Warn(log, time.Minute, "the access log is not written as fast as requests end; lines are lost and counted", "lines", lost, "error", err)
+	})
+	return access, access.Close, nil
 }
+
+// accessLogBound is how much of the access log may wait for its reader, bytes: some
+// 10,000 lines.
+const accessLogBound = 4 << 20
 
 // terminationFlags say how a gateway ends.
 type terminationFlags struct {

@@ -11,6 +11,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lastcall-dev/lastcall/internal/logs"
 )
 
 // version is set by the build (-ldflags "-X main.version=…").
@@ -35,7 +37,11 @@ func (u usage) Unwrap() error { return u.error }
 func main() { os.Exit(run()) }
 
 func run() int {
-	err := command().ExecuteContext(context.Background())
+	stderr := logs.New(os.Stderr, logs.DefaultBound)
+	defer stderr.Close()
+	cmd := command()
+	cmd.SetErr(stderr)
+	err := cmd.ExecuteContext(context.Background())
 	var u usage
 	switch {
 	case err == nil:
@@ -43,13 +49,13 @@ func run() int {
 	case errors.Is(err, errTold):
 		return codeFailed
 	case errors.As(err, &u):
-		fmt.Fprintf(os.Stderr, "lastcallctl: %v\nSee lastcallctl --help.\n", err)
+		fmt.Fprintf(stderr, "lastcallctl: %v\nSee lastcallctl --help.\n", err)
 		return codeUsage
 	case errors.Is(err, context.Canceled):
-		fmt.Fprintln(os.Stderr, "lastcallctl: stopped; what it had started is gone")
+		fmt.Fprintln(stderr, "lastcallctl: stopped; what it had started is gone")
 		return codeStopped
 	}
-	fmt.Fprintf(os.Stderr, "lastcallctl: %v\n", err)
+	fmt.Fprintf(stderr, "lastcallctl: %v\n", err)
 	return codeFailed
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/certificate"
 	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/events"
+	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/webhook"
 )
 
@@ -107,23 +107,22 @@ func manifestsCommand() *cobra.Command {
 	return cmd
 }
 
-// plainLog writes what the server has to tell.
-func plainLog(format string, w io.Writer, level slog.Level) (*slog.Logger, error) {
-	o := &slog.HandlerOptions{Level: level}
-	switch format {
-	case "text":
-		return slog.New(slog.NewTextHandler(w, o)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(w, o)), nil
+// newLog is the program's own log, on standard error. The Writer is the one that
+// run closes.
+func newLog(cmd *cobra.Command, format string, level slog.Level) (*slog.Logger, *logs.Writer, error) {
+	to := cmd.ErrOrStderr().(*logs.Writer)
+	log, err := logs.NewLogger(format, to, level)
+	if err != nil {
+		return nil, nil, usage{fmt.Errorf("--own-log-format %q: must be text or json", format)}
 	}
-	return nil, usage{fmt.Errorf("--own-log-format %q: accepted are text and json", format)}
+	return log, to, nil
 }
 
 // keeper keeps the certificate up until ctx ends.
 type keeper func(ctx context.Context, seen func(error)) error
 
 func (f *webhookFlags) run(cmd *cobra.Command) error {
-	log, err := plainLog(f.logFormat, cmd.ErrOrStderr(), slog.LevelInfo)
+	log, written, err := newLog(cmd, f.logFormat, slog.LevelInfo)
 	if err != nil {
 		return err
 	}
@@ -153,6 +152,7 @@ func (f *webhookFlags) run(cmd *cobra.Command) error {
 	var cluster *webhook.Kubernetes
 	var told *events.Controller
 	webhook.NewHandler(h)
+	h.Metrics().MustRegister(written.Metric("own"))
 	if !f.offline {
 		config, err := f.config()
 		if err != nil {

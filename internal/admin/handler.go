@@ -2,9 +2,11 @@ package admin
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"path"
 	"strings"
+	"time"
 )
 
 // methods are those that Envoy's parser of HTTP/1 knows. It refuses others.
@@ -37,7 +39,7 @@ func (s *Server) answer(r *http.Request) answer {
 		return text(http.StatusMethodNotAllowed, fmt.Sprintf("Method %s not allowed, POST required.", r.Method))
 	}
 	if c.mutates {
-		s.Log.Info("admin request", "path", r.URL.RequestURI(), "peer", r.RemoteAddr)
+		s.throttle.Log(s.Log, slog.LevelInfo, time.Second, "admin request "+c.path, "query", r.URL.RawQuery, "peer", r.RemoteAddr)
 	}
 	return c.do(s, parseQuery(r.URL.RawQuery))
 }

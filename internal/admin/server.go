@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/logs"
 )
 
 // Options of a server.
@@ -42,6 +44,7 @@ type Server struct {
 	methods  map[string]bool
 	draining *draining
 	own      counts
+	throttle logs.Throttle
 	began    time.Time
 	ctx      context.Context // ends when Close has let the answers out
 	cancel   context.CancelFunc

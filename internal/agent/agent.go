@@ -11,9 +11,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/lastcall-dev/lastcall/internal/admin"
 	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/envoy"
+	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 	"github.com/lastcall-dev/lastcall/internal/process"
@@ -93,6 +96,9 @@ type Options struct {
 	Reload <-chan os.Signal
 
 	Log *slog.Logger
+
+	// Metrics are scraped beside the agent's own.
+	Metrics []prometheus.Collector
 }
 
 // agent is one run.
@@ -107,9 +113,11 @@ type agent struct {
 	way      *way
 	signals  chan drain.Signal
 	restarts chan restartedContainer
+	throttle logs.Throttle // of what peers can cause
 
 	endingApp  atomic.Bool // the app has been told to stop
 	succession succession
+	telling    sync.WaitGroup // of the service manager, that the service stops
 }
 
 // Run starts everything, serves, and returns the exit code when all has ended.
@@ -147,7 +155,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	hearing.Go(func() { a.hear(ctx) })
 	hearing.Go(func() { a.attend(ctx) })
 	hearing.Go(func() { a.attendRestarts(ctx) })
-	defer func() { cancel(); a.endSuccession(); hearing.Wait() }()
+	defer func() { cancel(); a.endSuccession(); hearing.Wait(); a.telling.Wait() }()
 	if p, ok := a.plane.(interface{ Shut() }); ok {
 		defer p.Shut()
 	}
@@ -169,9 +177,9 @@ func (a *agent) startUnlessTold(ctx context.Context) error {
 		defer close(heard)
 		select {
 		case s := <-a.Signals:
-			a.log.Info("told to stop", "by", s.String())
 			a.signals <- s
 			cancel(errTold)
+			a.log.Info("told to stop", "by", s.String())
 		case <-started:
 		}
 	}()
@@ -265,8 +273,8 @@ func (a *agent) hear(ctx context.Context) {
 	for {
 		select {
 		case s := <-a.Signals:
-			a.log.Info("told to stop", "by", s.String())
 			a.tell(ctx, s)
+			a.log.Info("told to stop", "by", s.String())
 		case <-a.Reload:
 			a.reload()
 		case <-a.succession.handed:
@@ -337,7 +345,8 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		}
 		a.endSuccession()
 		if first == drain.Terminate || first == drain.Interrupt {
-			a.tellSystemd((*systemd.Notifier).Stopping)
+			// Its socket's queue may be full, and the drain does not wait for that.
+			a.telling.Go(func() { a.tellSystemd((*systemd.Notifier).Stopping) })
 		}
 		report := drain.Run(ctx, a.Settings.Drain(), a.plane, first, a.signals, a.log, a.way.watcher(a.Settings.GracePeriod.Value))
 		a.status.count(report)

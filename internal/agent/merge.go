@@ -17,6 +17,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
+
+	"github.com/lastcall-dev/lastcall/internal/logs"
 )
 
 // merge answers a scrape with the metrics of the agent, of the proxy and of the
@@ -32,6 +34,8 @@ type merge struct {
 	lean   bool                                  // leave out what only a drain needs
 	failed *prometheus.CounterVec
 	log    *slog.Logger
+
+	throttle logs.Throttle
 }
 
 // scrapeTimeout is how long proxy and app may take together; Prometheus gives a
@@ -65,7 +69,7 @@ func (m *merge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	families, err := m.own.Gather()
 	if err != nil {
-		m.log.Warn("some of the agent's metrics cannot be had", "error", err)
+		m.throttle.Warn(m.log, time.Minute, "some of the agent's metrics cannot be had", "error", err)
 	}
 	for _, family := range families {
 		if _, err := expfmt.MetricFamilyToText(out, family); err != nil {
@@ -97,7 +101,7 @@ func (m *merge) fetch(ctx context.Context, target string, get func(context.Conte
 		if err != nil {
 			b = nil
 			m.failed.WithLabelValues(target).Inc()
-			m.log.Warn("metrics cannot be had and are left out of the scrape", "of", target, "error", err)
+			m.throttle.Warn(m.log, time.Minute, "metrics cannot be had and are left out of the scrape", "of", target, "error", err)
 		}
 		out <- m.clean(b)
 	}()

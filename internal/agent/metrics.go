@@ -60,7 +60,7 @@ const (
 	envoyCluster = "inbound"
 )
 
-func newMetrics(w *way) *metrics {
+func newMetrics(w *way, more ...prometheus.Collector) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		way:      w,
@@ -85,6 +85,7 @@ func newMetrics(w *way) *metrics {
 		Help: "Restarts of an app container while the pod went on.",
 	})
 	m.registry.MustRegister(m, m.cut, m.scrapeFailed, m.hookRefused, m.restarts)
+	m.registry.MustRegister(more...)
 	// The app may well be a Go program whose metrics go into the same scrape.
 	prometheus.WrapRegistererWithPrefix("lastcall_", m.registry).MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

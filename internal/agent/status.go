@@ -40,7 +40,7 @@ func (a *agent) startStatus() (*status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the status server on %s (from %s; choose another by statusPort or --status-port): %w", address, a.Settings.StatusPort.Source, err)
 	}
-	s := &status{a: a, address: ln.Addr(), served: make(chan struct{}), metrics: newMetrics(a.way)}
+	s := &status{a: a, address: ln.Addr(), served: make(chan struct{}), metrics: newMetrics(a.way, a.Metrics...)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz/ready", s.ready)
 	mux.HandleFunc("/quitquitquit", own(s.quit))
@@ -147,10 +147,10 @@ func (s *status) ready(w http.ResponseWriter, _ *http.Request) {
 
 // quit is /quitquitquit: answered first, then done.
 func (s *status) quit(w http.ResponseWriter, r *http.Request) {
-	s.a.log.Info("handling /quitquitquit, notifying pilot-agent to exit")
 	answer(w, "OK")
 	_ = http.NewResponseController(w).Flush()
 	s.a.tell(r.Context(), drain.QuitNow)
+	s.a.log.Info("handling /quitquitquit, notifying pilot-agent to exit")
 }
 
 // drain is /drain. Under Istio's modes it is answered at once, as
@@ -223,7 +223,7 @@ func (s *status) waitByToken(w http.ResponseWriter, r *http.Request) {
 		s.waitAsSidecar(w, r)
 	default:
 		s.metrics.hookRefused.Inc()
-		s.a.log.Warn("a hook without the pod's token was refused", "from", r.RemoteAddr)
+		s.a.throttle.Warn(s.a.log, time.Second, "a hook without the pod's token was refused", "from", r.RemoteAddr)
 		http.NotFound(w, r)
 	}
 }

@@ -2,9 +2,12 @@ package drain
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -52,8 +55,35 @@ func (r Report) Tell(log *slog.Logger, file string) {
 	if file == "" {
 		return
 	}
-	if err := os.WriteFile(file, r.message(), 0o644); err != nil {
+	if err := WriteMessage(file, r.message()); err != nil {
 		log.Warn("the termination message could not be written", "file", file, "error", err)
+	}
+}
+
+// writeTime is how long the end waits for a termination message: a disk may hang.
+const writeTime = 500 * time.Millisecond
+
+// WriteMessage writes a report to a file, and does not wait for a FIFO without a
+// reader, or for a disk that hangs.
+func WriteMessage(file string, text []byte) error {
+	written := make(chan error, 1)
+	go func() {
+		// O_NONBLOCK: a FIFO that nothing reads is an error (open(2), ENXIO).
+		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NONBLOCK, 0o644)
+		if err == nil {
+			_ = f.SetWriteDeadline(time.Now().Add(writeTime)) // of a FIFO that is full; other files have none
+			_, err = f.Write(text)
+			err = errors.Join(err, f.Close())
+		}
+		written <- err
+	}()
+	late := time.NewTimer(writeTime)
+	defer late.Stop()
+	select {
+	case err := <-written:
+		return err
+	case <-late.C:
+		return fmt.Errorf("write %s: not done after %v", file, writeTime)
 	}
 }
 

@@ -112,7 +112,8 @@ func start(t *testing.T, change ...func(*Options)) *running {
 	o := Options{
 		Admin: nettest.FreeAddress(t, "127.0.0.1"), Path: program, DrainTime: 45 * time.Second, ParentShutdown: time.Minute, Concurrency: 1,
 		Bootstrap: Bootstrap{Inbound: []Route{{r.listen, r.app.address, "http"}}, AccessLog: r.access},
-		Output:    r.log,
+		Stdout:    r.log,
+		Stderr:    r.log,
 		Log:       slog.New(slog.NewJSONHandler(r.log, nil)),
 	}
 	for _, f := range change {

@@ -35,7 +35,7 @@ func playPart() {
 		if err := json.Unmarshal([]byte(os.Getenv(optionsOf)), &o); err != nil {
 			panic(err)
 		}
-		o.Log, o.Output = discard, os.Stderr
+		o.Log, o.Stdout = discard, os.Stderr
 		p, err := Start(ctx, o)
 		if err != nil {
 			panic(err)
@@ -69,7 +69,7 @@ func TestDeaf(t *testing.T) {
 	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p, err := Start(ctx, Options{Admin: admin, Path: script, Config: "none", Output: log, Log: logTo(log)})
+	p, err := Start(ctx, Options{Admin: admin, Path: script, Config: "none", Stdout: log, Stderr: log, Log: logTo(log)})
 	if err != nil {
 		t.Fatal(err, log)
 	}

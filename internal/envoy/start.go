@@ -24,7 +24,7 @@ type Options struct {
 	Admin string
 
 	// Attach takes an Envoy that others have started; what follows up to
-	// Output is not used then.
+	// Stdout and Stderr are not used then.
 	Attach bool
 
 	Path      string    // of the program; looked up in PATH when it has no slash
@@ -36,7 +36,7 @@ type Options struct {
 	Concurrency    int           // --concurrency; 0: a worker for each core
 	LogLevel       string        // -l; empty: warning
 	Args           []string      // more of them
-	Output         io.Writer     // what it says; nil: our standard error
+	Stdout, Stderr io.Writer     // its outputs; nil: ours
 
 	FailHealthcheck bool     // also call /healthcheck/fail at the drain
 	LeaveOut        []uint16 // ports of listeners that do not count, beside Infrastructure
@@ -196,10 +196,14 @@ func (o *Options) start() (*process.Child, error) {
 	if bootstrap != nil {
 		cmd.ExtraFiles = []*os.File{bootstrap}
 	}
-	cmd.Stdout, cmd.Stderr = o.Output, o.Output
-	if o.Output == nil {
-		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if o.Stdout != nil {
+		cmd.Stdout = o.Stdout
 	}
+	if o.Stderr != nil {
+		cmd.Stderr = o.Stderr
+	}
+	cmd.WaitDelay = time.Second // what it has started may keep its outputs open
 	return process.Start(cmd)
 }
 

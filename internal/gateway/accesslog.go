@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"io"
 	"log/slog"
 	"net"
@@ -9,6 +8,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/logs"
 )
 
 // accessLog writes a line for each request, at once and unbuffered: the last
@@ -25,7 +26,9 @@ import (
 type accessLog struct {
 	mu  sync.Mutex // one Write at a time
 	w   io.Writer
-	log *slog.Logger // gets what w refuses
+	log *slog.Logger // is told of what w refuses
+
+	throttle logs.Throttle
 }
 
 func (a *accessLog) write(x *exchange, end time.Time) {
@@ -36,7 +39,7 @@ func (a *accessLog) write(x *exchange, end time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, err := a.w.Write(line); err != nil {
-		a.log.Error("access log line is lost", "error", err, "line", string(bytes.TrimSuffix(line, []byte("\n"))))
+		a.throttle.Warn(a.log, time.Minute, "lines of the access log are lost", "error", err)
 	}
 }
 

@@ -33,7 +33,7 @@ func New(o Options) (*Gateway, error) {
 		options: o,
 		log:     o.Log,
 		access:  &accessLog{w: o.AccessLog, log: o.Log},
-		metrics: newMetrics(),
+		metrics: newMetrics(o.Metrics...),
 	}
 	g.routes.Store(&Routes{})
 	g.proxy = &httputil.ReverseProxy{

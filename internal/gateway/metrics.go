@@ -30,7 +30,7 @@ type metrics struct {
 
 var descConnections = prometheus.NewDesc("lastcall_gateway_connections", "Open client connections.", []string{"state"}, nil)
 
-func newMetrics() *metrics {
+func newMetrics(more ...prometheus.Collector) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
@@ -48,6 +48,7 @@ func newMetrics() *metrics {
 	}
 	m.enter(drain.Serving)
 	m.registry.MustRegister(m.requests, m.endpoints, m.reloads, m.cut, m.phase)
+	m.registry.MustRegister(more...)
 	prometheus.WrapRegistererWithPrefix("lastcall_", m.registry).MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

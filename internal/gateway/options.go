@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Defaults.
@@ -23,8 +25,12 @@ const (
 // default.
 type Options struct {
 	// AccessLog gets one line a request, when it ends, in Istio's default
-	// format. A line is one Write; writes do not overlap. Nil means none.
+	// format. A line is one Write; writes do not overlap, and requests wait for
+	// them: a logs.Writer does not make them wait. Nil means none.
 	AccessLog io.Writer
+
+	// Metrics are scraped beside the gateway's own.
+	Metrics []prometheus.Collector
 
 	// Log gets what happens to the gateway, and at debug level what happens to
 	// requests. Nil means none.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/logs"
 )
 
 // Names and types are those of Istio's EnvoyFilter-free default (accessLogEncoding:
@@ -112,7 +114,7 @@ func TestAccessLogOfAStuckWriter(t *testing.T) {
 		}
 		began := time.Now()
 		l.Close()
-		if took := time.Since(began); took != logCloseTime {
+		if took := time.Since(began); took != logs.CloseTime {
 			t.Errorf("the end took %v", took)
 		}
 		if lost := l.Lost(); lost != 10 {

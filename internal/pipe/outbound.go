@@ -11,17 +11,20 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/logs"
 )
 
 // Outbound carries what the app says to others, when it is captured: bytes, to
 // where the app wanted them. It is no part of a drain: nothing is said goodbye
 // to, and the app can open new connections until it is gone itself.
 type Outbound struct {
-	ln     *net.TCPListener
-	log    *slog.Logger
-	ctx    context.Context
-	cancel context.CancelFunc
-	own    func(netip.AddrPort) bool
+	ln       *net.TCPListener
+	log      *slog.Logger
+	ctx      context.Context
+	cancel   context.CancelFunc
+	own      func(netip.AddrPort) bool
+	throttle logs.Throttle
 
 	open   atomic.Int64
 	total  atomic.Uint64
@@ -87,7 +90,7 @@ func (o *Outbound) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			o.log.Warn("an outbound connection could not be accepted; it waits", "error", err, "hint", hintFor(err))
+			o.throttle.Warn(o.log, time.Second, "an outbound connection could not be accepted; it waits", "error", err, "hint", hintFor(err))
 			select {
 			case <-time.After(pause):
 			case <-o.ctx.Done():
@@ -130,7 +133,7 @@ func (o *Outbound) carry(app *net.TCPConn) {
 	}
 	if err != nil {
 		o.failed.Add(1)
-		o.log.Warn("an outbound connection has nowhere to go; it is closed", "from", app.RemoteAddr().String(), "error", err)
+		o.throttle.Warn(o.log, time.Second, "an outbound connection has nowhere to go; it is closed", "from", app.RemoteAddr().String(), "error", err)
 		return
 	}
 	conn, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(o.ctx, "tcp", to.String())

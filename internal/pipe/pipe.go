@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/logs"
 )
 
 // Pipe carries the inbound traffic of a pod. It implements drain.DataPlane.
@@ -34,7 +35,7 @@ type Pipe struct {
 	ended     bool  // no connection is taken any more
 	restarts  []*Restart
 	timers    map[*time.Timer]struct{} // those that have not fired
-	said      map[string]time.Time
+	throttle  logs.Throttle
 
 	conns    sync.WaitGroup
 	watches  sync.WaitGroup // of certificates and timeouts; they end with ctx
@@ -51,7 +52,6 @@ func Start(cfg Config) (*Pipe, error) {
 	p := &Pipe{
 		cfg:     cfg,
 		changes: make(chan struct{}, 1),
-		said:    make(map[string]time.Time),
 		timers:  make(map[*time.Timer]struct{}),
 		exited:  make(chan struct{}),
 	}
@@ -412,16 +412,7 @@ func (p *Pipe) complain(msg string, attrs ...any) { p.complainEach(time.Second, 
 
 // complainEach is complain for what goes on for long.
 func (p *Pipe) complainEach(interval time.Duration, msg string, attrs ...any) {
-	p.mu.Lock()
-	now := time.Now()
-	mute := now.Sub(p.said[msg]) < interval
-	if !mute {
-		p.said[msg] = now
-	}
-	p.mu.Unlock()
-	if !mute {
-		p.cfg.Log.Warn(msg, attrs...)
-	}
+	p.throttle.Warn(p.cfg.Log, interval, msg, attrs...)
 }
 
 // busiest are the busy connections, the oldest conversation first.

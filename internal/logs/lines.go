@@ -1,0 +1,44 @@
+package logs
+
+import (
+	"bytes"
+	"sync"
+)
+
+// Lines is an io.Writer for the output of another program, which comes in pieces
+// of any size: lines reach the Writer whole, so that its own stay apart from them.
+type Lines struct {
+	to   *Writer
+	mu   sync.Mutex
+	part []byte // of a line that has no end yet
+}
+
+// NewLines passes lines on to a Writer.
+func NewLines(to *Writer) *Lines { return &Lines{to: to} }
+
+// Write never fails and never waits. A line longer than a Writer takes goes on in
+// pieces.
+func (l *Lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for rest := p; len(rest) > 0; {
+		end := bytes.IndexByte(rest, '\n') + 1
+		isWhole := end > 0
+		if !isWhole {
+			end = len(rest)
+		}
+		if room := maxLine - len(l.part); end > room {
+			end, isWhole = room, false
+		}
+		l.part, rest = append(l.part, rest[:end]...), rest[end:]
+		if !isWhole && len(l.part) < maxLine {
+			break
+		}
+		if !isWhole {
+			l.part = append(l.part, '\n')
+		}
+		_, _ = l.to.Write(l.part)
+		l.part = l.part[:0]
+	}
+	return len(p), nil
+}

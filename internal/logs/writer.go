@@ -1,0 +1,161 @@
+package logs
+
+import (
+	"bytes"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// DefaultBound is how much of a program's own log may wait for its reader,
+	// bytes.
+	DefaultBound = 1 << 20
+
+	// CloseTime is how long Close waits for a reader that does not read. A pipe's
+	// buffer takes a report's line at once, even when its reader is slow.
+	CloseTime = 250 * time.Millisecond
+
+	// maxLine is where a line is cut, bytes.
+	maxLine = 64 << 10
+
+	// maxSpare is how large a buffer is kept for the next lines, bytes.
+	maxSpare = 256 << 10
+)
+
+// Writer passes lines on to a file. Lines are gathered while a write is under way
+// and written together.
+type Writer struct {
+	w       io.Writer
+	bound   int
+	dropped atomic.Uint64
+
+	mu     sync.Mutex // guards what follows
+	cond   sync.Cond
+	buf    []byte
+	lines  uint64                       // in buf
+	untold uint64                       // lost since onLoss was called
+	failed bool                         // the latest write has failed, and onLoss knows
+	onLoss func(lost uint64, err error) // may be nil
+	done   bool
+
+	gone chan struct{}
+}
+
+// New starts a Writer on w of which at most bound bytes wait for w. Close ends it.
+func New(w io.Writer, bound int) *Writer {
+	l := &Writer{w: w, bound: bound, gone: make(chan struct{})}
+	l.cond.L = &l.mu
+	go l.run()
+	return l
+}
+
+// OnLoss sets what is called with the number of lines lost since the call before:
+// when w has failed (err says how), and when it takes lines again after some were
+// dropped. It is called from the writing goroutine and may write lines itself.
+func (l *Writer) OnLoss(f func(lost uint64, err error)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.onLoss = f
+}
+
+func (l *Writer) run() {
+	defer close(l.gone)
+	var spare []byte
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		for len(l.buf) == 0 {
+			if l.done {
+				return
+			}
+			l.cond.Wait()
+		}
+		out, lines := l.buf, l.lines
+		l.buf, l.lines = spare[:0], 0
+		l.mu.Unlock()
+		_, err := l.w.Write(out)
+		if spare = out; cap(spare) > maxSpare {
+			spare = nil
+		}
+		l.mu.Lock()
+		if err != nil { // a full disk must stop nothing else
+			l.drop(lines)
+		}
+		// What onLoss writes needs room: when there is none, another write is to come.
+		if lost, tell := l.untold, l.onLoss; tell != nil && (lost > 0 || l.failed && err == nil) && len(l.buf) <= l.bound/2 {
+			l.untold, l.failed = 0, err != nil
+			l.mu.Unlock()
+			tell(lost, err)
+			l.mu.Lock()
+		}
+	}
+}
+
+// drop counts lines that are lost. The caller holds mu.
+func (l *Writer) drop(lines uint64) {
+	l.dropped.Add(lines)
+	l.untold += lines
+}
+
+// Write takes whole lines. It never fails and never waits for w.
+func (l *Writer) Write(p []byte) (int, error) {
+	lines := uint64(max(1, bytes.Count(p, []byte{'\n'})))
+	l.append(lines, func(b []byte) []byte {
+		if len(p) <= maxLine+1 || lines > 1 {
+			return append(b, p...)
+		}
+		return append(append(b, p[:maxLine]...), "…\n"...)
+	})
+	return len(p), nil
+}
+
+// Append has f append one line to what waits; f is not called when that is
+// dropped. It is Write without a copy.
+func (l *Writer) Append(f func([]byte) []byte) { l.append(1, f) }
+
+func (l *Writer) append(lines uint64, f func([]byte) []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.buf) > l.bound || l.done {
+		l.drop(lines)
+		return
+	}
+	l.buf = f(l.buf)
+	l.lines += lines
+	l.cond.Signal()
+}
+
+// Dropped is how many lines were not written.
+func (l *Writer) Dropped() uint64 { return l.dropped.Load() }
+
+// Metric counts the lines that were dropped, of the log called name.
+func (l *Writer) Metric(name string) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name:        "lastcall_log_lines_dropped_total",
+		Help:        "Lines of a log that were dropped because nothing read it, or because they could not be written.",
+		ConstLabels: prometheus.Labels{"log": name},
+	}, func() float64 { return float64(l.Dropped()) })
+}
+
+// Close writes what waits and returns; after CloseTime, without it. What is
+// written later is dropped.
+func (l *Writer) Close() {
+	l.mu.Lock()
+	l.done = true
+	l.cond.Signal()
+	l.mu.Unlock()
+	late := time.NewTimer(CloseTime)
+	defer late.Stop()
+	select {
+	case <-l.gone:
+	case <-late.C:
+		l.mu.Lock()
+		l.drop(l.lines)
+		l.buf, l.lines = nil, 0
+		l.mu.Unlock()
+	}
+}
