@@ -53,7 +53,8 @@ type DataPlane interface {
 	// last access-log line is out, or when ctx ends.
 	Close(ctx context.Context) error
 
-	// Kill ends the data plane at once, as SIGKILL would.
+	// Kill ends the data plane at once, as SIGKILL would. It may be called while a call
+	// that has not heeded its context is still under way.
 	Kill()
 
 	// Exited is closed when the data plane has ended, by itself or not.

@@ -32,11 +32,10 @@ func (r *run) lastCall() {
 	// is slow to answer, the rest for what was written to reach its peers.
 	// More than the margin is never taken: with ExitAt there may be minutes left.
 	left := min(max(0, time.Until(r.killBy())), r.cfg.margin())
-	err := r.call(time.Now().Add(left*3/4), func(ctx context.Context) error {
-		open, err := r.dp.LastCall(ctx, left/2)
-		r.report.Open = append(r.report.Open, open...) // a hook's may have been before
-		return err
+	open, err := callFor(r, time.Now().Add(left*3/4), func(ctx context.Context) ([]Conversation, error) {
+		return r.dp.LastCall(ctx, left/2)
 	})
+	r.report.Open = append(r.report.Open, open...) // a hook's may have been before
 	verdict := Clean
 	if len(r.report.Open) > 0 {
 		verdict = Cut
@@ -70,7 +69,7 @@ func (r *run) lastCall() {
 // say goodbye.
 func (r *run) reopen() {
 	r.ending = false
-	r.do("reopen the listeners", r.dp.Resume)
+	r.serveAgain("reopen the listeners")
 	r.do("drain again", r.dp.Drain)
 }
 
@@ -84,11 +83,11 @@ func (r *run) finish(v Verdict) {
 		if v == Clean {
 			v = r.atOnce()
 		}
-		r.dp.Kill()
+		r.killDataPlane()
 	default:
 		r.faultf(faultClose, err)
 		r.log.Warn(lineCloseFailed)
-		r.dp.Kill()
+		r.killDataPlane()
 	}
 	r.report.Verdict = v
 }
@@ -102,6 +101,6 @@ func (r *run) atOnce() Verdict {
 }
 
 func (r *run) kill(v Verdict) {
-	r.dp.Kill()
+	r.killDataPlane()
 	r.report.Verdict = v
 }

@@ -26,7 +26,9 @@ func (r *run) exitOnZero() {
 		r.do("stop accepting", r.dp.StopAccepting)
 	case r.mayHaveMissed(r.quietFrom()):
 		r.faultf(faultArrivals, now.Sub(r.start).Round(time.Millisecond))
-		r.do("stop accepting", r.dp.StopAccepting)
+		if r.certain {
+			r.do("stop accepting", r.dp.StopAccepting)
+		}
 	}
 
 	for {
@@ -107,7 +109,7 @@ func (r *run) leave() {
 func (r *run) resume() {
 	r.log.Warn(lineTakenBack, "after", time.Since(r.start).Round(time.Millisecond))
 	r.ending = false
-	r.do("resume", r.dp.Resume)
+	r.serveAgain("resume")
 	if why, over := r.told(); over {
 		r.end(why)
 		return

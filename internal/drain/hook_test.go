@@ -143,10 +143,15 @@ func TestHook(t *testing.T) {
 		signals: hook(signal{35100 * ms, drain.Hurry}),
 		verdict: drain.Cut, leaves: 35100 * ms, open: "GET /delay/60 28.5s",
 	}, {
-		name:    "Resume hangs: it gets an eighth of the margin",
+		name:    "Resume hangs: it gets 12 s",
 		faults:  []dt.Fault{{Method: dt.Resume, Hang: true}},
 		signals: hook(),
-		verdict: drain.Resumed, leaves: 35250 * ms, faulted: "resume: Resume: context deadline exceeded",
+		verdict: drain.Resumed, leaves: 47 * s, faulted: "resume: Resume: context deadline exceeded",
+	}, {
+		name:    "Resume hangs and SIGTERM comes: it is broken off after 2 s, and the pod drained",
+		faults:  []dt.Fault{{Method: dt.Resume, Hang: true}},
+		signals: hook(signal{40 * s, drain.Terminate}),
+		verdict: drain.Clean, leaves: 47 * s,
 	}})
 }
 

@@ -33,7 +33,8 @@ const (
 	lineLastCall     = "last call: ending what is still open"
 	lineTakenBack    = "no termination followed the hook: the drain is taken back"
 	lineCloseFailed  = "the data plane did not end in time: killed"
-	faultArrivals    = "cannot tell whether clients still connect: closed the listeners at the cap of the quiet time, after %v"
+	faultArrivals    = "cannot tell whether clients still connect: drained to the cap of the quiet time, %v"
 	faultClose       = "close the data plane: %v"
+	faultKill        = "the data plane did not end when it was killed: left to the end of the process"
 	lineSecondSignal = "told to stop a second time: last call now"
 )

@@ -58,6 +58,17 @@ func (r *run) killBy() time.Time {
 	return by.Add(-r.cfg.margin() / 8)
 }
 
+// killPatience is when a Kill that does not return is given up: in time for the report
+// before the kubelet's SIGKILL.
+func (r *run) killPatience() time.Time {
+	now := time.Now()
+	until, least := now.Add(callTimeout), max(r.cfg.margin()/16, overrun)
+	if r.cfg.Mode != ExitOnZero {
+		return until
+	}
+	return earlier(until, later(r.graceEnds().Add(-least), now.Add(least)))
+}
+
 // patience is when a call that may take at most d is given up: none may eat up
 // the time of the last call. What is asked after the deadline, or in a hurry,
 // gets an eighth of what the last call has at least.

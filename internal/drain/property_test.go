@@ -51,7 +51,7 @@ func (o outcome) endInTime(t *rapid.T) {
 	}
 	latest := o.cfg.GracePeriod - margin/8
 	if o.took < terminated {
-		latest = o.cfg.GracePeriod + 5*s + margin/4 // a hook alone: nobody kills; a look and Resume have their time
+		latest = o.cfg.GracePeriod + 5*s + 12*s + margin/8 // a hook alone: nobody kills; Resume and a look have their time
 	} else if late := terminated + min(margin, 2*s) - margin/8; late > latest {
 		latest = late // a hook has used up the time: the kubelet leaves two seconds
 	}

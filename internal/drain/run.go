@@ -101,13 +101,15 @@ type run struct {
 	firstSeen   uint64    // arrivals at the first look
 	firstRaced  uint64    // races at the first look
 	lastArrival time.Time
-	mute        bool      // the data plane was not reached by Drain: it may not push
-	unknown     bool      // the last look failed, and the log has it
-	unknownSaid time.Time // when the log was told so
-	activeSaid  int       // the number in the last lineStillActive
-	lastLine    time.Time // of lineStillActive, which is written once a second at most
-	lastHolders time.Time // of noteHolders
-	namesFailed error     // why open is not asked again
+	mute        bool            // the data plane was not reached by Drain: it may not push
+	unknown     bool            // the last look failed, and the log has it
+	unknownSaid time.Time       // when the log was told so
+	activeSaid  int             // the number in the last lineStillActive
+	lastLine    time.Time       // of lineStillActive, which is written once a second at most
+	lastHolders time.Time       // of noteHolders
+	namesFailed error           // why open is not asked again
+	resuming    bool            // Resume is under way, and SIGTERM had not come before
+	returned    <-chan struct{} // closed when the latest call, and all before, have returned
 }
 
 // drain begins: every conversation is told goodbye.

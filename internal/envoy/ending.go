@@ -46,7 +46,7 @@ func (p *Plane) Close(ctx context.Context) error {
 	if err := p.send(ctx, c); err != nil {
 		return err
 	}
-	p.awaitDelivery()
+	p.awaitDelivery(ctx)
 	return nil
 }
 
@@ -66,7 +66,10 @@ func (p *Plane) send(ctx context.Context, c *process.Child) error {
 		if cancel(); (err != nil || !leaves(ctx, c)) && ctx.Err() == nil {
 			p.log.Warn("Envoy does not leave: killed", "error", err)
 			signalGroup(c, syscall.SIGKILL)
-			<-c.Done()
+			select {
+			case <-c.Done():
+			case <-ctx.Done():
+			}
 		}
 	}
 	select {
@@ -79,21 +82,31 @@ func (p *Plane) send(ctx context.Context, c *process.Child) error {
 
 // leaves waits for Envoy's end, and for that of all that it has started.
 func leaves(ctx context.Context, c *process.Child) bool {
-	ctx, cancel := context.WithTimeout(ctx, leaveTime)
+	short, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
 	select {
 	case <-c.Done():
-	case <-ctx.Done():
+	case <-short.Done():
 		return false
 	}
 	// drain.Run ends ctx when Envoy has ended; what a script has left behind
 	// gets its time all the same.
-	for end := time.Now().Add(leaveTime); groupLives(c); time.Sleep(time.Millisecond) {
+	for end := within(ctx, leaveTime); groupLives(c); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			return false
 		}
 	}
 	return true
+}
+
+// within is d from now, or ctx's deadline if that is sooner. That ctx was cancelled, as
+// it is when Envoy has ended, does not count.
+func within(ctx context.Context, d time.Duration) time.Time {
+	end := time.Now().Add(d)
+	if last, ok := ctx.Deadline(); ok && last.Before(end) {
+		return last
+	}
+	return end
 }
 
 // deliveryTime bounds how long an end waits for slow readers. It comes out of the
@@ -103,8 +116,8 @@ const deliveryTime = 500 * time.Millisecond
 // awaitDelivery waits until the kernel has handed to the clients what a dead
 // Envoy had written: with a pod's last process its network goes, and what was
 // still on its way.
-func (p *Plane) awaitDelivery() {
-	for end := time.Now().Add(deliveryTime); ; time.Sleep(5 * time.Millisecond) {
+func (p *Plane) awaitDelivery(ctx context.Context) {
+	for end := within(ctx, deliveryTime); ; time.Sleep(5 * time.Millisecond) {
 		p.mu.Lock()
 		sockets, err := p.sockets(sockdiag.Of(sockdiag.FinWait1, sockdiag.Closing, sockdiag.LastAck))
 		owing := 0

@@ -14,9 +14,6 @@ var errNoWayBack = errors.New("an Envoy that others have started cannot take its
 // replaced.
 const replaceTime = time.Second
 
-// startAnewTime bounds how long another Envoy may take to serve.
-const startAnewTime = 10 * time.Second
-
 // Resume takes the drain back. Envoy itself cannot: it would say goodbye on every
 // response from now on, and not listen again. So another takes its place, when
 // nobody is busy or after a second; whoever comes in the tenth of a second between
@@ -37,21 +34,17 @@ func (p *Plane) Resume(ctx context.Context) error {
 			break
 		}
 	}
-	// The deadline of a call is too short for thousands of clusters; who breaks it
-	// off is heard.
-	long, cancel := context.WithTimeout(p.life, startAnewTime)
-	defer cancel()
-	defer context.AfterFunc(ctx, func() {
-		if errors.Is(ctx.Err(), context.Canceled) {
-			cancel()
-		}
-	})()
 	p.mu.Lock()
 	p.child = nil // its end is not the data plane's
 	p.mu.Unlock()
-	if err := p.send(long, old); err != nil {
+	if err := p.send(ctx, old); err != nil {
 		old.Kill()
-		<-old.Done()
+		select {
+		case <-old.Done():
+		case <-ctx.Done():
+			close(p.exited)
+			return fmt.Errorf("replace envoy: the old one, killed, has not ended: %w", ctx.Err())
+		}
 	}
 	child, err := p.o.start()
 	if err != nil {
@@ -59,8 +52,8 @@ func (p *Plane) Resume(ctx context.Context) error {
 		return err
 	}
 	p.put(child)
-	if err := p.admin.awaitReady(long, child.Done()); err != nil {
+	if err := p.admin.awaitReady(ctx, child.Done()); err != nil {
 		return fmt.Errorf("start envoy anew: %w", err)
 	}
-	return p.layOut(long, true)
+	return p.layOut(ctx, true)
 }

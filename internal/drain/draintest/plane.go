@@ -16,6 +16,7 @@ type Plane struct {
 	start   time.Time
 	changes chan struct{} // capacity 1: signals are merged
 	exited  chan struct{}
+	stopped chan struct{} // closed by Stop
 
 	mu        sync.Mutex // guards what follows
 	agenda    agenda
@@ -46,6 +47,7 @@ func New(s Script) *Plane {
 		start:     time.Now(),
 		changes:   make(chan struct{}, 1),
 		exited:    make(chan struct{}),
+		stopped:   make(chan struct{}),
 		closeIdle: -1,
 		idled:     make(chan struct{}),
 		underWay:  make(map[Method]int),
@@ -70,13 +72,18 @@ func New(s Script) *Plane {
 	return p
 }
 
-// Stop ends the script: nothing happens any more. A plane that has ended needs
-// none.
+// Stop ends the script: nothing happens any more, and a call that hangs returns. A
+// plane that has ended, and of which no call hangs, needs none.
 func (p *Plane) Stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clock.Stop()
 	p.agenda = nil
+	select {
+	case <-p.stopped:
+	default:
+		close(p.stopped)
+	}
 }
 
 // Drain makes each answer from now on the last of its connection.
@@ -199,7 +206,18 @@ func (p *Plane) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.catchUp()
-	p.calls = append(p.calls, Call{Method: Kill, At: p.now})
+	began, n := p.now, len(p.calls)
+	p.calls = append(p.calls, Call{Method: Kill, At: began, UnderWay: true})
+	defer func() { p.calls[n].Took, p.calls[n].UnderWay = p.now-began, false }()
+	if fault := p.fault(Kill, began); fault.Hang || fault.Delay > 0 {
+		fault.Deaf = true
+		p.mu.Unlock()
+		late := p.late(context.Background(), fault)
+		p.mu.Lock()
+		if p.catchUp(); late != nil {
+			return
+		}
+	}
 	p.end(Killed)
 }
 
@@ -228,7 +246,7 @@ func (p *Plane) call(ctx context.Context, m Method, with time.Duration, f func(F
 	fault := p.fault(m, began)
 	if fault.Hang || fault.Delay > 0 {
 		p.mu.Unlock()
-		late := fault.late(ctx)
+		late := p.late(ctx, fault)
 		p.mu.Lock()
 		if p.catchUp(); late != nil {
 			return fmt.Errorf("%s: %w", m, late)
@@ -253,18 +271,24 @@ func (p *Plane) fault(m Method, at time.Duration) Fault {
 	return Fault{}
 }
 
-// late waits for the delay, or for ctx, whose error it returns.
-func (f Fault) late(ctx context.Context) error {
+// late waits for the delay, or for ctx, whose error it returns, or for Stop.
+func (p *Plane) late(ctx context.Context, f Fault) error {
 	var answer <-chan time.Time
 	if !f.Hang {
 		clock := time.NewTimer(f.Delay)
 		defer clock.Stop()
 		answer = clock.C
 	}
+	over := ctx.Done()
+	if f.Deaf {
+		over = nil
+	}
 	select {
 	case <-answer:
 		return nil
-	case <-ctx.Done():
+	case <-p.stopped:
+		return ErrEnded
+	case <-over:
 		if f.Hastens {
 			return nil
 		}

@@ -92,8 +92,8 @@ func Every(interval time.Duration, path string, from, to, takes time.Duration) [
 // Method is a method of drain.DataPlane.
 type Method string
 
-// The methods that a Plane records and that a Fault can be about. Kill is
-// recorded too, and cannot fail.
+// The methods that a Plane records and that a Fault can be about. Kill returns no
+// error, and may come during another call.
 const (
 	Drain         Method = "Drain"
 	Resume        Method = "Resume"
@@ -112,7 +112,8 @@ type Fault struct {
 	Method   Method
 	From, To time.Duration
 
-	Hang    bool          // no answer and no effect until the context ends
+	Hang    bool          // no answer and no effect until the context ends; of Kill: until Stop
+	Deaf    bool          // of Hang and Delay: the context is not heeded
 	Delay   time.Duration // answer and effect come later; the context may end before
 	Hastens bool          // of Delay: when the context ends, both come then, not an error
 	Err     error         // no effect, but this error
