@@ -44,6 +44,7 @@ type gatewayFlags struct {
 	cert, key                     string
 	accessLog, logFormat, termLog string
 	debug                         bool
+	trustedHops, maxPerEndpoint   int
 	cluster                       clusterFlags
 	termination                   terminationFlags
 }
@@ -65,6 +66,8 @@ func gatewayCommand() *cobra.Command {
 	flags.StringVar(&f.protocol, "protocol", gateway.HTTP1.String(), "what the endpoints of --endpoints speak: http1, or h2c for HTTP/2 with prior knowledge and gRPC")
 	flags.StringVar(&f.cert, "tls-cert", "", "PEM `file` of the certificate for names that nothing else has one for")
 	flags.StringVar(&f.key, "tls-key", "", "PEM `file` of that certificate's key")
+	flags.IntVar(&f.trustedHops, "trusted-hops", 0, "how many proxies in front of the gateway say in headers where a request comes from; with 0, X-Forwarded-Host, X-Real-IP, Forwarded, X-Envoy-* and the like are removed")
+	flags.IntVar(&f.maxPerEndpoint, "max-connections-per-endpoint", gateway.DefaultMaxPerEndpoint, "how many connections one endpoint gets; requests that would need another get 503 UO")
 	flags.StringVar(&f.accessLog, "access-log", "", "`file` for one line a request, - for standard output (default none)")
 	flags.StringVar(&f.logFormat, "own-log-format", "text", "text or json")
 	flags.StringVar(&f.termLog, "termination-log", defaultTerminationLog(), "`file` for the container's termination message")
@@ -118,7 +121,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer done()
-	options := gateway.Options{Log: log, Metrics: []prometheus.Collector{written.Metric("own")}}
+	options := gateway.Options{Log: log, TrustedHops: f.trustedHops, MaxPerEndpoint: f.maxPerEndpoint, Metrics: []prometheus.Collector{written.Metric("own")}}
 	if access != nil {
 		options.AccessLog, options.Metrics = access, append(options.Metrics, access.Metric("access"))
 	}

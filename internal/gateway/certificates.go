@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"crypto/tls"
 	"strings"
 	"sync/atomic"
@@ -35,19 +36,46 @@ func (c *Certificates) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	if s == nil {
 		return nil, nil // crypto/tls says unrecognized_name
 	}
-	name := hostname(hello.ServerName)
-	if cert := s.byHost[name]; cert != nil {
+	if cert := s.of(hello.ServerName); cert != nil {
 		return cert, nil
-	}
-	if i := strings.IndexByte(name, '.'); i > 0 {
-		if cert := s.byHost["*"+name[i:]]; cert != nil {
-			return cert, nil
-		}
 	}
 	if s.fallback == nil {
 		return nil, nil
 	}
 	return s.fallback(hello)
+}
+
+// of is the certificate for host; nil when it is the fallback's.
+func (s *certificateSet) of(host string) *tls.Certificate {
+	name := hostname(host)
+	if cert := s.byHost[name]; cert != nil {
+		return cert
+	}
+	if i := strings.IndexByte(name, '.'); i > 0 {
+		return s.byHost["*"+name[i:]]
+	}
+	return nil
+}
+
+// misdirected reports that a client that has asked for serverName asks on the same connection for a host that
+// another certificate is for, and that the certificate of the connection does not name (RFC 9110, 7.4 and 15.5.20). A
+// client without SNI has not said which host it expects.
+func (c *Certificates) misdirected(serverName, host string) bool {
+	if c == nil || serverName == "" || hostname(serverName) == hostname(host) {
+		return false
+	}
+	s := c.set.Load()
+	if s == nil {
+		return false
+	}
+	shown, due := s.of(serverName), s.of(host)
+	if shown == due || shown != nil && due != nil && bytes.Equal(shown.Certificate[0], due.Certificate[0]) {
+		return false
+	}
+	if shown == nil && s.fallback != nil {
+		shown, _ = s.fallback(&tls.ClientHelloInfo{ServerName: serverName})
+	}
+	return shown == nil || shown.Leaf == nil || shown.Leaf.VerifyHostname(hostname(host)) != nil
 }
 
 func (c *Certificates) config() *tls.Config {

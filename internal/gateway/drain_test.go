@@ -253,7 +253,7 @@ func TestCertificateReplaced(t *testing.T) {
 	}
 	ask := func(c net.Conn) {
 		t.Helper()
-		say(t, c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		say(t, c, "GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n")
 		if resp, _ := readResponse(t, bufio.NewReader(c)); resp.StatusCode != 200 {
 			t.Error(resp.Status)
 		}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 )
@@ -43,7 +44,41 @@ type endpoint struct {
 	protocol Protocol
 	http1    *http.Transport // with H2C for upgrades alone, which HTTP/2 has not
 	h2c      *h2cConns       // nil with HTTP1
+	open     quota           // of connections, either protocol's
 	removed  atomic.Bool
+}
+
+// quota bounds the connections to an endpoint, those that are being made included.
+type quota struct {
+	most int64
+	now  atomic.Int64
+}
+
+var errOverflow = errors.New("it has as many connections as are allowed")
+
+func (q *quota) dial(ctx context.Context, d *net.Dialer, addr string) (net.Conn, error) {
+	if q.now.Add(1) > q.most {
+		q.now.Add(-1)
+		return nil, errOverflow
+	}
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		q.now.Add(-1)
+		return nil, err
+	}
+	return &countedConn{TCPConn: c.(*net.TCPConn), quota: q}, nil
+}
+
+// countedConn is one of a quota's.
+type countedConn struct {
+	*net.TCPConn
+	quota *quota
+	once  sync.Once
+}
+
+func (c *countedConn) Close() error {
+	c.once.Do(func() { c.quota.now.Add(-1) })
+	return c.TCPConn.Close()
 }
 
 // connectError says that there was never a connection: nothing was sent.
@@ -71,19 +106,22 @@ func (e *connectError) reason() (reason, failure string) {
 		}
 	case errors.As(e.err, &netErr) && netErr.Timeout():
 		return reasonConnectTimeout, ""
+	case errors.Is(e.err, errOverflow):
+		return reasonOverflow, ""
 	}
 	return reasonRemoteFailure, failure
 }
 
 func newEndpoint(addr string, protocol Protocol, o Options) *endpoint {
-	ep := &endpoint{addr: addr, protocol: protocol, http1: newTransport(addr, HTTP1, o)}
+	ep := &endpoint{addr: addr, protocol: protocol, open: quota{most: int64(o.MaxPerEndpoint)}}
+	ep.http1 = newTransport(addr, HTTP1, o, &ep.open)
 	if protocol == H2C {
-		ep.h2c = &h2cConns{addr: addr, transport: newTransport(addr, H2C, o), timeout: o.ConnectTimeout, removed: &ep.removed}
+		ep.h2c = &h2cConns{addr: addr, transport: newTransport(addr, H2C, o, &ep.open), timeout: o.ConnectTimeout, removed: &ep.removed}
 	}
 	return ep
 }
 
-func newTransport(addr string, protocol Protocol, o Options) *http.Transport {
+func newTransport(addr string, protocol Protocol, o Options, open *quota) *http.Transport {
 	dialer := &net.Dialer{Timeout: o.ConnectTimeout}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(protocol == HTTP1)
@@ -92,7 +130,7 @@ func newTransport(addr string, protocol Protocol, o Options) *http.Transport {
 		Protocols: protocols,
 		// The request's Host says nothing of where it goes.
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			c, err := dialer.DialContext(ctx, "tcp", addr)
+			c, err := open.dial(ctx, dialer, addr)
 			if err != nil {
 				return nil, &connectError{addr: addr, err: err}
 			}
@@ -101,13 +139,14 @@ func newTransport(addr string, protocol Protocol, o Options) *http.Transport {
 			}
 			return newConn(c), nil
 		},
-		DisableCompression:    true, // what the client did not ask for is not decoded either
-		MaxIdleConns:          0,    // no bound but the next
-		MaxIdleConnsPerHost:   o.MaxIdlePerEndpoint,
-		IdleConnTimeout:       defaultUpstreamIdleTimeout,
-		ExpectContinueTimeout: defaultExpectContinue,
-		WriteBufferSize:       16 << 10,
-		ReadBufferSize:        16 << 10,
+		DisableCompression:     true, // what the client did not ask for is not decoded either
+		MaxIdleConns:           0,    // no bound but the next
+		MaxIdleConnsPerHost:    o.MaxIdlePerEndpoint,
+		MaxResponseHeaderBytes: maxHead,
+		IdleConnTimeout:        defaultUpstreamIdleTimeout,
+		ExpectContinueTimeout:  defaultExpectContinue,
+		WriteBufferSize:        16 << 10,
+		ReadBufferSize:         16 << 10,
 	}
 }
 

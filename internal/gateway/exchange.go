@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -134,7 +133,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	if errors.Is(err, io.EOF) {
 		b.x.allReceived.Store(true)
 		if b.x.trailer != nil {
-			maps.Copy(b.x.trailer, b.x.request.Trailer)
+			copyTrailers(b.x.trailer, b.x.request.Trailer)
 		}
 	}
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, http.ErrBodyReadAfterClose) {
@@ -163,7 +162,9 @@ func (b *responseBody) Read(p []byte) (int, error) {
 		b.response.Trailer = http.Header{"Grpc-Status": {grpcframe.Unavailable}, "Grpc-Message": {lastCallMessage}}
 		return n, io.EOF
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) {
+		dropTrailers(b.response.Trailer)
+	} else if err != nil {
 		b.x.upstreamErr = err
 	}
 	return n, err

@@ -21,6 +21,8 @@ type Gateway struct {
 	proxy   *httputil.ReverseProxy
 	metrics *metrics
 	routes  atomic.Pointer[Routes]
+
+	certificates atomic.Pointer[Certificates] // of the https listener; nil before Run and without one
 }
 
 // New checks the options. It starts nothing, and leads nowhere before SetRoutes.
@@ -37,16 +39,20 @@ func New(o Options) (*Gateway, error) {
 	}
 	g.routes.Store(&Routes{})
 	g.proxy = &httputil.ReverseProxy{
-		Rewrite:       rewrite,
+		Rewrite:       func(p *httputil.ProxyRequest) { rewrite(p, o.TrustedHops > 0) },
 		Transport:     roundTripper{},
 		FlushInterval: -1, // what comes is passed on at once
 		BufferPool:    &buffers{},
 		ErrorLog:      slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 		ModifyResponse: func(resp *http.Response) error {
 			x := exchangeOf(resp.Request.Context())
+			if n := countFields(resp.Header); n > maxFields {
+				return fmt.Errorf("%w: %d of %d", errTooManyFields, n, maxFields)
+			}
 			if resp.StatusCode != http.StatusSwitchingProtocols {
 				x.whole = resp.ContentLength == 0 && len(resp.Trailer) == 0
 				x.followGRPC(resp)
+				dropTrailers(resp.Trailer)
 				resp.Body = &responseBody{resp.Body, x, resp}
 				if len(resp.Trailer) > 0 && x.request.ProtoMajor == 1 && x.request.Method != http.MethodHead {
 					// HTTP/2 has both; in HTTP/1.1 trailers need chunks (RFC 9112, 7.1.2).
@@ -98,6 +104,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}()
+	r.Host = authority(r)
+	if refusal, ok := g.refusal(r); ok {
+		g.answer(x, refusal, nil)
+		return
+	}
 	if x.route = g.Lookup(r.Host, r.URL.Path); x.route == nil || r.Method == http.MethodConnect {
 		g.answer(x, reply{status: http.StatusNotFound, flag: flagNoRoute, details: detailsNoRoute}, nil)
 		return
@@ -112,13 +123,16 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.proxy.ServeHTTP(x, in)
 }
 
-// rewrite takes back what ReverseProxy changes for the sake of a Rewrite, and
-// adds the two headers.
-func rewrite(p *httputil.ProxyRequest) {
+// rewrite takes back what ReverseProxy changes for the sake of a Rewrite, removes what a client must not
+// say, and adds two fields. trusted: the gateway's clients are proxies.
+func rewrite(p *httputil.ProxyRequest, trusted bool) {
 	p.Out.URL.RawQuery = p.In.URL.RawQuery // it is not for the gateway to judge queries
-	for _, name := range []string{"Forwarded", "X-Forwarded-Host"} {
-		if v, ok := p.In.Header[name]; ok {
-			p.Out.Header[name] = v
+	cleanRequest(p.Out.Header, trusted)
+	if trusted {
+		for _, name := range []string{"Forwarded", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+			if v, ok := p.In.Header[name]; ok {
+				p.Out.Header[name] = v
+			}
 		}
 	}
 	// What an endpoint would make of it could not be looked at: other paths and hosts than
@@ -134,7 +148,9 @@ func rewrite(p *httputil.ProxyRequest) {
 	if p.In.TLS != nil {
 		proto = "https"
 	}
-	p.Out.Header.Set("X-Forwarded-Proto", proto)
+	if p.Out.Header.Get("X-Forwarded-Proto") == "" {
+		p.Out.Header.Set("X-Forwarded-Proto", proto)
+	}
 }
 
 // forwardedFor is what came in X-Forwarded-For, and the client.
@@ -153,10 +169,8 @@ func trailerOf(in *http.Request) http.Header {
 		return nil
 	}
 	x := exchangeOf(in.Context())
-	x.trailer = in.Trailer
-	if x.trailer == nil {
-		x.trailer = http.Header{} // trailers need not be announced
-	}
+	x.trailer = http.Header{} // trailers need not be announced
+	copyTrailers(x.trailer, in.Trailer)
 	return x.trailer
 }
 

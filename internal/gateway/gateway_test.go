@@ -64,6 +64,8 @@ type setup struct {
 	Shown          *Certificates // in place of one made for Certificates
 	RequestTimeout time.Duration
 	MaxAttempts    int
+	MaxPerEndpoint int
+	TrustedHops    int
 	Termination    Termination // zero: no load balancer, 30 s
 	Source         Source      // in place of all endpoints
 }
@@ -103,6 +105,7 @@ func start(t *testing.T, o setup) *running {
 	r := &running{access: make(lines, 4096), log: make(lines, 4096), done: make(chan drain.Report, 1), signals: make(chan drain.Signal, 4)}
 	g, err := New(Options{
 		AccessLog: r.access, RequestTimeout: o.RequestTimeout, MaxAttempts: o.MaxAttempts,
+		MaxPerEndpoint: o.MaxPerEndpoint, TrustedHops: o.TrustedHops,
 		Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 var (
 	errRequestTimeout = errors.New("the request timeout has passed")
 	errNoEndpoints    = errors.New("there is no endpoint")
+	errTooManyFields  = errors.New("the response has more fields than are allowed")
 )
 
 // Envoy's names (CoreResponseFlag's short strings and ResponseCodeDetails).
@@ -24,6 +25,7 @@ const (
 	flagNone                 = "-"
 	flagNoHealthyUpstream    = "UH"
 	flagConnectFailure       = "UF"
+	flagOverflow             = "UO"
 	flagRetriesExhausted     = "URX,UF" // retries are only for connections that were not made
 	flagTermination          = "UC"
 	flagProtocolError        = "UPE"
@@ -46,6 +48,7 @@ const (
 	reasonRemoteFailure  = "remote connection failure"
 	reasonLocalFailure   = "local connection failure"
 	reasonConnectTimeout = "connection timeout"
+	reasonOverflow       = "overflow"
 	reasonTermination    = "connection termination"
 	reasonProtocolError  = "protocol error"
 	reasonRemoteReset    = "remote reset"
@@ -121,6 +124,8 @@ func replyTo(ctx context.Context, x *exchange, err error) reply {
 		return reply{status: http.StatusServiceUnavailable, body: "no healthy upstream", flag: flagNoHealthyUpstream, details: detailsNoHealthyUpstream}
 	case errors.As(err, &connect):
 		return replyToConnect(x, connect)
+	case errors.Is(err, errTooManyFields):
+		return reset(x, http.StatusBadGateway, flagProtocolError, reasonProtocolError, "")
 	case x.spoken == H2C:
 		reason, flag, status := resetReason(err)
 		return reset(x, status, flag, reason, "")
@@ -142,10 +147,13 @@ func replyToBody(err error) reply {
 
 func replyToConnect(x *exchange, err *connectError) reply {
 	flag := flagConnectFailure
-	if x.retried {
+	reason, failure := err.reason()
+	switch {
+	case reason == reasonOverflow:
+		flag = flagOverflow
+	case x.retried:
 		flag = flagRetriesExhausted
 	}
-	reason, failure := err.reason()
 	return reset(x, http.StatusServiceUnavailable, flag, reason, failure)
 }
 

@@ -14,6 +14,7 @@ import (
 const (
 	DefaultConnectTimeout      = 10 * time.Second // Istio's connectTimeout
 	DefaultMaxIdlePerEndpoint  = 256              // kept connections to one endpoint
+	DefaultMaxPerEndpoint      = 10_000           // all connections to one endpoint
 	DefaultMaxAttempts         = 3                // Istio's two retries
 	defaultUpstreamIdleTimeout = 60 * time.Minute // Envoy's; the endpoints close earlier if they like
 	clientIdleTimeout          = time.Hour        // Envoy's, for connections of clients
@@ -50,6 +51,13 @@ type Options struct {
 
 	// MaxIdlePerEndpoint bounds the connections kept to one endpoint.
 	MaxIdlePerEndpoint int
+
+	// MaxPerEndpoint bounds all connections to one endpoint: beyond it requests fail (503 UO).
+	MaxPerEndpoint int
+
+	// TrustedHops is how many proxies stand in front of the gateway. Without any, fields by which a proxy tells
+	// of the client are removed from requests.
+	TrustedHops int
 }
 
 // withDefaults checks o and fills in what was left out.
@@ -77,6 +85,8 @@ func (o Options) withDefaults() (Options, error) {
 	}{
 		{"idle connections per endpoint", &o.MaxIdlePerEndpoint, DefaultMaxIdlePerEndpoint},
 		{"attempts to connect", &o.MaxAttempts, DefaultMaxAttempts},
+		{"connections per endpoint", &o.MaxPerEndpoint, DefaultMaxPerEndpoint},
+		{"trusted hops", &o.TrustedHops, 0},
 	} {
 		if *n.value < 0 {
 			errs = append(errs, fmt.Errorf("%s is %d: must not be negative", n.name, *n.value))

@@ -133,10 +133,12 @@ func (r *runner) serve() error {
 		Protocols:         protocols,
 		ReadHeaderTimeout: headTimeout,
 		IdleTimeout:       clientIdleTimeout,
+		MaxHeaderBytes:    maxHead,
 		ErrorLog:          slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
 	}
 	if secure != nil {
 		server.TLSConfig = r.o.Certificates.config()
+		r.certificates.Store(r.o.Certificates)
 	}
 	r.plane = httpdrain.New(server, httpdrain.Options{Uncounted: isProbe})
 	r.metrics.watch(r.plane)

@@ -1,0 +1,34 @@
+package gateway
+
+import "net/http"
+
+// Envoy's details of requests that are not passed on.
+const (
+	detailsTooManyFields = "too_many_headers" // behind "http1." or "http2."
+	detailsNoHost        = "missing_host_header"
+	detailsHosts         = "http2.violation.of.messaging.rule"
+	detailsMisdirected   = "misdirected_request" // not Envoy's
+)
+
+// refusal is the reply to a request that no endpoint gets, whatever its route; false when there is no reason.
+func (g *Gateway) refusal(r *http.Request) (reply, bool) {
+	bad := func(status int, details string) (reply, bool) {
+		return reply{status: status, body: http.StatusText(status), flag: flagDownstreamProtocol, details: details}, true
+	}
+	hosts := r.Header["Host"] // HTTP/1.1's is not in there
+	switch {
+	case countFields(r.Header) > maxFields:
+		codec := "http1."
+		if r.ProtoMajor == 2 {
+			codec = "http2."
+		}
+		return bad(http.StatusRequestHeaderFieldsTooLarge, codec+detailsTooManyFields)
+	case r.Host == "": // RFC 9110, 4.2.1
+		return bad(http.StatusBadRequest, detailsNoHost)
+	case len(hosts) > 1 || len(hosts) == 1 && hosts[0] != r.Host: // RFC 9113, 8.3.1
+		return bad(http.StatusBadRequest, detailsHosts)
+	case r.TLS != nil && g.certificates.Load().misdirected(r.TLS.ServerName, r.Host):
+		return reply{status: http.StatusMisdirectedRequest, body: http.StatusText(http.StatusMisdirectedRequest), flag: flagNone, details: detailsMisdirected}, true
+	}
+	return reply{}, false
+}

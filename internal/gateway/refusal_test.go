@@ -1,0 +1,181 @@
+package gateway
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// The host that a request is for is known, and the endpoint is told that one.
+func TestHost(t *testing.T) {
+	hosts := app(t, func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.Host) })
+	g := start(t, setup{Endpoints: []string{hosts}})
+	for _, tt := range []struct {
+		name, head string
+		status     int
+		host       string // that the endpoint sees
+	}{
+		{"given", "GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n", 200, "shop.example"},
+		{"in the target", "GET http://shop.example/ HTTP/1.1\r\nHost: other\r\n\r\n", 200, "shop.example"},
+		{"missing", "GET / HTTP/1.1\r\n\r\n", 400, ""},
+		{"empty", "GET / HTTP/1.1\r\nHost:\r\n\r\n", 400, ""},
+		{"twice", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, ""},
+		{"missing, HTTP/1.0", "GET / HTTP/1.0\r\n\r\n", 200, g.addr},
+		{"given, HTTP/1.0", "GET / HTTP/1.0\r\nHost: shop.example\r\n\r\n", 200, "shop.example"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := dial(t, g.addr)
+			say(t, c, tt.head)
+			resp, body := readResponse(t, bufio.NewReader(c))
+			if resp.StatusCode != tt.status || tt.status == 200 && body != tt.host {
+				t.Errorf("got %s, the endpoint saw %q; want %d, %q", resp.Status, body, tt.status, tt.host)
+			}
+		})
+	}
+	for name, block := range map[string][]byte{
+		"HTTP/2 without":        {0x82, 0x84, 0x86},
+		"HTTP/2 with an empty":  {0x82, 0x84, 0x86, 0x41, 0},
+		"HTTP/2 with two hosts": {0x82, 0x84, 0x86, 0x41, 1, 'a', 0x66, 1, 'b'}, // :authority and host
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t, g.addr)
+			say(t, c, http2.ClientPreface)
+			f := http2.NewFramer(c, c)
+			_ = f.WriteSettings()
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true, BlockFragment: block})
+			for {
+				frame, err := f.ReadFrame()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if h, ok := frame.(*http2.HeadersFrame); ok {
+					if got := h.HeaderBlockFragment()[0]; got != 0x8c { // :status 400
+						t.Errorf("the response begins with %#x", got)
+					}
+					return
+				}
+			}
+		})
+	}
+}
+
+// A connection on which the client was shown another host's certificate is no way to that host.
+func TestMisdirected(t *testing.T) {
+	one, two := signed(t, "one.example"), signed(t, "two.example", "three.example")
+	wild := signed(t, "*.wild.example")
+	shown := new(Certificates)
+	g := start(t, setup{Endpoints: []string{app(t, func(http.ResponseWriter, *http.Request) {})}, Certificates: selfSigned(t), Shown: shown})
+	shown.Set(map[string]*tls.Certificate{
+		"one.example": &one, "two.example": &two, "three.example": &two, "*.wild.example": &wild, "special.wild.example": &one,
+	}, always(&g.cert))
+	for _, tt := range []struct {
+		sni, host string
+		status    int
+	}{
+		{"one.example", "one.example", 200},
+		{"one.example", "ONE.example.:8443", 200},
+		{"one.example", "two.example", 421},
+		{"one.example", "unknown.example", 421},
+		{"two.example", "three.example", 200},           // the same certificate
+		{"a.wild.example", "b.wild.example", 200},       // as well
+		{"a.wild.example", "special.wild.example", 200}, // the certificate names both
+		{"special.wild.example", "a.wild.example", 421},
+		{"unknown.example", "other.example", 200}, // the fallback for both
+		{"unknown.example", "one.example", 421},
+		{"", "one.example", 200}, // no SNI, as some load balancers
+	} {
+		t.Run(tt.sni+" and "+tt.host, func(t *testing.T) {
+			eachProtocol(t, func(t *testing.T, h2 bool) {
+				tr := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: &tls.Config{ServerName: tt.sni, InsecureSkipVerify: true}}
+				tr.Protocols.SetHTTP1(!h2)
+				tr.Protocols.SetHTTP2(h2)
+				defer tr.CloseIdleConnections()
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+g.addr, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Host = tt.host
+				resp, err := (&http.Client{Transport: tr, Timeout: patience}).Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = resp.Body.Close()
+				if resp.StatusCode != tt.status {
+					t.Errorf("got %s, want %d", resp.Status, tt.status)
+				}
+			})
+		})
+	}
+}
+
+func signed(t *testing.T, hosts ...string) tls.Certificate {
+	t.Helper()
+	cert, err := SelfSigned(hosts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+// TLS 1.2 is spoken with authenticated encryption alone.
+func TestCipherSuites(t *testing.T) {
+	g := start(t, setup{Certificates: selfSigned(t)})
+	roots := x509.NewCertPool()
+	roots.AddCert(g.cert.Leaf)
+	accepted := 0
+	for _, suite := range append(tls.CipherSuites(), tls.InsecureCipherSuites()...) {
+		if suite.SupportedVersions[0] > tls.VersionTLS12 {
+			continue
+		}
+		c, err := tls.Dial("tcp", g.addr, &tls.Config{
+			RootCAs: roots, ServerName: "shop.example", MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{suite.ID},
+		})
+		if err != nil {
+			continue
+		}
+		_ = c.Close()
+		accepted++
+		switch suite.ID {
+		case tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256:
+		default:
+			t.Errorf("%s is accepted", suite.Name)
+		}
+	}
+	if accepted != 3 {
+		t.Errorf("%d suites are accepted, want 3", accepted)
+	}
+}
+
+// An endpoint gets no more connections than are allowed; connections that have ended do not count.
+func TestConnectionsPerEndpoint(t *testing.T) {
+	addr, arrived, more := slowApp(t)
+	g := start(t, setup{Endpoints: []string{addr}, MaxPerEndpoint: 2, MaxAttempts: 1})
+	ask := func() *bufio.Reader {
+		c := dial(t, g.addr)
+		say(t, c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		return bufio.NewReader(c)
+	}
+	first, second := ask(), ask()
+	within(t, "request", arrived)
+	within(t, "request", arrived)
+	if resp, body := readResponse(t, ask()); resp.StatusCode != 503 || body != resetBody+reasonOverflow {
+		t.Errorf("the third got %s %q", resp.Status, body)
+	}
+	g.access.until(t, " 503 UO upstream_reset_before_response_started{overflow} ")
+	close(more)
+	for _, r := range []*bufio.Reader{first, second} {
+		if resp, _ := readResponse(t, r); resp.StatusCode != 200 {
+			t.Errorf("got %s", resp.Status)
+		}
+	}
+	for range 4 { // the app closes each connection after its response
+		if resp, _ := readResponse(t, ask()); resp.StatusCode != 200 {
+			t.Errorf("later: %s", resp.Status)
+		}
+	}
+}
