@@ -26,6 +26,11 @@ standard output. Everything else passes through unchanged. What cannot be
 injected is left as it is but for the annotation lastcall.dev/status, which says why, as
 does standard error.
 
+A Namespace in the input counts for its workloads, wherever it stands: its label
+lastcall.dev/inject: "false" keeps lastcall out of those that do not ask for it themselves,
+and where its pod security (pod-security.kubernetes.io/enforce) does not admit NET_ADMIN nothing is
+captured: the app's preStop watches its sockets instead.
+
 The pods of one workload share the token of their preStop hook. Without --token-seed
 it is another one at each call, so that each apply replaces the pods; with a seed,
 which is a secret, it stays the same.`

@@ -113,5 +113,6 @@ func (r *run) abort() {
 		verdict = Cut
 	}
 	r.kill(verdict)
+	r.log.Info(lineAbortedOK)
 	r.log.Warn(lineAborted)
 }

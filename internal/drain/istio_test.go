@@ -19,10 +19,12 @@ func TestIstioFixed(t *testing.T) {
 		phases: "draining 5s",
 		calls:  "0s Drain, 5s Open, 5s Kill",
 		logged: []string{
+			"0s Status server has successfully terminated",
 			"0s Agent draining Proxy for termination",
 			"0s Graceful termination period is 5s, starting...",
 			"5s Graceful termination period complete, terminating remaining proxies.",
 			"5s Aborting proxy",
+			"5s Envoy aborted normally",
 			"5s Aborted proxy instance",
 			"5s Agent has successfully terminated",
 		},
@@ -86,8 +88,10 @@ func TestIstioFixed(t *testing.T) {
 		calls:  "0s Drain, 2s Open, 2s Kill",
 		logged: []string{
 			"0s handling /drain, starting drain",
+			"2s Status server has successfully terminated",
 			"2s Agent already drained, exiting immediately",
 			"2s Aborting proxy",
+			"2s Envoy aborted normally",
 			"2s Agent has successfully terminated",
 		},
 	}, {
@@ -130,11 +134,13 @@ func TestIstioExitOnZero(t *testing.T) {
 		phases: "draining 5s, waiting 1s",
 		calls:  "0s Drain, 6s Open, 6s Kill",
 		logged: []string{
+			"0s Status server has successfully terminated",
 			"0s Agent draining Proxy for termination",
 			"0s Agent draining proxy for 5s, then waiting for active connections to terminate...",
 			"5s Checking for active connections...",
 			"6s There are no more active connections. terminating proxy...",
 			"6s Aborting proxy",
+			"6s Envoy aborted normally",
 			"6s Aborted proxy instance",
 			"6s Agent has successfully terminated",
 		},

@@ -3,6 +3,7 @@ package drain
 // The lines that pilot-agent logs when it ends a proxy, word for word: users
 // and their log queries search for them. The numbers stand in attributes too.
 const (
+	lineStatusServer  = "Status server has successfully terminated"
 	lineDraining      = "Agent draining Proxy for termination"
 	lineDrainFailed   = "Error in invoking drain listeners endpoint: %v"
 	lineFixedBegins   = "Graceful termination period is %v, starting..."
@@ -17,6 +18,7 @@ const (
 	lineGaveUp        = "Graceful termination logic ended prematurely, error while obtaining downstream_cx_active stat (Max retry %d exceeded)"
 	lineDiedEarly     = "Graceful termination logic ended prematurely, envoy process terminated early"
 	lineAborting      = "Aborting proxy"
+	lineAbortedOK     = "Envoy aborted normally"
 	lineAborted       = "Aborted proxy instance"
 	lineTerminated    = "Agent has successfully terminated"
 	lineHandlingDrain = "handling /drain, starting drain"

@@ -92,6 +92,10 @@ func (r *run) hear(s Signal) {
 // terminate makes the end final.
 func (r *run) terminate() {
 	if !r.terminating {
+		if r.cfg.Mode != ExitOnZero {
+			// pilot-agent's status server ends at SIGTERM. Ours goes on; the line is for queries.
+			r.log.Info(lineStatusServer)
+		}
 		r.terminating, r.terminated, r.certain = true, time.Now(), true
 	}
 }

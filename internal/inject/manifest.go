@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/json"
 	sigs "sigs.k8s.io/yaml"
 )
 
@@ -20,13 +22,29 @@ type Done struct {
 
 // Manifest injects into the workloads of a text of YAML documents (or JSON). What has
 // none in it, or is left unchanged, comes out byte for byte; the others keep
-// their order and comments. options gives those of one workload. An error
+// their order and comments. options gives those of one workload; the labels of a Namespace
+// in the text hold for its workloads wherever it stands, unless options give others. An error
 // names the document; nothing is returned then.
 func Manifest(text []byte, options func(*Workload) Options) ([]byte, []Done, error) {
 	var out bytes.Buffer
 	var done []Done
-	for i, d := range splitDocuments(text) {
-		edited, did, err := d.inject(fmt.Sprintf("document %d", i+1), options)
+	documents := splitDocuments(text)
+	labels := map[string]map[string]string{}
+	for i := range documents {
+		d := &documents[i]
+		if err := d.read(labels); err != nil {
+			return nil, nil, fmt.Errorf("document %d (line %d): %w", i+1, d.line, err)
+		}
+	}
+	inNamespace := func(w *Workload) Options {
+		o := options(w)
+		if o.Namespace.Labels == nil {
+			o.Namespace.Labels = labels[o.Namespace.Name]
+		}
+		return o
+	}
+	for i, d := range documents {
+		edited, did, err := d.inject(fmt.Sprintf("document %d", i+1), inNamespace)
 		if err != nil {
 			return nil, nil, fmt.Errorf("document %d (line %d): %w", i+1, d.line, err)
 		}
@@ -38,8 +56,9 @@ func Manifest(text []byte, options func(*Workload) Options) ([]byte, []Done, err
 
 // document is one of a YAML stream, with the marker before it.
 type document struct {
-	line int // of the stream, from 1
-	text []byte
+	line    int // of the stream, from 1
+	text    []byte
+	objects []object
 }
 
 // splitDocuments cuts a stream at its markers. "---" at the beginning of a line is one
@@ -64,18 +83,31 @@ func splitDocuments(text []byte) []document {
 	return out
 }
 
-func (d document) inject(where string, options func(*Workload) Options) ([]byte, []Done, error) {
+// read finds the document's objects, and puts the labels of its Namespaces among the others.
+func (d *document) read(labels map[string]map[string]string) error {
 	js, err := sigs.YAMLToJSON(d.text)
 	if err != nil {
-		return nil, nil, errors.New(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
+		return errors.New(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
 	}
-	objects, err := unlist(js, "")
-	if err != nil {
-		return nil, nil, err
+	if d.objects, err = unlist(js, ""); err != nil {
+		return err
 	}
+	for _, o := range d.objects {
+		var n metav1.PartialObjectMetadata
+		if json.UnmarshalCaseSensitivePreserveInts(o.text, &n) != nil || n.Kind != "Namespace" || n.APIVersion != "v1" {
+			continue
+		}
+		if labels[n.Name] = n.Labels; n.Labels == nil {
+			labels[n.Name] = map[string]string{}
+		}
+	}
+	return nil
+}
+
+func (d document) inject(where string, options func(*Workload) Options) ([]byte, []Done, error) {
 	var all []Operation
 	var done []Done
-	for _, o := range objects {
+	for _, o := range d.objects {
 		w, err := ReadWorkload(o.text)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s%w", o.where(), err)

@@ -78,8 +78,9 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 		Ports:           []corev1.ContainerPort{{Name: "http-lastcall", ContainerPort: status, Protocol: corev1.ProtocolTCP}},
 		Resources:       resources,
 		SecurityContext: bound(),
-		ReadinessProbe:  &corev1.Probe{ProbeHandler: ready, PeriodSeconds: 15, FailureThreshold: 4, TimeoutSeconds: 3},
-		VolumeMounts:    []corev1.VolumeMount{{Name: volumePodInfo, MountPath: mountPodInfo, ReadOnly: true}},
+		// Often, since a probe that comes just too early keeps the pod unready until the next; it fails after a minute.
+		ReadinessProbe: &corev1.Probe{ProbeHandler: ready, PeriodSeconds: 2, FailureThreshold: 30, TimeoutSeconds: 3},
+		VolumeMounts:   []corev1.VolumeMount{{Name: volumePodInfo, MountPath: mountPodInfo, ReadOnly: true}},
 	}
 	// The kubelet starts the next container when this hook has returned. A startupProbe
 	// would hold it back as well, but for a second: it is not asked for more often.
