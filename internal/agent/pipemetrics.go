@@ -15,6 +15,7 @@ var (
 	descOverflowed      = prometheus.NewDesc("lastcall_connections_refused_total", "Connections beyond a listener's limit.", []string{"listener"}, nil)
 	descIdleEnded       = prometheus.NewDesc("lastcall_idle_timeouts_total", "Connections ended because they were idle for too long.", []string{"listener"}, nil)
 	descResponseTimeout = prometheus.NewDesc("lastcall_response_timeouts_total", "Requests ended because their response took too long.", []string{"listener"}, nil)
+	descOpaque          = prometheus.NewDesc("lastcall_opaque_connections_total", "Connections passed through as bytes, which count as busy while they are open, by the reason.", []string{"listener", "kind"}, nil)
 	descLogLost         = prometheus.NewDesc("lastcall_access_log_lost_total", "Lines of the access log that could not be written.", nil, nil)
 
 	descHandshakes     = prometheus.NewDesc("lastcall_tls_handshakes_total", "TLS handshakes that succeeded.", []string{"listener", "resumed"}, nil)
@@ -39,6 +40,9 @@ func collectPipe(out chan<- prometheus.Metric, p *pipe.Pipe) {
 		counter(descOverflowed, l.Stats.Overflowed, name)
 		counter(descIdleEnded, l.Stats.IdleEnded, name)
 		counter(descResponseTimeout, l.Stats.ResponseTimeouts, name)
+		for kind, n := range l.Stats.Opaque {
+			counter(descOpaque, n, name, pipe.OpaqueKind(kind).String())
+		}
 		for _, d := range p.Durations(i) {
 			class := "none"
 			if d.Class > 0 {

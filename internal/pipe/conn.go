@@ -263,14 +263,6 @@ func (c *conn) isOver() bool {
 	return c.over
 }
 
-// turnOpaque makes the rest of the connection bytes without meaning.
-func (c *conn) turnOpaque() {
-	c.mu.Lock()
-	c.mode = opaque
-	c.recount()
-	c.mu.Unlock()
-}
-
 // carry moves the rest of one direction, by splice(2) where the kernel can, and
 // passes the end on as an end. It returns how many bytes.
 func (c *conn) carry(to, from *socket) (carried uint64) {

@@ -208,6 +208,7 @@ func (c *conn) firstWords(b []byte) mode {
 	}
 	c.mode = opaque
 	c.recount()
+	c.noteOpaque(OpaqueServerFirst)
 	_ = c.client.SetReadDeadline(time.Now())
 	return opaque
 }

@@ -173,6 +173,7 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 		c.awaitHandshake()
 	case l.Protocol == TCP:
 		c.mode = opaque
+		c.noteOpaque(OpaqueTCP)
 	case p.closing.holds():
 		c.awaitFirst()
 	}

@@ -170,6 +170,7 @@ func (c *conn) admit(h *head, raw []byte) admission {
 		u.state = upBody
 		c.limitRequest()
 	} else {
+		u.headBegan = time.Time{}
 		c.setAfterRequest()
 	}
 	if c.busy {
@@ -214,27 +215,30 @@ func (c *conn) headBegins(part []byte) {
 	if len(part) == 0 || c.up.timed && !c.forgetFresh() {
 		return
 	}
-	c.up.timed = true
 	now := time.Now()
-	if c.p.cfg.RequestTimeout > 0 {
+	if c.up.headBegan.IsZero() {
 		c.up.headBegan = now
 	}
-	_ = c.client.SetReadDeadline(now.Add(c.p.cfg.HeadTimeout))
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mode == opaque { // the app has spoken first, and set a deadline to say so
+		return
+	}
+	c.up.timed = true
+	_ = c.client.SetReadDeadline(now.Add(c.p.cfg.HeadTimeout))
 	c.arriving = true
 	c.recount()
-	c.mu.Unlock()
 }
 
 // limitRequest sets the deadline for a body, where there is a limit to the whole
 // request.
 func (c *conn) limitRequest() {
-	limit := c.p.cfg.RequestTimeout
+	limit, began := c.p.cfg.RequestTimeout, c.up.headBegan
+	c.up.headBegan = time.Time{}
 	if limit == 0 {
 		return
 	}
-	began := c.up.headBegan
-	if c.up.headBegan = (time.Time{}); began.IsZero() {
+	if began.IsZero() {
 		began = time.Now()
 	}
 	c.up.timed = true
@@ -253,7 +257,7 @@ func (c *conn) forgetFresh() bool {
 
 func (c *conn) clearDeadline() {
 	if c.up.timed {
-		c.up.timed = false
+		c.up.timed, c.up.guess = false, false
 		_ = c.client.SetReadDeadline(time.Time{})
 	}
 }

@@ -48,6 +48,11 @@ func (c *conn) passHead(n int) bool {
 	case tunnel:
 		c.mode = opaque
 		close(c.decided)
+		if req.connect {
+			c.noteOpaque(OpaqueConnect)
+		} else {
+			c.noteOpaque(OpaqueUpgrade)
+		}
 	case !interim:
 		if req.upgrade || req.connect {
 			close(c.decided)

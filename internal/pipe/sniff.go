@@ -1,6 +1,9 @@
 package pipe
 
-import "bytes"
+import (
+	"bytes"
+	"time"
+)
 
 // preface is how a client of HTTP/2 with prior knowledge begins (RFC 9113, 3.4).
 var preface = []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
@@ -10,43 +13,126 @@ func isPrefacePrefix(b []byte) bool {
 	return n > 0 && bytes.Equal(b[:n], preface[:n])
 }
 
-// sniff tells HTTP/1 from everything else by the first line: a method in
-// capitals, and a version at the end. Other protocols with words in capitals
-// (SMTP, Redis, …) have no such line; those in which the server speaks first do
-// not come here. TLS is opaque, too, but for the names in its ClientHello.
-func (c *conn) sniff(b []byte) mode {
+// sniffTime is how long the first bytes of a client are held back that are probably no
+// HTTP, but could become a request line or a ClientHello.
+const sniffTime = time.Second
+
+// maxWord is how long the first word of an incomplete request line may be, bytes.
+const maxWord = 24
+
+// sniff tells what the first bytes of a client are. HTTP/1 is what has a request line: a
+// token first, and a version last. Whether such a line is correct is for parseRequest to
+// say, which answers 400: passed through as bytes it would be a tunnel without any limit.
+// Other protocols of text (SMTP, Redis, …) have no such line; those in which the server
+// speaks first do not come here. TLS is opaque, too, but for the names in its ClientHello.
+//
+// While the mode is undecided, likely says whether the bytes are HTTP as far as they have
+// come.
+func (c *conn) sniff(b []byte) (m mode, likely bool) {
 	if isPrefacePrefix(b) {
 		if len(b) < len(preface) {
-			return undecided
+			return undecided, true
 		}
-		return modeH2
+		return modeH2, true
 	}
 	if b[0] == 0x16 {
-		return c.sniffTLS(b)
+		return c.sniffTLS(b), false
 	}
-	for len(b) >= 2 && b[0] == '\r' && b[1] == '\n' {
-		b = b[2:]
-	}
-	line, whole := b, false
-	if eol := bytes.IndexByte(b, '\n'); eol >= 0 {
-		line, whole = bytes.TrimSuffix(b[:eol], []byte("\r")), true
-	}
-	for i, ch := range line {
-		if ch == ' ' && i > 0 {
-			break
+	text := bytes.TrimLeft(b, "\r\n \t")
+	if eol := bytes.IndexByte(text, '\n'); eol >= 0 {
+		if isRequestLine(text[:eol]) {
+			return http1, true
 		}
-		if (ch < 'A' || ch > 'Z') && ch != '-' && ch != '_' || i > 24 {
-			return opaque
+		return opaque, false
+	}
+	m, likely = sniffPart(text)
+	if m == undecided && len(b) > c.p.cfg.MaxHead {
+		if likely {
+			return http1, true // its answer is 414
+		}
+		return opaque, false
+	}
+	return m, likely
+}
+
+// isRequestLine says whether a line is meant to be that of a request.
+func isRequestLine(line []byte) bool {
+	line = bytes.TrimRight(line, "\r \t")
+	first := bytes.IndexAny(line, " \t")
+	last := bytes.LastIndexAny(line, " \t")
+	const version = "http/"
+	return first > 0 && isToken(line[:first]) && len(line)-last > len(version) && equalFold(line[last+1:last+1+len(version)], version)
+}
+
+// sniffPart tells what the beginning of a line is. Some protocols begin with a word and no
+// end of line, and wait for an answer (ZooKeeper's "ruok"): only what looks like a method
+// is held back.
+func sniffPart(text []byte) (m mode, likely bool) {
+	word, target, whole := bytes.Cut(text, []byte(" "))
+	if len(word) > maxWord || len(word) > 0 && !isToken(word) {
+		return opaque, false
+	}
+	switch {
+	case isMethod(word, whole):
+		return undecided, true
+	case whole && len(target) > 0 && target[0] == '/':
+		return undecided, true
+	case isCapitals(word):
+		return undecided, false
+	}
+	return opaque, false
+}
+
+// methods are those of HTTP that are in use (RFC 9110, 9.3; RFC 5789; RFC 4918), in small
+// letters.
+var methods = []string{"get", "head", "post", "put", "delete", "connect", "options", "trace", "patch",
+	"propfind", "proppatch", "mkcol", "copy", "move", "lock", "unlock"}
+
+// isMethod says whether a word is a method in any case, or unless it is whole the
+// beginning of one.
+func isMethod(word []byte, whole bool) bool {
+	for _, m := range methods {
+		if len(word) > 0 && len(word) <= len(m) && equalFold(word, m[:len(word)]) && (!whole || len(word) == len(m)) {
+			return true
 		}
 	}
-	if !whole {
-		if len(b) > c.p.cfg.MaxHead {
-			return opaque
+	return false
+}
+
+// isCapitals says whether a word is of capitals, as unknown methods are. So is no word.
+func isCapitals(word []byte) bool {
+	for _, ch := range word {
+		if (ch < 'A' || ch > 'Z') && ch != '-' && ch != '_' {
+			return false
 		}
-		return undecided
 	}
-	if i := bytes.LastIndexByte(line, ' '); i > 0 && bytes.HasPrefix(line[i+1:], []byte("HTTP/")) {
-		return http1
+	return true
+}
+
+// awaitSniff gives a first line that is not complete its time to become so: as long as a
+// request head has if it is likely to be one, and a moment else. A connection whose app
+// has spoken meanwhile is opaque already. It returns whether to wait.
+func (c *conn) awaitSniff(likely bool) bool {
+	u := &c.up
+	limit, guess := sniffTime, !likely
+	if likely {
+		limit = c.p.cfg.HeadTimeout
 	}
-	return opaque
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mode == opaque {
+		return false
+	}
+	if u.timed && u.guess == guess && !c.fresh {
+		return true
+	}
+	c.fresh = false
+	if u.headBegan.IsZero() {
+		u.headBegan = time.Now()
+	}
+	u.timed, u.guess = true, guess
+	_ = c.client.SetReadDeadline(u.headBegan.Add(limit)) // with mu: the app's first word sets it too
+	c.arriving = true
+	c.recount()
+	return true
 }

@@ -22,6 +22,7 @@ type stats struct {
 	clientResets  atomic.Uint64
 	acceptErrors  atomic.Uint64
 	h2            h2Stats
+	opaque        [opaqueKinds]atomic.Uint64
 
 	surplus          atomic.Int64 // of the open ones, those beyond the limit
 	overflowed       atomic.Uint64
@@ -65,6 +66,8 @@ type Stats struct {
 	Overflowed       uint64 // connections beyond the listener's limit
 	IdleEnded        uint64 // connections that were idle for too long
 	ResponseTimeouts uint64 // requests that took too long
+
+	Opaque [opaqueKinds]uint64 // connections that are passed through as bytes, by OpaqueKind
 }
 
 // Stats reads the counters of all listeners together.
@@ -96,4 +99,7 @@ func (s *stats) addTo(sum *Stats) {
 	sum.Overflowed += s.overflowed.Load()
 	sum.IdleEnded += s.idleEnded.Load()
 	sum.ResponseTimeouts += s.responseTimeouts.Load()
+	for kind := range s.opaque {
+		sum.Opaque[kind] += s.opaque[kind].Load()
+	}
 }

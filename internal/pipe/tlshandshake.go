@@ -57,6 +57,7 @@ func (c *conn) shakeHands() bool {
 	switch {
 	case c.in.Protocol == TCP:
 		c.mode = opaque
+		c.noteOpaque(OpaqueTCP)
 	case c.p.closing.holds():
 		c.awaitFirst()
 	}

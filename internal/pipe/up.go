@@ -22,7 +22,8 @@ type up struct {
 	waits     bool      // an upgrade has been asked for with this request
 	paused    bool      // nothing is read until the queue has room
 	timed     bool      // a deadline for the head or the whole request is set
-	headBegan time.Time // when it came in parts and the whole request has a limit
+	guess     bool      // that deadline is sniffTime
+	headBegan time.Time // of the request at hand, when it came in parts
 	carried   uint64    // bytes without meaning, for the log
 	upgraded  []byte    // the request that became a tunnel
 	unsent    int       // what the client had not taken when we looked last, after our end
@@ -64,6 +65,10 @@ func (c *conn) runUp() (again bool) {
 				continue
 			}
 			return true
+		}
+		if c.up.state == upSniff && c.up.guess && errors.Is(c.up.err, io.EOF) { // too little for HTTP, but all there is
+			c.passAsBytes()
+			break
 		}
 		if c.up.err != nil && !c.clientPaused() {
 			break
@@ -109,6 +114,9 @@ func (c *conn) clientPaused() bool {
 	case turned: // the app spoke first
 		_ = c.client.SetReadDeadline(time.Time{})
 		c.up.state = upOpaque
+		return true
+	case c.up.timed && c.up.guess && c.up.state == upSniff: // it is no HTTP
+		c.passAsBytes()
 		return true
 	case c.up.timed && c.up.state == upH2:
 		c.clearDeadline()
@@ -225,18 +233,22 @@ func (c *conn) fromClient() bool {
 		case upOpaque:
 			return false
 		case upSniff:
-			switch c.sniff(b.bytes()) {
+			switch m, likely := c.sniff(b.bytes()); m {
 			case modeH2:
 				c.becomeH2()
 				continue
-			case opaque:
-				u.state = upOpaque
-				c.turnOpaque()
-				return false
 			case undecided:
-				return true
+				if c.awaitSniff(likely) {
+					return true
+				}
+				fallthrough
+			case opaque:
+				c.passAsBytes()
+				return false
 			}
-			u.state = upHead
+			if u.state = upHead; u.guess {
+				c.clearDeadline()
+			}
 		case upDecide:
 			c.awaitDecision()
 		case upPreface:
@@ -258,6 +270,24 @@ func (c *conn) fromClient() bool {
 		}
 	}
 	return true
+}
+
+// passAsBytes gives up on understanding what the client sends.
+func (c *conn) passAsBytes() {
+	c.clearDeadline()
+	c.up.state = upOpaque
+	c.mu.Lock()
+	kind := OpaqueUnknown
+	switch {
+	case c.mode == opaque: // by the app's first word
+		kind = opaqueCounted
+	case c.hello.Load() != nil && c.in.tls == nil:
+		kind = OpaqueTLS
+	}
+	c.mode, c.arriving = opaque, false
+	c.recount()
+	c.mu.Unlock()
+	c.noteOpaque(kind)
 }
 
 // awaitDecision waits until the app has answered an upgrade: what the client

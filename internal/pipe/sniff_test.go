@@ -1,0 +1,252 @@
+package pipe
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSniff(t *testing.T) {
+	cfg := Config{}
+	cfg.setDefaults()
+	c := &conn{p: &Pipe{cfg: cfg}, in: &listener{}}
+	for _, tt := range []struct {
+		bytes  string
+		mode   mode
+		likely bool
+	}{
+		{"GET / HTTP/1.1\r\n", http1, true},
+		{"get / HTTP/1.1\r\n", http1, true},
+		{"M-SEARCH * HTTP/1.1\r\n", http1, true},
+		{"foo / HTTP/1.1\n", http1, true},
+		{"GET / http/1.1\r\n", http1, true},
+		{"GET /a b HTTP/1.1\r\n", http1, true}, // 400
+		{"GET / HTTP/1.1 \r\n", http1, true},   // 400
+		{"GET / HTTP/3.0\r\n", http1, true},    // 505
+		{"GET\t/\tHTTP/1.1\r\n", http1, true},  // 400
+		{"\r\n\r\nGET / HTTP/1.1\r\n", http1, true},
+		{"\nGET / HTTP/1.1\r\n", http1, true}, // 400, as the next three
+		{"\rGET / HTTP/1.1\r\n", http1, true},
+		{" GET / HTTP/1.1\r\n", http1, true},
+		{"\t GET / HTTP/1.1\r\n", http1, true},
+		{"GET /" + strings.Repeat("x", DefaultMaxHead), http1, true}, // 414
+		{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", modeH2, true},
+
+		{"G", undecided, true},
+		{"ge", undecided, true},
+		{"GET", undecided, true},
+		{"GET ", undecided, true},
+		{"post x", undecided, true},
+		{"foo /", undecided, true},
+		{"PRI * HTT", undecided, true},
+		{"\r\nDELETE", undecided, true},
+		{"PURGE", undecided, false},
+		{"HELLO ", undecided, false},
+		{"\r\n", undecided, false},
+		{"\n", undecided, false},
+		{" ", undecided, false},
+		{"\x16\x03\x01", undecided, false},
+
+		{"PING\r\n", opaque, false},                                 // Redis
+		{"GET key\r\n", opaque, false},                              // Redis, memcached
+		{"*1\r\n$4\r\nPING\r\n", opaque, false},                     // Redis
+		{"ruok", opaque, false},                                     // ZooKeeper
+		{"stats\r\n", opaque, false},                                // memcached
+		{"EHLO mail\r\n", opaque, false},                            // SMTP
+		{"CONNECT\naccept-version:1.2\n\n\x00", opaque, false},      // STOMP
+		{"AMQP\x00\x00\x09\x01", opaque, false},                     // RabbitMQ
+		{"JRMI\x00\x02\x4b", opaque, false},                         // Java RMI
+		{"8=FIX.4.2\x019=5", opaque, false},                         // FIX
+		{"0080 0800", opaque, false},                                // ISO 8583
+		{"OPTIONS rtsp://x RTSP/1.0\r\n", opaque, false},            // RTSP
+		{"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", opaque, false},   // the PROXY protocol
+		{`::1 "GET / HTTP/1.1" 200` + "\n", opaque, false},          // a log line
+		{`{"request":"GET / HTTP/1.1"}` + "\n", opaque, false},      // the same as JSON
+		{"<34>1 app: GET / HTTP/1.1\n", opaque, false},              // syslog
+		{"HTTP/1.1\r\n", opaque, false},                             // one word
+		{"\x00\x03\x00\x00user\x00", opaque, false},                 // PostgreSQL
+		{strings.Repeat("A", maxWord+1), opaque, false},             // a word that is too long
+		{"GE\x00", opaque, false},                                   //
+		{strings.Repeat(" ", DefaultMaxHead+1), opaque, false},      //
+		{"A " + strings.Repeat("x", DefaultMaxHead), opaque, false}, //
+		{"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00", opaque, false}, // TLS, but no ClientHello
+	} {
+		mode, likely := c.sniff([]byte(tt.bytes))
+		if mode != tt.mode || likely != tt.likely {
+			t.Errorf("%.40q: mode %d, likely %t; want %d, %t", tt.bytes, mode, likely, tt.mode, tt.likely)
+		}
+	}
+}
+
+// What looks like HTTP is held to HTTP's limits with protocol=auto, too.
+func TestAutoFollowsWhatLooksLikeHTTP(t *testing.T) {
+	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Method) })
+	t.Run("an incomplete first line", func(t *testing.T) {
+		for _, part := range []string{"G", "GET", "GET / HTTP/1.", "get / HTTP/1.1\r", "post ", "\r\nGET /", "foo /bar", "PRI * HTTP/2.0\r\n\r\nSM\r\n"} {
+			t.Run(part, func(t *testing.T) {
+				t.Parallel()
+				p := startPipe(t, app, Auto, func(cfg *Config) { cfg.HeadTimeout = 100 * time.Millisecond })
+				c := dialPipe(t, p)
+				c.send(part)
+				if resp := c.response("GET"); resp.StatusCode != http.StatusRequestTimeout {
+					t.Errorf("status %d", resp.StatusCode)
+				}
+				c.wantEnd()
+				awaitActivity(t, p, 0, 0)
+			})
+		}
+	})
+	t.Run("an unusual method", func(t *testing.T) {
+		for _, method := range []string{"get", "Get", "purge", "foo", "M-SEARCH", "a.b"} {
+			p := startPipe(t, app, Auto)
+			c := dialPipe(t, p)
+			c.send(method + " / HTTP/1.1\r\nHost: app\r\n\r\n")
+			if got := bodyOf(c.response("GET")); got != method {
+				t.Errorf("the app has got method %q, want %q", got, method)
+			}
+			awaitActivity(t, p, 1, 0) // not a tunnel
+		}
+	})
+	t.Run("what no request may begin with", func(t *testing.T) {
+		for _, before := range []string{"\n", "\r", " ", "\t", "\r\n ", "\n\r\n"} {
+			p := startPipe(t, app, Auto)
+			c := dialPipe(t, p)
+			c.send(before + get("/"))
+			if resp := c.response("GET"); resp.StatusCode != http.StatusBadRequest {
+				t.Errorf("%q: status %d", before, resp.StatusCode)
+			}
+			c.wantEnd()
+			if n := p.Stats().Requests; n != 0 {
+				t.Errorf("%q: %d requests were forwarded", before, n)
+			}
+		}
+	})
+	t.Run("empty lines before it", func(t *testing.T) {
+		p := startPipe(t, app, Auto)
+		c := dialPipe(t, p)
+		c.send("\r\n\r\n" + get("/"))
+		if resp := c.response("GET"); resp.StatusCode != http.StatusOK {
+			t.Errorf("status %d", resp.StatusCode)
+		}
+	})
+}
+
+// An idle connection's first bytes come in pieces: the limit of a request's time counts
+// from the first of its own bytes, not of an earlier request's.
+func TestRequestTimeoutCountsFromItsOwnRequest(t *testing.T) {
+	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
+	const limit = 300 * time.Millisecond
+	p := startPipe(t, app, Auto, func(cfg *Config) { cfg.RequestTimeout = limit })
+	c := dialPipe(t, p)
+	c.send("GET / HTTP/1.1\r\n")
+	for deadline := time.Now().Add(patience); p.busy.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a part of a head does not make the connection busy")
+		}
+	}
+	c.send("Host: app\r\n\r\n")
+	c.response("GET")
+	time.Sleep(limit + limit/2) // the limit of the first request is over
+	c.send("POST / HTTP/1.1\r\nHost: app\r\nContent-Length: 2\r\n\r\na")
+	for deadline := time.Now().Add(patience); p.Stats().Requests < 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the second request has not come")
+		}
+	}
+	c.send("b")
+	if resp := c.response("POST"); resp.StatusCode != http.StatusOK || bodyOf(resp) != "ab" {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+}
+
+// Protocols other than HTTP work with protocol=auto, and are counted and logged.
+func TestAutoPassesOtherProtocolsThrough(t *testing.T) {
+	echo := func(t *testing.T) net.Addr {
+		return startApp(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	}
+	for _, text := range []string{"ruok", "PING\r\n", "*1\r\n", "0080 0800", "\x00\x01", "HELLO", "\r\n", "A B"} {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			var log bytes.Buffer
+			p := startPipe(t, echo(t), Auto, func(cfg *Config) { cfg.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+			c := dialPipe(t, p)
+			c.send(text) // the client waits for an answer: there is no more
+			if _, err := io.ReadFull(c.r, make([]byte, len(text))); err != nil {
+				t.Fatal(err)
+			}
+			awaitActivity(t, p, 1, 1)
+			c.send("GET / HTTP/1.1\r\n\r\n") // it stays what it is
+			_ = c.CloseWrite()
+			if got := c.rest(); got != "GET / HTTP/1.1\r\n\r\n" {
+				t.Errorf("got %q", got)
+			}
+			if n := p.Stats().Opaque[OpaqueUnknown]; n != 1 {
+				t.Errorf("%d connections are counted", n)
+			}
+			closePipe(t, p)
+			if n := strings.Count(log.String(), "bytes (unknown)"); n != 1 {
+				t.Errorf("it is logged %d times:\n%s", n, &log)
+			}
+		})
+	}
+	t.Run("one word and the end", func(t *testing.T) {
+		t.Parallel()
+		p := startPipe(t, echo(t), Auto)
+		c := dialPipe(t, p)
+		c.send("HELLO")
+		_ = c.CloseWrite()
+		if got := c.rest(); got != "HELLO" {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("the app speaks first", func(t *testing.T) {
+		t.Parallel()
+		const n = 50 // the client's first bytes and the app's race
+		app := startApp(t, func(c net.Conn) {
+			_, _ = io.WriteString(c, "220 ready\r\n")
+			_, _ = io.Copy(c, c)
+		})
+		p := startPipe(t, app, Auto)
+		for range n {
+			c := dialPipe(t, p)
+			c.send("GET /")
+			if _, err := io.ReadFull(c.r, make([]byte, len("220 ready\r\nGET /"))); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.CloseWrite()
+			c.wantEnd()
+		}
+		if counted := p.Stats().Opaque[OpaqueServerFirst]; counted != n {
+			t.Errorf("%d of %d connections are counted", counted, n)
+		}
+	})
+	t.Run("CONNECT", func(t *testing.T) {
+		t.Parallel()
+		app := startApp(t, func(c net.Conn) {
+			buf := make([]byte, 1<<10)
+			_, _ = c.Read(buf)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 Connection established\r\n\r\n")
+			_, _ = io.Copy(c, c)
+		})
+		p := startPipe(t, app, Auto)
+		c := dialPipe(t, p)
+		c.send("CONNECT app:443 HTTP/1.1\r\nHost: app:443\r\n\r\n")
+		if _, err := c.r.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		awaitActivity(t, p, 1, 1)
+		if n := p.Stats().Opaque[OpaqueConnect]; n != 1 {
+			t.Errorf("%d tunnels are counted", n)
+		}
+		cut, _ := p.LastCall(context.Background(), 10*time.Millisecond)
+		if len(cut) != 1 {
+			t.Errorf("the report has %d conversations", len(cut))
+		}
+	})
+}
