@@ -22,6 +22,8 @@
 //     begun is broken off when its handler returns, so that no half of it looks whole; an event
 //     stream ends as package eventstream says.
 //   - A hijacked connection (WebSocket, CONNECT) is busy until it is closed.
+//   - A client of HTTP/2 that resets most of its streams at once is sent a GOAWAY with ENHANCE_YOUR_CALM, and its
+//     connection ends.
 //   - A response does not wait for the rest of its request. One of HTTP/1.1 that begins before the handler has
 //     read the request's body to its end says Connection: close, and the connection ends with a FIN after it.
 //

@@ -3,9 +3,13 @@ package httpdrain
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
+	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -93,13 +97,14 @@ func (f *feed) Accept() (net.Conn, error) {
 // serveHTTP2 is the server's TLSNextProto. The connection ends when it returns. One in clear
 // comes in a wrapping of net/http's, without its preface, which has been read.
 func (p *Plane) serveHTTP2(_ *http.Server, tc *tls.Conn, _ http.Handler) {
-	h := &http2Conn{Conn: tc, over: make(chan struct{})}
+	h := &http2Conn{Conn: tc, over: make(chan struct{}), resets: newResets(time.Now)}
 	if clear, ok := tc.NetConn().(interface{ UnencryptedNetConn() net.Conn }); ok {
 		h.Conn = clear.UnencryptedNetConn()
 		h.unread = http2.ClientPreface
 	} else {
 		state := tc.ConnectionState()
 		h.tls = &state
+		h.client.skip = len(http2.ClientPreface)
 	}
 	c := connOf(h.Conn)
 	h.c = c
@@ -136,12 +141,14 @@ type http2Conn struct {
 	once     sync.Once
 	over     chan struct{} // closed by Close
 
-	mu      sync.Mutex // guards what follows; held over writes
-	head    [9]byte    // of the frame under way (RFC 9113, 4.1)
-	have    int        // bytes of head
-	left    int        // bytes of the frame's payload to come
-	spoke   bool       // a frame is complete: SETTINGS, which must be the first
-	inHeads bool       // CONTINUATION must come next
+	client  frameFollower // the reader's
+	flooded atomic.Bool   // the server has had to reset too many streams
+	resets  *resets
+
+	mu      sync.Mutex    // guards what follows; held over writes
+	server  frameFollower // of what is written
+	spoke   bool          // a frame is complete: SETTINGS, which must be the first
+	inHeads bool          // CONTINUATION must come next
 	goodbye goodbye
 }
 
@@ -167,44 +174,65 @@ func (h *http2Conn) Read(b []byte) (int, error) {
 		h.unread = h.unread[n:]
 		return n, nil
 	}
-	return h.Conn.Read(b)
+	n, err := h.Conn.Read(b)
+	if h.flooded.Load() {
+		return 0, h.refuse(errResets)
+	}
+	for rest, whole := h.client.next(b[:n]); whole; rest, whole = h.client.next(rest) {
+		if flood := h.resets.fromClient(h.client.head); flood != nil {
+			return 0, h.refuse(flood)
+		}
+	}
+	return n, err
+}
+
+// refuse ends the connection with a GOAWAY that says why, for a client that asks too much. What the client still
+// sends is read for a while, so that a reset does not take the GOAWAY with it.
+func (h *http2Conn) refuse(why error) error {
+	h.c.unread.Store(true)
+	_ = h.Conn.SetWriteDeadline(time.Now().Add(lingerTime)) // for a Write that waits for a client that does not read
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.server.between() && !h.inHeads {
+		frame := slices.Clone(goAway)
+		binary.BigEndian.PutUint32(frame[http2FrameHead:], h.resets.latest())
+		frame[len(frame)-1] = byte(http2.ErrCodeEnhanceYourCalm)
+		h.goodbye = said
+		_, _ = h.Conn.Write(frame)
+	}
+	return fmt.Errorf("connection of %s ended: %w", h.RemoteAddr(), why)
 }
 
 func (h *http2Conn) Write(b []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n, err := h.Conn.Write(b)
-	h.follow(b[:n])
+	if flood := h.follow(b[:n]); flood != nil {
+		h.flooded.Store(true) // the reader ends the connection
+		_ = h.Conn.SetReadDeadline(time.Unix(1, 0))
+	}
 	if err == nil {
 		h.sayLocked()
 	}
 	return n, err
 }
 
-// follow keeps track of where frames end.
-func (h *http2Conn) follow(b []byte) {
-	for len(b) > 0 {
-		if h.have < len(h.head) {
-			n := copy(h.head[h.have:], b)
-			h.have, b = h.have+n, b[n:]
-			if h.have < len(h.head) {
-				return
-			}
-			h.left = int(h.head[0])<<16 | int(h.head[1])<<8 | int(h.head[2])
-		}
-		n := min(h.left, len(b))
-		h.left, b = h.left-n, b[n:]
-		if h.left > 0 {
-			return
-		}
-		h.have, h.spoke = 0, true
-		switch http2.FrameType(h.head[3]) {
+// follow keeps track of where frames end. An error is too much.
+func (h *http2Conn) follow(b []byte) (err error) {
+	for rest, whole := h.server.next(b); whole; rest, whole = h.server.next(rest) {
+		h.spoke = true
+		head := h.server.head
+		switch http2.FrameType(head[3]) {
 		case http2.FrameHeaders, http2.FramePushPromise, http2.FrameContinuation:
-			h.inHeads = http2.Flags(h.head[4])&http2.FlagHeadersEndHeaders == 0 // END_HEADERS is 4 in all three
+			h.inHeads = http2.Flags(head[4])&http2.FlagHeadersEndHeaders == 0 // END_HEADERS is 4 in all three
 		case http2.FrameGoAway:
 			h.goodbye = said // the server's own says more
 		}
+		if flood := h.resets.fromServer(head, h.server.code()); flood != nil {
+			err = flood
+		}
 	}
+	return err
 }
 
 // sayGoodbye says it at the next boundary between frames.
@@ -218,7 +246,7 @@ func (h *http2Conn) sayGoodbye() {
 }
 
 func (h *http2Conn) sayLocked() {
-	if h.goodbye == toBeSaid && h.spoke && h.have == 0 && !h.inHeads {
+	if h.goodbye == toBeSaid && h.spoke && h.server.between() && !h.inHeads {
 		h.goodbye = said
 		_, _ = h.Conn.Write(goAway) // who cannot be told is gone
 	}
