@@ -12,9 +12,13 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/drain"
 )
 
-// untilTold gives a context that ends at Ctrl-C or SIGTERM.
+// untilTold gives a context that ends at Ctrl-C, SIGTERM, or the end of the terminal, unless nohup has that ignored.
 func untilTold(cmd *cobra.Command) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signal.NotifyContext(cmd.Context(), signals...)
 }
 
 // untilToldTwice is untilTold for commands that drain: the signals after the first come from

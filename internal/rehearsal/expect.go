@@ -9,7 +9,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/stage"
 )
 
-// How much later than stated a thing may come on a busy machine.
+// How much later than stated a thing may come; on a busy machine, the row's allowance is added to each.
 const (
 	slack = 400 * time.Millisecond
 
@@ -18,7 +18,7 @@ const (
 	otherSlack = 2 * time.Second
 
 	// transit is what gateway and client take to carry the last byte from the pod
-	// to where its moment is taken, on a busy machine.
+	// to where its moment is taken.
 	transit = 25 * time.Millisecond
 
 	// exitLag is lastcall's promise: from the last byte to the pod's end.
@@ -66,8 +66,8 @@ func (s span) atLeast(o span) span { return span{max(s.from, o.from), max(s.to, 
 func (s span) union(o span) span { return span{min(s.from, o.from), max(s.to, o.to)} }
 
 // holds allows for the clocks' grain before and for the machine after.
-func (s span) holds(d time.Duration) bool {
-	return d >= s.from-20*time.Millisecond && d <= s.to+slack
+func (s span) holds(d, allowance time.Duration) bool {
+	return d >= s.from-20*time.Millisecond && d <= s.to+slack+allowance
 }
 
 func (s span) String() string {
@@ -84,6 +84,8 @@ type circumstances struct {
 	app          stage.Manner
 	otherGateway bool // neither the built-in one nor Envoy: its words are its own
 	envoy        bool // the sidecar is a real Envoy
+
+	allowance time.Duration // how much later things may be on this machine
 
 	otherApp  bool          // not the built-in one
 	appLeaves time.Duration // how long it takes to end with nothing in flight
@@ -140,8 +142,9 @@ func (e expectation) String() string {
 // ends so near to what would cut it that either is right.
 func expect(s stage.Strategy, c circumstances) []expectation {
 	early, late := c, c
-	early.left -= tooClose
-	late.left += tooClose
+	near := tooClose + c.allowance
+	early.left -= near
+	late.left += near
 	a, b := expectOne(s, early), expectOne(s, late)
 	if a.lost == b.lost {
 		return []expectation{expectOne(s, c)}
@@ -154,7 +157,7 @@ func expect(s stage.Strategy, c circumstances) []expectation {
 	const why = "the request ends too close to the cut to tell"
 	e.why, other.why = why, why
 	other.answered = other.answered.union(at(c.left))
-	other.gone = span{other.gone.from - tooClose, other.gone.to + tooClose}
+	other.gone = span{other.gone.from - near, other.gone.to + near}
 	return []expectation{e, other}
 }
 

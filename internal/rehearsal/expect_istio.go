@@ -32,7 +32,7 @@ func expectIstio(s stage.Strategy, c circumstances) expectation {
 		e.answered = cut
 		if !c.otherGateway {
 			e.body = terminationBody
-			if sideCut.to < appCut.from-killTogether {
+			if sideCut.to < appCut.from-killTogether-c.allowance {
 				e.log = terminationDetails
 			}
 		}

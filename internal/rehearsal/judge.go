@@ -19,12 +19,12 @@ type check struct {
 
 // judge compares a row with what is expected of it: with the alternative that
 // fits best, where there are two.
-func judge(r *row, alternatives []expectation, path string, otherGateway bool) (expectation, []check) {
+func judge(r *row, alternatives []expectation, path string, c circumstances) (expectation, []check) {
 	var best expectation
 	var checks []check
 	fewest := -1
 	for _, e := range alternatives {
-		list := judgeOne(r, e, path, otherGateway)
+		list := judgeOne(r, e, path, c)
 		if n := failures(list); fewest < 0 || n < fewest {
 			best, checks, fewest = e, list, n
 		}
@@ -42,18 +42,18 @@ func failures(checks []check) int {
 	return n
 }
 
-func judgeOne(r *row, e expectation, path string, otherGateway bool) []check {
+func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 	var out []check
 	add := func(ok bool, what, want, got string) { out = append(out, check{what, want, got, ok}) }
 
 	got := outcome(r.answer)
 	switch {
-	case e.lost && otherGateway: // its status is its own, or it breaks off
+	case e.lost && c.otherGateway: // its status is its own, or it breaks off
 		add(r.answer.status == 0 || r.answer.status >= http.StatusInternalServerError, "the client got", "an error of the gateway", got)
 	default:
 		add(r.answer.status == statusWanted(e.lost) && r.answer.err == nil, "the client got", fmt.Sprint(statusWanted(e.lost)), got)
 	}
-	add(e.answered.holds(r.lastByte()), "the request ended", e.answered.String(), "after "+screen.Seconds(r.lastByte()))
+	add(e.answered.holds(r.lastByte(), c.allowance), "the request ended", e.answered.String(), "after "+screen.Seconds(r.lastByte()))
 	if e.body != "" {
 		add(string(r.answer.body) == e.body, "body", fmt.Sprintf("%q (%d bytes)", e.body, len(e.body)), fmt.Sprintf("%q (%d bytes)", r.answer.body, len(r.answer.body)))
 	}
@@ -61,13 +61,14 @@ func judgeOne(r *row, e expectation, path string, otherGateway bool) []check {
 		add(strings.Contains(r.logLine, e.log), "the gateway's log line", "… "+e.log+" …", r.logLine)
 	}
 
-	add(e.gone.holds(r.stayed()), "the pod was gone", e.gone.String(), "after "+screen.Seconds(r.stayed()))
+	add(e.gone.holds(r.stayed(), c.allowance), "the pod was gone", e.gone.String(), "after "+screen.Seconds(r.stayed()))
 	if e.lag > 0 {
 		lag, what := r.lag(e.stays), "the pod stayed beyond the last byte and the minimum drain"
 		if e.appOwn {
 			lag, what = lag-r.appTook(), what+", less the app's own time to end"
 		}
-		add(lag <= e.lag && r.lag(e.stays) >= -transit, what, "0s to "+e.lag.String(), lag.Round(100*time.Microsecond).String())
+		most := e.lag + c.allowance
+		add(lag <= most && r.lag(e.stays) >= -transit-c.allowance, what, "0s to "+most.Round(time.Millisecond).String(), lag.Round(100*time.Microsecond).String())
 	}
 	if e.killed != nil {
 		words := map[bool]string{true: "SIGKILL was needed", false: "no SIGKILL was needed"}
@@ -75,7 +76,7 @@ func judgeOne(r *row, e expectation, path string, otherGateway bool) []check {
 	}
 	if e.appAfter {
 		after := r.end.App.Terminated.Sub(r.answer.last)
-		add(after >= -transit, "the app's SIGTERM", "after the last byte", fmt.Sprintf("%v after it", after.Round(100*time.Microsecond)))
+		add(after >= -transit-c.allowance, "the app's SIGTERM", "after the last byte", fmt.Sprintf("%v after it", after.Round(100*time.Microsecond)))
 	}
 	if e.appAfter || e.named {
 		add(r.end.App.HookError == nil, "the app's preStop", "no error", fmt.Sprint(r.end.App.HookError))

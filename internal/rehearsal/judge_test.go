@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/stage"
 )
@@ -113,6 +114,34 @@ func TestJudgeLocalReply(t *testing.T) {
 	r.answer.status, r.answer.body, r.logLine = 502, []byte("Bad Gateway"), ""
 	if row := p.judge(r, "/delay/10"); !row.OK {
 		t.Errorf("nginx's words: %+v", row.Checks)
+	}
+}
+
+// On a busy machine things may be later, by what was measured. What came out, and in which order, stays judged.
+func TestJudgeOnABusyMachine(t *testing.T) {
+	meter := lag.Fixed(200 * time.Millisecond)
+	p := &play{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}, meter: meter}
+	for _, tt := range []struct {
+		name   string
+		change func(*row)
+		ok     bool
+	}{
+		{"half a second late", func(r *row) { r.end.Sidecar.Gone = r.answer.last.Add(600 * time.Millisecond) }, true},
+		{"seconds late", func(r *row) { r.end.Sidecar.Gone = r.answer.last.Add(3 * time.Second) }, false},
+		{"the wrong order", func(r *row) { r.end.App.Terminated = r.answer.last.Add(-2 * time.Second) }, false},
+		{"the wrong answer", func(r *row) { r.answer.status = 503 }, false},
+		{"SIGKILL", func(r *row) { r.end.App.Killed = r.answer.last }, false},
+	} {
+		r := good(t, "lastcall-classic-exit")
+		tt.change(r)
+		if row := p.judge(r, "/delay/10"); row.OK != tt.ok || row.AllowanceMS != 800 {
+			t.Errorf("%s: ok %v with %v ms allowed: %+v", tt.name, row.OK, row.AllowanceMS, row.Checks)
+		}
+	}
+	r := good(t, "lastcall-classic-exit")
+	r.end.Sidecar.Gone = r.answer.last.Add(600 * time.Millisecond)
+	if judged(t, r).OK {
+		t.Error("on a quiet machine half a second late passes")
 	}
 }
 

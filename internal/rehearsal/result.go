@@ -25,6 +25,9 @@ type Result struct {
 	Rows          []Row   `json:"rows"`
 	Logs          string  `json:"logs,omitempty"`
 
+	// AllowanceMS is the largest of the rows'.
+	AllowanceMS float64 `json:"allowance_ms"`
+
 	ownNumbers bool // not the experiment's: what is stated is said
 	otherApp   bool // not the built-in one: its own time is not lastcall's
 }
@@ -53,6 +56,7 @@ type Row struct {
 	Killed        bool          `json:"killed"`
 	StayedMS      float64       `json:"stayed_ms"`
 	LagMS         float64       `json:"after_last_byte_ms"`
+	AllowanceMS   float64       `json:"allowance_ms"` // how much later things were allowed to be on a busy machine
 	Report        *stage.Report `json:"report,omitempty"`
 
 	lastcall bool
@@ -92,6 +96,7 @@ func (p *play) result(path string) *Result {
 	for _, r := range p.rows {
 		row := p.judge(r, path)
 		res.OK = res.OK && row.OK
+		res.AllowanceMS = max(res.AllowanceMS, row.AllowanceMS)
 		res.Rows = append(res.Rows, row)
 	}
 	res.TookMS = milliseconds(time.Since(p.began))
@@ -105,11 +110,12 @@ func (p *play) judge(r *row, path string) Row {
 		app:          r.strategy.App,
 		otherGateway: p.options.otherGateway(),
 		envoy:        p.options.Proxy == stage.ProxyEnvoy,
+		allowance:    p.meter.Allowance(r.end.Began, latest(r.answer.last, r.end.Gone())),
 	}
 	if p.habits != nil {
 		c.app, c.appLeaves, c.otherApp = p.habits.Manner, p.habits.Leaves, true
 	}
-	e, checks := judge(r, expect(r.strategy, c), path, c.otherGateway)
+	e, checks := judge(r, expect(r.strategy, c), path, c)
 	words := r.strategy.Words
 	if c.envoy && r.strategy.Envoy != "" {
 		words = r.strategy.Envoy
@@ -124,7 +130,8 @@ func (p *play) judge(r *row, path string) Row {
 		GatewayLog: r.logLine, AppExit: r.end.AppExit, SidecarExit: r.end.SidecarExit, Killed: r.end.Killed(),
 		AppTermMS: since(r.end.Began, r.end.App.Terminated), SidecarTermMS: since(r.end.Began, r.end.Sidecar.Terminated),
 		StayedMS: milliseconds(r.stayed()), LagMS: milliseconds(r.stayed() - r.lastByte()), Report: r.report,
-		lastcall: r.strategy.Way.IsLastcall(), lag: r.lag(e.stays), appTook: r.appTook(),
+		AllowanceMS: milliseconds(c.allowance),
+		lastcall:    r.strategy.Way.IsLastcall(), lag: r.lag(e.stays), appTook: r.appTook(),
 	}
 	if r.answer.err != nil {
 		row.Error = r.answer.err.Error()
@@ -133,6 +140,13 @@ func (p *play) judge(r *row, path string) Row {
 		row.Body = string(r.answer.body)
 	}
 	return row
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 func since(began, at time.Time) *float64 {

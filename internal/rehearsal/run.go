@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/screen"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/stage"
@@ -57,6 +58,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			return nil, err
 		}
 	}
+	p.meter = lag.Start()
+	defer p.meter.End()
 	return p.run(ctx)
 }
 
@@ -70,6 +73,7 @@ type play struct {
 	habits   *stage.Habits // of an app that is not built in
 	began    time.Time
 	progress *screen.Progress
+	meter    *lag.Meter
 }
 
 func (p *play) show(line func() string) {
@@ -183,7 +187,7 @@ func (p *play) standing(scaled time.Time) string {
 			names += ", " + r.strategy.Name
 		}
 	}
-	text := fmt.Sprintf("%5.1f s after the scale-down: %d of %d requests ended, %d pods gone", time.Since(scaled).Seconds(), answered, len(p.rows), gone)
+	text := fmt.Sprintf("%d s after the scale-down: %d of %d requests ended, %d pods gone", int(time.Since(scaled).Seconds()), answered, len(p.rows), gone)
 	if names != "" {
 		text += "; still there: " + names[2:]
 	}

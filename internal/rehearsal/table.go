@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/screen"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/stage"
 )
@@ -165,6 +166,9 @@ func (t *table) foot(r *Result) {
 	}
 	if told > 0 {
 		t.line("  %s", fmt.Sprintf("%d longer than the grace period: told so in time, and named in the report.", told))
+	}
+	if note := lag.Note(time.Duration(r.AllowanceMS * float64(time.Millisecond))); note != "" {
+		t.line("  %s", s.Dim(screen.Cut(note, screen.Width-2)))
 	}
 	if r.Logs != "" {
 		t.line("  %s", s.Dim("What everything wrote is in "+r.Logs+"."))

@@ -8,7 +8,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/stage"
 )
 
-// slack is how much later than stated a thing may come on a busy machine.
+// slack is how much later than stated a thing may come; on a busy machine, the row's allowance is added.
 const slack = 500 * time.Millisecond
 
 // tooClose is how near a request's end may come to what cuts it, before
@@ -24,8 +24,8 @@ func (s span) atLeast(o span) span { return span{max(s.from, o.from), max(s.to, 
 
 func (s span) atMost(d time.Duration) span { return span{min(s.from, d), min(s.to, d)} }
 
-func (s span) holds(d time.Duration) bool {
-	return d >= s.from-20*time.Millisecond && d <= s.to+slack
+func (s span) holds(d, allowance time.Duration) bool {
+	return d >= s.from-20*time.Millisecond && d <= s.to+slack+allowance
 }
 
 func (s span) String() string {

@@ -43,7 +43,10 @@ type Row struct {
 	GoneMS float64 `json:"gone_ms"`
 	// LagMS is from the end of the last request's connection to the pod's end; of
 	// an idle pod the whole time.
-	LagMS      float64       `json:"lag_ms"`
+	LagMS float64 `json:"lag_ms"`
+	// AllowanceMS is how much later things were allowed to be on a busy machine.
+	AllowanceMS float64 `json:"allowance_ms"`
+
 	Killed     bool          `json:"killed"`
 	Unfinished bool          `json:"still_there"`
 	Report     *stage.Report `json:"report,omitempty"`
@@ -82,7 +85,7 @@ func (r *row) result(limit time.Duration) Row {
 		GraceMS: r.peer.grace.Milliseconds(), Expected: s.String(), OK: true, Checks: r.judge(s, limit),
 		Status: r.answer.status, Lost: lost, Requests: of,
 		GoneMS: milliseconds(r.stayed()), LagMS: milliseconds(r.stayed() - r.lastByte()),
-		Killed: r.killed(), Unfinished: r.unfinished, Report: r.report,
+		AllowanceMS: milliseconds(r.allowance), Killed: r.killed(), Unfinished: r.unfinished, Report: r.report,
 	}
 	if r.scene == Idle {
 		out.Expected = "pod gone " + s.gone.String()
@@ -114,11 +117,11 @@ func (r *row) judge(s stated, limit time.Duration) []check {
 	} else {
 		gone := s.gone
 		gone.to = min(gone.to, limit)
-		add(gone.holds(r.stayed()), "the pod was gone", s.gone.String(), "after "+screen.Seconds(r.stayed()))
+		add(gone.holds(r.stayed(), r.allowance), "the pod was gone", s.gone.String(), "after "+screen.Seconds(r.stayed()))
 	}
 	if s.lag > 0 {
 		lag := r.stayed() - max(r.lastByte(), stage.MinimumDrain)
-		add(lag <= s.lag, "it stayed beyond the last byte and the minimum drain", "at most "+s.lag.String(), lag.Round(100*time.Microsecond).String())
+		add(lag <= s.lag+r.allowance, "it stayed beyond the last byte and the minimum drain", "at most "+(s.lag+r.allowance).Round(time.Millisecond).String(), lag.Round(100*time.Microsecond).String())
 	}
 	if s.late && r.scene == Request {
 		add(r.lateLost == 0, "requests in the next second", "none lost", fmt.Sprintf("%d of %d lost", r.lateLost, lateRequests))
@@ -129,7 +132,7 @@ func (r *row) judge(s stated, limit time.Duration) []check {
 // tooClose says whether the request's end was so near to what cuts it that either
 // outcome is right.
 func (r *row) tooClose(s stated) bool {
-	return s.cut > 0 && (r.left()-s.cut).Abs() < tooClose
+	return s.cut > 0 && (r.left()-s.cut).Abs() < tooClose+r.allowance
 }
 
 // WriteJSON writes the result as one JSON object.

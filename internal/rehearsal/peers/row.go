@@ -42,6 +42,7 @@ type row struct {
 	endings    []node.Ending
 	unfinished bool // it was still there at the limit
 	report     *stage.Report
+	allowance  time.Duration // how much later things may be on this machine
 
 	gone atomic.Bool
 }

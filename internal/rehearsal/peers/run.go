@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/screen"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/stage"
@@ -71,10 +72,15 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := raise(ctx, rows, t, dir, &ready); err != nil {
 		return nil, err
 	}
+	meter := lag.Start()
+	defer meter.End()
 	told := time.Now()
 	show(func() string { return standing(rows, time.Since(told)) })
 	if err := play(ctx, rows, o.Limit); err != nil {
 		return nil, err
+	}
+	for _, r := range rows {
+		r.allowance = meter.Allowance(r.began, time.Now())
 	}
 	return result(rows, o, time.Since(began)), nil
 }
@@ -140,7 +146,7 @@ func standing(rows []*row, since time.Duration) string {
 			name = r.peer.Name + " (" + string(r.scene) + ")"
 		}
 	}
-	text := fmt.Sprintf("%5.1f s: %d of %d pods are gone", since.Seconds(), gone, len(rows))
+	text := fmt.Sprintf("%d s: %d of %d pods are gone", int(since.Seconds()), gone, len(rows))
 	if name != "" {
 		text += "; still there: " + name
 	}

@@ -93,5 +93,5 @@ func standing(all []*deployment, o Options, since time.Duration) string {
 		most = max(most, asked)
 		parts = append(parts, fmt.Sprintf("%s %d", d.strategy.Name, failed))
 	}
-	return fmt.Sprintf("%4.0f s: %d of %d requests each; lost: %s", since.Seconds(), most, o.Requests, strings.Join(parts, ", "))
+	return fmt.Sprintf("%d s: %d of %d requests each; lost: %s", int(since.Seconds()), most, o.Requests, strings.Join(parts, ", "))
 }

@@ -2,7 +2,6 @@ package screen
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"sync"
@@ -11,19 +10,20 @@ import (
 )
 
 const (
-	terminalPeriod = 100 * time.Millisecond // a terminal's line is rewritten this often
-	logPeriod      = 10 * time.Second       // a log gets a line this often
+	terminalPeriod = time.Second      // a terminal's line is rewritten this often at most
+	logPeriod      = 10 * time.Second // a log gets a line this often
 )
 
-// Progress shows where something long stands: one line that is rewritten on a
+// Progress shows the state of something long: one line that is rewritten when it changes on a
 // terminal, a line now and then elsewhere.
 type Progress struct {
-	w        io.Writer
+	f        *os.File
 	terminal bool
 	style    Style
 
-	mu   sync.Mutex // guards line and drawn
-	line func() string
+	mu    sync.Mutex // guards what follows
+	line  func() string
+	drawn string // on the terminal
 
 	done  chan struct{}
 	ended sync.WaitGroup
@@ -31,7 +31,7 @@ type Progress struct {
 
 // NewProgress starts to show line on f. End it.
 func NewProgress(f *os.File, line func() string) *Progress {
-	p := &Progress{w: f, terminal: IsTerminal(f), style: StyleFor(f), line: line, done: make(chan struct{})}
+	p := &Progress{f: f, terminal: IsTerminal(f), style: StyleFor(f), line: line, done: make(chan struct{})}
 	p.ended.Go(p.run)
 	return p
 }
@@ -51,7 +51,7 @@ func (p *Progress) End() {
 	close(p.done)
 	p.ended.Wait()
 	if p.terminal {
-		_, _ = fmt.Fprint(p.w, "\r\x1b[K")
+		_, _ = fmt.Fprint(p.f, "\r\x1b[K")
 	}
 }
 
@@ -74,14 +74,19 @@ func (p *Progress) run() {
 	}
 }
 
-// draw is called with mu held.
+// draw is called with mu held. A terminal's last column stays free: what is written there may
+// wrap, and a wrapped line is no longer rewritten but repeated.
 func (p *Progress) draw() {
 	text := p.line()
 	if !p.terminal {
-		_, _ = fmt.Fprintln(p.w, Cut(text, Width))
+		_, _ = fmt.Fprintln(p.f, Cut(text, Width))
 		return
 	}
-	_, _ = fmt.Fprint(p.w, "\r", p.style.Dim(Cut(text, Width)), "\x1b[K")
+	if text = Cut(text, max(1, Columns(p.f)-1)); text == p.drawn {
+		return
+	}
+	p.drawn = text
+	_, _ = fmt.Fprint(p.f, "\r", p.style.Dim(text), "\x1b[K")
 }
 
 // Cut shortens text to width columns.

@@ -26,6 +26,15 @@ func IsTerminal(f *os.File) bool {
 	return err == nil
 }
 
+// Columns is the width of a terminal, Width where it is unknown.
+func Columns(f *os.File) int {
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil || size.Col == 0 {
+		return Width
+	}
+	return int(size.Col)
+}
+
 func (s Style) paint(code, text string) string {
 	if !s.Colour || text == "" {
 		return text

@@ -1,0 +1,50 @@
+//go:build busy
+
+package main
+
+import (
+	"encoding/json"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+// TestRehearseOnABusyMachine plays the whole rehearsal beside 24 busy loops, as make flaky does (a minute).
+func TestRehearseOnABusyMachine(t *testing.T) {
+	for range 24 {
+		hog := exec.Command("timeout", "300", "sh", "-c", "while :; do :; done")
+		if err := hog.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = hog.Process.Signal(syscall.SIGTERM)
+			_ = hog.Wait()
+		})
+	}
+	out, err := exec.Command("lastcallctl", "rehearse", "-o", "json", "--lastcall", "../../bin/lastcall").Output()
+	var result struct {
+		AllowanceMS float64 `json:"allowance_ms"`
+		Rows        []struct {
+			Strategy string
+			OK       bool
+			Checks   []struct {
+				What, Want, Got string
+				OK              bool
+			}
+		}
+	}
+	if jsonErr := json.Unmarshal(out, &result); jsonErr != nil {
+		t.Fatalf("%v: %v", err, jsonErr)
+	}
+	for _, row := range result.Rows {
+		for _, c := range row.Checks {
+			if !c.OK {
+				t.Errorf("%s: %s: stated %s, was %s", row.Strategy, c.What, c.Want, c.Got)
+			}
+		}
+	}
+	if n := len(result.Rows); n != 14 {
+		t.Errorf("%d rows, want 14", n)
+	}
+	t.Logf("times were allowed to be up to %v ms later", result.AllowanceMS)
+}

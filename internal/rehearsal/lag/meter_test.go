@@ -1,0 +1,59 @@
+package lag
+
+import (
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestAllowance(t *testing.T) {
+	began := time.Now()
+	at := func(s float64) time.Time { return began.Add(time.Duration(s * float64(time.Second))) }
+	m := &Meter{samples: []sample{
+		{at(-1), 900 * time.Millisecond}, // before
+		{at(1), 10 * time.Millisecond},
+		{at(2), 50 * time.Millisecond},
+		{at(5.1), 200 * time.Millisecond}, // began within
+		{at(9), 800 * time.Millisecond},
+	}}
+	if got := m.Worst(began, at(5)); got != 200*time.Millisecond {
+		t.Errorf("worst %v, want 200ms", got)
+	}
+	if got := m.Allowance(began, at(3)); got != hops*50*time.Millisecond {
+		t.Errorf("allowance %v", got)
+	}
+	if got := (*Meter)(nil).Allowance(began, at(3)); got != 0 {
+		t.Errorf("without a meter: %v", got)
+	}
+	if note := Note(20 * time.Millisecond); note != "" {
+		t.Errorf("a quiet machine: %s", note)
+	}
+	if note := Note(2 * time.Second); !strings.Contains(note, "up to 500 ms for a processor") {
+		t.Errorf("a busy machine: %s", note)
+	}
+}
+
+// Busy loops beside are seen.
+func TestMeter(t *testing.T) {
+	for range 12 * runtime.NumCPU() {
+		hog := exec.Command("timeout", "60", "sh", "-c", "while :; do :; done")
+		if err := hog.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = hog.Process.Signal(syscall.SIGTERM) // timeout passes it on
+			_ = hog.Wait()
+		})
+	}
+	began := time.Now()
+	m := Start()
+	defer m.End()
+	for late := time.Now().Add(30 * time.Second); m.Worst(began, time.Now()) < 20*time.Millisecond; time.Sleep(period) {
+		if time.Now().After(late) {
+			t.Fatalf("with 12 busy loops for each processor the worst delay is %v", m.Worst(began, time.Now()))
+		}
+	}
+}
