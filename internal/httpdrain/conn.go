@@ -45,8 +45,10 @@ type conn struct {
 	state    http.ConnState
 	since    time.Time // of state
 	h2       *http2Conn
-	asked    bool // it has had a request
-	ignored  bool // its latest request does not count
+	carrier  *carrier // of h2
+	told     bool     // endAgain has done its work
+	asked    bool     // it has had a request
+	ignored  bool     // its latest request does not count
 	requests map[*exchange]struct{}
 	hijacked *exchange
 }
@@ -118,6 +120,9 @@ func (p *Plane) changed(nc net.Conn, s http.ConnState) {
 		return
 	}
 	c.state, c.since, c.ignored = s, time.Now(), false
+	if s == http.StateIdle {
+		p.endAgain(c) // it is known to the carrier from now on
+	}
 	p.tell()
 	p.sweepSoon()
 }

@@ -51,6 +51,16 @@ func (c *carrier) end() {
 	_ = c.server.Shutdown(ctx)
 }
 
+// endAgain is called when the carrier begins to serve c; mu is held. A connection that was on
+// its way when the carrier ended is not among those that Shutdown has told: the server takes it
+// in later, and it would stay until its client goes.
+func (p *Plane) endAgain(c *conn) {
+	if to := c.carrier; to != nil && to.isOver && !c.told {
+		c.told = true
+		p.lingering.Go(to.end)
+	}
+}
+
 // endHTTP2 ends what there is; mu is held.
 func (p *Plane) endHTTP2() {
 	if c := p.http2; c != nil && !c.isOver {
@@ -117,7 +127,7 @@ func (p *Plane) serveHTTP2(_ *http.Server, tc *tls.Conn, _ http.Handler) {
 		if p.http2 == nil || p.http2.isOver {
 			p.http2 = p.newCarrier() // what is over takes no other
 		}
-		c.h2, c.outer = h, h
+		c.h2, c.outer, c.carrier = h, h, p.http2
 		f := p.http2.feed
 		if to := p.http2; p.closing.Load() {
 			time.AfterFunc(freshTime, func() { p.endLate(to) })
