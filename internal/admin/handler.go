@@ -7,6 +7,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sideport"
 )
 
 // methods are those that Envoy's parser of HTTP/1 knows. It refuses others.
@@ -32,6 +34,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) answer(r *http.Request) answer {
 	c, found := s.command(r.URL.Path)
+	if c.mutates || sideport.IsLoopback(r) { // at another address Prometheus may look by a name
+		if err := sideport.Foreign(r); err != nil {
+			return text(http.StatusForbidden, err.Error())
+		}
+	}
 	switch {
 	case !found:
 		return text(http.StatusNotFound, "invalid path. "+s.commandList())

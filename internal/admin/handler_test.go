@@ -138,11 +138,11 @@ func TestHeadIsWrittenAsEnvoyWritesIt(t *testing.T) {
 		request string
 		want    []string
 	}{
-		{"GET /ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", []string{
+		{"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", []string{
 			"HTTP/1.1 200 OK\r\n", "\r\ncache-control: no-cache, max-age=0\r\n", "\r\ncontent-type: text/plain; charset=UTF-8\r\n",
 			"\r\ndate: ", "\r\nserver: envoy\r\n", "\r\nx-content-type-options: nosniff\r\n", "\r\n\r\n5\r\nLIVE\n\r\n0\r\n\r\n",
 		}},
-		{"FOO /ready HTTP/1.1\r\nHost: x\r\n\r\n", []string{
+		{"FOO /ready HTTP/1.1\r\nHost: localhost\r\n\r\n", []string{
 			"HTTP/1.1 400 Bad Request\r\n", "\r\ncontent-type: text/plain\r\n", "\r\nserver: envoy\r\n", "\r\nContent-Length: 11\r\n", "\r\n\r\nBad Request",
 		}},
 	} {
@@ -179,7 +179,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	r := bufio.NewReader(conn)
 	for i := range 3 {
-		fmt.Fprint(conn, "GET /stats?filter=http.admin.downstream_(cx|rq)_(active|total)$ HTTP/1.1\r\nHost: x\r\n\r\n")
+		fmt.Fprint(conn, "GET /stats?filter=http.admin.downstream_(cx|rq)_(active|total)$ HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil {
 			t.Fatal(err)

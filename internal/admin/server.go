@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/logs"
+	"github.com/lastcall-dev/lastcall/internal/sideport"
 )
 
 // Options of a server.
@@ -55,13 +56,8 @@ type Server struct {
 	due      sync.RWMutex // read-locked by each answer under way
 }
 
-const (
-	headTimeout = 10 * time.Second // for a request head, so that a silent peer holds nothing
-	idleTimeout = 5 * time.Minute  // a tool that polls reuses its connection
-
-	// answerTime is how long Close waits for answers under way.
-	answerTime = 200 * time.Millisecond
-)
+// answerTime is how long Close waits for answers under way.
+const answerTime = 200 * time.Millisecond
 
 // Start listens on address, host:port, and answers until Close.
 func Start(address string, o Options) (*Server, error) {
@@ -88,16 +84,11 @@ func Start(address string, o Options) (*Server, error) {
 		s.methods[m] = true
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.http = &http.Server{
-		Handler:           s,
-		ReadHeaderTimeout: headTimeout,
-		IdleTimeout:       idleTimeout,
-		ConnState:         s.own.connection,
-		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
-	}
+	s.http = sideport.New(s, o.Log)
+	s.http.ConnState = s.own.connection
 	go func() {
 		defer close(s.served)
-		if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(sideport.Limit(ln)); !errors.Is(err, http.ErrServerClosed) {
 			o.Log.Error("the admin server has ended", "error", err)
 		}
 	}()

@@ -2,16 +2,13 @@ package agent
 
 import (
 	"bufio"
-	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +16,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/lastcall-dev/lastcall/internal/logs"
+	"github.com/lastcall-dev/lastcall/internal/sideport"
 )
 
 // merge answers a scrape with the metrics of the agent, of the proxy and of the
@@ -26,34 +24,53 @@ import (
 //
 // The exposition format does not allow a metric twice. The agent's own have
 // names of their own (lastcall_…); what the proxy and the app say is passed on as
-// it is.
+// it is, as it comes: what a scrape takes does not depend on how much they say.
 type merge struct {
 	own    prometheus.Gatherer
-	proxy  func(context.Context) ([]byte, error) // nil: it has none of its own
-	app    string                                // URL; empty: none
-	lean   bool                                  // leave out what only a drain needs
+	proxy  func(context.Context) (io.ReadCloser, error) // nil: it has none of its own
+	app    string                                       // URL; empty: none
+	lean   bool                                         // leave out what only a drain needs
 	failed *prometheus.CounterVec
 	log    *slog.Logger
 
 	throttle logs.Throttle
 }
 
-// scrapeTimeout is how long proxy and app may take together; Prometheus gives a
-// whole scrape 10 s by default and says so in a header.
+// scrapeTimeout is how long proxy and app may take to begin; Prometheus gives a whole
+// scrape 10 s by default and says so in a header.
 const scrapeTimeout = 5 * time.Second
 
-// maxScrape bounds what the app may say, bytes.
-const maxScrape = 64 << 20
+// headStart is how much of a part is read before the answer begins, bytes. A part that
+// is shorter is left out when it fails, and so the rest is not lost. Of a longer one
+// that fails, the beginning has been passed on: the whole answer is broken off, so that
+// no half of it is taken for all.
+const headStart = 128 << 10
+
+// maxMetricLine bounds a line, bytes.
+const maxMetricLine = 64 << 10
 
 func (m *merge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), timeoutOf(r))
+	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	parts := []<-chan []byte{}
+	late := time.AfterFunc(timeoutOf(r), cancel)
+	var parts []<-chan *part
 	if m.proxy != nil {
 		parts = append(parts, m.fetch(ctx, "proxy", m.proxy))
 	}
 	if m.app != "" {
 		parts = append(parts, m.fetch(ctx, "app", m.scrapeApp))
+	}
+	var rest []*part
+	for _, p := range parts { // before our own, so that a failure is counted in this scrape
+		if p := <-p; p != nil {
+			defer p.body.Close()
+			rest = append(rest, p)
+		}
+	}
+	late.Stop()
+	families, err := m.own.Gather()
+	if err != nil {
+		m.throttle.Warn(m.log, time.Minute, "some of the agent's metrics could not be gathered", "error", err)
 	}
 	w.Header().Set("Content-Type", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
 	var out io.Writer = w
@@ -63,52 +80,60 @@ func (m *merge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer zip.Close()
 		out = zip
 	}
-	var rest [][]byte
-	for _, part := range parts { // before our own, so that a failure is counted in this scrape
-		rest = append(rest, <-part)
-	}
-	families, err := m.own.Gather()
-	if err != nil {
-		m.throttle.Warn(m.log, time.Minute, "some of the agent's metrics cannot be had", "error", err)
-	}
 	for _, family := range families {
 		if _, err := expfmt.MetricFamilyToText(out, family); err != nil {
 			return // the scraper has gone
 		}
 	}
-	for _, part := range rest {
-		if _, err := out.Write(part); err != nil {
-			return
+	for _, p := range rest {
+		if err := m.copy(out, p); err != nil {
+			panic(http.ErrAbortHandler)
 		}
 	}
 }
 
 // timeoutOf is a little less than what the scraper grants.
 func timeoutOf(r *http.Request) time.Duration {
-	seconds, err := strconv.ParseFloat(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
-	if err != nil || seconds <= 0 {
+	granted := sideport.ScrapeTimeout(r)
+	if granted == 0 {
 		return scrapeTimeout
 	}
-	return min(scrapeTimeout, time.Duration(seconds*0.8*float64(time.Second)))
+	return min(scrapeTimeout, granted*8/10)
 }
 
-// fetch gets one part while the others are got. A part that cannot be had is
-// empty, counted and told; the rest of the scrape is worth having.
-func (m *merge) fetch(ctx context.Context, target string, get func(context.Context) ([]byte, error)) <-chan []byte {
-	out := make(chan []byte, 1)
+// part is what one target has to say, from its beginning.
+type part struct {
+	of   string
+	text *bufio.Reader
+	body io.Closer
+}
+
+// fetch begins one part while the others begin. It is nil when its target fails, which
+// is counted and logged; the rest of the scrape is worth having.
+func (m *merge) fetch(ctx context.Context, of string, get func(context.Context) (io.ReadCloser, error)) <-chan *part {
+	out := make(chan *part, 1)
 	go func() {
-		b, err := get(ctx)
-		if err != nil {
-			b = nil
-			m.failed.WithLabelValues(target).Inc()
-			m.throttle.Warn(m.log, time.Minute, "metrics cannot be had and are left out of the scrape", "of", target, "error", err)
+		body, err := get(ctx)
+		if err == nil {
+			p := &part{of, bufio.NewReaderSize(body, headStart), body}
+			if _, err = p.text.Peek(headStart); err == nil || err == io.EOF {
+				out <- p
+				return
+			}
+			_ = body.Close()
 		}
-		out <- m.clean(b)
+		m.fail(of, err)
+		out <- nil
 	}()
 	return out
 }
 
-func (m *merge) scrapeApp(ctx context.Context) ([]byte, error) {
+func (m *merge) fail(of string, err error) {
+	m.failed.WithLabelValues(of).Inc()
+	m.throttle.Warn(m.log, time.Minute, "metrics are left out of the scrape", "of", of, "error", err)
+}
+
+func (m *merge) scrapeApp(ctx context.Context) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.app, nil)
 	if err != nil {
 		return nil, err
@@ -118,39 +143,33 @@ func (m *merge) scrapeApp(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
+		_ = resp.Body.Close()
 		return nil, errors.New("GET " + m.app + ": " + resp.Status)
 	}
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxScrape+1))
-	if err == nil && len(b) > maxScrape {
-		err = fmt.Errorf("GET %s: more than %d MiB", m.app, maxScrape>>20)
-	}
-	return b, err
+	return resp.Body, nil
 }
 
 // drainOnly are Envoy's gauges that are let through for the drain's sake.
 var drainOnly = regexp.MustCompile(`^(?:# (?:TYPE|HELP) )?envoy_(?:[a-z_]+_)?downstream_(?:cx|rq|cx_upgrades)_active\b`)
 
-// clean makes a part fit to stand among others: it ends in a newline, and not
+// copy passes a part on, made fit to stand among others: it ends in a newline, and not
 // with OpenMetrics' end of everything.
-func (m *merge) clean(b []byte) []byte {
-	if !m.lean && !bytes.Contains(b, []byte("# EOF")) {
-		if len(b) > 0 && b[len(b)-1] != '\n' {
-			b = append(b, '\n')
-		}
-		return b
-	}
-	var out bytes.Buffer
-	lines := bufio.NewScanner(bytes.NewReader(b))
-	lines.Buffer(nil, len(b)+1)
+func (m *merge) copy(out io.Writer, p *part) error {
+	lines := bufio.NewScanner(p.text)
+	lines.Buffer(make([]byte, 0, 4096), maxMetricLine)
 	for lines.Scan() {
 		line := lines.Bytes()
 		if string(line) == "# EOF" || m.lean && drainOnly.Match(line) {
 			continue
 		}
-		out.Write(line)
-		out.WriteByte('\n')
+		if _, err := out.Write(append(line, '\n')); err != nil {
+			return err
+		}
 	}
-	return out.Bytes()
+	err := lines.Err()
+	if err != nil {
+		m.fail(p.of, err)
+	}
+	return err
 }

@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -60,7 +62,7 @@ func TestMerge(t *testing.T) {
 	metrics := newMetrics(newWay())
 	m := &merge{
 		own: metrics.registry, app: app.URL, failed: metrics.scrapeFailed, log: slog.New(slog.DiscardHandler),
-		proxy: func(context.Context) ([]byte, error) { return []byte(envoy), nil },
+		proxy: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(envoy)), nil },
 	}
 
 	all := scrape(t, m)
@@ -87,7 +89,7 @@ func TestMerge(t *testing.T) {
 
 	// What cannot be had is left out, counted, and spoils nothing else.
 	appStatus = http.StatusInternalServerError
-	m.proxy = func(context.Context) ([]byte, error) { return nil, errors.New("gone") }
+	m.proxy = func(context.Context) (io.ReadCloser, error) { return nil, errors.New("gone") }
 	left := scrape(t, m)
 	for _, want := range []string{`lastcall_scrape_failures_total{of="app"} 1`, `lastcall_scrape_failures_total{of="proxy"} 1`, "lastcall_drain_phase"} {
 		if !strings.Contains(left, want) {
@@ -96,9 +98,46 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// A scrape larger than any buffer goes through whole, and one that breaks in the middle
+// is broken off: no half looks whole.
+func TestMergeOfALargeScrape(t *testing.T) {
+	const lines = 100_000
+	isBroken := false
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for i := range lines {
+			_, _ = fmt.Fprintf(w, "orders_total{customer=\"%d\"} 1\n", i)
+			if isBroken && i == lines/2 {
+				panic(http.ErrAbortHandler)
+			}
+		}
+	}))
+	defer app.Close()
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	metrics := newMetrics(newWay())
+	m := &merge{own: metrics.registry, app: app.URL, failed: metrics.scrapeFailed, log: slog.New(slog.DiscardHandler)}
+	server := httptest.NewServer(m)
+	defer server.Close()
+	ask := func() (int, error) {
+		resp, err := http.Get(server.URL)
+		if err != nil {
+			return 0, err
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		return bytes.Count(b, []byte("orders_total{")), err
+	}
+	if n, err := ask(); n != lines || err != nil {
+		t.Errorf("%d of %d lines, %v", n, lines, err)
+	}
+	isBroken = true
+	if n, err := ask(); err == nil {
+		t.Errorf("a scrape of %d of %d lines looks whole", n, lines)
+	}
+}
+
 func TestMergeDoesNotWaitLongerThanItsScraper(t *testing.T) {
 	metrics := newMetrics(newWay())
 	m := &merge{own: metrics.registry, failed: metrics.scrapeFailed, log: slog.New(slog.DiscardHandler),
-		proxy: func(ctx context.Context) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() }}
+		proxy: func(ctx context.Context) (io.ReadCloser, error) { <-ctx.Done(); return nil, ctx.Err() }}
 	scrape(t, m, "X-Prometheus-Scrape-Timeout-Seconds", "0.05")
 }

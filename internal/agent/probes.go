@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sideport"
 )
 
 // Probes are the app's probes and httpGet hooks as an injector turns them to the
@@ -87,6 +89,7 @@ func (p Probes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	timeout := time.Duration(max(one.TimeoutSeconds, 1)) * time.Second // Kubernetes' default is 1 s
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout + sideport.WriteTime))
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
 	code, err := one.ask(ctx, r)

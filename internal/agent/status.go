@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sideport"
 )
 
 // status is the server on the status port (15020). Unlike pilot-agent's it goes
@@ -30,9 +30,6 @@ type status struct {
 	merge   merge        // its proxy is set before the agent is ready
 	due     sync.RWMutex // read-locked by each answer under way
 }
-
-// headTimeout keeps a peer that says nothing from holding a connection.
-const headTimeout = 10 * time.Second
 
 func (a *agent) startStatus() (*status, error) {
 	address := a.listenAddress()
@@ -48,23 +45,20 @@ func (a *agent) startStatus() (*status, error) {
 	mux.HandleFunc("/wait", own(s.wait))
 	mux.HandleFunc("/hot-restart", own(s.hotRestart))
 	mux.HandleFunc("/wait/{token...}", s.waitByToken)
-	mux.HandleFunc("GET /connections", s.connections)
+	mux.HandleFunc("GET /connections", fromPod(s.connections))
 	mux.Handle("/app-health/", a.Probes)
 	mux.Handle("/app-lifecycle/", a.Probes)
 	s.merge = merge{own: s.metrics.registry, app: a.Settings.ScrapeTarget.Value, lean: a.LeanScrape, failed: s.metrics.scrapeFailed, log: a.log}
-	mux.HandleFunc("/metrics", s.scrape)
-	mux.HandleFunc("/stats/prometheus", s.scrape)
-	s.server = &http.Server{
-		Handler:           s.counted(mux),
-		ReadHeaderTimeout: headTimeout,
-		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
-	}
+	scrapes := sideport.Scrapes(http.HandlerFunc(s.scrape))
+	mux.Handle("/metrics", scrapes)
+	mux.Handle("/stats/prometheus", scrapes)
+	s.server = sideport.New(s.counted(mux), a.log)
 	if a.plane != nil {
 		s.watch(a.plane)
 	}
 	go func() {
 		defer close(s.served)
-		if err := s.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.server.Serve(sideport.Limit(ln)); !errors.Is(err, http.ErrServerClosed) {
 			a.log.Error("the status server has ended", "error", err)
 		}
 	}()
@@ -74,7 +68,7 @@ func (a *agent) startStatus() (*status, error) {
 // watch takes the data plane in, whose metrics are told from now on.
 func (s *status) watch(p dataPlane) {
 	if own, ok := p.(interface {
-		Metrics(context.Context) ([]byte, error)
+		Metrics(context.Context) (io.ReadCloser, error)
 	}); ok {
 		s.merge.proxy = own.Metrics
 	}
@@ -218,8 +212,10 @@ func answerHook(w http.ResponseWriter, err error) {
 func (s *status) waitByToken(w http.ResponseWriter, r *http.Request) {
 	switch token := r.PathValue("token"); {
 	case isToken(token, s.a.HookToken):
+		defer sideport.Hold(w, r)()
 		s.waitAsApp(w, r)
 	case isToken(token, s.a.SidecarToken):
+		defer sideport.Hold(w, r)()
 		s.waitAsSidecar(w, r)
 	default:
 		s.metrics.hookRefused.Inc()
@@ -238,18 +234,29 @@ func answer(w http.ResponseWriter, body string) {
 	_, _ = io.WriteString(w, body)
 }
 
-// own admits POST from this pod only, in pilot-agent's words.
+// own admits POST from this pod only, in pilot-agent's words. Such a request may take
+// its time: its connection is kept.
 func own(h http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		peer, err := netip.ParseAddrPort(r.RemoteAddr)
-		switch {
-		case err != nil || !peer.Addr().Unmap().IsLoopback():
-			http.Error(w, "Only requests from localhost are allowed", http.StatusForbidden)
-		case r.Method != http.MethodPost:
+	return fromPod(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", http.MethodPost)
 			http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
-		default:
-			h(w, r)
+			return
 		}
+		defer sideport.Hold(w, r)()
+		h(w, r)
+	})
+}
+
+// fromPod admits programs of this pod: no other machine, and no web page.
+func fromPod(h http.HandlerFunc) http.HandlerFunc {
+	local := sideport.Local(h)
+	return func(w http.ResponseWriter, r *http.Request) {
+		peer, err := netip.ParseAddrPort(r.RemoteAddr)
+		if err != nil || !peer.Addr().Unmap().IsLoopback() {
+			http.Error(w, "Only requests from localhost are allowed", http.StatusForbidden)
+			return
+		}
+		local.ServeHTTP(w, r)
 	}
 }

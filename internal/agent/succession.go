@@ -443,7 +443,7 @@ func (s *status) hotRestart(w http.ResponseWriter, r *http.Request) {
 func (a *agent) serveControl(ctx context.Context, ln net.Listener) {
 	server := &http.Server{
 		Handler:           handover.ControlHandler(a.restartHot),
-		ReadHeaderTimeout: headTimeout,
+		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan struct{})

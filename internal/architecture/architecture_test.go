@@ -32,6 +32,7 @@ var downwards = []string{
 	"internal/meshconfig",  // Istio's ProxyConfig
 	"internal/tcp",         // listeners
 	"internal/eventstream", // how an event stream may be ended
+	"internal/sideport",    // the small HTTP servers beside the traffic
 	"internal/logs",        // what is logged, without waiting for its reader
 	"internal/drain",       // the state machine: imports nothing of the project
 }

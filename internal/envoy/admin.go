@@ -60,6 +60,23 @@ func (e *StatusError) Error() string {
 }
 
 func (a *Admin) call(ctx context.Context, method, path string) ([]byte, error) {
+	resp, err := a.do(ctx, method, path)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("envoy's admin at %s: %s %s: read the answer: %w", a.address, method, path, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return body, &StatusError{method + " " + path, resp.StatusCode, string(bytes.TrimSpace(body[:min(len(body), 200)]))}
+	}
+	return body, nil
+}
+
+// do is call for an answer that is read as it comes.
+func (a *Admin) do(ctx context.Context, method, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, a.base+path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("envoy's admin: %w", err)
@@ -72,15 +89,7 @@ func (a *Admin) call(ctx context.Context, method, path string) ([]byte, error) {
 		}
 		return nil, fmt.Errorf("envoy's admin at %s: %s %s: %w", a.address, method, path, err)
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return nil, fmt.Errorf("envoy's admin at %s: %s %s: read the answer: %w", a.address, method, path, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return body, &StatusError{method + " " + path, resp.StatusCode, string(bytes.TrimSpace(body[:min(len(body), 200)]))}
-	}
-	return body, nil
+	return resp, nil
 }
 
 // Ready is nil when Envoy serves (LIVE).

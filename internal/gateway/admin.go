@@ -3,11 +3,11 @@ package gateway
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"sync/atomic"
-	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sideport"
 )
 
 // readiness of a gateway.
@@ -38,13 +38,13 @@ func startAdmin(g *Gateway, address string, awaited func() string) (*admin, erro
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ready", a.ready)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, "ok") })
-	mux.Handle("GET /metrics", g.metrics.handler())
-	a.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
+	mux.Handle("GET /metrics", sideport.Scrapes(g.metrics.handler()))
+	a.server = sideport.New(mux, g.log)
 	if a.ln == nil {
 		close(a.served)
 		return a, nil
 	}
-	go func() { defer close(a.served); _ = a.server.Serve(a.ln) }()
+	go func() { defer close(a.served); _ = a.server.Serve(sideport.Limit(a.ln)) }()
 	return a, nil
 }
 
