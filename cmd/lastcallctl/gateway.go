@@ -246,15 +246,12 @@ func (f *terminationFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.loadBalancer, "load-balancer", "", "what stands in front, and so how late it learns: `nlb, alb, gke, cloudflare, adaptive or none` (default adaptive with --kubernetes, else none)")
 	flags.DurationVar(&f.grace, "grace", 0, "the pod's terminationGracePeriodSeconds (default of TERMINATION_GRACE_PERIOD_SECONDS, else 30s)")
 	flags.DurationVar(&f.timeout, "drain-timeout", 0, "when, after SIGTERM, what is left gets the last call (default 2s before the end of the grace period)")
-	flags.DurationVar(&f.minimum, "min-drain-duration", 0, "how long new connections are accepted at least (default of --load-balancer)")
-	flags.DurationVar(&f.quiet, "quiet-time", 0, "how long nobody may have come before the listener is closed; extends --min-drain-duration (default of --load-balancer)")
+	flags.DurationVar(&f.minimum, "minimum-drain", 0, "how long new connections are accepted at least (default of --load-balancer)")
+	flags.DurationVar(&f.quiet, "quiet-time", 0, "how long no new connection may have come before the listener is closed; extends --minimum-drain (default of --load-balancer)")
 	flags.DurationVar(&f.idle, "idle-grace", 0, "how long a kept-alive connection may be idle, after that, before it is closed (default of --load-balancer)")
 	flags.IntVar(&f.exitAt, "exit-at-connections", 0, "how many connections with a request in flight do not hold the exit; they get the last call")
 	flags.DurationVar(&f.failure, "health-check-failure-delay", 0, "when, after SIGTERM, /ready begins to fail; 0s: at once (default: not before the listener is closed)")
 	flags.DurationVar(&f.deregister, "deregistration-delay", gateway.DefaultDeregistrationDelay, "with --load-balancer alb: the target group's deregistration_delay.timeout_seconds")
-	for _, name := range []string{"grace", "drain-timeout", "min-drain-duration", "quiet-time", "idle-grace", "health-check-failure-delay"} {
-		flags.Lookup(name).DefValue = "" // what it is depends on others
-	}
 }
 
 // termination is what the flags come to, the preset first; an error says what contradicts
@@ -290,7 +287,7 @@ func (f *terminationFlags) termination(flags *pflag.FlagSet, cluster bool, log *
 		from time.Duration
 		to   *time.Duration
 	}{
-		{"min-drain-duration", f.minimum, &t.MinDrain}, {"quiet-time", f.quiet, &t.QuietTime},
+		{"minimum-drain", f.minimum, &t.MinDrain}, {"quiet-time", f.quiet, &t.QuietTime},
 		{"idle-grace", f.idle, &t.IdleGrace}, {"health-check-failure-delay", f.failure, &t.FailReadinessAfter},
 	} {
 		if flags.Changed(d.flag) {
@@ -304,8 +301,8 @@ func (f *terminationFlags) termination(flags *pflag.FlagSet, cluster bool, log *
 		return t, errors.New("--drain-timeout is 0s: must be positive")
 	}
 	if _, err := t.Config(); err != nil {
-		if !flags.Changed("min-drain-duration") && t.MinDrain > 0 {
-			err = fmt.Errorf("%w; --min-drain-duration is --load-balancer %s's: %s", err, preset.Name, preset.Reason)
+		if !flags.Changed("minimum-drain") && t.MinDrain > 0 {
+			err = fmt.Errorf("%w; --minimum-drain is --load-balancer %s's: %s", err, preset.Name, preset.Reason)
 		}
 		return t, err
 	}

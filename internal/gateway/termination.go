@@ -52,7 +52,7 @@ func (t Termination) Config() (drain.Config, error) {
 		flag  string
 		value time.Duration
 	}{
-		{"--drain-timeout", t.DrainTimeout}, {"--min-drain-duration", t.MinDrain},
+		{"--drain-timeout", t.DrainTimeout}, {"--minimum-drain", t.MinDrain},
 		{"--quiet-time", t.QuietTime}, {"--idle-grace", t.IdleGrace},
 	} {
 		if d.value < 0 {
@@ -78,7 +78,7 @@ func (t Termination) Config() (drain.Config, error) {
 		wrong("--drain-timeout %v is not shorter than the grace period %v: SIGKILL comes first; lower it, or %s", timeout, t.GracePeriod, remedy)
 	}
 	if t.MinDrain > timeout {
-		wrong("--min-drain-duration %v is longer than the %v until the last call (grace period %v): lower it or raise --drain-timeout, or %s", t.MinDrain, timeout, t.GracePeriod, remedy)
+		wrong("--minimum-drain %v is longer than the %v until the last call (grace period %v): lower it or raise --drain-timeout, or %s", t.MinDrain, timeout, t.GracePeriod, remedy)
 	}
 	if t.FailReadinessAfter > timeout {
 		wrong("--health-check-failure-delay %v is longer than the %v until the last call: readiness would never fail; lower it, or leave it out", t.FailReadinessAfter, timeout)

@@ -105,8 +105,8 @@ func TestContradictions(t *testing.T) {
 	}{
 		{"the preset", func(*Termination) {}, ""},
 		{"all at zero", func(t *Termination) { *t = Termination{GracePeriod: s} }, ""},
-		{"the minimum is longer than the drain timeout", func(t *Termination) { t.MinDrain, t.DrainTimeout = 20*s, 15*s }, "--min-drain-duration 20s is longer than the 15s until the last call (grace period 30s)"},
-		{"the minimum is longer than the grace period allows", func(t *Termination) { t.MinDrain = 29 * s }, "--min-drain-duration 29s is longer than the 28s until the last call"},
+		{"the minimum is longer than the drain timeout", func(t *Termination) { t.MinDrain, t.DrainTimeout = 20*s, 15*s }, "--minimum-drain 20s is longer than the 15s until the last call (grace period 30s)"},
+		{"the minimum is longer than the grace period allows", func(t *Termination) { t.MinDrain = 29 * s }, "--minimum-drain 29s is longer than the 28s until the last call"},
 		{"the drain timeout is as long as the grace period", func(t *Termination) { t.DrainTimeout = 30 * s }, "--drain-timeout 30s is not shorter than the grace period 30s: SIGKILL comes first"},
 		{"readiness would never fail", func(t *Termination) { t.FailReadinessAfter = 29 * s }, "--health-check-failure-delay 29s is longer than the 28s until the last call"},
 		{"negative", func(t *Termination) { t.MinDrain, t.ExitAt = -s, -1 }, "--exit-at-connections is -1: must not be negative"},

@@ -155,3 +155,71 @@ func balance(t *testing.T, namespace, service, port string) func(context.Context
 		return (&net.Dialer{}).DialContext(ctx, network, all[int(turn.Add(1))%len(all)])
 	}
 }
+
+// TestGatewayGuide applies the manifests of docs/gateway.md as written, but for the image's name: the gateway's pods are
+// admitted under the restricted pod security standard, become ready and serve the Ingress.
+func TestGatewayGuide(t *testing.T) {
+	t.Parallel()
+	const guide, host, edge = "../../docs/gateway.md", "httpbin.example.com", "edge"
+	n := newNamespace(t, nil)
+	t.Cleanup(func() {
+		for _, kind := range []string{"clusterrole", "clusterrolebinding"} {
+			n.kubectl("delete", kind, "edge-gateway", "--ignore-not-found")
+		}
+		n.kubectl("delete", "pod", "--namespace", edge, "--all", "--force", "--grace-period=0")
+		n.kubectl("delete", "namespace", edge, "--ignore-not-found", "--wait=false")
+	})
+	certificate, err := gateway.SelfSigned([]string{host})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key := certificatetest.Encode(t, certificate)
+	_, err = client.CoreV1().Secrets(n.name).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "httpbin-tls"}, Type: corev1.SecretTypeTLS,
+		Data: map[string][]byte{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.apply(app{name: "web"}.manifest() + `---
+apiVersion: v1
+kind: Service
+metadata: {name: httpbin}
+spec:
+  selector: {app: web}
+  ports: [{name: http, port: 8000, targetPort: http}]
+`)
+	n.apply(yamlOf(t, guide, "An Ingress"))
+	manifest := strings.ReplaceAll(yamlOf(t, guide, "Install"), "registry.example.com/team/lastcallctl:VERSION", "localhost/lastcallctl:"+*tag)
+	if out, err := n.tryKubectl(manifest, "apply", "--namespace", "", "-f", "-"); err != nil || strings.Contains(out, "would violate PodSecurity") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	n.available("web")
+	g := &namespace{t, edge}
+	g.available("gateway")
+
+	trusted := x509.NewCertPool()
+	trusted.AddCert(certificate.Leaf)
+	c := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: trusted}, DialContext: balance(t, edge, "gateway", "https"),
+	}}
+	n.until("was served by the gateway", func() error {
+		if why := ask(c, "https://"+host+"/delay/0"); why != "" {
+			return errors.New(why)
+		}
+		return nil
+	})
+}
+
+// yamlOf is the YAML in a document's section.
+func yamlOf(t *testing.T, file, title string) string {
+	t.Helper()
+	_, section, _ := strings.Cut(document(t, file), "\n## "+title+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	_, block, found := strings.Cut(section, "```yaml\n")
+	block, _, ended := strings.Cut(block, "```\n")
+	if !found || !ended {
+		t.Fatalf("%s has no YAML in %q", file, title)
+	}
+	return block
+}

@@ -32,7 +32,7 @@ func TestMinimumIsTheProgram(t *testing.T) {
 			args[at] = fmt.Sprintf("--drain-timeout=%ds", minimum-less)
 			// It gets no further than to the file that is not there.
 			out, err := exec.Command(program, append(args, "--kubeconfig=/nowhere")...).CombinedOutput()
-			if refused := strings.Contains(string(out), "--min-drain-duration"); err == nil || refused != (less == 1) {
+			if refused := strings.Contains(string(out), "--minimum-drain"); err == nil || refused != (less == 1) {
 				t.Errorf("%s with %s: error %v, %s", balancer, args[at], err, out)
 			}
 		}
