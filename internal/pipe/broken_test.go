@@ -123,6 +123,7 @@ func TestBrokenApp(t *testing.T) {
 }
 
 func TestAppRefuses(t *testing.T) {
+	t.Parallel()
 	for _, protocol := range []Protocol{Auto, HTTP} {
 		p := startPipe(t, refused(t), protocol)
 		c := dialPipe(t, p)

@@ -237,6 +237,7 @@ func TestNoRace(t *testing.T) {
 
 // Who connects when idle connections are being closed has a moment to ask.
 func TestLateConnection(t *testing.T) {
+	t.Parallel()
 	g := startGate(t)
 	g.open()
 	p := startPipe(t, g, HTTP)
@@ -553,6 +554,7 @@ func TestNotCaptured(t *testing.T) {
 // Close does not wait for clients that keep their end open, and what waits for
 // them ends by itself.
 func TestCloseLeavesLingering(t *testing.T) {
+	t.Parallel()
 	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), HTTP)
 	c := dialPipe(t, p)
 	c.wantOK()
@@ -566,6 +568,7 @@ func TestCloseLeavesLingering(t *testing.T) {
 
 // Whoever comes, and whenever: the drain has an end that is not the last call's.
 func TestVisitors(t *testing.T) {
+	t.Parallel()
 	app := startH2(t, func(w http.ResponseWriter, _ *http.Request) {
 		time.Sleep(rand.N(20 * time.Millisecond))
 		_, _ = io.WriteString(w, "done")

@@ -318,6 +318,7 @@ func TestH2ServerSpeaksFirst(t *testing.T) {
 // Who comes with HTTP/2 while idle connections are closed has a moment to ask, as with HTTP/1.1; it
 // does not stay without a request.
 func TestH2ConnectionWithoutARequest(t *testing.T) {
+	t.Parallel()
 	for _, protocol := range []Protocol{HTTP, Auto} {
 		app := startH2(t, func(w http.ResponseWriter, _ *http.Request) {})
 		p := startPipe(t, app, protocol)

@@ -44,6 +44,7 @@ func TestH2GoodbyeByManners(t *testing.T) {
 
 // Who comes while the pod is drained is served before the goodbye.
 func TestH2GoodbyeComesWithTheFirstRequest(t *testing.T) {
+	t.Parallel()
 	p := startPipe(t, startH2(t, func(http.ResponseWriter, *http.Request) {}), HTTP)
 	_ = p.Drain(ctx)
 	r := dialRaw(t, p)

@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -51,6 +52,17 @@ func TestH2AppSaysGoodbye(t *testing.T) {
 // GOAWAY comes in between frames, never within HEADERS and CONTINUATION, whenever
 // the drain begins.
 func TestH2GoodbyeAtABoundary(t *testing.T) {
+	t.Parallel()
+	for at := range 9 + 9 + 1 + 9 + 3 + 9 + 1 + 9 + 5 {
+		t.Run(fmt.Sprint(at), func(t *testing.T) {
+			t.Parallel() // each waits for a second between the two goodbyes
+			drainH2After(t, at)
+		})
+	}
+}
+
+// drainH2After begins a drain when the app has sent so many bytes of its frames.
+func drainH2After(t *testing.T, at int) {
 	step, stepped := make(chan int), make(chan struct{})
 	app := startApp(t, func(c net.Conn) {
 		_, _ = io.ReadFull(c, make([]byte, len(preface)))
@@ -67,21 +79,19 @@ func TestH2GoodbyeAtABoundary(t *testing.T) {
 		}
 		_, _ = io.Copy(io.Discard, c)
 	})
-	for at := range 9 + 9 + 1 + 9 + 3 + 9 + 1 + 9 + 5 {
-		p := startPipe(t, app, HTTP)
-		r := dialRaw(t, p)
-		r.request(1, true, ":path", "/")
-		awaitRequests(t, p, 1)
-		step <- at
-		<-stepped
-		_ = p.Drain(ctx)
-		step <- 100
-		<-stepped
-		got := strings.Join(r.frames(), "\n")
-		for _, want := range []string{"GOAWAY 2147483647 NO_ERROR", `DATA 1 "hello" end=true`, "GOAWAY 1 NO_ERROR"} {
-			if !strings.Contains(got, want) {
-				t.Errorf("drained after %d bytes: lacks %s:\n%s", at, want, got)
-			}
+	p := startPipe(t, app, HTTP)
+	r := dialRaw(t, p)
+	r.request(1, true, ":path", "/")
+	awaitRequests(t, p, 1)
+	step <- at
+	<-stepped
+	_ = p.Drain(ctx)
+	step <- 100
+	<-stepped
+	got := strings.Join(r.frames(), "\n")
+	for _, want := range []string{"GOAWAY 2147483647 NO_ERROR", `DATA 1 "hello" end=true`, "GOAWAY 1 NO_ERROR"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("drained after %d bytes: lacks %s:\n%s", at, want, got)
 		}
 	}
 }

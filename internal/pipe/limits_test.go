@@ -12,6 +12,7 @@ import (
 )
 
 func TestMaxConnections(t *testing.T) {
+	t.Parallel()
 	app := answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 	for _, protocol := range []Protocol{Auto, HTTP} {
 		t.Run(protocol.String(), func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +17,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// The tests that are parallel wait for the pipe's timers; they need no processor each.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	// net/http's server lingers, with HTTP/2 for a second after a GOAWAY: the app's, not ours.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("net/http.(*http2serverConn).serve"),
 		goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))

@@ -56,6 +56,7 @@ scan:
 			}
 			if isPrefacePrefix(rest) && c.idle() {
 				if len(rest) < len(preface) {
+					c.headBegins(rest)
 					break
 				}
 				return c.becomeH2()
@@ -257,7 +258,7 @@ func (c *conn) forgetFresh() bool {
 
 func (c *conn) clearDeadline() {
 	if c.up.timed {
-		c.up.timed, c.up.guess = false, false
+		c.up.timed = false
 		_ = c.client.SetReadDeadline(time.Time{})
 	}
 }

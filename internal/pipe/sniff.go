@@ -1,9 +1,6 @@
 package pipe
 
-import (
-	"bytes"
-	"time"
-)
+import "bytes"
 
 // preface is how a client of HTTP/2 with prior knowledge begins (RFC 9113, 3.4).
 var preface = []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
@@ -13,10 +10,6 @@ func isPrefacePrefix(b []byte) bool {
 	return n > 0 && bytes.Equal(b[:n], preface[:n])
 }
 
-// sniffTime is how long the first bytes of a client are held back that are probably no
-// HTTP, but could become a request line or a ClientHello.
-const sniffTime = time.Second
-
 // maxWord is how long the first word of an incomplete request line may be, bytes.
 const maxWord = 24
 
@@ -25,35 +18,33 @@ const maxWord = 24
 // say, which answers 400: passed through as bytes it would be a tunnel without any limit.
 // Other protocols of text (SMTP, Redis, …) have no such line; those in which the server
 // speaks first do not come here. TLS is opaque, too, but for the names in its ClientHello.
-//
-// While the mode is undecided, likely says whether the bytes are HTTP as far as they have
-// come.
-func (c *conn) sniff(b []byte) (m mode, likely bool) {
+func (c *conn) sniff(b []byte) mode {
 	if isPrefacePrefix(b) {
 		if len(b) < len(preface) {
-			return undecided, true
+			return undecided
 		}
-		return modeH2, true
+		return modeH2
 	}
 	if b[0] == 0x16 {
-		return c.sniffTLS(b), false
+		return c.sniffTLS(b)
 	}
-	text := bytes.TrimLeft(b, "\r\n \t")
+	text := trimBlank(b)
 	if eol := bytes.IndexByte(text, '\n'); eol >= 0 {
 		if isRequestLine(text[:eol]) {
-			return http1, true
+			return http1
 		}
-		return opaque, false
+		return opaque
 	}
-	m, likely = sniffPart(text)
+	m := sniffPart(text)
 	if m == undecided && len(b) > c.p.cfg.MaxHead {
-		if likely {
-			return http1, true // its answer is 414
-		}
-		return opaque, false
+		return http1 // its answer is 414
 	}
-	return m, likely
+	return m
 }
+
+// trimBlank takes white space and empty lines off the beginning. A client that has sent
+// nothing else has not begun.
+func trimBlank(b []byte) []byte { return bytes.TrimLeft(b, "\r\n \t") }
 
 // isRequestLine says whether a line is meant to be that of a request.
 func isRequestLine(line []byte) bool {
@@ -67,20 +58,15 @@ func isRequestLine(line []byte) bool {
 // sniffPart tells what the beginning of a line is. Some protocols begin with a word and no
 // end of line, and wait for an answer (ZooKeeper's "ruok"): only what looks like a method
 // is held back.
-func sniffPart(text []byte) (m mode, likely bool) {
+func sniffPart(text []byte) mode {
 	word, target, whole := bytes.Cut(text, []byte(" "))
-	if len(word) > maxWord || len(word) > 0 && !isToken(word) {
-		return opaque, false
-	}
 	switch {
-	case isMethod(word, whole):
-		return undecided, true
-	case whole && len(target) > 0 && target[0] == '/':
-		return undecided, true
-	case isCapitals(word):
-		return undecided, false
+	case len(word) > maxWord, len(word) > 0 && !isToken(word):
+		return opaque
+	case isMethod(word, whole), isCapitals(word), whole && len(target) > 0 && target[0] == '/':
+		return undecided
 	}
-	return opaque, false
+	return opaque
 }
 
 // methods are those of HTTP that are in use (RFC 9110, 9.3; RFC 5789; RFC 4918), in small
@@ -109,30 +95,13 @@ func isCapitals(word []byte) bool {
 	return true
 }
 
-// awaitSniff gives a first line that is not complete its time to become so: as long as a
-// request head has if it is likely to be one, and a moment else. A connection whose app
-// has spoken meanwhile is opaque already. It returns whether to wait.
-func (c *conn) awaitSniff(likely bool) bool {
-	u := &c.up
-	limit, guess := sniffTime, !likely
-	if likely {
-		limit = c.p.cfg.HeadTimeout
+// awaitSniff gives a first line that has begun the time that a request head has. It
+// returns whether to wait for more: when the app has spoken meanwhile, the connection is
+// opaque already.
+func (c *conn) awaitSniff() bool {
+	b := c.up.buf.bytes()
+	if b[0] != 0x16 {
+		c.headBegins(trimBlank(b))
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mode == opaque {
-		return false
-	}
-	if u.timed && u.guess == guess && !c.fresh {
-		return true
-	}
-	c.fresh = false
-	if u.headBegan.IsZero() {
-		u.headBegan = time.Now()
-	}
-	u.timed, u.guess = true, guess
-	_ = c.client.SetReadDeadline(u.headBegan.Add(limit)) // with mu: the app's first word sets it too
-	c.arriving = true
-	c.recount()
-	return true
+	return c.modeNow() != opaque
 }

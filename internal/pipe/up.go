@@ -22,7 +22,6 @@ type up struct {
 	waits     bool      // an upgrade has been asked for with this request
 	paused    bool      // nothing is read until the queue has room
 	timed     bool      // a deadline for the head or the whole request is set
-	guess     bool      // that deadline is sniffTime
 	headBegan time.Time // of the request at hand, when it came in parts
 	carried   uint64    // bytes without meaning, for the log
 	upgraded  []byte    // the request that became a tunnel
@@ -65,10 +64,6 @@ func (c *conn) runUp() (again bool) {
 				continue
 			}
 			return true
-		}
-		if c.up.state == upSniff && c.up.guess && errors.Is(c.up.err, io.EOF) { // too little for HTTP, but all there is
-			c.passAsBytes()
-			break
 		}
 		if c.up.err != nil && !c.clientPaused() {
 			break
@@ -114,9 +109,6 @@ func (c *conn) clientPaused() bool {
 	case turned: // the app spoke first
 		_ = c.client.SetReadDeadline(time.Time{})
 		c.up.state = upOpaque
-		return true
-	case c.up.timed && c.up.guess && c.up.state == upSniff: // it is no HTTP
-		c.passAsBytes()
 		return true
 	case c.up.timed && c.up.state == upH2:
 		c.clearDeadline()
@@ -233,12 +225,12 @@ func (c *conn) fromClient() bool {
 		case upOpaque:
 			return false
 		case upSniff:
-			switch m, likely := c.sniff(b.bytes()); m {
+			switch c.sniff(b.bytes()) {
 			case modeH2:
 				c.becomeH2()
 				continue
 			case undecided:
-				if c.awaitSniff(likely) {
+				if c.awaitSniff() {
 					return true
 				}
 				fallthrough
@@ -246,9 +238,7 @@ func (c *conn) fromClient() bool {
 				c.passAsBytes()
 				return false
 			}
-			if u.state = upHead; u.guess {
-				c.clearDeadline()
-			}
+			u.state = upHead
 		case upDecide:
 			c.awaitDecision()
 		case upPreface:

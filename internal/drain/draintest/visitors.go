@@ -108,6 +108,7 @@ func Visit(t *testing.T, start func(t *testing.T, round int) (plane drain.DataPl
 	const rounds, each, patience = 6, 4, 20 * time.Second
 	for round := range rounds {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			t.Parallel() // what it takes is waiting
 			p, dial := start(t, round)
 			var all sync.WaitGroup
 			var mu sync.Mutex
