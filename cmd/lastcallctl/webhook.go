@@ -25,7 +25,8 @@ import (
 const webhookHelp = `The admission server: puts lastcall into pods as they are created, and warns of
 timers that cannot work together when workloads are applied.
 
-It also makes a Kubernetes Event of how each injected pod ended (docs/events.md).
+It also makes a Kubernetes Event of how each injected pod ended, and of each pod that should
+have been injected and was not (docs/events.md).
 
 Its certificate is its own: signed by an authority in the Secret --name of --namespace, which
 all replicas share, and installed in the webhook configurations --name. With --cert-file
@@ -61,8 +62,8 @@ func webhookCommand() *cobra.Command {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to reach the API server by (default the pod's service account)")
 	flags.BoolVar(&f.offline, "offline", false, "do without an API server: no labels of namespaces, and --cert-file needed")
 	flags.BoolVar(&f.deny, "deny", false, "deny workloads with an error among the findings, instead of warning")
-	flags.BoolVar(&f.events, "events", true, "make Kubernetes Events of how injected pods ended (needs list and watch on pods, create on events); not with --offline")
-	flags.DurationVar(&f.minimum, "minimum-drain", 5*time.Second, "how long reviews are taken after SIGTERM, at least")
+	flags.BoolVar(&f.events, "events", true, "make Kubernetes Events of how injected pods ended and of pods that were not injected (needs list and watch on pods, create on events); not with --offline")
+	flags.DurationVar(&f.minimum, "minimum-drain", 15*time.Second, "how long reviews are taken after SIGTERM, at least: until pods that take this one's place have started")
 	flags.DurationVar(&f.quiet, "quiet-time", drain.DefaultQuietTime, "how long nobody may have come before it leaves; extends the minimum, to a third of --grace at most")
 	flags.DurationVar(&f.grace, "grace", 30*time.Second, "the pod's grace period; what is left 2s before its end is cut")
 	flags.StringVar(&f.terminationLog, "termination-log", "", "`file` for the report of its own end, such as /dev/termination-log")
@@ -167,7 +168,12 @@ func (f *webhookFlags) run(cmd *cobra.Command) error {
 			if err != nil {
 				return err
 			}
+			pods, err := events.Pods(config)
+			if err != nil {
+				return err
+			}
 			told = events.New(client, h.Metrics(), log)
+			told.Find(events.Missed{Pods: pods, Selections: cluster.Selections, NamespaceLabels: cluster.NamespaceLabels}, h.Metrics())
 		}
 	}
 	ctx, signals, stop := untilToldTwice(cmd)

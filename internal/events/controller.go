@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -39,6 +40,7 @@ type Controller struct {
 	log    *slog.Logger
 	queue  workqueue.TypedRateLimitingInterface[string]
 	made   *prometheus.CounterVec
+	missed *finder // nil unless Find was called
 
 	mu      sync.Mutex // guards what follows
 	pending map[string]*corev1.Event
@@ -56,6 +58,18 @@ func Client(config *rest.Config) (kubernetes.Interface, error) {
 		return nil, fmt.Errorf("make a client for the API server: %w", err)
 	}
 	return client, nil
+}
+
+// Pods reads pods by their metadata, for Missed.
+func Pods(config *rest.Config) (metadata.Getter, error) {
+	config = metadata.ConfigFor(config)
+	config.QPS, config.Burst = 5, 10
+	config.UserAgent = "lastcall-events"
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the API server: %w", err)
+	}
+	return client.Resource(corev1.SchemeGroupVersion.WithResource("pods")), nil
 }
 
 // New makes a controller that does nothing until Run. Its metrics go to r.
@@ -103,6 +117,9 @@ func (c *Controller) Run(ctx context.Context) error {
 			for c.next(context.WithoutCancel(ctx)) {
 			}
 		})
+	}
+	if c.missed != nil {
+		c.missed.run(ctx)
 	}
 	<-ctx.Done()
 	factory.Shutdown()

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // systemNamespaces hold what the cluster itself needs in order to run webhooks.
@@ -13,6 +14,13 @@ var systemNamespaces = []string{"kube-system", "kube-public", "kube-node-lease",
 
 // IsSystem says whether nothing is injected into a namespace whatever is said.
 func IsSystem(namespace string) bool { return slices.Contains(systemNamespaces, namespace) }
+
+// IsAsked says whether injection is wanted for a pod with this metadata, as Pod finds it. What cannot be understood
+// is not wanted.
+func IsAsked(pod *metav1.ObjectMeta, o Options) bool {
+	asked, _, err := isAsked(&corev1.Pod{ObjectMeta: *pod}, o)
+	return asked && err == nil
+}
 
 // isAsked finds whether injection is wanted: the pod's label, then its annotation,
 // then the namespace's label, then the default.
@@ -32,13 +40,13 @@ func isAsked(pod *corev1.Pod, o Options) (bool, string, error) {
 		if !ok {
 			continue
 		}
-		switch strings.ToLower(text) {
-		case "true", "enabled":
+		switch text {
+		case "true":
 			return true, "", nil
-		case "false", "disabled":
+		case "false":
 			return false, fmt.Sprintf("%s %s is %s", place.name, AnnotationInject, text), nil
 		}
-		return false, "", fmt.Errorf("%s %s is %q: accepted are true and false", place.name, AnnotationInject, text)
+		return false, "", fmt.Errorf("%s %s is %q: must be true or false", place.name, AnnotationInject, text)
 	}
 	return o.IsAsked, "neither the pod nor its namespace asks for it", nil
 }

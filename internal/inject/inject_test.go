@@ -181,7 +181,7 @@ func TestLeftAlone(t *testing.T) {
 		{"a capture that is none", annotated("traffic.sidecar.istio.io/excludeInboundPorts", "all"), "annotation traffic.sidecar.istio.io/excludeInboundPorts", true},
 		{"TPROXY", annotated("sidecar.istio.io/interceptionMode", "TPROXY"), "TPROXY", true},
 		{"too much memory", annotated("lastcall.dev/memory", "much"), "accepted is a quantity", true},
-		{"a word that is none", annotated("lastcall.dev/inject", "perhaps"), "accepted are true and false", true},
+		{"a word that is none", annotated("lastcall.dev/inject", "perhaps"), "must be true or false", true},
 		{"nothing to watch", pod(func(p *corev1.Pod) {
 			p.Annotations["lastcall.dev/proxy"] = "sockets"
 			p.Spec.Containers[0].Ports = nil
@@ -223,7 +223,7 @@ func TestAsked(t *testing.T) {
 	}{
 		{name: "nobody says anything", want: NotAsked},
 		{name: "by hand", isAsked: true, want: Injected},
-		{name: "the namespace", namespace: "enabled", want: Injected},
+		{name: "the namespace", namespace: "true", want: Injected},
 		{name: "the annotation against the namespace", annotation: "false", namespace: "true", want: NotAsked},
 		{name: "the label against the annotation", label: "true", annotation: "false", want: Injected},
 		{name: "the cluster's own", label: "true", in: "kube-system", want: NotAsked},

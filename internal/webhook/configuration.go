@@ -43,8 +43,8 @@ func (r Registration) Mutating() *admissionregistration.MutatingWebhookConfigura
 	asks := func(operator metav1.LabelSelectorOperator, values ...string) metav1.LabelSelectorRequirement {
 		return metav1.LabelSelectorRequirement{Key: inject.AnnotationInject, Operator: operator, Values: values}
 	}
-	yes := asks(metav1.LabelSelectorOpIn, "true", "enabled")
-	no := asks(metav1.LabelSelectorOpNotIn, "false", "disabled") // also without the label
+	yes := asks(metav1.LabelSelectorOpIn, "true")
+	no := asks(metav1.LabelSelectorOpNotIn, "false") // also without the label
 	// The server's own namespace is left out: its pods must start while it does not
 	// answer; so are the cluster's own.
 	elsewhere := metav1.LabelSelectorRequirement{
@@ -53,9 +53,9 @@ func (r Registration) Mutating() *admissionregistration.MutatingWebhookConfigura
 	}
 	// What a namespace must say for the first webhook, which asks no more of its pods than not
 	// to object, and for the second, which takes the pods that ask by themselves.
-	first, second := yes, asks(metav1.LabelSelectorOpNotIn, "true", "enabled")
+	first, second := yes, asks(metav1.LabelSelectorOpNotIn, "true")
 	if r.AllNamespaces {
-		first, second = no, asks(metav1.LabelSelectorOpIn, "false", "disabled")
+		first, second = no, asks(metav1.LabelSelectorOpIn, "false")
 	}
 	one := func(name, path string, namespace, object []metav1.LabelSelectorRequirement) admissionregistration.MutatingWebhook {
 		return admissionregistration.MutatingWebhook{

@@ -33,7 +33,7 @@ func TestThousandPods(t *testing.T) {
 		_ = client.NodeV1().RuntimeClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{})
 	})
 	plain := newNamespace(t, map[string]string{"test": "corpus"})
-	hooked := newNamespace(t, map[string]string{"lastcall.dev/inject": "enabled"})
+	hooked := newNamespace(t, map[string]string{"lastcall.dev/inject": "true"})
 	pods := make(chan *corev1.Pod)
 	var mu sync.Mutex
 	outcomes := map[inject.Outcome]int{}

@@ -97,7 +97,7 @@ type namespace struct {
 func newNamespace(t *testing.T, labels map[string]string) *namespace {
 	t.Helper()
 	if labels == nil {
-		labels = map[string]string{"lastcall.dev/inject": "enabled"}
+		labels = map[string]string{"lastcall.dev/inject": "true"}
 	}
 	made, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: "e2e-", Labels: labels, Annotations: map[string]string{"test": t.Name()},
