@@ -354,6 +354,24 @@ func TestOwnPreStop(t *testing.T) {
 	}
 }
 
+// TestStopSignal: what the app stops at is its own affair; its hook comes beside it, and the sidecar stops at SIGTERM.
+func TestStopSignal(t *testing.T) {
+	for _, word := range []string{"keep", "none"} {
+		got, r := Pod(pod(func(p *corev1.Pod) {
+			p.Annotations["lastcall.dev/pre-stop"] = word
+			p.Spec.OS = &corev1.PodOS{Name: corev1.Linux}
+			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{StopSignal: ptr(corev1.SIGUSR1)}
+		}), testOptions())
+		app := got.Spec.Containers[0].Lifecycle
+		if r.Outcome != Injected || app == nil || app.StopSignal == nil || *app.StopSignal != corev1.SIGUSR1 || isWaitHook(app.PreStop) != (word == "keep") {
+			t.Errorf("%s: %+v: %+v", word, r, app)
+		}
+		if own := find(&got.Spec, containerSidecar).Lifecycle; own.StopSignal != nil {
+			t.Errorf("%s: the sidecar stops at %s", word, *own.StopSignal)
+		}
+	}
+}
+
 func TestPodIsPure(t *testing.T) {
 	before := annotated("proxy.istio.io/config", "proxyMetadata: {A: b}")
 	copied := before.DeepCopy()

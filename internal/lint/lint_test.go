@@ -63,6 +63,14 @@ func TestRules(t *testing.T) {
 		{"skipper", "spec: {terminationGracePeriodSeconds: 355, containers: [{name: skipper, image: s, args: [skipper, '-wait-for-healthcheck-interval=360s']}]}", "LC012"},
 		{"spot", "spec: {terminationGracePeriodSeconds: 600, nodeSelector: {karpenter.sh/capacity-type: spot}, containers: [{name: a, image: a}]}", "LC013"},
 		{"no grace at all", "spec: {terminationGracePeriodSeconds: 0, containers: [{name: a, image: a, lifecycle: {preStop: {sleep: {seconds: 5}}}}]}", "LC014"},
+		{"a stop signal of the app's own", container("lifecycle: {stopSignal: SIGUSR1}"), ""},
+		{"nginx's", container("lifecycle: {stopSignal: SIGQUIT, preStop: {sleep: {seconds: 5}}}"), ""},
+		{"killed at once", container("lifecycle: {stopSignal: SIGKILL}"), "LC017 spec.containers[web].lifecycle.stopSignal: SIGKILL cannot be handled"},
+		{"a sidecar's stop signal", "spec: {initContainers: [{name: lastcall, image: l, args: [agent, --capture], restartPolicy: Always, lifecycle: {stopSignal: SIGUSR1}}], containers: [{name: a, image: a}]}", "LC017 spec.initContainers[lastcall].lifecycle.stopSignal: lastcall does not stop at SIGUSR1"},
+		{"a wrapper's", container("command: [/bin/lastcall, run, --inbound, ':80=127.0.0.1:81', --, app, --stop-signal, HUP], lifecycle: {stopSignal: SIGHUP}"), "LC017 spec.containers[web].lifecycle.stopSignal: lastcall does not stop at SIGHUP"},
+		{"a wrapper's, known to it", container("command: [/bin/lastcall, run, --stop-signal=WINCH, --stop-signal, 'SIGUSR2,usr1', --, app], lifecycle: {stopSignal: SIGUSR1}"), ""},
+		{"another program's, beside a word", container("command: [app, run], lifecycle: {stopSignal: SIGUSR1}"), ""},
+		{"pilot-agent's", strings.ReplaceAll(istio, "%", "{stopSignal: SIGQUIT, preStop: {exec: {command: [pilot-agent, request, POST, drain]}}}"), "LC017 spec.initContainers[istio-proxy]"},
 		{"the netstat loop", container("lifecycle: {preStop: {exec: {command: [/bin/sh, -c, 'while [ $(netstat -plunt | grep tcp | wc -l) -ne 0 ]; do sleep 1; done']}}}"), "LC015"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

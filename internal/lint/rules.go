@@ -25,5 +25,6 @@ func Rules() []Rule {
 		{"LC014", "a grace period of 0"},
 		{"LC015", "a preStop loop that only its own condition ends"},
 		{"LC016", "externalTrafficPolicy Local over pods that go before a load balancer has noticed"},
+		{"LC017", "a stop signal that the container's program cannot act on"},
 	}
 }

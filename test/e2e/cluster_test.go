@@ -62,6 +62,76 @@ func TestWebhookDown(t *testing.T) {
 	if isInjected(&p) {
 		t.Error("the pod was injected, by nobody")
 	}
+	s.kubectl("scale", "deployment", webhook, "--replicas=2")
+	s.available(webhook)
+	n.until("told that a pod was not injected", func() error {
+		out := n.kubectl("get", "events", "--field-selector", "reason=NotInjected,involvedObject.name="+p.Name)
+		if !strings.Contains(out, "has no lastcall") {
+			return errors.New(out)
+		}
+		t.Log(out)
+		return nil
+	})
+}
+
+// TestWebhookReplicasDeleted deletes all replicas of the webhook at once while pods are created: each must be injected. The
+// pods are created for the webhooks only (dry run).
+func TestWebhookReplicasDeleted(t *testing.T) {
+	n := newNamespace(t, nil)
+	s := &namespace{t, system}
+	const selector = "app.kubernetes.io/component=webhook"
+	list := func() []corev1.Pod {
+		pods, err := client.CoreV1().Pods(system).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pods.Items
+	}
+	before := list()
+	stop := make(chan struct{})
+	created, missed := 0, 0
+	done := make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app"}}}}
+			made, err := client.CoreV1().Pods(n.name).Create(context.WithoutCancel(t.Context()), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if err != nil {
+				done <- err
+				return
+			}
+			created++
+			if !isInjected(made) {
+				missed++
+			}
+			time.Sleep(10 * time.Millisecond) // the rate of a rollout
+		}
+	}()
+	s.kubectl("delete", "pods", "--selector", selector, "--wait=false")
+	s.until("replaced its webhook", func() error {
+		for _, p := range list() {
+			for _, old := range before {
+				if p.UID == old.UID {
+					return errors.New(p.Name + " is there")
+				}
+			}
+		}
+		return nil
+	})
+	s.available(webhook)
+	close(stop)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if missed > 0 || created == 0 {
+		t.Errorf("%d of %d pods were not injected", missed, created)
+	}
+	t.Logf("%d pods, %d of them not injected", created, missed)
 }
 
 // TestScaleIn takes replicas away under load, one after another, as an autoscaler does.
