@@ -43,6 +43,7 @@ type agentFlags struct {
 	limits         limitsFlags
 	h2             h2Flags
 	endings        endingsFlags
+	stop           stopFlags
 	succession     successionFlags // of run
 }
 
@@ -60,6 +61,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	f.capture.register(flags)
 	f.limits.register(flags)
 	f.endings.register(flags)
+	f.stop.register(flags)
 	flags.BoolVar(&f.exitWithApp, "exit-with-app", false, "end when the app has ended by itself, as a job's does: seen by its processes with shareProcessNamespace, else by 10s without a socket")
 	flags.BoolVar(&f.leanScrape, "lean-scrape", false, "leave Envoy's gauges that only a drain needs out of /stats/prometheus")
 	flags.BoolVar(&f.failOnCut, "fail-on-cut", false, "exit with 3 when conversations had to be cut")
@@ -99,14 +101,16 @@ func agentCommand() *cobra.Command {
 
 const runHelp = `Start an app, carry its inbound traffic, and end both well.
 
-At SIGTERM or Ctrl-C the traffic is drained first, then the app gets its
-SIGTERM, then lastcall exits with the app's exit code: with 0 in place of the 143
-of an app that ends by this SIGTERM, and with 3 when conversations were cut and
+At SIGTERM, SIGQUIT, --stop-signal, Ctrl-C or the end of its terminal the traffic
+is drained first, then the app is told to stop, by the signal that lastcall got
+(after Ctrl-C and the terminal's end by SIGTERM; --app-stop-signal), then lastcall
+exits with the app's exit code: with 0 in place of that of an app that ends by this
+signal (SIGTERM: 143), and with 3 when conversations were cut and
 --fail-on-cut is set. Without --inbound the app is a job: lastcall carries no
 connections to it, and its exit code stays as it is. In the app's arguments
 {port} is the port of --inbound's APP; the app also finds it in PORT. With port 0
-there a free one is taken, and lastcall hot-restart, SIGHUP or SIGUSR2 replace
-both without losing a request. /healthz/ready, lastcall ready and systemd say ready when
+there a free one is taken, and lastcall hot-restart replaces both without losing a
+request, with --pid-file or under systemd also SIGUSR2 and, without a terminal, SIGHUP. /healthz/ready, lastcall ready and systemd say ready when
 the app accepts connections on the port of each --inbound. Under systemd it tells the service manager how it
 is (Type=notify, WatchdogSec).`
 
@@ -127,6 +131,7 @@ func runCommand() *cobra.Command {
 	}
 	f.register(cmd.Flags())
 	f.succession.register(cmd.Flags())
+	f.stop.registerOfRun(cmd.Flags())
 	return cmd
 }
 
@@ -163,8 +168,13 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 	if n := settings.Concurrency.Value; n != nil && *n > 0 {
 		runtime.GOMAXPROCS(*n)
 	}
+	appStop, err := f.stop.parse(app != nil, f.succession.isAskedFor())
+	if err != nil {
+		return err
+	}
 	o := agent.Options{
 		Settings:       settings,
+		AppStopSignal:  appStop,
 		Inbound:        inbound,
 		StatusAddress:  f.statusAddress,
 		TerminationLog: f.terminationLog,
@@ -221,10 +231,10 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		o.Succession = succession
 		o.App = appCommand(app, inbound, systemd.Environ(settings.Environ(os.Environ())))
 	}
-	signals, stop := agent.Signals()
+	stopped, stop := agent.NotifyStop(f.stop.more...)
 	defer stop()
-	o.Signals = signals
-	if app == nil { // beside an app there is no successor to read everything anew
+	o.Stop, o.Signals = stopped, stopped.C
+	if f.stop.hup == hangupReloads { // beside an app there is no successor to read everything again
 		o.Reload, stop = agent.ReloadSignals()
 		defer stop()
 	}
@@ -233,7 +243,7 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		if neighbour, err = agent.ParseNeighbour(os.Getenv); err != nil {
 			return usage{err}
 		}
-		if err := neighbour.Await(context.Background()); err != nil {
+		if told, err := awaitNeighbour(neighbour, stopped); err != nil || told {
 			return err
 		}
 	}
@@ -246,6 +256,22 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		return exit{code}
 	}
 	return nil
+}
+
+// awaitNeighbour waits for a sidecar of another's, or until told to stop.
+func awaitNeighbour(n agent.Neighbour, stop *agent.Stop) (told bool, err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	served := make(chan error, 1)
+	go func() { served <- n.Await(ctx) }()
+	select {
+	case err := <-served:
+		return false, err
+	case <-stop.C:
+		cancel()
+		<-served
+		return true, nil
+	}
 }
 
 // admin is where the pipe answers Envoy's admin API. Where nobody said it, it is

@@ -30,6 +30,13 @@ func (f *successionFlags) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.timeout, "hot-restart-timeout", handover.DefaultTimeout, "how long a successor waits for its app to accept connections; 1s or more")
 }
 
+// isAskedFor says whether a signal may start a successor. Else it could be an
+// accident (a closed terminal's SIGHUP), and what has started us would not know the
+// process that goes on.
+func (f *successionFlags) isAskedFor() bool {
+	return f.pidFile != "" || os.Getenv("NOTIFY_SOCKET") != ""
+}
+
 // begin takes over from a predecessor, if there is one, and makes ready for a
 // successor. stop ends it.
 func (f *successionFlags) begin(run *agentFlags) (s agent.Succession, stop func(), err error) {
@@ -44,7 +51,10 @@ func (f *successionFlags) begin(run *agentFlags) (s agent.Succession, stop func(
 	}
 	s.Systemd = systemd.FromEnvironment()
 	s.Watchdog = systemd.WatchdogTime(s.Handover != nil && s.Handover.Succeeds())
-	s.Asked, stop = agent.RestartSignals()
+	if !f.isAskedFor() {
+		s.RefusedBySignal = errors.New("a signal restarts hot only with --pid-file or under systemd; lastcall hot-restart asks by the status port")
+	}
+	s.Asked, stop = agent.RestartSignals(run.stop.restarts()...)
 	return s, stop, nil
 }
 

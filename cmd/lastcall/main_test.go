@@ -9,7 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"lastcall": main, "hotapp": hotAppMain})
+	testscript.Main(m, map[string]func(){"lastcall": main, "hotapp": hotAppMain, "stopapp": stopAppMain})
 }
 
 func TestScripts(t *testing.T) {

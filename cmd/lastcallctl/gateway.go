@@ -137,8 +137,8 @@ func (f *gatewayFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return usage{err}
 	}
-	var stop func()
-	o.Signals, stop = agent.Signals()
+	told, stop := agent.NotifyStop()
+	o.Signals = told.C
 	defer stop()
 	return verdict(g.Run(context.WithoutCancel(cmd.Context()), o))
 }

@@ -26,7 +26,7 @@ func untilTold(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 func untilToldTwice(cmd *cobra.Command) (context.Context, <-chan drain.Signal, func()) {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	caught := make(chan os.Signal, 4)
-	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM)
+	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
 	again := make(chan drain.Signal, 4)
 	done := make(chan struct{})
 	var hearing sync.WaitGroup

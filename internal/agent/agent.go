@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -89,8 +90,14 @@ type Options struct {
 	// Succession is how a successor takes over; the zero value is never.
 	Succession Succession
 
-	// Signals brings what the platform says; see Signals.
+	// Signals brings what the platform says; see NotifyStop.
 	Signals <-chan drain.Signal
+
+	// Stop knows which signals came by Signals; nil: SIGTERM.
+	Stop *Stop
+
+	// AppStopSignal tells App to stop; 0: the signal that Stop has got.
+	AppStopSignal syscall.Signal
 
 	// Reload brings the wish that certificates be read anew; see ReloadSignals.
 	Reload <-chan os.Signal
@@ -115,7 +122,8 @@ type agent struct {
 	restarts chan restartedContainer
 	throttle logs.Throttle // of what peers can cause
 
-	endingApp  atomic.Bool // the app has been told to stop
+	endingApp  atomic.Bool    // the app has been told to stop
+	askedApp   syscall.Signal // by this signal; of end's goroutine
 	succession succession
 	telling    sync.WaitGroup // of the service manager, that the service stops
 }
@@ -179,7 +187,7 @@ func (a *agent) startUnlessTold(ctx context.Context) error {
 		case s := <-a.Signals:
 			a.signals <- s
 			cancel(errTold)
-			a.log.Info("told to stop", "by", s.String())
+			a.log.Info("told to stop", "by", a.Stop.name(s))
 		case <-started:
 		}
 	}()
@@ -274,7 +282,7 @@ func (a *agent) hear(ctx context.Context) {
 		select {
 		case s := <-a.Signals:
 			a.tell(ctx, s)
-			a.log.Info("told to stop", "by", s.String())
+			a.log.Info("told to stop", "by", a.Stop.name(s))
 		case <-a.Reload:
 			a.reload()
 		case <-a.succession.handed:
@@ -349,6 +357,9 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 			a.telling.Go(func() { a.tellSystemd((*systemd.Notifier).Stopping) })
 		}
 		report := drain.Run(ctx, a.Settings.Drain(), a.plane, first, a.signals, a.log, a.way.watcher(a.Settings.GracePeriod.Value))
+		if first == drain.Terminate {
+			report.Trigger = a.Stop.name(first)
+		}
 		a.status.count(report)
 		report.Tell(a.log, a.TerminationLog)
 		if report.Verdict != drain.Resumed {
@@ -364,7 +375,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 //  1. CodeCut for a cut with FailOnCut, whatever else there is;
 //  2. CodeCrashed when the data plane has ended by itself;
 //  3. the app's own code, but CodeIntended for a service's app that ends by our
-//     SIGTERM (143): it was asked to. A job's keeps that code: its work is not done,
+//     signal (SIGTERM: 143): it was asked to. A job's keeps that code: its work is not done,
 //     and with 0 Kubernetes would take it for completed;
 //  4. CodeIntended.
 func (a *agent) end(ctx context.Context, report drain.Report) int {
@@ -396,7 +407,7 @@ func (a *agent) end(ctx context.Context, report drain.Report) int {
 // appCode is the exit code that the app's own comes to; see end.
 func (a *agent) appCode() int {
 	code := a.app.Code()
-	if code == 128+int(terminate) && a.endingApp.Load() && len(a.Inbound) > 0 {
+	if code == 128+int(a.askedApp) && a.endingApp.Load() && len(a.Inbound) > 0 {
 		return CodeIntended
 	}
 	return code

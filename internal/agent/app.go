@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"syscall"
 	"time"
 )
 
@@ -28,6 +29,15 @@ func (a *agent) letAnswersOut(ctx context.Context) {
 // its end is still told.
 const killAhead = 250 * time.Millisecond
 
+// appStopSignal is what the app expects: what is said, or what would have come to it
+// without us.
+func (a *agent) appStopSignal() syscall.Signal {
+	if a.AppStopSignal != 0 {
+		return a.AppStopSignal
+	}
+	return a.Stop.forApp()
+}
+
 // endApp asks the app to end, now that nobody talks to it any more, and kills
 // it at the moment by.
 func (a *agent) endApp(by time.Time) {
@@ -37,7 +47,8 @@ func (a *agent) endApp(by time.Time) {
 	default:
 	}
 	a.endingApp.Store(true)
-	if err := a.app.Signal(terminate); err != nil {
+	a.askedApp = a.appStopSignal()
+	if err := a.app.Signal(a.askedApp); err != nil {
 		a.log.Warn("the app could not be told to stop", "pid", a.app.Pid(), "error", err)
 	}
 	late := time.NewTimer(time.Until(by))

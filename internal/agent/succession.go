@@ -26,6 +26,9 @@ type Succession struct {
 	Handover *handover.Handover // nil: there can be no successor
 	Refused  error              // why there can be none, if so
 
+	// RefusedBySignal is why a signal does not restart, if so.
+	RefusedBySignal error
+
 	// Asked brings each wish for a hot restart; see RestartSignals.
 	Asked <-chan os.Signal
 
@@ -245,8 +248,12 @@ func (a *agent) attend(ctx context.Context) {
 				_ = syscall.Kill(a.succession.pid, syscall.SIGUSR2)
 				continue
 			}
-			if !a.Succession.isPossible() {
+			switch {
+			case !a.Succession.isPossible():
 				a.log.Error("hot restart: refused; serving on", "error", a.Succession.refusal())
+				continue
+			case a.Succession.RefusedBySignal != nil:
+				a.log.Error("hot restart: refused; serving on", "error", a.Succession.RefusedBySignal)
 				continue
 			}
 			_, _ = a.restartHot(ctx) // it has logged how it went
@@ -368,7 +375,7 @@ func (a *agent) hearSuccessor(ctx context.Context) {
 	for {
 		select {
 		case s := <-a.Signals:
-			a.log.Info("told to stop", "by", s.String())
+			a.log.Info("told to stop", "by", a.Stop.name(s))
 			if a.succession.passedOn.Load() {
 				a.tell(ctx, s) // again: last call
 			} else {

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stopAppMain is an app that writes into a file which signal has told it to stop.
+// Each of its responses takes a while.
+func stopAppMain() {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGWINCH, syscall.SIGHUP, syscall.SIGINT)
+	go func() {
+		_ = http.ListenAndServe("127.0.0.1:"+os.Args[1], http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" {
+				time.Sleep(time.Second)
+			}
+			fmt.Fprint(w, "served")
+		}))
+	}()
+	if err := os.WriteFile(os.Args[2], []byte(unix.SignalName((<-told).(syscall.Signal))), 0o600); err != nil {
+		os.Exit(1)
+	}
+}
+
+// stopped is a lastcall run that is told to stop while it answers a request.
+type stopped struct {
+	t       *testing.T
+	cmd     *exec.Cmd
+	ended   chan struct{}
+	address string
+	told    string // file with the signal that the app got
+	log     string // file
+}
+
+func runStopped(t *testing.T, prepare func(*exec.Cmd), args ...string) *stopped {
+	t.Helper()
+	dir := t.TempDir()
+	s := &stopped{t: t, ended: make(chan struct{}), address: freeLoopback(t), told: filepath.Join(dir, "told"), log: filepath.Join(dir, "log")}
+	host, port, _ := net.SplitHostPort(freeLoopback(t))
+	args = append([]string{"run", "--status-address", host, "--status-port", port, "--termination-log", "",
+		"--inbound", s.address + "=127.0.0.1:0,protocol=http"}, args...)
+	s.cmd = exec.Command("lastcall", append(args, "--", "stopapp", "{port}", s.told)...)
+	s.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "TERMINATION_GRACE_PERIOD_SECONDS=600")
+	out, err := os.Create(s.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.cmd.Stdout, s.cmd.Stderr = out, out
+	if prepare != nil {
+		prepare(s.cmd)
+	}
+	if err := s.cmd.Start(); err != nil {
+		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EINVAL) {
+			t.Skip("no namespaces here:", err)
+		}
+		t.Fatal(err)
+	}
+	_ = out.Close()
+	go func() { defer close(s.ended); _ = s.cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill()
+		<-s.ended
+		if t.Failed() {
+			b, _ := os.ReadFile(s.log)
+			t.Logf("%s", b)
+		}
+	})
+	eventually(t, "the app serves", func() bool { return textOf("http://"+s.address) != "" })
+	return s
+}
+
+// endsBy stops it and sees to it that the request in flight is answered, that the app
+// gets this signal, and that nothing is left on the port.
+func (s *stopped) endsBy(stop func(), forApp string) {
+	s.t.Helper()
+	answer := make(chan string, 1)
+	go func() { answer <- textOf("http://" + s.address + "/slow") }()
+	status := s.cmd.Args[3] + ":" + s.cmd.Args[5]
+	eventually(s.t, "a request is in flight", func() bool {
+		return strings.Contains(textOf("http://"+status+"/metrics"), `lastcall_connections{state="busy"} 1`)
+	})
+	stop()
+	if got := <-answer; got != "served" {
+		s.t.Errorf("the request in flight got %q", got)
+	}
+	select {
+	case <-s.ended:
+	case <-time.After(patience):
+		s.t.Fatal("lastcall run goes on")
+	}
+	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
+		s.t.Errorf("lastcall run ended with %v", s.cmd.ProcessState)
+	}
+	if b, _ := os.ReadFile(s.told); string(b) != forApp {
+		s.t.Errorf("the app was stopped by %q, want %s", b, forApp)
+	}
+	if c, err := net.Dial("tcp", s.address); err == nil {
+		_ = c.Close()
+		s.t.Error("something still listens")
+	}
+}
+
+// Stop signals of images drain, for process 1 of a container as well.
+func TestStopSignals(t *testing.T) {
+	first := func(cmd *exec.Cmd) {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWUSER,
+			UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}}
+	}
+	alone := func(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} } // without a terminal
+	for _, tt := range []struct {
+		name    string
+		prepare func(*exec.Cmd)
+		signal  syscall.Signal
+		args    []string
+		forApp  string
+	}{
+		{"nginx", alone, syscall.SIGQUIT, nil, "SIGQUIT"},
+		{"nginx as process 1", first, syscall.SIGQUIT, nil, "SIGQUIT"},
+		{"haproxy as process 1", first, syscall.SIGUSR1, []string{"--stop-signal", "SIGUSR1"}, "SIGUSR1"},
+		{"httpd as process 1", first, syscall.SIGWINCH, []string{"--stop-signal", "usr1,winch"}, "SIGWINCH"},
+		{"an app of its own mind", alone, syscall.SIGWINCH, []string{"--stop-signal", "WINCH", "--app-stop-signal", "QUIT"}, "SIGQUIT"},
+		{"a real-time signal", alone, syscall.Signal(37), []string{"--stop-signal", "RTMIN+3", "--app-stop-signal", "TERM"}, "SIGTERM"},
+		{"Ctrl-C", alone, syscall.SIGINT, nil, "SIGTERM"},
+		{"SIGHUP that asks for nothing else", alone, syscall.SIGHUP, nil, "SIGTERM"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := runStopped(t, tt.prepare, tt.args...)
+			s.endsBy(func() { _ = s.cmd.Process.Signal(tt.signal) }, tt.forApp)
+			if log, _ := os.ReadFile(s.log); tt.signal == syscall.SIGQUIT && !strings.Contains(string(log), "trigger=SIGQUIT") {
+				t.Error("the report does not name the signal")
+			}
+		})
+	}
+}
+
+// When its terminal is closed, lastcall run drains and ends, whatever SIGHUP means to it
+// without one: no successor lives on with an app of its own.
+func TestClosedTerminal(t *testing.T) {
+	for name, args := range map[string][]string{"plain": nil, "with a pid file": {"--pid-file", filepath.Join(t.TempDir(), "pid")}} {
+		t.Run(name, func(t *testing.T) {
+			master, slave := openTerminal(t)
+			s := runStopped(t, func(cmd *exec.Cmd) {
+				cmd.Stdin = slave
+				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+			}, args...)
+			_ = slave.Close()
+			s.endsBy(func() { _ = master.Close() }, "SIGTERM")
+		})
+	}
+}
+
+// openTerminal is a pair of pty(7).
+func openTerminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("no terminals here:", err)
+	}
+	t.Cleanup(func() { _ = master.Close() })
+	fd := int(master.Fd())
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	}
+	if err != nil {
+		t.Fatal("open a terminal:", err)
+	}
+	t.Cleanup(func() { _ = slave.Close() })
+	return master, slave
+}
+
+// Without a pid file a signal starts no successor; the log says what does.
+func TestRestartBySignalIsAskedFor(t *testing.T) {
+	s := runStopped(t, nil)
+	if err := s.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the log says why there is no successor", func() bool {
+		log, _ := os.ReadFile(s.log)
+		return strings.Contains(string(log), "a signal restarts hot only with --pid-file")
+	})
+	s.endsBy(func() { _ = s.cmd.Process.Signal(syscall.SIGTERM) }, "SIGTERM")
+}
+
+// A stop that comes while another's sidecar is awaited ends the wait.
+func TestStopWhileASidecarIsAwaited(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	sidecar := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer sidecar.Close()
+	cmd := exec.Command("lastcall", "run", "--inbound", freeLoopback(t)+"=127.0.0.1:0", "--", "true")
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "ENVOY_ADMIN_API="+sidecar.URL)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	<-asked
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("lastcall run ended with %v", err)
+		}
+	case <-time.After(patience):
+		_ = cmd.Process.Kill()
+		t.Error("lastcall run waits on")
+	}
+}
