@@ -72,11 +72,13 @@ what goes on at the app's own ports. A client that has asked and has no answer
 yet is waited for, as long as there is time; an idle keep-alive connection is not.
 Returns after the minimum drain, and when nobody has come for the quiet time; at
 the latest 5 s before the end of TERMINATION_GRACE_PERIOD_SECONDS (30), or after
---timeout. On HTTP/2, gRPC, WebSocket and event streams it cannot be seen whether
-somebody waits: --opaque waits until they are closed.
+--timeout. On HTTP/2, gRPC, WebSocket and TLS the kernel does not show whether a
+request is in flight: give the port its protocol, as in 9090/grpc, and its connections
+are waited for until they are closed. Otherwise HTTP/1.1 is assumed; connections that
+stay open after a response are taken for idle, and the report says so.
 
-Exit codes: 0 when it is over, 2 for what is wrong with the flags, 3 when the
-deadline came first and --fail-on-busy was said.`
+Exit codes: 0 when it is over, 2 for what is wrong with the flags; with --fail-on-busy 3
+when the deadline came first, and 4 when open connections were assumed idle.`
 
 func waitCommand() *cobra.Command {
 	var f statusFlags
@@ -86,7 +88,7 @@ func waitCommand() *cobra.Command {
 		Use:     "wait [--ports PORT,…]",
 		Short:   "Drain, and return when no inbound request is left: the app's preStop hook",
 		Long:    waitHelp,
-		Example: "  lastcall wait\n  lastcall wait --ports 8080,8443\n  lastcall wait --ports 8080 --timeout 20s --json",
+		Example: "  lastcall wait\n  lastcall wait --ports 8080,9090/grpc\n  lastcall wait --ports 8080 --timeout 20s --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.timeout < 0 {

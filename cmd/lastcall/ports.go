@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -29,13 +30,18 @@ const variableIgnoreFrom = "LASTCALL_IGNORE_FROM"
 // for.
 const codeCut = 3
 
+// codeAssumed is the exit code where no request was seen in flight, but connections were
+// taken for idle that may not have been.
+const codeAssumed = 4
+
 // portsFlags are those of wait without an agent.
 type portsFlags struct {
-	ports       []uint
+	ports       []string
 	ignoreFrom  []string
 	opaque      bool
 	minimum     time.Duration
 	quiet, idle time.Duration
+	pause       time.Duration
 	leave       time.Duration
 	failOnBusy  bool
 	json        bool
@@ -44,14 +50,16 @@ type portsFlags struct {
 }
 
 func (f *portsFlags) register(flags *pflag.FlagSet) {
-	flags.UintSliceVar(&f.ports, "ports", nil, "the app's `ports`, comma-separated: watch their connections, without an agent")
+	flags.StringSliceVar(&f.ports, "ports", nil, "the app's ports, `PORT[/PROTOCOL],…`, such as 8080,9090/grpc: watch their connections, without an agent. Connections of "+
+		"http2, grpc, h2c, ws, https, tls, tcp and the like are busy while they are open; without a protocol, and with http, HTTP/1.1 is assumed")
 	flags.StringSliceVar(&f.ignoreFrom, "ignore-from", nil, "with --ports: clients that do not count, `CIDR` or address, comma-separated; probes, for example (default $"+variableIgnoreFrom+")")
-	flags.BoolVar(&f.opaque, "opaque", false, "with --ports: every open connection is busy; for HTTP/2, gRPC, WebSocket, event streams")
+	flags.BoolVar(&f.opaque, "opaque", false, "with --ports: every open connection of every port is busy")
+	flags.DurationVar(&f.pause, "stream-pause", sockets.DefaultStreamPause, "with --ports: how long a response that comes in pieces may pause before it is taken for complete")
 	flags.DurationVar(&f.minimum, "minimum-drain", 0, "with --ports: how long new connections are awaited at least (default $MINIMUM_DRAIN_DURATION or 5s)")
 	flags.DurationVar(&f.quiet, "quiet-time", 0, "with --ports: how long nobody may have come (default $LASTCALL_QUIET_TIME or 2s)")
 	flags.DurationVar(&f.idle, "idle-grace", 0, "with --ports: how long a connection is quiet before it is idle (default $LASTCALL_IDLE_GRACE or 2s)")
 	flags.DurationVar(&f.leave, "leave", sockets.DefaultLeave, "with --ports: how much of the grace period is left to the app after its SIGTERM, a quarter of it at most")
-	flags.BoolVar(&f.failOnBusy, "fail-on-busy", false, "with --ports: exit with 3 when the deadline came first")
+	flags.BoolVar(&f.failOnBusy, "fail-on-busy", false, "with --ports: exit with 3 when the deadline came first, with 4 when open connections were assumed idle")
 	flags.BoolVar(&f.json, "json", false, "with --ports: print the report as JSON")
 	flags.StringVar(&f.report, "report", "", "with --ports: write the report as JSON to `file` too, such as /dev/termination-log")
 	flags.StringVar(&f.logFormat, "log-format", "text", "with --ports: text or json")
@@ -109,19 +117,28 @@ func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration) error {
 	switch {
 	case r.Verdict == drain.Quit:
 		return errors.New("told to stop before the app's connections were drained")
-	case r.Verdict != drain.Clean && f.failOnBusy:
+	case r.Verdict == drain.Assumed && f.failOnBusy:
+		return exit{codeAssumed}
+	case r.Verdict != drain.Clean && r.Verdict != drain.Assumed && f.failOnBusy:
 		return exit{codeCut}
 	}
 	return nil
 }
 
 func (f *portsFlags) options(log *slog.Logger) (sockets.Options, error) {
-	o := sockets.Options{Opaque: f.opaque, Log: log}
-	for _, port := range f.ports {
-		if port < 1 || port > 65535 {
-			return o, usage{fmt.Errorf("--ports: %d is none: accepted are 1 to 65535, comma-separated", port)}
+	o := sockets.Options{Opaque: f.opaque, StreamPause: f.pause, Log: log}
+	if f.pause < 0 {
+		return o, usage{fmt.Errorf("--stream-pause is %v: must not be negative", f.pause)}
+	}
+	for _, text := range f.ports {
+		port, protocol, err := parsePort(strings.TrimSpace(text))
+		if err != nil {
+			return o, usage{fmt.Errorf("--ports: %w", err)}
 		}
-		o.Ports = append(o.Ports, uint16(port))
+		o.Ports = append(o.Ports, port)
+		if meshconfig.IsOpaquePort(protocol) {
+			o.OpaquePorts = append(o.OpaquePorts, port)
+		}
 	}
 	if len(o.Ports) == 0 {
 		return o, usage{errors.New("--ports: say at least one, for example --ports 8080")}
@@ -141,6 +158,19 @@ func (f *portsFlags) options(log *slog.Logger) (sockets.Options, error) {
 		o.IgnoreFrom = append(o.IgnoreFrom, prefix)
 	}
 	return o, nil
+}
+
+// parsePort reads PORT or PORT/PROTOCOL.
+func parsePort(text string) (port uint16, protocol string, err error) {
+	number, name, typed := strings.Cut(text, "/")
+	n, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || n == 0 {
+		return 0, "", fmt.Errorf("%q must be a port from 1 to 65535, such as 8080 or 9090/grpc", text)
+	}
+	if protocol = meshconfig.PortProtocol(name); typed && protocol == "" {
+		return 0, "", fmt.Errorf("%q: the protocol must be one of %s", text, strings.Join(meshconfig.PortProtocols(), ", "))
+	}
+	return uint16(n), protocol, nil
 }
 
 func parsePrefix(text string) (netip.Prefix, error) {
@@ -199,6 +229,9 @@ func (f *portsFlags) tell(stdout io.Writer, log *slog.Logger, r drain.Report) er
 			}
 			attrs = append(attrs, list.name, json.RawMessage(text))
 		}
+	}
+	if len(r.Assumed) > 0 {
+		attrs = append(attrs, "assumed", r.Assumed)
 	}
 	if len(r.Faults) > 0 {
 		attrs = append(attrs, "faults", r.Faults)

@@ -14,6 +14,7 @@ type Verdict string
 
 const (
 	Clean   Verdict = "clean"   // every inbound conversation ended by itself
+	Assumed Verdict = "assumed" // no request was seen in flight; what that rests on is in Report.Assumed
 	Cut     Verdict = "cut"     // the last call had to end conversations
 	Ended   Verdict = "fixed"   // ended by terminationDrainDuration, whatever was open
 	Crashed Verdict = "crashed" // the data plane ended by itself before it was told to
@@ -67,6 +68,9 @@ type Report struct {
 
 	// LeftOut is how many of them a termination message had no room for.
 	LeftOut int `json:"left_out,omitempty"`
+
+	// Assumed is what the data plane took for true without being able to know.
+	Assumed []string `json:"assumed,omitempty"`
 
 	// Faults are what went wrong on the way without stopping the drain.
 	Faults []string `json:"faults,omitempty"`

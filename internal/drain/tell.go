@@ -126,7 +126,7 @@ func ParseMessage(text string) (Report, bool) {
 		return Report{}, false
 	}
 	switch r.Verdict {
-	case Clean, Cut, Ended, Crashed, Quit, Exited, Resumed:
+	case Clean, Assumed, Cut, Ended, Crashed, Quit, Exited, Resumed:
 		return r, r.Trigger != "" && !r.Began.IsZero()
 	}
 	return Report{}, false

@@ -32,6 +32,8 @@ func describe(r drain.Report) (kind, reason, message string, ok bool) {
 	switch r.Verdict {
 	case drain.Clean:
 		reason = ReasonDrained
+	case drain.Assumed:
+		reason, outcome = ReasonDrained, "nothing seen in flight, open connections assumed idle"
 	case drain.Cut:
 		kind, reason, outcome = corev1.EventTypeWarning, ReasonCut, cut(r)
 	case drain.Ended:

@@ -34,7 +34,8 @@
 //	lastcall.dev/sidecar                native or classic (also sidecar.istio.io/nativeSidecar)
 //	lastcall.dev/pre-stop               keep (default): an app's own preStop stays; replace: lastcall's takes
 //	                                    its place; none: no app gets one
-//	lastcall.dev/ports                  for sockets: the ports to watch, comma-separated; default containerPorts
+//	lastcall.dev/ports                  for sockets: the ports to watch, PORT[/PROTOCOL], comma-separated; default
+//	                                    containerPorts, with the protocols that their names say (grpc-api, http2)
 //	lastcall.dev/ignore-inbound-ports   ports whose connections never count
 //	lastcall.dev/quiet-time, idle-grace, last-call-margin, compat, restart-wait
 //	                                    LASTCALL_QUIET_TIME, _IDLE_GRACE, _LAST_CALL_MARGIN, _COMPAT, _RESTART_WAIT

@@ -1,6 +1,8 @@
 package inject
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,7 +25,7 @@ const mountCopy = "/lastcall-bin"
 // shell has nothing else to run.
 func (j *injection) addSockets() error {
 	spec := &j.pod.Spec
-	said, err := parsePorts(annotationPorts, j.pod.Annotations[annotationPorts])
+	said, err := parseWatched(j.pod.Annotations[annotationPorts])
 	if err != nil {
 		return err
 	}
@@ -31,13 +33,18 @@ func (j *injection) addSockets() error {
 	err = j.addHooks(func(c *corev1.Container) *corev1.LifecycleHandler {
 		ports := said
 		if len(ports) == 0 {
-			ports = tcpPorts(c)
+			ports = watchedPorts(c)
 		}
 		if len(ports) == 0 {
 			j.note("container %s lists no port: it gets no preStop; say them in annotation %s", c.Name, annotationPorts)
 			return nil
 		}
 		used = true
+		for _, p := range ports {
+			if meshconfig.IsOpaquePort(p.protocol) {
+				j.note("container %s: connections of port %s count as busy while they are open, since the kernel does not show requests in flight on them; say another protocol in annotation %s", c.Name, p, annotationPorts)
+			}
+		}
 		return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: portsCommand(ports, j.settings)}}
 	})
 	if err != nil {
@@ -82,8 +89,12 @@ func (j *injection) equip(c *corev1.Container) {
 
 // portsCommand is lastcall wait without an agent. A hook sees the environment of
 // the app, so that what the pod says goes by flags.
-func portsCommand(ports []uint16, s *meshconfig.Settings) []string {
-	command := []string{binary, "wait", "--ports", joinPorts(ports)}
+func portsCommand(ports []watched, s *meshconfig.Settings) []string {
+	list := make([]string, 0, len(ports))
+	for _, p := range ports {
+		list = append(list, p.String())
+	}
+	command := []string{binary, "wait", "--ports", strings.Join(list, ",")}
 	for _, v := range []struct {
 		flag  string
 		value meshconfig.Value[time.Duration]
@@ -95,6 +106,66 @@ func portsCommand(ports []uint16, s *meshconfig.Settings) []string {
 		}
 	}
 	return command
+}
+
+// watched is a port of the app and its protocol; "" where nothing says it.
+type watched struct {
+	port     uint16
+	protocol string
+}
+
+// String is as lastcall wait --ports takes it.
+func (w watched) String() string {
+	if w.protocol == "" {
+		return strconv.Itoa(int(w.port))
+	}
+	return strconv.Itoa(int(w.port)) + "/" + w.protocol
+}
+
+// parseWatched reads the annotation: PORT[/PROTOCOL], comma-separated.
+func parseWatched(text string) ([]watched, error) {
+	var out []watched
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item == "" {
+			continue
+		}
+		number, name, typed := strings.Cut(item, "/")
+		port, err := strconv.ParseUint(number, 10, 16)
+		protocol := meshconfig.PortProtocol(name)
+		switch {
+		case err != nil || port == 0:
+			return nil, fmt.Errorf("annotation %s: %q must be a port from 1 to 65535, such as 8080 or 9090/grpc", annotationPorts, item)
+		case typed && protocol == "":
+			return nil, fmt.Errorf("annotation %s: %q: the protocol must be one of %s", annotationPorts, item, strings.Join(meshconfig.PortProtocols(), ", "))
+		}
+		out = append(out, watched{uint16(port), protocol})
+	}
+	return sortWatched(out), nil
+}
+
+// watchedPorts are the TCP ports of a container, with the protocols that their names say.
+func watchedPorts(c *corev1.Container) []watched {
+	var out []watched
+	for _, p := range c.Ports {
+		if isTCP(p) {
+			out = append(out, watched{uint16(p.ContainerPort), meshconfig.PortProtocol(p.Name)})
+		}
+	}
+	return sortWatched(out)
+}
+
+// sortWatched leaves each port once, an opaque protocol before others.
+func sortWatched(ports []watched) []watched {
+	slices.SortFunc(ports, func(a, b watched) int {
+		opaque := func(w watched) int {
+			if meshconfig.IsOpaquePort(w.protocol) {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.port, b.port), cmp.Compare(opaque(a), opaque(b)), -cmp.Compare(a.protocol, b.protocol))
+	})
+	return slices.CompactFunc(ports, func(a, b watched) bool { return a.port == b.port })
 }
 
 func joinPorts(ports []uint16) string {
@@ -112,10 +183,14 @@ func isPortsHook(h *corev1.LifecycleHandler) bool {
 func tcpPorts(c *corev1.Container) []uint16 {
 	var out []uint16
 	for _, p := range c.Ports {
-		if (p.Protocol == "" || p.Protocol == corev1.ProtocolTCP) && p.ContainerPort > 0 && p.ContainerPort <= 65535 {
+		if isTCP(p) {
 			out = append(out, uint16(p.ContainerPort))
 		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+func isTCP(p corev1.ContainerPort) bool {
+	return (p.Protocol == "" || p.Protocol == corev1.ProtocolTCP) && p.ContainerPort > 0 && p.ContainerPort <= 65535
 }

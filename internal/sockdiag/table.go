@@ -54,6 +54,9 @@ type Socket struct {
 	// Received and Acked are the bytes that came and that the peer has
 	// acknowledged, since the start.
 	Received, Acked uint64
+	// SegmentsReceived and SegmentsSent are the segments with data, retransmissions left
+	// out, and MSS is the largest that is sent. 0 where the kernel does not count them.
+	SegmentsReceived, SegmentsSent, MSS uint32
 
 	// How long ago data came, data was sent and an acknowledgement came, as
 	// exact as the kernel's tick: 10 ms at worst.
@@ -188,7 +191,10 @@ func parse(b []byte) (s Socket, ok bool) {
 // tcpInfo reads what we need of struct tcp_info (linux/tcp.h), which grows at
 // its end from kernel to kernel.
 func (s *Socket) tcpInfo(b []byte) {
-	const lastDataSent, lastDataRecv, lastAckRecv, bytesAcked, bytesReceived = 44, 52, 56, 120, 128
+	const (
+		sndMSS, lastDataSent, lastDataRecv, lastAckRecv, totalRetrans = 16, 44, 52, 56, 100
+		bytesAcked, bytesReceived, dataSegsIn, dataSegsOut            = 120, 128, 152, 156
+	)
 	if len(b) >= lastAckRecv+4 {
 		s.LastSent = time.Duration(binary.NativeEndian.Uint32(b[lastDataSent:])) * time.Millisecond
 		s.LastReceived = time.Duration(binary.NativeEndian.Uint32(b[lastDataRecv:])) * time.Millisecond
@@ -197,6 +203,12 @@ func (s *Socket) tcpInfo(b []byte) {
 	if len(b) >= bytesReceived+8 {
 		s.Acked = binary.NativeEndian.Uint64(b[bytesAcked:])
 		s.Received = binary.NativeEndian.Uint64(b[bytesReceived:])
+	}
+	if len(b) >= dataSegsOut+4 {
+		s.MSS = binary.NativeEndian.Uint32(b[sndMSS:])
+		s.SegmentsReceived = binary.NativeEndian.Uint32(b[dataSegsIn:])
+		sent, again := binary.NativeEndian.Uint32(b[dataSegsOut:]), binary.NativeEndian.Uint32(b[totalRetrans:])
+		s.SegmentsSent = sent - min(sent, again)
 	}
 }
 

@@ -11,17 +11,19 @@
 //	the client spoke last                                                 busy, for as long as it takes
 //	bytes moved less than the idle grace ago                              busy
 //	who spoke last cannot be told, less than 10 s ago                     busy
-//	everything else                                                       idle
+//	the response comes in pieces, and paused less than 15 s ago           busy
+//	the port's protocol is opaque                                         busy
+//	everything else                                                       assumed idle
 //
 // What it cannot know:
 //
-//   - Whether the app has said all that it wants to say. Who streams with pauses
-//     that are longer than the idle grace (events, long polls that were begun with
-//     headers) is taken for idle: Options.Opaque.
+//   - Whether the app has said all that it wants to say. A response that pauses looks
+//     like one that is complete. One that has come in pieces for half a second is
+//     given Options.StreamPause; what is still open at the end is in the report as
+//     assumed, and the verdict is not clean.
 //   - Several requests on one connection (HTTP/2, pipelining): a quick answer hides
 //     a slow one, and a client's WINDOW_UPDATE or ping after the answer reads as a
-//     request that is never answered: Options.Opaque for the first; the second
-//     costs time until the deadline, and no request.
+//     request that is never answered. Options.OpaquePorts for both.
 //   - Who spoke last, when both did in one jiffy (1 to 10 ms) and not before our
 //     eyes. The client's acknowledgements and the kernel's own tell it mostly: see
 //     weigh and readHabits.

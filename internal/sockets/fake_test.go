@@ -86,7 +86,7 @@ func (k *fakeKernel) connects() *fakeConn {
 	k.number++
 	now := time.Now().Truncate(fakeJiffy)
 	c := &fakeConn{k: k, came: now, went: now, acked: now, Socket: sockdiag.Socket{
-		State: sockdiag.Established, Cookie: k.number,
+		State: sockdiag.Established, Cookie: k.number, MSS: 1448,
 		Local:  netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), fakePort),
 		Remote: netip.AddrPortFrom(netip.MustParseAddr("10.0.0.2"), uint16(40000+k.number)),
 	}}
@@ -101,12 +101,12 @@ func (c *fakeConn) do(f func(now time.Time)) {
 }
 
 func (c *fakeConn) asks() {
-	c.do(func(now time.Time) { c.Received += 100; c.came, c.acked = now, now })
+	c.do(func(now time.Time) { c.Received += 100; c.SegmentsReceived++; c.came, c.acked = now, now })
 }
 
 // answers, and the client acknowledges it at once.
 func (c *fakeConn) answers() {
-	c.do(func(now time.Time) { c.Acked += 200; c.went, c.acked = now, now })
+	c.do(func(now time.Time) { c.Acked += 200; c.SegmentsSent++; c.went, c.acked = now, now })
 }
 
 func (c *fakeConn) acknowledges() { c.do(func(now time.Time) { c.acked = now }) }

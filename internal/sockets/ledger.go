@@ -20,6 +20,9 @@ const (
 	// not hold the pod.
 	breath = 200 * time.Millisecond
 
+	// slowAfter is how long after the request a response must have gone on to count as
+	// one that streams.
+	slowAfter = 500 * time.Millisecond
 	// settled is when the kernel's delayed acknowledgement (200 ms at most) has
 	// been sent, or was not needed.
 	settled = 300 * time.Millisecond
@@ -52,6 +55,7 @@ const (
 	Asked   Reason = "the client spoke last"
 	Doubted Reason = "who spoke last cannot be told"
 	Moved   Reason = "bytes moved just now"
+	Paused  Reason = "the response comes in pieces, and may go on"
 )
 
 // sighting is a connection as it was seen last.
@@ -59,11 +63,19 @@ type sighting struct {
 	received, written uint64 // bytes that the client and the app have said
 	turn              turn
 	weighed           bool      // weigh has had its say on turn
+	before            exchange  // what had been sent when the request began
+	streams           bool      // the response comes in pieces
 	spoke             time.Time // when bytes moved last
 	asked             time.Time // when the request began; with turn app: the last one
 	reason            Reason
 	remote            netip.AddrPort
 	local             netip.AddrPort
+}
+
+// exchange is what a connection has carried.
+type exchange struct {
+	written            uint64
+	segments, requests uint32 // segments with data from the app, and from the client
 }
 
 // since is when the request began, or, where there was none, when bytes moved last.
@@ -77,9 +89,11 @@ func (s *sighting) since() time.Time {
 // ledger concludes from looks at the kernel's table what goes on. It is not safe
 // for concurrent use and knows no clock but what it is told.
 type ledger struct {
-	ignored   []netip.Prefix
-	opaque    bool
-	idleGrace time.Duration
+	ignored     []netip.Prefix
+	opaque      bool // all ports
+	opaquePorts []uint16
+	idleGrace   time.Duration
+	streamPause time.Duration
 
 	seen     map[uint64]*sighting // open ones
 	ended    map[uint64]bool      // those the app has ended and the kernel has not
@@ -93,7 +107,7 @@ type ledger struct {
 
 func newLedger(o Options) *ledger {
 	return &ledger{
-		ignored: o.IgnoreFrom, opaque: o.Opaque, idleGrace: o.IdleGrace,
+		ignored: o.IgnoreFrom, opaque: o.Opaque, opaquePorts: o.OpaquePorts, idleGrace: o.IdleGrace, streamPause: o.StreamPause,
 		seen: make(map[uint64]*sighting), ended: make(map[uint64]bool),
 	}
 }
@@ -199,10 +213,30 @@ func (g *ledger) follow(was *sighting, s sockdiag.Socket, now time.Time, known b
 	if came && (before != client || went || !known) {
 		was.asked = now.Add(-s.LastReceived)
 	}
+	was.follow(s, written, came && known)
 	was.received, was.written = received, written
 	was.spoke = now.Add(-min(s.LastReceived, s.LastSent))
 	was.weigh(s)
 	was.reason = g.judge(was, unread, s.WriteQueue, now)
+}
+
+// follow finds out whether the response comes in pieces: in more segments than its bytes
+// and two writes need, the last of them long after the request. Of what was sent before
+// the first look, every request may have had two.
+func (s *sighting) follow(k sockdiag.Socket, written uint64, asks bool) {
+	if asks {
+		s.before = exchange{s.written, k.SegmentsSent, k.SegmentsReceived}
+		s.streams = false
+	}
+	const writes = 2
+	sent := k.SegmentsSent - min(k.SegmentsSent, s.before.segments)
+	need := writes * max(1, k.SegmentsReceived-s.before.requests)
+	if k.MSS > 0 {
+		need += uint32((written - s.before.written) / uint64(k.MSS))
+	}
+	if s.turn == app && k.Received > 0 && sent > need && k.LastReceived-k.LastSent >= slowAfter {
+		s.streams = true
+	}
 }
 
 // weigh looks for the client's own acknowledgement of an answer. Both have spoken
@@ -217,10 +251,14 @@ func (s *sighting) weigh(k sockdiag.Socket) {
 	}
 }
 
-// judge says why a connection is busy. Moved and Doubted pass with time.
+func (g *ledger) isOpaque(port uint16) bool {
+	return g.opaque || slices.Contains(g.opaquePorts, port)
+}
+
+// judge says why a connection is busy. Moved, Doubted and Paused pass with time.
 func (g *ledger) judge(c *sighting, unread, unsent uint32, now time.Time) Reason {
 	switch {
-	case g.opaque:
+	case g.isOpaque(c.local.Port()):
 		return Opaque
 	case unread > 0:
 		return Unread
@@ -232,6 +270,8 @@ func (g *ledger) judge(c *sighting, unread, unsent uint32, now time.Time) Reason
 		return Moved
 	case now.Before(c.spoke.Add(c.doubt())):
 		return Doubted
+	case c.streams && now.Before(c.spoke.Add(g.streamPause)):
+		return Paused
 	}
 	return Idle
 }
@@ -263,6 +303,8 @@ func (g *ledger) next() (next time.Time) {
 			at = c.spoke.Add(g.grace())
 		case Doubted:
 			at = c.spoke.Add(c.doubt())
+		case Paused:
+			at = c.spoke.Add(g.streamPause)
 		default:
 			continue
 		}
@@ -306,6 +348,18 @@ func (g *ledger) doubts(now time.Time) (out []*sighting) {
 	for _, c := range g.seen {
 		if c.turn == unclear && !c.weighed && now.Sub(c.spoke) >= settled {
 			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// assumed counts, by port, the open connections that are taken for idle because the app was
+// the last to send. A response that pauses looks the same.
+func (g *ledger) assumed() map[uint16]int {
+	out := make(map[uint16]int)
+	for _, c := range g.seen {
+		if c.reason == Idle && c.received > 0 && c.turn != nobody {
+			out[c.local.Port()]++
 		}
 	}
 	return out

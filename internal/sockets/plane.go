@@ -26,6 +26,13 @@ type Options struct {
 
 	// Opaque makes every open connection busy.
 	Opaque bool
+	// OpaquePorts are those of Ports whose connections are busy while they are open:
+	// HTTP/2, gRPC, WebSocket, TLS, whatever the kernel's counters do not tell idle from
+	// busy.
+	OpaquePorts []uint16
+	// StreamPause is how long a response that comes in pieces may pause before it is
+	// taken for complete.
+	StreamPause time.Duration
 
 	// IdleGrace is how long a connection is quiet before it is idle.
 	IdleGrace time.Duration
@@ -72,7 +79,8 @@ type Plane struct {
 	cost    time.Duration // of one look
 	last    drain.Activity
 	failing bool
-	watch   *watch // nil before Drain
+	assumed map[uint16]int // at the end: connections taken for idle, by port
+	watch   *watch         // nil before Drain
 
 	changes chan struct{}
 	exited  chan struct{} // never closed: an app that is gone has no connections
@@ -230,7 +238,7 @@ func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) 
 		}
 	}
 	passing := func(c *sighting) int {
-		if c.reason == Moved || c.reason == Doubted {
+		if c.reason == Moved || c.reason == Doubted || c.reason == Paused {
 			return 1
 		}
 		return 0
@@ -261,6 +269,9 @@ func (p *Plane) LastCall(ctx context.Context, _ time.Duration) ([]drain.Conversa
 
 // Close ends the watching.
 func (p *Plane) Close(context.Context) error {
+	p.mu.Lock()
+	p.assumed = p.ledger.assumed()
+	p.mu.Unlock()
 	p.Kill()
 	return nil
 }

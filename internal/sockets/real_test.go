@@ -101,6 +101,14 @@ func startServer(t *testing.T, address string) *server {
 			<-s.free
 		case "/upload":
 			_, _ = io.Copy(io.Discard, r.Body)
+		case "/tokens":
+			for range 3 {
+				_, _ = io.WriteString(w, "token\n")
+				_ = http.NewResponseController(w).Flush()
+				time.Sleep(slowAfter / 2)
+			}
+			s.asked <- "three tokens"
+			<-s.free
 		case "/download":
 			_, _ = w.Write(make([]byte, 16<<20))
 		}
@@ -191,7 +199,7 @@ func TestRealRequest(t *testing.T) {
 			c.reads()
 			_ = c.Close()
 			closed := time.Now()
-			r := h.ends(drain.Clean)
+			r := h.ends(drain.Assumed) // the pool
 			if lag := time.Since(closed); lag > hunchTime+second {
 				t.Errorf("ended %v after the last answer", lag)
 			}
@@ -214,7 +222,7 @@ func TestRealPool(t *testing.T) {
 			<-s.asked
 		}
 	}
-	r := startHook(t, s.port, nil).ends(drain.Clean)
+	r := startHook(t, s.port, nil).ends(drain.Assumed)
 	if took := time.Duration(r.Duration); took > hunchTime+second {
 		t.Errorf("it took %v", took)
 	}
@@ -295,7 +303,7 @@ func TestRealOpaque(t *testing.T) {
 	if err := get("/"); err != nil { // its answer hides that the other has none
 		t.Fatal(err)
 	}
-	h := startHook(t, s.port, func(o *Options) { o.Opaque = true })
+	h := startHook(t, s.port, func(o *Options) { o.OpaquePorts = []uint16{s.port} })
 	h.stays()
 	s.free <- struct{}{}
 	if err := <-answered; err != nil {
@@ -305,6 +313,30 @@ func TestRealOpaque(t *testing.T) {
 		t.Error("it did not wait for the open connection")
 	}
 	transport.CloseIdleConnections()
+	h.ends(drain.Clean)
+}
+
+// A response that has come in pieces and pauses is waited for, whether or not its pieces
+// came before the hook.
+func TestRealPausedStream(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, "127.0.0.1:0")
+	before, during := dial(t, s.address), dial(t, s.address)
+	before.asks("/tokens")
+	<-s.asked
+	<-s.asked
+	during.asks("/tokens")
+	<-s.asked
+	h := startHook(t, s.port, func(o *Options) { o.StreamPause = time.Hour })
+	<-s.asked
+	h.stays()
+	for range 2 {
+		s.free <- struct{}{}
+	}
+	for _, c := range []*caller{before, during} {
+		c.reads()
+		_ = c.Close()
+	}
 	h.ends(drain.Clean)
 }
 

@@ -2,8 +2,10 @@ package sockets
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,6 +16,10 @@ import (
 // SIGTERM: 25 s of 30 s for its clients, 5 s for itself, as Istio's ambient mode
 // shares it. At most a quarter of the grace period is taken.
 const DefaultLeave = 5 * time.Second
+
+// DefaultStreamPause is Options.StreamPause's default: servers that send heartbeats do so
+// every 15 s (the HTML standard's advice for event streams).
+const DefaultStreamPause = 15 * time.Second
 
 // Until makes the deadline of a configuration: leave before the end of the grace
 // period.
@@ -41,7 +47,7 @@ func Wait(ctx context.Context, c drain.Config, o Options) drain.Report {
 
 func (p *Plane) wait(ctx context.Context, c drain.Config) drain.Report {
 	log := p.o.Log
-	log.Info("watching the app's connections", "ports", p.o.Ports, "minimum_drain", c.MinimumDrain, "deadline_in", Deadline(c))
+	log.Info("watching the app's connections", "ports", p.o.Ports, "opaque", p.opaquePorts(), "minimum_drain", c.MinimumDrain, "deadline_in", Deadline(c))
 	if listening, err := p.Listening(); err == nil {
 		for _, port := range p.o.Ports {
 			if !slices.Contains(listening, port) {
@@ -63,7 +69,27 @@ func (p *Plane) wait(ctx context.Context, c drain.Config) drain.Report {
 		Activity: n.see,
 	})
 	p.Kill()
+	p.admit(&r)
 	return r
+}
+
+// opaquePorts are the ports whose connections are busy while they are open.
+func (p *Plane) opaquePorts() []uint16 {
+	if p.o.Opaque {
+		return p.o.Ports
+	}
+	return p.o.OpaquePorts
+}
+
+// admit says in the report what it rests on: that the app was the last to send on a
+// connection does not prove that its response is complete.
+func (p *Plane) admit(r *drain.Report) {
+	for _, port := range slices.Sorted(maps.Keys(p.assumed)) {
+		r.Assumed = append(r.Assumed, fmt.Sprintf("port %d: HTTP/1.1, one request at a time; open connections on which the app was the last to send, taken for idle: %d", port, p.assumed[port]))
+	}
+	if r.Verdict == drain.Clean && len(r.Assumed) > 0 {
+		r.Verdict = drain.Assumed
+	}
 }
 
 // narrator says what is waited for, once a second at most.
