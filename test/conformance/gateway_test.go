@@ -18,6 +18,7 @@ import (
 type gated struct {
 	plain, tls string
 	pool       *gateway.Pool
+	signals    chan drain.Signal
 }
 
 // nothing is a Source that has nothing to follow.
@@ -47,15 +48,15 @@ func startGateway(t *testing.T, endpoint net.Addr) *gated {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &gated{pool: g.NewPool("")}
+	s := &gated{pool: g.NewPool(""), signals: make(chan drain.Signal, 1)}
 	s.to(t, endpoint)
 	g.SetRoutes(gateway.Default(s.pool))
-	signals, listening, ended := make(chan drain.Signal, 1), make(chan struct{}), make(chan struct{})
+	listening, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		_, err := g.Run(context.Background(), gateway.RunOptions{
 			HTTP: "127.0.0.1:0", HTTPS: "127.0.0.1:0", Certificates: certificates, Source: nothing{},
-			Termination: none.Termination(patience), Signals: signals,
+			Termination: none.Termination(patience), Signals: s.signals,
 			Listening: func(plain, secure, _ net.Addr) {
 				s.plain, s.tls = plain.String(), secure.String()
 				close(listening)
@@ -66,7 +67,10 @@ func startGateway(t *testing.T, endpoint net.Addr) *gated {
 		}
 	}()
 	t.Cleanup(func() {
-		signals <- drain.Terminate
+		select {
+		case s.signals <- drain.Terminate:
+		case <-ended:
+		}
 		<-ended
 		s.pool.Close()
 	})

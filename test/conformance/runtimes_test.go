@@ -42,21 +42,48 @@ func node(t *testing.T, kind, url string) *exec.Cmd {
 	return command
 }
 
-var (
-	nodeOnce  sync.Once
-	nodePath  string
-	nodeError error
-)
-
-// nodeModules installs what package.json names into the user's cache folder, once
-// for each of its states. It runs no package's scripts.
+// nodeModules is the folder with what testdata/node/package.json names.
 func nodeModules(npm string) (string, error) {
-	nodeOnce.Do(func() { nodePath, nodeError = installModules(npm) })
-	return nodePath, nodeError
+	return nodeFolder(npm, "testdata/node/package.json", "package.json", "node_modules", func(folder string) []string {
+		// No package's scripts are run.
+		return []string{"install", "--prefix", folder, "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"}
+	})
 }
 
-func installModules(npm string) (string, error) {
-	wanted, err := os.ReadFile("testdata/node/package.json")
+// pythonPackages is the folder with what testdata/requirements.txt names.
+func pythonPackages(t *testing.T) string {
+	t.Helper()
+	folder, err := pythonFolder(peers.Need(t, "python"), "testdata/requirements.txt", "requirements.txt", "packages", func(folder string) []string {
+		return []string{"-m", "pip", "-qq", "--disable-pip-version-check", "install", "--retries", "2",
+			"--target", filepath.Join(folder, "packages"), "-r", filepath.Join(folder, "requirements.txt")}
+	})
+	switch {
+	case err == nil:
+	case peers.InCI():
+		t.Fatal(err)
+	default:
+		t.Skip(err)
+	}
+	return folder
+}
+
+var nodeFolder, pythonFolder = installer("node"), installer("python")
+
+// installer returns what installs the packages that a file names into the user's cache folder,
+// once for each state of the file. wanted is the file, as what the package manager
+// finds it, inside what folder the packages are then, and its arguments.
+func installer(name string) func(manager, wanted, as, inside string, args func(folder string) []string) (string, error) {
+	var once sync.Once
+	var path string
+	var err error
+	return func(manager, wanted, as, inside string, args func(folder string) []string) (string, error) {
+		once.Do(func() { path, err = installPackages(name, manager, wanted, as, inside, args) })
+		return path, err
+	}
+}
+
+func installPackages(name, manager, wanted, as, inside string, args func(folder string) []string) (string, error) {
+	file, err := os.ReadFile(wanted)
 	if err != nil {
 		return "", err
 	}
@@ -64,34 +91,34 @@ func installModules(npm string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	folder := filepath.Join(cache, "lastcall", "conformance", fmt.Sprintf("node-%08x", crc32.ChecksumIEEE(wanted)))
-	modules := filepath.Join(folder, "node_modules")
-	if _, err := os.Stat(modules); err == nil {
-		return modules, nil
+	folder := filepath.Join(cache, "lastcall", "conformance", fmt.Sprintf("%s-%08x", name, crc32.ChecksumIEEE(file)))
+	packages := filepath.Join(folder, inside)
+	if _, err := os.Stat(packages); err == nil {
+		return packages, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
 		return "", err
 	}
 	// Beside it and moved there: another run may be at it, and half an installation must not look whole.
-	fresh, err := os.MkdirTemp(filepath.Dir(folder), "node-")
+	fresh, err := os.MkdirTemp(filepath.Dir(folder), name+"-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(fresh)
-	if err := os.WriteFile(filepath.Join(fresh, "package.json"), wanted, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(fresh, as), file, 0o644); err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	install := exec.CommandContext(ctx, npm, "install", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund", "--silent")
+	install := exec.CommandContext(ctx, manager, args(fresh)...)
 	install.Dir = fresh
 	if out, err := install.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("npm install of testdata/node: %w %s", err, out)
+		return "", fmt.Errorf("install %s: %w %s", wanted, err, out)
 	}
 	if err := os.Rename(fresh, folder); err != nil {
-		if _, there := os.Stat(modules); there != nil {
+		if _, there := os.Stat(packages); there != nil {
 			return "", err
 		}
 	}
-	return modules, nil
+	return packages, nil
 }

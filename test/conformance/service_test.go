@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -132,6 +131,36 @@ type pod struct {
 	ended      chan struct{}
 	failure    error // once ended
 	message    string
+	output     *transcript
+}
+
+func (p *pod) addr(t *testing.T) net.Addr {
+	t.Helper()
+	addr, err := net.ResolveTCPAddr("tcp", p.plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr
+}
+
+func (p *pod) hasSaid(words string) bool { return strings.Contains(p.output.String(), words) }
+
+// transcript is a program's output, read while it is written.
+type transcript struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *transcript) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *transcript) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }
 
 // podReport is what the tests read of a termination's report.
@@ -146,18 +175,17 @@ type podReport struct {
 
 func startPod(t *testing.T, agent string, app net.Addr, secret *certificatetest.Secret) *pod {
 	t.Helper()
-	p := &pod{ended: make(chan struct{}), message: filepath.Join(t.TempDir(), "termination-log")}
+	p := &pod{ended: make(chan struct{}), output: new(transcript), message: filepath.Join(t.TempDir(), "termination-log")}
 	plain, tls, status := freeAddr(t), freeAddr(t), freeAddr(t)
 	p.plain, p.tls = plain.String(), tls.String()
 	p.command = exec.Command(agent, "agent",
 		"--inbound", fmt.Sprintf("%s=%s", p.plain, app),
 		"--inbound", fmt.Sprintf("%s=%s,tls-cert=%s,tls-key=%s,tls-alpn=h2+http/1.1", p.tls, app, secret.Cert(), secret.Key()),
 		"--status-address", "127.0.0.1", "--status-port", fmt.Sprint(status.Port),
-		"--admin-address", "off", "--termination-log", p.message, "--websocket", "close")
+		"--admin-address", "off", "--termination-log", p.message, "--websocket", "close", "--event-streams", "close")
 	p.command.Env = append(os.Environ(), "MINIMUM_DRAIN_DURATION="+minimumDrain.String(), "LASTCALL_QUIET_TIME=500ms",
 		"LASTCALL_IDLE_GRACE=500ms", "TERMINATION_GRACE_PERIOD_SECONDS=60")
-	var said bytes.Buffer
-	p.command.Stdout, p.command.Stderr = &said, &said
+	p.command.Stdout, p.command.Stderr = p.output, p.output
 	if err := p.command.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +194,7 @@ func startPod(t *testing.T, agent string, app net.Addr, secret *certificatetest.
 		_ = p.command.Process.Kill()
 		<-p.ended
 		if t.Failed() {
-			t.Logf("the agent said:\n%s", &said)
+			t.Logf("the agent said:\n%s", p.output)
 		}
 	})
 	for _, addr := range []string{p.plain, p.tls} {
