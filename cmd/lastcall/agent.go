@@ -37,6 +37,7 @@ type agentFlags struct {
 	leanScrape     bool
 	exitWithApp    bool
 	sidecar        string // of agent
+	appContainers  int    // of agent
 	adminAddress   string
 	envoy          envoyFlags
 	capture        captureFlags
@@ -95,6 +96,7 @@ func agentCommand() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd, nil) },
 	}
 	f.register(cmd.Flags())
+	cmd.Flags().IntVar(&f.appContainers, "app-containers", 0, "how many app containers the pod has, `N`: outbound connections of a classic sidecar go on until the end of so many was seen (default $LASTCALL_APP_CONTAINERS or 1)")
 	cmd.Flags().StringVar(&f.sidecar, "sidecar", "", "how this container stands in its pod: `native|classic`. An app's preStop hook that comes alone is then known to be that container's restart, and no client is refused. native: an init container with restartPolicy Always and a preStop hook of its own (lastcall wait --sidecar); classic: a container without a preStop hook (default: unknown, and every hook begins a drain)")
 	return cmd
 }
@@ -155,6 +157,14 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 	default:
 		return usage{fmt.Errorf("--sidecar %q: must be native or classic", f.sidecar)}
 	}
+	if text := os.Getenv("LASTCALL_APP_CONTAINERS"); text != "" && !cmd.Flags().Changed("app-containers") {
+		if f.appContainers, err = strconv.Atoi(text); err != nil {
+			return usage{fmt.Errorf("LASTCALL_APP_CONTAINERS %q: must be a number", text)}
+		}
+	}
+	if f.appContainers < 0 {
+		return usage{fmt.Errorf("--app-containers %d: must not be negative", f.appContainers)}
+	}
 	settings, err := f.settings.resolve()
 	if err != nil {
 		return usage{err}
@@ -183,6 +193,7 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		HookToken:      os.Getenv("LASTCALL_HOOK_TOKEN"),
 		SidecarToken:   os.Getenv("LASTCALL_SIDECAR_TOKEN"),
 		Sidecar:        agent.Sidecar(f.sidecar),
+		AppContainers:  f.appContainers,
 		LeanScrape:     f.leanScrape,
 		ExitWithApp:    f.exitWithApp,
 		Log:            log,

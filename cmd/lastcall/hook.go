@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/lastcall-dev/lastcall/internal/agent"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 )
 
@@ -38,19 +40,19 @@ func (f *statusFlags) ask(ctx context.Context, method, path string) (*http.Respo
 		ctx, cancel = context.WithTimeout(ctx, f.timeout)
 		defer cancel()
 	}
-	url := "http://" + net.JoinHostPort(f.address, strconv.Itoa(f.port)) + "/" + strings.TrimPrefix(path, "/")
-	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	at := "http://" + net.JoinHostPort(f.address, strconv.Itoa(f.port)) + "/" + strings.TrimPrefix(path, "/")
+	req, err := http.NewRequestWithContext(ctx, method, at, nil)
 	if err != nil {
 		return nil, nil, usage{fmt.Errorf("%s %s: %w", method, path, err)}
 	}
 	resp, err := http.DefaultTransport.RoundTrip(req) // no redirects, no proxy of HTTP_PROXY for loopback
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s %s: %w; is lastcall agent running in this pod, with this --status-port?", method, url, err)
+		return nil, nil, fmt.Errorf("%s %s: %w; is lastcall agent running in this pod, with this --status-port?", method, at, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s %s: read the answer: %w", method, url, err)
+		return nil, nil, fmt.Errorf("%s %s: read the answer: %w", method, at, err)
 	}
 	return resp, body, nil
 }
@@ -66,6 +68,9 @@ The kubelet runs the hook also when it restarts the app's container alone. Besid
 agent with --sidecar native or classic the hook then returns within a second: no client
 is refused, and new connections wait for the container to be back. A native sidecar
 needs a preStop hook of its own for that, lastcall wait --sidecar.
+
+Beside a classic sidecar with captured traffic it leaves a process (lastcall present) that
+ends with this container: so the sidecar knows how long the app needs its way out.
 
 With --ports there is no agent and no proxy: the kernel's table of sockets says
 what goes on at the app's own ports. A client that has asked and has no answer
@@ -84,6 +89,7 @@ func waitCommand() *cobra.Command {
 	var f statusFlags
 	var p portsFlags
 	var sidecar bool
+	var appPorts string
 	cmd := &cobra.Command{
 		Use:     "wait [--ports PORT,…]",
 		Short:   "Drain, and return when no inbound request is left: the app's preStop hook",
@@ -103,8 +109,14 @@ func waitCommand() *cobra.Command {
 				return p.wait(cmd, f.timeout)
 			}
 			path := "wait"
-			if sidecar {
+			switch {
+			case sidecar:
 				path = "wait?of=sidecar"
+			case appPorts != "":
+				if err := checkPorts(appPorts); err != nil {
+					return usage{fmt.Errorf("--app-ports: %w", err)}
+				}
+				path = "wait?ports=" + url.QueryEscape(appPorts)
 			}
 			resp, body, err := f.ask(cmd.Context(), http.MethodPost, path)
 			if err != nil {
@@ -113,13 +125,29 @@ func waitCommand() *cobra.Command {
 			if resp.StatusCode != http.StatusOK {
 				return fmt.Errorf("the agent did not drain: %s: %s", resp.Status, strings.TrimSpace(string(body)))
 			}
+			if resp.Header.Get(agent.HeaderPresence) != "" {
+				if err := f.leavePresence(); err != nil { // the hook has done its work all the same
+					fmt.Fprintln(cmd.ErrOrStderr(), err)
+				}
+			}
 			return nil
 		},
 	}
 	f.register(cmd.Flags(), 0)
 	p.register(cmd.Flags())
+	cmd.Flags().StringVar(&appPorts, "app-ports", "", "in a pod with several app containers, the `ports` of this one, comma-separated, or none: a restart of it leaves connections to others alone")
 	cmd.Flags().BoolVar(&sidecar, "sidecar", false, "this is the preStop hook of the agent's own container: the pod ends")
 	return cmd
+}
+
+// checkPorts admits a comma-separated list of ports, and none.
+func checkPorts(list string) error {
+	for text := range strings.SplitSeq(list, ",") {
+		if port, err := strconv.ParseUint(text, 10, 16); (err != nil || port == 0) && list != "none" {
+			return fmt.Errorf("%q is not a port: must be 1 to 65535, comma-separated, or none", text)
+		}
+	}
+	return nil
 }
 
 func requestCommand() *cobra.Command {

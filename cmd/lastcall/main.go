@@ -21,6 +21,7 @@
 //	LASTCALL_COMPAT                         istio: Istio's own behaviour and defaults
 //	LASTCALL_HOOK_TOKEN                     opens GET :15020/wait/TOKEN, the preStop hook of app containers by httpGet
 //	LASTCALL_SIDECAR_TOKEN                  the same for the sidecar's own preStop hook, which says that the pod ends
+//	LASTCALL_APP_CONTAINERS           1     how many app containers the pod has: beside a classic sidecar each leaves a process that ends with it
 //	ISTIO_KUBE_APP_PROBERS                  the app's probes that are answered on the status port, as Istio's injector writes them
 //	PROXY_CONFIG                            Istio's ProxyConfig, as its injector writes it
 package main
@@ -97,7 +98,7 @@ func command() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage{err} })
-	root.AddCommand(agentCommand(), runCommand(), hotRestartCommand(), captureCommand(), copyCommand(), waitCommand(), readyCommand(), connectionsCommand(), requestCommand(), configCommand(), versionCommand())
+	root.AddCommand(agentCommand(), runCommand(), hotRestartCommand(), captureCommand(), copyCommand(), waitCommand(), presentCommand(), readyCommand(), connectionsCommand(), requestCommand(), configCommand(), versionCommand())
 	return root
 }
 

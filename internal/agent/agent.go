@@ -57,6 +57,9 @@ type Options struct {
 	// Sidecar is how the agent stands in its pod.
 	Sidecar Sidecar
 
+	// AppContainers is how many app containers the pod has; 0 is one.
+	AppContainers int
+
 	// Probes answers the app's probes and hooks that were turned to the status
 	// port; its zero value has none.
 	Probes Probes
@@ -122,6 +125,8 @@ type agent struct {
 	restarts chan restartedContainer
 	throttle logs.Throttle // of what peers can cause
 
+	presences *presences
+
 	endingApp  atomic.Bool    // the app has been told to stop
 	askedApp   syscall.Signal // by this signal; of end's goroutine
 	succession succession
@@ -144,7 +149,7 @@ type agent struct {
 func Run(ctx context.Context, o Options) (code int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	a := &agent{Options: o, log: o.Log, way: newWay(), signals: make(chan drain.Signal, 16), restarts: make(chan restartedContainer)}
+	a := &agent{Options: o, log: o.Log, way: newWay(), signals: make(chan drain.Signal, 16), restarts: make(chan restartedContainer), presences: newPresences()}
 	a.succession.handed = make(chan struct{})
 	reaped := make(chan struct{})
 	defer a.removePIDFile()
@@ -158,6 +163,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 		return CodeCrashed, err
 	}
 	defer a.status.close()
+	defer a.presences.end()
 	defer a.stopAdmin()
 	var hearing sync.WaitGroup
 	hearing.Go(func() { a.hear(ctx) })
@@ -352,6 +358,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 			first = drain.QuitNow
 		}
 		a.endSuccession()
+		a.presences.begin()
 		if first == drain.Terminate || first == drain.Interrupt {
 			// Its socket's queue may be full, and the drain does not wait for that.
 			a.telling.Go(func() { a.tellSystemd((*systemd.Notifier).Stopping) })

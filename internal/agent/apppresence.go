@@ -29,14 +29,22 @@ func (p *presence) close() { _ = p.table.Close() }
 // look says whether anybody else is there. exact is false when only sockets could
 // be seen: an app without one may still be at work.
 func (p *presence) look() (there, exact bool, err error) {
-	if os.Getpid() != 1 {
-		if first, ok := commandOf("1"); ok && isPause(first) {
-			n, err := otherProcesses()
-			return n > 0, true, err
-		}
+	if sharesProcesses() {
+		n, err := otherProcesses()
+		return n > 0, true, err
 	}
 	n, err := p.table.Others()
 	return n > 0, false, err
+}
+
+// sharesProcesses says whether the pod has shareProcessNamespace: the processes of its other
+// containers are seen.
+func sharesProcesses() bool {
+	if os.Getpid() == 1 {
+		return false
+	}
+	first, ok := commandOf("1")
+	return ok && isPause(first)
 }
 
 // isPause knows the process that holds a pod's namespaces.
@@ -96,14 +104,9 @@ func isOurs(pid int, parents map[int]int) bool {
 	return false
 }
 
-// How long nobody else may have been there before the app counts as gone, when
-// only its sockets can be seen: at the end, when it may have closed its listener
-// and be about to write what it has left to write; and while serving, when it may
-// be at work on something that needs no socket.
-const (
-	goneAtTheEnd = time.Second
-	goneAtWork   = 10 * time.Second
-)
+// goneAtWork is how long no other process may have had a socket before an app that is not
+// told to stop counts as gone, when only its sockets can be seen.
+const goneAtWork = 10 * time.Second
 
 // awaitAppGone waits until the app is gone. With seen it must have been there
 // first: a sidecar may well be up before the app.

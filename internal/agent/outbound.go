@@ -52,25 +52,61 @@ func (a *agent) isOwn(to netip.AddrPort) bool {
 }
 
 // endOutbound waits, until the moment by at most, for the app to be gone, and
-// ends the outbound side. The app is known to be gone when it was our child, or
-// when SIGTERM has come only after a hook's drain was over: the kubelet ends a
-// native sidecar after the app (KEP-753). By Istio's rules the proxy goes as a
+// ends the outbound side. The app is known to be gone
+//
+//  1. when it was our child;
+//  2. when SIGTERM has come only after a hook's drain was over: the kubelet ends a
+//     native sidecar after the app (KEP-753);
+//  3. by its processes, where the pod shares them;
+//  4. by the process that its exec hook has left in each container (presences).
+//
+// Otherwise it may live until the moment by. By Istio's rules the proxy goes as a
 // whole, whoever still needs it.
 func (a *agent) endOutbound(ctx context.Context, by time.Time) {
 	if a.outbound == nil {
 		return
 	}
 	defer a.outbound.Close()
-	if a.app != nil || a.way.endedAfterDrained() || a.Settings.Mode() != drain.ExitOnZero {
+	defer a.presences.end()
+	if a.Settings.Mode() != drain.ExitOnZero || !a.awaitAppEnd(ctx, by) {
 		return
+	}
+	ctx, cancel := context.WithDeadline(ctx, sooner(by, time.Now().Add(lastBytes)))
+	defer cancel()
+	a.outbound.Finish(ctx)
+}
+
+// lastBytes is how long what an app wrote just before its end may be on its way, and how long
+// the other side has to close its connections.
+const lastBytes = time.Second
+
+func sooner(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// awaitAppEnd returns whether the app is known to be gone at the moment by.
+func (a *agent) awaitAppEnd(ctx context.Context, by time.Time) bool {
+	if a.app != nil || a.way.endedAfterDrained() {
+		return true
 	}
 	ctx, cancel := context.WithDeadline(ctx, by)
 	defer cancel()
 	a.log.Info("inbound is drained; outbound goes on until the app is gone", "open", a.outbound.Stats().Open)
 	began := time.Now()
-	if err := awaitAppGone(ctx, goneAtTheEnd, true); err != nil {
-		a.log.Warn("the app is still there: it is left without its way out", "open", a.outbound.Stats().Open, "error", err)
-		return
+	var err error
+	if sharesProcesses() {
+		err = awaitAppGone(ctx, 0, true)
+	} else {
+		err = a.presences.awaitGone(ctx, max(1, a.AppContainers))
+	}
+	if err != nil {
+		a.log.Warn("the end of the app was not seen within the grace period: its outbound connections end", "open", a.outbound.Stats().Open, "error", err,
+			"hint", "a native sidecar ends after the app; a classic one sees its end with shareProcessNamespace, or by lastcall wait as the preStop of every app container")
+		return false
 	}
 	a.log.Info("the app is gone", "after", time.Since(began).Round(time.Millisecond))
+	return true
 }

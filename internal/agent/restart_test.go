@@ -57,7 +57,7 @@ func TestAppHookAlone(t *testing.T) {
 				defer plane.Stop()
 				a := &agent{
 					Options: Options{Settings: settings, Sidecar: tt.sidecar}, log: slog.New(slog.DiscardHandler), plane: plane, way: newWay(),
-					signals: make(chan drain.Signal, 16), restarts: make(chan restartedContainer),
+					signals: make(chan drain.Signal, 16), restarts: make(chan restartedContainer), presences: newPresences(),
 				}
 				a.succession.handed = make(chan struct{})
 				a.status = &status{a: a, metrics: newMetrics(a.way)}

@@ -43,6 +43,7 @@ func (a *agent) startStatus() (*status, error) {
 	mux.HandleFunc("/quitquitquit", own(s.quit))
 	mux.HandleFunc("/drain", own(s.drain))
 	mux.HandleFunc("/wait", own(s.wait))
+	mux.HandleFunc("/present", own(s.present))
 	mux.HandleFunc("/hot-restart", own(s.hotRestart))
 	mux.HandleFunc("/wait/{token...}", s.waitByToken)
 	mux.HandleFunc("GET /connections", fromPod(s.connections))
@@ -179,7 +180,11 @@ func (s *status) waitAsApp(w http.ResponseWriter, r *http.Request) {
 		s.waitAsSidecar(w, r)
 		return
 	}
-	answerHook(w, s.a.awaitAppHook(r.Context(), hookPorts(r)))
+	err := s.a.awaitAppHook(r.Context(), hookPorts(r))
+	if err == nil && s.a.wantsPresence() {
+		w.Header().Set(HeaderPresence, "wanted")
+	}
+	answerHook(w, err)
 }
 
 // waitAsSidecar is the sidecar's own preStop: it begins the drain and is answered when no

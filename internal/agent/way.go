@@ -79,6 +79,13 @@ func (w *way) isEnding() bool {
 	return w.phase != drain.Serving
 }
 
+// isDone says whether the termination is over, SIGTERM included.
+func (w *way) isDone() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.phase == drain.Done
+}
+
 // drained waits until nothing is left that a drain waits for. It returns
 // errNotDrained when the drain was taken back.
 func (w *way) drained(ctx context.Context) error {

@@ -68,6 +68,9 @@
 //   - A classic sidecar has none: its SIGTERM at the start begins the drain. With a
 //     hook, SIGTERM would come when the drain is over, which the agent takes for the sign that the
 //     app is gone.
+//   - Beside a classic sidecar an app's hook is the program itself (exec), copied in by an init container:
+//     it leaves a process that ends with the container, by which the sidecar knows how long the app needs
+//     its way out. With shareProcessNamespace it sees that without, and the hook is httpGet.
 //
 // The kubelet also calls an app's hook when it restarts that container alone, after a failed liveness
 // probe for example. The sidecar's own hook, or its SIGTERM, does not follow then: by that the agent

@@ -1,13 +1,18 @@
 package inject
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 )
 
 // pathWait is where the agent drains for who knows the pod's token.
@@ -25,12 +30,34 @@ func (j *injection) waitHook(token string) *corev1.LifecycleHandler {
 // appHook is an app's. The kubelet asks it also when it restarts that container alone: in a
 // pod with several, the hook says which ports are its own.
 func (j *injection) appHook(c *corev1.Container) *corev1.LifecycleHandler {
+	if j.leavesPresence() {
+		command := []string{binary, "wait"}
+		if port := j.settings.StatusPort.Value; port != meshconfig.DefaultStatusPort {
+			command = append(command, "--status-port", strconv.Itoa(port))
+		}
+		if len(apps(&j.pod.Spec)) > 1 {
+			command = append(command, "--app-ports", cmp.Or(joinPorts(tcpPorts(c)), "none"))
+		}
+		j.mountProgram(c)
+		return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: command}}
+	}
 	h := j.waitHook(j.token)
 	if len(apps(&j.pod.Spec)) > 1 {
 		h.HTTPGet.Path += "?ports=" + joinPorts(tcpPorts(c))
 	}
 	return h
 }
+
+// leavesPresence says whether an app's hook has to be run in the app's container: a classic
+// sidecar learns of the container's end by a process that the hook leaves there. The kubelet
+// ends a native one after the app, and processes are seen where the pod shares them. By
+// Istio's rules nothing waits for the app.
+func (j *injection) leavesPresence() bool {
+	return j.captures() && j.sidecar == Classic && !sharesProcesses(&j.pod.Spec) && j.settings.Mode() == drain.ExitOnZero
+}
+
+// isOurHook says whether a hook is lastcall wait, by httpGet or by exec.
+func isOurHook(h *corev1.LifecycleHandler) bool { return isWaitHook(h) || isExecHook(h) }
 
 // sidecarToken is the token of the sidecar's own hook, by which the agent knows that the pod
 // ends. It follows from the app's: both stand in the pod's manifest, and are to be told apart,
@@ -78,11 +105,10 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 		}
 		own := c.Lifecycle.PreStop
 		switch {
-		case isWaitHook(own): // another container may have come since: its ports count now
-			if h := hook(c); isWaitHook(h) {
-				own.HTTPGet.Path = h.HTTPGet.Path
+		case isOurHook(own): // another container may have come since: ports count now
+			if h := hook(c); isWaitHook(own) && isWaitHook(h) || isExecHook(own) && isExecHook(h) && isPortsHook(own) == isPortsHook(h) {
+				c.Lifecycle.PreStop = h
 			}
-		case isPortsHook(own):
 		case own == nil || word == "replace":
 			if h := hook(c); h != nil {
 				c.Lifecycle.PreStop = h

@@ -258,9 +258,12 @@ func TestWhoseHook(t *testing.T) {
 		if r.Outcome != Injected || !slices.Contains(sidecar.Args, string(kind)) {
 			t.Fatalf("%s: %+v: %v", kind, r, sidecar.Args)
 		}
-		app := apps(&p.Spec)[0].Lifecycle.PreStop.HTTPGet.Path
-		if token, _ := variable(sidecar, variableHookToken); app != pathWait+token {
-			t.Errorf("%s: the app's hook is %s, its token %s", kind, app, token)
+		hook, app := apps(&p.Spec)[0].Lifecycle.PreStop, ""
+		if kind == Native {
+			app = hook.HTTPGet.Path
+			if token, _ := variable(sidecar, variableHookToken); app != pathWait+token {
+				t.Errorf("the app's hook is %s, its token %s", app, token)
+			}
 		}
 		token, _ := variable(sidecar, variableSidecarToken)
 		switch kind {
@@ -273,6 +276,52 @@ func TestWhoseHook(t *testing.T) {
 				t.Errorf("the sidecar's hook is %s, its token %s; the app's hook %s", own, token, app)
 			}
 		}
+	}
+}
+
+// TestPresence has the apps of a classic sidecar run the hook in their own containers, where it leaves what
+// ends with them.
+func TestPresence(t *testing.T) {
+	o := testOptions()
+	o.Sidecar = Classic
+	has := func(c *corev1.Container, command ...string) {
+		t.Helper()
+		h := c.Lifecycle.PreStop
+		if !isExecHook(h) || !slices.Equal(h.Exec.Command, command) || len(c.VolumeMounts) != 1 || c.VolumeMounts[0].MountPath != mountBinary {
+			t.Errorf("%s: %+v, %+v; want %q and the volume that it lies in", c.Name, h, c.VolumeMounts, command)
+		}
+	}
+	one, _ := Pod(pod(nil), o)
+	has(apps(&one.Spec)[0], "/lastcall/lastcall", "wait")
+	if first, last := one.Spec.InitContainers[0].Name, one.Spec.InitContainers[1].Name; first != containerCopy || last != containerCapture {
+		t.Errorf("the init containers are %s and %s", first, last)
+	}
+
+	// Another injector's container, and lastcall's own injection again.
+	one.Spec.Containers = append(one.Spec.Containers, corev1.Container{Name: "late", Image: "late:1"})
+	two, r := Pod(one, o)
+	has(apps(&two.Spec)[0], "/lastcall/lastcall", "wait", "--app-ports", "8080")
+	has(apps(&two.Spec)[1], "/lastcall/lastcall", "wait", "--app-ports", "none")
+	if n, _ := variable(find(&two.Spec, containerSidecar), variableAppContainers); n != "2" || len(two.Spec.InitContainers) != 2 || len(r.Notes) != 0 {
+		t.Errorf("%s app containers, %d init containers, notes %q", n, len(two.Spec.InitContainers), r.Notes)
+	}
+
+	for name, change := range map[string]func(*corev1.Pod){
+		"shared processes": func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = ptr(true) },
+		"fixed wait": func(p *corev1.Pod) {
+			p.Annotations = map[string]string{"proxy.istio.io/config": `proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: "false"}`}
+		},
+	} {
+		p := pod(nil)
+		change(p)
+		if p, r := Pod(p, o); r.Outcome != Injected || !isWaitHook(apps(&p.Spec)[0].Lifecycle.PreStop) || find(&p.Spec, containerCopy) != nil {
+			t.Errorf("%s: %+v, %+v", name, r, apps(&p.Spec)[0].Lifecycle)
+		}
+	}
+	p := pod(nil)
+	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}}
+	if _, r := Pod(p, o); !strings.Contains(strings.Join(r.Notes, "\n"), "cannot see the end of container") {
+		t.Errorf("an app's own preStop: notes %q", r.Notes)
 	}
 }
 

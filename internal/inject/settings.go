@@ -23,19 +23,20 @@ import (
 
 // The variables that the agent reads, see internal/meshconfig.
 const (
-	variableProxyConfig  = "PROXY_CONFIG"
-	variableExitOnZero   = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
-	variableMinimumDrain = "MINIMUM_DRAIN_DURATION"
-	variableGracePeriod  = "TERMINATION_GRACE_PERIOD_SECONDS"
-	variableQuietTime    = "LASTCALL_QUIET_TIME"
-	variableIdleGrace    = "LASTCALL_IDLE_GRACE"
-	variableMargin       = "LASTCALL_LAST_CALL_MARGIN"
-	variableCompat       = "LASTCALL_COMPAT"
-	variableHookToken    = "LASTCALL_HOOK_TOKEN"
-	variableSidecarToken = "LASTCALL_SIDECAR_TOKEN"
-	variableRestartWait  = "LASTCALL_RESTART_WAIT"
-	variableProbes       = "ISTIO_KUBE_APP_PROBERS"
-	variablePrometheus   = "ISTIO_PROMETHEUS_ANNOTATIONS"
+	variableProxyConfig   = "PROXY_CONFIG"
+	variableExitOnZero    = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
+	variableMinimumDrain  = "MINIMUM_DRAIN_DURATION"
+	variableGracePeriod   = "TERMINATION_GRACE_PERIOD_SECONDS"
+	variableQuietTime     = "LASTCALL_QUIET_TIME"
+	variableIdleGrace     = "LASTCALL_IDLE_GRACE"
+	variableMargin        = "LASTCALL_LAST_CALL_MARGIN"
+	variableCompat        = "LASTCALL_COMPAT"
+	variableHookToken     = "LASTCALL_HOOK_TOKEN"
+	variableSidecarToken  = "LASTCALL_SIDECAR_TOKEN"
+	variableAppContainers = "LASTCALL_APP_CONTAINERS"
+	variableRestartWait   = "LASTCALL_RESTART_WAIT"
+	variableProbes        = "ISTIO_KUBE_APP_PROBERS"
+	variablePrometheus    = "ISTIO_PROMETHEUS_ANNOTATIONS"
 )
 
 // Resolve finds what an agent in the pod would go by: the MeshConfig's text, then the

@@ -161,8 +161,10 @@ func (j *injection) addSidecar() error {
 			return err
 		}
 	}
+	containers := j.addPresence()
 	if old != nil { // what has come since is all that was to be done
 		setVariable(old, variableHookToken, j.token)
+		setVariable(old, variableAppContainers, containers)
 		if text := j.env.values[variableProbes]; text != "" {
 			setVariable(old, variableProbes, escape(text))
 		}
@@ -172,6 +174,9 @@ func (j *injection) addSidecar() error {
 		return err
 	}
 	j.env.set(variableHookToken, j.token)
+	if containers != "" {
+		j.env.set(variableAppContainers, containers)
+	}
 	if j.sidecar == Native {
 		j.env.set(variableSidecarToken, j.sidecarToken())
 	}
@@ -201,6 +206,26 @@ func (j *injection) addSidecar() error {
 		}
 	}
 	return nil
+}
+
+// addPresence lets apps run the hook by which a classic sidecar learns of their end. It returns
+// how many have to end, where it is not one.
+func (j *injection) addPresence() (containers string) {
+	if !j.leavesPresence() {
+		return ""
+	}
+	all := apps(&j.pod.Spec)
+	for _, c := range all {
+		if c.Lifecycle == nil || !isExecHook(c.Lifecycle.PreStop) {
+			j.note("the classic sidecar cannot see the end of container %s, whose preStop is not lastcall's: it carries what the pod sends until the grace period ends; a native sidecar, or shareProcessNamespace: true, spares that", c.Name)
+			continue
+		}
+		j.copyProgram()
+	}
+	if len(all) > 1 {
+		containers = strconv.Itoa(len(all))
+	}
+	return containers
 }
 
 func runsAs(c *corev1.Container, spec *corev1.PodSpec, user int64) bool {

@@ -58,6 +58,13 @@ func (j *injection) addSockets() error {
 			j.equip(c)
 		}
 	}
+	j.copyProgram()
+	return nil
+}
+
+// copyProgram gives the pod a volume with lastcall in it.
+func (j *injection) copyProgram() {
+	spec := &j.pod.Spec
 	if !hasVolume(spec, volumeBinary) {
 		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: volumeBinary, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	}
@@ -72,16 +79,20 @@ func (j *injection) addSockets() error {
 			VolumeMounts:    []corev1.VolumeMount{{Name: volumeBinary, MountPath: mountCopy}},
 		})
 	}
-	return nil
+}
+
+// mountProgram lets a container run it.
+func (j *injection) mountProgram(c *corev1.Container) {
+	if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary }) {
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volumeBinary, MountPath: mountBinary, ReadOnly: true})
+	}
 }
 
 // equip gives a container what its hook needs. The node's address is not among what
 // does not count, though probes come from it: so do clients that a Service has sent over
 // a node (externalTrafficPolicy: Cluster). A probe moves the end by the quiet time only.
 func (j *injection) equip(c *corev1.Container) {
-	if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary }) {
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volumeBinary, MountPath: mountBinary, ReadOnly: true})
-	}
+	j.mountProgram(c)
 	if _, said := variable(c, variableGracePeriod); !said {
 		setVariable(c, variableGracePeriod, j.env.values[variableGracePeriod])
 	}
@@ -177,7 +188,11 @@ func joinPorts(ports []uint16) string {
 }
 
 func isPortsHook(h *corev1.LifecycleHandler) bool {
-	return h != nil && h.Exec != nil && len(h.Exec.Command) > 2 && h.Exec.Command[0] == binary
+	return isExecHook(h) && slices.Contains(h.Exec.Command, "--ports")
+}
+
+func isExecHook(h *corev1.LifecycleHandler) bool {
+	return h != nil && h.Exec != nil && len(h.Exec.Command) > 1 && h.Exec.Command[0] == binary
 }
 
 func tcpPorts(c *corev1.Container) []uint16 {

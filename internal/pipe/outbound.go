@@ -67,6 +67,30 @@ func (o *Outbound) Stats() OutboundStats {
 	return OutboundStats{Open: int(o.open.Load()), Total: o.total.Load(), Failed: o.failed.Load()}
 }
 
+// Finish waits until all connections have ended, or ctx ends. When the app is gone, what it
+// wrote last may still be on its way: its end of each connection is closed, so that they end
+// by themselves as soon as the other side closes its own.
+func (o *Outbound) Finish(ctx context.Context) {
+	began := time.Now()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		// A connection may wait to be accepted: none is open for a moment.
+		since := time.Since(time.Unix(0, o.moved.Load()))
+		if o.open.Load() == 0 && min(since, time.Since(began)) >= acceptTime {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// acceptTime is how long a connection that has been made may take to be accepted.
+const acceptTime = 10 * time.Millisecond
+
 // Close ends everything at once: it is called when the app is gone.
 func (o *Outbound) Close() {
 	o.cancel()

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strings"
 	"sync"
@@ -51,7 +52,11 @@ func (p *pod) app(words lastWords) *app {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	a := &app{p.run(p.Pod, "app", []string{isApp + "=" + string(text)}, self)}
+	// A container has its own processes, all of which end with its first one.
+	a := &app{launch(p.t, p.Pod, "app", []string{isApp + "=" + string(text)}, &exec.Cmd{
+		Path: self, Args: []string{self}, SysProcAttr: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID},
+	})}
+	p.latest = a.container
 	p.until("serving", func() bool { return a.heard("serving") != nil })
 	return a
 }

@@ -159,7 +159,8 @@ func (p *pod) serveFirst(port uint16) (stop func(), endings <-chan error) {
 			}()
 		}
 	}()
-	return func() { _ = ln.Close() }, ended
+	leave := p.present()
+	return func() { _ = ln.Close(); leave() }, ended
 }
 
 func (c *keptAlive) converse(word string) error {
@@ -238,7 +239,8 @@ func TestDrainTLS(t *testing.T) {
 		ln := tls.NewListener(p.Pod.Listen(t, "tcp", ":8443"), &tls.Config{Certificates: []tls.Certificate{certificate}})
 		served := make(chan struct{})
 		go func() { defer close(served); _ = server.Serve(ln) }()
-		stop := func() { _ = server.Close(); <-served }
+		leave := p.present()
+		stop := func() { _ = server.Close(); <-served; leave() }
 		t.Cleanup(stop)
 
 		raw, err := p.Client.Dial(context.Background(), "tcp", address(8443))

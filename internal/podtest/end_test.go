@@ -49,3 +49,44 @@ func TestEndsAfterTheApp(t *testing.T) {
 	p.left("clean")
 	t.Logf("the sidecar left %v after the app", p.sidecar.Ended().Sub(gone).Round(time.Millisecond))
 }
+
+// What the app wrote just before its end reaches its destination, though that has not read any of it yet.
+func TestLastBytes(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	stop := p.serve(answerAfter)
+	database := p.Client.Listen(t, "tcp", p.Client.TCP4(5432))
+	const size = 1 << 20
+	gone, got := make(chan struct{}), make(chan error, 1)
+	go func() {
+		c, err := database.Accept()
+		if err != nil {
+			got <- err
+			return
+		}
+		defer c.Close()
+		<-gone
+		n, err := io.Copy(io.Discard, c)
+		if err == nil && n != size {
+			err = fmt.Errorf("%d bytes of %d", n, size)
+		}
+		got <- err
+	}()
+	c, err := p.Pod.Dial(context.Background(), "tcp", p.Client.TCP4(5432))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = p.sidecar.signal(syscall.SIGTERM)
+	p.said("outbound goes on until the app is gone")
+	if _, err := c.Write(make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	stop()
+	p.said(`msg="the app is gone"`)
+	close(gone)
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	p.left("clean")
+}

@@ -58,6 +58,7 @@ type pod struct {
 	*nettest.Net
 	t       *testing.T
 	sidecar *container
+	latest  *container // the app that was started last
 }
 
 // start makes a pod whose sidecar drains as quickly as it can.
@@ -157,9 +158,21 @@ func (p *pod) serve(h http.HandlerFunc) (stop func()) {
 	ln := p.Pod.Listen(p.t, "tcp", fmt.Sprintf(":%d", appPort))
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(ln) }()
-	stop = func() { _ = s.Close(); <-done }
+	leave := p.present()
+	stop = func() { _ = s.Close(); <-done; leave() }
 	p.t.Cleanup(stop)
 	return stop
+}
+
+// present is what an app's hook leaves in its container, for an app that is part of the test; without a sidecar it is
+// nothing.
+func (p *pod) present() (leave func()) {
+	c, err := p.Pod.Dial(p.t.Context(), "tcp", "127.0.0.1:15020")
+	if err != nil {
+		return func() {}
+	}
+	_, _ = fmt.Fprint(c, "POST /present HTTP/1.1\r\nHost: 127.0.0.1:15020\r\nContent-Length: 0\r\n\r\n")
+	return func() { _ = c.Close() }
 }
 
 func (p *pod) addresses() map[string]string {

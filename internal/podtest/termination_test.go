@@ -32,8 +32,11 @@ var ours = []way{
 	{name: "lastcall, native, exec, its own hook", native: true, args: []string{"--sidecar", "native"}, app: execWait, own: execWaitSidecar},
 	{name: "lastcall, native, httpGet", native: true, args: []string{"--sidecar", "native"}, app: getWait, own: getWaitSidecar},
 	{name: "lastcall, classic, exec", app: execWait},
-	{name: "lastcall, classic, httpGet", args: []string{"--sidecar", "classic"}, app: getWait},
+	{name: "lastcall, classic, exec, known as such", args: []string{"--sidecar", "classic"}, app: execWait},
 }
+
+// unseen is a classic sidecar that cannot see the end of the app: an httpGet hook leaves nothing in the container.
+var unseen = way{name: "lastcall, classic, httpGet", args: []string{"--sidecar", "classic"}, app: getWait}
 
 // Istio's ways, played by lastcall: its default is to wait terminationDrainDuration (5 s, here 2 s) and go. Its native
 // sidecar asks for the drain in its own preStop, and goes at SIGTERM.
@@ -44,7 +47,14 @@ var (
 )
 
 // execWait is lastcall wait in the app's own container.
-func execWait(p *pod) node.Hook { return p.exec("wait") }
+func execWait(p *pod) node.Hook {
+	return node.Func(func(context.Context) error {
+		return p.run(p.Pod, "hook", nil, nsenter, "--target", fmt.Sprint(p.latest.cmd.Process.Pid), "--pid", "--", program, "wait").wait(p.t)
+	})
+}
+
+// nsenter runs a program in a container, of which a PID namespace is all that matters here.
+const nsenter = "/usr/bin/nsenter"
 
 // execWaitSidecar is the same in the sidecar's.
 func execWaitSidecar(p *pod) node.Hook { return p.exec("wait", "--sidecar") }
@@ -77,6 +87,10 @@ func (p *pod) begin(w way, words lastWords) *app {
 	p.startSidecar(append([]string{"LASTCALL_HOOK_TOKEN=" + token, "LASTCALL_SIDECAR_TOKEN=" + sidecarToken, fmt.Sprintf("TERMINATION_GRACE_PERIOD_SECONDS=%d", int(grace.Seconds()))}, w.env...), w.args...)
 	return p.app(words)
 }
+
+// ended is when an app had ended for sure. The kernel ends a container's other processes just before its first one, and
+// both before we hear of it: the sidecar, which has seen the former, may be heard of first.
+func ended(app node.Ending) time.Time { return app.Gone.Add(-100 * time.Millisecond) }
 
 // end ends the pod as the kubelet does.
 func (p *pod) end(t *testing.T, w way, a *app) (app, sidecar node.Ending) {

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// presenceTimeout bounds the start of the process that stays in the container.
+const presenceTimeout = 5 * time.Second
+
+// leavePresence connects to the agent, and leaves a process that holds the connection until
+// the container ends. That is when the kernel ends every process of its PID namespace.
+func (f *statusFlags) leavePresence() error {
+	fail := func(err error) error { return fmt.Errorf("leave a process that ends with this container: %w", err) }
+	conn, err := net.DialTimeout("tcp", net.JoinHostPort(f.address, strconv.Itoa(f.port)), presenceTimeout)
+	if err != nil {
+		return fail(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(presenceTimeout)); err != nil {
+		return fail(err)
+	}
+	req, err := http.NewRequest(http.MethodPost, "http://"+conn.RemoteAddr().String()+"/present", nil)
+	if err != nil {
+		return fail(err)
+	}
+	if err := req.Write(conn); err != nil {
+		return fail(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
+	if err != nil {
+		return fail(err)
+	}
+	if resp.StatusCode != http.StatusOK { // its body ends with the container
+		return fail(fmt.Errorf("POST /present: %s", resp.Status))
+	}
+	file, err := conn.(*net.TCPConn).File()
+	if err != nil {
+		return fail(err)
+	}
+	defer file.Close()
+	stay := exec.Command("/proc/self/exe", "present")
+	stay.Args[0] = os.Args[0]
+	stay.Dir, stay.Env = "/", []string{"GOMAXPROCS=1"}
+	stay.ExtraFiles = []*os.File{file}
+	stay.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := stay.Start(); err != nil {
+		return fail(err)
+	}
+	return stay.Process.Release()
+}
+
+// presentCommand is the process that stays.
+func presentCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "present",
+		Short:  "Hold descriptor 3, a connection to the agent, until this container or the agent ends",
+		Hidden: true,
+		Args:   noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			// An init process may signal all others when it stops itself.
+			signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
+			agent := os.NewFile(3, "agent")
+			if agent == nil {
+				return usage{fmt.Errorf("present is for lastcall wait, which hands it a connection")}
+			}
+			conn, err := net.FileConn(agent)
+			if err != nil {
+				return usage{fmt.Errorf("present is for lastcall wait, which hands it a connection: %w", err)}
+			}
+			_ = agent.Close()
+			defer conn.Close()
+			_, _ = io.Copy(io.Discard, conn)
+			return nil
+		},
+	}
+}
