@@ -90,7 +90,7 @@ func callFor[T any](r *run, until time.Time, f func(context.Context) (T, error))
 			cancel()
 		case s := <-r.signals:
 			r.hear(s)
-			if _, over := r.over(); over {
+			if _, over := r.over(); over || r.reopening && r.terminating {
 				cancel()
 			} else if r.resuming && r.terminating {
 				defer time.AfterFunc(callTimeout, cancel).Stop()

@@ -53,24 +53,33 @@ func (r *run) lastCall() {
 
 	// Only a hook has said that we go: its container is killed in a moment, and
 	// what was open with it, but that need not be the end of the pod.
-	if !r.terminating {
-		if !r.certain {
-			r.reopen()
-		}
-		if !r.drained() {
-			return
-		}
+	if !r.terminating && !r.drained() {
+		return
 	}
 	r.finish(verdict)
 }
 
 // reopen accepts connections again after a last call that an app's hook alone has
 // led to: if its container is merely restarted, the pod stays ready. Responses still
-// say goodbye.
+// say goodbye. SIGTERM makes it needless.
 func (r *run) reopen() {
-	r.ending = false
-	r.serveAgain("reopen the listeners")
-	r.do("drain again", r.dp.Drain)
+	r.ending, r.reopening = false, true
+	defer func() { r.reopening = false }()
+	for _, step := range []struct {
+		what   string
+		atMost time.Duration
+		f      func(context.Context) error
+	}{
+		{"reopen the listeners", resumeTimeout, r.dp.Resume},
+		{"drain again", callTimeout, r.dp.Drain},
+	} {
+		if _, over := r.told(); over || r.terminating {
+			return
+		}
+		if err := r.call(time.Now().Add(step.atMost), step.f); err != nil && err != errBrokenOff && !r.terminating {
+			r.faultf("%s: %v", step.what, err)
+		}
+	}
 }
 
 // finish closes the data plane in an orderly way within what is left of the

@@ -66,6 +66,9 @@ func (r *run) exitOnZero() {
 // returns false, the termination has found its end here: another one, or none.
 func (r *run) drained() bool {
 	r.enter(Drained)
+	if r.ending && !r.certain {
+		r.reopen() // the hook is answered already
+	}
 	switch why := r.await(r.takenBackAt, r.isTerminating); why {
 	case becameTrue:
 		return true

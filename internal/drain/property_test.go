@@ -52,6 +52,9 @@ func (o outcome) endInTime(t *rapid.T) {
 	latest := o.cfg.GracePeriod - margin/8
 	if o.took < terminated {
 		latest = o.cfg.GracePeriod + 5*s + 12*s + margin/8 // a hook alone: nobody kills; Resume and a look have their time
+		if o.signals[0].sig == drain.AppHook {
+			latest += 12*s + 2*s // the listeners are opened again after a last call: Resume and Drain
+		}
 	} else if late := terminated + min(margin, 2*s) - margin/8; late > latest {
 		latest = late // a hook has used up the time: the kubelet leaves two seconds
 	}

@@ -87,6 +87,7 @@ type run struct {
 	phaseBegan time.Time
 
 	certain     bool      // the sidecar's container ends; false after an app's hook alone
+	reopening   bool      // the listeners are opened again, which SIGTERM breaks off
 	terminating bool      // SIGTERM has come: this is final
 	terminated  time.Time // when terminating became true
 	hurry       bool      // last call now
