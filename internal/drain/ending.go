@@ -53,8 +53,15 @@ func (r *run) lastCall() {
 
 	// Only a hook has said that we go: its container is killed in a moment, and
 	// what was open with it, but that need not be the end of the pod.
-	if !r.terminating && !r.drained() {
-		return
+	if !r.terminating {
+		if !r.drained() {
+			return
+		}
+		if r.reopened { // what has come since has its last call, too
+			r.reopened = false
+			r.lastCall()
+			return
+		}
 	}
 	r.finish(verdict)
 }
@@ -76,6 +83,7 @@ func (r *run) reopen() {
 		if _, over := r.told(); over || r.terminating {
 			return
 		}
+		r.reopened = true
 		if err := r.call(time.Now().Add(step.atMost), step.f); err != nil && err != errBrokenOff && !r.terminating {
 			r.faultf("%s: %v", step.what, err)
 		}

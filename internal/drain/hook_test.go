@@ -191,7 +191,12 @@ func TestAppHook(t *testing.T) {
 		clients: long,
 		signals: hook(signal{29 * s, drain.Terminate}),
 		verdict: drain.Cut, leaves: 29 * s,
-		calls: "0s Drain, 5s CloseIdle(2s), 5s Open, 28s LastCall(875ms), 28s Resume, 28s Drain, 29s Close",
+		calls: "0s Drain, 5s CloseIdle(2s), 5s Open, 28s LastCall(875ms), 28s Resume, 28s Drain, 29s LastCall(875ms), 29s Close",
+	}, {
+		name:    "and what has come in between has its last call",
+		clients: append(long, dt.Get("/between", 28500*ms, time.Minute)),
+		signals: hook(signal{29 * s, drain.Terminate}),
+		verdict: drain.Cut, leaves: 29 * s, endings: "2 called", open: "GET /delay/60 28.5s, GET /between 500ms",
 	}})
 }
 

@@ -88,6 +88,7 @@ type run struct {
 
 	certain     bool      // the sidecar's container ends; false after an app's hook alone
 	reopening   bool      // the listeners are opened again, which SIGTERM breaks off
+	reopened    bool      // connections may have come after a last call
 	terminating bool      // SIGTERM has come: this is final
 	terminated  time.Time // when terminating became true
 	hurry       bool      // last call now
