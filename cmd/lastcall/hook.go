@@ -18,6 +18,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/agent"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // statusFlags say where the agent's status server is.
@@ -33,6 +34,9 @@ func (f *statusFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
 	flags.DurationVar(&f.timeout, "timeout", timeout, "give up after this long; 0 waits as long as it takes")
 }
 
+// statusTransport finds a status server on loopback in every pod.
+var statusTransport = &http.Transport{DialContext: tcp.DialLoopback}
+
 // ask makes one request of the status server and returns its answer.
 func (f *statusFlags) ask(ctx context.Context, method, path string) (*http.Response, []byte, error) {
 	if f.timeout > 0 {
@@ -45,7 +49,7 @@ func (f *statusFlags) ask(ctx context.Context, method, path string) (*http.Respo
 	if err != nil {
 		return nil, nil, usage{fmt.Errorf("%s %s: %w", method, path, err)}
 	}
-	resp, err := http.DefaultTransport.RoundTrip(req) // no redirects, no proxy of HTTP_PROXY for loopback
+	resp, err := statusTransport.RoundTrip(req) // no redirects, no proxy of HTTP_PROXY for loopback
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s %s: %w; is lastcall agent running in this pod, with this --status-port?", method, at, err)
 	}

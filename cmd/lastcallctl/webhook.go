@@ -19,6 +19,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/events"
 	"github.com/lastcall-dev/lastcall/internal/logs"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 	"github.com/lastcall-dev/lastcall/internal/webhook"
 )
 
@@ -247,7 +248,7 @@ func (f *webhookFlags) certificate(ctx context.Context, s *webhook.Server, clust
 }
 
 func listen(address, flag string) (net.Listener, error) {
-	ln, err := net.Listen("tcp", address)
+	ln, err := tcp.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s (accepted is host:port): %w", flag, address, err)
 	}

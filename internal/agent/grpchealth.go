@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // checkHealth asks grpc.health.v1.Health/Check. Its two messages are small enough
@@ -54,8 +55,7 @@ type healthCheck struct {
 const maxHealth = 1 << 10
 
 func (h *healthCheck) call(ctx context.Context) error {
-	d := net.Dialer{}
-	conn, err := d.DialContext(ctx, "tcp", h.address)
+	conn, err := tcp.DialLoopback(ctx, "tcp", h.address)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/sideport"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // merge answers a scrape with the metrics of the agent, of the proxy and of the
@@ -133,13 +134,16 @@ func (m *merge) fail(of string, err error) {
 	m.throttle.Warn(m.log, time.Minute, "metrics are left out of the scrape", "of", of, "error", err)
 }
 
+// appTransport finds an app on loopback in every pod.
+var appTransport = &http.Transport{DialContext: tcp.DialLoopback, IdleConnTimeout: time.Minute}
+
 func (m *merge) scrapeApp(ctx context.Context) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.app, nil)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Accept", "text/plain;version=0.0.4")
-	resp, err := http.DefaultTransport.RoundTrip(req)
+	resp, err := appTransport.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}

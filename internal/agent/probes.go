@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sideport"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // Probes are the app's probes and httpGet hooks as an injector turns them to the
@@ -103,7 +104,7 @@ func (p Probes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *probe) ask(ctx context.Context, r *http.Request) (int, error) {
 	switch {
 	case p.TCPSocket != nil:
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.TCPSocket.Port.local())
+		conn, err := tcp.DialLoopback(ctx, "tcp", p.TCPSocket.Port.local())
 		if err != nil {
 			return 0, err
 		}
@@ -118,6 +119,7 @@ func (p port) local() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa
 
 // probeTransport keeps no connection: a probe asks whether one can be made.
 var probeTransport = &http.Transport{
+	DialContext:       tcp.DialLoopback,
 	DisableKeepAlives: true,
 	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // as the kubelet's own probes
 }

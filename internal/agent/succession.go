@@ -18,6 +18,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/handover"
 	"github.com/lastcall-dev/lastcall/internal/process"
 	"github.com/lastcall-dev/lastcall/internal/systemd"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // Succession is how an agent around an app is followed by another one without a
@@ -50,7 +51,7 @@ const triggerSuccessor = "hot restart"
 
 func (s *Succession) listen(network, address string) (net.Listener, error) {
 	if s.Handover == nil {
-		return net.Listen(network, address)
+		return tcp.Listen(network, address)
 	}
 	return s.Handover.Listen(network, address)
 }
@@ -289,6 +290,9 @@ func (a *agent) alive(ctx context.Context) error {
 	return a.status.alive(ctx)
 }
 
+// aliveTransport finds the status port of every pod.
+var aliveTransport = &http.Transport{DialContext: tcp.DialLoopback, DisableKeepAlives: true}
+
 // alive asks the status port as anybody would.
 func (s *status) alive(ctx context.Context) error {
 	_, port, err := net.SplitHostPort(s.address.String())
@@ -297,14 +301,14 @@ func (s *status) alive(ctx context.Context) error {
 	}
 	host := s.a.StatusAddress
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "localhost"
+		host = "127.0.0.1"
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/healthz/ready", nil)
 	if err != nil {
 		return err
 	}
 	req.Close = true
-	resp, err := http.DefaultTransport.RoundTrip(req)
+	resp, err := aliveTransport.RoundTrip(req)
 	if err != nil {
 		return fmt.Errorf("ask the status server: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/httpdrain"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // Source keeps the gateway's routes and certificates up to date.
@@ -167,7 +168,7 @@ func Listen(flag, address string) (net.Listener, error) {
 	if address == "" {
 		return nil, nil
 	}
-	ln, err := net.Listen("tcp", address)
+	ln, err := tcp.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s (accepted is host:port): %w", flag, address, err)
 	}

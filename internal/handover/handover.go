@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/cloudflare/tableflip"
+
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // DefaultTimeout is how long a successor may wait for what it needs to be ready.
@@ -140,9 +142,9 @@ func (h *Handover) Listen(network, address string) (net.Listener, error) {
 		return ln, nil
 	}
 	if h.stopped {
-		return net.Listen(network, address)
+		return tcp.Listen(network, address)
 	}
-	return h.upgrader.Listen(network, address)
+	return h.upgrader.ListenWithCallback(network, address, tcp.Listen)
 }
 
 // Ready tells the predecessor that this process serves, so that it drains. The

@@ -126,6 +126,27 @@ func (n *Namespace) AddAddress(t testing.TB, prefix string) netip.Addr {
 	return p.Addr()
 }
 
+// RemoveAddress takes an address from one of the namespace's interfaces.
+func (n *Namespace) RemoveAddress(t testing.TB, device, prefix string) {
+	t.Helper()
+	address, err := netlink.ParseAddr(prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle, err := netlink.NewHandleAt(n.handle())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer handle.Close()
+	link, err := handle.LinkByName(device)
+	if err == nil {
+		err = handle.AddrDel(link, address)
+	}
+	if err != nil {
+		t.Fatalf("%s: remove %s from %s: %v", n.Name, prefix, device, err)
+	}
+}
+
 // TCP4 is a port at the IPv4 address, as Dial takes it; TCP6 at the IPv6 address.
 func (n *Namespace) TCP4(port uint16) string { return netip.AddrPortFrom(n.IPv4, port).String() }
 func (n *Namespace) TCP6(port uint16) string { return netip.AddrPortFrom(n.IPv6, port).String() }
