@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -161,6 +162,49 @@ func TestAppDiesWithinTheBody(t *testing.T) {
 			t.Errorf("%q, %v; want half and an unexpected end", b, err)
 		}
 		awaitActivity(t, p, 0, 0)
+	}
+}
+
+// Half of a body that would end with the connection is not passed for the whole, whatever
+// cuts it.
+func TestHalfABodyUntilTheEnd(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		cut  func(p *Pipe, app net.Conn)
+	}{
+		{"the app resets", func(_ *Pipe, app net.Conn) { _ = app.(*net.TCPConn).SetLinger(0); _ = app.Close() }},
+		{"the response takes too long", func(*Pipe, net.Conn) {}},
+		{"the last call", func(p *Pipe, _ net.Conn) { _, _ = p.LastCall(ctx, 0) }},
+		{"the pipe is killed", func(p *Pipe, _ net.Conn) { p.Kill() }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			apps := make(chan net.Conn, 1)
+			app := startApp(t, func(c net.Conn) {
+				r := bufio.NewReader(c)
+				readHead(r)
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\nhalf")
+				apps <- c
+				_, _ = io.Copy(io.Discard, r)
+			})
+			p := startPipe(t, app, HTTP, func(c *Config) {
+				if tt.name == "the response takes too long" {
+					c.ResponseTimeout = time.Second // enough for its beginning
+				}
+			})
+			c := dialPipe(t, p)
+			c.send(get("/"))
+			resp, err := http.ReadResponse(c.r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(resp.Body, make([]byte, len("half"))); err != nil {
+				t.Fatal(err)
+			}
+			tt.cut(p, <-apps)
+			if b, err := io.ReadAll(resp.Body); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%q, %v; want a reset", b, err)
+			}
+		})
 	}
 }
 

@@ -261,6 +261,9 @@ func (c *conn) appEnded() {
 	case responding:
 		c.in.stats.truncated.Add(1)
 		c.logTruncated()
+		c.mu.Lock()
+		c.resets = c.endsWithConn
+		c.mu.Unlock()
 		c.close()
 	case due && (isProtocolError(d.err) || closed && d.scanned > 0): // nonsense, or a part of a head
 		c.p.complain("the app's response cannot be understood; its client gets a 502", "app", c.appName(), "error", d.err)

@@ -41,10 +41,13 @@ func (c *conn) endWithReset() {
 func (c *conn) abort() {
 	c.mu.Lock()
 	c.over = true
+	c.resets = c.resets || c.responding && c.endsWithConn
 	resets := c.resets
 	c.recount()
 	c.mu.Unlock()
-	if !resets {
+	if resets {
+		_ = c.client.SetLinger(0) // also for the kernel, when the process ends first
+	} else {
 		c.client.shut()
 	}
 	_ = c.client.SetDeadline(time.Now())

@@ -81,7 +81,7 @@ func (c *conn) endSlowRequest() {
 	slow, rest := queued[0], queued[1:]
 	status := replyResponseTimeout.status
 	if responding {
-		status = slow.status
+		status, c.resets = slow.status, c.endsWithConn
 	}
 	c.mu.Unlock()
 
