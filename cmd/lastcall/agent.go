@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/agent"
+	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
@@ -49,23 +50,23 @@ type agentFlags struct {
 }
 
 func (f *agentFlags) register(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.inbound, "inbound", nil, "a way in, `LISTEN=APP[,OPTION…]`, for example :8000=127.0.0.1:8080,protocol=http; may be repeated. Options: protocol=auto|http|tcp, name=NAME, max-connections=N; to end TLS here tls-cert=FILE,tls-key=FILE, and with them tls-client-ca=FILE, tls-alpn=h2+http/1.1, tls-min-version=1.3")
+	flags.StringArrayVar(&f.inbound, "inbound", nil, "inbound listener and the app's address, `LISTEN=APP[,OPTION…]`, for example :8000=127.0.0.1:8080,protocol=http; may be repeated. Options: protocol=auto|http|tcp, name=NAME, max-connections=N; to end TLS here tls-cert=FILE,tls-key=FILE, and with them tls-client-ca=FILE, tls-alpn=h2+http/1.1, tls-min-version=1.3")
 	f.settings.register(flags)
 	flags.StringVar(&f.statusAddress, "status-address", "", "`address` of the status server (default all)")
 	flags.StringVar(&f.terminationLog, "termination-log", defaultTerminationLog(), "`file` for the container's termination message")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
-	flags.StringVar(&f.accessLog, "access-log", "off", "`file` for one line a request, - for standard output, or off; a FIFO may be without a reader")
+	flags.StringVar(&f.accessLog, "access-log", "off", "`file` for one line per request, - for standard output, or off; a FIFO may be without a reader")
 	flags.StringVar(&f.accessLogForm, "access-log-format", "text", "text or json, each as Istio's Envoys write it")
-	flags.StringVar(&f.adminAddress, "admin-address", "", "where the pipe answers Envoy's admin API: `address`, host or host:port, or off (default of agent 127.0.0.1 and ProxyConfig's proxyAdminPort, 15000; of run off). With --proxy envoy: host:port or unix:PATH of an Envoy that runs already and is only to be drained")
+	flags.StringVar(&f.adminAddress, "admin-address", "", "where the pipe answers Envoy's admin API: `address`, host or host:port, or off (default of agent 127.0.0.1 and ProxyConfig's proxyAdminPort, 15000; of run off). With --proxy envoy: host:port or unix:PATH of a running Envoy to drain")
 	f.envoy.register(flags)
 	f.h2.register(flags)
 	f.capture.register(flags)
 	f.limits.register(flags)
 	f.endings.register(flags)
 	f.stop.register(flags)
-	flags.BoolVar(&f.exitWithApp, "exit-with-app", false, "end when the app has ended by itself, as a job's does: seen by its processes with shareProcessNamespace, else by 10s without a socket")
+	flags.BoolVar(&f.exitWithApp, "exit-with-app", false, "exit when the app has exited by itself, as a job does: detected by its processes with shareProcessNamespace, else by 10s without a socket")
 	flags.BoolVar(&f.leanScrape, "lean-scrape", false, "leave Envoy's gauges that only a drain needs out of /stats/prometheus")
-	flags.BoolVar(&f.failOnCut, "fail-on-cut", false, "exit with 3 when conversations had to be cut")
+	flags.BoolVar(&f.failOnCut, "fail-on-cut", false, "exit with code 3 when connections or requests had to be cut")
 }
 
 // defaultTerminationLog is Kubernetes' terminationMessagePath, where the
@@ -78,12 +79,12 @@ func defaultTerminationLog() string {
 	return ""
 }
 
-const agentHelp = `Carry the inbound traffic of a pod, and end it well.
+const agentHelp = `Carry the inbound traffic of a pod, and drain it when the pod stops.
 
 Runs beside the app as a sidecar. At SIGTERM, or when the app's preStop hook
-(lastcall wait) says so, it tells every client to go elsewhere, serves what is
-in flight and what still comes, and leaves when nothing is left, always before
-the platform's SIGKILL.`
+(lastcall wait) asks for it, it asks every client to close its connection, serves
+requests in flight and those that still arrive, and exits when none is left, always
+before the platform's SIGKILL.`
 
 func agentCommand() *cobra.Command {
 	var f agentFlags
@@ -92,7 +93,7 @@ func agentCommand() *cobra.Command {
 		Short:   "Run beside an app: the sidecar",
 		Long:    agentHelp,
 		Example: "  lastcall agent --inbound :8000=127.0.0.1:8080",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd, nil) },
 	}
 	f.register(cmd.Flags())
@@ -101,7 +102,7 @@ func agentCommand() *cobra.Command {
 	return cmd
 }
 
-const runHelp = `Start an app, carry its inbound traffic, and end both well.
+const runHelp = `Start an app, carry its inbound traffic, and drain it before the app stops.
 
 At SIGTERM, SIGQUIT, --stop-signal, Ctrl-C or the end of its terminal the traffic
 is drained first, then the app is told to stop, by the signal that lastcall got
@@ -119,13 +120,15 @@ is (Type=notify, WatchdogSec).`
 func runCommand() *cobra.Command {
 	var f agentFlags
 	cmd := &cobra.Command{
-		Use:     "run --inbound LISTEN=APP … -- APP [ARG…]",
-		Short:   "Run an app: on a plain machine, or in a single container",
-		Long:    runHelp,
-		Example: "  lastcall run --inbound :8000=127.0.0.1:0 -- python3 -m http.server {port}",
+		Use: "run [--inbound LISTEN=APP …] [flags] -- APP [ARG…]",
+
+		DisableFlagsInUseLine: true, // they stand before the app
+		Short:                 "Run an app: on a plain machine, or in a single container",
+		Long:                  runHelp,
+		Example:               "  lastcall run --inbound :8000=127.0.0.1:0 -- python3 -m http.server {port}",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage{errors.New("no app to run: say it after --")}
+				return usage{errors.New("missing command: put the app and its arguments after --")}
 			}
 			return nil
 		},
@@ -307,7 +310,7 @@ func (f *agentFlags) parseInbound(needed bool) ([]pipe.Inbound, error) {
 		return nil, err
 	}
 	if needed && len(f.inbound) == 0 && captured == nil {
-		return nil, usage{errors.New("no --inbound: say at least one LISTEN=APP, for example --inbound :8000=127.0.0.1:8080")}
+		return nil, usage{errors.New("missing --inbound: give at least one LISTEN=APP, for example --inbound :8000=127.0.0.1:8080")}
 	}
 	out := captured
 	for _, s := range f.inbound {

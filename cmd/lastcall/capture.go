@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/capture"
+	"github.com/lastcall-dev/lastcall/internal/cli"
 )
 
 const captureHelp = `Turn a pod's TCP traffic to the agent: what comes in to :15006, what the app sends
@@ -33,7 +34,7 @@ func captureCommand() *cobra.Command {
 		Short:   "Turn a pod's traffic to the agent: the init container",
 		Long:    captureHelp,
 		Example: "  lastcall capture\n  lastcall capture --exclude-inbound-ports 9100 --exclude-outbound-ranges 10.96.0.10/32 --dry-run",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE:    f.run,
 	}
 	f.register(cmd.Flags())

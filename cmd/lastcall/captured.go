@@ -54,7 +54,7 @@ func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
 	in := pipe.Inbound{Listen: listen, Protocol: protocol}
 	for _, port := range f.ignore {
 		if port < 1 || port > 65535 {
-			return nil, usage{fmt.Errorf("--ignore-inbound-port %d: accepted is 1 to 65535", port)}
+			return nil, usage{fmt.Errorf("--ignore-inbound-port %d: must be 1 to 65535", port)}
 		}
 		in.Ignore = append(in.Ignore, uint16(port))
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lastcall-dev/lastcall/internal/cli"
 )
 
 const connectionsHelp = `List the clients' connections, the oldest first: who is connected, what it speaks,
@@ -19,18 +21,15 @@ app. RECEIVED and SENT are bytes on the wire.`
 
 func connectionsCommand() *cobra.Command {
 	var f statusFlags
-	var output string
+	var output cli.Format
 	cmd := &cobra.Command{
 		Use:     "connections",
 		Short:   "List the live connections of the agent in this pod",
 		Long:    connectionsHelp,
-		Example: "  lastcall connections\n  lastcall connections --output json",
-		Args:    noArgs,
+		Example: "  lastcall connections\n  lastcall connections -o json",
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "text" && output != "json" {
-				return usage{fmt.Errorf("--output %q: accepted are text and json", output)}
-			}
-			resp, body, err := f.ask(cmd.Context(), http.MethodGet, "connections?format="+output)
+			resp, body, err := f.ask(cmd.Context(), http.MethodGet, "connections?format="+string(output))
 			if err != nil {
 				return err
 			}
@@ -42,6 +41,6 @@ func connectionsCommand() *cobra.Command {
 		},
 	}
 	f.register(cmd.Flags(), 10*time.Second)
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	cli.OutputFlag(cmd.Flags(), &output, "text or json")
 	return cmd
 }

@@ -16,8 +16,8 @@ const copyHelp = `Copy this program to DEST, a file or a folder that is there.
 
 Made for an init container: its image has no shell and no cp, and the preStop of an
 app without a sidecar (lastcall wait --ports) needs the program in a volume of the pod.
-DEST appears whole or not at all; what was there is replaced. Everybody may read and
-run it, nobody write it (mode 0555).`
+DEST appears whole or not at all; what was there is replaced. All users may read and
+run it, none may write it (mode 0555).`
 
 func copyCommand() *cobra.Command {
 	return &cobra.Command{

@@ -22,9 +22,9 @@ type endingsFlags struct {
 
 func (f *endingsFlags) register(flags *pflag.FlagSet) {
 	f.flags = flags
-	flags.DurationVar(&f.spread, "last-call-spread", 0, "over how much of the last call endings are spread (default $LASTCALL_LAST_CALL_SPREAD, or half of what there is)")
-	flags.StringVar(&f.webSocket, "websocket", "", "in a drain WebSockets `wait|close`: for the last call, or as soon as no new connections are awaited (default $LASTCALL_WEBSOCKET or wait)")
-	flags.IntVar(&f.webSocketClose, "websocket-close", 0, "the status `1001|1012` of the close frame that ends a WebSocket (default $LASTCALL_WEBSOCKET_CLOSE or 1001)")
+	flags.DurationVar(&f.spread, "last-call-spread", 0, "spread the endings over this part of the last call (default $LASTCALL_LAST_CALL_SPREAD, or half of it)")
+	flags.StringVar(&f.webSocket, "websocket", "", "when a drain closes WebSockets, `wait|close`: at the last call, or when the draining phase ends (default $LASTCALL_WEBSOCKET or wait)")
+	flags.IntVar(&f.webSocketClose, "websocket-close", 0, "status code of the close frame that ends a WebSocket, `1001|1012` (default $LASTCALL_WEBSOCKET_CLOSE or 1001)")
 	flags.StringVar(&f.eventStreams, "event-streams", "", "the same as --websocket for server-sent events that answer a GET, `wait|close` (default $LASTCALL_EVENT_STREAMS or wait)")
 }
 
@@ -33,14 +33,14 @@ func (f *endingsFlags) resolve(s *meshconfig.Settings) (pipe.Endings, error) {
 	e := pipe.Endings{Spread: s.Spread.Value, WebSocketCode: s.WebSocketClose.Value, EndlessTypes: s.EndlessTypes.Value}
 	if f.flags.Changed("last-call-spread") {
 		if e.Spread = f.spread; f.spread < 0 {
-			return e, usage{fmt.Errorf("--last-call-spread %v: accepted are durations such as 500ms, and 0s for half of what there is", f.spread)}
+			return e, usage{fmt.Errorf("--last-call-spread %v: must be a duration such as 500ms, or 0s for half of the last call", f.spread)}
 		}
 	}
 	if f.flags.Changed("websocket-close") {
 		e.WebSocketCode = f.webSocketClose
 	}
 	if e.WebSocketCode != pipe.CodeGoingAway && e.WebSocketCode != pipe.CodeRestart {
-		return e, usage{fmt.Errorf("--websocket-close %d: accepted are 1001 and 1012", e.WebSocketCode)}
+		return e, usage{fmt.Errorf("--websocket-close %d: must be 1001 or 1012", e.WebSocketCode)}
 	}
 	for _, o := range []struct {
 		name, flag, setting string

@@ -44,7 +44,7 @@ func (f *envoyFlags) isEnvoy() (bool, error) {
 	case "envoy":
 		return true, nil
 	}
-	return false, usage{fmt.Errorf("--proxy %q: accepted are pipe and envoy", f.proxy)}
+	return false, usage{fmt.Errorf("--proxy %q: must be pipe or envoy", f.proxy)}
 }
 
 // options are those of the Envoy to start, or, with attach, to find at admin.
@@ -73,13 +73,13 @@ func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, adm
 	}
 	for _, in := range inbound {
 		if in.TLS != nil || in.MaxConnections != 0 {
-			return nil, usage{fmt.Errorf("--inbound %s: with --proxy envoy TLS and limits are Envoy's own: say them in its --envoy-config", in.Listen)}
+			return nil, usage{fmt.Errorf("--inbound %s: with --proxy envoy TLS and limits are Envoy's own: set them in its --envoy-config", in.Listen)}
 		}
 		o.Bootstrap.Inbound = append(o.Bootstrap.Inbound, envoy.Route{Listen: in.Listen, App: in.App, Protocol: in.Protocol.String()})
 	}
 	for _, port := range f.leaveOut {
 		if port > 65535 {
-			return nil, usage{fmt.Errorf("--ignore-port %d: accepted is 1 to 65535", port)}
+			return nil, usage{fmt.Errorf("--ignore-port %d: must be 1 to 65535", port)}
 		}
 		o.LeaveOut = append(o.LeaveOut, uint16(port))
 	}

@@ -34,7 +34,7 @@ func (f *h2Flags) limits() (pipe.H2Limits, error) {
 	var err error
 	f.each(func(value *int, name, _ string) {
 		if *value == 0 || *value < -1 {
-			err = usage{fmt.Errorf("--%s %d: accepted are 1 and more, and -1 for no limit", name, *value)}
+			err = usage{fmt.Errorf("--%s %d: must be 1 or more, or -1 for no limit", name, *value)}
 		}
 	})
 	return f.H2Limits, err

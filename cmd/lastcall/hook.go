@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/agent"
+	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
@@ -64,8 +65,7 @@ func (f *statusFlags) ask(ctx context.Context, method, path string) (*http.Respo
 const waitHelp = `Begin the drain and return when no inbound request is left.
 
 Made for the app's preStop hook: the kubelet sends the app's SIGTERM only after
-the hook, so the app goes on serving as if nothing had happened until nobody
-needs it any more. Returns at the last call at the latest, in time for the app to
+the hook, so the app serves as before until no request is left. Returns at the last call at the latest, in time for the app to
 end within the grace period.
 
 The kubelet runs the hook also when it restarts the app's container alone. Beside an
@@ -79,7 +79,7 @@ ends with this container: so the sidecar knows how long the app needs its way ou
 With --ports there is no agent and no proxy: the kernel's table of sockets says
 what goes on at the app's own ports. A client that has asked and has no answer
 yet is waited for, as long as there is time; an idle keep-alive connection is not.
-Returns after the minimum drain, and when nobody has come for the quiet time; at
+Returns after the minimum drain, and after the quiet time without a new connection; at
 the latest 5 s before the end of TERMINATION_GRACE_PERIOD_SECONDS (30), or after
 --timeout. On HTTP/2, gRPC, WebSocket and TLS the kernel does not show whether a
 request is in flight: give the port its protocol, as in 9090/grpc, and its connections
@@ -98,8 +98,8 @@ func waitCommand() *cobra.Command {
 		Use:     "wait [--ports PORT,…]",
 		Short:   "Drain, and return when no inbound request is left: the app's preStop hook",
 		Long:    waitHelp,
-		Example: "  lastcall wait\n  lastcall wait --ports 8080,9090/grpc\n  lastcall wait --ports 8080 --timeout 20s --json",
-		Args:    noArgs,
+		Example: "  lastcall wait\n  lastcall wait --ports 8080,9090/grpc\n  lastcall wait --ports 8080 --timeout 20s -o json",
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.timeout < 0 {
 				return usage{fmt.Errorf("--timeout is %v: must not be negative", f.timeout)}
@@ -186,20 +186,17 @@ func requestCommand() *cobra.Command {
 
 func configCommand() *cobra.Command {
 	var f settingsFlags
-	var format string
+	var format cli.Format
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Print what the agent would go by, and where each value comes from",
-		Args:  noArgs,
+		Short: "Print the configuration of the agent, and where each value comes from",
+		Args:  cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if format != "text" && format != "json" {
-				return usage{fmt.Errorf("--output %q: accepted are text and json", format)}
-			}
 			settings, err := f.resolve()
 			if err != nil {
 				return usage{err}
 			}
-			if format == "json" {
+			if format == cli.JSON {
 				b, err := settings.MarshalJSON()
 				if err != nil {
 					return err
@@ -211,6 +208,6 @@ func configCommand() *cobra.Command {
 		},
 	}
 	f.register(cmd.Flags())
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	cli.OutputFlag(cmd.Flags(), &format, "text or json")
 	return cmd
 }

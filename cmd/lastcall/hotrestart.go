@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/agent"
+	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/handover"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 	"github.com/lastcall-dev/lastcall/internal/systemd"
@@ -41,7 +42,7 @@ func (f *successionFlags) isAskedFor() bool {
 // successor. stop ends it.
 func (f *successionFlags) begin(run *agentFlags) (s agent.Succession, stop func(), err error) {
 	if f.timeout < time.Second {
-		return s, nil, usage{fmt.Errorf("--hot-restart-timeout %v: accepted is 1s or more", f.timeout)}
+		return s, nil, usage{fmt.Errorf("--hot-restart-timeout %v: must be 1s or more", f.timeout)}
 	}
 	s.Refused = run.refusesSuccessor()
 	if s.Refused == nil || f.pidFile != "" {
@@ -80,22 +81,22 @@ func (f *agentFlags) refusesSuccessor() error {
 		return err
 	}
 	if _, port, _ := net.SplitHostPort(in.App); port != "0" {
-		return fmt.Errorf("a hot restart runs two apps for a while, and two cannot both listen on %s: say port 0 there (--inbound %s=127.0.0.1:0) and let the app listen on {port} in its arguments, or on PORT of its environment", in.App, in.Listen)
+		return fmt.Errorf("a hot restart runs two apps for a while, and two cannot both listen on %s: use port 0 (--inbound %s=127.0.0.1:0) and let the app listen on {port} in its arguments, or on PORT of its environment", in.App, in.Listen)
 	}
 	return nil
 }
 
-const hotRestartHelp = `Let a new process of lastcall run, with a new app, follow the old ones.
+const hotRestartHelp = `Replace a lastcall run and its app by new processes without losing a request.
 
-The successor is the program that lies now where the old one was started from,
-with the same arguments; it reads all configuration anew. It takes the listening
-sockets over when its app accepts connections. Then the old process drains: it
-says goodbye, serves what is in flight, ends its app and exits, after
-parentShutdownDuration (60s) at the latest. A successor that does not come to
-serve changes nothing.
+The successor is the program now at the path that the old one was started from,
+with the same arguments; it reads all configuration again. It takes over the
+listening sockets once its app accepts connections. Then the old process drains:
+it closes idle connections, serves requests in flight, stops its app and exits,
+after parentShutdownDuration (60s) at the latest. A successor that fails to start
+changes nothing.
 
-Asks by the status port, waits until the successor serves, and fails with its
-reason when it does not. With --pid-file it asks the process named there instead,
+Asks on the status port, waits until the successor serves, and otherwise fails with
+the reason. With --pid-file it asks the process named there instead,
 and waits until the file names the successor: until the old one has drained. Only
 root and the user of that process may ask it.`
 
@@ -107,7 +108,7 @@ func hotRestartCommand() *cobra.Command {
 		Short:   "Replace a lastcall run and its app without losing a request",
 		Long:    hotRestartHelp,
 		Example: "  lastcall hot-restart --status-port 15020\n  lastcall hot-restart --pid-file /run/lastcall.pid",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if pidFile != "" {
 				return restartByPIDFile(cmd.Context(), pidFile, f.timeout)

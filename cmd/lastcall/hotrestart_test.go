@@ -445,7 +445,7 @@ func TestHotRestartRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"an app's port that is fixed", nil, `two cannot both listen on 127.0.0.1:` + port + `: say port 0`},
+		{"an app's port that is fixed", nil, `two cannot both listen on 127.0.0.1:` + port + `: use port 0`},
 		{"no such process", []string{"--pid-file", "testdata/nowhere"}, "no such file"},
 		{"another's process", []string{"--pid-file", h.app + ".pid"}, "is not a lastcall run with --pid-file"},
 		{"no number", []string{"--pid-file", h.app}, `holds "serve"`},
@@ -458,7 +458,7 @@ func TestHotRestartRefused(t *testing.T) {
 	if err := syscall.Kill(h.pidServing(), syscall.SIGUSR2); err != nil {
 		t.Fatal(err)
 	}
-	h.logged("hot restart: refused; serving on.*say port 0", 1)
+	h.logged("hot restart: refused; serving on.*use port 0", 1)
 	if now := h.get("/"); now != app {
 		t.Errorf("the app is %q, was %q", now, app)
 	}

@@ -19,17 +19,17 @@ type limitsFlags struct {
 }
 
 func (f *limitsFlags) register(flags *pflag.FlagSet) {
-	flags.DurationVar(&f.head, "head-timeout", pipe.DefaultHeadTimeout, "how long a request's head may take from its first byte; then 408")
-	flags.IntVar(&f.headBytes, "max-head-bytes", pipe.DefaultMaxHead, "how long the head of a message may be; then 431")
-	flags.IntVar(&f.fields, "max-headers", pipe.DefaultMaxFields, "how many header fields a request may have; then 431")
-	flags.IntVar(&f.line, "max-request-line", 0, "how many bytes a request line may have; then 414 (default --max-head-bytes)")
-	flags.DurationVar(&f.request, "request-timeout", 0, "how long a request of HTTP/1 may take to come, its body included; then 408. 0 for as long as it takes")
-	flags.DurationVar(&f.connect, "connect-timeout", pipe.DefaultDialTimeout, "how long a connection to the app may take; then 503")
-	flags.DurationVar(&f.handshake, "tls-handshake-timeout", pipe.DefaultHandshakeTimeout, "how long a client's TLS handshake may take")
-	flags.DurationVar(&f.idle, "idle-timeout", pipe.DefaultIdleTimeout, "how long a connection of HTTP may be idle; 0 for ever, or until the app closes it")
-	flags.DurationVar(&f.response, "response-timeout", 0, "how long it may take from a request's head to the end of its response, with HTTP/1; then 504. 0 for as long as it takes")
-	flags.DurationVar(&f.keepAlive, "tcp-keepalive", pipe.DefaultKeepAlive, "after how long a silent client's kernel is asked whether it is there; 0 for never")
-	flags.IntVar(&f.connections, "max-connections", 0, "how many connections an inbound has at once, where it does not say max-connections=N itself; then 503. 0 for no limit")
+	flags.DurationVar(&f.head, "head-timeout", pipe.DefaultHeadTimeout, "time limit for a request's head, from its first byte; then 408")
+	flags.IntVar(&f.headBytes, "max-head-bytes", pipe.DefaultMaxHead, "size limit of a message's head, in bytes; then 431")
+	flags.IntVar(&f.fields, "max-headers", pipe.DefaultMaxFields, "limit of header fields in a request; then 431")
+	flags.IntVar(&f.line, "max-request-line", 0, "size limit of a request line, in bytes; then 414 (default --max-head-bytes)")
+	flags.DurationVar(&f.request, "request-timeout", 0, "time limit for an HTTP/1 request to arrive, including its body; then 408. 0 for no limit")
+	flags.DurationVar(&f.connect, "connect-timeout", pipe.DefaultDialTimeout, "time limit for a connection to the app; then 503")
+	flags.DurationVar(&f.handshake, "tls-handshake-timeout", pipe.DefaultHandshakeTimeout, "time limit for a client's TLS handshake")
+	flags.DurationVar(&f.idle, "idle-timeout", pipe.DefaultIdleTimeout, "how long an HTTP connection may be idle; 0 for no limit, or until the app closes it")
+	flags.DurationVar(&f.response, "response-timeout", 0, "time limit from a request's head to the end of its response, with HTTP/1; then 504. 0 for no limit")
+	flags.DurationVar(&f.keepAlive, "tcp-keepalive", pipe.DefaultKeepAlive, "send TCP keep-alive probes to a client that has been silent for this long; 0 for never")
+	flags.IntVar(&f.connections, "max-connections", 0, "limit of connections at once for each inbound that does not set max-connections=N itself; then 503. 0 for no limit")
 }
 
 // limits are the pipe's, in whose words 0 is a default.
@@ -50,11 +50,11 @@ func (f *limitsFlags) limits() (pipe.Limits, error) {
 	} {
 		switch *d.to = d.value; {
 		case d.value < 0, d.value == 0 && !d.off:
-			accepted := "durations such as 10s"
+			want := "a duration such as 10s"
 			if d.off {
-				accepted += ", and 0 for no limit"
+				want += ", or 0 for no limit"
 			}
-			return l, usage{fmt.Errorf("--%s %v: accepted are %s", d.name, d.value, accepted)}
+			return l, usage{fmt.Errorf("--%s %v: must be %s", d.name, d.value, want)}
 		case d.value == 0:
 			*d.to = pipe.NoLimit
 		}
@@ -65,14 +65,14 @@ func (f *limitsFlags) limits() (pipe.Limits, error) {
 		value, least int
 	}{{"max-head-bytes", f.headBytes, 1 << 10}, {"max-headers", f.fields, 1}, {"max-request-line", f.line, 0}} {
 		if n.value < n.least || n.value > 1<<24 {
-			return l, usage{fmt.Errorf("--%s %d: accepted are %d to %d", n.name, n.value, n.least, 1<<24)}
+			return l, usage{fmt.Errorf("--%s %d: must be %d to %d", n.name, n.value, n.least, 1<<24)}
 		}
 	}
 	if l.RequestTimeout = f.request; f.request < 0 {
-		return l, usage{fmt.Errorf("--request-timeout %v: accepted are durations such as 1m, and 0 for no limit", f.request)}
+		return l, usage{fmt.Errorf("--request-timeout %v: must be a duration such as 1m, or 0 for no limit", f.request)}
 	}
 	if f.connections < 0 {
-		return l, usage{fmt.Errorf("--max-connections %d: accepted are 1 and more, and 0 for no limit", f.connections)}
+		return l, usage{fmt.Errorf("--max-connections %d: must be 1 or more, or 0 for no limit", f.connections)}
 	}
 	return l, nil
 }

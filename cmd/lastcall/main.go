@@ -1,5 +1,4 @@
-// Lastcall lets the conversations of a pod, or of any service, end before it
-// does. It runs beside the app (lastcall agent), around it (lastcall run, which
+// Lastcall lets a pod, or any service, finish its connections before it stops. It runs beside the app (lastcall agent), around it (lastcall run, which
 // lastcall hot-restart replaces), and as its preStop hook (lastcall wait).
 //
 // Everything it goes by is read from Istio's ProxyConfig and from these
@@ -34,6 +33,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/handover"
 	"github.com/lastcall-dev/lastcall/internal/logs"
 )
@@ -49,7 +49,7 @@ type exit struct{ code int }
 
 func (e exit) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
-// usage is an error of whoever called.
+// usage is an error in flags or arguments.
 type usage struct{ error }
 
 func (u usage) Unwrap() error { return u.error }
@@ -74,12 +74,13 @@ func run() int {
 	}
 	var e exit
 	var u usage
+	var c cli.UsageError
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &e):
 		return e.code
-	case errors.As(err, &u):
+	case errors.As(err, &u), errors.As(err, &c):
 		fmt.Fprintf(stderr, "lastcall: %v\nSee lastcall --help.\n", err)
 		return codeUsage
 	}
@@ -89,35 +90,21 @@ func run() int {
 
 func command() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "lastcall",
-		Short:         "Let a service's conversations end before it does",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          noArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:   "lastcall",
+		Short: "Finish a service's connections before it stops",
+		Args:  cli.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage{err} })
 	root.AddCommand(agentCommand(), runCommand(), hotRestartCommand(), captureCommand(), copyCommand(), waitCommand(), presentCommand(), readyCommand(), connectionsCommand(), requestCommand(), configCommand(), versionCommand())
+	cli.Prepare(root, buildVersion())
 	return root
-}
-
-// noArgs is cobra.NoArgs with our exit code, and it knows the commands.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	if cmd.HasSubCommands() {
-		return usage{fmt.Errorf("there is no command %q", args[0])}
-	}
-	return usage{fmt.Errorf("%s takes no argument, got %q", cmd.CommandPath(), args[0])}
 }
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  noArgs,
+		Args:  cli.NoArgs,
 		Run:   func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), buildVersion()) },
 	}
 }

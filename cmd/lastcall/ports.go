@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sockets"
@@ -44,7 +45,7 @@ type portsFlags struct {
 	pause       time.Duration
 	leave       time.Duration
 	failOnBusy  bool
-	json        bool
+	output      cli.Format
 	report      string
 	logFormat   string
 }
@@ -55,12 +56,12 @@ func (f *portsFlags) register(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.ignoreFrom, "ignore-from", nil, "with --ports: clients that do not count, `CIDR` or address, comma-separated; probes, for example (default $"+variableIgnoreFrom+")")
 	flags.BoolVar(&f.opaque, "opaque", false, "with --ports: every open connection of every port is busy")
 	flags.DurationVar(&f.pause, "stream-pause", sockets.DefaultStreamPause, "with --ports: how long a response that comes in pieces may pause before it is taken for complete")
-	flags.DurationVar(&f.minimum, "minimum-drain", 0, "with --ports: how long new connections are awaited at least (default $MINIMUM_DRAIN_DURATION or 5s)")
-	flags.DurationVar(&f.quiet, "quiet-time", 0, "with --ports: how long nobody may have come (default $LASTCALL_QUIET_TIME or 2s)")
+	flags.DurationVar(&f.minimum, "minimum-drain", 0, "with --ports: how long to wait for new connections at least (default $MINIMUM_DRAIN_DURATION or 5s)")
+	flags.DurationVar(&f.quiet, "quiet-time", 0, "with --ports: how long without a new connection before it returns (default $LASTCALL_QUIET_TIME or 2s)")
 	flags.DurationVar(&f.idle, "idle-grace", 0, "with --ports: how long a connection is quiet before it is idle (default $LASTCALL_IDLE_GRACE or 2s)")
-	flags.DurationVar(&f.leave, "leave", sockets.DefaultLeave, "with --ports: how much of the grace period is left to the app after its SIGTERM, a quarter of it at most")
-	flags.BoolVar(&f.failOnBusy, "fail-on-busy", false, "with --ports: exit with 3 when the deadline came first, with 4 when open connections were assumed idle")
-	flags.BoolVar(&f.json, "json", false, "with --ports: print the report as JSON")
+	flags.DurationVar(&f.leave, "leave", sockets.DefaultLeave, "with --ports: how much of the grace period to leave to the app after its SIGTERM, a quarter of it at most")
+	flags.BoolVar(&f.failOnBusy, "fail-on-busy", false, "with --ports: exit with code 3 when the deadline came first, with 4 when open connections were assumed idle")
+	cli.OutputFlag(flags, &f.output, "with --ports: text, a log line on standard error; or json, the report on standard output")
 	flags.StringVar(&f.report, "report", "", "with --ports: write the report as JSON to `file` too, such as /dev/termination-log")
 	flags.StringVar(&f.logFormat, "log-format", "text", "with --ports: text or json")
 }
@@ -79,7 +80,7 @@ func (f *portsFlags) isMeant(flags *pflag.FlagSet) (bool, error) {
 	if flags.Changed("ports") {
 		for _, name := range []string{"status-address", "status-port"} {
 			if flags.Changed(name) {
-				return false, usage{fmt.Errorf("--%s is the agent's, and with --ports there is none: accepted is one of the two", name)}
+				return false, usage{fmt.Errorf("--%s belongs to the agent, which --ports does without: use one of the two", name)}
 			}
 		}
 		return true, nil
@@ -116,7 +117,7 @@ func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration) error {
 	}
 	switch {
 	case r.Verdict == drain.Quit:
-		return errors.New("told to stop before the app's connections were drained")
+		return errors.New("stopped by a signal before the app's connections were drained")
 	case r.Verdict == drain.Assumed && f.failOnBusy:
 		return exit{codeAssumed}
 	case r.Verdict != drain.Clean && r.Verdict != drain.Assumed && f.failOnBusy:
@@ -141,7 +142,7 @@ func (f *portsFlags) options(log *slog.Logger) (sockets.Options, error) {
 		}
 	}
 	if len(o.Ports) == 0 {
-		return o, usage{errors.New("--ports: say at least one, for example --ports 8080")}
+		return o, usage{errors.New("--ports: give at least one port, for example --ports 8080")}
 	}
 	from, list := "--ignore-from", f.ignoreFrom
 	if list == nil {
@@ -153,7 +154,7 @@ func (f *portsFlags) options(log *slog.Logger) (sockets.Options, error) {
 		}
 		prefix, err := parsePrefix(text)
 		if err != nil {
-			return o, usage{fmt.Errorf("%s: %q: accepted are addresses and CIDRs, such as 10.0.0.7 and 10.0.0.0/24, comma-separated", from, text)}
+			return o, usage{fmt.Errorf("%s: %q: must be addresses or CIDRs, such as 10.0.0.7 and 10.0.0.0/24, separated by commas", from, text)}
 		}
 		o.IgnoreFrom = append(o.IgnoreFrom, prefix)
 	}
@@ -248,7 +249,7 @@ func (f *portsFlags) tell(stdout io.Writer, log *slog.Logger, r drain.Report) er
 			log.Warn("the report could not be written", "file", f.report, "error", err)
 		}
 	}
-	if f.json {
+	if f.output == cli.JSON {
 		_, err = stdout.Write(text)
 	}
 	return err

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lastcall-dev/lastcall/internal/cli"
 )
 
 // presenceTimeout bounds the start of the process that stays in the container.
@@ -67,7 +69,7 @@ func presentCommand() *cobra.Command {
 		Use:    "present",
 		Short:  "Hold descriptor 3, a connection to the agent, until this container or the agent ends",
 		Hidden: true,
-		Args:   noArgs,
+		Args:   cli.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			// An init process may signal all others when it stops itself.
 			signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lastcall-dev/lastcall/internal/cli"
 )
 
 const readyHelp = `Return when the agent serves; around an app (lastcall run), when the app accepts
@@ -23,7 +25,7 @@ func readyCommand() *cobra.Command {
 		Use:   "ready",
 		Short: "Return when the agent serves: the sidecar's postStart hook",
 		Long:  readyHelp,
-		Args:  noArgs,
+		Args:  cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			if f.timeout > 0 {

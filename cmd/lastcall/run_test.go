@@ -62,7 +62,7 @@ func TestHotRestartByPIDFileFails(t *testing.T) {
 
 	_, port, _ := net.SplitHostPort(freeLoopback(t))
 	fixed := startHot(t, port, nil)
-	if out, err := fixed.restart("--pid-file", fixed.pid, "--timeout", "0"); err == nil || !strings.Contains(out, "say port 0") {
+	if out, err := fixed.restart("--pid-file", fixed.pid, "--timeout", "0"); err == nil || !strings.Contains(out, "use port 0") {
 		t.Errorf("hot-restart of an app on a fixed port says %q", out)
 	}
 }

@@ -137,7 +137,7 @@ func TestAgentWithTLS(t *testing.T) {
 	if out := lastcall("connections", "-o", "json"); json.Unmarshal([]byte(out), &list) != nil || len(list.Connections) != 1 || list.Connections[0].Listener != "web" || list.Connections[0].State != "busy" {
 		t.Error(out)
 	}
-	if out := lastcall("connections", "-o", "yaml"); !strings.Contains(out, "accepted are text and json") {
+	if out := lastcall("connections", "-o", "yaml"); !strings.Contains(out, "must be text or json") {
 		t.Error(out)
 	}
 
@@ -205,8 +205,8 @@ func TestTLSConfigurationRefused(t *testing.T) {
 		{"tls-cert=" + one.Cert() + ",tls-key=" + one.Key() + ",tls-client-ca=" + other.CA(), "there is no certificate in it", nil},
 		{"tls-cert=" + one.Cert() + ",tls-key=" + one.Key(), "with --proxy envoy TLS and limits are Envoy's own", []string{"--proxy", "envoy"}},
 		{"max-connections=-1", "accepted are 1 and more", nil},
-		{"protocol=http", "--idle-timeout -1s: accepted are durations such as 10s, and 0 for no limit", []string{"--idle-timeout", "-1s"}},
-		{"protocol=http", "--max-connections -1: accepted are", []string{"--max-connections", "-1"}},
+		{"protocol=http", "--idle-timeout -1s: must be a duration such as 10s, or 0 for no limit", []string{"--idle-timeout", "-1s"}},
+		{"protocol=http", "--max-connections -1: must be 1 or more", []string{"--max-connections", "-1"}},
 		{"protocol=http", "accepted are text and json", []string{"--access-log-format", "xml"}},
 	} {
 		_, port, _ := net.SplitHostPort(freeLoopback(t))

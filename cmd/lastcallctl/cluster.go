@@ -39,7 +39,7 @@ func (f *clusterFlags) check(flags *pflag.FlagSet) error {
 	}
 	for _, name := range ofIngress {
 		if f.service != "" && flags.Changed(name) {
-			return fmt.Errorf("--%s is for Ingresses, and --service does without: say one of them", name)
+			return fmt.Errorf("--%s is for Ingresses, which --service does not use: use only one of them", name)
 		}
 	}
 	return nil

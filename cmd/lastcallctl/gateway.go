@@ -18,6 +18,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/agent"
 	"github.com/lastcall-dev/lastcall/internal/certificate"
+	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/gateway"
 	"github.com/lastcall-dev/lastcall/internal/ingress"
@@ -36,7 +37,7 @@ comment; the file may be rewritten or replaced at any time.
 At SIGTERM every response says goodbye at once (HTTP/2: GOAWAY), new connections are
 still accepted until the load balancer has learnt, which --load-balancer knows about,
 what is in flight is finished, and the listener is closed last. A second SIGTERM
-makes the last call at once. What happened is told in a report.`
+makes the last call at once. A report says what happened.`
 
 type gatewayFlags struct {
 	http, https, admin            string
@@ -55,7 +56,7 @@ func gatewayCommand() *cobra.Command {
 		Use:   "gateway (--kubernetes | --endpoints FILE)",
 		Short: "An ingress gateway that is drained as a pod is, for clusters and rehearsals",
 		Long:  gatewayHelp,
-		Args:  noArgs,
+		Args:  cli.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
@@ -69,7 +70,7 @@ func gatewayCommand() *cobra.Command {
 	flags.IntVar(&f.trustedHops, "trusted-hops", 0, "how many proxies in front of the gateway say in headers where a request comes from; with 0, X-Forwarded-Host, X-Real-IP, Forwarded, X-Envoy-* and the like are removed")
 	flags.IntVar(&f.maxPerEndpoint, "max-connections-per-endpoint", gateway.DefaultMaxPerEndpoint, "how many connections one endpoint gets; requests that would need another get 503 UO")
 	flags.StringVar(&f.accessLog, "access-log", "", "`file` for one line a request, - for standard output (default none)")
-	flags.StringVar(&f.logFormat, "own-log-format", "text", "text or json")
+	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&f.termLog, "termination-log", defaultTerminationLog(), "`file` for the container's termination message")
 	flags.BoolVar(&f.debug, "debug", false, "log what happens to each request")
 	f.cluster.register(flags)
@@ -172,13 +173,13 @@ func (f *gatewayFlags) complete(flags *pflag.FlagSet) error {
 	}
 	switch {
 	case f.endpoints == "" && !f.cluster.kubernetes:
-		return errors.New("neither --kubernetes nor --endpoints: say --endpoints with a file with one host:port on a line, or --kubernetes")
+		return errors.New("missing --kubernetes or --endpoints FILE, a file with one host:port on each line")
 	case f.endpoints == "" && flags.Changed("protocol"):
 		return errors.New("--protocol is for --endpoints: with --kubernetes the Service's port says it (appProtocol)")
 	case f.endpoints != "" && f.cluster.kubernetes:
-		return errors.New("--kubernetes and --endpoints: accepted is one of them")
+		return errors.New("--kubernetes and --endpoints: use only one of them")
 	case (f.cert == "") != (f.key == ""):
-		return errors.New("--tls-cert and --tls-key belong together: say both or none")
+		return errors.New("--tls-cert and --tls-key belong together: give both or none")
 	}
 	if f.cluster.kubernetes {
 		preset("http", &f.http, ":8080")
@@ -243,7 +244,7 @@ type terminationFlags struct {
 }
 
 func (f *terminationFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.loadBalancer, "load-balancer", "", "what stands in front, and so how late it learns: `nlb, alb, gke, cloudflare, adaptive or none` (default adaptive with --kubernetes, else none)")
+	flags.StringVar(&f.loadBalancer, "load-balancer", "", "what stands in front, and so how late it learns: `NAME`, nlb, alb, gke, cloudflare, adaptive or none (default adaptive with --kubernetes, else none)")
 	flags.DurationVar(&f.grace, "grace", 0, "the pod's terminationGracePeriodSeconds (default of TERMINATION_GRACE_PERIOD_SECONDS, else 30s)")
 	flags.DurationVar(&f.timeout, "drain-timeout", 0, "when, after SIGTERM, what is left gets the last call (default 2s before the end of the grace period)")
 	flags.DurationVar(&f.minimum, "minimum-drain", 0, "how long new connections are accepted at least (default of --load-balancer)")
@@ -263,7 +264,7 @@ func (f *terminationFlags) termination(flags *pflag.FlagSet, cluster bool, log *
 		if text := os.Getenv("TERMINATION_GRACE_PERIOD_SECONDS"); text != "" {
 			n, err := strconv.ParseUint(text, 10, 31)
 			if err != nil || n == 0 {
-				return t, fmt.Errorf("TERMINATION_GRACE_PERIOD_SECONDS is %q: accepted is a number of seconds, at least 1", text)
+				return t, fmt.Errorf("TERMINATION_GRACE_PERIOD_SECONDS is %q: must be a number of seconds, 1 or more", text)
 			}
 			f.grace = time.Duration(n) * time.Second
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/httpbin"
 )
 
@@ -23,7 +24,7 @@ func httpbinCommand() *cobra.Command {
   exit            dies of it with whatever is in flight, as a program without a handler does
   close-listener  closes its listening socket at once, finishes what is in flight, leaves (nginx)
   drain           http.Server.Shutdown`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			way, err := httpbin.ParseOnTerm(onTerm)
 			if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/inject"
 )
 
@@ -51,7 +52,7 @@ func (f *sidecarFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.envoyImage, "envoy-image", "", "`image` with lastcall and Envoy, for pods that ask for lastcall.dev/proxy: envoy")
 	flags.StringVar(&f.pullPolicy, "image-pull-policy", "", "Always, IfNotPresent or Never (default Kubernetes' own)")
 	flags.BoolVar(&f.native, "native", true, "a native sidecar, for Kubernetes 1.29 and later; =false: a container among the others")
-	flags.StringVar(&f.logFormat, "log-format", "text", "of the sidecar: text or json")
+	flags.StringVar(&f.logFormat, "sidecar-log-format", "text", "text or json")
 }
 
 func (f *sidecarFlags) options(mesh string) (inject.Options, error) {
@@ -63,7 +64,7 @@ func (f *sidecarFlags) options(mesh string) (inject.Options, error) {
 		return o, usage{errors.New("missing --image: the image that pods pull for the sidecar, such as registry.example.com/team/lastcall:1.2.0, as make push REGISTRY=registry.example.com/team prints it")}
 	}
 	if f.logFormat != "text" && f.logFormat != "json" {
-		return o, usage{fmt.Errorf("--log-format %q: accepted are text and json", f.logFormat)}
+		return o, usage{fmt.Errorf("--sidecar-log-format %q: must be text or json", f.logFormat)}
 	}
 	if mesh != "" {
 		text, err := os.ReadFile(mesh)
@@ -85,12 +86,12 @@ func injectCommand() *cobra.Command {
 		Short:   "Add lastcall to the workloads of a manifest",
 		Long:    injectHelp,
 		Example: "  kubectl get deployment web -o yaml | lastcallctl inject --image registry.example.com/team/lastcall:1.2.0 -f - | kubectl apply -f -",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&f.file, "filename", "f", "", "`file` of the manifest, - for standard input")
-	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of workloads that do not say theirs")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of workloads without one")
 	flags.StringVar(&f.mesh, "mesh-config", "", "`file` of Istio's MeshConfig, whose defaultConfig holds for all pods")
 	flags.StringVar(&f.seed, "token-seed", "", "`file` with a secret that the hooks' tokens are made of (default random)")
 	f.sidecar.register(flags)
@@ -99,7 +100,7 @@ func injectCommand() *cobra.Command {
 
 func (f *injectFlags) run(cmd *cobra.Command) error {
 	if f.file == "" {
-		return usage{errors.New("no -f: say a file, or - for standard input")}
+		return usage{errors.New("missing -f: name a file, or - for standard input")}
 	}
 	o, err := f.sidecar.options(f.mesh)
 	if err != nil {
@@ -111,7 +112,7 @@ func (f *injectFlags) run(cmd *cobra.Command) error {
 	} else if seed, err = os.ReadFile(f.seed); err != nil {
 		return usage{fmt.Errorf("--token-seed takes a file: %w", err)}
 	} else if len(seed) < 16 {
-		return usage{fmt.Errorf("--token-seed %s has %d bytes: accepted are 16 or more", f.seed, len(seed))}
+		return usage{fmt.Errorf("--token-seed %s has %d bytes: must have 16 or more", f.seed, len(seed))}
 	}
 	name, text, err := readManifest(f.file, cmd.InOrStdin())
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/inject"
 	"github.com/lastcall-dev/lastcall/internal/lint"
 )
@@ -21,9 +22,10 @@ why each rule is there.
 Exit code: 0 without an error (there may be warnings), 1 with one, 2 for what cannot be read.`
 
 type lintFlags struct {
-	files        []string
-	output, mesh string
-	rules        bool
+	files  []string
+	output cli.Format
+	mesh   string
+	rules  bool
 }
 
 func lintCommand() *cobra.Command {
@@ -33,13 +35,13 @@ func lintCommand() *cobra.Command {
 		Short:   "Find timers in manifests that cannot work together",
 		Long:    lintHelp,
 		Example: "  lastcallctl lint -f deployment.yaml\n  helm template . | lastcallctl lint -f -",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&f.files, "filename", "f", nil, "`file` of a manifest, - for standard input; may be said more than once")
+	flags.StringArrayVarP(&f.files, "filename", "f", nil, "`file` of a manifest, - for standard input; may be repeated")
 	flags.StringVar(&f.mesh, "mesh-config", "", "`file` of Istio's MeshConfig, whose defaultConfig holds for all pods")
-	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
+	cli.OutputFlag(flags, &f.output, "text or json")
 	flags.BoolVar(&f.rules, "rules", false, "list the rules instead")
 	return cmd
 }
@@ -54,8 +56,6 @@ type found struct {
 
 func (f *lintFlags) run(cmd *cobra.Command) error {
 	switch {
-	case f.output != "text" && f.output != "json":
-		return usage{fmt.Errorf("--output %q: accepted are text and json", f.output)}
 	case f.rules:
 		for _, r := range lint.Rules() {
 			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", r.ID, r.Text); err != nil {
@@ -64,7 +64,7 @@ func (f *lintFlags) run(cmd *cobra.Command) error {
 		}
 		return nil
 	case len(f.files) == 0:
-		return usage{errors.New("no -f: say a file, or - for standard input")}
+		return usage{errors.New("missing -f: name a file, or - for standard input")}
 	}
 	mesh := ""
 	if f.mesh != "" {
@@ -128,7 +128,7 @@ func lintObjects(name, mesh string, objects []inject.Object) []found {
 
 func (f *lintFlags) tell(cmd *cobra.Command, all []found) error {
 	out := cmd.OutOrStdout()
-	if f.output == "json" {
+	if f.output == cli.JSON {
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
 		if err := encoder.Encode(all); err != nil {
@@ -138,7 +138,7 @@ func (f *lintFlags) tell(cmd *cobra.Command, all []found) error {
 	wrong := false
 	for _, one := range all {
 		wrong = wrong || one.Severity == lint.Error
-		if f.output == "text" {
+		if f.output == cli.Text {
 			if _, err := fmt.Fprintf(out, "%s:%d: %s %s: %s: %s %s\n", one.File, one.Line, one.Severity, one.ID, one.Object, one.Path, one.Text); err != nil {
 				return err
 			}

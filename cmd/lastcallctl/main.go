@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/logs"
 )
 
@@ -29,7 +30,7 @@ const (
 // errTold ends with codeFailed when everything has been said already.
 var errTold = errors.New("told already")
 
-// usage is an error of whoever called.
+// usage is an error in flags or arguments.
 type usage struct{ error }
 
 func (u usage) Unwrap() error { return u.error }
@@ -43,12 +44,13 @@ func run() int {
 	cmd.SetErr(stderr)
 	err := cmd.ExecuteContext(context.Background())
 	var u usage
+	var c cli.UsageError
 	switch {
 	case err == nil:
 		return codeOK
 	case errors.Is(err, errTold):
 		return codeFailed
-	case errors.As(err, &u):
+	case errors.As(err, &u), errors.As(err, &c):
 		fmt.Fprintf(stderr, "lastcallctl: %v\nSee lastcallctl --help.\n", err)
 		return codeUsage
 	case errors.Is(err, context.Canceled):
@@ -61,35 +63,21 @@ func run() int {
 
 func command() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "lastcallctl",
-		Short:         "Rehearse how pods end, and what stands around them",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          noArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:   "lastcallctl",
+		Short: "Rehearse how pods stop; inject, lint, and serve in a cluster",
+		Args:  cli.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage{err} })
 	root.AddCommand(rehearseCommand(), gatewayCommand(), httpbinCommand(), injectCommand(), lintCommand(), webhookCommand(), versionCommand())
+	cli.Prepare(root, buildVersion())
 	return root
-}
-
-// noArgs is cobra.NoArgs with our exit code, and it knows the commands.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	if cmd.HasSubCommands() {
-		return usage{fmt.Errorf("there is no command %q", args[0])}
-	}
-	return usage{fmt.Errorf("%s takes no argument, got %q", cmd.CommandPath(), args[0])}
 }
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  noArgs,
+		Args:  cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), buildVersion())
 			return err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/peers"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/screen"
 )
@@ -14,8 +15,8 @@ const peersHelp = `Measure how a real Envoy is ended under each peer's own rules
 EXIT_ON_ZERO_ACTIVE_CONNECTIONS, native sidecar), the shutdown managers of Envoy Gateway and
 Contour, consul-dataplane, Kuma, and lastcall.
 
-A client asks for something slow; the pod is told to stop at that moment. Shown are what the
-client got, when the pod was gone, how long of that it had nothing to do, and how many
+A client asks for something slow; the pod gets its SIGTERM at that moment. The tables show
+what the client got, when the pod was gone, how long of that it was idle, and how many
 requests were lost: with the request and with ten that come late, in an idle pod, and beside
 another client's idle keep-alive connection. The peers are models of a page each, after their
 sources and with their defaults; Envoy, app and signals are real, and so is lastcall.
@@ -23,17 +24,17 @@ sources and with their defaults; Envoy, app and signals are real, and so is last
 The exit code is 1 when a row does not come out as the peer's rules say.`
 
 const peersExample = `  lastcallctl rehearse peers
-  lastcallctl rehearse peers --peer contour,lastcall-manager --limit 6m --json`
+  lastcallctl rehearse peers --peer contour,lastcall-manager --limit 6m -o json`
 
 func peersCommand() *cobra.Command {
 	o := peers.Options{}
-	var asJSON bool
+	var output cli.Format
 	cmd := &cobra.Command{
 		Use:     "peers",
 		Short:   "Measure how a real Envoy is ended under each peer's own rules",
 		Long:    peersHelp,
 		Example: peersExample,
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := untilTold(cmd)
 			defer stop()
@@ -46,7 +47,7 @@ func peersCommand() *cobra.Command {
 			if err != nil {
 				return asUsage(err)
 			}
-			if asJSON {
+			if output == cli.JSON {
 				err = result.WriteJSON(cmd.OutOrStdout())
 			} else {
 				err = result.WriteTable(cmd.OutOrStdout(), screen.StyleFor(os.Stdout))
@@ -64,6 +65,6 @@ func peersCommand() *cobra.Command {
 	flags.StringVar(&o.EnvoyPath, "envoy-path", "", "`path` of Envoy (default LASTCALL_PEER_ENVOY, or else envoy in PATH)")
 	flags.StringVar(&o.KeepLogs, "keep-logs", "", "empty `folder` that gets what everything wrote")
 	flags.StringVar(&o.Lastcall, "lastcall", "", "`path` of lastcall (default beside this program, or else built)")
-	flags.BoolVar(&asJSON, "json", false, "write JSON instead of the tables")
+	cli.OutputFlag(flags, &output, "text, for people, or json")
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/screen"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/stage"
@@ -31,14 +32,14 @@ const rehearseExample = `  lastcallctl rehearse
 
 func rehearseCommand() *cobra.Command {
 	o := rehearsal.Options{}
-	var asJSON bool
+	var output cli.Format
 	var picture string
 	cmd := &cobra.Command{
 		Use:     "rehearse",
 		Short:   "Show what a client gets under each way of stopping a pod",
 		Long:    rehearseHelp,
 		Example: rehearseExample,
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := untilTold(cmd)
 			defer stop()
@@ -51,7 +52,7 @@ func rehearseCommand() *cobra.Command {
 			if err != nil {
 				return asUsage(err)
 			}
-			if asJSON {
+			if output == cli.JSON {
 				err = result.WriteJSON(cmd.OutOrStdout())
 			} else {
 				err = result.WriteTable(cmd.OutOrStdout(), screen.StyleFor(os.Stdout))
@@ -78,7 +79,7 @@ func rehearseCommand() *cobra.Command {
 	flags.StringVar(&o.KeepLogs, "keep-logs", "", "empty `folder` that gets what everything wrote")
 	flags.StringVar(&o.Lastcall, "lastcall", "", "`path` of lastcall (default beside this program, or else built)")
 	flags.StringVar(&picture, "picture", "", "`file` for a picture of it all, SVG")
-	flags.BoolVar(&asJSON, "json", false, "write JSON instead of the table")
+	cli.OutputFlag(flags, &output, "text, for people, or json")
 	cmd.AddCommand(rolloutCommand(), peersCommand())
 	return cmd
 }

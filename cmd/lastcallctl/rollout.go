@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/rollout"
 	"github.com/lastcall-dev/lastcall/internal/rehearsal/screen"
 )
@@ -21,12 +22,12 @@ The exit code is 1 when lastcall loses a request.`
 
 func rolloutCommand() *cobra.Command {
 	o := rollout.Options{}
-	var asJSON bool
+	var output cli.Format
 	cmd := &cobra.Command{
 		Use:   "rollout",
 		Short: "Count what is lost while pods are replaced under load",
 		Long:  rolloutHelp,
-		Args:  noArgs,
+		Args:  cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := untilTold(cmd)
 			defer stop()
@@ -39,7 +40,7 @@ func rolloutCommand() *cobra.Command {
 			if err != nil {
 				return asUsage(err)
 			}
-			if asJSON {
+			if output == cli.JSON {
 				err = result.WriteJSON(cmd.OutOrStdout())
 			} else {
 				err = result.WriteTable(cmd.OutOrStdout(), screen.StyleFor(os.Stdout))
@@ -58,6 +59,6 @@ func rolloutCommand() *cobra.Command {
 	flags.DurationVar(&o.Grace, "grace", rollout.DefaultGrace, "the pods' terminationGracePeriodSeconds, whole seconds")
 	flags.StringVar(&o.KeepLogs, "keep-logs", "", "empty `folder` that gets what everything wrote")
 	flags.StringVar(&o.Lastcall, "lastcall", "", "`path` of lastcall (default beside this program, or else built)")
-	flags.BoolVar(&asJSON, "json", false, "write JSON instead of the table")
+	cli.OutputFlag(flags, &output, "text, for people, or json")
 	return cmd
 }

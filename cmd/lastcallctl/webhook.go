@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/lastcall-dev/lastcall/internal/certificate"
+	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/events"
 	"github.com/lastcall-dev/lastcall/internal/logs"
@@ -31,11 +32,11 @@ have been injected and was not (docs/events.md).
 
 Its certificate is its own: signed by an authority in the Secret --name of --namespace, which
 all replicas share, and installed in the webhook configurations --name. With --cert-file
-and --key-file something else keeps it up, such as cert-manager; the files are read anew
+and --key-file something else renews it, such as cert-manager; the files are read again
 when they change.
 
-At SIGTERM it goes on serving for --minimum-drain and until nobody has come for --quiet-time, then
-leaves when nothing is under way. A second SIGTERM ends it at once, as politely as can be.`
+At SIGTERM it serves for --minimum-drain and until --quiet-time has passed without a new connection,
+then exits when no review is in flight. A second SIGTERM makes the last call at once.`
 
 type webhookFlags struct {
 	listen, plain, cert, key, mesh, kubeconfig, logFormat, terminationLog string
@@ -51,7 +52,7 @@ func webhookCommand() *cobra.Command {
 		Use:   "webhook",
 		Short: "The admission server: injects, and warns of timers that cannot work",
 		Long:  webhookHelp,
-		Args:  noArgs,
+		Args:  cli.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
@@ -61,14 +62,14 @@ func webhookCommand() *cobra.Command {
 	flags.StringVar(&f.key, "key-file", "", "PEM `file` of its key")
 	flags.StringVar(&f.mesh, "mesh-config", "", "`file` of Istio's MeshConfig, whose defaultConfig holds for all pods")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to reach the API server by (default the pod's service account)")
-	flags.BoolVar(&f.offline, "offline", false, "do without an API server: no labels of namespaces, and --cert-file needed")
+	flags.BoolVar(&f.offline, "offline", false, "run without an API server: no labels of namespaces, and --cert-file needed")
 	flags.BoolVar(&f.deny, "deny", false, "deny workloads with an error among the findings, instead of warning")
 	flags.BoolVar(&f.events, "events", true, "make Kubernetes Events of how injected pods ended and of pods that were not injected (needs list and watch on pods, create on events); not with --offline")
 	flags.DurationVar(&f.minimum, "minimum-drain", 15*time.Second, "how long reviews are taken after SIGTERM, at least: until pods that take this one's place have started")
-	flags.DurationVar(&f.quiet, "quiet-time", drain.DefaultQuietTime, "how long nobody may have come before it leaves; extends the minimum, to a third of --grace at most")
+	flags.DurationVar(&f.quiet, "quiet-time", drain.DefaultQuietTime, "how long without a new connection before it exits; extends the minimum, to a third of --grace at most")
 	flags.DurationVar(&f.grace, "grace", 30*time.Second, "the pod's grace period; what is left 2s before its end is cut")
 	flags.StringVar(&f.terminationLog, "termination-log", "", "`file` for the report of its own end, such as /dev/termination-log")
-	flags.StringVar(&f.logFormat, "own-log-format", "text", "text or json")
+	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	registrationFlags(cmd, &f.registration)
 	f.sidecar.register(flags)
 	cmd.AddCommand(manifestsCommand())
@@ -87,7 +88,7 @@ func manifestsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manifests",
 		Short: "Print the webhook configurations",
-		Args:  noArgs,
+		Args:  cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, object := range []any{r.Mutating(), r.Validating()} {
 				text, err := yaml.Marshal(object)
@@ -115,7 +116,7 @@ func newLog(cmd *cobra.Command, format string, level slog.Level) (*slog.Logger, 
 	to := cmd.ErrOrStderr().(*logs.Writer)
 	log, err := logs.NewLogger(format, to, level)
 	if err != nil {
-		return nil, nil, usage{fmt.Errorf("--own-log-format %q: must be text or json", format)}
+		return nil, nil, usage{fmt.Errorf("--log-format %q: must be text or json", format)}
 	}
 	return log, to, nil
 }
@@ -130,13 +131,13 @@ func (f *webhookFlags) run(cmd *cobra.Command) error {
 	}
 	switch {
 	case (f.cert == "") != (f.key == ""):
-		return usage{errors.New("--cert-file and --key-file belong together: say both or none")}
+		return usage{errors.New("--cert-file and --key-file belong together: give both or none")}
 	case f.offline && f.cert == "":
 		return usage{errors.New("--offline needs --cert-file and --key-file: its own certificate is kept in a Secret")}
 	case f.quiet < 0:
-		return usage{fmt.Errorf("--quiet-time %v: accepted is 0s or more", f.quiet)}
+		return usage{fmt.Errorf("--quiet-time %v: must be 0s or more", f.quiet)}
 	case f.minimum < 0 || f.grace <= f.minimum:
-		return usage{fmt.Errorf("--minimum-drain %v and --grace %v: accepted is a minimum of 0s or more that is shorter than the grace period", f.minimum, f.grace)}
+		return usage{fmt.Errorf("--minimum-drain %v and --grace %v: the minimum must be 0s or more, and shorter than the grace period", f.minimum, f.grace)}
 	}
 	if os.Getenv("GOGC") == "" {
 		// Each review is a little garbage on a heap of a few megabytes, which would be collected 20 times a second
@@ -250,7 +251,7 @@ func (f *webhookFlags) certificate(ctx context.Context, s *webhook.Server, clust
 func listen(address, flag string) (net.Listener, error) {
 	ln, err := tcp.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s (accepted is host:port): %w", flag, address, err)
+		return nil, fmt.Errorf("%s %s (must be host:port): %w", flag, address, err)
 	}
 	return ln, nil
 }

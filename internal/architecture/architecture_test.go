@@ -19,6 +19,7 @@ const module = "github.com/lastcall-dev/lastcall/"
 // before it. A folder below a listed one (internal/pipe/x) belongs to that one.
 var downwards = []string{
 	"cmd/lastcall", "cmd/lastcallctl", // flags and wiring
+	"internal/cli",       // what their command lines have in common
 	"internal/rehearsal", // one machine as a cluster
 	"internal/agent",     // composes all below as PID 1
 	"internal/webhook", "internal/events", "internal/inject", "internal/lint", "internal/ingress", "internal/gateway", "internal/httpbin",

@@ -170,7 +170,7 @@ func Listen(flag, address string) (net.Listener, error) {
 	}
 	ln, err := tcp.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s (accepted is host:port): %w", flag, address, err)
+		return nil, fmt.Errorf("%s %s (must be host:port): %w", flag, address, err)
 	}
 	return ln, nil
 }

@@ -57,7 +57,7 @@ func Run(ctx context.Context, o Options) error {
 	if ln == nil {
 		var err error
 		if ln, err = net.Listen("tcp", o.Listen); err != nil {
-			return fmt.Errorf("listen on %q (accepted is host:port): %w", o.Listen, err)
+			return fmt.Errorf("listen on %q (must be host:port): %w", o.Listen, err)
 		}
 	}
 

@@ -151,7 +151,7 @@ func TestBadOptions(t *testing.T) {
 	}{
 		{Options{Listen: "127.0.0.1:0", MaxDelay: -1}, "must not be negative"},
 		{Options{Listen: "127.0.0.1:0", OnTerm: "later"}, "accepted are exit, close-listener and drain"},
-		{Options{Listen: "nowhere"}, `listen on "nowhere" (accepted is host:port)`},
+		{Options{Listen: "nowhere"}, `listen on "nowhere" (must be host:port)`},
 	} {
 		if err := Run(t.Context(), tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %q", tt.o, err, tt.want)

@@ -119,7 +119,7 @@ type expectation struct {
 	why      string // in words
 }
 
-// String is the expectation in words, for --json and for a row that failed.
+// String is the expectation in words, for -o json and for a row that failed.
 func (e expectation) String() string {
 	text := "200 " + e.answered.String()
 	if e.lost {
