@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/peers"
 )
 
 // fullPipe is a pipe that takes not a byte more, as one whose reader has stalled.
@@ -39,27 +42,64 @@ func fullPipe(t *testing.T) *os.File {
 	return w
 }
 
-// With nothing that reads its log, lastcall run serves, drains at SIGTERM, finishes
-// what is in flight and ends.
+// With nothing that reads its log, its access log and its app's or Envoy's output,
+// lastcall serves, drains at SIGTERM, finishes what is in flight and ends.
 func TestStalledLogReader(t *testing.T) {
-	full := fullPipe(t)
-	address, status, app := freeLoopback(t), freeLoopback(t), filepath.Join(t.TempDir(), "app")
-	if err := os.WriteFile(app, []byte("serve"), 0o600); err != nil {
-		t.Fatal(err)
+	for _, tt := range []struct {
+		name string
+		args func(t *testing.T, address, app string) []string
+	}{
+		{"run", func(t *testing.T, address, _ string) []string {
+			file := filepath.Join(t.TempDir(), "app")
+			if err := os.WriteFile(file, []byte("serve"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return []string{"run", "--inbound", address + "=127.0.0.1:0,protocol=http", "--", "sh", "-c", "exec hotapp {port} " + file + " >/dev/null 2>&1"}
+		}},
+		{"agent", func(_ *testing.T, address, app string) []string {
+			return []string{"agent", "--admin-address", "off", "--inbound", address + "=" + app + ",protocol=http"}
+		}},
+		{"agent with Envoy", func(t *testing.T, address, app string) []string {
+			t.Setenv("PROXY_CONFIG", `{"proxyAdminPort":`+portOf(freeLoopback(t))+`}`)
+			return []string{"agent", "--proxy", "envoy", "--envoy-path", peers.Need(t, "envoy"), "--envoy-log-level", "debug",
+				"--inbound", address + "=" + app + ",protocol=http"}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			app := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if strings.HasPrefix(r.URL.Path, "/delay/") {
+					time.Sleep(1500 * time.Millisecond)
+				}
+			}))
+			defer app.Close()
+			address, status, full := freeLoopback(t), freeLoopback(t), fullPipe(t)
+			args := tt.args(t, address, app.Listener.Addr().String())
+			flags := []string{"--status-address", "127.0.0.1", "--status-port", portOf(status), "--termination-log", "", "--access-log", "-"}
+			cmd := exec.Command("lastcall", append([]string{args[0]}, append(flags, args[1:]...)...)...)
+			cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "TERMINATION_GRACE_PERIOD_SECONDS=600")
+			cmd.Stdout, cmd.Stderr = full, full
+			endsWithRequest(t, cmd, address, status)
+		})
 	}
-	host, port, _ := net.SplitHostPort(status)
-	cmd := exec.Command("lastcall", "run", "--status-address", host, "--status-port", port, "--termination-log", "", "--access-log", "-",
-		"--inbound", address+"=127.0.0.1:0,protocol=http", "--", "sh", "-c", "exec hotapp {port} "+app+" >/dev/null 2>&1")
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "TERMINATION_GRACE_PERIOD_SECONDS=600")
-	cmd.Stdout, cmd.Stderr = full, full
+}
+
+// endsWithRequest starts lastcall and tells it to stop while it has a request in flight.
+func endsWithRequest(t *testing.T, cmd *exec.Cmd, address, status string) {
+	t.Helper()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = cmd.Wait() }()
 	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
-
-	eventually(t, "the app serves", func() bool { return textOf("http://"+address+"/") != "" })
+	eventually(t, "the app serves", func() bool {
+		resp, err := http.Get("http://" + address + "/")
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
 	answer := make(chan error, 1)
 	go func() {
 		resp, err := http.Get("http://" + address + "/delay/1500")
@@ -77,17 +117,19 @@ func TestStalledLogReader(t *testing.T) {
 	if err := <-answer; err != nil {
 		t.Errorf("the request in flight: %v", err)
 	}
-	eventually(t, "lastcall run has ended", func() bool {
-		select {
-		case <-ended:
-			return true
-		default:
-			return false
-		}
-	})
-	if !cmd.ProcessState.Exited() {
-		t.Errorf("lastcall run ended with %v", cmd.ProcessState)
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Fatal("lastcall goes on")
 	}
+	if !cmd.ProcessState.Exited() {
+		t.Errorf("lastcall ended with %v", cmd.ProcessState)
+	}
+}
+
+func portOf(address string) string {
+	_, port, _ := net.SplitHostPort(address)
+	return port
 }
 
 // patience is longer than anything takes on a busy machine.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/inject"
 	"github.com/lastcall-dev/lastcall/internal/lint"
+	"github.com/lastcall-dev/lastcall/internal/logs"
 )
 
 // The paths that are registered.
@@ -40,7 +41,7 @@ type Handler struct {
 	Log     *slog.Logger
 	metrics *metrics
 	limits  limits
-	noise   occasionally // the log of what clients cause
+	noise   logs.Throttle // of what clients cause
 	mux     http.ServeMux
 }
 
@@ -112,9 +113,7 @@ func (h *Handler) reviewed(endpoint, undone string, maxBody int64, f reviewer) h
 			_, err = w.Write(text)
 		}
 		if err != nil {
-			h.noise.do(func() {
-				h.Log.Warn("cannot deliver an answer", "endpoint", endpoint, "uid", review.UID, "error", err)
-			})
+			h.warn("cannot deliver an answer", "endpoint", endpoint, "uid", review.UID, "error", err)
 		}
 		h.metrics.count(endpoint, outcome(response), time.Since(began))
 	})
@@ -122,20 +121,19 @@ func (h *Handler) reviewed(endpoint, undone string, maxBody int64, f reviewer) h
 
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, endpoint string, no refusal) {
 	h.metrics.count(endpoint, "refused", 0)
-	h.noise.do(func() {
-		h.Log.Warn("request refused", "endpoint", endpoint, "from", r.RemoteAddr, "code", no.code, "reason", no.text)
-	})
+	h.warn("request refused", "endpoint", endpoint, "from", r.RemoteAddr, "code", no.code, "reason", no.text)
 	http.Error(w, no.text, no.code)
 }
 
 // leave admits an object that is beyond the bounds, as it is.
 func (h *Handler) leave(endpoint, undone string, r *review, reason string) *admission.AdmissionResponse {
 	h.metrics.excess.WithLabelValues(endpoint).Inc()
-	h.noise.do(func() {
-		h.Log.Warn(undone, "endpoint", endpoint, "namespace", r.Namespace, "uid", r.UID, "reason", reason)
-	})
+	h.warn(undone, "endpoint", endpoint, "namespace", r.Namespace, "uid", r.UID, "reason", reason)
 	return admit("lastcall: " + undone + ": " + reason)
 }
+
+// warn logs what clients can cause as often as they like, each message once a second.
+func (h *Handler) warn(msg string, attrs ...any) { h.noise.Warn(h.Log, time.Second, msg, attrs...) }
 
 func outcome(r *admission.AdmissionResponse) string {
 	switch {
@@ -153,9 +151,8 @@ func (h *Handler) guarded(ctx context.Context, endpoint string, r *review, f rev
 	defer func() {
 		if fault := recover(); fault != nil {
 			h.metrics.faults.Inc()
-			h.noise.do(func() {
-				h.Log.Error("internal error; the object is admitted as it is", "endpoint", endpoint, "uid", r.UID, "fault", fault, "stack", string(debug.Stack()))
-			})
+			h.noise.Log(h.Log, slog.LevelError, time.Second, "internal error; the object is admitted as it is",
+				"endpoint", endpoint, "uid", r.UID, "fault", fault, "stack", string(debug.Stack()))
 			response = admit("lastcall: an internal error (see the log of its webhook); this object is admitted as it is")
 		}
 	}()
@@ -189,12 +186,11 @@ func (h *Handler) inject(ctx context.Context, r *review, isAsked bool) *admissio
 	o.Token = rand.Text() // 26 letters and digits, 130 bits
 	o.Namespace = inject.Namespace{Name: r.Namespace, Labels: labels}
 	pod, result := inject.Pod(w.Pod, o)
-	log := h.Log.With("namespace", r.Namespace, "pod", w.Name)
 	switch result.Outcome {
 	case inject.NotAsked:
 		return admit()
 	case inject.LeftAlone:
-		h.noise.do(func() { log.Info("left alone", "reason", result.Reason) })
+		h.noise.Log(h.Log, slog.LevelInfo, time.Second, "left alone", "namespace", r.Namespace, "pod", w.Name, "reason", result.Reason)
 	}
 	operations, err := inject.Diff(w.Pod, pod)
 	if err != nil {
@@ -229,9 +225,7 @@ func (h *Handler) labels(ctx context.Context, namespace string) map[string]strin
 	}
 	labels, err := h.NamespaceLabels(ctx, namespace)
 	if err != nil {
-		h.noise.do(func() {
-			h.Log.Warn("cannot read a namespace's labels", "namespace", brief(namespace), "error", err)
-		})
+		h.warn("cannot read a namespace's labels", "namespace", brief(namespace), "error", err)
 	}
 	return labels
 }
