@@ -55,7 +55,7 @@ type linting struct {
 var rules = []func(*linting){
 	(*linting).preStopSleeps, (*linting).budget, (*linting).drains, (*linting).terminationDrain, (*linting).exitOnZero,
 	(*linting).misplaced, (*linting).hooksWithoutShell, (*linting).nativeIstio, (*linting).readiness, (*linting).otherMeshes,
-	(*linting).skipper, (*linting).spot, (*linting).loops, (*linting).stopSignals,
+	(*linting).skipper, (*linting).spot, (*linting).loops, (*linting).stopSignals, (*linting).sidecarForm,
 }
 
 // Pod examines one pod. A grace period of 0 leaves nothing else to say.

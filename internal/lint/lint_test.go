@@ -32,6 +32,16 @@ func config(text string) string {
 	return "metadata: {annotations: {proxy.istio.io/config: '" + text + "'}}\n"
 }
 
+// byHand is a pod with a sidecar that somebody has written.
+func byHand(form, args, more string) string {
+	sidecar := "{name: lastcall, image: l, args: " + args + more
+	app := "{name: web, image: w, lifecycle: {preStop: {exec: {command: [/lastcall/lastcall, wait]}}}}"
+	if form == "native" {
+		return "spec: {initContainers: [" + sidecar + ", restartPolicy: Always}], containers: [" + app + "]}"
+	}
+	return "spec: {containers: [" + sidecar + "}, " + app + "]}"
+}
+
 func TestRules(t *testing.T) {
 	const istio = "spec: {initContainers: [{name: istio-proxy, image: p, restartPolicy: Always, lifecycle: %}], containers: [{name: a, image: a}]}"
 	for _, c := range []struct {
@@ -70,6 +80,13 @@ func TestRules(t *testing.T) {
 		{"a wrapper's", container("command: [/bin/lastcall, run, --inbound, ':80=127.0.0.1:81', --, app, --stop-signal, HUP], lifecycle: {stopSignal: SIGHUP}"), "LC017 spec.containers[web].lifecycle.stopSignal: lastcall does not stop at SIGHUP"},
 		{"a wrapper's, known to it", container("command: [/bin/lastcall, run, --stop-signal=WINCH, --stop-signal, 'SIGUSR2,usr1', --, app], lifecycle: {stopSignal: SIGUSR1}"), ""},
 		{"another program's, beside a word", container("command: [app, run], lifecycle: {stopSignal: SIGUSR1}"), ""},
+		{"a sidecar by hand", byHand("classic", "[agent, --sidecar, classic]", ""), ""},
+		{"a native one by hand", byHand("native", "[agent, --sidecar=native]", ", lifecycle: {preStop: {exec: {command: [/lastcall, wait, --sidecar]}}}"), ""},
+		{"without its form", byHand("native", "[agent]", ""), "LC018 spec.initContainers[lastcall].args: lacks --sidecar native"},
+		{"with another's form", byHand("classic", "[agent, --sidecar, native]", ""), "LC018 spec.containers[lastcall].args: --sidecar native is wrong"},
+		{"native without a hook", byHand("native", "[agent, --sidecar, native]", ""), "LC018 spec.initContainers[lastcall].lifecycle: lacks a preStop"},
+		{"classic with a hook", byHand("classic", "[agent, --sidecar, classic]", ", lifecycle: {preStop: {sleep: {seconds: 5}}}"), "LC018 spec.containers[lastcall].lifecycle.preStop: delays SIGTERM"},
+		{"no hook asks it", strings.ReplaceAll(byHand("classic", "[agent]", ""), "wait]", "version]"), ""},
 		{"pilot-agent's", strings.ReplaceAll(istio, "%", "{stopSignal: SIGQUIT, preStop: {exec: {command: [pilot-agent, request, POST, drain]}}}"), "LC017 spec.initContainers[istio-proxy]"},
 		{"the netstat loop", container("lifecycle: {preStop: {exec: {command: [/bin/sh, -c, 'while [ $(netstat -plunt | grep tcp | wc -l) -ne 0 ]; do sleep 1; done']}}}"), "LC015"},
 	} {

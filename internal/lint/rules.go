@@ -26,5 +26,6 @@ func Rules() []Rule {
 		{"LC015", "a preStop loop that only its own condition ends"},
 		{"LC016", "externalTrafficPolicy Local over pods that go before a load balancer has noticed"},
 		{"LC017", "a stop signal that the container's program cannot act on"},
+		{"LC018", "a lastcall sidecar that cannot tell a container's restart from the end of the pod"},
 	}
 }

@@ -88,6 +88,25 @@ func TestEvicted(t *testing.T) {
 	n.gone(p)
 }
 
+// TestFixedWait has the wait of Istio's default hold the app's SIGTERM back, too: with a native sidecar, and an app that
+// ends at once.
+func TestFixedWait(t *testing.T) {
+	for _, sidecar := range []string{"native", "classic"} {
+		t.Run(sidecar, func(t *testing.T) {
+			t.Parallel()
+			n := newNamespace(t, nil)
+			p := n.start(app{name: "web", annotations: map[string]string{
+				"lastcall.dev/sidecar":  sidecar,
+				"proxy.istio.io/config": `{terminationDrainDuration: 8s, proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: "false"}}`,
+			}})
+			asked := n.begin(p, "/delay/5")
+			n.kubectl("delete", "pod", p.Name, "--wait=false")
+			wantOK(t, <-asked)
+			n.gone(p)
+		})
+	}
+}
+
 // TestWithoutProxy has a pod without any: an image without a shell gets the program by an init container, and a preStop
 // that watches the app's own connections.
 func TestWithoutProxy(t *testing.T) {

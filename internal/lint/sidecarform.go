@@ -1,0 +1,64 @@
+package lint
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// sidecarForm: by --sidecar, and by what the kubelet tells such a sidecar when the pod ends, the agent
+// knows that an app's preStop hook is a mere restart of that container.
+func (l *linting) sidecarForm() {
+	l.containers(func(c *corev1.Container, where string) {
+		args, isLastcall := lastcallArguments(c)
+		if !isLastcall || args[0] != "agent" || !l.hooksWait() {
+			return
+		}
+		form := argument(args, "--sidecar")
+		switch hook := preStop(c); {
+		case form == "":
+			want := "classic"
+			if isNative(c) {
+				want = "native"
+			}
+			l.find("LC018", Warning, where+".args", "lacks --sidecar %s: a restart of one app container then begins a drain, and a request that hangs delays the restart until the last call", want)
+		case (form == "native") != isNative(c):
+			l.find("LC018", Error, where+".args", "--sidecar %s is wrong: native is an init container with restartPolicy Always, classic any other; the end of the pod is taken for a container's restart", form)
+		case form == "native" && hook == nil:
+			l.find("LC018", Error, where+".lifecycle", "lacks a preStop: without its own hook the agent takes the end of the pod for a container's restart, and the app gets its SIGTERM within a second; write exec: {command: [/lastcall, wait, --sidecar]}")
+		case form == "classic" && hook != nil:
+			l.find("LC018", Error, where+".lifecycle.preStop", "delays SIGTERM, by which a classic sidecar learns of the end of the pod: the agent takes it for a container's restart; leave it out")
+		}
+	})
+}
+
+// hooksWait says whether an app's preStop asks the agent.
+func (l *linting) hooksWait() (found bool) {
+	l.containers(func(c *corev1.Container, _ string) {
+		h := preStop(c)
+		_, isAgent := lastcallArguments(c)
+		switch {
+		case h == nil || isAgent:
+		case h.HTTPGet != nil:
+			found = found || strings.HasPrefix(h.HTTPGet.Path, "/wait/")
+		case h.Exec != nil:
+			found = found || slices.Contains(h.Exec.Command, "wait") && path.Base(h.Exec.Command[0]) == "lastcall" && !slices.Contains(h.Exec.Command, "--ports")
+		}
+	})
+	return found
+}
+
+// argument is the value of a flag, as --flag VALUE or --flag=VALUE.
+func argument(args []string, flag string) string {
+	for i, arg := range args {
+		if value, ok := strings.CutPrefix(arg, flag+"="); ok {
+			return value
+		}
+		if arg == flag && i+1 < len(args) {
+			return args[i+1]
+		}
+	}
+	return ""
+}
