@@ -18,12 +18,12 @@ WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PA
 REGISTRY ?=
 IMAGES    = $(or $(REGISTRY),localhost)
 
-.PHONY: cluster-up cluster-down conformance e2e help build image push registry chart manifests test rehearse bench lint fuzz cover peers clean
+.PHONY: cluster-up cluster-down conformance e2e help build image push registry chart manifests test flaky rehearse bench lint fuzz cover peers clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo '  ARGS="…" is handed on by rehearse and bench, PKG=./internal/pipe narrows test, fuzz and cover.'
+	@echo '  ARGS="…" is handed on by rehearse and bench, PKG=./internal/pipe narrows test, flaky, fuzz and cover.'
 	@echo '  REGISTRY=registry.example.com/team is where push uploads the images, and where nodes pull them.'
 
 build: ## bin/lastcall and bin/lastcallctl, static
@@ -73,6 +73,11 @@ test: ## all tests with the race detector; fetches what they need beside Go, lis
 	@$(if $(RACE),,echo 'WITHOUT the race detector: there is no C compiler here' >&2)
 	@$(WITH_PEERS) go run ./internal/testrun $(RACE) $(or $(PKG),./...)
 	@$(if $(PKG),,go test -C tools $(RACE) ./... && go test -C tools/chart -count=1 ./...)
+
+flaky: build ## every package TIMES (20) times with the race detector, on the machine as it is and beside LOAD (20) busy loops; PKG="./a ./b" narrows
+	@peers/install -q
+	@$(WITH_PEERS) go run ./internal/testrun flaky $(RACE) -times $(or $(TIMES),20) -load $(or $(LOAD),20) $(or $(PKG),./...)
+	@$(if $(PKG),,$(WITH_PEERS) go test -count=1 -tags busy -run TestRehearseOnABusyMachine ./cmd/lastcallctl)
 
 rehearse: build ## the experiment: what each way of stopping does to a request in flight
 	@$(WITH_PEERS) bin/lastcallctl rehearse $(ARGS)

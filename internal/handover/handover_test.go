@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"os"
@@ -17,9 +18,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A process takes over only once, so this is one test: the first process's life.
+// TestTheFirstProcess is the life of a first process, in one of its own, since a process takes over only once.
 // Whole chains are tested with the real program, in cmd/lastcall.
 func TestTheFirstProcess(t *testing.T) {
+	const itself = "HANDOVER_TEST_FIRST_PROCESS"
+	if os.Getenv(itself) == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTheFirstProcess$", "-test.v")
+		cmd.Env = append(os.Environ(), itself+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS")) {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
 	Explain(errors.New("there is nobody to tell"))
 
 	file := filepath.Join(t.TempDir(), "pid")

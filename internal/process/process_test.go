@@ -100,14 +100,18 @@ func TestReap(t *testing.T) {
 	defer func() { cancel(); <-done }()
 
 	cmd := exec.Command("sh", "-c", `(sh -c 'exit 3' & echo $!) ; exit 5`)
-	out, err := cmd.StdoutPipe()
+	// Not StdoutPipe: Wait, which Start calls, would close it before the line was read.
+	out, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer out.Close()
+	cmd.Stdout = in
 	c, err := Start(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
+	_ = in.Close()
 	var orphan int
 	if _, err := fmt.Fscan(bufio.NewReader(out), &orphan); err != nil {
 		t.Fatal(err)

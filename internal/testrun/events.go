@@ -20,6 +20,7 @@ type test struct{ pkg, name string }
 // results is what became of all tests. A test that only groups others, as a table does its rows, is not counted itself.
 type results struct {
 	passed, failed int
+	failures       []test
 	skipped        []skip
 }
 
@@ -141,6 +142,7 @@ func count(order []test, ended map[test]string, reasons map[test]string) results
 		case groups[of] && !(action == "fail" && !rowFailed(of, order, ended)):
 		case action == "fail":
 			r.failed++
+			r.failures = append(r.failures, of)
 		default:
 			r.passed++
 		}
