@@ -21,6 +21,7 @@ func (f *h2Flags) each(do func(value *int, name, usage string)) {
 	do(&f.MaxWindowUpdates, "h2-max-window-updates", "HTTP/2: WINDOW_UPDATE `frames` for each DATA frame of the app")
 	do(&f.MaxPriorities, "h2-max-priorities", "HTTP/2: PRIORITY `frames` for each stream")
 	do(&f.MaxStreams, "h2-max-streams", "HTTP/2: `streams` of a connection at once, whatever the app allows")
+	do(&f.MaxExtraStreams, "h2-max-extra-streams", "HTTP/2: `streams` of all connections at once beyond 1,000 of each connection")
 }
 
 func (f *h2Flags) register(flags *pflag.FlagSet) {

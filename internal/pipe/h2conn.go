@@ -17,6 +17,7 @@ type h2 struct {
 	streams streams
 	counted int    // of them, those that are not quiet
 	opened  int    // in the batch of frames at hand
+	logged  int    // bytes that the access log holds for the open streams
 	last    uint32 // the highest of the client's that was forwarded
 	appLast uint32 // the last that the app will serve, of its GOAWAY
 

@@ -49,11 +49,20 @@ type H2Limits struct {
 	// one stream more than there are; default 100, as Envoy's.
 	MaxPriorities int
 
-	// MaxStreams is how many streams may be open at once, whatever the app allows;
+	// MaxStreams is how many streams a connection may have open at once, whatever the app allows;
 	// default 65,536. Where the app's SETTINGS_MAX_CONCURRENT_STREAMS says less,
 	// twice that and 100 more: up to there it is the app that refuses.
 	MaxStreams int
+
+	// MaxExtraStreams is how many streams all connections of a pipe may have open
+	// beyond usualStreams each; default 32,768. The connection that opens
+	// one more then is ended: each takes memory (about 300 bytes), however slow the app is.
+	MaxExtraStreams int
 }
+
+// usualStreams is how many streams of a connection are never too many. Servers allow
+// 100 to 1,000 (SETTINGS_MAX_CONCURRENT_STREAMS).
+const usualStreams = 1000
 
 // maxAppBlock bounds header blocks of the app, bytes of their coded form.
 const maxAppBlock = 256 << 10
@@ -73,6 +82,7 @@ func DefaultH2Limits() H2Limits {
 		MaxWindowUpdates: 10,
 		MaxPriorities:    100,
 		MaxStreams:       1 << 16,
+		MaxExtraStreams:  1 << 15,
 	}
 }
 
@@ -92,6 +102,7 @@ func (l *H2Limits) setDefaults() {
 		&l.MaxWindowUpdates: standard.MaxWindowUpdates,
 		&l.MaxPriorities:    standard.MaxPriorities,
 		&l.MaxStreams:       standard.MaxStreams,
+		&l.MaxExtraStreams:  standard.MaxExtraStreams,
 	} {
 		switch {
 		case *value == 0:

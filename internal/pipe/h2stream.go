@@ -70,6 +70,12 @@ func (c *conn) openStream(s *stream) {
 	h := c.h2
 	i, _ := h.streams.find(s.id)
 	h.streams = slices.Insert(h.streams, i, s)
+	if len(h.streams) > usualStreams {
+		c.p.extraStreams.Add(1)
+	}
+	if s.entry != nil {
+		h.logged += s.entry.held()
+	}
 	if !s.quiet {
 		h.counted++
 	}
@@ -88,6 +94,12 @@ func (c *conn) closeIfEnded(s *stream) {
 func (c *conn) closeStream(s *stream, flag, details string) {
 	h := c.h2
 	if i, found := h.streams.find(s.id); found {
+		if len(h.streams) > usualStreams {
+			c.p.extraStreams.Add(-1)
+		}
+		if s.entry != nil {
+			h.logged -= s.entry.held()
+		}
 		h.streams = slices.Delete(h.streams, i, i+1)
 	}
 	if !s.quiet {

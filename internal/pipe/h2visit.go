@@ -24,7 +24,7 @@ func (v upVisitor) headers(id uint32, block []byte, end bool) error {
 	c, h := v.c, v.c.h2
 	known := h.streams.get(id)
 	r := &h.request
-	*r = streamHead{}
+	*r = streamHead{brief: len(h.streams) >= usualStreams || h.logged > maxQueuedBytes}
 	if known == nil {
 		r.stream = newStream(id, h.clock())
 		r.stream.clientEnded = end
@@ -55,6 +55,9 @@ func (v upVisitor) headers(id uint32, block []byte, end bool) error {
 		c.p.arrivals.Add(1)
 	}
 	c.in.stats.requests.Add(1)
+	if len(h.streams) > usualStreams && c.p.extraStreams.Load() > int64(h.guard.MaxExtraStreams) {
+		return floodStreams
+	}
 	return h.guard.begins(len(h.streams))
 }
 
@@ -238,6 +241,7 @@ type streamHead struct {
 	stream       *stream   // nil for trailers
 	entry        *logEntry // nil without an access log
 	method, path bool      // seen
+	brief        bool      // little is kept of it: there is much already
 	manners      manners   // of the client, by its User-Agent
 }
 
@@ -245,6 +249,9 @@ func (r *streamHead) field(name fieldName, value []byte) {
 	s := r.stream
 	if s == nil {
 		return
+	}
+	if r.brief && name != fieldUserAgent && name != fieldContentType {
+		value = value[:min(len(value), maxBrief)]
 	}
 	switch name {
 	case fieldMethod:
@@ -278,6 +285,9 @@ func (r *streamHead) field(name fieldName, value []byte) {
 		case fieldAuthority:
 			e.authority = string(value)
 		case fieldUserAgent:
+			if r.brief {
+				value = value[:min(len(value), maxBrief)]
+			}
 			e.userAgent = string(value)
 		case fieldRequestID:
 			e.requestID = string(value)
@@ -286,6 +296,10 @@ func (r *streamHead) field(name fieldName, value []byte) {
 		}
 	}
 }
+
+// maxBrief is how much of a field is kept for the report and the access log while the
+// connection has much to keep already, bytes.
+const maxBrief = 32
 
 // maxMethod is how much of a method is kept for the report, bytes.
 const maxMethod = 32

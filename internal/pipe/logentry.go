@@ -18,6 +18,11 @@ type logEntry struct {
 	hello                                                *handshakeInfo // nil without TLS
 }
 
+// held is how many bytes the entry holds of what the client sent.
+func (e *logEntry) held() int {
+	return len(e.method) + len(e.path) + len(e.forwardedFor) + len(e.userAgent) + len(e.requestID) + len(e.authority)
+}
+
 // newEntry begins the entry of a request; without a log it is nil.
 func (p *Pipe) newEntry(c *conn, h *head, raw []byte) *logEntry {
 	if p.cfg.AccessLog == nil {

@@ -24,10 +24,12 @@ type Pipe struct {
 	open     atomic.Int64 // connections that we have not ended
 	busy     atomic.Int64
 	arrivals atomic.Uint64
-	draining state // responses say goodbye
-	closing  state // a connection that becomes idle is closed
-	stacks   stacks
-	changes  chan struct{}
+
+	extraStreams atomic.Int64 // of HTTP/2, open beyond usualStreams of a connection
+	draining     state        // responses say goodbye
+	closing      state        // a connection that becomes idle is closed
+	stacks       stacks
+	changes      chan struct{}
 
 	mu        sync.Mutex // guards what follows
 	listeners []*listener

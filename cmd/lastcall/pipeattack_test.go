@@ -1,0 +1,203 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// mostMemory is what a sidecar may take whatever its clients send, MiB.
+const mostMemory = 64
+
+// Clients that send requests without end, to an app that takes its time, cost the agent
+// neither its memory nor the other clients their answers. What the other clients' requests
+// take is logged only: it depends on what else the machine does.
+//
+//	go test -run TestPipeUnderAttack -v ./cmd/lastcall
+func TestPipeUnderAttack(t *testing.T) {
+	const slow = "GET /slow HTTP/1.1\r\nHost: app\r\n\r\n"
+	for _, attack := range []struct {
+		name        string
+		connections int
+		send        func(c net.Conn)
+	}{
+		{"8 connections with 49 MiB of requests", 8, func(c net.Conn) { repeat(c, slow, 49<<20/8) }},
+		{"one connection with 32 MB", 1, func(c net.Conn) { repeat(c, slow, 32e6) }},
+		{"300,000 requests, whose answers are read", 1, func(c net.Conn) {
+			go func() { _, _ = io.Copy(io.Discard, c) }()
+			repeat(c, "GET / HTTP/1.1\r\nHost: app\r\n\r\n", 300_000*29)
+		}},
+		{"64 connections with requests of 10 KiB", 64, func(c net.Conn) {
+			repeat(c, "GET /slow HTTP/1.1\r\nHost: app\r\nX: "+strings.Repeat("x", 10<<10)+"\r\n\r\n", 10<<20)
+		}},
+		{"8 connections with as many streams of HTTP/2 as they may", 8, openStreams},
+	} {
+		t.Run(attack.name, func(t *testing.T) {
+			app := startSlowApp(t)
+			address, status := freeLoopback(t), freeLoopback(t)
+			_, port, _ := net.SplitHostPort(status)
+			cmd := exec.Command("lastcall", "agent", "--status-port", port, "--admin-address", "off", "--termination-log", "", "--inbound", address+"="+app)
+			cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			go func() { defer close(ended); _ = cmd.Wait() }()
+			t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
+			eventually(t, "the agent is ready", func() bool { return textOf("http://"+status+"/healthz/ready") != "" })
+
+			quiet := p99(t, address)
+			before := mostResident(t, cmd.Process.Pid)
+			cpu := cpuTime(t, cmd.Process.Pid)
+			began := time.Now()
+			var attackers sync.WaitGroup
+			var conns []net.Conn
+			for range attack.connections {
+				c, err := net.Dial("tcp", address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				conns = append(conns, c)
+				_ = c.SetDeadline(time.Now().Add(patience))
+				attackers.Go(func() { attack.send(c) })
+			}
+			during := p99(t, address)
+			took := time.Since(began)
+			most, used := mostResident(t, cmd.Process.Pid), cpuTime(t, cmd.Process.Pid)-cpu
+			for _, c := range conns {
+				_ = c.Close()
+			}
+			attackers.Wait()
+			t.Logf("memory %d MiB, before %d; p99 of other clients %s, before %s; CPU %s in %s", most, before, during, quiet, used, took.Round(time.Millisecond))
+			if most > mostMemory && !hasRaceDetector() {
+				t.Errorf("the agent has taken %d MiB", most)
+			}
+		})
+	}
+}
+
+// startSlowApp answers HTTP/1 after 10 ms for /slow, and HTTP/2 with nothing but SETTINGS.
+func startSlowApp(t *testing.T) string {
+	t.Helper()
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}))
+	t.Cleanup(slow.Close)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer c.Close()
+				first := make([]byte, 3)
+				if _, err := io.ReadFull(c, first); err != nil {
+					return
+				}
+				if string(first) == http2.ClientPreface[:3] {
+					_ = http2.NewFramer(c, nil).WriteSettings()
+					_, _ = io.Copy(io.Discard, c)
+					return
+				}
+				to, err := net.Dial("tcp", slow.Listener.Addr().String())
+				if err != nil {
+					return
+				}
+				defer to.Close()
+				_, _ = to.Write(first)
+				go func() { _, _ = io.Copy(c, to); _ = c.Close() }()
+				_, _ = io.Copy(to, c)
+			})
+		}
+	})
+	t.Cleanup(func() { _ = ln.Close(); serving.Wait() })
+	return ln.Addr().String()
+}
+
+// repeat sends a request again and again, until so many bytes are sent or the peer takes no
+// more before the connection's deadline.
+func repeat(c net.Conn, request string, bytes int) {
+	block := []byte(strings.Repeat(request, max(1, 64<<10/len(request))))
+	for sent := 0; sent < bytes; sent += len(block) {
+		if _, err := c.Write(block); err != nil {
+			return
+		}
+	}
+}
+
+// openStreams opens streams with long paths until the peer ends the connection.
+func openStreams(c net.Conn) {
+	go func() { _, _ = io.Copy(io.Discard, c) }()
+	_, _ = io.WriteString(c, http2.ClientPreface)
+	_ = http2.NewFramer(c, nil).WriteSettings()
+	path := "/" + strings.Repeat("x", 200)
+	block := append([]byte{0x82, 0x86, 0x04, 0x7f, byte(len(path) - 127)}, path...) // an indexed name, a literal of 201 bytes
+	block = append(block, 0x01, 3, 'a', 'p', 'p')
+	var frames []byte
+	for i := range uint32(1 << 17) {
+		frames = append(frames, 0, byte(len(block)>>8), byte(len(block)), 1, 0x05)
+		frames = binary.BigEndian.AppendUint32(frames, 2*i+1)
+		frames = append(frames, block...)
+		if len(frames) > 64<<10 {
+			if _, err := c.Write(frames); err != nil {
+				return
+			}
+			frames = frames[:0]
+		}
+	}
+}
+
+// p99 is what nearly all of 200 requests take, one after another on one connection.
+func p99(t *testing.T, address string) time.Duration {
+	t.Helper()
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	var all []time.Duration
+	for range 200 {
+		began := time.Now()
+		resp, err := client.Get("http://" + address + "/")
+		if err != nil {
+			t.Fatalf("another client's request: %v", err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		all = append(all, time.Since(began))
+		time.Sleep(5 * time.Millisecond)
+	}
+	slices.Sort(all)
+	return all[len(all)*99/100]
+}
+
+// cpuTime is how much of the processor a process has used.
+func cpuTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')'):]))
+	user, _ := strconv.Atoi(fields[12])
+	system, _ := strconv.Atoi(fields[13])
+	return time.Duration(user+system) * 10 * time.Millisecond // of USER_HZ
+}

@@ -1,0 +1,56 @@
+package pipe
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// Streams beyond the usual number of a connection are counted over all connections: with
+// many of them the next connection cannot take as many again.
+func TestExtraStreams(t *testing.T) {
+	app := startApp(t, func(c net.Conn) { // one that allows any number and answers none
+		_ = http2.NewFramer(c, nil).WriteSettings()
+		_, _ = io.Copy(io.Discard, c)
+	})
+	const extra = 20
+	p := startPipe(t, app, Auto, func(cfg *Config) { cfg.H2.MaxExtraStreams = extra })
+	awaitExtra := func(want int64) {
+		t.Helper()
+		for deadline := time.Now().Add(patience); p.extraStreams.Load() != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d extra streams are counted, want %d", p.extraStreams.Load(), want)
+			}
+		}
+	}
+	open := func(r *raw, n int) {
+		for i := range n {
+			block := []byte{0x82, 0x86, 0x84} // GET, http, /
+			if r.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: block, EndHeaders: true, EndStream: true}) != nil {
+				return // it has been ended
+			}
+		}
+	}
+	usual, many, more := dialRaw(t, p), dialRaw(t, p), dialRaw(t, p)
+	open(many, usualStreams+extra)
+	awaitExtra(extra)
+	open(usual, usualStreams)
+	awaitRequests(t, p, 2*usualStreams+extra)
+	if floods := p.Stats().H2.Floods(); floods != 0 {
+		t.Fatalf("%d connections were ended", floods)
+	}
+	open(more, usualStreams+1)
+	if got := strings.Join(more.frames(), "\n"); !strings.Contains(got, "ENHANCE_YOUR_CALM") {
+		t.Errorf("got %q; want a GOAWAY with ENHANCE_YOUR_CALM", got)
+	}
+	awaitExtra(extra)
+	_ = many.Close()
+	awaitExtra(0)
+	if floods := p.Stats().H2.Floods(); floods != 1 {
+		t.Errorf("%d connections were ended, want 1", floods)
+	}
+}
