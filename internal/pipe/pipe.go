@@ -26,6 +26,7 @@ type Pipe struct {
 	arrivals atomic.Uint64
 
 	extraStreams atomic.Int64 // of HTTP/2, open beyond usualStreams of a connection
+	restartsOn   atomic.Int32 // how many restarts there are: without one no connection takes a lock for it
 	draining     state        // responses say goodbye
 	closing      state        // a connection that becomes idle is closed
 	stacks       stacks
@@ -33,9 +34,9 @@ type Pipe struct {
 
 	mu        sync.Mutex // guards what follows
 	listeners []*listener
-	first     *conn // of the list of all connections
-	ended     bool  // no connection is taken any more
-	restarts  []*Restart
+	first     *conn                    // of the list of all connections
+	ended     bool                     // no connection is taken any more
+	restarts  []*Restart               // under way
 	timers    map[*time.Timer]struct{} // those that have not fired
 	throttle  logs.Throttle
 

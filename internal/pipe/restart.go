@@ -37,6 +37,7 @@ func (p *Pipe) BeginRestart(ports []uint16, wait time.Duration) *Restart {
 		p: p, ports: slices.Sorted(slices.Values(ports)), all: ports == nil, wait: wait,
 		released: make(chan struct{}), ended: make(chan struct{}),
 	}
+	p.restartsOn.Add(1) // before the connections are looked through: see connected
 	p.mu.Lock()
 	p.restarts = append(p.restarts, r)
 	p.mu.Unlock()
@@ -87,6 +88,7 @@ func (r *Restart) End() {
 		r.p.mu.Lock()
 		r.p.restarts = slices.DeleteFunc(slices.Clone(r.p.restarts), func(other *Restart) bool { return other == r })
 		r.p.mu.Unlock()
+		r.p.restartsOn.Add(-1)
 		close(r.ended)
 	})
 }
@@ -103,6 +105,9 @@ func (r *Restart) covers(c *conn) bool {
 // port's container, else any. A port that nobody has declared may be any container's,
 // so that a refusal is not final while there is a restart.
 func (p *Pipe) restarting(c *conn) (r *Restart, holds bool) {
+	if p.restartsOn.Load() == 0 {
+		return nil, false
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r = range p.restarts {
