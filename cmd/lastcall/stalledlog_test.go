@@ -59,6 +59,16 @@ func TestStalledLogReader(t *testing.T) {
 		{"agent", func(_ *testing.T, address, app string) []string {
 			return []string{"agent", "--admin-address", "off", "--inbound", address + "=" + app + ",protocol=http"}
 		}},
+		{"agent with FIFOs that nothing reads", func(t *testing.T, address, app string) []string {
+			dir := t.TempDir()
+			for _, name := range []string{"access", "message"} {
+				if err := syscall.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return []string{"agent", "--admin-address", "off", "--inbound", address + "=" + app + ",protocol=http",
+				"--access-log", filepath.Join(dir, "access"), "--termination-log", filepath.Join(dir, "message")}
+		}},
 		{"agent with Envoy", func(t *testing.T, address, app string) []string {
 			t.Setenv("PROXY_CONFIG", `{"proxyAdminPort":`+portOf(freeLoopback(t))+`}`)
 			return []string{"agent", "--proxy", "envoy", "--envoy-path", peers.Need(t, "envoy"), "--envoy-log-level", "debug",
