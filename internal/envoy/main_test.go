@@ -30,7 +30,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const patience = 20 * time.Second
+// patience bounds every wait of these tests. A real Envoy needs half a minute to start
+// where sixteen of them share two busy cores.
+const patience = time.Minute
 
 // buffer is a log that many write and a test reads.
 type buffer struct {

@@ -237,7 +237,7 @@ func TestTakenBack(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	cfg := soon
-	cfg.GracePeriod, cfg.Margin = 600*time.Millisecond, 100*time.Millisecond
+	cfg.GracePeriod, cfg.Margin = 4*time.Second, 100*time.Millisecond // time for Envoy to answer on a busy machine
 	report := drain.Run(ctx, cfg, r.Plane, drain.Hook, nil, discard, drain.Watcher{})
 	if report.Verdict != drain.Resumed || len(report.Faults) > 0 {
 		t.Fatalf("%+v\n%s", report, r.log)

@@ -10,14 +10,22 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/drain"
 )
 
-// soon is a termination whose times are short: the last call comes after 3 s.
+// soon is a termination that ends as soon as nothing is busy. Its last call comes so late
+// that a test which sees it has failed, however slow the machine is.
 var soon = drain.Config{
 	MinimumDrain: 100 * time.Millisecond,
 	IdleGrace:    50 * time.Millisecond,
-	GracePeriod:  4 * time.Second,
+	GracePeriod:  40 * time.Second,
 	Margin:       time.Second,
 	PollInterval: 20 * time.Millisecond,
 }
+
+// cutSoon is soon with a last call after 3 s, for tests that wait for it.
+var cutSoon = func() drain.Config {
+	c := soon
+	c.GracePeriod = 4 * time.Second
+	return c
+}()
 
 // termination is a drain.Run that is under way.
 type termination struct {
@@ -64,16 +72,14 @@ func (o *termination) stillThere(t *testing.T) {
 	}
 }
 
-// want waits for the end, which must come within the grace period.
+// want waits for the end. That it comes within the grace period is drain's own promise, and
+// tested there in virtual time.
 func (o *termination) want(t *testing.T, verdict drain.Verdict, lines ...string) drain.Report {
 	t.Helper()
 	select {
 	case report := <-o.report:
 		if report.Verdict != verdict {
 			t.Errorf("verdict %s; want %s: %+v\n%s", report.Verdict, verdict, report, o.log)
-		}
-		if took := time.Duration(report.Duration); took > o.cfg.GracePeriod {
-			t.Errorf("ended after %v, beyond the grace period\n%s", took, o.log)
 		}
 		for _, line := range lines {
 			said := slices.ContainsFunc(report.Faults, func(f string) bool { return strings.Contains(f, line) })
@@ -82,7 +88,7 @@ func (o *termination) want(t *testing.T, verdict drain.Verdict, lines ...string)
 			}
 		}
 		return report
-	case <-time.After(patience):
+	case <-time.After(o.cfg.GracePeriod + patience):
 		t.Fatalf("no end\n%s", o.log)
 	}
 	panic("unreachable")

@@ -18,12 +18,14 @@ type gaps struct {
 	mu      sync.Mutex
 	last    time.Time
 	longest time.Duration
+	count   uint64
 }
 
 func (g *gaps) served() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
+	g.count++
 	g.longest, g.last = max(g.longest, now.Sub(g.last)), now
 }
 
@@ -83,8 +85,8 @@ func TestShortConnections(t *testing.T) {
 			if took := time.Duration(report.Phases[0].Took); took < cfg.QuietCap && g.longest < cfg.QuietTime {
 				t.Errorf("the drain ended after %v although clients came with gaps of no more than %v: %+v\n%s", took, g.longest, report, r.log)
 			}
-			if tt.late && report.Late < 20 {
-				t.Errorf("late: %d", report.Late)
+			if tt.late && report.Late < g.count/2 { // some came before the drain; each is a connection and, mostly, a request
+				t.Errorf("late: %d of %d connections", report.Late, g.count)
 			}
 			if faults := strings.Join(report.Faults, "; "); !strings.Contains(faults, tt.fault) {
 				t.Errorf("faults: %s; want %s", faults, tt.fault)
