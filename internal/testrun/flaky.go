@@ -24,6 +24,7 @@ type flakyOptions struct {
 	timeout     time.Duration // of one run of a package
 	build       []string      // of go test -c, such as -race
 	pkgs        []string
+	convert     string // the path of test2json
 }
 
 func parseFlaky(args []string) (o flakyOptions, err error) {
@@ -66,6 +67,9 @@ func flaky(ctx context.Context, o flakyOptions, out io.Writer) (bool, error) {
 		return false, err
 	}
 	defer os.RemoveAll(dir)
+	if o.convert, err = converter(ctx); err != nil {
+		return false, err
+	}
 	var flaws []*flaw
 	for _, load := range loads(o.load) {
 		for i, p := range pkgs {
@@ -117,6 +121,15 @@ func packages(ctx context.Context, patterns []string) (out []aPackage, err error
 	return out, nil
 }
 
+// converter is test2json's path: go itself would take longer to start than many a test beside busy loops.
+func converter(ctx context.Context) (string, error) {
+	path, err := exec.CommandContext(ctx, "go", "tool", "-n", "test2json").Output()
+	if err != nil {
+		return "", fmt.Errorf("find test2json: %w", err)
+	}
+	return strings.TrimSpace(string(path)), nil
+}
+
 func build(ctx context.Context, binary string, p aPackage, flags []string) error {
 	args := append([]string{"test", "-c", "-o", binary}, flags...)
 	if text, err := exec.CommandContext(ctx, "go", append(args, p.path)...).CombinedOutput(); err != nil {
@@ -145,7 +158,7 @@ func repeat(ctx context.Context, binary string, p aPackage, load int, o flakyOpt
 	}
 	var flaws []*flaw
 	for range o.times {
-		run := exec.CommandContext(ctx, "go", "tool", "test2json", "-p", p.path, binary, "-test.v=test2json", "-test.timeout="+o.timeout.String())
+		run := exec.CommandContext(ctx, o.convert, "-p", p.path, binary, "-test.v=test2json", "-test.timeout="+o.timeout.String())
 		run.Dir = p.dir
 		var said bytes.Buffer
 		events, runErr := run.Output()
