@@ -8,7 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,6 +48,7 @@ type gatewayFlags struct {
 	accessLog, logFormat, termLog string
 	debug                         bool
 	trustedHops, maxPerEndpoint   int
+	maxConnections                int
 	cluster                       clusterFlags
 	termination                   terminationFlags
 }
@@ -68,6 +71,7 @@ func gatewayCommand() *cobra.Command {
 	flags.StringVar(&f.cert, "tls-cert", "", "PEM `file` of the certificate for names that nothing else has one for")
 	flags.StringVar(&f.key, "tls-key", "", "PEM `file` of that certificate's key")
 	flags.IntVar(&f.trustedHops, "trusted-hops", 0, "how many proxies in front of the gateway say in headers where a request comes from; with 0, X-Forwarded-Host, X-Real-IP, Forwarded, X-Envoy-* and the like are removed")
+	flags.IntVar(&f.maxConnections, "max-connections", 0, "how many connections of clients there may be; more are closed when they come (default one for each 64 KiB of the container's memory limit, else no limit)")
 	flags.IntVar(&f.maxPerEndpoint, "max-connections-per-endpoint", gateway.DefaultMaxPerEndpoint, "how many connections one endpoint gets; requests that would need another get 503 UO")
 	flags.StringVar(&f.accessLog, "access-log", "", "`file` for one line a request, - for standard output (default none)")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
@@ -89,6 +93,9 @@ func defaultTerminationLog() string {
 }
 
 func (f *gatewayFlags) run(cmd *cobra.Command) error {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // what clients send turns into garbage: memory counts more than the collector's time
+	}
 	if err := f.complete(cmd.Flags()); err != nil {
 		return usage{err}
 	}
@@ -100,7 +107,10 @@ func (f *gatewayFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	o := gateway.RunOptions{HTTP: f.http, HTTPS: f.https, Admin: f.admin, TerminationLog: f.termLog}
+	o := gateway.RunOptions{HTTP: f.http, HTTPS: f.https, Admin: f.admin, TerminationLog: f.termLog, MaxConnections: f.maxConnections}
+	if !cmd.Flags().Changed("max-connections") {
+		o.MaxConnections = connectionsFor(memoryLimit())
+	}
 	if o.Termination, err = f.termination.termination(cmd.Flags(), f.cluster.kubernetes, log); err != nil {
 		return usage{err}
 	}
@@ -198,6 +208,8 @@ func (f *gatewayFlags) complete(flags *pflag.FlagSet) error {
 		return errors.New("--http and --https are both empty: at least one address is needed")
 	case f.https == "" && (f.cert != "" || f.cluster.defaultSecret != ""):
 		return errors.New("a certificate is given, but no --https to show it at")
+	case f.maxConnections < 0:
+		return fmt.Errorf("--max-connections is %d: must not be negative", f.maxConnections)
 	case f.https != "" && f.cert == "" && (!f.cluster.kubernetes || f.cluster.service != "" && f.cluster.defaultSecret == ""):
 		return errors.New("--https needs --tls-cert and --tls-key, or with --kubernetes --default-tls-secret")
 	}
@@ -309,4 +321,20 @@ func (f *terminationFlags) termination(flags *pflag.FlagSet, cluster bool, log *
 	}
 	log.Info("termination", "load_balancer", preset.Name, "grace", t.GracePeriod, "min_drain", t.MinDrain, "quiet_time", t.QuietTime)
 	return t, nil
+}
+
+// connectionsFor is how many connections fit into memory, at about what an idle one with TLS takes; 0 is no limit.
+func connectionsFor(memory int64) int { return int(memory / (64 << 10)) }
+
+// memoryLimit is the container's, bytes; 0 when it has none.
+func memoryLimit() int64 {
+	text, err := os.ReadFile("/sys/fs/cgroup/memory.max")
+	if err != nil {
+		return 0
+	}
+	limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil { // max
+		return 0
+	}
+	return limit
 }

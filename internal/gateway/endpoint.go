@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 )
@@ -46,39 +45,6 @@ type endpoint struct {
 	h2c      *h2cConns       // nil with HTTP1
 	open     quota           // of connections, either protocol's
 	removed  atomic.Bool
-}
-
-// quota bounds the connections to an endpoint, those that are being made included.
-type quota struct {
-	most int64
-	now  atomic.Int64
-}
-
-var errOverflow = errors.New("it has as many connections as are allowed")
-
-func (q *quota) dial(ctx context.Context, d *net.Dialer, addr string) (net.Conn, error) {
-	if q.now.Add(1) > q.most {
-		q.now.Add(-1)
-		return nil, errOverflow
-	}
-	c, err := d.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		q.now.Add(-1)
-		return nil, err
-	}
-	return &countedConn{TCPConn: c.(*net.TCPConn), quota: q}, nil
-}
-
-// countedConn is one of a quota's.
-type countedConn struct {
-	*net.TCPConn
-	quota *quota
-	once  sync.Once
-}
-
-func (c *countedConn) Close() error {
-	c.once.Do(func() { c.quota.now.Add(-1) })
-	return c.TCPConn.Close()
 }
 
 // connectError says that there was never a connection: nothing was sent.
@@ -143,10 +109,11 @@ func newTransport(addr string, protocol Protocol, o Options, open *quota) *http.
 		MaxIdleConns:           0,    // no bound but the next
 		MaxIdleConnsPerHost:    o.MaxIdlePerEndpoint,
 		MaxResponseHeaderBytes: maxHead,
+		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: responseBuffer},
 		IdleConnTimeout:        defaultUpstreamIdleTimeout,
 		ExpectContinueTimeout:  defaultExpectContinue,
-		WriteBufferSize:        16 << 10,
-		ReadBufferSize:         16 << 10,
+		WriteBufferSize:        4 << 10, // bodies go past both buffers
+		ReadBufferSize:         8 << 10, // bounds a response's trailers
 	}
 }
 

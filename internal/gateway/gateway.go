@@ -177,7 +177,7 @@ func trailerOf(in *http.Request) http.Header {
 // buffers are for copying bodies.
 type buffers struct{ pool sync.Pool }
 
-const bufferSize = 32 << 10
+const bufferSize = 16 << 10 // a slow client holds one
 
 func (b *buffers) Get() []byte {
 	if p, ok := b.pool.Get().(*[]byte); ok {

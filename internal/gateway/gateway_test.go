@@ -65,6 +65,7 @@ type setup struct {
 	RequestTimeout time.Duration
 	MaxAttempts    int
 	MaxPerEndpoint int
+	MaxConnections int
 	TrustedHops    int
 	Termination    Termination // zero: no load balancer, 30 s
 	Source         Source      // in place of all endpoints
@@ -111,7 +112,7 @@ func start(t *testing.T, o setup) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := RunOptions{HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Source: o.Source, Termination: o.Termination, Signals: r.signals}
+	run := RunOptions{HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Source: o.Source, Termination: o.Termination, Signals: r.signals, MaxConnections: o.MaxConnections}
 	if run.Termination == (Termination{}) {
 		none, err := PresetNamed("none", 0)
 		if err != nil {

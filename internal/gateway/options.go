@@ -19,6 +19,8 @@ const (
 	defaultUpstreamIdleTimeout = 60 * time.Minute // Envoy's; the endpoints close earlier if they like
 	clientIdleTimeout          = time.Hour        // Envoy's, for connections of clients
 	headTimeout                = 60 * time.Second // for a request's head; also bounds what slow clients hold
+	receiveBuffer              = 256 << 10        // bytes of request bodies that wait for endpoints, of one HTTP/2 connection
+	responseBuffer             = 64 << 10         // bytes of one HTTP/2 response that wait for a client; net/http's is 4 MiB
 	defaultExpectContinue      = time.Second      // how long an endpoint may take to say 100 before the body is sent anyway
 )
 

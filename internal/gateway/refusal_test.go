@@ -4,7 +4,10 @@ import (
 	"bufio"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -182,6 +185,45 @@ func TestConnectionsPerEndpoint(t *testing.T) {
 		}
 		if time.Now().After(end) {
 			t.Fatalf("later: %s", resp.Status)
+		}
+	}
+}
+
+// Clients beyond the limit are turned away; those who are there go on, and each that leaves makes room.
+func TestConnectionsOfClients(t *testing.T) {
+	g := start(t, setup{Endpoints: []string{raw(t, answers)}, MaxConnections: 2})
+	served := func(c net.Conn, r *bufio.Reader) error {
+		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+			return err
+		}
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		_, err = io.Copy(io.Discard, resp.Body)
+		return err
+	}
+	first, second := dial(t, g.addr), dial(t, g.addr)
+	r1, r2 := bufio.NewReader(first), bufio.NewReader(second)
+	if err := errors.Join(served(first, r1), served(second, r2)); err != nil {
+		t.Fatal(err)
+	}
+	third := dial(t, g.addr)
+	if err := served(third, bufio.NewReader(third)); err == nil {
+		t.Error("a third is served")
+	}
+	if err := served(first, r1); err != nil {
+		t.Error("the first: ", err)
+	}
+	_ = second.Close()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) { // the gateway sees that a moment later
+		c := dial(t, g.addr)
+		if served(c, bufio.NewReader(c)) == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("no room is made")
 		}
 	}
 }

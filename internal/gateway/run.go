@@ -31,6 +31,7 @@ type RunOptions struct {
 	Source             Source
 	Termination        Termination
 	TerminationLog     string // file of the container's termination message; "" for none
+	MaxConnections     int    // of clients; more are closed when they come; 0 is no limit
 
 	// Signals brings what ends it; the first begins the drain.
 	Signals <-chan drain.Signal
@@ -135,13 +136,15 @@ func (r *runner) serve() error {
 		ReadHeaderTimeout: headTimeout,
 		IdleTimeout:       clientIdleTimeout,
 		MaxHeaderBytes:    maxHead,
+		HTTP2:             &http.HTTP2Config{MaxReceiveBufferPerConnection: receiveBuffer, MaxReceiveBufferPerStream: receiveBuffer},
 		ErrorLog:          slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
 	}
 	if secure != nil {
 		server.TLSConfig = r.o.Certificates.config()
 		r.certificates.Store(r.o.Certificates)
 	}
-	r.plane = httpdrain.New(server, httpdrain.Options{Uncounted: isProbe})
+	clients := &quota{most: int64(r.o.MaxConnections)}
+	r.plane = httpdrain.New(server, httpdrain.Options{Uncounted: isProbe, Admit: clients.admit})
 	r.metrics.watch(r.plane)
 	where := []any{}
 	var at [2]net.Addr
