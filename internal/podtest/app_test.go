@@ -74,6 +74,19 @@ func (a *app) heard(what string) *event {
 	return nil
 }
 
+// lastEvent is when the app said something for the last time. Its end comes a moment later; but the kernel ends the other
+// processes of a container, by which its sidecar knows of that, before its first one, so that the sidecar's end may be
+// heard of before the app's.
+func (a *app) lastEvent() (at time.Time) {
+	for line := range strings.Lines(a.log.String()) {
+		var e event
+		if json.Unmarshal([]byte(line), &e) == nil && e.At.After(at) {
+			at = e.At
+		}
+	}
+	return at
+}
+
 // failed are the last words that did not reach their destination.
 func (a *app) failed() (out []string) {
 	for line := range strings.Lines(a.log.String()) {

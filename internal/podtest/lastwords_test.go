@@ -24,12 +24,12 @@ func TestLastWords(t *testing.T) {
 				words := world.words
 				words.Round = n + 1
 				a := p.begin(w, words)
-				app, sidecar := p.end(t, w, a)
+				_, sidecar := p.end(t, w, a)
 				for _, failed := range a.failed() {
 					t.Errorf("round %d: %s", n+1, failed)
 				}
-				if ended := ended(app); sidecar.Gone.Before(ended) {
-					t.Errorf("round %d: the sidecar went %v before the app", n+1, ended.Sub(sidecar.Gone))
+				if last := a.lastEvent(); sidecar.Gone.Before(last) {
+					t.Errorf("round %d: the sidecar went %v before the app", n+1, last.Sub(sidecar.Gone))
 				}
 			}
 			redis, postgres, posts := world.got(t)

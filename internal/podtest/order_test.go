@@ -87,8 +87,8 @@ func TestOrder(t *testing.T) {
 			if late := got.latest.Sub(sigterm.At); late > 400*time.Millisecond {
 				t.Errorf("an answer came %v after the app's SIGTERM", late)
 			}
-			if ended := ended(app); !ended.Before(sidecar.Gone) {
-				t.Errorf("the sidecar went %v before the app", ended.Sub(sidecar.Gone))
+			if last := a.lastEvent(); !last.Before(sidecar.Gone) {
+				t.Errorf("the sidecar went %v before the app", last.Sub(sidecar.Gone))
 			}
 			if w.native && sidecar.Terminated.Before(app.Gone) {
 				t.Error("the sidecar had its SIGTERM before the app's end")

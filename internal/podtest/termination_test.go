@@ -88,10 +88,6 @@ func (p *pod) begin(w way, words lastWords) *app {
 	return p.app(words)
 }
 
-// ended is when an app had ended for sure. The kernel ends a container's other processes just before its first one, and
-// both before we hear of it: the sidecar, which has seen the former, may be heard of first.
-func ended(app node.Ending) time.Time { return app.Gone.Add(-100 * time.Millisecond) }
-
 // end ends the pod as the kubelet does.
 func (p *pod) end(t *testing.T, w way, a *app) (app, sidecar node.Ending) {
 	t.Helper()
