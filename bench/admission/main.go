@@ -4,6 +4,7 @@
 //
 //	make build && go run ./bench/admission
 //	go run ./bench/admission -rate 200 -duration 30s
+//	go run ./bench/admission -attack empty      # and once more while 24 clients send pods of 200,000 containers
 //
 // A review's time counts from the moment at which it was due, so that a webhook that stalls does not hide
 // behind a client that waits.
@@ -51,11 +52,16 @@ var (
 	seed     = flag.Uint64("seed", 1, "of the pods")
 	hookCore = flag.Int("webhook-core", 0, "the core that the webhook runs on")
 	loadCore = flag.Int("load-core", 1, "the core that the load runs on")
+	attacked = flag.String("attack", "", "what other clients send meanwhile: empty, names, large or bound (attack.go); empty for no such run")
 	at       = flag.String("path", "/inject/namespace", "what is asked: /inject/namespace, /inject/pod or /lint")
 )
 
 func main() {
 	flag.Parse()
+	if url := os.Getenv("ATTACK_URL"); url != "" {
+		fmt.Fprintln(os.Stderr, "admission:", attack(*attacked, url, os.Getenv("ATTACK_ROOTS")))
+		return
+	}
 	if *rate < 1 || *rate > 10_000 || *count < 1 || *count > 10_000 || *duration < time.Second || *warmUp < 0 || *hookCore == *loadCore {
 		fmt.Fprintln(os.Stderr, "admission: -rate and -pods take 1 to 10000, -duration 1s or more, -warm-up 0s or more, and the two cores must differ")
 		os.Exit(2)
@@ -108,6 +114,23 @@ func run(ctx context.Context) (err error) {
 	used := cpuTime(hook.Process.Pid)
 	steady := l.steady(ctx, *rate, *duration)
 	used = cpuTime(hook.Process.Pid) - used
+	var under *result
+	var usedUnder time.Duration
+	if *attacked != "" {
+		if _, err := attackBody(*attacked); err != nil {
+			return err
+		}
+		c, err := startAttack(ctx, *attacked, l.url, filepath.Join(dir, "tls.crt"))
+		if err != nil {
+			return fmt.Errorf("start the attack: %w", err)
+		}
+		l.steady(ctx, *rate, *warmUp) // its clients shake hands
+		usedUnder = cpuTime(hook.Process.Pid)
+		under = l.steady(ctx, *rate, *duration)
+		usedUnder = cpuTime(hook.Process.Pid) - usedUnder
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}
 	usedMost := cpuTime(hook.Process.Pid)
 	most := l.most(ctx, *duration, 8)
 	usedMost = cpuTime(hook.Process.Pid) - usedMost
@@ -118,6 +141,9 @@ func run(ctx context.Context) (err error) {
 	fmt.Printf("%s, %d different pods, HTTP/2 over TLS, the webhook on one core:\n\n", *at, *count)
 	fmt.Printf("| | reviews/s | p50 | p99 | p99.9 | longest | failed | of the core | a review |\n|---|---|---|---|---|---|---|---|---|\n")
 	fmt.Printf("| at %d/s for %s | %s | %s |\n", *rate, *duration, steady, steady.cost(used))
+	if under != nil {
+		fmt.Printf("| the same, attacked (%s) | %s | %s |\n", *attacked, under, under.cost(usedUnder))
+	}
 	fmt.Printf("| the most, 8 at a time | %s | %s |\n\n", most, most.cost(usedMost))
 	fmt.Printf("Answers: %s. Resident: %.0f MB.\n", steady.outcomes(), float64(memory)/1e6)
 	if steady.failed+most.failed > 0 {

@@ -35,13 +35,14 @@ all replicas share, and installed in the webhook configurations --name. With --c
 and --key-file something else renews it, such as cert-manager; the files are read again
 when they change.
 
-At SIGTERM it serves for --minimum-drain and until --quiet-time has passed without a new connection,
-then exits when no review is in flight. A second SIGTERM makes the last call at once.`
+At SIGTERM it serves for --drain-delay as before, because other replicas may not be ready yet. Then it
+sends its clients to other replicas, serves for --minimum-drain and until --quiet-time has passed without a new
+connection, and exits when no review is in flight. A second SIGTERM makes the last call at once.`
 
 type webhookFlags struct {
 	listen, plain, cert, key, mesh, kubeconfig, logFormat, terminationLog string
 	deny, offline, events                                                 bool
-	minimum, quiet, grace                                                 time.Duration
+	delay, minimum, quiet, grace                                          time.Duration
 	sidecar                                                               sidecarFlags
 	registration                                                          webhook.Registration
 }
@@ -65,8 +66,9 @@ func webhookCommand() *cobra.Command {
 	flags.BoolVar(&f.offline, "offline", false, "run without an API server: no labels of namespaces, and --cert-file needed")
 	flags.BoolVar(&f.deny, "deny", false, "deny workloads with an error among the findings, instead of warning")
 	flags.BoolVar(&f.events, "events", true, "make Kubernetes Events of how injected pods ended and of pods that were not injected (needs list and watch on pods, create on events); not with --offline")
-	flags.DurationVar(&f.minimum, "minimum-drain", 15*time.Second, "how long reviews are taken after SIGTERM, at least: until pods that take this one's place have started")
-	flags.DurationVar(&f.quiet, "quiet-time", drain.DefaultQuietTime, "how long without a new connection before it exits; extends the minimum, to a third of --grace at most")
+	flags.DurationVar(&f.delay, "drain-delay", 10*time.Second, "how long after SIGTERM before it sends the API server to other replicas: until the pods that replace it are ready")
+	flags.DurationVar(&f.minimum, "minimum-drain", 5*time.Second, "how long reviews are taken from then on, at least")
+	flags.DurationVar(&f.quiet, "quiet-time", drain.DefaultQuietTime, "how long without a new connection before it exits; extends the minimum, to a third of what --drain-delay leaves of --grace at most")
 	flags.DurationVar(&f.grace, "grace", 30*time.Second, "the pod's grace period; what is left 2s before its end is cut")
 	flags.StringVar(&f.terminationLog, "termination-log", "", "`file` for the report of its own end, such as /dev/termination-log")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
@@ -136,8 +138,8 @@ func (f *webhookFlags) run(cmd *cobra.Command) error {
 		return usage{errors.New("--offline needs --cert-file and --key-file: its own certificate is kept in a Secret")}
 	case f.quiet < 0:
 		return usage{fmt.Errorf("--quiet-time %v: must be 0s or more", f.quiet)}
-	case f.minimum < 0 || f.grace <= f.minimum:
-		return usage{fmt.Errorf("--minimum-drain %v and --grace %v: the minimum must be 0s or more, and shorter than the grace period", f.minimum, f.grace)}
+	case f.delay < 0 || f.minimum < 0 || f.grace <= f.delay+f.minimum:
+		return usage{fmt.Errorf("--drain-delay %v and --minimum-drain %v: must be 0s or more, and together shorter than --grace %v", f.delay, f.minimum, f.grace)}
 	}
 	if os.Getenv("GOGC") == "" {
 		// Each review is a little garbage on a heap of a few megabytes, which would be collected 20 times a second
@@ -180,7 +182,7 @@ func (f *webhookFlags) run(cmd *cobra.Command) error {
 	}
 	ctx, signals, stop := untilToldTwice(cmd)
 	defer stop()
-	s := &webhook.Server{Handler: h, Drain: f.drain(), Signals: signals, TerminationLog: f.terminationLog, Log: log}
+	s := &webhook.Server{Handler: h, Delay: f.delay, Drain: f.drain(), Signals: signals, TerminationLog: f.terminationLog, Log: log}
 	keep, err := f.certificate(ctx, s, cluster)
 	if err != nil {
 		return err
@@ -209,7 +211,7 @@ func (f *webhookFlags) run(cmd *cobra.Command) error {
 
 func (f *webhookFlags) drain() drain.Config {
 	c := drain.DefaultConfig()
-	c.MinimumDrain, c.QuietTime, c.GracePeriod = f.minimum, f.quiet, f.grace
+	c.MinimumDrain, c.QuietTime, c.GracePeriod = f.minimum, f.quiet, f.grace-f.delay
 	return c
 }
 

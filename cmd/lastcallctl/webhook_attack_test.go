@@ -59,7 +59,7 @@ func startHook(t *testing.T) *hook {
 	}
 	defer log.Close()
 	h.program = exec.Command(program, "webhook", "--offline", "--image", "lastcall:test", "--listen", "127.0.0.1:0", "--plain-listen", "127.0.0.1:0",
-		"--cert-file", filepath.Join(dir, "tls.crt"), "--key-file", filepath.Join(dir, "tls.key"), "--minimum-drain", "1s", "--quiet-time", "0s", "--grace", "8s")
+		"--cert-file", filepath.Join(dir, "tls.crt"), "--key-file", filepath.Join(dir, "tls.key"), "--drain-delay", "0s", "--minimum-drain", "1s", "--quiet-time", "0s", "--grace", "8s")
 	h.program.Env = append(os.Environ(), "GOGC=", "GOMEMLIMIT=")
 	h.program.Stderr = log
 	if err := h.program.Start(); err != nil {

@@ -23,7 +23,12 @@ type Server struct {
 	// Certificate is asked at each handshake.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-	// Drain is how it ends; drain.DefaultConfig is as the agent does.
+	// Delay is how long it serves on after Serve's context has ended, before it drains. A drain sends the API server
+	// elsewhere; one that resolves the service to ready endpoints finds none when all replicas go at
+	// once, until others are ready. On the connections that it has it can go on meanwhile.
+	Delay time.Duration
+
+	// Drain is how it ends; drain.DefaultConfig is as the agent does. Its grace period begins after Delay.
 	Drain drain.Config
 
 	// Signals bring what comes after the end of Serve's context: a second SIGTERM, which
@@ -92,13 +97,34 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 	case <-ctx.Done():
 		// Ready all the while: the endpoints have taken us out already, and callers that do not
 		// know yet must find somebody.
-		report := drain.Run(context.WithoutCancel(ctx), s.Drain, secure, drain.Terminate, s.Signals, s.Log, drain.Watcher{})
-		report.Tell(s.Log, s.TerminationLog)
+		if first, ok := s.delay(secure.Exited(), plainFailed); ok {
+			report := drain.Run(context.WithoutCancel(ctx), s.Drain, secure, first, s.Signals, s.Log, drain.Watcher{})
+			report.Tell(s.Log, s.TerminationLog)
+		}
 	}
 	secure.Kill() // nothing, after a drain
 	_ = open.Close()
 	serving.Wait()
 	return errors.Join(reviewsErr, plainErr)
+}
+
+// delay waits before the drain, and returns the signal to begin it with: a second one has come when it is Hurry.
+// False when there is nothing left to drain.
+func (s *Server) delay(exited, plainFailed <-chan struct{}) (drain.Signal, bool) {
+	if s.Delay > 0 {
+		s.Log.Info("serving on until other replicas are ready", "drain_in", s.Delay)
+	}
+	over := time.NewTimer(s.Delay)
+	defer over.Stop()
+	select {
+	case <-over.C:
+		return drain.Terminate, true
+	case <-s.Signals:
+		return drain.Hurry, true
+	case <-exited:
+	case <-plainFailed:
+	}
+	return 0, false
 }
 
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {

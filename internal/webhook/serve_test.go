@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +26,7 @@ type serving struct {
 	ended      chan error
 }
 
-func serve(t *testing.T, minimum time.Duration, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), roots *x509.CertPool) *serving {
+func serve(t *testing.T, minimum time.Duration, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), roots *x509.CertPool, change ...func(*Server)) *serving {
 	t.Helper()
 	listen := func() net.Listener {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,6 +40,9 @@ func serve(t *testing.T, minimum time.Duration, certificate func(*tls.ClientHell
 	draining.MinimumDrain, draining.QuietTime, draining.IdleGrace = minimum, 0, 0
 	s := &Server{Handler: testHandler(t), Certificate: certificate, Drain: draining, Log: slog.New(slog.DiscardHandler)}
 	s.Seen(nil)
+	for _, f := range change {
+		f(s)
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	run := &serving{
 		url: "https://" + reviews.Addr().String(), plain: "http://" + plain.Addr().String(), stop: stop, ended: make(chan error, 1),
@@ -166,6 +171,41 @@ func TestDrain(t *testing.T) {
 	}
 	if took := time.Since(began); took < time.Second || took > 5*time.Second {
 		t.Errorf("the drain took %v", took)
+	}
+}
+
+// TestDelay: until the delay is over nobody is sent elsewhere, since there may be nowhere to go; a second signal cuts it short.
+func TestDelay(t *testing.T) {
+	o, c := ownCertificate(t)
+	signals := make(chan drain.Signal, 1)
+	s := serve(t, 0, o.Certificate, c.roots(t), func(s *Server) { s.Delay, s.Signals = time.Hour, signals })
+	one := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: c.roots(t), ServerName: "hook.system.svc", MinVersion: tls.VersionTLS12}, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}}
+	defer one.CloseIdleConnections()
+	var used []string
+	trace := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { used = append(used, i.Conn.LocalAddr().String()) }})
+	s.stop()
+	for range 50 {
+		if resp := s.post(t, one); resp == nil || resp.Close {
+			t.Fatal("a client was sent elsewhere")
+		}
+		r, err := http.NewRequestWithContext(trace, http.MethodPost, s.url+PathInjectNamespace, strings.NewReader(reviewOf(podJSON, "CREATE")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := s.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+	if slices.ContainsFunc(used, func(address string) bool { return address != used[0] }) {
+		t.Errorf("HTTP/2 used the connections %v, want one", used)
+	}
+	signals <- drain.Terminate
+	if err := <-s.ended; err != nil {
+		t.Error(err)
 	}
 }
 
