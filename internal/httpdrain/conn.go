@@ -120,7 +120,7 @@ func (p *Plane) changed(nc net.Conn, s http.ConnState) {
 		return
 	}
 	c.state, c.since, c.ignored = s, time.Now(), false
-	if s == http.StateIdle {
+	if _, open := p.conns[c]; open && s == http.StateIdle { // one that has been closed becomes idle with its last stream
 		p.endAgain(c) // it is known to the carrier from now on
 	}
 	p.tell()
@@ -193,6 +193,10 @@ func (c *conn) CloseWrite() error {
 func (c *conn) Close() error {
 	c.closeMu.Lock()
 	was := c.closed
+	if !was { // before closeAll, which may come second, is done with this connection
+		c.p.lingering.Add(1)
+		defer c.p.lingering.Done()
+	}
 	c.closed = true
 	c.closeMu.Unlock()
 	if was {
