@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,7 +51,8 @@ type hook struct {
 func startHook(t *testing.T, port uint16, change func(*Options)) *hook {
 	t.Helper()
 	h := &hook{t, make(chan drain.Report, 1)}
-	o := Options{Ports: []uint16{port}, IdleGrace: realGrace, Log: quiet()}
+	waits := make(waiting)
+	o := Options{Ports: []uint16{port}, IdleGrace: realGrace, Log: slog.New(waits)}
 	if change != nil {
 		change(&o)
 	}
@@ -57,16 +60,31 @@ func startHook(t *testing.T, port uint16, change func(*Options)) *hook {
 	var running sync.WaitGroup
 	running.Go(func() { h.done <- Wait(ctx, realConfig(), o) })
 	t.Cleanup(func() { cancel(); running.Wait() })
+	<-waits
 	return h
+}
+
+// waiting is a log that is closed when the hook waits for what is in flight.
+type waiting chan struct{}
+
+func (w waiting) Enabled(context.Context, slog.Level) bool { return true }
+func (w waiting) WithAttrs([]slog.Attr) slog.Handler       { return w }
+func (w waiting) WithGroup(string) slog.Handler            { return w }
+
+func (w waiting) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "the minimum drain is over") {
+		close(w)
+	}
+	return nil
 }
 
 func (h *hook) isOver() bool { return len(h.done) > 0 }
 
 // ends waits for the hook's end and checks its verdict.
-func (h *hook) ends(want drain.Verdict) drain.Report {
+func (h *hook) ends(want ...drain.Verdict) drain.Report {
 	h.t.Helper()
 	r := <-h.done
-	if r.Verdict != want {
+	if !slices.Contains(want, r.Verdict) {
 		h.t.Errorf("%s; want %s: %+v", r.Verdict, want, r)
 	}
 	return r
@@ -179,7 +197,7 @@ func TestRealRequest(t *testing.T) {
 		t.Run(address, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t, address)
-			for range 10 { // a pool: quickly answered, in one jiffy of the kernel's
+			for range 5 { // a pool: quickly answered, in one jiffy of the kernel's
 				c := dial(t, s.address)
 				for range 5 {
 					c.asks("/")
@@ -203,7 +221,7 @@ func TestRealRequest(t *testing.T) {
 			if lag := time.Since(closed); lag > hunchTime+second {
 				t.Errorf("ended %v after the last answer", lag)
 			}
-			if len(r.HeldBy) == 0 || r.HeldBy[0].Peer != c.LocalAddr().String() {
+			if !slices.ContainsFunc(r.HeldBy, func(held drain.Conversation) bool { return held.Peer == c.LocalAddr().String() }) {
 				t.Errorf("held by %+v; want %v", r.HeldBy, c.LocalAddr())
 			}
 		})
@@ -274,7 +292,7 @@ func TestRealDownload(t *testing.T) {
 	h := startHook(t, s.port, nil)
 	h.stays()
 	c.reads()
-	h.ends(drain.Clean)
+	h.ends(drain.Clean, drain.Assumed) // the server may be late to close its end
 }
 
 // On HTTP/2 it cannot be seen whether somebody waits: whoever says so is believed.
