@@ -116,6 +116,7 @@ cover: ## cover.html: which lines the tests reach
 peers: ## fetch the real proxies and clients of the tests into a cache folder; install nothing
 	@peers/install
 
+cluster-up: override REGISTRY = # the tests name images that are only loaded
 cluster-up: image ## a real Kubernetes node on this machine, with the images of this checkout (root, Linux)
 	@peers/install -q
 	@go build -o bin/cluster ./test/e2e/cluster
