@@ -17,7 +17,7 @@ type presences struct {
 	alive  int
 	ended  int           // since the termination began
 	change chan struct{} // closed and replaced at every change
-	closed chan struct{} // nothing is asked of them any more
+	closed chan struct{} // the agent ends and no longer waits for them
 	close  sync.Once
 }
 

@@ -212,7 +212,7 @@ func (before listeners) compare(now listeners) (gone bool, back returned) {
 	return lost > 0, back
 }
 
-// openListeners opens the kernel's table. Where it cannot be read, nobody seems to listen:
+// openListeners opens the kernel's table. Where it cannot be read, no port has a listener:
 // connections try the app by themselves.
 func (a *agent) openListeners() (look func(ports []uint16) listeners, done func()) {
 	table, err := sockdiag.OpenTable()

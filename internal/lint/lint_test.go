@@ -32,7 +32,7 @@ func config(text string) string {
 	return "metadata: {annotations: {proxy.istio.io/config: '" + text + "'}}\n"
 }
 
-// byHand is a pod with a sidecar that somebody has written.
+// byHand is a pod with a hand-written sidecar.
 func byHand(form, args, more string) string {
 	sidecar := "{name: lastcall, image: l, args: " + args + more
 	app := "{name: web, image: w, lifecycle: {preStop: {exec: {command: [/lastcall/lastcall, wait]}}}}"

@@ -102,7 +102,7 @@ func (r *Restart) covers(c *conn) bool {
 }
 
 // restarting is the restart under way that matters to a connection: one of its own
-// port's container, else any. A port that nobody has declared may be any container's,
+// port's container, else any. An undeclared port may be any container's,
 // so that a refusal is not final while there is a restart.
 func (p *Pipe) restarting(c *conn) (r *Restart, holds bool) {
 	if p.restartsOn.Load() == 0 {

@@ -58,7 +58,7 @@ func TestRestart(t *testing.T) {
 			held := ask() // the old container still listens, and must not get it
 			awaitWaiting(t, p, 1)
 			old.kill()
-			r.Release() // nobody listens: it waits on
+			r.Release() // no listener: the connection still waits
 			refused := ask()
 			awaitWaiting(t, p, 2)
 			startContainer(t, old.String(), says("new"))
