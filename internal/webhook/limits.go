@@ -22,10 +22,11 @@ const (
 	SoftLimit = 64 << 20
 )
 
-// Larger reviews are examined one after the other.
+// Larger reviews are examined one after the other, with pauses: they are rare, and have a fifth of one processor at most.
 const (
 	smallObject = 64 << 10
 	smallValues = 1_000
+	largePause  = 4 // times as long as the one before took
 )
 
 // How long a review may take in all: what the API server says, less what the answer's way takes. It says
@@ -59,18 +60,18 @@ func (l *limits) slot(ctx context.Context, r *review) (leave func(), isMine bool
 			return nil, false
 		}
 	}
-	last := func() {
+	if !l.slots.wait(ctx, r.from) {
 		if isLarge {
 			<-l.large
 		}
-	}
-	if !l.slots.wait(ctx, r.from) {
-		last()
 		return nil, false
 	}
+	began := time.Now()
 	return func() {
 		l.slots.give(r.from, 1)
-		last()
+		if isLarge {
+			time.AfterFunc(largePause*time.Since(began), func() { <-l.large })
+		}
 	}, true
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestShares(t *testing.T) {
@@ -55,5 +56,35 @@ func TestSharesWait(t *testing.T) {
 		if got := <-results; got != "a" || len(s.waiting) != 0 || s.free != 1 {
 			t.Errorf("%s; %d wait, %d free", got, len(s.waiting), s.free)
 		}
+	})
+}
+
+// TestLargeReviews: they leave four fifths of the time to others, and those that are small need not wait.
+func TestLargeReviews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimits()
+		large, small := &review{from: "a", values: smallValues + 1}, &review{from: "a"}
+		leave, ok := l.slot(t.Context(), large)
+		if !ok {
+			t.Fatal("the first one has to wait")
+		}
+		time.Sleep(10 * time.Millisecond)
+		leave()
+		began := time.Now()
+		leave, ok = l.slot(t.Context(), small)
+		if !ok || time.Since(began) != 0 {
+			t.Errorf("a small review waited %v", time.Since(began))
+		}
+		leave()
+		if leave, ok = l.slot(t.Context(), large); !ok || time.Since(began) != 40*time.Millisecond {
+			t.Errorf("the second large one waited %v, want 40ms", time.Since(began))
+		}
+		hurried, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, ok := l.slot(hurried, large); ok {
+			t.Error("two large ones at once")
+		}
+		leave()
+		synctest.Wait()
 	})
 }
