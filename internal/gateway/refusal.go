@@ -1,12 +1,16 @@
 package gateway
 
-import "net/http"
+import (
+	"net/http"
+	"strings"
+)
 
 // Envoy's details of requests that are not passed on.
 const (
 	detailsTooManyFields = "too_many_headers" // behind "http1." or "http2."
 	detailsNoHost        = "missing_host_header"
 	detailsHosts         = "http2.violation.of.messaging.rule"
+	detailsPath          = "path_normalization_failed"
 	detailsMisdirected   = "misdirected_request" // not Envoy's
 )
 
@@ -27,8 +31,24 @@ func (g *Gateway) refusal(r *http.Request) (reply, bool) {
 		return bad(http.StatusBadRequest, detailsNoHost)
 	case len(hosts) > 1 || len(hosts) == 1 && hosts[0] != r.Host: // RFC 9113, 8.3.1
 		return bad(http.StatusBadRequest, detailsHosts)
+	case hasDotSegment(r.URL.Path):
+		return bad(http.StatusBadRequest, detailsPath)
 	case r.TLS != nil && g.certificates.Load().misdirected(r.TLS.ServerName, r.Host):
 		return reply{status: http.StatusMisdirectedRequest, body: http.StatusText(http.StatusMisdirectedRequest), flag: flagNone, details: detailsMisdirected}, true
 	}
 	return reply{}, false
+}
+
+// hasDotSegment reports that a decoded path leads elsewhere than it says: an endpoint that resolves /public/../admin would
+// serve what no route exposes. Clients resolve such paths themselves (RFC 3986, 5.2.4).
+func hasDotSegment(path string) bool {
+	if !strings.Contains(path, "/.") {
+		return false
+	}
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
 }

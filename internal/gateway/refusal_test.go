@@ -227,3 +227,18 @@ func TestConnectionsOfClients(t *testing.T) {
 		}
 	}
 }
+
+// A path cannot lead out of the routes that it is matched by.
+func TestDotSegments(t *testing.T) {
+	g := start(t, setup{Endpoints: []string{raw(t, answers)}})
+	for path, status := range map[string]int{
+		"/public/../admin": 400, "/public/%2e%2E/admin": 400, "/public%2f..%2fadmin": 400, "/./a": 400, "/..": 400, "/a/.": 400,
+		"/.well-known/x": 200, "/a..b/...": 200, "/a/..b": 200, "/?x=/../": 200,
+	} {
+		c := dial(t, g.addr)
+		say(t, c, "GET "+path+" HTTP/1.1\r\nHost: a\r\n\r\n")
+		if resp, _ := readResponse(t, bufio.NewReader(c)); resp.StatusCode != status {
+			t.Errorf("%s got %s, want %d", path, resp.Status, status)
+		}
+	}
+}
