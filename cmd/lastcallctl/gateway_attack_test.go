@@ -215,11 +215,11 @@ func TestGatewayUnderAttack(t *testing.T) {
 			})
 		}},
 		{"500 requests whose head does not end", func(e *edge) func(context.Context) { return e.hold(500, head) }},
-		{"500 idle connections", func(e *edge) func(context.Context) { return e.hold(500, head+crlf) }},
+		{"300 idle connections", func(e *edge) func(context.Context) { return e.hold(300, head+crlf) }},
 		{"200 requests whose body does not end", func(e *edge) func(context.Context) {
 			return e.hold(200, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n"+strings.Repeat("x", 100_000))
 		}},
-		{"200 clients that do not read", func(e *edge) func(context.Context) { return e.hold(200, head+"Want: large\r\n\r\n") }},
+		{"150 clients that do not read", func(e *edge) func(context.Context) { return e.hold(150, head+"Want: large\r\n\r\n") }},
 		{"200 heads of 1 MiB", func(e *edge) func(context.Context) {
 			return e.flood(200, 1000, head, "X-Large: "+strings.Repeat("x", 1030)+crlf)
 		}},
@@ -248,9 +248,9 @@ func TestGatewayUnderAttack(t *testing.T) {
 				return errors.Join(headers(f, id, postMethod, false), f.WriteData(id, false, large[:10_000]))
 			})
 		}},
-		{"100 streams that are not read, on 3 connections", func(e *edge) func(context.Context) {
+		{"100 streams that are not read, on 2 connections", func(e *edge) func(context.Context) {
 			return func(ctx context.Context) {
-				for range 3 {
+				for range 2 {
 					c, err := e.connect(ctx)
 					if err != nil {
 						return
