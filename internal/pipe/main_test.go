@@ -19,7 +19,7 @@ import (
 func TestMain(m *testing.M) {
 	// The tests that are parallel wait for the pipe's timers; they need no processor each.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "24"); err != nil {
 		panic(err)
 	}
 	// net/http's server lingers, with HTTP/2 for a second after a GOAWAY: the app's, not ours.
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a test waits for what must come.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // startPipe starts a pipe in front of app and ends it with the test.
 func startPipe(t *testing.T, app net.Addr, protocol Protocol, options ...func(*Config)) *Pipe {
