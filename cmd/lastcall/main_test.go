@@ -17,15 +17,12 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			for _, name := range []string{"LISTEN", "STATUS", "ADMIN", "OTHER"} {
-				ln, err := net.Listen("tcp", "127.0.0.1:0")
+				address, err := freePort("127.0.0.1:0") // which no outgoing connection takes meanwhile
 				if err != nil {
 					return err
 				}
-				_, port, _ := net.SplitHostPort(ln.Addr().String())
+				_, port, _ := net.SplitHostPort(address)
 				env.Setenv(name, port)
-				if err := ln.Close(); err != nil {
-					return err
-				}
 			}
 			env.Setenv("HOME", os.TempDir())
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // else each command takes a second to exit
