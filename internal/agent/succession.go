@@ -238,7 +238,7 @@ func (a *agent) attend(ctx context.Context) {
 	if a.Succession.Systemd != nil {
 		all.Go(func() { a.Succession.Systemd.Watch(ctx, a.Succession.Watchdog, a.alive, a.log) })
 	}
-	if !a.Succession.succeeds() { // the predecessor has told of a successor
+	if !a.Succession.succeeds() { // otherwise the predecessor has announced it
 		all.Go(func() { a.becomeReady(ctx) })
 	}
 	for {

@@ -105,7 +105,7 @@ type run struct {
 	lastArrival time.Time
 	mute        bool            // the data plane was not reached by Drain: it may not push
 	unknown     bool            // the last look failed, and the log has it
-	unknownSaid time.Time       // when the log was told so
+	unknownSaid time.Time       // when that was logged
 	activeSaid  int             // the number in the last lineStillActive
 	lastLine    time.Time       // of lineStillActive, which is written once a second at most
 	lastHolders time.Time       // of noteHolders

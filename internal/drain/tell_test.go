@@ -65,7 +65,7 @@ func TestParseMessage(t *testing.T) {
 	}
 }
 
-// A termination message that nobody reads does not hold the end.
+// An unread termination message does not delay the exit.
 func TestTellUnread(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(file, 0o600); err != nil {

@@ -118,7 +118,7 @@ func (a *arrivals) answer(now tally, countsConnections bool, asked time.Time) {
 // growth is by how much a counter has grown, less what was counted already.
 func growth(before, now, counted uint64) uint64 {
 	if now < before+counted {
-		return 0 // Envoy was restarted, or a gauge told of more
+		return 0 // Envoy was restarted, or a gauge showed more
 	}
 	return now - before - counted
 }

@@ -203,7 +203,7 @@ func TestCountersTellOfRequests(t *testing.T) {
 	}
 }
 
-// What asks for the counters alone does not put off the question who is busy.
+// A request for the counters alone does not delay the request for the busy gauges.
 func TestCountersHaveTheirOwnBudget(t *testing.T) {
 	b := newBook(t)
 	b.arrivals.count(false, b.now)

@@ -175,7 +175,7 @@ func (g *ledger) holds() bool {
 // due says whether to ask for stats now.
 func (g *ledger) due(now time.Time) bool { return g.dueForIdle(now) || g.wantsCounters(now) }
 
-// dueForIdle says whether to ask now because the answer may be that nobody is busy.
+// dueForIdle says whether to ask now because no connection may be busy any longer.
 func (g *ledger) dueForIdle(now time.Time) bool {
 	// Of what the kernel does not show, nothing says that it has moved.
 	stale := g.asks() && (!g.holds() || len(g.layout.unseen) > 0)

@@ -25,7 +25,7 @@ import (
 const ReasonNotInjected = "NotInjected"
 
 const notInjected = "has no lastcall, although inject is asked for: no webhook answered when it was created, or it was asked for only later; " +
-	"a pod that is created anew gets it (kubectl rollout restart)"
+	"a new pod gets it (kubectl rollout restart)"
 
 // Bounds of the search for missed pods.
 const (

@@ -114,7 +114,7 @@ func (f *finding) count(t *testing.T) float64 {
 	return 0
 }
 
-// TestMissed: of all pods without lastcall those are told of that ask for it.
+// TestMissed: of all pods without lastcall, those that ask for it are reported.
 func TestMissed(t *testing.T) {
 	old := func(m *metav1.ObjectMeta) { m.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour)) }
 	f := find(t,

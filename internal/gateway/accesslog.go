@@ -26,7 +26,7 @@ import (
 type accessLog struct {
 	mu  sync.Mutex // one Write at a time
 	w   io.Writer
-	log *slog.Logger // is told of what w refuses
+	log *slog.Logger // reports what w refuses
 
 	throttle logs.Throttle
 }

@@ -189,7 +189,7 @@ func TestConnectionsPerEndpoint(t *testing.T) {
 	}
 }
 
-// Clients beyond the limit are turned away; those who are there go on, and each that leaves makes room.
+// Clients beyond the limit are refused; connected ones continue, and each that leaves makes room.
 func TestConnectionsOfClients(t *testing.T) {
 	g := start(t, setup{Endpoints: []string{raw(t, answers)}, MaxConnections: 2})
 	served := func(c net.Conn, r *bufio.Reader) error {

@@ -133,7 +133,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// A log that cannot be written neither stops nor writes about itself for ever.
+// A log that cannot be written neither stops nor reports its own failures without end.
 func TestFailingReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := reader{err: errors.New("no space left on device")}

@@ -49,7 +49,7 @@ func (c *crowd) admit(peer string, end func()) *guest {
 	return g
 }
 
-// oldestOfMost is whom to end. It is never nil while somebody is not held. The
+// oldestOfMost is the connection to end. It is never nil while any is not held. The
 // caller holds mu.
 func (c *crowd) oldestOfMost() *guest {
 	var victim *guest

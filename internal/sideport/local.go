@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Local refuses requests that a web page has made: on the machine of whoever looks at
+// Local refuses requests that a web page has made: on the machine of a user who looks at
 // it (or through a port that is forwarded to it) these come from localhost, too.
 func Local(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

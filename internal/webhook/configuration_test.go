@@ -45,7 +45,7 @@ func TestWhoIsAskedAbout(t *testing.T) {
 	}{
 		{"nobody says anything", "shop", "", "", "", PathInjectNamespace},
 		{"the namespace asks", "shop", "true", "", PathInjectNamespace, PathInjectNamespace},
-		{"in Istio's word, which is none of ours", "shop", "enabled", "", "", PathInjectNamespace},
+		{"in Istio's word, which is not accepted", "shop", "enabled", "", "", PathInjectNamespace},
 		{"the pod asks", "shop", "", "true", PathInjectPod, PathInjectNamespace},
 		{"both ask", "shop", "true", "true", PathInjectNamespace, PathInjectNamespace},
 		{"the pod objects", "shop", "true", "false", "", ""},

@@ -174,7 +174,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDelay: until the delay is over nobody is sent elsewhere, since there may be nowhere to go; a second signal cuts it short.
+// TestDelay: until the delay is over no client is sent elsewhere, since no other replica may be ready; a second signal cuts it short.
 func TestDelay(t *testing.T) {
 	o, c := ownCertificate(t)
 	signals := make(chan drain.Signal, 1)
