@@ -28,7 +28,7 @@ const (
 )
 
 // New is a server with limits on everything that peers can make it keep. Its
-// listener has to go through Limit.
+// listener has to go through Limit. A ConnState in place of its own goes without Hold.
 func New(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           withoutBody(h),
@@ -39,6 +39,11 @@ func New(h http.Handler, log *slog.Logger) *http.Server {
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, c)
+		},
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if held, ok := c.(*conn); ok && state == http.StateIdle { // its answer is out
+				held.guest.hold(false)
+			}
 		},
 	}
 }
@@ -99,19 +104,13 @@ func (c *conn) Close() error {
 }
 
 // Hold keeps the connection of a request that waits, as a preStop hook's does, for
-// as long as it takes: it is not ended for another one, and its answer has its time
-// from release on. Only requests of peers that are trusted may hold.
+// as long as it takes: until its answer is out, it is not ended for another one. The
+// answer has its time from release on. Only requests of peers that are trusted may hold.
 func Hold(w http.ResponseWriter, r *http.Request) (release func()) {
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Time{})
-	c, _ := r.Context().Value(connKey{}).(*conn)
-	if c != nil {
+	if c, ok := r.Context().Value(connKey{}).(*conn); ok {
 		c.guest.hold(true)
 	}
-	return func() {
-		_ = control.SetWriteDeadline(time.Now().Add(WriteTime))
-		if c != nil {
-			c.guest.hold(false)
-		}
-	}
+	return func() { _ = control.SetWriteDeadline(time.Now().Add(WriteTime)) }
 }
