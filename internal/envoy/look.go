@@ -26,6 +26,11 @@ func (p *Plane) Activity(ctx context.Context) (drain.Activity, error) {
 	defer cancel()
 	for {
 		p.mu.Lock()
+		if p.isFresh() {
+			a := p.last
+			p.mu.Unlock()
+			return a, nil
+		}
 		a, err := p.look()
 		certain := err != nil || p.watch != nil || p.ledger.settled()
 		asking := p.asking
@@ -45,6 +50,12 @@ func (p *Plane) Activity(ctx context.Context) (drain.Activity, error) {
 	}
 }
 
+// isFresh is true when the look that has just told of a change will do: without it every
+// change would cost two. Once the listeners close, every look counts; mu is held.
+func (p *Plane) isFresh() bool {
+	return p.watch != nil && !p.watch.closing && time.Since(p.lookedAt) < lookGapAtLeast*p.cost
+}
+
 // look is one look; mu is held. Whoever looks, a change is told.
 func (p *Plane) look() (drain.Activity, error) {
 	now := time.Now()
@@ -56,9 +67,11 @@ func (p *Plane) look() (drain.Activity, error) {
 	p.ledger.ended(ended, lost, now)
 	sockets, err := p.sockets(connectionStates)
 	if err != nil {
+		p.lookedAt = time.Time{}
 		p.tell()
 		return drain.Activity{}, err
 	}
+	p.lookedAt = now
 	p.cost = (3*p.cost + time.Since(now)) / 4
 	p.ledger.look(sockets, now)
 	if p.asking == nil && p.ledger.due(now) {
@@ -66,6 +79,7 @@ func (p *Plane) look() (drain.Activity, error) {
 	}
 	a := p.conclude()
 	if a.Busy == 0 && p.child != nil && dying(p.child) {
+		p.lookedAt = time.Time{}
 		return drain.Activity{}, errDying
 	}
 	return a, nil

@@ -25,17 +25,18 @@ type Plane struct {
 	over context.CancelFunc
 	work sync.WaitGroup // questions for stats that are under way, and whoever waits for Envoy's end
 
-	mu      sync.Mutex     // guards what follows
-	child   *process.Child // nil when attached to an Envoy that others have started
-	layout  *layout
-	shown   Stats           // what Envoy showed at the start, counters included
-	table   *sockdiag.Table // nil when the kernel has none for us
-	ledger  *ledger
-	cost    time.Duration // of one look at the table
-	last    drain.Activity
-	asking  chan struct{} // closed with the answer; nil: no question is under way
-	saidBad bool
-	watch   *watch // nil before Drain
+	mu       sync.Mutex     // guards what follows
+	child    *process.Child // nil when attached to an Envoy that others have started
+	layout   *layout
+	shown    Stats           // what Envoy showed at the start, counters included
+	table    *sockdiag.Table // nil when the kernel has none for us
+	ledger   *ledger
+	cost     time.Duration // of one look at the table
+	lookedAt time.Time     // of the last look, if it succeeded
+	last     drain.Activity
+	asking   chan struct{} // closed with the answer; nil: no question is under way
+	saidBad  bool
+	watch    *watch // nil before Drain
 
 	changes  chan struct{}
 	answered chan struct{} // carries a signal after each answer of Envoy's
@@ -115,6 +116,11 @@ func (p *Plane) CloseIdle(context.Context, time.Duration) error { return nil }
 // StopAccepting closes the listeners; what is open goes on. Envoy answers before
 // its workers have done so: the kernel says when they have.
 func (p *Plane) StopAccepting(ctx context.Context) error {
+	p.mu.Lock()
+	if p.watch != nil {
+		p.watch.closing = true
+	}
+	p.mu.Unlock()
 	if err := p.admin.DrainListeners(ctx, p.laidOut().inboundOnly, false, false); err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ type watch struct {
 	cancel    context.CancelFunc
 	done      chan struct{}
 	destroyed *sockdiag.Watch // nil where the kernel does not tell
+	closing   bool            // StopAccepting has been called; guarded by Plane.mu
 }
 
 // begin starts the watch, once.
