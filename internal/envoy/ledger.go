@@ -49,7 +49,7 @@ type ledger struct {
 	unread  int       // connections with something that Envoy has not read
 	movedAt time.Time
 	stillAt time.Time // movedAt at the last look
-	moves   int       // looks in a row that found that something had moved
+	moves   int       // looks that found that something had moved, since it was quiet
 
 	tally      tally
 	askedAt    time.Time
@@ -143,8 +143,11 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 			g.moved(now)
 		}
 	}
-	if g.moves++; g.movedAt.Equal(g.stillAt) {
+	if g.movedAt.Sub(g.stillAt) >= quiet {
 		g.moves = 0
+	}
+	if g.movedAt.After(g.stillAt) {
+		g.moves++
 	}
 	g.stillAt = g.movedAt
 }
@@ -186,9 +189,12 @@ func (g *ledger) dueForIdle(now time.Time) bool {
 // made anyway.
 const mostMoves = 5
 
+// quiet is how long nothing must have moved until soon no longer backs off.
+const quiet = time.Second
+
 // soon says when the next look may bring certainty, if it may: when nothing is
-// known to be busy, but something has moved. While something moves at every look, as
-// the bytes of a long download do, it backs off.
+// known to be busy, but something has moved. While things keep moving, as the bytes of
+// a long download or of a stream do, it backs off, or looks would cost twice as much.
 func (g *ledger) soon() (time.Time, bool) {
 	knownBusy := g.unsent+g.unread > 0 || g.holds() && g.tally.requests > 0
 	still := g.movedAt.Add(settle << max(0, min(g.moves, mostMoves)-1))

@@ -79,7 +79,7 @@ func TestRawTCPOnAuto(t *testing.T) {
 // Requests on IPv6 and on IPv4 by a listener for both are seen, though Envoy
 // writes the colons of its name in another way.
 func TestDualStack(t *testing.T) {
-	_, port, _ := net.SplitHostPort(nettest.FreeAddress(t, "::1"))
+	_, port, _ := net.SplitHostPort(nettest.FreeAddress(t, "::")) // of IPv4, too
 	admin := nettest.FreeAddress(t, "::1")
 	r := start(t, func(o *Options) { o.Admin, o.Bootstrap.Inbound[0].Listen = admin, ":"+port })
 	var conns []*conn
