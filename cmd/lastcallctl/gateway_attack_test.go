@@ -14,7 +14,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -283,17 +282,7 @@ func TestGatewayUnderAttack(t *testing.T) {
 				t.Errorf("%d bytes resident at most, want %d at most", peak, edgePeakLimit)
 			}
 			cancel()
-			if err := e.program.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-			select {
-			case err := <-e.ended:
-				if err != nil {
-					t.Errorf("it ended with %v", err)
-				}
-			case <-time.After(2 * time.Minute): // its grace period is 8 s
-				t.Fatal("SIGTERM does not end it")
-			}
+			terminate(t, e.program, e.ended)
 		})
 	}
 }

@@ -294,11 +294,17 @@ func closed() <-chan struct{} {
 // stop ends it with SIGTERM. A webhook that is busy must go as one that is not.
 func (h *hook) stop(t *testing.T) {
 	t.Helper()
-	if err := h.program.Process.Signal(syscall.SIGTERM); err != nil {
+	terminate(t, h.program, h.ended)
+}
+
+// terminate ends a program with SIGTERM and waits for its end, which must be a success.
+func terminate(t *testing.T, program *exec.Cmd, ended <-chan error) {
+	t.Helper()
+	if err := program.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case err := <-h.ended:
+	case err := <-ended:
 		if err != nil {
 			t.Errorf("it ended with %v", err)
 		}
