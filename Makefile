@@ -3,7 +3,9 @@
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 PEERS   := $(or $(LASTCALL_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lastcall/peers)
-TOOL    := go tool -modfile=tools/go.mod
+# The modules of go.work that users have something of, and the one of what tests and packs them.
+MODULES := . gateway rehearsal kube lab
+ALL     := $(MODULES:%=./%/...)
 # The race detector needs a C compiler; tests without it are better than none.
 RACE    := $(if $(shell command -v cc || command -v gcc),-race)
 BUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -funcalign=16 -X main.version=$(VERSION)"
@@ -28,15 +30,15 @@ help: ## this list
 
 build: ## bin/lastcall and bin/lastcallctl, static
 	$(BUILD) $(SIDECAR) -o bin/ ./cmd/lastcall
-	$(BUILD) -o bin/ ./cmd/lastcallctl
+	$(BUILD) -o bin/ ./kube/cmd/lastcallctl
 
 image: ## dist/lastcall-VERSION.oci.tar, lastcallctl's, and dist/install to apply; for amd64 and arm64; needs no engine
-	@go build -C tools -o ../bin/image ./image
+	@go build -o bin/image ./lab/image
 	@for arch in amd64 arm64; do export GOOS=linux GOARCH=$$arch; \
-		$(BUILD) $(SIDECAR) -o dist/linux-$$arch/ ./cmd/lastcall && $(BUILD) -o dist/linux-$$arch/ ./cmd/lastcallctl || exit 1; done
+		$(BUILD) $(SIDECAR) -o dist/linux-$$arch/ ./cmd/lastcall && $(BUILD) -o dist/linux-$$arch/ ./kube/cmd/lastcallctl || exit 1; done
 	@$(call PACK,lastcall,1337,The sidecar: lets a pod end its conversations before it ends)
 	@$(call PACK,lastcallctl,65532,The admission webhook and the gateway of lastcall)
-	@go build -C tools/chart -o ../../bin/chart .
+	@go build -o bin/chart ./lab/chart
 	@$(INSTALL)
 
 push: registry image ## the images to REGISTRY, with the credentials of docker login; dist/install then names their digests
@@ -51,12 +53,12 @@ registry:
 INSTALL = bin/chart kustomize deploy/chart --version $(VERSION) --set registry=$(IMAGES) --to dist/install
 
 chart: ## dist/lastcall.tgz, the Helm chart, linted, and the same with its version in the name; needs no helm
-	@go build -C tools/chart -o ../../bin/chart .
+	@go build -o bin/chart ./lab/chart
 	bin/chart lint deploy/chart --set registry=$(IMAGES),image.tag=lint,sidecar.image.tag=lint
 	@packed=$$(bin/chart package deploy/chart --version $(VERSION) --to dist) && cp "$$packed" dist/lastcall.tgz && echo "$$packed"
 
 manifests: ## the chart's table of values in its README, made from values.yaml
-	@go build -C tools/chart -o ../../bin/chart .
+	@go build -o bin/chart ./lab/chart
 	bin/chart document deploy/chart
 
 # PACK makes an image of one program: its name, its user and group, what it is.
@@ -69,32 +71,31 @@ PACK = bin/image --name $(IMAGES)/$(1):$(VERSION) --platform linux/amd64,linux/a
 	--sbom 'dist/$(1)-$(VERSION).{os}-{arch}.spdx.json' --output dist/$(1)-$(VERSION).oci.tar
 
 test: ## all tests with the race detector; fetches what they need beside Go, lists what was skipped
-	@peers/install -q
+	@lab/peers/install -q
 	@$(if $(RACE),,echo 'WITHOUT the race detector: there is no C compiler here' >&2)
-	@$(WITH_PEERS) go run ./internal/testrun $(RACE) $(or $(PKG),./...)
-	@$(if $(PKG),,go test -C tools $(RACE) ./... && go test -C tools/chart -count=1 ./...)
+	@$(WITH_PEERS) go run ./lab/testrun $(RACE) $(or $(PKG),$(ALL))
+	@$(if $(PKG),,go test -count=1 ./lab/chart/...)
 
 flaky: build ## every package TIMES (20) times with the race detector, on the machine as it is and beside LOAD (20) busy loops; PKG="./a ./b" narrows
-	@peers/install -q
-	@$(WITH_PEERS) go run ./internal/testrun flaky $(RACE) -times $(or $(TIMES),20) -load $(or $(LOAD),20) $(or $(PKG),./...)
-	@$(if $(PKG),,$(WITH_PEERS) go test -count=1 -tags busy -run TestRehearseOnABusyMachine ./cmd/lastcallctl)
+	@lab/peers/install -q
+	@$(WITH_PEERS) go run ./lab/testrun flaky $(RACE) -times $(or $(TIMES),20) -load $(or $(LOAD),20) $(or $(PKG),$(ALL))
+	@$(if $(PKG),,$(WITH_PEERS) go test -count=1 -tags busy -run TestRehearseOnABusyMachine ./kube/cmd/lastcallctl)
 
 rehearse: build ## the experiment: what each way of stopping does to a request in flight
 	@$(WITH_PEERS) bin/lastcallctl rehearse $(ARGS)
 
 bench: build ## lastcall beside Envoy, HAProxy, nginx and Caddy: requests/s, latency, bodies, memory, drain, start
-	@peers/install -q
+	@lab/peers/install -q
 	@# Caddy is no test's peer: it is built, once, for the benchmarks alone, and left out where that is not possible.
-	@[ -x "$(PEERS)/bin/caddy" ] || CGO_ENABLED=0 go build -C peers/caddy -trimpath -ldflags "-s -w" -o "$(PEERS)/bin/caddy" github.com/caddyserver/caddy/v2/cmd/caddy || :
-	@$(WITH_PEERS) go run ./bench $(ARGS)
+	@[ -x "$(PEERS)/bin/caddy" ] || CGO_ENABLED=0 GOWORK=off go build -C lab/peers/caddy -trimpath -ldflags "-s -w" -o "$(PEERS)/bin/caddy" github.com/caddyserver/caddy/v2/cmd/caddy || :
+	@$(WITH_PEERS) go run ./lab/bench $(ARGS)
 
 lint: ## gofmt, go vet, staticcheck, govulncheck
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "gofmt -w" $$unformatted; exit 1; }
-	go vet ./...
-	$(TOOL) staticcheck ./...
-	cd tools && go vet ./... && go tool staticcheck ./...
-	cd tools/chart && go vet ./... && go tool -modfile=../go.mod staticcheck ./...
-	tools/vulncheck
+	go vet $(ALL) ./lab/chart/... ./lab/conformance/...
+	go tool staticcheck $(ALL) ./lab/chart/... ./lab/conformance/...
+	@for module in $(MODULES); do GOWORK=off go build -C $$module ./... || exit 1; done
+	lab/vulncheck
 
 fuzz: ## each fuzz target for TIME (10s)
 	@grep -rlE '^func Fuzz' --include='*_test.go' $(or $(PKG),.) | while read -r file; do \
@@ -103,36 +104,36 @@ fuzz: ## each fuzz target for TIME (10s)
 		done || exit 1; \
 	done
 
-conformance: ## h2spec, gRPC's interop suite, client libraries through the pipe: a module of its own in test/conformance
-	@peers/install -q
-	@$(WITH_PEERS) cd test/conformance && go vet ./... && go test -count=1 ./...
+conformance: ## h2spec, gRPC's interop suite, client libraries through the pipe: a module of its own in lab/conformance
+	@lab/peers/install -q
+	@$(WITH_PEERS) go test -count=1 ./lab/conformance/...
 
 cover: ## cover.html: which lines the tests reach
-	@peers/install -q
-	@$(WITH_PEERS) go test -coverpkg=./... -coverprofile=cover.out $(or $(PKG),./...)
+	@lab/peers/install -q
+	@$(WITH_PEERS) go test -coverpkg=./... -coverprofile=cover.out $(or $(PKG),$(ALL))
 	go tool cover -html=cover.out -o cover.html
 	@go tool cover -func=cover.out | tail -1
 
 peers: ## fetch the real proxies and clients of the tests into a cache folder; install nothing
-	@peers/install
+	@lab/peers/install
 
 cluster-up: override REGISTRY = # the tests name images that are only loaded
 cluster-up: image ## a real Kubernetes node on this machine, with the images of this checkout (root, Linux)
-	@peers/install -q
-	@go build -o bin/cluster ./test/e2e/cluster
+	@lab/peers/install -q
+	@go build -o bin/cluster ./lab/e2e/cluster
 	@bin/cluster up
-	@$(WITH_PEERS) go run ./test/e2e/images -tag $(VERSION) -lastcall dist/linux-amd64/lastcall -output dist/e2e
+	@$(WITH_PEERS) go run ./lab/e2e/images -tag $(VERSION) -lastcall dist/linux-amd64/lastcall -output dist/e2e
 	@bin/cluster import dist/lastcall-$(VERSION).oci.tar dist/lastcallctl-$(VERSION).oci.tar dist/e2e/httpbin.tar dist/e2e/lastcall-envoy.tar
 
 cluster-down: ## end that node; leaves the machine as it was
-	@go run ./test/e2e/cluster down
+	@go run ./lab/e2e/cluster down
 
 e2e: build ## the tests on a real Kubernetes node, which is started and ended unless it is up already
-	@peers/install -q
-	@go build -C tools/chart -o ../../bin/chart .
-	@go build -C tools -o ../bin/registry ./registry
-	@go build -C tools/chart -o ../../bin/helm helm.sh/helm/v4/cmd/helm
-	@test/e2e/run $(VERSION) $(ARGS)
+	@lab/peers/install -q
+	@go build -o bin/chart ./lab/chart
+	@go build -o bin/registry ./lab/registry
+	@go build -o bin/helm helm.sh/helm/v4/cmd/helm
+	@lab/e2e/run $(VERSION) $(ARGS)
 
 clean: ## remove what was built here (peers stay: they lie in the cache folder)
 	rm -rf bin dist cover.out cover.html

@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/bench/load"
 	"github.com/lastcall-dev/lastcall/internal/handover"
+	"github.com/lastcall-dev/lastcall/internal/load"
 )
 
 // hotAppMain is an app that does what a file says: hotapp PORT FILE.

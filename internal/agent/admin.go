@@ -7,8 +7,8 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/admin"
-	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/admin"
-	"github.com/lastcall-dev/lastcall/internal/drain"
 	"github.com/lastcall-dev/lastcall/internal/envoy"
 	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"

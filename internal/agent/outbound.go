@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )

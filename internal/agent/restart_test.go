@@ -13,8 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
-	dt "github.com/lastcall-dev/lastcall/internal/drain/draintest"
+	"github.com/lastcall-dev/lastcall/drain"
+	dt "github.com/lastcall-dev/lastcall/drain/draintest"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 )
 
 // way is where the termination stands, for all who want to know: hooks that

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 )
 
 // configured is a real Envoy with a configuration that change has made of the

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/process"
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 )
 
 // fake is an Envoy's admin and its one listener, by script.

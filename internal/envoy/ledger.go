@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 

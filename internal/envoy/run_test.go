@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 )
 
 // soon is a termination that ends as soon as nothing is busy. Its last call comes so late

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 )
 
 // TestPublishedGuides takes the configurations that users have copied from the

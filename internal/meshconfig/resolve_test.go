@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 )
 
 // places is a test's input: what each place says.

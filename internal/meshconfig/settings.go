@@ -6,10 +6,10 @@ import (
 
 	mesh "istio.io/api/mesh/v1alpha1"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// Istio's defaults, of 1.31, for what internal/drain does not go by.
+// Istio's defaults, of 1.31, for what drain does not go by.
 const (
 	DefaultDrainDuration  = 45 * time.Second // ProxyConfig.drainDuration, Envoy's --drain-time-s
 	DefaultParentShutdown = 60 * time.Second // Envoy's --parent-shutdown-time-s, until Istio dropped it in 2022

@@ -1,5 +1,5 @@
 // Package peers finds the programs that lastcall is tested and measured against: Envoy, nginx, HAProxy, httpbin under
-// gunicorn, curl, wrk and their like. peers/install brings them.
+// gunicorn, curl, wrk and their like. lab/peers/install brings them.
 //
 // A test that needs one asks for it first:
 //
@@ -45,7 +45,7 @@ func Need(t T, name string) string {
 }
 
 // Find returns the path of the program called name. It looks, in this order, at the variable LASTCALL_PEER_<NAME>
-// (upper case, - as _), at the bin folder that peers/install fills, at PATH, and at the folders for system programs
+// (upper case, - as _), at the bin folder that lab/peers/install fills, at PATH, and at the folders for system programs
 // that an ordinary user's PATH lacks.
 func Find(name string) (string, error) {
 	variable := "LASTCALL_PEER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
@@ -71,7 +71,7 @@ func Find(name string) (string, error) {
 	return "", fmt.Errorf("peer %s: %w (`make peers` fetches it; %s=PATH names one that you have)", name, ErrMissing, variable)
 }
 
-// binFolder is the folder that peers/install fills; both must name the same one.
+// binFolder is the folder that lab/peers/install fills; both must name the same one.
 func binFolder() (string, error) {
 	if folder := os.Getenv("LASTCALL_PEERS"); folder != "" {
 		return filepath.Join(folder, "bin"), nil

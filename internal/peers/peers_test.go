@@ -85,7 +85,7 @@ func TestNeedSkipsAtHomeAndFailsInCI(t *testing.T) {
 	}
 }
 
-// Everything that peers/install promises is there, or listed as skipped.
+// Everything that lab/peers/install promises is there, or listed as skipped.
 func TestPeersAreThere(t *testing.T) {
 	for _, name := range []string{"curl", "envoy", "gunicorn", "h2load", "haproxy", "nghttp", "nginx", "python", "wrk"} {
 		t.Run(name, func(t *testing.T) { Need(t, name) })

@@ -3,7 +3,7 @@ package pipe
 import (
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 )
 
 // recount brings the pipe's counts up to date with the connection's state. mu

@@ -19,9 +19,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/drain/draintest"
 	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
-	"github.com/lastcall-dev/lastcall/internal/drain"
-	"github.com/lastcall-dev/lastcall/internal/drain/draintest"
 )
 
 // gate is an app whose answers wait until they are let go.

@@ -3,7 +3,7 @@ package pipe
 import (
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 )
 
 // end says goodbye to the client with a FIN, lets go of the app, and leaves up

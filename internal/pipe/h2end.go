@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
 	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
 )

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
 )

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 )
 
 // lastWord is an ending for which a conversation has to come to a boundary of its

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 )
 
 // DefaultLeave is what is left of the grace period for the app's own end, after its

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/drain"
+	"github.com/lastcall-dev/lastcall/drain"
 )
 
 // Each row is a pod's last seconds: when the hook returns, and with which verdict.

@@ -1,0 +1,41 @@
+package drain_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	dt "github.com/lastcall-dev/lastcall/drain/draintest"
+)
+
+// TestArrivalsBehind: the quiet time is not over before the data plane knows that it is.
+func TestArrivalsBehind(t *testing.T) {
+	behind := func(from, to time.Duration) []dt.Fault {
+		return []dt.Fault{{Method: dt.Activity, From: from, To: to, Behind: true}}
+	}
+	runAll(t, []scenario{{
+		name:    "for good: to the cap, where the listeners are closed, and the report says so",
+		faults:  behind(0, 0),
+		verdict: drain.Clean, leaves: 10 * s, faulted: "cannot tell whether clients still connect",
+		calls: "0s Drain, 10s StopAccepting, 10s CloseIdle(2s), 10s StopAccepting, 10s CloseIdle(0s), 10s Close",
+	}, {
+		name:    "since the middle of the quiet time",
+		faults:  behind(4*s, 0),
+		verdict: drain.Clean, leaves: 10 * s, faulted: "cannot tell whether clients still connect",
+	}, {
+		name:    "until it has asked",
+		polled:  true,
+		faults:  behind(4*s, 6*s),
+		verdict: drain.Clean, leaves: 6 * s, faulted: "none",
+	}, {
+		name:    "known again before the quiet time is over",
+		faults:  behind(0, 4*s),
+		verdict: drain.Clean, leaves: 5 * s, faulted: "none",
+	}, {
+		name:    "clients still connect, and that is known: the ordinary cap",
+		clients: dt.Every(s, "/", 0, 40*s, 10*ms),
+		faults:  behind(0, 3*s),
+		verdict: drain.Clean, leaves: 10010 * ms, faulted: "none",
+		logged: []string{"10s somebody still comes, but the drain has taken its share of the grace period: new connections are refused from now on"},
+	}})
+}

@@ -1,0 +1,181 @@
+package draintest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// client is one scripted client on its way. p.mu guards it.
+type client struct {
+	p *Plane
+	Client
+
+	open  bool
+	asked *Request      // in flight; for an opaque connection, itself
+	since time.Duration // when it became idle
+	conn  int           // which of its connections this is: closings are meant for one
+	goes  bool          // it hangs up as soon as nothing is in flight
+}
+
+// join puts what a client does on the agenda. It panics when the client asks
+// before it has come or before it has its last answer.
+func (p *Plane) join(c *client) {
+	p.clients = append(p.clients, c)
+	p.agenda.add(c.At, func() {
+		switch {
+		case len(c.Requests) > 0 && c.Requests[0].At == c.At: // ask connects
+		case c.connect():
+			c.closeWhenIdle()
+		case len(c.Requests) == 0:
+			p.record(c, "", Refused)
+		}
+	})
+	last := c.At
+	for i := range c.Requests {
+		q := &c.Requests[i]
+		if q.At < last {
+			panic(fmt.Sprintf("draintest: %s asks %q at %v, but is not free to before %v", c.Peer, q.Line, q.At, last))
+		}
+		p.agenda.add(q.At, func() { c.ask(q) })
+		last = q.At + q.Takes
+	}
+	if c.Leaves != 0 {
+		last = c.Leaves
+	}
+	if last < Forever {
+		p.agenda.add(last, func() { c.leave() })
+	}
+}
+
+func (c *client) connect() bool {
+	if c.open {
+		return true
+	}
+	if c.p.refusing || c.p.over {
+		return false
+	}
+	c.open, c.since = true, c.p.now
+	c.conn++
+	c.p.arrivals++
+	if c.Protocol == "tcp" {
+		c.asked = &Request{At: c.p.now}
+	}
+	c.p.changed()
+	return true
+}
+
+func (c *client) ask(q *Request) {
+	if !c.connect() {
+		c.p.record(c, q.Line, Refused)
+		return
+	}
+	c.asked = q
+	c.p.arrivals++
+	c.p.changed()
+	said := c.p.draining // a head that goes out at once says what holds now
+	conn := c.conn
+	c.p.agenda.add(c.p.now+q.Takes, func() {
+		if c.open && c.asked == q && c.conn == conn {
+			c.answered(said || !q.Streams && c.p.draining)
+		}
+	})
+}
+
+// answered ends the request, and with a goodbye the connection.
+func (c *client) answered(goodbye bool) {
+	c.p.record(c, c.asked.Line, Answered)
+	c.asked, c.since = nil, c.p.now
+	if c.p.changed(); goodbye || c.goes {
+		c.close()
+		return
+	}
+	c.closeWhenIdle()
+}
+
+// leave is the client's own hanging up; it waits for its answer.
+func (c *client) leave() {
+	if c.goes = true; !c.open {
+		return
+	}
+	if c.asked != nil && c.Protocol == "tcp" {
+		c.p.record(c, "", Answered)
+		c.asked = nil
+	}
+	if c.asked == nil {
+		c.close()
+	}
+}
+
+// closeWhenIdle closes the connection once it has been idle for long enough, as
+// CloseIdle has said.
+func (c *client) closeWhenIdle() {
+	limit := c.p.closeIdle
+	if !c.open || c.asked != nil || limit < 0 {
+		return
+	}
+	conn, since := c.conn, c.since
+	due := func() {
+		if c.open && c.asked == nil && c.conn == conn && c.since == since && c.p.closeIdle >= 0 {
+			c.close()
+		}
+	}
+	if c.p.now-c.since >= limit {
+		due()
+		return
+	}
+	c.p.agenda.add(c.since+limit, due)
+}
+
+func (c *client) close() {
+	c.open = false
+	c.p.changed()
+}
+
+// end cuts the connection, whatever it is doing.
+func (c *client) end(how Way) {
+	if c.asked != nil {
+		c.p.record(c, c.asked.Line, how)
+		c.asked = nil
+	}
+	c.close()
+}
+
+func (c *client) conversation(ending string) drain.Conversation {
+	return drain.Conversation{
+		Peer: c.Peer, Protocol: c.Protocol, Request: c.asked.Line,
+		Age: drain.Millis(c.p.now - c.asked.At), Ending: ending,
+	}
+}
+
+// busy are the clients with something in flight, the oldest first.
+func (p *Plane) busy() []*client {
+	var out []*client
+	for _, c := range p.clients {
+		if c.open && c.asked != nil {
+			out = append(out, c)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *client) int { return cmp.Compare(a.asked.At, b.asked.At) })
+	return out
+}
+
+func (p *Plane) activity() drain.Activity {
+	a := drain.Activity{Known: true, Arrivals: p.arrivals}
+	for _, c := range p.clients {
+		if c.open {
+			a.Connections++
+			if c.asked != nil {
+				a.Busy++
+			}
+		}
+	}
+	return a
+}
+
+func (p *Plane) record(c *client, line string, how Way) {
+	p.endings = append(p.endings, Ending{Peer: c.Peer, Request: line, At: p.now, How: how})
+}

@@ -1,0 +1,272 @@
+package drain_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"flag"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	dt "github.com/lastcall-dev/lastcall/drain/draintest"
+)
+
+func TestMain(m *testing.M) {
+	// The seed in the output is enough to see a failure again.
+	_ = flag.Set("rapid.nofailfile", "true")
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	s  = time.Second
+	ms = time.Millisecond
+)
+
+// signal is one that comes at a moment.
+type signal struct {
+	at  time.Duration
+	sig drain.Signal
+}
+
+// scenario is one termination: what is given, and what is expected of it. An
+// expectation that is empty is not looked at; those of obey are, always.
+type scenario struct {
+	name    string
+	mode    drain.Mode
+	config  func(*drain.Config) // changes drain.DefaultConfig
+	clients []dt.Client
+	faults  []dt.Fault
+	dies    time.Duration
+	polled  bool
+	signals []signal      // the first begins it, at 0; none: one SIGTERM
+	ctxEnds time.Duration // zero: it does not
+
+	verdict drain.Verdict // always looked at
+	leaves  time.Duration // when Run returns; always looked at
+	phases  string        // "draining 5s, waiting 0s"
+	calls   string        // "0s Drain, 5s CloseIdle(2s)", all but Activity
+	endings string        // "3 answered, 1 called", up to Run's return
+	heldBy  string        // "GET /delay/10 9.5s"
+	open    string        // the same, of the last call
+	late    uint64
+	faulted string   // a part of the faults in the report, or "none"
+	logged  []string // "5s Checking for active connections...", in this order, with others between
+	silent  string   // a part of a line that must not come
+}
+
+// outcome is what came of a scenario.
+type outcome struct {
+	scenario
+	cfg      drain.Config
+	report   drain.Report
+	took     time.Duration
+	calls    []dt.Call
+	ways     []dt.Ending
+	overlaps []string
+	lines    []line
+}
+
+// run runs it in the bubble of the caller.
+func (sc scenario) run(t *testing.T) outcome {
+	t.Helper()
+	cfg := drain.DefaultConfig()
+	cfg.Mode = sc.mode
+	if sc.config != nil {
+		sc.config(&cfg)
+	}
+	plane := dt.New(dt.Script{Clients: sc.clients, Faults: sc.faults, Dies: sc.dies, Polled: sc.polled})
+	defer plane.Stop()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if sc.ctxEnds > 0 {
+		defer time.AfterFunc(sc.ctxEnds, cancel).Stop()
+	}
+	first := drain.Terminate
+	if len(sc.signals) > 0 {
+		first = sc.signals[0].sig
+	}
+	signals := make(chan drain.Signal, 8)
+	for i, sig := range sc.signals {
+		if i > 0 {
+			defer time.AfterFunc(sig.at, func() { signals <- sig.sig }).Stop()
+		}
+	}
+
+	start := time.Now()
+	book := &logbook{start: start}
+	report := drain.Run(ctx, cfg, plane, first, signals, slog.New(book), drain.Watcher{})
+	return outcome{
+		scenario: sc, cfg: cfg, report: report, took: time.Since(start),
+		calls: plane.Calls(), ways: plane.Endings(), overlaps: plane.Overlaps(), lines: book.lines,
+	}
+}
+
+func runAll(t *testing.T, scenarios []scenario) {
+	for _, sc := range scenarios {
+		t.Run(sc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := sc.run(t)
+				o.obey(t)
+				o.expect(t)
+				if t.Failed() {
+					t.Logf("phases %s\ncalls %s\nfaults %q\n%s", phases(o.report), calls(o.calls), o.report.Faults, o.lines)
+				}
+			})
+		})
+	}
+}
+
+func (o outcome) expect(t *testing.T) {
+	t.Helper()
+	if o.report.Verdict != o.verdict || o.took != o.leaves {
+		t.Errorf("%s at %v, want %s at %v", o.report.Verdict, o.took, o.verdict, o.leaves)
+	}
+	for _, e := range []struct{ what, got, want string }{
+		{"phases", phases(o.report), o.phases},
+		{"calls", calls(o.calls), o.scenario.calls},
+		{"endings", endings(o.ways), o.endings},
+		{"held by", names(o.report.HeldBy), o.heldBy},
+		{"open", names(o.report.Open), o.open},
+	} {
+		if e.want != "" && e.got != e.want {
+			t.Errorf("%s\n got %s\nwant %s", e.what, e.got, e.want)
+		}
+	}
+	if o.late != 0 && o.report.Late != o.late {
+		t.Errorf("late: %d, want %d", o.report.Late, o.late)
+	}
+	switch faults := strings.Join(o.report.Faults, "; "); {
+	case o.faulted == "none" && faults != "", o.faulted != "none" && !strings.Contains(faults, o.faulted):
+		t.Errorf("faults: %q, want %s", faults, cmp.Or(o.faulted, "any"))
+	}
+	rest := o.lines
+	for _, want := range o.logged {
+		i := slices.IndexFunc(rest, func(l line) bool { return l.String() == want })
+		if i < 0 {
+			t.Errorf("the log has no %q, or not in this place", want)
+			continue
+		}
+		rest = rest[i+1:]
+	}
+	var still string
+	for _, l := range o.lines {
+		if o.silent != "" && strings.Contains(l.msg, o.silent) {
+			t.Errorf("the log has %q", l)
+		}
+		if o.mode == drain.ExitOnZero && strings.HasPrefix(l.msg, "There are still ") {
+			if l.msg == still {
+				t.Errorf("%q says nothing new", l)
+			}
+			still = l.msg
+		}
+	}
+}
+
+// hangsForGood is true of a method that does not heed its context.
+func (o outcome) hangsForGood(m dt.Method) bool {
+	return slices.ContainsFunc(o.faults, func(f dt.Fault) bool { return f.Method == m && f.Hang && (f.Deaf || m == dt.Kill) })
+}
+
+// obey checks what holds of every termination.
+func (o outcome) obey(t interface {
+	Helper()
+	Errorf(string, ...any)
+}) {
+	t.Helper()
+	if len(o.overlaps) > 0 {
+		t.Errorf("more than one call at a time: %q", o.overlaps)
+	}
+	for _, c := range o.calls {
+		if c.UnderWay && !o.hangsForGood(c.Method) {
+			t.Errorf("%s has not been waited for", c.Method)
+		}
+	}
+	if time.Duration(o.report.Duration) > o.took {
+		t.Errorf("reported %v, took %v", time.Duration(o.report.Duration), o.took)
+	}
+	var sum drain.Millis
+	for _, span := range o.report.Phases {
+		sum += span.Took
+	}
+	if len(o.report.Phases) > 0 && sum != o.report.Duration {
+		t.Errorf("the phases take %v together, the whole %v", time.Duration(sum), time.Duration(o.report.Duration))
+	}
+	if len(o.report.Faults) > 20 || len(o.report.HeldBy) > 10 {
+		t.Errorf("a report without end: %d faults, held by %d", len(o.report.Faults), len(o.report.HeldBy))
+	}
+	for _, fault := range o.report.Faults {
+		if strings.Contains(fault, "canceled") {
+			t.Errorf("what was broken off is called a fault: %q", fault)
+		}
+	}
+	for _, kind := range []string{"There are still ", "the drain's reach is unknown"} {
+		last := -time.Hour
+		for _, l := range o.lines {
+			if !strings.HasPrefix(l.msg, kind) {
+				continue
+			}
+			if l.at-last < s {
+				t.Errorf("%q comes %v after the last of its kind", l, l.at-last)
+			}
+			last = l.at
+		}
+	}
+	if o.mode != drain.ExitOnZero {
+		return
+	}
+	lastCall, killed := time.Duration(dt.Forever), false
+	for _, c := range o.calls {
+		switch c.Method {
+		case dt.LastCall:
+			lastCall = min(lastCall, c.At)
+		case dt.Kill:
+			killed = true
+		}
+	}
+	untold := slices.ContainsFunc(o.report.Faults, func(f string) bool { return strings.HasPrefix(f, "last call: ") })
+	if untold {
+		lastCall = min(lastCall, o.cfg.GracePeriod-o.cfg.Margin) // it was due, and could not be made
+	}
+	cut := false
+	for _, e := range o.ways {
+		ended := e.How == dt.Called || e.How == dt.Killed
+		cut = cut || ended
+		if ended && e.At < lastCall && o.report.Verdict != drain.Quit {
+			t.Errorf("%s was ended at %v, before the last call", e.Peer, e.At)
+		}
+	}
+	switch o.report.Verdict {
+	case drain.Clean:
+		if cut {
+			t.Errorf("the verdict is clean, but %s", endings(o.ways))
+		}
+	case drain.Cut:
+		if !cut && !untold {
+			t.Errorf("the verdict is cut, but nothing was: %s", endings(o.ways))
+		}
+	case drain.Quit:
+		if !killed {
+			t.Errorf("the verdict is quit, but the data plane has not been killed")
+		}
+	case drain.Crashed, drain.Resumed:
+	default:
+		t.Errorf("verdict %q", o.report.Verdict)
+	}
+	text, err := json.Marshal(o.report)
+	if err != nil {
+		t.Errorf("report: %v", err)
+	}
+	var facts map[string]any
+	if err := json.Unmarshal(text, &facts); err != nil || facts["verdict"] != string(o.report.Verdict) || reflect.TypeOf(facts["phases"]) == nil && len(o.report.Phases) > 0 {
+		t.Errorf("report %s: %v", text, err)
+	}
+}

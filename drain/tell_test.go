@@ -1,0 +1,79 @@
+package drain_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// The kubelet reads 4096 bytes: what does not fit is left out, and it stays JSON.
+func TestTerminationMessageFits(t *testing.T) {
+	report := drain.Report{Verdict: drain.Cut, Trigger: "SIGTERM", Began: time.Unix(1e9, 0)}
+	for range 500 {
+		c := drain.Conversation{Peer: "10.0.0.1:1", Protocol: "http/1.1", Request: "GET /" + strings.Repeat("x", 200)}
+		report.Open, report.HeldBy = append(report.Open, c), append(report.HeldBy, c)
+		report.Faults = append(report.Faults, strings.Repeat("y", 100))
+	}
+	file := filepath.Join(t.TempDir(), "termination-log")
+	var log bytes.Buffer
+	report.Tell(slog.New(slog.NewJSONHandler(&log, nil)), file)
+	if !strings.Contains(log.String(), `"left_out":400`) {
+		t.Errorf("the log's record has %d bytes and leaves nothing out", log.Len())
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b) > 4096 || !json.Valid(b) || !strings.Contains(string(b), `"verdict":"cut"`) {
+		t.Errorf("%d bytes, valid %v", len(b), json.Valid(b))
+	}
+	got, ok := drain.ParseMessage(string(b))
+	if !ok || len(got.Open) < 3 || len(got.Open)+got.LeftOut != 500 || len(got.HeldBy) == 0 || len(got.Faults) == 0 {
+		t.Errorf("%v %+v", ok, got)
+	}
+}
+
+func TestParseMessage(t *testing.T) {
+	report := drain.Report{
+		Verdict: drain.Clean, Mode: "exit-on-zero", Trigger: "SIGTERM", Began: time.Unix(1e9, 0).UTC(), Duration: drain.Millis(12 * time.Second),
+		Phases: []drain.Span{{Phase: drain.Draining, Took: drain.Millis(5 * time.Second)}, {Phase: drain.LastCall, Took: 0}},
+		HeldBy: []drain.Conversation{{Peer: "10.0.0.1:1", Protocol: "grpc", Request: "POST /a.B/C", Age: drain.Millis(time.Second)}},
+	}
+	text, err := json.Marshal(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := drain.ParseMessage(string(text)); !ok || !reflect.DeepEqual(got, report) {
+		t.Errorf("%v %+v", ok, got)
+	}
+	for _, foreign := range []string{
+		"", "{}", "null", "[]", "panic: boom", `{"verdict":"guilty","trigger":"SIGTERM","began":"2001-09-09T01:46:40Z"}`,
+		`{"verdict":"clean"}`, string(text[:len(text)/2]), `{"verdict":"clean","trigger":"SIGTERM","began":"2001-09-09T01:46:40Z","phases":[{"phase":"lunch","ms":1}]}`,
+	} {
+		if got, ok := drain.ParseMessage(foreign); ok {
+			t.Errorf("%s was read as %+v", foreign, got)
+		}
+	}
+}
+
+// An unread termination message does not delay the exit.
+func TestTellUnread(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	drain.Report{Verdict: drain.Clean}.Tell(slog.New(slog.NewTextHandler(&log, nil)), file)
+	if !strings.Contains(log.String(), "could not be written") {
+		t.Error(log.String())
+	}
+}

@@ -1,0 +1,234 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/httpdrain"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
+)
+
+// Source keeps the gateway's routes and certificates up to date.
+type Source interface {
+	// Run follows until ctx ends, and calls synced once when everything is known that is
+	// to be served. It fails when it cannot begin.
+	Run(ctx context.Context, synced func()) error
+
+	// Pending says what is still awaited; "" when nothing is.
+	Pending() string
+}
+
+// RunOptions say where and how a gateway serves.
+type RunOptions struct {
+	HTTP, HTTPS, Admin string // host:port to listen on; "" for nowhere
+	Certificates       *Certificates
+	Source             Source
+	Termination        Termination
+	TerminationLog     string // file of the container's termination message; "" for none
+	MaxConnections     int    // of clients; more are closed when they come; 0 is no limit
+
+	// Signals brings what ends it; the first begins the drain.
+	Signals <-chan drain.Signal
+
+	// Listening, if given, is told once where it serves; nil for where it does not.
+	Listening func(http, https, admin net.Addr)
+}
+
+// runner is one run.
+type runner struct {
+	*Gateway
+	o      RunOptions
+	config drain.Config
+	plane  *httpdrain.Plane
+	admin  *admin
+
+	serving sync.WaitGroup
+	broken  error // why serving ended; read after it
+	once    sync.Once
+}
+
+// Run serves from the moment that the source knows everything until it is told to stop; then it
+// drains. Exits:
+//
+//  1. options that contradict themselves, or an address that cannot be had: an error, with
+//     nothing begun;
+//  2. the source cannot begin: an error;
+//  3. a signal before it serves: at once;
+//  4. a signal: drained, by drain.Run, which the Report tells of;
+//  5. a listener breaks: an error, and the Report says crashed;
+//  6. ctx ends: at once, everything is broken off.
+//
+// The admin server, if there is one, is there from first to last.
+func (g *Gateway) Run(ctx context.Context, o RunOptions) (drain.Report, error) {
+	r := &runner{Gateway: g, o: o}
+	var err error
+	if r.config, err = o.Termination.Config(); err != nil {
+		return drain.Report{}, err
+	}
+	// Nobody is to connect before it serves; but an address that cannot be had is told of now,
+	// not when the source is done.
+	for _, l := range []struct{ flag, address string }{{"--http", o.HTTP}, {"--https", o.HTTPS}} {
+		ln, err := Listen(l.flag, l.address)
+		if err != nil {
+			return drain.Report{}, err
+		}
+		if ln != nil {
+			_ = ln.Close()
+		}
+	}
+	if r.admin, err = startAdmin(g, o.Admin, o.Source.Pending); err != nil {
+		return drain.Report{}, err
+	}
+	defer r.admin.close()
+
+	following, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var followers sync.WaitGroup
+	defer followers.Wait()
+	defer stop()
+	synced, broken := make(chan struct{}), make(chan error, 1)
+	followers.Go(func() {
+		if err := o.Source.Run(following, sync.OnceFunc(func() { close(synced) })); err != nil {
+			broken <- err
+		}
+	})
+	select {
+	case <-synced:
+	case err := <-broken:
+		return drain.Report{}, fmt.Errorf("gateway: %w", err)
+	case s := <-o.Signals:
+		g.log.Info("told to stop before it served", "by", s.String(), "pending", o.Source.Pending())
+		return drain.Report{Verdict: drain.Quit, Began: time.Now()}, nil
+	case <-ctx.Done():
+		return drain.Report{Verdict: drain.Quit, Began: time.Now()}, nil
+	}
+	if err := r.serve(); err != nil {
+		return drain.Report{}, err
+	}
+	return r.untilTold(ctx)
+}
+
+// serve opens the listeners.
+func (r *runner) serve() error {
+	clear, err := Listen("--http", r.o.HTTP)
+	if err != nil {
+		return err
+	}
+	secure, err := Listen("--https", r.o.HTTPS)
+	if err != nil {
+		if clear != nil {
+			_ = clear.Close()
+		}
+		return err
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{
+		Handler:           r.Gateway,
+		Protocols:         protocols,
+		ReadHeaderTimeout: headTimeout,
+		IdleTimeout:       clientIdleTimeout,
+		MaxHeaderBytes:    maxHead,
+		HTTP2:             &http.HTTP2Config{MaxReceiveBufferPerConnection: receiveBuffer, MaxReceiveBufferPerStream: receiveBuffer},
+		ErrorLog:          slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
+	}
+	if secure != nil {
+		server.TLSConfig = r.o.Certificates.config()
+		r.certificates.Store(r.o.Certificates)
+	}
+	clients := &quota{most: int64(r.o.MaxConnections)}
+	r.plane = httpdrain.New(server, httpdrain.Options{Uncounted: isProbe, Admit: clients.admit})
+	r.metrics.watch(r.plane)
+	where := []any{}
+	var at [2]net.Addr
+	if clear != nil {
+		at[0] = clear.Addr()
+		where = append(where, "http", at[0].String())
+		r.serving.Go(func() { r.noteEnd(r.plane.Serve(clear)) })
+	}
+	if secure != nil {
+		at[1] = secure.Addr()
+		where = append(where, "https", at[1].String())
+		r.serving.Go(func() { r.noteEnd(r.plane.ServeTLS(secure)) })
+	}
+	r.admin.set(ready)
+	r.log.Info("gateway is serving", where...)
+	if r.o.Listening != nil {
+		r.o.Listening(at[0], at[1], r.admin.addr())
+	}
+	return nil
+}
+
+// Listen is net.Listen for TCP; "" is nowhere, and gives nil.
+func Listen(flag, address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil
+	}
+	ln, err := tcp.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s (must be host:port): %w", flag, address, err)
+	}
+	return ln, nil
+}
+
+// noteEnd keeps why a listener broke, if it did.
+func (r *runner) noteEnd(err error) {
+	if err != nil {
+		r.once.Do(func() { r.broken = fmt.Errorf("gateway: %w", err) })
+	}
+}
+
+// untilTold waits for the first signal and drains.
+func (r *runner) untilTold(ctx context.Context) (drain.Report, error) {
+	var first drain.Signal
+	select {
+	case first = <-r.o.Signals:
+	case <-r.plane.Exited():
+		r.plane.Kill()
+		r.serving.Wait()
+		return drain.Report{Verdict: drain.Crashed, Began: time.Now()}, r.broken
+	case <-ctx.Done():
+		first = drain.QuitNow
+	}
+	if after := r.o.Termination.FailReadinessAfter; after >= 0 {
+		clock := time.AfterFunc(after, func() {
+			r.admin.set(notReady)
+			r.log.Info("readiness fails from now on, as asked for", "after", after)
+		})
+		defer clock.Stop()
+	}
+	r.log.Info("told to stop", "by", first.String())
+	watch := drain.Watcher{Phase: r.metrics.enter}
+	report := drain.Run(ctx, r.config, closing{r.plane, r.admin}, first, r.o.Signals, r.log, watch)
+	r.serving.Wait()
+	for _, c := range report.Open {
+		r.metrics.cut.WithLabelValues(c.Ending).Inc()
+	}
+	report.Tell(r.log, r.o.TerminationLog)
+	return report, r.broken
+}
+
+// closing is the plane whose readiness ends with its listeners.
+type closing struct {
+	*httpdrain.Plane
+	admin *admin
+}
+
+// StopAccepting closes the listeners.
+func (c closing) StopAccepting(ctx context.Context) error {
+	c.admin.set(notReady)
+	return c.Plane.StopAccepting(ctx)
+}
+
+// LastCall closes them too.
+func (c closing) LastCall(ctx context.Context, window time.Duration) ([]drain.Conversation, error) {
+	c.admin.set(notReady)
+	return c.Plane.LastCall(ctx, window)
+}

@@ -1,0 +1,101 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// Termination is how a gateway ends, in the words that gateways' users know. Start from
+// Preset.Termination.
+type Termination struct {
+	// GracePeriod is the pod's terminationGracePeriodSeconds.
+	GracePeriod time.Duration
+
+	// DrainTimeout is when the last call is made, from SIGTERM. Zero is the grace period
+	// less a margin of two seconds.
+	DrainTimeout time.Duration
+
+	// MinDrain is how long new connections are accepted at least.
+	MinDrain time.Duration
+
+	// QuietTime is how long nobody may have come before the listener is closed.
+	// It extends MinDrain, up to a third of what there is until the last call.
+	QuietTime time.Duration
+
+	// Patient makes that two thirds.
+	Patient bool
+
+	// IdleGrace is how long a kept-alive connection may be idle, after that, before it
+	// is closed.
+	IdleGrace time.Duration
+
+	// ExitAt is how many busy connections do not hold the exit.
+	ExitAt int
+
+	// FailReadinessAfter is when /ready begins to fail, from SIGTERM; negative: not
+	// before the listener is closed.
+	FailReadinessAfter time.Duration
+}
+
+// Never is for FailReadinessAfter.
+const Never time.Duration = -1
+
+// Config is what drain.Run goes by. An error lists what is wrong and what contradicts
+// itself, in the flags' words.
+func (t Termination) Config() (drain.Config, error) {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"--drain-timeout", t.DrainTimeout}, {"--minimum-drain", t.MinDrain},
+		{"--quiet-time", t.QuietTime}, {"--idle-grace", t.IdleGrace},
+	} {
+		if d.value < 0 {
+			wrong("%s is %v: must not be negative", d.flag, d.value)
+		}
+	}
+	if t.ExitAt < 0 {
+		wrong("--exit-at-connections is %d: must not be negative", t.ExitAt)
+	}
+	if t.GracePeriod < time.Second {
+		wrong("--grace is %v: accepted is the pod's terminationGracePeriodSeconds, at least 1s", t.GracePeriod)
+	}
+	if len(errs) > 0 {
+		return drain.Config{}, errors.Join(errs...)
+	}
+
+	const remedy = "raise terminationGracePeriodSeconds and say so by --grace or TERMINATION_GRACE_PERIOD_SECONDS"
+	timeout := t.DrainTimeout
+	switch {
+	case timeout == 0:
+		timeout = t.GracePeriod - min(drain.DefaultMargin, t.GracePeriod/4)
+	case timeout >= t.GracePeriod:
+		wrong("--drain-timeout %v is not shorter than the grace period %v: SIGKILL comes first; lower it, or %s", timeout, t.GracePeriod, remedy)
+	}
+	if t.MinDrain > timeout {
+		wrong("--minimum-drain %v is longer than the %v until the last call (grace period %v): lower it or raise --drain-timeout, or %s", t.MinDrain, timeout, t.GracePeriod, remedy)
+	}
+	if t.FailReadinessAfter > timeout {
+		wrong("--health-check-failure-delay %v is longer than the %v until the last call: readiness would never fail; lower it, or leave it out", t.FailReadinessAfter, timeout)
+	}
+	if len(errs) > 0 {
+		return drain.Config{}, errors.Join(errs...)
+	}
+
+	c := drain.DefaultConfig()
+	c.MinimumDrain, c.QuietTime, c.IdleGrace, c.ExitAt = t.MinDrain, t.QuietTime, t.IdleGrace, t.ExitAt
+	c.QuietCap = timeout / 3
+	if t.Patient {
+		c.QuietCap = timeout * 2 / 3
+	}
+	// The last call comes a margin before the end of what drain knows as the grace
+	// period, and the margin is a quarter of it at most.
+	c.Margin = min(drain.DefaultMargin, timeout/3, t.GracePeriod-timeout)
+	c.GracePeriod = timeout + c.Margin
+	return c, nil
+}

@@ -1,0 +1,315 @@
+package httpdrain
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// lingerTime is how long the client's FIN is awaited after ours.
+const lingerTime = time.Second
+
+// freshTime is how long a connection is given for its first request when idle ones are closed.
+const freshTime = time.Second
+
+// ErrLastCall is why contexts end: context.Cause says so.
+var ErrLastCall = errors.New("the server is shutting down: last call")
+
+// conn is a client's connection, below TLS.
+type conn struct {
+	net.Conn
+	p      *Plane
+	began  time.Time
+	ctx    context.Context         // what its requests' contexts come from; set before the first
+	cancel context.CancelCauseFunc // of ctx; as ctx
+	outer  net.Conn                // the TLS connection over it, or itself; as ctx
+
+	heard   atomic.Bool // a byte has come
+	unread  atomic.Bool // the latest request has not been read to its end, and is answered
+	reading sync.Mutex  // held while a read waits
+
+	closeMu sync.Mutex // guards closed, and deadlines against it
+	closed  bool
+
+	// Guarded by p.mu.
+	state    http.ConnState
+	since    time.Time // of state
+	h2       *http2Conn
+	carrier  *carrier // of h2
+	told     bool     // endAgain has done its work
+	asked    bool     // it has had a request
+	ignored  bool     // its latest request does not count
+	requests map[*exchange]struct{}
+	hijacked *exchange
+}
+
+type connKey struct{}
+
+// accepted takes a new connection in; nil when it is refused.
+func (p *Plane) accepted(nc net.Conn) net.Conn {
+	if p.admit != nil {
+		admitted := p.admit(nc)
+		if admitted == nil {
+			_ = nc.Close()
+			return nil
+		}
+		nc = admitted
+	}
+	c := &conn{Conn: nc, p: p, began: time.Now(), requests: map[*exchange]struct{}{}, cancel: func(error) {}}
+	c.outer, c.since = c, c.began
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conns[c] = struct{}{}
+	p.tell()
+	p.sweepSoon()
+	return c
+}
+
+// connOf finds ours below what net/http hands out.
+func connOf(nc net.Conn) *conn {
+	switch c := nc.(type) {
+	case *conn:
+		return c
+	case *http2Conn:
+		return c.c
+	case *tls.Conn:
+		own, _ := c.NetConn().(*conn)
+		return own
+	}
+	return nil
+}
+
+func (p *Plane) connContext(ctx context.Context, nc net.Conn) context.Context {
+	c := connOf(nc)
+	if c == nil {
+		return ctx
+	}
+	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, connKey{}, c))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.outer, c.ctx, c.cancel = nc, ctx, cancel
+	return ctx
+}
+
+// changed is the server's ConnState.
+func (p *Plane) changed(nc net.Conn, s http.ConnState) {
+	if p.state != nil {
+		p.state(nc, s)
+	}
+	c := connOf(nc)
+	if c == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s == http.StateClosed {
+		p.gone(c)
+		return
+	}
+	if c.state == s {
+		return
+	}
+	c.state, c.since, c.ignored = s, time.Now(), false
+	if _, open := p.conns[c]; open && s == http.StateIdle { // one that has been closed becomes idle with its last stream
+		p.endAgain(c) // it is known to the carrier from now on
+	}
+	p.tell()
+	p.sweepSoon()
+}
+
+// gone forgets a connection; mu is held.
+func (p *Plane) gone(c *conn) {
+	if _, ok := p.conns[c]; !ok {
+		return
+	}
+	delete(p.conns, c)
+	c.cancel(nil)
+	p.tell()
+}
+
+// isBusy is asked with p.mu held. From the first byte of a request (HTTP/1.1) or its HEADERS (HTTP/2)
+// to the last byte of the answer; for ever when hijacked.
+func (c *conn) isBusy() bool {
+	return c.state == http.StateActive && !c.ignored || c.state == http.StateHijacked || len(c.requests) > 0
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.p.choosy && !c.heard.Swap(true) {
+		c.p.mu.Lock()
+		c.p.arrivals++
+		c.p.tell()
+		c.p.mu.Unlock()
+	}
+	if err != nil && c.isClosed() {
+		err = net.ErrClosed
+	}
+	return n, err
+}
+
+func (c *conn) isClosed() bool {
+	c.closeMu.Lock()
+	defer c.closeMu.Unlock()
+	return c.closed
+}
+
+func (c *conn) SetDeadline(t time.Time) error { return c.deadline(t, c.Conn.SetDeadline) }
+
+func (c *conn) SetReadDeadline(t time.Time) error { return c.deadline(t, c.Conn.SetReadDeadline) }
+
+// deadline keeps the server's deadlines off a connection that lingers.
+func (c *conn) deadline(t time.Time, set func(time.Time) error) error {
+	c.closeMu.Lock()
+	defer c.closeMu.Unlock()
+	if c.closed {
+		return net.ErrClosed
+	}
+	return set(t)
+}
+
+// CloseWrite passes one side's end on, for hijackers.
+func (c *conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// Close ends the connection. While draining, and after an early response, it sends a FIN first and waits,
+// elsewhere, for the client's: to close with unread bytes would be a reset, which may take the last answer
+// with it; and the client's FIN says that it has everything.
+func (c *conn) Close() error {
+	c.closeMu.Lock()
+	was := c.closed
+	if !was { // before closeAll, which may come second, is done with this connection
+		c.p.lingering.Add(1)
+		defer c.p.lingering.Done()
+	}
+	c.closed = true
+	c.closeMu.Unlock()
+	if was {
+		return net.ErrClosed
+	}
+	orderly := (c.p.draining.Load() || c.unread.Load()) && c.CloseWrite() == nil
+	c.p.mu.Lock()
+	if orderly = orderly && !c.p.killed.Load(); orderly { // after Kill nobody waits for it
+		c.p.lingering.Go(c.linger)
+	}
+	c.p.gone(c)
+	c.p.mu.Unlock()
+	if orderly {
+		return nil
+	}
+	return c.Conn.Close()
+}
+
+func (c *conn) linger() {
+	_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // whoever reads lets go
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	_ = c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
+	_, _ = io.Copy(io.Discard, c.Conn)
+	_ = c.Conn.Close()
+}
+
+// CloseIdle is drain.DataPlane's.
+func (p *Plane) CloseIdle(_ context.Context, idleFor time.Duration) error {
+	p.closing.Store(true)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idleFor = idleFor
+	p.endHTTP2()
+	p.sweepLocked()
+	return nil
+}
+
+// sweepSoon has what becomes idle closed in time; mu is held.
+func (p *Plane) sweepSoon() {
+	if p.sweeper != nil {
+		p.sweeper.Reset(0)
+	}
+}
+
+func (p *Plane) sweep() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sweeper != nil {
+		p.sweepLocked()
+	}
+}
+
+// sweepLocked closes what is idle for long enough and comes again when the next will be; mu is held.
+func (p *Plane) sweepLocked() {
+	now := time.Now()
+	var next time.Time
+	for c := range p.conns {
+		if c.isBusy() || c.h2 != nil { // HTTP/2's end by their GOAWAY
+			continue
+		}
+		ends := c.since.Add(p.idleFor)
+		if !c.asked {
+			ends = c.began.Add(max(p.idleFor, freshTime))
+		}
+		if now.Before(ends) {
+			if next.IsZero() || ends.Before(next) {
+				next = ends
+			}
+			continue
+		}
+		delete(p.conns, c) // it is no more ours to count: who comes now has lost a race
+		c.cancel(nil)
+		outer := c.outer
+		p.lingering.Go(func() { _ = outer.Close() }) // TLS may have to wait for room for its goodbye
+	}
+	p.tell()
+	if p.sweeper == nil {
+		p.sweeper = time.AfterFunc(time.Hour, p.sweep)
+	}
+	if next.IsZero() {
+		p.sweeper.Stop()
+	} else {
+		p.sweeper.Reset(time.Until(next))
+	}
+}
+
+// Open is drain.DataPlane's.
+func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []drain.Conversation
+	for c := range p.conns {
+		if c.isBusy() {
+			all = append(all, c.conversations()...)
+		}
+	}
+	slices.SortFunc(all, func(a, b drain.Conversation) int { return cmp.Compare(b.Age, a.Age) })
+	return all[:min(most, len(all))], nil
+}
+
+// conversations are those of a busy connection; p.mu is held.
+func (c *conn) conversations() []drain.Conversation {
+	var all []drain.Conversation
+	for x := range c.requests {
+		all = append(all, x.conversation())
+	}
+	switch {
+	case len(all) > 0:
+	case c.hijacked != nil:
+		all = append(all, c.hijacked.conversation())
+	default: // its head is still to come, or the end of its answer on its way
+		all = append(all, drain.Conversation{Peer: c.RemoteAddr().String(), Protocol: "http/1.1", Age: drain.Millis(time.Since(c.since))})
+	}
+	return all
+}

@@ -1,0 +1,212 @@
+package httpdrain
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// handlersTime is how long handlers may go on after the last call has cancelled their contexts.
+const handlersTime = 500 * time.Millisecond
+
+const shuttingDown = "the server is shutting down and the request was not finished before its deadline\n"
+
+// unavailable is the last call's answer where nobody has another.
+func unavailable(w http.ResponseWriter, r *http.Request) {
+	if isGRPC(r) { // trailers only, which are headers
+		w.Header().Set("Content-Type", "application/grpc")
+		w.Header().Set("Grpc-Status", "14") // UNAVAILABLE: clients may try again (gRPC's statuscodes.md)
+		w.Header().Set("Grpc-Message", "the server is shutting down")
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(len(shuttingDown)))
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_, _ = io.WriteString(w, shuttingDown)
+}
+
+// LastCall is drain.DataPlane's.
+func (p *Plane) LastCall(ctx context.Context, window time.Duration) ([]drain.Conversation, error) {
+	stopErr := p.StopAccepting(ctx)
+	began := time.Now()
+	p.closing.Store(true)
+	p.called.Store(true)
+	p.mu.Lock()
+	p.endHTTP2()
+	var busy []*conn
+	for c := range p.conns {
+		if c.isBusy() {
+			busy = append(busy, c)
+		}
+	}
+	p.mu.Unlock()
+	slices.SortFunc(busy, func(a, b *conn) int { return a.began.Compare(b.began) })
+	var ended []drain.Conversation
+	for i, c := range busy {
+		next := time.NewTimer(time.Until(began.Add(window * time.Duration(i) / time.Duration(len(busy)))))
+		select {
+		case <-next.C:
+		case <-ctx.Done(): // the rest at once
+		}
+		next.Stop()
+		ended = append(ended, p.cut(c)...)
+	}
+	return ended, stopErr
+}
+
+// cut ends one connection, and says whose answers were cut.
+func (p *Plane) cut(c *conn) []drain.Conversation {
+	p.mu.Lock()
+	if _, ok := p.conns[c]; !ok || !c.isBusy() {
+		p.mu.Unlock()
+		return nil // by itself, meanwhile
+	}
+	var requests []*exchange
+	for x := range c.requests {
+		requests = append(requests, x)
+	}
+	var ended []drain.Conversation
+	if len(requests) == 0 {
+		ended = c.conversations()
+		ended[0].Ending = "fin"
+	}
+	isHTTP2, cancel, outer := c.h2 != nil, c.cancel, c.outer
+	p.mu.Unlock()
+
+	slices.SortFunc(requests, func(a, b *exchange) int { return a.began.Compare(b.began) })
+	closes := !isHTTP2 // HTTP/2's close with their last stream, or with Close
+	var claimed []*exchange
+	for _, x := range requests {
+		was := x.conversation()
+		if x.claim() {
+			claimed = append(claimed, x)
+			if was.Ending = "503"; was.Protocol == "grpc" {
+				was.Ending = "grpc-status 14"
+			}
+			ended = append(ended, was)
+			continue
+		}
+		was.Ending = x.sayLastWord()
+		switch {
+		case was.Ending != "" && x.hijacked.Load(): // alone on its connection; its other end has as long as handlers have: see Close
+			return append(ended, was)
+		case was.Ending != "":
+		case x.hijacked.Load():
+			was.Ending = "fin"
+		default:
+			was.Ending = x.breakOff()
+			closes = closes && !x.hasLastWords() // then when the handler returns
+		}
+		if was.Ending != "" {
+			ended = append(ended, was)
+		}
+	}
+	cancel(ErrLastCall) // before a client can close, so that this is the reason known
+	for _, x := range claimed {
+		x.answer(p.answer)
+	}
+	if closes {
+		p.lingering.Go(func() { _ = outer.Close() })
+	}
+	return ended
+}
+
+// Close is drain.DataPlane's. After a last call, handlers that do not heed their contexts are left
+// behind.
+func (p *Plane) Close(ctx context.Context) error {
+	err := errors.Join(p.StopAccepting(ctx), p.CloseIdle(ctx, 0))
+	if p.called.Load() {
+		ending, cancel := context.WithTimeout(ctx, handlersTime)
+		_ = p.wait(ending)
+		cancel()
+		p.closeAll()
+	} else {
+		err = errors.Join(err, p.wait(ctx))
+	}
+	if err != nil {
+		return err
+	}
+	p.end()
+	return p.lingered(ctx)
+}
+
+// closeAll ends every connection with a FIN, whatever goes on there.
+func (p *Plane) closeAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		outer := c.outer
+		p.lingering.Go(func() { _ = outer.Close() })
+	}
+}
+
+// wait returns when no connection and no handler is left.
+func (p *Plane) wait(ctx context.Context) error {
+	p.mu.Lock()
+	if len(p.conns) == 0 && p.working == 0 {
+		p.mu.Unlock()
+		return nil
+	}
+	if p.left == nil {
+		p.left = make(chan struct{})
+	}
+	left := p.left
+	p.mu.Unlock()
+	select {
+	case <-left:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *Plane) lingered(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { p.lingering.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// end lets Serve return.
+func (p *Plane) end() {
+	p.mu.Lock()
+	p.ended = true
+	if p.sweeper != nil {
+		p.sweeper.Stop()
+		p.sweeper = nil
+	}
+	p.endHTTP2()
+	if p.serving == 0 {
+		p.exit()
+	}
+	p.mu.Unlock()
+	_ = p.server.Close()
+}
+
+// Kill is drain.DataPlane's.
+func (p *Plane) Kill() {
+	p.killed.Store(true)
+	p.mu.Lock()
+	var all []*conn
+	for c := range p.conns {
+		all = append(all, c)
+		c.cancel(ErrLastCall)
+	}
+	p.mu.Unlock()
+	p.end()
+	for _, c := range all {
+		_ = c.Close()
+		_ = c.Conn.Close() // also what lingers
+	}
+}

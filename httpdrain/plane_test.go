@@ -1,0 +1,613 @@
+package httpdrain
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/net/http2"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/drain/draintest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait of these tests; none of them comes near it.
+const patience = 20 * time.Second
+
+// scene is a Plane that serves in clear and with TLS.
+type scene struct {
+	*Plane
+	plain, secure net.Addr
+	roots         *x509.CertPool
+	began         chan *http.Request // a /held request has come
+	release       chan struct{}      // lets all of them go on
+	cancelled     chan error         // why their contexts ended
+	served        chan error
+}
+
+// all are the protocols that a Plane serves.
+func all() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetHTTP2(true)
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
+func play(t *testing.T, h http.Handler) *scene {
+	t.Helper()
+	s := &scene{began: make(chan *http.Request, 16), release: make(chan struct{}), cancelled: make(chan error, 16), served: make(chan error, 2)}
+	if h == nil {
+		h = http.HandlerFunc(s.handle)
+	}
+	issuer := httptest.NewUnstartedServer(nil) // for its certificate
+	issuer.StartTLS()
+	s.roots = x509.NewCertPool()
+	s.roots.AddCert(issuer.Certificate())
+	config := &tls.Config{Certificates: issuer.TLS.Certificates, MinVersion: tls.VersionTLS12}
+	issuer.Close()
+	s.Plane = New(&http.Server{
+		Handler: h, TLSConfig: config, Protocols: all(), ReadHeaderTimeout: patience, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
+	}, Options{})
+	listen := func() net.Listener {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ln
+	}
+	plain, secure := listen(), listen()
+	s.plain, s.secure = plain.Addr(), secure.Addr()
+	go func() { s.served <- s.Serve(plain) }()
+	go func() { s.served <- s.ServeTLS(secure) }()
+	for n := 0; n < 2; { // StopAccepting knows only what is served on
+		runtime.Gosched()
+		s.mu.Lock()
+		n = len(s.listeners)
+		s.mu.Unlock()
+	}
+	t.Cleanup(func() {
+		s.Kill()
+		for range 2 {
+			if err := <-s.served; err != nil {
+				t.Errorf("serve: %v", err)
+			}
+		}
+		s.lingering.Wait()
+	})
+	return s
+}
+
+// handle answers at once; /held waits, /begun after its head, /stubborn without regard to its context.
+func (s *scene) handle(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/upgrade":
+		nc, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer nc.Close()
+		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
+		_ = rw.Flush()
+		_, _ = io.Copy(nc, rw)
+		return
+	case "/begun":
+		_, _ = io.WriteString(w, "half")
+		_ = http.NewResponseController(w).Flush()
+		fallthrough
+	case "/held":
+		s.began <- r
+		select {
+		case <-s.release:
+		case <-r.Context().Done():
+			s.cancelled <- context.Cause(r.Context())
+			if r.URL.Path == "/begun" {
+				panic(http.ErrAbortHandler) // as ReverseProxy does
+			}
+		}
+	case "/stubborn":
+		s.began <- r
+		<-s.release
+	}
+	_, _ = io.WriteString(w, "done")
+}
+
+// h2c is HTTP/2 in clear.
+const h2c = 20
+
+// client speaks HTTP/1.1 or 2 over TLS, or HTTP/2 in clear.
+func (s *scene) client(version int) (*http.Client, string) {
+	t := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.roots, ServerName: "example.com", MinVersion: tls.VersionTLS12}, Protocols: new(http.Protocols)}
+	switch version {
+	case h2c:
+		t.Protocols.SetUnencryptedHTTP2(true)
+		return &http.Client{Transport: t, Timeout: patience}, "http://" + s.plain.String()
+	case 2:
+		t.Protocols.SetHTTP2(true)
+	default:
+		t.Protocols.SetHTTP1(true)
+	}
+	return &http.Client{Transport: t, Timeout: patience}, "https://" + s.secure.String()
+}
+
+// framer is a connection of HTTP/2, over TLS or in clear, that has been greeted.
+func (s *scene) framer(t *testing.T, secure bool) *http2.Framer {
+	t.Helper()
+	var nc net.Conn
+	var err error
+	if secure {
+		nc, err = tls.Dial("tcp", s.secure.String(), &tls.Config{RootCAs: s.roots, ServerName: "example.com", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
+	} else {
+		nc, err = net.Dial("tcp", s.plain.String())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = nc.Close() })
+	_ = nc.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(nc, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	f := http2.NewFramer(nc, nc)
+	if err := f.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (a answer) String() string { return fmt.Sprintf("%v %q %v", a.Response, a.body, a.err) }
+
+type answer struct {
+	*http.Response
+	body string
+	err  error
+}
+
+func get(c *http.Client, url string) answer {
+	resp, err := c.Get(url)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return answer{resp, string(b), err}
+}
+
+func (s *scene) activity(t *testing.T) drain.Activity {
+	t.Helper()
+	a, err := s.Activity(t.Context())
+	if err != nil || !a.Known {
+		t.Fatalf("%+v %v", a, err)
+	}
+	return a
+}
+
+// until waits for an activity, change by change.
+func (s *scene) until(t *testing.T, want func(drain.Activity) bool) {
+	t.Helper()
+	over := time.After(patience)
+	for {
+		a := s.activity(t)
+		if want(a) {
+			return
+		}
+		select {
+		case <-s.Changes():
+		case <-over:
+			t.Fatalf("still %+v", a)
+		}
+	}
+}
+
+func config() drain.Config {
+	c := drain.DefaultConfig()
+	c.MinimumDrain, c.QuietTime, c.IdleGrace = 50*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond
+	return c
+}
+
+func run(t *testing.T, s *scene, c drain.Config, signals <-chan drain.Signal) drain.Report {
+	return drain.Run(t.Context(), c, s.Plane, drain.Terminate, signals, slog.New(slog.DiscardHandler), drain.Watcher{})
+}
+
+// TestRequestInFlightEnds: an answer under way holds the end, and says goodbye; an idle connection does not.
+func TestRequestInFlightEnds(t *testing.T) {
+	for _, version := range []int{1, 2, h2c} {
+		t.Run(fmt.Sprintf("HTTP/%d", version), func(t *testing.T) {
+			s := play(t, nil)
+			client, url := s.client(version)
+			defer client.CloseIdleConnections()
+			idle, _ := s.client(version)
+			defer idle.CloseIdleConnections()
+			if a := get(idle, url); a.err != nil || a.ProtoMajor != map[int]int{1: 1, 2: 2, h2c: 2}[version] {
+				t.Fatalf("%v", a)
+			}
+			answers := make(chan answer, 1)
+			go func() { answers <- get(client, url+"/held") }()
+			<-s.began
+			reports := make(chan drain.Report, 1)
+			go func() { reports <- run(t, s, config(), nil) }()
+			s.until(t, func(a drain.Activity) bool { return s.closing.Load() && a.Busy == 1 })
+			if open, _ := s.Open(t.Context(), 5); len(open) != 1 || open[0].Request != "GET /held" || open[0].Protocol != map[int]string{1: "http/1.1", 2: "http/2", h2c: "http/2"}[version] {
+				t.Errorf("open: %+v", open)
+			}
+			close(s.release)
+			if a := <-answers; a.err != nil || a.body != "done" || version == 1 && !a.Close {
+				t.Errorf("%v", a)
+			}
+			if r := <-reports; r.Verdict != drain.Clean || len(r.Faults) > 0 {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// TestLastCall: what has no answer gets one, what has begun is cut by a FIN, and all are named.
+func TestLastCall(t *testing.T) {
+	for _, version := range []int{1, 2, h2c} {
+		t.Run(fmt.Sprintf("HTTP/%d", version), func(t *testing.T) {
+			s := play(t, nil)
+			client, url := s.client(version)
+			defer client.CloseIdleConnections()
+			held, begun, stubborn := make(chan answer, 1), make(chan answer, 1), make(chan answer, 1)
+			go func() { held <- get(client, url+"/held") }()
+			go func() { begun <- get(client, url+"/begun") }()
+			go func() { stubborn <- get(client, url+"/stubborn") }()
+			for range 3 {
+				<-s.began
+			}
+			signals := make(chan drain.Signal, 1)
+			signals <- drain.Terminate // the second one: last call now
+			r := run(t, s, config(), signals)
+			got := map[string]string{}
+			for _, c := range r.Open {
+				got[c.Request] = c.Ending
+			}
+			want := map[string]string{"GET /held": "503", "GET /begun": "truncated", "GET /stubborn": "503"}
+			if r.Verdict != drain.Cut || fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s: %v, want %v; faults %v", r.Verdict, got, want, r.Faults)
+			}
+			for _, c := range []chan answer{held, stubborn} {
+				// A stream of HTTP/2 ends with its handler: its client has all but the end.
+				isWhole := version == 1 || c == held
+				if a := <-c; isWhole && a.err != nil || a.StatusCode != http.StatusServiceUnavailable || a.body != shuttingDown {
+					t.Errorf("%v", a)
+				}
+			}
+			if a := <-begun; a.err == nil || a.body != "half" || strings.Contains(a.err.Error(), "reset by peer") {
+				t.Errorf("an answer that was cut: %+v", a)
+			}
+			for range 2 {
+				if err := <-s.cancelled; err != ErrLastCall {
+					t.Errorf("a context ended by %v", err)
+				}
+			}
+			close(s.release) // the stubborn one's handler goes on for nothing
+		})
+	}
+}
+
+// TestGRPCIsTold by its own means.
+func TestGRPCIsTold(t *testing.T) {
+	s := play(t, nil)
+	client, url := s.client(2)
+	defer client.CloseIdleConnections()
+	answers := make(chan answer, 1)
+	go func() {
+		r, _ := http.NewRequest(http.MethodPost, url+"/held", strings.NewReader("x"))
+		r.Header.Set("Content-Type", "application/grpc+proto")
+		resp, err := client.Do(r)
+		answers <- answer{Response: resp, err: err}
+	}()
+	<-s.began
+	_ = s.Drain(t.Context())
+	open, err := s.LastCall(t.Context(), 0)
+	if err != nil || len(open) != 1 || open[0].Ending != "grpc-status 14" || open[0].Protocol != "grpc" {
+		t.Errorf("%+v %v", open, err)
+	}
+	a := <-answers
+	if a.err != nil {
+		t.Fatal(a.err)
+	}
+	defer a.Body.Close()
+	if a.Header.Get("Grpc-Status") != "14" || a.StatusCode != http.StatusOK {
+		t.Errorf("%v", a)
+	}
+}
+
+// TestGoAway reads the frames: first one that refuses nothing, once, and a stream after it is served; then
+// the one with the last stream.
+func TestGoAway(t *testing.T) {
+	s := play(t, nil)
+	f := s.framer(t, true)
+	ask := func(stream uint32) {
+		t.Helper()
+		// Indexed fields of HPACK's static table: GET, https, /; and a literal :authority.
+		block := append([]byte{0x82, 0x87, 0x84, 0x01, 11}, "example.com"...)
+		if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block, EndStream: true, EndHeaders: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var goAways []uint32
+	answered := func(stream uint32) {
+		t.Helper()
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g, ok := frame.(*http2.GoAwayFrame); ok {
+				goAways = append(goAways, g.LastStreamID)
+			}
+			if frame.Header().StreamID == stream && frame.Header().Flags.Has(http2.FlagDataEndStream) {
+				return
+			}
+		}
+	}
+	ask(1)
+	answered(1)
+	_ = s.Drain(t.Context())
+	for len(goAways) == 0 {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g, ok := frame.(*http2.GoAwayFrame); ok {
+			goAways = append(goAways, g.LastStreamID)
+		}
+	}
+	ask(3)
+	answered(3)
+	_ = s.CloseIdle(t.Context(), 0)
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			break // the FIN
+		}
+		if g, ok := frame.(*http2.GoAwayFrame); ok {
+			goAways = append(goAways, g.LastStreamID)
+		}
+	}
+	if want := []uint32{1<<31 - 1, 3}; fmt.Sprint(goAways) != fmt.Sprint(want) {
+		t.Errorf("GOAWAY named %v, want %v", goAways, want)
+	}
+}
+
+// TestHTTP2WithoutARequest: who comes while idle connections are closed, and asks nothing, does not stay.
+func TestHTTP2WithoutARequest(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS=%v", secure), func(t *testing.T) {
+			s := play(t, nil)
+			_ = s.Drain(t.Context())
+			_ = s.CloseIdle(t.Context(), 0)
+			f := s.framer(t, secure)
+			for {
+				if _, err := f.ReadFrame(); errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Fatal("it is kept")
+				} else if err != nil {
+					break
+				}
+			}
+			s.until(t, func(a drain.Activity) bool { return a.Connections == 0 })
+		})
+	}
+}
+
+// TestFirstRequestOfANewConnection is served while draining, and only then comes the goodbye.
+func TestFirstRequestOfANewConnection(t *testing.T) {
+	s := play(t, nil)
+	_ = s.Drain(t.Context())
+	for _, version := range []int{1, 2, h2c} {
+		client, url := s.client(version)
+		for range 3 {
+			if a := get(client, url); a.err != nil || a.body != "done" {
+				t.Errorf("HTTP/%d: %v", version, a)
+			}
+		}
+		client.CloseIdleConnections()
+	}
+	if a := s.activity(t); a.Arrivals < 12 {
+		t.Errorf("%+v: six connections with a request each", a)
+	}
+}
+
+// TestHijackedIsBusy until it is closed, and ends by a FIN.
+func TestHijackedIsBusy(t *testing.T) {
+	s := play(t, nil)
+	nc, err := net.Dial("tcp", s.plain.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(patience))
+	fmt.Fprint(nc, "GET /upgrade HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
+	in := bufio.NewReader(nc)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%+v %v", resp, err)
+	}
+	_ = s.Drain(t.Context())
+	_ = s.CloseIdle(t.Context(), 0)
+	fmt.Fprint(nc, "still there")
+	if _, err := io.ReadFull(in, make([]byte, len("still there"))); err != nil {
+		t.Error(err)
+	}
+	if a := s.activity(t); a.Busy != 1 {
+		t.Errorf("%v", a)
+	}
+	open, err := s.LastCall(t.Context(), 0)
+	if err != nil || len(open) != 1 || open[0].Protocol != "echo" || open[0].Ending != "fin" || open[0].Request != "GET /upgrade" {
+		t.Errorf("%+v %v", open, err)
+	}
+	if _, err := in.ReadByte(); err != io.EOF {
+		t.Errorf("the end: %v, want a FIN", err)
+	}
+}
+
+// TestHealthCheckIsNoArrival: to connect and to go is not to come.
+func TestHealthCheckIsNoArrival(t *testing.T) {
+	s := play(t, nil)
+	_ = s.Drain(t.Context())
+	nc, err := net.Dial("tcp", s.plain.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.until(t, func(a drain.Activity) bool { return a.Connections == 1 })
+	_ = nc.Close()
+	s.until(t, func(a drain.Activity) bool { return a.Connections == 0 })
+	if a := s.activity(t); a.Arrivals != 0 {
+		t.Errorf("%v", a)
+	}
+}
+
+// TestResume: what has been closed is open again, at the same address.
+func TestResume(t *testing.T) {
+	s := play(t, nil)
+	ctx := t.Context()
+	if err := s.Drain(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := s.CloseIdle(ctx, 0); err != nil {
+		t.Error(err)
+	}
+	if err := s.StopAccepting(ctx); err != nil {
+		t.Error(err)
+	}
+	if nc, err := net.Dial("tcp", s.plain.String()); err == nil {
+		t.Error("connected to what has stopped accepting")
+		_ = nc.Close()
+	}
+	if err := s.Resume(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range []int{1, 2, h2c} {
+		client, url := s.client(version)
+		for range 2 {
+			if a := get(client, url); a.err != nil || a.Close {
+				t.Errorf("HTTP/%d: %v", version, a)
+			}
+		}
+		client.CloseIdleConnections()
+	}
+	if r := run(t, s, config(), nil); r.Verdict != drain.Clean {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestQueueIsEmptied: who has connected before the listener closes is served.
+func TestQueueIsEmptied(t *testing.T) {
+	s := play(t, nil)
+	_ = s.Drain(t.Context())
+	for range 20 {
+		var all []net.Conn
+		for range 10 {
+			nc, err := net.Dial("tcp", s.plain.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = nc.SetDeadline(time.Now().Add(patience))
+			all = append(all, nc)
+		}
+		if err := s.StopAccepting(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, nc := range all {
+			fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+			resp, err := http.ReadResponse(bufio.NewReader(nc), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			_ = nc.Close()
+		}
+		if err := s.Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_ = s.Drain(t.Context())
+	}
+}
+
+// TestTrailersAndInterimAnswers pass the last call's wrapping.
+func TestTrailersAndInterimAnswers(t *testing.T) {
+	var s *scene
+	s = play(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</x>")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Del("Link")
+		w.Header().Set("Trailer", "Declared")
+		_, _ = io.WriteString(w, "body")
+		if r.Host == s.plain.String() != (r.TLS == nil) || r.TLS != nil && r.TLS.Version < tls.VersionTLS12 || r.Context().Value(http.LocalAddrContextKey) == nil {
+			t.Errorf("%s: %+v", r.Proto, r.TLS)
+		}
+		_ = http.NewResponseController(w).Flush()
+		w.Header().Set("Declared", "one")
+		w.Header().Set(http.TrailerPrefix+"Late", "two")
+		w.Header().Set("Neither", "three")
+	}))
+	for _, version := range []int{1, 2, h2c} {
+		client, url := s.client(version)
+		a := get(client, url)
+		if a.err != nil || a.body != "body" || a.Header.Get("Link") != "" || a.Trailer.Get("Declared") != "one" || a.Trailer.Get("Late") != "two" || a.Header.Get("Neither")+a.Trailer.Get("Neither") != "" {
+			t.Errorf("HTTP/%d: %+v %v", version, a, a.Response)
+		}
+		client.CloseIdleConnections()
+	}
+}
+
+// TestBrokenListener is an error, and an end of the plane.
+func TestBrokenListener(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := New(&http.Server{}, Options{})
+	if err := p.Serve(broken{ln}); err == nil {
+		t.Error("nil")
+	}
+	<-p.Exited()
+}
+
+type broken struct{ net.Listener }
+
+func (broken) Accept() (net.Conn, error) { return nil, io.ErrUnexpectedEOF }
+
+// TestVisitors: whoever comes, and whenever, the drain has an end that is not the last call's.
+func TestVisitors(t *testing.T) {
+	draintest.Visit(t, func(t *testing.T, _ int) (drain.DataPlane, func() (net.Conn, error)) {
+		p := New(&http.Server{
+			Protocols: all(), ReadHeaderTimeout: 300 * time.Millisecond, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				time.Sleep(rand.N(20 * time.Millisecond))
+				_, _ = io.WriteString(w, "done")
+			}),
+		}, Options{})
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- p.Serve(ln) }()
+		t.Cleanup(func() {
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+		})
+		return p, func() (net.Conn, error) { return net.Dial("tcp", ln.Addr().String()) }
+	})
+}

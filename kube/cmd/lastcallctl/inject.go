@@ -1,0 +1,176 @@
+package main
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/kube/inject"
+)
+
+const injectHelp = `Add lastcall to the workloads of a manifest, as a webhook would to their pods.
+
+Reads Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs and Lists
+of them from YAML or JSON, of any number of documents, and writes the whole to
+standard output. Everything else passes through unchanged. What cannot be
+injected is left as it is but for the annotation lastcall.dev/status, which says why, as
+does standard error.
+
+A Namespace in the input counts for its workloads, wherever it stands: its label
+lastcall.dev/inject: "false" keeps lastcall out of those that do not ask for it themselves,
+and where its pod security (pod-security.kubernetes.io/enforce) does not admit NET_ADMIN nothing is
+captured: the app's preStop watches its sockets instead.
+
+The pods of one workload share the token of their preStop hook. Without --token-seed
+it is another one at each call, so that each apply replaces the pods; with a seed,
+which is a secret, it stays the same.`
+
+type injectFlags struct {
+	file, mesh, seed, namespace string
+	sidecar                     sidecarFlags
+}
+
+// sidecarFlags are common to inject and webhook.
+type sidecarFlags struct {
+	image, envoyImage, pullPolicy, logFormat string
+	native                                   bool
+}
+
+func (f *sidecarFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.image, "image", "", "`image` of lastcall in the pods, with its registry, and a tag or a digest: registry.example.com/team/lastcall:1.2.0 or …/lastcall@sha256:…; required")
+	flags.StringVar(&f.envoyImage, "envoy-image", "", "`image` with lastcall and Envoy, for pods that ask for lastcall.dev/proxy: envoy")
+	flags.StringVar(&f.pullPolicy, "image-pull-policy", "", "Always, IfNotPresent or Never (default Kubernetes' own)")
+	flags.BoolVar(&f.native, "native", true, "a native sidecar, for Kubernetes 1.29 and later; =false: a container among the others")
+	flags.StringVar(&f.logFormat, "sidecar-log-format", "text", "text or json")
+}
+
+func (f *sidecarFlags) options(mesh string) (inject.Options, error) {
+	o := inject.Options{Image: f.image, EnvoyImage: f.envoyImage, PullPolicy: corev1.PullPolicy(f.pullPolicy), Sidecar: inject.Native, LogFormat: f.logFormat}
+	if !f.native {
+		o.Sidecar = inject.Classic
+	}
+	if f.image == "" {
+		return o, usage{errors.New("missing --image: the image that pods pull for the sidecar, such as registry.example.com/team/lastcall:1.2.0, as make push REGISTRY=registry.example.com/team prints it")}
+	}
+	if f.logFormat != "text" && f.logFormat != "json" {
+		return o, usage{fmt.Errorf("--sidecar-log-format %q: must be text or json", f.logFormat)}
+	}
+	if mesh != "" {
+		text, err := os.ReadFile(mesh)
+		if err != nil {
+			return o, usage{fmt.Errorf("--mesh-config takes a file with Istio's MeshConfig: %w", err)}
+		}
+		o.MeshConfig = string(text)
+	}
+	if err := o.Validate(); err != nil {
+		return o, usage{err}
+	}
+	return o, nil
+}
+
+func injectCommand() *cobra.Command {
+	var f injectFlags
+	cmd := &cobra.Command{
+		Use:     "inject -f FILE|-",
+		Short:   "Add lastcall to the workloads of a manifest",
+		Long:    injectHelp,
+		Example: "  kubectl get deployment web -o yaml | lastcallctl inject --image registry.example.com/team/lastcall:1.2.0 -f - | kubectl apply -f -",
+		Args:    cli.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&f.file, "filename", "f", "", "`file` of the manifest, - for standard input")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of workloads without one")
+	flags.StringVar(&f.mesh, "mesh-config", "", "`file` of Istio's MeshConfig, whose defaultConfig holds for all pods")
+	flags.StringVar(&f.seed, "token-seed", "", "`file` with a secret that the hooks' tokens are made of (default random)")
+	f.sidecar.register(flags)
+	return cmd
+}
+
+func (f *injectFlags) run(cmd *cobra.Command) error {
+	if f.file == "" {
+		return usage{errors.New("missing -f: name a file, or - for standard input")}
+	}
+	o, err := f.sidecar.options(f.mesh)
+	if err != nil {
+		return err
+	}
+	seed := make([]byte, 32)
+	if f.seed == "" {
+		_, _ = rand.Read(seed) // never fails
+	} else if seed, err = os.ReadFile(f.seed); err != nil {
+		return usage{fmt.Errorf("--token-seed takes a file: %w", err)}
+	} else if len(seed) < 16 {
+		return usage{fmt.Errorf("--token-seed %s has %d bytes: must have 16 or more", f.seed, len(seed))}
+	}
+	name, text, err := readManifest(f.file, cmd.InOrStdin())
+	if err != nil {
+		return err
+	}
+	out, done, err := inject.Manifest(text, func(w *inject.Workload) inject.Options {
+		o := o
+		o.IsAsked = true
+		o.Job = w.IsJob()
+		o.Namespace.Name = w.Namespace
+		if o.Namespace.Name == "" {
+			o.Namespace.Name = f.namespace
+		}
+		o.Token = tokenFor(seed, w)
+		return o
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	wrong := false
+	for _, d := range done {
+		where := fmt.Sprintf("%s: %s: %s", name, d.Where, d.Workload)
+		switch d.Result.Outcome {
+		case inject.LeftAlone:
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: left alone: %s\n", where, d.Result.Reason)
+			wrong = wrong || d.Result.Err != nil
+		case inject.NotAsked:
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: not injected: %s\n", where, d.Result.Reason)
+		}
+		for _, note := range d.Result.Notes {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: note: %s\n", where, note)
+		}
+	}
+	if wrong {
+		return errTold // half a manifest must not be applied
+	}
+	_, err = cmd.OutOrStdout().Write(out)
+	return err
+}
+
+func readManifest(file string, stdin io.Reader) (string, []byte, error) {
+	if file == "-" {
+		text, err := io.ReadAll(stdin)
+		if err != nil {
+			return "", nil, fmt.Errorf("read standard input: %w", err)
+		}
+		return "standard input", text, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", nil, usage{fmt.Errorf("-f takes a file or -: %w", err)}
+	}
+	return filepath.ToSlash(file), text, nil
+}
+
+// tokenFor is a workload's token under a seed.
+func tokenFor(seed []byte, w *inject.Workload) string {
+	mac := hmac.New(sha256.New, seed)
+	_, _ = fmt.Fprintf(mac, "%s\x00%s\x00%s", w.Kind, w.Namespace, w.Name)
+	return hex.EncodeToString(mac.Sum(nil)[:16])
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/lint"
+)
+
+const lintHelp = `Say which timers of a manifest cannot work together when its pods are told to stop.
+
+Reads what inject reads: YAML of any number of documents, JSON, Lists. docs/lint.md says
+why each rule is there.
+
+Exit code: 0 without an error (there may be warnings), 1 with one, 2 for what cannot be read.`
+
+type lintFlags struct {
+	files  []string
+	output cli.Format
+	mesh   string
+	rules  bool
+}
+
+func lintCommand() *cobra.Command {
+	var f lintFlags
+	cmd := &cobra.Command{
+		Use:     "lint -f FILE|-",
+		Short:   "Find timers in manifests that cannot work together",
+		Long:    lintHelp,
+		Example: "  lastcallctl lint -f deployment.yaml\n  helm template . | lastcallctl lint -f -",
+		Args:    cli.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVarP(&f.files, "filename", "f", nil, "`file` of a manifest, - for standard input; may be repeated")
+	flags.StringVar(&f.mesh, "mesh-config", "", "`file` of Istio's MeshConfig, whose defaultConfig holds for all pods")
+	cli.OutputFlag(flags, &f.output, "text or json")
+	flags.BoolVar(&f.rules, "rules", false, "list the rules instead")
+	return cmd
+}
+
+// found is a finding with its place.
+type found struct {
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Object string `json:"object"`
+	lint.Finding
+}
+
+func (f *lintFlags) run(cmd *cobra.Command) error {
+	switch {
+	case f.rules:
+		for _, r := range lint.Rules() {
+			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", r.ID, r.Text); err != nil {
+				return err
+			}
+		}
+		return nil
+	case len(f.files) == 0:
+		return usage{errors.New("missing -f: name a file, or - for standard input")}
+	}
+	mesh := ""
+	if f.mesh != "" {
+		text, err := os.ReadFile(f.mesh)
+		if err != nil {
+			return usage{fmt.Errorf("--mesh-config takes a file: %w", err)}
+		}
+		mesh = string(text)
+	}
+	all := []found{}
+	for _, file := range f.files {
+		name, text, err := readManifest(file, cmd.InOrStdin())
+		if err != nil {
+			return err
+		}
+		objects, err := inject.Objects(text)
+		if err != nil {
+			return usage{fmt.Errorf("%s: %w", name, err)}
+		}
+		all = append(all, lintObjects(name, mesh, objects)...)
+	}
+	return f.tell(cmd, all)
+}
+
+func lintObjects(name, mesh string, objects []inject.Object) []found {
+	var all []found
+	inputs := map[*inject.Workload]lint.Input{}
+	for _, o := range objects {
+		w := o.Workload
+		if w == nil {
+			continue
+		}
+		settings, err := inject.Resolve(mesh, w.Pod.Annotations, nil)
+		inputs[w] = lint.Input{Pod: w.Pod, Job: w.IsJob(), Settings: settings, Err: err}
+		below := ""
+		for _, key := range w.Path {
+			below += key + "."
+		}
+		for _, finding := range lint.Pod(inputs[w]) {
+			finding.Path = below + finding.Path
+			all = append(all, found{name, o.Line(finding.Path), w.String(), finding})
+		}
+	}
+	for _, o := range objects {
+		var s corev1.Service
+		if o.Workload != nil || json.Unmarshal(o.JSON, &s) != nil || s.Kind != "Service" || s.APIVersion != "v1" {
+			continue
+		}
+		for _, other := range objects {
+			w := other.Workload
+			if w == nil || w.Namespace != s.Namespace {
+				continue
+			}
+			for _, finding := range lint.Service(&s, inputs[w]) {
+				all = append(all, found{name, o.Line(finding.Path), "Service " + s.Name + " over " + w.String(), finding})
+			}
+		}
+	}
+	return all
+}
+
+func (f *lintFlags) tell(cmd *cobra.Command, all []found) error {
+	out := cmd.OutOrStdout()
+	if f.output == cli.JSON {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		if err := encoder.Encode(all); err != nil {
+			return err
+		}
+	}
+	wrong := false
+	for _, one := range all {
+		wrong = wrong || one.Severity == lint.Error
+		if f.output == cli.Text {
+			if _, err := fmt.Fprintf(out, "%s:%d: %s %s: %s: %s %s\n", one.File, one.Line, one.Severity, one.ID, one.Object, one.Path, one.Text); err != nil {
+				return err
+			}
+		}
+	}
+	if wrong {
+		return errTold
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/certificate"
+	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/logs"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/kube/events"
+	"github.com/lastcall-dev/lastcall/kube/webhook"
+)
+
+const webhookHelp = `The admission server: puts lastcall into pods as they are created, and warns of
+timers that cannot work together when workloads are applied.
+
+It also makes a Kubernetes Event of how each injected pod ended, and of each pod that should
+have been injected and was not (docs/events.md).
+
+Its certificate is its own: signed by an authority in the Secret --name of --namespace, which
+all replicas share, and installed in the webhook configurations --name. With --cert-file
+and --key-file something else renews it, such as cert-manager; the files are read again
+when they change.
+
+At SIGTERM it serves for --drain-delay as before, because other replicas may not be ready yet. Then it
+sends its clients to other replicas, serves for --minimum-drain and until --quiet-time has passed without a new
+connection, and exits when no review is in flight. A second SIGTERM makes the last call at once.`
+
+type webhookFlags struct {
+	listen, plain, cert, key, mesh, kubeconfig, logFormat, terminationLog string
+	deny, offline, events                                                 bool
+	delay, minimum, quiet, grace                                          time.Duration
+	sidecar                                                               sidecarFlags
+	registration                                                          webhook.Registration
+}
+
+func webhookCommand() *cobra.Command {
+	var f webhookFlags
+	cmd := &cobra.Command{
+		Use:   "webhook",
+		Short: "The admission server: injects, and warns of timers that cannot work",
+		Long:  webhookHelp,
+		Args:  cli.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.listen, "listen", ":8443", "`address` for reviews (TLS), host:port")
+	flags.StringVar(&f.plain, "plain-listen", ":8080", "`address` for /metrics, /readyz and /healthz, host:port")
+	flags.StringVar(&f.cert, "cert-file", "", "PEM `file` of a certificate that something else keeps up")
+	flags.StringVar(&f.key, "key-file", "", "PEM `file` of its key")
+	flags.StringVar(&f.mesh, "mesh-config", "", "`file` of Istio's MeshConfig, whose defaultConfig holds for all pods")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to reach the API server by (default the pod's service account)")
+	flags.BoolVar(&f.offline, "offline", false, "run without an API server: no labels of namespaces, and --cert-file needed")
+	flags.BoolVar(&f.deny, "deny", false, "deny workloads with an error among the findings, instead of warning")
+	flags.BoolVar(&f.events, "events", true, "make Kubernetes Events of how injected pods ended and of pods that were not injected (needs list and watch on pods, create on events); not with --offline")
+	flags.DurationVar(&f.delay, "drain-delay", 10*time.Second, "how long after SIGTERM before it sends the API server to other replicas: until the pods that replace it are ready")
+	flags.DurationVar(&f.minimum, "minimum-drain", 5*time.Second, "how long reviews are taken from then on, at least")
+	flags.DurationVar(&f.quiet, "quiet-time", drain.DefaultQuietTime, "how long without a new connection before it exits; extends the minimum, to a third of what --drain-delay leaves of --grace at most")
+	flags.DurationVar(&f.grace, "grace", 30*time.Second, "the pod's grace period; what is left 2s before its end is cut")
+	flags.StringVar(&f.terminationLog, "termination-log", "", "`file` for the report of its own end, such as /dev/termination-log")
+	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
+	registrationFlags(cmd, &f.registration)
+	f.sidecar.register(flags)
+	cmd.AddCommand(manifestsCommand())
+	return cmd
+}
+
+func registrationFlags(cmd *cobra.Command, r *webhook.Registration) {
+	flags := cmd.Flags()
+	flags.StringVar(&r.Name, "name", webhook.DefaultName, "`name` of the webhook configurations and of the Secret")
+	flags.StringVarP(&r.Namespace, "namespace", "n", "lastcall-system", "`namespace` of the server")
+	flags.StringVar(&r.Service, "service", webhook.DefaultName, "`name` of the server's Service")
+}
+
+func manifestsCommand() *cobra.Command {
+	var r webhook.Registration
+	cmd := &cobra.Command{
+		Use:   "manifests",
+		Short: "Print the webhook configurations",
+		Args:  cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, object := range []any{r.Mutating(), r.Validating()} {
+				text, err := yaml.Marshal(object)
+				if err != nil {
+					return err
+				}
+				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "---\n%s", text); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	registrationFlags(cmd, &r)
+	cmd.Flags().Int32Var(&r.Port, "port", 443, "`port` of the Service")
+	cmd.Flags().BoolVar(&r.FailClosed, "fail-closed", false, "refuse pods while no replica answers (failurePolicy Fail)")
+	cmd.Flags().BoolVar(&r.AllNamespaces, "all-namespaces", false, "all namespaces but those labelled lastcall.dev/inject: \"false\"")
+	cmd.Flags().StringSliceVar(&r.Excluded, "exclude-namespace", nil, "leave `namespaces` out, beside the cluster's own")
+	return cmd
+}
+
+// newLog is the program's own log, on standard error. The Writer is the one that
+// run closes.
+func newLog(cmd *cobra.Command, format string, level slog.Level) (*slog.Logger, *logs.Writer, error) {
+	to := cmd.ErrOrStderr().(*logs.Writer)
+	log, err := logs.NewLogger(format, to, level)
+	if err != nil {
+		return nil, nil, usage{fmt.Errorf("--log-format %q: must be text or json", format)}
+	}
+	return log, to, nil
+}
+
+// keeper keeps the certificate up until ctx ends.
+type keeper func(ctx context.Context, seen func(error)) error
+
+func (f *webhookFlags) run(cmd *cobra.Command) error {
+	log, written, err := newLog(cmd, f.logFormat, slog.LevelInfo)
+	if err != nil {
+		return err
+	}
+	switch {
+	case (f.cert == "") != (f.key == ""):
+		return usage{errors.New("--cert-file and --key-file belong together: give both or none")}
+	case f.offline && f.cert == "":
+		return usage{errors.New("--offline needs --cert-file and --key-file: its own certificate is kept in a Secret")}
+	case f.quiet < 0:
+		return usage{fmt.Errorf("--quiet-time %v: must be 0s or more", f.quiet)}
+	case f.delay < 0 || f.minimum < 0 || f.grace <= f.delay+f.minimum:
+		return usage{fmt.Errorf("--drain-delay %v and --minimum-drain %v: must be 0s or more, and together shorter than --grace %v", f.delay, f.minimum, f.grace)}
+	}
+	if os.Getenv("GOGC") == "" {
+		// Each review is a little garbage on a heap of a few megabytes, which would be collected 20 times a second
+		// on the time of the pods that wait.
+		debug.SetGCPercent(400)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(webhook.SoftLimit)
+	}
+	options, err := f.sidecar.options(f.mesh)
+	if err != nil {
+		return err
+	}
+	h := &webhook.Handler{Inject: options, Deny: f.deny, Log: log}
+	var cluster *webhook.Kubernetes
+	var told *events.Controller
+	webhook.NewHandler(h)
+	h.Metrics().MustRegister(written.Metric("own"))
+	if !f.offline {
+		config, err := f.config()
+		if err != nil {
+			return err
+		}
+		if cluster, err = webhook.NewKubernetes(config, f.registration.Namespace, f.registration.Name); err != nil {
+			return err
+		}
+		h.NamespaceLabels = cluster.NamespaceLabels
+		if f.events {
+			client, err := events.Client(config)
+			if err != nil {
+				return err
+			}
+			pods, err := events.Pods(config)
+			if err != nil {
+				return err
+			}
+			told = events.New(client, h.Metrics(), log)
+			told.Find(events.Missed{Pods: pods, Selections: cluster.Selections, NamespaceLabels: cluster.NamespaceLabels}, h.Metrics())
+		}
+	}
+	ctx, signals, stop := untilToldTwice(cmd)
+	defer stop()
+	s := &webhook.Server{Handler: h, Delay: f.delay, Drain: f.drain(), Signals: signals, TerminationLog: f.terminationLog, Log: log}
+	keep, err := f.certificate(ctx, s, cluster)
+	if err != nil {
+		return err
+	}
+	reviews, err := listen(f.listen, "--listen")
+	if err != nil {
+		return err
+	}
+	plain, err := listen(f.plain, "--plain-listen")
+	if err != nil {
+		_ = reviews.Close()
+		return err
+	}
+	keeping, end := context.WithCancel(context.WithoutCancel(ctx)) // also through the drain
+	var kept sync.WaitGroup
+	var keepErr, toldErr error
+	kept.Go(func() { keepErr = keep(keeping, s.Seen) })
+	if told != nil {
+		kept.Go(func() { toldErr = told.Run(keeping) })
+	}
+	err = s.Serve(ctx, reviews, plain)
+	end()
+	kept.Wait()
+	return errors.Join(err, keepErr, toldErr)
+}
+
+func (f *webhookFlags) drain() drain.Config {
+	c := drain.DefaultConfig()
+	c.MinimumDrain, c.QuietTime, c.GracePeriod = f.minimum, f.quiet, f.grace-f.delay
+	return c
+}
+
+// config is how the API server is reached.
+func (f *webhookFlags) config() (*rest.Config, error) {
+	config, err := restConfig(f.kubeconfig)
+	if err != nil {
+		return nil, usage{fmt.Errorf("reach the API server (--kubeconfig, or a pod's service account; --offline does without): %w", err)}
+	}
+	return config, nil
+}
+
+// certificate gets the first one and says how it is kept up.
+func (f *webhookFlags) certificate(ctx context.Context, s *webhook.Server, cluster *webhook.Kubernetes) (keeper, error) {
+	if f.cert != "" {
+		files := &certificate.Files{Cert: f.cert, Key: f.key, Log: s.Log}
+		if err := files.Load(); err != nil {
+			if errors.Is(err, os.ErrNotExist) {
+				return nil, usage{err}
+			}
+			return nil, err
+		}
+		s.Certificate = files.Certificate
+		s.Seen(nil)
+		return files.Run, nil
+	}
+	service := f.registration.Service + "." + f.registration.Namespace
+	own := &webhook.Own{Cluster: cluster, Log: s.Log, Names: []string{service + ".svc", service, service + ".svc.cluster.local"}}
+	s.Certificate = own.Certificate
+	looking, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if err := own.Look(looking, time.Now()); err != nil {
+		return nil, err
+	}
+	s.Seen(nil)
+	return func(ctx context.Context, seen func(error)) error { own.Run(ctx, seen); return nil }, nil
+}
+
+func listen(address, flag string) (net.Listener, error) {
+	ln, err := tcp.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s (must be host:port): %w", flag, address, err)
+	}
+	return ln, nil
+}

@@ -1,0 +1,215 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"k8s.io/client-go/informers"
+
+	"github.com/lastcall-dev/lastcall/kube/inject"
+)
+
+// Bounds of the telling.
+const (
+	createTimeout = 10 * time.Second
+	attempts      = 6    // the last one about 10 s after the first
+	maxTold       = 4096 // Events remembered as made
+	maxPending    = 8192 // Events that wait; more are counted and dropped
+	creators      = 2    // goroutines
+)
+
+// Controller watches pods and makes their Events. It needs: list and watch on pods, create on events, in
+// all namespaces.
+type Controller struct {
+	client kubernetes.Interface
+	log    *slog.Logger
+	queue  workqueue.TypedRateLimitingInterface[string]
+	made   *prometheus.CounterVec
+	missed *finder // nil unless Find was called
+
+	mu      sync.Mutex // guards what follows
+	pending map[string]*corev1.Event
+	told    map[string]bool
+	order   []string // of told, the oldest first
+}
+
+// Client makes one with a budget of its own: a rollout of a large Deployment has many ends at once.
+func Client(config *rest.Config) (kubernetes.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = 50, 100
+	config.UserAgent = "lastcall-events"
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the API server: %w", err)
+	}
+	return client, nil
+}
+
+// Pods reads pods by their metadata, for Missed.
+func Pods(config *rest.Config) (metadata.Getter, error) {
+	config = metadata.ConfigFor(config)
+	config.QPS, config.Burst = 5, 10
+	config.UserAgent = "lastcall-events"
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the API server: %w", err)
+	}
+	return client.Resource(corev1.SchemeGroupVersion.WithResource("pods")), nil
+}
+
+// New makes a controller that does nothing until Run. Its metrics go to r.
+func New(client kubernetes.Interface, r prometheus.Registerer, log *slog.Logger) *Controller {
+	c := &Controller{
+		client: client, log: log,
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](300*time.Millisecond, 10*time.Second)),
+		made: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lastcall_events_total", Help: "Kubernetes Events of terminations, by result (created, exists, refused, dropped).",
+		}, []string{"result"}),
+		pending: map[string]*corev1.Event{}, told: map[string]bool{},
+	}
+	r.MustRegister(c.made)
+	return c
+}
+
+// Run watches until ctx ends, and then waits for the Events under way. It returns nil; what
+// the API server refuses is logged, and asked again.
+func (c *Controller) Run(ctx context.Context) error {
+	factory := informers.NewSharedInformerFactoryWithOptions(c.client, 0,
+		informers.WithTransform(Trim),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.LabelSelector = labels.Set{inject.LabelInjected: inject.LabelInjectedValue}.String()
+		}))
+	informer := factory.Core().V1().Pods().Informer()
+	err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		if ctx.Err() == nil && !apierrors.IsResourceExpired(err) {
+			c.log.Warn("pods cannot be watched; no events until they can", "error", err)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("watch pods: %w", err)
+	}
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    c.seen,
+		UpdateFunc: func(_, now any) { c.seen(now) },
+		DeleteFunc: c.seen,
+	}); err != nil {
+		return fmt.Errorf("watch pods: %w", err)
+	}
+	factory.StartWithContext(ctx)
+	var creating sync.WaitGroup
+	for range creators {
+		creating.Go(func() {
+			for c.next(context.WithoutCancel(ctx)) {
+			}
+		})
+	}
+	if c.missed != nil {
+		c.missed.run(ctx)
+	}
+	<-ctx.Done()
+	factory.Shutdown()
+	c.queue.ShutDown() // what is in it is still done; what waits for another attempt is not
+	creating.Wait()
+	return nil
+}
+
+// seen takes in a pod's state: added, changed, or the last one.
+func (c *Controller) seen(object any) {
+	if gone, ok := object.(cache.DeletedFinalStateUnknown); ok { // a watch that was broken meanwhile
+		object = gone.Obj
+	}
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	for _, e := range eventsOf(pod, time.Now()) {
+		c.add(e)
+	}
+}
+
+func (c *Controller) add(e *corev1.Event) {
+	key := e.Namespace + "/" + e.Name
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.told[key] || c.pending[key] != nil:
+		return
+	case len(c.pending) >= maxPending:
+		c.made.WithLabelValues("dropped").Inc()
+		return
+	}
+	c.pending[key] = e
+	c.queue.Add(key)
+}
+
+// next makes one Event; false when there is none any more.
+func (c *Controller) next(ctx context.Context) bool {
+	key, down := c.queue.Get()
+	if down {
+		return false
+	}
+	defer c.queue.Done(key)
+	c.mu.Lock()
+	e := c.pending[key]
+	c.mu.Unlock()
+	if e == nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	_, err := c.client.CoreV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{})
+	result := "created"
+	switch {
+	case err == nil:
+	case apierrors.IsAlreadyExists(err): // another replica, or we before a restart
+		result = "exists"
+	case isFinal(err):
+		result = "refused"
+		if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			c.log.Warn("an event was refused", "namespace", e.Namespace, "pod", e.InvolvedObject.Name, "error", err)
+		}
+	case c.queue.NumRequeues(key) < attempts-1:
+		c.queue.AddRateLimited(key)
+		return true
+	default:
+		result = "dropped"
+		c.log.Warn("an event could not be made", "namespace", e.Namespace, "pod", e.InvolvedObject.Name, "error", err)
+	}
+	c.made.WithLabelValues(result).Inc()
+	c.queue.Forget(key)
+	c.remember(key)
+	return true
+}
+
+// isFinal says whether to ask again would be in vain. What is forbidden may be allowed in a moment (RBAC is
+// installed after the pod), unless it is so because the namespace goes.
+func isFinal(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || errors.Is(err, context.Canceled)
+}
+
+func (c *Controller) remember(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pending, key)
+	c.told[key] = true
+	c.order = append(c.order, key)
+	if len(c.order) > maxTold {
+		delete(c.told, c.order[0])
+		c.order = c.order[1:]
+	}
+}

@@ -1,0 +1,215 @@
+package events
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/lastcall-dev/lastcall/kube/inject"
+)
+
+// ReasonNotInjected is the Event of a pod that should have lastcall and has not.
+const ReasonNotInjected = "NotInjected"
+
+const notInjected = "has no lastcall, although inject is asked for: no webhook answered when it was created, or it was asked for only later; " +
+	"a new pod gets it (kubectl rollout restart)"
+
+// Bounds of the search for missed pods.
+const (
+	missedPage   = 500              // pods of a list in memory at once
+	missedAgain  = 10 * time.Minute // all pods are looked at so often: namespaces' labels change
+	missedAtMost = 20_000           // pods that are counted
+	missedRate   = 2                // Events a second
+	missedBurst  = 100
+	missedWarn   = time.Minute // between two complaints in the log
+)
+
+// A Selection is what one webhook of the configuration injects into.
+type Selection struct {
+	Namespace, Object labels.Selector
+	IsAsked           bool // the answer for pods that say nothing
+}
+
+// Missed finds pods that a webhook should have injected and has not: it lets pods in while it does
+// not answer (failurePolicy Ignore).
+type Missed struct {
+	// Pods are read by their metadata only. It needs list and watch on pods in all namespaces.
+	Pods metadata.Getter
+
+	// Selections are the webhooks' in force; none without a configuration.
+	Selections func(ctx context.Context) ([]Selection, error)
+
+	NamespaceLabels func(ctx context.Context, name string) (map[string]string, error)
+}
+
+// finder is Missed at work. Its pods are those of one list and the watch behind it.
+type finder struct {
+	Missed
+	c          *Controller
+	count      prometheus.Gauge
+	rate       flowcontrol.RateLimiter
+	selections []Selection
+	pods       map[types.UID]bool
+	complained time.Time
+}
+
+// Find makes the controller look for missed pods, too. It is called before Run.
+func (c *Controller) Find(m Missed, r prometheus.Registerer) {
+	c.missed = &finder{Missed: m, c: c, rate: flowcontrol.NewTokenBucketRateLimiter(missedRate, missedBurst), count: prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "lastcall_pods_not_injected", Help: fmt.Sprintf("Pods without lastcall that ask for it, by themselves or by their namespace; at most %d.", missedAtMost),
+	})}
+	r.MustRegister(c.missed.count)
+}
+
+// run looks until ctx ends.
+func (f *finder) run(ctx context.Context) {
+	pause := time.Second
+	for ctx.Err() == nil {
+		err := f.follow(ctx)
+		switch {
+		case err == nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
+			pause = time.Second
+		case ctx.Err() == nil && time.Since(f.complained) > missedWarn:
+			f.complained = time.Now()
+			f.c.log.Warn("cannot look for pods that were not injected", "error", err)
+			pause = min(2*pause, time.Minute)
+		default:
+			pause = min(2*pause, time.Minute)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// follow lists all pods and watches them from then on. It returns after missedAgain, or when that fails.
+func (f *finder) follow(ctx context.Context) error {
+	pods := f.Pods.Namespace(metav1.NamespaceAll)
+	options := metav1.ListOptions{LabelSelector: inject.LabelInjected + "!=" + inject.LabelInjectedValue, Limit: missedPage}
+	var err error
+	if f.selections, err = f.Selections(ctx); err != nil {
+		return fmt.Errorf("read the webhook's configuration: %w", err)
+	}
+	f.pods = map[types.UID]bool{}
+	for {
+		list, err := pods.List(ctx, options)
+		if err != nil {
+			return fmt.Errorf("list pods: %w", err)
+		}
+		for i := range list.Items {
+			f.look(ctx, &list.Items[i])
+		}
+		options.ResourceVersion, options.Continue = list.ResourceVersion, list.Continue
+		if list.Continue == "" {
+			break
+		}
+		options.ResourceVersion = "" // the continuation says it
+	}
+	f.count.Set(float64(len(f.pods)))
+	options.Limit, options.Continue = 0, ""
+	seconds := int64(missedAgain / time.Second)
+	options.TimeoutSeconds = &seconds
+	watching, cancel := context.WithTimeout(ctx, missedAgain+time.Minute)
+	defer cancel()
+	w, err := pods.Watch(watching, options)
+	if err != nil {
+		return fmt.Errorf("watch pods: %w", err)
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-watching.Done():
+			return nil
+		case e, ok := <-w.ResultChan():
+			if !ok {
+				return nil
+			}
+			if e.Type == watch.Error {
+				return apierrors.FromObject(e.Object)
+			}
+			pod, ok := e.Object.(*metav1.PartialObjectMetadata)
+			switch {
+			case !ok:
+			case e.Type == watch.Added:
+				f.look(ctx, pod)
+			case e.Type == watch.Deleted:
+				delete(f.pods, pod.UID)
+			}
+			f.count.Set(float64(len(f.pods)))
+		}
+	}
+}
+
+// look says so if a pod has been missed. Only those that are young get an Event: the others may have run since
+// before lastcall was there.
+func (f *finder) look(ctx context.Context, pod *metav1.PartialObjectMetadata) {
+	if f.pods[pod.UID] || len(f.pods) >= missedAtMost || !f.isMissed(ctx, pod) {
+		return
+	}
+	f.pods[pod.UID] = true
+	now := time.Now()
+	if now.Sub(pod.CreationTimestamp.Time) > Fresh {
+		return
+	}
+	if !f.rate.TryAccept() {
+		f.c.made.WithLabelValues("dropped").Inc()
+		return
+	}
+	f.c.add(missedEvent(pod, now))
+}
+
+func (f *finder) isMissed(ctx context.Context, pod *metav1.PartialObjectMetadata) bool {
+	switch {
+	case pod.DeletionTimestamp != nil, pod.Annotations[corev1.MirrorPodAnnotationKey] != "":
+		return false
+	case pod.Annotations[inject.AnnotationStatus] != "": // it was seen, and left alone for a reason
+		return false
+	}
+	var namespace map[string]string
+	for _, s := range f.selections {
+		if !s.Object.Matches(labels.Set(pod.Labels)) {
+			continue
+		}
+		if namespace == nil {
+			var err error
+			if namespace, err = f.NamespaceLabels(ctx, pod.Namespace); err != nil {
+				return false // it is looked at again
+			}
+		}
+		if !s.Namespace.Matches(labels.Set(namespace)) {
+			continue
+		}
+		if inject.IsAsked(&pod.ObjectMeta, inject.Options{IsAsked: s.IsAsked, Namespace: inject.Namespace{Name: pod.Namespace, Labels: namespace}}) {
+			return true
+		}
+	}
+	return false
+}
+
+func missedEvent(pod *metav1.PartialObjectMetadata, now time.Time) *corev1.Event {
+	sum := sha256.Sum256([]byte(string(pod.UID) + "/" + ReasonNotInjected))
+	name := strings.TrimRight(pod.Name[:min(len(pod.Name), 200)], "-.") + "." + hex.EncodeToString(sum[:8])
+	return &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: pod.Namespace},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+		},
+		Type: corev1.EventTypeWarning, Reason: ReasonNotInjected, Message: notInjected, Action: "Creating", Count: 1,
+		FirstTimestamp: metav1.NewTime(now), LastTimestamp: metav1.NewTime(now),
+		Source: corev1.EventSource{Component: component}, ReportingController: "lastcall.dev/webhook",
+	}
+}

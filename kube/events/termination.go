@@ -1,0 +1,124 @@
+package events
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// component is who reports.
+const component = "lastcall"
+
+// Fresh is how long after its end a termination is still told of. Events last an hour by an API server's
+// default: what is older than that may have been told, and the telling be gone.
+const Fresh = 30 * time.Minute
+
+// eventsOf are the Events that a pod's status gives rise to.
+func eventsOf(pod *corev1.Pod, now time.Time) []*corev1.Event {
+	var all []*corev1.Event
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for _, c := range list {
+			if e := eventOf(pod, c.Name, c.RestartCount, c.State.Terminated, now); e != nil {
+				all = append(all, e)
+			}
+			// After a restart, the end before it. (Its own end had the count before.)
+			if e := eventOf(pod, c.Name, c.RestartCount-1, c.LastTerminationState.Terminated, now); e != nil && c.RestartCount > 0 {
+				all = append(all, e)
+			}
+		}
+	}
+	return all
+}
+
+func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.ContainerStateTerminated, now time.Time) *corev1.Event {
+	if end == nil {
+		return nil
+	}
+	report, ok := drain.ParseMessage(end.Message)
+	if !ok {
+		return nil
+	}
+	at := end.FinishedAt.Time
+	if at.IsZero() { // a runtime that does not say
+		at = report.Began.Add(time.Duration(report.Duration))
+	}
+	if now.Sub(at) > Fresh {
+		return nil
+	}
+	kind, reason, message, ok := describe(report)
+	if !ok {
+		return nil
+	}
+	return &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: nameOf(pod, container, restarts), Namespace: pod.Namespace},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			FieldPath: "spec." + fieldOf(pod, container) + "{" + container + "}",
+		},
+		Type: kind, Reason: reason, Message: message, Action: "Terminating", Count: 1,
+		FirstTimestamp: metav1.NewTime(at), LastTimestamp: metav1.NewTime(at),
+		Source: corev1.EventSource{Component: component}, ReportingController: "lastcall.dev/webhook",
+	}
+}
+
+// fieldOf is where the kubelet's own events say that a container is.
+func fieldOf(pod *corev1.Pod, container string) string {
+	for _, c := range pod.Status.InitContainerStatuses {
+		if c.Name == container {
+			return "initContainers"
+		}
+	}
+	return "containers"
+}
+
+// nameOf is the same for the same termination, whoever reports it.
+func nameOf(pod *corev1.Pod, container string, restarts int32) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", pod.UID, container, restarts))
+	name := pod.Name[:min(len(pod.Name), 200)] // 253 in all
+	return strings.TrimRight(name, "-.") + "." + hex.EncodeToString(sum[:8])
+}
+
+// Trim keeps of a pod what events are made of; it is the informer's transform. A cluster may have 100,000
+// of them.
+func Trim(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil // a tombstone
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion},
+		Status: corev1.PodStatus{
+			InitContainerStatuses: trimmed(pod.Status.InitContainerStatuses),
+			ContainerStatuses:     trimmed(pod.Status.ContainerStatuses),
+		},
+	}, nil
+}
+
+func trimmed(all []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var out []corev1.ContainerStatus
+	for _, c := range all {
+		state, last := ending(c.State.Terminated), ending(c.LastTerminationState.Terminated)
+		if state == nil && last == nil {
+			continue
+		}
+		out = append(out, corev1.ContainerStatus{
+			Name: c.Name, RestartCount: c.RestartCount,
+			State: corev1.ContainerState{Terminated: state}, LastTerminationState: corev1.ContainerState{Terminated: last},
+		})
+	}
+	return out
+}
+
+func ending(end *corev1.ContainerStateTerminated) *corev1.ContainerStateTerminated {
+	if end == nil || !strings.HasPrefix(end.Message, `{"verdict":`) {
+		return nil
+	}
+	return &corev1.ContainerStateTerminated{Message: end.Message, FinishedAt: end.FinishedAt}
+}

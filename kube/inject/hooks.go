@@ -1,0 +1,124 @@
+package inject
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+)
+
+// pathWait is where the agent drains for who knows the pod's token.
+const pathWait = "/wait/"
+
+// waitHook is a preStop that begins the drain and returns when no inbound
+// request is left. The kubelet asks by itself: it needs nothing in the image.
+func (j *injection) waitHook(token string) *corev1.LifecycleHandler {
+	return &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{
+		Path: pathWait + token,
+		Port: intstr.FromInt32(int32(j.settings.StatusPort.Value)),
+	}}
+}
+
+// appHook is an app's. The kubelet asks it also when it restarts that container alone: in a
+// pod with several, the hook says which ports are its own.
+func (j *injection) appHook(c *corev1.Container) *corev1.LifecycleHandler {
+	if j.leavesPresence() {
+		command := []string{binary, "wait"}
+		if port := j.settings.StatusPort.Value; port != meshconfig.DefaultStatusPort {
+			command = append(command, "--status-port", strconv.Itoa(port))
+		}
+		if len(apps(&j.pod.Spec)) > 1 {
+			command = append(command, "--app-ports", cmp.Or(joinPorts(tcpPorts(c)), "none"))
+		}
+		j.mountProgram(c)
+		return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: command}}
+	}
+	h := j.waitHook(j.token)
+	if len(apps(&j.pod.Spec)) > 1 {
+		h.HTTPGet.Path += "?ports=" + joinPorts(tcpPorts(c))
+	}
+	return h
+}
+
+// leavesPresence says whether an app's hook has to be run in the app's container: a classic
+// sidecar learns of the container's end by a process that the hook leaves there. The kubelet
+// ends a native one after the app, and processes are seen where the pod shares them. By
+// Istio's rules nothing waits for the app.
+func (j *injection) leavesPresence() bool {
+	return j.captures() && j.sidecar == Classic && !sharesProcesses(&j.pod.Spec) && j.settings.Mode() == drain.ExitOnZero
+}
+
+// isOurHook says whether a hook is lastcall wait, by httpGet or by exec.
+func isOurHook(h *corev1.LifecycleHandler) bool { return isWaitHook(h) || isExecHook(h) }
+
+// sidecarToken is the token of the sidecar's own hook, by which the agent knows that the pod
+// ends. It follows from the app's: both stand in the pod's manifest, and are to be told apart,
+// not to be kept from each other.
+func (j *injection) sidecarToken() string {
+	sum := sha256.Sum256([]byte("sidecar " + j.token))
+	return hex.EncodeToString(sum[:16])
+}
+
+func isWaitHook(h *corev1.LifecycleHandler) bool {
+	return h != nil && h.HTTPGet != nil && strings.HasPrefix(h.HTTPGet.Path, pathWait)
+}
+
+// tokenOf finds the token that an earlier injection gave the pod.
+func tokenOf(spec *corev1.PodSpec) string {
+	if c := find(spec, containerSidecar); c != nil {
+		token, _ := variable(c, variableHookToken)
+		return token
+	}
+	return ""
+}
+
+// preStopWord is what the pod says of its own hooks.
+func (j *injection) preStopWord() (string, error) {
+	switch said := j.pod.Annotations[annotationPreStop]; said {
+	case "", "keep":
+		return "keep", nil
+	case "replace", "none":
+		return said, nil
+	default:
+		return "", fmt.Errorf("annotation %s is %q: accepted are keep, replace and none", annotationPreStop, said)
+	}
+}
+
+// addHooks gives each app the hook, unless it has its own. See the package's
+// comment for the order that follows.
+func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandler) error {
+	word, err := j.preStopWord()
+	if err != nil || word == "none" {
+		return err
+	}
+	for _, c := range apps(&j.pod.Spec) {
+		if c.Lifecycle == nil {
+			c.Lifecycle = &corev1.Lifecycle{}
+		}
+		own := c.Lifecycle.PreStop
+		switch {
+		case isOurHook(own): // another container may have come since: ports count now
+			if h := hook(c); isWaitHook(own) && isWaitHook(h) || isExecHook(own) && isExecHook(h) && isPortsHook(own) == isPortsHook(h) {
+				c.Lifecycle.PreStop = h
+			}
+		case own == nil || word == "replace":
+			if h := hook(c); h != nil {
+				c.Lifecycle.PreStop = h
+			}
+		default:
+			j.note("container %s keeps its own preStop: its SIGTERM comes when that has ended, drained or not; %s: replace lets it come when no request is left", c.Name, annotationPreStop)
+		}
+		if *c.Lifecycle == (corev1.Lifecycle{}) {
+			c.Lifecycle = nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package lint_test
+
+import (
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/lint"
+)
+
+// lintText examines a pod as YAML, "job" before it for a Job's.
+func lintText(t *testing.T, text string) []lint.Finding {
+	t.Helper()
+	text, isJob := strings.CutPrefix(text, "job\n")
+	var p corev1.Pod
+	if err := yaml.UnmarshalStrict([]byte(text), &p); err != nil {
+		t.Fatal(err)
+	}
+	settings, err := inject.Resolve("", p.Annotations, nil)
+	return lint.Pod(lint.Input{Pod: &p, Job: isJob, Settings: settings, Err: err})
+}
+
+func container(fields string) string {
+	return "spec: {containers: [{name: web, image: web, " + fields + "}]}"
+}
+
+func config(text string) string {
+	return "metadata: {annotations: {proxy.istio.io/config: '" + text + "'}}\n"
+}
+
+// byHand is a pod with a hand-written sidecar.
+func byHand(form, args, more string) string {
+	sidecar := "{name: lastcall, image: l, args: " + args + more
+	app := "{name: web, image: w, lifecycle: {preStop: {exec: {command: [/lastcall/lastcall, wait]}}}}"
+	if form == "native" {
+		return "spec: {initContainers: [" + sidecar + ", restartPolicy: Always}], containers: [" + app + "]}"
+	}
+	return "spec: {containers: [" + sidecar + "}, " + app + "]}"
+}
+
+func TestRules(t *testing.T) {
+	const istio = "spec: {initContainers: [{name: istio-proxy, image: p, restartPolicy: Always, lifecycle: %}], containers: [{name: a, image: a}]}"
+	for _, c := range []struct {
+		name, pod string
+		want      string // ID and part of the text; empty for nothing
+	}{
+		{"nothing to say", container("lifecycle: {preStop: {sleep: {seconds: 5}}}"), ""},
+		{"Kubernetes' own example", "spec: {terminationGracePeriodSeconds: 120, containers: [{name: web, image: nginx, lifecycle: {preStop: {exec: {command: [/bin/sh, -c, sleep 180]}}}}]}", "LC001 spec.containers[web].lifecycle.preStop: sleeps 3m0s of a grace period of 2m0s"},
+		{"the sleep action", container("lifecycle: {preStop: {sleep: {seconds: 30}}}"), "LC001"},
+		{"sleep itself, in minutes", container("lifecycle: {preStop: {exec: {command: [/usr/bin/sleep, 1m]}}}"), "LC001"},
+		{"two sleeps", container("lifecycle: {preStop: {exec: {command: [bash, -ec, 'sleep 20; /stop && sleep 10']}}}"), "LC001"},
+		{"sleep in an argument", container("lifecycle: {preStop: {exec: {command: [sh, -c, 'echo sleep 90']}}}"), ""},
+		{"a minimum drain beyond the last call", config("proxyMetadata: {MINIMUM_DRAIN_DURATION: 29s}") + container("tty: true"), "LC002 spec.terminationGracePeriodSeconds: MINIMUM_DRAIN_DURATION 29s is longer"},
+		{"a sleep before the minimum drain", config("proxyMetadata: {MINIMUM_DRAIN_DURATION: 15s}") + "spec: {containers: [{name: istio-proxy, image: p, lifecycle: {preStop: {sleep: {seconds: 15}}}}]}", "LC002 spec.containers[istio-proxy]"},
+		{"the mesh's drain", config("drainDuration: 60s") + container("tty: true"), "LC003"},
+		{"a fixed drain", config("{terminationDrainDuration: 45s, proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: \"false\"}}") + container("tty: true"), "LC003"},
+		{"both ways to drain", config("{terminationDrainDuration: 10s, proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: \"true\"}}") + container("tty: true"), "LC004"},
+		{"the app's environment", container("env: [{name: EXIT_ON_ZERO_ACTIVE_CONNECTIONS, value: 'true'}]"), "LC005 spec.containers[web].env"},
+		{"a Job's", "job\n" + config("proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: \"true\"}") + container("tty: true"), "LC006"},
+		{"nested where it does not belong", config("proxyMetadata: {proxyStatsMatcher: {inclusionRegexps: [a]}}") + container("tty: true"), "LC007 metadata.annotations[proxy.istio.io/config]: proxyMetadata.proxyStatsMatcher"},
+		{"not readable", config("terminationDrainDuration: soon") + container("tty: true"), "LC007"},
+		{"no shell there", "spec: {containers: [{name: web, image: gcr.io/distroless/static, lifecycle: {preStop: {exec: {command: [sh, -c, sleep 5]}}}}]}", "LC008"},
+		{"a shell for debugging", "spec: {containers: [{name: web, image: 'gcr.io/distroless/base:debug', lifecycle: {preStop: {exec: {command: [sleep, '5']}}}}]}", ""},
+		{"the native preStop replaced", strings.ReplaceAll(istio, "%", "{postStart: {exec: {command: [pilot-agent, wait]}}}"), "LC009"},
+		{"Istio's own", strings.ReplaceAll(istio, "%", "{preStop: {exec: {command: [pilot-agent, request, POST, drain]}}}"), ""},
+		{"slow to be unready", container("readinessProbe: {periodSeconds: 15, httpGet: {port: 80}}"), "LC010"},
+		{"linkerd's sleep of a day", "metadata: {annotations: {config.alpha.linkerd.io/proxy-wait-before-exit-seconds: '86400'}}\n" + container("tty: true"), "LC011"},
+		{"kuma's default", "metadata: {annotations: {kuma.io/sidecar-drain-time: 30s}}\n" + container("tty: true"), "LC011"},
+		{"skipper", "spec: {terminationGracePeriodSeconds: 355, containers: [{name: skipper, image: s, args: [skipper, '-wait-for-healthcheck-interval=360s']}]}", "LC012"},
+		{"spot", "spec: {terminationGracePeriodSeconds: 600, nodeSelector: {karpenter.sh/capacity-type: spot}, containers: [{name: a, image: a}]}", "LC013"},
+		{"no grace at all", "spec: {terminationGracePeriodSeconds: 0, containers: [{name: a, image: a, lifecycle: {preStop: {sleep: {seconds: 5}}}}]}", "LC014"},
+		{"a stop signal of the app's own", container("lifecycle: {stopSignal: SIGUSR1}"), ""},
+		{"nginx's", container("lifecycle: {stopSignal: SIGQUIT, preStop: {sleep: {seconds: 5}}}"), ""},
+		{"killed at once", container("lifecycle: {stopSignal: SIGKILL}"), "LC017 spec.containers[web].lifecycle.stopSignal: SIGKILL cannot be handled"},
+		{"a sidecar's stop signal", "spec: {initContainers: [{name: lastcall, image: l, args: [agent, --capture], restartPolicy: Always, lifecycle: {stopSignal: SIGUSR1}}], containers: [{name: a, image: a}]}", "LC017 spec.initContainers[lastcall].lifecycle.stopSignal: lastcall does not stop at SIGUSR1"},
+		{"a wrapper's", container("command: [/bin/lastcall, run, --inbound, ':80=127.0.0.1:81', --, app, --stop-signal, HUP], lifecycle: {stopSignal: SIGHUP}"), "LC017 spec.containers[web].lifecycle.stopSignal: lastcall does not stop at SIGHUP"},
+		{"a wrapper's, known to it", container("command: [/bin/lastcall, run, --stop-signal=WINCH, --stop-signal, 'SIGUSR2,usr1', --, app], lifecycle: {stopSignal: SIGUSR1}"), ""},
+		{"another program's, beside a word", container("command: [app, run], lifecycle: {stopSignal: SIGUSR1}"), ""},
+		{"a sidecar by hand", byHand("classic", "[agent, --sidecar, classic]", ""), ""},
+		{"a native one by hand", byHand("native", "[agent, --sidecar=native]", ", lifecycle: {preStop: {exec: {command: [/lastcall, wait, --sidecar]}}}"), ""},
+		{"without its form", byHand("native", "[agent]", ""), "LC018 spec.initContainers[lastcall].args: lacks --sidecar native"},
+		{"with another's form", byHand("classic", "[agent, --sidecar, native]", ""), "LC018 spec.containers[lastcall].args: --sidecar native is wrong"},
+		{"native without a hook", byHand("native", "[agent, --sidecar, native]", ""), "LC018 spec.initContainers[lastcall].lifecycle: lacks a preStop"},
+		{"classic with a hook", byHand("classic", "[agent, --sidecar, classic]", ", lifecycle: {preStop: {sleep: {seconds: 5}}}"), "LC018 spec.containers[lastcall].lifecycle.preStop: delays SIGTERM"},
+		{"no hook asks it", strings.ReplaceAll(byHand("classic", "[agent]", ""), "wait]", "version]"), ""},
+		{"pilot-agent's", strings.ReplaceAll(istio, "%", "{stopSignal: SIGQUIT, preStop: {exec: {command: [pilot-agent, request, POST, drain]}}}"), "LC017 spec.initContainers[istio-proxy]"},
+		{"the netstat loop", container("lifecycle: {preStop: {exec: {command: [/bin/sh, -c, 'while [ $(netstat -plunt | grep tcp | wc -l) -ne 0 ]; do sleep 1; done']}}}"), "LC015"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []string
+			for _, f := range lintText(t, c.pod) {
+				got = append(got, f.String())
+			}
+			switch {
+			case c.want == "" && len(got) > 0:
+				t.Errorf("found %q, want nothing", got)
+			case c.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], c.want)):
+				t.Errorf("found %q, want %q only", got, c.want)
+			}
+		})
+	}
+}

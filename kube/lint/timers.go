@@ -1,0 +1,161 @@
+package lint
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+func (l *linting) preStopSleeps() {
+	l.containers(func(c *corev1.Container, path string) {
+		if d, isLoop := sleeps(preStop(c)); !isLoop && d >= l.grace {
+			l.find("LC001", Error, path+".lifecycle.preStop", "sleeps %v of a grace period of %v: SIGKILL comes before SIGTERM; sleep shorter or raise terminationGracePeriodSeconds above %v", d, l.grace, d)
+		}
+	})
+}
+
+// budget adds up what comes one after the other: the app's SIGTERM comes after its
+// preStop, and only then does it begin to end.
+func (l *linting) budget() {
+	if l.Err != nil || l.Settings.Mode() == drain.Fixed {
+		return
+	}
+	for _, text := range l.config().Contradictions() {
+		l.find("LC002", Warning, "spec.terminationGracePeriodSeconds", "%s", text)
+	}
+	minimum := l.Settings.MinimumDrain
+	l.containers(func(c *corev1.Container, path string) {
+		d, isLoop := sleeps(preStop(c))
+		if c.Name == "istio-proxy" && !isLoop && minimum.Said() && d > 0 && d < l.grace && d+minimum.Value >= l.grace {
+			l.find("LC002", Error, path+".lifecycle.preStop", "sleeps %v and then drains for %v at least, of a grace period of %v: leave the sleep to MINIMUM_DRAIN_DURATION", d, minimum.Value, l.grace)
+		}
+	})
+}
+
+// config is the drain's under the pod's own grace period.
+func (l *linting) config() drain.Config {
+	c := l.Settings.Drain()
+	if !l.Settings.GracePeriod.Said() {
+		c.GracePeriod = l.grace
+	}
+	return c
+}
+
+func (l *linting) drains() {
+	if l.Err != nil {
+		return
+	}
+	s := l.Settings
+	where := func(path string) string { return "metadata.annotations[proxy.istio.io/config]." + path }
+	if s.DrainDuration.Said() && s.DrainDuration.Value > l.grace {
+		l.find("LC003", Warning, where(s.DrainDuration.Path), "%v is longer than the grace period of %v, of which SIGKILL is the end; raise terminationGracePeriodSeconds", s.DrainDuration.Value, l.grace)
+	}
+	if s.TerminationDrain.Said() && s.Mode() == drain.Fixed && s.TerminationDrain.Value >= l.grace {
+		l.find("LC003", Error, where(s.TerminationDrain.Path), "waits %v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
+	}
+	if s.GracePeriod.Said() && s.GracePeriod.Value > l.grace {
+		l.find("LC003", Error, where(s.GracePeriod.Path), "%v is longer than terminationGracePeriodSeconds %v, when SIGKILL comes: leave it out", s.GracePeriod.Value, l.grace)
+	}
+}
+
+func (l *linting) terminationDrain() {
+	s := l.Settings
+	if l.Err != nil || !s.TerminationDrain.Said() {
+		return
+	}
+	const path = "metadata.annotations[proxy.istio.io/config].terminationDrainDuration"
+	switch proxy := l.istioProxy(); {
+	case s.ExitOnZero.Said() && s.ExitOnZero.Value:
+		l.find("LC004", Warning, path, "is not used with EXIT_ON_ZERO_ACTIVE_CONNECTIONS; MINIMUM_DRAIN_DURATION is what it waits at least")
+	case proxy != nil && isNative(proxy) && preStop(proxy) == nil || proxy != nil && isNative(proxy) && isPilotDrain(preStop(proxy)):
+		l.find("LC004", Warning, path, "is not used by a native sidecar, which exits at once at the SIGTERM that follows its preStop")
+	}
+}
+
+func (l *linting) readiness() {
+	l.containers(func(c *corev1.Container, path string) {
+		p := c.ReadinessProbe
+		if p == nil || preStop(c) != nil { // a hook that holds the container is what helps
+			return
+		}
+		period, failures := time.Duration(max(p.PeriodSeconds, 0))*time.Second, max(p.FailureThreshold, 0)
+		if p.PeriodSeconds == 0 {
+			period = 10 * time.Second
+		}
+		if p.FailureThreshold == 0 {
+			failures = 3
+		}
+		if said := p.PeriodSeconds != 0 || p.FailureThreshold != 0; said && period*time.Duration(failures) > l.grace {
+			l.find("LC010", Warning, path+".readinessProbe", "takes %d × %v to fail, longer than the grace period of %v: an app that fails it in order to leave a load balancer is killed before; ask more often", failures, period, l.grace)
+		}
+	})
+}
+
+// meshes are the timers of other meshes; those that end in seconds are numbers.
+var meshes = []string{
+	"config.linkerd.io/shutdown-grace-period",
+	"config.alpha.linkerd.io/proxy-wait-before-exit-seconds",
+	"kuma.io/sidecar-drain-time",
+	"consul.hashicorp.com/sidecar-proxy-lifecycle-shutdown-grace-period-seconds",
+	"dapr.io/graceful-shutdown-seconds",
+	"dapr.io/block-shutdown-duration",
+}
+
+func (l *linting) otherMeshes() {
+	for _, name := range meshes {
+		text, ok := l.Pod.Annotations[name]
+		if !ok {
+			continue
+		}
+		if strings.HasSuffix(name, "-seconds") {
+			text += "s"
+		}
+		if d, err := time.ParseDuration(text); err == nil && d >= l.grace {
+			l.find("LC011", Error, "metadata.annotations["+name+"]", "%v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds above %v", d, l.grace, d)
+		}
+	}
+}
+
+// skipper waits for its health checks to fail before it begins to end; it and others
+// copied from it take 45 s unless told otherwise.
+func (l *linting) skipper() {
+	l.containers(func(c *corev1.Container, path string) {
+		all := append(append([]string{}, c.Command...), c.Args...)
+		for i, arg := range all {
+			name, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+			if name != "wait-for-healthcheck-interval" || !strings.HasPrefix(arg, "-") {
+				continue
+			}
+			if !joined && i+1 < len(all) {
+				value = all[i+1]
+			}
+			if d, err := time.ParseDuration(value); err == nil && d >= l.grace {
+				l.find("LC012", Error, path+".args", "--wait-for-healthcheck-interval %v of a grace period of %v: it is killed before it begins to end", d, l.grace)
+			}
+		}
+	})
+}
+
+// spots are the labels of nodes that go at short notice, and what they give.
+var spots = []struct {
+	label, value string
+	notice       time.Duration
+}{
+	{"karpenter.sh/capacity-type", "spot", 2 * time.Minute},
+	{"eks.amazonaws.com/capacityType", "SPOT", 2 * time.Minute},
+	{"cloud.google.com/gke-spot", "true", 25 * time.Second},
+	{"cloud.google.com/gke-preemptible", "true", 25 * time.Second},
+	{"kubernetes.azure.com/scalesetpriority", "spot", 30 * time.Second},
+}
+
+func (l *linting) spot() {
+	for _, s := range spots {
+		if l.Pod.Spec.NodeSelector[s.label] == s.value && l.grace > s.notice {
+			l.find("LC013", Warning, "spec.terminationGracePeriodSeconds", "%v on a node of %s=%s, which goes %v after its notice: what takes longer is lost", l.grace, s.label, strconv.Quote(s.value), s.notice)
+		}
+	}
+}

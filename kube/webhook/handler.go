@@ -1,0 +1,271 @@
+package webhook
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	admission "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"encoding/json"
+
+	"github.com/lastcall-dev/lastcall/internal/logs"
+	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/lint"
+)
+
+// The paths that are registered.
+const (
+	PathInjectNamespace = "/inject/namespace" // the namespace asks for it
+	PathInjectPod       = "/inject/pod"       // the pod itself does
+	PathLint            = "/lint"
+)
+
+// Handler answers reviews.
+type Handler struct {
+	// Inject are the options of all pods; each gets its own Token and Namespace.
+	Inject inject.Options
+
+	// NamespaceLabels finds a namespace's labels; nil, or an error, is none known.
+	NamespaceLabels func(ctx context.Context, name string) (map[string]string, error)
+
+	// Deny makes /lint deny what has an error among its findings.
+	Deny bool
+
+	Log     *slog.Logger
+	metrics *metrics
+	limits  limits
+	noise   logs.Throttle // of what clients cause
+	mux     http.ServeMux
+}
+
+// NewHandler completes a handler.
+func NewHandler(h *Handler) *Handler {
+	h.metrics = newMetrics()
+	h.limits = newLimits()
+	h.mux.Handle(PathInjectNamespace, h.reviewed("inject", "not injected", maxObject+maxAround, func(ctx context.Context, r *review) *admission.AdmissionResponse {
+		return h.inject(ctx, r, true)
+	}))
+	h.mux.Handle(PathInjectPod, h.reviewed("inject", "not injected", maxObject+maxAround, func(ctx context.Context, r *review) *admission.AdmissionResponse {
+		return h.inject(ctx, r, false)
+	}))
+	h.mux.Handle(PathLint, h.reviewed("lint", "not examined", 2*maxObject+maxAround, h.lint))
+	return h
+}
+
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
+
+type reviewer func(context.Context, *review) *admission.AdmissionResponse
+
+// reviewed reads the review within the bounds, counts it, and keeps a panic from being more than one
+// pod that is admitted as it is. undone is what a review beyond the bounds is answered with.
+func (h *Handler) reviewed(endpoint, undone string, maxBody int64, f reviewer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began, from := time.Now(), host(r.RemoteAddr)
+		if !h.limits.requests.take(from, 1) {
+			h.refuse(w, r, endpoint, refusal{http.StatusServiceUnavailable, "too many reviews at once"})
+			return
+		}
+		defer h.limits.requests.give(from, 1)
+		ctx, cancel := context.WithTimeout(r.Context(), timeFor(r))
+		defer cancel()
+		ends, _ := ctx.Deadline()
+		_ = http.NewResponseController(w).SetReadDeadline(ends) // a test's recorder has none
+		held := 0
+		take := func(n int) bool {
+			ok := h.limits.held.take(from, n)
+			if ok {
+				held += n
+			}
+			return ok
+		}
+		defer func() { h.limits.held.give(from, held) }()
+
+		review, err := readReview(w, r, maxBody, take)
+		var no refusal
+		var excess excessError
+		var response *admission.AdmissionResponse
+		switch {
+		case errors.As(err, &no):
+			h.refuse(w, r, endpoint, no)
+			return
+		case errors.As(err, &excess):
+			response = h.leave(endpoint, undone, review, excess.reason)
+		default:
+			response = h.guarded(ctx, endpoint, review, f)
+			review.Object.Raw = nil
+			if response == nil {
+				response = h.leave(endpoint, undone, review, "too many reviews at once")
+			}
+			if n := len(response.Patch) * 3; !take(n) { // itself, in base64, and in the answer
+				response = h.leave(endpoint, undone, review, "too many reviews at once")
+			}
+		}
+		text, err := encodeReview(review, response)
+		if err == nil {
+			w.Header().Set("Content-Type", "application/json")
+			_, err = w.Write(text)
+		}
+		if err != nil {
+			h.warn("cannot deliver an answer", "endpoint", endpoint, "uid", review.UID, "error", err)
+		}
+		h.metrics.count(endpoint, outcome(response), time.Since(began))
+	})
+}
+
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, endpoint string, no refusal) {
+	h.metrics.count(endpoint, "refused", 0)
+	h.warn("request refused", "endpoint", endpoint, "from", r.RemoteAddr, "code", no.code, "reason", no.text)
+	http.Error(w, no.text, no.code)
+}
+
+// leave admits an object that is beyond the bounds, as it is.
+func (h *Handler) leave(endpoint, undone string, r *review, reason string) *admission.AdmissionResponse {
+	h.metrics.excess.WithLabelValues(endpoint).Inc()
+	h.warn(undone, "endpoint", endpoint, "namespace", r.Namespace, "uid", r.UID, "reason", reason)
+	return admit("lastcall: " + undone + ": " + reason)
+}
+
+// warn logs what clients can cause as often as they like, each message once a second.
+func (h *Handler) warn(msg string, attrs ...any) { h.noise.Warn(h.Log, time.Second, msg, attrs...) }
+
+func outcome(r *admission.AdmissionResponse) string {
+	switch {
+	case !r.Allowed:
+		return "denied"
+	case r.Patch != nil:
+		return "patched"
+	case len(r.Warnings) > 0:
+		return "warned"
+	}
+	return "unchanged"
+}
+
+func (h *Handler) guarded(ctx context.Context, endpoint string, r *review, f reviewer) (response *admission.AdmissionResponse) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			h.metrics.faults.Inc()
+			h.noise.Log(h.Log, slog.LevelError, time.Second, "internal error; the object is admitted as it is",
+				"endpoint", endpoint, "uid", r.UID, "fault", fault, "stack", string(debug.Stack()))
+			response = admit("lastcall: an internal error (see the log of its webhook); this object is admitted as it is")
+		}
+	}()
+	return f(ctx, r)
+}
+
+func admit(warnings ...string) *admission.AdmissionResponse {
+	return &admission.AdmissionResponse{Allowed: true, Warnings: warnings}
+}
+
+// inject returns nil when there was no time for it.
+func (h *Handler) inject(ctx context.Context, r *review, isAsked bool) *admission.AdmissionResponse {
+	if r.Operation != admission.Create || r.SubResource != "" {
+		return admit()
+	}
+	labels := h.labels(ctx, r.Namespace)
+	leave, ok := h.limits.slot(ctx, r)
+	if !ok {
+		return nil
+	}
+	defer leave()
+	w, err := inject.ReadWorkload(r.Object.Raw)
+	switch {
+	case err != nil:
+		return admit("lastcall: not injected: " + err.Error())
+	case w == nil || w.Kind != "Pod":
+		return admit("lastcall: not injected: this is no Pod")
+	}
+	o := h.Inject
+	o.IsAsked = isAsked
+	o.Token = rand.Text() // 26 letters and digits, 130 bits
+	o.Namespace = inject.Namespace{Name: r.Namespace, Labels: labels}
+	pod, result := inject.Pod(w.Pod, o)
+	switch result.Outcome {
+	case inject.NotAsked:
+		return admit()
+	case inject.LeftAlone:
+		h.noise.Log(h.Log, slog.LevelInfo, time.Second, "left alone", "namespace", r.Namespace, "pod", w.Name, "reason", result.Reason)
+	}
+	operations, err := inject.Diff(w.Pod, pod)
+	if err != nil {
+		return admit("lastcall: not injected: " + err.Error())
+	}
+	var warnings []string
+	if result.Outcome == inject.LeftAlone {
+		warnings = append(warnings, "lastcall: not injected: "+result.Reason)
+	}
+	for _, note := range result.Notes {
+		warnings = append(warnings, "lastcall: "+note)
+	}
+	response := admit(warnings...)
+	if len(operations) == 0 {
+		return response
+	}
+	if response.Patch, err = json.Marshal(operations); err != nil {
+		return admit("lastcall: not injected: " + err.Error())
+	}
+	if len(response.Patch) > maxPatch {
+		return h.leave("inject", "not injected", r, fmt.Sprintf("the patch would have more than %d bytes", maxPatch))
+	}
+	patch := admission.PatchTypeJSONPatch
+	response.PatchType = &patch
+	response.AuditAnnotations = map[string]string{"outcome": string(result.Outcome)}
+	return response
+}
+
+func (h *Handler) labels(ctx context.Context, namespace string) map[string]string {
+	if h.NamespaceLabels == nil || namespace == "" {
+		return nil
+	}
+	labels, err := h.NamespaceLabels(ctx, namespace)
+	if err != nil {
+		h.warn("cannot read a namespace's labels", "namespace", brief(namespace), "error", err)
+	}
+	return labels
+}
+
+// lint examines workloads where users see the warnings: at kubectl apply.
+func (h *Handler) lint(ctx context.Context, r *review) *admission.AdmissionResponse {
+	if r.Operation != admission.Create && r.Operation != admission.Update || r.SubResource != "" {
+		return admit()
+	}
+	leave, ok := h.limits.slot(ctx, r)
+	if !ok {
+		return nil
+	}
+	defer leave()
+	w, err := inject.ReadWorkload(r.Object.Raw)
+	if err != nil || w == nil {
+		return admit() // the API server says what is wrong with it
+	}
+	settings, err := inject.Resolve(h.Inject.MeshConfig, w.Pod.Annotations, nil)
+	findings := lint.Pod(lint.Input{Pod: w.Pod, Job: w.IsJob(), Settings: settings, Err: err})
+	response := admit()
+	isWrong := false
+	for _, f := range findings {
+		h.metrics.finding(f)
+		response.Warnings = append(response.Warnings, "lastcall: "+f.String())
+		isWrong = isWrong || f.Severity == lint.Error
+	}
+	if h.Deny && isWrong {
+		response.Allowed = false
+		response.Result = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+			Message: fmt.Sprintf("lastcall: the end of this %s cannot work as written: %s", w.Kind, first(findings))}
+	}
+	return response
+}
+
+func first(findings []lint.Finding) lint.Finding {
+	for _, f := range findings {
+		if f.Severity == lint.Error {
+			return f
+		}
+	}
+	return lint.Finding{}
+}

@@ -1,0 +1,152 @@
+package webhook
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	admissionregistration "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
+
+	"github.com/lastcall-dev/lastcall/kube/inject"
+)
+
+// apiServer answers the few requests that the webhook makes, and keeps the patches.
+type apiServer struct {
+	mu      sync.Mutex
+	secret  map[string]any
+	patches []string
+	asked   map[string]int
+}
+
+func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked[r.Method+" "+r.URL.Path]++
+	w.Header().Set("Content-Type", "application/json")
+	body, _ := io.ReadAll(r.Body)
+	say := func(code int, object any) {
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(object)
+	}
+	status := func(code int, reason string) {
+		say(code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code})
+	}
+	const configurations = "/apis/admissionregistration.k8s.io/v1/"
+	switch path := r.URL.Path; {
+	case path == "/api/v1/namespaces/shop":
+		say(http.StatusOK, map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"name": "shop", "labels": map[string]string{"a": "b"}}})
+	case strings.HasPrefix(path, "/api/v1/namespaces/system/secrets"):
+		var sent map[string]any
+		_ = json.Unmarshal(body, &sent)
+		switch {
+		case r.Method == http.MethodGet && a.secret == nil:
+			status(http.StatusNotFound, "NotFound")
+		case r.Method == http.MethodGet:
+			say(http.StatusOK, a.secret)
+		case r.Method == http.MethodPost && a.secret != nil:
+			status(http.StatusConflict, "AlreadyExists")
+		case r.Method == http.MethodPut && sent["metadata"].(map[string]any)["resourceVersion"] != a.secret["metadata"].(map[string]any)["resourceVersion"]:
+			status(http.StatusConflict, "Conflict")
+		default:
+			a.secret = sent
+			a.secret["metadata"].(map[string]any)["resourceVersion"] = "7"
+			say(http.StatusOK, a.secret)
+		}
+	case r.Method == http.MethodGet && path == configurations+"mutatingwebhookconfigurations/hook":
+		say(http.StatusOK, map[string]any{"kind": "MutatingWebhookConfiguration", "apiVersion": "admissionregistration.k8s.io/v1", "metadata": map[string]any{"name": "hook"},
+			"webhooks": []any{
+				map[string]any{"name": "first", "clientConfig": map[string]any{"caBundle": "b2xk"}},
+				map[string]any{"name": "second", "clientConfig": map[string]any{"caBundle": "bmV3"}}, // "new"
+			}})
+	case r.Method == http.MethodPatch:
+		a.patches = append(a.patches, r.Header.Get("Content-Type")+" "+string(body))
+		say(http.StatusOK, map[string]any{"kind": "MutatingWebhookConfiguration", "apiVersion": "admissionregistration.k8s.io/v1"})
+	default:
+		status(http.StatusNotFound, "NotFound")
+	}
+}
+
+func TestKubernetes(t *testing.T) {
+	api := &apiServer{asked: map[string]int{}}
+	server := httptest.NewServer(api)
+	defer server.Close()
+	k, err := NewKubernetes(&rest.Config{Host: server.URL, Transport: &http.Transport{DisableKeepAlives: true}}, "system", "hook")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	if data, version, err := k.Secret(ctx); err != nil || data != nil || version != "" {
+		t.Fatalf("%v %q %v", data, version, err)
+	}
+	if err := k.PutSecret(ctx, map[string][]byte{"ca.crt": []byte("x")}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.PutSecret(ctx, nil, ""); !errors.Is(err, ErrConflict) {
+		t.Errorf("created twice: %v", err)
+	}
+	if err := k.PutSecret(ctx, nil, "6"); !errors.Is(err, ErrConflict) {
+		t.Errorf("updated from an old version: %v", err)
+	}
+	if data, version, err := k.Secret(ctx); err != nil || string(data["ca.crt"]) != "x" || version != "7" {
+		t.Errorf("%v %q %v", data, version, err)
+	}
+	if err := k.Trust(ctx, []byte("new")); err != nil {
+		t.Fatal(err)
+	}
+	want := `application/json-patch+json [{"op":"test","path":"/webhooks/0/name","value":"first"},{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"bmV3"}]`
+	if len(api.patches) != 1 || api.patches[0] != want {
+		t.Errorf("patches %q, want %q", api.patches, want)
+	}
+	for range 3 {
+		if labels, err := k.NamespaceLabels(ctx, "shop"); err != nil || labels["a"] != "b" {
+			t.Errorf("%v %v", labels, err)
+		}
+	}
+	if n := api.asked["GET /api/v1/namespaces/shop"]; n != 1 {
+		t.Errorf("a namespace was asked for %d times", n)
+	}
+	if _, err := k.NamespaceLabels(ctx, "nowhere"); err == nil {
+		t.Error("a namespace that is not there has labels")
+	}
+}
+
+// TestSelections: what the registration injects into, of what the API server has stored.
+func TestSelections(t *testing.T) {
+	configuration := Registration{Name: "hook", Namespace: "system", Service: "hook"}.Mutating()
+	configuration.Webhooks = append(configuration.Webhooks, configuration.Webhooks[0])
+	configuration.Webhooks[2].MatchConditions = []admissionregistration.MatchCondition{{Name: "a", Expression: "true"}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if !strings.HasSuffix(r.URL.Path, "/hook") {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(configuration)
+	}))
+	defer server.Close()
+	for name, want := range map[string]int{"hook": 2, "none": 0} {
+		k, err := NewKubernetes(&rest.Config{Host: server.URL, Transport: &http.Transport{DisableKeepAlives: true}}, "system", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := k.Selections(t.Context())
+		if err != nil || len(got) != want {
+			t.Fatalf("%s: %d selections, want %d (%v)", name, len(got), want, err)
+		}
+		if want == 0 {
+			continue
+		}
+		shop := labels.Set{"kubernetes.io/metadata.name": "shop", inject.AnnotationInject: "true"}
+		if !got[0].IsAsked || !got[0].Namespace.Matches(shop) || got[0].Namespace.Matches(labels.Set{}) || got[1].IsAsked || !got[1].Object.Matches(labels.Set{inject.AnnotationInject: "true"}) {
+			t.Errorf("%+v", got)
+		}
+	}
+}

@@ -1,0 +1,264 @@
+package webhook
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// serving is a server on loopback, and a client that trusts it.
+type serving struct {
+	url, plain string
+	client     *http.Client
+	stop       context.CancelFunc
+	ended      chan error
+}
+
+func serve(t *testing.T, minimum time.Duration, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), roots *x509.CertPool, change ...func(*Server)) *serving {
+	t.Helper()
+	listen := func() net.Listener {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ln
+	}
+	reviews, plain := listen(), listen()
+	draining := drain.DefaultConfig()
+	draining.MinimumDrain, draining.QuietTime, draining.IdleGrace = minimum, 0, 0
+	s := &Server{Handler: testHandler(t), Certificate: certificate, Drain: draining, Log: slog.New(slog.DiscardHandler)}
+	s.Seen(nil)
+	for _, f := range change {
+		f(s)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	run := &serving{
+		url: "https://" + reviews.Addr().String(), plain: "http://" + plain.Addr().String(), stop: stop, ended: make(chan error, 1),
+		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+			ForceAttemptHTTP2: true,
+			TLSClientConfig:   &tls.Config{RootCAs: roots, ServerName: "hook.system.svc", MinVersion: tls.VersionTLS12},
+		}},
+	}
+	go func() { run.ended <- s.Serve(ctx, reviews, plain) }()
+	t.Cleanup(func() {
+		stop()
+		run.client.CloseIdleConnections()
+	})
+	return run
+}
+
+func (s *serving) post(t *testing.T, client *http.Client) *http.Response {
+	t.Helper()
+	resp, err := client.Post(s.url+PathInjectNamespace, "application/json", strings.NewReader(reviewOf(podJSON, "CREATE")))
+	if err != nil {
+		t.Errorf("a review was not answered: %v", err)
+		return nil
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("%s", resp.Status)
+	}
+	return resp
+}
+
+func (s *serving) get(t *testing.T, path string) (int, string) {
+	t.Helper()
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get(s.plain + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+func ownCertificate(t *testing.T) (*Own, *sharedCluster) {
+	t.Helper()
+	c := &sharedCluster{}
+	o := replica(c)
+	if err := o.Look(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	return o, c
+}
+
+func TestServes(t *testing.T) {
+	o, c := ownCertificate(t)
+	s := serve(t, 0, o.Certificate, c.roots(t))
+	if resp := s.post(t, s.client); resp.ProtoMajor != 2 {
+		t.Errorf("HTTP/%d, the API server speaks HTTP/2", resp.ProtoMajor)
+	}
+	if code, _ := s.get(t, "/readyz"); code != http.StatusOK {
+		t.Errorf("/readyz: %d", code)
+	}
+	if _, text := s.get(t, "/metrics"); !strings.Contains(text, `endpoint="inject",outcome="patched"`) || !strings.Contains(text, "certificate_expiry_timestamp_seconds 1.") {
+		t.Errorf("/metrics:\n%s", text)
+	}
+	s.stop()
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSuites: a client of TLS 1.2 that offers only CBC suites is refused.
+func TestSuites(t *testing.T) {
+	o, c := ownCertificate(t)
+	s := serve(t, 0, o.Certificate, c.roots(t))
+	for suite, want := range map[uint16]bool{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA: false, tls.TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA: false, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256: true} {
+		nc, err := tls.Dial("tcp", strings.TrimPrefix(s.url, "https://"), &tls.Config{RootCAs: c.roots(t), ServerName: "hook.system.svc", MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{suite}})
+		if err == nil {
+			_ = nc.Close()
+		}
+		if (err == nil) != want {
+			t.Errorf("%s: %v", tls.CipherSuiteName(suite), err)
+		}
+	}
+	s.stop()
+	<-s.ended
+}
+
+func TestNotReadyWithoutACertificate(t *testing.T) {
+	s := serve(t, 0, replica(&sharedCluster{}).Certificate, nil)
+	if code, text := s.get(t, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(text, "no certificate yet") {
+		t.Errorf("%d %s", code, text)
+	}
+	s.stop()
+	<-s.ended
+}
+
+// TestDrain: after the end was asked for, reviews are still answered, also on new
+// connections, and every answer asks the caller to go elsewhere.
+func TestDrain(t *testing.T) {
+	o, c := ownCertificate(t)
+	s := serve(t, time.Second, o.Certificate, c.roots(t))
+	one := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: c.roots(t), ServerName: "hook.system.svc", MinVersion: tls.VersionTLS12}, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}}
+	defer one.CloseIdleConnections()
+	s.post(t, s.client)
+	s.post(t, one)
+	began := time.Now()
+	s.stop()
+	for answered := false; !answered; { // until the server has heard of it
+		answered = s.post(t, one).Close
+	}
+	for range 3 { // each on a connection of its own, since each is told to close it
+		if resp := s.post(t, one); resp != nil && !resp.Close {
+			t.Error("an answer did not say goodbye")
+		}
+		s.post(t, s.client)
+	}
+	if code, _ := s.get(t, "/readyz"); code != http.StatusOK {
+		t.Errorf("/readyz while draining: %d", code)
+	}
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took < time.Second || took > 5*time.Second {
+		t.Errorf("the drain took %v", took)
+	}
+}
+
+// TestDelay: until the delay is over no client is sent elsewhere, since no other replica may be ready; a second signal cuts it short.
+func TestDelay(t *testing.T) {
+	o, c := ownCertificate(t)
+	signals := make(chan drain.Signal, 1)
+	s := serve(t, 0, o.Certificate, c.roots(t), func(s *Server) { s.Delay, s.Signals = time.Hour, signals })
+	one := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: c.roots(t), ServerName: "hook.system.svc", MinVersion: tls.VersionTLS12}, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}}
+	defer one.CloseIdleConnections()
+	var used []string
+	trace := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { used = append(used, i.Conn.LocalAddr().String()) }})
+	s.stop()
+	for range 50 {
+		if resp := s.post(t, one); resp == nil || resp.Close {
+			t.Fatal("a client was sent elsewhere")
+		}
+		r, err := http.NewRequestWithContext(trace, http.MethodPost, s.url+PathInjectNamespace, strings.NewReader(reviewOf(podJSON, "CREATE")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := s.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+	if slices.ContainsFunc(used, func(address string) bool { return address != used[0] }) {
+		t.Errorf("HTTP/2 used the connections %v, want one", used)
+	}
+	signals <- drain.Terminate
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRotationUnderLoad changes the certificate while requests come without a pause, on
+// connections that last and on new ones.
+func TestRotationUnderLoad(t *testing.T) {
+	o, c := ownCertificate(t)
+	next, err := newAuthority(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := c.roots(t)
+	roots.AddCert(next.cert)
+	s := serve(t, 0, o.Certificate, roots)
+	answers := make(chan struct{})
+	done := make(chan struct{})
+	var clients sync.WaitGroup
+	for i := range 4 {
+		transport := s.client.Transport.(*http.Transport).Clone()
+		transport.DisableKeepAlives = i%2 == 0
+		client := &http.Client{Timeout: 10 * time.Second, Transport: transport}
+		clients.Go(func() {
+			defer transport.CloseIdleConnections()
+			for {
+				s.post(t, client)
+				select {
+				case answers <- struct{}{}:
+				case <-done:
+					return
+				}
+			}
+		})
+	}
+	for turn := range 5 {
+		for range 20 {
+			<-answers
+		}
+		a := next
+		if turn%2 == 0 {
+			if a, err = parseAuthority(c.data[keyCert], c.data[keyKey]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cert, err := a.sign(o.Names, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.serving.Store(cert)
+	}
+	close(done)
+	clients.Wait()
+	s.stop()
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/lastcall-dev/lastcall/lab/bench/bulk"
+)
+
+// serveApp is one of the apps that bench is itself, until it is told to end.
+func serveApp(ctx context.Context, kind, address string) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
+	if kind == "hold" {
+		err = hold(listener)
+	} else {
+		err = bulk.Serve(listener)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// Paths of the app that holds requests.
+const (
+	holdPath    = "/hold"    // answers when it is told to
+	heldPath    = "/held"    // how many wait
+	releasePath = "/release" // answers all of them, and those that come later at once
+)
+
+// hold serves HTTP/1.1, and HTTP/2 in the clear.
+func hold(listener net.Listener) error {
+	var held atomic.Int64
+	released := make(chan struct{})
+	routes := http.NewServeMux()
+	routes.HandleFunc("GET "+holdPath, func(w http.ResponseWriter, r *http.Request) {
+		held.Add(1)
+		select {
+		case <-released:
+			_, _ = io.WriteString(w, smallBody)
+		case <-r.Context().Done():
+		}
+	})
+	routes.HandleFunc("GET "+heldPath, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, held.Load()) })
+	routes.HandleFunc("POST "+releasePath, func(http.ResponseWriter, *http.Request) { close(released) })
+	routes.HandleFunc("GET /get", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, smallBody) })
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return (&http.Server{Handler: routes, Protocols: protocols}).Serve(listener)
+}

@@ -1,0 +1,253 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	system  = "lastcall-system"
+	webhook = "lastcall-webhook"
+)
+
+// TestNodeDrain has kubectl drain empty the node of one app's pods, in the face of a disruption budget.
+func TestNodeDrain(t *testing.T) {
+	n := newNamespace(t, nil)
+	p := n.start(app{name: "web"})
+	n.apply("apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: web}\nspec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}\n")
+	asked := n.begin(p, "/delay/8")
+	t.Cleanup(func() { n.kubectl("uncordon", "node") })
+	n.kubectl("drain", "node", "--pod-selector", "app=web", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout", patience.String())
+	n.gone(p) // kubectl waits until it is
+	wantOK(t, <-asked)
+}
+
+// TestWebhookDown takes the webhook away: pods start all the same, as they were before lastcall (failurePolicy Ignore).
+func TestWebhookDown(t *testing.T) {
+	n := newNamespace(t, nil)
+	s := &namespace{t, system}
+	s.kubectl("scale", "deployment", webhook, "--replicas=0")
+	t.Cleanup(func() {
+		s.kubectl("scale", "deployment", webhook, "--replicas=2")
+		s.available(webhook)
+	})
+	s.until("lost its webhook", func() error {
+		pods, err := client.CoreV1().Pods(system).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=webhook"})
+		if err == nil && len(pods.Items) > 0 {
+			err = errors.New("it is there")
+		}
+		return err
+	})
+	began := time.Now()
+	p := n.start(app{name: "web"})
+	t.Logf("a pod without the webhook is ready after %.1f s", time.Since(began).Seconds())
+	if isInjected(&p) {
+		t.Error("the pod was injected, by nobody")
+	}
+	s.kubectl("scale", "deployment", webhook, "--replicas=2")
+	s.available(webhook)
+	n.until("told that a pod was not injected", func() error {
+		out := n.kubectl("get", "events", "--field-selector", "reason=NotInjected,involvedObject.name="+p.Name)
+		if !strings.Contains(out, "has no lastcall") {
+			return errors.New(out)
+		}
+		t.Log(out)
+		return nil
+	})
+}
+
+// TestWebhookReplicasDeleted deletes all replicas of the webhook at once while pods are created: each must be injected. The
+// pods are created for the webhooks only (dry run).
+func TestWebhookReplicasDeleted(t *testing.T) {
+	n := newNamespace(t, nil)
+	s := &namespace{t, system}
+	const selector = "app.kubernetes.io/component=webhook"
+	list := func() []corev1.Pod {
+		pods, err := client.CoreV1().Pods(system).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pods.Items
+	}
+	before := list()
+	stop := make(chan struct{})
+	created := 0
+	var missed []string // when
+	began := time.Now()
+	done := make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app"}}}}
+			made, err := client.CoreV1().Pods(n.name).Create(context.WithoutCancel(t.Context()), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if err != nil {
+				done <- err
+				return
+			}
+			created++
+			if !isInjected(made) {
+				missed = append(missed, fmt.Sprintf("%.2f s", time.Since(began).Seconds()))
+			}
+			time.Sleep(10 * time.Millisecond) // the rate of a rollout
+		}
+	}()
+	s.kubectl("delete", "pods", "--selector", selector, "--wait=false")
+	s.until("replaced its webhook", func() error {
+		for _, p := range list() {
+			for _, old := range before {
+				if p.UID == old.UID {
+					return errors.New(p.Name + " is there")
+				}
+			}
+		}
+		return nil
+	})
+	s.available(webhook)
+	close(stop)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if len(missed) > 0 || created == 0 {
+		t.Errorf("%d of %d pods were not injected, after %v", len(missed), created, missed)
+	}
+	t.Logf("%d pods, %d of them not injected", created, len(missed))
+}
+
+// TestScaleIn takes replicas away under load, one after another, as an autoscaler does.
+func TestScaleIn(t *testing.T) {
+	t.Parallel()
+	n := newNamespace(t, nil)
+	n.apply(app{name: "web", replicas: 4}.manifest())
+	n.available("web")
+	at := n.gateway("web")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	loaded := make(chan *result)
+	go func() { loaded <- load(ctx, at, 50) }()
+	for replicas := 3; replicas > 0; replicas-- {
+		n.kubectl("scale", "deployment", "web", fmt.Sprintf("--replicas=%d", replicas))
+		n.until("scaled in", func() error {
+			all, err := client.CoreV1().Pods(n.name).List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+			if err == nil && len(all.Items) > replicas {
+				err = fmt.Errorf("%d pods are there", len(all.Items))
+			}
+			return err
+		})
+	}
+	stop()
+	if r := <-loaded; r.failed() > 0 || r.requests == 0 {
+		t.Errorf("%v; want none", r)
+	} else {
+		t.Log(r)
+	}
+}
+
+// TestEvents asks, as a user would, why a pod took so long.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	n := newNamespace(t, nil)
+	p := n.start(app{name: "web"})
+	asked := n.begin(p, "/delay/9")
+	n.kubectl("delete", "deployment", "web")
+	wantOK(t, <-asked)
+	n.until("told how the pod went", func() error {
+		out := n.kubectl("get", "events", "--field-selector", "reason=Drained,involvedObject.name="+p.Name)
+		if !strings.Contains(out, "GET /delay/9") || !strings.Contains(out, "nothing cut") {
+			return errors.New(out)
+		}
+		t.Log(out)
+		return nil
+	})
+}
+
+// TestCertificateRotates takes the webhook's certificate through a rotation of its authority while pods are created: each
+// must be injected. The next authority stands in the webhook's Secret long before it is used; here the test puts one
+// there whose time comes soon.
+func TestCertificateRotates(t *testing.T) {
+	t.Parallel()
+	n := newNamespace(t, nil)
+	secret, err := client.CoreV1().Secrets(system).Get(t.Context(), webhook, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := secret.Data["ca.crt"]
+	// Used an hour after it was made, of which it is backdated by 5 minutes (kube/webhook/authority.go); the replicas
+	// look once a minute, and one of the looks must fall before that.
+	next, key := newAuthority(t, time.Now().Add(75*time.Second-65*time.Minute))
+	secret.Data["next.crt"], secret.Data["next.key"] = next, key
+	if _, err := client.CoreV1().Secrets(system).Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	made, rotated := 0, time.Time{}
+	for end := time.Now().Add(4 * time.Minute); rotated.IsZero() || time.Since(rotated) < 70*time.Second; made++ {
+		if time.Now().After(end) {
+			t.Fatal("the authority never became another")
+		}
+		pod, err := client.CoreV1().Pods(n.name).Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "local/none"}}},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !isInjected(pod) {
+			t.Fatalf("pod %d was not injected (rotated: %v)", made, !rotated.IsZero())
+		}
+		if made%20 == 0 && rotated.IsZero() {
+			now, err := client.CoreV1().Secrets(system).Get(t.Context(), webhook, metav1.GetOptions{})
+			if err == nil && !bytes.Equal(now.Data["ca.crt"], before) {
+				rotated = time.Now()
+			}
+		}
+		time.Sleep(50 * time.Millisecond) // a rate, not a wait
+	}
+	t.Logf("%d pods injected before and after the rotation", made)
+}
+
+func newAuthority(t *testing.T, from time.Time) (certPEM, keyPEM []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "the next authority"}, NotBefore: from, NotAfter: from.AddDate(1, 0, 0),
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
+}
+
+func isInjected(p *corev1.Pod) bool {
+	return slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c corev1.Container) bool { return c.Name == "lastcall" })
+}

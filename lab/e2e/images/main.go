@@ -1,0 +1,177 @@
+// Images makes the images that the end-to-end tests need beside lastcall's own, each from scratch, of programs that lie
+// on this machine:
+//
+//	local/httpbin:TAG                     the real httpbin under gunicorn, without a shell
+//	localhost/lastcall-envoy:TAG       lastcall with a real Envoy
+//
+//	go run ./lab/e2e/images -tag TAG -lastcall bin/lastcall -output dist/e2e
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/lastcall-dev/lastcall/internal/peers"
+)
+
+var (
+	tag      = flag.String("tag", "", "`tag` of the images")
+	lastcall = flag.String("lastcall", "bin/lastcall", "static `program`")
+	output   = flag.String("output", "dist/e2e", "`folder` for the archives")
+)
+
+func main() {
+	flag.Parse()
+	if *tag == "" || flag.NArg() > 0 {
+		fmt.Fprintln(os.Stderr, "images: say -tag TAG, and nothing beside the flags")
+		os.Exit(2)
+	}
+	if err := errors.Join(httpbin(), envoy()); err != nil {
+		fmt.Fprintln(os.Stderr, "images:", err)
+		os.Exit(1)
+	}
+}
+
+// tree is a root file system in the making. Files keep the paths that they have on this machine, which is where they
+// look for each other.
+type tree struct{ root string }
+
+func newTree() (*tree, error) {
+	root, err := os.MkdirTemp("", "e2e-image")
+	return &tree{root}, err
+}
+
+func (t *tree) remove() { _ = os.RemoveAll(t.root) }
+
+// add copies a file, or what a link points to, to the path at.
+func (t *tree) add(file, at string) error {
+	target := filepath.Join(t.root, at)
+	if _, err := os.Stat(target); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return err
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(target, data, info.Mode().Perm()|0o444)
+}
+
+// addLibraries copies what a program, or a library, is linked with.
+func (t *tree) addLibraries(of string) error {
+	out, err := exec.Command("ldd", of).Output()
+	if err != nil {
+		return nil // a static program, or none
+	}
+	for line := range strings.Lines(string(out)) {
+		for _, field := range strings.Fields(line) {
+			if strings.HasPrefix(field, "/") {
+				if err := t.add(field, field); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// addFolder copies a folder but for what leave says.
+func (t *tree) addFolder(folder string, leave func(path string) bool) error {
+	return filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case leave(path) && entry.IsDir():
+			return filepath.SkipDir
+		case leave(path) || entry.IsDir():
+			return nil
+		}
+		if strings.Contains(filepath.Base(path), ".so") {
+			if err := t.addLibraries(path); err != nil {
+				return err
+			}
+		}
+		return t.add(path, path)
+	})
+}
+
+// pack writes the image.
+func (t *tree) pack(name, archive string, args ...string) error {
+	archive, err := filepath.Abs(filepath.Join(*output, archive))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
+		return err
+	}
+	args = append([]string{"run", "./lab/image", "--name", name + ":" + *tag, "--file", t.root + "=/", "--output", archive}, args...)
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("make the image %s: %w\n%s", name, err, out)
+	}
+	return nil
+}
+
+// python is what an interpreter says of itself.
+type python struct{ Executable, Stdlib, Site string }
+
+func httpbin() error {
+	program, err := peers.Find("python")
+	if err != nil {
+		return err
+	}
+	out, err := exec.Command(program, "-c", `import json, os, sys, sysconfig
+print(json.dumps({"Executable": os.path.realpath(sys.executable), "Stdlib": sysconfig.get_path("stdlib"), "Site": sysconfig.get_path("purelib")}))`).Output()
+	if err != nil {
+		return fmt.Errorf("ask %s where it is: %w", program, err)
+	}
+	var p python
+	if err := json.Unmarshal(out, &p); err != nil {
+		return err
+	}
+	t, err := newTree()
+	if err != nil {
+		return err
+	}
+	defer t.remove()
+	leave := func(path string) bool {
+		name := filepath.Base(path)
+		return slices.Contains([]string{"test", "tests", "__pycache__", "idlelib", "tkinter", "ensurepip", "_bin"}, name) || strings.HasPrefix(name, "config-3") ||
+			path == filepath.Join(p.Stdlib, "site-packages")
+	}
+	err = errors.Join(t.add(p.Executable, p.Executable), t.addLibraries(p.Executable), t.addFolder(p.Stdlib, leave), t.addFolder(p.Site, leave))
+	if err != nil {
+		return fmt.Errorf("collect httpbin: %w", err)
+	}
+	return t.pack("local/httpbin", "httpbin.tar", "--env", "PYTHONPATH="+p.Site, "--env", "PYTHONDONTWRITEBYTECODE=1", "--dir", "/tmp:1777", "--user", "65532:65532",
+		"--entrypoint", p.Executable, "--cmd", "-m", "--cmd", "gunicorn", "--cmd", "--bind=0.0.0.0:8080", "--cmd", "--threads=16", "--cmd", "httpbin:app")
+}
+
+func envoy() error {
+	program, err := peers.Find("envoy")
+	if err != nil {
+		return err
+	}
+	t, err := newTree()
+	if err != nil {
+		return err
+	}
+	defer t.remove()
+	if err := errors.Join(t.add(program, "/usr/local/bin/envoy"), t.addLibraries(program), t.add(*lastcall, "/lastcall")); err != nil {
+		return fmt.Errorf("collect Envoy: %w", err)
+	}
+	return t.pack("localhost/lastcall-envoy", "lastcall-envoy.tar", "--user", "1337:1337", "--entrypoint", "/lastcall")
+}

@@ -1,0 +1,83 @@
+package podtest
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/gateway"
+)
+
+func TestInboundHTTP(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	p.serve(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto, " from ", r.RemoteAddr) })
+	for family, address := range p.addresses() {
+		for _, h2 := range []bool{false, true} {
+			resp, err := p.client(h2).Get("http://" + address + "/")
+			if err != nil {
+				t.Errorf("%s, HTTP/2 %v: %v", family, h2, err)
+				continue
+			}
+			b, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			piped := strings.Contains(string(b), "from 127.0.0.6:") || strings.Contains(string(b), "from ["+p.Pod.IPv6.String()+"]:")
+			if resp.StatusCode != 200 || !piped || strings.HasPrefix(string(b), "HTTP/2.0") != h2 {
+				t.Errorf("%s, HTTP/2 %v: %d %s; want it to come through the pipe", family, h2, resp.StatusCode, b)
+			}
+		}
+	}
+}
+
+// Protocols in which the server speaks first, and TLS, whose bytes mean nothing.
+func TestInboundOpaque(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	ln := p.Pod.Listen(t, "tcp", ":3306")
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer c.Close(); fmt.Fprint(c, "J\x00\x00\x00\x0b8.0.36\n"); _, _ = io.Copy(c, c) }()
+		}
+	}()
+	certificate, err := gateway.SelfSigned([]string{"shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secure := tls.NewListener(p.Pod.Listen(t, "tcp", ":8443"), &tls.Config{Certificates: []tls.Certificate{certificate}})
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.TLS.ServerName) })}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(secure) }()
+	t.Cleanup(func() { _ = server.Close(); <-done })
+
+	for _, address := range []string{p.Pod.TCP4(3306), p.Pod.TCP6(3306)} {
+		c, err := p.Client.Dial(context.Background(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(patience))
+		r := bufio.NewReader(c)
+		if line, err := r.ReadString('\n'); err != nil || !strings.HasSuffix(line, "8.0.36\n") {
+			t.Errorf("%s: greeting %q, %v", address, line, err)
+		}
+		fmt.Fprint(c, "query\n")
+		if line, err := r.ReadString('\n'); err != nil || line != "query\n" {
+			t.Errorf("%s: answer %q, %v", address, line, err)
+		}
+		c.Close()
+	}
+	resp, err := p.client(false).Get("https://" + p.Pod.TCP4(8443) + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+}

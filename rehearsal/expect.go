@@ -1,0 +1,184 @@
+package rehearsal
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/screen"
+	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+)
+
+// How much later than stated a thing may come; on a busy machine, the row's allowance is added to each.
+const (
+	slack = 400 * time.Millisecond
+
+	// otherSlack is slack for the end of apps that are not built in: all of them end
+	// at the same moment, and interpreters take their time.
+	otherSlack = 2 * time.Second
+
+	// transit is what gateway and client take to carry the last byte from the pod
+	// to where its moment is taken.
+	transit = 25 * time.Millisecond
+
+	// exitLag is lastcall's promise: from the last byte to the pod's end.
+	exitLag = 50 * time.Millisecond
+
+	// envoyExitLag is the same with Envoy, which takes its time to flush and to leave. Where
+	// idle connections stay, the last byte is no event of the kernel's: it is looked for,
+	// each 300 ms at least, and then Envoy's stats are asked.
+	envoyExitLag     = 100 * time.Millisecond
+	envoyExitLagIdle = 450 * time.Millisecond
+
+	// Envoy 1.40 closes the idle connections of a draining listener in the last third of its
+	// drain time, drainDuration (45 s), each at a moment of its own; before that and in older ones they
+	// are left alone. Its delayed close takes a second.
+	envoyIdleFrom = 30 * time.Second
+	envoyIdleTo   = 46 * time.Second
+
+	// tooClose is how near a request's end may come to the moment that would cut
+	// it, before either outcome is right.
+	tooClose = 250 * time.Millisecond
+
+	// killTogether is how near two containers' SIGKILLs are to each other: which of the two a
+	// request dies of cannot be stated.
+	killTogether = 100 * time.Millisecond
+)
+
+// Envoy's local reply to an upstream that went away: 95 bytes of text/plain.
+const (
+	terminationBody    = "upstream connect error or disconnect/reset before headers. reset reason: connection termination"
+	terminationDetails = "503 UC upstream_reset_before_response_started{connection_termination}"
+	viaUpstream        = "503 - via_upstream"
+)
+
+// span is a stretch of time, from the scale-down.
+type span struct{ from, to time.Duration }
+
+func at(t time.Duration) span { return span{t, t} }
+
+func (s span) plus(d time.Duration) span { return span{s.from + d, s.to + d} }
+
+func (s span) atMost(d time.Duration) span { return span{min(s.from, d), min(s.to, d)} }
+
+func (s span) atLeast(o span) span { return span{max(s.from, o.from), max(s.to, o.to)} }
+
+func (s span) union(o span) span { return span{min(s.from, o.from), max(s.to, o.to)} }
+
+// holds allows for the clocks' grain before and for the machine after.
+func (s span) holds(d, allowance time.Duration) bool {
+	return d >= s.from-20*time.Millisecond && d <= s.to+slack+allowance
+}
+
+func (s span) String() string {
+	if s.to-s.from < 10*time.Millisecond {
+		return "after " + screen.Seconds(s.from)
+	}
+	return fmt.Sprintf("after %s to %s", screen.Seconds(s.from), screen.Seconds(s.to))
+}
+
+// circumstances are what an expectation follows from, beside the strategy.
+type circumstances struct {
+	left         time.Duration // of the request, at the scale-down
+	grace        time.Duration
+	app          stage.Manner
+	otherGateway bool // neither the built-in one nor Envoy: its words are its own
+	envoy        bool // the sidecar is a real Envoy
+
+	allowance time.Duration // how much later things may be on this machine
+
+	otherApp  bool          // not the built-in one
+	appLeaves time.Duration // how long it takes to end with nothing in flight
+}
+
+// leaves adds what an app takes to end by itself.
+func (c circumstances) leaves(s span) span {
+	if c.otherApp {
+		s.to += c.appLeaves + otherSlack
+	}
+	return s
+}
+
+// expectation is what is stated of a strategy. Times are from the scale-down.
+type expectation struct {
+	lost     bool
+	answered span   // 200, or the end of a lost request
+	body     string // of the 503; empty: not judged
+	log      string // in the gateway's line; empty: not judged
+
+	gone   span          // the pod
+	lag    time.Duration // at most, of the pod's end after the last byte; zero: not judged
+	stays  time.Duration // at least, whatever ended before: the minimum drain
+	appOwn bool          // what the app takes to end is not part of lag: it is not ours
+	killed *bool         // whether SIGKILL is needed; nil: not judged
+
+	appAfter bool   // the app's SIGTERM comes after the last byte
+	named    bool   // the report's verdict is cut, and it names the request
+	unnamed  bool   // it names the client only
+	idle     bool   // idle connections end in an orderly way
+	why      string // in words
+}
+
+// String is the expectation in words, for -o json and for a row that failed.
+func (e expectation) String() string {
+	text := "200 " + e.answered.String()
+	if e.lost {
+		text = "503 " + e.answered.String()
+	}
+	text += "; pod gone " + e.gone.String()
+	if e.lag > 0 {
+		text += fmt.Sprintf(", at most %v after the last byte", e.lag)
+	}
+	if e.killed != nil && *e.killed {
+		text += ", by SIGKILL"
+	}
+	if e.why != "" {
+		text += " (" + e.why + ")"
+	}
+	return text
+}
+
+// expect states what has to come out. There are two answers when the request
+// ends so near to what would cut it that either is right.
+func expect(s stage.Strategy, c circumstances) []expectation {
+	early, late := c, c
+	near := tooClose + c.allowance
+	early.left -= near
+	late.left += near
+	a, b := expectOne(s, early), expectOne(s, late)
+	if a.lost == b.lost {
+		return []expectation{expectOne(s, c)}
+	}
+	e := expectOne(s, c)
+	other := a
+	if a.lost == e.lost {
+		other = b
+	}
+	const why = "the request ends too close to the cut to tell"
+	e.why, other.why = why, why
+	other.answered = other.answered.union(at(c.left))
+	other.gone = span{other.gone.from - near, other.gone.to + near}
+	return []expectation{e, other}
+}
+
+func expectOne(s stage.Strategy, c circumstances) expectation {
+	if s.Way.IsLastcall() {
+		return expectLastcall(s, c)
+	}
+	return expectIstio(s, c)
+}
+
+// ends gives a container's SIGTERM and SIGKILL by its preStop's time: whole
+// seconds of it are taken off the grace period, 2 s are left at least.
+func ends(hook span, grace time.Duration) (term, kill span) {
+	term = hook.atMost(grace)
+	after := func(t time.Duration) time.Duration { return t + max(grace-t.Truncate(time.Second), 2*time.Second) }
+	return term, span{after(term.from), after(term.to)}
+}
+
+func statusWanted(lost bool) int {
+	if lost {
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusOK
+}

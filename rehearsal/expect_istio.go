@@ -1,0 +1,83 @@
+package rehearsal
+
+import (
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+)
+
+// expectIstio works out who cuts the request, if anybody does: the app that is
+// told to stop, or the sidecar that leaves.
+func expectIstio(s stage.Strategy, c circumstances) expectation {
+	grace := s.GraceOr(c.grace)
+	appTerm, appKill := ends(at(s.Sleep), grace)
+	appCut := appKill
+	if c.app == stage.Exits {
+		appCut = appTerm
+	}
+	sideTerm, sideKill := ends(sidecarHook(s, c), grace)
+	sideCut := sideKill
+	switch s.Way {
+	case stage.Fixed:
+		sideCut = sideTerm.plus(s.TerminationDrain)
+		sideCut = span{min(sideCut.from, sideKill.from), min(sideCut.to, sideKill.to)}
+	case stage.IstioNative:
+		sideCut = span{appKill.from, appKill.to + 2*time.Second} // it goes after the app
+	}
+	cut := span{min(appCut.from, sideCut.from), min(appCut.to, sideCut.to)}
+
+	yes := true
+	e := expectation{lost: c.left > cut.from, answered: at(c.left)}
+	if e.lost {
+		e.answered = cut
+		if !c.otherGateway {
+			e.body = terminationBody
+			if sideCut.to < appCut.from-killTogether-c.allowance {
+				e.log = terminationDetails
+			}
+		}
+		if cut.from >= min(appKill.from, sideKill.from) {
+			e.killed = &yes
+		}
+	}
+
+	appGone := appTerm
+	if c.app != stage.Exits {
+		appGone = appTerm.atLeast(e.answered.atMost(appKill.to))
+		if e.lost { // it may go on with what nobody waits for
+			appGone.to = max(appGone.to, min(c.left, appKill.to))
+		}
+	}
+	appGone = c.leaves(appGone)
+	sideGone := sideCut
+	switch {
+	case s.Way == stage.IstioNative:
+		sideGone = appGone
+	case s.Way == stage.ExitOnZero && s.Idle && c.envoy && sideKill.from > envoyIdleFrom:
+		e.why = "an idle connection counts, and Envoy closes it in the last third of its drain time"
+		sideGone = span{envoyIdleFrom, envoyIdleTo + time.Second}.atLeast(e.answered).atMost(sideKill.to)
+	case s.Way == stage.ExitOnZero && s.Idle:
+		e.killed = &yes
+		e.why = "an idle connection counts"
+	case s.Way == stage.ExitOnZero:
+		// One look a second, the first a second after the minimum drain.
+		sideGone = sideTerm.plus(stage.MinimumDrain + time.Second).atLeast(e.answered)
+		sideGone.to += time.Second
+		sideGone = sideGone.atMost(sideKill.to)
+	}
+	e.gone = appGone.atLeast(sideGone)
+	return e
+}
+
+// sidecarHook is how long the sidecar's preStop takes.
+func sidecarHook(s stage.Strategy, c circumstances) span {
+	switch {
+	case s.Netstat && c.app == stage.Keeps:
+		return span{c.left, c.left + time.Second} // it listens until it has finished
+	case s.Netstat:
+		return span{0, time.Second} // the first look may come before the app has closed its socket
+	case s.Way == stage.IstioNative:
+		return at(0)
+	}
+	return at(s.Sleep)
+}

@@ -1,0 +1,129 @@
+package rehearsal
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/screen"
+)
+
+// check is one thing that was stated, and how it was.
+type check struct {
+	What string `json:"what"`
+	Want string `json:"want"`
+	Got  string `json:"got"`
+	OK   bool   `json:"ok"`
+}
+
+// judge compares a row with what is expected of it: with the alternative that
+// fits best, where there are two.
+func judge(r *row, alternatives []expectation, path string, c circumstances) (expectation, []check) {
+	var best expectation
+	var checks []check
+	fewest := -1
+	for _, e := range alternatives {
+		list := judgeOne(r, e, path, c)
+		if n := failures(list); fewest < 0 || n < fewest {
+			best, checks, fewest = e, list, n
+		}
+	}
+	return best, checks
+}
+
+func failures(checks []check) int {
+	n := 0
+	for _, c := range checks {
+		if !c.OK {
+			n++
+		}
+	}
+	return n
+}
+
+func judgeOne(r *row, e expectation, path string, c circumstances) []check {
+	var out []check
+	add := func(ok bool, what, want, got string) { out = append(out, check{what, want, got, ok}) }
+
+	got := outcome(r.answer)
+	switch {
+	case e.lost && c.otherGateway: // its status is its own, or it breaks off
+		add(r.answer.status == 0 || r.answer.status >= http.StatusInternalServerError, "the client got", "an error of the gateway", got)
+	default:
+		add(r.answer.status == statusWanted(e.lost) && r.answer.err == nil, "the client got", fmt.Sprint(statusWanted(e.lost)), got)
+	}
+	add(e.answered.holds(r.lastByte(), c.allowance), "the request ended", e.answered.String(), "after "+screen.Seconds(r.lastByte()))
+	if e.body != "" {
+		add(string(r.answer.body) == e.body, "body", fmt.Sprintf("%q (%d bytes)", e.body, len(e.body)), fmt.Sprintf("%q (%d bytes)", r.answer.body, len(r.answer.body)))
+	}
+	if e.log != "" {
+		add(strings.Contains(r.logLine, e.log), "the gateway's log line", "… "+e.log+" …", r.logLine)
+	}
+
+	add(e.gone.holds(r.stayed(), c.allowance), "the pod was gone", e.gone.String(), "after "+screen.Seconds(r.stayed()))
+	if e.lag > 0 {
+		lag, what := r.lag(e.stays), "the pod stayed beyond the last byte and the minimum drain"
+		if e.appOwn {
+			lag, what = lag-r.appTook(), what+", less the app's own time to end"
+		}
+		most := e.lag + c.allowance
+		add(lag <= most && r.lag(e.stays) >= -transit-c.allowance, what, "0s to "+most.Round(time.Millisecond).String(), lag.Round(100*time.Microsecond).String())
+	}
+	if e.killed != nil {
+		words := map[bool]string{true: "SIGKILL was needed", false: "no SIGKILL was needed"}
+		add(r.end.Killed() == *e.killed, "the pod's end", words[*e.killed], words[r.end.Killed()])
+	}
+	if e.appAfter {
+		after := r.end.App.Terminated.Sub(r.answer.last)
+		add(after >= -transit-c.allowance, "the app's SIGTERM", "after the last byte", fmt.Sprintf("%v after it", after.Round(100*time.Microsecond)))
+	}
+	if e.appAfter || e.named {
+		add(r.end.App.HookError == nil, "the app's preStop", "no error", fmt.Sprint(r.end.App.HookError))
+		add(r.end.SidecarExit == "exit 0", "the sidecar's end", "exit 0", r.end.SidecarExit)
+		out = append(out, judgeReport(r, e, path)...)
+	}
+	if e.idle {
+		add(r.idle.closed == len(r.idle.conns) && len(r.idle.conns) > 0, "idle connections",
+			fmt.Sprintf("%d closed in an orderly way", len(r.idle.conns)),
+			fmt.Sprintf("%d closed in an orderly way %v", r.idle.closed, r.idle.broken))
+	}
+	return out
+}
+
+func judgeReport(r *row, e expectation, path string) []check {
+	verdict, open := "clean", "nothing"
+	if e.named {
+		verdict, open = "cut", "GET "+path
+	}
+	if e.unnamed {
+		open = "a client"
+	}
+	if r.report == nil {
+		return []check{{"the sidecar's report", verdict, "none", false}}
+	}
+	out := []check{{"the report's verdict", verdict, r.report.Verdict, r.report.Verdict == verdict}}
+	requests := make([]string, len(r.report.Open))
+	for i, c := range r.report.Open {
+		requests[i] = c.Request
+		if e.unnamed && c.Request == "" && c.Peer != "" {
+			requests[i] = "a client"
+		}
+	}
+	got := strings.Join(requests, ", ")
+	if got == "" {
+		got = "nothing"
+	}
+	return append(out, check{"the report names as cut", open, got, got == open})
+}
+
+// outcome is an answer in short: "200", "503", "no response: …".
+func outcome(a answer) string {
+	switch {
+	case a.status == 0:
+		return fmt.Sprintf("no response: %v", a.err)
+	case a.err != nil:
+		return fmt.Sprintf("%d, broken off: %v", a.status, a.err)
+	}
+	return fmt.Sprint(a.status)
+}

@@ -1,0 +1,165 @@
+package rehearsal
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/lag"
+	"github.com/lastcall-dev/lastcall/rehearsal/node"
+	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+)
+
+// good is a row of lastcall as it should be: a request of 10 s asked a moment
+// before the scale-down, the pod gone 8 ms after its last byte.
+func good(t *testing.T, name string) *row {
+	t.Helper()
+	began := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	last := began.Add(9900 * time.Millisecond)
+	return &row{
+		strategy: strategy(t, name),
+		answer:   answer{asked: began.Add(-100 * time.Millisecond), last: last, status: 200},
+		end: stage.End{
+			Began:   began,
+			App:     node.Ending{Terminated: last.Add(3 * time.Millisecond), Gone: last.Add(6 * time.Millisecond)},
+			Sidecar: node.Ending{Terminated: began, Gone: last.Add(8 * time.Millisecond)},
+			AppExit: "SIGTERM", SidecarExit: "exit 0",
+		},
+		report: &stage.Report{Verdict: "clean"},
+		idle:   &idleClients{closed: 1, conns: make([]closer, 1)},
+	}
+}
+
+func judged(t *testing.T, r *row) Row {
+	t.Helper()
+	p := &play{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}}
+	return p.judge(r, "/delay/10")
+}
+
+func TestJudge(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*row)
+		wrong  []string // what does not hold
+	}{
+		{"as it should be", func(*row) {}, nil},
+		{"another status", func(r *row) { r.answer.status = 503 }, []string{"the client got"}},
+		{"broken off", func(r *row) { r.answer.err = io.ErrUnexpectedEOF }, []string{"the client got"}},
+		{"no response", func(r *row) { r.answer.status, r.answer.err = 0, io.EOF }, []string{"the client got"}},
+		{"pod gone 60 ms after the last byte", func(r *row) {
+			r.end.Sidecar.Gone = r.answer.last.Add(60 * time.Millisecond)
+		}, []string{"the pod stayed beyond the last byte and the minimum drain"}},
+		{"pod gone seconds after", func(r *row) {
+			r.end.App.Gone = r.answer.last.Add(3 * time.Second)
+		}, []string{"the pod was gone", "the pod stayed beyond the last byte and the minimum drain"}},
+		{"SIGKILL", func(r *row) { r.end.App.Killed = r.answer.last }, []string{"the pod's end"}},
+		{"app told to stop before the last byte", func(r *row) {
+			r.end.App.Terminated = r.answer.last.Add(-time.Second)
+		}, []string{"the app's SIGTERM"}},
+		{"preStop failed", func(r *row) { r.end.App.HookError = errors.New("exit 1") }, []string{"the app's preStop"}},
+		{"sidecar crashed", func(r *row) { r.end.SidecarExit = "exit 1" }, []string{"the sidecar's end"}},
+		{"no report", func(r *row) { r.report = nil }, []string{"the sidecar's report"}},
+		{"a report that blames", func(r *row) {
+			r.report = &stage.Report{Verdict: "cut", Open: []stage.Conversation{{Request: "GET /delay/10"}}}
+		}, []string{"the report's verdict", "the report names as cut"}},
+		{"idle connection reset", func(r *row) {
+			r.idle.closed, r.idle.broken = 0, []error{errors.New("connection reset by peer")}
+		}, []string{"idle connections"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := good(t, "lastcall-classic-exit")
+			tt.change(r)
+			row := judged(t, r)
+			var wrong []string
+			for _, c := range row.Checks {
+				if !c.OK {
+					wrong = append(wrong, c.What)
+				}
+			}
+			if got, want := strings.Join(wrong, "; "), strings.Join(tt.wrong, "; "); got != want || row.OK != (want == "") {
+				t.Errorf("wrong: %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// Istio's default: the words of the local reply and of the log line count.
+func TestJudgeLocalReply(t *testing.T) {
+	lost := func() *row {
+		r := good(t, "istio-default")
+		r.answer.status, r.answer.body = 503, []byte(terminationBody)
+		r.answer.last = r.end.Began.Add(5 * time.Second)
+		r.end.Sidecar.Gone = r.answer.last
+		r.end.App.Terminated, r.end.App.Gone = r.end.Began, r.answer.last.Add(time.Millisecond)
+		r.logLine = `[t] "GET /delay/10 HTTP/1.1" ` + terminationDetails + ` - "-" 0 95 5100 - "-"`
+		return r
+	}
+	if row := judged(t, lost()); !row.OK {
+		t.Errorf("%+v", row.Checks)
+	}
+	r := lost()
+	r.answer.body = []byte("Bad Gateway")
+	if judged(t, r).OK {
+		t.Error("another body passes")
+	}
+	r = lost()
+	r.logLine = `[t] "GET /delay/10 HTTP/1.1" 503 UF upstream_reset_before_response_started{remote_connection_failure}`
+	if judged(t, r).OK {
+		t.Error("another log line passes")
+	}
+	p := &play{options: Options{Delay: DefaultDelay, Grace: DefaultGrace, Gateway: "nginx {port}"}}
+	r = lost()
+	r.answer.status, r.answer.body, r.logLine = 502, []byte("Bad Gateway"), ""
+	if row := p.judge(r, "/delay/10"); !row.OK {
+		t.Errorf("nginx's words: %+v", row.Checks)
+	}
+}
+
+// On a busy machine things may be later, by what was measured. What came out, and in which order, stays judged.
+func TestJudgeOnABusyMachine(t *testing.T) {
+	meter := lag.Fixed(200 * time.Millisecond)
+	p := &play{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}, meter: meter}
+	for _, tt := range []struct {
+		name   string
+		change func(*row)
+		ok     bool
+	}{
+		{"half a second late", func(r *row) { r.end.Sidecar.Gone = r.answer.last.Add(600 * time.Millisecond) }, true},
+		{"seconds late", func(r *row) { r.end.Sidecar.Gone = r.answer.last.Add(3 * time.Second) }, false},
+		{"the wrong order", func(r *row) { r.end.App.Terminated = r.answer.last.Add(-2 * time.Second) }, false},
+		{"the wrong answer", func(r *row) { r.answer.status = 503 }, false},
+		{"SIGKILL", func(r *row) { r.end.App.Killed = r.answer.last }, false},
+	} {
+		r := good(t, "lastcall-classic-exit")
+		tt.change(r)
+		if row := p.judge(r, "/delay/10"); row.OK != tt.ok || row.AllowanceMS != 800 {
+			t.Errorf("%s: ok %v with %v ms allowed: %+v", tt.name, row.OK, row.AllowanceMS, row.Checks)
+		}
+	}
+	r := good(t, "lastcall-classic-exit")
+	r.end.Sidecar.Gone = r.answer.last.Add(600 * time.Millisecond)
+	if judged(t, r).OK {
+		t.Error("on a quiet machine half a second late passes")
+	}
+}
+
+// The kernel names clients, not requests: with a real Envoy that is what is
+// stated of a report.
+func TestJudgeUnnamed(t *testing.T) {
+	for _, tt := range []struct {
+		open []stage.Conversation
+		ok   bool
+	}{
+		{[]stage.Conversation{{Peer: "127.0.0.1:4711", Protocol: "http"}}, true},
+		{nil, false},
+		{[]stage.Conversation{{Protocol: "http"}}, false},
+		{[]stage.Conversation{{Peer: "127.0.0.1:4711"}, {Peer: "127.0.0.1:4712"}}, false},
+	} {
+		r := &row{report: &stage.Report{Verdict: "cut", Open: tt.open}}
+		if got := failures(judgeReport(r, expectation{named: true, unnamed: true}, "/delay/10")) == 0; got != tt.ok {
+			t.Errorf("%v: got %v", tt.open, got)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package rehearsal
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+)
+
+// Each wrong value is named with what is accepted, before anything is started.
+func TestOptions(t *testing.T) {
+	full := t.TempDir()
+	if err := os.WriteFile(filepath.Join(full, "x"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*Options)
+		want   string
+	}{
+		{"strategy", func(o *Options) { o.Strategies = []string{"istio"} }, `there is no strategy "istio": accepted are istio-default, `},
+		{"short delay", func(o *Options) { o.Delay = 0 }, "--delay is 0s: accepted is 1s to 10m0s"},
+		{"fraction of a second", func(o *Options) { o.Grace = 1500 * time.Millisecond }, "--grace is 1.5s: accepted is 1s to 1h0m0s in whole seconds"},
+		{"propagation", func(o *Options) { o.Propagation = -1 }, "--propagation is -1ns: accepted is 0s to 1m0s"},
+		{"client", func(o *Options) { o.Client = "wget" }, `--client is "wget": accepted are go and curl`},
+		{"app", func(o *Options) { o.App = "gunicorn app" }, "lacks {port}"},
+		{"gateway", func(o *Options) { o.Gateway = " " }, "--gateway: the command line is empty"},
+		{"lastcall", func(o *Options) { o.Lastcall = "/no/such" }, "--lastcall: stat /no/such"},
+		{"proxy", func(o *Options) { o.Proxy = "nginx" }, `--proxy is "nginx": accepted are pipe and envoy`},
+		{"envoy path without envoy", func(o *Options) { o.EnvoyPath = "envoy" }, "no Envoy is played with: say --proxy envoy"},
+		{"logs", func(o *Options) { o.KeepLogs = full }, "accepted is a folder that is empty or not there yet"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := Options{Delay: DefaultDelay, Grace: DefaultGrace, Self: "/no/such/lastcallctl"}
+			tt.change(&o)
+			_, err := Run(t.Context(), o)
+			var option stage.OptionError
+			if !errors.As(err, &option) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want …%s…", err, tt.want)
+			}
+		})
+	}
+}

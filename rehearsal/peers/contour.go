@@ -1,0 +1,109 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+)
+
+// Contour's shutdown manager, projectcontour/contour,
+// cmd/contour/shutdownmanager.go, with the defaults of its flags and of
+// examples/contour/03-envoy.yaml, where Envoy is started without drain flags.
+const (
+	contourCheckDelay   = 0               // --check-delay (60 s in its first releases)
+	contourPoll         = 5 * time.Second // --check-interval
+	contourMinimumOpen  = 0               // --min-open-connections
+	contourReadyPoll    = time.Second     // shutdownReadyCheckInterval
+	contourDrainTries   = 4               // of /healthcheck/fail
+	contourDrainBackOff = 200 * time.Millisecond
+	contourGrace        = 300 * time.Second
+)
+
+func contour() []Peer {
+	return []Peer{{
+		Name: "contour", Source: "projectcontour/contour, cmd/contour/shutdownmanager.go",
+		Words: "shutdown manager: counts connections each 5 s, no minimum and no deadline; the hook looks each second",
+		form:  managed, app: stage.Closes, grace: contourGrace,
+		manager: func() hooks {
+			var ready atomic.Bool // the file /admin/ok
+			return hooks{
+				manager: func(ctx context.Context, a admin) {
+					if contourShutdown(ctx, a) {
+						ready.Store(true)
+					}
+				},
+				envoy: func(ctx context.Context) { awaitSign(ctx, &ready, contourReadyPoll) },
+			}
+		},
+		expect: expectContour,
+	}}
+}
+
+// contourShutdown is the manager's preStop; false when it did not get to its end.
+func contourShutdown(ctx context.Context, a admin) bool {
+	for i := range contourDrainTries {
+		if a.post(ctx, "/healthcheck/fail") == nil || !sleep(ctx, contourDrainBackOff<<i) {
+			break
+		}
+	}
+	if !sleep(ctx, contourCheckDelay) {
+		return false
+	}
+	for {
+		if open, err := contourOpen(ctx, a); err == nil && open <= contourMinimumOpen {
+			return true
+		}
+		if !sleep(ctx, contourPoll) {
+			return false
+		}
+	}
+}
+
+// contourListeners are the stat prefixes of its own listeners.
+var contourListeners = []string{"ingress_http", "ingress_https"}
+
+// contourOpen adds up envoy_http_downstream_cx_active of its listeners. Where there
+// is no such stat at all that is an error.
+func contourOpen(ctx context.Context, a admin) (int, error) {
+	body, err := a.get(ctx, "/stats/prometheus")
+	if err != nil {
+		return 0, err
+	}
+	sum, found := 0, false
+	for line := range strings.Lines(string(body)) {
+		labels, is := strings.CutPrefix(line, "envoy_http_downstream_cx_active{")
+		if !is {
+			continue
+		}
+		found = true
+		prefix, text, _ := strings.Cut(strings.TrimPrefix(labels, `envoy_http_conn_manager_prefix="`), `"} `)
+		if n, err := strconv.Atoi(strings.TrimSpace(text)); err == nil && slices.Contains(contourListeners, prefix) {
+			sum += n
+		}
+	}
+	if !found {
+		return 0, errors.New("no envoy_http_downstream_cx_active")
+	}
+	return sum, nil
+}
+
+// expectContour: the poll after the last connection, then the hook's look. An idle
+// connection stays for ever, and with it the pod.
+func expectContour(c circumstances) stated {
+	gone := span{c.left, c.left + contourPoll + contourReadyPoll}
+	switch c.scene {
+	case Idle:
+		gone.to = contourReadyPoll // the first look is at once
+	case KeepAlive:
+		gone = at(c.grace)
+	}
+	s := waits(c, c.grace, gone)
+	s.late = true
+	return s.before(c.grace)
+}

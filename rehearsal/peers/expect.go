@@ -1,0 +1,97 @@
+package peers
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/screen"
+	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+)
+
+// slack is how much later than stated a thing may come; on a busy machine, the row's allowance is added.
+const slack = 500 * time.Millisecond
+
+// tooClose is how near a request's end may come to what cuts it, before
+// either outcome is right.
+const tooClose = 300 * time.Millisecond
+
+// span is a stretch of time, from the moment that the pod is told to stop.
+type span struct{ from, to time.Duration }
+
+func at(t time.Duration) span { return span{t, t} }
+
+func (s span) atLeast(o span) span { return span{max(s.from, o.from), max(s.to, o.to)} }
+
+func (s span) atMost(d time.Duration) span { return span{min(s.from, d), min(s.to, d)} }
+
+func (s span) holds(d, allowance time.Duration) bool {
+	return d >= s.from-20*time.Millisecond && d <= s.to+slack+allowance
+}
+
+func (s span) String() string {
+	if s.to-s.from < 10*time.Millisecond {
+		return "after " + screen.Seconds(s.from)
+	}
+	return fmt.Sprintf("after %s to %s", screen.Seconds(s.from), screen.Seconds(s.to))
+}
+
+// circumstances are what a statement follows from.
+type circumstances struct {
+	scene Scene
+	left  time.Duration // of the request, when the pod is told to stop; 0 in an idle pod
+	grace time.Duration
+	app   stage.Manner
+}
+
+// stated is what has to come out by a peer's own rules.
+type stated struct {
+	lost bool          // the request
+	cut  time.Duration // when it would be, at the latest moment
+	gone span          // the pod
+	lag  time.Duration // at most, after the last byte and the minimum drain; 0: not judged
+	late bool          // no request is lost that comes in the second after
+}
+
+// before cuts off what comes after SIGKILL.
+func (s stated) before(grace time.Duration) stated {
+	s.gone, s.cut = s.gone.atMost(grace), min(s.cut, grace)
+	return s
+}
+
+func (s stated) String() string {
+	text := "the request is answered; pod gone " + s.gone.String()
+	if s.lost {
+		text = "the request is lost; pod gone " + s.gone.String()
+	}
+	if s.lag > 0 {
+		text += fmt.Sprintf(", at most %v after the last byte", s.lag)
+	}
+	return text
+}
+
+// afterFixed is a pod that ends after a fixed time, whatever goes on.
+func afterFixed(d time.Duration) func(c circumstances) stated {
+	return func(c circumstances) stated {
+		s := waits(c, d, at(d))
+		if s.lost { // the app may go on with what nobody waits for
+			s.gone.to = max(d, c.left)
+		}
+		return s.before(c.grace)
+	}
+}
+
+// afterApp is a native sidecar that drains before the app's end and leaves right after it, in the midst of
+// whatever is on its way: an app that ends with its last answer races it. Whether that answer is cut is measured, not
+// stated. The kubelet here learns of the app's end within a millisecond; a real one's runtime takes some
+// more, so that the answer wins more often there.
+func afterApp(c circumstances) stated {
+	if c.app == stage.Exits {
+		return waits(c, 0, at(0))
+	}
+	return waits(c, max(c.left, time.Nanosecond), at(c.left)).before(c.grace)
+}
+
+// waits is a pod in which a request is cut after some time at the latest.
+func waits(c circumstances, cut time.Duration, gone span) stated {
+	return stated{lost: c.left > min(cut, c.grace), cut: cut, gone: gone}
+}

@@ -1,0 +1,49 @@
+package peers
+
+import (
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+)
+
+// lastcall's own promises. With idle connections beside, the last byte is no event
+// of the kernel's: it is looked for, each 300 ms at least, and then Envoy's stats are asked.
+const (
+	lastcallLag     = 100 * time.Millisecond
+	lastcallLagIdle = 450 * time.Millisecond
+)
+
+func lastcall() []Peer {
+	const source = "this program"
+	return []Peer{
+		{
+			Name: "lastcall-sidecar", Source: source, form: lastcallPod, app: stage.Closes, grace: defaultGrace,
+			Words:  "lastcall agent --proxy envoy, lastcall wait as the app's preStop; 5 s at least",
+			expect: expectLastcall,
+		},
+		{
+			Name: "lastcall-sidecar-exit", Source: source, form: lastcallPod, app: stage.Exits, grace: defaultGrace,
+			Words:  "the same beside an app that exits at SIGTERM",
+			expect: expectLastcall,
+		},
+		{
+			Name: "lastcall-manager", Source: source, form: lastcallManager, app: stage.Closes, grace: defaultGrace,
+			Words:     "shutdown manager: lastcall agent --admin-address beside an Envoy that it did not start",
+			envoyArgs: []string{"--drain-time-s", "60", "--drain-strategy", "immediate"},
+			expect:    expectLastcall,
+		},
+	}
+}
+
+func expectLastcall(c circumstances) stated {
+	lastCall := c.grace - min(2*time.Second, c.grace/4)
+	s := waits(c, lastCall, at(max(c.left, stage.MinimumDrain)))
+	s.lag, s.late = lastcallLag, true
+	if c.scene == KeepAlive {
+		s.lag = lastcallLagIdle
+	}
+	if s.lost {
+		s.lag, s.gone = 0, span{lastCall, c.grace}
+	}
+	return s
+}

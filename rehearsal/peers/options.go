@@ -1,0 +1,59 @@
+package peers
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+)
+
+// Defaults.
+const (
+	DefaultDelay = 10 * time.Second
+	DefaultLimit = 75 * time.Second // past the last deadline of a peer's own, 60 s
+)
+
+// spread is added at random to the delay: the longest period of a peer's polls, so
+// that no phase of them is preferred.
+const spread = 5 * time.Second
+
+// Limits of what may be asked for.
+const (
+	minDelay = time.Second
+	maxDelay = 5 * time.Minute
+	maxLimit = 15 * time.Minute
+)
+
+// Options of a measurement.
+type Options struct {
+	Peers     []string      // names; none means all
+	Delay     time.Duration // of the request, and up to 5 s more
+	Limit     time.Duration // for a pod, after which it is "still there"
+	EnvoyPath string        // of a real Envoy; empty: found
+	KeepLogs  string        // empty folder for what everything wrote; empty: nothing is kept
+	Lastcall  string        // path of lastcall; empty: found or built
+	Self      string        // path of lastcallctl
+
+	Progress *os.File // shows where it stands; nil: nothing
+}
+
+func (o Options) check() ([]Peer, error) {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	chosen, err := choose(o.Peers)
+	if err != nil {
+		bad("--peer: %w", err)
+	}
+	if o.Delay < minDelay || o.Delay > maxDelay {
+		bad("--delay is %v: accepted is %v to %v", o.Delay, minDelay, maxDelay)
+	}
+	if least := o.Delay + spread + time.Second; o.Limit < least || o.Limit > maxLimit {
+		bad("--limit is %v: accepted is %v, which the request needs, to %v", o.Limit, least, maxLimit)
+	}
+	if len(errs) > 0 {
+		return nil, stage.OptionError{Err: errors.Join(errs...)}
+	}
+	return chosen, nil
+}

@@ -1,0 +1,106 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+)
+
+// form is how Envoy and what ends it stand in the pod.
+type form int
+
+const (
+	sidecar         form = iota // one container with Envoy as its child, beside the app's
+	nativeSidecar               // the same as a restartable init container
+	gateway                     // one container with Envoy as its child; the app is elsewhere
+	managed                     // Envoy and a shutdown manager, a container each; the app is elsewhere
+	lastcallPod                 // lastcall agent --proxy envoy, beside the app's
+	lastcallManager             // Envoy and lastcall agent --admin-address, a container each; the app is elsewhere
+)
+
+// hasApp says whether the app is in the pod and ends with it.
+func (f form) hasApp() bool { return f == sidecar || f == nativeSidecar || f == lastcallPod }
+
+// Peer is a way in which somebody ends an Envoy.
+type Peer struct {
+	Name   string
+	Words  string
+	Source string // project and file that its model follows
+
+	form      form
+	app       stage.Manner
+	grace     time.Duration // terminationGracePeriodSeconds of its manifests, or Kubernetes' default
+	envoyArgs []string      // that it starts Envoy with
+
+	// atTerm is what the agent does at SIGTERM; when it returns, it has ended and
+	// its Envoy is killed. ctx ends when Envoy has.
+	atTerm func(ctx context.Context, a admin)
+
+	// preStop is the agent's hook; nil: none.
+	preStop func(ctx context.Context, a admin)
+
+	// manager makes the two hooks of a shutdown manager.
+	manager func() hooks
+
+	expect func(c circumstances) stated
+}
+
+// hooks are preStops that belong together.
+type hooks struct {
+	manager func(ctx context.Context, a admin) // drains, and leaves a sign when it is over
+	envoy   func(ctx context.Context)          // waits for the sign
+}
+
+// defaultGrace is Kubernetes' terminationGracePeriodSeconds.
+const defaultGrace = 30 * time.Second
+
+// All returns the peers in the order of the tables.
+func All() []Peer {
+	var out []Peer
+	for _, list := range [][]Peer{istio(), envoyGateway(), contour(), consul(), kuma(), lastcall()} {
+		out = append(out, list...)
+	}
+	return out
+}
+
+// choose returns the peers that are named, in their order; none named means all.
+func choose(names []string) ([]Peer, error) {
+	all := All()
+	if len(names) == 0 {
+		return all, nil
+	}
+	wanted := make(map[string]bool, len(names))
+	for _, n := range names {
+		wanted[n] = true
+	}
+	var out []Peer
+	var known []string
+	for _, p := range all {
+		known = append(known, p.Name)
+		if wanted[p.Name] {
+			out = append(out, p)
+			delete(wanted, p.Name)
+		}
+	}
+	for _, n := range names {
+		if wanted[n] {
+			return nil, fmt.Errorf("there is no peer %q: accepted are %s", n, strings.Join(known, ", "))
+		}
+	}
+	return out, nil
+}
+
+// sleep waits; false: ctx ended before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

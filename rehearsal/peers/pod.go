@@ -1,0 +1,83 @@
+package peers
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/node"
+	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+)
+
+// pod is an Envoy and what ends it.
+type pod struct {
+	address string // where clients connect
+	port    int    // of it
+	members []node.Member
+	agent   *parent // by its model; nil where there is none
+
+	report func() (*stage.Report, error) // lastcall's; nil where it takes no part
+}
+
+// raisePod starts a peer's pod and the app. What they write is kept in dir.
+func raisePod(ctx context.Context, t *stage.Theatre, p Peer, dir string) (*pod, error) {
+	if p.form == lastcallPod {
+		own := *t
+		own.Grace, own.Proxy = p.grace, stage.ProxyEnvoy
+		raised, err := own.StartPod(ctx, stage.Strategy{Name: p.Name, Way: stage.Lastcall, App: p.app}, dir)
+		if err != nil {
+			return nil, err
+		}
+		return &pod{
+			address: raised.Address, port: raised.Arrival(stage.ProxyEnvoy),
+			members: raised.Members(), report: raised.Report,
+		}, nil
+	}
+	app, err := t.StartPod(ctx, stage.Strategy{Name: p.Name + "'s app", Way: stage.NoSidecar, App: p.app}, filepath.Join(dir, "app"))
+	if err != nil {
+		return nil, err
+	}
+	envoy, err := t.StartEnvoy(ctx, dir, app.Address, p.envoyArgs...)
+	if err != nil {
+		return nil, err
+	}
+	out := &pod{address: envoy.Address, port: envoy.Port}
+	if p.form == lastcallManager {
+		m, err := t.StartManager(ctx, dir, envoy, p.grace)
+		if err != nil {
+			return nil, err
+		}
+		out.report = m.Report
+		out.members = []node.Member{{Container: envoy.Process, PreStop: m.Hook}, {Container: m.Process, PreStop: m.Hook}}
+		return out, nil
+	}
+	out.compose(p, envoy.Process, adminAt(envoy.Admin), app.Members())
+	return out, nil
+}
+
+// compose makes the containers of a peer that is a model.
+func (o *pod) compose(p Peer, envoy node.Container, a admin, app []node.Member) {
+	if p.form == managed {
+		h := p.manager()
+		o.members = []node.Member{
+			{Container: envoy, PreStop: node.Func(func(ctx context.Context) error { h.envoy(ctx); return nil })},
+			{Container: newAttendant(), PreStop: node.Func(func(ctx context.Context) error { h.manager(ctx, a); return nil })},
+		}
+		return
+	}
+	o.agent = &parent{envoy: envoy, admin: a, atTerm: p.atTerm}
+	m := node.Member{Container: o.agent, Native: p.form == nativeSidecar}
+	if p.preStop != nil {
+		m.PreStop = node.Func(func(ctx context.Context) error { p.preStop(ctx, a); return nil })
+	}
+	o.members = []node.Member{m}
+	if p.form.hasApp() {
+		o.members = append(o.members, app...)
+	}
+}
+
+// settle waits for what the model has still running.
+func (o *pod) settle() {
+	if o.agent != nil {
+		o.agent.running.Wait()
+	}
+}

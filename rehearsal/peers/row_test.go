@@ -1,0 +1,181 @@
+package peers
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/node"
+	"github.com/lastcall-dev/lastcall/rehearsal/screen"
+	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+)
+
+// The shortest scenes with real Envoys: one that leaves with its app, one that does not wait,
+// and one that an idle connection holds beyond the limit.
+func TestRealEnvoy(t *testing.T) {
+	th := theatre(t)
+	for _, tt := range []struct {
+		peer  string
+		scene Scene
+		check func(r *row) bool
+	}{
+		{"istio-native", Request, func(r *row) bool { return r.answer.good() && r.stayed() < 2*time.Second && r.lateLost > 0 }},
+		{"istio-native-exit", KeepAlive, func(r *row) bool { return !r.answer.good() && r.stayed() < time.Second }},
+		{"contour", Idle, func(r *row) bool { return r.stayed() < 2*time.Second }},
+		{"contour", KeepAlive, func(r *row) bool { return r.answer.good() && r.unfinished && !r.killed() }},
+	} {
+		t.Run(tt.peer+" "+string(tt.scene), func(t *testing.T) {
+			t.Parallel()
+			r := &row{peer: chosen(t, tt.peer), scene: tt.scene, delay: time.Second}
+			if err := r.raise(t.Context(), th, t.TempDir()); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.play(t.Context(), 3*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			got := r.result(3 * time.Second)
+			if !tt.check(r) || !got.OK {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+func TestExpect(t *testing.T) {
+	const s = time.Second
+	for _, tt := range []struct {
+		peer  string
+		scene Scene
+		left  time.Duration
+		want  string
+	}{
+		{"istio-default", Request, 10 * s, "the request is lost; pod gone after 5.00 s to 10.00 s"},
+		{"istio-default", Request, 3 * s, "the request is answered; pod gone after 5.00 s"},
+		{"istio-exit-on-zero", Request, 10 * s, "the request is answered; pod gone after 10.00 s to 11.00 s"},
+		{"istio-exit-on-zero", Idle, 0, "the request is answered; pod gone after 6.00 s"},
+		{"istio-exit-on-zero", KeepAlive, 10 * s, "the request is answered; pod gone after 30.00 s"},
+		{"istio-native", Request, 10 * s, "the request is answered; pod gone after 10.00 s"},
+		{"istio-native-exit", Request, 10 * s, "the request is lost; pod gone after 0.00 s"},
+		{"envoy-gateway", Request, 3 * s, "the request is answered; pod gone after 10.00 s to 12.00 s"},
+		{"envoy-gateway", Request, 14 * s, "the request is answered; pod gone after 14.00 s to 16.00 s"},
+		{"envoy-gateway", Request, 80 * s, "the request is lost; pod gone after 60.00 s to 62.00 s"},
+		{"envoy-gateway", KeepAlive, 10 * s, "the request is answered; pod gone after 60.00 s to 62.00 s"},
+		{"contour", Request, 10 * s, "the request is answered; pod gone after 10.00 s to 16.00 s"},
+		{"contour", Idle, 0, "the request is answered; pod gone after 0.00 s to 1.00 s"},
+		{"contour", KeepAlive, 10 * s, "the request is answered; pod gone after 300.00 s"},
+		{"consul-dataplane", Idle, 0, "the request is answered; pod gone after 30.00 s"},
+		{"consul-dataplane", Request, 40 * s, "the request is lost; pod gone after 30.00 s"},
+		{"kuma-gateway", Request, 10 * s, "the request is answered; pod gone after 30.00 s"},
+		{"lastcall-sidecar", Request, 10 * s, "the request is answered; pod gone after 10.00 s, at most 100ms after the last byte"},
+		{"lastcall-manager", Idle, 0, "the request is answered; pod gone after 5.00 s, at most 100ms after the last byte"},
+		{"lastcall-manager", KeepAlive, 10 * s, "the request is answered; pod gone after 10.00 s, at most 450ms after the last byte"},
+		{"lastcall-manager", Request, 40 * s, "the request is lost; pod gone after 28.00 s to 30.00 s"},
+	} {
+		p := chosen(t, tt.peer)
+		got := p.expect(circumstances{scene: tt.scene, left: tt.left, grace: p.grace, app: p.app}).String()
+		if got != tt.want {
+			t.Errorf("%s, %s, %v:\ngot  %s\nwant %s", tt.peer, tt.scene, tt.left, got, tt.want)
+		}
+	}
+}
+
+// played is a row as it came out: the request answered after 10 s, the pod gone when said.
+func played(t *testing.T, name string, scene Scene, gone time.Duration) *row {
+	t.Helper()
+	began := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	return &row{
+		peer: chosen(t, name), scene: scene, delay: 10 * time.Second, began: began,
+		answer:  answer{asked: began, last: began.Add(10 * time.Second), status: 200},
+		endings: []node.Ending{{Gone: began.Add(gone)}, {Gone: began.Add(gone / 2)}},
+	}
+}
+
+func TestJudge(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	for _, tt := range []struct {
+		name   string
+		row    *row
+		change func(*row)
+		wrong  string // what does not hold
+	}{
+		{name: "as it should be", row: played(t, "lastcall-sidecar", Request, 10*s+15*ms)},
+		{name: "late", row: played(t, "lastcall-sidecar", Request, 10*s+200*ms), wrong: "it stayed beyond"},
+		{name: "an idle connection beside", row: played(t, "lastcall-sidecar", KeepAlive, 10*s+200*ms)},
+		{name: "lost", row: played(t, "contour", Request, 12*s), change: func(r *row) { r.answer.status, r.answer.err = 0, errors.New("EOF") }, wrong: "the request"},
+		{name: "not lost", row: played(t, "istio-default", Request, 5*s), wrong: "the request"},
+		{name: "late ones lost", row: played(t, "contour", Request, 12*s), change: func(r *row) { r.lateLost = 1 }, wrong: "requests in the next second"},
+		{name: "too early", row: played(t, "consul-dataplane", Idle, 12*s), wrong: "the pod was gone"},
+		{name: "there at the limit", row: played(t, "contour", KeepAlive, 75*s), change: func(r *row) { r.unfinished = true }},
+		{name: "not there at the limit", row: played(t, "contour", KeepAlive, 60*s), wrong: "the pod"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.change != nil {
+				tt.change(tt.row)
+			}
+			got := tt.row.result(75 * time.Second)
+			var wrong []string
+			for _, c := range got.Checks {
+				if !c.OK {
+					wrong = append(wrong, c.What)
+				}
+			}
+			if text := strings.Join(wrong, "; "); !strings.HasPrefix(text, tt.wrong) || (tt.wrong == "") != got.OK {
+				t.Errorf("wrong: %q, want %q", text, tt.wrong)
+			}
+		})
+	}
+}
+
+func TestTable(t *testing.T) {
+	cut := played(t, "istio-default", Request, 5*time.Second)
+	cut.answer.status, cut.answer.err, cut.answer.last, cut.lateLost = 0, errors.New("EOF"), cut.began.Add(5*time.Second), 10
+	held := played(t, "contour", KeepAlive, 75*time.Second)
+	held.unfinished = true
+	rows := []*row{cut, played(t, "lastcall-sidecar", Idle, 5*time.Second), held}
+	res := result(rows, Options{Delay: DefaultDelay, Limit: DefaultLimit}, 80*time.Second)
+	var out strings.Builder
+	if err := res.WriteTable(&out, screen.Style{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"✓ istio-default           none after  5.00 s         5.00 s         0 ms    11 of 11  itself\n",
+		"✓ lastcall-sidecar                                   5.00 s                           itself\n",
+		"✓ contour                 200 after 10.00 s       > 75.00 s      65.00 s      0 of 1  still there\n",
+		"✓ 3 of 3 came out as their rules say, in 80.00 s.\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no line\n%s in\n%s", want, out.String())
+		}
+	}
+	for line := range strings.Lines(out.String()) {
+		if n := len([]rune(line)); n > screen.Width+1 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
+
+// Each wrong value is named with what is accepted, before anything is started.
+func TestOptions(t *testing.T) {
+	for _, tt := range []struct {
+		change func(*Options)
+		want   string
+	}{
+		{func(o *Options) { o.Peers = []string{"istio"} }, `there is no peer "istio": accepted are istio-default, `},
+		{func(o *Options) { o.Delay = 0 }, "--delay is 0s: accepted is 1s to 5m0s"},
+		{func(o *Options) { o.Limit = 10 * time.Second }, "--limit is 10s: accepted is 16s, which the request needs, to 15m0s"},
+		{func(o *Options) { o.EnvoyPath = "/no/such" }, "--envoy-path: accepted is an Envoy to start"},
+	} {
+		o := Options{Delay: DefaultDelay, Limit: DefaultLimit}
+		tt.change(&o)
+		_, err := Run(t.Context(), o)
+		var option stage.OptionError
+		if !errors.As(err, &option) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("got %v, want …%s…", err, tt.want)
+		}
+	}
+	if got, err := choose([]string{"contour", "istio-default"}); err != nil || fmt.Sprint(got[0].Name, got[1].Name) != "istio-defaultcontour" {
+		t.Errorf("got %v, %v", got, err)
+	}
+}

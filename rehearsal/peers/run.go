@@ -1,0 +1,154 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/lag"
+	"github.com/lastcall-dev/lastcall/rehearsal/node"
+	"github.com/lastcall-dev/lastcall/rehearsal/screen"
+	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+)
+
+// abreast is how many pods are started at the same time.
+const abreast = 2
+
+// apart is how long after each other the scenes begin, so that the end of none
+// is measured while all others end.
+const apart = 170 * time.Millisecond
+
+// Run measures every peer in every scene, side by side. Nothing that it has
+// started is left when it returns. An error is one of the set-up (stage.OptionError:
+// of an option) or ctx's; what did not come out as stated is told by the result.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	chosen, err := o.check()
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	var progress *screen.Progress
+	show := func(line func() string) {
+		if progress != nil {
+			progress.Show(line)
+		}
+	}
+	if o.Progress != nil {
+		progress = screen.NewProgress(o.Progress, func() string { return "finding lastcall, which is built if it is not there" })
+		defer progress.End()
+	}
+	envoy, err := stage.FindEnvoy(o.EnvoyPath)
+	if err != nil {
+		return nil, err
+	}
+	var strategies []stage.Strategy
+	var rows []*row
+	for _, s := range Scenes() {
+		for _, p := range chosen {
+			rows = append(rows, newRow(p, s, o.Delay))
+			if p.form == lastcallPod || p.form == lastcallManager {
+				strategies = append(strategies, stage.Strategy{Way: stage.Lastcall})
+			}
+		}
+	}
+	programs, err := stage.FindPrograms(ctx, o.Lastcall, o.Self, strategies)
+	if err != nil {
+		return nil, err
+	}
+	programs.Envoy = envoy
+	dir, done, err := stage.Folder(o.KeepLogs)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	n := node.New()
+	defer n.Close()
+	t := &stage.Theatre{Node: n, Ports: &node.Ports{}, Programs: programs, Grace: defaultGrace, MaxDelay: o.Delay + spread}
+
+	var ready atomic.Int64
+	show(func() string { return fmt.Sprintf("starting %d Envoys: %d are ready", len(rows), ready.Load()) })
+	if err := raise(ctx, rows, t, dir, &ready); err != nil {
+		return nil, err
+	}
+	meter := lag.Start()
+	defer meter.End()
+	told := time.Now()
+	show(func() string { return standing(rows, time.Since(told)) })
+	if err := play(ctx, rows, o.Limit); err != nil {
+		return nil, err
+	}
+	for _, r := range rows {
+		r.allowance = meter.Allowance(r.began, time.Now())
+	}
+	return result(rows, o, time.Since(began)), nil
+}
+
+// raise starts every row's processes, a few at a time.
+func raise(ctx context.Context, rows []*row, t *stage.Theatre, dir string, ready *atomic.Int64) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	turns := make(chan struct{}, abreast)
+	var starting sync.WaitGroup
+	for _, r := range rows {
+		starting.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			if ctx.Err() != nil {
+				return
+			}
+			if err := r.raise(ctx, t, dir); err != nil {
+				cancel(err)
+				return
+			}
+			ready.Add(1)
+		})
+	}
+	starting.Wait()
+	err := context.Cause(ctx)
+	if err != nil {
+		for _, r := range rows {
+			r.idle.hangUp()
+		}
+	}
+	return err
+}
+
+// play goes through all scenes. When one cannot be played, none is.
+func play(ctx context.Context, rows []*row, limit time.Duration) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var playing sync.WaitGroup
+	for i, r := range rows {
+		playing.Go(func() {
+			if !sleep(ctx, time.Duration(i)*apart) {
+				r.idle.hangUp()
+				return
+			}
+			if err := r.play(ctx, limit); err != nil {
+				// The first one is told; the others follow from it.
+				cancel(fmt.Errorf("%s, %s: %w", r.peer.Name, r.scene, err))
+			}
+		})
+	}
+	playing.Wait()
+	return context.Cause(ctx)
+}
+
+// standing is the progress line.
+func standing(rows []*row, since time.Duration) string {
+	gone, name := 0, ""
+	for _, r := range rows {
+		if r.gone.Load() {
+			gone++
+		} else {
+			name = r.peer.Name + " (" + string(r.scene) + ")"
+		}
+	}
+	text := fmt.Sprintf("%d s: %d of %d pods are gone", int(since.Seconds()), gone, len(rows))
+	if name != "" {
+		text += "; still there: " + name
+	}
+	return text
+}

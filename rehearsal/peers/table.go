@@ -1,0 +1,129 @@
+package peers
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/screen"
+)
+
+// Columns of the tables.
+const (
+	nameWidth   = 24
+	answerWidth = 19
+	goneWidth   = 14
+	lagWidth    = 13
+	lostWidth   = 12
+)
+
+// headings of the scenes.
+var headings = map[Scene]string{
+	Request:   "a request in flight, and ten that come within the next second",
+	Idle:      "an idle pod",
+	KeepAlive: "a request in flight beside another client's idle keep-alive connection",
+}
+
+// WriteTable writes the result for people, at most screen.Width columns wide.
+func (r *Result) WriteTable(w io.Writer, s screen.Style) error {
+	out := bufio.NewWriter(w)
+	line := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
+	line("%s", s.Bold("The same scene on a real Envoy under each peer's own rules."))
+	line("%s", s.Dim(fmt.Sprintf("a request takes %s and up to %s more; apps in the pod close their listener at SIGTERM and finish",
+		screen.Round(time.Duration(r.DelayMS)*time.Millisecond), screen.Round(spread))))
+	for _, scene := range Scenes() {
+		line("")
+		line("%s", s.Heading(headings[scene]))
+		answer, lag := "the client got", "of it idle"
+		if scene == Idle {
+			answer, lag = "", ""
+		}
+		line("  %s%s%s%s%s  %s", screen.Left("peer", nameWidth), screen.Left(answer, answerWidth),
+			screen.Right("pod gone", goneWidth), screen.Right(lag, lagWidth), screen.Right("lost", lostWidth), "ended by")
+		for _, row := range r.Rows {
+			if row.Scene == scene {
+				row.write(line, s)
+			}
+		}
+	}
+	line("")
+	for _, row := range r.Rows {
+		if row.Scene == Request {
+			line("%s", s.Dim(screen.Cut(screen.Left(row.Peer, nameWidth-2)+row.Words, screen.Width)))
+		}
+	}
+	line("")
+	good := 0
+	for _, row := range r.Rows {
+		if row.OK {
+			good++
+		}
+	}
+	line("%s %s", s.Mark(r.OK), s.Bold(fmt.Sprintf("%d of %d came out as their rules say, in %s.", good, len(r.Rows), inSeconds(r.TookMS))))
+	if r.Logs != "" {
+		line("  %s", s.Dim("What everything wrote is in "+r.Logs+"."))
+	}
+	return out.Flush()
+}
+
+func inSeconds(ms float64) string { return fmt.Sprintf("%.2f s", ms/1000) }
+
+func (r Row) write(line func(string, ...any), s screen.Style) {
+	answer := screen.Left(r.answerText(), answerWidth)
+	switch {
+	case r.Scene == Idle:
+	case r.Status == http.StatusOK && r.Error == "":
+		answer = s.Good(answer)
+	default:
+		answer = s.Bad(answer)
+	}
+	lost := screen.Right("", lostWidth)
+	if r.Requests > 0 {
+		lost = screen.Right(fmt.Sprintf("%d of %d", r.Lost, r.Requests), lostWidth)
+		if r.Lost > 0 {
+			lost = s.Bad(lost)
+		}
+	}
+	gone, end := inSeconds(r.GoneMS), "itself"
+	switch {
+	case r.Unfinished:
+		gone, end = "> "+gone, s.Bad("still there")
+	case r.Killed:
+		end = s.Bad("SIGKILL")
+	}
+	line("%s %s%s%s%s%s  %s", s.Mark(r.OK), screen.Left(r.Peer, nameWidth), answer,
+		screen.Right(gone, goneWidth), screen.Right(r.lagText(), lagWidth), lost, end)
+	for _, c := range r.Checks {
+		if !c.OK {
+			line("    %s %s", s.Mark(false), screen.Cut(c.What+": stated "+c.Want+", was "+c.Got, screen.Width-6))
+		}
+	}
+}
+
+func (r Row) answerText() string {
+	took := screen.Right(inSeconds(r.TookMS), 8)
+	switch {
+	case r.Scene == Idle:
+		return ""
+	case r.Status == 0:
+		return "none after" + took
+	case r.Error != "":
+		return fmt.Sprintf("%d cut at%s", r.Status, took)
+	}
+	return fmt.Sprintf("%d after%s", r.Status, took)
+}
+
+// lagText is how long the pod stayed after the last request.
+func (r Row) lagText() string {
+	switch {
+	case r.Scene == Idle:
+		return ""
+	case r.LagMS < 0:
+		return "-"
+	case r.LagMS < 1000:
+		return fmt.Sprintf("%.0f ms", r.LagMS)
+	}
+	return inSeconds(r.LagMS)
+}

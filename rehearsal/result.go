@@ -1,0 +1,166 @@
+package rehearsal
+
+import (
+	"encoding/json"
+	"io"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+)
+
+// Result is what came out.
+type Result struct {
+	OK      bool   `json:"ok"` // every row came out as stated
+	Path    string `json:"path"`
+	DelayMS int64  `json:"delay_ms"`
+	GraceMS int64  `json:"grace_ms"`
+	// PropagationMS is when the gateway learnt of the endpoint's end.
+	PropagationMS int64   `json:"propagation_ms"`
+	App           string  `json:"app"`
+	AppAtTerm     string  `json:"app_at_sigterm,omitempty"` // of an app that is not built in
+	Proxy         string  `json:"proxy"`                    // of the sidecars
+	Gateway       string  `json:"gateway"`
+	Client        string  `json:"client"`
+	TookMS        float64 `json:"took_ms"`
+	Rows          []Row   `json:"rows"`
+	Logs          string  `json:"logs,omitempty"`
+
+	// AllowanceMS is the largest of the rows'.
+	AllowanceMS float64 `json:"allowance_ms"`
+
+	ownNumbers bool // not the experiment's: what is stated is said
+	otherApp   bool // not the built-in one: its own time is not lastcall's
+}
+
+// Row is what came out of one strategy. Times are milliseconds; those with since
+// are from the scale-down.
+type Row struct {
+	Strategy string  `json:"strategy"`
+	Group    string  `json:"group"`
+	Words    string  `json:"words"`
+	Expected string  `json:"expected"`
+	OK       bool    `json:"ok"`
+	Checks   []check `json:"checks"`
+
+	Status     int     `json:"status"` // 0: no response
+	Error      string  `json:"error,omitempty"`
+	TookMS     float64 `json:"took_ms"` // as the client sees it
+	LastByteMS float64 `json:"last_byte_since_ms"`
+	Body       string  `json:"body,omitempty"` // of what is not 200
+	GatewayLog string  `json:"gateway_log,omitempty"`
+
+	AppTermMS     *float64      `json:"app_sigterm_since_ms,omitempty"`
+	SidecarTermMS *float64      `json:"sidecar_sigterm_since_ms,omitempty"`
+	AppExit       string        `json:"app_exit"`
+	SidecarExit   string        `json:"sidecar_exit"`
+	Killed        bool          `json:"killed"`
+	StayedMS      float64       `json:"stayed_ms"`
+	LagMS         float64       `json:"after_last_byte_ms"`
+	AllowanceMS   float64       `json:"allowance_ms"` // how much later things were allowed to be on a busy machine
+	Report        *stage.Report `json:"report,omitempty"`
+
+	lastcall bool
+	lag      time.Duration // beyond the last byte and the minimum drain
+	appTook  time.Duration // of it, the app's own from SIGTERM to its end
+}
+
+func milliseconds(d time.Duration) float64 {
+	return float64(d.Round(10*time.Microsecond)) / float64(time.Millisecond)
+}
+
+// result judges all rows.
+func (p *play) result(path string) *Result {
+	o := p.options
+	res := &Result{
+		OK: true, Path: path,
+		DelayMS: o.Delay.Milliseconds(), GraceMS: o.Grace.Milliseconds(), PropagationMS: o.Propagation.Milliseconds(),
+		App: o.App, Proxy: o.Proxy, Gateway: o.Gateway, Client: o.Client, Logs: o.KeepLogs,
+		ownNumbers: o.Delay != DefaultDelay || o.Grace != DefaultGrace || o.App != "",
+	}
+	if res.App == "" {
+		res.App = "httpbin (built in)"
+	}
+	if res.Proxy == "" {
+		res.Proxy = stage.ProxyPipe
+	}
+	if res.Gateway == "" {
+		res.Gateway = "built in"
+	}
+	if res.Client == "" {
+		res.Client = clientGo
+	}
+	if p.habits != nil {
+		res.otherApp = true
+		res.AppAtTerm = p.habits.Manner.String()
+	}
+	for _, r := range p.rows {
+		row := p.judge(r, path)
+		res.OK = res.OK && row.OK
+		res.AllowanceMS = max(res.AllowanceMS, row.AllowanceMS)
+		res.Rows = append(res.Rows, row)
+	}
+	res.TookMS = milliseconds(time.Since(p.began))
+	return res
+}
+
+func (p *play) judge(r *row, path string) Row {
+	c := circumstances{
+		left:         p.options.Delay - r.end.Began.Sub(r.answer.asked),
+		grace:        p.options.Grace,
+		app:          r.strategy.App,
+		otherGateway: p.options.otherGateway(),
+		envoy:        p.options.Proxy == stage.ProxyEnvoy,
+		allowance:    p.meter.Allowance(r.end.Began, latest(r.answer.last, r.end.Gone())),
+	}
+	if p.habits != nil {
+		c.app, c.appLeaves, c.otherApp = p.habits.Manner, p.habits.Leaves, true
+	}
+	e, checks := judge(r, expect(r.strategy, c), path, c)
+	words := r.strategy.Words
+	if c.envoy && r.strategy.Envoy != "" {
+		words = r.strategy.Envoy
+	}
+	if p.habits == nil && r.strategy.Note != "" {
+		words += "; " + r.strategy.Note
+	}
+	row := Row{
+		Strategy: r.strategy.Name, Group: r.strategy.Group, Words: words,
+		Expected: e.String(), OK: failures(checks) == 0, Checks: checks,
+		Status: r.answer.status, TookMS: milliseconds(r.answer.took()), LastByteMS: milliseconds(r.lastByte()),
+		GatewayLog: r.logLine, AppExit: r.end.AppExit, SidecarExit: r.end.SidecarExit, Killed: r.end.Killed(),
+		AppTermMS: since(r.end.Began, r.end.App.Terminated), SidecarTermMS: since(r.end.Began, r.end.Sidecar.Terminated),
+		StayedMS: milliseconds(r.stayed()), LagMS: milliseconds(r.stayed() - r.lastByte()), Report: r.report,
+		AllowanceMS: milliseconds(c.allowance),
+		lastcall:    r.strategy.Way.IsLastcall(), lag: r.lag(e.stays), appTook: r.appTook(),
+	}
+	if r.answer.err != nil {
+		row.Error = r.answer.err.Error()
+	}
+	if r.answer.status != 200 {
+		row.Body = string(r.answer.body)
+	}
+	return row
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func since(began, at time.Time) *float64 {
+	if at.IsZero() {
+		return nil
+	}
+	ms := milliseconds(at.Sub(began))
+	return &ms
+}
+
+// WriteJSON writes the result as one JSON object.
+func (r *Result) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}

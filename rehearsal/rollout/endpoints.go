@@ -1,0 +1,57 @@
+package rollout
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/node"
+)
+
+// endpoints is somebody's view of the deployment's pods. It learns of each
+// change after a time of its own, so that changes may even overtake each other.
+type endpoints struct {
+	latest  time.Duration
+	publish func(addresses []string)
+
+	mu      sync.Mutex // guards what follows; held while publishing, so that lists come in order
+	list    []string
+	learnt  map[string]bool // removed before it was added
+	pending sync.WaitGroup
+}
+
+func newEndpoints(latest time.Duration, addresses []string, publish func([]string)) *endpoints {
+	e := &endpoints{latest: latest, publish: publish, list: slices.Clone(addresses), learnt: make(map[string]bool)}
+	publish(slices.Clone(e.list))
+	return e
+}
+
+func (e *endpoints) add(ctx context.Context, address string) {
+	e.later(ctx, func() {
+		if !e.learnt[address] {
+			e.list = append(e.list, address)
+		}
+	})
+}
+
+func (e *endpoints) remove(ctx context.Context, address string) {
+	e.later(ctx, func() {
+		e.learnt[address] = true
+		e.list = slices.DeleteFunc(e.list, func(a string) bool { return a == address })
+	})
+}
+
+func (e *endpoints) later(ctx context.Context, change func()) {
+	after := time.Duration(rand.Int64N(int64(e.latest) + 1))
+	e.pending.Go(func() {
+		if node.Sleep(after).Run(ctx) != nil {
+			return
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		change()
+		e.publish(slices.Clone(e.list))
+	})
+}

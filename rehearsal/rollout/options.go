@@ -1,0 +1,80 @@
+package rollout
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+)
+
+// Defaults.
+const (
+	DefaultRequests    = 20_000
+	DefaultRate        = 200 // requests a second and strategy
+	DefaultPropagation = 4 * time.Second
+	DefaultGrace       = 30 * time.Second
+	replicas           = 3
+)
+
+// Limits of what may be asked for.
+const (
+	maxRequests = 10_000_000
+	maxRate     = 5000
+)
+
+// Options of a rollout.
+type Options struct {
+	Strategies  []string      // names; none means all
+	Requests    int           // of each strategy
+	Rate        int           // requests a second, of each strategy
+	Propagation time.Duration // the latest that anybody learns of a change; each change takes a time from 0 to this
+	Grace       time.Duration // terminationGracePeriodSeconds, whole seconds
+	KeepLogs    string        // empty folder for what everything wrote; empty: nothing is kept
+	Lastcall    string        // path of lastcall; empty: found or built
+	Self        string        // path of lastcallctl
+
+	Progress *os.File // shows where it stands; nil: nothing
+}
+
+// Strategies are what a rollout is played with.
+func Strategies() []stage.Strategy {
+	return []stage.Strategy{
+		{Name: "lastcall", Way: stage.Lastcall, App: stage.Exits,
+			Words: "lastcall wait as preStop; the app exits at SIGTERM"},
+		{Name: "istio-default", Way: stage.Fixed, TerminationDrain: 5 * time.Second, App: stage.Closes,
+			Words: "terminationDrainDuration of 5 s; the app closes its listener at SIGTERM, then finishes"},
+		{Name: "istio-exit-on-zero", Way: stage.ExitOnZero, App: stage.Closes,
+			Words: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS; the app closes its listener at SIGTERM, then finishes"},
+		{Name: "prestop-sleep-5", Way: stage.Fixed, TerminationDrain: 5 * time.Second, Sleep: 5 * time.Second, App: stage.Closes,
+			Words: "Istio's default after a preStop sleep of 5 s on app and proxy; the app finishes"},
+		{Name: "none", Way: stage.NoSidecar, App: stage.Exits,
+			Words: "no sidecar and no hook; the app exits at SIGTERM"},
+	}
+}
+
+func (o Options) check() ([]stage.Strategy, error) {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	strategies, err := stage.Select(Strategies(), o.Strategies)
+	if err != nil {
+		bad("--strategy: %w", err)
+	}
+	if o.Requests < 1 || o.Requests > maxRequests {
+		bad("--requests is %d: accepted is 1 to %d", o.Requests, maxRequests)
+	}
+	if o.Rate < 1 || o.Rate > maxRate {
+		bad("--rate is %d: accepted is 1 to %d requests a second", o.Rate, maxRate)
+	}
+	if o.Propagation < 0 || o.Propagation > time.Minute {
+		bad("--propagation is %v: accepted is 0s to 1m0s", o.Propagation)
+	}
+	if err := stage.CheckGrace(o.Grace); err != nil {
+		bad("--grace %w", err)
+	}
+	if len(errs) > 0 {
+		return nil, stage.OptionError{Err: errors.Join(errs...)}
+	}
+	return strategies, nil
+}

@@ -1,0 +1,123 @@
+package rollout
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/screen"
+	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+)
+
+// Everybody learns of each change, late, each at its own time, and in the end
+// the list is right whatever overtook what.
+func TestEndpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lists [][]string
+		began := time.Now()
+		e := newEndpoints(4*time.Second, []string{"a", "b"}, func(l []string) { lists = append(lists, l) })
+		for range 20 {
+			e.add(t.Context(), "c")
+			e.remove(t.Context(), "c") // it may be learnt of first
+		}
+		e.add(t.Context(), "d")
+		e.remove(t.Context(), "a")
+		e.pending.Wait()
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		last := lists[len(lists)-1]
+		slices.Sort(last)
+		if !slices.Equal(last, []string{"b", "d"}) {
+			t.Errorf("at last %v", last)
+		}
+	})
+}
+
+// Load is open: each request at its own time, whoever is slow.
+func TestLoadIsPunctual(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counts := []*count{{}, {}}
+		nobody := func() []string { return nil }
+		began := time.Now()
+		load(t.Context(), 100, 50, []*client{newClient(nobody), newClient(nobody)}, counts)
+		if took := time.Since(began); took != 1980*time.Millisecond {
+			t.Errorf("it took %v, want 1.98 s", took)
+		}
+		for i, c := range counts {
+			if asked, failed := c.failed(); asked != 50 || failed != 50 || c.failures[Nobody] != 50 {
+				t.Errorf("client %d: %d asked, %v", i, asked, c.failures)
+			}
+		}
+	})
+}
+
+// The mix is whole, and what it says is HTTP.
+func TestMix(t *testing.T) {
+	sum := 0
+	for _, m := range mix {
+		sum += m.percent
+		r := m.make()
+		text := string(r.bytes("pod:80"))
+		req, err := http.ReadRequest(newReader(text))
+		if err != nil || req.Method != r.method || req.Host != "pod:80" {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if sum != 100 {
+		t.Errorf("the mix is of %d percent", sum)
+	}
+}
+
+func TestTable(t *testing.T) {
+	res := &Result{OK: true, Requests: 20000, Rate: 200, PropagationMS: 4000, TookMS: 112429}
+	for _, s := range Strategies() {
+		row := Row{Strategy: s.Name, Words: s.Words, Requests: 20000, Replaced: 20, StayedMS: 5010}
+		if s.Name == "none" {
+			row.Failed, row.Gateway, row.Inside = 291, 154, 137
+			row.Kinds = map[Failure]int{"503": 137, Truncated: 35, Ended: 119}
+		}
+		res.Rows = append(res.Rows, row)
+	}
+	var b bytes.Buffer
+	if err := res.WriteTable(&b, screen.Style{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"✓ lastcall                    20000          0          0          0         20     5.01 s\n",
+		"  none                        20000        291        154        137         20     5.01 s\n",
+		"lost by: 137 × 503, 119 × no answer, 35 × cut answer\n",
+		"✓ lastcall lost 0 of 20000 requests over 20 replaced pods, in 112.43 s.\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	for line := range strings.Lines(b.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > screen.Width {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	_, err := Run(t.Context(), Options{Strategies: []string{"x"}, Rate: -1, Propagation: -1, Grace: 1})
+	var option stage.OptionError
+	if !errors.As(err, &option) {
+		t.Fatalf("got %v", err)
+	}
+	for _, want := range []string{
+		`--strategy: there is no strategy "x": accepted are lastcall, istio-default, istio-exit-on-zero, prestop-sleep-5, none`,
+		"--requests is 0: accepted is 1 to", "--rate is -1: accepted is 1 to", "--propagation is -1ns", "--grace is 1ns",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %v", want, err)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package rehearsal
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/node"
+	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+)
+
+// row is one strategy on its way through the experiment.
+type row struct {
+	strategy stage.Strategy
+	pod      *stage.Pod
+	gateway  *stage.Gateway
+	idle     *idleClients
+
+	answer  answer
+	end     stage.End
+	report  *stage.Report
+	logLine string // the gateway's, of the request
+
+	answered atomic.Bool
+	gone     atomic.Bool
+}
+
+// raise starts the row's pod and gateway.
+func (r *row) raise(ctx context.Context, t *stage.Theatre, dir string) (err error) {
+	dir = filepath.Join(dir, r.strategy.Name)
+	if r.pod, err = t.StartPod(ctx, r.strategy, dir); err != nil {
+		return err
+	}
+	if r.gateway, err = t.StartGateway(ctx, dir, []string{r.pod.Address}); err != nil {
+		return fmt.Errorf("%s: %w", r.strategy.Name, err)
+	}
+	if r.strategy.Idle {
+		if r.idle, err = connectIdle(ctx, r.pod.Address); err != nil {
+			return fmt.Errorf("%s: %w", r.strategy.Name, err)
+		}
+	}
+	return nil
+}
+
+// ask makes the request and waits for its end.
+func (r *row) ask(ctx context.Context, ask client, path string) {
+	r.answer = ask(ctx, "http://"+r.gateway.Address+path)
+	r.answered.Store(true)
+}
+
+// scaleDown ends the pod, tells the gateway of it when that has got around,
+// and returns when the pod is gone.
+func (r *row) scaleDown(ctx context.Context, propagation time.Duration) error {
+	var told error
+	var gateway sync.WaitGroup
+	gateway.Go(func() {
+		if node.Sleep(propagation).Run(ctx) == nil {
+			told = r.gateway.SetEndpoints(nil)
+		}
+	})
+	r.end = r.pod.Terminate(ctx)
+	r.gone.Store(true)
+	gateway.Wait()
+	return told
+}
+
+// settle gathers what was left behind.
+func (r *row) settle(path string) (err error) {
+	r.idle.close()
+	r.gateway.Stop()
+	r.logLine = r.gateway.Line(path)
+	r.report, err = r.pod.Report()
+	return err
+}
+
+// lastByte is when the request ended, from the scale-down.
+func (r *row) lastByte() time.Duration { return r.answer.last.Sub(r.end.Began) }
+
+// stayed is how long the pod was there after the scale-down.
+func (r *row) stayed() time.Duration { return r.end.Gone().Sub(r.end.Began) }
+
+// lag is how long the pod stayed after the last byte, or after stays, if that
+// was later: it must not leave before.
+func (r *row) lag(stays time.Duration) time.Duration { return r.stayed() - max(r.lastByte(), stays) }
+
+// appTook is how long the app took to end, once told to.
+func (r *row) appTook() time.Duration {
+	if r.end.App.Terminated.IsZero() {
+		return 0
+	}
+	return r.end.App.Gone.Sub(r.end.App.Terminated)
+}

@@ -1,0 +1,151 @@
+package stage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/envoy"
+	"github.com/lastcall-dev/lastcall/rehearsal/node"
+)
+
+// Proxies by the names of --proxy.
+const (
+	ProxyPipe  = "pipe"
+	ProxyEnvoy = "envoy"
+)
+
+// envoyVariable names an Envoy, as for the tests.
+const envoyVariable = "LASTCALL_PEER_ENVOY"
+
+// FindEnvoy finds a real Envoy: path, or what LASTCALL_PEER_ENVOY names, or envoy in PATH.
+func FindEnvoy(path string) (string, error) {
+	name, from := path, "--envoy-path"
+	if name == "" {
+		name, from = os.Getenv(envoyVariable), envoyVariable
+	}
+	if name == "" {
+		found, err := exec.LookPath("envoy")
+		if err != nil {
+			return "", OptionError{fmt.Errorf("there is no envoy in PATH: name one by --envoy-path or %s (`make peers` fetches one)", envoyVariable)}
+		}
+		name, from = found, "PATH"
+	}
+	found, err := exec.LookPath(name)
+	if err == nil {
+		found, err = filepath.Abs(found) // sidecars run in folders of their own
+	}
+	if err != nil {
+		return "", OptionError{fmt.Errorf("%s: accepted is an Envoy to start: %w", from, err)}
+	}
+	return found, nil
+}
+
+// envoyWorkers is Istio's default --concurrency.
+const envoyWorkers = 2
+
+// StatPrefix is that of StartEnvoy's way in: the one that Contour gives its listener.
+const StatPrefix = "ingress_http"
+
+// Envoy is one that runs by itself: what ends it is somebody else's.
+type Envoy struct {
+	Process *node.Process
+	Address string // where clients connect
+	Port    int    // of it
+	Admin   string // host:port
+}
+
+// StartEnvoy starts an Envoy before app (host:port) and returns when it serves.
+// args come on top of those that everybody gives. What it writes is kept in dir, which
+// exists.
+func (t *Theatre) StartEnvoy(ctx context.Context, dir, app string, args ...string) (*Envoy, error) {
+	e, err := t.startEnvoy(ctx, dir, app, args)
+	if err != nil {
+		return nil, fmt.Errorf("envoy: %w", err)
+	}
+	return e, nil
+}
+
+func (t *Theatre) startEnvoy(ctx context.Context, dir, app string, args []string) (*Envoy, error) {
+	listen, err1 := t.Ports.Next()
+	admin, err2 := t.Ports.Next()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	e := &Envoy{Address: node.Loopback(listen), Port: listen, Admin: node.Loopback(admin)}
+	route := envoy.Route{Listen: e.Address, App: app, Protocol: "http"}
+	config, err := envoy.Bootstrap{
+		Inbound:   []envoy.Route{route},
+		AccessLog: filepath.Join(dir, "access.log"),
+	}.Render(e.Admin)
+	if err != nil {
+		return nil, err
+	}
+	// Prometheus labels are taken out of a stat prefix that has no dots only.
+	config = bytes.ReplaceAll(config, []byte(route.StatPrefix()), []byte(StatPrefix))
+	e.Process, err = t.runEnvoy(ctx, dir, "envoy", config, e.Admin, args)
+	return e, err
+}
+
+// runEnvoy starts an Envoy with a configuration. name is that of its files.
+func (t *Theatre) runEnvoy(ctx context.Context, dir, name string, config []byte, admin string, args []string) (*node.Process, error) {
+	file, out := filepath.Join(dir, name+".json"), filepath.Join(dir, name+".log")
+	if err := os.WriteFile(file, config, 0o644); err != nil {
+		return nil, err
+	}
+	args = append([]string{
+		t.Programs.Envoy, "-c", file, "--disable-hot-restart", "-l", "warning",
+		"--concurrency", strconv.Itoa(envoyWorkers), "--file-flush-interval-msec", "1000",
+	}, args...)
+	p, err := t.Node.Start(node.Command{Args: args, Env: environment(), Dir: dir, Output: out})
+	if err != nil {
+		return nil, err
+	}
+	return p, awaitHTTP(ctx, p, out, "be ready", "http://"+admin+"/ready", func(status int) bool { return status == http.StatusOK })
+}
+
+// Manager is lastcall beside an Envoy that it did not start.
+type Manager struct {
+	Process *node.Process
+	Hook    node.Hook // lastcall wait, the preStop of both containers
+
+	termination string
+}
+
+// Report reads the manager's termination message; see Pod.Report.
+func (m *Manager) Report() (*Report, error) { return readReport(m.termination) }
+
+// StartManager starts lastcall agent --admin-address beside e in a pod with a grace
+// period, and returns when it is ready. What it writes is kept in dir, which exists.
+func (t *Theatre) StartManager(ctx context.Context, dir string, e *Envoy, grace time.Duration) (*Manager, error) {
+	status, err := t.Ports.Next()
+	if err != nil {
+		return nil, err
+	}
+	out := filepath.Join(dir, sidecarLog)
+	m := &Manager{termination: filepath.Join(dir, terminationMessage)}
+	m.Process, err = t.Node.Start(node.Command{
+		Args: []string{
+			t.Programs.Lastcall, "agent", "--proxy", "envoy", "--admin-address", e.Admin,
+			"--status-address", "127.0.0.1", "--status-port", strconv.Itoa(status),
+			"--termination-log", m.termination, "--log-format", "json",
+		},
+		Env: environment("TERMINATION_GRACE_PERIOD_SECONDS=" + strconv.Itoa(int(grace/time.Second))),
+		Dir: dir, Output: out,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	m.Hook = t.lastcallHook(dir, "wait", "--status-port", strconv.Itoa(status))
+	if err := awaitReady(ctx, m.Process, "http://"+node.Loopback(status)+"/healthz/ready", out); err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	return m, nil
+}

@@ -1,0 +1,130 @@
+package stage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/node"
+)
+
+// frontFormat is Istio's access log: what the rows' log lines are judged by.
+const frontFormat = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% %BYTES_SENT% %DURATION% "%UPSTREAM_HOST%"
+`
+
+// frontCluster is the pods' name in the configuration.
+const frontCluster = "pods"
+
+// j is a message of Envoy's configuration, field by field.
+type j map[string]any
+
+const (
+	typeExtension = "type.googleapis.com/envoy.extensions."
+	typeEndpoints = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+)
+
+// startFront starts a real Envoy as the gateway. Its pods stand in a file that is
+// replaced when they go, as a control plane's push would.
+func (t *Theatre) startFront(ctx context.Context, dir, list string, endpoints []string) (*Gateway, error) {
+	listen, err1 := t.Ports.Next()
+	admin, err2 := t.Ports.Next()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	g := &Gateway{
+		Address: node.Loopback(listen), file: filepath.Join(list, "endpoints.json"),
+		access: filepath.Join(dir, "gateway-access.log"), write: writeEDS,
+	}
+	if err := g.SetEndpoints(endpoints); err != nil {
+		return nil, err
+	}
+	config, err := g.front(listen, admin, list)
+	if err != nil {
+		return nil, err
+	}
+	g.process, err = t.runEnvoy(ctx, dir, "gateway", config, node.Loopback(admin), nil)
+	return g, err
+}
+
+// front is the gateway's configuration. Like the built-in gateway it tries again
+// twice where no connection was made, and never what a pod may have seen.
+func (g *Gateway) front(listen, admin int, list string) ([]byte, error) {
+	at := func(port int) j {
+		return j{"socket_address": j{"address": "127.0.0.1", "port_value": port}}
+	}
+	typed := func(name, message string, config j) j {
+		config["@type"] = typeExtension + message
+		return j{"name": name, "typed_config": config}
+	}
+	manager := typed("envoy.filters.network.http_connection_manager", "filters.network.http_connection_manager.v3.HttpConnectionManager", j{
+		"stat_prefix": "front", "stream_idle_timeout": "0s",
+		"access_log": []j{typed("envoy.access_loggers.file", "access_loggers.file.v3.FileAccessLog", j{
+			"path": g.access, "log_format": j{"text_format_source": j{"inline_string": frontFormat}},
+		})},
+		"http_filters": []j{typed("envoy.filters.http.router", "filters.http.router.v3.Router", j{})},
+		"route_config": j{"name": "front", "virtual_hosts": []j{{
+			"name": frontCluster, "domains": []string{"*"},
+			"retry_policy": j{"retry_on": "connect-failure,refused-stream", "num_retries": 2},
+			"routes":       []j{{"match": j{"prefix": "/"}, "route": j{"cluster": frontCluster, "timeout": "0s"}}},
+		}}},
+	})
+	return json.MarshalIndent(j{
+		"node":  j{"id": "gateway", "cluster": "rehearsal"},
+		"admin": j{"address": at(admin)},
+		"static_resources": j{
+			"listeners": []j{{"name": "front", "address": at(listen), "filter_chains": []j{{"filters": []j{manager}}}}},
+			"clusters": []j{{
+				"name": frontCluster, "type": "EDS", "connect_timeout": "5s",
+				"eds_cluster_config": j{"eds_config": j{
+					"resource_api_version": "V3",
+					"path_config_source":   j{"path": g.file, "watched_directory": j{"path": list}},
+				}},
+			}},
+		},
+	}, "", "  ")
+}
+
+// writeEDS is a list of endpoints as Envoy reads it.
+func writeEDS(endpoints []string) ([]byte, error) {
+	pods := []j{}
+	for _, e := range endpoints {
+		host, text, err := net.SplitHostPort(e)
+		if err != nil {
+			return nil, fmt.Errorf("endpoint %q: %w", e, err)
+		}
+		port, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, fmt.Errorf("port of endpoint %q: %w", e, err)
+		}
+		pods = append(pods, j{"endpoint": j{"address": j{"socket_address": j{"address": host, "port_value": port}}}})
+	}
+	return json.Marshal(j{
+		"resources": []j{{"@type": typeEndpoints, "cluster_name": frontCluster, "endpoints": []j{{"lb_endpoints": pods}}}},
+	})
+}
+
+// writeList is a list of endpoints, one a line.
+func writeList(endpoints []string) ([]byte, error) {
+	if len(endpoints) == 0 {
+		return []byte("# none\n"), nil
+	}
+	var out []byte
+	for _, e := range endpoints {
+		out = append(out, e+"\n"...)
+	}
+	return out, nil
+}
+
+// replace replaces a file at once as a whole.
+func replace(file string, data []byte) error {
+	fresh := file + ".new"
+	if err := os.WriteFile(fresh, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(fresh, file)
+}

@@ -1,0 +1,102 @@
+package stage
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/node"
+)
+
+// Gateway stands before pods.
+type Gateway struct {
+	Address string
+	process *node.Process
+
+	file   string
+	access string
+	write  func(endpoints []string) ([]byte, error) // what stands in file
+}
+
+// StartGateway starts a gateway with a list of pods' addresses, and returns when
+// it listens. What it writes is kept in dir, which it makes.
+func (t *Theatre) StartGateway(ctx context.Context, dir string, endpoints []string) (*Gateway, error) {
+	g, err := t.startGateway(ctx, dir, endpoints)
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	return g, nil
+}
+
+func (t *Theatre) startGateway(ctx context.Context, dir string, endpoints []string) (*Gateway, error) {
+	// A folder of its own for the list, which is watched as a folder.
+	list := filepath.Join(dir, "endpoints")
+	if err := os.MkdirAll(list, 0o755); err != nil {
+		return nil, err
+	}
+	if t.Programs.Gateway == ProxyEnvoy {
+		return t.startFront(ctx, dir, list, endpoints)
+	}
+	port, err := t.Ports.Next()
+	if err != nil {
+		return nil, err
+	}
+	g := &Gateway{Address: node.Loopback(port), file: filepath.Join(list, "list"), access: filepath.Join(dir, "gateway-access.log"), write: writeList}
+	if err := g.SetEndpoints(endpoints); err != nil {
+		return nil, err
+	}
+	out := filepath.Join(dir, "gateway.log")
+	args := []string{t.Programs.Lastcallctl, "gateway", "--http", g.Address, "--endpoints", g.file, "--access-log", g.access}
+	if t.Programs.Gateway != "" {
+		first := ""
+		if len(endpoints) > 0 {
+			first = endpoints[0]
+		}
+		args = shell(t.Programs.Gateway, "{port}", strconv.Itoa(port), "{endpoints}", g.file, "{endpoint}", first)
+	}
+	if g.process, err = t.Node.Start(node.Command{Args: args, Env: environment(), Output: out}); err != nil {
+		return nil, err
+	}
+	return g, awaitPort(ctx, g.process, port, out)
+}
+
+// SetEndpoints replaces the list.
+func (g *Gateway) SetEndpoints(endpoints []string) error {
+	list, err := g.write(endpoints)
+	if err == nil {
+		err = replace(g.file, list)
+	}
+	if err != nil {
+		return fmt.Errorf("endpoints of the gateway: %w", err)
+	}
+	return nil
+}
+
+// stopTimeout is how long a gateway may take to end: no request is left.
+const stopTimeout = 2 * time.Second
+
+// Stop ends the gateway; its access log is complete then.
+func (g *Gateway) Stop() {
+	_ = g.process.Terminate()
+	late := time.AfterFunc(stopTimeout, func() { _ = g.process.Kill() })
+	defer late.Stop()
+	<-g.process.Done()
+}
+
+// Line is the access log's line of the request for path; empty when there is none.
+func (g *Gateway) Line(path string) string {
+	data, err := os.ReadFile(g.access)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(data)) {
+		if strings.Contains(line, " "+path+" ") {
+			return strings.TrimSuffix(line, "\n")
+		}
+	}
+	return ""
+}

@@ -1,0 +1,229 @@
+package stage
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/node"
+)
+
+// Theatre is what pods are started with.
+type Theatre struct {
+	Node     *node.Node
+	Ports    *node.Ports
+	Programs Programs
+	Grace    time.Duration // of pods whose strategy says nothing; whole seconds
+	MaxDelay time.Duration // that the built-in app takes at most to answer /delay
+	Proxy    string        // of the sidecars: ProxyPipe (also empty) or ProxyEnvoy
+}
+
+// Pod is an app with its sidecar, if it has one.
+type Pod struct {
+	Strategy Strategy
+	Address  string // where its clients connect: the sidecar's, or the app's
+	AppPort  int
+	App      *node.Process
+	Sidecar  *node.Process // nil without one
+
+	grace       time.Duration
+	dir         string
+	inbound     int // the sidecar's
+	statusPort  int
+	adminPort   int    // of the sidecar's Envoy; 0 without one
+	termination string // the sidecar's termination message
+	members     []node.Member
+}
+
+// Files in a pod's folder.
+const (
+	appLog             = "app.log"
+	sidecarLog         = "sidecar.log"
+	hookLog            = "prestop.log"
+	terminationMessage = "termination.json"
+)
+
+// StartPod starts a pod and returns when it is ready. What it writes is kept in
+// dir, which it makes.
+func (t *Theatre) StartPod(ctx context.Context, s Strategy, dir string) (*Pod, error) {
+	p := &Pod{Strategy: s, dir: dir, grace: s.GraceOr(t.Grace), termination: filepath.Join(dir, terminationMessage)}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("folder of pod %s: %w", s.Name, err)
+	}
+	if err := t.startApp(ctx, p); err != nil {
+		return nil, fmt.Errorf("app of %s: %w", s.Name, err)
+	}
+	p.Address = node.Loopback(p.AppPort)
+	if s.Way != NoSidecar {
+		if err := t.startSidecar(ctx, p); err != nil {
+			return nil, fmt.Errorf("sidecar of %s: %w", s.Name, err)
+		}
+	}
+	t.hook(p)
+	return p, nil
+}
+
+func (t *Theatre) startApp(ctx context.Context, p *Pod) (err error) {
+	if p.AppPort, err = t.Ports.Next(); err != nil {
+		return err
+	}
+	var args []string
+	if t.Programs.App != "" {
+		args = shell(t.Programs.App, "{port}", strconv.Itoa(p.AppPort))
+	} else {
+		onTerm := "close-listener"
+		if p.Strategy.App == Exits {
+			onTerm = "exit"
+		}
+		args = []string{
+			t.Programs.Lastcallctl, "httpbin", "--listen", node.Loopback(p.AppPort),
+			"--max-delay", t.MaxDelay.String(), "--on-term", onTerm,
+		}
+	}
+	out := filepath.Join(p.dir, appLog)
+	if p.App, err = t.Node.Start(node.Command{Args: args, Env: environment("PORT=" + strconv.Itoa(p.AppPort)), Output: out}); err != nil {
+		return err
+	}
+	// Its listening socket is not enough: servers that fork listen before
+	// anybody can answer.
+	return awaitAnswer(ctx, p.App, "http://"+node.Loopback(p.AppPort)+"/", out)
+}
+
+func (t *Theatre) startSidecar(ctx context.Context, p *Pod) (err error) {
+	if p.inbound, err = t.Ports.Next(); err != nil {
+		return err
+	}
+	if p.statusPort, err = t.Ports.Next(); err != nil {
+		return err
+	}
+	p.Address = node.Loopback(p.inbound)
+	args := []string{
+		t.Programs.Lastcall, "agent",
+		"--inbound", p.Address + "=" + node.Loopback(p.AppPort) + ",protocol=http",
+		"--status-address", "127.0.0.1", "--status-port", strconv.Itoa(p.statusPort),
+		"--termination-log", p.termination, "--access-log", filepath.Join(p.dir, "access.log"), "--log-format", "json",
+	}
+	if !p.Strategy.Way.IsLastcall() {
+		args = append(args, "--compat", "istio")
+	}
+	if t.Proxy == ProxyEnvoy {
+		if p.adminPort, err = t.Ports.Next(); err != nil {
+			return err
+		}
+		args = append(args, "--proxy", "envoy", "--envoy-path", t.Programs.Envoy)
+	} else {
+		args = append(args, "--admin-address", "off") // all would want the same port
+	}
+	out := filepath.Join(p.dir, sidecarLog)
+	// Its folder is the pod's, so that no configuration of the machine is found.
+	if p.Sidecar, err = t.Node.Start(node.Command{Args: args, Env: environment(p.settings()...), Dir: p.dir, Output: out}); err != nil {
+		return err
+	}
+	return awaitReady(ctx, p.Sidecar, "http://"+node.Loopback(p.statusPort)+"/healthz/ready", out)
+}
+
+// Arrival is the port that has one connection more when a request has come: the
+// app's, or Envoy's, which has the app's connections in a pool and may take one of
+// an earlier request.
+func (p *Pod) Arrival(proxy string) int {
+	if proxy == ProxyEnvoy && p.Sidecar != nil {
+		return p.inbound
+	}
+	return p.AppPort
+}
+
+// settings are what an injector would put into the sidecar's environment.
+func (p *Pod) settings() []string {
+	out := []string{"TERMINATION_GRACE_PERIOD_SECONDS=" + strconv.Itoa(int(p.grace/time.Second))}
+	config := map[string]any{}
+	switch p.Strategy.Way {
+	case ExitOnZero:
+		out = append(out, "EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true")
+	case Fixed:
+		if d := p.Strategy.TerminationDrain; d != istioFixedDrain {
+			config["terminationDrainDuration"] = d.String()
+		}
+	}
+	if p.adminPort != 0 {
+		// Envoy's bootstrap is written to the folder for temporary files.
+		out = append(out, "TMPDIR="+p.dir)
+		config["proxyAdminPort"], config["concurrency"] = p.adminPort, envoyWorkers
+	}
+	if len(config) > 0 {
+		text, _ := json.Marshal(config) // numbers and words: there is nothing to fail
+		out = append(out, "PROXY_CONFIG="+string(text))
+	}
+	return out
+}
+
+// hook gives the containers their preStops.
+func (t *Theatre) hook(p *Pod) {
+	app := node.Member{Container: p.App}
+	sidecar := node.Member{Container: p.Sidecar, Native: p.Strategy.Way.IsNative()}
+	exec := func(args ...string) node.Hook { return t.lastcallHook(p.dir, args...) }
+	status := strconv.Itoa(p.statusPort)
+	switch s := p.Strategy; {
+	case s.Way.IsLastcall():
+		app.PreStop = exec("wait", "--status-port", status)
+	case s.Way == IstioNative:
+		sidecar.PreStop = exec("request", "--status-port", status, "POST", "drain")
+	case s.Netstat:
+		sidecar.PreStop = netstatLoop(p.App)
+	case s.Sleep > 0:
+		app.PreStop, sidecar.PreStop = node.Sleep(s.Sleep), node.Sleep(s.Sleep)
+	}
+	// A native sidecar is an init container and stands before the app.
+	switch {
+	case p.Sidecar == nil:
+		p.members = []node.Member{app}
+	case sidecar.Native:
+		p.members = []node.Member{sidecar, app}
+	default:
+		p.members = []node.Member{app, sidecar}
+	}
+}
+
+// lastcallHook is an exec preStop of a command of lastcall's.
+func (t *Theatre) lastcallHook(dir string, args ...string) node.Hook {
+	args = append([]string{t.Programs.Lastcall}, args...)
+	return node.Exec{Node: t.Node, Command: node.Command{Args: args, Env: environment(), Output: filepath.Join(dir, hookLog)}}
+}
+
+// Members are the pod's containers, for a kubelet.
+func (p *Pod) Members() []node.Member { return p.members }
+
+// End is how a pod ended.
+type End struct {
+	Began        time.Time // the kubelet was told
+	App, Sidecar node.Ending
+	AppExit      string // "exit 0", "SIGKILL"
+	SidecarExit  string
+}
+
+// Gone is when the last container was reaped.
+func (e End) Gone() time.Time {
+	if e.Sidecar.Gone.After(e.App.Gone) {
+		return e.Sidecar.Gone
+	}
+	return e.App.Gone
+}
+
+// Killed is true when SIGKILL was needed.
+func (e End) Killed() bool { return !e.App.Killed.IsZero() || !e.Sidecar.Killed.IsZero() }
+
+// Terminate ends the pod by the kubelet's rules and returns when it is gone.
+func (p *Pod) Terminate(ctx context.Context) End {
+	e := End{Began: time.Now()}
+	for i, ending := range node.Terminate(ctx, p.members, p.grace) {
+		if p.members[i].Container == node.Container(p.App) {
+			e.App, e.AppExit = ending, p.App.Ending()
+		} else {
+			e.Sidecar, e.SidecarExit = ending, p.Sidecar.Ending()
+		}
+	}
+	return e
+}

@@ -1,0 +1,95 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/node"
+)
+
+const (
+	readyTimeout = 30 * time.Second      // for a program to listen; a Python app on a busy machine takes seconds
+	readyPeriod  = 20 * time.Millisecond // between two probes
+	tailBytes    = 2000                  // of a log in an error
+)
+
+// awaitPort is a tcpSocket readiness probe.
+func awaitPort(ctx context.Context, p *node.Process, port int, log string) error {
+	return await(ctx, p, log, fmt.Sprintf("listen on port %d", port), func() bool {
+		c, err := net.DialTimeout("tcp", node.Loopback(port), time.Second)
+		if err != nil {
+			return false
+		}
+		_ = c.Close()
+		return true
+	})
+}
+
+// awaitReady is an httpGet readiness probe.
+func awaitReady(ctx context.Context, p *node.Process, url, log string) error {
+	return awaitHTTP(ctx, p, log, "be ready at "+url, url, func(status int) bool { return status == http.StatusOK })
+}
+
+// awaitAnswer waits for any answer.
+func awaitAnswer(ctx context.Context, p *node.Process, url, log string) error {
+	return awaitHTTP(ctx, p, log, "answer "+url, url, func(int) bool { return true })
+}
+
+func awaitHTTP(ctx context.Context, p *node.Process, log, what, url string, good func(status int) bool) error {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	return await(ctx, p, log, what, func() bool {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return false
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return good(resp.StatusCode)
+	})
+}
+
+// await probes until it is true, the process has ended or the time is over.
+func await(ctx context.Context, p *node.Process, log, what string, probe func() bool) error {
+	limit := time.NewTimer(readyTimeout)
+	defer limit.Stop()
+	tick := time.NewTicker(readyPeriod)
+	defer tick.Stop()
+	for !probe() {
+		select {
+		case <-tick.C:
+		case <-p.Done():
+			return fmt.Errorf("it ended (%s) before it could %s%s", p.Ending(), what, tail(log))
+		case <-limit.C:
+			return fmt.Errorf("it did not %s within %v%s", what, readyTimeout, tail(log))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	select {
+	case <-p.Done():
+		return errors.New("it ended at once, and something else has taken its port" + tail(log))
+	default:
+		return nil
+	}
+}
+
+// tail is the end of a log, for an error.
+func tail(file string) string {
+	data, err := os.ReadFile(file)
+	if err != nil || len(data) == 0 {
+		return ""
+	}
+	if len(data) > tailBytes {
+		data = data[len(data)-tailBytes:]
+	}
+	return "; it said:\n" + strings.TrimSpace(string(data))
+}

@@ -1,0 +1,107 @@
+package rehearsal
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/screen"
+	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// sample is a result with every kind of row.
+func sample(t *testing.T) *Result {
+	t.Helper()
+	lost := good(t, "istio-default")
+	lost.answer.status, lost.answer.body = 503, []byte(terminationBody)
+	lost.answer.last = lost.end.Began.Add(5 * time.Second)
+	lost.end.Sidecar.Gone, lost.end.App.Gone = lost.answer.last.Add(2*time.Millisecond), lost.answer.last
+	lost.logLine = terminationDetails
+
+	killed := good(t, "istio-exit-on-zero-idle")
+	killed.end.Sidecar.Killed = killed.end.Began.Add(30 * time.Second)
+	killed.end.Sidecar.Gone = killed.end.Sidecar.Killed
+
+	wrong := good(t, "istio-exit-on-zero")
+	wrong.answer.status, wrong.answer.err, wrong.answer.last = 0, os.ErrDeadlineExceeded, wrong.end.Began.Add(time.Second)
+
+	cut := good(t, "grace-7s-lastcall")
+	cut.answer.status, cut.answer.last = 503, cut.end.Began.Add(5250*time.Millisecond)
+	cut.end.App.Terminated, cut.end.App.Gone = cut.answer.last, cut.answer.last.Add(3*time.Millisecond)
+	cut.end.Sidecar.Gone = cut.answer.last.Add(4 * time.Millisecond)
+	cut.logLine = viaUpstream
+	cut.report = &stage.Report{Verdict: "cut", Open: []stage.Conversation{{Request: "GET /delay/10", AgeMS: 5350, Ending: "503"}}}
+
+	p := &play{
+		options: Options{Delay: DefaultDelay, Grace: DefaultGrace, Propagation: DefaultPropagation},
+		rows:    []*row{lost, wrong, killed, cut, good(t, "lastcall-native-exit")},
+	}
+	res := p.result("/delay/10")
+	res.TookMS = 30570
+	return res
+}
+
+func TestTable(t *testing.T) {
+	var b bytes.Buffer
+	if err := sample(t).WriteTable(&b, screen.Style{}); err != nil {
+		t.Fatal(err)
+	}
+	golden := filepath.Join("testdata", "table.txt")
+	if *update {
+		if err := os.WriteFile(golden, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.String() != string(want) {
+		t.Errorf("got\n%s\nwant\n%s(go test -update writes it anew)", b.String(), want)
+	}
+	for line := range strings.Lines(b.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > screen.Width {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
+
+// Every row of the real table fits, also with what is stated and another app.
+func TestTableFits(t *testing.T) {
+	p := &play{options: Options{Delay: 3 * time.Second, Grace: DefaultGrace, App: strings.Repeat("app ", 40), Gateway: strings.Repeat("gateway ", 40)}}
+	p.habits = &stage.Habits{Manner: stage.Keeps}
+	for _, s := range stage.Strategies() {
+		p.rows = append(p.rows, good(t, s.Name))
+	}
+	var b bytes.Buffer
+	if err := p.result("/delay/3").WriteTable(&b, screen.Style{}); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(b.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > screen.Width {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	var b bytes.Buffer
+	if err := sample(t).WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var got Result
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.OK || len(got.Rows) != 5 || got.Rows[0].Status != 503 || got.Rows[3].Report.Open[0].Request != "GET /delay/10" {
+		t.Errorf("got %s", b.String())
+	}
+}
