@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/httpdrain"
-	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
+	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
 // exchange is one request and what became of it. It stands between the server's
@@ -159,7 +159,7 @@ type responseBody struct {
 func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && b.x.calls != nil && b.x.calls.hasEnded() {
-		b.response.Trailer = http.Header{"Grpc-Status": {grpcframe.Unavailable}, "Grpc-Message": {lastCallMessage}}
+		b.response.Trailer = http.Header{"Grpc-Status": {grpc.Unavailable}, "Grpc-Message": {lastCallMessage}}
 		return n, io.EOF
 	}
 	if errors.Is(err, io.EOF) {

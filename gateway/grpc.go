@@ -5,12 +5,12 @@ import (
 	"sync"
 
 	"github.com/lastcall-dev/lastcall/httpdrain"
-	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
+	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
 const lastCallMessage = "the server is shutting down"
 
-func isGRPC(h http.Header) bool { return grpcframe.IsType([]byte(h.Get("Content-Type"))) }
+func isGRPC(h http.Header) bool { return grpc.IsType([]byte(h.Get("Content-Type"))) }
 
 // followGRPC has a gRPC response end at the last call with a status, if it comes in between
 // two messages: else its client would be told INTERNAL, which nobody tries again.
@@ -24,14 +24,14 @@ func (x *exchange) followGRPC(resp *http.Response) {
 			return ""
 		}
 		x.cut.Store(true)
-		return "grpc-status " + grpcframe.Unavailable
+		return "grpc-status " + grpc.Unavailable
 	})
 }
 
 // messages are those of a response. The last call may end it in between two.
 type messages struct {
 	mu    sync.Mutex // guards what follows
-	at    grpcframe.Messages
+	at    grpc.Messages
 	ended bool // nothing more is passed on
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // h2cConns are the connections to an endpoint that speaks HTTP/2 in clear. A request
@@ -211,7 +211,7 @@ type h2cConn struct {
 	settled chan struct{} // nil once closed; the reader's, as what follows
 	have    int           // bytes that have come
 
-	head [h2frame.HeaderLen]byte // of the first frame, 0 as far as it has not come
+	head [wirehttp2.HeaderLen]byte // of the first frame, 0 as far as it has not come
 }
 
 func newH2CConn(ctx context.Context, c net.Conn) net.Conn {
@@ -220,7 +220,7 @@ func newH2CConn(ctx context.Context, c net.Conn) net.Conn {
 }
 
 func (c *h2cConn) Read(p []byte) (int, error) {
-	if c.settled != nil && c.have >= len(c.head)+h2frame.PayloadLen(c.head[:]) {
+	if c.settled != nil && c.have >= len(c.head)+wirehttp2.PayloadLen(c.head[:]) {
 		close(c.settled)
 		c.settled = nil
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/lastcall-dev/lastcall/httpdrain"
-	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
+	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
 // Ends of a request's context that are not the client's.
@@ -191,7 +191,7 @@ func answerGRPC(x *exchange, r reply) {
 	code := "2"
 	switch r.status {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusTooManyRequests:
-		code = grpcframe.Unavailable
+		code = grpc.Unavailable
 	case http.StatusBadRequest:
 		code = "13"
 	case http.StatusNotFound:

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/eventstream"
+	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 )
 
 // writeTime is how long the last call waits for an event that is being written to a client.

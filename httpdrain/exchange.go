@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/eventstream"
+	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 )
 
 // exchange is a request and its answer, which is the handler's until the last call takes it.

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // checkHealth asks grpc.health.v1.Health/Check. Its two messages are small enough
@@ -93,18 +93,18 @@ func (h *healthCheck) question() []byte {
 	} {
 		_ = fields.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
 	}
-	out := h2frame.Append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), h2frame.Settings, 0, 0, nil)
-	out = h2frame.Append(out, h2frame.Headers, h2frame.FlagEndHeaders, 1, block.Bytes())
-	return h2frame.Append(out, h2frame.Data, h2frame.FlagEndStream, 1, append([]byte{0, 0, 0, 0, byte(len(h.request))}, h.request...))
+	out := http2.Append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), http2.Settings, 0, 0, nil)
+	out = http2.Append(out, http2.Headers, http2.FlagEndHeaders, 1, block.Bytes())
+	return http2.Append(out, http2.Data, http2.FlagEndStream, 1, append([]byte{0, 0, 0, 0, byte(len(h.request))}, h.request...))
 }
 
 // read takes one frame of the app's. It returns whether it was the answer's last.
 func (h *healthCheck) read(conn net.Conn) (done bool, err error) {
-	var head [h2frame.HeaderLen]byte
+	var head [http2.HeaderLen]byte
 	if _, err := io.ReadFull(conn, head[:]); err != nil {
 		return false, err
 	}
-	length := h2frame.PayloadLen(head[:])
+	length := http2.PayloadLen(head[:])
 	if length > maxFrame {
 		return false, fmt.Errorf("a frame of %d bytes: the app does not speak HTTP/2 in clear", length)
 	}
@@ -114,24 +114,24 @@ func (h *healthCheck) read(conn net.Conn) (done bool, err error) {
 	}
 	kind, flags := head[3], head[4]
 	switch {
-	case (kind == h2frame.Settings || kind == h2frame.Ping) && flags&h2frame.FlagAck == 0:
-		if kind == h2frame.Settings {
+	case (kind == http2.Settings || kind == http2.Ping) && flags&http2.FlagAck == 0:
+		if kind == http2.Settings {
 			payload = nil
 		}
-		_, err = conn.Write(h2frame.Append(nil, kind, h2frame.FlagAck, 0, payload))
-	case kind == h2frame.Headers, kind == h2frame.Continuation:
+		_, err = conn.Write(http2.Append(nil, kind, http2.FlagAck, 0, payload))
+	case kind == http2.Headers, kind == http2.Continuation:
 		return h.takeHeaders(kind, flags, payload)
-	case kind == h2frame.Data:
-		if payload, err = h2frame.Unpad(payload, flags&h2frame.FlagPadded != 0, 0); err != nil {
+	case kind == http2.Data:
+		if payload, err = http2.Unpad(payload, flags&http2.FlagPadded != 0, 0); err != nil {
 			return false, err
 		}
 		if h.response = append(h.response, payload...); len(h.response) > maxHealth {
 			return false, errors.New("the answer is too long")
 		}
-		return flags&h2frame.FlagEndStream != 0, nil
-	case kind == h2frame.RSTStream && length == 4:
+		return flags&http2.FlagEndStream != 0, nil
+	case kind == http2.RSTStream && length == 4:
 		err = fmt.Errorf("the app has reset the stream, error code %d", binary.BigEndian.Uint32(payload))
-	case kind == h2frame.GoAway && length >= 8 && binary.BigEndian.Uint32(payload) < 1:
+	case kind == http2.GoAway && length >= 8 && binary.BigEndian.Uint32(payload) < 1:
 		err = fmt.Errorf("the app refuses the call: GOAWAY, error code %d %s", binary.BigEndian.Uint32(payload[4:]), payload[8:])
 	}
 	return false, err
@@ -139,20 +139,20 @@ func (h *healthCheck) read(conn net.Conn) (done bool, err error) {
 
 // takeHeaders takes a part of a header block, and reads it when it is whole.
 func (h *healthCheck) takeHeaders(kind, flags byte, payload []byte) (done bool, err error) {
-	if kind == h2frame.Headers {
-		h.ended = flags&h2frame.FlagEndStream != 0
+	if kind == http2.Headers {
+		h.ended = flags&http2.FlagEndStream != 0
 		skip := 0
-		if flags&h2frame.FlagPriority != 0 {
+		if flags&http2.FlagPriority != 0 {
 			skip = 5
 		}
-		if payload, err = h2frame.Unpad(payload, flags&h2frame.FlagPadded != 0, skip); err != nil {
+		if payload, err = http2.Unpad(payload, flags&http2.FlagPadded != 0, skip); err != nil {
 			return false, err
 		}
 	}
 	if h.block = append(h.block, payload...); len(h.block) > maxFrame {
 		return false, errors.New("the answer's header fields are too long")
 	}
-	if flags&h2frame.FlagEndHeaders == 0 {
+	if flags&http2.FlagEndHeaders == 0 {
 		return false, nil
 	}
 	fields, err := h.fields.DecodeFull(h.block)

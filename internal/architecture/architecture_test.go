@@ -32,7 +32,7 @@ var downwards = []string{
 	"internal/sockdiag",    // the kernel's socket table
 	"internal/meshconfig",  // Istio's ProxyConfig
 	"internal/tcp",         // listeners
-	"internal/eventstream", // how an event stream may be ended
+	"internal/wire",        // parsers: no sockets, no goroutines
 	"internal/sideport",    // the small HTTP servers beside the traffic
 	"internal/logs",        // what is logged, without waiting for its reader
 	"drain",                // the state machine: imports nothing of the project

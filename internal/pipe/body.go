@@ -3,8 +3,8 @@ package pipe
 import (
 	"errors"
 
-	"github.com/lastcall-dev/lastcall/internal/eventstream"
-	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
+	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
+	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
 // bodyKind says how the end of a message's body is found (RFC 9112, 6.3).
@@ -27,7 +27,7 @@ type body struct {
 	seen    int32   // digits of the chunk size, or bytes of the trailer section
 	excess  int32   // bytes of chunk lines beyond what sensible chunks have
 
-	messages grpcframe.Messages  // of gRPC-Web and Connect
+	messages grpc.Messages       // of gRPC-Web and Connect
 	events   *eventstream.Stream // of an event stream
 }
 

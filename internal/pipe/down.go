@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // down is the state of the way from the app to the client; its goroutine's own.
@@ -197,11 +197,11 @@ func (c *conn) firstWords(b []byte) mode {
 		}
 		return c.mode
 	}
-	if len(b) < h2frame.HeaderLen && b[0] == 0 {
+	if len(b) < http2.HeaderLen && b[0] == 0 {
 		return undecided
 	}
-	if len(b) >= h2frame.HeaderLen {
-		if f := readFrame(b); f.kind == h2frame.Settings && f.flags == 0 && f.stream == 0 && f.length%6 == 0 && f.length <= 600 {
+	if len(b) >= http2.HeaderLen {
+		if f := readFrame(b); f.kind == http2.Settings && f.flags == 0 && f.stream == 0 && f.length%6 == 0 && f.length <= 600 {
 			c.h2 = c.newH2()
 			return modeH2
 		}

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 
-	"github.com/lastcall-dev/lastcall/internal/eventstream"
-	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
+	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
+	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
 // content says of what parts a response's body consists, for those in between
@@ -24,7 +24,7 @@ const (
 // ending is what the report calls our last message.
 func (c content) ending() string {
 	if c == grpcWeb {
-		return "grpc-status " + grpcframe.Unavailable
+		return "grpc-status " + grpc.Unavailable
 	}
 	return "unavailable"
 }
@@ -38,7 +38,7 @@ const (
 // lastMessage is the message with which the protocol ends a call that was not
 // finished: UNAVAILABLE, so that clients may try again.
 func (c content) lastMessage() []byte {
-	flags, text := byte(grpcWebTrailers), "grpc-status: "+grpcframe.Unavailable+"\r\ngrpc-message: "+endLastCall.message+"\r\n"
+	flags, text := byte(grpcWebTrailers), "grpc-status: "+grpc.Unavailable+"\r\ngrpc-message: "+endLastCall.message+"\r\n"
 	if c == connectRPC {
 		flags, text = connectEnd, `{"error":{"code":"unavailable","message":"`+endLastCall.message+`"}}`
 	}

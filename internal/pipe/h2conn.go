@@ -3,7 +3,7 @@ package pipe
 import (
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // h2 is what a connection knows when it carries HTTP/2. Bytes go through as they
@@ -100,7 +100,7 @@ func (c *conn) speakForApp() {
 	defer c.wmu.Unlock()
 	if !c.isOver() && !c.h2.down.spoke {
 		c.h2.down.spoke = true
-		_ = c.client.send(h2frame.Append(nil, h2frame.Settings, 0, 0, nil), false)
+		_ = c.client.send(http2.Append(nil, http2.Settings, 0, 0, nil), false)
 	}
 }
 
@@ -158,12 +158,12 @@ func (c *conn) forwardFrames() (wait bool) {
 
 // hasRequest says whether there is the beginning of a HEADERS frame among frames.
 func hasRequest(p []byte) bool {
-	for len(p) >= h2frame.HeaderLen {
+	for len(p) >= http2.HeaderLen {
 		at := readFrame(p)
-		if at.kind == h2frame.Headers {
+		if at.kind == http2.Headers {
 			return true
 		}
-		p = p[min(len(p), h2frame.HeaderLen+int(at.length)):]
+		p = p[min(len(p), http2.HeaderLen+int(at.length)):]
 	}
 	return false
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
-	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // ending is how open streams are ended.
@@ -37,7 +37,7 @@ func (c *conn) endStreams(e ending, flag, details string) []drain.Conversation {
 	canSay := c.h2.canSay()
 	var out []byte
 	if canSay && !c.h2.down.spoke {
-		out = h2frame.Append(out, h2frame.Settings, 0, 0, nil) // the first frame of a server (RFC 9113, 3.4)
+		out = http2.Append(out, http2.Settings, 0, 0, nil) // the first frame of a server (RFC 9113, 3.4)
 		c.h2.down.spoke = true
 	}
 	i := 0
@@ -85,9 +85,9 @@ func (s *stream) end(out []byte, e ending) (string, []byte) {
 	case s.grpc && s.status == 0: // a response of trailers alone
 		block := append([]byte(nil), 0x88) // :status 200, of the static table
 		block = appendField(block, "content-type", "application/grpc")
-		return "grpc-status " + grpcframe.Unavailable, h2frame.Append(out, h2frame.Headers, h2frame.FlagEndHeaders|h2frame.FlagEndStream, s.id, appendGRPC(block, e.message))
+		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, http2.FlagEndHeaders|http2.FlagEndStream, s.id, appendGRPC(block, e.message))
 	case s.grpc && !s.serverEnded:
-		return "grpc-status " + grpcframe.Unavailable, h2frame.Append(out, h2frame.Headers, h2frame.FlagEndHeaders|h2frame.FlagEndStream, s.id, appendGRPC(nil, e.message))
+		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, http2.FlagEndHeaders|http2.FlagEndStream, s.id, appendGRPC(nil, e.message))
 	case s.status == 0:
 		block := appendStatus(nil, e.status)
 		block = appendField(block, "content-length", "0")
@@ -95,7 +95,7 @@ func (s *stream) end(out []byte, e ending) (string, []byte) {
 			block = appendField(block, "retry-after", retryAfter)
 		}
 		block = appendField(block, "server", "envoy")
-		out = h2frame.Append(out, h2frame.Headers, h2frame.FlagEndHeaders|h2frame.FlagEndStream, s.id, block)
+		out = http2.Append(out, http2.Headers, http2.FlagEndHeaders|http2.FlagEndStream, s.id, block)
 		if !s.clientEnded { // stop the upload without an error (RFC 9113, 8.1)
 			out = appendReset(out, s.id, codeNoError)
 		}
@@ -104,13 +104,13 @@ func (s *stream) end(out []byte, e ending) (string, []byte) {
 		return "answered", appendReset(out, s.id, codeNoError)
 	}
 	if e.orderly && s.events != nil && s.events.Ending().Proper {
-		return "", h2frame.Append(out, h2frame.Data, h2frame.FlagEndStream, s.id, nil)
+		return "", http2.Append(out, http2.Data, http2.FlagEndStream, s.id, nil)
 	}
 	return "reset", appendReset(out, s.id, codeInternal)
 }
 
 func appendGRPC(block []byte, message string) []byte {
-	block = appendField(block, "grpc-status", grpcframe.Unavailable)
+	block = appendField(block, "grpc-status", grpc.Unavailable)
 	return appendField(block, "grpc-message", message)
 }
 

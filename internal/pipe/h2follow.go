@@ -3,7 +3,7 @@ package pipe
 import (
 	"encoding/binary"
 
-	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // follower follows one direction of HTTP/2 from frame to frame. A frame is passed
@@ -64,7 +64,7 @@ func (f *follower) follow(p []byte, v visitor) (n int, err error) {
 			}
 			f.dataEnds(v)
 		}
-		if len(p)-n < h2frame.HeaderLen {
+		if len(p)-n < http2.HeaderLen {
 			return n, nil
 		}
 		at := readFrame(p[n:])
@@ -72,7 +72,7 @@ func (f *follower) follow(p []byte, v visitor) (n int, err error) {
 			f.at = at
 			return n, err
 		}
-		rest := p[n+h2frame.HeaderLen:]
+		rest := p[n+http2.HeaderLen:]
 		whole := uint64(len(rest)) >= uint64(at.length)
 		if !whole && (at.length <= wholeFrame || at.isRead()) {
 			f.awaits = at.isRead()
@@ -84,13 +84,13 @@ func (f *follower) follow(p []byte, v visitor) (n int, err error) {
 				return n, err
 			}
 		}
-		n += h2frame.HeaderLen
+		n += http2.HeaderLen
 		switch {
-		case at.kind == h2frame.Ping && at.has(h2frame.FlagAck):
+		case at.kind == http2.Ping && at.has(http2.FlagAck):
 			v.pingAck()
 		}
 		switch {
-		case at.kind == h2frame.Data:
+		case at.kind == http2.Data:
 			v.data(at, rest[:min(len(rest), int(at.length))])
 			fallthrough
 		case !at.isRead():
@@ -109,7 +109,7 @@ func (f *follower) follow(p []byte, v visitor) (n int, err error) {
 // isRead says whether the payload is looked into.
 func (f frame) isRead() bool {
 	switch f.kind {
-	case h2frame.Headers, h2frame.PushPromise, h2frame.Continuation, h2frame.Settings, h2frame.GoAway, h2frame.RSTStream:
+	case http2.Headers, http2.PushPromise, http2.Continuation, http2.Settings, http2.GoAway, http2.RSTStream:
 		return true
 	}
 	return false
@@ -117,7 +117,7 @@ func (f frame) isRead() bool {
 
 // dataEnds is the end of a frame that is not looked into.
 func (f *follower) dataEnds(v visitor) {
-	if f.at.kind == h2frame.Data && f.at.has(h2frame.FlagEndStream) {
+	if f.at.kind == http2.Data && f.at.has(http2.FlagEndStream) {
 		v.end(f.at.stream)
 	}
 }
@@ -125,42 +125,42 @@ func (f *follower) dataEnds(v visitor) {
 // check looks at a frame's header: at what the following of frames relies on.
 // The rest is between client and app.
 func (f *follower) check(at frame) error {
-	if f.inBlock != (at.kind == h2frame.Continuation) || f.inBlock && at.stream != f.blockOf.stream {
+	if f.inBlock != (at.kind == http2.Continuation) || f.inBlock && at.stream != f.blockOf.stream {
 		return errFrameOrder
 	}
 	switch at.kind {
-	case h2frame.Headers, h2frame.PushPromise, h2frame.Continuation:
+	case http2.Headers, http2.PushPromise, http2.Continuation:
 		if at.stream == 0 {
 			return errStreamID
 		}
 		if len(f.block)+int(at.length) > f.maxBlock {
 			return floodBlock
 		}
-	case h2frame.Data:
+	case http2.Data:
 		if at.stream == 0 {
 			return errStreamID
 		}
-	case h2frame.RSTStream:
+	case http2.RSTStream:
 		if at.stream == 0 {
 			return errStreamID
 		}
 		if at.length != 4 {
-			return h2frame.ErrSize
+			return http2.ErrSize
 		}
-	case h2frame.Settings:
+	case http2.Settings:
 		if at.stream != 0 {
 			return errStreamID
 		}
-		if at.length%6 != 0 || at.length > 6*maxSettings || at.has(h2frame.FlagAck) && at.length != 0 {
-			return h2frame.ErrSize
+		if at.length%6 != 0 || at.length > 6*maxSettings || at.has(http2.FlagAck) && at.length != 0 {
+			return http2.ErrSize
 		}
-	case h2frame.Ping:
+	case http2.Ping:
 		if at.length != 8 {
-			return h2frame.ErrSize
+			return http2.ErrSize
 		}
-	case h2frame.GoAway:
+	case http2.GoAway:
 		if at.length < 8 || at.length > maxGoAway {
-			return h2frame.ErrSize
+			return http2.ErrSize
 		}
 	}
 	return nil
@@ -169,45 +169,45 @@ func (f *follower) check(at frame) error {
 // read looks into a frame that is there as a whole.
 func (f *follower) read(at frame, p []byte, v visitor) error {
 	switch at.kind {
-	case h2frame.Headers:
+	case http2.Headers:
 		skip := 0
-		if at.has(h2frame.FlagPriority) {
+		if at.has(http2.FlagPriority) {
 			skip = 5
 		}
-		fragment, err := h2frame.Unpad(p, at.has(h2frame.FlagPadded), skip)
+		fragment, err := http2.Unpad(p, at.has(http2.FlagPadded), skip)
 		if err != nil {
 			return err
 		}
 		return f.blockBegins(at, fragment, v)
-	case h2frame.PushPromise:
-		fragment, err := h2frame.Unpad(p, at.has(h2frame.FlagPadded), 0)
+	case http2.PushPromise:
+		fragment, err := http2.Unpad(p, at.has(http2.FlagPadded), 0)
 		if err != nil || len(fragment) < 4 {
-			return h2frame.ErrSize
+			return http2.ErrSize
 		}
 		f.promised = binary.BigEndian.Uint32(fragment) &^ (1 << 31)
 		return f.blockBegins(at, fragment[4:], v)
-	case h2frame.Continuation:
+	case http2.Continuation:
 		f.block = append(f.block, p...)
 		if f.pieces++; f.guard != nil && f.pieces > f.guard.MaxContinuations {
 			return floodContinuation
 		}
-		if !at.has(h2frame.FlagEndHeaders) {
+		if !at.has(http2.FlagEndHeaders) {
 			return nil
 		}
 		f.inBlock = false
 		err := f.blockEnds(f.block, v)
 		f.block = f.block[:0]
 		return err
-	case h2frame.RSTStream:
+	case http2.RSTStream:
 		return v.reset(at.stream)
-	case h2frame.Settings:
-		if at.has(h2frame.FlagAck) {
+	case http2.Settings:
+		if at.has(http2.FlagAck) {
 			v.settingsAck()
 			return nil
 		}
 		f.spoke = true
 		v.settings(p)
-	case h2frame.GoAway:
+	case http2.GoAway:
 		v.goAway(binary.BigEndian.Uint32(p) &^ (1 << 31))
 	}
 	return nil
@@ -217,7 +217,7 @@ func (f *follower) read(at frame, p []byte, v visitor) error {
 // cases.
 func (f *follower) blockBegins(at frame, fragment []byte, v visitor) error {
 	f.blockOf = at
-	if at.has(h2frame.FlagEndHeaders) {
+	if at.has(http2.FlagEndHeaders) {
 		return f.blockEnds(fragment, v)
 	}
 	f.inBlock, f.pieces = true, 0
@@ -226,10 +226,10 @@ func (f *follower) blockBegins(at frame, fragment []byte, v visitor) error {
 }
 
 func (f *follower) blockEnds(block []byte, v visitor) error {
-	if f.blockOf.kind == h2frame.PushPromise {
+	if f.blockOf.kind == http2.PushPromise {
 		return v.promise(f.blockOf.stream, f.promised, block)
 	}
-	return v.headers(f.blockOf.stream, block, f.blockOf.has(h2frame.FlagEndStream))
+	return v.headers(f.blockOf.stream, block, f.blockOf.has(http2.FlagEndStream))
 }
 
 // release lets go of the buffer between header blocks.

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // Error codes (RFC 9113, 7).
@@ -25,10 +25,10 @@ type frame struct {
 	stream uint32
 }
 
-// readFrame reads a header of h2frame.HeaderLen bytes.
+// readFrame reads a header of http2.HeaderLen bytes.
 func readFrame(b []byte) frame {
 	return frame{
-		length: uint32(h2frame.PayloadLen(b)),
+		length: uint32(http2.PayloadLen(b)),
 		kind:   b[3],
 		flags:  b[4],
 		stream: binary.BigEndian.Uint32(b[5:]) &^ (1 << 31),
@@ -44,11 +44,11 @@ const maxStreamID = 1<<31 - 1
 func appendGoAway(dst []byte, last, code uint32, why string) []byte {
 	payload := binary.BigEndian.AppendUint32(nil, last)
 	payload = binary.BigEndian.AppendUint32(payload, code)
-	return h2frame.Append(dst, h2frame.GoAway, 0, 0, append(payload, why...))
+	return http2.Append(dst, http2.GoAway, 0, 0, append(payload, why...))
 }
 
 func appendReset(dst []byte, stream, code uint32) []byte {
-	return h2frame.Append(dst, h2frame.RSTStream, 0, stream, binary.BigEndian.AppendUint32(nil, code))
+	return http2.Append(dst, http2.RSTStream, 0, stream, binary.BigEndian.AppendUint32(nil, code))
 }
 
 // Header fields of ours are literals that no table takes in (RFC 7541, 6.2.2),
@@ -82,9 +82,9 @@ func codeOf(err error) uint32 {
 	switch {
 	case errors.As(err, &tooMuch):
 		return codeEnhanceYourCalm
-	case errors.Is(err, h2frame.ErrSize):
+	case errors.Is(err, http2.ErrSize):
 		return codeFrameSize
-	case errors.Is(err, errFrameOrder), errors.Is(err, errStreamID), errors.Is(err, h2frame.ErrPadding), errors.Is(err, errPreface):
+	case errors.Is(err, errFrameOrder), errors.Is(err, errStreamID), errors.Is(err, http2.ErrPadding), errors.Is(err, errPreface):
 		return codeProtocolError
 	}
 	return codeCompression

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // frameSeeds are conversations, whole and broken.
@@ -83,7 +83,7 @@ func framesAsFramer(t *testing.T, p []byte) {
 	at := 0
 	for i := 0; ; i++ {
 		rest := p[at:]
-		if len(rest) < h2frame.HeaderLen || len(rest)-h2frame.HeaderLen < int(readFrame(rest).length) {
+		if len(rest) < wirehttp2.HeaderLen || len(rest)-wirehttp2.HeaderLen < int(readFrame(rest).length) {
 			if len(ends) != i {
 				t.Fatalf("%d frames; there are %d", len(ends), i)
 			}
@@ -91,13 +91,13 @@ func framesAsFramer(t *testing.T, p []byte) {
 		}
 		header := readFrame(rest)
 		_, theirs := r.ReadFrame()
-		at += h2frame.HeaderLen + int(header.length)
+		at += wirehttp2.HeaderLen + int(header.length)
 		refused := i == len(ends) && err != nil
 		var tooMuch flood
 		switch {
 		case refused && (theirs != nil || errors.As(err, &tooMuch)):
 			return
-		case refused && header.kind == h2frame.Settings && header.length > 6*maxSettings, refused && header.kind == h2frame.GoAway && header.length > maxGoAway:
+		case refused && header.kind == wirehttp2.Settings && header.length > 6*maxSettings, refused && header.kind == wirehttp2.GoAway && header.length > maxGoAway:
 			return
 		case refused:
 			t.Fatalf("frame %d, %+v: %v; the Framer takes it", i, header, err)
@@ -107,7 +107,7 @@ func framesAsFramer(t *testing.T, p []byte) {
 			t.Fatalf("frame %d, %+v ends at %d; frames end at %v (%v)", i, header, at, ends, err)
 		case theirs != nil:
 			return
-		case header.kind == h2frame.PushPromise && !header.has(h2frame.FlagEndHeaders):
+		case header.kind == wirehttp2.PushPromise && !header.has(wirehttp2.FlagEndHeaders):
 			return // the Framer does not know that CONTINUATION may follow
 		}
 	}
@@ -116,11 +116,11 @@ func framesAsFramer(t *testing.T, p []byte) {
 // leftToTheApp says whether a frame that may be wrong is passed on as it is.
 func leftToTheApp(header frame) bool {
 	switch header.kind {
-	case h2frame.Headers, h2frame.Continuation, h2frame.PushPromise, h2frame.RSTStream:
+	case wirehttp2.Headers, wirehttp2.Continuation, wirehttp2.PushPromise, wirehttp2.RSTStream:
 		return false
-	case h2frame.Settings: // its values
+	case wirehttp2.Settings: // its values
 		return header.length%6 == 0 && header.stream == 0
-	case h2frame.GoAway, h2frame.Ping: // its stream
+	case wirehttp2.GoAway, wirehttp2.Ping: // its stream
 		return header.stream != 0
 	}
 	return true

@@ -3,7 +3,7 @@ package pipe
 import (
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // flood is too much of something; as an error it ends the connection.
@@ -60,27 +60,27 @@ type guard struct {
 // check looks at a frame of the client.
 func (g *guard) check(at frame) error {
 	switch at.kind {
-	case h2frame.Data, h2frame.Headers, h2frame.Continuation:
-		if at.length > 0 || at.has(h2frame.FlagEndStream) && at.kind != h2frame.Continuation || at.has(h2frame.FlagEndHeaders) && at.kind == h2frame.Continuation {
+	case http2.Data, http2.Headers, http2.Continuation:
+		if at.length > 0 || at.has(http2.FlagEndStream) && at.kind != http2.Continuation || at.has(http2.FlagEndHeaders) && at.kind == http2.Continuation {
 			g.empty = 0
 			return nil
 		}
 		if g.empty++; g.empty > g.MaxEmptyFrames {
 			return floodEmpty
 		}
-	case h2frame.Settings, h2frame.Ping:
-		if at.has(h2frame.FlagAck) {
+	case http2.Settings, http2.Ping:
+		if at.has(http2.FlagAck) {
 			return nil
 		}
 		if g.unanswered++; g.unanswered > g.MaxControl {
 			return floodControl
 		}
-	case h2frame.WindowUpdate:
+	case http2.WindowUpdate:
 		g.windows++
 		if g.MaxWindowUpdates < noLimit && g.windows > 5+2*(g.streams+uint64(g.MaxWindowUpdates)*g.responseData) {
 			return floodWindow
 		}
-	case h2frame.Priority:
+	case http2.Priority:
 		g.priorities++
 		if g.priorities > uint64(g.MaxPriorities)*(1+g.streams) {
 			return floodPriority

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // Each flood ends with GOAWAY and ENHANCE_YOUR_CALM, is counted, and leaves nothing
@@ -228,7 +228,7 @@ func TestH2Guard(t *testing.T) {
 		now = time.Unix(1, 0)
 		return &guard{H2Limits: &limits, now: func() time.Time { return now }}
 	}
-	ping := frame{kind: h2frame.Ping, length: 8}
+	ping := frame{kind: wirehttp2.Ping, length: 8}
 
 	g := fresh()
 	for i := range 100_000 { // as fast as they are answered
@@ -248,7 +248,7 @@ func TestH2Guard(t *testing.T) {
 	}
 	g = fresh()
 	for i := range 100_000 { // somebody else's answers
-		if g.check(frame{kind: h2frame.Ping, length: 8, flags: h2frame.FlagAck}) != nil {
+		if g.check(frame{kind: wirehttp2.Ping, length: 8, flags: wirehttp2.FlagAck}) != nil {
 			t.Fatalf("answer %d", i)
 		}
 	}

@@ -3,7 +3,7 @@ package pipe
 import (
 	"slices"
 
-	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // A message of gRPC that is cut makes its client's library report INTERNAL, whatever
@@ -79,7 +79,7 @@ func (c *conn) passLastMessages() bool {
 // lastFrame looks at the next frame and says how long it is, and whether it is
 // passed on. It is 0 bytes long when not all of it is there. mu is held.
 func (c *conn) lastFrame(p []byte) (n int, pass bool, err error) {
-	if len(p) < h2frame.HeaderLen {
+	if len(p) < http2.HeaderLen {
 		return 0, false, nil
 	}
 	h := c.h2
@@ -87,32 +87,32 @@ func (c *conn) lastFrame(p []byte) (n int, pass bool, err error) {
 	if err := h.down.check(at); err != nil {
 		return 0, false, err
 	}
-	if n = h2frame.HeaderLen + int(at.length); len(p) < n {
+	if n = http2.HeaderLen + int(at.length); len(p) < n {
 		return 0, false, nil
 	}
 	s := h.streams.get(at.stream)
 	switch {
 	case at.stream == 0:
-		pass = at.kind != h2frame.GoAway
+		pass = at.kind != http2.GoAway
 	case s == nil, s.finished:
-	case at.kind == h2frame.Data && s.status != 0 && (s.within() || at.has(h2frame.FlagEndStream)):
+	case at.kind == http2.Data && s.status != 0 && (s.within() || at.has(http2.FlagEndStream)):
 		v := downVisitor{c}
-		if v.data(at, p[h2frame.HeaderLen:n]); at.has(h2frame.FlagEndStream) { // it has ended by itself
+		if v.data(at, p[http2.HeaderLen:n]); at.has(http2.FlagEndStream) { // it has ended by itself
 			v.end(at.stream)
 		}
 		return n, true, nil
-	case at.kind == h2frame.Headers && at.has(h2frame.FlagEndStream) && at.has(h2frame.FlagEndHeaders) && s.status != 0 && !h.skipped:
+	case at.kind == http2.Headers && at.has(http2.FlagEndStream) && at.has(http2.FlagEndHeaders) && s.status != 0 && !h.skipped:
 		// It has ended by itself. Its block is good as long as none has been left out.
-		return n, true, h.down.read(at, p[h2frame.HeaderLen:n], downVisitor{c})
-	case at.kind == h2frame.RSTStream:
-		return n, true, h.down.read(at, p[h2frame.HeaderLen:n], downVisitor{c})
+		return n, true, h.down.read(at, p[http2.HeaderLen:n], downVisitor{c})
+	case at.kind == http2.RSTStream:
+		return n, true, h.down.read(at, p[http2.HeaderLen:n], downVisitor{c})
 	}
 	switch {
 	case pass:
-	case at.kind == h2frame.Headers, at.kind == h2frame.PushPromise, at.kind == h2frame.Continuation:
+	case at.kind == http2.Headers, at.kind == http2.PushPromise, at.kind == http2.Continuation:
 		h.skipped = true
 		fallthrough
-	case at.kind == h2frame.Data:
+	case at.kind == http2.Data:
 		if s != nil {
 			s.finished = true // what follows would have a gap before it
 			s.messages.Lose()

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/eventstream"
-	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
+	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
+	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
 // stream is one request of HTTP/2, or a pushed response.
@@ -20,7 +20,7 @@ type stream struct {
 	clientEnded bool
 	serverEnded bool
 	status      int // of its final response; 0 before
-	messages    grpcframe.Messages
+	messages    grpc.Messages
 	events      *eventstream.Stream // nil when the response is no event stream, or cannot be followed
 	finished    bool                // nothing more of it is passed on
 	entry       *logEntry

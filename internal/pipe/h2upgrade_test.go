@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/lastcall-dev/lastcall/internal/peers"
-	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // startH2C runs an app that upgrades from HTTP/1.1 to HTTP/2.
@@ -83,7 +83,7 @@ func TestH2UpgradeLastCall(t *testing.T) {
 	app := startH2C(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	p := startPipe(t, app, HTTP)
 	r := upgrade(t, p, "/")
-	_, _ = r.r.Peek(h2frame.HeaderLen) // the app's SETTINGS
+	_, _ = r.r.Peek(wirehttp2.HeaderLen) // the app's SETTINGS
 	left, err := p.LastCall(ctx, 0)
 	if err != nil || len(left) != 1 || left[0].Ending != "503" || left[0].Request != "GET /" {
 		t.Errorf("%v, %v", left, err)

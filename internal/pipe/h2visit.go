@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/lastcall-dev/lastcall/internal/eventstream"
-	"github.com/lastcall-dev/lastcall/internal/pipe/grpcframe"
-	"github.com/lastcall-dev/lastcall/internal/pipe/h2frame"
+	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
+	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // Settings that matter here (RFC 9113, 6.5.2).
@@ -150,7 +150,7 @@ func (v downVisitor) data(at frame, payload []byte) {
 	if !s.grpc && s.events == nil {
 		return
 	}
-	content, err := h2frame.Unpad(payload, at.has(h2frame.FlagPadded), 0)
+	content, err := http2.Unpad(payload, at.has(http2.FlagPadded), 0)
 	lost := err != nil || len(payload) < int(at.length) // larger than clients ask for
 	switch {
 	case s.grpc:
@@ -271,7 +271,7 @@ func (r *streamHead) field(name fieldName, value []byte) {
 			s.line = append(s.line, value[:min(len(value), maxLine-maxMethod)]...)
 		}
 	case fieldContentType:
-		s.grpc = grpcframe.IsType(value)
+		s.grpc = grpc.IsType(value)
 	case fieldUserAgent:
 		s.quiet = isQuiet(value)
 		r.manners = mannersOf(value)

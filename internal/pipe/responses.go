@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/eventstream"
+	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 )
 
 // passHead passes the response head in the first n bytes of the buffer on, and

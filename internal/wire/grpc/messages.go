@@ -1,6 +1,6 @@
-// Package grpcframe has the framing of gRPC's messages (PROTOCOL-HTTP2.md, Length-Prefixed-Message), which gRPC-Web
+// Package grpc has the framing of gRPC's messages (PROTOCOL-HTTP2.md, Length-Prefixed-Message), which gRPC-Web
 // and Connect have as well, for who passes them on and ends a response in between two of them.
-package grpcframe
+package grpc
 
 import "encoding/binary"
 

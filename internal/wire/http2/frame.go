@@ -1,5 +1,5 @@
-// Package h2frame has the framing of HTTP/2 (RFC 9113, 4.1 and 6) for who follows or speaks it byte by byte.
-package h2frame
+// Package http2 has the framing of HTTP/2 (RFC 9113, 4.1 and 6) for who follows or speaks it byte by byte.
+package http2
 
 import (
 	"encoding/binary"
