@@ -31,6 +31,7 @@ var downwards = []string{
 	"internal/certificate", // TLS certificates, and their files
 	"internal/sockdiag",    // the kernel's socket table
 	"internal/meshconfig",  // Istio's ProxyConfig
+	"internal/timers",      // the variables that set a termination's timers
 	"internal/tcp",         // listeners
 	"internal/wire",        // parsers: no sockets, no goroutines
 	"internal/sideport",    // the small HTTP servers beside the traffic

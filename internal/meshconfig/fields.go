@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 	mesh "istio.io/api/mesh/v1alpha1"
+
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // The fields that lastcall goes by, by their JSON names.
@@ -43,7 +45,7 @@ var accepted = map[string]string{
 }
 
 const (
-	acceptsDuration = "a duration of 0s or more with its unit, such as 5s or 1m30s"
+	acceptsDuration = timers.DurationFormat
 	acceptsSeconds  = "a duration of whole seconds, at least 1s, such as 45s"
 	acceptsPort     = "a port number, 1 to 65535"
 	acceptsStrings  = "a list of strings"

@@ -13,6 +13,7 @@ import (
 	mesh "istio.io/api/mesh/v1alpha1"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // Where Istio's injector mounts the files, relative to the container's working
@@ -221,13 +222,13 @@ func (r *resolver) settings(in Input) *Settings {
 	// Istio's default is the fixed wait; lastcall's own is to leave when
 	// nothing is open any more.
 	s.ExitOnZero = readVariable(r, variableExitOnZero, s.Compat.Value != CompatIstio, acceptsBool, parseBool)
-	s.MinimumDrain = readVariable(r, variableMinimumDrain, drain.DefaultMinimumDrain, acceptsDuration, parseDuration)
-	s.GracePeriod = readVariable(r, variableGracePeriod, drain.DefaultGracePeriod, acceptsGracePeriod, parseGracePeriod)
-	s.QuietTime = readVariable(r, variableQuietTime, drain.DefaultQuietTime, acceptsDuration, parseDuration)
-	s.Margin = readVariable(r, variableMargin, drain.DefaultMargin, acceptsDuration, parseDuration)
-	s.IdleGrace = readVariable(r, variableIdleGrace, drain.DefaultIdleGrace, acceptsDuration, parseDuration)
-	s.RestartWait = readVariable(r, variableRestartWait, DefaultRestartWait, acceptsDuration, parseDuration)
-	s.Spread = readVariable(r, variableSpread, 0, acceptsDuration, parseDuration)
+	s.MinimumDrain = readVariable(r, variableMinimumDrain, drain.DefaultMinimumDrain, acceptsDuration, timers.ParseDuration)
+	s.GracePeriod = readVariable(r, variableGracePeriod, drain.DefaultGracePeriod, timers.GracePeriodFormat, timers.ParseGracePeriod)
+	s.QuietTime = readVariable(r, variableQuietTime, drain.DefaultQuietTime, acceptsDuration, timers.ParseDuration)
+	s.Margin = readVariable(r, variableMargin, drain.DefaultMargin, acceptsDuration, timers.ParseDuration)
+	s.IdleGrace = readVariable(r, variableIdleGrace, drain.DefaultIdleGrace, acceptsDuration, timers.ParseDuration)
+	s.RestartWait = readVariable(r, variableRestartWait, DefaultRestartWait, acceptsDuration, timers.ParseDuration)
+	s.Spread = readVariable(r, variableSpread, 0, acceptsDuration, timers.ParseDuration)
 	s.WebSocket = readVariable(r, variableWebSocket, "wait", acceptsEndless, parseEndless)
 	s.WebSocketClose = readVariable(r, variableWebSocketClose, 1001, acceptsCloseCode, parseCloseCode)
 	s.EventStreams = readVariable(r, variableEventStreams, "wait", acceptsEndless, parseEndless)

@@ -1,21 +1,21 @@
 package meshconfig
 
 import (
-	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // The environment variables that are settings, of Istio's names first.
 const (
 	variableExitOnZero   = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
-	variableMinimumDrain = "MINIMUM_DRAIN_DURATION"
-	variableGracePeriod  = "TERMINATION_GRACE_PERIOD_SECONDS"
-	variableQuietTime    = "LASTCALL_QUIET_TIME"
-	variableMargin       = "LASTCALL_LAST_CALL_MARGIN"
-	variableIdleGrace    = "LASTCALL_IDLE_GRACE"
+	variableMinimumDrain = timers.MinimumDrain
+	variableGracePeriod  = timers.GracePeriod
+	variableQuietTime    = timers.QuietTime
+	variableMargin       = timers.Margin
+	variableIdleGrace    = timers.IdleGrace
 	variableCompat       = "LASTCALL_COMPAT"
 	variableRestartWait  = "LASTCALL_RESTART_WAIT"
 
@@ -72,20 +72,6 @@ const acceptsBool = "true or false (or 1, t, T, TRUE, True, 0, f, F, FALSE, Fals
 func parseBool(text string) (bool, bool) {
 	value, err := strconv.ParseBool(text)
 	return value, err == nil
-}
-
-func parseDuration(text string) (time.Duration, bool) {
-	value, err := time.ParseDuration(text)
-	return value, err == nil && value >= 0
-}
-
-// Kubernetes' terminationGracePeriodSeconds is a whole number; 0 asks for an
-// immediate SIGKILL, which leaves nothing to configure.
-const acceptsGracePeriod = "whole seconds without a unit, 1 to 2147483647, such as 30"
-
-func parseGracePeriod(text string) (time.Duration, bool) {
-	seconds, err := strconv.ParseInt(text, 10, 64)
-	return time.Duration(seconds) * time.Second, err == nil && seconds >= 1 && seconds <= math.MaxInt32
 }
 
 func parseCompat(text string) (string, bool) {

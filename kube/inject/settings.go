@@ -19,17 +19,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // The variables that the agent reads, see internal/meshconfig.
 const (
 	variableProxyConfig   = "PROXY_CONFIG"
 	variableExitOnZero    = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
-	variableMinimumDrain  = "MINIMUM_DRAIN_DURATION"
-	variableGracePeriod   = "TERMINATION_GRACE_PERIOD_SECONDS"
-	variableQuietTime     = "LASTCALL_QUIET_TIME"
-	variableIdleGrace     = "LASTCALL_IDLE_GRACE"
-	variableMargin        = "LASTCALL_LAST_CALL_MARGIN"
+	variableMinimumDrain  = timers.MinimumDrain
+	variableGracePeriod   = timers.GracePeriod
+	variableQuietTime     = timers.QuietTime
+	variableIdleGrace     = timers.IdleGrace
+	variableMargin        = timers.Margin
 	variableCompat        = "LASTCALL_COMPAT"
 	variableHookToken     = "LASTCALL_HOOK_TOKEN"
 	variableSidecarToken  = "LASTCALL_SIDECAR_TOKEN"

@@ -25,6 +25,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/certificate"
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/logs"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 const gatewayHelp = `An ingress gateway: HTTP/1.1 and HTTP/2, in clear and over TLS, gRPC, WebSockets;
@@ -273,12 +274,11 @@ func (f *terminationFlags) termination(flags *pflag.FlagSet, cluster bool, log *
 	var t gateway.Termination
 	if !flags.Changed("grace") {
 		f.grace = drain.DefaultGracePeriod
-		if text := os.Getenv("TERMINATION_GRACE_PERIOD_SECONDS"); text != "" {
-			n, err := strconv.ParseUint(text, 10, 31)
-			if err != nil || n == 0 {
-				return t, fmt.Errorf("TERMINATION_GRACE_PERIOD_SECONDS is %q: must be a number of seconds, 1 or more", text)
+		if text := os.Getenv(timers.GracePeriod); text != "" {
+			var ok bool
+			if f.grace, ok = timers.ParseGracePeriod(text); !ok {
+				return t, fmt.Errorf("%s is %q: must be %s", timers.GracePeriod, text, timers.GracePeriodFormat)
 			}
-			f.grace = time.Duration(n) * time.Second
 		}
 	}
 	name := "none"

@@ -1,0 +1,36 @@
+// Package timers has the environment variables that set a termination's timers, and parses them. The agent, the
+// gateway and the Go library read the same ones.
+package timers
+
+import (
+	"math"
+	"strconv"
+	"time"
+)
+
+// The variables. All but GracePeriod hold durations.
+const (
+	GracePeriod  = "TERMINATION_GRACE_PERIOD_SECONDS"
+	MinimumDrain = "MINIMUM_DRAIN_DURATION"
+	QuietTime    = "LASTCALL_QUIET_TIME"
+	IdleGrace    = "LASTCALL_IDLE_GRACE"
+	Margin       = "LASTCALL_LAST_CALL_MARGIN"
+)
+
+// What the variables accept, for error messages: "must be …".
+const (
+	GracePeriodFormat = "whole seconds without a unit, 1 to 2147483647, such as 30"
+	DurationFormat    = "a duration of 0s or more with its unit, such as 5s or 1m30s"
+)
+
+// ParseGracePeriod parses Kubernetes' terminationGracePeriodSeconds. 0 is not valid: it asks for an immediate SIGKILL.
+func ParseGracePeriod(text string) (_ time.Duration, ok bool) {
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	return time.Duration(seconds) * time.Second, err == nil && seconds >= 1 && seconds <= math.MaxInt32
+}
+
+// ParseDuration parses a Go duration of 0s or more.
+func ParseDuration(text string) (_ time.Duration, ok bool) {
+	d, err := time.ParseDuration(text)
+	return d, err == nil && d >= 0
+}
