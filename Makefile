@@ -90,11 +90,12 @@ bench: build ## lastcall beside Envoy, HAProxy, nginx and Caddy: requests/s, lat
 	@[ -x "$(PEERS)/bin/caddy" ] || CGO_ENABLED=0 GOWORK=off go build -C lab/peers/caddy -trimpath -ldflags "-s -w" -o "$(PEERS)/bin/caddy" github.com/caddyserver/caddy/v2/cmd/caddy || :
 	@$(WITH_PEERS) go run ./lab/bench $(ARGS)
 
-lint: ## gofmt, go vet, staticcheck, govulncheck
+lint: ## gofmt, go vet, staticcheck, the wording of all texts, govulncheck
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "gofmt -w" $$unformatted; exit 1; }
 	go vet $(ALL) ./lab/chart/... ./lab/conformance/...
 	go tool staticcheck $(ALL) ./lab/chart/... ./lab/conformance/...
 	@for module in $(MODULES); do GOWORK=off go build -C $$module ./... || exit 1; done
+	go run ./lab/prose
 	lab/vulncheck
 
 fuzz: ## each fuzz target for TIME (10s)
