@@ -1,7 +1,6 @@
 package drain_test
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -67,13 +66,18 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-func TestRunPanicsOnAnInvalidConfig(t *testing.T) {
-	defer func() {
-		if got := recover(); got != "drain: grace period is 0s: must be positive\npoll interval is 0s: must be positive" {
-			t.Errorf("panic: %v", got)
-		}
-	}()
+func TestRunRefusesAnInvalidTermination(t *testing.T) {
 	plane := dt.New(dt.Script{})
 	defer plane.Stop()
-	drain.Run(t.Context(), drain.Config{}, plane, drain.Terminate, nil, slog.New(slog.DiscardHandler), drain.Watcher{})
+	for want, termination := range map[string]drain.Termination{
+		"drain: grace period is 0s: must be positive\npoll interval is 0s: must be positive": {Plane: plane},
+		"drain: no data plane": {Config: drain.DefaultConfig()},
+	} {
+		if _, err := termination.Run(t.Context()); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	if calls := plane.Calls(); len(calls) > 0 {
+		t.Errorf("the data plane was called: %v", calls)
+	}
 }

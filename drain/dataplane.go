@@ -5,93 +5,101 @@ import (
 	"time"
 )
 
-// DataPlane is whatever carries the inbound traffic of the pod: the embedded
-// pipe, an Envoy, or the app's own sockets. Run asks it to say goodbye, watches
-// its activity and ends it.
+// DataPlane carries the inbound traffic that a termination drains: lastcall's own proxy, an Envoy,
+// the sockets of an app, an http.Server, a grpc.Server, a worker's queue. Run starts its drain,
+// watches its activity and ends it.
 //
-// Every method may be called from one goroutine at a time (Run's). A method
-// that talks to the outside honours its context; Run gives each call a
-// deadline, so that nothing can hang a termination.
+// The contract, which package planetest checks on real sockets:
+//
+//   - Run makes one call at a time. Three methods may be called during another call: Changes,
+//     Exited and Kill.
+//   - Every call has a deadline. A method returns soon after its context ends, and then may return
+//     an error. One that does not return is abandoned, and no other is called until it returns.
+//   - An error does not stop the termination: Run reports it and continues. A failed Activity counts
+//     as busy, a failed LastCall as cut, and a failed Close leads to Kill.
+//   - Each step may be skipped. Kill and Close come from any state, LastCall without CloseIdle or
+//     StopAccepting before it.
+//   - Drain, CloseIdle, StopAccepting, LastCall and Close may be repeated. Resume may come after any
+//     of Drain, CloseIdle, StopAccepting and LastCall, and a second drain after Resume.
+//   - A data plane may end by itself at any time: it closes Exited, and the termination ends.
 type DataPlane interface {
-	// Drain makes the data plane say goodbye on every inbound conversation
-	// (Connection: close, GOAWAY, …) while it goes on accepting new ones.
-	// Outbound conversations are not touched.
+	// Drain asks the client of every inbound connection to go elsewhere (Connection: close, GOAWAY),
+	// at the next moment that its protocol allows. New connections are still accepted, requests are
+	// still served, and outbound connections are not touched.
 	Drain(ctx context.Context) error
 
-	// Resume takes the drain back as far as it has come: no more goodbyes, idle
-	// connections are kept again, and what StopAccepting or LastCall closed is
-	// listened on again.
+	// Resume cancels the drain: clients are no longer sent away, idle connections are kept again, and
+	// the listeners that StopAccepting or LastCall closed are reopened.
 	Resume(ctx context.Context) error
 
-	// Activity looks at the inbound conversations of this moment. An error, or
-	// an answer that is not Known, counts as busy: never end on ignorance.
+	// Activity returns the inbound activity of this moment. When it returns an error, or an Activity
+	// that is not Known, every open connection counts as busy.
 	Activity(ctx context.Context) (Activity, error)
 
-	// Changes carries a signal after every change of activity that follows
-	// Drain; signals may be merged, none is lost. A data plane that cannot push
-	// returns nil and is polled every Config.PollInterval.
+	// Changes delivers a value after every change of activity from Drain on. Values may be merged,
+	// but the last change is never lost. A data plane that cannot push returns nil, and Activity is
+	// called every Config.PollInterval.
 	Changes() <-chan struct{}
 
-	// CloseIdle ends, in an orderly way, the inbound conversations that have
-	// been idle for at least idleFor, and from now on each that becomes so.
+	// CloseIdle closes, in an orderly way, the inbound connections that have been idle for at least
+	// idleFor and, from now on, every one as soon as it has been idle for that long. It does not wait
+	// for connections to become idle.
 	CloseIdle(ctx context.Context, idleFor time.Duration) error
 
-	// StopAccepting closes the inbound listeners; what is open goes on. Whoever
-	// still comes is refused, which every client may safely retry elsewhere.
+	// StopAccepting closes the inbound listeners; open connections continue. A connection that the
+	// kernel has accepted is served, not reset. Later clients are refused, which is safe to retry.
 	StopAccepting(ctx context.Context) error
 
-	// Open lists the busy inbound conversations, the oldest first, at most most.
-	Open(ctx context.Context, most int) ([]Conversation, error)
+	// Open lists the busy inbound conversations, the oldest first, at most limit.
+	Open(ctx context.Context, limit int) ([]Conversation, error)
 
-	// LastCall stops accepting, ends what is still open as politely as its
-	// protocol allows and returns the busy ones of it. The endings are spread
-	// over window.
+	// LastCall stops accepting, ends every open conversation in the way that its protocol offers, and
+	// returns the busy ones, each with its Ending. The endings may be spread over window.
 	LastCall(ctx context.Context, window time.Duration) ([]Conversation, error)
 
-	// Close ends the data plane in an orderly way: it stops accepting, ends the
-	// idle, and returns when what was written has reached its peers and the
-	// last access-log line is out, or when ctx ends.
+	// Close ends the data plane in an orderly way: it stops accepting, closes idle connections, waits
+	// for busy ones, and returns when everything written has reached the clients, and access logs
+	// are complete, or when ctx ends. Exited is closed when it has succeeded.
 	Close(ctx context.Context) error
 
-	// Kill ends the data plane at once, as SIGKILL would. It may be called while a call
-	// that has not heeded its context is still under way.
+	// Kill ends the data plane at once, as SIGKILL would, and closes Exited. It may be called during
+	// a call that has not returned.
 	Kill()
 
-	// Exited is closed when the data plane has ended, by itself or not.
+	// Exited is closed when the data plane has ended, for whatever reason.
 	Exited() <-chan struct{}
 }
 
-// Activity is what a data plane knows of its inbound conversations. What never
-// counts (probes, scrapes, admin) has been left out by the data plane.
+// Activity is the inbound activity of a data plane. The data plane leaves out what must not delay a
+// termination: probes, scrapes, admin requests.
 type Activity struct {
-	// Known is false when the data plane could not tell. The counts are then
-	// meaningless.
+	// Known is false when the data plane does not know its activity. The counts are then
+	// meaningless, and the data plane counts as busy.
 	Known bool
 
 	// Connections is the number of open inbound connections, idle or busy.
 	Connections int
 
-	// Busy is the number of connections with a request in flight, or with a
-	// protocol whose idleness cannot be told (opaque TCP, an upgrade).
+	// Busy is the number of connections with a request in flight, or with a protocol that does not
+	// show whether it is idle (opaque TCP, an upgraded connection).
 	Busy int
 
-	// Arrivals counts new connections and new requests since the start of the
-	// data plane; it only grows. A change means that somebody still comes.
+	// Arrivals counts new connections and new requests since the start of the data plane. It never
+	// decreases. A change means that clients still arrive.
 	Arrivals uint64
 
-	// ArrivalsAsOf is the moment up to which Arrivals is complete. Zero is the moment
-	// of the look, which is the rule; a data plane that could miss a short connection
-	// or a request since then says so by an earlier one. The drain does not conclude
-	// from Arrivals that clients stay away until it is complete.
+	// ArrivalsAsOf is the moment up to which Arrivals is complete. Zero, the usual case, means the
+	// moment of the call. A data plane that may have missed a short connection or request sets an
+	// earlier moment; the drain does not end for lack of arrivals before the count is complete.
 	ArrivalsAsOf time.Time
 
-	// Raced counts the connections, since the start of the data plane, whose
-	// client asked in the moment in which they were closed as idle: it has to ask
-	// again. A data plane that cannot tell leaves it at 0.
+	// Raced counts the connections, since the start of the data plane, that were closed as idle while
+	// a request of their client was on its way: the client has to repeat it. A data plane that cannot
+	// count them leaves it at 0.
 	Raced uint64
 }
 
-// Conversation is one inbound conversation, as the report names it.
+// Conversation is one inbound conversation (a request, a stream, an opaque connection) in a report.
 type Conversation struct {
 	Peer     string `json:"peer"`              // address of the client, host:port
 	Protocol string `json:"protocol"`          // "http/1.1", "tcp", …

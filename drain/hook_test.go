@@ -212,9 +212,15 @@ func TestRunsAgain(t *testing.T) {
 		var seen []drain.Phase
 		watch := drain.Watcher{Phase: func(p drain.Phase) { seen = append(seen, p) }}
 		signals := make(chan drain.Signal, 1)
-		log := slog.New(slog.DiscardHandler)
+		termination := drain.Termination{
+			Plane: plane, Config: drain.DefaultConfig(), Trigger: drain.Hook, Signals: signals,
+			Log: slog.New(slog.DiscardHandler), Watch: watch,
+		}
 
-		r := drain.Run(t.Context(), drain.DefaultConfig(), plane, drain.Hook, signals, log, watch)
+		r, err := termination.Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		if r.Verdict != drain.Resumed || r.Trigger != "hook" || r.Late != 2 {
 			t.Errorf("first: %+v", r)
 		}
@@ -226,7 +232,10 @@ func TestRunsAgain(t *testing.T) {
 			t.Errorf("%d connections between the two, want the kept-alive one and the busy one", a.Connections)
 		}
 		start := time.Now()
-		r = drain.Run(t.Context(), drain.DefaultConfig(), plane, drain.Terminate, signals, log, watch)
+		termination.Trigger = drain.Terminate
+		if r, err = termination.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		if r.Verdict != drain.Clean || r.Trigger != "SIGTERM" || time.Since(start) != 9*s || r.Late != 0 {
 			t.Errorf("second: %v after %v: %+v", r.Verdict, time.Since(start), r)
 		}

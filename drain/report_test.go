@@ -34,7 +34,10 @@ func TestReport(t *testing.T) {
 				activities = append(activities, fmt.Sprintf("%d/%d/%d", a.Connections, a.Busy, a.Arrivals))
 			},
 		}
-		report := drain.Run(t.Context(), drain.DefaultConfig(), plane, drain.Terminate, nil, slog.New(slog.DiscardHandler), watch)
+		report, err := drain.Termination{Plane: plane, Config: drain.DefaultConfig(), Log: slog.New(slog.DiscardHandler), Watch: watch}.Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 
 		want := `{
   "verdict": "cut",
@@ -124,14 +127,14 @@ func TestNames(t *testing.T) {
 	for p := drain.Serving; p <= drain.Done+1; p++ {
 		fmt.Fprint(&b, p, ", ")
 	}
-	for sig := drain.Hook; sig <= drain.AppEnded+1; sig++ {
+	for sig := drain.Terminate; sig <= drain.IstioDrain+1; sig++ {
 		fmt.Fprint(&b, sig, ", ")
 	}
 	for m := drain.ExitOnZero; m <= drain.Fixed+1; m++ {
 		fmt.Fprint(&b, m, ", ")
 	}
 	want := "serving, draining, waiting, last call, drained, done, Phase(6), " +
-		"hook, SIGTERM, notice, quitquitquit, /drain, app hook, SIGINT, app exit, Signal(8), " +
+		"SIGTERM, SIGINT, hook, app hook, notice, quitquitquit, app exit, /drain, Signal(8), " +
 		"exit-on-zero, istio-exit-on-zero, fixed, Mode(3), "
 	if b.String() != want {
 		t.Errorf("names\n got %s\nwant %s", b.String(), want)
@@ -145,7 +148,10 @@ func TestRaced(t *testing.T) {
 		defer plane.Stop()
 		log := new(bytes.Buffer)
 		file := filepath.Join(t.TempDir(), "termination-log")
-		r := drain.Run(t.Context(), drain.DefaultConfig(), racing{plane, time.Now()}, drain.Terminate, nil, slog.New(slog.DiscardHandler), drain.Watcher{})
+		r, err := drain.Termination{Plane: racing{plane, time.Now()}, Config: drain.DefaultConfig(), Log: slog.New(slog.DiscardHandler)}.Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		if r.Verdict != drain.Clean || r.Raced != 2 {
 			t.Errorf("%+v, want clean with 2 races", r)
 		}

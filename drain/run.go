@@ -2,52 +2,84 @@ package drain
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
 )
 
-// Watcher is told of the way of a termination as it happens. Its functions are
-// called from Run's goroutine and must not block; each may be nil.
-type Watcher struct {
-	Phase    func(Phase)
-	Activity func(Activity)
+// Termination is one termination of a data plane. Plane and Config are required.
+type Termination struct {
+	Plane  DataPlane
+	Config Config // start from DefaultConfig
+
+	// Trigger is the signal that begins the termination.
+	Trigger Signal
+
+	// Signals delivers the signals that follow Trigger. Run reads it until it returns. It must
+	// not be closed; nil means that none follows.
+	Signals <-chan Signal
+
+	// Log is slog.Default() when nil.
+	Log *slog.Logger
+
+	Watch Watcher
 }
 
-// Run takes a data plane through one termination, from the first signal to its
-// end, and reports. It returns when
+// Watcher is called as a termination proceeds. Its functions run in Run's goroutine and must not
+// block; each may be nil.
+type Watcher struct {
+	Phase    func(Phase)    // a phase has begun
+	Activity func(Activity) // the activity has changed
+}
+
+// Run takes the data plane from the first signal to its end, and reports. It returns
 //
-//  1. the data plane has been ended: by its own silence, at the last call, or
-//     after the fixed time (Clean, Cut, Ended);
-//  2. it ended by itself (Crashed);
-//  3. QuitNow came (Quit), or AppEnded (Exited);
-//  4. the drain was begun by a Hook and taken back (Resumed): the data plane
-//     serves again, and Run may be called again;
-//  5. ctx ended: the data plane is killed (Quit).
-//
-// signals brings what comes after first; it is never closed. Run panics when
-// cfg is not valid.
-func Run(ctx context.Context, cfg Config, dp DataPlane, first Signal, signals <-chan Signal, log *slog.Logger, watch Watcher) Report {
-	if err := cfg.Validate(); err != nil {
-		panic("drain: " + err.Error())
+//  1. when the data plane has been ended: because nothing was busy, at the last call, or after the
+//     fixed time (Clean, Cut, Ended);
+//  2. when the data plane has ended by itself (Crashed);
+//  3. at QuitNow (Quit), or at AppEnded (Exited);
+//  4. when a Hook began the drain, no SIGTERM followed, and the drain was cancelled (Resumed): the
+//     data plane serves again, and Run may be called again;
+//  5. when ctx ends: the data plane is killed (Quit);
+//  6. with an error, at once and without touching the data plane, when the Termination is not
+//     valid. There is no other error: what fails during a termination is listed in Report.Faults.
+func (t Termination) Run(ctx context.Context) (Report, error) {
+	if err := t.validate(); err != nil {
+		return Report{}, fmt.Errorf("drain: %w", err)
 	}
+	if t.Log == nil {
+		t.Log = slog.Default()
+	}
+	return t.run(ctx), nil
+}
+
+func (t Termination) validate() error {
+	if t.Plane == nil {
+		return errors.New("no data plane")
+	}
+	return t.Config.Validate()
+}
+
+func (t Termination) run(ctx context.Context) Report {
 	now := time.Now()
 	r := &run{
-		ctx: ctx, cfg: cfg, dp: dp, signals: signals, log: log, watch: watch,
+		ctx: ctx, cfg: t.Config, dp: t.Plane, signals: t.Signals, log: t.Log, watch: t.Watch,
 		start: now, phaseBegan: now, lastArrival: now,
-		report: Report{Mode: cfg.Mode.String(), Trigger: first.String(), Began: now},
+		report: Report{Mode: t.Config.Mode.String(), Trigger: t.Trigger.String(), Began: now},
 	}
-	r.hear(first)
+	r.hear(t.Trigger)
 	switch {
-	case first == QuitNow || first == AppEnded:
+	case t.Trigger == QuitNow || t.Trigger == AppEnded:
 		r.end(told)
-	case cfg.Mode == ExitOnZero:
+	case t.Config.Mode == ExitOnZero:
 		r.exitOnZero()
-	case first == IstioDrain:
+	case t.Trigger == IstioDrain:
 		r.istioDrained()
-	case cfg.Mode == Fixed:
+	case t.Config.Mode == Fixed:
 		r.fixed()
-	case first == Hook || first == AppHook:
+	case t.Trigger == Hook || t.Trigger == AppHook:
 		r.istioDrained()
 	default:
 		r.istioExitOnZero()
@@ -55,10 +87,10 @@ func Run(ctx context.Context, cfg Config, dp DataPlane, first Signal, signals <-
 	if r.report.Verdict == Resumed {
 		r.enter(Serving)
 		if r.terminating {
-			// SIGTERM came while the drain was being taken back. It has been
-			// read from signals, so nobody else will act on it, and nobody
-			// else will tell what the hook's last call has cut.
-			report := Run(ctx, cfg, dp, Terminate, signals, log, watch)
+			// SIGTERM came while the drain was being cancelled. It has been read from Signals, so
+			// the caller will not see it, nor what the hook's last call has cut.
+			t.Trigger = Terminate
+			report := t.run(ctx)
 			if report.Open = append(r.report.Open, report.Open...); len(report.Open) > 0 && report.Verdict == Clean {
 				report.Verdict = Cut
 			}

@@ -103,7 +103,10 @@ func (sc scenario) run(t *testing.T) outcome {
 
 	start := time.Now()
 	book := &logbook{start: start}
-	report := drain.Run(ctx, cfg, plane, first, signals, slog.New(book), drain.Watcher{})
+	report, err := drain.Termination{Plane: plane, Config: cfg, Trigger: first, Signals: signals, Log: slog.New(book)}.Run(ctx)
+	if err != nil {
+		panic(err)
+	}
 	return outcome{
 		scenario: sc, cfg: cfg, report: report, took: time.Since(start),
 		calls: plane.Calls(), ways: plane.Endings(), overlaps: plane.Overlaps(), lines: book.lines,

@@ -9,38 +9,34 @@ import (
 type Signal int
 
 const (
-	// Hook is the sidecar's own preStop hook (or /drain): the sidecar's container
-	// ends. It begins a drain that is cancelled when no Terminate follows within
-	// the grace period.
-	Hook Signal = iota
-
-	// Terminate is SIGTERM. The first makes the end final, the second makes the
-	// last call at once.
-	Terminate
-
-	// Hurry is a notice that the deadline has moved up (a spot node, a node's
-	// shutdown): last call now.
-	Hurry
-
-	// QuitNow is /quitquitquit: leave at once, without a drain.
-	QuitNow
-
-	// IstioDrain is /drain as pilot-agent answers it: goodbyes for ever, and the
-	// SIGTERM that follows ends the data plane at once. Only Istio's modes know
-	// it; in ExitOnZero it is a Hook.
-	IstioDrain
-
-	// AppHook is the preStop hook of an app container in a pod whose sidecar cannot
-	// tell the end of the pod from a restart of that container: the kubelet runs
-	// preStop for both. It begins a drain as Hook does, but the listeners stay open
-	// until Hook or Terminate says that the pod ends.
-	AppHook
+	// Terminate is SIGTERM. The first makes the end final; a second makes the last call at once.
+	Terminate Signal = iota
 
 	// Interrupt is SIGINT (Ctrl-C). It does what Terminate does.
 	Interrupt
 
-	// AppEnded is the end of the app by itself: there is nothing left to serve.
+	// Hook is the sidecar's own preStop hook (or /drain): the sidecar's container ends. It begins a
+	// drain that is cancelled when no Terminate follows within the grace period.
+	Hook
+
+	// AppHook is the preStop hook of an app container in a pod whose sidecar cannot tell the end of
+	// the pod from a restart of that container: the kubelet runs preStop for both. It begins a drain
+	// as Hook does, but the listeners stay open until Hook or Terminate announces the end of the pod.
+	AppHook
+
+	// Hurry is a notice that the deadline has moved up (a spot node, a node shutdown): the last call
+	// is made at once.
+	Hurry
+
+	// QuitNow is /quitquitquit: end at once, without a drain.
+	QuitNow
+
+	// AppEnded means that the app has exited by itself: there is nothing left to serve.
 	AppEnded
+
+	// IstioDrain is /drain as pilot-agent handles it: the drain is never cancelled, and the SIGTERM
+	// that follows ends the data plane at once. Only Istio's modes know it; in ExitOnZero it is a Hook.
+	IstioDrain
 )
 
 func (s Signal) String() string {

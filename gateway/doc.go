@@ -2,7 +2,7 @@
 // answers, whether one of them went well. It takes HTTP/1.1 and HTTP/2, in clear (prior knowledge) and
 // over TLS, and spreads the requests over sets of endpoints (Pool), which it speaks HTTP/1.1 to, or HTTP/2
 // in clear. Routes say which; a Source keeps all of it up to date: a file here, a cluster in package ingress. Run serves, and
-// ends as Termination says, by drain.Run.
+// ends as Termination says, by drain.Termination.
 //
 // Promise: a request is never sent twice unless it is sure that nobody
 // worked on it, and what went wrong is told in Envoy's words: status, body,

@@ -60,7 +60,7 @@ type runner struct {
 //     nothing begun;
 //  2. the source cannot begin: an error;
 //  3. a signal before it serves: at once;
-//  4. a signal: drained, by drain.Run, which the Report tells of;
+//  4. a signal: drained, by drain.Termination, which the Report tells of;
 //  5. a listener breaks: an error, and the Report says crashed;
 //  6. ctx ends: at once, everything is broken off.
 //
@@ -205,8 +205,19 @@ func (r *runner) untilTold(ctx context.Context) (drain.Report, error) {
 		defer clock.Stop()
 	}
 	r.log.Info("told to stop", "by", first.String())
-	watch := drain.Watcher{Phase: r.metrics.enter}
-	report := drain.Run(ctx, r.config, closing{r.plane, r.admin}, first, r.o.Signals, r.log, watch)
+	report, err := drain.Termination{
+		Plane:   closing{r.plane, r.admin},
+		Config:  r.config,
+		Trigger: first,
+		Signals: r.o.Signals,
+		Log:     r.log,
+		Watch:   drain.Watcher{Phase: r.metrics.enter},
+	}.Run(ctx)
+	if err != nil {
+		r.plane.Kill()
+		r.serving.Wait()
+		return report, err
+	}
 	r.serving.Wait()
 	for _, c := range report.Open {
 		r.metrics.cut.WithLabelValues(c.Ending).Inc()

@@ -43,7 +43,7 @@ type Termination struct {
 // Never is for FailReadinessAfter.
 const Never time.Duration = -1
 
-// Config is what drain.Run goes by. An error lists what is wrong and what contradicts
+// Config is what the drain goes by. An error lists what is wrong and what contradicts
 // itself, in the flags' words.
 func (t Termination) Config() (drain.Config, error) {
 	var errs []error

@@ -49,7 +49,10 @@ func TestPresets(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					plane := dt.New(dt.Script{Clients: x.clients})
 					defer plane.Stop()
-					r := drain.Run(t.Context(), c, plane, drain.Terminate, nil, slog.New(slog.DiscardHandler), drain.Watcher{})
+					r, err := drain.Termination{Plane: plane, Config: c, Log: slog.New(slog.DiscardHandler)}.Run(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
 					if got := time.Duration(r.Duration); r.Verdict != drain.Clean || got != x.want {
 						t.Errorf("%s: %s after %v, want clean after %v", x.who, r.Verdict, got, x.want)
 					}
@@ -87,7 +90,10 @@ func TestDrainTimeout(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				plane := dt.New(dt.Script{Clients: []dt.Client{dt.Get("/", -s, time.Hour)}})
 				defer plane.Stop()
-				r := drain.Run(t.Context(), c, plane, drain.Terminate, nil, slog.New(slog.DiscardHandler), drain.Watcher{})
+				r, err := drain.Termination{Plane: plane, Config: c, Log: slog.New(slog.DiscardHandler)}.Run(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
 				if got := time.Duration(r.Duration); r.Verdict != drain.Cut || got != tt.want {
 					t.Errorf("%s after %v, want cut after %v", r.Verdict, got, tt.want)
 				}

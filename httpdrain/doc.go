@@ -4,8 +4,8 @@
 //	p := httpdrain.New(&http.Server{Handler: h, TLSConfig: t}, httpdrain.Options{})
 //	go func() { served <- p.ServeTLS(ln) }() // any number of listeners, in clear or with TLS
 //	…
-//	report := drain.Run(ctx, cfg, p, drain.Terminate, signals, log, drain.Watcher{})
-//	err := <-served // nil after a drain
+//	report, err := drain.Termination{Plane: p, Config: cfg, Signals: signals}.Run(ctx)
+//	err = <-served // nil after a drain
 //
 // What it promises:
 //

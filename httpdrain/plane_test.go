@@ -223,7 +223,11 @@ func config() drain.Config {
 }
 
 func run(t *testing.T, s *scene, c drain.Config, signals <-chan drain.Signal) drain.Report {
-	return drain.Run(t.Context(), c, s.Plane, drain.Terminate, signals, slog.New(slog.DiscardHandler), drain.Watcher{})
+	r, err := drain.Termination{Plane: s.Plane, Config: c, Signals: signals, Log: slog.New(slog.DiscardHandler)}.Run(t.Context())
+	if err != nil {
+		t.Error(err)
+	}
+	return r
 }
 
 // TestRequestInFlightEnds: an answer under way holds the end, and says goodbye; an idle connection does not.

@@ -111,7 +111,10 @@ func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration) error {
 	signal.Ignore(syscall.SIGPIPE) // a hook's reader may be gone
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	r := sockets.Wait(ctx, config, o)
+	r, err := sockets.Wait(ctx, config, o)
+	if err != nil {
+		return err
+	}
 	if err := f.tell(cmd.OutOrStdout(), log, r); err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
 // Package draintest has a data plane without a network, for tests of whatever
-// drives one: drain.Run, an agent, a status server.
+// drives one: drain.Termination, an agent, a status server.
 //
 // A Plane behaves as lastcall's pipe does. Its clients are scripted: who
 // connects when, what it asks, how long the answer takes, how long it keeps its
@@ -15,7 +15,7 @@
 //			Faults: []draintest.Fault{{Method: draintest.StopAccepting, Hang: true}},
 //		})
 //		defer plane.Stop()
-//		report := drain.Run(ctx, cfg, plane, drain.Terminate, nil, log, drain.Watcher{})
+//		report, err := drain.Termination{Plane: plane, Config: cfg}.Run(ctx)
 //		…
 //	})
 //

@@ -102,7 +102,7 @@ func ask(f *http2.Framer, id uint32) {
 }
 
 // Visit has clients of every kind come while a real data plane that speaks HTTP/1.1 and HTTP/2 in clear is
-// ended, step by step as by drain.Run, and fails the test where one of them keeps it from its end. start
+// ended, step by step as by drain.Termination, and fails the test where one of them keeps it from its end. start
 // makes the plane and says how to connect to it; its app answers in less than 20 ms, and a head has 300 ms.
 func Visit(t *testing.T, start func(t *testing.T, round int) (plane drain.DataPlane, dial func() (net.Conn, error))) {
 	const rounds, each, patience = 6, 4, 20 * time.Second

@@ -363,7 +363,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 			// Its socket's queue may be full, and the drain does not wait for that.
 			a.telling.Go(func() { a.tellSystemd((*systemd.Notifier).Stopping) })
 		}
-		report := drain.Run(ctx, a.Settings.Drain(), a.plane, first, a.signals, a.log, a.way.watcher(a.Settings.GracePeriod.Value))
+		report := a.terminate(ctx, a.Settings.Drain(), first)
 		if first == drain.Terminate {
 			report.Trigger = a.Stop.name(first)
 		}
@@ -375,6 +375,25 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		a.forgetAdmin()
 		a.way.ready()
 	}
+}
+
+// terminate takes the data plane through one termination.
+func (a *agent) terminate(ctx context.Context, cfg drain.Config, first drain.Signal) drain.Report {
+	began := time.Now()
+	report, err := drain.Termination{
+		Plane:   a.plane,
+		Config:  cfg,
+		Trigger: first,
+		Signals: a.signals,
+		Log:     a.log,
+		Watch:   a.way.watcher(cfg.GracePeriod),
+	}.Run(ctx)
+	if err != nil { // the settings have been validated before
+		a.log.Error("drain not started", "error", err)
+		a.plane.Kill()
+		return drain.Report{Verdict: drain.Crashed, Trigger: first.String(), Began: began, Faults: []string{err.Error()}}
+	}
+	return report
 }
 
 // end ends the app within the grace period and gives the exit code:

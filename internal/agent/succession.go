@@ -348,7 +348,7 @@ func (a *agent) leave(ctx context.Context) drain.Report {
 
 	cfg := a.Settings.Drain()
 	cfg.GracePeriod = grace
-	report := drain.Run(ctx, cfg, a.plane, drain.Terminate, a.signals, a.log, a.way.watcher(grace))
+	report := a.terminate(ctx, cfg, drain.Terminate)
 	report.Trigger = triggerSuccessor
 	return report
 }

@@ -89,7 +89,7 @@ func leaves(ctx context.Context, c *process.Child) bool {
 	case <-short.Done():
 		return false
 	}
-	// drain.Run ends ctx when Envoy has ended; what a script has left behind
+	// drain.Termination ends ctx when Envoy has ended; what a script has left behind
 	// gets its time all the same.
 	for end := within(ctx, leaveTime); groupLives(c); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {

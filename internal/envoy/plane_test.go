@@ -238,7 +238,10 @@ func TestTakenBack(t *testing.T) {
 	r := start(t)
 	cfg := soon
 	cfg.GracePeriod, cfg.Margin = 4*time.Second, 100*time.Millisecond // time for Envoy to answer on a busy machine
-	report := drain.Run(ctx, cfg, r.Plane, drain.Hook, nil, discard, drain.Watcher{})
+	report, err := drain.Termination{Plane: r.Plane, Config: cfg, Trigger: drain.Hook, Log: discard}.Run(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if report.Verdict != drain.Resumed || len(report.Faults) > 0 {
 		t.Fatalf("%+v\n%s", report, r.log)
 	}

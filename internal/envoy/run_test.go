@@ -27,7 +27,7 @@ var cutSoon = func() drain.Config {
 	return c
 }()
 
-// termination is a drain.Run that is under way.
+// termination is a drain.Termination that is under way.
 type termination struct {
 	cfg     drain.Config
 	began   time.Time
@@ -41,13 +41,18 @@ func terminate(t *testing.T, p *Plane, log *buffer, cfg drain.Config) *terminati
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		o.report <- drain.Run(ctx, cfg, p, drain.Terminate, nil, slog.New(slog.NewTextHandler(log, nil)), drain.Watcher{
-			Phase: func(phase drain.Phase) {
+		report, err := drain.Termination{
+			Plane: p, Config: cfg, Log: slog.New(slog.NewTextHandler(log, nil)),
+			Watch: drain.Watcher{Phase: func(phase drain.Phase) {
 				if phase == drain.Waiting {
 					close(o.waiting)
 				}
-			},
-		})
+			}},
+		}.Run(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		o.report <- report
 	}()
 	t.Cleanup(func() { <-done })
 	return o

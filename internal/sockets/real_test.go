@@ -58,7 +58,13 @@ func startHook(t *testing.T, port uint16, change func(*Options)) *hook {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { h.done <- Wait(ctx, realConfig(), o) })
+	running.Go(func() {
+		r, err := Wait(ctx, realConfig(), o)
+		if err != nil {
+			t.Error(err)
+		}
+		h.done <- r
+	})
 	t.Cleanup(func() { cancel(); running.Wait() })
 	<-waits
 	return h
@@ -366,7 +372,10 @@ func TestRealIgnoredAndUnheard(t *testing.T) {
 	<-s.asked
 	o := Options{Ports: []uint16{s.port}, Log: quiet()}
 	o.IgnoreFrom = append(o.IgnoreFrom, mustPrefix("127.0.0.0/8"))
-	r := Wait(t.Context(), realConfig(), o)
+	r, err := Wait(t.Context(), realConfig(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if r.Verdict != drain.Clean || len(r.HeldBy) > 0 {
 		t.Errorf("%+v", r)
 	}

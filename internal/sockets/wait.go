@@ -3,7 +3,6 @@ package sockets
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -41,11 +40,11 @@ func Deadline(c drain.Config) time.Duration { return c.GracePeriod - min(c.Margi
 
 // Wait returns when the app may be told to end: when nothing is in flight and nobody
 // comes any more, or at the deadline. It says on the way what it waits for.
-func Wait(ctx context.Context, c drain.Config, o Options) drain.Report {
+func Wait(ctx context.Context, c drain.Config, o Options) (drain.Report, error) {
 	return New(o).wait(ctx, c)
 }
 
-func (p *Plane) wait(ctx context.Context, c drain.Config) drain.Report {
+func (p *Plane) wait(ctx context.Context, c drain.Config) (drain.Report, error) {
 	log := p.o.Log
 	log.Info("watching the app's connections", "ports", p.o.Ports, "opaque", p.opaquePorts(), "minimum_drain", c.MinimumDrain, "deadline_in", Deadline(c))
 	if listening, err := p.Listening(); err == nil {
@@ -59,18 +58,28 @@ func (p *Plane) wait(ctx context.Context, c drain.Config) drain.Report {
 	signals := make(chan drain.Signal, 1)
 	n := narrator{log: log}
 	// drain's own lines are Istio's, and speak of a proxy.
-	r := drain.Run(ctx, c, p, drain.Hook, signals, slog.New(slog.NewTextHandler(io.Discard, nil)), drain.Watcher{
-		Phase: func(phase drain.Phase) {
-			n.enter(phase)
-			if phase == drain.Drained {
-				signals <- drain.Terminate
-			}
+	r, err := drain.Termination{
+		Plane:   p,
+		Config:  c,
+		Trigger: drain.Hook,
+		Signals: signals,
+		Log:     slog.New(slog.DiscardHandler),
+		Watch: drain.Watcher{
+			Phase: func(phase drain.Phase) {
+				n.enter(phase)
+				if phase == drain.Drained {
+					signals <- drain.Terminate
+				}
+			},
+			Activity: n.see,
 		},
-		Activity: n.see,
-	})
+	}.Run(ctx)
 	p.Kill()
+	if err != nil {
+		return r, err
+	}
 	p.admit(&r)
-	return r
+	return r, nil
 }
 
 // opaquePorts are the ports whose connections are busy while they are open.

@@ -168,7 +168,10 @@ func TestWait(t *testing.T) {
 					played.Go(func() { tt.play(ctx, k) })
 				}
 				synctest.Wait()
-				r := newPlane(o, k.kernel()).wait(t.Context(), config)
+				r, err := newPlane(o, k.kernel()).wait(t.Context(), config)
+				if err != nil {
+					t.Fatal(err)
+				}
 				took := time.Duration(r.Duration)
 				if took < tt.want || took > tt.want+tt.late || r.Verdict != tt.verdict {
 					t.Errorf("%s after %v; want %s after %v and at most %v more\n%+v", r.Verdict, took, tt.verdict, tt.want, tt.late, r)
@@ -198,7 +201,10 @@ func TestWaitStopped(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 7*second)
 		defer cancel()
 		o := Options{Ports: []uint16{fakePort}, IdleGrace: 2 * second, Log: quiet()}
-		r := newPlane(o, k.kernel()).wait(ctx, Until(drain.DefaultConfig(), DefaultLeave))
+		r, err := newPlane(o, k.kernel()).wait(ctx, Until(drain.DefaultConfig(), DefaultLeave))
+		if err != nil {
+			t.Fatal(err)
+		}
 		if r.Verdict != drain.Quit || time.Duration(r.Duration) != 7*second {
 			t.Errorf("%+v", r)
 		}

@@ -21,7 +21,7 @@
 //
 // # Its end
 //
-// It ends as a pod does under lastcall (httpdrain under drain.Run), but for a delay: other replicas may not be ready
+// It ends as a pod does under lastcall (httpdrain under drain.Termination), but for a delay: other replicas may not be ready
 // when all are told to stop at once (Server.Delay). From then on every
 // answer asks the API server to go elsewhere (Connection: close; GOAWAY), new connections are served,
 // and it stays ready, for the minimum drain and until nobody has come for the quiet time. Then it

@@ -79,7 +79,7 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 		MaxHeaderBytes: maxHeaders, ErrorLog: quiet,
 	}
 
-	var reviewsErr, plainErr error
+	var reviewsErr, plainErr, drainErr error
 	plainFailed := make(chan struct{})
 	var serving sync.WaitGroup
 	serving.Go(func() { reviewsErr = secure.ServeTLS(reviews) })
@@ -98,14 +98,17 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 		// Ready all the while: the endpoints have taken us out already, and callers that do not
 		// know yet must find somebody.
 		if first, ok := s.delay(secure.Exited(), plainFailed); ok {
-			report := drain.Run(context.WithoutCancel(ctx), s.Drain, secure, first, s.Signals, s.Log, drain.Watcher{})
-			report.Tell(s.Log, s.TerminationLog)
+			report, err := drain.Termination{Plane: secure, Config: s.Drain, Trigger: first, Signals: s.Signals, Log: s.Log}.Run(context.WithoutCancel(ctx))
+			if err == nil {
+				report.Tell(s.Log, s.TerminationLog)
+			}
+			drainErr = err
 		}
 	}
 	secure.Kill() // nothing, after a drain
 	_ = open.Close()
 	serving.Wait()
-	return errors.Join(reviewsErr, plainErr)
+	return errors.Join(reviewsErr, plainErr, drainErr)
 }
 
 // delay waits before the drain, and returns the signal to begin it with: a second one has come when it is Hurry.
