@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // Options of a Plane. The zero value will do.
@@ -47,7 +48,7 @@ type Plane struct {
 	killed   atomic.Bool
 
 	mu        sync.Mutex // guards what follows
-	listeners []*listener
+	listeners []*tcp.Listener
 	conns     map[*conn]struct{}
 	http2     *carrier // nil before the first connection
 	arrivals  uint64
@@ -116,7 +117,7 @@ func (p *Plane) ServeTLS(ln net.Listener) error {
 }
 
 func (p *Plane) serveOn(ln net.Listener, serve func(net.Listener) error) error {
-	l := &listener{p: p, addr: ln.Addr(), inner: ln, changed: make(chan struct{})}
+	l := tcp.NewListener(ln, tcp.Listen, p.accepted)
 	p.mu.Lock()
 	if p.ended {
 		p.mu.Unlock()
@@ -138,7 +139,7 @@ func (p *Plane) serveOn(ln net.Listener, serve func(net.Listener) error) error {
 		p.exit()
 	}
 	if err != nil {
-		return fmt.Errorf("serve on %s: %w", l.addr, err)
+		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
 	}
 	return nil
 }
@@ -179,7 +180,7 @@ func (p *Plane) Resume(context.Context) error {
 	p.mu.Unlock()
 	var errs []error
 	for _, l := range listeners {
-		errs = append(errs, l.resume())
+		errs = append(errs, l.Resume())
 	}
 	return errors.Join(errs...)
 }

@@ -58,7 +58,7 @@ func (p *Pipe) Connections() []Connection {
 	out := make([]Connection, len(all))
 	for i, c := range all {
 		out[i] = c.list()
-		out[i].Listener = label(&c.in.Inbound, c.in.addr)
+		out[i].Listener = label(&c.in.Inbound, c.in.Addr())
 	}
 	slices.SortStableFunc(out, func(a, b Connection) int { return cmp.Compare(b.Age, a.Age) })
 	return out

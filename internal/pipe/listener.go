@@ -1,54 +1,36 @@
 package pipe
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
-// listener is one way in. It can be closed and opened again.
+// listener accepts the clients of one Inbound. It can stop listening and resume.
 type listener struct {
 	Inbound
-	p     *Pipe
-	stats stats
-	addr  net.Addr     // of the first open; the same port is taken again
-	tls   *termination // nil: bytes come as they are
-
-	mu   sync.Mutex // guards what follows
-	ln   *net.TCPListener
-	done chan struct{} // closed when the accept loop of ln has ended
+	*tcp.Listener // nil before open
+	p             *Pipe
+	stats         stats
+	tls           *termination // nil: TLS is not terminated here
 }
 
-// open listens and accepts. An open listener stays as it is.
+// open listens. accept has to follow.
 func (l *listener) open() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ln != nil {
-		return nil
-	}
-	address := l.Listen
-	if l.addr != nil {
-		address = l.addr.String()
-	}
-	ln, err := l.p.cfg.Listen("tcp", address)
+	ln, err := l.p.cfg.Listen("tcp", l.Listen)
 	if err != nil {
-		return fmt.Errorf("listen for inbound on %s (app %s): %w", address, l.App, err)
+		return fmt.Errorf("listen for inbound on %s (app %s): %w", l.Listen, l.App, err)
 	}
-	l.ln = ln.(*net.TCPListener)
-	if l.addr == nil { // set once: it is read without the lock
-		l.addr = ln.Addr()
-	}
-	l.done = make(chan struct{})
-	go l.accept(l.ln, l.done)
+	l.Listener = tcp.NewListener(ln, l.p.cfg.Listen, func(client net.Conn) net.Conn {
+		l.p.serve(l, client.(*net.TCPConn))
+		return nil
+	})
 	return nil
 }
 
@@ -64,66 +46,35 @@ func (l *listener) secure() (err error) {
 	return nil
 }
 
-// empty stops listening as close does, after the connections in the listener's queue
-// have been accepted: a client that has completed its handshake must not be reset.
-func (l *listener) empty(ctx context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ln == nil {
-		return nil
-	}
-	_ = l.ln.SetDeadline(time.Now().Add(tcp.Settle))
-	var err error
-	select {
-	case <-l.done:
-		err = tcp.TakeQueued(ctx, l.ln, func(client *net.TCPConn) { l.p.serve(l, client) })
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	l.closeLocked()
-	if err != nil {
-		return fmt.Errorf("empty the queue of inbound %s: %w", l.Listen, err)
-	}
-	return nil
-}
-
-// close stops listening and waits for the accept loop.
-func (l *listener) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ln != nil {
-		l.closeLocked()
-	}
-}
-
-func (l *listener) closeLocked() {
-	_ = l.ln.Close()
-	<-l.done
-	l.ln = nil
-}
-
-// accept takes connections until the listener is closed or its deadline has passed.
-func (l *listener) accept(ln *net.TCPListener, done chan struct{}) {
-	defer close(done)
-	pause := time.Millisecond
+// accept serves connections until the listener is closed.
+func (l *listener) accept() {
+	pause := minAcceptPause
+	last := time.Now()
 	for {
-		client, err := ln.AcceptTCP()
-		switch {
-		case err == nil:
-			pause = time.Millisecond
-			l.p.serve(l, client)
-		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed):
+		_, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
 			return
-		default: // no descriptors, no memory, or a client that has gone again
-			l.stats.acceptErrors.Add(1)
-			if !errors.Is(err, syscall.ECONNABORTED) {
-				l.p.complain("a connection could not be accepted; it waits", "listener", l.Listen, "error", err, "hint", hintFor(err))
-				time.Sleep(pause)
-				pause = min(2*pause, 100*time.Millisecond)
-			}
 		}
+		// Out of file descriptors or memory, or the client has closed its connection.
+		l.stats.acceptErrors.Add(1)
+		if errors.Is(err, syscall.ECONNABORTED) {
+			continue
+		}
+		if time.Since(last) > 2*maxAcceptPause {
+			pause = minAcceptPause
+		}
+		l.p.complain("accept failed; retrying", "listener", l.Listen, "error", err, "hint", hintFor(err))
+		time.Sleep(pause)
+		pause = min(2*pause, maxAcceptPause)
+		last = time.Now()
 	}
 }
+
+// Between attempts to accept after an error.
+const (
+	minAcceptPause = time.Millisecond
+	maxAcceptPause = 100 * time.Millisecond
+)
 
 func hintFor(err error) string {
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
@@ -190,7 +141,7 @@ func (l *listener) originOf(client *net.TCPConn) (netip.AddrPort, error) {
 		return to, err
 	}
 	for _, other := range l.p.listeners {
-		if addrPort(other.addr).Port() == to.Port() {
+		if addrPort(other.Addr()).Port() == to.Port() {
 			return to, errNotCaptured
 		}
 	}

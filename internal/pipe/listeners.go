@@ -30,7 +30,7 @@ func (p *Pipe) Listeners() []Listener {
 	for i, l := range p.listeners {
 		out[i] = Listener{
 			Inbound: l.Inbound,
-			Addr:    l.addr,
+			Addr:    l.Addr(),
 			Open:    int(l.stats.open.Load()),
 			Busy:    int(l.stats.busy.Load()),
 			AppOpen: int(l.stats.appOpen.Load()),

@@ -41,6 +41,7 @@ type Pipe struct {
 	throttle  logs.Throttle
 
 	conns    sync.WaitGroup
+	accepts  sync.WaitGroup // accept loops; they end with their listeners
 	watches  sync.WaitGroup // of certificates and timeouts; they end with ctx
 	exited   chan struct{}
 	exitOnce sync.Once
@@ -71,12 +72,15 @@ func Start(cfg Config) (*Pipe, error) {
 		}
 		p.listeners = append(p.listeners, l)
 	}
+	for _, l := range p.listeners {
+		p.accepts.Go(l.accept)
+	}
 	p.watches.Go(p.watchTimeouts)
 	return p, nil
 }
 
 // Addr is where inbound i listens, with its port when the configuration said 0.
-func (p *Pipe) Addr(i int) net.Addr { return p.listeners[i].addr }
+func (p *Pipe) Addr(i int) net.Addr { return p.listeners[i].Addr() }
 
 // Drain makes every response from now on the last of its connection.
 func (p *Pipe) Drain(context.Context) error {
@@ -103,7 +107,7 @@ func (p *Pipe) Resume(context.Context) error {
 	}
 	var errs []error
 	for _, l := range p.listeners {
-		errs = append(errs, l.open())
+		errs = append(errs, l.Resume())
 	}
 	return errors.Join(errs...)
 }
@@ -218,7 +222,7 @@ func (p *Pipe) stopTimers() {
 func (p *Pipe) StopAccepting(ctx context.Context) error {
 	var errs []error
 	for _, l := range p.listeners {
-		errs = append(errs, l.empty(ctx))
+		errs = append(errs, l.Stop(ctx))
 	}
 	return errors.Join(errs...)
 }
@@ -282,6 +286,7 @@ func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conv
 // their goodbyes. With an access log they are not, for their end may be a line.
 func (p *Pipe) Close(ctx context.Context) error {
 	_ = p.StopAccepting(ctx)
+	p.closeListeners()
 	_ = p.CloseIdle(ctx, 0)
 	// The kernel says by no event that a peer has acknowledged the last byte. A
 	// peer that takes nothing for lingerTime is dead or does not want it.
@@ -312,10 +317,15 @@ func (p *Pipe) Close(ctx context.Context) error {
 
 // Kill ends everything at once.
 func (p *Pipe) Kill() {
-	for _, l := range p.listeners {
-		l.close()
-	}
+	p.closeListeners()
 	p.endAll()
+}
+
+func (p *Pipe) closeListeners() {
+	for _, l := range p.listeners {
+		_ = l.Listener.Close()
+	}
+	p.accepts.Wait()
 }
 
 // Exited is closed when Close or Kill has ended the pipe.

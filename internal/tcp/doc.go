@@ -1,3 +1,3 @@
-// Package tcp has what listeners of more than one package need: to take IPv4 and IPv6 at
-// once, and to be emptied before they are closed.
+// Package tcp holds what sockets of more than one package need: listeners that take IPv4 and IPv6,
+// that can stop without resetting a client, and resume; and dialling loopback by either family.
 package tcp

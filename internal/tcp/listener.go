@@ -1,0 +1,189 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// Listener is a net.Listener that can stop and resume listening while its owner stays in Accept.
+// Stop accepts what the kernel has queued before it closes the socket: a client that has completed
+// its handshake is never reset.
+type Listener struct {
+	// accepted is called with each connection as soon as it has been accepted, before Stop
+	// returns. Accept returns its result, or waits for the next connection if that is nil.
+	accepted func(net.Conn) net.Conn
+	listen   func(network, address string) (net.Listener, error)
+	addr     net.Addr // of the first socket; Resume listens there again
+
+	mu       sync.Mutex    // guards what follows
+	inner    net.Listener  // nil while stopped
+	emptying bool          // inner is about to be closed, after its queue has been accepted
+	queued   []net.Conn    // connections from that queue that Accept has not returned yet
+	closed   bool          // by Close
+	changed  chan struct{} // closed and replaced when inner or closed changes
+}
+
+// NewListener takes over an open listener. listen reopens it in Resume.
+func NewListener(open net.Listener, listen func(network, address string) (net.Listener, error), accepted func(net.Conn) net.Conn) *Listener {
+	return &Listener{accepted: accepted, listen: listen, addr: open.Addr(), inner: open, changed: make(chan struct{})}
+}
+
+// Addr is where it listens, or listened before Stop.
+func (l *Listener) Addr() net.Addr { return l.addr }
+
+// Accept returns the next connection. While the listener is stopped it waits. It fails after Close,
+// with net.ErrClosed, and when the socket fails.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		l.mu.Lock()
+		inner, emptying, closed, changed := l.inner, l.emptying, l.closed, l.changed
+		var next net.Conn
+		if len(l.queued) > 0 {
+			next, l.queued = l.queued[0], l.queued[1:]
+		}
+		l.mu.Unlock()
+		switch {
+		case next != nil:
+			return next, nil
+		case closed:
+			return nil, net.ErrClosed
+		case inner == nil:
+			<-changed
+			continue
+		}
+		c, err := inner.Accept()
+		switch {
+		case err == nil:
+			if c := l.accepted(c); c != nil {
+				return c, nil
+			}
+		case emptying && errors.Is(err, os.ErrDeadlineExceeded):
+			l.empty(inner)
+		case errors.Is(err, os.ErrDeadlineExceeded): // Stop has just been called
+		case errors.Is(err, net.ErrClosed):
+			l.closeSocket(inner, nil)
+		default:
+			return nil, err
+		}
+	}
+}
+
+// empty accepts the connections in the queue and closes the socket.
+func (l *Listener) empty(inner net.Listener) {
+	var queued []net.Conn
+	if ln, ok := inner.(*net.TCPListener); ok {
+		// No context is needed: TakeQueued does not wait, and Stop closes the socket when its context ends.
+		_ = TakeQueued(context.Background(), ln, func(c *net.TCPConn) {
+			if c := l.accepted(c); c != nil {
+				queued = append(queued, c)
+			}
+		})
+	}
+	l.closeSocket(inner, queued)
+}
+
+// closeSocket closes inner and leaves the connections from its queue to Accept.
+func (l *Listener) closeSocket(inner net.Listener, queued []net.Conn) {
+	_ = inner.Close()
+	l.change(func() {
+		if l.inner == inner {
+			l.inner, l.emptying = nil, false
+		}
+		if !l.closed {
+			l.queued, queued = append(l.queued, queued...), nil
+		}
+	})
+	for _, c := range queued {
+		_ = c.Close()
+	}
+}
+
+func (l *Listener) change(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// Stop closes the socket after the connections in its queue have been accepted, and waits for that.
+// Emptying happens in Accept, which another goroutine must be calling. If ctx ends first, Stop closes
+// the socket at once and returns an error.
+func (l *Listener) Stop(ctx context.Context) error {
+	l.mu.Lock()
+	if l.inner == nil || l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	inner := l.inner
+	l.emptying = true
+	l.mu.Unlock()
+	if setDeadline(inner, time.Now().Add(Settle)) != nil {
+		_ = inner.Close()
+	}
+	for {
+		l.mu.Lock()
+		isOpen, changed := l.inner == inner, l.changed
+		l.mu.Unlock()
+		if !isOpen {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			_ = inner.Close()
+			return fmt.Errorf("empty the accept queue of %s: %w", l.addr, ctx.Err())
+		}
+	}
+}
+
+func setDeadline(l net.Listener, t time.Time) error {
+	if d, ok := l.(interface{ SetDeadline(time.Time) error }); ok {
+		return d.SetDeadline(t)
+	}
+	return errors.ErrUnsupported
+}
+
+// Resume listens again after Stop. On an open listener it does nothing.
+func (l *Listener) Resume() error {
+	l.mu.Lock()
+	stopped, emptying := l.inner == nil && !l.closed, l.emptying
+	l.mu.Unlock()
+	if emptying { // a Stop whose context ended has left it to Accept
+		if err := l.Stop(context.Background()); err != nil {
+			return err
+		}
+		stopped = true
+	}
+	if !stopped {
+		return nil
+	}
+	inner, err := l.listen(l.addr.Network(), l.addr.String())
+	if err != nil {
+		return fmt.Errorf("listen again on %s: %w", l.addr, err)
+	}
+	l.change(func() { l.inner = inner })
+	return nil
+}
+
+// Close closes the listener for good, without emptying its queue.
+func (l *Listener) Close() error {
+	var inner net.Listener
+	var queued []net.Conn
+	l.change(func() {
+		inner, queued = l.inner, l.queued
+		l.inner, l.queued, l.closed = nil, nil, true
+	})
+	for _, c := range queued {
+		_ = c.Close()
+	}
+	if inner == nil {
+		return nil
+	}
+	return inner.Close()
+}
