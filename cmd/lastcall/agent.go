@@ -19,10 +19,10 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/agent"
 	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/hotrestart"
 	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
-	"github.com/lastcall-dev/lastcall/internal/systemd"
 )
 
 // agentFlags are common to agent and run.
@@ -243,7 +243,7 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		}
 		defer stop()
 		o.Succession = succession
-		o.App = appCommand(app, inbound, systemd.Environ(settings.Environ(os.Environ())))
+		o.App = appCommand(app, inbound, hotrestart.AppEnviron(settings.Environ(os.Environ())))
 	}
 	stopped, stop := agent.NotifyStop(f.stop.more...)
 	defer stop()

@@ -15,9 +15,8 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/agent"
 	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/internal/handover"
+	"github.com/lastcall-dev/lastcall/internal/hotrestart"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
-	"github.com/lastcall-dev/lastcall/internal/systemd"
 )
 
 // successionFlags say how lastcall run is followed by a successor.
@@ -28,7 +27,7 @@ type successionFlags struct {
 
 func (f *successionFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.pidFile, "pid-file", "", "`file` for the number of the process that serves; after a hot restart it names the old one until that has drained")
-	flags.DurationVar(&f.timeout, "hot-restart-timeout", handover.DefaultTimeout, "how long a successor waits for its app to accept connections; 1s or more")
+	flags.DurationVar(&f.timeout, "hot-restart-timeout", hotrestart.DefaultTimeout, "how long a successor waits for its app to accept connections; 1s or more")
 }
 
 // isAskedFor says whether a signal may start a successor. Else it could be an
@@ -46,12 +45,12 @@ func (f *successionFlags) begin(run *agentFlags) (s agent.Succession, stop func(
 	}
 	s.Refused = run.refusesSuccessor()
 	if s.Refused == nil || f.pidFile != "" {
-		if s.Handover, err = handover.Begin(handover.Options{PIDFile: f.pidFile, Timeout: f.timeout}); err != nil {
+		if s.Handover, err = hotrestart.Begin(hotrestart.Options{PIDFile: f.pidFile, Timeout: f.timeout}); err != nil {
 			return s, nil, err
 		}
 	}
-	s.Systemd = systemd.FromEnvironment()
-	s.Watchdog = systemd.WatchdogTime(s.Handover != nil && s.Handover.Succeeds())
+	s.Systemd = hotrestart.NotifierFromEnvironment()
+	s.Watchdog = hotrestart.WatchdogTime(s.Handover != nil && s.Handover.Succeeds())
 	if !f.isAskedFor() {
 		s.RefusedBySignal = errors.New("a signal restarts hot only with --pid-file or under systemd; lastcall hot-restart asks by the status port")
 	}
@@ -137,7 +136,7 @@ func restartByPIDFile(ctx context.Context, file string, atMost time.Duration) er
 		ctx, cancel = context.WithTimeout(ctx, atMost)
 		defer cancel()
 	}
-	successor, predecessor, err := handover.RequestRestart(ctx, file)
+	successor, predecessor, err := hotrestart.RequestRestart(ctx, file)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("no answer about a hot restart within %v (--timeout); it may still come to serve", atMost)
 	}
@@ -147,12 +146,12 @@ func restartByPIDFile(ctx context.Context, file string, atMost time.Duration) er
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		switch now, err := handover.ReadPIDFile(file); {
+		switch now, err := hotrestart.ReadPIDFile(file); {
 		case err != nil:
 			return fmt.Errorf("process %d serves, but its service has ended: %w", successor, err)
-		case now != predecessor && handover.IsAlive(now):
+		case now != predecessor && hotrestart.IsAlive(now):
 			return nil
-		case !handover.IsAlive(successor) && now == predecessor:
+		case !hotrestart.IsAlive(successor) && now == predecessor:
 			return fmt.Errorf("process %d served, and has ended", successor)
 		}
 		select {

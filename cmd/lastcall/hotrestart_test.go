@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/handover"
+	"github.com/lastcall-dev/lastcall/internal/hotrestart"
 	"github.com/lastcall-dev/lastcall/internal/load"
 )
 
@@ -206,7 +206,7 @@ func (h *hot) mustRestart(args ...string) {
 // pidServing is the number in the pid file.
 func (h *hot) pidServing() int {
 	h.t.Helper()
-	pid, err := handover.ReadPIDFile(h.pid)
+	pid, err := hotrestart.ReadPIDFile(h.pid)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func (h *hot) pidServing() int {
 
 // end tells the process that serves to stop and waits for all.
 func (h *hot) end() {
-	if pid, err := handover.ReadPIDFile(h.pid); err == nil {
+	if pid, err := hotrestart.ReadPIDFile(h.pid); err == nil {
 		_ = syscall.Kill(pid, syscall.SIGTERM)
 	}
 	select {

@@ -34,7 +34,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/internal/handover"
+	"github.com/lastcall-dev/lastcall/internal/hotrestart"
 	"github.com/lastcall-dev/lastcall/internal/logs"
 )
 
@@ -70,7 +70,7 @@ func run() int {
 	cmd.SetErr(stderr)
 	err := cmd.Execute()
 	if err != nil {
-		handover.Explain(err)
+		hotrestart.Explain(err)
 	}
 	var e exit
 	var u usage

@@ -17,11 +17,11 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/admin"
 	"github.com/lastcall-dev/lastcall/internal/envoy"
+	"github.com/lastcall-dev/lastcall/internal/hotrestart"
 	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 	"github.com/lastcall-dev/lastcall/internal/process"
-	"github.com/lastcall-dev/lastcall/internal/systemd"
 )
 
 // Exit codes.
@@ -361,7 +361,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		a.presences.begin()
 		if first == drain.Terminate || first == drain.Interrupt {
 			// Its socket's queue may be full, and the drain does not wait for that.
-			a.telling.Go(func() { a.tellSystemd((*systemd.Notifier).Stopping) })
+			a.telling.Go(func() { a.tellSystemd((*hotrestart.Notifier).Stopping) })
 		}
 		report := a.terminate(ctx, a.Settings.Drain(), first)
 		if first == drain.Terminate {

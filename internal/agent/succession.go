@@ -15,17 +15,16 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/handover"
+	"github.com/lastcall-dev/lastcall/internal/hotrestart"
 	"github.com/lastcall-dev/lastcall/internal/process"
-	"github.com/lastcall-dev/lastcall/internal/systemd"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // Succession is how an agent around an app is followed by another one without a
 // gap (a hot restart), and what systemd is told of it.
 type Succession struct {
-	Handover *handover.Handover // nil: there can be no successor
-	Refused  error              // why there can be none, if so
+	Handover *hotrestart.Handover // nil: there can be no successor
+	Refused  error                // why there can be none, if so
 
 	// RefusedBySignal is why a signal does not restart, if so.
 	RefusedBySignal error
@@ -33,8 +32,8 @@ type Succession struct {
 	// Asked brings each wish for a hot restart; see RestartSignals.
 	Asked <-chan os.Signal
 
-	Systemd  *systemd.Notifier // nil: nobody is told
-	Watchdog time.Duration     // within which it is told again and again; 0: never
+	Systemd  *hotrestart.Notifier // nil: nobody is told
+	Watchdog time.Duration        // within which it is told again and again; 0: never
 }
 
 // succession is the state of it.
@@ -182,20 +181,20 @@ func (a *agent) restartHot(ctx context.Context) (pid int, err error) {
 	case !a.Succession.isPossible():
 		return 0, a.Succession.refusal()
 	case a.isHandedOver():
-		return 0, handover.HandedOverError{Successor: s.pid}
+		return 0, hotrestart.HandedOverError{Successor: s.pid}
 	case s.stopping.Load():
 		return 0, errors.New("this process drains, or has: it is not followed by a successor any more")
 	}
 	a.log.Info("hot restart: starting a successor")
-	a.tellSystemd((*systemd.Notifier).Reloading)
+	a.tellSystemd((*hotrestart.Notifier).Reloading)
 	began := time.Now()
 	if pid, err = a.Succession.Handover.Restart(ctx); err != nil {
 		a.log.Error("hot restart: there is no successor; serving on", "error", err)
-		a.tellSystemd(func(n *systemd.Notifier) error { return n.Ready("serving; the latest hot restart failed") })
+		a.tellSystemd(func(n *hotrestart.Notifier) error { return n.Ready("serving; the latest hot restart failed") })
 		return 0, err
 	}
 	a.log.Info("hot restart: the successor serves", "pid", pid, "after", time.Since(began).Round(time.Millisecond))
-	a.tellSystemd(func(n *systemd.Notifier) error { return n.HandedOver(pid) })
+	a.tellSystemd(func(n *hotrestart.Notifier) error { return n.HandedOver(pid) })
 	s.pid = pid
 	close(s.handed)
 	if s.stopping.Load() { // who told us to stop meanwhile meant the service
@@ -213,7 +212,7 @@ func (s *Succession) refusal() error {
 	return errors.New("there is nothing to restart hot: that is for lastcall run")
 }
 
-func (a *agent) tellSystemd(f func(*systemd.Notifier) error) {
+func (a *agent) tellSystemd(f func(*hotrestart.Notifier) error) {
 	if err := f(a.Succession.Systemd); err != nil {
 		a.log.Warn("the service manager was not told", "error", err)
 	}
@@ -270,7 +269,7 @@ func (a *agent) becomeReady(ctx context.Context) {
 		return
 	}
 	a.way.appAccepts()
-	a.tellSystemd(func(n *systemd.Notifier) error { return n.Ready("serving") })
+	a.tellSystemd(func(n *hotrestart.Notifier) error { return n.Ready("serving") })
 }
 
 // forEver is longer than any service manager's patience for a start.
@@ -389,7 +388,7 @@ func (a *agent) hearSuccessor(ctx context.Context) {
 		case <-grace.C:
 			a.tell(ctx, drain.Terminate)
 		case <-look:
-			if a.succession.pid > 0 && !handover.IsAlive(a.succession.pid) {
+			if a.succession.pid > 0 && !hotrestart.IsAlive(a.succession.pid) {
 				look = nil
 				if !a.succession.passedOn.Load() {
 					a.log.Error("the successor has ended by itself", "pid", a.succession.pid)
@@ -414,7 +413,7 @@ func (a *agent) bequeath(ctx context.Context, by time.Time) int {
 		a.awaitSuccessor(ctx, pid, by)
 		return CodeIntended
 	}
-	if pid > 0 && !handover.IsAlive(pid) {
+	if pid > 0 && !hotrestart.IsAlive(pid) {
 		return CodeCrashed
 	}
 	if err := a.Succession.Handover.Bequeath(pid); err != nil {
@@ -430,7 +429,7 @@ func (a *agent) awaitSuccessor(ctx context.Context, pid int, by time.Time) {
 	defer cancel()
 	tick := time.NewTicker(successorLook)
 	defer tick.Stop()
-	for pid > 0 && handover.IsAlive(pid) {
+	for pid > 0 && hotrestart.IsAlive(pid) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -453,7 +452,7 @@ func (s *status) hotRestart(w http.ResponseWriter, r *http.Request) {
 // serveControl answers lastcall hot-restart --pid-file until ctx ends.
 func (a *agent) serveControl(ctx context.Context, ln net.Listener) {
 	server := &http.Server{
-		Handler:           handover.ControlHandler(a.restartHot),
+		Handler:           hotrestart.ControlHandler(a.restartHot),
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}

@@ -27,7 +27,7 @@ var downwards = []string{
 	"internal/envoy", "internal/pipe", "internal/sockets", "httpdrain", // the data planes
 	"internal/admin",                       // Envoy's admin API over any of them
 	"internal/process", "internal/capture", // supervision; redirection
-	"internal/handover", "internal/systemd", // a successor; the service manager
+	"internal/hotrestart",  // a new process takes over the sockets; systemd notifications
 	"internal/certificate", // TLS certificates, and their files
 	"internal/sockdiag",    // the kernel's socket table
 	"internal/meshconfig",  // Istio's ProxyConfig

@@ -1,4 +1,4 @@
-package systemd
+package hotrestart
 
 import (
 	"fmt"
@@ -17,9 +17,9 @@ type Notifier struct {
 	muted   atomic.Bool
 }
 
-// FromEnvironment is the notifier for NOTIFY_SOCKET; nil when that is not set, or
+// NotifierFromEnvironment is the notifier for NOTIFY_SOCKET; nil when that is not set, or
 // is none that can be reached by a path (vsock).
-func FromEnvironment() *Notifier {
+func NotifierFromEnvironment() *Notifier {
 	address := os.Getenv("NOTIFY_SOCKET")
 	if !strings.HasPrefix(address, "/") && !strings.HasPrefix(address, "@") {
 		return nil
@@ -32,7 +32,7 @@ var variables = []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}
 
 // Environ is env without what the service manager has said to us: an app that
 // knows the protocol must not answer in our place.
-func Environ(env []string) []string {
+func AppEnviron(env []string) []string {
 	var out []string
 	for _, v := range env {
 		name, _, _ := strings.Cut(v, "=")

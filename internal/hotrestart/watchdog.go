@@ -1,4 +1,4 @@
-package systemd
+package hotrestart
 
 import (
 	"context"

@@ -20,4 +20,4 @@
 //
 // tableflip keeps a copy of every listening socket, so that closing a listener
 // alone does not refuse anybody: who wants to, calls Stop before.
-package handover
+package hotrestart

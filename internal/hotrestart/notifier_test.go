@@ -1,4 +1,4 @@
-package systemd
+package hotrestart
 
 import (
 	"context"
@@ -15,11 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // manager is a service manager's end of the protocol.
 func manager(t *testing.T, name string) (heard func() map[string]string) {
@@ -56,7 +53,7 @@ func TestAHotRestartAsSystemdHearsIt(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			heard := manager(t, row.socket)
-			n := FromEnvironment()
+			n := NotifierFromEnvironment()
 
 			if err := n.Ready("serving"); err != nil {
 				t.Fatal(err)
@@ -92,7 +89,7 @@ func TestAHotRestartAsSystemdHearsIt(t *testing.T) {
 			if err := n.Stopping(); err != nil {
 				t.Fatal(err)
 			}
-			if err := FromEnvironment().Stopping(); err != nil {
+			if err := NotifierFromEnvironment().Stopping(); err != nil {
 				t.Fatal(err)
 			}
 			if said := heard(); said["STOPPING"] != "1" {
@@ -105,7 +102,7 @@ func TestAHotRestartAsSystemdHearsIt(t *testing.T) {
 func TestWithoutAServiceManager(t *testing.T) {
 	for _, address := range []string{"", "vsock:2:1234", "relative"} {
 		t.Setenv("NOTIFY_SOCKET", address)
-		n := FromEnvironment()
+		n := NotifierFromEnvironment()
 		if n != nil {
 			t.Errorf("NOTIFY_SOCKET=%q: %v, want nobody", address, n)
 		}
@@ -114,13 +111,13 @@ func TestWithoutAServiceManager(t *testing.T) {
 		}
 	}
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "gone"))
-	if err := FromEnvironment().Ready(""); err == nil || !strings.Contains(err.Error(), "tell the service manager READY=1") {
+	if err := NotifierFromEnvironment().Ready(""); err == nil || !strings.Contains(err.Error(), "tell the service manager READY=1") {
 		t.Errorf("a socket that is gone: %v", err)
 	}
 }
 
 func TestEnviron(t *testing.T) {
-	got := Environ([]string{"A=1", "NOTIFY_SOCKET=/x", "WATCHDOG_USEC=1", "WATCHDOG_PID=2", "NOTIFY_SOCKETS=3"})
+	got := AppEnviron([]string{"A=1", "NOTIFY_SOCKET=/x", "WATCHDOG_USEC=1", "WATCHDOG_PID=2", "NOTIFY_SOCKETS=3"})
 	if want := []string{"A=1", "NOTIFY_SOCKETS=3"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -155,7 +152,7 @@ func TestWatchdogTime(t *testing.T) {
 // that its no is no ping.
 func TestWatchFeedsOnlyWhatIsAlive(t *testing.T) {
 	heard := manager(t, filepath.Join(t.TempDir(), "notify"))
-	n := FromEnvironment()
+	n := NotifierFromEnvironment()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		began := time.Now()
