@@ -23,7 +23,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/drain/draintest"
+	"github.com/lastcall-dev/lastcall/drain/planetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -591,9 +591,9 @@ type broken struct{ net.Listener }
 
 func (broken) Accept() (net.Conn, error) { return nil, io.ErrUnexpectedEOF }
 
-// TestVisitors: whoever comes, and whenever, the drain has an end that is not the last call's.
-func TestVisitors(t *testing.T) {
-	draintest.Visit(t, func(t *testing.T, _ int) (drain.DataPlane, func() (net.Conn, error)) {
+// No client, whenever it connects, delays the end to the last call.
+func TestClients(t *testing.T) {
+	planetest.Clients(t, func(t *testing.T, _ int) (drain.DataPlane, func() (net.Conn, error)) {
 		p := New(&http.Server{
 			Protocols: all(), ReadHeaderTimeout: 300 * time.Millisecond, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/drain/draintest"
+	"github.com/lastcall-dev/lastcall/drain/planetest"
 	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
 )
 
@@ -566,8 +566,8 @@ func TestCloseLeavesLingering(t *testing.T) {
 	awaitNone(t, p)
 }
 
-// Whoever comes, and whenever: the drain has an end that is not the last call's.
-func TestVisitors(t *testing.T) {
+// No client, whenever it connects, delays the end to the last call.
+func TestClients(t *testing.T) {
 	t.Parallel()
 	app := startH2(t, func(w http.ResponseWriter, _ *http.Request) {
 		time.Sleep(rand.N(20 * time.Millisecond))
@@ -576,7 +576,7 @@ func TestVisitors(t *testing.T) {
 	authority := certificatetest.New(t)
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS=%v", secure), func(t *testing.T) {
-			draintest.Visit(t, func(t *testing.T, round int) (drain.DataPlane, func() (net.Conn, error)) {
+			planetest.Clients(t, func(t *testing.T, round int) (drain.DataPlane, func() (net.Conn, error)) {
 				cfg := Config{
 					Inbound: []Inbound{{Listen: "127.0.0.1:0", App: app.String(), Protocol: []Protocol{HTTP, Auto}[round%2]}},
 					Limits:  Limits{HeadTimeout: 300 * time.Millisecond},
