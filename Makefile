@@ -9,6 +9,9 @@ ALL     := $(MODULES:%=./%/...)
 # The race detector needs a C compiler; tests without it are better than none.
 RACE    := $(if $(shell command -v cc || command -v gcc),-race)
 BUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -funcalign=16 -X main.version=$(VERSION)"
+# The programs that run in a cluster, next to the sidecar; each has an image of its own.
+SERVERS := ./kube/cmd/lastcall-controller ./gateway/cmd/lastcall-gateway
+comma   := ,
 # What only the sidecar is built with: it does not use net/http's HTTP/2, and takes 0.4 MB less without.
 SIDECAR := -tags nethttpomithttp2
 
@@ -28,23 +31,25 @@ help: ## this list
 	@echo '  ARGS="…" is handed on by rehearse and bench, PKG=./internal/pipe narrows test, flaky, fuzz and cover.'
 	@echo '  REGISTRY=registry.example.com/team is where push uploads the images, and where nodes pull them.'
 
-build: ## bin/lastcall and bin/lastcallctl, static
+build: ## bin/lastcall, lastcallctl, lastcall-controller and lastcall-gateway, static
 	$(BUILD) $(SIDECAR) -o bin/ ./cmd/lastcall
-	$(BUILD) -o bin/ ./kube/cmd/lastcallctl
+	$(BUILD) -o bin/ ./kube/cmd/lastcallctl $(SERVERS)
 
-image: ## dist/lastcall-VERSION.oci.tar, lastcallctl's, and dist/install to apply; for amd64 and arm64; needs no engine
+image: ## dist/lastcall-VERSION.oci.tar, those of lastcall-controller and lastcall-gateway, and dist/install to apply; for amd64 and arm64; needs no engine
 	@go build -o bin/image ./lab/image
 	@for arch in amd64 arm64; do export GOOS=linux GOARCH=$$arch; \
-		$(BUILD) $(SIDECAR) -o dist/linux-$$arch/ ./cmd/lastcall && $(BUILD) -o dist/linux-$$arch/ ./kube/cmd/lastcallctl || exit 1; done
-	@$(call PACK,lastcall,1337,The sidecar: lets a pod end its conversations before it ends)
-	@$(call PACK,lastcallctl,65532,The admission webhook and the gateway of lastcall)
+		$(BUILD) $(SIDECAR) -o dist/linux-$$arch/ ./cmd/lastcall && $(BUILD) -o dist/linux-$$arch/ $(SERVERS) || exit 1; done
+	@$(call PACK,lastcall,1337,The sidecar: lets a pod finish its conversations before it stops)
+	@$(call PACK,lastcall-controller,65532,The admission webhook of lastcall$(comma) and the Events of how pods ended)
+	@$(call PACK,lastcall-gateway,65532,The reference gateway of lastcall)
 	@go build -o bin/chart ./lab/chart
 	@$(INSTALL)
 
 push: registry image ## the images to REGISTRY, with the credentials of docker login; dist/install then names their digests
-	@sidecar=$$(bin/image push dist/lastcall-$(VERSION).oci.tar) && ctl=$$(bin/image push dist/lastcallctl-$(VERSION).oci.tar) && \
-		$(INSTALL) --set "sidecar.image.digest=$${sidecar#*@},image.digest=$${ctl#*@}" && \
-		printf '%s\n' "$$sidecar" "$$ctl" 'kubectl apply -k dist/install'
+	@sidecar=$$(bin/image push dist/lastcall-$(VERSION).oci.tar) && controller=$$(bin/image push dist/lastcall-controller-$(VERSION).oci.tar) && \
+		gateway=$$(bin/image push dist/lastcall-gateway-$(VERSION).oci.tar) && \
+		$(INSTALL) --set "sidecar.image.digest=$${sidecar#*@},webhook.image.digest=$${controller#*@},gateway.image.digest=$${gateway#*@}" && \
+		printf '%s\n' "$$sidecar" "$$controller" "$$gateway" 'kubectl apply -k dist/install'
 
 registry:
 	@[ -n "$(REGISTRY)" ] || { echo 'make push: REGISTRY is not set: name a registry that you may push to and your nodes may pull from, for example make push REGISTRY=registry.example.com/team' >&2; exit 2; }
@@ -79,10 +84,12 @@ test: ## all tests with the race detector; fetches what they need beside Go, lis
 flaky: build ## every package TIMES (20) times with the race detector, on the machine as it is and beside LOAD (20) busy loops; PKG="./a ./b" narrows
 	@lab/peers/install -q
 	@$(WITH_PEERS) go run ./lab/testrun flaky $(RACE) -times $(or $(TIMES),20) -load $(or $(LOAD),20) $(or $(PKG),$(ALL))
-	@$(if $(PKG),,$(WITH_PEERS) go test -count=1 -tags busy -run TestRehearseOnABusyMachine ./kube/cmd/lastcallctl)
+	@$(if $(PKG),,$(WITH_PEERS) go test -count=1 -tags busy -run TestRehearseOnABusyMachine ./rehearsal/cmd/rehearse)
 
-rehearse: build ## the experiment: what each way of stopping does to a request in flight
-	@$(WITH_PEERS) bin/lastcallctl rehearse $(ARGS)
+rehearse: ## the experiment: what each way of stopping does to a request in flight
+	$(BUILD) $(SIDECAR) -o bin/ ./cmd/lastcall
+	$(BUILD) -o bin/ ./rehearsal/cmd/rehearse
+	@$(WITH_PEERS) bin/rehearse $(ARGS)
 
 bench: build ## lastcall beside Envoy, HAProxy, nginx and Caddy: requests/s, latency, bodies, memory, drain, start
 	@lab/peers/install -q
@@ -123,8 +130,9 @@ cluster-up: image ## a real Kubernetes node on this machine, with the images of 
 	@lab/peers/install -q
 	@go build -o bin/cluster ./lab/e2e/cluster
 	@bin/cluster up
-	@$(WITH_PEERS) go run ./lab/e2e/images -tag $(VERSION) -lastcall dist/linux-amd64/lastcall -output dist/e2e
-	@bin/cluster import dist/lastcall-$(VERSION).oci.tar dist/lastcallctl-$(VERSION).oci.tar dist/e2e/httpbin.tar dist/e2e/lastcall-envoy.tar
+	@GOOS=linux GOARCH=amd64 $(BUILD) -o dist/linux-amd64/ ./rehearsal/cmd/rehearse
+	@$(WITH_PEERS) go run ./lab/e2e/images -tag $(VERSION) -lastcall dist/linux-amd64/lastcall -rehearse dist/linux-amd64/rehearse -output dist/e2e
+	@bin/cluster import dist/lastcall-$(VERSION).oci.tar dist/lastcall-controller-$(VERSION).oci.tar dist/lastcall-gateway-$(VERSION).oci.tar dist/e2e/httpbin.tar dist/e2e/rehearse.tar dist/e2e/lastcall-envoy.tar
 
 cluster-down: ## end that node; leaves the machine as it was
 	@go run ./lab/e2e/cluster down

@@ -19,6 +19,7 @@ const module = "github.com/lastcall-dev/lastcall/"
 // before it. A folder below a listed one (internal/pipe/x) belongs to that one.
 var downwards = []string{
 	"kube/cmd", "cmd", "rehearsal/cmd", "gateway/cmd", // flags and wiring
+	"rehearsal/command",                                       // the commands of a rehearsal, which two programs mount
 	"internal/cli",                                            // what their command lines have in common
 	"rehearsal",                                               // one machine as a cluster
 	"kube/webhook", "kube/events", "kube/inject", "kube/lint", // pods that get a sidecar; their timers; how they ended
@@ -40,7 +41,7 @@ var downwards = []string{
 }
 
 // beside is what no binary contains: tests' and builders' own. It may import what it likes; tests may import it.
-var beside = []string{"lab", "kube/podgen", "internal/architecture", "internal/nettest", "internal/load", "internal/peers"}
+var beside = []string{"lab", "kube/podgen", "internal/architecture", "internal/nettest", "internal/load", "internal/peers", "internal/programtest"}
 
 // heavy is what the binary for pods must not carry: it would cost more memory than all of its own work.
 var heavy = []string{"k8s.io/", "sigs.k8s.io/controller-runtime", "net/http/httputil", "github.com/google/go-containerregistry", "testing"}
@@ -115,12 +116,26 @@ func TestImportsGoDownOnly(t *testing.T) {
 	}
 }
 
-func TestPodsBinaryIsLight(t *testing.T) {
-	for _, p := range list(t, "-deps", "./cmd/lastcall") {
-		for _, path := range heavy {
-			if p.ImportPath == path || strings.HasSuffix(path, "/") && strings.HasPrefix(p.ImportPath, path) ||
-				strings.HasPrefix(p.ImportPath, path+"/") {
-				t.Errorf("cmd/lastcall contains %s; the binary for pods must not", p.ImportPath)
+func TestPodsBinaryIsLight(t *testing.T) { without(t, "./cmd/lastcall", heavy...) }
+
+// The image with the webhook's key, and with rights in the cluster, holds the webhook and the Events alone.
+func TestControllerHoldsOnlyItsOwn(t *testing.T) {
+	without(t, "./kube/cmd/lastcall-controller", module+"gateway", module+"rehearsal", module+"internal/pipe", module+"internal/agent",
+		module+"internal/envoy", module+"internal/process", "testing")
+}
+
+// Without Kubernetes' clients a rehearsal compiles in seconds.
+func TestRehearseIsLight(t *testing.T) {
+	without(t, "./rehearsal/cmd/rehearse", "k8s.io/", "sigs.k8s.io/", "istio.io/", "testing")
+}
+
+// without wants a binary to contain none of the packages, nor what is below them.
+func without(t *testing.T, binary string, packages ...string) {
+	t.Helper()
+	for _, p := range list(t, "-deps", binary) {
+		for _, path := range packages {
+			if p.ImportPath == path || strings.HasPrefix(p.ImportPath, strings.TrimSuffix(path, "/")+"/") {
+				t.Errorf("%s contains %s", binary, p.ImportPath)
 			}
 		}
 	}

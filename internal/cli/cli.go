@@ -1,4 +1,4 @@
-// Package cli is what the command lines of lastcall and lastcallctl have in common.
+// Package cli is what the command lines of the programs have in common: flags' errors, exit codes, signals, logs.
 package cli
 
 import (

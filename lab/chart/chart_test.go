@@ -32,7 +32,7 @@ var choices = map[string][]string{
 	"gateway for one namespace": {"gateway.enabled=true", "gateway.watchNamespace=shop", "gateway.publishAddress=192.0.2.1", "gateway.defaultTLSSecret=shop/cert",
 		"gateway.accessLog=true", "gateway.loadBalancer=alb", "gateway.deregistrationDelay=1m"},
 	"cert-manager": {"webhook.certManager.enabled=true"},
-	"all of it": {"name=other", "image.digest=sha256:" + strings.Repeat("0a", 32), "image.pullSecrets[0].name=mine", "sidecar.image.tag=1.2.3",
+	"all of it": {"name=other", "webhook.image.digest=sha256:" + strings.Repeat("0a", 32), "image.pullSecrets[0].name=mine", "sidecar.image.tag=1.2.3",
 		"sidecar.image.pullPolicy=Always", "sidecar.envoyImage=example/envoy:1", "sidecar.native=false", "sidecar.logFormat=json",
 		"meshConfig.defaultConfig.terminationDrainDuration=20s", "webhook.replicas=1", "webhook.namespaces=all", "webhook.excludedNamespaces={a,b}",
 		"webhook.failurePolicy=Fail", "webhook.deny=true", "webhook.drainDelay=15s", "webhook.minDrainDuration=1m10s", "webhook.terminationGracePeriodSeconds=90",
@@ -155,16 +155,16 @@ func TestRefused(t *testing.T) {
 		"webhook.minDrainDuration=30s":              "webhook.drainDelay (10s) and webhook.minDrainDuration (30s) must be shorter together than webhook.terminationGracePeriodSeconds (30)",
 		"webhook.certManager.issuerRef.kind=Issuer": "issuerRef",
 		"gateway.backend=web:80":                    "does not match pattern",
-		"gateway.enabled=true,gateway.backend=a/b:80,gateway.watchNamespace=a": "leave one out",
-		"gateway.enabled=true,gateway.healthCheckFailureDelay=2m":              "gateway.healthCheckFailureDelay (2m) must not be longer than the 65s of gateway.drainTimeout",
-		"gateway.loadBalancer=elb":                                             "value must be one of 'nlb'",
-		"gateway.service.ports.http=0":                                         "minimum",
-		"image.digest=0a0a":                                                    "does not match pattern",
-		"image.tag=a b":                                                        "does not match pattern",
-		"name=UPPER":                                                           "does not match pattern",
-		"sidecar.native=maybe":                                                 "got string, want boolean",
-		"gateway.enabled=true,gateway.drainTimeout=1m":                         "", // enough for the default
-		"gateway.enabled=true,gateway.drainTimeout=4s":                         "gateway.drainTimeout (4s) must not be shorter than the 5s that gateway.loadBalancer adaptive needs",
+		"gateway.enabled=true,gateway.backend=a/b:80,gateway.watchNamespace=a":       "leave one out",
+		"gateway.enabled=true,gateway.healthCheckFailureDelay=2m":                    "gateway.healthCheckFailureDelay (2m) must not be longer than the 65s of gateway.drainTimeout",
+		"gateway.loadBalancer=elb":                                                   "value must be one of 'nlb'",
+		"gateway.service.ports.http=0":                                               "minimum",
+		"webhook.image.digest=0a0a":                                                  "does not match pattern",
+		"gateway.image.tag=a b":                                                      "does not match pattern",
+		"name=UPPER":                                                                 "does not match pattern",
+		"sidecar.native=maybe":                                                       "got string, want boolean",
+		"gateway.enabled=true,gateway.drainTimeout=1m":                               "", // enough for the default
+		"gateway.enabled=true,gateway.drainTimeout=4s":                               "gateway.drainTimeout (4s) must not be shorter than the 5s that gateway.loadBalancer adaptive needs",
 		"gateway.enabled=true,gateway.drainTimeout=1m,gateway.minDrainDuration=1m1s": "gateway.drainTimeout (1m) must not be shorter than gateway.minDrainDuration (1m1s)",
 		"gateway.enabled=true,gateway.drainTimeout=3m,gateway.loadBalancer=nlb":      "must not be shorter than the 190s that gateway.loadBalancer nlb needs",
 	} {
@@ -184,11 +184,12 @@ func TestImageIsRequired(t *testing.T) {
 	const digest = "sha256:0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"
 	for set, says := range map[string]string{
 		"":                                     "no image: set registry to where your nodes pull",
-		"image.repository=a.b/ctl":             "or set sidecar.image.repository",
-		"sidecar.image.repository=a.b/sidecar": "or set image.repository",
-		"webhook.enabled=false,gateway.enabled=true":                  "or set image.repository",
-		"registry=a.b/team":                                           "",
-		"image.repository=a.b/ctl,sidecar.image.repository=a.b/agent": "",
+		"webhook.image.repository=a.b/hook":    "or set sidecar.image.repository",
+		"sidecar.image.repository=a.b/sidecar": "or set webhook.image.repository",
+		"webhook.enabled=false,gateway.enabled=true":                              "or set gateway.image.repository",
+		"registry=a.b/team":                                                       "",
+		"webhook.image.repository=a.b/hook,sidecar.image.repository=a.b/agent":    "",
+		"webhook.enabled=false,gateway.enabled=true,gateway.image.repository=a.b": "",
 	} {
 		values := map[string]any{}
 		if err := strvals.ParseInto(set, values); err != nil {
@@ -205,10 +206,10 @@ func TestImageIsRequired(t *testing.T) {
 		t.Errorf("a chart that make chart has not packed: error %v", err)
 	}
 	for set, want := range map[string][2]string{
-		"registry=a.b/team":                           {"a.b/team/lastcallctl:1.2.3", "a.b/team/lastcall:1.2.3"},
-		"registry=a.b:5000":                           {"a.b:5000/lastcallctl:1.2.3", "a.b:5000/lastcall:1.2.3"},
-		"image.tag=v2,sidecar.image.digest=" + digest: {"registry.example.com/team/lastcallctl:v2", "registry.example.com/team/lastcall@" + digest},
-		"image.digest=" + digest + ",image.tag=v2":    {"registry.example.com/team/lastcallctl@" + digest, "registry.example.com/team/lastcall:1.2.3"},
+		"registry=a.b/team": {"a.b/team/lastcall-controller:1.2.3", "a.b/team/lastcall:1.2.3"},
+		"registry=a.b:5000": {"a.b:5000/lastcall-controller:1.2.3", "a.b:5000/lastcall:1.2.3"},
+		"webhook.image.tag=v2,sidecar.image.digest=" + digest:      {"registry.example.com/team/lastcall-controller:v2", "registry.example.com/team/lastcall@" + digest},
+		"webhook.image.digest=" + digest + ",webhook.image.tag=v2": {"registry.example.com/team/lastcall-controller@" + digest, "registry.example.com/team/lastcall:1.2.3"},
 	} {
 		c := deployments(t, rendering(t, set))[0].Spec.Template.Spec.Containers[0]
 		if c.Image != want[0] || !slices.Contains(c.Args, "--image="+want[1]) {

@@ -30,7 +30,7 @@ func TestKustomizeBuilds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"image: registry.example.com/team/lastcallctl:0123456", "- --image=registry.example.com/team/lastcall@" + digest, "kind: Namespace\nmetadata:"} {
+	for _, want := range []string{"image: registry.example.com/team/lastcall-controller:0123456", "- --image=registry.example.com/team/lastcall@" + digest, "kind: Namespace\nmetadata:"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("there is no %q in\n%s", want, text)
 		}
@@ -92,7 +92,7 @@ func TestPackage(t *testing.T) {
 	if err := run([]string{"template", filepath.Join(dir, "lastcall-0.0.0-g0123456.tgz"), "--set", "registry=registry.example.com"}, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"image: registry.example.com/lastcallctl:0123456\n", "--image=registry.example.com/lastcall:0123456\n"} {
+	for _, want := range []string{"image: registry.example.com/lastcall-controller:0123456\n", "--image=registry.example.com/lastcall:0123456\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the packed chart has no %q", want)
 		}

@@ -17,13 +17,7 @@ import (
 // Each load balancer's minimum is the program's: what the chart takes just so, the program takes, and a second less
 // neither of them.
 func TestMinimumIsTheProgram(t *testing.T) {
-	if !strings.Contains(string(ctl(t, "gateway", "--help")), "--kubernetes") {
-		t.Skip("lastcallctl gateway has no --kubernetes yet")
-	}
-	program, err := lastcallctl()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gateway := program(t, "lastcall-gateway")
 	for balancer, minimum := range map[string]int{"nlb": 190, "alb": 310, "gke": 6, "cloudflare": 60, "adaptive": 5} {
 		set := fmt.Sprintf("gateway.enabled=true,webhook.enabled=false,gateway.loadBalancer=%s,gateway.drainTimeout=%ds", balancer, minimum)
 		args := deployments(t, rendering(t, set))[0].Spec.Template.Spec.Containers[0].Args
@@ -31,7 +25,7 @@ func TestMinimumIsTheProgram(t *testing.T) {
 			at := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "--drain-timeout=") })
 			args[at] = fmt.Sprintf("--drain-timeout=%ds", minimum-less)
 			// It gets no further than to the file that is not there.
-			out, err := exec.Command(program, append(args, "--kubeconfig=/nowhere")...).CombinedOutput()
+			out, err := exec.Command(gateway, append(args, "--kubeconfig=/nowhere")...).CombinedOutput()
 			if refused := strings.Contains(string(out), "--minimum-drain"); err == nil || refused != (less == 1) {
 				t.Errorf("%s with %s: error %v, %s", balancer, args[at], err, out)
 			}
@@ -43,36 +37,43 @@ func TestMinimumIsTheProgram(t *testing.T) {
 	}
 }
 
-// lastcallctl builds the program once, for the tests that compare with it.
-var lastcallctl = sync.OnceValues(func() (string, error) {
-	folder, err := os.MkdirTemp("", "lastcallctl-")
+// programOf is the program that a container runs.
+var programOf = map[string]string{"webhook": "lastcall-controller", "gateway": "lastcall-gateway"}
+
+// programs builds them once, for the tests that compare the chart with them, and returns their folder.
+var programs = sync.OnceValues(func() (string, error) {
+	folder, err := os.MkdirTemp("", "lastcall-chart-")
 	if err != nil {
 		return "", err
 	}
-	program := filepath.Join(folder, "lastcallctl")
-	build := exec.Command("go", "build", "-o", program, "./kube/cmd/lastcallctl")
+	build := exec.Command("go", "build", "-o", folder, "./kube/cmd/lastcall-controller", "./gateway/cmd/lastcall-gateway")
 	build.Dir = "../.."
 	build.Stderr = os.Stderr
-	return program, build.Run()
+	return folder, build.Run()
 })
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if program, err := lastcallctl(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(program))
+	if folder, err := programs(); err == nil {
+		_ = os.RemoveAll(folder)
 	}
 	os.Exit(code)
 }
 
-func ctl(t *testing.T, args ...string) []byte {
+func program(t *testing.T, name string) string {
 	t.Helper()
-	program, err := lastcallctl()
+	folder, err := programs()
 	if err != nil {
-		t.Fatalf("build lastcallctl: %v", err)
+		t.Fatalf("build the programs: %v", err)
 	}
-	out, err := exec.Command(program, args...).Output()
+	return filepath.Join(folder, name)
+}
+
+func output(t *testing.T, name string, args ...string) []byte {
+	t.Helper()
+	out, err := exec.Command(program(t, name), args...).Output()
 	if err != nil {
-		t.Fatalf("lastcallctl %q: %v", args, err)
+		t.Fatalf("%s %q: %v", name, args, err)
 	}
 	return out
 }
@@ -86,7 +87,7 @@ func TestWebhooksAreThosePrinted(t *testing.T) {
 		"webhook.namespaces=all":           {"--all-namespaces"},
 		"webhook.excludedNamespaces={a,b}": {"--exclude-namespace=a,b"},
 	} {
-		printed := bytes.Split(ctl(t, append([]string{"webhook", "manifests", "--namespace=somewhere"}, flags...)...), []byte("---\n"))
+		printed := bytes.Split(output(t, "lastcall-controller", append([]string{"manifests", "--namespace=somewhere"}, flags...)...), []byte("---\n"))
 		if len(printed) != 3 {
 			t.Fatalf("printed are %d documents", len(printed))
 		}
@@ -122,7 +123,7 @@ func TestWebhooksAreThosePrinted(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(got, want) {
-				t.Errorf("%s: the chart has\n%s\nlastcallctl webhook manifests prints\n%s", set, got, want)
+				t.Errorf("%s: the chart has\n%s\nlastcall-controller manifests prints\n%s", set, got, want)
 			}
 		}
 		if found != 2 {
@@ -136,15 +137,12 @@ func TestProgramKnowsItsFlags(t *testing.T) {
 	for name, set := range choices {
 		for _, d := range deployments(t, rendering(t, set...)) {
 			c := d.Spec.Template.Spec.Containers[0]
-			help := string(ctl(t, c.Args[0], "--help"))
-			if c.Args[0] == "gateway" && !strings.Contains(help, "--kubernetes") {
-				t.Log("lastcallctl gateway has no --kubernetes yet")
-				continue
-			}
-			for _, arg := range c.Args[1:] {
+			command := programOf[c.Name]
+			help := strings.Fields(string(output(t, command, "--help")))
+			for _, arg := range c.Args {
 				flag, _, _ := strings.Cut(arg, "=")
-				if !slices.Contains(strings.Fields(help), flag) {
-					t.Errorf("%s: lastcallctl %s has no flag %s", name, c.Args[0], flag)
+				if !slices.Contains(help, flag) {
+					t.Errorf("%s: %s has no flag %s", name, command, flag)
 				}
 			}
 		}

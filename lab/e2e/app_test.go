@@ -31,7 +31,7 @@ type app struct {
 	more        string            // of the container, indented by 8
 }
 
-const builtIn = "localhost/lastcallctl"
+const builtIn = "local/rehearse"
 
 func (a app) manifest() string {
 	image, args := a.image, a.args
@@ -85,10 +85,10 @@ func quoted(args []string) string {
 	return strings.Join(out, ", ")
 }
 
-// gateway starts lastcallctl gateway on loopback in front of a Service and returns its URL once it serves.
+// gateway starts lastcall-gateway on loopback in front of a Service and returns its URL once it serves.
 func (n *namespace) gateway(service string) string {
 	n.t.Helper()
-	cmd := exec.Command(*program, "gateway", "--kubernetes", "--service", n.name+"/"+service+":80", "--http", "127.0.0.1:0", "--https", "", "--admin", "")
+	cmd := exec.Command(*program, "--kubernetes", "--service", n.name+"/"+service+":80", "--http", "127.0.0.1:0", "--https", "", "--admin", "")
 	out, err := cmd.StderrPipe()
 	if err != nil {
 		n.t.Fatal(err)

@@ -190,7 +190,7 @@ spec:
   ports: [{name: http, port: 8000, targetPort: http}]
 `)
 	n.apply(yamlOf(t, guide, "An Ingress"))
-	manifest := strings.ReplaceAll(yamlOf(t, guide, "Install"), "registry.example.com/team/lastcallctl:VERSION", "localhost/lastcallctl:"+*tag)
+	manifest := strings.ReplaceAll(yamlOf(t, guide, "Install"), "registry.example.com/team/lastcall-gateway:VERSION", "localhost/lastcall-gateway:"+*tag)
 	if out, err := n.tryKubectl(manifest, "apply", "--namespace", "", "-f", "-"); err != nil || strings.Contains(out, "would violate PodSecurity") {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -29,7 +29,7 @@ var (
 	config  *rest.Config
 	client  *kubernetes.Clientset
 	tag     = flag.String("tag", "", "`tag` of the images in the cluster (make e2e says it)")
-	program = flag.String("lastcallctl", "../../bin/lastcallctl", "`path` of lastcallctl")
+	program = flag.String("gateway", "../../bin/lastcall-gateway", "`path` of lastcall-gateway")
 	full    = flag.Duration("restart-loop", time.Minute, "how long pods are restarted under load")
 )
 

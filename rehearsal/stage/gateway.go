@@ -50,7 +50,7 @@ func (t *Theatre) startGateway(ctx context.Context, dir string, endpoints []stri
 		return nil, err
 	}
 	out := filepath.Join(dir, "gateway.log")
-	args := []string{t.Programs.Lastcallctl, "gateway", "--http", g.Address, "--endpoints", g.file, "--access-log", g.access}
+	args := []string{t.Programs.Lastcallctl, "static-gateway", "--http", g.Address, "--endpoints", g.file, "--access-log", g.access}
 	if t.Programs.Gateway != "" {
 		first := ""
 		if len(endpoints) > 0 {

@@ -12,15 +12,16 @@ import (
 )
 
 var (
-	yamlArgs = regexp.MustCompile(`args: \[([a-z-]+)((?:, [^]]+)*)\]`)
-	longFlag = regexp.MustCompile(`^--([a-z0-9-]+)`)
+	yamlArgs  = regexp.MustCompile(`args: \[([a-z-]+)((?:, [^]]+)*)\]`)
+	yamlImage = regexp.MustCompile(`image: \S*?([a-z-]+):`)
+	longFlag  = regexp.MustCompile(`^--([a-z0-9-]+)`)
 )
 
 // Documented wants every command of root that README.md and docs/ show, in code or as a container's args, to exist with
 // the flags shown. top is the project's folder.
 func Documented(t *testing.T, root *cobra.Command, top string) {
 	t.Helper()
-	shown := regexp.MustCompile("(?:^|[\\s`/(|])" + root.Name() + " ([a-z][a-z-]*)([^`|\\n]*)")
+	shown := regexp.MustCompile("(?:^|[\\s`/(|])" + root.Name() + " ((?:--)?[a-z][a-z-]*)([^`|\\n]*)")
 	files, err := filepath.Glob(filepath.Join(top, "docs", "*.md"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("there are no documents in %s (%v)", top, err)
@@ -31,7 +32,7 @@ func Documented(t *testing.T, root *cobra.Command, top string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fenced := false
+		fenced, image := false, ""
 		for line := range strings.Lines(string(text)) {
 			if strings.HasPrefix(line, "```") {
 				fenced = !fenced
@@ -42,8 +43,11 @@ func Documented(t *testing.T, root *cobra.Command, top string) {
 					checked++
 				}
 			}
+			if m := yamlImage.FindStringSubmatch(line); m != nil {
+				image = m[1]
+			}
 			for _, m := range yamlArgs.FindAllStringSubmatch(line, -1) {
-				if has(root, m[1]) && check(t, root, file, m[1], strings.Fields(strings.ReplaceAll(m[2], ",", " "))) {
+				if (has(root, m[1]) || image == root.Name() && strings.HasPrefix(m[1], "--")) && check(t, root, file, m[1], strings.Fields(strings.ReplaceAll(m[2], ",", " "))) {
 					checked++
 				}
 			}
@@ -63,11 +67,14 @@ func has(root *cobra.Command, name string) bool {
 func check(t *testing.T, root *cobra.Command, file, name string, words []string) bool {
 	t.Helper()
 	path := []string{name}
-	if len(words) > 0 && has(root, name) {
+	isFlag := strings.HasPrefix(name, "--")
+	if isFlag {
+		path, words = nil, append(path, words...)
+	} else if len(words) > 0 && has(root, name) {
 		path = append(path, words[0])
 	}
 	cmd, _, err := root.Find(path)
-	if err != nil || cmd == root {
+	if err != nil || cmd == root && !isFlag {
 		if len(words) > 0 && strings.HasPrefix(words[0], "--") {
 			t.Errorf("%s: %s has no command %s", file, root.Name(), name)
 		}

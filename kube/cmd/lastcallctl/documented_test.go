@@ -6,4 +6,4 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/cli/clitest"
 )
 
-func TestDocumentedCommands(t *testing.T) { clitest.Documented(t, command(), "../..") }
+func TestDocumentedCommands(t *testing.T) { clitest.Documented(t, root(), "../../..") }

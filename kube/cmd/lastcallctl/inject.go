@@ -12,10 +12,9 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
@@ -38,45 +37,7 @@ which is a secret, it stays the same.`
 
 type injectFlags struct {
 	file, mesh, seed, namespace string
-	sidecar                     sidecarFlags
-}
-
-// sidecarFlags are common to inject and webhook.
-type sidecarFlags struct {
-	image, envoyImage, pullPolicy, logFormat string
-	native                                   bool
-}
-
-func (f *sidecarFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.image, "image", "", "`image` of lastcall in the pods, with its registry, and a tag or a digest: registry.example.com/team/lastcall:1.2.0 or …/lastcall@sha256:…; required")
-	flags.StringVar(&f.envoyImage, "envoy-image", "", "`image` with lastcall and Envoy, for pods that ask for lastcall.dev/proxy: envoy")
-	flags.StringVar(&f.pullPolicy, "image-pull-policy", "", "Always, IfNotPresent or Never (default Kubernetes' own)")
-	flags.BoolVar(&f.native, "native", true, "a native sidecar, for Kubernetes 1.29 and later; =false: a container among the others")
-	flags.StringVar(&f.logFormat, "sidecar-log-format", "text", "text or json")
-}
-
-func (f *sidecarFlags) options(mesh string) (inject.Options, error) {
-	o := inject.Options{Image: f.image, EnvoyImage: f.envoyImage, PullPolicy: corev1.PullPolicy(f.pullPolicy), Sidecar: inject.Native, LogFormat: f.logFormat}
-	if !f.native {
-		o.Sidecar = inject.Classic
-	}
-	if f.image == "" {
-		return o, usage{errors.New("missing --image: the image that pods pull for the sidecar, such as registry.example.com/team/lastcall:1.2.0, as make push REGISTRY=registry.example.com/team prints it")}
-	}
-	if f.logFormat != "text" && f.logFormat != "json" {
-		return o, usage{fmt.Errorf("--sidecar-log-format %q: must be text or json", f.logFormat)}
-	}
-	if mesh != "" {
-		text, err := os.ReadFile(mesh)
-		if err != nil {
-			return o, usage{fmt.Errorf("--mesh-config takes a file with Istio's MeshConfig: %w", err)}
-		}
-		o.MeshConfig = string(text)
-	}
-	if err := o.Validate(); err != nil {
-		return o, usage{err}
-	}
-	return o, nil
+	sidecar                     kubeflags.Sidecar
 }
 
 func injectCommand() *cobra.Command {
@@ -94,15 +55,15 @@ func injectCommand() *cobra.Command {
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of workloads without one")
 	flags.StringVar(&f.mesh, "mesh-config", "", "`file` of Istio's MeshConfig, whose defaultConfig holds for all pods")
 	flags.StringVar(&f.seed, "token-seed", "", "`file` with a secret that the hooks' tokens are made of (default random)")
-	f.sidecar.register(flags)
+	f.sidecar.Register(flags)
 	return cmd
 }
 
 func (f *injectFlags) run(cmd *cobra.Command) error {
 	if f.file == "" {
-		return usage{errors.New("missing -f: name a file, or - for standard input")}
+		return cli.UsageError{Err: errors.New("missing -f: name a file, or - for standard input")}
 	}
-	o, err := f.sidecar.options(f.mesh)
+	o, err := f.sidecar.Options(f.mesh)
 	if err != nil {
 		return err
 	}
@@ -110,9 +71,9 @@ func (f *injectFlags) run(cmd *cobra.Command) error {
 	if f.seed == "" {
 		_, _ = rand.Read(seed) // never fails
 	} else if seed, err = os.ReadFile(f.seed); err != nil {
-		return usage{fmt.Errorf("--token-seed takes a file: %w", err)}
+		return cli.UsageError{Err: fmt.Errorf("--token-seed takes a file: %w", err)}
 	} else if len(seed) < 16 {
-		return usage{fmt.Errorf("--token-seed %s has %d bytes: must have 16 or more", f.seed, len(seed))}
+		return cli.UsageError{Err: fmt.Errorf("--token-seed %s has %d bytes: must have 16 or more", f.seed, len(seed))}
 	}
 	name, text, err := readManifest(f.file, cmd.InOrStdin())
 	if err != nil {
@@ -147,7 +108,7 @@ func (f *injectFlags) run(cmd *cobra.Command) error {
 		}
 	}
 	if wrong {
-		return errTold // half a manifest must not be applied
+		return cli.ErrReported // half a manifest must not be applied
 	}
 	_, err = cmd.OutOrStdout().Write(out)
 	return err
@@ -163,7 +124,7 @@ func readManifest(file string, stdin io.Reader) (string, []byte, error) {
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return "", nil, usage{fmt.Errorf("-f takes a file or -: %w", err)}
+		return "", nil, cli.UsageError{Err: fmt.Errorf("-f takes a file or -: %w", err)}
 	}
 	return filepath.ToSlash(file), text, nil
 }

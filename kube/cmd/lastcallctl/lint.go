@@ -64,13 +64,13 @@ func (f *lintFlags) run(cmd *cobra.Command) error {
 		}
 		return nil
 	case len(f.files) == 0:
-		return usage{errors.New("missing -f: name a file, or - for standard input")}
+		return cli.UsageError{Err: errors.New("missing -f: name a file, or - for standard input")}
 	}
 	mesh := ""
 	if f.mesh != "" {
 		text, err := os.ReadFile(f.mesh)
 		if err != nil {
-			return usage{fmt.Errorf("--mesh-config takes a file: %w", err)}
+			return cli.UsageError{Err: fmt.Errorf("--mesh-config takes a file: %w", err)}
 		}
 		mesh = string(text)
 	}
@@ -82,7 +82,7 @@ func (f *lintFlags) run(cmd *cobra.Command) error {
 		}
 		objects, err := inject.Objects(text)
 		if err != nil {
-			return usage{fmt.Errorf("%s: %w", name, err)}
+			return cli.UsageError{Err: fmt.Errorf("%s: %w", name, err)}
 		}
 		all = append(all, lintObjects(name, mesh, objects)...)
 	}
@@ -145,7 +145,7 @@ func (f *lintFlags) tell(cmd *cobra.Command, all []found) error {
 		}
 	}
 	if wrong {
-		return errTold
+		return cli.ErrReported
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 // Admission measures what the webhook costs each new pod: reviews of different pods over TLS with keep-alive, as the API server sends
-// them, first at a steady rate and then as many as it answers. The webhook runs on one core (lastcallctl
-// webhook --offline, GOMAXPROCS=1), the load on another.
+// them, first at a steady rate and then as many as it answers. The webhook runs on one core
+// (lastcall-controller --offline, GOMAXPROCS=1), the load on another.
 //
 //	make build && go run ./lab/bench/admission
 //	go run ./lab/bench/admission -rate 200 -duration 30s
@@ -44,7 +44,7 @@ import (
 )
 
 var (
-	binary   = flag.String("lastcallctl", "bin/lastcallctl", "the `program` to measure")
+	binary   = flag.String("controller", "bin/lastcall-controller", "the `program` to measure")
 	rate     = flag.Int("rate", 200, "reviews a second, 1 to 10000")
 	duration = flag.Duration("duration", 10*time.Second, "how long at that rate, and how long at the most that it answers")
 	warmUp   = flag.Duration("warm-up", 2*time.Second, "how long before, at the same rate, uncounted")
@@ -219,7 +219,7 @@ func start(ctx context.Context, dir string) (*exec.Cmd, string, error) {
 		return nil, "", err
 	}
 	defer log.Close()
-	hook := exec.CommandContext(ctx, "taskset", "-c", strconv.Itoa(*hookCore), *binary, "webhook", "--offline", "--image", "lastcall:bench",
+	hook := exec.CommandContext(ctx, "taskset", "-c", strconv.Itoa(*hookCore), *binary, "--offline", "--image", "lastcall:bench",
 		"--cert-file", filepath.Join(dir, "tls.crt"), "--key-file", filepath.Join(dir, "tls.key"), "--listen", address, "--plain-listen", "127.0.0.1:0")
 	hook.Env = append(os.Environ(), "GOMAXPROCS=1")
 	hook.Stderr = log

@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	bin    = flag.String("bin", "bin", "`folder` of lastcall and lastcallctl")
+	bin    = flag.String("bin", "bin", "`folder` of lastcall and rehearse")
 	runs   = flag.Int("runs", 50, "how many terminations of each kind, 1 to 1000")
 	atOnce = flag.Int("at-once", 10, "how many at a time, 1 to 100")
 	only   = flag.String("only", "", "`name` of the one way to measure")

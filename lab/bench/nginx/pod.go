@@ -131,7 +131,7 @@ func (th *theatre) start(ctx context.Context, dir string) (*pod, error) {
 	}
 	var err error
 	p.app, err = th.node.Start(node.Command{
-		Args:   []string{filepath.Join(*bin, "lastcallctl"), "httpbin", "--listen", node.Loopback(back), "--on-term", "exit"},
+		Args:   []string{filepath.Join(*bin, "rehearse"), "httpbin", "--listen", node.Loopback(back), "--on-term", "exit"},
 		Output: filepath.Join(dir, "app.log"),
 	})
 	if err != nil {

@@ -2,9 +2,10 @@
 // on this machine:
 //
 //	local/httpbin:TAG                     the real httpbin under gunicorn, without a shell
-//	localhost/lastcall-envoy:TAG       lastcall with a real Envoy
+//	local/rehearse:TAG                    the httpbin of rehearsals
+//	localhost/lastcall-envoy:TAG          lastcall with a real Envoy
 //
-//	go run ./lab/e2e/images -tag TAG -lastcall bin/lastcall -output dist/e2e
+//	go run ./lab/e2e/images -tag TAG -lastcall bin/lastcall -rehearse bin/rehearse -output dist/e2e
 package main
 
 import (
@@ -25,6 +26,7 @@ import (
 var (
 	tag      = flag.String("tag", "", "`tag` of the images")
 	lastcall = flag.String("lastcall", "bin/lastcall", "static `program`")
+	rehearse = flag.String("rehearse", "bin/rehearse", "static `program`")
 	output   = flag.String("output", "dist/e2e", "`folder` for the archives")
 )
 
@@ -34,7 +36,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "images: say -tag TAG, and nothing beside the flags")
 		os.Exit(2)
 	}
-	if err := errors.Join(httpbin(), envoy()); err != nil {
+	if err := errors.Join(httpbin(), app(), envoy()); err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
 		os.Exit(1)
 	}
@@ -158,6 +160,18 @@ print(json.dumps({"Executable": os.path.realpath(sys.executable), "Stdlib": sysc
 	}
 	return t.pack("local/httpbin", "httpbin.tar", "--env", "PYTHONPATH="+p.Site, "--env", "PYTHONDONTWRITEBYTECODE=1", "--dir", "/tmp:1777", "--user", "65532:65532",
 		"--entrypoint", p.Executable, "--cmd", "-m", "--cmd", "gunicorn", "--cmd", "--bind=0.0.0.0:8080", "--cmd", "--threads=16", "--cmd", "httpbin:app")
+}
+
+func app() error {
+	t, err := newTree()
+	if err != nil {
+		return err
+	}
+	defer t.remove()
+	if err := t.add(*rehearse, "/rehearse"); err != nil {
+		return err
+	}
+	return t.pack("local/rehearse", "rehearse.tar", "--user", "65532:65532", "--entrypoint", "/rehearse")
 }
 
 func envoy() error {

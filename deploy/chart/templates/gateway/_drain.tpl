@@ -1,4 +1,4 @@
-{{/* Seconds for which a load balancer may still send new connections: lastcallctl gateway --help. */}}
+{{/* Seconds for which a load balancer may still send new connections: lastcall-gateway --help. */}}
 {{- define "lastcall.gateway.minimum" -}}
 {{- if .minDrainDuration -}}
 {{ include "lastcall.seconds" .minDrainDuration }}

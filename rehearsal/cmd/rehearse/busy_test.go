@@ -21,7 +21,7 @@ func TestRehearseOnABusyMachine(t *testing.T) {
 			_ = hog.Wait()
 		})
 	}
-	out, err := exec.Command("lastcallctl", "rehearse", "-o", "json", "--lastcall", "../../bin/lastcall").Output()
+	out, err := exec.Command("rehearse", "-o", "json", "--lastcall", "../../../bin/lastcall").Output()
 	var result struct {
 		AllowanceMS float64 `json:"allowance_ms"`
 		Rows        []struct {

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"errors"
@@ -30,7 +30,8 @@ const rehearseExample = `  lastcallctl rehearse
   lastcallctl rehearse --proxy envoy --gateway envoy
   lastcallctl rehearse --app 'gunicorn -b 127.0.0.1:{port} httpbin:app' --client curl`
 
-func rehearseCommand() *cobra.Command {
+// Rehearse is the command that runs the experiment.
+func Rehearse() *cobra.Command {
 	o := rehearsal.Options{}
 	var output cli.Format
 	var picture string
@@ -41,7 +42,7 @@ func rehearseCommand() *cobra.Command {
 		Example: rehearseExample,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := untilTold(cmd)
+			ctx, stop := cli.SignalContext(cmd.Context())
 			defer stop()
 			var err error
 			if o.Self, err = os.Executable(); err != nil {
@@ -61,7 +62,7 @@ func rehearseCommand() *cobra.Command {
 				err = draw(result, picture)
 			}
 			if err == nil && !result.OK {
-				err = errTold
+				err = cli.ErrReported
 			}
 			return err
 		},
@@ -99,7 +100,7 @@ func draw(result *rehearsal.Result, file string) error {
 func asUsage(err error) error {
 	var option stage.OptionError
 	if errors.As(err, &option) {
-		return usage{err}
+		return cli.UsageError{Err: err}
 	}
 	return err
 }

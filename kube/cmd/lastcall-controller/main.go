@@ -1,3 +1,5 @@
+// Lastcall-controller is lastcall's part in a cluster: the admission webhook, which injects the sidecar, and Kubernetes
+// Events of how injected pods ended.
 package main
 
 import (
@@ -18,14 +20,14 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/certificate"
 	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/events"
 	"github.com/lastcall-dev/lastcall/kube/webhook"
 )
 
-const webhookHelp = `The admission server: puts lastcall into pods as they are created, and warns of
-timers that cannot work together when workloads are applied.
+const help = `The admission webhook: adds lastcall to pods as they are created, and warns of timers
+that cannot work together when workloads are applied.
 
 It also makes a Kubernetes Event of how each injected pod ended, and of each pod that should
 have been injected and was not (docs/events.md).
@@ -39,20 +41,25 @@ At SIGTERM it serves for --drain-delay as before, because other replicas may not
 sends its clients to other replicas, serves for --minimum-drain and until --quiet-time has passed without a new
 connection, and exits when no review is in flight. A second SIGTERM makes the last call at once.`
 
-type webhookFlags struct {
+type controllerFlags struct {
 	listen, plain, cert, key, mesh, kubeconfig, logFormat, terminationLog string
 	deny, offline, events                                                 bool
 	delay, minimum, quiet, grace                                          time.Duration
-	sidecar                                                               sidecarFlags
+	sidecar                                                               kubeflags.Sidecar
 	registration                                                          webhook.Registration
 }
 
-func webhookCommand() *cobra.Command {
-	var f webhookFlags
+// version is set by the build (-ldflags "-X main.version=…").
+var version = ""
+
+func main() { os.Exit(cli.Main(command(), cli.Version(version))) }
+
+func command() *cobra.Command {
+	var f controllerFlags
 	cmd := &cobra.Command{
-		Use:   "webhook",
-		Short: "The admission server: injects, and warns of timers that cannot work",
-		Long:  webhookHelp,
+		Use:   "lastcall-controller",
+		Short: "The admission webhook and the Events of how pods ended",
+		Long:  help,
 		Args:  cli.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
@@ -73,8 +80,8 @@ func webhookCommand() *cobra.Command {
 	flags.StringVar(&f.terminationLog, "termination-log", "", "`file` for the report of its own end, such as /dev/termination-log")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	registrationFlags(cmd, &f.registration)
-	f.sidecar.register(flags)
-	cmd.AddCommand(manifestsCommand())
+	f.sidecar.Register(flags)
+	cmd.AddCommand(manifestsCommand(), cli.VersionCommand(cli.Version(version)))
 	return cmd
 }
 
@@ -112,34 +119,23 @@ func manifestsCommand() *cobra.Command {
 	return cmd
 }
 
-// newLog is the program's own log, on standard error. The Writer is the one that
-// run closes.
-func newLog(cmd *cobra.Command, format string, level slog.Level) (*slog.Logger, *logs.Writer, error) {
-	to := cmd.ErrOrStderr().(*logs.Writer)
-	log, err := logs.NewLogger(format, to, level)
-	if err != nil {
-		return nil, nil, usage{fmt.Errorf("--log-format %q: must be text or json", format)}
-	}
-	return log, to, nil
-}
-
 // keeper keeps the certificate up until ctx ends.
 type keeper func(ctx context.Context, seen func(error)) error
 
-func (f *webhookFlags) run(cmd *cobra.Command) error {
-	log, written, err := newLog(cmd, f.logFormat, slog.LevelInfo)
+func (f *controllerFlags) run(cmd *cobra.Command) error {
+	log, written, err := cli.Log(cmd, f.logFormat, slog.LevelInfo)
 	if err != nil {
 		return err
 	}
 	switch {
 	case (f.cert == "") != (f.key == ""):
-		return usage{errors.New("--cert-file and --key-file belong together: give both or none")}
+		return cli.UsageError{Err: errors.New("--cert-file and --key-file belong together: give both or none")}
 	case f.offline && f.cert == "":
-		return usage{errors.New("--offline needs --cert-file and --key-file: its own certificate is kept in a Secret")}
+		return cli.UsageError{Err: errors.New("--offline needs --cert-file and --key-file: its own certificate is kept in a Secret")}
 	case f.quiet < 0:
-		return usage{fmt.Errorf("--quiet-time %v: must be 0s or more", f.quiet)}
+		return cli.UsageError{Err: fmt.Errorf("--quiet-time %v: must be 0s or more", f.quiet)}
 	case f.delay < 0 || f.minimum < 0 || f.grace <= f.delay+f.minimum:
-		return usage{fmt.Errorf("--drain-delay %v and --minimum-drain %v: must be 0s or more, and together shorter than --grace %v", f.delay, f.minimum, f.grace)}
+		return cli.UsageError{Err: fmt.Errorf("--drain-delay %v and --minimum-drain %v: must be 0s or more, and together shorter than --grace %v", f.delay, f.minimum, f.grace)}
 	}
 	if os.Getenv("GOGC") == "" {
 		// Each review is a little garbage on a heap of a few megabytes, which would be collected 20 times a second
@@ -149,7 +145,7 @@ func (f *webhookFlags) run(cmd *cobra.Command) error {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(webhook.SoftLimit)
 	}
-	options, err := f.sidecar.options(f.mesh)
+	options, err := f.sidecar.Options(f.mesh)
 	if err != nil {
 		return err
 	}
@@ -180,7 +176,7 @@ func (f *webhookFlags) run(cmd *cobra.Command) error {
 			told.Find(events.Missed{Pods: pods, Selections: cluster.Selections, NamespaceLabels: cluster.NamespaceLabels}, h.Metrics())
 		}
 	}
-	ctx, signals, stop := untilToldTwice(cmd)
+	ctx, signals, stop := drainSignals(cmd.Context())
 	defer stop()
 	s := &webhook.Server{Handler: h, Delay: f.delay, Drain: f.drain(), Signals: signals, TerminationLog: f.terminationLog, Log: log}
 	keep, err := f.certificate(ctx, s, cluster)
@@ -209,28 +205,28 @@ func (f *webhookFlags) run(cmd *cobra.Command) error {
 	return errors.Join(err, keepErr, toldErr)
 }
 
-func (f *webhookFlags) drain() drain.Config {
+func (f *controllerFlags) drain() drain.Config {
 	c := drain.DefaultConfig()
 	c.MinimumDrain, c.QuietTime, c.GracePeriod = f.minimum, f.quiet, f.grace-f.delay
 	return c
 }
 
 // config is how the API server is reached.
-func (f *webhookFlags) config() (*rest.Config, error) {
-	config, err := restConfig(f.kubeconfig)
+func (f *controllerFlags) config() (*rest.Config, error) {
+	config, err := kubeflags.RESTConfig(f.kubeconfig)
 	if err != nil {
-		return nil, usage{fmt.Errorf("reach the API server (--kubeconfig, or a pod's service account; --offline does without): %w", err)}
+		return nil, cli.UsageError{Err: fmt.Errorf("reach the API server (--kubeconfig, or a pod's service account; --offline does without): %w", err)}
 	}
 	return config, nil
 }
 
 // certificate gets the first one and says how it is kept up.
-func (f *webhookFlags) certificate(ctx context.Context, s *webhook.Server, cluster *webhook.Kubernetes) (keeper, error) {
+func (f *controllerFlags) certificate(ctx context.Context, s *webhook.Server, cluster *webhook.Kubernetes) (keeper, error) {
 	if f.cert != "" {
 		files := &certificate.Files{Cert: f.cert, Key: f.key, Log: s.Log}
 		if err := files.Load(); err != nil {
 			if errors.Is(err, os.ErrNotExist) {
-				return nil, usage{err}
+				return nil, cli.UsageError{Err: err}
 			}
 			return nil, err
 		}

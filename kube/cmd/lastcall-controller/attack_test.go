@@ -20,15 +20,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	admission "k8s.io/api/admission/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/programtest"
 )
 
 // hook is a webhook that runs as in its image, and the addresses that it serves on.
@@ -46,11 +45,6 @@ const peakLimit = 128 << 20
 func startHook(t *testing.T) *hook {
 	t.Helper()
 	dir := t.TempDir()
-	program := filepath.Join(dir, "lastcallctl")
-	// Not this test's own program: the race detector would be what is measured.
-	if out, err := exec.Command("go", "build", "-race=false", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	h := &hook{roots: x509.NewCertPool(), log: filepath.Join(dir, "log"), ended: make(chan error, 1)}
 	h.roots.AppendCertsFromPEM(certify(t, dir))
 	log, err := os.Create(h.log)
@@ -58,7 +52,7 @@ func startHook(t *testing.T) *hook {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	h.program = exec.Command(program, "webhook", "--offline", "--image", "lastcall:test", "--listen", "127.0.0.1:0", "--plain-listen", "127.0.0.1:0",
+	h.program = exec.Command(programtest.Build(t), "--offline", "--image", "lastcall:test", "--listen", "127.0.0.1:0", "--plain-listen", "127.0.0.1:0",
 		"--cert-file", filepath.Join(dir, "tls.crt"), "--key-file", filepath.Join(dir, "tls.key"), "--drain-delay", "0s", "--minimum-drain", "1s", "--quiet-time", "0s", "--grace", "8s")
 	h.program.Env = append(os.Environ(), "GOGC=", "GOMEMLIMIT=")
 	h.program.Stderr = log
@@ -138,20 +132,6 @@ func (h *hook) review(client *http.Client, body io.Reader) (*admission.Admission
 	return review.Response, nil
 }
 
-func (h *hook) peak(t *testing.T) int {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.program.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(text)
-	if m == nil {
-		t.Fatalf("no VmHWM in %s", text)
-	}
-	kilobytes, _ := strconv.Atoi(string(m[1]))
-	return kilobytes << 10
-}
-
 // victim sends ordinary reviews until done, and expects each to be injected. It returns how long they took.
 func (h *hook) victim(t *testing.T, client *http.Client, atLeast int, done <-chan struct{}) []time.Duration {
 	t.Helper()
@@ -178,11 +158,6 @@ func (h *hook) victim(t *testing.T, client *http.Client, atLeast int, done <-cha
 		took = append(took, time.Since(began))
 		time.Sleep(5 * time.Millisecond) // the rate of a rollout, not another attack
 	}
-}
-
-func quantile(all []time.Duration, q float64) time.Duration {
-	all = slices.Sorted(slices.Values(all))
-	return all[min(len(all)-1, int(q*float64(len(all))))]
 }
 
 // reviewOf is a pod's creation with these containers.
@@ -214,8 +189,8 @@ func TestWebhookUnderAttack(t *testing.T) {
 	h := startHook(t)
 	quiet := h.client("127.0.0.2", true)
 	defer quiet.CloseIdleConnections()
-	before := h.victim(t, quiet, 300, closed())
-	t.Logf("quiet: p50 %v, p99 %v, peak %d MiB", quantile(before, .5), quantile(before, .99), h.peak(t)>>20)
+	before := h.victim(t, quiet, 300, programtest.Closed())
+	t.Logf("quiet: p50 %v, p99 %v, peak %d MiB", programtest.Quantile(before, .5), programtest.Quantile(before, .99), programtest.Peak(t, h.program)>>20)
 
 	const config = `"metadata":{"annotations":{"proxy.istio.io/config":%q}},"spec":{"containers":[{"name":"a"}]}`
 	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d,*d,*d]\n"
@@ -274,43 +249,15 @@ func TestWebhookUnderAttack(t *testing.T) {
 		began := time.Now()
 		during := h.victim(t, quiet, 20, done)
 		<-done
-		t.Logf("%s: %d others' reviews in %v: p50 %v, p99 %v; peak %d MiB", c.name, len(during), time.Since(began).Round(time.Millisecond), quantile(during, .5), quantile(during, .99), h.peak(t)>>20)
+		t.Logf("%s: %d others' reviews in %v: p50 %v, p99 %v; peak %d MiB", c.name, len(during), time.Since(began).Round(time.Millisecond), programtest.Quantile(during, .5), programtest.Quantile(during, .99), programtest.Peak(t, h.program)>>20)
 		if t.Failed() {
 			return
 		}
 	}
-	if peak := h.peak(t); peak > peakLimit {
+	if peak := programtest.Peak(t, h.program); peak > peakLimit {
 		t.Errorf("%d bytes resident at most, want %d at most", peak, peakLimit)
 	}
-	h.stop(t)
-}
-
-func closed() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}
-
-// stop ends it with SIGTERM. A webhook that is busy must go as one that is not.
-func (h *hook) stop(t *testing.T) {
-	t.Helper()
-	terminate(t, h.program, h.ended)
-}
-
-// terminate ends a program with SIGTERM and waits for its end, which must be a success.
-func terminate(t *testing.T, program *exec.Cmd, ended <-chan error) {
-	t.Helper()
-	if err := program.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Errorf("it ended with %v", err)
-		}
-	case <-time.After(2 * time.Minute): // its grace period is 8 s
-		t.Fatal("SIGTERM does not end it")
-	}
+	programtest.Terminate(t, h.program, h.ended)
 }
 
 // TestWebhookHeldOpen opens more connections and bodies than a webhook has room for and sends nothing more. Another
@@ -320,7 +267,7 @@ func TestWebhookHeldOpen(t *testing.T) {
 	h := startHook(t)
 	quiet := h.client("127.0.0.2", true)
 	defer quiet.CloseIdleConnections()
-	h.victim(t, quiet, 1, closed())
+	h.victim(t, quiet, 1, programtest.Closed())
 	ctx, cancel := context.WithCancel(t.Context())
 	var held sync.WaitGroup
 	defer held.Wait()
@@ -350,11 +297,11 @@ func TestWebhookHeldOpen(t *testing.T) {
 	}
 	fresh := h.client("127.0.0.3", true) // an API server that has no connection yet
 	defer fresh.CloseIdleConnections()
-	h.victim(t, fresh, 20, closed())
-	h.victim(t, quiet, 20, closed())
-	if peak := h.peak(t); peak > peakLimit {
+	h.victim(t, fresh, 20, programtest.Closed())
+	h.victim(t, quiet, 20, programtest.Closed())
+	if peak := programtest.Peak(t, h.program); peak > peakLimit {
 		t.Errorf("%d bytes resident at most, want %d at most", peak, peakLimit)
 	}
-	t.Logf("peak %d MiB", h.peak(t)>>20)
-	h.stop(t)
+	t.Logf("peak %d MiB", programtest.Peak(t, h.program)>>20)
+	programtest.Terminate(t, h.program, h.ended)
 }

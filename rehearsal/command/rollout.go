@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"fmt"
@@ -29,7 +29,7 @@ func rolloutCommand() *cobra.Command {
 		Long:  rolloutHelp,
 		Args:  cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := untilTold(cmd)
+			ctx, stop := cli.SignalContext(cmd.Context())
 			defer stop()
 			var err error
 			if o.Self, err = os.Executable(); err != nil {
@@ -46,7 +46,7 @@ func rolloutCommand() *cobra.Command {
 				err = result.WriteTable(cmd.OutOrStdout(), screen.StyleFor(os.Stdout))
 			}
 			if err == nil && !result.OK {
-				err = errTold
+				err = cli.ErrReported
 			}
 			return err
 		},

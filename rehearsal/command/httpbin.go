@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"fmt"
@@ -11,7 +11,8 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/httpbin"
 )
 
-func httpbinCommand() *cobra.Command {
+// HTTPBin is the app of rehearsals.
+func HTTPBin() *cobra.Command {
 	var listen, onTerm string
 	var maxDelay time.Duration
 	cmd := &cobra.Command{
@@ -28,10 +29,10 @@ func httpbinCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			way, err := httpbin.ParseOnTerm(onTerm)
 			if err != nil {
-				return usage{fmt.Errorf("--on-term: %w", err)}
+				return cli.UsageError{Err: fmt.Errorf("--on-term: %w", err)}
 			}
 			if maxDelay <= 0 {
-				return usage{fmt.Errorf("--max-delay is %v: must be positive", maxDelay)}
+				return cli.UsageError{Err: fmt.Errorf("--max-delay is %v: must be positive", maxDelay)}
 			}
 			ctx, stop := httpbin.NotifyContext(cmd.Context(), way)
 			defer stop()

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/lastcall-dev/lastcall/internal/programtest"
 )
 
 // edge is a gateway that runs as in its image, in front of an app.
@@ -46,7 +48,7 @@ func startEdge(t *testing.T, program string, app http.HandlerFunc) *edge {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	e.program = exec.Command(program, "gateway", "--endpoints", endpoints, "--http", "127.0.0.1:0", "--grace", "8s")
+	e.program = exec.Command(program, "--endpoints", endpoints, "--http", "127.0.0.1:0", "--grace", "8s")
 	e.program.Env = append(os.Environ(), "GOGC=", "GOMEMLIMIT=")
 	e.program.Stderr = log
 	if err := e.program.Start(); err != nil {
@@ -65,8 +67,6 @@ func startEdge(t *testing.T, program string, app http.HandlerFunc) *edge {
 	}
 	return e
 }
-
-func (e *edge) peak(t *testing.T) int { return (&hook{program: e.program}).peak(t) }
 
 // visitor sends ordinary requests until done, each of which has to be answered, and returns how long they took.
 func (e *edge) visitor(t *testing.T, atLeast int, done <-chan struct{}) []time.Duration {
@@ -178,11 +178,7 @@ const (
 // TestGatewayUnderAttack sends what exhausts gateways to one that runs as in its image. It must stay small and go on
 // serving the requests of another client.
 func TestGatewayUnderAttack(t *testing.T) {
-	// Not this test's own program: the race detector would be what is measured.
-	program := filepath.Join(t.TempDir(), "lastcallctl")
-	if out, err := exec.Command("go", "build", "-race=false", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := programtest.Build(t)
 	large, over := make([]byte, 1<<20), make(chan struct{})
 	defer close(over)
 	app := func(w http.ResponseWriter, r *http.Request) {
@@ -268,7 +264,7 @@ func TestGatewayUnderAttack(t *testing.T) {
 	} {
 		t.Run(attack.name, func(t *testing.T) {
 			e := startEdge(t, program, app)
-			before := e.visitor(t, 300, closed())
+			before := e.visitor(t, 300, programtest.Closed())
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			done := make(chan struct{})
@@ -276,13 +272,13 @@ func TestGatewayUnderAttack(t *testing.T) {
 			attacking.Go(func() { attack.run(e)(ctx); close(done) })
 			during := e.visitor(t, 100, done)
 			attacking.Wait()
-			peak := e.peak(t)
-			t.Logf("others' p99 %v, before %v; peak %d MiB", quantile(during, .99), quantile(before, .99), peak>>20)
+			peak := programtest.Peak(t, e.program)
+			t.Logf("others' p99 %v, before %v; peak %d MiB", programtest.Quantile(during, .99), programtest.Quantile(before, .99), peak>>20)
 			if peak > edgePeakLimit {
 				t.Errorf("%d bytes resident at most, want %d at most", peak, edgePeakLimit)
 			}
 			cancel()
-			terminate(t, e.program, e.ended)
+			programtest.Terminate(t, e.program, e.ended)
 		})
 	}
 }

@@ -64,7 +64,7 @@ func TestGatewayWithAStalledLogReader(t *testing.T) {
 			}
 			address, full := ln.Addr().String(), fullPipe(t)
 			_ = ln.Close()
-			cmd := exec.Command("lastcallctl", "gateway", "--http", address, "--endpoints", endpoints, "--access-log", accessLog,
+			cmd := exec.Command("lastcall-gateway", "--http", address, "--endpoints", endpoints, "--access-log", accessLog,
 				"--termination-log", fifo, "--grace", "10m")
 			cmd.Stdout, cmd.Stderr = full, full
 			if err := cmd.Start(); err != nil {

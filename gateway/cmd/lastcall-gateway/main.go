@@ -1,3 +1,4 @@
+// Lastcall-gateway is the reference gateway: an ingress that drains the way an agent does, for clusters and rehearsals.
 package main
 
 import (
@@ -21,14 +22,13 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/gateway"
 	"github.com/lastcall-dev/lastcall/gateway/ingress"
-	"github.com/lastcall-dev/lastcall/internal/agent"
 	"github.com/lastcall-dev/lastcall/internal/certificate"
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
-const gatewayHelp = `An ingress gateway: HTTP/1.1 and HTTP/2, in clear and over TLS, gRPC, WebSockets;
+const help = `An ingress gateway: HTTP/1.1 and HTTP/2, in clear and over TLS, gRPC, WebSockets;
 round robin over endpoints that it speaks HTTP/1.1 to, or HTTP/2 in clear where their
 Service's port (appProtocol kubernetes.io/h2c, name grpc) or --protocol says so.
 
@@ -54,12 +54,17 @@ type gatewayFlags struct {
 	termination                   terminationFlags
 }
 
-func gatewayCommand() *cobra.Command {
+// version is set by the build (-ldflags "-X main.version=…").
+var version = ""
+
+func main() { os.Exit(cli.Main(command(), cli.Version(version))) }
+
+func command() *cobra.Command {
 	var f gatewayFlags
 	cmd := &cobra.Command{
-		Use:   "gateway (--kubernetes | --endpoints FILE)",
+		Use:   "lastcall-gateway (--kubernetes | --endpoints FILE)",
 		Short: "An ingress gateway that is drained as a pod is, for clusters and rehearsals",
-		Long:  gatewayHelp,
+		Long:  help,
 		Args:  cli.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
@@ -80,6 +85,7 @@ func gatewayCommand() *cobra.Command {
 	flags.BoolVar(&f.debug, "debug", false, "log what happens to each request")
 	f.cluster.register(flags)
 	f.termination.register(flags)
+	cmd.AddCommand(cli.VersionCommand(cli.Version(version)))
 	return cmd
 }
 
@@ -98,11 +104,11 @@ func (f *gatewayFlags) run(cmd *cobra.Command) error {
 		debug.SetGCPercent(50) // what clients send turns into garbage: memory counts more than the collector's time
 	}
 	if err := f.complete(cmd.Flags()); err != nil {
-		return usage{err}
+		return cli.UsageError{Err: err}
 	}
 	protocol, err := gateway.ParseProtocol(f.protocol)
 	if err != nil {
-		return usage{fmt.Errorf("--protocol: %w", err)}
+		return cli.UsageError{Err: fmt.Errorf("--protocol: %w", err)}
 	}
 	log, written, err := f.log(cmd)
 	if err != nil {
@@ -113,13 +119,13 @@ func (f *gatewayFlags) run(cmd *cobra.Command) error {
 		o.MaxConnections = connectionsFor(memoryLimit())
 	}
 	if o.Termination, err = f.termination.termination(cmd.Flags(), f.cluster.kubernetes, log); err != nil {
-		return usage{err}
+		return cli.UsageError{Err: err}
 	}
 	var fallback gateway.Fallback
 	if f.cert != "" {
 		files := &certificate.Files{Cert: f.cert, Key: f.key, Log: log}
 		if err := files.Load(); err != nil {
-			return usage{err}
+			return cli.UsageError{Err: err}
 		}
 		fallback = files.Certificate
 		defer keep(cmd.Context(), files)()
@@ -139,7 +145,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command) error {
 	}
 	g, err := gateway.New(options)
 	if err != nil {
-		return usage{err}
+		return cli.UsageError{Err: err}
 	}
 	if f.endpoints != "" {
 		o.Source, err = gateway.FollowFile(g, f.endpoints, protocol)
@@ -147,10 +153,10 @@ func (f *gatewayFlags) run(cmd *cobra.Command) error {
 		o.Source, err = f.cluster.source(ingress.Options{Gateway: g, Certificates: o.Certificates, Fallback: fallback, Log: log})
 	}
 	if err != nil {
-		return usage{err}
+		return cli.UsageError{Err: err}
 	}
-	told, stop := agent.NotifyStop()
-	o.Signals = told.C
+	signals, stop := cli.DrainSignals()
+	o.Signals = signals
 	defer stop()
 	return verdict(g.Run(context.WithoutCancel(cmd.Context()), o))
 }
@@ -170,7 +176,7 @@ func keep(ctx context.Context, files *certificate.Files) (stop func()) {
 // verdict is nil for every end that was asked for.
 func verdict(r drain.Report, err error) error {
 	if err == nil && r.Verdict == drain.Crashed {
-		return errTold
+		return cli.ErrReported
 	}
 	return err
 }
@@ -222,7 +228,7 @@ func (f *gatewayFlags) log(cmd *cobra.Command) (*slog.Logger, *logs.Writer, erro
 	if f.debug {
 		level = slog.LevelDebug
 	}
-	return newLog(cmd, f.logFormat, level)
+	return cli.Log(cmd, f.logFormat, level)
 }
 
 // openAccessLog opens what no request waits for; nil for none. done ends it.
@@ -234,7 +240,7 @@ func openAccessLog(name string, stdout io.Writer, log *slog.Logger) (access *log
 	case "-":
 	default:
 		if to, err = logs.OpenFile(name); err != nil {
-			return nil, nil, usage{fmt.Errorf("--access-log takes a file or -: %w", err)}
+			return nil, nil, cli.UsageError{Err: fmt.Errorf("--access-log takes a file or -: %w", err)}
 		}
 	}
 	access = logs.New(to, accessLogBound)

@@ -1,0 +1,19 @@
+// Rehearse runs the experiment of the README on this machine (make rehearse). It is lastcallctl's command of that name
+// alone: without Kubernetes' clients it compiles in seconds.
+package main
+
+import (
+	"os"
+
+	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/rehearsal/command"
+)
+
+// version is set by the build (-ldflags "-X main.version=…").
+var version = ""
+
+func main() {
+	root := command.Rehearse()
+	root.AddCommand(command.HTTPBin(), command.Gateway())
+	os.Exit(cli.Main(root, cli.Version(version)))
+}

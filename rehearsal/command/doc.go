@@ -1,0 +1,3 @@
+// Package command has the commands of a rehearsal. Two programs mount them: lastcallctl, and rehearse, which compiles in
+// seconds because it has nothing of Kubernetes.
+package command
