@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // Protocol is what endpoints are spoken to in. None is over TLS.
@@ -68,14 +70,14 @@ func (e *connectError) reason() (reason, failure string) {
 		failure = "delayed connect error: " + strings.ToUpper(text[:1]) + text[1:]
 		switch errno {
 		case syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS:
-			return reasonLocalFailure, failure
+			return accesslog.ReasonLocalConnectFailed, failure
 		}
 	case errors.As(e.err, &netErr) && netErr.Timeout():
-		return reasonConnectTimeout, ""
+		return accesslog.ReasonConnectTimeout, ""
 	case errors.Is(e.err, errOverflow):
-		return reasonOverflow, ""
+		return accesslog.ReasonOverflow, ""
 	}
-	return reasonRemoteFailure, failure
+	return accesslog.ReasonConnectFailed, failure
 }
 
 func newEndpoint(addr string, protocol Protocol, o Options) *endpoint {

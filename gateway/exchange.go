@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/httpdrain"
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
@@ -28,8 +29,7 @@ type exchange struct {
 
 	status      int           // 0 until the head is sent
 	serviceTime time.Duration // until the upstream's head came; -1 if it did not
-	flag        string
-	details     string
+	outcome     accesslog.Outcome
 	failure     string // of the upstream's transport
 
 	flight   flight
@@ -159,7 +159,7 @@ type responseBody struct {
 func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && b.x.calls != nil && b.x.calls.hasEnded() {
-		b.response.Trailer = http.Header{"Grpc-Status": {grpc.Unavailable}, "Grpc-Message": {lastCallMessage}}
+		b.response.Trailer = http.Header{"Grpc-Status": {grpc.Unavailable}, "Grpc-Message": {accesslog.MessageLastCall}}
 		return n, io.EOF
 	}
 	if errors.Is(err, io.EOF) {
@@ -205,22 +205,22 @@ func (x *exchange) cluster() string {
 // settle decides how the request ended, if no reply of the gateway's own did.
 // ctx is the request's.
 func (x *exchange) settle(ctx context.Context) {
-	if x.flag != "" {
+	if x.outcome != (accesslog.Outcome{}) {
 		return
 	}
 	cause := context.Cause(ctx)
-	x.flag, x.details = flagNone, detailsViaUpstream
+	x.outcome = accesslog.ViaUpstream
 	switch {
 	case errors.Is(cause, httpdrain.ErrLastCall) || x.cut.Load():
-		x.flag, x.details = flagDuration, detailsLastCall
+		x.outcome = accesslog.LastCall
 	case x.upstreamErr != nil && errors.Is(cause, errRequestTimeout):
-		x.flag, x.details = flagTimeout, detailsTimeout
+		x.outcome = accesslog.ResponseTimeout
 	case x.writeErr != nil || x.upstreamErr != nil && cause != nil:
-		x.flag, x.details = flagDownstreamGone, detailsDownstreamGone
+		x.outcome = accesslog.ClientClosed
 	case x.upstreamErr != nil && x.spoken == H2C:
 		reason, flag, _ := resetReason(x.upstreamErr)
-		x.flag, x.details = flag, detailsResetAfter+"{"+strings.ReplaceAll(reason, " ", "_")+"}"
+		x.outcome = accesslog.After(flag, reason)
 	case x.upstreamErr != nil: // to Envoy's parser an end in the midst of a body is a wrong body
-		x.flag, x.details = flagProtocolError, detailsResetAfter+"{protocol_error}"
+		x.outcome = accesslog.Truncated
 	}
 }

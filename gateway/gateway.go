@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // Gateway passes requests on. It is an http.Handler; Run serves it.
@@ -110,7 +112,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if x.route = g.Lookup(r.Host, r.URL.Path); x.route == nil || r.Method == http.MethodConnect {
-		g.answer(x, reply{status: http.StatusNotFound, flag: flagNoRoute, details: detailsNoRoute}, nil)
+		g.answer(x, reply{status: http.StatusNotFound, outcome: accesslog.NoRoute}, nil)
 		return
 	}
 	in := r.WithContext(context.WithValue(ctx, exchangeKey{}, x))

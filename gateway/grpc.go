@@ -8,8 +8,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
-const lastCallMessage = "the server is shutting down"
-
 func isGRPC(h http.Header) bool { return grpc.IsType([]byte(h.Get("Content-Type"))) }
 
 // followGRPC has a gRPC response end at the last call with a status, if it comes in between

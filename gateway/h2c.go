@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -298,11 +299,11 @@ func resetReason(err error) (reason, flag string, status int) {
 	var stream http2.StreamError
 	switch {
 	case isMalformed(err):
-		return reasonProtocolError, flagProtocolError, http.StatusBadGateway
+		return accesslog.ReasonProtocolError, accesslog.FlagProtocolError, http.StatusBadGateway
 	case !errors.As(err, &stream):
-		return reasonTermination, flagTermination, http.StatusServiceUnavailable
+		return accesslog.ReasonTerminated, accesslog.FlagTerminated, http.StatusServiceUnavailable
 	case stream.Code == http2.ErrCodeRefusedStream:
-		return reasonRefused, flagRemoteReset, http.StatusServiceUnavailable
+		return accesslog.ReasonRefused, accesslog.FlagUpstreamReset, http.StatusServiceUnavailable
 	}
-	return reasonRemoteReset, flagRemoteReset, http.StatusServiceUnavailable
+	return accesslog.ReasonReset, accesslog.FlagUpstreamReset, http.StatusServiceUnavailable
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/lastcall-dev/lastcall/httpdrain"
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
@@ -20,85 +21,32 @@ var (
 	errTooManyFields  = errors.New("the response has more fields than are allowed")
 )
 
-// Envoy's names (CoreResponseFlag's short strings and ResponseCodeDetails).
-const (
-	flagNone                 = "-"
-	flagNoHealthyUpstream    = "UH"
-	flagConnectFailure       = "UF"
-	flagOverflow             = "UO"
-	flagRetriesExhausted     = "URX,UF" // retries are only for connections that were not made
-	flagTermination          = "UC"
-	flagProtocolError        = "UPE"
-	flagRemoteReset          = "UR"
-	flagTimeout              = "UT"
-	flagNoRoute              = "NR"
-	flagDownstreamGone       = "DC"
-	flagDownstreamProtocol   = "DPE"
-	flagDuration             = "DT" // ended by a time limit, as the pipe says
-	detailsViaUpstream       = "via_upstream"
-	detailsNoHealthyUpstream = "no_healthy_upstream"
-	detailsTimeout           = "response_timeout"
-	detailsNoRoute           = "route_not_found"
-	detailsDownstreamGone    = "downstream_remote_disconnect"
-	detailsDownstreamCodec   = "http1.codec_error"
-	detailsLastCall          = "last_call" // not Envoy's: it has no line for it
-	detailsResetBefore       = "upstream_reset_before_response_started"
-	detailsResetAfter        = "upstream_reset_after_response_started"
-
-	reasonRemoteFailure  = "remote connection failure"
-	reasonLocalFailure   = "local connection failure"
-	reasonConnectTimeout = "connection timeout"
-	reasonOverflow       = "overflow"
-	reasonTermination    = "connection termination"
-	reasonProtocolError  = "protocol error"
-	reasonRemoteReset    = "remote reset"
-	reasonRefused        = "remote refused stream reset"
-)
-
 // Log lines that users grep for, as Envoy writes them at debug level.
 const (
 	logUpstreamReset = "upstream reset: reset reason: "
 	logLocalReply    = "Sending local reply with details "
 )
 
-const (
-	resetBody      = "upstream connect error or disconnect/reset before headers. reset reason: "
-	resetBodyAgain = "upstream connect error or disconnect/reset before headers. retried and the latest reset reason: "
-)
-
-// lastCallBody is the pipe's word.
-const lastCallBody = "the server is shutting down and the request was not finished before its deadline"
-
-// serverName is what Envoy puts into its local replies, and is kept with their
-// bodies: people and tools tell a gateway's 503 from an app's by it.
-const serverName = "envoy"
-
 // reply is an answer of the gateway's own.
 type reply struct {
 	status  int // 0: none is sent, the client's connection or stream is broken off
 	body    string
-	flag    string
-	details string
+	outcome accesslog.Outcome
 	reason  string // of the upstream's reset, if it was one
 	failure string // of the upstream's transport
 }
 
-// reset is the reply to an upstream's end before the response. failure is the
-// transport's, in Envoy's words, or "".
+// reset is the reply to an upstream's end before the response. failure is Envoy's description of the transport's
+// error, or "".
 func reset(x *exchange, status int, flag, reason, failure string) reply {
-	body := resetBody
-	if x.retried {
-		body = resetBodyAgain
-	}
 	details := reason
 	if failure != "" {
 		details += "|" + failure
 	}
 	return reply{
 		status:  status,
-		body:    body + reason,
-		flag:    flag,
-		details: detailsResetBefore + "{" + strings.ReplaceAll(details, " ", "_") + "}",
+		body:    accesslog.ResetBody(reason, x.retried),
+		outcome: accesslog.Before(flag, details),
 		reason:  reason,
 		failure: strings.ReplaceAll(failure, " ", "_"),
 	}
@@ -111,28 +59,28 @@ func replyTo(ctx context.Context, x *exchange, err error) reply {
 	var connect *connectError
 	switch {
 	case errors.Is(cause, httpdrain.ErrLastCall):
-		return reply{status: http.StatusServiceUnavailable, body: lastCallBody, flag: flagDuration, details: detailsLastCall}
+		return reply{status: http.StatusServiceUnavailable, body: accesslog.BodyLastCall, outcome: accesslog.LastCall}
 	case errors.Is(cause, errRequestTimeout):
-		return reply{status: http.StatusGatewayTimeout, body: "upstream request timeout", flag: flagTimeout, details: detailsTimeout}
+		return reply{status: http.StatusGatewayTimeout, body: accesslog.BodyResponseTimeout, outcome: accesslog.ResponseTimeout}
 	case errors.Is(cause, errConnectionTermination):
-		return reset(x, http.StatusServiceUnavailable, flagTermination, reasonTermination, "")
+		return reset(x, http.StatusServiceUnavailable, accesslog.FlagTerminated, accesslog.ReasonTerminated, "")
 	case cause != nil:
-		return reply{flag: flagDownstreamGone, details: detailsDownstreamGone}
+		return reply{outcome: accesslog.ClientClosed}
 	case x.bodyError() != nil:
 		return replyToBody(x.bodyError())
 	case errors.Is(err, errNoEndpoints):
-		return reply{status: http.StatusServiceUnavailable, body: "no healthy upstream", flag: flagNoHealthyUpstream, details: detailsNoHealthyUpstream}
+		return reply{status: http.StatusServiceUnavailable, body: accesslog.BodyNoHealthy, outcome: accesslog.NoHealthy}
 	case errors.As(err, &connect):
 		return replyToConnect(x, connect)
 	case errors.Is(err, errTooManyFields):
-		return reset(x, http.StatusBadGateway, flagProtocolError, reasonProtocolError, "")
+		return reset(x, http.StatusBadGateway, accesslog.FlagProtocolError, accesslog.ReasonProtocolError, "")
 	case x.spoken == H2C:
 		reason, flag, status := resetReason(err)
 		return reset(x, status, flag, reason, "")
 	case x.conn != nil && x.conn.endedBetweenMessages():
-		return reset(x, http.StatusServiceUnavailable, flagTermination, reasonTermination, "")
+		return reset(x, http.StatusServiceUnavailable, accesslog.FlagTerminated, accesslog.ReasonTerminated, "")
 	}
-	return reset(x, http.StatusBadGateway, flagProtocolError, reasonProtocolError, "")
+	return reset(x, http.StatusBadGateway, accesslog.FlagProtocolError, accesslog.ReasonProtocolError, "")
 }
 
 // replyToBody is for a request whose body could not be read: the client left in
@@ -140,26 +88,26 @@ func replyTo(ctx context.Context, x *exchange, err error) reply {
 func replyToBody(err error) reply {
 	var netErr net.Error
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &netErr) {
-		return reply{flag: flagDownstreamGone, details: detailsDownstreamGone}
+		return reply{outcome: accesslog.ClientClosed}
 	}
-	return reply{status: http.StatusBadRequest, body: "Bad Request", flag: flagDownstreamProtocol, details: detailsDownstreamCodec}
+	return reply{status: http.StatusBadRequest, body: "Bad Request", outcome: accesslog.InvalidHTTP1}
 }
 
 func replyToConnect(x *exchange, err *connectError) reply {
-	flag := flagConnectFailure
+	flag := accesslog.FlagConnectFailed
 	reason, failure := err.reason()
 	switch {
-	case reason == reasonOverflow:
-		flag = flagOverflow
+	case reason == accesslog.ReasonOverflow:
+		flag = accesslog.FlagOverflow
 	case x.retried:
-		flag = flagRetriesExhausted
+		flag = accesslog.FlagRetriesExhausted
 	}
 	return reset(x, http.StatusServiceUnavailable, flag, reason, failure)
 }
 
 // answer sends r, or breaks the client's connection or stream off.
 func (g *Gateway) answer(x *exchange, r reply, err error) {
-	x.flag, x.details, x.failure = r.flag, r.details, r.failure
+	x.outcome, x.failure = r.outcome, r.failure
 	log := g.log.With("method", x.request.Method, "path", x.request.URL.Path, "upstream", x.upstream())
 	if r.reason != "" && r.failure == "" { // a connection that was not made has been told of
 		log.DebugContext(x.request.Context(), logUpstreamReset+r.reason, "error", err)
@@ -167,7 +115,7 @@ func (g *Gateway) answer(x *exchange, r reply, err error) {
 	if r.status == 0 {
 		panic(http.ErrAbortHandler)
 	}
-	log.DebugContext(x.request.Context(), logLocalReply+r.details, "status", r.status)
+	log.DebugContext(x.request.Context(), logLocalReply+r.outcome.Details, "status", r.status)
 	h := x.Header()
 	clear(h)
 	if x.request.ProtoMajor == 2 && isGRPC(x.request.Header) {
@@ -178,7 +126,7 @@ func (g *Gateway) answer(x *exchange, r reply, err error) {
 		h.Set("Content-Type", "text/plain")
 	}
 	h.Set("Content-Length", strconv.Itoa(len(r.body)))
-	h.Set("Server", serverName)
+	h.Set("Server", accesslog.Server)
 	x.WriteHeader(r.status)
 	if x.request.Method != http.MethodHead {
 		_, _ = io.WriteString(x, r.body) // what fails here is the client's end, and noted by x
@@ -203,6 +151,6 @@ func answerGRPC(x *exchange, r reply) {
 	if r.body != "" {
 		h.Set("Grpc-Message", r.body)
 	}
-	h.Set("Server", serverName)
+	h.Set("Server", accesslog.Server)
 	x.WriteHeader(http.StatusOK)
 }

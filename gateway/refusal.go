@@ -3,6 +3,8 @@ package gateway
 import (
 	"net/http"
 	"strings"
+
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // Envoy's details of requests that are not passed on.
@@ -17,7 +19,7 @@ const (
 // refusal is the reply to a request that no endpoint gets, whatever its route; false when there is no reason.
 func (g *Gateway) refusal(r *http.Request) (reply, bool) {
 	bad := func(status int, details string) (reply, bool) {
-		return reply{status: status, body: http.StatusText(status), flag: flagDownstreamProtocol, details: details}, true
+		return reply{status: status, body: http.StatusText(status), outcome: accesslog.Outcome{Flags: accesslog.FlagDownstreamProtocol, Details: details}}, true
 	}
 	hosts := r.Header["Host"] // HTTP/1.1's is not in there
 	switch {
@@ -34,7 +36,7 @@ func (g *Gateway) refusal(r *http.Request) (reply, bool) {
 	case hasDotSegment(r.URL.Path):
 		return bad(http.StatusBadRequest, detailsPath)
 	case r.TLS != nil && g.certificates.Load().misdirected(r.TLS.ServerName, r.Host):
-		return reply{status: http.StatusMisdirectedRequest, body: http.StatusText(http.StatusMisdirectedRequest), flag: flagNone, details: detailsMisdirected}, true
+		return reply{status: http.StatusMisdirectedRequest, body: http.StatusText(http.StatusMisdirectedRequest), outcome: accesslog.Outcome{Details: detailsMisdirected}}, true
 	}
 	return reply{}, false
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // The host that a request is for is known, and the endpoint is told that one.
@@ -167,7 +169,7 @@ func TestConnectionsPerEndpoint(t *testing.T) {
 	first, second := ask(), ask()
 	within(t, "request", arrived)
 	within(t, "request", arrived)
-	if resp, body := readResponse(t, ask()); resp.StatusCode != 503 || body != resetBody+reasonOverflow {
+	if resp, body := readResponse(t, ask()); resp.StatusCode != 503 || body != accesslog.ResetBody(accesslog.ReasonOverflow, false) {
 		t.Errorf("the third got %s %q", resp.Status, body)
 	}
 	g.access.until(t, " 503 UO upstream_reset_before_response_started{overflow} ")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // slowApp answers each request when more is closed, in two halves.
@@ -103,7 +104,7 @@ func TestLastCall(t *testing.T) {
 		logged                string
 		open                  drain.Conversation
 	}{
-		{"no answer yet", plain, "", []string{"HTTP/1.1 503 ", "Connection: close", "\r\n\r\n" + lastCallBody}, " 503 DT last_call ", drain.Conversation{Protocol: "http/1.1", Request: "GET /slow", Ending: "503"}},
+		{"no answer yet", plain, "", []string{"HTTP/1.1 503 ", "Connection: close", "\r\n\r\n" + accesslog.BodyLastCall}, " 503 DT last_call ", drain.Conversation{Protocol: "http/1.1", Request: "GET /slow", Ending: "503"}},
 		{"half an answer", plain, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", []string{"HTTP/1.1 200 ", "half"}, " 200 DT last_call ", drain.Conversation{Protocol: "http/1.1", Request: "GET /slow", Ending: "truncated"}},
 		{"an upgrade", upgrade, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", []string{"HTTP/1.1 101 "}, " 101 DT last_call ", drain.Conversation{Protocol: "x", Request: "GET /up", Ending: "fin"}},
 	} {

@@ -10,19 +10,20 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // handlersTime is how long handlers may go on after the last call has cancelled their contexts.
 const handlersTime = 500 * time.Millisecond
 
-const shuttingDown = "the server is shutting down and the request was not finished before its deadline\n"
+const shuttingDown = accesslog.BodyLastCall + "\n"
 
 // unavailable is the last call's answer where nobody has another.
 func unavailable(w http.ResponseWriter, r *http.Request) {
 	if isGRPC(r) { // trailers only, which are headers
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Grpc-Status", "14") // UNAVAILABLE: clients may try again (gRPC's statuscodes.md)
-		w.Header().Set("Grpc-Message", "the server is shutting down")
+		w.Header().Set("Grpc-Message", accesslog.MessageLastCall)
 		w.WriteHeader(http.StatusOK)
 		return
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/agent"
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/hotrestart"
@@ -202,7 +203,7 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		Log:            log,
 		Metrics:        []prometheus.Collector{written.Metric("own")},
 	}
-	if o.AccessLogFormat, err = pipe.ParseLogFormat(f.accessLogForm); err != nil {
+	if o.AccessLogFormat, err = accesslog.ParseFormat(f.accessLogForm); err != nil {
 		return usage{fmt.Errorf("--access-log-format: %w", err)}
 	}
 	if o.Limits, err = f.limits.limits(); err != nil {

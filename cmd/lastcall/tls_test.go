@@ -207,7 +207,7 @@ func TestTLSConfigurationRefused(t *testing.T) {
 		{"max-connections=-1", "accepted are 1 and more", nil},
 		{"protocol=http", "--idle-timeout -1s: must be a duration such as 10s, or 0 for no limit", []string{"--idle-timeout", "-1s"}},
 		{"protocol=http", "--max-connections -1: must be 1 or more", []string{"--max-connections", "-1"}},
-		{"protocol=http", "accepted are text and json", []string{"--access-log-format", "xml"}},
+		{"protocol=http", "must be text or json", []string{"--access-log-format", "xml"}},
 	} {
 		_, port, _ := net.SplitHostPort(freeLoopback(t))
 		args := append([]string{"agent", "--status-address", "127.0.0.1", "--status-port", port, "--admin-address", "off", "--inbound", "127.0.0.1:0=127.0.0.1:1," + c.options}, c.more...)

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/admin"
 	"github.com/lastcall-dev/lastcall/internal/envoy"
 	"github.com/lastcall-dev/lastcall/internal/hotrestart"
@@ -39,7 +40,7 @@ type Options struct {
 	H2              pipe.H2Limits
 	Endings         pipe.Endings
 	AccessLog       io.Writer // of the pipe; nil: none
-	AccessLogFormat pipe.LogFormat
+	AccessLogFormat accesslog.Format
 
 	// Envoy, if given, is the data plane in place of the pipe. Its Inbound is
 	// in its own options.
@@ -260,7 +261,7 @@ func (a *agent) startPlane(ctx context.Context) error {
 		OwnPorts: a.ownPorts(), Listen: a.Succession.listen, Log: a.log,
 	}
 	if a.AccessLog != nil {
-		cfg.AccessLog = pipe.NewAccessLog(a.AccessLog, a.AccessLogFormat)
+		cfg.AccessLog = accesslog.New(a.AccessLog, a.AccessLogFormat)
 	}
 	p, err := pipe.Start(cfg)
 	if err != nil {

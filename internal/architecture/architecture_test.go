@@ -36,6 +36,7 @@ var downwards = []string{
 	"internal/tcp",         // listeners
 	"internal/wire",        // parsers: no sockets, no goroutines
 	"internal/sideport",    // the small HTTP servers beside the traffic
+	"internal/accesslog",   // Envoy's access log lines and local replies
 	"internal/logs",        // what is logged, without waiting for its reader
 	"drain",                // the state machine: imports nothing of the project
 }

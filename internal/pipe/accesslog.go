@@ -1,60 +1,79 @@
 package pipe
 
 import (
-	"fmt"
-	"io"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/logs"
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
-// LogFormat is how an access log is written.
-type LogFormat int
-
-// The formats of Istio's Envoys (meshConfig.accessLogEncoding).
-const (
-	LogText LogFormat = iota
-	LogJSON
-)
-
-// ParseLogFormat reads "text" or "json".
-func ParseLogFormat(s string) (LogFormat, error) {
-	switch s {
-	case "text":
-		return LogText, nil
-	case "json":
-		return LogJSON, nil
+// newEntry begins the access log entry of a request; without a log it returns nil. h is nil if there is no HTTP/1 head.
+func (p *Pipe) newEntry(c *conn, h *head, raw []byte) *accesslog.Entry {
+	if p.cfg.AccessLog == nil {
+		return nil
 	}
-	return LogText, fmt.Errorf("access log format %q: accepted are text and json", s)
-}
-
-// AccessLog writes one line per request, and one per opaque connection. Requests
-// never wait for it: when the writer hangs or fails, lines are lost, and counted.
-type AccessLog struct {
-	out    *logs.Writer
-	format LogFormat
-}
-
-// maxLogged is how much may wait for the writer, bytes: some 10,000 lines.
-const maxLogged = 4 << 20
-
-// NewAccessLog starts an access log on w. Close ends it.
-func NewAccessLog(w io.Writer, format LogFormat) *AccessLog {
-	return &AccessLog{out: logs.New(w, maxLogged), format: format}
-}
-
-// Close writes what is left and returns; when the writer hangs, without it.
-func (l *AccessLog) Close() { l.out.Close() }
-
-// Lost is how many lines could not be written, or not fast enough.
-func (l *AccessLog) Lost() uint64 { return l.out.Dropped() }
-
-func (l *AccessLog) add(e *logEntry, status int, flags, details string) {
-	now := time.Now()
-	l.out.Append(func(b []byte) []byte {
-		if l.format == LogJSON {
-			return e.appendJSON(b, status, flags, details, now)
+	e := &accesslog.Entry{
+		Began: time.Now(), Protocol: "HTTP/1.1", Cluster: "inbound", Route: "default",
+		Downstream: c.client.RemoteAddr().String(), DownstreamLocal: c.client.LocalAddr().String(),
+		Upstream: c.appName(),
+	}
+	if hello := c.hello.Load(); hello != nil {
+		e.HasTLS = true
+		e.TLSVersion, e.ServerName, e.ALPN, e.PeerSubject = hello.version, hello.serverName, hello.alpn, hello.peer
+	}
+	if c.app != nil {
+		e.UpstreamLocal = c.app.LocalAddr().String()
+	}
+	if h != nil {
+		e.Method, e.Path = string(h.method.of(raw)), string(h.target.of(raw))
+		if h.minor == 0 {
+			e.Protocol = "HTTP/1.0"
 		}
-		return e.appendText(b, status, flags, details, now)
-	})
+		if h.body.kind == lengthBody {
+			e.Received = h.body.left
+		}
+		e.ForwardedFor = field(raw, "x-forwarded-for")
+		e.UserAgent = field(raw, "user-agent")
+		e.RequestID = field(raw, "x-request-id")
+		e.Authority = field(raw, "host")
+	}
+	return e
+}
+
+// writeEntry writes the line of a request that has ended. e may be nil.
+func (p *Pipe) writeEntry(e *accesslog.Entry, status int, outcome accesslog.Outcome) {
+	if e == nil {
+		return
+	}
+	e.Status, e.Outcome = status, outcome
+	before := p.cfg.AccessLog.Lost()
+	p.cfg.AccessLog.Write(e)
+	if p.cfg.AccessLog.Lost() != before {
+		p.complainEach(time.Minute, "access log writer too slow; dropping lines")
+	}
+}
+
+// logOpaque writes the line of an opaque connection that has ended, as Envoy's TCP proxy does.
+func (c *conn) logOpaque() {
+	if c.p.cfg.AccessLog == nil || c.mode != opaque || len(c.up.upgraded) > 0 {
+		return
+	}
+	e := c.p.newEntry(c, nil, nil)
+	e.Began, e.Protocol = c.began, ""
+	e.Received, e.Sent = c.up.carried, c.down.carried
+	var outcome accesslog.Outcome
+	switch {
+	case c.surplus:
+		outcome.Flags = accesslog.FlagOverflow
+	case c.app == nil:
+		outcome.Flags = accesslog.FlagConnectFailed
+	}
+	c.p.writeEntry(e, 0, outcome)
+}
+
+// LogLost is the number of access log lines that were dropped; false without an access log.
+func (p *Pipe) LogLost() (uint64, bool) {
+	if p.cfg.AccessLog == nil {
+		return 0, false
+	}
+	return p.cfg.AccessLog.Lost(), true
 }

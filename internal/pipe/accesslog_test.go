@@ -4,22 +4,19 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"net"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/logs"
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // Names and types are those of Istio's EnvoyFilter-free default (accessLogEncoding:
 // JSON).
 func TestAccessLogJSON(t *testing.T) {
 	var out bytes.Buffer
-	p := startPipe(t, startHTTP(t, echo), HTTP, func(c *Config) { c.AccessLog = NewAccessLog(&out, LogJSON) })
+	p := startPipe(t, startHTTP(t, echo), HTTP, func(c *Config) { c.AccessLog = accesslog.New(&out, accesslog.JSON) })
 	c := dialPipe(t, p)
 	c.send("POST /a\"b\x80 HTTP/1.1\r\nHost: shop\r\nUser-Agent: me\\\r\nX-Request-Id: 7\r\nX-Forwarded-For: 10.0.0.1\r\nContent-Length: 3\r\n\r\nabc")
 	c.response("POST")
@@ -59,7 +56,7 @@ func TestAccessLogOfAClientThatIsGone(t *testing.T) {
 			}
 		}
 	})
-	p := startPipe(t, app, HTTP, func(c *Config) { c.AccessLog = NewAccessLog(&out, LogText) })
+	p := startPipe(t, app, HTTP, func(c *Config) { c.AccessLog = accesslog.New(&out, accesslog.Text) })
 	c := dialPipe(t, p)
 	c.send(get("/long") + get("/next"))
 	readHead(c.r)
@@ -78,7 +75,7 @@ func TestAccessLogOfAClientThatIsGone(t *testing.T) {
 func TestAccessLogOfTCP(t *testing.T) {
 	var out bytes.Buffer
 	app := startApp(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
-	p := startPipe(t, app, TCP, func(c *Config) { c.AccessLog = NewAccessLog(&out, LogText) })
+	p := startPipe(t, app, TCP, func(c *Config) { c.AccessLog = accesslog.New(&out, accesslog.Text) })
 	c := dialPipe(t, p)
 	c.send("hello")
 	_ = c.CloseWrite()
@@ -90,52 +87,5 @@ func TestAccessLogOfTCP(t *testing.T) {
 	closePipe(t, p)
 	if !strings.Contains(out.String(), `"- - -" 0 - - - "-" 5 5 `) {
 		t.Error(out.String())
-	}
-}
-
-// stuckWriter takes nothing until it is let go.
-type stuckWriter struct{ free chan struct{} }
-
-func (w stuckWriter) Write(p []byte) (int, error) { <-w.free; return len(p), nil }
-
-// A writer that hangs costs lines, and neither memory without end nor anybody's time.
-func TestAccessLogOfAStuckWriter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := stuckWriter{make(chan struct{})}
-		l := NewAccessLog(w, LogText)
-		e := &logEntry{path: "/" + strings.Repeat("x", 1<<20)}
-		l.add(e, 200, "", "")
-		synctest.Wait() // it is with the writer
-		for range 10 {
-			l.add(e, 200, "", "")
-		}
-		if lost := l.Lost(); lost != 6 {
-			t.Errorf("%d lines are lost, with room for 4", lost)
-		}
-		began := time.Now()
-		l.Close()
-		if took := time.Since(began); took != logs.CloseTime {
-			t.Errorf("the end took %v", took)
-		}
-		if lost := l.Lost(); lost != 10 {
-			t.Errorf("%d lines are lost", lost)
-		}
-		l.add(e, 200, "", "") // after the end
-		close(w.free)
-	})
-}
-
-type fullDisk struct{}
-
-func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
-
-func TestAccessLogOfAFullDisk(t *testing.T) {
-	l := NewAccessLog(fullDisk{}, LogJSON)
-	for range 3 {
-		l.add(&logEntry{}, 200, "", "")
-	}
-	l.Close()
-	if l.Lost() != 3 {
-		t.Errorf("%d lines are lost", l.Lost())
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
 )
 
@@ -85,9 +86,9 @@ func TestTLSPassesThrough(t *testing.T) {
 		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{authority.Sign("app.test", 0)}, NextProtos: []string{"echo"}})
 		_, _ = io.Copy(s, s)
 	})
-	for _, format := range []LogFormat{LogText, LogJSON} {
+	for _, format := range []accesslog.Format{accesslog.Text, accesslog.JSON} {
 		var log bytes.Buffer
-		p := startPipe(t, app, Auto, func(cfg *Config) { cfg.AccessLog = NewAccessLog(&log, format) })
+		p := startPipe(t, app, Auto, func(cfg *Config) { cfg.AccessLog = accesslog.New(&log, format) })
 		c := dialTLS(t, p, &tls.Config{RootCAs: authority.Pool(), NextProtos: []string{"echo"}})
 		if _, err := io.WriteString(c, "hello"); err != nil {
 			t.Fatal(err)
@@ -103,7 +104,7 @@ func TestTLSPassesThrough(t *testing.T) {
 		awaitActivity(t, p, 0, 0)
 		closePipe(t, p)
 		want := []string{"app.test default\n"}
-		if format == LogJSON {
+		if format == accesslog.JSON {
 			want = []string{`"requested_server_name":"app.test"`, `"downstream_alpn":"echo"`, `"method":null`, `"downstream_tls_version":null`}
 		}
 		for _, part := range want {

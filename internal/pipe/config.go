@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
@@ -139,7 +140,7 @@ func checkName(s string) error {
 // Config is what a pipe is made of. Zero values take the defaults.
 type Config struct {
 	Inbound   []Inbound
-	AccessLog *AccessLog // nil: none
+	AccessLog *accesslog.Log // nil: none
 	Log       *slog.Logger
 
 	// OwnPorts are ports of ours beside the listeners' (status server, admin

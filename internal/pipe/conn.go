@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // mode is what a connection has turned out to carry.
@@ -93,7 +95,7 @@ type request struct {
 	status  int    // of its final response; 0 before
 	h2c     []byte // the client's SETTINGS, when the upgrade is to HTTP/2
 	held    int    // bytes that it holds beside its slot, about
-	entry   *logEntry
+	entry   *accesslog.Entry
 }
 
 // maxLine is how much of a request line is kept for the report, bytes.
@@ -221,16 +223,16 @@ func (c *conn) cleanUp() {
 	resets := c.resets
 	unanswered := c.queue.take()
 	if c.h2 != nil {
-		c.closeStreams(flagDownstreamClosed, "downstream_remote_disconnect")
+		c.closeStreams(accesslog.ClientClosed)
 	}
 	c.recount()
 	c.mu.Unlock()
 	for i := range unanswered {
 		q := &unanswered[i]
 		if q.status == http.StatusSwitchingProtocols {
-			c.finish(q, q.status, "", "via_upstream") // a tunnel ends as it likes
+			c.finish(q, q.status, accesslog.ViaUpstream) // a tunnel ends as it likes
 		} else {
-			c.finish(q, q.status, flagDownstreamClosed, "downstream_remote_disconnect")
+			c.finish(q, q.status, accesslog.ClientClosed)
 		}
 	}
 	c.logOpaque()

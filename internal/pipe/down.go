@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -244,9 +245,9 @@ func (c *conn) appEnded() {
 		c.close()
 	case isH2 && isProtocolError(d.err):
 		c.p.complain("the app does not keep to HTTP/2; its clients get a 502", "app", c.appName(), "error", d.err)
-		c.failStreams(flagProtocolError, "upstream_reset_before_response_started{protocol_error}", endProtocol)
+		c.failStreams(accesslog.ProtocolError, endProtocol)
 	case isH2 && streams > 0:
-		c.failStreams(flagConnectionTerminated, "upstream_reset_before_response_started{connection_termination}", endTerminated)
+		c.failStreams(accesslog.Terminated, endTerminated)
 	case isH2:
 		c.endIdleH2()
 		c.close()
@@ -267,9 +268,9 @@ func (c *conn) appEnded() {
 		c.close()
 	case due && (isProtocolError(d.err) || closed && d.scanned > 0): // nonsense, or a part of a head
 		c.p.complain("the app's response cannot be understood; its client gets a 502", "app", c.appName(), "error", d.err)
-		c.answer(&replyProtocolError, flagProtocolError, "upstream_reset_before_response_started{protocol_error}")
+		c.answer(&replyProtocolError, accesslog.ProtocolError)
 	case due:
-		c.answer(&replyTerminated, flagConnectionTerminated, "upstream_reset_before_response_started{connection_termination}")
+		c.answer(&replyTerminated, accesslog.Terminated)
 	default:
 		c.close()
 	}
@@ -291,8 +292,8 @@ func (c *conn) logTruncated() {
 		return
 	}
 	// Envoy, too, calls it a protocol error when a response ends before its end.
-	c.finish(c.queue.at(0), c.down.status, flagProtocolError, "upstream_reset_after_response_started{protocol_error}")
+	c.finish(c.queue.at(0), c.down.status, accesslog.Truncated)
 	for i := 1; i < c.queue.len(); i++ {
-		c.finish(c.queue.at(i), 0, flagConnectionTerminated, "upstream_reset_before_response_started{connection_termination}")
+		c.finish(c.queue.at(i), 0, accesslog.Terminated)
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/drain/planetest"
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
 )
 
@@ -445,7 +446,7 @@ func TestCloseGivesUp(t *testing.T) {
 
 func TestAccessLog(t *testing.T) {
 	var out bytes.Buffer
-	p := startPipe(t, startHTTP(t, echo), HTTP, func(c *Config) { c.AccessLog = NewAccessLog(&out, LogText) })
+	p := startPipe(t, startHTTP(t, echo), HTTP, func(c *Config) { c.AccessLog = accesslog.New(&out, accesslog.Text) })
 	c := dialPipe(t, p)
 	c.send("POST /a\"b HTTP/1.1\r\nHost: shop\r\nUser-Agent: me\r\nX-Request-Id: 7\r\nContent-Length: 3\r\n\r\nabc")
 	c.response("POST")

@@ -4,6 +4,8 @@ import (
 	"math/bits"
 	"sync/atomic"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // protocol is a label of what is counted by request.
@@ -87,7 +89,7 @@ func (p *Pipe) Durations(i int) []Durations {
 // finish counts a request that has ended, and writes its line in the access log;
 // once, however often it is called. What never got as far as the queue has a line
 // only.
-func (c *conn) finish(q *request, status int, flags, details string) {
+func (c *conn) finish(q *request, status int, outcome accesslog.Outcome) {
 	if q.told {
 		return
 	}
@@ -95,13 +97,13 @@ func (c *conn) finish(q *request, status int, flags, details string) {
 	if !q.began.IsZero() {
 		c.in.stats.durations.observe(protocolHTTP1, status, time.Since(q.began))
 	}
-	c.p.writeEntry(q.entry, status, flags, details)
+	c.p.writeEntry(q.entry, status, outcome)
 }
 
 // finishStream is finish for a request of HTTP/2.
-func (c *conn) finishStream(s *stream, flags, details string) {
+func (c *conn) finishStream(s *stream, outcome accesslog.Outcome) {
 	c.in.stats.durations.observe(s.protocol(), s.status, c.h2.clock().Sub(s.began))
-	c.p.writeEntry(s.entry, s.status, flags, details)
+	c.p.writeEntry(s.entry, s.status, outcome)
 }
 
 func (s *stream) protocol() protocol {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // end says goodbye to the client with a FIN, lets go of the app, and leaves up
@@ -166,7 +167,7 @@ func (c *conn) endNow() ([]drain.Conversation, *lastWord) {
 		if answer != nil && i == 0 {
 			status = answer.status
 		}
-		c.finish(&unanswered[i], status, flagLastCall, "last_call")
+		c.finish(&unanswered[i], status, accesslog.LastCall)
 	}
 	c.end()
 	c.mu.Lock() // counted as gone only now that its last word is on the way
@@ -177,7 +178,7 @@ func (c *conn) endNow() ([]drain.Conversation, *lastWord) {
 
 // answer sends a local reply in place of the app's response to the oldest
 // request, or to one that was not forwarded, and ends the connection.
-func (c *conn) answer(r *reply, flag, details string) {
+func (c *conn) answer(r *reply, outcome accesslog.Outcome) {
 	c.mu.Lock()
 	if c.over || c.answered {
 		c.mu.Unlock()
@@ -189,7 +190,7 @@ func (c *conn) answer(r *reply, flag, details string) {
 		answered = *c.queue.at(0)
 		c.queue.at(0).told = true
 		for i := 1; i < n; i++ { // those after it get no answer
-			c.finish(c.queue.at(i), 0, flag, details)
+			c.finish(c.queue.at(i), 0, outcome)
 		}
 	} else {
 		answered.entry = c.p.newEntry(c, nil, nil)
@@ -199,7 +200,7 @@ func (c *conn) answer(r *reply, flag, details string) {
 
 	_ = c.toClient(r.bytes(answered.isHead), true)
 	c.in.stats.responded(r.status)
-	c.finish(&answered, r.status, flag, details)
+	c.finish(&answered, r.status, outcome)
 	c.close()
 }
 
@@ -218,6 +219,6 @@ func (c *conn) close() {
 	c.recount()
 	c.mu.Unlock()
 	for i := range unanswered { // who ends them for another reason has said so before
-		c.finish(&unanswered[i], unanswered[i].status, flagDownstreamClosed, "downstream_remote_disconnect")
+		c.finish(&unanswered[i], unanswered[i].status, accesslog.ClientClosed)
 	}
 }

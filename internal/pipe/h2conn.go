@@ -134,7 +134,7 @@ func (c *conn) forwardFrames() (wait bool) {
 			return true
 		}
 		why := c.whyUnreached()
-		c.failStreams(why.flag, why.details, why.ending)
+		c.failStreams(why.outcome, why.ending)
 		c.up.state = upDiscard
 		return false
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
@@ -20,18 +21,18 @@ type ending struct {
 }
 
 var (
-	endLastCall   = ending{"503", "the server is shutting down", codeNoError, true}
-	endTerminated = ending{"503", "upstream connect error or disconnect/reset before headers. reset reason: connection termination", codeNoError, false}
-	endRefused    = ending{"503", "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure", codeNoError, false}
+	endLastCall   = ending{"503", accesslog.MessageLastCall, codeNoError, true}
+	endTerminated = ending{"503", replyTerminated.body, codeNoError, false}
+	endRefused    = ending{"503", replyConnectFailed.body, codeNoError, false}
 	endRestarting = ending{"503", replyRestarting.body, codeNoError, false}
 	endOverflow   = ending{"503", replyOverflow.body, codeNoError, false}
-	endProtocol   = ending{"502", "upstream connect error or disconnect/reset before headers. reset reason: protocol error", codeNoError, false}
+	endProtocol   = ending{"502", replyProtocolError.body, codeNoError, false}
 )
 
 // endStreams ends every open stream as its protocol allows and says which clients
 // have lost something. The connection is over afterwards; end is for the caller to call. wmu is held, mu
 // is not.
-func (c *conn) endStreams(e ending, flag, details string) []drain.Conversation {
+func (c *conn) endStreams(e ending, outcome accesslog.Outcome) []drain.Conversation {
 	c.mu.Lock()
 	was := c.describeStreams()
 	canSay := c.h2.canSay()
@@ -42,7 +43,7 @@ func (c *conn) endStreams(e ending, flag, details string) []drain.Conversation {
 	}
 	i := 0
 	for _, s := range c.h2.streams {
-		if s.status != 0 && !s.serverEnded && flag != flagLastCall {
+		if s.status != 0 && !s.serverEnded && outcome != accesslog.LastCall {
 			c.in.stats.truncated.Add(1)
 		}
 		how := "truncated"
@@ -62,7 +63,7 @@ func (c *conn) endStreams(e ending, flag, details string) []drain.Conversation {
 		}
 		s.status = status
 	}
-	c.closeStreams(flag, details)
+	c.closeStreams(outcome)
 	c.over = true
 	if canSay {
 		c.h2.goodbye = final
@@ -94,7 +95,7 @@ func (s *stream) end(out []byte, e ending) (string, []byte) {
 		if e == endRestarting {
 			block = appendField(block, "retry-after", retryAfter)
 		}
-		block = appendField(block, "server", "envoy")
+		block = appendField(block, "server", accesslog.Server)
 		out = http2.Append(out, http2.Headers, http2.FlagEndHeaders|http2.FlagEndStream, s.id, block)
 		if !s.clientEnded { // stop the upload without an error (RFC 9113, 8.1)
 			out = appendReset(out, s.id, codeNoError)
@@ -128,7 +129,7 @@ func (c *conn) endNowH2() ([]drain.Conversation, *lastWord) {
 		c.wmu.Unlock()
 		return nil, w
 	}
-	was := c.endStreams(endLastCall, flagLastCall, "last_call")
+	was := c.endStreams(endLastCall, accesslog.LastCall)
 	c.wmu.Unlock()
 	c.end()
 	c.mu.Lock()
@@ -142,14 +143,14 @@ func (c *conn) endNowH2() ([]drain.Conversation, *lastWord) {
 const stuckTime = 20 * time.Millisecond
 
 // failStreams ends the connection when the app has failed it.
-func (c *conn) failStreams(flag, details string, e ending) {
+func (c *conn) failStreams(outcome accesslog.Outcome, e ending) {
 	_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime)) // down may hang in a write to a client that does not read
 	c.wmu.Lock()
 	if c.isOver() {
 		c.wmu.Unlock()
 		return
 	}
-	c.endStreams(e, flag, details)
+	c.endStreams(e, outcome)
 	c.wmu.Unlock()
 	c.end()
 	c.mu.Lock()
@@ -173,5 +174,5 @@ func (c *conn) endH2(err error) {
 	if tooMuch == floodBlock || tooMuch == floodHeaderList || tooMuch == floodContinuation {
 		status = "431"
 	}
-	c.failStreams(flagBadRequest, "http2.codec_error", ending{status, err.Error(), code, false})
+	c.failStreams(accesslog.InvalidHTTP2, ending{status, err.Error(), code, false})
 }

@@ -3,6 +3,7 @@ package pipe
 import (
 	"slices"
 
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -127,7 +128,7 @@ func (c *conn) endLastMessages() {
 	if c.isOver() {
 		return
 	}
-	was := c.endStreams(endLastCall, flagLastCall, "last_call")
+	was := c.endStreams(endLastCall, accesslog.LastCall)
 	c.mu.Lock()
 	c.word.was, c.word.ending = was, "ended"
 	c.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
@@ -23,7 +24,7 @@ type stream struct {
 	messages    grpc.Messages
 	events      *eventstream.Stream // nil when the response is no event stream, or cannot be followed
 	finished    bool                // nothing more of it is passed on
-	entry       *logEntry
+	entry       *accesslog.Entry
 }
 
 // streamPool keeps what streams have left: an idle connection holds none.
@@ -74,7 +75,7 @@ func (c *conn) openStream(s *stream) {
 		c.p.extraStreams.Add(1)
 	}
 	if s.entry != nil {
-		h.logged += s.entry.held()
+		h.logged += s.entry.Held()
 	}
 	if !s.quiet {
 		h.counted++
@@ -86,33 +87,33 @@ func (c *conn) openStream(s *stream) {
 // closeIfEnded forgets a stream that both sides have ended. mu is held.
 func (c *conn) closeIfEnded(s *stream) {
 	if s.clientEnded && s.serverEnded {
-		c.closeStream(s, "", "via_upstream")
+		c.closeStream(s, accesslog.ViaUpstream)
 	}
 }
 
 // closeStream forgets a stream. Who calls it recounts. mu is held.
-func (c *conn) closeStream(s *stream, flag, details string) {
+func (c *conn) closeStream(s *stream, outcome accesslog.Outcome) {
 	h := c.h2
 	if i, found := h.streams.find(s.id); found {
 		if len(h.streams) > usualStreams {
 			c.p.extraStreams.Add(-1)
 		}
 		if s.entry != nil {
-			h.logged -= s.entry.held()
+			h.logged -= s.entry.Held()
 		}
 		h.streams = slices.Delete(h.streams, i, i+1)
 	}
 	if !s.quiet {
 		h.counted--
 	}
-	c.finishStream(s, flag, details)
+	c.finishStream(s, outcome)
 	s.free()
 }
 
 // closeStreams forgets all of them. mu is held.
-func (c *conn) closeStreams(flag, details string) {
+func (c *conn) closeStreams(outcome accesslog.Outcome) {
 	for _, s := range slices.Backward(c.h2.streams) {
-		c.closeStream(s, flag, details)
+		c.closeStream(s, outcome)
 	}
 }
 

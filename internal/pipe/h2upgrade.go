@@ -49,7 +49,7 @@ func (c *conn) passUpgradeToH2(n int) bool {
 	s.clientEnded = true
 	s.quiet = req.quiet || c.uncounted()
 	if s.entry = req.entry; s.entry != nil {
-		s.entry.protocol = "HTTP/2"
+		s.entry.Protocol = "HTTP/2"
 	}
 	c.queue.pop()
 	c.h2, c.mode = h, modeH2

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
@@ -30,7 +31,7 @@ func (v upVisitor) headers(id uint32, block []byte, end bool) error {
 		r.stream.clientEnded = end
 		if c.p.cfg.AccessLog != nil {
 			r.entry = c.p.newEntry(c, nil, nil)
-			r.entry.protocol = "HTTP/2"
+			r.entry.Protocol = "HTTP/2"
 		}
 	}
 	if err := h.upTable.read(block, h.ofApp.allowed(), r); err != nil {
@@ -66,7 +67,7 @@ func (v upVisitor) promise(uint32, uint32, []byte) error { return errFrameOrder 
 func (v upVisitor) data(at frame, _ []byte) {
 	if v.c.p.cfg.AccessLog != nil {
 		if s := v.c.h2.streams.get(at.stream); s != nil && s.entry != nil {
-			s.entry.received += uint64(at.length)
+			s.entry.Received += uint64(at.length)
 		}
 	}
 }
@@ -83,7 +84,7 @@ func (v upVisitor) reset(id uint32) error {
 	v.c.in.stats.h2.rxResets.Add(1)
 	err := v.c.h2.guard.resets(s)
 	if s != nil {
-		v.c.closeStream(s, flagDownstreamClosed, "downstream_remote_reset")
+		v.c.closeStream(s, accesslog.ClientReset)
 	}
 	return err
 }
@@ -113,7 +114,7 @@ func (v downVisitor) headers(id uint32, block []byte, end bool) error {
 		}
 		c.in.stats.responded(s.status)
 		if s.entry != nil {
-			s.entry.firstByte = h.clock()
+			s.entry.FirstByte = h.clock()
 		}
 	}
 	s.serverEnded = s.serverEnded || end
@@ -145,7 +146,7 @@ func (v downVisitor) data(at frame, payload []byte) {
 		return
 	}
 	if s.entry != nil {
-		s.entry.sent += uint64(at.length)
+		s.entry.Sent += uint64(at.length)
 	}
 	if !s.grpc && s.events == nil {
 		return
@@ -174,7 +175,7 @@ func (v downVisitor) end(id uint32) {
 func (v downVisitor) reset(id uint32) error {
 	v.c.in.stats.h2.txResets.Add(1)
 	if s := v.c.h2.streams.get(id); s != nil {
-		v.c.closeStream(s, flagUpstreamReset, "upstream_reset_before_response_started{remote_reset}")
+		v.c.closeStream(s, accesslog.StreamReset)
 	}
 	return nil
 }
@@ -203,7 +204,7 @@ func (v downVisitor) goAway(last uint32) {
 	h.appLast = min(h.appLast, last)
 	for i := len(h.streams) - 1; i >= 0; i-- {
 		if s := h.streams[i]; s.id > h.appLast && s.id%2 == 1 {
-			c.closeStream(s, flagUpstreamReset, "upstream_reset_before_response_started{remote_refused_stream_reset}")
+			c.closeStream(s, accesslog.StreamRefused)
 		}
 	}
 }
@@ -238,11 +239,11 @@ func (l *tableLimit) allowed() uint32 { return l.most }
 
 // streamHead gathers of a request's header block what has to be known.
 type streamHead struct {
-	stream       *stream   // nil for trailers
-	entry        *logEntry // nil without an access log
-	method, path bool      // seen
-	brief        bool      // little is kept of it: there is much already
-	manners      manners   // of the client, by its User-Agent
+	stream       *stream          // nil for trailers
+	entry        *accesslog.Entry // nil without an access log
+	method, path bool             // seen
+	brief        bool             // little is kept of it: there is much already
+	manners      manners          // of the client, by its User-Agent
 }
 
 func (r *streamHead) field(name fieldName, value []byte) {
@@ -279,20 +280,20 @@ func (r *streamHead) field(name fieldName, value []byte) {
 	if e := r.entry; e != nil {
 		switch name {
 		case fieldMethod:
-			e.method = string(value)
+			e.Method = string(value)
 		case fieldPath:
-			e.path = string(value)
+			e.Path = string(value)
 		case fieldAuthority:
-			e.authority = string(value)
+			e.Authority = string(value)
 		case fieldUserAgent:
 			if r.brief {
 				value = value[:min(len(value), maxBrief)]
 			}
-			e.userAgent = string(value)
+			e.UserAgent = string(value)
 		case fieldRequestID:
-			e.requestID = string(value)
+			e.RequestID = string(value)
 		case fieldForwardedFor:
-			e.forwardedFor = string(value)
+			e.ForwardedFor = string(value)
 		}
 	}
 }

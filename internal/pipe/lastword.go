@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // lastWord is an ending for which a conversation has to come to a boundary of its
@@ -124,7 +125,7 @@ func (c *conn) noteLastWord() {
 	c.recount()
 	c.mu.Unlock()
 	for i := range unanswered {
-		c.finish(&unanswered[i], unanswered[i].status, flagLastCall, "last_call")
+		c.finish(&unanswered[i], unanswered[i].status, accesslog.LastCall)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 func TestMaxConnections(t *testing.T) {
@@ -19,7 +21,7 @@ func TestMaxConnections(t *testing.T) {
 			var log bytes.Buffer
 			p := startPipe(t, app, protocol, func(cfg *Config) {
 				cfg.Inbound[0].MaxConnections = 1
-				cfg.AccessLog = NewAccessLog(&log, LogText)
+				cfg.AccessLog = accesslog.New(&log, accesslog.Text)
 			})
 			first := dialPipe(t, p)
 			first.send(get("/"))

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 func TestQueueIsARing(t *testing.T) {
@@ -200,7 +202,7 @@ func (c *conn) queued() int {
 // parts of until they are answered.
 func TestHeadsInTheAccessLogAreBounded(t *testing.T) {
 	app := startSlowApp(t)
-	p := startPipe(t, app, HTTP, func(cfg *Config) { cfg.AccessLog = NewAccessLog(io.Discard, LogText) })
+	p := startPipe(t, app, HTTP, func(cfg *Config) { cfg.AccessLog = accesslog.New(io.Discard, accesslog.Text) })
 	c := dialPipe(t, p)
 	const size, n = 20 << 10, 20
 	go func() {

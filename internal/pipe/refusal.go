@@ -1,7 +1,9 @@
 package pipe
 
+import "github.com/lastcall-dev/lastcall/internal/accesslog"
+
 // refuse answers what cannot be forwarded, after the responses that are due.
-func (c *conn) refuse(r *reply, flag, details string) {
+func (c *conn) refuse(r *reply, outcome accesslog.Outcome) {
 	partly := c.up.state == upBody
 	c.up.state = upDiscard
 	if b := c.up.buf; b != nil {
@@ -26,7 +28,7 @@ func (c *conn) refuse(r *reply, flag, details string) {
 	responding := c.responding
 	c.mu.Unlock()
 	if !dropped.began.IsZero() {
-		c.finish(&dropped, r.status, flag, details)
+		c.finish(&dropped, r.status, outcome)
 	}
 	switch {
 	case due && !broken:
@@ -35,13 +37,13 @@ func (c *conn) refuse(r *reply, flag, details string) {
 		c.mu.Lock()
 		for i := range c.queue.len() {
 			q := c.queue.at(i)
-			c.finish(q, q.status, flag, details)
+			c.finish(q, q.status, outcome)
 		}
 		c.mu.Unlock()
 		c.close()
 	default:
 		c.in.stats.refuse(r.status)
-		c.answer(r, flag, details)
+		c.answer(r, outcome)
 	}
 }
 

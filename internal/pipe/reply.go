@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // reply is an answer of ours in place of the app's. Bodies and fields are
@@ -16,11 +18,11 @@ type reply struct {
 }
 
 var (
-	replyTerminated      = reply{503, "upstream connect error or disconnect/reset before headers. reset reason: connection termination"}
-	replyConnectFailed   = reply{503, "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure"}
-	replyOverflow        = reply{503, "upstream connect error or disconnect/reset before headers. reset reason: overflow"}
-	replyResponseTimeout = reply{504, "upstream request timeout"}
-	replyProtocolError   = reply{502, "upstream connect error or disconnect/reset before headers. reset reason: protocol error"}
+	replyTerminated      = reply{503, accesslog.ResetBody(accesslog.ReasonTerminated, false)}
+	replyConnectFailed   = reply{503, accesslog.ResetBody(accesslog.ReasonConnectFailed, false)}
+	replyOverflow        = reply{503, accesslog.ResetBody(accesslog.ReasonOverflow, false)}
+	replyResponseTimeout = reply{504, accesslog.BodyResponseTimeout}
+	replyProtocolError   = reply{502, accesslog.ResetBody(accesslog.ReasonProtocolError, false)}
 	replyBadRequest      = reply{400, "Bad Request"}
 	replyTimeout         = reply{408, "Request Timeout"}
 	replyLineTooLong     = reply{414, "URI Too Long"}
@@ -28,7 +30,7 @@ var (
 	replyNoCoding        = reply{501, "Not Implemented"}
 	replyVersion         = reply{505, "HTTP Version Not Supported"}
 	replyRestarting      = reply{503, "the app is being restarted and has not come back in time"}
-	replyLastCall        = reply{503, "the server is shutting down and the request was not finished before its deadline"}
+	replyLastCall        = reply{503, accesslog.BodyLastCall}
 )
 
 // replyFor is the answer to a head that could not be read.
@@ -65,7 +67,7 @@ func (r *reply) bytes(isHead bool) []byte {
 	if r == &replyRestarting {
 		b = append(b, "\r\nretry-after: "+retryAfter...)
 	}
-	b = append(b, "\r\nserver: envoy\r\nconnection: close\r\n\r\n"...)
+	b = append(b, "\r\nserver: "+accesslog.Server+"\r\nconnection: close\r\n\r\n"...)
 	if !isHead {
 		b = append(b, r.body...)
 	}
@@ -74,16 +76,3 @@ func (r *reply) bytes(isHead bool) []byte {
 
 // retryAfter is what a client is asked to wait, seconds, when the app is being restarted.
 const retryAfter = "1"
-
-// Response flags, as in Envoy's access log.
-const (
-	flagConnectFailed        = "UF"  // upstream connection failure
-	flagOverflow             = "UO"  // over a limit
-	flagResponseTimeout      = "UT"  // upstream request timeout
-	flagConnectionTerminated = "UC"  // upstream connection termination
-	flagProtocolError        = "UPE" // upstream protocol error
-	flagDownstreamClosed     = "DC"  // downstream connection termination
-	flagBadRequest           = "DPE" // downstream protocol error
-	flagUpstreamReset        = "UR"  // upstream remote reset
-	flagLastCall             = "DT"  // ended by a time limit: the last call
-)

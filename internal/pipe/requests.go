@@ -3,6 +3,8 @@ package pipe
 import (
 	"bytes"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // forwardRequests forwards complete heads and as much of the bodies as is
@@ -11,12 +13,12 @@ func (c *conn) forwardRequests() (wait, leave bool) {
 	u := &c.up
 	b := u.buf
 	pos := b.r
-	stop := func(r *reply, flag, details string) (bool, bool) {
+	stop := func(r *reply, outcome accesslog.Outcome) (bool, bool) {
 		if pos > b.r && c.app != nil {
 			_ = c.app.send(b.b[b.r:pos], false)
 		}
 		b.r = pos
-		c.refuse(r, flag, details)
+		c.refuse(r, outcome)
 		return false, false
 	}
 	begun := -1 // where the request at hand begins, when none of it has been forwarded
@@ -31,7 +33,7 @@ scan:
 					pos = begun
 					c.takeBack()
 				}
-				return stop(replyForBody(err), flagBadRequest, "http1.codec_error")
+				return stop(replyForBody(err), accesslog.InvalidHTTP1)
 			}
 			if !done {
 				break
@@ -66,7 +68,7 @@ scan:
 		i := bytes.Index(rest[from:], endOfHead)
 		if i < 0 {
 			if r := c.p.cfg.tooLong(rest); r != nil {
-				return stop(r, flagBadRequest, "http1.headers_too_large")
+				return stop(r, accesslog.HeadersTooLarge)
 			}
 			u.scanned = len(rest)
 			c.headBegins(rest)
@@ -75,14 +77,14 @@ scan:
 		end := from + i + len(endOfHead)
 		u.scanned = 0
 		if r := c.p.cfg.tooLong(rest[:end]); r != nil {
-			return stop(r, flagBadRequest, "http1.headers_too_large")
+			return stop(r, accesslog.HeadersTooLarge)
 		}
 		h, err := parseRequest(rest[:end])
 		if err != nil {
-			return stop(replyFor(err), flagBadRequest, "http1.codec_error")
+			return stop(replyFor(err), accesslog.InvalidHTTP1)
 		}
 		if h.lines > c.p.cfg.MaxFields {
-			return stop(&replyTooLarge, flagBadRequest, "http1.too_many_headers")
+			return stop(&replyTooLarge, accesslog.TooManyHeaders)
 		}
 		if c.app == nil && !c.isOver() {
 			c.setArriving(true)
@@ -91,7 +93,7 @@ scan:
 				b.r = b.w
 				u.state = upDiscard
 				why := c.whyUnreached()
-				c.answer(why.reply, why.flag, why.details)
+				c.answer(why.reply, why.outcome)
 				return true, false
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 )
 
@@ -78,7 +79,7 @@ func (c *conn) passHead(n int) bool {
 	early := c.endsEarly()
 	if !interim {
 		if req.status = h.status; req.entry != nil {
-			req.entry.firstByte = time.Now()
+			req.entry.FirstByte = time.Now()
 		}
 	}
 	c.mu.Unlock()
@@ -182,7 +183,7 @@ func (c *conn) noteSent(n int) {
 		return
 	}
 	if e := c.queue.at(0).entry; e != nil {
-		e.sent += uint64(n)
+		e.Sent += uint64(n)
 	}
 }
 
@@ -213,13 +214,13 @@ func (c *conn) responseEnds(last bool) bool {
 	leave := idle && refusal == nil && (c.halfClosed || c.leaves.Load() || c.p.closing.holds())
 	c.recount()
 	c.mu.Unlock()
-	c.finish(&answered, c.down.status, "", "via_upstream")
+	c.finish(&answered, c.down.status, accesslog.ViaUpstream)
 	switch {
 	case last:
 		return false
 	case refusal != nil:
 		c.in.stats.refuse(refusal.status)
-		c.answer(refusal, flagBadRequest, "http1.codec_error")
+		c.answer(refusal, accesslog.InvalidHTTP1)
 		return false
 	case leave:
 		c.close()

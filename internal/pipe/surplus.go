@@ -3,6 +3,8 @@ package pipe
 import (
 	"errors"
 	"net"
+
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // What is beyond MaxConnections is taken and told so, instead of waiting in the
@@ -46,15 +48,15 @@ func (l *listener) refuseSurplus(client *net.TCPConn) bool {
 
 // unreached is what the client is told when there is no connection to the app.
 type unreached struct {
-	reply         *reply
-	flag, details string
-	ending        ending // of streams
+	reply   *reply
+	outcome accesslog.Outcome
+	ending  ending // of streams
 }
 
 var (
-	unreachedApp     = unreached{&replyConnectFailed, flagConnectFailed, "upstream_reset_before_response_started{remote_connection_failure}", endRefused}
-	unreachedRestart = unreached{&replyRestarting, flagConnectFailed, "upstream_reset_before_response_started{remote_connection_failure}", endRestarting}
-	unreachedSurplus = unreached{&replyOverflow, flagOverflow, "upstream_reset_before_response_started{overflow}", endOverflow}
+	unreachedApp     = unreached{&replyConnectFailed, accesslog.ConnectFailed, endRefused}
+	unreachedRestart = unreached{&replyRestarting, accesslog.ConnectFailed, endRestarting}
+	unreachedSurplus = unreached{&replyOverflow, accesslog.Overflow, endOverflow}
 )
 
 func (c *conn) whyUnreached() *unreached {

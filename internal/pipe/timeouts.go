@@ -1,6 +1,10 @@
 package pipe
 
-import "time"
+import (
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
+)
 
 // watchTimeouts ends what has taken too long, until the pipe ends. Requests know
 // nothing of it: the connections are looked at when the first of them can be due,
@@ -93,9 +97,9 @@ func (c *conn) endSlowRequest() {
 		c.wmu.Unlock()
 		c.in.stats.responded(status)
 	}
-	c.finish(&slow, status, flagResponseTimeout, "response_timeout")
+	c.finish(&slow, status, accesslog.ResponseTimeout)
 	for i := range rest {
-		c.finish(&rest[i], 0, flagResponseTimeout, "response_timeout")
+		c.finish(&rest[i], 0, accesslog.ResponseTimeout)
 	}
 	c.end()
 	c.mu.Lock()

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // up is the state of the way from the client to the app; its goroutine's own.
@@ -121,11 +123,11 @@ func (c *conn) clientPaused() bool {
 			c.close()
 			return true
 		}
-		details := "request_header_timeout"
+		outcome := accesslog.HeadTimeout
 		if c.up.state == upBody {
-			details = "request_overall_timeout"
+			outcome = accesslog.RequestTimeout
 		}
-		c.refuse(&replyTimeout, "", details)
+		c.refuse(&replyTimeout, outcome)
 		return true
 	}
 	_ = c.client.SetReadDeadline(time.Time{})
@@ -158,7 +160,7 @@ func (c *conn) readClient(fd uintptr) bool {
 		buf, ok := u.buf.room(max(c.p.cfg.MaxHead, c.p.cfg.H2.largestHeld()) + smallBuffer)
 		u.buf = buf
 		if !ok { // only a head can fill it
-			c.refuse(c.p.cfg.tooLong(buf.bytes()), flagBadRequest, "http1.headers_too_large")
+			c.refuse(c.p.cfg.tooLong(buf.bytes()), accesslog.HeadersTooLarge)
 			continue
 		}
 		room := len(buf.b) - buf.w

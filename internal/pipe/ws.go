@@ -3,6 +3,8 @@ package pipe
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // webSocket is what a connection knows when it carries one (RFC 6455). Bytes go
@@ -20,7 +22,7 @@ type webSocket struct {
 }
 
 // wsReason is what our close frames say.
-const wsReason = "the server is shutting down"
+const wsReason = accesslog.MessageLastCall
 
 // becomeWebSocket follows frames from the app's 101 on. mu is held.
 func (c *conn) becomeWebSocket() {
