@@ -1,12 +1,12 @@
 package drain_test
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	dt "github.com/lastcall-dev/lastcall/drain/draintest"
@@ -17,22 +17,60 @@ import (
 // grace period ends; nothing busy is ended before the last call; the verdict is
 // cut if, and only if, something was.
 func TestPromise(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		sc := draw(rt)
-		synctest.Test(t, func(t *testing.T) {
-			o := sc.run(t)
-			o.obey(rt)
-			o.endInTime(rt)
-			if rt.Failed() {
-				rt.Logf("%v at %v, grace period %v, margin %v\nsignals %v\nfaults %+v\nphases %s\ncalls %s\nendings %v\n%s",
-					o.report.Verdict, o.took, o.cfg.GracePeriod, o.cfg.Margin, sc.signals, sc.faults, phases(o.report), calls(o.calls), o.ways, o.lines)
-			}
-		})
+	random := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	for range 100 {
+		choices := make([]byte, 2*(16+random.IntN(48)))
+		for i := range choices {
+			choices[i] = byte(random.Uint32())
+		}
+		promise(t, choices)
+		if t.Failed() {
+			t.Fatalf("to repeat it, add to FuzzPromise: f.Add(%#v)", choices)
+		}
+	}
+}
+
+// FuzzPromise is TestPromise with choices that the fuzzer makes, and shortens when one fails:
+// go test ./drain -fuzz FuzzPromise.
+func FuzzPromise(f *testing.F) {
+	f.Add([]byte{})
+	f.Fuzz(promise)
+}
+
+func promise(t *testing.T, choices []byte) {
+	sc := draw(&chooser{choices})
+	synctest.Test(t, func(t *testing.T) {
+		o := sc.run(t)
+		o.obey(t)
+		o.endInTime(t)
+		if t.Failed() {
+			t.Logf("%v at %v, grace period %v, margin %v\nsignals %v\nfaults %+v\nphases %s\ncalls %s\nendings %v\n%s",
+				o.report.Verdict, o.took, o.cfg.GracePeriod, o.cfg.Margin, sc.signals, sc.faults, phases(o.report), calls(o.calls), o.ways, o.lines)
+		}
 	})
 }
 
+// chooser turns bytes into choices, two for each. When none are left, every choice is the first.
+type chooser struct{ left []byte }
+
+// from returns a number of first to last.
+func (c *chooser) from(first, last int) int {
+	if len(c.left) < 2 {
+		return first
+	}
+	n := int(binary.LittleEndian.Uint16(c.left))
+	c.left = c.left[2:]
+	return first + n%(last-first+1)
+}
+
+// yes is true or false.
+func (c *chooser) yes() bool { return c.from(0, 1) == 1 }
+
+func oneOf[T any](c *chooser, of ...T) T { return of[c.from(0, len(of)-1)] }
+
 // endInTime checks when a termination in ExitOnZero may end.
-func (o outcome) endInTime(t *rapid.T) {
+func (o outcome) endInTime(t *testing.T) {
+	t.Helper()
 	if o.report.Trigger != o.signals[0].sig.String() {
 		return // taken back, and begun anew by a SIGTERM in that moment: TestHook has it
 	}
@@ -77,52 +115,50 @@ func (o outcome) endInTime(t *rapid.T) {
 }
 
 // draw makes up a termination whose moments are whole tenths of a second.
-func draw(t *rapid.T) scenario {
-	tenths := func(name string, from, to int) time.Duration {
-		return time.Duration(rapid.IntRange(from, to).Draw(t, name)) * 100 * ms
-	}
-	sc := scenario{polled: rapid.Bool().Draw(t, "polled")}
+func draw(c *chooser) scenario {
+	tenths := func(first, last int) time.Duration { return time.Duration(c.from(first, last)) * 100 * ms }
+	sc := scenario{polled: c.yes()}
 
-	grace := tenths("grace", 10, 400)
-	minimum, quiet, idle, margin := tenths("minimum", 0, 100), tenths("quiet", 0, 40), tenths("idle grace", 0, 40), tenths("margin", 4, 40)
-	sc.config = func(c *drain.Config) {
-		c.GracePeriod, c.MinimumDrain, c.QuietTime, c.IdleGrace, c.Margin = grace, minimum, quiet, idle, margin
+	grace := tenths(10, 400)
+	minimum, quiet, idle, margin := tenths(0, 100), tenths(0, 40), tenths(0, 40), tenths(4, 40)
+	sc.config = func(cfg *drain.Config) {
+		cfg.GracePeriod, cfg.MinimumDrain, cfg.QuietTime, cfg.IdleGrace, cfg.Margin = grace, minimum, quiet, idle, margin
 	}
 
-	for i := range rapid.IntRange(0, 8).Draw(t, "clients") {
-		at, takes := tenths("at", -100, 400), tenths("takes", 0, 500)
-		var c dt.Client
-		switch path := fmt.Sprint("/", i); rapid.IntRange(0, 5).Draw(t, "kind") {
+	for i := range c.from(0, 8) {
+		at, takes := tenths(-100, 400), tenths(0, 500)
+		var cl dt.Client
+		switch path := fmt.Sprint("/", i); c.from(0, 5) {
 		case 0:
-			c = dt.Get(path, at, takes)
+			cl = dt.Get(path, at, takes)
 		case 1:
-			c = dt.KeepAlive(path, at, takes)
+			cl = dt.KeepAlive(path, at, takes)
 		case 2:
-			c = dt.Stream(path, at, takes)
+			cl = dt.Stream(path, at, takes)
 		case 3:
-			c = dt.TCP(at, takes)
+			cl = dt.TCP(at, takes)
 		case 4:
-			c = dt.Idle(at)
+			cl = dt.Idle(at)
 		case 5: // asks three times, one after another
-			c = dt.KeepAlive(path, at, takes/10)
+			cl = dt.KeepAlive(path, at, takes/10)
 			for range 2 {
-				at += takes/10 + tenths("pause", 0, 50)
-				c.Requests = append(c.Requests, dt.Request{Line: "GET " + path, At: at, Takes: takes / 10})
+				at += takes/10 + tenths(0, 50)
+				cl.Requests = append(cl.Requests, dt.Request{Line: "GET " + path, At: at, Takes: takes / 10})
 			}
 		}
-		sc.clients = append(sc.clients, c)
+		sc.clients = append(sc.clients, cl)
 	}
 
-	for range rapid.IntRange(0, 4).Draw(t, "faults") {
-		f := dt.Fault{Method: rapid.SampledFrom(all).Draw(t, "method"), From: tenths("from", 0, 300)}
-		if rapid.Bool().Draw(t, "passes") {
-			f.To = f.From + tenths("for", 1, 100)
+	for range c.from(0, 4) {
+		f := dt.Fault{Method: oneOf(c, all...), From: tenths(0, 300)}
+		if c.yes() {
+			f.To = f.From + tenths(1, 100)
 		}
-		switch rapid.IntRange(0, 3).Draw(t, "fault") {
+		switch c.from(0, 3) {
 		case 0:
 			f.Hang = true
 		case 1:
-			f.Delay = tenths("delay", 1, 40)
+			f.Delay = tenths(1, 40)
 		case 2:
 			f.Err = errRefused
 		case 3:
@@ -131,14 +167,14 @@ func draw(t *rapid.T) scenario {
 		sc.faults = append(sc.faults, f)
 	}
 
-	sc.signals = []signal{{0, rapid.SampledFrom([]drain.Signal{drain.Terminate, drain.Terminate, drain.Hook, drain.AppHook, drain.Hurry}).Draw(t, "first")}}
-	for at, i := time.Duration(0), rapid.IntRange(0, 2).Draw(t, "signals"); i > 0; i-- {
+	sc.signals = []signal{{0, oneOf(c, drain.Terminate, drain.Terminate, drain.Hook, drain.AppHook, drain.Hurry)}}
+	for at, i := time.Duration(0), c.from(0, 2); i > 0; i-- {
 		// 30 ms beside the tenths: what comes at one instant is tested by hand.
-		at += tenths("later", 0, 200)
-		sc.signals = append(sc.signals, signal{at + 30*ms, rapid.SampledFrom([]drain.Signal{drain.Hook, drain.AppHook, drain.Terminate, drain.Terminate, drain.Hurry, drain.QuitNow}).Draw(t, "signal")})
+		at += tenths(0, 200)
+		sc.signals = append(sc.signals, signal{at + 30*ms, oneOf(c, drain.Hook, drain.AppHook, drain.Terminate, drain.Terminate, drain.Hurry, drain.QuitNow)})
 	}
-	if rapid.IntRange(0, 9).Draw(t, "mortal") == 0 {
-		sc.dies = tenths("dies", 1, 300) + 70*ms
+	if c.from(0, 9) == 9 {
+		sc.dies = tenths(1, 300) + 70*ms
 	}
 	return sc
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"flag"
 	"log/slog"
 	"reflect"
 	"slices"
@@ -13,17 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/lastcall-dev/lastcall/drain"
 	dt "github.com/lastcall-dev/lastcall/drain/draintest"
 )
-
-func TestMain(m *testing.M) {
-	// The seed in the output is enough to see a failure again.
-	_ = flag.Set("rapid.nofailfile", "true")
-	goleak.VerifyTestMain(m)
-}
 
 const (
 	s  = time.Second

@@ -42,7 +42,7 @@ var downwards = []string{
 }
 
 // beside is what no binary contains: tests' and builders' own. It may import what it likes; tests may import it.
-var beside = []string{"lab", "kube/podgen", "internal/architecture", "internal/nettest", "internal/load", "internal/peers", "internal/programtest"}
+var beside = []string{"lab", "kube/podgen", "internal/architecture", "internal/nettest", "internal/load", "internal/peers", "internal/programtest", "internal/leak"}
 
 // heavy is what the binary for pods must not carry: it would cost more memory than all of its own work.
 var heavy = []string{"k8s.io/", "sigs.k8s.io/controller-runtime", "net/http/httputil", "github.com/google/go-containerregistry", "testing"}

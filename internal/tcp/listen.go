@@ -5,8 +5,6 @@ import (
 	"errors"
 	"net"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // Listen is net.Listen, except that an address without a host, or with the host ::, takes
@@ -24,12 +22,4 @@ func Listen(network, address string) (net.Listener, error) {
 		return net.Listen(network, address)
 	}
 	return ln, err
-}
-
-// takeIPv4 undoes what package net has set for "tcp6", before the socket is bound.
-func takeIPv4(_, _ string, raw syscall.RawConn) (err error) {
-	failed := raw.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
-	})
-	return errors.Join(failed, err)
 }

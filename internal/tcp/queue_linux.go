@@ -4,15 +4,8 @@ import (
 	"context"
 	"net"
 	"os"
-	"time"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
-
-// Settle is how long a listener that is about to be closed is still accepted from as
-// usual. A client regards its connection as established one way before it is in the
-// listener's queue: on the same node that is microseconds.
-const Settle = time.Millisecond
 
 // TakeQueued accepts the connections that wait in the queue of a listener that is about
 // to be closed, and hands each to serve: closing would reset them. Nothing else may accept
@@ -51,23 +44,24 @@ func TakeQueued(ctx context.Context, ln *net.TCPListener, serve func(*net.TCPCon
 // emptied: enough that it becomes empty under any load that the process could have served.
 const latecomers = 256
 
-// queued is how many connections wait in the queue of a listener.
+// queued is how many connections wait in the queue of a listener: tcpi_unacked (tcp_get_info), at byte 24 of struct
+// tcp_info. Package syscall has no call for TCP_INFO; this one reads the first 32 bytes of any option, as words.
 func queued(fd int) int {
-	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	info, err := syscall.GetsockoptICMPv6Filter(fd, syscall.IPPROTO_TCP, syscall.TCP_INFO)
 	if err != nil {
 		return 1 << 12 // the usual length of a full queue (net.core.somaxconn)
 	}
-	return int(info.Unacked) // of a listener (tcp_get_info)
+	return int(info.Data[6])
 }
 
 // acceptOne takes a connection from the queue; -1 when it is empty or cannot be read.
 func acceptOne(listener int) int {
 	for {
-		fd, _, err := unix.Accept4(listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		fd, _, err := syscall.Accept4(listener, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC)
 		switch err {
 		case nil:
 			return fd
-		case unix.EINTR, unix.ECONNABORTED: // its client has gone again
+		case syscall.EINTR, syscall.ECONNABORTED: // its client has gone again
 			continue
 		}
 		return -1

@@ -1,0 +1,27 @@
+//go:build unix
+
+package drain_test
+
+import (
+	"bytes"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// An unread termination message does not delay the exit.
+func TestTellUnread(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	drain.Report{Verdict: drain.Clean}.Tell(slog.New(slog.NewTextHandler(&log, nil)), file)
+	if !strings.Contains(log.String(), "could not be written") {
+		t.Error(log.String())
+	}
+}
