@@ -1,0 +1,75 @@
+package architecture
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// layers lists the folders in the order in which a termination passes through them: each may import those that come
+// after it, never one before it. A folder below a listed one (internal/pipe/x) belongs to that one. ARCHITECTURE.md
+// shows the list: go test ./internal/architecture -update writes it.
+var layers = []struct{ folders, what string }{
+	{"kube/cmd cmd rehearsal/cmd gateway/cmd", "flags and wiring"},
+	{"rehearsal/command", "the commands of a rehearsal, which two programs mount"},
+	{"internal/cli", "shared by the command lines: errors, signals, version, log flags"},
+	{"rehearsal", "one machine as a cluster: the experiment, the rollout, models of other tools"},
+	{"kube/webhook kube/events", "admission of pods; Kubernetes Events about how they ended"},
+	{"kube/inject kube/lint", "a sidecar for a pod, as a pure function; timers that contradict each other"},
+	{"gateway/ingress", "the gateway's routes, endpoints and certificates from Kubernetes"},
+	{"gateway", "the reference gateway of the experiment"},
+	{"internal/agent", "PID 1: configuration, data plane, drain, status server"},
+	{"internal/envoy internal/pipe internal/sockets", "data planes: a real Envoy, our proxy, the app's own sockets"},
+	{"httpdrain", "a data plane for Go programs: an http.Server"},
+	{"internal/admin", "Envoy's admin API over any of them"},
+	{"internal/process internal/capture", "child processes and orphans; redirection of a pod's traffic"},
+	{"internal/hotrestart", "a new process takes over the sockets; systemd notifications"},
+	{"internal/certificate", "TLS certificates that are replaced while they serve"},
+	{"internal/sockdiag", "the kernel's table of TCP sockets"},
+	{"internal/meshconfig", "Istio's ProxyConfig, each value with its source"},
+	{"internal/timers", "the variables that set a termination's timers"},
+	{"internal/tcp", "listeners that stop without resetting a client, and resume"},
+	{"internal/wire", "parsers without sockets or goroutines"},
+	{"internal/sideport", "limits of the small HTTP servers for status, admin API and metrics"},
+	{"internal/accesslog", "Envoy's access log lines, response flags and local replies"},
+	{"internal/logs", "log output that never blocks: bounded, counted, throttled"},
+	{"drain", "the state machine: imports nothing of the project"},
+}
+
+// downwards are the folders of layers, in order.
+var downwards = func() (all []string) {
+	for _, l := range layers {
+		all = append(all, strings.Fields(l.folders)...)
+	}
+	return all
+}()
+
+var update = flag.Bool("update", false, "write the list into ARCHITECTURE.md")
+
+// TestARCHITECTURE compares the list of folders in ARCHITECTURE.md, its first indented block, with layers.
+func TestARCHITECTURE(t *testing.T) {
+	const file = "../../ARCHITECTURE.md"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, _ := strings.Cut(string(text), "\n\n    ")
+	_, rest, found := strings.Cut(rest, "\n\n")
+	if !found {
+		t.Fatalf("%s has no indented block", file)
+	}
+	var list strings.Builder
+	for _, l := range layers {
+		fmt.Fprintf(&list, "    %-48s %s\n", strings.Join(strings.Fields(l.folders), ", "), l.what)
+	}
+	want := head + "\n\n" + list.String() + "\n" + rest
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if want != string(text) {
+		t.Errorf("the list of folders in ARCHITECTURE.md is not that of layers: run go test ./internal/architecture -update")
+	}
+}
