@@ -23,7 +23,7 @@ WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PA
 REGISTRY ?=
 IMAGES    = $(or $(REGISTRY),localhost)
 
-.PHONY: cluster-up cluster-down conformance e2e help build image push registry chart manifests test flaky rehearse bench lint fuzz cover peers clean
+.PHONY: cross cluster-up cluster-down conformance e2e help build image push registry chart manifests test flaky rehearse bench lint fuzz cover peers clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,10 @@ lint: ## gofmt, go vet, staticcheck, the wording of all texts, govulncheck
 	@for module in $(MODULES); do GOWORK=off go build -C $$module ./... || exit 1; done
 	go run ./lab/prose
 	lab/vulncheck
+
+cross: ## lastcallctl for macOS and Windows, into dist
+	@for platform in darwin/amd64 darwin/arm64 windows/amd64; do \
+		echo "$$platform"; GOOS=$${platform%/*} GOARCH=$${platform#*/} $(BUILD) -o dist/$${platform%/*}-$${platform#*/}/ ./kube/cmd/lastcallctl || exit 1; done
 
 fuzz: ## each fuzz target for TIME (10s)
 	@grep -rlE '^func Fuzz' --include='*_test.go' $(or $(PKG),.) | while read -r file; do \
