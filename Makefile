@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 PEERS   := $(or $(LASTCALL_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lastcall/peers)
 # The modules of go.work that users have something of, and the one of what tests and packs them.
-MODULES := . gateway rehearsal kube lab
+MODULES := . grpcdrain gateway rehearsal kube lab
 ALL     := $(MODULES:%=./%/...)
 # The race detector needs a C compiler; tests without it are better than none.
 RACE    := $(if $(shell command -v cc || command -v gcc),-race)

@@ -22,7 +22,7 @@ var layers = []struct{ folders, what string }{
 	{"gateway", "the reference gateway of the experiment"},
 	{"internal/agent", "PID 1: configuration, data plane, drain, status server"},
 	{"internal/envoy internal/pipe internal/sockets", "data planes: a real Envoy, our proxy, the app's own sockets"},
-	{"httpdrain", "a data plane for Go programs: an http.Server"},
+	{"httpdrain grpcdrain", "data planes for Go programs: an http.Server; a grpc.Server (a module of its own)"},
 	{"internal/admin", "Envoy's admin API over any of them"},
 	{"internal/process internal/capture", "child processes and orphans; redirection of a pod's traffic"},
 	{"internal/hotrestart", "a new process takes over the sockets; systemd notifications"},

@@ -1,0 +1,221 @@
+package grpcdrain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
+)
+
+// Options of a Plane. The zero value is usable.
+type Options struct {
+	// Uncounted reports whether calls of a method ("/package.Service/Method") do not count, neither as
+	// busy nor as arrivals. Such streams end when idle connections are closed. Nil leaves out
+	// the health service, whose clients call for as long as the server listens.
+	Uncounted func(fullMethod string) bool
+
+	// Health is the server's health service, a *health.Server, or nil. It is set to NOT_SERVING when the
+	// listeners close.
+	Health interface {
+		Shutdown() // every service: NOT_SERVING
+		Resume()   // every service: SERVING
+	}
+
+	// NotServingAtDrain sets Health to NOT_SERVING as soon as the drain begins.
+	NotServingAtDrain bool
+}
+
+// Plane is a gRPC server that can be drained. It implements drain.DataPlane.
+type Plane struct {
+	newServer func(...grpc.ServerOption) *grpc.Server
+	options   Options
+
+	mu          sync.Mutex // guards what follows
+	listeners   []*tcp.Listener
+	current     *generation // serves new connections; nil before the first since the last retirement
+	spare       *generation // made ahead; nil once used
+	generations map[*generation]struct{}
+	conns       map[*conn]struct{}
+	byAddr      map[net.Addr]*conn // by the identity of the address that calls see
+	calls       map[*call]struct{}
+	arrivals    uint64
+	waiting     int           // connections that no server has yet
+	working     int           // handlers that have not returned
+	drained     chan struct{} // what Draining returns; closed by Drain
+	draining    bool
+	closing     bool          // CloseIdle has been called
+	called      bool          // LastCall has been called
+	serving     int           // Serve calls that have not returned
+	ended       bool          // by Close or Kill
+	isExited    bool          // exited is closed
+	left        chan struct{} // closed when no server and no handler is left; nil when Close does not wait
+
+	changes chan struct{}
+	exited  chan struct{}
+}
+
+var _ drain.DataPlane = (*Plane)(nil)
+
+// New returns a Plane that serves with the servers that newServer makes. newServer must pass opts to
+// grpc.NewServer and register the services; it is called twice in New and again during a drain.
+// The Plane calls Serve, GracefulStop and Stop of these servers; nothing else may.
+func New(newServer func(opts ...grpc.ServerOption) *grpc.Server, o Options) *Plane {
+	if o.Uncounted == nil {
+		o.Uncounted = func(method string) bool { return strings.HasPrefix(method, "/grpc.health.v1.Health/") }
+	}
+	p := &Plane{
+		newServer:   newServer,
+		options:     o,
+		generations: map[*generation]struct{}{},
+		conns:       map[*conn]struct{}{},
+		byAddr:      map[net.Addr]*conn{},
+		calls:       map[*call]struct{}{},
+		drained:     make(chan struct{}),
+		changes:     make(chan struct{}, 1),
+		exited:      make(chan struct{}),
+	}
+	first := p.newGeneration()
+	p.spare = p.newGeneration()
+	p.begin(first)
+	return p
+}
+
+// Serve serves on ln, which it takes over. It returns nil after Close or Kill, and an error when ln
+// fails before. It may be called for several listeners.
+func (p *Plane) Serve(ln net.Listener) error {
+	l := tcp.NewListener(ln, tcp.Listen, func(nc net.Conn) net.Conn { return p.accepted(nc) })
+	p.mu.Lock()
+	if p.ended {
+		p.mu.Unlock()
+		_ = ln.Close()
+		return nil
+	}
+	p.listeners = append(p.listeners, l)
+	p.serving++
+	p.mu.Unlock()
+	err := p.accept(l)
+	_ = l.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.serving--
+	if p.ended && errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	if err != nil || p.serving == 0 {
+		p.exit()
+	}
+	if err != nil {
+		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// accept hands each connection to a server until the listener ends.
+func (p *Plane) accept(l net.Listener) error {
+	for {
+		nc, err := l.Accept()
+		var temporary interface{ Temporary() bool } // such as EMFILE; grpc.Server.Serve also retries
+		switch {
+		case errors.As(err, &temporary) && temporary.Temporary():
+			time.Sleep(5 * time.Millisecond)
+		case err != nil:
+			return err
+		default:
+			p.serve(nc.(*conn))
+		}
+	}
+}
+
+// exit closes exited. p.mu is held.
+func (p *Plane) exit() {
+	if !p.isExited {
+		p.isExited = true
+		close(p.exited)
+	}
+}
+
+// Drain implements drain.DataPlane.
+func (p *Plane) Drain(context.Context) error {
+	p.mu.Lock()
+	if !p.draining {
+		p.draining = true
+		close(p.drained)
+		p.retireCurrent()
+		p.changed()
+	}
+	p.mu.Unlock()
+	if p.options.NotServingAtDrain {
+		p.setHealth(false)
+	}
+	return nil
+}
+
+// Resume implements drain.DataPlane. Connections that have been sent a GOAWAY still end with their calls.
+func (p *Plane) Resume(context.Context) error {
+	p.mu.Lock()
+	if p.draining {
+		p.drained = make(chan struct{})
+	}
+	p.draining, p.closing, p.called = false, false, false
+	listeners := p.listeners
+	p.mu.Unlock()
+	var errs []error
+	for _, l := range listeners {
+		errs = append(errs, l.Resume())
+	}
+	p.setHealth(true)
+	return errors.Join(errs...)
+}
+
+func (p *Plane) setHealth(serving bool) {
+	switch h := p.options.Health; {
+	case h == nil:
+	case serving:
+		h.Resume()
+	default:
+		h.Shutdown()
+	}
+}
+
+// Activity implements drain.DataPlane. It is always known.
+func (p *Plane) Activity(context.Context) (drain.Activity, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := drain.Activity{Known: true, Connections: len(p.conns), Arrivals: p.arrivals}
+	busy := map[*conn]bool{}
+	for c := range p.calls {
+		if c.counts && !busy[c.conn] {
+			busy[c.conn] = c.conn != nil // of an unknown connection each call counts
+			a.Busy++
+		}
+	}
+	return a, nil
+}
+
+// Changes implements drain.DataPlane.
+func (p *Plane) Changes() <-chan struct{} { return p.changes }
+
+// changed notifies Changes and Close. p.mu is held.
+func (p *Plane) changed() {
+	if p.left != nil && p.isEmpty() {
+		close(p.left)
+		p.left = nil
+	}
+	if p.draining {
+		select {
+		case p.changes <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Exited implements drain.DataPlane. It is also closed when a listener has failed.
+func (p *Plane) Exited() <-chan struct{} { return p.exited }
