@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/agent"
 	"github.com/lastcall-dev/lastcall/internal/cli"
@@ -24,6 +25,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
+	"github.com/lastcall-dev/lastcall/internal/signals"
 )
 
 // agentFlags are common to agent and run.
@@ -95,7 +97,7 @@ func agentCommand() *cobra.Command {
 		Long:    agentHelp,
 		Example: "  lastcall agent --inbound :8000=127.0.0.1:8080",
 		Args:    cli.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd, nil) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.runAgent(cmd) },
 	}
 	f.register(cmd.Flags())
 	cmd.Flags().IntVar(&f.appContainers, "app-containers", 0, "how many app containers the pod has, `N`: outbound connections of a classic sidecar go on until the end of so many was seen (default $LASTCALL_APP_CONTAINERS or 1)")
@@ -133,7 +135,7 @@ func runCommand() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return f.runApp(cmd, args) },
 	}
 	f.register(cmd.Flags())
 	f.succession.register(cmd.Flags())
@@ -141,27 +143,81 @@ func runCommand() *cobra.Command {
 	return cmd
 }
 
-func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
-	stdout := cmd.OutOrStdout()
-	level := new(slog.LevelVar)
-	log, written, err := newLog(cmd, f.logFormat, level)
+// runAgent is lastcall agent.
+func (f *agentFlags) runAgent(cmd *cobra.Command) error {
+	if err := f.checkSidecar(cmd.Flags()); err != nil {
+		return err
+	}
+	o, closeOptions, err := f.options(cmd, false)
 	if err != nil {
 		return err
 	}
-	isEnvoy, err := f.envoy.isEnvoy()
+	defer closeOptions()
+	o.Sidecar, o.AppContainers = agent.Sidecar(f.sidecar), f.appContainers
+	listen, _, err := f.stop.parse(false, false)
 	if err != nil {
 		return err
 	}
-	inbound, err := f.parseInbound(!isEnvoy && app == nil)
+	listen.Log = o.Log
+	received, stop := signals.Receive(listen)
+	defer stop()
+	o.Signals, o.StopSignal, o.Reload = received.Stop, received.First, received.Reload
+	return exitCode(agent.Run(context.Background(), o))
+}
+
+// runApp is lastcall run.
+func (f *agentFlags) runApp(cmd *cobra.Command, app []string) error {
+	o, closeOptions, err := f.options(cmd, true)
 	if err != nil {
 		return err
 	}
+	defer closeOptions()
+	if len(o.Inbound) == 0 { // no client connects, so the drain waits for none
+		o.Log.Info("no --inbound: running the app as a job; no connections to it are carried or drained")
+		o.Settings.MinimumDrain.Value, o.Settings.QuietTime.Value = 0, 0
+	}
+	neighbour, err := agent.ParseNeighbour(os.Getenv)
+	if err != nil {
+		return usage{err}
+	}
+	listen, appStop, err := f.stop.parse(true, f.succession.isAskedFor())
+	if err != nil {
+		return err
+	}
+	listen.Log = o.Log
+	received, stop := signals.Receive(listen)
+	defer stop()
+	service, err := f.succession.begin(f, o.Settings, received.Restart, o.Log)
+	if err != nil {
+		return err
+	}
+	defer service.Close()
+	o.Signals, o.StopSignal, o.Succession = received.Stop, received.First, service
+	o.App, o.AppStopSignal = appCommand(app, o.Inbound, hotrestart.AppEnviron(o.Settings.Environ(os.Environ()))), appStop
+	if stopped, err := awaitNeighbour(neighbour, received.Stop); err != nil || stopped {
+		return err
+	}
+	code, err := agent.Run(context.Background(), o)
+	neighbour.End(code, o.Log)
+	return exitCode(code, err)
+}
+
+// exitCode is what an agent's end means for the program.
+func exitCode(code int, err error) error {
+	if err == nil && code != 0 {
+		return exit{code}
+	}
+	return err
+}
+
+// checkSidecar checks the flags that only lastcall agent has.
+func (f *agentFlags) checkSidecar(flags *pflag.FlagSet) (err error) {
 	switch agent.Sidecar(f.sidecar) {
 	case agent.UnknownSidecar, agent.NativeSidecar, agent.ClassicSidecar:
 	default:
 		return usage{fmt.Errorf("--sidecar %q: must be native or classic", f.sidecar)}
 	}
-	if text := os.Getenv("LASTCALL_APP_CONTAINERS"); text != "" && !cmd.Flags().Changed("app-containers") {
+	if text := os.Getenv("LASTCALL_APP_CONTAINERS"); text != "" && !flags.Changed("app-containers") {
 		if f.appContainers, err = strconv.Atoi(text); err != nil {
 			return usage{fmt.Errorf("LASTCALL_APP_CONTAINERS %q: must be a number", text)}
 		}
@@ -169,26 +225,30 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 	if f.appContainers < 0 {
 		return usage{fmt.Errorf("--app-containers %d: must not be negative", f.appContainers)}
 	}
-	settings, err := f.settings.resolve()
+	return nil
+}
+
+// options are those that lastcall agent and lastcall run have in common.
+func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, closeOptions func(), err error) {
+	level := new(slog.LevelVar)
+	log, written, err := newLog(cmd, f.logFormat, level)
 	if err != nil {
-		return usage{err}
+		return o, nil, err
 	}
-	for _, w := range settings.Warnings {
-		log.Warn(w.String())
-	}
-	for _, c := range settings.Drain().Contradictions() {
-		log.Warn(c)
-	}
-	if n := settings.Concurrency.Value; n != nil && *n > 0 {
-		runtime.GOMAXPROCS(*n)
-	}
-	appStop, err := f.stop.parse(app != nil, f.succession.isAskedFor())
+	isEnvoy, err := f.envoy.isEnvoy()
 	if err != nil {
-		return err
+		return o, nil, err
 	}
-	o := agent.Options{
+	inbound, err := f.parseInbound(!isEnvoy && !isRun)
+	if err != nil {
+		return o, nil, err
+	}
+	settings, err := f.settings.apply(log)
+	if err != nil {
+		return o, nil, err
+	}
+	o = agent.Options{
 		Settings:       settings,
-		AppStopSignal:  appStop,
 		Inbound:        inbound,
 		StatusAddress:  f.statusAddress,
 		TerminationLog: f.terminationLog,
@@ -196,85 +256,49 @@ func (f *agentFlags) run(cmd *cobra.Command, app []string) error {
 		Outbound:       f.capture.outboundAddress(),
 		HookToken:      os.Getenv("LASTCALL_HOOK_TOKEN"),
 		SidecarToken:   os.Getenv("LASTCALL_SIDECAR_TOKEN"),
-		Sidecar:        agent.Sidecar(f.sidecar),
-		AppContainers:  f.appContainers,
 		LeanScrape:     f.leanScrape,
 		ExitWithApp:    f.exitWithApp,
 		Log:            log,
 		Metrics:        []prometheus.Collector{written.Metric("own")},
 	}
 	if o.AccessLogFormat, err = accesslog.ParseFormat(f.accessLogForm); err != nil {
-		return usage{fmt.Errorf("--access-log-format: %w", err)}
+		return o, nil, usage{fmt.Errorf("--access-log-format: %w", err)}
 	}
 	if o.Limits, err = f.limits.limits(); err != nil {
-		return err
+		return o, nil, err
 	}
 	if o.Probes, err = agent.ParseProbes(os.Getenv("ISTIO_KUBE_APP_PROBERS")); err != nil {
-		return usage{err}
+		return o, nil, usage{err}
 	}
 	if o.H2, err = f.h2.limits(); err != nil {
-		return err
+		return o, nil, err
 	}
 	if isEnvoy {
-		o.Envoy, err = f.envoy.options(settings, inbound, f.adminAddress, f.adminAddress != "", f.accessLog, log)
-		if err == nil { // its lines come through us: a reader that stalls must not stop it
-			accessLog := logs.New(stdout, logs.DefaultBound)
-			defer accessLog.Close()
-			o.Metrics = append(o.Metrics, accessLog.Metric("envoy"))
-			o.Envoy.Stdout, o.Envoy.Stderr = logs.NewLines(accessLog), logs.NewLines(written)
-		}
-	} else {
-		o.Admin = f.admin(settings, app != nil, level)
-		if o.Endings, err = f.endings.resolve(settings); err != nil {
-			return err
-		}
-		o.AccessLog, err = openAccessLog(f.accessLog, stdout)
+		closeOptions, err = f.addEnvoy(&o, cmd.OutOrStdout(), written)
+		return o, closeOptions, err
 	}
-	if err != nil {
-		return err
+	o.Admin = f.admin(settings, isRun, level)
+	if o.Endings, err = f.endings.resolve(settings); err != nil {
+		return o, nil, err
 	}
-	if app != nil {
-		if len(inbound) == 0 { // a job: no client connects, so the drain waits for none
-			log.Info("no --inbound: running the app as a job; no connections to it are carried or drained")
-			settings.MinimumDrain.Value, settings.QuietTime.Value = 0, 0
-		}
-		succession, stop, err := f.succession.begin(f)
-		if err != nil {
-			return err
-		}
-		defer stop()
-		o.Succession = succession
-		o.App = appCommand(app, inbound, hotrestart.AppEnviron(settings.Environ(os.Environ())))
-	}
-	stopped, stop := agent.NotifyStop(f.stop.more...)
-	defer stop()
-	o.Stop, o.Signals = stopped, stopped.C
-	if f.stop.hup == hangupReloads { // beside an app there is no successor to read everything again
-		o.Reload, stop = agent.ReloadSignals()
-		defer stop()
-	}
-	var neighbour agent.Neighbour
-	if app != nil {
-		if neighbour, err = agent.ParseNeighbour(os.Getenv); err != nil {
-			return usage{err}
-		}
-		if told, err := awaitNeighbour(neighbour, stopped); err != nil || told {
-			return err
-		}
-	}
-	code, err := agent.Run(context.Background(), o)
-	neighbour.End(code, log)
-	if err != nil {
-		return err
-	}
-	if code != 0 {
-		return exit{code}
-	}
-	return nil
+	o.AccessLog, err = openAccessLog(f.accessLog, cmd.OutOrStdout())
+	return o, func() {}, err
 }
 
-// awaitNeighbour waits for a sidecar of another's, or until told to stop.
-func awaitNeighbour(n agent.Neighbour, stop *agent.Stop) (told bool, err error) {
+// addEnvoy makes an Envoy the data plane. What Envoy logs goes through lastcall: a log reader that stalls must not stop it.
+func (f *agentFlags) addEnvoy(o *agent.Options, stdout io.Writer, written *logs.Writer) (closeLog func(), err error) {
+	o.Envoy, err = f.envoy.options(o.Settings, o.Inbound, f.adminAddress, f.adminAddress != "", f.accessLog, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	accessLog := logs.New(stdout, logs.DefaultBound)
+	o.Metrics = append(o.Metrics, accessLog.Metric("envoy"))
+	o.Envoy.Stdout, o.Envoy.Stderr = logs.NewLines(accessLog), logs.NewLines(written)
+	return accessLog.Close, nil
+}
+
+// awaitNeighbour waits for another vendor's sidecar, or for a stop signal.
+func awaitNeighbour(n agent.Neighbour, stop <-chan drain.Signal) (stopped bool, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	served := make(chan error, 1)
@@ -282,7 +306,7 @@ func awaitNeighbour(n agent.Neighbour, stop *agent.Stop) (told bool, err error) 
 	select {
 	case err := <-served:
 		return false, err
-	case <-stop.C:
+	case <-stop:
 		cancel()
 		<-served
 		return true, nil
@@ -394,4 +418,22 @@ func (f *settingsFlags) resolve() (*meshconfig.Settings, error) {
 		Compat:          f.compat,
 		StatusPort:      f.statusPort,
 	})
+}
+
+// apply resolves the settings, logs what is wrong with them, and applies those of the process.
+func (f *settingsFlags) apply(log *slog.Logger) (*meshconfig.Settings, error) {
+	settings, err := f.resolve()
+	if err != nil {
+		return nil, usage{err}
+	}
+	for _, w := range settings.Warnings {
+		log.Warn(w.String())
+	}
+	for _, c := range settings.Drain().Contradictions() {
+		log.Warn(c)
+	}
+	if n := settings.Concurrency.Value; n != nil && *n > 0 {
+		runtime.GOMAXPROCS(*n)
+	}
+	return settings, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -13,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/internal/agent"
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/hotrestart"
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
@@ -37,25 +38,30 @@ func (f *successionFlags) isAskedFor() bool {
 	return f.pidFile != "" || os.Getenv("NOTIFY_SOCKET") != ""
 }
 
-// begin takes over from a predecessor, if there is one, and makes ready for a
-// successor. stop ends it.
-func (f *successionFlags) begin(run *agentFlags) (s agent.Succession, stop func(), err error) {
+// begin takes over from a predecessor, if there is one, and makes a hot restart possible.
+func (f *successionFlags) begin(run *agentFlags, settings *meshconfig.Settings, requests <-chan struct{}, log *slog.Logger) (*hotrestart.Service, error) {
 	if f.timeout < time.Second {
-		return s, nil, usage{fmt.Errorf("--hot-restart-timeout %v: must be 1s or more", f.timeout)}
+		return nil, usage{fmt.Errorf("--hot-restart-timeout %v: must be 1s or more", f.timeout)}
 	}
-	s.Refused = run.refusesSuccessor()
-	if s.Refused == nil || f.pidFile != "" {
-		if s.Handover, err = hotrestart.Begin(hotrestart.Options{PIDFile: f.pidFile, Timeout: f.timeout}); err != nil {
-			return s, nil, err
+	grace := settings.GracePeriod.Value
+	o := hotrestart.ServiceOptions{
+		Refused:  run.refusesSuccessor(),
+		Requests: requests,
+		Notifier: hotrestart.NotifierFromEnvironment(),
+		LastCall: grace - min(settings.Margin.Value, grace/4),
+		Log:      log,
+	}
+	if o.Refused == nil || f.pidFile != "" {
+		var err error
+		if o.Handover, err = hotrestart.Begin(hotrestart.Options{PIDFile: f.pidFile, Timeout: f.timeout}); err != nil {
+			return nil, err
 		}
 	}
-	s.Systemd = hotrestart.NotifierFromEnvironment()
-	s.Watchdog = hotrestart.WatchdogTime(s.Handover != nil && s.Handover.Succeeds())
+	o.Watchdog = hotrestart.WatchdogTime(o.Handover != nil && o.Handover.Succeeds())
 	if !f.isAskedFor() {
-		s.RefusedBySignal = errors.New("a signal restarts hot only with --pid-file or under systemd; lastcall hot-restart asks by the status port")
+		o.RefusedBySignal = errors.New("a signal restarts hot only with --pid-file or under systemd; lastcall hot-restart asks by the status port")
 	}
-	s.Asked, stop = agent.RestartSignals(run.stop.restarts()...)
-	return s, stop, nil
+	return hotrestart.NewService(o), nil
 }
 
 // refusesSuccessor is why there can be no hot restart; nil when there can.

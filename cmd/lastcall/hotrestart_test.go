@@ -295,7 +295,7 @@ func TestASuccessorThatDoesNotServeChangesNothing(t *testing.T) {
 	h := startHot(t, "0", nil, "--hot-restart-timeout", "1s")
 	app, pid := h.get("/"), h.pidServing()
 	for _, row := range []struct{ name, file, text, want string }{
-		{"the app ends", h.app, "exit", `it has ended with code 7`},
+		{"the app ends", h.app, "exit", `it has exited with code 7`},
 		{"the app does not listen", h.app, "silent", `not within 1s`},
 		{"the configuration is wrong", h.mesh, "defaultConfig: [", `mesh`},
 	} {
@@ -431,7 +431,7 @@ func TestStoppedWhileTheSuccessorStarts(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("something is still running")
 	}
-	h.logged(`there is no successor; serving on" error=terminating`, 1)
+	h.logged(`hot restart failed; this process continues to serve" error=terminating`, 1)
 	h.logged(`verdict=clean.*trigger=SIGTERM`, 1)
 }
 
@@ -458,7 +458,7 @@ func TestHotRestartRefused(t *testing.T) {
 	if err := syscall.Kill(h.pidServing(), syscall.SIGUSR2); err != nil {
 		t.Fatal(err)
 	}
-	h.logged("hot restart: refused; serving on.*use port 0", 1)
+	h.logged("hot restart refused.*use port 0", 1)
 	if now := h.get("/"); now != app {
 		t.Errorf("the app is %q, was %q", now, app)
 	}

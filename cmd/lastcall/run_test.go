@@ -53,7 +53,7 @@ func TestHotRestartByPIDFileFails(t *testing.T) {
 	pid := h.pidServing()
 	h.write(h.app, "exit")
 	out, err := h.restart("--pid-file", h.pid, "--timeout", "0")
-	if err == nil || !strings.Contains(out, "it has ended with code 7") {
+	if err == nil || !strings.Contains(out, "it has exited with code 7") {
 		t.Errorf("hot-restart says %q, want why there is no successor", out)
 	}
 	if now := h.pidServing(); now != pid {

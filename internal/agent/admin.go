@@ -34,7 +34,7 @@ func (a *agent) startAdmin() error {
 		IdleAfter: a.Settings.MinimumDrain.Value,
 		Version:   a.Admin.Version,
 		Level:     a.Admin.Level,
-		Listen:    a.Succession.listen,
+		Listen:    a.Succession.Listen,
 		Log:       a.log,
 	})
 	switch {
@@ -63,7 +63,7 @@ func (a *agent) forgetAdmin() {
 	}
 }
 
-func (a *agent) quitByAdmin(ctx context.Context) { a.tell(ctx, drain.QuitNow) }
+func (a *agent) quitByAdmin(ctx context.Context) { a.signal(ctx, drain.QuitNow) }
 
 // adminPlane is the pipe as the admin API sees it.
 type adminPlane struct {
@@ -111,13 +111,13 @@ func (p adminPlane) CloseIdle() {
 }
 
 func (p adminPlane) StopAccepting() {
-	p.a.endSuccession()
+	p.a.Succession.Stop()
 	_ = p.pipe.StopAccepting(context.Background())
 }
 
 // Resume does nothing once a termination has begun: the goodbyes are its own.
 func (p adminPlane) Resume() {
-	p.a.way.unlessDraining(func() {
+	p.a.phases.unlessDraining(func() {
 		if err := p.pipe.Resume(context.Background()); err != nil {
 			p.a.log.Error("the pipe does not serve as before", "error", err)
 		}
@@ -125,10 +125,10 @@ func (p adminPlane) Resume() {
 }
 
 // unlessDraining calls f while no termination can begin.
-func (w *way) unlessDraining(f func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.began.IsZero() || !w.ended.IsZero() {
+func (p *phases) unlessDraining(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.began.IsZero() || !p.ended.IsZero() {
 		f()
 	}
 }

@@ -149,17 +149,17 @@ func TestListenersOnEveryAddressAreNamedAsIstioDoes(t *testing.T) {
 	}
 }
 
-// A signal is not lost when who has sent it is gone before it is handed over:
-// the answer to /quitquitquit is sent first, and curl goes at once.
-func TestTellThoughTheAskerHasGone(t *testing.T) {
+// A signal is not lost when its sender disconnects before the drain takes it:
+// /quitquitquit is answered first, and curl disconnects at once.
+func TestSignalThoughTheSenderHasGone(t *testing.T) {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	for range 50 {
-		a := &agent{signals: make(chan drain.Signal, 1)}
-		a.tell(gone, drain.QuitNow)
-		if len(a.signals) != 1 {
+		a := &agent{drainSignals: make(chan drain.Signal, 1)}
+		a.signal(gone, drain.QuitNow)
+		if len(a.drainSignals) != 1 {
 			t.Fatal("the signal was lost")
 		}
-		a.tell(gone, drain.QuitNow) // nobody takes it: returns
+		a.signal(gone, drain.QuitNow) // the buffer is full: returns
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"os"
 	"os/exec"
 	"sync"
 	"sync/atomic"
@@ -18,7 +17,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/admin"
 	"github.com/lastcall-dev/lastcall/internal/envoy"
-	"github.com/lastcall-dev/lastcall/internal/hotrestart"
 	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
@@ -91,20 +89,20 @@ type Options struct {
 	// its exit code becomes the agent's, as end says.
 	App *exec.Cmd
 
-	// Succession is how a successor takes over; the zero value is never.
+	// Succession makes a hot restart possible; nil: none.
 	Succession Succession
 
-	// Signals brings what the platform says; see NotifyStop.
+	// Signals stop the agent.
 	Signals <-chan drain.Signal
 
-	// Stop knows which signals came by Signals; nil: SIGTERM.
-	Stop *Stop
+	// StopSignal is the first signal of the operating system that arrived by Signals, 0 for none yet; nil: SIGTERM.
+	StopSignal func() syscall.Signal
 
-	// AppStopSignal tells App to stop; 0: the signal that Stop has got.
+	// AppStopSignal stops App; 0: StopSignal, except that Ctrl-C and the end of a terminal stop it by SIGTERM.
 	AppStopSignal syscall.Signal
 
-	// Reload brings the wish that certificates be read anew; see ReloadSignals.
-	Reload <-chan os.Signal
+	// Reload makes the agent read its certificates again.
+	Reload <-chan struct{}
 
 	Log *slog.Logger
 
@@ -121,17 +119,17 @@ type agent struct {
 	status   *status
 	outbound *pipe.Outbound // nil without one
 	admin    *admin.Server  // nil when it is not answered
-	way      *way
-	signals  chan drain.Signal
+	phases   *phases
+
+	drainSignals chan drain.Signal // all that can begin or end a drain
+
 	restarts chan restartedContainer
 	throttle logs.Throttle // of what peers can cause
 
 	presences *presences
 
-	endingApp  atomic.Bool    // the app has been told to stop
-	askedApp   syscall.Signal // by this signal; of end's goroutine
-	succession succession
-	telling    sync.WaitGroup // of the service manager, that the service stops
+	endingApp atomic.Bool    // the app was sent its stop signal
+	appSignal syscall.Signal // this one; only for end's goroutine
 }
 
 // Run starts everything, serves, and returns the exit code when all has ended.
@@ -150,15 +148,13 @@ type agent struct {
 func Run(ctx context.Context, o Options) (code int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	a := &agent{Options: o, log: o.Log, way: newWay(), signals: make(chan drain.Signal, 16), restarts: make(chan restartedContainer), presences: newPresences()}
-	a.succession.handed = make(chan struct{})
+	a := newAgent(o)
 	reaped := make(chan struct{})
-	defer a.removePIDFile()
 	go func() { defer close(reaped); process.Reap(ctx) }()
 	defer func() { cancel(); <-reaped }()
 
-	if err := a.startUnlessTold(ctx); err != nil {
-		if errors.Is(err, errTold) {
+	if err := a.startUnlessStopped(ctx); err != nil {
+		if errors.Is(err, errStopped) {
 			return CodeIntended, nil
 		}
 		return CodeCrashed, err
@@ -168,9 +164,12 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	defer a.stopAdmin()
 	var hearing sync.WaitGroup
 	hearing.Go(func() { a.hear(ctx) })
-	hearing.Go(func() { a.attend(ctx) })
+	hearing.Go(func() {
+		a.Succession.Run(ctx, a.alive, func() { a.signal(ctx, drain.Terminate) })
+	})
+	hearing.Go(func() { a.awaitServing(ctx) })
 	hearing.Go(func() { a.attendRestarts(ctx) })
-	defer func() { cancel(); a.endSuccession(); hearing.Wait(); a.telling.Wait() }()
+	defer func() { cancel(); a.Succession.Stop(); hearing.Wait() }()
 	if p, ok := a.plane.(interface{ Shut() }); ok {
 		defer p.Shut()
 	}
@@ -179,12 +178,23 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	return a.end(ctx, report), nil
 }
 
-// errTold is the end of a start that was told to stop.
-var errTold = errors.New("told to stop before the start was over")
+// newAgent is an agent that has not started.
+func newAgent(o Options) *agent {
+	if o.Succession == nil {
+		o.Succession = noSuccession{}
+	}
+	return &agent{
+		Options: o, log: o.Log, phases: newPhases(), drainSignals: make(chan drain.Signal, 16),
+		restarts: make(chan restartedContainer), presences: newPresences(),
+	}
+}
 
-// startUnlessTold starts everything. An Envoy may take long to serve, or never
-// do: who is told to stop meanwhile does not wait for it.
-func (a *agent) startUnlessTold(ctx context.Context) error {
+// errStopped ends a start that a stop signal interrupts.
+var errStopped = errors.New("stopped while starting")
+
+// startUnlessStopped starts everything. A stop signal interrupts the start: an Envoy may take long until it serves, or
+// never serve.
+func (a *agent) startUnlessStopped(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	started, heard := make(chan struct{}), make(chan struct{})
@@ -192,24 +202,28 @@ func (a *agent) startUnlessTold(ctx context.Context) error {
 		defer close(heard)
 		select {
 		case s := <-a.Signals:
-			a.signals <- s
-			cancel(errTold)
-			a.log.Info("told to stop", "by", a.Stop.name(s))
+			a.Succession.Signalled()
+			a.drainSignals <- s
+			cancel(errStopped)
 		case <-started:
 		}
 	}()
 	err := a.start(ctx)
 	close(started)
 	<-heard
-	if err != nil && errors.Is(context.Cause(ctx), errTold) {
-		return errTold
+	if err != nil && errors.Is(context.Cause(ctx), errStopped) {
+		return errStopped
 	}
 	return err
 }
 
 func (a *agent) start(ctx context.Context) (err error) {
-	if a.Succession.succeeds() {
-		return a.startAsSuccessor(ctx)
+	appWithin, err := a.Succession.TakeOver(a.listenAddresses())
+	switch {
+	case err != nil:
+		return err
+	case appWithin > 0:
+		return a.startAsSuccessor(ctx, appWithin)
 	}
 	if a.status, err = a.startStatus(); err != nil {
 		return err
@@ -233,15 +247,15 @@ func (a *agent) start(ctx context.Context) (err error) {
 			a.plane.Kill()
 			return err
 		}
-		a.way.awaitApp()
+		a.phases.awaitApp()
 	}
-	a.way.ready()
-	if h := a.Succession.Handover; h != nil {
-		if err := h.Ready(); err != nil {
+	a.phases.ready()
+	if err := a.Succession.Ready(); err != nil {
+		if a.app != nil {
 			a.killApp()
-			a.plane.Kill()
-			return err
 		}
+		a.plane.Kill()
+		return err
 	}
 	return nil
 }
@@ -258,7 +272,7 @@ func (a *agent) startPlane(ctx context.Context) error {
 	}
 	cfg := pipe.Config{
 		Inbound: a.Inbound, Limits: a.Limits, H2: a.H2, Endings: a.Endings,
-		OwnPorts: a.ownPorts(), Listen: a.Succession.listen, Log: a.log,
+		OwnPorts: a.ownPorts(), Listen: a.Succession.Listen, Log: a.log,
 	}
 	if a.AccessLog != nil {
 		cfg.AccessLog = accesslog.New(a.AccessLog, a.AccessLogFormat)
@@ -285,21 +299,22 @@ func (a *agent) hear(ctx context.Context) {
 		appDone = a.app.Done()
 	}
 	appGone := a.followApp(ctx)
+	reload, handedOver := a.Reload, a.Succession.HandedOver()
 	for {
 		select {
 		case s := <-a.Signals:
-			a.tell(ctx, s)
-			a.log.Info("told to stop", "by", a.Stop.name(s))
-		case <-a.Reload:
+			if !a.Succession.Signalled() {
+				a.signal(ctx, s)
+			}
+		case <-reload:
 			a.reload()
-		case <-a.succession.handed:
-			a.hearSuccessor(ctx)
-			return
+		case <-handedOver: // the rest is the successor's
+			reload, handedOver, appGone, appDone = nil, nil, nil, nil
 		case <-appGone:
 			appGone = nil
 			a.log.Info("the app has ended by itself")
 			a.letAnswersOut(ctx)
-			a.tell(ctx, drain.AppEnded)
+			a.signal(ctx, drain.AppEnded)
 		case <-appDone:
 			appDone = nil
 			if a.endingApp.Load() {
@@ -307,7 +322,7 @@ func (a *agent) hear(ctx context.Context) {
 			}
 			a.log.Info("the app has ended by itself", "code", a.app.Code())
 			a.letAnswersOut(ctx)
-			a.tell(ctx, drain.AppEnded)
+			a.signal(ctx, drain.AppEnded)
 		case <-ctx.Done():
 			return
 		}
@@ -326,17 +341,16 @@ func (a *agent) reload() {
 	p.ReloadCertificates()
 }
 
-// tell hands a signal to the drain, or begins it. It does so first of all: who
-// has asked by HTTP may have gone already with the answer (curl does), and with
-// him ctx.
-func (a *agent) tell(ctx context.Context, s drain.Signal) {
+// signal passes a signal to the drain, or begins one. It tries the buffered send first: an HTTP caller may disconnect
+// once it has the answer (curl does), which cancels ctx.
+func (a *agent) signal(ctx context.Context, s drain.Signal) {
 	select {
-	case a.signals <- s:
+	case a.drainSignals <- s:
 		return
 	default:
 	}
 	select {
-	case a.signals <- s:
+	case a.drainSignals <- s:
 	case <-ctx.Done():
 	}
 }
@@ -347,8 +361,8 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 	for {
 		var first drain.Signal
 		select {
-		case first = <-a.signals:
-		case <-a.succession.handed:
+		case first = <-a.drainSignals:
+		case <-a.Succession.HandedOver():
 			report := a.leave(ctx)
 			a.status.count(report)
 			report.Tell(a.log, a.TerminationLog)
@@ -358,15 +372,11 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		case <-ctx.Done():
 			first = drain.QuitNow
 		}
-		a.endSuccession()
+		a.Succession.Stop()
 		a.presences.begin()
-		if first == drain.Terminate || first == drain.Interrupt {
-			// Its socket's queue may be full, and the drain does not wait for that.
-			a.telling.Go(func() { a.tellSystemd((*hotrestart.Notifier).Stopping) })
-		}
 		report := a.terminate(ctx, a.Settings.Drain(), first)
 		if first == drain.Terminate {
-			report.Trigger = a.Stop.name(first)
+			report.Trigger = a.stopSignalName()
 		}
 		a.status.count(report)
 		report.Tell(a.log, a.TerminationLog)
@@ -374,7 +384,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 			return report
 		}
 		a.forgetAdmin()
-		a.way.ready()
+		a.phases.ready()
 	}
 }
 
@@ -385,9 +395,9 @@ func (a *agent) terminate(ctx context.Context, cfg drain.Config, first drain.Sig
 		Plane:   a.plane,
 		Config:  cfg,
 		Trigger: first,
-		Signals: a.signals,
+		Signals: a.drainSignals,
 		Log:     a.log,
-		Watch:   a.way.watcher(cfg.GracePeriod),
+		Watch:   a.phases.watcher(cfg.GracePeriod),
 	}.Run(ctx)
 	if err != nil { // the settings have been validated before
 		a.log.Error("drain not started", "error", err)
@@ -418,7 +428,9 @@ func (a *agent) end(ctx context.Context, report drain.Report) int {
 	code := CodeIntended
 	switch {
 	case a.isHandedOver():
-		code = a.bequeath(ctx, by)
+		if a.Succession.Leave(ctx, by) != nil {
+			code = CodeCrashed
+		}
 	case a.app != nil:
 		code = a.appCode()
 	}
@@ -434,7 +446,7 @@ func (a *agent) end(ctx context.Context, report drain.Report) int {
 // appCode is the exit code that the app's own comes to; see end.
 func (a *agent) appCode() int {
 	code := a.app.Code()
-	if code == 128+int(a.askedApp) && a.endingApp.Load() && len(a.Inbound) > 0 {
+	if code == 128+int(a.appSignal) && a.endingApp.Load() && len(a.Inbound) > 0 {
 		return CodeIntended
 	}
 	return code

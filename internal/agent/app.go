@@ -2,16 +2,93 @@ package agent
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"syscall"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/process"
+	"github.com/lastcall-dev/lastcall/internal/signals"
 )
+
+func (a *agent) startApp() (err error) {
+	if a.app, err = process.Start(a.App); err != nil {
+		return err
+	}
+	a.log.Info("app started", "pid", a.app.Pid(), "command", a.App.String())
+	return nil
+}
+
+// killApp ends an app that has served nothing yet.
+func (a *agent) killApp() {
+	a.app.Kill()
+	<-a.app.Done()
+}
+
+// appAddresses are where connections to the app go.
+func (a *agent) appAddresses() []string {
+	var out []string
+	for _, in := range a.Inbound {
+		if in.App != "" {
+			out = append(out, in.App)
+		}
+	}
+	return out
+}
+
+// appPoll is how often awaitApp connects: the kernel does not report new listeners.
+const appPoll = 10 * time.Millisecond
+
+// awaitApp waits until the app accepts connections on all of its addresses.
+func (a *agent) awaitApp(ctx context.Context, atMost time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
+	for _, address := range a.appAddresses() {
+		if err := a.awaitAppOn(ctx, address, atMost); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *agent) awaitAppOn(ctx context.Context, address string, atMost time.Duration) error {
+	var dialer net.Dialer
+	tick := time.NewTicker(appPoll)
+	defer tick.Stop()
+	for {
+		conn, err := dialer.DialContext(ctx, "tcp", address)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-a.app.Done():
+			return fmt.Errorf("wait for the app to accept connections on %s: it has exited with code %d", address, a.app.Code())
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the app to accept connections on %s: not within %v: %w", address, atMost, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// startupWait is longer than any service manager waits for a start.
+const startupWait = 24 * time.Hour
+
+// awaitServing waits for the app, if it is ours, to accept connections.
+func (a *agent) awaitServing(ctx context.Context) {
+	if a.phases.snapshot().starts && a.awaitApp(ctx, startupWait) != nil {
+		return
+	}
+	a.phases.appAccepts()
+	a.Succession.Serving()
+}
 
 // letAnswersOut waits, for a second at most, until what an app has answered
 // before its end has gone through. Nobody new is let in meanwhile.
 func (a *agent) letAnswersOut(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	a.endSuccession()
+	a.Succession.Stop()
 	_ = a.plane.StopAccepting(ctx)
 	for tick := time.NewTicker(time.Millisecond); ; {
 		if now, _ := a.plane.Activity(ctx); now.Busy == 0 {
@@ -29,13 +106,36 @@ func (a *agent) letAnswersOut(ctx context.Context) {
 // its end is still told.
 const killAhead = 250 * time.Millisecond
 
-// appStopSignal is what the app expects: what is said, or what would have come to it
-// without us.
+// appStopSignal is the signal that the app expects: the configured one, or the one that it would have received without
+// the agent. From a terminal, and without a signal, it is SIGTERM.
 func (a *agent) appStopSignal() syscall.Signal {
 	if a.AppStopSignal != 0 {
 		return a.AppStopSignal
 	}
-	return a.Stop.forApp()
+	switch sig := a.stopSignal(); sig {
+	case syscall.SIGINT, syscall.SIGHUP:
+		return syscall.SIGTERM
+	default:
+		return sig
+	}
+}
+
+// stopSignal is the signal that stopped the agent; SIGTERM if none has.
+func (a *agent) stopSignal() syscall.Signal {
+	if a.StopSignal != nil {
+		if sig := a.StopSignal(); sig != 0 {
+			return sig
+		}
+	}
+	return syscall.SIGTERM
+}
+
+// stopSignalName is the name of a drain.Terminate for the report.
+func (a *agent) stopSignalName() string {
+	if sig := a.stopSignal(); sig != syscall.SIGINT {
+		return signals.Name(sig)
+	}
+	return drain.Terminate.String()
 }
 
 // endApp asks the app to end, now that nobody talks to it any more, and kills
@@ -47,8 +147,8 @@ func (a *agent) endApp(by time.Time) {
 	default:
 	}
 	a.endingApp.Store(true)
-	a.askedApp = a.appStopSignal()
-	if err := a.app.Signal(a.askedApp); err != nil {
+	a.appSignal = a.appStopSignal()
+	if err := a.app.Signal(a.appSignal); err != nil {
 		a.log.Warn("the app could not be told to stop", "pid", a.app.Pid(), "error", err)
 	}
 	late := time.NewTimer(time.Until(by))

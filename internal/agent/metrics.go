@@ -20,7 +20,7 @@ type dataPlane interface {
 // metrics are read at the moment of the scrape: nothing is counted twice.
 type metrics struct {
 	registry *prometheus.Registry
-	way      *way
+	phases   *phases
 	plane    atomic.Pointer[dataPlane]
 	cut      *prometheus.CounterVec
 
@@ -60,10 +60,10 @@ const (
 	envoyCluster = "inbound"
 )
 
-func newMetrics(w *way, more ...prometheus.Collector) *metrics {
+func newMetrics(p *phases, more ...prometheus.Collector) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
-		way:      w,
+		phases:   p,
 		cut: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lastcall_requests_cut_total",
 			Help: "Conversations that the last call had to end, by how it ended them.",
@@ -112,7 +112,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
-	now := m.way.snapshot()
+	now := m.phases.snapshot()
 	for p := drain.Serving; p <= drain.Done; p++ {
 		v := 0.0
 		if p == now.phase {

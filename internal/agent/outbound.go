@@ -89,7 +89,7 @@ func sooner(a, b time.Time) time.Time {
 
 // awaitAppEnd returns whether the app is known to be gone at the moment by.
 func (a *agent) awaitAppEnd(ctx context.Context, by time.Time) bool {
-	if a.app != nil || a.way.endedAfterDrained() {
+	if a.app != nil || a.phases.endedAfterDrained() {
 		return true
 	}
 	ctx, cancel := context.WithDeadline(ctx, by)

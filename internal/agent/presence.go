@@ -78,5 +78,5 @@ func (s *status) present(w http.ResponseWriter, r *http.Request) {
 // A native sidecar is ended after the app by the kubelet, and processes are seen where the
 // pod shares them.
 func (a *agent) wantsPresence() bool {
-	return a.outbound != nil && a.Sidecar != NativeSidecar && a.way.isDone() && !sharesProcesses()
+	return a.outbound != nil && a.Sidecar != NativeSidecar && a.phases.isDone() && !sharesProcesses()
 }

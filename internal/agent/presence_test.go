@@ -50,7 +50,7 @@ func TestPresences(t *testing.T) {
 
 // TestPresent is a connection that ends with its process, whatever that was about to say.
 func TestPresent(t *testing.T) {
-	a := &agent{way: newWay(), presences: newPresences()}
+	a := &agent{phases: newPhases(), presences: newPresences()}
 	s := &status{a: a}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

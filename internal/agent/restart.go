@@ -70,11 +70,11 @@ type restartedContainer struct {
 func (a *agent) awaitAppHook(ctx context.Context, ports []uint16) error {
 	began := time.Now()
 	if a.Sidecar == UnknownSidecar {
-		a.tell(ctx, drain.AppHook)
-		return a.way.drained(ctx)
+		a.signal(ctx, drain.AppHook)
+		return a.phases.drained(ctx)
 	}
-	if a.way.begins(ctx, restartKnown) {
-		return a.way.drained(ctx)
+	if a.phases.begins(ctx, restartKnown) {
+		return a.phases.drained(ctx)
 	}
 	c := restartedContainer{ports: ports, began: began, answered: make(chan struct{})}
 	select {
@@ -87,8 +87,8 @@ func (a *agent) awaitAppHook(ctx context.Context, ports []uint16) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if a.way.isEnding() { // the pod ends after all
-		return a.way.drained(ctx)
+	if a.phases.isEnding() { // the pod ends after all
+		return a.phases.drained(ctx)
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (a *agent) followRestart(ctx context.Context, c restartedContainer) {
 
 	tick := time.NewTicker(restartLook)
 	defer tick.Stop()
-	for r.InFlight() > 0 && time.Since(c.began) < restartHook && !a.way.isEnding() && ctx.Err() == nil {
+	for r.InFlight() > 0 && time.Since(c.began) < restartHook && !a.phases.isEnding() && ctx.Err() == nil {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -55,13 +55,10 @@ func TestAppHookAlone(t *testing.T) {
 				}
 				plane := dt.New(dt.Script{Clients: tt.clients})
 				defer plane.Stop()
-				a := &agent{
-					Options: Options{Settings: settings, Sidecar: tt.sidecar}, log: slog.New(slog.DiscardHandler), plane: plane, way: newWay(),
-					signals: make(chan drain.Signal, 16), restarts: make(chan restartedContainer), presences: newPresences(),
-				}
-				a.succession.handed = make(chan struct{})
-				a.status = &status{a: a, metrics: newMetrics(a.way)}
-				a.way.ready()
+				a := newAgent(Options{Settings: settings, Sidecar: tt.sidecar, Log: slog.New(slog.DiscardHandler)})
+				a.plane = plane
+				a.status = &status{a: a, metrics: newMetrics(a.phases)}
+				a.phases.ready()
 				ctx, cancel := context.WithCancel(t.Context())
 				var all sync.WaitGroup
 				defer all.Wait()
@@ -71,10 +68,10 @@ func TestAppHookAlone(t *testing.T) {
 				began := time.Now()
 				if tt.after > 0 {
 					if tt.before {
-						a.signals <- tt.follows
+						a.drainSignals <- tt.follows
 						time.Sleep(tt.after)
 					} else {
-						time.AfterFunc(tt.after, func() { a.signals <- tt.follows })
+						time.AfterFunc(tt.after, func() { a.drainSignals <- tt.follows })
 					}
 				}
 				err = a.awaitAppHook(ctx, nil)

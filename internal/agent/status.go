@@ -31,20 +31,25 @@ type status struct {
 	due     sync.RWMutex // read-locked by each answer under way
 }
 
+// statusAddress is where the status server listens.
+func (a *agent) statusAddress() string {
+	return net.JoinHostPort(a.StatusAddress, strconv.Itoa(a.Settings.StatusPort.Value))
+}
+
 func (a *agent) startStatus() (*status, error) {
-	address := a.listenAddress()
-	ln, err := a.Succession.listen("tcp", address)
+	address := a.statusAddress()
+	ln, err := a.Succession.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the status server on %s (from %s; choose another by statusPort or --status-port): %w", address, a.Settings.StatusPort.Source, err)
 	}
-	s := &status{a: a, address: ln.Addr(), served: make(chan struct{}), metrics: newMetrics(a.way, a.Metrics...)}
+	s := &status{a: a, address: ln.Addr(), served: make(chan struct{}), metrics: newMetrics(a.phases, a.Metrics...)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz/ready", s.ready)
 	mux.HandleFunc("/quitquitquit", own(s.quit))
 	mux.HandleFunc("/drain", own(s.drain))
 	mux.HandleFunc("/wait", own(s.wait))
 	mux.HandleFunc("/present", own(s.present))
-	mux.HandleFunc("/hot-restart", own(s.hotRestart))
+	mux.HandleFunc("/hot-restart", own(a.Succession.ServeHTTP))
 	mux.HandleFunc("/wait/{token...}", s.waitByToken)
 	mux.HandleFunc("GET /connections", fromPod(s.connections))
 	mux.Handle("/app-health/", a.Probes)
@@ -77,7 +82,7 @@ func (s *status) watch(p dataPlane) {
 }
 
 func (s *status) scrape(w http.ResponseWriter, r *http.Request) {
-	if !s.a.way.snapshot().up {
+	if !s.a.phases.snapshot().up {
 		http.Error(w, "not started yet", http.StatusServiceUnavailable)
 		return
 	}
@@ -105,21 +110,10 @@ func (s *status) close() {
 	case <-answered:
 	case <-time.After(answerTime):
 	}
-	end(s.server)
+	sideport.End(s.server)
 	<-s.served
 	<-answered // Close has ended their connections, and with them their contexts
 	s.due.Unlock()
-}
-
-// end closes a server whose answers are out, but for their last chunk, which
-// net/http writes after the handler: Shutdown waits for that, and is not waited for
-// longer, because a connection on which nothing was asked yet would hold it.
-func end(server *http.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
-	if err := server.Shutdown(ctx); err != nil {
-		_ = server.Close()
-	}
 }
 
 // answerTime is how long the end waits for answers of the status server.
@@ -129,7 +123,7 @@ const answerTime = 200 * time.Millisecond
 // stays true during a drain: terminating endpoints are still a fallback (KEP-1669), and
 // who takes the pod out of its service has done so already.
 func (s *status) ready(w http.ResponseWriter, _ *http.Request) {
-	switch now := s.a.way.snapshot(); {
+	switch now := s.a.phases.snapshot(); {
 	case !now.up:
 		http.Error(w, "not started yet", http.StatusServiceUnavailable)
 		return
@@ -144,7 +138,7 @@ func (s *status) ready(w http.ResponseWriter, _ *http.Request) {
 func (s *status) quit(w http.ResponseWriter, r *http.Request) {
 	answer(w, "OK")
 	_ = http.NewResponseController(w).Flush()
-	s.a.tell(r.Context(), drain.QuitNow)
+	s.a.signal(r.Context(), drain.QuitNow)
 	s.a.log.Info("handling /quitquitquit, notifying pilot-agent to exit")
 }
 
@@ -155,8 +149,8 @@ func (s *status) drain(w http.ResponseWriter, r *http.Request) {
 		s.waitAsSidecar(w, r)
 		return
 	}
-	s.a.tell(r.Context(), drain.IstioDrain)
-	if err := s.a.way.drained(r.Context()); err == nil {
+	s.a.signal(r.Context(), drain.IstioDrain)
+	if err := s.a.phases.drained(r.Context()); err == nil {
 		answer(w, "OK")
 	}
 }
@@ -194,8 +188,8 @@ func (s *status) waitAsSidecar(w http.ResponseWriter, r *http.Request) {
 	if s.a.isIstio() {
 		first = drain.IstioDrain
 	}
-	s.a.tell(r.Context(), first)
-	answerHook(w, s.a.way.drained(r.Context()))
+	s.a.signal(r.Context(), first)
+	answerHook(w, s.a.phases.drained(r.Context()))
 }
 
 // isIstio says whether hooks are answered as pilot-agent answers /drain: at once. Its

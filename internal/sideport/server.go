@@ -114,3 +114,16 @@ func Hold(w http.ResponseWriter, r *http.Request) (release func()) {
 	}
 	return func() { _ = control.SetWriteDeadline(time.Now().Add(WriteTime)) }
 }
+
+// lastChunk is how long End waits for the last chunks of answers.
+const lastChunk = 20 * time.Millisecond
+
+// End closes a server whose handlers have returned. net/http writes an answer's last chunk after the handler, so End waits
+// for that, but not for long: a connection without a request would block Shutdown.
+func End(server *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), lastChunk)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		_ = server.Close()
+	}
+}

@@ -10,7 +10,7 @@ import (
 
 // way is where the termination stands, for all who want to know: hooks that
 // wait for it, probes and metrics.
-type way struct {
+type phases struct {
 	mu     sync.Mutex // guards what follows
 	isUp   bool
 	starts bool // the app does not accept connections yet
@@ -22,45 +22,45 @@ type way struct {
 	change chan struct{} // closed and replaced at every change
 }
 
-func newWay() *way { return &way{change: make(chan struct{})} }
+func newPhases() *phases { return &phases{change: make(chan struct{})} }
 
 // ready begins to serve, at the start or again.
-func (w *way) ready() { w.set(func() { w.isUp, w.phase = true, drain.Serving }) }
+func (p *phases) ready() { p.set(func() { p.isUp, p.phase = true, drain.Serving }) }
 
 // awaitApp holds readiness back until appAccepts.
-func (w *way) awaitApp()   { w.set(func() { w.starts = true }) }
-func (w *way) appAccepts() { w.set(func() { w.starts = false }) }
+func (p *phases) awaitApp()   { p.set(func() { p.starts = true }) }
+func (p *phases) appAccepts() { p.set(func() { p.starts = false }) }
 
-func (w *way) set(f func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (p *phases) set(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	f()
-	close(w.change)
-	w.change = make(chan struct{})
+	close(p.change)
+	p.change = make(chan struct{})
 }
 
 // watcher follows one termination.
-func (w *way) watcher(grace time.Duration) drain.Watcher {
-	w.set(func() { w.began, w.ended, w.grace = time.Now(), time.Time{}, grace })
-	return drain.Watcher{Phase: func(p drain.Phase) {
-		w.set(func() {
-			if p == drain.Done {
-				w.ended, w.hooked = time.Now(), w.phase == drain.Drained
+func (p *phases) watcher(grace time.Duration) drain.Watcher {
+	p.set(func() { p.began, p.ended, p.grace = time.Now(), time.Time{}, grace })
+	return drain.Watcher{Phase: func(now drain.Phase) {
+		p.set(func() {
+			if now == drain.Done {
+				p.ended, p.hooked = time.Now(), p.phase == drain.Drained
 			}
-			w.phase = p
+			p.phase = now
 		})
 	}}
 }
 
 // begins waits until a termination begins, for atMost or until ctx ends, and says whether
 // it has.
-func (w *way) begins(ctx context.Context, atMost time.Duration) bool {
+func (p *phases) begins(ctx context.Context, atMost time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
 	for {
-		w.mu.Lock()
-		phase, change := w.phase, w.change
-		w.mu.Unlock()
+		p.mu.Lock()
+		phase, change := p.phase, p.change
+		p.mu.Unlock()
 		if phase != drain.Serving {
 			return true
 		}
@@ -73,27 +73,27 @@ func (w *way) begins(ctx context.Context, atMost time.Duration) bool {
 }
 
 // isEnding says whether a termination has begun, and was not cancelled.
-func (w *way) isEnding() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.phase != drain.Serving
+func (p *phases) isEnding() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.phase != drain.Serving
 }
 
 // isDone says whether the termination is over, SIGTERM included.
-func (w *way) isDone() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.phase == drain.Done
+func (p *phases) isDone() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.phase == drain.Done
 }
 
 // drained waits until nothing is left that a drain waits for. It returns
 // errNotDrained when the drain was taken back.
-func (w *way) drained(ctx context.Context) error {
+func (p *phases) drained(ctx context.Context) error {
 	begun := false
 	for {
-		w.mu.Lock()
-		phase, change := w.phase, w.change
-		w.mu.Unlock()
+		p.mu.Lock()
+		phase, change := p.phase, p.change
+		p.mu.Unlock()
 		switch {
 		case phase == drain.Drained, phase == drain.Done:
 			return nil
@@ -111,10 +111,10 @@ func (w *way) drained(ctx context.Context) error {
 }
 
 // endedAfterDrained says whether the end came only after a hook's drain was over.
-func (w *way) endedAfterDrained() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.hooked
+func (p *phases) endedAfterDrained() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hooked
 }
 
 // snapshot is the way for metrics and probes.
@@ -127,18 +127,18 @@ type snapshot struct {
 	remaining time.Duration // until the platform's SIGKILL; only while draining
 }
 
-func (w *way) snapshot() snapshot {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s := snapshot{up: w.isUp, starts: w.starts, phase: w.phase}
+func (p *phases) snapshot() snapshot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := snapshot{up: p.isUp, starts: p.starts, phase: p.phase}
 	switch {
-	case w.began.IsZero():
-	case w.ended.IsZero():
+	case p.began.IsZero():
+	case p.ended.IsZero():
 		s.draining = true
-		s.duration = time.Since(w.began)
-		s.remaining = max(0, w.grace-s.duration)
+		s.duration = time.Since(p.began)
+		s.remaining = max(0, p.grace-s.duration)
 	default:
-		s.duration = w.ended.Sub(w.began)
+		s.duration = p.ended.Sub(p.began)
 	}
 	return s
 }

@@ -1,0 +1,105 @@
+package signals
+
+import (
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// DefaultStop are SIGTERM (kubelet, systemd, docker), SIGINT (Ctrl-C) and SIGQUIT, the STOPSIGNAL of the images of
+// nginx and php-fpm. SIGABRT still ends a Go program with the stacks of all goroutines.
+var DefaultStop = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT}
+
+// Options choose the signals.
+type Options struct {
+	Stop    []syscall.Signal // in addition to DefaultStop
+	Restart []syscall.Signal
+	Reload  []syscall.Signal
+	Log     *slog.Logger // gets a line for each signal; nil: none
+}
+
+// Received delivers the signals. Requests for a restart or a reload that have not been read yet are one.
+type Received struct {
+	Stop            <-chan drain.Signal
+	Restart, Reload <-chan struct{}
+
+	first atomic.Int32 // the first stop signal; 0: none yet
+}
+
+// First is the signal that stopped the program; 0 if none has.
+func (r *Received) First() syscall.Signal { return syscall.Signal(r.first.Load()) }
+
+// Receive listens until end is called. A second stop signal makes the last call at once, except for SIGHUP: when a
+// terminal is closed, the shell and the kernel both send it.
+//
+// SIGPIPE is ignored: Go ends a program that writes to a closed descriptor 1 or 2, and a log reader that has ended must
+// not end a drain (signal(7)).
+func Receive(o Options) (r *Received, end func()) {
+	signal.Ignore(syscall.SIGPIPE)
+	o.Stop = slices.Concat(DefaultStop, o.Stop)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	in := make(chan os.Signal, 8)
+	for _, sig := range slices.Concat(o.Stop, o.Restart, o.Reload) {
+		signal.Notify(in, sig)
+	}
+	stop, restart, reload := make(chan drain.Signal, 4), make(chan struct{}, 1), make(chan struct{}, 1)
+	r = &Received{Stop: stop, Restart: restart, Reload: reload}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for got := range in {
+			switch sig := got.(syscall.Signal); {
+			case slices.Contains(o.Stop, sig):
+				if !r.first.CompareAndSwap(0, int32(sig)) && sig == syscall.SIGHUP {
+					o.Log.Debug("SIGHUP ignored: already stopping")
+					continue
+				}
+				o.Log.Info("stop signal received", "signal", Name(sig))
+				offer(stop, meaning(sig)) // a third one in a row has nothing to add
+			case slices.Contains(o.Restart, sig):
+				o.Log.Info("hot restart signal received", "signal", Name(sig))
+				offer(restart, struct{}{})
+			default:
+				o.Log.Info("reload signal received", "signal", Name(sig))
+				offer(reload, struct{}{})
+			}
+		}
+	}()
+	return r, func() {
+		signal.Stop(in)
+		close(in)
+		<-done
+	}
+}
+
+func offer[T any](to chan<- T, v T) {
+	select {
+	case to <- v:
+	default:
+	}
+}
+
+// meaning is what a stop signal means to a drain.
+func meaning(sig syscall.Signal) drain.Signal {
+	if sig == syscall.SIGINT {
+		return drain.Interrupt
+	}
+	return drain.Terminate
+}
+
+// HasTerminal says whether the process has a controlling terminal. Closing it sends SIGHUP.
+func HasTerminal() bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	_ = tty.Close()
+	return true
+}
