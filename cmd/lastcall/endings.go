@@ -8,6 +8,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
+	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
 
 // endingsFlags say how the pipe ends what does not end by itself. docs/endings.md
@@ -39,7 +40,7 @@ func (f *endingsFlags) resolve(s *meshconfig.Settings) (pipe.Endings, error) {
 	if f.flags.Changed("websocket-close") {
 		e.WebSocketCode = f.webSocketClose
 	}
-	if e.WebSocketCode != pipe.CodeGoingAway && e.WebSocketCode != pipe.CodeRestart {
+	if e.WebSocketCode != ws.CloseGoingAway && e.WebSocketCode != ws.CloseServiceRestart {
 		return e, usage{fmt.Errorf("--websocket-close %d: must be 1001 or 1012", e.WebSocketCode)}
 	}
 	for _, o := range []struct {

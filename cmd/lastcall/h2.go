@@ -5,11 +5,11 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/internal/pipe"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // h2Flags are the limits for clients of HTTP/2.
-type h2Flags struct{ pipe.H2Limits }
+type h2Flags struct{ http2.Limits }
 
 func (f *h2Flags) each(do func(value *int, name, usage string)) {
 	do(&f.MaxHeaderList, "h2-max-header-list", "HTTP/2: `bytes` of a request's header list, 32 more for each field")
@@ -25,18 +25,18 @@ func (f *h2Flags) each(do func(value *int, name, usage string)) {
 }
 
 func (f *h2Flags) register(flags *pflag.FlagSet) {
-	f.H2Limits = pipe.DefaultH2Limits()
+	f.Limits = http2.DefaultLimits()
 	f.each(func(value *int, name, usage string) {
 		flags.IntVar(value, name, *value, usage+"; -1 for no limit")
 	})
 }
 
-func (f *h2Flags) limits() (pipe.H2Limits, error) {
+func (f *h2Flags) limits() (http2.Limits, error) {
 	var err error
 	f.each(func(value *int, name, _ string) {
 		if *value == 0 || *value < -1 {
 			err = usage{fmt.Errorf("--%s %d: must be 1 or more, or -1 for no limit", name, *value)}
 		}
 	})
-	return f.H2Limits, err
+	return f.Limits, err
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 	"github.com/lastcall-dev/lastcall/internal/process"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // Exit codes.
@@ -35,7 +36,7 @@ type Options struct {
 	Settings        *meshconfig.Settings
 	Inbound         []pipe.Inbound
 	Limits          pipe.Limits
-	H2              pipe.H2Limits
+	H2              http2.Limits
 	Endings         pipe.Endings
 	AccessLog       io.Writer // of the pipe; nil: none
 	AccessLogFormat accesslog.Format

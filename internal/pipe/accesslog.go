@@ -4,10 +4,11 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
 // newEntry begins the access log entry of a request; without a log it returns nil. h is nil if there is no HTTP/1 head.
-func (p *Pipe) newEntry(c *conn, h *head, raw []byte) *accesslog.Entry {
+func (p *Pipe) newEntry(c *conn, h *http1.Head, raw []byte) *accesslog.Entry {
 	if p.cfg.AccessLog == nil {
 		return nil
 	}
@@ -24,17 +25,17 @@ func (p *Pipe) newEntry(c *conn, h *head, raw []byte) *accesslog.Entry {
 		e.UpstreamLocal = c.app.LocalAddr().String()
 	}
 	if h != nil {
-		e.Method, e.Path = string(h.method.of(raw)), string(h.target.of(raw))
-		if h.minor == 0 {
+		e.Method, e.Path = string(h.Method), string(h.Target)
+		if h.Minor == 0 {
 			e.Protocol = "HTTP/1.0"
 		}
-		if h.body.kind == lengthBody {
-			e.Received = h.body.left
+		if h.Body.Kind == http1.LengthBody {
+			e.Received = h.Body.Left
 		}
-		e.ForwardedFor = field(raw, "x-forwarded-for")
-		e.UserAgent = field(raw, "user-agent")
-		e.RequestID = field(raw, "x-request-id")
-		e.Authority = field(raw, "host")
+		e.ForwardedFor = http1.Field(raw, "x-forwarded-for")
+		e.UserAgent = http1.Field(raw, "user-agent")
+		e.RequestID = http1.Field(raw, "x-request-id")
+		e.Authority = http1.Field(raw, "host")
 	}
 	return e
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // Protocol says what a listener carries.
@@ -154,7 +155,7 @@ type Config struct {
 	Limits
 	Endings
 
-	H2 H2Limits // of clients of HTTP/2
+	H2 http2.Limits // of clients of HTTP/2
 }
 
 const (
@@ -175,7 +176,7 @@ const (
 func (c *Config) setDefaults() {
 	c.Limits.setDefaults()
 	c.Endings.setDefaults()
-	c.H2.setDefaults()
+	c.H2.SetDefaults()
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

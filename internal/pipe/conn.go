@@ -18,7 +18,7 @@ type mode uint8
 
 const (
 	undecided mode = iota // no byte yet, or too few
-	http1
+	modeHTTP1
 	modeH2
 	modeWS
 	opaque

@@ -84,7 +84,7 @@ func (c *conn) list() Connection {
 		out.State, out.Idle = StateIdle, time.Since(c.idleSince)
 	}
 	switch c.mode {
-	case http1:
+	case modeHTTP1:
 		out.Protocol = requestProtocols[protocolHTTP1]
 	case modeH2:
 		out.Protocol = requestProtocols[protocolHTTP2]

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -86,7 +87,7 @@ func (c *conn) readApp(fd uintptr) bool {
 		buf, ok := d.buf.room(max(c.p.cfg.MaxHead, maxAppBlock) + smallBuffer)
 		d.buf = buf
 		if !ok { // only a head can fill it
-			d.err = errTooLarge
+			d.err = http1.ErrHeadTooLarge
 			return true
 		}
 		room := len(buf.b) - buf.w
@@ -161,17 +162,17 @@ func (c *conn) fromApp() bool {
 					return true
 				}
 			}
-			from := max(0, d.scanned-len(endOfHead)+1)
-			i := bytes.Index(rest[from:], endOfHead)
+			from := max(0, d.scanned-len(http1.EndOfHead)+1)
+			i := bytes.Index(rest[from:], http1.EndOfHead)
 			if i < 0 {
 				if d.scanned = len(rest); d.scanned > c.p.cfg.MaxHead {
-					d.err = errTooLarge
+					d.err = http1.ErrHeadTooLarge
 					return false
 				}
 				return true
 			}
 			d.scanned = 0
-			if ok := c.passHead(from + i + len(endOfHead)); !ok {
+			if ok := c.passHead(from + i + len(http1.EndOfHead)); !ok {
 				return false
 			}
 		}
@@ -194,7 +195,7 @@ func (c *conn) firstWords(b []byte) mode {
 	defer c.mu.Unlock()
 	if c.mode != undecided || c.queue.len() > 0 || c.in.Protocol != Auto {
 		if c.mode == undecided {
-			return http1
+			return modeHTTP1
 		}
 		return c.mode
 	}
@@ -202,7 +203,7 @@ func (c *conn) firstWords(b []byte) mode {
 		return undecided
 	}
 	if len(b) >= http2.HeaderLen {
-		if f := readFrame(b); f.kind == http2.Settings && f.flags == 0 && f.stream == 0 && f.length%6 == 0 && f.length <= 600 {
+		if http2.ReadHeader(b).IsServerPreface() {
 			c.h2 = c.newH2()
 			return modeH2
 		}
@@ -253,7 +254,7 @@ func (c *conn) appEnded() {
 		c.close()
 	case isWS:
 		c.close()
-	case responding && d.body.kind == untilCloseBody && closed:
+	case responding && d.body.Kind == http1.CloseBody && closed:
 		c.mu.Lock()
 		c.over = true
 		c.mu.Unlock()
@@ -281,8 +282,8 @@ func (c *conn) appEnded() {
 
 // isProtocolError tells an app that talks nonsense from one that is gone.
 func isProtocolError(err error) bool {
-	var b *badHead
-	return errors.As(err, &b) || errors.Is(err, errChunkSize)
+	_, ok := errors.AsType[*http1.Error](err)
+	return ok
 }
 
 func (c *conn) logTruncated() {

@@ -15,6 +15,8 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/wire/ws"
+	"github.com/lastcall-dev/lastcall/internal/wire/ws/wstest"
 )
 
 // transcript is what a client has said so far.
@@ -156,20 +158,20 @@ func TestEndingsByRealClients(t *testing.T) {
 				"net/http": "200\n{}\n\n<nil>\n",
 				"requests": "200\n{}\n\nclean\n",
 			}},
-		{name: "a WebSocket in between messages", head: "ws", sent: wsFrame(0x81, "hello"), until: "hello", sees: sees{
+		{name: "a WebSocket in between messages", head: "ws", sent: wstest.Frame(0x81, "hello"), until: "hello", sees: sees{
 			"coder/websocket": "101\nhello\n1001 the server is shutting down\n",
 			"websockets":      "101\nhello\n1001 the server is shutting down\nConnectionClosedOK\n",
 		}},
-		{name: "a WebSocket, to come again", head: "ws", sent: wsFrame(0x81, "hello"), until: "hello",
-			options: func(c *Config) { c.WebSocketCode = CodeRestart }, sees: sees{
+		{name: "a WebSocket, to come again", head: "ws", sent: wstest.Frame(0x81, "hello"), until: "hello",
+			options: func(c *Config) { c.WebSocketCode = ws.CloseServiceRestart }, sees: sees{
 				"coder/websocket": "101\nhello\n1012 the server is shutting down\n",
 				"websockets":      "101\nhello\n1012 the server is shutting down\nConnectionClosedError\n",
 			}},
-		{name: "a WebSocket within a message", head: "ws", sent: wsFrame(0x81, "hello") + wsFrame(0x01, "he"), until: "hello", sees: sees{
+		{name: "a WebSocket within a message", head: "ws", sent: wstest.Frame(0x81, "hello") + wstest.Frame(0x01, "he"), until: "hello", sees: sees{
 			"coder/websocket": "101\nhello\n1001 the server is shutting down\n",
 			"websockets":      "101\nhello\n1001 the server is shutting down\nConnectionClosedError\n",
 		}},
-		{name: "a WebSocket within a frame", head: "ws", sent: wsFrame(0x81, "hello") + "\x81\x05he", until: "hello", sees: sees{
+		{name: "a WebSocket within a frame", head: "ws", sent: wstest.Frame(0x81, "hello") + "\x81\x05he", until: "hello", sees: sees{
 			"coder/websocket": "101\nhello\nunexpected EOF\n",
 			"websockets":      "101\nhello\n1006 \nConnectionClosedError\n",
 		}},

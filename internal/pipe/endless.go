@@ -6,6 +6,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
 // content says of what parts a response's body consists, for those in between
@@ -52,33 +53,27 @@ func (r *request) isGet() bool { return bytes.HasPrefix(r.line, []byte("GET ")) 
 // contentOf reads a Content-Type. A body of lines may be a log that is followed, or
 // an export or a model's answer, which a proper end before its own would falsify:
 // only the configuration can tell, and only a GET follows anything.
-func (e *Endings) contentOf(h *head, req *request) content {
-	if h.encoded { // between which bytes an event ends cannot be seen
+func (e *Endings) contentOf(h *http1.Head, req *request) content {
+	if h.IsEncoded { // between which bytes an event ends cannot be seen
 		return finite
 	}
-	media := mediaType(h.contentType)
+	media := http1.MediaType(h.ContentType)
 	switch kind, _, _ := bytes.Cut(media, []byte("+")); {
-	case isEventStream(h.contentType):
+	case isEventStream(h.ContentType):
 		return events
-	case equalFold(kind, "application/grpc-web"): // -text is base64, in pieces of its own
+	case http1.EqualFold(kind, "application/grpc-web"): // -text is base64, in pieces of its own
 		return grpcWeb
-	case equalFold(kind, "application/connect"):
+	case http1.EqualFold(kind, "application/connect"):
 		return connectRPC
 	}
 	for _, endless := range e.EndlessTypes {
-		if equalFold(media, endless) && req.isGet() {
+		if http1.EqualFold(media, endless) && req.isGet() {
 			return lines
 		}
 	}
 	return finite
 }
 
-// mediaType is a Content-Type without its parameters.
-func mediaType(contentType []byte) []byte {
-	media, _, _ := bytes.Cut(contentType, []byte(";"))
-	return trim(media)
-}
-
 func isEventStream(contentType []byte) bool {
-	return equalFold(mediaType(contentType), eventstream.MediaType)
+	return http1.EqualFold(http1.MediaType(contentType), eventstream.MediaType)
 }

@@ -1,11 +1,32 @@
 package pipe
 
-import "strconv"
+import (
+	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
+	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+)
 
-// note reads a body's data as far as its parts have to be known.
-func (b *body) note(p []byte) {
+// body is the body of a response, and the parts of which its content consists.
+type body struct {
+	http1.Body
+	content  content             // finite: it is not looked at
+	last     byte                // of the content, when it consists of lines
+	messages grpc.Messages       // of gRPC-Web and Connect
+	events   *eventstream.Stream // of an event stream
+}
+
+// advance follows the next bytes of the message.
+func (b *body) advance(p []byte) (n int, done bool, err error) {
+	if b.content == finite {
+		return b.Advance(p, nil)
+	}
+	return b.Advance(p, b)
+}
+
+// Data follows the parts of the content.
+func (b *body) Data(p []byte) {
 	switch {
-	case b.content == finite || len(p) == 0:
+	case len(p) == 0:
 	case b.content == events:
 		b.events.Follow(p)
 	case b.content == lines:
@@ -31,7 +52,7 @@ type farewell struct {
 // farewell decides how the body is ended where it stands. ok is false where that would
 // cut a chunk, or one of the parts of which the body consists.
 func (b *body) farewell() (f farewell, ok bool) {
-	if b.kind == chunkedBody && (b.state != chunkSize || b.seen != 0) {
+	if b.Kind == http1.ChunkedBody && !b.AtChunkBoundary() {
 		return f, false
 	}
 	var message []byte
@@ -57,16 +78,15 @@ func (b *body) farewell() (f farewell, ok bool) {
 			message, f.ending = b.content.lastMessage(), b.content.ending()
 		}
 	}
-	if b.kind != chunkedBody {
+	if b.Kind != http1.ChunkedBody {
 		f.bytes = message
 		return f, true
 	}
 	if len(message) > 0 {
-		f.bytes = append(strconv.AppendInt(nil, int64(len(message)), 16), "\r\n"...)
-		f.bytes = append(append(f.bytes, message...), "\r\n"...)
+		f.bytes = http1.AppendChunk(nil, message)
 	}
 	if f.proper {
-		f.bytes = append(f.bytes, "0\r\n\r\n"...)
+		f.bytes = append(f.bytes, http1.LastChunk...)
 	}
 	return f, true
 }

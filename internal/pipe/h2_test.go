@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // startH2 runs an app that speaks HTTP/2 in clear and HTTP/1.1.
@@ -220,7 +222,7 @@ func TestH2AppRefuses(t *testing.T) {
 
 func TestH2AppDies(t *testing.T) {
 	app := startApp(t, func(c net.Conn) {
-		b := make([]byte, len(preface)+9+9+10)
+		b := make([]byte, len(wirehttp2.Preface)+9+9+10)
 		_, _ = io.ReadFull(c, b)
 	})
 	p := startPipe(t, app, HTTP)
@@ -285,7 +287,7 @@ func TestH2ServerSpeaksFirst(t *testing.T) {
 	app := startApp(t, func(c net.Conn) {
 		f := http2.NewFramer(c, c)
 		_ = f.WriteSettings()
-		b := make([]byte, len(preface))
+		b := make([]byte, len(wirehttp2.Preface))
 		if _, err := io.ReadFull(c, b); err != nil {
 			return
 		}
@@ -304,7 +306,7 @@ func TestH2ServerSpeaksFirst(t *testing.T) {
 	if _, err := c.r.Peek(9); err != nil { // before we have said anything
 		t.Fatal(err)
 	}
-	c.send(string(preface))
+	c.send(wirehttp2.Preface)
 	r := &raw{client: c, Framer: http2.NewFramer(c.TCPConn, c.r)}
 	r.enc, r.dec = hpack.NewEncoder(&r.block), hpack.NewDecoder(4096, nil)
 	_ = r.WriteSettings()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // What the code of a user sees when the last call ends its request.
@@ -83,10 +84,10 @@ func TestH2HeadTooLargeAsClientsSeeIt(t *testing.T) {
 	app := startH2(t, func(http.ResponseWriter, *http.Request) {})
 	for _, tt := range []struct {
 		name   string
-		limits H2Limits
+		limits http2.Limits
 	}{
-		{"list", H2Limits{MaxHeaderList: 1000}},
-		{"block", H2Limits{MaxHeaderBlock: 1000}},
+		{"list", http2.Limits{MaxHeaderList: 1000}},
+		{"block", http2.Limits{MaxHeaderBlock: 1000}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := startPipe(t, app, HTTP, func(c *Config) { c.H2 = tt.limits })

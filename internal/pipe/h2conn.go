@@ -3,6 +3,7 @@ package pipe
 import (
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -21,20 +22,20 @@ type h2 struct {
 	last    uint32 // the highest of the client's that was forwarded
 	appLast uint32 // the last that the app will serve, of its GOAWAY
 
-	up      follower
-	upTable table
-	guard   guard
+	up      http2.Follower
+	upTable http2.Decoder
+	guard   http2.Guard
 
-	down    follower
-	dnTable table
+	down    http2.Follower
+	dnTable http2.Decoder
 	goodbye goodbye
 	saidAt  time.Time // of the first goodbye
 	manners manners   // how it is taken
 
 	looksAgain bool // a timer will, how it is with the goodbye
 
-	ofClient tableLimit // of the app's encoder, by the client's SETTINGS
-	ofApp    tableLimit // of the client's encoder
+	ofClient http2.TableLimit // of the app's encoder, by the client's SETTINGS
+	ofApp    http2.TableLimit // of the client's encoder
 
 	torn      bool // what was sent to the client may end within a frame
 	finishing bool // the last call waits for the ends of messages
@@ -47,17 +48,20 @@ type h2 struct {
 
 func (c *conn) newH2() *h2 {
 	limits := &c.p.cfg.H2
-	h := &h2{appLast: maxStreamID, ofClient: newTableLimit(), ofApp: newTableLimit()}
-	h.guard = guard{H2Limits: limits, now: time.Now}
-	h.up = follower{maxBlock: limits.MaxHeaderBlock, guard: &h.guard}
-	h.down = follower{maxBlock: maxAppBlock}
-	h.upTable, h.dnTable = newTable(requestFields), newTable(responseFields)
+	h := &h2{appLast: http2.MaxStreamID, ofClient: http2.NewTableLimit(), ofApp: http2.NewTableLimit()}
+	h.guard = http2.Guard{Limits: limits}
+	h.up = http2.Follower{MaxBlock: limits.MaxHeaderBlock, Guard: &h.guard}
+	h.down = http2.Follower{MaxBlock: maxAppBlock}
+	h.upTable, h.dnTable = http2.NewDecoder(requestFields), http2.NewDecoder(responseFields)
 	if c.p.cfg.AccessLog != nil {
-		h.upTable.want = loggedRequestFields
+		h.upTable.Want = loggedRequestFields
 	}
-	h.upTable.maxList = limits.MaxHeaderList
+	h.upTable.MaxList = limits.MaxHeaderList
 	return h
 }
+
+// maxAppBlock bounds header blocks of the app, bytes of their coded form.
+const maxAppBlock = 256 << 10
 
 // becomeH2 follows HTTP/2 from the client's preface on.
 func (c *conn) becomeH2() (wait, leave bool) {
@@ -81,14 +85,14 @@ func (c *conn) becomeH2() (wait, leave bool) {
 		if err := c.dial(); err != nil { // what comes is read and answered
 			c.speakForApp()
 			c.setArriving(false)
-			b.r += len(preface)
+			b.r += len(http2.Preface)
 			return false, false
 		}
 	}
-	if err := c.app.send(b.b[b.r:b.r+len(preface)], true); err != nil {
+	if err := c.app.send(b.b[b.r:b.r+len(http2.Preface)], true); err != nil {
 		c.up.state = upDiscard
 	}
-	b.r += len(preface)
+	b.r += len(http2.Preface)
 	c.setArriving(false)
 	return false, false
 }
@@ -98,8 +102,8 @@ func (c *conn) becomeH2() (wait, leave bool) {
 func (c *conn) speakForApp() {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	if !c.isOver() && !c.h2.down.spoke {
-		c.h2.down.spoke = true
+	if !c.isOver() && !c.h2.down.Spoke {
+		c.h2.down.Spoke = true
 		_ = c.client.send(http2.Append(nil, http2.Settings, 0, 0, nil), false)
 	}
 }
@@ -110,19 +114,19 @@ func (c *conn) forwardFrames() (wait bool) {
 	h := c.h2
 	c.mu.Lock()
 	if c.over { // the last stream has been named: the client asks again elsewhere
-		if hasRequest(b.bytes()) {
+		if http2.ContainsHeaders(b.bytes()) {
 			c.raceMet()
 		}
 		c.mu.Unlock()
 		c.up.state = upDiscard
 		return false
 	}
-	n, err := h.up.follow(b.bytes(), upVisitor{c})
-	h.up.release()
-	h.upTable.release()
+	n, err := h.up.Follow(b.bytes(), upVisitor{c})
+	h.up.Release()
+	h.upTable.Release()
 	c.batchEnds()
 	asked := len(h.streams) > 0
-	slow := h.up.awaits || h.up.inBlock
+	slow := h.up.InHeaders()
 	finished := h.finishing && !h.within()
 	c.mu.Unlock()
 	if finished { // the client has reset what was waited for
@@ -156,24 +160,12 @@ func (c *conn) forwardFrames() (wait bool) {
 	return true
 }
 
-// hasRequest says whether there is the beginning of a HEADERS frame among frames.
-func hasRequest(p []byte) bool {
-	for len(p) >= http2.HeaderLen {
-		at := readFrame(p)
-		if at.kind == http2.Headers {
-			return true
-		}
-		p = p[min(len(p), http2.HeaderLen+int(at.length)):]
-	}
-	return false
-}
-
 // admitOversized opens the stream whose header block is too large, so that its
 // client gets an answer before the connection ends. The block is not forwarded.
 func (c *conn) admitOversized(err error) {
 	h := c.h2
-	id := h.up.at.stream
-	if err != floodBlock && err != floodHeaderList && err != floodContinuation {
+	id := h.up.Last().Stream
+	if flood, ok := err.(http2.Flood); !ok || !flood.IsHead() {
 		return
 	}
 	c.mu.Lock()
@@ -229,9 +221,9 @@ func (c *conn) passFrames() bool {
 		defer c.wmu.Unlock()
 		return c.passLastMessages()
 	}
-	n, err := h.down.follow(b.bytes(), downVisitor{c})
-	h.down.release()
-	h.dnTable.release()
+	n, err := h.down.Follow(b.bytes(), downVisitor{c})
+	h.down.Release()
+	h.dnTable.Release()
 	c.batchEnds()
 	c.mu.Unlock()
 	if n > 0 {
@@ -247,7 +239,7 @@ func (c *conn) passFrames() bool {
 	}
 	c.wmu.Unlock()
 	if err != nil {
-		c.down.err = bad(err.Error())
+		c.down.err = http1.Malformed(err.Error())
 		return false
 	}
 	return !c.finishIfDrained()

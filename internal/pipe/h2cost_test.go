@@ -55,11 +55,11 @@ func carry(t testing.TB, c *conn, request, response []byte) {
 	c.h2.last = 0 // the same streams once more
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n, err := c.h2.up.follow(request, upVisitor{c}); n != len(request) || err != nil {
+	if n, err := c.h2.up.Follow(request, upVisitor{c}); n != len(request) || err != nil {
 		t.Fatal(n, err)
 	}
 	c.batchEnds()
-	if n, err := c.h2.down.follow(response, downVisitor{c}); n != len(response) || err != nil {
+	if n, err := c.h2.down.Follow(response, downVisitor{c}); n != len(response) || err != nil {
 		t.Fatal(n, err)
 	}
 	c.batchEnds()

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"pgregory.net/rapid"
+
+	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // half is one side's frames, and how they are written.
@@ -68,7 +70,7 @@ func following() *conn {
 }
 
 // feed hands over what a side has written, in pieces as t draws them.
-func (c *conn) feed(t *rapid.T, h *half, f *follower, v visitor) {
+func (c *conn) feed(t *rapid.T, h *half, f *wirehttp2.Follower, v wirehttp2.Events) {
 	p := bytes.Clone(h.out.Bytes())
 	h.out.Reset()
 	var held []byte
@@ -76,15 +78,15 @@ func (c *conn) feed(t *rapid.T, h *half, f *follower, v visitor) {
 		n := rapid.IntRange(1, len(p)).Draw(t, "bytes")
 		held = append(held, p[:n]...)
 		p = p[n:]
-		m, err := f.follow(held, v)
+		m, err := f.Follow(held, v)
 		if err != nil {
 			t.Fatal(err)
 		}
 		held = held[m:]
 		c.batchEnds()
 	}
-	if len(held) > 0 || !f.boundary() {
-		t.Fatalf("%d bytes are held back; boundary %v", len(held), f.boundary())
+	if len(held) > 0 || !f.AtBoundary() {
+		t.Fatalf("%d bytes are held back; boundary %v", len(held), f.AtBoundary())
 	}
 }
 
@@ -97,7 +99,7 @@ func TestH2CountsExactly(t *testing.T) {
 		type sides struct{ client, app bool } // which have ended
 		open := map[uint32]*sides{}
 		var next, pushed uint32 = 1, 2
-		limit := uint32(maxStreamID) // of the app's GOAWAY
+		limit := uint32(wirehttp2.MaxStreamID) // of the app's GOAWAY
 		pick := func() (uint32, *sides) {
 			ids := make([]uint32, 0, len(open))
 			for id := range open {
@@ -189,7 +191,7 @@ func TestH2CountsExactly(t *testing.T) {
 				pushed += 2
 			},
 			"app's GOAWAY": func(t *rapid.T) {
-				last := rapid.SampledFrom([]uint32{maxStreamID, next, next - min(next, 4)}).Draw(t, "last")
+				last := rapid.SampledFrom([]uint32{wirehttp2.MaxStreamID, next, next - min(next, 4)}).Draw(t, "last")
 				_ = app.framer.WriteGoAway(last, http2.ErrCodeNo, nil)
 				limit = min(limit, last)
 				for id := range open {

@@ -3,7 +3,6 @@ package pipe
 import (
 	"errors"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -14,19 +13,19 @@ import (
 
 // ending is how open streams are ended.
 type ending struct {
-	status  string // of a response that has not begun
-	message string // for gRPC
-	code    uint32 // of GOAWAY
-	orderly bool   // a response that has begun may have a proper end where its client loses nothing by it
+	status  string        // of a response that has not begun
+	message string        // for gRPC
+	code    http2.ErrCode // of GOAWAY
+	orderly bool          // a response that has begun may have a proper end where its client loses nothing by it
 }
 
 var (
-	endLastCall   = ending{"503", accesslog.MessageLastCall, codeNoError, true}
-	endTerminated = ending{"503", replyTerminated.body, codeNoError, false}
-	endRefused    = ending{"503", replyConnectFailed.body, codeNoError, false}
-	endRestarting = ending{"503", replyRestarting.body, codeNoError, false}
-	endOverflow   = ending{"503", replyOverflow.body, codeNoError, false}
-	endProtocol   = ending{"502", replyProtocolError.body, codeNoError, false}
+	endLastCall   = ending{"503", accesslog.MessageLastCall, http2.NoError, true}
+	endTerminated = ending{"503", replyTerminated.body, http2.NoError, false}
+	endRefused    = ending{"503", replyConnectFailed.body, http2.NoError, false}
+	endRestarting = ending{"503", replyRestarting.body, http2.NoError, false}
+	endOverflow   = ending{"503", replyOverflow.body, http2.NoError, false}
+	endProtocol   = ending{"502", replyProtocolError.body, http2.NoError, false}
 )
 
 // endStreams ends every open stream as its protocol allows and says which clients
@@ -37,9 +36,9 @@ func (c *conn) endStreams(e ending, outcome accesslog.Outcome) []drain.Conversat
 	was := c.describeStreams()
 	canSay := c.h2.canSay()
 	var out []byte
-	if canSay && !c.h2.down.spoke {
+	if canSay && !c.h2.down.Spoke {
 		out = http2.Append(out, http2.Settings, 0, 0, nil) // the first frame of a server (RFC 9113, 3.4)
-		c.h2.down.spoke = true
+		c.h2.down.Spoke = true
 	}
 	i := 0
 	for _, s := range c.h2.streams {
@@ -85,34 +84,34 @@ func (s *stream) end(out []byte, e ending) (string, []byte) {
 	switch {
 	case s.grpc && s.status == 0: // a response of trailers alone
 		block := append([]byte(nil), 0x88) // :status 200, of the static table
-		block = appendField(block, "content-type", "application/grpc")
+		block = http2.AppendField(block, "content-type", "application/grpc")
 		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, http2.FlagEndHeaders|http2.FlagEndStream, s.id, appendGRPC(block, e.message))
 	case s.grpc && !s.serverEnded:
 		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, http2.FlagEndHeaders|http2.FlagEndStream, s.id, appendGRPC(nil, e.message))
 	case s.status == 0:
-		block := appendStatus(nil, e.status)
-		block = appendField(block, "content-length", "0")
+		block := http2.AppendStatus(nil, e.status)
+		block = http2.AppendField(block, "content-length", "0")
 		if e == endRestarting {
-			block = appendField(block, "retry-after", retryAfter)
+			block = http2.AppendField(block, "retry-after", retryAfter)
 		}
-		block = appendField(block, "server", accesslog.Server)
+		block = http2.AppendField(block, "server", accesslog.Server)
 		out = http2.Append(out, http2.Headers, http2.FlagEndHeaders|http2.FlagEndStream, s.id, block)
 		if !s.clientEnded { // stop the upload without an error (RFC 9113, 8.1)
-			out = appendReset(out, s.id, codeNoError)
+			out = http2.AppendReset(out, s.id, http2.NoError)
 		}
 		return e.status, out
 	case s.serverEnded: // answered in full; the client was still sending
-		return "answered", appendReset(out, s.id, codeNoError)
+		return "answered", http2.AppendReset(out, s.id, http2.NoError)
 	}
 	if e.orderly && s.events != nil && s.events.Ending().Proper {
 		return "", http2.Append(out, http2.Data, http2.FlagEndStream, s.id, nil)
 	}
-	return "reset", appendReset(out, s.id, codeInternal)
+	return "reset", http2.AppendReset(out, s.id, http2.InternalError)
 }
 
 func appendGRPC(block []byte, message string) []byte {
-	block = appendField(block, "grpc-status", grpc.Unavailable)
-	return appendField(block, "grpc-message", message)
+	block = http2.AppendField(block, "grpc-status", grpc.Unavailable)
+	return http2.AppendField(block, "grpc-message", message)
 }
 
 // endNowH2 is the last call on a connection of HTTP/2. It returns the last word
@@ -162,16 +161,16 @@ func (c *conn) failStreams(outcome accesslog.Outcome, e ending) {
 // asks too much.
 func (c *conn) endH2(err error) {
 	c.in.stats.refused.Add(1)
-	code := codeOf(err)
-	tooMuch := floods
-	if errors.As(err, &tooMuch) {
-		c.in.stats.h2.floods[tooMuch].Add(1)
+	code := http2.CodeOf(err)
+	flood, isFlood := errors.AsType[http2.Flood](err)
+	if isFlood {
+		c.in.stats.h2.floods[flood].Add(1)
 	} else {
 		c.in.stats.h2.badPeers.Add(1)
 	}
-	c.p.complain("a client does not keep to HTTP/2; its connection is ended", "peer", c.client.RemoteAddr().String(), "error", err, "code", strconv.Itoa(int(code)))
+	c.p.complain("a client does not keep to HTTP/2; its connection is ended", "peer", c.client.RemoteAddr().String(), "error", err, "code", code.String())
 	status := "400"
-	if tooMuch == floodBlock || tooMuch == floodHeaderList || tooMuch == floodContinuation {
+	if isFlood && flood.IsHead() {
 		status = "431"
 	}
 	c.failStreams(accesslog.InvalidHTTP2, ending{status, err.Error(), code, false})

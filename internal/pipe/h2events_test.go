@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // An event stream over HTTP/2 ends at the last call as one over HTTP/1.1 does: with
@@ -38,7 +40,7 @@ func TestH2EventStreams(t *testing.T) {
 			called := make(chan struct{})
 			app := startApp(t, func(c net.Conn) {
 				f := http2.NewFramer(c, c)
-				_, _ = io.ReadFull(c, make([]byte, len(preface)))
+				_, _ = io.ReadFull(c, make([]byte, len(wirehttp2.Preface)))
 				_ = f.WriteSettings()
 				for asked := false; !asked; {
 					frame, err := f.ReadFrame()

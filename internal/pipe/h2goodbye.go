@@ -3,6 +3,8 @@ package pipe
 import (
 	"bytes"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // goodbye is how far the goodbye has come.
@@ -130,11 +132,11 @@ func (c *conn) sayGoAway() {
 }
 
 func (c *conn) sayGoAwayLocked() {
-	if c.h2.goodbye == toBeSaid && c.h2.down.spoke && c.h2.canSay() {
+	if c.h2.goodbye == toBeSaid && c.h2.down.Spoke && c.h2.canSay() {
 		c.h2.goodbye, c.h2.saidAt = said, time.Now()
-		if c.h2.appLast == maxStreamID { // else the app has said goodbye with a real last stream already
+		if c.h2.appLast == http2.MaxStreamID { // else the app has said goodbye with a real last stream already
 			c.in.stats.h2.goAways.Add(1)
-			_ = c.client.send(appendGoAway(nil, maxStreamID, codeNoError, ""), false)
+			_ = c.client.send(http2.AppendGoAway(nil, http2.MaxStreamID, http2.NoError, ""), false)
 		}
 	}
 }
@@ -160,7 +162,7 @@ func (c *conn) finishIfDrained() bool {
 	if done {
 		c.over = true
 		c.h2.goodbye = final
-		goodbye = c.lastGoAway(codeNoError)
+		goodbye = c.lastGoAway(http2.NoError)
 	}
 	over := c.over
 	c.mu.Unlock()
@@ -181,10 +183,10 @@ func (c *conn) finishIfDrained() bool {
 func (c *conn) endIdleH2() {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	if c.h2.down.spoke && c.h2.canSay() {
+	if c.h2.down.Spoke && c.h2.canSay() {
 		c.h2.goodbye = final
 		c.mu.Lock()
-		goodbye := c.lastGoAway(codeNoError)
+		goodbye := c.lastGoAway(http2.NoError)
 		c.mu.Unlock()
 		_ = c.client.send(goodbye, true)
 	}
@@ -192,10 +194,10 @@ func (c *conn) endIdleH2() {
 
 // lastGoAway is the goodbye with the real last stream, which is never higher than
 // what the app has said (RFC 9113, 6.8). mu is held.
-func (c *conn) lastGoAway(code uint32) []byte {
+func (c *conn) lastGoAway(code http2.ErrCode) []byte {
 	c.in.stats.h2.goAways.Add(1)
-	return appendGoAway(nil, min(c.h2.last, c.h2.appLast), code, "")
+	return http2.AppendGoAway(nil, min(c.h2.last, c.h2.appLast), code, "")
 }
 
 // canSay says whether a frame of ours can go to the client. wmu is held.
-func (h *h2) canSay() bool { return h.down.boundary() && !h.torn && h.goodbye != final }
+func (h *h2) canSay() bool { return h.down.AtBoundary() && !h.torn && h.goodbye != final }

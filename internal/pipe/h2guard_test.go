@@ -27,63 +27,63 @@ func TestH2Floods(t *testing.T) {
 		_ = http2.NewFramer(c, nil).WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 10})
 		_, _ = io.Copy(io.Discard, c)
 	})
-	small := func(limits H2Limits) func(*Config) { return func(c *Config) { c.H2 = limits } }
+	small := func(limits wirehttp2.Limits) func(*Config) { return func(c *Config) { c.H2 = limits } }
 	headers := func(r *raw, id uint32, end bool) error {
 		return r.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x82, 0x84, 0x86}, EndHeaders: true, EndStream: end})
 	}
 	for _, tt := range []struct {
 		name    string
 		counter string
-		limits  H2Limits
+		limits  wirehttp2.Limits
 		send    func(r *raw, i int) error // until it fails, or 100,000 times
 	}{
-		{"PING", "outbound_control_flood", H2Limits{}, func(r *raw, _ int) error { return r.WritePing(false, [8]byte{}) }},
-		{"SETTINGS", "outbound_control_flood", H2Limits{}, func(r *raw, _ int) error { return r.WriteSettings() }},
-		{"RST_STREAM of nothing", "outbound_control_flood", H2Limits{}, func(r *raw, _ int) error { return r.WriteRSTStream(1, http2.ErrCodeCancel) }},
-		{"rapid reset", "rx_premature_resets_flood", H2Limits{}, func(r *raw, i int) error {
+		{"PING", "outbound_control_flood", wirehttp2.Limits{}, func(r *raw, _ int) error { return r.WritePing(false, [8]byte{}) }},
+		{"SETTINGS", "outbound_control_flood", wirehttp2.Limits{}, func(r *raw, _ int) error { return r.WriteSettings() }},
+		{"RST_STREAM of nothing", "outbound_control_flood", wirehttp2.Limits{}, func(r *raw, _ int) error { return r.WriteRSTStream(1, http2.ErrCodeCancel) }},
+		{"rapid reset", "rx_premature_resets_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
 			id := uint32(2*i + 1)
 			return errors.Join(headers(r, id, true), r.WriteRSTStream(id, http2.ErrCodeCancel))
 		}},
-		{"empty DATA", "inbound_empty_frames_flood", H2Limits{}, func(r *raw, i int) error {
+		{"empty DATA", "inbound_empty_frames_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
 			if i == 0 {
 				return headers(r, 1, false)
 			}
 			return r.WriteData(1, false, nil)
 		}},
-		{"empty HEADERS", "inbound_empty_frames_flood", H2Limits{}, func(r *raw, i int) error {
+		{"empty HEADERS", "inbound_empty_frames_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
 			return r.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), EndHeaders: true})
 		}},
-		{"empty CONTINUATION", "inbound_empty_frames_flood", H2Limits{MaxContinuations: -1}, func(r *raw, i int) error {
+		{"empty CONTINUATION", "inbound_empty_frames_flood", wirehttp2.Limits{MaxContinuations: -1}, func(r *raw, i int) error {
 			if i == 0 {
 				return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
 			}
 			return r.WriteContinuation(1, false, nil)
 		}},
-		{"CONTINUATION", "inbound_continuation_frames_flood", H2Limits{}, func(r *raw, i int) error {
+		{"CONTINUATION", "inbound_continuation_frames_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
 			if i == 0 {
 				return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
 			}
 			return r.WriteContinuation(1, false, []byte{0x84})
 		}},
-		{"header block", "header_overflow", H2Limits{}, func(r *raw, i int) error {
+		{"header block", "header_overflow", wirehttp2.Limits{}, func(r *raw, i int) error {
 			block := make([]byte, 16000)
 			if i == 0 {
 				return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block})
 			}
 			return r.WriteContinuation(1, false, block)
 		}},
-		{"header list", "header_overflow", H2Limits{}, func(r *raw, _ int) error { // 8 MB in 2,000 bytes
+		{"header list", "header_overflow", wirehttp2.Limits{}, func(r *raw, _ int) error { // 8 MB in 2,000 bytes
 			var block bytes.Buffer
 			_ = hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("v", 4000)})
 			block.Write(bytes.Repeat([]byte{0xbe}, 2000))
 			return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true})
 		}},
-		{"WINDOW_UPDATE", "inbound_window_update_frames_flood", H2Limits{}, func(r *raw, _ int) error { return r.WriteWindowUpdate(0, 1) }},
-		{"PRIORITY", "inbound_priority_frames_flood", H2Limits{}, func(r *raw, i int) error {
+		{"WINDOW_UPDATE", "inbound_window_update_frames_flood", wirehttp2.Limits{}, func(r *raw, _ int) error { return r.WriteWindowUpdate(0, 1) }},
+		{"PRIORITY", "inbound_priority_frames_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
 			return r.WritePriority(uint32(2*i+1), http2.PriorityParam{Weight: 1})
 		}},
-		{"streams at once, of the app's 10", "inbound_streams_flood", H2Limits{}, func(r *raw, i int) error { return headers(r, uint32(2*i+1), false) }},
-		{"streams at once, of our limit", "inbound_streams_flood", H2Limits{MaxStreams: 5}, func(r *raw, i int) error { return headers(r, uint32(2*i+1), false) }},
+		{"streams at once, of the app's 10", "inbound_streams_flood", wirehttp2.Limits{}, func(r *raw, i int) error { return headers(r, uint32(2*i+1), false) }},
+		{"streams at once, of our limit", "inbound_streams_flood", wirehttp2.Limits{MaxStreams: 5}, func(r *raw, i int) error { return headers(r, uint32(2*i+1), false) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := startPipe(t, app, Auto, small(tt.limits))
@@ -218,67 +218,6 @@ func TestH2FloodsAreNotWork(t *testing.T) {
 	}
 	if s := p.Stats().H2; s.Floods() != 0 || s.BadPeers != 0 {
 		t.Errorf("%+v", s)
-	}
-}
-
-func TestH2Guard(t *testing.T) {
-	var now time.Time
-	limits := DefaultH2Limits()
-	fresh := func() *guard {
-		now = time.Unix(1, 0)
-		return &guard{H2Limits: &limits, now: func() time.Time { return now }}
-	}
-	ping := frame{kind: wirehttp2.Ping, length: 8}
-
-	g := fresh()
-	for i := range 100_000 { // as fast as they are answered
-		if g.check(ping) != nil {
-			t.Fatalf("PING %d", i)
-		}
-		g.answered()
-	}
-	g = fresh()
-	for i := range 100_000 { // cancelled when the answer has come already
-		if err := g.begins(1); err != nil {
-			t.Fatal(err)
-		}
-		if err := g.resets(nil); err != nil {
-			t.Fatalf("reset %d: %v", i, err)
-		}
-	}
-	g = fresh()
-	for i := range 100_000 { // somebody else's answers
-		if g.check(frame{kind: wirehttp2.Ping, length: 8, flags: wirehttp2.FlagAck}) != nil {
-			t.Fatalf("answer %d", i)
-		}
-	}
-	g = fresh()
-	for i := range 100_000 { // most are cancelled, but not at once
-		if err := g.begins(1); err != nil {
-			t.Fatal(err)
-		}
-		if err := g.resets(&stream{began: now.Add(-prematureTime)}); err != nil {
-			t.Fatalf("reset %d: %v", i, err)
-		}
-	}
-	g = fresh()
-	for i := range 100_000 { // two of five are cancelled at once
-		if err := g.begins(1); err != nil {
-			t.Fatal(err)
-		}
-		if i%5 < 2 {
-			if err := g.resets(&stream{began: now}); err != nil {
-				t.Fatalf("reset %d: %v", i, err)
-			}
-		}
-	}
-	for i := 0; ; i++ { // then all of them: a long good life is no licence
-		_ = g.begins(1)
-		if err := g.resets(&stream{began: now}); err == floodResets {
-			break
-		} else if i > 4*limits.MaxResets {
-			t.Fatal("not seen")
-		}
 	}
 }
 

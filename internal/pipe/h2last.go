@@ -84,36 +84,36 @@ func (c *conn) lastFrame(p []byte) (n int, pass bool, err error) {
 		return 0, false, nil
 	}
 	h := c.h2
-	at := readFrame(p)
-	if err := h.down.check(at); err != nil {
+	at := http2.ReadHeader(p)
+	if err := h.down.Check(at); err != nil {
 		return 0, false, err
 	}
-	if n = http2.HeaderLen + int(at.length); len(p) < n {
+	if n = http2.HeaderLen + int(at.Length); len(p) < n {
 		return 0, false, nil
 	}
-	s := h.streams.get(at.stream)
+	s := h.streams.get(at.Stream)
 	switch {
-	case at.stream == 0:
-		pass = at.kind != http2.GoAway
+	case at.Stream == 0:
+		pass = at.Type != http2.GoAway
 	case s == nil, s.finished:
-	case at.kind == http2.Data && s.status != 0 && (s.within() || at.has(http2.FlagEndStream)):
+	case at.Type == http2.Data && s.status != 0 && (s.within() || at.Has(http2.FlagEndStream)):
 		v := downVisitor{c}
-		if v.data(at, p[http2.HeaderLen:n]); at.has(http2.FlagEndStream) { // it has ended by itself
-			v.end(at.stream)
+		if v.Data(at, p[http2.HeaderLen:n]); at.Has(http2.FlagEndStream) { // it has ended by itself
+			v.EndStream(at.Stream)
 		}
 		return n, true, nil
-	case at.kind == http2.Headers && at.has(http2.FlagEndStream) && at.has(http2.FlagEndHeaders) && s.status != 0 && !h.skipped:
+	case at.Type == http2.Headers && at.Has(http2.FlagEndStream) && at.Has(http2.FlagEndHeaders) && s.status != 0 && !h.skipped:
 		// It has ended by itself. Its block is good as long as none has been left out.
-		return n, true, h.down.read(at, p[http2.HeaderLen:n], downVisitor{c})
-	case at.kind == http2.RSTStream:
-		return n, true, h.down.read(at, p[http2.HeaderLen:n], downVisitor{c})
+		return n, true, h.down.Read(at, p[http2.HeaderLen:n], downVisitor{c})
+	case at.Type == http2.RSTStream:
+		return n, true, h.down.Read(at, p[http2.HeaderLen:n], downVisitor{c})
 	}
 	switch {
 	case pass:
-	case at.kind == http2.Headers, at.kind == http2.PushPromise, at.kind == http2.Continuation:
+	case at.Type == http2.Headers, at.Type == http2.PushPromise, at.Type == http2.Continuation:
 		h.skipped = true
 		fallthrough
-	case at.kind == http2.Data:
+	case at.Type == http2.Data:
 		if s != nil {
 			s.finished = true // what follows would have a gap before it
 			s.messages.Lose()

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // grpcMessage is one of gRPC's, with a content of n bytes.
@@ -89,7 +91,7 @@ func TestH2LastMessages(t *testing.T) {
 			called := make(chan struct{})
 			app := startApp(t, func(c net.Conn) {
 				f := http2.NewFramer(c, c)
-				_, _ = io.ReadFull(c, make([]byte, len(preface)))
+				_, _ = io.ReadFull(c, make([]byte, len(wirehttp2.Preface)))
 				_ = f.WriteSettings()
 				for asked := 0; asked < 2; {
 					frame, err := f.ReadFrame()
@@ -171,7 +173,7 @@ func TestH2LastMessages(t *testing.T) {
 func TestH2LastCallOfADeafClient(t *testing.T) {
 	app := startApp(t, func(c net.Conn) {
 		f := http2.NewFramer(c, c)
-		_, _ = io.ReadFull(c, make([]byte, len(preface)))
+		_, _ = io.ReadFull(c, make([]byte, len(wirehttp2.Preface)))
 		_ = f.WriteSettings()
 		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x88}, EndHeaders: true})
 		for f.WriteData(1, false, bytes.Repeat([]byte{0xff}, 16000)) == nil {

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // A goodbye never names a higher stream than the app's (RFC 9113, 6.8), and streams
@@ -19,7 +21,7 @@ import (
 func TestH2AppSaysGoodbye(t *testing.T) {
 	app := startApp(t, func(c net.Conn) {
 		f := http2.NewFramer(c, c)
-		_, _ = io.ReadFull(c, make([]byte, len(preface)))
+		_, _ = io.ReadFull(c, make([]byte, len(wirehttp2.Preface)))
 		_ = f.WriteSettings()
 		for {
 			frame, err := f.ReadFrame()
@@ -65,7 +67,7 @@ func TestH2GoodbyeAtABoundary(t *testing.T) {
 func drainH2After(t *testing.T, at int) {
 	step, stepped := make(chan int), make(chan struct{})
 	app := startApp(t, func(c net.Conn) {
-		_, _ = io.ReadFull(c, make([]byte, len(preface)))
+		_, _ = io.ReadFull(c, make([]byte, len(wirehttp2.Preface)))
 		var all bytes.Buffer
 		f := http2.NewFramer(&all, nil)
 		_ = f.WriteSettings()
@@ -102,10 +104,10 @@ func TestH2Tunnels(t *testing.T) {
 	var inner bytes.Buffer
 	f := http2.NewFramer(&inner, nil)
 	_ = f.WritePing(false, [8]byte{1})
-	_ = f.WriteGoAway(maxStreamID, http2.ErrCodeNo, []byte("inner"))
+	_ = f.WriteGoAway(wirehttp2.MaxStreamID, http2.ErrCodeNo, []byte("inner"))
 	app := startApp(t, func(c net.Conn) {
 		f := http2.NewFramer(c, c)
-		_, _ = io.ReadFull(c, make([]byte, len(preface)))
+		_, _ = io.ReadFull(c, make([]byte, len(wirehttp2.Preface)))
 		_ = f.WriteSettings(http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
 		for {
 			frame, err := f.ReadFrame()
@@ -187,7 +189,7 @@ func TestH2NothingAfterTheLastGoodbye(t *testing.T) {
 	seen := make(chan uint32, 10)
 	app := startApp(t, func(c net.Conn) {
 		f := http2.NewFramer(c, c)
-		_, _ = io.ReadFull(c, make([]byte, len(preface)))
+		_, _ = io.ReadFull(c, make([]byte, len(wirehttp2.Preface)))
 		_ = f.WriteSettings()
 		for {
 			frame, err := f.ReadFrame()

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // raw speaks HTTP/2 frame by frame.
@@ -22,7 +24,7 @@ type raw struct {
 
 func dialRaw(t *testing.T, p *Pipe) *raw {
 	r := &raw{client: dialPipe(t, p)}
-	r.send(string(preface))
+	r.send(wirehttp2.Preface)
 	r.Framer = http2.NewFramer(r.TCPConn, r.r)
 	r.enc, r.dec = hpack.NewEncoder(&r.block), hpack.NewDecoder(4096, nil)
 	if err := r.WriteSettings(); err != nil {

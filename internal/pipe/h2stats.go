@@ -1,10 +1,14 @@
 package pipe
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
+)
 
 // h2Stats are a listener's counters of HTTP/2.
 type h2Stats struct {
-	floods   [floods]atomic.Uint64
+	floods   [http2.Floods]atomic.Uint64
 	rxResets atomic.Uint64
 	txResets atomic.Uint64
 	goAways  atomic.Uint64
@@ -19,7 +23,7 @@ type H2Stats struct {
 	GoAways  uint64 // GOAWAY of ours
 	BadPeers uint64 // connections ended for what is not HTTP/2
 	Upgrades uint64 // connections that became HTTP/2 by Upgrade: h2c
-	floods   [floods]uint64
+	floods   [http2.Floods]uint64
 }
 
 // Floods are the connections that were ended for too much of something.
@@ -38,7 +42,7 @@ func (s H2Stats) Each(yield func(name string, value uint64) bool) {
 		value uint64
 	}{{"rx_reset", s.RxResets}, {"tx_reset", s.TxResets}, {"goaway_sent", s.GoAways}, {"rx_messaging_error", s.BadPeers}, {"h2c_upgrade", s.Upgrades}}
 	for flood, n := range s.floods {
-		name := floodNames[flood].counter
+		name := http2.Flood(flood).Counter()
 		if last := &counters[len(counters)-1]; last.name == name {
 			last.value += n
 			continue

@@ -11,6 +11,10 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
+// usualStreams is how many streams of a connection are never too many. Servers allow
+// 100 to 1,000 (SETTINGS_MAX_CONCURRENT_STREAMS).
+const usualStreams = 1000
+
 // stream is one request of HTTP/2, or a pushed response.
 type stream struct {
 	id          uint32

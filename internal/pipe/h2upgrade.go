@@ -2,7 +2,9 @@ package pipe
 
 import (
 	"encoding/base64"
-	"errors"
+
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // A request of HTTP/1.1 with Upgrade: h2c (RFC 7540, 3.2; RFC 9113 has dropped it)
@@ -10,10 +12,8 @@ import (
 // nothing has happened; with the 101 of one that does, the connection is HTTP/2 in
 // both directions, and the request is its stream 1.
 
-var errPreface = errors.New("something else than the preface of HTTP/2 after an upgrade to it")
-
 // isH2C says whether a head speaks of an upgrade to HTTP/2 alone.
-func isH2C(raw []byte) bool { return equalFold([]byte(field(raw, "upgrade")), "h2c") }
+func isH2C(raw []byte) bool { return http1.EqualFold([]byte(http1.Field(raw, "upgrade")), "h2c") }
 
 // h2cSettings are the client's SETTINGS that come with its request; nil when it
 // does not ask for HTTP/2.
@@ -21,8 +21,8 @@ func h2cSettings(raw []byte) []byte {
 	if !isH2C(raw) {
 		return nil
 	}
-	settings, err := base64.RawURLEncoding.DecodeString(field(raw, "http2-settings"))
-	if err != nil || len(settings)%6 != 0 || len(settings) > 6*maxSettings {
+	settings, err := base64.RawURLEncoding.DecodeString(http1.Field(raw, "http2-settings"))
+	if err != nil || !http2.ValidSettingsLen(len(settings)) {
 		return nil // the app must not accept it
 	}
 	return settings
@@ -41,8 +41,8 @@ func (c *conn) passUpgradeToH2(n int) bool {
 	}
 	req := c.queue.at(0)
 	h := c.newH2()
-	h.ofClient.announce(req.h2c)
-	h.ofClient.acknowledge() // by the 101
+	h.ofClient.Announce(req.h2c)
+	h.ofClient.Acknowledge() // by the 101
 	h.last = 1
 	s := newStream(1, req.began)
 	s.line = append(s.line, req.line...)
@@ -68,10 +68,10 @@ func (c *conn) passUpgradeToH2(n int) bool {
 func (c *conn) takePreface() (wait bool) {
 	p := c.up.buf.bytes()
 	switch {
-	case !isPrefacePrefix(p):
+	case !http2.IsPreface(p):
 		c.up.state = upDiscard
-		c.endH2(errPreface)
-	case len(p) < len(preface):
+		c.endH2(http2.ErrPreface)
+	case len(p) < len(http2.Preface):
 		return true
 	default:
 		c.becomeH2()

@@ -35,7 +35,7 @@ func upgrade(t *testing.T, p *Pipe, path string) *raw {
 		t.Fatalf("the answer is %q", line)
 	}
 	readHead(r.r)
-	r.send(string(preface))
+	r.send(wirehttp2.Preface)
 	r.Framer = http2.NewFramer(r.TCPConn, r.r)
 	r.enc, r.dec = hpack.NewEncoder(&r.block), hpack.NewDecoder(4096, nil)
 	if err := r.WriteSettings(); err != nil {

@@ -2,26 +2,29 @@ package pipe
 
 import (
 	"bytes"
-	"encoding/binary"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// Settings that matter here (RFC 9113, 6.5.2).
-const (
-	settingTableSize  = 1
-	settingMaxStreams = 3
+// What is read of a header block: of requests for the report, with an access log
+// for its line too; of responses the status, and whether they are event streams.
+var (
+	requestFields       = http2.FieldsOf(http2.FieldMethod, http2.FieldPath, http2.FieldContentType, http2.FieldUserAgent)
+	loggedRequestFields = requestFields | http2.FieldsOf(http2.FieldAuthority, http2.FieldRequestID, http2.FieldForwardedFor)
+	responseFields      = http2.FieldsOf(http2.FieldStatus, http2.FieldContentType, http2.FieldContentEncoding)
 )
 
 // upVisitor is told of the client's frames, with mu held.
 type upVisitor struct{ c *conn }
 
-func (v upVisitor) headers(id uint32, block []byte, end bool) error {
+func (v upVisitor) Headers(id uint32, block []byte, end bool) error {
 	c, h := v.c, v.c.h2
 	known := h.streams.get(id)
 	r := &h.request
@@ -34,7 +37,7 @@ func (v upVisitor) headers(id uint32, block []byte, end bool) error {
 			r.entry.Protocol = "HTTP/2"
 		}
 	}
-	if err := h.upTable.read(block, h.ofApp.allowed(), r); err != nil {
+	if err := h.upTable.Decode(block, h.ofApp.Allowed(), r); err != nil {
 		return err
 	}
 	if known != nil { // trailers
@@ -57,50 +60,51 @@ func (v upVisitor) headers(id uint32, block []byte, end bool) error {
 	}
 	c.in.stats.requests.Add(1)
 	if len(h.streams) > usualStreams && c.p.extraStreams.Load() > int64(h.guard.MaxExtraStreams) {
-		return floodStreams
+		return http2.FloodStreams
 	}
-	return h.guard.begins(len(h.streams))
+	return h.guard.StreamBegins(len(h.streams))
 }
 
-func (v upVisitor) promise(uint32, uint32, []byte) error { return errFrameOrder } // RFC 9113, 8.4: clients do not push
+func (v upVisitor) PushPromise(uint32, uint32, []byte) error { return http2.ErrFrameOrder } // RFC 9113, 8.4: clients do not push
 
-func (v upVisitor) data(at frame, _ []byte) {
+func (v upVisitor) Data(at http2.FrameHeader, _ []byte) {
 	if v.c.p.cfg.AccessLog != nil {
-		if s := v.c.h2.streams.get(at.stream); s != nil && s.entry != nil {
-			s.entry.Received += uint64(at.length)
+		if s := v.c.h2.streams.get(at.Stream); s != nil && s.entry != nil {
+			s.entry.Received += uint64(at.Length)
 		}
 	}
 }
 
-func (v upVisitor) end(id uint32) {
+func (v upVisitor) EndStream(id uint32) {
 	if s := v.c.h2.streams.get(id); s != nil {
 		s.clientEnded = true
 		v.c.closeIfEnded(s)
 	}
 }
 
-func (v upVisitor) reset(id uint32) error {
+func (v upVisitor) Reset(id uint32) error {
 	s := v.c.h2.streams.get(id)
 	v.c.in.stats.h2.rxResets.Add(1)
-	err := v.c.h2.guard.resets(s)
-	if s != nil {
-		v.c.closeStream(s, accesslog.ClientReset)
+	if s == nil {
+		return v.c.h2.guard.StrayReset()
 	}
+	err := v.c.h2.guard.StreamReset(time.Since(s.began), s.serverEnded)
+	v.c.closeStream(s, accesslog.ClientReset)
 	return err
 }
 
-func (v upVisitor) settings(values []byte) { v.c.h2.ofClient.announce(values) }
-func (v upVisitor) settingsAck()           { v.c.h2.ofApp.acknowledge() }
-func (v upVisitor) pingAck()               {}
-func (v upVisitor) goAway(uint32)          {}
+func (v upVisitor) Settings(values []byte) { v.c.h2.ofClient.Announce(values) }
+func (v upVisitor) SettingsAck()           { v.c.h2.ofApp.Acknowledge() }
+func (v upVisitor) PingAck()               {}
+func (v upVisitor) GoAway(uint32)          {}
 
 // downVisitor is told of the app's frames, with wmu and mu held.
 type downVisitor struct{ c *conn }
 
-func (v downVisitor) headers(id uint32, block []byte, end bool) error {
+func (v downVisitor) Headers(id uint32, block []byte, end bool) error {
 	c, h := v.c, v.c.h2
 	h.response = responseHead{}
-	if err := h.dnTable.read(block, h.ofClient.allowed(), &h.response); err != nil {
+	if err := h.dnTable.Decode(block, h.ofClient.Allowed(), &h.response); err != nil {
 		return err
 	}
 	s := h.streams.get(id)
@@ -123,10 +127,10 @@ func (v downVisitor) headers(id uint32, block []byte, end bool) error {
 }
 
 // promise takes a pushed response in.
-func (v downVisitor) promise(_, promised uint32, block []byte) error {
+func (v downVisitor) PushPromise(_, promised uint32, block []byte) error {
 	c, h := v.c, v.c.h2
 	h.response = responseHead{}
-	if err := h.dnTable.read(block, h.ofClient.allowed(), &h.response); err != nil {
+	if err := h.dnTable.Decode(block, h.ofClient.Allowed(), &h.response); err != nil {
 		return err
 	}
 	if promised%2 != 0 || h.streams.get(promised) != nil {
@@ -139,20 +143,20 @@ func (v downVisitor) promise(_, promised uint32, block []byte) error {
 	return nil
 }
 
-func (v downVisitor) data(at frame, payload []byte) {
-	v.c.h2.guard.responseData += 1 + uint64(at.length/wholeFrame)
-	s := v.c.h2.streams.get(at.stream)
+func (v downVisitor) Data(at http2.FrameHeader, payload []byte) {
+	v.c.h2.guard.ResponseData(at.Length)
+	s := v.c.h2.streams.get(at.Stream)
 	if s == nil {
 		return
 	}
 	if s.entry != nil {
-		s.entry.Sent += uint64(at.length)
+		s.entry.Sent += uint64(at.Length)
 	}
 	if !s.grpc && s.events == nil {
 		return
 	}
-	content, err := http2.Unpad(payload, at.has(http2.FlagPadded), 0)
-	lost := err != nil || len(payload) < int(at.length) // larger than clients ask for
+	content, err := http2.Unpad(payload, at.Has(http2.FlagPadded), 0)
+	lost := err != nil || len(payload) < int(at.Length) // larger than clients ask for
 	switch {
 	case s.grpc:
 		if s.messages.Follow(content); lost {
@@ -165,14 +169,14 @@ func (v downVisitor) data(at frame, payload []byte) {
 	}
 }
 
-func (v downVisitor) end(id uint32) {
+func (v downVisitor) EndStream(id uint32) {
 	if s := v.c.h2.streams.get(id); s != nil {
 		s.serverEnded = true
 		v.c.closeIfEnded(s)
 	}
 }
 
-func (v downVisitor) reset(id uint32) error {
+func (v downVisitor) Reset(id uint32) error {
 	v.c.in.stats.h2.txResets.Add(1)
 	if s := v.c.h2.streams.get(id); s != nil {
 		v.c.closeStream(s, accesslog.StreamReset)
@@ -180,26 +184,26 @@ func (v downVisitor) reset(id uint32) error {
 	return nil
 }
 
-func (v downVisitor) settings(values []byte) {
+func (v downVisitor) Settings(values []byte) {
 	h := v.c.h2
-	h.ofApp.announce(values)
-	for ; len(values) >= 6; values = values[6:] {
-		if binary.BigEndian.Uint16(values) == settingMaxStreams {
-			h.guard.maxOpen = max(h.guard.maxOpen, int(min(binary.BigEndian.Uint32(values[2:]), noLimit)))
+	h.ofApp.Announce(values)
+	for id, value := range http2.EachSetting(values) {
+		if id == http2.SettingMaxConcurrentStreams {
+			h.guard.AppAllows(value)
 		}
 	}
 }
 
-func (v downVisitor) settingsAck() {
-	v.c.h2.ofClient.acknowledge()
-	v.c.h2.guard.answered()
+func (v downVisitor) SettingsAck() {
+	v.c.h2.ofClient.Acknowledge()
+	v.c.h2.guard.Answered()
 }
 
-func (v downVisitor) pingAck() { v.c.h2.guard.answered() }
+func (v downVisitor) PingAck() { v.c.h2.guard.Answered() }
 
 // goAway notes the app's own goodbye: streams beyond the last that it names are
 // not served, and nobody says another word of them (RFC 9113, 6.8).
-func (v downVisitor) goAway(last uint32) {
+func (v downVisitor) GoAway(last uint32) {
 	c, h := v.c, v.c.h2
 	h.appLast = min(h.appLast, last)
 	for i := len(h.streams) - 1; i >= 0; i-- {
@@ -208,34 +212,6 @@ func (v downVisitor) goAway(last uint32) {
 		}
 	}
 }
-
-// tableLimit is how large one side allows the other's header table to be. A limit
-// is in force when it has been acknowledged (RFC 9113, 6.5.3); until then the
-// larger of both is.
-type tableLimit struct {
-	latest, most uint32
-	pending      int // SETTINGS not acknowledged
-}
-
-func newTableLimit() tableLimit { return tableLimit{latest: defaultTable, most: defaultTable} }
-
-func (l *tableLimit) announce(values []byte) {
-	for ; len(values) >= 6; values = values[6:] {
-		if binary.BigEndian.Uint16(values) == settingTableSize {
-			l.latest = binary.BigEndian.Uint32(values[2:])
-			l.most = max(l.most, l.latest)
-		}
-	}
-	l.pending++
-}
-
-func (l *tableLimit) acknowledge() {
-	if l.pending--; l.pending <= 0 {
-		l.pending, l.most = 0, l.latest
-	}
-}
-
-func (l *tableLimit) allowed() uint32 { return l.most }
 
 // streamHead gathers of a request's header block what has to be known.
 type streamHead struct {
@@ -246,16 +222,16 @@ type streamHead struct {
 	manners      manners          // of the client, by its User-Agent
 }
 
-func (r *streamHead) field(name fieldName, value []byte) {
+func (r *streamHead) Field(name http2.FieldName, value []byte) {
 	s := r.stream
 	if s == nil {
 		return
 	}
-	if r.brief && name != fieldUserAgent && name != fieldContentType {
+	if r.brief && name != http2.FieldUserAgent && name != http2.FieldContentType {
 		value = value[:min(len(value), maxBrief)]
 	}
 	switch name {
-	case fieldMethod:
+	case http2.FieldMethod:
 		if !r.method {
 			r.method = true
 			value := value[:min(len(value), maxMethod)]
@@ -266,33 +242,33 @@ func (r *streamHead) field(name fieldName, value []byte) {
 				s.line = append(append(s.line, value...), ' ')
 			}
 		}
-	case fieldPath:
+	case http2.FieldPath:
 		if !r.path {
 			r.path = true
 			s.line = append(s.line, value[:min(len(value), maxLine-maxMethod)]...)
 		}
-	case fieldContentType:
+	case http2.FieldContentType:
 		s.grpc = grpc.IsType(value)
-	case fieldUserAgent:
+	case http2.FieldUserAgent:
 		s.quiet = isQuiet(value)
 		r.manners = mannersOf(value)
 	}
 	if e := r.entry; e != nil {
 		switch name {
-		case fieldMethod:
+		case http2.FieldMethod:
 			e.Method = string(value)
-		case fieldPath:
+		case http2.FieldPath:
 			e.Path = string(value)
-		case fieldAuthority:
+		case http2.FieldAuthority:
 			e.Authority = string(value)
-		case fieldUserAgent:
+		case http2.FieldUserAgent:
 			if r.brief {
 				value = value[:min(len(value), maxBrief)]
 			}
 			e.UserAgent = string(value)
-		case fieldRequestID:
+		case http2.FieldRequestID:
 			e.RequestID = string(value)
-		case fieldForwardedFor:
+		case http2.FieldForwardedFor:
 			e.ForwardedFor = string(value)
 		}
 	}
@@ -312,16 +288,16 @@ type responseHead struct {
 	encoded bool // there is a Content-Encoding other than identity
 }
 
-func (r *responseHead) field(name fieldName, value []byte) {
+func (r *responseHead) Field(name http2.FieldName, value []byte) {
 	switch name {
-	case fieldStatus:
+	case http2.FieldStatus:
 		if r.status = 0; len(value) == 3 {
 			r.status = digits(string(value))
 		}
-	case fieldContentType:
+	case http2.FieldContentType:
 		r.events = isEventStream(value)
-	case fieldContentEncoding:
-		r.encoded = r.encoded || !equalFold(value, "identity")
+	case http2.FieldContentEncoding:
+		r.encoded = r.encoded || !http1.EqualFold(value, "identity")
 	}
 }
 

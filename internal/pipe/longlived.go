@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
 
 // Endings say how conversations end that do not end by themselves. Zero values
@@ -50,18 +52,12 @@ func ParseLongLived(s string) (LongLived, error) {
 	return Wait, fmt.Errorf("%q: accepted are wait and close", s)
 }
 
-// Of a close frame (RFC 6455, 7.4.1, and IANA's registry).
-const (
-	CodeGoingAway = 1001 // the server goes away
-	CodeRestart   = 1012 // it restarts: come again
-)
-
 // defaultEarlySpread is over how long the endings that do not wait for the last
 // call are spread.
 const defaultEarlySpread = time.Second
 
 func (e *Endings) setDefaults() {
-	e.WebSocketCode = cmp.Or(e.WebSocketCode, CodeGoingAway)
+	e.WebSocketCode = cmp.Or(e.WebSocketCode, ws.CloseGoingAway)
 }
 
 // spread is over how much of a last call's window the endings are spread. They

@@ -1,12 +1,12 @@
 package pipe
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
 // reply is an answer of ours in place of the app's. Bodies and fields are
@@ -33,23 +33,15 @@ var (
 	replyLastCall        = reply{503, accesslog.BodyLastCall}
 )
 
-// replyFor is the answer to a head that could not be read.
+// replyFor is the answer to a head that could not be read, or to a body that could not be followed.
 func replyFor(err error) *reply {
-	switch statusOf(err) {
+	switch http1.StatusOf(err) {
 	case http.StatusRequestHeaderFieldsTooLarge:
 		return &replyTooLarge
 	case http.StatusNotImplemented:
 		return &replyNoCoding
 	case http.StatusHTTPVersionNotSupported:
 		return &replyVersion
-	}
-	return &replyBadRequest
-}
-
-// replyForBody is the answer to a body that could not be followed.
-func replyForBody(err error) *reply {
-	if errors.Is(err, errTrailers) {
-		return &replyTooLarge
 	}
 	return &replyBadRequest
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // forwardRequests forwards complete heads and as much of the bodies as is
@@ -26,14 +28,14 @@ func (c *conn) forwardRequests() (wait, leave bool) {
 scan:
 	for pos < b.w {
 		if u.state == upBody {
-			n, done, err := u.body.advance(b.b[pos:b.w])
+			n, done, err := u.body.Advance(b.b[pos:b.w], nil)
 			pos += n
 			if err != nil {
 				if begun >= 0 { // then it does not have to be
 					pos = begun
 					c.takeBack()
 				}
-				return stop(replyForBody(err), accesslog.InvalidHTTP1)
+				return stop(replyFor(err), accesslog.InvalidHTTP1)
 			}
 			if !done {
 				break
@@ -56,16 +58,16 @@ scan:
 			if len(rest) == 0 || len(rest) == 1 && rest[0] == '\r' {
 				break
 			}
-			if isPrefacePrefix(rest) && c.idle() {
-				if len(rest) < len(preface) {
+			if http2.IsPreface(rest) && c.idle() {
+				if len(rest) < len(http2.Preface) {
 					c.headBegins(rest)
 					break
 				}
 				return c.becomeH2()
 			}
 		}
-		from := max(0, u.scanned-len(endOfHead)+1)
-		i := bytes.Index(rest[from:], endOfHead)
+		from := max(0, u.scanned-len(http1.EndOfHead)+1)
+		i := bytes.Index(rest[from:], http1.EndOfHead)
 		if i < 0 {
 			if r := c.p.cfg.tooLong(rest); r != nil {
 				return stop(r, accesslog.HeadersTooLarge)
@@ -74,16 +76,16 @@ scan:
 			c.headBegins(rest)
 			break
 		}
-		end := from + i + len(endOfHead)
+		end := from + i + len(http1.EndOfHead)
 		u.scanned = 0
 		if r := c.p.cfg.tooLong(rest[:end]); r != nil {
 			return stop(r, accesslog.HeadersTooLarge)
 		}
-		h, err := parseRequest(rest[:end])
+		h, err := http1.ParseRequest(rest[:end])
 		if err != nil {
 			return stop(replyFor(err), accesslog.InvalidHTTP1)
 		}
-		if h.lines > c.p.cfg.MaxFields {
+		if h.Fields > c.p.cfg.MaxFields {
 			return stop(&replyTooLarge, accesslog.TooManyHeaders)
 		}
 		if c.app == nil && !c.isOver() {
@@ -128,10 +130,11 @@ const (
 )
 
 // admit puts a request into the queue before it is forwarded.
-func (c *conn) admit(h *head, raw []byte) admission {
+func (c *conn) admit(h *http1.Head, raw []byte) admission {
 	u := &c.up
 	c.clearDeadline()
-	holds := min(h.target.to, maxLine)
+	line := raw[:min(len(h.Method)+1+len(h.Target), maxLine)]
+	holds := len(line)
 	if c.p.cfg.AccessLog != nil {
 		holds += len(raw)
 	}
@@ -147,29 +150,30 @@ func (c *conn) admit(h *head, raw []byte) admission {
 		c.paused, c.arriving = true, false
 		return delayed
 	}
-	u.body = h.body
-	u.waits = h.upgrade || h.isConnect
-	c.mode, c.fresh = http1, false
+	isQuiet := isQuiet(h.UserAgent)
+	u.body = h.Body
+	u.waits = h.Upgrade || h.IsConnect
+	c.mode, c.fresh = modeHTTP1, false
 	c.grows()
 	q := c.queue.push()
 	c.queue.hold(holds)
 	q.began = time.Now()
-	q.isHead, q.connect, q.upgrade, q.close, q.quiet = h.isHead, h.isConnect, h.upgrade, h.close, h.quiet
-	q.wantsWS = h.webSocket
-	q.line = append(q.line, raw[h.method.from:min(h.target.to, maxLine)]...)
+	q.isHead, q.connect, q.upgrade, q.close, q.quiet = h.IsHead, h.IsConnect, h.Upgrade, h.Close, isQuiet
+	q.wantsWS = h.WebSocket
+	q.line = append(q.line, line...)
 	q.entry = c.p.newEntry(c, h, raw)
 	// Nothing follows a client's close, nor HTTP/1.0's only request (RFC 9112, 9.6).
-	c.last = h.close && !u.waits
+	c.last = h.Close && !u.waits
 	if u.waits {
 		c.decided = make(chan struct{})
 		u.upgraded = append(u.upgraded[:0], q.line...)
 		q.h2c = h2cSettings(raw)
 	}
-	if !h.quiet && !c.uncounted() {
+	if !isQuiet && !c.uncounted() {
 		c.p.arrivals.Add(1)
 	}
 	c.in.stats.requests.Add(1)
-	if c.arriving = h.body.kind != noBody; c.arriving {
+	if c.arriving = h.Body.Kind != http1.NoBody; c.arriving {
 		u.state = upBody
 		c.limitRequest()
 	} else {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
 // passHead passes the response head in the first n bytes of the buffer on, and
@@ -14,7 +15,7 @@ func (c *conn) passHead(n int) bool {
 	d := &c.down
 	b := d.buf
 	raw := b.b[b.r : b.r+n]
-	h, err := parseResponse(raw)
+	h, err := http1.ParseResponse(raw)
 	if err != nil {
 		d.err = err
 		return false
@@ -31,16 +32,16 @@ func (c *conn) passHead(n int) bool {
 		return true
 	}
 	req := c.queue.at(0)
-	tunnel := h.status == http.StatusSwitchingProtocols && req.upgrade || req.connect && h.status/100 == 2
-	interim := h.status < 200 && !tunnel
-	if interim && h.status == http.StatusSwitchingProtocols {
+	tunnel := h.Status == http.StatusSwitchingProtocols && req.upgrade || req.connect && h.Status/100 == 2
+	interim := h.Status < 200 && !tunnel
+	if interim && h.Status == http.StatusSwitchingProtocols {
 		c.mu.Unlock()
-		d.err = bad("101 to a request that did not ask for it")
+		d.err = http1.Malformed("101 to a request that did not ask for it")
 		return false
 	}
 	mark := false
 	switch {
-	case tunnel && req.wantsWS && h.webSocket:
+	case tunnel && req.wantsWS && h.WebSocket:
 		c.becomeWebSocket()
 		close(c.decided)
 	case tunnel && req.h2c != nil && isH2C(raw):
@@ -60,15 +61,15 @@ func (c *conn) passHead(n int) bool {
 		}
 		c.responding = true
 		draining := c.saysGoodbye() && c.queue.len() == 1
-		if c.last = c.last || h.close || req.close || draining; draining {
-			mark = !h.close
+		if c.last = c.last || h.Close || req.close || draining; draining {
+			mark = !h.Close
 		}
 	}
-	body := h.responseBody(req)
-	c.endsWithConn = !interim && !tunnel && body.kind == untilCloseBody
-	if !interim && (body.kind == chunkedBody || body.kind == untilCloseBody) {
+	body := body{Body: h.ResponseBody(req.isHead)}
+	c.endsWithConn = !interim && !tunnel && body.Kind == http1.CloseBody
+	if !interim && (body.Kind == http1.ChunkedBody || body.Kind == http1.CloseBody) {
 		body.content = c.p.cfg.contentOf(&h, req)
-		isSubscription := req.isGet() && h.status == http.StatusOK
+		isSubscription := req.isGet() && h.Status == http.StatusOK
 		if body.content == events {
 			body.events = eventstream.New(isSubscription)
 		}
@@ -78,14 +79,14 @@ func (c *conn) passHead(n int) bool {
 	isWS := c.mode == modeWS
 	early := c.endsEarly()
 	if !interim {
-		if req.status = h.status; req.entry != nil {
+		if req.status = h.Status; req.entry != nil {
 			req.entry.FirstByte = time.Now()
 		}
 	}
 	c.mu.Unlock()
 
 	if !interim {
-		c.in.stats.responded(h.status)
+		c.in.stats.responded(h.Status)
 	}
 	switch {
 	case tunnel:
@@ -108,18 +109,18 @@ func (c *conn) passHead(n int) bool {
 		b.r += n
 		return c.toClient(raw, false) == nil
 	}
-	d.state, d.body, d.status = downBody, body, h.status
+	d.state, d.body, d.status = downBody, body, h.Status
 	// Requests behind it were not read, and their client may ask again elsewhere.
-	d.closes = h.close || body.kind == untilCloseBody
+	d.closes = h.Close || body.Kind == http1.CloseBody
 	if early {
 		c.asked.Store(true)
 	}
 	if !mark {
 		return c.passMessage(n)
 	}
-	d.head = sayClose(d.head[:0], raw)
+	d.head = http1.AppendClosing(d.head[:0], raw)
 	b.r += n
-	if err := c.toClient(d.head, body.kind != untilCloseBody); err != nil {
+	if err := c.toClient(d.head, body.Kind != http1.CloseBody); err != nil {
 		return false
 	}
 	return c.passMessage(0)

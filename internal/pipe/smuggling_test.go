@@ -9,46 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1/http1test"
 )
-
-// smuggle is a case of testdata/smuggling.txt.
-type smuggle struct {
-	name, bytes string
-	seen        []string // "METHOD TARGET BODYBYTES"
-	status      int      // of the refusal; 0: none
-}
-
-func readSmuggling(t testing.TB) (out []smuggle) {
-	t.Helper()
-	text, err := os.ReadFile("testdata/smuggling.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, part := range strings.Split(string(text), "\n== ")[1:] {
-		name, rest, _ := strings.Cut(part, "\nwant: ")
-		want, escaped, _ := strings.Cut(rest, "\n")
-		s := smuggle{name: name}
-		for _, one := range strings.Split(want, "; ") {
-			if status, err := strconv.Atoi(one); err == nil {
-				s.status = status
-			} else {
-				s.seen = append(s.seen, one)
-			}
-		}
-		escaped = strings.ReplaceAll(strings.ReplaceAll(escaped, "\n", ""), `"`, `\"`)
-		if s.bytes, err = strconv.Unquote(`"` + escaped + `"`); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		out = append(out, s)
-	}
-	return out
-}
 
 // tellBack is an app that answers each request with what it has seen of it.
 func tellBack(w http.ResponseWriter, r *http.Request) {
@@ -62,15 +29,15 @@ func tellBack(w http.ResponseWriter, r *http.Request) {
 
 // ask sends the bytes and returns what the app says that it has seen, and the last
 // status when that is another than 200.
-func (s *smuggle) ask(t *testing.T, p *Pipe) (seen []string, status int) {
+func ask(t *testing.T, p *Pipe, s http1test.Case) (seen []string, status int) {
 	t.Helper()
 	c := dialPipe(t, p)
-	c.send(s.bytes)
+	c.send(s.Bytes)
 	_ = c.CloseWrite()
 	for i := 0; ; i++ {
 		method := "GET"
-		if i < len(s.seen) {
-			method, _, _ = strings.Cut(s.seen[i], " ")
+		if i < len(s.Seen) {
+			method, _, _ = strings.Cut(s.Seen[i], " ")
 		}
 		resp, err := http.ReadResponse(c.r, &http.Request{Method: method})
 		if err != nil {
@@ -85,8 +52,8 @@ func (s *smuggle) ask(t *testing.T, p *Pipe) (seen []string, status int) {
 		case 200:
 			seen = append(seen, strings.TrimSpace(string(body)))
 		default:
-			if resp.StatusCode == s.status && resp.Header.Get("Server") != "envoy" {
-				t.Errorf("%s: it is the app that has refused", s.name)
+			if resp.StatusCode == s.Status && resp.Header.Get("Server") != "envoy" {
+				t.Errorf("%s: it is the app that has refused", s.Name)
 			}
 			return seen, resp.StatusCode
 		}
@@ -96,11 +63,11 @@ func (s *smuggle) ask(t *testing.T, p *Pipe) (seen []string, status int) {
 // What an app sees is exactly what the client has meant, or nothing.
 func TestSmuggling(t *testing.T) {
 	p := startPipe(t, startHTTP(t, tellBack), HTTP)
-	for _, s := range readSmuggling(t) {
-		t.Run(s.name, func(t *testing.T) {
-			seen, status := s.ask(t, p)
-			if !slices.Equal(seen, s.seen) || status != s.status {
-				t.Errorf("the app saw %q, then %d; want %q, then %d", seen, status, s.seen, s.status)
+	for _, s := range http1test.Cases() {
+		t.Run(s.Name, func(t *testing.T) {
+			seen, status := ask(t, p, s)
+			if !slices.Equal(seen, s.Seen) || status != s.Status {
+				t.Errorf("the app saw %q, then %d; want %q, then %d", seen, status, s.Seen, s.Status)
 			}
 		})
 	}
@@ -108,19 +75,19 @@ func TestSmuggling(t *testing.T) {
 
 // Of what is refused alone not a byte reaches the app.
 func TestNothingBrokenIsForwarded(t *testing.T) {
-	for _, s := range readSmuggling(t) {
-		if len(s.seen) > 0 {
+	for _, s := range http1test.Cases() {
+		if len(s.Seen) > 0 {
 			continue
 		}
 		var got transcript
 		app := startApp(t, func(c net.Conn) { _, _ = io.Copy(&got, c) })
 		p := startPipe(t, app, HTTP)
-		if seen, status := s.ask(t, p); len(seen) > 0 || status != s.status {
-			t.Errorf("%s: %q, then %d", s.name, seen, status)
+		if seen, status := ask(t, p, s); len(seen) > 0 || status != s.Status {
+			t.Errorf("%s: %q, then %d", s.Name, seen, status)
 		}
 		closePipe(t, p)
 		if b := got.String(); b != "" {
-			t.Errorf("%s: the app got %q", s.name, b)
+			t.Errorf("%s: the app got %q", s.Name, b)
 		}
 	}
 }
@@ -140,19 +107,19 @@ func TestSmugglingRealApps(t *testing.T) {
 	} {
 		t.Run(app.name, func(t *testing.T) {
 			p := startPipe(t, app.start(t), HTTP)
-			for _, s := range readSmuggling(t) {
-				seen, status := s.ask(t, p)
+			for _, s := range http1test.Cases() {
+				seen, status := ask(t, p, s)
 				for i, one := range seen {
-					if i >= len(s.seen) || one != app.sees(s.seen[i]) {
-						t.Errorf("%s: the app saw %q; meant were %q", s.name, seen, s.seen)
+					if i >= len(s.Seen) || one != app.sees(s.Seen[i]) {
+						t.Errorf("%s: the app saw %q; meant were %q", s.Name, seen, s.Seen)
 						break
 					}
 				}
-				if len(seen) < len(s.seen) && status == 0 && !strings.Contains(s.bytes, "Upgrade") && app.name == "nginx" {
-					t.Errorf("%s: the app saw only %q of %q", s.name, seen, s.seen)
+				if len(seen) < len(s.Seen) && status == 0 && !strings.Contains(s.Bytes, "Upgrade") && app.name == "nginx" {
+					t.Errorf("%s: the app saw only %q of %q", s.Name, seen, s.Seen)
 				}
-				if len(s.seen) == 0 && status != s.status {
-					t.Errorf("%s: answered with %d; want %d", s.name, status, s.status)
+				if len(s.Seen) == 0 && status != s.Status {
+					t.Errorf("%s: answered with %d; want %d", s.Name, status, s.Status)
 				}
 			}
 		})

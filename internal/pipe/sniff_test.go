@@ -20,21 +20,21 @@ func TestSniff(t *testing.T) {
 		bytes string
 		mode  mode
 	}{
-		{"GET / HTTP/1.1\r\n", http1},
-		{"get / HTTP/1.1\r\n", http1},
-		{"M-SEARCH * HTTP/1.1\r\n", http1},
-		{"foo / HTTP/1.1\n", http1},
-		{"GET / http/1.1\r\n", http1},
-		{"GET /a b HTTP/1.1\r\n", http1}, // 400
-		{"GET / HTTP/1.1 \r\n", http1},   // 400
-		{"GET / HTTP/3.0\r\n", http1},    // 505
-		{"GET\t/\tHTTP/1.1\r\n", http1},  // 400
-		{"\r\n\r\nGET / HTTP/1.1\r\n", http1},
-		{"\nGET / HTTP/1.1\r\n", http1}, // 400, as the next three
-		{"\rGET / HTTP/1.1\r\n", http1},
-		{" GET / HTTP/1.1\r\n", http1},
-		{"\t GET / HTTP/1.1\r\n", http1},
-		{"GET /" + strings.Repeat("x", DefaultMaxHead), http1}, // 414
+		{"GET / HTTP/1.1\r\n", modeHTTP1},
+		{"get / HTTP/1.1\r\n", modeHTTP1},
+		{"M-SEARCH * HTTP/1.1\r\n", modeHTTP1},
+		{"foo / HTTP/1.1\n", modeHTTP1},
+		{"GET / http/1.1\r\n", modeHTTP1},
+		{"GET /a b HTTP/1.1\r\n", modeHTTP1}, // 400
+		{"GET / HTTP/1.1 \r\n", modeHTTP1},   // 400
+		{"GET / HTTP/3.0\r\n", modeHTTP1},    // 505
+		{"GET\t/\tHTTP/1.1\r\n", modeHTTP1},  // 400
+		{"\r\n\r\nGET / HTTP/1.1\r\n", modeHTTP1},
+		{"\nGET / HTTP/1.1\r\n", modeHTTP1}, // 400, as the next three
+		{"\rGET / HTTP/1.1\r\n", modeHTTP1},
+		{" GET / HTTP/1.1\r\n", modeHTTP1},
+		{"\t GET / HTTP/1.1\r\n", modeHTTP1},
+		{"GET /" + strings.Repeat("x", DefaultMaxHead), modeHTTP1}, // 414
 		{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", modeH2},
 
 		{"G", undecided},
@@ -52,29 +52,29 @@ func TestSniff(t *testing.T) {
 		{" ", undecided},
 		{"\x16\x03\x01", undecided},
 
-		{"PING\r\n", opaque},                                 // Redis
-		{"GET key\r\n", opaque},                              // Redis, memcached
-		{"*1\r\n$4\r\nPING\r\n", opaque},                     // Redis
-		{"ruok", opaque},                                     // ZooKeeper
-		{"stats\r\n", opaque},                                // memcached
-		{"EHLO mail\r\n", opaque},                            // SMTP
-		{"CONNECT\naccept-version:1.2\n\n\x00", opaque},      // STOMP
-		{"AMQP\x00\x00\x09\x01", opaque},                     // RabbitMQ
-		{"JRMI\x00\x02\x4b", opaque},                         // Java RMI
-		{"8=FIX.4.2\x019=5", opaque},                         // FIX
-		{"0080 0800", opaque},                                // ISO 8583
-		{"OPTIONS rtsp://x RTSP/1.0\r\n", opaque},            // RTSP
-		{"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", opaque},   // the PROXY protocol
-		{`::1 "GET / HTTP/1.1" 200` + "\n", opaque},          // a log line
-		{`{"request":"GET / HTTP/1.1"}` + "\n", opaque},      // the same as JSON
-		{"<34>1 app: GET / HTTP/1.1\n", opaque},              // syslog
-		{"HTTP/1.1\r\n", opaque},                             // one word
-		{"\x00\x03\x00\x00user\x00", opaque},                 // PostgreSQL
-		{strings.Repeat("A", maxWord+1), opaque},             // a word that is too long
-		{"GE\x00", opaque},                                   //
-		{strings.Repeat(" ", DefaultMaxHead+1), http1},       //
-		{"A " + strings.Repeat("x", DefaultMaxHead), http1},  //
-		{"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00", opaque}, // TLS, but no ClientHello
+		{"PING\r\n", opaque},                                    // Redis
+		{"GET key\r\n", opaque},                                 // Redis, memcached
+		{"*1\r\n$4\r\nPING\r\n", opaque},                        // Redis
+		{"ruok", opaque},                                        // ZooKeeper
+		{"stats\r\n", opaque},                                   // memcached
+		{"EHLO mail\r\n", opaque},                               // SMTP
+		{"CONNECT\naccept-version:1.2\n\n\x00", opaque},         // STOMP
+		{"AMQP\x00\x00\x09\x01", opaque},                        // RabbitMQ
+		{"JRMI\x00\x02\x4b", opaque},                            // Java RMI
+		{"8=FIX.4.2\x019=5", opaque},                            // FIX
+		{"0080 0800", opaque},                                   // ISO 8583
+		{"OPTIONS rtsp://x RTSP/1.0\r\n", opaque},               // RTSP
+		{"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", opaque},      // the PROXY protocol
+		{`::1 "GET / HTTP/1.1" 200` + "\n", opaque},             // a log line
+		{`{"request":"GET / HTTP/1.1"}` + "\n", opaque},         // the same as JSON
+		{"<34>1 app: GET / HTTP/1.1\n", opaque},                 // syslog
+		{"HTTP/1.1\r\n", opaque},                                // one word
+		{"\x00\x03\x00\x00user\x00", opaque},                    // PostgreSQL
+		{strings.Repeat("A", 25), opaque},                       // a word that is too long
+		{"GE\x00", opaque},                                      //
+		{strings.Repeat(" ", DefaultMaxHead+1), modeHTTP1},      //
+		{"A " + strings.Repeat("x", DefaultMaxHead), modeHTTP1}, //
+		{"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00", opaque},    // TLS, but no ClientHello
 	} {
 		if mode := c.sniff([]byte(tt.bytes)); mode != tt.mode {
 			t.Errorf("%.40q: mode %d, want %d", tt.bytes, mode, tt.mode)

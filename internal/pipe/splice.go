@@ -1,6 +1,10 @@
 package pipe
 
-import "io"
+import (
+	"io"
+
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+)
 
 const (
 	// spliceAbove is how much of a body or of a WebSocket's frame has to be left for
@@ -28,10 +32,10 @@ func (c *conn) splicesDown() int64 {
 	d := &c.down
 	switch {
 	case d.buf.r < d.buf.w || d.copies:
-	case d.state == downBody && d.body.kind == lengthBody:
-		return spliceable(d.body.left, c.client, c.app)
-	case d.state == downWS && !c.ws.said.Load() && !c.ws.down.lost:
-		return spliceable(c.ws.down.left, c.client, c.app)
+	case d.state == downBody && d.body.Kind == http1.LengthBody:
+		return spliceable(d.body.Left, c.client, c.app)
+	case d.state == downWS && !c.ws.said.Load() && !c.ws.down.IsLost():
+		return spliceable(c.ws.down.Left(), c.client, c.app)
 	}
 	return 0
 }
@@ -45,9 +49,9 @@ func (c *conn) spliceDown(n int64) {
 	d.copies = err != nil
 	c.wmu.Lock()
 	if d.state == downBody {
-		d.body.left -= uint64(moved)
+		d.body.Left -= uint64(moved)
 	} else {
-		c.ws.down.left -= uint64(moved)
+		c.ws.down.Skip(uint64(moved))
 	}
 	c.wmu.Unlock()
 	if d.state == downBody {
@@ -60,10 +64,10 @@ func (c *conn) splicesUp() int64 {
 	u := &c.up
 	switch {
 	case u.buf.r < u.buf.w || u.copies:
-	case u.state == upBody && u.body.kind == lengthBody:
-		return spliceable(u.body.left, c.app, c.client)
-	case u.state == upWS && !c.ws.up.lost:
-		return spliceable(c.ws.up.left, c.app, c.client)
+	case u.state == upBody && u.body.Kind == http1.LengthBody:
+		return spliceable(u.body.Left, c.app, c.client)
+	case u.state == upWS && !c.ws.up.IsLost():
+		return spliceable(c.ws.up.Left(), c.app, c.client)
 	}
 	return 0
 }
@@ -75,8 +79,8 @@ func (c *conn) spliceUp(n int64) {
 	moved, err := io.CopyN(c.app.TCPConn, c.client.TCPConn, n)
 	u.copies = err != nil
 	if u.state == upBody {
-		u.body.left -= uint64(moved)
+		u.body.Left -= uint64(moved)
 	} else {
-		c.ws.up.left -= uint64(moved)
+		c.ws.up.Skip(uint64(moved))
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/wire/ws/wstest"
 )
 
 // Large bodies and frames arrive as they were, both ways, and what follows them
@@ -33,18 +35,18 @@ func TestLargeFrames(t *testing.T) {
 	app := startScripted(t, switching)
 	p := startPipe(t, app, HTTP)
 	c := dialSocket(t, p)
-	big := wsFrame(0x82, string(fill(3, 1<<20)))
-	answer := masked(0x82, string(fill(4, 1<<20)))
+	big := wstest.Frame(0x82, string(fill(3, 1<<20)))
+	answer := wstest.Masked(0x82, string(fill(4, 1<<20)))
 	sent := make(chan struct{})
-	go func() { defer close(sent); app.send(big + wsFrame(0x81, "and a small one")) }()
-	c.want(big + wsFrame(0x81, "and a small one"))
+	go func() { defer close(sent); app.send(big + wstest.Frame(0x81, "and a small one")) }()
+	c.want(big + wstest.Frame(0x81, "and a small one"))
 	<-sent
 	c.send(answer)
 	report := lastCall(t, p, patience)
-	c.want(wsFrame(0x88, goingAway))
-	c.send(masked(0x88, goingAway))
+	c.want(wstest.Frame(0x88, goingAway))
+	c.send(wstest.Masked(0x88, goingAway))
 	c.wantEnd()
-	if got := <-app.got; got != answer+masked(0x88, goingAway) {
+	if got := <-app.got; got != answer+wstest.Masked(0x88, goingAway) {
 		t.Errorf("the app got %d bytes that are not those sent", len(got))
 	}
 	if left := report(); len(left) != 1 || left[0].Ending != "close 1001" {

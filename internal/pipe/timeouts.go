@@ -46,7 +46,7 @@ func (c *conn) endOverdue() (left time.Duration) {
 	over, works := c.over, c.works()
 	idle := time.Since(c.idleSince)
 	var age time.Duration
-	isDue := c.queue.len() > 0 && c.mode == http1
+	isDue := c.queue.len() > 0 && c.mode == modeHTTP1
 	if isDue {
 		age = time.Since(c.queue.at(0).began)
 	}

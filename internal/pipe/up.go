@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // up is the state of the way from the client to the app; its goroutine's own.
@@ -18,7 +20,7 @@ type up struct {
 	buf       *buffer
 	large     bool // the last read filled its buffer
 	scanned   int  // bytes of the head at hand that hold no end of it
-	body      body
+	body      http1.Body
 	splices   int64     // how much is to be moved within the kernel next
 	copies    bool      // splicing has failed: nothing more of this is spliced
 	waits     bool      // an upgrade has been asked for with this request
@@ -115,7 +117,7 @@ func (c *conn) clientPaused() bool {
 	case c.up.timed && c.up.state == upH2:
 		c.clearDeadline()
 		c.up.state = upDiscard
-		c.endH2(floodSlow)
+		c.endH2(http2.FloodSlow)
 		return true
 	case c.up.timed:
 		c.clearDeadline()
@@ -157,7 +159,7 @@ func (c *conn) readClient(fd uintptr) bool {
 			// Heads are small, and few of them are forwarded ahead of their answers.
 			u.buf = getBuffer(u.large && u.state != upHead)
 		}
-		buf, ok := u.buf.room(max(c.p.cfg.MaxHead, c.p.cfg.H2.largestHeld()) + smallBuffer)
+		buf, ok := u.buf.room(max(c.p.cfg.MaxHead, c.p.cfg.H2.LargestHeld()) + smallBuffer)
 		u.buf = buf
 		if !ok { // only a head can fill it
 			c.refuse(c.p.cfg.tooLong(buf.bytes()), accesslog.HeadersTooLarge)

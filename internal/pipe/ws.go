@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
 
 // webSocket is what a connection knows when it carries one (RFC 6455). Bytes go
@@ -16,8 +17,8 @@ import (
 // with one of its own, which goes on to the app, and so tells it; where no answer
 // comes, the app gets one from us. Then both get their FIN.
 type webSocket struct {
-	up   wsFollower // up's own
-	down wsFollower // guarded by wmu
+	up   ws.Follower // up's own
+	down ws.Follower // guarded by wmu
 	said atomic.Bool
 }
 
@@ -27,7 +28,7 @@ const wsReason = accesslog.MessageLastCall
 // becomeWebSocket follows frames from the app's 101 on. mu is held.
 func (c *conn) becomeWebSocket() {
 	c.mode = modeWS
-	c.ws = &webSocket{up: wsFollower{masked: true}}
+	c.ws = &webSocket{up: ws.Follower{Masked: true}}
 }
 
 // passWebSocket passes on what the app has sent.
@@ -40,12 +41,18 @@ func (c *conn) passWebSocket() bool {
 		return true
 	}
 	f := &c.ws.down
-	n := f.follow(b.bytes(), c.asked.Load())
-	if f.closed || f.lost {
+	stop := ws.AtClose
+	if c.asked.Load() {
+		stop = ws.AtMessage
+	}
+	n := f.Follow(b.bytes(), stop)
+	if f.IsClosed() || f.IsLost() {
 		n = b.w - b.r
 	}
 	err := c.client.send(b.b[b.r:b.r+n], false)
-	f.lost = f.lost || err != nil // nobody knows how much of it has gone
+	if err != nil {
+		f.Lose()
+	}
 	b.r += n
 	if c.asked.Load() {
 		c.sayLastWord(false)
@@ -58,15 +65,15 @@ func (c *conn) passWebSocket() bool {
 // forwardWebSocket forwards what the client has sent.
 func (c *conn) forwardWebSocket() {
 	b, f := c.up.buf, &c.ws.up
-	n := f.follow(b.bytes(), false)
-	if f.closed || f.lost {
+	n := f.Follow(b.bytes(), ws.AtClose)
+	if f.IsClosed() || f.IsLost() {
 		n = b.w - b.r
 	}
 	if err := c.app.send(b.b[b.r:b.r+n], false); err != nil {
 		c.up.state = upDiscard // the app's own end says how it goes on
 	}
 	b.r += n
-	if f.closed && c.ws.said.Load() {
+	if f.IsClosed() && c.ws.said.Load() {
 		c.endWebSocket()
 	}
 }
@@ -75,12 +82,12 @@ func (c *conn) forwardWebSocket() {
 // in between the frames of one (RFC 6455, 5.4). wmu is held.
 func (c *conn) sayWebSocketClose(force bool) {
 	w := c.ws
-	if w.said.Load() || c.isOver() || !w.down.betweenMessages() && !(force && w.down.betweenFrames()) {
+	if w.said.Load() || c.isOver() || !w.down.BetweenMessages() && !(force && w.down.BetweenFrames()) {
 		return
 	}
 	_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
 	w.said.Store(true)
-	if err := c.client.send(appendClose(nil, c.p.cfg.WebSocketCode, wsReason, false), false); err != nil {
+	if err := c.client.send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, false), false); err != nil {
 		_ = c.client.SetReadDeadline(time.Now())
 		return
 	}
@@ -103,9 +110,9 @@ func (c *conn) endWebSocket() {
 	}
 	c.mu.Unlock()
 	c.up.state = upDiscard
-	if c.ws.up.betweenFrames() {
+	if c.ws.up.BetweenFrames() {
 		_ = c.app.SetWriteDeadline(time.Now().Add(stuckTime))
-		_ = c.app.send(appendClose(nil, c.p.cfg.WebSocketCode, wsReason, true), false)
+		_ = c.app.send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, true), false)
 	}
 	// The app may still write: a reset by us must not overtake what it has not read.
 	_ = c.app.CloseWrite()

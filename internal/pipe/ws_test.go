@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/wire/ws/wstest"
 )
 
 // chat is an app of net/http that echoes messages over WebSockets, and tells with
@@ -203,8 +204,8 @@ func TestWebSocketResume(t *testing.T) {
 	if err := p.Resume(ctx); err != nil {
 		t.Fatal(err)
 	}
-	app.send("llo" + wsFrame(0x81, "again"))
-	c.want("llo" + wsFrame(0x81, "again"))
+	app.send("llo" + wstest.Frame(0x81, "again"))
+	c.want("llo" + wstest.Frame(0x81, "again"))
 	awaitActivity(t, p, 1, 1)
 }
 

@@ -7,11 +7,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/wire/ws/wstest"
 )
 
 // What the client sees depends on where in the app's messages the last call comes.
 func TestWebSocketBoundaries(t *testing.T) {
-	answer := masked(0x88, goingAway)
+	answer := wstest.Masked(0x88, goingAway)
 	for _, tt := range []struct {
 		name          string
 		before, after string // what the app sends before and at the last call
@@ -19,20 +21,20 @@ func TestWebSocketBoundaries(t *testing.T) {
 		answers       bool   // whether it answers a close frame
 		ending        string
 	}{
-		{"between messages", wsFrame(0x81, "hi"), "", wsFrame(0x81, "hi") + wsFrame(0x88, goingAway), true, "close 1001"},
-		{"within a frame that ends", "\x81\x05he", "llo", wsFrame(0x81, "hello") + wsFrame(0x88, goingAway), true, "close 1001"},
-		{"what follows the boundary is not sent", "\x81\x05he", "llo" + wsFrame(0x81, "late"), wsFrame(0x81, "hello") + wsFrame(0x88, goingAway), true, "close 1001"},
-		{"within a message that ends", wsFrame(0x01, "he"), wsFrame(0x80, "llo"), wsFrame(0x01, "he") + wsFrame(0x80, "llo") + wsFrame(0x88, goingAway), true, "close 1001"},
-		{"within a message that does not end", wsFrame(0x01, "he"), wsFrame(0x00, "ll"), wsFrame(0x01, "he") + wsFrame(0x00, "ll") + wsFrame(0x88, goingAway), true, "close 1001"},
+		{"between messages", wstest.Frame(0x81, "hi"), "", wstest.Frame(0x81, "hi") + wstest.Frame(0x88, goingAway), true, "close 1001"},
+		{"within a frame that ends", "\x81\x05he", "llo", wstest.Frame(0x81, "hello") + wstest.Frame(0x88, goingAway), true, "close 1001"},
+		{"what follows the boundary is not sent", "\x81\x05he", "llo" + wstest.Frame(0x81, "late"), wstest.Frame(0x81, "hello") + wstest.Frame(0x88, goingAway), true, "close 1001"},
+		{"within a message that ends", wstest.Frame(0x01, "he"), wstest.Frame(0x80, "llo"), wstest.Frame(0x01, "he") + wstest.Frame(0x80, "llo") + wstest.Frame(0x88, goingAway), true, "close 1001"},
+		{"within a message that does not end", wstest.Frame(0x01, "he"), wstest.Frame(0x00, "ll"), wstest.Frame(0x01, "he") + wstest.Frame(0x00, "ll") + wstest.Frame(0x88, goingAway), true, "close 1001"},
 		{"within a frame that does not end", "\x81\x05he", "", "\x81\x05he", false, "truncated"},
-		{"a client that does not answer", wsFrame(0x81, "hi"), "", wsFrame(0x81, "hi") + wsFrame(0x88, goingAway), false, "close 1001"},
+		{"a client that does not answer", wstest.Frame(0x81, "hi"), "", wstest.Frame(0x81, "hi") + wstest.Frame(0x88, goingAway), false, "close 1001"},
 		{"no frames at all", "nonsense", "", "nonsense", false, "truncated"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			app := startScripted(t, switching)
 			p := startPipe(t, app, HTTP)
 			c := dialSocket(t, p)
-			c.send(masked(0x81, "ahead"))
+			c.send(wstest.Masked(0x81, "ahead"))
 			app.send(tt.before)
 			c.want(tt.before)
 			report := lastCall(t, p, 200*time.Millisecond)
@@ -49,7 +51,7 @@ func TestWebSocketBoundaries(t *testing.T) {
 				t.Errorf("report %+v; want %s", left, tt.ending)
 			}
 			got := <-app.got // it was told, by the client or by us
-			if tail := unmasked(got, len(goingAway)); !strings.HasPrefix(got, masked(0x81, "ahead")) || tail != "88 "+goingAway || len(got) != len(masked(0x81, "ahead"))+len(answer) {
+			if tail := unmasked(got, len(goingAway)); !strings.HasPrefix(got, wstest.Masked(0x81, "ahead")) || tail != "88 "+goingAway || len(got) != len(wstest.Masked(0x81, "ahead"))+len(answer) {
 				t.Errorf("the app got %q", got)
 			}
 			closePipe(t, p)
@@ -65,7 +67,7 @@ func TestWebSocketStuckClient(t *testing.T) {
 	c := <-app.conn
 	for { // until everything between the app and the client is full
 		_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-		if _, err := io.WriteString(c, wsFrame(0x82, strings.Repeat("x", 60000))); err != nil {
+		if _, err := io.WriteString(c, wstest.Frame(0x82, strings.Repeat("x", 60000))); err != nil {
 			break
 		}
 	}
@@ -92,9 +94,9 @@ func TestWebSocketPeersGo(t *testing.T) {
 		app := startScripted(t, switching)
 		p := startPipe(t, app, HTTP)
 		c := dialSocket(t, p)
-		c.send(masked(0x81, "bye"))
+		c.send(wstest.Masked(0x81, "bye"))
 		_ = c.Close()
-		if got := <-app.got; got != masked(0x81, "bye") {
+		if got := <-app.got; got != wstest.Masked(0x81, "bye") {
 			t.Errorf("the app got %q", got)
 		}
 		awaitActivity(t, p, 0, 0)

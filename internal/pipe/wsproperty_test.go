@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/lastcall-dev/lastcall/internal/wire/ws"
+	"github.com/lastcall-dev/lastcall/internal/wire/ws/wstest"
 )
 
 // Wherever in an app's messages the last call comes, the client gets whole
@@ -22,10 +25,10 @@ func TestWebSocketEndsBetweenMessages(t *testing.T) {
 		for i := range rapid.IntRange(0, 5).Draw(t, "messages") {
 			size := rapid.SampledFrom([]int{0, 1, 125, 126, 9000, 70000}).Draw(t, "size")
 			if rapid.Bool().Draw(t, "in two frames") {
-				all = append(all, wsFrame(0x02, string(fill(i, size)))...)
-				all = append(all, wsFrame(0x80, "rest")...)
+				all = append(all, wstest.Frame(0x02, string(fill(i, size)))...)
+				all = append(all, wstest.Frame(0x80, "rest")...)
 			} else {
-				all = append(all, wsFrame(0x82, string(fill(i, size)))...)
+				all = append(all, wstest.Frame(0x82, string(fill(i, size)))...)
 			}
 			ends[len(all)] = true
 		}
@@ -47,7 +50,7 @@ func TestWebSocketEndsBetweenMessages(t *testing.T) {
 		}
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(patience))
-		_, _ = io.WriteString(conn, "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"+masked(0x81, "ahead"))
+		_, _ = io.WriteString(conn, "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"+wstest.Masked(0x81, "ahead"))
 		app, err := ln.Accept()
 		if err != nil {
 			t.Fatal(err)
@@ -67,31 +70,31 @@ func TestWebSocketEndsBetweenMessages(t *testing.T) {
 		go func() { defer close(ended); _, _ = p.LastCall(ctx, patience) }()
 		go func() { _, _ = app.Write(all[at:]) }()
 
-		var f wsFollower
+		var f ws.Follower
 		var got []byte
-		for !f.closed { // the close frame is answered
+		for !f.IsClosed() { // the close frame is answered
 			b := make([]byte, 4096)
 			n, err := r.Read(b)
 			if err != nil {
 				t.Fatalf("after %d bytes: %v", len(got), err)
 			}
 			got = append(got, b[:n]...)
-			if f.follow(b[:n], false); f.lost {
+			if f.Follow(b[:n], ws.AtClose); f.IsLost() {
 				t.Fatalf("these are no frames: %.60q", got)
 			}
 		}
-		_, _ = io.WriteString(conn, masked(0x88, goingAway))
+		_, _ = io.WriteString(conn, wstest.Masked(0x88, goingAway))
 		rest, err := io.ReadAll(r)
 		if err != nil || len(rest) != 0 {
 			t.Fatalf("after the close frame: %q, %v", rest, err)
 		}
-		bye := []byte(wsFrame(0x88, goingAway))
+		bye := []byte(wstest.Frame(0x88, goingAway))
 		said, ok := bytes.CutSuffix(got, bye)
 		if !ok || !bytes.HasPrefix(all, said) || !ends[len(said)] {
 			t.Fatalf("the client got %d bytes, which is no end of a message", len(said))
 		}
 		b, err := io.ReadAll(fromClient)
-		if err != nil || string(b) != masked(0x81, "ahead")+masked(0x88, goingAway) {
+		if err != nil || string(b) != wstest.Masked(0x81, "ahead")+wstest.Masked(0x88, goingAway) {
 			t.Fatalf("the app got %q, %v", b, err)
 		}
 		<-ended

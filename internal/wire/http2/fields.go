@@ -1,70 +1,64 @@
-package pipe
+package http2
 
-// fieldName is a header field's name, of those that matter here.
-type fieldName uint8
+// FieldName is the name of a header field that a proxy looks for.
+type FieldName uint8
 
+// Field names.
 const (
-	fieldOther fieldName = iota
-	fieldMethod
-	fieldPath
-	fieldStatus
-	fieldAuthority
-	fieldContentType
-	fieldUserAgent
-	fieldRequestID
-	fieldForwardedFor
-	fieldContentEncoding
+	FieldOther FieldName = iota
+	FieldMethod
+	FieldPath
+	FieldStatus
+	FieldAuthority
+	FieldContentType
+	FieldUserAgent
+	FieldRequestID
+	FieldForwardedFor
+	FieldContentEncoding
 )
 
-// longestField is the length of the longest of them, bytes.
+// longestField is the length of the longest of these names, bytes.
 const longestField = len("content-encoding")
 
-func nameOf(name []byte) fieldName {
+func fieldNameOf(name []byte) FieldName {
 	switch string(name) { // no allocation
 	case ":method":
-		return fieldMethod
+		return FieldMethod
 	case ":path":
-		return fieldPath
+		return FieldPath
 	case ":status":
-		return fieldStatus
+		return FieldStatus
 	case ":authority":
-		return fieldAuthority
+		return FieldAuthority
 	case "content-type":
-		return fieldContentType
+		return FieldContentType
 	case "content-encoding":
-		return fieldContentEncoding
+		return FieldContentEncoding
 	case "user-agent":
-		return fieldUserAgent
+		return FieldUserAgent
 	case "x-request-id":
-		return fieldRequestID
+		return FieldRequestID
 	case "x-forwarded-for":
-		return fieldForwardedFor
+		return FieldForwardedFor
 	}
-	return fieldOther
+	return FieldOther
 }
 
-// fieldSet is a set of names.
-type fieldSet uint16
+// FieldSet is a set of field names.
+type FieldSet uint16
 
-func (s fieldSet) has(name fieldName) bool { return s>>name&1 != 0 }
+// Has reports whether the set contains a name.
+func (s FieldSet) Has(name FieldName) bool { return s>>name&1 != 0 }
 
-func fieldsOf(names ...fieldName) (s fieldSet) {
+// FieldsOf returns a set of names.
+func FieldsOf(names ...FieldName) (s FieldSet) {
 	for _, name := range names {
 		s |= 1 << name
 	}
 	return s
 }
 
-// What is read of a header block: of requests for the report, with an access log
-// for its line too; of responses the status, and whether they are event streams.
-var (
-	requestFields       = fieldsOf(fieldMethod, fieldPath, fieldContentType, fieldUserAgent)
-	loggedRequestFields = requestFields | fieldsOf(fieldAuthority, fieldRequestID, fieldForwardedFor)
-	responseFields      = fieldsOf(fieldStatus, fieldContentType, fieldContentEncoding)
-)
-
-// staticFields is the static table (RFC 7541, appendix A); index 1 stands first.
-// Only values of requests and statuses are ever looked at.
+// staticFields is the static table (RFC 7541, appendix A), beginning with index 1.
 var staticFields = newStaticFields(
 	":authority", "", ":method", "GET", ":method", "POST", ":path", "/", ":path", "/index.html", ":scheme", "http", ":scheme", "https",
 	":status", "200", ":status", "204", ":status", "206", ":status", "304", ":status", "400", ":status", "404", ":status", "500",
@@ -79,7 +73,7 @@ var staticFields = newStaticFields(
 )
 
 type staticField struct {
-	name    fieldName
+	name    FieldName
 	nameLen uint8
 	value   []byte
 }
@@ -87,7 +81,7 @@ type staticField struct {
 func newStaticFields(words ...string) (out [61]staticField) {
 	for i := range out {
 		name, value := words[2*i], words[2*i+1]
-		out[i] = staticField{nameOf([]byte(name)), uint8(len(name)), []byte(value)}
+		out[i] = staticField{fieldNameOf([]byte(name)), uint8(len(name)), []byte(value)}
 	}
 	return out
 }

@@ -1,4 +1,4 @@
-package pipe
+package http1
 
 import (
 	"bufio"
@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/wire/http1/http1test"
 )
 
 // message is one message as a parser has understood it.
@@ -26,29 +28,29 @@ var (
 	// strictness comes in unseen. What of it net/http's own server refuses, which
 	// is stricter than its ReadRequest, is not told apart.
 	weRefuse = []string{
-		"the request line does not end in CRLF",              // RFC 9112, 2.2 lets a server take a bare LF; two parsers may not agree
-		"the status line does not end in CRLF",               // the same
-		"a field line does not end in CRLF",                  // the same
-		"the method is not a token",                          // 9110, 5.6.2
-		"the request line is not method, target and version", // exactly one space each
-		"the version is neither HTTP/1.0 nor HTTP/1.1",       // framing of others is not known
-		"the target is empty or holds a space or a control",  // 9112, 3.2
-		"the status line is not HTTP/1.x and a status",       // 9112, 4
-		"the status is not a number of three digits",         // 9112, 4
-		"a field's name is not a token followed by a colon",  // 9112, 5.1; folded lines, 5.2, too
-		"a field's value holds a bare CR or a NUL",           // 9110, 5.5
-		"Content-Length is not one decimal number",           // also twice the same, which 9112, 6.3 lets a recipient mend
-		"both Content-Length and Transfer-Encoding",          // 9112, 6.1: net/http ignores the length
-		"a Transfer-Encoding other than chunked",             // also twice the same
-		"Transfer-Encoding in an HTTP/1.0 request",           // 9112, 6.1: net/http ignores it
-		"a CONNECT request with a body",                      // 9110, 9.3.6
-		"more than one Host",                                 // 9112, 3.2
-		"chunk size is not a hexadecimal number",             // net/http: 16 digits, and a bare LF behind
-		"chunk extension holds a bare CR or LF",              // RFC 9112, 7.1.1; net/http: a bare LF ends it
-		"chunk extensions are too long",                      // net/http has another measure
-		"chunk data is not followed by CRLF",                 // never of net/http
-		"trailer section holds what is no field line",        // net/http: folded lines, bare LF
-		"trailer section is too long",                        // net/http has another measure
+		"the request line does not end in CRLF",                // RFC 9112, 2.2 lets a server take a bare LF; two parsers may not agree
+		"the status line does not end in CRLF",                 // the same
+		"a field line does not end in CRLF",                    // the same
+		"the method is not a token",                            // 9110, 5.6.2
+		"the request line is not method, target and version",   // exactly one space each
+		"the version is neither HTTP/1.0 nor HTTP/1.1",         // framing of others is not known
+		"the target is empty or contains a space or a control", // 9112, 3.2
+		"the status line is not HTTP/1.x and a status",         // 9112, 4
+		"the status is not a number of three digits",           // 9112, 4
+		"a field's name is not a token followed by a colon",    // 9112, 5.1; folded lines, 5.2, too
+		"a field's value contains a bare CR or a NUL",          // 9110, 5.5
+		"Content-Length is not one decimal number",             // also twice the same, which 9112, 6.3 lets a recipient mend
+		"both Content-Length and Transfer-Encoding",            // 9112, 6.1: net/http ignores the length
+		"a Transfer-Encoding other than chunked",               // also twice the same
+		"Transfer-Encoding in an HTTP/1.0 request",             // 9112, 6.1: net/http ignores it
+		"a CONNECT request with a body",                        // 9110, 9.3.6
+		"more than one Host",                                   // 9112, 3.2
+		"chunk size is not a hexadecimal number",               // net/http: 16 digits, and a bare LF behind
+		"chunk extension contains a bare CR or LF",             // RFC 9112, 7.1.1; net/http: a bare LF ends it
+		"chunk extensions are too long",                        // net/http has another measure
+		"chunk data is not followed by CRLF",                   // never of net/http
+		"trailer section contains something other than",        // net/http: folded lines, bare LF
+		"trailer section is too long",                          // net/http has another measure
 	}
 
 	// theyRefuse are net/http's. The app has the last word on what we let pass: it
@@ -81,50 +83,43 @@ func nextRequest(b []byte) (message, error) {
 	for len(b) >= 2 && b[0] == '\r' && b[1] == '\n' {
 		skipped, b = skipped+2, b[2:]
 	}
-	i := bytes.Index(b, endOfHead)
+	i := bytes.Index(b, EndOfHead)
 	if i < 0 {
 		return message{}, errIncomplete
 	}
-	h, err := parseRequest(b[:i+4])
+	h, err := ParseRequest(b[:i+4])
 	if err != nil {
 		return message{}, err
 	}
-	m, err := takeBody(h.body, b[i+4:])
-	m.first = string(b[:h.target.to])
+	m, err := takeBody(h.Body, b[i+4:])
+	m.first = string(h.Method) + " " + string(h.Target)
 	m.end += skipped + i + 4
-	m.open = h.close || h.isConnect
+	m.open = h.Close || h.IsConnect
 	return m, err
 }
 
 // takeBody follows a body, and reads its data by its framing.
-func takeBody(f body, b []byte) (m message, err error) {
+func takeBody(f Body, b []byte) (m message, err error) {
 	whole := f
-	n, done, err := whole.advance(b)
+	n, done, err := whole.Advance(b, nil)
 	if err != nil {
 		return m, err
 	}
 	m.end = n
-	if f.kind == untilCloseBody {
+	if f.Kind == CloseBody {
 		m.body = string(b)
 		return m, nil
 	}
 	if !done {
 		return m, errIncomplete
 	}
-	if f.kind != chunkedBody {
+	if f.Kind != ChunkedBody {
 		m.body = string(b[:n])
 		return m, nil
 	}
-	// Byte by byte: what is data is what the follower passes over as data.
-	var data []byte
-	for i := range n {
-		inData := f.state == chunkData && f.left > 0
-		if _, _, err := f.advance(b[i : i+1]); err != nil {
-			return m, err
-		}
-		if inData {
-			data = append(data, b[i])
-		}
+	var data sink
+	if _, _, err := f.Advance(b, &data); err != nil {
+		return m, err
 	}
 	m.body = string(data)
 	return m, nil
@@ -146,19 +141,15 @@ func newCounted(s string) *counted {
 
 func (c *counted) consumed() int { return c.all - c.left.Len() - c.r.Buffered() }
 
-// smugglingSeeds are the seeds of both fuzz targets.
-func smugglingSeeds(f *testing.F) []string {
-	var out []string
-	for _, s := range readSmuggling(f) {
-		out = append(out, s.bytes)
-	}
-	return out
-}
+// sink collects the content of a body.
+type sink []byte
+
+func (s *sink) Data(p []byte) { *s = append(*s, p...) }
 
 // net/http reads from the same bytes the same requests as we.
-func FuzzHTTP1Requests(f *testing.F) {
-	for _, seed := range smugglingSeeds(f) {
-		f.Add([]byte(seed))
+func FuzzRequests(f *testing.F) {
+	for _, c := range http1test.Cases() {
+		f.Add([]byte(c.Bytes))
 	}
 	f.Fuzz(requestsAsNetHTTP)
 }
@@ -199,24 +190,24 @@ func requestsAsNetHTTP(t *testing.T, b []byte) {
 
 // nextResponse reads what down would pass on as one response.
 func nextResponse(method string, b []byte) (message, error) {
-	i := bytes.Index(b, endOfHead)
+	i := bytes.Index(b, EndOfHead)
 	if i < 0 {
 		return message{}, errIncomplete
 	}
-	h, err := parseResponse(b[:i+4])
+	h, err := ParseResponse(b[:i+4])
 	if err != nil {
 		return message{}, err
 	}
-	f := h.responseBody(&request{isHead: method == http.MethodHead})
+	f := h.ResponseBody(method == http.MethodHead)
 	m, err := takeBody(f, b[i+4:])
 	m.first = string(b[9:12])
 	m.end += i + 4
-	m.open = f.kind == untilCloseBody
+	m.open = f.Kind == CloseBody
 	return m, err
 }
 
 // net/http reads from the same bytes the same responses as we.
-func FuzzHTTP1Responses(f *testing.F) {
+func FuzzResponses(f *testing.F) {
 	for _, seed := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 204 No Content\r\n\r\n",
 		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x\r\nabc\r\n0\r\nA: b\r\n\r\n",
@@ -231,8 +222,8 @@ func FuzzHTTP1Responses(f *testing.F) {
 		f.Add([]byte(seed), false)
 		f.Add([]byte(seed), true)
 	}
-	for _, seed := range smugglingSeeds(f) { // with a status line in place of the request's
-		if _, rest, ok := strings.Cut(seed, "\r\n"); ok {
+	for _, c := range http1test.Cases() { // with a status line in place of the request line
+		if _, rest, ok := strings.Cut(c.Bytes, "\r\n"); ok {
 			f.Add([]byte("HTTP/1.1 200 OK\r\n"+rest), false)
 		}
 	}

@@ -1,4 +1,4 @@
-package pipe
+package http1
 
 import (
 	"errors"
@@ -11,15 +11,15 @@ func TestParseRequest(t *testing.T) {
 	for _, tt := range []struct {
 		name, head string
 		status     int // 0: accepted
-		kind       bodyKind
+		kind       BodyKind
 		left       uint64
 	}{
 		{name: "plain", head: "GET / HTTP/1.1\r\nHost: a\r\n\r\n"},
 		{name: "no fields", head: "GET / HTTP/1.0\r\n\r\n"},
-		{name: "length", head: "POST /a HTTP/1.1\r\nContent-Length: 12\r\n\r\n", kind: lengthBody, left: 12},
+		{name: "length", head: "POST /a HTTP/1.1\r\nContent-Length: 12\r\n\r\n", kind: LengthBody, left: 12},
 		{name: "length zero", head: "POST /a HTTP/1.1\r\ncontent-length:0\r\n\r\n"},
-		{name: "length with tabs around", head: "POST /a HTTP/1.1\r\ncontent-length:\t 7 \t\r\n\r\n", kind: lengthBody, left: 7},
-		{name: "chunked", head: "POST /a HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n", kind: chunkedBody},
+		{name: "length with tabs around", head: "POST /a HTTP/1.1\r\ncontent-length:\t 7 \t\r\n\r\n", kind: LengthBody, left: 7},
+		{name: "chunked", head: "POST /a HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n", kind: ChunkedBody},
 		{name: "empty value", head: "GET / HTTP/1.1\r\nX:\r\n\r\n"},
 		{name: "high bytes in a value", head: "GET / HTTP/1.1\r\nX: \xff\xfe\r\n\r\n"},
 
@@ -54,12 +54,12 @@ func TestParseRequest(t *testing.T) {
 		{name: "CONNECT with a body", head: "CONNECT a:1 HTTP/1.1\r\nContent-Length: 3\r\n\r\n", status: 400},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h, err := parseRequest([]byte(tt.head))
+			h, err := ParseRequest([]byte(tt.head))
 			if tt.status != 0 {
 				if err == nil {
 					t.Fatalf("accepted; want %d", tt.status)
 				}
-				if got := statusOf(err); got != tt.status {
+				if got := StatusOf(err); got != tt.status {
 					t.Fatalf("status %d (%v); want %d", got, err, tt.status)
 				}
 				return
@@ -67,8 +67,8 @@ func TestParseRequest(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if h.body.kind != tt.kind || h.body.left != tt.left {
-				t.Errorf("body kind %d with %d left; want %d, %d", h.body.kind, h.body.left, tt.kind, tt.left)
+			if h.Body.Kind != tt.kind || h.Body.Left != tt.left {
+				t.Errorf("body kind %d with %d left; want %d, %d", h.Body.Kind, h.Body.Left, tt.kind, tt.left)
 			}
 		})
 	}
@@ -77,20 +77,20 @@ func TestParseRequest(t *testing.T) {
 func TestParseResponse(t *testing.T) {
 	for _, tt := range []struct {
 		name, head string
-		req        request
-		kind       bodyKind
+		isHead     bool
+		kind       BodyKind
 		left       uint64
 		bad        bool
 	}{
-		{name: "length", head: "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", kind: lengthBody, left: 3},
+		{name: "length", head: "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", kind: LengthBody, left: 3},
 		{name: "no reason", head: "HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n"},
-		{name: "until close", head: "HTTP/1.1 200 OK\r\n\r\n", kind: untilCloseBody},
-		{name: "to HEAD", head: "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", req: request{isHead: true}},
+		{name: "until close", head: "HTTP/1.1 200 OK\r\n\r\n", kind: CloseBody},
+		{name: "to HEAD", head: "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", isHead: true},
 		{name: "204", head: "HTTP/1.1 204 No Content\r\n\r\n"},
 		{name: "304 with a length", head: "HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n"},
 		{name: "100", head: "HTTP/1.1 100 Continue\r\n\r\n"},
-		{name: "gzip, chunked", head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", kind: chunkedBody},
-		{name: "gzip alone", head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", kind: untilCloseBody},
+		{name: "gzip, chunked", head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", kind: ChunkedBody},
+		{name: "gzip alone", head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", kind: CloseBody},
 		{name: "both lengths", head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n", bad: true},
 		{name: "status of two digits", head: "HTTP/1.1 20 OK\r\n\r\n", bad: true},
 		{name: "status 099", head: "HTTP/1.1 099 OK\r\n\r\n", bad: true},
@@ -98,21 +98,21 @@ func TestParseResponse(t *testing.T) {
 		{name: "bare LF", head: "HTTP/1.1 200 OK\nContent-Length: 3\r\n\r\n", bad: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h, err := parseResponse([]byte(tt.head))
+			h, err := ParseResponse([]byte(tt.head))
 			if (err != nil) != tt.bad {
 				t.Fatalf("error %v; want one: %v", err, tt.bad)
 			}
 			if err != nil {
 				return
 			}
-			if b := h.responseBody(&tt.req); b.kind != tt.kind || b.left != tt.left {
-				t.Errorf("body kind %d with %d left; want %d, %d", b.kind, b.left, tt.kind, tt.left)
+			if b := h.ResponseBody(tt.isHead); b.Kind != tt.kind || b.Left != tt.left {
+				t.Errorf("body kind %d with %d left; want %d, %d", b.Kind, b.Left, tt.kind, tt.left)
 			}
 		})
 	}
 }
 
-func TestSayClose(t *testing.T) {
+func TestAppendClosing(t *testing.T) {
 	for _, tt := range []struct{ name, head, want string }{
 		{"nothing said", "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\nconnection: close\r\n\r\n"},
 		{"keep-alive", "HTTP/1.1 200 OK\r\nConnection: Keep-Alive\r\nKeep-Alive: timeout=5\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\nconnection: close\r\n\r\n"},
@@ -121,7 +121,7 @@ func TestSayClose(t *testing.T) {
 		{"the status line is no field", "HTTP/1.1 200 keep-alive: 1\r\n\r\n", "HTTP/1.1 200 keep-alive: 1\r\nconnection: close\r\n\r\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := string(sayClose(nil, []byte(tt.head))); got != tt.want {
+			if got := string(AppendClosing(nil, []byte(tt.head))); got != tt.want {
 				t.Errorf("got  %q\nwant %q", got, tt.want)
 			}
 		})
@@ -137,32 +137,32 @@ func TestChunkedBody(t *testing.T) {
 		{name: "extension", body: "3;a=\"b;c\"\r\nabc\r\n0;x\r\n\r\n"},
 		{name: "trailers", body: "0\r\nA: b\r\nC: d\r\n\r\n"},
 		{name: "capital and leading zeros", body: "00A\r\n0123456789\r\n0\r\n\r\n"},
-		{name: "no size", body: "\r\nabc", err: errChunkSize},
-		{name: "sign", body: "+3\r\nabc", err: errChunkSize},
-		{name: "0x", body: "0x3\r\nabc", err: errChunkSize},
-		{name: "size too long", body: "1000000000000000\r\n", err: errChunkSize},
-		{name: "bare LF after size", body: "3\nabc\r\n", err: errChunkSize},
-		{name: "bare CR in extension", body: "3;a\rb\r\nabc", err: errChunkExt},
-		{name: "bare LF in extension", body: "3;a\nabc\r\n0\r\n\r\n", err: errChunkExt},
-		{name: "data too long", body: "3\r\nabcd\r\n", err: errChunkEnd},
-		{name: "bare LF after data", body: "3\r\nabc\n", err: errChunkEnd},
-		{name: "bare LF in trailers", body: "0\r\nA: b\n\r\n", err: errTrailer},
-		{name: "endless extension", body: "3;" + strings.Repeat("x", maxExcess+2) + "\r\n", err: errChunkLine},
-		{name: "many extensions", body: strings.Repeat("1;"+strings.Repeat("x", 1000)+"\r\na\r\n", 20), err: errChunkLine},
+		{name: "no size", body: "\r\nabc", err: ErrChunkSize},
+		{name: "sign", body: "+3\r\nabc", err: ErrChunkSize},
+		{name: "0x", body: "0x3\r\nabc", err: ErrChunkSize},
+		{name: "size too long", body: "1000000000000000\r\n", err: ErrChunkSize},
+		{name: "bare LF after size", body: "3\nabc\r\n", err: ErrChunkSize},
+		{name: "bare CR in extension", body: "3;a\rb\r\nabc", err: ErrChunkExt},
+		{name: "bare LF in extension", body: "3;a\nabc\r\n0\r\n\r\n", err: ErrChunkExt},
+		{name: "data too long", body: "3\r\nabcd\r\n", err: ErrChunkEnd},
+		{name: "bare LF after data", body: "3\r\nabc\n", err: ErrChunkEnd},
+		{name: "bare LF in trailers", body: "0\r\nA: b\n\r\n", err: ErrTrailer},
+		{name: "endless extension", body: "3;" + strings.Repeat("x", maxExcess+2) + "\r\n", err: ErrChunkLine},
+		{name: "many extensions", body: strings.Repeat("1;"+strings.Repeat("x", 1000)+"\r\na\r\n", 20), err: ErrChunkLine},
 		{name: "long extensions of long chunks", body: strings.Repeat("400;"+strings.Repeat("x", 1000)+"\r\n"+strings.Repeat("a", 1024)+"\r\n", 50) + "0\r\n\r\n"},
 		{name: "white space before the extension", body: "3 \t;x\r\nabc\r\n0 \r\n\r\n"},
-		{name: "white space within the size", body: "3 3\r\nabc", err: errChunkSize},
-		{name: "endless white space", body: "3" + strings.Repeat(" ", maxExcess+2), err: errChunkLine},
-		{name: "control character in extension", body: "3;a\x00\r\nabc\r\n", err: errChunkExt},
-		{name: "folded trailer", body: "0\r\nA: b\r\n c\r\n\r\n", err: errTrailer},
-		{name: "trailer without a colon", body: "0\r\nAbc\r\n\r\n", err: errTrailer},
-		{name: "space before a trailer's colon", body: "0\r\nA : b\r\n\r\n", err: errTrailer},
-		{name: "endless trailers", body: "0\r\n" + strings.Repeat("A: b\r\n", maxTrailers/4+1), err: errTrailers},
-		{name: "endless trailer name", body: "0\r\n" + strings.Repeat("A", maxTrailers+1), err: errTrailers},
+		{name: "white space within the size", body: "3 3\r\nabc", err: ErrChunkSize},
+		{name: "endless white space", body: "3" + strings.Repeat(" ", maxExcess+2), err: ErrChunkLine},
+		{name: "control character in extension", body: "3;a\x00\r\nabc\r\n", err: ErrChunkExt},
+		{name: "folded trailer", body: "0\r\nA: b\r\n c\r\n\r\n", err: ErrTrailer},
+		{name: "trailer without a colon", body: "0\r\nAbc\r\n\r\n", err: ErrTrailer},
+		{name: "space before a trailer's colon", body: "0\r\nA : b\r\n\r\n", err: ErrTrailer},
+		{name: "endless trailers", body: "0\r\n" + strings.Repeat("A: b\r\n", maxTrailers/4+1), err: ErrTrailerTooLarge},
+		{name: "endless trailer name", body: "0\r\n" + strings.Repeat("A", maxTrailers+1), err: ErrTrailerTooLarge},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, step := range []int{1, 2, 3, 7, 1 << 20} {
-				b := body{kind: chunkedBody}
+				b := Body{Kind: ChunkedBody}
 				n, done, err := feed(&b, []byte(tt.body+"NEXT"), step)
 				switch {
 				case tt.err != nil:
@@ -178,9 +178,9 @@ func TestChunkedBody(t *testing.T) {
 }
 
 // feed gives p in steps and returns how much of it was the body.
-func feed(b *body, p []byte, step int) (n int, done bool, err error) {
+func feed(b *Body, p []byte, step int) (n int, done bool, err error) {
 	for n < len(p) && !done {
-		m, d, err := b.advance(p[n:min(n+step, len(p))])
+		m, d, err := b.Advance(p[n:min(n+step, len(p))], nil)
 		n += m
 		if err != nil {
 			return n, false, err
@@ -198,9 +198,9 @@ func FuzzChunked(f *testing.F) {
 }
 
 func chunkedInPieces(t *testing.T, p []byte, step uint8) {
-	whole := body{kind: chunkedBody}
-	n, done, err := whole.advance(p)
-	pieces := body{kind: chunkedBody}
+	whole := Body{Kind: ChunkedBody}
+	n, done, err := whole.Advance(p, nil)
+	pieces := Body{Kind: ChunkedBody}
 	m, done2, err2 := feed(&pieces, p, int(step)+1)
 	if done != done2 || (err == nil) != (err2 == nil) || err == nil && n != m {
 		t.Fatalf("whole: %d %v %v; in pieces: %d %v %v", n, done, err, m, done2, err2)

@@ -1,10 +1,9 @@
-package pipe
+package http2
 
 import "encoding/binary"
 
-// huffmanBits are the lengths of the codes of RFC 7541, appendix B, bits, in the
-// order of the symbols; the last is the end of a string, which no string may
-// hold. The code is canonical: the lengths say it all.
+// huffmanBits are the lengths of the codes of RFC 7541, appendix B, bits, in the order of the symbols. The last one is
+// EOS, which no string may contain. The code is canonical, so the lengths define it.
 const huffmanBits = "" +
 	"\x0d\x17\x1c\x1c\x1c\x1c\x1c\x1c\x1c\x18\x1e\x1c\x1c\x1e\x1c\x1c\x1c\x1c\x1c\x1c\x1c\x1c\x1e\x1c\x1c\x1c\x1c\x1c\x1c\x1c\x1c\x1c" +
 	"\x06\x0a\x0a\x0c\x0d\x06\x08\x0b\x0a\x0a\x08\x0b\x08\x06\x06\x06\x05\x05\x05\x06\x06\x06\x06\x06\x06\x06\x07\x08\x0f\x06\x0c\x0a" +
@@ -17,20 +16,20 @@ const huffmanBits = "" +
 	"\x1e"
 
 const (
-	huffmanQuick   = 10 // bits that are looked up at once: what heads are made of
+	huffmanQuick   = 10 // bits that are looked up at once, enough for common characters
 	huffmanLongest = 30
-	huffmanEnd     = 256
+	huffmanEOS     = 256
 )
 
 var huffman = newHuffman()
 
-// huffmanCode decodes by one look for codes of up to huffmanQuick bits, and by
-// the rule of canonical codes for longer ones.
+// huffmanCode decodes codes of up to huffmanQuick bits by one table lookup, and longer ones by the rule of canonical
+// codes.
 type huffmanCode struct {
 	quick   [1 << huffmanQuick]uint16 // symbol<<4 | bits; 0: a longer code
 	first   [huffmanLongest + 1]uint32
-	limit   [huffmanLongest + 1]uint32 // one more than the last code of a length
-	at      [huffmanLongest + 1]uint16 // where a length's symbols begin in symbols
+	limit   [huffmanLongest + 1]uint32 // the last code of a length, plus one
+	at      [huffmanLongest + 1]uint16 // index of a length's first symbol in symbols
 	symbols [257]uint16                // by length, then by value
 }
 
@@ -58,8 +57,7 @@ func newHuffman() *huffmanCode {
 	return h
 }
 
-// next decodes the symbol at the head of acc's bits. At the end of a string acc is
-// filled up with ones.
+// next decodes the symbol in the highest bits of acc. At the end of a string acc is padded with ones.
 func (h *huffmanCode) next(acc uint64) (symbol, bits int) {
 	if e := h.quick[acc>>(64-huffmanQuick)]; e != 0 {
 		return int(e >> 4), int(e & 15)
@@ -72,11 +70,10 @@ func (h *huffmanCode) next(acc uint64) (symbol, bits int) {
 	return int(h.symbols[uint32(h.at[bits])+uint32(acc>>(64-bits))-h.first[bits]]), bits
 }
 
-// decode adds the symbols of src to dst, or only counts them when dst is nil. It
-// returns false for what is no Huffman code with up to seven ones at its end
-// (RFC 7541, 5.2).
+// decode appends the symbols of src to dst, or only counts them if dst is nil. ok is false if src is not Huffman code,
+// or is padded with anything other than up to seven ones (RFC 7541, 5.2).
 func (h *huffmanCode) decode(dst, src []byte) (out []byte, n int, ok bool) {
-	var acc uint64 // bits not decoded yet, from the highest on
+	var acc uint64 // bits not decoded yet, beginning with the highest
 	have := 0
 	for {
 		if len(src) >= 8 {
@@ -95,7 +92,7 @@ func (h *huffmanCode) decode(dst, src []byte) (out []byte, n int, ok bool) {
 		}
 		for have >= huffmanLongest {
 			symbol, bits := h.next(acc)
-			if symbol == huffmanEnd {
+			if symbol == huffmanEOS {
 				return dst, n, false
 			}
 			if dst != nil {
@@ -108,10 +105,11 @@ func (h *huffmanCode) decode(dst, src []byte) (out []byte, n int, ok bool) {
 	}
 }
 
+// decodeRest decodes the last have bits of a string, which are in acc.
 func (h *huffmanCode) decodeRest(dst []byte, n int, acc uint64, have int) ([]byte, int, bool) {
 	for have > 0 {
 		symbol, bits := h.next(acc | ^uint64(0)>>have)
-		if bits > have || symbol == huffmanEnd {
+		if bits > have || symbol == huffmanEOS {
 			break
 		}
 		if dst != nil {

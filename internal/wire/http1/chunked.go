@@ -1,0 +1,249 @@
+package http1
+
+import (
+	"net/http"
+	"strconv"
+)
+
+// chunkState is the place of the next byte in the chunked transfer coding (RFC 9112, 7.1). The order matters: see
+// advanceChunked.
+type chunkState uint8
+
+const (
+	chunkSize   chunkState = iota // chunk-size
+	chunkBWS                      // BWS after it (7.1.1)
+	chunkExt                      // chunk-ext
+	chunkLineLF                   // the LF that ends the line
+	chunkData
+	chunkDataCR
+	chunkDataLF
+	trailerStart // a field line of the trailer section (7.1.2), or the final CRLF
+	trailerName
+	trailerValue
+	trailerLF
+	trailerEndLF
+)
+
+const (
+	// maxSizeDigits keeps a chunk size within an int64.
+	maxSizeDigits = 15
+
+	// maxTrailers bounds a trailer section, bytes.
+	maxTrailers = 16 << 10
+
+	// maxExcess bounds the overhead of a body's chunk lines, bytes. Each chunk is granted 16 bytes and twice the
+	// size of its data; a body of tiny chunks with long extensions only makes work. net/http has the same rule
+	// (CVE-2023-39326).
+	maxExcess = 16 << 10
+)
+
+// Errors of a chunked body.
+var (
+	ErrChunkSize       = Malformed("chunk size is not a hexadecimal number of at most 15 digits")
+	ErrChunkExt        = Malformed("chunk extension contains a bare CR or LF, or a control character")
+	ErrChunkEnd        = Malformed("chunk data is not followed by CRLF")
+	ErrChunkLine       = Malformed("chunk extensions are too long")
+	ErrTrailer         = Malformed("trailer section contains something other than field lines")
+	ErrTrailerTooLarge = &Error{http.StatusRequestHeaderFieldsTooLarge, "trailer section is too long"}
+)
+
+func (b *Body) advanceChunked(p []byte, sink DataSink) (n int, done bool, err error) {
+	for n < len(p) && !done && err == nil {
+		var m int
+		switch {
+		case b.state <= chunkLineLF:
+			m, err = b.advanceLine(p[n:])
+		case b.state <= chunkDataLF:
+			m, err = b.advanceData(p[n:], sink)
+		default:
+			m, done, err = b.advanceTrailers(p[n:])
+		}
+		n += m
+	}
+	return n, done, err
+}
+
+// advanceLine takes bytes of the line that begins a chunk: its size and its extensions.
+func (b *Body) advanceLine(p []byte) (n int, err error) {
+	for ; n < len(p); n++ {
+		switch c := p[n]; b.state {
+		case chunkSize:
+			if d := hexDigit(c); d >= 0 {
+				if b.seen++; b.seen > maxSizeDigits {
+					return n, ErrChunkSize
+				}
+				b.Left = b.Left<<4 | uint64(d)
+				continue
+			}
+			if b.seen == 0 || !b.sizeEnds(c) {
+				return n, ErrChunkSize
+			}
+			b.excess, b.seen = b.excess+b.seen, 0
+		case chunkBWS:
+			if !b.sizeEnds(c) {
+				return n, ErrChunkSize
+			}
+			if b.excess++; b.excess > maxExcess {
+				return n, ErrChunkLine
+			}
+		case chunkExt:
+			m, ok := toCR(p[n:])
+			if n += m; !ok {
+				return n, ErrChunkExt
+			}
+			if b.excess += int32(m); b.excess > maxExcess {
+				return n, ErrChunkLine
+			}
+			if n == len(p) {
+				return n, nil
+			}
+			b.state = chunkLineLF
+		default: // chunkLineLF
+			if c != '\n' {
+				return n, ErrChunkExt
+			}
+			b.grantOverhead()
+			if b.state = chunkData; b.Left == 0 { // last-chunk
+				b.state = trailerStart
+			}
+			return n + 1, nil
+		}
+	}
+	return n, nil
+}
+
+// sizeEnds takes a byte after the chunk size: BWS, the beginning of an extension, or CR.
+func (b *Body) sizeEnds(c byte) bool {
+	switch c {
+	case '\r':
+		b.state = chunkLineLF
+	case ';':
+		b.state = chunkExt
+	case ' ', '\t':
+		b.state = chunkBWS
+	default:
+		return false
+	}
+	return true
+}
+
+// grantOverhead subtracts from the excess what the chunk whose line has ended is granted.
+func (b *Body) grantOverhead() {
+	if b.Left > maxExcess {
+		b.excess = 0
+		return
+	}
+	b.excess = max(0, b.excess-16-2*int32(b.Left))
+}
+
+// advanceData takes bytes of a chunk's data and of the CRLF after it.
+func (b *Body) advanceData(p []byte, sink DataSink) (n int, err error) {
+	if b.state == chunkData {
+		n = int(min(uint64(len(p)), b.Left))
+		if sink != nil {
+			sink.Data(p[:n])
+		}
+		if b.Left -= uint64(n); b.Left > 0 {
+			return n, nil
+		}
+		b.state = chunkDataCR
+	}
+	for ; n < len(p); n++ {
+		switch {
+		case b.state == chunkDataCR && p[n] == '\r':
+			b.state = chunkDataLF
+		case b.state == chunkDataLF && p[n] == '\n':
+			b.state = chunkSize
+			return n + 1, nil
+		default:
+			return n, ErrChunkEnd
+		}
+	}
+	return n, nil
+}
+
+// advanceTrailers takes bytes of the trailer section and of the CRLF that ends the body.
+func (b *Body) advanceTrailers(p []byte) (n int, done bool, err error) {
+	for ; n < len(p); n++ {
+		c := p[n]
+		if b.state == trailerStart {
+			if c == '\r' {
+				b.state = trailerEndLF
+				continue
+			}
+			b.state = trailerName // no folded line: white space is not part of a name (RFC 9112, 5.2)
+			if !tokenByte[c] {
+				return n, false, ErrTrailer
+			}
+		}
+		switch {
+		case b.state == trailerName:
+			if b.seen++; b.seen > maxTrailers {
+				return n, false, ErrTrailerTooLarge
+			}
+			if c == ':' {
+				b.state = trailerValue
+			} else if !tokenByte[c] {
+				return n, false, ErrTrailer
+			}
+		case b.state == trailerValue:
+			m, ok := toCR(p[n:])
+			if n += m; !ok {
+				return n, false, ErrTrailer
+			}
+			if b.seen += int32(m); b.seen > maxTrailers {
+				return n, false, ErrTrailerTooLarge
+			}
+			if n == len(p) {
+				return n, false, nil
+			}
+			b.state = trailerLF
+		case c != '\n':
+			return n, false, ErrTrailer
+		case b.state == trailerEndLF:
+			return n + 1, true, nil
+		default: // trailerLF
+			b.state = trailerStart
+		}
+	}
+	return n, false, nil
+}
+
+// AtChunkBoundary reports whether the next byte of a chunked body begins a chunk. Chunks of the proxy's own may be
+// inserted there.
+func (b *Body) AtChunkBoundary() bool { return b.state == chunkSize && b.seen == 0 }
+
+// LastChunk ends a chunked body without a trailer section.
+const LastChunk = "0\r\n\r\n"
+
+// AppendChunk appends a chunk with the given data, which must not be empty.
+func AppendChunk(dst, data []byte) []byte {
+	dst = append(strconv.AppendInt(dst, int64(len(data)), 16), "\r\n"...)
+	return append(append(dst, data...), "\r\n"...)
+}
+
+// toCR returns how many bytes precede the next CR. ok is false if there is a control character other than tab
+// among them; n is its index then.
+func toCR(p []byte) (n int, ok bool) {
+	for n, c := range p {
+		switch {
+		case c == '\r':
+			return n, true
+		case c < ' ' && c != '\t', c == 0x7f:
+			return n, false
+		}
+	}
+	return len(p), true
+}
+
+func hexDigit(c byte) int {
+	switch {
+	case '0' <= c && c <= '9':
+		return int(c - '0')
+	case 'a' <= c && c <= 'f':
+		return int(c-'a') + 10
+	case 'A' <= c && c <= 'F':
+		return int(c-'A') + 10
+	}
+	return -1
+}

@@ -1,0 +1,43 @@
+package http1
+
+import "bytes"
+
+// AppendClosing appends to dst a response head that has been parsed, with "Connection: close" in place of its options
+// close and keep-alive and of its Keep-Alive field (RFC 9112, 9.6). Other connection options are kept, since fields
+// depend on them (RFC 9110, 7.6.1).
+func AppendClosing(dst, head []byte) []byte {
+	var options []byte
+	for isStatusLine := true; ; isStatusLine = false {
+		eol := bytes.IndexByte(head, '\n')
+		line := head[:eol+1]
+		head = head[eol+1:]
+		if len(line) <= 2 {
+			break
+		}
+		if isStatusLine {
+			dst = append(dst, line...)
+			continue
+		}
+		colon := bytes.IndexByte(line, ':')
+		switch name := line[:max(colon, 0)]; {
+		case EqualFold(name, "keep-alive"):
+		case EqualFold(name, "connection"):
+			options = appendOtherOptions(options, line[colon+1:len(line)-2])
+		default:
+			dst = append(dst, line...)
+		}
+	}
+	dst = append(dst, "connection: "...)
+	dst = append(dst, options...)
+	return append(dst, "close\r\n\r\n"...)
+}
+
+// appendOtherOptions appends the options of a Connection field but close and keep-alive, each followed by a comma.
+func appendOtherOptions(dst, value []byte) []byte {
+	forEachElement(value, func(option []byte) {
+		if !EqualFold(option, "close") && !EqualFold(option, "keep-alive") {
+			dst = append(append(dst, option...), ", "...)
+		}
+	})
+	return dst
+}

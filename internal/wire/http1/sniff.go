@@ -1,0 +1,79 @@
+package http1
+
+import "bytes"
+
+// Guess is what the first bytes of a client look like.
+type Guess uint8
+
+// Guesses.
+const (
+	Undecided Guess = iota // more bytes are needed
+	Request                // the client means to send a request; whether it is well-formed is for ParseRequest
+	NotHTTP
+)
+
+// Sniff guesses from the first bytes of a client whether it speaks HTTP/1: whether they have a request line, which
+// begins with a token and ends with a version. Other text protocols (SMTP, Redis, …) have no such line.
+func Sniff(b []byte) Guess {
+	text := TrimBlank(b)
+	if eol := bytes.IndexByte(text, '\n'); eol >= 0 {
+		if isRequestLine(text[:eol]) {
+			return Request
+		}
+		return NotHTTP
+	}
+	return sniffPart(text)
+}
+
+// TrimBlank returns b without leading white space and empty lines. A client that has sent nothing else has not begun
+// a request.
+func TrimBlank(b []byte) []byte { return bytes.TrimLeft(b, "\r\n \t") }
+
+// isRequestLine reports whether a line is meant to be a request line.
+func isRequestLine(line []byte) bool {
+	const version = "http/"
+	line = bytes.TrimRight(line, "\r \t")
+	first := bytes.IndexAny(line, " \t")
+	last := bytes.LastIndexAny(line, " \t")
+	return first > 0 && IsToken(line[:first]) && len(line)-last > len(version) && EqualFold(line[last+1:last+1+len(version)], version)
+}
+
+// maxWord is the longest first word of an incomplete line that can still be a method, bytes.
+const maxWord = 24
+
+// sniffPart guesses from an incomplete line. Clients of some protocols send a word without an end of line and wait
+// for an answer (ZooKeeper's "ruok"), so only what looks like a method needs more bytes.
+func sniffPart(text []byte) Guess {
+	word, target, isWhole := bytes.Cut(text, []byte(" "))
+	switch {
+	case len(word) > maxWord, len(word) > 0 && !IsToken(word):
+		return NotHTTP
+	case isMethod(word, isWhole), isUpperCase(word), isWhole && len(target) > 0 && target[0] == '/':
+		return Undecided
+	}
+	return NotHTTP
+}
+
+// methods are the methods of HTTP that are in use (RFC 9110, 9.3; RFC 5789; RFC 4918), in lower case.
+var methods = []string{"get", "head", "post", "put", "delete", "connect", "options", "trace", "patch",
+	"propfind", "proppatch", "mkcol", "copy", "move", "lock", "unlock"}
+
+// isMethod reports whether a word is a method in any case or, unless it is whole, the beginning of one.
+func isMethod(word []byte, isWhole bool) bool {
+	for _, m := range methods {
+		if len(word) > 0 && len(word) <= len(m) && EqualFold(word, m[:len(word)]) && (!isWhole || len(word) == len(m)) {
+			return true
+		}
+	}
+	return false
+}
+
+// isUpperCase reports whether a word consists of capitals, as extension methods do. The empty word does.
+func isUpperCase(word []byte) bool {
+	for _, c := range word {
+		if (c < 'A' || c > 'Z') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,240 @@
+package http2
+
+import "errors"
+
+// Errors of header blocks. They end the connection, since later blocks could not be decoded (RFC 9113, 4.3).
+var (
+	errTruncated  = errors.New("a header block that ends within a field")
+	errIndex      = errors.New("a header field with an index that is in no table")
+	errInteger    = errors.New("an integer in a header block that is too large")
+	errHuffman    = errors.New("a string that is not Huffman code")
+	errTableSize  = errors.New("a dynamic table larger than the receiver allows")
+	errLateUpdate = errors.New("a dynamic table size update after a field")
+)
+
+// FieldSink receives the fields that a Decoder looks for. value is valid until the call returns.
+type FieldSink interface {
+	Field(name FieldName, value []byte)
+}
+
+// Decoder decodes the header blocks of one direction (RFC 7541). It keeps the dynamic table exactly as the receiver's
+// decoder does, since later blocks refer to it, but of an entry it stores only the size, and the value if it looks for
+// the name. It allocates nothing once its buffers have grown.
+type Decoder struct {
+	Want    FieldSet // names to look for; fixed with the first block
+	MaxList int      // limit of a header list as SETTINGS_MAX_HEADER_LIST_SIZE counts it, bytes; 0: none
+
+	table   dynamicTable
+	scratch []byte // for Huffman-coded strings
+}
+
+// NewDecoder returns a Decoder that looks for the given names.
+func NewDecoder(want FieldSet) Decoder {
+	return Decoder{Want: want, table: dynamicTable{max: DefaultTableSize}}
+}
+
+// Release frees what a large block has needed.
+func (d *Decoder) Release() {
+	if cap(d.scratch) > 512 {
+		d.scratch = nil
+	}
+}
+
+// Decode decodes a whole header block. allowed is how large its sender may make the dynamic table, bytes.
+func (d *Decoder) Decode(block []byte, allowed uint32, to FieldSink) error {
+	list := 0
+	isFirst := true
+	for len(block) > 0 {
+		var size int
+		var err error
+		switch b := block[0]; {
+		case b&0x80 != 0: // indexed (RFC 7541, 6.1)
+			size, block, err = d.indexed(block, to)
+		case b&0xc0 == 0x40: // literal with incremental indexing (6.2.1)
+			size, block, err = d.literal(block, 6, to)
+		case b&0xe0 == 0x20: // dynamic table size update (6.3)
+			if !isFirst {
+				return errLateUpdate
+			}
+			if block, err = d.resize(block, allowed); err != nil {
+				return err
+			}
+			continue
+		default: // literal without indexing (6.2.2), literal never indexed (6.2.3)
+			size, block, err = d.literal(block, 4, to)
+		}
+		if err != nil {
+			return err
+		}
+		isFirst = false
+		if list += size; d.MaxList > 0 && list > d.MaxList {
+			return FloodHeaderList
+		}
+	}
+	return nil
+}
+
+// resize takes a dynamic table size update.
+func (d *Decoder) resize(block []byte, allowed uint32) ([]byte, error) {
+	size, rest, err := readInteger(block, 5)
+	if err != nil {
+		return nil, err
+	}
+	if size > uint64(allowed) {
+		return nil, errTableSize
+	}
+	d.table.max = int(size)
+	d.evict(0)
+	return rest, nil
+}
+
+// indexed takes an indexed field and returns its size in the header list.
+func (d *Decoder) indexed(block []byte, to FieldSink) (int, []byte, error) {
+	index, rest, err := readInteger(block, 7)
+	if err != nil {
+		return 0, nil, err
+	}
+	if index-1 < uint64(len(staticFields)) {
+		f := &staticFields[index-1]
+		if d.Want.Has(f.name) {
+			to.Field(f.name, f.value)
+		}
+		return int(f.nameLen) + len(f.value) + entryOverhead, rest, nil
+	}
+	e := d.table.entry(index)
+	if e == nil {
+		return 0, nil, errIndex
+	}
+	if d.Want.Has(e.name) {
+		to.Field(e.name, d.table.value(e))
+	}
+	return e.size(), rest, nil
+}
+
+// literal takes a literal field, whose name may be indexed with prefix bits, and returns its size in the header list.
+func (d *Decoder) literal(block []byte, prefix int, to FieldSink) (int, []byte, error) {
+	e, rest, err := d.literalName(block, prefix)
+	if err != nil {
+		return 0, nil, err
+	}
+	s, rest, err := readString(rest)
+	if err != nil {
+		return 0, nil, err
+	}
+	isWanted := d.Want.Has(e.name)
+	value := s.b
+	e.valueLen = len(value)
+	if s.isHuffman {
+		var into []byte // nil: only to be counted
+		if isWanted {
+			into = d.buffer(len(s.b))
+		}
+		var ok bool
+		if value, e.valueLen, ok = huffman.decode(into, s.b); !ok {
+			return 0, nil, errHuffman
+		}
+	}
+	if isWanted {
+		to.Field(e.name, value)
+	} else {
+		value = nil
+	}
+	if prefix == 6 {
+		d.add(e, value)
+	}
+	return e.size(), rest, nil
+}
+
+// literalName takes the name of a literal field: an index with prefix bits, or a string.
+func (d *Decoder) literalName(block []byte, prefix int) (e entry, rest []byte, err error) {
+	index, rest, err := readInteger(block, prefix)
+	if err != nil {
+		return e, nil, err
+	}
+	switch {
+	case index == 0:
+		var s stringLiteral
+		if s, rest, err = readString(rest); err != nil {
+			return e, nil, err
+		}
+		e.name, e.nameLen, err = d.nameOf(s)
+		return e, rest, err
+	case index <= uint64(len(staticFields)):
+		f := &staticFields[index-1]
+		e.name, e.nameLen = f.name, int(f.nameLen)
+	default:
+		indexed := d.table.entry(index)
+		if indexed == nil {
+			return e, nil, errIndex
+		}
+		e.name, e.nameLen = indexed.name, indexed.nameLen
+	}
+	return e, rest, nil
+}
+
+// nameOf decodes a name and returns its length.
+func (d *Decoder) nameOf(s stringLiteral) (FieldName, int, error) {
+	name, n := s.b, len(s.b)
+	if s.isHuffman {
+		var into []byte
+		if len(s.b) <= longestField { // a code has at least five bits, so some longer names are decoded in vain
+			into = d.buffer(len(s.b))
+		}
+		var ok bool
+		if name, n, ok = huffman.decode(into, s.b); !ok {
+			return 0, 0, errHuffman
+		}
+	}
+	return fieldNameOf(name), n, nil
+}
+
+// buffer returns an empty buffer with room for what n bytes of Huffman code can contain.
+func (d *Decoder) buffer(n int) []byte {
+	if most := n*8/5 + 1; cap(d.scratch) < most {
+		d.scratch = make([]byte, 0, max(most, 128))
+	}
+	return d.scratch[:0]
+}
+
+// stringLiteral is a string as it is coded in a block (RFC 7541, 5.2).
+type stringLiteral struct {
+	b         []byte
+	isHuffman bool
+}
+
+func readString(p []byte) (stringLiteral, []byte, error) {
+	if len(p) == 0 {
+		return stringLiteral{}, nil, errTruncated
+	}
+	isHuffman := p[0]&0x80 != 0
+	n, p, err := readInteger(p, 7)
+	if err != nil {
+		return stringLiteral{}, nil, err
+	}
+	if n > uint64(len(p)) {
+		return stringLiteral{}, nil, errTruncated
+	}
+	return stringLiteral{p[:n], isHuffman}, p[n:], nil
+}
+
+// readInteger reads an integer of up to 63 bits that begins with the lowest prefix bits of p[0] (RFC 7541, 5.1).
+func readInteger(p []byte, prefix int) (uint64, []byte, error) {
+	mask := uint64(1)<<prefix - 1
+	n := uint64(p[0]) & mask
+	p = p[1:]
+	if n < mask {
+		return n, p, nil
+	}
+	for shift := 0; shift < 63; shift += 7 {
+		if len(p) == 0 {
+			return 0, nil, errTruncated
+		}
+		b := p[0]
+		p = p[1:]
+		n += uint64(b&0x7f) << shift
+		if b&0x80 == 0 {
+			return n, p, nil
+		}
+	}
+	return 0, nil, errInteger
+}
