@@ -19,6 +19,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/envoy"
 	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/outbound"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 	"github.com/lastcall-dev/lastcall/internal/process"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
@@ -118,8 +119,8 @@ type agent struct {
 	plane    drain.DataPlane
 	app      *process.Child // nil without an app
 	status   *status
-	outbound *pipe.Outbound // nil without one
-	admin    *admin.Server  // nil when it is not answered
+	outbound *outbound.Proxy // nil without one
+	admin    *admin.Server   // nil when it is not answered
 	phases   *phases
 
 	drainSignals chan drain.Signal // all that can begin or end a drain

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/outbound"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
@@ -27,7 +28,7 @@ type metrics struct {
 	scrapeFailed *prometheus.CounterVec
 	hookRefused  prometheus.Counter
 	restarts     prometheus.Counter
-	outbound     atomic.Pointer[pipe.Outbound]
+	outbound     atomic.Pointer[outbound.Proxy]
 }
 
 var (

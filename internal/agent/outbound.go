@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/outbound"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
@@ -17,7 +18,7 @@ func (a *agent) startOutbound() (err error) {
 	if a.Outbound == "" {
 		return nil
 	}
-	a.outbound, err = pipe.StartOutbound(a.Outbound, a.isOwn, a.log)
+	a.outbound, err = outbound.Start(a.Outbound, a.isOwn, a.log)
 	if err == nil {
 		a.status.metrics.outbound.Store(a.outbound)
 		a.log.Info("carrying outbound", "listen", a.outbound.Addr().String())

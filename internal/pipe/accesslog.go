@@ -19,7 +19,7 @@ func (p *Pipe) newEntry(c *conn, h *http1.Head, raw []byte) *accesslog.Entry {
 	}
 	if hello := c.hello.Load(); hello != nil {
 		e.HasTLS = true
-		e.TLSVersion, e.ServerName, e.ALPN, e.PeerSubject = hello.version, hello.serverName, hello.alpn, hello.peer
+		e.TLSVersion, e.ServerName, e.ALPN, e.PeerSubject = hello.Version, hello.ServerName, hello.ALPN, hello.Peer
 	}
 	if c.app != nil {
 		e.UpstreamLocal = c.app.LocalAddr().String()

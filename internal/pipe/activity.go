@@ -83,7 +83,7 @@ func (c *conn) describe() []drain.Conversation {
 	d := drain.Conversation{Peer: c.client.RemoteAddr().String(), Protocol: "http/1.1"}
 	since := c.idleSince
 	switch {
-	case c.client.isShaking():
+	case c.client.IsHandshaking():
 		d.Protocol, since = "tls", c.began
 	case c.mode == modeH2:
 		return c.describeStreams()
@@ -94,7 +94,7 @@ func (c *conn) describe() []drain.Conversation {
 		d.Protocol, since = "tcp", c.began
 		d.Request = string(c.up.upgraded)
 		if hello := c.hello.Load(); hello != nil && c.in.tls == nil { // it passes through
-			d.Protocol, d.Request = "tls", hello.serverName
+			d.Protocol, d.Request = "tls", hello.ServerName
 		}
 	case c.queue.len() > 0:
 		oldest := c.queue.at(0)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // mode is what a connection has turned out to carry.
@@ -32,11 +33,11 @@ const (
 type conn struct {
 	p       *Pipe
 	in      *listener
-	client  *socket
-	origin  netip.AddrPort                // of a captured connection: where it wanted to go
-	hello   atomic.Pointer[handshakeInfo] // of TLS that ends here or passes through; nil before or without
-	surplus bool                          // beyond the listener\'s limit: it gets a 503
-	app     *socket                       // nil until dialled; set by up, before down starts, under mu
+	client  *tcp.Socket
+	origin  netip.AddrPort              // of a captured connection: where it wanted to go
+	hello   atomic.Pointer[tcp.TLSInfo] // of TLS that ends here or passes through; nil before or without
+	surplus bool                        // beyond the listener\'s limit: it gets a 503
+	app     *tcp.Socket                 // nil until dialled; set by up, before down starts, under mu
 	began   time.Time
 
 	mu           sync.Mutex
@@ -176,7 +177,7 @@ func (c *conn) connect() error {
 		c.p.complain("the app cannot be reached; its clients get a 503", "app", c.appName(), "error", err)
 		return err
 	}
-	s, err := newSocket(app.(*net.TCPConn))
+	s, err := tcp.NewSocket(app.(*net.TCPConn))
 	if err != nil {
 		_ = app.Close()
 		return err
@@ -188,7 +189,7 @@ func (c *conn) connect() error {
 	over := c.over
 	c.mu.Unlock()
 	if over { // the pipe has been killed meanwhile
-		s.shut()
+		s.Shut()
 	}
 	go c.serveDown()
 	return nil
@@ -256,7 +257,7 @@ func (c *conn) toClient(p []byte, more bool) error {
 	if c.isOver() {
 		return net.ErrClosed
 	}
-	return c.client.send(p, more)
+	return c.client.Send(p, more)
 }
 
 func (c *conn) isOver() bool {
@@ -267,9 +268,9 @@ func (c *conn) isOver() bool {
 
 // carry moves the rest of one direction, by splice(2) where the kernel can, and
 // passes the end on as an end. It returns how many bytes.
-func (c *conn) carry(to, from *socket) (carried uint64) {
+func (c *conn) carry(to, from *tcp.Socket) (carried uint64) {
 	for {
-		n, err := move(to, from)
+		n, err := tcp.Move(to, from)
 		carried += uint64(n)
 		switch {
 		case err == nil:
@@ -278,9 +279,9 @@ func (c *conn) carry(to, from *socket) (carried uint64) {
 		case errors.Is(err, os.ErrDeadlineExceeded) && !c.isOver():
 			_ = from.SetReadDeadline(time.Time{}) // it was for the sniffing
 		default:
-			to.shut()
+			to.Shut()
 			if !c.isOver() { // else the client has its FIN, and a moment to answer it
-				from.shut()
+				from.Shut()
 			}
 			return carried
 		}

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Connection is one connection of a client, as it is at a moment.
@@ -67,14 +65,14 @@ func (p *Pipe) Connections() []Connection {
 func (c *conn) list() Connection {
 	out := Connection{Peer: c.client.RemoteAddr().String(), Age: time.Since(c.began), App: c.appName()}
 	if hello := c.hello.Load(); hello != nil {
-		out.TLSVersion, out.ServerName, out.ALPN, out.PeerSubject = hello.version, hello.serverName, hello.alpn, hello.peer
+		out.TLSVersion, out.ServerName, out.ALPN, out.PeerSubject = hello.Version, hello.ServerName, hello.ALPN, hello.Peer
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.over:
 		out.State = StateClosing
-	case c.client.isShaking():
+	case c.client.IsHandshaking():
 		out.State = StateHandshake
 	case c.busy:
 		out.State = StateBusy
@@ -105,7 +103,7 @@ func (c *conn) list() Connection {
 			out.add(s.line, s.began, s.status)
 		}
 	}
-	out.Received, out.Sent = c.client.moved()
+	out.Received, out.Sent = c.client.Transferred()
 	return out
 }
 
@@ -113,15 +111,4 @@ func (out *Connection) add(line []byte, began time.Time, status int) {
 	if out.Open++; out.Open <= requestsListed {
 		out.Requests = append(out.Requests, OpenRequest{Line: string(line), Age: time.Since(began), Status: status})
 	}
-}
-
-// moved is how many bytes have come, and how many the peer has acknowledged; its
-// and our FIN may be among them. The kernel counts anyway.
-func (s *socket) moved() (received, sent uint64) {
-	_ = s.raw.Control(func(fd uintptr) {
-		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			received, sent = info.Bytes_received, info.Bytes_acked
-		}
-	})
-	return received, sent
 }

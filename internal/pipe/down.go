@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
@@ -18,7 +19,7 @@ import (
 // down is the state of the way from the app to the client; its goroutine's own.
 type down struct {
 	state   downState
-	buf     *buffer
+	buf     *tcp.Buffer
 	large   bool
 	scanned int
 	body    body
@@ -44,7 +45,7 @@ const (
 
 func (d *down) release() {
 	if d.buf != nil {
-		d.buf.free()
+		d.buf.Free()
 		d.buf = nil
 	}
 }
@@ -57,7 +58,7 @@ func (c *conn) runDown() (again bool) {
 		d.state = downOpaque
 	} else {
 		for reads := true; reads; {
-			if err := c.app.raw.Read(c.readApp); c.app.wasNudged(err) {
+			if err := c.app.Raw.Read(c.readApp); c.app.WasWoken(err) {
 				return true
 			} else if err != nil {
 				d.err = err
@@ -82,19 +83,19 @@ func (c *conn) readApp(fd uintptr) bool {
 	d := &c.down
 	for {
 		if d.buf == nil {
-			d.buf = getBuffer(d.large)
+			d.buf = tcp.GetBuffer(d.large)
 		}
-		buf, ok := d.buf.room(max(c.p.cfg.MaxHead, maxAppBlock) + smallBuffer)
+		buf, ok := d.buf.Room(max(c.p.cfg.MaxHead, maxAppBlock) + tcp.SmallBuffer)
 		d.buf = buf
 		if !ok { // only a head can fill it
 			d.err = http1.ErrHeadTooLarge
 			return true
 		}
-		room := len(buf.b) - buf.w
-		n, errno := c.app.receive(fd, buf.b[buf.w:])
+		room := len(buf.B) - buf.W
+		n, errno := c.app.Receive(fd, buf.B[buf.W:])
 		switch {
 		case errno == unix.EAGAIN:
-			if buf.r == buf.w {
+			if buf.R == buf.W {
 				d.release()
 			}
 			return false
@@ -106,14 +107,14 @@ func (c *conn) readApp(fd uintptr) bool {
 			return true
 		}
 		d.large = n == room
-		buf.w += n
+		buf.W += n
 		if !c.fromApp() {
 			return true
 		}
 		if d.splices = c.splicesDown(); d.splices > 0 {
 			return true
 		}
-		if d.large && d.buf.isSmall() {
+		if d.large && d.buf.Drained() {
 			d.release()
 		}
 	}
@@ -125,15 +126,15 @@ func (c *conn) readApp(fd uintptr) bool {
 func (c *conn) fromApp() bool {
 	d := &c.down
 	b := d.buf
-	for b.r < b.w {
+	for b.R < b.W {
 		switch d.state {
 		case downOpaque:
 			return false
 		case downStray:
-			if err := c.toClient(b.bytes(), false); err != nil {
+			if err := c.toClient(b.Bytes(), false); err != nil {
 				return false
 			}
-			b.r = b.w
+			b.R = b.W
 		case downBody:
 			if ok := c.passBody(); !ok {
 				return false
@@ -149,7 +150,7 @@ func (c *conn) fromApp() bool {
 			}
 			return c.passFrames()
 		case downHead:
-			rest := b.bytes()
+			rest := b.Bytes()
 			if d.scanned == 0 {
 				switch c.firstWords(rest) {
 				case modeH2:
@@ -218,9 +219,9 @@ func (c *conn) firstWords(b []byte) mode {
 // carryDown passes on what has been read and then everything.
 func (c *conn) carryDown() {
 	if b := c.down.buf; b != nil {
-		c.down.carried = uint64(b.w - b.r)
-		if b.r < b.w {
-			_ = c.toClient(b.bytes(), false)
+		c.down.carried = uint64(b.W - b.R)
+		if b.R < b.W {
+			_ = c.toClient(b.Bytes(), false)
 		}
 		c.down.release()
 	}
@@ -276,7 +277,7 @@ func (c *conn) appEnded() {
 		c.close()
 	}
 	if !over {
-		c.app.shut()
+		c.app.Shut()
 	}
 }
 

@@ -49,7 +49,7 @@ func (c *conn) abort() {
 	if resets {
 		_ = c.client.SetLinger(0) // also for the kernel, when the process ends first
 	} else {
-		c.client.shut()
+		c.client.Shut()
 	}
 	_ = c.client.SetDeadline(time.Now())
 	c.shutApp()
@@ -61,7 +61,7 @@ func (c *conn) shutApp() {
 	app := c.app
 	c.mu.Unlock()
 	if app != nil {
-		app.shut()
+		app.Shut()
 	}
 }
 
@@ -103,7 +103,7 @@ func (c *conn) endIfIdle(idleFor time.Duration) bool {
 func (c *conn) sayEndIfIdle(idleFor time.Duration) bool {
 	c.mu.Lock()
 	idle := !c.over && !c.works() && time.Since(c.idleSince) >= idleFor
-	if !idle || c.client.unread() > 0 { // a request is there already: it is served
+	if !idle || c.client.Unread() > 0 { // a request is there already: it is served
 		c.mu.Unlock()
 		return false
 	}
@@ -140,7 +140,7 @@ func (c *conn) endNow() ([]drain.Conversation, *lastWord) {
 	ending := "503"
 	switch {
 	case len(was) == 0 && c.queue.len() == 0:
-	case c.mode == opaque, c.client.isShaking():
+	case c.mode == opaque, c.client.IsHandshaking():
 		ending = "fin"
 	case c.responding:
 		ending = "truncated"
@@ -159,7 +159,7 @@ func (c *conn) endNow() ([]drain.Conversation, *lastWord) {
 	if answer != nil {
 		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
 		c.wmu.Lock()
-		_ = c.client.send(answer.bytes(isHead), true)
+		_ = c.client.Send(answer.bytes(isHead), true)
 		c.wmu.Unlock()
 	}
 	for i := range unanswered {

@@ -85,14 +85,14 @@ func (c *conn) becomeH2() (wait, leave bool) {
 		if err := c.dial(); err != nil { // what comes is read and answered
 			c.speakForApp()
 			c.setArriving(false)
-			b.r += len(http2.Preface)
+			b.R += len(http2.Preface)
 			return false, false
 		}
 	}
-	if err := c.app.send(b.b[b.r:b.r+len(http2.Preface)], true); err != nil {
+	if err := c.app.Send(b.B[b.R:b.R+len(http2.Preface)], true); err != nil {
 		c.up.state = upDiscard
 	}
-	b.r += len(http2.Preface)
+	b.R += len(http2.Preface)
 	c.setArriving(false)
 	return false, false
 }
@@ -104,7 +104,7 @@ func (c *conn) speakForApp() {
 	defer c.wmu.Unlock()
 	if !c.isOver() && !c.h2.down.Spoke {
 		c.h2.down.Spoke = true
-		_ = c.client.send(http2.Append(nil, http2.Settings, 0, 0, nil), false)
+		_ = c.client.Send(http2.Append(nil, http2.Settings, 0, 0, nil), false)
 	}
 }
 
@@ -114,14 +114,14 @@ func (c *conn) forwardFrames() (wait bool) {
 	h := c.h2
 	c.mu.Lock()
 	if c.over { // the last stream has been named: the client asks again elsewhere
-		if http2.ContainsHeaders(b.bytes()) {
+		if http2.ContainsHeaders(b.Bytes()) {
 			c.raceMet()
 		}
 		c.mu.Unlock()
 		c.up.state = upDiscard
 		return false
 	}
-	n, err := h.up.Follow(b.bytes(), upVisitor{c})
+	n, err := h.up.Follow(b.Bytes(), upVisitor{c})
 	h.up.Release()
 	h.upTable.Release()
 	c.batchEnds()
@@ -133,7 +133,7 @@ func (c *conn) forwardFrames() (wait bool) {
 		c.hurryLastMessages()
 	}
 	if c.app == nil { // it has refused: each request is told so
-		b.r += n
+		b.R += n
 		if err == nil && !asked {
 			return true
 		}
@@ -143,14 +143,14 @@ func (c *conn) forwardFrames() (wait bool) {
 		return false
 	}
 	if n > 0 {
-		if sendErr := c.app.send(b.b[b.r:b.r+n], false); sendErr != nil {
+		if sendErr := c.app.Send(b.B[b.R:b.R+n], false); sendErr != nil {
 			c.up.state = upDiscard // the app's own end says how it goes on
 		}
-		b.r += n
+		b.R += n
 	}
 	if err != nil {
 		c.up.state = upDiscard
-		b.r = b.w
+		b.R = b.W
 		c.admitOversized(err)
 		c.endH2(err)
 		return false
@@ -221,18 +221,18 @@ func (c *conn) passFrames() bool {
 		defer c.wmu.Unlock()
 		return c.passLastMessages()
 	}
-	n, err := h.down.Follow(b.bytes(), downVisitor{c})
+	n, err := h.down.Follow(b.Bytes(), downVisitor{c})
 	h.down.Release()
 	h.dnTable.Release()
 	c.batchEnds()
 	c.mu.Unlock()
 	if n > 0 {
-		if sendErr := c.client.send(b.b[b.r:b.r+n], false); sendErr != nil {
+		if sendErr := c.client.Send(b.B[b.R:b.R+n], false); sendErr != nil {
 			h.torn = true
 			c.wmu.Unlock()
 			return false
 		}
-		b.r += n
+		b.R += n
 	}
 	if err == nil {
 		c.sayGoAwayLocked()

@@ -70,7 +70,7 @@ func (c *conn) endStreams(e ending, outcome accesslog.Outcome) []drain.Conversat
 	}
 	c.mu.Unlock()
 	if canSay {
-		_ = c.client.send(out, true)
+		_ = c.client.Send(out, true)
 	}
 	return slices.DeleteFunc(was, func(one drain.Conversation) bool { return one.Ending == "" })
 }

@@ -97,7 +97,7 @@ func (c *conn) isDue() bool {
 		c.lookAgain(left)
 		return false
 	}
-	return c.client.unread() == 0 // else it has asked
+	return c.client.Unread() == 0 // else it has asked
 }
 
 // lookAgain goes on with the goodbye after a while. mu is held.
@@ -136,7 +136,7 @@ func (c *conn) sayGoAwayLocked() {
 		c.h2.goodbye, c.h2.saidAt = said, time.Now()
 		if c.h2.appLast == http2.MaxStreamID { // else the app has said goodbye with a real last stream already
 			c.in.stats.h2.goAways.Add(1)
-			_ = c.client.send(http2.AppendGoAway(nil, http2.MaxStreamID, http2.NoError, ""), false)
+			_ = c.client.Send(http2.AppendGoAway(nil, http2.MaxStreamID, http2.NoError, ""), false)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func (c *conn) finishIfDrained() bool {
 	over := c.over
 	c.mu.Unlock()
 	if done {
-		_ = c.client.send(goodbye, true)
+		_ = c.client.Send(goodbye, true)
 	}
 	c.wmu.Unlock()
 	if done {
@@ -188,7 +188,7 @@ func (c *conn) endIdleH2() {
 		c.mu.Lock()
 		goodbye := c.lastGoAway(http2.NoError)
 		c.mu.Unlock()
-		_ = c.client.send(goodbye, true)
+		_ = c.client.Send(goodbye, true)
 	}
 }
 

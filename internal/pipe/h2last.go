@@ -56,19 +56,19 @@ func (c *conn) passLastMessages() bool {
 	for h.within() {
 		var n int
 		var pass bool
-		if n, pass, err = c.lastFrame(b.bytes()); n == 0 || err != nil {
+		if n, pass, err = c.lastFrame(b.Bytes()); n == 0 || err != nil {
 			break
 		}
 		if pass {
-			out = append(out, b.b[b.r:b.r+n]...)
+			out = append(out, b.B[b.R:b.R+n]...)
 		}
-		b.r += n
+		b.R += n
 	}
 	done := err != nil || !h.within()
 	c.batchEnds()
 	c.mu.Unlock()
 	if len(out) > 0 {
-		h.torn = c.client.send(out, false) != nil || h.torn
+		h.torn = c.client.Send(out, false) != nil || h.torn
 	}
 	if done || h.torn {
 		c.endLastMessages()

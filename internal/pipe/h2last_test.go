@@ -184,7 +184,7 @@ func TestH2LastCallOfADeafClient(t *testing.T) {
 	r.request(1, true, ":path", "/")
 	awaitActivity(t, p, 1, 1)
 	for last := -1; ; time.Sleep(50 * time.Millisecond) { // until nothing moves any more
-		now := p.all()[0].client.unsent()
+		now := p.all()[0].client.Unsent()
 		if now == last && now > 0 {
 			break
 		}

@@ -59,14 +59,14 @@ func (c *conn) passUpgradeToH2(n int) bool {
 	c.in.stats.h2.upgrades.Add(1)
 	c.down.state = downH2
 	close(c.decided)
-	err := c.client.send(b.b[b.r:b.r+n], false)
-	b.r += n
+	err := c.client.Send(b.B[b.R:b.R+n], false)
+	b.R += n
 	return err == nil
 }
 
 // takePreface begins to follow the client's frames, once the preface is there.
 func (c *conn) takePreface() (wait bool) {
-	p := c.up.buf.bytes()
+	p := c.up.buf.Bytes()
 	switch {
 	case !http2.IsPreface(p):
 		c.up.state = upDiscard

@@ -106,7 +106,7 @@ func (c *conn) sayLastWord(force bool) {
 	c.mu.Unlock()
 	if len(f.bytes) > 0 {
 		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
-		_ = c.client.send(f.bytes, !resets) // a FIN takes with it what is held back, a reset does not
+		_ = c.client.Send(f.bytes, !resets) // a FIN takes with it what is held back, a reset does not
 	}
 	c.letGo()
 }

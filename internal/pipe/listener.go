@@ -63,7 +63,7 @@ func (l *listener) accept() {
 		if time.Since(last) > 2*maxAcceptPause {
 			pause = minAcceptPause
 		}
-		l.p.complain("accept failed; retrying", "listener", l.Listen, "error", err, "hint", hintFor(err))
+		l.p.complain("accept failed; retrying", "listener", l.Listen, "error", err, "hint", tcp.AcceptHint(err))
 		time.Sleep(pause)
 		pause = min(2*pause, maxAcceptPause)
 		last = time.Now()
@@ -76,27 +76,20 @@ const (
 	maxAcceptPause = 100 * time.Millisecond
 )
 
-func hintFor(err error) string {
-	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-		return "the table of open files is full: raise the limit (ulimit -n, LimitNOFILE); each connection takes two"
-	}
-	return ""
-}
-
 // serve begins a conversation.
 func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 	surplus := l.isSurplus()
 	if surplus && !l.refuseSurplus(client) {
 		return
 	}
-	s, err := newSocket(client)
+	s, err := tcp.NewSocket(client)
 	if err != nil {
 		_ = client.Close()
 		return
 	}
 	c := &conn{p: p, in: l, client: s, surplus: surplus, began: time.Now()}
 	if l.tls != nil {
-		newSecure(s, l.tls.config)
+		s.Terminate(l.tls.config, c.handshakeBegins)
 	}
 	if l.App == "" {
 		if c.origin, err = l.originOf(client); err != nil {
@@ -136,13 +129,13 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 // originOf is where a captured connection wanted to go. It is an error when that
 // is a listener of ours: it would come round for ever.
 func (l *listener) originOf(client *net.TCPConn) (netip.AddrPort, error) {
-	to, err := originalDst(client)
+	to, err := tcp.OriginalDestination(client)
 	if err != nil {
 		return to, err
 	}
 	for _, other := range l.p.listeners {
-		if addrPort(other.Addr()).Port() == to.Port() {
-			return to, errNotCaptured
+		if tcp.AddrPort(other.Addr()).Port() == to.Port() {
+			return to, tcp.ErrNotCaptured
 		}
 	}
 	if slices.Contains(l.p.cfg.OwnPorts, to.Port()) {

@@ -371,7 +371,7 @@ func (p *Pipe) unfinished() (open, unsent int) {
 		case over:
 			// Our FIN counts as a byte, and a client that says nothing more may
 			// take its time (40 ms) to acknowledge it: that is not worth waiting for.
-			unsent += max(0, c.client.unsent()-1)
+			unsent += max(0, c.client.Unsent()-1)
 		case uncounted: // a probe, an ignored port: nobody waits for it
 		default:
 			open++

@@ -7,7 +7,7 @@ func (c *conn) refuse(r *reply, outcome accesslog.Outcome) {
 	partly := c.up.state == upBody
 	c.up.state = upDiscard
 	if b := c.up.buf; b != nil {
-		b.r = b.w
+		b.R = b.W
 	}
 	c.clearDeadline()
 	c.mu.Lock()

@@ -14,21 +14,21 @@ import (
 func (c *conn) forwardRequests() (wait, leave bool) {
 	u := &c.up
 	b := u.buf
-	pos := b.r
+	pos := b.R
 	stop := func(r *reply, outcome accesslog.Outcome) (bool, bool) {
-		if pos > b.r && c.app != nil {
-			_ = c.app.send(b.b[b.r:pos], false)
+		if pos > b.R && c.app != nil {
+			_ = c.app.Send(b.B[b.R:pos], false)
 		}
-		b.r = pos
+		b.R = pos
 		c.refuse(r, outcome)
 		return false, false
 	}
 	begun := -1 // where the request at hand begins, when none of it has been forwarded
 	again := false
 scan:
-	for pos < b.w {
+	for pos < b.W {
 		if u.state == upBody {
-			n, done, err := u.body.Advance(b.b[pos:b.w], nil)
+			n, done, err := u.body.Advance(b.B[pos:b.W], nil)
 			pos += n
 			if err != nil {
 				if begun >= 0 { // then it does not have to be
@@ -46,14 +46,14 @@ scan:
 		if u.state != upHead {
 			break
 		}
-		rest := b.b[pos:b.w]
+		rest := b.B[pos:b.W]
 		if u.scanned == 0 {
 			for len(rest) >= 2 && rest[0] == '\r' && rest[1] == '\n' { // RFC 9112, 2.2
-				if pos > b.r {
+				if pos > b.R {
 					again = true // forward what precedes it first
 					break scan
 				}
-				pos, b.r, rest = pos+2, b.r+2, rest[2:]
+				pos, b.R, rest = pos+2, b.R+2, rest[2:]
 			}
 			if len(rest) == 0 || len(rest) == 1 && rest[0] == '\r' {
 				break
@@ -92,7 +92,7 @@ scan:
 			c.setArriving(true)
 			if err := c.dial(); err != nil {
 				c.admit(&h, rest[:end])
-				b.r = b.w
+				b.R = b.W
 				u.state = upDiscard
 				why := c.whyUnreached()
 				c.answer(why.reply, why.outcome)
@@ -110,13 +110,13 @@ scan:
 		begun = pos
 		pos += end
 	}
-	if pos > b.r && c.app != nil {
+	if pos > b.R && c.app != nil {
 		// When the app does not take it, its answer or its end decides (down).
-		if err := c.app.send(b.b[b.r:pos], false); err != nil {
+		if err := c.app.Send(b.B[b.R:pos], false); err != nil {
 			u.state = upDiscard
 		}
 	}
-	b.r = pos
+	b.R = pos
 	return !again && (u.state == upHead || u.state == upBody), u.state == upOpaque
 }
 

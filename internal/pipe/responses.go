@@ -14,7 +14,7 @@ import (
 func (c *conn) passHead(n int) bool {
 	d := &c.down
 	b := d.buf
-	raw := b.b[b.r : b.r+n]
+	raw := b.B[b.R : b.R+n]
 	h, err := http1.ParseResponse(raw)
 	if err != nil {
 		d.err = err
@@ -90,7 +90,7 @@ func (c *conn) passHead(n int) bool {
 	}
 	switch {
 	case tunnel:
-		b.r += n
+		b.R += n
 		if err := c.toClient(raw, false); err != nil {
 			return false
 		}
@@ -106,7 +106,7 @@ func (c *conn) passHead(n int) bool {
 		}
 		return true
 	case interim:
-		b.r += n
+		b.R += n
 		return c.toClient(raw, false) == nil
 	}
 	d.state, d.body, d.status = downBody, body, h.Status
@@ -119,7 +119,7 @@ func (c *conn) passHead(n int) bool {
 		return c.passMessage(n)
 	}
 	d.head = http1.AppendClosing(d.head[:0], raw)
-	b.r += n
+	b.R += n
 	if err := c.toClient(d.head, body.Kind != http1.CloseBody); err != nil {
 		return false
 	}
@@ -135,7 +135,7 @@ func (c *conn) passMessage(n int) bool {
 	d := &c.down
 	b := d.buf
 	c.wmu.Lock()
-	m, done, err := d.body.advance(b.b[b.r+n : b.w])
+	m, done, err := d.body.advance(b.B[b.R+n : b.W])
 	if err != nil {
 		c.wmu.Unlock()
 		d.err = err
@@ -156,12 +156,12 @@ func (c *conn) passMessage(n int) bool {
 		return false
 	}
 	if n+m > 0 {
-		if err := c.client.send(b.b[b.r:b.r+n+m], last); err != nil {
+		if err := c.client.Send(b.B[b.R:b.R+n+m], last); err != nil {
 			c.streaming = false // nobody knows how much of it has gone
 			c.wmu.Unlock()
 			return false
 		}
-		b.r += n + m
+		b.R += n + m
 	}
 	c.streaming = d.body.content != finite && !done
 	c.wmu.Unlock()

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // Restart is the restart of one of the app's containers while the pod goes on: the
@@ -203,7 +205,7 @@ func (c *conn) dialOnce() (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(c.p.ctx, c.p.cfg.DialTimeout)
 	defer cancel()
 	if c.in.App == "" {
-		return dialCaptured(ctx, c.origin)
+		return tcp.DialCaptured(ctx, c.origin)
 	}
 	return (&net.Dialer{}).DialContext(ctx, "tcp", c.in.App)
 }

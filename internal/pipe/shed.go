@@ -1,8 +1,6 @@
 package pipe
 
 import (
-	"errors"
-	"os"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -102,46 +100,9 @@ func (c *conn) shed() shedding {
 	}
 	c.grown = false
 	c.queue.shrink()
-	c.client.nudge()
+	c.client.Wake()
 	if c.app != nil {
-		c.app.nudge()
+		c.app.Wake()
 	}
 	return shedDone
-}
-
-// nudge wakes who waits to read from the socket, whatever its deadline is.
-func (s *socket) nudge() {
-	s.deadline.Lock()
-	defer s.deadline.Unlock()
-	s.nudged = true
-	_ = s.TCPConn.SetReadDeadline(time.Now())
-}
-
-// wasNudged returns whether err, of reading, is a nudge's and not the deadline's,
-// which holds again then.
-func (s *socket) wasNudged(err error) bool {
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		return false
-	}
-	s.deadline.Lock()
-	defer s.deadline.Unlock()
-	was := s.nudged
-	if s.nudged = false; was {
-		_ = s.TCPConn.SetReadDeadline(s.until)
-	}
-	return was
-}
-
-// SetReadDeadline is the connection's. A nudge that nobody has felt yet shows when
-// the deadline has passed.
-func (s *socket) SetReadDeadline(t time.Time) error {
-	s.deadline.Lock()
-	defer s.deadline.Unlock()
-	s.until = t
-	return s.TCPConn.SetReadDeadline(t)
-}
-
-// SetDeadline is the connection's, of both directions.
-func (s *socket) SetDeadline(t time.Time) error {
-	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
 }

@@ -83,7 +83,7 @@ func TestNudgeKeepsDeadline(t *testing.T) {
 	client.send("GET / HT")
 	awaitActivity(t, p, 1, 1)
 	for range 20 {
-		p.all()[0].client.nudge()
+		p.all()[0].client.Wake()
 		time.Sleep(time.Millisecond)
 	}
 	answer := client.rest()

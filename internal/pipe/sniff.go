@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 	"github.com/lastcall-dev/lastcall/internal/wire/tlshello"
@@ -39,7 +40,7 @@ func (c *conn) sniffTLS(b []byte) mode {
 		return undecided
 	case hello != nil:
 		names := tlshello.Parse(hello)
-		c.hello.Store(&handshakeInfo{serverName: names.ServerName, alpn: names.ALPN})
+		c.hello.Store(&tcp.TLSInfo{ServerName: names.ServerName, ALPN: names.ALPN})
 	}
 	return opaque
 }
@@ -47,7 +48,7 @@ func (c *conn) sniffTLS(b []byte) mode {
 // awaitSniff sets the deadline of a request head for a first line that has begun. It returns false if there is nothing
 // to wait for: the app has spoken meanwhile, so the connection is opaque already.
 func (c *conn) awaitSniff() bool {
-	b := c.up.buf.bytes()
+	b := c.up.buf.Bytes()
 	if b[0] != tlshello.RecordType {
 		c.headBegins(http1.TrimBlank(b))
 	}

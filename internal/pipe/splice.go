@@ -1,29 +1,9 @@
 package pipe
 
 import (
-	"io"
-
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
-
-const (
-	// spliceAbove is how much of a body or of a WebSocket's frame has to be left for
-	// splice(2) to pay, bytes: it costs a pipe and leaving the poller's callback.
-	spliceAbove = 256 << 10
-
-	// spliceRest is what is left of it for the buffers, bytes: with its last byte a
-	// message ends, which is for who follows it.
-	spliceRest = 4 << 10
-)
-
-// spliceable is how many of the bytes that are left are better moved within the
-// kernel; 0 for none.
-func spliceable(left uint64, to, from *socket) int64 {
-	if left <= spliceAbove || left>>62 != 0 || to == nil || to.secure != nil || from.secure != nil {
-		return 0
-	}
-	return int64(left - spliceRest)
-}
 
 // splicesDown is how much of what the app is sending is moved within the kernel
 // next. Nothing of ours is sent to the client meanwhile: it is within a body or a
@@ -31,11 +11,11 @@ func spliceable(left uint64, to, from *socket) int64 {
 func (c *conn) splicesDown() int64 {
 	d := &c.down
 	switch {
-	case d.buf.r < d.buf.w || d.copies:
+	case d.buf.R < d.buf.W || d.copies:
 	case d.state == downBody && d.body.Kind == http1.LengthBody:
-		return spliceable(d.body.Left, c.client, c.app)
+		return tcp.Spliceable(d.body.Left, c.client, c.app)
 	case d.state == downWS && !c.ws.said.Load() && !c.ws.down.IsLost():
-		return spliceable(c.ws.down.Left(), c.client, c.app)
+		return tcp.Spliceable(c.ws.down.Left(), c.client, c.app)
 	}
 	return 0
 }
@@ -45,7 +25,7 @@ func (c *conn) splicesDown() int64 {
 func (c *conn) spliceDown(n int64) {
 	d := &c.down
 	d.release()
-	moved, err := io.CopyN(c.client.TCPConn, c.app.TCPConn, n)
+	moved, err := tcp.Splice(c.client, c.app, n)
 	d.copies = err != nil
 	c.wmu.Lock()
 	if d.state == downBody {
@@ -63,11 +43,11 @@ func (c *conn) spliceDown(n int64) {
 func (c *conn) splicesUp() int64 {
 	u := &c.up
 	switch {
-	case u.buf.r < u.buf.w || u.copies:
+	case u.buf.R < u.buf.W || u.copies:
 	case u.state == upBody && u.body.Kind == http1.LengthBody:
-		return spliceable(u.body.Left, c.app, c.client)
+		return tcp.Spliceable(u.body.Left, c.app, c.client)
 	case u.state == upWS && !c.ws.up.IsLost():
-		return spliceable(c.ws.up.Left(), c.app, c.client)
+		return tcp.Spliceable(c.ws.up.Left(), c.app, c.client)
 	}
 	return 0
 }
@@ -76,7 +56,7 @@ func (c *conn) splicesUp() int64 {
 func (c *conn) spliceUp(n int64) {
 	u := &c.up
 	u.release()
-	moved, err := io.CopyN(c.app.TCPConn, c.client.TCPConn, n)
+	moved, err := tcp.Splice(c.app, c.client, n)
 	u.copies = err != nil
 	if u.state == upBody {
 		u.body.Left -= uint64(moved)

@@ -93,7 +93,7 @@ func (c *conn) endSlowRequest() {
 	if !responding {
 		c.wmu.Lock()
 		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime)) // nobody is held up by a client that takes nothing
-		_ = c.client.send(replyResponseTimeout.bytes(slow.isHead), true)
+		_ = c.client.Send(replyResponseTimeout.bytes(slow.isHead), true)
 		c.wmu.Unlock()
 		c.in.stats.responded(status)
 	}

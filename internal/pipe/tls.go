@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/certificate"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // TLS says how a listener ends its clients' TLS. The zero value of a field that
@@ -165,9 +166,9 @@ func (p *Pipe) ReloadCertificates() {
 	}
 }
 
-func (t *termination) count(info handshakeInfo) {
+func (t *termination) count(info *tcp.TLSInfo) {
 	i := 0
-	if info.resumed {
+	if info.Resumed {
 		i = 1
 	}
 	t.shaken[i].Add(1)

@@ -22,7 +22,6 @@ func (c *conn) awaitHandshake() {
 		wait = freshTime
 	}
 	_ = c.client.SetReadDeadline(time.Now().Add(wait))
-	c.client.secure.first = c.handshakeBegins
 }
 
 // handshakeBegins makes the connection busy: who has begun a handshake has a
@@ -39,15 +38,15 @@ func (c *conn) handshakeBegins() {
 
 // shakeHands returns whether there is a connection to go on with.
 func (c *conn) shakeHands() bool {
-	t := c.client.secure
-	if err := t.handshake(); err != nil {
-		c.handshakeFailed(err)
+	info, silent, err := c.client.Handshake()
+	if err != nil {
+		c.handshakeFailed(err, silent)
 		return false
 	}
-	c.in.tls.count(t.info)
+	c.in.tls.count(info)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hello.Store(&t.info)
+	c.hello.Store(info)
 	c.grows()
 	if c.over {
 		return false // ended meanwhile: cleanUp says close_notify
@@ -65,10 +64,10 @@ func (c *conn) shakeHands() bool {
 	return true
 }
 
-// handshakeFailed counts why, and lets the alert out that crypto/tls has sent.
-func (c *conn) handshakeFailed(err error) {
+// handshakeFailed counts the reason and lets the alert of crypto/tls reach the client. A silent client that disconnects is
+// a port probe and does not count.
+func (c *conn) handshakeFailed(err error, silent bool) {
 	reason := failureOf(err)
-	silent := c.client.secure.first != nil // not a byte has come: a probe of the port, or a client that has thought better of it
 	if !c.isOver() && !(silent && reason == failedGone) {
 		c.in.tls.failures[reason].Add(1)
 		c.p.cfg.Log.Debug("a TLS handshake has failed", "listener", c.in.Listen, "from", c.client.RemoteAddr().String(), "reason", reason.String(), "error", err)
@@ -79,7 +78,7 @@ func (c *conn) handshakeFailed(err error) {
 	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok && record.Conn != nil && looksLikeHTTP(record.RecordHeader) {
 		// As net/http says it; in clear, since the client does not speak TLS.
 		_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime))
-		_ = c.client.write((&reply{400, "the client sent an HTTP request to an HTTPS port"}).bytes(false), true)
+		_ = c.client.SendClear((&reply{400, "the client sent an HTTP request to an HTTPS port"}).bytes(false), true)
 	}
 	c.close()
 	if !silent { // read on, so that no reset overtakes the alert

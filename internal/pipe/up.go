@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
@@ -17,7 +18,7 @@ import (
 // up is the state of the way from the client to the app; its goroutine's own.
 type up struct {
 	state     upState
-	buf       *buffer
+	buf       *tcp.Buffer
 	large     bool // the last read filled its buffer
 	scanned   int  // bytes of the head at hand that hold no end of it
 	body      http1.Body
@@ -49,7 +50,7 @@ const (
 
 func (u *up) release() {
 	if u.buf != nil {
-		u.buf.free()
+		u.buf.Free()
 		u.buf = nil
 	}
 }
@@ -60,10 +61,10 @@ func (c *conn) runUp() (again bool) {
 	read := c.readClient
 	for c.up.state != upOpaque {
 		c.up.err = nil
-		if err := c.client.raw.Read(read); err != nil {
+		if err := c.client.Raw.Read(read); err != nil {
 			c.up.err = err
 		}
-		if c.client.wasNudged(c.up.err) {
+		if c.client.WasWoken(c.up.err) {
 			if c.up.paused { // woken to read on
 				continue
 			}
@@ -100,7 +101,7 @@ func (c *conn) clientPaused() bool {
 	c.mu.Unlock()
 	switch {
 	case over: // the client does not close: leave, unless it is still taking what there is for it
-		left := c.client.unsent()
+		left := c.client.Unsent()
 		if left == 0 || left == c.up.unsent {
 			return false
 		}
@@ -143,7 +144,7 @@ func (c *conn) readClient(fd uintptr) bool {
 	for {
 		if u.paused {
 			if c.awaitsRoom() {
-				if isBroken(fd) {
+				if tcp.IsBroken(fd) {
 					u.err = os.NewSyscallError("read", unix.ECONNRESET)
 					return true
 				}
@@ -157,19 +158,19 @@ func (c *conn) readClient(fd uintptr) bool {
 		}
 		if u.buf == nil {
 			// Heads are small, and few of them are forwarded ahead of their answers.
-			u.buf = getBuffer(u.large && u.state != upHead)
+			u.buf = tcp.GetBuffer(u.large && u.state != upHead)
 		}
-		buf, ok := u.buf.room(max(c.p.cfg.MaxHead, c.p.cfg.H2.LargestHeld()) + smallBuffer)
+		buf, ok := u.buf.Room(max(c.p.cfg.MaxHead, c.p.cfg.H2.LargestHeld()) + tcp.SmallBuffer)
 		u.buf = buf
 		if !ok { // only a head can fill it
-			c.refuse(c.p.cfg.tooLong(buf.bytes()), accesslog.HeadersTooLarge)
+			c.refuse(c.p.cfg.tooLong(buf.Bytes()), accesslog.HeadersTooLarge)
 			continue
 		}
-		room := len(buf.b) - buf.w
-		n, errno := c.client.receive(fd, buf.b[buf.w:])
+		room := len(buf.B) - buf.W
+		n, errno := c.client.Receive(fd, buf.B[buf.W:])
 		switch {
 		case errno == unix.EAGAIN:
-			if buf.r == buf.w {
+			if buf.R == buf.W {
 				u.release()
 			}
 			return false
@@ -181,14 +182,14 @@ func (c *conn) readClient(fd uintptr) bool {
 			return true
 		}
 		u.large = n == room
-		buf.w += n
+		buf.W += n
 		if !c.fromClient() {
 			return true
 		}
 		if u.splices = c.splicesUp(); u.splices > 0 {
 			return true
 		}
-		if u.large && u.buf.isSmall() {
+		if u.large && u.buf.Drained() {
 			u.release()
 		}
 	}
@@ -211,7 +212,7 @@ func (c *conn) resumeReading() {
 	}
 	if room || c.last || c.over {
 		c.paused = false
-		c.client.nudge()
+		c.client.Wake()
 	}
 }
 
@@ -220,16 +221,16 @@ func (c *conn) resumeReading() {
 func (c *conn) fromClient() bool {
 	u := &c.up
 	b := u.buf
-	for b.r < b.w {
+	for b.R < b.W {
 		switch u.state {
 		case upDiscard:
 			c.noteRace()
-			b.r = b.w
+			b.R = b.W
 			return true
 		case upOpaque:
 			return false
 		case upSniff:
-			switch c.sniff(b.bytes()) {
+			switch c.sniff(b.Bytes()) {
 			case modeH2:
 				c.becomeH2()
 				continue
@@ -310,10 +311,10 @@ func (c *conn) awaitDecision() {
 // carryUp forwards what has been read and then everything.
 func (c *conn) carryUp() {
 	if b := c.up.buf; b != nil {
-		c.up.carried = uint64(b.w - b.r)
-		if c.app != nil && b.r < b.w {
-			if err := c.app.send(b.bytes(), false); err != nil {
-				c.client.shut()
+		c.up.carried = uint64(b.W - b.R)
+		if c.app != nil && b.R < b.W {
+			if err := c.app.Send(b.Bytes(), false); err != nil {
+				c.client.Shut()
 			}
 		}
 		c.up.release()
@@ -347,7 +348,7 @@ func (c *conn) clientEnded() {
 	case due:
 		_ = c.app.CloseWrite()
 	default:
-		c.app.shut()
+		c.app.Shut()
 	}
 	if c.up.err != nil && errors.Is(c.up.err, syscall.ECONNRESET) {
 		c.in.stats.clientResets.Add(1)

@@ -36,7 +36,7 @@ func (c *conn) passWebSocket() bool {
 	b := c.down.buf
 	c.wmu.Lock()
 	if c.ws.said.Load() || c.isOver() { // nothing may follow a close frame
-		b.r = b.w
+		b.R = b.W
 		c.wmu.Unlock()
 		return true
 	}
@@ -45,15 +45,15 @@ func (c *conn) passWebSocket() bool {
 	if c.asked.Load() {
 		stop = ws.AtMessage
 	}
-	n := f.Follow(b.bytes(), stop)
+	n := f.Follow(b.Bytes(), stop)
 	if f.IsClosed() || f.IsLost() {
-		n = b.w - b.r
+		n = b.W - b.R
 	}
-	err := c.client.send(b.b[b.r:b.r+n], false)
+	err := c.client.Send(b.B[b.R:b.R+n], false)
 	if err != nil {
 		f.Lose()
 	}
-	b.r += n
+	b.R += n
 	if c.asked.Load() {
 		c.sayLastWord(false)
 	}
@@ -65,14 +65,14 @@ func (c *conn) passWebSocket() bool {
 // forwardWebSocket forwards what the client has sent.
 func (c *conn) forwardWebSocket() {
 	b, f := c.up.buf, &c.ws.up
-	n := f.Follow(b.bytes(), ws.AtClose)
+	n := f.Follow(b.Bytes(), ws.AtClose)
 	if f.IsClosed() || f.IsLost() {
-		n = b.w - b.r
+		n = b.W - b.R
 	}
-	if err := c.app.send(b.b[b.r:b.r+n], false); err != nil {
+	if err := c.app.Send(b.B[b.R:b.R+n], false); err != nil {
 		c.up.state = upDiscard // the app's own end says how it goes on
 	}
-	b.r += n
+	b.R += n
 	if f.IsClosed() && c.ws.said.Load() {
 		c.endWebSocket()
 	}
@@ -87,7 +87,7 @@ func (c *conn) sayWebSocketClose(force bool) {
 	}
 	_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
 	w.said.Store(true)
-	if err := c.client.send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, false), false); err != nil {
+	if err := c.client.Send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, false), false); err != nil {
 		_ = c.client.SetReadDeadline(time.Now())
 		return
 	}
@@ -112,7 +112,7 @@ func (c *conn) endWebSocket() {
 	c.up.state = upDiscard
 	if c.ws.up.BetweenFrames() {
 		_ = c.app.SetWriteDeadline(time.Now().Add(stuckTime))
-		_ = c.app.send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, true), false)
+		_ = c.app.Send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, true), false)
 	}
 	// The app may still write: a reset by us must not overtake what it has not read.
 	_ = c.app.CloseWrite()

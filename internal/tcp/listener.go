@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -186,4 +187,12 @@ func (l *Listener) Close() error {
 		return nil
 	}
 	return inner.Close()
+}
+
+// AcceptHint is what to do about an error of Accept; empty if unknown.
+func AcceptHint(err error) string {
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		return "too many open files: raise the limit (ulimit -n, LimitNOFILE); each connection takes two"
+	}
+	return ""
 }

@@ -1,4 +1,4 @@
-package pipe
+package tcp
 
 import (
 	"context"
@@ -13,15 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// originalDst is where a connection was going before the capture turned it to
-// us (SO_ORIGINAL_DST, conntrack). errNotCaptured says that it came to us by its
-// own will.
-func originalDst(c *net.TCPConn) (to netip.AddrPort, err error) {
+// OriginalDestination is where a captured connection was going (SO_ORIGINAL_DST, conntrack). It returns ErrNotCaptured
+// for a connection that was made to the capture's own port.
+func OriginalDestination(c *net.TCPConn) (to netip.AddrPort, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return to, err
 	}
-	local := addrPort(c.LocalAddr())
+	local := AddrPort(c.LocalAddr())
 	var errno syscall.Errno
 	err = raw.Control(func(fd uintptr) {
 		if local.Addr().Is4() {
@@ -40,9 +39,9 @@ func originalDst(c *net.TCPConn) (to netip.AddrPort, err error) {
 	case err != nil:
 		return to, err
 	case errno == unix.ENOENT || errno == unix.ENOPROTOOPT, errno == 0 && to == local:
-		return to, errNotCaptured // conntrack knows of no other destination, or does not run
+		return to, ErrNotCaptured // conntrack knows no other destination, or does not run
 	case errno != 0:
-		return to, fmt.Errorf("ask for the original destination: %w", errno)
+		return to, fmt.Errorf("get the original destination: %w", errno)
 	}
 	return to, nil
 }
@@ -50,7 +49,8 @@ func originalDst(c *net.TCPConn) (to netip.AddrPort, err error) {
 // ip6tSoOriginalDst is IP6T_SO_ORIGINAL_DST (linux/netfilter_ipv6/ip6_tables.h).
 const ip6tSoOriginalDst = 80
 
-var errNotCaptured = errors.New("it was not captured: somebody has connected to the capture's own port")
+// ErrNotCaptured is a connection that no capture rule has redirected.
+var ErrNotCaptured = errors.New("connection was made to the capture port itself, not redirected there")
 
 func getOrigin(fd uintptr, level, option int, sa unsafe.Pointer, size uintptr) syscall.Errno {
 	length := uint32(size)
@@ -63,24 +63,22 @@ func networkOrder(port uint16) uint16 {
 	return uint16(b[0])<<8 | uint16(b[1])
 }
 
-// addrPort is an address with IPv4 as IPv4.
-func addrPort(a net.Addr) netip.AddrPort {
+// AddrPort is a TCP address, with IPv4 as IPv4.
+func AddrPort(a net.Addr) netip.AddrPort {
 	at := a.(*net.TCPAddr).AddrPort()
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
-// source4 is Istio's source address of ours: the capture leaves what comes from
-// it alone, so that nothing comes round to us again.
+// source4 is Istio's source address for forwarded connections: the capture rules ignore it, so that none is captured
+// again.
 var source4 = netip.MustParseAddr("127.0.0.6")
 
-// dialCaptured connects to the app that a captured connection was meant for: at
-// the address that the client wanted, never at loopback instead. What listens
-// there alone (a debug port, an admin API) has not asked for the network, and the
-// capture must not open it; Istio forwards so since 1.10.
-func dialCaptured(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+// DialCaptured connects to the app that a captured connection was meant for, at the address that the client used and
+// never at loopback instead: what listens on loopback alone (a debug port, an admin API) must not become reachable from
+// the network. Istio does so since 1.10.
+func DialCaptured(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	if to.Addr().Is6() {
-		// Istio's ::6 is there only if its init container has added it; ours
-		// is told apart by the user it runs as.
+		// Istio's ::6 exists only if its init container has added it; our capture rules go by the user instead.
 		return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
 	}
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(source4, 0))}
@@ -91,5 +89,5 @@ func dialCaptured(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	return app, err
 }
 
-// keepAlive finds dead peers of connections on which nobody speaks for long.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 4}
+// KeepAlive detects dead peers of captured outbound connections.
+var KeepAlive = net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 4}
