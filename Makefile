@@ -23,7 +23,7 @@ WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PA
 REGISTRY ?=
 IMAGES    = $(or $(REGISTRY),localhost)
 
-.PHONY: cross cluster-up cluster-down conformance e2e help build image push registry chart manifests test flaky rehearse bench lint fuzz cover peers clean
+.PHONY: golangci cross cluster-up cluster-down conformance e2e help build image push registry chart manifests test flaky rehearse bench lint fuzz cover peers clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,6 +108,10 @@ lint: ## gofmt, go vet, staticcheck, the wording of all texts, govulncheck
 cross: ## lastcallctl for macOS and Windows, into dist
 	@for platform in darwin/amd64 darwin/arm64 windows/amd64; do \
 		echo "$$platform"; GOOS=$${platform%/*} GOARCH=$${platform#*/} $(BUILD) -o dist/$${platform%/*}-$${platform#*/}/ ./kube/cmd/lastcallctl || exit 1; done
+
+golangci: ## golangci-lint with .golangci.yml; compiles it first, which takes a minute
+	@GOWORK=off go build -C lab/golangci -o ../../bin/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@for module in $(MODULES); do (cd $$module && $(CURDIR)/bin/golangci-lint run -c $(CURDIR)/.golangci.yml ./...) || exit 1; done
 
 fuzz: ## each fuzz target for TIME (10s)
 	@grep -rlE '^func Fuzz' --include='*_test.go' $(or $(PKG),.) | while read -r file; do \
