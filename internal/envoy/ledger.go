@@ -195,18 +195,18 @@ const quiet = time.Second
 // soon says when the next look may bring certainty, if it may: when nothing is
 // known to be busy, but something has moved. While things keep moving, as the bytes of
 // a long download or of a stream do, it backs off, or looks would cost twice as much.
-func (g *ledger) soon() (time.Time, bool) {
+func (g *ledger) soon() time.Time {
 	knownBusy := g.unsent+g.unread > 0 || g.holds() && g.tally.requests > 0
 	still := g.movedAt.Add(settle << max(0, min(g.moves, mostMoves)-1))
 	switch {
 	case g.settled() || knownBusy:
-		return time.Time{}, false
+		return time.Time{}
 	case g.holds():
-		return g.answeredAt.Add(settle), true
+		return g.answeredAt.Add(settle)
 	case g.restUntil.After(still):
-		return g.restUntil, true
+		return g.restUntil
 	}
-	return still, true
+	return still
 }
 
 // question is what Envoy is asked for.

@@ -53,17 +53,13 @@ func (p *Plane) Activity(ctx context.Context) (drain.Activity, error) {
 // isFresh is true when the look that has just told of a change will do: without it every
 // change would cost two. Once the listeners close, every look counts; mu is held.
 func (p *Plane) isFresh() bool {
-	return p.watch != nil && !p.watch.closing && time.Since(p.lookedAt) < lookGapAtLeast*p.cost
+	return p.watch != nil && !p.closing && time.Since(p.lookedAt) < sockdiag.MaxShare*p.cost
 }
 
 // look is one look; mu is held. Whoever looks, a change is told.
 func (p *Plane) look() (drain.Activity, error) {
 	now := time.Now()
-	var ended []sockdiag.Socket
-	var lost bool
-	if p.watch != nil && p.watch.destroyed != nil {
-		ended, lost = p.watch.destroyed.Ended() // before the look: it must not show them
-	}
+	ended, lost := p.watch.Ended() // before the look, which must not show them
 	p.ledger.ended(ended, lost, now)
 	sockets, err := p.sockets(connectionStates)
 	if err != nil {

@@ -36,7 +36,8 @@ type Plane struct {
 	last     drain.Activity
 	asking   chan struct{} // closed with the answer; nil: no question is under way
 	saidBad  bool
-	watch    *watch // nil before Drain
+	watch    *sockdiag.Loop // nil before Drain
+	closing  bool           // StopAccepting was called since watch began
 
 	changes  chan struct{}
 	answered chan struct{} // carries a signal after each answer of Envoy's
@@ -117,9 +118,7 @@ func (p *Plane) CloseIdle(context.Context, time.Duration) error { return nil }
 // its workers have done so: the kernel says when they have.
 func (p *Plane) StopAccepting(ctx context.Context) error {
 	p.mu.Lock()
-	if p.watch != nil {
-		p.watch.closing = true
-	}
+	p.closing = true
 	p.mu.Unlock()
 	if err := p.admin.DrainListeners(ctx, p.laidOut().inboundOnly, false, false); err != nil {
 		return err

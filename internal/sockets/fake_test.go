@@ -35,7 +35,7 @@ type fakeConn struct {
 func (k *fakeKernel) kernel() kernel {
 	return kernel{
 		open: func() (table, error) { return k, nil },
-		told: func([]uint16) (destroyed, error) {
+		watch: func([]uint16) (sockdiag.Reports, error) {
 			if k.gone == nil {
 				return nil, errors.New("not here")
 			}

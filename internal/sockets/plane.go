@@ -47,23 +47,16 @@ type table interface {
 	Close() error
 }
 
-// destroyed reports destroyed sockets.
-type destroyed interface {
-	Gone() <-chan struct{}
-	Ended() (sockets []sockdiag.Socket, lost bool)
-	Close() error
-}
-
 // kernel is what the plane sees of the machine.
 type kernel struct {
 	open   func() (table, error)
-	told   func([]uint16) (destroyed, error)
+	watch  func([]uint16) (sockdiag.Reports, error) // of destroyed sockets
 	habits func([]uint16) (habits, error)
 }
 
 var thisKernel = kernel{
 	open:   func() (table, error) { return sockdiag.OpenTable() },
-	told:   func(ports []uint16) (destroyed, error) { return sockdiag.WatchDestroyed(ports) },
+	watch:  func(ports []uint16) (sockdiag.Reports, error) { return sockdiag.WatchDestroyed(ports) },
 	habits: readHabits,
 }
 
@@ -80,7 +73,7 @@ type Plane struct {
 	last    drain.Activity
 	failing bool
 	assumed map[uint16]int // at the end: connections taken for idle, by port
-	watch   *watch         // nil before Drain
+	watch   *sockdiag.Loop // nil before Drain
 
 	changes chan struct{}
 	exited  chan struct{} // never closed: an app that is gone has no connections
@@ -146,8 +139,8 @@ func (p *Plane) Activity(context.Context) (drain.Activity, error) {
 // look is one look; mu is held. Whoever looks, a change is told.
 func (p *Plane) look() (drain.Activity, error) {
 	began := time.Now()
-	if p.watch != nil && p.watch.told != nil {
-		p.ledger.destroyed(p.watch.told.Ended()) // before the look: it must not show them
+	if p.watch != nil && p.watch.Reports != nil {
+		p.ledger.destroyed(p.watch.Ended()) // before the look, which must not show them
 	}
 	all, err := p.sockets(states)
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
 func TestMain(m *testing.M) {
@@ -382,7 +383,7 @@ func TestRealIgnoredAndUnheard(t *testing.T) {
 	// Where there is no sock_diag, what is open is busy.
 	k := thisKernel
 	k.open = func() (table, error) { return nil, syscall.EPROTONOSUPPORT }
-	k.told = func([]uint16) (destroyed, error) { return nil, syscall.EPROTONOSUPPORT }
+	k.watch = func([]uint16) (sockdiag.Reports, error) { return nil, syscall.EPROTONOSUPPORT }
 	o.IgnoreFrom = nil
 	p := newPlane(o, k)
 	if a, err := p.Activity(t.Context()); err != nil || a.Busy != 1 || a.Connections != 1 {
@@ -401,7 +402,7 @@ func watchAlone(port string) {
 	p := New(Options{Ports: []uint16{uint16(n)}, Log: quiet()})
 	_ = p.Drain(context.Background())
 	a, err := p.Activity(context.Background())
-	blind := p.watch.told == nil
+	blind := p.watch.Reports == nil
 	p.Kill()
 	_ = json.NewEncoder(os.Stdout).Encode(map[string]any{"activity": a, "error": err, "blind": blind, "poor": p.o.Opaque, "uid": os.Getuid()})
 }

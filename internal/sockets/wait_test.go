@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
 // Each row is a pod's last seconds: when the hook returns, and with which verdict.
@@ -49,7 +50,7 @@ func TestWait(t *testing.T) {
 			time.Sleep(12 * second)
 			c.answers()
 			c.closes()
-		}, want: 12 * second, late: lookMaxBlind, verdict: drain.Clean},
+		}, want: 12 * second, late: sockdiag.MaxBlind, verdict: drain.Clean},
 		{name: "a slow request on a connection that is kept: the idle grace more", play: func(_ context.Context, k *fakeKernel) {
 			c := k.connects()
 			c.asks()

@@ -3,52 +3,52 @@ package sockets
 import (
 	"context"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
-// How often the table is looked at, as a share of what a look takes and within bounds:
-// on a machine with 262,144 buckets 0.45 ms, and as much again for waking up, so 0.4 %
-// of a core. The kernel says how long ago bytes moved, and tells of the end of sockets
-// by itself; looking late costs time, and hides only who spoke last when both did in
-// one jiffy. Where the kernel does not tell, looking is all there is.
+// How often the table is read; see sockdiag.Loop. It costs 0.4 % of a core. The kernel says how long ago bytes moved, and
+// reports the end of sockets: a late look costs time, and hides only which side sent last when both did in one jiffy.
 const (
-	lookShare      = 600
-	lookMin        = 30 * time.Millisecond
-	lookMax        = 250 * time.Millisecond
-	lookMinBlind   = 20 * time.Millisecond
-	lookMaxBlind   = 80 * time.Millisecond
-	lookGap        = 5 * time.Millisecond
-	lookGapAtLeast = 10 // times what a look takes, however much is told
+	lookShare = 600
+	lookMin   = 30 * time.Millisecond
+	lookMax   = 250 * time.Millisecond
+	lookPause = 5 * time.Millisecond
 )
 
-// watch pushes changes while a drain lasts.
-type watch struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	told   destroyed // nil where the kernel does not tell
-}
-
-// begin starts the watch, once.
+// begin starts to watch, once.
 func (p *Plane) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.watch != nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	w := &watch{cancel: cancel, done: make(chan struct{})}
-	var gone <-chan struct{}
-	if told, err := p.kernel.told(p.o.Ports); err == nil {
-		w.told, gone = told, told.Gone()
+	w := &sockdiag.Loop{
+		Share: lookShare, Min: lookMin, Max: lookMax, Pause: lookPause,
+		Look: func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			_, _ = p.look() // an error is announced as a change; Activity returns it
+		},
+		Next: func() (cost time.Duration, wish time.Time) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.cost, p.ledger.next()
+		},
+		Silent: func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.ledger.reports = false
+		},
 	}
-	p.ledger.watching(gone != nil, time.Now())
-	if gone == nil {
+	if reports, err := p.kernel.watch(p.o.Ports); err == nil {
+		w.Reports = reports
+	} else {
 		p.o.Log.Warn("the kernel does not report closed connections here: short ones may be missed, so the quiet time lasts to its cap")
 	}
+	p.ledger.watching(w.Reports != nil, time.Now())
 	p.watch = w
-	go func() {
-		defer close(w.done)
-		p.run(ctx, gone)
-	}()
+	w.Start(context.Background())
 }
 
 // end stops it.
@@ -57,58 +57,7 @@ func (p *Plane) end() {
 	w := p.watch
 	p.watch = nil
 	p.mu.Unlock()
-	if w == nil {
-		return
-	}
-	w.cancel()
-	<-w.done
-	if w.told != nil {
-		_ = w.told.Close()
-	}
-}
-
-func (p *Plane) run(ctx context.Context, gone <-chan struct{}) {
-	clock := time.NewTimer(0)
-	defer clock.Stop()
-	var looked, next time.Time
-	var cost time.Duration
-	for {
-		wake := looked.Add(min(max(lookShare*cost, lookMinBlind), lookMaxBlind))
-		if gone != nil {
-			wake = looked.Add(min(max(lookShare*cost, lookMin), lookMax))
-		}
-		soonest := looked.Add(max(lookGap, lookGapAtLeast*cost))
-		if !next.IsZero() && next.Before(wake) {
-			wake = next
-		}
-		if wake.Before(soonest) {
-			wake = soonest
-		}
-		clock.Reset(time.Until(wake))
-		select {
-		case _, open := <-gone:
-			if !open {
-				gone = nil // the kernel reports no longer: look for ourselves
-				p.mu.Lock()
-				p.ledger.reports = false
-				p.mu.Unlock()
-				continue
-			}
-			// Many ends at once are one look.
-			clock.Reset(time.Until(soonest))
-			select {
-			case <-clock.C:
-			case <-ctx.Done():
-				return
-			}
-		case <-clock.C:
-		case <-ctx.Done():
-			return
-		}
-		looked = time.Now()
-		p.mu.Lock()
-		_, _ = p.look() // a failure is told as a change; who asks then hears of it
-		cost, next = p.cost, p.ledger.next()
-		p.mu.Unlock()
+	if w != nil {
+		w.Close()
 	}
 }

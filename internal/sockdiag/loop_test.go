@@ -1,0 +1,111 @@
+package sockdiag
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// reports are those of a kernel in a test.
+type reports struct{ gone chan struct{} }
+
+func (r reports) Gone() <-chan struct{}   { return r.gone }
+func (r reports) Ended() ([]Socket, bool) { return nil, false }
+func (r reports) Close() error            { return nil }
+
+func TestLoop(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name   string
+		blind  bool
+		cost   time.Duration
+		wish   time.Duration // after each look; 0: none
+		report []time.Duration
+		silent time.Duration // 0: never
+		want   []time.Duration
+	}{
+		{name: "a cheap look", cost: 10 * time.Microsecond, want: []time.Duration{0, 50 * ms, 100 * ms, 150 * ms}},
+		{name: "in proportion", cost: 200 * time.Microsecond, want: []time.Duration{0, 160 * ms}},
+		{name: "an expensive look", cost: 10 * ms, want: []time.Duration{0}},
+		{name: "without reports", blind: true, cost: 50 * time.Microsecond, want: []time.Duration{0, 40 * ms, 80 * ms, 120 * ms, 160 * ms}},
+		{name: "an earlier wish", cost: 10 * time.Microsecond, wish: 30 * ms, want: []time.Duration{0, 30 * ms, 60 * ms, 90 * ms, 120 * ms, 150 * ms, 180 * ms}},
+		{name: "a wish to look at once", cost: 10 * ms, wish: ms, want: []time.Duration{0, 100 * ms}},
+		{name: "reports", cost: 10 * time.Microsecond, report: []time.Duration{20 * ms, 21 * ms, 22 * ms}, want: []time.Duration{0, 20 * ms, 25 * ms, 30 * ms, 80 * ms, 130 * ms, 180 * ms}},
+		{name: "reports, an expensive look", cost: 10 * ms, report: []time.Duration{20 * ms, 21 * ms}, want: []time.Duration{0, 100 * ms}},
+		{name: "the kernel becomes silent", cost: 10 * time.Microsecond, silent: 120 * ms, want: []time.Duration{0, 50 * ms, 100 * ms, 120 * ms, 140 * ms, 160 * ms, 180 * ms}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				var looks []time.Duration
+				r := reports{make(chan struct{}, 1)}
+				silent := false
+				loop := &Loop{
+					Reports: r, Share: 800, Min: 50 * ms, Max: 400 * ms, Pause: 5 * ms,
+					Look: func() { looks = append(looks, time.Since(began)) },
+					Next: func() (cost time.Duration, wish time.Time) {
+						if tt.wish > 0 && len(looks) > 0 {
+							wish = began.Add(looks[len(looks)-1] + tt.wish)
+						}
+						return tt.cost, wish
+					},
+					Silent: func() { silent = true },
+				}
+				if tt.blind {
+					loop.Reports = nil
+				}
+				loop.Start(t.Context())
+				for _, at := range tt.report {
+					time.Sleep(at - time.Since(began))
+					select {
+					case r.gone <- struct{}{}:
+					default:
+					}
+				}
+				if tt.silent > 0 {
+					time.Sleep(tt.silent - time.Since(began))
+					close(r.gone)
+				}
+				time.Sleep(199*ms - time.Since(began))
+				loop.Close()
+				if !slices.Equal(looks, tt.want) || silent != (tt.silent > 0) {
+					t.Errorf("looks at %v, want %v; silent: %v", looks, tt.want, silent)
+				}
+			})
+		})
+	}
+}
+
+// Recheck is for a wish that has come up since the last look.
+func TestLoopRecheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var looks []time.Duration
+		var soon atomic.Bool
+		recheck := make(chan struct{})
+		loop := &Loop{
+			Share: 800, Min: time.Hour, Max: time.Hour, Recheck: recheck, Reports: reports{make(chan struct{})},
+			Look: func() {
+				looks = append(looks, time.Since(began))
+				soon.Store(false)
+			},
+			Next: func() (cost time.Duration, wish time.Time) {
+				if soon.Load() {
+					wish = began.Add(time.Second)
+				}
+				return 0, wish
+			},
+		}
+		loop.Start(t.Context())
+		synctest.Wait()
+		soon.Store(true)
+		recheck <- struct{}{}
+		time.Sleep(2 * time.Second)
+		loop.Close()
+		if want := []time.Duration{0, time.Second}; !slices.Equal(looks, want) {
+			t.Errorf("looks at %v, want %v", looks, want)
+		}
+	})
+}
