@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 
@@ -28,132 +27,71 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/signals"
 )
 
-// agentFlags are common to agent and run.
-type agentFlags struct {
-	inbound        []string
-	settings       settingsFlags
-	statusAddress  string
-	terminationLog string
-	logFormat      string
-	accessLog      string
-	accessLogForm  string
-	failOnCut      bool
-	leanScrape     bool
-	exitWithApp    bool
-	sidecar        string // of agent
-	appContainers  int    // of agent
-	adminAddress   string
-	envoy          envoyFlags
-	capture        captureFlags
-	limits         limitsFlags
-	h2             h2Flags
-	endings        endingsFlags
-	stop           stopFlags
-	succession     successionFlags // of run
-}
-
-func (f *agentFlags) register(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.inbound, "inbound", nil, "inbound listener and the app's address, `LISTEN=APP[,OPTION…]`, for example :8000=127.0.0.1:8080,protocol=http; may be repeated. Options: protocol=auto|http|tcp, name=NAME, max-connections=N; to end TLS here tls-cert=FILE,tls-key=FILE, and with them tls-client-ca=FILE, tls-alpn=h2+http/1.1, tls-min-version=1.3")
-	f.settings.register(flags)
-	flags.StringVar(&f.statusAddress, "status-address", "", "`address` of the status server (default all)")
-	flags.StringVar(&f.terminationLog, "termination-log", defaultTerminationLog(), "`file` for the container's termination message")
-	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
-	flags.StringVar(&f.accessLog, "access-log", "off", "`file` for one line per request, - for standard output, or off; a FIFO may be without a reader")
-	flags.StringVar(&f.accessLogForm, "access-log-format", "text", "text or json, each as Istio's Envoys write it")
-	flags.StringVar(&f.adminAddress, "admin-address", "", "where the pipe answers Envoy's admin API: `address`, host or host:port, or off (default of agent 127.0.0.1 and ProxyConfig's proxyAdminPort, 15000; of run off). With --proxy envoy: host:port or unix:PATH of a running Envoy to drain")
-	f.envoy.register(flags)
-	f.h2.register(flags)
-	f.capture.register(flags)
-	f.limits.register(flags)
-	f.endings.register(flags)
-	f.stop.register(flags)
-	flags.BoolVar(&f.exitWithApp, "exit-with-app", false, "exit when the app has exited by itself, as a job does: detected by its processes with shareProcessNamespace, else by 10s without a socket")
-	flags.BoolVar(&f.leanScrape, "lean-scrape", false, "leave Envoy's gauges that only a drain needs out of /stats/prometheus")
-	flags.BoolVar(&f.failOnCut, "fail-on-cut", false, "exit with code 3 when connections or requests had to be cut")
-}
-
-// defaultTerminationLog is Kubernetes' terminationMessagePath, where the
-// platform has mounted it.
-func defaultTerminationLog() string {
-	const path = "/dev/termination-log"
-	if _, err := os.Stat(path); err == nil {
-		return path
-	}
-	return ""
-}
-
 const agentHelp = `Carry the inbound traffic of a pod, and drain it when the pod stops.
 
-Runs beside the app as a sidecar. At SIGTERM, or when the app's preStop hook
-(lastcall wait) asks for it, it asks every client to close its connection, serves
-requests in flight and those that still arrive, and exits when none is left, always
-before the platform's SIGKILL.`
+Runs next to the app as a sidecar. At SIGTERM, or when the app's preStop hook (lastcall wait) requests it, it asks every client to close its connection, serves the requests in flight and those that still arrive, and exits as soon as none is left, always before the kubelet's SIGKILL. A second SIGTERM ends the remaining requests at once.
+
+Exit code: 0 after every requested end, 1 when it could not start or the proxy failed, 2 for wrong flags or settings, 3 for a cut with --fail-on-cut.`
 
 func agentCommand() *cobra.Command {
 	var f agentFlags
 	cmd := &cobra.Command{
 		Use:     "agent --inbound LISTEN=APP …",
-		Short:   "Run beside an app: the sidecar",
+		Short:   "Run next to an app, as its sidecar",
 		Long:    agentHelp,
 		Example: "  lastcall agent --inbound :8000=127.0.0.1:8080",
 		Args:    cli.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.runAgent(cmd) },
 	}
-	f.register(cmd.Flags())
-	cmd.Flags().IntVar(&f.appContainers, "app-containers", 0, "how many app containers the pod has, `N`: outbound connections of a classic sidecar go on until the end of so many was seen (default $LASTCALL_APP_CONTAINERS or 1)")
-	cmd.Flags().StringVar(&f.sidecar, "sidecar", "", "how this container stands in its pod: `native|classic`. An app's preStop hook that comes alone is then known to be that container's restart, and no client is refused. native: an init container with restartPolicy Always and a preStop hook of its own (lastcall wait --sidecar); classic: a container without a preStop hook (default: unknown, and every hook begins a drain)")
+	f.register(cmd.Flags(), f.registerAgent)
+	cli.Environment(cmd, environment(cmd))
 	return cmd
 }
 
 const runHelp = `Start an app, carry its inbound traffic, and drain it before the app stops.
 
-At SIGTERM, SIGQUIT, --stop-signal, Ctrl-C or the end of its terminal the traffic
-is drained first, then the app is told to stop, by the signal that lastcall got
-(after Ctrl-C and the terminal's end by SIGTERM; --app-stop-signal), then lastcall
-exits with the app's exit code: with 0 in place of that of an app that ends by this
-signal (SIGTERM: 143), and with 3 when conversations were cut and
---fail-on-cut is set. Without --inbound the app is a job: lastcall carries no
-connections to it, and its exit code stays as it is. In the app's arguments
-{port} is the port of --inbound's APP; the app also finds it in PORT. With port 0
-there a free one is taken, and lastcall hot-restart replaces both without losing a
-request, with --pid-file or under systemd also SIGUSR2 and, without a terminal, SIGHUP. /healthz/ready, lastcall ready and systemd say ready when
-the app accepts connections on the port of each --inbound. Under systemd it tells the service manager how it
-is (Type=notify, WatchdogSec).`
+At SIGTERM, SIGQUIT, --stop-signal, Ctrl-C or the end of its terminal, lastcall drains the traffic. Then it stops the app with the signal that it received itself (SIGTERM after Ctrl-C and the end of the terminal; --app-stop-signal overrides this). A second signal ends the remaining requests at once.
+
+{port} in the app's arguments is the port of --inbound's APP, and so is the app's variable PORT. Port 0 picks a free one; then lastcall hot-restart replaces lastcall and the app without losing a request. With --pid-file or under systemd SIGUSR2 does the same, and SIGHUP where there is no terminal.
+
+/healthz/ready, lastcall ready and systemd (Type=notify, WatchdogSec) report ready when the app accepts connections on the port of each --inbound. Without --inbound the app is a job: lastcall carries no connections to it.
+
+Exit code: the app's own, except that an app which ends by the signal from lastcall (SIGTERM: 143) counts as 0 unless it is a job; 2 for wrong flags or settings; 3 for a cut with --fail-on-cut.`
 
 func runCommand() *cobra.Command {
 	var f agentFlags
 	cmd := &cobra.Command{
 		Use: "run [--inbound LISTEN=APP …] [flags] -- APP [ARG…]",
 
-		DisableFlagsInUseLine: true, // they stand before the app
-		Short:                 "Run an app: on a plain machine, or in a single container",
+		DisableFlagsInUseLine: true, // flags come before the app
+		Short:                 "Run an app and drain its traffic: on a plain machine or in a container",
 		Long:                  runHelp,
 		Example:               "  lastcall run --inbound :8000=127.0.0.1:0 -- python3 -m http.server {port}",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage{errors.New("missing command: put the app and its arguments after --")}
+				return usage{errors.New("missing command: put it after --")}
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return f.runApp(cmd, args) },
 	}
-	f.register(cmd.Flags())
-	f.succession.register(cmd.Flags())
-	f.stop.registerOfRun(cmd.Flags())
+	f.register(cmd.Flags(), f.registerRun)
+	cli.Environment(cmd, environment(cmd))
 	return cmd
 }
 
 // runAgent is lastcall agent.
 func (f *agentFlags) runAgent(cmd *cobra.Command) error {
-	if err := f.checkSidecar(cmd.Flags()); err != nil {
-		return err
+	containers, err := f.parseAppContainers(cmd.Flags())
+	if err != nil {
+		return usage{err}
 	}
 	o, closeOptions, err := f.options(cmd, false)
 	if err != nil {
 		return err
 	}
 	defer closeOptions()
-	o.Sidecar, o.AppContainers = agent.Sidecar(f.sidecar), f.appContainers
+	o.Sidecar, o.AppContainers = agent.Sidecar(f.sidecar), containers
 	listen, _, err := f.stop.parse(false, false)
 	if err != nil {
 		return err
@@ -180,7 +118,7 @@ func (f *agentFlags) runApp(cmd *cobra.Command, app []string) error {
 	if err != nil {
 		return usage{err}
 	}
-	listen, appStop, err := f.stop.parse(true, f.succession.isAskedFor())
+	listen, appStop, err := f.stop.parse(true, f.succession.isEnabled())
 	if err != nil {
 		return err
 	}
@@ -210,36 +148,28 @@ func exitCode(code int, err error) error {
 	return err
 }
 
-// checkSidecar checks the flags that only lastcall agent has.
-func (f *agentFlags) checkSidecar(flags *pflag.FlagSet) (err error) {
-	switch agent.Sidecar(f.sidecar) {
-	case agent.UnknownSidecar, agent.NativeSidecar, agent.ClassicSidecar:
-	default:
-		return usage{fmt.Errorf("--sidecar %q: must be native or classic", f.sidecar)}
-	}
+func (f *agentFlags) parseAppContainers(flags *pflag.FlagSet) (int, error) {
 	if text := os.Getenv("LASTCALL_APP_CONTAINERS"); text != "" && !flags.Changed("app-containers") {
-		if f.appContainers, err = strconv.Atoi(text); err != nil {
-			return usage{fmt.Errorf("LASTCALL_APP_CONTAINERS %q: must be a number", text)}
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			return 0, fmt.Errorf("LASTCALL_APP_CONTAINERS %q: must be a whole number, 0 or more", text)
 		}
+		return n, nil
 	}
 	if f.appContainers < 0 {
-		return usage{fmt.Errorf("--app-containers %d: must not be negative", f.appContainers)}
+		return 0, fmt.Errorf("--app-containers %d: must not be negative", f.appContainers)
 	}
-	return nil
+	return f.appContainers, nil
 }
 
 // options are those that lastcall agent and lastcall run have in common.
 func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, closeOptions func(), err error) {
 	level := new(slog.LevelVar)
-	log, written, err := newLog(cmd, f.logFormat, level)
+	log, written, err := cli.Log(cmd, f.logFormat, level)
 	if err != nil {
 		return o, nil, err
 	}
-	isEnvoy, err := f.envoy.isEnvoy()
-	if err != nil {
-		return o, nil, err
-	}
-	inbound, err := f.parseInbound(!isEnvoy && !isRun)
+	inbound, err := f.parseInbound(!f.envoy.isEnvoy() && !isRun)
 	if err != nil {
 		return o, nil, err
 	}
@@ -257,6 +187,7 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 		HookToken:      os.Getenv("LASTCALL_HOOK_TOKEN"),
 		SidecarToken:   os.Getenv("LASTCALL_SIDECAR_TOKEN"),
 		LeanScrape:     f.leanScrape,
+		Profiles:       f.pprof,
 		ExitWithApp:    f.exitWithApp,
 		Log:            log,
 		Metrics:        []prometheus.Collector{written.Metric("own")},
@@ -273,15 +204,15 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 	if o.H2, err = f.h2.limits(); err != nil {
 		return o, nil, err
 	}
-	if isEnvoy {
+	if f.envoy.isEnvoy() {
 		closeOptions, err = f.addEnvoy(&o, cmd.OutOrStdout(), written)
 		return o, closeOptions, err
 	}
 	o.Admin = f.admin(settings, isRun, level)
-	if o.Endings, err = f.endings.resolve(settings); err != nil {
+	if o.Endings, err = endings(settings); err != nil {
 		return o, nil, err
 	}
-	o.AccessLog, err = openAccessLog(f.accessLog, cmd.OutOrStdout())
+	o.AccessLog, err = cli.OpenAccessLog(f.accessLog, cmd.OutOrStdout())
 	return o, func() {}, err
 }
 
@@ -313,8 +244,8 @@ func awaitNeighbour(n agent.Neighbour, stop <-chan drain.Signal) (stopped bool, 
 	}
 }
 
-// admin is where the pipe answers Envoy's admin API. Where nobody said it, it is
-// no reason not to start.
+// admin is where the pipe serves Envoy's admin API. An address that cannot be used stops the start only if
+// --admin-address names it.
 func (f *agentFlags) admin(s *meshconfig.Settings, isRun bool, level *slog.LevelVar) agent.Admin {
 	address := f.adminAddress
 	if address == "off" || address == "" && isRun {
@@ -368,72 +299,4 @@ func appCommand(app []string, inbound []pipe.Inbound, env []string) *exec.Cmd {
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	return cmd
-}
-
-// newLog is the program's own log, on standard error: standard output is for the
-// app and the access log. The Writer is the one that run closes.
-func newLog(cmd *cobra.Command, format string, level slog.Leveler) (*slog.Logger, *logs.Writer, error) {
-	to := cmd.ErrOrStderr().(*logs.Writer)
-	log, err := logs.NewLogger(format, to, level)
-	if err != nil {
-		return nil, nil, usage{fmt.Errorf("--log-format %q: must be text or json", format)}
-	}
-	return log, to, nil
-}
-
-func openAccessLog(name string, stdout io.Writer) (io.Writer, error) {
-	switch name {
-	case "off", "":
-		return nil, nil
-	case "-":
-		return stdout, nil
-	}
-	file, err := logs.OpenFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("open the access log (--access-log takes a file, - or off): %w", err)
-	}
-	return file, nil
-}
-
-// settingsFlags say where the configuration comes from.
-type settingsFlags struct {
-	compat      string
-	statusPort  int
-	meshConfig  string
-	annotations string
-}
-
-func (f *settingsFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.compat, "compat", "", "istio: behave as Istio's agent does, its defaults included")
-	flags.IntVar(&f.statusPort, "status-port", 0, "`port` of the status server (default ProxyConfig's statusPort, 15020)")
-	flags.StringVar(&f.meshConfig, "mesh-config", meshconfig.DefaultMeshFile, "`file` of the MeshConfig")
-	flags.StringVar(&f.annotations, "annotations", meshconfig.DefaultAnnotationsFile, "`file` of the pod's annotations (downward API)")
-}
-
-func (f *settingsFlags) resolve() (*meshconfig.Settings, error) {
-	return meshconfig.Resolve(meshconfig.Input{
-		MeshFile:        f.meshConfig,
-		AnnotationsFile: f.annotations,
-		Env:             os.Environ(),
-		Compat:          f.compat,
-		StatusPort:      f.statusPort,
-	})
-}
-
-// apply resolves the settings, logs what is wrong with them, and applies those of the process.
-func (f *settingsFlags) apply(log *slog.Logger) (*meshconfig.Settings, error) {
-	settings, err := f.resolve()
-	if err != nil {
-		return nil, usage{err}
-	}
-	for _, w := range settings.Warnings {
-		log.Warn(w.String())
-	}
-	for _, c := range settings.Drain().Contradictions() {
-		log.Warn(c)
-	}
-	if n := settings.Concurrency.Value; n != nil && *n > 0 {
-		runtime.GOMAXPROCS(*n)
-	}
-	return settings, nil
 }

@@ -11,27 +11,20 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/cli"
 )
 
-const captureHelp = `Turn a pod's TCP traffic to the agent: what comes in to :15006, what the app sends
-out to :15001. Made for an init container with the capability NET_ADMIN; needs no
-iptables and no nft, for it asks the kernel's nf_tables itself (IPv4 and IPv6).
+const captureHelp = `Redirect a pod's TCP traffic to the agent: inbound connections to :15006, the app's outbound connections to :15001. Made for an init container with the capability NET_ADMIN. It needs neither iptables nor nft: it configures the kernel's nf_tables directly, for IPv4 and IPv6.
 
-Never captured is what the agent sends (user or group 1337), what stays on
-loopback, and what is sent to the ports 15000, 15001, 15004, 15006, 15020, 15021,
-15053 and 15090 and to the agent's status and admin port. Exclusions win over
-inclusions.
+It never captures the agent's own connections (user or group 1337), loopback traffic, and connections to the ports 15000, 15001, 15004, 15006, 15020, 15021, 15053 and 15090 and to the agent's status and admin port. Exclusions override inclusions.
 
-A second run replaces the rules of the first, at once; one that fails changes
-nothing. Run it before the app starts: a connection that is open already may
-break. Outside a pod it would capture the whole machine, and needs --whole-machine.
+A second run replaces the rules of the first one atomically; a run that fails changes nothing. Run it before the app starts: a connection that is already open may break. Outside a pod it would capture the whole machine, and needs --whole-machine.
 
-Takes istio-init's flags too, long and short, and goes by the name istio-iptables.`
+The flags of istio-init are accepted too, long and short, and the command is also called istio-iptables.`
 
 func captureCommand() *cobra.Command {
 	var f captureSettings
 	cmd := &cobra.Command{
 		Use:     "capture",
 		Aliases: []string{"istio-iptables"},
-		Short:   "Turn a pod's traffic to the agent: the init container",
+		Short:   "Redirect a pod's traffic to the agent: the init container",
 		Long:    captureHelp,
 		Example: "  lastcall capture\n  lastcall capture --exclude-inbound-ports 9100 --exclude-outbound-ranges 10.96.0.10/32 --dry-run",
 		Args:    cli.NoArgs,
@@ -49,7 +42,7 @@ type captureSettings struct {
 	all    bool
 }
 
-// noEffect are flags that Istio's injection template gives to istio-init and that change nothing here.
+// noEffect are flags that Istio's injection template passes to istio-init and that have no effect here.
 var noEffect = []string{"log_output_level", "log_as_json", "force-apply", "native-nftables"}
 
 func (f *captureSettings) register(flags *pflag.FlagSet) {
@@ -63,11 +56,11 @@ func (f *captureSettings) register(flags *pflag.FlagSet) {
 			istio[s.Istio] = s.Flag
 		}
 	}
-	flags.BoolVarP(&f.dryRun, "dry-run", "n", false, "print the rules in nft's syntax and change nothing")
-	flags.BoolVar(&f.undo, "undo", false, "remove the rules; that there are none is no error")
-	flags.BoolVar(&f.all, "whole-machine", false, "go ahead also where there is no pod around")
-	f.agent.register(flags)
-	flags.Lookup("compat").Hidden = true // does not bear on what is captured
+	flags.BoolVarP(&f.dryRun, "dry-run", "n", false, "print the rules in nft's syntax; change nothing")
+	flags.BoolVar(&f.undo, "undo", false, "remove the rules, if there are any")
+	flags.BoolVar(&f.all, "whole-machine", false, "capture also outside a pod")
+	f.agent.registerStatusPort(flags)
+	f.agent.registerSources(flags)
 	for _, name := range noEffect {
 		flags.String(name, "", "no effect")
 		flags.Lookup(name).Hidden = true
@@ -99,14 +92,14 @@ func (f *captureSettings) run(cmd *cobra.Command, _ []string) error {
 	return capture.Install(config)
 }
 
-// resolve puts together the flags, the pod's annotations, and the agent's own ports.
+// resolve merges the flags, the pod's annotations and the agent's own ports.
 func (f *captureSettings) resolve(flags *pflag.FlagSet) (capture.Config, error) {
 	annotations, err := capture.ReadAnnotations(f.agent.annotations)
 	if err != nil {
 		return capture.Config{}, err
 	}
 	if annotations == nil && flags.Changed("annotations") {
-		fmt.Fprintf(os.Stderr, "lastcall: --annotations %s: there is no such file; nothing is taken from it\n", f.agent.annotations)
+		fmt.Fprintf(os.Stderr, "lastcall: --annotations %s: no such file; continuing without annotations\n", f.agent.annotations)
 	}
 	agent, err := f.agent.resolve()
 	if err != nil {

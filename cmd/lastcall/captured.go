@@ -6,10 +6,11 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
-// The ports to which lastcall capture turns a pod's traffic, Istio's.
+// The ports to which lastcall capture redirects a pod's traffic: Istio's.
 const (
 	capturedInbound  = ":15006"
 	capturedOutbound = ":15001"
@@ -24,21 +25,20 @@ type captureFlags struct {
 }
 
 func (f *captureFlags) register(flags *pflag.FlagSet) {
-	flags.BoolVar(&f.on, "capture", false, "take what lastcall capture turns to us: --inbound-captured "+capturedInbound+" --outbound "+capturedOutbound)
-	flags.StringVar(&f.in, "inbound-captured", "", "`address` at which captured inbound connections come; they go to the app's port that they were meant for")
-	flags.StringVar(&f.protocol, "inbound-captured-protocol", "auto", "auto, http or tcp")
-	flags.StringVar(&f.out, "outbound", "", "`address` at which captured outbound connections come; they go where the app wanted them, to the app's very end")
-	flags.UintSliceVar(&f.ignore, "ignore-inbound-port", nil, "`port` of the app whose connections are served but never count (probes, scrapes); may be repeated")
+	flags.BoolVar(&f.on, "capture", false, "carry the traffic that lastcall capture redirects: the same as --inbound-captured "+capturedInbound+" --outbound "+capturedOutbound)
+	flags.StringVar(&f.in, "inbound-captured", "", "`address` that receives captured inbound connections; they are carried to their original port")
+	cli.ChoiceFlag(flags, &f.protocol, "inbound-captured-protocol", "auto", []string{"auto", "http", "tcp"}, "protocol of captured inbound connections")
+	flags.StringVar(&f.out, "outbound", "", "`address` that receives captured outbound connections; they are carried to their original destination until the app has ended")
+	flags.UintSliceVar(&f.ignore, "ignore-inbound-port", nil, "`port` of the app whose connections never hold the drain (probes, scrapes); may be repeated")
 }
 
-// proxyID is the user and group whose connections lastcall capture leaves alone,
-// Istio's.
+// proxyID is the user and group whose connections lastcall capture does not redirect: Istio's.
 const proxyID = 1337
 
-// inbound is the captured way in; nil without one.
+// inbound is the listener for captured connections; nil without one.
 func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
 	if f.on && os.Geteuid() != proxyID && os.Getegid() != proxyID {
-		return nil, usage{fmt.Errorf("--capture: this is user %d, group %d, whose own connections are captured too and would come round for ever: run the agent as user or group %d, or, if the capture spares another (--proxy-uid), say --inbound-captured %s --outbound %s", os.Geteuid(), os.Getegid(), proxyID, capturedInbound, capturedOutbound)}
+		return nil, usage{fmt.Errorf("--capture: user %d, group %d is itself captured, so that connections would loop: run the agent as user or group %d or, if lastcall capture excludes another one (--proxy-uid), use --inbound-captured %s --outbound %s", os.Geteuid(), os.Getegid(), proxyID, capturedInbound, capturedOutbound)}
 	}
 	listen := f.in
 	if listen == "" && f.on {

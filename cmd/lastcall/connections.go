@@ -11,13 +11,9 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/cli"
 )
 
-const connectionsHelp = `List the clients' connections, the oldest first: who is connected, what it speaks,
-whether it is busy, and which requests are open. Asks the agent by its status
-port; GET /connections on the admin port says the same.
+const connectionsHelp = `List the clients' connections, the oldest first: the client, its protocol, whether the connection is busy, and its open requests. The command asks the agent on its status port; GET /connections on the admin port returns the same.
 
-States: busy, idle, quiet (a probe's request, which holds nothing up), handshake
-(of TLS), closing (ended by us, not yet by the client). TLS "passed" ends in the
-app. RECEIVED and SENT are bytes on the wire.`
+States: busy, idle, quiet (a probe's request, which does not hold the drain), handshake (TLS), closing (closed by lastcall, not yet by the client). TLS "passed" is terminated by the app. RECEIVED and SENT are bytes on the wire.`
 
 func connectionsCommand() *cobra.Command {
 	var f statusFlags
@@ -34,13 +30,13 @@ func connectionsCommand() *cobra.Command {
 				return err
 			}
 			if resp.StatusCode != http.StatusOK {
-				return fmt.Errorf("list the connections: %s: %s", resp.Status, strings.TrimSpace(string(body)))
+				return fmt.Errorf("list connections: %s: %s", resp.Status, strings.TrimSpace(string(body)))
 			}
 			_, err = cmd.OutOrStdout().Write(body)
 			return err
 		},
 	}
 	f.register(cmd.Flags(), 10*time.Second)
-	cli.OutputFlag(cmd.Flags(), &output, "text or json")
+	cli.OutputFlag(cmd.Flags(), &output, "output format")
 	return cmd
 }

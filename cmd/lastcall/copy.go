@@ -12,12 +12,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const copyHelp = `Copy this program to DEST, a file or a folder that is there.
+const copyHelp = `Copy this program to DEST, a file or an existing folder.
 
-Made for an init container: its image has no shell and no cp, and the preStop of an
-app without a sidecar (lastcall wait --ports) needs the program in a volume of the pod.
-DEST appears whole or not at all; what was there is replaced. All users may read and
-run it, none may write it (mode 0555).`
+Made for an init container: the image has no shell and no cp, and the preStop hook of an app without a sidecar (lastcall wait --ports) needs the program in a volume of the pod. DEST is replaced atomically. All users may read and run the copy, none may write it (mode 0555).`
 
 func copyCommand() *cobra.Command {
 	return &cobra.Command{
@@ -27,22 +24,22 @@ func copyCommand() *cobra.Command {
 		Example: "  lastcall copy /lastcall-bin/lastcall",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || args[0] == "" {
-				return usage{fmt.Errorf("copy takes one argument, a file or a folder, got %q", args)}
+				return usage{fmt.Errorf("copy takes one argument, a file or a folder; got %q", args)}
 			}
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			self, err := os.Executable()
 			if err != nil {
-				return fmt.Errorf("find this program's own file: %w", err)
+				return fmt.Errorf("find this program: %w", err)
 			}
 			return copyProgram(self, args[0])
 		},
 	}
 }
 
-// copyProgram copies the program at source to dest by way of a file beside it: a rename
-// is at once, and an old copy that is being run stays what it is.
+// copyProgram copies the program at source to dest through a temporary file: the rename is atomic, and an old copy that
+// is running keeps its content.
 func copyProgram(source, dest string) (err error) {
 	if dest, err = copyTarget(dest); err != nil {
 		return err
@@ -70,7 +67,7 @@ func copyProgram(source, dest string) (err error) {
 	return nil
 }
 
-// fill writes all of in and closes out. What a disk has no room for shows at the sync at the latest.
+// fill writes all of in and closes out. A full disk is reported by the sync at the latest.
 func fill(out *os.File, in io.Reader) error {
 	_, err := io.Copy(out, in)
 	if err == nil {
@@ -85,7 +82,7 @@ func fill(out *os.File, in io.Reader) error {
 	return err
 }
 
-// copyTarget is the file that dest means: in a folder, the program's own name.
+// copyTarget is the file that dest names: in a folder, one with the program's name.
 func copyTarget(dest string) (string, error) {
 	isFolder := strings.HasSuffix(dest, "/")
 	dest = filepath.Clean(dest)
@@ -94,14 +91,14 @@ func copyTarget(dest string) (string, error) {
 	case err == nil && info.IsDir():
 		return filepath.Join(dest, "lastcall"), nil
 	case err == nil && isFolder:
-		return "", usage{fmt.Errorf("copy to %s/: it is no folder", dest)}
+		return "", usage{fmt.Errorf("copy to %s/: not a folder", dest)}
 	case err == nil, errors.Is(err, fs.ErrNotExist) && !isFolder:
 		if parent, err := os.Stat(filepath.Dir(dest)); err != nil || !parent.IsDir() {
-			return "", usage{fmt.Errorf("copy to %s: there is no folder %s; in a container, mount the volume there", dest, filepath.Dir(dest))}
+			return "", usage{fmt.Errorf("copy to %s: no folder %s; in a container, mount the volume there", dest, filepath.Dir(dest))}
 		}
 		return dest, nil
 	case errors.Is(err, fs.ErrNotExist):
-		return "", usage{fmt.Errorf("copy to %s/: there is no such folder; in a container, mount the volume there", dest)}
+		return "", usage{fmt.Errorf("copy to %s/: no such folder; in a container, mount the volume there", dest)}
 	}
 	return "", fmt.Errorf("copy to %s: %w", dest, err)
 }

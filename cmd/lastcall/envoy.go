@@ -10,12 +10,13 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/envoy"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
-// envoyFlags choose and shape a real Envoy as the data plane.
+// envoyFlags select and configure a real Envoy as the data plane.
 type envoyFlags struct {
 	proxy           string
 	path            string
@@ -27,30 +28,22 @@ type envoyFlags struct {
 }
 
 func (f *envoyFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.proxy, "proxy", "pipe", "what carries the traffic: pipe (embedded) or envoy")
+	cli.ChoiceFlag(flags, &f.proxy, "proxy", "pipe", []string{"pipe", "envoy"}, "data plane: pipe (embedded) or envoy")
 	flags.StringVar(&f.path, "envoy-path", "envoy", "`program` to start as Envoy")
-	flags.StringVar(&f.config, "envoy-config", "", "Envoy's configuration `file` (default one made of --inbound)")
-	flags.StringArrayVar(&f.args, "envoy-arg", nil, "one more `argument` for Envoy; may be repeated")
-	flags.StringVar(&f.logLevel, "envoy-log-level", "warning", "Envoy's log level")
+	flags.StringVar(&f.config, "envoy-config", "", "Envoy's configuration `file` (default: generated from --inbound)")
+	flags.StringArrayVar(&f.args, "envoy-arg", nil, "additional `argument` for Envoy; may be repeated")
+	cli.ChoiceFlag(flags, &f.logLevel, "envoy-log-level", "warning", []string{"trace", "debug", "info", "warning", "error", "critical", "off"}, "Envoy's log `level`")
 	flags.BoolVar(&f.failHealthcheck, "healthcheck-fail", false, "make Envoy fail its health checks when the drain begins")
-	flags.UintSliceVar(&f.leaveOut, "ignore-port", nil, "`port` of an Envoy listener that does not count; may be repeated")
+	flags.UintSliceVar(&f.leaveOut, "ignore-port", nil, "`port` of an Envoy listener whose connections do not hold the drain; may be repeated")
 }
 
-// isEnvoy says whether the data plane is an Envoy.
-func (f *envoyFlags) isEnvoy() (bool, error) {
-	switch f.proxy {
-	case "pipe":
-		return false, nil
-	case "envoy":
-		return true, nil
-	}
-	return false, usage{fmt.Errorf("--proxy %q: must be pipe or envoy", f.proxy)}
-}
+// isEnvoy reports whether the data plane is an Envoy.
+func (f *envoyFlags) isEnvoy() bool { return f.proxy == "envoy" }
 
-// options are those of the Envoy to start, or, with attach, to find at admin.
+// options are those of the Envoy to start or, with attach, of the one that runs already and serves its API at admin.
 func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, admin string, attach bool, accessLog string, log *slog.Logger) (*envoy.Options, error) {
 	if !attach && f.config == "" && len(inbound) == 0 {
-		return nil, usage{errors.New("an Envoy needs --inbound LISTEN=APP, or its own --envoy-config, or one that runs already: --admin-address")}
+		return nil, usage{errors.New("--proxy envoy needs --inbound LISTEN=APP, --envoy-config FILE, or --admin-address of an Envoy that is running")}
 	}
 	if admin == "" {
 		admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.AdminPort.Value))
@@ -73,7 +66,7 @@ func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, adm
 	}
 	for _, in := range inbound {
 		if in.TLS != nil || in.MaxConnections != 0 {
-			return nil, usage{fmt.Errorf("--inbound %s: with --proxy envoy TLS and limits are Envoy's own: set them in its --envoy-config", in.Listen)}
+			return nil, usage{fmt.Errorf("--inbound %s: with --proxy envoy, set TLS and limits in --envoy-config", in.Listen)}
 		}
 		o.Bootstrap.Inbound = append(o.Bootstrap.Inbound, envoy.Route{Listen: in.Listen, App: in.App, Protocol: in.Protocol.String()})
 	}

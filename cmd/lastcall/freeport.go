@@ -10,10 +10,8 @@ import (
 	"syscall"
 )
 
-// freePort replaces port 0 by one that nobody has at the moment. It is looked for
-// outside of the range that the kernel gives to outgoing connections: else one of
-// those may have taken it by the time the app listens, and beside a busy service
-// one has.
+// freePort replaces port 0 with a free one. It avoids the kernel's range for outgoing connections, one of which could
+// take the port before the app listens; next to a busy service this has happened.
 func freePort(address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port != "0" {
@@ -42,12 +40,10 @@ func freePort(address string) (string, error) {
 	return ln.Addr().String(), nil
 }
 
-// lowestFree is above the ports that servers are usually told to take, Istio's
-// 15000 to 15090 too.
+// lowestFree is above the usual ports of servers, including Istio's 15000 to 15090.
 const lowestFree = 20000
 
-// ephemeralPorts is the kernel's range for outgoing connections (ip(7)); its
-// default where it cannot be read.
+// ephemeralPorts is the kernel's range for outgoing connections (ip(7)), or its default where it is not readable.
 func ephemeralPorts() (low, high int) {
 	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err == nil {

@@ -12,22 +12,22 @@ import (
 type h2Flags struct{ http2.Limits }
 
 func (f *h2Flags) each(do func(value *int, name, usage string)) {
-	do(&f.MaxHeaderList, "h2-max-header-list", "HTTP/2: `bytes` of a request's header list, 32 more for each field")
-	do(&f.MaxHeaderBlock, "h2-max-header-block", "HTTP/2: `bytes` of a request's header block as it is coded")
-	do(&f.MaxContinuations, "h2-max-continuations", "HTTP/2: CONTINUATION `frames` of a header block (CVE-2024-27316)")
-	do(&f.MaxControl, "h2-max-control", "HTTP/2: PING and SETTINGS `frames` of a client that wait for their answers")
-	do(&f.MaxResets, "h2-max-resets", "HTTP/2: after how many `streams` a client is judged by those that it resets at once; more than half are too many (CVE-2023-44487)")
-	do(&f.MaxEmptyFrames, "h2-max-empty-frames", "HTTP/2: empty `frames` one after another")
-	do(&f.MaxWindowUpdates, "h2-max-window-updates", "HTTP/2: WINDOW_UPDATE `frames` for each DATA frame of the app")
-	do(&f.MaxPriorities, "h2-max-priorities", "HTTP/2: PRIORITY `frames` for each stream")
-	do(&f.MaxStreams, "h2-max-streams", "HTTP/2: `streams` of a connection at once, whatever the app allows")
-	do(&f.MaxExtraStreams, "h2-max-extra-streams", "HTTP/2: `streams` of all connections at once beyond 1,000 of each connection")
+	do(&f.MaxHeaderList, "h2-max-header-list", "`bytes` of a request's header list, with 32 added for each field")
+	do(&f.MaxHeaderBlock, "h2-max-header-block", "`bytes` of a request's encoded header block")
+	do(&f.MaxContinuations, "h2-max-continuations", "CONTINUATION `frames` in a header block (CVE-2024-27316)")
+	do(&f.MaxControl, "h2-max-control", "unanswered PING and SETTINGS `frames` of a client")
+	do(&f.MaxResets, "h2-max-resets", "`streams` after which a client that has reset more than half of them at once is disconnected (CVE-2023-44487)")
+	do(&f.MaxEmptyFrames, "h2-max-empty-frames", "consecutive empty `frames`")
+	do(&f.MaxWindowUpdates, "h2-max-window-updates", "WINDOW_UPDATE `frames` for each DATA frame of the app")
+	do(&f.MaxPriorities, "h2-max-priorities", "PRIORITY `frames` for each stream")
+	do(&f.MaxStreams, "h2-max-streams", "concurrent `streams` of a connection, even if the app allows more")
+	do(&f.MaxExtraStreams, "h2-max-extra-streams", "concurrent `streams` of all connections, beyond 1,000 of each")
 }
 
 func (f *h2Flags) register(flags *pflag.FlagSet) {
 	f.Limits = http2.DefaultLimits()
 	f.each(func(value *int, name, usage string) {
-		flags.IntVar(value, name, *value, usage+"; -1 for no limit")
+		flags.IntVar(value, name, *value, usage)
 	})
 }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
-// statusFlags say where the agent's status server is.
+// statusFlags locate the agent's status server.
 type statusFlags struct {
 	address string
 	port    int
@@ -32,13 +32,13 @@ type statusFlags struct {
 func (f *statusFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
 	flags.StringVar(&f.address, "status-address", "127.0.0.1", "`address` of the agent's status server")
 	flags.IntVar(&f.port, "status-port", meshconfig.DefaultStatusPort, "`port` of the agent's status server")
-	flags.DurationVar(&f.timeout, "timeout", timeout, "give up after this long; 0 waits as long as it takes")
+	flags.DurationVar(&f.timeout, "timeout", timeout, "give up after this long; 0 for no limit")
 }
 
-// statusTransport finds a status server on loopback in every pod.
+// statusTransport connects to the loopback address of either IP family.
 var statusTransport = &http.Transport{DialContext: tcp.DialLoopback}
 
-// ask makes one request of the status server and returns its answer.
+// ask sends one request to the status server and returns the response.
 func (f *statusFlags) ask(ctx context.Context, method, path string) (*http.Response, []byte, error) {
 	if f.timeout > 0 {
 		var cancel context.CancelFunc
@@ -57,37 +57,20 @@ func (f *statusFlags) ask(ctx context.Context, method, path string) (*http.Respo
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s %s: read the answer: %w", method, at, err)
+		return nil, nil, fmt.Errorf("%s %s: read the response: %w", method, at, err)
 	}
 	return resp, body, nil
 }
 
-const waitHelp = `Begin the drain and return when no inbound request is left.
+const waitHelp = `Begin the drain, and return when no inbound request is left.
 
-Made for the app's preStop hook: the kubelet sends the app's SIGTERM only after
-the hook, so the app serves as before until no request is left. Returns at the last call at the latest, in time for the app to
-end within the grace period.
+Made for the app's preStop hook: the kubelet sends the app its SIGTERM only after the hook, so the app serves as before until then. The command returns at the last call at the latest, in time for the app to end within the grace period.
 
-The kubelet runs the hook also when it restarts the app's container alone. Beside an
-agent with --sidecar native or classic the hook then returns within a second: no client
-is refused, and new connections wait for the container to be back. A native sidecar
-needs a preStop hook of its own for that, lastcall wait --sidecar.
+The kubelet runs the hook also when it restarts only the app's container. If the agent runs with --sidecar native or classic, the hook then returns within a second: no client is refused, and new connections wait for the container. A native sidecar needs a preStop hook of its own for this: lastcall wait --sidecar. For a classic sidecar with captured traffic the command leaves a process (lastcall present) that ends with this container, so that the sidecar knows how long the app needs its outbound connections.
 
-Beside a classic sidecar with captured traffic it leaves a process (lastcall present) that
-ends with this container: so the sidecar knows how long the app needs its way out.
+With --ports there is neither agent nor proxy: the kernel's socket table shows the activity at the app's own ports. The command waits for clients that have sent a request and have no response yet, and not for idle keep-alive connections. It returns after the minimum drain, and after the quiet time without a new connection; at the latest 5 s before the end of TERMINATION_GRACE_PERIOD_SECONDS (30), or after --timeout. For HTTP/2, gRPC, WebSocket and TLS the kernel does not show whether a request is in flight: append the protocol to the port, as in 9090/grpc, and the command waits until these connections are closed. Otherwise it assumes HTTP/1.1: connections that stay open after a response count as idle, and the report lists them as assumed.
 
-With --ports there is no agent and no proxy: the kernel's table of sockets says
-what goes on at the app's own ports. A client that has asked and has no answer
-yet is waited for, as long as there is time; an idle keep-alive connection is not.
-Returns after the minimum drain, and after the quiet time without a new connection; at
-the latest 5 s before the end of TERMINATION_GRACE_PERIOD_SECONDS (30), or after
---timeout. On HTTP/2, gRPC, WebSocket and TLS the kernel does not show whether a
-request is in flight: give the port its protocol, as in 9090/grpc, and its connections
-are waited for until they are closed. Otherwise HTTP/1.1 is assumed; connections that
-stay open after a response are taken for idle, and the report says so.
-
-Exit codes: 0 when it is over, 2 for what is wrong with the flags; with --fail-on-busy 3
-when the deadline came first, and 4 when open connections were assumed idle.`
+Exit code: 0 when drained, 1 when interrupted or without an agent, 2 for wrong flags; with --fail-on-busy 3 at the deadline and 4 when open connections were assumed idle.`
 
 func waitCommand() *cobra.Command {
 	var f statusFlags
@@ -96,19 +79,19 @@ func waitCommand() *cobra.Command {
 	var appPorts string
 	cmd := &cobra.Command{
 		Use:     "wait [--ports PORT,…]",
-		Short:   "Drain, and return when no inbound request is left: the app's preStop hook",
+		Short:   "Drain, and return when no request is left: the preStop hook",
 		Long:    waitHelp,
 		Example: "  lastcall wait\n  lastcall wait --ports 8080,9090/grpc\n  lastcall wait --ports 8080 --timeout 20s -o json",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.timeout < 0 {
-				return usage{fmt.Errorf("--timeout is %v: must not be negative", f.timeout)}
+				return usage{fmt.Errorf("--timeout %v: must not be negative", f.timeout)}
 			}
-			if ports, err := p.isMeant(cmd.Flags()); err != nil {
+			if ports, err := p.isGiven(cmd.Flags()); err != nil {
 				return err
 			} else if ports {
 				if sidecar {
-					return usage{errors.New("--sidecar and --ports exclude each other: with --ports there is no sidecar")}
+					return usage{errors.New("use only one of --sidecar and --ports: with --ports there is no sidecar")}
 				}
 				return p.wait(cmd, f.timeout)
 			}
@@ -130,25 +113,27 @@ func waitCommand() *cobra.Command {
 				return fmt.Errorf("the agent did not drain: %s: %s", resp.Status, strings.TrimSpace(string(body)))
 			}
 			if resp.Header.Get(agent.HeaderPresence) != "" {
-				if err := f.leavePresence(); err != nil { // the hook has done its work all the same
+				if err := f.leavePresence(); err != nil { // the drain is done all the same
 					fmt.Fprintln(cmd.ErrOrStderr(), err)
 				}
 			}
 			return nil
 		},
 	}
-	f.register(cmd.Flags(), 0)
-	p.register(cmd.Flags())
-	cmd.Flags().StringVar(&appPorts, "app-ports", "", "in a pod with several app containers, the `ports` of this one, comma-separated, or none: a restart of it leaves connections to others alone")
-	cmd.Flags().BoolVar(&sidecar, "sidecar", false, "this is the preStop hook of the agent's own container: the pod ends")
+	cli.Group(cmd.Flags(), "With an agent", func(flags *pflag.FlagSet) {
+		f.register(flags, 0)
+		flags.StringVar(&appPorts, "app-ports", "", "the `ports` of this container, separated by commas, or none, in a pod with several app containers: its restart then does not affect connections to the others")
+		flags.BoolVar(&sidecar, "sidecar", false, "this is the preStop hook of the agent's own container, so the pod ends")
+	})
+	cli.Group(cmd.Flags(), "Without an agent", p.register)
 	return cmd
 }
 
-// checkPorts admits a comma-separated list of ports, and none.
+// checkPorts accepts a comma-separated list of ports, or none.
 func checkPorts(list string) error {
 	for text := range strings.SplitSeq(list, ",") {
 		if port, err := strconv.ParseUint(text, 10, 16); (err != nil || port == 0) && list != "none" {
-			return fmt.Errorf("%q is not a port: must be 1 to 65535, comma-separated, or none", text)
+			return fmt.Errorf("%q: must be ports from 1 to 65535, separated by commas, or none", text)
 		}
 	}
 	return nil
@@ -158,11 +143,11 @@ func requestCommand() *cobra.Command {
 	var f statusFlags
 	cmd := &cobra.Command{
 		Use:     "request METHOD PATH",
-		Short:   "Ask the agent's status server, as pilot-agent request does",
+		Short:   "Send a request to the agent's status server, as pilot-agent request does",
 		Example: "  lastcall request POST quitquitquit\n  lastcall request GET metrics",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usage{fmt.Errorf("request takes METHOD and PATH, got %d arguments; for example: lastcall request GET healthz/ready", len(args))}
+				return usage{fmt.Errorf("request takes METHOD and PATH, such as lastcall request GET healthz/ready; got %d arguments", len(args))}
 			}
 			return nil
 		},
@@ -189,7 +174,8 @@ func configCommand() *cobra.Command {
 	var format cli.Format
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Print the configuration of the agent, and where each value comes from",
+		Short: "Print the configuration and the source of each value",
+		Long:  "Print the configuration that lastcall agent and lastcall run use with these flags, this environment and these files, and the source of each value.",
 		Args:  cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, err := f.resolve()
@@ -208,6 +194,8 @@ func configCommand() *cobra.Command {
 		},
 	}
 	f.register(cmd.Flags())
-	cli.OutputFlag(cmd.Flags(), &format, "text or json")
+	f.registerStatusPort(cmd.Flags())
+	cli.OutputFlag(cmd.Flags(), &format, "output format")
+	cli.Environment(cmd, environment(cmd))
 	return cmd
 }

@@ -20,25 +20,24 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
-// successionFlags say how lastcall run is followed by a successor.
+// successionFlags configure the hot restart of lastcall run.
 type successionFlags struct {
 	pidFile string
 	timeout time.Duration
 }
 
 func (f *successionFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.pidFile, "pid-file", "", "`file` for the number of the process that serves; after a hot restart it names the old one until that has drained")
-	flags.DurationVar(&f.timeout, "hot-restart-timeout", hotrestart.DefaultTimeout, "how long a successor waits for its app to accept connections; 1s or more")
+	flags.StringVar(&f.pidFile, "pid-file", "", "`file` for the process id; after a hot restart it holds that of the old process until it has drained")
+	flags.DurationVar(&f.timeout, "hot-restart-timeout", hotrestart.DefaultTimeout, "how long the new process of a hot restart waits for its app to accept connections; 1s or more")
 }
 
-// isAskedFor says whether a signal may start a successor. Else it could be an
-// accident (a closed terminal's SIGHUP), and what has started us would not know the
-// process that goes on.
-func (f *successionFlags) isAskedFor() bool {
+// isEnabled reports whether a signal may start a hot restart. Without a PID file or systemd, the parent process would
+// not know the new process, and SIGHUP may come from a terminal that was closed.
+func (f *successionFlags) isEnabled() bool {
 	return f.pidFile != "" || os.Getenv("NOTIFY_SOCKET") != ""
 }
 
-// begin takes over from a predecessor, if there is one, and makes a hot restart possible.
+// begin takes over from the old process of a hot restart, if there is one, and prepares for the next restart.
 func (f *successionFlags) begin(run *agentFlags, settings *meshconfig.Settings, requests <-chan struct{}, log *slog.Logger) (*hotrestart.Service, error) {
 	if f.timeout < time.Second {
 		return nil, usage{fmt.Errorf("--hot-restart-timeout %v: must be 1s or more", f.timeout)}
@@ -58,52 +57,41 @@ func (f *successionFlags) begin(run *agentFlags, settings *meshconfig.Settings, 
 		}
 	}
 	o.Watchdog = hotrestart.WatchdogTime(o.Handover != nil && o.Handover.Succeeds())
-	if !f.isAskedFor() {
-		o.RefusedBySignal = errors.New("a signal restarts hot only with --pid-file or under systemd; lastcall hot-restart asks by the status port")
+	if !f.isEnabled() {
+		o.RefusedBySignal = errors.New("a hot restart by signal needs --pid-file or systemd; use lastcall hot-restart, which asks on the status port")
 	}
 	return hotrestart.NewService(o), nil
 }
 
-// refusesSuccessor is why there can be no hot restart; nil when there can.
+// refusesSuccessor is the reason why a hot restart is not possible; nil if it is.
 func (f *agentFlags) refusesSuccessor() error {
-	isEnvoy, err := f.envoy.isEnvoy()
 	switch {
-	case err != nil:
-		return err
-	case isEnvoy:
-		return errors.New("a hot restart with --proxy envoy is not supported yet: only the pipe hands its sockets over")
+	case f.envoy.isEnvoy():
+		return errors.New("a hot restart with --proxy envoy is not supported: only the embedded proxy hands over its sockets")
 	case f.capture.outboundAddress() != "":
-		return errors.New("a hot restart is not supported with captured outbound traffic: its connections are the app's, which ends")
+		return errors.New("a hot restart with captured outbound traffic is not supported: those connections end with the app")
 	case len(f.inbound) == 0:
 		return errors.New("a hot restart needs --inbound LISTEN=APP")
 	case os.Getenv("NOTIFY_SOCKET") != "" && f.succession.pidFile == "":
-		return errors.New("a hot restart under systemd needs lastcall run --pid-file FILE and PIDFile=FILE in the unit: else systemd takes the end of the old process for that of the service")
+		return errors.New("a hot restart under systemd needs lastcall run --pid-file FILE and PIDFile=FILE in the unit: otherwise systemd takes the exit of the old process for that of the service")
 	case os.Getpid() == 1:
-		return errors.New("a hot restart is not possible as process 1: the container ends with it, whoever follows; replace the container instead")
+		return errors.New("a hot restart is not possible as process 1, because the container ends with that process: replace the container instead")
 	}
 	in, err := pipe.ParseInbound(f.inbound[0])
 	if err != nil {
 		return err
 	}
 	if _, port, _ := net.SplitHostPort(in.App); port != "0" {
-		return fmt.Errorf("a hot restart runs two apps for a while, and two cannot both listen on %s: use port 0 (--inbound %s=127.0.0.1:0) and let the app listen on {port} in its arguments, or on PORT of its environment", in.App, in.Listen)
+		return fmt.Errorf("a hot restart runs two apps at the same time, and they cannot both listen on %s: use port 0 (--inbound %s=127.0.0.1:0) and let the app listen on {port} in its arguments, or on PORT of its environment", in.App, in.Listen)
 	}
 	return nil
 }
 
-const hotRestartHelp = `Replace a lastcall run and its app by new processes without losing a request.
+const hotRestartHelp = `Replace a lastcall run and its app with new processes without losing a request.
 
-The successor is the program now at the path that the old one was started from,
-with the same arguments; it reads all configuration again. It takes over the
-listening sockets once its app accepts connections. Then the old process drains:
-it closes idle connections, serves requests in flight, stops its app and exits,
-after parentShutdownDuration (60s) at the latest. A successor that fails to start
-changes nothing.
+The new process is the program at the path that the old one was started from, with the same arguments; it reads all configuration again. It takes over the listening sockets once its app accepts connections. Then the old process drains: it closes idle connections, serves the requests in flight, stops its app and exits, at the latest after parentShutdownDuration (60s). If the new process fails to start, nothing changes.
 
-Asks on the status port, waits until the successor serves, and otherwise fails with
-the reason. With --pid-file it asks the process named there instead,
-and waits until the file names the successor: until the old one has drained. Only
-root and the user of that process may ask it.`
+The command asks on the status port, waits until the new process serves, and otherwise fails with the reason. With --pid-file it signals the process in that file instead, and waits until the file holds the new process, that is, until the old one has drained. Only root and the user of that process may do so.`
 
 func hotRestartCommand() *cobra.Command {
 	var f statusFlags
@@ -130,12 +118,12 @@ func hotRestartCommand() *cobra.Command {
 		},
 	}
 	f.register(cmd.Flags(), 3*time.Minute)
-	cmd.Flags().StringVar(&pidFile, "pid-file", "", "the `file` that lastcall run was given as --pid-file")
+	cmd.Flags().StringVar(&pidFile, "pid-file", "", "the --pid-file `file` of lastcall run")
 	return cmd
 }
 
-// restartByPIDFile asks the process that a file names, and waits until the file
-// no longer names it: until it has drained.
+// restartByPIDFile signals the process in a PID file and waits until the file no longer names it, that is, until it
+// has drained.
 func restartByPIDFile(ctx context.Context, file string, atMost time.Duration) error {
 	if atMost > 0 {
 		var cancel context.CancelFunc
@@ -144,7 +132,7 @@ func restartByPIDFile(ctx context.Context, file string, atMost time.Duration) er
 	}
 	successor, predecessor, err := hotrestart.RequestRestart(ctx, file)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("no answer about a hot restart within %v (--timeout); it may still come to serve", atMost)
+		return fmt.Errorf("no answer within %v (--timeout); the new process may still start to serve", atMost)
 	}
 	if err != nil {
 		return err
@@ -154,11 +142,11 @@ func restartByPIDFile(ctx context.Context, file string, atMost time.Duration) er
 	for {
 		switch now, err := hotrestart.ReadPIDFile(file); {
 		case err != nil:
-			return fmt.Errorf("process %d serves, but its service has ended: %w", successor, err)
+			return fmt.Errorf("process %d has taken over, but the service has ended: %w", successor, err)
 		case now != predecessor && hotrestart.IsAlive(now):
 			return nil
 		case !hotrestart.IsAlive(successor) && now == predecessor:
-			return fmt.Errorf("process %d served, and has ended", successor)
+			return fmt.Errorf("process %d took over, and has ended", successor)
 		}
 		select {
 		case <-tick.C:

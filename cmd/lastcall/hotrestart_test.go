@@ -445,7 +445,7 @@ func TestHotRestartRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"an app's port that is fixed", nil, `two cannot both listen on 127.0.0.1:` + port + `: use port 0`},
+		{"an app's port that is fixed", nil, `they cannot both listen on 127.0.0.1:` + port + `: use port 0`},
 		{"no such process", []string{"--pid-file", "testdata/nowhere"}, "no such file"},
 		{"another's process", []string{"--pid-file", h.app + ".pid"}, "is not a lastcall run with --pid-file"},
 		{"no number", []string{"--pid-file", h.app}, `holds "serve"`},
@@ -466,7 +466,7 @@ func TestHotRestartRefused(t *testing.T) {
 		flags agentFlags
 		want  string
 	}{
-		{agentFlags{inbound: []string{":1=127.0.0.1:0"}, envoy: envoyFlags{proxy: "envoy"}}, "--proxy envoy is not supported yet"},
+		{agentFlags{inbound: []string{":1=127.0.0.1:0"}, envoy: envoyFlags{proxy: "envoy"}}, "--proxy envoy is not supported"},
 		{agentFlags{envoy: envoyFlags{proxy: "pipe"}}, "needs --inbound"},
 		{agentFlags{inbound: []string{":1=127.0.0.1:0"}, envoy: envoyFlags{proxy: "pipe"}}, "<nil>"},
 	} {

@@ -9,7 +9,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
-// limitsFlags bound what clients of the pipe can take. docs/limits.md lists them.
+// limitsFlags limit the resources of clients. docs/limits.md lists them.
 type limitsFlags struct {
 	head, connect, handshake  time.Duration
 	idle, response, keepAlive time.Duration
@@ -32,7 +32,7 @@ func (f *limitsFlags) register(flags *pflag.FlagSet) {
 	flags.IntVar(&f.connections, "max-connections", 0, "limit of connections at once for each inbound that does not set max-connections=N itself; then 503. 0 for no limit")
 }
 
-// limits are the pipe's, in whose words 0 is a default.
+// limits converts the flags. In pipe.Limits 0 is the default, not unlimited.
 func (f *limitsFlags) limits() (pipe.Limits, error) {
 	l := pipe.Limits{MaxConnections: f.connections}
 	for _, d := range []struct {

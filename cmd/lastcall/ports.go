@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,51 +24,50 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sockets"
 )
 
-// variableIgnoreFrom is --ignore-from's default: Kubernetes fills in $(NAME) in a
-// container's own command, not in a hook's.
+// variableIgnoreFrom is the default of --ignore-from: Kubernetes expands $(NAME) in a container's command, but not in
+// a hook's.
 const variableIgnoreFrom = "LASTCALL_IGNORE_FROM"
 
-// codeCut is the exit code for conversations that had to be cut, where it is asked
-// for.
+// codeCut is the exit code of --fail-on-busy at the deadline.
 const codeCut = 3
 
-// codeAssumed is the exit code where no request was seen in flight, but connections were
-// taken for idle that may not have been.
+// codeAssumed is the exit code of --fail-on-busy when open connections were assumed idle.
 const codeAssumed = 4
 
-// portsFlags are those of wait without an agent.
+// portsFlags are those of wait --ports, which needs no agent.
 type portsFlags struct {
-	ports       []string
-	ignoreFrom  []string
-	opaque      bool
-	minimum     time.Duration
-	quiet, idle time.Duration
-	pause       time.Duration
-	leave       time.Duration
-	failOnBusy  bool
-	output      cli.Format
-	report      string
-	logFormat   string
+	ports      []string
+	ignoreFrom []string
+	opaque     bool
+	settings   settingsFlags
+	pause      time.Duration
+	leave      time.Duration
+	failOnBusy bool
+	output     cli.Format
+	report     string
+	logFormat  string
 }
 
 func (f *portsFlags) register(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&f.ports, "ports", nil, "the app's ports, `PORT[/PROTOCOL],…`, such as 8080,9090/grpc: watch their connections, without an agent. Connections of "+
-		"http2, grpc, h2c, ws, https, tls, tcp and the like are busy while they are open; without a protocol, and with http, HTTP/1.1 is assumed")
-	flags.StringSliceVar(&f.ignoreFrom, "ignore-from", nil, "with --ports: clients that do not count, `CIDR` or address, comma-separated; probes, for example (default $"+variableIgnoreFrom+")")
-	flags.BoolVar(&f.opaque, "opaque", false, "with --ports: every open connection of every port is busy")
-	flags.DurationVar(&f.pause, "stream-pause", sockets.DefaultStreamPause, "with --ports: how long a response that comes in pieces may pause before it is taken for complete")
-	flags.DurationVar(&f.minimum, "minimum-drain", 0, "with --ports: how long to wait for new connections at least (default $MINIMUM_DRAIN_DURATION or 5s)")
-	flags.DurationVar(&f.quiet, "quiet-time", 0, "with --ports: how long without a new connection before it returns (default $LASTCALL_QUIET_TIME or 2s)")
-	flags.DurationVar(&f.idle, "idle-grace", 0, "with --ports: how long a connection is quiet before it is idle (default $LASTCALL_IDLE_GRACE or 2s)")
-	flags.DurationVar(&f.leave, "leave", sockets.DefaultLeave, "with --ports: how much of the grace period to leave to the app after its SIGTERM, a quarter of it at most")
-	flags.BoolVar(&f.failOnBusy, "fail-on-busy", false, "with --ports: exit with code 3 when the deadline came first, with 4 when open connections were assumed idle")
-	cli.OutputFlag(flags, &f.output, "with --ports: text, a log line on standard error; or json, the report on standard output")
-	flags.StringVar(&f.report, "report", "", "with --ports: write the report as JSON to `file` too, such as /dev/termination-log")
-	flags.StringVar(&f.logFormat, "log-format", "text", "with --ports: text or json")
+	flags.StringSliceVar(&f.ports, "ports", nil, "watch the connections of the app's ports, `PORT[/PROTOCOL],…`, such as 8080,9090/grpc. "+
+		"Connections of http2, grpc, h2c, ws, https, tls, tcp and similar protocols count as busy while they are open; without a protocol, and with http, HTTP/1.1 is assumed")
+	flags.StringSliceVar(&f.ignoreFrom, "ignore-from", nil, "clients that do not count, such as probes: `CIDR` or address, separated by commas (default $"+variableIgnoreFrom+")")
+	flags.BoolVar(&f.opaque, "opaque", false, "count every open connection of every port as busy")
+	flags.DurationVar(&f.pause, "stream-pause", sockets.DefaultStreamPause, "how long a response that arrives in pieces may pause before it counts as complete")
+	for _, s := range meshconfig.Table() {
+		if slices.Contains([]string{"minimum-drain", "quiet-time", "idle-grace", "grace-period"}, s.Flag) {
+			f.settings.registerSetting(flags, s)
+		}
+	}
+	flags.DurationVar(&f.leave, "leave", sockets.DefaultLeave, "how much of the grace period to leave to the app after its SIGTERM, at most a quarter of it")
+	flags.BoolVar(&f.failOnBusy, "fail-on-busy", false, "exit with code 3 when the deadline came first, with 4 when open connections were assumed idle")
+	cli.OutputFlag(flags, &f.output, "`text|json`: text is a log line on standard error, json the report on standard output")
+	flags.StringVar(&f.report, "report", "", "also write the report as JSON to `file`, such as /dev/termination-log")
+	cli.LogFormatFlag(flags, &f.logFormat)
 }
 
-// alone lists the flags that mean nothing without --ports.
-func (f *portsFlags) alone() []string {
+// dependent lists the flags that need --ports.
+func (f *portsFlags) dependent() []string {
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
 	new(portsFlags).register(own)
 	var names []string
@@ -75,26 +75,26 @@ func (f *portsFlags) alone() []string {
 	return names
 }
 
-// isMeant says whether --ports is there, and refuses what does not go together.
-func (f *portsFlags) isMeant(flags *pflag.FlagSet) (bool, error) {
+// isGiven reports whether --ports is given, and refuses flags that contradict it.
+func (f *portsFlags) isGiven(flags *pflag.FlagSet) (bool, error) {
 	if flags.Changed("ports") {
 		for _, name := range []string{"status-address", "status-port"} {
 			if flags.Changed(name) {
-				return false, usage{fmt.Errorf("--%s belongs to the agent, which --ports does without: use one of the two", name)}
+				return false, usage{fmt.Errorf("use only one of --%s and --ports: with --ports there is no agent", name)}
 			}
 		}
 		return true, nil
 	}
-	for _, name := range f.alone() {
+	for _, name := range f.dependent() {
 		if flags.Changed(name) {
-			return false, usage{fmt.Errorf("--%s goes with --ports only, for example --ports 8080", name)}
+			return false, usage{fmt.Errorf("--%s needs --ports, such as --ports 8080", name)}
 		}
 	}
 	return false, nil
 }
 
 func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration) error {
-	log, _, err := newLog(cmd, f.logFormat, slog.LevelInfo)
+	log, _, err := cli.Log(cmd, f.logFormat, slog.LevelInfo)
 	if err != nil {
 		return err
 	}
@@ -108,14 +108,14 @@ func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration) error {
 	}
 	o.IdleGrace = config.IdleGrace
 
-	signal.Ignore(syscall.SIGPIPE) // a hook's reader may be gone
+	signal.Ignore(syscall.SIGPIPE) // the kubelet may have closed the hook's output
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	r, err := sockets.Wait(ctx, config, o)
 	if err != nil {
 		return err
 	}
-	if err := f.tell(cmd.OutOrStdout(), log, r); err != nil {
+	if err := f.writeReport(cmd.OutOrStdout(), log, r); err != nil {
 		return err
 	}
 	switch {
@@ -132,7 +132,7 @@ func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration) error {
 func (f *portsFlags) options(log *slog.Logger) (sockets.Options, error) {
 	o := sockets.Options{Opaque: f.opaque, StreamPause: f.pause, Log: log}
 	if f.pause < 0 {
-		return o, usage{fmt.Errorf("--stream-pause is %v: must not be negative", f.pause)}
+		return o, usage{fmt.Errorf("--stream-pause %v: must not be negative", f.pause)}
 	}
 	for _, text := range f.ports {
 		port, protocol, err := parsePort(strings.TrimSpace(text))
@@ -145,7 +145,7 @@ func (f *portsFlags) options(log *slog.Logger) (sockets.Options, error) {
 		}
 	}
 	if len(o.Ports) == 0 {
-		return o, usage{errors.New("--ports: give at least one port, for example --ports 8080")}
+		return o, usage{errors.New("--ports: must have at least one port, such as --ports 8080")}
 	}
 	from, list := "--ignore-from", f.ignoreFrom
 	if list == nil {
@@ -185,28 +185,19 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return netip.ParsePrefix(text)
 }
 
-// config is what the environment says, with the flags over it.
+// config is the environment, overridden by the flags.
 func (f *portsFlags) config(flags *pflag.FlagSet, timeout time.Duration) (drain.Config, error) {
-	settings, err := meshconfig.Resolve(meshconfig.Input{Env: os.Environ()})
+	settings, err := f.settings.resolve()
 	if err != nil {
 		return drain.Config{}, usage{err}
 	}
 	c := settings.Drain()
-	for name, d := range map[string]struct{ to, from *time.Duration }{
-		"minimum-drain": {&c.MinimumDrain, &f.minimum},
-		"quiet-time":    {&c.QuietTime, &f.quiet},
-		"idle-grace":    {&c.IdleGrace, &f.idle},
-	} {
-		if flags.Changed(name) {
-			*d.to = *d.from
-		}
-	}
 	leave := f.leave
 	if settings.Margin.Said() && !flags.Changed("leave") {
 		leave = settings.Margin.Value
 	}
 	c = sockets.Until(c, leave)
-	// By hand or under systemd there is no grace period but the one that is said.
+	// By hand or under systemd the only grace period is one that is set.
 	if timeout > 0 && (!settings.GracePeriod.Said() || timeout < sockets.Deadline(c)) {
 		c = sockets.Within(c, timeout)
 	}
@@ -219,8 +210,8 @@ func (f *portsFlags) config(flags *pflag.FlagSet, timeout time.Duration) (drain.
 // namedAtMost bounds the conversations in a log line.
 const namedAtMost = 10
 
-// tell writes the report to everybody who wants it.
-func (f *portsFlags) tell(stdout io.Writer, log *slog.Logger, r drain.Report) error {
+// writeReport writes the report to the log, to --report and, with -o json, to stdout.
+func (f *portsFlags) writeReport(stdout io.Writer, log *slog.Logger, r drain.Report) error {
 	attrs := []any{"verdict", string(r.Verdict), "duration_ms", time.Duration(r.Duration).Milliseconds(), "late", r.Late}
 	for _, list := range []struct {
 		name  string
@@ -247,9 +238,9 @@ func (f *portsFlags) tell(stdout io.Writer, log *slog.Logger, r drain.Report) er
 	}
 	text = append(text, '\n')
 	if f.report != "" {
-		// That it cannot be written must not fail a hook that has done its work.
+		// A file that cannot be written must not fail a hook whose drain is done.
 		if err := drain.WriteMessage(f.report, text); err != nil {
-			log.Warn("the report could not be written", "file", f.report, "error", err)
+			log.Warn("cannot write the report", "file", f.report, "error", err)
 		}
 	}
 	if f.output == cli.JSON {

@@ -18,13 +18,13 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/cli"
 )
 
-// presenceTimeout bounds the start of the process that stays in the container.
+// presenceTimeout limits the start of the process that stays in the container.
 const presenceTimeout = 5 * time.Second
 
-// leavePresence connects to the agent, and leaves a process that holds the connection until
-// the container ends. That is when the kernel ends every process of its PID namespace.
+// leavePresence connects to the agent and starts a process that holds the connection. The kernel ends it with the
+// container, as every process of its PID namespace, and so closes the connection.
 func (f *statusFlags) leavePresence() error {
-	fail := func(err error) error { return fmt.Errorf("leave a process that ends with this container: %w", err) }
+	fail := func(err error) error { return fmt.Errorf("start a process that ends with this container: %w", err) }
 	conn, err := net.DialTimeout("tcp", net.JoinHostPort(f.address, strconv.Itoa(f.port)), presenceTimeout)
 	if err != nil {
 		return fail(err)
@@ -44,7 +44,7 @@ func (f *statusFlags) leavePresence() error {
 	if err != nil {
 		return fail(err)
 	}
-	if resp.StatusCode != http.StatusOK { // its body ends with the container
+	if resp.StatusCode != http.StatusOK { // the body ends with the container
 		return fail(fmt.Errorf("POST /present: %s", resp.Status))
 	}
 	file, err := conn.(*net.TCPConn).File()
@@ -75,11 +75,11 @@ func presentCommand() *cobra.Command {
 			signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
 			agent := os.NewFile(3, "agent")
 			if agent == nil {
-				return usage{fmt.Errorf("present is for lastcall wait, which hands it a connection")}
+				return usage{fmt.Errorf("present is started by lastcall wait, which passes it a connection")}
 			}
 			conn, err := net.FileConn(agent)
 			if err != nil {
-				return usage{fmt.Errorf("present is for lastcall wait, which hands it a connection: %w", err)}
+				return usage{fmt.Errorf("present is started by lastcall wait, which passes it a connection: %w", err)}
 			}
 			_ = agent.Close()
 			defer conn.Close()

@@ -12,12 +12,9 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/cli"
 )
 
-const readyHelp = `Return when the agent serves; around an app (lastcall run), when the app accepts
-connections on each of its ports.
+const readyHelp = `Return when the agent serves and, with lastcall run, the app accepts connections on each of its ports.
 
-Made for the postStart hook of a sidecar that stands before the app
-(holdApplicationUntilProxyStarts), as pilot-agent wait: the kubelet starts the next
-container only when the hook has returned.`
+Made for the postStart hook of a sidecar that starts before the app (holdApplicationUntilProxyStarts), as pilot-agent wait: the kubelet starts the next container only when the hook has returned.`
 
 func readyCommand() *cobra.Command {
 	var f statusFlags

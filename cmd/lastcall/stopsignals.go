@@ -11,22 +11,22 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/signals"
 )
 
-// stopFlags say which signals tell to stop, and which one the app gets.
+// stopFlags are the signals that stop lastcall, and the one that stops the app.
 type stopFlags struct {
 	signals []string
 	app     string // of run
 }
 
 func (f *stopFlags) register(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&f.signals, "stop-signal", nil, "`signals` that tell it to stop beside SIGTERM, SIGINT and SIGQUIT: the STOPSIGNAL of the image, such as USR1 (haproxy) or WINCH (httpd)")
+	flags.StringSliceVar(&f.signals, "stop-signal", nil, "`signals` that stop it, in addition to SIGTERM, SIGINT and SIGQUIT: the STOPSIGNAL of the image, such as USR1 (haproxy) or WINCH (httpd)")
 }
 
-func (f *stopFlags) registerOfRun(flags *pflag.FlagSet) {
-	flags.StringVar(&f.app, "app-stop-signal", "", "`signal` that tells the app to stop (default the one that lastcall got; SIGTERM for SIGINT, SIGHUP and hooks)")
+func (f *stopFlags) registerRun(flags *pflag.FlagSet) {
+	flags.StringVar(&f.app, "app-stop-signal", "", "`signal` that stops the app (default: the one that stopped lastcall, and SIGTERM for SIGINT, SIGHUP and hooks)")
 }
 
-// parse reads the flags: the signals to receive, and the one for the app. isRun and restarts decide what SIGHUP means: a
-// hot restart only where one was asked for, since a closed terminal sends it too.
+// parse reads the flags: the signals to receive, and the one for the app. SIGHUP starts a hot
+// restart only if restarts is set, since a terminal that closes sends it too.
 func (f *stopFlags) parse(isRun, restarts bool) (listen signals.Options, app syscall.Signal, err error) {
 	for _, text := range f.signals {
 		sig, err := signals.Parse(text)
@@ -34,7 +34,7 @@ func (f *stopFlags) parse(isRun, restarts bool) (listen signals.Options, app sys
 			return listen, 0, usage{fmt.Errorf("--stop-signal: %w", err)}
 		}
 		if isRun && sig == syscall.SIGUSR2 {
-			return listen, 0, usage{fmt.Errorf("--stop-signal %s: it asks lastcall run for a hot restart; choose another STOPSIGNAL", text)}
+			return listen, 0, usage{fmt.Errorf("--stop-signal %s: it starts a hot restart of lastcall run; choose another STOPSIGNAL", text)}
 		}
 		listen.Stop = append(listen.Stop, sig)
 	}

@@ -195,7 +195,7 @@ func TestRestartBySignalIsAskedFor(t *testing.T) {
 	}
 	eventually(t, "the log says why there is no successor", func() bool {
 		log, _ := os.ReadFile(s.log)
-		return strings.Contains(string(log), "a signal restarts hot only with --pid-file")
+		return strings.Contains(string(log), "a hot restart by signal needs --pid-file")
 	})
 	s.endsBy(func() { _ = s.cmd.Process.Signal(syscall.SIGTERM) }, "SIGTERM")
 }

@@ -203,7 +203,7 @@ func TestTLSConfigurationRefused(t *testing.T) {
 		{"tls-cert=" + one.Cert() + ",tls-key=/nowhere", "no such file", nil},
 		{"tls-cert=" + one.Cert() + ",tls-key=" + other.Key(), "accepted are PEM files that belong together", nil},
 		{"tls-cert=" + one.Cert() + ",tls-key=" + one.Key() + ",tls-client-ca=" + other.CA(), "there is no certificate in it", nil},
-		{"tls-cert=" + one.Cert() + ",tls-key=" + one.Key(), "with --proxy envoy TLS and limits are Envoy's own", []string{"--proxy", "envoy"}},
+		{"tls-cert=" + one.Cert() + ",tls-key=" + one.Key(), "with --proxy envoy, set TLS and limits in --envoy-config", []string{"--proxy", "envoy"}},
 		{"max-connections=-1", "accepted are 1 and more", nil},
 		{"protocol=http", "--idle-timeout -1s: must be a duration such as 10s, or 0 for no limit", []string{"--idle-timeout", "-1s"}},
 		{"protocol=http", "--max-connections -1: must be 1 or more", []string{"--max-connections", "-1"}},

@@ -87,6 +87,9 @@ type Options struct {
 	// /stats/prometheus.
 	LeanScrape bool
 
+	// Profiles serves Go's profiles on the status port, for requests from this pod.
+	Profiles bool
+
 	// App, if there is one, is started with the agent and ended after the drain;
 	// its exit code becomes the agent's, as end says.
 	App *exec.Cmd

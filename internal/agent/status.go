@@ -52,6 +52,9 @@ func (a *agent) startStatus() (*status, error) {
 	mux.HandleFunc("/hot-restart", own(a.Succession.ServeHTTP))
 	mux.HandleFunc("/wait/{token...}", s.waitByToken)
 	mux.HandleFunc("GET /connections", fromPod(s.connections))
+	if a.Profiles {
+		profiles(mux)
+	}
 	mux.Handle("/app-health/", a.Probes)
 	mux.Handle("/app-lifecycle/", a.Probes)
 	s.merge = merge{own: s.metrics.registry, app: a.Settings.ScrapeTarget.Value, lean: a.LeanScrape, failed: s.metrics.scrapeFailed, log: a.log}

@@ -1,4 +1,4 @@
-// Package cli is what the command lines of the programs have in common: flags' errors, exit codes, signals, logs.
+// Package cli has what the command lines of all programs share: help, errors, completion, logs, signals.
 package cli
 
 import (
@@ -15,23 +15,26 @@ type UsageError struct{ Err error }
 func (e UsageError) Error() string { return e.Err.Error() }
 func (e UsageError) Unwrap() error { return e.Err }
 
-// Prepare gives a program's commands, which must be complete, the same manners: --version, help without
-// empty defaults, and errors that say which value a flag takes.
+// Prepare gives all commands of a program --version, help in groups, completion, and errors that say what a flag's
+// value must be. Call it when all commands have been added.
 func Prepare(root *cobra.Command, version string) {
 	versionFlag(root, version)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{flagError(err)} })
-	tidy(root)
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(cmd.OutOrStdout(), cmd) })
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	complete(root)
 }
 
 // versionFlag gives the root command --version. Cobra's own, with a template for its
 // output, keeps the linker from dropping unused methods (text/template): 2.4 MB of
 // program.
 func versionFlag(root *cobra.Command, version string) {
-	asked := root.Flags().BoolP("version", "v", false, "print the version")
+	wanted := root.Flags().BoolP("version", "v", false, "print the version")
 	run := root.RunE
 	root.RunE = func(cmd *cobra.Command, args []string) error {
-		if *asked {
+		if *wanted {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), version)
 			return err
 		}
@@ -39,19 +42,7 @@ func versionFlag(root *cobra.Command, version string) {
 	}
 }
 
-// tidy removes the defaults that pflag prints though they say nothing.
-func tidy(cmd *cobra.Command) {
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.DefValue == "[]" {
-			f.DefValue = ""
-		}
-	})
-	for _, below := range cmd.Commands() {
-		tidy(below)
-	}
-}
-
-// takes says what a flag of a type takes.
+// takes describes the values of a flag by its type.
 var takes = map[string]string{
 	"bool":          "true or false",
 	"int":           "a whole number",
@@ -62,7 +53,7 @@ var takes = map[string]string{
 	"durationSlice": "durations such as 500ms or 5s, separated by commas",
 }
 
-// flagError says in words what pflag says in strconv's.
+// flagError describes the value that a flag takes; pflag's own message is strconv's.
 func flagError(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -75,7 +66,7 @@ func flagError(err error) error {
 	return fmt.Errorf("--%s %q: must be %s", invalid.GetFlag().Name, invalid.GetValue(), want)
 }
 
-// NoArgs is cobra.NoArgs with an error that knows the commands.
+// NoArgs is cobra.NoArgs with an error that names the command.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -83,30 +74,30 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	if cmd.HasSubCommands() {
 		return UsageError{fmt.Errorf("%s: unknown command %q", cmd.CommandPath(), args[0])}
 	}
-	return UsageError{fmt.Errorf("%s takes no argument, got %q", cmd.CommandPath(), args[0])}
+	return UsageError{fmt.Errorf("%s takes no arguments, got %q", cmd.CommandPath(), args[0])}
 }
 
-// Format is the value of --output: text or json.
+// Format is the value of --output.
 type Format string
 
 // The formats.
 const (
-	Text Format = "text"
-	JSON Format = "json"
+	PlainText Format = "text"
+	JSON      Format = "json"
 )
 
 // OutputFlag registers -o, --output, which is text by default.
 func OutputFlag(flags *pflag.FlagSet, f *Format, usage string) {
-	*f = Text
+	*f = PlainText
 	flags.VarP(f, "output", "o", usage)
 }
 
 func (f *Format) String() string { return string(*f) }
 
-// Set refuses anything but the formats.
+// Set refuses anything else.
 func (f *Format) Set(text string) error {
 	switch format := Format(text); format {
-	case Text, JSON:
+	case PlainText, JSON:
 		*f = format
 		return nil
 	}
@@ -114,4 +105,16 @@ func (f *Format) Set(text string) error {
 }
 
 // Type is the placeholder in --help.
-func (f *Format) Type() string { return "format" }
+func (f *Format) Type() string { return "text|json" }
+
+// Values are the words that shells complete.
+func (f *Format) Values() []string { return []string{string(PlainText), string(JSON)} }
+
+// AddGroup adds commands to root under a heading of its help.
+func AddGroup(root *cobra.Command, heading string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: heading, Title: heading})
+	for _, c := range commands {
+		c.GroupID = heading
+	}
+	root.AddCommand(commands...)
+}

@@ -29,7 +29,7 @@ func TestErrors(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                       "",
 		"other":                  `example: unknown command "other"`,
-		"sub more":               `example sub takes no argument, got "more"`,
+		"sub more":               `example sub takes no arguments, got "more"`,
 		"sub --ports abc":        `--ports "abc": must be whole numbers, separated by commas`,
 		"sub --ports 1,-1":       `--ports "1,-1": must be whole numbers`,
 		"sub --port 80a":         `--port "80a": must be a whole number`,

@@ -11,7 +11,7 @@ import (
 
 // Log returns a logger on the standard error that Main has set, and that Writer, for its metrics. Main closes it.
 // The format is --log-format's: text or json.
-func Log(cmd *cobra.Command, format string, level slog.Level) (*slog.Logger, *logs.Writer, error) {
+func Log(cmd *cobra.Command, format string, level slog.Leveler) (*slog.Logger, *logs.Writer, error) {
 	to := cmd.ErrOrStderr().(*logs.Writer)
 	log, err := logs.NewLogger(format, to, level)
 	if err != nil {

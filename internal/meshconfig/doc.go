@@ -44,27 +44,9 @@
 // Other fields of ProxyConfig are merged into Settings.Proxy; a value that
 // cannot be read there is a warning, not an error, for lastcall does not need it.
 //
-// # Variables, by the container's environment or by proxyMetadata
+// # Variables
 //
-//	EXIT_ON_ZERO_ACTIVE_CONNECTIONS   true   leave when nothing is open any more. As Go's strconv.ParseBool. Istio's
-//	                                         default, taken with LASTCALL_COMPAT=istio, is false.
-//	MINIMUM_DRAIN_DURATION            5s     how long to go on accepting at least, when leaving on zero. Go duration, 0s or more.
-//	TERMINATION_GRACE_PERIOD_SECONDS  30     the pod's terminationGracePeriodSeconds. Whole seconds, 1 or more. ztunnel's name for it.
-//	LASTCALL_QUIET_TIME               2s     how long nobody may have come before the drain ends. Go duration, 0s or more.
-//	LASTCALL_LAST_CALL_MARGIN         2s     how long before SIGKILL the last call is made. Go duration, 0s or more.
-//	LASTCALL_IDLE_GRACE               2s     how long a connection may be idle before it is closed. Go duration, 0s or more.
-//	LASTCALL_RESTART_WAIT             10s    how long a connection waits for an app container that is restarted. Go duration, 0s or more.
-//	LASTCALL_LAST_CALL_SPREAD         0s     over how much of the last call endings are spread. Go duration; 0s: half of what there is.
-//	LASTCALL_WEBSOCKET                wait   what becomes of WebSockets in a drain: wait for the last call, or close before.
-//	LASTCALL_WEBSOCKET_CLOSE          1001   the status of our close frames: 1001 or 1012.
-//	LASTCALL_EVENT_STREAMS            wait   the same as LASTCALL_WEBSOCKET for event streams that answer a GET.
-//	LASTCALL_ENDLESS_TYPES            empty  media types of lines without an end: they end as event streams do, if they answer a GET.
-//	LASTCALL_COMPAT                   ""     "istio": Istio's own behaviour and defaults. The flag --compat wins.
-//
-// Environment only:
-//
-//	PROXY_CONFIG                             see Order.
-//	TERMINATION_DRAIN_DURATION_SECONDS       no longer read by Istio, nor here: warned of.
+// Table lists every variable and the flags that override fields and variables, with their defaults.
 //
 // # What is put right, with a warning
 //

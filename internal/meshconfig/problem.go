@@ -26,6 +26,9 @@ type FieldError struct {
 
 func (e *FieldError) Error() string {
 	text := fmt.Sprintf("%s is %s (%s): want %s", e.Field, e.Value, e.Source.at(), e.Accepts)
+	if e.Source.Origin == FlagGiven {
+		text = fmt.Sprintf("%s %s: must be %s", e.Field, e.Value, e.Accepts)
+	}
 	if e.Err != nil {
 		text += fmt.Sprintf(": %v", e.Err)
 	}

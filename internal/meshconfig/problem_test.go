@@ -26,7 +26,7 @@ func TestBadInput(t *testing.T) {
 		{"no drainDuration", places{proxy: "drainDuration: 0s"}, []string{"drainDuration is 0s"}},
 		{"a port too high", places{annotation: "statusPort: 70000"}, []string{"statusPort is 70000 (annotation proxy.istio.io/config, line 1): want a port number, 1 to 65535"}},
 		{"a port of zero", places{annotation: "proxyAdminPort: 0"}, []string{"proxyAdminPort is 0 (annotation proxy.istio.io/config, line 1): want a port number, 1 to 65535"}},
-		{"a port by flag", places{port: -1}, []string{"--status-port is -1 (flag --status-port): want a port number"}},
+		{"a port by flag", places{port: -1}, []string{"--status-port -1: must be a port number"}},
 		{"words for a number", places{annotation: "concurrency: two"}, []string{`concurrency is "two" (annotation proxy.istio.io/config, line 1): want a whole number of worker threads`}},
 		{"a string for a boolean", places{annotation: "holdApplicationUntilProxyStarts: 'true'"}, []string{`holdApplicationUntilProxyStarts is "true"`, "want true, false or null"}},
 		{"a string for a list", places{annotation: "proxyStatsMatcher:\n  inclusionPrefixes: [a]\n  inclusionRegexps: .*\n"},
@@ -52,7 +52,8 @@ func TestBadInput(t *testing.T) {
 		{"neither wait nor close", places{env: []string{"LASTCALL_EVENT_STREAMS=cut"}}, []string{`LASTCALL_EVENT_STREAMS is "cut"`, `want "wait" `}},
 		{"no media type", places{env: []string{"LASTCALL_ENDLESS_TYPES=ndjson"}}, []string{"want media types"}},
 		{"another mesh", places{env: []string{"LASTCALL_COMPAT=linkerd"}}, []string{`LASTCALL_COMPAT is "linkerd" (environment LASTCALL_COMPAT): want "istio", or ""`}},
-		{"another mesh by flag", places{compat: "linkerd"}, []string{`--compat is "linkerd" (flag --compat)`}},
+		{"a time by flag", places{flags: map[string]Flag{"terminationDrainDuration": {"--termination-drain-duration", "soon"}}}, []string{`--termination-drain-duration "soon": must be a duration`}},
+		{"another mesh by flag", places{compat: "linkerd"}, []string{`--compat "linkerd": must be "istio"`}},
 
 		{"all of them at once", places{mesh: "defaultConfig: {statusPort: x}", proxy: "drainDuration: 1", annotation: "concurrency: -1", env: []string{"MINIMUM_DRAIN_DURATION=1", "LASTCALL_IDLE_GRACE=1"}},
 			[]string{"statusPort is", "drainDuration is 1 ", "concurrency is", "MINIMUM_DRAIN_DURATION is", "LASTCALL_IDLE_GRACE is"}},

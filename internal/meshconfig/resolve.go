@@ -47,23 +47,26 @@ type Input struct {
 	// Env is the container's environment as os.Environ gives it.
 	Env []string
 
-	// Compat is the flag --compat; empty when it was not given. It wins over
-	// LASTCALL_COMPAT.
-	Compat string
-
-	// StatusPort is the flag --status-port; 0 when it was not given. It wins
-	// over ProxyConfig.
-	StatusPort int
+	// Flags are the command line's, by the name of the variable or ProxyConfig field that each overrides. Only flags
+	// that were given are in it.
+	Flags map[string]Flag
 
 	// ReadFile reads a file as os.ReadFile does, which it is if nil (but for
 	// reading no more than the 2 MiB).
 	ReadFile func(name string) ([]byte, error)
 }
 
+// Flag is a command line flag that was given.
+type Flag struct {
+	Name string // with its dashes
+	Text string
+}
+
 // resolver gathers the layers, lowest first, and what is wrong with them.
 type resolver struct {
 	findings
 	env    map[string]string
+	flags  map[string]Flag
 	layers []*layer
 
 	annotations map[string]string
@@ -73,7 +76,7 @@ type resolver struct {
 // error, joined; settings that were wrong have their default then. The
 // settings are never nil, and their Warnings are complete even with an error.
 func Resolve(in Input) (*Settings, error) {
-	r := &resolver{env: environment(in.Env)}
+	r := &resolver{env: environment(in.Env), flags: in.Flags}
 	readFile := in.ReadFile
 	if readFile == nil {
 		readFile = readBounded
@@ -87,10 +90,11 @@ func Resolve(in Input) (*Settings, error) {
 	if text, ok := r.read(readFile, "annotations file", in.AnnotationsFile, Source{Origin: AnnotationsFile, Name: in.AnnotationsFile}, DefaultAnnotationsFile); ok {
 		r.readAnnotations(in.AnnotationsFile, text)
 	}
+	r.layers = append(r.layers, r.flagLayer())
 	for _, name := range sortedKeys(r.env) {
 		r.adviseVariable(name, Source{Origin: Environment, Name: name}, name)
 	}
-	s := r.settings(in)
+	s := r.settings()
 	s.ScrapeTarget = r.scrapeTarget(s.StatusPort.Value)
 	r.adviseCombination(s)
 	s.Warnings = r.all()
@@ -117,9 +121,12 @@ func (r *resolver) readAnnotations(file, text string) {
 	}
 }
 
-// variable finds what is in force for a variable: the container's own
-// environment wins over proxyMetadata, of which the highest layer wins.
+// variable finds the value in force of a variable: a flag overrides the container's own environment, which overrides
+// proxyMetadata, of which the highest layer wins.
 func (r *resolver) variable(name string) (entry, bool) {
+	if f, ok := r.flags[name]; ok {
+		return entry{text: f.Text, source: Source{Origin: FlagGiven, Name: f.Name}, path: f.Name}, true
+	}
 	said, ok := r.metadata()[name]
 	if text := r.env[name]; text != "" {
 		own := entry{text: text, source: Source{Origin: Environment, Name: name}, path: name}
@@ -129,6 +136,24 @@ func (r *resolver) variable(name string) (entry, bool) {
 		return own, true
 	}
 	return said, ok && said.text != ""
+}
+
+// flagLayer holds the ProxyConfig fields that flags override.
+func (r *resolver) flagLayer() *layer {
+	l := &layer{source: Source{Origin: FlagGiven}, fields: map[string]field{}, metadata: map[string]entry{}}
+	for _, name := range sortedKeys(r.flags) {
+		if isVariable(name) {
+			continue
+		}
+		f := r.flags[name]
+		own := &layer{source: Source{Origin: FlagGiven, Name: f.Name}, fields: l.fields}
+		r.putField(own, name, f.Text, []string{f.Name})
+		if put, ok := l.fields[name]; ok {
+			put.path = f.Name
+			l.fields[name] = put
+		}
+	}
+	return l
 }
 
 // metadata is proxyMetadata merged key by key.
@@ -167,7 +192,7 @@ func readField[T any](r *resolver, name string, fallback T, get func(*mesh.Proxy
 }
 
 // settings reads each setting from where it is said last.
-func (r *resolver) settings(in Input) *Settings {
+func (r *resolver) settings() *Settings {
 	s := &Settings{}
 	s.TerminationDrain = readField(r, fieldTerminationDrain, drain.DefaultTerminationDrain, func(pc *mesh.ProxyConfig) (time.Duration, bool) {
 		return notNegative(pc.GetTerminationDrainDuration())
@@ -181,13 +206,6 @@ func (r *resolver) settings(in Input) *Settings {
 	})
 	s.AdminPort = readField(r, fieldAdminPort, DefaultAdminPort, func(pc *mesh.ProxyConfig) (int, bool) { return port(pc.GetProxyAdminPort()) })
 	s.StatusPort = readField(r, fieldStatusPort, DefaultStatusPort, func(pc *mesh.ProxyConfig) (int, bool) { return port(pc.GetStatusPort()) })
-	if in.StatusPort != 0 {
-		s.StatusPort = Value[int]{Value: in.StatusPort, Source: Source{Origin: Flag, Name: "--status-port"}, Path: "--status-port"}
-		if in.StatusPort < 1 || in.StatusPort > 65535 {
-			r.fail(&FieldError{Field: s.StatusPort.Path, Value: strconv.Itoa(in.StatusPort), Source: s.StatusPort.Source, Accepts: acceptsPort})
-			s.StatusPort.Value = DefaultStatusPort
-		}
-	}
 	s.Concurrency = readField(r, fieldConcurrency, nil, func(pc *mesh.ProxyConfig) (*int, bool) {
 		if pc.Concurrency == nil {
 			return nil, true
@@ -212,13 +230,6 @@ func (r *resolver) settings(in Input) *Settings {
 	}
 
 	s.Compat = readVariable(r, variableCompat, "", acceptsCompat, parseCompat)
-	if in.Compat != "" {
-		s.Compat = Value[string]{Value: in.Compat, Source: Source{Origin: Flag, Name: "--compat"}, Path: "--compat"}
-		if _, ok := parseCompat(in.Compat); !ok {
-			r.fail(&FieldError{Field: s.Compat.Path, Value: strconv.Quote(brief(in.Compat)), Source: s.Compat.Source, Accepts: acceptsCompat})
-			s.Compat.Value = ""
-		}
-	}
 	// Istio's default is the fixed wait; lastcall's own is to leave when
 	// nothing is open any more.
 	s.ExitOnZero = readVariable(r, variableExitOnZero, s.Compat.Value != CompatIstio, acceptsBool, parseBool)

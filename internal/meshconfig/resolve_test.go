@@ -3,6 +3,7 @@ package meshconfig
 import (
 	"fmt"
 	"io/fs"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,10 +20,20 @@ type places struct {
 	env        []string
 	compat     string // --compat
 	port       int    // --status-port
+	flags      map[string]Flag
 }
 
 func (p places) input() Input {
-	in := Input{MeshFile: DefaultMeshFile, AnnotationsFile: DefaultAnnotationsFile, Env: p.env, Compat: p.compat, StatusPort: p.port}
+	in := Input{MeshFile: DefaultMeshFile, AnnotationsFile: DefaultAnnotationsFile, Env: p.env, Flags: map[string]Flag{}}
+	if p.compat != "" {
+		in.Flags["LASTCALL_COMPAT"] = Flag{"--compat", p.compat}
+	}
+	if p.port != 0 {
+		in.Flags["statusPort"] = Flag{"--status-port", strconv.Itoa(p.port)}
+	}
+	for name, f := range p.flags {
+		in.Flags[name] = f
+	}
 	if p.proxy != "" {
 		in.Env = append(in.Env, "PROXY_CONFIG="+p.proxy)
 	}
@@ -108,6 +119,8 @@ func TestWhichPlaceWins(t *testing.T) {
 		{"numbers in quotes, as Istio's reader takes them", places{annotation: `proxyAdminPort: "15001"`}, "proxyAdminPort", "15001", "annotation proxy.istio.io/config"},
 		{"concurrency of zero is said", places{annotation: "concurrency: 0"}, "concurrency", "0", "annotation proxy.istio.io/config"},
 		{"hold", places{mesh: "defaultConfig: {holdApplicationUntilProxyStarts: true}"}, "holdApplicationUntilProxyStarts", "true", "mesh file mesh.yaml"},
+		{"--termination-drain-duration over all", places{annotation: "terminationDrainDuration: 20s", flags: map[string]Flag{termination: {"--termination-drain-duration", "25s"}}}, termination, "25s", "flag --termination-drain-duration"},
+		{"--minimum-drain over all", places{annotation: "proxyMetadata: {MINIMUM_DRAIN_DURATION: 3s}", env: []string{"MINIMUM_DRAIN_DURATION=4s"}, flags: map[string]Flag{minimum: {"--minimum-drain", "6s"}}}, minimum, "6s", "flag --minimum-drain"},
 		{"--status-port over all", places{annotation: "statusPort: 15001", port: 16020}, "statusPort", "16020", "flag --status-port"},
 
 		{"proxyMetadata", places{annotation: "proxyMetadata: {MINIMUM_DRAIN_DURATION: 7s}"}, minimum, "7s", "proxyMetadata of annotation proxy.istio.io/config"},

@@ -25,8 +25,8 @@ const (
 	// Environment is one variable of the container's own environment.
 	Environment
 
-	// Flag is a command line flag.
-	Flag
+	// FlagGiven is a command line flag.
+	FlagGiven
 )
 
 // Source says where a value came from.
@@ -61,7 +61,7 @@ func (s Source) String() string {
 		where = "annotations file " + s.Name
 	case Environment:
 		where = "environment " + s.Name
-	case Flag:
+	case FlagGiven:
 		where = "flag " + s.Name
 	default:
 		where = fmt.Sprintf("Origin(%d) %s", int(s.Origin), s.Name)

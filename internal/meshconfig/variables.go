@@ -31,12 +31,15 @@ const (
 	variableOldTerminationDrain = "TERMINATION_DRAIN_DURATION_SECONDS"
 )
 
-// variables are those that may come by environment or proxyMetadata.
-var variables = []string{
-	variableExitOnZero, variableMinimumDrain, variableGracePeriod,
-	variableQuietTime, variableMargin, variableIdleGrace, variableCompat, variableRestartWait,
-	variableSpread, variableWebSocket, variableWebSocketClose, variableEventStreams, variableEndlessTypes,
-}
+// variables are those that the environment or proxyMetadata may set.
+var variables = func() (names []string) {
+	for _, s := range Table() {
+		if !s.Field && !s.ContainerOnly {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}()
 
 // CompatIstio is the LASTCALL_COMPAT (and --compat) that asks for Istio's own
 // behaviour and defaults.

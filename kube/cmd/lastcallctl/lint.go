@@ -138,7 +138,7 @@ func (f *lintFlags) tell(cmd *cobra.Command, all []found) error {
 	wrong := false
 	for _, one := range all {
 		wrong = wrong || one.Severity == lint.Error
-		if f.output == cli.Text {
+		if f.output == cli.PlainText {
 			if _, err := fmt.Fprintf(out, "%s:%d: %s %s: %s: %s %s\n", one.File, one.Line, one.Severity, one.ID, one.Object, one.Path, one.Text); err != nil {
 				return err
 			}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"github.com/spf13/pflag"
+
+	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+)
+
+// agentFlags are common to agent and run.
+type agentFlags struct {
+	inbound        []string
+	settings       settingsFlags
+	statusAddress  string
+	terminationLog string
+	logFormat      string
+	accessLog      string
+	accessLogForm  string
+	failOnCut      bool
+	leanScrape     bool
+	pprof          bool
+	exitWithApp    bool
+	sidecar        string // of agent
+	appContainers  int    // of agent
+	adminAddress   string
+	envoy          envoyFlags
+	capture        captureFlags
+	limits         limitsFlags
+	h2             h2Flags
+	stop           stopFlags
+	succession     successionFlags // of run
+}
+
+const inboundUsage = "inbound listener and the app's address, `LISTEN=APP[,OPTION…]`, such as :8000=127.0.0.1:8080,protocol=http; may be repeated. Options: protocol=auto|http|tcp, name=NAME, max-connections=N; to terminate TLS tls-cert=FILE,tls-key=FILE, and with them tls-client-ca=FILE, tls-alpn=h2+http/1.1, tls-min-version=1.3"
+
+// register registers the flags in groups. own registers those that only agent or only run has.
+func (f *agentFlags) register(flags *pflag.FlagSet, own func(*pflag.FlagSet)) {
+	cli.Group(flags, "Listeners", func(flags *pflag.FlagSet) {
+		flags.StringArrayVar(&f.inbound, "inbound", nil, inboundUsage)
+		f.capture.register(flags)
+		flags.StringVar(&f.statusAddress, "status-address", "", "`address` of the status server (default all)")
+		f.settings.registerStatusPort(flags)
+		flags.StringVar(&f.adminAddress, "admin-address", "", "serve Envoy's admin API at this `address`, host or host:port, or off (default of agent: 127.0.0.1 and ProxyConfig's proxyAdminPort, 15000; of run: off). With --proxy envoy: host:port or unix:PATH of a running Envoy to drain")
+	})
+	f.settings.register(flags)
+	cli.Group(flags, "App and pod", func(flags *pflag.FlagSet) {
+		own(flags)
+		f.stop.register(flags)
+		flags.BoolVar(&f.exitWithApp, "exit-with-app", false, "exit when the app has exited by itself, as a job does: detected by its processes with shareProcessNamespace, else by 10s without a socket")
+		flags.BoolVar(&f.failOnCut, "fail-on-cut", false, "exit with code 3 when connections or requests were cut")
+		flags.StringVar(&f.terminationLog, "termination-log", cli.DefaultTerminationLog(), "`file` for the container's termination message")
+	})
+	cli.Group(flags, "Observability", func(flags *pflag.FlagSet) {
+		cli.LogFormatFlag(flags, &f.logFormat)
+		flags.StringVar(&f.accessLog, "access-log", "off", "`file` for one line per request, - for standard output, or off; may be a FIFO, also without a reader")
+		cli.ChoiceFlag(flags, &f.accessLogForm, "access-log-format", "text", []string{"text", "json"}, "format of the access log, as Istio's Envoys write it")
+		flags.BoolVar(&f.leanScrape, "lean-scrape", false, "leave Envoy's gauges that only a drain needs out of /stats/prometheus")
+		flags.BoolVar(&f.pprof, "pprof", false, "serve Go's profiles at /debug/pprof/ of the status port, to requests from loopback only")
+	})
+	cli.Group(flags, "Limits", f.limits.register)
+	cli.Group(flags, "HTTP/2 limits (-1 for no limit)", f.h2.register)
+	cli.Group(flags, "Envoy as the data plane", f.envoy.register)
+}
+
+// registerAgent registers the flags that only agent has.
+func (f *agentFlags) registerAgent(flags *pflag.FlagSet) {
+	cli.ChoiceFlag(flags, &f.sidecar, "sidecar", "", []string{"native", "classic"}, "form of this sidecar, `native|classic`: an app's preStop hook without the sidecar's own then means that this container restarts, and no client is refused. native: an init container with restartPolicy Always and its own preStop hook (lastcall wait --sidecar); classic: a container without a preStop hook (default: unknown, and every hook begins a drain)")
+	setting, _ := meshconfig.FlagOverrides("app-containers")
+	flags.IntVar(&f.appContainers, "app-containers", 0, setting.Usage+" (default $LASTCALL_APP_CONTAINERS or 1)")
+}
+
+// registerRun registers the flags that only run has.
+func (f *agentFlags) registerRun(flags *pflag.FlagSet) {
+	f.succession.register(flags)
+	f.stop.registerRun(flags)
+}

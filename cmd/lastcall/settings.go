@@ -1,0 +1,146 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/timers"
+)
+
+// settingsFlags are the sources of the configuration, and the flags that override variables and ProxyConfig fields.
+type settingsFlags struct {
+	statusPort  int
+	meshConfig  string
+	annotations string
+	texts       map[string]*cli.Text // by flag
+	flags       *pflag.FlagSet
+}
+
+// registerSources registers what every command that reads the configuration needs.
+func (f *settingsFlags) registerSources(flags *pflag.FlagSet) {
+	f.flags = flags
+	flags.StringVar(&f.meshConfig, "mesh-config", meshconfig.DefaultMeshFile, "`file` with Istio's MeshConfig")
+	flags.StringVar(&f.annotations, "annotations", meshconfig.DefaultAnnotationsFile, "`file` with the pod's annotations (downward API)")
+}
+
+func (f *settingsFlags) registerStatusPort(flags *pflag.FlagSet) {
+	flags.IntVar(&f.statusPort, "status-port", 0, "`port` of the status server (default 15020, or ProxyConfig's statusPort)")
+}
+
+// registerGroup registers the flags of one group of the table of settings.
+func (f *settingsFlags) registerGroup(flags *pflag.FlagSet, group string) {
+	for _, s := range meshconfig.Table() {
+		if s.Group == group && s.Flag != "" && !s.ContainerOnly {
+			f.registerSetting(flags, s)
+		}
+	}
+}
+
+func (f *settingsFlags) registerSetting(flags *pflag.FlagSet, s meshconfig.Setting) {
+	text := &cli.Text{Kind: s.Type, Known: s.Values, Preset: s.Default, IsBool: s.Type == "bool"}
+	if s.Name == timers.GracePeriod {
+		text.Preset += "s"
+	}
+	cli.TextFlag(flags, text, s.Flag, s.Usage)
+	if f.texts == nil {
+		f.texts = map[string]*cli.Text{}
+	}
+	f.texts[s.Flag], f.flags = text, flags
+}
+
+// register registers all of them.
+func (f *settingsFlags) register(flags *pflag.FlagSet) {
+	cli.Group(flags, meshconfig.GroupTimers, func(flags *pflag.FlagSet) { f.registerGroup(flags, meshconfig.GroupTimers) })
+	cli.Group(flags, meshconfig.GroupEndings, func(flags *pflag.FlagSet) { f.registerGroup(flags, meshconfig.GroupEndings) })
+	cli.Group(flags, "Configuration", func(flags *pflag.FlagSet) {
+		f.registerGroup(flags, meshconfig.GroupIstio)
+		f.registerSources(flags)
+	})
+	f.flags = flags
+}
+
+func (f *settingsFlags) resolve() (*meshconfig.Settings, error) {
+	given, err := f.given()
+	if err != nil {
+		return nil, err
+	}
+	return meshconfig.Resolve(meshconfig.Input{
+		MeshFile:        f.meshConfig,
+		AnnotationsFile: f.annotations,
+		Env:             os.Environ(),
+		Flags:           given,
+	})
+}
+
+// apply resolves the settings, logs their warnings, and sets the process up for them.
+func (f *settingsFlags) apply(log *slog.Logger) (*meshconfig.Settings, error) {
+	settings, err := f.resolve()
+	if err != nil {
+		return nil, usage{err}
+	}
+	for _, w := range settings.Warnings {
+		log.Warn(w.String())
+	}
+	for _, c := range settings.Drain().Contradictions() {
+		log.Warn(c)
+	}
+	if n := settings.Concurrency.Value; n != nil && *n > 0 {
+		runtime.GOMAXPROCS(*n)
+	}
+	return settings, nil
+}
+
+// given are the flags on the command line that override settings.
+func (f *settingsFlags) given() (map[string]meshconfig.Flag, error) {
+	given := map[string]meshconfig.Flag{}
+	if f.statusPort != 0 {
+		given["statusPort"] = meshconfig.Flag{Name: "--status-port", Text: strconv.Itoa(f.statusPort)}
+	}
+	for _, s := range meshconfig.Table() {
+		text := f.texts[s.Flag]
+		if text == nil || !f.flags.Changed(s.Flag) {
+			continue
+		}
+		value := meshconfig.Flag{Name: "--" + s.Flag, Text: text.Text}
+		if s.Name == timers.GracePeriod {
+			d, err := time.ParseDuration(value.Text)
+			if err != nil || d < time.Second || d%time.Second != 0 {
+				return nil, fmt.Errorf("%s %q: must be whole seconds, such as 30s or 1m", value.Name, value.Text)
+			}
+			value.Text = strconv.Itoa(int(d / time.Second))
+		}
+		given[s.Name] = value
+	}
+	return given, nil
+}
+
+// precedence explains the sources of the configuration.
+const precedence = "A flag overrides the container's environment, which overrides proxyMetadata and the fields of the pod annotation proxy.istio.io/config, then PROXY_CONFIG, then the mesh config file, then the default. `lastcall config` prints the values in force and where each comes from."
+
+// environment lists the variables of a command for its help.
+func environment(cmd *cobra.Command) func() (string, []cli.Variable) {
+	return func() (string, []cli.Variable) {
+		var out []cli.Variable
+		for _, s := range meshconfig.Table() {
+			if s.Field || s.ContainerOnly && s.Flag != "" && cmd.Flags().Lookup(s.Flag) == nil {
+				continue
+			}
+			v := cli.Variable{Group: s.Group, Name: s.Name, Default: s.Default, Usage: s.Usage}
+			if cmd.Flags().Lookup(s.Flag) != nil {
+				v.Flag = s.Flag
+			}
+			out = append(out, v)
+		}
+		return strings.ReplaceAll(precedence, "`", ""), out
+	}
+}

@@ -1,0 +1,237 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// width is that of help texts, in columns.
+const width = 80
+
+// indent is where the descriptions of flags begin.
+const indent = 28
+
+// Variable is an environment variable that a command reads.
+type Variable struct {
+	Group   string
+	Name    string
+	Default string
+	Flag    string // overrides it; without dashes, empty for none
+	Usage   string // shown when there is no flag, whose usage says it
+}
+
+// environments are the variables of commands, by command.
+var environments = map[*cobra.Command]func() (intro string, variables []Variable){}
+
+// Environment adds a section about variables to a command's help.
+func Environment(cmd *cobra.Command, describe func() (intro string, variables []Variable)) {
+	environments[cmd] = describe
+}
+
+// writeHelp prints a command's help: its flags under their headings, 80 columns wide. Cobra's own is a template, and
+// with text/template the linker keeps 2.4 MB of unused methods.
+func writeHelp(w io.Writer, cmd *cobra.Command) {
+	text := cmd.Long
+	if text == "" {
+		text = cmd.Short + "."
+	}
+	var b strings.Builder
+	b.WriteString(Wrap(text, width) + "\n\nUsage:\n")
+	if cmd.Runnable() && (!cmd.HasAvailableSubCommands() || cmd.HasParent()) {
+		b.WriteString(hanging("  ", cmd.UseLine(), 6))
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "  %s COMMAND [flags]\n", cmd.CommandPath())
+	}
+	if len(cmd.Aliases) > 0 {
+		fmt.Fprintf(&b, "\nAliases:\n  %s\n", strings.Join(cmd.Aliases, ", "))
+	}
+	if cmd.Example != "" {
+		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
+	}
+	if cmd.HasAvailableSubCommands() {
+		writeCommands(&b, cmd)
+	}
+	writeFlags(&b, cmd)
+	if describe := environments[cmd]; describe != nil {
+		writeEnvironment(&b, describe)
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "\n%s COMMAND --help describes a command.\n", cmd.CommandPath())
+	}
+	_, _ = io.WriteString(w, b.String())
+}
+
+func writeCommands(b *strings.Builder, cmd *cobra.Command) {
+	section := func(heading, id string) {
+		first := true
+		for _, c := range cmd.Commands() {
+			if !c.IsAvailableCommand() && c.Name() != "help" || c.GroupID != id {
+				continue
+			}
+			if first {
+				fmt.Fprintf(b, "\n%s\n", heading)
+				first = false
+			}
+			b.WriteString(entry("  "+c.Name(), c.Short, 18))
+		}
+	}
+	for _, g := range cmd.Groups() {
+		section(g.Title, g.ID)
+	}
+	heading := "Commands:"
+	if len(cmd.Groups()) > 0 {
+		heading = "Other commands:"
+	}
+	section(heading, "")
+}
+
+// writeFlags prints the flags, those without a heading last.
+func writeFlags(b *strings.Builder, cmd *cobra.Command) {
+	var headings []string
+	groups := map[string][]*pflag.Flag{}
+	cmd.LocalFlags().SortFlags = false
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
+		heading := "Flags"
+		if g := f.Annotations[groupAnnotation]; len(g) > 0 {
+			heading = g[0]
+		}
+		if groups[heading] == nil && heading != "Flags" {
+			headings = append(headings, heading)
+		}
+		groups[heading] = append(groups[heading], f)
+	})
+	general := "Flags"
+	if len(headings) > 0 {
+		general = "Other flags"
+	}
+	for _, heading := range headings {
+		writeGroup(b, heading, groups[heading])
+	}
+	if len(groups["Flags"]) > 0 {
+		writeGroup(b, general, groups["Flags"])
+	}
+}
+
+func writeGroup(b *strings.Builder, heading string, flags []*pflag.Flag) {
+	fmt.Fprintf(b, "\n%s:\n", heading)
+	for _, f := range flags {
+		kind, usage := pflag.UnquoteUsage(f)
+		name := "      --" + f.Name
+		if f.Shorthand != "" {
+			name = "  -" + f.Shorthand + ", --" + f.Name
+		}
+		if kind != "" && f.Value.Type() != "bool" {
+			name += " " + kind
+		}
+		b.WriteString(entry(name, usage+shownDefault(f), indent))
+	}
+}
+
+// shownDefault is a flag's default where it says something that the usage does not.
+func shownDefault(f *pflag.Flag) string {
+	switch f.DefValue {
+	case "", "[]", "false":
+		return ""
+	case "0", "0s":
+		if _, isText := f.Value.(*Text); !isText {
+			return "" // the usage says what 0 means
+		}
+	}
+	if f.Value.Type() == "bool" && f.DefValue == "true" {
+		return " (default true)"
+	}
+	if strings.Contains(f.Usage, "(default") {
+		return ""
+	}
+	return " (default " + f.DefValue + ")"
+}
+
+func writeEnvironment(b *strings.Builder, describe func() (string, []Variable)) {
+	intro, variables := describe()
+	fmt.Fprintf(b, "\nEnvironment:\n%s\n", hangingText(Wrap(intro, width-2), "  "))
+	group := ""
+	for _, v := range variables {
+		if v.Group != group {
+			group = v.Group
+			fmt.Fprintf(b, "\n  %s:\n", group)
+		}
+		text := v.Usage
+		if v.Flag != "" {
+			text = "--" + v.Flag
+		}
+		if v.Default != "" {
+			text += " (default " + v.Default + ")"
+		}
+		b.WriteString(entry("    "+v.Name, text, 40))
+	}
+}
+
+// entry is a name and its description, which begins at a column and, after a long name, on a line of its own.
+func entry(name, text string, column int) string {
+	lines := strings.Split(Wrap(text, width-column), "\n")
+	var b strings.Builder
+	b.WriteString(name)
+	if pad := column - utf8.RuneCountInString(name); pad >= 2 {
+		b.WriteString(strings.Repeat(" ", pad) + lines[0] + "\n")
+		lines = lines[1:]
+	} else {
+		b.WriteString("\n")
+	}
+	for _, line := range lines {
+		b.WriteString(strings.Repeat(" ", column) + line + "\n")
+	}
+	return b.String()
+}
+
+// hanging wraps one line, its further lines indented more.
+func hanging(first, text string, more int) string {
+	lines := strings.Split(Wrap(text, width-more), "\n")
+	return first + strings.Join(lines, "\n"+strings.Repeat(" ", more)) + "\n"
+}
+
+func hangingText(text, prefix string) string {
+	return prefix + strings.ReplaceAll(text, "\n", "\n"+prefix)
+}
+
+// Wrap fills the paragraphs of a text to at most columns. Lines that begin with a space stay as they are.
+func Wrap(text string, columns int) string {
+	var out []string
+	var words []string
+	flush := func() {
+		line := ""
+		for _, word := range words {
+			switch {
+			case line == "":
+				line = word
+			case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= columns:
+				line += " " + word
+			default:
+				out = append(out, line)
+				line = word
+			}
+		}
+		if line != "" {
+			out = append(out, line)
+		}
+		words = nil
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		if line == "" || strings.HasPrefix(line, " ") {
+			flush()
+			out = append(out, line)
+			continue
+		}
+		words = append(words, strings.Fields(line)...)
+	}
+	flush()
+	return strings.Join(out, "\n")
+}
