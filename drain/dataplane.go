@@ -2,7 +2,21 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"time"
+)
+
+// ErrLastCall is the cause (context.Cause) with which data planes cancel what is in progress at the
+// last call.
+var ErrLastCall = errors.New(MessageLastCall + ": last call")
+
+// What clients read at the last call.
+const (
+	// MessageLastCall is a status message of gRPC or the reason of a WebSocket's close frame.
+	MessageLastCall = "the server is shutting down"
+
+	// BodyLastCall is the body of a 503.
+	BodyLastCall = "the server is shutting down and the request was not finished before its deadline"
 )
 
 // DataPlane carries the inbound traffic that a termination drains: lastcall's own proxy, an Envoy,

@@ -155,7 +155,7 @@ func TestRaced(t *testing.T) {
 		if r.Verdict != drain.Clean || r.Raced != 2 {
 			t.Errorf("%+v, want clean with 2 races", r)
 		}
-		r.Tell(slog.New(slog.NewTextHandler(log, nil)), file)
+		r.Publish(slog.New(slog.NewTextHandler(log, nil)), file)
 		if told, _ := os.ReadFile(file); !strings.Contains(string(told), `"raced":2`) || !strings.Contains(log.String(), " raced=2") {
 			t.Errorf("%s\n%s", log, told)
 		}

@@ -144,7 +144,7 @@ func (r *runner) serve() error {
 		r.certificates.Store(r.o.Certificates)
 	}
 	clients := &quota{most: int64(r.o.MaxConnections)}
-	r.plane = httpdrain.New(server, httpdrain.Options{Uncounted: isProbe, Admit: clients.admit})
+	r.plane = httpdrain.New(server, httpdrain.Options{Uncounted: httpdrain.IsHealthCheck, Admit: clients.admit})
 	r.metrics.watch(r.plane)
 	where := []any{}
 	var at [2]net.Addr
@@ -222,7 +222,7 @@ func (r *runner) untilTold(ctx context.Context) (drain.Report, error) {
 	for _, c := range report.Open {
 		r.metrics.cut.WithLabelValues(c.Ending).Inc()
 	}
-	report.Tell(r.log, r.o.TerminationLog)
+	report.Publish(r.log, r.o.TerminationLog)
 	return report, r.broken
 }
 

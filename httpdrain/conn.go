@@ -22,8 +22,8 @@ const lingerTime = time.Second
 // freshTime is how long a connection is given for its first request when idle ones are closed.
 const freshTime = time.Second
 
-// ErrLastCall is why contexts end: context.Cause says so.
-var ErrLastCall = errors.New("the server is shutting down: last call")
+// ErrLastCall is the cause (context.Cause) of the end of requests' contexts at the last call.
+var ErrLastCall = drain.ErrLastCall
 
 // conn is a client's connection, below TLS.
 type conn struct {

@@ -10,20 +10,19 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // handlersTime is how long handlers may go on after the last call has cancelled their contexts.
 const handlersTime = 500 * time.Millisecond
 
-const shuttingDown = accesslog.BodyLastCall + "\n"
+const shuttingDown = drain.BodyLastCall + "\n"
 
 // unavailable is the last call's answer where nobody has another.
 func unavailable(w http.ResponseWriter, r *http.Request) {
 	if isGRPC(r) { // trailers only, which are headers
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Grpc-Status", "14") // UNAVAILABLE: clients may try again (gRPC's statuscodes.md)
-		w.Header().Set("Grpc-Message", accesslog.MessageLastCall)
+		w.Header().Set("Grpc-Message", drain.MessageLastCall)
 		w.WriteHeader(http.StatusOK)
 		return
 	}

@@ -1,5 +1,7 @@
 package accesslog
 
+import "github.com/lastcall-dev/lastcall/drain"
+
 // Outcome is how a request ended: Envoy's response flags (CoreResponseFlag's short strings) and
 // ResponseCodeDetails.
 type Outcome struct{ Flags, Details string }
@@ -81,9 +83,9 @@ const (
 	BodyNoHealthy       = "no healthy upstream"      // 503
 
 	// BodyLastCall is not Envoy's: a request that the last call ends has no response yet.
-	BodyLastCall = "the server is shutting down and the request was not finished before its deadline"
+	BodyLastCall = drain.BodyLastCall
 	// MessageLastCall is the grpc-message of a call that the last call ends.
-	MessageLastCall = "the server is shutting down"
+	MessageLastCall = drain.MessageLastCall
 )
 
 // Server is the Server header of local replies, by which users tell a proxy's 503 from the app's.

@@ -370,7 +370,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		case <-a.Succession.HandedOver():
 			report := a.leave(ctx)
 			a.status.count(report)
-			report.Tell(a.log, a.TerminationLog)
+			report.Publish(a.log, a.TerminationLog)
 			return report
 		case <-a.plane.Exited():
 			return drain.Report{Verdict: drain.Crashed, Began: time.Now()}
@@ -384,7 +384,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 			report.Trigger = a.stopSignalName()
 		}
 		a.status.count(report)
-		report.Tell(a.log, a.TerminationLog)
+		report.Publish(a.log, a.TerminationLog)
 		if report.Verdict != drain.Resumed {
 			return report
 		}

@@ -498,7 +498,7 @@ func TestTerminationMessageCannotBeWritten(t *testing.T) {
 	r := start(t, nil, func(o *Options) { o.TerminationLog = "/dev/full" })
 	r.signals <- drain.Terminate
 	r.wantEnd(CodeIntended)
-	if !strings.Contains(r.log.String(), "the termination message could not be written") {
+	if !strings.Contains(r.log.String(), "cannot write the termination message") {
 		t.Error("nothing is said of it")
 	}
 }

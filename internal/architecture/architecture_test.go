@@ -65,6 +65,9 @@ func list(t *testing.T, args ...string) []pkg {
 // place is the index of the folder in folders that the import path lies in, or -1.
 func place(folders []string, path string) int {
 	folder := strings.TrimPrefix(path, module)
+	if path+"/" == module {
+		folder = "."
+	}
 	return slices.IndexFunc(folders, func(f string) bool { return folder == f || strings.HasPrefix(folder, f+"/") })
 }
 
@@ -103,6 +106,20 @@ func TestControllerHoldsOnlyItsOwn(t *testing.T) {
 // Without Kubernetes' clients a rehearsal compiles in seconds.
 func TestRehearseIsLight(t *testing.T) {
 	without(t, "./rehearsal/cmd/rehearse", "k8s.io/", "sigs.k8s.io/", "istio.io/", "testing")
+}
+
+// The public packages need the standard library and golang.org/x/net with its own golang.org/x/text alone, on every
+// system.
+func TestPublicPackagesNeedOnlyXNet(t *testing.T) {
+	public := []string{".", "./drain", "./drain/draintest", "./drain/planetest", "./httpdrain"}
+	for _, system := range []string{"linux", "darwin", "windows"} {
+		t.Setenv("GOOS", system)
+		for _, p := range list(t, append([]string{"-deps"}, public...)...) {
+			if !p.Standard && !strings.HasPrefix(p.ImportPath+"/", module) && !strings.HasPrefix(p.ImportPath, "golang.org/x/net/") && !strings.HasPrefix(p.ImportPath, "golang.org/x/text/") {
+				t.Errorf("on %s, the public packages need %s", system, p.ImportPath)
+			}
+		}
+	}
 }
 
 // without wants a binary to contain none of the packages, nor what is below them.

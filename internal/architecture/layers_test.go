@@ -23,6 +23,7 @@ var layers = []struct{ folders, what string }{
 	{"internal/hotrestart", "lastcall run: a new process takes over the sockets; systemd notifications"},
 	{"internal/agent", "PID 1: configuration, data plane, drain, status server"},
 	{"internal/envoy internal/pipe internal/sockets", "data planes: a real Envoy, our proxy, the app's own sockets"},
+	{".", "the library: package lastcall drains a Go program's own servers"},
 	{"httpdrain grpcdrain", "data planes for Go programs: an http.Server; a grpc.Server (a module of its own)"},
 	{"internal/admin", "Envoy's admin API over any of them"},
 	{"internal/process internal/capture", "child processes and orphans; redirection of a pod's traffic"},

@@ -38,13 +38,8 @@ func await(patience time.Duration) []string {
 // others returns the stacks of all goroutines but the calling one and those of the runtime and of
 // package testing.
 func others() []string {
-	all := make([]byte, 1<<20)
-	for n := len(all); ; all = make([]byte, 2*n) {
-		if n = runtime.Stack(all, true); n < len(all) {
-			all = all[:n]
-			break
-		}
-	}
+	all := make([]byte, 1<<22)
+	all = all[:runtime.Stack(all, true)]
 	var out []string
 	for _, stack := range strings.Split(strings.TrimSpace(string(all)), "\n\n")[1:] {
 		if !strings.Contains(stack, "os/signal.loop") && !strings.Contains(stack, "testing.(*T).Run") && !strings.Contains(stack, "testing.(*M).startAlarm") {

@@ -17,6 +17,10 @@ const (
 	Margin       = "LASTCALL_LAST_CALL_MARGIN"
 )
 
+// DrainedByHook is true in a container whose SIGTERM comes only after lastcall's preStop hook has drained the pod. The
+// injector sets it; a program that drains itself (the Go library) does not repeat the drain then.
+const DrainedByHook = "LASTCALL_DRAINED_BY_HOOK"
+
 // What the variables accept, for error messages: "must be …".
 const (
 	GracePeriodFormat = "whole seconds without a unit, 1 to 2147483647, such as 30"

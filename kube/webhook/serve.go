@@ -100,7 +100,7 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 		if first, ok := s.delay(secure.Exited(), plainFailed); ok {
 			report, err := drain.Termination{Plane: secure, Config: s.Drain, Trigger: first, Signals: s.Signals, Log: s.Log}.Run(context.WithoutCancel(ctx))
 			if err == nil {
-				report.Tell(s.Log, s.TerminationLog)
+				report.Publish(s.Log, s.TerminationLog)
 			}
 			drainErr = err
 		}

@@ -11,20 +11,19 @@ import (
 	"time"
 )
 
-// maxTerminationMessage is what the kubelet reads of a termination message,
-// bytes.
+// maxTerminationMessage is how much of a termination message the kubelet reads, in bytes.
 const maxTerminationMessage = 4096
 
-// mostLogged is how many of what was cut stand in the log's record: container runtimes break lines of more than
-// 16 KiB into pieces, which no JSON reader puts together.
+// mostLogged is how many cut conversations the log record lists: container runtimes split lines of
+// more than 16 KiB into pieces that no JSON reader joins.
 const mostLogged = 100
 
-// Tell writes the report as one log record and, unless file is empty, into the
+// Publish writes the report as one log record and, unless file is empty, as JSON to file: the
 // container's termination message.
-func (r Report) Tell(log *slog.Logger, file string) {
-	told := r
-	if n := len(told.Open) - mostLogged; n > 0 {
-		told.leaveOut(n)
+func (r Report) Publish(log *slog.Logger, file string) {
+	logged := r
+	if n := len(logged.Open) - mostLogged; n > 0 {
+		logged.leaveOut(n)
 	}
 	attrs := []any{
 		"verdict", string(r.Verdict),
@@ -43,8 +42,8 @@ func (r Report) Tell(log *slog.Logger, file string) {
 		n     int
 	}{
 		{"held_by", r.HeldBy, len(r.HeldBy)},
-		{"open", told.Open, len(told.Open)},
-		{"left_out", told.LeftOut, told.LeftOut},
+		{"open", logged.Open, len(logged.Open)},
+		{"left_out", logged.LeftOut, logged.LeftOut},
 		{"faults", r.Faults, len(r.Faults)},
 	} {
 		if list.n > 0 {
@@ -56,22 +55,22 @@ func (r Report) Tell(log *slog.Logger, file string) {
 		return
 	}
 	if err := WriteMessage(file, r.message()); err != nil {
-		log.Warn("the termination message could not be written", "file", file, "error", err)
+		log.Warn("cannot write the termination message", "file", file, "error", err)
 	}
 }
 
-// writeTime is how long the end waits for a termination message: a disk may hang.
+// writeTime is how long the exit waits for the termination message to be written: a disk may hang.
 const writeTime = 500 * time.Millisecond
 
-// WriteMessage writes a report to a file, and does not wait for a FIFO without a
-// reader, or for a disk that hangs.
+// WriteMessage writes a report to a file. It does not wait for a FIFO without a reader, nor for a
+// disk that hangs.
 func WriteMessage(file string, text []byte) error {
 	written := make(chan error, 1)
 	go func() {
-		// O_NONBLOCK: a FIFO that nothing reads is an error (open(2), ENXIO).
+		// O_NONBLOCK: to open a FIFO without a reader is an error (open(2), ENXIO).
 		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NONBLOCK, 0o644)
 		if err == nil {
-			_ = f.SetWriteDeadline(time.Now().Add(writeTime)) // of a FIFO that is full; other files have none
+			_ = f.SetWriteDeadline(time.Now().Add(writeTime)) // for a FIFO that is full; other files have no deadline
 			_, err = f.Write(text)
 			err = errors.Join(err, f.Close())
 		}
@@ -83,12 +82,12 @@ func WriteMessage(file string, text []byte) error {
 	case err := <-written:
 		return err
 	case <-late.C:
-		return fmt.Errorf("write %s: not done after %v", file, writeTime)
+		return fmt.Errorf("write %s: not finished after %v", file, writeTime)
 	}
 }
 
-// message is the report as JSON. What does not fit is left out: of the list of what was cut first,
-// which may be long; of what held the exit, and of the faults, the first stay longest.
+// message is the report as JSON, within maxTerminationMessage. Cut conversations are left out first,
+// since there may be many, then those that delayed the exit, then faults.
 func (r Report) message() []byte {
 	for {
 		b, err := json.Marshal(r)
@@ -115,11 +114,11 @@ func (r Report) message() []byte {
 	}
 }
 
-// leaveOut drops the last n of what was cut.
+// leaveOut drops the last n cut conversations.
 func (r *Report) leaveOut(n int) { r.Open, r.LeftOut = r.Open[:len(r.Open)-n], r.LeftOut+n }
 
-// ParseMessage reads a termination message. It is false for what is none of lastcall's: nothing, an
-// app's own last words, JSON of something else, a report that was cut off.
+// ParseMessage parses a termination message. It returns false if the message is not a report: when it
+// is empty, an app's own text, other JSON, or a truncated report.
 func ParseMessage(text string) (Report, bool) {
 	var r Report
 	if !strings.HasPrefix(text, "{") || json.Unmarshal([]byte(text), &r) != nil {
@@ -132,7 +131,7 @@ func ParseMessage(text string) (Report, bool) {
 	return Report{}, false
 }
 
-// asJSON reads the same in text logs as in JSON logs.
+// asJSON looks the same in text logs as in JSON logs.
 type asJSON struct{ v any }
 
 func (j asJSON) MarshalJSON() ([]byte, error) { return json.Marshal(j.v) }

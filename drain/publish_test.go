@@ -24,7 +24,7 @@ func TestTerminationMessageFits(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "termination-log")
 	var log bytes.Buffer
-	report.Tell(slog.New(slog.NewJSONHandler(&log, nil)), file)
+	report.Publish(slog.New(slog.NewJSONHandler(&log, nil)), file)
 	if !strings.Contains(log.String(), `"left_out":400`) {
 		t.Errorf("the log's record has %d bytes and leaves nothing out", log.Len())
 	}

@@ -1,0 +1,54 @@
+package lastcall
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/timers"
+)
+
+// The variables that only programs with this package read. LASTCALL_HOOK_TOKEN is the agent's, too.
+const (
+	variableDrainedByHook = timers.DrainedByHook
+	variableHookToken     = "LASTCALL_HOOK_TOKEN"
+)
+
+// fromEnvironment reads the variables that are set, over the defaults.
+func fromEnvironment(getenv func(string) string) (settings, error) {
+	s := settings{config: drain.DefaultConfig(), hookToken: getenv(variableHookToken)}
+	var errs []error
+	for _, v := range []struct {
+		name   string
+		to     *time.Duration
+		parse  func(string) (time.Duration, bool)
+		format string
+	}{
+		{timers.GracePeriod, &s.config.GracePeriod, timers.ParseGracePeriod, timers.GracePeriodFormat},
+		{timers.MinimumDrain, &s.config.MinimumDrain, timers.ParseDuration, timers.DurationFormat},
+		{timers.QuietTime, &s.config.QuietTime, timers.ParseDuration, timers.DurationFormat},
+		{timers.IdleGrace, &s.config.IdleGrace, timers.ParseDuration, timers.DurationFormat},
+		{timers.Margin, &s.config.Margin, timers.ParseDuration, timers.DurationFormat},
+	} {
+		text := getenv(v.name)
+		if text == "" {
+			continue
+		}
+		d, ok := v.parse(text)
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s is %q: must be %s", v.name, text, v.format))
+			continue
+		}
+		*v.to = d
+	}
+	if text := getenv(variableDrainedByHook); text != "" {
+		drained, err := strconv.ParseBool(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s is %q: must be true or false", variableDrainedByHook, text))
+		}
+		s.drainedByHook = drained
+	}
+	return s, errors.Join(errs...)
+}

@@ -1,0 +1,30 @@
+package httpdrain
+
+import (
+	"net/http"
+	"strings"
+)
+
+// healthCheckers are health checks of load balancers and kubelets, by a part of their User-Agent.
+var healthCheckers = []string{
+	"ELB-HealthChecker/",          // AWS: ALB, NLB
+	"GoogleHC/",                   // Google Cloud
+	"kube-probe/",                 // kubelet
+	"Load Balancer Agent",         // Azure
+	"Cloudflare-Traffic-Manager/", // Cloudflare's load balancing
+	"Cloudflare-Healthchecks/",
+	"Envoy/HC",
+}
+
+// IsHealthCheck reports whether the User-Agent is that of a load balancer's or kubelet's health check,
+// for Options.Uncounted: health checks go on for as long as the pod does, and must not prolong it. A
+// client that pretends to be one is merely not waited for.
+func IsHealthCheck(r *http.Request) bool {
+	agent := r.UserAgent()
+	for _, part := range healthCheckers {
+		if strings.Contains(agent, part) {
+			return true
+		}
+	}
+	return false
+}

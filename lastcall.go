@@ -1,0 +1,149 @@
+package lastcall
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/httpdrain"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
+)
+
+// Report describes how a termination went. Its Verdict is drain.Clean when every conversation ended by
+// itself.
+type Report = drain.Report
+
+// settings are what the options and the environment set.
+type settings struct {
+	config        drain.Config
+	log           *slog.Logger
+	listeners     []net.Listener
+	certFile      string
+	keyFile       string
+	others        []drain.DataPlane
+	uncounted     func(*http.Request) bool
+	answer        http.HandlerFunc
+	statusAddress string
+	hookToken     string
+	message       string
+	drainedByHook bool
+	signals       <-chan drain.Signal
+}
+
+func newSettings(opts []Option) (settings, error) {
+	s, err := fromEnvironment(os.Getenv)
+	if err != nil {
+		return s, err
+	}
+	for _, o := range opts {
+		o(&s)
+	}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	return s, s.config.Validate()
+}
+
+// Serve serves HTTP until SIGTERM, SIGINT or the end of ctx, drains the server, and returns when
+// every conversation has ended, or when the last call has been made. The report has been logged then.
+// main should return next.
+//
+// It listens on the server's Addr (or WithListener), with TLS if the server's TLSConfig has a
+// certificate (or WithTLSFiles), and takes the server over: its own Serve, Shutdown and Close must
+// not be called.
+//
+// The error is not nil when the server could not be started, or failed before its end. A request that
+// was cut is no error: see Report.Verdict.
+func Serve(ctx context.Context, server *http.Server, opts ...Option) (Report, error) {
+	s, err := newSettings(opts)
+	if err != nil {
+		return Report{}, fmt.Errorf("lastcall: %w", err)
+	}
+	report, err := s.serve(ctx, server)
+	if err != nil {
+		err = fmt.Errorf("lastcall: %w", err)
+	}
+	return report, err
+}
+
+// Run is Serve for any data plane: a Worker, a gRPC server, or an HTTP server that the caller serves
+// on (httpdrain.New). Several are drained together: see With. When the first of them ends by itself,
+// the others are drained.
+func Run(ctx context.Context, plane drain.DataPlane, opts ...Option) (Report, error) {
+	s, err := newSettings(opts)
+	if err != nil {
+		return Report{}, fmt.Errorf("lastcall: %w", err)
+	}
+	report, err := s.run(ctx, append([]drain.DataPlane{plane}, s.others...))
+	if err != nil {
+		err = fmt.Errorf("lastcall: %w", err)
+	}
+	return report, err
+}
+
+func (s *settings) serve(ctx context.Context, server *http.Server) (Report, error) {
+	useTLS, err := s.prepareTLS(server)
+	if err != nil {
+		return Report{}, err
+	}
+	if err := s.listen(server.Addr, useTLS); err != nil {
+		return Report{}, err
+	}
+	plane := httpdrain.New(server, httpdrain.Options{Answer: s.answer, Uncounted: s.isUncounted})
+	serve := plane.Serve
+	if useTLS {
+		serve = plane.ServeTLS
+	}
+	errs := make([]error, len(s.listeners))
+	var serving sync.WaitGroup
+	for i, ln := range s.listeners {
+		s.log.Info("serving", "address", ln.Addr().String(), "tls", useTLS)
+		serving.Go(func() { errs[i] = serve(ln) })
+	}
+	report, err := s.run(ctx, append([]drain.DataPlane{plane}, s.others...))
+	plane.Kill() // does nothing after a drain
+	serving.Wait()
+	return report, errors.Join(append(errs, err)...)
+}
+
+// prepareTLS reports whether the server uses TLS.
+func (s *settings) prepareTLS(server *http.Server) (bool, error) {
+	if s.certFile != "" || s.keyFile != "" {
+		cert, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
+		if err != nil {
+			return false, fmt.Errorf("load the certificate: %w", err)
+		}
+		if server.TLSConfig == nil {
+			server.TLSConfig = &tls.Config{}
+		} else {
+			server.TLSConfig = server.TLSConfig.Clone()
+		}
+		server.TLSConfig.Certificates = append(server.TLSConfig.Certificates, cert)
+	}
+	c := server.TLSConfig
+	return c != nil && (len(c.Certificates) > 0 || c.GetCertificate != nil || c.GetConfigForClient != nil), nil
+}
+
+// listen listens on the server's address, unless the caller has brought listeners.
+func (s *settings) listen(address string, useTLS bool) error {
+	if len(s.listeners) > 0 {
+		return nil
+	}
+	if address == "" {
+		address = map[bool]string{false: ":http", true: ":https"}[useTLS] // as net/http's ListenAndServe
+	}
+	ln, err := tcp.Listen("tcp", address)
+	s.listeners = append(s.listeners, ln)
+	return err
+}
+
+func (s *settings) isUncounted(r *http.Request) bool {
+	return httpdrain.IsHealthCheck(r) || s.uncounted != nil && s.uncounted(r)
+}

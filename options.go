@@ -1,0 +1,111 @@
+package lastcall
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// Option changes how Serve and Run end. Options win over environment variables, which win over
+// defaults.
+type Option func(*settings)
+
+// WithGracePeriod sets the pod's terminationGracePeriodSeconds: SIGKILL comes this long after
+// SIGTERM. The default is 30 s, or TERMINATION_GRACE_PERIOD_SECONDS.
+func WithGracePeriod(d time.Duration) Option {
+	return func(s *settings) { s.config.GracePeriod = d }
+}
+
+// WithMinimumDrain sets how long new connections are accepted after SIGTERM, at least, because
+// endpoints and load balancers learn late that the pod ends. The default is 5 s, or
+// MINIMUM_DRAIN_DURATION.
+func WithMinimumDrain(d time.Duration) Option {
+	return func(s *settings) { s.config.MinimumDrain = d }
+}
+
+// WithQuietTime sets how long no connection or request may have arrived before the draining phase
+// ends. It extends the minimum drain, up to a third of the grace period. The default is 2 s, or
+// LASTCALL_QUIET_TIME.
+func WithQuietTime(d time.Duration) Option {
+	return func(s *settings) { s.config.QuietTime = d }
+}
+
+// WithIdleGrace sets how long a kept-alive connection may be idle before it is closed. The default is
+// 2 s, or LASTCALL_IDLE_GRACE.
+func WithIdleGrace(d time.Duration) Option {
+	return func(s *settings) { s.config.IdleGrace = d }
+}
+
+// WithMargin sets how long before SIGKILL the last call is made, at most a quarter of the grace
+// period. The default is 2 s, or LASTCALL_LAST_CALL_MARGIN.
+func WithMargin(d time.Duration) Option {
+	return func(s *settings) { s.config.Margin = d }
+}
+
+// WithConfig sets all timers at once.
+func WithConfig(c drain.Config) Option {
+	return func(s *settings) { s.config = c }
+}
+
+// WithListener makes Serve accept on these listeners, which it takes over, instead of the server's
+// Addr.
+func WithListener(listeners ...net.Listener) Option {
+	return func(s *settings) { s.listeners = append(s.listeners, listeners...) }
+}
+
+// WithTLSFiles makes Serve use TLS with this certificate. It is not needed when the server's
+// TLSConfig has one.
+func WithTLSFiles(certFile, keyFile string) Option {
+	return func(s *settings) { s.certFile, s.keyFile = certFile, keyFile }
+}
+
+// With drains more data planes together with the first: a Worker, a gRPC server, another HTTP server.
+func With(planes ...drain.DataPlane) Option {
+	return func(s *settings) { s.others = append(s.others, planes...) }
+}
+
+// WithUncounted sets which requests do not delay the end, neither as busy nor as arrivals. Requests of
+// known health checks never count: see httpdrain.IsHealthCheck.
+func WithUncounted(uncounted func(*http.Request) bool) Option {
+	return func(s *settings) { s.uncounted = uncounted }
+}
+
+// WithLastCallAnswer sets what answers a request that has no response yet at the last call. The
+// default is a 503 in plain text, and UNAVAILABLE for gRPC. It runs in another goroutine than the
+// request's handler, and must not read the body.
+func WithLastCallAnswer(answer http.HandlerFunc) Option {
+	return func(s *settings) { s.answer = answer }
+}
+
+// WithStatusAddress serves /ready and /prestop on an address of its own, such as ":8081", until the
+// very end. See the package's comment.
+func WithStatusAddress(address string) Option {
+	return func(s *settings) { s.statusAddress = address }
+}
+
+// WithTerminationMessage writes the report as JSON to a file, such as /dev/termination-log: it is then
+// in the pod's status.
+func WithTerminationMessage(file string) Option {
+	return func(s *settings) { s.message = file }
+}
+
+// WithDrainedByHook says whether the container's SIGTERM comes only after a preStop hook has drained
+// the pod, as in a pod that lastcall has injected: the drain is not repeated then. The default is
+// false, or LASTCALL_DRAINED_BY_HOOK, which lastcall's injector sets. If requests are still arriving
+// at SIGTERM, it is ignored.
+func WithDrainedByHook(drained bool) Option {
+	return func(s *settings) { s.drainedByHook = drained }
+}
+
+// WithSignals replaces SIGTERM and SIGINT by signals of the caller's own.
+func WithSignals(signals <-chan drain.Signal) Option {
+	return func(s *settings) { s.signals = signals }
+}
+
+// WithLogger sets where the phases and the report are logged. The default is slog.Default().
+func WithLogger(log *slog.Logger) Option {
+	return func(s *settings) { s.log = log }
+}

@@ -1,0 +1,175 @@
+package lastcall
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// run waits for the signal that begins the termination, and takes the planes through it.
+func (s *settings) run(ctx context.Context, planes []drain.DataPlane) (Report, error) {
+	for _, c := range s.config.Contradictions() {
+		s.log.Warn("timers contradict each other", "problem", c)
+	}
+	plane := &monitored{DataPlane: drain.Join(planes...), status: newStatus()}
+	signals, stop := s.listenForSignals(ctx)
+	defer stop()
+	served, err := s.serveStatus(plane.status, signals)
+	if err != nil {
+		plane.Kill()
+		return Report{}, err
+	}
+	defer served()
+	for {
+		report, err := s.terminate(ctx, plane, planes, signals)
+		if err != nil {
+			plane.Kill()
+			return report, err
+		}
+		report.Publish(s.log, s.message)
+		if report.Verdict != drain.Resumed {
+			return report, nil
+		}
+	}
+}
+
+// terminate is one termination: from the signal that begins it to the end, or until the drain is
+// cancelled.
+func (s *settings) terminate(ctx context.Context, plane *monitored, planes []drain.DataPlane, signals *signals) (Report, error) {
+	trigger, crashed := s.await(ctx, plane, planes, signals)
+	config := s.timers(trigger, plane, planes)
+	began := time.Now()
+	s.log.Info("draining", "trigger", signals.name(trigger), "minimum_drain", config.MinimumDrain, "quiet_time", config.QuietTime, "grace_period", config.GracePeriod)
+	report, err := drain.Termination{
+		Plane:   plane,
+		Config:  config,
+		Trigger: trigger,
+		Signals: signals.received,
+		Log:     slog.New(slog.DiscardHandler), // its lines are Istio's, and speak of a proxy
+		Watch: drain.Watcher{Phase: func(p drain.Phase) {
+			if p != drain.Draining && p != drain.Done {
+				s.log.Info("drain phase", "phase", p.String(), "deadline_in", time.Until(began.Add(config.GracePeriod)).Round(time.Millisecond))
+			}
+			plane.status.enter(p)
+		}},
+	}.Run(context.WithoutCancel(ctx))
+	if crashed {
+		report.Verdict = drain.Crashed
+	}
+	if trigger == drain.Terminate {
+		report.Trigger = signals.name(trigger)
+	}
+	return report, err
+}
+
+// await serves until a signal, or until a plane ends by itself.
+func (s *settings) await(ctx context.Context, plane *monitored, planes []drain.DataPlane, signals *signals) (trigger drain.Signal, crashed bool) {
+	ended := make(chan struct{}, len(planes))
+	over := make(chan struct{})
+	defer close(over)
+	for _, p := range planes {
+		go func() {
+			select {
+			case <-p.Exited():
+				ended <- struct{}{}
+			case <-over:
+			}
+		}()
+	}
+	var look <-chan time.Time
+	if s.drainedByHook {
+		ticker := time.NewTicker(max(s.config.QuietTime/4, 10*time.Millisecond))
+		defer ticker.Stop()
+		look = ticker.C
+		plane.look(ctx)
+	}
+	for {
+		select {
+		case trigger := <-signals.received:
+			return trigger, false
+		case <-ended:
+			return drain.Terminate, true
+		case <-look:
+			plane.look(ctx)
+		}
+	}
+}
+
+// timers returns the configuration of a termination that trigger begins.
+func (s *settings) timers(trigger drain.Signal, plane *monitored, planes []drain.DataPlane) drain.Config {
+	c := s.config
+	switch {
+	case trigger == drain.Interrupt:
+		// Ctrl-C: no load balancer has to learn of it.
+		c.MinimumDrain, c.QuietTime, c.IdleGrace = 0, 0, 0
+	case !slices.ContainsFunc(planes, hasClients):
+		c.MinimumDrain, c.QuietTime = 0, 0
+	case s.drainedByHook && trigger == drain.Terminate:
+		if quiet := plane.quietFor(context.Background()); quiet >= c.QuietTime {
+			s.log.Info("drained by the preStop hook before SIGTERM", "last_arrival", quiet.Round(time.Millisecond))
+			c.MinimumDrain, c.QuietTime, c.IdleGrace = 0, 0, 0
+		} else {
+			s.log.Warn("requests still arrive although a preStop hook should have drained the pod; draining", "last_arrival", quiet.Round(time.Millisecond))
+		}
+	}
+	return c
+}
+
+// hasClients reports whether clients connect to a plane, which learn late that the pod ends.
+func hasClients(p drain.DataPlane) bool {
+	_, isWorker := p.(*Worker)
+	return !isWorker
+}
+
+// monitored is the plane that is drained. It ends the readiness with the listeners, and remembers when
+// the last client arrived. look and quietFor are called while no termination is in progress.
+type monitored struct {
+	drain.DataPlane
+	status *status
+
+	arrivals    uint64
+	lastArrival time.Time
+}
+
+// look notes whether clients have arrived since the last look. When that is unknown, they have.
+func (m *monitored) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	a, err := m.Activity(ctx)
+	if err != nil || !a.Known || a.Arrivals != m.arrivals || m.lastArrival.IsZero() {
+		m.lastArrival = time.Now()
+	}
+	m.arrivals = a.Arrivals
+}
+
+// quietFor returns for how long no client has arrived, as far as is known.
+func (m *monitored) quietFor(ctx context.Context) time.Duration {
+	m.look(ctx)
+	return time.Since(m.lastArrival)
+}
+
+func (m *monitored) StopAccepting(ctx context.Context) error {
+	m.status.setReady(false)
+	return m.DataPlane.StopAccepting(ctx)
+}
+
+func (m *monitored) LastCall(ctx context.Context, window time.Duration) ([]drain.Conversation, error) {
+	m.status.setReady(false)
+	return m.DataPlane.LastCall(ctx, window)
+}
+
+func (m *monitored) Close(ctx context.Context) error {
+	m.status.setReady(false)
+	return m.DataPlane.Close(ctx)
+}
+
+func (m *monitored) Resume(ctx context.Context) error {
+	err := m.DataPlane.Resume(ctx)
+	if err == nil {
+		m.status.setReady(true)
+	}
+	return err
+}

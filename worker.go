@@ -1,0 +1,254 @@
+package lastcall
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// Worker is the data plane of a program without inbound connections, such as a queue's consumer: it
+// ends when no job is in progress.
+//
+//	for w.Do(func(job *lastcall.Job) {
+//		m, err := queue.Receive(job.Receiving()) // returns when the drain begins
+//		if err != nil {
+//			return
+//		}
+//		job.SetName(m.ID)
+//		handle(job.Context(), m) // cancelled at the last call, so that m can be returned to the queue
+//	}) {
+//	}
+//
+// A job includes the wait for its message: a message that arrives at the moment of SIGTERM is never
+// dropped between the queue and its handler.
+type Worker struct {
+	name    string
+	changes chan struct{}
+	exited  chan struct{}
+
+	mu        sync.Mutex // guards what follows
+	jobs      map[*Job]struct{}
+	begun     uint64
+	accepting bool
+	ended     bool
+	wake      chan struct{} // closed and replaced when accepting, ended or jobs change
+
+	receiving, working             context.Context
+	cancelReceiving, cancelWorking context.CancelCauseFunc
+}
+
+var _ drain.DataPlane = (*Worker)(nil)
+
+// ErrDraining is why Job.Receiving ends, by context.Cause.
+var ErrDraining = errors.New("draining: no more jobs are received")
+
+// ErrLastCall is why Job.Context, and the context of an HTTP request, ends, by context.Cause.
+var ErrLastCall = drain.ErrLastCall
+
+// NewWorker returns a worker without jobs. Its name is what the report calls it, such as "orders".
+func NewWorker(name string) *Worker {
+	w := &Worker{
+		name: name, changes: make(chan struct{}, 1), exited: make(chan struct{}),
+		jobs: map[*Job]struct{}{}, wake: make(chan struct{}), accepting: true,
+	}
+	w.receiving, w.cancelReceiving = context.WithCancelCause(context.Background())
+	w.working, w.cancelWorking = context.WithCancelCause(context.Background())
+	return w
+}
+
+// Job is one piece of work. Its methods may be called from several goroutines.
+type Job struct {
+	w                  *Worker
+	began              time.Time
+	receiving, working context.Context
+	name               string // guarded by w.mu
+}
+
+// Begin begins a job, which End ends. While the worker is drained Begin waits: it begins a job after
+// all if the drain is cancelled, and returns false when the worker has ended.
+func (w *Worker) Begin() (*Job, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for !w.accepting && !w.ended {
+		wake := w.wake
+		w.mu.Unlock()
+		<-wake
+		w.mu.Lock()
+	}
+	if w.ended {
+		return nil, false
+	}
+	j := &Job{w: w, began: time.Now(), receiving: w.receiving, working: w.working}
+	w.jobs[j] = struct{}{}
+	w.begun++
+	w.change()
+	return j, true
+}
+
+// Do calls f with a job that it begins and ends. It returns false, without calling f, when the worker
+// has ended.
+func (w *Worker) Do(f func(*Job)) bool {
+	j, ok := w.Begin()
+	if !ok {
+		return false
+	}
+	defer j.End()
+	f(j)
+	return true
+}
+
+// End ends the job. Only the first call has an effect.
+func (j *Job) End() {
+	j.w.mu.Lock()
+	defer j.w.mu.Unlock()
+	delete(j.w.jobs, j)
+	j.w.change()
+}
+
+// Receiving ends when the drain begins. It is for the call that waits for the job's message.
+func (j *Job) Receiving() context.Context { return j.receiving }
+
+// Context ends at the last call, shortly before SIGKILL. It is for the work itself.
+func (j *Job) Context() context.Context { return j.working }
+
+// SetName sets the name of the job in the report.
+func (j *Job) SetName(name string) {
+	j.w.mu.Lock()
+	defer j.w.mu.Unlock()
+	j.name = name
+}
+
+// change wakes those who wait for a change; mu is held.
+func (w *Worker) change() {
+	close(w.wake)
+	w.wake = make(chan struct{})
+	select {
+	case w.changes <- struct{}{}:
+	default:
+	}
+}
+
+// Drain is drain.DataPlane's: no more jobs begin, and Receiving ends.
+func (w *Worker) Drain(context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.accepting = false
+	w.cancelReceiving(ErrDraining)
+	w.change()
+	return nil
+}
+
+// Resume is drain.DataPlane's.
+func (w *Worker) Resume(context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return errors.New("the worker has ended")
+	}
+	if w.receiving.Err() != nil {
+		w.receiving, w.cancelReceiving = context.WithCancelCause(context.Background())
+	}
+	if w.working.Err() != nil {
+		w.working, w.cancelWorking = context.WithCancelCause(context.Background())
+	}
+	w.accepting = true
+	w.change()
+	return nil
+}
+
+// Activity is drain.DataPlane's.
+func (w *Worker) Activity(context.Context) (drain.Activity, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return drain.Activity{Known: true, Connections: len(w.jobs), Busy: len(w.jobs), Arrivals: w.begun}, nil
+}
+
+// Changes is drain.DataPlane's.
+func (w *Worker) Changes() <-chan struct{} { return w.changes }
+
+// CloseIdle is drain.DataPlane's. A worker has no idle connections.
+func (w *Worker) CloseIdle(context.Context, time.Duration) error { return nil }
+
+// StopAccepting is drain.DataPlane's.
+func (w *Worker) StopAccepting(ctx context.Context) error { return w.Drain(ctx) }
+
+// Open is drain.DataPlane's.
+func (w *Worker) Open(_ context.Context, limit int) ([]drain.Conversation, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.conversations("")
+	return all[:min(limit, len(all))], nil
+}
+
+// conversations are the jobs in progress, the oldest first; mu is held.
+func (w *Worker) conversations(ending string) []drain.Conversation {
+	now := time.Now()
+	var all []drain.Conversation
+	for j := range w.jobs {
+		all = append(all, drain.Conversation{
+			Peer: w.name, Protocol: "job", Request: j.name, Age: drain.Millis(now.Sub(j.began)), Ending: ending,
+		})
+	}
+	slices.SortFunc(all, func(a, b drain.Conversation) int { return cmp.Compare(b.Age, a.Age) })
+	return all
+}
+
+// LastCall is drain.DataPlane's: the contexts of all jobs end.
+func (w *Worker) LastCall(ctx context.Context, _ time.Duration) ([]drain.Conversation, error) {
+	err := w.Drain(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ended := w.conversations("cancelled")
+	w.cancelWorking(ErrLastCall)
+	return ended, err
+}
+
+// Close is drain.DataPlane's: it waits for the jobs in progress.
+func (w *Worker) Close(ctx context.Context) error {
+	_ = w.Drain(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.jobs) > 0 && !w.ended {
+		wake := w.wake
+		w.mu.Unlock()
+		select {
+		case <-wake:
+		case <-ctx.Done():
+		}
+		w.mu.Lock()
+		if ctx.Err() != nil && len(w.jobs) > 0 {
+			return fmt.Errorf("worker %s has %d jobs in progress: %w", w.name, len(w.jobs), ctx.Err())
+		}
+	}
+	w.end()
+	return nil
+}
+
+// Kill is drain.DataPlane's: the contexts of all jobs end, and they are left to the end of the
+// process.
+func (w *Worker) Kill() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.end()
+}
+
+// end makes Begin return false; mu is held.
+func (w *Worker) end() {
+	if w.ended {
+		return
+	}
+	w.ended, w.accepting = true, false
+	w.cancelReceiving(ErrDraining)
+	w.cancelWorking(ErrLastCall)
+	w.change()
+	close(w.exited)
+}
+
+// Exited is drain.DataPlane's.
+func (w *Worker) Exited() <-chan struct{} { return w.exited }
