@@ -13,7 +13,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/httpdrain"
-	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/internal/listen"
 )
 
 // Report describes how a termination went. Its Verdict is drain.Clean when every conversation ended by
@@ -139,7 +139,7 @@ func (s *settings) listen(address string, useTLS bool) error {
 	if address == "" {
 		address = map[bool]string{false: ":http", true: ":https"}[useTLS] // as net/http's ListenAndServe
 	}
-	ln, err := tcp.Listen("tcp", address)
+	ln, err := listen.Open("tcp", address)
 	s.listeners = append(s.listeners, ln)
 	return err
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/internal/listen"
 )
 
 // status is what /ready and /prestop answer by.
@@ -42,7 +42,7 @@ func (s *settings) serveStatus(st *status, signals *signals) (stop func(), err e
 	if s.statusAddress == "" {
 		return func() {}, nil
 	}
-	ln, err := tcp.Listen("tcp", s.statusAddress)
+	ln, err := listen.Open("tcp", s.statusAddress)
 	if err != nil {
 		return nil, fmt.Errorf("status address: %w", err)
 	}

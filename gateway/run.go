@@ -11,7 +11,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/httpdrain"
-	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/internal/listen"
 )
 
 // Source keeps the gateway's routes and certificates up to date.
@@ -171,7 +171,7 @@ func Listen(flag, address string) (net.Listener, error) {
 	if address == "" {
 		return nil, nil
 	}
-	ln, err := tcp.Listen("tcp", address)
+	ln, err := listen.Open("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s (must be host:port): %w", flag, address, err)
 	}

@@ -34,7 +34,7 @@ const (
 	closed
 )
 
-// accepted takes a new connection. It implements the callback of tcp.NewListener.
+// accepted takes a new connection. It implements the callback of listen.New.
 func (p *Plane) accepted(nc net.Conn) net.Conn {
 	setUserTimeout(nc)
 	c := &conn{Conn: nc, p: p, began: time.Now()}

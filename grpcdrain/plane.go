@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/internal/listen"
 )
 
 // Options of a Plane. The zero value is usable.
@@ -39,7 +39,7 @@ type Plane struct {
 	options   Options
 
 	mu          sync.Mutex // guards what follows
-	listeners   []*tcp.Listener
+	listeners   []*listen.Listener
 	current     *generation // serves new connections; nil before the first since the last retirement
 	spare       *generation // made ahead; nil once used
 	generations map[*generation]struct{}
@@ -91,7 +91,7 @@ func New(newServer func(opts ...grpc.ServerOption) *grpc.Server, o Options) *Pla
 // Serve serves on ln, which it takes over. It returns nil after Close or Kill, and an error when ln
 // fails before. It may be called for several listeners.
 func (p *Plane) Serve(ln net.Listener) error {
-	l := tcp.NewListener(ln, tcp.Listen, func(nc net.Conn) net.Conn { return p.accepted(nc) })
+	l := listen.New(ln, listen.Open, func(nc net.Conn) net.Conn { return p.accepted(nc) })
 	p.mu.Lock()
 	if p.ended {
 		p.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/internal/listen"
 )
 
 // Options of a Plane. The zero value will do.
@@ -48,7 +48,7 @@ type Plane struct {
 	killed   atomic.Bool
 
 	mu        sync.Mutex // guards what follows
-	listeners []*tcp.Listener
+	listeners []*listen.Listener
 	conns     map[*conn]struct{}
 	http2     *carrier // nil before the first connection
 	arrivals  uint64
@@ -117,7 +117,7 @@ func (p *Plane) ServeTLS(ln net.Listener) error {
 }
 
 func (p *Plane) serveOn(ln net.Listener, serve func(net.Listener) error) error {
-	l := tcp.NewListener(ln, tcp.Listen, p.accepted)
+	l := listen.New(ln, listen.Open, p.accepted)
 	p.mu.Lock()
 	if p.ended {
 		p.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/internal/listen"
 )
 
 // Succession replaces the agent by a new process without losing a connection (a hot restart). internal/hotrestart
@@ -50,7 +50,7 @@ type Succession interface {
 type noSuccession struct{}
 
 func (noSuccession) Listen(network, address string) (net.Listener, error) {
-	return tcp.Listen(network, address)
+	return listen.Open(network, address)
 }
 func (noSuccession) TakeOver([]string) (time.Duration, error)                 { return 0, nil }
 func (noSuccession) Ready() error                                             { return nil }

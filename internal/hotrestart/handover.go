@@ -13,7 +13,7 @@ import (
 
 	"github.com/cloudflare/tableflip"
 
-	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/internal/listen"
 )
 
 // DefaultTimeout is how long a successor may wait for what it needs to be ready.
@@ -142,9 +142,9 @@ func (h *Handover) Listen(network, address string) (net.Listener, error) {
 		return ln, nil
 	}
 	if h.stopped {
-		return tcp.Listen(network, address)
+		return listen.Open(network, address)
 	}
-	return h.upgrader.ListenWithCallback(network, address, tcp.Listen)
+	return h.upgrader.ListenWithCallback(network, address, listen.Open)
 }
 
 // Ready tells the predecessor that this process serves, so that it drains. The

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/sideport"
-	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // ServiceOptions configure a Service.
@@ -61,7 +61,7 @@ func (s *Service) isSuccessor() bool { return s.o.Handover != nil && s.o.Handove
 // Listen returns the predecessor's listener of this address, or a new one.
 func (s *Service) Listen(network, address string) (net.Listener, error) {
 	if s.o.Handover == nil {
-		return tcp.Listen(network, address)
+		return listen.Open(network, address)
 	}
 	return s.o.Handover.Listen(network, address)
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
-	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -149,7 +149,7 @@ type Config struct {
 	// loopback and be taken for the pod's own.
 	OwnPorts []uint16
 
-	// Listen opens a listener, a *net.TCPListener; nil is tcp.Listen.
+	// Listen opens a listener, a *net.TCPListener; nil is listen.Open.
 	Listen func(network, address string) (net.Listener, error)
 
 	Limits
@@ -181,6 +181,6 @@ func (c *Config) setDefaults() {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Listen == nil {
-		c.Listen = tcp.Listen
+		c.Listen = listen.Open
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain/planetest"
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
@@ -281,7 +282,7 @@ func TestTimersThatHaveFiredAreForgotten(t *testing.T) {
 	p.stopTimers()
 }
 
-// StopAccepting does not wait for a pause among the arrivals. (tcp.TakeQueued has the test with
+// StopAccepting does not wait for a pause among the arrivals. (listen.TakeQueued has the test with
 // a queue that is never empty.)
 func TestStopAcceptingWhileClientsKeepConnecting(t *testing.T) {
 	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"), HTTP)

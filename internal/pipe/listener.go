@@ -9,16 +9,17 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // listener accepts the clients of one Inbound. It can stop listening and resume.
 type listener struct {
 	Inbound
-	*tcp.Listener // nil before open
-	p             *Pipe
-	stats         stats
-	tls           *termination // nil: TLS is not terminated here
+	*listen.Listener // nil before open
+	p                *Pipe
+	stats            stats
+	tls              *termination // nil: TLS is not terminated here
 }
 
 // open listens. accept has to follow.
@@ -27,7 +28,7 @@ func (l *listener) open() error {
 	if err != nil {
 		return fmt.Errorf("listen for inbound on %s (app %s): %w", l.Listen, l.App, err)
 	}
-	l.Listener = tcp.NewListener(ln, l.p.cfg.Listen, func(client net.Conn) net.Conn {
+	l.Listener = listen.New(ln, l.p.cfg.Listen, func(client net.Conn) net.Conn {
 		l.p.serve(l, client.(*net.TCPConn))
 		return nil
 	})

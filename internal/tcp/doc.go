@@ -1,3 +1,3 @@
-// Package tcp holds what sockets of more than one package need: listeners that take IPv4 and IPv6,
-// that can stop without resetting a client, and resume; and dialling loopback by either family.
+// Package tcp has the sockets of the hot path, with TLS and splice, and dials loopback by either family
+// of addresses.
 package tcp

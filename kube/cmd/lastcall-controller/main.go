@@ -20,7 +20,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/certificate"
 	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/events"
 	"github.com/lastcall-dev/lastcall/kube/webhook"
@@ -247,7 +247,7 @@ func (f *controllerFlags) certificate(ctx context.Context, s *webhook.Server, cl
 }
 
 func listen(address, flag string) (net.Listener, error) {
-	ln, err := tcp.Listen("tcp", address)
+	ln, err := listen.Open("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s (must be host:port): %w", flag, address, err)
 	}

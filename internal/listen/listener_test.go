@@ -1,4 +1,4 @@
-package tcp
+package listen
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 // connect after Resume reach the same port.
 func TestListenerStopsAndResumes(t *testing.T) {
 	accepted := 0
-	l := NewListener(listen(t), Listen, func(c net.Conn) net.Conn {
+	l := New(listen(t), Open, func(c net.Conn) net.Conn {
 		accepted++
 		return c
 	})
@@ -63,7 +63,7 @@ func TestListenerStopsAndResumes(t *testing.T) {
 
 // Nothing accepts: Stop returns when its context ends, and the socket is closed all the same.
 func TestListenerStopHeedsItsContext(t *testing.T) {
-	l := NewListener(listen(t), Listen, func(c net.Conn) net.Conn { return c })
+	l := New(listen(t), Open, func(c net.Conn) net.Conn { return c })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := l.Stop(ctx); !errors.Is(err, context.Canceled) {

@@ -1,4 +1,4 @@
-package tcp
+package listen
 
 import (
 	"context"
@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// Listen is net.Listen, except that an address without a host, or with the host ::, takes
+// Open is net.Listen, except that an address without a host, or with the host ::, takes
 // IPv4 and IPv6 whatever addresses the loopback interface has. Package net decides by
 // binding ::ffff:127.0.0.1, and without 127.0.0.1 it listens on one of both families
 // only.
-func Listen(network, address string) (net.Listener, error) {
+func Open(network, address string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if network != "tcp" || err != nil || host != "" && host != "::" {
 		return net.Listen(network, address)

@@ -1,6 +1,6 @@
 //go:build unix
 
-package tcp
+package listen
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package tcp
+package listen
 
 import (
 	"context"
@@ -29,8 +29,8 @@ type Listener struct {
 	changed  chan struct{} // closed and replaced when inner or closed changes
 }
 
-// NewListener takes over an open listener. listen reopens it in Resume.
-func NewListener(open net.Listener, listen func(network, address string) (net.Listener, error), accepted func(net.Conn) net.Conn) *Listener {
+// New takes over an open listener. listen reopens it in Resume.
+func New(open net.Listener, listen func(network, address string) (net.Listener, error), accepted func(net.Conn) net.Conn) *Listener {
 	return &Listener{accepted: accepted, listen: listen, addr: open.Addr(), inner: open, changed: make(chan struct{})}
 }
 
