@@ -6,6 +6,8 @@ PEERS   := $(or $(LASTCALL_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lastcal
 # The modules of go.work that users have something of, and the one of what tests and packs them.
 MODULES := . grpcdrain gateway rehearsal kube lab
 ALL     := $(MODULES:%=./%/...)
+# What must build for macOS and Windows as well.
+PORTABLE := ./drain ./httpdrain ./internal/cli/... ./rehearsal/command ./kube/cmd/lastcallctl
 # The race detector needs a C compiler; tests without it are better than none.
 RACE    := $(if $(shell command -v cc || command -v gcc),-race)
 BUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -funcalign=16 -X main.version=$(VERSION)"
@@ -97,11 +99,15 @@ bench: build ## lastcall beside Envoy, HAProxy, nginx and Caddy: requests/s, lat
 	@[ -x "$(PEERS)/bin/caddy" ] || CGO_ENABLED=0 GOWORK=off go build -C lab/peers/caddy -trimpath -ldflags "-s -w" -o "$(PEERS)/bin/caddy" github.com/caddyserver/caddy/v2/cmd/caddy || :
 	@$(WITH_PEERS) go run ./lab/bench $(ARGS)
 
-lint: ## gofmt, go vet, staticcheck, the wording of all texts, govulncheck
+lint: ## gofmt, go vet, staticcheck, lastcallctl and the library for macOS and Windows, the wording of all texts, govulncheck
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "gofmt -w" $$unformatted; exit 1; }
 	go vet $(ALL) ./lab/chart/... ./lab/conformance/...
 	go tool staticcheck $(ALL) ./lab/chart/... ./lab/conformance/...
 	@for module in $(MODULES); do GOWORK=off go build -C $$module ./... || exit 1; done
+	@# lastcallctl and the library run where people work, too.
+	@for platform in darwin/arm64 windows/amd64; do export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0; \
+		echo "GOOS=$$GOOS GOARCH=$$GOARCH go vet $(PORTABLE)"; \
+		go vet $(PORTABLE) || exit 1; done
 	go run ./lab/prose
 	lab/vulncheck
 

@@ -25,6 +25,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/certificate"
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/logs"
+	"github.com/lastcall-dev/lastcall/internal/signals"
 	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
@@ -155,8 +156,8 @@ func (f *gatewayFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return cli.UsageError{Err: err}
 	}
-	signals, stop := cli.DrainSignals()
-	o.Signals = signals
+	received, stop := signals.Receive(signals.Options{Log: log})
+	o.Signals = received.Stop
 	defer stop()
 	return verdict(g.Run(context.WithoutCancel(cmd.Context()), o))
 }

@@ -176,7 +176,7 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 			told.Find(events.Missed{Pods: pods, Selections: cluster.Selections, NamespaceLabels: cluster.NamespaceLabels}, h.Metrics())
 		}
 	}
-	ctx, signals, stop := drainSignals(cmd.Context())
+	ctx, signals, stop := drainSignals(cmd.Context(), log)
 	defer stop()
 	s := &webhook.Server{Handler: h, Delay: f.delay, Drain: f.drain(), Signals: signals, TerminationLog: f.terminationLog, Log: log}
 	keep, err := f.certificate(ctx, s, cluster)

@@ -2,28 +2,29 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/signals"
 )
 
 // drainSignals returns a context that the first signal ends, and a channel of the signals after it.
-func drainSignals(ctx context.Context) (_ context.Context, later <-chan drain.Signal, stop func()) {
+func drainSignals(ctx context.Context, log *slog.Logger) (_ context.Context, later <-chan drain.Signal, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	signals, stopSignals := cli.DrainSignals()
+	received, stopReceiving := signals.Receive(signals.Options{Log: log})
 	rest, stopped := make(chan drain.Signal, 1), make(chan struct{})
 	var forwarding sync.WaitGroup
 	forwarding.Go(func() {
 		select {
-		case <-signals:
+		case <-received.Stop:
 			cancel()
 		case <-stopped:
 			return
 		}
 		for {
 			select {
-			case s := <-signals:
+			case s := <-received.Stop:
 				select {
 				case rest <- s:
 				default: // one is waiting already
@@ -34,7 +35,7 @@ func drainSignals(ctx context.Context) (_ context.Context, later <-chan drain.Si
 		}
 	})
 	return ctx, rest, func() {
-		stopSignals()
+		stopReceiving()
 		close(stopped)
 		forwarding.Wait()
 		cancel()

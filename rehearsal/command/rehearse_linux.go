@@ -37,7 +37,7 @@ func Rehearse() *cobra.Command {
 	var picture string
 	cmd := &cobra.Command{
 		Use:     "rehearse",
-		Short:   "Show what a client gets under each way of stopping a pod",
+		Short:   rehearseShort,
 		Long:    rehearseHelp,
 		Example: rehearseExample,
 		Args:    cli.NoArgs,

@@ -10,6 +10,7 @@ import (
 	"github.com/lastcall-dev/lastcall/gateway"
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/logs"
+	"github.com/lastcall-dev/lastcall/internal/signals"
 )
 
 // Gateway is the gateway of a rehearsal: lastcall-gateway without Kubernetes, so that its clients need not be compiled
@@ -45,9 +46,9 @@ func Gateway() *cobra.Command {
 				return err
 			}
 			o.Termination = preset.Termination(drain.DefaultGracePeriod)
-			signals, stop := cli.DrainSignals()
+			received, stop := signals.Receive(signals.Options{Log: log})
 			defer stop()
-			o.Signals = signals
+			o.Signals = received.Stop
 			_, err = g.Run(context.WithoutCancel(cmd.Context()), o)
 			return err
 		},
