@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
@@ -112,7 +113,7 @@ func (p *Proxy) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			p.throttle.Warn(p.log, time.Second, "accept of an outbound connection failed; retrying", "error", err, "hint", tcp.AcceptHint(err))
+			p.throttle.Warn(p.log, time.Second, "accept of an outbound connection failed; retrying", "error", err, "hint", listen.AcceptHint(err))
 			select {
 			case <-time.After(pause):
 			case <-p.ctx.Done():

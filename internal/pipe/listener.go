@@ -64,7 +64,7 @@ func (l *listener) accept() {
 		if time.Since(last) > 2*maxAcceptPause {
 			pause = minAcceptPause
 		}
-		l.p.complain("accept failed; retrying", "listener", l.Listen, "error", err, "hint", tcp.AcceptHint(err))
+		l.p.complain("accept failed; retrying", "listener", l.Listen, "error", err, "hint", listen.AcceptHint(err))
 		time.Sleep(pause)
 		pause = min(2*pause, maxAcceptPause)
 		last = time.Now()

@@ -183,11 +183,11 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	reviews, err := listen(f.listen, "--listen")
+	reviews, err := open(f.listen, "--listen")
 	if err != nil {
 		return err
 	}
-	plain, err := listen(f.plain, "--plain-listen")
+	plain, err := open(f.plain, "--plain-listen")
 	if err != nil {
 		_ = reviews.Close()
 		return err
@@ -246,7 +246,7 @@ func (f *controllerFlags) certificate(ctx context.Context, s *webhook.Server, cl
 	return func(ctx context.Context, seen func(error)) error { own.Run(ctx, seen); return nil }, nil
 }
 
-func listen(address, flag string) (net.Listener, error) {
+func open(address, flag string) (net.Listener, error) {
 	ln, err := listen.Open("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s (must be host:port): %w", flag, address, err)
