@@ -2,9 +2,8 @@ package eventstream
 
 import "bytes"
 
-// dialect is a protocol on top of event streams that has an end of its own, and
-// an event that its client libraries raise as an error. It is known by its first
-// event and never guessed: a client that does not know our event would drop it.
+// dialect is a protocol on top of event streams that has an end of its own, and an event that its client libraries
+// raise as an error. It is recognized by its first event and never guessed: other clients would ignore our event.
 type dialect uint8
 
 const (
@@ -14,7 +13,7 @@ const (
 	anthropic             // Anthropic's Messages API
 )
 
-// judge takes an event that has come whole.
+// judge is called when an event is complete.
 func (s *Stream) judge() {
 	m := &s.members
 	kind := string(m.kind.bytes())
@@ -31,10 +30,8 @@ func (s *Stream) judge() {
 	s.sequence, s.complete = m.sequence, s.isTerminal(kind)
 }
 
-// isTerminal reports whether the event at hand is the last of its stream: the
-// application has said that it is done, or has failed. What is wrongly taken for
-// the last would pass a half for the whole, so only names that mean nothing else
-// count.
+// isTerminal reports whether the event is the last of its stream: the application has finished or failed. A wrong guess
+// would make a truncated response look complete, so only events with no other meaning count.
 func (s *Stream) isTerminal(kind string) bool {
 	if s.lines == 1 && string(s.data.bytes()) == "[DONE]" {
 		return true
@@ -51,8 +48,8 @@ func (s *Stream) isTerminal(kind string) bool {
 	case anthropic:
 		return kind == "message_stop" || kind == "error"
 	case unknown:
-		// The response of MCP's streamable HTTP. Other protocols send several
-		// responses of JSON-RPC in one stream (A2A), as messages without a name.
+		// The response of MCP's streamable HTTP. Other protocols (A2A) send several JSON-RPC responses in one stream,
+		// in events without a name.
 		return string(s.event.bytes()) == "message" && m.has(memberJSONRPC|memberID) && !m.has(memberMethod) &&
 			(m.has(memberResult) || m.has(memberError))
 	}

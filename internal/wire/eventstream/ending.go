@@ -5,11 +5,11 @@ import (
 	"math/rand/v2"
 )
 
-// Ending is how a stream is ended where it stands.
+// Ending is how a stream can be ended at its present position.
 type Ending struct {
-	Last   []byte // an event to send first; nil: none
+	Last   []byte // an event to send before the end; nil: none
 	Proper bool   // the body ends as if the application had ended it: the client loses nothing
-	Name   string // of an end that is not proper, for reports
+	Name   string // of an ending that is not proper, for reports
 }
 
 // Names of endings that are not proper.
@@ -21,11 +21,10 @@ const (
 // message is what the error events say.
 const message = "the server is shutting down"
 
-// defaultRetry is how long clients wait before they reconnect at least, where the
-// application has not said it, milliseconds. Browsers wait 3 s.
+// defaultRetry is the shortest reconnection time if the application has set none, milliseconds. Browsers wait 3 s.
 const defaultRetry = 1000
 
-// Ending decides how the stream is ended after what has been followed.
+// Ending returns how the stream can be ended now.
 func (s *Stream) Ending() Ending {
 	switch {
 	case !s.BetweenEvents():
@@ -46,13 +45,12 @@ func (s *Stream) Ending() Ending {
 	return Ending{Name: Truncated}
 }
 
-// Reconnects reports whether the client sends the request again by itself, whatever the
-// end: EventSource does. A GET that is answered in a dialect with an end of its
-// own has other clients as well.
+// Reconnects reports whether the client repeats the request by itself after any end, as EventSource does. A stream in a
+// dialect has an end of its own, so its client may be another one.
 func (s *Stream) Reconnects() bool { return s.isSubscription && s.dialect == unknown }
 
-// retryAfter is the reconnection time that the last event sets, milliseconds:
-// different for each client, and never shorter than the application's.
+// retryAfter returns the reconnection time for the last event, milliseconds: random, so that clients do not return all
+// at once, and never shorter than the application's.
 func (s *Stream) retryAfter() int {
 	if s.retry > 0 {
 		return s.retry + rand.IntN(s.retry/2+1)

@@ -1,17 +1,16 @@
 package eventstream
 
-// members reads the members of a JSON object as its bytes come: those that tell
-// what an event is. Nested values and unknown members are passed over, whatever
-// their size. What is no JSON object has no members.
+// members finds the members of a JSON object that identify an event, while the bytes of the object arrive. It skips
+// nested values and other members of any size. Data that is not a JSON object has no members.
 type members struct {
 	depth    int
 	inString bool
 	escaped  bool
-	isValue  bool // a colon has come since the last member began
-	begun    bool // a byte of the value has come
+	isValue  bool // after the colon of a member
+	begun    bool // within the value
 	noObject bool
 	key      short
-	text     short // the string at hand, on the first level
+	text     short // the present string, on the first level
 
 	present  memberSet // with a value other than null
 	kind     short     // type
@@ -37,7 +36,7 @@ func (m *members) follow(p []byte) {
 		switch {
 		case !m.inString:
 			m.between(p[i])
-		case m.depth > 1 && !m.escaped: // the most of it, and of no interest
+		case m.depth > 1 && !m.escaped: // most of the data, none of it needed
 			for p[i] != '"' && p[i] != '\\' {
 				if i++; i == len(p) {
 					return
@@ -50,7 +49,7 @@ func (m *members) follow(p []byte) {
 	}
 }
 
-// inText takes a byte of a string.
+// inText takes a byte within a string.
 func (m *members) inText(c byte) {
 	switch {
 	case m.escaped:
@@ -101,7 +100,7 @@ func (m *members) between(c byte) {
 	}
 }
 
-// textEnds takes a whole string: a key or a value.
+// textEnds is called at the end of a string: a key or a value.
 func (m *members) textEnds() {
 	if m.depth != 1 {
 		return
@@ -121,7 +120,7 @@ func (m *members) textEnds() {
 	}
 }
 
-// valueHas takes a byte of a member's value that is outside strings, its first one among them.
+// valueHas takes a byte of a member's value outside strings. The first byte of any value is one.
 func (m *members) valueHas(c byte) {
 	if string(m.key.bytes()) == "sequence_number" {
 		m.sequence = appendDigits(m.sequence, []byte{c})

@@ -1,12 +1,10 @@
-// Package eventstream follows the body of a text/event-stream response and
-// decides how a proxy may end it before the application does.
+// Package eventstream follows the body of a text/event-stream response (HTML, 9.2) and decides how a proxy may end it
+// before the application does.
 //
-// The HTML standard's client, EventSource, sends a GET and reconnects whatever
-// the end of the stream was. Such a stream may end properly between two events.
-// Every other event stream is an answer with an end of its own: an LLM's tokens,
-// the progress of a job, an MCP call. A proper end before that would pass the
-// half for the whole, so it is ended without one, after an event that the client
-// library raises as an error where the dialect has such an event. A stream whose
+// The client of the HTML standard, EventSource, sends a GET and reconnects whenever the stream ends. Such a stream may
+// end properly between two events. Every other event stream is a response with an end of its own: the tokens of an
+// LLM, the progress of a job, an MCP call. A proper end before that one would make a truncated response look complete.
+// Such a stream is truncated, if possible after an event that the client library raises as an error. A stream whose
 // terminal event has been sent is complete.
 package eventstream
 
@@ -24,30 +22,30 @@ func Is(contentType string) bool {
 	return strings.EqualFold(strings.TrimSpace(media), MediaType)
 }
 
-// Stream is an event stream up to the last byte that was passed to Follow.
+// Stream is the state of an event stream after the last byte that was passed to Follow.
 type Stream struct {
-	isSubscription bool // answers a GET with status 200, as EventSource's streams do
+	isSubscription bool // response with status 200 to a GET, as for EventSource
 
-	inLine  bool  // the line at hand has begun
-	afterCR bool  // a LF would belong to the line before
-	pending bool  // a field has come since the last blank line: the event is not over
-	field   field // of the line at hand
-	name    short // of the field, as far as it has come
+	inLine  bool  // within a line
+	afterCR bool  // an LF would belong to the previous line
+	pending bool  // a field has come since the last blank line: the event is incomplete
+	field   field // of this line
+	name    short // of the field, as much as has come
 	value   bool  // a byte of the value has come
 
 	event   short   // the value of the event field
 	data    short   // the beginning of the event's data
-	lines   int     // of data, in this event
-	members members // of the event's data, when it is a JSON object
-	retry   int     // what the application has last set, milliseconds; 0: nothing
+	lines   int     // of data in this event
+	members members // of the event's data, if it is a JSON object
+	retry   int     // last reconnection time of the application, milliseconds; 0: none
 
 	dialect  dialect
 	sequence int  // sequence_number of the last event
 	complete bool // the last event was the terminal one
 }
 
-// New follows the body of a response from its first byte. isSubscription says that the
-// response answers a GET with status 200.
+// New follows the body of a response from its first byte. isSubscription is true for a response with status 200 to a
+// GET.
 func New(isSubscription bool) *Stream { return &Stream{isSubscription: isSubscription} }
 
 // field is the field of a line (HTML, 9.2.6).
@@ -62,8 +60,8 @@ const (
 	fieldOther
 )
 
-// short holds the beginning of a string. It is longer than every name that is
-// looked for, so that a longer string equals none of them.
+// short is the beginning of a string. It has room for more than the longest name that is looked for, so a longer string
+// equals none of them.
 type short struct {
 	b [24]byte
 	n int
@@ -80,7 +78,7 @@ func (s *short) addByte(c byte) {
 	}
 }
 
-// BetweenEvents reports whether the body could end here without cutting an event.
+// BetweenEvents reports whether the body could end here without truncating an event.
 func (s *Stream) BetweenEvents() bool { return !s.inLine && !s.pending }
 
 // Follow takes the next bytes of the body.
@@ -112,7 +110,7 @@ func (s *Stream) Follow(p []byte) {
 	}
 }
 
-// part takes a part of a line.
+// part takes a part of a line, without its end.
 func (s *Stream) part(p []byte) {
 	if !s.inLine {
 		s.inLine, s.field, s.value = true, unnamed, false
@@ -144,7 +142,7 @@ func (s *Stream) part(p []byte) {
 	}
 }
 
-// named takes the field's name, which is complete.
+// named is called when the field name is complete.
 func (s *Stream) named() {
 	switch string(s.name.bytes()) {
 	case "":
@@ -176,9 +174,9 @@ func (s *Stream) lineEnds() {
 	s.inLine = false
 }
 
-// eventEnds takes the blank line after an event.
+// eventEnds is called at the blank line after an event.
 func (s *Stream) eventEnds() {
-	if s.lines > 0 { // a block without data is no event: retry and id stand alone
+	if s.lines > 0 { // a block without data is not an event: retry or id alone
 		s.judge()
 	}
 	s.pending, s.lines = false, 0
@@ -190,7 +188,7 @@ func (s *Stream) eventEnds() {
 // mostDigits bounds the numbers that are read, so that none overflows.
 const mostDigits = 1 << 40
 
-// appendDigits reads on in a decimal number; other bytes are passed over.
+// appendDigits appends digits to a decimal number. It skips other bytes.
 func appendDigits(n int, p []byte) int {
 	for _, c := range p {
 		if '0' <= c && c <= '9' && n < mostDigits {

@@ -1,14 +1,14 @@
-// Package grpc has the framing of gRPC's messages (PROTOCOL-HTTP2.md, Length-Prefixed-Message), which gRPC-Web
-// and Connect have as well, for who passes them on and ends a response in between two of them.
+// Package grpc follows the messages of gRPC in a body (PROTOCOL-HTTP2.md, Length-Prefixed-Message), so that a proxy can
+// end a response between two of them. gRPC-Web and Connect have the same messages.
 package grpc
 
 import "encoding/binary"
 
-// Unavailable is the status that clients may try again after (gRPC's statuscodes.md).
+// Unavailable is the status code UNAVAILABLE. Clients may retry a call that ends with it (gRPC's statuscodes.md).
 const Unavailable = "14"
 
-// IsType says whether a content-type is application/grpc or one of its kind. gRPC-Web, whose trailers are part of
-// its body, is none.
+// IsType reports whether a Content-Type is application/grpc or one with a suffix (application/grpc+proto). gRPC-Web is
+// not: its trailers are part of its body.
 func IsType(contentType []byte) bool {
 	const grpc = "application/grpc"
 	n := len(grpc)
@@ -16,25 +16,33 @@ func IsType(contentType []byte) bool {
 		(len(contentType) == n || contentType[n] == '+' || contentType[n] == ';')
 }
 
-// Messages follows where messages begin and end: a byte of flags, the length in 4
-// bytes, the message. The zero value is between two.
+// prefixLen is the length of a message's prefix, bytes: flags, and the length of the message in 4 bytes.
+const prefixLen = 5
+
+// Messages follows where messages begin and end. The zero value is between two messages.
 type Messages struct {
-	left   uint32  // of the message at hand, bytes
-	prefix [5]byte // flags and length, as far as they have come; then of the last message
-	have   uint8   // bytes of the prefix
-	lost   bool    // its end cannot be known
+	left   uint32          // bytes of the message still to come
+	prefix [prefixLen]byte // as much as has come; then that of the last message
+	have   uint8           // bytes of prefix
+	lost   bool            // message boundaries are unknown
 }
 
-// Within says whether the next byte belongs to a message that has begun.
+// Within reports whether the next byte belongs to a message that has begun.
 func (m *Messages) Within() bool { return !m.lost && (m.left > 0 || m.have > 0) }
 
-// Lose says that a part has not been followed: no message is known to begin or end any more.
+// Lose is called when a part of the body has not been followed: message boundaries are unknown from then on.
 func (m *Messages) Lose() { m.lost = true }
 
-// Flags are those of the last message whose prefix is whole; 0 before the first.
+// Flags returns the flags of the last message whose prefix is complete; 0 before the first.
 func (m *Messages) Flags() byte { return m.prefix[0] }
 
-// Follow takes in the next bytes.
+// Append appends a message.
+func Append(dst []byte, flags byte, message []byte) []byte {
+	dst = binary.BigEndian.AppendUint32(append(dst, flags), uint32(len(message)))
+	return append(dst, message...)
+}
+
+// Follow takes the next bytes of the body.
 func (m *Messages) Follow(p []byte) {
 	for len(p) > 0 && !m.lost {
 		if m.left > 0 {
@@ -46,7 +54,7 @@ func (m *Messages) Follow(p []byte) {
 		n := copy(m.prefix[m.have:], p)
 		m.have += uint8(n)
 		p = p[n:]
-		if int(m.have) == len(m.prefix) {
+		if m.have == prefixLen {
 			m.left, m.have = binary.BigEndian.Uint32(m.prefix[1:]), 0
 		}
 	}

@@ -51,6 +51,8 @@ func (b *Body) advanceChunked(p []byte, sink DataSink) (n int, done bool, err er
 	for n < len(p) && !done && err == nil {
 		var m int
 		switch {
+		case b.state == chunkSize:
+			m, err = b.advanceSize(p[n:])
 		case b.state <= chunkLineLF:
 			m, err = b.advanceLine(p[n:])
 		case b.state <= chunkDataLF:
@@ -63,24 +65,41 @@ func (b *Body) advanceChunked(p []byte, sink DataSink) (n int, done bool, err er
 	return n, done, err
 }
 
-// advanceLine takes bytes of the line that begins a chunk: its size and its extensions.
+// advanceSize takes the chunk size and what follows it: the end of the line, or the byte that begins something else.
+func (b *Body) advanceSize(p []byte) (n int, err error) {
+	size, digits := b.Left, b.seen // in registers
+	for n < len(p) {
+		d := hexDigit(p[n])
+		if d < 0 {
+			break
+		}
+		if digits++; digits > maxSizeDigits {
+			return n, ErrChunkSize
+		}
+		size = size<<4 | uint64(d)
+		n++
+	}
+	b.Left, b.seen = size, digits
+	if n == len(p) {
+		return n, nil
+	}
+	if digits == 0 || !b.sizeEnds(p[n]) {
+		return n, ErrChunkSize
+	}
+	b.excess, b.seen = b.excess+digits, 0
+	if n++; b.state == chunkLineLF && n < len(p) && p[n] == '\n' {
+		b.lineEnds()
+		n++
+	}
+	return n, nil
+}
+
+// advanceLine takes the rest of the line after the chunk size: its extensions.
 func (b *Body) advanceLine(p []byte) (n int, err error) {
 	for ; n < len(p); n++ {
-		switch c := p[n]; b.state {
-		case chunkSize:
-			if d := hexDigit(c); d >= 0 {
-				if b.seen++; b.seen > maxSizeDigits {
-					return n, ErrChunkSize
-				}
-				b.Left = b.Left<<4 | uint64(d)
-				continue
-			}
-			if b.seen == 0 || !b.sizeEnds(c) {
-				return n, ErrChunkSize
-			}
-			b.excess, b.seen = b.excess+b.seen, 0
+		switch b.state {
 		case chunkBWS:
-			if !b.sizeEnds(c) {
+			if !b.sizeEnds(p[n]) {
 				return n, ErrChunkSize
 			}
 			if b.excess++; b.excess > maxExcess {
@@ -99,17 +118,22 @@ func (b *Body) advanceLine(p []byte) (n int, err error) {
 			}
 			b.state = chunkLineLF
 		default: // chunkLineLF
-			if c != '\n' {
+			if p[n] != '\n' {
 				return n, ErrChunkExt
 			}
-			b.grantOverhead()
-			if b.state = chunkData; b.Left == 0 { // last-chunk
-				b.state = trailerStart
-			}
+			b.lineEnds()
 			return n + 1, nil
 		}
 	}
 	return n, nil
+}
+
+// lineEnds begins the data of the chunk, or the trailer section after the last chunk.
+func (b *Body) lineEnds() {
+	b.grantOverhead()
+	if b.state = chunkData; b.Left == 0 {
+		b.state = trailerStart
+	}
 }
 
 // sizeEnds takes a byte after the chunk size: BWS, the beginning of an extension, or CR.
@@ -148,16 +172,19 @@ func (b *Body) advanceData(p []byte, sink DataSink) (n int, err error) {
 		}
 		b.state = chunkDataCR
 	}
-	for ; n < len(p); n++ {
-		switch {
-		case b.state == chunkDataCR && p[n] == '\r':
-			b.state = chunkDataLF
-		case b.state == chunkDataLF && p[n] == '\n':
-			b.state = chunkSize
-			return n + 1, nil
-		default:
+	if b.state == chunkDataCR && n < len(p) {
+		if p[n] != '\r' {
 			return n, ErrChunkEnd
 		}
+		b.state = chunkDataLF
+		n++
+	}
+	if b.state == chunkDataLF && n < len(p) {
+		if p[n] != '\n' {
+			return n, ErrChunkEnd
+		}
+		b.state = chunkSize
+		n++
 	}
 	return n, nil
 }

@@ -18,10 +18,11 @@ func AppendClosing(dst, head []byte) []byte {
 			dst = append(dst, line...)
 			continue
 		}
-		colon := bytes.IndexByte(line, ':')
-		switch name := line[:max(colon, 0)]; {
-		case EqualFold(name, "keep-alive"):
-		case EqualFold(name, "connection"):
+		switch colon := bytes.IndexByte(line, ':'); {
+		case colon != len("connection"): // which is the length of keep-alive, too
+			dst = append(dst, line...)
+		case EqualFold(line[:colon], "keep-alive"):
+		case EqualFold(line[:colon], "connection"):
 			options = appendOtherOptions(options, line[colon+1:len(line)-2])
 		default:
 			dst = append(dst, line...)

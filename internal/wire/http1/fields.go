@@ -8,11 +8,12 @@ import (
 // parseFields parses the field lines (RFC 9112, 5) up to and including the empty line.
 func (h *Head) parseFields(b []byte) error {
 	for {
-		line, rest, ok := cutLine(b)
-		if !ok {
+		eol := bytes.IndexByte(b, '\n')
+		if eol < 1 || b[eol-1] != '\r' {
 			return Malformed("a field line does not end in CRLF")
 		}
-		b = rest
+		line := b[:eol-1]
+		b = b[eol+1:]
 		if len(line) == 0 {
 			break
 		}
@@ -25,8 +26,10 @@ func (h *Head) parseFields(b []byte) error {
 			return Malformed("a field's value contains a bare CR or a NUL")
 		}
 		h.Fields++
-		if err := h.field(name, value); err != nil {
-			return err
+		if fieldLengths>>len(name)&1 != 0 {
+			if err := h.field(name, value); err != nil {
+				return err
+			}
 		}
 	}
 	if len(b) != 0 {
@@ -38,6 +41,10 @@ func (h *Head) parseFields(b []byte) error {
 	}
 	return nil
 }
+
+// fieldLengths has the bit n set if a name of n bytes may be one that field takes.
+const fieldLengths uint64 = 1<<len("host") | 1<<len("upgrade") | 1<<len("connection") | 1<<len("content-type") |
+	1<<len("content-length") | 1<<len("content-encoding") | 1<<len("transfer-encoding")
 
 // field takes one field. Names are compared only with those of the same length.
 func (h *Head) field(name, value []byte) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http1/http1test"
 )
 
-// message is one message as a parser has understood it.
+// message is one message as a parser has read it.
 type message struct {
 	first string // METHOD and TARGET, or the status
 	body  string
@@ -20,43 +20,41 @@ type message struct {
 	open  bool
 }
 
-// The differences between net/http and us, and why each is safe. A request or
-// response that only one of the two accepts is listed by the reason of the other;
-// that both accept one and see its end in different places is never safe.
+// The differences between net/http and this package, and why each is safe. A message that only one of the two accepts
+// is listed by the reason of the other. If both accept a message and find its end in different places, the test fails.
 var (
-	// weRefuse are our reasons. To refuse is safe; it is listed so that no new
-	// strictness comes in unseen. What of it net/http's own server refuses, which
-	// is stricter than its ReadRequest, is not told apart.
+	// weRefuse are the errors of this package for messages that net/http accepts. An error is always safe; the list
+	// makes new ones visible. net/http's server is stricter than its ReadRequest; that difference is not listed.
 	weRefuse = []string{
 		"the request line does not end in CRLF",                // RFC 9112, 2.2 lets a server take a bare LF; two parsers may not agree
 		"the status line does not end in CRLF",                 // the same
 		"a field line does not end in CRLF",                    // the same
 		"the method is not a token",                            // 9110, 5.6.2
 		"the request line is not method, target and version",   // exactly one space each
-		"the version is neither HTTP/1.0 nor HTTP/1.1",         // framing of others is not known
+		"the version is neither HTTP/1.0 nor HTTP/1.1",         // framing of other versions is unknown
 		"the target is empty or contains a space or a control", // 9112, 3.2
 		"the status line is not HTTP/1.x and a status",         // 9112, 4
 		"the status is not a number of three digits",           // 9112, 4
 		"a field's name is not a token followed by a colon",    // 9112, 5.1; folded lines, 5.2, too
 		"a field's value contains a bare CR or a NUL",          // 9110, 5.5
-		"Content-Length is not one decimal number",             // also twice the same, which 9112, 6.3 lets a recipient mend
+		"Content-Length is not one decimal number",             // also twice the same, which 9112, 6.3 allows a recipient to fix
 		"both Content-Length and Transfer-Encoding",            // 9112, 6.1: net/http ignores the length
 		"a Transfer-Encoding other than chunked",               // also twice the same
 		"Transfer-Encoding in an HTTP/1.0 request",             // 9112, 6.1: net/http ignores it
 		"a CONNECT request with a body",                        // 9110, 9.3.6
 		"more than one Host",                                   // 9112, 3.2
-		"chunk size is not a hexadecimal number",               // net/http: 16 digits, and a bare LF behind
+		"chunk size is not a hexadecimal number",               // net/http: 16 digits, and a bare LF after it
 		"chunk extension contains a bare CR or LF",             // RFC 9112, 7.1.1; net/http: a bare LF ends it
-		"chunk extensions are too long",                        // net/http has another measure
+		"chunk extensions are too long",                        // net/http has another limit
 		"chunk data is not followed by CRLF",                   // never of net/http
 		"trailer section contains something other than",        // net/http: folded lines, bare LF
-		"trailer section is too long",                          // net/http has another measure
+		"trailer section is too long",                          // net/http has another limit
 	}
 
-	// theyRefuse are net/http's. The app has the last word on what we let pass: it
-	// answers with a 400 of its own, and both agree on nothing further.
+	// theyRefuse are the errors of net/http for messages that this package accepts. The app decides about them: it
+	// answers with a 400 of its own and closes the connection.
 	theyRefuse = []string{
-		"invalid URI", "parse ", "invalid URL escape", "invalid character", // targets are the app's business
+		"invalid URI", "parse ", "invalid URL escape", "invalid character", // targets are left to the app
 		"malformed MIME header", "malformed HTTP", "invalid method", // fields that are not framing, "HTTP/1.1 200OK"
 		"line too long", // 4 KiB for a chunk line
 		"chunked encoding contains too much non-data", "invalid byte in chunk length", // measures of its own
@@ -77,7 +75,7 @@ func listed(list []string, err error) bool {
 
 var errIncomplete = errors.New("incomplete")
 
-// nextRequest reads what up would forward as one request.
+// nextRequest reads what the pipe would forward as one request.
 func nextRequest(b []byte) (message, error) {
 	skipped := 0
 	for len(b) >= 2 && b[0] == '\r' && b[1] == '\n' {
@@ -98,7 +96,7 @@ func nextRequest(b []byte) (message, error) {
 	return m, err
 }
 
-// takeBody follows a body, and reads its data by its framing.
+// takeBody follows a body and collects its content.
 func takeBody(f Body, b []byte) (m message, err error) {
 	whole := f
 	n, done, err := whole.Advance(b, nil)
@@ -125,8 +123,7 @@ func takeBody(f Body, b []byte) (m message, err error) {
 	return m, nil
 }
 
-// counted is a reader of which net/http may read ahead: what it has consumed is
-// what was given less what it has buffered.
+// counted counts the bytes that net/http has consumed, which are those read without those in its buffer.
 type counted struct {
 	all  int
 	left *strings.Reader
@@ -146,7 +143,7 @@ type sink []byte
 
 func (s *sink) Data(p []byte) { *s = append(*s, p...) }
 
-// net/http reads from the same bytes the same requests as we.
+// FuzzRequests reads requests as net/http does: the same ones, at the same places.
 func FuzzRequests(f *testing.F) {
 	for _, c := range http1test.Cases() {
 		f.Add([]byte(c.Bytes))
@@ -188,7 +185,7 @@ func requestsAsNetHTTP(t *testing.T, b []byte) {
 	}
 }
 
-// nextResponse reads what down would pass on as one response.
+// nextResponse reads what the pipe would pass on as one response.
 func nextResponse(method string, b []byte) (message, error) {
 	i := bytes.Index(b, EndOfHead)
 	if i < 0 {
@@ -206,7 +203,7 @@ func nextResponse(method string, b []byte) (message, error) {
 	return m, err
 }
 
-// net/http reads from the same bytes the same responses as we.
+// FuzzResponses reads responses as net/http does: the same ones, at the same places.
 func FuzzResponses(f *testing.F) {
 	for _, seed := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 204 No Content\r\n\r\n",

@@ -114,7 +114,7 @@ func TestParseResponse(t *testing.T) {
 
 func TestAppendClosing(t *testing.T) {
 	for _, tt := range []struct{ name, head, want string }{
-		{"nothing said", "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\nconnection: close\r\n\r\n"},
+		{"no option", "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\nconnection: close\r\n\r\n"},
 		{"keep-alive", "HTTP/1.1 200 OK\r\nConnection: Keep-Alive\r\nKeep-Alive: timeout=5\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\nconnection: close\r\n\r\n"},
 		{"other options stay", "HTTP/1.1 200 OK\r\nConnection: x-hop, keep-alive\r\nX-Hop: 1\r\n\r\n", "HTTP/1.1 200 OK\r\nX-Hop: 1\r\nconnection: x-hop, close\r\n\r\n"},
 		{"no fields", "HTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n"},
@@ -177,7 +177,7 @@ func TestChunkedBody(t *testing.T) {
 	}
 }
 
-// feed gives p in steps and returns how much of it was the body.
+// feed passes p in pieces of step bytes and returns how many of its bytes belong to the body.
 func feed(b *Body, p []byte, step int) (n int, done bool, err error) {
 	for n < len(p) && !done {
 		m, d, err := b.Advance(p[n:min(n+step, len(p))], nil)
@@ -190,7 +190,7 @@ func feed(b *Body, p []byte, step int) (n int, done bool, err error) {
 	return n, done, nil
 }
 
-// However the bytes of a chunked body are cut, its end is where it was.
+// FuzzChunked splits the bytes of a chunked body: its end is at the same place for any split.
 func FuzzChunked(f *testing.F) {
 	f.Add([]byte("3\r\nabc\r\n0\r\n\r\n"), uint8(1))
 	f.Add([]byte("3;x=y\r\nabc\r\n0\r\nA: b\r\n\r\nrest"), uint8(3))

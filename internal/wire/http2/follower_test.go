@@ -13,11 +13,9 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http2/http2test"
 )
 
-// FuzzFrames reads bytes as frames, as x/net's Framer does: both see the same
-// frames at the same places. What ours refuses the Framer refuses too, but for what
-// is too much of something. What the Framer refuses and ours does not is passed on as
-// it came, to be judged by the app, and moves no boundary: it is always a frame that
-// is not looked into.
+// FuzzFrames reads bytes as frames, as x/net's Framer does: both find the same frames at the same places. The Framer
+// refuses what the Follower refuses, floods excepted. What only the Framer refuses is passed on unchanged for the app to
+// judge, and moves no boundary: it is always a frame whose payload the Follower skips.
 func FuzzFrames(f *testing.F) {
 	for _, seed := range http2test.Seeds() {
 		f.Add(seed)
@@ -72,7 +70,7 @@ func framesAsFramer(t *testing.T, p []byte) {
 	}
 }
 
-// leftToTheApp says whether a frame that may be wrong is passed on as it is.
+// leftToTheApp reports whether a frame that may be invalid is passed on unchanged.
 func leftToTheApp(header FrameHeader) bool {
 	switch header.Type {
 	case Headers, Continuation, PushPromise, RSTStream:
@@ -85,8 +83,7 @@ func leftToTheApp(header FrameHeader) bool {
 	return true
 }
 
-// FuzzFollow cuts the bytes of a direction: however that is done, what is
-// understood is the same.
+// FuzzFollow splits the bytes of a direction: the events are the same for any split.
 func FuzzFollow(f *testing.F) {
 	for _, seed := range http2test.Seeds() {
 		f.Add(seed, uint8(0))
@@ -112,7 +109,7 @@ func followedInPieces(t *testing.T, p []byte, step uint8) {
 	}
 }
 
-// recorder writes down what a follower tells.
+// recorder records the events of a Follower.
 type recorder struct{ strings.Builder }
 
 func (r *recorder) Headers(id uint32, block []byte, end bool) error {

@@ -50,10 +50,10 @@ func (f *Follower) Follow(p []byte, stop Stop) (n int) {
 // Left returns how many bytes of the present frame's payload are still to come.
 func (f *Follower) Left() uint64 { return f.left }
 
-// Skip tells the Follower that n bytes of payload, fewer than Left, have passed it.
+// Skip is called when n bytes of payload, fewer than Left, have passed elsewhere.
 func (f *Follower) Skip(n uint64) { f.left -= n }
 
-// Lose tells the Follower that it is unknown how many bytes have passed it.
+// Lose is called when an unknown number of bytes has passed.
 func (f *Follower) Lose() { f.lost = true }
 
 // IsLost reports whether frames are no longer followed.
@@ -68,7 +68,7 @@ func (f *Follower) BetweenFrames() bool { return f.n == 0 && f.left == 0 && !f.l
 // BetweenMessages reports whether a close frame may be inserted without truncating a message.
 func (f *Follower) BetweenMessages() bool { return f.BetweenFrames() && !f.open }
 
-// headerLen returns the length of the present header, as far as it is known.
+// headerLen returns the length of the present header, as far as the bytes so far determine it.
 func (f *Follower) headerLen() int {
 	n := 2
 	if f.n < 2 {

@@ -59,7 +59,7 @@ func TestFollowFrames(t *testing.T) {
 	}
 }
 
-// However the bytes are cut, a pause is at the end of a message and nowhere else.
+// Whatever the pieces, Follow stops at the end of each message and nowhere else.
 func TestFollowFramesInPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []byte
