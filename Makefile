@@ -144,9 +144,9 @@ cluster-up: image ## a real Kubernetes node on this machine, with the images of 
 	@lab/peers/install -q
 	@go build -o bin/cluster ./lab/e2e/cluster
 	@bin/cluster up
-	@GOOS=linux GOARCH=amd64 $(BUILD) -o dist/linux-amd64/ ./rehearsal/cmd/rehearse
-	@$(WITH_PEERS) go run ./lab/e2e/images -tag $(VERSION) -lastcall dist/linux-amd64/lastcall -rehearse dist/linux-amd64/rehearse -output dist/e2e
-	@bin/cluster import dist/lastcall-$(VERSION).oci.tar dist/lastcall-controller-$(VERSION).oci.tar dist/lastcall-gateway-$(VERSION).oci.tar dist/e2e/httpbin.tar dist/e2e/rehearse.tar dist/e2e/lastcall-envoy.tar
+	@GOOS=linux GOARCH=amd64 $(BUILD) -o dist/linux-amd64/ ./rehearsal/cmd/rehearse ./lab/e2e/libraryserver
+	@$(WITH_PEERS) go run ./lab/e2e/images -tag $(VERSION) -lastcall dist/linux-amd64/lastcall -rehearse dist/linux-amd64/rehearse -libraryserver dist/linux-amd64/libraryserver -output dist/e2e
+	@bin/cluster import dist/lastcall-$(VERSION).oci.tar dist/lastcall-controller-$(VERSION).oci.tar dist/lastcall-gateway-$(VERSION).oci.tar dist/e2e/httpbin.tar dist/e2e/rehearse.tar dist/e2e/libraryserver.tar dist/e2e/lastcall-envoy.tar
 
 cluster-down: ## end that node; leaves the machine as it was
 	@go run ./lab/e2e/cluster down

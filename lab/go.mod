@@ -8,6 +8,7 @@ require (
 	go.uber.org/goleak v1.3.0
 	golang.org/x/net v0.60.0
 	golang.org/x/sys v0.49.0
+	google.golang.org/grpc v1.85.0
 	k8s.io/client-go v0.37.2
 )
 
@@ -49,6 +50,7 @@ require (
 	golang.org/x/telemetry v0.0.0-20260924152758-ed294f943157 // indirect
 	golang.org/x/term v0.46.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gotest.tools/v3 v3.5.2 // indirect
@@ -60,13 +62,14 @@ require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.1 // indirect
-	github.com/go-logr/logr v1.4.3 // indirect
+	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/google/go-cmp v0.7.0 // indirect
 	github.com/google/go-containerregistry v0.22.1
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/lastcall-dev/lastcall v0.0.0
 	github.com/lastcall-dev/lastcall/gateway v0.0.0
+	github.com/lastcall-dev/lastcall/grpcdrain v0.0.0
 	github.com/lastcall-dev/lastcall/kube v0.0.0
 	github.com/lastcall-dev/lastcall/rehearsal v0.0.0
 	github.com/mdlayher/socket v0.6.0 // indirect
@@ -82,7 +85,7 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect
 	golang.org/x/vuln v1.8.0 // indirect
-	google.golang.org/genproto/googleapis/api v0.0.0-20251213004720-97cd9d5aeac2 // indirect
+	google.golang.org/genproto/googleapis/api v0.0.0-20260817212433-ac3dfec99bb1 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	honnef.co/go/tools v0.8.2 // indirect
 	k8s.io/api v0.37.2
@@ -98,6 +101,8 @@ require (
 replace github.com/lastcall-dev/lastcall => ..
 
 replace github.com/lastcall-dev/lastcall/gateway => ../gateway
+
+replace github.com/lastcall-dev/lastcall/grpcdrain => ../grpcdrain
 
 replace github.com/lastcall-dev/lastcall/rehearsal => ../rehearsal
 

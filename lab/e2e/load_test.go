@@ -47,23 +47,28 @@ func load(ctx context.Context, url string, rate int) *result {
 
 // loadBy does so with a client.
 func loadBy(ctx context.Context, c *http.Client, url string, rate int) *result {
-	r := &result{failures: map[string]int{}}
 	defer c.CloseIdleConnections()
+	return loadEach(ctx, rate, func(i int) (why string) { return ask(c, url+"/delay/"+durations[i%len(durations)]) })
+}
+
+// loadEach calls f with the number of each request. f returns why its request failed.
+func loadEach(ctx context.Context, rate int, f func(i int) (why string)) *result {
+	r := &result{failures: map[string]int{}}
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	began := time.Now()
 	for {
-		// Who comes late catches up: each request has its moment.
+		// A late request does not delay those after it: each has its moment.
 		due := began.Add(time.Duration(r.requests) * time.Second / time.Duration(rate))
 		select {
 		case <-ctx.Done():
 			return r
 		case <-time.After(time.Until(due)):
 		}
-		path := "/delay/" + durations[r.requests%len(durations)]
+		i := r.requests
 		r.requests++
 		asking.Go(func() {
-			if why := ask(c, url+path); why != "" {
+			if why := f(i); why != "" {
 				r.Lock()
 				defer r.Unlock()
 				r.failures[why]++

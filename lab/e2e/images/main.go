@@ -3,9 +3,10 @@
 //
 //	local/httpbin:TAG                     the real httpbin under gunicorn, without a shell
 //	local/rehearse:TAG                    the httpbin of rehearsals
+//	local/libraryserver:TAG               an HTTP and a gRPC server that end by lastcall's library
 //	localhost/lastcall-envoy:TAG          lastcall with a real Envoy
 //
-//	go run ./lab/e2e/images -tag TAG -lastcall bin/lastcall -rehearse bin/rehearse -output dist/e2e
+//	go run ./lab/e2e/images -tag TAG -lastcall bin/lastcall -rehearse bin/rehearse -libraryserver bin/libraryserver -output dist/e2e
 package main
 
 import (
@@ -27,6 +28,7 @@ var (
 	tag      = flag.String("tag", "", "`tag` of the images")
 	lastcall = flag.String("lastcall", "bin/lastcall", "static `program`")
 	rehearse = flag.String("rehearse", "bin/rehearse", "static `program`")
+	library  = flag.String("libraryserver", "bin/libraryserver", "static `program`")
 	output   = flag.String("output", "dist/e2e", "`folder` for the archives")
 )
 
@@ -36,7 +38,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "images: say -tag TAG, and nothing beside the flags")
 		os.Exit(2)
 	}
-	if err := errors.Join(httpbin(), app(), envoy()); err != nil {
+	if err := errors.Join(httpbin(), program("rehearse", *rehearse), program("libraryserver", *library), envoy()); err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
 		os.Exit(1)
 	}
@@ -162,16 +164,17 @@ print(json.dumps({"Executable": os.path.realpath(sys.executable), "Stdlib": sysc
 		"--entrypoint", p.Executable, "--cmd", "-m", "--cmd", "gunicorn", "--cmd", "--bind=0.0.0.0:8080", "--cmd", "--threads=16", "--cmd", "httpbin:app")
 }
 
-func app() error {
+// program packs one static program.
+func program(name, file string) error {
 	t, err := newTree()
 	if err != nil {
 		return err
 	}
 	defer t.remove()
-	if err := t.add(*rehearse, "/rehearse"); err != nil {
+	if err := t.add(file, "/"+name); err != nil {
 		return err
 	}
-	return t.pack("local/rehearse", "rehearse.tar", "--user", "65532:65532", "--entrypoint", "/rehearse")
+	return t.pack("local/"+name, name+".tar", "--user", "65532:65532", "--entrypoint", "/"+name)
 }
 
 func envoy() error {

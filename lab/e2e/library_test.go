@@ -1,0 +1,102 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestLibrary replaces replicas of a program that serves HTTP and gRPC, without any sidecar, under load through its
+// Service, until 10,000 requests of each protocol have been made: with lastcall's library none is lost. The same program
+// with Shutdown and GracefulStop, and without any handling of SIGTERM, shows what is lost otherwise.
+func TestLibrary(t *testing.T) {
+	const rate, requests, name = 200, 10_000, "web"
+	for _, mode := range []string{"drain", "shutdown", "die"} {
+		t.Run(mode, func(t *testing.T) {
+			n := newNamespace(t, map[string]string{})
+			n.apply(app{name: name, image: "local/libraryserver:" + *tag, args: []string{mode}, replicas: 4}.manifest() + `---
+apiVersion: v1
+kind: Service
+metadata: {name: web-grpc}
+spec:
+  selector: {app: web}
+  ports: [{name: grpc, port: 90, targetPort: 9090}]
+`)
+			n.available(name)
+			ctx, stop := context.WithTimeout(t.Context(), requests*time.Second/rate+time.Second)
+			defer stop()
+			var web, calls *result
+			var loads sync.WaitGroup
+			http1, http2 := n.address(name, 80), n.address("web-grpc", 90)
+			loads.Go(func() {
+				web = loadBy(ctx, &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}, "http://"+http1, rate)
+			})
+			loads.Go(func() { calls = loadGRPC(ctx, t, http2, rate) })
+			rollouts := n.restartUntil(ctx, name)
+			loads.Wait()
+			t.Logf("%s: HTTP: %v; gRPC: %v; %d rollouts, %.1f s each", mode, web, calls, len(rollouts), mean(rollouts).Seconds())
+			if web.requests < requests || calls.requests < requests || len(rollouts) == 0 {
+				t.Errorf("%d and %d requests, %d rollouts prove nothing", web.requests, calls.requests, len(rollouts))
+			}
+			if lost := web.failed() + calls.failed(); mode == "drain" && lost > 0 || mode == "die" && lost == 0 {
+				t.Errorf("%d requests lost", lost)
+			}
+		})
+	}
+}
+
+// address of a Service: kube-proxy chooses one of its pods for each connection.
+func (n *namespace) address(service string, port int) string {
+	n.t.Helper()
+	s, err := client.CoreV1().Services(n.name).Get(n.t.Context(), service, metav1.GetOptions{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	address := net.JoinHostPort(s.Spec.ClusterIP, fmt.Sprint(port))
+	n.until("served at its Service", func() error {
+		c, err := net.DialTimeout("tcp", address, time.Second)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
+	})
+	return address
+}
+
+// loadGRPC is load with unary calls over 8 channels, which reconnect but do not retry.
+func loadGRPC(ctx context.Context, t *testing.T, address string, rate int) *result {
+	var channels []pb.TestServiceClient
+	for range 8 {
+		cc, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())
+		if err != nil {
+			t.Error(err)
+			return &result{}
+		}
+		defer cc.Close()
+		channels = append(channels, pb.NewTestServiceClient(cc))
+	}
+	return loadEach(ctx, rate, func(i int) (why string) {
+		duration, err := time.ParseDuration(durations[i%len(durations)] + "s")
+		if err != nil {
+			return err.Error()
+		}
+		once, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if _, err := channels[i%len(channels)].UnaryCall(once, &pb.SimpleRequest{ResponseSize: int32(duration.Milliseconds())}); err != nil {
+			return fmt.Sprintf("%s %.60s", status.Code(err), status.Convert(err).Message())
+		}
+		return ""
+	})
+}
