@@ -18,6 +18,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
 )
 
 // held is a termination whose drain lasts until a second signal.
@@ -234,14 +235,8 @@ func TestHealthChecksDoNotCount(t *testing.T) {
 
 // A certificate that is replaced is for new connections; those that are open go on.
 func TestCertificateReplaced(t *testing.T) {
-	first, err := SelfSigned([]string{"first"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := SelfSigned([]string{"second"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := certificatetest.SelfSigned(t, "first")
+	second := certificatetest.SelfSigned(t, "second")
 	var certs Certificates
 	g := start(t, setup{Endpoints: []string{raw(t, answers)}, Certificates: []tls.Certificate{first}, Shown: &certs})
 	shake := func(name string) *tls.Conn {

@@ -218,7 +218,7 @@ func (x *exchange) settle(ctx context.Context) {
 	case x.writeErr != nil || x.upstreamErr != nil && cause != nil:
 		x.outcome = accesslog.ClientClosed
 	case x.upstreamErr != nil && x.spoken == H2C:
-		reason, flag, _ := resetReason(x.upstreamErr)
+		reason, flag, _ := h2cErrorOf(x.upstreamErr).outcome()
 		x.outcome = accesslog.After(flag, reason)
 	case x.upstreamErr != nil: // to Envoy's parser an end in the midst of a body is a wrong body
 		x.outcome = accesslog.Truncated

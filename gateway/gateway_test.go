@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -210,10 +211,7 @@ func (r *running) client(t *testing.T, h2 bool) (*http.Client, string) {
 
 func selfSigned(t *testing.T) []tls.Certificate {
 	t.Helper()
-	cert, err := SelfSigned([]string{"shop.example", "127.0.0.1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cert := certificatetest.SelfSigned(t, "shop.example", "127.0.0.1")
 	return []tls.Certificate{cert}
 }
 

@@ -6,47 +6,42 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/net/http2"
-
-	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// h2cConns are the connections to an endpoint that speaks HTTP/2 in clear. A request
-// goes over the first that has room for a stream, and is sent once: net/http's own
-// pool would also repeat what a PROTOCOL_ERROR has ended, whatever has become of it.
+// h2cConns are the connections to an endpoint that speaks HTTP/2 in clear. A request takes the first one with a free
+// stream, and is sent once: net/http's own pool also repeats requests that ended with PROTOCOL_ERROR, which the
+// endpoint may have processed.
 type h2cConns struct {
 	addr      string
-	transport *http.Transport // makes the connections; knows no request
+	transport *http.Transport // only makes connections
 	timeout   time.Duration   // for an endpoint's first frame
-	removed   *atomic.Bool    // the endpoint is
+	removed   *atomic.Bool    // the endpoint has left its pool
 
 	mu    sync.Mutex
 	conns []*http.ClientConn
-	next  *connecting // nil when no connection is under way
+	next  *connecting // nil when no connection is being made
 }
 
-// connecting is one attempt to connect, for all who wait for it. Each of them finds its
-// stream reserved: whoever comes meanwhile would take it, and a connection that is
-// drained takes no more than those.
+// connecting is one attempt to connect, shared by the requests that wait for it. A stream is reserved for each of
+// them: later requests would take it otherwise, and a connection to a draining endpoint may offer no others.
 type connecting struct {
 	done chan struct{}
 	err  error // once done
 
 	// Guarded by h2cConns.mu.
 	waiting  int
-	reserved int // streams on conn, of those who wait
+	reserved int // streams on conn for waiting requests
 	conn     *http.ClientConn
 }
 
 var (
-	errNoStream = errors.New("the endpoint's connections have no room for a stream")
-	errNoHTTP2  = errors.New("the endpoint does not begin as HTTP/2 does, with SETTINGS")
+	errNoStream = errors.New("the endpoint allows no stream on a new connection")
+	errNoHTTP2  = errors.New("the endpoint does not speak HTTP/2: no SETTINGS frame")
 )
 
 func (t *h2cConns) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -57,10 +52,9 @@ func (t *h2cConns) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.RoundTrip(req)
 }
 
-// roundTripAlone makes the request the first on a connection of its own, which is for all
-// afterwards. An endpoint that is drained says goodbye with its first answer, and
-// net/http begins no stream then, though it may: of those who share such a
-// connection all but one might come too late, again and again.
+// roundTripAlone sends the request as the first one on a new connection, which others may use afterwards. A draining
+// endpoint sends GOAWAY with its first response, and net/http then begins no other stream, though it could: on a shared
+// connection, all requests but one may come too late, again and again.
 func (t *h2cConns) roundTripAlone(req *http.Request) (*http.Response, error) {
 	c, err := t.open(req.Context())
 	if err != nil {
@@ -78,7 +72,7 @@ func (t *h2cConns) roundTripAlone(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// reserve takes room for one stream, on a new connection if need be.
+// reserve reserves a stream, on a new connection if necessary.
 func (t *h2cConns) reserve(ctx context.Context) (*http.ClientConn, error) {
 	for {
 		t.mu.Lock()
@@ -93,8 +87,8 @@ func (t *h2cConns) reserve(ctx context.Context) (*http.ClientConn, error) {
 		if d == nil {
 			d = &connecting{done: make(chan struct{})}
 			t.next = d
-			// Who has asked first may leave: others wait for it as well. It has the
-			// connect timeout.
+			// Other requests wait for this connection, so it outlives the first one's context. The connect
+			// timeout bounds it.
 			go t.connect(context.WithoutCancel(ctx), d)
 		}
 		d.waiting++
@@ -114,8 +108,8 @@ func (t *h2cConns) reserve(ctx context.Context) (*http.ClientConn, error) {
 	}
 }
 
-// connect fails for all when the connection has not room for one: there would be no end
-// of connections.
+// connect makes a connection for d. When it allows no stream, all waiting requests fail: another connection would not
+// help, and there would be no end of them.
 func (t *h2cConns) connect(ctx context.Context, d *connecting) {
 	c, err := t.open(ctx)
 	t.mu.Lock()
@@ -137,15 +131,14 @@ func (t *h2cConns) connect(ctx context.Context, d *connecting) {
 	t.closeIfRemoved()
 }
 
-// closeIfRemoved is for a connection that has come when its endpoint had gone: there may be
-// nobody else to close it.
+// closeIfRemoved closes a connection that was made after its endpoint left the pool: nothing else may close it.
 func (t *h2cConns) closeIfRemoved() {
 	if t.removed.Load() {
 		t.CloseIdleConnections()
 	}
 }
 
-// take is false when others have what was reserved.
+// take takes a reserved stream. It returns false when none is left.
 func (d *connecting) take(mu *sync.Mutex) bool {
 	mu.Lock()
 	defer mu.Unlock()
@@ -157,7 +150,7 @@ func (d *connecting) take(mu *sync.Mutex) bool {
 	return true
 }
 
-// leave is for who does not wait any more. What may be reserved for it is given back.
+// leave ends the wait of a request, and releases a stream that was reserved for it.
 func (t *h2cConns) leave(d *connecting) {
 	t.mu.Lock()
 	d.waiting--
@@ -171,8 +164,8 @@ func (t *h2cConns) leave(d *connecting) {
 	}
 }
 
-// open connects and waits for the endpoint's SETTINGS, before which nobody knows how many
-// streams it allows: those beyond would wait on this connection.
+// open connects and waits for the endpoint's SETTINGS, which limit the streams: requests beyond the limit would wait on
+// this connection otherwise.
 func (t *h2cConns) open(ctx context.Context) (*http.ClientConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
@@ -182,10 +175,10 @@ func (t *h2cConns) open(ctx context.Context) (*http.ClientConn, error) {
 		return nil, err
 	}
 	over := make(chan struct{})
-	tell := sync.OnceFunc(func() { close(over) })
+	end := sync.OnceFunc(func() { close(over) })
 	c.SetStateHook(func(c *http.ClientConn) {
 		if c.Err() != nil {
-			tell()
+			end()
 		}
 	})
 	select {
@@ -205,14 +198,14 @@ func (t *h2cConns) open(ctx context.Context) (*http.ClientConn, error) {
 
 type settledKey struct{}
 
-// h2cConn closes the channel in its dial's context when its reader comes for what follows
-// the endpoint's first frame: then it has worked that in.
+// h2cConn closes the channel from its dial's context when net/http reads past the endpoint's first frame, which it has
+// applied by then.
 type h2cConn struct {
 	net.Conn
-	settled chan struct{} // nil once closed; the reader's, as what follows
-	have    int           // bytes that have come
+	settled chan struct{} // nil once closed; used by the reader only, as are the following
+	have    int           // bytes received
 
-	head [wirehttp2.HeaderLen]byte // of the first frame, 0 as far as it has not come
+	head [wirehttp2.HeaderLen]byte // of the first frame; zero where not received yet
 }
 
 func newH2CConn(ctx context.Context, c net.Conn) net.Conn {
@@ -235,14 +228,13 @@ func (c *h2cConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isOver is true of a connection that takes no stream any more and has none. One that
-// its endpoint has said goodbye on closes by itself, after its last.
+// isOver reports whether a connection has no stream and allows none. After a GOAWAY it closes by itself when its last
+// stream ends.
 func isOver(c *http.ClientConn) bool {
 	return c.Err() != nil || c.Available() == 0 && c.InFlight() == 0
 }
 
-// CloseIdleConnections closes each connection after its last stream. Requests that still
-// come get another.
+// CloseIdleConnections closes each connection when its last stream ends. Later requests get a new connection.
 func (t *h2cConns) CloseIdleConnections() {
 	t.mu.Lock()
 	all := t.conns
@@ -258,52 +250,4 @@ func closeIfIdle(c *http.ClientConn) {
 	if c.InFlight() == 0 {
 		_ = c.Close()
 	}
-}
-
-// isUnseen reports an error of HTTP/2 that says that the endpoint has done nothing with
-// the request, which may be repeated whatever it is (RFC 9113, 8.7): the stream was
-// refused, is beyond the last that a GOAWAY names, or has never begun. The latter two
-// are net/http's own errors, and have only their texts.
-func isUnseen(err error) bool {
-	var stream http2.StreamError
-	if errors.As(err, &stream) {
-		return stream.Code == http2.ErrCodeRefusedStream && isReset(stream)
-	}
-	return err.Error() == "http2: Transport received Server's graceful shutdown GOAWAY" || isUnusable(err)
-}
-
-// isUnusable reports that the stream has never begun, because the connection has said
-// goodbye or ended since it was reserved.
-func isUnusable(err error) bool { return err.Error() == "http2: client conn not usable" }
-
-// isReset tells the endpoint's RST_STREAM from our own, with which net/http answers what
-// is no HTTP/2.
-func isReset(err http2.StreamError) bool {
-	return err.Cause != nil && err.Cause.Error() == "received from peer"
-}
-
-// isMalformed reports that what has come is no HTTP/2; HTTP/1.1's answer to the preface for
-// one. Such errors of the connection are net/http's own, too.
-func isMalformed(err error) bool {
-	var stream http2.StreamError
-	if errors.As(err, &stream) {
-		return !isReset(stream)
-	}
-	text := err.Error()
-	return strings.HasPrefix(text, "connection error: ") || strings.Contains(text, "frame too large") ||
-		strings.Contains(text, "frame header looked like an HTTP/1.1 header")
-}
-
-// resetReason is Envoy's name of how an endpoint has ended a request, its flag and status.
-func resetReason(err error) (reason, flag string, status int) {
-	var stream http2.StreamError
-	switch {
-	case isMalformed(err):
-		return accesslog.ReasonProtocolError, accesslog.FlagProtocolError, http.StatusBadGateway
-	case !errors.As(err, &stream):
-		return accesslog.ReasonTerminated, accesslog.FlagTerminated, http.StatusServiceUnavailable
-	case stream.Code == http2.ErrCodeRefusedStream:
-		return accesslog.ReasonRefused, accesslog.FlagUpstreamReset, http.StatusServiceUnavailable
-	}
-	return accesslog.ReasonReset, accesslog.FlagUpstreamReset, http.StatusServiceUnavailable
 }

@@ -75,7 +75,7 @@ func replyTo(ctx context.Context, x *exchange, err error) reply {
 	case errors.Is(err, errTooManyFields):
 		return reset(x, http.StatusBadGateway, accesslog.FlagProtocolError, accesslog.ReasonProtocolError, "")
 	case x.spoken == H2C:
-		reason, flag, status := resetReason(err)
+		reason, flag, status := h2cErrorOf(err).outcome()
 		return reset(x, status, flag, reason, "")
 	case x.conn != nil && x.conn.endedBetweenMessages():
 		return reset(x, http.StatusServiceUnavailable, accesslog.FlagTerminated, accesslog.ReasonTerminated, "")

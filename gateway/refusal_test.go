@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
 )
 
 // The host that a request is for is known, and the endpoint is told that one.
@@ -121,10 +122,7 @@ func TestMisdirected(t *testing.T) {
 
 func signed(t *testing.T, hosts ...string) tls.Certificate {
 	t.Helper()
-	cert, err := SelfSigned(hosts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cert := certificatetest.SelfSigned(t, hosts...)
 	return cert
 }
 

@@ -11,8 +11,7 @@ import (
 
 const baseBackOff = 25 * time.Millisecond // Envoy's default base interval
 
-// roundTripper sends a request to an endpoint, by the rules of the package
-// comment.
+// roundTripper sends a request to an endpoint, and to others by the rules for retries in the package comment.
 type roundTripper struct{}
 
 func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -30,7 +29,7 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		x.spoken = ep.speaks(req)
 		if body == nil {
-			// Only HTTP/2 says of a request that has been sent that nobody has seen it.
+			// Only HTTP/2 can report that the endpoint has not processed a request that was sent.
 			body = newReplay(req.Body, x.spoken == H2C)
 		}
 		lent := body.attempt()
@@ -40,36 +39,68 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			x.serviceTime = time.Since(x.begin)
 			return resp, nil
 		}
-		var connect *connectError
-		refused := errors.As(err, &connect)
-		if refused {
-			reason, _ := connect.reason()
-			pool.log.DebugContext(req.Context(), logUpstreamReset+reason, "upstream", ep.addr, "attempt", len(x.tried)+1, "error", connect.err)
-			x.tried = append(x.tried, ep)
-		}
-		late := x.spoken == H2C && !alone && isUnusable(err)
-		unseen := x.spoken == H2C && !late && isUnseen(err)
-		if unseen {
-			pool.log.DebugContext(req.Context(), "the endpoint has not looked at the request", "upstream", ep.addr, "attempt", len(x.tried)+1, "error", err)
+		next := x.retryAfter(err, alone)
+		if next == elsewhere {
+			pool.logAttempt(req.Context(), x, err)
 			x.tried = append(x.tried, ep)
 		}
 		switch {
-		case lent.taken() || context.Cause(req.Context()) != nil:
+		case next == never, lent.taken(), context.Cause(req.Context()) != nil:
 			return nil, err
-		case late:
-			alone = true
-		case (refused || unseen) && len(x.tried) < pool.options.MaxAttempts:
+		case next == elsewhere && len(x.tried) >= pool.options.MaxAttempts:
+			return nil, err
+		case next == elsewhere:
 			x.retried = true
-		case !refused && x.reused && x.flight.unsent():
-			// Comes to an end: each time a kept connection is used up.
-		default:
-			return nil, err
+		case next == onItsOwn:
+			alone = true
 		}
 	}
 }
 
-// backOff waits before an endpoint is tried again, as Envoy does: a random part
-// of 25 ms, 75 ms, 175 ms and so on. It reports false when ctx ended first.
+// retry is how a request may be repeated after a failed attempt.
+type retry int
+
+const (
+	never     retry = iota // the endpoint may have processed it
+	elsewhere              // no endpoint has processed it: another endpoint, up to MaxAttempts
+	onItsOwn               // over HTTP/2 on a new connection, as its first request
+	onAnother              // over HTTP/1.1 on another connection
+)
+
+// retryAfter decides it for an attempt that has failed with err.
+func (x *exchange) retryAfter(err error, alone bool) retry {
+	var connect *connectError
+	switch {
+	case errors.As(err, &connect):
+		return elsewhere
+	case x.spoken == H2C:
+		switch e := h2cErrorOf(err); {
+		case e == neverBegun && !alone:
+			return onItsOwn
+		case e.isUnprocessed():
+			return elsewhere
+		}
+	case x.reused && x.flight.unsent():
+		// The endpoint has closed a kept connection before the request was sent. The loop ends: each round uses
+		// up a kept connection.
+		return onAnother
+	}
+	return never
+}
+
+// logAttempt logs an attempt that another endpoint may make up for.
+func (p *Pool) logAttempt(ctx context.Context, x *exchange, err error) {
+	message := "request not processed by the endpoint"
+	var connect *connectError
+	if errors.As(err, &connect) {
+		reason, _ := connect.reason()
+		message, err = logUpstreamReset+reason, connect.err
+	}
+	p.log.DebugContext(ctx, message, "upstream", x.endpoint.addr, "attempt", len(x.tried)+1, "error", err)
+}
+
+// backOff waits before an endpoint is tried again, as Envoy does: a random part of 25 ms, 75 ms, 175 ms and so on. It
+// returns false when ctx ends first.
 func backOff(ctx context.Context, tries int) bool {
 	most := baseBackOff<<min(tries, 5) - baseBackOff
 	timer := time.NewTimer(rand.N(most))

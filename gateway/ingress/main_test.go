@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/lastcall-dev/lastcall/gateway"
+	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -185,10 +186,7 @@ func cluster(lists ...any) []runtime.Object {
 // secret is a TLS Secret for hosts.
 func secret(t *testing.T, name, version string, hosts ...string) *corev1.Secret {
 	t.Helper()
-	c, err := gateway.SelfSigned(hosts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := certificatetest.SelfSigned(t, hosts...)
 	key, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
 	if err != nil {
 		t.Fatal(err)

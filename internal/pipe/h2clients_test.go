@@ -100,7 +100,7 @@ func TestH2HeadTooLargeAsClientsSeeIt(t *testing.T) {
 			if got := tell(h2Client(t).Do(req)); got != `431 ""` {
 				t.Errorf("net/http says %s", got)
 			}
-			if got := p.Stats(); got.H2.Floods() != 2 || got.Responses[4] != 2 {
+			if got := p.Stats(); floodsOf(got.H2) != 2 || got.Responses[4] != 2 {
 				t.Errorf("%+v", got)
 			}
 		})

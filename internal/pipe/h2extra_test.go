@@ -40,7 +40,7 @@ func TestExtraStreams(t *testing.T) {
 	awaitExtra(extra)
 	open(usual, usualStreams)
 	awaitRequests(t, p, 2*usualStreams+extra)
-	if floods := p.Stats().H2.Floods(); floods != 0 {
+	if floods := floodsOf(p.Stats().H2); floods != 0 {
 		t.Fatalf("%d connections were ended", floods)
 	}
 	open(more, usualStreams+1)
@@ -50,7 +50,7 @@ func TestExtraStreams(t *testing.T) {
 	awaitExtra(extra)
 	_ = many.Close()
 	awaitExtra(0)
-	if floods := p.Stats().H2.Floods(); floods != 1 {
+	if floods := floodsOf(p.Stats().H2); floods != 1 {
 		t.Errorf("%d connections were ended, want 1", floods)
 	}
 }

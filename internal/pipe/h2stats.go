@@ -26,14 +26,6 @@ type H2Stats struct {
 	floods   [http2.Floods]uint64
 }
 
-// Floods are the connections that were ended for too much of something.
-func (s H2Stats) Floods() (sum uint64) {
-	for _, n := range s.floods {
-		sum += n
-	}
-	return sum
-}
-
 // Each names the counters one after another, as Envoy does below http2. where it
 // has the same.
 func (s H2Stats) Each(yield func(name string, value uint64) bool) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/gateway"
+	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
 )
 
 // gated is a gateway before endpoints of gRPC.
@@ -38,10 +39,7 @@ func startGateway(t *testing.T, endpoint net.Addr) *gated {
 	if err != nil {
 		t.Fatal(err)
 	}
-	certificate, err := gateway.SelfSigned([]string{"app.test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := certificatetest.SelfSigned(t, "app.test")
 	certificates := new(gateway.Certificates)
 	certificates.Set(nil, func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil })
 	none, err := gateway.PresetNamed("none", 0)

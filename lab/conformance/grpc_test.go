@@ -135,8 +135,10 @@ func TestGRPCInterop(t *testing.T) {
 				})
 			}
 			awaitIdle(t, way.pipe)
-			if s := way.pipe.Stats(); s.H2.Floods()+s.H2.BadPeers > 0 {
-				t.Errorf("%+v", s.H2)
+			for name, n := range way.pipe.Stats().H2.Each {
+				if n > 0 && name != "rx_reset" && name != "tx_reset" && name != "goaway_sent" {
+					t.Errorf("%s is %d: the pipe has ended a connection of a good client", name, n)
+				}
 			}
 		})
 	}

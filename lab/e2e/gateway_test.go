@@ -20,7 +20,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/lastcall-dev/lastcall/gateway"
 	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
 )
 
@@ -32,12 +31,9 @@ func TestGateway(t *testing.T) {
 	t.Parallel()
 	const host = "shop.example"
 	n := newNamespace(t, nil)
-	certificate, err := gateway.SelfSigned([]string{host})
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := certificatetest.SelfSigned(t, host)
 	cert, key := certificatetest.Encode(t, certificate)
-	_, err = client.CoreV1().Secrets(n.name).Create(t.Context(), &corev1.Secret{
+	_, err := client.CoreV1().Secrets(n.name).Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "shop"}, Type: corev1.SecretTypeTLS,
 		Data: map[string][]byte{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key},
 	}, metav1.CreateOptions{})
@@ -169,12 +165,9 @@ func TestGatewayGuide(t *testing.T) {
 		n.kubectl("delete", "pod", "--namespace", edge, "--all", "--force", "--grace-period=0")
 		n.kubectl("delete", "namespace", edge, "--ignore-not-found", "--wait=false")
 	})
-	certificate, err := gateway.SelfSigned([]string{host})
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := certificatetest.SelfSigned(t, host)
 	cert, key := certificatetest.Encode(t, certificate)
-	_, err = client.CoreV1().Secrets(n.name).Create(t.Context(), &corev1.Secret{
+	_, err := client.CoreV1().Secrets(n.name).Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "httpbin-tls"}, Type: corev1.SecretTypeTLS,
 		Data: map[string][]byte{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key},
 	}, metav1.CreateOptions{})

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/lastcall-dev/lastcall/gateway"
+	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
 )
 
 // families runs a test for the pod's IPv4 and for its IPv6 address, each with a pod of its own.
@@ -230,10 +230,7 @@ func TestLastCallServerFirst(t *testing.T) {
 // TLS goes through as it is: the answer in flight comes, whole and under the app's own certificate.
 func TestDrainTLS(t *testing.T) {
 	families(t, nil, func(t *testing.T, p *pod, address func(uint16) string) {
-		certificate, err := gateway.SelfSigned([]string{"shop"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		certificate := certificatetest.SelfSigned(t, "shop")
 		h, asked, let := holding()
 		server := &http.Server{Handler: h}
 		ln := tls.NewListener(p.Pod.Listen(t, "tcp", ":8443"), &tls.Config{Certificates: []tls.Certificate{certificate}})

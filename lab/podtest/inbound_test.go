@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/gateway"
+	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
 )
 
 func TestInboundHTTP(t *testing.T) {
@@ -49,10 +49,7 @@ func TestInboundOpaque(t *testing.T) {
 			go func() { defer c.Close(); fmt.Fprint(c, "J\x00\x00\x00\x0b8.0.36\n"); _, _ = io.Copy(c, c) }()
 		}
 	}()
-	certificate, err := gateway.SelfSigned([]string{"shop"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := certificatetest.SelfSigned(t, "shop")
 	secure := tls.NewListener(p.Pod.Listen(t, "tcp", ":8443"), &tls.Config{Certificates: []tls.Certificate{certificate}})
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.TLS.ServerName) })}
 	done := make(chan struct{})

@@ -99,6 +99,31 @@ func (a *Authority) Sign(name string, ago time.Duration) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
+// SelfSigned makes a certificate for names and IP addresses that a client trusts with its Leaf as a root.
+func SelfSigned(t testing.TB, hosts ...string) tls.Certificate {
+	t.Helper()
+	template := newTemplate(t, hosts[0], time.Now())
+	template.IsCA, template.KeyUsage = true, x509.KeyUsageDigitalSignature|x509.KeyUsageCertSign
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	key := newKey(t)
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
+
 // Encode is a certificate and its key in PEM.
 func Encode(t testing.TB, c tls.Certificate) (cert, key []byte) {
 	t.Helper()
