@@ -179,7 +179,7 @@ func TestAgentWithTLS(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("%v: %s", err, said.String())
 	}
-	if !strings.Contains(said.String(), "reading the certificates anew") {
+	if !strings.Contains(said.String(), "reloading the certificates") {
 		t.Error(said.String())
 	}
 	lines, err := os.ReadFile(log)

@@ -12,15 +12,15 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
-// Admin says where Envoy's admin API is answered for the pipe.
+// Admin configures Envoy's admin API for the pipe.
 type Admin struct {
-	Address  string         // host:port; empty for nowhere
-	Optional bool           // when the address cannot be had, start without it
+	Address  string         // host:port; empty: none
+	Optional bool           // start without it if the address is not available
 	Version  string         // of lastcall, in /server_info
 	Level    *slog.LevelVar // that /logging sets; may be nil
 }
 
-// startAdmin begins to answer, once there is a pipe to tell of.
+// startAdmin starts the admin API, once there is a pipe.
 func (a *agent) startAdmin() error {
 	p, isPipe := a.plane.(*pipe.Pipe)
 	if a.Admin.Address == "" || !isPipe {
@@ -39,9 +39,9 @@ func (a *agent) startAdmin() error {
 	})
 	switch {
 	case err == nil:
-		a.log.Info("answering Envoy's admin API", "address", a.admin.Addr().String())
+		a.log.Info("serving Envoy's admin API", "address", a.admin.Addr().String())
 	case a.Admin.Optional:
-		a.log.Warn("Envoy's admin API is not answered", "error", err, "hint", "choose another port by proxyAdminPort, another address by --admin-address, or off")
+		a.log.Warn("cannot serve Envoy's admin API", "error", err, "hint", "choose another port by proxyAdminPort, another address by --admin-address, or off")
 	default:
 		return fmt.Errorf("%w; choose another by --admin-address, or off", err)
 	}
@@ -55,8 +55,7 @@ func (a *agent) stopAdmin() {
 	}
 }
 
-// forgetAdmin follows a drain that was taken back: what had been asked by the
-// admin API goes with it, so that nothing stays drained that nobody ends.
+// forgetAdmin undoes what the admin API has requested, after a cancelled drain: a drain of it would never end.
 func (a *agent) forgetAdmin() {
 	if a.admin != nil {
 		a.admin.Resumed()
@@ -65,7 +64,7 @@ func (a *agent) forgetAdmin() {
 
 func (a *agent) quitByAdmin(ctx context.Context) { a.signal(ctx, drain.QuitNow) }
 
-// adminPlane is the pipe as the admin API sees it.
+// adminPlane adapts the pipe for the admin API.
 type adminPlane struct {
 	a    *agent
 	pipe *pipe.Pipe
@@ -92,9 +91,8 @@ func (p adminPlane) Listeners() []admin.Listener {
 	return out
 }
 
-// addresses of a listener. One on every address is IPv4's and IPv6's in one
-// socket; Istio's are 0.0.0.0 with :: as an additional address, and tools look
-// for the former.
+// addresses are those of a listener. One for all addresses is one socket for IPv4 and IPv6; Istio lists 0.0.0.0 with ::
+// as an additional address, and tools look for the former.
 func addresses(a net.Addr) []netip.AddrPort {
 	at := a.(*net.TCPAddr).AddrPort()
 	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
@@ -115,11 +113,11 @@ func (p adminPlane) StopAccepting() {
 	_ = p.pipe.StopAccepting(context.Background())
 }
 
-// Resume does nothing once a termination has begun: the goodbyes are its own.
+// Resume does nothing once a termination has begun: it controls the pipe from then on.
 func (p adminPlane) Resume() {
 	p.a.phases.unlessDraining(func() {
 		if err := p.pipe.Resume(context.Background()); err != nil {
-			p.a.log.Error("the pipe does not serve as before", "error", err)
+			p.a.log.Error("cannot resume the pipe", "error", err)
 		}
 	})
 }

@@ -78,7 +78,7 @@ func TestAnswersAreEnvoys(t *testing.T) {
 		}
 	}
 
-	t.Run("what there is is in Envoy", func(t *testing.T) {
+	t.Run("all answers exist in Envoy", func(t *testing.T) {
 		for _, target := range []string{"/help", "/nope", "/stats", "/stats?usedonly"} {
 			theirs := lines(envoy.ask(t, "GET", target).body)
 			for line := range lines(own.ask(t, "GET", target).body) {
@@ -138,7 +138,7 @@ func TestDrainsAreEnvoys(t *testing.T) {
 			for name, s := range sides {
 				clients[name] = keep(t, s.web)
 				if clients[name].ask() {
-					t.Fatal("goodbye before the drain")
+					t.Fatal("connection close before the drain")
 				}
 				for _, path := range tt.posts {
 					if got := s.ask(t, "POST", path); got.status != 200 || got.body != "OK\n" {
@@ -152,11 +152,11 @@ func TestDrainsAreEnvoys(t *testing.T) {
 				}
 				until(t, "as it should accept", func() bool { return refused(s.web) != tt.accepts }) // Envoy's workers follow a little later
 				if goodbye := clients[name].ask(); goodbye != tt.goodbye {
-					t.Errorf("%s: goodbye %t, want %t", name, goodbye, tt.goodbye)
+					t.Errorf("%s: connection close %t, want %t", name, goodbye, tt.goodbye)
 				}
 				if tt.accepts {
 					if goodbye := keep(t, s.web).ask(); goodbye != tt.goodbye {
-						t.Errorf("%s: goodbye on a new connection %t, want %t", name, goodbye, tt.goodbye)
+						t.Errorf("%s: close on a new connection %t, want %t", name, goodbye, tt.goodbye)
 					}
 				}
 			}

@@ -47,7 +47,7 @@ func (s *side) ask(t *testing.T, method, target string) said {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Close = method == http.MethodHead // Envoy 1.40 sends a body even then, which nobody can read past
+	req.Close = method == http.MethodHead // Envoy 1.40 sends a body even then, which breaks keep-alive
 	resp, err := s.client.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func lines(body string) map[string]bool {
 }
 
 // leaves are the members of a JSON document by path, with their kinds. A
-// string that is a number, a duration or a version is told from others.
+// string that is a number, a duration or a version is distinguished from others.
 func leaves(t *testing.T, body string) map[string]string {
 	t.Helper()
 	var document any

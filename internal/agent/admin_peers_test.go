@@ -51,7 +51,7 @@ func keep(t *testing.T, address string) *kept {
 }
 
 // ask makes a request that the app answers at once. It returns whether the
-// answer said that the connection ends with it.
+// response announced the end of the connection.
 func (k *kept) ask() (goodbye bool) {
 	k.t.Helper()
 	fmt.Fprint(k, "GET /ready HTTP/1.1\r\nHost: app\r\n\r\n")
@@ -120,7 +120,7 @@ func TestPeersDrainThePipe(t *testing.T) {
 			idle.wantEnd()
 			wantCount(1) // the one in flight
 			if !keep(t, r.inbound()).ask() {
-				t.Error("a new client is not told to go elsewhere")
+				t.Error("a new client gets no Connection: close")
 			}
 			wantCount(1)
 			close(r.free)

@@ -11,7 +11,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// refused is true when nobody listens there.
+// refused reports whether the address refuses connections.
 func refused(address string) bool {
 	conn, err := net.Dial("tcp", address)
 	if err == nil {
@@ -47,21 +47,21 @@ func TestAdminHealthcheckIsTakenBack(t *testing.T) {
 	admin, address := withAdmin(t, "")
 	r := start(t, nil, admin)
 	if keep(t, r.inbound()).ask() {
-		t.Error("goodbye before anything was asked")
+		t.Error("Connection: close before any request to the admin API")
 	}
 	postTo(t, address, "healthcheck/fail")
 	if !keep(t, r.inbound()).ask() {
-		t.Error("no goodbye after /healthcheck/fail")
+		t.Error("no Connection: close after /healthcheck/fail")
 	}
 	postTo(t, address, "healthcheck/ok")
 	client := keep(t, r.inbound())
 	for range 3 {
 		if client.ask() {
-			t.Error("goodbye after /healthcheck/ok")
+			t.Error("Connection: close after /healthcheck/ok")
 		}
 	}
 
-	// Once the agent drains by itself, nobody takes the goodbyes back.
+	// Once the agent drains by itself, the admin API cannot undo that.
 	answer := r.get("/slow")
 	<-r.asked
 	postTo(t, address, "healthcheck/fail")
@@ -69,15 +69,15 @@ func TestAdminHealthcheckIsTakenBack(t *testing.T) {
 	r.until("waiting", func() bool { return strings.Contains(r.log.String(), `"phase":"waiting"`) })
 	postTo(t, address, "healthcheck/ok")
 	if !keep(t, r.inbound()).ask() {
-		t.Error("no goodbye during the termination after /healthcheck/ok")
+		t.Error("no Connection: close during the termination after /healthcheck/ok")
 	}
 	close(r.free)
 	<-answer
 	r.wantEnd(CodeIntended)
 }
 
-// A drain by a hook that is taken back takes with it what the admin API was
-// asked for: else the pod would stay drained with nobody to end it.
+// A hook's drain that is cancelled also undoes what the admin API
+// has requested: else the pod would stay drained forever.
 func TestAdminForgetsWithTheHook(t *testing.T) {
 	admin, address := withAdmin(t, "")
 	r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=1", "LASTCALL_LAST_CALL_MARGIN=500ms"}, admin)
@@ -92,7 +92,7 @@ func TestAdminForgetsWithTheHook(t *testing.T) {
 		return err == nil && body == "LIVE\n"
 	})
 	if keep(t, r.inbound()).ask() {
-		t.Error("goodbye after the drain was taken back")
+		t.Error("Connection: close after the drain was cancelled")
 	}
 }
 
@@ -118,8 +118,8 @@ func TestAdminAddressThatSomebodyHas(t *testing.T) {
 	}
 	defer ln.Close()
 	r := start(t, nil, func(o *Options) { o.Admin = Admin{Address: ln.Addr().String(), Optional: true} })
-	if !strings.Contains(r.log.String(), "admin API is not answered") {
-		t.Errorf("nothing said:\n%s", r.log)
+	if !strings.Contains(r.log.String(), "cannot serve Envoy's admin API") {
+		t.Errorf("no log line:\n%s", r.log)
 	}
 	r.signals <- drain.Terminate
 	r.wantEnd(CodeIntended)

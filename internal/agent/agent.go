@@ -27,9 +27,9 @@ import (
 
 // Exit codes.
 const (
-	CodeIntended = 0 // every end that was asked for
-	CodeCrashed  = 1 // an end that was not
-	CodeCut      = 3 // conversations were cut, with FailOnCut
+	CodeIntended = 0 // an intended exit
+	CodeCrashed  = 1 // an unexpected exit
+	CodeCut      = 3 // requests or connections were cut, with FailOnCut
 )
 
 // Options of an agent.
@@ -42,56 +42,47 @@ type Options struct {
 	AccessLog       io.Writer // of the pipe; nil: none
 	AccessLogFormat accesslog.Format
 
-	// Envoy, if given, is the data plane in place of the pipe. Its Inbound is
-	// in its own options.
+	// Envoy, if set, is the data plane instead of the pipe. Its inbound listeners are in its own options.
 	Envoy *envoy.Options
 
-	// Outbound is where captured outbound connections come, host:port; empty for
-	// nowhere.
+	// Outbound is the host:port that receives captured outbound connections; empty: none.
 	Outbound string
 
-	// HookToken opens GET /wait/TOKEN to everybody, for preStop hooks of app
-	// containers by httpGet; SidecarToken does so for the sidecar's own. Empty for
-	// nobody.
+	// HookToken is the TOKEN of GET /wait/TOKEN, the preStop hook of app containers by httpGet, which arrives from the
+	// node. SidecarToken is that of the sidecar's own hook. Empty: no such path.
 	HookToken, SidecarToken string
 
-	// Sidecar is how the agent stands in its pod.
+	// Sidecar is the kind of container in which the agent runs.
 	Sidecar Sidecar
 
-	// AppContainers is how many app containers the pod has; 0 is one.
+	// AppContainers is the number of app containers in the pod; 0 means one.
 	AppContainers int
 
-	// Probes answers the app's probes and hooks that were turned to the status
-	// port; its zero value has none.
+	// Probes are the app's probes and hooks that an injector redirected to the status port; nil: none.
 	Probes Probes
 
-	// StatusAddress is the host of the status server; empty is every address.
-	// Its port is Settings.StatusPort.
+	// StatusAddress is the host of the status server; empty: all addresses. Its port is Settings.StatusPort.
 	StatusAddress string
 
 	// Admin is Envoy's admin API for the pipe; a real Envoy has its own.
 	Admin Admin
 
-	// TerminationLog is the file of the container's termination message; empty
-	// for none.
+	// TerminationLog is the file for the container's termination message; empty: none.
 	TerminationLog string
 
-	// FailOnCut makes a termination that cut conversations end with CodeCut.
+	// FailOnCut ends the agent with CodeCut when requests or connections were cut.
 	FailOnCut bool
 
-	// ExitWithApp ends a sidecar when the app has ended by itself, as a job's
-	// does.
+	// ExitWithApp ends a sidecar when the app has exited by itself, as a job does.
 	ExitWithApp bool
 
-	// LeanScrape leaves Envoy's gauges that only a drain needs out of
-	// /stats/prometheus.
+	// LeanScrape omits Envoy's gauges that only a drain needs from /stats/prometheus.
 	LeanScrape bool
 
 	// Profiles serves Go's profiles on the status port, for requests from this pod.
 	Profiles bool
 
-	// App, if there is one, is started with the agent and ended after the drain;
-	// its exit code becomes the agent's, as end says.
+	// App, if set, starts with the agent and is stopped after the drain; its exit code becomes the agent's, see end.
 	App *exec.Cmd
 
 	// Succession makes a hot restart possible; nil: none.
@@ -111,7 +102,7 @@ type Options struct {
 
 	Log *slog.Logger
 
-	// Metrics are scraped beside the agent's own.
+	// Metrics are scraped in addition to the agent's own.
 	Metrics []prometheus.Collector
 }
 
@@ -126,10 +117,10 @@ type agent struct {
 	admin    *admin.Server   // nil when it is not answered
 	phases   *phases
 
-	drainSignals chan drain.Signal // all that can begin or end a drain
+	drainSignals chan drain.Signal // everything that begins or ends a drain
 
 	restarts chan restartedContainer
-	throttle logs.Throttle // of what peers can cause
+	throttle logs.Throttle // for log lines that a peer can cause
 
 	presences *presences
 
@@ -137,19 +128,15 @@ type agent struct {
 	appSignal syscall.Signal // this one; only for end's goroutine
 }
 
-// Run starts everything, serves, and returns the exit code when all has ended.
-// It ends in one of these ways:
+// Run starts everything, serves, and returns the exit code once all has stopped. It returns
 //
-//  1. something could not be started: an error, nothing is left running;
-//  2. told to stop (Signals, the status server): drained, then the app is ended,
-//     then the rest;
-//  3. /quitquitquit: at once;
-//  4. the app ends by itself: what it has answered is delivered, then all ends
-//     with its exit code;
-//  5. the data plane ends by itself: CodeCrashed;
-//  6. a successor has taken over: drained, then the app is ended, within
-//     parentShutdownDuration;
-//  7. ctx ends: at once.
+//  1. when something cannot be started: an error, and nothing is left running;
+//  2. after a stop signal or a hook: drained, then the app is stopped, then the rest;
+//  3. at /quitquitquit: at once;
+//  4. when the app exits by itself: responses in flight are delivered, then everything stops, with the app's exit code;
+//  5. when the data plane exits by itself: CodeCrashed;
+//  6. when a successor has taken over: drained, then the app is stopped, within parentShutdownDuration;
+//  7. when ctx ends: at once.
 func Run(ctx context.Context, o Options) (code int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -173,7 +160,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 		a.Succession.Run(ctx, a.alive, func() { a.signal(ctx, drain.Terminate) })
 	})
 	hearing.Go(func() { a.awaitServing(ctx) })
-	hearing.Go(func() { a.attendRestarts(ctx) })
+	hearing.Go(func() { a.handleRestarts(ctx) })
 	defer func() { cancel(); a.Succession.Stop(); hearing.Wait() }()
 	if p, ok := a.plane.(interface{ Shut() }); ok {
 		defer p.Shut()
@@ -265,7 +252,7 @@ func (a *agent) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// startPlane starts what carries the traffic.
+// startPlane starts the data plane.
 func (a *agent) startPlane(ctx context.Context) error {
 	if a.Envoy != nil {
 		p, err := envoy.Start(ctx, *a.Envoy)
@@ -290,14 +277,14 @@ func (a *agent) startPlane(ctx context.Context) error {
 	for i, in := range a.Inbound {
 		app := in.App
 		if app == "" {
-			app = "where captured connections want to go"
+			app = "(original destination)"
 		}
 		a.log.Info("serving inbound", "listen", p.Addr(i).String(), "app", app, "protocol", in.Protocol.String())
 	}
 	return nil
 }
 
-// hear brings everything that can end the agent into one channel.
+// hear forwards everything that can end the agent to one channel.
 func (a *agent) hear(ctx context.Context) {
 	var appDone <-chan struct{}
 	if a.app != nil {
@@ -317,16 +304,16 @@ func (a *agent) hear(ctx context.Context) {
 			reload, handedOver, appGone, appDone = nil, nil, nil, nil
 		case <-appGone:
 			appGone = nil
-			a.log.Info("the app has ended by itself")
-			a.letAnswersOut(ctx)
+			a.log.Info("app exited by itself")
+			a.finishResponses(ctx)
 			a.signal(ctx, drain.AppEnded)
 		case <-appDone:
 			appDone = nil
 			if a.endingApp.Load() {
 				continue
 			}
-			a.log.Info("the app has ended by itself", "code", a.app.Code())
-			a.letAnswersOut(ctx)
+			a.log.Info("app exited by itself", "code", a.app.Code())
+			a.finishResponses(ctx)
 			a.signal(ctx, drain.AppEnded)
 		case <-ctx.Done():
 			return
@@ -334,15 +321,14 @@ func (a *agent) hear(ctx context.Context) {
 	}
 }
 
-// reload reads the certificates anew. Who asks for it wants to know that it was
-// heard: files that change are read without a word from anybody.
+// reload reads the certificates again. Changed files are read without this; the log line confirms the signal.
 func (a *agent) reload() {
 	p, isPipe := a.plane.(*pipe.Pipe)
 	if !isPipe {
-		a.log.Info("there is nothing to read anew: a real Envoy has its own configuration")
+		a.log.Info("nothing to reload: a real Envoy has its own configuration")
 		return
 	}
-	a.log.Info("reading the certificates anew")
+	a.log.Info("reloading the certificates")
 	p.ReloadCertificates()
 }
 
@@ -360,8 +346,8 @@ func (a *agent) signal(ctx context.Context, s drain.Signal) {
 	}
 }
 
-// serve waits for the first signal and takes the data plane through the
-// termination that it begins, again and again when that is taken back.
+// serve waits for the first signal and takes the data plane through the termination that it begins; again if that is
+// cancelled.
 func (a *agent) serve(ctx context.Context) drain.Report {
 	for {
 		var first drain.Signal
@@ -412,13 +398,11 @@ func (a *agent) terminate(ctx context.Context, cfg drain.Config, first drain.Sig
 	return report
 }
 
-// end ends the app within the grace period and gives the exit code:
+// end stops the app within the grace period and returns the exit code:
 //
-//  1. CodeCut for a cut with FailOnCut, whatever else there is;
-//  2. CodeCrashed when the data plane has ended by itself;
-//  3. the app's own code, but CodeIntended for a service's app that ends by our
-//     signal (SIGTERM: 143): it was asked to. A job's keeps that code: its work is not done,
-//     and with 0 Kubernetes would take it for completed;
+//  1. CodeCut when requests or connections were cut, with FailOnCut;
+//  2. CodeCrashed when the data plane has exited by itself;
+//  3. the app's own code, but CodeIntended for a service's app that ends by our stop signal (SIGTERM: 143). A job keeps that code: its work is not done, and Kubernetes would count 0 as completed;
 //  4. CodeIntended.
 func (a *agent) end(ctx context.Context, report drain.Report) int {
 	by := report.Began.Add(a.gracePeriod() - killAhead)
@@ -448,7 +432,7 @@ func (a *agent) end(ctx context.Context, report drain.Report) int {
 	return code
 }
 
-// appCode is the exit code that the app's own comes to; see end.
+// appCode is the agent's exit code that follows from the app's; see end.
 func (a *agent) appCode() int {
 	code := a.app.Code()
 	if code == 128+int(a.appSignal) && a.endingApp.Load() && len(a.Inbound) > 0 {
@@ -457,5 +441,5 @@ func (a *agent) appCode() int {
 	return code
 }
 
-// errNotDrained is what a hook is told when the agent ends in another way.
-var errNotDrained = errors.New("the agent ended before the drain was over")
+// errNotDrained answers a hook when the agent ends in another way.
+var errNotDrained = errors.New("the agent ended before the drain was complete")

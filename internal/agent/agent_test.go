@@ -59,7 +59,7 @@ type running struct {
 	url     string // of the inbound
 	status  string // of the status server
 	signals chan drain.Signal
-	asked   chan string   // paths that the app is asked for, answered when free
+	asked   chan string   // paths of the app's requests, answered when free
 	free    chan struct{} // lets the app answer
 	done    chan struct{}
 	code    int
@@ -333,7 +333,7 @@ func TestTakenBack(t *testing.T) {
 	r.until("taken back", func() bool { return strings.Contains(r.log.String(), "taken back") })
 	close(r.free)
 	if got := <-r.get("/again"); got != "200 done<nil>" {
-		t.Errorf("after the drain was taken back: %s", got)
+		t.Errorf("after the drain was cancelled: %s", got)
 	}
 	r.signals <- drain.Terminate
 	r.wantEnd(CodeIntended)
@@ -425,7 +425,7 @@ func TestApp(t *testing.T) {
 		r.signals <- drain.Terminate
 		r.until("waiting", func() bool { return strings.Contains(r.log.String(), `"phase":"waiting"`) })
 		if _, err := os.Stat(trace); err == nil {
-			t.Error("the app was told to stop while a request was in flight")
+			t.Error("the app got its stop signal while a request was in flight")
 		}
 		close(r.free)
 		<-answer
@@ -467,7 +467,7 @@ func TestApp(t *testing.T) {
 		})
 		got := <-unready // and start has returned, since the app is ready now
 		defer opened.Close()
-		if !strings.HasPrefix(got, "503 the app does not accept connections yet on ") {
+		if !strings.HasPrefix(got, "503 the app does not yet accept connections on ") {
 			t.Errorf("before: %s", got)
 		}
 	})
@@ -499,6 +499,6 @@ func TestTerminationMessageCannotBeWritten(t *testing.T) {
 	r.signals <- drain.Terminate
 	r.wantEnd(CodeIntended)
 	if !strings.Contains(r.log.String(), "cannot write the termination message") {
-		t.Error("nothing is said of it")
+		t.Error("there is no log line")
 	}
 }

@@ -83,9 +83,9 @@ func (a *agent) awaitServing(ctx context.Context) {
 	a.Succession.Serving()
 }
 
-// letAnswersOut waits, for a second at most, until what an app has answered
-// before its end has gone through. Nobody new is let in meanwhile.
-func (a *agent) letAnswersOut(ctx context.Context) {
+// finishResponses waits, for a second at most, until the responses of an app that has exited are delivered. New
+// connections are refused.
+func (a *agent) finishResponses(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	a.Succession.Stop()
@@ -102,8 +102,7 @@ func (a *agent) letAnswersOut(ctx context.Context) {
 	}
 }
 
-// killAhead is how long before the kubelet's SIGKILL the app gets ours, so that
-// its end is still told.
+// killAhead is how long before the kubelet's SIGKILL the agent kills the app, so that its exit is still reported.
 const killAhead = 250 * time.Millisecond
 
 // appStopSignal is the signal that the app expects: the configured one, or the one that it would have received without
@@ -138,8 +137,7 @@ func (a *agent) stopSignalName() string {
 	return drain.Terminate.String()
 }
 
-// endApp asks the app to end, now that nobody talks to it any more, and kills
-// it at the moment by.
+// endApp stops the app, which no longer has requests, and kills it at the deadline by.
 func (a *agent) endApp(by time.Time) {
 	select {
 	case <-a.app.Done():
@@ -149,17 +147,17 @@ func (a *agent) endApp(by time.Time) {
 	a.endingApp.Store(true)
 	a.appSignal = a.appStopSignal()
 	if err := a.app.Signal(a.appSignal); err != nil {
-		a.log.Warn("the app could not be told to stop", "pid", a.app.Pid(), "error", err)
+		a.log.Warn("cannot send the app its stop signal", "pid", a.app.Pid(), "error", err)
 	}
 	late := time.NewTimer(time.Until(by))
 	defer late.Stop()
 	for {
 		select {
 		case <-a.app.Done():
-			a.log.Info("the app has ended", "code", a.app.Code())
+			a.log.Info("app exited", "code", a.app.Code())
 			return
 		case <-late.C:
-			a.log.Warn("the app does not end: killed", "pid", a.app.Pid())
+			a.log.Warn("app still running at the deadline; killing it", "pid", a.app.Pid())
 			a.app.Kill()
 		}
 	}

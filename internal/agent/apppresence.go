@@ -11,9 +11,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
-// presence tells whether the app of the pod is there, without its help: by its
-// processes where the pod shares a process namespace (shareProcessNamespace), else
-// by its sockets.
+// presence detects whether the pod's app is running, without its help: by its processes where the pod has
+// shareProcessNamespace, otherwise by its sockets.
 type presence struct{ table *sockdiag.Table }
 
 func newPresence() (*presence, error) {
@@ -26,8 +25,8 @@ func newPresence() (*presence, error) {
 
 func (p *presence) close() { _ = p.table.Close() }
 
-// look says whether anybody else is there. exact is false when only sockets could
-// be seen: an app without one may still be at work.
+// look reports whether another process is there. exact is false when only sockets are visible: an app without one may
+// still be at work.
 func (p *presence) look() (there, exact bool, err error) {
 	if sharesProcesses() {
 		n, err := otherProcesses()
@@ -37,8 +36,8 @@ func (p *presence) look() (there, exact bool, err error) {
 	return n > 0, false, err
 }
 
-// sharesProcesses says whether the pod has shareProcessNamespace: the processes of its other
-// containers are seen.
+// sharesProcesses reports whether the pod has shareProcessNamespace, which makes the processes of other containers
+// visible.
 func sharesProcesses() bool {
 	if os.Getpid() == 1 {
 		return false
@@ -47,7 +46,7 @@ func sharesProcesses() bool {
 	return ok && isPause(first)
 }
 
-// isPause knows the process that holds a pod's namespaces.
+// isPause recognises the process that holds a pod's namespaces.
 func isPause(command string) bool {
 	return command == "pause" || command == "systemd-pause" || command == "catatonit"
 }
@@ -57,12 +56,11 @@ func commandOf(pid string) (string, bool) {
 	return strings.TrimSpace(string(b)), err == nil
 }
 
-// otherProcesses counts the processes that are neither the pod's pause, nor we,
-// nor below us.
+// otherProcesses counts the processes other than the pod's pause, this process and its descendants.
 func otherProcesses() (int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return 0, fmt.Errorf("look for the app's processes: %w", err)
+		return 0, fmt.Errorf("list the app's processes: %w", err)
 	}
 	parents := make(map[int]int)
 	for _, e := range entries {
@@ -72,7 +70,7 @@ func otherProcesses() (int, error) {
 		}
 		b, err := os.ReadFile("/proc/" + e.Name() + "/stat")
 		if err != nil {
-			continue // gone meanwhile
+			continue // it has exited meanwhile
 		}
 		// pid (comm) state ppid …: comm may hold spaces and brackets.
 		fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
@@ -104,12 +102,12 @@ func isOurs(pid int, parents map[int]int) bool {
 	return false
 }
 
-// goneAtWork is how long no other process may have had a socket before an app that is not
-// told to stop counts as gone, when only its sockets can be seen.
+// goneAtWork is how long no other process may have a socket before an app without a stop signal counts as exited, when
+// only its sockets are visible.
 const goneAtWork = 10 * time.Second
 
-// awaitAppGone waits until the app is gone. With seen it must have been there
-// first: a sidecar may well be up before the app.
+// awaitAppGone waits until the app has exited. Unless seen is true, the app must have appeared first: a sidecar may
+// start before the app.
 func awaitAppGone(ctx context.Context, quiet time.Duration, seen bool) error {
 	p, err := newPresence()
 	if err != nil {
@@ -137,11 +135,10 @@ func awaitAppGone(ctx context.Context, quiet time.Duration, seen bool) error {
 	}
 }
 
-// appGoneLook is how often it is looked.
+// appGoneLook is the polling interval.
 const appGoneLook = 20 * time.Millisecond
 
-// followApp ends the agent when the app has ended by itself: the sidecar of a job
-// must not outlive it.
+// followApp ends the agent when the app has exited by itself: the sidecar of a job must not outlive it.
 func (a *agent) followApp(ctx context.Context) <-chan struct{} {
 	if !a.ExitWithApp {
 		return nil
@@ -152,7 +149,7 @@ func (a *agent) followApp(ctx context.Context) <-chan struct{} {
 		if err == nil {
 			close(gone)
 		} else if ctx.Err() == nil {
-			a.log.Warn("the app cannot be watched: its end will not end the sidecar", "error", err)
+			a.log.Warn("cannot watch the app; the sidecar will not exit with it", "error", err)
 		}
 	}()
 	return gone

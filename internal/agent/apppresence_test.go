@@ -80,6 +80,6 @@ func TestOtherProcesses(t *testing.T) {
 		t.Fatalf("%d, %v: want the machine's", before, err)
 	}
 	if pid := os.Getpid(); !isOurs(pid, map[int]int{pid: 1}) || !isOurs(7, map[int]int{7: 8, 8: pid}) || isOurs(7, map[int]int{7: 1, 1: 0}) {
-		t.Error("ours are not told from others'")
+		t.Error("our processes are not distinguished from others")
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
-// listConnections are the pipe's as the admin API tells of them.
+// listConnections lists the pipe's connections for the admin API.
 func listConnections(p *pipe.Pipe) []admin.Connection {
 	list := p.Connections()
 	out := make([]admin.Connection, len(list))
@@ -30,12 +30,11 @@ func listConnections(p *pipe.Pipe) []admin.Connection {
 
 func (p adminPlane) Connections() []admin.Connection { return listConnections(p.pipe) }
 
-// connections is /connections of the admin API for who has no admin port; what
-// clients ask for is no business of anybody outside the pod.
+// connections is /connections of the admin API, for pods without an admin port. Request lines must not leave the pod.
 func (s *status) connections(w http.ResponseWriter, r *http.Request) {
 	p := s.metrics.pipe()
 	if p == nil {
-		http.Error(w, "there is no pipe here: a real Envoy tells of itself, on its admin port", http.StatusNotFound)
+		http.Error(w, "not available with a real Envoy: use the admin port of Envoy", http.StatusNotFound)
 		return
 	}
 	media, body, err := admin.WriteConnections(listConnections(p), r.URL.Query().Get("format"))
@@ -47,7 +46,7 @@ func (s *status) connections(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 }
 
-// pipe is the data plane, when it is the pipe and has started.
+// pipe is the data plane, if it is the pipe and has started.
 func (m *metrics) pipe() *pipe.Pipe {
 	if plane := m.plane.Load(); plane != nil {
 		p, _ := (*plane).(*pipe.Pipe)

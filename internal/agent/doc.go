@@ -1,8 +1,6 @@
-// Package agent is what runs beside (or around) an app: it starts the data
-// plane, answers on the status port, and takes the whole through its
-// termination.
+// Package agent runs next to an app, or around it: it starts the data plane, serves the status port, and takes both
+// through their termination.
 //
-// The promise: the status port is open from before the first connection until
-// the drain is over, and the process never outlives the grace period that it was
-// told of.
+// The promise: the status port is open from before the first connection until the drain has ended, and the process
+// never outlives its grace period.
 package agent

@@ -15,10 +15,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// checkHealth asks grpc.health.v1.Health/Check. Its two messages are small enough
-// to be written by hand, and its one stream to be spoken frame by frame: gRPC's
-// library would double the program, and net/http's HTTP/2, which is left out of
-// it, takes 0.4 MB of memory, x/net's Framer 0.1.
+// checkHealth calls grpc.health.v1.Health/Check. Two short messages and one stream are written by hand:
+// google.golang.org/grpc would nearly double the program, and every sidecar would pay for it in memory (docs/adr).
 func checkHealth(ctx context.Context, address, service string) error {
 	if len(service) > 127 {
 		return errors.New("check grpc health: the service's name is longer than 127 bytes")
@@ -47,11 +45,11 @@ type healthCheck struct {
 	status, message string // of the trailers
 
 	fields *hpack.Decoder
-	block  []byte // as far as it has come
-	ended  bool   // the stream ends with it
+	block  []byte // received so far
+	ended  bool   // the stream ends with this block
 }
 
-// maxHealth is how much of an answer is read, bytes.
+// maxHealth bounds the response, bytes.
 const maxHealth = 1 << 10
 
 func (h *healthCheck) call(ctx context.Context) error {
@@ -61,8 +59,8 @@ func (h *healthCheck) call(ctx context.Context) error {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	// What the client says fits into the socket's buffer: nobody waits for nobody.
-	if _, err := conn.Write(h.question()); err != nil {
+	// The request fits into the socket's buffer, so neither side blocks on the other.
+	if _, err := conn.Write(h.preamble()); err != nil {
 		return err
 	}
 	for done := false; !done; {
@@ -71,7 +69,7 @@ func (h *healthCheck) call(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case errors.Is(err, io.EOF):
-			return errors.New("the app has closed the connection without an answer")
+			return errors.New("the app closed the connection without a response")
 		case err != nil:
 			return err
 		}
@@ -79,12 +77,11 @@ func (h *healthCheck) call(ctx context.Context) error {
 	return nil
 }
 
-// maxFrame is the largest frame that may come, bytes: we do not say otherwise
-// (SETTINGS_MAX_FRAME_SIZE).
+// maxFrame is the largest frame that the app may send, bytes: the default of SETTINGS_MAX_FRAME_SIZE.
 const maxFrame = 16 << 10
 
-// question is all that the client says of itself.
-func (h *healthCheck) question() []byte {
+// request is everything that the client sends, apart from acknowledgements.
+func (h *healthCheck) preamble() []byte {
 	var block bytes.Buffer
 	fields := hpack.NewEncoder(&block)
 	for _, field := range [][2]string{
@@ -98,7 +95,7 @@ func (h *healthCheck) question() []byte {
 	return http2.Append(out, http2.Data, http2.FlagEndStream, 1, append([]byte{0, 0, 0, 0, byte(len(h.request))}, h.request...))
 }
 
-// read takes one frame of the app's. It returns whether it was the answer's last.
+// read reads one frame and reports whether it was the response's last.
 func (h *healthCheck) read(conn net.Conn) (done bool, err error) {
 	var head [http2.HeaderLen]byte
 	if _, err := io.ReadFull(conn, head[:]); err != nil {
@@ -106,7 +103,7 @@ func (h *healthCheck) read(conn net.Conn) (done bool, err error) {
 	}
 	length := http2.PayloadLen(head[:])
 	if length > maxFrame {
-		return false, fmt.Errorf("a frame of %d bytes: the app does not speak HTTP/2 in clear", length)
+		return false, fmt.Errorf("frame of %d bytes: the app does not serve HTTP/2 without TLS on this port", length)
 	}
 	payload := make([]byte, length)
 	if _, err := io.ReadFull(conn, payload); err != nil {
@@ -126,18 +123,18 @@ func (h *healthCheck) read(conn net.Conn) (done bool, err error) {
 			return false, err
 		}
 		if h.response = append(h.response, payload...); len(h.response) > maxHealth {
-			return false, errors.New("the answer is too long")
+			return false, errors.New("the response is too long")
 		}
 		return flags&http2.FlagEndStream != 0, nil
 	case kind == http2.RSTStream && length == 4:
-		err = fmt.Errorf("the app has reset the stream, error code %d", binary.BigEndian.Uint32(payload))
+		err = fmt.Errorf("the app reset the stream, error code %d", binary.BigEndian.Uint32(payload))
 	case kind == http2.GoAway && length >= 8 && binary.BigEndian.Uint32(payload) < 1:
-		err = fmt.Errorf("the app refuses the call: GOAWAY, error code %d %s", binary.BigEndian.Uint32(payload[4:]), payload[8:])
+		err = fmt.Errorf("the app refused the call: GOAWAY, error code %d %s", binary.BigEndian.Uint32(payload[4:]), payload[8:])
 	}
 	return false, err
 }
 
-// takeHeaders takes a part of a header block, and reads it when it is whole.
+// takeHeaders collects a header block, and decodes it once it is complete.
 func (h *healthCheck) takeHeaders(kind, flags byte, payload []byte) (done bool, err error) {
 	if kind == http2.Headers {
 		h.ended = flags&http2.FlagEndStream != 0
@@ -150,7 +147,7 @@ func (h *healthCheck) takeHeaders(kind, flags byte, payload []byte) (done bool, 
 		}
 	}
 	if h.block = append(h.block, payload...); len(h.block) > maxFrame {
-		return false, errors.New("the answer's header fields are too long")
+		return false, errors.New("the response's header fields are too long")
 	}
 	if flags&http2.FlagEndHeaders == 0 {
 		return false, nil

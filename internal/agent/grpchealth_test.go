@@ -44,7 +44,7 @@ func TestCheckHealth(t *testing.T) {
 		"a page":      {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, "grpc-status "},
 		"a long page": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", 4<<10)) }, "too long"},
 		"a reset":     {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "reset the stream"},
-		"what was asked": {func(w http.ResponseWriter, r *http.Request) {
+		"the request": {func(w http.ResponseWriter, r *http.Request) {
 			b, _ := io.ReadAll(r.Body)
 			if r.Method != "POST" || r.URL.Path != "/grpc.health.v1.Health/Check" || r.Header.Get("Te") != "trailers" ||
 				r.Header.Get("Content-Type") != "application/grpc" || string(b) != "\x00\x00\x00\x00\x06\x0a\x04shop" {
@@ -148,6 +148,6 @@ func TestCheckHealthFrames(t *testing.T) {
 	}()
 	wantHealth(t, ln.Addr().String(), "")
 	if said := <-acks; said != "SETTINGS HEADERS DATA SETTINGS ack PING ack " {
-		t.Errorf("the client said %q", said)
+		t.Errorf("the client sent %q", said)
 	}
 }

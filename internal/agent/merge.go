@@ -20,31 +20,29 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
-// merge answers a scrape with the metrics of the agent, of the proxy and of the
-// app, in this order, as Istio's agent does: one scrape for the pod.
+// merge answers a scrape with the metrics of the agent, the proxy and the app, in this order, as Istio's agent does:
+// one scrape for the pod.
 //
-// The exposition format does not allow a metric twice. The agent's own have
-// names of their own (lastcall_…); what the proxy and the app say is passed on as
-// it is, as it comes: what a scrape takes does not depend on how much they say.
+// The exposition format does not allow a metric twice: the agent's own are named lastcall_…. Those of the proxy and the
+// app are streamed unchanged, so a scrape's memory does not depend on their size.
 type merge struct {
 	own    prometheus.Gatherer
-	proxy  func(context.Context) (io.ReadCloser, error) // nil: it has none of its own
+	proxy  func(context.Context) (io.ReadCloser, error) // nil: no metrics of its own
 	app    string                                       // URL; empty: none
-	lean   bool                                         // leave out what only a drain needs
+	lean   bool                                         // omit metrics that only a drain needs
 	failed *prometheus.CounterVec
 	log    *slog.Logger
 
 	throttle logs.Throttle
 }
 
-// scrapeTimeout is how long proxy and app may take to begin; Prometheus gives a whole
-// scrape 10 s by default and says so in a header.
+// scrapeTimeout is how long proxy and app may take to begin. Prometheus allows 10 s for a whole scrape by default, and
+// sends its limit in a header.
 const scrapeTimeout = 5 * time.Second
 
-// headStart is how much of a part is read before the answer begins, bytes. A part that
-// is shorter is left out when it fails, and so the rest is not lost. Of a longer one
-// that fails, the beginning has been passed on: the whole answer is broken off, so that
-// no half of it is taken for all.
+// headStart is how much of a part is read before the response begins, bytes. A shorter part that fails is omitted and
+// the rest is kept. If a longer one fails, its beginning has been sent: the response is aborted, so that a truncated
+// scrape is never mistaken for a complete one.
 const headStart = 128 << 10
 
 // maxMetricLine bounds a line, bytes.
@@ -62,7 +60,7 @@ func (m *merge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		parts = append(parts, m.fetch(ctx, "app", m.scrapeApp))
 	}
 	var rest []*part
-	for _, p := range parts { // before our own, so that a failure is counted in this scrape
+	for _, p := range parts { // before the agent's own, so that this scrape counts a failure
 		if p := <-p; p != nil {
 			defer p.body.Close()
 			rest = append(rest, p)
@@ -71,7 +69,7 @@ func (m *merge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	late.Stop()
 	families, err := m.own.Gather()
 	if err != nil {
-		m.throttle.Warn(m.log, time.Minute, "some of the agent's metrics could not be gathered", "error", err)
+		m.throttle.Warn(m.log, time.Minute, "cannot gather some of the agent's metrics", "error", err)
 	}
 	w.Header().Set("Content-Type", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
 	var out io.Writer = w
@@ -83,7 +81,7 @@ func (m *merge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, family := range families {
 		if _, err := expfmt.MetricFamilyToText(out, family); err != nil {
-			return // the scraper has gone
+			return // the scraper has disconnected
 		}
 	}
 	for _, p := range rest {
@@ -93,7 +91,7 @@ func (m *merge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// timeoutOf is a little less than what the scraper grants.
+// timeoutOf is a little less than the scraper's own timeout.
 func timeoutOf(r *http.Request) time.Duration {
 	granted := sideport.ScrapeTimeout(r)
 	if granted == 0 {
@@ -102,15 +100,15 @@ func timeoutOf(r *http.Request) time.Duration {
 	return min(scrapeTimeout, granted*8/10)
 }
 
-// part is what one target has to say, from its beginning.
+// part is one target's metrics, from their beginning.
 type part struct {
 	of   string
 	text *bufio.Reader
 	body io.Closer
 }
 
-// fetch begins one part while the others begin. It is nil when its target fails, which
-// is counted and logged; the rest of the scrape is worth having.
+// fetch starts to read one part, concurrently with the others. It sends nil when the target fails, which is counted and
+// logged; the rest of the scrape is still useful.
 func (m *merge) fetch(ctx context.Context, of string, get func(context.Context) (io.ReadCloser, error)) <-chan *part {
 	out := make(chan *part, 1)
 	go func() {
@@ -131,10 +129,10 @@ func (m *merge) fetch(ctx context.Context, of string, get func(context.Context) 
 
 func (m *merge) fail(of string, err error) {
 	m.failed.WithLabelValues(of).Inc()
-	m.throttle.Warn(m.log, time.Minute, "metrics are left out of the scrape", "of", of, "error", err)
+	m.throttle.Warn(m.log, time.Minute, "metrics omitted from the scrape", "of", of, "error", err)
 }
 
-// appTransport finds an app on loopback in every pod.
+// appTransport connects to an app on loopback in IPv4 and IPv6 pods.
 var appTransport = &http.Transport{DialContext: tcp.DialLoopback, IdleConnTimeout: time.Minute}
 
 func (m *merge) scrapeApp(ctx context.Context) (io.ReadCloser, error) {
@@ -154,11 +152,10 @@ func (m *merge) scrapeApp(ctx context.Context) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// drainOnly are Envoy's gauges that are let through for the drain's sake.
+// drainOnly are Envoy's gauges that the stats matcher admits only for the drain.
 var drainOnly = regexp.MustCompile(`^(?:# (?:TYPE|HELP) )?envoy_(?:[a-z_]+_)?downstream_(?:cx|rq|cx_upgrades)_active\b`)
 
-// copy passes a part on, made fit to stand among others: it ends in a newline, and not
-// with OpenMetrics' end of everything.
+// copy appends a part: it ends with a newline, and OpenMetrics' end marker is dropped.
 func (m *merge) copy(out io.Writer, p *part) error {
 	lines := bufio.NewScanner(p.text)
 	lines.Buffer(make([]byte, 0, 4096), maxMetricLine)

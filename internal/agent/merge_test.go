@@ -87,7 +87,7 @@ func TestMerge(t *testing.T) {
 		t.Errorf("lean: %s", lean)
 	}
 
-	// What cannot be had is left out, counted, and spoils nothing else.
+	// A part that fails is omitted and counted, and spoils nothing else.
 	appStatus = http.StatusInternalServerError
 	m.proxy = func(context.Context) (io.ReadCloser, error) { return nil, errors.New("gone") }
 	left := scrape(t, m)

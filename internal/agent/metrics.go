@@ -13,12 +13,12 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
-// dataPlane is what metrics need of any data plane.
+// dataPlane is what metrics need of a data plane.
 type dataPlane interface {
 	Activity(context.Context) (drain.Activity, error)
 }
 
-// metrics are read at the moment of the scrape: nothing is counted twice.
+// metrics are read at the time of the scrape: nothing is counted twice.
 type metrics struct {
 	registry *prometheus.Registry
 	phases   *phases
@@ -32,26 +32,26 @@ type metrics struct {
 }
 
 var (
-	descPhase       = prometheus.NewDesc("lastcall_drain_phase", "1 for the phase the termination is in.", []string{"phase"}, nil)
-	descDuration    = prometheus.NewDesc("lastcall_drain_duration_seconds", "How long the termination under way, or the latest, has taken.", nil, nil)
-	descRemaining   = prometheus.NewDesc("lastcall_deadline_remaining_seconds", "Time until the platform's SIGKILL, while a termination is under way.", nil, nil)
+	descPhase       = prometheus.NewDesc("lastcall_drain_phase", "1 for the current phase of the termination.", []string{"phase"}, nil)
+	descDuration    = prometheus.NewDesc("lastcall_drain_duration_seconds", "Duration of the current termination, or of the latest.", nil, nil)
+	descRemaining   = prometheus.NewDesc("lastcall_deadline_remaining_seconds", "Time until the platform's SIGKILL, during a termination.", nil, nil)
 	descConnections = prometheus.NewDesc("lastcall_connections", "Open inbound connections.", []string{"state"}, nil)
-	descRaced       = prometheus.NewDesc("lastcall_requests_raced_total", "Connections on which a request met our closing.", nil, nil)
-	descTruncated   = prometheus.NewDesc("lastcall_responses_truncated_total", "Responses that the app did not finish.", nil, nil)
-	descRefused     = prometheus.NewDesc("lastcall_requests_refused_total", "Requests that were malformed, too large or too slow, by the status of the answer; other: of HTTP/2, and connections.", []string{"code"}, nil)
+	descRaced       = prometheus.NewDesc("lastcall_requests_raced_total", "Connections that were closed while a request was arriving.", nil, nil)
+	descTruncated   = prometheus.NewDesc("lastcall_responses_truncated_total", "Responses that the app did not complete.", nil, nil)
+	descRefused     = prometheus.NewDesc("lastcall_requests_refused_total", "Requests refused because they were malformed, too large or too slow, by the response's status; other: HTTP/2 requests, and connections.", []string{"code"}, nil)
 	descAcceptError = prometheus.NewDesc("lastcall_accept_errors_total", "Failed accepts: no descriptors, no memory.", nil, nil)
 
 	descOutbound       = prometheus.NewDesc("lastcall_outbound_connections", "Open outbound connections of the app.", nil, nil)
 	descOutboundTotal  = prometheus.NewDesc("lastcall_outbound_connections_total", "Outbound connections of the app.", nil, nil)
-	descOutboundFailed = prometheus.NewDesc("lastcall_outbound_failures_total", "Outbound connections whose destination could not be reached.", nil, nil)
+	descOutboundFailed = prometheus.NewDesc("lastcall_outbound_failures_total", "Outbound connections whose destination was unreachable.", nil, nil)
 
-	// Envoy's names, for the dashboards that know them.
+	// Envoy's names, for existing dashboards.
 	descCxActive      = prometheus.NewDesc("envoy_http_downstream_cx_active", "Open inbound connections.", envoyLabels, nil)
 	descCxTotal       = prometheus.NewDesc("envoy_http_downstream_cx_total", "Accepted inbound connections.", envoyLabels, nil)
 	descRqActive      = prometheus.NewDesc("envoy_http_downstream_rq_active", "Busy inbound connections.", envoyLabels, nil)
 	descRqTotal       = prometheus.NewDesc("envoy_http_downstream_rq_total", "Inbound requests.", envoyLabels, nil)
 	descRqXX          = prometheus.NewDesc("envoy_http_downstream_rq_xx", "Responses by class.", append([]string{"envoy_response_code_class"}, envoyLabels...), nil)
-	descConnectFailed = prometheus.NewDesc("envoy_cluster_upstream_cx_connect_fail", "Connections to the app that could not be made.", []string{"envoy_cluster_name"}, nil)
+	descConnectFailed = prometheus.NewDesc("envoy_cluster_upstream_cx_connect_fail", "Failed connections to the app.", []string{"envoy_cluster_name"}, nil)
 
 	envoyLabels = []string{"envoy_http_conn_manager_prefix"}
 )
@@ -67,27 +67,27 @@ func newMetrics(p *phases, more ...prometheus.Collector) *metrics {
 		phases:   p,
 		cut: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lastcall_requests_cut_total",
-			Help: "Conversations that the last call had to end, by how it ended them.",
+			Help: "Requests and connections ended by the last call, by the kind of ending.",
 		}, []string{"reason"}),
 	}
 	m.scrapeFailed = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lastcall_scrape_failures_total",
-		Help: "Scrapes from which the metrics of the proxy or the app had to be left out.",
+		Help: "Scrapes that lack the metrics of the proxy or the app.",
 	}, []string{"of"})
 	for _, reason := range []string{"503", "truncated", "fin", "ended", "close 1001"} {
 		m.cut.WithLabelValues(reason)
 	}
 	m.hookRefused = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "lastcall_hook_refused_total",
-		Help: "Hooks that came without the pod's token.",
+		Help: "Hooks refused because they lack the pod's token.",
 	})
 	m.restarts = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "lastcall_app_restarts_total",
-		Help: "Restarts of an app container while the pod went on.",
+		Help: "Restarts of an app container in a pod that kept running.",
 	})
 	m.registry.MustRegister(m, m.cut, m.scrapeFailed, m.hookRefused, m.restarts)
 	m.registry.MustRegister(more...)
-	// The app may well be a Go program whose metrics go into the same scrape.
+	// The app may be a Go program whose metrics are in the same scrape.
 	prometheus.WrapRegistererWithPrefix("lastcall_", m.registry).MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -95,17 +95,17 @@ func newMetrics(p *phases, more ...prometheus.Collector) *metrics {
 
 func (m *metrics) watch(p dataPlane) { m.plane.Store(&p) }
 
-// count takes a termination's losses in.
+// count adds a termination's losses.
 func (m *metrics) count(r drain.Report) {
 	for _, c := range r.Open {
 		m.cut.WithLabelValues(c.Ending).Inc()
 	}
 }
 
-// Describe sends nothing: which series there are depends on the phase.
+// Describe sends nothing: the set of series depends on the phase.
 func (m *metrics) Describe(chan<- *prometheus.Desc) {}
 
-// Collect reads everything of this moment.
+// Collect reads the current values.
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
@@ -141,7 +141,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		gauge(descConnections, float64(activity.Connections-activity.Busy), "idle")
 	}
 	counted, ok := (*plane).(interface{ Stats() pipe.Stats })
-	if !ok { // Envoy tells of itself
+	if !ok { // Envoy has metrics of its own
 		return
 	}
 	s := counted.Stats()

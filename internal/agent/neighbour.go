@@ -11,26 +11,25 @@ import (
 	"time"
 )
 
-// Neighbour is a sidecar of another's beside an app that lastcall run has
-// started, as scuttle knows it by the variables that are baked into images. Its
-// zero value does nothing.
+// Neighbour is another vendor's sidecar next to an app that lastcall run has started, configured by scuttle's
+// variables, which are often part of an image. Its zero value does nothing.
 type Neighbour struct {
-	Ready   string        // URL that answers 200 when the sidecar serves; empty: none is waited for
-	Timeout time.Duration // for Ready; 0: as long as it takes
-	Quit    []string      // URLs to POST to when the app has ended
-	Always  bool          // also when the app has failed
+	Ready   string        // URL that returns 200 when the sidecar serves; empty: do not wait
+	Timeout time.Duration // for Ready; 0: none
+	Quit    []string      // URLs to POST to when the app has exited
+	Always  bool          // also if the app failed
 }
 
 // ParseNeighbour reads scuttle's variables:
 //
-//	ENVOY_ADMIN_API              http://127.0.0.1:15000: wait until its /ready answers, before the app is started
+//	ENVOY_ADMIN_API              http://127.0.0.1:15000: wait for its /ready before the app is started
 //	START_WITHOUT_ENVOY          true: do not wait
-//	LINKERD_AWAIT_DISABLED       anything: do not wait (linkerd-await's)
-//	WAIT_FOR_ENVOY_TIMEOUT       Go duration: wait no longer
-//	ISTIO_QUIT_API               http://127.0.0.1:15020: POST /quitquitquit when the app has ended
+//	LINKERD_AWAIT_DISABLED       any value: do not wait (linkerd-await's)
+//	WAIT_FOR_ENVOY_TIMEOUT       Go duration: limit of the wait
+//	ISTIO_QUIT_API               http://127.0.0.1:15020: POST /quitquitquit when the app has exited
 //	GENERIC_QUIT_ENDPOINTS       more URLs to POST to, separated by commas
 //	NEVER_KILL_ISTIO             true: do not POST
-//	NEVER_KILL_ISTIO_ON_FAILURE  true: not when the app has failed
+//	NEVER_KILL_ISTIO_ON_FAILURE  true: do not POST if the app failed
 func ParseNeighbour(get func(string) string) (n Neighbour, err error) {
 	is := func(name string) bool {
 		text := get(name)
@@ -39,7 +38,7 @@ func ParseNeighbour(get func(string) string) (n Neighbour, err error) {
 		}
 		yes, e := strconv.ParseBool(text)
 		if e != nil {
-			err = errors.Join(err, fmt.Errorf("%s is %q: accepted are true and false", name, text))
+			err = errors.Join(err, fmt.Errorf("%s is %q: must be true or false", name, text))
 		}
 		return yes
 	}
@@ -49,7 +48,7 @@ func ParseNeighbour(get func(string) string) (n Neighbour, err error) {
 	if text := get("WAIT_FOR_ENVOY_TIMEOUT"); text != "" {
 		var e error
 		if n.Timeout, e = time.ParseDuration(text); e != nil || n.Timeout < 0 {
-			err = errors.Join(err, fmt.Errorf("WAIT_FOR_ENVOY_TIMEOUT is %q: accepted is a Go duration, for example 30s", text))
+			err = errors.Join(err, fmt.Errorf("WAIT_FOR_ENVOY_TIMEOUT is %q: must be a Go duration, for example 30s", text))
 		}
 	}
 	n.Always = !is("NEVER_KILL_ISTIO_ON_FAILURE")
@@ -67,7 +66,7 @@ func ParseNeighbour(get func(string) string) (n Neighbour, err error) {
 	return n, err
 }
 
-// neighbourCall bounds one call to a sidecar.
+// neighbourCall limits one call to a sidecar.
 const neighbourCall = 5 * time.Second
 
 // Await returns when the sidecar serves.
@@ -93,14 +92,14 @@ func (n Neighbour) Await(ctx context.Context) error {
 	}
 }
 
-// End tells the sidecar that the app has ended with this code.
+// End stops the sidecar once the app has exited with this code.
 func (n Neighbour) End(code int, log *slog.Logger) {
 	if code != 0 && !n.Always {
 		return
 	}
 	for _, url := range n.Quit {
 		if err := call(context.Background(), http.MethodPost, url); err != nil {
-			log.Warn("the sidecar could not be told that the app has ended", "url", url, "error", err)
+			log.Warn("cannot notify the sidecar that the app has exited", "url", url, "error", err)
 		}
 	}
 }

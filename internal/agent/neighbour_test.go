@@ -32,22 +32,22 @@ func TestNeighbour(t *testing.T) {
 	}
 	n.End(1, slog.New(slog.DiscardHandler))
 	if quit.Load() != 0 {
-		t.Error("told though the app has failed")
+		t.Error("sidecar stopped though the app failed")
 	}
 	n.End(0, slog.New(slog.DiscardHandler))
 	if quit.Load() != 1 {
-		t.Errorf("told %d times; want once", quit.Load())
+		t.Errorf("sidecar stopped %d times; want once", quit.Load())
 	}
 	n.Ready, n.Timeout = "http://"+freeAddress(t)+"/ready", 20*time.Millisecond
 	if err := n.Await(context.Background()); err == nil || !strings.Contains(err.Error(), "ENVOY_ADMIN_API") {
 		t.Error(err)
 	}
 	if n, err := ParseNeighbour(func(string) string { return "" }); err != nil || n.Ready != "" || n.Quit != nil {
-		t.Errorf("nothing said: %+v, %v", n, err)
+		t.Errorf("no variables: %+v, %v", n, err)
 	}
 	env = map[string]string{"ENVOY_ADMIN_API": sidecar.URL, "LINKERD_AWAIT_DISABLED": "1"}
 	if n, err := ParseNeighbour(func(name string) string { return env[name] }); err != nil || n.Ready != "" {
-		t.Errorf("told not to wait: %+v, %v", n, err)
+		t.Errorf("START_WITHOUT_ENVOY: %+v, %v", n, err)
 	}
 	env = map[string]string{"WAIT_FOR_ENVOY_TIMEOUT": "soon", "NEVER_KILL_ISTIO": "maybe"}
 	if _, err := ParseNeighbour(func(name string) string { return env[name] }); err == nil || !strings.Contains(err.Error(), "soon") || !strings.Contains(err.Error(), "maybe") {

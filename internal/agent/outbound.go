@@ -10,9 +10,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
-// What the app says to others outlives what others say to it: its last queries,
-// its offsets, its goodbyes. So when the inbound side has been drained, the
-// outbound side goes on until the app is gone.
+// Outbound connections outlive inbound ones: the app's last queries, its commits of offsets, its own shutdown. Once the
+// inbound side is drained, outbound connections continue until the app has exited.
 
 func (a *agent) startOutbound() (err error) {
 	if a.Outbound == "" {
@@ -21,12 +20,12 @@ func (a *agent) startOutbound() (err error) {
 	a.outbound, err = outbound.Start(a.Outbound, a.isOwn, a.log)
 	if err == nil {
 		a.status.metrics.outbound.Store(a.outbound)
-		a.log.Info("carrying outbound", "listen", a.outbound.Addr().String())
+		a.log.Info("serving outbound", "listen", a.outbound.Addr().String())
 	}
 	return err
 }
 
-// ownPorts are those of the status server and the admin API.
+// ownPorts are the ports of the status server and the admin API.
 func (a *agent) ownPorts() []uint16 {
 	ports := []uint16{uint16(a.Settings.StatusPort.Value), uint16(a.Settings.AdminPort.Value)}
 	if at, err := netip.ParseAddrPort(a.Admin.Address); err == nil {
@@ -35,7 +34,7 @@ func (a *agent) ownPorts() []uint16 {
 	return ports
 }
 
-// isOwn says whether a destination is a capture's port of ours.
+// isOwn reports whether a destination is a port that receives captured connections.
 func (a *agent) isOwn(to netip.AddrPort) bool {
 	if to.Port() == netip.MustParseAddrPort(a.outbound.Addr().String()).Port() {
 		return true
@@ -52,17 +51,15 @@ func (a *agent) isOwn(to netip.AddrPort) bool {
 	return false
 }
 
-// endOutbound waits, until the moment by at most, for the app to be gone, and
-// ends the outbound side. The app is known to be gone
+// endOutbound waits until the app has exited, until the deadline by at most, and closes the outbound side. The app is
+// known to have exited
 //
 //  1. when it was our child;
-//  2. when SIGTERM has come only after a hook's drain was over: the kubelet ends a
-//     native sidecar after the app (KEP-753);
+//  2. when SIGTERM arrived only after a hook's drain was complete: the kubelet ends a native sidecar after the app (KEP-753);
 //  3. by its processes, where the pod shares them;
 //  4. by the process that its exec hook has left in each container (presences).
 //
-// Otherwise it may live until the moment by. By Istio's rules the proxy goes as a
-// whole, whoever still needs it.
+// Otherwise it may run until the deadline. In Istio's modes the proxy ends as a whole, even if the app still needs it.
 func (a *agent) endOutbound(ctx context.Context, by time.Time) {
 	if a.outbound == nil {
 		return
@@ -77,8 +74,8 @@ func (a *agent) endOutbound(ctx context.Context, by time.Time) {
 	a.outbound.Finish(ctx)
 }
 
-// lastBytes is how long what an app wrote just before its end may be on its way, and how long
-// the other side has to close its connections.
+// lastBytes is how long bytes that an app wrote just before its exit may take, and how long the other side has to close
+// its connections.
 const lastBytes = time.Second
 
 func sooner(a, b time.Time) time.Time {
@@ -88,14 +85,14 @@ func sooner(a, b time.Time) time.Time {
 	return b
 }
 
-// awaitAppEnd returns whether the app is known to be gone at the moment by.
+// awaitAppEnd waits for the app's exit until the deadline by. It returns false when the exit was not seen.
 func (a *agent) awaitAppEnd(ctx context.Context, by time.Time) bool {
 	if a.app != nil || a.phases.endedAfterDrained() {
 		return true
 	}
 	ctx, cancel := context.WithDeadline(ctx, by)
 	defer cancel()
-	a.log.Info("inbound is drained; outbound goes on until the app is gone", "open", a.outbound.Stats().Open)
+	a.log.Info("inbound drained; outbound connections stay open until the app exits", "open", a.outbound.Stats().Open)
 	began := time.Now()
 	var err error
 	if sharesProcesses() {
@@ -104,10 +101,10 @@ func (a *agent) awaitAppEnd(ctx context.Context, by time.Time) bool {
 		err = a.presences.awaitGone(ctx, max(1, a.AppContainers))
 	}
 	if err != nil {
-		a.log.Warn("the end of the app was not seen within the grace period: its outbound connections end", "open", a.outbound.Stats().Open, "error", err,
-			"hint", "a native sidecar ends after the app; a classic one sees its end with shareProcessNamespace, or by lastcall wait as the preStop of every app container")
+		a.log.Warn("app still running at the deadline; closing its outbound connections", "open", a.outbound.Stats().Open, "error", err,
+			"hint", "a native sidecar ends after the app; a classic one detects its exit with shareProcessNamespace, or with lastcall wait as the preStop hook of every app container")
 		return false
 	}
-	a.log.Info("the app is gone", "after", time.Since(began).Round(time.Millisecond))
+	a.log.Info("app exited", "after", time.Since(began).Round(time.Millisecond))
 	return true
 }

@@ -8,26 +8,25 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// way is where the termination stands, for all who want to know: hooks that
-// wait for it, probes and metrics.
+// phases is the state of the termination for hooks that wait for it, probes and metrics.
 type phases struct {
 	mu     sync.Mutex // guards what follows
 	isUp   bool
 	starts bool // the app does not accept connections yet
 	phase  drain.Phase
-	began  time.Time     // of the latest termination; zero before the first
-	ended  time.Time     // of it; zero while it lasts
-	grace  time.Duration // that it has
-	hooked bool          // the end of it came when all was drained already
+	began  time.Time     // the latest termination; zero before the first
+	ended  time.Time     // zero during a termination
+	grace  time.Duration // of the termination
+	hooked bool          // SIGTERM arrived after a hook's drain was complete
 	change chan struct{} // closed and replaced at every change
 }
 
 func newPhases() *phases { return &phases{change: make(chan struct{})} }
 
-// ready begins to serve, at the start or again.
+// ready enters Serving, at the start or after a cancelled drain.
 func (p *phases) ready() { p.set(func() { p.isUp, p.phase = true, drain.Serving }) }
 
-// awaitApp holds readiness back until appAccepts.
+// awaitApp delays readiness until appAccepts.
 func (p *phases) awaitApp()   { p.set(func() { p.starts = true }) }
 func (p *phases) appAccepts() { p.set(func() { p.starts = false }) }
 
@@ -39,7 +38,7 @@ func (p *phases) set(f func()) {
 	p.change = make(chan struct{})
 }
 
-// watcher follows one termination.
+// watcher records one termination.
 func (p *phases) watcher(grace time.Duration) drain.Watcher {
 	p.set(func() { p.began, p.ended, p.grace = time.Now(), time.Time{}, grace })
 	return drain.Watcher{Phase: func(now drain.Phase) {
@@ -52,8 +51,7 @@ func (p *phases) watcher(grace time.Duration) drain.Watcher {
 	}}
 }
 
-// begins waits until a termination begins, for atMost or until ctx ends, and says whether
-// it has.
+// begins waits until a termination begins, for atMost or until ctx ends, and reports whether it has.
 func (p *phases) begins(ctx context.Context, atMost time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
@@ -72,22 +70,21 @@ func (p *phases) begins(ctx context.Context, atMost time.Duration) bool {
 	}
 }
 
-// isEnding says whether a termination has begun, and was not cancelled.
+// isEnding reports whether a termination has begun and was not cancelled.
 func (p *phases) isEnding() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.phase != drain.Serving
 }
 
-// isDone says whether the termination is over, SIGTERM included.
+// isDone reports whether the termination is complete, SIGTERM included.
 func (p *phases) isDone() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.phase == drain.Done
 }
 
-// drained waits until nothing is left that a drain waits for. It returns
-// errNotDrained when the drain was taken back.
+// drained waits until the drain is complete. It returns errNotDrained when the drain was cancelled.
 func (p *phases) drained(ctx context.Context) error {
 	begun := false
 	for {
@@ -110,20 +107,20 @@ func (p *phases) drained(ctx context.Context) error {
 	}
 }
 
-// endedAfterDrained says whether the end came only after a hook's drain was over.
+// endedAfterDrained reports whether SIGTERM arrived only after a hook's drain was complete.
 func (p *phases) endedAfterDrained() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.hooked
 }
 
-// snapshot is the way for metrics and probes.
+// snapshot is the state for metrics and probes.
 type snapshot struct {
 	up        bool
 	starts    bool // the app does not accept connections yet
 	phase     drain.Phase
 	draining  bool
-	duration  time.Duration // of the drain under way, or of the latest
+	duration  time.Duration // of the current drain, or of the latest
 	remaining time.Duration // until the platform's SIGKILL; only while draining
 }
 

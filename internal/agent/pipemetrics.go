@@ -11,20 +11,20 @@ import (
 var (
 	descByListener      = prometheus.NewDesc("lastcall_listener_connections", "Open inbound connections of a listener.", []string{"listener", "state"}, nil)
 	descListenerTotal   = prometheus.NewDesc("lastcall_listener_connections_total", "Accepted inbound connections of a listener.", []string{"listener"}, nil)
-	descRequestTime     = prometheus.NewDesc("lastcall_request_duration_seconds", "Time from a request's head to the end of its response; none is the class of those without a response.", []string{"listener", "protocol", "response_class"}, nil)
-	descOverflowed      = prometheus.NewDesc("lastcall_connections_refused_total", "Connections beyond a listener's limit.", []string{"listener"}, nil)
-	descIdleEnded       = prometheus.NewDesc("lastcall_idle_timeouts_total", "Connections ended because they were idle for too long.", []string{"listener"}, nil)
-	descResponseTimeout = prometheus.NewDesc("lastcall_response_timeouts_total", "Requests ended because their response took too long.", []string{"listener"}, nil)
-	descOpaque          = prometheus.NewDesc("lastcall_opaque_connections_total", "Connections passed through as bytes, which count as busy while they are open, by the reason.", []string{"listener", "kind"}, nil)
-	descLogLost         = prometheus.NewDesc("lastcall_access_log_lost_total", "Lines of the access log that could not be written.", nil, nil)
+	descRequestTime     = prometheus.NewDesc("lastcall_request_duration_seconds", "Time from a request's head to the end of its response; class none: without a response.", []string{"listener", "protocol", "response_class"}, nil)
+	descOverflowed      = prometheus.NewDesc("lastcall_connections_refused_total", "Connections refused because of a listener's limit.", []string{"listener"}, nil)
+	descIdleEnded       = prometheus.NewDesc("lastcall_idle_timeouts_total", "Connections ended by the idle timeout.", []string{"listener"}, nil)
+	descResponseTimeout = prometheus.NewDesc("lastcall_response_timeouts_total", "Requests ended by the response timeout.", []string{"listener"}, nil)
+	descOpaque          = prometheus.NewDesc("lastcall_opaque_connections_total", "Connections forwarded as bytes, which count as busy while they are open, by the reason.", []string{"listener", "kind"}, nil)
+	descLogLost         = prometheus.NewDesc("lastcall_access_log_lost_total", "Access log lines that were not written.", nil, nil)
 
-	descHandshakes     = prometheus.NewDesc("lastcall_tls_handshakes_total", "TLS handshakes that succeeded.", []string{"listener", "resumed"}, nil)
-	descHandshakesFail = prometheus.NewDesc("lastcall_tls_handshake_failures_total", "TLS handshakes that failed.", []string{"listener", "reason"}, nil)
-	descReloads        = prometheus.NewDesc("lastcall_certificate_reloads_total", "Readings of a certificate's files; with result failed, the one before still serves.", []string{"listener", "result"}, nil)
-	descNotAfter       = prometheus.NewDesc("lastcall_certificate_expiry_timestamp_seconds", "When the certificate in force expires.", []string{"listener"}, nil)
+	descHandshakes     = prometheus.NewDesc("lastcall_tls_handshakes_total", "Successful TLS handshakes.", []string{"listener", "resumed"}, nil)
+	descHandshakesFail = prometheus.NewDesc("lastcall_tls_handshake_failures_total", "Failed TLS handshakes.", []string{"listener", "reason"}, nil)
+	descReloads        = prometheus.NewDesc("lastcall_certificate_reloads_total", "Reloads of a certificate's files; after a failed one the previous certificate stays in use.", []string{"listener", "result"}, nil)
+	descNotAfter       = prometheus.NewDesc("lastcall_certificate_expiry_timestamp_seconds", "When the current certificate expires.", []string{"listener"}, nil)
 )
 
-// collectPipe tells of each listener.
+// collectPipe collects the metrics of each listener.
 func collectPipe(out chan<- prometheus.Metric, p *pipe.Pipe) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)

@@ -6,18 +6,17 @@ import (
 	"sync"
 )
 
-// presences are the app containers whose hook has left a process that holds a connection
-// to POST /present: it ends with its container, whatever that does until then.
+// presences are the app containers whose hook has left a process that holds a connection to POST /present: it ends with
+// its container, whatever the container does until then.
 //
-// A sidecar sees neither the processes nor the end of another container. That an app has no
-// socket does not say that it has ended: it may write a file for 20 s and then tell its
-// database.
+// A sidecar cannot see the processes or the exit of another container. An app without a socket has not necessarily
+// exited: it may write a file for 20 s and then update its database.
 type presences struct {
 	mu     sync.Mutex
 	alive  int
 	ended  int           // since the termination began
 	change chan struct{} // closed and replaced at every change
-	closed chan struct{} // the agent ends and no longer waits for them
+	closed chan struct{} // the agent no longer waits for them
 	close  sync.Once
 }
 
@@ -33,13 +32,13 @@ func (p *presences) set(f func()) {
 	p.change = make(chan struct{})
 }
 
-// begin starts counting with a termination. Containers that have ended before were restarted.
+// begin starts to count at the beginning of a termination. Containers that exited before were restarted.
 func (p *presences) begin() { p.set(func() { p.ended = 0 }) }
 
-// end lets go of those that are left.
+// end releases the remaining connections.
 func (p *presences) end() { p.close.Do(func() { close(p.closed) }) }
 
-// awaitGone waits until at least so many containers have ended, and none is left.
+// awaitGone waits until at least this many containers have exited and none is left.
 func (p *presences) awaitGone(ctx context.Context, containers int) error {
 	for {
 		p.mu.Lock()
@@ -56,10 +55,10 @@ func (p *presences) awaitGone(ctx context.Context, containers int) error {
 	}
 }
 
-// HeaderPresence in the answer to an app's hook asks it to leave a process for /present.
+// HeaderPresence in the response to an app's hook requests a process that holds POST /present.
 const HeaderPresence = "Lastcall-Presence"
 
-// present is held open for as long as an app container lives.
+// present is held open as long as an app container runs.
 func (s *status) present(w http.ResponseWriter, r *http.Request) {
 	p := s.a.presences
 	p.set(func() { p.alive++ })
@@ -74,9 +73,8 @@ func (s *status) present(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// wantsPresence says whether the end of the app is to be seen by a process in its container.
-// A native sidecar is ended after the app by the kubelet, and processes are seen where the
-// pod shares them.
+// wantsPresence reports whether the app's exit has to be detected by a process in its container. The kubelet ends a
+// native sidecar after the app, and processes are visible where the pod shares them.
 func (a *agent) wantsPresence() bool {
 	return a.outbound != nil && a.Sidecar != NativeSidecar && a.phases.isDone() && !sharesProcesses()
 }

@@ -17,12 +17,11 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
-// Probes are the app's probes and httpGet hooks as an injector turns them to the
-// status port: by their path there, for example /app-health/app/readyz. They
-// reach the app on loopback, past capture and TLS, and are nobody's traffic.
+// Probes are the app's probes and httpGet hooks that an injector redirects to the status port, by their path there, for
+// example /app-health/app/readyz. They reach the app on loopback, without capture and TLS, and do not count as traffic.
 type Probes map[string]probe
 
-// probe is one of them, as in a pod's manifest.
+// probe is a probe as in a pod's manifest.
 type probe struct {
 	HTTPGet *struct {
 		Path        string `json:"path"`
@@ -43,29 +42,27 @@ type probe struct {
 	TimeoutSeconds int `json:"timeoutSeconds"`
 }
 
-// port is a number, or one in quotes.
+// port is a number, possibly in quotes.
 type port uint16
 
-// UnmarshalJSON reads 8080 and "8080". A name cannot be looked up here: the
-// injector has to.
+// UnmarshalJSON reads 8080 and "8080". The injector has to resolve names.
 func (p *port) UnmarshalJSON(b []byte) error {
 	n, err := strconv.ParseUint(strings.Trim(string(b), `"`), 10, 16)
 	if err != nil || n == 0 {
-		return fmt.Errorf("port %s: want a number, 1 to 65535", b)
+		return fmt.Errorf("port %s: must be a number, 1 to 65535", b)
 	}
 	*p = port(n)
 	return nil
 }
 
-// ParseProbes reads ISTIO_KUBE_APP_PROBERS: an object of paths and probes.
-// Nothing said is no probe.
+// ParseProbes reads ISTIO_KUBE_APP_PROBERS: an object of paths and probes. An empty text has none.
 func ParseProbes(text string) (Probes, error) {
 	if text == "" {
 		return nil, nil
 	}
 	var p Probes
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		return nil, fmt.Errorf(`read ISTIO_KUBE_APP_PROBERS: %w; want {"/app-health/NAME/readyz": {"httpGet": {"path": "/", "port": 8080}}, …}`, err)
+		return nil, fmt.Errorf(`read ISTIO_KUBE_APP_PROBERS: %w; must be {"/app-health/NAME/readyz": {"httpGet": {"path": "/", "port": 8080}}, …}`, err)
 	}
 	for path, one := range p {
 		kinds := 0
@@ -75,14 +72,13 @@ func ParseProbes(text string) (Probes, error) {
 			}
 		}
 		if kinds != 1 {
-			return nil, fmt.Errorf("read ISTIO_KUBE_APP_PROBERS: %s has %d of httpGet, tcpSocket and grpc: want one", path, kinds)
+			return nil, fmt.Errorf("read ISTIO_KUBE_APP_PROBERS: %s has %d of httpGet, tcpSocket and grpc: must be exactly one", path, kinds)
 		}
 	}
 	return p, nil
 }
 
-// ServeHTTP answers as the app does. What cannot be asked is a 500, as in
-// Istio's agent.
+// ServeHTTP responds as the app does. A probe that fails to reach the app is a 500, as in Istio's agent.
 func (p Probes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	one, ok := p[r.URL.Path]
 	if !ok {
@@ -93,7 +89,7 @@ func (p Probes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout + sideport.WriteTime))
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
-	code, err := one.ask(ctx, r)
+	code, err := one.run(ctx, r)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -101,7 +97,7 @@ func (p Probes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(code)
 }
 
-func (p *probe) ask(ctx context.Context, r *http.Request) (int, error) {
+func (p *probe) run(ctx context.Context, r *http.Request) (int, error) {
 	switch {
 	case p.TCPSocket != nil:
 		conn, err := tcp.DialLoopback(ctx, "tcp", p.TCPSocket.Port.local())
@@ -117,11 +113,11 @@ func (p *probe) ask(ctx context.Context, r *http.Request) (int, error) {
 
 func (p port) local() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(p))) }
 
-// probeTransport keeps no connection: a probe asks whether one can be made.
+// probeTransport keeps no connection: a probe checks that a new one can be opened.
 var probeTransport = &http.Transport{
 	DialContext:       tcp.DialLoopback,
 	DisableKeepAlives: true,
-	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // as the kubelet's own probes
+	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // as the kubelet's own probes do
 }
 
 func (p *probe) get(ctx context.Context, r *http.Request) (int, error) {
@@ -145,11 +141,11 @@ func (p *probe) get(ctx context.Context, r *http.Request) (int, error) {
 		}
 		req.Header.Add(h.Name, h.Value)
 	}
-	resp, err := probeTransport.RoundTrip(req) // redirects are an answer, as for the kubelet within one host
+	resp, err := probeTransport.RoundTrip(req) // a redirect is a result, as for the kubelet within one host
 	if err != nil {
 		return 0, err
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 10<<10)) // as much as the kubelet reads
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 10<<10)) // the kubelet reads as much
 	return resp.StatusCode, nil
 }

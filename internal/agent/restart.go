@@ -14,19 +14,19 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
-// The kubelet runs an app container's preStop hook in two cases: when the pod ends, and
-// when that container alone is restarted (a failed liveness probe, a changed image). In the
-// second the pod and its endpoint may stay ready, so no client must be refused.
+// The kubelet runs an app container's preStop hook in two cases: when the pod ends, and when that container alone is
+// restarted (a failed liveness probe, a changed image). In the second case the pod and its endpoint may stay ready, so
+// no client must be refused.
 //
-// When the pod ends, the kubelet says so to all containers at once: a native sidecar's own
-// hook is called, a classic one gets SIGTERM. An app's hook that stays alone is a restart.
+// When the pod ends, the kubelet stops all containers at the same time: it calls a native sidecar's own hook, and sends
+// a classic one SIGTERM. An app's hook without either is a restart.
 
-// Sidecar is how the agent stands in its pod, and so how it learns that the pod ends.
+// Sidecar is the kind of container in which the agent runs, which decides how it detects the end of the pod.
 type Sidecar string
 
 const (
-	// UnknownSidecar cannot tell a restart from the end of the pod: an app's hook begins a
-	// drain that keeps the listeners open.
+	// UnknownSidecar cannot distinguish a restart from the end of the pod: an app's hook begins a drain that keeps the
+	// listeners open.
 	UnknownSidecar Sidecar = ""
 
 	// NativeSidecar is an init container with restartPolicy Always and a preStop hook of its own.
@@ -37,36 +37,34 @@ const (
 )
 
 const (
-	// restartKnown is how long an app's hook has to stay alone to be a restart. The kubelet
-	// starts all hooks and signals of a pod's end at once; this is for a node that is busy.
+	// restartKnown is how long an app's hook has to stay alone to count as a restart. The kubelet starts all hooks and
+	// signals of a pod's end at once; the rest is for a busy node.
 	restartKnown = 750 * time.Millisecond
 
-	// restartHook is how long an app's hook takes at most in a restart: what is in flight
-	// then is left to the app and its SIGTERM.
+	// restartHook limits an app's hook in a restart: requests still in flight are left to the app and its SIGTERM.
 	restartHook = time.Second
 
-	// restartSettle is how long new connections are held back after the hook for the
-	// container to be signalled and to close its listener. One that still listens then goes
-	// on serving; where none does, connections wait by themselves.
+	// restartSettle is how long new connections are held after the hook, until the container has received its signal
+	// and closed its listener. A container that still listens then keeps serving; where none listens, connections wait
+	// anyway.
 	restartSettle = time.Second
 
-	// restartLook is how often the app's listeners are looked at: the kernel reports no
-	// new listener.
-	restartLook = 20 * time.Millisecond
+	// restartPoll is how often the app's listeners are checked: the kernel does not report new listeners.
+	restartPoll = 20 * time.Millisecond
 
-	// restartSlack is how long after the grace period and LASTCALL_RESTART_WAIT an app that
-	// has not come back is given up, and its clients get their 503 at once.
+	// restartSlack is how long after the grace period and LASTCALL_RESTART_WAIT the agent gives up an app that has not
+	// come back; its clients get a 503 at once from then on.
 	restartSlack = 30 * time.Second
 )
 
-// restartedContainer is an app container that is restarted. Its hook waits for answered.
+// restartedContainer is an app container that is being restarted. Its hook waits for answered.
 type restartedContainer struct {
-	ports    []uint16 // that it listens on; nil: every port of the app is its own
+	ports    []uint16 // its listeners; nil: all ports of the app
 	began    time.Time
 	answered chan struct{}
 }
 
-// awaitAppHook returns when an app container may get its SIGTERM.
+// awaitAppHook returns when an app container may receive its SIGTERM.
 func (a *agent) awaitAppHook(ctx context.Context, ports []uint16) error {
 	began := time.Now()
 	if a.Sidecar == UnknownSidecar {
@@ -87,14 +85,14 @@ func (a *agent) awaitAppHook(ctx context.Context, ports []uint16) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if a.phases.isEnding() { // the pod ends after all
+	if a.phases.isEnding() { // the pod ends nevertheless
 		return a.phases.drained(ctx)
 	}
 	return nil
 }
 
-// attendRestarts follows each restart, until ctx ends.
-func (a *agent) attendRestarts(ctx context.Context) {
+// handleRestarts handles each restart, until ctx ends.
+func (a *agent) handleRestarts(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for {
@@ -107,21 +105,21 @@ func (a *agent) attendRestarts(ctx context.Context) {
 	}
 }
 
-// restart is what a data plane does during one; see pipe.Restart.
+// restart is what a data plane does during a restart; see pipe.Restart.
 type restart interface {
 	InFlight() int
 	Release()
 	End()
 }
 
-// planeRestart is that of a data plane that holds nothing back.
+// planeRestart is for a data plane that cannot hold connections back.
 type planeRestart struct{ drain.DataPlane }
 
 func (r planeRestart) InFlight() int {
 	if now, err := r.Activity(context.Background()); err == nil && now.Known {
 		return now.Busy
 	}
-	return 1 // what is unknown is busy
+	return 1 // unknown counts as busy
 }
 func (planeRestart) Release() {}
 func (planeRestart) End()     {}
@@ -133,17 +131,17 @@ func (a *agent) beginRestart(ports []uint16) restart {
 	return planeRestart{a.plane}
 }
 
-// followRestart lets the hook return, and then waits for the container to be back.
+// followRestart lets the hook return, and then waits until the container is back.
 func (a *agent) followRestart(ctx context.Context, c restartedContainer) {
 	a.status.metrics.restarts.Inc()
-	a.log.Info("an app container is being restarted; the pod goes on, new connections wait for it", "wait", a.Settings.RestartWait.Value)
+	a.log.Info("app container restart detected; new connections wait for it", "wait", a.Settings.RestartWait.Value)
 	look, closeLook := a.openListeners()
 	defer closeLook()
 	before := look(c.ports)
 	r := a.beginRestart(c.ports)
 	defer r.End()
 
-	tick := time.NewTicker(restartLook)
+	tick := time.NewTicker(restartPoll)
 	defer tick.Stop()
 	for r.InFlight() > 0 && time.Since(c.began) < restartHook && !a.phases.isEnding() && ctx.Err() == nil {
 		select {
@@ -152,7 +150,7 @@ func (a *agent) followRestart(ctx context.Context, c restartedContainer) {
 		}
 	}
 	if n := r.InFlight(); n > 0 {
-		a.log.Warn("requests are left to the container that is restarted", "requests", n)
+		a.log.Warn("requests still in flight; leaving them to the app container that is being restarted", "requests", n)
 	}
 	close(c.answered)
 
@@ -162,7 +160,7 @@ func (a *agent) followRestart(ctx context.Context, c restartedContainer) {
 		gone, back := before.compare(look(c.ports))
 		switch {
 		case gone && back == backAll:
-			a.log.Info("the app container is back", "after", time.Since(c.began).Round(time.Millisecond))
+			a.log.Info("app container is back", "after", time.Since(c.began).Round(time.Millisecond))
 			return
 		case !released && (back == backSome || time.Since(answered) >= restartSettle):
 			released = true
@@ -174,13 +172,13 @@ func (a *agent) followRestart(ctx context.Context, c restartedContainer) {
 			return
 		}
 	}
-	a.log.Warn("the app container has not come back", "after", time.Since(c.began).Round(time.Millisecond))
+	a.log.Warn("app container has not come back", "after", time.Since(c.began).Round(time.Millisecond))
 }
 
 // listeners are the listening sockets of a pod's apps, by port.
 type listeners map[uint16][]uint32
 
-// returned says how much of what was gone is there again.
+// returned is how many of the lost listeners are back.
 type returned int
 
 const (
@@ -189,8 +187,7 @@ const (
 	backAll
 )
 
-// compare says whether a port has lost all of its listeners since before, and how many of
-// such ports have new ones.
+// compare reports whether a port has lost all of its listeners since before, and how many of such ports have new ones.
 func (before listeners) compare(now listeners) (gone bool, back returned) {
 	lost, found := 0, 0
 	for port, old := range before {
@@ -212,12 +209,12 @@ func (before listeners) compare(now listeners) (gone bool, back returned) {
 	return lost > 0, back
 }
 
-// openListeners opens the kernel's table. Where it cannot be read, no port has a listener:
-// connections try the app by themselves.
+// openListeners opens the kernel's table. If that fails, no port has a listener: connections to the app are tried
+// without this knowledge.
 func (a *agent) openListeners() (look func(ports []uint16) listeners, done func()) {
 	table, err := sockdiag.OpenTable()
 	if err != nil {
-		a.log.Warn("the app's listeners cannot be watched", "error", err)
+		a.log.Warn("cannot watch the app's listeners", "error", err)
 		return func([]uint16) listeners { return nil }, func() {}
 	}
 	return func(ports []uint16) listeners {
@@ -235,8 +232,8 @@ func (a *agent) openListeners() (look func(ports []uint16) listeners, done func(
 	}, func() { _ = table.Close() }
 }
 
-// hookPorts are the ports of the container whose hook a request is: ?ports=8080,9090.
-// Without them every port is its own; with an empty list none is known to be.
+// hookPorts are the ports of the container whose hook a request is: ?ports=8080,9090. Without the parameter, nil: every
+// port is the container's; with an empty list none is.
 func hookPorts(r *http.Request) []uint16 {
 	query := r.URL.Query()
 	if !query.Has("ports") {

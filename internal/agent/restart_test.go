@@ -37,7 +37,7 @@ func TestAppHookAlone(t *testing.T) {
 	}{
 		{name: "nothing is in flight", sidecar: NativeSidecar, returns: 750 * ms},
 		{name: "classic", sidecar: ClassicSidecar, returns: 750 * ms},
-		{name: "what is in flight ends in time", sidecar: NativeSidecar, clients: []dt.Client{dt.Get("/", 0, 900*ms)}, returns: 910 * ms},
+		{name: "requests in flight end in time", sidecar: NativeSidecar, clients: []dt.Client{dt.Get("/", 0, 900*ms)}, returns: 910 * ms},
 		{name: "a request hangs", sidecar: NativeSidecar, clients: hanging, returns: s},
 		{name: "the sidecar's own hook follows", sidecar: NativeSidecar, clients: []dt.Client{dt.Get("/", 0, 8*s)}, follows: drain.Hook, after: 300 * ms, returns: 8 * s, calls: "Drain"},
 		{name: "SIGTERM follows", sidecar: ClassicSidecar, clients: []dt.Client{dt.Get("/", 0, 8*s)}, follows: drain.Terminate, after: 300 * ms, returns: 8 * s, calls: "Drain"},
@@ -64,7 +64,7 @@ func TestAppHookAlone(t *testing.T) {
 				defer all.Wait()
 				defer cancel()
 				all.Go(func() { a.serve(ctx) })
-				all.Go(func() { a.attendRestarts(ctx) })
+				all.Go(func() { a.handleRestarts(ctx) })
 				began := time.Now()
 				if tt.after > 0 {
 					if tt.before {
@@ -86,7 +86,7 @@ func TestAppHookAlone(t *testing.T) {
 				if got := strings.Join(calls, " "); err != nil || !strings.HasPrefix(got, tt.calls) || tt.calls == "" && got != "" {
 					t.Errorf("%v, calls %q, want %q", err, got, tt.calls)
 				}
-				if early, late := tt.returns, tt.returns+restartLook; took < early || took > late {
+				if early, late := tt.returns, tt.returns+restartPoll; took < early || took > late {
 					t.Errorf("the hook returns after %v, want %v", took, tt.returns)
 				}
 			})
@@ -133,7 +133,7 @@ func TestRestart(t *testing.T) {
 		}
 		return resp.StatusCode, resp.Body.Close()
 	}
-	_, port, _ := net.SplitHostPort(address) // beside this machine's other listeners, which come and go
+	_, port, _ := net.SplitHostPort(address) // ignores this machine's other listeners
 	if code, err := hook("app0?ports=" + port); err != nil || code != http.StatusOK {
 		t.Fatal(code, err)
 	}

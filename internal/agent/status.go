@@ -19,16 +19,16 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sideport"
 )
 
-// status is the server on the status port (15020). Unlike pilot-agent's it goes
-// on to the very end: who scrapes or waits during a drain is answered.
+// status is the server on the status port (15020). Unlike pilot-agent's it serves until the very end: scrapes and hooks
+// during a drain get their responses.
 type status struct {
 	a       *agent
 	address net.Addr
 	server  *http.Server
 	served  chan struct{}
 	metrics *metrics
-	merge   merge        // its proxy is set before the agent is ready
-	due     sync.RWMutex // read-locked by each answer under way
+	merge   merge        // its proxy is set before readiness
+	due     sync.RWMutex // read-locked by each request in progress
 }
 
 // statusAddress is where the status server listens.
@@ -74,7 +74,7 @@ func (a *agent) startStatus() (*status, error) {
 	return s, nil
 }
 
-// watch takes the data plane in, whose metrics are told from now on.
+// watch adds the data plane's metrics.
 func (s *status) watch(p dataPlane) {
 	if own, ok := p.(interface {
 		Metrics(context.Context) (io.ReadCloser, error)
@@ -94,8 +94,8 @@ func (s *status) scrape(w http.ResponseWriter, r *http.Request) {
 
 func (s *status) count(r drain.Report) { s.metrics.count(r) }
 
-// counted lets close wait for the answers under way, and only for them:
-// http.Server.Shutdown also waits for connections on which nothing was asked yet.
+// counted makes close wait for the requests in progress, and only for them: http.Server.Shutdown also waits for
+// connections without a request.
 func (s *status) counted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.due.RLock()
@@ -105,7 +105,7 @@ func (s *status) counted(h http.Handler) http.Handler {
 	})
 }
 
-// close lets the answers out that are due, hooks' above all, and ends.
+// close waits for the responses that are due, those of hooks above all, and closes the server.
 func (s *status) close() {
 	answered := make(chan struct{})
 	go func() { defer close(answered); s.due.Lock() }()
@@ -115,29 +115,28 @@ func (s *status) close() {
 	}
 	sideport.End(s.server)
 	<-s.served
-	<-answered // Close has ended their connections, and with them their contexts
+	<-answered // closing the connections has ended their contexts
 	s.due.Unlock()
 }
 
-// answerTime is how long the end waits for answers of the status server.
+// answerTime limits how long the exit waits for responses of the status server.
 const answerTime = 200 * time.Millisecond
 
-// ready is the readiness of the pod's way in, and of the app where we have started it. It
-// stays true during a drain: terminating endpoints are still a fallback (KEP-1669), and
-// who takes the pod out of its service has done so already.
+// ready is the readiness of the inbound side, and of an app that the agent has started. It stays true during a drain:
+// terminating endpoints are still a fallback (KEP-1669), and the pod has been removed from its Services already.
 func (s *status) ready(w http.ResponseWriter, _ *http.Request) {
 	switch now := s.a.phases.snapshot(); {
 	case !now.up:
 		http.Error(w, "not started yet", http.StatusServiceUnavailable)
 		return
 	case now.starts:
-		http.Error(w, "the app does not accept connections yet on "+strings.Join(s.a.appAddresses(), ", "), http.StatusServiceUnavailable)
+		http.Error(w, "the app does not yet accept connections on "+strings.Join(s.a.appAddresses(), ", "), http.StatusServiceUnavailable)
 		return
 	}
 	answer(w, "ready\n")
 }
 
-// quit is /quitquitquit: answered first, then done.
+// quit is /quitquitquit. The response comes first, then the exit.
 func (s *status) quit(w http.ResponseWriter, r *http.Request) {
 	answer(w, "OK")
 	_ = http.NewResponseController(w).Flush()
@@ -145,8 +144,8 @@ func (s *status) quit(w http.ResponseWriter, r *http.Request) {
 	s.a.log.Info("handling /quitquitquit, notifying pilot-agent to exit")
 }
 
-// drain is /drain. Under Istio's modes it is answered at once, as
-// pilot-agent does; in lastcall's own it is a hook and is answered when drained.
+// drain is /drain. In Istio's modes it responds at once, as pilot-agent does; otherwise it is a hook and responds when
+// drained.
 func (s *status) drain(w http.ResponseWriter, r *http.Request) {
 	if s.a.Settings.Mode() == drain.ExitOnZero {
 		s.waitAsSidecar(w, r)
@@ -158,8 +157,7 @@ func (s *status) drain(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// wait is a preStop hook from within the pod: an app's, or with ?of=sidecar the
-// sidecar's own.
+// wait is a preStop hook from within the pod: an app's, or with ?of=sidecar the sidecar's own.
 func (s *status) wait(w http.ResponseWriter, r *http.Request) {
 	switch of := r.URL.Query().Get("of"); of {
 	case "":
@@ -171,7 +169,7 @@ func (s *status) wait(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// waitAsApp is an app's preStop: it is answered when the container may get its SIGTERM.
+// waitAsApp is an app's preStop: it responds when the container may receive its SIGTERM.
 func (s *status) waitAsApp(w http.ResponseWriter, r *http.Request) {
 	if s.a.isIstio() {
 		s.waitAsSidecar(w, r)
@@ -184,8 +182,7 @@ func (s *status) waitAsApp(w http.ResponseWriter, r *http.Request) {
 	answerHook(w, err)
 }
 
-// waitAsSidecar is the sidecar's own preStop: it begins the drain and is answered when no
-// inbound request is left.
+// waitAsSidecar is the sidecar's own preStop: it begins the drain and responds when no inbound request is left.
 func (s *status) waitAsSidecar(w http.ResponseWriter, r *http.Request) {
 	first := drain.Hook
 	if s.a.isIstio() {
@@ -195,8 +192,8 @@ func (s *status) waitAsSidecar(w http.ResponseWriter, r *http.Request) {
 	answerHook(w, s.a.phases.drained(r.Context()))
 }
 
-// isIstio says whether hooks are answered as pilot-agent answers /drain: at once. Its
-// fixed wait without the rest of its behaviour holds for hooks as well.
+// isIstio reports whether hooks are answered as pilot-agent answers /drain: at once. Istio's fixed wait alone, without
+// the rest of its behaviour, does not change hooks.
 func (a *agent) isIstio() bool { return a.Settings.Compat.Value == meshconfig.CompatIstio }
 
 func answerHook(w http.ResponseWriter, err error) {
@@ -208,9 +205,8 @@ func answerHook(w http.ResponseWriter, err error) {
 	}
 }
 
-// waitByToken is wait for a preStop hook by httpGet, which comes from the node:
-// who knows the pod's token may drain it. Everybody else is told that there is
-// nothing.
+// waitByToken is wait for a preStop hook by httpGet, which arrives from the node: the pod's token is the permission to
+// drain it. Without it the path does not exist.
 func (s *status) waitByToken(w http.ResponseWriter, r *http.Request) {
 	switch token := r.PathValue("token"); {
 	case isToken(token, s.a.HookToken):
@@ -221,7 +217,7 @@ func (s *status) waitByToken(w http.ResponseWriter, r *http.Request) {
 		s.waitAsSidecar(w, r)
 	default:
 		s.metrics.hookRefused.Inc()
-		s.a.throttle.Warn(s.a.log, time.Second, "a hook without the pod's token was refused", "from", r.RemoteAddr)
+		s.a.throttle.Warn(s.a.log, time.Second, "hook without the pod's token refused", "from", r.RemoteAddr)
 		http.NotFound(w, r)
 	}
 }
@@ -236,8 +232,8 @@ func answer(w http.ResponseWriter, body string) {
 	_, _ = io.WriteString(w, body)
 }
 
-// own admits POST from this pod only, in pilot-agent's words. Such a request may take
-// its time: its connection is kept.
+// own admits POST from this pod only, with pilot-agent's error texts. Such a request may take long: its connection is
+// kept.
 func own(h http.HandlerFunc) http.HandlerFunc {
 	return fromPod(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -250,7 +246,7 @@ func own(h http.HandlerFunc) http.HandlerFunc {
 	})
 }
 
-// fromPod admits programs of this pod: no other machine, and no web page.
+// fromPod admits programs of this pod only: no other machine and no web page.
 func fromPod(h http.HandlerFunc) http.HandlerFunc {
 	local := sideport.Local(h)
 	return func(w http.ResponseWriter, r *http.Request) {

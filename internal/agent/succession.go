@@ -42,7 +42,7 @@ type Succession interface {
 	// Stop rules out a successor. It has to be called before listeners are closed to refuse connections.
 	Stop()
 
-	// Leave is the last act of a process that has been replaced; an error says that the service has failed.
+	// Leave is the last act of a process that has been replaced. It returns an error when the service has failed.
 	Leave(ctx context.Context, by time.Time) error
 }
 

@@ -124,7 +124,7 @@ func (n *namespace) killed(p corev1.Pod) (at time.Time) {
 			return err
 		}
 		for line := range strings.Lines(out) {
-			if strings.Contains(line, "an app container is being restarted") {
+			if strings.Contains(line, "app container restart detected") {
 				stamp, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")
 				at, err = time.Parse(time.RFC3339Nano, stamp)
 				return err

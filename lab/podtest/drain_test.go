@@ -75,7 +75,7 @@ func TestDrainHTTP1(t *testing.T) {
 		if _, err := held.r.ReadByte(); err != io.EOF {
 			t.Errorf("after the answer: %v; want a FIN", err)
 		}
-		p.said("outbound goes on until the app is gone")
+		p.said("outbound connections stay open until the app exits")
 		stop()
 		p.left("clean")
 	})
@@ -132,7 +132,7 @@ func TestDrainHTTP2(t *testing.T) {
 		if got, want := strings.Join(seen, ", "), "GOAWAY 2147483647 NO_ERROR, status 200, answered, GOAWAY 1 NO_ERROR"; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
-		p.said("outbound goes on until the app is gone")
+		p.said("outbound connections stay open until the app exits")
 		stop()
 		p.left("clean")
 	})
@@ -196,7 +196,7 @@ func TestDrainServerFirst(t *testing.T) {
 		if err := <-endings; err != nil {
 			t.Errorf("the server's end of it: %v", err)
 		}
-		p.said("outbound goes on until the app is gone")
+		p.said("outbound connections stay open until the app exits")
 		stop()
 		p.left("clean")
 	})
@@ -264,7 +264,7 @@ func TestDrainTLS(t *testing.T) {
 		if err := secure.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			t.Errorf("close: %v", err)
 		}
-		p.said("outbound goes on until the app is gone")
+		p.said("outbound connections stay open until the app exits")
 		stop()
 		p.left("clean")
 	})

@@ -92,7 +92,7 @@ func TestLastWordsOfASlowApp(t *testing.T) {
 				t.Errorf("lost: %q", failed)
 			}
 			t.Logf("the app went after %v, the sidecar %v later", app.Gone.Sub(began).Round(time.Millisecond), sidecar.Gone.Sub(app.Gone).Round(time.Millisecond))
-			if isSeen := strings.Contains(p.sidecar.log.String(), `msg="the app is gone"`); isSeen == (w.name == unseen.name) {
+			if isSeen := strings.Contains(p.sidecar.log.String(), `msg="app exited"`); isSeen == (w.name == unseen.name) {
 				t.Errorf("the end of the app was seen: %v", isSeen)
 			}
 		})
