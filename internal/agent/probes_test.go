@@ -68,9 +68,9 @@ func TestProbes(t *testing.T) {
 
 func TestParseProbesRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"{": "want {", `{"/a": {}}`: "0 of httpGet",
-		`{"/a": {"tcpSocket": {"port": "http"}}}`: "want a number",
-		`{"/a": {"tcpSocket": {"port": 0}}}`:      "want a number",
+		"{": "must be {", `{"/a": {}}`: "0 of httpGet",
+		`{"/a": {"tcpSocket": {"port": "http"}}}`: "must be a number",
+		`{"/a": {"tcpSocket": {"port": 0}}}`:      "must be a number",
 	} {
 		if _, err := ParseProbes(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", text, err, want)

@@ -16,16 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The control socket is how `lastcall hot-restart --pid-file` asks the process that the file names, and learns the
-// outcome of its own request: a signal has no answer. It is an abstract Unix socket, which ends with its process, and
-// takes requests from the process's own user and from root.
+// The control socket is how `lastcall hot-restart --pid-file` sends its request to the process that the file names, and
+// receives the outcome: a signal has no response. It is an abstract Unix socket, which ends with its process, and
+// accepts root and the process's own user only.
 
 const (
 	controlURL      = "http://control/hot-restart"
 	headerSuccessor = "Lastcall-Successor"
 )
 
-// controlName tells apart the processes of all pid namespaces that share a network namespace, as a pod's containers do.
+// controlName distinguishes the processes of all pid namespaces that share a network namespace, as a pod's containers
+// do.
 func controlName(pidFile string, pid int) (string, error) {
 	path, err := filepath.Abs(pidFile)
 	if err != nil {
@@ -81,14 +82,14 @@ func peerUID(conn *net.UnixConn) (uid uint32, err error) {
 	return peer.Uid, nil
 }
 
-// Control is where requests for a hot restart arrive, for ControlHandler; nil without a pid file. The caller closes it.
+// Control receives requests for a hot restart, for ControlHandler; nil without a pid file. The caller closes it.
 func (h *Handover) Control() net.Listener { return h.control }
 
-// HandedOverError says that a process has a successor already, which takes the next request.
+// HandedOverError reports that a process already has a successor, which takes the next request.
 type HandedOverError struct{ Successor int }
 
 func (e HandedOverError) Error() string {
-	return fmt.Sprintf("process %d has taken over already", e.Successor)
+	return fmt.Sprintf("process %d has already taken over", e.Successor)
 }
 
 // ControlHandler answers requests from RequestRestart. restart returns the successor's process number.
@@ -108,8 +109,8 @@ func ControlHandler(restart func(context.Context) (pid int, err error)) http.Han
 	})
 }
 
-// RequestRestart asks the process that pidFile names for a hot restart. It returns the successor's process number once
-// that serves, and that of its predecessor, which then still drains.
+// RequestRestart requests a hot restart of the process that pidFile names. It returns the successor's process number
+// once that serves, and that of its predecessor, which then still drains.
 func RequestRestart(ctx context.Context, pidFile string) (successor, predecessor int, err error) {
 	if predecessor, err = ReadPIDFile(pidFile); err != nil {
 		return 0, 0, err
@@ -122,7 +123,7 @@ func RequestRestart(ctx context.Context, pidFile string) (successor, predecessor
 		case status == http.StatusOK && next > 0:
 			return next, predecessor, nil
 		case status == http.StatusMisdirectedRequest && next > 0:
-			predecessor = next // it restarts once the one before it has drained
+			predecessor = next // it restarts once its own predecessor has drained
 		default:
 			return 0, 0, fmt.Errorf("no hot restart of process %d: %s", predecessor, body)
 		}
@@ -155,12 +156,12 @@ func askControl(ctx context.Context, pidFile string, pid int) (status int, body 
 		if ctx.Err() != nil {
 			return 0, "", 0, ctx.Err()
 		}
-		return 0, "", 0, fmt.Errorf("process %d ended before it answered: %w", pid, err)
+		return 0, "", 0, fmt.Errorf("process %d exited before it responded: %w", pid, err)
 	}
 	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, wordAtMost))
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxMessage))
 	if err != nil {
-		return 0, "", 0, fmt.Errorf("read the answer of process %d: %w", pid, err)
+		return 0, "", 0, fmt.Errorf("read the response of process %d: %w", pid, err)
 	}
 	next, _ = strconv.Atoi(response.Header.Get(headerSuccessor))
 	return response.StatusCode, strings.TrimSpace(string(text)), next, nil

@@ -16,51 +16,47 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/listen"
 )
 
-// DefaultTimeout is how long a successor may wait for what it needs to be ready.
+// DefaultTimeout is how long a successor may take to become ready.
 const DefaultTimeout = time.Minute
 
-// overtime is how much longer it lives: who has waited in vain says for what, who
-// hangs is killed.
+// overtime is how much later a successor is killed: until then it can report what it waited for.
 const overtime = 5 * time.Second
 
 // Options of a handover.
 type Options struct {
-	// PIDFile, if given, holds the number of the process to talk to: the one that
-	// serves, or its predecessor as long as that drains.
+	// PIDFile, if set, holds the process number of the process that serves, or of its predecessor while that drains.
 	PIDFile string
 
-	// Timeout is how long a successor may wait for what it needs to be ready; it
-	// is killed 5 s later. Zero is DefaultTimeout.
+	// Timeout is how long a successor may take to become ready; it is killed 5 s later. Zero is DefaultTimeout.
 	Timeout time.Duration
 }
 
-// Handover is a process's link to the one before it and the one after it.
+// Handover is a process's link to its predecessor and its successor.
 type Handover struct {
-	upgrader  *tableflip.Upgrader
-	timeout   time.Duration
-	pidFile   string
-	control   net.Listener // nil without a pid file
-	fromAbove *word        // what we tell the predecessor; nil without one
-	toBelow   *word        // what the successor tells us
+	upgrader      *tableflip.Upgrader
+	timeout       time.Duration
+	pidFile       string
+	control       net.Listener // nil without a pid file
+	toPredecessor *message     // nil without a predecessor
+	fromSuccessor *message
 
 	mu       sync.Mutex // guards what follows
 	reserved map[string]net.Listener
 	stopped  bool
 }
 
-// begun is the process's one handover; tableflip admits no second.
+// begun is the process's only handover; tableflip allows no second.
 var begun struct {
 	sync.Mutex
 	*Handover
 }
 
-// Begin takes over what the predecessor has left, if there is one. It works once
-// in a process.
+// Begin takes over the predecessor's listeners, if there is one. It works once in a process.
 func Begin(o Options) (*Handover, error) {
 	begun.Lock()
 	defer begun.Unlock()
 	if begun.Handover != nil {
-		return nil, errors.New("a process takes over only once")
+		return nil, errors.New("handover has already begun in this process")
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
@@ -72,22 +68,22 @@ func Begin(o Options) (*Handover, error) {
 	upgrader, err := tableflip.New(tableflip.Options{UpgradeTimeout: o.Timeout + overtime})
 	forgetPredecessor()
 	if err != nil {
-		return nil, fmt.Errorf("take over from the process before: %w", err)
+		return nil, fmt.Errorf("take over from the predecessor: %w", err)
 	}
 	h := &Handover{upgrader: upgrader, timeout: o.Timeout, pidFile: o.PIDFile, reserved: make(map[string]net.Listener)}
 	if succeeds {
-		file, err := upgrader.File(wordName)
+		file, err := upgrader.File(messageName)
 		if err != nil {
-			return nil, fmt.Errorf("take over from the process before: %w", err)
+			return nil, fmt.Errorf("take over from the predecessor: %w", err)
 		}
 		if file != nil {
-			h.fromAbove = &word{file}
+			h.toPredecessor = &message{file}
 		}
 	}
-	if h.toBelow, err = newWord(); err != nil {
+	if h.fromSuccessor, err = newMessage(); err != nil {
 		return nil, err
 	}
-	if err := upgrader.AddFile(wordName, h.toBelow.file); err != nil {
+	if err := upgrader.AddFile(messageName, h.fromSuccessor.file); err != nil {
 		return nil, fmt.Errorf("prepare for a successor: %w", err)
 	}
 	if o.PIDFile != "" {
@@ -99,8 +95,8 @@ func Begin(o Options) (*Handover, error) {
 	return h, nil
 }
 
-// Explain tells the predecessor, if there is one, why this process will not
-// become ready. It may be called before Begin.
+// Explain sends the predecessor, if there is one, the reason why this process will not become ready. It may be called
+// before Begin.
 func Explain(why error) {
 	if isSuccessor() {
 		_, _ = Begin(Options{})
@@ -109,18 +105,18 @@ func Explain(why error) {
 	h := begun.Handover
 	begun.Unlock()
 	if h != nil {
-		h.fromAbove.say(why.Error())
+		h.toPredecessor.write(why.Error())
 	}
 }
 
-// Succeeds says whether a predecessor serves, or did, when this process began.
+// Succeeds reports whether this process was started by a predecessor.
 func (h *Handover) Succeeds() bool { return h.upgrader.HasParent() }
 
-// Patience is how long to wait for what must be there before Ready.
+// Patience is how long to wait for what must be available before Ready.
 func (h *Handover) Patience() time.Duration { return h.timeout }
 
-// Reserve opens or inherits a listener that Listen will give. So it is known that
-// all addresses can be had before a connection is accepted on the first.
+// Reserve opens or inherits a listener that Listen will return. All addresses are then known to be available before the
+// first connection is accepted.
 func (h *Handover) Reserve(network, address string) error {
 	ln, err := h.Listen(network, address)
 	if err != nil {
@@ -132,7 +128,7 @@ func (h *Handover) Reserve(network, address string) error {
 	return nil
 }
 
-// Listen gives the predecessor's listener of this very address, or a new one.
+// Listen returns the predecessor's listener of this address, or a new one.
 func (h *Handover) Listen(network, address string) (net.Listener, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -147,58 +143,60 @@ func (h *Handover) Listen(network, address string) (net.Listener, error) {
 	return h.upgrader.ListenWithCallback(network, address, listen.Open)
 }
 
-// Ready tells the predecessor that this process serves, so that it drains. The
-// first process has to call it too: there is no Restart before.
+// Ready makes the predecessor drain: this process serves. The first process has to call it too: no Restart is possible
+// before.
 func (h *Handover) Ready() error {
 	if !h.Succeeds() {
 		if err := h.writePID(os.Getpid()); err != nil {
 			return err
 		}
 	}
-	h.fromAbove.say(readyWord(os.Getpid()))
+	h.toPredecessor.write(readyMessage(os.Getpid()))
 	if err := h.upgrader.Ready(); err != nil {
-		return fmt.Errorf("be ready to serve: %w", err)
+		return fmt.Errorf("notify the predecessor: %w", err)
 	}
 	return nil
 }
 
-// Restart starts a successor and returns its process number when it serves: the
-// sockets are the successor's then, and this process has to drain and exit. It
-// waits before, as long as ctx lasts, for the predecessor to have exited. After an
-// error this process serves on as if nothing had been.
+// Restart starts a successor and returns its process number when it serves: the sockets are the successor's from then
+// on, and this process has to drain and exit. Before, it waits for the exit of this process's own predecessor, until
+// ctx ends. After an error this process continues to serve.
 func (h *Handover) Restart(ctx context.Context) (pid int, err error) {
 	if err := h.AwaitPredecessor(ctx); err != nil {
-		return 0, fmt.Errorf("wait for the process before this one, which still drains: %w", err)
+		return 0, fmt.Errorf("wait for the predecessor, which still drains: %w", err)
 	}
-	if err := h.toBelow.clear(); err != nil {
+	if err := h.fromSuccessor.clear(); err != nil {
 		return 0, err
 	}
 	err = h.upgrade(ctx)
-	said := h.toBelow.read()
+	reason := h.fromSuccessor.read()
 	if err != nil {
-		if said = strings.TrimSpace(said); said != "" {
-			return 0, fmt.Errorf("%w, and said: %s", err, said)
+		if reason = strings.TrimSpace(reason); reason != "" {
+			return 0, fmt.Errorf("%w: %s", err, reason)
 		}
 		return 0, err
 	}
 	<-h.upgrader.Exit() // our copies of the sockets are closed
-	return readyPid(said), nil
+	return readyPID(reason), nil
 }
 
-// upgrade is tableflip's. That sees its parent's end a moment after we do, and has
-// no other name for it than this text.
+// parentAlive is the text of tableflip's error in that moment; TestTableflipNamesALivingParent fails if it changes.
+const parentAlive = "parent hasn't exited"
+
+// upgrade starts the successor. tableflip detects its parent's exit a moment after AwaitPredecessor has returned, and
+// has no typed error for that moment.
 func (h *Handover) upgrade(ctx context.Context) error {
 	for {
 		err := h.upgrader.Upgrade()
-		if err == nil || !h.Succeeds() || err.Error() != "parent hasn't exited" || ctx.Err() != nil {
+		if err == nil || !h.Succeeds() || err.Error() != parentAlive || ctx.Err() != nil {
 			return err
 		}
 		runtime.Gosched()
 	}
 }
 
-// Stop ends all handing over, a Restart under way too: from now on a listener that
-// is closed refuses. It does nothing after a Restart.
+// Stop rules out a successor, and ends a Restart in progress: from now on a closed listener refuses connections. It
+// does nothing after a Restart.
 func (h *Handover) Stop() {
 	h.upgrader.Stop()
 	<-h.upgrader.Exit()
@@ -211,8 +209,8 @@ func (h *Handover) Stop() {
 	}
 }
 
-// AwaitPredecessor waits until the process before this one has exited.
+// AwaitPredecessor waits until the predecessor has exited.
 func (h *Handover) AwaitPredecessor(ctx context.Context) error {
-	_ = h.upgrader.WaitForParent(ctx) // how it has ended is not our matter
+	_ = h.upgrader.WaitForParent(ctx) // an error is about how it ended
 	return ctx.Err()
 }

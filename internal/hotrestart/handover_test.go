@@ -30,7 +30,7 @@ func TestTheFirstProcess(t *testing.T) {
 		}
 		return
 	}
-	Explain(errors.New("there is nobody to tell"))
+	Explain(errors.New("there is no predecessor"))
 
 	file := filepath.Join(t.TempDir(), "pid")
 	h, err := Begin(Options{PIDFile: file})
@@ -38,7 +38,7 @@ func TestTheFirstProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Begin(Options{}); err == nil {
-		t.Error("a process has taken over twice")
+		t.Error("a second handover has begun in one process")
 	}
 	if h.Succeeds() || h.Patience() != DefaultTimeout {
 		t.Errorf("succeeds: %v, patience %v", h.Succeeds(), h.Patience())
@@ -86,8 +86,8 @@ func TestTheFirstProcess(t *testing.T) {
 		t.Errorf("bequeathed to %s: %v", pid(), err)
 	}
 
-	// A closed listener still takes connections, into a queue that nobody empties,
-	// until handing over has been stopped.
+	// A closed listener still accepts connections, into a queue that no process empties,
+	// until Stop.
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -110,38 +110,38 @@ func TestTheFirstProcess(t *testing.T) {
 	}
 }
 
-func TestWord(t *testing.T) {
-	w, err := newWord()
+func TestMessage(t *testing.T) {
+	m, err := newMessage()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.file.Close()
-	w.say("the app has ended")
-	if got := w.read(); got != "the app has ended" {
+	defer m.file.Close()
+	m.write("the app has ended")
+	if got := m.read(); got != "the app has ended" {
 		t.Errorf("read %q", got)
 	}
-	if pid := readyPid(w.read()); pid != 0 {
+	if pid := readyPID(m.read()); pid != 0 {
 		t.Errorf("read pid %d of a reason", pid)
 	}
-	if err := w.clear(); err != nil {
+	if err := m.clear(); err != nil {
 		t.Fatal(err)
 	}
-	w.say(readyWord(42))
-	if pid := readyPid(w.read()); pid != 42 {
-		t.Errorf("read pid %d, want 42, of %q", pid, w.read())
+	m.write(readyMessage(42))
+	if pid := readyPID(m.read()); pid != 42 {
+		t.Errorf("read pid %d, want 42, of %q", pid, m.read())
 	}
-	(*word)(nil).say("to nobody")
+	(*message)(nil).write("without a predecessor")
 }
 
 func TestIsAlive(t *testing.T) {
 	if !IsAlive(os.Getpid()) {
-		t.Error("we are not alive")
+		t.Error("this process is not alive")
 	}
 	cmd := exec.Command("true")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for late := time.Now().Add(10 * time.Second); IsAlive(cmd.Process.Pid); { // a zombie has ended
+	for late := time.Now().Add(10 * time.Second); IsAlive(cmd.Process.Pid); { // a zombie is not alive
 		if time.Now().After(late) {
 			t.Fatal("a zombie is alive")
 		}

@@ -8,47 +8,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// word is what a successor says to its predecessor beyond tableflip's one byte:
-// its process number when it is ready, else the reason why it is not. It is a file
-// in memory that both have open. A nil word says nothing.
-type word struct{ file *os.File }
+// message is what a successor reports to its predecessor in addition to tableflip's one byte: its process number when
+// it is ready, otherwise the reason why it is not. It is a file in memory that both processes have open. Writing to a
+// nil message does nothing.
+type message struct{ file *os.File }
 
-const wordName = "word"
+const messageName = "message"
 
-// wordAtMost is the longest that is read, bytes.
-const wordAtMost = 4096
+// maxMessage bounds what is read, bytes.
+const maxMessage = 4096
 
-func newWord() (*word, error) {
-	fd, err := unix.MemfdCreate("lastcall-"+wordName, unix.MFD_CLOEXEC)
+func newMessage() (*message, error) {
+	fd, err := unix.MemfdCreate("lastcall-"+messageName, unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("make a file in memory for the successor's word: %w", err)
+		return nil, fmt.Errorf("create a file in memory for the successor's message: %w", err)
 	}
-	return &word{os.NewFile(uintptr(fd), wordName)}, nil
+	return &message{os.NewFile(uintptr(fd), messageName)}, nil
 }
 
-// clear forgets what the one before has said.
-func (w *word) clear() error {
-	if err := w.file.Truncate(0); err != nil {
-		return fmt.Errorf("clear the successor's word: %w", err)
+// clear removes the previous successor's message.
+func (m *message) clear() error {
+	if err := m.file.Truncate(0); err != nil {
+		return fmt.Errorf("clear the successor's message: %w", err)
 	}
 	return nil
 }
 
-func (w *word) say(s string) {
-	if w != nil {
-		_, _ = w.file.WriteAt([]byte(s), 0) // who cannot be told finds it in the log
+func (m *message) write(s string) {
+	if m != nil {
+		_, _ = m.file.WriteAt([]byte(s), 0) // the log has it too
 	}
 }
 
-func (w *word) read() string {
-	b, _ := io.ReadAll(io.NewSectionReader(w.file, 0, wordAtMost))
+func (m *message) read() string {
+	b, _ := io.ReadAll(io.NewSectionReader(m.file, 0, maxMessage))
 	return string(b)
 }
 
-func readyWord(pid int) string { return fmt.Sprintf("ready %d", pid) }
+func readyMessage(pid int) string { return fmt.Sprintf("ready %d", pid) }
 
-// readyPid is 0 when s is something else.
-func readyPid(s string) (pid int) {
+// readyPID is 0 when the message is a reason.
+func readyPID(s string) (pid int) {
 	_, _ = fmt.Sscanf(s, "ready %d", &pid)
 	return pid
 }

@@ -85,7 +85,7 @@ func TestAHotRestartAsSystemdHearsIt(t *testing.T) {
 				t.Errorf("when handed over: %v", said)
 			}
 
-			// The old process is not the service any more.
+			// The old process is no longer the service.
 			if err := n.Stopping(); err != nil {
 				t.Fatal(err)
 			}
@@ -104,14 +104,14 @@ func TestWithoutAServiceManager(t *testing.T) {
 		t.Setenv("NOTIFY_SOCKET", address)
 		n := NotifierFromEnvironment()
 		if n != nil {
-			t.Errorf("NOTIFY_SOCKET=%q: %v, want nobody", address, n)
+			t.Errorf("NOTIFY_SOCKET=%q: %v, want none", address, n)
 		}
 		if err := errors.Join(n.Ready(""), n.Reloading(), n.HandedOver(1), n.Stopping()); err != nil {
-			t.Errorf("nobody to tell: %v", err)
+			t.Errorf("without a service manager: %v", err)
 		}
 	}
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "gone"))
-	if err := NotifierFromEnvironment().Ready(""); err == nil || !strings.Contains(err.Error(), "tell the service manager READY=1") {
+	if err := NotifierFromEnvironment().Ready(""); err == nil || !strings.Contains(err.Error(), "notify the service manager of READY=1") {
 		t.Errorf("a socket that is gone: %v", err)
 	}
 }
@@ -132,7 +132,7 @@ func TestWatchdogTime(t *testing.T) {
 	}{
 		{"not watched", "", "", false, 0},
 		{"watched", "30000000", own, false, 30 * time.Second},
-		{"watched, whoever it is", "30000000", "", false, 30 * time.Second},
+		{"watched, any process", "30000000", "", false, 30 * time.Second},
 		{"another is watched", "30000000", "1", false, 0},
 		{"the one before was watched", "30000000", "1", true, 30 * time.Second},
 		{"nonsense", "soon", own, false, 0},
@@ -148,8 +148,7 @@ func TestWatchdogTime(t *testing.T) {
 	}
 }
 
-// The socket has no part in virtual time: what counts is when alive is asked, and
-// that its no is no ping.
+// The socket is outside virtual time: the test checks when alive is called, and that a failure sends no ping.
 func TestWatchFeedsOnlyWhatIsAlive(t *testing.T) {
 	heard := manager(t, filepath.Join(t.TempDir(), "notify"))
 	n := NotifierFromEnvironment()

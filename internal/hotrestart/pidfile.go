@@ -9,36 +9,34 @@ import (
 	"strings"
 )
 
-// The file names the process to talk to: the one that serves, and during a hot
-// restart the old one until it has drained. Systemd goes by it (PIDFile=): at the
-// old one's end it looks whom the file names, and by then that is its own child. A
-// successor that is named earlier (MAINPID=) is another's child and stays "alien"
-// for systemd, which with KillMode=mixed does not wait for an alien to end: the
-// SIGKILL comes with the SIGTERM.
+// The file names the process that serves, and during a hot restart the old one until that has drained. systemd reads it
+// (PIDFile=) when the old process exits: by then the named process is systemd's own child. A successor that is
+// announced earlier (MAINPID=) is another process's child, "alien" for systemd, which with KillMode=mixed does not wait
+// for an alien's exit: SIGKILL follows SIGTERM at once.
 
 func (h *Handover) writePID(pid int) error {
 	if h.pidFile == "" {
 		return nil
 	}
-	fresh := h.pidFile + "." + strconv.Itoa(os.Getpid()) // readers see the old number or the new one
+	fresh := h.pidFile + "." + strconv.Itoa(os.Getpid()) // readers see the old number or the new one, never half of it
 	err := os.WriteFile(fresh, []byte(strconv.Itoa(pid)+"\n"), 0o644)
 	if err == nil {
 		err = os.Rename(fresh, h.pidFile)
 	}
 	if err != nil {
 		_ = os.Remove(fresh)
-		return fmt.Errorf("write the process number to %s: %w", filepath.Base(h.pidFile), err)
+		return fmt.Errorf("write the pid file %s: %w", filepath.Base(h.pidFile), err)
 	}
 	return nil
 }
 
-// Bequeath names the successor in the pid file. It is a process's last act.
+// Bequeath writes the successor's process number to the pid file. It is a process's last act.
 func (h *Handover) Bequeath(successor int) error { return h.writePID(successor) }
 
-// ClaimPIDFile names this process, when the predecessor has gone without doing so.
+// ClaimPIDFile writes this process's number, if the predecessor exited without Bequeath.
 func (h *Handover) ClaimPIDFile() error { return h.writePID(os.Getpid()) }
 
-// RemovePIDFile removes the file if it names this process, whose last act it is.
+// RemovePIDFile removes the file if it names this process. It is a process's last act.
 func (h *Handover) RemovePIDFile() error {
 	if h.pidFile == "" {
 		return nil
@@ -49,27 +47,26 @@ func (h *Handover) RemovePIDFile() error {
 	return os.Remove(h.pidFile)
 }
 
-// ReadPIDFile is the process number in a file that lastcall run --pid-file has written.
+// ReadPIDFile returns the process number in a file of lastcall run --pid-file.
 func ReadPIDFile(file string) (int, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
-		return 0, fmt.Errorf("read the process number: %w", err)
+		return 0, fmt.Errorf("read the pid file: %w", err)
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil || pid <= 1 {
-		return 0, fmt.Errorf("%s holds %q: want one process number, as lastcall run --pid-file writes it", file, b)
+		return 0, fmt.Errorf("%s holds %q: must be one process number, as lastcall run --pid-file writes it", file, b)
 	}
 	return pid, nil
 }
 
-// IsAlive says whether a process has not ended yet. One that nobody has waited for
-// (a zombie) has.
+// IsAlive reports whether a process is running. A zombie is not.
 func IsAlive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return false
 	}
-	// The state follows the name, which is in brackets and may hold anything.
+	// The state follows the name, which is in brackets and may contain brackets.
 	end := bytes.LastIndexByte(stat, ')')
 	return end < 0 || !bytes.HasPrefix(stat[end+1:], []byte(" Z")) && !bytes.HasPrefix(stat[end+1:], []byte(" X"))
 }

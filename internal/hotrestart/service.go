@@ -29,7 +29,7 @@ type ServiceOptions struct {
 	Notifier *Notifier     // nil: no service manager
 	Watchdog time.Duration // see WatchdogTime
 
-	// LastCall is when a replaced process ends what is left, counted from a stop signal.
+	// LastCall is when a replaced process makes its last call, counted from a stop signal.
 	LastCall time.Duration
 
 	Log *slog.Logger
@@ -283,12 +283,12 @@ func (s *Service) followSuccessor(ctx context.Context, stop func()) {
 	}
 }
 
-// ErrSuccessorEnded says that the successor exited before this process did.
+// ErrSuccessorEnded reports that the successor exited before this process did.
 var ErrSuccessorEnded = errors.New("the successor has exited")
 
-// Leave is the last act of a process that has a successor. From then on the service manager knows the successor; one
-// that was sent SIGTERM is waited for, until the moment by, since the service manager kills what is left when the
-// process that it knows exits.
+// Leave is the last act of a process that has a successor. From then on the service manager knows the successor. One
+// that was sent SIGTERM is waited for, until the deadline by: the service manager kills the rest of the service when
+// the process that it knows exits.
 func (s *Service) Leave(ctx context.Context, by time.Time) error {
 	if s.passedOn.Load() {
 		ctx, cancel := context.WithDeadline(ctx, by)

@@ -6,8 +6,7 @@ import (
 	"syscall"
 )
 
-// sentinel begins the name of the variable by which tableflip tells a successor
-// that it is one.
+// sentinel begins the name of the variable by which tableflip marks a successor.
 const sentinel = "TABLEFLIP_HAS_PARENT_"
 
 func isSuccessor() bool {
@@ -19,8 +18,8 @@ func isSuccessor() bool {
 	return false
 }
 
-// forgetPredecessor keeps the variable from our children: an app that uses
-// tableflip itself would look for our descriptors in its own.
+// forgetPredecessor keeps the variable from our children: an app that uses tableflip itself would look for our
+// descriptors among its own.
 func forgetPredecessor() {
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, sentinel) {
@@ -29,8 +28,7 @@ func forgetPredecessor() {
 	}
 }
 
-// keepFromChildren marks the two pipes between successor and predecessor, which
-// tableflip leaves open for every program that we start.
+// keepFromChildren marks the two pipes between successor and predecessor close-on-exec, which tableflip does not.
 func keepFromChildren() {
 	syscall.CloseOnExec(3)
 	syscall.CloseOnExec(4)

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// WatchdogTime is the unit's WatchdogSec, after which the service manager ends a
-// service that is silent; 0 when it does not watch this process. For a process
-// that has taken over, WATCHDOG_PID still names the first.
+// WatchdogTime is the unit's WatchdogSec, after which the service manager kills a silent service; 0 when it does not
+// watch this process. In a process that has taken over, WATCHDOG_PID still names the first one.
 func WatchdogTime(tookOver bool) time.Duration {
 	µs, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
 	if err != nil || µs <= 0 {
@@ -22,9 +21,8 @@ func WatchdogTime(tookOver bool) time.Duration {
 	return time.Duration(µs) * time.Microsecond
 }
 
-// Watch tells the service manager, four times in each within, that the service is
-// alive, when it is, until ctx ends. Four times, so that neither one late look nor
-// the change to a successor looks like an end.
+// Watch notifies the service manager, four times in each period within, that the service is alive, if alive returns
+// nil, until ctx ends. Four times, so that neither one late check nor the change to a successor looks like a failure.
 func (n *Notifier) Watch(ctx context.Context, within time.Duration, alive func(context.Context) error, log *slog.Logger) {
 	if n == nil || within <= 0 {
 		return
@@ -41,10 +39,10 @@ func (n *Notifier) Watch(ctx context.Context, within time.Duration, alive func(c
 		err := alive(looking)
 		cancel()
 		if err == nil {
-			err = n.tell("WATCHDOG=1")
+			err = n.send("WATCHDOG=1")
 		}
 		if err != nil && ctx.Err() == nil {
-			log.Warn("the watchdog is not fed", "error", err, "killed_after", within)
+			log.Warn("watchdog check failed, not notifying systemd", "error", err, "killed_after", within)
 		}
 	}
 }

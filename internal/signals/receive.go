@@ -94,7 +94,7 @@ func meaning(sig syscall.Signal) drain.Signal {
 	return drain.Terminate
 }
 
-// HasTerminal says whether the process has a controlling terminal. Closing it sends SIGHUP.
+// HasTerminal reports whether the process has a controlling terminal. Closing it sends SIGHUP.
 func HasTerminal() bool {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY|syscall.O_NONBLOCK, 0)
 	if err != nil {
