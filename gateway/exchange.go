@@ -15,6 +15,7 @@ import (
 	"github.com/lastcall-dev/lastcall/httpdrain"
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
+	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
 
 // exchange is one request and what became of it. It stands between the server's
@@ -107,9 +108,9 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	x.status = http.StatusSwitchingProtocols
-	u := &upgraded{Conn: c, early: rw.Reader, x: x}
+	u := &upgraded{Conn: c, early: rw.Reader, x: x, up: ws.Follower{Masked: true}}
 	if strings.EqualFold(x.request.Header.Get("Upgrade"), "websocket") {
-		httpdrain.OnLastCall(x.ResponseWriter, u.lastWord)
+		httpdrain.OnLastCall(x.ResponseWriter, u.lastCall)
 	}
 	return u, rw, nil
 }
