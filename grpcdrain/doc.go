@@ -7,8 +7,9 @@
 //		return s
 //	}, grpcdrain.Options{})
 //	go func() { served <- plane.Serve(ln) }()
-//	…
-//	report, err := drain.Termination{Plane: plane, Config: drain.DefaultConfig(), Trigger: drain.Terminate}.Run(ctx)
+//	report, err := lastcall.Run(ctx, plane) // until SIGTERM and the end of the drain
+//
+// With an HTTP server beside it: lastcall.Serve(ctx, httpServer, lastcall.With(plane)).
 //
 // It promises:
 //

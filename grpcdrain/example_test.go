@@ -3,7 +3,6 @@ package grpcdrain_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"time"
@@ -14,6 +13,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/lastcall-dev/lastcall"
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/grpcdrain"
 )
@@ -81,14 +81,12 @@ func Example() {
 		}
 	}()
 
-	config := drain.DefaultConfig()
-	config.MinimumDrain, config.QuietTime = 50*time.Millisecond, 50*time.Millisecond // an example has no load balancers
-	report, err := drain.Termination{
-		Plane:   plane,
-		Config:  config,
-		Trigger: drain.Terminate, // signal.Notify's SIGTERM
-		Log:     slog.New(slog.NewTextHandler(io.Discard, nil)),
-	}.Run(context.Background())
+	signals := make(chan drain.Signal, 1)
+	signals <- drain.Terminate // in place of SIGTERM
+	report, err := lastcall.Run(context.Background(), plane,
+		lastcall.WithSignals(signals),
+		lastcall.WithMinimumDrain(50*time.Millisecond), lastcall.WithQuietTime(50*time.Millisecond), // an example has no load balancer
+		lastcall.WithLogger(slog.New(slog.DiscardHandler)))
 	fmt.Println(report.Verdict, err)
 	fmt.Println("served:", <-served)
 	fmt.Println("read:", <-read)
