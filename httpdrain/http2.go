@@ -3,16 +3,14 @@ package httpdrain
 import (
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"fmt"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/net/http2"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // carrier serves HTTP/2 connections whose handshake the real server has done: an http.Server of its own,
@@ -110,11 +108,11 @@ func (p *Plane) serveHTTP2(_ *http.Server, tc *tls.Conn, _ http.Handler) {
 	h := &http2Conn{Conn: tc, over: make(chan struct{}), resets: newResets(time.Now)}
 	if clear, ok := tc.NetConn().(interface{ UnencryptedNetConn() net.Conn }); ok {
 		h.Conn = clear.UnencryptedNetConn()
-		h.unread = http2.ClientPreface
+		h.unread = http2.Preface
 	} else {
 		state := tc.ConnectionState()
 		h.tls = &state
-		h.client.skip = len(http2.ClientPreface)
+		h.client.Skip = len(http2.Preface)
 	}
 	c := connOf(h.Conn)
 	h.c = c
@@ -151,27 +149,16 @@ type http2Conn struct {
 	once     sync.Once
 	over     chan struct{} // closed by Close
 
-	client  frameFollower // the reader's
+	client  http2.Tracker // the reader's
 	flooded atomic.Bool   // the server has had to reset too many streams
 	resets  *resets
 
-	mu      sync.Mutex    // guards what follows; held over writes
-	server  frameFollower // of what is written
-	spoke   bool          // a frame is complete: SETTINGS, which must be the first
-	inHeads bool          // CONTINUATION must come next
-	goodbye goodbye
+	mu       sync.Mutex    // guards what follows; held over writes
+	server   http2.Tracker // of what is written
+	spoke    bool          // a frame is complete: SETTINGS, which must be the first
+	inHeads  bool          // CONTINUATION must come next
+	shutdown http2.Shutdown
 }
-
-type goodbye int
-
-const (
-	notSaid goodbye = iota
-	toBeSaid
-	said
-)
-
-// goAway refuses nothing: it asks the client to open no more streams here.
-var goAway = []byte{0, 0, 8, byte(http2.FrameGoAway), 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0}
 
 func (h *http2Conn) Close() error {
 	defer h.once.Do(func() { close(h.over) })
@@ -186,10 +173,10 @@ func (h *http2Conn) Read(b []byte) (int, error) {
 	}
 	n, err := h.Conn.Read(b)
 	if h.flooded.Load() {
-		return 0, h.refuse(errResets)
+		return 0, h.refuse(http2.FloodResets)
 	}
-	for rest, whole := h.client.next(b[:n]); whole; rest, whole = h.client.next(rest) {
-		if flood := h.resets.fromClient(h.client.head); flood != nil {
+	for rest, whole := h.client.Next(b[:n]); whole; rest, whole = h.client.Next(rest) {
+		if flood := h.resets.fromClient(h.client.Frame()); flood != nil {
 			return 0, h.refuse(flood)
 		}
 	}
@@ -203,12 +190,9 @@ func (h *http2Conn) refuse(why error) error {
 	_ = h.Conn.SetWriteDeadline(time.Now().Add(lingerTime)) // for a Write that waits for a client that does not read
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.server.between() && !h.inHeads {
-		frame := slices.Clone(goAway)
-		binary.BigEndian.PutUint32(frame[http2FrameHead:], h.resets.latest())
-		frame[len(frame)-1] = byte(http2.ErrCodeEnhanceYourCalm)
-		h.goodbye = said
-		_, _ = h.Conn.Write(frame)
+	if h.server.AtBoundary() && !h.inHeads {
+		h.shutdown = http2.Final
+		_, _ = h.Conn.Write(http2.AppendGoAway(nil, h.resets.latest(), http2.EnhanceYourCalm, ""))
 	}
 	return fmt.Errorf("connection of %s ended: %w", h.RemoteAddr(), why)
 }
@@ -229,16 +213,16 @@ func (h *http2Conn) Write(b []byte) (int, error) {
 
 // follow keeps track of where frames end. An error is too much.
 func (h *http2Conn) follow(b []byte) (err error) {
-	for rest, whole := h.server.next(b); whole; rest, whole = h.server.next(rest) {
+	for rest, whole := h.server.Next(b); whole; rest, whole = h.server.Next(rest) {
 		h.spoke = true
-		head := h.server.head
-		switch http2.FrameType(head[3]) {
-		case http2.FrameHeaders, http2.FramePushPromise, http2.FrameContinuation:
-			h.inHeads = http2.Flags(head[4])&http2.FlagHeadersEndHeaders == 0 // END_HEADERS is 4 in all three
-		case http2.FrameGoAway:
-			h.goodbye = said // the server's own says more
+		at := h.server.Frame()
+		switch at.Type {
+		case http2.Headers, http2.PushPromise, http2.Continuation:
+			h.inHeads = !at.Has(http2.FlagEndHeaders)
+		case http2.GoAway:
+			h.shutdown = http2.Final // the server's own
 		}
-		if flood := h.resets.fromServer(head, h.server.code()); flood != nil {
+		if flood := h.resets.fromServer(at, h.server.Code()); flood != nil {
 			err = flood
 		}
 	}
@@ -249,15 +233,15 @@ func (h *http2Conn) follow(b []byte) (err error) {
 func (h *http2Conn) sayGoodbye() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.goodbye == notSaid {
-		h.goodbye = toBeSaid
+	if h.shutdown == http2.NotBegun {
+		h.shutdown = http2.Pending
 	}
 	h.sayLocked()
 }
 
 func (h *http2Conn) sayLocked() {
-	if h.goodbye == toBeSaid && h.spoke && h.server.between() && !h.inHeads {
-		h.goodbye = said
-		_, _ = h.Conn.Write(goAway) // who cannot be told is gone
+	if h.shutdown == http2.Pending && h.spoke && h.server.AtBoundary() && !h.inHeads {
+		h.shutdown = http2.Announced
+		_, _ = h.Conn.Write(http2.AppendAnnouncement(nil)) // on an error the client is gone
 	}
 }

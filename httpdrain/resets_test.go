@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // resetsScript plays frames to a guard.
@@ -20,20 +20,20 @@ func newResetsScript() *resetsScript {
 	return s
 }
 
-func frameHead(kind http2.FrameType, flags http2.Flags, id uint32) [http2FrameHead]byte {
-	return [http2FrameHead]byte{3: byte(kind), 4: byte(flags), 5: byte(id >> 24), 6: byte(id >> 16), 7: byte(id >> 8), 8: byte(id)}
+func frameHead(kind, flags byte, id uint32) http2.FrameHeader {
+	return http2.FrameHeader{Type: kind, Flags: flags, Stream: id}
 }
 
 func (s *resetsScript) begin() {
 	s.id += 2
-	_ = s.fromClient(frameHead(http2.FrameHeaders, 0, s.id))
+	_ = s.fromClient(frameHead(http2.Headers, 0, s.id))
 }
 
-func (s *resetsScript) cancel() error { return s.fromClient(frameHead(http2.FrameRSTStream, 0, s.id)) }
+func (s *resetsScript) cancel() error { return s.fromClient(frameHead(http2.RSTStream, 0, s.id)) }
 
 func (s *resetsScript) answer() {
-	_ = s.fromServer(frameHead(http2.FrameHeaders, 0, s.id), 0)
-	_ = s.fromServer(frameHead(http2.FrameData, http2.FlagDataEndStream, s.id), 0)
+	_ = s.fromServer(frameHead(http2.Headers, 0, s.id), 0)
+	_ = s.fromServer(frameHead(http2.Data, http2.FlagEndStream, s.id), 0)
 }
 
 // A connection is ended when most of its streams are reset at once, and not for anything else.
@@ -44,7 +44,7 @@ func TestResets(t *testing.T) {
 		play  func(s *resetsScript, i int) error
 		after int // streams; 0: never
 	}{
-		{"each is reset", func(s *resetsScript, _ int) error { s.begin(); return s.cancel() }, maxResets},
+		{"each is reset", func(s *resetsScript, _ int) error { s.begin(); return s.cancel() }, http2.DefaultMaxResets},
 		{"each is reset after its response", func(s *resetsScript, _ int) error { s.begin(); s.answer(); return s.cancel() }, 0},
 		{"each is reset after a second", func(s *resetsScript, _ int) error { s.begin(); s.at = s.at.Add(time.Second); return s.cancel() }, 0},
 		{"two of five are reset", func(s *resetsScript, i int) error {
@@ -64,15 +64,15 @@ func TestResets(t *testing.T) {
 		}, many / 2},
 		{"the server must reset each", func(s *resetsScript, _ int) error {
 			s.begin()
-			return s.fromServer(frameHead(http2.FrameRSTStream, 0, s.id), http2.ErrCodeProtocol)
-		}, maxResets},
+			return s.fromServer(frameHead(http2.RSTStream, 0, s.id), http2.ProtocolError)
+		}, http2.DefaultMaxResets},
 		{"the server refuses each", func(s *resetsScript, _ int) error {
 			s.begin()
-			return s.fromServer(frameHead(http2.FrameRSTStream, 0, s.id), http2.ErrCodeRefusedStream)
+			return s.fromServer(frameHead(http2.RSTStream, 0, s.id), http2.RefusedStream)
 		}, 0},
 		{"the server breaks each off", func(s *resetsScript, _ int) error {
 			s.begin()
-			return s.fromServer(frameHead(http2.FrameRSTStream, 0, s.id), http2.ErrCodeInternal)
+			return s.fromServer(frameHead(http2.RSTStream, 0, s.id), http2.InternalError)
 		}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestResets(t *testing.T) {
 					break
 				}
 			}
-			if tt.after == 0 && ended > 0 || tt.after > 0 && (ended < tt.after || ended > tt.after+4*maxResets) {
+			if tt.after == 0 && ended > 0 || tt.after > 0 && (ended < tt.after || ended > tt.after+4*http2.DefaultMaxResets) {
 				t.Errorf("ended after %d streams, want %d", ended, tt.after)
 			}
 			if open := len(s.begun); open > 1 {

@@ -26,11 +26,11 @@ type h2 struct {
 	upTable http2.Decoder
 	guard   http2.Guard
 
-	down    http2.Follower
-	dnTable http2.Decoder
-	goodbye goodbye
-	saidAt  time.Time // of the first goodbye
-	manners manners   // how it is taken
+	down     http2.Follower
+	dnTable  http2.Decoder
+	shutdown http2.Shutdown
+	saidAt   time.Time    // of the first goodbye
+	kind     http2.Client // by its requests
 
 	looksAgain bool // a timer will, how it is with the goodbye
 

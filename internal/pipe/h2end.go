@@ -65,7 +65,7 @@ func (c *conn) endStreams(e ending, outcome accesslog.Outcome) []drain.Conversat
 	c.closeStreams(outcome)
 	c.over = true
 	if canSay {
-		c.h2.goodbye = final
+		c.h2.shutdown = http2.Final
 		out = append(out, c.lastGoAway(e.code)...)
 	}
 	c.mu.Unlock()

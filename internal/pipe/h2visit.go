@@ -51,7 +51,7 @@ func (v upVisitor) Headers(id uint32, block []byte, end bool) error {
 		return nil
 	}
 	h.last = id
-	h.meet(s, max(r.manners, mannersAbrupt))
+	h.meet(s, max(r.client, http2.Abrupt))
 	s.quiet = s.quiet || c.uncounted()
 	s.entry = r.entry
 	c.openStream(s)
@@ -219,7 +219,7 @@ type streamHead struct {
 	entry        *accesslog.Entry // nil without an access log
 	method, path bool             // seen
 	brief        bool             // little is kept of it: there is much already
-	manners      manners          // of the client, by its User-Agent
+	client       http2.Client     // by its User-Agent
 }
 
 func (r *streamHead) Field(name http2.FieldName, value []byte) {
@@ -251,7 +251,7 @@ func (r *streamHead) Field(name http2.FieldName, value []byte) {
 		s.grpc = grpc.IsType(value)
 	case http2.FieldUserAgent:
 		s.quiet = isQuiet(value)
-		r.manners = mannersOf(value)
+		r.client = http2.ClientOf(value)
 	}
 	if e := r.entry; e != nil {
 		switch name {

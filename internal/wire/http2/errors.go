@@ -13,7 +13,10 @@ const (
 	NoError          ErrCode = 0x0
 	ProtocolError    ErrCode = 0x1
 	InternalError    ErrCode = 0x2
+	FlowControlError ErrCode = 0x3
+	StreamClosed     ErrCode = 0x5
 	FrameSizeError   ErrCode = 0x6
+	RefusedStream    ErrCode = 0x7
 	CompressionError ErrCode = 0x9
 	EnhanceYourCalm  ErrCode = 0xb
 )

@@ -56,7 +56,7 @@ type Guard struct {
 	streams      uint64 // opened
 	responseData uint64 // DATA frames of the app; a large one counts as several
 
-	judged, premature int // streams, and how many of them were reset at once; both are halved now and then
+	resets ResetRate
 
 	maxStreams int // the app's SETTINGS_MAX_CONCURRENT_STREAMS, at its highest; 0: unknown
 }
@@ -115,30 +115,20 @@ func (g *Guard) AppAllows(streams uint32) {
 // StreamBegins counts a stream that the client has opened; open is how many are open now.
 func (g *Guard) StreamBegins(open int) error {
 	g.streams++
-	g.judged++
-	if g.judged > 4*g.MaxResets { // older streams count less
-		g.judged, g.premature = g.judged/2, g.premature/2
-	}
+	g.resets.StreamBegins(g.MaxResets)
 	if open > g.MaxStreams || g.maxStreams > 0 && open > 2*g.maxStreams+100 {
 		return FloodStreams
 	}
 	return nil
 }
 
-// PrematureTime is the age from which a stream that is reset does not count as a rapid reset, as Envoy's
-// premature_reset_min_stream_lifetime_seconds.
-const PrematureTime = time.Second
-
 // StreamReset counts a RST_STREAM of the client's for a stream that has been open for age. isAnswered is true if its
 // response has ended.
 func (g *Guard) StreamReset(age time.Duration, isAnswered bool) error {
-	if isAnswered || age >= PrematureTime {
+	if isAnswered {
 		return nil
 	}
-	if g.premature++; g.judged >= g.MaxResets && 2*g.premature > g.judged {
-		return FloodResets
-	}
-	return nil
+	return g.resets.StreamReset(age, g.MaxResets)
 }
 
 // StrayReset counts a RST_STREAM of the client's for a stream that is not open.

@@ -56,7 +56,7 @@ func DefaultLimits() Limits {
 		MaxHeaderBlock:   64 << 10,
 		MaxContinuations: 8,
 		MaxControl:       1000,
-		MaxResets:        500,
+		MaxResets:        DefaultMaxResets,
 		MaxEmptyFrames:   100,
 		MaxWindowUpdates: 10,
 		MaxPriorities:    100,
