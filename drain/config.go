@@ -168,6 +168,18 @@ func (c Config) margin() time.Duration { return min(c.Margin, c.GracePeriod/4) }
 // lastCallAfter is when the last call is made, from the start.
 func (c Config) lastCallAfter() time.Duration { return c.GracePeriod - c.margin() }
 
+// Limit is how long a termination may last before the remaining requests are ended, or the fixed time. Istio's
+// exit-on-zero has no limit.
+func (c Config) Limit() (limit time.Duration, isLimited bool) {
+	switch c.Mode {
+	case ExitOnZero:
+		return c.lastCallAfter(), true
+	case Fixed:
+		return c.TerminationDrain, true
+	}
+	return 0, false
+}
+
 // drainCap is how long the quiet time may extend the minimum drain, from the
 // start: a caller that never learns must not hold the pod.
 func (c Config) drainCap() time.Duration {

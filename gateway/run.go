@@ -12,6 +12,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/httpdrain"
 	"github.com/lastcall-dev/lastcall/internal/listen"
+	"github.com/lastcall-dev/lastcall/internal/terminal"
 )
 
 // Source keeps the gateway's routes and certificates up to date.
@@ -35,6 +36,9 @@ type RunOptions struct {
 
 	// Signals brings what ends it; the first begins the drain.
 	Signals <-chan drain.Signal
+
+	// Terminal, if there is one, is where a person watches.
+	Terminal *terminal.Terminal
 
 	// Listening, if given, is told once where it serves; nil for where it does not.
 	Listening func(http, https, admin net.Addr)
@@ -205,6 +209,7 @@ func (r *runner) untilTold(ctx context.Context) (drain.Report, error) {
 		defer clock.Stop()
 	}
 	r.log.Info("told to stop", "by", first.String())
+	r.o.Terminal.Draining(first, r.config, 0)
 	report, err := drain.Termination{
 		Plane:   closing{r.plane, r.admin},
 		Config:  r.config,
@@ -223,6 +228,7 @@ func (r *runner) untilTold(ctx context.Context) (drain.Report, error) {
 		r.metrics.cut.WithLabelValues(c.Ending).Inc()
 	}
 	report.Publish(r.log, r.o.TerminationLog)
+	r.o.Terminal.Ended(report)
 	return report, r.broken
 }
 

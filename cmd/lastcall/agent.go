@@ -25,6 +25,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 	"github.com/lastcall-dev/lastcall/internal/signals"
+	"github.com/lastcall-dev/lastcall/internal/terminal"
 )
 
 const agentHelp = `Carry the inbound traffic of a pod, and drain it when the pod stops.
@@ -190,6 +191,7 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 		Profiles:       f.pprof,
 		ExitWithApp:    f.exitWithApp,
 		Log:            log,
+		Terminal:       terminal.On(written, os.Stderr),
 		Metrics:        []prometheus.Collector{written.Metric("own")},
 	}
 	if o.AccessLogFormat, err = accesslog.ParseFormat(f.accessLogForm); err != nil {

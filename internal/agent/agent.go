@@ -22,6 +22,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/outbound"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 	"github.com/lastcall-dev/lastcall/internal/process"
+	"github.com/lastcall-dev/lastcall/internal/terminal"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -101,6 +102,9 @@ type Options struct {
 	Reload <-chan struct{}
 
 	Log *slog.Logger
+
+	// Terminal, if there is one, is where a person watches.
+	Terminal *terminal.Terminal
 
 	// Metrics are scraped in addition to the agent's own.
 	Metrics []prometheus.Collector
@@ -357,6 +361,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 			report := a.leave(ctx)
 			a.status.count(report)
 			report.Publish(a.log, a.TerminationLog)
+			a.Terminal.Ended(report)
 			return report
 		case <-a.plane.Exited():
 			return drain.Report{Verdict: drain.Crashed, Began: time.Now()}
@@ -371,6 +376,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		}
 		a.status.count(report)
 		report.Publish(a.log, a.TerminationLog)
+		a.Terminal.Ended(report)
 		if report.Verdict != drain.Resumed {
 			return report
 		}
@@ -382,6 +388,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 // terminate takes the data plane through one termination.
 func (a *agent) terminate(ctx context.Context, cfg drain.Config, first drain.Signal) drain.Report {
 	began := time.Now()
+	a.Terminal.Draining(first, cfg, 0)
 	report, err := drain.Termination{
 		Plane:   a.plane,
 		Config:  cfg,

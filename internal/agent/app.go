@@ -105,6 +105,9 @@ func (a *agent) finishResponses(ctx context.Context) {
 // killAhead is how long before the kubelet's SIGKILL the agent kills the app, so that its exit is still reported.
 const killAhead = 250 * time.Millisecond
 
+// appNotice is when a person at a terminal is told what lastcall waits for.
+const appNotice = 500 * time.Millisecond
+
 // appStopSignal is the signal that the app expects: the configured one, or the one that it would have received without
 // the agent. From a terminal, and without a signal, it is SIGTERM.
 func (a *agent) appStopSignal() syscall.Signal {
@@ -149,13 +152,23 @@ func (a *agent) endApp(by time.Time) {
 	if err := a.app.Signal(a.appSignal); err != nil {
 		a.log.Warn("cannot send the app its stop signal", "pid", a.app.Pid(), "error", err)
 	}
-	late := time.NewTimer(time.Until(by))
+	late, notice := time.NewTimer(time.Until(by)), time.NewTimer(appNotice)
 	defer late.Stop()
+	defer notice.Stop()
 	for {
 		select {
 		case <-a.app.Done():
 			a.log.Info("app exited", "code", a.app.Code())
 			return
+		case <-notice.C:
+			if a.stopSignal() == syscall.SIGINT {
+				a.Terminal.WaitingForApp(time.Until(by))
+			}
+		case s := <-a.drainSignals: // the drain is over: these have no other reader
+			if s == drain.Interrupt {
+				a.log.Warn("the app is killed at the second interrupt", "pid", a.app.Pid())
+				a.app.Kill()
+			}
 		case <-late.C:
 			a.log.Warn("app still running at the deadline; killing it", "pid", a.app.Pid())
 			a.app.Kill()

@@ -14,6 +14,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/httpdrain"
 	"github.com/lastcall-dev/lastcall/internal/certificate"
+	"github.com/lastcall-dev/lastcall/internal/terminal"
 )
 
 // Server listens for reviews, and apart from them, in clear, for probes and scrapes.
@@ -31,6 +32,9 @@ type Server struct {
 	// Drain is how it ends; drain.DefaultConfig is as the agent does. Its grace period begins after Delay.
 	Drain drain.Config
 
+	// First is the signal that ended Serve's context; nil is SIGTERM.
+	First func() drain.Signal
+
 	// Signals bring what comes after the end of Serve's context: a second SIGTERM, which
 	// makes the last call at once. Nil is none.
 	Signals <-chan drain.Signal
@@ -39,6 +43,9 @@ type Server struct {
 	TerminationLog string
 
 	Log *slog.Logger
+
+	// Terminal, if there is one, is where a person watches.
+	Terminal *terminal.Terminal
 }
 
 // Seen tells the metrics of a look at the certificate.
@@ -97,10 +104,19 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 	case <-ctx.Done():
 		// Ready all the while: the endpoints have taken us out already, and callers that do not
 		// know yet must find somebody.
-		if first, ok := s.delay(secure.Exited(), plainFailed); ok {
+		first := drain.Terminate
+		if s.First != nil {
+			first = s.First()
+		}
+		s.Terminal.Draining(first, s.Drain, s.Delay)
+		if hurry, ok := s.delay(secure.Exited(), plainFailed); ok {
+			if hurry {
+				first = drain.Hurry
+			}
 			report, err := drain.Termination{Plane: secure, Config: s.Drain, Trigger: first, Signals: s.Signals, Log: s.Log}.Run(context.WithoutCancel(ctx))
 			if err == nil {
 				report.Publish(s.Log, s.TerminationLog)
+				s.Terminal.Ended(report)
 			}
 			drainErr = err
 		}
@@ -111,9 +127,8 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 	return errors.Join(reviewsErr, plainErr, drainErr)
 }
 
-// delay waits before the drain, and returns the signal to begin it with: a second one has come when it is Hurry.
-// False when there is nothing left to drain.
-func (s *Server) delay(exited, plainFailed <-chan struct{}) (drain.Signal, bool) {
+// delay waits before the drain. hurry reports that a second signal has arrived, ok that there is something to drain.
+func (s *Server) delay(exited, plainFailed <-chan struct{}) (hurry, ok bool) {
 	if s.Delay > 0 {
 		s.Log.Info("serving on until other replicas are ready", "drain_in", s.Delay)
 	}
@@ -121,13 +136,13 @@ func (s *Server) delay(exited, plainFailed <-chan struct{}) (drain.Signal, bool)
 	defer over.Stop()
 	select {
 	case <-over.C:
-		return drain.Terminate, true
+		return false, true
 	case <-s.Signals:
-		return drain.Hurry, true
+		return true, true
 	case <-exited:
 	case <-plainFailed:
 	}
-	return 0, false
+	return false, false
 }
 
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {

@@ -12,7 +12,7 @@ import (
 	"github.com/lastcall-dev/lastcall/gateway/ingress"
 )
 
-// clusterFlags say which cluster a gateway follows, and what of it.
+// clusterFlags select the cluster and the objects that a gateway follows.
 type clusterFlags struct {
 	kubernetes                                                                       bool
 	kubeconfig, service, class, controller, namespace, publishAddress, defaultSecret string
@@ -20,32 +20,36 @@ type clusterFlags struct {
 
 func (f *clusterFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.kubernetes, "kubernetes", false, "follow a cluster's Ingresses, Services, EndpointSlices and TLS Secrets")
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to reach the API server by (default the pod's service account, else KUBECONFIG)")
-	flags.StringVar(&f.service, "service", "", "stand in front of one Service, without any Ingress: `NAMESPACE/NAME:PORT`, the port by number or name")
-	flags.StringVar(&f.class, "ingress-class", ingress.DefaultClass, "`name` of the class whose Ingresses are served when there is no IngressClass object of that name")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` for the connection to the API server (default the pod's service account, else KUBECONFIG)")
+	flags.StringVar(&f.service, "service", "", "serve one Service, `NAMESPACE/NAME:PORT`, without any Ingress; the port is a number or a name")
+	flags.StringVar(&f.class, "ingress-class", ingress.DefaultClass, "`name` of the class whose Ingresses are served if there is no IngressClass object of that name")
 	flags.StringVar(&f.controller, "controller", ingress.DefaultController, "spec.controller of the IngressClasses whose Ingresses are served")
-	flags.StringVar(&f.namespace, "watch-namespace", "", "look at one `namespace` only (default all)")
-	flags.StringVar(&f.publishAddress, "publish-address", "", "IP `address` or host name for the status of the Ingresses (default: none is written)")
-	flags.StringVar(&f.defaultSecret, "default-tls-secret", "", "`NAMESPACE/NAME` of the certificate for names that no Ingress has one for")
+	flags.StringVar(&f.namespace, "watch-namespace", "", "follow only this `namespace` (default all)")
+	flags.StringVar(&f.publishAddress, "publish-address", "", "IP `address` or host name to write to the status of the Ingresses (default: none)")
 }
 
-// check says which flags do not go together.
+// registerTLS registers the flags that --help lists under TLS.
+func (f *clusterFlags) registerTLS(flags *pflag.FlagSet) {
+	flags.StringVar(&f.defaultSecret, "default-tls-secret", "", "Secret, `NAMESPACE/NAME`, with the certificate for host names without one of their own; with --kubernetes")
+}
+
+// check refuses flags that contradict each other.
 func (f *clusterFlags) check(flags *pflag.FlagSet) error {
 	ofIngress := []string{"ingress-class", "controller", "watch-namespace", "publish-address"}
 	for _, name := range append([]string{"kubeconfig", "service", "default-tls-secret"}, ofIngress...) {
 		if !f.kubernetes && flags.Changed(name) {
-			return fmt.Errorf("--%s is for --kubernetes", name)
+			return fmt.Errorf("--%s needs --kubernetes", name)
 		}
 	}
 	for _, name := range ofIngress {
 		if f.service != "" && flags.Changed(name) {
-			return fmt.Errorf("--%s is for Ingresses, which --service does not use: use only one of them", name)
+			return fmt.Errorf("use only one of --%s and --service, which serves no Ingresses", name)
 		}
 	}
 	return nil
 }
 
-// source is the cluster.
+// source follows the cluster.
 func (f *clusterFlags) source(o ingress.Options) (gateway.Source, error) {
 	o.Class, o.Controller, o.Namespace, o.PublishAddress = f.class, f.controller, f.namespace, f.publishAddress
 	var err error

@@ -26,22 +26,17 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/signals"
+	"github.com/lastcall-dev/lastcall/internal/terminal"
 	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
-const help = `An ingress gateway: HTTP/1.1 and HTTP/2, in clear and over TLS, gRPC, WebSockets;
-round robin over endpoints that it speaks HTTP/1.1 to, or HTTP/2 in clear where their
-Service's port (appProtocol kubernetes.io/h2c, name grpc) or --protocol says so.
+const help = `An ingress gateway: HTTP/1.1 and HTTP/2, with and without TLS, gRPC, WebSockets. It balances requests over endpoints by round robin. It speaks HTTP/1.1 to them, or HTTP/2 without TLS if the Service's port (appProtocol kubernetes.io/h2c, name grpc) or --protocol says so.
 
-With --kubernetes it follows the cluster: Ingresses of its class, the EndpointSlices
-of their Services, TLS Secrets. With --service as well it stands in front of one Service
-alone. With --endpoints it follows a file with one host:port on a line; # begins a
-comment; the file may be rewritten or replaced at any time.
+With --kubernetes it follows the cluster: Ingresses of its class, the EndpointSlices of their Services, and TLS Secrets; with --service as well, one Service without any Ingress. With --endpoints it follows a file with one host:port on each line; # begins a comment, and the file may be replaced at any time.
 
-At SIGTERM every response says goodbye at once (HTTP/2: GOAWAY), new connections are
-still accepted until the load balancer has learnt, which --load-balancer knows about,
-what is in flight is finished, and the listener is closed last. A second SIGTERM
-makes the last call at once. A report says what happened.`
+At SIGTERM or Ctrl-C every response announces the end of its connection (HTTP/2: GOAWAY). New connections are accepted until the load balancer sends no more, for which --load-balancer sets the timers. Then the listener is closed and the requests in flight are finished. A second signal ends the remaining requests at once.
+
+Exit code: 0 after a drain, 1 when it could not serve, 2 for wrong flags.`
 
 type gatewayFlags struct {
 	http, https, admin            string
@@ -64,45 +59,50 @@ func command() *cobra.Command {
 	var f gatewayFlags
 	cmd := &cobra.Command{
 		Use:   "lastcall-gateway (--kubernetes | --endpoints FILE)",
-		Short: "An ingress gateway that is drained as a pod is, for clusters and rehearsals",
+		Short: "The reference ingress gateway, which drains as a pod does",
 		Long:  help,
 		Args:  cli.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.http, "http", "", "`address` for HTTP, host:port (default :8080 with --kubernetes, else 127.0.0.1:8000 unless --https is given)")
-	flags.StringVar(&f.https, "https", "", "`address` for HTTPS, host:port (default :8443 with --kubernetes and Ingresses)")
-	flags.StringVar(&f.admin, "admin", "", "`address` for GET /ready, /healthz and /metrics (default :15021 with --kubernetes)")
-	flags.StringVar(&f.endpoints, "endpoints", "", "`file` with one host:port on a line; watched")
-	flags.StringVar(&f.protocol, "protocol", gateway.HTTP1.String(), "what the endpoints of --endpoints speak: http1, or h2c for HTTP/2 with prior knowledge and gRPC")
-	flags.StringVar(&f.cert, "tls-cert", "", "PEM `file` of the certificate for names that nothing else has one for")
-	flags.StringVar(&f.key, "tls-key", "", "PEM `file` of that certificate's key")
-	flags.IntVar(&f.trustedHops, "trusted-hops", 0, "how many proxies in front of the gateway say in headers where a request comes from; with 0, X-Forwarded-Host, X-Real-IP, Forwarded, X-Envoy-* and the like are removed")
-	flags.IntVar(&f.maxConnections, "max-connections", 0, "how many connections of clients there may be; more are closed when they come (default one for each 64 KiB of the container's memory limit, else no limit)")
-	flags.IntVar(&f.maxPerEndpoint, "max-connections-per-endpoint", gateway.DefaultMaxPerEndpoint, "how many connections one endpoint gets; requests that would need another get 503 UO")
-	flags.StringVar(&f.accessLog, "access-log", "", "`file` for one line a request, - for standard output (default none)")
-	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
-	flags.StringVar(&f.termLog, "termination-log", defaultTerminationLog(), "`file` for the container's termination message")
-	flags.BoolVar(&f.debug, "debug", false, "log what happens to each request")
-	f.cluster.register(flags)
-	f.termination.register(flags)
+	cli.Group(flags, "Listeners", func(flags *pflag.FlagSet) {
+		flags.StringVar(&f.http, "http", "", "`address` for HTTP, host:port (default :8080 with --kubernetes, else 127.0.0.1:8000 unless --https is set)")
+		flags.StringVar(&f.https, "https", "", "`address` for HTTPS, host:port (default :8443 with --kubernetes and Ingresses)")
+		flags.StringVar(&f.admin, "admin", "", "`address` for GET /ready, /healthz and /metrics, host:port (default :15021 with --kubernetes)")
+		flags.IntVar(&f.maxConnections, "max-connections", 0, "maximum number of client connections; more are closed (default one for each 64 KiB of the container's memory limit, else no limit)")
+		flags.IntVar(&f.trustedHops, "trusted-hops", 0, "number of proxies in front of the gateway whose forwarding headers are trusted; with 0, X-Forwarded-Host, X-Real-IP, Forwarded, X-Envoy-* and similar headers are removed")
+	})
+	cli.Group(flags, "Endpoints from a file", func(flags *pflag.FlagSet) {
+		flags.StringVar(&f.endpoints, "endpoints", "", "`file` with one host:port on each line; reread when it changes")
+		cli.ChoiceFlag(flags, &f.protocol, "protocol", gateway.HTTP1.String(), []string{"http1", "h2c"}, "protocol of these endpoints: http1, or h2c for HTTP/2 with prior knowledge and gRPC")
+		flags.IntVar(&f.maxPerEndpoint, "max-connections-per-endpoint", gateway.DefaultMaxPerEndpoint, "maximum number of connections to an endpoint, of any source; requests that need another one get 503 UO")
+	})
+	cli.Group(flags, "Endpoints from a cluster", f.cluster.register)
+	cli.Group(flags, "TLS", func(flags *pflag.FlagSet) {
+		flags.StringVar(&f.cert, "tls-cert", "", "PEM `file` with the certificate for host names without one of their own")
+		flags.StringVar(&f.key, "tls-key", "", "PEM `file` with its key")
+		f.cluster.registerTLS(flags)
+	})
+	cli.Group(flags, "Drain timers", f.termination.register)
+	cli.Group(flags, "Observability", func(flags *pflag.FlagSet) {
+		cli.LogFormatFlag(flags, &f.logFormat)
+		flags.BoolVar(&f.debug, "debug", false, "log every request's routing")
+		flags.StringVar(&f.accessLog, "access-log", "", "`file` for one line per request, - for standard output (default none)")
+		flags.StringVar(&f.termLog, "termination-log", cli.DefaultTerminationLog(), "`file` for the container's termination message")
+	})
+	cli.Environment(cmd, func() (string, []cli.Variable) {
+		return "A flag overrides the environment.", []cli.Variable{
+			{Group: "Drain timers", Name: timers.GracePeriod, Default: "30", Flag: "grace"},
+			{Group: "Runtime", Name: "GOGC", Default: "50", Usage: "garbage collector target of the Go runtime"},
+		}
+	})
 	cmd.AddCommand(cli.VersionCommand(cli.Version(version)))
 	return cmd
 }
 
-// defaultTerminationLog is Kubernetes' terminationMessagePath, where the platform has mounted
-// it.
-func defaultTerminationLog() string {
-	const path = "/dev/termination-log"
-	if _, err := os.Stat(path); err == nil {
-		return path
-	}
-	return ""
-}
-
 func (f *gatewayFlags) run(cmd *cobra.Command) error {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50) // what clients send turns into garbage: memory counts more than the collector's time
+		debug.SetGCPercent(50) // memory matters more than the collector's time
 	}
 	if err := f.complete(cmd.Flags()); err != nil {
 		return cli.UsageError{Err: err}
@@ -115,7 +115,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	o := gateway.RunOptions{HTTP: f.http, HTTPS: f.https, Admin: f.admin, TerminationLog: f.termLog, MaxConnections: f.maxConnections}
+	o := gateway.RunOptions{HTTP: f.http, HTTPS: f.https, Admin: f.admin, TerminationLog: f.termLog, MaxConnections: f.maxConnections, Terminal: terminal.On(written, os.Stderr)}
 	if !cmd.Flags().Changed("max-connections") {
 		o.MaxConnections = connectionsFor(memoryLimit())
 	}
@@ -162,19 +162,19 @@ func (f *gatewayFlags) run(cmd *cobra.Command) error {
 	return verdict(g.Run(context.WithoutCancel(cmd.Context()), o))
 }
 
-// keep reads the files anew when they change, until it is told to stop.
+// keep rereads the files when they change, until stop is called.
 func keep(ctx context.Context, files *certificate.Files) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var keeping sync.WaitGroup
 	keeping.Go(func() {
 		if err := files.Run(ctx, func(error) {}); err != nil {
-			files.Log.Error("the certificate is not read anew when it changes", "error", err)
+			files.Log.Error("certificate files are no longer watched", "error", err)
 		}
 	})
 	return func() { cancel(); keeping.Wait() }
 }
 
-// verdict is nil for every end that was asked for.
+// verdict is nil for every requested end.
 func verdict(r drain.Report, err error) error {
 	if err == nil && r.Verdict == drain.Crashed {
 		return cli.ErrReported
@@ -182,7 +182,7 @@ func verdict(r drain.Report, err error) error {
 	return err
 }
 
-// complete checks which flags go together, and fills in what depends on others.
+// complete checks the combination of flags, and sets defaults that depend on other flags.
 func (f *gatewayFlags) complete(flags *pflag.FlagSet) error {
 	preset := func(name string, value *string, otherwise string) {
 		if !flags.Changed(name) {
@@ -193,11 +193,11 @@ func (f *gatewayFlags) complete(flags *pflag.FlagSet) error {
 	case f.endpoints == "" && !f.cluster.kubernetes:
 		return errors.New("missing --kubernetes or --endpoints FILE, a file with one host:port on each line")
 	case f.endpoints == "" && flags.Changed("protocol"):
-		return errors.New("--protocol is for --endpoints: with --kubernetes the Service's port says it (appProtocol)")
+		return errors.New("--protocol needs --endpoints: with --kubernetes the Service's port selects the protocol (appProtocol)")
 	case f.endpoints != "" && f.cluster.kubernetes:
-		return errors.New("--kubernetes and --endpoints: use only one of them")
+		return errors.New("use only one of --kubernetes and --endpoints")
 	case (f.cert == "") != (f.key == ""):
-		return errors.New("--tls-cert and --tls-key belong together: give both or none")
+		return errors.New("use --tls-cert and --tls-key together")
 	}
 	if f.cluster.kubernetes {
 		preset("http", &f.http, ":8080")
@@ -213,11 +213,11 @@ func (f *gatewayFlags) complete(flags *pflag.FlagSet) error {
 	}
 	switch {
 	case f.http == "" && f.https == "":
-		return errors.New("--http and --https are both empty: at least one address is needed")
+		return errors.New("--http and --https are both empty: set at least one address")
 	case f.https == "" && (f.cert != "" || f.cluster.defaultSecret != ""):
-		return errors.New("a certificate is given, but no --https to show it at")
+		return errors.New("--tls-cert and --default-tls-secret need --https")
 	case f.maxConnections < 0:
-		return fmt.Errorf("--max-connections is %d: must not be negative", f.maxConnections)
+		return fmt.Errorf("--max-connections %d: must not be negative", f.maxConnections)
 	case f.https != "" && f.cert == "" && (!f.cluster.kubernetes || f.cluster.service != "" && f.cluster.defaultSecret == ""):
 		return errors.New("--https needs --tls-cert and --tls-key, or with --kubernetes --default-tls-secret")
 	}
@@ -232,7 +232,7 @@ func (f *gatewayFlags) log(cmd *cobra.Command) (*slog.Logger, *logs.Writer, erro
 	return cli.Log(cmd, f.logFormat, level)
 }
 
-// openAccessLog opens what no request waits for; nil for none. done ends it.
+// openAccessLog opens the access log, for which no request waits; nil for none. done closes it.
 func openAccessLog(name string, stdout io.Writer, log *slog.Logger) (access *logs.Writer, done func(), err error) {
 	to := stdout
 	switch name {
@@ -241,22 +241,21 @@ func openAccessLog(name string, stdout io.Writer, log *slog.Logger) (access *log
 	case "-":
 	default:
 		if to, err = logs.OpenFile(name); err != nil {
-			return nil, nil, cli.UsageError{Err: fmt.Errorf("--access-log takes a file or -: %w", err)}
+			return nil, nil, cli.UsageError{Err: fmt.Errorf("--access-log must be a file or -: %w", err)}
 		}
 	}
 	access = logs.New(to, accessLogBound)
 	var throttle logs.Throttle
 	access.OnLoss(func(lost uint64, err error) {
-		throttle.Warn(log, time.Minute, "the access log is not written as fast as requests end; lines are lost and counted", "lines", lost, "error", err)
+		throttle.Warn(log, time.Minute, "access log too slow; dropping lines", "lines", lost, "error", err)
 	})
 	return access, access.Close, nil
 }
 
-// accessLogBound is how much of the access log may wait for its reader, bytes: some
-// 10,000 lines.
+// accessLogBound is the size of the access log's buffer in bytes: some 10,000 lines.
 const accessLogBound = 4 << 20
 
-// terminationFlags say how a gateway ends.
+// terminationFlags are the timers of a drain.
 type terminationFlags struct {
 	loadBalancer                                              string
 	grace, timeout, minimum, quiet, idle, failure, deregister time.Duration
@@ -264,19 +263,18 @@ type terminationFlags struct {
 }
 
 func (f *terminationFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.loadBalancer, "load-balancer", "", "what stands in front, and so how late it learns: `NAME`, nlb, alb, gke, cloudflare, adaptive or none (default adaptive with --kubernetes, else none)")
-	flags.DurationVar(&f.grace, "grace", 0, "the pod's terminationGracePeriodSeconds (default of TERMINATION_GRACE_PERIOD_SECONDS, else 30s)")
-	flags.DurationVar(&f.timeout, "drain-timeout", 0, "when, after SIGTERM, what is left gets the last call (default 2s before the end of the grace period)")
-	flags.DurationVar(&f.minimum, "minimum-drain", 0, "how long new connections are accepted at least (default of --load-balancer)")
-	flags.DurationVar(&f.quiet, "quiet-time", 0, "how long no new connection may have come before the listener is closed; extends --minimum-drain (default of --load-balancer)")
-	flags.DurationVar(&f.idle, "idle-grace", 0, "how long a kept-alive connection may be idle, after that, before it is closed (default of --load-balancer)")
-	flags.IntVar(&f.exitAt, "exit-at-connections", 0, "how many connections with a request in flight do not hold the exit; they get the last call")
-	flags.DurationVar(&f.failure, "health-check-failure-delay", 0, "when, after SIGTERM, /ready begins to fail; 0s: at once (default: not before the listener is closed)")
+	cli.ChoiceFlag(flags, &f.loadBalancer, "load-balancer", "", []string{"nlb", "alb", "gke", "cloudflare", "adaptive", "none"}, "load balancer in front, which sets the other timers: `NAME`, one of nlb, alb, gke, cloudflare, adaptive or none (default adaptive with --kubernetes, else none)")
+	flags.DurationVar(&f.grace, "grace", 0, "the pod's terminationGracePeriodSeconds (default 30s)")
+	flags.DurationVar(&f.timeout, "drain-timeout", 0, "end the remaining requests this long after SIGTERM (default 2s before the end of the grace period)")
+	flags.DurationVar(&f.minimum, "minimum-drain", 0, "accept new connections for at least this long (default set by --load-balancer)")
+	flags.DurationVar(&f.quiet, "quiet-time", 0, "close the listener once no connection has arrived for this long; extends --minimum-drain (default set by --load-balancer)")
+	flags.DurationVar(&f.idle, "idle-grace", 0, "then close a keep-alive connection that has been idle for this long (default set by --load-balancer)")
+	flags.IntVar(&f.exitAt, "exit-at-connections", 0, "exit although this many connections have a request in flight, and end those requests")
+	flags.DurationVar(&f.failure, "health-check-failure-delay", 0, "fail /ready this long after SIGTERM; 0s: at once (default: when the listener is closed)")
 	flags.DurationVar(&f.deregister, "deregistration-delay", gateway.DefaultDeregistrationDelay, "with --load-balancer alb: the target group's deregistration_delay.timeout_seconds")
 }
 
-// termination is what the flags come to, the preset first; an error says what contradicts
-// itself.
+// termination is the load balancer's preset, overridden by the flags. Flags that contradict each other are an error.
 func (f *terminationFlags) termination(flags *pflag.FlagSet, cluster bool, log *slog.Logger) (gateway.Termination, error) {
 	var t gateway.Termination
 	if !flags.Changed("grace") {
@@ -294,7 +292,7 @@ func (f *terminationFlags) termination(flags *pflag.FlagSet, cluster bool, log *
 	}
 	name = cmp.Or(f.loadBalancer, name)
 	if flags.Changed("deregistration-delay") && (name != "alb" || f.deregister < 0) {
-		return t, errors.New("--deregistration-delay is for --load-balancer alb, and must not be negative")
+		return t, errors.New("--deregistration-delay needs --load-balancer alb, and must not be negative")
 	}
 	preset, err := gateway.PresetNamed(name, f.deregister)
 	if err != nil {
@@ -315,10 +313,10 @@ func (f *terminationFlags) termination(flags *pflag.FlagSet, cluster bool, log *
 		}
 	}
 	if flags.Changed("health-check-failure-delay") && f.failure < 0 {
-		return t, fmt.Errorf("--health-check-failure-delay is %v: must not be negative", f.failure)
+		return t, fmt.Errorf("--health-check-failure-delay %v: must not be negative", f.failure)
 	}
 	if flags.Changed("drain-timeout") && f.timeout == 0 {
-		return t, errors.New("--drain-timeout is 0s: must be positive")
+		return t, errors.New("--drain-timeout 0s: must be positive")
 	}
 	if _, err := t.Config(); err != nil {
 		if !flags.Changed("minimum-drain") && t.MinDrain > 0 {

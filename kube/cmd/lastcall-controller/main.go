@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
@@ -21,25 +22,19 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/certificate"
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/listen"
+	"github.com/lastcall-dev/lastcall/internal/terminal"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/events"
 	"github.com/lastcall-dev/lastcall/kube/webhook"
 )
 
-const help = `The admission webhook: adds lastcall to pods as they are created, and warns of timers
-that cannot work together when workloads are applied.
+const help = `The admission webhook of a cluster: it adds lastcall to pods as they are created, and warns of timers that cannot work together when workloads are applied. It also creates a Kubernetes Event of how each injected pod ended, and of each pod that should have been injected and was not (docs/events.md).
 
-It also makes a Kubernetes Event of how each injected pod ended, and of each pod that should
-have been injected and was not (docs/events.md).
+The webhook issues its own certificate, signed by an authority in the Secret --name of --namespace, which all replicas share, and installs it in the webhook configurations --name. With --cert-file and --key-file another program renews the certificate, such as cert-manager; the files are read again when they change.
 
-Its certificate is its own: signed by an authority in the Secret --name of --namespace, which
-all replicas share, and installed in the webhook configurations --name. With --cert-file
-and --key-file something else renews it, such as cert-manager; the files are read again
-when they change.
+At SIGTERM or Ctrl-C it serves as before for --drain-delay, because other replicas may not be ready yet. Then it sends its clients to other replicas, accepts connections for --minimum-drain and until --quiet-time has passed without a new one, and exits when no review is in flight. A second signal ends it at once.
 
-At SIGTERM it serves for --drain-delay as before, because other replicas may not be ready yet. Then it
-sends its clients to other replicas, serves for --minimum-drain and until --quiet-time has passed without a new
-connection, and exits when no review is in flight. A second SIGTERM makes the last call at once.`
+Exit code: 0 after a drain, 1 when it could not serve, 2 for wrong flags.`
 
 type controllerFlags struct {
 	listen, plain, cert, key, mesh, kubeconfig, logFormat, terminationLog string
@@ -64,29 +59,38 @@ func command() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.listen, "listen", ":8443", "`address` for reviews (TLS), host:port")
-	flags.StringVar(&f.plain, "plain-listen", ":8080", "`address` for /metrics, /readyz and /healthz, host:port")
-	flags.StringVar(&f.cert, "cert-file", "", "PEM `file` of a certificate that something else keeps up")
-	flags.StringVar(&f.key, "key-file", "", "PEM `file` of its key")
-	flags.StringVar(&f.mesh, "mesh-config", "", "`file` of Istio's MeshConfig, whose defaultConfig holds for all pods")
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to reach the API server by (default the pod's service account)")
-	flags.BoolVar(&f.offline, "offline", false, "run without an API server: no labels of namespaces, and --cert-file needed")
-	flags.BoolVar(&f.deny, "deny", false, "deny workloads with an error among the findings, instead of warning")
-	flags.BoolVar(&f.events, "events", true, "make Kubernetes Events of how injected pods ended and of pods that were not injected (needs list and watch on pods, create on events); not with --offline")
-	flags.DurationVar(&f.delay, "drain-delay", 10*time.Second, "how long after SIGTERM before it sends the API server to other replicas: until the pods that replace it are ready")
-	flags.DurationVar(&f.minimum, "minimum-drain", 5*time.Second, "how long reviews are taken from then on, at least")
-	flags.DurationVar(&f.quiet, "quiet-time", drain.DefaultQuietTime, "how long without a new connection before it exits; extends the minimum, to a third of what --drain-delay leaves of --grace at most")
-	flags.DurationVar(&f.grace, "grace", 30*time.Second, "the pod's grace period; what is left 2s before its end is cut")
-	flags.StringVar(&f.terminationLog, "termination-log", "", "`file` for the report of its own end, such as /dev/termination-log")
-	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
-	registrationFlags(cmd, &f.registration)
-	f.sidecar.Register(flags)
+	cli.Group(flags, "Listeners", func(flags *pflag.FlagSet) {
+		flags.StringVar(&f.listen, "listen", ":8443", "`address` for reviews (TLS), host:port")
+		flags.StringVar(&f.plain, "plain-listen", ":8080", "`address` for /metrics, /readyz and /healthz, host:port")
+	})
+	cli.Group(flags, "TLS", func(flags *pflag.FlagSet) {
+		flags.StringVar(&f.cert, "cert-file", "", "PEM `file` with a certificate that another program renews")
+		flags.StringVar(&f.key, "key-file", "", "PEM `file` with its key")
+	})
+	cli.Group(flags, "Injected sidecar", f.sidecar.Register)
+	cli.Group(flags, "Cluster", func(flags *pflag.FlagSet) {
+		registrationFlags(flags, &f.registration)
+		flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` for the connection to the API server (default the pod's service account)")
+		flags.BoolVar(&f.offline, "offline", false, "run without an API server: ignores labels of namespaces, and needs --cert-file")
+		flags.StringVar(&f.mesh, "mesh-config", "", "`file` with Istio's MeshConfig, whose defaultConfig applies to all pods")
+		flags.BoolVar(&f.deny, "deny", false, "deny workloads whose timers have an error, instead of warning")
+		flags.BoolVar(&f.events, "events", true, "create Events of how injected pods ended, and of pods that were not injected (needs list and watch on pods, create on events); not with --offline")
+	})
+	cli.Group(flags, "Drain timers", func(flags *pflag.FlagSet) {
+		flags.DurationVar(&f.delay, "drain-delay", 10*time.Second, "serve as before for this long after SIGTERM, until the replicas that replace this one are ready")
+		flags.DurationVar(&f.minimum, "minimum-drain", 5*time.Second, "then accept new connections for at least this long")
+		flags.DurationVar(&f.quiet, "quiet-time", drain.DefaultQuietTime, "end the draining phase once no connection has arrived for this long; extends the minimum, up to a third of the rest of --grace")
+		flags.DurationVar(&f.grace, "grace", 30*time.Second, "the pod's grace period; remaining reviews are ended 2s before its end")
+	})
+	cli.Group(flags, "Observability", func(flags *pflag.FlagSet) {
+		cli.LogFormatFlag(flags, &f.logFormat)
+		flags.StringVar(&f.terminationLog, "termination-log", "", "`file` for the report of its own termination, such as /dev/termination-log")
+	})
 	cmd.AddCommand(manifestsCommand(), cli.VersionCommand(cli.Version(version)))
 	return cmd
 }
 
-func registrationFlags(cmd *cobra.Command, r *webhook.Registration) {
-	flags := cmd.Flags()
+func registrationFlags(flags *pflag.FlagSet, r *webhook.Registration) {
 	flags.StringVar(&r.Name, "name", webhook.DefaultName, "`name` of the webhook configurations and of the Secret")
 	flags.StringVarP(&r.Namespace, "namespace", "n", "lastcall-system", "`namespace` of the server")
 	flags.StringVar(&r.Service, "service", webhook.DefaultName, "`name` of the server's Service")
@@ -111,15 +115,15 @@ func manifestsCommand() *cobra.Command {
 			return nil
 		},
 	}
-	registrationFlags(cmd, &r)
+	registrationFlags(cmd.Flags(), &r)
 	cmd.Flags().Int32Var(&r.Port, "port", 443, "`port` of the Service")
-	cmd.Flags().BoolVar(&r.FailClosed, "fail-closed", false, "refuse pods while no replica answers (failurePolicy Fail)")
-	cmd.Flags().BoolVar(&r.AllNamespaces, "all-namespaces", false, "all namespaces but those labelled lastcall.dev/inject: \"false\"")
-	cmd.Flags().StringSliceVar(&r.Excluded, "exclude-namespace", nil, "leave `namespaces` out, beside the cluster's own")
+	cmd.Flags().BoolVar(&r.FailClosed, "fail-closed", false, "reject pods while no replica responds (failurePolicy Fail)")
+	cmd.Flags().BoolVar(&r.AllNamespaces, "all-namespaces", false, "inject in all namespaces except those labelled lastcall.dev/inject: \"false\"")
+	cmd.Flags().StringSliceVar(&r.Excluded, "exclude-namespace", nil, "exclude `namespaces`, in addition to the cluster's own")
 	return cmd
 }
 
-// keeper keeps the certificate up until ctx ends.
+// keeper renews the certificate until ctx ends.
 type keeper func(ctx context.Context, seen func(error)) error
 
 func (f *controllerFlags) run(cmd *cobra.Command) error {
@@ -129,17 +133,16 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 	}
 	switch {
 	case (f.cert == "") != (f.key == ""):
-		return cli.UsageError{Err: errors.New("--cert-file and --key-file belong together: give both or none")}
+		return cli.UsageError{Err: errors.New("use --cert-file and --key-file together")}
 	case f.offline && f.cert == "":
-		return cli.UsageError{Err: errors.New("--offline needs --cert-file and --key-file: its own certificate is kept in a Secret")}
+		return cli.UsageError{Err: errors.New("--offline needs --cert-file and --key-file, because the webhook keeps its own certificate in a Secret")}
 	case f.quiet < 0:
 		return cli.UsageError{Err: fmt.Errorf("--quiet-time %v: must be 0s or more", f.quiet)}
 	case f.delay < 0 || f.minimum < 0 || f.grace <= f.delay+f.minimum:
 		return cli.UsageError{Err: fmt.Errorf("--drain-delay %v and --minimum-drain %v: must be 0s or more, and together shorter than --grace %v", f.delay, f.minimum, f.grace)}
 	}
 	if os.Getenv("GOGC") == "" {
-		// Each review is a little garbage on a heap of a few megabytes, which would be collected 20 times a second
-		// on the time of the pods that wait.
+		// With a heap of a few megabytes the collector would run 20 times a second, while pods wait for their review.
 		debug.SetGCPercent(400)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
@@ -151,7 +154,7 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 	}
 	h := &webhook.Handler{Inject: options, Deny: f.deny, Log: log}
 	var cluster *webhook.Kubernetes
-	var told *events.Controller
+	var reporter *events.Controller
 	webhook.NewHandler(h)
 	h.Metrics().MustRegister(written.Metric("own"))
 	if !f.offline {
@@ -172,13 +175,13 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 			if err != nil {
 				return err
 			}
-			told = events.New(client, h.Metrics(), log)
-			told.Find(events.Missed{Pods: pods, Selections: cluster.Selections, NamespaceLabels: cluster.NamespaceLabels}, h.Metrics())
+			reporter = events.New(client, h.Metrics(), log)
+			reporter.Find(events.Missed{Pods: pods, Selections: cluster.Selections, NamespaceLabels: cluster.NamespaceLabels}, h.Metrics())
 		}
 	}
-	ctx, signals, stop := drainSignals(cmd.Context(), log)
+	ctx, first, signals, stop := drainSignals(cmd.Context(), log)
 	defer stop()
-	s := &webhook.Server{Handler: h, Delay: f.delay, Drain: f.drain(), Signals: signals, TerminationLog: f.terminationLog, Log: log}
+	s := &webhook.Server{Handler: h, Delay: f.delay, Drain: f.drain(), First: first, Signals: signals, TerminationLog: f.terminationLog, Log: log, Terminal: terminal.On(written, os.Stderr)}
 	keep, err := f.certificate(ctx, s, cluster)
 	if err != nil {
 		return err
@@ -192,17 +195,17 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 		_ = reviews.Close()
 		return err
 	}
-	keeping, end := context.WithCancel(context.WithoutCancel(ctx)) // also through the drain
+	keeping, end := context.WithCancel(context.WithoutCancel(ctx)) // until after the drain
 	var kept sync.WaitGroup
-	var keepErr, toldErr error
+	var keepErr, eventsErr error
 	kept.Go(func() { keepErr = keep(keeping, s.Seen) })
-	if told != nil {
-		kept.Go(func() { toldErr = told.Run(keeping) })
+	if reporter != nil {
+		kept.Go(func() { eventsErr = reporter.Run(keeping) })
 	}
 	err = s.Serve(ctx, reviews, plain)
 	end()
 	kept.Wait()
-	return errors.Join(err, keepErr, toldErr)
+	return errors.Join(err, keepErr, eventsErr)
 }
 
 func (f *controllerFlags) drain() drain.Config {
@@ -211,16 +214,16 @@ func (f *controllerFlags) drain() drain.Config {
 	return c
 }
 
-// config is how the API server is reached.
+// config is the connection to the API server.
 func (f *controllerFlags) config() (*rest.Config, error) {
 	config, err := kubeflags.RESTConfig(f.kubeconfig)
 	if err != nil {
-		return nil, cli.UsageError{Err: fmt.Errorf("reach the API server (--kubeconfig, or a pod's service account; --offline does without): %w", err)}
+		return nil, cli.UsageError{Err: fmt.Errorf("connect to the API server (with --kubeconfig or a pod's service account; --offline needs none): %w", err)}
 	}
 	return config, nil
 }
 
-// certificate gets the first one and says how it is kept up.
+// certificate gets the first certificate and returns what renews it.
 func (f *controllerFlags) certificate(ctx context.Context, s *webhook.Server, cluster *webhook.Kubernetes) (keeper, error) {
 	if f.cert != "" {
 		files := &certificate.Files{Cert: f.cert, Key: f.key, Log: s.Log}

@@ -9,15 +9,17 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/signals"
 )
 
-// drainSignals returns a context that the first signal ends, and a channel of the signals after it.
-func drainSignals(ctx context.Context, log *slog.Logger) (_ context.Context, later <-chan drain.Signal, stop func()) {
+// drainSignals returns a context that the first signal ends, that signal (once the context has ended), and a channel of
+// the signals after it.
+func drainSignals(ctx context.Context, log *slog.Logger) (_ context.Context, first func() drain.Signal, later <-chan drain.Signal, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	received, stopReceiving := signals.Receive(signals.Options{Log: log})
 	rest, stopped := make(chan drain.Signal, 1), make(chan struct{})
 	var forwarding sync.WaitGroup
+	var began drain.Signal
 	forwarding.Go(func() {
 		select {
-		case <-received.Stop:
+		case began = <-received.Stop:
 			cancel()
 		case <-stopped:
 			return
@@ -34,7 +36,7 @@ func drainSignals(ctx context.Context, log *slog.Logger) (_ context.Context, lat
 			}
 		}
 	})
-	return ctx, rest, func() {
+	return ctx, func() drain.Signal { return began }, rest, func() {
 		stopReceiving()
 		close(stopped)
 		forwarding.Wait()

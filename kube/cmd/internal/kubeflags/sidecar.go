@@ -21,11 +21,11 @@ type Sidecar struct {
 
 // Register adds the flags.
 func (f *Sidecar) Register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.image, "image", "", "`image` of lastcall in the pods, with its registry, and a tag or a digest: registry.example.com/team/lastcall:1.2.0 or …/lastcall@sha256:…; required")
-	flags.StringVar(&f.envoyImage, "envoy-image", "", "`image` with lastcall and Envoy, for pods that ask for lastcall.dev/proxy: envoy")
-	flags.StringVar(&f.pullPolicy, "image-pull-policy", "", "Always, IfNotPresent or Never (default Kubernetes' own)")
-	flags.BoolVar(&f.native, "native", true, "a native sidecar, for Kubernetes 1.29 and later; =false: a container among the others")
-	flags.StringVar(&f.logFormat, "sidecar-log-format", "text", "text or json")
+	flags.StringVar(&f.image, "image", "", "`image` of lastcall in the pods, with its registry and a tag or a digest, such as registry.example.com/team/lastcall:1.2.0; required")
+	flags.StringVar(&f.envoyImage, "envoy-image", "", "`image` with lastcall and Envoy, for pods with the annotation lastcall.dev/proxy: envoy")
+	cli.ChoiceFlag(flags, &f.pullPolicy, "image-pull-policy", "", []string{"Always", "IfNotPresent", "Never"}, "pull `policy` of these images: Always, IfNotPresent or Never (default Kubernetes' own)")
+	flags.BoolVar(&f.native, "native", true, "inject a native sidecar (Kubernetes 1.29 or later); =false: an ordinary container")
+	cli.ChoiceFlag(flags, &f.logFormat, "sidecar-log-format", "text", []string{"text", "json"}, "format of the sidecar's log")
 }
 
 // Options returns the injection's options. mesh is a file of Istio's MeshConfig, or empty.
@@ -35,15 +35,12 @@ func (f *Sidecar) Options(mesh string) (inject.Options, error) {
 		o.Sidecar = inject.Classic
 	}
 	if f.image == "" {
-		return o, cli.UsageError{Err: errors.New("missing --image: the image that pods pull for the sidecar, such as registry.example.com/team/lastcall:1.2.0, as make push REGISTRY=registry.example.com/team prints it")}
-	}
-	if f.logFormat != "text" && f.logFormat != "json" {
-		return o, cli.UsageError{Err: fmt.Errorf("--sidecar-log-format %q: must be text or json", f.logFormat)}
+		return o, cli.UsageError{Err: errors.New("missing --image, the image that pods pull for the sidecar, such as registry.example.com/team/lastcall:1.2.0; make push REGISTRY=registry.example.com/team prints it")}
 	}
 	if mesh != "" {
 		text, err := os.ReadFile(mesh)
 		if err != nil {
-			return o, cli.UsageError{Err: fmt.Errorf("--mesh-config takes a file with Istio's MeshConfig: %w", err)}
+			return o, cli.UsageError{Err: fmt.Errorf("--mesh-config must be a file with Istio's MeshConfig: %w", err)}
 		}
 		o.MeshConfig = string(text)
 	}

@@ -1,0 +1,126 @@
+package drain
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Summary describes a termination in one sentence, such as "drained in 12.3s: 5.0s minimum drain, 7.3s waiting for
+// GET /delay/10 from 10.244.0.7; nothing cut". It is empty for a Verdict that is not the end of a termination.
+func (r Report) Summary() string {
+	outcome := "nothing cut"
+	switch r.Verdict {
+	case Clean:
+	case Assumed:
+		outcome = "nothing seen in flight, open connections assumed idle"
+	case Cut:
+		outcome = r.cut()
+	case Ended:
+		outcome = "ended by terminationDrainDuration, whatever was open"
+	case Crashed:
+		outcome = "the proxy ended by itself before it was stopped"
+	case Quit:
+		outcome = "ended at once, by /quitquitquit"
+	case Exited:
+		outcome = "ended at once, since the app had exited by itself"
+	default:
+		return ""
+	}
+	text := "drained in " + seconds(r.Duration)
+	var phases []string
+	for _, span := range r.Phases {
+		if phase := r.phase(span); phase != "" {
+			phases = append(phases, phase)
+		}
+	}
+	if len(phases) > 0 {
+		text += ": " + strings.Join(phases, ", ")
+	}
+	text += "; " + outcome
+	if r.Late > 0 {
+		text += fmt.Sprintf("; %d came after the drain began", r.Late)
+	}
+	if r.Raced > 0 {
+		text += fmt.Sprintf("; %d asked while being closed as idle", r.Raced)
+	}
+	if len(r.Faults) > 0 {
+		text += "; " + r.Faults[0]
+		if more := len(r.Faults) - 1; more > 0 {
+			text += fmt.Sprintf(" (and %d more faults)", more)
+		}
+	}
+	return printable(text)
+}
+
+// printable replaces what would harm a terminal or a log: requests are written by clients.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == utf8.RuneError || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+// phase describes a phase that took long enough to explain the duration.
+func (r Report) phase(span Span) string {
+	if time.Duration(span.Took) < 50*time.Millisecond {
+		return ""
+	}
+	took := seconds(span.Took)
+	switch span.Phase {
+	case Draining:
+		return took + " minimum drain"
+	case Waiting:
+		if len(r.HeldBy) == 0 {
+			return took + " waiting"
+		}
+		return took + " waiting for " + listed(r.HeldBy, 2, 0)
+	case LastCall:
+		return took + " last call"
+	case Drained:
+		return took + " for the app's end"
+	}
+	return ""
+}
+
+func (r Report) cut() string {
+	if len(r.Open)+r.LeftOut == 0 {
+		return "what was cut is not known"
+	}
+	return "cut " + listed(r.Open, 3, r.LeftOut)
+}
+
+// listed names the first conversations and counts the others.
+func listed(all []Conversation, most, leftOut int) string {
+	var names []string
+	for _, c := range all[:min(most, len(all))] {
+		names = append(names, c.sentence())
+	}
+	text := strings.Join(names, " and ")
+	if more := len(all) - len(names) + leftOut; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return strings.TrimPrefix(text, " and ")
+}
+
+func (c Conversation) sentence() string {
+	what := c.Request
+	if what == "" {
+		what = "a " + c.Protocol + " connection"
+	}
+	peer := c.Peer
+	if host, _, err := net.SplitHostPort(c.Peer); err == nil {
+		peer = host // the port of a client has no meaning
+	}
+	text := fmt.Sprintf("%s from %s", what, peer)
+	if c.Ending != "" {
+		text += " (" + c.Ending + ")"
+	}
+	return text
+}
+
+func seconds(m Millis) string { return fmt.Sprintf("%.1fs", time.Duration(m).Seconds()) }

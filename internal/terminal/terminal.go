@@ -1,0 +1,68 @@
+// Package terminal tells a person at a terminal what a drain does, in addition to the log.
+package terminal
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// Terminal is a terminal with a person. A nil one prints nothing.
+type Terminal struct{ w io.Writer }
+
+// On returns a Terminal that prints to w, or nil if f is not a terminal.
+func On(w io.Writer, f *os.File) *Terminal {
+	if !Is(f) {
+		return nil
+	}
+	return &Terminal{w}
+}
+
+// Is reports whether f is a terminal, or another character device such as /dev/null.
+func Is(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// Draining announces a drain that Ctrl-C has begun. before is the time that already has a purpose, such as waiting for
+// other replicas.
+func (t *Terminal) Draining(first drain.Signal, c drain.Config, before time.Duration) {
+	if t == nil || first != drain.Interrupt {
+		return
+	}
+	limit, isLimited := c.Limit()
+	switch {
+	case !isLimited:
+		_, _ = fmt.Fprintln(t.w, "draining until no connection is open, as Istio does; Ctrl-\\ ends with a dump of all goroutines")
+	case c.Mode != drain.ExitOnZero: // Istio's agent ignores a second signal
+		_, _ = fmt.Fprintf(t.w, "draining for %s, as Istio does\n", Seconds(before+limit))
+	default:
+		_, _ = fmt.Fprintf(t.w, "draining, up to %s; Ctrl-C again ends at once\n", Seconds(before+limit))
+	}
+}
+
+// WaitingForApp announces how long the app may take to end.
+func (t *Terminal) WaitingForApp(limit time.Duration) {
+	if t != nil {
+		_, _ = fmt.Fprintf(t.w, "waiting for the app to end, up to %s; Ctrl-C kills it\n", Seconds(limit.Round(time.Second)))
+	}
+}
+
+// Ended prints what a termination has done.
+func (t *Terminal) Ended(r drain.Report) {
+	if t == nil {
+		return
+	}
+	if text := r.Summary(); text != "" {
+		_, _ = fmt.Fprintln(t.w, text)
+	}
+}
+
+// Seconds writes a duration as people do: "28 s", "0.5 s".
+func Seconds(d time.Duration) string {
+	return strconv.FormatFloat(d.Round(100*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
+}

@@ -1,0 +1,45 @@
+package terminal
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+func TestDraining(t *testing.T) {
+	fixed, istio := drain.DefaultConfig(), drain.DefaultConfig()
+	fixed.Mode, istio.Mode = drain.Fixed, drain.IstioExitOnZero
+	for _, c := range []struct {
+		first  drain.Signal
+		config drain.Config
+		before time.Duration
+		want   string
+	}{
+		{drain.Interrupt, drain.DefaultConfig(), 0, "draining, up to 28 s; Ctrl-C again ends at once\n"},
+		{drain.Interrupt, drain.DefaultConfig(), 500 * time.Millisecond, "draining, up to 28.5 s; Ctrl-C again ends at once\n"},
+		{drain.Interrupt, fixed, 0, "draining for 5 s, as Istio does\n"},
+		{drain.Interrupt, istio, 0, "draining until no connection is open, as Istio does"},
+		{drain.Terminate, drain.DefaultConfig(), 0, ""},
+		{drain.Hook, drain.DefaultConfig(), 0, ""},
+	} {
+		var out strings.Builder
+		(&Terminal{&out}).Draining(c.first, c.config, c.before)
+		if got := out.String(); got != c.want && (c.want == "" || !strings.HasPrefix(got, c.want)) {
+			t.Errorf("%v, %v: %q, want %q", c.first, c.config.Mode, got, c.want)
+		}
+	}
+	var none *Terminal
+	none.Draining(drain.Interrupt, drain.DefaultConfig(), 0)
+	none.Ended(drain.Report{Verdict: drain.Clean})
+}
+
+func TestEnded(t *testing.T) {
+	var out strings.Builder
+	(&Terminal{&out}).Ended(drain.Report{Verdict: drain.Clean, Duration: drain.Millis(1500 * time.Millisecond)})
+	(&Terminal{&out}).Ended(drain.Report{Verdict: drain.Resumed})
+	if want := "drained in 1.5s; nothing cut\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
