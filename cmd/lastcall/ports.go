@@ -193,12 +193,12 @@ func (f *portsFlags) config(flags *pflag.FlagSet, timeout time.Duration) (drain.
 	}
 	c := settings.Drain()
 	leave := f.leave
-	if settings.Margin.Said() && !flags.Changed("leave") {
+	if settings.Margin.IsSet() && !flags.Changed("leave") {
 		leave = settings.Margin.Value
 	}
 	c = sockets.Until(c, leave)
 	// By hand or under systemd the only grace period is one that is set.
-	if timeout > 0 && (!settings.GracePeriod.Said() || timeout < sockets.Deadline(c)) {
+	if timeout > 0 && (!settings.GracePeriod.IsSet() || timeout < sockets.Deadline(c)) {
 		c = sockets.Within(c, timeout)
 	}
 	if err := c.Validate(); err != nil {

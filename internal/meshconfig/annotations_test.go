@@ -15,8 +15,8 @@ func TestAnnotationsFile(t *testing.T) {
 		{"no newline at the end", `proxy.istio.io/config="x: y"`, "x: y", ""},
 		{"an equals sign in the value", `proxy.istio.io/config="x: a=b"`, "x: a=b", ""},
 		{"nothing", "", "", ""},
-		{"no equals sign", "a=\"1\"\nproxy.istio.io/config\n", "", `line 2: "proxy.istio.io/config": want key="value", as the downward API writes annotations`},
-		{"no quotes", "proxy.istio.io/config=x", "", "line 1: value of proxy.istio.io/config is x: want a string in double quotes, with Go's escapes"},
+		{"no equals sign", "a=\"1\"\nproxy.istio.io/config\n", "", `line 2: "proxy.istio.io/config": must be key="value", as the downward API writes annotations`},
+		{"no quotes", "proxy.istio.io/config=x", "", "line 1: value of proxy.istio.io/config is x: must be a string in double quotes, with Go's escapes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := parseAnnotations(c.text)

@@ -14,8 +14,8 @@ import (
 // json.Number, bool and nil.
 type tree = map[string]any
 
-// parseTree reads YAML or JSON whose top is a map; an empty text is an empty
-// map. The second result tells of keys written twice, of which the last counts.
+// parseTree parses YAML or JSON whose top is a map; an empty text is an empty map. The second result names keys that
+// appear twice, of which the last counts.
 func parseTree(text string) (tree, error, error) {
 	js, err := yaml.YAMLToJSON([]byte(text))
 	if err != nil {
@@ -37,7 +37,7 @@ func parseTree(text string) (tree, error, error) {
 	case tree:
 		return v, twice, nil
 	default:
-		return nil, nil, fmt.Errorf("found %s: want a map of settings (name: value)", kindOf(value))
+		return nil, nil, fmt.Errorf("found %s: must be a map of settings (name: value)", kindOf(value))
 	}
 }
 
@@ -78,8 +78,8 @@ func literal(value any) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// furtherDocument finds the line (from 1) on which a second YAML document begins,
-// which nobody reads; 0 when there is none.
+// furtherDocument returns the line (from 1) on which a second YAML document begins, which is not read; 0 when there is
+// none.
 func furtherDocument(text string) int {
 	begun, number := false, 0
 	for line := range strings.Lines(text) {

@@ -13,7 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
-// The fields that lastcall goes by, by their JSON names.
+// The fields that lastcall uses, by their JSON names.
 const (
 	fieldTerminationDrain = "terminationDrainDuration"
 	fieldDrain            = "drainDuration"
@@ -27,7 +27,7 @@ const (
 	fieldDefaultConfig    = "defaultConfig" // MeshConfig's ProxyConfig
 )
 
-// accepted says what the fields that lastcall goes by accept.
+// accepted describes the valid values of the fields that lastcall uses.
 var accepted = map[string]string{
 	fieldTerminationDrain: acceptsDuration,
 	fieldDrain:            acceptsSeconds,
@@ -59,8 +59,7 @@ func meshDescriptor() protoreflect.MessageDescriptor {
 	return (*mesh.MeshConfig)(nil).ProtoReflect().Descriptor()
 }
 
-// fieldOf finds a field by its JSON name or its name in the .proto file; both
-// are accepted wherever Istio reads YAML.
+// fieldOf finds a field by its JSON name or its name in the .proto file; Istio accepts both in all YAML.
 func fieldOf(md protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {
 	if fd := md.Fields().ByJSONName(name); fd != nil {
 		return fd
@@ -83,8 +82,8 @@ func known(md protoreflect.MessageDescriptor) bool {
 	return !strings.HasPrefix(string(md.FullName()), "google.protobuf.")
 }
 
-// unknownFields calls report for every field at or below value that fd's type
-// does not know, with its path and what it may have been meant to be.
+// unknownFields calls report for every field at or below value that is not in fd's type, with its path and the names
+// that may have been meant.
 func unknownFields(fd protoreflect.FieldDescriptor, value any, path []string, report func(path []string, candidates []string)) {
 	switch {
 	case fd.IsMap():
@@ -134,8 +133,7 @@ func join(path []string, keys ...string) []string {
 	return append(slices.Clip(path), keys...)
 }
 
-// dotted writes a path as users know it. Names that would do odd things to a
-// terminal or a log are quoted.
+// dotted writes a path in the form that users know. Names that would disturb a terminal or a log are quoted.
 func dotted(path []string) string {
 	var b strings.Builder
 	for i, key := range path {

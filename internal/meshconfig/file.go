@@ -24,8 +24,8 @@ func readBounded(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxFile+1))
 }
 
-// read gives a file's text without a byte order mark; false when there is none.
-// That the file usual is missing is nothing to speak of.
+// read returns a file's text without a byte order mark; false when there is none. A missing file is not reported if it
+// is the usual one.
 func (r *resolver) read(readFile func(string) ([]byte, error), what, name string, src Source, usual string) (string, bool) {
 	if name == "" {
 		return "", false
@@ -34,14 +34,14 @@ func (r *resolver) read(readFile func(string) ([]byte, error), what, name string
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if name != usual {
-			r.warn(src, what, "there is no such file: nothing is taken from it")
+			r.warn(src, what, "no such file; ignored")
 		}
 		return "", false
 	case err != nil:
-		r.fail(fmt.Errorf("read %s: %w: want a readable file, or none", what, err))
+		r.fail(fmt.Errorf("read %s: %w: must be a readable file, or missing", what, err))
 		return "", false
 	case len(text) > maxFile:
-		r.fail(fmt.Errorf("read %s: %s has more than %d bytes: want the file that Istio's injector mounts", what, name, maxFile))
+		r.fail(fmt.Errorf("read %s: %s has more than %d bytes: must be the file that Istio's injector mounts", what, name, maxFile))
 		return "", false
 	}
 	return strings.TrimPrefix(string(text), "\ufeff"), true

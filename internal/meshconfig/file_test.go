@@ -11,14 +11,14 @@ import (
 )
 
 func TestFiles(t *testing.T) {
-	t.Run("none is no error, but told if another than Istio's was asked for", func(t *testing.T) {
+	t.Run("none is no error, but a warning if another than Istio's was given", func(t *testing.T) {
 		dir := t.TempDir()
 		s, err := Resolve(Input{MeshFile: dir + "/mesh", AnnotationsFile: dir + "/annotations"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := "[mesh config file (mesh file " + dir + "/mesh): there is no such file: nothing is taken from it" +
-			" annotations file (annotations file " + dir + "/annotations): there is no such file: nothing is taken from it]"
+		want := "[mesh config file (mesh file " + dir + "/mesh): no such file; ignored" +
+			" annotations file (annotations file " + dir + "/annotations): no such file; ignored]"
 		if got := fmt.Sprint(s.Warnings); got != want {
 			t.Errorf("warnings %s, want %s", got, want)
 		}
@@ -47,7 +47,7 @@ func TestFiles(t *testing.T) {
 	t.Run("empty ones say nothing", func(t *testing.T) {
 		for _, text := range []string{"", "\n", "\ufeff", "# nothing\n", "---\n", "null"} {
 			s, err := Resolve(Input{MeshFile: "mesh", ReadFile: func(string) ([]byte, error) { return []byte(text), nil }})
-			if err != nil || len(s.Warnings) > 0 || s.DrainDuration.Said() {
+			if err != nil || len(s.Warnings) > 0 || s.DrainDuration.IsSet() {
 				t.Errorf("%q: error %v, warnings %v", text, err, s.Warnings)
 			}
 		}
@@ -56,7 +56,7 @@ func TestFiles(t *testing.T) {
 		_, err := Resolve(Input{MeshFile: "mesh", ReadFile: func(name string) ([]byte, error) {
 			return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
 		}})
-		if want := "read mesh config file: open mesh: permission denied: want a readable file, or none"; err == nil || err.Error() != want || !errors.Is(err, fs.ErrPermission) {
+		if want := "read mesh config file: open mesh: permission denied: must be a readable file, or missing"; err == nil || err.Error() != want || !errors.Is(err, fs.ErrPermission) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	})
@@ -72,7 +72,7 @@ func TestFiles(t *testing.T) {
 			fmt.Fprintf(&text, "field%d: %d\n", i, i)
 		}
 		s, err := Resolve(Input{MeshFile: "mesh", ReadFile: func(string) ([]byte, error) { return []byte(text.String()), nil }})
-		if err != nil || len(s.Warnings) != 101 || s.Warnings[100].String() != "all of it: 4900 more warnings" {
+		if err != nil || len(s.Warnings) != 101 || s.Warnings[100].String() != "configuration: 4900 more warnings" {
 			t.Errorf("error %v, %d warnings", err, len(s.Warnings))
 		}
 	})

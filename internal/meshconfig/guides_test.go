@@ -13,7 +13,7 @@ import (
 
 // TestPublishedGuides takes the configurations that users have copied from the
 // published guides, mistakes included. What `lastcall config` prints of each stands
-// beside it in testdata.
+// next to it in testdata.
 func TestPublishedGuides(t *testing.T) {
 	type expect struct {
 		mode     drain.Mode
@@ -32,7 +32,7 @@ func TestPublishedGuides(t *testing.T) {
 			map[string]string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS": "true", "MINIMUM_DRAIN_DURATION": "5s"}, nil},
 		"per-pod-nested-stats-matcher.yaml": {drain.ExitOnZero, drain.IstioExitOnZero,
 			map[string]string{"proxyStatsMatcher.inclusionRegexps": `[".*downstream_cx_active"]`, "MINIMUM_DRAIN_DURATION": "5s"},
-			[]string{"proxyMetadata.proxyStatsMatcher (annotation proxy.istio.io/config, line 4): belongs beside proxyMetadata"}},
+			[]string{"proxyMetadata.proxyStatsMatcher (annotation proxy.istio.io/config, line 4): belongs next to proxyMetadata"}},
 		"per-pod-termination-drain.yaml": {drain.ExitOnZero, drain.Fixed,
 			map[string]string{"terminationDrainDuration": "30s"},
 			[]string{"terminationDrainDuration (annotation proxy.istio.io/config, line 1): not used"}},
@@ -54,7 +54,7 @@ func TestPublishedGuides(t *testing.T) {
 				t.Errorf("mode %v, want %v", s.Mode(), want.mode)
 			}
 			for setting, wanted := range want.settings {
-				if value, source := said(t, s, setting); value != wanted {
+				if value, source := printed(t, s, setting); value != wanted {
 					t.Errorf("%s is %s (%s), want %s", setting, value, source, wanted)
 				}
 			}

@@ -8,8 +8,7 @@ import (
 	mesh "istio.io/api/mesh/v1alpha1"
 )
 
-// layer is what one place says: ProxyConfig's fields and proxyMetadata, each
-// where it belongs, however it was written.
+// layer is the settings of one place: ProxyConfig's fields and proxyMetadata, correctly placed whatever the text.
 type layer struct {
 	source   Source
 	lines    lineIndex
@@ -38,12 +37,12 @@ func (r *resolver) parseLayer(src Source, text string) *layer {
 		return l
 	}
 	if twice != nil {
-		r.warn(src, "the whole text", "a key is written twice, the last one counts: %v", twice)
+		r.warn(src, "the whole text", "a key appears twice, the last one counts: %v", twice)
 	}
 	if line := furtherDocument(text); line > 0 {
 		at := src
 		at.Line = line
-		r.warn(at, "the whole text", "a second document begins here, which is not read, nor would Istio read it")
+		r.warn(at, "the whole text", "a second document begins here; ignored, as by Istio")
 	}
 	content, path := r.unwrap(l, content)
 	if src.Origin == MeshFile {
@@ -54,7 +53,7 @@ func (r *resolver) parseLayer(src Source, text string) *layer {
 	return l
 }
 
-// at is the place a path stands at.
+// at is the position of a path.
 func (l *layer) at(path []string) Source {
 	src := l.source
 	src.Line = l.lines.line(path)
@@ -74,7 +73,7 @@ func (r *resolver) readMesh(l *layer, content tree, prefix []string) {
 		case fd != nil:
 			unknownFields(fd, content[key], path, func(p []string, names []string) { r.unknown(l, p, names) })
 		case fieldOf(proxyDescriptor(), key) != nil || key == fieldParentShutdown:
-			r.warn(l.at(path), dotted(path), "belongs under %s; lastcall takes it from here, Istio would not", fieldDefaultConfig)
+			r.warn(l.at(path), dotted(path), "belongs under %s; lastcall uses it, Istio ignores it", fieldDefaultConfig)
 			astray[key] = content[key]
 		case isVariable(key):
 			astray[key] = content[key]
@@ -101,7 +100,7 @@ func (r *resolver) readPossiblyMesh(l *layer, content tree, prefix []string) {
 	}
 	r.readProxy(l, rest, prefix)
 	path := join(prefix, fieldDefaultConfig)
-	r.warn(l.at(path), dotted(path), "its fields belong at the top here; lastcall takes them from here, Istio would not")
+	r.warn(l.at(path), dotted(path), "its fields belong at the top here; lastcall uses them, Istio ignores them")
 	r.readDefaultConfig(l, inner, path)
 }
 
@@ -115,9 +114,8 @@ func (r *resolver) readDefaultConfig(l *layer, value any, path []string) {
 	}
 }
 
-// readProxy reads a ProxyConfig: first what stands where it belongs, then what
-// strayed from fields into proxyMetadata or the other way. What is in its
-// place wins over what is not.
+// readProxy reads a ProxyConfig: first what is correctly placed, then fields inside proxyMetadata and variables outside
+// it. Correctly placed values override others.
 func (r *resolver) readProxy(l *layer, content tree, prefix []string) {
 	md := proxyDescriptor()
 	strayVariables := tree{}
@@ -125,7 +123,7 @@ func (r *resolver) readProxy(l *layer, content tree, prefix []string) {
 	for _, key := range sortedKeys(content) {
 		value, path := content[key], join(prefix, key)
 		if value == nil {
-			continue // as jsonpb: null says nothing
+			continue // as jsonpb: null sets nothing
 		}
 		fd := fieldOf(md, key)
 		switch {
@@ -154,13 +152,12 @@ func (r *resolver) readProxy(l *layer, content tree, prefix []string) {
 			r.fail(&FieldError{Field: dotted(path), Value: brief(literal(strayVariables[key])), Source: l.at(path), Accepts: "a string, and that under " + fieldMetadata})
 			continue
 		}
-		r.warn(l.at(path), dotted(path), "belongs under %s; lastcall takes it from here, Istio would not", fieldMetadata)
+		r.warn(l.at(path), dotted(path), "belongs under %s; lastcall uses it, Istio ignores it", fieldMetadata)
 		r.putMetadata(l, key, text, path, false)
 	}
 }
 
-// readMetadata reads proxyMetadata, and returns what remains to be done for
-// the ProxyConfig fields among its entries.
+// readMetadata reads proxyMetadata, and returns the function that reads the ProxyConfig fields among its entries.
 func (r *resolver) readMetadata(l *layer, value any, prefix []string) (stray []func()) {
 	entries, ok := value.(tree)
 	if !ok {
@@ -175,7 +172,7 @@ func (r *resolver) readMetadata(l *layer, value any, prefix []string) (stray []f
 		fd := fieldOf(md, key)
 		switch {
 		case value == nil:
-			r.warn(l.at(path), dotted(path), "null says nothing: write a string")
+			r.warn(l.at(path), dotted(path), "null sets nothing: write a string")
 		case fd != nil && fd.JSONName() == fieldMetadata:
 			r.warn(l.at(path), dotted(path), "ignored: %s within itself", fieldMetadata)
 		case fd != nil || key == fieldParentShutdown:
@@ -186,13 +183,13 @@ func (r *resolver) readMetadata(l *layer, value any, prefix []string) (stray []f
 				unknownFields(fd, value, path, func(p []string, names []string) { r.unknown(l, p, names) })
 			}
 			stray = append(stray, func() {
-				r.warn(l.at(path), dotted(path), "belongs beside %s, not inside it; lastcall takes it from here, Istio would not", fieldMetadata)
+				r.warn(l.at(path), dotted(path), "belongs next to %s, not inside it; lastcall uses it, Istio ignores it", fieldMetadata)
 				r.putField(l, name, value, path)
 			})
 		case isString:
 			r.putMetadata(l, key, text, path, true)
 		case isScalar:
-			r.warn(l.at(path), dotted(path), "%s where Istio accepts strings only: taken as %q, write it in quotes", kindOf(value), text)
+			r.warn(l.at(path), dotted(path), "%s where Istio accepts strings only: read as %q; write it in quotes", kindOf(value), text)
 			r.putMetadata(l, key, text, path, true)
 		default:
 			r.fail(&FieldError{Field: dotted(path), Value: brief(literal(value)), Source: l.at(path), Accepts: "a string"})
@@ -201,8 +198,7 @@ func (r *resolver) readMetadata(l *layer, value any, prefix []string) (stray []f
 	return stray
 }
 
-// unquoted lets a field that is no string be written as one inside
-// proxyMetadata, where only strings are allowed.
+// unquoted parses a field that was written as a string inside proxyMetadata, where only strings are allowed.
 func unquoted(name string, value any) any {
 	text, ok := value.(string)
 	if !ok {
@@ -245,8 +241,8 @@ func (r *resolver) putMetadata(l *layer, name, text string, path []string, inPla
 	l.metadata[name] = entry{text: text, source: src, path: dotted(path)}
 }
 
-// putField decodes a field. A wrong value is an error if lastcall goes by the
-// field, else a warning: Istio may know more than this version does.
+// putField decodes a field. An invalid value is an error if lastcall uses the field, otherwise a warning: Istio may
+// have newer values.
 func (r *resolver) putField(l *layer, name string, value any, path []string) {
 	src := l.at(path)
 	src.Metadata = strings.Contains(dotted(path), fieldMetadata+".")
@@ -256,7 +252,7 @@ func (r *resolver) putField(l *layer, name string, value any, path []string) {
 	}
 	as := name
 	if name == fieldParentShutdown {
-		as = fieldDrain // gone from the type; any duration field reads it
+		as = fieldDrain // removed from the type; any duration field can parse it
 	}
 	config, err := decodeField(as, value)
 	if err == nil {
@@ -268,7 +264,7 @@ func (r *resolver) putField(l *layer, name string, value any, path []string) {
 		r.warn(src, dotted(path), "ignored, as lastcall does not need it; Istio would refuse it: %v", err)
 		return
 	}
-	// Blame the parts that are wrong, if the whole has parts.
+	// Name the invalid parts, if the value has parts.
 	blamed := false
 	if parts, ok := value.(tree); ok {
 		for _, part := range sortedKeys(parts) {
@@ -288,7 +284,7 @@ func (r *resolver) putField(l *layer, name string, value any, path []string) {
 	}
 }
 
-// unknown warns of a field that nobody reads.
+// unknown warns of an unknown field.
 func (r *resolver) unknown(l *layer, path, names []string) {
 	if r.full() {
 		r.warn(Source{}, "", "") // only counted
@@ -297,7 +293,7 @@ func (r *resolver) unknown(l *layer, path, names []string) {
 	name := path[len(path)-1]
 	switch meant, ok := nearest(name, names); {
 	case name == "terminationGracePeriodSeconds":
-		r.warn(l.at(path), dotted(path), "belongs into the pod's spec, has no effect here; tell lastcall of it by %s", variableGracePeriod)
+		r.warn(l.at(path), dotted(path), "belongs in the pod's spec, has no effect here; set %s for lastcall", variableGracePeriod)
 	case ok:
 		r.warn(l.at(path), dotted(path), "unknown field, has no effect: did you mean %s?", meant)
 	default:

@@ -2,9 +2,8 @@ package meshconfig
 
 import "strings"
 
-// lineIndex says on which line (from 1) a path of keys stands in block-style
-// YAML or indented JSON; what is in flow style is not in it. It only follows
-// indentation: enough to point at a mistake, not to read the text.
+// lineIndex maps paths of keys to lines (from 1) in block-style YAML or indented JSON; flow style is not in it. It only
+// follows indentation: enough to locate a mistake, not to parse the text.
 type lineIndex map[string]int
 
 func (x lineIndex) line(path []string) int { return x[strings.Join(path, "\x00")] }
@@ -40,7 +39,7 @@ func indexLines(text string) lineIndex {
 	return x
 }
 
-// leadingKey gives the key that a line begins with.
+// leadingKey returns the key that a line begins with.
 func leadingKey(line string) (string, bool) {
 	line = strings.TrimRight(line, " \r\n")
 	if line == "" || line[0] == '#' {

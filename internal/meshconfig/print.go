@@ -73,8 +73,8 @@ func (s *Settings) notes() []string {
 	return append(notes, s.Drain().Contradictions()...)
 }
 
-// WriteText prints the settings as a table of setting, value and source, then
-// the warnings and the timers that do not fit together.
+// WriteText prints the settings as a table of setting, value and source, then the warnings and the timers that
+// contradict each other.
 func (s *Settings) WriteText(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "SETTING\tVALUE\tSOURCE\n")

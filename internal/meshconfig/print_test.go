@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
 func TestPrintedSettings(t *testing.T) {
 	s, err := Resolve(places{
@@ -49,6 +49,6 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s differs (go test -run %s -update writes it anew); got\n%s", name, t.Name(), got)
+		t.Errorf("%s differs (go test -run %s -update updates it); got\n%s", name, t.Name(), got)
 	}
 }

@@ -6,26 +6,26 @@ import (
 	"unicode/utf8"
 )
 
-// FieldError is one setting that cannot be used.
+// FieldError is one invalid setting.
 type FieldError struct {
 	// Field is the full path of the setting as it was written.
 	Field string
 
-	// Value is what was found, shortened when it is long.
+	// Value is the value, shortened when it is long.
 	Value string
 
-	// Source is where it was found.
+	// Source is the place of the setting.
 	Source Source
 
-	// Accepts says in words what would be right.
+	// Accepts describes the valid values.
 	Accepts string
 
-	// Err is what reading it said, if that adds anything; may be nil.
+	// Err is the parser's error, if it adds anything; may be nil.
 	Err error
 }
 
 func (e *FieldError) Error() string {
-	text := fmt.Sprintf("%s is %s (%s): want %s", e.Field, e.Value, e.Source.at(), e.Accepts)
+	text := fmt.Sprintf("%s is %s (%s): must be %s", e.Field, e.Value, e.Source.at(), e.Accepts)
 	if e.Source.Origin == FlagGiven {
 		text = fmt.Sprintf("%s %s: must be %s", e.Field, e.Value, e.Accepts)
 	}
@@ -38,15 +38,15 @@ func (e *FieldError) Error() string {
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// Warning is something that works, but surely not as its author thinks.
+// Warning is a valid setting that probably does not do what its author expects.
 type Warning struct {
 	// Field is the full path of the setting as it was written.
 	Field string
 
-	// Source is where it was found; Default when it concerns the whole.
+	// Source is the place of the setting; Default for the configuration as a whole.
 	Source Source
 
-	// Text says what is odd, what lastcall does, and what to write instead.
+	// Text describes the problem, what lastcall does, and what to write instead.
 	Text string
 }
 
@@ -57,8 +57,7 @@ func (w Warning) String() string {
 	return fmt.Sprintf("%s (%s): %s", w.Field, w.Source.at(), w.Text)
 }
 
-// findings collects all that is wrong or odd, so that the user hears of it in
-// one go.
+// findings collects all errors and warnings, so that the user gets them at once.
 type findings struct {
 	errs     []error
 	warnings []Warning
@@ -66,8 +65,8 @@ type findings struct {
 	moreWarn int
 }
 
-// listed is how many errors and how many warnings are told one by one: a file
-// that is something else altogether would give one for each of its lines.
+// listed bounds the errors and the warnings that are listed one by one: a file of another kind would give one for each
+// of its lines.
 const listed = 100
 
 func (f *findings) fail(err error) {
@@ -89,7 +88,7 @@ func (f *findings) warn(src Source, path, format string, args ...any) {
 // full reports that a further warning would only be counted.
 func (f *findings) full() bool { return len(f.warnings) == listed }
 
-// err joins what is wrong.
+// err joins the errors.
 func (f *findings) err() error {
 	if f.moreErrs > 0 {
 		return errors.Join(append(f.errs, fmt.Errorf("and %d more errors", f.moreErrs))...)
@@ -97,15 +96,15 @@ func (f *findings) err() error {
 	return errors.Join(f.errs...)
 }
 
-// all is what is odd.
+// all returns the warnings.
 func (f *findings) all() []Warning {
 	if f.moreWarn > 0 {
-		return append(f.warnings, Warning{Field: "all of it", Text: fmt.Sprintf("%d more warnings", f.moreWarn)})
+		return append(f.warnings, Warning{Field: "configuration", Text: fmt.Sprintf("%d more warnings", f.moreWarn)})
 	}
 	return f.warnings
 }
 
-// shown is the most of a wrong value that an error repeats, in bytes.
+// shown bounds the part of an invalid value that an error repeats, bytes.
 const shown = 80
 
 // brief shortens a value for an error at a rune's boundary.

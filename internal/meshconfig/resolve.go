@@ -16,8 +16,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
-// Where Istio's injector mounts the files, relative to the container's working
-// directory ("/").
+// Where Istio's injector mounts the files, relative to the container's working directory ("/").
 const (
 	DefaultMeshFile        = "./etc/istio/config/mesh"
 	DefaultAnnotationsFile = "./etc/istio/pod/annotations"
@@ -35,34 +34,32 @@ var annotationsRead = []string{annotationConfig, annotationInclusionPrefixes, an
 
 // Input is everything that settings are made of.
 type Input struct {
-	// MeshFile holds the MeshConfig; empty means none. A file that does not
-	// exist says nothing, which is warned of unless it is DefaultMeshFile. More
-	// than 2 MiB is an error.
+	// MeshFile is the file of the MeshConfig; empty means none. A missing file is ignored, with a warning unless it is
+	// DefaultMeshFile. More than 2 MiB is an error.
 	MeshFile string
 
-	// AnnotationsFile is the downward API's; empty means none. What is said of
-	// MeshFile holds here too, with DefaultAnnotationsFile.
+	// AnnotationsFile is the downward API's file; empty means none. The same rules apply as for MeshFile, with
+	// DefaultAnnotationsFile.
 	AnnotationsFile string
 
 	// Env is the container's environment as os.Environ gives it.
 	Env []string
 
-	// Flags are the command line's, by the name of the variable or ProxyConfig field that each overrides. Only flags
-	// that were given are in it.
+	// Flags are those of the command line, by the name of the variable or ProxyConfig field that each overrides. It
+	// holds only flags that were set.
 	Flags map[string]Flag
 
-	// ReadFile reads a file as os.ReadFile does, which it is if nil (but for
-	// reading no more than the 2 MiB).
+	// ReadFile reads a file; nil: os.ReadFile, limited to 2 MiB.
 	ReadFile func(name string) ([]byte, error)
 }
 
-// Flag is a command line flag that was given.
+// Flag is a command line flag that was set.
 type Flag struct {
 	Name string // with its dashes
 	Text string
 }
 
-// resolver gathers the layers, lowest first, and what is wrong with them.
+// resolver collects the layers, lowest first, and their problems.
 type resolver struct {
 	findings
 	env    map[string]string
@@ -72,9 +69,8 @@ type resolver struct {
 	annotations map[string]string
 }
 
-// Resolve merges everything in Istio's order. All that is wrong is in the
-// error, joined; settings that were wrong have their default then. The
-// settings are never nil, and their Warnings are complete even with an error.
+// Resolve merges everything in Istio's order. The error joins all problems; invalid settings then have their default.
+// The settings are never nil, and their Warnings are complete even with an error.
 func Resolve(in Input) (*Settings, error) {
 	r := &resolver{env: environment(in.Env), flags: in.Flags}
 	readFile := in.ReadFile
@@ -131,7 +127,7 @@ func (r *resolver) variable(name string) (entry, bool) {
 	if text := r.env[name]; text != "" {
 		own := entry{text: text, source: Source{Origin: Environment, Name: name}, path: name}
 		if ok && said.text != text {
-			r.warn(said.source, said.path, "%q is not used: the container's own environment says %q, and wins", brief(said.text), brief(text))
+			r.warn(said.source, said.path, "%q is not used: the container's own environment sets %q, which takes precedence", brief(said.text), brief(text))
 		}
 		return own, true
 	}
@@ -167,7 +163,7 @@ func (r *resolver) metadata() map[string]entry {
 	return merged
 }
 
-// field finds the highest layer that says a field.
+// field finds the highest layer that sets a field.
 func (r *resolver) field(name string) (field, bool) {
 	for _, l := range slices.Backward(r.layers) {
 		if f, ok := l.fields[name]; ok {
@@ -191,7 +187,7 @@ func readField[T any](r *resolver, name string, fallback T, get func(*mesh.Proxy
 	return Value[T]{Value: value, Source: f.source, Path: f.path}
 }
 
-// settings reads each setting from where it is said last.
+// settings reads each setting from the highest layer that sets it.
 func (r *resolver) settings() *Settings {
 	s := &Settings{}
 	s.TerminationDrain = readField(r, fieldTerminationDrain, drain.DefaultTerminationDrain, func(pc *mesh.ProxyConfig) (time.Duration, bool) {
@@ -230,8 +226,7 @@ func (r *resolver) settings() *Settings {
 	}
 
 	s.Compat = readVariable(r, variableCompat, "", acceptsCompat, parseCompat)
-	// Istio's default is the fixed wait; lastcall's own is to leave when
-	// nothing is open any more.
+	// Istio's default is the fixed wait; lastcall's own is to exit when nothing is busy.
 	s.ExitOnZero = readVariable(r, variableExitOnZero, s.Compat.Value != CompatIstio, acceptsBool, parseBool)
 	s.MinimumDrain = readVariable(r, variableMinimumDrain, drain.DefaultMinimumDrain, acceptsDuration, timers.ParseDuration)
 	s.GracePeriod = readVariable(r, variableGracePeriod, drain.DefaultGracePeriod, timers.GracePeriodFormat, timers.ParseGracePeriod)
@@ -265,8 +260,8 @@ func (r *resolver) statsNames(part, annotation string, get func(*mesh.ProxyConfi
 	return Value[[]string]{Value: names, Source: f.source, Path: f.path + "." + part}
 }
 
-// effective is the whole ProxyConfig after the merge, for whoever starts an
-// Envoy by it: per field, the highest layer's; proxyMetadata key by key.
+// effective is the whole ProxyConfig after the merge, for starting an Envoy: per field, the highest layer's;
+// proxyMetadata key by key.
 func (r *resolver) effective() *mesh.ProxyConfig {
 	pc := defaultProxyConfig()
 	to := pc.ProtoReflect()

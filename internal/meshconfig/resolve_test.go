@@ -63,8 +63,8 @@ func (p places) input() Input {
 	return in
 }
 
-// said gives the printed value and source of a setting.
-func said(t *testing.T, s *Settings, setting string) (value, source string) {
+// printed returns the printed value and source of a setting.
+func printed(t *testing.T, s *Settings, setting string) (value, source string) {
 	t.Helper()
 	for _, r := range s.rows() {
 		if r.Setting == setting {
@@ -88,36 +88,36 @@ func TestWhichPlaceWins(t *testing.T) {
 		want    string
 		source  string
 	}{
-		{"nothing said: terminationDrainDuration", places{}, termination, "5s", "default"},
-		{"nothing said: drainDuration", places{}, "drainDuration", "45s", "default"},
-		{"nothing said: parentShutdownDuration", places{}, "parentShutdownDuration", "1m0s", "default"},
-		{"nothing said: minimum drain", places{}, minimum, "5s", "default"},
-		{"nothing said: exit on zero", places{}, zero, "true", "default"},
-		{"nothing said, Istio's way: fixed wait", places{compat: "istio"}, zero, "false", "default"},
-		{"nothing said: status port", places{}, "statusPort", "15020", "default"},
-		{"nothing said: admin port", places{}, "proxyAdminPort", "15000", "default"},
-		{"nothing said: concurrency", places{}, "concurrency", "null", "default"},
-		{"nothing said: hold", places{}, "holdApplicationUntilProxyStarts", "null", "default"},
-		{"nothing said: grace period", places{}, "TERMINATION_GRACE_PERIOD_SECONDS", "30", "default"},
-		{"nothing said: quiet time", places{}, "LASTCALL_QUIET_TIME", "2s", "default"},
-		{"nothing said: margin", places{}, "LASTCALL_LAST_CALL_MARGIN", "2s", "default"},
-		{"nothing said: idle grace", places{}, "LASTCALL_IDLE_GRACE", "2s", "default"},
-		{"nothing said: stats", places{}, "proxyStatsMatcher.inclusionRegexps", "[]", "default"},
+		{"nothing set: terminationDrainDuration", places{}, termination, "5s", "default"},
+		{"nothing set: drainDuration", places{}, "drainDuration", "45s", "default"},
+		{"nothing set: parentShutdownDuration", places{}, "parentShutdownDuration", "1m0s", "default"},
+		{"nothing set: minimum drain", places{}, minimum, "5s", "default"},
+		{"nothing set: exit on zero", places{}, zero, "true", "default"},
+		{"nothing set, Istio's way: fixed wait", places{compat: "istio"}, zero, "false", "default"},
+		{"nothing set: status port", places{}, "statusPort", "15020", "default"},
+		{"nothing set: admin port", places{}, "proxyAdminPort", "15000", "default"},
+		{"nothing set: concurrency", places{}, "concurrency", "null", "default"},
+		{"nothing set: hold", places{}, "holdApplicationUntilProxyStarts", "null", "default"},
+		{"nothing set: grace period", places{}, "TERMINATION_GRACE_PERIOD_SECONDS", "30", "default"},
+		{"nothing set: quiet time", places{}, "LASTCALL_QUIET_TIME", "2s", "default"},
+		{"nothing set: margin", places{}, "LASTCALL_LAST_CALL_MARGIN", "2s", "default"},
+		{"nothing set: idle grace", places{}, "LASTCALL_IDLE_GRACE", "2s", "default"},
+		{"nothing set: stats", places{}, "proxyStatsMatcher.inclusionRegexps", "[]", "default"},
 
 		{"mesh over default", places{mesh: "defaultConfig: {terminationDrainDuration: 8s}"}, termination, "8s", "mesh file mesh.yaml"},
 		{"PROXY_CONFIG over mesh", places{mesh: "defaultConfig: {terminationDrainDuration: 8s}", proxy: "terminationDrainDuration: 9s"}, termination, "9s", "PROXY_CONFIG"},
 		{"annotation over PROXY_CONFIG (env 9s, annotation 2s)", places{proxy: "terminationDrainDuration: 9s", annotation: "terminationDrainDuration: 2s"}, termination, "2s", "annotation proxy.istio.io/config"},
 		{"annotation over all three", places{mesh: "defaultConfig: {terminationDrainDuration: 8s}", proxy: "terminationDrainDuration: 9s", annotation: "terminationDrainDuration: 2s"}, termination, "2s", "annotation proxy.istio.io/config"},
 		{"a layer that says other things leaves it", places{proxy: "terminationDrainDuration: 9s", annotation: "drainDuration: 20s"}, termination, "9s", "PROXY_CONFIG"},
-		{"null says nothing", places{proxy: "terminationDrainDuration: 9s", annotation: "terminationDrainDuration: null"}, termination, "9s", "PROXY_CONFIG"},
-		{"a default's value said is said", places{annotation: "terminationDrainDuration: 5s"}, termination, "5s", "annotation proxy.istio.io/config"},
+		{"null sets nothing", places{proxy: "terminationDrainDuration: 9s", annotation: "terminationDrainDuration: null"}, termination, "9s", "PROXY_CONFIG"},
+		{"a default's value is set", places{annotation: "terminationDrainDuration: 5s"}, termination, "5s", "annotation proxy.istio.io/config"},
 		{"PROXY_CONFIG as JSON", places{proxy: `{"terminationDrainDuration":"9s","statusPort":15999}`}, "statusPort", "15999", "PROXY_CONFIG"},
 		{"the .proto file's names", places{annotation: "termination_drain_duration: 4s"}, termination, "4s", "annotation proxy.istio.io/config"},
 		{"Go durations, as Istio's reader takes them", places{annotation: "terminationDrainDuration: 1m30s"}, termination, "1m30s", "annotation proxy.istio.io/config"},
 		{"a fraction is no matter here", places{annotation: "terminationDrainDuration: 2.5s"}, termination, "2.5s", "annotation proxy.istio.io/config"},
 		{"no wait at all", places{annotation: "terminationDrainDuration: 0s"}, termination, "0s", "annotation proxy.istio.io/config"},
 		{"numbers in quotes, as Istio's reader takes them", places{annotation: `proxyAdminPort: "15001"`}, "proxyAdminPort", "15001", "annotation proxy.istio.io/config"},
-		{"concurrency of zero is said", places{annotation: "concurrency: 0"}, "concurrency", "0", "annotation proxy.istio.io/config"},
+		{"concurrency of zero is set", places{annotation: "concurrency: 0"}, "concurrency", "0", "annotation proxy.istio.io/config"},
 		{"hold", places{mesh: "defaultConfig: {holdApplicationUntilProxyStarts: true}"}, "holdApplicationUntilProxyStarts", "true", "mesh file mesh.yaml"},
 		{"--termination-drain-duration over all", places{annotation: "terminationDrainDuration: 20s", flags: map[string]Flag{termination: {"--termination-drain-duration", "25s"}}}, termination, "25s", "flag --termination-drain-duration"},
 		{"--minimum-drain over all", places{annotation: "proxyMetadata: {MINIMUM_DRAIN_DURATION: 3s}", env: []string{"MINIMUM_DRAIN_DURATION=4s"}, flags: map[string]Flag{minimum: {"--minimum-drain", "6s"}}}, minimum, "6s", "flag --minimum-drain"},
@@ -129,7 +129,7 @@ func TestWhichPlaceWins(t *testing.T) {
 		{"the container's environment over proxyMetadata", places{annotation: "proxyMetadata: {MINIMUM_DRAIN_DURATION: 7s}", env: []string{"MINIMUM_DRAIN_DURATION=3s"}}, minimum, "3s", "environment MINIMUM_DRAIN_DURATION"},
 		{"an empty variable is not set", places{annotation: "proxyMetadata: {MINIMUM_DRAIN_DURATION: 7s}", env: []string{"MINIMUM_DRAIN_DURATION="}}, minimum, "7s", "proxyMetadata of annotation proxy.istio.io/config"},
 		{"ParseBool's words", places{env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=F"}}, zero, "false", "environment EXIT_ON_ZERO_ACTIVE_CONNECTIONS"},
-		{"said over Istio's default", places{env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=1"}, compat: "istio"}, zero, "true", "environment EXIT_ON_ZERO_ACTIVE_CONNECTIONS"},
+		{"set over Istio's default", places{env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=1"}, compat: "istio"}, zero, "true", "environment EXIT_ON_ZERO_ACTIVE_CONNECTIONS"},
 		{"grace period", places{env: []string{"TERMINATION_GRACE_PERIOD_SECONDS=60"}}, "TERMINATION_GRACE_PERIOD_SECONDS", "60", "environment TERMINATION_GRACE_PERIOD_SECONDS"},
 		{"lastcall's own by proxyMetadata", places{mesh: "defaultConfig: {proxyMetadata: {LASTCALL_QUIET_TIME: 500ms}}"}, "LASTCALL_QUIET_TIME", "500ms", "proxyMetadata of mesh file mesh.yaml"},
 		{"spread", places{env: []string{"LASTCALL_LAST_CALL_SPREAD=400ms"}}, "LASTCALL_LAST_CALL_SPREAD", "400ms", "environment LASTCALL_LAST_CALL_SPREAD"},
@@ -148,7 +148,7 @@ func TestWhichPlaceWins(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			value, source := said(t, s, c.setting)
+			value, source := printed(t, s, c.setting)
 			if value != c.want || source != c.source {
 				t.Errorf("%s is %s from %s, want %s from %s", c.setting, value, source, c.want, c.source)
 			}
@@ -201,7 +201,7 @@ func TestDrainHasEverySetting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.Drain(); got != drain.DefaultConfig() {
-		t.Errorf("nothing said gives %+v, want drain's defaults", got)
+		t.Errorf("nothing set gives %+v, want drain's defaults", got)
 	}
 }
 

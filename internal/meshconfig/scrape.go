@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// The annotations by which a pod says that it can be scraped. The injector of
-// Istio moves them to the variable and points the annotations at the merged
-// metrics of the status port.
+// The annotations that make a pod a scrape target. Istio's injector moves them to the variable and points the
+// annotations at the merged metrics of the status port.
 const (
 	annotationScrape = "prometheus.io/scrape"
 	annotationPort   = "prometheus.io/port"
@@ -19,9 +18,8 @@ const (
 	variablePrometheus = "ISTIO_PROMETHEUS_ANNOTATIONS"
 )
 
-// scrapeTarget is where the app's own metrics are: the variable wins over the
-// annotations. What cannot be used is a warning: metrics stop no pod. statusPort
-// is ours: pointing there means the merged metrics, not an app.
+// scrapeTarget is the URL of the app's own metrics: the variable overrides the annotations. An invalid value is a
+// warning: metrics stop no pod. statusPort is ours: it means the merged metrics, not an app.
 func (r *resolver) scrapeTarget(statusPort int) Value[string] {
 	source := Source{Origin: Annotation, Name: annotationScrape}
 	said := struct{ Scrape, Port, Path, Scheme string }{
@@ -31,7 +29,7 @@ func (r *resolver) scrapeTarget(statusPort int) Value[string] {
 		source = Source{Origin: Environment, Name: variablePrometheus}
 		said = struct{ Scrape, Port, Path, Scheme string }{}
 		if err := json.Unmarshal([]byte(text), &said); err != nil {
-			r.warn(source, variablePrometheus, `%s is not used: want {"scrape":"true","port":"8080","path":"/metrics"}: %v`, brief(text), err)
+			r.warn(source, variablePrometheus, `%s is not used: must be {"scrape":"true","port":"8080","path":"/metrics"}: %v`, brief(text), err)
 			return Value[string]{}
 		}
 	}
@@ -39,17 +37,17 @@ func (r *resolver) scrapeTarget(statusPort int) Value[string] {
 		return Value[string]{}
 	}
 	if said.Port == "" {
-		said.Port = "80" // as Istio's agent takes it
+		said.Port = "80" // Istio's agent's default
 	}
 	port, err := strconv.ParseUint(said.Port, 10, 16)
 	switch {
 	case err != nil || port == 0:
-		r.warn(source, annotationPort, "%s is not used, the app's metrics are not merged: want a port, 1 to 65535", brief(said.Port))
+		r.warn(source, annotationPort, "%s is not used, the app's metrics are not merged: must be a port, 1 to 65535", brief(said.Port))
 		return Value[string]{}
 	case int(port) == statusPort:
 		return Value[string]{}
 	case said.Scheme != "" && said.Scheme != "http":
-		r.warn(source, annotationScheme, "%s is not used, the app's metrics are not merged: want http", brief(said.Scheme))
+		r.warn(source, annotationScheme, "%s is not used, the app's metrics are not merged: must be http", brief(said.Scheme))
 		return Value[string]{}
 	}
 	path := "/" + strings.TrimPrefix(said.Path, "/")

@@ -9,7 +9,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// Istio's defaults, of 1.31, for what drain does not go by.
+// Istio's defaults, of 1.31, for what package drain does not use.
 const (
 	DefaultDrainDuration  = 45 * time.Second // ProxyConfig.drainDuration, Envoy's --drain-time-s
 	DefaultParentShutdown = 60 * time.Second // Envoy's --parent-shutdown-time-s, until Istio dropped it in 2022
@@ -19,8 +19,7 @@ const (
 	DefaultRestartWait = 10 * time.Second // LASTCALL_RESTART_WAIT
 )
 
-// Settings is the result: every value with where it came from. doc.go lists
-// them one by one.
+// Settings is the result: every value with its source. doc.go and Table describe them.
 type Settings struct {
 	TerminationDrain Value[time.Duration] // terminationDrainDuration, 0 or more
 	DrainDuration    Value[time.Duration] // drainDuration, whole seconds, 1 or more
@@ -28,8 +27,8 @@ type Settings struct {
 
 	AdminPort       Value[int]   // proxyAdminPort, 1 to 65535
 	StatusPort      Value[int]   // statusPort, 1 to 65535
-	Concurrency     Value[*int]  // concurrency, 0 or more; nil when nobody said
-	HoldApplication Value[*bool] // holdApplicationUntilProxyStarts; nil when nobody said
+	Concurrency     Value[*int]  // concurrency, 0 or more; nil when not set
+	HoldApplication Value[*bool] // holdApplicationUntilProxyStarts; nil when not set
 
 	StatsPrefixes Value[[]string] // proxyStatsMatcher.inclusionPrefixes
 	StatsSuffixes Value[[]string] // proxyStatsMatcher.inclusionSuffixes
@@ -44,13 +43,13 @@ type Settings struct {
 	Compat       Value[string]        // LASTCALL_COMPAT: "" or CompatIstio
 	RestartWait  Value[time.Duration] // LASTCALL_RESTART_WAIT, 0 or more
 
-	Spread         Value[time.Duration] // LASTCALL_LAST_CALL_SPREAD, 0 or more; 0: half of what there is
+	Spread         Value[time.Duration] // LASTCALL_LAST_CALL_SPREAD, 0 or more; 0: half of the last call
 	WebSocket      Value[string]        // LASTCALL_WEBSOCKET: "wait" or "close"
 	WebSocketClose Value[int]           // LASTCALL_WEBSOCKET_CLOSE: 1001 or 1012
 	EventStreams   Value[string]        // LASTCALL_EVENT_STREAMS: "wait" or "close"
-	EndlessTypes   Value[[]string]      // LASTCALL_ENDLESS_TYPES, in small letters
+	EndlessTypes   Value[[]string]      // LASTCALL_ENDLESS_TYPES, in lower case
 
-	// ScrapeTarget is the URL of the app's own metrics; empty when there are none.
+	// ScrapeTarget is the URL of the app's own metrics; empty: none.
 	ScrapeTarget Value[string]
 
 	// Proxy is the whole merged ProxyConfig, on Istio's defaults.
@@ -60,7 +59,7 @@ type Settings struct {
 	Warnings []Warning
 }
 
-// Mode is what ends the data plane under these settings.
+// Mode is the mode of the drain under these settings.
 func (s *Settings) Mode() drain.Mode {
 	switch {
 	case !s.ExitOnZero.Value:
@@ -71,7 +70,7 @@ func (s *Settings) Mode() drain.Mode {
 	return drain.ExitOnZero
 }
 
-// Drain is what a termination goes by under these settings.
+// Drain is the configuration of a termination under these settings.
 func (s *Settings) Drain() drain.Config {
 	config := drain.DefaultConfig()
 	config.Mode = s.Mode()
@@ -84,8 +83,8 @@ func (s *Settings) Drain() drain.Config {
 	return config
 }
 
-// Environ is env with the proxyMetadata that it does not have itself, for a
-// process that lastcall starts. An empty variable counts as not set.
+// Environ is env with the proxyMetadata that it lacks, for a process that lastcall starts. An empty variable counts as
+// not set.
 func (s *Settings) Environ(env []string) []string {
 	own := environment(env)
 	out := make([]string, 0, len(env)+len(s.Proxy.GetProxyMetadata()))
@@ -104,10 +103,10 @@ func (s *Settings) Environ(env []string) []string {
 	return out
 }
 
-// adviseCombination warns of settings that do nothing in the mode in force.
+// adviseCombination warns of settings that have no effect in the current mode.
 func (r *resolver) adviseCombination(s *Settings) {
 	unused := func(v Value[time.Duration], format string, args ...any) {
-		if v.Said() {
+		if v.IsSet() {
 			r.warn(v.Source, v.Path, format, args...)
 		}
 	}
@@ -116,7 +115,7 @@ func (r *resolver) adviseCombination(s *Settings) {
 	switch {
 	case mode == drain.Fixed:
 		unused(s.MinimumDrain, "not used with %s=false: the wait is %s (%v)", variableExitOnZero, fieldTerminationDrain, s.TerminationDrain.Value)
-	case s.ExitOnZero.Said():
+	case s.ExitOnZero.IsSet():
 		unused(s.TerminationDrain, "not used with %s=true, as in Istio; set it to false to wait for this time", variableExitOnZero)
 	default:
 		unused(s.TerminationDrain, "not used: lastcall leaves as soon as nothing is in flight, and at the latest before the grace period (%v) ends; set %s=false in proxyMetadata to wait for this time instead", s.GracePeriod.Value, variableExitOnZero)
@@ -130,6 +129,6 @@ func (r *resolver) adviseCombination(s *Settings) {
 		unused(s.Spread, "more than there is room for: about %v are taken; raise %s (%v) to three times of it", most.Round(time.Millisecond), variableMargin, s.Margin.Value)
 	}
 	if s.StatusPort.Value == s.AdminPort.Value {
-		r.warn(s.StatusPort.Source, fieldStatusPort, "%d is also %s: only one of them can be listened on", s.StatusPort.Value, fieldAdminPort)
+		r.warn(s.StatusPort.Source, fieldStatusPort, "%d is also %s: only one of them can use the port", s.StatusPort.Value, fieldAdminPort)
 	}
 }

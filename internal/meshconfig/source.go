@@ -2,11 +2,11 @@ package meshconfig
 
 import "fmt"
 
-// Origin is the kind of place a value can come from.
+// Origin is the kind of place of a value.
 type Origin int
 
 const (
-	// Default is a value nobody said.
+	// Default is a built-in value.
 	Default Origin = iota
 
 	// MeshFile is MeshConfig's defaultConfig in the mesh config file.
@@ -29,7 +29,7 @@ const (
 	FlagGiven
 )
 
-// Source says where a value came from.
+// Source is where a value was set.
 type Source struct {
 	Origin Origin
 
@@ -40,8 +40,7 @@ type Source struct {
 	// Metadata is true for an entry of the proxyMetadata found there.
 	Metadata bool
 
-	// Line is the line within the file, the variable or the annotation's
-	// value, counted from 1; 0 when it is not known.
+	// Line is the line within the file, the variable or the annotation's value, counted from 1; 0 when it is unknown.
 	Line int
 }
 
@@ -72,8 +71,8 @@ func (s Source) String() string {
 	return where
 }
 
-// at is String with the line, as errors and warnings want it. They give the
-// full path of a field, so that "proxyMetadata of" would only repeat it.
+// at is String with the line, for errors and warnings. They name the full path of a field, so "proxyMetadata of" would
+// repeat it.
 func (s Source) at() string {
 	s.Metadata = false
 	if s.Line > 0 {
@@ -82,15 +81,14 @@ func (s Source) at() string {
 	return s.String()
 }
 
-// Value is one setting with the place it came from.
+// Value is one setting and its source.
 type Value[T any] struct {
 	Value  T
 	Source Source
 
-	// Path is the setting's name as it was written there, for example
-	// proxyMetadata.MINIMUM_DRAIN_DURATION; empty for a default.
+	// Path is the setting's name in its source, for example proxyMetadata.MINIMUM_DRAIN_DURATION; empty for a default.
 	Path string
 }
 
-// Said reports whether anybody said the value, even if it is the default's.
-func (v Value[T]) Said() bool { return v.Source.Origin != Default }
+// IsSet reports whether the value was set anywhere, even to the default's value.
+func (v Value[T]) IsSet() bool { return v.Source.Origin != Default }

@@ -1,10 +1,10 @@
 package meshconfig
 
-// unwrap finds the MeshConfig inside what people paste around it: an
-// IstioOperator, Helm values, or the ConfigMap named istio.
+// unwrap finds the MeshConfig inside what is often pasted around it: an IstioOperator, Helm values, or the ConfigMap
+// named istio.
 func (r *resolver) unwrap(l *layer, content tree) (tree, []string) {
 	var path []string
-	for range 3 { // a ConfigMap of Helm values is as odd as it gets
+	for range 3 { // a ConfigMap of Helm values is the deepest
 		inner, kind, key := content, "", []string(nil)
 		if spec, ok := content["spec"].(tree); ok {
 			if m, ok := spec["meshConfig"].(tree); ok {
@@ -28,7 +28,7 @@ func (r *resolver) unwrap(l *layer, content tree) (tree, []string) {
 			break
 		}
 		path = join(path, key...)
-		r.warn(l.at(path), dotted(path), "wrapped as in %s: read from there; Istio's proxy would not find it", kind)
+		r.warn(l.at(path), dotted(path), "wrapped as in %s: lastcall unwraps it, Istio's proxy would not", kind)
 		content = inner
 	}
 	return content, path

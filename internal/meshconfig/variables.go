@@ -8,7 +8,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
-// The environment variables that are settings, of Istio's names first.
+// The environment variables that are settings, Istio's first.
 const (
 	variableExitOnZero   = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
 	variableMinimumDrain = timers.MinimumDrain
@@ -41,11 +41,10 @@ var variables = func() (names []string) {
 	return names
 }()
 
-// CompatIstio is the LASTCALL_COMPAT (and --compat) that asks for Istio's own
-// behaviour and defaults.
+// CompatIstio is the LASTCALL_COMPAT (and --compat) that selects Istio's own behaviour and defaults.
 const CompatIstio = "istio"
 
-const acceptsCompat = `"istio", or "" for lastcall's own way`
+const acceptsCompat = `"istio", or "" for lastcall's own behaviour`
 
 // entry is one setting as text, from the environment or from proxyMetadata.
 type entry struct {
@@ -68,8 +67,8 @@ func readVariable[T any](r *resolver, name string, fallback T, accepts string, p
 	return Value[T]{Value: value, Source: e.source, Path: e.path}
 }
 
-// Booleans are read by strconv.ParseBool, as in Istio's env package. (Istio
-// logs a wrong one and takes the default; here it is an error.)
+// Booleans are parsed by strconv.ParseBool, as in Istio's env package. (Istio logs an invalid one and uses the default;
+// here it is an error.)
 const acceptsBool = "true or false (or 1, t, T, TRUE, True, 0, f, F, FALSE, False)"
 
 func parseBool(text string) (bool, bool) {
@@ -81,7 +80,7 @@ func parseCompat(text string) (string, bool) {
 	return text, text == "" || text == CompatIstio
 }
 
-const acceptsEndless = `"wait" (until the last call) or "close" (when the drain has waited long enough for new ones)`
+const acceptsEndless = `"wait" (until the last call) or "close" (when the draining phase ends)`
 
 func parseEndless(text string) (string, bool) {
 	return text, text == "wait" || text == "close"
@@ -125,8 +124,7 @@ func environment(env []string) map[string]string {
 	return out
 }
 
-// adviseVariable warns of variables that no longer mean anything and of
-// misspelt ones, wherever they were set.
+// adviseVariable warns of obsolete variables and misspelt ones, in every source.
 func (f *findings) adviseVariable(name string, src Source, path string) {
 	if name == variableOldTerminationDrain {
 		f.warn(src, path, "removed from Istio, has no effect: write %s in the ProxyConfig instead", fieldTerminationDrain)
@@ -136,7 +134,7 @@ func (f *findings) adviseVariable(name string, src Source, path string) {
 		return
 	}
 	if meant, ok := nearest(name, variables); ok {
-		f.warn(src, path, "no setting of this name, has no effect on lastcall: did you mean %s?", meant)
+		f.warn(src, path, "unknown setting, has no effect on lastcall: did you mean %s?", meant)
 	}
 }
 

@@ -16,7 +16,7 @@ func (j *injection) addIstio() error {
 	if proxy == nil {
 		return nil // Istio's injector comes later, and then ours again
 	}
-	if _, said := variable(proxy, variableExitOnZero); !said && !j.settings.ExitOnZero.Said() {
+	if _, said := variable(proxy, variableExitOnZero); !said && !j.settings.ExitOnZero.IsSet() {
 		setVariable(proxy, variableExitOnZero, "true")
 	}
 	if !isNative(proxy) {

@@ -209,14 +209,14 @@ func (j *injection) settle() (err error) {
 		}
 	}
 	grace := GraceOf(&j.pod.Spec)
-	if said.GracePeriod.Said() {
+	if said.GracePeriod.IsSet() {
 		if said.GracePeriod.Value > grace {
 			j.note("%s %v is more than the pod's terminationGracePeriodSeconds %v, which is taken", variableGracePeriod, said.GracePeriod.Value, grace)
 		}
 		grace = min(grace, said.GracePeriod.Value)
 	}
 	minimum := variableMinimumDrain
-	if said.MinimumDrain.Said() {
+	if said.MinimumDrain.IsSet() {
 		minimum = ""
 	}
 	grace = j.aliases(grace, minimum)
@@ -234,10 +234,10 @@ func (j *injection) settle() (err error) {
 // letJobsEnd spares a Job's pod the wait for callers that do not exist: it has no
 // port.
 func (j *injection) letJobsEnd(said *meshconfig.Settings) {
-	if !said.MinimumDrain.Said() && j.env.values[variableMinimumDrain] == "" {
+	if !said.MinimumDrain.IsSet() && j.env.values[variableMinimumDrain] == "" {
 		j.env.set(variableMinimumDrain, "0s")
 	}
-	if !said.QuietTime.Said() && j.env.values[variableQuietTime] == "" {
+	if !said.QuietTime.IsSet() && j.env.values[variableQuietTime] == "" {
 		j.env.set(variableQuietTime, "0s")
 	}
 }

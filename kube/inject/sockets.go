@@ -112,7 +112,7 @@ func portsCommand(ports []watched, s *meshconfig.Settings) []string {
 	}{
 		{"--minimum-drain", s.MinimumDrain}, {"--quiet-time", s.QuietTime}, {"--idle-grace", s.IdleGrace}, {"--leave", s.Margin},
 	} {
-		if v.value.Said() {
+		if v.value.IsSet() {
 			command = append(command, v.flag, v.value.Value.String())
 		}
 	}

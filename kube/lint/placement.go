@@ -38,7 +38,7 @@ func (l *linting) exitOnZero() {
 			l.find("LC005", Error, "metadata.annotations["+name+"]", "is no annotation: write it into proxyMetadata of the annotation proxy.istio.io/config")
 		}
 	}
-	if l.Job && l.Settings.ExitOnZero.Said() && l.Settings.ExitOnZero.Value {
+	if l.Job && l.Settings.ExitOnZero.IsSet() && l.Settings.ExitOnZero.Value {
 		l.find("LC006", Warning, "metadata.annotations[proxy.istio.io/config]", "%s acts at SIGTERM, which a Job that is done never gets: a native sidecar ends with the app", exitOnZeroName)
 	}
 }

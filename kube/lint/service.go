@@ -22,7 +22,7 @@ func Service(s *corev1.Service, in Input) []Finding {
 		return nil
 	}
 	stays := time.Duration(0)
-	if in.Err == nil && in.Settings.MinimumDrain.Said() {
+	if in.Err == nil && in.Settings.MinimumDrain.IsSet() {
 		stays = in.Settings.MinimumDrain.Value
 	}
 	l := &linting{Input: in}

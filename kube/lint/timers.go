@@ -30,7 +30,7 @@ func (l *linting) budget() {
 	minimum := l.Settings.MinimumDrain
 	l.containers(func(c *corev1.Container, path string) {
 		d, isLoop := sleeps(preStop(c))
-		if c.Name == "istio-proxy" && !isLoop && minimum.Said() && d > 0 && d < l.grace && d+minimum.Value >= l.grace {
+		if c.Name == "istio-proxy" && !isLoop && minimum.IsSet() && d > 0 && d < l.grace && d+minimum.Value >= l.grace {
 			l.find("LC002", Error, path+".lifecycle.preStop", "sleeps %v and then drains for %v at least, of a grace period of %v: leave the sleep to MINIMUM_DRAIN_DURATION", d, minimum.Value, l.grace)
 		}
 	})
@@ -39,7 +39,7 @@ func (l *linting) budget() {
 // config is the drain's under the pod's own grace period.
 func (l *linting) config() drain.Config {
 	c := l.Settings.Drain()
-	if !l.Settings.GracePeriod.Said() {
+	if !l.Settings.GracePeriod.IsSet() {
 		c.GracePeriod = l.grace
 	}
 	return c
@@ -51,25 +51,25 @@ func (l *linting) drains() {
 	}
 	s := l.Settings
 	where := func(path string) string { return "metadata.annotations[proxy.istio.io/config]." + path }
-	if s.DrainDuration.Said() && s.DrainDuration.Value > l.grace {
+	if s.DrainDuration.IsSet() && s.DrainDuration.Value > l.grace {
 		l.find("LC003", Warning, where(s.DrainDuration.Path), "%v is longer than the grace period of %v, of which SIGKILL is the end; raise terminationGracePeriodSeconds", s.DrainDuration.Value, l.grace)
 	}
-	if s.TerminationDrain.Said() && s.Mode() == drain.Fixed && s.TerminationDrain.Value >= l.grace {
+	if s.TerminationDrain.IsSet() && s.Mode() == drain.Fixed && s.TerminationDrain.Value >= l.grace {
 		l.find("LC003", Error, where(s.TerminationDrain.Path), "waits %v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
 	}
-	if s.GracePeriod.Said() && s.GracePeriod.Value > l.grace {
+	if s.GracePeriod.IsSet() && s.GracePeriod.Value > l.grace {
 		l.find("LC003", Error, where(s.GracePeriod.Path), "%v is longer than terminationGracePeriodSeconds %v, when SIGKILL comes: leave it out", s.GracePeriod.Value, l.grace)
 	}
 }
 
 func (l *linting) terminationDrain() {
 	s := l.Settings
-	if l.Err != nil || !s.TerminationDrain.Said() {
+	if l.Err != nil || !s.TerminationDrain.IsSet() {
 		return
 	}
 	const path = "metadata.annotations[proxy.istio.io/config].terminationDrainDuration"
 	switch proxy := l.istioProxy(); {
-	case s.ExitOnZero.Said() && s.ExitOnZero.Value:
+	case s.ExitOnZero.IsSet() && s.ExitOnZero.Value:
 		l.find("LC004", Warning, path, "is not used with EXIT_ON_ZERO_ACTIVE_CONNECTIONS; MINIMUM_DRAIN_DURATION is what it waits at least")
 	case proxy != nil && isNative(proxy) && preStop(proxy) == nil || proxy != nil && isNative(proxy) && isPilotDrain(preStop(proxy)):
 		l.find("LC004", Warning, path, "is not used by a native sidecar, which exits at once at the SIGTERM that follows its preStop")
