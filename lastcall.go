@@ -81,7 +81,9 @@ func Run(ctx context.Context, plane drain.DataPlane, opts ...Option) (Report, er
 	if err != nil {
 		return Report{}, fmt.Errorf("lastcall: %w", err)
 	}
-	report, err := s.run(ctx, append([]drain.DataPlane{plane}, s.others...))
+	signals, stop := s.listenForSignals(ctx)
+	defer stop()
+	report, err := s.run(ctx, append([]drain.DataPlane{plane}, s.others...), signals)
 	if err != nil {
 		err = fmt.Errorf("lastcall: %w", err)
 	}
@@ -89,6 +91,8 @@ func Run(ctx context.Context, plane drain.DataPlane, opts ...Option) (Report, er
 }
 
 func (s *settings) serve(ctx context.Context, server *http.Server) (Report, error) {
+	signals, stop := s.listenForSignals(ctx) // first, since SIGTERM would end the program without a drain
+	defer stop()
 	useTLS, err := s.prepareTLS(server)
 	if err != nil {
 		return Report{}, err
@@ -107,7 +111,7 @@ func (s *settings) serve(ctx context.Context, server *http.Server) (Report, erro
 		s.log.Info("serving", "address", ln.Addr().String(), "tls", useTLS)
 		serving.Go(func() { errs[i] = serve(ln) })
 	}
-	report, err := s.run(ctx, append([]drain.DataPlane{plane}, s.others...))
+	report, err := s.run(ctx, append([]drain.DataPlane{plane}, s.others...), signals)
 	plane.Kill() // does nothing after a drain
 	serving.Wait()
 	return report, errors.Join(append(errs, err)...)

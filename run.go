@@ -10,13 +10,11 @@ import (
 )
 
 // run waits for the signal that begins the termination, and takes the planes through it.
-func (s *settings) run(ctx context.Context, planes []drain.DataPlane) (Report, error) {
+func (s *settings) run(ctx context.Context, planes []drain.DataPlane, signals *signals) (Report, error) {
 	for _, c := range s.config.Contradictions() {
 		s.log.Warn("timers contradict each other", "problem", c)
 	}
 	plane := &monitored{DataPlane: drain.Join(planes...), status: newStatus()}
-	signals, stop := s.listenForSignals(ctx)
-	defer stop()
 	served, err := s.serveStatus(plane.status, signals)
 	if err != nil {
 		plane.Kill()

@@ -1,9 +1,348 @@
 package lastcall
 
 import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/leak"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+// TestMain is also the program that the tests start and terminate.
+func TestMain(m *testing.M) {
+	if os.Getenv("LASTCALL_TEST_PROGRAM") == "" {
+		leak.Main(m)
+	}
+	program()
+}
+
+// program is a user's program.
+func program() {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") })
+	mux.HandleFunc("/slow", func(w http.ResponseWriter, r *http.Request) {
+		d, _ := time.ParseDuration(r.FormValue("takes"))
+		slog.Info("in the handler")
+		select {
+		case <-time.After(d):
+			_, _ = io.WriteString(w, "done")
+		case <-r.Context().Done():
+		}
+	})
+	slog.SetDefault(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+	opts := []Option{}
+	if address := os.Getenv("LASTCALL_TEST_STATUS"); address != "" {
+		opts = append(opts, WithStatusAddress(address))
+	}
+	report, err := Serve(context.Background(), &http.Server{Addr: "127.0.0.1:0", Handler: mux}, opts...)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if report.Verdict == drain.Cut {
+		os.Exit(3)
+	}
+	os.Exit(0)
+}
+
+// running is such a program.
+type running struct {
+	t       *testing.T
+	cmd     *exec.Cmd
+	address string
+	status  string
+
+	mu   sync.Mutex // guards log
+	log  bytes.Buffer
+	done chan struct{} // closed when the log has ended
+}
+
+// patience bounds every wait of these tests.
+const patience = 20 * time.Second
+
+func start(t *testing.T, env ...string) *running {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("SIGTERM cannot be sent on Windows")
+	}
+	r := &running{t: t, cmd: exec.Command(os.Args[0]), done: make(chan struct{})}
+	r.cmd.Env = append(os.Environ(), "LASTCALL_TEST_PROGRAM=1", "GORACE=atexit_sleep_ms=0")
+	r.cmd.Env = append(r.cmd.Env, env...)
+	stderr, err := r.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	serving := make(chan struct{})
+	var once sync.Once
+	hasStatus := strings.Contains(strings.Join(env, " "), "LASTCALL_TEST_STATUS")
+	go func() {
+		defer close(r.done)
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			r.mu.Lock()
+			fmt.Fprintln(&r.log, lines.Text())
+			r.mu.Unlock()
+			var record struct{ Msg, Address string }
+			_ = json.Unmarshal(lines.Bytes(), &record)
+			switch {
+			case record.Msg == "serving":
+				r.address = record.Address
+			case record.Msg == "serving status":
+				r.status = record.Address
+			}
+			if r.address != "" && (r.status != "" || !hasStatus) {
+				once.Do(func() { close(serving) })
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = r.cmd.Process.Kill()
+		<-r.done
+		_ = r.cmd.Wait()
+	})
+	select {
+	case <-serving:
+	case <-r.done:
+		t.Fatalf("the program has ended:\n%s", r.text())
+	case <-time.After(patience):
+		t.Fatalf("the program does not serve:\n%s", r.text())
+	}
+	return r
+}
+
+func (r *running) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.String()
+}
+
+// terminate sends SIGTERM, and returns when the program drains.
+func (r *running) terminate() {
+	r.t.Helper()
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		r.t.Fatal(err)
+	}
+	r.await("draining")
+}
+
+func (r *running) await(message string) {
+	r.t.Helper()
+	for end := time.Now().Add(patience); !strings.Contains(r.text(), `"msg":"`+message+`"`); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			r.t.Fatalf("no %q in the log:\n%s", message, r.text())
+		}
+	}
+}
+
+// end waits for the program, and returns its exit code and its report.
+func (r *running) end() (int, drain.Report) {
+	r.t.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(patience):
+		r.t.Fatalf("the program does not end:\n%s", r.text())
+	}
+	_ = r.cmd.Wait()
+	var report drain.Report
+	for line := range strings.Lines(r.text()) {
+		if strings.Contains(line, `"msg":"termination report"`) {
+			if err := json.Unmarshal([]byte(line), &report); err != nil {
+				r.t.Errorf("%v: %s", err, line)
+			}
+		}
+	}
+	return r.cmd.ProcessState.ExitCode(), report
+}
+
+// client is a client with a connection of its own.
+func (r *running) client() *http.Client {
+	tr := &http.Transport{}
+	r.t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: patience}
+}
+
+// get expects a status, and whether the response closes the connection.
+func (r *running) get(c *http.Client, path string, status int, closes bool) {
+	r.t.Helper()
+	resp, err := c.Get("http://" + r.address + path)
+	if err != nil {
+		r.t.Error(err)
+		return
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != status || resp.Close != closes {
+		r.t.Errorf("%s: %s, close %v, %q, %v; want %d, close %v", path, resp.Status, resp.Close, body, err, status, closes)
+	}
+}
+
+// A rollout's termination: the request in flight is answered, clients that connect after SIGTERM are
+// served, idle connections are closed, and the program exits when the last response is out.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	r := start(t, "MINIMUM_DRAIN_DURATION=300ms", "LASTCALL_QUIET_TIME=100ms", "LASTCALL_IDLE_GRACE=50ms")
+	idle, err := net.Dial("tcp", r.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+	kept := r.client()
+	r.get(kept, "/", 200, false)
+
+	var slow sync.WaitGroup
+	slow.Go(func() { r.get(r.client(), "/slow?takes=1500ms", 200, true) })
+	r.await("in the handler")
+	r.terminate()
+	r.get(kept, "/", 200, true)       // on a connection from before
+	r.get(r.client(), "/", 200, true) // on a new one
+	_ = idle.SetReadDeadline(time.Now().Add(patience))
+	if n, err := idle.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the idle connection: %d, %v, want its end", n, err)
+	}
+	slow.Wait()
+	code, report := r.end()
+	if code != 0 || report.Verdict != drain.Clean || report.Trigger != "SIGTERM" || report.Late < 2 || len(report.Open) > 0 {
+		t.Errorf("exit %d, %+v\n%s", code, report, r.text())
+	}
+	if len(report.HeldBy) != 1 || report.HeldBy[0].Request != "GET /slow?takes=1500ms" {
+		t.Errorf("held by %v", report.HeldBy)
+	}
+	if _, err := net.Dial("tcp", r.address); err == nil {
+		t.Error("the port is still open")
+	}
+}
+
+// A request that does not end gets a 503 before SIGKILL would come, and the report names it.
+func TestServeLastCall(t *testing.T) {
+	t.Parallel()
+	r := start(t, "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=0s", "TERMINATION_GRACE_PERIOD_SECONDS=2")
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		r.get(r.client(), "/slow?takes=1h", 503, true)
+	}()
+	r.await("in the handler")
+	began := time.Now()
+	r.terminate()
+	code, report := r.end()
+	<-answered
+	if took := time.Since(began); code != 3 || report.Verdict != drain.Cut || took > 2*time.Second {
+		t.Errorf("exit %d after %v, %+v", code, took, report)
+	}
+	if len(report.Open) != 1 || report.Open[0].Ending != "503" || report.Open[0].Request != "GET /slow?takes=1h" {
+		t.Errorf("cut: %+v", report.Open)
+	}
+}
+
+// A second SIGTERM makes the last call at once.
+func TestServeSecondSignal(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		r.get(r.client(), "/slow?takes=1h", 503, true)
+	}()
+	r.await("in the handler")
+	r.terminate()
+	began := time.Now()
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	code, report := r.end()
+	<-answered
+	if took := time.Since(began); code != 3 || report.Verdict != drain.Cut || took > 2*time.Second {
+		t.Errorf("exit %d after %v, %+v", code, took, report)
+	}
+}
+
+// The preStop hook drains and returns; SIGTERM then ends the program without another drain.
+func TestServePreStop(t *testing.T) {
+	t.Parallel()
+	r := start(t, "MINIMUM_DRAIN_DURATION=300ms", "LASTCALL_QUIET_TIME=100ms", "LASTCALL_TEST_STATUS=127.0.0.1:0", "LASTCALL_HOOK_TOKEN=secret")
+	ask := func(path string) int {
+		resp, err := r.client().Get("http://" + r.status + path)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	if ready, open := ask("/ready"), ask("/prestop"); ready != 200 || open != 404 {
+		t.Errorf("ready %d, a hook without its token %d", ready, open)
+	}
+	began := time.Now()
+	if hook := ask("/prestop/secret"); hook != 200 || time.Since(began) < 300*time.Millisecond {
+		t.Errorf("the hook: %d after %v", hook, time.Since(began))
+	}
+	if ready := ask("/ready"); ready != 200 {
+		t.Errorf("ready %d after the hook: the listener is open", ready)
+	}
+	r.get(r.client(), "/", 200, true)
+	began = time.Now()
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	code, report := r.end()
+	if took := time.Since(began); code != 0 || report.Verdict != drain.Clean || report.Trigger != "hook" || took > 10*time.Second {
+		t.Errorf("exit %d after %v, %+v", code, took, report)
+	}
+}
+
+// What keeps the server from starting is an error, and nothing is left open.
+func TestServeErrors(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	log := WithLogger(slog.New(slog.DiscardHandler))
+	for want, serve := range map[string]func() error{
+		"address already in use": func() error {
+			_, err := Serve(t.Context(), &http.Server{Addr: taken.Addr().String()}, log)
+			return err
+		},
+		"load the certificate": func() error {
+			_, err := Serve(t.Context(), &http.Server{Addr: "127.0.0.1:0"}, log, WithTLSFiles("none.crt", "none.key"))
+			return err
+		},
+		"status address": func() error {
+			_, err := Serve(t.Context(), &http.Server{Addr: "127.0.0.1:0"}, log, WithStatusAddress(taken.Addr().String()))
+			return err
+		},
+		"unexpected EOF": func() error {
+			report, err := Serve(t.Context(), &http.Server{}, log, WithListener(broken{taken}))
+			if report.Verdict != drain.Crashed {
+				t.Errorf("a broken listener: %+v", report)
+			}
+			return err
+		},
+	} {
+		if err := serve(); err == nil || !strings.HasPrefix(err.Error(), "lastcall: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error about %q, got: %v", want, err)
+		}
+	}
+}
+
+type broken struct{ net.Listener }
+
+func (broken) Accept() (net.Conn, error) { return nil, io.ErrUnexpectedEOF }
+func (broken) Close() error              { return nil }
