@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -90,9 +91,9 @@ func (h *healthCheck) preamble() []byte {
 	} {
 		_ = fields.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
 	}
-	out := http2.Append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), http2.Settings, 0, 0, nil)
+	out := http2.Append([]byte(http2.Preface), http2.Settings, 0, 0, nil)
 	out = http2.Append(out, http2.Headers, http2.FlagEndHeaders, 1, block.Bytes())
-	return http2.Append(out, http2.Data, http2.FlagEndStream, 1, append([]byte{0, 0, 0, 0, byte(len(h.request))}, h.request...))
+	return http2.Append(out, http2.Data, http2.FlagEndStream, 1, grpc.Append(nil, 0, h.request))
 }
 
 // read reads one frame and reports whether it was the response's last.
@@ -101,55 +102,50 @@ func (h *healthCheck) read(conn net.Conn) (done bool, err error) {
 	if _, err := io.ReadFull(conn, head[:]); err != nil {
 		return false, err
 	}
-	length := http2.PayloadLen(head[:])
-	if length > maxFrame {
-		return false, fmt.Errorf("frame of %d bytes: the app does not serve HTTP/2 without TLS on this port", length)
+	at := http2.ReadHeader(head[:])
+	if at.Length > maxFrame {
+		return false, fmt.Errorf("frame of %d bytes: the app does not serve HTTP/2 without TLS on this port", at.Length)
 	}
-	payload := make([]byte, length)
+	payload := make([]byte, at.Length)
 	if _, err := io.ReadFull(conn, payload); err != nil {
 		return false, err
 	}
-	kind, flags := head[3], head[4]
 	switch {
-	case (kind == http2.Settings || kind == http2.Ping) && flags&http2.FlagAck == 0:
-		if kind == http2.Settings {
+	case (at.Type == http2.Settings || at.Type == http2.Ping) && !at.Has(http2.FlagAck):
+		if at.Type == http2.Settings {
 			payload = nil
 		}
-		_, err = conn.Write(http2.Append(nil, kind, http2.FlagAck, 0, payload))
-	case kind == http2.Headers, kind == http2.Continuation:
-		return h.takeHeaders(kind, flags, payload)
-	case kind == http2.Data:
-		if payload, err = http2.Unpad(payload, flags&http2.FlagPadded != 0, 0); err != nil {
+		_, err = conn.Write(http2.Append(nil, at.Type, http2.FlagAck, 0, payload))
+	case at.Type == http2.Headers, at.Type == http2.Continuation:
+		return h.takeHeaders(at, payload)
+	case at.Type == http2.Data:
+		if payload, err = http2.Unpad(payload, at.Has(http2.FlagPadded), 0); err != nil {
 			return false, err
 		}
 		if h.response = append(h.response, payload...); len(h.response) > maxHealth {
 			return false, errors.New("the response is too long")
 		}
-		return flags&http2.FlagEndStream != 0, nil
-	case kind == http2.RSTStream && length == 4:
+		return at.Has(http2.FlagEndStream), nil
+	case at.Type == http2.RSTStream && at.Length == 4:
 		err = fmt.Errorf("the app reset the stream, error code %d", binary.BigEndian.Uint32(payload))
-	case kind == http2.GoAway && length >= 8 && binary.BigEndian.Uint32(payload) < 1:
+	case at.Type == http2.GoAway && at.Length >= 8 && binary.BigEndian.Uint32(payload) < 1:
 		err = fmt.Errorf("the app refused the call: GOAWAY, error code %d %s", binary.BigEndian.Uint32(payload[4:]), payload[8:])
 	}
 	return false, err
 }
 
 // takeHeaders collects a header block, and decodes it once it is complete.
-func (h *healthCheck) takeHeaders(kind, flags byte, payload []byte) (done bool, err error) {
-	if kind == http2.Headers {
-		h.ended = flags&http2.FlagEndStream != 0
-		skip := 0
-		if flags&http2.FlagPriority != 0 {
-			skip = 5
-		}
-		if payload, err = http2.Unpad(payload, flags&http2.FlagPadded != 0, skip); err != nil {
+func (h *healthCheck) takeHeaders(at http2.FrameHeader, payload []byte) (done bool, err error) {
+	if at.Type == http2.Headers {
+		h.ended = at.Has(http2.FlagEndStream)
+		if payload, err = at.Fragment(payload); err != nil {
 			return false, err
 		}
 	}
 	if h.block = append(h.block, payload...); len(h.block) > maxFrame {
 		return false, errors.New("the response's header fields are too long")
 	}
-	if flags&http2.FlagEndHeaders == 0 {
+	if !at.Has(http2.FlagEndHeaders) {
 		return false, nil
 	}
 	fields, err := h.fields.DecodeFull(h.block)
