@@ -49,7 +49,7 @@ func (p *Pipe) writeEntry(e *accesslog.Entry, status int, outcome accesslog.Outc
 	before := p.cfg.AccessLog.Lost()
 	p.cfg.AccessLog.Write(e)
 	if p.cfg.AccessLog.Lost() != before {
-		p.complainEach(time.Minute, "access log writer too slow; dropping lines")
+		p.warnEvery(time.Minute, "access log writer too slow; dropping lines")
 	}
 }
 
@@ -63,7 +63,7 @@ func (c *conn) logOpaque() {
 	e.Received, e.Sent = c.up.carried, c.down.carried
 	var outcome accesslog.Outcome
 	switch {
-	case c.surplus:
+	case c.overLimit:
 		outcome.Flags = accesslog.FlagOverflow
 	case c.app == nil:
 		outcome.Flags = accesslog.FlagConnectFailed

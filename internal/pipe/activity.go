@@ -8,12 +8,12 @@ import (
 
 // recount brings the pipe's counts up to date with the connection's state. mu
 // is held.
-func (c *conn) recount() {
+func (c *conn) recountLocked() {
 	if c.paused {
-		c.resumeReading()
+		c.resumeReadingLocked()
 	}
-	open := !c.over
-	busy := open && !c.uncounted() && (c.isTunnel() || c.arriving || c.waitedFor())
+	open := !c.end.done()
+	busy := open && !c.isIgnored() && (c.isTunnelLocked() || c.arriving || c.hasRequestLocked())
 	if open == c.counted && busy == c.busy {
 		return
 	}
@@ -21,8 +21,8 @@ func (c *conn) recount() {
 		c.counted = open
 		c.p.open.Add(delta(open))
 		c.in.stats.open.Add(delta(open))
-		if c.surplus {
-			c.in.stats.surplus.Add(delta(open))
+		if c.overLimit {
+			c.in.stats.overLimit.Add(delta(open))
 		}
 	}
 	if busy != c.busy {
@@ -33,29 +33,29 @@ func (c *conn) recount() {
 		c.in.stats.busy.Add(delta(busy))
 	}
 	if !open {
-		c.settle()
+		c.settleLocked()
 	}
 	c.p.changed()
 }
 
 // uncounted says whether the connection never counts, whatever it carries.
-func (c *conn) uncounted() bool { return c.in.uncounts(c.origin.Port()) }
+func (c *conn) isIgnored() bool { return c.in.ignores(c.origin.Port()) }
 
-// saysGoodbye says whether each message to the client is said to be the last.
-func (c *conn) saysGoodbye() bool { return c.p.draining.holds() || c.leaves.Load() }
+// announcesClose says whether each message to the client is said to be the last.
+func (c *conn) announcesClose() bool { return c.p.draining.holds() || c.restart.leaves.Load() }
 
 // isTunnel says whether the connection has no messages of HTTP any more. mu is
 // held.
-func (c *conn) isTunnel() bool { return c.mode == opaque || c.mode == modeWS }
+func (c *conn) isTunnelLocked() bool { return c.mode == opaque || c.mode == modeWS }
 
 // works says whether something is under way on the connection, whether it counts
 // or not. mu is held.
-func (c *conn) works() bool {
-	return c.isTunnel() || c.arriving || c.queue.len() > 0 || c.h2 != nil && len(c.h2.streams) > 0
+func (c *conn) hasWorkLocked() bool {
+	return c.isTunnelLocked() || c.arriving || c.queue.len() > 0 || c.h2 != nil && len(c.h2.streams) > 0
 }
 
 // waitedFor says whether a request that counts is unanswered. mu is held.
-func (c *conn) waitedFor() bool {
+func (c *conn) hasRequestLocked() bool {
 	if c.h2 != nil && c.h2.counted > 0 {
 		return true
 	}
@@ -67,6 +67,31 @@ func (c *conn) waitedFor() bool {
 	return false
 }
 
+// awaitFirstLocked makes a connection that comes while idle ones are closed busy for a moment: its first request is
+// expected.
+func (c *conn) awaitFirstLocked() {
+	c.awaitsFirst, c.arriving, c.up.timed = true, true, true
+	_ = c.client.SetReadDeadline(time.Now().Add(firstRequestTime))
+}
+
+// awaitRequest gives a client whose app is unreachable a moment to send a request, which can be answered. One that waits
+// for the app to speak first would wait for ever.
+func (c *conn) awaitRequest() {
+	c.mu.Lock()
+	c.awaitsFirst, c.up.timed = true, true
+	c.mu.Unlock()
+	_ = c.client.SetReadDeadline(time.Now().Add(firstRequestTime))
+}
+
+// endAwaitFirst reports whether the first request was still expected.
+func (c *conn) endAwaitFirst() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.awaitsFirst
+	c.awaitsFirst = false
+	return was
+}
+
 func delta(up bool) int64 {
 	if up {
 		return 1
@@ -76,7 +101,7 @@ func delta(up bool) int64 {
 
 // describe names the conversations for the report: none when it is idle, many
 // with HTTP/2. mu is held.
-func (c *conn) describe() []drain.Conversation {
+func (c *conn) describeLocked() []drain.Conversation {
 	if !c.busy {
 		return nil
 	}
@@ -86,7 +111,7 @@ func (c *conn) describe() []drain.Conversation {
 	case c.client.IsHandshaking():
 		d.Protocol, since = "tls", c.began
 	case c.mode == modeH2:
-		return c.describeStreams()
+		return c.describeStreamsLocked()
 	case c.mode == modeWS:
 		d.Protocol, since = "websocket", c.began
 		d.Request = string(c.up.upgraded)

@@ -164,9 +164,9 @@ const (
 	// bytes (RFC 9112, 9.6). Envoy's delayed_close_timeout is 1 s.
 	lingerTime = time.Second
 
-	// freshTime is how long a connection that comes at the very end is given
+	// firstRequestTime is how long a connection that comes at the very end is given
 	// for its first request.
-	freshTime = time.Second
+	firstRequestTime = time.Second
 
 	// unreadTime is when an idle connection that is to be closed, but has something
 	// unread, is looked at again.

@@ -10,6 +10,8 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // A stream of gRPC-Web or of the Connect protocol that is not finished ends with
@@ -59,7 +61,7 @@ func TestConnectRPC(t *testing.T) {
 				t.Errorf("a message too many: %v", stream.Msg())
 			}
 			var e *connect.Error
-			if err := stream.Err(); !errors.As(err, &e) || e.Code() != connect.CodeUnavailable || e.Message() != endLastCall.message {
+			if err := stream.Err(); !errors.As(err, &e) || e.Code() != connect.CodeUnavailable || e.Message() != accesslog.MessageLastCall {
 				t.Errorf("the client sees %v", err)
 			}
 			if left := report(); len(left) != 1 || left[0].Ending != tt.ending {

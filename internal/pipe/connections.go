@@ -70,13 +70,13 @@ func (c *conn) list() Connection {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.over:
+	case c.end.done():
 		out.State = StateClosing
 	case c.client.IsHandshaking():
 		out.State = StateHandshake
 	case c.busy:
 		out.State = StateBusy
-	case c.works():
+	case c.hasWorkLocked():
 		out.State = StateQuiet
 	default:
 		out.State, out.Idle = StateIdle, time.Since(c.idleSince)

@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"net"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
@@ -152,7 +150,7 @@ func (c *conn) fromApp() bool {
 		case downHead:
 			rest := b.Bytes()
 			if d.scanned == 0 {
-				switch c.firstWords(rest) {
+				switch c.sniffApp(rest) {
 				case modeH2:
 					d.state = downH2
 					continue
@@ -181,17 +179,11 @@ func (c *conn) fromApp() bool {
 	return true
 }
 
-func (c *conn) modeNow() mode {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mode
-}
-
-// firstWords tells by what the app says at the beginning of a message what it
+// sniffApp tells by what the app says at the beginning of a message what it
 // speaks. An app that speaks before any request speaks none of our protocols,
 // unless it is HTTP/2's SETTINGS, which some servers send at once. up, which may
 // hold a few bytes back, is woken.
-func (c *conn) firstWords(b []byte) mode {
+func (c *conn) sniffApp(b []byte) mode {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mode != undecided || c.queue.len() > 0 || c.in.Protocol != Auto {
@@ -210,7 +202,7 @@ func (c *conn) firstWords(b []byte) mode {
 		}
 	}
 	c.mode = opaque
-	c.recount()
+	c.recountLocked()
 	c.noteOpaque(OpaqueServerFirst)
 	_ = c.client.SetReadDeadline(time.Now())
 	return opaque
@@ -228,74 +220,8 @@ func (c *conn) carryDown() {
 	c.down.carried += c.carry(c.client, c.app)
 }
 
-// appEnded follows the end of what the app sends, or of our understanding it.
-func (c *conn) appEnded() {
-	d := &c.down
-	c.mu.Lock()
-	over, responding, due := c.over, c.responding, c.queue.len() > 0
-	isWS := c.mode == modeWS
-	isH2, streams := c.mode == modeH2, 0
-	if isH2 {
-		streams = len(c.h2.streams)
-	}
-	c.mu.Unlock()
-	closed := errors.Is(d.err, io.EOF)
-	_ = c.app.SetReadDeadline(time.Time{})
-	switch {
-	case over:
-	case d.err == nil, errors.Is(d.err, net.ErrClosed): // the client has gone
-		c.close()
-	case isH2 && isProtocolError(d.err):
-		c.p.complain("the app does not keep to HTTP/2; its clients get a 502", "app", c.appName(), "error", d.err)
-		c.failStreams(accesslog.ProtocolError, endProtocol)
-	case isH2 && streams > 0:
-		c.failStreams(accesslog.Terminated, endTerminated)
-	case isH2:
-		c.endIdleH2()
-		c.close()
-	case isWS:
-		c.close()
-	case responding && d.body.Kind == http1.CloseBody && closed:
-		c.mu.Lock()
-		c.over = true
-		c.mu.Unlock()
-		c.end()
-		c.responseEnds(true)
-	case responding:
-		c.in.stats.truncated.Add(1)
-		c.logTruncated()
-		c.mu.Lock()
-		c.resets = c.endsWithConn
-		c.mu.Unlock()
-		c.close()
-	case due && (isProtocolError(d.err) || closed && d.scanned > 0): // nonsense, or a part of a head
-		c.p.complain("the app's response cannot be understood; its client gets a 502", "app", c.appName(), "error", d.err)
-		c.answer(&replyProtocolError, accesslog.ProtocolError)
-	case due:
-		c.answer(&replyTerminated, accesslog.Terminated)
-	default:
-		c.close()
-	}
-	if !over {
-		c.app.Shut()
-	}
-}
-
-// isProtocolError tells an app that talks nonsense from one that is gone.
-func isProtocolError(err error) bool {
+// isMalformed reports whether the app has sent what is not HTTP, rather than closed or reset its connection.
+func isMalformed(err error) bool {
 	_, ok := errors.AsType[*http1.Error](err)
 	return ok
-}
-
-func (c *conn) logTruncated() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.queue.len() == 0 {
-		return
-	}
-	// Envoy, too, calls it a protocol error when a response ends before its end.
-	c.finish(c.queue.at(0), c.down.status, accesslog.Truncated)
-	for i := 1; i < c.queue.len(); i++ {
-		c.finish(c.queue.at(i), 0, accesslog.Terminated)
-	}
 }

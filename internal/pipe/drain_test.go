@@ -179,7 +179,7 @@ func TestCloseIdleUnread(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	_ = p.CloseIdle(ctx, 0)
-	if c.isOver() {
+	if c.hasEnded() {
 		t.Fatal("it was ended with something unread")
 	}
 	_, _ = ours.Read(make([]byte, 2))

@@ -86,20 +86,6 @@ func (p *Pipe) Durations(i int) []Durations {
 	return out
 }
 
-// finish counts a request that has ended, and writes its line in the access log;
-// once, however often it is called. What never got as far as the queue has a line
-// only.
-func (c *conn) finish(q *request, status int, outcome accesslog.Outcome) {
-	if q.told {
-		return
-	}
-	q.told = true
-	if !q.began.IsZero() {
-		c.in.stats.durations.observe(protocolHTTP1, status, time.Since(q.began))
-	}
-	c.p.writeEntry(q.entry, status, outcome)
-}
-
 // finishStream is finish for a request of HTTP/2.
 func (c *conn) finishStream(s *stream, outcome accesslog.Outcome) {
 	c.in.stats.durations.observe(s.protocol(), s.status, c.h2.clock().Sub(s.began))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
@@ -39,9 +40,9 @@ const (
 // lastMessage is the message with which the protocol ends a call that was not
 // finished: UNAVAILABLE, so that clients may try again.
 func (c content) lastMessage() []byte {
-	flags, text := byte(grpcWebTrailers), "grpc-status: "+grpc.Unavailable+"\r\ngrpc-message: "+endLastCall.message+"\r\n"
+	flags, text := byte(grpcWebTrailers), "grpc-status: "+grpc.Unavailable+"\r\ngrpc-message: "+accesslog.MessageLastCall+"\r\n"
 	if c == connectRPC {
-		flags, text = connectEnd, `{"error":{"code":"unavailable","message":"`+endLastCall.message+`"}}`
+		flags, text = connectEnd, `{"error":{"code":"unavailable","message":"`+accesslog.MessageLastCall+`"}}`
 	}
 	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(text))), text...)
 }

@@ -42,16 +42,16 @@ func (b *body) isWhole() bool {
 	return b.content == grpcWeb && flags&grpcWebTrailers != 0 || b.content == connectRPC && flags&connectEnd != 0
 }
 
-// farewell is how a body is ended before its end.
-type farewell struct {
+// earlyEnd is how a body is ended before its end.
+type earlyEnd struct {
 	bytes  []byte // what is sent last
 	proper bool   // the body has a proper end with it; else the connection's end must not look like one
 	ending string // for the report; "" when the client loses nothing
 }
 
-// farewell decides how the body is ended where it stands. ok is false where that would
+// earlyEnd decides how the body is ended where it stands. ok is false where that would
 // cut a chunk, or one of the parts of which the body consists.
-func (b *body) farewell() (f farewell, ok bool) {
+func (b *body) earlyEnd() (f earlyEnd, ok bool) {
 	if b.Kind == http1.ChunkedBody && !b.AtChunkBoundary() {
 		return f, false
 	}

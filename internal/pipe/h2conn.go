@@ -29,10 +29,10 @@ type h2 struct {
 	down     http2.Follower
 	dnTable  http2.Decoder
 	shutdown http2.Shutdown
-	saidAt   time.Time    // of the first goodbye
+	goAwayAt time.Time    // of the first goodbye
 	kind     http2.Client // by its requests
 
-	looksAgain bool // a timer will, how it is with the goodbye
+	checkScheduled bool // a timer will, how it is with the goodbye
 
 	ofClient http2.TableLimit // of the app's encoder, by the client's SETTINGS
 	ofApp    http2.TableLimit // of the client's encoder
@@ -66,7 +66,7 @@ const maxAppBlock = 256 << 10
 // becomeH2 follows HTTP/2 from the client's preface on.
 func (c *conn) becomeH2() (wait, leave bool) {
 	c.mu.Lock()
-	if c.last || c.over {
+	if c.end.last() {
 		c.mu.Unlock()
 		c.up.state = upDiscard
 		return false, false
@@ -74,16 +74,16 @@ func (c *conn) becomeH2() (wait, leave bool) {
 	if c.h2 == nil { // the app may have spoken first, or the request may have been an upgrade
 		c.h2 = c.newH2()
 	}
-	c.mode, c.fresh = modeH2, false
+	c.mode, c.awaitsFirst = modeH2, false
 	c.arriving = true // until the app is there
-	c.recount()
+	c.recountLocked()
 	c.mu.Unlock()
 	c.clearDeadline()
 	c.up.state = upH2
 	b := c.up.buf
 	if c.app == nil {
 		if err := c.dial(); err != nil { // what comes is read and answered
-			c.speakForApp()
+			c.sendSettings()
 			c.setArriving(false)
 			b.R += len(http2.Preface)
 			return false, false
@@ -97,12 +97,12 @@ func (c *conn) becomeH2() (wait, leave bool) {
 	return false, false
 }
 
-// speakForApp begins the way to the client in the place of an app that has
+// sendSettings begins the way to the client in the place of an app that has
 // refused: some clients, gRPC's among them, ask only when the server has spoken.
-func (c *conn) speakForApp() {
+func (c *conn) sendSettings() {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	if !c.isOver() && !c.h2.down.Spoke {
+	if !c.hasEnded() && !c.h2.down.Spoke {
 		c.h2.down.Spoke = true
 		_ = c.client.Send(http2.Append(nil, http2.Settings, 0, 0, nil), false)
 	}
@@ -113,9 +113,9 @@ func (c *conn) forwardFrames() (wait bool) {
 	b := c.up.buf
 	h := c.h2
 	c.mu.Lock()
-	if c.over { // the last stream has been named: the client asks again elsewhere
+	if c.end.done() { // the last stream has been named: the client asks again elsewhere
 		if http2.ContainsHeaders(b.Bytes()) {
-			c.raceMet()
+			c.raceLocked()
 		}
 		c.mu.Unlock()
 		c.up.state = upDiscard
@@ -124,7 +124,7 @@ func (c *conn) forwardFrames() (wait bool) {
 	n, err := h.up.Follow(b.Bytes(), upVisitor{c})
 	h.up.Release()
 	h.upTable.Release()
-	c.batchEnds()
+	c.batchEndsLocked()
 	asked := len(h.streams) > 0
 	slow := h.up.InHeaders()
 	finished := h.finishing && !h.within()
@@ -137,8 +137,7 @@ func (c *conn) forwardFrames() (wait bool) {
 		if err == nil && !asked {
 			return true
 		}
-		why := c.whyUnreached()
-		c.failStreams(why.outcome, why.ending)
+		c.failStreams(c.whyUnreachable(), http2.NoError)
 		c.up.state = upDiscard
 		return false
 	}
@@ -152,7 +151,7 @@ func (c *conn) forwardFrames() (wait bool) {
 		c.up.state = upDiscard
 		b.R = b.W
 		c.admitOversized(err)
-		c.endH2(err)
+		c.endInvalidH2(err)
 		return false
 	}
 	c.timeHeaders(slow)
@@ -170,16 +169,16 @@ func (c *conn) admitOversized(err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over || id <= h.last || id%2 == 0 {
+	if c.end.done() || id <= h.last || id%2 == 0 {
 		return
 	}
 	h.last = id
 	s := newStream(id, h.clock())
 	s.line = append(s.line, "(a head that is too large)"...)
 	s.clientEnded = true // nothing of it is waited for
-	c.openStream(s)
+	c.openStreamLocked(s)
 	c.in.stats.requests.Add(1)
-	c.batchEnds()
+	c.batchEndsLocked()
 }
 
 // timeHeaders gives a header block that has begun its time to come to its end.
@@ -194,14 +193,14 @@ func (c *conn) timeHeaders(slow bool) {
 }
 
 // batchEnds brings the counts up to date after the frames of one read. mu is held.
-func (c *conn) batchEnds() {
+func (c *conn) batchEndsLocked() {
 	h := c.h2
 	h.now = time.Time{}
 	if h.opened > 0 {
 		h.opened = 0
 		c.p.changed() // arrivals, though the counts may stay
 	}
-	c.recount()
+	c.recountLocked()
 }
 
 // passFrames passes on what the app has sent as far as it is understood. It
@@ -211,7 +210,7 @@ func (c *conn) passFrames() bool {
 	h := c.h2
 	c.wmu.Lock()
 	c.mu.Lock()
-	if c.over {
+	if c.end.done() {
 		c.mu.Unlock()
 		c.wmu.Unlock()
 		return false
@@ -224,7 +223,7 @@ func (c *conn) passFrames() bool {
 	n, err := h.down.Follow(b.Bytes(), downVisitor{c})
 	h.down.Release()
 	h.dnTable.Release()
-	c.batchEnds()
+	c.batchEndsLocked()
 	c.mu.Unlock()
 	if n > 0 {
 		if sendErr := c.client.Send(b.B[b.R:b.R+n], false); sendErr != nil {
@@ -235,7 +234,7 @@ func (c *conn) passFrames() bool {
 		b.R += n
 	}
 	if err == nil {
-		c.sayGoAwayLocked()
+		c.sendPendingGoAway()
 	}
 	c.wmu.Unlock()
 	if err != nil {

@@ -3,6 +3,7 @@ package pipe
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -11,42 +12,24 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// ending is how open streams are ended.
-type ending struct {
-	status  string        // of a response that has not begun
-	message string        // for gRPC
-	code    http2.ErrCode // of GOAWAY
-	orderly bool          // a response that has begun may have a proper end where its client loses nothing by it
-}
-
-var (
-	endLastCall   = ending{"503", accesslog.MessageLastCall, http2.NoError, true}
-	endTerminated = ending{"503", replyTerminated.body, http2.NoError, false}
-	endRefused    = ending{"503", replyConnectFailed.body, http2.NoError, false}
-	endRestarting = ending{"503", replyRestarting.body, http2.NoError, false}
-	endOverflow   = ending{"503", replyOverflow.body, http2.NoError, false}
-	endProtocol   = ending{"502", replyProtocolError.body, http2.NoError, false}
-)
-
-// endStreams ends every open stream as its protocol allows and says which clients
-// have lost something. The connection is over afterwards; end is for the caller to call. wmu is held, mu
-// is not.
-func (c *conn) endStreams(e ending, outcome accesslog.Outcome) []drain.Conversation {
+// endStreams ends every open stream as its protocol allows and returns those whose clients lose something. The caller
+// holds wmu, not mu, and calls sendEnd.
+func (c *conn) endStreams(e *ending, code http2.ErrCode) []drain.Conversation {
 	c.mu.Lock()
-	was := c.describeStreams()
-	canSay := c.h2.canSay()
+	was := c.describeStreamsLocked()
+	canSend := c.h2.canSend()
 	var out []byte
-	if canSay && !c.h2.down.Spoke {
+	if canSend && !c.h2.down.Spoke {
 		out = http2.Append(out, http2.Settings, 0, 0, nil) // the first frame of a server (RFC 9113, 3.4)
 		c.h2.down.Spoke = true
 	}
 	i := 0
 	for _, s := range c.h2.streams {
-		if s.status != 0 && !s.serverEnded && outcome != accesslog.LastCall {
+		if s.status != 0 && !s.serverEnded && e != &endLastCall {
 			c.in.stats.truncated.Add(1)
 		}
 		how := "truncated"
-		if canSay {
+		if canSend {
 			if how, out = s.end(out, e); how == "reset" {
 				c.in.stats.h2.txResets.Add(1)
 			}
@@ -55,51 +38,51 @@ func (c *conn) endStreams(e ending, outcome accesslog.Outcome) []drain.Conversat
 			was[i].Ending = how
 			i++
 		}
-		status := s.status
-		if status == 0 && canSay {
-			status = digits(e.status)
-			c.in.stats.responded(status)
+		if s.status == 0 && canSend {
+			s.status = e.reply.status
+			c.in.stats.responded(s.status)
 		}
-		s.status = status
 	}
-	c.closeStreams(outcome)
-	c.over = true
-	if canSay {
+	c.closeStreamsLocked(e.before)
+	c.end.advance(ended)
+	c.end.by = e
+	if canSend {
 		c.h2.shutdown = http2.Final
-		out = append(out, c.lastGoAway(e.code)...)
+		out = append(out, c.finalGoAwayLocked(code)...)
 	}
 	c.mu.Unlock()
-	if canSay {
+	if canSend {
 		_ = c.client.Send(out, true)
 	}
 	return slices.DeleteFunc(was, func(one drain.Conversation) bool { return one.Ending == "" })
 }
 
-// end adds the frames that end a stream, and says what they are; "" when the client
-// loses nothing.
+// end appends the frames that end a stream, and names them; "" if the client loses nothing.
 //
-// The half of a response is reset with INTERNAL_ERROR, as net/http's server and
-// Envoy do it: Node's node:http2 takes CANCEL for a proper end.
-func (s *stream) end(out []byte, e ending) (string, []byte) {
+// A truncated response is reset with INTERNAL_ERROR, as net/http's server and Envoy do: Node's node:http2 regards CANCEL
+// as an orderly end.
+func (s *stream) end(out []byte, e *ending) (string, []byte) {
+	const endHeaders = http2.FlagEndHeaders | http2.FlagEndStream
 	switch {
 	case s.grpc && s.status == 0: // a response of trailers alone
 		block := append([]byte(nil), 0x88) // :status 200, of the static table
 		block = http2.AppendField(block, "content-type", "application/grpc")
-		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, http2.FlagEndHeaders|http2.FlagEndStream, s.id, appendGRPC(block, e.message))
+		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, endHeaders, s.id, appendGRPC(block, e.reply.message()))
 	case s.grpc && !s.serverEnded:
-		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, http2.FlagEndHeaders|http2.FlagEndStream, s.id, appendGRPC(nil, e.message))
+		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, endHeaders, s.id, appendGRPC(nil, e.reply.message()))
 	case s.status == 0:
-		block := http2.AppendStatus(nil, e.status)
+		status := strconv.Itoa(e.reply.status)
+		block := http2.AppendStatus(nil, status)
 		block = http2.AppendField(block, "content-length", "0")
-		if e == endRestarting {
+		if e.reply == &replyRestarting {
 			block = http2.AppendField(block, "retry-after", retryAfter)
 		}
 		block = http2.AppendField(block, "server", accesslog.Server)
-		out = http2.Append(out, http2.Headers, http2.FlagEndHeaders|http2.FlagEndStream, s.id, block)
+		out = http2.Append(out, http2.Headers, endHeaders, s.id, block)
 		if !s.clientEnded { // stop the upload without an error (RFC 9113, 8.1)
 			out = http2.AppendReset(out, s.id, http2.NoError)
 		}
-		return e.status, out
+		return status, out
 	case s.serverEnded: // answered in full; the client was still sending
 		return "answered", http2.AppendReset(out, s.id, http2.NoError)
 	}
@@ -114,52 +97,43 @@ func appendGRPC(block []byte, message string) []byte {
 	return http2.AppendField(block, "grpc-message", message)
 }
 
-// endNowH2 is the last call on a connection of HTTP/2. It returns the last word
-// instead when it has to wait for one.
-func (c *conn) endNowH2() ([]drain.Conversation, *lastWord) {
-	_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime)) // a client that takes nothing must not hold the others' last call
+// endH2AtLastCall ends a connection of HTTP/2. It returns the last word if the streams have to reach a boundary first.
+func (c *conn) endH2AtLastCall() ([]drain.Conversation, *lastWord) {
+	_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime)) // a client that does not read must not delay the others
 	c.wmu.Lock()
-	if c.isOver() {
+	if c.hasEnded() {
 		c.wmu.Unlock()
 		return nil, nil
 	}
-	if w := c.askLastMessages(); w != nil {
-		_ = c.client.SetWriteDeadline(time.Time{}) // until it is hurried
+	if w := c.requestLastMessages(); w != nil {
+		_ = c.client.SetWriteDeadline(time.Time{}) // until hurryLastWord
 		c.wmu.Unlock()
 		return nil, w
 	}
-	was := c.endStreams(endLastCall, accesslog.LastCall)
+	was := c.endStreams(&endLastCall, http2.NoError)
 	c.wmu.Unlock()
-	c.end()
-	c.mu.Lock()
-	c.recount()
-	c.mu.Unlock()
+	c.sendEnd()
 	return was, nil
 }
 
-// stuckTime is how long a write to a client that does not read is waited for at
-// the last call.
+// stuckTime is the limit of a write to a client at the last call.
 const stuckTime = 20 * time.Millisecond
 
-// failStreams ends the connection when the app has failed it.
-func (c *conn) failStreams(outcome accesslog.Outcome, e ending) {
-	_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime)) // down may hang in a write to a client that does not read
+// failStreams ends the connection when the app, or the client, has failed it.
+func (c *conn) failStreams(e *ending, code http2.ErrCode) {
+	_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime)) // down may be writing to a client that does not read
 	c.wmu.Lock()
-	if c.isOver() {
+	if c.hasEnded() {
 		c.wmu.Unlock()
 		return
 	}
-	c.endStreams(e, outcome)
+	c.endStreams(e, code)
 	c.wmu.Unlock()
-	c.end()
-	c.mu.Lock()
-	c.recount()
-	c.mu.Unlock()
+	c.sendEnd()
 }
 
-// endH2 ends the connection of a client that does not keep to the protocol, or
-// asks too much.
-func (c *conn) endH2(err error) {
+// endInvalidH2 ends the connection of a client that violates the protocol or a limit.
+func (c *conn) endInvalidH2(err error) {
 	c.in.stats.refused.Add(1)
 	code := http2.CodeOf(err)
 	flood, isFlood := errors.AsType[http2.Flood](err)
@@ -168,10 +142,11 @@ func (c *conn) endH2(err error) {
 	} else {
 		c.in.stats.h2.badPeers.Add(1)
 	}
-	c.p.complain("a client does not keep to HTTP/2; its connection is ended", "peer", c.client.RemoteAddr().String(), "error", err, "code", code.String())
-	status := "400"
+	c.p.warn("client violates HTTP/2; closing its connection", "peer", c.client.RemoteAddr().String(), "error", err, "code", code.String())
+	r := reply{400, err.Error()}
 	if isFlood && flood.IsHead() {
-		status = "431"
+		r.status = 431
 	}
-	c.failStreams(accesslog.InvalidHTTP2, ending{status, err.Error(), code, false})
+	e := same(&r, accesslog.InvalidHTTP2)
+	c.failStreams(&e, code)
 }

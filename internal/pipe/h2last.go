@@ -3,7 +3,6 @@ package pipe
 import (
 	"slices"
 
-	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -26,20 +25,20 @@ func (s *stream) within() bool {
 	return s.events != nil && s.events.Reconnects() && !s.events.BetweenEvents()
 }
 
-// askLastMessages has the connection ended when no gRPC message is under way. It
+// requestLastMessages has the connection ended when no gRPC message is under way. It
 // returns nil when there is none to wait for. wmu is held.
-func (c *conn) askLastMessages() *lastWord {
+func (c *conn) requestLastMessages() *lastWord {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.h2
-	if c.over || !h.canSay() || !h.within() {
+	if c.end.done() || !h.canSend() || !h.within() {
 		return nil
 	}
-	if c.word == nil {
-		c.word = &lastWord{done: make(chan struct{}), was: c.describeStreams()}
+	if c.end.word == nil {
+		c.end.word = &lastWord{done: make(chan struct{}), was: c.describeStreamsLocked()}
 		h.finishing = true
 	}
-	return c.word
+	return c.end.word
 }
 
 // passLastMessages passes on only what ends a message that has begun, and what
@@ -48,7 +47,7 @@ func (c *conn) passLastMessages() bool {
 	b, h := c.down.buf, c.h2
 	var out []byte
 	c.mu.Lock()
-	if c.over {
+	if c.end.done() {
 		c.mu.Unlock()
 		return false
 	}
@@ -65,7 +64,7 @@ func (c *conn) passLastMessages() bool {
 		b.R += n
 	}
 	done := err != nil || !h.within()
-	c.batchEnds()
+	c.batchEndsLocked()
 	c.mu.Unlock()
 	if len(out) > 0 {
 		h.torn = c.client.Send(out, false) != nil || h.torn
@@ -125,17 +124,14 @@ func (c *conn) lastFrame(p []byte) (n int, pass bool, err error) {
 // endLastMessages ends the connection that has come to its end, or has run out of
 // time. wmu is held.
 func (c *conn) endLastMessages() {
-	if c.isOver() {
+	if c.hasEnded() {
 		return
 	}
-	was := c.endStreams(endLastCall, accesslog.LastCall)
+	was := c.endStreams(&endLastCall, http2.NoError)
 	c.mu.Lock()
-	c.word.was, c.word.ending = was, "ended"
+	c.end.word.was, c.end.word.ending = was, "ended"
 	c.mu.Unlock()
-	c.end()
-	c.mu.Lock()
-	c.recount()
-	c.mu.Unlock()
+	c.sendEnd()
 }
 
 // hurryLastMessages ends the connection now, unless somebody hangs in a write.

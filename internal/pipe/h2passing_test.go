@@ -210,11 +210,11 @@ func TestH2NothingAfterTheLastGoodbye(t *testing.T) {
 	c := p.all()[0]
 	c.mu.Lock() // up meets the end in the middle of its work
 	r.request(3, true, ":path", "/late")
-	c.over = true
-	c.recount()
+	c.end.advance(ended)
+	c.recountLocked()
 	c.mu.Unlock()
-	c.endIdleH2()
-	c.end()
+	c.sendFinalGoAway()
+	c.sendEnd()
 	got := strings.Join(r.frames(), "\n")
 	if !strings.HasSuffix(got, "GOAWAY 1 NO_ERROR") {
 		t.Errorf("got %s", got)

@@ -71,7 +71,7 @@ func (list streams) get(id uint32) *stream {
 }
 
 // openStream takes a stream in. mu is held.
-func (c *conn) openStream(s *stream) {
+func (c *conn) openStreamLocked(s *stream) {
 	h := c.h2
 	i, _ := h.streams.find(s.id)
 	h.streams = slices.Insert(h.streams, i, s)
@@ -85,18 +85,18 @@ func (c *conn) openStream(s *stream) {
 		h.counted++
 	}
 	h.opened++
-	c.grows()
+	c.growsLocked()
 }
 
 // closeIfEnded forgets a stream that both sides have ended. mu is held.
-func (c *conn) closeIfEnded(s *stream) {
+func (c *conn) closeIfEndedLocked(s *stream) {
 	if s.clientEnded && s.serverEnded {
-		c.closeStream(s, accesslog.ViaUpstream)
+		c.closeStreamLocked(s, accesslog.ViaUpstream)
 	}
 }
 
 // closeStream forgets a stream. Who calls it recounts. mu is held.
-func (c *conn) closeStream(s *stream, outcome accesslog.Outcome) {
+func (c *conn) closeStreamLocked(s *stream, outcome accesslog.Outcome) {
 	h := c.h2
 	if i, found := h.streams.find(s.id); found {
 		if len(h.streams) > usualStreams {
@@ -115,15 +115,15 @@ func (c *conn) closeStream(s *stream, outcome accesslog.Outcome) {
 }
 
 // closeStreams forgets all of them. mu is held.
-func (c *conn) closeStreams(outcome accesslog.Outcome) {
+func (c *conn) closeStreamsLocked(outcome accesslog.Outcome) {
 	for _, s := range slices.Backward(c.h2.streams) {
-		c.closeStream(s, outcome)
+		c.closeStreamLocked(s, outcome)
 	}
 }
 
 // describeStreams names the open streams for the report, the oldest first. mu is
 // held.
-func (c *conn) describeStreams() []drain.Conversation {
+func (c *conn) describeStreamsLocked() []drain.Conversation {
 	var out []drain.Conversation
 	for _, s := range c.h2.streams {
 		if s.quiet {

@@ -35,7 +35,7 @@ func (c *conn) passUpgradeToH2(n int) bool {
 	c.wmu.Lock() // nothing of ours may come before the 101
 	defer c.wmu.Unlock()
 	c.mu.Lock()
-	if c.over || c.queue.len() == 0 {
+	if c.end.done() || c.queue.len() == 0 {
 		c.mu.Unlock()
 		return false
 	}
@@ -47,14 +47,14 @@ func (c *conn) passUpgradeToH2(n int) bool {
 	s := newStream(1, req.began)
 	s.line = append(s.line, req.line...)
 	s.clientEnded = true
-	s.quiet = req.quiet || c.uncounted()
+	s.quiet = req.quiet || c.isIgnored()
 	if s.entry = req.entry; s.entry != nil {
 		s.entry.Protocol = "HTTP/2"
 	}
 	c.queue.pop()
 	c.h2, c.mode = h, modeH2
-	c.openStream(s)
-	c.recount()
+	c.openStreamLocked(s)
+	c.recountLocked()
 	c.mu.Unlock()
 	c.in.stats.h2.upgrades.Add(1)
 	c.down.state = downH2
@@ -70,7 +70,7 @@ func (c *conn) takePreface() (wait bool) {
 	switch {
 	case !http2.IsPreface(p):
 		c.up.state = upDiscard
-		c.endH2(http2.ErrPreface)
+		c.endInvalidH2(http2.ErrPreface)
 	case len(p) < len(http2.Preface):
 		return true
 	default:

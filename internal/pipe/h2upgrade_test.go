@@ -44,7 +44,7 @@ func upgrade(t *testing.T, p *Pipe, path string) *raw {
 	return r
 }
 
-// An upgraded connection is HTTP/2 in everything: its streams are known, it is said
+// An upgraded connection is HTTP/2 in everything: its streams are known, it is goAwaySent
 // goodbye to, and ended by the rules of HTTP/2.
 func TestH2Upgrade(t *testing.T) {
 	asked, free := make(chan string, 10), make(chan struct{})

@@ -42,7 +42,7 @@ func (v upVisitor) Headers(id uint32, block []byte, end bool) error {
 	}
 	if known != nil { // trailers
 		known.clientEnded = known.clientEnded || end
-		c.closeIfEnded(known)
+		c.closeIfEndedLocked(known)
 		return nil
 	}
 	s := r.stream
@@ -52,9 +52,9 @@ func (v upVisitor) Headers(id uint32, block []byte, end bool) error {
 	}
 	h.last = id
 	h.meet(s, max(r.client, http2.Abrupt))
-	s.quiet = s.quiet || c.uncounted()
+	s.quiet = s.quiet || c.isIgnored()
 	s.entry = r.entry
-	c.openStream(s)
+	c.openStreamLocked(s)
 	if !s.quiet {
 		c.p.arrivals.Add(1)
 	}
@@ -78,7 +78,7 @@ func (v upVisitor) Data(at http2.FrameHeader, _ []byte) {
 func (v upVisitor) EndStream(id uint32) {
 	if s := v.c.h2.streams.get(id); s != nil {
 		s.clientEnded = true
-		v.c.closeIfEnded(s)
+		v.c.closeIfEndedLocked(s)
 	}
 }
 
@@ -89,7 +89,7 @@ func (v upVisitor) Reset(id uint32) error {
 		return v.c.h2.guard.StrayReset()
 	}
 	err := v.c.h2.guard.StreamReset(time.Since(s.began), s.serverEnded)
-	v.c.closeStream(s, accesslog.ClientReset)
+	v.c.closeStreamLocked(s, accesslog.ClientReset)
 	return err
 }
 
@@ -122,7 +122,7 @@ func (v downVisitor) Headers(id uint32, block []byte, end bool) error {
 		}
 	}
 	s.serverEnded = s.serverEnded || end
-	c.closeIfEnded(s)
+	c.closeIfEndedLocked(s)
 	return nil
 }
 
@@ -139,7 +139,7 @@ func (v downVisitor) PushPromise(_, promised uint32, block []byte) error {
 	s := newStream(promised, h.clock())
 	s.clientEnded = true
 	s.line = append(s.line, "PUSH"...)
-	c.openStream(s)
+	c.openStreamLocked(s)
 	return nil
 }
 
@@ -172,14 +172,14 @@ func (v downVisitor) Data(at http2.FrameHeader, payload []byte) {
 func (v downVisitor) EndStream(id uint32) {
 	if s := v.c.h2.streams.get(id); s != nil {
 		s.serverEnded = true
-		v.c.closeIfEnded(s)
+		v.c.closeIfEndedLocked(s)
 	}
 }
 
 func (v downVisitor) Reset(id uint32) error {
 	v.c.in.stats.h2.txResets.Add(1)
 	if s := v.c.h2.streams.get(id); s != nil {
-		v.c.closeStream(s, accesslog.StreamReset)
+		v.c.closeStreamLocked(s, accesslog.StreamReset)
 	}
 	return nil
 }
@@ -208,7 +208,7 @@ func (v downVisitor) GoAway(last uint32) {
 	h.appLast = min(h.appLast, last)
 	for i := len(h.streams) - 1; i >= 0; i-- {
 		if s := h.streams[i]; s.id > h.appLast && s.id%2 == 1 {
-			c.closeStream(s, accesslog.StreamRefused)
+			c.closeStreamLocked(s, accesslog.StreamRefused)
 		}
 	}
 }

@@ -2,156 +2,139 @@ package pipe
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
-// lastWord is an ending for which a conversation has to come to a boundary of its
-// protocol: a WebSocket to the end of a message, an event stream to the end of an
-// event.
+// lastWord is the end of a conversation that has to reach a boundary of its protocol first: a WebSocket the end of a
+// message, an event stream the end of an event, gRPC over HTTP/2 the end of a message.
 type lastWord struct {
-	was    []drain.Conversation // what it was when it was asked for; for the report
-	ending string               // how we ended it; "" when the client has lost nothing
-	early  bool                 // asked for before the last call
-	done   chan struct{}        // closed when the conversation has ended
-	isDone bool                 // guarded by the connection's mu
+	was     []drain.Conversation // when it was requested; for the report
+	ending  string               // how we have ended it; "" if the client has lost nothing
+	early   bool                 // requested before the last call
+	done    chan struct{}        // closed when the conversation has ended
+	hasDone bool                 // guarded by the connection's mu
 }
 
-// hasLastWord says whether the conversation is one that ends at a boundary. mu is
-// held.
-func (c *conn) hasLastWord() bool {
-	return !c.over && (c.mode == modeWS || c.responding && c.content != finite)
+// endsAtBoundaryLocked reports whether the conversation consists of parts between which it can end.
+func (c *conn) endsAtBoundaryLocked() bool {
+	return !c.end.done() && (c.mode == modeWS || c.response.begun && c.response.content != finite)
 }
 
-// endsEarly says whether the conversation is one whose last word does not wait for
-// the last call. mu is held.
-func (c *conn) endsEarly() bool {
-	return c.p.closing.holds() && c.hasLastWord() && c.mayEndEarly()
-}
-
-// mayEndEarly says what the configuration says of it. mu is held.
-func (c *conn) mayEndEarly() bool {
+// endsEarlyLocked reports whether the conversation ends when the drain closes idle connections, as configured.
+func (c *conn) endsEarlyLocked() bool {
+	if !c.p.closing.holds() || !c.endsAtBoundaryLocked() {
+		return false
+	}
 	if c.mode == modeWS {
 		return c.p.cfg.WebSockets == CloseEarly
 	}
-	return c.reconnects && c.p.cfg.EventStreams == CloseEarly
+	return c.response.reconnects && c.p.cfg.EventStreams == CloseEarly
 }
 
-// askLastWord ends the conversation at its next boundary, or now. Early, it ends
-// only what its client loses nothing by. It returns nil when there is nothing to
-// wait for.
-func (c *conn) askLastWord(early bool) *lastWord {
+// requestLastWord ends the conversation at its next boundary, or now if it is at one. Early, it ends only what its
+// client loses nothing by. It returns nil if there is nothing to wait for.
+func (c *conn) requestLastWord(early bool) *lastWord {
 	c.mu.Lock()
-	if !c.hasLastWord() {
+	if !c.endsAtBoundaryLocked() {
 		c.mu.Unlock()
 		return nil
 	}
-	if c.word == nil {
-		c.word = &lastWord{done: make(chan struct{})}
+	if c.end.word == nil {
+		c.end.word = &lastWord{done: make(chan struct{})}
 	}
-	w := c.word
-	w.was, w.early = c.describe(), early
+	w := c.end.word
+	w.was, w.early = c.describeLocked(), early
 	c.mu.Unlock()
-	c.asked.Store(true)
-	c.heedLastWord()
+	c.lastWordRequested.Store(true)
+	c.tryLastWord()
 	return w
 }
 
-// heedLastWord says the last word, if it has been asked for and this is a
-// boundary. Whoever has held wmu to pass something on calls it when he has let go:
-// who asked meanwhile could not.
-func (c *conn) heedLastWord() {
-	if c.asked.Load() && c.wmu.TryLock() {
-		c.sayLastWord(false)
+// tryLastWord sends the last word if it has been requested and this is a boundary. It is called after each release of
+// wmu: a request made meanwhile could not take it.
+func (c *conn) tryLastWord() {
+	if c.lastWordRequested.Load() && c.wmu.TryLock() {
+		c.sendLastWord(false)
 		c.wmu.Unlock()
 	}
 }
 
-// sayLastWord says it, if this is a boundary. With force the frames of a
-// fragmented message are boundaries too. wmu is held.
-func (c *conn) sayLastWord(force bool) {
+// sendLastWord sends it if this is a boundary. With force, the frames of a fragmented message are boundaries too. The
+// caller holds wmu.
+func (c *conn) sendLastWord(force bool) {
 	c.mu.Lock()
 	isWS := c.ws != nil
 	c.mu.Unlock()
 	if isWS {
-		c.sayWebSocketClose(force)
+		c.sendWebSocketClose(force)
 		return
 	}
 	if !c.streaming {
 		return
 	}
-	f, ok := c.down.body.farewell()
+	f, ok := c.down.body.earlyEnd()
 	if !ok {
 		return
 	}
 	c.mu.Lock()
-	switch early := c.word == nil || c.word.early; {
-	case c.over:
+	switch early := c.end.word == nil || c.end.word.early; {
+	case c.end.done():
 		c.mu.Unlock()
 		return
-	case early && f.ending != "": // it has turned out to have an end of its own
-		c.asked.Store(false)
+	case early && f.ending != "": // its client would lose something
+		c.lastWordRequested.Store(false)
 		c.mu.Unlock()
 		return
 	}
-	c.over = true
-	resets := c.endsWithConn && !f.proper
-	c.resets = resets
-	if c.word != nil {
-		c.word.ending = f.ending
+	c.end.phase, c.end.by = ended, &endLastCall
+	resets := c.response.untilClose && !f.proper
+	c.end.resets = resets
+	if c.end.word != nil {
+		c.end.word.ending = f.ending
 	}
 	c.mu.Unlock()
 	if len(f.bytes) > 0 {
 		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
 		_ = c.client.Send(f.bytes, !resets) // a FIN takes with it what is held back, a reset does not
 	}
-	c.letGo()
+	c.carryOut(&claim{ending: &endLastCall}, 0)
 }
 
-// letGo ends a conversation that has had its last word.
-func (c *conn) letGo() {
-	c.end()
-	c.noteLastWord()
-}
-
-// noteLastWord counts the conversation as gone, now that its last word is on its
-// way, and writes it down.
-func (c *conn) noteLastWord() {
+// logLastWord logs the requests of a conversation that has had its last word, and counts it as gone.
+func (c *conn) logLastWord() {
 	c.mu.Lock()
 	unanswered := c.queue.take()
-	c.recount()
+	c.recountLocked()
 	c.mu.Unlock()
 	for i := range unanswered {
-		c.finish(&unanswered[i], unanswered[i].status, accesslog.LastCall)
+		c.finish(&unanswered[i], unanswered[i].status, endLastCall.within)
 	}
 }
 
-// settle tells who waits for the last word that the conversation has ended. mu is
-// held.
-func (c *conn) settle() {
-	w := c.word
-	if w == nil || w.isDone {
+// settleLocked notifies the goroutine that waits for the last word.
+func (c *conn) settleLocked() {
+	w := c.end.word
+	if w == nil || w.hasDone {
 		return
 	}
-	// Told by its client's answer, the app may end it before we do.
-	if w.ending == "" && c.ws != nil && c.ws.said.Load() {
-		w.ending = c.closeName()
+	// The app, which gets its client's close frame, may end the WebSocket before we do.
+	if w.ending == "" && c.ws != nil && c.ws.closeSent.Load() {
+		w.ending = c.webSocketEnding()
 	}
-	w.isDone = true
+	w.hasDone = true
 	close(w.done)
 }
 
-// waiting is a conversation whose last word has been asked for.
+// waiting is a conversation whose last word has been requested.
 type waiting struct {
 	c *conn
 	w *lastWord
 }
 
-// awaitLastWords returns which of the conversations were ended by us, and how. Who
-// has not come to a boundary until then is ended where he stands.
+// awaitLastWords returns those conversations that we have ended, and how. Those that do not reach a boundary by then end
+// where they are.
 func (p *Pipe) awaitLastWords(ctx context.Context, all []waiting, until time.Time) []drain.Conversation {
 	inTime, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
@@ -196,7 +179,7 @@ func (p *Pipe) awaitLastWords(ctx context.Context, all []waiting, until time.Tim
 	return out
 }
 
-// hurryLastWord wakes whoever waits for a peer of the conversation.
+// hurryLastWord ends the waits for either side.
 func (c *conn) hurryLastWord() {
 	soon := time.Now().Add(stuckTime / 2)
 	_ = c.client.SetWriteDeadline(soon)
@@ -208,28 +191,22 @@ func (c *conn) hurryLastWord() {
 		return
 	}
 	if c.wmu.TryLock() {
-		c.sayLastWord(true)
+		c.sendLastWord(true)
 		c.wmu.Unlock()
 	}
 	_ = c.app.SetWriteDeadline(soon)
 	_ = c.client.SetReadDeadline(time.Now()) // up ends it
 }
 
-// giveUpLastWord ends the conversation where it stands.
+// giveUpLastWord ends the conversation where it is.
 func (c *conn) giveUpLastWord() {
 	c.mu.Lock()
-	if c.over {
-		c.mu.Unlock()
-		return
-	}
-	c.over = true
-	c.resets = c.endsWithConn
-	c.word.ending = "truncated"
-	if c.ws != nil && c.ws.said.Load() {
-		c.word.ending = c.closeName()
+	one := c.claimLocked(&endLastCallSilent)
+	if one != nil {
+		if c.end.word.ending = "truncated"; c.ws != nil {
+			c.end.word.ending = c.webSocketEnding()
+		}
 	}
 	c.mu.Unlock()
-	c.letGo()
+	c.carryOut(one, 0)
 }
-
-func (c *conn) closeName() string { return "close " + strconv.Itoa(c.p.cfg.WebSocketCode) }

@@ -64,7 +64,7 @@ func (l *listener) accept() {
 		if time.Since(last) > 2*maxAcceptPause {
 			pause = minAcceptPause
 		}
-		l.p.complain("accept failed; retrying", "listener", l.Listen, "error", err, "hint", listen.AcceptHint(err))
+		l.p.warn("accept failed; retrying", "listener", l.Listen, "error", err, "hint", listen.AcceptHint(err))
 		time.Sleep(pause)
 		pause = min(2*pause, maxAcceptPause)
 		last = time.Now()
@@ -79,8 +79,8 @@ const (
 
 // serve begins a conversation.
 func (p *Pipe) serve(l *listener, client *net.TCPConn) {
-	surplus := l.isSurplus()
-	if surplus && !l.refuseSurplus(client) {
+	overLimit := l.isOverLimit()
+	if overLimit && !l.refuseOverLimit(client) {
 		return
 	}
 	s, err := tcp.NewSocket(client)
@@ -88,14 +88,14 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 		_ = client.Close()
 		return
 	}
-	c := &conn{p: p, in: l, client: s, surplus: surplus, began: time.Now()}
+	c := &conn{p: p, in: l, client: s, overLimit: overLimit, began: time.Now()}
 	if l.tls != nil {
 		s.Terminate(l.tls.config, c.handshakeBegins)
 	}
 	if l.App == "" {
 		if c.origin, err = l.originOf(client); err != nil {
 			l.stats.refused.Add(1)
-			p.complain("an inbound connection has nowhere to go; it is closed", "from", client.RemoteAddr().String(), "error", err)
+			p.warn("an inbound connection has nowhere to go; it is closed", "from", client.RemoteAddr().String(), "error", err)
 			_ = client.Close()
 			return
 		}
@@ -109,20 +109,20 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 		_ = client.SetKeepAliveConfig(net.KeepAliveConfig{Enable: keep > 0, Idle: keep, Interval: keep, Count: keepAliveProbes})
 	}
 	l.stats.connections.Add(1)
-	if !c.uncounted() {
+	if !c.isIgnored() {
 		p.arrivals.Add(1)
 	}
 	c.mu.Lock()
 	switch {
 	case l.tls != nil:
-		c.awaitHandshake()
+		c.awaitHandshakeLocked()
 	case l.Protocol == TCP:
 		c.mode = opaque
 		c.noteOpaque(OpaqueTCP)
 	case p.closing.holds():
-		c.awaitFirst()
+		c.awaitFirstLocked()
 	}
-	c.recount()
+	c.recountLocked()
 	c.mu.Unlock()
 	go c.serve()
 }
@@ -150,6 +150,6 @@ func (l *listener) originOf(client *net.TCPConn) (netip.AddrPort, error) {
 var errOwnPort = errors.New("it wants to reach a port of lastcall's own, which is for the pod alone")
 
 // uncounts says whether connections to a port never count.
-func (l *listener) uncounts(port uint16) bool {
+func (l *listener) ignores(port uint16) bool {
 	return len(l.Ignore) > 0 && slices.Contains(l.Ignore, port)
 }

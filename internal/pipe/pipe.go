@@ -88,10 +88,10 @@ func (p *Pipe) Drain(context.Context) error {
 	p.changed()
 	for _, c := range p.all() {
 		c.mu.Lock()
-		isH2 := c.mode == modeH2 && !c.over
+		isH2 := c.mode == modeH2 && !c.end.done()
 		c.mu.Unlock()
 		if isH2 { // HTTP/1 says it with its next response
-			c.sayGoAway()
+			c.sendGoAway()
 		}
 	}
 	return nil
@@ -103,7 +103,7 @@ func (p *Pipe) Resume(context.Context) error {
 	p.closing.end()
 	p.stopTimers()
 	for _, c := range p.all() {
-		c.asked.Store(false)
+		c.lastWordRequested.Store(false)
 	}
 	var errs []error
 	for _, l := range p.listeners {
@@ -146,7 +146,7 @@ func (p *Pipe) CloseIdle(_ context.Context, idleFor time.Duration) error {
 	p.stopTimers()
 	var told []*conn
 	for _, c := range p.all() {
-		if c.sayEndIfIdle(idleFor) {
+		if c.sendEndIfIdle(idleFor) {
 			told = append(told, c)
 		} else {
 			p.endLater(c, idleFor, unreadTime)
@@ -180,14 +180,14 @@ func (p *Pipe) endEarly() {
 	var found []*conn
 	for _, c := range p.busiest() {
 		c.mu.Lock()
-		if c.endsEarly() {
+		if c.endsEarlyLocked() {
 			found = append(found, c)
 		}
 		c.mu.Unlock()
 	}
 	spread := cmp.Or(p.cfg.Spread, defaultEarlySpread)
 	for i, c := range found {
-		p.after(spread*time.Duration(i)/time.Duration(len(found)), func() { c.askLastWord(true) })
+		p.after(spread*time.Duration(i)/time.Duration(len(found)), func() { c.requestLastWord(true) })
 	}
 }
 
@@ -232,7 +232,7 @@ func (p *Pipe) Open(_ context.Context, most int) ([]drain.Conversation, error) {
 	var out []drain.Conversation
 	for _, c := range p.busiest() {
 		c.mu.Lock()
-		out = append(out, c.describe()...)
+		out = append(out, c.describeLocked()...)
 		c.mu.Unlock()
 		if len(out) >= most {
 			return out[:most], nil
@@ -253,7 +253,7 @@ func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conv
 	var words []waiting
 	asked := make(map[*lastWord]bool)
 	end := func(c *conn) {
-		was, word := c.endNow()
+		was, word := c.endAtLastCall()
 		out = append(out, was...)
 		if word != nil && !asked[word] {
 			asked[word] = true
@@ -365,7 +365,7 @@ func (p *Pipe) exit() {
 func (p *Pipe) unfinished() (open, unsent int) {
 	for _, c := range p.all() {
 		c.mu.Lock()
-		over, uncounted := c.over, c.works() && !c.busy
+		over, uncounted := c.end.done(), c.hasWorkLocked() && !c.busy
 		c.mu.Unlock()
 		switch {
 		case over:
@@ -421,10 +421,10 @@ func (p *Pipe) all() []*conn {
 
 // complain logs what is wrong with the outside, each message once a second at
 // most: a broken app must not fill the disk.
-func (p *Pipe) complain(msg string, attrs ...any) { p.complainEach(time.Second, msg, attrs...) }
+func (p *Pipe) warn(msg string, attrs ...any) { p.warnEvery(time.Second, msg, attrs...) }
 
-// complainEach is complain for what goes on for long.
-func (p *Pipe) complainEach(interval time.Duration, msg string, attrs ...any) {
+// warnEvery is complain for what goes on for long.
+func (p *Pipe) warnEvery(interval time.Duration, msg string, attrs ...any) {
 	p.throttle.Warn(p.cfg.Log, interval, msg, attrs...)
 }
 
@@ -437,7 +437,7 @@ func (p *Pipe) busiest() []*conn {
 	var found []aged
 	for _, c := range p.all() {
 		c.mu.Lock()
-		was := c.describe()
+		was := c.describeLocked()
 		c.mu.Unlock()
 		if len(was) > 0 {
 			found = append(found, aged{c, was[0].Age})

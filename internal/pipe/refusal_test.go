@@ -39,7 +39,7 @@ func awaitRefusal(t *testing.T, p *Pipe) {
 	for {
 		for _, c := range p.all() {
 			c.mu.Lock()
-			refused := c.refusal != nil
+			refused := c.end.refusal != nil
 			c.mu.Unlock()
 			if refused {
 				return

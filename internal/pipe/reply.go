@@ -46,6 +46,14 @@ func replyFor(err error) *reply {
 	return &replyBadRequest
 }
 
+// message is the reply's text for gRPC.
+func (r *reply) message() string {
+	if r == &replyLastCall {
+		return accesslog.MessageLastCall
+	}
+	return r.body
+}
+
 func (r *reply) bytes(isHead bool) []byte {
 	b := make([]byte, 0, 256+len(r.body))
 	b = append(b, "HTTP/1.1 "...)

@@ -20,7 +20,7 @@ func (c *conn) forwardRequests() (wait, leave bool) {
 			_ = c.app.Send(b.B[b.R:pos], false)
 		}
 		b.R = pos
-		c.refuse(r, outcome)
+		c.endRefused(r, outcome)
 		return false, false
 	}
 	begun := -1 // where the request at hand begins, when none of it has been forwarded
@@ -58,7 +58,7 @@ scan:
 			if len(rest) == 0 || len(rest) == 1 && rest[0] == '\r' {
 				break
 			}
-			if http2.IsPreface(rest) && c.idle() {
+			if http2.IsPreface(rest) && c.isQueueEmpty() {
 				if len(rest) < len(http2.Preface) {
 					c.headBegins(rest)
 					break
@@ -88,14 +88,13 @@ scan:
 		if h.Fields > c.p.cfg.MaxFields {
 			return stop(&replyTooLarge, accesslog.TooManyHeaders)
 		}
-		if c.app == nil && !c.isOver() {
+		if c.app == nil && !c.hasEnded() {
 			c.setArriving(true)
 			if err := c.dial(); err != nil {
 				c.admit(&h, rest[:end])
 				b.R = b.W
 				u.state = upDiscard
-				why := c.whyUnreached()
-				c.answer(why.reply, why.outcome)
+				c.endBy(c.whyUnreachable(), 0)
 				return true, false
 			}
 		}
@@ -140,9 +139,9 @@ func (c *conn) admit(h *http1.Head, raw []byte) admission {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.last || c.over {
+	if c.end.last() {
 		c.arriving = false
-		c.recount()
+		c.recountLocked()
 		return discarded
 	}
 	if c.queue.isFull(holds) {
@@ -153,8 +152,8 @@ func (c *conn) admit(h *http1.Head, raw []byte) admission {
 	isQuiet := isQuiet(h.UserAgent)
 	u.body = h.Body
 	u.waits = h.Upgrade || h.IsConnect
-	c.mode, c.fresh = modeHTTP1, false
-	c.grows()
+	c.mode, c.awaitsFirst = modeHTTP1, false
+	c.growsLocked()
 	q := c.queue.push()
 	c.queue.hold(holds)
 	q.began = time.Now()
@@ -163,13 +162,15 @@ func (c *conn) admit(h *http1.Head, raw []byte) admission {
 	q.line = append(q.line, line...)
 	q.entry = c.p.newEntry(c, h, raw)
 	// Nothing follows a client's close, nor HTTP/1.0's only request (RFC 9112, 9.6).
-	c.last = h.Close && !u.waits
+	if h.Close && !u.waits {
+		c.end.advance(lastMessage)
+	}
 	if u.waits {
 		c.decided = make(chan struct{})
 		u.upgraded = append(u.upgraded[:0], q.line...)
 		q.h2c = h2cSettings(raw)
 	}
-	if !isQuiet && !c.uncounted() {
+	if !isQuiet && !c.isIgnored() {
 		c.p.arrivals.Add(1)
 	}
 	c.in.stats.requests.Add(1)
@@ -183,7 +184,7 @@ func (c *conn) admit(h *http1.Head, raw []byte) admission {
 	if c.busy {
 		c.p.changed() // an arrival, though the counts stay
 	}
-	c.recount()
+	c.recountLocked()
 	return forwarded
 }
 
@@ -197,7 +198,7 @@ func (c *conn) takeBack() {
 		c.queue.drop()
 	}
 	c.arriving = true // its answer is to come
-	c.recount()
+	c.recountLocked()
 }
 
 // requestEnds notes that a request has come whole.
@@ -206,7 +207,7 @@ func (c *conn) requestEnds() {
 	c.mu.Lock()
 	c.arriving = false
 	c.setAfterRequest()
-	c.recount()
+	c.recountLocked()
 	c.mu.Unlock()
 }
 
@@ -219,7 +220,7 @@ func (c *conn) setAfterRequest() {
 // headBegins notes that a part of a head has come: the connection is busy, and
 // the rest must come in time.
 func (c *conn) headBegins(part []byte) {
-	if len(part) == 0 || c.up.timed && !c.forgetFresh() {
+	if len(part) == 0 || c.up.timed && !c.endAwaitFirst() {
 		return
 	}
 	now := time.Now()
@@ -234,7 +235,7 @@ func (c *conn) headBegins(part []byte) {
 	c.up.timed = true
 	_ = c.client.SetReadDeadline(now.Add(c.p.cfg.HeadTimeout))
 	c.arriving = true
-	c.recount()
+	c.recountLocked()
 }
 
 // limitRequest sets the deadline for a body, where there is a limit to the whole
@@ -252,19 +253,15 @@ func (c *conn) limitRequest() {
 	_ = c.client.SetReadDeadline(began.Add(limit))
 }
 
-// forgetFresh returns whether nothing had come yet on a connection that was
-// given a moment for its first request.
-func (c *conn) forgetFresh() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	was := c.fresh
-	c.fresh = false
-	return was
-}
-
 func (c *conn) clearDeadline() {
 	if c.up.timed {
 		c.up.timed = false
 		_ = c.client.SetReadDeadline(time.Time{})
 	}
+}
+
+func (c *conn) isQueueEmpty() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.queue.len() == 0
 }

@@ -21,12 +21,12 @@ func (c *conn) passHead(n int) bool {
 		return false
 	}
 	c.mu.Lock()
-	if c.over {
+	if c.end.phase >= replying {
 		c.mu.Unlock()
 		return false
 	}
 	if c.queue.len() == 0 { // a 408 of an app that closes an idle connection, for one
-		c.last = true
+		c.end.advance(lastMessage)
 		c.mu.Unlock()
 		d.state = downStray
 		return true
@@ -42,7 +42,7 @@ func (c *conn) passHead(n int) bool {
 	mark := false
 	switch {
 	case tunnel && req.wantsWS && h.WebSocket:
-		c.becomeWebSocket()
+		c.becomeWebSocketLocked()
 		close(c.decided)
 	case tunnel && req.h2c != nil && isH2C(raw):
 		c.mu.Unlock()
@@ -59,25 +59,26 @@ func (c *conn) passHead(n int) bool {
 		if req.upgrade || req.connect {
 			close(c.decided)
 		}
-		c.responding = true
-		draining := c.saysGoodbye() && c.queue.len() == 1
-		if c.last = c.last || h.Close || req.close || draining; draining {
-			mark = !h.Close
+		c.response.begun = true
+		draining := c.announcesClose() && c.queue.len() == 1
+		if h.Close || req.close || draining {
+			c.end.advance(lastMessage)
 		}
+		mark = draining && !h.Close
 	}
 	body := body{Body: h.ResponseBody(req.isHead)}
-	c.endsWithConn = !interim && !tunnel && body.Kind == http1.CloseBody
+	c.response.untilClose = !interim && !tunnel && body.Kind == http1.CloseBody
 	if !interim && (body.Kind == http1.ChunkedBody || body.Kind == http1.CloseBody) {
 		body.content = c.p.cfg.contentOf(&h, req)
 		isSubscription := req.isGet() && h.Status == http.StatusOK
 		if body.content == events {
 			body.events = eventstream.New(isSubscription)
 		}
-		c.reconnects = isSubscription && (body.content == events || body.content == lines)
+		c.response.reconnects = isSubscription && (body.content == events || body.content == lines)
 	}
-	c.content = body.content
+	c.response.content = body.content
 	isWS := c.mode == modeWS
-	early := c.endsEarly()
+	early := c.endsEarlyLocked()
 	if !interim {
 		if req.status = h.Status; req.entry != nil {
 			req.entry.FirstByte = time.Now()
@@ -95,14 +96,14 @@ func (c *conn) passHead(n int) bool {
 			return false
 		}
 		c.mu.Lock()
-		c.recount()
+		c.recountLocked()
 		c.mu.Unlock()
 		if d.state = downOpaque; !isWS {
 			return false
 		}
 		d.state = downWS
 		if early {
-			c.askLastWord(true)
+			c.requestLastWord(true)
 		}
 		return true
 	case interim:
@@ -113,7 +114,7 @@ func (c *conn) passHead(n int) bool {
 	// Requests behind it were not read, and their client may ask again elsewhere.
 	d.closes = h.Close || body.Kind == http1.CloseBody
 	if early {
-		c.asked.Store(true)
+		c.lastWordRequested.Store(true)
 	}
 	if !mark {
 		return c.passMessage(n)
@@ -144,12 +145,12 @@ func (c *conn) passMessage(n int) bool {
 	last := false
 	c.mu.Lock()
 	if done {
-		if c.queue.len() == 1 && !c.arriving && (c.p.closing.holds() || c.leaves.Load() || c.halfClosed) {
-			c.last = true
+		if c.queue.len() == 1 && !c.arriving && (c.p.closing.holds() || c.restart.leaves.Load() || c.halfClosed) {
+			c.end.advance(lastMessage)
 		}
-		last = c.last && (c.queue.len() == 1 || d.closes) && c.refusal == nil
+		last = c.end.last() && (c.queue.len() == 1 || d.closes) && c.end.refusal == nil
 	}
-	over := c.over
+	over := c.end.done()
 	c.mu.Unlock()
 	if over {
 		c.wmu.Unlock()
@@ -169,7 +170,7 @@ func (c *conn) passMessage(n int) bool {
 	if done {
 		return c.responseEnds(last)
 	}
-	c.heedLastWord()
+	c.tryLastWord()
 	return true
 }
 
@@ -194,9 +195,11 @@ func (c *conn) responseEnds(last bool) bool {
 	c.down.state, c.down.body.events = downHead, nil
 	if last {
 		c.mu.Lock()
-		c.over = true
+		if c.end.advance(ended); c.end.by == nil {
+			c.end.by = &endDrained
+		}
 		c.mu.Unlock()
-		c.end()
+		c.sendEnd()
 	}
 	c.mu.Lock()
 	if c.queue.len() == 0 { // the last call has taken it
@@ -205,15 +208,15 @@ func (c *conn) responseEnds(last bool) bool {
 	}
 	answered := *c.queue.at(0)
 	c.queue.pop()
-	c.responding, c.content, c.reconnects = false, finite, false
+	c.response = response{}
 	var refusal *reply
 	if c.queue.len() == 0 {
-		refusal = c.refusal
+		refusal = c.end.refusal
 	}
 	// Between messages the client's half-close or the drain may have come.
 	idle := c.queue.len() == 0 && !c.arriving
-	leave := idle && refusal == nil && (c.halfClosed || c.leaves.Load() || c.p.closing.holds())
-	c.recount()
+	leave := idle && refusal == nil && (c.halfClosed || c.restart.leaves.Load() || c.p.closing.holds())
+	c.recountLocked()
 	c.mu.Unlock()
 	c.finish(&answered, c.down.status, accesslog.ViaUpstream)
 	switch {
@@ -221,10 +224,11 @@ func (c *conn) responseEnds(last bool) bool {
 		return false
 	case refusal != nil:
 		c.in.stats.refuse(refusal.status)
-		c.answer(refusal, accesslog.InvalidHTTP1)
+		e := same(refusal, accesslog.InvalidHTTP1)
+		c.endBy(&e, 0)
 		return false
 	case leave:
-		c.close()
+		c.endBy(&endDrained, 0)
 		return false
 	}
 	return true

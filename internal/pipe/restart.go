@@ -49,12 +49,12 @@ func (p *Pipe) BeginRestart(ports []uint16, wait time.Duration) *Restart {
 		}
 		c.mu.Lock()
 		old := c.app != nil
-		isH2 := c.mode == modeH2 && !c.over
+		isH2 := c.mode == modeH2 && !c.end.done()
 		c.mu.Unlock()
 		if !old { // it waits for the new container
 			continue
 		}
-		c.leaves.Store(true)
+		c.restart.leaves.Store(true)
 		if !c.endIfIdle(justUsed) && isH2 {
 			c.finishIfDrained()
 		}
@@ -70,9 +70,9 @@ func (r *Restart) InFlight() int {
 		if !r.covers(c) {
 			continue
 		}
-		connects := c.connects.Load() // before it is looked for its app
+		connects := c.restart.dialing.Load() // before it is looked for its app
 		c.mu.Lock()
-		if !c.over && (connects || c.app != nil && c.leaves.Load() && !c.isTunnel() && (c.arriving || c.waitedFor())) {
+		if !c.end.done() && (connects || c.app != nil && c.restart.leaves.Load() && !c.isTunnelLocked() && (c.arriving || c.hasRequestLocked())) {
 			n++
 		}
 		c.mu.Unlock()
@@ -143,16 +143,16 @@ const retryRefused = 250 * time.Millisecond
 // dialApp connects to the app, and waits for it during a restart.
 func (c *conn) dialApp() (net.Conn, error) {
 	for {
-		c.connects.Store(true) // before looking: a restart that begins now counts it
+		c.restart.dialing.Store(true) // before looking: a restart that begins now counts it
 		r, holds := c.p.restarting(c)
 		if r == nil {
 			return c.dialOnce()
 		}
-		if c.waitsUntil.IsZero() {
-			c.waitsUntil = time.Now().Add(r.wait)
+		if c.restart.deadline.IsZero() {
+			c.restart.deadline = time.Now().Add(r.wait)
 		}
 		if holds {
-			c.connects.Store(false)
+			c.restart.dialing.Store(false)
 			if !c.await(r.released, r.ended) {
 				return nil, errRestarting
 			}
@@ -161,7 +161,7 @@ func (c *conn) dialApp() (net.Conn, error) {
 		if err == nil || !errors.Is(err, syscall.ECONNREFUSED) {
 			return app, err
 		}
-		c.connects.Store(false)
+		c.restart.dialing.Store(false)
 		retry := make(chan struct{})
 		timer := time.AfterFunc(retryRefused, func() { close(retry) })
 		again := c.await(retry, r.ended)
@@ -179,16 +179,16 @@ func (c *conn) connected() {
 		select {
 		case <-r.released:
 		default:
-			c.leaves.Store(true)
+			c.restart.leaves.Store(true)
 		}
 	}
-	c.connects.Store(false)
+	c.restart.dialing.Store(false)
 }
 
 // await waits for either event. It returns false when the connection has waited for as
 // long as it may, or is ended.
 func (c *conn) await(one, other <-chan struct{}) bool {
-	timer := time.NewTimer(time.Until(c.waitsUntil))
+	timer := time.NewTimer(time.Until(c.restart.deadline))
 	defer timer.Stop()
 	select {
 	case <-one:
@@ -198,7 +198,7 @@ func (c *conn) await(one, other <-chan struct{}) bool {
 	case <-c.p.ctx.Done():
 		return false
 	}
-	return !c.isOver()
+	return !c.hasEnded()
 }
 
 func (c *conn) dialOnce() (net.Conn, error) {

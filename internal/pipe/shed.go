@@ -31,9 +31,9 @@ const (
 )
 
 // grows notes that the stacks have grown, or are about to. mu is held.
-func (c *conn) grows() {
-	if !c.grown {
-		c.grown = true
+func (c *conn) growsLocked() {
+	if !c.stacksGrown {
+		c.stacksGrown = true
 		c.p.shedLater()
 	}
 }
@@ -93,12 +93,12 @@ func (c *conn) shed() shedding {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case !c.grown || c.over:
+	case !c.stacksGrown || c.end.done():
 		return shedNothing
-	case c.works() || time.Since(c.idleSince) < shedAfter:
+	case c.hasWorkLocked() || time.Since(c.idleSince) < shedAfter:
 		return shedNotYet
 	}
-	c.grown = false
+	c.stacksGrown = false
 	c.queue.shrink()
 	c.client.Wake()
 	if c.app != nil {

@@ -14,7 +14,7 @@ func (c *conn) splicesDown() int64 {
 	case d.buf.R < d.buf.W || d.copies:
 	case d.state == downBody && d.body.Kind == http1.LengthBody:
 		return tcp.Spliceable(d.body.Left, c.client, c.app)
-	case d.state == downWS && !c.ws.said.Load() && !c.ws.down.IsLost():
+	case d.state == downWS && !c.ws.closeSent.Load() && !c.ws.down.IsLost():
 		return tcp.Spliceable(c.ws.down.Left(), c.client, c.app)
 	}
 	return 0

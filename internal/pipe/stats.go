@@ -24,7 +24,7 @@ type stats struct {
 	h2            h2Stats
 	opaque        [opaqueKinds]atomic.Uint64
 
-	surplus          atomic.Int64 // of the open ones, those beyond the limit
+	overLimit        atomic.Int64 // of the open ones, those beyond the limit
 	overflowed       atomic.Uint64
 	idleEnded        atomic.Uint64
 	responseTimeouts atomic.Uint64

@@ -3,8 +3,6 @@ package pipe
 import (
 	"errors"
 	"net"
-
-	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // What is beyond MaxConnections is taken and told so, instead of waiting in the
@@ -12,12 +10,12 @@ import (
 // Envoy's circuit breaker gives, without a connection to the app; everything else
 // is closed. The replies, too, are limited.
 
-// errSurplus is in place of a connection to the app.
-var errSurplus = errors.New("the listener has as many connections as it may have")
+// errOverLimit is in place of a connection to the app.
+var errOverLimit = errors.New("the listener has as many connections as it may have")
 
-// surplusReplies is how many connections of a listener may be waiting for their
+// maxOverLimit is how many connections of a listener may be waiting for their
 // 503 at once; what comes beside is closed without one.
-const surplusReplies = 64
+const maxOverLimit = 64
 
 // limit is how many connections the listener has at once; 0 for no limit.
 func (l *listener) limit() int64 {
@@ -27,44 +25,21 @@ func (l *listener) limit() int64 {
 	return int64(max(0, l.p.cfg.MaxConnections))
 }
 
-// isSurplus says whether one connection more is too many. It is called by the
+// isOverLimit says whether one connection more is too many. It is called by the
 // accept loop only.
-func (l *listener) isSurplus() bool {
+func (l *listener) isOverLimit() bool {
 	limit := l.limit()
-	return limit > 0 && l.stats.open.Load()-l.stats.surplus.Load() >= limit
+	return limit > 0 && l.stats.open.Load()-l.stats.overLimit.Load() >= limit
 }
 
-// refuseSurplus counts a connection beyond the limit, and closes it when it gets
+// refuseOverLimit counts a connection beyond the limit, and closes it when it gets
 // no reply. It returns whether it gets one.
-func (l *listener) refuseSurplus(client *net.TCPConn) bool {
+func (l *listener) refuseOverLimit(client *net.TCPConn) bool {
 	l.stats.overflowed.Add(1)
-	l.p.complain("a listener has as many connections as it may have; more are refused", "listener", l.Listen, "limit", l.limit(), "from", client.RemoteAddr().String())
-	if l.Protocol == TCP || l.stats.surplus.Load() >= surplusReplies {
+	l.p.warn("a listener has as many connections as it may have; more are refused", "listener", l.Listen, "limit", l.limit(), "from", client.RemoteAddr().String())
+	if l.Protocol == TCP || l.stats.overLimit.Load() >= maxOverLimit {
 		_ = client.Close()
 		return false
 	}
 	return true
-}
-
-// unreached is what the client is told when there is no connection to the app.
-type unreached struct {
-	reply   *reply
-	outcome accesslog.Outcome
-	ending  ending // of streams
-}
-
-var (
-	unreachedApp     = unreached{&replyConnectFailed, accesslog.ConnectFailed, endRefused}
-	unreachedRestart = unreached{&replyRestarting, accesslog.ConnectFailed, endRestarting}
-	unreachedSurplus = unreached{&replyOverflow, accesslog.Overflow, endOverflow}
-)
-
-func (c *conn) whyUnreached() *unreached {
-	switch {
-	case c.surplus:
-		return &unreachedSurplus
-	case c.waitedOut:
-		return &unreachedRestart
-	}
-	return &unreachedApp
 }

@@ -15,11 +15,11 @@ import (
 // awaitHandshake gives the client time for its handshake. While idle connections
 // are ended, one that has come is busy for a moment: it was opened for a request.
 // mu is held; nobody else knows the connection yet.
-func (c *conn) awaitHandshake() {
+func (c *conn) awaitHandshakeLocked() {
 	wait := c.in.tls.timeout
 	if c.p.closing.holds() {
 		c.arriving = true
-		wait = freshTime
+		wait = firstRequestTime
 	}
 	_ = c.client.SetReadDeadline(time.Now().Add(wait))
 }
@@ -29,15 +29,15 @@ func (c *conn) awaitHandshake() {
 func (c *conn) handshakeBegins() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.arriving = !c.over
-	if !c.over {
+	c.arriving = !c.end.done()
+	if !c.end.done() {
 		_ = c.client.SetDeadline(time.Now().Add(c.in.tls.timeout))
 	}
-	c.recount()
+	c.recountLocked()
 }
 
-// shakeHands returns whether there is a connection to go on with.
-func (c *conn) shakeHands() bool {
+// handshake returns whether there is a connection to go on with.
+func (c *conn) handshake() bool {
 	info, silent, err := c.client.Handshake()
 	if err != nil {
 		c.handshakeFailed(err, silent)
@@ -47,8 +47,8 @@ func (c *conn) shakeHands() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hello.Store(info)
-	c.grows()
-	if c.over {
+	c.growsLocked()
+	if c.end.done() {
 		return false // ended meanwhile: cleanUp says close_notify
 	}
 	_ = c.client.SetDeadline(time.Time{})
@@ -58,9 +58,9 @@ func (c *conn) shakeHands() bool {
 		c.mode = opaque
 		c.noteOpaque(OpaqueTCP)
 	case c.p.closing.holds():
-		c.awaitFirst()
+		c.awaitFirstLocked()
 	}
-	c.recount()
+	c.recountLocked()
 	return true
 }
 
@@ -68,11 +68,11 @@ func (c *conn) shakeHands() bool {
 // a port probe and does not count.
 func (c *conn) handshakeFailed(err error, silent bool) {
 	reason := failureOf(err)
-	if !c.isOver() && !(silent && reason == failedGone) {
+	if !c.hasEnded() && !(silent && reason == failedGone) {
 		c.in.tls.failures[reason].Add(1)
 		c.p.cfg.Log.Debug("a TLS handshake has failed", "listener", c.in.Listen, "from", c.client.RemoteAddr().String(), "reason", reason.String(), "error", err)
 		if reason.isOurs() {
-			c.p.complainEach(time.Minute, "TLS handshakes fail; each is in the debug log and counted by reason in the metrics", "listener", c.in.Listen, "latest_from", c.client.RemoteAddr().String(), "reason", reason.String(), "error", err)
+			c.p.warnEvery(time.Minute, "TLS handshakes fail; each is in the debug log and counted by reason in the metrics", "listener", c.in.Listen, "latest_from", c.client.RemoteAddr().String(), "reason", reason.String(), "error", err)
 		}
 	}
 	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok && record.Conn != nil && looksLikeHTTP(record.RecordHeader) {
@@ -80,7 +80,7 @@ func (c *conn) handshakeFailed(err error, silent bool) {
 		_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime))
 		_ = c.client.SendClear((&reply{400, "the client sent an HTTP request to an HTTPS port"}).bytes(false), true)
 	}
-	c.close()
+	c.endBy(&endClientGone, 0)
 	if !silent { // read on, so that no reset overtakes the alert
 		_, _ = io.Copy(io.Discard, c.client.TCPConn)
 	}

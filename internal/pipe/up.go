@@ -1,10 +1,8 @@
 package pipe
 
 import (
-	"errors"
 	"io"
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,7 +10,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
-	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // up is the state of the way from the client to the app; its goroutine's own.
@@ -70,7 +67,7 @@ func (c *conn) runUp() (again bool) {
 			}
 			return true
 		}
-		if c.up.err != nil && !c.clientPaused() {
+		if c.up.err != nil && !c.clientTimedOut() {
 			break
 		}
 		if c.up.splices > 0 {
@@ -85,56 +82,6 @@ func (c *conn) runUp() (again bool) {
 	c.up.release()
 	c.clientEnded()
 	return false
-}
-
-// clientPaused handles a read deadline. It returns whether to read on.
-func (c *conn) clientPaused() bool {
-	if !errors.Is(c.up.err, os.ErrDeadlineExceeded) {
-		return false
-	}
-	c.mu.Lock()
-	over, turned, isWS := c.over, c.mode == opaque, c.mode == modeWS
-	pause := lingerTime
-	if c.resets {
-		pause = stuckTime
-	}
-	c.mu.Unlock()
-	switch {
-	case over: // the client does not close: leave, unless it is still taking what there is for it
-		left := c.client.Unsent()
-		if left == 0 || left == c.up.unsent {
-			return false
-		}
-		c.up.unsent = left
-		_ = c.client.SetReadDeadline(time.Now().Add(pause))
-		return true
-	case isWS: // the client has not answered our close frame
-		c.endWebSocket()
-		return true
-	case turned: // the app spoke first
-		_ = c.client.SetReadDeadline(time.Time{})
-		c.up.state = upOpaque
-		return true
-	case c.up.timed && c.up.state == upH2:
-		c.clearDeadline()
-		c.up.state = upDiscard
-		c.endH2(http2.FloodSlow)
-		return true
-	case c.up.timed:
-		c.clearDeadline()
-		if c.forgetFresh() {
-			c.close()
-			return true
-		}
-		outcome := accesslog.HeadTimeout
-		if c.up.state == upBody {
-			outcome = accesslog.RequestTimeout
-		}
-		c.refuse(&replyTimeout, outcome)
-		return true
-	}
-	_ = c.client.SetReadDeadline(time.Time{})
-	return true
 }
 
 // readClient takes what has come from the client. It returns false to wait for
@@ -163,7 +110,7 @@ func (c *conn) readClient(fd uintptr) bool {
 		buf, ok := u.buf.Room(max(c.p.cfg.MaxHead, c.p.cfg.H2.LargestHeld()) + tcp.SmallBuffer)
 		u.buf = buf
 		if !ok { // only a head can fill it
-			c.refuse(c.p.cfg.tooLong(buf.Bytes()), accesslog.HeadersTooLarge)
+			c.endRefused(c.p.cfg.tooLong(buf.Bytes()), accesslog.HeadersTooLarge)
 			continue
 		}
 		room := len(buf.B) - buf.W
@@ -205,12 +152,12 @@ func (c *conn) awaitsRoom() bool {
 // resumeReading wakes up, if the queue has room again or the connection has ended: what
 // comes then is read and discarded. In a drain the queue has to be empty: its last
 // response says goodbye, and what was not read was not forwarded. mu is held.
-func (c *conn) resumeReading() {
+func (c *conn) resumeReadingLocked() {
 	room := c.queue.isLow()
 	if c.p.draining.holds() {
 		room = c.queue.len() == 0
 	}
-	if room || c.last || c.over {
+	if room || c.end.last() {
 		c.paused = false
 		c.client.Wake()
 	}
@@ -280,7 +227,7 @@ func (c *conn) passAsBytes() {
 		kind = OpaqueTLS
 	}
 	c.mode, c.arriving = opaque, false
-	c.recount()
+	c.recountLocked()
 	c.mu.Unlock()
 	c.noteOpaque(kind)
 }
@@ -301,7 +248,7 @@ func (c *conn) awaitDecision() {
 		c.up.state = upWS
 	case c.mode == modeH2:
 		c.up.state = upPreface
-	case c.over || c.last:
+	case c.end.last():
 		c.up.state = upDiscard
 	default:
 		c.up.state = upHead
@@ -324,33 +271,7 @@ func (c *conn) carryUp() {
 		return
 	}
 	c.up.carried += c.carry(c.app, c.client)
-	if c.isOver() { // read on, so that no reset overtakes our last bytes
+	if c.hasEnded() { // read on, so that no reset overtakes our last bytes
 		_, _ = io.Copy(io.Discard, c.client.TCPConn)
-	}
-}
-
-// clientEnded follows the end of what the client sends. A FIN while a response
-// is due is a half-close and is passed on; anything else ends the connection.
-func (c *conn) clientEnded() {
-	c.mu.Lock()
-	c.halfClosed = errors.Is(c.up.err, io.EOF)
-	answered := c.ws != nil && c.ws.said.Load() // it ends in its own way
-	due := (c.queue.len() > 0 && !c.arriving || c.h2 != nil && len(c.h2.streams) > 0) && !c.over && c.halfClosed
-	if errno := syscall.Errno(0); errors.As(c.up.err, &errno) && !answered {
-		c.over = true // gone: what the app's end means does not reach it any more
-		c.recount()
-	}
-	c.mu.Unlock()
-	switch {
-	case c.app == nil:
-	case answered:
-		c.endWebSocket()
-	case due:
-		_ = c.app.CloseWrite()
-	default:
-		c.app.Shut()
-	}
-	if c.up.err != nil && errors.Is(c.up.err, syscall.ECONNRESET) {
-		c.in.stats.clientResets.Add(1)
 	}
 }

@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -17,16 +18,16 @@ import (
 // with one of its own, which goes on to the app, and so tells it; where no answer
 // comes, the app gets one from us. Then both get their FIN.
 type webSocket struct {
-	up   ws.Follower // up's own
-	down ws.Follower // guarded by wmu
-	said atomic.Bool
+	up        ws.Follower // up's own
+	down      ws.Follower // guarded by wmu
+	closeSent atomic.Bool
 }
 
 // wsReason is what our close frames say.
 const wsReason = accesslog.MessageLastCall
 
 // becomeWebSocket follows frames from the app's 101 on. mu is held.
-func (c *conn) becomeWebSocket() {
+func (c *conn) becomeWebSocketLocked() {
 	c.mode = modeWS
 	c.ws = &webSocket{up: ws.Follower{Masked: true}}
 }
@@ -35,14 +36,14 @@ func (c *conn) becomeWebSocket() {
 func (c *conn) passWebSocket() bool {
 	b := c.down.buf
 	c.wmu.Lock()
-	if c.ws.said.Load() || c.isOver() { // nothing may follow a close frame
+	if c.ws.closeSent.Load() || c.hasEnded() { // nothing may follow a close frame
 		b.R = b.W
 		c.wmu.Unlock()
 		return true
 	}
 	f := &c.ws.down
 	stop := ws.AtClose
-	if c.asked.Load() {
+	if c.lastWordRequested.Load() {
 		stop = ws.AtMessage
 	}
 	n := f.Follow(b.Bytes(), stop)
@@ -54,11 +55,11 @@ func (c *conn) passWebSocket() bool {
 		f.Lose()
 	}
 	b.R += n
-	if c.asked.Load() {
-		c.sayLastWord(false)
+	if c.lastWordRequested.Load() {
+		c.sendLastWord(false)
 	}
 	c.wmu.Unlock()
-	c.heedLastWord()
+	c.tryLastWord()
 	return err == nil
 }
 
@@ -73,20 +74,20 @@ func (c *conn) forwardWebSocket() {
 		c.up.state = upDiscard // the app's own end says how it goes on
 	}
 	b.R += n
-	if f.IsClosed() && c.ws.said.Load() {
+	if f.IsClosed() && c.ws.closeSent.Load() {
 		c.endWebSocket()
 	}
 }
 
-// sayWebSocketClose says goodbye to the client in between two messages, with force
+// sendWebSocketClose says goodbye to the client in between two messages, with force
 // in between the frames of one (RFC 6455, 5.4). wmu is held.
-func (c *conn) sayWebSocketClose(force bool) {
+func (c *conn) sendWebSocketClose(force bool) {
 	w := c.ws
-	if w.said.Load() || c.isOver() || !w.down.BetweenMessages() && !(force && w.down.BetweenFrames()) {
+	if w.closeSent.Load() || c.hasEnded() || !w.down.BetweenMessages() && !(force && w.down.BetweenFrames()) {
 		return
 	}
 	_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
-	w.said.Store(true)
+	w.closeSent.Store(true)
 	if err := c.client.Send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, false), false); err != nil {
 		_ = c.client.SetReadDeadline(time.Now())
 		return
@@ -94,19 +95,16 @@ func (c *conn) sayWebSocketClose(force bool) {
 	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime)) // for its answer; up ends it then
 }
 
-// endWebSocket ends the conversation: the client has answered our close frame, or
-// has had its time. It is up's.
+// endWebSocket ends the connection after the client has answered our close frame, or has not in time. up calls it.
 func (c *conn) endWebSocket() {
 	c.mu.Lock()
-	if c.over {
+	if c.end.done() {
 		c.mu.Unlock()
 		return
 	}
-	c.over = true
-	if c.word != nil {
-		if c.word.ending = "truncated"; c.ws.said.Load() {
-			c.word.ending = c.closeName()
-		}
+	c.end.phase, c.end.by = ended, &endLastCall
+	if c.end.word != nil {
+		c.end.word.ending = c.webSocketEnding()
 	}
 	c.mu.Unlock()
 	c.up.state = upDiscard
@@ -119,5 +117,13 @@ func (c *conn) endWebSocket() {
 	_ = c.app.SetReadDeadline(time.Now().Add(lingerTime))
 	_ = c.client.CloseWrite()
 	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))
-	c.noteLastWord()
+	c.logLastWord()
+}
+
+// webSocketEnding is how the report describes the end.
+func (c *conn) webSocketEnding() string {
+	if c.ws.closeSent.Load() {
+		return "close " + strconv.Itoa(c.p.cfg.WebSocketCode)
+	}
+	return "truncated"
 }

@@ -214,7 +214,7 @@ func awaitAsked(t *testing.T, p *Pipe) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for _, c := range p.all() {
-		for !c.asked.Load() {
+		for !c.lastWordRequested.Load() {
 			if time.Now().After(deadline) {
 				t.Fatal("not asked for a last word")
 			}

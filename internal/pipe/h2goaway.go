@@ -17,9 +17,9 @@ func (h *h2) meet(s *stream, of http2.Client) {
 // isDue reports whether the first GOAWAY is due. A client that has sent no request yet gets it with the first one, as
 // with HTTP/1.1: clients of nghttp2 fail a request of their own if a GOAWAY comes before they have sent it, and those
 // that the load balancer still sends here would never be served. mu is held.
-func (c *conn) isDue() bool {
+func (c *conn) goAwayIsDueLocked() bool {
 	h := c.h2
-	if c.over || c.last || h.finishing || h.last == 0 {
+	if c.end.last() || h.finishing || h.last == 0 {
 		return false // the last call has come, or no request yet
 	}
 	m := http2.Moment{Open: len(h.streams), Draining: c.p.draining.lasted(), Closing: c.p.closing.lasted()}
@@ -28,45 +28,45 @@ func (c *conn) isDue() bool {
 	}
 	due, again := h.kind.Due(m)
 	if again > 0 {
-		c.lookAgain(again)
+		c.checkLaterLocked(again)
 	}
 	return due && (m.Open > 0 || h.kind == http2.Orderly || c.client.Unread() == 0) // unread bytes may be a request
 }
 
 // lookAgain goes on with the goodbye after a while. mu is held.
-func (c *conn) lookAgain(after time.Duration) {
-	if c.h2.looksAgain {
+func (c *conn) checkLaterLocked(after time.Duration) {
+	if c.h2.checkScheduled {
 		return
 	}
-	c.h2.looksAgain = true
+	c.h2.checkScheduled = true
 	time.AfterFunc(after, func() {
 		c.mu.Lock()
-		c.h2.looksAgain = false
+		c.h2.checkScheduled = false
 		c.mu.Unlock()
 		c.finishIfDrained()
 	})
 }
 
-// sayGoAway says goodbye if it is due: from now on new requests should go elsewhere,
+// sendGoAway says goodbye if it is due: from now on new requests should go elsewhere,
 // but what comes is served (RFC 9113, 6.8). It is said at the next boundary between
 // the app's frames, and after its SETTINGS, which must be the first.
-func (c *conn) sayGoAway() {
+func (c *conn) sendGoAway() {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
 	if c.h2.shutdown == http2.NotBegun {
 		c.mu.Lock()
-		due := c.isDue()
+		due := c.goAwayIsDueLocked()
 		c.mu.Unlock()
 		if due {
 			c.h2.shutdown = http2.Pending
 		}
 	}
-	c.sayGoAwayLocked()
+	c.sendPendingGoAway()
 }
 
-func (c *conn) sayGoAwayLocked() {
-	if c.h2.shutdown == http2.Pending && c.h2.down.Spoke && c.h2.canSay() {
-		c.h2.shutdown, c.h2.saidAt = http2.Announced, time.Now()
+func (c *conn) sendPendingGoAway() {
+	if c.h2.shutdown == http2.Pending && c.h2.down.Spoke && c.h2.canSend() {
+		c.h2.shutdown, c.h2.goAwayAt = http2.Announced, time.Now()
 		if c.h2.appLast == http2.MaxStreamID { // else the app has said goodbye with a real last stream already
 			c.in.stats.h2.goAways.Add(1)
 			_ = c.client.Send(http2.AppendAnnouncement(nil), false)
@@ -78,48 +78,46 @@ func (c *conn) sayGoAwayLocked() {
 // connection when the client has had the time to read it and the last stream has
 // ended. It returns whether the connection is over.
 func (c *conn) finishIfDrained() bool {
-	if !c.saysGoodbye() && !c.p.closing.holds() {
+	if !c.announcesClose() && !c.p.closing.holds() {
 		return false
 	}
-	c.sayGoAway()
+	c.sendGoAway()
 	c.wmu.Lock()
 	c.mu.Lock()
-	done := !c.over && len(c.h2.streams) == 0 && c.h2.shutdown == http2.Announced && c.h2.canSay()
+	done := !c.end.done() && len(c.h2.streams) == 0 && c.h2.shutdown == http2.Announced && c.h2.canSend()
 	if done {
-		if left := time.Until(c.h2.saidAt.Add(http2.AnnounceTime)); left > 0 {
+		if left := time.Until(c.h2.goAwayAt.Add(http2.AnnounceTime)); left > 0 {
 			done = false
-			c.lookAgain(left)
+			c.checkLaterLocked(left)
 		}
 	}
 	var goodbye []byte
 	if done {
-		c.over = true
+		c.end.advance(ended)
+		c.end.by = &endDrained
 		c.h2.shutdown = http2.Final
-		goodbye = c.lastGoAway(http2.NoError)
+		goodbye = c.finalGoAwayLocked(http2.NoError)
 	}
-	over := c.over
+	hasEnded := c.end.done()
 	c.mu.Unlock()
 	if done {
 		_ = c.client.Send(goodbye, true)
 	}
 	c.wmu.Unlock()
 	if done {
-		c.end()
-		c.mu.Lock()
-		c.recount()
-		c.mu.Unlock()
+		c.sendEnd()
 	}
-	return over
+	return hasEnded
 }
 
-// endIdleH2 says the last goodbye on an idle connection; end follows.
-func (c *conn) endIdleH2() {
+// sendFinalGoAway says the last goodbye on an idle connection; end follows.
+func (c *conn) sendFinalGoAway() {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	if c.h2.down.Spoke && c.h2.canSay() {
+	if c.h2.down.Spoke && c.h2.canSend() {
 		c.h2.shutdown = http2.Final
 		c.mu.Lock()
-		goodbye := c.lastGoAway(http2.NoError)
+		goodbye := c.finalGoAwayLocked(http2.NoError)
 		c.mu.Unlock()
 		_ = c.client.Send(goodbye, true)
 	}
@@ -127,10 +125,10 @@ func (c *conn) endIdleH2() {
 
 // lastGoAway is the goodbye with the real last stream, which is never higher than
 // what the app has said (RFC 9113, 6.8). mu is held.
-func (c *conn) lastGoAway(code http2.ErrCode) []byte {
+func (c *conn) finalGoAwayLocked(code http2.ErrCode) []byte {
 	c.in.stats.h2.goAways.Add(1)
 	return http2.AppendGoAway(nil, http2.LastStream(c.h2.last, c.h2.appLast), code, "")
 }
 
-// canSay says whether a frame of ours can go to the client. wmu is held.
-func (h *h2) canSay() bool { return h.down.AtBoundary() && !h.torn && h.shutdown != http2.Final }
+// canSend says whether a frame of ours can go to the client. wmu is held.
+func (h *h2) canSend() bool { return h.down.AtBoundary() && !h.torn && h.shutdown != http2.Final }

@@ -1,0 +1,167 @@
+package pipe
+
+import (
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
+)
+
+// serve runs a connection from its first byte to its last.
+func (c *conn) serve() {
+	if c.begin() {
+		c.serveUp()
+	} else {
+		c.cleanUp()
+	}
+}
+
+// begin prepares for the client's first bytes. It returns false if the connection has ended already.
+func (c *conn) begin() bool {
+	if c.in.tls != nil && !c.handshake() {
+		return false
+	}
+	switch c.in.Protocol {
+	case HTTP:
+		c.up.state = upHead // it recognises the preface of HTTP/2
+		if c.overLimit {
+			c.awaitRequest()
+		}
+	case TCP:
+		c.up.state = upOpaque
+		return c.dial() == nil
+	case Auto:
+		c.setArriving(true) // what the client has sent is not read meanwhile
+		if err := c.dial(); err != nil {
+			c.awaitRequest()
+		}
+		c.setArriving(false)
+	}
+	return true
+}
+
+// serveUp runs the client side to its end, and to the connection's.
+func (c *conn) serveUp() {
+	if c.runUp() {
+		go c.serveUp()
+		return
+	}
+	if c.ended != nil {
+		<-c.ended
+	}
+	c.cleanUp()
+}
+
+// serveDown runs the app side to its end.
+func (c *conn) serveDown() {
+	if c.runDown() {
+		go c.serveDown()
+		return
+	}
+	close(c.ended)
+}
+
+// dial connects to the app and starts the app side. It uses a goroutine of its own: connecting takes a deep stack, which
+// a tunnel, never idle, would keep.
+func (c *conn) dial() error {
+	if c.overLimit {
+		return errOverLimit
+	}
+	done := make(chan error, 1)
+	go func() { done <- c.connect() }()
+	return <-done
+}
+
+func (c *conn) connect() error {
+	app, err := c.dialApp()
+	defer c.connected()
+	if err != nil {
+		c.restart.timedOut = errors.Is(err, errRestarting)
+		c.in.stats.connectFailed.Add(1)
+		c.p.warn("app unreachable; its clients get 503", "app", c.appName(), "error", err)
+		return err
+	}
+	s, err := tcp.NewSocket(app.(*net.TCPConn))
+	if err != nil {
+		_ = app.Close()
+		return err
+	}
+	c.mu.Lock()
+	c.app, c.ended = s, make(chan struct{})
+	c.in.stats.connected.Add(1)
+	c.in.stats.appOpen.Add(1)
+	done := c.end.done()
+	c.mu.Unlock()
+	if done { // the pipe has been killed meanwhile
+		s.Shut()
+	}
+	go c.serveDown()
+	return nil
+}
+
+// setArriving makes the connection busy, or no longer, for what is not in the queue yet. One that becomes idle without a
+// request while idle ones are closed has a moment for its first.
+func (c *conn) setArriving(arriving bool) {
+	c.mu.Lock()
+	c.arriving = arriving || c.awaitsFirst
+	c.recountLocked()
+	c.mu.Unlock()
+	if !arriving && c.p.closing.holds() {
+		c.p.endLater(c, firstRequestTime, unreadTime)
+	}
+}
+
+// cleanUp closes both sockets, after both sides have ended.
+func (c *conn) cleanUp() {
+	c.mu.Lock()
+	if c.end.by == nil {
+		c.end.by = &endClientGone
+	}
+	c.end.phase = closed
+	resets := c.end.resets
+	unanswered := c.queue.take()
+	if c.h2 != nil {
+		c.closeStreamsLocked(accesslog.ClientClosed)
+	}
+	c.recountLocked()
+	c.mu.Unlock()
+	for i := range unanswered {
+		c.finish(&unanswered[i], unanswered[i].status, accesslog.ClientClosed)
+	}
+	c.logOpaque()
+	if resets { // without TLS' close_notify
+		_ = c.client.TCPConn.Close()
+	} else {
+		_ = c.client.Close()
+	}
+	if c.app != nil {
+		_ = c.app.Close()
+		c.in.stats.appOpen.Add(-1)
+	}
+	c.up.release()
+	c.p.remove(c)
+}
+
+// carry forwards the rest of one direction, and its end as an end. It returns how many bytes.
+func (c *conn) carry(to, from *tcp.Socket) (carried uint64) {
+	for {
+		n, err := tcp.Move(to, from)
+		carried += uint64(n)
+		switch {
+		case err == nil:
+			_ = to.CloseWrite()
+			return carried
+		case errors.Is(err, os.ErrDeadlineExceeded) && !c.hasEnded():
+			_ = from.SetReadDeadline(time.Time{}) // the sniffing's
+		default:
+			to.Shut()
+			if !c.hasEnded() { // else the client has our FIN, and time to answer it
+				from.Shut()
+			}
+			return carried
+		}
+	}
+}
