@@ -10,7 +10,8 @@ ALL     := $(MODULES:%=./%/...)
 PORTABLE := ./drain ./httpdrain ./internal/cli/... ./rehearsal/command ./kube/cmd/lastcallctl
 # The race detector needs a C compiler; tests without it are better than none.
 RACE    := $(if $(shell command -v cc || command -v gcc),-race)
-BUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -funcalign=16 -X main.version=$(VERSION)"
+FLAGS   := -trimpath -ldflags "-s -w -funcalign=16 -X main.version=$(VERSION)"
+BUILD   := CGO_ENABLED=0 go build $(FLAGS)
 # The programs that run in a cluster, next to the sidecar; each has an image of its own.
 SERVERS := ./kube/cmd/lastcall-controller ./gateway/cmd/lastcall-gateway
 comma   := ,
@@ -89,8 +90,8 @@ flaky: build ## every package TIMES (20) times with the race detector, on the ma
 	@$(if $(PKG),,$(WITH_PEERS) go test -count=1 -tags busy -run TestRehearseOnABusyMachine ./rehearsal/cmd/rehearse)
 
 rehearse: ## the experiment: what each way of stopping does to a request in flight
-	$(BUILD) $(SIDECAR) -o bin/ ./cmd/lastcall
-	$(BUILD) -o bin/ ./rehearsal/cmd/rehearse
+	@# Without SIDECAR's tag: both programs then share what is compiled, also with an empty cache.
+	@CGO_ENABLED=0 lab/gobuild bin/ $(FLAGS) ./cmd/lastcall ./rehearsal/cmd/rehearse
 	@$(WITH_PEERS) bin/rehearse $(ARGS)
 
 bench: build ## lastcall beside Envoy, HAProxy, nginx and Caddy: requests/s, latency, bodies, memory, drain, start

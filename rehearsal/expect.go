@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/screen"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // How much later than stated a thing may come; on a busy machine, the row's allowance is added to each.
@@ -72,16 +72,16 @@ func (s span) holds(d, allowance time.Duration) bool {
 
 func (s span) String() string {
 	if s.to-s.from < 10*time.Millisecond {
-		return "after " + screen.Seconds(s.from)
+		return "after " + console.Seconds(s.from)
 	}
-	return fmt.Sprintf("after %s to %s", screen.Seconds(s.from), screen.Seconds(s.to))
+	return fmt.Sprintf("after %s to %s", console.Seconds(s.from), console.Seconds(s.to))
 }
 
 // circumstances are what an expectation follows from, beside the strategy.
 type circumstances struct {
 	left         time.Duration // of the request, at the scale-down
 	grace        time.Duration
-	app          stage.Manner
+	app          strategy.SIGTERMBehaviour
 	otherGateway bool // neither the built-in one nor Envoy: its words are its own
 	envoy        bool // the sidecar is a real Envoy
 
@@ -140,7 +140,7 @@ func (e expectation) String() string {
 
 // expect states what has to come out. There are two answers when the request
 // ends so near to what would cut it that either is right.
-func expect(s stage.Strategy, c circumstances) []expectation {
+func expect(s strategy.Strategy, c circumstances) []expectation {
 	early, late := c, c
 	near := tooClose + c.allowance
 	early.left -= near
@@ -161,7 +161,7 @@ func expect(s stage.Strategy, c circumstances) []expectation {
 	return []expectation{e, other}
 }
 
-func expectOne(s stage.Strategy, c circumstances) expectation {
+func expectOne(s strategy.Strategy, c circumstances) expectation {
 	if s.Way.IsLastcall() {
 		return expectLastcall(s, c)
 	}

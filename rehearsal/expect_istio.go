@@ -3,25 +3,25 @@ package rehearsal
 import (
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // expectIstio works out who cuts the request, if anybody does: the app that is
 // told to stop, or the sidecar that leaves.
-func expectIstio(s stage.Strategy, c circumstances) expectation {
+func expectIstio(s strategy.Strategy, c circumstances) expectation {
 	grace := s.GraceOr(c.grace)
 	appTerm, appKill := ends(at(s.Sleep), grace)
 	appCut := appKill
-	if c.app == stage.Exits {
+	if c.app == strategy.Exits {
 		appCut = appTerm
 	}
 	sideTerm, sideKill := ends(sidecarHook(s, c), grace)
 	sideCut := sideKill
 	switch s.Way {
-	case stage.Fixed:
+	case strategy.Fixed:
 		sideCut = sideTerm.plus(s.TerminationDrain)
 		sideCut = span{min(sideCut.from, sideKill.from), min(sideCut.to, sideKill.to)}
-	case stage.IstioNative:
+	case strategy.IstioNative:
 		sideCut = span{appKill.from, appKill.to + 2*time.Second} // it goes after the app
 	}
 	cut := span{min(appCut.from, sideCut.from), min(appCut.to, sideCut.to)}
@@ -42,7 +42,7 @@ func expectIstio(s stage.Strategy, c circumstances) expectation {
 	}
 
 	appGone := appTerm
-	if c.app != stage.Exits {
+	if c.app != strategy.Exits {
 		appGone = appTerm.atLeast(e.answered.atMost(appKill.to))
 		if e.lost { // it may go on with what nobody waits for
 			appGone.to = max(appGone.to, min(c.left, appKill.to))
@@ -51,17 +51,17 @@ func expectIstio(s stage.Strategy, c circumstances) expectation {
 	appGone = c.leaves(appGone)
 	sideGone := sideCut
 	switch {
-	case s.Way == stage.IstioNative:
+	case s.Way == strategy.IstioNative:
 		sideGone = appGone
-	case s.Way == stage.ExitOnZero && s.Idle && c.envoy && sideKill.from > envoyIdleFrom:
+	case s.Way == strategy.ExitOnZero && s.Idle && c.envoy && sideKill.from > envoyIdleFrom:
 		e.why = "an idle connection counts, and Envoy closes it in the last third of its drain time"
 		sideGone = span{envoyIdleFrom, envoyIdleTo + time.Second}.atLeast(e.answered).atMost(sideKill.to)
-	case s.Way == stage.ExitOnZero && s.Idle:
+	case s.Way == strategy.ExitOnZero && s.Idle:
 		e.killed = &yes
 		e.why = "an idle connection counts"
-	case s.Way == stage.ExitOnZero:
+	case s.Way == strategy.ExitOnZero:
 		// One look a second, the first a second after the minimum drain.
-		sideGone = sideTerm.plus(stage.MinimumDrain + time.Second).atLeast(e.answered)
+		sideGone = sideTerm.plus(strategy.MinimumDrain + time.Second).atLeast(e.answered)
 		sideGone.to += time.Second
 		sideGone = sideGone.atMost(sideKill.to)
 	}
@@ -70,13 +70,13 @@ func expectIstio(s stage.Strategy, c circumstances) expectation {
 }
 
 // sidecarHook is how long the sidecar's preStop takes.
-func sidecarHook(s stage.Strategy, c circumstances) span {
+func sidecarHook(s strategy.Strategy, c circumstances) span {
 	switch {
-	case s.Netstat && c.app == stage.Keeps:
+	case s.Netstat && c.app == strategy.KeepsListener:
 		return span{c.left, c.left + time.Second} // it listens until it has finished
 	case s.Netstat:
 		return span{0, time.Second} // the first look may come before the app has closed its socket
-	case s.Way == stage.IstioNative:
+	case s.Way == strategy.IstioNative:
 		return at(0)
 	}
 	return at(s.Sleep)

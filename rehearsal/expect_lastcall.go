@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/screen"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // expectLastcall: answered when the app has answered, or told so at the last
 // call; the pod leaves with the last byte, but not before the minimum drain.
-func expectLastcall(s stage.Strategy, c circumstances) expectation {
+func expectLastcall(s strategy.Strategy, c circumstances) expectation {
 	grace := s.GraceOr(c.grace)
 	lastCall := grace - min(2*time.Second, grace/4)
 	no, lag := false, exitLag
@@ -21,7 +21,7 @@ func expectLastcall(s stage.Strategy, c circumstances) expectation {
 		lag = envoyExitLag
 	}
 	if c.left <= lastCall {
-		stays := min(stage.MinimumDrain, lastCall)
+		stays := min(strategy.MinimumDrain, lastCall)
 		gone := at(max(c.left, stays))
 		if lag > slack/2 {
 			gone.to += lag
@@ -37,9 +37,9 @@ func expectLastcall(s stage.Strategy, c circumstances) expectation {
 	e := expectation{
 		lost: true, answered: span{lastCall, grace}, named: true,
 		gone: span{lastCall, grace}, idle: s.Idle,
-		why: fmt.Sprintf("the last call of a grace period of %s is at %s", screen.Round(grace), screen.Round(lastCall)),
+		why: fmt.Sprintf("the last call of a grace period of %s is at %s", console.Round(grace), console.Round(lastCall)),
 	}
-	if c.app == stage.Exits {
+	if c.app == strategy.Exits {
 		e.killed = &no
 	} else {
 		// An app that goes on with what nobody waits for any more is killed,
@@ -63,13 +63,13 @@ func expectLastcall(s stage.Strategy, c circumstances) expectation {
 // expectEnvoyNative: a hook's last call names who is left and lets the app's
 // SIGTERM come, but a native sidecar stays until the app is gone, and its Envoy
 // cannot end single requests: the app does, or its SIGKILL.
-func expectEnvoyNative(s stage.Strategy, c circumstances, lastCall, grace time.Duration) expectation {
+func expectEnvoyNative(s strategy.Strategy, c circumstances, lastCall, grace time.Duration) expectation {
 	term, kill := ends(at(lastCall), grace)
 	e := expectation{
 		lost: true, answered: term, gone: term, named: true, unnamed: true, idle: s.Idle,
-		why: fmt.Sprintf("the last call is at %s, and the request ends with the app", screen.Round(lastCall)),
+		why: fmt.Sprintf("the last call is at %s, and the request ends with the app", console.Round(lastCall)),
 	}
-	if c.app != stage.Exits {
+	if c.app != strategy.Exits {
 		e.lost, e.answered = c.left > kill.from, kill
 		if !e.lost {
 			e.answered = at(c.left)
@@ -79,7 +79,7 @@ func expectEnvoyNative(s stage.Strategy, c circumstances, lastCall, grace time.D
 	}
 	switch {
 	case c.otherGateway || !e.lost:
-	case c.app == stage.Exits:
+	case c.app == strategy.Exits:
 		e.body, e.log = terminationBody, viaUpstream // the sidecar's own words
 	default: // the sidecar's or the gateway's: both go at the same moment
 		e.body = terminationBody

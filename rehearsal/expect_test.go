@@ -4,12 +4,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-func strategy(t *testing.T, name string) stage.Strategy {
+func named(t *testing.T, name string) strategy.Strategy {
 	t.Helper()
-	list, err := stage.Select(stage.Strategies(), []string{name})
+	list, err := strategy.Select(strategy.Strategies(), []string{name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,13 +20,13 @@ const sec = time.Second
 
 // What is stated, row by row: the experiment's own numbers first, then others.
 func TestExpect(t *testing.T) {
-	keeps := stage.Keeps
-	closes := stage.Closes
+	keeps := strategy.KeepsListener
+	closes := strategy.ClosesListener
 	for _, tt := range []struct {
 		strategy string
 		left     time.Duration // of the request
 		grace    time.Duration
-		other    *stage.Manner // of an app that is not built in
+		other    *strategy.SIGTERMBehaviour // of an app that is not built in
 		want     string
 	}{
 		{"istio-default", 10 * sec, 30 * sec, nil, "503 after 5.00 s; pod gone after 5.00 s to 10.00 s"},
@@ -60,7 +60,7 @@ func TestExpect(t *testing.T) {
 	} {
 		name := tt.strategy + " with " + tt.left.String() + " of " + tt.grace.String()
 		t.Run(name, func(t *testing.T) {
-			s := strategy(t, tt.strategy)
+			s := named(t, tt.strategy)
 			c := circumstances{left: tt.left, grace: tt.grace, app: s.App}
 			if tt.other != nil {
 				c.app, c.otherApp, c.appLeaves = *tt.other, true, 100*time.Millisecond
@@ -96,14 +96,14 @@ func TestExpectEnvoy(t *testing.T) {
 		{"lastcall-native-close-listener", 40 * sec, 30 * sec, "503 after 30.00 s; pod gone after 30.00 s to 32.00 s (the last call is at 28 s, and the request ends with the app)"},
 	} {
 		t.Run(tt.strategy, func(t *testing.T) {
-			s := strategy(t, tt.strategy)
+			s := named(t, tt.strategy)
 			got := expect(s, circumstances{left: tt.left, grace: tt.grace, app: s.App, envoy: true})
 			if len(got) != 1 || got[0].String() != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
 	}
-	s := strategy(t, "grace-7s-lastcall")
+	s := named(t, "grace-7s-lastcall")
 	e := expect(s, circumstances{left: 10 * sec, grace: 30 * sec, envoy: true})[0]
 	if e.body != terminationBody || e.log != terminationDetails || !e.unnamed {
 		t.Errorf("Envoy's connections end with it: body %q, log %q, unnamed %v", e.body, e.log, e.unnamed)
@@ -112,7 +112,7 @@ func TestExpectEnvoy(t *testing.T) {
 
 // A request that ends when it would be cut: either outcome is right.
 func TestExpectTooClose(t *testing.T) {
-	s := strategy(t, "istio-default")
+	s := named(t, "istio-default")
 	got := expect(s, circumstances{left: 5*sec - 100*time.Millisecond, grace: 30 * sec, app: s.App})
 	if len(got) != 2 || got[0].lost || !got[1].lost {
 		t.Fatalf("got %v", got)
@@ -133,14 +133,14 @@ func TestExpectWords(t *testing.T) {
 		{"istio-default", "", "", true},
 		{"lastcall-native-exit", "", "", false},
 	} {
-		s := strategy(t, tt.strategy)
+		s := named(t, tt.strategy)
 		e := expect(s, circumstances{left: 10 * sec, grace: 30 * sec, app: s.App, otherGateway: tt.other})[0]
 		if e.body != tt.body || e.log != tt.log {
 			t.Errorf("%s: body %q, log %q", tt.strategy, e.body, e.log)
 		}
 	}
 	// A minimum drain that is longer than the time until the last call is cut there.
-	s := strategy(t, "lastcall-classic-exit")
+	s := named(t, "lastcall-classic-exit")
 	if e := expect(s, circumstances{left: sec, grace: 6 * sec})[0]; e.stays != 4500*time.Millisecond {
 		t.Errorf("it stays %v at least", e.stays)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // good is a row of lastcall as it should be: a request of 10 s asked a moment
@@ -19,22 +19,22 @@ func good(t *testing.T, name string) *row {
 	began := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	last := began.Add(9900 * time.Millisecond)
 	return &row{
-		strategy: strategy(t, name),
+		strategy: named(t, name),
 		answer:   answer{asked: began.Add(-100 * time.Millisecond), last: last, status: 200},
-		end: stage.End{
+		end: strategy.End{
 			Began:   began,
 			App:     node.Ending{Terminated: last.Add(3 * time.Millisecond), Gone: last.Add(6 * time.Millisecond)},
 			Sidecar: node.Ending{Terminated: began, Gone: last.Add(8 * time.Millisecond)},
 			AppExit: "SIGTERM", SidecarExit: "exit 0",
 		},
-		report: &stage.Report{Verdict: "clean"},
+		report: &strategy.Report{Verdict: "clean"},
 		idle:   &idleClients{closed: 1, conns: make([]closer, 1)},
 	}
 }
 
 func judged(t *testing.T, r *row) Row {
 	t.Helper()
-	p := &play{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}}
+	p := &experiment{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}}
 	return p.judge(r, "/delay/10")
 }
 
@@ -62,7 +62,7 @@ func TestJudge(t *testing.T) {
 		{"sidecar crashed", func(r *row) { r.end.SidecarExit = "exit 1" }, []string{"the sidecar's end"}},
 		{"no report", func(r *row) { r.report = nil }, []string{"the sidecar's report"}},
 		{"a report that blames", func(r *row) {
-			r.report = &stage.Report{Verdict: "cut", Open: []stage.Conversation{{Request: "GET /delay/10"}}}
+			r.report = &strategy.Report{Verdict: "cut", Open: []strategy.Conversation{{Request: "GET /delay/10"}}}
 		}, []string{"the report's verdict", "the report names as cut"}},
 		{"idle connection reset", func(r *row) {
 			r.idle.closed, r.idle.broken = 0, []error{errors.New("connection reset by peer")}
@@ -109,7 +109,7 @@ func TestJudgeLocalReply(t *testing.T) {
 	if judged(t, r).OK {
 		t.Error("another log line passes")
 	}
-	p := &play{options: Options{Delay: DefaultDelay, Grace: DefaultGrace, Gateway: "nginx {port}"}}
+	p := &experiment{options: Options{Delay: DefaultDelay, Grace: DefaultGrace, Gateway: "nginx {port}"}}
 	r = lost()
 	r.answer.status, r.answer.body, r.logLine = 502, []byte("Bad Gateway"), ""
 	if row := p.judge(r, "/delay/10"); !row.OK {
@@ -120,7 +120,7 @@ func TestJudgeLocalReply(t *testing.T) {
 // On a busy machine things may be later, by what was measured. What came out, and in which order, stays judged.
 func TestJudgeOnABusyMachine(t *testing.T) {
 	meter := lag.Fixed(200 * time.Millisecond)
-	p := &play{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}, meter: meter}
+	p := &experiment{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}, meter: meter}
 	for _, tt := range []struct {
 		name   string
 		change func(*row)
@@ -149,15 +149,15 @@ func TestJudgeOnABusyMachine(t *testing.T) {
 // stated of a report.
 func TestJudgeUnnamed(t *testing.T) {
 	for _, tt := range []struct {
-		open []stage.Conversation
+		open []strategy.Conversation
 		ok   bool
 	}{
-		{[]stage.Conversation{{Peer: "127.0.0.1:4711", Protocol: "http"}}, true},
+		{[]strategy.Conversation{{Peer: "127.0.0.1:4711", Protocol: "http"}}, true},
 		{nil, false},
-		{[]stage.Conversation{{Protocol: "http"}}, false},
-		{[]stage.Conversation{{Peer: "127.0.0.1:4711"}, {Peer: "127.0.0.1:4712"}}, false},
+		{[]strategy.Conversation{{Protocol: "http"}}, false},
+		{[]strategy.Conversation{{Peer: "127.0.0.1:4711"}, {Peer: "127.0.0.1:4712"}}, false},
 	} {
-		r := &row{report: &stage.Report{Verdict: "cut", Open: tt.open}}
+		r := &row{report: &strategy.Report{Verdict: "cut", Open: tt.open}}
 		if got := failures(judgeReport(r, expectation{named: true, unnamed: true}, "/delay/10")) == 0; got != tt.ok {
 			t.Errorf("%v: got %v", tt.open, got)
 		}

@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // Defaults, which are the experiment's.
@@ -41,49 +41,49 @@ type Options struct {
 }
 
 // check fills nothing in: it says what is wrong.
-func (o Options) check() ([]stage.Strategy, error) {
+func (o Options) check() ([]strategy.Strategy, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	strategies, err := stage.Select(stage.Strategies(), o.Strategies)
+	strategies, err := strategy.Select(strategy.Strategies(), o.Strategies)
 	if err != nil {
 		bad("--strategy: %w", err)
 	}
 	if o.Delay < minDelay || o.Delay > maxDelay {
 		bad("--delay is %v: accepted is %v to %v", o.Delay, minDelay, maxDelay)
 	}
-	if err := stage.CheckGrace(o.Grace); err != nil {
+	if err := strategy.CheckGrace(o.Grace); err != nil {
 		bad("--grace %w", err)
 	}
 	if o.Propagation < 0 || o.Propagation > time.Minute {
 		bad("--propagation is %v: accepted is 0s to 1m0s", o.Propagation)
 	}
 	if o.App != "" {
-		if err := stage.CheckLine(o.App, "{port}"); err != nil {
+		if err := strategy.CheckLine(o.App, "{port}"); err != nil {
 			bad("--app: %w", err)
 		}
 	}
-	if o.Proxy != "" && o.Proxy != stage.ProxyPipe && o.Proxy != stage.ProxyEnvoy {
+	if o.Proxy != "" && o.Proxy != strategy.ProxyPipe && o.Proxy != strategy.ProxyEnvoy {
 		bad("--proxy is %q: accepted are pipe and envoy", o.Proxy)
 	}
 	if o.EnvoyPath != "" && !o.needsEnvoy() {
 		bad("--envoy-path: no Envoy is played with: say --proxy envoy, --gateway envoy or both")
 	}
-	if o.Gateway != "" && o.Gateway != stage.ProxyEnvoy {
-		if err := stage.CheckLine(o.Gateway, "{port}"); err != nil {
+	if o.Gateway != "" && o.Gateway != strategy.ProxyEnvoy {
+		if err := strategy.CheckLine(o.Gateway, "{port}"); err != nil {
 			bad("--gateway: %w", err)
 		}
 	}
 	if len(errs) > 0 {
-		return nil, stage.OptionError{Err: errors.Join(errs...)}
+		return nil, strategy.OptionError{Err: errors.Join(errs...)}
 	}
 	return strategies, nil
 }
 
 // needsEnvoy says whether a real Envoy is played with.
 func (o Options) needsEnvoy() bool {
-	return o.Proxy == stage.ProxyEnvoy || o.Gateway == stage.ProxyEnvoy
+	return o.Proxy == strategy.ProxyEnvoy || o.Gateway == strategy.ProxyEnvoy
 }
 
 // otherGateway says whether the gateway's words are its own: those of the built-in one and of Envoy are
 // known.
-func (o Options) otherGateway() bool { return o.Gateway != "" && o.Gateway != stage.ProxyEnvoy }
+func (o Options) otherGateway() bool { return o.Gateway != "" && o.Gateway != strategy.ProxyEnvoy }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // Each wrong value is named with what is accepted, before anything is started.
@@ -38,7 +38,7 @@ func TestOptions(t *testing.T) {
 			o := Options{Delay: DefaultDelay, Grace: DefaultGrace, Self: "/no/such/lastcallctl"}
 			tt.change(&o)
 			_, err := Run(t.Context(), o)
-			var option stage.OptionError
+			var option strategy.OptionError
 			if !errors.As(err, &option) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want …%s…", err, tt.want)
 			}

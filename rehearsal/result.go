@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // Result is what came out.
@@ -49,15 +49,15 @@ type Row struct {
 	Body       string  `json:"body,omitempty"` // of what is not 200
 	GatewayLog string  `json:"gateway_log,omitempty"`
 
-	AppTermMS     *float64      `json:"app_sigterm_since_ms,omitempty"`
-	SidecarTermMS *float64      `json:"sidecar_sigterm_since_ms,omitempty"`
-	AppExit       string        `json:"app_exit"`
-	SidecarExit   string        `json:"sidecar_exit"`
-	Killed        bool          `json:"killed"`
-	StayedMS      float64       `json:"stayed_ms"`
-	LagMS         float64       `json:"after_last_byte_ms"`
-	AllowanceMS   float64       `json:"allowance_ms"` // how much later things were allowed to be on a busy machine
-	Report        *stage.Report `json:"report,omitempty"`
+	AppTermMS     *float64         `json:"app_sigterm_since_ms,omitempty"`
+	SidecarTermMS *float64         `json:"sidecar_sigterm_since_ms,omitempty"`
+	AppExit       string           `json:"app_exit"`
+	SidecarExit   string           `json:"sidecar_exit"`
+	Killed        bool             `json:"killed"`
+	StayedMS      float64          `json:"stayed_ms"`
+	LagMS         float64          `json:"after_last_byte_ms"`
+	AllowanceMS   float64          `json:"allowance_ms"` // how much later things were allowed to be on a busy machine
+	Report        *strategy.Report `json:"report,omitempty"`
 
 	lastcall bool
 	lag      time.Duration // beyond the last byte and the minimum drain
@@ -69,7 +69,7 @@ func milliseconds(d time.Duration) float64 {
 }
 
 // result judges all rows.
-func (p *play) result(path string) *Result {
+func (p *experiment) result(path string) *Result {
 	o := p.options
 	res := &Result{
 		OK: true, Path: path,
@@ -81,7 +81,7 @@ func (p *play) result(path string) *Result {
 		res.App = "httpbin (built in)"
 	}
 	if res.Proxy == "" {
-		res.Proxy = stage.ProxyPipe
+		res.Proxy = strategy.ProxyPipe
 	}
 	if res.Gateway == "" {
 		res.Gateway = "built in"
@@ -89,9 +89,9 @@ func (p *play) result(path string) *Result {
 	if res.Client == "" {
 		res.Client = clientGo
 	}
-	if p.habits != nil {
+	if p.behaviour != nil {
 		res.otherApp = true
-		res.AppAtTerm = p.habits.Manner.String()
+		res.AppAtTerm = p.behaviour.SIGTERMBehaviour.String()
 	}
 	for _, r := range p.rows {
 		row := p.judge(r, path)
@@ -103,24 +103,24 @@ func (p *play) result(path string) *Result {
 	return res
 }
 
-func (p *play) judge(r *row, path string) Row {
+func (p *experiment) judge(r *row, path string) Row {
 	c := circumstances{
 		left:         p.options.Delay - r.end.Began.Sub(r.answer.asked),
 		grace:        p.options.Grace,
 		app:          r.strategy.App,
 		otherGateway: p.options.otherGateway(),
-		envoy:        p.options.Proxy == stage.ProxyEnvoy,
+		envoy:        p.options.Proxy == strategy.ProxyEnvoy,
 		allowance:    p.meter.Allowance(r.end.Began, latest(r.answer.last, r.end.Gone())),
 	}
-	if p.habits != nil {
-		c.app, c.appLeaves, c.otherApp = p.habits.Manner, p.habits.Leaves, true
+	if p.behaviour != nil {
+		c.app, c.appLeaves, c.otherApp = p.behaviour.SIGTERMBehaviour, p.behaviour.Leaves, true
 	}
 	e, checks := judge(r, expect(r.strategy, c), path, c)
 	words := r.strategy.Words
 	if c.envoy && r.strategy.Envoy != "" {
 		words = r.strategy.Envoy
 	}
-	if p.habits == nil && r.strategy.Note != "" {
+	if p.behaviour == nil && r.strategy.Note != "" {
 		words += "; " + r.strategy.Note
 	}
 	row := Row{

@@ -9,27 +9,27 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // row is one strategy on its way through the experiment.
 type row struct {
-	strategy stage.Strategy
-	pod      *stage.Pod
-	gateway  *stage.Gateway
+	strategy strategy.Strategy
+	pod      *strategy.Pod
+	gateway  *strategy.Gateway
 	idle     *idleClients
 
 	answer  answer
-	end     stage.End
-	report  *stage.Report
+	end     strategy.End
+	report  *strategy.Report
 	logLine string // the gateway's, of the request
 
 	answered atomic.Bool
 	gone     atomic.Bool
 }
 
-// raise starts the row's pod and gateway.
-func (r *row) raise(ctx context.Context, t *stage.Theatre, dir string) (err error) {
+// start starts the row's pod and gateway.
+func (r *row) start(ctx context.Context, t *strategy.Env, dir string) (err error) {
 	dir = filepath.Join(dir, r.strategy.Name)
 	if r.pod, err = t.StartPod(ctx, r.strategy, dir); err != nil {
 		return err

@@ -8,53 +8,53 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
-	"github.com/lastcall-dev/lastcall/rehearsal/screen"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// abreast is how many pods are started at the same time.
-const abreast = 3
+// parallelStarts is how many pods are started at the same time.
+const parallelStarts = 3
 
 // patience is how long after everything should be over a client or pod is given up.
 const patience = 20 * time.Second
 
 // Run plays the rehearsal. Whatever comes, nothing that it has started is left
 // when it returns, and no file but in KeepLogs. An error is one of the set-up
-// (stage.OptionError: of an option) or ctx's; a row that does not come out as stated is
+// (strategy.OptionError: of an option) or ctx's; a row that does not come out as stated is
 // told by the result.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	strategies, err := o.check()
 	if err != nil {
 		return nil, err
 	}
-	p := &play{options: o, began: time.Now()}
+	p := &experiment{options: o, began: time.Now()}
 	for _, s := range strategies {
 		p.rows = append(p.rows, &row{strategy: s})
 	}
 	if o.Progress != nil {
-		p.progress = screen.NewProgress(o.Progress, func() string { return "finding lastcall, which is built if it is not there" })
+		p.progress = console.NewProgress(o.Progress, func() string { return "finding lastcall, which is built if it is not there" })
 		defer p.progress.End()
 	}
 	n := node.New()
 	defer n.Close()
 	if p.ask, err = clientFor(o.Client, n); err != nil {
-		return nil, stage.OptionError{Err: err}
+		return nil, strategy.OptionError{Err: err}
 	}
-	dir, done, err := stage.Folder(o.KeepLogs)
+	dir, done, err := strategy.Folder(o.KeepLogs)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	p.dir = dir
-	p.theatre = &stage.Theatre{Node: n, Ports: &node.Ports{}, Grace: o.Grace, MaxDelay: max(o.Delay, 10*time.Second), Proxy: o.Proxy}
-	if p.theatre.Programs, err = stage.FindPrograms(ctx, o.Lastcall, o.Self, strategies); err != nil {
+	p.env = &strategy.Env{Node: n, Ports: &node.Ports{}, Grace: o.Grace, MaxDelay: max(o.Delay, 10*time.Second), Proxy: o.Proxy}
+	if p.env.Programs, err = strategy.FindPrograms(ctx, o.Lastcall, o.Self, strategies); err != nil {
 		return nil, err
 	}
-	p.theatre.Programs.App, p.theatre.Programs.Gateway = o.App, o.Gateway
+	p.env.Programs.App, p.env.Programs.Gateway = o.App, o.Gateway
 	if o.needsEnvoy() {
-		if p.theatre.Programs.Envoy, err = stage.FindEnvoy(o.EnvoyPath); err != nil {
+		if p.env.Programs.Envoy, err = strategy.FindEnvoy(o.EnvoyPath); err != nil {
 			return nil, err
 		}
 	}
@@ -64,25 +64,25 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 }
 
 // play is a rehearsal under way.
-type play struct {
-	options  Options
-	ask      client
-	dir      string
-	theatre  *stage.Theatre
-	rows     []*row
-	habits   *stage.Habits // of an app that is not built in
-	began    time.Time
-	progress *screen.Progress
-	meter    *lag.Meter
+type experiment struct {
+	options   Options
+	ask       client
+	dir       string
+	env       *strategy.Env
+	rows      []*row
+	behaviour *strategy.AppBehaviour // of an app that is not built in
+	began     time.Time
+	progress  *console.Progress
+	meter     *lag.Meter
 }
 
-func (p *play) show(line func() string) {
+func (p *experiment) show(line func() string) {
 	if p.progress != nil {
 		p.progress.Show(line)
 	}
 }
 
-func (p *play) run(ctx context.Context) (*Result, error) {
+func (p *experiment) run(ctx context.Context) (*Result, error) {
 	defer func() {
 		for _, r := range p.rows {
 			r.idle.close()
@@ -90,13 +90,13 @@ func (p *play) run(ctx context.Context) (*Result, error) {
 	}()
 	if p.options.App != "" {
 		p.show(func() string { return "looking at what the app does at SIGTERM" })
-		h, err := p.theatre.Habits(ctx, p.dir)
+		h, err := p.env.AppBehaviour(ctx, p.dir)
 		if err != nil {
 			return nil, fmt.Errorf("find out what the app does at SIGTERM: %w", err)
 		}
-		p.habits = &h
+		p.behaviour = &h
 	}
-	if err := p.raise(ctx); err != nil {
+	if err := p.start(ctx); err != nil {
 		return nil, err
 	}
 	path := "/delay/" + strconv.FormatFloat(p.options.Delay.Seconds(), 'f', -1, 64)
@@ -113,13 +113,13 @@ func (p *play) run(ctx context.Context) (*Result, error) {
 	}
 	ports := make(map[int]int)
 	for _, r := range p.rows {
-		port := r.pod.Arrival(p.theatre.Proxy)
+		port := r.pod.Arrival(p.env.Proxy)
 		ports[port] = before[port]
 	}
 	for _, r := range p.rows {
 		asking.Go(func() { r.ask(clients, p.ask, path) })
 	}
-	if err := stage.AwaitInFlight(ctx, ports); err != nil {
+	if err := strategy.AwaitInFlight(ctx, ports); err != nil {
 		return nil, err
 	}
 
@@ -144,12 +144,12 @@ func (p *play) run(ctx context.Context) (*Result, error) {
 	return p.result(path), nil
 }
 
-// raise starts every row's processes, a few at a time, and waits until all
+// start starts every row's processes, a few at a time, and waits until all
 // are ready: the scale-down's moment is the same for all.
-func (p *play) raise(ctx context.Context) error {
+func (p *experiment) start(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	turns := make(chan struct{}, abreast)
+	turns := make(chan struct{}, parallelStarts)
 	ready := make(chan struct{}, len(p.rows))
 	p.show(func() string {
 		return fmt.Sprintf("starting %d pods and gateways: %d are ready", len(p.rows), len(ready))
@@ -162,7 +162,7 @@ func (p *play) raise(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return
 			}
-			if err := r.raise(ctx, p.theatre, p.dir); err != nil {
+			if err := r.start(ctx, p.env, p.dir); err != nil {
 				cancel(err) // the first one is told; the others follow from it
 				return
 			}
@@ -174,7 +174,7 @@ func (p *play) raise(ctx context.Context) error {
 }
 
 // standing is the progress line after the scale-down.
-func (p *play) standing(scaled time.Time) string {
+func (p *experiment) standing(scaled time.Time) string {
 	answered, gone := 0, 0
 	names := ""
 	for _, r := range p.rows {

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/lag"
-	"github.com/lastcall-dev/lastcall/rehearsal/screen"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // Columns of the table.
@@ -20,8 +20,8 @@ const (
 	lagWidth    = 13
 )
 
-// WriteTable writes the result for people, at most screen.Width columns wide.
-func (r *Result) WriteTable(w io.Writer, s screen.Style) error {
+// WriteTable writes the result for people, at most console.Width columns wide.
+func (r *Result) WriteTable(w io.Writer, s console.Style) error {
 	t := &table{Writer: bufio.NewWriter(w), style: s}
 	t.head(r)
 	group := ""
@@ -40,7 +40,7 @@ func (r *Result) WriteTable(w io.Writer, s screen.Style) error {
 
 type table struct {
 	*bufio.Writer
-	style screen.Style
+	style console.Style
 }
 
 func (t *table) line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) }
@@ -51,30 +51,30 @@ func (t *table) head(r *Result) {
 	t.line("%s", s.Dim(fmt.Sprintf("client %s → gateway%s → sidecar%s → app; grace period %s; the gateway learns of it after %s",
 		r.Client, real(r.Gateway), real(r.Proxy), seconds(r.GraceMS), seconds(r.PropagationMS))))
 	if r.AppAtTerm != "" {
-		t.line("%s", s.Dim(screen.Cut("app: "+r.App, screen.Width)))
+		t.line("%s", s.Dim(console.Cut("app: "+r.App, console.Width)))
 		t.line("%s", s.Dim("     it "+r.AppAtTerm))
 	}
-	if r.Gateway != "built in" && r.Gateway != stage.ProxyEnvoy {
-		t.line("%s", s.Dim(screen.Cut("gateway: "+r.Gateway, screen.Width)))
+	if r.Gateway != "built in" && r.Gateway != strategy.ProxyEnvoy {
+		t.line("%s", s.Dim(console.Cut("gateway: "+r.Gateway, console.Width)))
 	}
 	t.line("")
-	t.line("  %s%s%s%s  %s", screen.Left("strategy", nameWidth), screen.Left("the client got", answerWidth),
-		screen.Right("pod stayed", stayWidth), screen.Right("of it idle", lagWidth), "ended by")
+	t.line("  %s%s%s%s  %s", console.Left("strategy", nameWidth), console.Left("the client got", answerWidth),
+		console.Right("pod stayed", stayWidth), console.Right("of it idle", lagWidth), "ended by")
 }
 
 // real says where a real Envoy stands.
 func real(proxy string) string {
-	if proxy == stage.ProxyEnvoy {
+	if proxy == strategy.ProxyEnvoy {
 		return " (Envoy)"
 	}
 	return ""
 }
 
-func seconds(ms int64) string { return screen.Round(time.Duration(ms) * time.Millisecond) }
+func seconds(ms int64) string { return console.Round(time.Duration(ms) * time.Millisecond) }
 
 func (t *table) row(r Row, say bool) {
 	s := t.style
-	answer := screen.Left(answerText(r), answerWidth)
+	answer := console.Left(answerText(r), answerWidth)
 	if r.Status == http.StatusOK && r.Error == "" {
 		answer = s.Good(answer)
 	} else {
@@ -84,11 +84,11 @@ func (t *table) row(r Row, say bool) {
 	if r.Killed {
 		end = s.Bad("SIGKILL")
 	}
-	t.line("%s %s%s%s%s  %s", s.Mark(r.OK), screen.Left(r.Strategy, nameWidth), answer,
-		screen.Right(inSeconds(r.StayedMS), stayWidth), screen.Right(lagText(r), lagWidth), end)
-	t.line("    %s", s.Dim(screen.Cut(r.Words, screen.Width-4)))
+	t.line("%s %s%s%s%s  %s", s.Mark(r.OK), console.Left(r.Strategy, nameWidth), answer,
+		console.Right(inSeconds(r.StayedMS), stayWidth), console.Right(lagText(r), lagWidth), end)
+	t.line("    %s", s.Dim(console.Cut(r.Words, console.Width-4)))
 	if say {
-		t.line("    %s", s.Dim(screen.Cut("stated: "+r.Expected, screen.Width-4)))
+		t.line("    %s", s.Dim(console.Cut("stated: "+r.Expected, console.Width-4)))
 	}
 	if r.lastcall && r.Report != nil && len(r.Report.Open) > 0 {
 		c := r.Report.Open[0]
@@ -96,16 +96,16 @@ func (t *table) row(r Row, say bool) {
 		if c.Request == "" {
 			who = "the client " + c.Peer
 		}
-		t.line("    %s", s.Dim(screen.Cut(fmt.Sprintf("its report: verdict %s, %s open for %s, ended by %s",
-			r.Report.Verdict, who, inSeconds(float64(c.AgeMS)), c.Ending), screen.Width-4)))
+		t.line("    %s", s.Dim(console.Cut(fmt.Sprintf("its report: verdict %s, %s open for %s, ended by %s",
+			r.Report.Verdict, who, inSeconds(float64(c.AgeMS)), c.Ending), console.Width-4)))
 	}
 	if r.OK {
 		return
 	}
 	for _, c := range r.Checks {
 		if !c.OK {
-			t.line("    %s %s: stated %s", s.Mark(false), c.What, screen.Cut(c.Want, screen.Width-15-len(c.What)))
-			t.line("      %s was %s", screen.Left("", len(c.What)+4), screen.Cut(c.Got, screen.Width-15-len(c.What)))
+			t.line("    %s %s: stated %s", s.Mark(false), c.What, console.Cut(c.Want, console.Width-15-len(c.What)))
+			t.line("      %s was %s", console.Left("", len(c.What)+4), console.Cut(c.Got, console.Width-15-len(c.What)))
 		}
 	}
 }
@@ -113,7 +113,7 @@ func (t *table) row(r Row, say bool) {
 func inSeconds(ms float64) string { return fmt.Sprintf("%.2f s", ms/1000) }
 
 func answerText(r Row) string {
-	took := screen.Right(inSeconds(r.TookMS), 8)
+	took := console.Right(inSeconds(r.TookMS), 8)
 	switch {
 	case r.Status == 0:
 		return "none after" + took
@@ -168,7 +168,7 @@ func (t *table) foot(r *Result) {
 		t.line("  %s", fmt.Sprintf("%d longer than the grace period: told so in time, and named in the report.", told))
 	}
 	if note := lag.Note(time.Duration(r.AllowanceMS * float64(time.Millisecond))); note != "" {
-		t.line("  %s", s.Dim(screen.Cut(note, screen.Width-2)))
+		t.line("  %s", s.Dim(console.Cut(note, console.Width-2)))
 	}
 	if r.Logs != "" {
 		t.line("  %s", s.Dim("What everything wrote is in "+r.Logs+"."))

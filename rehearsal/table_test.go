@@ -11,8 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/screen"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -38,9 +38,9 @@ func sample(t *testing.T) *Result {
 	cut.end.App.Terminated, cut.end.App.Gone = cut.answer.last, cut.answer.last.Add(3*time.Millisecond)
 	cut.end.Sidecar.Gone = cut.answer.last.Add(4 * time.Millisecond)
 	cut.logLine = viaUpstream
-	cut.report = &stage.Report{Verdict: "cut", Open: []stage.Conversation{{Request: "GET /delay/10", AgeMS: 5350, Ending: "503"}}}
+	cut.report = &strategy.Report{Verdict: "cut", Open: []strategy.Conversation{{Request: "GET /delay/10", AgeMS: 5350, Ending: "503"}}}
 
-	p := &play{
+	p := &experiment{
 		options: Options{Delay: DefaultDelay, Grace: DefaultGrace, Propagation: DefaultPropagation},
 		rows:    []*row{lost, wrong, killed, cut, good(t, "lastcall-native-exit")},
 	}
@@ -51,7 +51,7 @@ func sample(t *testing.T) *Result {
 
 func TestTable(t *testing.T) {
 	var b bytes.Buffer
-	if err := sample(t).WriteTable(&b, screen.Style{}); err != nil {
+	if err := sample(t).WriteTable(&b, console.Style{}); err != nil {
 		t.Fatal(err)
 	}
 	golden := filepath.Join("testdata", "table.txt")
@@ -68,7 +68,7 @@ func TestTable(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s(go test -update writes it anew)", b.String(), want)
 	}
 	for line := range strings.Lines(b.String()) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > screen.Width {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > console.Width {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
@@ -76,17 +76,17 @@ func TestTable(t *testing.T) {
 
 // Every row of the real table fits, also with what is stated and another app.
 func TestTableFits(t *testing.T) {
-	p := &play{options: Options{Delay: 3 * time.Second, Grace: DefaultGrace, App: strings.Repeat("app ", 40), Gateway: strings.Repeat("gateway ", 40)}}
-	p.habits = &stage.Habits{Manner: stage.Keeps}
-	for _, s := range stage.Strategies() {
+	p := &experiment{options: Options{Delay: 3 * time.Second, Grace: DefaultGrace, App: strings.Repeat("app ", 40), Gateway: strings.Repeat("gateway ", 40)}}
+	p.behaviour = &strategy.AppBehaviour{SIGTERMBehaviour: strategy.KeepsListener}
+	for _, s := range strategy.Strategies() {
 		p.rows = append(p.rows, good(t, s.Name))
 	}
 	var b bytes.Buffer
-	if err := p.result("/delay/3").WriteTable(&b, screen.Style{}); err != nil {
+	if err := p.result("/delay/3").WriteTable(&b, console.Style{}); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(b.String()) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > screen.Width {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > console.Width {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}

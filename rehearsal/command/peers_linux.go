@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/peers"
-	"github.com/lastcall-dev/lastcall/rehearsal/screen"
 )
 
 const peersHelp = `Measure how a real Envoy is ended under each peer's own rules: Istio's agent (default,
@@ -50,7 +50,7 @@ func peersCommand() *cobra.Command {
 			if output == cli.JSON {
 				err = result.WriteJSON(cmd.OutOrStdout())
 			} else {
-				err = result.WriteTable(cmd.OutOrStdout(), screen.StyleFor(os.Stdout))
+				err = result.WriteTable(cmd.OutOrStdout(), console.StyleFor(os.Stdout))
 			}
 			if err == nil && !result.OK {
 				err = cli.ErrReported

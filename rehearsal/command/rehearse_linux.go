@@ -9,8 +9,8 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/rehearsal"
-	"github.com/lastcall-dev/lastcall/rehearsal/screen"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 const rehearseHelp = `Play the well-known experiment on this machine: a client asks for GET /delay/10
@@ -56,7 +56,7 @@ func Rehearse() *cobra.Command {
 			if output == cli.JSON {
 				err = result.WriteJSON(cmd.OutOrStdout())
 			} else {
-				err = result.WriteTable(cmd.OutOrStdout(), screen.StyleFor(os.Stdout))
+				err = result.WriteTable(cmd.OutOrStdout(), console.StyleFor(os.Stdout))
 			}
 			if err == nil && picture != "" {
 				err = draw(result, picture)
@@ -74,7 +74,7 @@ func Rehearse() *cobra.Command {
 	flags.DurationVar(&o.Propagation, "propagation", rehearsal.DefaultPropagation, "how late the gateway learns that an endpoint is gone")
 	flags.StringVar(&o.App, "app", "", "`command` of an app with httpbin's paths in place of the built-in one; {port} is filled in")
 	flags.StringVar(&o.Gateway, "gateway", "", "`command` in place of the built-in gateway; {port}, {endpoint} (host:port) and {endpoints} (a file) are filled in; or envoy, a real one")
-	flags.StringVar(&o.Proxy, "proxy", stage.ProxyPipe, "what the sidecars carry the traffic with: pipe (embedded) or envoy, a real one")
+	flags.StringVar(&o.Proxy, "proxy", strategy.ProxyPipe, "what the sidecars carry the traffic with: pipe (embedded) or envoy, a real one")
 	flags.StringVar(&o.EnvoyPath, "envoy-path", "", "`path` of Envoy (default LASTCALL_PEER_ENVOY, or else envoy in PATH)")
 	flags.StringVar(&o.Client, "client", "go", "go or curl")
 	flags.StringVar(&o.KeepLogs, "keep-logs", "", "empty `folder` that gets what everything wrote")
@@ -98,7 +98,7 @@ func draw(result *rehearsal.Result, file string) error {
 
 // asUsage turns an error about an option's value into one of usage.
 func asUsage(err error) error {
-	var option stage.OptionError
+	var option strategy.OptionError
 	if errors.As(err, &option) {
 		return cli.UsageError{Err: err}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/rollout"
-	"github.com/lastcall-dev/lastcall/rehearsal/screen"
 )
 
 const rolloutHelp = `Count what is lost while pods are replaced one after another under load.
@@ -43,7 +43,7 @@ func rolloutCommand() *cobra.Command {
 			if output == cli.JSON {
 				err = result.WriteJSON(cmd.OutOrStdout())
 			} else {
-				err = result.WriteTable(cmd.OutOrStdout(), screen.StyleFor(os.Stdout))
+				err = result.WriteTable(cmd.OutOrStdout(), console.StyleFor(os.Stdout))
 			}
 			if err == nil && !result.OK {
 				err = cli.ErrReported

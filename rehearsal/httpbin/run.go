@@ -93,7 +93,7 @@ func Run(ctx context.Context, o Options) error {
 	case Drain:
 		err = srv.Shutdown(context.WithoutCancel(ctx))
 	case CloseListener:
-		// Closes the listener and the idle, and says goodbye to the others. To wait for
+		// ClosesListener the listener and the idle, and says goodbye to the others. To wait for
 		// them is ours.
 		now, cancel := context.WithCancel(ctx)
 		cancel()

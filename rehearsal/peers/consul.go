@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // consul-dataplane, hashicorp/consul-dataplane, pkg/consuldp/lifecycle.go and
@@ -17,7 +17,7 @@ func consul() []Peer {
 	return []Peer{{
 		Name: "consul-dataplane", Source: "hashicorp/consul-dataplane, pkg/consuldp/lifecycle.go",
 		Words: "drains, waits shutdownGracePeriodSeconds (30 s in consul-k8s) whatever is open, then /quitquitquit",
-		form:  sidecar, app: stage.Closes, grace: defaultGrace,
+		form:  sidecar, app: strategy.ClosesListener, grace: defaultGrace,
 		atTerm: consulShutdown,
 		expect: afterFixed(consulGrace),
 	}}

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // Contour's shutdown manager, projectcontour/contour,
@@ -29,7 +29,7 @@ func contour() []Peer {
 	return []Peer{{
 		Name: "contour", Source: "projectcontour/contour, cmd/contour/shutdownmanager.go",
 		Words: "shutdown manager: counts connections each 5 s, no minimum and no deadline; the hook looks each second",
-		form:  managed, app: stage.Closes, grace: contourGrace,
+		form:  managed, app: strategy.ClosesListener, grace: contourGrace,
 		manager: func() hooks {
 			var ready atomic.Bool // the file /admin/ok
 			return hooks{

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // Envoy Gateway's shutdown manager, envoyproxy/gateway,
@@ -29,7 +29,7 @@ func envoyGateway() []Peer {
 	return []Peer{{
 		Name: "envoy-gateway", Source: "envoyproxy/gateway, internal/cmd/envoy/shutdown_manager.go",
 		Words: "shutdown manager: counts connections each second, 10 s at least and 60 s at most; the hook looks each second",
-		form:  managed, app: stage.Closes, grace: egGrace,
+		form:  managed, app: strategy.ClosesListener, grace: egGrace,
 		envoyArgs: []string{"--drain-time-s", "60", "--drain-strategy", "immediate"},
 		manager: func() hooks {
 			var ready atomic.Bool // the file /tmp/shutdown-ready

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/screen"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // slack is how much later than stated a thing may come; on a busy machine, the row's allowance is added.
@@ -30,9 +30,9 @@ func (s span) holds(d, allowance time.Duration) bool {
 
 func (s span) String() string {
 	if s.to-s.from < 10*time.Millisecond {
-		return "after " + screen.Seconds(s.from)
+		return "after " + console.Seconds(s.from)
 	}
-	return fmt.Sprintf("after %s to %s", screen.Seconds(s.from), screen.Seconds(s.to))
+	return fmt.Sprintf("after %s to %s", console.Seconds(s.from), console.Seconds(s.to))
 }
 
 // circumstances are what a statement follows from.
@@ -40,7 +40,7 @@ type circumstances struct {
 	scene Scene
 	left  time.Duration // of the request, when the pod is told to stop; 0 in an idle pod
 	grace time.Duration
-	app   stage.Manner
+	app   strategy.SIGTERMBehaviour
 }
 
 // stated is what has to come out by a peer's own rules.
@@ -85,7 +85,7 @@ func afterFixed(d time.Duration) func(c circumstances) stated {
 // stated. The kubelet here learns of the app's end within a millisecond; a real one's runtime takes some
 // more, so that the answer wins more often there.
 func afterApp(c circumstances) stated {
-	if c.app == stage.Exits {
+	if c.app == strategy.Exits {
 		return waits(c, 0, at(0))
 	}
 	return waits(c, max(c.left, time.Nanosecond), at(c.left)).before(c.grace)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // Istio's pilot-agent, istio/istio, pkg/envoy/agent.go and admin.go (1.30), with the
@@ -22,7 +22,7 @@ const (
 func istio() []Peer {
 	const source = "istio/istio, pkg/envoy/agent.go"
 	base := Peer{
-		Source: source, form: sidecar, app: stage.Closes, grace: defaultGrace,
+		Source: source, form: sidecar, app: strategy.ClosesListener, grace: defaultGrace,
 		envoyArgs: []string{"--drain-time-s", "45", "--drain-strategy", "immediate"},
 	}
 	fixed, onZero, native, nativeExit := base, base, base, base
@@ -40,7 +40,7 @@ func istio() []Peer {
 
 	nativeExit = native
 	nativeExit.Name, nativeExit.Words = "istio-native-exit", "the same beside an app that exits at SIGTERM: nothing holds it"
-	nativeExit.app = stage.Exits
+	nativeExit.app = strategy.Exits
 	return []Peer{fixed, onZero, native, nativeExit}
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // Kuma's kuma-dp, kumahq/kuma, app/kuma-dp/cmd/run.go and
@@ -15,7 +15,7 @@ const kumaDrainTime = 30 * time.Second // KUMA_DATAPLANE_DRAIN_TIME
 
 func kuma() []Peer {
 	base := Peer{
-		Source: "kumahq/kuma, app/kuma-dp/cmd/run.go", app: stage.Closes, grace: defaultGrace,
+		Source: "kumahq/kuma, app/kuma-dp/cmd/run.go", app: strategy.ClosesListener, grace: defaultGrace,
 		envoyArgs: []string{"--drain-time-s", "30"},
 	}
 	side, exit, front := base, base, base
@@ -25,7 +25,7 @@ func kuma() []Peer {
 
 	exit = side
 	exit.Name, exit.Words = "kuma-sidecar-exit", "the same beside an app that exits at SIGTERM"
-	exit.app = stage.Exits
+	exit.app = strategy.Exits
 
 	front.Name, front.Words = "kuma-gateway", "fails health checks, then sleeps the drain time (30 s), which is the grace period as well"
 	front.form, front.atTerm = gateway, kumaGateway

@@ -3,7 +3,7 @@ package peers
 import (
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // lastcall's own promises. With idle connections beside, the last byte is no event
@@ -17,17 +17,17 @@ func lastcall() []Peer {
 	const source = "this program"
 	return []Peer{
 		{
-			Name: "lastcall-sidecar", Source: source, form: lastcallPod, app: stage.Closes, grace: defaultGrace,
+			Name: "lastcall-sidecar", Source: source, form: lastcallPod, app: strategy.ClosesListener, grace: defaultGrace,
 			Words:  "lastcall agent --proxy envoy, lastcall wait as the app's preStop; 5 s at least",
 			expect: expectLastcall,
 		},
 		{
-			Name: "lastcall-sidecar-exit", Source: source, form: lastcallPod, app: stage.Exits, grace: defaultGrace,
+			Name: "lastcall-sidecar-exit", Source: source, form: lastcallPod, app: strategy.Exits, grace: defaultGrace,
 			Words:  "the same beside an app that exits at SIGTERM",
 			expect: expectLastcall,
 		},
 		{
-			Name: "lastcall-manager", Source: source, form: lastcallManager, app: stage.Closes, grace: defaultGrace,
+			Name: "lastcall-manager", Source: source, form: lastcallManager, app: strategy.ClosesListener, grace: defaultGrace,
 			Words:     "shutdown manager: lastcall agent --admin-address beside an Envoy that it did not start",
 			envoyArgs: []string{"--drain-time-s", "60", "--drain-strategy", "immediate"},
 			expect:    expectLastcall,
@@ -37,7 +37,7 @@ func lastcall() []Peer {
 
 func expectLastcall(c circumstances) stated {
 	lastCall := c.grace - min(2*time.Second, c.grace/4)
-	s := waits(c, lastCall, at(max(c.left, stage.MinimumDrain)))
+	s := waits(c, lastCall, at(max(c.left, strategy.MinimumDrain)))
 	s.lag, s.late = lastcallLag, true
 	if c.scene == KeepAlive {
 		s.lag = lastcallLagIdle

@@ -12,7 +12,7 @@ import (
 	peer "github.com/lastcall-dev/lastcall/internal/peers"
 	"github.com/lastcall-dev/lastcall/rehearsal/httpbin"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // The test binary under this name stands in for lastcallctl's app.
@@ -46,7 +46,7 @@ func app() {
 	}
 }
 
-func theatre(t *testing.T) *stage.Theatre {
+func env(t *testing.T) *strategy.Env {
 	t.Helper()
 	envoy := peer.Need(t, "envoy")
 	self, err := exec.LookPath("lastcallctl")
@@ -55,5 +55,5 @@ func theatre(t *testing.T) *stage.Theatre {
 	}
 	n := node.New()
 	t.Cleanup(n.Close)
-	return &stage.Theatre{Node: n, Ports: &node.Ports{}, Programs: stage.Programs{Lastcallctl: self, Envoy: envoy}, Grace: defaultGrace}
+	return &strategy.Env{Node: n, Ports: &node.Ports{}, Programs: strategy.Programs{Self: self, Envoy: envoy}, Grace: defaultGrace}
 }

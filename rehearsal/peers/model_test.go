@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // container is one that ends some time after SIGTERM.
@@ -137,7 +137,7 @@ func TestModels(t *testing.T) {
 					tt.change(e)
 				}
 				takes := tt.until
-				if p.app == stage.Exits {
+				if p.app == strategy.Exits {
 					takes = 0
 				}
 				var o pod

@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // Defaults.
@@ -53,7 +53,7 @@ func (o Options) check() ([]Peer, error) {
 		bad("--limit is %v: accepted is %v, which the request needs, to %v", o.Limit, least, maxLimit)
 	}
 	if len(errs) > 0 {
-		return nil, stage.OptionError{Err: errors.Join(errs...)}
+		return nil, strategy.OptionError{Err: errors.Join(errs...)}
 	}
 	return chosen, nil
 }

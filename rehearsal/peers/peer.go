@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // form is how Envoy and what ends it stand in the pod.
@@ -31,7 +31,7 @@ type Peer struct {
 	Source string // project and file that its model follows
 
 	form      form
-	app       stage.Manner
+	app       strategy.SIGTERMBehaviour
 	grace     time.Duration // terminationGracePeriodSeconds of its manifests, or Kubernetes' default
 	envoyArgs []string      // that it starts Envoy with
 

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // pod is an Envoy and what ends it.
@@ -15,24 +15,24 @@ type pod struct {
 	members []node.Member
 	agent   *parent // by its model; nil where there is none
 
-	report func() (*stage.Report, error) // lastcall's; nil where it takes no part
+	report func() (*strategy.Report, error) // lastcall's; nil where it takes no part
 }
 
 // raisePod starts a peer's pod and the app. What they write is kept in dir.
-func raisePod(ctx context.Context, t *stage.Theatre, p Peer, dir string) (*pod, error) {
+func raisePod(ctx context.Context, t *strategy.Env, p Peer, dir string) (*pod, error) {
 	if p.form == lastcallPod {
 		own := *t
-		own.Grace, own.Proxy = p.grace, stage.ProxyEnvoy
-		raised, err := own.StartPod(ctx, stage.Strategy{Name: p.Name, Way: stage.Lastcall, App: p.app}, dir)
+		own.Grace, own.Proxy = p.grace, strategy.ProxyEnvoy
+		raised, err := own.StartPod(ctx, strategy.Strategy{Name: p.Name, Way: strategy.Lastcall, App: p.app}, dir)
 		if err != nil {
 			return nil, err
 		}
 		return &pod{
-			address: raised.Address, port: raised.Arrival(stage.ProxyEnvoy),
+			address: raised.Address, port: raised.Arrival(strategy.ProxyEnvoy),
 			members: raised.Members(), report: raised.Report,
 		}, nil
 	}
-	app, err := t.StartPod(ctx, stage.Strategy{Name: p.Name + "'s app", Way: stage.NoSidecar, App: p.app}, filepath.Join(dir, "app"))
+	app, err := t.StartPod(ctx, strategy.Strategy{Name: p.Name + "'s app", Way: strategy.NoSidecar, App: p.app}, filepath.Join(dir, "app"))
 	if err != nil {
 		return nil, err
 	}

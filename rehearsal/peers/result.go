@@ -6,8 +6,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/screen"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // Result is what was measured.
@@ -47,9 +47,9 @@ type Row struct {
 	// AllowanceMS is how much later things were allowed to be on a busy machine.
 	AllowanceMS float64 `json:"allowance_ms"`
 
-	Killed     bool          `json:"killed"`
-	Unfinished bool          `json:"still_there"`
-	Report     *stage.Report `json:"report,omitempty"`
+	Killed     bool             `json:"killed"`
+	Unfinished bool             `json:"still_there"`
+	Report     *strategy.Report `json:"report,omitempty"`
 }
 
 // check is one thing that was stated, and how it was.
@@ -113,14 +113,14 @@ func (r *row) judge(s stated, limit time.Duration) []check {
 		add(s.lost != r.answer.good(), "the request", words[s.lost], words[!r.answer.good()])
 	}
 	if s.gone.from > limit {
-		add(r.unfinished, "the pod", fmt.Sprintf("still there after %s", screen.Seconds(limit)), "gone after "+screen.Seconds(r.stayed()))
+		add(r.unfinished, "the pod", fmt.Sprintf("still there after %s", console.Seconds(limit)), "gone after "+console.Seconds(r.stayed()))
 	} else {
 		gone := s.gone
 		gone.to = min(gone.to, limit)
-		add(gone.holds(r.stayed(), r.allowance), "the pod was gone", s.gone.String(), "after "+screen.Seconds(r.stayed()))
+		add(gone.holds(r.stayed(), r.allowance), "the pod was gone", s.gone.String(), "after "+console.Seconds(r.stayed()))
 	}
 	if s.lag > 0 {
-		lag := r.stayed() - max(r.lastByte(), stage.MinimumDrain)
+		lag := r.stayed() - max(r.lastByte(), strategy.MinimumDrain)
 		add(lag <= s.lag+r.allowance, "it stayed beyond the last byte and the minimum drain", "at most "+(s.lag+r.allowance).Round(time.Millisecond).String(), lag.Round(100*time.Microsecond).String())
 	}
 	if s.late && r.scene == Request {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // Scene is what goes on in the pod when it is told to stop.
@@ -41,7 +41,7 @@ type row struct {
 	began      time.Time // the pod was told to stop
 	endings    []node.Ending
 	unfinished bool // it was still there at the limit
-	report     *stage.Report
+	report     *strategy.Report
 	allowance  time.Duration // how much later things may be on this machine
 
 	gone atomic.Bool
@@ -51,7 +51,7 @@ func newRow(p Peer, s Scene, delay time.Duration) *row {
 	return &row{peer: p, scene: s, delay: delay + rand.N(spread).Truncate(time.Millisecond)}
 }
 
-func (r *row) raise(ctx context.Context, t *stage.Theatre, dir string) (err error) {
+func (r *row) start(ctx context.Context, t *strategy.Env, dir string) (err error) {
 	name := r.peer.Name + "-" + string(r.scene)
 	if r.pod, err = raisePod(ctx, t, r.peer, filepath.Join(dir, name)); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -78,7 +78,7 @@ func (r *row) play(ctx context.Context, limit time.Duration) error {
 		}
 		url := "http://" + r.pod.address + "/delay/" + strconv.FormatFloat(r.delay.Seconds(), 'f', -1, 64)
 		asking.Go(func() { r.answer = ask(clients, url) })
-		if err := stage.AwaitInFlight(ctx, map[int]int{r.pod.port: before[r.pod.port]}); err != nil {
+		if err := strategy.AwaitInFlight(ctx, map[int]int{r.pod.port: before[r.pod.port]}); err != nil {
 			return err
 		}
 	}

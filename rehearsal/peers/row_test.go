@@ -7,15 +7,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
-	"github.com/lastcall-dev/lastcall/rehearsal/screen"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // The shortest scenes with real Envoys: one that leaves with its app, one that does not wait,
 // and one that an idle connection holds beyond the limit.
 func TestRealEnvoy(t *testing.T) {
-	th := theatre(t)
+	th := env(t)
 	for _, tt := range []struct {
 		peer  string
 		scene Scene
@@ -29,7 +29,7 @@ func TestRealEnvoy(t *testing.T) {
 		t.Run(tt.peer+" "+string(tt.scene), func(t *testing.T) {
 			t.Parallel()
 			r := &row{peer: chosen(t, tt.peer), scene: tt.scene, delay: time.Second}
-			if err := r.raise(t.Context(), th, t.TempDir()); err != nil {
+			if err := r.start(t.Context(), th, t.TempDir()); err != nil {
 				t.Fatal(err)
 			}
 			if err := r.play(t.Context(), 3*time.Second); err != nil {
@@ -136,7 +136,7 @@ func TestTable(t *testing.T) {
 	rows := []*row{cut, played(t, "lastcall-sidecar", Idle, 5*time.Second), held}
 	res := result(rows, Options{Delay: DefaultDelay, Limit: DefaultLimit}, 80*time.Second)
 	var out strings.Builder
-	if err := res.WriteTable(&out, screen.Style{}); err != nil {
+	if err := res.WriteTable(&out, console.Style{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -150,7 +150,7 @@ func TestTable(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(out.String()) {
-		if n := len([]rune(line)); n > screen.Width+1 {
+		if n := len([]rune(line)); n > console.Width+1 {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
@@ -170,7 +170,7 @@ func TestOptions(t *testing.T) {
 		o := Options{Delay: DefaultDelay, Limit: DefaultLimit}
 		tt.change(&o)
 		_, err := Run(t.Context(), o)
-		var option stage.OptionError
+		var option strategy.OptionError
 		if !errors.As(err, &option) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("got %v, want …%s…", err, tt.want)
 		}

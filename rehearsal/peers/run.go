@@ -7,21 +7,21 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
-	"github.com/lastcall-dev/lastcall/rehearsal/screen"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// abreast is how many pods are started at the same time.
-const abreast = 2
+// parallelStarts is how many pods are started at the same time.
+const parallelStarts = 2
 
 // apart is how long after each other the scenes begin, so that the end of none
 // is measured while all others end.
 const apart = 170 * time.Millisecond
 
 // Run measures every peer in every scene, side by side. Nothing that it has
-// started is left when it returns. An error is one of the set-up (stage.OptionError:
+// started is left when it returns. An error is one of the set-up (strategy.OptionError:
 // of an option) or ctx's; what did not come out as stated is told by the result.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	chosen, err := o.check()
@@ -29,47 +29,47 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	began := time.Now()
-	var progress *screen.Progress
+	var progress *console.Progress
 	show := func(line func() string) {
 		if progress != nil {
 			progress.Show(line)
 		}
 	}
 	if o.Progress != nil {
-		progress = screen.NewProgress(o.Progress, func() string { return "finding lastcall, which is built if it is not there" })
+		progress = console.NewProgress(o.Progress, func() string { return "finding lastcall, which is built if it is not there" })
 		defer progress.End()
 	}
-	envoy, err := stage.FindEnvoy(o.EnvoyPath)
+	envoy, err := strategy.FindEnvoy(o.EnvoyPath)
 	if err != nil {
 		return nil, err
 	}
-	var strategies []stage.Strategy
+	var strategies []strategy.Strategy
 	var rows []*row
 	for _, s := range Scenes() {
 		for _, p := range chosen {
 			rows = append(rows, newRow(p, s, o.Delay))
 			if p.form == lastcallPod || p.form == lastcallManager {
-				strategies = append(strategies, stage.Strategy{Way: stage.Lastcall})
+				strategies = append(strategies, strategy.Strategy{Way: strategy.Lastcall})
 			}
 		}
 	}
-	programs, err := stage.FindPrograms(ctx, o.Lastcall, o.Self, strategies)
+	programs, err := strategy.FindPrograms(ctx, o.Lastcall, o.Self, strategies)
 	if err != nil {
 		return nil, err
 	}
 	programs.Envoy = envoy
-	dir, done, err := stage.Folder(o.KeepLogs)
+	dir, done, err := strategy.Folder(o.KeepLogs)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	n := node.New()
 	defer n.Close()
-	t := &stage.Theatre{Node: n, Ports: &node.Ports{}, Programs: programs, Grace: defaultGrace, MaxDelay: o.Delay + spread}
+	t := &strategy.Env{Node: n, Ports: &node.Ports{}, Programs: programs, Grace: defaultGrace, MaxDelay: o.Delay + spread}
 
 	var ready atomic.Int64
 	show(func() string { return fmt.Sprintf("starting %d Envoys: %d are ready", len(rows), ready.Load()) })
-	if err := raise(ctx, rows, t, dir, &ready); err != nil {
+	if err := start(ctx, rows, t, dir, &ready); err != nil {
 		return nil, err
 	}
 	meter := lag.Start()
@@ -85,11 +85,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return result(rows, o, time.Since(began)), nil
 }
 
-// raise starts every row's processes, a few at a time.
-func raise(ctx context.Context, rows []*row, t *stage.Theatre, dir string, ready *atomic.Int64) error {
+// start starts every row's processes, a few at a time.
+func start(ctx context.Context, rows []*row, t *strategy.Env, dir string, ready *atomic.Int64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	turns := make(chan struct{}, abreast)
+	turns := make(chan struct{}, parallelStarts)
 	var starting sync.WaitGroup
 	for _, r := range rows {
 		starting.Go(func() {
@@ -98,7 +98,7 @@ func raise(ctx context.Context, rows []*row, t *stage.Theatre, dir string, ready
 			if ctx.Err() != nil {
 				return
 			}
-			if err := r.raise(ctx, t, dir); err != nil {
+			if err := r.start(ctx, t, dir); err != nil {
 				cancel(err)
 				return
 			}

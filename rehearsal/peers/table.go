@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/screen"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
 // Columns of the tables.
@@ -26,13 +26,13 @@ var headings = map[Scene]string{
 	KeepAlive: "a request in flight beside another client's idle keep-alive connection",
 }
 
-// WriteTable writes the result for people, at most screen.Width columns wide.
-func (r *Result) WriteTable(w io.Writer, s screen.Style) error {
+// WriteTable writes the result for people, at most console.Width columns wide.
+func (r *Result) WriteTable(w io.Writer, s console.Style) error {
 	out := bufio.NewWriter(w)
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 	line("%s", s.Bold("The same scene on a real Envoy under each peer's own rules."))
 	line("%s", s.Dim(fmt.Sprintf("a request takes %s and up to %s more; apps in the pod close their listener at SIGTERM and finish",
-		screen.Round(time.Duration(r.DelayMS)*time.Millisecond), screen.Round(spread))))
+		console.Round(time.Duration(r.DelayMS)*time.Millisecond), console.Round(spread))))
 	for _, scene := range Scenes() {
 		line("")
 		line("%s", s.Heading(headings[scene]))
@@ -40,8 +40,8 @@ func (r *Result) WriteTable(w io.Writer, s screen.Style) error {
 		if scene == Idle {
 			answer, lag = "", ""
 		}
-		line("  %s%s%s%s%s  %s", screen.Left("peer", nameWidth), screen.Left(answer, answerWidth),
-			screen.Right("pod gone", goneWidth), screen.Right(lag, lagWidth), screen.Right("lost", lostWidth), "ended by")
+		line("  %s%s%s%s%s  %s", console.Left("peer", nameWidth), console.Left(answer, answerWidth),
+			console.Right("pod gone", goneWidth), console.Right(lag, lagWidth), console.Right("lost", lostWidth), "ended by")
 		for _, row := range r.Rows {
 			if row.Scene == scene {
 				row.write(line, s)
@@ -51,7 +51,7 @@ func (r *Result) WriteTable(w io.Writer, s screen.Style) error {
 	line("")
 	for _, row := range r.Rows {
 		if row.Scene == Request {
-			line("%s", s.Dim(screen.Cut(screen.Left(row.Peer, nameWidth-2)+row.Words, screen.Width)))
+			line("%s", s.Dim(console.Cut(console.Left(row.Peer, nameWidth-2)+row.Words, console.Width)))
 		}
 	}
 	line("")
@@ -70,8 +70,8 @@ func (r *Result) WriteTable(w io.Writer, s screen.Style) error {
 
 func inSeconds(ms float64) string { return fmt.Sprintf("%.2f s", ms/1000) }
 
-func (r Row) write(line func(string, ...any), s screen.Style) {
-	answer := screen.Left(r.answerText(), answerWidth)
+func (r Row) write(line func(string, ...any), s console.Style) {
+	answer := console.Left(r.answerText(), answerWidth)
 	switch {
 	case r.Scene == Idle:
 	case r.Status == http.StatusOK && r.Error == "":
@@ -79,9 +79,9 @@ func (r Row) write(line func(string, ...any), s screen.Style) {
 	default:
 		answer = s.Bad(answer)
 	}
-	lost := screen.Right("", lostWidth)
+	lost := console.Right("", lostWidth)
 	if r.Requests > 0 {
-		lost = screen.Right(fmt.Sprintf("%d of %d", r.Lost, r.Requests), lostWidth)
+		lost = console.Right(fmt.Sprintf("%d of %d", r.Lost, r.Requests), lostWidth)
 		if r.Lost > 0 {
 			lost = s.Bad(lost)
 		}
@@ -93,17 +93,17 @@ func (r Row) write(line func(string, ...any), s screen.Style) {
 	case r.Killed:
 		end = s.Bad("SIGKILL")
 	}
-	line("%s %s%s%s%s%s  %s", s.Mark(r.OK), screen.Left(r.Peer, nameWidth), answer,
-		screen.Right(gone, goneWidth), screen.Right(r.lagText(), lagWidth), lost, end)
+	line("%s %s%s%s%s%s  %s", s.Mark(r.OK), console.Left(r.Peer, nameWidth), answer,
+		console.Right(gone, goneWidth), console.Right(r.lagText(), lagWidth), lost, end)
 	for _, c := range r.Checks {
 		if !c.OK {
-			line("    %s %s", s.Mark(false), screen.Cut(c.What+": stated "+c.Want+", was "+c.Got, screen.Width-6))
+			line("    %s %s", s.Mark(false), console.Cut(c.What+": stated "+c.Want+", was "+c.Got, console.Width-6))
 		}
 	}
 }
 
 func (r Row) answerText() string {
-	took := screen.Right(inSeconds(r.TookMS), 8)
+	took := console.Right(inSeconds(r.TookMS), 8)
 	switch {
 	case r.Scene == Idle:
 		return ""

@@ -12,18 +12,18 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // deployment is one strategy's pods, gateway and clients.
 type deployment struct {
-	theatre  *stage.Theatre
-	strategy stage.Strategy
+	env      *strategy.Env
+	strategy strategy.Strategy
 	dir      string
 	latest   time.Duration // of propagation
 
-	gateway *stage.Gateway
-	pods    []*stage.Pod // the oldest first
+	gateway *strategy.Gateway
+	pods    []*strategy.Pod // the oldest first
 	started int
 	views   []*endpoints // the gateway's and the inside clients'
 	inside  atomic.Pointer[[]string]
@@ -44,8 +44,8 @@ func (d *deployment) fault(err error) {
 	d.errs = append(d.errs, err)
 }
 
-// raise starts the pods and the gateway.
-func (d *deployment) raise(ctx context.Context) error {
+// start starts the pods and the gateway.
+func (d *deployment) start(ctx context.Context) error {
 	addresses := make([]string, replicas)
 	for i := range replicas {
 		p, err := d.startPod(ctx)
@@ -56,7 +56,7 @@ func (d *deployment) raise(ctx context.Context) error {
 		addresses[i] = p.Address
 	}
 	var err error
-	if d.gateway, err = d.theatre.StartGateway(ctx, filepath.Join(d.dir, d.strategy.Name), addresses); err != nil {
+	if d.gateway, err = d.env.StartGateway(ctx, filepath.Join(d.dir, d.strategy.Name), addresses); err != nil {
 		return fmt.Errorf("%s: %w", d.strategy.Name, err)
 	}
 	d.views = []*endpoints{
@@ -75,9 +75,9 @@ func (d *deployment) raise(ctx context.Context) error {
 	return nil
 }
 
-func (d *deployment) startPod(ctx context.Context) (*stage.Pod, error) {
+func (d *deployment) startPod(ctx context.Context) (*strategy.Pod, error) {
 	d.started++
-	return d.theatre.StartPod(ctx, d.strategy, filepath.Join(d.dir, d.strategy.Name, "pod-"+strconv.Itoa(d.started)))
+	return d.env.StartPod(ctx, d.strategy, filepath.Join(d.dir, d.strategy.Name, "pod-"+strconv.Itoa(d.started)))
 }
 
 // replace replaces pods one after another until ctx ends, as a Deployment with

@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // Defaults.
@@ -39,25 +39,25 @@ type Options struct {
 }
 
 // Strategies are what a rollout is played with.
-func Strategies() []stage.Strategy {
-	return []stage.Strategy{
-		{Name: "lastcall", Way: stage.Lastcall, App: stage.Exits,
+func Strategies() []strategy.Strategy {
+	return []strategy.Strategy{
+		{Name: "lastcall", Way: strategy.Lastcall, App: strategy.Exits,
 			Words: "lastcall wait as preStop; the app exits at SIGTERM"},
-		{Name: "istio-default", Way: stage.Fixed, TerminationDrain: 5 * time.Second, App: stage.Closes,
+		{Name: "istio-default", Way: strategy.Fixed, TerminationDrain: 5 * time.Second, App: strategy.ClosesListener,
 			Words: "terminationDrainDuration of 5 s; the app closes its listener at SIGTERM, then finishes"},
-		{Name: "istio-exit-on-zero", Way: stage.ExitOnZero, App: stage.Closes,
+		{Name: "istio-exit-on-zero", Way: strategy.ExitOnZero, App: strategy.ClosesListener,
 			Words: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS; the app closes its listener at SIGTERM, then finishes"},
-		{Name: "prestop-sleep-5", Way: stage.Fixed, TerminationDrain: 5 * time.Second, Sleep: 5 * time.Second, App: stage.Closes,
+		{Name: "prestop-sleep-5", Way: strategy.Fixed, TerminationDrain: 5 * time.Second, Sleep: 5 * time.Second, App: strategy.ClosesListener,
 			Words: "Istio's default after a preStop sleep of 5 s on app and proxy; the app finishes"},
-		{Name: "none", Way: stage.NoSidecar, App: stage.Exits,
+		{Name: "none", Way: strategy.NoSidecar, App: strategy.Exits,
 			Words: "no sidecar and no hook; the app exits at SIGTERM"},
 	}
 }
 
-func (o Options) check() ([]stage.Strategy, error) {
+func (o Options) check() ([]strategy.Strategy, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	strategies, err := stage.Select(Strategies(), o.Strategies)
+	strategies, err := strategy.Select(Strategies(), o.Strategies)
 	if err != nil {
 		bad("--strategy: %w", err)
 	}
@@ -70,11 +70,11 @@ func (o Options) check() ([]stage.Strategy, error) {
 	if o.Propagation < 0 || o.Propagation > time.Minute {
 		bad("--propagation is %v: accepted is 0s to 1m0s", o.Propagation)
 	}
-	if err := stage.CheckGrace(o.Grace); err != nil {
+	if err := strategy.CheckGrace(o.Grace); err != nil {
 		bad("--grace %w", err)
 	}
 	if len(errs) > 0 {
-		return nil, stage.OptionError{Err: errors.Join(errs...)}
+		return nil, strategy.OptionError{Err: errors.Join(errs...)}
 	}
 	return strategies, nil
 }

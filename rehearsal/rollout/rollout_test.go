@@ -11,8 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/screen"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // Everybody learns of each change, late, each at its own time, and in the end
@@ -86,7 +86,7 @@ func TestTable(t *testing.T) {
 		res.Rows = append(res.Rows, row)
 	}
 	var b bytes.Buffer
-	if err := res.WriteTable(&b, screen.Style{}); err != nil {
+	if err := res.WriteTable(&b, console.Style{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -100,7 +100,7 @@ func TestTable(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(b.String()) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > screen.Width {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > console.Width {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
@@ -108,7 +108,7 @@ func TestTable(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	_, err := Run(t.Context(), Options{Strategies: []string{"x"}, Rate: -1, Propagation: -1, Grace: 1})
-	var option stage.OptionError
+	var option strategy.OptionError
 	if !errors.As(err, &option) {
 		t.Fatalf("got %v", err)
 	}

@@ -9,14 +9,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
-	"github.com/lastcall-dev/lastcall/rehearsal/screen"
-	"github.com/lastcall-dev/lastcall/rehearsal/stage"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // Run plays a rollout with every strategy at the same time. Nothing that it has
 // started is left when it returns. An error is one of the set-up
-// (stage.OptionError: of an option) or ctx's; lost requests are told by the result.
+// (strategy.OptionError: of an option) or ctx's; lost requests are told by the result.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	strategies, err := o.check()
 	if err != nil {
@@ -24,36 +24,36 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	began := time.Now()
 	line := func() string { return "finding lastcall, which is built if it is not there" }
-	var progress *screen.Progress
+	var progress *console.Progress
 	show := func(line func() string) {
 		if progress != nil {
 			progress.Show(line)
 		}
 	}
 	if o.Progress != nil {
-		progress = screen.NewProgress(o.Progress, line)
+		progress = console.NewProgress(o.Progress, line)
 		defer progress.End()
 	}
 	n := node.New()
 	defer n.Close()
-	dir, done, err := stage.Folder(o.KeepLogs)
+	dir, done, err := strategy.Folder(o.KeepLogs)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	programs, err := stage.FindPrograms(ctx, o.Lastcall, o.Self, strategies)
+	programs, err := strategy.FindPrograms(ctx, o.Lastcall, o.Self, strategies)
 	if err != nil {
 		return nil, err
 	}
-	t := &stage.Theatre{Node: n, Ports: &node.Ports{}, Programs: programs, Grace: o.Grace, MaxDelay: 10 * time.Second}
+	t := &strategy.Env{Node: n, Ports: &node.Ports{}, Programs: programs, Grace: o.Grace, MaxDelay: 10 * time.Second}
 	var all []*deployment
 	var ready atomic.Int64
 	show(func() string {
 		return fmt.Sprintf("starting %d deployments: %d are ready", len(strategies), ready.Load())
 	})
 	for _, s := range strategies {
-		d := &deployment{theatre: t, strategy: s, dir: dir, latest: o.Propagation}
-		if err := d.raise(ctx); err != nil {
+		d := &deployment{env: t, strategy: s, dir: dir, latest: o.Propagation}
+		if err := d.start(ctx); err != nil {
 			return nil, err
 		}
 		all = append(all, d)

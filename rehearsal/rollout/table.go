@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/screen"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
 // Columns of the table.
@@ -20,35 +20,35 @@ const (
 	numberWidth = 11
 )
 
-// WriteTable writes the result for people, at most screen.Width columns wide.
-func (r *Result) WriteTable(w io.Writer, s screen.Style) error {
+// WriteTable writes the result for people, at most console.Width columns wide.
+func (r *Result) WriteTable(w io.Writer, s console.Style) error {
 	out := bufio.NewWriter(w)
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 	line("%s", s.Bold(fmt.Sprintf("%d requests a second while pods are replaced one after another.", r.Rate)))
 	line("%s", s.Dim(fmt.Sprintf("half through the gateway, half straight at the pods; both learn 0 to %s late which pods there are",
-		screen.Round(time.Duration(r.PropagationMS)*time.Millisecond))))
+		console.Round(time.Duration(r.PropagationMS)*time.Millisecond))))
 	line("")
-	head := screen.Left("strategy", nameWidth)
+	head := console.Left("strategy", nameWidth)
 	for _, h := range []string{"requests", "lost", "gateway", "inside", "replaced", "pod stayed"} {
-		head += screen.Right(h, numberWidth)
+		head += console.Right(h, numberWidth)
 	}
 	line("  %s", head)
-	line("%s", s.Dim(strings.Repeat("─", screen.Width)))
+	line("%s", s.Dim(strings.Repeat("─", console.Width)))
 	for _, row := range r.Rows {
 		writeRow(line, s, row)
 	}
-	line("%s", s.Dim(strings.Repeat("─", screen.Width)))
+	line("%s", s.Dim(strings.Repeat("─", console.Width)))
 	for _, row := range r.Rows {
 		if row.Strategy == ours {
 			line("%s %s", s.Mark(r.OK), s.Bold(fmt.Sprintf("lastcall lost %d of %d requests over %d replaced pods, in %s.",
-				row.Failed, row.Requests, row.Replaced, screen.Seconds(time.Duration(r.TookMS)*time.Millisecond))))
+				row.Failed, row.Requests, row.Replaced, console.Seconds(time.Duration(r.TookMS)*time.Millisecond))))
 		}
 	}
 	return out.Flush()
 }
 
-func writeRow(line func(string, ...any), s screen.Style, row Row) {
-	number := func(n int) string { return screen.Right(strconv.Itoa(n), numberWidth) }
+func writeRow(line func(string, ...any), s console.Style, row Row) {
+	number := func(n int) string { return console.Right(strconv.Itoa(n), numberWidth) }
 	lost := number(row.Failed)
 	mark := " "
 	switch {
@@ -60,12 +60,12 @@ func writeRow(line func(string, ...any), s screen.Style, row Row) {
 	if row.Strategy == ours {
 		mark = s.Mark(row.Failed == 0)
 	}
-	line("%s %s%s%s%s%s%s%s", mark, screen.Left(row.Strategy, nameWidth), number(row.Requests), lost,
+	line("%s %s%s%s%s%s%s%s", mark, console.Left(row.Strategy, nameWidth), number(row.Requests), lost,
 		number(row.Gateway), number(row.Inside), number(row.Replaced),
-		screen.Right(screen.Seconds(time.Duration(row.StayedMS)*time.Millisecond), numberWidth))
-	line("    %s", s.Dim(screen.Cut(row.Words, screen.Width-4)))
+		console.Right(console.Seconds(time.Duration(row.StayedMS)*time.Millisecond), numberWidth))
+	line("    %s", s.Dim(console.Cut(row.Words, console.Width-4)))
 	if text := kinds(row); text != "" {
-		line("    %s", s.Dim(screen.Cut(text, screen.Width-4)))
+		line("    %s", s.Dim(console.Cut(text, console.Width-4)))
 	}
 }
 

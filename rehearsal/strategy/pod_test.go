@@ -1,4 +1,4 @@
-package stage
+package strategy
 
 import (
 	"context"
@@ -15,11 +15,11 @@ import (
 // A pod of real processes without a sidecar: it answers, and it ends as its app does.
 func TestPodWithoutSidecar(t *testing.T) {
 	for _, tt := range []struct {
-		app  Manner
+		app  SIGTERMBehaviour
 		exit string
-	}{{Exits, "SIGTERM"}, {Closes, "exit 0"}} {
+	}{{Exits, "SIGTERM"}, {ClosesListener, "exit 0"}} {
 		t.Run(tt.app.String(), func(t *testing.T) {
-			th := theatre(t)
+			th := env(t)
 			p, err := th.StartPod(t.Context(), Strategy{Name: "x", Way: NoSidecar, App: tt.app}, t.TempDir())
 			if err != nil {
 				t.Fatal(err)
@@ -35,16 +35,16 @@ func TestPodWithoutSidecar(t *testing.T) {
 	}
 }
 
-// The app's habits are found out by trying: the two of the built-in one.
+// The app's behaviour are found out by trying: the two of the built-in one.
 func TestHabits(t *testing.T) {
-	for _, m := range []Manner{Exits, Closes} {
+	for _, m := range []SIGTERMBehaviour{Exits, ClosesListener} {
 		t.Run(m.String(), func(t *testing.T) {
 			t.Parallel()
-			th := theatre(t)
-			way := map[Manner]string{Exits: "exit", Closes: "close-listener"}[m]
-			th.Programs.App = th.Programs.Lastcallctl + " httpbin --listen 127.0.0.1:{port} --max-delay 10s --on-term " + way
-			h, err := th.Habits(t.Context(), t.TempDir())
-			if err != nil || h.Manner != m {
+			th := env(t)
+			way := map[SIGTERMBehaviour]string{Exits: "exit", ClosesListener: "close-listener"}[m]
+			th.Programs.App = th.Programs.Self + " httpbin --listen 127.0.0.1:{port} --max-delay 10s --on-term " + way
+			h, err := th.AppBehaviour(t.Context(), t.TempDir())
+			if err != nil || h.SIGTERMBehaviour != m {
 				t.Errorf("got %v, %v", h, err)
 			}
 		})
@@ -53,7 +53,7 @@ func TestHabits(t *testing.T) {
 
 // What cannot start is an error with its own last words, and soon.
 func TestAppThatFails(t *testing.T) {
-	th := theatre(t)
+	th := env(t)
 	for _, tt := range []struct{ app, want string }{
 		{"/bin/sh -c 'echo no such module {port} >&2; exit 3'", "no such module"},
 		{"/no/such/app {port}", "not found"},
@@ -77,8 +77,8 @@ func TestAppThatFails(t *testing.T) {
 
 // The old netstat loop ends with the app's listening socket, whatever is in flight.
 func TestNetstatLoop(t *testing.T) {
-	th := theatre(t)
-	p, err := th.StartPod(t.Context(), Strategy{Name: "x", App: Closes}, t.TempDir())
+	th := env(t)
+	p, err := th.StartPod(t.Context(), Strategy{Name: "x", App: ClosesListener}, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,8 +106,8 @@ func TestNetstatLoop(t *testing.T) {
 // A gateway of another make is started by its command line, and the list it is
 // given changes at once as a whole.
 func TestOtherGateway(t *testing.T) {
-	th := theatre(t)
-	th.Programs.Gateway = th.Programs.Lastcallctl + " gateway --listen 127.0.0.1:{port} --max-delay 1s --on-term exit # {endpoints} {endpoint}"
+	th := env(t)
+	th.Programs.Gateway = th.Programs.Self + " gateway --listen 127.0.0.1:{port} --max-delay 1s --on-term exit # {endpoints} {endpoint}"
 	dir := t.TempDir()
 	g, err := th.StartGateway(t.Context(), dir, []string{"127.0.0.1:1", "127.0.0.1:2"})
 	if err != nil {

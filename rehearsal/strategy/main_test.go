@@ -1,4 +1,4 @@
-package stage
+package strategy
 
 import (
 	"context"
@@ -42,7 +42,7 @@ func app() {
 	}
 }
 
-func theatre(t *testing.T) *Theatre {
+func env(t *testing.T) *Env {
 	t.Helper()
 	n := node.New()
 	t.Cleanup(n.Close)
@@ -52,5 +52,5 @@ func theatre(t *testing.T) *Theatre {
 			break
 		}
 	}
-	return &Theatre{Node: n, Ports: &node.Ports{}, Programs: Programs{Lastcallctl: self}, Grace: 5 * time.Second, MaxDelay: 10 * time.Second}
+	return &Env{Node: n, Ports: &node.Ports{}, Programs: Programs{Self: self}, Grace: 5 * time.Second, MaxDelay: 10 * time.Second}
 }

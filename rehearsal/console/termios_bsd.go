@@ -1,6 +1,6 @@
 //go:build darwin || freebsd || netbsd || openbsd
 
-package screen
+package console
 
 import "golang.org/x/sys/unix"
 

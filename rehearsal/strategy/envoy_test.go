@@ -1,4 +1,4 @@
-package stage
+package strategy
 
 import (
 	"errors"
@@ -73,10 +73,10 @@ func TestWriteEDS(t *testing.T) {
 // A real Envoy as the gateway: it knows the pods by its file, finishes what is in
 // flight when they are taken out of it, and has Istio's words and log.
 func TestEnvoyGateway(t *testing.T) {
-	th := theatre(t)
+	th := env(t)
 	th.Programs.Envoy, th.Programs.Gateway = peers.Need(t, "envoy"), ProxyEnvoy
 	dir := t.TempDir()
-	p, err := th.StartPod(t.Context(), Strategy{Name: "x", Way: NoSidecar, App: Closes}, filepath.Join(dir, "pod"))
+	p, err := th.StartPod(t.Context(), Strategy{Name: "x", Way: NoSidecar, App: ClosesListener}, filepath.Join(dir, "pod"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package stage
+package strategy
 
 import (
 	"context"
@@ -11,63 +11,63 @@ import (
 )
 
 const (
-	mannerDelay = "/delay/2"             // in flight while the app is told to stop
-	mannerLook  = 700 * time.Millisecond // after SIGTERM: is its socket still there?
-	mannerLimit = 8 * time.Second        // for the answer
+	probeDelay = "/delay/2"             // in flight while the app is told to stop
+	probeLook  = 700 * time.Millisecond // after SIGTERM: is its socket still there?
+	probeLimit = 8 * time.Second        // for the answer
 )
 
-// Habits are what an app does at SIGTERM.
-type Habits struct {
-	Manner Manner
+// AppBehaviour are what an app does at SIGTERM.
+type AppBehaviour struct {
+	SIGTERMBehaviour SIGTERMBehaviour
 
 	// Leaves is how long it takes to end when it has nothing in flight.
 	Leaves time.Duration
 }
 
-// Habits finds out what the app does at SIGTERM, since what is to be expected of
+// AppBehaviour finds out what the app does at SIGTERM, since what is to be expected of
 // a strategy depends on it: it is started, asked for something slow, told to stop, and
 // looked at.
-func (t *Theatre) Habits(ctx context.Context, dir string) (Habits, error) {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout+mannerLimit)
+func (env *Env) AppBehaviour(ctx context.Context, dir string) (AppBehaviour, error) {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout+probeLimit)
 	defer cancel()
-	p, err := t.StartPod(ctx, Strategy{Name: "habits", Way: NoSidecar}, filepath.Join(dir, "habits"))
+	p, err := env.StartPod(ctx, Strategy{Name: "behaviour", Way: NoSidecar}, filepath.Join(dir, "behaviour"))
 	if err != nil {
-		return Habits{}, err
+		return AppBehaviour{}, err
 	}
 	defer func() { _ = p.App.Kill(); <-p.App.Done() }()
 	answered := make(chan error, 1)
-	go func() { answered <- ask(ctx, "http://"+p.Address+mannerDelay) }()
+	go func() { answered <- ask(ctx, "http://"+p.Address+probeDelay) }()
 	if err := AwaitInFlight(ctx, map[int]int{p.AppPort: 0}); err != nil {
-		return Habits{}, err
+		return AppBehaviour{}, err
 	}
 	if err := p.App.Terminate(); err != nil {
-		return Habits{}, err
+		return AppBehaviour{}, err
 	}
-	if err := node.Sleep(mannerLook).Run(ctx); err != nil {
-		return Habits{}, err
+	if err := node.Sleep(probeLook).Run(ctx); err != nil {
+		return AppBehaviour{}, err
 	}
 	listening, err := p.App.Listening()
 	if err != nil {
-		return Habits{}, err
+		return AppBehaviour{}, err
 	}
-	h := Habits{Manner: Closes}
+	h := AppBehaviour{SIGTERMBehaviour: ClosesListener}
 	err = <-answered
 	end := time.Now()
 	switch {
 	case ctx.Err() != nil:
-		return Habits{}, fmt.Errorf("ask the app for %s: %w", mannerDelay, context.Cause(ctx))
+		return AppBehaviour{}, fmt.Errorf("ask the app for %s: %w", probeDelay, context.Cause(ctx))
 	case err != nil:
-		h.Manner = Exits
+		h.SIGTERMBehaviour = Exits
 		return h, nil
 	case listening > 0:
-		h.Manner = Keeps
+		h.SIGTERMBehaviour = KeepsListener
 	}
 	select {
 	case <-p.App.Done():
 		h.Leaves = p.App.Ended().Sub(end)
 		return h, nil
 	case <-ctx.Done():
-		return Habits{}, fmt.Errorf("the app did not end after SIGTERM: %w", context.Cause(ctx))
+		return AppBehaviour{}, fmt.Errorf("the app did not end after SIGTERM: %w", context.Cause(ctx))
 	}
 }
 

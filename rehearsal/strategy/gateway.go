@@ -1,4 +1,4 @@
-package stage
+package strategy
 
 import (
 	"context"
@@ -24,24 +24,24 @@ type Gateway struct {
 
 // StartGateway starts a gateway with a list of pods' addresses, and returns when
 // it listens. What it writes is kept in dir, which it makes.
-func (t *Theatre) StartGateway(ctx context.Context, dir string, endpoints []string) (*Gateway, error) {
-	g, err := t.startGateway(ctx, dir, endpoints)
+func (env *Env) StartGateway(ctx context.Context, dir string, endpoints []string) (*Gateway, error) {
+	g, err := env.startGateway(ctx, dir, endpoints)
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
 	return g, nil
 }
 
-func (t *Theatre) startGateway(ctx context.Context, dir string, endpoints []string) (*Gateway, error) {
+func (env *Env) startGateway(ctx context.Context, dir string, endpoints []string) (*Gateway, error) {
 	// A folder of its own for the list, which is watched as a folder.
 	list := filepath.Join(dir, "endpoints")
 	if err := os.MkdirAll(list, 0o755); err != nil {
 		return nil, err
 	}
-	if t.Programs.Gateway == ProxyEnvoy {
-		return t.startFront(ctx, dir, list, endpoints)
+	if env.Programs.Gateway == ProxyEnvoy {
+		return env.startEnvoyGateway(ctx, dir, list, endpoints)
 	}
-	port, err := t.Ports.Next()
+	port, err := env.Ports.Next()
 	if err != nil {
 		return nil, err
 	}
@@ -50,15 +50,15 @@ func (t *Theatre) startGateway(ctx context.Context, dir string, endpoints []stri
 		return nil, err
 	}
 	out := filepath.Join(dir, "gateway.log")
-	args := []string{t.Programs.Lastcallctl, "static-gateway", "--http", g.Address, "--endpoints", g.file, "--access-log", g.access}
-	if t.Programs.Gateway != "" {
+	args := []string{env.Programs.Self, "static-gateway", "--http", g.Address, "--endpoints", g.file, "--access-log", g.access}
+	if env.Programs.Gateway != "" {
 		first := ""
 		if len(endpoints) > 0 {
 			first = endpoints[0]
 		}
-		args = shell(t.Programs.Gateway, "{port}", strconv.Itoa(port), "{endpoints}", g.file, "{endpoint}", first)
+		args = shell(env.Programs.Gateway, "{port}", strconv.Itoa(port), "{endpoints}", g.file, "{endpoint}", first)
 	}
-	if g.process, err = t.Node.Start(node.Command{Args: args, Env: environment(), Output: out}); err != nil {
+	if g.process, err = env.Node.Start(node.Command{Args: args, Env: environment(), Output: out}); err != nil {
 		return nil, err
 	}
 	return g, awaitPort(ctx, g.process, port, out)

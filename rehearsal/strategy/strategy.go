@@ -1,4 +1,4 @@
-package stage
+package strategy
 
 import (
 	"fmt"
@@ -33,25 +33,25 @@ func (w Way) IsLastcall() bool { return w == Lastcall || w == LastcallNative }
 // IsNative is true of a restartable init container.
 func (w Way) IsNative() bool { return w == IstioNative || w == LastcallNative }
 
-// Manner is what an app does at SIGTERM.
-type Manner int
+// SIGTERMBehaviour is what an app does at SIGTERM.
+type SIGTERMBehaviour int
 
 const (
-	Exits  Manner = iota // dies at once with whatever is in flight
-	Closes               // closes its listening socket at once, finishes what is in flight
-	Keeps                // finishes what is in flight and holds its listening socket until then
+	Exits          SIGTERMBehaviour = iota // dies at once with whatever is in flight
+	ClosesListener                         // closes its listening socket at once, finishes what is in flight
+	KeepsListener                          // finishes what is in flight and holds its listening socket until then
 )
 
-func (m Manner) String() string {
+func (m SIGTERMBehaviour) String() string {
 	switch m {
 	case Exits:
 		return "exits at SIGTERM at once, with whatever is in flight"
-	case Closes:
+	case ClosesListener:
 		return "closes its listening socket at SIGTERM and finishes what is in flight"
-	case Keeps:
+	case KeepsListener:
 		return "finishes what is in flight at SIGTERM and keeps its listening socket until then"
 	}
-	return fmt.Sprintf("Manner(%d)", int(m))
+	return fmt.Sprintf("SIGTERMBehaviour(%d)", int(m))
 }
 
 // Strategy is a way of stopping a pod.
@@ -63,12 +63,12 @@ type Strategy struct {
 	Envoy string // Words with a real Envoy as the sidecar, where they differ
 
 	Way              Way
-	App              Manner        // of the built-in app
-	TerminationDrain time.Duration // of Fixed
-	Sleep            time.Duration // preStop sleep of the app and of the sidecar
-	Netstat          bool          // the sidecar's preStop waits until no one but the proxy listens
-	Grace            time.Duration // instead of the pod's; zero: the pod's
-	Idle             bool          // other clients hold idle connections to the sidecar
+	App              SIGTERMBehaviour // of the built-in app
+	TerminationDrain time.Duration    // of Fixed
+	Sleep            time.Duration    // preStop sleep of the app and of the sidecar
+	Netstat          bool             // the sidecar's preStop waits until no one but the proxy listens
+	Grace            time.Duration    // instead of the pod's; zero: the pod's
+	Idle             bool             // other clients hold idle connections to the sidecar
 }
 
 // Strategies returns what the rehearsal plays, in the order of its table.
@@ -84,34 +84,34 @@ func Strategies() []Strategy {
 		closes = "the app closes its listener at SIGTERM, then finishes"
 	)
 	return []Strategy{
-		{Name: "istio-default", Group: istio, Way: Fixed, TerminationDrain: istioFixedDrain, App: Closes,
+		{Name: "istio-default", Group: istio, Way: Fixed, TerminationDrain: istioFixedDrain, App: ClosesListener,
 			Words: "fixed: terminationDrainDuration of 5 s, then the proxy is killed"},
-		{Name: "istio-drain-30s", Group: istio, Way: Fixed, TerminationDrain: longFixedDrain, App: Closes,
+		{Name: "istio-drain-30s", Group: istio, Way: Fixed, TerminationDrain: longFixedDrain, App: ClosesListener,
 			Words: "terminationDrainDuration: 30s, a fixed sleep whether the pod is idle or not"},
-		{Name: "istio-exit-on-zero", Group: istio, Way: ExitOnZero, App: Closes,
+		{Name: "istio-exit-on-zero", Group: istio, Way: ExitOnZero, App: ClosesListener,
 			Words: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS: looks once a second, counts connections"},
-		{Name: "istio-exit-on-zero-idle", Group: istio, Way: ExitOnZero, App: Closes, Idle: true,
+		{Name: "istio-exit-on-zero-idle", Group: istio, Way: ExitOnZero, App: ClosesListener, Idle: true,
 			Words: "the same beside another client's idle connection, which counts as well"},
 		{Name: "istio-native", Group: istio, Way: IstioNative, App: Exits,
 			Words: "native sidecar: /drain in its preStop, exit at SIGTERM; nothing holds the app", Note: exits},
-		{Name: "prestop-netstat", Group: hooks, Way: Fixed, TerminationDrain: istioFixedDrain, Netstat: true, App: Closes,
+		{Name: "prestop-netstat", Group: hooks, Way: Fixed, TerminationDrain: istioFixedDrain, Netstat: true, App: ClosesListener,
 			Words: "netstat loop on the proxy", Note: closes},
 		{Name: "prestop-sleep-5", Group: hooks, Way: Fixed, TerminationDrain: istioFixedDrain, Sleep: 5 * time.Second, App: Exits,
 			Words: "sleep 5 on app and proxy", Note: exits},
 		{Name: "prestop-sleep-15", Group: hooks, Way: Fixed, TerminationDrain: istioFixedDrain, Sleep: 15 * time.Second, App: Exits,
 			Words: "sleep 15 on app and proxy", Note: exits},
-		{Name: "grace-7s-istio", Group: short, Way: ExitOnZero, App: Closes, Grace: shortGrace,
+		{Name: "grace-7s-istio", Group: short, Way: ExitOnZero, App: ClosesListener, Grace: shortGrace,
 			Words: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS, which knows no deadline but SIGKILL"},
 		{Name: "grace-7s-lastcall", Group: short, Way: Lastcall, App: Exits, Grace: shortGrace,
 			Words: "the last call comes before SIGKILL: an orderly 503, and a report that names the request",
 			Envoy: "the last call comes before SIGKILL: Envoy leaves in order, and the report names the client"},
 		{Name: "lastcall-classic-exit", Group: ours, Way: Lastcall, App: Exits, Idle: true,
 			Words: wait, Note: exits},
-		{Name: "lastcall-classic-close-listener", Group: ours, Way: Lastcall, App: Closes, Idle: true,
+		{Name: "lastcall-classic-close-listener", Group: ours, Way: Lastcall, App: ClosesListener, Idle: true,
 			Words: wait, Note: closes},
 		{Name: "lastcall-native-exit", Group: ours, Way: LastcallNative, App: Exits, Idle: true,
 			Words: native, Note: exits},
-		{Name: "lastcall-native-close-listener", Group: ours, Way: LastcallNative, App: Closes, Idle: true,
+		{Name: "lastcall-native-close-listener", Group: ours, Way: LastcallNative, App: ClosesListener, Idle: true,
 			Words: native, Note: closes},
 	}
 }

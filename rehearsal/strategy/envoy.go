@@ -1,4 +1,4 @@
-package stage
+package strategy
 
 import (
 	"bytes"
@@ -65,17 +65,17 @@ type Envoy struct {
 // StartEnvoy starts an Envoy before app (host:port) and returns when it serves.
 // args come on top of those that everybody gives. What it writes is kept in dir, which
 // exists.
-func (t *Theatre) StartEnvoy(ctx context.Context, dir, app string, args ...string) (*Envoy, error) {
-	e, err := t.startEnvoy(ctx, dir, app, args)
+func (env *Env) StartEnvoy(ctx context.Context, dir, app string, args ...string) (*Envoy, error) {
+	e, err := env.startEnvoy(ctx, dir, app, args)
 	if err != nil {
 		return nil, fmt.Errorf("envoy: %w", err)
 	}
 	return e, nil
 }
 
-func (t *Theatre) startEnvoy(ctx context.Context, dir, app string, args []string) (*Envoy, error) {
-	listen, err1 := t.Ports.Next()
-	admin, err2 := t.Ports.Next()
+func (env *Env) startEnvoy(ctx context.Context, dir, app string, args []string) (*Envoy, error) {
+	listen, err1 := env.Ports.Next()
+	admin, err2 := env.Ports.Next()
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
@@ -90,21 +90,21 @@ func (t *Theatre) startEnvoy(ctx context.Context, dir, app string, args []string
 	}
 	// Prometheus labels are taken out of a stat prefix that has no dots only.
 	config = bytes.ReplaceAll(config, []byte(route.StatPrefix()), []byte(StatPrefix))
-	e.Process, err = t.runEnvoy(ctx, dir, "envoy", config, e.Admin, args)
+	e.Process, err = env.runEnvoy(ctx, dir, "envoy", config, e.Admin, args)
 	return e, err
 }
 
 // runEnvoy starts an Envoy with a configuration. name is that of its files.
-func (t *Theatre) runEnvoy(ctx context.Context, dir, name string, config []byte, admin string, args []string) (*node.Process, error) {
+func (env *Env) runEnvoy(ctx context.Context, dir, name string, config []byte, admin string, args []string) (*node.Process, error) {
 	file, out := filepath.Join(dir, name+".json"), filepath.Join(dir, name+".log")
 	if err := os.WriteFile(file, config, 0o644); err != nil {
 		return nil, err
 	}
 	args = append([]string{
-		t.Programs.Envoy, "-c", file, "--disable-hot-restart", "-l", "warning",
+		env.Programs.Envoy, "-c", file, "--disable-hot-restart", "-l", "warning",
 		"--concurrency", strconv.Itoa(envoyWorkers), "--file-flush-interval-msec", "1000",
 	}, args...)
-	p, err := t.Node.Start(node.Command{Args: args, Env: environment(), Dir: dir, Output: out})
+	p, err := env.Node.Start(node.Command{Args: args, Env: environment(), Dir: dir, Output: out})
 	if err != nil {
 		return nil, err
 	}
@@ -124,16 +124,16 @@ func (m *Manager) Report() (*Report, error) { return readReport(m.termination) }
 
 // StartManager starts lastcall agent --admin-address beside e in a pod with a grace
 // period, and returns when it is ready. What it writes is kept in dir, which exists.
-func (t *Theatre) StartManager(ctx context.Context, dir string, e *Envoy, grace time.Duration) (*Manager, error) {
-	status, err := t.Ports.Next()
+func (env *Env) StartManager(ctx context.Context, dir string, e *Envoy, grace time.Duration) (*Manager, error) {
+	status, err := env.Ports.Next()
 	if err != nil {
 		return nil, err
 	}
 	out := filepath.Join(dir, sidecarLog)
 	m := &Manager{termination: filepath.Join(dir, terminationMessage)}
-	m.Process, err = t.Node.Start(node.Command{
+	m.Process, err = env.Node.Start(node.Command{
 		Args: []string{
-			t.Programs.Lastcall, "agent", "--proxy", "envoy", "--admin-address", e.Admin,
+			env.Programs.Lastcall, "agent", "--proxy", "envoy", "--admin-address", e.Admin,
 			"--status-address", "127.0.0.1", "--status-port", strconv.Itoa(status),
 			"--termination-log", m.termination, "--log-format", "json",
 		},
@@ -143,7 +143,7 @@ func (t *Theatre) StartManager(ctx context.Context, dir string, e *Envoy, grace 
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
-	m.Hook = t.lastcallHook(dir, "wait", "--status-port", strconv.Itoa(status))
+	m.Hook = env.lastcallHook(dir, "wait", "--status-port", strconv.Itoa(status))
 	if err := awaitReady(ctx, m.Process, "http://"+node.Loopback(status)+"/healthz/ready", out); err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}

@@ -1,4 +1,4 @@
-package stage
+package strategy
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
-// Theatre is what pods are started with.
-type Theatre struct {
+// Env is what pods are started with.
+type Env struct {
 	Node     *node.Node
 	Ports    *node.Ports
 	Programs Programs
@@ -49,43 +49,43 @@ const (
 
 // StartPod starts a pod and returns when it is ready. What it writes is kept in
 // dir, which it makes.
-func (t *Theatre) StartPod(ctx context.Context, s Strategy, dir string) (*Pod, error) {
-	p := &Pod{Strategy: s, dir: dir, grace: s.GraceOr(t.Grace), termination: filepath.Join(dir, terminationMessage)}
+func (env *Env) StartPod(ctx context.Context, s Strategy, dir string) (*Pod, error) {
+	p := &Pod{Strategy: s, dir: dir, grace: s.GraceOr(env.Grace), termination: filepath.Join(dir, terminationMessage)}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("folder of pod %s: %w", s.Name, err)
 	}
-	if err := t.startApp(ctx, p); err != nil {
+	if err := env.startApp(ctx, p); err != nil {
 		return nil, fmt.Errorf("app of %s: %w", s.Name, err)
 	}
 	p.Address = node.Loopback(p.AppPort)
 	if s.Way != NoSidecar {
-		if err := t.startSidecar(ctx, p); err != nil {
+		if err := env.startSidecar(ctx, p); err != nil {
 			return nil, fmt.Errorf("sidecar of %s: %w", s.Name, err)
 		}
 	}
-	t.hook(p)
+	env.hook(p)
 	return p, nil
 }
 
-func (t *Theatre) startApp(ctx context.Context, p *Pod) (err error) {
-	if p.AppPort, err = t.Ports.Next(); err != nil {
+func (env *Env) startApp(ctx context.Context, p *Pod) (err error) {
+	if p.AppPort, err = env.Ports.Next(); err != nil {
 		return err
 	}
 	var args []string
-	if t.Programs.App != "" {
-		args = shell(t.Programs.App, "{port}", strconv.Itoa(p.AppPort))
+	if env.Programs.App != "" {
+		args = shell(env.Programs.App, "{port}", strconv.Itoa(p.AppPort))
 	} else {
 		onTerm := "close-listener"
 		if p.Strategy.App == Exits {
 			onTerm = "exit"
 		}
 		args = []string{
-			t.Programs.Lastcallctl, "httpbin", "--listen", node.Loopback(p.AppPort),
-			"--max-delay", t.MaxDelay.String(), "--on-term", onTerm,
+			env.Programs.Self, "httpbin", "--listen", node.Loopback(p.AppPort),
+			"--max-delay", env.MaxDelay.String(), "--on-term", onTerm,
 		}
 	}
 	out := filepath.Join(p.dir, appLog)
-	if p.App, err = t.Node.Start(node.Command{Args: args, Env: environment("PORT=" + strconv.Itoa(p.AppPort)), Output: out}); err != nil {
+	if p.App, err = env.Node.Start(node.Command{Args: args, Env: environment("PORT=" + strconv.Itoa(p.AppPort)), Output: out}); err != nil {
 		return err
 	}
 	// Its listening socket is not enough: servers that fork listen before
@@ -93,16 +93,16 @@ func (t *Theatre) startApp(ctx context.Context, p *Pod) (err error) {
 	return awaitAnswer(ctx, p.App, "http://"+node.Loopback(p.AppPort)+"/", out)
 }
 
-func (t *Theatre) startSidecar(ctx context.Context, p *Pod) (err error) {
-	if p.inbound, err = t.Ports.Next(); err != nil {
+func (env *Env) startSidecar(ctx context.Context, p *Pod) (err error) {
+	if p.inbound, err = env.Ports.Next(); err != nil {
 		return err
 	}
-	if p.statusPort, err = t.Ports.Next(); err != nil {
+	if p.statusPort, err = env.Ports.Next(); err != nil {
 		return err
 	}
 	p.Address = node.Loopback(p.inbound)
 	args := []string{
-		t.Programs.Lastcall, "agent",
+		env.Programs.Lastcall, "agent",
 		"--inbound", p.Address + "=" + node.Loopback(p.AppPort) + ",protocol=http",
 		"--status-address", "127.0.0.1", "--status-port", strconv.Itoa(p.statusPort),
 		"--termination-log", p.termination, "--access-log", filepath.Join(p.dir, "access.log"), "--log-format", "json",
@@ -110,17 +110,17 @@ func (t *Theatre) startSidecar(ctx context.Context, p *Pod) (err error) {
 	if !p.Strategy.Way.IsLastcall() {
 		args = append(args, "--compat", "istio")
 	}
-	if t.Proxy == ProxyEnvoy {
-		if p.adminPort, err = t.Ports.Next(); err != nil {
+	if env.Proxy == ProxyEnvoy {
+		if p.adminPort, err = env.Ports.Next(); err != nil {
 			return err
 		}
-		args = append(args, "--proxy", "envoy", "--envoy-path", t.Programs.Envoy)
+		args = append(args, "--proxy", "envoy", "--envoy-path", env.Programs.Envoy)
 	} else {
 		args = append(args, "--admin-address", "off") // all would want the same port
 	}
 	out := filepath.Join(p.dir, sidecarLog)
 	// Its folder is the pod's, so that no configuration of the machine is found.
-	if p.Sidecar, err = t.Node.Start(node.Command{Args: args, Env: environment(p.settings()...), Dir: p.dir, Output: out}); err != nil {
+	if p.Sidecar, err = env.Node.Start(node.Command{Args: args, Env: environment(p.settings()...), Dir: p.dir, Output: out}); err != nil {
 		return err
 	}
 	return awaitReady(ctx, p.Sidecar, "http://"+node.Loopback(p.statusPort)+"/healthz/ready", out)
@@ -161,10 +161,10 @@ func (p *Pod) settings() []string {
 }
 
 // hook gives the containers their preStops.
-func (t *Theatre) hook(p *Pod) {
+func (env *Env) hook(p *Pod) {
 	app := node.Member{Container: p.App}
 	sidecar := node.Member{Container: p.Sidecar, Native: p.Strategy.Way.IsNative()}
-	exec := func(args ...string) node.Hook { return t.lastcallHook(p.dir, args...) }
+	exec := func(args ...string) node.Hook { return env.lastcallHook(p.dir, args...) }
 	status := strconv.Itoa(p.statusPort)
 	switch s := p.Strategy; {
 	case s.Way.IsLastcall():
@@ -188,9 +188,9 @@ func (t *Theatre) hook(p *Pod) {
 }
 
 // lastcallHook is an exec preStop of a command of lastcall's.
-func (t *Theatre) lastcallHook(dir string, args ...string) node.Hook {
-	args = append([]string{t.Programs.Lastcall}, args...)
-	return node.Exec{Node: t.Node, Command: node.Command{Args: args, Env: environment(), Output: filepath.Join(dir, hookLog)}}
+func (env *Env) lastcallHook(dir string, args ...string) node.Hook {
+	args = append([]string{env.Programs.Lastcall}, args...)
+	return node.Exec{Node: env.Node, Command: node.Command{Args: args, Env: environment(), Output: filepath.Join(dir, hookLog)}}
 }
 
 // Members are the pod's containers, for a kubelet.

@@ -1,4 +1,4 @@
-package stage
+package strategy
 
 import (
 	"context"
@@ -13,12 +13,12 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
-// frontFormat is Istio's access log: what the rows' log lines are judged by.
-const frontFormat = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% %BYTES_SENT% %DURATION% "%UPSTREAM_HOST%"
+// envoyAccessLog is Istio's access log: what the rows' log lines are judged by.
+const envoyAccessLog = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% %BYTES_SENT% %DURATION% "%UPSTREAM_HOST%"
 `
 
-// frontCluster is the pods' name in the configuration.
-const frontCluster = "pods"
+// podsCluster is the pods' name in the configuration.
+const podsCluster = "pods"
 
 // j is a message of Envoy's configuration, field by field.
 type j map[string]any
@@ -28,11 +28,11 @@ const (
 	typeEndpoints = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 )
 
-// startFront starts a real Envoy as the gateway. Its pods stand in a file that is
+// startEnvoyGateway starts a real Envoy as the gateway. Its pods stand in a file that is
 // replaced when they go, as a control plane's push would.
-func (t *Theatre) startFront(ctx context.Context, dir, list string, endpoints []string) (*Gateway, error) {
-	listen, err1 := t.Ports.Next()
-	admin, err2 := t.Ports.Next()
+func (env *Env) startEnvoyGateway(ctx context.Context, dir, list string, endpoints []string) (*Gateway, error) {
+	listen, err1 := env.Ports.Next()
+	admin, err2 := env.Ports.Next()
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (t *Theatre) startFront(ctx context.Context, dir, list string, endpoints []
 	if err != nil {
 		return nil, err
 	}
-	g.process, err = t.runEnvoy(ctx, dir, "gateway", config, node.Loopback(admin), nil)
+	g.process, err = env.runEnvoy(ctx, dir, "gateway", config, node.Loopback(admin), nil)
 	return g, err
 }
 
@@ -64,13 +64,13 @@ func (g *Gateway) front(listen, admin int, list string) ([]byte, error) {
 	manager := typed("envoy.filters.network.http_connection_manager", "filters.network.http_connection_manager.v3.HttpConnectionManager", j{
 		"stat_prefix": "front", "stream_idle_timeout": "0s",
 		"access_log": []j{typed("envoy.access_loggers.file", "access_loggers.file.v3.FileAccessLog", j{
-			"path": g.access, "log_format": j{"text_format_source": j{"inline_string": frontFormat}},
+			"path": g.access, "log_format": j{"text_format_source": j{"inline_string": envoyAccessLog}},
 		})},
 		"http_filters": []j{typed("envoy.filters.http.router", "filters.http.router.v3.Router", j{})},
 		"route_config": j{"name": "front", "virtual_hosts": []j{{
-			"name": frontCluster, "domains": []string{"*"},
+			"name": podsCluster, "domains": []string{"*"},
 			"retry_policy": j{"retry_on": "connect-failure,refused-stream", "num_retries": 2},
-			"routes":       []j{{"match": j{"prefix": "/"}, "route": j{"cluster": frontCluster, "timeout": "0s"}}},
+			"routes":       []j{{"match": j{"prefix": "/"}, "route": j{"cluster": podsCluster, "timeout": "0s"}}},
 		}}},
 	})
 	return json.MarshalIndent(j{
@@ -79,7 +79,7 @@ func (g *Gateway) front(listen, admin int, list string) ([]byte, error) {
 		"static_resources": j{
 			"listeners": []j{{"name": "front", "address": at(listen), "filter_chains": []j{{"filters": []j{manager}}}}},
 			"clusters": []j{{
-				"name": frontCluster, "type": "EDS", "connect_timeout": "5s",
+				"name": podsCluster, "type": "EDS", "connect_timeout": "5s",
 				"eds_cluster_config": j{"eds_config": j{
 					"resource_api_version": "V3",
 					"path_config_source":   j{"path": g.file, "watched_directory": j{"path": list}},
@@ -104,7 +104,7 @@ func writeEDS(endpoints []string) ([]byte, error) {
 		pods = append(pods, j{"endpoint": j{"address": j{"socket_address": j{"address": host, "port_value": port}}}})
 	}
 	return json.Marshal(j{
-		"resources": []j{{"@type": typeEndpoints, "cluster_name": frontCluster, "endpoints": []j{{"lb_endpoints": pods}}}},
+		"resources": []j{{"@type": typeEndpoints, "cluster_name": podsCluster, "endpoints": []j{{"lb_endpoints": pods}}}},
 	})
 }
 

@@ -1,4 +1,4 @@
-package stage
+package strategy
 
 import (
 	"context"
@@ -17,11 +17,11 @@ const lastcallPackage = "github.com/lastcall-dev/lastcall/cmd/lastcall"
 
 // Programs are the binaries that are played with.
 type Programs struct {
-	Lastcall    string // lastcall
-	Lastcallctl string // this program: the built-in gateway and app
-	App         string // a command line in place of the built-in app; {port} is filled in
-	Gateway     string // in place of the built-in gateway; {port}, {endpoints} and {endpoint} are filled in; ProxyEnvoy: Envoy
-	Envoy       string // a real one; empty where none is played with
+	Lastcall string // lastcall
+	Self     string // this program: the built-in gateway and app
+	App      string // a command line in place of the built-in app; {port} is filled in
+	Gateway  string // in place of the built-in gateway; {port}, {endpoints} and {endpoint} are filled in; ProxyEnvoy: Envoy
+	Envoy    string // a real one; empty where none is played with
 }
 
 // FindPrograms finds lastcall, unless it is named or none of the strategies
@@ -39,7 +39,7 @@ func FindPrograms(ctx context.Context, lastcall, self string, strategies []Strat
 			err = OptionError{fmt.Errorf("--lastcall: %w", err)}
 		}
 	}
-	return Programs{Lastcall: lastcall, Lastcallctl: self}, err
+	return Programs{Lastcall: lastcall, Self: self}, err
 }
 
 // findLastcall returns the path of lastcall: the one beside self, or one built by
