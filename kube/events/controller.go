@@ -196,7 +196,7 @@ func (c *Controller) next(ctx context.Context) bool {
 	return true
 }
 
-// isFinal says whether to ask again would be in vain. What is forbidden may be allowed in a moment (RBAC is
+// isFinal reports whether to ask again would be in vain. What is forbidden may be allowed in a moment (RBAC is
 // installed after the pod), unless it is so because the namespace goes.
 func isFinal(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || errors.Is(err, context.Canceled)

@@ -21,7 +21,7 @@ func allContainers(spec *corev1.PodSpec) []*corev1.Container {
 	return all
 }
 
-// find returns the container of a name, wherever it stands; nil if there is none.
+// find returns the container or init container with this name, or nil.
 func find(spec *corev1.PodSpec, name string) *corev1.Container {
 	for _, c := range allContainers(spec) {
 		if c.Name == name {
@@ -31,7 +31,7 @@ func find(spec *corev1.PodSpec, name string) *corev1.Container {
 	return nil
 }
 
-// apps are the containers that kubelet ends when the pod ends: all but the
+// apps are the containers that the kubelet ends when the pod ends: all except the
 // proxies. Init containers are not among them.
 func apps(spec *corev1.PodSpec) []*corev1.Container {
 	var out []*corev1.Container
@@ -43,7 +43,7 @@ func apps(spec *corev1.PodSpec) []*corev1.Container {
 	return out
 }
 
-// probed are the containers whose probes kubelet asks: the apps and their own
+// probed are the containers whose probes the kubelet runs: the apps and their own
 // native sidecars.
 func probed(spec *corev1.PodSpec) []*corev1.Container {
 	out := apps(spec)
@@ -60,7 +60,7 @@ func isNative(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// variable returns what a container's environment says; false if nothing.
+// variable returns the value of a variable in a container's environment; false if it is not set.
 func variable(c *corev1.Container, name string) (string, bool) {
 	for _, e := range c.Env {
 		if e.Name == name {

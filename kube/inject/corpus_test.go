@@ -12,9 +12,9 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
-// TestThousandPods takes pods such as clusters have them: each is injected, or left alone with a reason; twice is
-// once; the patch makes of the pod what was meant; and what comes of it holds together. (That an API
-// server accepts them all is tested in lab/e2e.)
+// TestThousandPods generates pods as clusters have them: each is injected, or left alone with a reason; a second injection
+// changes nothing; the patch produces the intended pod; and the result is consistent. (lab/e2e tests that an API server
+// accepts all of them.)
 func TestThousandPods(t *testing.T) {
 	outcomes := map[Outcome]int{}
 	proxies := map[Proxy]int{}

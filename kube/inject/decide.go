@@ -9,24 +9,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// systemNamespaces hold what the cluster itself needs in order to run webhooks.
+// systemNamespaces contain the programs that a cluster needs to run webhooks.
 var systemNamespaces = []string{"kube-system", "kube-public", "kube-node-lease", "local-path-storage"}
 
-// IsSystem says whether nothing is injected into a namespace whatever is said.
+// IsSystem reports whether a namespace is never injected, whatever its labels.
 func IsSystem(namespace string) bool { return slices.Contains(systemNamespaces, namespace) }
 
-// IsAsked says whether injection is wanted for a pod with this metadata, as Pod finds it. What cannot be understood
-// is not wanted.
+// IsAsked reports whether injection is enabled for a pod with this metadata, by the same rules as Pod. An invalid value
+// disables it.
 func IsAsked(pod *metav1.ObjectMeta, o Options) bool {
 	asked, _, err := isAsked(&corev1.Pod{ObjectMeta: *pod}, o)
 	return asked && err == nil
 }
 
-// isAsked finds whether injection is wanted: the pod's label, then its annotation,
-// then the namespace's label, then the default.
+// isAsked reports whether injection is enabled, and if not why: the pod's label, then its annotation, then the namespace's
+// label, then the default.
 func isAsked(pod *corev1.Pod, o Options) (bool, string, error) {
 	if IsSystem(o.Namespace.Name) || IsSystem(pod.Namespace) {
-		return false, "a namespace of the cluster's own", nil
+		return false, "a system namespace", nil
 	}
 	for _, place := range []struct {
 		name string
@@ -48,40 +48,40 @@ func isAsked(pod *corev1.Pod, o Options) (bool, string, error) {
 		}
 		return false, "", fmt.Errorf("%s %s is %q: must be true or false", place.name, AnnotationInject, text)
 	}
-	return o.IsAsked, "neither the pod nor its namespace asks for it", nil
+	return o.IsAsked, "neither the pod nor its namespace requests injection", nil
 }
 
-// unfit says why a pod is left alone whatever it asks for; empty if it is not.
+// unfit returns the reason why a pod cannot be injected whatever it requests, or "".
 func unfit(pod *corev1.Pod) string {
 	spec := &pod.Spec
 	switch {
 	case spec.HostNetwork:
-		return "hostNetwork: its traffic is the node's, and so would be whatever captures or drains it"
+		return "hostNetwork: capturing or draining its traffic would affect the node"
 	case spec.OS != nil && spec.OS.Name == corev1.Windows, spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows):
-		return "it is for Windows, lastcall is for Linux"
+		return "it runs on Windows, lastcall on Linux"
 	case pod.Annotations[corev1.MirrorPodAnnotationKey] != "":
-		return "it is a static pod's mirror, which the node made and nobody can change"
+		return "it is the mirror of a static pod, which cannot be changed through the API"
 	case len(spec.Containers) == 0:
 		return "it has no containers"
 	case spec.TerminationGracePeriodSeconds != nil && *spec.TerminationGracePeriodSeconds == 0:
-		return "terminationGracePeriodSeconds is 0: it is killed at once, and nothing can be drained"
+		return "terminationGracePeriodSeconds is 0: the pod is killed at once, without a drain"
 	case spec.TerminationGracePeriodSeconds != nil && *spec.TerminationGracePeriodSeconds < 0:
 		return "terminationGracePeriodSeconds is negative"
 	}
 	for _, c := range allContainers(spec) {
 		if own := c.Name == containerSidecar || c.Name == containerCapture || c.Name == containerCopy; own && !isOurs(pod) {
-			return fmt.Sprintf("it has a container %s already, which lastcall did not add", c.Name)
+			return fmt.Sprintf("it already has a container %s, which lastcall did not add", c.Name)
 		}
 	}
 	return ""
 }
 
-// isOurs says whether the pod has been injected before.
+// isOurs reports whether the pod is already injected.
 func isOurs(pod *corev1.Pod) bool {
 	return strings.HasPrefix(pod.Annotations[AnnotationStatus], string(Injected))
 }
 
-// portsTaken says which container listens where the sidecar has to.
+// portsTaken returns an error text if a container listens on a port of the sidecar.
 func portsTaken(spec *corev1.PodSpec, own []int32) string {
 	for _, c := range allContainers(spec) {
 		if c.Name == containerSidecar {
@@ -96,31 +96,31 @@ func portsTaken(spec *corev1.PodSpec, own []int32) string {
 	return ""
 }
 
-// chooseProxy finds what is to carry the pod's traffic.
+// chooseProxy returns the part that carries the pod's traffic.
 func chooseProxy(pod *corev1.Pod, o Options) (Proxy, string, error) {
 	said := Proxy(pod.Annotations[annotationProxy])
 	switch said {
 	case "", Pipe, Envoy, Sockets, Istio:
 	default:
-		return "", "", fmt.Errorf("annotation %s is %q: accepted are %s, %s, %s and %s", annotationProxy, said, Pipe, Envoy, Sockets, Istio)
+		return "", "", fmt.Errorf("annotation %s is %q: must be %s, %s, %s or %s", annotationProxy, said, Pipe, Envoy, Sockets, Istio)
 	}
 	switch {
 	case find(&pod.Spec, istioProxy) != nil:
 		if said == Pipe || said == Envoy {
-			return Istio, "Istio's sidecar is in the pod: a second one is not added, although " + annotationProxy + " asks for it", nil
+			return Istio, "the pod has Istio's sidecar: a second one is not added, although " + annotationProxy + " asks for it", nil
 		}
 		return Istio, "", nil
 	case said == Envoy && o.EnvoyImage == "":
-		return "", "", unableError{"annotation " + annotationProxy + " asks for Envoy, and no image with Envoy was given to the injection (--envoy-image)"}
+		return "", "", unableError{"annotation " + annotationProxy + " requires Envoy, but the injection has no image with Envoy (--envoy-image)"}
 	case said != "":
 		return said, "", nil
 	case isIstioAsked(pod, o.Namespace):
-		return Istio, "Istio's injection is asked for: its sidecar is expected; " + annotationProxy + ": pipe puts lastcall's in its place", nil
+		return Istio, "Istio's injection is enabled: its sidecar is expected; " + annotationProxy + ": pipe replaces it by lastcall's", nil
 	}
 	return Pipe, "", nil
 }
 
-// isIstioAsked says whether Istio's injector will put its sidecar into the pod.
+// isIstioAsked reports whether Istio's injector will put its sidecar into the pod.
 func isIstioAsked(pod *corev1.Pod, ns Namespace) bool {
 	const inject = "sidecar.istio.io/inject"
 	for _, said := range []map[string]string{pod.Labels, pod.Annotations} {
@@ -134,16 +134,16 @@ func isIstioAsked(pod *corev1.Pod, ns Namespace) bool {
 	return ns.Labels["istio-injection"] == "enabled" || ns.Labels["istio-injection"] == "" && ns.Labels["istio.io/rev"] != ""
 }
 
-// chooseSidecar finds how the sidecar is to stand in the pod.
+// chooseSidecar returns the form of the sidecar.
 func chooseSidecar(pod *corev1.Pod, o Options) (Sidecar, error) {
 	switch said := Sidecar(pod.Annotations[annotationSidecar]); said {
 	case Native, Classic:
 		return said, nil
 	case "":
 	default:
-		return "", fmt.Errorf("annotation %s is %q: accepted are %s and %s", annotationSidecar, said, Native, Classic)
+		return "", fmt.Errorf("annotation %s is %q: must be %s or %s", annotationSidecar, said, Native, Classic)
 	}
-	switch pod.Annotations["sidecar.istio.io/nativeSidecar"] { // Istio's word for the same
+	switch pod.Annotations["sidecar.istio.io/nativeSidecar"] { // Istio's setting for the same
 	case "true":
 		return Native, nil
 	case "false":
@@ -155,7 +155,7 @@ func chooseSidecar(pod *corev1.Pod, o Options) (Sidecar, error) {
 	return o.Sidecar, nil
 }
 
-// isJob says whether the pod is expected to end by itself.
+// isJob reports whether the pod is expected to end by itself.
 func isJob(pod *corev1.Pod, o Options) bool {
 	return o.Job || slices.ContainsFunc(pod.OwnerReferences, func(r metaOwner) bool { return r.Kind == "Job" })
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 )
 
-// pathWait is where the agent drains for who knows the pod's token.
+// pathWait, followed by the pod's token, is the agent's path that drains the pod.
 const pathWait = "/wait/"
 
-// waitHook is a preStop that begins the drain and returns when no inbound
-// request is left. The kubelet asks by itself: it needs nothing in the image.
+// waitHook is a preStop that begins the drain and returns when no inbound request is in flight. The kubelet sends it: it
+// needs nothing in the image.
 func (j *injection) waitHook(token string) *corev1.LifecycleHandler {
 	return &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{
 		Path: pathWait + token,
@@ -27,8 +27,8 @@ func (j *injection) waitHook(token string) *corev1.LifecycleHandler {
 	}}
 }
 
-// appHook is an app's. The kubelet asks it also when it restarts that container alone: in a
-// pod with several, the hook says which ports are its own.
+// appHook is the hook of an app container. The kubelet also runs it when it restarts that container alone: in a pod with
+// several, the hook lists the container's ports.
 func (j *injection) appHook(c *corev1.Container) *corev1.LifecycleHandler {
 	if j.leavesPresence() {
 		command := []string{binary, "wait"}
@@ -48,20 +48,18 @@ func (j *injection) appHook(c *corev1.Container) *corev1.LifecycleHandler {
 	return h
 }
 
-// leavesPresence says whether an app's hook has to be run in the app's container: a classic
-// sidecar learns of the container's end by a process that the hook leaves there. The kubelet
-// ends a native one after the app, and processes are seen where the pod shares them. By
-// Istio's rules nothing waits for the app.
+// leavesPresence reports whether an app's hook has to run in the app's container: a classic sidecar detects the end of the
+// container by a process that the hook leaves there. The kubelet ends a native sidecar after the app, and with a shared
+// process namespace the sidecar sees the app's processes. With Istio's rules nothing waits for the app.
 func (j *injection) leavesPresence() bool {
 	return j.captures() && j.sidecar == Classic && !sharesProcesses(&j.pod.Spec) && j.settings.Mode() == drain.ExitOnZero
 }
 
-// isOurHook says whether a hook is lastcall wait, by httpGet or by exec.
+// isOurHook reports whether a hook is lastcall wait, by httpGet or by exec.
 func isOurHook(h *corev1.LifecycleHandler) bool { return isWaitHook(h) || isExecHook(h) }
 
-// sidecarToken is the token of the sidecar's own hook, by which the agent knows that the pod
-// ends. It follows from the app's: both stand in the pod's manifest, and are to be told apart,
-// not to be kept from each other.
+// sidecarToken is the token of the sidecar's own hook, which shows the agent that the pod ends. It is derived from the
+// app's: both are in the pod's manifest, and only have to differ.
 func (j *injection) sidecarToken() string {
 	sum := sha256.Sum256([]byte("sidecar " + j.token))
 	return hex.EncodeToString(sum[:16])
@@ -71,7 +69,7 @@ func isWaitHook(h *corev1.LifecycleHandler) bool {
 	return h != nil && h.HTTPGet != nil && strings.HasPrefix(h.HTTPGet.Path, pathWait)
 }
 
-// tokenOf finds the token that an earlier injection gave the pod.
+// tokenOf returns the token of an earlier injection.
 func tokenOf(spec *corev1.PodSpec) string {
 	if c := find(spec, containerSidecar); c != nil {
 		token, _ := variable(c, variableHookToken)
@@ -80,7 +78,7 @@ func tokenOf(spec *corev1.PodSpec) string {
 	return ""
 }
 
-// preStopWord is what the pod says of its own hooks.
+// preStopWord is the pod's setting for its own hooks.
 func (j *injection) preStopWord() (string, error) {
 	switch said := j.pod.Annotations[annotationPreStop]; said {
 	case "", "keep":
@@ -88,12 +86,11 @@ func (j *injection) preStopWord() (string, error) {
 	case "replace", "none":
 		return said, nil
 	default:
-		return "", fmt.Errorf("annotation %s is %q: accepted are keep, replace and none", annotationPreStop, said)
+		return "", fmt.Errorf("annotation %s is %q: must be keep, replace or none", annotationPreStop, said)
 	}
 }
 
-// addHooks gives each app the hook, unless it has its own. See the package's
-// comment for the order that follows.
+// addHooks gives each app the hook, unless it has its own. The package comment describes the order of the endings.
 func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandler) error {
 	word, err := j.preStopWord()
 	if err != nil || word == "none" {
@@ -105,7 +102,7 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 		}
 		own := c.Lifecycle.PreStop
 		switch {
-		case isOurHook(own): // another container may have come since: ports count now
+		case isOurHook(own): // with another container added since, ports matter
 			if h := hook(c); isWaitHook(own) && isWaitHook(h) || isExecHook(own) && isExecHook(h) && isPortsHook(own) == isPortsHook(h) {
 				c.Lifecycle.PreStop = h
 			}
@@ -114,7 +111,7 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 				c.Lifecycle.PreStop = h
 			}
 		default:
-			j.note("container %s keeps its own preStop: its SIGTERM comes when that has ended, drained or not; %s: replace lets it come when no request is left", c.Name, annotationPreStop)
+			j.note("container %s keeps its own preStop: its SIGTERM comes when that hook has ended, drained or not; with %s: replace it comes when no request is left", c.Name, annotationPreStop)
 		}
 		if *c.Lifecycle == (corev1.Lifecycle{}) {
 			c.Lifecycle = nil

@@ -20,7 +20,7 @@ import (
 	sigs "sigs.k8s.io/yaml"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
 const testToken = "0123456789abcdef"
 
@@ -68,7 +68,7 @@ func offline(w *Workload) Options {
 	return o
 }
 
-// TestManifests compares what comes of each manifest with the file of its name in
+// TestManifests compares each injected manifest with the file of its name in
 // testdata/golden, and injects into that once more, which must change nothing.
 func TestManifests(t *testing.T) {
 	files, err := filepath.Glob("testdata/manifests/*")
@@ -93,7 +93,7 @@ func TestManifests(t *testing.T) {
 			}
 			want, err := os.ReadFile(golden)
 			if err != nil || !bytes.Equal(got, want) {
-				t.Errorf("differs from %s (error %v); go test -update ./internal/inject writes it anew, then look at git diff", golden, err)
+				t.Errorf("differs from %s (error %v); go test -update ./kube/inject writes it; then look at git diff", golden, err)
 			}
 			again, _, err := Manifest(got, offline)
 			if err != nil || !bytes.Equal(again, got) {
@@ -164,23 +164,23 @@ func TestLeftAlone(t *testing.T) {
 		isErr  bool
 	}{
 		{"hostNetwork", pod(func(p *corev1.Pod) { p.Spec.HostNetwork = true }), "hostNetwork: ", false},
-		{"Windows", pod(func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }), "for Windows", false},
-		{"Windows by its node", pod(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"kubernetes.io/os": "windows"} }), "for Windows", false},
+		{"Windows", pod(func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }), "runs on Windows", false},
+		{"Windows by its node", pod(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"kubernetes.io/os": "windows"} }), "runs on Windows", false},
 		{"nothing in it", pod(func(p *corev1.Pod) { p.Spec.Containers = nil }), "no containers", false},
-		{"killed at once", pod(func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr(int64(0)) }), "nothing can be drained", false},
-		{"a container of our name", pod(func(p *corev1.Pod) { p.Spec.Containers[0].Name = "lastcall" }), "container lastcall already", false},
+		{"killed at once", pod(func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr(int64(0)) }), "without a drain", false},
+		{"a container of our name", pod(func(p *corev1.Pod) { p.Spec.Containers[0].Name = "lastcall" }), "already has a container lastcall", false},
 		{"our port", pod(func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].ContainerPort = 15006 }), "container web has port 15006", false},
 		{"settings that cannot be read", annotated("proxy.istio.io/config", "statusPort: 70000"), "statusPort is 70000 (annotation proxy.istio.io/config, line 1)", true},
 		{"an own annotation", annotated("lastcall.dev/quiet-time", "soon"), "LASTCALL_QUIET_TIME is \"soon\"", true},
-		{"a proxy that is none", annotated("lastcall.dev/proxy", "nginx"), "accepted are pipe, envoy, sockets and istio", true},
-		{"an Envoy that nobody has", annotated("lastcall.dev/proxy", "envoy"), "--envoy-image", false},
+		{"a proxy that is none", annotated("lastcall.dev/proxy", "nginx"), "must be pipe, envoy, sockets or istio", true},
+		{"Envoy without an image", annotated("lastcall.dev/proxy", "envoy"), "--envoy-image", false},
 		{"a Job that would never end", pod(func(p *corev1.Pod) {
 			p.Annotations["lastcall.dev/sidecar"] = "classic"
 			p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "work"}}
 		}), "shareProcessNamespace", false},
 		{"a capture that is none", annotated("traffic.sidecar.istio.io/excludeInboundPorts", "all"), "annotation traffic.sidecar.istio.io/excludeInboundPorts", true},
 		{"TPROXY", annotated("sidecar.istio.io/interceptionMode", "TPROXY"), "TPROXY", true},
-		{"too much memory", annotated("lastcall.dev/memory", "much"), "accepted is a quantity", true},
+		{"too much memory", annotated("lastcall.dev/memory", "much"), "must be a quantity", true},
 		{"a word that is none", annotated("lastcall.dev/inject", "perhaps"), "must be true or false", true},
 		{"nothing to watch", pod(func(p *corev1.Pod) {
 			p.Annotations["lastcall.dev/proxy"] = "sockets"
@@ -221,7 +221,7 @@ func TestAsked(t *testing.T) {
 		isAsked                      bool
 		want                         Outcome
 	}{
-		{name: "nobody says anything", want: NotAsked},
+		{name: "no setting anywhere", want: NotAsked},
 		{name: "by hand", isAsked: true, want: Injected},
 		{name: "the namespace", namespace: "true", want: Injected},
 		{name: "the annotation against the namespace", annotation: "false", namespace: "true", want: NotAsked},
@@ -247,8 +247,8 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// TestWhoseHook has the agent tell the sidecar's own hook from an app's, by which it tells the end of
-// the pod from a container's restart.
+// TestWhoseHook: the agent distinguishes the sidecar's own hook from an app's, and so the end of the pod from a container's
+// restart.
 func TestWhoseHook(t *testing.T) {
 	for _, kind := range []Sidecar{Native, Classic} {
 		o := testOptions()
@@ -269,7 +269,7 @@ func TestWhoseHook(t *testing.T) {
 		switch kind {
 		case Classic:
 			if token != "" || sidecar.Lifecycle.PreStop != nil {
-				t.Errorf("a classic sidecar has a hook of its own, which would keep its SIGTERM until the drain is over")
+				t.Errorf("a classic sidecar has a hook of its own, which would delay its SIGTERM until the end of the drain")
 			}
 		case Native:
 			if own := sidecar.Lifecycle.PreStop.HTTPGet.Path; own != pathWait+token || own == app {
@@ -320,7 +320,7 @@ func TestPresence(t *testing.T) {
 	}
 	p := pod(nil)
 	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}}
-	if _, r := Pod(p, o); !strings.Contains(strings.Join(r.Notes, "\n"), "cannot see the end of container") {
+	if _, r := Pod(p, o); !strings.Contains(strings.Join(r.Notes, "\n"), "cannot detect the end of container") {
 		t.Errorf("an app's own preStop: notes %q", r.Notes)
 	}
 }
@@ -403,7 +403,7 @@ func TestOwnPreStop(t *testing.T) {
 	}
 }
 
-// TestStopSignal: what the app stops at is its own affair; its hook comes beside it, and the sidecar stops at SIGTERM.
+// TestStopSignal: the app keeps its stop signal and gets the hook; the sidecar stops at SIGTERM.
 func TestStopSignal(t *testing.T) {
 	for _, word := range []string{"keep", "none"} {
 		got, r := Pod(pod(func(p *corev1.Pod) {
@@ -531,7 +531,7 @@ func TestQualityOfServiceStays(t *testing.T) {
 	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi")}
 	got, _ := Pod(pod(func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = list }), testOptions())
 	if !isGuaranteed(&got.Spec) {
-		t.Error("a Guaranteed pod is none any more")
+		t.Error("a pod is no longer Guaranteed")
 	}
 	got, _ = Pod(pod(func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Limits: list} }), testOptions())
 	for _, c := range got.Spec.InitContainers {

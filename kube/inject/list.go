@@ -8,7 +8,7 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// object is one of a document: the document itself, or an item of its list.
+// object is one object of a document: the document itself, or an item of its list.
 type object struct {
 	path string // JSON pointer in the document
 	text []byte
@@ -21,8 +21,8 @@ func (o object) where() string {
 	return o.path + ": "
 }
 
-// unlist finds the objects of a document: itself, or the items of a List, also of a list
-// within one. A document that is no object has none.
+// unlist returns the objects of a document: itself, or the items of a List, including nested lists. A document that is not
+// an object has none.
 func unlist(text []byte, path string) ([]object, error) {
 	var list struct {
 		APIVersion string            `json:"apiVersion"`
@@ -30,7 +30,7 @@ func unlist(text []byte, path string) ([]object, error) {
 		Items      []json.RawMessage `json:"items"`
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &list); err != nil {
-		return nil, nil // comments only, or something that is not Kubernetes'
+		return nil, nil // comments only, or not a Kubernetes object
 	}
 	if list.Kind != "List" || list.APIVersion != "v1" {
 		return []object{{path, text}}, nil

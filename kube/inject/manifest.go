@@ -13,18 +13,17 @@ import (
 	sigs "sigs.k8s.io/yaml"
 )
 
-// Done is what became of one workload of a manifest.
+// Done is the result for one workload of a manifest.
 type Done struct {
 	Where    string // which document, and the line in it
 	Workload *Workload
 	Result   Result
 }
 
-// Manifest injects into the workloads of a text of YAML documents (or JSON). What has
-// none in it, or is left unchanged, comes out byte for byte; the others keep
-// their order and comments. options gives those of one workload; the labels of a Namespace
-// in the text hold for its workloads wherever it stands, unless options give others. An error
-// names the document; nothing is returned then.
+// Manifest injects into the workloads of a text of YAML documents (or JSON). Documents without a workload, or without a
+// change, are returned byte for byte; the others keep their order and comments. options returns the options of one
+// workload. The labels of a Namespace in the text apply to its workloads, at any position, unless options set others. An
+// error names the document; then the text is nil.
 func Manifest(text []byte, options func(*Workload) Options) ([]byte, []Done, error) {
 	var out bytes.Buffer
 	var done []Done
@@ -54,15 +53,15 @@ func Manifest(text []byte, options func(*Workload) Options) ([]byte, []Done, err
 	return out.Bytes(), done, nil
 }
 
-// document is one of a YAML stream, with the marker before it.
+// document is one document of a YAML stream, with the marker before it.
 type document struct {
 	line    int // of the stream, from 1
 	text    []byte
 	objects []object
 }
 
-// splitDocuments cuts a stream at its markers. "---" at the beginning of a line is one
-// wherever it stands, even in a block scalar (YAML 1.2, 9.1.2).
+// splitDocuments splits a stream at its markers. "---" at the beginning of a line is always a marker, even in a block
+// scalar (YAML 1.2, 9.1.2).
 func splitDocuments(text []byte) []document {
 	var out []document
 	current := document{line: 1}
@@ -83,7 +82,7 @@ func splitDocuments(text []byte) []document {
 	return out
 }
 
-// read finds the document's objects, and puts the labels of its Namespaces among the others.
+// read parses the document's objects, and adds the labels of its Namespaces to labels.
 func (d *document) read(labels map[string]map[string]string) error {
 	js, err := sigs.YAMLToJSON(d.text)
 	if err != nil {
@@ -173,7 +172,7 @@ func (d document) edit(operations []Operation) ([]byte, error) {
 
 func (d document) write(out io.Writer, root *yaml.Node) error {
 	if first, _, _ := bytes.Cut(d.text, []byte("\n")); bytes.HasPrefix(first, []byte("---")) {
-		// A comment behind the marker is the first node's, which is written with it.
+		// A comment after the marker belongs to the first node, which is written with it.
 		if _, err := io.WriteString(out, "---\n"); err != nil {
 			return err
 		}
@@ -190,8 +189,7 @@ func (d document) write(out io.Writer, root *yaml.Node) error {
 	return encoder.Close()
 }
 
-// style finds how far a document indents, and whether its lists stand below the
-// first letter of their key.
+// style returns the indentation of a document, and whether its lists start below the first letter of their key.
 func style(n *yaml.Node) (indent int, compact bool) {
 	indent, compact = 2, true
 	foundIndent, foundList := false, false

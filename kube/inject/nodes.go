@@ -12,12 +12,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxDepth bounds how deep a document may be, aliases followed: one that refers to
-// itself has no end.
+// maxDepth is the maximum depth of a document with its aliases resolved: an alias of itself has no end.
 const maxDepth = 1000
 
-// dereference puts what aliases stand for in their places, and merged keys (<<) among
-// the others: a change at one place must not change the others.
+// dereference replaces aliases by copies of their values, and merges keys (<<): a change at one position must not change
+// others.
 func dereference(n *yaml.Node, depth int) error {
 	if depth > maxDepth {
 		return errors.New("nested too deep, or an alias of itself")
@@ -30,7 +29,7 @@ func dereference(n *yaml.Node, depth int) error {
 	n.Anchor = ""
 	for _, child := range n.Content {
 		if n.Style&yaml.FlowStyle != 0 && child.Tag == "!!null" && child.Value == "" {
-			child.Value = "null" // {a, b}: the writer would make a text of it
+			child.Value = "null" // {a, b}: the writer would write a string
 		}
 		if err := dereference(child, depth+1); err != nil {
 			return err
@@ -64,7 +63,7 @@ func merge(n *yaml.Node) error {
 		n.Content = slices.Delete(n.Content, i, i+2)
 		for _, m := range from {
 			if m.Kind != yaml.MappingNode {
-				return fmt.Errorf("line %d: << wants a map", m.Line)
+				return fmt.Errorf("line %d: << must have a map as its value", m.Line)
 			}
 			for k := 0; k+1 < len(m.Content); k += 2 {
 				if child(n, m.Content[k].Value) == nil {
@@ -77,7 +76,7 @@ func merge(n *yaml.Node) error {
 	return nil
 }
 
-// child is a mapping's value; nil if it has none of that key.
+// child is the value of a key of a mapping, or nil.
 func child(n *yaml.Node, key string) *yaml.Node {
 	if n.Kind != yaml.MappingNode {
 		return nil
@@ -90,7 +89,7 @@ func child(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// applyTo does one operation of a patch on nodes.
+// applyTo applies one operation of a patch to nodes.
 func applyTo(root *yaml.Node, op Operation, flow bool) error {
 	keys := strings.Split(strings.TrimPrefix(op.Path, "/"), "/")
 	for i := range keys {
@@ -107,7 +106,7 @@ func applyTo(root *yaml.Node, op Operation, flow bool) error {
 			next = n.Content[i]
 		}
 		if next == nil || next.Tag == "!!null" {
-			// The types have a map where the text has none, such as a template's metadata.
+			// The Go types have a map that the text lacks, such as a template's metadata.
 			fresh := &yaml.Node{Kind: yaml.MappingNode}
 			if err := put(n, key, fresh); err != nil {
 				return err
@@ -130,7 +129,7 @@ func applyTo(root *yaml.Node, op Operation, flow bool) error {
 	i, err := strconv.Atoi(last)
 	switch {
 	case err != nil || i < 0 || i > len(n.Content):
-		return fmt.Errorf("there is no place %s", last)
+		return fmt.Errorf("there is no position %s", last)
 	case op.Op == "add":
 		n.Content = slices.Insert(n.Content, i, value)
 	case i < len(n.Content):
@@ -142,11 +141,10 @@ func applyTo(root *yaml.Node, op Operation, flow bool) error {
 	return nil
 }
 
-// put sets a mapping's value. metadata goes before what is there: it is where
-// people look for it.
+// put sets a value of a mapping. metadata is put first, where people expect it.
 func put(n *yaml.Node, key string, value *yaml.Node) error {
 	if n.Kind != yaml.MappingNode {
-		return fmt.Errorf("line %d: found no map to put %s in", n.Line, key)
+		return fmt.Errorf("line %d: there is no map for %s", n.Line, key)
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
@@ -156,7 +154,7 @@ func put(n *yaml.Node, key string, value *yaml.Node) error {
 		}
 	}
 	if len(n.Content) == 0 {
-		n.Style &^= yaml.FlowStyle // {} would keep what is put in on one line
+		n.Style &^= yaml.FlowStyle // {} would keep all values on one line
 	}
 	pair := []*yaml.Node{{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}, value}
 	if key == "metadata" {
@@ -186,14 +184,13 @@ func drop(n *yaml.Node, key string) error {
 			return nil
 		}
 	}
-	return nil // the types have written a default that the text does not have
+	return nil // the Go types wrote a default that the text does not have
 }
 
-// leading is the order in which people write the fields of what is added; the others
-// follow by name.
+// leading is the usual order of fields in added objects; the others follow by name.
 var leading = []string{"name", "image", "imagePullPolicy", "restartPolicy", "command", "args", "ports", "env", "value", "valueFrom"}
 
-// asNode is a value as nodes. Block style, unless all around it is flow.
+// asNode is a value as nodes, in block style unless its surroundings are in flow style.
 func asNode(value any, flow bool) (*yaml.Node, error) {
 	js, err := json.Marshal(value)
 	if err != nil {
@@ -213,7 +210,7 @@ func restyle(n *yaml.Node, flow bool) {
 		order(n)
 	}
 	if !flow {
-		n.Style = 0 // the writer puts quotes where they are needed
+		n.Style = 0 // the writer adds quotes where needed
 		if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && strings.Contains(n.Value, "\n") {
 			n.Style = yaml.LiteralStyle
 		}
@@ -242,7 +239,7 @@ func order(n *yaml.Node) {
 	}
 }
 
-// isJSON says whether a text is JSON and not only YAML's flow style.
+// isJSON reports whether a text is JSON and not only YAML's flow style.
 func isJSON(text []byte) bool { return json.Valid(text) }
 
 // writeJSON writes nodes that were read from JSON, in their order.

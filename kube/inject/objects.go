@@ -11,10 +11,10 @@ import (
 	sigs "sigs.k8s.io/yaml"
 )
 
-// Object is one of a manifest.
+// Object is one object of a manifest.
 type Object struct {
 	JSON     []byte
-	Workload *Workload // nil for what has no pod in it
+	Workload *Workload // nil for objects without a pod
 
 	line int // of its document in the text, from 1
 	path string
@@ -50,8 +50,7 @@ func Objects(text []byte) ([]Object, error) {
 	return all, nil
 }
 
-// Line is where a field stands in the text, or the nearest above it that does: a path from the object's
-// root such as spec.containers[web].lifecycle, a list's element by its name, a key with dots in brackets too.
+// Line is the line of a field in the text, or of its nearest parent in the text. The path starts at the object's root, such as spec.containers[web].lifecycle, a list's element by its name, a key with dots in brackets too.
 func (o Object) Line(path string) int {
 	if o.root == nil {
 		return o.line
@@ -99,7 +98,7 @@ func (o Object) Line(path string) int {
 	return o.line - 1 + line
 }
 
-// fields cuts a path at its dots, but not within brackets.
+// fields splits a path at its dots, but not within brackets.
 func fields(path string) []string {
 	var all []string
 	for path != "" {

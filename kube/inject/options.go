@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Sidecar is the way in which the sidecar stands in the pod.
+// Sidecar is the form of the sidecar.
 type Sidecar string
 
 const (
@@ -12,84 +12,81 @@ const (
 	// the app and ended after it, by Kubernetes 1.29 and later.
 	Native Sidecar = "native"
 
-	// Classic is one container among the others.
+	// Classic is an ordinary container.
 	Classic Sidecar = "classic"
 )
 
-// Proxy is what stands between the pod and its callers.
+// Proxy is the part between the pod and its clients.
 type Proxy string
 
 const (
 	// Pipe is lastcall's own proxy, with the pod's traffic captured.
 	Pipe Proxy = "pipe"
 
-	// Envoy is a real one that lastcall supervises, with the pod's traffic captured.
+	// Envoy is a real Envoy that lastcall supervises, with the pod's traffic captured.
 	Envoy Proxy = "envoy"
 
-	// Sockets is none: the app's preStop watches its sockets.
+	// Sockets means no proxy: the app's preStop watches its sockets.
 	Sockets Proxy = "sockets"
 
-	// Istio is Istio's own sidecar: lastcall adds only what it lacks.
+	// Istio is Istio's own sidecar: lastcall completes its termination.
 	Istio Proxy = "istio"
 )
 
-// Options are the same for all pods of a cluster, but for Token and Namespace.
+// Options are the same for all pods of a cluster, except Token and Namespace.
 type Options struct {
-	// Image of the sidecar and of the init containers. Needed.
+	// Image of the sidecar and of the init containers. Required.
 	Image string
 
-	// EnvoyImage is the sidecar's where its proxy is Envoy: with lastcall at
-	// /lastcall and envoy in its PATH. Empty: no pod can have that.
+	// EnvoyImage is the image of a sidecar with Envoy: lastcall is /lastcall in it, and envoy is in its PATH. Empty: pods
+	// cannot have Envoy.
 	EnvoyImage string
 
 	// PullPolicy of the images; empty is Kubernetes' own default.
 	PullPolicy corev1.PullPolicy
 
-	// Sidecar for pods that do not say; empty is Native.
+	// Sidecar is the default form; empty is Native.
 	Sidecar Sidecar
 
-	// MeshConfig is the text of Istio's MeshConfig, whose defaultConfig holds for
-	// all pods; empty for none.
+	// MeshConfig is the text of Istio's MeshConfig, whose defaultConfig applies to all pods; empty for none.
 	MeshConfig string
 
-	// Token opens the pod's preStop hook: at least 16 letters and digits that nobody
-	// can guess. It is taken, not made here, so that the same pod and options give
-	// the same result. A pod that has one already keeps it.
+	// Token authorizes the pod's preStop hook: at least 16 random letters and digits. It is an argument so that the same pod
+	// and options give the same result. A pod that already has one keeps it.
 	Token string
 
-	// Resources of the sidecar for pods that do not say; nil is DefaultResources.
+	// Resources are the sidecar's default; nil is DefaultResources.
 	Resources *corev1.ResourceRequirements
 
 	// LogFormat of the sidecar, text or json; empty is text.
 	LogFormat string
 
-	// IsAsked is the answer for pods that say nothing in a namespace that says
-	// nothing: false in a webhook, true where somebody injects by hand.
+	// IsAsked is the default for pods and namespaces without a setting: false in a webhook, true for lastcallctl inject.
 	IsAsked bool
 
-	// Job says that the pod is a Job's, where its ownerReferences do not say so yet.
+	// Job means that the pod belongs to a Job, even if its ownerReferences do not show it yet.
 	Job bool
 
 	// Namespace the pod will be in.
 	Namespace Namespace
 }
 
-// Namespace is what the pod's namespace says.
+// Namespace is the pod's namespace.
 type Namespace struct {
 	Name   string
 	Labels map[string]string
 }
 
-// Outcome is what became of a pod.
+// Outcome is the result for a pod.
 type Outcome string
 
 const (
 	Injected  Outcome = "injected"
-	LeftAlone Outcome = "left alone" // injection was asked for, and is not possible
+	LeftAlone Outcome = "left alone" // injection is enabled but not possible
 	NotAsked  Outcome = "not asked"
 )
 
-// Result says what was done, and why.
+// Result is the outcome and its reason.
 type Result struct {
 	Outcome Outcome
 
@@ -97,18 +94,17 @@ type Result struct {
 	Proxy   Proxy
 	Sidecar Sidecar
 
-	// Reason of LeftAlone and NotAsked, in words.
+	// Reason of LeftAlone and NotAsked.
 	Reason string
 
-	// Err is what is wrong in the pod's own settings, when that is the reason.
+	// Err is the error in the pod's own settings, if that is the reason.
 	Err error
 
-	// Notes are what the pod's owner should know, one sentence each.
+	// Notes are messages for the pod's owner, one sentence each.
 	Notes []string
 }
 
-// The pod's own words to lastcall, as annotations; AnnotationInject is also a label,
-// of pods and of namespaces.
+// Annotations by which a pod configures lastcall; AnnotationInject is also a label of pods and namespaces.
 const (
 	AnnotationInject = "lastcall.dev/inject"
 
@@ -128,8 +124,7 @@ const (
 	annotationMemory        = "lastcall.dev/memory"
 	annotationMemoryLimit   = "lastcall.dev/memory-limit"
 
-	// LabelInjected is on every pod that was injected, with LabelInjectedValue: by it the API
-	// server finds them for those who watch, and people with kubectl get pods -l.
+	// LabelInjected, with LabelInjectedValue, is on every injected pod: watches and kubectl get pods -l select by it.
 	LabelInjected      = "lastcall.dev/injected"
 	LabelInjectedValue = "true"
 

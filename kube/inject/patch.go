@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Operation is one of a JSON Patch (RFC 6902): add, remove or replace.
+// Operation is one operation of a JSON Patch (RFC 6902): add, remove or replace.
 type Operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -29,12 +29,11 @@ func (o Operation) MarshalJSON() ([]byte, error) {
 	}{o.Op, o.Path, o.Value})
 }
 
-// Diff is the patch that makes after of before; both are written as JSON first.
+// Diff is the patch from before to after; both are converted to JSON first.
 //
-// Both must have been read by the same types. Then a field that these types do not know
-// (of a newer API server) is in neither, and the patch leaves it alone. For the same
-// reason elements of a list that have a name are followed by it, and not
-// written anew because others have come before them.
+// Both must have been decoded into the same types. A field that these types lack (of a newer API server) is then in
+// neither, and the patch does not change it. For the same reason list elements are identified by their names, and not
+// rewritten because others were inserted before them.
 func Diff(before, after any) ([]Operation, error) {
 	a, err := asTree(before)
 	if err != nil {
@@ -101,7 +100,7 @@ func (d *differ) compareMaps(path string, a, b map[string]any) {
 	}
 }
 
-// isSame compares what is cheap to compare; it may be false for what is the same.
+// isSame compares only simple values; it may be false for equal ones.
 func isSame(a, b any) bool {
 	switch a := a.(type) {
 	case string, json.Number, bool, nil:
@@ -110,8 +109,8 @@ func isSame(a, b any) bool {
 	return false
 }
 
-// compareLists follows elements by their names; without names, what was added at the
-// end. It returns false, having said nothing, when neither fits.
+// compareLists identifies elements by their names; without names it handles additions at the end. It returns false,
+// without an operation, if neither applies.
 func (d *differ) compareLists(path string, a, b []any) bool {
 	was, ok := names(a)
 	is, ok2 := names(b)
@@ -128,13 +127,13 @@ func (d *differ) compareLists(path string, a, b []any) bool {
 	for _, name := range is.list {
 		if from, had := was.at[name]; had {
 			if from != kept {
-				return false // it has another place
+				return false // its position has changed
 			}
 			kept++
 		}
 	}
 	if kept != len(a) {
-		return false // something is gone
+		return false // an element was removed
 	}
 	for i, name := range is.list {
 		here := at(path, strconv.Itoa(i))
@@ -153,7 +152,7 @@ type named struct {
 	at   map[string]int
 }
 
-// names are those of a list's elements, if all have one and each its own.
+// names are the names of a list's elements, if all have different names.
 func names(list []any) (named, bool) {
 	out := named{make([]string, 0, len(list)), make(map[string]int, len(list))}
 	for i, element := range list {

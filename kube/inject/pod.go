@@ -13,7 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 )
 
-// injection is one pod on its way.
+// injection is the state of injecting one pod.
 type injection struct {
 	Options
 	pod      *corev1.Pod
@@ -23,10 +23,10 @@ type injection struct {
 	sidecar  Sidecar
 	token    string
 	notes    []string
-	ports    map[string]int32 // the containers' by name, the first of each; nil until asked for
+	ports    map[string]int32 // containers' ports by name, the first of each; computed on demand
 }
 
-// maxNotes bounds what a pod's owner is told: all annotations of a pod together may have 256 KiB.
+// maxNotes limits the notes of a pod: all its annotations together may have 256 KiB.
 const maxNotes = 20
 
 func (j *injection) note(format string, args ...any) {
@@ -39,18 +39,18 @@ func (j *injection) note(format string, args ...any) {
 	}
 }
 
-// maxNote bounds one note, bytes: it may quote the pod.
+// maxNote limits one note, in bytes: it may quote the pod.
 const maxNote = 500
 
-// unableError is why a pod cannot have what it asks for, though nothing in it is wrong.
+// unableError is the reason why a valid request of a pod is not possible.
 type unableError struct{ reason string }
 
 func (e unableError) Error() string { return e.reason }
 
-// token of a hook, as it stands in a path.
+// token of a hook, as part of a path.
 var token = regexp.MustCompile(`^[A-Za-z0-9_-]{16,128}$`)
 
-// Validate says what is wrong with options that are the same for all pods.
+// Validate checks the options that are the same for all pods.
 func (o Options) Validate() error {
 	var errs []error
 	if o.Image == "" {
@@ -59,12 +59,12 @@ func (o Options) Validate() error {
 	switch o.Sidecar {
 	case "", Native, Classic:
 	default:
-		errs = append(errs, fmt.Errorf("sidecar is %q: accepted are %s and %s", o.Sidecar, Native, Classic))
+		errs = append(errs, fmt.Errorf("sidecar is %q: must be %s or %s", o.Sidecar, Native, Classic))
 	}
 	switch o.PullPolicy {
 	case "", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
 	default:
-		errs = append(errs, fmt.Errorf("pull policy is %q: accepted are %s, %s and %s", o.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever))
+		errs = append(errs, fmt.Errorf("pull policy is %q: must be %s, %s or %s", o.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever))
 	}
 	if _, err := Resolve(o.MeshConfig, nil, nil); err != nil {
 		errs = append(errs, fmt.Errorf("mesh config: %w", err))
@@ -72,8 +72,8 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Pod returns a copy of pod with what lastcall adds, and what became of it. The pod
-// given is not changed, and the same arguments give the same result.
+// Pod returns an injected copy of pod, and the result. It does not change its argument, and the same arguments give the
+// same result.
 func Pod(pod *corev1.Pod, o Options) (*corev1.Pod, Result) {
 	asked, why, err := isAsked(pod, o)
 	switch {
@@ -96,7 +96,7 @@ func Pod(pod *corev1.Pod, o Options) (*corev1.Pod, Result) {
 	return j.pod, Result{Outcome: Injected, Proxy: j.proxy, Sidecar: j.sidecar, Notes: j.notes}
 }
 
-// leave returns the pod with nothing but the reason added.
+// leave returns the pod with only the reason added.
 func leave(pod *corev1.Pod, err error) (*corev1.Pod, Result) {
 	r := Result{Outcome: LeftAlone, Reason: strings.ReplaceAll(err.Error(), "\n", "; ")}
 	if !errors.As(err, &unableError{}) {
@@ -104,7 +104,7 @@ func leave(pod *corev1.Pod, err error) (*corev1.Pod, Result) {
 	}
 	pod = pod.DeepCopy()
 	if pod.Annotations[corev1.MirrorPodAnnotationKey] != "" {
-		return pod, r // the API server lets nobody touch it
+		return pod, r // the API server rejects changes of it
 	}
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
@@ -142,7 +142,7 @@ func (j *injection) do() (err error) {
 			j.token = j.Token
 		}
 		if !token.MatchString(j.token) {
-			return errors.New("the hook's token: want 16 to 128 letters, digits, - and _")
+			return errors.New("the hook's token must have 16 to 128 letters, digits, - and _")
 		}
 		err = j.addSidecar()
 	}
@@ -152,7 +152,7 @@ func (j *injection) do() (err error) {
 	if !j.captures() {
 		j.sidecar = ""
 		if j.proxy == Sockets && find(&j.pod.Spec, containerCopy) == nil {
-			return unableError{"no container of it lists a port or lacks a preStop of its own: there is nothing to watch; say the ports in annotation " + annotationPorts}
+			return unableError{"no container without a preStop of its own lists a port, so there is nothing to watch: set the ports with annotation " + annotationPorts}
 		}
 	}
 	return nil
@@ -162,11 +162,10 @@ func sharesProcesses(spec *corev1.PodSpec) bool {
 	return spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace
 }
 
-// captures says whether the pod gets a sidecar that its traffic is turned to.
+// captures reports whether the pod's traffic is redirected to the sidecar.
 func (j *injection) captures() bool { return j.proxy == Pipe || j.proxy == Envoy }
 
-// mayCapture turns to sockets where the pod's traffic cannot be captured, or must
-// not be.
+// mayCapture switches to sockets if the pod's traffic cannot or must not be captured.
 func (j *injection) mayCapture() error {
 	c, err := capture.Resolve(capture.Input{Annotations: j.pod.Annotations})
 	if err != nil {
@@ -175,7 +174,7 @@ func (j *injection) mayCapture() error {
 	for _, mode := range []string{"restricted", "baseline"} {
 		if j.Namespace.Labels["pod-security.kubernetes.io/enforce"] == mode && find(&j.pod.Spec, containerSidecar) == nil {
 			j.proxy = Sockets
-			j.note("the namespace admits no NET_ADMIN (pod security %s): nothing is captured, the app's preStop watches its sockets", mode)
+			j.note("the namespace does not admit NET_ADMIN (pod security %s): nothing is captured, the app's preStop watches its sockets", mode)
 			return nil
 		}
 	}
@@ -194,7 +193,7 @@ func (j *injection) mayCapture() error {
 	return nil
 }
 
-// mark says in the pod what was done.
+// mark records the result in the pod's labels and annotations.
 func (j *injection) mark() {
 	status := string(Injected) + ": "
 	switch j.proxy {
@@ -203,13 +202,13 @@ func (j *injection) mark() {
 		if j.proxy == Envoy {
 			status += " with Envoy"
 		}
-		if isOurs(j.pod) { // it may have been another kind of sidecar then
+		if isOurs(j.pod) { // the earlier sidecar may have had another form
 			status = j.pod.Annotations[AnnotationStatus]
 		}
 	case Sockets:
 		status += "preStop, no sidecar"
 	case Istio:
-		status += "beside Istio's sidecar"
+		status += "next to Istio's sidecar"
 	}
 	j.pod.Annotations[AnnotationStatus] = status
 	if j.pod.Labels == nil {

@@ -15,7 +15,7 @@ const (
 	pathLifecycle = "/app-lifecycle/"
 )
 
-// annotationRewrite keeps the probes as they are when it is false, Istio's.
+// annotationRewrite is Istio's; false keeps the probes unchanged.
 const annotationRewrite = "sidecar.istio.io/rewriteAppHTTPProbers"
 
 // prober is a probe as the agent reads it from ISTIO_KUBE_APP_PROBERS.
@@ -26,19 +26,18 @@ type prober struct {
 	TimeoutSeconds int32                   `json:"timeoutSeconds,omitempty"`
 }
 
-// longestGRPCService is what the agent can ask for, bytes.
+// longestGRPCService is the longest service name that the agent supports, in bytes.
 const longestGRPCService = 127
 
-// hookTimeout is how long a postStart hook may take, seconds: Kubernetes sets no
-// limit, and the agent wants one.
+// hookTimeout is the limit of a postStart hook in seconds: Kubernetes has none, but the agent needs one.
 const hookTimeout = 600
 
-// maxVariable bounds a variable of the sidecar, bytes: Linux starts no program with one of 128 KiB
-// (MAX_ARG_STRLEN), and Kubernetes' escaping may lengthen it.
+// maxVariable limits a variable of the sidecar, in bytes: Linux does not start a program with one of 128 KiB
+// (MAX_ARG_STRLEN), and Kubernetes' escaping may make it longer.
 const maxVariable = 100 << 10
 
-// turnProbes points the probes and the httpGet hooks of the apps at the agent, so
-// that they work whatever is captured and never count as traffic.
+// turnProbes redirects the probes and the httpGet hooks of the apps to the agent, so that they work with any capture and
+// never count as traffic.
 func (j *injection) turnProbes(had string) error {
 	probers := map[string]prober{}
 	if had != "" {
@@ -90,38 +89,38 @@ func (j *injection) turnProbes(had string) error {
 		return fmt.Errorf("write %s: %w", variableProbes, err)
 	}
 	if len(text) > maxVariable {
-		return unableError{fmt.Sprintf("the probes of its containers have %d bytes as a variable of the sidecar; %d is the most", len(text), maxVariable)}
+		return unableError{fmt.Sprintf("the probes of its containers need %d bytes in a variable of the sidecar; the limit is %d", len(text), maxVariable)}
 	}
 	j.env.setLiteral(variableProbes, string(text))
 	return nil
 }
 
-// turn points one probe at path on the status port and returns what is to be asked
-// there in its place; false when the probe is left as it is.
+// turn redirects one probe to path on the status port, and returns the probe that the agent runs instead; false if the
+// probe is unchanged.
 func (j *injection) turn(c *corev1.Container, path string, h *corev1.ProbeHandler) (prober, bool) {
 	status := intstr.FromInt32(int32(j.settings.StatusPort.Value))
 	var p prober
 	leave := func(why string) (prober, bool) {
-		j.note("container %s: what would be %s is left as it is: %s", c.Name, path, why)
+		j.note("container %s: the handler for %s is unchanged: %s", c.Name, path, why)
 		return prober{}, false
 	}
 	switch {
 	case h.HTTPGet != nil:
 		if h.HTTPGet.Port == status {
-			return p, false // turned before, or meant for the agent
+			return p, false // already redirected, or for the agent
 		}
 		port, ok := j.resolve(c, h.HTTPGet.Port)
 		if !ok {
 			return leave(fmt.Sprintf("no container has a port named %s", h.HTTPGet.Port.String()))
 		}
 		if h.HTTPGet.Host != "" {
-			return leave(fmt.Sprintf("it asks another host, %s", h.HTTPGet.Host))
+			return leave(fmt.Sprintf("its host is not the pod: %s", h.HTTPGet.Host))
 		}
 		p.HTTPGet = h.HTTPGet.DeepCopy()
 		p.HTTPGet.Port = port
 		h.HTTPGet.Path, h.HTTPGet.Port = path, status
 		if h.HTTPGet.Scheme == corev1.URISchemeHTTPS {
-			h.HTTPGet.Scheme = corev1.URISchemeHTTP // the agent asks by TLS
+			h.HTTPGet.Scheme = corev1.URISchemeHTTP // the agent uses TLS
 		}
 		return p, true
 	case h.TCPSocket != nil:
@@ -130,7 +129,7 @@ func (j *injection) turn(c *corev1.Container, path string, h *corev1.ProbeHandle
 			return leave(fmt.Sprintf("no container has a port named %s", h.TCPSocket.Port.String()))
 		}
 		if h.TCPSocket.Host != "" {
-			return leave(fmt.Sprintf("it asks another host, %s", h.TCPSocket.Host))
+			return leave(fmt.Sprintf("its host is not the pod: %s", h.TCPSocket.Host))
 		}
 		p.TCPSocket = &corev1.TCPSocketAction{Port: port}
 		h.TCPSocket = nil
@@ -147,8 +146,7 @@ func (j *injection) turn(c *corev1.Container, path string, h *corev1.ProbeHandle
 	return p, true
 }
 
-// resolve finds the number of a port, which may be named in its own container or
-// in another one.
+// resolve returns the number of a port, whose name may be defined in its own container or in another one.
 func (j *injection) resolve(c *corev1.Container, port intstr.IntOrString) (intstr.IntOrString, bool) {
 	if port.Type == intstr.Int {
 		return port, port.IntVal > 0

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Prometheus' annotations, and Istio's which keeps them as they are.
+// Prometheus' annotations, and Istio's that keeps them unchanged.
 const (
 	prometheusScrape = "prometheus.io/scrape"
 	prometheusPort   = "prometheus.io/port"
@@ -19,19 +19,18 @@ const (
 	mergedPath = "/stats/prometheus"
 )
 
-// mergeMetrics points the pod's scrape at the agent, which asks the app in turn.
-// As in Istio, a pod that says nothing is scraped from then on; unlike there, one
-// that is scraped by TLS is left as it is, since the agent asks without.
+// mergeMetrics redirects the pod's scrape to the agent, which scrapes the app. As in Istio, a pod without annotations gets
+// scraped; unlike in Istio, a scrape by TLS is unchanged, because the agent does not use TLS.
 func (j *injection) mergeMetrics() error {
 	a := j.pod.Annotations
 	status := strconv.Itoa(j.settings.StatusPort.Value)
 	switch {
-	case a[prometheusPort] == status: // pointed there before
+	case a[prometheusPort] == status: // already redirected
 		return nil
 	case a[prometheusMerge] == "false", a[prometheusMerge] == "" && !isMergeOn(j.MeshConfig):
 		return nil
 	case a[prometheusScheme] != "" && a[prometheusScheme] != "http":
-		j.note("%s is %s: the app is scraped past the sidecar, whose metrics are at :%s%s", prometheusScheme, a[prometheusScheme], status, mergedPath)
+		j.note("%s is %s: Prometheus scrapes the app directly; the sidecar's metrics are at :%s%s", prometheusScheme, a[prometheusScheme], status, mergedPath)
 		return nil
 	}
 	if text, said := a[prometheusScrape]; said {
@@ -58,7 +57,7 @@ func isMergeOn(text string) bool {
 		EnablePrometheusMerge *bool `json:"enablePrometheusMerge"`
 	}
 	if err := yaml.Unmarshal([]byte(text), &m); err != nil || m.EnablePrometheusMerge == nil {
-		return !strings.Contains(text, "enablePrometheusMerge: false") // wrapped, as users paste it
+		return !strings.Contains(text, "enablePrometheusMerge: false") // a ConfigMap's wrapper, as users paste it
 	}
 	return *m.EnablePrometheusMerge
 }

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// DefaultResources are what the sidecar asks for: it takes some 15 MiB and
-// little time. There is no limit of CPU, which would only make it slow.
+// DefaultResources are the sidecar's requests: it uses some 15 MiB and little CPU. There is no CPU limit, which would only
+// slow it down.
 func DefaultResources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
@@ -16,19 +16,17 @@ func DefaultResources() corev1.ResourceRequirements {
 	}
 }
 
-// guaranteed is what a pod of the class Guaranteed may have added and stay it: the
-// class decides who is evicted first, and who may have cores of its own.
+// guaranteed are resources that keep a pod in the class Guaranteed, which decides about evictions and exclusive cores.
 func guaranteed() corev1.ResourceRequirements {
 	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")}
 	return corev1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
 }
 
-// resources of whatever is added: the cluster's, in the way of this pod.
+// resources are those of every added container: the cluster's, adapted to the class of this pod.
 func (j *injection) resources() corev1.ResourceRequirements {
 	switch {
 	case j.pod.Spec.Resources != nil:
-		// The pod as a whole has a budget (Kubernetes 1.34): what its containers ask
-		// for must not be more, and need not be said.
+		// The pod has resources as a whole (Kubernetes 1.34): those of its containers must not exceed them, and are optional.
 		return corev1.ResourceRequirements{}
 	case isGuaranteed(&j.pod.Spec):
 		return guaranteed()
@@ -38,7 +36,7 @@ func (j *injection) resources() corev1.ResourceRequirements {
 	return DefaultResources()
 }
 
-// sidecarResources are resources, with what the pod says over them.
+// sidecarResources are resources, overridden by the pod's annotations.
 func (j *injection) sidecarResources() (corev1.ResourceRequirements, error) {
 	r := j.resources()
 	for _, said := range []struct {
@@ -57,7 +55,7 @@ func (j *injection) sidecarResources() (corev1.ResourceRequirements, error) {
 		}
 		q, err := resource.ParseQuantity(text)
 		if err != nil || q.Sign() <= 0 {
-			return r, fmt.Errorf("annotation %s is %q: accepted is a quantity, such as 100m of cpu and 64Mi of memory", said.annotation, text)
+			return r, fmt.Errorf("annotation %s is %q: must be a quantity, such as 100m of cpu or 64Mi of memory", said.annotation, text)
 		}
 		if *said.list == nil {
 			*said.list = corev1.ResourceList{}
@@ -66,7 +64,7 @@ func (j *injection) sidecarResources() (corev1.ResourceRequirements, error) {
 	}
 	if j.pod.Spec.Resources != nil {
 		for name := range r.Limits {
-			if _, said := r.Requests[name]; !said { // a limit alone is a request too, for which the pod's budget may have no room
+			if _, said := r.Requests[name]; !said { // a limit without a request implies one, which may exceed the pod's resources
 				if r.Requests == nil {
 					r.Requests = corev1.ResourceList{}
 				}
@@ -86,8 +84,8 @@ func (j *injection) sidecarResources() (corev1.ResourceRequirements, error) {
 	return r, nil
 }
 
-// isGuaranteed says whether all containers ask for just what they are limited to, of
-// CPU and memory (a limit alone is a request too).
+// isGuaranteed reports whether the requests of all containers equal their limits, for CPU and memory (a limit without a
+// request implies one).
 func isGuaranteed(spec *corev1.PodSpec) bool {
 	for _, c := range allContainers(spec) {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {

@@ -40,9 +40,8 @@ const (
 	variablePrometheus    = "ISTIO_PROMETHEUS_ANNOTATIONS"
 )
 
-// Resolve finds what an agent in the pod would go by: the MeshConfig's text, then the
-// pod's annotations, then env as os.Environ gives it. Everything that is wrong is
-// in the error; the settings are never nil.
+// Resolve returns the settings of an agent in the pod: from the MeshConfig's text, then the pod's annotations, then env in
+// the form of os.Environ. The error lists all problems; the settings are never nil.
 func Resolve(mesh string, annotations map[string]string, env []string) (*meshconfig.Settings, error) {
 	if err := checkAnnotations(annotations); err != nil {
 		settings, _ := Resolve(mesh, nil, env)
@@ -61,36 +60,36 @@ func Resolve(mesh string, annotations map[string]string, env []string) (*meshcon
 	return meshconfig.Resolve(in)
 }
 
-// Bounds of annotations, bytes. Kubernetes checks its own only after the webhooks.
+// Limits of annotations, in bytes. Kubernetes checks its own limit only after the webhooks.
 const (
-	maxAnnotations = 256 << 10 // of all together, Kubernetes' own
+	maxAnnotations = 256 << 10 // all annotations together, Kubernetes' own limit
 	maxProxyConfig = 32 << 10
 )
 
-// checkAnnotations refuses what would cost far more to read than it has bytes: YAML of a size that
-// no ProxyConfig has, and aliases, by which a short text becomes a long one.
+// checkAnnotations refuses annotations that are expensive to parse: YAML that is too large for a ProxyConfig, and aliases,
+// with which a short text expands to a long one.
 func checkAnnotations(annotations map[string]string) error {
 	all := 0
 	for name, value := range annotations {
 		all += len(name) + len(value)
 	}
 	if all > maxAnnotations {
-		return fmt.Errorf("the annotations have %d bytes; Kubernetes takes %d", all, maxAnnotations)
+		return fmt.Errorf("the annotations have %d bytes; Kubernetes allows %d", all, maxAnnotations)
 	}
 	const name = "proxy.istio.io/config"
 	config := annotations[name]
 	if len(config) > maxProxyConfig {
-		return fmt.Errorf("annotation %s has %d bytes; %d is the most", name, len(config), maxProxyConfig)
+		return fmt.Errorf("annotation %s has %d bytes; the limit is %d", name, len(config), maxProxyConfig)
 	}
 	if !strings.Contains(config, "&") {
 		return nil
 	}
 	var root yaml.Node
 	if err := yaml.Unmarshal([]byte(config), &root); err != nil {
-		return nil // the one that reads it says what is wrong
+		return nil // the parser reports the error
 	}
 	if hasAlias(&root) {
-		return fmt.Errorf("annotation %s has YAML aliases (*name): write the values in their places", name)
+		return fmt.Errorf("annotation %s has YAML aliases (*name): write the values instead", name)
 	}
 	return nil
 }
@@ -116,12 +115,11 @@ func GraceOf(spec *corev1.PodSpec) time.Duration {
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }
 
-// environment is what the pod's sidecar is to have in its environment, in the order
-// in which it is written.
+// environment has the variables of the pod's sidecar, in their order in the manifest.
 type environment struct {
 	names   []string
 	values  map[string]string
-	literal map[string]bool // Kubernetes must not fill in $(NAME) here
+	literal map[string]bool // Kubernetes must not expand $(NAME) in these
 }
 
 func (e *environment) set(name, value string) {
@@ -142,7 +140,7 @@ func (e *environment) setLiteral(name, value string) {
 	e.literal[name] = true
 }
 
-// escape and unescape keep Kubernetes from filling in $(NAME).
+// escape and unescape keep Kubernetes from expanding $(NAME).
 func escape(value string) string   { return strings.ReplaceAll(value, "$(", "$$(") }
 func unescape(value string) string { return strings.ReplaceAll(value, "$$(", "$(") }
 
@@ -166,7 +164,7 @@ func (e *environment) vars() []corev1.EnvVar {
 	return out
 }
 
-// own are lastcall's annotations that are a variable of the agent's.
+// own are lastcall's annotations that set a variable of the agent.
 var own = []struct{ annotation, variable string }{
 	{annotationQuietTime, variableQuietTime},
 	{annotationIdleGrace, variableIdleGrace},
@@ -175,10 +173,9 @@ var own = []struct{ annotation, variable string }{
 	{annotationRestartWait, variableRestartWait},
 }
 
-// settle finds the settings in force and the environment that brings them to the
-// agent. They are resolved twice: as the pod says them, in order to know what is
-// left to aliases and to the platform; and as the agent will read them, in order
-// to know that it can.
+// settle computes the effective settings and the environment that passes them to the agent. They are resolved twice: from
+// the pod's own settings, to see which ones aliases and the platform may set; and from the agent's environment, to check
+// that the agent accepts them.
 func (j *injection) settle() (err error) {
 	annotations := j.pod.Annotations
 	said, err := Resolve(j.MeshConfig, annotations, nil)
@@ -197,10 +194,10 @@ func (j *injection) settle() (err error) {
 	for _, name := range slices.Sorted(maps.Keys(metadata)) {
 		switch value := metadata[name]; {
 		case strings.ContainsAny(name, "=\x00") || name == "":
-			j.note("proxyMetadata %q cannot be a variable's name: not in the sidecar's environment", name)
+			j.note("proxyMetadata %q is not a valid variable name: ignored", name)
 		case name == variableGracePeriod: // below
 		default:
-			env.set(name, value) // with $(NAME) filled in, as in Istio
+			env.set(name, value) // with $(NAME) expanded, as in Istio
 		}
 	}
 	for _, o := range own {
@@ -211,7 +208,7 @@ func (j *injection) settle() (err error) {
 	grace := GraceOf(&j.pod.Spec)
 	if said.GracePeriod.IsSet() {
 		if said.GracePeriod.Value > grace {
-			j.note("%s %v is more than the pod's terminationGracePeriodSeconds %v, which is taken", variableGracePeriod, said.GracePeriod.Value, grace)
+			j.note("%s %v is more than the pod's terminationGracePeriodSeconds %v, which is used instead", variableGracePeriod, said.GracePeriod.Value, grace)
 		}
 		grace = min(grace, said.GracePeriod.Value)
 	}
@@ -231,8 +228,7 @@ func (j *injection) settle() (err error) {
 	return nil
 }
 
-// letJobsEnd spares a Job's pod the wait for callers that do not exist: it has no
-// port.
+// letJobsEnd sets the waits for clients to 0 in a Job's pod without ports.
 func (j *injection) letJobsEnd(said *meshconfig.Settings) {
 	if !said.MinimumDrain.IsSet() && j.env.values[variableMinimumDrain] == "" {
 		j.env.set(variableMinimumDrain, "0s")
@@ -251,8 +247,8 @@ func hasPorts(spec *corev1.PodSpec) bool {
 	return false
 }
 
-// proxyConfig is the resolved ProxyConfig as JSON, without what is the default,
-// as Istio's injector writes PROXY_CONFIG; empty when all is.
+// proxyConfig is the resolved ProxyConfig as JSON without default values, as Istio's injector writes PROXY_CONFIG; empty
+// if all values are defaults.
 func proxyConfig(s *meshconfig.Settings) (string, error) {
 	defaults, err := meshconfig.Resolve(meshconfig.Input{})
 	if err != nil {
@@ -274,7 +270,7 @@ func proxyConfig(s *meshconfig.Settings) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("write %s: %w", variableProxyConfig, err)
 	}
-	var compact bytes.Buffer // protojson puts in blanks at random
+	var compact bytes.Buffer // protojson inserts random blanks
 	if err := json.Compact(&compact, b); err != nil {
 		return "", fmt.Errorf("write %s: %w", variableProxyConfig, err)
 	}

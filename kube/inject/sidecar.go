@@ -14,13 +14,13 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 )
 
-// Ports of the sidecar beside those that ProxyConfig says.
+// Ports of the sidecar in addition to those of ProxyConfig.
 const (
 	portInbound  = 15006
 	portOutbound = 15001
 )
 
-// bound is the securityContext of whatever needs no right at all.
+// bound is the securityContext of containers without any rights.
 func bound() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		RunAsUser:                ptr(proxyUser),
@@ -58,7 +58,7 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 	case "json":
 		args = append(args, "--log-format", "json")
 	default:
-		return corev1.Container{}, fmt.Errorf("the log format (annotation %s) is %q: accepted are text and json", annotationLogFormat, format)
+		return corev1.Container{}, fmt.Errorf("the log format (annotation %s) is %q: must be text or json", annotationLogFormat, format)
 	}
 	ports, err := parsePorts(annotationIgnoreInbound, j.pod.Annotations[annotationIgnoreInbound])
 	if err != nil {
@@ -78,12 +78,12 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 		Ports:           []corev1.ContainerPort{{Name: "http-lastcall", ContainerPort: status, Protocol: corev1.ProtocolTCP}},
 		Resources:       resources,
 		SecurityContext: bound(),
-		// Often, since a probe that comes just too early keeps the pod unready until the next; it fails after a minute.
+		// Often, because a probe that runs slightly too early keeps the pod unready until the next one; it fails after a minute.
 		ReadinessProbe: &corev1.Probe{ProbeHandler: ready, PeriodSeconds: 2, FailureThreshold: 30, TimeoutSeconds: 3},
 		VolumeMounts:   []corev1.VolumeMount{{Name: volumePodInfo, MountPath: mountPodInfo, ReadOnly: true}},
 	}
-	// The kubelet starts the next container when this hook has returned. A startupProbe
-	// would hold it back as well, but for a second: it is not asked for more often.
+	// The kubelet starts the next container when this hook has returned. A startupProbe would delay it as well, but by a
+	// second, its shortest period.
 	serves := &corev1.LifecycleHandler{Exec: &corev1.ExecAction{
 		Command: []string{program, "ready", "--status-port", strconv.Itoa(int(status))},
 	}}
@@ -102,8 +102,8 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 // program is the binary's path in its own image, for hooks that run there.
 const program = "/lastcall"
 
-// captureContainer is lastcall capture. It is over before any other container
-// starts, and alone has the capabilities to change the pod's network.
+// captureContainer runs lastcall capture. It ends before any other container starts, and is the only one with the
+// capability to change the pod's network.
 func (j *injection) captureContainer() corev1.Container {
 	args := []string{"capture"}
 	for _, s := range capture.Settings {
@@ -122,7 +122,7 @@ func (j *injection) captureContainer() corev1.Container {
 		env = append(env, corev1.EnvVar{Name: variableProxyConfig, Value: escape(text)})
 	}
 	context := bound()
-	context.RunAsUser, context.RunAsGroup, context.RunAsNonRoot = ptr(int64(0)), ptr(int64(0)), ptr(false) // capabilities reach no other user
+	context.RunAsUser, context.RunAsGroup, context.RunAsNonRoot = ptr(int64(0)), ptr(int64(0)), ptr(false) // only user 0 gets added capabilities
 	context.Capabilities.Add = []corev1.Capability{"NET_ADMIN"}
 	return corev1.Container{
 		Name:            containerCapture,
@@ -154,15 +154,15 @@ func (j *injection) addSidecar() error {
 	if err := j.turnProbes(had); err != nil {
 		return err
 	}
-	// Istio gives the app no hook: one that came before the SIGTERM would be taken
-	// for a native sidecar's, behind which its agent ends at once.
+	// Istio gives the app no hook: its agent would treat one before the SIGTERM as a native sidecar's, and exit at once
+	// after it.
 	if j.settings.Compat.Value != meshconfig.CompatIstio {
 		if err := j.addHooks(j.appHook); err != nil {
 			return err
 		}
 	}
 	containers := j.addPresence()
-	if old != nil { // what has come since is all that was to be done
+	if old != nil { // only new containers had to be changed
 		setVariable(old, variableHookToken, j.token)
 		setVariable(old, variableAppContainers, containers)
 		if text := j.env.values[variableProbes]; text != "" {
@@ -202,14 +202,14 @@ func (j *injection) addSidecar() error {
 	}
 	for _, c := range apps(spec) {
 		if runsAs(c, spec, proxyUser) {
-			j.note("container %s runs as user %d: what it sends is not captured, and its connections are not drained", c.Name, proxyUser)
+			j.note("container %s runs as user %d: its outbound traffic is not captured and its connections are not drained", c.Name, proxyUser)
 		}
 	}
 	return nil
 }
 
-// addPresence lets apps run the hook by which a classic sidecar learns of their end. It returns
-// how many have to end, where it is not one.
+// addPresence gives apps the hook by which a classic sidecar detects their end. It returns the number of such apps if it
+// is not one.
 func (j *injection) addPresence() (containers string) {
 	if !j.leavesPresence() {
 		return ""
@@ -217,7 +217,7 @@ func (j *injection) addPresence() (containers string) {
 	all := apps(&j.pod.Spec)
 	for _, c := range all {
 		if c.Lifecycle == nil || !isExecHook(c.Lifecycle.PreStop) {
-			j.note("the classic sidecar cannot see the end of container %s, whose preStop is not lastcall's: it carries what the pod sends until the grace period ends; a native sidecar, or shareProcessNamespace: true, spares that", c.Name)
+			j.note("the classic sidecar cannot detect the end of container %s, whose preStop is not lastcall's: it carries outbound connections until the grace period ends; a native sidecar, or shareProcessNamespace: true, spares that", c.Name)
 			continue
 		}
 		j.copyProgram()
@@ -244,7 +244,7 @@ func parsePorts(what, text string) ([]uint16, error) {
 		}
 		p, err := strconv.ParseUint(item, 10, 16)
 		if err != nil || p == 0 {
-			return nil, fmt.Errorf("annotation %s: %q is no port: accepted are 1 to 65535, comma-separated", what, item)
+			return nil, fmt.Errorf("annotation %s: %q: must be ports from 1 to 65535, comma-separated", what, item)
 		}
 		seen[uint16(p)] = true
 	}

@@ -13,16 +13,15 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 )
 
-// binary is where lastcall lies in the app's containers when there is no sidecar.
+// binary is the path of lastcall in the app's containers without a sidecar.
 const binary = mountBinary + "/lastcall"
 
-// mountCopy is where the init container that copies it has the volume: at
-// mountBinary it would hide the image's own /lastcall.
+// mountCopy is the volume's path in the init container that copies lastcall: at mountBinary it would hide the image's own
+// /lastcall.
 const mountCopy = "/lastcall-bin"
 
-// addSockets gives each app that has ports a preStop that watches their
-// connections. The binary is copied in by an init container: an image without a
-// shell has nothing else to run.
+// addSockets gives each app with ports a preStop that watches their connections. An init container copies the binary,
+// because the image may not even have a shell.
 func (j *injection) addSockets() error {
 	spec := &j.pod.Spec
 	said, err := parseWatched(j.pod.Annotations[annotationPorts])
@@ -36,13 +35,13 @@ func (j *injection) addSockets() error {
 			ports = watchedPorts(c)
 		}
 		if len(ports) == 0 {
-			j.note("container %s lists no port: it gets no preStop; say them in annotation %s", c.Name, annotationPorts)
+			j.note("container %s lists no port and gets no preStop: set the ports with annotation %s", c.Name, annotationPorts)
 			return nil
 		}
 		used = true
 		for _, p := range ports {
 			if meshconfig.IsOpaquePort(p.protocol) {
-				j.note("container %s: connections of port %s count as busy while they are open, since the kernel does not show requests in flight on them; say another protocol in annotation %s", c.Name, p, annotationPorts)
+				j.note("container %s: connections of port %s count as busy as long as they are open, because the kernel does not show their requests; set another protocol with annotation %s", c.Name, p, annotationPorts)
 			}
 		}
 		return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: portsCommand(ports, j.settings)}}
@@ -98,8 +97,8 @@ func (j *injection) equip(c *corev1.Container) {
 	}
 }
 
-// portsCommand is lastcall wait without an agent. A hook sees the environment of
-// the app, so that what the pod says goes by flags.
+// portsCommand is lastcall wait without an agent. A hook has the environment of the app, so the pod's settings are passed
+// as flags.
 func portsCommand(ports []watched, s *meshconfig.Settings) []string {
 	list := make([]string, 0, len(ports))
 	for _, p := range ports {
@@ -119,7 +118,7 @@ func portsCommand(ports []watched, s *meshconfig.Settings) []string {
 	return command
 }
 
-// watched is a port of the app and its protocol; "" where nothing says it.
+// watched is a port of the app and its protocol, or "" if it is not set.
 type watched struct {
 	port     uint16
 	protocol string

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A port's name says whether its connections can be told idle from busy.
+// A port's name determines whether idle connections on it can be distinguished from busy ones.
 func TestWatchedPorts(t *testing.T) {
 	c := &corev1.Container{Ports: []corev1.ContainerPort{
 		{Name: "grpc-api", ContainerPort: 9090}, {Name: "http", ContainerPort: 8080}, {Name: "web", ContainerPort: 8081},

@@ -43,7 +43,7 @@ type Workload struct {
 	Path []string
 }
 
-// IsJob says whether the workload's pods are expected to end by themselves.
+// IsJob reports whether the workload's pods are expected to end by themselves.
 func (w *Workload) IsJob() bool { return w.Kind == "Job" || w.Kind == "CronJob" }
 
 func (w *Workload) String() string {

@@ -91,7 +91,7 @@ func (a *authority) sign(names []string, now time.Time) (*tls.Certificate, error
 	return &tls.Certificate{Certificate: [][]byte{der, a.cert.Raw}, PrivateKey: key, Leaf: leaf}, err
 }
 
-// isOld says whether two thirds of a certificate's life are over.
+// isOld reports whether two thirds of a certificate's life are over.
 func isOld(c *x509.Certificate, now time.Time) bool {
 	life := c.NotAfter.Sub(c.NotBefore)
 	return now.After(c.NotBefore.Add(life * 2 / 3))

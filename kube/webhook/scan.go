@@ -173,7 +173,7 @@ func (s *scanner) step(c byte) error {
 	return errMalformed // after the end
 }
 
-// inObject says whether the scanner is within request.object.
+// inObject reports whether the scanner is within request.object.
 func (s *scanner) inObject() bool { return s.object && s.end == 0 }
 
 // openValue begins a value with its first byte.
@@ -284,7 +284,7 @@ func (s *scanner) closeValue() {
 	}
 }
 
-// finish says whether the text is complete.
+// finish reports whether the text is complete.
 func (s *scanner) finish() error {
 	if s.state == inScalar && len(s.stack) == 0 {
 		s.closeValue()

@@ -29,7 +29,7 @@ var ways = []way{
 	{title: "a stream up", upload: true, endless: true},
 }
 
-// through says whether a subject is measured with it.
+// through reports whether a subject is measured with it.
 func (w way) through(s subject) bool {
 	return !w.endless || s.command == nil || slices.Contains([]string{"lastcall-tcp", "haproxy-tcp", "haproxy-splice"}, s.name)
 }

@@ -44,7 +44,7 @@ func bindSelf(core int) error {
 	})
 }
 
-// raiseFileLimit allows this process and those that it starts as many descriptors as may be had, and says whether they
+// raiseFileLimit allows this process and those that it starts as many descriptors as may be had, and reports whether they
 // are enough for so many connections on both sides of a proxy.
 func raiseFileLimit(connections int) error {
 	var limit syscall.Rlimit

@@ -47,7 +47,7 @@ func (b *bench) http2(ctx context.Context) error {
 	return nil
 }
 
-// speaksHTTP2 says whether a subject speaks it with the app too.
+// speaksHTTP2 reports whether a subject speaks it with the app too.
 func speaksHTTP2(s subject) bool { return s.peer != "nginx" }
 
 func printHTTP2(out io.Writer, subjects []subject, samples map[string][]sample) {

@@ -186,7 +186,7 @@ func TestAppGoneFirst(t *testing.T) {
 	n.gone(p)
 }
 
-// runs says whether a container has a process: they are processes of this machine.
+// runs reports whether a container has a process: they are processes of this machine.
 func runs(container string) bool {
 	all, _ := filepath.Glob("/proc/[0-9]*/cgroup")
 	return slices.ContainsFunc(all, func(file string) bool {

@@ -141,7 +141,7 @@ func (c *conn) receive() (complete bool, err error) {
 	return whole(c.answer[:c.read])
 }
 
-// whole says whether it is all of a response.
+// whole reports whether it is all of a response.
 func whole(answer []byte) (bool, error) {
 	head, body, ok := bytes.Cut(answer, []byte("\r\n\r\n"))
 	if !ok {
