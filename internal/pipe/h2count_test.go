@@ -65,7 +65,7 @@ func following() *conn {
 	p.cfg.setDefaults()
 	c := &conn{p: p, in: &listener{p: p}, mode: modeH2}
 	c.h2 = c.newH2()
-	c.recount()
+	c.recountLocked()
 	return c
 }
 
@@ -83,7 +83,7 @@ func (c *conn) feed(t *rapid.T, h *half, f *wirehttp2.Follower, v wirehttp2.Even
 			t.Fatal(err)
 		}
 		held = held[m:]
-		c.batchEnds()
+		c.batchEndsLocked()
 	}
 	if len(held) > 0 || !f.AtBoundary() {
 		t.Fatalf("%d bytes are held back; boundary %v", len(held), f.AtBoundary())
