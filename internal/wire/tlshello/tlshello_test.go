@@ -1,9 +1,12 @@
 package tlshello
 
 import (
+	"bytes"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
+	"strings"
 	"testing"
 )
 
@@ -58,18 +61,45 @@ func TestClientHello(t *testing.T) {
 	}
 }
 
+// FuzzClientHello reads what crypto/tls accepts as crypto/tls does.
 func FuzzClientHello(f *testing.F) {
 	f.Add(helloOf(f, &tls.Config{ServerName: "shop.example", NextProtos: []string{"h2", "http/1.1"}}))
+	f.Add(helloOf(f, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) == 0 {
 			return
 		}
 		hello, more := Find(b)
 		if more && hello != nil {
-			t.Error("whole and not whole")
+			t.Error("both complete and incomplete")
 		}
-		if names := Parse(hello); len(names.ServerName) > 255 || len(names.ALPN) > 400 {
+		names := Parse(hello)
+		if len(names.ServerName) > 255 || len(names.ALPN) > maxALPN+256 {
 			t.Errorf("%+v", names)
+		}
+		theirs, ok := asCryptoTLS(b)
+		if ok && hello != nil && (names.ServerName != theirs.ServerName || len(names.ALPN) < maxALPN && names.ALPN != theirs.ALPN) {
+			t.Errorf("%+v; crypto/tls reads %+v", names, theirs)
 		}
 	})
 }
+
+// asCryptoTLS returns the names that crypto/tls finds; ok is false if it does not accept the ClientHello.
+func asCryptoTLS(b []byte) (names Names, ok bool) {
+	stop := errors.New("stop")
+	config := &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		names, ok = Names{hello.ServerName, strings.Join(hello.SupportedProtos, "+")}, true
+		return nil, stop
+	}}
+	_ = tls.Server(recorded{r: bytes.NewReader(b)}, config).Handshake()
+	return names, ok
+}
+
+// recorded is a connection on which bytes have arrived, and then its end.
+type recorded struct {
+	net.Conn
+	r io.Reader
+}
+
+func (c recorded) Read(p []byte) (int, error)  { return c.r.Read(p) }
+func (c recorded) Write(p []byte) (int, error) { return len(p), nil }
