@@ -23,6 +23,6 @@ func root() *cobra.Command {
 		Args:  cli.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(command.Rehearse(), command.HTTPBin(), command.Gateway(), injectCommand(), lintCommand(), cli.VersionCommand(cli.Version(version)))
+	root.AddCommand(command.Rehearse(), command.HTTPBin(), command.Gateway(), injectCommand(), lintCommand(), checkCommand(), cli.VersionCommand(cli.Version(version)))
 	return root
 }

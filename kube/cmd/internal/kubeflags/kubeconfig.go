@@ -7,14 +7,17 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// RESTConfig returns what reaches the API server: the kubeconfig file, the pod's service account when none is named, or
-// else KUBECONFIG.
-func RESTConfig(kubeconfig string) (*rest.Config, error) {
+// RESTConfig returns the connection to the API server: that of the kubeconfig file, of the pod's service account if
+// none is named, or else of KUBECONFIG.
+func RESTConfig(kubeconfig string) (*rest.Config, error) { return RESTConfigOf(kubeconfig, "") }
+
+// RESTConfigOf is RESTConfig for a context of the kubeconfig; empty for the current one.
+func RESTConfigOf(kubeconfig, context string) (*rest.Config, error) {
 	config, err := rest.InClusterConfig()
-	if kubeconfig != "" || errors.Is(err, rest.ErrNotInCluster) {
+	if kubeconfig != "" || context != "" || errors.Is(err, rest.ErrNotInCluster) {
 		rules := clientcmd.NewDefaultClientConfigLoadingRules()
 		rules.ExplicitPath = kubeconfig
-		config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+		config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
 	}
 	return config, err
 }

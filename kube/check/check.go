@@ -1,0 +1,162 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/discovery"
+	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
+	"k8s.io/client-go/rest"
+)
+
+// Status is the outcome of one check.
+type Status string
+
+// The outcomes.
+const (
+	OK      Status = "ok"
+	Warning Status = "warning" // works, or could not be checked
+	Failed  Status = "error"
+)
+
+// Check is one thing that was looked at.
+type Check struct {
+	Name   string `json:"name"` // what holds when the check is OK
+	Status Status `json:"status"`
+	Detail string `json:"detail,omitempty"`
+	Hint   string `json:"hint,omitempty"` // what to do
+	Page   string `json:"page,omitempty"` // of the documentation
+}
+
+// Group is a heading and its checks.
+type Group struct {
+	Name   string  `json:"name"`
+	Checks []Check `json:"checks"`
+}
+
+// Result is the outcome of all checks.
+type Result struct {
+	Groups []Group `json:"groups"`
+}
+
+// Count returns how many checks have a status.
+func (r *Result) Count(s Status) (n int) {
+	for _, g := range r.Groups {
+		for _, c := range g.Checks {
+			if c.Status == s {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// Clients reach the API server.
+type Clients struct {
+	Core          coreclient.CoreV1Interface
+	Apps          appsclient.AppsV1Interface
+	Admission     admissionclient.AdmissionregistrationV1Interface
+	Endpoints     discoveryclient.DiscoveryV1Interface
+	Authorization authorizationclient.AuthorizationV1Interface
+	Server        discovery.ServerVersionInterface
+}
+
+// Connect makes clients. A full clientset would add all API groups to the program.
+func Connect(config *rest.Config, timeout time.Duration) (c Clients, err error) {
+	config = rest.CopyConfig(config)
+	config.Timeout, config.UserAgent = timeout, "lastcallctl"
+	config.QPS, config.Burst = 50, 100
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return c, fmt.Errorf("make a client for the API server: %w", err)
+	}
+	var errs [6]error
+	c.Core, errs[0] = coreclient.NewForConfigAndClient(config, client)
+	c.Apps, errs[1] = appsclient.NewForConfigAndClient(config, client)
+	c.Admission, errs[2] = admissionclient.NewForConfigAndClient(config, client)
+	c.Endpoints, errs[3] = discoveryclient.NewForConfigAndClient(config, client)
+	c.Authorization, errs[4] = authorizationclient.NewForConfigAndClient(config, client)
+	c.Server, errs[5] = discovery.NewDiscoveryClientForConfigAndClient(config, client)
+	if err := errors.Join(errs[:]...); err != nil {
+		return c, fmt.Errorf("make a client for the API server: %w", err)
+	}
+	return c, nil
+}
+
+// Options of the checks.
+type Options struct {
+	Namespace string        // of the webhook
+	Name      string        // of the webhook's Deployment, Service, Secret and configurations
+	Pods      string        // namespace whose injected pods are looked at; empty for all
+	Version   string        // of this program, compared with that of the images; empty for none
+	Pre       bool          // before an installation
+	Timeout   time.Duration // of each look-up
+	Now       time.Time
+}
+
+// MostPods is how many pods are looked at.
+const MostPods = 5000
+
+// checker is one run.
+type checker struct {
+	Clients
+	Options
+	ctx    context.Context
+	result Result
+}
+
+// Run makes all checks, or only the first when the API server does not respond.
+func Run(ctx context.Context, clients Clients, o Options) *Result {
+	c := &checker{Clients: clients, Options: o, ctx: ctx}
+	if !c.api() {
+		return &c.result
+	}
+	c.nodes()
+	if o.Pre {
+		c.permissions()
+		c.leftovers()
+	} else {
+		c.webhook()
+		c.pods()
+	}
+	c.meshes()
+	return &c.result
+}
+
+func (c *checker) group(name string) { c.result.Groups = append(c.result.Groups, Group{Name: name}) }
+
+func (c *checker) add(one Check) {
+	one.Detail = printable(one.Detail)
+	g := &c.result.Groups[len(c.result.Groups)-1]
+	g.Checks = append(g.Checks, one)
+}
+
+func (c *checker) ok(name, format string, args ...any) {
+	c.add(Check{Name: name, Status: OK, Detail: fmt.Sprintf(format, args...)})
+}
+
+// look runs one look-up with a deadline. When it fails, it adds a check with that name and returns false: a warning if
+// the user may not do this, otherwise an error.
+func (c *checker) look(name string, f func(ctx context.Context) error) bool {
+	ctx, cancel := context.WithTimeout(c.ctx, c.Timeout)
+	defer cancel()
+	err := f(ctx)
+	switch {
+	case err == nil:
+		return true
+	case apierrors.IsForbidden(err):
+		c.add(Check{Name: name, Status: Warning, Detail: "not checked: " + err.Error(), Hint: "run this as a user who may do so"})
+	case errors.Is(err, context.DeadlineExceeded):
+		c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("no response within %v", c.Timeout), Hint: "is the API server overloaded? --timeout allows more time"})
+	default:
+		c.add(Check{Name: name, Status: Failed, Detail: err.Error()})
+	}
+	return false
+}

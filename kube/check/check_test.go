@@ -1,0 +1,258 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	admissionregistration "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+	fakediscovery "k8s.io/client-go/discovery/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+const system, hook = "lastcall-system", "lastcall-webhook"
+
+// cluster is a fake one in which all is well.
+type cluster struct {
+	version   string
+	kernel    string
+	expires   time.Time
+	foreignCA bool
+	ready     bool
+	policy    admissionregistration.FailurePolicyType
+	injects   bool
+	grace     int64
+	image     string
+	denied    string // resource that the user may not read
+	mesh      string // name of another webhook configuration
+	nothing   bool   // lastcall is not installed
+}
+
+func healthy() cluster {
+	return cluster{version: "v1.34.4", kernel: "6.1.0-18-amd64", expires: time.Now().AddDate(0, 6, 0), ready: true, policy: admissionregistration.Ignore, injects: true, grace: 60, image: "registry.example.com/lastcall:1.2.0"}
+}
+
+func to[T any](v T) *T { return &v }
+
+func authority(t *testing.T, expires time.Time) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: expires.AddDate(-1, 0, 0), NotAfter: expires, IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func (f cluster) clients(t *testing.T) Clients {
+	t.Helper()
+	ca := authority(t, f.expires)
+	trusted := ca
+	if f.foreignCA {
+		trusted = authority(t, f.expires)
+	}
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: system, Name: name} }
+	objects := []runtime.Object{
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64", KernelVersion: f.kernel, KubeletVersion: f.version}}},
+	}
+	if f.mesh != "" {
+		objects = append(objects, &admissionregistration.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: f.mesh}})
+	}
+	if !f.nothing {
+		ready := int32(0)
+		if f.ready {
+			ready = 2
+		}
+		objects = append(objects,
+			&appsv1.Deployment{ObjectMeta: meta(hook), Spec: appsv1.DeploymentSpec{Replicas: to(int32(2)), Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "webhook", Image: "registry.example.com/lastcall-controller:1.2.0"}}}}}, Status: appsv1.DeploymentStatus{ReadyReplicas: ready}},
+			&corev1.Secret{ObjectMeta: meta(hook), Data: map[string][]byte{"ca.crt": ca}},
+			&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: hook + "-x", Labels: map[string]string{discoveryv1.LabelServiceName: hook}}, Endpoints: []discoveryv1.Endpoint{{Conditions: discoveryv1.EndpointConditions{Ready: to(f.ready)}}}},
+			&admissionregistration.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: hook}},
+			&admissionregistration.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: hook}, Webhooks: []admissionregistration.MutatingWebhook{{
+				Name: "pod.inject.lastcall.dev", FailurePolicy: &f.policy, ClientConfig: admissionregistration.WebhookClientConfig{CABundle: trusted},
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"lastcall.dev/inject": "true"}},
+			}}},
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"lastcall.dev/inject": "true"}}},
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: map[string]string{"lastcall.dev/injected": "true"}}, Spec: corev1.PodSpec{
+				TerminationGracePeriodSeconds: &f.grace,
+				InitContainers:                []corev1.Container{{Name: "lastcall", Image: f.image, RestartPolicy: to(corev1.ContainerRestartPolicyAlways)}},
+				Containers:                    []corev1.Container{{Name: "web", Image: "web:1"}},
+			}},
+		)
+	}
+	api := fake.NewClientset(objects...)
+	api.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &version.Info{GitVersion: f.version}
+	api.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		create := action.(clienttesting.CreateActionImpl)
+		if dry := create.GetCreateOptions().DryRun; len(dry) != 1 || dry[0] != metav1.DryRunAll {
+			t.Errorf("a pod was created without dry run: %v", dry)
+		}
+		pod := create.GetObject().(*corev1.Pod).DeepCopy()
+		if f.injects {
+			pod.Labels["lastcall.dev/injected"] = "true"
+		}
+		return true, pod, nil
+	})
+	api.PrependReactor("create", "selfsubjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview).DeepCopy()
+		review.Status.Allowed = review.Spec.ResourceAttributes.Resource != f.denied
+		return true, review, nil
+	})
+	if f.denied != "" {
+		for _, verb := range []string{"get", "list"} {
+			api.PrependReactor(verb, f.denied, func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: f.denied}, "", nil)
+			})
+		}
+	}
+	return Clients{Core: api.CoreV1(), Apps: api.AppsV1(), Admission: api.AdmissionregistrationV1(), Endpoints: api.DiscoveryV1(), Authorization: api.AuthorizationV1(), Server: api.Discovery()}
+}
+
+func options() Options {
+	return Options{Namespace: system, Name: hook, Version: "v1.2.0", Timeout: 5 * time.Second, Now: time.Now()}
+}
+
+func TestHealthyCluster(t *testing.T) {
+	r := Run(t.Context(), healthy().clients(t), options())
+	if r.Status() != OK || r.Count(OK) < 18 {
+		var text bytes.Buffer
+		_ = r.WriteText(&text, Style{})
+		t.Errorf("status %s:\n%s", r.Status(), &text)
+	}
+}
+
+// TestProblems breaks one thing at a time.
+func TestProblems(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*cluster, *Options)
+		status Status
+		check  string // its name begins so
+		detail string // contains
+	}{
+		"old Kubernetes":        {func(f *cluster, _ *Options) { f.version = "v1.28.3" }, Failed, "the version has native sidecars", "1.28.3 is older than 1.29"},
+		"old kernel":            {func(f *cluster, _ *Options) { f.kernel = "3.10.0-1160.el7.x86_64" }, Failed, "kernels can capture", "node (3.10.0-1160"},
+		"strange kernel":        {func(f *cluster, _ *Options) { f.kernel = "unknown" }, Warning, "kernel versions are readable", "node (unknown)"},
+		"not installed":         {func(f *cluster, _ *Options) { f.nothing = true }, Failed, "the controller is running", "no Deployment"},
+		"no ready replica":      {func(f *cluster, _ *Options) { f.ready = false }, Failed, "the webhook's service has ready endpoints", "0 of 1"},
+		"expired authority":     {func(f *cluster, _ *Options) { f.expires = time.Now().AddDate(0, 0, -1) }, Failed, "the certificate authority is valid", "expired on"},
+		"expiring authority":    {func(f *cluster, _ *Options) { f.expires = time.Now().AddDate(0, 0, 3) }, Warning, "the certificate authority is valid", "expires on"},
+		"another authority":     {func(f *cluster, _ *Options) { f.foreignCA = true }, Failed, "the caBundle has the authority", "does not trust"},
+		"a webhook not reached": {func(f *cluster, _ *Options) { f.injects = false }, Failed, "the API server reaches the webhook", "would not be injected"},
+		"a deadlock":            {func(f *cluster, o *Options) { f.policy = admissionregistration.Fail }, Failed, "pods that the webhook needs", "selects namespace lastcall-system"},
+		"another version":       {func(_ *cluster, o *Options) { o.Version = "1.3.0" }, Warning, "sidecars have the version", "1.2.0; this is 1.3.0"},
+		"a short grace period":  {func(f *cluster, _ *Options) { f.grace = 0 }, Warning, "timers of the pods fit together (LC014)", "shop/web-1"},
+		"linkerd":               {func(f *cluster, _ *Options) { f.mesh = "linkerd-proxy-injector-webhook-config" }, Warning, "linkerd is installed", "lastcall.dev/proxy: sockets"},
+		"may not read secrets":  {func(f *cluster, _ *Options) { f.denied = "secrets" }, Warning, "the caBundle has the authority", "not checked"},
+		"may not list nodes":    {func(f *cluster, _ *Options) { f.denied = "nodes" }, Warning, "nodes can run the sidecar", "not checked"},
+		"installed already":     {func(_ *cluster, o *Options) { o.Pre = true }, Warning, "no webhook configuration", "exists"},
+		"may not install":       {func(f *cluster, o *Options) { o.Pre, f.nothing, f.denied = true, true, "clusterroles" }, Failed, "may create clusterroles", "not allowed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, o := healthy(), options()
+			c.change(&f, &o)
+			r := Run(t.Context(), f.clients(t), o)
+			if r.Status() != c.status {
+				t.Errorf("status %s, want %s", r.Status(), c.status)
+			}
+			found := false
+			for _, g := range r.Groups {
+				for _, one := range g.Checks {
+					if strings.HasPrefix(one.Name, c.check) && one.Status == c.status {
+						found = true
+						if !strings.Contains(one.Detail, c.detail) {
+							t.Errorf("%s: %q, want %q", one.Name, one.Detail, c.detail)
+						}
+					}
+				}
+			}
+			if !found {
+				var text bytes.Buffer
+				_ = r.WriteText(&text, Style{})
+				t.Errorf("no check %q with status %s:\n%s", c.check, c.status, &text)
+			}
+		})
+	}
+}
+
+func TestPreOnEmptyCluster(t *testing.T) {
+	f, o := healthy(), options()
+	f.nothing, o.Pre = true, true
+	if r := Run(t.Context(), f.clients(t), o); r.Status() != OK {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestHangingAPI has an API server that accepts connections and does not respond.
+func TestHangingAPI(t *testing.T) {
+	free := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-free }))
+	defer server.Close()
+	defer close(free)
+	clients, err := Connect(&rest.Config{Host: server.URL}, 200*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options()
+	o.Timeout = 200 * time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r := Run(ctx, clients, o)
+	if ctx.Err() != nil || r.Status() != Failed || len(r.Groups) != 1 {
+		t.Errorf("%v, %+v", ctx.Err(), r)
+	}
+}
+
+func TestText(t *testing.T) {
+	r := &Result{Groups: []Group{{"Nodes", []Check{
+		{Name: "there are Linux nodes", Status: OK, Detail: "3"},
+		{Name: "kernels can capture traffic", Status: Failed, Detail: "not: a", Hint: "upgrade", Page: "install.md"},
+	}}}}
+	var plain, colour bytes.Buffer
+	if err := r.WriteText(&plain, Style{}); err != nil {
+		t.Fatal(err)
+	}
+	want := "Nodes\n-----\nok   there are Linux nodes: 3\nFAIL kernels can capture traffic\n     not: a\n     hint: upgrade\n     see https://github.com/lastcall-dev/lastcall/blob/main/docs/install.md\n\nFAIL: 1 ok, 0 warnings, 1 errors\n"
+	if plain.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", &plain, want)
+	}
+	if err := r.WriteText(&colour, Style{Unicode: true, Colour: true}); err != nil || !strings.Contains(colour.String(), "\x1b[32m✓\x1b[0m there are") {
+		t.Errorf("%v, %q", err, &colour)
+	}
+	var text bytes.Buffer
+	if err := r.WriteJSON(&text); err != nil {
+		t.Fatal(err)
+	}
+	var read struct {
+		Status string
+		Groups []Group
+	}
+	if err := json.Unmarshal(text.Bytes(), &read); err != nil || read.Status != "error" || len(read.Groups) != 1 {
+		t.Errorf("%v, %s", err, &text)
+	}
+}

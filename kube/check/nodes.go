@@ -1,0 +1,82 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+// oldestKernel is what internal/capture needs: NAT in nf_tables for the families ip and ip6. sock_diag, which lastcall
+// wait --ports and --proxy envoy read, is older.
+var oldestKernel = version.MustParseGeneric("4.18")
+
+func (c *checker) nodes() {
+	c.group("Nodes")
+	var nodes []corev1.Node
+	if !c.look("nodes can run the sidecar", func(ctx context.Context) error {
+		list, err := c.Core.Nodes().List(ctx, metav1.ListOptions{})
+		if err == nil {
+			nodes = list.Items
+		}
+		return err
+	}) {
+		return
+	}
+	var windows, foreign, old, unknown, kubelets []string
+	for _, n := range nodes {
+		info := n.Status.NodeInfo
+		if info.OperatingSystem != "linux" {
+			windows = append(windows, n.Name)
+			continue
+		}
+		if info.Architecture != "amd64" && info.Architecture != "arm64" {
+			foreign = append(foreign, n.Name+" ("+info.Architecture+")")
+		}
+		switch kernel, err := version.ParseGeneric(info.KernelVersion); {
+		case err != nil:
+			unknown = append(unknown, n.Name+" ("+info.KernelVersion+")")
+		case kernel.LessThan(oldestKernel):
+			old = append(old, n.Name+" ("+info.KernelVersion+")")
+		}
+		if kubelet, err := version.ParseGeneric(info.KubeletVersion); err == nil && kubelet.LessThan(nativeSince) {
+			kubelets = append(kubelets, n.Name+" ("+info.KubeletVersion+")")
+		}
+	}
+	linux := len(nodes) - len(windows)
+	if linux == 0 {
+		c.add(Check{Name: "there are Linux nodes", Status: Failed, Detail: fmt.Sprintf("none of %d nodes", len(nodes)), Hint: "lastcall runs on Linux nodes only"})
+		return
+	}
+	c.ok("there are Linux nodes", "%d", linux)
+	c.list("all nodes run Linux", Warning, windows, "pods on these nodes get no sidecar: do not label their namespaces")
+	c.list("all nodes are amd64 or arm64", Warning, foreign, "the images have no such platform: build them with make image, or keep injected pods off these nodes")
+	c.list("kernels can capture traffic ("+oldestKernel.String()+" or later)", Failed, old, "upgrade these nodes, or use lastcall.dev/proxy: sockets, which captures nothing")
+	c.list("kernel versions are readable", Warning, unknown, "check by hand that the kernel is "+oldestKernel.String()+" or later")
+	c.list("kubelets have native sidecars ("+nativeSince.String()+" or later)", Failed, kubelets, "upgrade these nodes, or inject classic sidecars: Helm value sidecar.native=false")
+}
+
+// list adds a check that is OK when nothing is in the list, and otherwise names what is.
+func (c *checker) list(name string, status Status, names []string, hint string) {
+	if len(names) == 0 {
+		if status == Failed {
+			c.ok(name, "")
+		}
+		return
+	}
+	c.add(Check{Name: name, Status: status, Detail: "not: " + some(names), Hint: hint, Page: "install.md"})
+}
+
+// some lists the first names.
+func some(names []string) string {
+	const most = 5
+	slices.Sort(names)
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}

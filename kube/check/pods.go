@@ -1,0 +1,144 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/lint"
+)
+
+// Injected lists pods with lastcall, at most MostPods.
+func Injected(ctx context.Context, c Clients, namespace string) (pods []corev1.Pod, isAll bool, err error) {
+	list, err := c.Core.Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: inject.LabelInjected + "=" + inject.LabelInjectedValue, Limit: MostPods})
+	if err != nil {
+		return nil, false, err
+	}
+	return list.Items, list.Continue == "", nil
+}
+
+func (c *checker) pods() {
+	c.group("Injected pods")
+	const name = "there are injected pods"
+	var pods []corev1.Pod
+	isAll := true
+	if !c.look(name, func(ctx context.Context) (err error) {
+		pods, isAll, err = Injected(ctx, c.Clients, c.Pods)
+		return err
+	}) {
+		return
+	}
+	if len(pods) == 0 {
+		c.add(Check{Name: name, Status: Warning, Detail: "none", Hint: "kubectl label namespace NAMESPACE lastcall.dev/inject=true, then kubectl -n NAMESPACE rollout restart deployment", Page: "install.md"})
+	} else {
+		more := ""
+		if !isAll {
+			more = fmt.Sprintf("; the first %d are checked", MostPods)
+		}
+		c.ok(name, "%d%s", len(pods), more)
+		c.sidecars(pods)
+		c.timers(pods)
+	}
+	c.missed()
+}
+
+// sidecars checks the containers that were injected.
+func (c *checker) sidecars(pods []corev1.Pod) {
+	tags := map[string]int{}
+	var waiting []string
+	for _, p := range pods {
+		for _, one := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+			if strings.HasPrefix(one.Name, "lastcall") {
+				tags[tagOf(one.Image)]++
+			}
+		}
+		for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+			if strings.HasPrefix(s.Name, "lastcall") && s.State.Waiting != nil && s.State.Waiting.Reason != "PodInitializing" && s.State.Waiting.Reason != "ContainerCreating" {
+				waiting = append(waiting, fmt.Sprintf("%s/%s (%s)", p.Namespace, p.Name, s.State.Waiting.Reason))
+			}
+		}
+	}
+	c.compareVersions("sidecars have the version of this lastcallctl", tags)
+	if len(waiting) > 0 {
+		c.add(Check{Name: "sidecars run", Status: Failed, Detail: "not: " + some(waiting), Hint: "kubectl logs POD -c lastcall; for ErrImagePull, check the image's registry and pull secrets", Page: "install.md"})
+		return
+	}
+	c.ok("sidecars run", "")
+}
+
+// timers applies lint to the pods, once for the pods of each owner.
+func (c *checker) timers(pods []corev1.Pod) {
+	found := map[lint.Severity]map[string][]string{lint.Error: {}, lint.Warning: {}}
+	seen := map[string]bool{}
+	for i := range pods {
+		p := &pods[i]
+		owner, isJob := p.Name, false
+		if len(p.OwnerReferences) > 0 {
+			owner, isJob = p.OwnerReferences[0].Name, p.OwnerReferences[0].Kind == "Job"
+		}
+		if seen[p.Namespace+"/"+owner] {
+			continue
+		}
+		seen[p.Namespace+"/"+owner] = true
+		settings, err := inject.Resolve("", p.Annotations, nil)
+		for _, finding := range lint.Pod(lint.Input{Pod: p, Job: isJob, Settings: settings, Err: err}) {
+			key := finding.ID + ": " + finding.Text
+			found[finding.Severity][key] = append(found[finding.Severity][key], p.Namespace+"/"+owner)
+		}
+	}
+	for _, s := range []struct {
+		severity lint.Severity
+		status   Status
+	}{{lint.Error, Failed}, {lint.Warning, Warning}} {
+		for _, text := range slices.Sorted(maps.Keys(found[s.severity])) {
+			id, what, _ := strings.Cut(text, ": ")
+			c.add(Check{Name: "timers of the pods fit together (" + id + ")", Status: s.status, Detail: some(found[s.severity][text]) + ": " + what, Hint: "lastcallctl lint -f MANIFEST names the line", Page: "lint.md"})
+		}
+	}
+	if len(found[lint.Error])+len(found[lint.Warning]) == 0 {
+		c.ok("timers of the pods fit together", "")
+	}
+}
+
+// missed are pods of labelled namespaces that have no lastcall.
+func (c *checker) missed() {
+	const name = "all pods of labelled namespaces are injected"
+	var missed []string
+	labelled := 0
+	if !c.look(name, func(ctx context.Context) error {
+		namespaces, err := c.Core.Namespaces().List(ctx, metav1.ListOptions{LabelSelector: inject.AnnotationInject + "=true"})
+		if err != nil {
+			return err
+		}
+		for _, ns := range namespaces.Items {
+			if c.Pods != "" && ns.Name != c.Pods {
+				continue
+			}
+			labelled++
+			list, err := c.Core.Pods(ns.Name).List(ctx, metav1.ListOptions{LabelSelector: inject.LabelInjected + "!=" + inject.LabelInjectedValue, Limit: MostPods})
+			if err != nil {
+				return err
+			}
+			for _, p := range list.Items {
+				isOut := p.Labels[inject.AnnotationInject] == "false" || p.Annotations[inject.AnnotationInject] == "false" || p.Annotations[inject.AnnotationStatus] != ""
+				if !isOut && !p.Spec.HostNetwork && p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+					missed = append(missed, p.Namespace+"/"+p.Name)
+				}
+			}
+		}
+		return nil
+	}) {
+		return
+	}
+	if len(missed) > 0 {
+		c.add(Check{Name: name, Status: Warning, Detail: fmt.Sprintf("%d are not: %s", len(missed), some(missed)), Hint: "they are older than the label or the webhook: kubectl rollout restart their workload", Page: "events.md"})
+		return
+	}
+	c.ok(name, "%d namespaces", labelled)
+}

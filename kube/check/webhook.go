@@ -1,0 +1,322 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	admissionregistration "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/lastcall-dev/lastcall/kube/inject"
+)
+
+// renewBefore is how long before its end an authority must have been replaced. The webhook replaces it after two thirds
+// of a year.
+const renewBefore = 14 * 24 * time.Hour
+
+func (c *checker) webhook() {
+	c.group("Webhook")
+	c.deployment()
+	config := c.configuration()
+	c.validating()
+	if config == nil {
+		return
+	}
+	c.service()
+	c.bundle(config)
+	c.policy(config)
+	c.dryRun()
+}
+
+func (c *checker) deployment() {
+	const name = "the controller is running"
+	var d *appsv1.Deployment
+	if !c.look(name, func(ctx context.Context) (err error) {
+		d, err = c.Apps.Deployments(c.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
+		return ignoreNotFound(err)
+	}) {
+		return
+	}
+	if d == nil || d.Name == "" {
+		c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("no Deployment %s in namespace %s", c.Name, c.Namespace),
+			Hint: "install lastcall, or name its namespace with --namespace", Page: "install.md"})
+		return
+	}
+	want := int32(1)
+	if d.Spec.Replicas != nil {
+		want = *d.Spec.Replicas
+	}
+	ready := d.Status.ReadyReplicas
+	switch {
+	case ready == 0:
+		c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("0 of %d replicas are ready", want), Hint: fmt.Sprintf("kubectl -n %s describe deployment %s", c.Namespace, c.Name)})
+	case ready < want:
+		c.add(Check{Name: name, Status: Warning, Detail: fmt.Sprintf("%d of %d replicas are ready", ready, want), Hint: fmt.Sprintf("kubectl -n %s get pods", c.Namespace)})
+	default:
+		c.ok(name, "%d of %d replicas are ready", ready, want)
+	}
+	var image string
+	for _, one := range d.Spec.Template.Spec.Containers {
+		if image == "" || one.Name == "webhook" {
+			image = one.Image
+		}
+	}
+	c.compareVersions("the controller has the version of this lastcallctl", map[string]int{tagOf(image): 1})
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// tagOf is the tag of an image's name, or its digest.
+func tagOf(image string) string {
+	if _, digest, ok := strings.Cut(image, "@"); ok {
+		return digest
+	}
+	name := image[strings.LastIndex(image, "/")+1:]
+	if _, tag, ok := strings.Cut(name, ":"); ok {
+		return tag
+	}
+	return "latest"
+}
+
+// compareVersions compares the tags of images with this program's version. Digests say nothing.
+func (c *checker) compareVersions(name string, tags map[string]int) {
+	if c.Version == "" {
+		return
+	}
+	var other []string
+	for tag, n := range tags {
+		if strings.HasPrefix(tag, "sha256:") {
+			continue
+		}
+		if strings.TrimPrefix(tag, "v") != strings.TrimPrefix(c.Version, "v") {
+			text := tag
+			if n > 1 {
+				text += fmt.Sprintf(" (%d times)", n)
+			}
+			other = append(other, text)
+		}
+	}
+	if len(other) == 0 {
+		c.ok(name, "%s", c.Version)
+		return
+	}
+	c.add(Check{Name: name, Status: Warning, Detail: fmt.Sprintf("%s; this is %s", some(other), c.Version),
+		Hint: "use the lastcallctl of the installed version, or upgrade; kubectl rollout restart gives pods the new sidecar", Page: "install.md#upgrade"})
+}
+
+func (c *checker) configuration() *admissionregistration.MutatingWebhookConfiguration {
+	const name = "the webhook is registered"
+	var config *admissionregistration.MutatingWebhookConfiguration
+	if !c.look(name, func(ctx context.Context) (err error) {
+		config, err = c.Admission.MutatingWebhookConfigurations().Get(ctx, c.Name, metav1.GetOptions{})
+		return ignoreNotFound(err)
+	}) {
+		return nil
+	}
+	if config == nil || len(config.Webhooks) == 0 {
+		c.add(Check{Name: name, Status: Failed, Detail: "no MutatingWebhookConfiguration " + c.Name + " with webhooks", Hint: "install lastcall, or name the configuration with --name", Page: "install.md"})
+		return nil
+	}
+	c.ok(name, "%d webhooks", len(config.Webhooks))
+	return config
+}
+
+func (c *checker) validating() {
+	const name = "warnings at kubectl apply are registered"
+	found := false
+	if !c.look(name, func(ctx context.Context) error {
+		_, err := c.Admission.ValidatingWebhookConfigurations().Get(ctx, c.Name, metav1.GetOptions{})
+		found = err == nil
+		return ignoreNotFound(err)
+	}) {
+		return
+	}
+	if !found {
+		c.add(Check{Name: name, Status: Warning, Detail: "no ValidatingWebhookConfiguration " + c.Name, Hint: "kubectl apply warns of no timers; lastcallctl lint finds the same", Page: "lint.md"})
+		return
+	}
+	c.ok(name, "")
+}
+
+func (c *checker) service() {
+	const name = "the webhook's service has ready endpoints"
+	var slices []discoveryv1.EndpointSlice
+	if !c.look(name, func(ctx context.Context) error {
+		list, err := c.Endpoints.EndpointSlices(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + c.Name})
+		if err == nil {
+			slices = list.Items
+		}
+		return err
+	}) {
+		return
+	}
+	ready, all := 0, 0
+	for _, s := range slices {
+		for _, e := range s.Endpoints {
+			all++
+			if e.Conditions.Ready == nil || *e.Conditions.Ready {
+				ready++
+			}
+		}
+	}
+	if ready == 0 {
+		c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("Service %s/%s: 0 of %d endpoints are ready", c.Namespace, c.Name, all),
+			Hint: fmt.Sprintf("kubectl -n %s get pods,endpointslices", c.Namespace)})
+		return
+	}
+	c.ok(name, "%d of %d", ready, all)
+}
+
+// bundle checks the authority that the API server trusts, and that it is the one that signs.
+func (c *checker) bundle(config *admissionregistration.MutatingWebhookConfiguration) {
+	const name = "the certificate authority is valid"
+	hint := fmt.Sprintf("kubectl -n %s logs deployment/%s shows why it was not installed; with cert-manager, check its Certificate", c.Namespace, c.Name)
+	var ends time.Time
+	for _, w := range config.Webhooks {
+		newest := newestOf(w.ClientConfig.CABundle)
+		switch {
+		case newest.IsZero():
+			c.add(Check{Name: name, Status: Failed, Detail: w.Name + " has no certificate in its caBundle: the API server cannot call it", Hint: hint})
+			return
+		case newest.Before(c.Now):
+			c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("that of %s expired on %s", w.Name, newest.Format(time.DateOnly)), Hint: hint})
+			return
+		}
+		if ends.IsZero() || newest.Before(ends) {
+			ends = newest
+		}
+	}
+	if left := ends.Sub(c.Now); left < renewBefore {
+		c.add(Check{Name: name, Status: Warning, Detail: fmt.Sprintf("expires on %s", ends.Format(time.DateOnly)), Hint: hint})
+	} else {
+		c.ok(name, "until %s", ends.Format(time.DateOnly))
+	}
+
+	const matches = "the caBundle has the authority that signs"
+	var secret *corev1.Secret
+	if !c.look(matches, func(ctx context.Context) (err error) {
+		secret, err = c.Core.Secrets(c.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
+		return ignoreNotFound(err)
+	}) {
+		return
+	}
+	if secret == nil || len(secret.Data["ca.crt"]) == 0 {
+		return // another program renews the certificate
+	}
+	block, _ := pem.Decode(secret.Data["ca.crt"])
+	for _, w := range config.Webhooks {
+		if block == nil || !slices.ContainsFunc(certificatesOf(w.ClientConfig.CABundle), func(have *x509.Certificate) bool { return bytes.Equal(have.Raw, block.Bytes) }) {
+			c.add(Check{Name: matches, Status: Failed, Detail: fmt.Sprintf("%s does not trust the authority in Secret %s/%s", w.Name, c.Namespace, c.Name),
+				Hint: fmt.Sprintf("kubectl -n %s rollout restart deployment %s installs it", c.Namespace, c.Name)})
+			return
+		}
+	}
+	c.ok(matches, "")
+}
+
+func certificatesOf(bundle []byte) (all []*x509.Certificate) {
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+			all = append(all, cert)
+		}
+	}
+	return all
+}
+
+// newestOf is when the last certificate of a bundle expires.
+func newestOf(bundle []byte) (ends time.Time) {
+	for _, cert := range certificatesOf(bundle) {
+		if cert.NotAfter.After(ends) {
+			ends = cert.NotAfter
+		}
+	}
+	return ends
+}
+
+// policy checks that a webhook that does not respond stops neither itself nor the cluster.
+func (c *checker) policy(config *admissionregistration.MutatingWebhookConfiguration) {
+	const name = "pods that the webhook needs can start without it"
+	closed := false
+	for _, w := range config.Webhooks {
+		if w.FailurePolicy != nil && *w.FailurePolicy == admissionregistration.Ignore {
+			continue
+		}
+		closed = true
+		for _, namespace := range []string{c.Namespace, "kube-system"} {
+			selector, err := metav1.LabelSelectorAsSelector(w.NamespaceSelector)
+			if err == nil && w.NamespaceSelector != nil && !selector.Matches(labels.Set{corev1.LabelMetadataName: namespace, inject.AnnotationInject: "true"}) {
+				continue
+			}
+			c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("%s has failurePolicy Fail and selects namespace %s", w.Name, namespace),
+				Hint: "exclude the namespace in namespaceSelector, or set failurePolicy Ignore (webhook.failClosed=false)", Page: "install.md"})
+			return
+		}
+	}
+	policy := "failurePolicy Ignore: pods start without a sidecar while no replica responds"
+	if closed {
+		policy = "failurePolicy Fail: new pods are refused while no replica responds"
+	}
+	c.ok(name, "%s", policy)
+}
+
+// dryRun creates a pod that asks for lastcall, for the webhooks only.
+func (c *checker) dryRun() {
+	const name = "the API server reaches the webhook"
+	namespace := c.Pods
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	var made *corev1.Pod
+	began := time.Now()
+	if !c.look(name, func(ctx context.Context) (err error) {
+		made, err = c.Core.Pods(namespace).Create(ctx, probe(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}) {
+		return
+	}
+	took := time.Since(began).Round(time.Millisecond)
+	if made.Labels[inject.LabelInjected] == inject.LabelInjectedValue {
+		c.ok(name, "a pod in namespace %s would be injected (dry run, %v)", namespace, took)
+		return
+	}
+	detail := fmt.Sprintf("a pod in namespace %s would not be injected (dry run, %v)", namespace, took)
+	if status := made.Annotations[inject.AnnotationStatus]; status != "" {
+		detail += ": " + status
+	}
+	c.add(Check{Name: name, Status: Failed, Detail: detail,
+		Hint: fmt.Sprintf("the API server's log names the reason: a firewall between it and port 8443 of the pods in %s, a NetworkPolicy, or TLS", c.Namespace), Page: "install.md"})
+}
+
+// probe is a pod that every pod security level admits.
+func probe() *corev1.Pod {
+	yes, no, user := true, false, int64(1000)
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "lastcall-check-", Labels: map[string]string{inject.AnnotationInject: "true"}, Annotations: map[string]string{"lastcall.dev/proxy": "sockets"}},
+		Spec: corev1.PodSpec{
+			AutomountServiceAccountToken: &no,
+			Containers: []corev1.Container{{
+				Name: "app", Image: "lastcall.invalid/check", Ports: []corev1.ContainerPort{{ContainerPort: 8080}},
+				SecurityContext: &corev1.SecurityContext{
+					RunAsNonRoot: &yes, RunAsUser: &user, AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+				},
+			}},
+		},
+	}
+}
