@@ -133,13 +133,28 @@ func (r *running) text() string {
 	return r.log.String()
 }
 
-// terminate sends SIGTERM, and returns when the program drains.
+// terminate sends SIGTERM, and returns when responses say Connection: close.
 func (r *running) terminate() {
 	r.t.Helper()
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		r.t.Fatal(err)
 	}
-	r.await("draining")
+	r.await("draining") // it will, in a moment
+	c := r.client()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		resp, err := c.Get("http://" + r.address)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		switch {
+		case resp.Close:
+			return
+		case time.Now().After(end):
+			r.t.Fatalf("no response says Connection: close:\n%s", r.text())
+		}
+	}
 }
 
 func (r *running) await(message string) {
@@ -232,7 +247,7 @@ func TestServe(t *testing.T) {
 // A request that does not end gets a 503 before SIGKILL would come, and the report names it.
 func TestServeLastCall(t *testing.T) {
 	t.Parallel()
-	r := start(t, "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=0s", "TERMINATION_GRACE_PERIOD_SECONDS=2")
+	r := start(t, "MINIMUM_DRAIN_DURATION=300ms", "LASTCALL_QUIET_TIME=0s", "TERMINATION_GRACE_PERIOD_SECONDS=2")
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
