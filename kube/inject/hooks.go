@@ -13,6 +13,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // pathWait, followed by the pod's token, is the agent's path that drains the pod.
@@ -90,6 +91,14 @@ func (j *injection) preStopWord() (string, error) {
 	}
 }
 
+// announceHook sets the variable by which a Go program with lastcall's library knows that its SIGTERM
+// comes after the drain. A value from the manifest is kept.
+func announceHook(c *corev1.Container) {
+	if _, isSet := variable(c, timers.DrainedByHook); !isSet {
+		setVariable(c, timers.DrainedByHook, "true")
+	}
+}
+
 // addHooks gives each app the hook, unless it has its own. The package comment describes the order of the endings.
 func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandler) error {
 	word, err := j.preStopWord()
@@ -112,6 +121,9 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 			}
 		default:
 			j.note("container %s keeps its own preStop: its SIGTERM comes when that hook has ended, drained or not; with %s: replace it comes when no request is left", c.Name, annotationPreStop)
+		}
+		if c.Lifecycle.PreStop != nil && isOurHook(c.Lifecycle.PreStop) {
+			announceHook(c)
 		}
 		if *c.Lifecycle == (corev1.Lifecycle{}) {
 			c.Lifecycle = nil

@@ -59,7 +59,7 @@ func TestInject(t *testing.T) {
 		}
 		paths = append(paths, op.Path)
 	}
-	want := "/metadata/annotations /metadata/labels/lastcall.dev~1injected /spec/containers/0/lifecycle /spec/initContainers /spec/volumes"
+	want := "/metadata/annotations /metadata/labels/lastcall.dev~1injected /spec/containers/0/env /spec/containers/0/lifecycle /spec/initContainers /spec/volumes"
 	if got := strings.Join(paths, " "); got != want {
 		t.Errorf("the patch is about %s, want %s", got, want)
 	}
