@@ -89,7 +89,7 @@ func (r Report) phase(span Span) string {
 
 func (r Report) cut() string {
 	if len(r.Open)+r.LeftOut == 0 {
-		return "what was cut is not known"
+		return "the cut requests are unknown"
 	}
 	return "cut " + listed(r.Open, 3, r.LeftOut)
 }

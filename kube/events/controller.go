@@ -24,17 +24,17 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
-// Bounds of the telling.
+// Limits for the creation of Events.
 const (
 	createTimeout = 10 * time.Second
 	attempts      = 6    // the last one about 10 s after the first
-	maxTold       = 4096 // Events remembered as made
-	maxPending    = 8192 // Events that wait; more are counted and dropped
+	maxCreated    = 4096 // Events remembered as created
+	maxPending    = 8192 // waiting Events; further ones are counted and dropped
 	creators      = 2    // goroutines
 )
 
-// Controller watches pods and makes their Events. It needs: list and watch on pods, create on events, in
-// all namespaces.
+// Controller watches pods and creates their Events. It needs list and watch on pods and create on events, in all
+// namespaces.
 type Controller struct {
 	client kubernetes.Interface
 	log    *slog.Logger
@@ -44,18 +44,18 @@ type Controller struct {
 
 	mu      sync.Mutex // guards what follows
 	pending map[string]*corev1.Event
-	told    map[string]bool
-	order   []string // of told, the oldest first
+	created map[string]bool
+	order   []string // keys of created, the oldest first
 }
 
-// Client makes one with a budget of its own: a rollout of a large Deployment has many ends at once.
+// Client returns a client with its own rate limit: the rollout of a large Deployment has many terminations at once.
 func Client(config *rest.Config) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 50, 100
 	config.UserAgent = "lastcall-events"
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for the API server: %w", err)
+		return nil, fmt.Errorf("create a client for the API server: %w", err)
 	}
 	return client, nil
 }
@@ -67,12 +67,12 @@ func Pods(config *rest.Config) (metadata.Getter, error) {
 	config.UserAgent = "lastcall-events"
 	client, err := metadata.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for the API server: %w", err)
+		return nil, fmt.Errorf("create a client for the API server: %w", err)
 	}
 	return client.Resource(corev1.SchemeGroupVersion.WithResource("pods")), nil
 }
 
-// New makes a controller that does nothing until Run. Its metrics go to r.
+// New returns a controller that is idle until Run. Its metrics are registered in r.
 func New(client kubernetes.Interface, r prometheus.Registerer, log *slog.Logger) *Controller {
 	c := &Controller{
 		client: client, log: log,
@@ -80,14 +80,14 @@ func New(client kubernetes.Interface, r prometheus.Registerer, log *slog.Logger)
 		made: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lastcall_events_total", Help: "Kubernetes Events of terminations, by result (created, exists, refused, dropped).",
 		}, []string{"result"}),
-		pending: map[string]*corev1.Event{}, told: map[string]bool{},
+		pending: map[string]*corev1.Event{}, created: map[string]bool{},
 	}
 	r.MustRegister(c.made)
 	return c
 }
 
-// Run watches until ctx ends, and then waits for the Events under way. It returns nil; what
-// the API server refuses is logged, and asked again.
+// Run watches until ctx ends, and then waits for the Events in progress. It returns nil; errors of the API server are
+// logged, and the request is repeated.
 func (c *Controller) Run(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(c.client, 0,
 		informers.WithTransform(Trim),
@@ -97,7 +97,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	informer := factory.Core().V1().Pods().Informer()
 	err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		if ctx.Err() == nil && !apierrors.IsResourceExpired(err) {
-			c.log.Warn("pods cannot be watched; no events until they can", "error", err)
+			c.log.Warn("cannot watch pods; creating no events until it works", "error", err)
 		}
 	})
 	if err != nil {
@@ -123,14 +123,14 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	factory.Shutdown()
-	c.queue.ShutDown() // what is in it is still done; what waits for another attempt is not
+	c.queue.ShutDown() // queued Events are still created; those that wait for a retry are not
 	creating.Wait()
 	return nil
 }
 
-// seen takes in a pod's state: added, changed, or the last one.
+// seen processes a pod's state: added, changed, or the last one.
 func (c *Controller) seen(object any) {
-	if gone, ok := object.(cache.DeletedFinalStateUnknown); ok { // a watch that was broken meanwhile
+	if gone, ok := object.(cache.DeletedFinalStateUnknown); ok { // after an interrupted watch
 		object = gone.Obj
 	}
 	pod, ok := object.(*corev1.Pod)
@@ -147,7 +147,7 @@ func (c *Controller) add(e *corev1.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.told[key] || c.pending[key] != nil:
+	case c.created[key] || c.pending[key] != nil:
 		return
 	case len(c.pending) >= maxPending:
 		c.made.WithLabelValues("dropped").Inc()
@@ -157,7 +157,7 @@ func (c *Controller) add(e *corev1.Event) {
 	c.queue.Add(key)
 }
 
-// next makes one Event; false when there is none any more.
+// next creates one Event; false when the queue is shut down.
 func (c *Controller) next(ctx context.Context) bool {
 	key, down := c.queue.Get()
 	if down {
@@ -176,19 +176,19 @@ func (c *Controller) next(ctx context.Context) bool {
 	result := "created"
 	switch {
 	case err == nil:
-	case apierrors.IsAlreadyExists(err): // another replica, or we before a restart
+	case apierrors.IsAlreadyExists(err): // by another replica, or before a restart
 		result = "exists"
 	case isFinal(err):
 		result = "refused"
 		if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			c.log.Warn("an event was refused", "namespace", e.Namespace, "pod", e.InvolvedObject.Name, "error", err)
+			c.log.Warn("API server refused an event", "namespace", e.Namespace, "pod", e.InvolvedObject.Name, "error", err)
 		}
 	case c.queue.NumRequeues(key) < attempts-1:
 		c.queue.AddRateLimited(key)
 		return true
 	default:
 		result = "dropped"
-		c.log.Warn("an event could not be made", "namespace", e.Namespace, "pod", e.InvolvedObject.Name, "error", err)
+		c.log.Warn("cannot create an event", "namespace", e.Namespace, "pod", e.InvolvedObject.Name, "error", err)
 	}
 	c.made.WithLabelValues(result).Inc()
 	c.queue.Forget(key)
@@ -196,8 +196,8 @@ func (c *Controller) next(ctx context.Context) bool {
 	return true
 }
 
-// isFinal reports whether to ask again would be in vain. What is forbidden may be allowed in a moment (RBAC is
-// installed after the pod), unless it is so because the namespace goes.
+// isFinal reports whether a retry is useless. A forbidden request may soon be allowed (RBAC is installed after the pod),
+// unless the namespace is being deleted.
 func isFinal(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || errors.Is(err, context.Canceled)
 }
@@ -206,10 +206,10 @@ func (c *Controller) remember(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.pending, key)
-	c.told[key] = true
+	c.created[key] = true
 	c.order = append(c.order, key)
-	if len(c.order) > maxTold {
-		delete(c.told, c.order[0])
+	if len(c.order) > maxCreated {
+		delete(c.created, c.order[0])
 		c.order = c.order[1:]
 	}
 }

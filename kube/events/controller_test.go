@@ -63,7 +63,7 @@ func ended(name, text string) *corev1.Pod {
 	return pod
 }
 
-// cluster is an API server that keeps Events and tells of their creation.
+// cluster is an API server that keeps Events and reports their creation.
 type cluster struct {
 	*fake.Clientset
 	pods    *watch.FakeWatcher
@@ -144,11 +144,11 @@ func TestEventOfATermination(t *testing.T) {
 	c.pods.Delete(ended("web", message(t, reportOf(drain.Clean))))
 	c.pods.Modify(ended("other", message(t, reportOf(drain.Cut))))
 	if e := c.next(t); e.InvolvedObject.Name != "other" || e.Type != "Warning" || e.Reason != "DrainCut" {
-		t.Errorf("told twice, or wrongly: %+v", e)
+		t.Errorf("created twice, or wrong: %+v", e)
 	}
 	stop()
 	if got := c.asked.Labels.String(); got != "lastcall.dev/injected=true" {
-		t.Errorf("the API server was asked for pods with %q", got)
+		t.Errorf("pods were selected by %q", got)
 	}
 }
 
@@ -238,11 +238,11 @@ func TestWhichTerminations(t *testing.T) {
 			s.ContainerStatuses[0].RestartCount, s.ContainerStatuses[0].LastTerminationState.Terminated = 1, at(-time.Minute, good)
 			s.ContainerStatuses[0].State.Terminated = at(0, good)
 		}, 2},
-		{"told of long ago", func(s *corev1.PodStatus) { s.ContainerStatuses[0].State.Terminated = at(-time.Hour, good) }, 0},
-		{"long ago, by a runtime that does not say when", func(s *corev1.PodStatus) {
+		{"an hour old", func(s *corev1.PodStatus) { s.ContainerStatuses[0].State.Terminated = at(-time.Hour, good) }, 0},
+		{"old, from a runtime without a time", func(s *corev1.PodStatus) {
 			s.ContainerStatuses[0].State.Terminated = &corev1.ContainerStateTerminated{Message: message(t, old)}
 		}, 0},
-		{"taken back", func(s *corev1.PodStatus) {
+		{"cancelled", func(s *corev1.PodStatus) {
 			s.ContainerStatuses[0].State.Terminated = at(0, message(t, reportOf(drain.Resumed)))
 		}, 0},
 		{"an app's own words", func(s *corev1.PodStatus) { s.ContainerStatuses[0].State.Terminated = at(0, "panic: {") }, 0},
@@ -267,8 +267,7 @@ func TestWhichTerminations(t *testing.T) {
 	}
 }
 
-// TestSameEndSameName: the end of a container is told in its state first, and after its restart as the
-// last one.
+// TestSameEndSameName: the end of a container is in its state first, and in its last state after its restart.
 func TestSameEndSameName(t *testing.T) {
 	end := &corev1.ContainerStateTerminated{Message: message(t, reportOf(drain.Clean)), FinishedAt: metav1.Now()}
 	before, after := running("web"), running("web")
@@ -311,7 +310,7 @@ func TestDescribe(t *testing.T) {
 		{drain.Report{Verdict: drain.Crashed}, "DrainCrashed", "drained in 0.0s; the proxy ended by itself before it was stopped"},
 		{drain.Report{Verdict: drain.Ended, Duration: drain.Millis(5 * time.Second)}, "DrainFixed", "drained in 5.0s; ended by terminationDrainDuration"},
 		{drain.Report{Verdict: drain.Quit}, "DrainSkipped", "/quitquitquit"},
-		{drain.Report{Verdict: drain.Cut}, "DrainCut", "what was cut is not known"},
+		{drain.Report{Verdict: drain.Cut}, "DrainCut", "the cut requests are unknown"},
 	} {
 		_, reason, text, ok := describe(c.report)
 		if !ok || reason != c.reason || !strings.Contains(text, c.want) || len(text) > 1024 || strings.ContainsAny(text, "\n\x1b") {

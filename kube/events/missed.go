@@ -21,41 +21,41 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
-// ReasonNotInjected is the Event of a pod that should have lastcall and has not.
+// ReasonNotInjected is the reason of Events about pods that should have lastcall but do not.
 const ReasonNotInjected = "NotInjected"
 
-const notInjected = "has no lastcall, although inject is asked for: no webhook answered when it was created, or it was asked for only later; " +
+const notInjected = "has no lastcall, although injection is enabled: no webhook answered when the pod was created, or injection was enabled later; " +
 	"a new pod gets it (kubectl rollout restart)"
 
-// Bounds of the search for missed pods.
+// Limits of the search for missed pods.
 const (
 	missedPage   = 500              // pods of a list in memory at once
-	missedAgain  = 10 * time.Minute // all pods are looked at so often: namespaces' labels change
+	missedAgain  = 10 * time.Minute // interval of a full search: namespaces' labels change
 	missedAtMost = 20_000           // pods that are counted
 	missedRate   = 2                // Events a second
 	missedBurst  = 100
-	missedWarn   = time.Minute // between two complaints in the log
+	missedWarn   = time.Minute // between two warnings in the log
 )
 
-// A Selection is what one webhook of the configuration injects into.
+// A Selection describes the pods that one webhook of the configuration injects into.
 type Selection struct {
 	Namespace, Object labels.Selector
-	IsAsked           bool // the answer for pods that say nothing
+	IsAsked           bool // for pods without a label
 }
 
-// Missed finds pods that a webhook should have injected and has not: it lets pods in while it does
-// not answer (failurePolicy Ignore).
+// Missed finds pods that a webhook should have injected but did not: pods start without it while it does not answer
+// (failurePolicy Ignore).
 type Missed struct {
-	// Pods are read by their metadata only. It needs list and watch on pods in all namespaces.
+	// Pods reads only metadata. It needs list and watch on pods in all namespaces.
 	Pods metadata.Getter
 
-	// Selections are the webhooks' in force; none without a configuration.
+	// Selections returns those of the registered webhooks; none without a configuration.
 	Selections func(ctx context.Context) ([]Selection, error)
 
 	NamespaceLabels func(ctx context.Context, name string) (map[string]string, error)
 }
 
-// finder is Missed at work. Its pods are those of one list and the watch behind it.
+// finder runs Missed. Its pods are those of one list and the following watch.
 type finder struct {
 	Missed
 	c          *Controller
@@ -74,7 +74,7 @@ func (c *Controller) Find(m Missed, r prometheus.Registerer) {
 	r.MustRegister(c.missed.count)
 }
 
-// run looks until ctx ends.
+// run searches until ctx ends.
 func (f *finder) run(ctx context.Context) {
 	pause := time.Second
 	for ctx.Err() == nil {
@@ -84,7 +84,7 @@ func (f *finder) run(ctx context.Context) {
 			pause = time.Second
 		case ctx.Err() == nil && time.Since(f.complained) > missedWarn:
 			f.complained = time.Now()
-			f.c.log.Warn("cannot look for pods that were not injected", "error", err)
+			f.c.log.Warn("cannot search for pods that were not injected", "error", err)
 			pause = min(2*pause, time.Minute)
 		default:
 			pause = min(2*pause, time.Minute)
@@ -96,7 +96,7 @@ func (f *finder) run(ctx context.Context) {
 	}
 }
 
-// follow lists all pods and watches them from then on. It returns after missedAgain, or when that fails.
+// follow lists all pods and then watches them. It returns after missedAgain, or on an error.
 func (f *finder) follow(ctx context.Context) error {
 	pods := f.Pods.Namespace(metav1.NamespaceAll)
 	options := metav1.ListOptions{LabelSelector: inject.LabelInjected + "!=" + inject.LabelInjectedValue, Limit: missedPage}
@@ -117,7 +117,7 @@ func (f *finder) follow(ctx context.Context) error {
 		if list.Continue == "" {
 			break
 		}
-		options.ResourceVersion = "" // the continuation says it
+		options.ResourceVersion = "" // the continuation contains it
 	}
 	f.count.Set(float64(len(f.pods)))
 	options.Limit, options.Continue = 0, ""
@@ -154,8 +154,8 @@ func (f *finder) follow(ctx context.Context) error {
 	}
 }
 
-// look says so if a pod has been missed. Only those that are young get an Event: the others may have run since
-// before lastcall was there.
+// look counts a pod that was missed. Only young pods get an Event: others may be older than the installation of
+// lastcall.
 func (f *finder) look(ctx context.Context, pod *metav1.PartialObjectMetadata) {
 	if f.pods[pod.UID] || len(f.pods) >= missedAtMost || !f.isMissed(ctx, pod) {
 		return
@@ -176,7 +176,7 @@ func (f *finder) isMissed(ctx context.Context, pod *metav1.PartialObjectMetadata
 	switch {
 	case pod.DeletionTimestamp != nil, pod.Annotations[corev1.MirrorPodAnnotationKey] != "":
 		return false
-	case pod.Annotations[inject.AnnotationStatus] != "": // it was seen, and left alone for a reason
+	case pod.Annotations[inject.AnnotationStatus] != "": // the webhook left it alone for a reason
 		return false
 	}
 	var namespace map[string]string
@@ -187,7 +187,7 @@ func (f *finder) isMissed(ctx context.Context, pod *metav1.PartialObjectMetadata
 		if namespace == nil {
 			var err error
 			if namespace, err = f.NamespaceLabels(ctx, pod.Namespace); err != nil {
-				return false // it is looked at again
+				return false // it will be examined again
 			}
 		}
 		if !s.Namespace.Matches(labels.Set(namespace)) {

@@ -132,16 +132,16 @@ func TestMissed(t *testing.T) {
 			m.Finalizers = []string{"x/y"}
 		}),
 	)
-	told := map[string]bool{}
+	created := map[string]bool{}
 	for range 2 {
 		e := f.next(t)
-		told[e.Namespace+"/"+e.InvolvedObject.Name] = true
+		created[e.Namespace+"/"+e.InvolvedObject.Name] = true
 		if e.Reason != ReasonNotInjected || e.Type != corev1.EventTypeWarning || e.InvolvedObject.UID == "" || len(e.Message) > maxMessage {
 			t.Errorf("%+v", e)
 		}
 	}
-	if !told["shop/missed"] || !told["elsewhere/asks"] {
-		t.Errorf("told of %v", told)
+	if !created["shop/missed"] || !created["elsewhere/asks"] {
+		t.Errorf("events for %v", created)
 	}
 	if got := <-f.watched; got != "lastcall.dev/injected!=true" {
 		t.Errorf("watched are pods with %s", got)
@@ -149,16 +149,16 @@ func TestMissed(t *testing.T) {
 	if n := f.count(t); n != 3 {
 		t.Errorf("%v pods are counted, want 3 with the old one", n)
 	}
-	// One that comes, and one that goes: its successor is told of, which shows that the deletion has been seen.
+	// One pod is added and one deleted: the Event of the next one shows that the deletion was processed.
 	f.pods.Add(plain("shop", "late"))
 	f.next(t)
 	f.pods.Delete(plain("shop", "missed"))
 	f.pods.Add(plain("shop", "later"))
 	if e := f.next(t); e.InvolvedObject.Name != "later" || f.pods.IsStopped() {
-		t.Errorf("told of %s", e.InvolvedObject.Name)
+		t.Errorf("event for %s", e.InvolvedObject.Name)
 	}
 	if len(f.created) > 0 {
-		t.Errorf("told of %s too", (<-f.created).InvolvedObject.Name)
+		t.Errorf("another event for %s", (<-f.created).InvolvedObject.Name)
 	}
 }
 

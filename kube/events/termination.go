@@ -13,14 +13,14 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// component is who reports.
+// component is the reporting component of Events.
 const component = "lastcall"
 
-// Fresh is how long after its end a termination is still told of. Events last an hour by an API server's
-// default: what is older than that may have been told, and the telling be gone.
+// Fresh is the maximum age of a termination that gets an Event. An API server keeps Events for an hour by default: an
+// older termination may have had one that is already deleted.
 const Fresh = 30 * time.Minute
 
-// eventsOf are the Events that a pod's status gives rise to.
+// eventsOf are the Events for a pod's status.
 func eventsOf(pod *corev1.Pod, now time.Time) []*corev1.Event {
 	var all []*corev1.Event
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
@@ -28,7 +28,7 @@ func eventsOf(pod *corev1.Pod, now time.Time) []*corev1.Event {
 			if e := eventOf(pod, c.Name, c.RestartCount, c.State.Terminated, now); e != nil {
 				all = append(all, e)
 			}
-			// After a restart, the end before it. (Its own end had the count before.)
+			// The end before the last restart, when the restart count was one lower.
 			if e := eventOf(pod, c.Name, c.RestartCount-1, c.LastTerminationState.Terminated, now); e != nil && c.RestartCount > 0 {
 				all = append(all, e)
 			}
@@ -46,7 +46,7 @@ func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.Cont
 		return nil
 	}
 	at := end.FinishedAt.Time
-	if at.IsZero() { // a runtime that does not say
+	if at.IsZero() { // from a runtime without a time
 		at = report.Began.Add(time.Duration(report.Duration))
 	}
 	if now.Sub(at) > Fresh {
@@ -68,7 +68,7 @@ func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.Cont
 	}
 }
 
-// fieldOf is where the kubelet's own events say that a container is.
+// fieldOf is the container's field path, as in the kubelet's own events.
 func fieldOf(pod *corev1.Pod, container string) string {
 	for _, c := range pod.Status.InitContainerStatuses {
 		if c.Name == container {
@@ -78,15 +78,15 @@ func fieldOf(pod *corev1.Pod, container string) string {
 	return "containers"
 }
 
-// nameOf is the same for the same termination, whoever reports it.
+// nameOf is the same for the same termination, from every replica.
 func nameOf(pod *corev1.Pod, container string, restarts int32) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", pod.UID, container, restarts))
-	name := pod.Name[:min(len(pod.Name), 200)] // 253 in all
+	name := pod.Name[:min(len(pod.Name), 200)] // the limit is 253
 	return strings.TrimRight(name, "-.") + "." + hex.EncodeToString(sum[:8])
 }
 
-// Trim keeps of a pod what events are made of; it is the informer's transform. A cluster may have 100,000
-// of them.
+// Trim is the informer's transform: it removes the parts of a pod that Events do not need. A cluster may have 100,000
+// pods.
 func Trim(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

@@ -10,15 +10,15 @@ import (
 
 // The reasons, as kubectl get events shows them.
 const (
-	ReasonDrained = "Drained"      // everybody was done
-	ReasonCut     = "DrainCut"     // the last call had to end conversations
-	ReasonFixed   = "DrainFixed"   // ended by terminationDrainDuration, whatever was open
-	ReasonCrashed = "DrainCrashed" // the proxy ended by itself before it was told to
+	ReasonDrained = "Drained"      // every request was answered
+	ReasonCut     = "DrainCut"     // the last call had to end requests
+	ReasonFixed   = "DrainFixed"   // ended by terminationDrainDuration, with open requests or without
+	ReasonCrashed = "DrainCrashed" // the proxy exited before its termination
 	ReasonQuit    = "DrainSkipped" // /quitquitquit: no drain
 	ReasonExited  = "AppExited"    // the app ended by itself: no drain
 )
 
-// maxMessage is what the API server takes of an Event's message, bytes.
+// maxMessage is the API server's limit for an Event's message, in bytes.
 const maxMessage = 1024
 
 // describe is the Event of a report. ok is false when the report is not of the end of a termination.

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// How long certificates last.
+// Lifetimes of certificates.
 const (
 	authorityLife = 365 * 24 * time.Hour
 	servingLife   = 24 * time.Hour
@@ -37,7 +37,7 @@ type authority struct {
 func newAuthority(now time.Time) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make the authority's key: %w", err)
+		return nil, fmt.Errorf("create the authority's key: %w", err)
 	}
 	template := &x509.Certificate{
 		SerialNumber:          serial(),
@@ -51,24 +51,24 @@ func newAuthority(now time.Time) (*authority, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
-		return nil, fmt.Errorf("make the authority's certificate: %w", err)
+		return nil, fmt.Errorf("create the authority's certificate: %w", err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	return &authority{cert, key}, err
 }
 
-// serial is random, as RFC 5280 wants it: positive, of 20 bytes at most.
+// serial is random, as RFC 5280 requires: positive, at most 20 bytes.
 func serial() *big.Int {
 	b := make([]byte, 16)
 	_, _ = rand.Read(b) // never fails
 	return new(big.Int).SetBytes(b)
 }
 
-// sign makes a serving certificate for the service's names.
+// sign creates a serving certificate for the service's names.
 func (a *authority) sign(names []string, now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make the serving key: %w", err)
+		return nil, fmt.Errorf("create the serving key: %w", err)
 	}
 	ends := now.Add(servingLife)
 	if ends.After(a.cert.NotAfter) {
@@ -91,7 +91,7 @@ func (a *authority) sign(names []string, now time.Time) (*tls.Certificate, error
 	return &tls.Certificate{Certificate: [][]byte{der, a.cert.Raw}, PrivateKey: key, Leaf: leaf}, err
 }
 
-// isOld reports whether two thirds of a certificate's life are over.
+// isOld reports whether two thirds of a certificate's life have passed.
 func isOld(c *x509.Certificate, now time.Time) bool {
 	life := c.NotAfter.Sub(c.NotBefore)
 	return now.After(c.NotBefore.Add(life * 2 / 3))
@@ -118,12 +118,12 @@ func parseAuthority(cert, key []byte) (*authority, error) {
 	}
 	private, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok || pair.Leaf == nil || !pair.Leaf.IsCA {
-		return nil, errors.New("read the authority: want a certificate authority with an ECDSA key")
+		return nil, errors.New("read the authority: must be a certificate authority with an ECDSA key")
 	}
 	return &authority{pair.Leaf, private}, nil
 }
 
-// valid are the certificates of a bundle that have not ended, each once.
+// valid are the certificates of a bundle that have not expired, each once.
 func valid(bundle []byte, now time.Time) []byte {
 	var out [][]byte
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {

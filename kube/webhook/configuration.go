@@ -9,11 +9,11 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
-// Registration is how the API server is to find the server.
+// Registration describes how the API server finds the server.
 type Registration struct {
-	// Name of both configurations, and of the Secret. Configurations are called in
-	// the order of their names: any name behind "istio" lets Istio's sidecar be there
-	// when lastcall looks.
+	// Name of both configurations, and of the Secret. The API server calls
+	// configurations in the order of their names: with a name after "istio" the pod already has Istio's sidecar when
+	// lastcall examines it.
 	Name string
 
 	// Namespace and Service of the server; Port of the Service.
@@ -23,11 +23,11 @@ type Registration struct {
 	// FailClosed denies pods while no replica answers.
 	FailClosed bool
 
-	// AllNamespaces injects into all but those labelled lastcall.dev/inject: "false", instead
-	// of those alone that are labelled "true".
+	// AllNamespaces injects into all namespaces except those labelled lastcall.dev/inject: "false", instead of only those
+	// labelled "true".
 	AllNamespaces bool
 
-	// Excluded are more namespaces to leave out, beside the cluster's own and the server's.
+	// Excluded are further namespaces without injection, in addition to the system namespaces and the server's own.
 	Excluded []string
 }
 
@@ -45,14 +45,14 @@ func (r Registration) Mutating() *admissionregistration.MutatingWebhookConfigura
 	}
 	yes := asks(metav1.LabelSelectorOpIn, "true")
 	no := asks(metav1.LabelSelectorOpNotIn, "false") // also without the label
-	// The server's own namespace is left out: its pods must start while it does not
-	// answer; so are the cluster's own.
+	// The server's own namespace is excluded because its pods must start while it does not answer, and so are the system
+	// namespaces.
 	elsewhere := metav1.LabelSelectorRequirement{
 		Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpNotIn,
 		Values: append([]string{"kube-system", "kube-public", "kube-node-lease", r.Namespace}, r.Excluded...),
 	}
-	// What a namespace must say for the first webhook, which asks no more of its pods than not
-	// to object, and for the second, which takes the pods that ask by themselves.
+	// The namespace selectors of the first webhook, which injects into pods without a label, and of the second one, for pods
+	// with their own label.
 	first, second := yes, asks(metav1.LabelSelectorOpNotIn, "true")
 	if r.AllNamespaces {
 		first, second = no, asks(metav1.LabelSelectorOpIn, "false")
@@ -67,17 +67,17 @@ func (r Registration) Mutating() *admissionregistration.MutatingWebhookConfigura
 			NamespaceSelector:       &metav1.LabelSelector{MatchExpressions: append([]metav1.LabelSelectorRequirement{elsewhere}, namespace...)},
 			ObjectSelector:          &metav1.LabelSelector{MatchExpressions: object},
 			SideEffects:             to(admissionregistration.SideEffectClassNone),
-			TimeoutSeconds:          to[int32](5), // it answers in milliseconds; who waits is every new pod
+			TimeoutSeconds:          to[int32](5), // it answers in milliseconds, and every new pod waits for it
 			AdmissionReviewVersions: []string{"v1"},
-			// What another injector adds later gets its hook and its probes, and Istio's
-			// sidecar its settings; injecting twice is injecting once.
+			// Containers that another injector adds later get their hooks and probes, and Istio's sidecar its settings; a second
+			// injection changes nothing else.
 			ReinvocationPolicy: to(admissionregistration.IfNeededReinvocationPolicy),
 		}
 	}
 	return &admissionregistration.MutatingWebhookConfiguration{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistration.SchemeGroupVersion.String(), Kind: "MutatingWebhookConfiguration"},
 		ObjectMeta: r.meta(),
-		// Two, because selectors of one are joined by "and"; no pod matches both.
+		// Two, because the selectors of one webhook are combined by "and"; no pod matches both.
 		Webhooks: []admissionregistration.MutatingWebhook{
 			one("namespace", PathInjectNamespace, []metav1.LabelSelectorRequirement{first}, []metav1.LabelSelectorRequirement{no}),
 			one("pod", PathInjectPod, []metav1.LabelSelectorRequirement{second}, []metav1.LabelSelectorRequirement{yes}),
@@ -85,8 +85,7 @@ func (r Registration) Mutating() *admissionregistration.MutatingWebhookConfigura
 	}
 }
 
-// failurePolicy is Ignore unless asked otherwise: a pod without lastcall ends as pods
-// do, a pod that cannot start is an outage. (Istio's is Fail, since a pod
+// failurePolicy is Ignore by default: a pod without lastcall ends as any pod does, a pod that cannot start is an outage. (Istio's is Fail, since a pod
 // without its sidecar has no identity.)
 func (r Registration) failurePolicy() admissionregistration.FailurePolicyType {
 	if r.FailClosed {
@@ -95,8 +94,8 @@ func (r Registration) failurePolicy() admissionregistration.FailurePolicyType {
 	return admissionregistration.Ignore
 }
 
-// Validating registers the warnings. Its failurePolicy is always Ignore: a warning that does
-// not come is no reason to refuse anything.
+// Validating registers the warnings. Its failurePolicy is always Ignore: a missing warning is no reason to refuse an
+// object.
 func (r Registration) Validating() *admissionregistration.ValidatingWebhookConfiguration {
 	rule := func(group string, resources ...string) admissionregistration.RuleWithOperations {
 		return admissionregistration.RuleWithOperations{
@@ -110,8 +109,7 @@ func (r Registration) Validating() *admissionregistration.ValidatingWebhookConfi
 		Webhooks: []admissionregistration.ValidatingWebhook{{
 			Name:         "lint.lastcall.dev",
 			ClientConfig: r.client(PathLint),
-			// ReplicaSets and their pods repeat what their Deployment was warned of, to
-			// controllers that do not listen.
+			// ReplicaSets and their pods would repeat the warnings for their Deployment, and controllers do not read warnings.
 			Rules:         []admissionregistration.RuleWithOperations{rule("apps", "deployments", "statefulsets", "daemonsets"), rule("batch", "jobs", "cronjobs")},
 			FailurePolicy: to(admissionregistration.Ignore),
 			MatchPolicy:   to(admissionregistration.Equivalent),

@@ -43,7 +43,7 @@ func TestWhoIsAskedAbout(t *testing.T) {
 		name, namespace, ofNamespace, ofPod string
 		labelled, all                       string
 	}{
-		{"nobody says anything", "shop", "", "", "", PathInjectNamespace},
+		{"no label", "shop", "", "", "", PathInjectNamespace},
 		{"the namespace asks", "shop", "true", "", PathInjectNamespace, PathInjectNamespace},
 		{"in Istio's word, which is not accepted", "shop", "enabled", "", "", PathInjectNamespace},
 		{"the pod asks", "shop", "", "true", PathInjectPod, PathInjectNamespace},

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// bound puts a bound on open connections. It returns what is to be served in place of a connection; nil for one too many.
+// bound limits open connections. It returns the connection to serve, or nil if there are too many.
 func bound(connections int) func(net.Conn) net.Conn {
 	open := newShares(connections)
 	return func(nc net.Conn) net.Conn {

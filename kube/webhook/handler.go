@@ -22,8 +22,8 @@ import (
 
 // The paths that are registered.
 const (
-	PathInjectNamespace = "/inject/namespace" // the namespace asks for it
-	PathInjectPod       = "/inject/pod"       // the pod itself does
+	PathInjectNamespace = "/inject/namespace" // the namespace has the label
+	PathInjectPod       = "/inject/pod"       // the pod has the label
 	PathLint            = "/lint"
 )
 
@@ -32,16 +32,16 @@ type Handler struct {
 	// Inject are the options of all pods; each gets its own Token and Namespace.
 	Inject inject.Options
 
-	// NamespaceLabels finds a namespace's labels; nil, or an error, is none known.
+	// NamespaceLabels returns a namespace's labels; without the function, or with an error, there are none.
 	NamespaceLabels func(ctx context.Context, name string) (map[string]string, error)
 
-	// Deny makes /lint deny what has an error among its findings.
+	// Deny makes /lint deny objects whose findings include an error.
 	Deny bool
 
 	Log     *slog.Logger
 	metrics *metrics
 	limits  limits
-	noise   logs.Throttle // of what clients cause
+	noise   logs.Throttle // of messages that clients cause
 	mux     http.ServeMux
 }
 
@@ -63,8 +63,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.Serv
 
 type reviewer func(context.Context, *review) *admission.AdmissionResponse
 
-// reviewed reads the review within the bounds, counts it, and keeps a panic from being more than one
-// pod that is admitted as it is. undone is what a review beyond the bounds is answered with.
+// reviewed reads the review within the limits, counts it, and limits the effect of a panic to one object that is admitted
+// unchanged. undone is the answer to a review beyond the limits.
 func (h *Handler) reviewed(endpoint, undone string, maxBody int64, f reviewer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began, from := time.Now(), host(r.RemoteAddr)
@@ -103,7 +103,7 @@ func (h *Handler) reviewed(endpoint, undone string, maxBody int64, f reviewer) h
 			if response == nil {
 				response = h.leave(endpoint, undone, review, "too many reviews at once")
 			}
-			if n := len(response.Patch) * 3; !take(n) { // itself, in base64, and in the answer
+			if n := len(response.Patch) * 3; !take(n) { // the patch, its base64, and the answer
 				response = h.leave(endpoint, undone, review, "too many reviews at once")
 			}
 		}
@@ -113,7 +113,7 @@ func (h *Handler) reviewed(endpoint, undone string, maxBody int64, f reviewer) h
 			_, err = w.Write(text)
 		}
 		if err != nil {
-			h.warn("cannot deliver an answer", "endpoint", endpoint, "uid", review.UID, "error", err)
+			h.warn("cannot send the answer", "endpoint", endpoint, "uid", review.UID, "error", err)
 		}
 		h.metrics.count(endpoint, outcome(response), time.Since(began))
 	})
@@ -125,14 +125,14 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, endpoint string
 	http.Error(w, no.text, no.code)
 }
 
-// leave admits an object that is beyond the bounds, as it is.
+// leave admits an object beyond the limits unchanged.
 func (h *Handler) leave(endpoint, undone string, r *review, reason string) *admission.AdmissionResponse {
 	h.metrics.excess.WithLabelValues(endpoint).Inc()
 	h.warn(undone, "endpoint", endpoint, "namespace", r.Namespace, "uid", r.UID, "reason", reason)
 	return admit("lastcall: " + undone + ": " + reason)
 }
 
-// warn logs what clients can cause as often as they like, each message once a second.
+// warn logs messages that clients can cause at will, each once a second.
 func (h *Handler) warn(msg string, attrs ...any) { h.noise.Warn(h.Log, time.Second, msg, attrs...) }
 
 func outcome(r *admission.AdmissionResponse) string {
@@ -151,9 +151,9 @@ func (h *Handler) guarded(ctx context.Context, endpoint string, r *review, f rev
 	defer func() {
 		if fault := recover(); fault != nil {
 			h.metrics.faults.Inc()
-			h.noise.Log(h.Log, slog.LevelError, time.Second, "internal error; the object is admitted as it is",
+			h.noise.Log(h.Log, slog.LevelError, time.Second, "internal error; admitting the object unchanged",
 				"endpoint", endpoint, "uid", r.UID, "fault", fault, "stack", string(debug.Stack()))
-			response = admit("lastcall: an internal error (see the log of its webhook); this object is admitted as it is")
+			response = admit("lastcall: internal error (see the log of its webhook); this object is admitted unchanged")
 		}
 	}()
 	return f(ctx, r)
@@ -163,7 +163,7 @@ func admit(warnings ...string) *admission.AdmissionResponse {
 	return &admission.AdmissionResponse{Allowed: true, Warnings: warnings}
 }
 
-// inject returns nil when there was no time for it.
+// inject returns nil if the time was too short.
 func (h *Handler) inject(ctx context.Context, r *review, isAsked bool) *admission.AdmissionResponse {
 	if r.Operation != admission.Create || r.SubResource != "" {
 		return admit()
@@ -179,7 +179,7 @@ func (h *Handler) inject(ctx context.Context, r *review, isAsked bool) *admissio
 	case err != nil:
 		return admit("lastcall: not injected: " + err.Error())
 	case w == nil || w.Kind != "Pod":
-		return admit("lastcall: not injected: this is no Pod")
+		return admit("lastcall: not injected: the object is not a Pod")
 	}
 	o := h.Inject
 	o.IsAsked = isAsked
@@ -211,7 +211,7 @@ func (h *Handler) inject(ctx context.Context, r *review, isAsked bool) *admissio
 		return admit("lastcall: not injected: " + err.Error())
 	}
 	if len(response.Patch) > maxPatch {
-		return h.leave("inject", "not injected", r, fmt.Sprintf("the patch would have more than %d bytes", maxPatch))
+		return h.leave("inject", "not injected", r, fmt.Sprintf("the patch has more than %d bytes", maxPatch))
 	}
 	patch := admission.PatchTypeJSONPatch
 	response.PatchType = &patch
@@ -230,7 +230,7 @@ func (h *Handler) labels(ctx context.Context, namespace string) map[string]strin
 	return labels
 }
 
-// lint examines workloads where users see the warnings: at kubectl apply.
+// lint examines workloads when users see the warnings: at kubectl apply.
 func (h *Handler) lint(ctx context.Context, r *review) *admission.AdmissionResponse {
 	if r.Operation != admission.Create && r.Operation != admission.Update || r.SubResource != "" {
 		return admit()
@@ -242,7 +242,7 @@ func (h *Handler) lint(ctx context.Context, r *review) *admission.AdmissionRespo
 	defer leave()
 	w, err := inject.ReadWorkload(r.Object.Raw)
 	if err != nil || w == nil {
-		return admit() // the API server says what is wrong with it
+		return admit() // the API server reports the error
 	}
 	settings, err := inject.Resolve(h.Inject.MeshConfig, w.Pod.Annotations, nil)
 	findings := lint.Pod(lint.Input{Pod: w.Pod, Job: w.IsJob(), Settings: settings, Err: err})
@@ -256,7 +256,7 @@ func (h *Handler) lint(ctx context.Context, r *review) *admission.AdmissionRespo
 	if h.Deny && isWrong {
 		response.Allowed = false
 		response.Result = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
-			Message: fmt.Sprintf("lastcall: the end of this %s cannot work as written: %s", w.Kind, first(findings))}
+			Message: fmt.Sprintf("lastcall: the timers of this %s contradict each other: %s", w.Kind, first(findings))}
 	}
 	return response
 }

@@ -72,9 +72,9 @@ func TestInject(t *testing.T) {
 func TestAdmittedAsItIs(t *testing.T) {
 	h := testHandler(t)
 	for _, c := range []struct{ name, path, object, operation, warning string }{
-		{"nobody asks", PathInjectPod, podJSON, "CREATE", ""},
+		{"no label", PathInjectPod, podJSON, "CREATE", ""},
 		{"an update", PathInjectNamespace, podJSON, "UPDATE", ""},
-		{"something else", PathInjectNamespace, `{"apiVersion":"v1","kind":"Secret"}`, "CREATE", "lastcall: not injected: this is no Pod"},
+		{"something else", PathInjectNamespace, `{"apiVersion":"v1","kind":"Secret"}`, "CREATE", "lastcall: not injected: the object is not a Pod"},
 		{"a pod that cannot be read", PathInjectNamespace, `{"apiVersion":"v1","kind":"Pod","spec":[]}`, "CREATE", "lastcall: not injected: "},
 		{"no object", PathInjectNamespace, `null`, "CREATE", "lastcall: not injected: "},
 		{"nothing to find", PathLint, podJSON, "CREATE", ""},
@@ -119,8 +119,8 @@ func TestRefused(t *testing.T) {
 		code       int
 		says       string
 	}{
-		{"no JSON", "{", http.StatusBadRequest, "no AdmissionReview"},
-		{"nothing", "", http.StatusBadRequest, "no AdmissionReview"},
+		{"no JSON", "{", http.StatusBadRequest, "not an AdmissionReview"},
+		{"nothing", "", http.StatusBadRequest, "not an AdmissionReview"},
 		{"v1beta1", strings.Replace(review, "admission.k8s.io/v1", "admission.k8s.io/v1beta1", 1), http.StatusBadRequest, "must be admission.k8s.io/v1 AdmissionReview"},
 		{"another kind", strings.Replace(review, "AdmissionReview", "Pod", 1), http.StatusBadRequest, "must be"},
 		{"no request", `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`, http.StatusBadRequest, "no request"},

@@ -18,8 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Kubernetes is the Cluster that a kubeconfig or a pod's service account reaches.
-// It needs: get, create, update on the one Secret; get, patch on the two
+// Kubernetes is the Cluster of a kubeconfig or of a pod's service account. It needs get, create, update on the one Secret; get, patch on the two
 // configurations; get on namespaces.
 type Kubernetes struct {
 	core      coreclient.CoreV1Interface
@@ -30,25 +29,24 @@ type Kubernetes struct {
 	namespaces namespaceLabels
 }
 
-// NewKubernetes makes a client. name is that of the Secret, in namespace, and of the
-// webhook configurations.
+// NewKubernetes returns a client. name is the name of the Secret, in namespace, and of the webhook configurations.
 func NewKubernetes(config *rest.Config, namespace, name string) (*Kubernetes, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = 10 * time.Second
-	config.QPS, config.Burst = 50, 100 // pods in many namespaces at once, each of which is looked up
+	config.QPS, config.Burst = 50, 100 // pods in many namespaces at once need one look-up each
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	config.UserAgent = "lastcall-webhook"
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for the API server: %w", err)
+		return nil, fmt.Errorf("create a client for the API server: %w", err)
 	}
 	core, err := coreclient.NewForConfigAndClient(config, client)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for the API server: %w", err)
+		return nil, fmt.Errorf("create a client for the API server: %w", err)
 	}
 	admission, err := admissionclient.NewForConfigAndClient(config, client)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for the API server: %w", err)
+		return nil, fmt.Errorf("create a client for the API server: %w", err)
 	}
 	return &Kubernetes{core: core, admission: admission, namespace: namespace, name: name}, nil
 }
@@ -91,8 +89,8 @@ type change struct {
 	Value any    `json:"value"`
 }
 
-// trusting is the patch that gives each webhook the bundle; nil when all have it. The
-// first operation makes it fail if the list has changed meanwhile.
+// trusting is the patch that gives each webhook the bundle; nil if all have it. Its first operation makes it fail if the
+// list has changed since.
 func trusting(have [][]byte, names []string, bundle []byte) ([]byte, error) {
 	var patch []change
 	for i, b := range have {
@@ -108,7 +106,7 @@ func trusting(have [][]byte, names []string, bundle []byte) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// Trust is Cluster's. A configuration that is not there needs no trust.
+// Trust is Cluster's. It ignores configurations that do not exist.
 func (k *Kubernetes) Trust(ctx context.Context, bundle []byte) error {
 	mutating, err := k.admission.MutatingWebhookConfigurations().Get(ctx, k.name, metav1.GetOptions{})
 	if err == nil {
@@ -143,7 +141,7 @@ func (k *Kubernetes) Trust(ctx context.Context, bundle []byte) error {
 	return nil
 }
 
-// NamespaceLabels are those of a namespace, known for a short while.
+// NamespaceLabels are the labels of a namespace, cached for a short time.
 func (k *Kubernetes) NamespaceLabels(ctx context.Context, name string) (map[string]string, error) {
 	return k.namespaces.of(ctx, name, func(ctx context.Context) (map[string]string, error) {
 		ns, err := k.core.Namespaces().Get(ctx, name, metav1.GetOptions{})

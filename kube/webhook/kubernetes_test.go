@@ -110,7 +110,7 @@ func TestKubernetes(t *testing.T) {
 		}
 	}
 	if n := api.asked["GET /api/v1/namespaces/shop"]; n != 1 {
-		t.Errorf("a namespace was asked for %d times", n)
+		t.Errorf("a namespace was read %d times", n)
 	}
 	if _, err := k.NamespaceLabels(ctx, "nowhere"); err == nil {
 		t.Error("a namespace that is not there has labels")

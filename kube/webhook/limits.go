@@ -7,39 +7,37 @@ import (
 	"time"
 )
 
-// Bounds of everything that clients make the server hold. Together with what the program is without them they stay
-// below 128 MiB, whatever is sent.
+// Limits of everything that clients make the server hold. With them its memory stays below 128 MiB for any input.
 const (
 	maxConnections = 128      // for reviews; shared among addresses
 	maxScrapes     = 32       // connections to the plain port
-	maxRequests    = 1024     // reviews under way; shared among addresses
+	maxRequests    = 1024     // reviews in flight; shared among addresses
 	maxHeld        = 16 << 20 // bytes of bodies and answers; shared among addresses
 	maxPatch       = 1 << 20  // bytes
 	maxAround      = 64 << 10 // bytes of a review that are not its object
 	maxHeaders     = 8 << 10  // bytes of a request's header
 
-	// SoftLimit is for debug.SetMemoryLimit: what the garbage collector keeps the process to, bytes.
+	// SoftLimit is the value for debug.SetMemoryLimit, in bytes.
 	SoftLimit = 64 << 20
 )
 
-// Larger reviews are examined one after the other, with pauses: they are rare, and have a fifth of one processor at most.
+// Larger reviews are rare: they are examined one at a time, with pauses, and use at most a fifth of one processor.
 const (
 	smallObject = 64 << 10
 	smallValues = 1_000
-	largePause  = 4 // times as long as the one before took
+	largePause  = 4 // times the duration of the previous one
 )
 
-// How long a review may take in all: what the API server says, less what the answer's way takes. It says
-// so in the query (timeout=5s).
+// The time limit of a review: the API server's, which is in the query (timeout=5s), less the time to send the answer.
 const (
 	defaultTime = 3 * time.Second
 	longestTime = 10 * time.Second
 )
 
-// limits are the bounds in force.
+// limits are the limits of one server.
 type limits struct {
 	requests, held *shares
-	slots          *shares       // to be examined: as many as there are processors, of which one client has half
+	slots          *shares       // to examine reviews: as many as processors, at most half for one client
 	large          chan struct{} // one of them at most
 }
 
@@ -50,7 +48,7 @@ func newLimits() limits {
 	}
 }
 
-// slot waits until the review may be examined; false when its time is over before.
+// slot waits until the review may be examined; false if its time has passed before.
 func (l *limits) slot(ctx context.Context, r *review) (leave func(), isMine bool) {
 	isLarge := len(r.Object.Raw) > smallObject || r.values > smallValues
 	if isLarge {
@@ -75,7 +73,7 @@ func (l *limits) slot(ctx context.Context, r *review) (leave func(), isMine bool
 	}, true
 }
 
-// timeFor is how long a request's answer may take.
+// timeFor is the time limit of a request.
 func timeFor(r *http.Request) time.Duration {
 	d, err := time.ParseDuration(r.URL.Query().Get("timeout"))
 	if err != nil || d <= 0 {

@@ -56,7 +56,7 @@ func (m *metrics) count(endpoint, outcome string, d time.Duration) {
 
 func (m *metrics) finding(f lint.Finding) { m.findings.WithLabelValues(f.ID).Inc() }
 
-// Metrics is where others of the process put theirs, beside the handler's own.
+// Metrics is the registry of the handler's metrics, to which other parts of the process add theirs.
 func (h *Handler) Metrics() prometheus.Registerer { return h.metrics.registry }
 
 func (m *metrics) handler() http.Handler {

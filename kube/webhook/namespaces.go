@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Bounds of what is remembered of namespaces.
+// Limits of the cache of namespaces.
 const (
-	labelsLast    = 10 * time.Second // how long labels are taken as known
+	labelsLast    = 10 * time.Second // lifetime of a cached entry
 	labelsTimeout = time.Second      // how long a pod's creation waits for them
 	maxNamespaces = 10_000
 	maxLabels     = 4 << 20 // bytes
 )
 
-// namespaceLabels remembers the labels of namespaces for a short while. Pods that are created at once in one
+// namespaceLabels caches the labels of namespaces for a short time. Pods that are created at the same time in one
 // namespace share one look-up.
 type namespaceLabels struct {
 	mu     sync.Mutex // guards what follows
@@ -23,13 +23,13 @@ type namespaceLabels struct {
 }
 
 type knownLabels struct {
-	ready  chan struct{} // closed when the look-up is over
+	ready  chan struct{} // closed when the look-up has ended
 	labels map[string]string
 	err    error
-	until  time.Time // it is taken as known
+	until  time.Time // end of the entry's lifetime
 }
 
-// of returns a namespace's labels; those of before with an error when they cannot be read now.
+// of returns a namespace's labels; the previous ones and an error if they cannot be read now.
 func (n *namespaceLabels) of(ctx context.Context, name string, get func(context.Context) (map[string]string, error)) (map[string]string, error) {
 	n.mu.Lock()
 	l := n.known[name]
@@ -77,7 +77,7 @@ func (n *namespaceLabels) look(ctx context.Context, l, before *knownLabels, get 
 	}
 }
 
-// remember is called with mu held. What is thrown away is looked up once more.
+// remember is called with mu held. Dropped entries are looked up again.
 func (n *namespaceLabels) remember(name string, l *knownLabels) {
 	if n.known == nil || len(n.known) >= maxNamespaces || n.length > maxLabels {
 		n.known, n.length = map[string]*knownLabels{}, 0

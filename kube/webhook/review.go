@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// refusal is an answer other than a review.
+// refusal is an HTTP error instead of a review.
 type refusal struct {
 	code int
 	text string
@@ -24,15 +24,15 @@ type refusal struct {
 
 func (r refusal) Error() string { return r.text }
 
-// review is what the API server asks, and what the object will cost.
+// review is the API server's request and the size of its object.
 type review struct {
 	admission.AdmissionRequest
 	values int
 	from   string // the client's address
 }
 
-// readReview reads what the API server asks, with the object if it is within the bounds: an excessError says
-// that it is not, and comes with a review that can be answered. Memory beyond firstRead is taken as the body arrives.
+// readReview reads the API server's request, with the object if it is within the limits. An excessError means that it is
+// not, and comes with a review that can be answered. Memory beyond firstRead is reserved as the body arrives.
 func readReview(w http.ResponseWriter, r *http.Request, maxBody int64, take func(n int) bool) (*review, error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -79,17 +79,17 @@ func readReview(w http.ResponseWriter, r *http.Request, maxBody int64, take func
 	}
 }
 
-// firstRead is the size of the first buffer, bytes: most reviews fit, and the fields that an answer needs always do.
+// firstRead is the size of the first buffer, in bytes: most reviews fit, and the fields for an answer always do.
 const firstRead = 8 << 10
 
-// excess is the end of a body that is not read to its end. What has come suffices for an answer
-// if the API server's order of fields is kept.
+// excess ends a body that is not read completely. The part that was read is enough for an answer if it has the API
+// server's order of fields.
 func (s *scanner) excess(out *review, err error) (*review, error) {
 	switch tooLarge := (*http.MaxBytesError)(nil); {
 	case errors.As(err, &tooLarge):
 		err = excessError{fmt.Sprintf("the body has more than %d bytes", tooLarge.Limit)}
 	case !errors.As(err, &excessError{}):
-		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("the body is no AdmissionReview: %v", err)}
+		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("the body is not an AdmissionReview: %v", err)}
 	}
 	if s.identify(out) != nil {
 		return nil, refusal{http.StatusRequestEntityTooLarge, err.Error()}
@@ -100,7 +100,7 @@ func (s *scanner) excess(out *review, err error) (*review, error) {
 // review is a body that has been read to its end.
 func (s *scanner) review(out *review, body []byte) (*review, error) {
 	if err := s.finish(); err != nil {
-		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("the body is no AdmissionReview: %v", err)}
+		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("the body is not an AdmissionReview: %v", err)}
 	}
 	if err := s.identify(out); err != nil {
 		return nil, err

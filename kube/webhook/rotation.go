@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// Cluster is what the certificate needs of Kubernetes.
+// Cluster are the operations on Kubernetes that the certificate needs.
 type Cluster interface {
 	// Secret returns the Secret's data and version; no data when there is none.
 	Secret(ctx context.Context) (data map[string][]byte, version string, err error)
 
 	// PutSecret creates the Secret (version empty) or updates that version of it. It
-	// returns ErrConflict when somebody else was first.
+	// returns ErrConflict if another replica was first.
 	PutSecret(ctx context.Context, data map[string][]byte, version string) error
 
-	// Trust puts the bundle into the webhook configurations, where it is not there yet.
+	// Trust writes the bundle into the webhook configurations that lack it.
 	Trust(ctx context.Context, bundle []byte) error
 }
 
-// ErrConflict says that another replica was first.
+// ErrConflict means that another replica was first.
 var ErrConflict = errors.New("changed by another replica")
 
 // Keys of the Secret.
@@ -33,13 +33,13 @@ const (
 	keyKey      = "ca.key"
 	keyNextCert = "next.crt" // trusted already, in use after the overlap
 	keyNextKey  = "next.key"
-	keyOld      = "old.crt" // authorities of the past that are still valid
+	keyOld      = "old.crt" // previous authorities that are still valid
 )
 
-// lookEvery is how often the certificate is looked at.
+// lookEvery is the interval of looks at the certificate.
 const lookEvery = time.Minute
 
-// lookTimeout is how long one look may take.
+// lookTimeout is the time limit of one look.
 const lookTimeout = 20 * time.Second
 
 // Own is the server's own certificate, signed by the authority in the Secret.
@@ -55,7 +55,7 @@ type Own struct {
 	signer  []byte // the authority's certificate that signed it
 }
 
-// Certificate is the one in force, for tls.Config.GetCertificate.
+// Certificate is the current one, for tls.Config.GetCertificate.
 func (o *Own) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c := o.serving.Load(); c != nil {
 		return c, nil
@@ -63,8 +63,7 @@ func (o *Own) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errors.New("there is no certificate yet")
 }
 
-// Look brings everything one step further. It may be called at any time, by any
-// number of replicas.
+// Look advances the rotation by one step. Any number of replicas may call it at any time.
 func (o *Own) Look(ctx context.Context, now time.Time) error {
 	for range 5 {
 		err := o.look(ctx, now)
@@ -88,7 +87,7 @@ func (o *Own) look(ctx context.Context, now time.Time) error {
 		if err := o.Cluster.PutSecret(ctx, changed, version); err != nil {
 			return fmt.Errorf("write the authority's secret: %w", err)
 		}
-		o.Log.Info("the webhook's authority has changed", "next", changed[keyNextCert] != nil)
+		o.Log.Info("webhook authority changed", "next", changed[keyNextCert] != nil)
 		data = changed
 	}
 	if err := o.Cluster.Trust(ctx, bundle(data, now)); err != nil {
@@ -97,8 +96,7 @@ func (o *Own) look(ctx context.Context, now time.Time) error {
 	return o.renew(data, now)
 }
 
-// renew signs a new serving certificate when there is none yet, when it is old, or when
-// the authority is another.
+// renew signs a new serving certificate if there is none, if it is old, or if the authority has changed.
 func (o *Own) renew(data map[string][]byte, now time.Time) error {
 	current := o.serving.Load()
 	if current != nil && !isOld(current.Leaf, now) && bytes.Equal(o.signer, data[keyCert]) {
@@ -114,11 +112,11 @@ func (o *Own) renew(data map[string][]byte, now time.Time) error {
 	}
 	o.serving.Store(cert)
 	o.signer = data[keyCert]
-	o.Log.Info("a new serving certificate", "until", cert.Leaf.NotAfter)
+	o.Log.Info("new serving certificate", "until", cert.Leaf.NotAfter)
 	return nil
 }
 
-// advance is the Secret's next state; nil when it is right as it is.
+// advance is the Secret's next state; nil if nothing has to change.
 //
 //	nothing, or nothing that can be used  → an authority
 //	the authority is old                  → and a next one
@@ -159,7 +157,7 @@ func fresh(certKey, keyKey string, data map[string][]byte, now time.Time) (map[s
 	return out, nil
 }
 
-// bundle is everything that is to be trusted.
+// bundle are all trusted certificates.
 func bundle(data map[string][]byte, now time.Time) []byte {
 	var all []byte
 	for _, key := range []string{keyCert, keyNextCert, keyOld} {
@@ -171,8 +169,7 @@ func bundle(data map[string][]byte, now time.Time) []byte {
 	return valid(all, now)
 }
 
-// Run looks until ctx ends; the first look has been made by the caller. seen is told
-// of each result.
+// Run looks until ctx ends; the caller has made the first look. It passes each result to seen.
 func (o *Own) Run(ctx context.Context, seen func(error)) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -186,7 +183,7 @@ func (o *Own) Run(ctx context.Context, seen func(error)) {
 		err := o.Look(looking, time.Now())
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			o.Log.Error("the webhook's certificate cannot be kept up; the one in force still serves", "error", err)
+			o.Log.Error("cannot renew the webhook's certificate; still using the current one", "error", err)
 		}
 		seen(err)
 	}

@@ -203,7 +203,7 @@ func TestBundleHasWhatIsValidOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := bundle(map[string][]byte{
-		keyCert: bytes.TrimSpace(a.certPEM()), // as somebody has edited it
+		keyCert: bytes.TrimSpace(a.certPEM()), // as edited by hand
 		keyOld:  append(gone.certPEM(), a.certPEM()...),
 	}, now)
 	block, rest := pem.Decode(got)

@@ -7,9 +7,9 @@ import (
 	"fmt"
 )
 
-// Bounds of an object under review. Kubernetes' own: an API server stores 1.5 MiB at most, and a pod of 50
-// containers with 40 variables each has 7,000 values. The bounds are on what the JSON becomes when it is
-// decoded: {} is 3 bytes of text, and as a container it takes some 3 KiB in the pod, its copy and its patch.
+// Limits of an object under review. For comparison: an API server stores at most 1.5 MiB, and a pod of 50 containers with
+// 40 variables each has 7,000 values. They limit the decoded size: {} is 3 bytes of text, but as a container it takes some
+// 3 KiB in the pod, its copy and its patch.
 const (
 	maxObject   = 2 << 20 // bytes
 	maxValues   = 10_000  // objects, lists and scalars
@@ -17,7 +17,7 @@ const (
 	maxDepth    = 100
 )
 
-// maxField bounds a field of the review that is not the object, bytes of JSON.
+// maxField limits a field of the review outside the object, in bytes of JSON.
 const maxField = 1 << 10
 
 // errMalformed is the scanner's only error about the text.
@@ -28,23 +28,23 @@ type excessError struct{ reason string }
 
 func (e excessError) Error() string { return e.reason }
 
-// scanner follows the structure of a review while its bytes arrive: it counts what the object would become
-// when decoded, and finds the few fields that an answer needs. It allocates nothing but those.
+// scanner follows the structure of a review while its bytes arrive: it counts the decoded values, and finds the few fields
+// that an answer needs. It allocates only those.
 type scanner struct {
 	state   scanState
 	offset  int    // bytes seen
-	stack   []byte // '{' or '[' of what is open
+	stack   []byte // '{' or '[' of each open value
 	counts  []int  // elements of each
-	isKey   bool   // the string under way
+	isKey   bool   // of the current string
 	path    [2]string
-	literal []byte // the key or field under way
+	literal []byte // the current key or field
 	wanted  *[]byte
 
 	values int
 
 	apiVersion, kind               []byte
 	uid, operation, sub, namespace []byte // JSON
-	object                         bool   // there is one
+	object                         bool   // there is an object
 	start, end                     int    // of it; end is 0 until it is complete
 }
 
@@ -63,7 +63,7 @@ const (
 	atEnd
 )
 
-// write takes the next bytes. An excessError leaves the scanner as it was before the value that is too much.
+// write processes the next bytes. After an excessError the scanner has its state before the value that exceeded a limit.
 func (s *scanner) write(b []byte) error {
 	for i := 0; i < len(b); i++ {
 		if s.state == inString {
@@ -220,7 +220,7 @@ func (s *scanner) openValue(c byte) error {
 	return nil
 }
 
-// field is where the string that begins here is kept; nil for most.
+// field is the place to store the string that begins here; nil for most.
 func (s *scanner) field() *[]byte {
 	switch {
 	case len(s.stack) == 1:

@@ -17,26 +17,26 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/terminal"
 )
 
-// Server listens for reviews, and apart from them, in clear, for probes and scrapes.
+// Server serves reviews, and on another port without TLS probes and scrapes.
 type Server struct {
 	Handler *Handler
 
-	// Certificate is asked at each handshake.
+	// Certificate is called for each handshake.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-	// Delay is how long it serves on after Serve's context has ended, before it drains. A drain sends the API server
-	// elsewhere; one that resolves the service to ready endpoints finds none when all replicas go at
-	// once, until others are ready. On the connections that it has it can go on meanwhile.
+	// Delay is the time between the end of Serve's context and the drain. A drain makes the API server connect again; an
+	// API server that resolves the service to ready endpoints finds none if all replicas stop at once, until others are
+	// ready. Meanwhile it can use its open connections.
 	Delay time.Duration
 
-	// Drain is how it ends; drain.DefaultConfig is as the agent does. Its grace period begins after Delay.
+	// Drain configures the drain; drain.DefaultConfig is the agent's. Its grace period begins after Delay.
 	Drain drain.Config
 
 	// First is the signal that ended Serve's context; nil is SIGTERM.
 	First func() drain.Signal
 
-	// Signals bring what comes after the end of Serve's context: a second SIGTERM, which
-	// makes the last call at once. Nil is none.
+	// Signals receives the signals after the end of Serve's context: a second SIGTERM starts the last call at once. It may
+	// be nil.
 	Signals <-chan drain.Signal
 
 	// TerminationLog is the file of the container's termination message; empty for none.
@@ -44,11 +44,11 @@ type Server struct {
 
 	Log *slog.Logger
 
-	// Terminal, if there is one, is where a person watches.
+	// Terminal is the terminal of a person, if there is one.
 	Terminal *terminal.Terminal
 }
 
-// Seen tells the metrics of a look at the certificate.
+// Seen records the result of a look at the certificate in the metrics.
 func (s *Server) Seen(err error) {
 	result := "ok"
 	if err != nil {
@@ -63,17 +63,17 @@ func (s *Server) Seen(err error) {
 
 // Serve serves both until ctx ends, and then drains. It returns nil after a drain.
 func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
-	quiet := slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug) // handshakes that fail are probes and scans
+	quiet := slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug) // failed handshakes are probes and scans
 	secure := httpdrain.New(&http.Server{
 		Handler:           s.Handler,
 		TLSConfig:         &tls.Config{GetCertificate: s.Certificate, MinVersion: tls.VersionTLS12, CipherSuites: certificate.Suites()},
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       longestTime,
-		WriteTimeout:      2 * longestTime, // it counts from the request's head
+		WriteTimeout:      2 * longestTime, // counted from the request's head
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    maxHeaders,
-		// A stream whose handler waits for its turn must not keep the others of its connection waiting: a
-		// connection's window is that of many streams.
+		// A stream whose handler waits must not block the other streams: the connection's window is large enough for many of
+		// them.
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 512 << 10},
 		ErrorLog: quiet,
 	}, httpdrain.Options{Admit: bound(maxConnections)})
@@ -102,8 +102,7 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 	case <-plainFailed:
 		secure.Kill()
 	case <-ctx.Done():
-		// Ready all the while: the endpoints have taken us out already, and callers that do not
-		// know yet must find somebody.
+		// It stays ready: the endpoints no longer list this pod, and callers with old endpoints still need an answer.
 		first := drain.Terminate
 		if s.First != nil {
 			first = s.First()
@@ -121,7 +120,7 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 			drainErr = err
 		}
 	}
-	secure.Kill() // nothing, after a drain
+	secure.Kill() // no effect after a drain
 	_ = open.Close()
 	serving.Wait()
 	return errors.Join(reviewsErr, plainErr, drainErr)
@@ -130,7 +129,7 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 // delay waits before the drain. hurry reports that a second signal has arrived, ok that there is something to drain.
 func (s *Server) delay(exited, plainFailed <-chan struct{}) (hurry, ok bool) {
 	if s.Delay > 0 {
-		s.Log.Info("serving on until other replicas are ready", "drain_in", s.Delay)
+		s.Log.Info("delaying the drain until other replicas are ready", "drain_in", s.Delay)
 	}
 	over := time.NewTimer(s.Delay)
 	defer over.Stop()

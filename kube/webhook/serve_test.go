@@ -143,8 +143,8 @@ func TestNotReadyWithoutACertificate(t *testing.T) {
 	<-s.ended
 }
 
-// TestDrain: after the end was asked for, reviews are still answered, also on new
-// connections, and every answer asks the caller to go elsewhere.
+// TestDrain: after the signal, reviews are still answered, including those on new connections, and every response ends
+// its connection.
 func TestDrain(t *testing.T) {
 	o, c := ownCertificate(t)
 	s := serve(t, time.Second, o.Certificate, c.roots(t))
@@ -154,12 +154,12 @@ func TestDrain(t *testing.T) {
 	s.post(t, one)
 	began := time.Now()
 	s.stop()
-	for answered := false; !answered; { // until the server has heard of it
+	for answered := false; !answered; { // until the server has processed the signal
 		answered = s.post(t, one).Close
 	}
-	for range 3 { // each on a connection of its own, since each is told to close it
+	for range 3 { // each on a new connection, since each response ends its own
 		if resp := s.post(t, one); resp != nil && !resp.Close {
-			t.Error("an answer did not say goodbye")
+			t.Error("an answer did not end its connection")
 		}
 		s.post(t, s.client)
 	}
@@ -174,7 +174,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDelay: until the delay is over no client is sent elsewhere, since no other replica may be ready; a second signal cuts it short.
+// TestDelay: until the end of the delay no connection is closed, because no other replica may be ready; a second signal
+// ends the delay.
 func TestDelay(t *testing.T) {
 	o, c := ownCertificate(t)
 	signals := make(chan drain.Signal, 1)

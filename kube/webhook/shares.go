@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// shares divide something bounded among the addresses that use it: an address may hold no more than what is
-// free beside its own. So one client alone gets half, and whatever it does, another one finds something left.
+// shares divide a limited amount among the addresses that use it: an address may hold at most as much as is still free.
+// So one client alone gets half, and another one always finds a share.
 type shares struct {
 	mu      sync.Mutex // guards what follows
 	free    int
 	held    map[string]int
-	waiting []*waiter // the first come is the first served, as far as its address may
+	waiting []*waiter // in order of arrival, limited by their addresses
 }
 
 type waiter struct {
@@ -22,7 +22,7 @@ type waiter struct {
 
 func newShares(total int) *shares { return &shares{free: total, held: map[string]int{}} }
 
-// take gives n to the address; false when that is too much for it now.
+// take reserves n for the address; false if that exceeds its share.
 func (s *shares) take(address string, n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,7 +38,7 @@ func (s *shares) takeLocked(address string, n int) bool {
 	return true
 }
 
-// wait takes one as soon as that is possible; false when ctx ends before.
+// wait reserves one as soon as possible; false if ctx ends before.
 func (s *shares) wait(ctx context.Context, address string) bool {
 	s.mu.Lock()
 	if s.takeLocked(address, 1) {
@@ -63,7 +63,7 @@ func (s *shares) wait(ctx context.Context, address string) bool {
 	return false
 }
 
-// give takes n back from the address.
+// give returns n of the address.
 func (s *shares) give(address string, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
