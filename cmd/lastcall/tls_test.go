@@ -201,8 +201,8 @@ func TestTLSConfigurationRefused(t *testing.T) {
 	}{
 		{"tls-cert=" + one.Cert(), "tls-cert and tls-key go together", nil},
 		{"tls-cert=" + one.Cert() + ",tls-key=/nowhere", "no such file", nil},
-		{"tls-cert=" + one.Cert() + ",tls-key=" + other.Key(), "accepted are PEM files that belong together", nil},
-		{"tls-cert=" + one.Cert() + ",tls-key=" + one.Key() + ",tls-client-ca=" + other.CA(), "there is no certificate in it", nil},
+		{"tls-cert=" + one.Cert() + ",tls-key=" + other.Key(), "must be matching PEM files", nil},
+		{"tls-cert=" + one.Cert() + ",tls-key=" + one.Key() + ",tls-client-ca=" + other.CA(), "it contains no certificate", nil},
 		{"tls-cert=" + one.Cert() + ",tls-key=" + one.Key(), "with --proxy envoy, set TLS and limits in --envoy-config", []string{"--proxy", "envoy"}},
 		{"max-connections=-1", "accepted are 1 and more", nil},
 		{"protocol=http", "--idle-timeout -1s: must be a duration such as 10s, or 0 for no limit", []string{"--idle-timeout", "-1s"}},

@@ -1,4 +1,3 @@
-// Package certificate reads certificates and follows their files. What is in
-// force is replaced only by something better: whatever is wrong with new files, the
-// old ones go on serving, and somebody is told.
+// Package certificate loads certificates and follows their files. A certificate in use is replaced only by a valid one:
+// while the new files are invalid, the old certificate stays in use and an error is logged.
 package certificate

@@ -14,37 +14,37 @@ import (
 	"time"
 )
 
-// Files is a certificate that something else keeps up, such as cert-manager or a
-// mounted Secret. Its methods may be called at the same time as each other.
+// Files is a certificate that another program maintains, such as cert-manager, or a mounted Secret. Its methods may be
+// called concurrently.
 type Files struct {
 	Cert, Key string // PEM: a certificate with its chain, and its key
 
-	// ClientCA holds the authorities of clients' certificates, PEM; empty for none.
+	// ClientCA is the file with the authorities of clients' certificates, PEM; empty: none.
 	ClientCA string
 
 	Log *slog.Logger
 
-	loading sync.Mutex // one Load after another
-	serving atomic.Pointer[set]
-	said    atomic.Pointer[string] // the latest error of Reload
+	loading   sync.Mutex // one Load after another
+	serving   atomic.Pointer[set]
+	lastError atomic.Pointer[string] // the latest error that Reload has logged
 }
 
-// set is what was read at one time.
+// set is the result of one reading.
 type set struct {
 	pair *tls.Certificate
 	cas  *x509.CertPool // nil without ClientCA
-	ca   []byte         // the file that they were read from
+	ca   []byte         // the file's content
 }
 
-// Certificate is the one in force, for tls.Config.GetCertificate.
+// Certificate is the current certificate, for tls.Config.GetCertificate.
 func (f *Files) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if s := f.serving.Load(); s != nil {
 		return s.pair, nil
 	}
-	return nil, errors.New("there is no certificate yet")
+	return nil, errors.New("no certificate loaded yet")
 }
 
-// ClientCAs are the authorities in force; nil without ClientCA.
+// ClientCAs are the current authorities; nil without ClientCA.
 func (f *Files) ClientCAs() *x509.CertPool {
 	if s := f.serving.Load(); s != nil {
 		return s.cas
@@ -52,7 +52,7 @@ func (f *Files) ClientCAs() *x509.CertPool {
 	return nil
 }
 
-// Leaf is the certificate in force, without its chain; nil before the first Load.
+// Leaf is the current certificate without its chain; nil before the first Load.
 func (f *Files) Leaf() *x509.Certificate {
 	if s := f.serving.Load(); s != nil {
 		return s.pair.Leaf
@@ -60,15 +60,14 @@ func (f *Files) Leaf() *x509.Certificate {
 	return nil
 }
 
-// Load reads the files. With an error, what is in force stays. A certificate that
-// is not valid now is refused, unless there is none that is: the first one serves
-// whatever its dates, because no service at all would be no better.
+// Load reads the files. After an error the current certificate stays in use. A certificate that is not valid now is
+// refused, except as the first one: serving it is no worse than not serving.
 func (f *Files) Load() error {
 	_, err := f.load()
 	return err
 }
 
-// load is Load; changed says whether something new is in force.
+// load is Load; changed reports whether the current certificate was replaced.
 func (f *Files) load() (changed bool, err error) {
 	f.loading.Lock()
 	defer f.loading.Unlock()
@@ -97,7 +96,7 @@ func (f *Files) load() (changed bool, err error) {
 func Load(cert, key string) (tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("certificate %q with key %q (accepted are PEM files that belong together): %w", cert, key, err)
+		return tls.Certificate{}, fmt.Errorf("certificate %q with key %q (must be matching PEM files): %w", cert, key, err)
 	}
 	if pair.Leaf == nil {
 		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
@@ -107,7 +106,7 @@ func Load(cert, key string) (tls.Certificate, error) {
 	return pair, nil
 }
 
-// Valid is an error when the certificate's time is over or has not come.
+// Valid returns an error when the certificate has expired or is not valid yet.
 func Valid(leaf *x509.Certificate) error {
 	switch now := time.Now(); {
 	case now.After(leaf.NotAfter):
@@ -118,8 +117,7 @@ func Valid(leaf *x509.Certificate) error {
 	return nil
 }
 
-// authorities reads certificates in PEM, at least one. Unlike
-// x509.CertPool.AppendCertsFromPEM it leaves none out in silence.
+// authorities parses certificates in PEM, at least one. Unlike x509.CertPool.AppendCertsFromPEM it skips none silently.
 func authorities(b []byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	some := false
@@ -129,7 +127,7 @@ func authorities(b []byte) (*x509.CertPool, error) {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("there is a %s in it: accepted are PEM certificates", block.Type)
+			return nil, fmt.Errorf("it contains a %s: must be PEM certificates", block.Type)
 		}
 		ca, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
@@ -139,7 +137,7 @@ func authorities(b []byte) (*x509.CertPool, error) {
 		some = true
 	}
 	if !some {
-		return nil, errors.New("there is no certificate in it: accepted are PEM certificates")
+		return nil, errors.New("it contains no certificate: must be PEM certificates")
 	}
 	return pool, nil
 }

@@ -52,8 +52,8 @@ func await(t *testing.T, results <-chan error, what string, is func(error) bool)
 
 func serial(f *certificate.Files) string { return f.Leaf().SerialNumber.String() }
 
-// TestFilesAreReadAnew changes files in each way in which they are changed.
-func TestFilesAreReadAnew(t *testing.T) {
+// TestFilesAreReadAgain changes files in each way in which they are changed.
+func TestFilesAreReadAgain(t *testing.T) {
 	authority := certificatetest.New(t)
 	for _, way := range []string{"in place", "as a Secret"} {
 		t.Run(way, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestFilesAreReadAnew(t *testing.T) {
 			await(t, results, "refused as expired", func(err error) bool { return err != nil && strings.Contains(err.Error(), "it has expired on") })
 			write(two, []byte("no authority"))
 			await(t, results, "refused for its authorities", func(err error) bool {
-				return err != nil && strings.Contains(err.Error(), "there is no certificate in it")
+				return err != nil && strings.Contains(err.Error(), "it contains no certificate")
 			})
 			if serial(f) != two.Leaf.SerialNumber.String() {
 				t.Errorf("%s is in force", f.Leaf().Subject)
@@ -90,7 +90,7 @@ func TestFilesAreReadAnew(t *testing.T) {
 	}
 }
 
-// What cannot be read leaves what is in force, and is an error that says why.
+// Files that cannot be read leave the current certificate in use, and the error names the reason.
 func TestBadFilesChangeNothing(t *testing.T) {
 	authority := certificatetest.New(t)
 	secret := certificatetest.NewSecret(t)
@@ -108,11 +108,11 @@ func TestBadFilesChangeNothing(t *testing.T) {
 		want       string
 	}{
 		{"another's key", secret.Key(), otherKey, "does not match"},
-		{"no key", secret.Key(), nil, "accepted are PEM files that belong together"},
-		{"garbage", secret.Cert(), []byte("garbage"), "accepted are PEM files that belong together"},
-		{"half a file", secret.Cert(), cert[:len(cert)/2], "accepted are PEM files that belong together"},
-		{"a key among the authorities", secret.CA(), key, "there is a PRIVATE KEY in it"},
-		{"no authority", secret.CA(), nil, "there is no certificate in it"},
+		{"no key", secret.Key(), nil, "must be matching PEM files"},
+		{"garbage", secret.Cert(), []byte("garbage"), "must be matching PEM files"},
+		{"half a file", secret.Cert(), cert[:len(cert)/2], "must be matching PEM files"},
+		{"a key among the authorities", secret.CA(), key, "it contains a PRIVATE KEY"},
+		{"no authority", secret.CA(), nil, "it contains no certificate"},
 	} {
 		t.Run(bad.name, func(t *testing.T) {
 			was, err := os.ReadFile(bad.file)

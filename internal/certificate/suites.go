@@ -2,8 +2,8 @@ package certificate
 
 import "crypto/tls"
 
-// Suites are the TLS 1.2 cipher suites that servers of lastcall take: those with authenticated encryption. Go's own
-// default has suites in CBC mode too, which audits refuse. TLS 1.3 has no others.
+// Suites are the TLS 1.2 cipher suites of lastcall's servers: those with authenticated encryption. Go's default also
+// has suites in CBC mode, which audits reject. TLS 1.3 has no others.
 func Suites() []uint16 {
 	return []uint16{
 		tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,

@@ -10,21 +10,18 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// settle is how long after a change files are read: two cannot be written at once. A
-// certificate and a key that do not fit yet are an error, and read again at the next
-// change.
+// settle is the delay from a change to the reading: two files cannot be written at once. A certificate and a key that
+// do not match yet are an error, and read again at the next change.
 const settle = 100 * time.Millisecond
 
-// The files are read anew this often, in case a change was not told of, and where
-// nothing can be watched: a node's sidecars share a limit of 128 watchers for each
-// user (fs.inotify.max_user_instances).
+// The interval for reading the files without a notification: one may be lost, and watching may be impossible, since a
+// node's sidecars share a limit of 128 watchers per user (fs.inotify.max_user_instances).
 const (
 	readAnyway  = time.Hour
 	readBlindly = 10 * time.Second
 )
 
-// watch has an eye on the files' folders: a mounted Secret is a symbolic link that is
-// replaced.
+// watch watches the files' folders: a mounted Secret is a symbolic link that is replaced.
 func (f *Files) watch() (*fsnotify.Watcher, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -44,8 +41,7 @@ func (f *Files) watch() (*fsnotify.Watcher, error) {
 	return watcher, nil
 }
 
-// Run reads the files anew when they change, until ctx ends; seen is told of each
-// reading. Its error is nil.
+// Run reads the files again when they change, until ctx ends; seen is called after each reading. Its error is nil.
 func (f *Files) Run(ctx context.Context, seen func(error)) error {
 	interval := readAnyway
 	var events chan fsnotify.Event
@@ -56,7 +52,7 @@ func (f *Files) Run(ctx context.Context, seen func(error)) error {
 		events, problems = watcher.Events, watcher.Errors
 	} else {
 		interval = readBlindly
-		f.Log.Warn("the certificate cannot be watched; it is read anew from time to time", "error", err, "interval", interval)
+		f.Log.Warn("cannot watch the certificate; reading it at intervals", "error", err, "interval", interval)
 	}
 	f.follow(ctx, events, problems, interval, seen)
 	return nil
@@ -64,9 +60,9 @@ func (f *Files) Run(ctx context.Context, seen func(error)) error {
 
 func (f *Files) follow(ctx context.Context, events <-chan fsnotify.Event, problems <-chan error, interval time.Duration, seen func(error)) {
 	load := func() { seen(f.Reload()) }
-	load() // it may have changed before it was watched
+	load() // it may have changed before the watch began
 	late, isSoon := time.NewTimer(interval), false
-	soon := func() { // other files of a busy folder put it off no further
+	soon := func() { // changes of other files in the folder do not delay it further
 		if !isSoon {
 			isSoon = true
 			late.Reset(settle)
@@ -81,7 +77,7 @@ func (f *Files) follow(ctx context.Context, events <-chan fsnotify.Event, proble
 			soon()
 		case err := <-problems:
 			f.Log.Warn("watching the certificate", "error", err)
-			soon() // something may have been missed
+			soon() // a notification may be lost
 		case <-late.C:
 			load()
 			isSoon = false
@@ -90,25 +86,24 @@ func (f *Files) follow(ctx context.Context, events <-chan fsnotify.Event, proble
 	}
 }
 
-// Reload is Load, told in the log: an error as long as it is another one than the
-// last.
+// Reload is Load with log lines: an error is logged when it differs from the previous one.
 func (f *Files) Reload() error {
 	changed, err := f.load()
 	switch {
 	case err != nil:
-		if before := f.said.Swap(new(err.Error())); before != nil && *before == err.Error() {
-			break // it has been told
+		if before := f.lastError.Swap(new(err.Error())); before != nil && *before == err.Error() {
+			break // logged already
 		}
-		f.Log.Error("the certificate cannot be read; the one in force still serves", "error", err)
+		f.Log.Error("cannot load the certificate; the current one stays in use", "error", err)
 	case changed:
 		leaf := f.Leaf()
-		f.Log.Info("a new certificate was read", "file", f.Cert, "subject", leaf.Subject.String(), "until", leaf.NotAfter)
+		f.Log.Info("certificate loaded", "file", f.Cert, "subject", leaf.Subject.String(), "until", leaf.NotAfter)
 		if err := Valid(leaf); err != nil {
-			f.Log.Warn("the certificate in force is not valid", "file", f.Cert, "error", err)
+			f.Log.Warn("the current certificate is not valid", "file", f.Cert, "error", err)
 		}
 	}
 	if err == nil {
-		f.said.Store(nil)
+		f.lastError.Store(nil)
 	}
 	return err
 }

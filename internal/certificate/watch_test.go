@@ -14,7 +14,7 @@ import (
 )
 
 // Where nothing can be watched the files are read from time to time; what is wrong
-// with them is told once.
+// with them is logged once.
 func TestFilesThatCannotBeWatched(t *testing.T) {
 	authority := certificatetest.New(t)
 	secret := certificatetest.NewSecret(t)
@@ -48,8 +48,8 @@ func TestFilesThatCannotBeWatched(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		<-done
-		if n := strings.Count(log.String(), "the certificate cannot be read"); n != 1 || readings != 7 || !f.Leaf().Equal(two.Leaf) {
-			t.Errorf("told %d times in %d readings: %s", n, readings, log.String())
+		if n := strings.Count(log.String(), "cannot load the certificate"); n != 1 || readings != 7 || !f.Leaf().Equal(two.Leaf) {
+			t.Errorf("logged %d times in %d readings: %s", n, readings, log.String())
 		}
 	})
 }

@@ -46,8 +46,8 @@ type Service struct {
 	noMore   atomic.Bool   // Stop was called
 	passedOn atomic.Bool   // the successor was sent SIGTERM
 
-	stopped  chan struct{} // closed at the first stop signal
-	stopOnce sync.Once
+	signals  atomic.Int32  // stop signals of this process
+	stopped  chan struct{} // closed at the first one
 	lastCall chan struct{} // a stop signal has come after handing over
 }
 
@@ -198,8 +198,8 @@ func (s *Service) restart(ctx context.Context) (pid int, err error) {
 	s.notify(func(n *Notifier) error { return n.HandedOver(pid) })
 	s.pid = pid
 	close(s.handed)
-	if s.noMore.Load() { // a stop signal during the restart was meant for the whole service
-		s.passOn()
+	if s.noMore.Load() || s.signals.Load() > 0 { // a stop signal during the restart was meant for the whole service
+		s.passOnce()
 	}
 	return pid, nil
 }
@@ -228,20 +228,34 @@ func (s *Service) Stop() {
 // Signalled takes a stop signal. It returns true when the signal is not this process's own but the successor's: as
 // long as this process drains it is the one that the service manager knows, and stands for both.
 func (s *Service) Signalled() (passedOn bool) {
-	s.stopOnce.Do(func() { close(s.stopped) })
-	if !s.isHandedOver() {
+	first := s.signals.Add(1) == 1 // before isHandedOver: restart looks in the opposite order, so that one of them passes it on
+	if first {
+		close(s.stopped)
+	}
+	switch {
+	case !s.isHandedOver():
 		return false
-	}
-	again := s.passedOn.Load()
-	s.passOn()
-	if !again {
+	case first:
+		s.passOnce()
 		s.lastCall <- struct{}{}
+		return true
 	}
-	return !again
+	if !s.passOnce() {
+		s.terminateSuccessor()
+	}
+	return false
 }
 
-func (s *Service) passOn() {
-	s.passedOn.Store(true)
+// passOnce sends the successor SIGTERM, unless it was sent before.
+func (s *Service) passOnce() bool {
+	if !s.passedOn.CompareAndSwap(false, true) {
+		return false
+	}
+	s.terminateSuccessor()
+	return true
+}
+
+func (s *Service) terminateSuccessor() {
 	if s.pid > 0 {
 		s.log.Info("sending SIGTERM to the successor", "pid", s.pid)
 		_ = syscall.Kill(s.pid, syscall.SIGTERM)

@@ -8,9 +8,8 @@ import (
 	"syscall"
 )
 
-// OpenFile opens a log for appending, and never waits. A FIFO that has no reader
-// yet is opened for reading as well: so its lines wait for a reader, which may come,
-// go and come back (fifo(7)).
+// OpenFile opens a log for appending, without blocking. A FIFO without a reader is opened for reading as well, so that
+// its lines wait for a reader, which may open and close it at any time (fifo(7)).
 func OpenFile(name string) (*os.File, error) {
 	way := os.O_WRONLY
 	if info, err := os.Stat(name); err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
@@ -23,7 +22,7 @@ func OpenFile(name string) (*os.File, error) {
 	case way == os.O_RDWR && errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("%w (a FIFO must be readable as well, so that lines can wait for its reader)", err)
 	case errors.Is(err, syscall.ENXIO):
-		return nil, fmt.Errorf("%w (it is a socket, a device that is not there, or a FIFO that nothing reads)", err)
+		return nil, fmt.Errorf("%w (it is a socket, a missing device, or a FIFO without a reader)", err)
 	}
 	return nil, err
 }

@@ -5,19 +5,18 @@ import (
 	"sync"
 )
 
-// Lines is an io.Writer for the output of another program, which comes in pieces
-// of any size: lines reach the Writer whole, so that its own stay apart from them.
+// Lines is an io.Writer for the output of another program, which arrives in pieces of any size: complete lines reach
+// the Writer, so that the Writer's own lines are not mixed with them.
 type Lines struct {
 	to   *Writer
 	mu   sync.Mutex
-	part []byte // of a line that has no end yet
+	part []byte // of an incomplete line
 }
 
-// NewLines passes lines on to a Writer.
+// NewLines forwards lines to a Writer.
 func NewLines(to *Writer) *Lines { return &Lines{to: to} }
 
-// Write never fails and never waits. A line longer than a Writer takes goes on in
-// pieces.
+// Write never fails and never blocks. A line above a Writer's limit continues in pieces.
 func (l *Lines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"log/slog"
 )
 
-// NewLogger is a program's own log, in the format text or json. What was dropped
-// is logged when the reader is back.
+// NewLogger is a program's own log, in the format text or json. It logs the number of dropped lines once the reader
+// reads again.
 func NewLogger(format string, to *Writer, level slog.Leveler) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: level}
 	var handler slog.Handler
@@ -21,8 +21,8 @@ func NewLogger(format string, to *Writer, level slog.Leveler) (*slog.Logger, err
 	log := slog.New(handler)
 	var lines uint64
 	to.OnLoss(func(lost uint64, err error) {
-		if lines += lost; err == nil { // else this line would be the next to be lost
-			log.Warn("the log was not read as fast as it was written; lines were dropped", "lines", lines)
+		if lines += lost; err == nil { // otherwise this line would be dropped too
+			log.Warn("log lines dropped: the reader was too slow", "lines", lines)
 			lines = 0
 		}
 	})

@@ -7,15 +7,14 @@ import (
 	"time"
 )
 
-// Throttle is for what a peer can cause as often as it likes: of each message one
-// line in an interval is logged. The next one says how many were suppressed in
-// between. Its zero value is ready.
+// Throttle is for messages that a peer can cause at any rate: of each message one line per interval is logged. The next
+// one has the number of suppressed lines. Its zero value is ready.
 type Throttle struct {
 	mu   sync.Mutex
-	said map[string]*said // by message: as many as the source code has
+	last map[string]*lastLine // by message: as many as the source code has
 }
 
-type said struct {
+type lastLine struct {
 	at   time.Time
 	more uint64 // since then
 }
@@ -37,25 +36,24 @@ func (t *Throttle) Log(log *slog.Logger, level slog.Level, every time.Duration, 
 	log.Log(context.Background(), level, msg, attrs...)
 }
 
-// allow says whether it is time for a line, and how many were suppressed since the
-// one before.
+// allow reports whether a line is due, and how many were suppressed since the previous one.
 func (t *Throttle) allow(key string, every time.Duration) (more uint64, ok bool) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.said[key]
+	s := t.last[key]
 	switch {
 	case s == nil:
-		if t.said == nil {
-			t.said = make(map[string]*said)
+		if t.last == nil {
+			t.last = make(map[string]*lastLine)
 		}
-		t.said[key] = &said{at: now}
+		t.last[key] = &lastLine{at: now}
 		return 0, true
 	case now.Sub(s.at) < every:
 		s.more++
 		return 0, false
 	}
 	more = s.more
-	*s = said{at: now}
+	*s = lastLine{at: now}
 	return more, true
 }

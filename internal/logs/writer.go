@@ -11,41 +11,39 @@ import (
 )
 
 const (
-	// DefaultBound is how much of a program's own log may wait for its reader,
-	// bytes.
+	// DefaultBound is the buffer of a program's own log, bytes.
 	DefaultBound = 1 << 20
 
-	// CloseTime is how long Close waits for a reader that does not read. A pipe's
-	// buffer takes a report's line at once, even when its reader is slow.
+	// CloseTime is how long Close waits for a stalled reader. A pipe's buffer takes a report's line at once, even if
+	// its reader is slow.
 	CloseTime = 250 * time.Millisecond
 
-	// maxLine is where a line is cut, bytes.
+	// maxLine is the length at which a line is cut, bytes.
 	maxLine = 64 << 10
 
-	// maxSpare is how large a buffer is kept for the next lines, bytes.
+	// maxSpare is the largest buffer that is kept for the next lines, bytes.
 	maxSpare = 256 << 10
 )
 
-// Writer passes lines on to a file. Lines are gathered while a write is under way
-// and written together.
+// Writer writes lines to a file. Lines are collected during a write and written together.
 type Writer struct {
 	w       io.Writer
 	bound   int
 	dropped atomic.Uint64
 
-	mu     sync.Mutex // guards what follows
-	cond   sync.Cond
-	buf    []byte
-	lines  uint64                       // in buf
-	untold uint64                       // lost since onLoss was called
-	failed bool                         // the latest write has failed, and onLoss knows
-	onLoss func(lost uint64, err error) // may be nil
-	done   bool
+	mu         sync.Mutex // guards what follows
+	cond       sync.Cond
+	buf        []byte
+	lines      uint64                       // in buf
+	unreported uint64                       // lost since the last call of onLoss
+	failed     bool                         // the latest write has failed, and onLoss was called
+	onLoss     func(lost uint64, err error) // may be nil
+	done       bool
 
 	gone chan struct{}
 }
 
-// New starts a Writer on w of which at most bound bytes wait for w. Close ends it.
+// New starts a Writer on w with a buffer of bound bytes. Close ends it.
 func New(w io.Writer, bound int) *Writer {
 	l := &Writer{w: w, bound: bound, gone: make(chan struct{})}
 	l.cond.L = &l.mu
@@ -53,9 +51,9 @@ func New(w io.Writer, bound int) *Writer {
 	return l
 }
 
-// OnLoss sets what is called with the number of lines lost since the call before:
-// when w has failed (err says how), and when it takes lines again after some were
-// dropped. It is called from the writing goroutine and may write lines itself.
+// OnLoss sets the function that is called with the number of lines lost since its last call: when w has failed (with
+// err), and when w takes lines again after some were dropped. It is called from the writing goroutine and may write
+// lines itself.
 func (l *Writer) OnLoss(f func(lost uint64, err error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,26 +80,26 @@ func (l *Writer) run() {
 			spare = nil
 		}
 		l.mu.Lock()
-		if err != nil { // a full disk must stop nothing else
+		if err != nil { // a full disk must not stop the program
 			l.drop(lines)
 		}
-		// What onLoss writes needs room: when there is none, another write is to come.
-		if lost, tell := l.untold, l.onLoss; tell != nil && (lost > 0 || l.failed && err == nil) && len(l.buf) <= l.bound/2 {
-			l.untold, l.failed = 0, err != nil
+		// onLoss writes into the buffer: if that is full, another write follows.
+		if lost, report := l.unreported, l.onLoss; report != nil && (lost > 0 || l.failed && err == nil) && len(l.buf) <= l.bound/2 {
+			l.unreported, l.failed = 0, err != nil
 			l.mu.Unlock()
-			tell(lost, err)
+			report(lost, err)
 			l.mu.Lock()
 		}
 	}
 }
 
-// drop counts lines that are lost. The caller holds mu.
+// drop counts lost lines. The caller holds mu.
 func (l *Writer) drop(lines uint64) {
 	l.dropped.Add(lines)
-	l.untold += lines
+	l.unreported += lines
 }
 
-// Write takes whole lines. It never fails and never waits for w.
+// Write takes whole lines. It never fails and never blocks on w.
 func (l *Writer) Write(p []byte) (int, error) {
 	lines := uint64(max(1, bytes.Count(p, []byte{'\n'})))
 	l.append(lines, func(b []byte) []byte {
@@ -113,8 +111,7 @@ func (l *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Append has f append one line to what waits; f is not called when that is
-// dropped. It is Write without a copy.
+// Append lets f append one line to the buffer; f is not called when the line is dropped. It is Write without a copy.
 func (l *Writer) Append(f func([]byte) []byte) { l.append(1, f) }
 
 func (l *Writer) append(lines uint64, f func([]byte) []byte) {
@@ -129,10 +126,10 @@ func (l *Writer) append(lines uint64, f func([]byte) []byte) {
 	l.cond.Signal()
 }
 
-// Dropped is how many lines were not written.
+// Dropped is the number of lines that were not written.
 func (l *Writer) Dropped() uint64 { return l.dropped.Load() }
 
-// Metric counts the lines that were dropped, of the log called name.
+// Metric counts the dropped lines of the log called name.
 func (l *Writer) Metric(name string) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name:        "lastcall_log_lines_dropped_total",
@@ -141,8 +138,7 @@ func (l *Writer) Metric(name string) prometheus.Collector {
 	}, func() float64 { return float64(l.Dropped()) })
 }
 
-// Close writes what waits and returns; after CloseTime, without it. What is
-// written later is dropped.
+// Close writes the buffer and returns, after CloseTime at the latest. Later lines are dropped.
 func (l *Writer) Close() {
 	l.mu.Lock()
 	l.done = true

@@ -81,7 +81,7 @@ func TestStalledReader(t *testing.T) {
 		}
 		lost := w.Dropped()
 		if lost < 400 || lost >= 500 {
-			t.Errorf("%d lines were dropped", lost)
+			t.Errorf("%d log lines dropped", lost)
 		}
 		resume()
 		synctest.Wait()
@@ -90,7 +90,7 @@ func TestStalledReader(t *testing.T) {
 		if n := strings.Count(r.String(), "msg=line"); uint64(n)+lost != 500 {
 			t.Errorf("%d lines were read and %d dropped, of 500", n, lost)
 		}
-		for _, want := range []string{"msg=first", "msg=last", "lines were dropped"} {
+		for _, want := range []string{"msg=first", "msg=last", "log lines dropped"} {
 			if strings.Count(r.String(), want) != 1 {
 				t.Errorf("%q is not there once:\n%s", want, r.String())
 			}
@@ -127,7 +127,7 @@ func TestClose(t *testing.T) {
 		}
 		_, _ = w.Write([]byte("three\n"))
 		if w.Dropped() != 2 {
-			t.Errorf("%d lines were dropped", w.Dropped())
+			t.Errorf("%d log lines dropped", w.Dropped())
 		}
 		resume()
 	})
@@ -147,7 +147,7 @@ func TestFailingReader(t *testing.T) {
 			synctest.Wait()
 		}
 		if w.Dropped() != 3 {
-			t.Errorf("%d lines were dropped", w.Dropped())
+			t.Errorf("%d log lines dropped", w.Dropped())
 		}
 		r.mu.Lock()
 		r.err = nil

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Child is a process that we have started.
+// Child is a process that this process has started.
 type Child struct {
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -21,12 +21,11 @@ type Child struct {
 var owned = struct {
 	sync.Mutex
 	pids   map[int]bool
-	waited chan struct{} // a waiter has taken its child
+	waited chan struct{} // a waiter has reaped its child
 }{pids: make(map[int]bool), waited: make(chan struct{}, 1)}
 
-// Start runs a program. It is the leader of a process group of its own, so that
-// a signal for us (Ctrl-C, a node's shutdown) does not reach it before its turn,
-// and it does not outlive us: the kernel sends it SIGKILL when we die.
+// Start runs a program. It leads a process group of its own, so that a signal for this process (Ctrl-C, a node's
+// shutdown) does not reach it directly, and it does not outlive this process: the kernel then sends it SIGKILL.
 func Start(cmd *exec.Cmd) (*Child, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -36,7 +35,7 @@ func Start(cmd *exec.Cmd) (*Child, error) {
 	c := &Child{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// Pdeathsig is bound to the thread that has forked (prctl(2)).
+		// Pdeathsig is tied to the thread that forked (prctl(2)).
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		owned.Lock()
@@ -65,8 +64,7 @@ func Start(cmd *exec.Cmd) (*Child, error) {
 	return c, nil
 }
 
-// codeOf is the exit code as a shell gives it: 128 and the signal for a death
-// by signal.
+// codeOf is the exit code as in a shell: 128 plus the signal after a death by signal.
 func codeOf(err error) int {
 	var exit *exec.ExitError
 	switch {
@@ -84,7 +82,7 @@ func codeOf(err error) int {
 // Pid is the process's number.
 func (c *Child) Pid() int { return c.cmd.Process.Pid }
 
-// Done is closed when the process has ended and was reaped.
+// Done is closed when the process has exited and was reaped.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
 // Code is the exit code, 128 + the signal after a death by signal. It is valid
@@ -103,7 +101,7 @@ func (c *Child) Signal(s os.Signal) error {
 // Kill ends the process and its whole group at once.
 func (c *Child) Kill() {
 	select {
-	case <-c.done: // the number may be another's by now
+	case <-c.done: // the number may belong to another process by now
 	default:
 		_ = syscall.Kill(-c.Pid(), syscall.SIGKILL)
 	}

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reap waits for the orphans that a PID 1 inherits, until ctx ends, so that they
-// do not pile up as zombies. It does nothing for any other process.
+// Reap reaps the orphans that a PID 1 inherits, until ctx ends, so that they do not accumulate as zombies. It does
+// nothing in any other process.
 func Reap(ctx context.Context) {
 	if os.Getpid() != 1 {
 		return
@@ -35,16 +35,15 @@ func reap(ctx context.Context) {
 	}
 }
 
-// pidOf reads si_pid, which x/sys keeps to itself: after three 32-bit fields the
-// union begins at the next pointer-aligned offset (asm-generic/siginfo.h).
+// pidOf reads si_pid, which x/sys does not export: after three 32-bit fields the union begins at the next
+// pointer-aligned offset (asm-generic/siginfo.h).
 func pidOf(info *unix.Siginfo) int {
 	const offset = (3*4 + unsafe.Sizeof(uintptr(0)) - 1) / unsafe.Sizeof(uintptr(0)) * unsafe.Sizeof(uintptr(0))
 	return int(*(*int32)(unsafe.Add(unsafe.Pointer(info), offset)))
 }
 
-// reapOne reaps one dead child that nobody waits for. It returns false when
-// there is none at the moment. The kernel shows one dead child at a time: when
-// that has a waiter, those behind it are seen after the waiter has taken it.
+// reapOne reaps one dead child without a waiter. It returns false when there is none at the moment. The kernel shows
+// one dead child at a time: if that has a waiter, the next ones are visible after the waiter has reaped it.
 func reapOne() bool {
 	var info unix.Siginfo
 	if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil {

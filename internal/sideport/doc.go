@@ -1,14 +1,9 @@
-// Package sideport has what the small HTTP servers beside the traffic have in
-// common: the status port, the admin API, the gateway's and the webhook's probes
-// and metrics.
+// Package sideport has what the small HTTP servers next to the traffic have in common: the status port, the admin API,
+// the probes and metrics of the gateway and the webhook.
 //
 // The promises:
 //
-//   - Whatever peers do, a server takes a bounded amount of memory: it has a
-//     bounded number of connections and of scrapes, short heads, and no answer
-//     without a deadline.
-//   - A peer that takes more than its share displaces itself: when there is no
-//     room, the oldest connection of the address with the most of them is ended. So
-//     another peer's probe or hook gets in, and one that waits (Hold) stays.
-//   - What is meant for the machine itself is not at a web page's disposal (Local).
+//   - Whatever peers do, a server takes a bounded amount of memory: it limits connections, concurrent scrapes and header sizes, and every response has a deadline.
+//   - A peer that takes more than its share displaces itself: at the limit, the oldest connection of the address with the most connections is ended. Another peer's probe or hook is served, and a request that waits (Hold) is kept.
+//   - Endpoints for the machine itself are closed to web pages (Local).
 package sideport

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Local refuses requests that a web page has made: on the machine of a user who looks at
-// it (or through a port that is forwarded to it) these come from localhost, too.
+// Local refuses requests from web pages: on the machine of a user with a browser, or through a forwarded port, these
+// come from localhost too.
 func Local(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := Foreign(r); err != nil {
@@ -22,29 +22,28 @@ func Local(h http.Handler) http.Handler {
 	})
 }
 
-// Foreign is why a request is taken for a web page's: another origin's, or one that
-// has the browser look up a name of its own that leads here (DNS rebinding). It is
-// nil for other clients, which send no Origin and no Sec-Fetch-Site, and for pages
-// that came from here.
+// Foreign is the reason why a request counts as a web page's: it has another origin, or its host name was resolved to
+// this address by a foreign name server (DNS rebinding). It is nil for other clients, which send neither Origin nor
+// Sec-Fetch-Site, and for pages of this server.
 func Foreign(r *http.Request) error {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "none", "same-origin":
 	default:
-		return errors.New("a request of another site's page is refused (Sec-Fetch-Site)")
+		return errors.New("request from another site's page refused (Sec-Fetch-Site)")
 	}
 	if origin := r.Header.Get("Origin"); origin != "" {
 		if u, err := url.Parse(origin); err != nil || u.Host == "" || u.Host != r.Host {
-			return fmt.Errorf("a request of another site's page is refused (Origin %.100q)", origin)
+			return fmt.Errorf("request from another site's page refused (Origin %.100q)", origin)
 		}
 	}
 	if !isLocalName(r.Host) {
-		return fmt.Errorf("a request for the host %.100q is refused: ask for localhost or an IP address", r.Host)
+		return fmt.Errorf("request for host %.100q refused: must be localhost or an IP address", r.Host)
 	}
 	return nil
 }
 
-// isLocalName says whether a Host is one that no foreign name server can point here:
-// an IP address, localhost, or none (HTTP/1.0).
+// isLocalName reports whether a Host cannot have been resolved to this address by a foreign name server: an IP address,
+// localhost, or none (HTTP/1.0).
 func isLocalName(hostport string) bool {
 	host := hostport
 	if h, _, err := net.SplitHostPort(hostport); err == nil {
@@ -58,8 +57,7 @@ func isLocalName(hostport string) bool {
 	return err == nil
 }
 
-// IsLoopback says whether a request came in at an address of the machine itself that
-// no other machine reaches.
+// IsLoopback reports whether a request arrived at a loopback address, which no other machine can reach.
 func IsLoopback(r *http.Request) bool {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if local == nil {

@@ -89,7 +89,7 @@ func TestScrapeLimit(t *testing.T) {
 		<-begun
 	}
 	if n, err := io.Copy(io.Discard, first); n > 32<<20 {
-		t.Errorf("the oldest scrape went on: %d bytes, %v", n, err)
+		t.Errorf("the oldest scrape continued: %d bytes, %v", n, err)
 	}
 }
 
