@@ -9,6 +9,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
 )
 
 // mode is what a connection has turned out to carry.
@@ -68,10 +69,10 @@ type conn struct {
 
 // response is the response to the oldest request.
 type response struct {
-	begun      bool    // its final head has been received
-	untilClose bool    // it ends with the connection
-	content    content // finite: it has to end by itself
-	reconnects bool    // its client requests it again after any end
+	begun      bool             // its final head has been received
+	untilClose bool             // it ends with the connection
+	content    earlyend.Content // Unknown: it may not be ended early
+	reconnects bool             // its client requests it again after any end
 }
 
 // restarting is what a connection knows of a restart of its app. deadline and timedOut are up's.

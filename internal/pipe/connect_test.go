@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
 // A stream of gRPC-Web or of the Connect protocol that is not finished ends with
@@ -76,7 +77,7 @@ func TestConnectRPC(t *testing.T) {
 func TestEnvelopes(t *testing.T) {
 	message := "\x00\x00\x00\x00\x05hello"
 	trailers := "\x80\x00\x00\x00\x10grpc-status: 0\r\n"
-	unavailable := string(grpcWeb.lastMessage())
+	unavailable := string(grpc.Append(nil, 0x80, []byte("grpc-status: 14\r\ngrpc-message: "+accesslog.MessageLastCall+"\r\n")))
 	for _, tt := range []struct {
 		name, before, after, body, ending string
 		whole                             bool

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
@@ -20,7 +21,7 @@ type down struct {
 	buf     *tcp.Buffer
 	large   bool
 	scanned int
-	body    body
+	body    earlyend.Body
 	head    []byte // a rewritten head
 	carried uint64 // bytes without meaning, for the log
 	status  int    // of the response at hand

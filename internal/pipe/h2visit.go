@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
@@ -295,7 +296,7 @@ func (r *responseHead) Field(name http2.FieldName, value []byte) {
 			r.status = digits(string(value))
 		}
 	case http2.FieldContentType:
-		r.events = isEventStream(value)
+		r.events = earlyend.IsEventStream(value)
 	case http2.FieldContentEncoding:
 		r.encoded = r.encoded || !http1.EqualFold(value, "identity")
 	}

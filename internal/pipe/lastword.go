@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
 )
 
 // lastWord is the end of a conversation that has to reach a boundary of its protocol first: a WebSocket the end of a
@@ -19,7 +21,7 @@ type lastWord struct {
 
 // endsAtBoundaryLocked reports whether the conversation consists of parts between which it can end.
 func (c *conn) endsAtBoundaryLocked() bool {
-	return !c.end.done() && (c.mode == modeWS || c.response.begun && c.response.content != finite)
+	return !c.end.done() && (c.mode == modeWS || c.response.begun && c.response.content != earlyend.Unknown)
 }
 
 // endsEarlyLocked reports whether the conversation ends when the drain closes idle connections, as configured.
@@ -74,7 +76,7 @@ func (c *conn) sendLastWord(force bool) {
 	if !c.streaming {
 		return
 	}
-	f, ok := c.down.body.earlyEnd()
+	end, ok := c.down.body.End(accesslog.MessageLastCall)
 	if !ok {
 		return
 	}
@@ -83,21 +85,21 @@ func (c *conn) sendLastWord(force bool) {
 	case c.end.done():
 		c.mu.Unlock()
 		return
-	case early && f.ending != "": // its client would lose something
+	case early && end.Name != "": // its client would lose something
 		c.lastWordRequested.Store(false)
 		c.mu.Unlock()
 		return
 	}
 	c.end.phase, c.end.by = ended, &endLastCall
-	resets := c.response.untilClose && !f.proper
+	resets := c.response.untilClose && !end.Proper
 	c.end.resets = resets
 	if c.end.word != nil {
-		c.end.word.ending = f.ending
+		c.end.word.ending = end.Name
 	}
 	c.mu.Unlock()
-	if len(f.bytes) > 0 {
+	if len(end.Last) > 0 {
 		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
-		_ = c.client.Send(f.bytes, !resets) // a FIN takes with it what is held back, a reset does not
+		_ = c.client.Send(end.Last, !resets) // a FIN takes with it what is held back, a reset does not
 	}
 	c.carryOut(&claim{ending: &endLastCall}, 0)
 }

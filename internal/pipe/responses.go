@@ -1,131 +1,143 @@
 package pipe
 
 import (
+	"bytes"
 	"net/http"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
-	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
+	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
-// passHead passes the response head in the first n bytes of the buffer on, and
-// as much of its body as is there. It decides whether this is the last message.
+// passHead passes on the response head in the first n bytes of the buffer, and as much of its body as has arrived.
 func (c *conn) passHead(n int) bool {
 	d := &c.down
-	b := d.buf
-	raw := b.B[b.R : b.R+n]
+	raw := d.buf.B[d.buf.R : d.buf.R+n]
 	h, err := http1.ParseResponse(raw)
 	if err != nil {
 		d.err = err
 		return false
 	}
 	c.mu.Lock()
-	if c.end.phase >= replying {
+	switch {
+	case c.end.phase >= replying:
 		c.mu.Unlock()
 		return false
-	}
-	if c.queue.len() == 0 { // a 408 of an app that closes an idle connection, for one
+	case c.queue.len() == 0: // such as the 408 of an app that closes an idle connection
 		c.end.advance(lastMessage)
 		c.mu.Unlock()
 		d.state = downStray
 		return true
 	}
 	req := c.queue.at(0)
-	tunnel := h.Status == http.StatusSwitchingProtocols && req.upgrade || req.connect && h.Status/100 == 2
-	interim := h.Status < 200 && !tunnel
-	if interim && h.Status == http.StatusSwitchingProtocols {
-		c.mu.Unlock()
-		d.err = http1.Malformed("101 to a request that did not ask for it")
-		return false
-	}
-	mark := false
+	isTunnel := h.Status == http.StatusSwitchingProtocols && req.upgrade || req.connect && h.Status/100 == 2
 	switch {
-	case tunnel && req.wantsWS && h.WebSocket:
-		c.becomeWebSocketLocked()
-		close(c.decided)
-	case tunnel && req.h2c != nil && isH2C(raw):
+	case isTunnel && req.h2c != nil && isH2C(raw):
 		c.mu.Unlock()
 		return c.passUpgradeToH2(n)
-	case tunnel:
-		c.mode = opaque
-		close(c.decided)
-		if req.connect {
-			c.noteOpaque(OpaqueConnect)
-		} else {
-			c.noteOpaque(OpaqueUpgrade)
-		}
-	case !interim:
-		if req.upgrade || req.connect {
-			close(c.decided)
-		}
-		c.response.begun = true
-		draining := c.announcesClose() && c.queue.len() == 1
-		if h.Close || req.close || draining {
-			c.end.advance(lastMessage)
-		}
-		mark = draining && !h.Close
-	}
-	body := body{Body: h.ResponseBody(req.isHead)}
-	c.response.untilClose = !interim && !tunnel && body.Kind == http1.CloseBody
-	if !interim && (body.Kind == http1.ChunkedBody || body.Kind == http1.CloseBody) {
-		body.content = c.p.cfg.contentOf(&h, req)
-		isSubscription := req.isGet() && h.Status == http.StatusOK
-		if body.content == events {
-			body.events = eventstream.New(isSubscription)
-		}
-		c.response.reconnects = isSubscription && (body.content == events || body.content == lines)
-	}
-	c.response.content = body.content
-	isWS := c.mode == modeWS
-	early := c.endsEarlyLocked()
-	if !interim {
-		if req.status = h.Status; req.entry != nil {
-			req.entry.FirstByte = time.Now()
-		}
-	}
-	c.mu.Unlock()
-
-	if !interim {
-		c.in.stats.responded(h.Status)
-	}
-	switch {
-	case tunnel:
-		b.R += n
-		if err := c.toClient(raw, false); err != nil {
-			return false
-		}
-		c.mu.Lock()
-		c.recountLocked()
+	case isTunnel:
+		return c.passTunnelHead(&h, req, raw)
+	case h.Status == http.StatusSwitchingProtocols:
 		c.mu.Unlock()
-		if d.state = downOpaque; !isWS {
-			return false
-		}
-		d.state = downWS
-		if early {
-			c.requestLastWord(true)
-		}
-		return true
-	case interim:
-		b.R += n
+		d.err = http1.Malformed("101 to a request without an upgrade")
+		return false
+	case h.Status < 200: // interim response
+		c.mu.Unlock()
+		d.buf.R += n
 		return c.toClient(raw, false) == nil
 	}
-	d.state, d.body, d.status = downBody, body, h.Status
-	// Requests behind it were not read, and their client may ask again elsewhere.
-	d.closes = h.Close || body.Kind == http1.CloseBody
-	if early {
+	return c.passFinalHead(&h, req, raw)
+}
+
+// passTunnelHead passes on the head after which the connection is a tunnel or a WebSocket. mu is held until it returns.
+func (c *conn) passTunnelHead(h *http1.Head, req *request, raw []byte) bool {
+	isWS := req.wantsWS && h.WebSocket
+	switch {
+	case isWS:
+		c.becomeWebSocketLocked()
+	case req.connect:
+		c.mode = opaque
+		c.noteOpaque(OpaqueConnect)
+	default:
+		c.mode = opaque
+		c.noteOpaque(OpaqueUpgrade)
+	}
+	close(c.decided)
+	isEarly := c.endsEarlyLocked()
+	req.responded(h.Status)
+	c.mu.Unlock()
+	c.in.stats.responded(h.Status)
+	c.down.buf.R += len(raw)
+	if err := c.toClient(raw, false); err != nil {
+		return false
+	}
+	c.mu.Lock()
+	c.recountLocked()
+	c.mu.Unlock()
+	if !isWS {
+		c.down.state = downOpaque
+		return false
+	}
+	c.down.state = downWS
+	if isEarly {
+		c.requestLastWord(true)
+	}
+	return true
+}
+
+// passFinalHead passes on the head of a final response. It decides whether the response is the last one of the
+// connection. mu is held until it returns.
+func (c *conn) passFinalHead(h *http1.Head, req *request, raw []byte) bool {
+	d := &c.down
+	if req.upgrade || req.connect { // refused
+		close(c.decided)
+	}
+	announces := c.announcesClose() && c.queue.len() == 1
+	if h.Close || req.close || announces {
+		c.end.advance(lastMessage)
+	}
+	framing := h.ResponseBody(req.isHead)
+	isUntilClose := framing.Kind == http1.CloseBody
+	content := earlyend.Unknown
+	if isUntilClose || framing.Kind == http1.ChunkedBody {
+		content = earlyend.ContentOf(h, req.isGET(), c.p.cfg.EndlessTypes)
+	}
+	isSubscription := req.isGET() && h.Status == http.StatusOK
+	c.response = response{
+		begun: true, untilClose: isUntilClose, content: content,
+		reconnects: isSubscription && (content == earlyend.Events || content == earlyend.Lines),
+	}
+	if c.endsEarlyLocked() {
 		c.lastWordRequested.Store(true)
 	}
-	if !mark {
-		return c.passMessage(n)
+	req.responded(h.Status)
+	c.mu.Unlock()
+	c.in.stats.responded(h.Status)
+
+	d.state, d.body, d.status = downBody, earlyend.New(framing, content, isSubscription), h.Status
+	// The app has not read the requests after this one. Their client may repeat them on another connection.
+	d.closes = h.Close || isUntilClose
+	if !announces || h.Close {
+		return c.passMessage(len(raw))
 	}
 	d.head = http1.AppendClosing(d.head[:0], raw)
-	b.R += n
-	if err := c.toClient(d.head, body.Kind != http1.CloseBody); err != nil {
+	d.buf.R += len(raw)
+	if err := c.toClient(d.head, !isUntilClose); err != nil {
 		return false
 	}
 	return c.passMessage(0)
 }
+
+// responded notes the status of the final response.
+func (r *request) responded(status int) {
+	if r.status = status; r.entry != nil {
+		r.entry.FirstByte = time.Now()
+	}
+}
+
+// isGET reports whether the request is a GET. All clients that reconnect by themselves send one.
+func (r *request) isGET() bool { return bytes.HasPrefix(r.line, []byte("GET ")) }
 
 func (c *conn) passBody() bool { return c.passMessage(0) }
 
@@ -136,7 +148,7 @@ func (c *conn) passMessage(n int) bool {
 	d := &c.down
 	b := d.buf
 	c.wmu.Lock()
-	m, done, err := d.body.advance(b.B[b.R+n : b.W])
+	m, done, err := d.body.Advance(b.B[b.R+n : b.W])
 	if err != nil {
 		c.wmu.Unlock()
 		d.err = err
@@ -164,7 +176,7 @@ func (c *conn) passMessage(n int) bool {
 		}
 		b.R += n + m
 	}
-	c.streaming = d.body.content != finite && !done
+	c.streaming = d.body.Content() != earlyend.Unknown && !done
 	c.wmu.Unlock()
 	c.noteSent(m)
 	if done {
@@ -192,7 +204,7 @@ func (c *conn) noteSent(n int) {
 // responseEnds takes the answered request from the queue. It returns whether
 // there will be more responses.
 func (c *conn) responseEnds(last bool) bool {
-	c.down.state, c.down.body.events = downHead, nil
+	c.down.state, c.down.body = downHead, earlyend.Body{} // which frees what followed its events
 	if last {
 		c.mu.Lock()
 		if c.end.advance(ended); c.end.by == nil {

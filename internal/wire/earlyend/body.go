@@ -1,0 +1,109 @@
+// Package earlyend decides how a proxy may end the body of an HTTP/1 response before the app does. A body may end only
+// between two units of its content, such as events or messages. It ends properly only if its client loses nothing, or
+// if its protocol has a message for a call that failed. Every other body is truncated: its client can tell that it is
+// incomplete.
+package earlyend
+
+import (
+	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
+	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+)
+
+// Body follows the body of a response, and the units of its content.
+type Body struct {
+	http1.Body
+	content  Content
+	last     byte                // last byte of Lines
+	messages grpc.Messages       // of GRPCWeb and Connect
+	events   *eventstream.Stream // of Events
+}
+
+// New follows a body from its first byte. isSubscription is true for a response with status 200 to a GET.
+func New(body http1.Body, content Content, isSubscription bool) Body {
+	b := Body{Body: body, content: content}
+	if content == Events {
+		b.events = eventstream.New(isSubscription)
+	}
+	return b
+}
+
+// Content returns the kind of content.
+func (b *Body) Content() Content { return b.content }
+
+// Advance takes the next bytes of the message, as http1.Body does.
+func (b *Body) Advance(p []byte) (n int, done bool, err error) {
+	if b.content == Unknown {
+		return b.Body.Advance(p, nil)
+	}
+	return b.Body.Advance(p, b)
+}
+
+// Data implements http1.DataSink.
+func (b *Body) Data(p []byte) {
+	switch {
+	case len(p) == 0:
+	case b.content == Events:
+		b.events.Follow(p)
+	case b.content == Lines:
+		b.last = p[len(p)-1]
+	default:
+		b.messages.Follow(p)
+	}
+}
+
+// End is how a body is ended early.
+type End struct {
+	Last   []byte // what to send last, with its framing
+	Proper bool   // the body then ends properly; otherwise the end of the connection must not look like its end
+	Name   string // for reports; empty if the client loses nothing
+}
+
+// End returns how the body can be ended now. ok is false within a unit of its content or within a chunk. message tells
+// the client why its call has failed.
+func (b *Body) End(message string) (end End, ok bool) {
+	if b.Kind == http1.ChunkedBody && !b.AtChunkBoundary() || !b.betweenUnits() {
+		return end, false
+	}
+	var last []byte
+	switch b.content {
+	case Events:
+		e := b.events.Ending()
+		last, end.Proper, end.Name = e.Last, e.Proper, e.Name
+	case Lines:
+		end.Proper = true
+	default:
+		if end.Proper = true; !b.isComplete() {
+			last, end.Name = b.content.failure(message)
+		}
+	}
+	if b.Kind != http1.ChunkedBody {
+		end.Last = last
+		return end, true
+	}
+	if len(last) > 0 {
+		end.Last = http1.AppendChunk(nil, last)
+	}
+	if end.Proper {
+		end.Last = append(end.Last, http1.LastChunk...)
+	}
+	return end, true
+}
+
+func (b *Body) betweenUnits() bool {
+	switch b.content {
+	case Unknown:
+		return false
+	case Events:
+		return b.events.BetweenEvents()
+	case Lines:
+		return b.last == 0 || b.last == '\n'
+	}
+	return !b.messages.Within()
+}
+
+// isComplete reports whether the last message of GRPCWeb or Connect has been sent.
+func (b *Body) isComplete() bool {
+	flags := b.messages.Flags()
+	return b.content == GRPCWeb && flags&grpcWebTrailers != 0 || b.content == Connect && flags&connectEnd != 0
+}
