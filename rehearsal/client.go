@@ -14,22 +14,22 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
-// answer is what a client got.
+// answer is what the client got.
 type answer struct {
-	asked  time.Time
-	last   time.Time // the last byte was read, or the request broke
+	sent   time.Time
+	last   time.Time // of the last byte, or of the failure
 	status int       // 0: no response
 	body   []byte
-	err    error // what broke, also in the midst of a body
+	err    error // the failure, also in the middle of a body
 }
 
-// took is how long it took, as the client sees it.
-func (a answer) took() time.Duration { return a.last.Sub(a.asked) }
+// took is the response time as the client measures it.
+func (a answer) took() time.Duration { return a.last.Sub(a.sent) }
 
-// client asks for url and reads the answer to its last byte.
+// client sends a GET request and reads the response to its last byte.
 type client func(ctx context.Context, url string) answer
 
-// maxBody bounds what is kept of an answer.
+// maxBody limits how much of a response is kept, bytes.
 const maxBody = 1 << 20
 
 // Clients by the names of --client.
@@ -41,26 +41,26 @@ const (
 func clientFor(name string, n *node.Node) (client, error) {
 	switch name {
 	case clientGo, "":
-		return askGo, nil
+		return getGo, nil
 	case clientCurl:
 		path, err := exec.LookPath("curl")
 		if err != nil {
-			return nil, fmt.Errorf("--client curl: %w; install it, or take --client go", err)
+			return nil, fmt.Errorf("--client curl: %w; install it, or use --client go", err)
 		}
-		return func(ctx context.Context, url string) answer { return askCurl(ctx, n, path, url) }, nil
+		return func(ctx context.Context, url string) answer { return getCurl(ctx, n, path, url) }, nil
 	}
-	return nil, fmt.Errorf("--client is %q: accepted are go and curl", name)
+	return nil, fmt.Errorf("--client is %q: must be go or curl", name)
 }
 
-func askGo(ctx context.Context, url string) (a answer) {
-	a.asked = time.Now()
+func getGo(ctx context.Context, url string) (a answer) {
+	a.sent = time.Now()
 	defer func() { a.last = time.Now() }()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		a.err = err
 		return a
 	}
-	// A connection of its own: one that is kept might be retried by net/http.
+	// A new connection: net/http may retry on one that is kept alive.
 	transport := &http.Transport{DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	resp, err := transport.RoundTrip(req)
@@ -73,20 +73,18 @@ func askGo(ctx context.Context, url string) (a answer) {
 	return a
 }
 
-// read takes the response in. The clock is read in between: what follows the last
-// byte is no part of it.
+// read reads the response, and the clock at its last byte.
 func (a *answer) read(resp *http.Response) {
 	a.status = resp.StatusCode
 	a.body, a.err = io.ReadAll(io.LimitReader(resp.Body, maxBody))
 	a.last = time.Now()
 }
 
-// askCurl reads what curl writes as it comes (-N), so that the last byte's
-// moment is the byte's and not that of curl's end, and as it was sent (--raw), so that a
-// chunked body that ends early is seen to.
-func askCurl(ctx context.Context, n *node.Node, path, url string) (a answer) {
-	a.asked = time.Now()
-	a.last = a.asked
+// getCurl reads curl's output unbuffered (-N), so that the time of the last byte is not that of curl's exit, and undecoded
+// (--raw), to detect a chunked body that ends early.
+func getCurl(ctx context.Context, n *node.Node, path, url string) (a answer) {
+	a.sent = time.Now()
+	a.last = a.sent
 	out, in, err := os.Pipe()
 	if err != nil {
 		a.err = err
@@ -94,7 +92,7 @@ func askCurl(ctx context.Context, n *node.Node, path, url string) (a answer) {
 	}
 	defer func() { _ = out.Close() }()
 	curl, err := n.Start(node.Command{Args: []string{path, "-sS", "-N", "-i", "--raw", "--http1.1", url}, Stdout: in})
-	_ = in.Close() // curl has its own
+	_ = in.Close() // curl has a copy
 	if err != nil {
 		a.err = err
 		return a
@@ -108,7 +106,7 @@ func askCurl(ctx context.Context, n *node.Node, path, url string) (a answer) {
 		_, _ = io.Copy(io.Discard, out)
 	}
 	if ending := curl.Ending(); ending != "exit 0" {
-		a.err = errors.Join(a.err, fmt.Errorf("curl: %s", ending)) // curl's codes are told by its manual
+		a.err = errors.Join(a.err, fmt.Errorf("curl: %s", ending)) // the exit codes are in curl's manual
 	}
 	return a
 }

@@ -83,7 +83,7 @@ func TestClients(t *testing.T) {
 			}
 		})
 	}
-	if _, err := clientFor("wget", n); err == nil || !strings.Contains(err.Error(), "accepted are go and curl") {
+	if _, err := clientFor("wget", n); err == nil || !strings.Contains(err.Error(), "must be go or curl") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,18 +1,14 @@
-// Package rehearsal plays the well-known experiment on one machine: a client asks
-// for something slow through a gateway and a sidecar, the deployment is
-// scaled to 0 at that moment, and what the client gets is compared with what is stated
-// of each way of stopping.
+// Package rehearsal runs the published experiment on one machine: a client sends a slow request through a gateway and a
+// sidecar, the deployment is scaled to 0 at that moment, and the client's result is compared with what is expected of each
+// way to stop a pod.
 //
-// Nothing is pretended: app, sidecar and gateway are processes of the real
-// binaries on real sockets, and package node's kubelet sends them real signals by
-// Kubernetes' rules. Where a strategy is Istio's, the sidecar is lastcall's own agent
-// in --compat istio, which ends as pilot-agent with Envoy does.
+// App, sidecar and gateway are processes of the real binaries on real sockets, and package node's kubelet sends them real
+// signals by Kubernetes' rules. Where a strategy is Istio's, the sidecar is lastcall's agent in --compat istio, which ends as
+// pilot-agent with Envoy does.
 //
-// What is expected is not a list of results: it follows from the timers
-// (expect.go), so that a shorter request or a longer grace period is judged
-// as rightly as the experiment's own numbers.
+// What is expected is computed from the timers (expect.go): a shorter request or a longer grace period is judged as
+// correctly as the experiment's own.
 //
-// The clock is the client's and this process's: a request is answered when the client
-// has read the last byte, a pod is gone when wait4 of its last container has
-// returned.
+// Times are measured by the client and this process: a request is answered when the client has read the last byte, and a
+// pod is gone when wait4 has returned for its last container.
 package rehearsal

@@ -9,50 +9,45 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// How much later than stated a thing may come; on a busy machine, the row's allowance is added to each.
+// How much later than expected an event may come. On a busy machine the row's allowance is added to each.
 const (
 	slack = 400 * time.Millisecond
 
-	// otherSlack is slack for the end of apps that are not built in: all of them end
-	// at the same moment, and interpreters take their time.
+	// otherSlack is slack for the exit of apps that are not built in: all of them exit at the same moment, and
+	// interpreters are slow.
 	otherSlack = 2 * time.Second
 
-	// transit is what gateway and client take to carry the last byte from the pod
-	// to where its moment is taken.
+	// transit is how long the last byte takes from the pod to the client, which measures it.
 	transit = 25 * time.Millisecond
 
-	// exitLag is lastcall's promise: from the last byte to the pod's end.
+	// exitLag is lastcall's limit, from the last byte to the pod's end.
 	exitLag = 50 * time.Millisecond
 
-	// envoyExitLag is the same with Envoy, which takes its time to flush and to leave. Where
-	// idle connections stay, the last byte is no event of the kernel's: it is looked for,
-	// each 300 ms at least, and then Envoy's stats are asked.
+	// envoyExitLag is the same with Envoy, which takes longer to flush and to exit. With idle connections the kernel
+	// reports no event at the last byte: the agent polls every 300 ms, and then reads Envoy's stats.
 	envoyExitLag     = 100 * time.Millisecond
 	envoyExitLagIdle = 450 * time.Millisecond
 
-	// Envoy 1.40 closes the idle connections of a draining listener in the last third of its
-	// drain time, drainDuration (45 s), each at a moment of its own; before that and in older ones they
-	// are left alone. Its delayed close takes a second.
+	// Envoy 1.40 closes the idle connections of a draining listener in the last third of its drain time, drainDuration
+	// (45 s), at random moments. Earlier versions leave them open. The delayed close takes a second.
 	envoyIdleFrom = 30 * time.Second
 	envoyIdleTo   = 46 * time.Second
 
-	// tooClose is how near a request's end may come to the moment that would cut
-	// it, before either outcome is right.
+	// tooClose is how near the request's end may be to the moment that would cut it, for either outcome to be right.
 	tooClose = 250 * time.Millisecond
 
-	// killTogether is how near two containers' SIGKILLs are to each other: which of the two a
-	// request dies of cannot be stated.
+	// killTogether is how near two containers' SIGKILLs are if either may have cut the request.
 	killTogether = 100 * time.Millisecond
 )
 
-// Envoy's local reply to an upstream that went away: 95 bytes of text/plain.
+// Envoy's local reply when the upstream connection ends: 95 bytes of text/plain.
 const (
 	terminationBody    = "upstream connect error or disconnect/reset before headers. reset reason: connection termination"
 	terminationDetails = "503 UC upstream_reset_before_response_started{connection_termination}"
 	viaUpstream        = "503 - via_upstream"
 )
 
-// span is a stretch of time, from the scale-down.
+// span is a range of times, from the scale-down.
 type span struct{ from, to time.Duration }
 
 func at(t time.Duration) span { return span{t, t} }
@@ -65,7 +60,7 @@ func (s span) atLeast(o span) span { return span{max(s.from, o.from), max(s.to, 
 
 func (s span) union(o span) span { return span{min(s.from, o.from), max(s.to, o.to)} }
 
-// holds allows for the clocks' grain before and for the machine after.
+// holds reports whether d is in the span, with a tolerance for the clock before it, and for the machine after it.
 func (s span) holds(d, allowance time.Duration) bool {
 	return d >= s.from-20*time.Millisecond && d <= s.to+slack+allowance
 }
@@ -77,21 +72,21 @@ func (s span) String() string {
 	return fmt.Sprintf("after %s to %s", console.Seconds(s.from), console.Seconds(s.to))
 }
 
-// circumstances are what an expectation follows from, beside the strategy.
+// circumstances are what an expectation follows from, in addition to the strategy.
 type circumstances struct {
 	left         time.Duration // of the request, at the scale-down
 	grace        time.Duration
 	app          strategy.SIGTERMBehaviour
-	otherGateway bool // neither the built-in one nor Envoy: its words are its own
+	otherGateway bool // neither the built-in one nor Envoy: its responses are unknown
 	envoy        bool // the sidecar is a real Envoy
 
-	allowance time.Duration // how much later things may be on this machine
+	allowance time.Duration // how much later events may be on this machine
 
 	otherApp  bool          // not the built-in one
-	appLeaves time.Duration // how long it takes to end with nothing in flight
+	appLeaves time.Duration // how long it takes to exit with nothing in flight
 }
 
-// leaves adds what an app takes to end by itself.
+// leaves adds the time that an app takes to exit.
 func (c circumstances) leaves(s span) span {
 	if c.otherApp {
 		s.to += c.appLeaves + otherSlack
@@ -99,7 +94,7 @@ func (c circumstances) leaves(s span) span {
 	return s
 }
 
-// expectation is what is stated of a strategy. Times are from the scale-down.
+// expectation is what a strategy should do. Times are from the scale-down.
 type expectation struct {
 	lost     bool
 	answered span   // 200, or the end of a lost request
@@ -107,19 +102,19 @@ type expectation struct {
 	log      string // in the gateway's line; empty: not judged
 
 	gone   span          // the pod
-	lag    time.Duration // at most, of the pod's end after the last byte; zero: not judged
-	stays  time.Duration // at least, whatever ended before: the minimum drain
-	appOwn bool          // what the app takes to end is not part of lag: it is not ours
-	killed *bool         // whether SIGKILL is needed; nil: not judged
+	lag    time.Duration // maximum from the last byte to the pod's end; zero: not judged
+	stays  time.Duration // minimum, whatever ended before: the minimum drain
+	appOwn bool          // the time that the app takes to exit is not part of lag
+	killed *bool         // whether SIGKILL ends it; nil: not judged
 
 	appAfter bool   // the app's SIGTERM comes after the last byte
 	named    bool   // the report's verdict is cut, and it names the request
 	unnamed  bool   // it names the client only
-	idle     bool   // idle connections end in an orderly way
+	idle     bool   // idle connections are closed with a FIN
 	why      string // in words
 }
 
-// String is the expectation in words, for -o json and for a row that failed.
+// String is the expectation as text, for -o json and for a row that failed.
 func (e expectation) String() string {
 	text := "200 " + e.answered.String()
 	if e.lost {
@@ -138,8 +133,8 @@ func (e expectation) String() string {
 	return text
 }
 
-// expect states what has to come out. There are two answers when the request
-// ends so near to what would cut it that either is right.
+// expect returns what a strategy should do: two alternatives if the request ends so close to the moment that would cut it
+// that either is right.
 func expect(s strategy.Strategy, c circumstances) []expectation {
 	early, late := c, c
 	near := tooClose + c.allowance
@@ -154,7 +149,7 @@ func expect(s strategy.Strategy, c circumstances) []expectation {
 	if a.lost == e.lost {
 		other = b
 	}
-	const why = "the request ends too close to the cut to tell"
+	const why = "the request ends too close to the cut for one outcome"
 	e.why, other.why = why, why
 	other.answered = other.answered.union(at(c.left))
 	other.gone = span{other.gone.from - near, other.gone.to + near}
@@ -168,8 +163,8 @@ func expectOne(s strategy.Strategy, c circumstances) expectation {
 	return expectIstio(s, c)
 }
 
-// ends gives a container's SIGTERM and SIGKILL by its preStop's time: whole
-// seconds of it are taken off the grace period, 2 s are left at least.
+// ends returns when a container gets SIGTERM and SIGKILL, from how long its preStop hook runs: the kubelet subtracts whole
+// seconds of that from the grace period, and leaves at least 2 s.
 func ends(hook span, grace time.Duration) (term, kill span) {
 	term = hook.atMost(grace)
 	after := func(t time.Duration) time.Duration { return t + max(grace-t.Truncate(time.Second), 2*time.Second) }

@@ -6,8 +6,7 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// expectIstio works out who cuts the request, if anybody does: the app that is
-// told to stop, or the sidecar that leaves.
+// expectIstio computes what cuts the request, if anything does: the app's SIGTERM or the sidecar's exit.
 func expectIstio(s strategy.Strategy, c circumstances) expectation {
 	grace := s.GraceOr(c.grace)
 	appTerm, appKill := ends(at(s.Sleep), grace)
@@ -22,7 +21,7 @@ func expectIstio(s strategy.Strategy, c circumstances) expectation {
 		sideCut = sideTerm.plus(s.TerminationDrain)
 		sideCut = span{min(sideCut.from, sideKill.from), min(sideCut.to, sideKill.to)}
 	case strategy.IstioNative:
-		sideCut = span{appKill.from, appKill.to + 2*time.Second} // it goes after the app
+		sideCut = span{appKill.from, appKill.to + 2*time.Second} // it ends after the app
 	}
 	cut := span{min(appCut.from, sideCut.from), min(appCut.to, sideCut.to)}
 
@@ -44,7 +43,7 @@ func expectIstio(s strategy.Strategy, c circumstances) expectation {
 	appGone := appTerm
 	if c.app != strategy.Exits {
 		appGone = appTerm.atLeast(e.answered.atMost(appKill.to))
-		if e.lost { // it may go on with what nobody waits for
+		if e.lost { // it may go on with a request whose client is gone
 			appGone.to = max(appGone.to, min(c.left, appKill.to))
 		}
 	}
@@ -60,7 +59,7 @@ func expectIstio(s strategy.Strategy, c circumstances) expectation {
 		e.killed = &yes
 		e.why = "an idle connection counts"
 	case s.Way == strategy.ExitOnZero:
-		// One look a second, the first a second after the minimum drain.
+		// It polls once a second, first a second after the minimum drain.
 		sideGone = sideTerm.plus(strategy.MinimumDrain + time.Second).atLeast(e.answered)
 		sideGone.to += time.Second
 		sideGone = sideGone.atMost(sideKill.to)
@@ -69,13 +68,13 @@ func expectIstio(s strategy.Strategy, c circumstances) expectation {
 	return e
 }
 
-// sidecarHook is how long the sidecar's preStop takes.
+// sidecarHook is how long the sidecar's preStop hook runs.
 func sidecarHook(s strategy.Strategy, c circumstances) span {
 	switch {
 	case s.Netstat && c.app == strategy.KeepsListener:
 		return span{c.left, c.left + time.Second} // it listens until it has finished
 	case s.Netstat:
-		return span{0, time.Second} // the first look may come before the app has closed its socket
+		return span{0, time.Second} // the first poll may come before the app has closed its socket
 	case s.Way == strategy.IstioNative:
 		return at(0)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// expectLastcall: answered when the app has answered, or told so at the last
-// call; the pod leaves with the last byte, but not before the minimum drain.
+// expectLastcall: the client gets the app's response, or a 503 at the last call. The pod ends with the last byte, but not
+// before the minimum drain.
 func expectLastcall(s strategy.Strategy, c circumstances) expectation {
 	grace := s.GraceOr(c.grace)
 	lastCall := grace - min(2*time.Second, grace/4)
@@ -42,16 +42,16 @@ func expectLastcall(s strategy.Strategy, c circumstances) expectation {
 	if c.app == strategy.Exits {
 		e.killed = &no
 	} else {
-		// An app that goes on with what nobody waits for any more is killed,
-		// at what was left of the grace period in whole seconds.
+		// An app that goes on with a request whose client is gone is killed at the end of the grace period, which counts
+		// in whole seconds.
 		_, kill := ends(at(lastCall), grace)
 		e.gone.to = max(e.gone.to, min(kill.to, max(c.left, grace)))
 	}
 	switch {
 	case c.otherGateway:
 	case c.envoy:
-		// Envoy cannot be told to answer single requests: they end with it, and
-		// the kernel, which knows no requests, says who they were.
+		// Envoy cannot be made to answer single requests: they end when it exits. The report names the clients, from the
+		// kernel's socket table, which has no requests.
 		e.unnamed = true
 		e.body, e.log = terminationBody, terminationDetails
 	default:
@@ -60,9 +60,8 @@ func expectLastcall(s strategy.Strategy, c circumstances) expectation {
 	return e
 }
 
-// expectEnvoyNative: a hook's last call names who is left and lets the app's
-// SIGTERM come, but a native sidecar stays until the app is gone, and its Envoy
-// cannot end single requests: the app does, or its SIGKILL.
+// expectEnvoyNative: the hook's last call reports the remaining clients, and the app gets its SIGTERM. A native sidecar
+// stays until the app has exited, and its Envoy cannot end single requests: the app does, or its SIGKILL.
 func expectEnvoyNative(s strategy.Strategy, c circumstances, lastCall, grace time.Duration) expectation {
 	term, kill := ends(at(lastCall), grace)
 	e := expectation{
@@ -74,14 +73,14 @@ func expectEnvoyNative(s strategy.Strategy, c circumstances, lastCall, grace tim
 		if !e.lost {
 			e.answered = at(c.left)
 		}
-		// The sidecar's SIGTERM comes after the app's end, and leaves it 2 s at least.
+		// The sidecar's SIGTERM comes after the app's exit, and at least 2 s before its SIGKILL.
 		e.gone = span{e.answered.from, e.answered.to + 2*time.Second}
 	}
 	switch {
 	case c.otherGateway || !e.lost:
 	case c.app == strategy.Exits:
-		e.body, e.log = terminationBody, viaUpstream // the sidecar's own words
-	default: // the sidecar's or the gateway's: both go at the same moment
+		e.body, e.log = terminationBody, viaUpstream // the sidecar's own response
+	default: // the sidecar's or the gateway's: both end at the same moment
 		e.body = terminationBody
 	}
 	return e

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// idleClients are other clients of a pod that hold connections to it and ask
-// for nothing: one that has been answered and keeps its connection alive, and one
-// that has connected ahead of need, as pools do.
+// idleClients are other clients of a pod with idle connections: one has had a response and keeps its connection alive, and
+// one has connected but sent no request, as connection pools do.
 type idleClients struct {
 	conns []closer
 	ended sync.WaitGroup
@@ -22,27 +21,26 @@ type idleClients struct {
 	mu     sync.Mutex // guards what follows
 	closed int        // by the pod, with a FIN
 	broken []error    // by the pod, in another way
-	left   bool       // by us
+	isOver bool       // we close the rest
 }
 
-// closer is a connection that we hang up.
+// closer is a connection that we close.
 type closer interface{ Close() error }
 
-const idleTimeout = 10 * time.Second // for the one answer
+const idleTimeout = 10 * time.Second // for the one response
 
-// connectIdle connects to address. A connection that the app does not keep
-// alive is left out.
+// connectIdle connects to address. It omits a connection that the app does not keep alive.
 func connectIdle(ctx context.Context, address string) (*idleClients, error) {
 	c := &idleClients{}
 	var d net.Dialer
-	for _, ask := range []bool{true, false} {
+	for _, withRequest := range []bool{true, false} {
 		conn, err := d.DialContext(ctx, "tcp", address)
 		if err != nil {
 			c.close()
 			return nil, fmt.Errorf("idle connection: %w", err)
 		}
-		if ask {
-			kept, err := askOnce(conn, address)
+		if withRequest {
+			kept, err := requestOnce(conn, address)
 			if err != nil {
 				_ = conn.Close()
 				c.close()
@@ -59,8 +57,8 @@ func connectIdle(ctx context.Context, address string) (*idleClients, error) {
 	return c, nil
 }
 
-// askOnce makes a request and tells whether the connection is kept.
-func askOnce(conn net.Conn, address string) (kept bool, err error) {
+// requestOnce sends a request and reports whether the connection is kept alive.
+func requestOnce(conn net.Conn, address string) (kept bool, err error) {
 	if err := conn.SetDeadline(time.Now().Add(idleTimeout)); err != nil {
 		return false, err
 	}
@@ -78,30 +76,30 @@ func askOnce(conn net.Conn, address string) (kept bool, err error) {
 	return !resp.Close, conn.SetDeadline(time.Time{})
 }
 
-// watch waits for the end of a connection, and hangs up then as clients do.
+// watch waits for the end of a connection, and closes it as clients do.
 func (c *idleClients) watch(conn net.Conn) {
 	_, err := conn.Read(make([]byte, 1))
 	_ = conn.Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.left:
+	case c.isOver:
 	case errors.Is(err, io.EOF):
 		c.closed++
 	case err == nil:
-		c.broken = append(c.broken, errors.New("bytes that nobody had asked for"))
+		c.broken = append(c.broken, errors.New("bytes without a request"))
 	default:
 		c.broken = append(c.broken, err)
 	}
 }
 
-// close hangs up and waits; what the pod did before is known then.
+// close closes the remaining connections and waits; closed and broken are complete then.
 func (c *idleClients) close() {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
-	c.left = true
+	c.isOver = true
 	c.mu.Unlock()
 	for _, conn := range c.conns {
 		_ = conn.Close()

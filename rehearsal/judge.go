@@ -9,7 +9,7 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
-// check is one thing that was stated, and how it was.
+// check is one expectation and its outcome.
 type check struct {
 	What string `json:"what"`
 	Want string `json:"want"`
@@ -17,8 +17,7 @@ type check struct {
 	OK   bool   `json:"ok"`
 }
 
-// judge compares a row with what is expected of it: with the alternative that
-// fits best, where there are two.
+// judge compares a row with what is expected of it: with the closest alternative, where there are two.
 func judge(r *row, alternatives []expectation, path string, c circumstances) (expectation, []check) {
 	var best expectation
 	var checks []check
@@ -48,7 +47,7 @@ func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 
 	got := outcome(r.answer)
 	switch {
-	case e.lost && c.otherGateway: // its status is its own, or it breaks off
+	case e.lost && c.otherGateway: // the status is its own, or it closes the connection
 		add(r.answer.status == 0 || r.answer.status >= http.StatusInternalServerError, "the client got", "an error of the gateway", got)
 	default:
 		add(r.answer.status == statusWanted(e.lost) && r.answer.err == nil, "the client got", fmt.Sprint(statusWanted(e.lost)), got)
@@ -63,15 +62,15 @@ func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 
 	add(e.gone.holds(r.stayed(), c.allowance), "the pod was gone", e.gone.String(), "after "+console.Seconds(r.stayed()))
 	if e.lag > 0 {
-		lag, what := r.lag(e.stays), "the pod stayed beyond the last byte and the minimum drain"
+		lag, what := r.lag(e.stays), "the pod stayed after the last byte and the minimum drain"
 		if e.appOwn {
-			lag, what = lag-r.appTook(), what+", less the app's own time to end"
+			lag, what = lag-r.appTook(), what+", without the app's own time to exit"
 		}
 		most := e.lag + c.allowance
 		add(lag <= most && r.lag(e.stays) >= -transit-c.allowance, what, "0s to "+most.Round(time.Millisecond).String(), lag.Round(100*time.Microsecond).String())
 	}
 	if e.killed != nil {
-		words := map[bool]string{true: "SIGKILL was needed", false: "no SIGKILL was needed"}
+		words := map[bool]string{true: "by SIGKILL", false: "by itself"}
 		add(r.end.Killed() == *e.killed, "the pod's end", words[*e.killed], words[r.end.Killed()])
 	}
 	if e.appAfter {
@@ -123,7 +122,7 @@ func outcome(a answer) string {
 	case a.status == 0:
 		return fmt.Sprintf("no response: %v", a.err)
 	case a.err != nil:
-		return fmt.Sprintf("%d, broken off: %v", a.status, a.err)
+		return fmt.Sprintf("%d, truncated: %v", a.status, a.err)
 	}
 	return fmt.Sprint(a.status)
 }

@@ -20,7 +20,7 @@ func good(t *testing.T, name string) *row {
 	last := began.Add(9900 * time.Millisecond)
 	return &row{
 		strategy: named(t, name),
-		answer:   answer{asked: began.Add(-100 * time.Millisecond), last: last, status: 200},
+		answer:   answer{sent: began.Add(-100 * time.Millisecond), last: last, status: 200},
 		end: strategy.End{
 			Began:   began,
 			App:     node.Ending{Terminated: last.Add(3 * time.Millisecond), Gone: last.Add(6 * time.Millisecond)},
@@ -50,10 +50,10 @@ func TestJudge(t *testing.T) {
 		{"no response", func(r *row) { r.answer.status, r.answer.err = 0, io.EOF }, []string{"the client got"}},
 		{"pod gone 60 ms after the last byte", func(r *row) {
 			r.end.Sidecar.Gone = r.answer.last.Add(60 * time.Millisecond)
-		}, []string{"the pod stayed beyond the last byte and the minimum drain"}},
+		}, []string{"the pod stayed after the last byte and the minimum drain"}},
 		{"pod gone seconds after", func(r *row) {
 			r.end.App.Gone = r.answer.last.Add(3 * time.Second)
-		}, []string{"the pod was gone", "the pod stayed beyond the last byte and the minimum drain"}},
+		}, []string{"the pod was gone", "the pod stayed after the last byte and the minimum drain"}},
 		{"SIGKILL", func(r *row) { r.end.App.Killed = r.answer.last }, []string{"the pod's end"}},
 		{"app told to stop before the last byte", func(r *row) {
 			r.end.App.Terminated = r.answer.last.Add(-time.Second)

@@ -9,14 +9,14 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// Defaults, which are the experiment's.
+// Defaults: those of the published experiment.
 const (
 	DefaultDelay       = 10 * time.Second
 	DefaultGrace       = 30 * time.Second
 	DefaultPropagation = time.Second
 )
 
-// Limits of what may be asked for.
+// Limits of the request's delay.
 const (
 	minDelay = time.Second
 	maxDelay = 10 * time.Minute
@@ -24,23 +24,23 @@ const (
 
 // Options of a rehearsal.
 type Options struct {
-	Strategies  []string      // names; none means all
+	Strategies  []string      // names; empty: all
 	Delay       time.Duration // of the request: /delay/N
 	Grace       time.Duration // terminationGracePeriodSeconds, whole seconds
-	Propagation time.Duration // until the gateway learns that the endpoint is gone
+	Propagation time.Duration // until the gateway removes the pod's endpoint
 	App         string        // command line in place of the built-in app, with {port}
 	Gateway     string        // command line in place of the built-in gateway, with {port} and {endpoints} or {endpoint}; or envoy
 	Proxy       string        // of the sidecars: pipe (also empty) or envoy
 	EnvoyPath   string        // of a real Envoy; empty: found
 	Client      string        // go or curl
-	KeepLogs    string        // folder for what everything wrote; empty: nothing is kept
+	KeepLogs    string        // folder for all logs; empty: none are kept
 	Lastcall    string        // path of lastcall; empty: found or built
-	Self        string        // path of lastcallctl
+	Self        string        // path of this program, which has the built-in app and gateway
 
-	Progress *os.File // shows where it stands; nil: nothing
+	Progress *os.File // gets a line of progress, and each row when it is complete; nil: nothing
 }
 
-// check fills nothing in: it says what is wrong.
+// check returns the strategies, or an error for invalid options.
 func (o Options) check() ([]strategy.Strategy, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -49,13 +49,13 @@ func (o Options) check() ([]strategy.Strategy, error) {
 		bad("--strategy: %w", err)
 	}
 	if o.Delay < minDelay || o.Delay > maxDelay {
-		bad("--delay is %v: accepted is %v to %v", o.Delay, minDelay, maxDelay)
+		bad("--delay is %v: must be %v to %v", o.Delay, minDelay, maxDelay)
 	}
 	if err := strategy.CheckGrace(o.Grace); err != nil {
 		bad("--grace %w", err)
 	}
 	if o.Propagation < 0 || o.Propagation > time.Minute {
-		bad("--propagation is %v: accepted is 0s to 1m0s", o.Propagation)
+		bad("--propagation is %v: must be 0s to 1m0s", o.Propagation)
 	}
 	if o.App != "" {
 		if err := strategy.CheckLine(o.App, "{port}"); err != nil {
@@ -63,10 +63,10 @@ func (o Options) check() ([]strategy.Strategy, error) {
 		}
 	}
 	if o.Proxy != "" && o.Proxy != strategy.ProxyPipe && o.Proxy != strategy.ProxyEnvoy {
-		bad("--proxy is %q: accepted are pipe and envoy", o.Proxy)
+		bad("--proxy is %q: must be pipe or envoy", o.Proxy)
 	}
 	if o.EnvoyPath != "" && !o.needsEnvoy() {
-		bad("--envoy-path: no Envoy is played with: say --proxy envoy, --gateway envoy or both")
+		bad("--envoy-path needs --proxy envoy or --gateway envoy")
 	}
 	if o.Gateway != "" && o.Gateway != strategy.ProxyEnvoy {
 		if err := strategy.CheckLine(o.Gateway, "{port}"); err != nil {
@@ -79,11 +79,10 @@ func (o Options) check() ([]strategy.Strategy, error) {
 	return strategies, nil
 }
 
-// needsEnvoy says whether a real Envoy is played with.
+// needsEnvoy reports whether a real Envoy takes part.
 func (o Options) needsEnvoy() bool {
 	return o.Proxy == strategy.ProxyEnvoy || o.Gateway == strategy.ProxyEnvoy
 }
 
-// otherGateway says whether the gateway's words are its own: those of the built-in one and of Envoy are
-// known.
+// otherGateway reports whether the gateway's responses are unknown: neither the built-in one nor Envoy.
 func (o Options) otherGateway() bool { return o.Gateway != "" && o.Gateway != strategy.ProxyEnvoy }

@@ -22,17 +22,17 @@ func TestOptions(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		{"strategy", func(o *Options) { o.Strategies = []string{"istio"} }, `there is no strategy "istio": accepted are istio-default, `},
-		{"short delay", func(o *Options) { o.Delay = 0 }, "--delay is 0s: accepted is 1s to 10m0s"},
-		{"fraction of a second", func(o *Options) { o.Grace = 1500 * time.Millisecond }, "--grace is 1.5s: accepted is 1s to 1h0m0s in whole seconds"},
-		{"propagation", func(o *Options) { o.Propagation = -1 }, "--propagation is -1ns: accepted is 0s to 1m0s"},
-		{"client", func(o *Options) { o.Client = "wget" }, `--client is "wget": accepted are go and curl`},
+		{"strategy", func(o *Options) { o.Strategies = []string{"istio"} }, `unknown strategy "istio": must be one of istio-default, `},
+		{"short delay", func(o *Options) { o.Delay = 0 }, "--delay is 0s: must be 1s to 10m0s"},
+		{"fraction of a second", func(o *Options) { o.Grace = 1500 * time.Millisecond }, "--grace is 1.5s: must be 1s to 1h0m0s in whole seconds"},
+		{"propagation", func(o *Options) { o.Propagation = -1 }, "--propagation is -1ns: must be 0s to 1m0s"},
+		{"client", func(o *Options) { o.Client = "wget" }, `--client is "wget": must be go or curl`},
 		{"app", func(o *Options) { o.App = "gunicorn app" }, "lacks {port}"},
 		{"gateway", func(o *Options) { o.Gateway = " " }, "--gateway: the command line is empty"},
 		{"lastcall", func(o *Options) { o.Lastcall = "/no/such" }, "--lastcall: stat /no/such"},
-		{"proxy", func(o *Options) { o.Proxy = "nginx" }, `--proxy is "nginx": accepted are pipe and envoy`},
-		{"envoy path without envoy", func(o *Options) { o.EnvoyPath = "envoy" }, "no Envoy is played with: say --proxy envoy"},
-		{"logs", func(o *Options) { o.KeepLogs = full }, "accepted is a folder that is empty or not there yet"},
+		{"proxy", func(o *Options) { o.Proxy = "nginx" }, `--proxy is "nginx": must be pipe or envoy`},
+		{"envoy path without envoy", func(o *Options) { o.EnvoyPath = "envoy" }, "--envoy-path needs --proxy envoy"},
+		{"logs", func(o *Options) { o.KeepLogs = full }, "must be empty, or not exist yet"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := Options{Delay: DefaultDelay, Grace: DefaultGrace, Self: "/no/such/lastcallctl"}

@@ -8,13 +8,13 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// Result is what came out.
+// Result is the outcome of the experiment.
 type Result struct {
-	OK      bool   `json:"ok"` // every row came out as stated
+	OK      bool   `json:"ok"` // every row is as expected
 	Path    string `json:"path"`
 	DelayMS int64  `json:"delay_ms"`
 	GraceMS int64  `json:"grace_ms"`
-	// PropagationMS is when the gateway learnt of the endpoint's end.
+	// PropagationMS is when the gateway removed the endpoint, from the scale-down.
 	PropagationMS int64   `json:"propagation_ms"`
 	App           string  `json:"app"`
 	AppAtTerm     string  `json:"app_at_sigterm,omitempty"` // of an app that is not built in
@@ -28,12 +28,12 @@ type Result struct {
 	// AllowanceMS is the largest of the rows'.
 	AllowanceMS float64 `json:"allowance_ms"`
 
-	ownNumbers bool // not the experiment's: what is stated is said
-	otherApp   bool // not the built-in one: its own time is not lastcall's
+	ownNumbers bool // other durations than the experiment's: the table shows what is expected
+	otherApp   bool // not the built-in one: the time it takes to exit is not lastcall's
 }
 
-// Row is what came out of one strategy. Times are milliseconds; those with since
-// are from the scale-down.
+// Row is the outcome of one strategy. Times are in milliseconds; those with since in their names are from the
+// scale-down.
 type Row struct {
 	Strategy string  `json:"strategy"`
 	Group    string  `json:"group"`
@@ -44,9 +44,9 @@ type Row struct {
 
 	Status     int     `json:"status"` // 0: no response
 	Error      string  `json:"error,omitempty"`
-	TookMS     float64 `json:"took_ms"` // as the client sees it
+	TookMS     float64 `json:"took_ms"` // as measured by the client
 	LastByteMS float64 `json:"last_byte_since_ms"`
-	Body       string  `json:"body,omitempty"` // of what is not 200
+	Body       string  `json:"body,omitempty"` // of a response other than 200
 	GatewayLog string  `json:"gateway_log,omitempty"`
 
 	AppTermMS     *float64         `json:"app_sigterm_since_ms,omitempty"`
@@ -56,20 +56,20 @@ type Row struct {
 	Killed        bool             `json:"killed"`
 	StayedMS      float64          `json:"stayed_ms"`
 	LagMS         float64          `json:"after_last_byte_ms"`
-	AllowanceMS   float64          `json:"allowance_ms"` // how much later things were allowed to be on a busy machine
+	AllowanceMS   float64          `json:"allowance_ms"` // how much later events were allowed to be, on a busy machine
 	Report        *strategy.Report `json:"report,omitempty"`
 
 	lastcall bool
 	lag      time.Duration // beyond the last byte and the minimum drain
-	appTook  time.Duration // of it, the app's own from SIGTERM to its end
+	appTook  time.Duration // of it, the app's own time from SIGTERM to its exit
 }
 
 func milliseconds(d time.Duration) float64 {
 	return float64(d.Round(10*time.Microsecond)) / float64(time.Millisecond)
 }
 
-// result judges all rows.
-func (p *experiment) result(path string) *Result {
+// result is the result of all rows.
+func (p *experiment) result(path string, rows []Row) *Result {
 	o := p.options
 	res := &Result{
 		OK: true, Path: path,
@@ -93,8 +93,7 @@ func (p *experiment) result(path string) *Result {
 		res.otherApp = true
 		res.AppAtTerm = p.behaviour.SIGTERMBehaviour.String()
 	}
-	for _, r := range p.rows {
-		row := p.judge(r, path)
+	for _, row := range rows {
 		res.OK = res.OK && row.OK
 		res.AllowanceMS = max(res.AllowanceMS, row.AllowanceMS)
 		res.Rows = append(res.Rows, row)
@@ -105,7 +104,7 @@ func (p *experiment) result(path string) *Result {
 
 func (p *experiment) judge(r *row, path string) Row {
 	c := circumstances{
-		left:         p.options.Delay - r.end.Began.Sub(r.answer.asked),
+		left:         p.options.Delay - r.end.Began.Sub(r.answer.sent),
 		grace:        p.options.Grace,
 		app:          r.strategy.App,
 		otherGateway: p.options.otherGateway(),

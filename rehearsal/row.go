@@ -12,7 +12,7 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// row is one strategy on its way through the experiment.
+// row is one strategy in the experiment.
 type row struct {
 	strategy strategy.Strategy
 	pod      *strategy.Pod
@@ -24,7 +24,7 @@ type row struct {
 	report  *strategy.Report
 	logLine string // the gateway's, of the request
 
-	answered atomic.Bool
+	answered chan struct{} // closed when answer is complete
 	gone     atomic.Bool
 }
 
@@ -45,29 +45,29 @@ func (r *row) start(ctx context.Context, t *strategy.Env, dir string) (err error
 	return nil
 }
 
-// ask makes the request and waits for its end.
-func (r *row) ask(ctx context.Context, ask client, path string) {
-	r.answer = ask(ctx, "http://"+r.gateway.Address+path)
-	r.answered.Store(true)
+// send sends the request and waits for the end of the response.
+func (r *row) send(ctx context.Context, client client, path string) {
+	r.answer = client(ctx, "http://"+r.gateway.Address+path)
+	close(r.answered)
 }
 
-// scaleDown ends the pod, tells the gateway of it when that has got around,
-// and returns when the pod is gone.
+// scaleDown terminates the pod, removes its endpoint from the gateway after the propagation delay, and returns when the
+// pod is gone.
 func (r *row) scaleDown(ctx context.Context, propagation time.Duration) error {
-	var told error
+	var gatewayErr error
 	var gateway sync.WaitGroup
 	gateway.Go(func() {
 		if node.Sleep(propagation).Run(ctx) == nil {
-			told = r.gateway.SetEndpoints(nil)
+			gatewayErr = r.gateway.SetEndpoints(nil)
 		}
 	})
 	r.end = r.pod.Terminate(ctx)
 	r.gone.Store(true)
 	gateway.Wait()
-	return told
+	return gatewayErr
 }
 
-// settle gathers what was left behind.
+// settle stops what remains of the row, and reads the report and the access log.
 func (r *row) settle(path string) (err error) {
 	r.idle.close()
 	r.gateway.Stop()
@@ -79,14 +79,14 @@ func (r *row) settle(path string) (err error) {
 // lastByte is when the request ended, from the scale-down.
 func (r *row) lastByte() time.Duration { return r.answer.last.Sub(r.end.Began) }
 
-// stayed is how long the pod was there after the scale-down.
+// stayed is how long the pod existed after the scale-down.
 func (r *row) stayed() time.Duration { return r.end.Gone().Sub(r.end.Began) }
 
-// lag is how long the pod stayed after the last byte, or after stays, if that
-// was later: it must not leave before.
+// lag is how long the pod stayed after the last byte, or after stays if that was later: the pod must not end before
+// either.
 func (r *row) lag(stays time.Duration) time.Duration { return r.stayed() - max(r.lastByte(), stays) }
 
-// appTook is how long the app took to end, once told to.
+// appTook is how long the app took to exit after its SIGTERM.
 func (r *row) appTook() time.Duration {
 	if r.end.App.Terminated.IsZero() {
 		return 0

@@ -17,13 +17,12 @@ import (
 // parallelStarts is how many pods are started at the same time.
 const parallelStarts = 3
 
-// patience is how long after everything should be over a client or pod is given up.
-const patience = 20 * time.Second
+// clientMargin is how much longer than the request and the grace period together a client waits.
+const clientMargin = 20 * time.Second
 
-// Run plays the rehearsal. Whatever comes, nothing that it has started is left
-// when it returns, and no file but in KeepLogs. An error is one of the set-up
-// (strategy.OptionError: of an option) or ctx's; a row that does not come out as stated is
-// told by the result.
+// Run runs the experiment. When it returns, all processes that it started have ended, and no file is left except in
+// KeepLogs. An error is about the set-up (strategy.OptionError: about an option), or ctx's. A row that differs from what
+// is expected is no error: see Result.OK.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	strategies, err := o.check()
 	if err != nil {
@@ -31,15 +30,15 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	p := &experiment{options: o, began: time.Now()}
 	for _, s := range strategies {
-		p.rows = append(p.rows, &row{strategy: s})
+		p.rows = append(p.rows, &row{strategy: s, answered: make(chan struct{})})
 	}
 	if o.Progress != nil {
-		p.progress = console.NewProgress(o.Progress, func() string { return "finding lastcall, which is built if it is not there" })
+		p.progress = console.NewProgress(o.Progress, func() string { return "looking for lastcall, which is built if it does not exist" })
 		defer p.progress.End()
 	}
 	n := node.New()
 	defer n.Close()
-	if p.ask, err = clientFor(o.Client, n); err != nil {
+	if p.client, err = clientFor(o.Client, n); err != nil {
 		return nil, strategy.OptionError{Err: err}
 	}
 	dir, done, err := strategy.Folder(o.KeepLogs)
@@ -63,10 +62,10 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return p.run(ctx)
 }
 
-// play is a rehearsal under way.
+// experiment is one run.
 type experiment struct {
 	options   Options
-	ask       client
+	client    client
 	dir       string
 	env       *strategy.Env
 	rows      []*row
@@ -82,6 +81,13 @@ func (p *experiment) show(line func() string) {
 	}
 }
 
+// printRow prints a row as soon as it is complete; the table comes when all are.
+func (p *experiment) printRow(r Row) {
+	if p.progress != nil {
+		p.progress.Print(func(s console.Style) string { return line(r, s) })
+	}
+}
+
 func (p *experiment) run(ctx context.Context) (*Result, error) {
 	defer func() {
 		for _, r := range p.rows {
@@ -89,10 +95,10 @@ func (p *experiment) run(ctx context.Context) (*Result, error) {
 		}
 	}()
 	if p.options.App != "" {
-		p.show(func() string { return "looking at what the app does at SIGTERM" })
+		p.show(func() string { return "testing what the app does at SIGTERM" })
 		h, err := p.env.AppBehaviour(ctx, p.dir)
 		if err != nil {
-			return nil, fmt.Errorf("find out what the app does at SIGTERM: %w", err)
+			return nil, fmt.Errorf("test what the app does at SIGTERM: %w", err)
 		}
 		p.behaviour = &h
 	}
@@ -100,12 +106,11 @@ func (p *experiment) run(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	path := "/delay/" + strconv.FormatFloat(p.options.Delay.Seconds(), 'f', -1, 64)
-	clients, giveUp := context.WithTimeout(ctx, p.options.Delay+p.options.Grace+patience)
+	clients, giveUp := context.WithTimeout(ctx, p.options.Delay+p.options.Grace+clientMargin)
 	defer giveUp()
-	var asking sync.WaitGroup
-	defer asking.Wait()
-	// The other way out: what is left is killed, and the clients have their end.
-	defer giveUp()
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	defer giveUp() // after an error no client waits for its response
 
 	before, err := node.Established()
 	if err != nil {
@@ -117,35 +122,48 @@ func (p *experiment) run(ctx context.Context) (*Result, error) {
 		ports[port] = before[port]
 	}
 	for _, r := range p.rows {
-		asking.Go(func() { r.ask(clients, p.ask, path) })
+		sending.Go(func() { r.send(clients, p.client, path) })
 	}
 	if err := strategy.AwaitInFlight(ctx, ports); err != nil {
 		return nil, err
 	}
 
 	scaled := time.Now()
-	p.show(func() string { return p.standing(scaled) })
+	if p.progress != nil {
+		p.progress.Print(func(console.Style) string { return columns() })
+	}
+	p.show(func() string { return p.status(scaled) })
 	errs := make([]error, len(p.rows))
+	results := make([]Row, len(p.rows))
 	var ending sync.WaitGroup
 	for i, r := range p.rows {
-		ending.Go(func() { errs[i] = r.scaleDown(ctx, p.options.Propagation) })
+		ending.Go(func() {
+			if errs[i] = r.scaleDown(ctx, p.options.Propagation); errs[i] != nil {
+				return
+			}
+			<-r.answered
+			if ctx.Err() != nil {
+				return
+			}
+			if errs[i] = r.settle(path); errs[i] == nil {
+				results[i] = p.judge(r, path)
+				p.printRow(results[i])
+			}
+		})
 	}
 	ending.Wait()
-	asking.Wait()
+	sending.Wait()
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
-	}
-	for i, r := range p.rows {
-		errs[i] = errors.Join(errs[i], r.settle(path))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return p.result(path), nil
+	return p.result(path, results), nil
 }
 
-// start starts every row's processes, a few at a time, and waits until all
-// are ready: the scale-down's moment is the same for all.
+// start starts the processes of all rows, a few at a time, and waits until all are ready: the scale-down comes at the
+// same time for all.
 func (p *experiment) start(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -163,7 +181,7 @@ func (p *experiment) start(ctx context.Context) error {
 				return
 			}
 			if err := r.start(ctx, p.env, p.dir); err != nil {
-				cancel(err) // the first one is told; the others follow from it
+				cancel(err) // the first error; the others follow from it
 				return
 			}
 			ready <- struct{}{}
@@ -173,13 +191,15 @@ func (p *experiment) start(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// standing is the progress line after the scale-down.
-func (p *experiment) standing(scaled time.Time) string {
+// status is the progress line after the scale-down.
+func (p *experiment) status(scaled time.Time) string {
 	answered, gone := 0, 0
 	names := ""
 	for _, r := range p.rows {
-		if r.answered.Load() {
+		select {
+		case <-r.answered:
 			answered++
+		default:
 		}
 		if r.gone.Load() {
 			gone++
@@ -189,7 +209,7 @@ func (p *experiment) standing(scaled time.Time) string {
 	}
 	text := fmt.Sprintf("%d s after the scale-down: %d of %d requests ended, %d pods gone", int(time.Since(scaled).Seconds()), answered, len(p.rows), gone)
 	if names != "" {
-		text += "; still there: " + names[2:]
+		text += "; running: " + names[2:]
 	}
 	return text
 }

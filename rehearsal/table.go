@@ -20,7 +20,7 @@ const (
 	lagWidth    = 13
 )
 
-// WriteTable writes the result for people, at most console.Width columns wide.
+// WriteTable writes the result as a table, at most console.Width columns wide.
 func (r *Result) WriteTable(w io.Writer, s console.Style) error {
 	t := &table{Writer: bufio.NewWriter(w), style: s}
 	t.head(r)
@@ -48,7 +48,7 @@ func (t *table) line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+
 func (t *table) head(r *Result) {
 	s := t.style
 	t.line("%s", s.Bold("A client asks GET "+r.Path+"; at that moment the deployment is scaled to 0."))
-	t.line("%s", s.Dim(fmt.Sprintf("client %s → gateway%s → sidecar%s → app; grace period %s; the gateway learns of it after %s",
+	t.line("%s", s.Dim(fmt.Sprintf("client %s → gateway%s → sidecar%s → app; grace period %s; the gateway removes the endpoint after %s",
 		r.Client, real(r.Gateway), real(r.Proxy), seconds(r.GraceMS), seconds(r.PropagationMS))))
 	if r.AppAtTerm != "" {
 		t.line("%s", s.Dim(console.Cut("app: "+r.App, console.Width)))
@@ -58,11 +58,10 @@ func (t *table) head(r *Result) {
 		t.line("%s", s.Dim(console.Cut("gateway: "+r.Gateway, console.Width)))
 	}
 	t.line("")
-	t.line("  %s%s%s%s  %s", console.Left("strategy", nameWidth), console.Left("the client got", answerWidth),
-		console.Right("pod stayed", stayWidth), console.Right("of it idle", lagWidth), "ended by")
+	t.line("%s", columns())
 }
 
-// real says where a real Envoy stands.
+// real marks a real Envoy.
 func real(proxy string) string {
 	if proxy == strategy.ProxyEnvoy {
 		return " (Envoy)"
@@ -72,8 +71,41 @@ func real(proxy string) string {
 
 func seconds(ms int64) string { return console.Round(time.Duration(ms) * time.Millisecond) }
 
-func (t *table) row(r Row, say bool) {
+func (t *table) row(r Row, showExpected bool) {
 	s := t.style
+	t.line("%s", line(r, s))
+	t.line("    %s", s.Dim(console.Cut(r.Words, console.Width-4)))
+	if showExpected {
+		t.line("    %s", s.Dim(console.Cut("expected: "+r.Expected, console.Width-4)))
+	}
+	if r.lastcall && r.Report != nil && len(r.Report.Open) > 0 {
+		c := r.Report.Open[0]
+		client := fmt.Sprintf("%q", c.Request)
+		if c.Request == "" {
+			client = "the client " + c.Peer
+		}
+		t.line("    %s", s.Dim(console.Cut(fmt.Sprintf("its report: verdict %s, %s open for %s, ended by %s",
+			r.Report.Verdict, client, inSeconds(float64(c.AgeMS)), c.Ending), console.Width-4)))
+	}
+	if r.OK {
+		return
+	}
+	for _, c := range r.Checks {
+		if !c.OK {
+			t.line("    %s %s: expected %s", s.Mark(false), c.What, console.Cut(c.Want, console.Width-17-len(c.What)))
+			t.line("      %s got %s", console.Left("", len(c.What)+4), console.Cut(c.Got, console.Width-17-len(c.What)))
+		}
+	}
+}
+
+// columns are the titles of line.
+func columns() string {
+	return fmt.Sprintf("  %s%s%s%s  %s", console.Left("strategy", nameWidth), console.Left("the client got", answerWidth),
+		console.Right("pod stayed", stayWidth), console.Right("of it idle", lagWidth), "ended by")
+}
+
+// line is a row's first line in the table, also shown as soon as the row is complete.
+func line(r Row, s console.Style) string {
 	answer := console.Left(answerText(r), answerWidth)
 	if r.Status == http.StatusOK && r.Error == "" {
 		answer = s.Good(answer)
@@ -84,30 +116,8 @@ func (t *table) row(r Row, say bool) {
 	if r.Killed {
 		end = s.Bad("SIGKILL")
 	}
-	t.line("%s %s%s%s%s  %s", s.Mark(r.OK), console.Left(r.Strategy, nameWidth), answer,
+	return fmt.Sprintf("%s %s%s%s%s  %s", s.Mark(r.OK), console.Left(r.Strategy, nameWidth), answer,
 		console.Right(inSeconds(r.StayedMS), stayWidth), console.Right(lagText(r), lagWidth), end)
-	t.line("    %s", s.Dim(console.Cut(r.Words, console.Width-4)))
-	if say {
-		t.line("    %s", s.Dim(console.Cut("stated: "+r.Expected, console.Width-4)))
-	}
-	if r.lastcall && r.Report != nil && len(r.Report.Open) > 0 {
-		c := r.Report.Open[0]
-		who := fmt.Sprintf("%q", c.Request)
-		if c.Request == "" {
-			who = "the client " + c.Peer
-		}
-		t.line("    %s", s.Dim(console.Cut(fmt.Sprintf("its report: verdict %s, %s open for %s, ended by %s",
-			r.Report.Verdict, who, inSeconds(float64(c.AgeMS)), c.Ending), console.Width-4)))
-	}
-	if r.OK {
-		return
-	}
-	for _, c := range r.Checks {
-		if !c.OK {
-			t.line("    %s %s: stated %s", s.Mark(false), c.What, console.Cut(c.Want, console.Width-15-len(c.What)))
-			t.line("      %s was %s", console.Left("", len(c.What)+4), console.Cut(c.Got, console.Width-15-len(c.What)))
-		}
-	}
 }
 
 func inSeconds(ms float64) string { return fmt.Sprintf("%.2f s", ms/1000) }
@@ -136,7 +146,7 @@ func lagText(r Row) string {
 
 func (t *table) foot(r *Result) {
 	s := t.style
-	good, ours, answered, told := 0, 0, 0, 0
+	good, ours, answered, named := 0, 0, 0, 0
 	var worst time.Duration
 	for _, row := range r.Rows {
 		if row.OK {
@@ -145,7 +155,7 @@ func (t *table) foot(r *Result) {
 		switch {
 		case !row.lastcall:
 		case row.Report != nil && len(row.Report.Open) > 0 && row.OK:
-			told++
+			named++
 		default:
 			ours++
 			if row.Status == http.StatusOK && row.Error == "" {
@@ -158,27 +168,27 @@ func (t *table) foot(r *Result) {
 			}
 		}
 	}
-	t.line("%s %s", s.Mark(r.OK), s.Bold(fmt.Sprintf("%d of %d came out as stated, in %s.", good, len(r.Rows), inSeconds(r.TookMS))))
+	t.line("%s %s", s.Mark(r.OK), s.Bold(fmt.Sprintf("%d of %d as expected, in %s.", good, len(r.Rows), inSeconds(r.TookMS))))
 	if answered > 0 {
 		t.line("  %s", fmt.Sprintf("With lastcall %d of %d requests were answered, and no pod stayed more than %d ms",
 			answered, ours, max(1, worst.Round(time.Millisecond).Milliseconds())))
 		t.line("  after the last byte%s.", minimumText(r))
 	}
-	if told > 0 {
-		t.line("  %s", fmt.Sprintf("%d longer than the grace period: told so in time, and named in the report.", told))
+	if named > 0 {
+		t.line("  %s", fmt.Sprintf("%d longer than the grace period: got a 503 before SIGKILL, and is named in the report.", named))
 	}
 	if note := lag.Note(time.Duration(r.AllowanceMS * float64(time.Millisecond))); note != "" {
 		t.line("  %s", s.Dim(console.Cut(note, console.Width-2)))
 	}
 	if r.Logs != "" {
-		t.line("  %s", s.Dim("What everything wrote is in "+r.Logs+"."))
+		t.line("  %s", s.Dim("All logs are in "+r.Logs+"."))
 	}
 }
 
-// minimumText is said when a minimum drain outlasts the request.
+// minimumText is for rows whose minimum drain outlasts the request.
 func minimumText(r *Result) string {
 	if r.otherApp {
-		return ", the app's own time to end left out"
+		return ", without the app's own time to exit"
 	}
 	for _, row := range r.Rows {
 		if row.lastcall && row.LastByteMS < 5000 && row.Status == http.StatusOK {

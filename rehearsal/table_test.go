@@ -44,9 +44,16 @@ func sample(t *testing.T) *Result {
 		options: Options{Delay: DefaultDelay, Grace: DefaultGrace, Propagation: DefaultPropagation},
 		rows:    []*row{lost, wrong, killed, cut, good(t, "lastcall-native-exit")},
 	}
-	res := p.result("/delay/10")
+	res := p.result("/delay/10", judgedRows(p, "/delay/10"))
 	res.TookMS = 30570
 	return res
+}
+
+func judgedRows(p *experiment, path string) (rows []Row) {
+	for _, r := range p.rows {
+		rows = append(rows, p.judge(r, path))
+	}
+	return rows
 }
 
 func TestTable(t *testing.T) {
@@ -65,7 +72,7 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b.String() != string(want) {
-		t.Errorf("got\n%s\nwant\n%s(go test -update writes it anew)", b.String(), want)
+		t.Errorf("got\n%s\nwant\n%s(go test -update rewrites it)", b.String(), want)
 	}
 	for line := range strings.Lines(b.String()) {
 		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > console.Width {
@@ -74,7 +81,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Every row of the real table fits, also with what is stated and another app.
+// Every row of the real table fits, also with its expectation and another app.
 func TestTableFits(t *testing.T) {
 	p := &experiment{options: Options{Delay: 3 * time.Second, Grace: DefaultGrace, App: strings.Repeat("app ", 40), Gateway: strings.Repeat("gateway ", 40)}}
 	p.behaviour = &strategy.AppBehaviour{SIGTERMBehaviour: strategy.KeepsListener}
@@ -82,7 +89,7 @@ func TestTableFits(t *testing.T) {
 		p.rows = append(p.rows, good(t, s.Name))
 	}
 	var b bytes.Buffer
-	if err := p.result("/delay/3").WriteTable(&b, console.Style{}); err != nil {
+	if err := p.result("/delay/3", judgedRows(p, "/delay/3")).WriteTable(&b, console.Style{}); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(b.String()) {

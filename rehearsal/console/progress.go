@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	terminalPeriod = time.Second      // a terminal's line is rewritten this often at most
-	logPeriod      = 10 * time.Second // a log gets a line this often
+	terminalPeriod = time.Second      // between two rewrites of a terminal's line, at least
+	logPeriod      = 10 * time.Second // between two lines elsewhere
 )
 
-// Progress shows the state of something long: one line that is rewritten when it changes on a
-// terminal, a line now and then elsewhere.
+// Progress shows the state of a long operation: one line that is rewritten when it changes on a terminal, and a line
+// every ten seconds elsewhere.
 type Progress struct {
 	f        *os.File
 	terminal bool
@@ -29,14 +29,27 @@ type Progress struct {
 	ended sync.WaitGroup
 }
 
-// NewProgress starts to show line on f. End it.
+// NewProgress starts to show line on f, until End.
 func NewProgress(f *os.File, line func() string) *Progress {
 	p := &Progress{f: f, terminal: IsTerminal(f), style: StyleFor(f), line: line, done: make(chan struct{})}
 	p.ended.Go(p.run)
 	return p
 }
 
-// Show replaces what is shown: at once on a terminal.
+// Print writes a line that stays, above the one that is rewritten.
+func (p *Progress) Print(line func(Style) string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.terminal {
+		_, _ = fmt.Fprintln(p.f, Cut(line(p.style), Width))
+		return
+	}
+	_, _ = fmt.Fprint(p.f, "\r", line(p.style), "\x1b[K\n")
+	p.drawn = ""
+	p.draw()
+}
+
+// Show replaces the line: at once on a terminal.
 func (p *Progress) Show(line func() string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,8 +87,8 @@ func (p *Progress) run() {
 	}
 }
 
-// draw is called with mu held. A terminal's last column stays free: what is written there may
-// wrap, and a wrapped line is no longer rewritten but repeated.
+// draw is called with mu held. The terminal's last column stays free: text in it may wrap, and a wrapped line would be
+// repeated instead of rewritten.
 func (p *Progress) draw() {
 	text := p.line()
 	if !p.terminal {
@@ -97,10 +110,10 @@ func Cut(text string, width int) string {
 	return strings.TrimRight(string([]rune(text)[:width-1]), " ,") + "…"
 }
 
-// Seconds writes a duration as people read it: "5.07 s".
+// Seconds formats a measured duration: "5.07 s".
 func Seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 
-// Round writes a setting: "5 s", "1.5 s", "250 ms".
+// Round formats a setting: "5 s", "1.5 s", "250 ms".
 func Round(d time.Duration) string {
 	if d != 0 && d < time.Second {
 		return fmt.Sprintf("%d ms", d.Milliseconds())

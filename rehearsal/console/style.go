@@ -8,25 +8,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Width is what everything is laid out for, columns.
+// Width is the number of columns that all output fits.
 const Width = 100
 
-// Style colours text, or leaves it.
+// Style colours text, or leaves it as it is.
 type Style struct{ Colour bool }
 
-// StyleFor colours on a terminal, unless NO_COLOR is set to anything
-// (no-color.org) or TERM is dumb.
+// StyleFor colours on a terminal, unless NO_COLOR is set (no-color.org) or TERM is dumb.
 func StyleFor(f *os.File) Style {
 	return Style{IsTerminal(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// IsTerminal tells a terminal from a file or pipe.
+// IsTerminal reports whether f is a terminal.
 func IsTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), termios)
 	return err == nil
 }
 
-// Columns is the width of a terminal, Width where it is unknown.
+// Columns is the width of a terminal, or Width if it is unknown.
 func Columns(f *os.File) int {
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil || size.Col == 0 {
@@ -42,13 +41,13 @@ func (s Style) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// Good is for what one hopes for.
+// Good marks a good outcome.
 func (s Style) Good(text string) string { return s.paint("32", text) }
 
-// Bad is for what one does not.
+// Bad marks a bad outcome.
 func (s Style) Bad(text string) string { return s.paint("31", text) }
 
-// Dim is for what may be passed over.
+// Dim is for details.
 func (s Style) Dim(text string) string { return s.paint("2", text) }
 
 // Bold is for headings.
@@ -62,17 +61,17 @@ func (s Style) Mark(ok bool) string {
 	return s.Bad("✗")
 }
 
-// Left fills text up to width columns. Paint after it, not before.
+// Left pads text on the right to width columns. Colour it afterwards: codes would count as columns.
 func Left(text string, width int) string {
 	return text + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(text)))
 }
 
-// Right fills text up to width columns from the left.
+// Right pads text on the left to width columns.
 func Right(text string, width int) string {
 	return strings.Repeat(" ", max(0, width-utf8.RuneCountInString(text))) + text
 }
 
-// Heading is a title with a line up to Width.
+// Heading is a title with a rule to Width.
 func (s Style) Heading(title string) string {
 	return s.Bold(title) + " " + s.Dim(strings.Repeat("─", max(3, Width-utf8.RuneCountInString(title)-1)))
 }

@@ -67,7 +67,7 @@ func crossOrigin(next http.Handler) http.Handler {
 
 // badRequest names the value and what is accepted.
 func badRequest(w http.ResponseWriter, what, value, accepted string) {
-	http.Error(w, fmt.Sprintf("%s %q: accepted is %s", what, value, accepted), http.StatusBadRequest)
+	http.Error(w, fmt.Sprintf("%s %q: must be %s", what, value, accepted), http.StatusBadRequest)
 }
 
 func writeJSON(w http.ResponseWriter, v any) {

@@ -39,7 +39,7 @@ func TestPaths(t *testing.T) {
 		{"GET", "/headers", 200, `"Host": "example.com"`},
 		{"PUT", "/anything/x", 200, `"method": "PUT"`},
 		{"GET", "/delay/0", 200, `"url": "http://example.com/delay/0"`},
-		{"GET", "/delay/soon", 400, `delay "soon": accepted is a number of seconds`},
+		{"GET", "/delay/soon", 400, `delay "soon": must be a number of seconds`},
 		{"GET", "/delay/-1", 400, `delay "-1"`},
 		{"GET", "/delay/NaN", 400, `delay "NaN"`},
 		{"GET", "/status/418", 418, ""},

@@ -36,7 +36,7 @@ func ParseOnTerm(s string) (OnTerm, error) {
 	case Exit, CloseListener, Drain:
 		return o, nil
 	}
-	return "", fmt.Errorf("behaviour at SIGTERM is %q: accepted are %s, %s and %s", s, Exit, CloseListener, Drain)
+	return "", fmt.Errorf("behaviour at SIGTERM is %q: must be %s, %s or %s", s, Exit, CloseListener, Drain)
 }
 
 // NotifyContext gives the context that Run is to be called with in a process

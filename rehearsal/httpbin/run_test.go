@@ -150,7 +150,7 @@ func TestBadOptions(t *testing.T) {
 		want string
 	}{
 		{Options{Listen: "127.0.0.1:0", MaxDelay: -1}, "must not be negative"},
-		{Options{Listen: "127.0.0.1:0", OnTerm: "later"}, "accepted are exit, close-listener and drain"},
+		{Options{Listen: "127.0.0.1:0", OnTerm: "later"}, "must be exit, close-listener or drain"},
 		{Options{Listen: "nowhere"}, `listen on "nowhere" (must be host:port)`},
 	} {
 		if err := Run(t.Context(), tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {

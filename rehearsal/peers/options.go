@@ -47,10 +47,10 @@ func (o Options) check() ([]Peer, error) {
 		bad("--peer: %w", err)
 	}
 	if o.Delay < minDelay || o.Delay > maxDelay {
-		bad("--delay is %v: accepted is %v to %v", o.Delay, minDelay, maxDelay)
+		bad("--delay is %v: must be %v to %v", o.Delay, minDelay, maxDelay)
 	}
 	if least := o.Delay + spread + time.Second; o.Limit < least || o.Limit > maxLimit {
-		bad("--limit is %v: accepted is %v, which the request needs, to %v", o.Limit, least, maxLimit)
+		bad("--limit is %v: must be %v, which the request needs, to %v", o.Limit, least, maxLimit)
 	}
 	if len(errs) > 0 {
 		return nil, strategy.OptionError{Err: errors.Join(errs...)}

@@ -87,7 +87,7 @@ func choose(names []string) ([]Peer, error) {
 	}
 	for _, n := range names {
 		if wanted[n] {
-			return nil, fmt.Errorf("there is no peer %q: accepted are %s", n, strings.Join(known, ", "))
+			return nil, fmt.Errorf("unknown peer %q: must be one of %s", n, strings.Join(known, ", "))
 		}
 	}
 	return out, nil

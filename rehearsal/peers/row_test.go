@@ -162,10 +162,10 @@ func TestOptions(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		{func(o *Options) { o.Peers = []string{"istio"} }, `there is no peer "istio": accepted are istio-default, `},
-		{func(o *Options) { o.Delay = 0 }, "--delay is 0s: accepted is 1s to 5m0s"},
-		{func(o *Options) { o.Limit = 10 * time.Second }, "--limit is 10s: accepted is 16s, which the request needs, to 15m0s"},
-		{func(o *Options) { o.EnvoyPath = "/no/such" }, "--envoy-path: accepted is an Envoy to start"},
+		{func(o *Options) { o.Peers = []string{"istio"} }, `unknown peer "istio": must be one of istio-default, `},
+		{func(o *Options) { o.Delay = 0 }, "--delay is 0s: must be 1s to 5m0s"},
+		{func(o *Options) { o.Limit = 10 * time.Second }, "--limit is 10s: must be 16s, which the request needs, to 15m0s"},
+		{func(o *Options) { o.EnvoyPath = "/no/such" }, "--envoy-path: must be an Envoy program"},
 	} {
 		o := Options{Delay: DefaultDelay, Limit: DefaultLimit}
 		tt.change(&o)

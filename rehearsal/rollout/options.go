@@ -62,13 +62,13 @@ func (o Options) check() ([]strategy.Strategy, error) {
 		bad("--strategy: %w", err)
 	}
 	if o.Requests < 1 || o.Requests > maxRequests {
-		bad("--requests is %d: accepted is 1 to %d", o.Requests, maxRequests)
+		bad("--requests is %d: must be 1 to %d", o.Requests, maxRequests)
 	}
 	if o.Rate < 1 || o.Rate > maxRate {
-		bad("--rate is %d: accepted is 1 to %d requests a second", o.Rate, maxRate)
+		bad("--rate is %d: must be 1 to %d requests a second", o.Rate, maxRate)
 	}
 	if o.Propagation < 0 || o.Propagation > time.Minute {
-		bad("--propagation is %v: accepted is 0s to 1m0s", o.Propagation)
+		bad("--propagation is %v: must be 0s to 1m0s", o.Propagation)
 	}
 	if err := strategy.CheckGrace(o.Grace); err != nil {
 		bad("--grace %w", err)

@@ -113,8 +113,8 @@ func TestOptions(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	for _, want := range []string{
-		`--strategy: there is no strategy "x": accepted are lastcall, istio-default, istio-exit-on-zero, prestop-sleep-5, none`,
-		"--requests is 0: accepted is 1 to", "--rate is -1: accepted is 1 to", "--propagation is -1ns", "--grace is 1ns",
+		`--strategy: unknown strategy "x": must be one of lastcall, istio-default, istio-exit-on-zero, prestop-sleep-5, none`,
+		"--requests is 0: must be 1 to", "--rate is -1: must be 1 to", "--propagation is -1ns", "--grace is 1ns",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %v", want, err)

@@ -43,7 +43,7 @@ func FindEnvoy(path string) (string, error) {
 		found, err = filepath.Abs(found) // sidecars run in folders of their own
 	}
 	if err != nil {
-		return "", OptionError{fmt.Errorf("%s: accepted is an Envoy to start: %w", from, err)}
+		return "", OptionError{fmt.Errorf("%s: must be an Envoy program: %w", from, err)}
 	}
 	return found, nil
 }

@@ -19,7 +19,7 @@ const maxGrace = time.Hour
 // CheckGrace says what is wrong with a grace period.
 func CheckGrace(d time.Duration) error {
 	if d < time.Second || d > maxGrace || d%time.Second != 0 {
-		return fmt.Errorf("is %v: accepted is 1s to %v in whole seconds, as terminationGracePeriodSeconds is", d, maxGrace)
+		return fmt.Errorf("is %v: must be 1s to %v in whole seconds, as terminationGracePeriodSeconds is", d, maxGrace)
 	}
 	return nil
 }
@@ -42,7 +42,7 @@ func Folder(keep string) (dir string, done func(), err error) {
 	}
 	// What an earlier run left would be taken for this one's.
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		return "", nil, OptionError{fmt.Errorf("--keep-logs %s: accepted is a folder that is empty or not there yet", dir)}
+		return "", nil, OptionError{fmt.Errorf("--keep-logs %s: must be empty, or not exist yet", dir)}
 	}
 	return dir, func() {}, nil
 }

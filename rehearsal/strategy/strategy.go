@@ -138,7 +138,7 @@ func Select(all []Strategy, names []string) ([]Strategy, error) {
 	wanted := make(map[string]bool, len(names))
 	for _, name := range names {
 		if !known[name] {
-			return nil, fmt.Errorf("there is no strategy %q: accepted are %s", name, strings.Join(list, ", "))
+			return nil, fmt.Errorf("unknown strategy %q: must be one of %s", name, strings.Join(list, ", "))
 		}
 		wanted[name] = true
 	}
