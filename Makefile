@@ -1,12 +1,12 @@
-# Every target works on a fresh machine with Go, make and a C compiler (for the race detector); `make` lists them.
+# All targets work on a fresh machine with Go, make and a C compiler (for the race detector); `make` lists them.
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 PEERS   := $(or $(LASTCALL_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lastcall/peers)
-# The modules of go.work that users have something of, and the one of what tests and packs them.
+# The modules of go.work: those with programs for users, and lab with tests and tools.
 MODULES := . grpcdrain gateway rehearsal kube lab
 ALL     := $(MODULES:%=./%/...)
-# What must build for macOS and Windows as well.
+# Packages that must also build for macOS and Windows.
 PORTABLE := ./drain ./httpdrain ./internal/cli/... ./rehearsal/command ./kube/cmd/lastcallctl
 # The race detector needs a C compiler; tests without it are better than none.
 RACE    := $(if $(shell command -v cc || command -v gcc),-race)
@@ -15,10 +15,10 @@ BUILD   := CGO_ENABLED=0 go build $(FLAGS)
 # The programs that run in a cluster, next to the sidecar; each has an image of its own.
 SERVERS := ./kube/cmd/lastcall-controller ./gateway/cmd/lastcall-gateway
 comma   := ,
-# What only the sidecar is built with: it does not use net/http's HTTP/2, and takes 0.4 MB less without.
+# The sidecar's build tag: it does not use net/http's HTTP/2, and is 0.4 MB smaller without it.
 SIDECAR := -tags nethttpomithttp2
 
-# Peers go before what the machine has: tests, rehearsals and benchmarks then run the versions that are pinned.
+# Peers take precedence over the machine's programs: tests, rehearsals and benchmarks then use the pinned versions.
 WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PATH="$(PEERS)/bin:$$PATH";
 
 # Where images are pushed to and pulled from, such as registry.example.com/team. Without one they are named localhost/…, as
@@ -38,7 +38,7 @@ build: ## bin/lastcall, lastcallctl, lastcall-controller and lastcall-gateway, s
 	$(BUILD) $(SIDECAR) -o bin/ ./cmd/lastcall
 	$(BUILD) -o bin/ ./kube/cmd/lastcallctl $(SERVERS)
 
-image: ## dist/lastcall-VERSION.oci.tar, those of lastcall-controller and lastcall-gateway, and dist/install to apply; for amd64 and arm64; needs no engine
+image: ## all images for amd64 and arm64 as dist/*.oci.tar, and dist/install; needs no container engine
 	@go build -o bin/image ./lab/image
 	@for arch in amd64 arm64; do export GOOS=linux GOARCH=$$arch; \
 		$(BUILD) $(SIDECAR) -o dist/linux-$$arch/ ./cmd/lastcall && $(BUILD) -o dist/linux-$$arch/ $(SERVERS) || exit 1; done
@@ -48,7 +48,7 @@ image: ## dist/lastcall-VERSION.oci.tar, those of lastcall-controller and lastca
 	@go build -o bin/chart ./lab/chart
 	@$(INSTALL)
 
-push: registry image ## the images to REGISTRY, with the credentials of docker login; dist/install then names their digests
+push: registry image ## upload the images to REGISTRY with the credentials of docker login; dist/install gets their digests
 	@sidecar=$$(bin/image push dist/lastcall-$(VERSION).oci.tar) && controller=$$(bin/image push dist/lastcall-controller-$(VERSION).oci.tar) && \
 		gateway=$$(bin/image push dist/lastcall-gateway-$(VERSION).oci.tar) && \
 		$(INSTALL) --set "sidecar.image.digest=$${sidecar#*@},webhook.image.digest=$${controller#*@},gateway.image.digest=$${gateway#*@}" && \
@@ -60,17 +60,17 @@ registry:
 # INSTALL writes the manifests that install these images.
 INSTALL = bin/chart kustomize deploy/chart --version $(VERSION) --set registry=$(IMAGES) --to dist/install
 
-chart: ## dist/lastcall.tgz, the Helm chart, linted, and the same with its version in the name; needs no helm
+chart: ## dist/lastcall.tgz, the Helm chart, after checking it; needs no helm
 	@go build -o bin/chart ./lab/chart
 	bin/chart lint deploy/chart --set registry=$(IMAGES),image.tag=lint,sidecar.image.tag=lint
 	@packed=$$(bin/chart package deploy/chart --version $(VERSION) --to dist) && cp "$$packed" dist/lastcall.tgz && echo "$$packed"
 
-manifests: ## the chart's table of values in its README, made from values.yaml
+manifests: ## write the chart's table of values in its README from values.yaml
 	@go build -o bin/chart ./lab/chart
 	bin/chart document deploy/chart
 
 # PACK makes an image of one program: its name, its user and group, what it is.
-# No CA certificates: all that is spoken to by TLS is the API server, by the service account's own.
+# No CA certificates: the only TLS connections go to the API server, whose authority comes with the service account.
 PACK = bin/image --name $(IMAGES)/$(1):$(VERSION) --platform linux/amd64,linux/arm64 \
 	--file 'dist/{os}-{arch}/$(1)=/$(1):0755' --entrypoint /$(1) --user $(2):$(2) \
 	--label org.opencontainers.image.title=$(1) --label 'org.opencontainers.image.description=$(3)' \
@@ -78,34 +78,34 @@ PACK = bin/image --name $(IMAGES)/$(1):$(VERSION) --platform linux/amd64,linux/a
 	--label org.opencontainers.image.source=https://github.com/lastcall-dev/lastcall --label org.opencontainers.image.licenses=Apache-2.0 \
 	--sbom 'dist/$(1)-$(VERSION).{os}-{arch}.spdx.json' --output dist/$(1)-$(VERSION).oci.tar
 
-test: ## all tests with the race detector; fetches what they need beside Go, lists what was skipped
+test: ## all tests with the race detector; downloads their peers, lists skipped tests
 	@lab/peers/install -q
 	@$(if $(RACE),,echo 'WITHOUT the race detector: there is no C compiler here' >&2)
 	@$(WITH_PEERS) go run ./lab/testrun $(RACE) $(or $(PKG),$(ALL))
 	@$(if $(PKG),,go test -count=1 ./lab/chart/...)
 
-flaky: build ## every package TIMES (20) times with the race detector, on the machine as it is and beside LOAD (20) busy loops; PKG="./a ./b" narrows
+flaky: build ## every package TIMES (20) times with the race detector, alone and next to LOAD (20) busy loops
 	@lab/peers/install -q
 	@$(WITH_PEERS) go run ./lab/testrun flaky $(RACE) -times $(or $(TIMES),20) -load $(or $(LOAD),20) $(or $(PKG),$(ALL))
 	@$(if $(PKG),,$(WITH_PEERS) go test -count=1 -tags busy -run TestRehearseOnABusyMachine ./rehearsal/cmd/rehearse)
 
-rehearse: ## the experiment: what each way of stopping does to a request in flight
-	@# Without SIDECAR's tag: both programs then share what is compiled, also with an empty cache.
+rehearse: ## the experiment: the effect of each way of stopping on a request in flight
+	@# Without SIDECAR's tag, so that both programs share compiled packages.
 	@CGO_ENABLED=0 lab/gobuild bin/ $(FLAGS) ./cmd/lastcall ./rehearsal/cmd/rehearse
 	@$(WITH_PEERS) bin/rehearse $(ARGS)
 
-bench: build ## lastcall beside Envoy, HAProxy, nginx and Caddy: requests/s, latency, bodies, memory, drain, start
+bench: build ## comparison with Envoy, HAProxy, nginx and Caddy: speed, latency, memory, drain, start
 	@lab/peers/install -q
-	@# Caddy is no test's peer: it is built, once, for the benchmarks alone, and left out where that is not possible.
+	@# Caddy is for the benchmarks only: it is built once, and omitted if that fails.
 	@[ -x "$(PEERS)/bin/caddy" ] || CGO_ENABLED=0 GOWORK=off go build -C lab/peers/caddy -trimpath -ldflags "-s -w" -o "$(PEERS)/bin/caddy" github.com/caddyserver/caddy/v2/cmd/caddy || :
 	@$(WITH_PEERS) go run ./lab/bench $(ARGS)
 
-lint: ## gofmt, go vet, staticcheck, lastcallctl and the library for macOS and Windows, the wording of all texts, govulncheck
+lint: ## gofmt, vet, staticcheck, builds for macOS and Windows, wording of all texts, known vulnerabilities
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "gofmt -w" $$unformatted; exit 1; }
 	go vet $(ALL) ./lab/chart/... ./lab/conformance/...
 	go tool staticcheck $(ALL) ./lab/chart/... ./lab/conformance/...
 	@for module in $(MODULES); do GOWORK=off go build -C $$module ./... || exit 1; done
-	@# lastcallctl and the library run where people work, too.
+	@# lastcallctl and the library also run on people's machines.
 	@for platform in darwin/arm64 windows/amd64; do export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0; \
 		echo "GOOS=$$GOOS GOARCH=$$GOARCH go vet $(PORTABLE)"; \
 		go vet $(PORTABLE) || exit 1; done
@@ -127,7 +127,7 @@ fuzz: ## each fuzz target for TIME (10s)
 		done || exit 1; \
 	done
 
-conformance: ## h2spec, gRPC's interop suite, client libraries through the pipe: a module of its own in lab/conformance
+conformance: ## h2spec, gRPC's interop suite and client libraries, through the pipe
 	@lab/peers/install -q
 	@$(WITH_PEERS) go test -count=1 ./lab/conformance/...
 
@@ -137,11 +137,11 @@ cover: ## cover.html: which lines the tests reach
 	go tool cover -html=cover.out -o cover.html
 	@go tool cover -func=cover.out | tail -1
 
-peers: ## fetch the real proxies and clients of the tests into a cache folder; install nothing
+peers: ## download the real proxies and clients of the tests into a cache folder; installs nothing
 	@lab/peers/install
 
 cluster-up: override REGISTRY = # the tests name images that are only loaded
-cluster-up: image ## a real Kubernetes node on this machine, with the images of this checkout (root, Linux)
+cluster-up: image ## start a real Kubernetes node on this machine, with the images of this checkout (root, Linux)
 	@lab/peers/install -q
 	@go build -o bin/cluster ./lab/e2e/cluster
 	@bin/cluster up
@@ -149,7 +149,7 @@ cluster-up: image ## a real Kubernetes node on this machine, with the images of 
 	@$(WITH_PEERS) go run ./lab/e2e/images -tag $(VERSION) -lastcall dist/linux-amd64/lastcall -rehearse dist/linux-amd64/rehearse -libraryserver dist/linux-amd64/libraryserver -output dist/e2e
 	@bin/cluster import dist/lastcall-$(VERSION).oci.tar dist/lastcall-controller-$(VERSION).oci.tar dist/lastcall-gateway-$(VERSION).oci.tar dist/e2e/httpbin.tar dist/e2e/rehearse.tar dist/e2e/libraryserver.tar dist/e2e/lastcall-envoy.tar
 
-cluster-down: ## end that node; leaves the machine as it was
+cluster-down: ## end that node; leaves the machine as before
 	@go run ./lab/e2e/cluster down
 
 e2e: build ## the tests on a real Kubernetes node, which is started and ended unless it is up already
@@ -159,5 +159,5 @@ e2e: build ## the tests on a real Kubernetes node, which is started and ended un
 	@go build -o bin/helm helm.sh/helm/v4/cmd/helm
 	@lab/e2e/run $(VERSION) $(ARGS)
 
-clean: ## remove what was built here (peers stay: they lie in the cache folder)
+clean: ## remove everything that was built here; peers stay in the cache folder
 	rm -rf bin dist cover.out cover.html

@@ -38,7 +38,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 {{- end }}
 
-{{/* The seconds of a duration such as 1m30s, whose form the schema has seen to. */}}
+{{/* The seconds of a duration such as 1m30s; the schema checks its form. */}}
 {{- define "lastcall.seconds" -}}
 {{- $hours := regexFind "[0-9]+h" . | trimSuffix "h" | default "0" | int -}}
 {{- $minutes := regexFind "[0-9]+m" . | trimSuffix "m" | default "0" | int -}}
@@ -46,7 +46,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- add (mul 3600 $hours) (mul 60 $minutes) $seconds -}}
 {{- end }}
 
-{{/* Pod security "restricted" asks for all of this. */}}
+{{/* Pod security "restricted" requires all of this. */}}
 {{- define "lastcall.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -62,7 +62,7 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* Where pods go: (list . "webhook" .Values.webhook). */}}
+{{/* Placement of pods: (list . "webhook" .Values.webhook). */}}
 {{- define "lastcall.scheduling" -}}
 {{- $its := index . 2 -}}
 topologySpreadConstraints:

@@ -11,7 +11,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* Seconds that the end may take in all. */}}
+{{/* Time limit of the drain in seconds. */}}
 {{- define "lastcall.gateway.timeout" -}}
 {{- $minimum := include "lastcall.gateway.minimum" . | int -}}
 {{- if .drainTimeout -}}
@@ -31,7 +31,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* Readiness that fails after the end would never fail. */}}
+{{/* The delay must be shorter than the drain. */}}
 {{- define "lastcall.gateway.failure" -}}
 {{- with (index . 1).healthCheckFailureDelay -}}
 {{- if gt (include "lastcall.seconds" . | int) (index $ 0 | int) -}}

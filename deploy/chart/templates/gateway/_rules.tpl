@@ -1,4 +1,4 @@
-{{/* What the gateway looks at where its backends are. With one backend alone, by name where a name can be said. */}}
+{{/* What the gateway reads in the namespaces of its backends. With a single backend, limited to its name where RBAC allows it. */}}
 {{- define "lastcall.gateway.rules" -}}
 {{- $backend := regexSplit "[/:]" .backend -1 -}}
 # Where requests go.
