@@ -17,7 +17,7 @@ var layers = []struct{ folders, what string }{
 	{"internal/cli", "shared by the command lines: errors, signals, version, log flags"},
 	{"rehearsal", "one machine as a cluster: the experiment, the rollout, models of other tools"},
 	{"kube/webhook kube/events", "admission of pods; Kubernetes Events about how they ended"},
-	{"kube/check", "looks a cluster over; collects a bug report"},
+	{"kube/bugreport kube/check", "collects a report; looks a cluster over"},
 	{"kube/inject kube/lint", "a sidecar for a pod, as a pure function; timers that contradict each other"},
 	{"gateway/ingress", "the gateway's routes, endpoints and certificates from Kubernetes"},
 	{"gateway", "the reference gateway of the experiment"},

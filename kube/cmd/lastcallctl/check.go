@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/terminal"
@@ -38,15 +39,15 @@ func (f *clusterFlags) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "time limit for each look-up")
 }
 
-func (f *clusterFlags) connect() (check.Clients, error) {
+func (f *clusterFlags) connect() (c check.Clients, config *rest.Config, err error) {
 	if f.timeout <= 0 {
-		return check.Clients{}, cli.UsageError{Err: fmt.Errorf("--timeout %v: must be positive", f.timeout)}
+		return c, nil, cli.UsageError{Err: fmt.Errorf("--timeout %v: must be positive", f.timeout)}
 	}
-	config, err := kubeflags.RESTConfigOf(f.kubeconfig, f.context)
-	if err != nil {
-		return check.Clients{}, cli.UsageError{Err: fmt.Errorf("connect to the API server (--kubeconfig, KUBECONFIG or a pod's service account): %w", err)}
+	if config, err = kubeflags.RESTConfigOf(f.kubeconfig, f.context); err != nil {
+		return c, nil, cli.UsageError{Err: fmt.Errorf("connect to the API server (--kubeconfig, KUBECONFIG or a pod's service account): %w", err)}
 	}
-	return check.Connect(config, f.timeout)
+	c, err = check.Connect(config, f.timeout)
+	return c, config, err
 }
 
 func (f *clusterFlags) options() check.Options {
@@ -68,7 +69,7 @@ func checkCommand() *cobra.Command {
 		Example: "  lastcallctl check --pre\n  lastcallctl check\n  lastcallctl check -n shop -o json",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			clients, err := f.connect()
+			clients, _, err := f.connect()
 			if err != nil {
 				return err
 			}

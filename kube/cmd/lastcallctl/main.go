@@ -1,5 +1,5 @@
-// Lastcallctl is the command line for people: it rehearses how pods end, adds lastcall to manifests, and finds timers in
-// them that cannot work together.
+// Lastcallctl is the command line for people: it checks a cluster, adds lastcall to manifests, finds timers in them that
+// cannot work together, and rehearses how pods end.
 package main
 
 import (
@@ -19,10 +19,13 @@ func main() { os.Exit(cli.Main(root(), cli.Version(version))) }
 func root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lastcallctl",
-		Short: "Rehearse how pods stop; add lastcall to manifests, and check their timers",
+		Short: "Check clusters and manifests; rehearse how pods stop",
 		Args:  cli.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(command.Rehearse(), command.HTTPBin(), command.Gateway(), injectCommand(), lintCommand(), checkCommand(), cli.VersionCommand(cli.Version(version)))
+	cli.AddGroup(root, "Your cluster:", checkCommand(), bugReportCommand())
+	cli.AddGroup(root, "Your manifests:", injectCommand(), lintCommand())
+	cli.AddGroup(root, "This machine:", command.Rehearse(), command.HTTPBin(), command.Gateway())
+	root.AddCommand(cli.VersionCommand(cli.Version(version)))
 	return root
 }
