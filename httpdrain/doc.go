@@ -21,7 +21,8 @@
 //     cancels the contexts of all. What handlers write afterwards goes nowhere. An answer that has
 //     begun is broken off when its handler returns, so that no half of it looks whole; an event
 //     stream ends as package eventstream says.
-//   - A hijacked connection (WebSocket, CONNECT) is busy until it is closed.
+//   - A hijacked connection is busy until it is closed. At the last call the client of a WebSocket gets a close
+//     frame (1001) after the message in progress, whatever library serves it; any other gets a FIN.
 //   - A client of HTTP/2 that resets most of its streams at once is sent a GOAWAY with ENHANCE_YOUR_CALM, and its
 //     connection ends.
 //   - A response does not wait for the rest of its request. One of HTTP/1.1 that begins before the handler has

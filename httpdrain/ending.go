@@ -73,7 +73,11 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 		requests = append(requests, x)
 	}
 	var ended []drain.Conversation
-	if len(requests) == 0 {
+	switch {
+	case len(requests) > 0:
+	case c.hijacked != nil: // its handler has returned
+		requests = append(requests, c.hijacked)
+	default:
 		ended = c.conversations()
 		ended[0].Ending = "fin"
 	}

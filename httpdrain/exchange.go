@@ -219,13 +219,23 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if x.taken {
 		return nil, nil, ErrLastCall
 	}
+	p, isHeadWritten := x.c.p, x.begun.Load()
 	nc, rw, err := http.NewResponseController(x.w).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
 	x.hijacked.Store(true)
 	x.begun.Store(true)
-	p := x.c.p
+	if isWebSocket(x.r) {
+		socket := &webSocket{Conn: nc, p: p}
+		if isHeadWritten {
+			socket.head = headWritten
+		}
+		rw.Writer.Reset(socket)
+		if nc = socket; x.lastWord == nil {
+			x.lastWord = socket.lastCall
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	x.c.hijacked = x

@@ -1,0 +1,164 @@
+package httpdrain
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/wire/ws"
+)
+
+const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+// frame is a text frame of a server's.
+func frame(final bool, payload string) string {
+	first := byte(0x1)
+	if final {
+		first |= 0x80
+	}
+	return string([]byte{first, byte(len(payload))}) + payload
+}
+
+// webSocketHandler is a WebSocket library: some write the response's head before Hijack, some after it;
+// some return from the handler at once, and serve the connection in a goroutine of their own.
+func webSocketHandler(headFirst, returns bool, send <-chan string, sent chan<- error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if headFirst {
+			w.Header().Set("Connection", "upgrade")
+			w.Header().Set("Upgrade", "websocket")
+			w.WriteHeader(http.StatusSwitchingProtocols)
+		}
+		nc, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		if !headFirst {
+			_, _ = rw.WriteString(switching)
+			_ = rw.Flush()
+		}
+		serve := func() {
+			go func() {
+				for part := range send {
+					_, err := io.WriteString(nc, part)
+					sent <- err
+				}
+			}()
+			_, _ = rw.Reader.ReadByte() // the client's answer to the close frame, or its end
+			_ = nc.Close()
+		}
+		if returns {
+			go serve()
+		} else {
+			serve()
+		}
+	}
+}
+
+// At the last call a WebSocket's client gets a close frame after the message in progress, and nothing after it.
+func TestWebSocket(t *testing.T) {
+	for name, tt := range map[string]struct{ headFirst, returns, secure bool }{
+		"the head after Hijack":               {},
+		"the head before Hijack":              {headFirst: true},
+		"the handler has returned":            {returns: true},
+		"the head before Hijack, a goroutine": {headFirst: true, returns: true},
+		"TLS":                                 {secure: true},
+	} {
+		for where, parts := range map[string][2]string{
+			"between messages":   {frame(true, "one"), ""},
+			"within a frame":     {frame(true, "one")[:3], frame(true, "one")[3:]},
+			"within a header":    {frame(true, "one")[:1], frame(true, "one")[1:]},
+			"between fragments":  {frame(false, "one"), "\x80\x03two"},
+			"before any message": {"", ""},
+		} {
+			t.Run(name+"/"+where, func(t *testing.T) {
+				send, sent := make(chan string), make(chan error)
+				defer close(send)
+				s := play(t, webSocketHandler(tt.headFirst, tt.returns, send, sent))
+				var nc net.Conn
+				var err error
+				if !tt.secure {
+					nc, err = net.Dial("tcp", s.plain.String())
+				} else {
+					nc, err = tls.Dial("tcp", s.secure.String(), &tls.Config{RootCAs: s.roots, ServerName: "example.com", NextProtos: []string{"http/1.1"}})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer nc.Close()
+				_ = nc.SetDeadline(time.Now().Add(patience))
+				fmt.Fprint(nc, "GET /chat HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+				in := bufio.NewReader(nc)
+				if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+					t.Fatalf("%+v %v", resp, err)
+				}
+				if parts[0] != "" {
+					send <- parts[0]
+					if err := <-sent; err != nil {
+						t.Fatal(err)
+					}
+				}
+				_ = s.Drain(t.Context())
+				open, err := s.LastCall(t.Context(), 0)
+				if err != nil || len(open) != 1 || open[0] != (drain.Conversation{Peer: open[0].Peer, Protocol: "websocket", Request: "GET /chat", Age: open[0].Age, Ending: "close 1001"}) {
+					t.Errorf("%+v %v", open, err)
+				}
+				if parts[1] != "" {
+					send <- parts[1]
+					if err := <-sent; err != nil {
+						t.Error(err)
+					}
+				}
+				want := parts[0] + parts[1] + string(ws.AppendClose(nil, ws.CloseGoingAway, drain.MessageLastCall, false))
+				got := make([]byte, len(want))
+				if _, err := io.ReadFull(in, got); err != nil || string(got) != want {
+					t.Errorf("got %q, %v; want %q", bytes.TrimRight(got, "\x00"), err, want)
+				}
+				send <- frame(true, "too late")
+				if err := <-sent; err != nil {
+					t.Error(err)
+				}
+				fmt.Fprint(nc, "\x88\x80\x00\x00\x00\x00") // the client's close frame
+				if rest, err := io.ReadAll(in); len(rest) > 0 || err != nil {
+					t.Errorf("after the close frame: %q, %v", rest, err)
+				}
+				_ = nc.Close()
+				if err := s.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// A message that does not end keeps no server from its end.
+func TestWebSocketWithinAMessageForGood(t *testing.T) {
+	send, sent := make(chan string), make(chan error)
+	defer close(send)
+	s := play(t, webSocketHandler(false, false, send, sent))
+	nc, err := net.Dial("tcp", s.plain.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(patience))
+	fmt.Fprint(nc, "GET /chat HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+	send <- frame(true, "one")[:3]
+	<-sent
+	_ = s.Drain(t.Context())
+	if _, err := s.LastCall(t.Context(), 0); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got, err := io.ReadAll(nc); err != nil || string(got) != switching+frame(true, "one")[:3] {
+		t.Errorf("%q, %v", got, err)
+	}
+}
