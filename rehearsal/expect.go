@@ -157,7 +157,7 @@ func expect(s strategy.Strategy, c circumstances) []expectation {
 }
 
 func expectOne(s strategy.Strategy, c circumstances) expectation {
-	if s.Way.IsLastcall() {
+	if s.Sidecar.IsLastcall() {
 		return expectLastcall(s, c)
 	}
 	return expectIstio(s, c)

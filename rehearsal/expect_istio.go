@@ -16,7 +16,7 @@ func expectIstio(s strategy.Strategy, c circumstances) expectation {
 	}
 	sideTerm, sideKill := ends(sidecarHook(s, c), grace)
 	sideCut := sideKill
-	switch s.Way {
+	switch s.Sidecar {
 	case strategy.Fixed:
 		sideCut = sideTerm.plus(s.TerminationDrain)
 		sideCut = span{min(sideCut.from, sideKill.from), min(sideCut.to, sideKill.to)}
@@ -50,15 +50,15 @@ func expectIstio(s strategy.Strategy, c circumstances) expectation {
 	appGone = c.leaves(appGone)
 	sideGone := sideCut
 	switch {
-	case s.Way == strategy.IstioNative:
+	case s.Sidecar == strategy.IstioNative:
 		sideGone = appGone
-	case s.Way == strategy.ExitOnZero && s.Idle && c.envoy && sideKill.from > envoyIdleFrom:
+	case s.Sidecar == strategy.ExitOnZero && s.Idle && c.envoy && sideKill.from > envoyIdleFrom:
 		e.why = "an idle connection counts, and Envoy closes it in the last third of its drain time"
 		sideGone = span{envoyIdleFrom, envoyIdleTo + time.Second}.atLeast(e.answered).atMost(sideKill.to)
-	case s.Way == strategy.ExitOnZero && s.Idle:
+	case s.Sidecar == strategy.ExitOnZero && s.Idle:
 		e.killed = &yes
 		e.why = "an idle connection counts"
-	case s.Way == strategy.ExitOnZero:
+	case s.Sidecar == strategy.ExitOnZero:
 		// It polls once a second, first a second after the minimum drain.
 		sideGone = sideTerm.plus(strategy.MinimumDrain + time.Second).atLeast(e.answered)
 		sideGone.to += time.Second
@@ -75,7 +75,7 @@ func sidecarHook(s strategy.Strategy, c circumstances) span {
 		return span{c.left, c.left + time.Second} // it listens until it has finished
 	case s.Netstat:
 		return span{0, time.Second} // the first poll may come before the app has closed its socket
-	case s.Way == strategy.IstioNative:
+	case s.Sidecar == strategy.IstioNative:
 		return at(0)
 	}
 	return at(s.Sleep)

@@ -31,7 +31,7 @@ func expectLastcall(s strategy.Strategy, c circumstances) expectation {
 			appAfter: true, appOwn: c.otherApp, idle: s.Idle,
 		}
 	}
-	if c.envoy && s.Way.IsNative() {
+	if c.envoy && s.Sidecar.IsNative() {
 		return expectEnvoyNative(s, c, lastCall, grace)
 	}
 	e := expectation{

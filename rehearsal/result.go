@@ -112,7 +112,7 @@ func (p *experiment) judge(r *row, path string) Row {
 		allowance:    p.meter.Allowance(r.end.Began, latest(r.answer.last, r.end.Gone())),
 	}
 	if p.behaviour != nil {
-		c.app, c.appLeaves, c.otherApp = p.behaviour.SIGTERMBehaviour, p.behaviour.Leaves, true
+		c.app, c.appLeaves, c.otherApp = p.behaviour.SIGTERMBehaviour, p.behaviour.ExitTime, true
 	}
 	e, checks := judge(r, expect(r.strategy, c), path, c)
 	words := r.strategy.Words
@@ -130,7 +130,7 @@ func (p *experiment) judge(r *row, path string) Row {
 		AppTermMS: since(r.end.Began, r.end.App.Terminated), SidecarTermMS: since(r.end.Began, r.end.Sidecar.Terminated),
 		StayedMS: milliseconds(r.stayed()), LagMS: milliseconds(r.stayed() - r.lastByte()), Report: r.report,
 		AllowanceMS: milliseconds(c.allowance),
-		lastcall:    r.strategy.Way.IsLastcall(), lag: r.lag(e.stays), appTook: r.appTook(),
+		lastcall:    r.strategy.Sidecar.IsLastcall(), lag: r.lag(e.stays), appTook: r.appTook(),
 	}
 	if r.answer.err != nil {
 		row.Error = r.answer.err.Error()

@@ -96,7 +96,7 @@ func (p *experiment) run(ctx context.Context) (*Result, error) {
 	}()
 	if p.options.App != "" {
 		p.show(func() string { return "testing what the app does at SIGTERM" })
-		h, err := p.env.AppBehaviour(ctx, p.dir)
+		h, err := p.env.TestApp(ctx, p.dir)
 		if err != nil {
 			return nil, fmt.Errorf("test what the app does at SIGTERM: %w", err)
 		}

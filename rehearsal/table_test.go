@@ -15,7 +15,7 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // sample is a result with every kind of row.
 func sample(t *testing.T) *Result {

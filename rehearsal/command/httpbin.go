@@ -17,34 +17,34 @@ func HTTPBin() *cobra.Command {
 	var maxDelay time.Duration
 	cmd := &cobra.Command{
 		Use:   "httpbin",
-		Short: "A small app with httpbin's paths, which ends in one of three ways",
+		Short: "An app with httpbin's paths, to try rollouts with",
 		Long: `A small app with httpbin's paths: /delay/N, /status/N, /bytes/N, /stream/N,
 /drip, /get, /headers.
 
---on-term says what it does at SIGTERM:
-  exit            dies of it with whatever is in flight, as a program without a handler does
-  close-listener  closes its listening socket at once, finishes what is in flight, leaves (nginx)
+--on-term sets its behaviour at SIGTERM:
+  exit            exits at once and drops requests in flight, like a program without a signal handler
+  close-listener  closes its listening socket at once and finishes the requests in flight, like nginx
   drain           http.Server.Shutdown`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			way, err := httpbin.ParseOnTerm(onTerm)
+			behaviour, err := httpbin.ParseOnTerm(onTerm)
 			if err != nil {
 				return cli.UsageError{Err: fmt.Errorf("--on-term: %w", err)}
 			}
 			if maxDelay <= 0 {
 				return cli.UsageError{Err: fmt.Errorf("--max-delay is %v: must be positive", maxDelay)}
 			}
-			ctx, stop := httpbin.NotifyContext(cmd.Context(), way)
+			ctx, stop := httpbin.NotifyContext(cmd.Context(), behaviour)
 			defer stop()
 			return httpbin.Run(ctx, httpbin.Options{
-				Listen: listen, MaxDelay: maxDelay, OnTerm: way,
+				Listen: listen, MaxDelay: maxDelay, OnTerm: behaviour,
 				Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)),
 			})
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&listen, "listen", "127.0.0.1:8080", "`address` to listen on, host:port")
-	flags.DurationVar(&maxDelay, "max-delay", httpbin.DefaultMaxDelay, "the longest that /delay/N waits")
+	flags.DurationVar(&maxDelay, "max-delay", httpbin.DefaultMaxDelay, "maximum N of /delay/N")
 	flags.StringVar(&onTerm, "on-term", string(httpbin.Exit), "at SIGTERM: exit, close-listener or drain")
 	return cmd
 }

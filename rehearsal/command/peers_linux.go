@@ -11,17 +11,15 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/peers"
 )
 
-const peersHelp = `Measure how a real Envoy is ended under each peer's own rules: Istio's agent (default,
-EXIT_ON_ZERO_ACTIVE_CONNECTIONS, native sidecar), the shutdown managers of Envoy Gateway and
-Contour, consul-dataplane, Kuma, and lastcall.
+const peersHelp = `Measure how other tools end a real Envoy: Istio's agent (default, EXIT_ON_ZERO_ACTIVE_CONNECTIONS, native
+sidecar), the shutdown managers of Envoy Gateway and Contour, consul-dataplane, Kuma, and lastcall.
 
-A client asks for something slow; the pod gets its SIGTERM at that moment. The tables show
-what the client got, when the pod was gone, how long of that it was idle, and how many
-requests were lost: with the request and with ten that come late, in an idle pod, and beside
-another client's idle keep-alive connection. The peers are models of a page each, after their
-sources and with their defaults; Envoy, app and signals are real, and so is lastcall.
+A client sends a slow request, and the pod gets its SIGTERM at that moment. The tables show what the client got, when the
+pod was gone, for how long of that it was idle, and how many requests were lost: with the request and ten late ones, in an
+idle pod, and with another client's idle keep-alive connection. The peers are models of a page each, written after their
+sources, with their defaults; Envoy, app, signals and lastcall are real.
 
-The exit code is 1 when a row does not come out as the peer's rules say.`
+The exit code is 1 if a row differs from the peer's rules.`
 
 const peersExample = `  lastcallctl rehearse peers
   lastcallctl rehearse peers --peer contour,lastcall-manager --limit 6m -o json`
@@ -31,7 +29,7 @@ func peersCommand() *cobra.Command {
 	var output cli.Format
 	cmd := &cobra.Command{
 		Use:     "peers",
-		Short:   "Measure how a real Envoy is ended under each peer's own rules",
+		Short:   "Measure how other tools end a real Envoy",
 		Long:    peersHelp,
 		Example: peersExample,
 		Args:    cli.NoArgs,
@@ -59,12 +57,12 @@ func peersCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&o.Peers, "peer", nil, "only these `names`; may be repeated (default all)")
-	flags.DurationVar(&o.Delay, "delay", peers.DefaultDelay, "how long the request takes; up to 5 s more are added at random, so that polls find no pattern")
-	flags.DurationVar(&o.Limit, "limit", peers.DefaultLimit, "how long is waited for a pod's end")
+	flags.StringSliceVar(&o.Peers, "peer", nil, "`names` of the peers; may be repeated (default all)")
+	flags.DurationVar(&o.Delay, "delay", peers.DefaultDelay, "how long the request takes; up to 5 s more are added at random, so that polling finds no pattern")
+	flags.DurationVar(&o.Limit, "limit", peers.DefaultLimit, "how long to wait for a pod's end")
 	flags.StringVar(&o.EnvoyPath, "envoy-path", "", "`path` of Envoy (default LASTCALL_PEER_ENVOY, or else envoy in PATH)")
-	flags.StringVar(&o.KeepLogs, "keep-logs", "", "empty `folder` that gets what everything wrote")
-	flags.StringVar(&o.Lastcall, "lastcall", "", "`path` of lastcall (default beside this program, or else built)")
+	flags.StringVar(&o.KeepLogs, "keep-logs", "", "empty `folder` for the logs of all processes")
+	flags.StringVar(&o.Lastcall, "lastcall", "", "`path` of lastcall (default in this program's folder, or else built)")
 	cli.OutputFlag(flags, &output, "text, for people, or json")
 	return cmd
 }

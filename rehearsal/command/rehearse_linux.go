@@ -13,16 +13,14 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-const rehearseHelp = `Play the well-known experiment on this machine: a client asks for GET /delay/10
-through a gateway and a sidecar, the deployment is scaled to 0 at that moment, and
-the table shows what the client got under each way of stopping, how long the pod
-stayed, and whether that is what is stated of it.
+const rehearseHelp = `Run the published experiment on this machine: a client sends GET /delay/10 through a gateway and a
+sidecar, and at that moment the deployment is scaled to 0. For each strategy (a way to stop a pod) the table shows
+what the client got, how long the pod stayed, and whether that is as expected.
 
-App, sidecar and gateway are real processes on real sockets of loopback; they get
-real signals by Kubernetes' rules. All strategies run side by side, so it takes as long as
-its slowest one: a little more than the grace period.
+App, sidecar and gateway are real processes with real sockets on loopback, and get real signals by Kubernetes' rules.
+All strategies run at the same time: it takes as long as the slowest one, a little more than the grace period.
 
-The exit code is 1 when a row does not come out as stated.`
+The exit code is 1 if a row is not as expected.`
 
 const rehearseExample = `  lastcallctl rehearse
   lastcallctl rehearse --strategy istio-default,lastcall-native-exit
@@ -68,18 +66,18 @@ func Rehearse() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&o.Strategies, "strategy", nil, "only these `names`; may be repeated (default all)")
+	flags.StringSliceVar(&o.Strategies, "strategy", nil, "`names` of the strategies; may be repeated (default all)")
 	flags.DurationVar(&o.Delay, "delay", rehearsal.DefaultDelay, "how long the request takes")
 	flags.DurationVar(&o.Grace, "grace", rehearsal.DefaultGrace, "the pods' terminationGracePeriodSeconds, whole seconds")
-	flags.DurationVar(&o.Propagation, "propagation", rehearsal.DefaultPropagation, "how late the gateway learns that an endpoint is gone")
-	flags.StringVar(&o.App, "app", "", "`command` of an app with httpbin's paths in place of the built-in one; {port} is filled in")
-	flags.StringVar(&o.Gateway, "gateway", "", "`command` in place of the built-in gateway; {port}, {endpoint} (host:port) and {endpoints} (a file) are filled in; or envoy, a real one")
-	flags.StringVar(&o.Proxy, "proxy", strategy.ProxyPipe, "what the sidecars carry the traffic with: pipe (embedded) or envoy, a real one")
+	flags.DurationVar(&o.Propagation, "propagation", rehearsal.DefaultPropagation, "endpoint propagation delay: from the scale-down until the gateway removes the endpoint")
+	flags.StringVar(&o.App, "app", "", "`command` of an app with httpbin's paths in place of the built-in one; {port} stands for its port")
+	flags.StringVar(&o.Gateway, "gateway", "", "`command` in place of the built-in gateway; {port}, {endpoint} (host:port) and {endpoints} (a file) stand for their values; or envoy, for a real Envoy")
+	flags.StringVar(&o.Proxy, "proxy", strategy.ProxyPipe, "data plane of the sidecars: pipe (embedded) or envoy, for a real Envoy")
 	flags.StringVar(&o.EnvoyPath, "envoy-path", "", "`path` of Envoy (default LASTCALL_PEER_ENVOY, or else envoy in PATH)")
-	flags.StringVar(&o.Client, "client", "go", "go or curl")
-	flags.StringVar(&o.KeepLogs, "keep-logs", "", "empty `folder` that gets what everything wrote")
-	flags.StringVar(&o.Lastcall, "lastcall", "", "`path` of lastcall (default beside this program, or else built)")
-	flags.StringVar(&picture, "picture", "", "`file` for a picture of it all, SVG")
+	flags.StringVar(&o.Client, "client", "go", "HTTP client: go or curl")
+	flags.StringVar(&o.KeepLogs, "keep-logs", "", "empty `folder` for the logs of all processes")
+	flags.StringVar(&o.Lastcall, "lastcall", "", "`path` of lastcall (default in this program's folder, or else built)")
+	flags.StringVar(&picture, "picture", "", "`file` for a picture of the result, SVG")
 	cli.OutputFlag(flags, &output, "text, for people, or json")
 	cmd.AddCommand(rolloutCommand(), peersCommand())
 	return cmd

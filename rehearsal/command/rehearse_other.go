@@ -13,7 +13,7 @@ Run it in a container, from the source tree:
 
   docker run --rm -it -v "$PWD:/src" -w /src golang:1.26 make rehearse`
 
-// Rehearse fails and says how to run the experiment on another operating system than Linux.
+// Rehearse fails on other systems than Linux, with a command that runs it in a container.
 func Rehearse() *cobra.Command {
 	return &cobra.Command{
 		Use:                "rehearse",

@@ -23,7 +23,7 @@ func raisePod(ctx context.Context, t *strategy.Env, p Peer, dir string) (*pod, e
 	if p.form == lastcallPod {
 		own := *t
 		own.Grace, own.Proxy = p.grace, strategy.ProxyEnvoy
-		raised, err := own.StartPod(ctx, strategy.Strategy{Name: p.Name, Way: strategy.Lastcall, App: p.app}, dir)
+		raised, err := own.StartPod(ctx, strategy.Strategy{Name: p.Name, Sidecar: strategy.Lastcall, App: p.app}, dir)
 		if err != nil {
 			return nil, err
 		}
@@ -32,7 +32,7 @@ func raisePod(ctx context.Context, t *strategy.Env, p Peer, dir string) (*pod, e
 			members: raised.Members(), report: raised.Report,
 		}, nil
 	}
-	app, err := t.StartPod(ctx, strategy.Strategy{Name: p.Name + "'s app", Way: strategy.NoSidecar, App: p.app}, filepath.Join(dir, "app"))
+	app, err := t.StartPod(ctx, strategy.Strategy{Name: p.Name + "'s app", Sidecar: strategy.NoSidecar, App: p.app}, filepath.Join(dir, "app"))
 	if err != nil {
 		return nil, err
 	}

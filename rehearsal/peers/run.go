@@ -49,7 +49,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		for _, p := range chosen {
 			rows = append(rows, newRow(p, s, o.Delay))
 			if p.form == lastcallPod || p.form == lastcallManager {
-				strategies = append(strategies, strategy.Strategy{Way: strategy.Lastcall})
+				strategies = append(strategies, strategy.Strategy{Sidecar: strategy.Lastcall})
 			}
 		}
 	}

@@ -41,15 +41,15 @@ type Options struct {
 // Strategies are what a rollout is played with.
 func Strategies() []strategy.Strategy {
 	return []strategy.Strategy{
-		{Name: "lastcall", Way: strategy.Lastcall, App: strategy.Exits,
+		{Name: "lastcall", Sidecar: strategy.Lastcall, App: strategy.Exits,
 			Words: "lastcall wait as preStop; the app exits at SIGTERM"},
-		{Name: "istio-default", Way: strategy.Fixed, TerminationDrain: 5 * time.Second, App: strategy.ClosesListener,
+		{Name: "istio-default", Sidecar: strategy.Fixed, TerminationDrain: 5 * time.Second, App: strategy.ClosesListener,
 			Words: "terminationDrainDuration of 5 s; the app closes its listener at SIGTERM, then finishes"},
-		{Name: "istio-exit-on-zero", Way: strategy.ExitOnZero, App: strategy.ClosesListener,
+		{Name: "istio-exit-on-zero", Sidecar: strategy.ExitOnZero, App: strategy.ClosesListener,
 			Words: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS; the app closes its listener at SIGTERM, then finishes"},
-		{Name: "prestop-sleep-5", Way: strategy.Fixed, TerminationDrain: 5 * time.Second, Sleep: 5 * time.Second, App: strategy.ClosesListener,
+		{Name: "prestop-sleep-5", Sidecar: strategy.Fixed, TerminationDrain: 5 * time.Second, Sleep: 5 * time.Second, App: strategy.ClosesListener,
 			Words: "Istio's default after a preStop sleep of 5 s on app and proxy; the app finishes"},
-		{Name: "none", Way: strategy.NoSidecar, App: strategy.Exits,
+		{Name: "none", Sidecar: strategy.NoSidecar, App: strategy.Exits,
 			Words: "no sidecar and no hook; the app exits at SIGTERM"},
 	}
 }

@@ -11,32 +11,31 @@ import (
 )
 
 const (
-	probeDelay = "/delay/2"             // in flight while the app is told to stop
-	probeLook  = 700 * time.Millisecond // after SIGTERM: is its socket still there?
-	probeLimit = 8 * time.Second        // for the answer
+	probeDelay = "/delay/2"             // in flight when the app gets SIGTERM
+	probeLook  = 700 * time.Millisecond // after SIGTERM: does it still listen?
+	probeLimit = 8 * time.Second        // for the response
 )
 
-// AppBehaviour are what an app does at SIGTERM.
+// AppBehaviour is what an app does at SIGTERM.
 type AppBehaviour struct {
 	SIGTERMBehaviour SIGTERMBehaviour
 
-	// Leaves is how long it takes to end when it has nothing in flight.
-	Leaves time.Duration
+	// ExitTime is how long it takes to exit with nothing in flight.
+	ExitTime time.Duration
 }
 
-// AppBehaviour finds out what the app does at SIGTERM, since what is to be expected of
-// a strategy depends on it: it is started, asked for something slow, told to stop, and
-// looked at.
-func (env *Env) AppBehaviour(ctx context.Context, dir string) (AppBehaviour, error) {
+// TestApp finds out what the app does at SIGTERM, which the expectations depend on. It starts the app, sends a slow request
+// and SIGTERM, and observes the app.
+func (env *Env) TestApp(ctx context.Context, dir string) (AppBehaviour, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout+probeLimit)
 	defer cancel()
-	p, err := env.StartPod(ctx, Strategy{Name: "behaviour", Way: NoSidecar}, filepath.Join(dir, "behaviour"))
+	p, err := env.StartPod(ctx, Strategy{Name: "app-test", Sidecar: NoSidecar}, filepath.Join(dir, "app-test"))
 	if err != nil {
 		return AppBehaviour{}, err
 	}
 	defer func() { _ = p.App.Kill(); <-p.App.Done() }()
 	answered := make(chan error, 1)
-	go func() { answered <- ask(ctx, "http://"+p.Address+probeDelay) }()
+	go func() { answered <- get(ctx, "http://"+p.Address+probeDelay) }()
 	if err := AwaitInFlight(ctx, map[int]int{p.AppPort: 0}); err != nil {
 		return AppBehaviour{}, err
 	}
@@ -50,28 +49,28 @@ func (env *Env) AppBehaviour(ctx context.Context, dir string) (AppBehaviour, err
 	if err != nil {
 		return AppBehaviour{}, err
 	}
-	h := AppBehaviour{SIGTERMBehaviour: ClosesListener}
+	b := AppBehaviour{SIGTERMBehaviour: ClosesListener}
 	err = <-answered
 	end := time.Now()
 	switch {
 	case ctx.Err() != nil:
-		return AppBehaviour{}, fmt.Errorf("ask the app for %s: %w", probeDelay, context.Cause(ctx))
+		return AppBehaviour{}, fmt.Errorf("request %s of the app: %w", probeDelay, context.Cause(ctx))
 	case err != nil:
-		h.SIGTERMBehaviour = Exits
-		return h, nil
+		b.SIGTERMBehaviour = Exits
+		return b, nil
 	case listening > 0:
-		h.SIGTERMBehaviour = KeepsListener
+		b.SIGTERMBehaviour = KeepsListener
 	}
 	select {
 	case <-p.App.Done():
-		h.Leaves = p.App.Ended().Sub(end)
-		return h, nil
+		b.ExitTime = p.App.Ended().Sub(end)
+		return b, nil
 	case <-ctx.Done():
-		return AppBehaviour{}, fmt.Errorf("the app did not end after SIGTERM: %w", context.Cause(ctx))
+		return AppBehaviour{}, fmt.Errorf("the app did not exit after SIGTERM: %w", context.Cause(ctx))
 	}
 }
 
-func ask(ctx context.Context, url string) error {
+func get(ctx context.Context, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -94,8 +93,8 @@ const (
 	settle         = 50 * time.Millisecond // from the app's accept to its handler
 )
 
-// AwaitInFlight returns when each app has one connection more than it had: the
-// request has arrived. It asks the kernel, so that it works with any app.
+// AwaitInFlight returns when each app has one more connection than before: the request has arrived. It reads the kernel's
+// socket table, so that it works with any app.
 func AwaitInFlight(ctx context.Context, before map[int]int) error {
 	limit := time.NewTimer(inFlightLimit)
 	defer limit.Stop()

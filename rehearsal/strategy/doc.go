@@ -1,4 +1,3 @@
-// Package stage sets the scene of a rehearsal: strategies (ways of stopping a
-// pod), the pods and gateways that they are played with, and the programs these
-// are made of. Everything on it is a real process on real sockets of loopback.
+// Package strategy has the strategies of a rehearsal, which are ways to stop a pod, and starts the pods and gateways that
+// show them: real processes on loopback.
 package strategy

@@ -22,10 +22,10 @@ const (
 	ProxyEnvoy = "envoy"
 )
 
-// envoyVariable names an Envoy, as for the tests.
+// envoyVariable holds the path of an Envoy, as for the tests.
 const envoyVariable = "LASTCALL_PEER_ENVOY"
 
-// FindEnvoy finds a real Envoy: path, or what LASTCALL_PEER_ENVOY names, or envoy in PATH.
+// FindEnvoy finds a real Envoy: path, or else LASTCALL_PEER_ENVOY's, or else envoy in PATH.
 func FindEnvoy(path string) (string, error) {
 	name, from := path, "--envoy-path"
 	if name == "" {
@@ -34,13 +34,13 @@ func FindEnvoy(path string) (string, error) {
 	if name == "" {
 		found, err := exec.LookPath("envoy")
 		if err != nil {
-			return "", OptionError{fmt.Errorf("there is no envoy in PATH: name one by --envoy-path or %s (`make peers` fetches one)", envoyVariable)}
+			return "", OptionError{fmt.Errorf("no envoy in PATH: set --envoy-path or %s (`make peers` fetches one)", envoyVariable)}
 		}
 		name, from = found, "PATH"
 	}
 	found, err := exec.LookPath(name)
 	if err == nil {
-		found, err = filepath.Abs(found) // sidecars run in folders of their own
+		found, err = filepath.Abs(found) // sidecars run in their own folders
 	}
 	if err != nil {
 		return "", OptionError{fmt.Errorf("%s: must be an Envoy program: %w", from, err)}
@@ -51,10 +51,10 @@ func FindEnvoy(path string) (string, error) {
 // envoyWorkers is Istio's default --concurrency.
 const envoyWorkers = 2
 
-// StatPrefix is that of StartEnvoy's way in: the one that Contour gives its listener.
+// StatPrefix is the prefix of the listener's stats, the same as Contour's.
 const StatPrefix = "ingress_http"
 
-// Envoy is one that runs by itself: what ends it is somebody else's.
+// Envoy is one that another program or its peer's model ends.
 type Envoy struct {
 	Process *node.Process
 	Address string // where clients connect
@@ -62,9 +62,8 @@ type Envoy struct {
 	Admin   string // host:port
 }
 
-// StartEnvoy starts an Envoy before app (host:port) and returns when it serves.
-// args come on top of those that everybody gives. What it writes is kept in dir, which
-// exists.
+// StartEnvoy starts an Envoy in front of app (host:port) and returns when it serves. args are added to the common ones. Its
+// logs are written to dir, which must exist.
 func (env *Env) StartEnvoy(ctx context.Context, dir, app string, args ...string) (*Envoy, error) {
 	e, err := env.startEnvoy(ctx, dir, app, args)
 	if err != nil {
@@ -88,13 +87,13 @@ func (env *Env) startEnvoy(ctx context.Context, dir, app string, args []string) 
 	if err != nil {
 		return nil, err
 	}
-	// Prometheus labels are taken out of a stat prefix that has no dots only.
+	// Envoy extracts Prometheus labels only from a stat prefix without dots.
 	config = bytes.ReplaceAll(config, []byte(route.StatPrefix()), []byte(StatPrefix))
 	e.Process, err = env.runEnvoy(ctx, dir, "envoy", config, e.Admin, args)
 	return e, err
 }
 
-// runEnvoy starts an Envoy with a configuration. name is that of its files.
+// runEnvoy starts an Envoy with a configuration. name is the base name of its files.
 func (env *Env) runEnvoy(ctx context.Context, dir, name string, config []byte, admin string, args []string) (*node.Process, error) {
 	file, out := filepath.Join(dir, name+".json"), filepath.Join(dir, name+".log")
 	if err := os.WriteFile(file, config, 0o644); err != nil {
@@ -111,10 +110,10 @@ func (env *Env) runEnvoy(ctx context.Context, dir, name string, config []byte, a
 	return p, awaitHTTP(ctx, p, out, "be ready", "http://"+admin+"/ready", func(status int) bool { return status == http.StatusOK })
 }
 
-// Manager is lastcall beside an Envoy that it did not start.
+// Manager is lastcall with an Envoy that it did not start.
 type Manager struct {
 	Process *node.Process
-	Hook    node.Hook // lastcall wait, the preStop of both containers
+	Hook    node.Hook // lastcall wait, the preStop hook of both containers
 
 	termination string
 }
@@ -122,8 +121,8 @@ type Manager struct {
 // Report reads the manager's termination message; see Pod.Report.
 func (m *Manager) Report() (*Report, error) { return readReport(m.termination) }
 
-// StartManager starts lastcall agent --admin-address beside e in a pod with a grace
-// period, and returns when it is ready. What it writes is kept in dir, which exists.
+// StartManager starts lastcall agent --admin-address for e, in a pod with a grace period, and returns when it is ready. Its
+// logs are written to dir, which must exist.
 func (env *Env) StartManager(ctx context.Context, dir string, e *Envoy, grace time.Duration) (*Manager, error) {
 	status, err := env.Ports.Next()
 	if err != nil {

@@ -46,7 +46,7 @@ func TestFindEnvoy(t *testing.T) {
 
 // What an injector would set for a sidecar with Envoy: all settings in one ProxyConfig.
 func TestEnvoySettings(t *testing.T) {
-	p := &Pod{Strategy: Strategy{Way: Fixed, TerminationDrain: longFixedDrain}, adminPort: 12345, dir: "/pod"}
+	p := &Pod{Strategy: Strategy{Sidecar: Fixed, TerminationDrain: longFixedDrain}, adminPort: 12345, dir: "/pod"}
 	got := strings.Join(p.settings(), "\n")
 	for _, want := range []string{`PROXY_CONFIG={"concurrency":2,"proxyAdminPort":12345,"terminationDrainDuration":"30s"}`, "TMPDIR=/pod"} {
 		if !strings.Contains(got, want) {
@@ -70,22 +70,22 @@ func TestWriteEDS(t *testing.T) {
 	}
 }
 
-// A real Envoy as the gateway: it knows the pods by its file, finishes what is in
-// flight when they are taken out of it, and has Istio's words and log.
+// A real Envoy as the gateway: it reads its endpoints from a file, finishes the requests in flight when an endpoint is
+// removed, and has Istio's responses and log.
 func TestEnvoyGateway(t *testing.T) {
-	th := env(t)
-	th.Programs.Envoy, th.Programs.Gateway = peers.Need(t, "envoy"), ProxyEnvoy
+	e := env(t)
+	e.Programs.Envoy, e.Programs.Gateway = peers.Need(t, "envoy"), ProxyEnvoy
 	dir := t.TempDir()
-	p, err := th.StartPod(t.Context(), Strategy{Name: "x", Way: NoSidecar, App: ClosesListener}, filepath.Join(dir, "pod"))
+	p, err := e.StartPod(t.Context(), Strategy{Name: "x", Sidecar: NoSidecar, App: ClosesListener}, filepath.Join(dir, "pod"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := th.StartGateway(t.Context(), filepath.Join(dir, "gateway"), []string{p.Address})
+	g, err := e.StartGateway(t.Context(), filepath.Join(dir, "gateway"), []string{p.Address})
 	if err != nil {
 		t.Fatal(err)
 	}
 	answered := make(chan error, 1)
-	go func() { answered <- ask(t.Context(), "http://"+g.Address+"/delay/1") }()
+	go func() { answered <- get(t.Context(), "http://"+g.Address+"/delay/1") }()
 	if err := AwaitInFlight(t.Context(), map[int]int{p.AppPort: 0}); err != nil {
 		t.Fatal(err)
 	}

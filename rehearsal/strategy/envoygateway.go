@@ -13,11 +13,11 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
-// envoyAccessLog is Istio's access log: what the rows' log lines are judged by.
+// envoyAccessLog is the format of Istio's access log; the rows' log lines are judged by it.
 const envoyAccessLog = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% %BYTES_SENT% %DURATION% "%UPSTREAM_HOST%"
 `
 
-// podsCluster is the pods' name in the configuration.
+// podsCluster is the name of the pods' cluster in the configuration.
 const podsCluster = "pods"
 
 // j is a message of Envoy's configuration, field by field.
@@ -28,8 +28,8 @@ const (
 	typeEndpoints = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 )
 
-// startEnvoyGateway starts a real Envoy as the gateway. Its pods stand in a file that is
-// replaced when they go, as a control plane's push would.
+// startEnvoyGateway starts a real Envoy as the gateway. It reads its endpoints from a file, which is replaced as a control
+// plane would push them.
 func (env *Env) startEnvoyGateway(ctx context.Context, dir, list string, endpoints []string) (*Gateway, error) {
 	listen, err1 := env.Ports.Next()
 	admin, err2 := env.Ports.Next()
@@ -43,7 +43,7 @@ func (env *Env) startEnvoyGateway(ctx context.Context, dir, list string, endpoin
 	if err := g.SetEndpoints(endpoints); err != nil {
 		return nil, err
 	}
-	config, err := g.front(listen, admin, list)
+	config, err := g.config(listen, admin, list)
 	if err != nil {
 		return nil, err
 	}
@@ -51,9 +51,9 @@ func (env *Env) startEnvoyGateway(ctx context.Context, dir, list string, endpoin
 	return g, err
 }
 
-// front is the gateway's configuration. Like the built-in gateway it tries again
-// twice where no connection was made, and never what a pod may have seen.
-func (g *Gateway) front(listen, admin int, list string) ([]byte, error) {
+// config is Envoy's configuration. Like the built-in gateway it retries twice if no connection was established, and never a
+// request that a pod may have received.
+func (g *Gateway) config(listen, admin int, list string) ([]byte, error) {
 	at := func(port int) j {
 		return j{"socket_address": j{"address": "127.0.0.1", "port_value": port}}
 	}
@@ -89,7 +89,7 @@ func (g *Gateway) front(listen, admin int, list string) ([]byte, error) {
 	}, "", "  ")
 }
 
-// writeEDS is a list of endpoints as Envoy reads it.
+// writeEDS encodes endpoints for Envoy.
 func writeEDS(endpoints []string) ([]byte, error) {
 	pods := []j{}
 	for _, e := range endpoints {
@@ -108,7 +108,7 @@ func writeEDS(endpoints []string) ([]byte, error) {
 	})
 }
 
-// writeList is a list of endpoints, one a line.
+// writeList encodes endpoints, one per line.
 func writeList(endpoints []string) ([]byte, error) {
 	if len(endpoints) == 0 {
 		return []byte("# none\n"), nil
@@ -120,7 +120,7 @@ func writeList(endpoints []string) ([]byte, error) {
 	return out, nil
 }
 
-// replace replaces a file at once as a whole.
+// replace replaces a file atomically.
 func replace(file string, data []byte) error {
 	fresh := file + ".new"
 	if err := os.WriteFile(fresh, data, 0o644); err != nil {

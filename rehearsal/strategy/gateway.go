@@ -12,18 +12,17 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
-// Gateway stands before pods.
+// Gateway forwards requests to pods.
 type Gateway struct {
 	Address string
 	process *node.Process
 
 	file   string
 	access string
-	write  func(endpoints []string) ([]byte, error) // what stands in file
+	write  func(endpoints []string) ([]byte, error) // encodes file
 }
 
-// StartGateway starts a gateway with a list of pods' addresses, and returns when
-// it listens. What it writes is kept in dir, which it makes.
+// StartGateway starts a gateway with a list of pods' addresses, and returns when it listens. It creates dir, for its logs.
 func (env *Env) StartGateway(ctx context.Context, dir string, endpoints []string) (*Gateway, error) {
 	g, err := env.startGateway(ctx, dir, endpoints)
 	if err != nil {
@@ -33,7 +32,7 @@ func (env *Env) StartGateway(ctx context.Context, dir string, endpoints []string
 }
 
 func (env *Env) startGateway(ctx context.Context, dir string, endpoints []string) (*Gateway, error) {
-	// A folder of its own for the list, which is watched as a folder.
+	// The list has its own folder, because the gateway watches folders.
 	list := filepath.Join(dir, "endpoints")
 	if err := os.MkdirAll(list, 0o755); err != nil {
 		return nil, err
@@ -64,22 +63,22 @@ func (env *Env) startGateway(ctx context.Context, dir string, endpoints []string
 	return g, awaitPort(ctx, g.process, port, out)
 }
 
-// SetEndpoints replaces the list.
+// SetEndpoints replaces the list of endpoints.
 func (g *Gateway) SetEndpoints(endpoints []string) error {
 	list, err := g.write(endpoints)
 	if err == nil {
 		err = replace(g.file, list)
 	}
 	if err != nil {
-		return fmt.Errorf("endpoints of the gateway: %w", err)
+		return fmt.Errorf("set the gateway's endpoints: %w", err)
 	}
 	return nil
 }
 
-// stopTimeout is how long a gateway may take to end: no request is left.
+// stopTimeout is how long a gateway without requests may take to exit.
 const stopTimeout = 2 * time.Second
 
-// Stop ends the gateway; its access log is complete then.
+// Stop ends the gateway. Its access log is complete afterwards.
 func (g *Gateway) Stop() {
 	_ = g.process.Terminate()
 	late := time.AfterFunc(stopTimeout, func() { _ = g.process.Kill() })
@@ -87,7 +86,7 @@ func (g *Gateway) Stop() {
 	<-g.process.Done()
 }
 
-// Line is the access log's line of the request for path; empty when there is none.
+// Line returns the access log's line for a request of path, or "".
 func (g *Gateway) Line(path string) string {
 	data, err := os.ReadFile(g.access)
 	if err != nil {

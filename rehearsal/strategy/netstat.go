@@ -7,14 +7,12 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
-// netstatLoop is the preStop that people gave their proxies before there was
-// EXIT_ON_ZERO_ACTIVE_CONNECTIONS:
+// netstatLoop is the preStop hook that proxies had before EXIT_ON_ZERO_ACTIVE_CONNECTIONS existed:
 //
 //	while [ $(netstat -plunt | grep tcp | grep -v envoy | wc -l | xargs) -ne 0 ]; do sleep 1; done
 //
-// It looks at listening sockets (-l), so it takes an app that has closed its own for one that has
-// finished. In a pod netstat sees the pod's sockets; here they are told by
-// the processes that hold them.
+// It counts listening sockets (-l), so an app that has closed its own looks finished. In a pod netstat sees the pod's
+// sockets; here the owning process identifies them.
 func netstatLoop(app *node.Process) node.Hook {
 	return node.Func(func(ctx context.Context) error {
 		for {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// OptionError is about an option's value: the caller's to mend.
+// OptionError is about an option's value.
 type OptionError struct{ Err error }
 
 func (e OptionError) Error() string { return e.Err.Error() }
@@ -16,7 +16,7 @@ func (e OptionError) Unwrap() error { return e.Err }
 
 const maxGrace = time.Hour
 
-// CheckGrace says what is wrong with a grace period.
+// CheckGrace returns an error for an invalid grace period.
 func CheckGrace(d time.Duration) error {
 	if d < time.Second || d > maxGrace || d%time.Second != 0 {
 		return fmt.Errorf("is %v: must be 1s to %v in whole seconds, as terminationGracePeriodSeconds is", d, maxGrace)
@@ -24,13 +24,12 @@ func CheckGrace(d time.Duration) error {
 	return nil
 }
 
-// Folder is where everything writes: keep, which has to be empty or absent, or
-// one that done removes.
+// Folder creates the folder for all logs: keep, which must be empty or not exist, or a temporary one, which done removes.
 func Folder(keep string) (dir string, done func(), err error) {
 	if keep == "" {
 		dir, err = os.MkdirTemp("", "lastcall-rehearsal-")
 		if err != nil {
-			return "", nil, fmt.Errorf("folder for the rehearsal: %w", err)
+			return "", nil, fmt.Errorf("create a folder for the rehearsal: %w", err)
 		}
 		return dir, func() { _ = os.RemoveAll(dir) }, nil
 	}
@@ -40,7 +39,7 @@ func Folder(keep string) (dir string, done func(), err error) {
 	if err != nil {
 		return "", nil, OptionError{fmt.Errorf("--keep-logs: %w", err)}
 	}
-	// What an earlier run left would be taken for this one's.
+	// Files of an earlier run would be read as this one's.
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		return "", nil, OptionError{fmt.Errorf("--keep-logs %s: must be empty, or not exist yet", dir)}
 	}

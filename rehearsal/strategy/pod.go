@@ -12,13 +12,13 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
-// Env is what pods are started with.
+// Env starts pods and gateways.
 type Env struct {
 	Node     *node.Node
 	Ports    *node.Ports
 	Programs Programs
-	Grace    time.Duration // of pods whose strategy says nothing; whole seconds
-	MaxDelay time.Duration // that the built-in app takes at most to answer /delay
+	Grace    time.Duration // of pods whose strategy has none; whole seconds
+	MaxDelay time.Duration // longest /delay of the built-in app
 	Proxy    string        // of the sidecars: ProxyPipe (also empty) or ProxyEnvoy
 }
 
@@ -47,8 +47,7 @@ const (
 	terminationMessage = "termination.json"
 )
 
-// StartPod starts a pod and returns when it is ready. What it writes is kept in
-// dir, which it makes.
+// StartPod starts a pod and returns when it is ready. It creates dir, for the pod's logs.
 func (env *Env) StartPod(ctx context.Context, s Strategy, dir string) (*Pod, error) {
 	p := &Pod{Strategy: s, dir: dir, grace: s.GraceOr(env.Grace), termination: filepath.Join(dir, terminationMessage)}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -58,7 +57,7 @@ func (env *Env) StartPod(ctx context.Context, s Strategy, dir string) (*Pod, err
 		return nil, fmt.Errorf("app of %s: %w", s.Name, err)
 	}
 	p.Address = node.Loopback(p.AppPort)
-	if s.Way != NoSidecar {
+	if s.Sidecar != NoSidecar {
 		if err := env.startSidecar(ctx, p); err != nil {
 			return nil, fmt.Errorf("sidecar of %s: %w", s.Name, err)
 		}
@@ -88,8 +87,7 @@ func (env *Env) startApp(ctx context.Context, p *Pod) (err error) {
 	if p.App, err = env.Node.Start(node.Command{Args: args, Env: environment("PORT=" + strconv.Itoa(p.AppPort)), Output: out}); err != nil {
 		return err
 	}
-	// Its listening socket is not enough: servers that fork listen before
-	// anybody can answer.
+	// A listening socket is not enough: servers that fork listen before a worker can answer.
 	return awaitAnswer(ctx, p.App, "http://"+node.Loopback(p.AppPort)+"/", out)
 }
 
@@ -107,7 +105,7 @@ func (env *Env) startSidecar(ctx context.Context, p *Pod) (err error) {
 		"--status-address", "127.0.0.1", "--status-port", strconv.Itoa(p.statusPort),
 		"--termination-log", p.termination, "--access-log", filepath.Join(p.dir, "access.log"), "--log-format", "json",
 	}
-	if !p.Strategy.Way.IsLastcall() {
+	if !p.Strategy.Sidecar.IsLastcall() {
 		args = append(args, "--compat", "istio")
 	}
 	if env.Proxy == ProxyEnvoy {
@@ -116,19 +114,18 @@ func (env *Env) startSidecar(ctx context.Context, p *Pod) (err error) {
 		}
 		args = append(args, "--proxy", "envoy", "--envoy-path", env.Programs.Envoy)
 	} else {
-		args = append(args, "--admin-address", "off") // all would want the same port
+		args = append(args, "--admin-address", "off") // all would use the same port
 	}
 	out := filepath.Join(p.dir, sidecarLog)
-	// Its folder is the pod's, so that no configuration of the machine is found.
+	// Run it in the pod's folder, where it finds no configuration of this machine.
 	if p.Sidecar, err = env.Node.Start(node.Command{Args: args, Env: environment(p.settings()...), Dir: p.dir, Output: out}); err != nil {
 		return err
 	}
 	return awaitReady(ctx, p.Sidecar, "http://"+node.Loopback(p.statusPort)+"/healthz/ready", out)
 }
 
-// Arrival is the port that has one connection more when a request has come: the
-// app's, or Envoy's, which has the app's connections in a pool and may take one of
-// an earlier request.
+// Arrival is the port that has one more connection when a request has arrived: the app's, or Envoy's inbound port, because
+// Envoy pools its connections to the app and may reuse one.
 func (p *Pod) Arrival(proxy string) int {
 	if proxy == ProxyEnvoy && p.Sidecar != nil {
 		return p.inbound
@@ -136,11 +133,11 @@ func (p *Pod) Arrival(proxy string) int {
 	return p.AppPort
 }
 
-// settings are what an injector would put into the sidecar's environment.
+// settings are the environment variables that an injector would set for the sidecar.
 func (p *Pod) settings() []string {
 	out := []string{"TERMINATION_GRACE_PERIOD_SECONDS=" + strconv.Itoa(int(p.grace/time.Second))}
 	config := map[string]any{}
-	switch p.Strategy.Way {
+	switch p.Strategy.Sidecar {
 	case ExitOnZero:
 		out = append(out, "EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true")
 	case Fixed:
@@ -149,34 +146,34 @@ func (p *Pod) settings() []string {
 		}
 	}
 	if p.adminPort != 0 {
-		// Envoy's bootstrap is written to the folder for temporary files.
+		// The agent writes Envoy's bootstrap to TMPDIR.
 		out = append(out, "TMPDIR="+p.dir)
 		config["proxyAdminPort"], config["concurrency"] = p.adminPort, envoyWorkers
 	}
 	if len(config) > 0 {
-		text, _ := json.Marshal(config) // numbers and words: there is nothing to fail
+		text, _ := json.Marshal(config) // numbers and strings cannot fail
 		out = append(out, "PROXY_CONFIG="+string(text))
 	}
 	return out
 }
 
-// hook gives the containers their preStops.
+// hook sets the containers' preStop hooks.
 func (env *Env) hook(p *Pod) {
 	app := node.Member{Container: p.App}
-	sidecar := node.Member{Container: p.Sidecar, Native: p.Strategy.Way.IsNative()}
+	sidecar := node.Member{Container: p.Sidecar, Native: p.Strategy.Sidecar.IsNative()}
 	exec := func(args ...string) node.Hook { return env.lastcallHook(p.dir, args...) }
 	status := strconv.Itoa(p.statusPort)
 	switch s := p.Strategy; {
-	case s.Way.IsLastcall():
+	case s.Sidecar.IsLastcall():
 		app.PreStop = exec("wait", "--status-port", status)
-	case s.Way == IstioNative:
+	case s.Sidecar == IstioNative:
 		sidecar.PreStop = exec("request", "--status-port", status, "POST", "drain")
 	case s.Netstat:
 		sidecar.PreStop = netstatLoop(p.App)
 	case s.Sleep > 0:
 		app.PreStop, sidecar.PreStop = node.Sleep(s.Sleep), node.Sleep(s.Sleep)
 	}
-	// A native sidecar is an init container and stands before the app.
+	// A native sidecar is an init container and comes before the app.
 	switch {
 	case p.Sidecar == nil:
 		p.members = []node.Member{app}
@@ -187,7 +184,7 @@ func (env *Env) hook(p *Pod) {
 	}
 }
 
-// lastcallHook is an exec preStop of a command of lastcall's.
+// lastcallHook is an exec preStop hook that runs a command of lastcall.
 func (env *Env) lastcallHook(dir string, args ...string) node.Hook {
 	args = append([]string{env.Programs.Lastcall}, args...)
 	return node.Exec{Node: env.Node, Command: node.Command{Args: args, Env: environment(), Output: filepath.Join(dir, hookLog)}}
@@ -198,13 +195,13 @@ func (p *Pod) Members() []node.Member { return p.members }
 
 // End is how a pod ended.
 type End struct {
-	Began        time.Time // the kubelet was told
+	Began        time.Time // the kubelet starts to terminate the pod
 	App, Sidecar node.Ending
 	AppExit      string // "exit 0", "SIGKILL"
 	SidecarExit  string
 }
 
-// Gone is when the last container was reaped.
+// Gone is when wait4 has returned for the last container.
 func (e End) Gone() time.Time {
 	if e.Sidecar.Gone.After(e.App.Gone) {
 		return e.Sidecar.Gone
@@ -212,7 +209,7 @@ func (e End) Gone() time.Time {
 	return e.App.Gone
 }
 
-// Killed is true when SIGKILL was needed.
+// Killed reports whether a container got SIGKILL.
 func (e End) Killed() bool { return !e.App.Killed.IsZero() || !e.Sidecar.Killed.IsZero() }
 
 // Terminate ends the pod by the kubelet's rules and returns when it is gone.

@@ -19,12 +19,12 @@ func TestPodWithoutSidecar(t *testing.T) {
 		exit string
 	}{{Exits, "SIGTERM"}, {ClosesListener, "exit 0"}} {
 		t.Run(tt.app.String(), func(t *testing.T) {
-			th := env(t)
-			p, err := th.StartPod(t.Context(), Strategy{Name: "x", Way: NoSidecar, App: tt.app}, t.TempDir())
+			e := env(t)
+			p, err := e.StartPod(t.Context(), Strategy{Name: "x", Sidecar: NoSidecar, App: tt.app}, t.TempDir())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := ask(t.Context(), "http://"+p.Address+"/get"); err != nil {
+			if err := get(t.Context(), "http://"+p.Address+"/get"); err != nil {
 				t.Fatal(err)
 			}
 			end := p.Terminate(t.Context())
@@ -35,15 +35,15 @@ func TestPodWithoutSidecar(t *testing.T) {
 	}
 }
 
-// The app's behaviour are found out by trying: the two of the built-in one.
-func TestHabits(t *testing.T) {
+// TestApp recognizes both behaviours of the built-in app.
+func TestAppBehaviour(t *testing.T) {
 	for _, m := range []SIGTERMBehaviour{Exits, ClosesListener} {
 		t.Run(m.String(), func(t *testing.T) {
 			t.Parallel()
-			th := env(t)
+			e := env(t)
 			way := map[SIGTERMBehaviour]string{Exits: "exit", ClosesListener: "close-listener"}[m]
-			th.Programs.App = th.Programs.Self + " httpbin --listen 127.0.0.1:{port} --max-delay 10s --on-term " + way
-			h, err := th.AppBehaviour(t.Context(), t.TempDir())
+			e.Programs.App = e.Programs.Self + " httpbin --listen 127.0.0.1:{port} --max-delay 10s --on-term " + way
+			h, err := e.TestApp(t.Context(), t.TempDir())
 			if err != nil || h.SIGTERMBehaviour != m {
 				t.Errorf("got %v, %v", h, err)
 			}
@@ -51,16 +51,16 @@ func TestHabits(t *testing.T) {
 	}
 }
 
-// What cannot start is an error with its own last words, and soon.
+// An app that fails to start is an error with the end of its log, at once.
 func TestAppThatFails(t *testing.T) {
-	th := env(t)
+	e := env(t)
 	for _, tt := range []struct{ app, want string }{
 		{"/bin/sh -c 'echo no such module {port} >&2; exit 3'", "no such module"},
 		{"/no/such/app {port}", "not found"},
-		{"true {port}", "it ended (exit 0) before it could answer"},
+		{"true {port}", "exited (exit 0) before it could answer"},
 	} {
-		th.Programs.App = tt.app
-		_, err := th.StartPod(t.Context(), Strategy{Name: "x"}, t.TempDir())
+		e.Programs.App = tt.app
+		_, err := e.StartPod(t.Context(), Strategy{Name: "x"}, t.TempDir())
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v", tt.app, err)
 		}
@@ -68,8 +68,8 @@ func TestAppThatFails(t *testing.T) {
 	t.Run("given up", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		th.Programs.App = "sleep 60 {port}"
-		if _, err := th.StartPod(ctx, Strategy{Name: "x"}, t.TempDir()); !errors.Is(err, context.DeadlineExceeded) {
+		e.Programs.App = "sleep 60 {port}"
+		if _, err := e.StartPod(ctx, Strategy{Name: "x"}, t.TempDir()); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -77,13 +77,13 @@ func TestAppThatFails(t *testing.T) {
 
 // The old netstat loop ends with the app's listening socket, whatever is in flight.
 func TestNetstatLoop(t *testing.T) {
-	th := env(t)
-	p, err := th.StartPod(t.Context(), Strategy{Name: "x", App: ClosesListener}, t.TempDir())
+	e := env(t)
+	p, err := e.StartPod(t.Context(), Strategy{Name: "x", App: ClosesListener}, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	answered := make(chan error, 1)
-	go func() { answered <- ask(t.Context(), "http://"+p.Address+"/delay/2") }()
+	go func() { answered <- get(t.Context(), "http://"+p.Address+"/delay/2") }()
 	if err := AwaitInFlight(t.Context(), map[int]int{p.AppPort: 0}); err != nil {
 		t.Fatal(err)
 	}
@@ -106,10 +106,10 @@ func TestNetstatLoop(t *testing.T) {
 // A gateway of another make is started by its command line, and the list it is
 // given changes at once as a whole.
 func TestOtherGateway(t *testing.T) {
-	th := env(t)
-	th.Programs.Gateway = th.Programs.Self + " gateway --listen 127.0.0.1:{port} --max-delay 1s --on-term exit # {endpoints} {endpoint}"
+	e := env(t)
+	e.Programs.Gateway = e.Programs.Self + " gateway --listen 127.0.0.1:{port} --max-delay 1s --on-term exit # {endpoints} {endpoint}"
 	dir := t.TempDir()
-	g, err := th.StartGateway(t.Context(), dir, []string{"127.0.0.1:1", "127.0.0.1:2"})
+	g, err := e.StartGateway(t.Context(), dir, []string{"127.0.0.1:1", "127.0.0.1:2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,8 +182,8 @@ func TestSelect(t *testing.T) {
 func TestFindPrograms(t *testing.T) {
 	dir := t.TempDir()
 	self := filepath.Join(dir, "lastcallctl")
-	sidecar := []Strategy{{Way: Lastcall}}
-	if _, err := FindPrograms(t.Context(), "", self, []Strategy{{Way: NoSidecar}}); err != nil {
+	sidecar := []Strategy{{Sidecar: Lastcall}}
+	if _, err := FindPrograms(t.Context(), "", self, []Strategy{{Sidecar: NoSidecar}}); err != nil {
 		t.Error("lastcall was looked for without need: ", err)
 	}
 	beside := filepath.Join(dir, "lastcall")

@@ -12,22 +12,21 @@ import (
 	"strings"
 )
 
-// lastcallPackage is what is built when there is no lastcall beside this program.
+// lastcallPackage is built if there is no lastcall in this program's folder.
 const lastcallPackage = "github.com/lastcall-dev/lastcall/cmd/lastcall"
 
-// Programs are the binaries that are played with.
+// Programs are the binaries of a rehearsal.
 type Programs struct {
 	Lastcall string // lastcall
-	Self     string // this program: the built-in gateway and app
-	App      string // a command line in place of the built-in app; {port} is filled in
-	Gateway  string // in place of the built-in gateway; {port}, {endpoints} and {endpoint} are filled in; ProxyEnvoy: Envoy
-	Envoy    string // a real one; empty where none is played with
+	Self     string // this program, with the built-in gateway and app
+	App      string // command line in place of the built-in app, with {port}
+	Gateway  string // in place of the built-in gateway, with {port}, {endpoints} and {endpoint}; or ProxyEnvoy
+	Envoy    string // a real one; empty if none takes part
 }
 
-// FindPrograms finds lastcall, unless it is named or none of the strategies
-// has a sidecar, and takes self for the rest.
+// FindPrograms finds lastcall, unless its path is given or no strategy has a sidecar. self has the built-in app and gateway.
 func FindPrograms(ctx context.Context, lastcall, self string, strategies []Strategy) (Programs, error) {
-	needed := slices.ContainsFunc(strategies, func(s Strategy) bool { return s.Way != NoSidecar })
+	needed := slices.ContainsFunc(strategies, func(s Strategy) bool { return s.Sidecar != NoSidecar })
 	var err error
 	if lastcall == "" && needed {
 		lastcall, err = findLastcall(ctx, self)
@@ -42,19 +41,18 @@ func FindPrograms(ctx context.Context, lastcall, self string, strategies []Strat
 	return Programs{Lastcall: lastcall, Self: self}, err
 }
 
-// findLastcall returns the path of lastcall: the one beside self, or one built by
-// `go build` into the user's cache folder, which needs the working folder to be in
-// the module's source tree.
+// findLastcall returns the path of lastcall: in the folder of self, or built by `go build` into the user's cache folder. To
+// build it, the working folder must be in the source tree.
 func findLastcall(ctx context.Context, self string) (string, error) {
-	beside := filepath.Join(filepath.Dir(self), "lastcall")
-	if err := checkProgram(beside); err == nil {
-		return beside, nil
+	neighbour := filepath.Join(filepath.Dir(self), "lastcall")
+	if err := checkProgram(neighbour); err == nil {
+		return neighbour, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("find lastcall: %w", err)
 	}
 	built, err := buildLastcall(ctx)
 	if err != nil {
-		return "", fmt.Errorf("find lastcall: there is none at %s, and it could not be built: %w (put it beside lastcallctl, name it by --lastcall, or run this in the source tree)", beside, err)
+		return "", fmt.Errorf("find lastcall: %s does not exist, and building it failed: %w (put lastcall into that folder, set --lastcall, or run this in the source tree)", neighbour, err)
 	}
 	return built, nil
 }
@@ -79,8 +77,7 @@ func buildLastcall(ctx context.Context) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	// Built aside and renamed, so that a rehearsal that runs at the same time
-	// never starts half a program.
+	// Build under another name and rename: a rehearsal that runs at the same time must not start half a program.
 	tmp, err := os.MkdirTemp(dir, "build-")
 	if err != nil {
 		return "", err
@@ -98,20 +95,18 @@ func buildLastcall(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// shell is a command line as the argument list of a process that becomes the
-// program: exec leaves no shell between it and its signals.
+// shell returns the arguments that run a command line. exec replaces the shell, so that the program gets the signals.
 func shell(line string, fill ...string) []string {
 	return []string{"/bin/sh", "-c", "exec " + strings.NewReplacer(fill...).Replace(line)}
 }
 
-// ownVariables are what lastcall reads from its environment.
+// ownVariables are the prefixes of variables that lastcall reads.
 var ownVariables = []string{
 	"EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "MINIMUM_DRAIN_DURATION", "TERMINATION_GRACE_PERIOD_SECONDS",
 	"PROXY_CONFIG", "LASTCALL_",
 }
 
-// environment is this process's without what would change how a sidecar ends,
-// and with more.
+// environment is this process's, without the variables that change how a sidecar ends, and with more.
 func environment(more ...string) []string {
 	var out []string
 	for _, v := range os.Environ() {
@@ -126,15 +121,14 @@ func environment(more ...string) []string {
 	return append(out, more...)
 }
 
-// CheckLine says what a command line lacks: a program, or a placeholder that it
-// cannot do without.
+// CheckLine returns an error for a command line without a program or without a required placeholder.
 func CheckLine(line string, needs ...string) error {
 	if strings.TrimSpace(line) == "" {
 		return errors.New("the command line is empty")
 	}
 	for _, place := range needs {
 		if !strings.Contains(line, place) {
-			return fmt.Errorf("the command line %q lacks %s, which is replaced by what is assigned to it", line, place)
+			return fmt.Errorf("the command line %q lacks %s, which stands for the assigned value", line, place)
 		}
 	}
 	return nil

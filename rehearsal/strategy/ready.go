@@ -36,7 +36,7 @@ func awaitReady(ctx context.Context, p *node.Process, url, log string) error {
 	return awaitHTTP(ctx, p, log, "be ready at "+url, url, func(status int) bool { return status == http.StatusOK })
 }
 
-// awaitAnswer waits for any answer.
+// awaitAnswer waits for any response.
 func awaitAnswer(ctx context.Context, p *node.Process, url, log string) error {
 	return awaitHTTP(ctx, p, log, "answer "+url, url, func(int) bool { return true })
 }
@@ -57,7 +57,7 @@ func awaitHTTP(ctx context.Context, p *node.Process, log, what, url string, good
 	})
 }
 
-// await probes until it is true, the process has ended or the time is over.
+// await probes until the probe succeeds, the process ends or the time runs out.
 func await(ctx context.Context, p *node.Process, log, what string, probe func() bool) error {
 	limit := time.NewTimer(readyTimeout)
 	defer limit.Stop()
@@ -67,22 +67,22 @@ func await(ctx context.Context, p *node.Process, log, what string, probe func() 
 		select {
 		case <-tick.C:
 		case <-p.Done():
-			return fmt.Errorf("it ended (%s) before it could %s%s", p.Ending(), what, tail(log))
+			return fmt.Errorf("exited (%s) before it could %s%s", p.Ending(), what, tail(log))
 		case <-limit.C:
-			return fmt.Errorf("it did not %s within %v%s", what, readyTimeout, tail(log))
+			return fmt.Errorf("did not %s within %v%s", what, readyTimeout, tail(log))
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 	select {
 	case <-p.Done():
-		return errors.New("it ended at once, and something else has taken its port" + tail(log))
+		return errors.New("exited at once: another program uses its port" + tail(log))
 	default:
 		return nil
 	}
 }
 
-// tail is the end of a log, for an error.
+// tail is the end of a log, for an error message.
 func tail(file string) string {
 	data, err := os.ReadFile(file)
 	if err != nil || len(data) == 0 {
@@ -91,5 +91,5 @@ func tail(file string) string {
 	if len(data) > tailBytes {
 		data = data[len(data)-tailBytes:]
 	}
-	return "; it said:\n" + strings.TrimSpace(string(data))
+	return "; its log:\n" + strings.TrimSpace(string(data))
 }

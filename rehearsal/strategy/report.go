@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// Report is what the rehearsal reads of a sidecar's termination message.
+// Report is the part of a sidecar's termination message that the rehearsal reads.
 type Report struct {
 	Verdict    string         `json:"verdict"`
 	Trigger    string         `json:"trigger,omitempty"`
@@ -16,7 +16,7 @@ type Report struct {
 	Open       []Conversation `json:"open,omitempty"`
 }
 
-// Conversation is one that the last call has ended.
+// Conversation is a connection or request that the last call has ended.
 type Conversation struct {
 	Peer     string `json:"peer"`
 	Protocol string `json:"protocol"`
@@ -25,8 +25,7 @@ type Conversation struct {
 	Ending   string `json:"ending,omitempty"`
 }
 
-// Report reads the sidecar's termination message. A sidecar that was killed has
-// left none: nil.
+// Report reads the sidecar's termination message; nil if there is none, because the sidecar was killed.
 func (p *Pod) Report() (*Report, error) { return readReport(p.termination) }
 
 func readReport(file string) (*Report, error) {
@@ -35,11 +34,11 @@ func readReport(file string) (*Report, error) {
 		return nil, nil //nolint:nilnil // no message is an answer
 	}
 	if err != nil {
-		return nil, fmt.Errorf("termination message: %w", err)
+		return nil, fmt.Errorf("read the termination message: %w", err)
 	}
 	var r Report
 	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fmt.Errorf("termination message %s: %w", file, err)
+		return nil, fmt.Errorf("parse the termination message %s: %w", file, err)
 	}
 	return &r, nil
 }

@@ -68,8 +68,8 @@ func startEdge(t *testing.T, program string, app http.HandlerFunc) *edge {
 	return e
 }
 
-// visitor sends ordinary requests until done, each of which has to be answered, and returns how long they took.
-func (e *edge) visitor(t *testing.T, atLeast int, done <-chan struct{}) []time.Duration {
+// regular sends ordinary requests until done, each of which must be answered, and returns their response times.
+func (e *edge) regular(t *testing.T, atLeast int, done <-chan struct{}) []time.Duration {
 	t.Helper()
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
@@ -108,7 +108,7 @@ func (e *edge) connect(ctx context.Context) (net.Conn, error) {
 	return c, nil
 }
 
-// hold opens connections, says what each says first, and reads nothing.
+// hold opens connections, sends the same bytes on each, and reads nothing.
 func (e *edge) hold(connections int, says string) func(context.Context) {
 	return func(ctx context.Context) {
 		for range connections {
@@ -175,8 +175,8 @@ const (
 	postMethod = 0x83
 )
 
-// TestGatewayUnderAttack sends what exhausts gateways to one that runs as in its image. It must stay small and go on
-// serving the requests of another client.
+// TestGatewayUnderAttack sends what exhausts gateways to one that runs as in its image. It must stay small and
+// still serve the requests of another client.
 func TestGatewayUnderAttack(t *testing.T) {
 	program := programtest.Build(t)
 	large, over := make([]byte, 1<<20), make(chan struct{})
@@ -264,13 +264,13 @@ func TestGatewayUnderAttack(t *testing.T) {
 	} {
 		t.Run(attack.name, func(t *testing.T) {
 			e := startEdge(t, program, app)
-			before := e.visitor(t, 300, programtest.Closed())
+			before := e.regular(t, 300, programtest.Closed())
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			done := make(chan struct{})
 			var attacking sync.WaitGroup
 			attacking.Go(func() { attack.run(e)(ctx); close(done) })
-			during := e.visitor(t, 100, done)
+			during := e.regular(t, 100, done)
 			attacking.Wait()
 			peak := programtest.Peak(t, e.program)
 			t.Logf("others' p99 %v, before %v; peak %d MiB", programtest.Quantile(during, .99), programtest.Quantile(before, .99), peak>>20)

@@ -30,7 +30,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
-const help = `An ingress gateway: HTTP/1.1 and HTTP/2, with and without TLS, gRPC, WebSockets. It balances requests over endpoints by round robin. It speaks HTTP/1.1 to them, or HTTP/2 without TLS if the Service's port (appProtocol kubernetes.io/h2c, name grpc) or --protocol says so.
+const help = `An ingress gateway: HTTP/1.1 and HTTP/2, with and without TLS, gRPC, WebSockets. It balances requests over endpoints by round robin. It speaks HTTP/1.1 to them, or HTTP/2 without TLS if the Service's port (appProtocol kubernetes.io/h2c, name grpc) or --protocol sets it.
 
 With --kubernetes it follows the cluster: Ingresses of its class, the EndpointSlices of their Services, and TLS Secrets; with --service as well, one Service without any Ingress. With --endpoints it follows a file with one host:port on each line; # begins a comment, and the file may be replaced at any time.
 

@@ -38,7 +38,7 @@ func fullPipe(t *testing.T) *os.File {
 }
 
 // With nothing that reads its log and its access log, on a FIFO or standard output, a
-// gateway serves, drains at SIGTERM, finishes what is in flight and ends.
+// gateway serves, drains at SIGTERM, finishes the requests in flight and exits.
 func TestGatewayWithAStalledLogReader(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -108,7 +108,7 @@ func TestGatewayWithAStalledLogReader(t *testing.T) {
 			select {
 			case <-ended:
 			case <-time.After(patience):
-				t.Fatal("the gateway goes on")
+				t.Fatal("the gateway still runs")
 			}
 			if code := cmd.ProcessState.ExitCode(); code != 0 {
 				t.Errorf("the gateway ended with %v", cmd.ProcessState)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestRehearseOnABusyMachine plays the whole rehearsal beside 24 busy loops, as make flaky does (a minute).
+// TestRehearseOnABusyMachine runs the whole rehearsal next to 24 busy loops, as make flaky does (a minute).
 func TestRehearseOnABusyMachine(t *testing.T) {
 	for range 24 {
 		hog := exec.Command("timeout", "300", "sh", "-c", "while :; do :; done")
@@ -39,12 +39,12 @@ func TestRehearseOnABusyMachine(t *testing.T) {
 	for _, row := range result.Rows {
 		for _, c := range row.Checks {
 			if !c.OK {
-				t.Errorf("%s: %s: stated %s, was %s", row.Strategy, c.What, c.Want, c.Got)
+				t.Errorf("%s: %s: expected %s, got %s", row.Strategy, c.What, c.Want, c.Got)
 			}
 		}
 	}
 	if n := len(result.Rows); n != 14 {
 		t.Errorf("%d rows, want 14", n)
 	}
-	t.Logf("times were allowed to be up to %v ms later", result.AllowanceMS)
+	t.Logf("allowance: %v ms", result.AllowanceMS)
 }
