@@ -18,22 +18,15 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
-const injectHelp = `Add lastcall to the workloads of a manifest, as a webhook would to their pods.
+const injectHelp = `Add lastcall to the workloads of a manifest, as the webhook does to their pods.
 
-Reads Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs and Lists
-of them from YAML or JSON, of any number of documents, and writes the whole to
-standard output. Everything else passes through unchanged. What cannot be
-injected is left as it is but for the annotation lastcall.dev/status, which says why, as
-does standard error.
+The command reads Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs and Lists of them as YAML or JSON, in any number of documents, and writes everything to standard output. Other objects pass through unchanged. A workload that cannot be injected is unchanged except for the annotation lastcall.dev/status, which gives the reason, as does standard error.
 
-A Namespace in the input counts for its workloads, wherever it stands: its label
-lastcall.dev/inject: "false" keeps lastcall out of those that do not ask for it themselves,
-and where its pod security (pod-security.kubernetes.io/enforce) does not admit NET_ADMIN nothing is
-captured: the app's preStop watches its sockets instead.
+A Namespace in the input applies to its workloads: with the label lastcall.dev/inject: "false", only workloads that ask for lastcall themselves are injected; if its pod security (pod-security.kubernetes.io/enforce) does not admit NET_ADMIN, nothing is captured, and the app's preStop hook watches its sockets instead.
 
-The pods of one workload share the token of their preStop hook. Without --token-seed
-it is another one at each call, so that each apply replaces the pods; with a seed,
-which is a secret, it stays the same.`
+The pods of a workload share the token of their preStop hook. By default each call makes a new token, so that each kubectl apply replaces the pods. With --token-seed, a file with a secret, the tokens stay the same.
+
+Exit code: 0 when the manifest was written, 1 for an error in it, 2 for wrong flags.`
 
 type injectFlags struct {
 	file, mesh, seed, namespace string
@@ -51,17 +44,17 @@ func injectCommand() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&f.file, "filename", "f", "", "`file` of the manifest, - for standard input")
-	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of workloads without one")
-	flags.StringVar(&f.mesh, "mesh-config", "", "`file` of Istio's MeshConfig, whose defaultConfig holds for all pods")
-	flags.StringVar(&f.seed, "token-seed", "", "`file` with a secret that the hooks' tokens are made of (default random)")
-	f.sidecar.Register(flags)
+	flags.StringVarP(&f.file, "filename", "f", "", "manifest `file`, or - for standard input")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of workloads that have none")
+	flags.StringVar(&f.mesh, "mesh-config", "", "`file` with Istio's MeshConfig, whose defaultConfig applies to all pods")
+	flags.StringVar(&f.seed, "token-seed", "", "`file` with a secret from which the hooks' tokens are derived (default random)")
+	cli.Group(flags, "Injected sidecar", f.sidecar.Register)
 	return cmd
 }
 
 func (f *injectFlags) run(cmd *cobra.Command) error {
 	if f.file == "" {
-		return cli.UsageError{Err: errors.New("missing -f: name a file, or - for standard input")}
+		return cli.UsageError{Err: errors.New("missing -f FILE")}
 	}
 	o, err := f.sidecar.Options(f.mesh)
 	if err != nil {
@@ -71,7 +64,7 @@ func (f *injectFlags) run(cmd *cobra.Command) error {
 	if f.seed == "" {
 		_, _ = rand.Read(seed) // never fails
 	} else if seed, err = os.ReadFile(f.seed); err != nil {
-		return cli.UsageError{Err: fmt.Errorf("--token-seed takes a file: %w", err)}
+		return cli.UsageError{Err: fmt.Errorf("--token-seed must be a file: %w", err)}
 	} else if len(seed) < 16 {
 		return cli.UsageError{Err: fmt.Errorf("--token-seed %s has %d bytes: must have 16 or more", f.seed, len(seed))}
 	}
@@ -124,7 +117,7 @@ func readManifest(file string, stdin io.Reader) (string, []byte, error) {
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return "", nil, cli.UsageError{Err: fmt.Errorf("-f takes a file or -: %w", err)}
+		return "", nil, cli.UsageError{Err: fmt.Errorf("-f must be a file or -: %w", err)}
 	}
 	return filepath.ToSlash(file), text, nil
 }

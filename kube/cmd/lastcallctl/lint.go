@@ -14,12 +14,11 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/lint"
 )
 
-const lintHelp = `Say which timers of a manifest cannot work together when its pods are told to stop.
+const lintHelp = `Find timers of a manifest that cannot work together when its pods stop.
 
-Reads what inject reads: YAML of any number of documents, JSON, Lists. docs/lint.md says
-why each rule is there.
+The command reads what lastcallctl inject reads: YAML in any number of documents, JSON, Lists. docs/lint.md gives the reason for each rule.
 
-Exit code: 0 without an error (there may be warnings), 1 with one, 2 for what cannot be read.`
+Exit code: 0 without errors (there may be warnings), 1 with errors, 2 for wrong flags and for input that is not readable.`
 
 type lintFlags struct {
 	files  []string
@@ -39,14 +38,14 @@ func lintCommand() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&f.files, "filename", "f", nil, "`file` of a manifest, - for standard input; may be repeated")
-	flags.StringVar(&f.mesh, "mesh-config", "", "`file` of Istio's MeshConfig, whose defaultConfig holds for all pods")
-	cli.OutputFlag(flags, &f.output, "text or json")
-	flags.BoolVar(&f.rules, "rules", false, "list the rules instead")
+	flags.StringArrayVarP(&f.files, "filename", "f", nil, "manifest `file`, or - for standard input; may be repeated")
+	flags.StringVar(&f.mesh, "mesh-config", "", "`file` with Istio's MeshConfig, whose defaultConfig applies to all pods")
+	cli.OutputFlag(flags, &f.output, "output format")
+	flags.BoolVar(&f.rules, "rules", false, "list the rules")
 	return cmd
 }
 
-// found is a finding with its place.
+// found is a finding and its place.
 type found struct {
 	File   string `json:"file"`
 	Line   int    `json:"line"`
@@ -64,13 +63,13 @@ func (f *lintFlags) run(cmd *cobra.Command) error {
 		}
 		return nil
 	case len(f.files) == 0:
-		return cli.UsageError{Err: errors.New("missing -f: name a file, or - for standard input")}
+		return cli.UsageError{Err: errors.New("missing -f FILE")}
 	}
 	mesh := ""
 	if f.mesh != "" {
 		text, err := os.ReadFile(f.mesh)
 		if err != nil {
-			return cli.UsageError{Err: fmt.Errorf("--mesh-config takes a file: %w", err)}
+			return cli.UsageError{Err: fmt.Errorf("--mesh-config must be a file: %w", err)}
 		}
 		mesh = string(text)
 	}
@@ -86,7 +85,7 @@ func (f *lintFlags) run(cmd *cobra.Command) error {
 		}
 		all = append(all, lintObjects(name, mesh, objects)...)
 	}
-	return f.tell(cmd, all)
+	return f.write(cmd, all)
 }
 
 func lintObjects(name, mesh string, objects []inject.Object) []found {
@@ -126,7 +125,7 @@ func lintObjects(name, mesh string, objects []inject.Object) []found {
 	return all
 }
 
-func (f *lintFlags) tell(cmd *cobra.Command, all []found) error {
+func (f *lintFlags) write(cmd *cobra.Command, all []found) error {
 	out := cmd.OutOrStdout()
 	if f.output == cli.JSON {
 		encoder := json.NewEncoder(out)
