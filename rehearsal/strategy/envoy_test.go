@@ -27,7 +27,7 @@ func TestFindEnvoy(t *testing.T) {
 		{name: "PATH", path: dir, want: program},
 		{name: "flag that leads nowhere", flag: "/no/such", variable: program, path: dir, wrong: "--envoy-path: must be an Envoy program"},
 		{name: "variable that leads nowhere", variable: "/no/such", path: dir, wrong: "LASTCALL_PEER_ENVOY: must be an Envoy"},
-		{name: "nothing", path: "/no/such", wrong: "there is no envoy in PATH: name one by --envoy-path or LASTCALL_PEER_ENVOY"},
+		{name: "nothing", path: "/no/such", wrong: "no envoy in PATH: set --envoy-path or LASTCALL_PEER_ENVOY"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("LASTCALL_PEER_ENVOY", tt.variable)
