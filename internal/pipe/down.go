@@ -1,7 +1,6 @@
 package pipe
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -162,9 +161,8 @@ func (c *conn) fromApp() bool {
 					return true
 				}
 			}
-			from := max(0, d.scanned-len(http1.EndOfHead)+1)
-			i := bytes.Index(rest[from:], http1.EndOfHead)
-			if i < 0 {
+			n := http1.HeadLen(rest, d.scanned)
+			if n == 0 {
 				if d.scanned = len(rest); d.scanned > c.p.cfg.MaxHead {
 					d.err = http1.ErrHeadTooLarge
 					return false
@@ -172,7 +170,7 @@ func (c *conn) fromApp() bool {
 				return true
 			}
 			d.scanned = 0
-			if ok := c.passHead(from + i + len(http1.EndOfHead)); !ok {
+			if ok := c.passHead(n); !ok {
 				return false
 			}
 		}

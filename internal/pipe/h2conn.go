@@ -64,12 +64,12 @@ func (c *conn) newH2() *h2 {
 const maxAppBlock = 256 << 10
 
 // becomeH2 follows HTTP/2 from the client's preface on.
-func (c *conn) becomeH2() (wait, leave bool) {
+func (c *conn) becomeH2() {
 	c.mu.Lock()
 	if c.end.last() {
 		c.mu.Unlock()
 		c.up.state = upDiscard
-		return false, false
+		return
 	}
 	if c.h2 == nil { // the app may have spoken first, or the request may have been an upgrade
 		c.h2 = c.newH2()
@@ -86,7 +86,7 @@ func (c *conn) becomeH2() (wait, leave bool) {
 			c.sendSettings()
 			c.setArriving(false)
 			b.R += len(http2.Preface)
-			return false, false
+			return
 		}
 	}
 	if err := c.app.Send(b.B[b.R:b.R+len(http2.Preface)], true); err != nil {
@@ -94,7 +94,6 @@ func (c *conn) becomeH2() (wait, leave bool) {
 	}
 	b.R += len(http2.Preface)
 	c.setArriving(false)
-	return false, false
 }
 
 // sendSettings begins the way to the client in the place of an app that has

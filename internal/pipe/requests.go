@@ -1,7 +1,6 @@
 package pipe
 
 import (
-	"bytes"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
@@ -9,114 +8,166 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// forwardRequests forwards complete heads and as much of the bodies as is
-// there, in one write. wait is true when more bytes are needed.
+// batch is the part of the buffer that is forwarded in one write.
+type batch struct {
+	end     int // in the buffer
+	request int // where the last request begins if none of it has been forwarded before; otherwise -1
+}
+
+// batchStep is how a batch goes on.
+type batchStep uint8
+
+const (
+	nextPart  batchStep = iota // with what follows in the buffer
+	sendBatch                  // it is complete: more bytes must arrive, or what follows is not to be forwarded
+	sendFirst                  // it is complete; the buffer holds more to forward
+	handled                    // the connection ends, or has become HTTP/2
+)
+
+// forwardRequests forwards complete heads and as much of the bodies as has arrived, in one write. wait is true if more
+// bytes are needed, leave if they are no longer HTTP/1.
 func (c *conn) forwardRequests() (wait, leave bool) {
 	u := &c.up
-	b := u.buf
-	pos := b.R
-	stop := func(r *reply, outcome accesslog.Outcome) (bool, bool) {
-		if pos > b.R && c.app != nil {
-			_ = c.app.Send(b.B[b.R:pos], false)
+	to := batch{end: u.buf.R, request: -1}
+	step := nextPart
+	for step == nextPart && to.end < u.buf.W {
+		switch u.state {
+		case upHead:
+			step = c.batchHead(&to)
+		case upBody:
+			step = c.batchBody(&to)
+		default:
+			step = sendBatch
 		}
-		b.R = pos
-		c.endRefused(r, outcome)
+	}
+	if step == handled {
 		return false, false
 	}
-	begun := -1 // where the request at hand begins, when none of it has been forwarded
-	again := false
-scan:
-	for pos < b.W {
-		if u.state == upBody {
-			n, done, err := u.body.Advance(b.B[pos:b.W], nil)
-			pos += n
-			if err != nil {
-				if begun >= 0 { // then it does not have to be
-					pos = begun
-					c.takeBack()
-				}
-				return stop(replyFor(err), accesslog.InvalidHTTP1)
-			}
-			if !done {
-				break
-			}
-			c.requestEnds()
-			continue
-		}
-		if u.state != upHead {
-			break
-		}
-		rest := b.B[pos:b.W]
-		if u.scanned == 0 {
-			for len(rest) >= 2 && rest[0] == '\r' && rest[1] == '\n' { // RFC 9112, 2.2
-				if pos > b.R {
-					again = true // forward what precedes it first
-					break scan
-				}
-				pos, b.R, rest = pos+2, b.R+2, rest[2:]
-			}
-			if len(rest) == 0 || len(rest) == 1 && rest[0] == '\r' {
-				break
-			}
-			if http2.IsPreface(rest) && c.isQueueEmpty() {
-				if len(rest) < len(http2.Preface) {
-					c.headBegins(rest)
-					break
-				}
-				return c.becomeH2()
-			}
-		}
-		from := max(0, u.scanned-len(http1.EndOfHead)+1)
-		i := bytes.Index(rest[from:], http1.EndOfHead)
-		if i < 0 {
-			if r := c.p.cfg.tooLong(rest); r != nil {
-				return stop(r, accesslog.HeadersTooLarge)
-			}
-			u.scanned = len(rest)
-			c.headBegins(rest)
-			break
-		}
-		end := from + i + len(http1.EndOfHead)
-		u.scanned = 0
-		if r := c.p.cfg.tooLong(rest[:end]); r != nil {
-			return stop(r, accesslog.HeadersTooLarge)
-		}
-		h, err := http1.ParseRequest(rest[:end])
-		if err != nil {
-			return stop(replyFor(err), accesslog.InvalidHTTP1)
-		}
-		if h.Fields > c.p.cfg.MaxFields {
-			return stop(&replyTooLarge, accesslog.TooManyHeaders)
-		}
-		if c.app == nil && !c.hasEnded() {
-			c.setArriving(true)
-			if err := c.dial(); err != nil {
-				c.admit(&h, rest[:end])
-				b.R = b.W
-				u.state = upDiscard
-				c.endBy(c.whyUnreachable(), 0)
-				return true, false
-			}
-		}
-		switch c.admit(&h, rest[:end]) {
-		case delayed: // it stays in the buffer
-			u.paused = true
-			break scan
-		case discarded:
-			u.state = upDiscard
-			break scan
-		}
-		begun = pos
-		pos += end
+	if err := c.send(&to); err != nil {
+		u.state = upDiscard // the app's response or its end decides how to continue
 	}
-	if pos > b.R && c.app != nil {
-		// When the app does not take it, its answer or its end decides (down).
-		if err := c.app.Send(b.B[b.R:pos], false); err != nil {
-			u.state = upDiscard
+	return step != sendFirst && (u.state == upHead || u.state == upBody), u.state == upOpaque
+}
+
+// send forwards a batch. Without a connection to the app it is dropped.
+func (c *conn) send(to *batch) error {
+	b := c.up.buf
+	from := b.R
+	if b.R = to.end; to.end == from || c.app == nil {
+		return nil
+	}
+	return c.app.Send(b.B[from:to.end], false)
+}
+
+// refuse forwards the batch and answers what follows it.
+func (c *conn) refuse(to *batch, r *reply, outcome accesslog.Outcome) batchStep {
+	_ = c.send(to)
+	c.endRefused(r, outcome)
+	return handled
+}
+
+// batchBody adds as much of the request body as has arrived.
+func (c *conn) batchBody(to *batch) batchStep {
+	b := c.up.buf
+	n, done, err := c.up.body.Advance(b.B[to.end:b.W], nil)
+	to.end += n
+	switch {
+	case err != nil:
+		if to.request >= 0 { // forward nothing of the request
+			to.end = to.request
+			c.takeBack()
+		}
+		return c.refuse(to, replyFor(err), accesslog.InvalidHTTP1)
+	case !done:
+		return sendBatch
+	}
+	c.requestEnds()
+	return nextPart
+}
+
+// batchHead adds a request head if all of it has arrived.
+func (c *conn) batchHead(to *batch) batchStep {
+	u, limits := &c.up, &c.p.cfg
+	if u.scanned == 0 {
+		if step := c.beforeHead(to); step != nextPart {
+			return step
 		}
 	}
-	b.R = pos
-	return !again && (u.state == upHead || u.state == upBody), u.state == upOpaque
+	rest := u.buf.B[to.end:u.buf.W]
+	n := http1.HeadLen(rest, u.scanned)
+	if n == 0 {
+		if r := limits.tooLong(rest); r != nil {
+			return c.refuse(to, r, accesslog.HeadersTooLarge)
+		}
+		u.scanned = len(rest)
+		c.headBegins(rest)
+		return sendBatch
+	}
+	u.scanned = 0
+	raw := rest[:n]
+	if r := limits.tooLong(raw); r != nil {
+		return c.refuse(to, r, accesslog.HeadersTooLarge)
+	}
+	h, err := http1.ParseRequest(raw)
+	if err != nil {
+		return c.refuse(to, replyFor(err), accesslog.InvalidHTTP1)
+	}
+	if h.Fields > limits.MaxFields {
+		return c.refuse(to, &replyTooLarge, accesslog.TooManyHeaders)
+	}
+	if c.app == nil && !c.hasEnded() && !c.dialFor(&h, raw) {
+		return handled
+	}
+	switch c.admit(&h, raw) {
+	case delayed: // it stays in the buffer
+		u.paused = true
+		return sendBatch
+	case discarded:
+		u.state = upDiscard
+		return sendBatch
+	}
+	to.request = to.end
+	to.end += n
+	return nextPart
+}
+
+// beforeHead skips empty lines before a request line (RFC 9112, 2.2), and looks for the preface of HTTP/2.
+func (c *conn) beforeHead(to *batch) batchStep {
+	b := c.up.buf
+	rest := b.B[to.end:b.W]
+	for len(rest) >= 2 && rest[0] == '\r' && rest[1] == '\n' {
+		if to.end > b.R {
+			return sendFirst
+		}
+		b.R += 2
+		to.end, rest = b.R, rest[2:]
+	}
+	switch {
+	case len(rest) == 0, len(rest) == 1 && rest[0] == '\r':
+		return sendBatch
+	case !http2.IsPreface(rest) || !c.isQueueEmpty():
+		return nextPart
+	case to.end > b.R:
+		return sendFirst
+	case len(rest) < len(http2.Preface):
+		c.headBegins(rest)
+		return sendBatch
+	}
+	c.becomeH2()
+	return handled
+}
+
+// dialFor connects to the app for the first request. If that fails, it answers the request and returns false.
+func (c *conn) dialFor(h *http1.Head, raw []byte) bool {
+	c.setArriving(true)
+	if err := c.dial(); err == nil {
+		return true
+	}
+	c.admit(h, raw)
+	c.up.buf.R = c.up.buf.W
+	c.up.state = upDiscard
+	c.endBy(c.whyUnreachable(), 0)
+	return false
 }
 
 // admission says what becomes of a request.

@@ -1,6 +1,6 @@
 // Package earlyend decides how a proxy may end the body of an HTTP/1 response before the app does. A body may end only
 // between two units of its content, such as events or messages. It ends properly only if its client loses nothing, or
-// if its protocol has a message for a call that failed. Every other body is truncated: its client can tell that it is
+// if its protocol has a message for a call that failed. Every other body is truncated: its client can see that it is
 // incomplete.
 package earlyend
 
@@ -59,8 +59,8 @@ type End struct {
 	Name   string // for reports; empty if the client loses nothing
 }
 
-// End returns how the body can be ended now. ok is false within a unit of its content or within a chunk. message tells
-// the client why its call has failed.
+// End returns how the body can be ended now. ok is false within a unit of its content or within a chunk. message is the
+// reason for a client whose call has failed.
 func (b *Body) End(message string) (end End, ok bool) {
 	if b.Kind == http1.ChunkedBody && !b.AtChunkBoundary() || !b.betweenUnits() {
 		return end, false

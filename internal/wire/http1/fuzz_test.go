@@ -2,7 +2,6 @@ package http1
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -81,17 +80,17 @@ func nextRequest(b []byte) (message, error) {
 	for len(b) >= 2 && b[0] == '\r' && b[1] == '\n' {
 		skipped, b = skipped+2, b[2:]
 	}
-	i := bytes.Index(b, EndOfHead)
-	if i < 0 {
+	n := HeadLen(b, 0)
+	if n == 0 {
 		return message{}, errIncomplete
 	}
-	h, err := ParseRequest(b[:i+4])
+	h, err := ParseRequest(b[:n])
 	if err != nil {
 		return message{}, err
 	}
-	m, err := takeBody(h.Body, b[i+4:])
+	m, err := takeBody(h.Body, b[n:])
 	m.first = string(h.Method) + " " + string(h.Target)
-	m.end += skipped + i + 4
+	m.end += skipped + n
 	m.open = h.Close || h.IsConnect
 	return m, err
 }
@@ -187,18 +186,18 @@ func requestsAsNetHTTP(t *testing.T, b []byte) {
 
 // nextResponse reads what the pipe would pass on as one response.
 func nextResponse(method string, b []byte) (message, error) {
-	i := bytes.Index(b, EndOfHead)
-	if i < 0 {
+	n := HeadLen(b, 0)
+	if n == 0 {
 		return message{}, errIncomplete
 	}
-	h, err := ParseResponse(b[:i+4])
+	h, err := ParseResponse(b[:n])
 	if err != nil {
 		return message{}, err
 	}
 	f := h.ResponseBody(method == http.MethodHead)
-	m, err := takeBody(f, b[i+4:])
+	m, err := takeBody(f, b[n:])
 	m.first = string(b[9:12])
-	m.end += i + 4
+	m.end += n
 	m.open = f.Kind == CloseBody
 	return m, err
 }

@@ -5,8 +5,18 @@ import (
 	"net/http"
 )
 
-// EndOfHead ends the last field line and the empty line after it.
-var EndOfHead = []byte("\r\n\r\n")
+// endOfHead ends the last field line and the empty line after it.
+var endOfHead = []byte("\r\n\r\n")
+
+// HeadLen returns the length of the head at the beginning of b, including its final empty line, and 0 if its end has not
+// arrived. The first scanned bytes have been searched before.
+func HeadLen(b []byte, scanned int) int {
+	from := max(0, scanned-len(endOfHead)+1)
+	if i := bytes.Index(b[from:], endOfHead); i >= 0 {
+		return from + i + len(endOfHead)
+	}
+	return 0
+}
 
 // Head is what a proxy has to know of a message head.
 type Head struct {
