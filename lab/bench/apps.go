@@ -11,7 +11,7 @@ import (
 	"github.com/lastcall-dev/lastcall/lab/bench/bulk"
 )
 
-// serveApp is one of the apps that bench is itself, until it is told to end.
+// serveApp runs one of the apps that are part of bench, until ctx ends.
 func serveApp(ctx context.Context, kind, address string) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -31,7 +31,7 @@ func serveApp(ctx context.Context, kind, address string) error {
 
 // Paths of the app that holds requests.
 const (
-	holdPath    = "/hold"    // answers when it is told to
+	holdPath    = "/hold"    // answers on request
 	heldPath    = "/held"    // how many wait
 	releasePath = "/release" // answers all of them, and those that come later at once
 )

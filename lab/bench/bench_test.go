@@ -116,7 +116,7 @@ func TestTableShowsMedians(t *testing.T) {
 	}
 }
 
-// Every peer's configurations are accepted by the real program, pass requests on, and it ends when told to.
+// Every peer's configurations are accepted by the real program, pass requests on, and it ends at SIGTERM.
 func TestPeersPassRequestsOn(t *testing.T) {
 	for _, of := range tables {
 		if of.name != "http1" && of.name != "http2" {

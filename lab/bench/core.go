@@ -29,7 +29,7 @@ func onCore(core int, f func() error) error {
 // bound is set in the environment of a bench that has bound itself.
 const bound = "LASTCALL_BENCH_BOUND"
 
-// bindSelf starts this program anew on the core of the load: its own clients then leave the proxies' core alone, and
+// bindSelf starts this program again on the core of the load: its own clients then leave the proxies' core alone, and
 // its Go runtime counts one core.
 func bindSelf(core int) error {
 	if os.Getenv(bound) != "" {
@@ -40,11 +40,11 @@ func bindSelf(core int) error {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	return onCore(core, func() error {
-		return fmt.Errorf("start anew on core %d: %w", core, syscall.Exec(self, os.Args, append(os.Environ(), bound+"=1")))
+		return fmt.Errorf("start again on core %d: %w", core, syscall.Exec(self, os.Args, append(os.Environ(), bound+"=1")))
 	})
 }
 
-// raiseFileLimit allows this process and those that it starts as many descriptors as may be had, and reports whether they
+// raiseFileLimit allows this process and those that it starts as many descriptors as possible, and reports whether they
 // are enough for so many connections on both sides of a proxy.
 func raiseFileLimit(connections int) error {
 	var limit syscall.Rlimit

@@ -16,7 +16,7 @@ import (
 
 // drainSample is one drain.
 type drainSample struct {
-	goodbye, lastGoodbye time.Duration // from the signal: half and all of those that can be told at once
+	goodbye, lastGoodbye time.Duration // from the signal: half and all of those that can be closed at once
 	idleClosed           time.Duration // from the signal until the last idle connection was closed
 	finish               time.Duration // from the moment at which the app answered until the last busy connection was closed
 	exit                 time.Duration // from the last close, as the client sees it, to the end of the process
@@ -53,13 +53,13 @@ func (b *bench) drain(ctx context.Context) error {
 				return fmt.Errorf("%s, %s: %w", r.subject.name, r.protocol.title, err)
 			}
 			r.samples = append(r.samples, result)
-			fmt.Fprintf(os.Stderr, "round %d of %d: drain, %s, %s: last goodbye %s, exit %s after the last close, %d lost\n", round+1, b.rounds, r.subject.name, r.protocol.title,
+			fmt.Fprintf(os.Stderr, "round %d of %d: drain, %s, %s: last FIN or GOAWAY %s, exit %s after the last close, %d lost\n", round+1, b.rounds, r.subject.name, r.protocol.title,
 				milliseconds(result.lastGoodbye), milliseconds(result.exit), result.lost)
 		}
 	}
 	fmt.Printf("The drain of %d connections, half of them idle, half with a request that the app answers once the idle ones are gone; no minimum drain. "+
-		"Medians of %d rounds, the worst in brackets. HTTP/1.1 can say goodbye to a busy connection only with its answer: the goodbyes are those to idle ones.\n\n", b.held, b.rounds)
-	fmt.Println("| | half of the goodbyes after the signal | all | idle all closed | answers to the last close | requests lost | last close to exit |")
+		"Medians of %d rounds, the worst in brackets. A busy HTTP/1.1 connection is closed with its response: the FINs and GOAWAYs are those to idle connections.\n\n", b.held, b.rounds)
+	fmt.Println("| | half of the FINs or GOAWAYs after the signal | all | idle all closed | answers to the last close | requests lost | last close to exit |")
 	fmt.Println("|---|---:|---:|---:|---:|---:|---:|")
 	for _, r := range rows {
 		cell := func(of func(drainSample) time.Duration) string {

@@ -20,18 +20,18 @@ type client struct {
 	conn       net.Conn
 	framer     *http2.Framer // HTTP/2's
 	busy       bool
-	told       chan struct{} // closed at the goodbye, and at the end if there was none
+	told       chan struct{} // closed at the GOAWAY or FIN, and at the end if there was none
 	over       chan struct{} // closed at the end
-	said, shut time.Time     // the goodbye; the connection's end
+	said, shut time.Time     // the GOAWAY or FIN; the connection's end
 	answered   bool
-	err        error // what came instead of an orderly end
+	err        error // instead of an orderly end
 }
 
 func newClient(conn net.Conn, busy bool) *client {
 	return &client{conn: conn, busy: busy, told: make(chan struct{}), over: make(chan struct{})}
 }
 
-// hear notes the first goodbye.
+// hear records the first GOAWAY or FIN.
 func (c *client) hear() {
 	if c.said.IsZero() {
 		c.said = time.Now()
@@ -59,7 +59,7 @@ func (c *client) path() string {
 // protocol is what the clients speak.
 type protocol struct {
 	title     string
-	tellsBusy bool                // a busy connection can be told at once
+	tellsBusy bool                // a busy connection can get a GOAWAY at once
 	open      func(*client) error // makes the request; an idle one's is answered then
 	watch     func(*client) error // to the connection's end
 }
@@ -106,7 +106,7 @@ func open2(c *client) error {
 	encoder := hpack.NewEncoder(&block)
 	for _, field := range []hpack.HeaderField{
 		{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "app"}, {Name: ":path", Value: c.path()},
-		{Name: "user-agent", Value: "bench"}, // who says none is told only in a pause
+		{Name: "user-agent", Value: "bench"}, // clients without one get GOAWAY only in a pause
 	} {
 		if err := encoder.WriteField(field); err != nil {
 			return err
@@ -133,7 +133,7 @@ func open2(c *client) error {
 		}
 	}
 	if !c.said.IsZero() {
-		return errors.New("a goodbye before the drain")
+		return errors.New("a GOAWAY before the drain")
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func versions(ctx context.Context, b *bench) string {
 	return strings.Join(all, ", ")
 }
 
-// askVersion is how each program is asked for its version.
+// askVersion is the argument that prints each program's version.
 var askVersion = map[string]string{"lastcall": "version", "envoy": "--version", "haproxy": "-v", "nginx": "-v", "wrk": "-v",
 	"h2load": "--version", "nghttpd": "--version", "caddy": "build-info"}
 
@@ -87,7 +87,7 @@ var versionNumber = regexp.MustCompile(`\d+\.\d+\.\d+[-+\w]*`)
 func version(ctx context.Context, name, path string) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	// wrk says its version and then fails with its usage: only what is said counts.
+	// wrk prints its version and then fails with its usage: only the output counts.
 	said, _ := exec.CommandContext(ctx, path, askVersion[name]).CombinedOutput()
 	if name == "lastcall" {
 		return strings.TrimSpace(string(said))

@@ -1,9 +1,9 @@
-// Bench measures lastcall beside Envoy, HAProxy, nginx and, where it is there, Caddy doing the same work, one proxy at a
+// Bench compares lastcall with Envoy, HAProxy, nginx and, if it is there, Caddy doing the same work, one proxy at a
 // time on one core, the load and the app on another.
 //
 //	make bench                                                     every table
 //	make bench ARGS="http1 http2 --only lastcall-http,envoy --rounds 5 --duration 10s"
-//	make bench ARGS="--before FILE --only lastcall-http,before-http"  this build beside an older one, in turns
+//	make bench ARGS="--before FILE --only lastcall-http,before-http"  this build and an older one, in turns
 //
 // The tables are http1, http2, latency, bodies, memory, drain and start. The proxies take turns, in each round another
 // one begins, and the tables show medians. Traffic stays on loopback. With the defaults all of it takes about 25 minutes.

@@ -118,7 +118,7 @@ func openMany(ctx context.Context, port, count int, first func(i int, conn net.C
 	return conns, errors.Join(failures...)
 }
 
-// portLater lets connect choose the port, and not bind: a port that was bound is taken from everybody, for a minute
+// portLater lets connect choose the port, and not bind: a port that was bound is not available to others, for a minute
 // after its end too, where one that was connected is taken only between two addresses (ip(7)).
 func portLater(_, _ string, raw syscall.RawConn) error {
 	var failed error

@@ -32,7 +32,7 @@ type process struct {
 const readyTimeout = 15 * time.Second
 
 // start runs the subject on the given core and returns once a request has come through it. With a subject that is
-// nothing in between, the process has pid 0 and the app's port. Whoever starts it must stop it.
+// nothing in between, the process has pid 0 and the app's port. The caller must stop it.
 func start(ctx context.Context, s subject, program string, core int, p place) (*process, error) {
 	running, err := launch(ctx, s, program, core, p)
 	if err != nil || running.pid == 0 {
@@ -74,7 +74,7 @@ func launch(ctx context.Context, s subject, program string, core int, p place) (
 		done: make(chan struct{}), signal: command.Process.Signal}
 	go func() {
 		defer close(running.done)
-		_ = command.Wait() // how it ends is of no interest: it is told to
+		_ = command.Wait() // its exit code does not matter: it was stopped
 		running.ended = time.Now()
 	}()
 	return running, nil

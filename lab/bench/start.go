@@ -87,5 +87,5 @@ func (p *process) knock(ctx context.Context) (net.Conn, error) {
 		pause := unix.NsecToTimespec((50 * time.Microsecond).Nanoseconds())
 		_ = unix.Nanosleep(&pause, nil)
 	}
-	return nil, fmt.Errorf("connect to %s: nobody listens after %s", p.name, readyTimeout)
+	return nil, fmt.Errorf("connect to %s: no listener after %s", p.name, readyTimeout)
 }

@@ -23,7 +23,7 @@ type subject struct {
 	before   bool // the program is that of --before, and the subject is left out without one
 }
 
-// place is where a subject runs: its folder, its port, the app's port, and two ports more for whoever wants them.
+// place is where a subject runs: its folder, its port, the app's port, and two more ports.
 // All ports are on 127.0.0.1.
 type place struct {
 	Dir                            string
@@ -80,7 +80,7 @@ var (
 		err := os.WriteFile(filepath.Join(p.Dir, "get"), []byte(smallBody), 0o644)
 		return []string{program, "--no-tls", "--address", "127.0.0.1", "--max-concurrent-streams", "1000", "--htdocs", p.Dir, fmt.Sprint(p.Listen)}, err
 	}}
-	// The others are bench itself, started anew.
+	// The others are bench itself, started again.
 	bulkApp = subject{name: "bulk-app", command: own("bulk")}
 	holdApp = subject{name: "hold-app", command: own("hold")}
 )

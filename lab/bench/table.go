@@ -62,7 +62,7 @@ func printCaution(out io.Writer, subjects []subject, samples map[string][]sample
 	}
 }
 
-// printRatios sets lastcall beside each peer that does the same work.
+// printRatios compares lastcall with each peer that does the same work.
 func printRatios(out io.Writer, samples map[string][]sample) {
 	for _, pair := range []struct{ ours, theirs, words string }{
 		{"lastcall-http", "before-http", "its requests/s before"},

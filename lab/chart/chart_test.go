@@ -23,7 +23,7 @@ import (
 
 const chartFolder = "../../deploy/chart"
 
-// choices are installations that somebody may want.
+// choices are possible installations.
 var choices = map[string][]string{
 	"defaults":                nil,
 	"gateway":                 {"gateway.enabled=true", "gateway.loadBalancer=nlb", "gateway.exitAtConnections=3", "gateway.healthCheckFailureDelay=10s"},
@@ -136,7 +136,7 @@ func TestLintAndDecode(t *testing.T) {
 	}
 	for kind := range kinds {
 		if !seen[kind] {
-			t.Errorf("nobody gets a %s", kind)
+			t.Errorf("there is no %s", kind)
 		}
 	}
 }
@@ -179,7 +179,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Without an image the chart fails and says what to set: no default name may lead to a registry that a stranger controls.
+// Without an image the chart fails and names the missing setting: no default name may lead to a registry that a stranger controls.
 func TestImageIsRequired(t *testing.T) {
 	const digest = "sha256:0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"
 	for set, says := range map[string]string{
@@ -254,7 +254,7 @@ func TestPodsAreRestricted(t *testing.T) {
 	}
 }
 
-// selected are those of labels that are asked for.
+// selected are the labels with the keys of asked.
 func selected(labels, asked map[string]string) map[string]string {
 	out := map[string]string{}
 	for k := range asked {

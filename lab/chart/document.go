@@ -58,7 +58,7 @@ func rows(out *strings.Builder, above string, mapping *yaml.Node) error {
 	return nil
 }
 
-// isGroup tells values of ours from values that are handed on whole, which have no comments in them.
+// isGroup distinguishes our own groups of values from values that are passed on whole, which contain no comments.
 func isGroup(value *yaml.Node) bool {
 	return value.Kind == yaml.MappingNode && len(value.Content) > 0 && value.Content[0].HeadComment != ""
 }

@@ -42,11 +42,11 @@ func run(args []string, stdout io.Writer) error {
 		return err
 	}
 	if flags.NArg() != 2 {
-		return fmt.Errorf("accepted is lint, template, package, kustomize or document, and the chart's folder; got %q", flags.Args())
+		return fmt.Errorf("must be lint, template, package, kustomize or document, and the chart's folder; got %q", flags.Args())
 	}
 	what, folder := flags.Arg(0), flags.Arg(1)
 	if (what == "package" || what == "kustomize") && *to == "" {
-		return fmt.Errorf("%s needs --to: say a folder", what)
+		return fmt.Errorf("%s needs --to FOLDER", what)
 	}
 	values := map[string]any{}
 	for _, s := range *set {
@@ -84,10 +84,10 @@ func run(args []string, stdout io.Writer) error {
 	case "kustomize":
 		return writeBase(c, values, *to)
 	}
-	return fmt.Errorf("there is no command %q: accepted are lint, template, package, kustomize and document", what)
+	return fmt.Errorf("there is no command %q: must be lint, template, package, kustomize or document", what)
 }
 
-// lintChart fails on whatever helm lint has to say, but for the icon, which is nobody's need.
+// lintChart fails on every message of helm lint, except about the missing icon.
 func lintChart(folder string, values map[string]any, namespace string) error {
 	var errs []error
 	for _, m := range lint.RunAll(folder, values, namespace).Messages {

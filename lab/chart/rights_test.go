@@ -37,7 +37,7 @@ func rights(t *testing.T, r rendered, account string) []string {
 	return out
 }
 
-// Nobody has a right that its work does not need: these are all, and docs/install.md says why.
+// Programs have only the rights that they need: these are all, and docs/install.md has the reasons.
 func TestRights(t *testing.T) {
 	certificate := []string{
 		"cluster mutatingwebhookconfigurations: get,patch of lastcall-webhook",

@@ -86,7 +86,7 @@ func (g goClient) session() {
 				if g.ask("POST", "/echo", content) != content {
 					g.t.Error("another body came back")
 				}
-				time.Sleep(pause * time.Millisecond) // what the client does beside
+				time.Sleep(pause * time.Millisecond) // the client's other work
 			}
 		})
 	}
@@ -122,8 +122,8 @@ func (g goClient) ask(method, path, content string) string {
 	}
 	r.ContentLength = int64(len(content))
 	resp, err := g.c.Do(r)
-	// A goodbye that comes between net/http's choice of the connection and its first byte makes it close the body,
-	// and then say that it cannot go back to its beginning. Nothing has been asked.
+	// A GOAWAY between net/http's choice of the connection and its first byte makes net/http close the body, and then
+	// report that it cannot rewind it. No request was sent.
 	if err != nil && strings.Contains(err.Error(), "cannot rewind body") && !unsent.read.Load() && content != "" {
 		return g.ask(method, path, content)
 	}
@@ -182,7 +182,7 @@ func TestGRPCSessionAcrossADrain(t *testing.T) {
 			case <-s.release:
 				ended = true
 			default:
-				time.Sleep(20 * time.Millisecond) // what the client does beside
+				time.Sleep(20 * time.Millisecond) // the client's other work
 			}
 		}
 		_ = stream.CloseSend()
@@ -206,7 +206,7 @@ func TestGRPCSessionAcrossADrain(t *testing.T) {
 					after++
 				default:
 				}
-				time.Sleep(5 * time.Millisecond) // what the client does beside
+				time.Sleep(5 * time.Millisecond) // the client's other work
 			}
 		})
 	}

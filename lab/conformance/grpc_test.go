@@ -144,7 +144,7 @@ func TestGRPCInterop(t *testing.T) {
 	}
 }
 
-// Each case goes on over and over while the pod that serves it is drained and
+// Each case continues over and over while the pod that serves it is drained and
 // another takes over. None fails, and the drained one ends with nothing cut.
 func TestGRPCInteropAcrossADrain(t *testing.T) {
 	app := startGRPC(t)

@@ -47,7 +47,7 @@ func TestH2Spec(t *testing.T) {
 					t.Run(id, func(t *testing.T) {
 						t.Parallel()
 						var direct, through, secure string
-						// Some cases turn on how fast a server is; what holds is what comes again.
+						// Some cases depend on the server's speed; the most frequent result counts.
 						for try := range 4 {
 							timeout := time.Second << try
 							var both sync.WaitGroup

@@ -165,7 +165,7 @@ func startProgram(t *testing.T, addr net.Addr, program string, args ...string) {
 		cancel()
 		<-done
 		if t.Failed() && said.Len() > 0 {
-			t.Logf("%s said:\n%s", filepath.Base(program), &said)
+			t.Logf("output of %s:\n%s", filepath.Base(program), &said)
 		}
 	})
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {

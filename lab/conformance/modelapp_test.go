@@ -130,7 +130,7 @@ func (m *model) words(w http.ResponseWriter, r *http.Request, word func(n int) s
 	}
 }
 
-// events numbers its events. The young pod goes on where the client has seen the old one's.
+// events numbers its events. The young pod continues where the client has seen the old one's.
 func (m *model) events(w http.ResponseWriter, r *http.Request, name string) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	if name == "old" {

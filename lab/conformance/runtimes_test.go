@@ -99,7 +99,7 @@ func installPackages(name, manager, wanted, as, inside string, args func(folder 
 	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
 		return "", err
 	}
-	// Beside it and moved there: another run may be at it, and half an installation must not look whole.
+	// Installed in another folder and then moved: another run may be in progress, and an incomplete installation must not be used.
 	fresh, err := os.MkdirTemp(filepath.Dir(folder), name+"-")
 	if err != nil {
 		return "", err

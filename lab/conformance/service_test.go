@@ -32,7 +32,7 @@ const (
 )
 
 // service is two pods behind a balancer of TCP connections, as behind a Service
-// of Kubernetes: new connections go to the old pod until the balancer has learnt
+// of Kubernetes: new connections go to the old pod until the balancer has learned
 // that it ends, then to the young one. Kept connections stay where they are.
 type service struct {
 	plain, tls string // host:port of the balancer's two ports
@@ -100,7 +100,7 @@ func (s *service) balance(t *testing.T, port func(*pod) string) string {
 	return ln.Addr().String()
 }
 
-// forward joins two connections; an end goes on as an end, a reset as a reset.
+// forward joins two connections; an end continues as an end, a reset as a reset.
 func forward(client *net.TCPConn, addr string) {
 	defer client.Close()
 	c, err := net.Dial("tcp", addr)
@@ -194,7 +194,7 @@ func startPod(t *testing.T, agent string, app net.Addr, secret *certificatetest.
 		_ = p.command.Process.Kill()
 		<-p.ended
 		if t.Failed() {
-			t.Logf("the agent said:\n%s", p.output)
+			t.Logf("output of the agent:\n%s", p.output)
 		}
 	})
 	for _, addr := range []string{p.plain, p.tls} {

@@ -23,7 +23,7 @@ const (
 )
 
 // mostRaced is how many requests of a session may meet the closing of the idle
-// connection that they were sent on, which nobody can exclude (docs/endings.md). One in
+// connection that they were sent on, which HTTP/1.1 cannot exclude (docs/endings.md). One in
 // some dozen sessions does on a busy machine; more in one are no accident.
 const mostRaced = 2
 
@@ -91,8 +91,8 @@ func TestSessionsAcrossADrain(t *testing.T) {
 
 var sessionCounts = regexp.MustCompile(`(?m)^(\d+) requests, (\d+) failed$`)
 
-// A WebSocket is open at the SIGTERM. Its client is told 1001, connects again and
-// goes on with the other pod.
+// A WebSocket is open at the SIGTERM. Its client gets 1001, connects again and
+// continues with the other pod.
 func TestWebSocketsAcrossADrain(t *testing.T) {
 	for _, tt := range []struct {
 		client  string
@@ -124,7 +124,7 @@ func TestWebSocketsAcrossADrain(t *testing.T) {
 var webSocketSession = regexp.MustCompile(`^closed: 1001 .*\nclosed: 1000 .*\n2 requests, 0 failed\n$`)
 
 // play runs a client's script against a service that is rolled when the session is
-// under way. It returns what the client has said.
+// under way. It returns the client's output.
 func (s *session) play(t *testing.T, service *service, program program, kind string, tls bool, pauses string) (string, error) {
 	t.Helper()
 	url := "http://" + service.plain

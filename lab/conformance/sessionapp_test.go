@@ -54,7 +54,7 @@ func (s *session) isReady() {
 	}
 }
 
-// next is whether the client goes on.
+// next is whether the client continues.
 func (s *session) next(of *service, name string) string {
 	if name == "old" {
 		s.answers.Add(1)

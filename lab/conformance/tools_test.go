@@ -82,7 +82,7 @@ func TestToolsAcrossADrain(t *testing.T) {
 	}
 }
 
-// ended closes a pipe that nobody uses any more.
+// ended closes an unused pipe.
 func ended(t *testing.T, p *pipe.Pipe) {
 	t.Helper()
 	awaitIdle(t, p)

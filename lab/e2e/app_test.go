@@ -115,7 +115,7 @@ func (n *namespace) gateway(service string) string {
 	}()
 	n.t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Process.Signal(syscall.SIGTERM) // nobody is left to wait for
+		_ = cmd.Process.Signal(syscall.SIGTERM) // the second one ends it at once
 		<-done
 		_ = cmd.Wait()
 		if n.t.Failed() {
@@ -141,7 +141,7 @@ func (n *namespace) gateway(service string) string {
 	return url
 }
 
-// get asks once, on a connection of its own, and says how long it took.
+// get sends one request on its own connection, and returns its duration.
 func get(ctx context.Context, url string) (code int, took time.Duration, err error) {
 	began := time.Now()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

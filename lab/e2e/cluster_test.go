@@ -60,11 +60,11 @@ func TestWebhookDown(t *testing.T) {
 	p := n.start(app{name: "web"})
 	t.Logf("a pod without the webhook is ready after %.1f s", time.Since(began).Seconds())
 	if isInjected(&p) {
-		t.Error("the pod was injected, by nobody")
+		t.Error("the pod was injected without a webhook")
 	}
 	s.kubectl("scale", "deployment", webhook, "--replicas=2")
 	s.available(webhook)
-	n.until("told that a pod was not injected", func() error {
+	n.until("there was an Event about the missing injection", func() error {
 		out := n.kubectl("get", "events", "--field-selector", "reason=NotInjected,involvedObject.name="+p.Name)
 		if !strings.Contains(out, "has no lastcall") {
 			return errors.New(out)
@@ -173,7 +173,7 @@ func TestEvents(t *testing.T) {
 	asked := n.begin(p, "/delay/9")
 	n.kubectl("delete", "deployment", "web")
 	wantOK(t, <-asked)
-	n.until("told how the pod went", func() error {
+	n.until("there was an Event about the pod's end", func() error {
 		out := n.kubectl("get", "events", "--field-selector", "reason=Drained,involvedObject.name="+p.Name)
 		if !strings.Contains(out, "GET /delay/9") || !strings.Contains(out, "nothing cut") {
 			return errors.New(out)

@@ -133,7 +133,7 @@ func TestWithoutProxy(t *testing.T) {
 }
 
 // TestShorterGrace deletes a pod with less time than its manifest says, which only the kubelet knows. The request cannot
-// be answered any more; its client must be told so, not be reset.
+// be answered; its client must get an error response, not a reset.
 func TestShorterGrace(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, nil)
@@ -173,7 +173,7 @@ func TestAppGoneFirst(t *testing.T) {
 		t.Fatalf("there is no process of the app's in container %s", id)
 	}
 	n.kubectl("delete", "pod", p.Name, "--wait=false")
-	n.until("lost its app", func() error { // the pod's status tells only when all is over
+	n.until("lost its app", func() error { // the pod's status changes only when all containers have ended
 		if runs(id) {
 			return errors.New("it is there")
 		}

@@ -40,7 +40,7 @@ func (r *result) String() string {
 var durations = []string{"0", "0.01", "0.05", "0.01", "0.2", "0", "0.01", "1", "0.05", "3"}
 
 // load asks at a fixed rate, whether earlier requests have been answered or not, over kept connections, until ctx ends,
-// and returns when the last has been answered. Nothing is asked again.
+// and returns when the last has been answered. No request is repeated.
 func load(ctx context.Context, url string, rate int) *result {
 	return loadBy(ctx, &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}, url, rate)
 }

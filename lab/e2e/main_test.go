@@ -28,7 +28,7 @@ const patience = 90 * time.Second
 var (
 	config  *rest.Config
 	client  *kubernetes.Clientset
-	tag     = flag.String("tag", "", "`tag` of the images in the cluster (make e2e says it)")
+	tag     = flag.String("tag", "", "`tag` of the images in the cluster (set by make e2e)")
 	program = flag.String("gateway", "../../bin/lastcall-gateway", "`path` of lastcall-gateway")
 	full    = flag.Duration("restart-loop", time.Minute, "how long pods are restarted under load")
 )

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// flushes is an app that at SIGTERM closes its listener, has no socket at all for 6 s, and then tells its database.
+// flushes is an app that at SIGTERM closes its listener, has no socket at all for 6 s, and then updates its database.
 const flushes = `
 import http.server, signal, sys, threading, time, urllib.request
 class App(http.server.BaseHTTPRequestHandler):
@@ -58,9 +58,9 @@ func TestLastWordsWithoutSocket(t *testing.T) {
 			n.kubectl("delete", "pod", p.Name, "--wait=false")
 			select {
 			case at := <-told:
-				t.Logf("the database was told after %.1f s", at.Sub(began).Seconds())
+				t.Logf("the database was updated after %.1f s", at.Sub(began).Seconds())
 			case <-time.After(patience):
-				t.Error("the database was not told")
+				t.Error("the database was not updated")
 			}
 			n.gone(p)
 			t.Logf("the pod was gone after %.1f s", time.Since(began).Seconds())

@@ -139,7 +139,7 @@ func TestReadme(t *testing.T) {
 	}
 	shown := regexp.MustCompile("`(kubectl get events [^`]*)`").FindStringSubmatch(document(t, "../../README.md"))
 	if shown == nil {
-		t.Fatal("the README does not say how to see how pods ended")
+		t.Fatal("the README has no command that shows how pods ended")
 	}
 	r := newReader(t, "default")
 	t.Cleanup(func() {
@@ -158,7 +158,7 @@ func TestReadme(t *testing.T) {
 	asked := r.begin(p, "/delay/8")
 	r.kubectl("rollout", "restart", "deployment")
 	wantOK(t, <-asked)
-	r.until("said how the pod ended", func() error {
+	r.until("there was an Event about the pod's end", func() error {
 		out, err := exec.Command("sh", "-c", shown[1]).CombinedOutput()
 		if err == nil && !strings.Contains(string(out), p.Name) {
 			err = errors.New(string(out))

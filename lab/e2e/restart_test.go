@@ -22,9 +22,9 @@ import (
 // once, the next ones are put off by more and more.
 const unhealthy = "        livenessProbe: {httpGet: {path: /status/500, port: http}, initialDelaySeconds: 6, periodSeconds: 30, failureThreshold: 1}"
 
-// beside is a second app container of the pod, which stays as it is.
-const beside = `
-      - name: beside
+// second is a second app container of the pod, which is not affected.
+const second = `
+      - name: second
         image: "` + builtIn + `:%s"
         imagePullPolicy: Never
         args: [httpbin, --listen, ":8081"]
@@ -115,7 +115,7 @@ func (n *namespace) restarted(p corev1.Pod) {
 }
 
 // killed is when the agent took the app's hook for a restart, which is 0.75 s after the kubelet called it. The kubelet's
-// Event says it, too, but the kubelet drops Events while thousands of pods are created beside.
+// There is an Event as well, but the kubelet drops Events while thousands of pods are created.
 func (n *namespace) killed(p corev1.Pod) (at time.Time) {
 	n.t.Helper()
 	n.until("logged that a container is being restarted", func() error {
@@ -136,7 +136,7 @@ func (n *namespace) killed(p corev1.Pod) (at time.Time) {
 }
 
 // TestContainerRestarts has one container restarted by its liveness probe. The kubelet calls its preStop as it does when
-// the pod ends; but the pod goes on, and no client may notice.
+// the pod ends; but the pod continues, and no client may notice.
 func TestContainerRestarts(t *testing.T) {
 	for _, sidecar := range []string{"native", "classic", "none"} {
 		t.Run(sidecar, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestContainerRestartsHanging(t *testing.T) {
 	held := ended.Sub(n.killed(p))
 	n.restarted(p)
 	load.stop()
-	t.Logf("the request has ended %v after its container's restart was known; %v", held.Round(100*time.Millisecond), load)
+	t.Logf("the request has ended %v after the kubelet began the restart; %v", held.Round(100*time.Millisecond), load)
 	if held > 15*time.Second {
 		t.Errorf("the request has held its container for %v", held)
 	}
@@ -194,7 +194,7 @@ func TestContainerRestartsHanging(t *testing.T) {
 func TestOneOfTwoContainersRestarts(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, nil)
-	p := n.start(app{name: "web", more: unhealthy + fmt.Sprintf(beside, *tag)})
+	p := n.start(app{name: "web", more: unhealthy + fmt.Sprintf(second, *tag)})
 	kept := &http.Client{Timeout: patience, Transport: &http.Transport{MaxConnsPerHost: 1}}
 	defer kept.CloseIdleConnections()
 	other := "http://" + p.Status.PodIP + ":8081/get"
@@ -206,7 +206,7 @@ func TestOneOfTwoContainersRestarts(t *testing.T) {
 				_, err = io.Copy(io.Discard, response.Body)
 				_ = response.Body.Close()
 				if response.StatusCode != http.StatusOK || response.Close {
-					err = fmt.Errorf("%s, goodbye %v", response.Status, response.Close)
+					err = fmt.Errorf("%s, Connection: close %v", response.Status, response.Close)
 				}
 			}
 			if err != nil {

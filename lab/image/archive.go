@@ -16,13 +16,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Annotations by which an image in a layout is known: containerd's is the full name, OCI's the tag.
+// Annotations with the name of an image in a layout: containerd's is the full name, OCI's the tag.
 const (
 	annotationFullName = "io.containerd.image.name"
 	annotationRefName  = "org.opencontainers.image.ref.name"
 )
 
-// writeDocker writes what docker save would. There the image goes by the digest of its configuration.
+// writeDocker writes what docker save would. There the digest of its configuration identifies the image.
 func (r *recipe) writeDocker(output string, b built) (v1.Hash, error) {
 	digest, err := b.image.ConfigName()
 	if err != nil {
@@ -78,7 +78,7 @@ func (r *recipe) whole(all []built) (mutate.Appendable, error) {
 	return mutate.Annotations(index, r.annotations()).(v1.ImageIndex), nil
 }
 
-// pack tars a folder, the same for the same content. It bears no times: digests name what is in it.
+// pack tars a folder, the same for the same content. It contains no times, so that equal content has equal digests.
 func pack(output, root string) (err error) {
 	out, err := os.Create(output)
 	if err != nil {

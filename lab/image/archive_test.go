@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
-// write makes a file with what is in it, old or new as at says.
+// write creates a file with content and the modification time at.
 func write(t *testing.T, name, content string, mode os.FileMode, at time.Time) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {

@@ -36,7 +36,7 @@ type subject struct {
 	Digest map[string]string `json:"digest"`
 }
 
-// attest says what is in an image, in its index.
+// attest adds the list of an image's software to its index.
 func attest(b built) (mutate.IndexAddendum, error) {
 	var none mutate.IndexAddendum
 	digest, err := b.image.Digest()

@@ -22,7 +22,7 @@ const (
 type built struct {
 	platform v1.Platform
 	image    v1.Image
-	sbom     []byte // nil if none was asked for
+	sbom     []byte // nil without --sbom
 }
 
 // produce makes what the recipe says and returns the digest that its names stand for.
@@ -31,7 +31,7 @@ func produce(r *recipe) (digest v1.Hash, err error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return digest, err
 	}
-	scratch, err := os.MkdirTemp(folder, ".image-") // beside the output: /tmp may be small, and is another file system
+	scratch, err := os.MkdirTemp(folder, ".image-") // in the output's folder: /tmp may be small, and is another file system
 	if err != nil {
 		return digest, err
 	}

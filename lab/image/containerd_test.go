@@ -56,7 +56,7 @@ func containerd(t *testing.T) func(args ...string) string {
 	}
 }
 
-// What Kubernetes' nodes have takes each kind of archive, under its full name, and runs what is in it.
+// containerd, as on Kubernetes' nodes, imports each kind of archive under its full name and runs its program.
 func TestContainerdTakesAndRunsIt(t *testing.T) {
 	ctr := containerd(t)
 	dir := t.TempDir()

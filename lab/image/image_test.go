@@ -42,7 +42,7 @@ func TestSameFilesSameArchive(t *testing.T) {
 			archives = append(archives, text)
 			left, err := os.ReadDir(filepath.Dir(output))
 			if err != nil || len(left) != 1 {
-				t.Errorf("beside the output there is %v (%v)", left, err)
+				t.Errorf("next to the output there is %v (%v)", left, err)
 			}
 		}
 		if !bytes.Equal(archives[0], archives[1]) {
@@ -167,7 +167,7 @@ func TestOneIndexForSeveralPlatforms(t *testing.T) {
 	}
 }
 
-// checkAttestation sees that what is attested is of that image and says what the file beside says.
+// checkAttestation checks that the attestation is about that image and equals the file next to it.
 func checkAttestation(t *testing.T, index v1.ImageIndex, of, attestation v1.Descriptor, beside string) {
 	t.Helper()
 	if attestation.Platform.OS != "unknown" || attestation.Annotations["vnd.docker.reference.digest"] != of.Digest.String() {
@@ -198,7 +198,7 @@ func checkAttestation(t *testing.T, index v1.ImageIndex, of, attestation v1.Desc
 		t.Fatal(err)
 	}
 	if said.Subject[0].Digest["sha256"] != of.Digest.Hex || attested.DocumentNamespace != written.DocumentNamespace {
-		t.Errorf("attested is %s of %v, beside is %s", attested.DocumentNamespace, said.Subject, written.DocumentNamespace)
+		t.Errorf("the attestation is %s of %v, the file %s", attested.DocumentNamespace, said.Subject, written.DocumentNamespace)
 	}
 	ids := map[string]bool{spdxDocumentID: true}
 	found := map[string]string{}
@@ -253,17 +253,17 @@ func TestRefused(t *testing.T) {
 		code bool // it is the caller's
 	}{
 		"no tag":              {[]string{"--name", "a/c"}, "has no tag", true},
-		"bad name":            {[]string{"--name", "A/c:1"}, "accepted is NAME:TAG", true},
-		"platform":            {[]string{"--platform", "linux"}, "accepted is OS/ARCH", true},
-		"platform twice":      {[]string{"--platform", "linux/amd64,linux/amd64"}, "said twice", true},
-		"file without dest":   {[]string{"--file", "x"}, "accepted is SRC=DEST", true},
+		"bad name":            {[]string{"--name", "A/c:1"}, "must be NAME:TAG", true},
+		"platform":            {[]string{"--platform", "linux"}, "must be OS/ARCH", true},
+		"platform twice":      {[]string{"--platform", "linux/amd64,linux/amd64"}, "given twice", true},
+		"file without dest":   {[]string{"--file", "x"}, "must be SRC=DEST", true},
 		"file relative":       {[]string{"--file", "x=y"}, "not an absolute path", true},
 		"mode":                {[]string{"--file", "x=/y:rwx"}, "not octal", true},
-		"format":              {[]string{"--format", "zip"}, "accepted are oci and docker", true},
+		"format":              {[]string{"--format", "zip"}, "must be oci or docker", true},
 		"docker has one":      {[]string{"--format", "docker", "--platform", "linux/amd64,linux/arm64"}, "holds one platform", true},
-		"user by name":        {[]string{"--user", "nobody"}, "accepted are numbers", true},
-		"label":               {[]string{"--label", "x"}, "accepted is KEY=VALUE", true},
-		"environment":         {[]string{"--env", "x"}, "accepted is KEY=VALUE", true},
+		"user by name":        {[]string{"--user", "nobody"}, "must be numbers", true},
+		"label":               {[]string{"--label", "x"}, "must be KEY=VALUE", true},
+		"environment":         {[]string{"--env", "x"}, "must be KEY=VALUE", true},
 		"one sbom for two":    {[]string{"--sbom", "x.json", "--platform", "linux/amd64,linux/arm64"}, "put {arch} into the name", true},
 		"argument":            {[]string{"x"}, "takes no argument", true},
 		"flag":                {[]string{"--nonsense"}, "unknown flag", true},
@@ -285,7 +285,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("left behind: %v %v", left, err)
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
-	if err := run(good); err == nil || !strings.Contains(err.Error(), "accepted are seconds") {
+	if err := run(good); err == nil || !strings.Contains(err.Error(), "must be seconds") {
 		t.Errorf("SOURCE_DATE_EPOCH: %v", err)
 	}
 }

@@ -1,5 +1,5 @@
 // Image makes container images FROM scratch, without an engine, a registry or a network: files,
-// an entry point and what is known of them, as one tar.
+// an entry point and their metadata, as one tar.
 //
 //	image --name registry.example.com/team/lastcall:1.2.0 --platform linux/amd64,linux/arm64 \
 //	    --file 'dist/{os}-{arch}/lastcall=/lastcall:0755' --entrypoint /lastcall --user 1337:1337 \
@@ -18,7 +18,7 @@
 // podman login, and prints the name with its digest.
 //
 // With --sbom the software in it is listed as SPDX 2.3, from what each Go program says of its
-// own build: beside the tar, and, in an OCI layout, in it, as an attestation per platform in the
+// own build: next to the tar and, for an OCI layout, in it as an attestation per platform in the
 // form that BuildKit gives to it, so that it goes wherever the image goes.
 package main
 
@@ -35,10 +35,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// codeUsage is the exit code for flags that cannot be gone by.
+// codeUsage is the exit code for wrong flags.
 const codeUsage = 2
 
-// usage is an error of whoever called.
+// usage is an error in the command line.
 type usage struct{ error }
 
 func (u usage) Unwrap() error { return u.error }
@@ -84,17 +84,17 @@ func run(args []string) error {
 func parse(args []string) (*recipe, error) {
 	flags := pflag.NewFlagSet("image", pflag.ContinueOnError)
 	flags.SortFlags = false
-	names := flags.StringArray("name", nil, "`NAME:TAG` of the image; may be said again")
+	names := flags.StringArray("name", nil, "`NAME:TAG` of the image; may be repeated")
 	platforms := flags.StringSlice("platform", []string{"linux/" + runtime.GOARCH}, "`OS/ARCH[/VARIANT]`, one or several; several make an index")
-	files := flags.StringArray("file", nil, "`SRC=DEST[:MODE]`: a file or a folder's content; {os} and {arch} in SRC are the platform's; mode 0755 or 0644 if not said")
-	dirs := flags.StringArray("dir", nil, "`DEST[:MODE]`: an empty folder; mode 0755 if not said")
+	files := flags.StringArray("file", nil, "`SRC=DEST[:MODE]`: a file or a folder's content; {os} and {arch} in SRC are the platform's; default mode 0755 or 0644")
+	dirs := flags.StringArray("dir", nil, "`DEST[:MODE]`: an empty folder; default mode 0755")
 	entrypoint := flags.StringArray("entrypoint", nil, "`PATH` of the program, then its fixed arguments, one each time")
 	command := flags.StringArray("cmd", nil, "`ARG`: default arguments, one each time")
-	env := flags.StringArray("env", nil, "`K=V`; may be said again")
+	env := flags.StringArray("env", nil, "`K=V`; may be repeated")
 	user := flags.String("user", "", "`UID[:GID]`, numbers, since there is no passwd (default 0)")
 	workdir := flags.String("workdir", "/", "`PATH` where the program starts")
-	labels := flags.StringArray("label", nil, "`K=V`; those of org.opencontainers are annotations too, and .created is set if not said")
-	sbom := flags.String("sbom", "", "`FILE` for the SPDX list of what is in the programs; {os} and {arch} are the platform's")
+	labels := flags.StringArray("label", nil, "`K=V`; those of org.opencontainers are annotations too, and .created has a default")
+	sbom := flags.String("sbom", "", "`FILE` for the SPDX list of the programs' modules; {os} and {arch} are the platform's")
 	output := flags.String("output", "", "`FILE` to write")
 	format := flags.String("format", "oci", "oci or docker")
 	if err := flags.Parse(args); err != nil {
@@ -128,7 +128,7 @@ func parse(args []string) (*recipe, error) {
 func pair(flag, text string) (string, string, error) {
 	k, v, ok := strings.Cut(text, "=")
 	if !ok || k == "" {
-		return "", "", fmt.Errorf("--%s %q: accepted is KEY=VALUE", flag, text)
+		return "", "", fmt.Errorf("--%s %q: must be KEY=VALUE", flag, text)
 	}
 	return k, v, nil
 }

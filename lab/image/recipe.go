@@ -33,7 +33,7 @@ type recipe struct {
 type file struct {
 	source string // may contain {os} and {arch}
 	dest   string
-	mode   fs.FileMode // 0 for not said
+	mode   fs.FileMode // 0: default
 }
 
 // folder is an empty one.
@@ -47,10 +47,10 @@ func (r *recipe) read(names, platforms, files, dirs, labels []string) error {
 	for _, text := range names {
 		tag, err := name.NewTag(text)
 		if err != nil {
-			return fmt.Errorf("--name %q: accepted is NAME:TAG: %w", text, err)
+			return fmt.Errorf("--name %q: must be NAME:TAG: %w", text, err)
 		}
 		if !strings.HasSuffix(text, ":"+tag.TagStr()) { // "latest" is nothing to take by accident
-			return fmt.Errorf("--name %q has no tag: accepted is NAME:TAG", text)
+			return fmt.Errorf("--name %q has no tag: must be NAME:TAG", text)
 		}
 		r.names = append(r.names, tag)
 	}
@@ -58,10 +58,10 @@ func (r *recipe) read(names, platforms, files, dirs, labels []string) error {
 	for _, text := range platforms {
 		p, err := v1.ParsePlatform(text)
 		if err != nil || p.OS == "" || p.Architecture == "" {
-			return fmt.Errorf("--platform %q: accepted is OS/ARCH or OS/ARCH/VARIANT", text)
+			return fmt.Errorf("--platform %q: must be OS/ARCH or OS/ARCH/VARIANT", text)
 		}
 		if seen[p.String()] {
-			return fmt.Errorf("--platform %s is said twice", p)
+			return fmt.Errorf("--platform %s is given twice", p)
 		}
 		seen[p.String()] = true
 		r.platforms = append(r.platforms, *p)
@@ -69,7 +69,7 @@ func (r *recipe) read(names, platforms, files, dirs, labels []string) error {
 	for _, text := range files {
 		source, dest, err := pair("file", text)
 		if err != nil {
-			return fmt.Errorf("--file %q: accepted is SRC=DEST or SRC=DEST:MODE", text)
+			return fmt.Errorf("--file %q: must be SRC=DEST or SRC=DEST:MODE", text)
 		}
 		dest, mode, err := place("file", dest)
 		if err != nil {
@@ -104,7 +104,7 @@ func place(flag, text string) (dest string, mode fs.FileMode, err error) {
 	if said {
 		n, err := strconv.ParseUint(octal, 8, 12)
 		if err != nil || n == 0 {
-			return "", 0, fmt.Errorf("--%s %q: mode %q is not octal: accepted is for example 0755", flag, text, octal)
+			return "", 0, fmt.Errorf("--%s %q: mode %q is not octal: must be for example 0755", flag, text, octal)
 		}
 		mode = fs.FileMode(n & 0o777)
 		for bit, m := range map[uint64]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
@@ -127,17 +127,17 @@ func (r *recipe) check() error {
 	case len(r.names) == 0:
 		return errors.New("no --name: say NAME:TAG")
 	case r.output == "":
-		return errors.New("no --output: say a file")
+		return errors.New("missing --output FILE")
 	case len(r.files) == 0:
 		return errors.New("no --file: an image with nothing in it runs nothing")
 	case len(r.entrypoint)+len(r.command) == 0:
-		return errors.New("no --entrypoint: say the program's path in the image")
+		return errors.New("missing --entrypoint: the program's path in the image")
 	case r.format != "oci" && r.format != "docker":
-		return fmt.Errorf("--format %q: accepted are oci and docker", r.format)
+		return fmt.Errorf("--format %q: must be oci or docker", r.format)
 	case r.format == "docker" && len(r.platforms) > 1:
-		return errors.New("--format docker holds one platform: say one, or --format oci")
+		return errors.New("--format docker holds one platform: give one, or use --format oci")
 	case r.user != "" && !userPattern.MatchString(r.user):
-		return fmt.Errorf("--user %q: accepted are numbers, UID or UID:GID: a scratch image has no passwd", r.user)
+		return fmt.Errorf("--user %q: must be numbers, UID or UID:GID: a scratch image has no passwd", r.user)
 	case len(r.platforms) > 1 && r.sbom != "" && r.forPlatform(r.sbom, r.platforms[0]) == r.forPlatform(r.sbom, r.platforms[1]):
 		return fmt.Errorf("--sbom %s: each platform needs its own file: put {arch} into the name", r.sbom)
 	}

@@ -22,7 +22,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// SPDX 2.3 (spdx.github.io/spdx-spec/v2.3), as much of it as is known of a Go program.
+// SPDX 2.3 (spdx.github.io/spdx-spec/v2.3), the part that a Go program's build information covers.
 type spdxDocument struct {
 	Version           string         `json:"spdxVersion"`
 	DataLicense       string         `json:"dataLicense"`

@@ -26,7 +26,7 @@ func sourceDate() (time.Time, error) {
 	}
 	seconds, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || seconds < 0 {
-		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH %q: accepted are seconds since 1970", text)
+		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH %q: must be seconds since 1970", text)
 	}
 	return time.Unix(seconds, 0).UTC(), nil
 }

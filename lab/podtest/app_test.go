@@ -25,7 +25,7 @@ import (
 // and at SIGTERM ends its server and then says its last words on new connections.
 const isApp = "PODTEST_APP"
 
-// lastWords is whom the app tells what at SIGTERM; an empty address is nobody.
+// lastWords has the app's last requests at SIGTERM; none for an empty address.
 type lastWords struct {
 	Redis    string
 	Postgres string
@@ -74,9 +74,8 @@ func (a *app) heard(what string) *event {
 	return nil
 }
 
-// lastEvent is when the app said something for the last time. Its end comes a moment later; but the kernel ends the other
-// processes of a container, by which its sidecar knows of that, before its first one, so that the sidecar's end may be
-// heard of before the app's.
+// lastEvent is the time of the app's last output. Its end comes a moment later; but the kernel ends the other processes of
+// a container, which the sidecar watches, before its first one, so that the sidecar's end may be reported before the app's.
 func (a *app) lastEvent() (at time.Time) {
 	for line := range strings.Lines(a.log.String()) {
 		var e event

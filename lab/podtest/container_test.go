@@ -59,7 +59,7 @@ func (c *container) wait(t *testing.T) error {
 	case <-c.done:
 		return c.err
 	case <-time.After(patience):
-		t.Fatalf("%s goes on and on:\n%s", c.name, c.log)
+		t.Fatalf("%s does not end:\n%s", c.name, c.log)
 		return nil
 	}
 }
@@ -76,7 +76,7 @@ func (c *container) signal(s syscall.Signal) error {
 	return nil
 }
 
-// buffer is what a process has said so far.
+// buffer has the output of a process so far.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// keptAlive is one connection from the client's namespace, on which more than one thing is said.
+// keptAlive is one connection from the client's namespace, for more than one request.
 type keptAlive struct {
 	net.Conn
 	r *bufio.Reader
@@ -35,7 +35,7 @@ func (c *keptAlive) send(path string) error {
 	return err
 }
 
-// receive reads an answer, and whether it says goodbye.
+// receive reads a response, and whether it closes the connection.
 func (c *keptAlive) receive() (body string, goodbye bool, err error) {
 	resp, err := http.ReadResponse(c.r, nil)
 	if err != nil {

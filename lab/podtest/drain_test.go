@@ -46,36 +46,36 @@ func holding() (h http.HandlerFunc, asked, let chan struct{}) {
 	}, asked, let
 }
 
-// HTTP/1.1: what is in flight is answered with a goodbye, what is idle is closed, new connections are served.
+// HTTP/1.1: requests in flight get responses with Connection: close, idle connections are closed, new ones are served.
 func TestDrainHTTP1(t *testing.T) {
 	families(t, nil, func(t *testing.T, p *pod, address func(uint16) string) {
 		h, asked, let := holding()
 		stop := p.serve(h)
 		held, idle := p.keepAlive(address(appPort)), p.keepAlive(address(appPort))
 		if body, goodbye, err := idle.ask("/"); err != nil || body != "answered" || goodbye {
-			t.Fatalf("before the end: %q, goodbye %v, %v", body, goodbye, err)
+			t.Fatalf("before the end: %q, close %v, %v", body, goodbye, err)
 		}
 		if err := held.send("/held"); err != nil {
 			t.Fatal(err)
 		}
 		<-asked
 		_ = p.sidecar.Terminate()
-		p.said("phase=draining")
+		p.logged("phase=draining")
 		if body, goodbye, err := p.keepAlive(address(appPort)).ask("/"); err != nil || body != "answered" || !goodbye {
-			t.Errorf("a new connection: %q, goodbye %v, %v", body, goodbye, err)
+			t.Errorf("a new connection: %q, close %v, %v", body, goodbye, err)
 		}
-		p.said("phase=waiting")
+		p.logged("phase=waiting")
 		if _, err := idle.r.ReadByte(); err != io.EOF {
 			t.Errorf("the idle connection: %v; want a FIN", err)
 		}
 		close(let)
 		if body, goodbye, err := held.receive(); err != nil || body != "answered" || !goodbye {
-			t.Errorf("in flight: %q, goodbye %v, %v", body, goodbye, err)
+			t.Errorf("in flight: %q, close %v, %v", body, goodbye, err)
 		}
 		if _, err := held.r.ReadByte(); err != io.EOF {
 			t.Errorf("after the answer: %v; want a FIN", err)
 		}
-		p.said("outbound connections stay open until the app exits")
+		p.logged("outbound connections stay open until the app exits")
 		stop()
 		p.left("clean")
 	})
@@ -116,7 +116,7 @@ func TestDrainHTTP2(t *testing.T) {
 			switch f := f.(type) {
 			case *http2.GoAwayFrame:
 				if len(seen) == 0 {
-					close(let) // the answer comes after the goodbye
+					close(let) // the response comes after the GOAWAY
 				}
 				seen = append(seen, fmt.Sprintf("GOAWAY %d %v", f.LastStreamID, f.ErrCode))
 			case *http2.MetaHeadersFrame:
@@ -132,7 +132,7 @@ func TestDrainHTTP2(t *testing.T) {
 		if got, want := strings.Join(seen, ", "), "GOAWAY 2147483647 NO_ERROR, status 200, answered, GOAWAY 1 NO_ERROR"; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
-		p.said("outbound connections stay open until the app exits")
+		p.logged("outbound connections stay open until the app exits")
 		stop()
 		p.left("clean")
 	})
@@ -141,7 +141,7 @@ func TestDrainHTTP2(t *testing.T) {
 // greeting is how a server that speaks first begins.
 const greeting = "8.0.36\n"
 
-// serveFirst runs a server that greets, and then says what it is told. It returns how each conversation ended.
+// serveFirst runs a server that sends a greeting, and then echoes. It returns how each conversation ended.
 func (p *pod) serveFirst(port uint16) (stop func(), endings <-chan error) {
 	ln := p.Pod.Listen(p.t, "tcp", fmt.Sprintf(":%d", port))
 	ended := make(chan error, 8)
@@ -174,7 +174,7 @@ func (c *keptAlive) converse(word string) error {
 	return err
 }
 
-// Server-first TCP: the conversation goes on until its own end, and then the sidecar leaves.
+// Server-first TCP: the conversation continues to its own end, then the sidecar exits.
 func TestDrainServerFirst(t *testing.T) {
 	families(t, nil, func(t *testing.T, p *pod, address func(uint16) string) {
 		stop, endings := p.serveFirst(3306)
@@ -183,20 +183,20 @@ func TestDrainServerFirst(t *testing.T) {
 			t.Fatalf("greeting %q, %v", line, err)
 		}
 		_ = p.sidecar.Terminate()
-		p.said("phase=waiting")
+		p.logged("phase=waiting")
 		for i := range 3 {
 			if err := c.converse(fmt.Sprintf("query %d", i)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if strings.Contains(p.sidecar.log.String(), "phase=done") {
-			t.Error("the drain was over before the conversation")
+			t.Error("the drain had ended before the conversation")
 		}
 		_ = c.Close()
 		if err := <-endings; err != nil {
 			t.Errorf("the server's end of it: %v", err)
 		}
-		p.said("outbound connections stay open until the app exits")
+		p.logged("outbound connections stay open until the app exits")
 		stop()
 		p.left("clean")
 	})
@@ -211,7 +211,7 @@ func TestLastCallServerFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = p.sidecar.Terminate()
-		p.said("phase=waiting")
+		p.logged("phase=waiting")
 		if err := c.converse("query"); err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +253,7 @@ func TestDrainTLS(t *testing.T) {
 		}
 		<-asked
 		_ = p.sidecar.Terminate()
-		p.said("phase=waiting")
+		p.logged("phase=waiting")
 		close(let)
 		if body, _, err := c.receive(); err != nil || body != "answered" {
 			t.Errorf("in flight: %q, %v", body, err)
@@ -264,7 +264,7 @@ func TestDrainTLS(t *testing.T) {
 		if err := secure.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			t.Errorf("close: %v", err)
 		}
-		p.said("outbound connections stay open until the app exits")
+		p.logged("outbound connections stay open until the app exits")
 		stop()
 		p.left("clean")
 	})

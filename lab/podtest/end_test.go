@@ -25,7 +25,7 @@ func TestEndsAfterTheApp(t *testing.T) {
 		}
 	}()
 	_ = p.sidecar.signal(syscall.SIGTERM) // a classic sidecar gets it together with the app
-	p.said("outbound connections stay open until the app exits")
+	p.logged("outbound connections stay open until the app exits")
 	for i := range 20 { // the app's last words, each on a connection of its own
 		c, err := p.Pod.Dial(context.Background(), "tcp", p.Client.TCP6(5432))
 		if err != nil {
@@ -77,13 +77,13 @@ func TestLastBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = p.sidecar.signal(syscall.SIGTERM)
-	p.said("outbound connections stay open until the app exits")
+	p.logged("outbound connections stay open until the app exits")
 	if _, err := c.Write(make([]byte, size)); err != nil {
 		t.Fatal(err)
 	}
 	c.Close()
 	stop()
-	p.said(`msg="app exited"`)
+	p.logged(`msg="app exited"`)
 	close(gone)
 	if err := <-got; err != nil {
 		t.Error(err)

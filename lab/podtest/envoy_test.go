@@ -63,7 +63,7 @@ func TestEnvoyCaptured(t *testing.T) {
 	if err := p.sidecar.Terminate(); err != nil {
 		t.Fatal(err)
 	}
-	p.said("waiting")
+	p.logged("waiting")
 	close(answer)
 	if err := <-slow; err != nil {
 		t.Error("the request in flight:", err)

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-var rounds = flag.Int("rounds", 3, "how often each way's last words are said")
+var rounds = flag.Int("rounds", 3, "rounds of last requests for each form")
 
-// An app that at SIGTERM writes an offset and a transaction to Redis and a transaction to PostgreSQL, and tells an HTTP
-// service that it goes, each on a new connection through the sidecar: nothing of it may be lost. The measurement is
+// An app that at SIGTERM writes an offset and a transaction to Redis and a transaction to PostgreSQL, and notifies an HTTP
+// service, each on a new connection through the sidecar: nothing of it may be lost. The measurement is
 // go test ./internal/podtest -run 'LastWords$' -rounds 100.
 func TestLastWords(t *testing.T) {
 	t.Parallel()
@@ -41,8 +41,8 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// The same by Istio's rules. Beside a classic sidecar an app that takes longer than terminationDrainDuration is left
-// without its way out; one that is quicker, and any app beside a native sidecar, is not.
+// The same by Istio's rules. Next to a classic sidecar an app that takes longer than terminationDrainDuration loses
+// its outbound connections; one that is quicker, and any app next to a native sidecar, is not.
 func TestLastWordsByIstiosRules(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -76,8 +76,8 @@ func TestLastWordsByIstiosRules(t *testing.T) {
 	}
 }
 
-// lastcall with an app that has no socket for 3 s and then something to say, beside a classic sidecar. What its hook has
-// left in its container says that it lives; where the hook can leave nothing, the sidecar stays as long as it may.
+// lastcall with an app that has no socket for 3 s and then sends a request, next to a classic sidecar. The process that
+// the hook left in its container shows that it lives; without it the sidecar stays as long as possible.
 func TestLastWordsOfASlowApp(t *testing.T) {
 	t.Parallel()
 	for _, w := range []way{ours[len(ours)-1], unseen} {

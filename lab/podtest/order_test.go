@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// answers are what a client that asks on and on is told while the pod ends.
+// answers are the responses to a client that repeats requests while the pod ends.
 type answers struct {
 	mu     sync.Mutex // guards what follows
 	good   int
@@ -52,7 +52,7 @@ func (p *pod) askOn(d time.Duration) *answers {
 }
 
 // The order of the end, by the clock: the last inbound response, then the app's SIGTERM, then the app's end, then the
-// sidecar's. By Istio's rules the app's SIGTERM comes first, and who learns late of the pod's end is not served.
+// sidecar's. By Istio's rules the app's SIGTERM comes first, and late clients are not served.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	for _, w := range append(ours, istioClassic, istioNative) {

@@ -44,7 +44,7 @@ func TestOutbound(t *testing.T) {
 	if n := p.metric("lastcall_outbound_connections_total"); n != "2" {
 		t.Errorf("%s outbound connections were counted; want 2", n)
 	}
-	// A destination that refuses is told to the app, by a reset of what the pipe had accepted.
+	// If a destination refuses the connection, the app gets a reset of the connection that the pipe had accepted.
 	c, err := p.Pod.Dial(context.Background(), "tcp", p.Client.TCP4(1))
 	if err == nil {
 		defer c.Close()

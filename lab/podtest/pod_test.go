@@ -92,7 +92,7 @@ func (p *pod) startSidecar(env []string, args ...string) {
 	})
 }
 
-// until waits for what nothing tells but asking.
+// until polls for a condition that sends no event.
 func (p *pod) until(what string, f func() bool) {
 	p.t.Helper()
 	for end := time.Now().Add(patience); !f(); time.Sleep(5 * time.Millisecond) {
@@ -102,10 +102,10 @@ func (p *pod) until(what string, f func() bool) {
 	}
 }
 
-// said waits until the sidecar has logged it.
-func (p *pod) said(what string) {
+// logged waits until the sidecar has logged a text.
+func (p *pod) logged(what string) {
 	p.t.Helper()
-	p.until("said: "+what, func() bool { return strings.Contains(p.sidecar.log.String(), what) })
+	p.until("log line: "+what, func() bool { return strings.Contains(p.sidecar.log.String(), what) })
 }
 
 // left waits until the sidecar has gone, and wants it to be with a verdict.

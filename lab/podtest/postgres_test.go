@@ -42,7 +42,7 @@ func startPostgres(t *testing.T, in *nettest.Namespace) string {
 	return address
 }
 
-// notRoot is a command in a user namespace of its own, in which root is nobody special: PostgreSQL refuses to run as
+// notRoot is a command in a user namespace of its own, in which root has no special rights: PostgreSQL refuses to run as
 // root, and its files may lie where no other user may look.
 func notRoot(path string, args ...string) *exec.Cmd {
 	const user = 1000

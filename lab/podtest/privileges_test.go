@@ -14,7 +14,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/nettest"
 )
 
-// What docs/security.md says of the sidecar: an ordinary user, no capability, and none to be had.
+// The sidecar as in docs/security.md: an ordinary user, no capability, and no way to gain one.
 func TestSidecarHasNoCapability(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -37,7 +37,7 @@ func TestSidecarHasNoCapability(t *testing.T) {
 	}
 }
 
-// The capture needs one capability, and says so without it. Which user has it does not matter to the kernel.
+// The capture needs one capability, and fails with an error that names it. The kernel does not require a certain user.
 func TestCaptureNeedsNetAdmin(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The kubelet's probes, turned to the status port by the injection: answered as the app answers, past the capture, and
-// nobody's traffic.
+// The kubelet's probes, turned to the status port by the injection: answered as the app answers, bypassing the capture, and not
+// counted as traffic.
 func TestProbes(t *testing.T) {
 	t.Parallel()
 	p := start(t, `ISTIO_KUBE_APP_PROBERS={
@@ -50,13 +50,13 @@ func TestProbes(t *testing.T) {
 	want("unknown", 404)
 	ready.Store(false)
 	want("readyz", 503)
-	// Going on through the drain, they hold nothing up.
+	// They continue during the drain and do not delay it.
 	done := make(chan struct{})
 	go func() { defer close(done); _ = getWaitLocal(p) }()
-	p.said("phase=draining")
+	p.logged("phase=draining")
 	want("livez", 200)
 	<-done
-	p.said("phase=drained")
+	p.logged("phase=drained")
 	stop()
 	// A program that another test starts just now may hold the app's listener for a moment yet, between its fork and exec.
 	p.until("without the app", func() bool {

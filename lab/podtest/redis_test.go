@@ -20,7 +20,7 @@ import (
 func startRedis(t *testing.T, in *nettest.Namespace) string {
 	t.Helper()
 	path, address := peers.Need(t, "redis-server"), in.TCP4(6379)
-	// By its own name: Debian's is a link to another that tells by the name what it is to be.
+	// By its own name: Debian's is a link to another program that uses its name to select its role.
 	c := launch(t, in, "redis", nil, &exec.Cmd{Path: path, Dir: t.TempDir(), Args: []string{
 		"redis-server", "--bind", in.IPv4.String(), "--port", "6379", "--save", "", "--appendonly", "no", "--protected-mode", "no",
 	}})

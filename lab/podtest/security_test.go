@@ -30,7 +30,7 @@ func askFrom(n *nettest.Namespace, method, address, path string) (int, error) {
 	return resp.StatusCode, nil
 }
 
-// Who is not in the pod can neither end it nor drain it, unless he knows its token.
+// A peer outside the pod can neither end nor drain it without its token.
 func TestOnlyThePodEndsThePod(t *testing.T) {
 	t.Parallel()
 	p := start(t, "LASTCALL_HOOK_TOKEN="+token)
@@ -56,7 +56,7 @@ func TestOnlyThePodEndsThePod(t *testing.T) {
 		t.Errorf("%s refused hooks are counted; want 8", n)
 	}
 	if strings.Contains(p.sidecar.log.String(), "drain phase") {
-		t.Error("somebody has begun a drain")
+		t.Error("a drain has begun")
 	}
 	if code, err := askFrom(p.Client, http.MethodGet, p.Pod.TCP6(15020), "/wait/"+token); err != nil || code != http.StatusOK {
 		t.Errorf("GET /wait/TOKEN: %d, %v; want 200", code, err)
@@ -77,7 +77,7 @@ func TestOnlyThePodEndsThePod(t *testing.T) {
 	}
 }
 
-// Without a token nobody has it.
+// Without a configured token every token is refused.
 func TestNoToken(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -123,7 +123,7 @@ func TestLoopbackStaysInThePod(t *testing.T) {
 			t.Errorf("%s from outside: %d %q, %v; want 503", address, code, body, err)
 		}
 	}
-	// The ports that the capture turns to are nobody's to connect to.
+	// Direct connections to the ports of the capture are closed.
 	for _, port := range []uint16{15001, 15006} {
 		c, err := p.Client.Dial(context.Background(), "tcp", p.Pod.TCP4(port))
 		if err != nil {
@@ -145,6 +145,6 @@ func TestLoopbackStaysInThePod(t *testing.T) {
 	}()
 	c := p.keepAlive(p.Pod.TCP4(7070))
 	if line, _ := c.r.ReadString('o'); line != "hello" {
-		t.Errorf("the app at the pod's own address said %q", line)
+		t.Errorf("the app at the pod's own address sent %q", line)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A container that is merely restarted runs its preStop, too. No SIGTERM of ours follows: the drain is taken back 5 s
+// A container that is merely restarted runs its preStop, too. No SIGTERM of ours follows: the drain is cancelled 5 s
 // after the grace period, and all is as before it.
 func TestTakenBack(t *testing.T) {
 	t.Parallel()
@@ -31,17 +31,17 @@ func TestTakenBack(t *testing.T) {
 	p.app(lastWords{})
 	for family, address := range p.addresses() {
 		if body, goodbye, err := p.keepAlive(address).ask("/"); err != nil || body != "answered" || !goodbye {
-			t.Errorf("%s, in the drain: %q, goodbye %v, %v; want an answer that says goodbye", family, body, goodbye, err)
+			t.Errorf("%s, in the drain: %q, close %v, %v; want a response that closes the connection", family, body, goodbye, err)
 		}
 	}
-	p.said("verdict=resumed")
-	t.Logf("taken back %v after the hook began", time.Since(began).Round(time.Millisecond))
+	p.logged("verdict=resumed")
+	t.Logf("cancelled %v after the hook began", time.Since(began).Round(time.Millisecond))
 	ready("afterwards")
 	for family, address := range p.addresses() {
 		c := p.keepAlive(address)
 		for range 3 {
 			if body, goodbye, err := c.ask("/"); err != nil || body != "answered" || goodbye {
-				t.Errorf("%s, afterwards: %q, goodbye %v, %v; want an answer on a connection that is kept", family, body, goodbye, err)
+				t.Errorf("%s, afterwards: %q, close %v, %v; want an answer on a connection that is kept", family, body, goodbye, err)
 			}
 		}
 	}

@@ -69,4 +69,5 @@ var rules = []rule{
 var allowed = []struct{ text, reason string }{
 	{"nobody:", "the user"},
 	{"user nobody", "the user"},
+	{"Main benchmark duration is over for thread", "h2load's output"},
 }

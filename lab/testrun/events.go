@@ -84,7 +84,7 @@ func read(events io.Reader, out io.Writer) (results, error) {
 	}
 }
 
-// printUnended prints what the tests of a failed package have said that never ended: a panic, a timeout, os.Exit.
+// printUnended prints the output of tests of a failed package that did not end: after a panic, a timeout, os.Exit.
 func printUnended(out io.Writer, pkg string, said map[test][]string) {
 	var unended []test
 	for of := range said {
@@ -108,7 +108,7 @@ func printLines(out io.Writer, lines []string) {
 	}
 }
 
-// reason is what a skipped test has said, without the marks around it, in one line.
+// reason is the output of a skipped test, without the marks around it, in one line.
 func reason(lines []string) string {
 	var words []string
 	for _, line := range lines {

@@ -38,7 +38,7 @@ func TestRead(t *testing.T) {
 			totals: "1 passed, 0 failed, 0 skipped",
 		},
 		{
-			name: "a failure says what it said; its group is not counted beside it",
+			name: "a failure prints its output; its group is not counted",
 			events: stream(t, [3]string{"output", "TestA/x", "=== RUN   TestA/x\n"}, [3]string{"output", "TestA/x", "    a.go:1: wrong\n"},
 				[3]string{"output", "TestA/x", "    --- FAIL: TestA/x (0.00s)\n"}, [3]string{"fail", "TestA/x"},
 				[3]string{"pass", "TestA/y"}, [3]string{"output", "TestA", "--- FAIL: TestA (0.00s)\n"}, [3]string{"fail", "TestA"},

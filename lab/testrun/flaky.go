@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// flakyOptions are those of `testrun flaky`: every package many times, first on the machine as it is, then beside busy
+// flakyOptions are those of `testrun flaky`: every package many times, first on the machine as it is, then next to busy
 // loops, each time in a process of its own.
 type flakyOptions struct {
 	times, load int
@@ -30,7 +30,7 @@ type flakyOptions struct {
 func parseFlaky(args []string) (o flakyOptions, err error) {
 	flags := flag.NewFlagSet("testrun flaky", flag.ContinueOnError)
 	flags.IntVar(&o.times, "times", 20, "how often each package runs, without load and again with it")
-	flags.IntVar(&o.load, "load", 20, "how many busy loops run beside; 0: none")
+	flags.IntVar(&o.load, "load", 20, "how many busy loops run at the same time; 0: none")
 	flags.DurationVar(&o.timeout, "timeout", 10*time.Minute, "of one run of a package")
 	race := flags.Bool("race", false, "with the race detector")
 	if err := flags.Parse(args); err != nil {
@@ -121,7 +121,7 @@ func packages(ctx context.Context, patterns []string) (out []aPackage, err error
 	return out, nil
 }
 
-// converter is test2json's path: go itself would take longer to start than many a test beside busy loops.
+// converter is test2json's path: go itself would take longer to start than many a test next to busy loops.
 func converter(ctx context.Context) (string, error) {
 	path, err := exec.CommandContext(ctx, "go", "tool", "-n", "test2json").Output()
 	if err != nil {
@@ -138,7 +138,7 @@ func build(ctx context.Context, binary string, p aPackage, flags []string) error
 	return nil
 }
 
-// repeat runs one package's tests again and again beside busy loops, which stop by themselves should this process die.
+// repeat runs one package's tests again and again next to busy loops, which stop by themselves should this process die.
 func repeat(ctx context.Context, binary string, p aPackage, load int, o flakyOptions) ([]*flaw, error) {
 	busy, idle := context.WithCancel(ctx)
 	var hogs []*exec.Cmd

@@ -26,7 +26,7 @@ type load struct {
 	sent    atomic.Int64
 }
 
-// result is what came of some reviews.
+// result has the outcome of some reviews.
 type result struct {
 	mu       sync.Mutex // guards what follows
 	times    []time.Duration
@@ -50,7 +50,7 @@ func (r *result) String() string {
 	return fmt.Sprintf("%.0f | %s | %s | %s | %s | %d", float64(len(r.times))/r.took.Seconds(), ms(r.percentile(.5)), ms(r.percentile(.99)), ms(r.percentile(.999)), ms(r.percentile(1)), r.failed)
 }
 
-// cost is processor time, as a share of the time that went by and for each review.
+// cost is processor time, as a share of the elapsed time and for each review.
 func (r *result) cost(used time.Duration) string {
 	return fmt.Sprintf("%.0f %% | %.2f ms", 100*used.Seconds()/r.took.Seconds(), float64(used)/1e6/float64(max(1, len(r.times))))
 }

@@ -53,7 +53,7 @@ var (
 	hookCore = flag.Int("webhook-core", 0, "the core that the webhook runs on")
 	loadCore = flag.Int("load-core", 1, "the core that the load runs on")
 	attacked = flag.String("attack", "", "what other clients send meanwhile: empty, names, large or bound (attack.go); empty for no such run")
-	at       = flag.String("path", "/inject/namespace", "what is asked: /inject/namespace, /inject/pod or /lint")
+	at       = flag.String("path", "/inject/namespace", "the path: /inject/namespace, /inject/pod or /lint")
 )
 
 func main() {

@@ -39,6 +39,6 @@ func TestRunTellsOfFailures(t *testing.T) {
 	}
 	_ = listener.Close()
 	if _, err := Run(t.Context(), Options{Address: listener.Addr().String(), Connections: 1, Size: 1, Duration: time.Second}); err == nil {
-		t.Error("nobody listens: no error")
+		t.Error("no listener: no error")
 	}
 }

@@ -29,7 +29,7 @@ type Result struct {
 	Took   time.Duration
 }
 
-// Run moves bodies one after another on each connection until the time is over. A response other than 200 and a broken
+// Run moves bodies one after another on each connection until the time has ended. A response other than 200 and a broken
 // connection are errors.
 func Run(ctx context.Context, o Options) (Result, error) {
 	began := time.Now()

@@ -9,7 +9,7 @@ import (
 // nowhere is what the kernel asks for a length of; with MSG_TRUNC it writes nothing to it (tcp(7)).
 var nowhere [portion]byte
 
-// discard takes size bytes from the connection without copying them to this process; moved is told of each portion.
+// discard takes size bytes from the connection without copying them to this process; moved receives each portion.
 func discard(conn *net.TCPConn, size int64, moved func(int64)) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -75,7 +75,7 @@ func discardBody(conn *net.TCPConn, in *bufio.Reader, request *http.Request) err
 	return discardFrom(conn, in, request.ContentLength, nil)
 }
 
-// discardFrom throws size bytes away, those first that the reader has already; moved is told of each portion.
+// discardFrom throws size bytes away, those first that the reader has already; moved receives each portion.
 func discardFrom(conn *net.TCPConn, in *bufio.Reader, size int64, moved func(int64)) error {
 	early := min(size, int64(in.Buffered()))
 	if _, err := in.Discard(int(early)); err != nil {
@@ -104,7 +104,7 @@ func zeros() (*os.File, error) {
 	return file, nil
 }
 
-// send writes size bytes; moved is told of each portion.
+// send writes size bytes; moved receives each portion.
 func send(conn *net.TCPConn, content *os.File, size int64, moved func(int64)) error {
 	for size > 0 {
 		if _, err := content.Seek(0, io.SeekStart); err != nil {

@@ -16,7 +16,7 @@ import (
 const watched = 20 * time.Second
 
 // costs measures the processor time of the agent and of Envoy over 20 s: serving
-// with nobody watching, then waiting for 10 connections.
+// without watching, then waiting for 10 connections.
 func costs(app string) error {
 	if *proxy != "envoy" {
 		return errors.New("-cpu measures an Envoy: -proxy envoy")
@@ -57,7 +57,7 @@ func cost(app string, clusters int, all, chatter bool) (agent, before, after tim
 			return 0, 0, 0, err
 		}
 		defer conn.Close()
-		if chatter && i%2 == 0 { // an upload that goes on
+		if chatter && i%2 == 0 { // an upload that continues
 			fmt.Fprintf(conn, "POST /120000 HTTP/1.1\r\nHost: app\r\nContent-Length: 1000000\r\n\r\n")
 			tick := time.NewTicker(100 * time.Millisecond)
 			defer tick.Stop()

@@ -1,4 +1,4 @@
-// H2 measures lastcall beside Envoy and HAProxy with HTTP/2 by prior knowledge:
+// H2 compares lastcall with Envoy and HAProxy with HTTP/2 by prior knowledge:
 // h2load with 16 connections of 32 streams, one proxy at a time on one core, the
 // load and the app on another.
 //
@@ -101,7 +101,7 @@ func measure(ctx context.Context) error {
 		}
 	}
 	fmt.Printf("HTTP/2, 16 connections of 32 streams, medians of %d rounds of %d s. Each proxy on one core; load and app share another.\n\n", *rounds, *duration)
-	fmt.Println("| proxy | requests/s | beside Envoy | processor time a request | beside Envoy | of its core |\n|---|---|---|---|---|---|")
+	fmt.Println("| proxy | requests/s | compared with Envoy | CPU per request | compared with Envoy | of its core |\n|---|---|---|---|---|---|")
 	rate := func(s sample) float64 { return s.perSecond }
 	cost := func(s sample) float64 { return s.cpu.Seconds() }
 	for _, name := range names {

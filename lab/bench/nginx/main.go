@@ -3,8 +3,8 @@
 //
 //	go run ./lab/bench/nginx -bin bin -nginx PATH
 //
-// Each pod has a short and a long request in flight when it is told to stop, a pool of
-// idle connections, and a client that learns too late that it goes.
+// Each pod has a short and a long request in flight at its SIGTERM, a pool of
+// idle connections, and a client that still connects afterwards.
 package main
 
 import (

@@ -20,7 +20,7 @@ import (
 const (
 	short = 1500 * time.Millisecond
 	long  = 8 * time.Second
-	late  = time.Second // after the pod was told to stop: endpoints are not taken out at once
+	late  = time.Second // after SIGTERM: endpoints are not removed at once
 	pool  = 5           // idle connections
 	asked = 3           // requests that can be lost
 )
@@ -160,7 +160,7 @@ func (th *theatre) start(ctx context.Context, dir string) (*pod, error) {
 	return nil, fmt.Errorf("nginx does not answer: %s", log)
 }
 
-// answerTimeout bounds a request that nobody answers.
+// answerTimeout limits a request without a response.
 const answerTimeout = 40 * time.Second
 
 // ask asks on a connection of its own.

@@ -1,6 +1,6 @@
 // Package relay is the least that a proxy on TCP can do: of each message one receive and one send, in one loop around
 // epoll(7), on one thread that blocks in the kernel. It looks at nothing, waits for no socket to become writable and
-// has no deadline: what it needs is what every proxy needs beside what it does itself. Nobody should use it.
+// has no deadline: its cost is the minimum of every proxy. It is not for use.
 package relay
 
 import (
@@ -63,7 +63,7 @@ func (r *relay) watch(fd int, events uint32) error {
 func (r *relay) run() error {
 	events := make([]unix.EpollEvent, 128)
 	for {
-		// Without the runtime's leave: nobody else needs the thread.
+		// Without notifying the runtime: the thread is not shared.
 		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_WAIT, uintptr(r.poll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), ^uintptr(0), 0, 0)
 		if errno != 0 && errno != unix.EINTR {
 			return fmt.Errorf("wait for events: %w", errno)
@@ -93,7 +93,7 @@ func (r *relay) pass(e *end, ends bool) {
 			return
 		}
 		sent, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(e.peer.fd), uintptr(unsafe.Pointer(&r.buf[0])), n, unix.MSG_NOSIGNAL, 0, 0)
-		if errno != 0 || sent < n { // nobody waits here: a loss that the load's side sees
+		if errno != 0 || sent < n { // no wait here: the load's side sees a loss
 			r.forget(e)
 			return
 		}

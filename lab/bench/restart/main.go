@@ -69,7 +69,7 @@ func measure() error {
 	}()
 	var took []time.Duration
 	for range *restarts {
-		// The one before the last must have drained: that is part of what is asked.
+		// The one before the last must have drained: this is part of the measurement.
 		before := s.serving
 		if err = s.awaitGone(s.predecessor); err != nil {
 			break
@@ -110,7 +110,7 @@ func print(r load.Result, took []time.Duration) {
 		{"requests", r.Requests},
 		{"of them on fresh connections", r.Fresh},
 		{"requests a second", fmt.Sprintf("%.0f", float64(r.Requests)/r.Took.Seconds())},
-		{"kept-alive connections ended with a goodbye", r.Reconnects},
+		{"kept-alive connections closed in an orderly way", r.Reconnects},
 		{"failed", r.Failed()},
 		{"of them resets", r.Failures["reset"]},
 		{"latency, median", ms(r.Percentile(50))},

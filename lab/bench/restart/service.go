@@ -83,7 +83,7 @@ func (s *service) restart() error {
 	return err
 }
 
-// awaitGone waits until a process has exited; a zombie that nobody reaps has.
+// awaitGone waits until a process has exited; a zombie counts as exited.
 func (s *service) awaitGone(pid int) error {
 	if pid == 0 {
 		return nil

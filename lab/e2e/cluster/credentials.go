@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// credentials are made anew at each start: an authority, the API server's certificate, the key of service accounts'
+// credentials are made again at each start: an authority, the API server's certificate, the key of service accounts'
 // tokens, and one administrator's token that all programs of the node share.
 type credentials struct{ token string }
 

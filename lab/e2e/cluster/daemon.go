@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// daemon is a program of the node, which outlives this command. Its start time tells it from a later process with the
+// daemon is a program of the node, which outlives this command. Its start time distinguishes it from a later process with the
 // same pid.
 type daemon struct {
 	Name    string

@@ -27,8 +27,8 @@ const (
 	emptyTime = 20 * time.Second
 )
 
-// down ends the node and takes away what it has left on the machine: mounts, cgroups, links, packet filter rules. It goes
-// on after an error, and does what is left to do when some of it is gone already.
+// down ends the node and removes its traces on the machine: mounts, cgroups, links, packet filter rules. It continues
+// after an error, and ignores parts that are already gone.
 func (l layout) down(ctx context.Context) error {
 	if _, err := os.Stat(l.dir); errors.Is(err, os.ErrNotExist) {
 		say("it is down")
@@ -71,7 +71,7 @@ func (l layout) deletePods(ctx context.Context, all []daemon) error {
 	if err != nil {
 		return err
 	}
-	// Without controllers none is made anew.
+	// Without controllers none is made again.
 	for _, d := range all {
 		if (d.Name == "kube-controller-manager" || d.Name == "kube-scheduler") && d.runs() {
 			d.end()
@@ -217,7 +217,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// cleanSettings takes back what was set for the whole machine, and the links and results that lie in fixed places.
+// cleanSettings restores the settings of the whole machine, and removes links and results at fixed paths.
 func (l layout) cleanSettings() error {
 	results, _ := filepath.Glob("/var/lib/cni/results/" + bridge + "-*")
 	logs, _ := filepath.Glob("/var/log/containers/*.log")

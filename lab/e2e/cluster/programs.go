@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// programs are the commands that a node needs beside Kubernetes' own, by the Debian package that brings them.
+// programs are the commands that a node needs in addition to Kubernetes' own, by their Debian packages.
 var programs = []struct{ command, pkg string }{
 	{"containerd", "containerd"},
 	{"ctr", "containerd"},

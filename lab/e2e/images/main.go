@@ -1,4 +1,4 @@
-// Images makes the images that the end-to-end tests need beside lastcall's own, each from scratch, of programs that lie
+// Images makes the images that the end-to-end tests need in addition to lastcall's own, each from scratch, of programs that lie
 // on this machine:
 //
 //	local/httpbin:TAG                     the real httpbin under gunicorn, without a shell
@@ -35,7 +35,7 @@ var (
 func main() {
 	flag.Parse()
 	if *tag == "" || flag.NArg() > 0 {
-		fmt.Fprintln(os.Stderr, "images: say -tag TAG, and nothing beside the flags")
+		fmt.Fprintln(os.Stderr, "images: -tag TAG is required, and arguments other than flags are not allowed")
 		os.Exit(2)
 	}
 	if err := errors.Join(httpbin(), program("rehearse", *rehearse), program("libraryserver", *library), envoy()); err != nil {

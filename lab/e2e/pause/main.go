@@ -1,4 +1,4 @@
-// Pause holds a pod's namespaces until it is told to end.
+// Pause holds a pod's namespaces until it gets SIGTERM.
 package main
 
 import (
