@@ -7,20 +7,18 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// h2 is what a connection knows when it carries HTTP/2. Bytes go through as they
-// are; header blocks are read beside, so that requests have names, and frames of
-// ours go in between frames of the app's.
+// h2 is the state of a connection that carries HTTP/2. Bytes pass unchanged. Header blocks are decoded on a copy, for the
+// names of requests, and frames of the pipe's are inserted between frames of the app's.
 //
-// All of it is guarded by the connection's mu; down and goodbye also by its wmu:
-// what the follower says of the next byte is true only if the bytes before it
-// have been sent.
+// All of it is guarded by the connection's mu; down and shutdown also by its wmu, since the state of the follower is that
+// of the client only when the bytes before have been sent.
 type h2 struct {
 	streams streams
-	counted int    // of them, those that are not quiet
-	opened  int    // in the batch of frames at hand
-	logged  int    // bytes that the access log holds for the open streams
-	last    uint32 // the highest of the client's that was forwarded
-	appLast uint32 // the last that the app will serve, of its GOAWAY
+	counted int    // streams that are not quiet
+	opened  int    // streams in the present batch of frames
+	logged  int    // bytes that access log entries hold for open streams
+	last    uint32 // highest stream of the client that was forwarded
+	appLast uint32 // last stream of the app's GOAWAY
 
 	up      http2.Follower
 	upTable http2.Decoder
@@ -29,20 +27,20 @@ type h2 struct {
 	down     http2.Follower
 	dnTable  http2.Decoder
 	shutdown http2.Shutdown
-	goAwayAt time.Time    // of the first goodbye
-	kind     http2.Client // by its requests
+	goAwayAt time.Time    // when the first GOAWAY was sent
+	kind     http2.Client // the client's, by its requests
 
-	checkScheduled bool // a timer will, how it is with the goodbye
+	checkScheduled bool // a timer continues the shutdown
 
-	ofClient http2.TableLimit // of the app's encoder, by the client's SETTINGS
-	ofApp    http2.TableLimit // of the client's encoder
+	ofClient http2.TableLimit // for the app's encoder, from the client's SETTINGS
+	ofApp    http2.TableLimit // for the client's encoder
 
-	torn      bool // what was sent to the client may end within a frame
-	finishing bool // the last call waits for the ends of messages
-	skipped   bool // a header block of the app's has not been passed on
+	torn      bool // the bytes sent to the client may end within a frame
+	finishing bool // at the last call, until messages have ended
+	skipped   bool // a header block of the app was not passed on
 
-	request  streamHead   // the header block at hand
-	response responseHead // the same of a response
+	request  streamHead   // of the present header block
+	response responseHead // of the present header block
 	now      time.Time
 }
 
@@ -60,10 +58,10 @@ func (c *conn) newH2() *h2 {
 	return h
 }
 
-// maxAppBlock bounds header blocks of the app, bytes of their coded form.
+// maxAppBlock bounds the coded header blocks of the app, bytes.
 const maxAppBlock = 256 << 10
 
-// becomeH2 follows HTTP/2 from the client's preface on.
+// becomeH2 follows HTTP/2 from the client's preface on, which begins the buffer.
 func (c *conn) becomeH2() {
 	c.mu.Lock()
 	if c.end.last() {
@@ -71,18 +69,18 @@ func (c *conn) becomeH2() {
 		c.up.state = upDiscard
 		return
 	}
-	if c.h2 == nil { // the app may have spoken first, or the request may have been an upgrade
+	if c.h2 == nil { // it exists if the app sent SETTINGS first, or after an upgrade
 		c.h2 = c.newH2()
 	}
 	c.mode, c.awaitsFirst = modeH2, false
-	c.arriving = true // until the app is there
+	c.arriving = true // until the app is connected
 	c.recountLocked()
 	c.mu.Unlock()
 	c.clearDeadline()
 	c.up.state = upH2
 	b := c.up.buf
 	if c.app == nil {
-		if err := c.dial(); err != nil { // what comes is read and answered
+		if err := c.dial(); err != nil { // requests are read and answered
 			c.sendSettings()
 			c.setArriving(false)
 			b.R += len(http2.Preface)
@@ -96,8 +94,8 @@ func (c *conn) becomeH2() {
 	c.setArriving(false)
 }
 
-// sendSettings begins the way to the client in the place of an app that has
-// refused: some clients, gRPC's among them, ask only when the server has spoken.
+// sendSettings sends SETTINGS in place of an app that cannot be reached: some clients, such as gRPC's, send no request
+// before.
 func (c *conn) sendSettings() {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
@@ -107,12 +105,12 @@ func (c *conn) sendSettings() {
 	}
 }
 
-// forwardFrames forwards what the client has sent as far as it is understood.
+// forwardFrames forwards frames of the client. wait is true if more bytes are needed.
 func (c *conn) forwardFrames() (wait bool) {
 	b := c.up.buf
 	h := c.h2
 	c.mu.Lock()
-	if c.end.done() { // the last stream has been named: the client asks again elsewhere
+	if c.end.done() { // after the final GOAWAY: the client repeats the request on another connection
 		if http2.ContainsHeaders(b.Bytes()) {
 			c.raceLocked()
 		}
@@ -128,10 +126,10 @@ func (c *conn) forwardFrames() (wait bool) {
 	slow := h.up.InHeaders()
 	finished := h.finishing && !h.within()
 	c.mu.Unlock()
-	if finished { // the client has reset what was waited for
+	if finished { // the client has reset the last stream within a message
 		c.hurryLastMessages()
 	}
-	if c.app == nil { // it has refused: each request is told so
+	if c.app == nil { // it cannot be reached: each request is answered so
 		b.R += n
 		if err == nil && !asked {
 			return true
@@ -142,7 +140,7 @@ func (c *conn) forwardFrames() (wait bool) {
 	}
 	if n > 0 {
 		if sendErr := c.app.Send(b.B[b.R:b.R+n], false); sendErr != nil {
-			c.up.state = upDiscard // the app's own end says how it goes on
+			c.up.state = upDiscard // the end of the app's connection decides how to continue
 		}
 		b.R += n
 	}
@@ -158,8 +156,8 @@ func (c *conn) forwardFrames() (wait bool) {
 	return true
 }
 
-// admitOversized opens the stream whose header block is too large, so that its
-// client gets an answer before the connection ends. The block is not forwarded.
+// admitOversized opens a stream whose header block is too large, so that its client gets a response before the connection
+// ends. The block is not forwarded.
 func (c *conn) admitOversized(err error) {
 	h := c.h2
 	id := h.up.Last().Stream
@@ -174,13 +172,13 @@ func (c *conn) admitOversized(err error) {
 	h.last = id
 	s := newStream(id, h.clock())
 	s.line = append(s.line, "(a head that is too large)"...)
-	s.clientEnded = true // nothing of it is waited for
+	s.clientEnded = true // the rest of the request does not matter
 	c.openStreamLocked(s)
 	c.in.stats.requests.Add(1)
 	c.batchEndsLocked()
 }
 
-// timeHeaders gives a header block that has begun its time to come to its end.
+// timeHeaders sets the deadline of an incomplete header block, and clears it afterwards.
 func (c *conn) timeHeaders(slow bool) {
 	switch {
 	case slow && !c.up.timed:
@@ -191,19 +189,18 @@ func (c *conn) timeHeaders(slow bool) {
 	}
 }
 
-// batchEnds brings the counts up to date after the frames of one read. mu is held.
+// batchEnds updates the counts after the frames of one read. mu is held.
 func (c *conn) batchEndsLocked() {
 	h := c.h2
 	h.now = time.Time{}
 	if h.opened > 0 {
 		h.opened = 0
-		c.p.changed() // arrivals, though the counts may stay
+		c.p.changed() // arrivals; the counts may be the same
 	}
 	c.recountLocked()
 }
 
-// passFrames passes on what the app has sent as far as it is understood. It
-// returns false when the connection is over or the app is not understood.
+// passFrames passes on frames of the app. It returns false if the connection has ended or the app violates the protocol.
 func (c *conn) passFrames() bool {
 	b := c.down.buf
 	h := c.h2
@@ -243,7 +240,7 @@ func (c *conn) passFrames() bool {
 	return !c.finishIfDrained()
 }
 
-// clock is the time of the batch at hand.
+// clock returns the time of the present batch.
 func (h *h2) clock() time.Time {
 	if h.now.IsZero() {
 		h.now = time.Now()

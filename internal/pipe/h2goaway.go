@@ -33,7 +33,7 @@ func (c *conn) goAwayIsDueLocked() bool {
 	return due && (m.Open > 0 || h.kind == http2.Orderly || c.client.Unread() == 0) // unread bytes may be a request
 }
 
-// lookAgain goes on with the goodbye after a while. mu is held.
+// lookAgain continues the shutdown after a while. mu is held.
 func (c *conn) checkLaterLocked(after time.Duration) {
 	if c.h2.checkScheduled {
 		return
@@ -47,9 +47,8 @@ func (c *conn) checkLaterLocked(after time.Duration) {
 	})
 }
 
-// sendGoAway says goodbye if it is due: from now on new requests should go elsewhere,
-// but what comes is served (RFC 9113, 6.8). It is said at the next boundary between
-// the app's frames, and after its SETTINGS, which must be the first.
+// sendGoAway sends the first GOAWAY if it is due (RFC 9113, 6.8), at the next boundary between the app's frames and after
+// its SETTINGS, which must be its first frame.
 func (c *conn) sendGoAway() {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
@@ -67,16 +66,15 @@ func (c *conn) sendGoAway() {
 func (c *conn) sendPendingGoAway() {
 	if c.h2.shutdown == http2.Pending && c.h2.down.Spoke && c.h2.canSend() {
 		c.h2.shutdown, c.h2.goAwayAt = http2.Announced, time.Now()
-		if c.h2.appLast == http2.MaxStreamID { // else the app has said goodbye with a real last stream already
+		if c.h2.appLast == http2.MaxStreamID { // otherwise the app has sent a GOAWAY with its last stream
 			c.in.stats.h2.goAways.Add(1)
 			_ = c.client.Send(http2.AppendAnnouncement(nil), false)
 		}
 	}
 }
 
-// finishIfDrained goes on with the goodbye: says it when it is due, and ends the
-// connection when the client has had the time to read it and the last stream has
-// ended. It returns whether the connection is over.
+// finishIfDrained continues the shutdown: it sends the first GOAWAY when it is due, and ends the connection when the client
+// has had the time to read it and the last stream has ended. It reports whether the connection has ended.
 func (c *conn) finishIfDrained() bool {
 	if !c.announcesClose() && !c.p.closing.holds() {
 		return false
@@ -110,7 +108,7 @@ func (c *conn) finishIfDrained() bool {
 	return hasEnded
 }
 
-// sendFinalGoAway says the last goodbye on an idle connection; end follows.
+// sendFinalGoAway sends the final GOAWAY on an idle connection.
 func (c *conn) sendFinalGoAway() {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
@@ -123,12 +121,11 @@ func (c *conn) sendFinalGoAway() {
 	}
 }
 
-// lastGoAway is the goodbye with the real last stream, which is never higher than
-// what the app has said (RFC 9113, 6.8). mu is held.
+// lastGoAway returns the final GOAWAY. mu is held.
 func (c *conn) finalGoAwayLocked(code http2.ErrCode) []byte {
 	c.in.stats.h2.goAways.Add(1)
 	return http2.AppendGoAway(nil, http2.LastStream(c.h2.last, c.h2.appLast), code, "")
 }
 
-// canSend says whether a frame of ours can go to the client. wmu is held.
+// canSend reports whether a frame can be inserted. wmu is held.
 func (h *h2) canSend() bool { return h.down.AtBoundary() && !h.torn && h.shutdown != http2.Final }

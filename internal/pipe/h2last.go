@@ -6,13 +6,11 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// A message of gRPC that is cut makes its client's library report INTERNAL, whatever
-// trailers follow, and an event stream can only be ended properly in between two
-// events. So at the last call a stream is ended in between two of them: those that
-// stand there say nothing more, the others come to the end of theirs, and when all
-// have, or the time is up, all are ended.
+// A truncated message of gRPC makes its client report INTERNAL whatever trailers follow, and an event stream can end
+// properly only between two events. So at the last call each stream is passed on to the end of its message, and when all
+// streams are between two messages, or the time is over, all are ended.
 
-// within says whether a response would be cut within a message. mu is held.
+// within reports whether the end of the connection would truncate a message. mu is held.
 func (h *h2) within() bool { return slices.ContainsFunc(h.streams, (*stream).within) }
 
 func (s *stream) within() bool {
@@ -25,8 +23,8 @@ func (s *stream) within() bool {
 	return s.events != nil && s.events.Reconnects() && !s.events.BetweenEvents()
 }
 
-// requestLastMessages has the connection ended when no gRPC message is under way. It
-// returns nil when there is none to wait for. wmu is held.
+// requestLastMessages makes the connection end at the next moment that is between messages in all streams. It returns nil
+// if that is now. wmu is held.
 func (c *conn) requestLastMessages() *lastWord {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,8 +39,8 @@ func (c *conn) requestLastMessages() *lastWord {
 	return c.end.word
 }
 
-// passLastMessages passes on only what ends a message that has begun, and what
-// belongs to no stream. It returns false when the connection has ended. wmu is held.
+// passLastMessages passes on only the rest of messages that have begun, and frames of no stream. It returns false if the
+// connection has ended. wmu is held.
 func (c *conn) passLastMessages() bool {
 	b, h := c.down.buf, c.h2
 	var out []byte
@@ -76,8 +74,8 @@ func (c *conn) passLastMessages() bool {
 	return true
 }
 
-// lastFrame looks at the next frame and says how long it is, and whether it is
-// passed on. It is 0 bytes long when not all of it is there. mu is held.
+// lastFrame returns the length of the next frame, and whether to pass it on. The length is 0 if the frame is incomplete. mu
+// is held.
 func (c *conn) lastFrame(p []byte) (n int, pass bool, err error) {
 	if len(p) < http2.HeaderLen {
 		return 0, false, nil
@@ -97,12 +95,12 @@ func (c *conn) lastFrame(p []byte) (n int, pass bool, err error) {
 	case s == nil, s.finished:
 	case at.Type == http2.Data && s.status != 0 && (s.within() || at.Has(http2.FlagEndStream)):
 		v := downVisitor{c}
-		if v.Data(at, p[http2.HeaderLen:n]); at.Has(http2.FlagEndStream) { // it has ended by itself
+		if v.Data(at, p[http2.HeaderLen:n]); at.Has(http2.FlagEndStream) { // the app has ended it
 			v.EndStream(at.Stream)
 		}
 		return n, true, nil
 	case at.Type == http2.Headers && at.Has(http2.FlagEndStream) && at.Has(http2.FlagEndHeaders) && s.status != 0 && !h.skipped:
-		// It has ended by itself. Its block is good as long as none has been left out.
+		// The app has ended it. The client can decode the block if none before was skipped.
 		return n, true, h.down.Read(at, p[http2.HeaderLen:n], downVisitor{c})
 	case at.Type == http2.RSTStream:
 		return n, true, h.down.Read(at, p[http2.HeaderLen:n], downVisitor{c})
@@ -114,15 +112,14 @@ func (c *conn) lastFrame(p []byte) (n int, pass bool, err error) {
 		fallthrough
 	case at.Type == http2.Data:
 		if s != nil {
-			s.finished = true // what follows would have a gap before it
+			s.finished = true // there is a gap in it now
 			s.messages.Lose()
 		}
 	}
 	return n, pass, nil
 }
 
-// endLastMessages ends the connection that has come to its end, or has run out of
-// time. wmu is held.
+// endLastMessages ends the connection. wmu is held.
 func (c *conn) endLastMessages() {
 	if c.hasEnded() {
 		return
@@ -134,7 +131,7 @@ func (c *conn) endLastMessages() {
 	c.sendEnd()
 }
 
-// hurryLastMessages ends the connection now, unless somebody hangs in a write.
+// hurryLastMessages ends the connection now, unless a write to the client is blocked.
 func (c *conn) hurryLastMessages() {
 	if c.wmu.TryLock() {
 		c.endLastMessages()

@@ -11,11 +11,11 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
-// usualStreams is how many streams of a connection are never too many. Servers allow
-// 100 to 1,000 (SETTINGS_MAX_CONCURRENT_STREAMS).
+// usualStreams is the number of concurrent streams up to which a connection does not count against MaxExtraStreams. Servers
+// allow 100 to 1,000.
 const usualStreams = 1000
 
-// stream is one request of HTTP/2, or a pushed response.
+// stream is a request, or a pushed response.
 type stream struct {
 	id          uint32
 	began       time.Time
@@ -26,12 +26,12 @@ type stream struct {
 	serverEnded bool
 	status      int // of its final response; 0 before
 	messages    grpc.Messages
-	events      *eventstream.Stream // nil when the response is no event stream, or cannot be followed
-	finished    bool                // nothing more of it is passed on
+	events      *eventstream.Stream // nil unless the response is an event stream that can be followed
+	finished    bool                // no more of it is passed on
 	entry       *accesslog.Entry
 }
 
-// streamPool keeps what streams have left: an idle connection holds none.
+// streamPool reuses streams, so that an idle connection holds none.
 var streamPool = sync.Pool{New: func() any { return new(stream) }}
 
 func newStream(id uint32, began time.Time) *stream {
@@ -45,11 +45,11 @@ func (s *stream) free() {
 	streamPool.Put(s)
 }
 
-// streams are the open ones of a connection, in the order of their identifiers.
+// streams are the open streams of a connection, in the order of their identifiers.
 type streams []*stream
 
 func (list streams) find(id uint32) (int, bool) {
-	// Most are few, and what is looked for stands near the end.
+	// Mostly there are few, and the stream is near the end.
 	i := len(list)
 	for i > 0 && len(list)-i < 8 {
 		if i--; list[i].id <= id {
@@ -62,7 +62,7 @@ func (list streams) find(id uint32) (int, bool) {
 	return slices.BinarySearchFunc(list[:i], id, func(s *stream, id uint32) int { return int(s.id) - int(id) })
 }
 
-// get is nil when there is no such stream.
+// get returns nil if there is no such stream.
 func (list streams) get(id uint32) *stream {
 	if i, found := list.find(id); found {
 		return list[i]
@@ -70,7 +70,7 @@ func (list streams) get(id uint32) *stream {
 	return nil
 }
 
-// openStream takes a stream in. mu is held.
+// openStream adds a stream. mu is held.
 func (c *conn) openStreamLocked(s *stream) {
 	h := c.h2
 	i, _ := h.streams.find(s.id)
@@ -88,14 +88,14 @@ func (c *conn) openStreamLocked(s *stream) {
 	c.growsLocked()
 }
 
-// closeIfEnded forgets a stream that both sides have ended. mu is held.
+// closeIfEnded removes a stream that both sides have ended. mu is held.
 func (c *conn) closeIfEndedLocked(s *stream) {
 	if s.clientEnded && s.serverEnded {
 		c.closeStreamLocked(s, accesslog.ViaUpstream)
 	}
 }
 
-// closeStream forgets a stream. Who calls it recounts. mu is held.
+// closeStream removes a stream. The caller recounts. mu is held.
 func (c *conn) closeStreamLocked(s *stream, outcome accesslog.Outcome) {
 	h := c.h2
 	if i, found := h.streams.find(s.id); found {
@@ -114,15 +114,14 @@ func (c *conn) closeStreamLocked(s *stream, outcome accesslog.Outcome) {
 	s.free()
 }
 
-// closeStreams forgets all of them. mu is held.
+// closeStreams removes all streams. mu is held.
 func (c *conn) closeStreamsLocked(outcome accesslog.Outcome) {
 	for _, s := range slices.Backward(c.h2.streams) {
 		c.closeStreamLocked(s, outcome)
 	}
 }
 
-// describeStreams names the open streams for the report, the oldest first. mu is
-// held.
+// describeStreams describes the open streams for the report, the oldest first. mu is held.
 func (c *conn) describeStreamsLocked() []drain.Conversation {
 	var out []drain.Conversation
 	for _, s := range c.h2.streams {

@@ -7,16 +7,13 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// A request of HTTP/1.1 with Upgrade: h2c (RFC 7540, 3.2; RFC 9113 has dropped it)
-// goes to the app as it came. An app that does not know it answers the request, and
-// nothing has happened; with the 101 of one that does, the connection is HTTP/2 in
-// both directions, and the request is its stream 1.
+// A request with "Upgrade: h2c" (RFC 7540, 3.2; removed in RFC 9113) is forwarded unchanged. An app without support for it
+// sends a response of HTTP/1.1. After a 101 the connection is HTTP/2, and the request is its stream 1.
 
-// isH2C says whether a head speaks of an upgrade to HTTP/2 alone.
+// isH2C reports whether a head has an upgrade to HTTP/2 and to no other protocol.
 func isH2C(raw []byte) bool { return http1.EqualFold([]byte(http1.Field(raw, "upgrade")), "h2c") }
 
-// h2cSettings are the client's SETTINGS that come with its request; nil when it
-// does not ask for HTTP/2.
+// h2cSettings returns the SETTINGS in the client's request, nil if it is not an upgrade to HTTP/2.
 func h2cSettings(raw []byte) []byte {
 	if !isH2C(raw) {
 		return nil
@@ -28,11 +25,10 @@ func h2cSettings(raw []byte) []byte {
 	return settings
 }
 
-// passUpgradeToH2 passes the 101 on, the first n bytes of the buffer, and makes the
-// connection HTTP/2.
+// passUpgradeToH2 passes on the 101 in the first n bytes of the buffer, and makes the connection HTTP/2.
 func (c *conn) passUpgradeToH2(n int) bool {
 	b := c.down.buf
-	c.wmu.Lock() // nothing of ours may come before the 101
+	c.wmu.Lock() // no frame may be inserted before the 101
 	defer c.wmu.Unlock()
 	c.mu.Lock()
 	if c.end.done() || c.queue.len() == 0 {
@@ -64,7 +60,7 @@ func (c *conn) passUpgradeToH2(n int) bool {
 	return err == nil
 }
 
-// takePreface begins to follow the client's frames, once the preface is there.
+// takePreface waits for the client's preface after an upgrade, and follows its frames from there on.
 func (c *conn) takePreface() (wait bool) {
 	p := c.up.buf.Bytes()
 	switch {

@@ -170,13 +170,13 @@ func (c *conn) dialFor(h *http1.Head, raw []byte) bool {
 	return false
 }
 
-// admission says what becomes of a request.
+// admission is how a request is treated.
 type admission uint8
 
 const (
 	forwarded admission = iota
 	discarded           // the connection is being ended
-	delayed             // until the queue has room
+	delayed             // until there is room in the queue
 )
 
 // admit puts a request into the queue before it is forwarded.
@@ -196,7 +196,7 @@ func (c *conn) admit(h *http1.Head, raw []byte) admission {
 		return discarded
 	}
 	if c.queue.isFull(holds) {
-		u.headBegan = time.Time{} // that it waits is not the client's fault
+		u.headBegan = time.Time{} // the client is not to blame for the delay
 		c.paused, c.arriving = true, false
 		return delayed
 	}
@@ -212,7 +212,7 @@ func (c *conn) admit(h *http1.Head, raw []byte) admission {
 	q.wantsWS = h.WebSocket
 	q.line = append(q.line, line...)
 	q.entry = c.p.newEntry(c, h, raw)
-	// Nothing follows a client's close, nor HTTP/1.0's only request (RFC 9112, 9.6).
+	// A client that announces the close sends no other request (RFC 9112, 9.6).
 	if h.Close && !u.waits {
 		c.end.advance(lastMessage)
 	}
@@ -233,14 +233,13 @@ func (c *conn) admit(h *http1.Head, raw []byte) admission {
 		c.setAfterRequest()
 	}
 	if c.busy {
-		c.p.changed() // an arrival, though the counts stay
+		c.p.changed() // an arrival; the counts are the same
 	}
 	c.recountLocked()
 	return forwarded
 }
 
-// takeBack takes the request that was admitted last out of the queue: nothing of it
-// has been forwarded.
+// takeBack removes the request that was admitted last, of which nothing has been forwarded.
 func (c *conn) takeBack() {
 	c.up.state = upHead
 	c.mu.Lock()
@@ -248,11 +247,11 @@ func (c *conn) takeBack() {
 	if c.queue.len() > 0 {
 		c.queue.drop()
 	}
-	c.arriving = true // its answer is to come
+	c.arriving = true // until it is answered
 	c.recountLocked()
 }
 
-// requestEnds notes that a request has come whole.
+// requestEnds is called when all of a request has arrived.
 func (c *conn) requestEnds() {
 	c.clearDeadline()
 	c.mu.Lock()
@@ -268,8 +267,7 @@ func (c *conn) setAfterRequest() {
 	}
 }
 
-// headBegins notes that a part of a head has come: the connection is busy, and
-// the rest must come in time.
+// headBegins is called when a part of a head has arrived: the connection is busy, and the rest has a deadline.
 func (c *conn) headBegins(part []byte) {
 	if len(part) == 0 || c.up.timed && !c.endAwaitFirst() {
 		return
@@ -280,7 +278,7 @@ func (c *conn) headBegins(part []byte) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mode == opaque { // the app has spoken first, and set a deadline to say so
+	if c.mode == opaque { // the app has sent first; its deadline wakes up
 		return
 	}
 	c.up.timed = true
@@ -289,8 +287,7 @@ func (c *conn) headBegins(part []byte) {
 	c.recountLocked()
 }
 
-// limitRequest sets the deadline for a body, where there is a limit to the whole
-// request.
+// limitRequest sets the deadline for the body, if there is a limit for whole requests.
 func (c *conn) limitRequest() {
 	limit, began := c.p.cfg.RequestTimeout, c.up.headBegan
 	c.up.headBegan = time.Time{}

@@ -9,30 +9,28 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
 
-// webSocket is what a connection knows when it carries one (RFC 6455). Bytes go
-// through as they are; the frames are followed by their headers only, so that at
-// the end a close frame can be put in between two messages. An idle one holds no
-// buffer, which an opaque connection, moved by splice(2), does: it has two pipes.
+// webSocket is the state of a connection that carries one (RFC 6455). Bytes pass unchanged. Only the headers of frames are
+// followed, so that a close frame can be inserted between two messages. An idle one holds no buffer, whereas an opaque
+// connection moved by splice(2) holds two pipes.
 //
-// The ending: the client gets our close frame, and nothing after it. It answers
-// with one of its own, which goes on to the app, and so tells it; where no answer
-// comes, the app gets one from us. Then both get their FIN.
+// At its end the client gets a close frame, and nothing after it. Its own close frame passes to the app. If it sends none
+// in time, the app gets one from the pipe. Then both get a FIN.
 type webSocket struct {
-	up        ws.Follower // up's own
+	up        ws.Follower // used by up only
 	down      ws.Follower // guarded by wmu
 	closeSent atomic.Bool
 }
 
-// wsReason is what our close frames say.
+// wsReason is the reason in close frames of the pipe.
 const wsReason = accesslog.MessageLastCall
 
-// becomeWebSocket follows frames from the app's 101 on. mu is held.
+// becomeWebSocketLocked follows frames after the app's 101. mu is held.
 func (c *conn) becomeWebSocketLocked() {
 	c.mode = modeWS
 	c.ws = &webSocket{up: ws.Follower{Masked: true}}
 }
 
-// passWebSocket passes on what the app has sent.
+// passWebSocket passes on bytes of the app.
 func (c *conn) passWebSocket() bool {
 	b := c.down.buf
 	c.wmu.Lock()
@@ -63,7 +61,7 @@ func (c *conn) passWebSocket() bool {
 	return err == nil
 }
 
-// forwardWebSocket forwards what the client has sent.
+// forwardWebSocket forwards bytes of the client.
 func (c *conn) forwardWebSocket() {
 	b, f := c.up.buf, &c.ws.up
 	n := f.Follow(b.Bytes(), ws.AtClose)
@@ -71,7 +69,7 @@ func (c *conn) forwardWebSocket() {
 		n = b.W - b.R
 	}
 	if err := c.app.Send(b.B[b.R:b.R+n], false); err != nil {
-		c.up.state = upDiscard // the app's own end says how it goes on
+		c.up.state = upDiscard // the end of the app's connection decides how to continue
 	}
 	b.R += n
 	if f.IsClosed() && c.ws.closeSent.Load() {
@@ -79,8 +77,8 @@ func (c *conn) forwardWebSocket() {
 	}
 }
 
-// sendWebSocketClose says goodbye to the client in between two messages, with force
-// in between the frames of one (RFC 6455, 5.4). wmu is held.
+// sendWebSocketClose sends a close frame to the client between two messages, with force also between the frames of one
+// (RFC 6455, 5.4). wmu is held.
 func (c *conn) sendWebSocketClose(force bool) {
 	w := c.ws
 	if w.closeSent.Load() || c.hasEnded() || !w.down.BetweenMessages() && !(force && w.down.BetweenFrames()) {
@@ -92,7 +90,7 @@ func (c *conn) sendWebSocketClose(force bool) {
 		_ = c.client.SetReadDeadline(time.Now())
 		return
 	}
-	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime)) // for its answer; up ends it then
+	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime)) // for its close frame; then up ends the connection
 }
 
 // endWebSocket ends the connection after the client has answered our close frame, or has not in time. up calls it.
@@ -112,7 +110,7 @@ func (c *conn) endWebSocket() {
 		_ = c.app.SetWriteDeadline(time.Now().Add(stuckTime))
 		_ = c.app.Send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, true), false)
 	}
-	// The app may still write: a reset by us must not overtake what it has not read.
+	// Read on: the app may still write, and a reset would discard what it has not read.
 	_ = c.app.CloseWrite()
 	_ = c.app.SetReadDeadline(time.Now().Add(lingerTime))
 	_ = c.client.CloseWrite()
