@@ -16,12 +16,12 @@ func TestArrivalsBehind(t *testing.T) {
 	runAll(t, []scenario{{
 		name:    "for good: to the cap, where the listeners are closed, and the report says so",
 		faults:  behind(0, 0),
-		verdict: drain.Clean, leaves: 10 * s, faulted: "cannot tell whether clients still connect",
+		verdict: drain.Clean, leaves: 10 * s, faulted: "unknown whether clients still connect",
 		calls: "0s Drain, 10s StopAccepting, 10s CloseIdle(2s), 10s StopAccepting, 10s CloseIdle(0s), 10s Close",
 	}, {
 		name:    "since the middle of the quiet time",
 		faults:  behind(4*s, 0),
-		verdict: drain.Clean, leaves: 10 * s, faulted: "cannot tell whether clients still connect",
+		verdict: drain.Clean, leaves: 10 * s, faulted: "unknown whether clients still connect",
 	}, {
 		name:    "until it has asked",
 		polled:  true,
@@ -36,6 +36,6 @@ func TestArrivalsBehind(t *testing.T) {
 		clients: dt.Every(s, "/", 0, 40*s, 10*ms),
 		faults:  behind(0, 3*s),
 		verdict: drain.Clean, leaves: 10010 * ms, faulted: "none",
-		logged: []string{"10s somebody still comes, but the drain has taken its share of the grace period: new connections are refused from now on"},
+		logged: []string{"10s new connections still arriving at the drain cap; closing listeners"},
 	}})
 }

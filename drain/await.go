@@ -2,34 +2,29 @@ package drain
 
 import "time"
 
-// reason is why a wait ended.
+// reason is why await returned.
 type reason int
 
 const (
-	reached    reason = iota // the moment that was waited for has come
-	becameTrue               // the condition has come true
-	hurried                  // last call now: second SIGTERM, or a notice
-	exited                   // the data plane has ended by itself
-	told                     // quitquitquit, or ctx ended
+	reached      reason = iota // the given time
+	conditionMet               // the condition is true
+	lastCallNow                // second SIGTERM, or a notice
+	exited                     // the data plane has ended by itself
+	stopNow                    // quitquitquit, or ctx ended
 )
 
-// condition says whether what is waited for is true at now. When only time is
-// missing, at is the moment at which it will be; else at is zero. Both are
-// judged by one reading of the clock: between two of them the moment could pass
-// unseen.
+// condition reports whether a wait may end. If it only depends on time, at is when it will be true, otherwise zero. Both
+// results belong to one reading of the clock: between two readings the moment could pass unnoticed.
 type condition func(now time.Time) (met bool, at time.Time)
 
-// never is a moment that does not come.
+// never is a time that is not reached.
 func never() time.Time { return time.Time{} }
 
-// await waits until the moment that until gives, or until met says true.
-// Everything that can happen to a termination is heard here, and only here and
-// in call: signals, the end of the data plane, changes of activity. until and
-// met are asked anew after each of them, because an arrival moves the end of the
-// drain.
+// await waits until the time that until returns, or until met returns true. All events of a termination are received here
+// and in call: signals, the end of the data plane, changes of activity. After each event until and met are called again,
+// because a new connection moves the end of the drain.
 //
-// What comes at the same instant is taken in the order of its weight: the data
-// plane's own end, a signal, the condition, the clock.
+// Events of the same instant are handled in this order: the end of the data plane, signals, the condition, the clock.
 func (r *run) await(until func() time.Time, met condition) reason {
 	clock := time.NewTimer(0)
 	defer clock.Stop()
@@ -37,7 +32,7 @@ func (r *run) await(until func() time.Time, met condition) reason {
 	defer poll.Stop()
 
 	for r.look(); ; {
-		if why, over := r.told(); over {
+		if why, over := r.interrupted(); over {
 			return why
 		}
 		now := time.Now()
@@ -45,7 +40,7 @@ func (r *run) await(until func() time.Time, met condition) reason {
 		if met != nil {
 			is, at := met(now)
 			if is {
-				return becameTrue
+				return conditionMet
 			}
 			wake = at
 		}
@@ -55,26 +50,26 @@ func (r *run) await(until func() time.Time, met condition) reason {
 			}
 			wake = sooner(wake, ends)
 		}
-		wake = sooner(wake, r.sayStillActive(now))
+		wake = sooner(wake, r.logStillActive(now))
 
-		var ring <-chan time.Time
+		var timer <-chan time.Time
 		if !wake.IsZero() {
 			clock.Reset(time.Until(wake))
-			ring = clock.C
+			timer = clock.C
 		}
-		// A data plane that pushes is looked at when it says so; one that
-		// cannot, or whose last answer was none, is asked again and again.
+		// A data plane that pushes is looked at after each change. One that cannot, or whose last activity is unknown, is
+		// polled.
 		var changes <-chan struct{}
 		var again <-chan time.Time
 		if r.cfg.Mode == ExitOnZero {
 			changes = r.dp.Changes()
-			if changes == nil || r.mute || !r.activity.Known {
+			if changes == nil || r.drainFailed || !r.activity.Known {
 				again = poll.C
 			}
 		}
 		select {
-		case <-ring:
-			r.look() // somebody may have come at this very moment
+		case <-timer:
+			r.look() // a client may have connected at this moment
 		case <-changes:
 			r.look()
 		case <-again:
@@ -82,13 +77,12 @@ func (r *run) await(until func() time.Time, met condition) reason {
 		case <-r.dp.Exited():
 		case <-r.ctx.Done():
 		case s := <-r.signals:
-			r.hear(s)
+			r.receive(s)
 		}
 	}
 }
 
-// free is true when nothing is busy and no idle connection is so fresh that its
-// client may be about to use it.
+// free is true when no connection is busy, and no idle one is so new that its client may be about to use it.
 func (r *run) free(now time.Time) (bool, time.Time) {
 	if none, _ := r.noneBusy(now); !none {
 		return false, never()
@@ -97,10 +91,10 @@ func (r *run) free(now time.Time) (bool, time.Time) {
 	return r.activity.Connections == 0 || !now.Before(at), at
 }
 
-// noneBusy is true when nothing is busy that holds the exit, as far as is known.
+// noneBusy is true when no more connections are busy than the exit allows.
 func (r *run) noneBusy(time.Time) (bool, time.Time) {
 	return r.activity.Known && r.activity.Busy <= r.cfg.ExitAt, never()
 }
 
-// isTerminating is true when SIGTERM has come.
-func (r *run) isTerminating(time.Time) (bool, time.Time) { return r.terminating, never() }
+// hasTerminate is true after SIGTERM.
+func (r *run) hasTerminate(time.Time) (bool, time.Time) { return r.terminating, never() }

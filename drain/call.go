@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// namesTimeout is shorter than callTimeout: names are nice to have.
+// namesTimeout is shorter than callTimeout, since names only improve the report.
 const namesTimeout = callTimeout / 4
 
-// errBrokenOff is what a call returns that was ended by something more urgent.
-// That is no fault of the data plane's.
-var errBrokenOff = errors.New("broken off")
+// errInterrupted is the error of a call that a signal or the end of the data plane has interrupted. It is not a fault of
+// the data plane.
+var errInterrupted = errors.New("interrupted")
 
-// overrun is how long after its deadline a call is awaited: one that honours its
-// context returns at once, but on a busy machine that takes time.
+// overrun is how long to wait for a call after its deadline. A call that heeds its context returns at once, but on a busy
+// machine that takes time.
 const overrun = 100 * time.Millisecond
 
-// errDeaf is what a call returns that does not heed its context.
-var errDeaf = fmt.Errorf("has not returned %v after its deadline", overrun)
+// errIgnoresContext is the error of a call that does not heed its context.
+var errIgnoresContext = fmt.Errorf("no return %v after the deadline", overrun)
 
-// errStuck is what a call returns while an earlier one, given up, has not returned.
-var errStuck = errors.New("an earlier call of the data plane has not returned")
+// errPreviousCall is the error of a call while an earlier, abandoned one has not returned.
+var errPreviousCall = errors.New("an earlier call of the data plane has not returned")
 
 // call is callFor without a result.
 func (r *run) call(until time.Time, f func(context.Context) error) error {
@@ -30,11 +30,10 @@ func (r *run) call(until time.Time, f func(context.Context) error) error {
 	return err
 }
 
-// callFor runs one call of the data plane until it returns or until comes. While it
-// runs, signals are heard and the data plane's end is seen: a call that hangs
-// must not keep /quitquitquit, a second SIGTERM or a crash waiting. A call that does
-// not return although its context has ended is given up, and no other begins before it
-// has returned: no two of them run at a time.
+// callFor runs one call of the data plane until it returns, or until the deadline. Signals and the end of the data plane
+// are received meanwhile: a call that hangs must not delay /quitquitquit, a second SIGTERM or the report of a crash. A
+// call that does not return when its context ends is abandoned, and no other begins before it returns, so that no two run
+// at the same time.
 func callFor[T any](r *run, until time.Time, f func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -49,7 +48,7 @@ func callFor[T any](r *run, until time.Time, f func(context.Context) (T, error))
 		go func() {
 			var got result
 			got.value, got.err = f(ctx)
-			close(returned) // before the result is seen, and the next call begins
+			close(returned) // before the result is received and the next call begins
 			done <- got
 		}()
 	}
@@ -64,12 +63,12 @@ func callFor[T any](r *run, until time.Time, f func(context.Context) (T, error))
 	}
 
 	died, ended := r.dp.Exited(), ctx.Done()
-	var given <-chan time.Time
+	var overdue <-chan time.Time
 	for {
 		select {
 		case got := <-done:
-			if _, over := r.over(); over && got.err != nil {
-				got.err = errBrokenOff
+			if _, over := r.interruption(); over && got.err != nil {
+				got.err = errInterrupted
 			}
 			return got.value, got.err
 		case <-earlier:
@@ -77,20 +76,20 @@ func callFor[T any](r *run, until time.Time, f func(context.Context) (T, error))
 			begin()
 		case <-ended:
 			if earlier != nil {
-				return result{}.value, r.givenUp(errStuck)
+				return result{}.value, r.abandon(errPreviousCall)
 			}
 			ended = nil
 			clock := time.NewTimer(overrun)
 			defer clock.Stop()
-			given = clock.C
-		case <-given:
-			return result{}.value, r.givenUp(errDeaf)
+			overdue = clock.C
+		case <-overdue:
+			return result{}.value, r.abandon(errIgnoresContext)
 		case <-died:
 			died = nil
 			cancel()
 		case s := <-r.signals:
-			r.hear(s)
-			if _, over := r.over(); over || r.reopening && r.terminating {
+			r.receive(s)
+			if _, over := r.interruption(); over || r.reopening && r.terminating {
 				cancel()
 			} else if r.resuming && r.terminating {
 				defer time.AfterFunc(callTimeout, cancel).Stop()
@@ -99,20 +98,19 @@ func callFor[T any](r *run, until time.Time, f func(context.Context) (T, error))
 	}
 }
 
-// givenUp is the error of a call that was given up for why.
-func (r *run) givenUp(why error) error {
-	if _, over := r.over(); over {
-		return errBrokenOff
+// abandon returns the error of a call that is abandoned because of why.
+func (r *run) abandon(why error) error {
+	if _, over := r.interruption(); over {
+		return errInterrupted
 	}
 	return why
 }
 
-// killDataPlane ends the data plane at once. One that does not even do that is left to the
-// end of the process, which takes it along.
+// killDataPlane ends the data plane at once. A data plane whose Kill hangs is left to the exit of the process.
 func (r *run) killDataPlane() {
 	done := make(chan struct{})
 	go func() { defer close(done); r.dp.Kill() }()
-	clock := time.NewTimer(time.Until(r.killPatience()))
+	clock := time.NewTimer(time.Until(r.killDeadline()))
 	defer clock.Stop()
 	select {
 	case <-done:
@@ -121,59 +119,55 @@ func (r *run) killDataPlane() {
 	}
 }
 
-// do is call for what must not stop the drain when it fails, and need not be
-// done any more when something more urgent has come.
+// do is call for a step whose failure must not stop the drain, and which is skipped after an interruption.
 func (r *run) do(what string, f func(context.Context) error) {
-	if _, over := r.told(); over {
+	if _, over := r.interrupted(); over {
 		return
 	}
-	if err := r.call(r.patience(callTimeout), f); err != nil && err != errBrokenOff {
+	if err := r.call(r.callDeadline(callTimeout), f); err != nil && err != errInterrupted {
 		r.faultf("%s: %v", what, err)
 	}
 }
 
-// resumeTimeout bounds Resume: an Envoy has to be replaced for it, which with thousands
-// of clusters takes seconds.
+// resumeTimeout bounds Resume: an Envoy has to be replaced, which takes seconds with thousands of clusters.
 const resumeTimeout = 12 * time.Second
 
-// serveAgain takes the drain of the data plane back. When SIGTERM comes meanwhile, that
-// may take no longer than any other call.
-func (r *run) serveAgain(what string) {
-	if _, over := r.told(); over {
+// cancelDrain resumes the data plane. If SIGTERM arrives meanwhile, Resume has no more time than any other call.
+func (r *run) cancelDrain(what string) {
+	if _, over := r.interrupted(); over {
 		return
 	}
 	r.resuming = !r.terminating
 	defer func() { r.resuming = false }()
-	if err := r.call(time.Now().Add(resumeTimeout), r.dp.Resume); err != nil && err != errBrokenOff {
+	if err := r.call(time.Now().Add(resumeTimeout), r.dp.Resume); err != nil && err != errInterrupted {
 		r.faultf("%s: %v", what, err)
 	}
 }
 
-// ask looks at the activity.
-func (r *run) ask() (Activity, error) {
-	return callFor(r, r.patience(callTimeout), r.dp.Activity)
+// fetchActivity calls Activity.
+func (r *run) fetchActivity() (Activity, error) {
+	return callFor(r, r.callDeadline(callTimeout), r.dp.Activity)
 }
 
-// open asks for the names of what is busy. They are for the report only: a data
-// plane that has failed to say them once is not asked again.
+// open lists the busy conversations. They are only for the report: after one failure Open is not called again.
 func (r *run) open() (names []Conversation, err error) {
 	if r.namesFailed != nil {
 		return nil, r.namesFailed
 	}
-	if _, over := r.told(); over {
-		return nil, errBrokenOff
+	if _, over := r.interrupted(); over {
+		return nil, errInterrupted
 	}
-	names, err = callFor(r, r.patience(namesTimeout), func(ctx context.Context) ([]Conversation, error) {
+	names, err = callFor(r, r.callDeadline(namesTimeout), func(ctx context.Context) ([]Conversation, error) {
 		return r.dp.Open(ctx, heldByMost)
 	})
-	if err != nil && err != errBrokenOff {
+	if err != nil && err != errInterrupted {
 		r.namesFailed = err
-		r.faultf("list what is open: %v", err)
+		r.faultf("list open conversations: %v", err)
 	}
 	return names, err
 }
 
-// faultf notes what went wrong without stopping the drain.
+// faultf records a failure that does not stop the drain.
 func (r *run) faultf(format string, args ...any) {
 	what := fmt.Sprintf(format, args...)
 	r.log.Warn(what)

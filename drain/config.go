@@ -10,16 +10,15 @@ import (
 type Mode int
 
 const (
-	// ExitOnZero is lastcall's own way: leave when nothing is busy and nobody
-	// comes any more, always before the deadline.
+	// ExitOnZero is lastcall's own mode: end when no connection is busy and no client connects any longer, and always
+	// before the deadline.
 	ExitOnZero Mode = iota
 
 	// IstioExitOnZero is pilot-agent's EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true:
-	// sleep the minimum drain, then look once a second until no connection is
-	// open. It knows no deadline.
+	// sleep for the minimum drain, then poll once a second until no connection is open. It has no deadline.
 	IstioExitOnZero
 
-	// Fixed is pilot-agent's default: sleep TerminationDrain, then kill.
+	// Fixed is pilot-agent's default: sleep for TerminationDrain, then kill.
 	Fixed
 )
 
@@ -35,57 +34,53 @@ func (m Mode) String() string {
 	return fmt.Sprintf("Mode(%d)", int(m))
 }
 
-// Defaults. Istio's are pilot-agent's of 1.31; the others are lastcall's own.
+// Defaults: Istio's from pilot-agent 1.31, and lastcall's own.
 const (
 	DefaultTerminationDrain = 5 * time.Second        // ProxyConfig.terminationDrainDuration
 	DefaultMinimumDrain     = 5 * time.Second        // MINIMUM_DRAIN_DURATION
-	DefaultQuietTime        = 2 * time.Second        // as kube-proxy and load balancers need to learn of an endpoint's end
+	DefaultQuietTime        = 2 * time.Second        // how late kube-proxy and load balancers learn that an endpoint has gone
 	DefaultIdleGrace        = 2 * time.Second        // an idle keep-alive connection is closed after this
 	DefaultGracePeriod      = 30 * time.Second       // Kubernetes' terminationGracePeriodSeconds
 	DefaultMargin           = 2 * time.Second        // last call before the kubelet's SIGKILL
 	DefaultPollInterval     = 100 * time.Millisecond // for data planes that cannot push
 	istioPollInterval       = time.Second            // pilot-agent's activeConnectionCheckDelay
-	istioMaxRetries         = 5                      // pilot-agent's limit of failed looks
-	callTimeout             = 2 * time.Second        // one call of the data plane that has no deadline of its own
+	istioMaxRetries         = 5                      // after as many failed polls pilot-agent gives up
+	callTimeout             = 2 * time.Second        // for a call of the data plane without a deadline of its own
 )
 
-// Config is what a termination goes by. The zero value of a duration means
-// zero, not its default; start from DefaultConfig.
+// Config has the timers of a termination. A zero duration means zero, not the default: start from DefaultConfig.
 type Config struct {
 	Mode Mode
 
 	// TerminationDrain is how long Fixed waits (terminationDrainDuration).
 	TerminationDrain time.Duration
 
-	// MinimumDrain is how long new connections are awaited at least.
+	// MinimumDrain is how long new connections are accepted at least.
 	MinimumDrain time.Duration
 
-	// QuietTime is how long nobody may have come before the drain ends. It
-	// extends the minimum drain, up to QuietCap.
+	// QuietTime is how long no connection or request may have arrived before the draining phase ends. It extends the
+	// minimum drain, up to QuietCap.
 	QuietTime time.Duration
 
-	// QuietCap bounds what the quiet time extends the drain to, from the start.
-	// Zero is a third of the grace period: a caller that never learns must not hold
-	// the pod. A gateway whose load balancer learns late may want more.
+	// QuietCap is how long the draining phase may last because of the quiet time, from the start. Zero is a third of the
+	// grace period: a client that keeps connecting must not hold the pod. A gateway behind a slow load balancer may
+	// need more.
 	QuietCap time.Duration
 
-	// ExitAt is how many busy connections do not hold the exit: they get the last
-	// call at once when no more than these are left. Zero waits for all.
+	// ExitAt is how many busy connections do not delay the exit: when no more are left, they get the last call at once.
+	// Zero waits for all.
 	ExitAt int
 
-	// IdleGrace is how long a kept-alive connection may be idle, after the
-	// minimum drain, before it is closed.
+	// IdleGrace is how long a kept-alive connection may be idle, after the draining phase, before it is closed.
 	IdleGrace time.Duration
 
-	// GracePeriod is the pod's terminationGracePeriodSeconds: SIGKILL comes
-	// this long after the termination began.
+	// GracePeriod is the pod's terminationGracePeriodSeconds: SIGKILL follows the start of the termination after it.
 	GracePeriod time.Duration
 
-	// Margin is how long before SIGKILL the last call is made. At most a
-	// quarter of the grace period is taken.
+	// Margin is how long before SIGKILL the last call is made, at most a quarter of the grace period.
 	Margin time.Duration
 
-	// PollInterval is how often a data plane without Changes is looked at.
+	// PollInterval is how often Activity of a data plane without Changes is polled.
 	PollInterval time.Duration
 }
 
@@ -103,8 +98,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate says what cannot work: negative durations, no grace period, no poll
-// interval.
+// Validate returns an error for negative durations, and for a grace period or poll interval that is not positive.
 func (c Config) Validate() error {
 	var errs []error
 	for _, d := range []struct {
@@ -134,38 +128,38 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Contradictions lists the timers that do not fit together, in words for the
-// log at start-up. They are no errors: the deadline wins in ExitOnZero.
+// Contradictions describes timers that contradict each other, for the log at start-up. They are not errors: in ExitOnZero
+// the deadline wins.
 func (c Config) Contradictions() []string {
 	var out []string
-	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	switch c.Mode {
 	case Fixed:
 		if c.TerminationDrain >= c.GracePeriod {
-			say("terminationDrainDuration %v is not shorter than the grace period %v: SIGKILL comes first; raise terminationGracePeriodSeconds or lower terminationDrainDuration", c.TerminationDrain, c.GracePeriod)
+			add("terminationDrainDuration %v is not shorter than the grace period %v: SIGKILL comes first; raise terminationGracePeriodSeconds or lower terminationDrainDuration", c.TerminationDrain, c.GracePeriod)
 		}
 	case IstioExitOnZero:
 		if c.MinimumDrain >= c.GracePeriod {
-			say("MINIMUM_DRAIN_DURATION %v is not shorter than the grace period %v: SIGKILL comes first; raise terminationGracePeriodSeconds or lower MINIMUM_DRAIN_DURATION", c.MinimumDrain, c.GracePeriod)
+			add("MINIMUM_DRAIN_DURATION %v is not shorter than the grace period %v: SIGKILL comes first; raise terminationGracePeriodSeconds or lower MINIMUM_DRAIN_DURATION", c.MinimumDrain, c.GracePeriod)
 		}
 	case ExitOnZero:
 		if c.MinimumDrain > c.lastCallAfter() {
-			say("MINIMUM_DRAIN_DURATION %v is longer than the %v until the last call (grace period %v less the margin %v): the drain is cut short there; raise terminationGracePeriodSeconds or lower MINIMUM_DRAIN_DURATION", c.MinimumDrain, c.lastCallAfter(), c.GracePeriod, c.margin())
+			add("MINIMUM_DRAIN_DURATION %v is longer than the %v until the last call (grace period %v less the margin %v): the drain is cut short there; raise terminationGracePeriodSeconds or lower MINIMUM_DRAIN_DURATION", c.MinimumDrain, c.lastCallAfter(), c.GracePeriod, c.margin())
 		}
 		if c.Margin == 0 {
-			say("the last-call margin is 0s: the last call comes at the moment of SIGKILL, and nothing can end politely; the default is %v", DefaultMargin)
+			add("the last-call margin is 0s: the last call comes at the moment of SIGKILL, and nothing can end in an orderly way; the default is %v", DefaultMargin)
 		}
 		if c.Margin > c.margin() {
-			say("the last-call margin %v is more than a quarter of the grace period %v: %v is taken", c.Margin, c.GracePeriod, c.margin())
+			add("the last-call margin %v is more than a quarter of the grace period %v: using %v", c.Margin, c.GracePeriod, c.margin())
 		}
 	}
 	return out
 }
 
-// margin is the Margin in force: a short grace period is not eaten up by it.
+// margin is the Margin in force, which leaves most of a short grace period to the drain.
 func (c Config) margin() time.Duration { return min(c.Margin, c.GracePeriod/4) }
 
-// lastCallAfter is when the last call is made, from the start.
+// lastCallAfter is the time from the start to the last call.
 func (c Config) lastCallAfter() time.Duration { return c.GracePeriod - c.margin() }
 
 // Limit is how long a termination may last before the remaining requests are ended, or the fixed time. Istio's
@@ -180,8 +174,7 @@ func (c Config) Limit() (limit time.Duration, isLimited bool) {
 	return 0, false
 }
 
-// drainCap is how long the quiet time may extend the minimum drain, from the
-// start: a caller that never learns must not hold the pod.
+// drainCap is how long the draining phase may last.
 func (c Config) drainCap() time.Duration {
 	most := c.QuietCap
 	if most == 0 {

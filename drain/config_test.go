@@ -51,7 +51,7 @@ func TestContradictions(t *testing.T) {
 		{"MINIMUM_DRAIN_DURATION beyond the last call", func(c *drain.Config) { c.MinimumDrain = 29 * s },
 			"MINIMUM_DRAIN_DURATION 29s is longer than the 28s until the last call"},
 		{"a margin that eats the grace period", func(c *drain.Config) { c.Margin = 10 * s },
-			"the last-call margin 10s is more than a quarter of the grace period 30s: 7.5s is taken"},
+			"the last-call margin 10s is more than a quarter of the grace period 30s: using 7.5s"},
 		{"no margin", func(c *drain.Config) { c.Margin = 0 }, "the last call comes at the moment of SIGKILL"},
 		{"another mode's timer does not matter", func(c *drain.Config) { c.TerminationDrain = time.Hour }, ""},
 	} {

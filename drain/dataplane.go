@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// ErrLastCall is the cause (context.Cause) with which data planes cancel what is in progress at the
+// ErrLastCall is the cause (context.Cause) with which data planes cancel requests at the
 // last call.
 var ErrLastCall = errors.New(MessageLastCall + ": last call")
 
@@ -47,7 +47,7 @@ type DataPlane interface {
 	Resume(ctx context.Context) error
 
 	// Activity returns the inbound activity of this moment. When it returns an error, or an Activity
-	// that is not Known, every open connection counts as busy.
+	// without Known, every open connection counts as busy.
 	Activity(ctx context.Context) (Activity, error)
 
 	// Changes delivers a value after every change of activity from Drain on. Values may be merged,
@@ -60,8 +60,8 @@ type DataPlane interface {
 	// for connections to become idle.
 	CloseIdle(ctx context.Context, idleFor time.Duration) error
 
-	// StopAccepting closes the inbound listeners; open connections continue. A connection that the
-	// kernel has accepted is served, not reset. Later clients are refused, which is safe to retry.
+	// StopAccepting closes the inbound listeners; open connections continue. A connection in
+	// the kernel's accept queue is served, not reset. Later clients are refused, which is safe to retry.
 	StopAccepting(ctx context.Context) error
 
 	// Open lists the busy inbound conversations, the oldest first, at most limit.

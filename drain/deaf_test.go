@@ -22,13 +22,13 @@ func TestDeafCalls(t *testing.T) {
 		clients: day,
 		faults:  deaf(dt.Drain),
 		verdict: drain.Cut, leaves: 29750 * ms, endings: "1 killed", calls: "0s Drain, 29.75s Kill",
-		faulted: "Error in invoking drain listeners endpoint: has not returned 100ms after its deadline",
+		faulted: "Error in invoking drain listeners endpoint: no return 100ms after the deadline",
 	}, {
 		name:    "a look, for a while",
 		clients: ten,
 		faults:  []dt.Fault{{Method: dt.Activity, From: 0, To: s, Delay: 7 * s, Deaf: true}},
 		verdict: drain.Clean, leaves: 9500 * ms, endings: "1 answered",
-		faulted: "activity unknown: has not returned 100ms after its deadline",
+		faulted: "activity unknown: no return 100ms after the deadline",
 	}, {
 		name:    "StopAccepting on the way out",
 		faults:  deaf(dt.StopAccepting),
@@ -41,12 +41,12 @@ func TestDeafCalls(t *testing.T) {
 	}, {
 		name:    "Close",
 		faults:  deaf(dt.Close),
-		verdict: drain.Cut, leaves: 29750 * ms, faulted: "close the data plane: has not returned 100ms after its deadline",
+		verdict: drain.Cut, leaves: 29750 * ms, faulted: "close the data plane: no return 100ms after the deadline",
 	}, {
 		name:    "everything, Kill included: 125 ms before SIGKILL, and what is open is nobody's",
 		clients: day,
 		faults:  deaf(append(all, dt.Kill)...),
-		verdict: drain.Cut, leaves: 29875 * ms, faulted: "the data plane did not end when it was killed",
+		verdict: drain.Cut, leaves: 29875 * ms, faulted: "data plane did not end when killed",
 	}, {
 		name:    "everything, and a second SIGTERM after one second",
 		clients: day,
@@ -70,7 +70,7 @@ func TestHangingKill(t *testing.T) {
 		clients: ten,
 		faults:  kill,
 		signals: []signal{{0, drain.QuitNow}},
-		verdict: drain.Quit, leaves: 2 * s, faulted: "the data plane did not end when it was killed",
+		verdict: drain.Quit, leaves: 2 * s, faulted: "data plane did not end when killed",
 	}, {
 		name:    "late, but in time",
 		clients: ten,

@@ -1,17 +1,15 @@
-// Package drain is the state machine of a termination. It knows no Envoy, no
-// Kubernetes and no sockets: only a DataPlane that it asks to say goodbye,
-// watches, and ends.
+// Package drain is the state machine of a termination. It imports no Envoy, no Kubernetes and no sockets:
+// it drains, watches and ends a DataPlane.
 //
-// The promise, in ExitOnZero mode:
+//	report, err := drain.Termination{Plane: plane, Config: drain.DefaultConfig(), Signals: signals}.Run(ctx)
 //
-//   - A termination ends before the grace period does. There is no path on
-//     which a data plane that hangs, lies, dies or never answers holds it longer.
-//     (When a preStop hook has used up the time, before the two seconds are over
-//     that the kubelet leaves after SIGTERM.)
-//   - Nothing busy is ended before the last call, and what cannot be known
-//     counts as busy.
-//   - Nothing is waited for without need: the end of the last conversation is an
-//     event, not the result of the next look.
+// In ExitOnZero mode it promises:
+//
+//   - A termination ends before the grace period does, whatever the data plane does: hang, crash, return
+//     wrong answers or none. (If a preStop hook has used up the grace period, it ends within the two
+//     seconds that the kubelet leaves after SIGTERM.)
+//   - No busy connection is ended before the last call. A connection whose activity is unknown is busy.
+//   - No time is wasted: the end of the last request is an event, and not noticed by polling.
 //
 // Phases:
 //
@@ -19,8 +17,8 @@
 //	                        ↓           ↓ begun by a hook
 //	                        └─ drained ─┘
 //	                              ├──→ done        SIGTERM follows
-//	                              └──→ serving     it does not: taken back
+//	                              └──→ serving     no SIGTERM: the drain is cancelled
 //
-// Run is one linear function over channels and the standard clock. Its tests
-// run in virtual time (testing/synctest), against the fake of package draintest.
+// Run is one linear function over channels and the standard clock. Its tests run in virtual time
+// (testing/synctest) against the scripted data plane of package draintest.
 package drain

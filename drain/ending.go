@@ -5,59 +5,56 @@ import (
 	"time"
 )
 
-// end turns the reason why a wait was broken off into the end of the data
-// plane. reached is the deadline here.
+// end ends the data plane for the reason that ended a wait. reached means the deadline.
 func (r *run) end(why reason) {
 	switch why {
 	case exited:
 		r.log.Warn(lineDiedEarly)
 		r.report.Verdict = Crashed
-	case told:
+	case stopNow:
 		if r.quit && !r.appEnded {
 			r.log.Info(lineQuit)
 		}
 		r.kill(r.atOnce())
-	default: // the deadline, or hurried
+	default: // reached or lastCallNow
 		r.lastCall()
 	}
 }
 
-// lastCall ends what is still open, as politely as its protocol allows.
+// lastCall ends the open conversations, each in the way of its protocol.
 func (r *run) lastCall() {
 	r.enter(LastCall)
 	r.log.Warn(lineLastCall, "busy", r.activity.Busy, "known", r.activity.Known)
 	r.ending = true
 
-	// Half of what is left is for the endings, a quarter for a data plane that
-	// is slow to answer, the rest for what was written to reach its peers.
-	// More than the margin is never taken: with ExitAt there may be minutes left.
+	// Half of the time left is for the endings, a quarter for a data plane that is slow to return, the rest for the last
+	// bytes to reach the clients. It is at most the margin: with ExitAt there may be minutes left.
 	left := min(max(0, time.Until(r.killBy())), r.cfg.margin())
 	open, err := callFor(r, time.Now().Add(left*3/4), func(ctx context.Context) ([]Conversation, error) {
 		return r.dp.LastCall(ctx, left/2)
 	})
-	r.report.Open = append(r.report.Open, open...) // a hook's may have been before
+	r.report.Open = append(r.report.Open, open...) // a hook's last call may have been before
 	verdict := Clean
 	if len(r.report.Open) > 0 {
 		verdict = Cut
 	}
-	if why, over := r.told(); over {
-		if r.end(why); why == told && verdict == Cut {
-			r.report.Verdict = Cut // what was cut already stays so
+	if why, over := r.interrupted(); over {
+		if r.end(why); why == stopNow && verdict == Cut {
+			r.report.Verdict = Cut // a cut remains a cut
 		}
 		return
 	}
 	if err != nil {
 		r.faultf("last call: %v", err)
-		verdict = Cut // it cannot say that it was not
+		verdict = Cut // or unknown
 	}
 
-	// Only a hook has said that we go: its container is killed in a moment, and
-	// what was open with it, but that need not be the end of the pod.
+	// Only a hook has begun this. Its container is killed in a moment, with its open connections, but the pod may remain.
 	if !r.terminating {
 		if !r.drained() {
 			return
 		}
-		if r.reopened { // what has come since has its last call, too
+		if r.reopened { // a last call for later connections, too
 			r.reopened = false
 			r.lastCall()
 			return
@@ -66,9 +63,8 @@ func (r *run) lastCall() {
 	r.finish(verdict)
 }
 
-// reopen accepts connections again after a last call that an app's hook alone has
-// led to: if its container is merely restarted, the pod stays ready. Responses still
-// say goodbye. SIGTERM makes it needless.
+// reopen accepts connections again after a last call that only an app's hook has led to: if just that container restarts,
+// the pod stays ready. The data plane continues to drain. After SIGTERM reopen does nothing.
 func (r *run) reopen() {
 	r.ending, r.reopening = false, true
 	defer func() { r.reopening = false }()
@@ -80,18 +76,17 @@ func (r *run) reopen() {
 		{"reopen the listeners", resumeTimeout, r.dp.Resume},
 		{"drain again", callTimeout, r.dp.Drain},
 	} {
-		if _, over := r.told(); over || r.terminating {
+		if _, over := r.interrupted(); over || r.terminating {
 			return
 		}
 		r.reopened = true
-		if err := r.call(time.Now().Add(step.atMost), step.f); err != nil && err != errBrokenOff && !r.terminating {
+		if err := r.call(time.Now().Add(step.atMost), step.f); err != nil && err != errInterrupted && !r.terminating {
 			r.faultf("%s: %v", step.what, err)
 		}
 	}
 }
 
-// finish closes the data plane in an orderly way within what is left of the
-// grace period, and kills it when that does not do.
+// finish closes the data plane in an orderly way within the rest of the grace period, and kills it if that fails.
 func (r *run) finish(v Verdict) {
 	err := r.call(r.killBy(), r.dp.Close)
 	switch {

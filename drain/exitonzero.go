@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// exitOnZero is lastcall's own way, from first to last.
+// exitOnZero is lastcall's own mode, from start to end.
 func (r *run) exitOnZero() {
 	r.drain()
 	r.log.Info(fmt.Sprintf(lineMinimumDrain, r.cfg.MinimumDrain), "minimum_drain", r.cfg.MinimumDrain, "quiet_time", r.cfg.QuietTime)
 
-	// Endpoints and load balancers learn late: stay until nobody has come for
-	// the quiet time, but do not let one that never learns hold the pod.
+	// Endpoints and load balancers learn late that the pod ends: accept until no client has connected for the quiet time,
+	// but not without limit.
 	if why := r.await(r.drainEnds, nil); why != reached {
 		r.end(why)
 		return
 	}
 	switch now := time.Now(); {
 	case !now.Before(r.deadline()):
-		r.lastCall() // a minimum drain that is longer than there is time for
+		r.lastCall() // the minimum drain is longer than the grace period allows
 		return
-	case now.Sub(r.lastArrival) < r.cfg.QuietTime && r.certain:
+	case now.Sub(r.lastArrival) < r.cfg.QuietTime && r.containerEnds:
 		r.log.Warn(lineCapReached, "after", now.Sub(r.start).Round(time.Millisecond))
 		r.do("stop accepting", r.dp.StopAccepting)
 	case r.mayHaveMissed(r.quietFrom()):
 		r.faultf(faultArrivals, now.Sub(r.start).Round(time.Millisecond))
-		if r.certain {
+		if r.containerEnds {
 			r.do("stop accepting", r.dp.StopAccepting)
 		}
 	}
@@ -36,7 +36,7 @@ func (r *run) exitOnZero() {
 		r.log.Info(lineChecking)
 		r.do("close idle connections", func(ctx context.Context) error { return r.dp.CloseIdle(ctx, r.cfg.IdleGrace) })
 		r.noteHolders()
-		if why := r.await(r.deadline, r.free); why != becameTrue {
+		if why := r.await(r.deadline, r.free); why != conditionMet {
 			r.end(why)
 			return
 		}
@@ -48,29 +48,28 @@ func (r *run) exitOnZero() {
 		if r.terminating {
 			break
 		}
-		// A hook began this. The app's SIGTERM is next, then ours; if neither
-		// comes, a single container has been restarted and we go on serving.
+		// A hook began this drain. The app's SIGTERM is next, then ours. If neither arrives, a single container has been
+		// restarted, and the data plane serves on.
 		if !r.drained() {
 			return
 		}
-		r.look() // at this moment, not at the one of the last poll
+		r.look() // now, since the last poll may be too old
 		if free, _ := r.free(time.Now()); free {
 			break
 		}
-		// Somebody came between the hook's end and the SIGTERM: wait again.
+		// A client has connected between the end of the hook and SIGTERM: wait again.
 	}
 	r.leave()
 }
 
-// drained waits, after a hook, for the SIGTERM that makes the end final. When it
-// returns false, the termination has found its end here: another one, or none.
+// drained waits, after a hook, for SIGTERM. It returns false if the termination has ended otherwise, or was cancelled.
 func (r *run) drained() bool {
 	r.enter(Drained)
-	if r.ending && !r.certain {
-		r.reopen() // the hook is answered already
+	if r.ending && !r.containerEnds {
+		r.reopen() // the hook has returned already
 	}
-	switch why := r.await(r.takenBackAt, r.isTerminating); why {
-	case becameTrue:
+	switch why := r.await(r.cancelAt, r.hasTerminate); why {
+	case conditionMet:
 		return true
 	case reached:
 		r.resume()
@@ -80,40 +79,40 @@ func (r *run) drained() bool {
 	return false
 }
 
-// leave is the way out when nothing is busy: whoever comes now is refused, which
-// is safe to retry; who slipped in before is still served.
+// leave ends the data plane when no connection is busy. A client that connects now is refused, which is safe to retry; one
+// that has connected just before is still served.
 func (r *run) leave() {
 	r.do("stop accepting", r.dp.StopAccepting)
 	r.do("close idle connections", func(ctx context.Context) error { return r.dp.CloseIdle(ctx, 0) })
-	if why := r.await(r.deadline, r.noneBusy); why != becameTrue {
+	if why := r.await(r.deadline, r.noneBusy); why != conditionMet {
 		r.end(why)
 		return
 	}
-	if r.activity.Busy > 0 { // no more than ExitAt: they are not waited for, but have a last word
+	if r.activity.Busy > 0 { // at most ExitAt: they get the last call
 		r.lastCall()
 		return
 	}
-	err := r.call(r.patience(r.cfg.GracePeriod), r.dp.Close)
+	err := r.call(r.callDeadline(r.cfg.GracePeriod), r.dp.Close)
 	if err == nil || r.hasExited() {
 		r.report.Verdict = Clean
 		return
 	}
-	if why, over := r.told(); over {
+	if why, over := r.interrupted(); over {
 		r.end(why)
 		return
 	}
-	// What does not close by itself is told to, and named if it was busy after
-	// all: a clean verdict must not hide that somebody was cut.
+	// Connections that do not close are ended, and reported if they were busy after all: a clean verdict must not hide a
+	// cut.
 	r.faultf(faultClose, err)
 	r.lastCall()
 }
 
-// resume takes the drain back.
+// resume cancels the drain.
 func (r *run) resume() {
-	r.log.Warn(lineTakenBack, "after", time.Since(r.start).Round(time.Millisecond))
+	r.log.Warn(lineCancelled, "after", time.Since(r.start).Round(time.Millisecond))
 	r.ending = false
-	r.serveAgain("resume")
-	if why, over := r.told(); over {
+	r.cancelDrain("resume")
+	if why, over := r.interrupted(); over {
 		r.end(why)
 		return
 	}

@@ -66,11 +66,11 @@ func TestDraining(t *testing.T) {
 		verdict: drain.Clean, leaves: 10450 * ms, endings: "40 answered, 2 refused",
 		phases: "draining 10s, waiting 450ms",
 		calls:  "0s Drain, 10s StopAccepting, 10s CloseIdle(2s), 10s Open, 10.2s Open, 10.45s StopAccepting, 10.45s CloseIdle(0s), 10.45s Close",
-		logged: []string{"10s somebody still comes, but the drain has taken its share of the grace period: new connections are refused from now on"},
+		logged: []string{"10s new connections still arriving at the drain cap; closing listeners"},
 	}, {
 		name:    "nobody is refused before the cap",
 		clients: dt.Every(500*ms, "/", 100*ms, 7*s, 600*ms),
-		verdict: drain.Clean, leaves: 8600 * ms, endings: "14 answered", silent: "somebody still comes",
+		verdict: drain.Clean, leaves: 8600 * ms, endings: "14 answered", silent: "new connections still arriving",
 	}, {
 		name:    "a grace period of 21 s caps it at 7 s",
 		config:  func(c *drain.Config) { c.GracePeriod = 21 * s },
@@ -171,7 +171,7 @@ func TestLastCall(t *testing.T) {
 		verdict: drain.Cut, leaves: 28 * s, endings: "1 called", open: "GET /delay/60 28.5s", heldBy: "GET /delay/60 5.5s",
 		phases: "draining 5s, waiting 23s, last call 0s", faulted: "none",
 		calls:  "0s Drain, 5s CloseIdle(2s), 5s Open, 28s LastCall(875ms), 28s Close",
-		logged: []string{"28s last call: ending what is still open", "28s Agent has successfully terminated"},
+		logged: []string{"28s last call: ending open connections", "28s Agent has successfully terminated"},
 	}, {
 		name:    "grace 7 s: the margin is a quarter of it, at 5.25 s",
 		config:  grace(7 * s),
@@ -210,7 +210,7 @@ func TestLastCall(t *testing.T) {
 		clients: long,
 		signals: []signal{{0, drain.Terminate}, {1 * s, drain.Terminate}},
 		verdict: drain.Cut, leaves: 1 * s, phases: "draining 1s, last call 0s", open: "GET /delay/60 1.5s",
-		logged: []string{"1s told to stop a second time: last call now", "1s last call: ending what is still open"},
+		logged: []string{"1s second termination signal; making the last call now", "1s last call: ending open connections"},
 	}, {
 		name:    "a second SIGTERM while waiting, and a third",
 		clients: long,
@@ -267,7 +267,7 @@ func TestGateway(t *testing.T) {
 		name:    "and not beyond it",
 		config:  func(c *drain.Config) { c.QuietCap = 12 * s },
 		clients: dt.Every(time.Second, "/", 500*ms, 20*s, 50*ms),
-		verdict: drain.Clean, leaves: 12 * s, logged: []string{"12s somebody still comes, but the drain has taken its share of the grace period: new connections are refused from now on"},
+		verdict: drain.Clean, leaves: 12 * s, logged: []string{"12s new connections still arriving at the drain cap; closing listeners"},
 	}, {
 		name:    "a cap beyond the deadline ends there",
 		config:  func(c *drain.Config) { c.QuietCap = time.Hour },
@@ -278,6 +278,6 @@ func TestGateway(t *testing.T) {
 		config:  func(c *drain.Config) { c.ExitAt = 1 },
 		clients: []dt.Client{dt.Get("/long", -s, time.Hour), dt.Get("/short", -s, 7*s)},
 		verdict: drain.Cut, leaves: 6 * s, phases: "draining 5s, waiting 1s, last call 0s",
-		logged: []string{"6s no more active connections are left than may be at the exit"},
+		logged: []string{"6s few enough busy connections are left to exit"},
 	}})
 }

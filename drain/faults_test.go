@@ -39,8 +39,8 @@ func TestIgnorance(t *testing.T) {
 	runAll(t, []scenario{{
 		name:    "nothing is known: the last call, which finds nobody, and one line of it",
 		faults:  unknown(0, 0),
-		verdict: drain.Clean, leaves: 28 * s, faulted: "activity unknown: the data plane could not tell",
-		logged: []string{"0s the drain's reach is unknown: what is open counts as busy until the deadline"},
+		verdict: drain.Clean, leaves: 28 * s, faulted: "activity unknown: not known to the data plane",
+		logged: []string{"0s data plane activity unknown; treating open connections as busy"},
 		silent: "no more active",
 	}, {
 		name:    "nothing is known, somebody is busy: he is ended at the deadline, not before",
@@ -82,8 +82,8 @@ func TestIgnorance(t *testing.T) {
 		}(),
 		verdict: drain.Clean, leaves: 9500 * ms, endings: "1 answered",
 		logged: []string{
-			"0s the drain's reach is unknown: what is open counts as busy until the deadline",
-			"1s the drain's reach is unknown: what is open counts as busy until the deadline",
+			"0s data plane activity unknown; treating open connections as busy",
+			"1s data plane activity unknown; treating open connections as busy",
 		},
 	}, {
 		name: "forty different errors: the report has to fit into a termination message",
@@ -140,7 +140,7 @@ func TestHangingCalls(t *testing.T) {
 		faults:  hangs(dt.Close),
 		verdict: drain.Clean, leaves: 29750 * ms,
 		calls:  "0s Drain, 5s CloseIdle(2s), 5s StopAccepting, 5s CloseIdle(0s), 5s Close, 28s LastCall(875ms), 28s Close, 29.75s Kill",
-		logged: []string{"29.75s the data plane did not end in time: killed"},
+		logged: []string{"29.75s data plane did not close in time; killing it"},
 	}, {
 		name:    "Close, with nothing open, and a second SIGTERM",
 		faults:  hangs(dt.Close),
@@ -190,7 +190,7 @@ func TestFailingCalls(t *testing.T) {
 		name:    "CloseIdle, StopAccepting and Open",
 		clients: ten,
 		faults:  fails(dt.CloseIdle, dt.StopAccepting, dt.Open),
-		verdict: drain.Clean, leaves: 9500 * ms, endings: "1 answered", faulted: "list what is open: out of order",
+		verdict: drain.Clean, leaves: 9500 * ms, endings: "1 answered", faulted: "list open conversations: out of order",
 	}, {
 		name:    "LastCall: nobody knows what was cut, so it was",
 		clients: day,

@@ -66,7 +66,7 @@ func TestHook(t *testing.T) {
 		signals: hook(),
 		verdict: drain.Resumed, leaves: 35 * s, phases: "draining 5s, waiting 0s, drained 30s",
 		calls:  "0s Drain, 5s CloseIdle(2s), 35s Resume",
-		logged: []string{"35s no termination followed the hook: the drain is taken back"},
+		logged: []string{"35s no SIGTERM after preStop hook; drain cancelled"},
 		silent: "successfully terminated",
 	}, {
 		name:    "/drain is a hook here",

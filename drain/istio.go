@@ -5,14 +5,13 @@ import (
 	"time"
 )
 
-// fixed is pilot-agent's default: sleep, then kill. After a hook the kill waits for
-// SIGTERM: hooks return when the sleep is over, so that the app, too, gets its SIGTERM
-// then. Istio's own native sidecar does not wait (see istioDrained).
+// fixed is pilot-agent's default: sleep, then kill. After a hook the kill waits for SIGTERM: hooks return after the sleep,
+// and the app gets its SIGTERM then. Istio's own native sidecar does not wait (see istioDrained).
 func (r *run) fixed() {
 	r.drain()
 	r.log.Info(fmt.Sprintf(lineFixedBegins, r.cfg.TerminationDrain), "termination_drain", r.cfg.TerminationDrain)
 	ends := func() time.Time { return r.start.Add(r.cfg.TerminationDrain) }
-	if why := r.await(ends, nil); why != reached && why != hurried {
+	if why := r.await(ends, nil); why != reached && why != lastCallNow {
 		r.end(why)
 		return
 	}
@@ -24,9 +23,8 @@ func (r *run) fixed() {
 	r.report.Verdict = Ended
 }
 
-// istioExitOnZero is pilot-agent's EXIT_ON_ZERO_ACTIVE_CONNECTIONS as it is:
-// looks once a second, counts connections, gives up after five failed looks or
-// one that knows nothing, and has no deadline. Only a data plane that dies is
+// istioExitOnZero is pilot-agent's EXIT_ON_ZERO_ACTIVE_CONNECTIONS: it polls once a second, counts connections, gives up
+// after five failed polls or one unknown count, and has no deadline. The only difference: a crash of the data plane is
 // noticed at once, not at the next tick.
 func (r *run) istioExitOnZero() {
 	r.drain()
@@ -40,8 +38,8 @@ func (r *run) istioExitOnZero() {
 	r.enter(Waiting)
 	r.log.Info(lineChecking)
 	for retries := 0; ; {
-		// The first look comes one tick after the minimum. Of the ticks that
-		// passed during a look that hung, one is made up for, as time.Ticker does.
+		// The first poll is one tick after the minimum drain. Of the ticks during a poll that hung, one is made up for, as
+		// by time.Ticker.
 		tick = tick.Add(istioPollInterval)
 		for now := time.Now(); !tick.Add(istioPollInterval).After(now); {
 			tick = tick.Add(istioPollInterval)
@@ -50,8 +48,8 @@ func (r *run) istioExitOnZero() {
 			r.end(why)
 			return
 		}
-		a, err := r.ask()
-		if why, over := r.told(); over {
+		a, err := r.fetchActivity()
+		if why, over := r.interrupted(); over {
 			r.end(why)
 			return
 		}
@@ -73,25 +71,25 @@ func (r *run) istioExitOnZero() {
 			r.abort()
 			return
 		case a.Connections == 0:
-			r.seen(a)
+			r.record(a)
 			r.log.Info(lineNoneActive)
 			r.abort()
 			return
 		default:
 			retries = 0
-			r.seen(a)
+			r.record(a)
 			r.log.Info(fmt.Sprintf(lineStillActive, a.Connections), "active", a.Connections)
 		}
 	}
 }
 
-// istioDrained is a native sidecar of Istio's after its preStop: goodbyes for
-// ever, and the SIGTERM, which comes when the app is gone, ends it at once.
+// istioDrained is Istio's native sidecar after its preStop hook: it drains without limit, and SIGTERM, which follows the
+// exit of the app, ends it at once.
 func (r *run) istioDrained() {
 	r.log.Info(lineHandlingDrain)
 	r.drain()
 	r.enter(Drained)
-	if why := r.await(never, r.isTerminating); why != becameTrue {
+	if why := r.await(never, r.hasTerminate); why != conditionMet {
 		r.end(why)
 		return
 	}
@@ -99,9 +97,8 @@ func (r *run) istioDrained() {
 	r.abort()
 }
 
-// abort kills the data plane with whatever is open, as pilot-agent does. What
-// that was is asked first, for the report: not to be told counts as cut, unless
-// the last look saw no connection at all.
+// abort kills the data plane with all open connections, as pilot-agent does. They are listed first, for the report: an
+// unknown list counts as cut, unless the last Activity had no connection at all.
 func (r *run) abort() {
 	r.ending = true
 	r.log.Warn(lineAborting)

@@ -77,7 +77,7 @@ func (j *joined) Resume(ctx context.Context) error {
 	return j.each(func(_ int, m *member) error { return m.DataPlane.Resume(ctx) })
 }
 
-// Activity is the sum. It is known when that of every plane is.
+// Activity is the sum. One unknown activity makes it unknown.
 func (j *joined) Activity(ctx context.Context) (Activity, error) {
 	err := j.each(func(_ int, m *member) error {
 		a, err := m.DataPlane.Activity(ctx)

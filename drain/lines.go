@@ -1,7 +1,7 @@
 package drain
 
-// The lines that pilot-agent logs when it ends a proxy, word for word: users
-// and their log queries search for them. The numbers stand in attributes too.
+// The lines that pilot-agent logs when it ends a proxy, word for word: users and their log queries search for them. The
+// numbers are also attributes.
 const (
 	lineStatusServer  = "Status server has successfully terminated"
 	lineDraining      = "Agent draining Proxy for termination"
@@ -26,17 +26,17 @@ const (
 	lineQuit          = "Agent already drained, exiting immediately"
 )
 
-// lastcall's own lines: constant messages, the facts as attributes.
+// lastcall's own lines: constant messages, with the facts as attributes.
 const (
 	linePhase        = "drain phase"
-	lineSaidNothing  = "the drain's reach is unknown: what is open counts as busy until the deadline"
-	lineFewActive    = "no more active connections are left than may be at the exit"
-	lineCapReached   = "somebody still comes, but the drain has taken its share of the grace period: new connections are refused from now on"
-	lineLastCall     = "last call: ending what is still open"
-	lineTakenBack    = "no termination followed the hook: the drain is taken back"
-	lineCloseFailed  = "the data plane did not end in time: killed"
-	faultArrivals    = "cannot tell whether clients still connect: drained to the cap of the quiet time, %v"
+	lineUnknown      = "data plane activity unknown; treating open connections as busy"
+	lineFewActive    = "few enough busy connections are left to exit"
+	lineCapReached   = "new connections still arriving at the drain cap; closing listeners"
+	lineLastCall     = "last call: ending open connections"
+	lineCancelled    = "no SIGTERM after preStop hook; drain cancelled"
+	lineCloseFailed  = "data plane did not close in time; killing it"
+	faultArrivals    = "unknown whether clients still connect: drained to the cap of the quiet time, %v"
 	faultClose       = "close the data plane: %v"
-	faultKill        = "the data plane did not end when it was killed: left to the end of the process"
-	lineSecondSignal = "told to stop a second time: last call now"
+	faultKill        = "data plane did not end when killed; leaving it to the exit of the process"
+	lineSecondSignal = "second termination signal; making the last call now"
 )

@@ -6,47 +6,47 @@ import (
 )
 
 const (
-	heldByMost   = 10 // conversations that a report lists as what held the exit
-	faultsAtMost = 20 // faults that a report lists
+	heldByMost   = 10 // conversations in Report.HeldBy
+	faultsAtMost = 20 // faults in Report.Faults
 )
 
-// look asks the data plane for its activity. A failed look is never a zero.
+// look updates the activity. A failed call is never taken for no activity.
 func (r *run) look() {
 	if r.cfg.Mode != ExitOnZero {
-		return // Istio's modes look when Istio does
+		return // Istio's modes poll when Istio does
 	}
-	if _, over := r.told(); over {
-		return // nothing depends on the answer any more
+	if _, over := r.interrupted(); over {
+		return // the activity no longer matters
 	}
 	began := time.Now()
-	a, err := r.ask()
+	a, err := r.fetchActivity()
 	switch {
-	case err == errBrokenOff:
+	case err == errInterrupted:
 	case err != nil:
 		r.lookFailed(err.Error())
 	case !a.Known:
-		r.lookFailed("the data plane could not tell")
+		r.lookFailed("not known to the data plane")
 	default:
 		r.unknown, r.lookedAt = false, began
-		r.seen(a)
+		r.record(a)
 	}
 }
 
-// lookFailed writes once a second at most that the activity has become unknown.
+// lookFailed logs, at most once a second, that the activity has become unknown.
 func (r *run) lookFailed(why string) {
 	r.activity.Known = false
 	if r.unknown {
 		return
 	}
 	r.note("activity unknown: " + why)
-	if now := time.Now(); now.Sub(r.unknownSaid) >= time.Second {
-		r.unknown, r.unknownSaid = true, now
-		r.log.Warn(lineSaidNothing, "error", why)
+	if now := time.Now(); now.Sub(r.unknownLogged) >= time.Second {
+		r.unknown, r.unknownLogged = true, now
+		r.log.Warn(lineUnknown, "error", why)
 	}
 }
 
-// seen takes a successful look in.
-func (r *run) seen(a Activity) {
+// record takes the result of a successful call of Activity.
+func (r *run) record(a Activity) {
 	switch {
 	case !r.looked:
 		r.looked, r.firstSeen, r.firstRaced = true, a.Arrivals, a.Raced
@@ -67,27 +67,27 @@ func (r *run) seen(a Activity) {
 	}
 }
 
-// sayStillActive writes Istio's line when the number is another than it last
-// said, once a second at most. It returns when it has more to say.
-func (r *run) sayStillActive(now time.Time) time.Time {
+// logStillActive writes Istio's line when the number has changed, at most once a second. It returns when the next line is
+// due.
+func (r *run) logStillActive(now time.Time) time.Time {
 	if r.phase != Waiting || r.cfg.Mode != ExitOnZero || !r.activity.Known {
 		return never()
 	}
 	n := r.activity.Busy
 	switch next := r.lastLine.Add(time.Second); {
 	case n == 0:
-		r.activeSaid = 0
-	case n == r.activeSaid:
+		r.activeLogged = 0
+	case n == r.activeLogged:
 	case now.Before(next):
 		return next
 	default:
-		r.activeSaid, r.lastLine = n, now
+		r.activeLogged, r.lastLine = n, now
 		r.log.Info(fmt.Sprintf(lineStillActive, n), "active", n)
 	}
 	return never()
 }
 
-// noteHolders remembers, ten times a second at most, what keeps us waiting.
+// noteHolders lists, at most ten times a second, the conversations that delay the exit.
 func (r *run) noteHolders() {
 	if r.cfg.Mode != ExitOnZero || r.activity.Busy == 0 {
 		return

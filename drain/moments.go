@@ -2,23 +2,22 @@ package drain
 
 import "time"
 
-// drainEnds is when the draining phase is over as things stand: the minimum, or
-// the quiet time after the last arrival, but not beyond the cap.
+// drainEnds is when the draining phase ends, unless a client connects before: after the minimum drain and the quiet time
+// since the last arrival, but at the cap at the latest.
 func (r *run) drainEnds() time.Time {
 	ends, most := r.quietFrom(), r.start.Add(r.cfg.drainCap())
 	if !r.lookedAt.Before(ends) && r.mayHaveMissed(ends) {
-		return most // unless an answer that knows more comes before
+		return most // unless a later Activity is complete
 	}
 	return earlier(ends, most)
 }
 
-// quietFrom is when the quiet time is over if no client comes before.
+// quietFrom is when the quiet time will have passed, unless a client connects before.
 func (r *run) quietFrom() time.Time {
 	return later(r.lastArrival.Add(r.cfg.QuietTime), r.start.Add(r.cfg.MinimumDrain))
 }
 
-// mayHaveMissed is true when the data plane cannot say that no client has come
-// before at.
+// mayHaveMissed is true if clients may have connected before at without being counted yet.
 func (r *run) mayHaveMissed(at time.Time) bool {
 	return r.cfg.QuietTime > 0 && !r.activity.ArrivalsAsOf.IsZero() && r.activity.ArrivalsAsOf.Before(at)
 }
@@ -29,24 +28,20 @@ func (r *run) deadline() time.Time { return r.start.Add(r.cfg.lastCallAfter()) }
 // graceEnds is the moment of the kubelet's SIGKILL.
 func (r *run) graceEnds() time.Time { return r.start.Add(r.cfg.GracePeriod) }
 
-// takenBackAt is when a hook that no SIGTERM has followed is taken back. A native
-// sidecar gets its SIGTERM when the app is gone, which may take the whole grace
-// period and, if the hook has used that up, the kubelet's two seconds more; and
-// the kubelet of a busy node is late.
-func (r *run) takenBackAt() time.Time { return r.graceEnds().Add(takenBackSlack) }
+// cancelAt is when a drain is cancelled if no SIGTERM has followed the hook. A native sidecar gets its SIGTERM after the
+// exit of the app, which may take the whole grace period and, if the hook has used that up, the kubelet's two seconds
+// more; and the kubelet of a busy node is late.
+func (r *run) cancelAt() time.Time { return r.graceEnds().Add(cancelSlack) }
 
-const takenBackSlack = 5 * time.Second
+const cancelSlack = 5 * time.Second
 
-// least is what the kubelet leaves a container after its SIGTERM, even when a
-// preStop hook has used up the whole grace period: two seconds
-// (minimumGracePeriodInSeconds in its kuberuntime). No more than the margin is
-// taken of it.
+// least is the time that the kubelet leaves a container after SIGTERM even if a preStop hook has used up the grace period:
+// two seconds (minimumGracePeriodInSeconds in its kuberuntime). No more than the margin is used of it.
 func (r *run) least() time.Duration { return min(r.cfg.margin(), 2*time.Second) }
 
-// killBy is when an orderly end is given up: an eighth of the margin before the
-// kubelet's SIGKILL, so that the report still gets out. Who was hurried has no
-// whole grace period left: one margin from then. Istio's modes know no grace
-// period, so they come here only when hurried.
+// killBy is when the attempt at an orderly end is abandoned: an eighth of the margin before the kubelet's SIGKILL, so that
+// the report can still be written. After a hurry it is one margin from then. Istio's modes have no grace period: they need
+// it only after a hurry.
 func (r *run) killBy() time.Time {
 	by := later(r.graceEnds(), r.terminated.Add(r.least()))
 	if r.hurry {
@@ -58,9 +53,8 @@ func (r *run) killBy() time.Time {
 	return by.Add(-r.cfg.margin() / 8)
 }
 
-// killPatience is when a Kill that does not return is given up: in time for the report
-// before the kubelet's SIGKILL.
-func (r *run) killPatience() time.Time {
+// killDeadline is when a Kill that does not return is abandoned: in time for the report before SIGKILL.
+func (r *run) killDeadline() time.Time {
 	now := time.Now()
 	until, least := now.Add(callTimeout), max(r.cfg.margin()/16, overrun)
 	if r.cfg.Mode != ExitOnZero {
@@ -69,10 +63,9 @@ func (r *run) killPatience() time.Time {
 	return earlier(until, later(r.graceEnds().Add(-least), now.Add(least)))
 }
 
-// patience is when a call that may take at most d is given up: none may eat up
-// the time of the last call. What is asked after the deadline, or in a hurry,
-// gets an eighth of what the last call has at least.
-func (r *run) patience(d time.Duration) time.Time {
+// callDeadline is when a call that may take at most d is abandoned: no call may use up the time of the last call. After
+// the deadline, or in a hurry, a call has an eighth of the time that the last call has at least.
+func (r *run) callDeadline(d time.Duration) time.Time {
 	now := time.Now()
 	until, short := now.Add(d), now.Add(r.least()/8)
 	switch {
@@ -98,7 +91,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// sooner is earlier, where the zero time never comes.
+// sooner is earlier for times of which zero means never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || b.IsZero() {
 		return later(a, b)

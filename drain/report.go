@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// Verdict is how a termination came out.
+// Verdict is the outcome of a termination.
 type Verdict string
 
 const (
 	Clean   Verdict = "clean"   // every inbound conversation ended by itself
-	Assumed Verdict = "assumed" // no request was seen in flight; what that rests on is in Report.Assumed
+	Assumed Verdict = "assumed" // no request was seen in flight, under the assumptions in Report.Assumed
 	Cut     Verdict = "cut"     // the last call had to end conversations
 	Ended   Verdict = "fixed"   // ended by terminationDrainDuration, whatever was open
-	Crashed Verdict = "crashed" // the data plane ended by itself before it was told to
-	Quit    Verdict = "quit"    // /quitquitquit: left at once, without a drain
-	Exited  Verdict = "exited"  // the app ended by itself: what it had answered was delivered
-	Resumed Verdict = "resumed" // no termination followed the hook: serving again
+	Crashed Verdict = "crashed" // the data plane ended by itself
+	Quit    Verdict = "quit"    // /quitquitquit: ended at once, without a drain
+	Exited  Verdict = "exited"  // the app exited by itself: its responses were delivered
+	Resumed Verdict = "resumed" // no SIGTERM followed the hook: serving again
 )
 
 // Millis is a duration that reads as whole milliseconds in JSON.
@@ -41,38 +41,35 @@ func (m *Millis) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Report is what a termination was: the last word of the process, for its log,
-// the termination message and the metrics.
+// Report describes how a termination went, for the log, the termination message and the metrics.
 type Report struct {
 	Verdict  Verdict   `json:"verdict"`
 	Mode     string    `json:"mode"`
-	Trigger  string    `json:"trigger"` // what began it: "SIGTERM", "hook", …
+	Trigger  string    `json:"trigger"` // the signal that began it: "SIGTERM", "hook", …
 	Began    time.Time `json:"began"`
 	Duration Millis    `json:"duration_ms"`
 	Phases   []Span    `json:"phases"`
 
-	// Late is how many connections and requests came after the drain began.
+	// Late is how many connections and requests arrived after the drain began.
 	Late uint64 `json:"late"`
 
-	// Raced is how many connections were closed as idle in the moment in which
-	// their client asked again (RFC 9112, 9.5). Clients repeat such a request, most
-	// by themselves; of one that does not, it is the error that its user saw.
+	// Raced is how many connections were closed as idle while a request of their client was on its way (RFC 9112, 9.5).
+	// Most clients repeat such a request by themselves; the user of one that does not sees an error.
 	Raced uint64 `json:"raced,omitempty"`
 
-	// HeldBy is what kept the data plane waiting, seen last before it was free:
-	// the oldest ten at most.
+	// HeldBy lists the conversations that delayed the exit last, the oldest ten at most.
 	HeldBy []Conversation `json:"held_by,omitempty"`
 
-	// Open is what the last call ended.
+	// Open lists the conversations that the last call ended.
 	Open []Conversation `json:"open,omitempty"`
 
-	// LeftOut is how many of them a termination message had no room for.
+	// LeftOut is how many of them did not fit into the termination message.
 	LeftOut int `json:"left_out,omitempty"`
 
-	// Assumed is what the data plane took for true without being able to know.
+	// Assumed lists the assumptions that the data plane has made.
 	Assumed []string `json:"assumed,omitempty"`
 
-	// Faults are what went wrong on the way without stopping the drain.
+	// Faults lists the failures that did not stop the drain.
 	Faults []string `json:"faults,omitempty"`
 }
 
@@ -82,11 +79,10 @@ type Span struct {
 	Took  Millis `json:"ms"`
 }
 
-// Phase is where a termination stands.
+// Phase is the state of a termination.
 type Phase int
 
-// The phases in the order in which they come. Drained is where a hook's drain
-// waits for the SIGTERM that follows, or is taken back.
+// The phases in their order. In Drained, a drain that a hook has begun waits for SIGTERM, or is cancelled.
 const (
 	Serving Phase = iota
 	Draining
@@ -112,7 +108,7 @@ func (p Phase) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 func (p *Phase) UnmarshalText(text []byte) error {
 	i := slices.Index(phaseNames[:], string(text))
 	if i < 0 {
-		return fmt.Errorf("phase %q: accepted are %s", text, strings.Join(phaseNames[:], ", "))
+		return fmt.Errorf("phase is %q: must be one of %s", text, strings.Join(phaseNames[:], ", "))
 	}
 	*p = Phase(i)
 	return nil

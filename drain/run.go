@@ -69,10 +69,10 @@ func (t Termination) run(ctx context.Context) Report {
 		start: now, phaseBegan: now, lastArrival: now,
 		report: Report{Mode: t.Config.Mode.String(), Trigger: t.Trigger.String(), Began: now},
 	}
-	r.hear(t.Trigger)
+	r.receive(t.Trigger)
 	switch {
 	case t.Trigger == QuitNow || t.Trigger == AppEnded:
-		r.end(told)
+		r.end(stopNow)
 	case t.Config.Mode == ExitOnZero:
 		r.exitOnZero()
 	case t.Trigger == IstioDrain:
@@ -104,7 +104,7 @@ func (t Termination) run(ctx context.Context) Report {
 	return r.report
 }
 
-// run is one termination on its way.
+// run is one termination in progress.
 type run struct {
 	ctx     context.Context
 	cfg     Config
@@ -118,40 +118,40 @@ type run struct {
 	phase      Phase
 	phaseBegan time.Time
 
-	certain     bool      // the sidecar's container ends; false after an app's hook alone
-	reopening   bool      // the listeners are opened again, which SIGTERM breaks off
-	reopened    bool      // connections may have come after a last call
-	terminating bool      // SIGTERM has come: this is final
-	terminated  time.Time // when terminating became true
-	hurry       bool      // last call now
-	hurriedAt   time.Time // when hurry became true
-	quit        bool      // leave at once
-	appEnded    bool      // because the app has ended
-	ending      bool      // the last call, or what follows it, is under way
+	containerEnds bool      // the sidecar's container ends; false after an app's hook alone
+	reopening     bool      // the listeners are being reopened, which SIGTERM interrupts
+	reopened      bool      // clients may have connected after a last call
+	terminating   bool      // after SIGTERM: the drain cannot be cancelled
+	terminated    time.Time // when terminating became true
+	hurry         bool      // last call now
+	hurriedAt     time.Time // when hurry became true
+	quit          bool      // end at once
+	appEnded      bool      // end at once because the app has exited
+	ending        bool      // the last call has begun
 
-	activity    Activity  // the last look; Known is false when it failed
-	lookedAt    time.Time // when the last look that succeeded began
-	looked      bool      // there has been a look that succeeded
-	firstSeen   uint64    // arrivals at the first look
-	firstRaced  uint64    // races at the first look
-	lastArrival time.Time
-	mute        bool            // the data plane was not reached by Drain: it may not push
-	unknown     bool            // the last look failed, and the log has it
-	unknownSaid time.Time       // when that was logged
-	activeSaid  int             // the number in the last lineStillActive
-	lastLine    time.Time       // of lineStillActive, which is written once a second at most
-	lastHolders time.Time       // of noteHolders
-	namesFailed error           // why open is not asked again
-	resuming    bool            // Resume is under way, and SIGTERM had not come before
-	returned    <-chan struct{} // closed when the latest call, and all before, have returned
+	activity      Activity  // as last seen; Known is false if Activity failed
+	lookedAt      time.Time // when the last successful call of Activity began
+	looked        bool      // Activity has succeeded once
+	firstSeen     uint64    // Arrivals of the first Activity
+	firstRaced    uint64    // Raced of the first Activity
+	lastArrival   time.Time
+	drainFailed   bool            // Drain has failed: changes may not be pushed
+	unknown       bool            // the last Activity was unknown, and that has been logged
+	unknownLogged time.Time       // when it was logged
+	activeLogged  int             // the number in the last lineStillActive
+	lastLine      time.Time       // when lineStillActive was logged: at most once a second
+	lastHolders   time.Time       // when noteHolders listed conversations
+	namesFailed   error           // why Open is not called again
+	resuming      bool            // Resume runs, and began before SIGTERM
+	returned      <-chan struct{} // closed when the latest call, and all before it, have returned
 }
 
-// drain begins: every conversation is told goodbye.
+// drain begins the draining phase.
 func (r *run) drain() {
 	r.enter(Draining)
 	r.log.Info(lineDraining)
-	err := r.call(r.patience(callTimeout), r.dp.Drain)
-	if r.mute = err != nil; err != nil && err != errBrokenOff {
+	err := r.call(r.callDeadline(callTimeout), r.dp.Drain)
+	if r.drainFailed = err != nil; err != nil && err != errInterrupted {
 		r.faultf(lineDrainFailed, err)
 	}
 }
@@ -171,8 +171,8 @@ func (r *run) enter(p Phase) {
 	}
 }
 
-// note keeps a fault for the report: each once, and not without end, because the
-// report has to fit into a termination message.
+// note keeps a fault for the report: each once, and a limited number, because the report has to fit into a termination
+// message.
 func (r *run) note(fault string) {
 	if len(r.report.Faults) < faultsAtMost && !slices.Contains(r.report.Faults, fault) {
 		r.report.Faults = append(r.report.Faults, fault)

@@ -202,7 +202,7 @@ func (o outcome) obey(t interface {
 			t.Errorf("what was broken off is called a fault: %q", fault)
 		}
 	}
-	for _, kind := range []string{"There are still ", "the drain's reach is unknown"} {
+	for _, kind := range []string{"There are still ", "data plane activity unknown"} {
 		last := -time.Hour
 		for _, l := range o.lines {
 			if !strings.HasPrefix(l.msg, kind) {

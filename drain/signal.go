@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Signal is what tells a termination to begin, to hurry or to stop.
+// Signal begins a termination, hastens it or ends it.
 type Signal int
 
 const (
@@ -19,8 +19,8 @@ const (
 	// drain that is cancelled when no Terminate follows within the grace period.
 	Hook
 
-	// AppHook is the preStop hook of an app container in a pod whose sidecar cannot tell the end of
-	// the pod from a restart of that container: the kubelet runs preStop for both. It begins a drain
+	// AppHook is the preStop hook of an app container in a pod whose sidecar cannot distinguish the
+	// end of the pod from a restart of that container: the kubelet runs preStop for both. It begins a drain
 	// as Hook does, but the listeners stay open until Hook or Terminate announces the end of the pod.
 	AppHook
 
@@ -61,8 +61,8 @@ func (s Signal) String() string {
 	return fmt.Sprintf("Signal(%d)", int(s))
 }
 
-// hear takes a signal in. It only notes: over says what follows from it.
-func (r *run) hear(s Signal) {
+// receive records a signal. interruption decides what follows from it.
+func (r *run) receive(s Signal) {
 	switch s {
 	case QuitNow:
 		if !r.quit {
@@ -70,14 +70,14 @@ func (r *run) hear(s Signal) {
 		}
 		r.quit = true
 	case Hook, IstioDrain:
-		r.certain = true
+		r.containerEnds = true
 	case AppEnded:
 		r.quit, r.appEnded = true, true
 	case Hurry:
 		r.terminate()
 		r.hurryUp()
 	case Terminate, Interrupt:
-		if r.terminating && r.cfg.Mode == ExitOnZero { // Istio's agent swallows the second
+		if r.terminating && r.cfg.Mode == ExitOnZero { // Istio's agent ignores the second
 			r.log.Warn(lineSecondSignal)
 			r.hurryUp()
 		}
@@ -89,45 +89,44 @@ func (r *run) hear(s Signal) {
 func (r *run) terminate() {
 	if !r.terminating {
 		if r.cfg.Mode != ExitOnZero {
-			// pilot-agent's status server ends at SIGTERM. Ours goes on; the line is for queries.
+			// pilot-agent's status server ends at SIGTERM. Ours does not; the line is for log queries.
 			r.log.Info(lineStatusServer)
 		}
-		r.terminating, r.terminated, r.certain = true, time.Now(), true
+		r.terminating, r.terminated, r.containerEnds = true, time.Now(), true
 	}
 }
 
-// hurryUp makes the last call the next thing to do, and moves the end of it up:
-// whoever says so twice, or because the node goes, has no whole grace period.
+// hurryUp makes the last call the next step, with an earlier end: a second signal, or a node that shuts down, leaves no
+// whole grace period.
 func (r *run) hurryUp() {
 	if !r.hurry {
 		r.hurry, r.hurriedAt = true, time.Now()
 	}
 }
 
-// told hears, without waiting, every signal that has come, so that none of them
-// loses a race against the clock, and says what they come to.
-func (r *run) told() (reason, bool) {
+// interrupted receives all pending signals without waiting, so that none loses a race against the clock, and returns what
+// follows from them.
+func (r *run) interrupted() (reason, bool) {
 	for {
 		select {
 		case s := <-r.signals:
-			r.hear(s)
+			r.receive(s)
 			continue
 		default:
 		}
-		return r.over()
+		return r.interruption()
 	}
 }
 
-// over is what ends a wait or a call whatever it is for. Once the last call is
-// under way, to hurry is nothing new.
-func (r *run) over() (reason, bool) {
+// interruption returns what ends every wait and every call. During the last call a hurry changes nothing.
+func (r *run) interruption() (reason, bool) {
 	switch {
 	case r.hasExited():
 		return exited, true
 	case r.quit || r.ctx.Err() != nil:
-		return told, true
+		return stopNow, true
 	case r.hurry && !r.ending:
-		return hurried, true
+		return lastCallNow, true
 	}
 	return 0, false
 }

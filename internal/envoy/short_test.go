@@ -49,7 +49,7 @@ func TestShortConnections(t *testing.T) {
 		"destroyed sockets":                   {late: true},
 		"destroyed sockets, counters hidden":  {hidden: true, late: true},
 		"counters":                            {blind: true, late: true},
-		"nothing":                             {blind: true, hidden: true, silent: true, fault: "cannot tell whether clients still connect"},
+		"nothing":                             {blind: true, hidden: true, silent: true, fault: "unknown whether clients still connect"},
 		"nothing, though clients are visible": {blind: true, hidden: true},
 	} {
 		t.Run(name, func(t *testing.T) {
