@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// answer is what a command has to say.
+// answer is the response of a command.
 type answer struct {
 	status int
 	media  string
 	body   []byte
-	then   func() // after the answer is on its way; may be nil
+	then   func() // runs after the response was sent; may be nil
 }
 
 const (
@@ -27,8 +27,7 @@ func text(status int, body string) answer {
 
 func ok() answer { return text(http.StatusOK, "OK\n") }
 
-// indented is JSON as Envoy writes messages: one blank a level, no escapes that
-// only HTML needs.
+// indented is JSON in Envoy's form: one blank per level, no escapes that only HTML needs.
 func indented(v any) answer {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -40,26 +39,24 @@ func indented(v any) answer {
 	return answer{status: http.StatusOK, media: mediaJSON, body: b.Bytes()}
 }
 
-// write sends the answer with Envoy's header fields, in lower case as it writes
-// them: scripts look at them with grep.
+// write sends the response with Envoy's header fields, in lower case as in Envoy: scripts use grep on them.
 func (a answer) write(w http.ResponseWriter) {
 	h := w.Header()
 	h["content-type"] = []string{a.media}
-	h["Content-Type"] = nil // no second one of net/http's own
+	h["Content-Type"] = nil // no second one by net/http
 	h["cache-control"] = []string{"no-cache, max-age=0"}
 	h["x-content-type-options"] = []string{"nosniff"}
 	setOrigin(h)
 	w.WriteHeader(a.status)
 	_, _ = w.Write(a.body)
-	// Before the handler returns, so that the length is not known yet: Envoy's
-	// answers are chunked.
+	// Before the handler returns, so that the length is still unknown: Envoy's responses are chunked.
 	_ = http.NewResponseController(w).Flush()
 	if a.then != nil {
 		a.then()
 	}
 }
 
-// writeBadRequest is how Envoy's codec refuses what it does not take for HTTP.
+// writeBadRequest is the response of Envoy's codec to malformed HTTP.
 func writeBadRequest(w http.ResponseWriter) {
 	const body = "Bad Request"
 	h := w.Header()

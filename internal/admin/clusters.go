@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// cluster is an app, under the name of Istio's inbound cluster. Several
-// listeners may lead to one.
+// cluster is an app, named as Istio's inbound cluster. Several listeners may share one.
 type cluster struct {
 	name          string
 	hosts         []string // host:port
@@ -16,7 +15,7 @@ type cluster struct {
 	connectFailed uint64
 	requests      uint64
 	pending       uint64
-	failed        uint64 // answered with 5xx
+	failed        uint64 // 5xx responses
 }
 
 func clustersOf(listeners []Listener) []*cluster {
@@ -42,17 +41,16 @@ func clustersOf(listeners []Listener) []*cluster {
 	return out
 }
 
-// noLimit is what Istio writes where Envoy must have a circuit breaker.
+// noLimit is Istio's value where Envoy must have a circuit breaker.
 const noLimit = "4294967295"
 
-// clusters lists the apps. The numbers of an app with several addresses are
-// with the first one.
+// clusters lists the apps. The numbers of an app with several addresses are with the first one.
 func (s *Server) clusters(q query) answer {
 	filter, problem := parseFilter(q)
 	if problem != nil {
-		return text(http.StatusBadRequest, "Invalid re2 regex") // Envoy does not say more here
+		return text(http.StatusBadRequest, "Invalid re2 regex") // Envoy has no details here either
 	}
-	if format, _ := q.get("format"); format == "json" { // Envoy takes every other format for text
+	if format, _ := q.get("format"); format == "json" { // in Envoy every other format is text
 		return s.clustersJSON(filter)
 	}
 	var b strings.Builder

@@ -25,8 +25,7 @@ type hostStatus struct {
 	Locality struct{} `json:"locality"`
 }
 
-// hostStat is in the form of protobuf's JSON: what is 0, and the type COUNTER, is
-// left out, and 64 bits are a string.
+// hostStat is in protobuf's JSON form: zeros, and the type COUNTER, are omitted, and 64 bits are a string.
 type hostStat struct {
 	Type  string `json:"type,omitempty"`
 	Value string `json:"value,omitempty"`

@@ -24,7 +24,7 @@ const (
 	helpBuckets  = "Histogram bucket display mode; "
 )
 
-// commands are in the order of /help, which is Envoy's, and in its words.
+// commands are in the order of /help, which is Envoy's, with Envoy's texts.
 func commands() []command {
 	return []command{
 		{path: "/", help: "Admin home page", do: (*Server).home},

@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// Connection is one connection of a client. Its JSON is what /connections says;
-// docs/admin-api.md describes it.
+// Connection is one connection of a client. Its JSON is that of /connections; docs/admin-api.md describes it.
 type Connection struct {
 	Peer     string         `json:"peer"`
 	Listener string         `json:"listener"`
-	Protocol string         `json:"protocol,omitempty"` // empty: not known yet
+	Protocol string         `json:"protocol,omitempty"` // empty: unknown so far
 	State    string         `json:"state"`
 	TLS      *ConnectionTLS `json:"tls,omitempty"`
 	AgeMs    int64          `json:"age_ms"`
@@ -28,7 +27,7 @@ type Connection struct {
 	Requests []OpenRequest  `json:"requests,omitempty"`
 }
 
-// ConnectionTLS is what is known of a connection's TLS.
+// ConnectionTLS describes a connection's TLS.
 type ConnectionTLS struct {
 	Version     string `json:"version,omitempty"` // empty: it passes through
 	ServerName  string `json:"server_name,omitempty"`
@@ -36,7 +35,7 @@ type ConnectionTLS struct {
 	PeerSubject string `json:"peer_subject,omitempty"`
 }
 
-// OpenRequest is a request that has not been answered in full.
+// OpenRequest is a request without a complete response.
 type OpenRequest struct {
 	Request string `json:"request"`
 	AgeMs   int64  `json:"age_ms"`
@@ -53,8 +52,7 @@ func (s *Server) connections(q query) answer {
 	return answer{status: http.StatusOK, media: media, body: body}
 }
 
-// WriteConnections writes a list as a table for people, or with format json for
-// programs.
+// WriteConnections writes a list as a table for people, or with format json for programs.
 func WriteConnections(list []Connection, format string) (media string, body []byte, err error) {
 	switch format {
 	case "", "text":
@@ -71,7 +69,7 @@ func WriteConnections(list []Connection, format string) (media string, body []by
 		}{list})
 		return mediaJSON, b.Bytes(), err
 	}
-	return "", nil, fmt.Errorf("format %q: accepted are text and json", format)
+	return "", nil, fmt.Errorf("format %q: must be text or json", format)
 }
 
 func connectionsTable(list []Connection) []byte {
@@ -93,7 +91,7 @@ func (c *Connection) state() string {
 	return c.State
 }
 
-// oldest names the request that has taken longest, and how many more there are.
+// oldest is the request that has taken longest, and the number of others.
 func (c *Connection) oldest() string {
 	if len(c.Requests) == 0 {
 		return ""
@@ -109,7 +107,7 @@ func (c *Connection) oldest() string {
 	return s
 }
 
-// String is the version, or that it passes through, and the name that was asked for.
+// String is the version, or that TLS passes through, and the server name.
 func (t *ConnectionTLS) String() string {
 	if t == nil {
 		return ""
@@ -133,13 +131,13 @@ func orDash(s string) string {
 	return s
 }
 
-// printable keeps what a client sent from steering a terminal or breaking the table.
+// printable keeps a client's text from controlling a terminal or breaking the table.
 func printable(s string) string {
 	quoted := strconv.Quote(s)
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-// age is a duration as people read it: three digits, about.
+// age is a rounded duration for people: about three digits.
 func age(ms int64) string {
 	d := time.Duration(ms) * time.Millisecond
 	switch {

@@ -33,7 +33,7 @@ func TestConnections(t *testing.T) {
 		len(got.Connections) != 2 || got.Connections[0].Requests[0].Request != "GET /\x1b[2J\t<a>" || got.Connections[0].TLS.ServerName != "shop" || got.Connections[1].TLS != nil {
 		t.Errorf("%v: %s", resp, body)
 	}
-	if resp, body := ask(t, s, "GET", "/connections?format=xml"); resp.StatusCode != 400 || !strings.Contains(body, "accepted are text and json") {
+	if resp, body := ask(t, s, "GET", "/connections?format=xml"); resp.StatusCode != 400 || !strings.Contains(body, "must be text or json") {
 		t.Errorf("%v: %s", resp.Status, body)
 	}
 }

@@ -6,8 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// counts are the API's own connections and requests. Tools tell them from the
-// data plane's by the name admin.
+// counts are the API's own connections and requests. Tools distinguish them from the data plane's by the name admin.
 type counts struct {
 	connections atomic.Uint64
 	gone        atomic.Uint64

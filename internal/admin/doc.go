@@ -1,17 +1,15 @@
-// Package admin answers Envoy's admin API for a data plane that is not Envoy.
+// Package admin serves Envoy's admin API for a data plane that is not Envoy.
 //
-// The promise: whatever drains an Envoy by its admin port drains this data
-// plane, without knowing that it is another. What such tools send is accepted
-// as Envoy 1.40 accepts it, and what they look at (status, headers, the names of
-// statistics, the shape of a body) is as Envoy writes it. What Envoy has beside
-// that is left out; docs/admin-api.md lists what differs, and why.
+// The promise: a tool that drains an Envoy by its admin port drains this data plane, without changes. Requests of such
+// tools are accepted as Envoy 1.40 accepts them, and the parts of a response that tools read (status, headers, names of
+// statistics, the structure of a body) are Envoy's. The rest of Envoy's API is missing; docs/admin-api.md lists the
+// differences and their reasons.
 //
 //	handler.go     a request to its command: paths, methods, errors
-//	command.go     what commands there are
-//	draining.go    /drain_listeners and /healthcheck: what follows from them
+//	command.go     the list of commands
+//	draining.go    /drain_listeners and /healthcheck, and their effects
 //	stat*.go       /stats: names, values, filters
 //	server.go      the listening socket, its connections, its end
 //
-// Nobody is asked who he is: as with Envoy, whoever reaches the port may drain.
-// It belongs on loopback.
+// There is no authentication: as with Envoy, every client that reaches the port may drain. It belongs on loopback.
 package admin

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// draining is what /drain_listeners and /healthcheck have asked for.
+// draining is the state requested by /drain_listeners and /healthcheck.
 //
-// The two are independent, as in Envoy: the goodbyes of a failed health check
-// end with /healthcheck/ok, those of a drain never. Of several drains the first
-// one counts, but one that is not graceful always stops the listeners.
+// The two are independent, as in Envoy: the closing of connections after a failed health check ends with
+// /healthcheck/ok, that of a drain never ends. Of several drains the first one counts, but one that is not graceful
+// always stops the listeners.
 type draining struct {
 	plane     Plane
 	drainTime time.Duration
@@ -22,7 +22,7 @@ type draining struct {
 	stopped bool       // the listeners are closed
 	idle    *time.Timer
 	stop    *time.Timer
-	timers  sync.WaitGroup // one for each that is set
+	timers  sync.WaitGroup // one per timer that is set
 }
 
 func newDraining(p Plane, drainTime, idleAfter time.Duration) *draining {
@@ -35,7 +35,7 @@ func (d *draining) drain(graceful, skipExit bool) {
 	defer d.mu.Unlock()
 	first := !d.drains
 	d.drains = true
-	d.sayGoodbye()
+	d.drainPlane()
 	switch {
 	case skipExit:
 	case !graceful:
@@ -45,13 +45,13 @@ func (d *draining) drain(graceful, skipExit bool) {
 	}
 }
 
-// fail is /healthcheck/fail: like Envoy, the data plane says goodbye on each
-// connection while it goes on accepting.
+// fail is /healthcheck/fail: like Envoy, the data plane announces the end of each connection while it still accepts new
+// ones.
 func (d *draining) fail() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failed = true
-	d.sayGoodbye()
+	d.drainPlane()
 }
 
 // pass is /healthcheck/ok.
@@ -66,9 +66,8 @@ func (d *draining) pass() {
 	}
 }
 
-// sayGoodbye is done twice where asked twice: the data plane may have resumed
-// in between. mu is held.
-func (d *draining) sayGoodbye() {
+// drainPlane may be called twice: the data plane may have resumed in between. mu is held.
+func (d *draining) drainPlane() {
 	d.plane.Drain()
 	if d.idle == nil {
 		d.idle = d.after(d.idleAfter, d.plane.CloseIdle)
@@ -106,7 +105,7 @@ func (d *draining) unset(t **time.Timer) {
 	*t = nil
 }
 
-// reset forgets everything: the data plane serves as at the start.
+// reset clears everything: the data plane serves as at the start.
 func (d *draining) reset() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,7 +123,7 @@ func (d *draining) close() {
 	d.timers.Wait()
 }
 
-// state is what the rest of the API has to know.
+// state is what the rest of the API needs.
 func (d *draining) state() (failed, stopped bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,8 +144,7 @@ func (s *Server) quit(query) answer {
 	return a
 }
 
-// ready is 200 while the server is live. Whether the data plane drains does not
-// matter, as in Envoy: only a failed health check does.
+// ready is 200 while the server is live. As in Envoy, only a failed health check changes it, not a drain.
 func (s *Server) ready(query) answer {
 	state := s.state()
 	if state == live {

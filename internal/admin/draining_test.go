@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What is asked of the API at which second, and what is asked of the data plane
-// then: goodbyes at once, the idle after 5 s, the listeners after 45 s.
+// The requests to the API at each second, and the calls of the data plane
+// then: closing at once, the idle after 5 s, the listeners after 45 s.
 func TestDraining(t *testing.T) {
 	type step struct {
 		at   int // seconds since the start
@@ -46,13 +46,13 @@ func TestDraining(t *testing.T) {
 		{"a failed health check stops nothing", []step{
 			{0, (*draining).fail, "drain"}, {1, wait, "close-idle"}, {600, wait, ""},
 		}},
-		{"and is taken back", []step{
+		{"and is cancelled", []step{
 			{0, (*draining).fail, "drain"}, {1, (*draining).pass, "resume"}, {600, wait, ""},
 		}},
 		{"and may fail again", []step{
 			{0, (*draining).fail, "drain"}, {1, (*draining).pass, "resume"}, {2, (*draining).fail, "drain"}, {6, wait, "close-idle"}, {600, wait, ""},
 		}},
-		{"a drain is not taken back by it", []step{
+		{"a drain is not cancelled by it", []step{
 			{0, (*draining).fail, "drain"}, {1, graceful, "drain"}, {2, (*draining).pass, "close-idle"}, {44, wait, "stop"}, {600, wait, ""},
 		}},
 		{"to pass without having failed is nothing", []step{
@@ -78,7 +78,7 @@ func TestDraining(t *testing.T) {
 					time.Sleep(time.Until(began.Add(time.Duration(until)*time.Second - time.Millisecond)))
 					synctest.Wait()
 					if was := plane.was(); was != s.want {
-						t.Fatalf("from second %d to %d the plane was asked to %q, want %q", s.at, until, was, s.want)
+						t.Fatalf("from second %d to %d the plane was called with %q, want %q", s.at, until, was, s.want)
 					}
 				}
 			})

@@ -6,7 +6,7 @@ import (
 	"regexp/syntax"
 )
 
-// filter chooses by name. The zero filter admits everything.
+// filter selects by name. The zero filter admits everything.
 type filter struct {
 	re     *regexp.Regexp // nil: all
 	invert bool
@@ -16,8 +16,7 @@ func (f filter) admits(name string) bool {
 	return f.re == nil || f.re.MatchString(name) != f.invert
 }
 
-// parseFilter reads filter and invert_filter. Go's expressions are RE2's, which
-// Envoy uses; the error is in RE2's words.
+// parseFilter parses filter and invert_filter. Go's expressions are RE2's, as in Envoy; the error has RE2's text.
 func parseFilter(q query) (f filter, err error) {
 	expression, _ := q.get("filter")
 	if expression == "" {
@@ -30,7 +29,7 @@ func parseFilter(q query) (f filter, err error) {
 	return filter{re, q.has("invert_filter")}, nil
 }
 
-// re2Words are RE2's names for the errors that Go calls otherwise.
+// re2Words are RE2's texts for errors that Go words differently.
 var re2Words = map[syntax.ErrorCode]string{
 	syntax.ErrInvalidCharClass:      "invalid character class range",
 	syntax.ErrInvalidNamedCapture:   "invalid named capture group",

@@ -11,11 +11,11 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sideport"
 )
 
-// methods are those that Envoy's parser of HTTP/1 knows. It refuses others.
+// methods are those that Envoy's HTTP/1 parser accepts.
 var methods = strings.Fields("ACL BIND CHECKOUT COPY DELETE GET HEAD LINK LOCK MERGE MKACTIVITY MKCALENDAR MKCOL MOVE M-SEARCH NOTIFY OPTIONS PATCH POST " +
 	"PROPFIND PROPPATCH PURGE PUT REBIND REPORT SEARCH SOURCE SUBSCRIBE TRACE UNBIND UNLINK UNLOCK UNSUBSCRIBE")
 
-// ServeHTTP answers one request.
+// ServeHTTP handles one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.due.RLock()
 	defer s.due.RUnlock()
@@ -25,8 +25,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeBadRequest(w)
 		return
 	}
-	// The answer is made while its request counts as under way: who asks how many
-	// there are sees his own, as in Envoy.
+	// The response is made while its request counts: as in Envoy, the count includes the request for it.
 	a := s.answer(r)
 	s.own.end(a.status)
 	a.write(w)
@@ -34,7 +33,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) answer(r *http.Request) answer {
 	c, found := s.command(r.URL.Path)
-	if c.mutates || sideport.IsLoopback(r) { // at another address Prometheus may look by a name
+	if c.mutates || sideport.IsLoopback(r) { // at another address Prometheus may use a host name
 		if err := sideport.Foreign(r); err != nil {
 			return text(http.StatusForbidden, err.Error())
 		}
@@ -51,8 +50,8 @@ func (s *Server) answer(r *http.Request) answer {
 	return c.do(s, parseQuery(r.URL.RawQuery))
 }
 
-// command finds the command of a path. Envoy merges slashes and follows dots
-// first (Envoy Gateway asks for //stats); a slash at the end is another path.
+// command finds the command of a path. Envoy first merges slashes and resolves dots (Envoy Gateway requests //stats); a
+// slash at the end is another path.
 func (s *Server) command(p string) (command, bool) {
 	clean := path.Clean("/" + p)
 	if len(clean) > 1 && strings.HasSuffix(p, "/") {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// What is asked and what is said, as recorded from Envoy 1.40.
+// Requests and responses, as recorded from Envoy 1.40.
 func TestAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		method, target string
@@ -131,7 +131,7 @@ func TestHomePageLinksEveryCommand(t *testing.T) {
 	}
 }
 
-// The bytes of a response, for whoever reads them with grep.
+// The bytes of a response, for tools that use grep.
 func TestHeadIsWrittenAsEnvoyWritesIt(t *testing.T) {
 	s, _ := startServer(t)
 	for _, tt := range []struct {

@@ -14,8 +14,7 @@ func page(title, body string) answer {
 		"</head>\n<body>\n" + body + "</body>\n</html>\n")}
 }
 
-// home is the page for people: each command, and a button where it changes
-// something.
+// home is the page for people: each command, and a button if it changes something.
 func (s *Server) home(query) answer {
 	var b strings.Builder
 	b.WriteString("<table>\n<tr><th>Command</th><th>Description</th></tr>\n")

@@ -27,7 +27,7 @@ type listenerStatus struct {
 // listeners lists them, closed ones too, as Envoy does.
 func (s *Server) listeners(q query) answer {
 	format, _ := q.get("format")
-	if format != "json" { // Envoy takes every other format for text
+	if format != "json" { // in Envoy every other format is text
 		var b strings.Builder
 		for _, l := range s.Plane.Listeners() {
 			for _, a := range l.Addresses {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// levels are Envoy's names, the most talkative first. slog has no trace and
-// no critical; they are the next beyond debug and error.
+// levels are Envoy's names, the most verbose first. slog has no trace and no critical; they are next to debug and
+// error.
 var levels = []struct {
 	name  string
 	level slog.Level
@@ -24,7 +24,7 @@ var levels = []struct {
 // logger is the only one there is.
 const logger = "main"
 
-// level names the level that is logged at.
+// level is the name of the current level.
 func (s *Server) level() string {
 	now := slog.LevelInfo
 	if s.Level != nil {
@@ -38,7 +38,7 @@ func (s *Server) level() string {
 	return "off"
 }
 
-// logging says what is logged, and changes it.
+// logging reports the level, and changes it.
 func (s *Server) logging(q query) answer {
 	loggers := "active loggers:\n  " + logger + ": "
 	if problem := s.setLevel(q); problem != "" {
@@ -54,8 +54,7 @@ levels: trace debug info warning error critical off
 	return text(http.StatusOK, loggers+s.level()+"\n\n")
 }
 
-// setLevel follows the one parameter that may be there, and says what is wrong
-// with it in Envoy's words.
+// setLevel applies the only valid parameter, and reports errors in Envoy's words.
 func (s *Server) setLevel(q query) (problem string) {
 	if len(q) == 0 {
 		return ""

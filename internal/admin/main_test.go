@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakePlane notes what it is asked for.
+// fakePlane records its calls.
 type fakePlane struct {
 	mu          sync.Mutex
 	asked       []string
@@ -30,7 +30,7 @@ func (p *fakePlane) note(what string) {
 	p.asked = append(p.asked, what)
 }
 
-// was is what it has been asked for since the last time.
+// was returns the calls since the last time.
 func (p *fakePlane) was() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

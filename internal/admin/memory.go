@@ -5,11 +5,11 @@ import (
 	"strconv"
 )
 
-// memory is what the Go runtime holds, in bytes.
+// memory is the Go runtime's, in bytes.
 type memory struct {
-	allocated uint64 // live objects and what was not collected yet
-	heap      uint64 // of the operating system
-	unmapped  uint64 // of it, given back
+	allocated uint64 // live objects, and garbage that is not collected yet
+	heap      uint64 // from the operating system
+	unmapped  uint64 // of it, returned
 	free      uint64 // of it, kept for later
 	total     uint64 // of the runtime as a whole
 }

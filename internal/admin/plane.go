@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// Plane is the data plane that the API tells of and steers. Its methods may be
-// called at the same time as each other, and twice.
+// Plane is the data plane that the API shows and controls. Its methods may be called concurrently and repeatedly.
 type Plane interface {
-	// Listeners describes the ways in, as they are at this moment.
+	// Listeners describes the current inbound listeners.
 	Listeners() []Listener
 
 	// Connections lists the clients' connections, the oldest first.
@@ -18,37 +17,35 @@ type Plane interface {
 	// Drain makes every response the last one of its connection.
 	Drain()
 
-	// CloseIdle ends the connections on which nothing is due, from now on.
+	// CloseIdle closes connections without requests, from now on.
 	CloseIdle()
 
-	// StopAccepting closes the listeners. What is open goes on.
+	// StopAccepting closes the listeners. Open connections continue.
 	StopAccepting()
 
-	// Resume takes Drain and CloseIdle back.
+	// Resume undoes Drain and CloseIdle.
 	Resume()
 }
 
-// Listener is one way in, with one app behind it.
+// Listener is one inbound listener, with one app behind it.
 type Listener struct {
-	// Name is what it and its HTTP statistics are called; empty for names made
-	// of its address, as Istio makes them.
+	// Name is its name and that of its HTTP statistics; if empty, they are made from its address, as in Istio.
 	Name string
 
-	// Addresses is where it listens, at least one. The first names its
-	// statistics.
+	// Addresses are its addresses, at least one. The first names its statistics.
 	Addresses []netip.AddrPort
 
 	App  string // host:port
 	HTTP bool   // it may carry HTTP, and so has HTTP statistics
 
 	Active        uint64 // open connections of clients
-	Busy          uint64 // of them, those on which something is due
+	Busy          uint64 // of them, those with a request in flight
 	Connections   uint64 // accepted
 	Requests      uint64
 	Responses     [6]uint64 // by hundreds of the status; [0] is unused
 	AppActive     uint64    // open connections to the app
-	AppConnected  uint64    // that were made
-	ConnectFailed uint64    // that could not be made
+	AppConnected  uint64    // successful ones
+	ConnectFailed uint64    // failed ones
 }
 
 // statAddress is the address in the names of statistics: 0.0.0.0_8080, [__]_8080.
@@ -64,8 +61,8 @@ func (l *Listener) name() string {
 	return l.statAddress()
 }
 
-// statPrefix is the middle of http.….downstream_cx_active. The semicolon is
-// Istio's: it ends a prefix that has dots in it.
+// statPrefix is the middle of http.….downstream_cx_active. The semicolon is Istio's: it ends a prefix that contains
+// dots.
 func (l *Listener) statPrefix() string {
 	if l.Name != "" {
 		return l.Name
@@ -73,7 +70,7 @@ func (l *Listener) statPrefix() string {
 	return "inbound_" + l.statAddress() + ";"
 }
 
-// cluster is what Istio calls the app behind its own inbound listener.
+// cluster is Istio's name for the app behind its own inbound listener.
 func (l *Listener) cluster() string {
 	_, port, err := net.SplitHostPort(l.App)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // does neither, and needs a type of its own for each family.
 func prometheus(stats []*stat) string {
 	stats = slices.Clone(stats)
-	slices.SortStableFunc(stats, func(x, y *stat) int { // within a family by name, as they come
+	slices.SortStableFunc(stats, func(x, y *stat) int { // within a family in the order of names
 		if x.gauge != y.gauge {
 			return cmp.Compare(flag(x.gauge), flag(y.gauge))
 		}
@@ -47,7 +47,7 @@ func prometheus(stats []*stat) string {
 
 var labelEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
-// metricName replaces what Prometheus does not take in a name.
+// metricName replaces characters that are invalid in Prometheus.
 func metricName(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' {

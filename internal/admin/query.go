@@ -25,7 +25,7 @@ func parseQuery(raw string) query {
 	return q
 }
 
-// decode undoes %-escapes; what is none stays as it is.
+// decode resolves %-escapes; invalid ones stay.
 func decode(s string) string {
 	if plain, err := url.PathUnescape(s); err == nil {
 		return plain

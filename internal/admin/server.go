@@ -18,16 +18,15 @@ import (
 type Options struct {
 	Plane Plane
 
-	// Quit is /quitquitquit. It is called when the answer is on its way.
+	// Quit is /quitquitquit. It is called after the response was sent.
 	Quit func(context.Context)
 
 	// DrainTime is Istio's drainDuration, Envoy's --drain-time-s: how long after
 	// /drain_listeners?graceful the listeners are closed.
 	DrainTime time.Duration
 
-	// IdleAfter is how long after the first goodbye idle connections are ended.
-	// Istio's minDrainDuration fits: until then clients may not know yet that
-	// they should go elsewhere.
+	// IdleAfter is how long after the start of a drain idle connections are closed. Istio's minDrainDuration fits:
+	// until then clients may not yet know of other endpoints.
 	IdleAfter time.Duration
 
 	Version string         // in /server_info
@@ -38,7 +37,7 @@ type Options struct {
 	Listen func(network, address string) (net.Listener, error)
 }
 
-// Server answers the API on one address.
+// Server serves the API on one address.
 type Server struct {
 	Options
 	table    []command
@@ -47,19 +46,19 @@ type Server struct {
 	own      counts
 	throttle logs.Throttle
 	began    time.Time
-	ctx      context.Context // ends when Close has let the answers out
+	ctx      context.Context // ends when Close has waited for responses
 	cancel   context.CancelFunc
 
 	listener net.Listener
 	http     *http.Server
 	served   chan struct{}
-	due      sync.RWMutex // read-locked by each answer under way
+	due      sync.RWMutex // read-locked by each request in progress
 }
 
-// answerTime is how long Close waits for answers under way.
-const answerTime = 200 * time.Millisecond
+// responseTime is how long Close waits for requests in progress.
+const responseTime = 200 * time.Millisecond
 
-// Start listens on address, host:port, and answers until Close.
+// Start listens on address, host:port, and serves until Close.
 func Start(address string, o Options) (*Server, error) {
 	if o.Listen == nil {
 		o.Listen = net.Listen
@@ -89,7 +88,7 @@ func Start(address string, o Options) (*Server, error) {
 	go func() {
 		defer close(s.served)
 		if err := s.http.Serve(sideport.Limit(ln)); !errors.Is(err, http.ErrServerClosed) {
-			o.Log.Error("the admin server has ended", "error", err)
+			o.Log.Error("the admin server has stopped", "error", err)
 		}
 	}()
 	return s, nil
@@ -98,21 +97,21 @@ func Start(address string, o Options) (*Server, error) {
 // Addr is where the server listens.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Resumed is told when the data plane serves again although it was drained: what
-// was asked of this API before is forgotten.
+// Resumed is called when the data plane serves again after a cancelled drain: requests to this API before that are
+// undone.
 func (s *Server) Resumed() { s.draining.reset() }
 
-// Close lets the answers out that are under way, and ends.
+// Close waits for the requests in progress, and stops.
 func (s *Server) Close() {
 	answered := make(chan struct{})
 	go func() { defer close(answered); s.due.Lock() }()
 	select {
 	case <-answered:
-	case <-time.After(answerTime):
+	case <-time.After(responseTime):
 	}
 	s.cancel()
-	// The last chunk of an answer is written after its handler: Shutdown waits
-	// for it, and would wait for connections on which nothing was asked.
+	// The last chunk of a response is written after its handler: Shutdown waits for it, and would also wait for
+	// connections without a request.
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	if err := s.http.Shutdown(ctx); err != nil {

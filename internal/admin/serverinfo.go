@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// state is Envoy's server.state. The two states before the data plane serves do
-// not occur: the API is not there yet.
+// state is Envoy's server.state. The two states before the data plane serves do not occur: the API is not available
+// then.
 type state uint64
 
 const (
 	live  state = 0
-	fails state = 1 // Envoy calls it draining, but no drain leads there
+	fails state = 1 // Envoy's name is draining, but a drain does not lead to it
 )
 
 func (s state) String() string {
@@ -33,8 +33,7 @@ func (s *Server) state() state {
 	return live
 }
 
-// hotRestart is what an Envoy says that was started with --disable-hot-restart,
-// as Istio's is.
+// hotRestart is the version of an Envoy with --disable-hot-restart, as Istio's is.
 const hotRestart = "disabled"
 
 func (s *Server) hotRestartVersion(query) answer { return text(http.StatusOK, hotRestart) }
@@ -50,8 +49,8 @@ type serverInfo struct {
 	Initializing bool        `json:"hot_restart_initializing"`
 }
 
-// commandLine has Envoy's options with what they would be for this process.
-// Those that do not apply have Envoy's defaults, because tools look for them.
+// commandLine has Envoy's options with the values that fit this process. Options that do not apply have Envoy's
+// defaults, because tools expect them.
 type commandLine struct {
 	BaseID                     string   `json:"base_id"`
 	Concurrency                int      `json:"concurrency"`
@@ -130,7 +129,7 @@ func (s *Server) serverInfo(query) answer {
 			Concurrency:           runtime.GOMAXPROCS(0),
 			LocalAddressIPVersion: "v4",
 			LogLevel:              s.level(),
-			FileFlushInterval:     "0s", // the access log is written as it comes
+			FileFlushInterval:     "0s", // the access log is not buffered
 			DrainTime:             seconds(s.DrainTime),
 			ParentShutdownTime:    "900s",
 			Mode:                  "Serve",
@@ -153,11 +152,10 @@ func (s *Server) serverInfo(query) answer {
 	})
 }
 
-// seconds is a duration as protobuf writes it in JSON: whole seconds where they
-// are, as Envoy's are.
+// seconds is a duration in protobuf's JSON form: whole seconds if possible, as in Envoy.
 func seconds(d time.Duration) string { return fmt.Sprintf("%ds", int64(d.Seconds())) }
 
-// source is the revision that this binary was built from.
+// source is the revision of this binary.
 func source() (revision, status string) {
 	revision, status = strings.Repeat("0", 40), "Clean"
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -173,7 +171,7 @@ func source() (revision, status string) {
 	return revision, status
 }
 
-// parseSemver reads v1.2.3 and what begins so; else zeros.
+// parseSemver parses v1.2.3 and texts that begin with it; otherwise zeros.
 func parseSemver(s string) semver {
 	s, _, _ = strings.Cut(strings.TrimPrefix(s, "v"), "-")
 	var n [3]int

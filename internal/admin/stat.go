@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// stat is one statistic under Envoy's name for it.
+// stat is one statistic with Envoy's name.
 type stat struct {
 	name   string // with the tags in it: http.ingress_http.downstream_rq_2xx
 	family string // without: http.downstream_rq_xx
-	tags   []tag  // what was taken out, in Envoy's order
+	tags   []tag  // in Envoy's order
 	gauge  bool   // else a counter
 	used   bool   // written since the start, as Envoy's usedonly has it
 	value  uint64
@@ -20,7 +20,7 @@ type stat struct {
 
 type tag struct{ name, value string }
 
-// scope is what a group of statistics is about.
+// scope is the subject of a group of statistics.
 type scope struct {
 	kind string // "listener", "http", "cluster", …
 	tag  string // name of the tag for id; empty when id is no tag
@@ -45,8 +45,7 @@ func (s scope) tags() []tag {
 	return []tag{{s.tag, s.id}}
 }
 
-// book collects statistics. What two listeners have in common under one name is
-// added up, as in Envoy.
+// book collects statistics. As in Envoy, statistics of two listeners with the same name are added up.
 type book struct {
 	all  []*stat
 	seen map[string]int
@@ -85,7 +84,7 @@ func (b *book) classes(s scope, responses [6]uint64) {
 	}
 }
 
-// connections are common to listeners and to what speaks HTTP on them.
+// connections are common to listeners and their HTTP.
 func (b *book) connections(s scope, active, total uint64) {
 	b.gauge(s, "downstream_cx_active", active, total > 0)
 	b.counter(s, "downstream_cx_destroy", total-min(total, active))
@@ -98,7 +97,7 @@ func (b *book) requests(s scope, active, total uint64, responses [6]uint64) {
 	b.classes(s, responses)
 }
 
-// collect reads every statistic of this moment, in the order of their names.
+// collect reads the current statistics, in the order of their names.
 func (s *Server) collect() []*stat {
 	b := &book{seen: make(map[string]int)}
 	listeners := s.Plane.Listeners()
@@ -127,8 +126,7 @@ func (s *Server) collect() []*stat {
 	return b.all
 }
 
-// collectOwn is the API's own traffic. Those who count connections leave out
-// what is called admin.
+// collectOwn is the API's own traffic. Tools that count connections ignore the name admin.
 func (s *Server) collectOwn(b *book) {
 	http := scope{"http", "envoy_http_conn_manager_prefix", "admin"}
 	gone := s.own.gone.Load() // before the others, so that nothing becomes negative
@@ -144,8 +142,7 @@ func (s *Server) collectOwn(b *book) {
 	b.requests(http, begun-ended, begun, responses)
 }
 
-// collectServer is what Envoy has once. Its own values are up to five seconds
-// old; these are not.
+// collectServer has the server's own statistics. Envoy's are up to five seconds old; these are current.
 func (s *Server) collectServer(b *book, listeners, connections uint64) {
 	state := s.state()
 	_, stopped := s.draining.state()

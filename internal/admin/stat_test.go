@@ -31,7 +31,7 @@ server.total_connections: 11
 	}
 }
 
-// Whoever reads the numbers in the middle of a change sees no negative ones.
+// A reader in the middle of a change sees no negative numbers.
 func TestNoCountIsNegative(t *testing.T) {
 	s, plane := startServer(t)
 	plane.listeners[0].Active = plane.listeners[0].Connections + 1

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// selection is which statistics are asked for.
+// selection is the set of requested statistics.
 type selection struct {
 	filter
 	usedOnly bool
@@ -16,8 +16,7 @@ type selection struct {
 	format   string
 }
 
-// parseSelection reads the parameters in Envoy's order. problem is what it says
-// to those that it does not take.
+// parseSelection parses the parameters in Envoy's order. problem is Envoy's error text.
 func parseSelection(q query) (sel selection, problem string) {
 	sel.usedOnly = q.has("usedonly")
 	var err error
@@ -42,8 +41,7 @@ func parseSelection(q query) (sel selection, problem string) {
 	return sel, "usage: /stats?format=(html|active-html|json|prometheus|text)\n\n"
 }
 
-// from is what of all the selection admits. There are no histograms and no text
-// readouts.
+// from returns the selected ones of all. There are no histograms and no text readouts.
 func (sel selection) from(all []*stat) []*stat {
 	return slices.DeleteFunc(all, func(s *stat) bool {
 		return sel.usedOnly && !s.used || !sel.admits(s.name) || !sel.admitsKind(s)

@@ -14,8 +14,8 @@ import (
 // maxFile is more than the downward API can write: annotations of 256 KiB, with every byte escaped.
 const maxFile = 2 << 20
 
-// ReadAnnotations reads from the downward API's file (lines of key="value") the annotations that the capture goes by.
-// A file that is not there has none. Whether the file as a whole is in order is internal/meshconfig's to say.
+// ReadAnnotations reads the annotations of the capture from the downward API's file (lines of key="value"). A missing
+// file has none. internal/meshconfig reports errors in the rest of the file.
 func ReadAnnotations(name string) (map[string]string, error) {
 	file, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -36,7 +36,7 @@ func ReadAnnotations(name string) (map[string]string, error) {
 			continue
 		}
 		if annotations[key], err = strconv.Unquote(quoted); err != nil {
-			return nil, fmt.Errorf("annotation %s in %s: %s: want a value in double quotes, as the downward API writes it", key, name, brief(quoted))
+			return nil, fmt.Errorf("annotation %s in %s: %s: must be a value in double quotes, as the downward API writes it", key, name, brief(quoted))
 		}
 	}
 	return annotations, nil

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestCapture(t *testing.T) {
 	s := newScene(t)
 	none := netip.Addr{}
-	// Who connects from where to what, and who answers: app, world, or the pipe with the original destination.
+	// The client, the destination, and what responds: app, world, or the pipe with the original destination.
 	type row struct {
 		name   string
 		from   *nettest.Namespace
@@ -34,14 +34,14 @@ func TestCapture(t *testing.T) {
 		{"everything", nil, func(f family, pod, client, outside, local netip.Addr) []row {
 			rows := []row{
 				{"inbound", s.Client, none, pod, appPort, "inbound {}"},
-				{"inbound to a port on which nobody listens", s.Client, none, pod, 9999, "inbound {}"},
+				{"inbound to a port without a listener", s.Client, none, pod, 9999, "inbound {}"},
 				{"the status port", s.Client, none, pod, 15020, "app"},
 				{"the readiness port", s.Client, none, pod, 15021, "app"},
 				{"the metrics port", s.Client, none, pod, 15090, "app"},
 				{"the inbound port itself", s.Client, none, pod, 15006, "inbound {}"},
 				{"the outbound port itself", s.Client, none, pod, 15001, "outbound {}"},
 				{"outbound", s.Pod, none, client, 80, "outbound {}"},
-				{"outbound as somebody", s.Pod.As(1000, 1000), none, outside, 443, "outbound {}"},
+				{"outbound as a normal user", s.Pod.As(1000, 1000), none, outside, 443, "outbound {}"},
 				{"outbound to another pod's status port", s.Pod, none, client, 15020, "outbound {}"},
 				{"the proxy's user", s.Pod.As(1337, 1000), none, client, 80, "world"},
 				{"the proxy's group", s.Pod.As(1000, 1337), none, client, 80, "world"},
@@ -116,7 +116,7 @@ func TestCapture(t *testing.T) {
 		{"a virtual machine behind the interface", map[string]string{"virtual-interfaces": nettest.Interface, "exclude-outbound-ports": "8081"},
 			func(_ family, pod, _, _, _ netip.Addr) []row {
 				return []row{
-					{"is on its way out", s.Client, none, pod, appPort, "outbound {}"},
+					{"is outbound", s.Client, none, pod, appPort, "outbound {}"},
 					{"unless excluded", s.Client, none, pod, otherPort, "app"},
 				}
 			}},
@@ -129,7 +129,7 @@ func TestCapture(t *testing.T) {
 					{"Istio's user", s.Pod.As(1337, 1337), none, client, 80, "inbound {}"},
 				}
 			}},
-		{"loopback, when it is asked for", map[string]string{"include-outbound-ranges": "127.0.0.0/8,::1/128"},
+		{"loopback, when it is included", map[string]string{"include-outbound-ranges": "127.0.0.0/8,::1/128"},
 			func(f family, _, _, _, local netip.Addr) []row {
 				rows := []row{{"never the address that all use", s.Pod, none, local, appPort, "app"}}
 				if f == ipv4 {
@@ -166,7 +166,7 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// While the rules are replaced again and again, nobody comes past them.
+// While the rules are replaced again and again, no connection bypasses them.
 func TestReplacedAtomically(t *testing.T) {
 	s := newScene(t)
 	s.install(t, nil)

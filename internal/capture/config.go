@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Config says what is captured; Resolve makes it. The rules are in rules.go.
+// Config is what is captured; Resolve makes it. The rules are in rules_linux.go.
 type Config struct {
 	// Off captures nothing: Install then removes what an earlier run has installed.
 	Off bool
@@ -14,30 +14,31 @@ type Config struct {
 	// WholeMachine allows the machine's own network namespace.
 	WholeMachine bool
 
-	// InboundPort and OutboundPort are where the pipe listens, on all addresses of both families.
+	// InboundPort and OutboundPort are the pipe's listeners, on all addresses of both families.
 	InboundPort, OutboundPort uint16
 
-	// UIDs and GIDs are the proxy's: what belongs to one of them is never captured. Neither is ever empty.
+	// UIDs and GIDs are the proxy's: their connections are never captured. Neither is ever empty.
 	UIDs, GIDs []uint32
 
-	// OwnPorts are never captured inbound, whatever is included.
+	// OwnPorts are never captured inbound, even if included.
 	OwnPorts []uint16
 
-	// IncludeInbound are the ports that are captured inbound, ExcludeInbound those that are not; the latter wins.
+	// IncludeInbound are the ports that are captured inbound, ExcludeInbound those that are not; the latter takes
+	// precedence.
 	IncludeInbound Ports
 	ExcludeInbound []uint16
 
-	// Outbound, in this order: what goes to ExcludeOutboundPorts or ExcludeRanges is not captured, what goes to
-	// IncludeOutboundPorts is, and of the rest what goes to IncludeRanges.
+	// Outbound, in this order: connections to ExcludeOutboundPorts or ExcludeRanges are not captured, those to
+	// IncludeOutboundPorts are, and of the rest those to IncludeRanges.
 	ExcludeOutboundPorts []uint16
 	ExcludeRanges        []netip.Prefix
 	IncludeOutboundPorts []uint16
 	IncludeRanges        Ranges
 
-	// ExcludeInterfaces: nothing that comes in or goes out by them is captured.
+	// ExcludeInterfaces are those whose packets are never captured, inbound or outbound.
 	ExcludeInterfaces []string
 
-	// VirtualInterfaces lead to virtual machines in the pod: what comes in by them is on its way out.
+	// VirtualInterfaces lead to virtual machines in the pod: packets from them are outbound.
 	VirtualInterfaces []string
 }
 
@@ -57,12 +58,12 @@ type Ranges struct {
 // status, readiness, DNS and Envoy's metrics.
 var ownPorts = []uint16{15000, 15001, 15004, 15006, 15020, 15021, 15053, 15090}
 
-// never are the ports that are not captured inbound whatever anybody says.
+// never are the ports that are not captured inbound whatever the settings.
 func (c *Config) never() []uint16 {
 	return distinct(slices.Concat(ownPorts, []uint16{c.InboundPort, c.OutboundPort}, c.OwnPorts))
 }
 
-// distinct are the values, sorted, each once.
+// distinct are the values, sorted, without duplicates.
 func distinct[T cmp.Ordered](values []T) []T {
 	values = slices.Sorted(slices.Values(values))
 	return slices.Compact(values)
@@ -76,7 +77,7 @@ const (
 	ipv6
 )
 
-// of keeps the ranges of one family, sorted, and of those that lie within each other the widest.
+// of keeps the ranges of one family, sorted, without ranges inside others.
 func (f family) of(ranges []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, r := range ranges {

@@ -6,11 +6,11 @@ import (
 	"os"
 )
 
-// errMachine is Install's answer where a slip would cut a whole machine off.
-var errMachine = errors.New("this is not a pod but the machine's own network namespace: all that comes in and goes out would be captured; want --whole-machine if it shall be")
+// errMachine prevents that a mistake cuts a whole machine off.
+var errMachine = errors.New("this is not a pod but the machine's own network namespace: all of its traffic would be captured; if intended, set --whole-machine")
 
-// onMachine says whether the calling thread is in the namespace that the kernel has begun with. Process 2, whose children
-// are the kernel's threads, never leaves it; a container with processes of its own does not see it.
+// onMachine reports whether the calling thread is in the kernel's initial namespace. Process 2, whose children are the
+// kernel's threads, never leaves it; a container with processes of its own does not see it.
 func onMachine() bool {
 	name, err := os.ReadFile("/proc/2/comm")
 	if err != nil || !bytes.Equal(name, []byte("kthreadd\n")) {

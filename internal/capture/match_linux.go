@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// match is a condition on a connection: something of it is one of some values.
+// match is a condition on a connection: a property of it has one of some values.
 type match struct {
 	name   string               // in nft's syntax
-	load   []expr.Any           // puts the thing into register
+	load   []expr.Any           // loads the property into register
 	kind   nftables.SetDatatype // of the values
-	values []value              // one is compared, more are looked up in a set
+	values []value              // one is compared, several are a set
 }
 
-// value is one of them. A range has a mask, and next, the first value that lies above it (nil at the very end).
+// value is a value or a range. A range has a mask, and next, the first value above it (nil at the very end).
 type value struct {
 	text string // in nft's syntax
 	data []byte
@@ -26,7 +26,7 @@ type value struct {
 	next []byte
 }
 
-// register is where things are compared: NFT_REG_1, 16 bytes.
+// register is the register of the comparison: NFT_REG_1, 16 bytes.
 const register = unix.NFT_REG_1
 
 var tcp = []expr.Any{
@@ -38,7 +38,7 @@ func matchTCP() match {
 	return match{name: "meta l4proto", load: tcp[:1], values: []value{{text: "tcp", data: []byte{unix.IPPROTO_TCP}}}}
 }
 
-// matchPorts is for TCP's destination ports.
+// matchPorts matches TCP's destination ports.
 func matchPorts(ports []uint16) match {
 	m := match{
 		name: "tcp dport",
@@ -53,7 +53,7 @@ func matchPorts(ports []uint16) match {
 	return m
 }
 
-// matchAddresses is for the source (saddr) or the destination (daddr) in ranges that do not overlap.
+// matchAddresses matches the source (saddr) or the destination (daddr) in ranges that do not overlap.
 func matchAddresses(f family, which string, ranges []netip.Prefix) match {
 	m := match{name: "ip " + which, kind: nftables.TypeIPAddr}
 	at := &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4}
@@ -96,8 +96,9 @@ func next(r netip.Prefix) []byte {
 	return address.AsSlice()
 }
 
-// matchInterface is for the one by which a packet came (iifname) or goes (oifname). A name, not an index: an interface
-// may come after the rules. One, not a set: nft shows names in a set that it has not made itself as empty.
+// matchInterface matches the interface by which a packet arrived (iifname) or leaves (oifname). A name, not an index:
+// an interface may appear after the rules. One, not a set: nft shows names in a set that another program has made as
+// empty.
 func matchInterface(which, name string) match {
 	key := expr.MetaKeyIIFNAME
 	if which == "oifname" {
@@ -112,7 +113,7 @@ func matchInterface(which, name string) match {
 	}
 }
 
-// matchOwner is for the user (skuid) or the group (skgid) of the socket.
+// matchOwner matches the user (skuid) or the group (skgid) of the socket.
 func matchOwner(which string, id uint32) match {
 	key := expr.MetaKeySKUID
 	if which == "skgid" {

@@ -12,20 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// answerTime is how long the kernel may take over a transaction: it may have to load modules. An nf_tables that is not
-// there answers only once, where the library waits for an answer to each message.
-const answerTime = 10 * time.Second
+// responseTime is how long the kernel may take for a transaction: it may have to load modules. A missing nf_tables
+// responds only once, where the library waits for a response to each message.
+const responseTime = 10 * time.Second
 
-// Room for a transaction, which is sent as a whole, and for the answers to all of its messages, which come all at once,
-// in bytes. Annotations are 256 KiB at most; written as rules they may be five times as much.
+// Buffer sizes for a transaction, which is sent as a whole, and for the responses to all of its messages, which arrive
+// at once, in bytes. Annotations are 256 KiB at most; as rules they may be five times as large.
 const (
 	transactionBuffer = 2 << 20
 	answerBuffer      = 1 << 20
 )
 
-// Install captures what c says, in the network namespace of the calling thread, in place of what an earlier Install has
-// captured there. When it fails nothing has changed.
-// It refuses the machine's own namespace unless c says so.
+// Install installs c in the network namespace of the calling thread, and replaces an earlier Install. If it fails,
+// nothing has changed. It refuses the machine's own namespace unless c allows it.
 func Install(c Config) error {
 	if onMachine() && !c.WholeMachine {
 		return fmt.Errorf("install the capture: %w", errMachine)
@@ -36,8 +35,8 @@ func Install(c Config) error {
 	return nil
 }
 
-// Remove leaves nothing of Install. That there is nothing is no error. Connections that are captured at this moment
-// break when these were the namespace's only rules of NAT: the kernel then translates no more.
+// Remove removes everything of Install. A missing capture is not an error. Connections that are captured at this time
+// break if these were the namespace's only NAT rules: the kernel then translates no more.
 func Remove() error {
 	if err := transact(Config{Off: true}); err != nil {
 		return fmt.Errorf("remove the capture: %w", err)
@@ -45,7 +44,7 @@ func Remove() error {
 	return nil
 }
 
-// families are those that the kernel has: without IPv6 (ipv6.disable=1) there is nothing to capture, and no table for it.
+// families are those of the kernel: without IPv6 (ipv6.disable=1) there is nothing to capture, and no table for it.
 func families() []family {
 	if _, err := os.Stat("/proc/thread-self/net/if_inet6"); err != nil {
 		return []family{ipv4}
@@ -55,15 +54,15 @@ func families() []family {
 
 func transact(c Config) error {
 	conn, err := nftables.New(nftables.WithSockOptions(func(conn *netlink.Conn) error {
-		// Else what the system gives by itself, which does for all but the longest lists.
+		// Otherwise the system's default, which is enough for all but the longest lists.
 		_, _ = conn.SetReadBuffer(answerBuffer), conn.SetWriteBuffer(transactionBuffer)
-		return conn.SetReadDeadline(time.Now().Add(answerTime))
+		return conn.SetReadDeadline(time.Now().Add(responseTime))
 	}))
 	if err != nil {
 		return explain(err)
 	}
 	if _, err := conn.ListTables(); err != nil {
-		return explain(err) // a single question has a single answer, also where there is no nf_tables
+		return explain(err) // a single message has a single response, even without nf_tables
 	}
 	for _, f := range families() {
 		if err := c.rules(f).add(conn); err != nil {
@@ -76,7 +75,7 @@ func transact(c Config) error {
 	return nil
 }
 
-// add puts the table into the transaction, as text.go writes it.
+// add adds the table to the transaction, as text_linux.go writes it.
 func (t table) add(conn *nftables.Conn) error {
 	to := &nftables.Table{Name: Name, Family: nftables.TableFamilyIPv4}
 	if t.family == ipv6 {
@@ -144,7 +143,7 @@ func (v value) compare() []expr.Any {
 	return append(out, &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: v.data})
 }
 
-// isWhole says whether nothing is masked.
+// isWhole reports whether nothing is masked.
 func isWhole(mask []byte) bool {
 	for _, b := range mask {
 		if b != 0xff {
@@ -154,7 +153,7 @@ func isWhole(mask []byte) bool {
 	return true
 }
 
-// elements are the values as a set has them: of a range its first, and the first after it.
+// elements are the values in a set's form: for a range, its first value and the first after it.
 func (m match) elements() []nftables.SetElement {
 	var out []nftables.SetElement
 	for _, v := range m.values {
@@ -179,7 +178,7 @@ func (v verdict) expressions() []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}}
 }
 
-// explain says what the kernel's refusal means and what it needs.
+// explain adds the meaning of the kernel's error and the remedy.
 func explain(err error) error {
 	var refusal *netlink.OpError
 	if errors.As(err, &refusal) {
@@ -189,12 +188,12 @@ func explain(err error) error {
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("%w: this needs CAP_NET_ADMIN in the pod's network namespace (in Kubernetes: an init container with securityContext.capabilities.add: [NET_ADMIN])", err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("the kernel's nf_tables has not answered within %v: %w", answerTime, err)
+		return fmt.Errorf("the kernel's nf_tables did not respond within %v: %w", responseTime, err)
 	case errors.Is(err, unix.EMSGSIZE):
-		return fmt.Errorf("%w: want shorter lists of ranges and ports (a few thousand items fit)", err)
+		return fmt.Errorf("%w: the lists of ranges and ports must be shorter (a few thousand items fit)", err)
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.ESOCKTNOSUPPORT),
 		errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("%w: this kernel has no nf_tables, or no NAT in it: needed are Linux 4.18 or later with CONFIG_NF_TABLES, CONFIG_NFT_NAT and CONFIG_NFT_REDIR for IPv4 and, unless IPv6 is off, IPv6; where they are modules that a container may not load, load nft_chain_nat and nft_redir on the node", err)
+		return fmt.Errorf("%w: this kernel has no nf_tables, or no NAT in it: must be Linux 4.18 or later with CONFIG_NF_TABLES, CONFIG_NFT_NAT and CONFIG_NFT_REDIR for IPv4 and, unless IPv6 is off, IPv6; where they are modules that a container may not load, load nft_chain_nat and nft_redir on the node", err)
 	}
 	return err
 }

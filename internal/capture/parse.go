@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// What the settings accept.
+// The valid values of the settings.
 const (
 	acceptsPort       = "a port, 1 to 65535"
 	acceptsPorts      = "ports, 1 to 65535, separated by commas"
@@ -19,7 +19,7 @@ const (
 	acceptsMode       = "REDIRECT, or NONE to capture nothing (there is no TPROXY here)"
 )
 
-// items splits a list at its commas; blanks and empty items are passed over, as they are left by templates.
+// items splits a list at its commas; blanks and empty items, which templates leave, are skipped.
 func items(text string) []string {
 	var out []string
 	for item := range strings.SplitSeq(text, ",") {
@@ -30,13 +30,13 @@ func items(text string) []string {
 	return out
 }
 
-// wrong says what cannot be used, and what can.
+// wrong is the error for invalid values.
 func wrong(accepts string, items ...string) error {
 	var quoted []string
 	for _, item := range items {
 		quoted = append(quoted, strconv.Quote(brief(item)))
 	}
-	return fmt.Errorf("%s: want %s", strings.Join(quoted, ", "), accepts)
+	return fmt.Errorf("%s: must be %s", strings.Join(quoted, ", "), accepts)
 }
 
 // brief is the beginning of a long value.
@@ -48,7 +48,7 @@ func brief(s string) string {
 	return strings.ToValidUTF8(s[:shown], "") + "…"
 }
 
-// list reads every item, and names all that are wrong.
+// list parses every item, and reports all invalid ones.
 func list[T any](text, accepts string, one func(string) (T, error)) ([]T, error) {
 	var out []T
 	var bad []string
@@ -84,7 +84,7 @@ func somePorts(text string) (Ports, error) {
 	return Ports{List: some}, err
 }
 
-// prefix also takes a single address, for which Istio wants a /32.
+// prefix also accepts a single address, for which Istio needs a /32.
 func prefix(text string) (netip.Prefix, error) {
 	if !strings.Contains(text, "/") {
 		address, err := netip.ParseAddr(text)
@@ -98,7 +98,7 @@ func prefix(text string) (netip.Prefix, error) {
 	}
 	p, err := netip.ParsePrefix(text)
 	if err == nil && p.Addr().Is4In6() {
-		err = strconv.ErrSyntax // no packet has such an address: it was meant to be written as IPv4
+		err = strconv.ErrSyntax // no packet has such an address: IPv4 was meant
 	}
 	return p.Masked(), err
 }
@@ -113,12 +113,12 @@ func someRanges(text string) (Ranges, error) {
 	return Ranges{List: some}, err
 }
 
-// ids are never none: without the proxy's user, its own connections would come round to it for ever.
+// ids are never empty: without the proxy's user, its own connections would be captured again, without end.
 func ids(text string) ([]uint32, error) {
 	some, err := list(text, acceptsIDs, func(item string) (uint32, error) {
 		n, err := strconv.ParseUint(item, 10, 32)
 		if err == nil && uint32(n) == ^uint32(0) {
-			err = strconv.ErrRange // (uid_t)-1 is nobody at all
+			err = strconv.ErrRange // (uid_t)-1 means no user
 		}
 		return uint32(n), err
 	})
@@ -128,8 +128,8 @@ func ids(text string) ([]uint32, error) {
 	return some, err
 }
 
-// interfaces have names of up to IFNAMSIZ-1 bytes (dev_valid_name). A wildcard would be taken for a letter of the name,
-// and nothing would match.
+// interfaces have names of up to IFNAMSIZ-1 bytes (dev_valid_name). A wildcard would be part of the name, and match
+// nothing.
 func interfaces(text string) ([]string, error) {
 	return list(text, acceptsNames, func(name string) (string, error) {
 		if len(name) > 15 || name == "." || name == ".." || strings.ContainsAny(name, "/:*\"\\ \t\n\v\f\r\x00") || strings.HasSuffix(name, "+") {

@@ -14,7 +14,7 @@ import (
 )
 
 // powerless runs f on a thread that may not change the network: capabilities are a thread's own, and what is permitted
-// still can be taken back.
+// can still be undone.
 func powerless(f func() error) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var all [2]unix.CapUserData
@@ -54,7 +54,7 @@ func TestMachineIsRefused(t *testing.T) {
 	c := resolve(t, Input{})
 	c.WholeMachine = true
 	if err := powerless(func() error { return Install(c) }); !errors.Is(err, syscall.EPERM) {
-		t.Errorf("install on the machine, as asked for: %v", err)
+		t.Errorf("install on the machine, as the flag allows: %v", err)
 	}
 }
 

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Name is that of both tables.
+// Name is the name of both tables.
 const Name = "lastcall"
 
-// table is what is captured in one family.
+// table is the capture of one family.
 type table struct {
 	family family
 	chains []chain
@@ -24,24 +24,24 @@ type chain struct {
 type hook string
 
 const (
-	prerouting hook = "prerouting" // what comes in, before it is routed
-	output     hook = "output"     // what is made here
+	prerouting hook = "prerouting" // inbound packets, before routing
+	output     hook = "output"     // packets of this machine
 )
 
-// rule does something with the connections that match in every way.
+// rule is a verdict on the connections that fulfil all matches.
 type rule struct {
 	matches []match
 	do      verdict
 }
 
-// verdict is one of: redirect to a port, jump to a chain, else return.
+// verdict is redirect to a port, jump to a chain, or return.
 type verdict struct {
 	redirect uint16
 	jump     string
 }
 
-// The chains. Only a connection's first packet passes through them (NAT), and what goes by loopback only through output:
-// its way is settled when it comes in again.
+// The chains. Only a connection's first packet passes through them (NAT), and on loopback only through output: its
+// destination is settled when it arrives.
 const (
 	chainInbound      = "inbound"
 	chainOutbound     = "outbound"
@@ -50,18 +50,18 @@ const (
 
 var (
 	loopback = map[family]netip.Prefix{ipv4: netip.MustParsePrefix("127.0.0.1/32"), ipv6: netip.MustParsePrefix("::1/128")}
-	// source is from where Istio's proxy, and lastcall's pipe, call the app.
+	// source is the address from which Istio's proxy, and lastcall's pipe, connect to the app.
 	source = map[family]netip.Prefix{ipv4: netip.MustParsePrefix("127.0.0.6/32"), ipv6: netip.MustParsePrefix("::6/128")}
 )
 
-// rules are what c means in one family.
+// rules are the rules of c in one family.
 func (c *Config) rules(f family) table {
 	t := table{family: f}
 	if c.Off {
 		return t
 	}
 	t.chains = []chain{
-		// The one that is jumped to comes first: it must be there when another names it.
+		// The target of a jump comes first: it must exist when another chain names it.
 		{chainDestinations, "", split(c.destinations(f))},
 		{chainInbound, prerouting, split(c.inbound())},
 		{chainOutbound, output, split(c.outbound(f))},
@@ -69,7 +69,7 @@ func (c *Config) rules(f family) table {
 	return t
 }
 
-// inbound is for what comes in by any interface.
+// inbound is for packets from an interface.
 func (c *Config) inbound() []rule {
 	var rules []rule
 	for _, name := range c.VirtualInterfaces {
@@ -78,7 +78,7 @@ func (c *Config) inbound() []rule {
 			rule{[]match{from}, verdict{jump: chainDestinations}},
 			rule{[]match{from}, verdict{}})
 	}
-	// What came by loopback has passed output; here it is only seen when something else has loosened that.
+	// Loopback packets have passed output; they are here only if another program has removed that.
 	rules = append(rules, rule{[]match{matchInterface("iifname", "lo")}, verdict{}})
 	for _, name := range c.ExcludeInterfaces {
 		rules = append(rules, rule{[]match{matchInterface("iifname", name)}, verdict{}})
@@ -97,7 +97,7 @@ func (c *Config) inbound() []rule {
 	return rules
 }
 
-// outbound is for what processes of the pod send.
+// outbound is for packets of the pod's processes.
 func (c *Config) outbound(f family) []rule {
 	var rules []rule
 	byLoopback := matchInterface("oifname", "lo")
@@ -111,7 +111,7 @@ func (c *Config) outbound(f family) []rule {
 	for _, id := range c.GIDs {
 		rules = append(rules, rule{[]match{matchOwner("skgid", id)}, verdict{}})
 	}
-	// As in Istio: who names loopback among the ranges wants what is there captured (127.0.0.2, say), yet never
+	// As in Istio: loopback among the ranges means that connections there are captured (127.0.0.2, say), yet never to
 	// 127.0.0.1 itself.
 	if !slices.ContainsFunc(c.IncludeRanges.List, func(r netip.Prefix) bool { return r.Addr().IsLoopback() }) {
 		rules = append(rules, rule{[]match{byLoopback}, verdict{}})
@@ -121,7 +121,7 @@ func (c *Config) outbound(f family) []rule {
 		rule{nil, verdict{jump: chainDestinations}})
 }
 
-// destinations is where outbound goes.
+// destinations selects by destination.
 func (c *Config) destinations(f family) []rule {
 	var rules []rule
 	if len(c.ExcludeOutboundPorts) > 0 {
@@ -144,11 +144,11 @@ func (c *Config) destinations(f family) []rule {
 	return rules
 }
 
-// widest is how many values a set may have: all of them go to the kernel as one attribute of at most 64 KiB, and an IPv6
-// range takes 64 bytes. (nftables v0.3.0 cuts what is longer, without a word.)
+// widest is the maximum number of values in a set: they reach the kernel as one attribute of at most 64 KiB, and an
+// IPv6 range takes 64 bytes. (nftables v0.3.0 silently truncates a longer one.)
 const widest = 500
 
-// split makes several rules of one that asks for more values.
+// split makes several rules of one with too many values.
 func split(rules []rule) []rule {
 	var out []rule
 	for _, r := range rules {

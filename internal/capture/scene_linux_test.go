@@ -90,7 +90,7 @@ func originalDst(c *net.TCPConn) string {
 	return answer
 }
 
-// ask connects and returns who has answered.
+// ask connects and returns which server has responded.
 func ask(t *testing.T, from *nettest.Namespace, source netip.Addr, to netip.AddrPort) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)

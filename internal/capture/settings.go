@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Setting is one thing that can be said of the capture.
+// Setting is one setting of the capture.
 type Setting struct {
 	Flag  string // of lastcall capture
 	Short string // istio-init's
-	Istio string // istio-init's long name, where it is another
+	Istio string // istio-init's long name, if different
 
-	// Annotations of the pod that say it too, the one that counts first.
+	// Annotations of the pod for the same setting; the first one takes precedence.
 	Annotations []string
 
 	Default string
@@ -22,7 +22,7 @@ type Setting struct {
 	set func(*Config, string) error
 }
 
-// Settings are all of them, in the order of a manual.
+// Settings are all settings, in the order of a manual.
 var Settings = []Setting{
 	{
 		Flag: "include-inbound-ports", Short: "b", Istio: "istio-inbound-ports", Default: "*",
@@ -62,7 +62,7 @@ var Settings = []Setting{
 	}, {
 		Flag: "virtual-interfaces", Short: "k", Istio: "kube-virt-interfaces",
 		Annotations: []string{"istio.io/reroute-virtual-interfaces", "traffic.sidecar.istio.io/kubevirtInterfaces"},
-		Help:        "`interfaces` of virtual machines in the pod: what comes in by them is captured as outbound",
+		Help:        "`interfaces` of virtual machines in the pod: their packets are captured as outbound",
 		set:         setTo(interfaces, func(c *Config) *[]string { return &c.VirtualInterfaces }),
 	}, {
 		Flag: "mode", Short: "m", Istio: "istio-inbound-interception-mode", Default: "REDIRECT",
@@ -101,22 +101,22 @@ var Settings = []Setting{
 	},
 }
 
-// annotationStatusPort is the status port as Istio's injector takes it, which is not captured either.
+// annotationStatusPort is the status port for Istio's injector, which is not captured either.
 const annotationStatusPort = "status.sidecar.istio.io/port"
 
-// Input is what somebody has said.
+// Input is the configuration.
 type Input struct {
-	// Flags by name, those that were given. A flag wins over an annotation.
+	// Flags by name, those that were set. A flag takes precedence over an annotation.
 	Flags map[string]string
 
 	// Annotations of the pod, all of them.
 	Annotations map[string]string
 
-	// OwnPorts are what else the agent listens on.
+	// OwnPorts are the agent's other listeners.
 	OwnPorts []uint16
 }
 
-// Resolve makes a Config. The error tells of everything that is wrong at once.
+// Resolve makes a Config. The error reports all problems at once.
 func Resolve(in Input) (Config, error) {
 	c := Config{OwnPorts: in.OwnPorts}
 	var errs []error
@@ -135,7 +135,7 @@ func Resolve(in Input) (Config, error) {
 			errs = append(errs, fmt.Errorf("%s: %w", where, err))
 		}
 	}
-	if value, said := in.Annotations[annotationStatusPort]; said && value != "0" { // 0: Istio's, no probe at all
+	if value, set := in.Annotations[annotationStatusPort]; set && value != "0" { // 0: Istio's, no probe at all
 		own, err := onePort(value)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("annotation %s: %w", annotationStatusPort, err))
@@ -143,7 +143,7 @@ func Resolve(in Input) (Config, error) {
 		c.OwnPorts = append(c.OwnPorts, own)
 	}
 	if len(errs) == 0 && c.InboundPort == c.OutboundPort {
-		errs = append(errs, fmt.Errorf("--inbound-port and --outbound-port are both %d: want two ports, inbound and outbound are told apart by them", c.InboundPort))
+		errs = append(errs, fmt.Errorf("--inbound-port and --outbound-port are both %d: must be different, since they distinguish inbound from outbound", c.InboundPort))
 	}
 	return c, errors.Join(errs...)
 }
@@ -156,7 +156,7 @@ func onePort(text string) (uint16, error) {
 	return p, nil
 }
 
-// setTo reads a value and puts it where it belongs.
+// setTo parses a value and stores it.
 func setTo[T any](parse func(string) (T, error), field func(*Config) *T) func(*Config, string) error {
 	return func(c *Config, text string) (err error) {
 		*field(c), err = parse(text)

@@ -69,18 +69,18 @@ func TestSettingsCanBeSaid(t *testing.T) {
 
 func TestWhatIsWrongIsTold(t *testing.T) {
 	for _, c := range []struct{ flag, value, want string }{
-		{"exclude-inbound-ports", "80,80a,0,65536", `--exclude-inbound-ports: "80a", "0", "65536": want ports, 1 to 65535, separated by commas`},
-		{"exclude-inbound-ports", "*", `--exclude-inbound-ports: "*": want ports, 1 to 65535, separated by commas`},
-		{"include-inbound-ports", "8000-8010", `--include-inbound-ports: "8000-8010": want *, or ports, 1 to 65535, separated by commas`},
-		{"include-outbound-ranges", "10/8,::ffff:10.0.0.1/104,fe80::1%eth0", `--include-outbound-ranges: "10/8", "::ffff:10.0.0.1/104", "fe80::1%eth0": want *, or ranges of addresses such as 10.0.0.0/8 or fd00::/8, separated by commas`},
-		{"exclude-outbound-ranges", "*", `--exclude-outbound-ranges: "*": want ranges of addresses such as 10.0.0.0/8 or fd00::/8, separated by commas`},
-		{"exclude-interfaces", "eth+,sixteen-letters-x", `--exclude-interfaces: "eth+", "sixteen-letters-x": want names of interfaces, up to 15 letters each and no wildcard, separated by commas`},
-		{"mode", "TPROXY", `--mode: "TPROXY": want REDIRECT, or NONE to capture nothing (there is no TPROXY here)`},
-		{"proxy-uid", "", `--proxy-uid: "": want numbers of users or groups, 0 to 4294967294, at least one, separated by commas`},
-		{"proxy-uid", "istio-proxy", `--proxy-uid: "istio-proxy": want numbers of users or groups, 0 to 4294967294, at least one, separated by commas`},
-		{"proxy-gid", "4294967295", `--proxy-gid: "4294967295": want numbers of users or groups, 0 to 4294967294, at least one, separated by commas`},
-		{"inbound-port", "", `--inbound-port: "": want a port, 1 to 65535`},
-		{"outbound-port", "15006", `--inbound-port and --outbound-port are both 15006: want two ports, inbound and outbound are told apart by them`},
+		{"exclude-inbound-ports", "80,80a,0,65536", `--exclude-inbound-ports: "80a", "0", "65536": must be ports, 1 to 65535, separated by commas`},
+		{"exclude-inbound-ports", "*", `--exclude-inbound-ports: "*": must be ports, 1 to 65535, separated by commas`},
+		{"include-inbound-ports", "8000-8010", `--include-inbound-ports: "8000-8010": must be *, or ports, 1 to 65535, separated by commas`},
+		{"include-outbound-ranges", "10/8,::ffff:10.0.0.1/104,fe80::1%eth0", `--include-outbound-ranges: "10/8", "::ffff:10.0.0.1/104", "fe80::1%eth0": must be *, or ranges of addresses such as 10.0.0.0/8 or fd00::/8, separated by commas`},
+		{"exclude-outbound-ranges", "*", `--exclude-outbound-ranges: "*": must be ranges of addresses such as 10.0.0.0/8 or fd00::/8, separated by commas`},
+		{"exclude-interfaces", "eth+,sixteen-letters-x", `--exclude-interfaces: "eth+", "sixteen-letters-x": must be names of interfaces, up to 15 letters each and no wildcard, separated by commas`},
+		{"mode", "TPROXY", `--mode: "TPROXY": must be REDIRECT, or NONE to capture nothing (there is no TPROXY here)`},
+		{"proxy-uid", "", `--proxy-uid: "": must be numbers of users or groups, 0 to 4294967294, at least one, separated by commas`},
+		{"proxy-uid", "istio-proxy", `--proxy-uid: "istio-proxy": must be numbers of users or groups, 0 to 4294967294, at least one, separated by commas`},
+		{"proxy-gid", "4294967295", `--proxy-gid: "4294967295": must be numbers of users or groups, 0 to 4294967294, at least one, separated by commas`},
+		{"inbound-port", "", `--inbound-port: "": must be a port, 1 to 65535`},
+		{"outbound-port", "15006", `--inbound-port and --outbound-port are both 15006: must be different, since they distinguish inbound from outbound`},
 	} {
 		t.Run(c.flag+" "+c.value, func(t *testing.T) {
 			_, err := Resolve(Input{Flags: map[string]string{c.flag: c.value}})
@@ -98,7 +98,7 @@ func TestWhatIsWrongIsTold(t *testing.T) {
 			},
 		})
 		if err == nil || strings.Count(err.Error(), "\n") != 2 ||
-			!strings.Contains(err.Error(), `annotation traffic.sidecar.istio.io/excludeOutboundPorts: "http": want`) {
+			!strings.Contains(err.Error(), `annotation traffic.sidecar.istio.io/excludeOutboundPorts: "http": must be`) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -121,7 +121,7 @@ func TestReadAnnotations(t *testing.T) {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
 	write("traffic.sidecar.istio.io/excludeInboundPorts=80\n")
-	if _, err := ReadAnnotations(file); err == nil || !strings.Contains(err.Error(), "excludeInboundPorts in "+file+": 80: want a value in double quotes") {
+	if _, err := ReadAnnotations(file); err == nil || !strings.Contains(err.Error(), "excludeInboundPorts in "+file+": 80: must be a value in double quotes") {
 		t.Errorf("no quotes: %v", err)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// DryRun writes what Install would install, in nft's syntax: `nft -f -` does the same with it, and makes of it what
-// `nft list ruleset` shows after Install.
+// DryRun writes what Install would install, in nft's syntax: `nft -f -` has the same effect, and results in what `nft
+// list ruleset` shows after Install.
 func DryRun(w io.Writer, c Config) error {
 	var b strings.Builder
 	for _, f := range families() {
@@ -25,7 +25,7 @@ func (f family) String() string {
 }
 
 func (t table) write(b *strings.Builder) {
-	// Made if it is not there, so that it can be deleted, so that it is new.
+	// Create it if it is missing, so that deleting it cannot fail, and the next line makes a new one.
 	fmt.Fprintf(b, "table %v %s\ndelete table %v %s\n", t.family, Name, t.family, Name)
 	if len(t.chains) == 0 {
 		return

@@ -28,7 +28,7 @@ func NewAdmin(address string) (*Admin, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		network, target, base = "unix", path, "http://envoy"
 	} else if _, _, err := net.SplitHostPort(address); err != nil {
-		return nil, fmt.Errorf("address of Envoy's admin %q: %w; accepted are host:port and unix:PATH", address, err)
+		return nil, fmt.Errorf("address of Envoy's admin %q: %w; must be host:port or unix:PATH", address, err)
 	}
 	return &Admin{
 		address: address,
@@ -37,22 +37,20 @@ func NewAdmin(address string) (*Admin, error) {
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return d.DialContext(ctx, network, target)
 			},
-			// A connection to the admin counts in Envoy's own numbers and is
-			// cheap to make on loopback: none is kept.
+			// A connection to the admin API counts in Envoy's own numbers and is cheap on loopback: none is kept.
 			DisableKeepAlives: true,
 		}},
 	}, nil
 }
 
-// maxAnswer bounds an answer, bytes. The largest we ask for is the dump of a few
-// thousand listeners.
-const maxAnswer = 256 << 20
+// maxResponse bounds a response, bytes. The largest is the dump of a few thousand listeners.
+const maxResponse = 256 << 20
 
-// StatusError is an answer other than 200.
+// StatusError is a response other than 200.
 type StatusError struct {
 	Request string // method and path
 	Status  int
-	Body    string // its beginning
+	Body    string // the beginning of it
 }
 
 func (e *StatusError) Error() string {
@@ -65,9 +63,9 @@ func (a *Admin) call(ctx context.Context, method, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	if err != nil {
-		return nil, fmt.Errorf("envoy's admin at %s: %s %s: read the answer: %w", a.address, method, path, err)
+		return nil, fmt.Errorf("envoy's admin at %s: %s %s: read the response: %w", a.address, method, path, err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return body, &StatusError{method + " " + path, resp.StatusCode, string(bytes.TrimSpace(body[:min(len(body), 200)]))}
@@ -75,7 +73,7 @@ func (a *Admin) call(ctx context.Context, method, path string) ([]byte, error) {
 	return body, nil
 }
 
-// do is call for an answer that is read as it comes.
+// do is call for a response that is read as a stream.
 func (a *Admin) do(ctx context.Context, method, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, a.base+path, nil)
 	if err != nil {
@@ -85,7 +83,7 @@ func (a *Admin) do(ctx context.Context, method, path string) (*http.Response, er
 	if err != nil {
 		var u *url.Error
 		if errors.As(err, &u) {
-			err = u.Err // the URL stands in ours
+			err = u.Err // our error names the URL
 		}
 		return nil, fmt.Errorf("envoy's admin at %s: %s %s: %w", a.address, method, path, err)
 	}
@@ -98,9 +96,8 @@ func (a *Admin) Ready(ctx context.Context) error {
 	return err
 }
 
-// DrainListeners says goodbye. inboundOnly leaves listeners of other directions
-// alone; with skipExit the listeners never stop, with graceful they stop after
-// --drain-time-s, with neither at once.
+// DrainListeners makes Envoy send Connection: close and GOAWAY. inboundOnly leaves listeners of other directions alone.
+// With skipExit the listeners never stop, with graceful they stop after --drain-time-s, with neither at once.
 func (a *Admin) DrainListeners(ctx context.Context, inboundOnly, graceful, skipExit bool) error {
 	var query []string
 	for _, q := range []struct {
@@ -129,16 +126,14 @@ func (a *Admin) HealthcheckFail(ctx context.Context, fail bool) error {
 	return err
 }
 
-// Quit makes Envoy leave; it flushes its logs and stats first.
+// Quit makes Envoy exit; it flushes its logs and stats first.
 func (a *Admin) Quit(ctx context.Context) error {
 	_, err := a.call(ctx, http.MethodPost, "/quitquitquit")
 	return err
 }
 
-// Stats asks for the stats whose names match filter (RE2, anywhere in the
-// name), as text. usedOnly leaves out those that were never written; gauges
-// leaves out all but gauges, which saves Envoy most of the work where there are
-// thousands of clusters.
+// Stats reads the stats whose names match filter (RE2, anywhere in the name), as text. usedOnly omits those that were
+// never written; gauges omits all but gauges, which saves Envoy most of the work where there are thousands of clusters.
 func (a *Admin) Stats(ctx context.Context, filter string, usedOnly, gauges bool) ([]byte, error) {
 	path := "/stats?"
 	if usedOnly {
@@ -150,7 +145,7 @@ func (a *Admin) Stats(ctx context.Context, filter string, usedOnly, gauges bool)
 	return a.call(ctx, http.MethodGet, path+"filter="+url.QueryEscape(filter))
 }
 
-// awaitReady asks again and again until Envoy serves, or ctx or stop ends it.
+// awaitReady polls until Envoy serves, or ctx or stop ends it.
 func (a *Admin) awaitReady(ctx context.Context, stop <-chan struct{}) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, time.Second)
@@ -162,7 +157,7 @@ func (a *Admin) awaitReady(ctx context.Context, stop <-chan struct{}) error {
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-stop:
-			return errors.New("envoy has ended before it was ready")
+			return errors.New("envoy exited before it was ready")
 		case <-ctx.Done():
 			return fmt.Errorf("envoy does not become ready: %w", err)
 		}

@@ -6,33 +6,31 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
-// Asking for counters only to know whether clients still come may cost at most
-// 1/countShare of the time. It has a budget of its own, so that it does not put off the
-// question whether a connection is idle.
+// Reading counters only to detect arrivals may use at most 1/countShare of the time. It has a budget of its own, so
+// that it does not delay the check whether a connection is idle.
 const (
 	countShare = 1000 // 0.1 % of a core
 	countMin   = 500 * time.Millisecond
 )
 
-// arrivals counts the connections and requests that have come. On a busy machine looks
-// at the kernel's table are late, and a short connection comes and goes between two of
-// them. So connections are also counted as they end, when the kernel reports destroyed
-// sockets; where it does not, and for requests on open connections, Envoy's counters are
-// asked. asOf is the moment up to which the count is complete.
+// arrivals counts new connections and requests. On a busy machine looks at the kernel's table are late, and short
+// connections exist only between two of them. So connections are also counted as they end, when the kernel reports
+// destroyed sockets; where it does not, and for requests on open connections, Envoy's counters are read. asOf is the
+// time up to which the count is complete.
 type arrivals struct {
 	total uint64
 
-	since   time.Time // when a drain began to depend on the count; zero: none does
+	since   time.Time // when a drain began to need the count; zero: none does
 	reports bool      // the kernel reports destroyed sockets
 	roll    sockdiag.Roll
-	seen    uint64    // connections found by looks since the last answer with counters
-	spokeAt time.Time // of the last look that found more bytes from the client of an open connection
+	seen    uint64    // connections found by looks since the last response with counters
+	sentAt  time.Time // the last look that found more bytes from the client of an open connection
 
 	answered  bool // gauges and guessed have a first value
 	gauges    tally
-	guessed   uint64    // requests counted by gauges since the last answer with counters
-	counters  tally     // the last answer with counters
-	countedAt time.Time // when it was asked for; zero: never
+	guessed   uint64    // requests counted by gauges since the last response with counters
+	counters  tally     // the last response with counters
+	countedAt time.Time // time of its request; zero: never
 	nextCount time.Time
 }
 
@@ -42,8 +40,7 @@ func (a *arrivals) count(reports bool, now time.Time) { a.since, a.reports = now
 // stopCounting ends that.
 func (a *arrivals) stopCounting() { a.since, a.reports = time.Time{}, false }
 
-// ended takes in the sockets that the kernel reports as destroyed. It returns whether one
-// of them was in no look.
+// ended adds the sockets that the kernel reports as destroyed. It reports whether one of them was in no look.
 func (g *ledger) ended(sockets []sockdiag.Socket, lost bool, now time.Time) {
 	for _, s := range sockets {
 		if !g.layout.counts(s.Local) {
@@ -54,7 +51,7 @@ func (g *ledger) ended(sockets []sockdiag.Socket, lost bool, now time.Time) {
 		if g.arrivals.roll.Unseen(s.Cookie, seen) {
 			g.arrivals.total++
 		}
-		g.moved(now) // the last answer may have counted its request
+		g.moved(now) // the last response may have counted its request
 	}
 	if lost {
 		g.arrivals.total++ // at least
@@ -75,15 +72,15 @@ func (a *arrivals) left(cookie uint64) {
 	}
 }
 
-// spoke notes that the client of an open connection has sent more.
-func (a *arrivals) spoke(now time.Time, countsRequests bool) {
-	a.spokeAt = now
+// sent notes that the client of an open connection has sent more.
+func (a *arrivals) sent(now time.Time, countsRequests bool) {
+	a.sentAt = now
 	if !countsRequests {
 		a.total++ // it may be a request
 	}
 }
 
-// answer takes Envoy's answer in.
+// answer adds a response of Envoy's.
 func (a *arrivals) answer(now tally, countsConnections bool, asked time.Time) {
 	before := a.gauges
 	known := a.answered
@@ -98,7 +95,7 @@ func (a *arrivals) answer(now tally, countsConnections bool, asked time.Time) {
 			if countsConnections {
 				a.total += growth(last.acceptedBlind, now.acceptedBlind, 0)
 				if more := growth(last.accepted, now.accepted, 0); more > 0 && !a.reports {
-					a.total += max(1, growth(seen, more, 0)) // those seen may be others
+					a.total += max(1, growth(seen, more, 0)) // the seen ones may be others
 				}
 				return
 			}
@@ -115,7 +112,7 @@ func (a *arrivals) answer(now tally, countsConnections bool, asked time.Time) {
 	}
 }
 
-// growth is by how much a counter has grown, less what was counted already.
+// growth is the increase of a counter, less what was counted already.
 func growth(before, now, counted uint64) uint64 {
 	if now < before+counted {
 		return 0 // Envoy was restarted, or a gauge showed more
@@ -123,7 +120,7 @@ func growth(before, now, counted uint64) uint64 {
 	return now - before - counted
 }
 
-// asOf is the moment up to which arrivals are complete; zero: that of the last look.
+// asOf is the time up to which arrivals are complete; zero: that of the last look.
 func (g *ledger) asOf() time.Time {
 	a, blind := &g.arrivals, g.missesConnections()
 	last := a.countedAt
@@ -135,29 +132,29 @@ func (g *ledger) asOf() time.Time {
 		return time.Time{}
 	case blind:
 		return last
-	case g.layout.countsRequests && (a.spokeAt.After(last) || last.Equal(a.since) && g.http+g.mixed > 0):
+	case g.layout.countsRequests && (a.sentAt.After(last) || last.Equal(a.since) && g.http+g.mixed > 0):
 		return last
 	}
 	return time.Time{}
 }
 
-// missesConnections is true when looks are all that shows new connections, or when those
-// of a listener are not in the kernel's table at all.
+// missesConnections reports whether looks are all that shows new connections, or whether the kernel's table lacks those
+// of a listener.
 func (g *ledger) missesConnections() bool {
 	return !g.arrivals.reports && len(g.layout.ports) > 0 || len(g.layout.unseen) > 0
 }
 
-// cannotCount is true when nothing tells whether short connections come.
+// cannotCount reports whether nothing shows short connections.
 func (g *ledger) cannotCount() bool { return g.missesConnections() && !g.layout.countsConnections }
 
-// wantsCounters says whether to ask for the counters now, because a connection or a
-// request may have come that nothing else has shown.
+// wantsCounters reports whether to read the counters now, because a connection or a request may have arrived that
+// nothing else has shown.
 func (g *ledger) wantsCounters(now time.Time) bool {
 	counts := g.layout.countsConnections || g.layout.countsRequests
 	return counts && !g.asOf().IsZero() && !now.Before(g.arrivals.nextCount)
 }
 
-// rest puts the next question for counters off.
+// rest delays the next reading of counters.
 func (a *arrivals) rest(from time.Time, cost time.Duration) {
 	a.nextCount = from.Add(min(max(countShare*cost, countMin), restMax))
 }

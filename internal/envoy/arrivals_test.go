@@ -34,7 +34,7 @@ func TestArrivals(t *testing.T) {
 	check(6)
 }
 
-// What only Envoy sees is believed idle when it says so twice.
+// What only Envoy sees is idle after two equal responses.
 func TestUnseen(t *testing.T) {
 	l := Listener{Name: "quic", HTTP: []string{"q"}, Known: true, Unseen: true, Stats: "udp"}
 	b := &book{newLedger(layOut([]Listener{l}, show(l), nil, true)), t, time.Unix(1000, 0)}
@@ -57,7 +57,7 @@ func TestUnseen(t *testing.T) {
 	b.see(settle)
 	b.want(0)
 	b.see(time.Second)
-	b.wantDue(true) // for ever
+	b.wantDue(true) // without a limit
 	say(3, 2, 0)    // one is no HTTP
 	b.see(time.Second)
 	say(3, 2, 0)
@@ -67,7 +67,7 @@ func TestUnseen(t *testing.T) {
 	b.want(3)
 }
 
-// Of what nothing can be known is busy for ever.
+// Connections that nothing shows stay busy.
 func TestUnknown(t *testing.T) {
 	l := Listener{Name: "quic", HTTP: []string{"q"}, Known: true, Unseen: true, Stats: "udp"}
 	b := &book{newLedger(layOut([]Listener{l}, nil, nil, true)), t, time.Unix(1000, 0)}
@@ -138,7 +138,7 @@ func TestBusyBetweenLooks(t *testing.T) {
 	b.want(0)
 }
 
-// Where the kernel does not report destroyed sockets, Envoy's counters are asked, and the
+// Where the kernel does not report destroyed sockets, Envoy's counters are read, and the
 // count is complete up to then.
 func TestCountersTellOfConnections(t *testing.T) {
 	b := newBook(t)
@@ -171,7 +171,7 @@ func TestCountersTellOfConnections(t *testing.T) {
 	b.wantDue(false)
 }
 
-// Requests on an open connection are known from the counters alone, which are asked
+// Requests on an open connection only show in the counters, which are read
 // although bytes still move.
 func TestCountersTellOfRequests(t *testing.T) {
 	b := newBook(t)

@@ -9,21 +9,20 @@ import (
 	"strings"
 )
 
-// Bootstrap is a configuration of our own for an Envoy that carries what the
-// pipe would. It is made as JSON, not by text/template: that would keep the linker
-// from leaving unused methods out, and cost 3.3 MB of the program.
+// Bootstrap is our own configuration for an Envoy that serves the pipe's inbound listeners. It is made as JSON, not by
+// text/template, which would keep the linker from removing unused methods: 3.3 MB of the program.
 type Bootstrap struct {
 	Inbound   []Route
 	AccessLog string // file; empty: none
 }
 
-// Route is one way in.
+// Route is one inbound listener.
 type Route struct {
-	Listen, App string // host:port; App empty: where a captured connection wanted to go
+	Listen, App string // host:port; App empty: a captured connection's original destination
 	Protocol    string // auto, http or tcp, as the pipe's
 }
 
-// StatPrefix names the stats of a way in as Istio does.
+// StatPrefix names the stats of an inbound listener as Istio does.
 func (r Route) StatPrefix() string {
 	host, port, _ := net.SplitHostPort(r.Listen)
 	if host == "" {
@@ -71,8 +70,8 @@ func (b Bootstrap) Render(admin string) ([]byte, error) {
 	})
 }
 
-// shownStats are those that a drain, its report and the usual dashboards need:
-// each more costs memory here and storage where it is scraped.
+// shownStats are the stats that a drain, its report and the usual dashboards need: each further one costs memory here
+// and storage in Prometheus.
 func shownStats() (patterns []m) {
 	for _, prefix := range []string{"server.", "listener_manager.", "cluster_manager."} {
 		patterns = append(patterns, m{"prefix": prefix})
@@ -86,15 +85,14 @@ func shownStats() (patterns []m) {
 	return append(patterns, m{"safe_regex": m{"regex": `http\..*\.downstream_rq_[1-5]xx`}})
 }
 
-// unlimited lifts Envoy's limits of 1,024 connections and requests a cluster: how
-// much it takes is the app's own affair.
+// unlimited raises Envoy's limits of 1,024 connections and requests per cluster: limits are the app's decision.
 var unlimited = m{"thresholds": []m{{
 	"max_connections": math.MaxUint32, "max_pending_requests": math.MaxUint32, "max_requests": math.MaxUint32,
 }}}
 
 func cluster(i int) string { return "inbound|" + strconv.Itoa(i) }
 
-// cluster is the way to the app.
+// cluster is the app.
 func (r Route) cluster(name string) (m, error) {
 	c := m{
 		"name": name, "connect_timeout": "5s", "circuit_breakers": unlimited,
@@ -103,8 +101,8 @@ func (r Route) cluster(name string) (m, error) {
 		},
 	}
 	if r.App == "" {
-		// As Istio's InboundPassthroughCluster: by its source an app knows what has come
-		// through the sidecar. There is no such address of IPv6, where it is the pod's own.
+		// As Istio's InboundPassthroughCluster: the source address shows the app that a connection came through the
+		// sidecar. IPv6 has no such address; there it is the pod's own.
 		c["type"], c["lb_policy"] = "ORIGINAL_DST", "CLUSTER_PROVIDED"
 		c["upstream_bind_config"] = m{
 			"source_address":         m{"address": "127.0.0.6", "port_value": 0},
@@ -176,8 +174,7 @@ func (b Bootstrap) httpManager(i int, in Route) m {
 	return extension("envoy.filters.network.http_connection_manager", config)
 }
 
-// address is an address as Envoy's configuration has it. An empty host is every
-// address, IPv4 and IPv6.
+// address is an address of Envoy's configuration. An empty host is all addresses, IPv4 and IPv6.
 func address(at string) (m, error) {
 	if path, ok := strings.CutPrefix(at, "unix:"); ok {
 		return m{"pipe": m{"path": path}}, nil

@@ -10,32 +10,30 @@ import (
 	"strings"
 )
 
-// Listener is one of Envoy's listeners, as far as it says what counts.
+// Listener is one of Envoy's listeners, with the properties that decide what counts.
 type Listener struct {
 	Name      string
 	Addresses []netip.AddrPort // as they are bound
 	Direction string           // INBOUND, OUTBOUND, or UNSPECIFIED
 
-	// Stats is how its own stats are called: listener.<Stats>.downstream_….
+	// Stats is its name in its own stats: listener.<Stats>.downstream_….
 	Stats string
 
-	// HTTP are the stat prefixes of its HTTP connection managers, as they stand
-	// in the names of stats. Opaque is true when it has a filter chain without
-	// one.
+	// HTTP are the stat prefixes of its HTTP connection managers, as in the names of stats. Opaque is true when it has
+	// a filter chain without one.
 	HTTP   []string
 	Opaque bool
-	Known  bool // HTTP and Opaque could be had
+	Known  bool // HTTP and Opaque are valid
 
-	// Unseen is true when the kernel's table of TCP sockets does not show its
-	// connections by its port: QUIC, a unix socket, a transparent listener.
+	// Unseen is true when the kernel's table of TCP sockets does not show its connections by port: QUIC, a unix socket,
+	// a transparent listener.
 	Unseen bool
 }
 
-// typeHTTP is the filter that speaks HTTP.
+// typeHTTP is the filter for HTTP.
 const typeHTTP = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 
-// statName is a name as Envoy makes it of an address or a prefix: colons are
-// what separates names from values.
+// statName is the name that Envoy derives from an address or a prefix: colons separate names from values.
 func statName(s string) string { return strings.ReplaceAll(s, ":", "_") }
 
 // dumpedAddress is envoy.config.core.v3.Address.
@@ -63,8 +61,7 @@ func (d dumpedAddress) String() string {
 	return fmt.Sprintf("%s:%d", d.SocketAddress.Address, d.SocketAddress.Port)
 }
 
-// bound is where it is bound; false for what is no IP address, or for a port
-// that the kernel has chosen.
+// bound is its bound address; false if that is not an IP address, or for a port that the kernel has chosen.
 func (d dumpedAddress) bound() (netip.AddrPort, bool) {
 	if d.SocketAddress == nil || d.SocketAddress.Port == 0 {
 		return netip.AddrPort{}, false
@@ -103,8 +100,8 @@ type dumpedChain struct {
 	} `json:"filters"`
 }
 
-// listener makes a Listener of it. false: it has no connections of its own. bound
-// gives the addresses of a listener whose ports the kernel has chosen.
+// listener converts it. It returns false when it has no connections of its own. bound has the addresses of listeners
+// whose ports the kernel has chosen.
 func (d *dumpedListener) listener(bound map[string][]netip.AddrPort) (Listener, bool) {
 	l := Listener{Name: d.Name, Direction: d.Direction, Known: true, Unseen: d.Transparent, Stats: statName(d.StatPrefix)}
 	if l.Direction == "" {
@@ -128,11 +125,11 @@ func (d *dumpedListener) listener(bound map[string][]netip.AddrPort) (Listener, 
 		l.Opaque = l.Opaque || !speaksHTTP
 	}
 	if d.Internal != nil || d.Address.Internal != nil {
-		return l, false // what comes there has come by another listener
+		return l, false // its connections arrive at another listener first
 	}
 	if d.Address.isUDP() {
 		l.Unseen = true
-		return l, len(l.HTTP) > 0 // plain datagrams are no conversation
+		return l, len(l.HTTP) > 0 // plain datagrams have no connections
 	}
 	for _, a := range append([]moreAddresses{{d.Address}}, d.More...) {
 		if at, ok := a.Address.bound(); ok {
@@ -146,8 +143,7 @@ func (d *dumpedListener) listener(bound map[string][]netip.AddrPort) (Listener, 
 	return l, true
 }
 
-// Listeners asks for the listeners. Those that Envoy does not show (no
-// config_dump) come with their addresses alone.
+// Listeners reads the listeners. Those that Envoy does not show (no config_dump) have their addresses only.
 func (a *Admin) Listeners(ctx context.Context) ([]Listener, error) {
 	bound, plain, listErr := a.list(ctx)
 	dumped, err := a.dump(ctx, bound)
@@ -194,7 +190,7 @@ func (a *Admin) dump(ctx context.Context, bound map[string][]netip.AddrPort) (li
 	return listeners, nil
 }
 
-// list asks for the addresses to which the listeners are bound.
+// list reads the addresses to which the listeners are bound.
 func (a *Admin) list(ctx context.Context) (bound map[string][]netip.AddrPort, listeners []Listener, err error) {
 	b, err := a.call(ctx, http.MethodGet, "/listeners?format=json")
 	if err != nil {

@@ -53,7 +53,7 @@ func shown(config m, patterns ...m) {
 	config["stats_config"] = m{"stats_matcher": m{"inclusion_list": m{"patterns": patterns}}}
 }
 
-// ours is an address of the loopback network that nobody else uses.
+// ours is an address of the loopback network that no other test uses.
 func ours(port int) string {
 	return fmt.Sprintf("127.%d.%d.7:%d", 1+os.Getpid()%200, 1+os.Getpid()/200%200, port)
 }
@@ -95,7 +95,7 @@ func TestSidecar(t *testing.T) {
 		c := r.dialAt(ours(port))
 		c.ask("/")
 		if resp, _ := c.answer(t); resp.Close {
-			t.Errorf("port %d says goodbye", port)
+			t.Errorf("port %d sends Connection: close", port)
 		}
 		_ = c.Close()
 	}
@@ -116,7 +116,7 @@ func TestGateway(t *testing.T) {
 	c := r.dial()
 	c.ask("/")
 	if resp, _ := c.answer(t); !resp.Close {
-		t.Error("no goodbye")
+		t.Error("no Connection: close")
 	}
 	_ = c.Close()
 	r.app.let()
@@ -128,12 +128,12 @@ func TestGateway(t *testing.T) {
 }
 
 // Whatever the matcher hides, a request in flight is not ended, and what is
-// missing is said at the start.
+// missing causes a warning at the start.
 func TestPartlyHidden(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		patterns []m
-		hidden   string // said at the start
+		hidden   string // named at the start
 	}{
 		"all of http":            {[]m{{"prefix": "http."}}, ""},
 		"requests only":          {[]m{{"suffix": "downstream_rq_active"}}, ""},
@@ -146,8 +146,8 @@ func TestPartlyHidden(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := configured(t, func(config m, _ func(name, direction, at string) m) { shown(config, tt.patterns...) })
-			if said := strings.Contains(r.log.String(), "hides what tells"); said != (tt.hidden != "") || !strings.Contains(r.log.String(), tt.hidden) {
-				t.Errorf("said at the start: %v\n%s", said, r.log)
+			if warned := strings.Contains(r.log.String(), "hides the gauges"); warned != (tt.hidden != "") || !strings.Contains(r.log.String(), tt.hidden) {
+				t.Errorf("warned at the start: %v\n%s", warned, r.log)
 			}
 			idle, busy := r.dial(), r.dial()
 			idle.ask("/")
@@ -167,7 +167,7 @@ func TestPartlyHidden(t *testing.T) {
 			}
 			_ = busy.Close()
 			if tt.hidden != "" {
-				o.stillThere(t) // who knows what the idle one is about
+				o.stillThere(t) // the idle one cannot be distinguished
 				_ = idle.Close()
 			}
 			o.want(t, drain.Clean)
@@ -176,7 +176,7 @@ func TestPartlyHidden(t *testing.T) {
 }
 
 // A unix socket's connections are not in the kernel's table of TCP: Envoy's own
-// numbers tell.
+// numbers show.
 func TestUnixListener(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "in")
@@ -203,7 +203,7 @@ func TestUnixListener(t *testing.T) {
 	o.want(t, drain.Clean)
 }
 
-// The port that the kernel has chosen is asked for.
+// The port that the kernel has chosen is read.
 func TestChosenPort(t *testing.T) {
 	r := configured(t, func(config m, listener func(name, direction, at string) m) {
 		listeners(config, listener("in", "INBOUND", "127.0.0.1:0"))

@@ -12,14 +12,14 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
-// reportMost bounds the conversations of a last call that are named.
+// reportMost bounds the list of connections in the report.
 const reportMost = 1000
 
-// stopTimeout is what a last call leaves Envoy to close its listeners.
+// stopTimeout is how long a last call waits for Envoy to close its listeners.
 const stopTimeout = time.Second
 
-// LastCall stops accepting and says what is still open. Envoy has no way to end
-// single conversations: they end when it does.
+// LastCall stops accepting and returns the open connections. Envoy cannot end single connections: they end when it
+// exits.
 func (p *Plane) LastCall(ctx context.Context, _ time.Duration) ([]drain.Conversation, error) {
 	open, err := p.Open(ctx, reportMost)
 	for i := range open {
@@ -30,13 +30,12 @@ func (p *Plane) LastCall(ctx context.Context, _ time.Duration) ([]drain.Conversa
 	return open, errors.Join(err, p.StopAccepting(ctx))
 }
 
-// leaveTime is how long an Envoy may take to leave after SIGTERM, and again after
-// /quitquitquit. It needs 7 ms (measured).
-const leaveTime = time.Second
+// exitTime is how long an Envoy may take to exit after SIGTERM, and again after /quitquitquit. It needs 7 ms
+// (measured).
+const exitTime = time.Second
 
-// Close ends Envoy so that it flushes its access log and its stats, and returns
-// when the kernel has delivered what Envoy had written. One that does not leave
-// is killed. An Envoy that others have started is left to them.
+// Close ends Envoy so that it flushes its access log and its stats, and returns when the kernel has delivered what
+// Envoy had written. An Envoy that does not exit is killed. An Envoy that was not started by lastcall keeps running.
 func (p *Plane) Close(ctx context.Context) error {
 	p.end()
 	c := p.running()
@@ -50,21 +49,21 @@ func (p *Plane) Close(ctx context.Context) error {
 	return nil
 }
 
-// send makes Envoy leave. SIGTERM and /quitquitquit end it in the same way;
-// SIGTERM needs no round trip, and no admin that answers.
+// send makes Envoy exit. SIGTERM and /quitquitquit have the same effect; SIGTERM needs neither a round trip nor a
+// working admin API.
 func (p *Plane) send(ctx context.Context, c *process.Child) error {
 	select {
 	case <-c.Done():
-		return nil // its number may be another's by now
+		return nil // its number may belong to another process by now
 	default:
 	}
 	signalGroup(c, syscall.SIGTERM)
-	if !leaves(ctx, c) && ctx.Err() == nil {
-		p.log.Warn("Envoy does not leave after SIGTERM: told by its admin port", "after", leaveTime)
-		ask, cancel := context.WithTimeout(ctx, leaveTime)
+	if !awaitExit(ctx, c) && ctx.Err() == nil {
+		p.log.Warn("Envoy still running after SIGTERM; calling /quitquitquit", "after", exitTime)
+		ask, cancel := context.WithTimeout(ctx, exitTime)
 		err := p.admin.Quit(ask)
-		if cancel(); (err != nil || !leaves(ctx, c)) && ctx.Err() == nil {
-			p.log.Warn("Envoy does not leave: killed", "error", err)
+		if cancel(); (err != nil || !awaitExit(ctx, c)) && ctx.Err() == nil {
+			p.log.Warn("Envoy still running; killing it", "error", err)
 			signalGroup(c, syscall.SIGKILL)
 			select {
 			case <-c.Done():
@@ -80,18 +79,18 @@ func (p *Plane) send(ctx context.Context, c *process.Child) error {
 	}
 }
 
-// leaves waits for Envoy's end, and for that of all that it has started.
-func leaves(ctx context.Context, c *process.Child) bool {
-	short, cancel := context.WithTimeout(ctx, leaveTime)
+// awaitExit waits for the exit of Envoy and of all processes that it has started.
+func awaitExit(ctx context.Context, c *process.Child) bool {
+	short, cancel := context.WithTimeout(ctx, exitTime)
 	defer cancel()
 	select {
 	case <-c.Done():
 	case <-short.Done():
 		return false
 	}
-	// drain.Termination ends ctx when Envoy has ended; what a script has left behind
-	// gets its time all the same.
-	for end := within(ctx, leaveTime); groupLives(c); time.Sleep(time.Millisecond) {
+	// drain.Termination ends ctx when Envoy has exited; processes that a script has left behind get their time
+	// nevertheless.
+	for end := within(ctx, exitTime); groupLives(c); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			return false
 		}
@@ -99,8 +98,8 @@ func leaves(ctx context.Context, c *process.Child) bool {
 	return true
 }
 
-// within is d from now, or ctx's deadline if that is sooner. That ctx was cancelled, as
-// it is when Envoy has ended, does not count.
+// within is d from now, or ctx's deadline if that is sooner. The cancellation of ctx, which follows Envoy's exit, does
+// not count.
 func within(ctx context.Context, d time.Duration) time.Time {
 	end := time.Now().Add(d)
 	if last, ok := ctx.Deadline(); ok && last.Before(end) {
@@ -109,13 +108,11 @@ func within(ctx context.Context, d time.Duration) time.Time {
 	return end
 }
 
-// deliveryTime bounds how long an end waits for slow readers. It comes out of the
-// margin that is kept before the kubelet's SIGKILL.
+// deliveryTime bounds how long an end waits for slow readers. It is part of the margin before the kubelet's SIGKILL.
 const deliveryTime = 500 * time.Millisecond
 
-// awaitDelivery waits until the kernel has handed to the clients what a dead
-// Envoy had written: with a pod's last process its network goes, and what was
-// still on its way.
+// awaitDelivery waits until the kernel has delivered to the clients what an exited Envoy had written: a pod's network
+// ends with its last process, and undelivered bytes with it.
 func (p *Plane) awaitDelivery(ctx context.Context) {
 	for end := within(ctx, deliveryTime); ; time.Sleep(5 * time.Millisecond) {
 		p.mu.Lock()
@@ -131,13 +128,13 @@ func (p *Plane) awaitDelivery(ctx context.Context) {
 			return
 		}
 		if time.Now().After(end) {
-			p.log.Warn("clients have not taken what Envoy had written", "connections", owing, "within", deliveryTime)
+			p.log.Warn("clients have not received everything that Envoy had written", "connections", owing, "within", deliveryTime)
 			return
 		}
 	}
 }
 
-// Kill ends Envoy at once. An Envoy that others have started is left to them.
+// Kill ends Envoy at once. An Envoy that was not started by lastcall keeps running.
 func (p *Plane) Kill() {
 	p.end()
 	if c := p.running(); c != nil {
@@ -146,11 +143,10 @@ func (p *Plane) Kill() {
 	}
 }
 
-// Exited is closed when Envoy has ended. Of an Envoy that others have started it
-// is not known.
+// Exited is closed when Envoy has exited. It is never closed for an Envoy that was not started by lastcall.
 func (p *Plane) Exited() <-chan struct{} { return p.exited }
 
-// Shut lets go of everything when the plane is needed no more.
+// Shut releases everything when the plane is no longer needed.
 func (p *Plane) Shut() {
 	p.Kill()
 	p.over()

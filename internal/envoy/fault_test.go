@@ -74,8 +74,8 @@ func (f *fake) connect(t *testing.T) (end func()) {
 	return end
 }
 
-// An admin that is out of order ends nothing early and holds nothing up: what is
-// open counts as busy, and the kernel says when nothing is.
+// A broken admin API ends nothing early and delays nothing: open connections
+// count as busy, and the kernel shows when there are none.
 func TestAdminFaults(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -84,7 +84,7 @@ func TestAdminFaults(t *testing.T) {
 	}{
 		"hangs":   {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "context deadline exceeded"},
 		"refuses": {nil, "connection refused"},
-		"garbage": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>welcome</html>") }, "the answer lacks http.admin.downstream_rq_active"},
+		"garbage": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>welcome</html>") }, "the response lacks http.admin.downstream_rq_active"},
 		"503": {func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "no healthy upstream", http.StatusServiceUnavailable)
 		}, "unexpected status 503: no healthy upstream"},
@@ -177,7 +177,7 @@ func TestStopped(t *testing.T) {
 					t.Errorf("%+v; want %s\n%s", got, verdict, r.log)
 				}
 				if !strings.Contains(fmt.Sprint(got.Faults), "context deadline exceeded") {
-					t.Errorf("its silence is not told: %v", got.Faults)
+					t.Errorf("its silence is not reported: %v", got.Faults)
 				}
 			case <-time.After(cfg.GracePeriod + patience):
 				t.Fatalf("no end\n%s", r.log)

@@ -11,18 +11,17 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/process"
 )
 
-// signalGroup reaches an Envoy behind a script too: what it starts is in its
-// process group. It says whether anybody was there.
+// signalGroup also reaches an Envoy behind a script: the script's children are in its process group. It reports whether
+// a process was there.
 func signalGroup(c *process.Child, s syscall.Signal) bool { return syscall.Kill(-c.Pid(), s) == nil }
 
-// dying says whether Envoy is on its way out: the kernel closes the sockets of a
-// process some time before its parent hears of its end, and connections that went
-// that way were not done.
+// dying reports whether Envoy is exiting: the kernel closes the sockets of a process some time before its parent is
+// notified, and connections that end this way were not complete.
 func dying(c *process.Child) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(c.Pid()) + "/stat")
 	if err != nil {
 		_, err := os.Stat("/proc/self/stat")
-		return err == nil // it is reaped; else there is no /proc here
+		return err == nil // reaped; otherwise there is no /proc here
 	}
 	const exiting = 0x4 // PF_EXITING
 	fields := statFields(b)
@@ -33,17 +32,15 @@ func dying(c *process.Child) bool {
 	return flags&exiting != 0
 }
 
-// statFields are the fields of /proc/PID/stat from the state on: what stands
-// before may hold anything (proc(5)).
+// statFields are the fields of /proc/PID/stat from the state on: the name before may contain anything (proc(5)).
 func statFields(b []byte) [][]byte { return bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) }
 
-// groupLives says whether something of the group still runs, now that its leader
-// has ended: without a script, nothing does.
+// groupLives reports whether a process of the group still runs after its leader has exited: only a script leaves one.
 func groupLives(c *process.Child) bool {
 	if !signalGroup(c, 0) {
 		return false
 	}
-	// A dead process whose parent does not reap it still counts for kill(2).
+	// A zombie still counts for kill(2).
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, name := range stats {
 		b, err := os.ReadFile(name)
@@ -58,8 +55,8 @@ func groupLives(c *process.Child) bool {
 	return false
 }
 
-// mainThreadTime is the processor time that Envoy's main thread, which answers its
-// admin, has used; false where it is not ours, or the kernel does not say.
+// mainThreadTime is the processor time of Envoy's main thread, which serves its admin API; false where Envoy is not
+// ours, or /proc lacks it.
 func mainThreadTime(c *process.Child) (time.Duration, bool) {
 	if c == nil {
 		return 0, false

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// istioKnown are the lines of a poll that pilot-agent leaves out
-// (pkg/envoy/admin.go): the names are its own.
+// istioKnown are the lines of a poll that pilot-agent ignores (pkg/envoy/admin.go): the names are its own.
 var istioKnown = regexp.MustCompile(`^listener\.(0\.0\.0\.0_(15021|15090)|admin|admin\.main_thread)\.downstream_cx_active$`)
 
 // istioFilter is the filter of pilot-agent's poll.

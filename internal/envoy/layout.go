@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Infrastructure are the ports of listeners that never count, whatever their
-// address: whoever talks there does not talk to the app.
+// Infrastructure are the ports of listeners that never count, on any address: their clients are not the app's.
 var Infrastructure = []uint16{
 	15020, // Istio's status server
 	15021, // ENVOY_STATUS_PORT: health
@@ -16,10 +15,10 @@ var Infrastructure = []uint16{
 	15053, // DNS
 }
 
-// OutboundPort is where Istio's capture sends what the app says to others.
+// OutboundPort is where Istio's capture redirects the app's outbound connections.
 const OutboundPort = 15001
 
-// Stats that tell.
+// The stats that decide.
 const (
 	requestsActive    = "downstream_rq_active" // of HTTP: requests in flight, upgrades and tunnels among them
 	requestsTotal     = "downstream_rq_total"
@@ -27,12 +26,11 @@ const (
 	connectionsTotal  = "downstream_cx_total"  // of a listener
 )
 
-// ownRequest is a gauge that no answer lacks, unless the matcher hides it: the
-// question itself is such a request.
+// ownRequest is a gauge in every response, unless the matcher hides it: the request for stats is itself such a request.
 const ownRequest = "http.admin." + requestsActive
 
-// adminPrefix is the stat prefix that Envoy's own admin API uses: what another
-// listener counts under it cannot be told apart.
+// adminPrefix is the stat prefix that Envoy's own admin API uses: stats of another listener under it cannot be
+// distinguished from it.
 const adminPrefix = "admin"
 
 func isCounter(name string) bool {
@@ -46,22 +44,21 @@ const (
 	listenerPrefix = "listener."
 )
 
-// telling is what open connections of a port tell.
-type telling int
+// evidence is what the stats show of a port's open connections.
+type evidence int
 
 const (
-	requestsTell telling = iota // Envoy's stats say whether they are idle
-	requestsMay                 // the same, but some may carry no HTTP: those are busy
-	openIsBusy                  // opaque, or its stats are hidden
+	requestsShown    evidence = iota // Envoy's stats show whether they are idle
+	requestsPossible                 // the same, but some may not be HTTP: those are busy
+	openIsBusy                       // opaque, or its stats are hidden
 )
 
-// layout is what of an Envoy's listeners counts, and what can be known of it. It
-// does not change once it is made.
+// layout is which of an Envoy's listeners count, and what their stats show. It is immutable.
 type layout struct {
-	ports   []uint16                // to ask the kernel for, sorted
-	bound   map[uint16][]netip.Addr // the addresses that go with a port
-	telling map[uint16]telling
-	closing []uint16 // of the ports, those that are closed when the inbound listeners are
+	ports    []uint16                // for the kernel's table, sorted
+	bound    map[uint16][]netip.Addr // the addresses that go with a port
+	evidence map[uint16]evidence
+	closing  []uint16 // of the ports, those that are closed when the inbound listeners are
 
 	http  map[string]bool // stat prefixes whose requests count
 	mixed map[string]bool // of them, those of listeners that also carry other things
@@ -72,20 +69,19 @@ type layout struct {
 	countsConnections bool // all of counters are shown
 	countsRequests    bool // the request counters of all of http are
 
-	unknown []string // listeners of which nothing can be known
+	unknown []string // listeners whose connections are not visible at all
 	hidden  []string // stats that are missing, for the log
 
-	inboundOnly bool     // there are listeners marked inbound: only they are drained
-	usedOnly    bool     // ownRequest tells an answer from garbage, so unused stats may be left out
-	wanted      []string // gauges that an answer must have
+	inboundOnly bool     // there are listeners marked inbound: only those are drained
+	usedOnly    bool     // ownRequest identifies a valid response, so unused stats may be omitted
+	wanted      []string // gauges that a response must have
 }
 
-// layOut chooses by direction, address and port, never by name: a user's listener
-// may be called worker_api or admin-eu. shown are the stats that Envoy has. With
-// kernel false the kernel's table does not show Envoy's sockets.
+// layOut selects listeners by direction, address and port, never by name: a user's listener may be called worker_api or
+// admin-eu. shown are the stats that Envoy has. With kernel false, the kernel's table does not show Envoy's sockets.
 func layOut(listeners []Listener, shown Stats, leaveOut []uint16, kernel bool) *layout {
 	l := &layout{
-		bound: map[uint16][]netip.Addr{}, telling: map[uint16]telling{},
+		bound: map[uint16][]netip.Addr{}, evidence: map[uint16]evidence{},
 		http: map[string]bool{}, mixed: map[string]bool{}, counters: map[string]bool{},
 		countsConnections: true, countsRequests: true,
 	}
@@ -107,7 +103,7 @@ func layOut(listeners []Listener, shown Stats, leaveOut []uint16, kernel bool) *
 			continue
 		}
 		unseen := listener.Unseen || !kernel
-		l.add(listener, addresses, l.tells(listener, unseen, shown, users), unseen, shown)
+		l.add(listener, addresses, l.evidenceOf(listener, unseen, shown, users), unseen, shown)
 	}
 	slices.Sort(l.ports)
 	l.ports = slices.Compact(l.ports)
@@ -117,18 +113,18 @@ func layOut(listeners []Listener, shown Stats, leaveOut []uint16, kernel bool) *
 	return l
 }
 
-// tells says what the connections of a listener tell, and notes what is hidden.
-func (l *layout) tells(listener Listener, unseen bool, shown Stats, users map[string]int) telling {
-	t := requestsTell
+// evidenceOf returns what the stats show of a listener's connections, and notes what is hidden.
+func (l *layout) evidenceOf(listener Listener, unseen bool, shown Stats, users map[string]int) evidence {
+	t := requestsShown
 	switch {
 	case !listener.Known, len(listener.HTTP) == 0:
 		return openIsBusy
 	case listener.Opaque || unseen:
-		t = requestsMay
+		t = requestsPossible
 	}
 	for _, prefix := range listener.HTTP {
 		names := []string{"http." + prefix + "." + requestsActive}
-		if t == requestsMay {
+		if t == requestsPossible {
 			names = append(names, "http."+prefix+"."+connectionsActive)
 		}
 		for _, name := range names {
@@ -137,14 +133,14 @@ func (l *layout) tells(listener Listener, unseen bool, shown Stats, users map[st
 				t = openIsBusy
 			}
 		}
-		if t == requestsMay && users[prefix] > 1 {
-			t = openIsBusy // whose HTTP connections they are cannot be told
+		if t == requestsPossible && users[prefix] > 1 {
+			t = openIsBusy // shared gauges do not show whose HTTP connections they count
 		}
 	}
 	return t
 }
 
-func (l *layout) add(listener Listener, addresses []netip.AddrPort, t telling, unseen bool, shown Stats) {
+func (l *layout) add(listener Listener, addresses []netip.AddrPort, t evidence, unseen bool, shown Stats) {
 	if unseen {
 		gauge := listenerPrefix + listener.Stats + "." + connectionsActive
 		if _, ok := shown[gauge]; !ok {
@@ -157,7 +153,7 @@ func (l *layout) add(listener Listener, addresses []netip.AddrPort, t telling, u
 		for _, a := range addresses {
 			l.ports = append(l.ports, a.Port())
 			l.bound[a.Port()] = append(l.bound[a.Port()], a.Addr())
-			l.telling[a.Port()] = max(l.telling[a.Port()], t)
+			l.evidence[a.Port()] = max(l.evidence[a.Port()], t)
 			if !l.inboundOnly || listener.Direction == "INBOUND" {
 				l.closing = append(l.closing, a.Port())
 			}
@@ -174,11 +170,11 @@ func (l *layout) add(listener Listener, addresses []netip.AddrPort, t telling, u
 		_, ok := shown["http."+prefix+"."+requestsTotal]
 		l.countsRequests = l.countsRequests && ok
 		l.http[prefix] = true
-		l.mixed[prefix] = l.mixed[prefix] || t == requestsMay
+		l.mixed[prefix] = l.mixed[prefix] || t == requestsPossible
 	}
 }
 
-// want settles by what an answer is known to be one of this Envoy, and whole.
+// want chooses the gauges that identify a complete response of this Envoy.
 func (l *layout) want(shown Stats) {
 	if _, l.usedOnly = shown[ownRequest]; l.usedOnly {
 		l.wanted = []string{ownRequest}
@@ -194,11 +190,11 @@ func (l *layout) want(shown Stats) {
 	slices.Sort(l.wanted)
 }
 
-// matcherHint is the setting that shows what is hidden.
+// matcherHint is the setting that shows hidden stats.
 const matcherHint = `proxyStatsMatcher: {inclusionSuffixes: ["` + requestsActive + `", "` + connectionsActive + `", "` + requestsTotal + `", "` + connectionsTotal + `"]}`
 
-// counts says whether a connection to a local address is one that counts: on a
-// machine with several addresses, others may listen on the same port.
+// counts reports whether a connection to a local address counts: on a machine with several addresses, other programs
+// may listen on the same port.
 func (l *layout) counts(local netip.AddrPort) bool {
 	for _, addr := range l.bound[local.Port()] {
 		if addr.IsUnspecified() || addr == local.Addr() {
@@ -208,26 +204,26 @@ func (l *layout) counts(local netip.AddrPort) bool {
 	return false
 }
 
-// tally is what an answer of Envoy's stats comes to.
+// tally is the result of a response of Envoy's stats.
 type tally struct {
 	requests  int // in flight
 	mixedHTTP int // connections of mixed listeners that carry HTTP
 	unseen    int // connections that the kernel does not show
 
-	// Since Envoy's start, where counted: an answer may be of gauges only.
+	// Since Envoy's start, if counted: a response may have gauges only.
 	counted       bool
 	total         uint64 // requests
-	accepted      uint64 // connections that the kernel shows, or could have
+	accepted      uint64 // connections that the kernel shows or has shown
 	acceptedBlind uint64 // those that it does not
 }
 
-// agrees says whether two answers say the same of what the kernel does not show.
+// agrees reports whether two responses are equal in what the kernel does not show.
 func (t tally) agrees(other tally) bool {
 	return t.requests == other.requests && t.mixedHTTP == other.mixedHTTP && t.unseen == other.unseen &&
 		(t.total == other.total || !t.counted || !other.counted)
 }
 
-// read adds up what counts. gauges are the names that it has used.
+// read adds up the stats that count. gauges are the names that it has used.
 func (l *layout) read(stats Stats) (t tally, gauges []string) {
 	for name, value := range stats {
 		if blind, ok := l.counters[name]; ok {

@@ -50,14 +50,14 @@ func TestLayout(t *testing.T) {
 		hide      func(Stats)
 		blind     bool // the kernel's table does not show Envoy
 
-		ports   []uint16
-		telling telling // of the first port
-		http    []string
-		unseen  int
-		unknown []string
-		hidden  []string
-		only    bool
-		closing []uint16
+		ports    []uint16
+		evidence evidence // of the first port
+		http     []string
+		unseen   int
+		unknown  []string
+		hidden   []string
+		only     bool
+		closing  []uint16
 	}{
 		"inbound": {listeners: []Listener{inbound}, ports: []uint16{15006}, http: []string{"in"}, only: true, closing: []uint16{15006}},
 		"a gateway says no direction": {
@@ -83,33 +83,33 @@ func TestLayout(t *testing.T) {
 			only:      true,
 		},
 		"left out": {listeners: []Listener{inbound}, leaveOut: []uint16{15006}, only: true},
-		"what says no direction counts beside inbound, but is not closed with it": {
+		"no direction: counts in addition to inbound, but is not closed with it": {
 			listeners: []Listener{inbound, change(func(l *Listener) { l.Direction = "UNSPECIFIED"; l.Addresses = at("0.0.0.0:80") })},
 			ports:     []uint16{80, 15006}, http: []string{"in"}, only: true, closing: []uint16{15006},
 		},
 		"opaque": {
 			listeners: []Listener{change(func(l *Listener) { l.HTTP, l.Opaque = nil, true })},
-			ports:     []uint16{15006}, telling: openIsBusy, only: true, closing: []uint16{15006},
+			ports:     []uint16{15006}, evidence: openIsBusy, only: true, closing: []uint16{15006},
 		},
 		"HTTP and others": {
 			listeners: []Listener{change(func(l *Listener) { l.Opaque = true })},
-			ports:     []uint16{15006}, telling: requestsMay, http: []string{"in"}, only: true, closing: []uint16{15006},
+			ports:     []uint16{15006}, evidence: requestsPossible, http: []string{"in"}, only: true, closing: []uint16{15006},
 		},
 		"HTTP and others, under a name that another uses": {
 			listeners: []Listener{change(func(l *Listener) { l.Opaque = true }), change(func(l *Listener) { l.Direction = "OUTBOUND" })},
-			ports:     []uint16{15006}, telling: openIsBusy, only: true, closing: []uint16{15006},
+			ports:     []uint16{15006}, evidence: openIsBusy, only: true, closing: []uint16{15006},
 		},
 		"the name of Envoy's own admin API": {
 			listeners: []Listener{change(func(l *Listener) { l.HTTP = []string{"admin"} })},
-			ports:     []uint16{15006}, telling: openIsBusy, only: true, closing: []uint16{15006}, hidden: []string{ownRequest},
+			ports:     []uint16{15006}, evidence: openIsBusy, only: true, closing: []uint16{15006}, hidden: []string{ownRequest},
 		},
 		"hidden": {
 			listeners: []Listener{inbound}, hide: hide("http.in.downstream_rq_active"),
-			ports: []uint16{15006}, telling: openIsBusy, only: true, closing: []uint16{15006}, hidden: []string{"http.in.downstream_rq_active"},
+			ports: []uint16{15006}, evidence: openIsBusy, only: true, closing: []uint16{15006}, hidden: []string{"http.in.downstream_rq_active"},
 		},
 		"hidden in part": {
 			listeners: []Listener{change(func(l *Listener) { l.Opaque = true })}, hide: hide("http.in.downstream_cx_active"),
-			ports: []uint16{15006}, telling: openIsBusy, only: true, closing: []uint16{15006}, hidden: []string{"http.in.downstream_cx_active"},
+			ports: []uint16{15006}, evidence: openIsBusy, only: true, closing: []uint16{15006}, hidden: []string{"http.in.downstream_cx_active"},
 		},
 		"of HTTP alone, connections need not be shown": {
 			listeners: []Listener{inbound}, hide: hide("http.in.downstream_cx_active", "listener.0.0.0.0_15006.downstream_cx_active"),
@@ -117,7 +117,7 @@ func TestLayout(t *testing.T) {
 		},
 		"addresses alone": {
 			listeners: []Listener{{Addresses: at("0.0.0.0:80"), Direction: "UNSPECIFIED"}},
-			ports:     []uint16{80}, telling: openIsBusy, closing: []uint16{80},
+			ports:     []uint16{80}, evidence: openIsBusy, closing: []uint16{80},
 		},
 		"QUIC": {
 			listeners: []Listener{change(func(l *Listener) { l.Addresses, l.Unseen = nil, true })},
@@ -154,7 +154,7 @@ func TestLayout(t *testing.T) {
 			check("inbound only", l.inboundOnly, tt.only)
 			check("closing", l.closing, tt.closing)
 			if len(l.ports) > 0 {
-				check("telling", l.telling[l.ports[0]], tt.telling)
+				check("evidence", l.evidence[l.ports[0]], tt.evidence)
 			}
 		})
 	}

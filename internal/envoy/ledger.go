@@ -8,32 +8,28 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
-// settle is how long bytes must have been still when the stats are asked: Envoy
-// needs a moment to read what the kernel has, and to count it. It is also how long
-// they must have been still since the answer: a request is no longer counted a
-// moment before its answer's last bytes reach the kernel.
+// settle is how long no bytes may move before the stats are read: Envoy needs a moment to read what the kernel has, and
+// to count it. It is also how long no bytes may move after a response: a request stops counting a moment before its
+// last bytes reach the kernel.
 const settle = 30 * time.Millisecond
 
-// tick is how inexact the kernel's times are: a jiffy at 100 Hz.
+// tick is the resolution of the kernel's times: a jiffy at 100 Hz.
 const tick = 10 * time.Millisecond
 
-// Asking for stats may cost at most 1/busyShare of the time while the answer is
-// that somebody is busy, and 1/idleShare when it may be the last one, within these
-// bounds.
+// Reading stats may use at most 1/busyShare of the time while a connection is busy, and 1/idleShare when the response
+// may be the last one, within these bounds.
 const (
 	busyShare = 800 // 0.13 % of a core
 	idleShare = 50
 	restMin   = 20 * time.Millisecond
 	restMax   = 5 * time.Second
 
-	// dear is an answer that cost so much that the next is asked for without
-	// the counters.
-	dear = 5 * time.Millisecond
+	// expensive is a response that cost so much that the next is requested without the counters.
+	expensive = 5 * time.Millisecond
 )
 
-// ledger concludes from looks at the kernel's table, and from Envoy's stats when
-// they are worth asking, what goes on. It is not safe for concurrent use and
-// knows no clock but what it is told.
+// ledger infers Envoy's activity from looks at the kernel's table, and from Envoy's stats when they are worth reading.
+// It is not safe for concurrent use and has no clock: callers pass the time.
 type ledger struct {
 	layout *layout
 
@@ -42,24 +38,24 @@ type ledger struct {
 
 	now     time.Time // of the last look
 	open    int       // connections that count
-	certain int       // of them busy for sure: opaque, hidden, or with something on its way after their end
-	http    int       // of them for the stats to say
-	mixed   int       // of them for the stats to say, if they are HTTP at all
-	unsent  int       // of the last two, with an answer that is not delivered
-	unread  int       // connections with something that Envoy has not read
+	certain int       // of them certainly busy: opaque, hidden, or ended with undelivered bytes
+	http    int       // of them decided by the stats
+	mixed   int       // of them decided by the stats, if they are HTTP at all
+	unsent  int       // of the last two, with an undelivered response
+	unread  int       // connections with bytes that Envoy has not read
 	movedAt time.Time
 	stillAt time.Time // movedAt at the last look
-	moves   int       // looks that found that something had moved, since it was quiet
+	moves   int       // looks that found moved bytes, since the last quiet period
 
 	tally      tally
 	askedAt    time.Time
-	answeredAt time.Time // zero: never, or the last answer was none
+	answeredAt time.Time // zero: never, or the last request failed
 	restUntil  time.Time
-	cost       time.Duration   // of the last answer
+	cost       time.Duration   // of the last response
 	wanted     map[string]bool // gauges that an answer must have
 }
 
-// sighting is a connection as it was seen last.
+// sighting is a connection at the last look.
 type sighting struct{ received, acked uint64 }
 
 func newLedger(l *layout) *ledger {
@@ -68,24 +64,23 @@ func newLedger(l *layout) *ledger {
 	return g
 }
 
-// use takes another layout; what has been counted stays.
+// use sets another layout; counts stay.
 func (g *ledger) use(l *layout) {
 	g.layout, g.wanted = l, make(map[string]bool)
-	g.arrivals.answered, g.arrivals.countedAt = false, time.Time{} // what is counted is another sum now
+	g.arrivals.answered, g.arrivals.countedAt = false, time.Time{} // the sums are of other listeners now
 	for _, name := range l.wanted {
 		g.wanted[name] = true
 	}
 	g.forget()
 }
 
-// forget makes the next conclusion wait for a new answer.
+// forget makes the next conclusion wait for a new response.
 func (g *ledger) forget() { g.answeredAt = time.Time{} }
 
-// connectionStates are those of a conversation that is not over: Envoy has not
-// ended it, or has and the client has not got everything.
+// connectionStates are those of open connections: Envoy has not closed them, or the client has not received everything.
 var connectionStates = sockdiag.Of(sockdiag.Established, sockdiag.CloseWait, sockdiag.FinWait1, sockdiag.Closing, sockdiag.LastAck)
 
-// look takes one look at the kernel's table in.
+// look adds one look at the kernel's table.
 func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	before := g.now
 	g.now, g.open, g.certain, g.http, g.mixed, g.unsent, g.unread = now, 0, 0, 0, 0, 0, 0
@@ -112,28 +107,28 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		case s.ReadQueue > 0 || s.WriteQueue > 0:
 			g.moved(now)
 		case was.received != s.Received || was.acked != s.Acked:
-			g.moved(before) // since then, and more exactly:
+			g.moved(before) // since the last look, or more exactly:
 			g.moved(now.Add(-max(0, min(s.LastReceived, s.LastSent, s.LastAcked)-tick)))
 		}
-		if known && was.received != s.Received && g.layout.telling[s.Local.Port()] != openIsBusy {
-			g.arrivals.spoke(now, g.layout.countsRequests)
+		if known && was.received != s.Received && g.layout.evidence[s.Local.Port()] != openIsBusy {
+			g.arrivals.sent(now, g.layout.countsRequests)
 		}
 		was.received, was.acked = s.Received, s.Acked
 		g.open++
 		if s.ReadQueue > 0 {
 			g.unread++
 		}
-		switch g.layout.telling[s.Local.Port()] {
+		switch g.layout.evidence[s.Local.Port()] {
 		case openIsBusy:
 			g.certain++
 			continue
-		case requestsMay:
+		case requestsPossible:
 			g.mixed++
 		default:
 			g.http++
 		}
 		if s.WriteQueue > 0 {
-			g.unsent++ // Envoy's end would cut off what it has not handed to the kernel yet
+			g.unsent++ // Envoy's exit would cut off what it has not written yet
 		}
 	}
 	for cookie := range g.seen {
@@ -152,8 +147,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	g.stillAt = g.movedAt
 }
 
-// undelivered is true when an ended connection still has data on its way: the FIN
-// counts as one byte.
+// undelivered reports whether a closed connection still has data to deliver: the FIN counts as one byte.
 func undelivered(s sockdiag.Socket) bool { return s.WriteQueue > 1 }
 
 func (g *ledger) moved(at time.Time) {
@@ -162,39 +156,38 @@ func (g *ledger) moved(at time.Time) {
 	}
 }
 
-// asks says whether the stats have anything to tell that the kernel has not.
+// asks reports whether the stats can add to what the kernel shows.
 func (g *ledger) asks() bool { return g.http+g.mixed > 0 || len(g.layout.unseen) > 0 }
 
-// settled says whether the last answer still holds.
+// settled reports whether the last response is still valid.
 func (g *ledger) settled() bool {
 	return !g.asks() || g.holds() && !g.now.Before(g.answeredAt.Add(settle))
 }
 
-// holds says whether nothing has moved that the last answer may not know of.
+// holds reports whether no bytes have moved that the last response may lack.
 func (g *ledger) holds() bool {
 	return !g.answeredAt.IsZero() && !g.askedAt.Before(g.movedAt.Add(settle))
 }
 
-// due says whether to ask for stats now.
+// due reports whether to read the stats now.
 func (g *ledger) due(now time.Time) bool { return g.dueForIdle(now) || g.wantsCounters(now) }
 
-// dueForIdle says whether to ask now because no connection may be busy any longer.
+// dueForIdle reports whether to read the stats now because no connection may be busy any longer.
 func (g *ledger) dueForIdle(now time.Time) bool {
-	// Of what the kernel does not show, nothing says that it has moved.
+	// The kernel does not show movement on unseen connections.
 	stale := g.asks() && (!g.holds() || len(g.layout.unseen) > 0)
 	return stale && !now.Before(g.restUntil) && !now.Before(g.movedAt.Add(settle))
 }
 
-// mostMoves bounds how far soon backs off: 16 times settle, beyond which looks are
-// made anyway.
+// mostMoves bounds how far soon backs off: 16 times settle, beyond which the interval decides.
 const mostMoves = 5
 
 // quiet is how long nothing must have moved until soon no longer backs off.
 const quiet = time.Second
 
-// soon says when the next look may bring certainty, if it may: when nothing is
-// known to be busy, but something has moved. While things keep moving, as the bytes of
-// a long download or of a stream do, it backs off, or looks would cost twice as much.
+// soon is when the next look may bring certainty; zero when it cannot: a connection is certainly busy, or nothing has
+// moved. While bytes keep moving, as in a long download or a stream, it backs off, because looks would cost twice as
+// much.
 func (g *ledger) soon() time.Time {
 	knownBusy := g.unsent+g.unread > 0 || g.holds() && g.tally.requests > 0
 	still := g.movedAt.Add(settle << max(0, min(g.moves, mostMoves)-1))
@@ -209,31 +202,31 @@ func (g *ledger) soon() time.Time {
 	return still
 }
 
-// question is what Envoy is asked for.
+// question is what to request from Envoy.
 type question struct {
-	gaugesOnly bool // the counters are too dear
-	forCount   bool // only the counters matter; the answer comes while bytes still move
+	gaugesOnly bool // the counters are too expensive
+	forCount   bool // only the counters matter; bytes are still moving
 }
 
-// question is what to ask for now.
+// question is what to request now.
 func (g *ledger) question(now time.Time) question {
 	counters := g.wantsCounters(now)
-	return question{gaugesOnly: g.cost > dear && !counters, forCount: counters && !g.dueForIdle(now)}
+	return question{gaugesOnly: g.cost > expensive && !counters, forCount: counters && !g.dueForIdle(now)}
 }
 
-// stats takes Envoy's answer in, which was asked for at that time, took so long
-// and cost Envoy so much. The error says why it cannot be believed.
+// stats adds a response that was requested at asked, took this long and cost Envoy this much. The error is the reason
+// why it is not valid.
 func (g *ledger) stats(stats Stats, q question, asked time.Time, took, cost time.Duration) error {
 	now, gauges := g.layout.read(stats)
 	now.counted = !q.gaugesOnly
 	for _, name := range gauges {
 		if stats[name] < 0 {
-			return g.failed(asked, took, fmt.Errorf("%s is %d: envoy has lost count", name, stats[name]))
+			return g.failed(asked, took, fmt.Errorf("%s is %d: envoy's accounting is wrong", name, stats[name]))
 		}
 	}
 	for name := range g.wanted {
 		if _, ok := stats[name]; !ok {
-			return g.failed(asked, took, fmt.Errorf("the answer lacks %s", name))
+			return g.failed(asked, took, fmt.Errorf("the response lacks %s", name))
 		}
 	}
 	for _, name := range gauges {
@@ -243,7 +236,7 @@ func (g *ledger) stats(stats Stats, q question, asked time.Time, took, cost time
 	before := g.tally
 	g.tally, g.askedAt, g.answeredAt = now, asked, asked.Add(took)
 	if len(g.layout.unseen) > 0 && !before.agrees(now) {
-		g.moved(asked) // there, only a second answer that is the same is believed
+		g.moved(asked) // there, two equal responses are needed
 	}
 	if now.counted {
 		g.arrivals.rest(g.answeredAt, cost)
@@ -260,7 +253,7 @@ func (g *ledger) stats(stats Stats, q question, asked time.Time, took, cost time
 	return nil
 }
 
-// failed notes that the stats could not be had: all is busy until they can.
+// failed notes that the stats are unavailable: everything is busy until they are back.
 func (g *ledger) failed(asked time.Time, took time.Duration, err error) error {
 	g.forget()
 	g.arrivals.rest(asked.Add(took), took)
@@ -268,7 +261,7 @@ func (g *ledger) failed(asked time.Time, took time.Duration, err error) error {
 	return err
 }
 
-// rest begins a pause after what has cost so much.
+// rest begins a pause after a cost.
 func (g *ledger) rest(from time.Time, cost, share time.Duration) {
 	g.cost = cost
 	g.restUntil = from.Add(min(max(share*cost, restMin), restMax))
@@ -291,15 +284,15 @@ func (g *ledger) activity() drain.Activity {
 	if !g.asks() {
 		return a
 	}
-	// What a mixed listener has open and no HTTP connection accounts for is opaque.
+	// Connections of a mixed listener that no HTTP connection accounts for are opaque.
 	opaque := max(0, doubtful-g.http-g.tally.mixedHTTP)
 	said := min(opaque+g.tally.requests, doubtful)
 	switch {
 	case g.settled():
 	case g.answeredAt.IsZero():
-		said = max(1, doubtful) // never asked, or not answered: all of them may be
+		said = max(1, doubtful) // no response: all of them may be
 	default:
-		said = max(1, said) // something has moved since: not idle before it is looked at
+		said = max(1, said) // bytes have moved since: not idle before the next look
 	}
 	a.Busy += max(said, g.unsent)
 	return a

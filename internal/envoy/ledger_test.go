@@ -36,7 +36,7 @@ func (b *book) see(after time.Duration, sockets ...sockdiag.Socket) {
 	b.look(sockets, b.now)
 }
 
-// said is an answer of Envoy's that took 1 ms.
+// said is a response of Envoy's that took 1 ms.
 func (b *book) said(stats Stats) {
 	b.t.Helper()
 	stats[ownRequest] = 1
@@ -56,7 +56,7 @@ func (b *book) want(busy int) {
 func (b *book) wantDue(want bool) {
 	b.t.Helper()
 	if got := b.due(b.now); got != want {
-		b.t.Errorf("to be asked: %v", got)
+		b.t.Errorf("due: %v", got)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestNobody(t *testing.T) {
 	b.wantDue(false)
 }
 
-// What has moved is busy until Envoy has been asked, and the answer has stood.
+// A connection with moved bytes is busy until Envoy has responded, and the response has stayed valid.
 func TestIdleHTTP(t *testing.T) {
 	b := newBook(t)
 	b.see(0, open(1, httpPort, 100))
@@ -264,7 +264,7 @@ func TestRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !b.question(b.now).gaugesOnly {
-		t.Error("counters are asked for at any price")
+		t.Error("counters are read at any price")
 	}
 	b.see(5680*time.Millisecond, with(open(1, httpPort, 2), func(s *sockdiag.Socket) { s.LastReceived = 0 }))
 	b.see(100*time.Millisecond, open(1, httpPort, 2))
@@ -273,8 +273,8 @@ func TestRest(t *testing.T) {
 	b.wantDue(true)
 }
 
-// Pings of a thousand idle HTTP/2 connections leave gaps, and the kernel says
-// when each came: they do not keep everything busy for ever.
+// Pings of a thousand idle HTTP/2 connections leave gaps, and the kernel shows
+// the time of each: they do not keep everything busy.
 func TestPings(t *testing.T) {
 	b := newBook(t)
 	b.see(0, open(1, httpPort, 0))

@@ -10,14 +10,12 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
-// lookPatience bounds how long Activity waits for an answer of Envoy's that makes
-// it certain.
+// lookPatience bounds how long Activity waits for a response of Envoy's that makes it certain.
 const lookPatience = 250 * time.Millisecond
 
-// Activity looks at the kernel's table, and at Envoy's stats if they have
-// something new to say and are not asked too often. While the watch looks too,
-// what is not certain yet counts as busy, and the answer is a change; else it is
-// waited for a little.
+// Activity looks at the kernel's table, and reads Envoy's stats if they may have changed and the rate allows. While the
+// watch runs too, uncertain connections count as busy and the response arrives as a change; otherwise Activity waits
+// for it briefly.
 func (p *Plane) Activity(ctx context.Context) (drain.Activity, error) {
 	if p.o.Istio {
 		return p.istioActivity(ctx)
@@ -40,7 +38,7 @@ func (p *Plane) Activity(ctx context.Context) (drain.Activity, error) {
 		}
 		patience := time.NewTimer(settle)
 		select {
-		case <-asking: // for ever when there is none
+		case <-asking: // blocks forever if there is none
 		case <-patience.C:
 		case <-ctx.Done():
 		}
@@ -50,13 +48,13 @@ func (p *Plane) Activity(ctx context.Context) (drain.Activity, error) {
 	}
 }
 
-// isFresh is true when the look that has just told of a change will do: without it every
-// change would cost two. Once the listeners close, every look counts; mu is held.
+// isFresh reports whether the look that has just announced a change is recent enough: otherwise every change would cost
+// two. Once the listeners close, every look counts; mu is held.
 func (p *Plane) isFresh() bool {
 	return p.watch != nil && !p.closing && time.Since(p.lookedAt) < sockdiag.MaxShare*p.cost
 }
 
-// look is one look; mu is held. Whoever looks, a change is told.
+// look takes one look; mu is held. It always announces a change.
 func (p *Plane) look() (drain.Activity, error) {
 	now := time.Now()
 	ended, lost := p.watch.Ended() // before the look, which must not show them
@@ -81,7 +79,7 @@ func (p *Plane) look() (drain.Activity, error) {
 	return a, nil
 }
 
-var errDying = errors.New("envoy is ending by itself")
+var errDying = errors.New("envoy is exiting by itself")
 
 func (p *Plane) sockets(states sockdiag.States) ([]sockdiag.Socket, error) {
 	if p.table == nil {
@@ -90,7 +88,7 @@ func (p *Plane) sockets(states sockdiag.States) ([]sockdiag.Socket, error) {
 	return p.table.Sockets(states, p.layout.ports)
 }
 
-// conclude tells of a change; mu is held.
+// conclude announces a change; mu is held.
 func (p *Plane) conclude() drain.Activity {
 	if now := p.ledger.activity(); now != p.last {
 		p.last = now
@@ -106,12 +104,11 @@ func (p *Plane) tell() {
 	}
 }
 
-// statsTimeout is how long Envoy may take to answer. With 5,000 clusters and
-// every stat it needs 0.2 s on a busy machine (measured).
+// statsTimeout is how long Envoy may take to respond. With 5,000 clusters and every stat it needs 0.2 s on a busy
+// machine (measured).
 const statsTimeout = 2 * time.Second
 
-// ask asks for stats, and does not wait: an Envoy that hangs holds up neither the
-// watch nor the drain. mu is held.
+// ask requests stats without blocking: an Envoy that hangs delays neither the watch nor the drain. mu is held.
 func (p *Plane) ask() {
 	answer := make(chan struct{})
 	p.asking = answer
@@ -126,7 +123,7 @@ func (p *Plane) ask() {
 		took := time.Since(asked)
 		cost := took
 		if after, ok := mainThreadTime(c); ok && known {
-			cost = min(took, after-before) // the rest it waited for a processor
+			cost = min(took, after-before) // the rest was waiting for a processor
 		}
 
 		p.mu.Lock()
@@ -134,7 +131,7 @@ func (p *Plane) ask() {
 		p.asking = nil
 		switch {
 		case l != p.layout:
-			return // it was asked for another
+			return // requested for the previous layout
 		case err == nil:
 			err = p.ledger.stats(ParseStats(body), q, asked, took, cost)
 		default:
@@ -142,9 +139,9 @@ func (p *Plane) ask() {
 		}
 		if bad := err != nil; bad != p.saidBad && p.life.Err() == nil {
 			if p.saidBad = bad; bad {
-				p.log.Warn("Envoy's stats cannot be had: every connection counts as busy until they can", "error", err)
+				p.log.Warn("Envoy's stats are unavailable; treating every connection as busy", "error", err)
 			} else {
-				p.log.Info("Envoy's stats can be had again")
+				p.log.Info("Envoy's stats are available again")
 			}
 		}
 		p.conclude()

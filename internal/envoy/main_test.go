@@ -52,7 +52,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// app answers /slow when it is let go, everything else at once, and echoes what
+// app answers /slow when it is released, everything else at once, and echoes what
 // is no HTTP.
 type app struct {
 	address string

@@ -6,8 +6,8 @@ import (
 	"net/http"
 )
 
-// Metrics are Envoy's own in Prometheus' text format, those that were ever
-// written. They are megabytes in a large mesh, and read as they come.
+// Metrics are Envoy's own in Prometheus' text format, those that were ever written. In a large mesh they are megabytes,
+// so they are streamed.
 func (p *Plane) Metrics(ctx context.Context) (io.ReadCloser, error) {
 	const path = "/stats/prometheus?usedonly"
 	resp, err := p.admin.do(ctx, http.MethodGet, path)

@@ -59,7 +59,7 @@ func answerDeaf(w http.ResponseWriter, r *http.Request) {
 }
 
 // An Envoy that ignores SIGTERM and /quitquitquit is killed, and that is no cut
-// when nobody was there.
+// when no client was there.
 func TestDeaf(t *testing.T) {
 	t.Parallel()
 	admin := nettest.FreeAddress(t, "127.0.0.1")
@@ -74,7 +74,7 @@ func TestDeaf(t *testing.T) {
 		t.Fatal(err, log)
 	}
 	defer p.Shut()
-	terminate(t, p, log, soon).want(t, drain.Clean, "does not leave after SIGTERM", "does not leave: killed")
+	terminate(t, p, log, soon).want(t, drain.Clean, "Envoy still running after SIGTERM", "Envoy still running; killing it")
 	if err := syscall.Kill(p.Pid(), 0); err == nil {
 		t.Error("it is still there")
 	}

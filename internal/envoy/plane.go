@@ -23,25 +23,25 @@ type Plane struct {
 
 	life context.Context // ends with Shut
 	over context.CancelFunc
-	work sync.WaitGroup // questions for stats that are under way, and whoever waits for Envoy's end
+	work sync.WaitGroup // requests for stats, and goroutines that wait for Envoy's exit
 
 	mu       sync.Mutex     // guards what follows
-	child    *process.Child // nil when attached to an Envoy that others have started
+	child    *process.Child // nil when attached to a running Envoy
 	layout   *layout
-	shown    Stats           // what Envoy showed at the start, counters included
-	table    *sockdiag.Table // nil when the kernel has none for us
+	shown    Stats           // at the start, counters included
+	table    *sockdiag.Table // nil when it is not available
 	ledger   *ledger
 	cost     time.Duration // of one look at the table
 	lookedAt time.Time     // of the last look, if it succeeded
 	last     drain.Activity
-	asking   chan struct{} // closed with the answer; nil: no question is under way
+	asking   chan struct{} // closed with the response; nil: no request in progress
 	saidBad  bool
 	watch    *sockdiag.Loop // nil before Drain
 	closing  bool           // StopAccepting was called since watch began
 
 	changes  chan struct{}
-	answered chan struct{} // carries a signal after each answer of Envoy's
-	exited   chan struct{} // closed when Envoy has ended and no other takes its place
+	answered chan struct{} // receives after each response of Envoy's
+	exited   chan struct{} // closed when Envoy has exited and is not being replaced
 }
 
 var _ drain.DataPlane = (*Plane)(nil)
@@ -61,7 +61,7 @@ func (p *Plane) running() *process.Child {
 	return p.child
 }
 
-// put takes a process as Envoy's.
+// put sets Envoy's process.
 func (p *Plane) put(c *process.Child) {
 	p.mu.Lock()
 	p.child = c
@@ -77,15 +77,14 @@ func (p *Plane) put(c *process.Child) {
 	})
 }
 
-// Drain makes Envoy say goodbye, and begins to watch. In lastcall's own way the
-// listeners go on accepting until StopAccepting; in Istio's they stop by
-// themselves after --drain-time-s.
+// Drain makes Envoy send Connection: close and GOAWAY, and begins to watch. In lastcall's own mode the listeners accept
+// until StopAccepting; in Istio's modes they stop by themselves after --drain-time-s.
 func (p *Plane) Drain(ctx context.Context) error {
 	if p.o.changes() {
-		// Listeners may have come and gone since the start.
+		// Listeners may have changed since the start.
 		short, cancel := context.WithTimeout(ctx, relearnTimeout)
 		if err := p.layOut(short, false); err != nil {
-			p.log.Warn("Envoy's listeners of now cannot be had: those of the start count", "error", err)
+			p.log.Warn("cannot read Envoy's current listeners; using those of the start", "error", err)
 		}
 		cancel()
 	}
@@ -98,7 +97,7 @@ func (p *Plane) Drain(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// relearnTimeout is short: the goodbye waits for it.
+// relearnTimeout is short: Connection: close and GOAWAY wait for it.
 const relearnTimeout = 500 * time.Millisecond
 
 func (p *Plane) laidOut() *layout {
@@ -107,15 +106,14 @@ func (p *Plane) laidOut() *layout {
 	return p.layout
 }
 
-// Changes pushes what the watch sees.
+// Changes receives after each change that the watch has seen.
 func (p *Plane) Changes() <-chan struct{} { return p.changes }
 
-// CloseIdle does nothing: Envoy cannot be told to close idle connections. They
-// are closed, with a FIN, when it ends.
+// CloseIdle does nothing: Envoy has no command to close idle connections. They are closed, with a FIN, when it exits.
 func (p *Plane) CloseIdle(context.Context, time.Duration) error { return nil }
 
-// StopAccepting closes the listeners; what is open goes on. Envoy answers before
-// its workers have done so: the kernel says when they have.
+// StopAccepting closes the listeners; open connections continue. Envoy responds before its workers have closed them:
+// the kernel's table shows when they have.
 func (p *Plane) StopAccepting(ctx context.Context) error {
 	p.mu.Lock()
 	p.closing = true
@@ -125,7 +123,7 @@ func (p *Plane) StopAccepting(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	if len(p.layout.unseen) > 0 {
-		p.ledger.forget() // somebody may have slipped in unseen
+		p.ledger.forget() // an unseen connection may have been accepted last
 	}
 	p.mu.Unlock()
 	for {
@@ -141,8 +139,7 @@ func (p *Plane) StopAccepting(ctx context.Context) error {
 	}
 }
 
-// listening are the sockets of listeners that StopAccepting closes, as long as
-// they are open.
+// listening are the sockets of listeners that StopAccepting closes, while they are open.
 func (p *Plane) listening() ([]sockdiag.Socket, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,9 +149,8 @@ func (p *Plane) listening() ([]sockdiag.Socket, error) {
 	}), err
 }
 
-// Open names the connections that are busy, as far as the kernel can tell: those
-// whose client was the last to speak before those that are being answered. The
-// age is the time since the client said something.
+// Open lists the busy connections, as far as the kernel shows: those whose client sent last come before those that are
+// receiving a response. The age is the time since the client sent bytes.
 func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,7 +165,7 @@ func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) 
 	waits := func(s sockdiag.Socket) int {
 		neverAnswered := s.Acked <= 1 && s.Received > 0 // our SYN counts as one
 		switch {
-		case p.layout.telling[s.Local.Port()] == openIsBusy, s.WriteQueue > 0, s.ReadQueue > 0:
+		case p.layout.evidence[s.Local.Port()] == openIsBusy, s.WriteQueue > 0, s.ReadQueue > 0:
 			return 0
 		case s.LastReceived < s.LastSent || neverAnswered:
 			return 1
@@ -183,7 +179,7 @@ func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) 
 	var out []drain.Conversation
 	for _, s := range sockets[:min(most, len(sockets))] {
 		protocol := "http"
-		if p.layout.telling[s.Local.Port()] == openIsBusy {
+		if p.layout.evidence[s.Local.Port()] == openIsBusy {
 			protocol = "tcp"
 		}
 		out = append(out, drain.Conversation{Peer: s.Remote.String(), Protocol: protocol, Age: drain.Millis(s.LastReceived)})

@@ -29,7 +29,7 @@ func TestBusyAndIdle(t *testing.T) {
 	late := r.dial() // still accepted
 	late.ask("/")
 	if resp, _ := late.answer(t); !resp.Close {
-		t.Error("no goodbye during the drain")
+		t.Error("no Connection: close during the drain")
 	}
 	open, err := r.Open(ctx, 10)
 	if err != nil || len(open) != 1 || open[0].Peer != busy.LocalAddr().String() {
@@ -72,7 +72,7 @@ func TestBusyAndIdle(t *testing.T) {
 func TestOpaque(t *testing.T) {
 	r := start(t, func(o *Options) { o.Bootstrap.Inbound[0].Protocol = "tcp" })
 	c := r.dial()
-	r.awaitActivity(1, 1) // idle for ever, but who knows
+	r.awaitActivity(1, 1) // idle, but nothing shows it
 	open, err := r.Open(ctx, 10)
 	if err != nil || len(open) != 1 || open[0].Protocol != "tcp" {
 		t.Errorf("open: %v, %v", open, err)
@@ -111,8 +111,8 @@ func TestHiddenStats(t *testing.T) {
 	r := start(t, func(o *Options) {
 		o.Args = []string{"--config-yaml", `stats_config: {stats_matcher: {reject_all: true}}`}
 	})
-	if !strings.Contains(r.log.String(), "hides what tells busy from idle") || !strings.Contains(r.log.String(), "proxyStatsMatcher") {
-		t.Errorf("nothing is said of it:\n%s", r.log)
+	if !strings.Contains(r.log.String(), "hides the gauges of requests in flight") || !strings.Contains(r.log.String(), "proxyStatsMatcher") {
+		t.Errorf("no log line:\n%s", r.log)
 	}
 	c := r.dial()
 	c.ask("/")
@@ -162,7 +162,7 @@ func TestAttach(t *testing.T) {
 	c := theirs.dial()
 	c.ask("/")
 	if resp, _ := c.answer(t); !resp.Close {
-		t.Error("no goodbye")
+		t.Error("no Connection: close")
 	}
 	if err := ours.Close(ctx); err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func TestCannotStart(t *testing.T) {
 	}{
 		"no program":  {func(o *Options) { o.Admin, o.Path = nettest.FreeAddress(t, "127.0.0.1"), "/nowhere/envoy" }, "find envoy (--envoy-path)"},
 		"no config":   {func(o *Options) { o.Admin, o.Config = nettest.FreeAddress(t, "127.0.0.1"), "/nowhere/envoy.yaml" }, "before it was ready"},
-		"bad admin":   {func(o *Options) { o.Admin = "15000" }, "accepted are host:port and unix:PATH"},
+		"bad admin":   {func(o *Options) { o.Admin = "15000" }, "must be host:port or unix:PATH"},
 		"taken admin": {func(o *Options) {}, "choose another by proxyAdminPort"},
 		"taken listener": {func(o *Options) {
 			o.Admin = nettest.FreeAddress(t, "127.0.0.1")
@@ -200,8 +200,7 @@ func TestCannotStart(t *testing.T) {
 	}
 }
 
-// A drain that is taken back puts another Envoy in the place of the one that
-// cannot stop saying goodbye.
+// A cancelled drain replaces the Envoy, which cannot stop sending Connection: close.
 func TestResume(t *testing.T) {
 	r := start(t)
 	before := r.Pid()

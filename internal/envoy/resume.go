@@ -7,17 +7,15 @@ import (
 	"time"
 )
 
-// errNoWayBack is Envoy's own limit.
-var errNoWayBack = errors.New("an Envoy that others have started cannot take its drain back: it goes on saying goodbye on every response, and does not listen again where it has stopped, until it is started anew")
+// errCannotResume is Envoy's own limit.
+var errCannotResume = errors.New("cannot undo the drain of an Envoy that lastcall has not started: it keeps sending Connection: close and does not listen again until it is restarted")
 
-// replaceTime bounds how long those who are busy are waited for before Envoy is
-// replaced.
+// replaceTime bounds how long busy connections are waited for before Envoy is replaced.
 const replaceTime = time.Second
 
-// Resume takes the drain back. Envoy itself cannot: it would say goodbye on every
-// response from now on, and not listen again. So another takes its place, when
-// nobody is busy or after a second; whoever comes in the tenth of a second between
-// the two is refused.
+// Resume cancels the drain. Envoy itself cannot: it would send Connection: close on every response from now on, and not
+// listen again. So another Envoy replaces it, when no connection is busy or after a second; connections in the tenth of
+// a second between the two are refused.
 func (p *Plane) Resume(ctx context.Context) error {
 	p.end()
 	old := p.running()
@@ -27,7 +25,7 @@ func (p *Plane) Resume(ctx context.Context) error {
 				return err
 			}
 		}
-		return errNoWayBack
+		return errCannotResume
 	}
 	for end := time.Now().Add(replaceTime); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
 		if a, err := p.Activity(ctx); err == nil && a.Busy == 0 {
@@ -35,7 +33,7 @@ func (p *Plane) Resume(ctx context.Context) error {
 		}
 	}
 	p.mu.Lock()
-	p.child = nil // its end is not the data plane's
+	p.child = nil // its exit is not the data plane's
 	p.mu.Unlock()
 	if err := p.send(ctx, old); err != nil {
 		old.Kill()
@@ -43,7 +41,7 @@ func (p *Plane) Resume(ctx context.Context) error {
 		case <-old.Done():
 		case <-ctx.Done():
 			close(p.exited)
-			return fmt.Errorf("replace envoy: the old one, killed, has not ended: %w", ctx.Err())
+			return fmt.Errorf("replace envoy: the old one was killed and has not exited: %w", ctx.Err())
 		}
 	}
 	child, err := p.o.start()
@@ -53,7 +51,7 @@ func (p *Plane) Resume(ctx context.Context) error {
 	}
 	p.put(child)
 	if err := p.admin.awaitReady(ctx, child.Done()); err != nil {
-		return fmt.Errorf("start envoy anew: %w", err)
+		return fmt.Errorf("start envoy again: %w", err)
 	}
 	return p.layOut(ctx, true)
 }

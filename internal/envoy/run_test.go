@@ -31,7 +31,7 @@ var cutSoon = func() drain.Config {
 type termination struct {
 	cfg     drain.Config
 	began   time.Time
-	waiting chan struct{} // closed when the minimum drain is over
+	waiting chan struct{} // closed when the minimum drain is complete
 	report  chan drain.Report
 	log     *buffer
 }
@@ -89,7 +89,7 @@ func (o *termination) want(t *testing.T, verdict drain.Verdict, lines ...string)
 		for _, line := range lines {
 			said := slices.ContainsFunc(report.Faults, func(f string) bool { return strings.Contains(f, line) })
 			if !said && !strings.Contains(o.log.String(), line) {
-				t.Errorf("%q is not said: %+v\n%s", line, report, o.log)
+				t.Errorf("%q is not logged: %+v\n%s", line, report, o.log)
 			}
 		}
 		return report

@@ -18,36 +18,35 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
-// Options say which Envoy, and how it is ended.
+// Options choose the Envoy, and how it is drained.
 type Options struct {
 	// Admin is the address of its admin API: host:port or unix:PATH.
 	Admin string
 
-	// Attach takes an Envoy that others have started; what follows up to
-	// Stdout and Stderr are not used then.
+	// Attach uses a running Envoy; the fields up to Stdout and Stderr are unused then.
 	Attach bool
 
-	Path      string    // of the program; looked up in PATH when it has no slash
-	Config    string    // its configuration file; empty: Bootstrap is written and used
-	Bootstrap Bootstrap // of our own making
+	Path      string    // the program; looked up in PATH when it has no slash
+	Config    string    // its configuration file; empty: made from Bootstrap
+	Bootstrap Bootstrap // used without Config
 
 	DrainTime      time.Duration // --drain-time-s
 	ParentShutdown time.Duration // --parent-shutdown-time-s
 	Concurrency    int           // --concurrency; 0: a worker for each core
 	LogLevel       string        // -l; empty: warning
-	Args           []string      // more of them
-	Stdout, Stderr io.Writer     // its outputs; nil: ours
+	Args           []string      // more arguments
+	Stdout, Stderr io.Writer     // nil: the agent's
 
 	FailHealthcheck bool     // also call /healthcheck/fail at the drain
-	LeaveOut        []uint16 // ports of listeners that do not count, beside Infrastructure
+	LeaveOut        []uint16 // ports of listeners that do not count, in addition to Infrastructure
 	Istio           bool     // drain and count as pilot-agent does
 
 	Log *slog.Logger
 
-	blind bool // for tests: the kernel does not tell of the end of sockets
+	blind bool // for tests: the kernel does not report destroyed sockets
 }
 
-// changes says whether the listeners may become others than at the start.
+// changes reports whether the listeners may differ from those at the start.
 func (o *Options) changes() bool { return !o.Istio && (o.Attach || o.Config != "" || len(o.Args) > 0) }
 
 // startTime is how long an Envoy may take until it serves. With thousands of
@@ -65,7 +64,7 @@ func Start(ctx context.Context, o Options) (*Plane, error) {
 	p := &Plane{o: o, admin: admin, log: o.Log, changes: make(chan struct{}, 1), answered: make(chan struct{}, 1), exited: make(chan struct{})}
 	p.life, p.over = context.WithCancel(context.Background())
 	if p.table, err = sockdiag.OpenTable(); err != nil {
-		p.log.Warn("the kernel's socket table cannot be had: Envoy's own numbers must do", "error", err)
+		p.log.Warn("cannot read the kernel's socket table; using Envoy's own gauges", "error", err)
 	}
 	if !o.Attach {
 		if err := o.adminIsFree(); err != nil {
@@ -83,7 +82,7 @@ func Start(ctx context.Context, o Options) (*Plane, error) {
 		if c := p.running(); c != nil {
 			select {
 			case <-c.Done():
-				err = fmt.Errorf("envoy has ended with code %d before it was ready; what it said stands above", c.Code())
+				err = fmt.Errorf("envoy exited with code %d before it was ready; its output is in the log above", c.Code())
 			default:
 			}
 		}
@@ -93,7 +92,7 @@ func Start(ctx context.Context, o Options) (*Plane, error) {
 	return p, nil
 }
 
-// adminIsFree keeps us from taking another's Envoy for our own.
+// adminIsFree prevents the use of another program's Envoy instead of our own.
 func (o *Options) adminIsFree() error {
 	path, isUnix := strings.CutPrefix(o.Admin, "unix:")
 	if isUnix {
@@ -110,7 +109,7 @@ func (o *Options) adminIsFree() error {
 	return ln.Close()
 }
 
-// learn waits until Envoy serves and finds out what counts.
+// learn waits until Envoy serves, and selects the listeners that count.
 func (p *Plane) learn(ctx context.Context) error {
 	if err := p.admin.awaitReady(ctx, p.exited); err != nil {
 		return err
@@ -120,22 +119,21 @@ func (p *Plane) learn(ctx context.Context) error {
 	}
 	l := p.laidOut()
 	if len(l.ports)+len(l.unseen)+len(l.unknown) == 0 {
-		p.log.Warn("Envoy has no listener that counts: nothing will be waited for")
+		p.log.Warn("Envoy has no listener that counts; a drain will not wait for any connection")
 	}
 	if len(l.hidden) > 0 {
-		p.log.Warn("Envoy's stats matcher hides what tells busy from idle: every open connection will count as busy",
+		p.log.Warn("Envoy's stats matcher hides the gauges of requests in flight; treating every open connection as busy",
 			"hidden", l.hidden[0], "of", len(l.hidden), "hint", "set "+matcherHint)
 	}
 	if len(l.unknown) > 0 {
-		p.log.Warn("Envoy has a listener of which nothing can be known: every drain will last until the deadline",
+		p.log.Warn("Envoy has a listener without visible connections; every drain will last until the deadline",
 			"listener", l.unknown[0], "of", len(l.unknown), "hint", "set "+matcherHint+", or --ignore-port")
 	}
 	return nil
 }
 
-// layOut finds out what counts, as things are now. Whether Envoy shows counters, which
-// make the answer costly where there are thousands of clusters, is asked only with
-// counters; later it holds for the same names.
+// layOut selects the listeners that count, as of now. Whether Envoy shows counters, which make a response expensive
+// with thousands of clusters, is determined only with counters; later the result is kept for the same names.
 func (p *Plane) layOut(ctx context.Context, counters bool) error {
 	listeners, err := p.admin.Listeners(ctx)
 	if err != nil {
@@ -148,7 +146,7 @@ func (p *Plane) layOut(ctx context.Context, counters bool) error {
 		if p.ledger != nil {
 			return err
 		}
-		p.log.Warn("Envoy's stats cannot be had: all is taken for hidden", "error", err)
+		p.log.Warn("Envoy's stats are unavailable; treating all of them as hidden", "error", err)
 	}
 	shown := ParseStats(body)
 	if counters {
@@ -166,7 +164,7 @@ func (p *Plane) layOut(ctx context.Context, counters bool) error {
 	}
 	if p.table != nil && len(p.layout.ports) > 0 {
 		if open, err := p.sockets(sockdiag.Of(sockdiag.Listen)); err != nil || len(open) == 0 {
-			p.log.Warn("the kernel's socket table does not show Envoy's listeners: Envoy's own numbers must do", "error", err,
+			p.log.Warn("the kernel's socket table does not show Envoy's listeners; using Envoy's own gauges", "error", err,
 				"hint", "Envoy has to be in the same network namespace")
 			_ = p.table.Close()
 			p.table = nil
@@ -203,13 +201,12 @@ func (o *Options) start() (*process.Child, error) {
 	if o.Stderr != nil {
 		cmd.Stderr = o.Stderr
 	}
-	cmd.WaitDelay = time.Second // what it has started may keep its outputs open
+	cmd.WaitDelay = time.Second // its children may keep its outputs open
 	return process.Start(cmd)
 }
 
-// bootstrap is a configuration of our own making. It is a file in memory: there may
-// be no folder that can be written to, and nothing is left behind. Who looks into
-// a pod finds it at the admin API's /config_dump.
+// bootstrap writes our own configuration to a file in memory: there may be no writable folder, and nothing is left
+// behind. In a pod it is visible at the admin API's /config_dump.
 func (o *Options) bootstrap() (*os.File, error) {
 	b, err := o.Bootstrap.Render(o.Admin)
 	if err != nil {

@@ -10,10 +10,9 @@ import (
 // Stats are counters and gauges by name.
 type Stats map[string]int64
 
-// ParseStats reads the `name: value` lines of /stats as text. Lines that are
-// none, or whose value is no number (histograms, text), are left out. A gauge that
-// has fallen below zero by an accounting error of Envoy's shows as a number near
-// 2^64: it is read as the negative number it is.
+// ParseStats parses the `name: value` lines of /stats as text. Other lines, and those without a number (histograms,
+// text), are skipped. A gauge below zero, an accounting error of Envoy's, shows as a number near 2^64: it is parsed as
+// the negative number.
 func ParseStats(body []byte) Stats {
 	out := make(Stats)
 	for line := range bytes.Lines(body) {

@@ -174,7 +174,7 @@ func TestIdleConnectionsHoldNothing(t *testing.T) {
 			}
 			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
-			never := r.dial() // nothing is ever said
+			never := r.dial() // never sends anything
 			r.awaitActivity(3, 0)
 			r.terminate(soon).want(t, drain.Clean)
 			for _, c := range []*conn{one, never} {

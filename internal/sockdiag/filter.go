@@ -18,16 +18,14 @@ const (
 // comparisons of two words each, and a jump.
 const perSpan = 20
 
-// maxSpans bounds the filter, which the kernel runs for every socket there is.
-// More ports than that share spans with ports that nobody asked for; those are
-// left out afterwards, which costs less than 2,000 comparisons for each socket.
+// maxSpans bounds the filter, which the kernel runs for every socket. If there are more ports, spans include other
+// ports; those are removed afterwards, which is cheaper than 2,000 comparisons per socket.
 const maxSpans = 64
 
 // span is the ports from first to last.
 type span struct{ first, last uint16 }
 
-// spansOf covers ports, which are sorted, with at most most spans, and with as
-// few ports that were not asked for as can be.
+// spansOf covers ports, which are sorted, with at most most spans that include as few other ports as possible.
 func spansOf(ports []uint16, most int) (spans []span) {
 	var gaps []int // between neighbours that are not adjacent
 	for i := 1; i < len(ports); i++ {
@@ -50,10 +48,9 @@ func spansOf(ports []uint16, most int) (spans []span) {
 	return spans
 }
 
-// byLocalPort is the filter "the local port lies in one of these" as a netlink
-// attribute. An operation is {code u8, yes u8, no u16}: yes and no are how many
-// bytes to go on when it holds or not. Arriving at the very end accepts, going
-// beyond it refuses (net/ipv4/inet_diag.c, inet_diag_bc_run).
+// byLocalPort is the filter "the local port is in one of these" as a netlink attribute. An operation is {code u8, yes
+// u8, no u16}: yes and no are the number of bytes to skip when it is true or false. Reaching the very end accepts,
+// going beyond it rejects (net/ipv4/inet_diag.c, inet_diag_bc_run).
 func byLocalPort(spans []span) ([]byte, error) {
 	size := perSpan * len(spans)
 	code := make([]byte, 0, size)

@@ -11,15 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// alive are the states of a socket that a process still holds open for a
-// purpose: it listens, connects, or has a connection.
+// alive are the states of a socket that a process uses: it listens, connects, or has a connection.
 var alive = Of(Listen, synSent, Established, CloseWait)
 
 const synSent State = 2
 
-// Others counts the TCP sockets of the network namespace that belong to other
-// processes than this one and its kind: those with an inode that is not among our
-// descriptors.
+// Others counts the TCP sockets of the network namespace that belong to other processes: those with an inode that is
+// not among our descriptors.
 func (t *Table) Others() (int, error) {
 	own, err := ownInodes()
 	if err != nil {
@@ -31,7 +29,7 @@ func (t *Table) Others() (int, error) {
 	}
 	n := 0
 	for _, s := range all {
-		if s.Inode != 0 && !own[s.Inode] { // 0: its process has let go of it
+		if s.Inode != 0 && !own[s.Inode] { // 0: its process has closed it
 			n++
 		}
 	}
@@ -66,7 +64,7 @@ func ownInodes() (map[uint32]bool, error) {
 	const folder = "/proc/self/fd"
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return nil, fmt.Errorf("tell our own sockets from others': %w", err)
+		return nil, fmt.Errorf("list our own sockets: %w", err)
 	}
 	own := make(map[uint32]bool, len(entries))
 	for _, e := range entries {

@@ -1,14 +1,12 @@
 package sockdiag
 
-// leftMost bounds the sockets whose destruction is awaited.
+// leftMost bounds the sockets whose destruction is expected.
 const leftMost = 1 << 16
 
-// Roll distinguishes, among destroyed sockets, those that an earlier look at the table
-// has shown from those that were opened and closed between two looks. On a busy machine,
-// where looks are late, the second kind is the rule.
+// Roll distinguishes, among destroyed sockets, those that an earlier look at the table has shown from those that were
+// opened and closed between two looks. On a busy machine, where looks are late, the second kind is the rule.
 //
-// The caller keeps the sockets that it sees in the table, and reports those that have
-// disappeared from it.
+// The caller keeps the sockets that it sees in the table, and reports those that have disappeared from it.
 type Roll struct {
 	left map[uint64]struct{} // seen, gone from the table, not yet reported as destroyed
 }

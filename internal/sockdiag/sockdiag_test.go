@@ -152,8 +152,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// A kernel that refuses the request for both families at once is asked for one
-// after the other.
+// With a kernel that refuses the request for both families at once, there is one request for each.
 func TestOneFamilyAtATime(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
 		table := table(t)
@@ -180,7 +179,7 @@ func TestWatchDestroyed(t *testing.T) {
 		client, server := pair(t, ln)
 		select {
 		case <-w.Gone():
-			t.Fatal("told of another's end")
+			t.Fatal("another socket's end was reported")
 		default:
 		}
 		ends := []net.Conn{client, server}
@@ -188,12 +187,12 @@ func TestWatchDestroyed(t *testing.T) {
 		select {
 		case <-w.Gone():
 		case <-time.After(5 * time.Second):
-			t.Fatal("not told")
+			t.Fatal("not reported")
 		}
 	}
 }
 
-// What is not collected is bounded, and said to be missing.
+// Uncollected reports are bounded, and losses are reported.
 func TestEndedIsBounded(t *testing.T) {
 	w := &Watch{gone: make(chan struct{}, 1)}
 	for i := range uint64(endedMost + 1) {
@@ -247,7 +246,7 @@ func TestDestroyedFilter(t *testing.T) {
 	}
 }
 
-// A watch that has ended says so, and its owner looks for itself.
+// A watch that has ended closes its channel, and its owner polls.
 func TestWatchEnds(t *testing.T) {
 	w, err := WatchDestroyed([]uint16{1})
 	if err != nil {
@@ -257,7 +256,7 @@ func TestWatchEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, open := <-w.Gone(); open {
-		t.Error("told of something")
+		t.Error("something was reported")
 	}
 }
 

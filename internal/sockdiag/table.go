@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// State is a TCP state, as the kernel counts them (net/tcp_states.h).
+// State is a TCP state, in the kernel's numbering (net/tcp_states.h).
 type State uint8
 
-// The states that say something about a conversation.
+// The states of connections.
 const (
 	Established State = 1
 	SynRecv     State = 3
-	FinWait1    State = 4 // we have ended; the peer has not acknowledged everything
+	FinWait1    State = 4 // closed here; the peer has not acknowledged everything
 	FinWait2    State = 5
 	TimeWait    State = 6
-	CloseWait   State = 8 // the peer has ended; we have not
+	CloseWait   State = 8 // closed by the peer, not here
 	LastAck     State = 9
 	Listen      State = 10
 	Closing     State = 11
@@ -39,31 +39,30 @@ func Of(states ...State) (s States) {
 	return s
 }
 
-// Open are the states of a connection that its owner has not ended.
+// Open are the states of a connection that its owner has not closed.
 var Open = Of(Established, CloseWait)
 
 // Socket is one line of the table.
 type Socket struct {
 	State         State
 	Local, Remote netip.AddrPort // IPv4 as IPv4, also when the socket is an IPv6 one
-	Cookie        uint64         // one socket's for as long as the machine runs
-	UID, Inode    uint32         // Inode is 0 when no process holds it any more
+	Cookie        uint64         // unique until the machine restarts
+	UID, Inode    uint32         // Inode is 0 when no process has it open
 	ReadQueue     uint32         // bytes that the owner has not read; of a listener, connections not accepted
 	WriteQueue    uint32         // bytes that the peer has not acknowledged
 
-	// Received and Acked are the bytes that came and that the peer has
-	// acknowledged, since the start.
+	// Received and Acked are the bytes received and the bytes that the peer has acknowledged, since the start.
 	Received, Acked uint64
-	// SegmentsReceived and SegmentsSent are the segments with data, retransmissions left
-	// out, and MSS is the largest that is sent. 0 where the kernel does not count them.
+	// SegmentsReceived and SegmentsSent are the segments with data, without retransmissions, and MSS is the largest
+	// that is sent. 0 where the kernel does not count them.
 	SegmentsReceived, SegmentsSent, MSS uint32
 
-	// How long ago data came, data was sent and an acknowledgement came, as
-	// exact as the kernel's tick: 10 ms at worst.
+	// The time since data arrived, data was sent and an acknowledgement arrived, with the resolution of the kernel's
+	// tick: 10 ms at worst.
 	LastReceived, LastSent, LastAcked time.Duration
 }
 
-// Table is an open way to the kernel. One goroutine at a time.
+// Table is an open connection to the kernel, for one goroutine at a time.
 type Table struct {
 	nl       *netlink.Conn
 	families []uint8 // one dump for each
@@ -81,13 +80,12 @@ func OpenTable() (*Table, error) {
 // Close ends it.
 func (t *Table) Close() error { return t.nl.Close() }
 
-// callTimeout bounds one dump: the kernel answers within the call.
+// callTimeout bounds one dump: the kernel responds within the call.
 const callTimeout = 2 * time.Second
 
-// Sockets lists the TCP sockets in one of states whose local port is one of
-// ports, IPv4 and IPv6. What it costs is a walk over the kernel's hash table,
-// which grows with the machine's memory, not with its sockets: 0.25 ms for
-// 262,144 buckets.
+// Sockets lists the TCP sockets in one of states whose local port is one of ports, IPv4 and IPv6. Its cost is a walk
+// over the kernel's hash table, which grows with the machine's memory, not with its sockets: 0.25 ms for 262,144
+// buckets.
 func (t *Table) Sockets(states States, ports []uint16) ([]Socket, error) {
 	if len(ports) == 0 {
 		return nil, nil
@@ -107,7 +105,7 @@ func (t *Table) Sockets(states States, ports []uint16) ([]Socket, error) {
 	return out, err
 }
 
-// refused says whether the kernel does not know a request at all.
+// refused reports whether the kernel does not support a request.
 func refused(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)
 }
@@ -135,9 +133,8 @@ func (t *Table) dump(states States, ports []uint16, filter []byte) (out []Socket
 	return out, nil
 }
 
-// request asks for one family, or with AF_UNSPEC for both at once, with tcp_info.
-// Both at once is the older form of the request (struct inet_diag_req); it halves
-// the walks. One at a time is struct inet_diag_req_v2 (linux/inet_diag.h).
+// request is for one family, or with AF_UNSPEC for both at once, with tcp_info. Both at once is the older form of the
+// request (struct inet_diag_req); it halves the walks. One at a time is struct inet_diag_req_v2 (linux/inet_diag.h).
 func request(family uint8, states States, filter []byte) netlink.Message {
 	const info = 1 << (inetDiagInfo - 1)
 	kind, b := netlink.HeaderType(unix.SOCK_DIAG_BY_FAMILY), make([]byte, 56)
@@ -188,8 +185,7 @@ func parse(b []byte) (s Socket, ok bool) {
 	return s, true
 }
 
-// tcpInfo reads what we need of struct tcp_info (linux/tcp.h), which grows at
-// its end from kernel to kernel.
+// tcpInfo parses the needed part of struct tcp_info (linux/tcp.h), which grows at its end from kernel to kernel.
 func (s *Socket) tcpInfo(b []byte) {
 	const (
 		sndMSS, lastDataSent, lastDataRecv, lastAckRecv, totalRetrans = 16, 44, 52, 56, 100

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Groups of linux/sock_diag.h that tell of destroyed TCP sockets.
+// Groups of linux/sock_diag.h that report destroyed TCP sockets.
 const (
 	groupTCPDestroy  = 1
 	groupTCP6Destroy = 3
 )
 
-// endedMost bounds the destroyed sockets that are kept for the caller of Ended.
+// endedMost bounds the destroyed sockets that are kept for Ended.
 const endedMost = 4096
 
 // Watch reports destroyed sockets.
@@ -33,31 +33,30 @@ type Watch struct {
 	lost  bool
 }
 
-// WatchDestroyed sends on Gone whenever a TCP socket with one of the local ports
-// has been destroyed, that is when it has left the states in which data can arrive
-// (TIME_WAIT is a small socket of its own). It needs no privilege, but some kernels
-// and sandboxes do not support it; the caller then has to poll the table.
+// WatchDestroyed sends on Gone whenever a TCP socket with one of the local ports has been destroyed, which means that
+// it has left the states in which data can arrive (TIME_WAIT is a small socket of its own). It needs no privilege, but
+// some kernels and sandboxes do not support it; the caller then has to poll the table.
 func WatchDestroyed(ports []uint16) (*Watch, error) {
 	nl, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{Groups: 1<<(groupTCPDestroy-1) | 1<<(groupTCP6Destroy-1)})
 	if err != nil {
-		return nil, fmt.Errorf("be told of destroyed sockets (sock_diag): %w", err)
+		return nil, fmt.Errorf("watch destroyed sockets (sock_diag): %w", err)
 	}
 	w := &Watch{nl: nl, gone: make(chan struct{}, 1)}
 	ports = slices.Sorted(slices.Values(ports))
-	// Every socket of the namespace that ends would wake us.
+	// Otherwise every socket of the namespace that ends would wake this process.
 	filter, err := destroyedFilter(ports)
 	if err == nil {
 		err = nl.SetBPF(filter)
 	}
 	if err != nil {
 		_ = nl.Close()
-		return nil, fmt.Errorf("be told of destroyed sockets (sock_diag): filter them: %w", err)
+		return nil, fmt.Errorf("watch destroyed sockets (sock_diag): set the filter: %w", err)
 	}
 	w.done.Go(func() { w.run(ports) })
 	return w, nil
 }
 
-// destroyedFilter lets through what tells of a local port in the spans of ports.
+// destroyedFilter accepts reports about a local port in the spans of ports.
 func destroyedFilter(ports []uint16) ([]bpf.RawInstruction, error) {
 	const sourcePort = unix.NLMSG_HDRLEN + 4 // of struct inet_diag_msg, in network order
 	program := []bpf.Instruction{bpf.LoadAbsolute{Off: sourcePort, Size: 2}}
@@ -70,13 +69,11 @@ func destroyedFilter(ports []uint16) ([]bpf.RawInstruction, error) {
 	return bpf.Assemble(append(program, bpf.RetConstant{}))
 }
 
-// Gone carries a signal after one or more sockets have been destroyed. It is closed
-// when the kernel reports no longer.
+// Gone receives after one or more sockets have been destroyed. It is closed when the kernel no longer reports.
 func (w *Watch) Gone() <-chan struct{} { return w.gone }
 
-// Ended returns the sockets that were destroyed since the last call. lost is true
-// when there were more, which the kernel or this end had no room for. A socket in the
-// result is in no later answer of Table.Sockets.
+// Ended returns the sockets that were destroyed since the last call. lost is true when there were more, for which the
+// kernel or this process had no room. A socket in the result is in no later result of Table.Sockets.
 func (w *Watch) Ended() (sockets []Socket, lost bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +97,7 @@ func (w *Watch) run(ports []uint16) {
 		case errors.Is(err, unix.ENOBUFS): // the kernel has dropped some
 			w.add(nil)
 			continue
-		case err != nil: // Close, or a kernel that reports no longer
+		case err != nil: // Close, or the kernel no longer reports
 			return
 		}
 		for _, m := range messages {

@@ -21,7 +21,7 @@ type fakeKernel struct {
 	conns  []*fakeConn
 	number uint64
 	broken bool
-	habits habits
+	acks   acks
 	gone   chan struct{}     // nil: it does not report destroyed sockets
 	ended  []sockdiag.Socket // destroyed and not yet reported
 }
@@ -41,7 +41,7 @@ func (k *fakeKernel) kernel() kernel {
 			}
 			return fakeTold{k}, nil
 		},
-		habits: func([]uint16) (habits, error) { return k.habits, nil },
+		acks: func([]uint16) (acks, error) { return k.acks, nil },
 	}
 }
 

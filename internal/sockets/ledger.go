@@ -10,61 +10,59 @@ import (
 )
 
 const (
-	// doubtTime is how long a connection of which it is not known who spoke last
-	// is taken for busy; hunchTime, one of which it is likely that it was the app.
+	// doubtTime is how long a connection counts as busy if it is unclear which side sent last; hunchTime, if it was
+	// probably the app.
 	doubtTime = 10 * time.Second
 	hunchTime = 5 * time.Second
 
-	// breath is what takes the place of the idle grace for those who still come
-	// when the drain has used up its share: a client that asks each second must
-	// not hold the pod.
+	// breath replaces the idle grace for clients that still arrive when the drain has used its share: a client with a
+	// request each second must not hold the pod.
 	breath = 200 * time.Millisecond
 
-	// slowAfter is how long after the request a response must have gone on to count as
-	// one that streams.
+	// slowAfter is how long after the request a response must continue to count as streaming.
 	slowAfter = 500 * time.Millisecond
 	// settled is when the kernel's delayed acknowledgement (200 ms at most) has
 	// been sent, or was not needed.
 	settled = 300 * time.Millisecond
 )
 
-// states are those of a connection that still concerns the app or its clients.
-// FinWait2 matters only for telling who is known.
+// states are those of a connection that still concerns the app or its clients. FinWait2 is needed only to recognise
+// known connections.
 var states = sockdiag.Of(sockdiag.Established, sockdiag.CloseWait, sockdiag.FinWait1, sockdiag.FinWait2, sockdiag.Closing, sockdiag.LastAck)
 
-// turn says who spoke last on a connection.
+// turn is the side that sent last.
 type turn int
 
 const (
 	nobody  turn = iota
-	client       // the app owes an answer
-	app          // the client has its answer, as far as can be seen
-	unclear      // both, in one jiffy
-	likely       // unclear, but by the kernel's habits it was the app
+	client       // the app owes a response
+	app          // the client has its response, as far as visible
+	unclear      // both sent in one jiffy
+	likely       // unclear, but the kernel's acknowledgements suggest the app
 )
 
 // Reason is why a connection is busy.
 type Reason string
 
-// The reasons, the surest first.
+// The reasons, the most certain first.
 const (
 	Idle    Reason = ""
-	Opaque  Reason = "open, and idleness is not to be told"
-	Unread  Reason = "the app has not read all"
-	Unsent  Reason = "the client has not taken all"
-	Asked   Reason = "the client spoke last"
-	Doubted Reason = "who spoke last cannot be told"
-	Moved   Reason = "bytes moved just now"
-	Paused  Reason = "the response comes in pieces, and may go on"
+	Opaque  Reason = "opaque protocol: busy while open"
+	Unread  Reason = "the app has not read all bytes"
+	Unsent  Reason = "the client has not received all bytes"
+	Asked   Reason = "the client sent last"
+	Doubted Reason = "unclear which side sent last"
+	Moved   Reason = "bytes moved recently"
+	Paused  Reason = "the response is streaming and may continue"
 )
 
-// sighting is a connection as it was seen last.
+// sighting is a connection at the last look.
 type sighting struct {
-	received, written uint64 // bytes that the client and the app have said
+	received, written uint64 // bytes from the client and from the app
 	turn              turn
-	weighed           bool      // weigh has had its say on turn
+	weighed           bool      // weigh has run
 	before            exchange  // what had been sent when the request began
-	streams           bool      // the response comes in pieces
+	streams           bool      // the response is streaming
 	spoke             time.Time // when bytes moved last
 	asked             time.Time // when the request began; with turn app: the last one
 	reason            Reason
@@ -78,7 +76,7 @@ type exchange struct {
 	segments, requests uint32 // segments with data from the app, and from the client
 }
 
-// since is when the request began, or, where there was none, when bytes moved last.
+// since is when the request began, or, without one, when bytes moved last.
 func (s *sighting) since() time.Time {
 	if s.asked.IsZero() {
 		return s.spoke
@@ -86,8 +84,8 @@ func (s *sighting) since() time.Time {
 	return s.asked
 }
 
-// ledger concludes from looks at the kernel's table what goes on. It is not safe
-// for concurrent use and knows no clock but what it is told.
+// ledger infers the app's activity from looks at the kernel's table. It is not safe for concurrent use and has no
+// clock: callers pass the time.
 type ledger struct {
 	ignored     []netip.Prefix
 	opaque      bool // all ports
@@ -96,11 +94,11 @@ type ledger struct {
 	streamPause time.Duration
 
 	seen     map[uint64]*sighting // open ones
-	ended    map[uint64]bool      // those the app has ended and the kernel has not
+	ended    map[uint64]bool      // closed by the app, not yet by the kernel
 	arrivals uint64
-	closed   bool // who comes now is counted no more
+	closed   bool // new connections no longer count
 
-	since   time.Time // when the watching began; zero: it has not
+	since   time.Time // when the watch began; zero: it has not
 	reports bool      // the kernel reports destroyed sockets
 	roll    sockdiag.Roll
 }
@@ -117,12 +115,11 @@ func (g *ledger) ignores(s sockdiag.Socket) bool {
 	return slices.ContainsFunc(g.ignored, func(p netip.Prefix) bool { return p.Contains(from) })
 }
 
-// watching notes that the count of arrivals matters from now on.
+// watching notes that arrivals are counted from now on.
 func (g *ledger) watching(reports bool, now time.Time) { g.since, g.reports = now, reports }
 
-// destroyed takes in the sockets that the kernel reports as destroyed, before the look
-// that no longer shows them. On a busy machine, where looks are late, most connections
-// are known only by their end. lost is true when there were more.
+// destroyed adds the sockets that the kernel reports as destroyed, before the look that no longer shows them. On a busy
+// machine, where looks are late, most connections are only seen by their end. lost is true when there were more.
 func (g *ledger) destroyed(sockets []sockdiag.Socket, lost bool) {
 	for _, s := range sockets {
 		if g.ignores(s) {
@@ -141,7 +138,7 @@ func (g *ledger) destroyed(sockets []sockdiag.Socket, lost bool) {
 	}
 }
 
-// look takes one look in.
+// look adds one look.
 func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	present := make(map[uint64]bool, len(sockets))
 	for _, s := range sockets {
@@ -164,11 +161,11 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	g.gone(present)
 }
 
-// end takes in a connection that the app has ended: it may still have bytes on
-// their way, which a pod that goes takes along.
+// end handles a connection that the app has closed: it may still have undelivered bytes, which a pod's network takes
+// with it.
 func (g *ledger) end(s sockdiag.Socket, known bool, now time.Time) {
 	if !known && !g.ended[s.Cookie] && s.State != sockdiag.FinWait2 {
-		g.arrived() // came and was served between two looks
+		g.arrived() // opened and served between two looks
 	}
 	if s.WriteQueue <= 1 { // the FIN counts as one
 		delete(g.seen, s.Cookie)
@@ -183,7 +180,7 @@ func (g *ledger) end(s sockdiag.Socket, known bool, now time.Time) {
 	was.turn, was.spoke, was.reason = app, now.Add(-s.LastSent), Unsent
 }
 
-// follow finds out who spoke last on an open connection.
+// follow determines which side sent last on an open connection.
 func (g *ledger) follow(was *sighting, s sockdiag.Socket, now time.Time, known bool) {
 	received, written, unread := s.Received, s.Acked+uint64(s.WriteQueue), s.ReadQueue
 	if s.State == sockdiag.CloseWait { // the client's FIN counts as one
@@ -208,7 +205,7 @@ func (g *ledger) follow(was *sighting, s sockdiag.Socket, now time.Time, known b
 		was.turn, was.weighed = unclear, false
 	}
 	if came && known && (before != client || went) {
-		g.arrived() // a request: to an upload that goes on nobody has spoken meanwhile
+		g.arrived() // a request: during an upload the app has sent nothing
 	}
 	if came && (before != client || went || !known) {
 		was.asked = now.Add(-s.LastReceived)
@@ -220,9 +217,8 @@ func (g *ledger) follow(was *sighting, s sockdiag.Socket, now time.Time, known b
 	was.reason = g.judge(was, unread, s.WriteQueue, now)
 }
 
-// follow finds out whether the response comes in pieces: in more segments than its bytes
-// and two writes need, the last of them long after the request. Of what was sent before
-// the first look, every request may have had two.
+// follow determines whether the response is streaming: in more segments than its bytes and two writes need, the last of
+// them long after the request. Each of the requests before the first look may have had two.
 func (s *sighting) follow(k sockdiag.Socket, written uint64, asks bool) {
 	if asks {
 		s.before = exchange{s.written, k.SegmentsSent, k.SegmentsReceived}
@@ -239,10 +235,9 @@ func (s *sighting) follow(k sockdiag.Socket, written uint64, asks bool) {
 	}
 }
 
-// weigh looks for the client's own acknowledgement of an answer. Both have spoken
-// in one jiffy: a request that was answered quickly, or an answer and the next
-// request. In the second case the client has nothing to acknowledge that the
-// request itself did not, unless it had sent it before it read the answer.
+// weigh looks for the client's own acknowledgement of a response. Both sides have sent in one jiffy: a request with a
+// fast response, or a response and the next request. In the second case the client has nothing to acknowledge that the
+// request did not, unless it had sent it before it read the response.
 func (s *sighting) weigh(k sockdiag.Socket) {
 	const delayed = 500 * time.Millisecond // RFC 9293, 3.8.6.3; later ones are keep-alives
 	later := k.LastReceived - k.LastAcked
@@ -255,7 +250,7 @@ func (g *ledger) isOpaque(port uint16) bool {
 	return g.opaque || slices.Contains(g.opaquePorts, port)
 }
 
-// judge says why a connection is busy. Moved, Doubted and Paused pass with time.
+// judge returns why a connection is busy. Moved, Doubted and Paused pass with time.
 func (g *ledger) judge(c *sighting, unread, unsent uint32, now time.Time) Reason {
 	switch {
 	case g.isOpaque(c.local.Port()):
@@ -276,7 +271,7 @@ func (g *ledger) judge(c *sighting, unread, unsent uint32, now time.Time) Reason
 	return Idle
 }
 
-// doubt is how long after the last byte the connection may not be idle after all.
+// doubt is how long after the last byte the connection may still be busy.
 func (s *sighting) doubt() time.Duration {
 	switch s.turn {
 	case unclear:
@@ -315,7 +310,7 @@ func (g *ledger) next() (next time.Time) {
 	return next
 }
 
-// gone takes in what is no longer in the table.
+// gone handles connections that are no longer in the table.
 func (g *ledger) gone(present map[uint64]bool) {
 	for cookie := range g.seen {
 		if !present[cookie] {
@@ -343,7 +338,7 @@ func (g *ledger) arrived() {
 	}
 }
 
-// doubts lists the connections for Plane.resolve to judge: still, and unclear.
+// doubts lists the connections for Plane.resolve: without movement, and unclear.
 func (g *ledger) doubts(now time.Time) (out []*sighting) {
 	for _, c := range g.seen {
 		if c.turn == unclear && !c.weighed && now.Sub(c.spoke) >= settled {
@@ -353,8 +348,8 @@ func (g *ledger) doubts(now time.Time) (out []*sighting) {
 	return out
 }
 
-// assumed counts, by port, the open connections that are taken for idle because the app was
-// the last to send. A response that pauses looks the same.
+// assumed counts, by port, the open connections that count as idle because the app was the last to send. A response
+// that pauses looks the same.
 func (g *ledger) assumed() map[uint16]int {
 	out := make(map[uint16]int)
 	for _, c := range g.seen {
@@ -368,7 +363,7 @@ func (g *ledger) assumed() map[uint16]int {
 func (g *ledger) activity() drain.Activity {
 	a := drain.Activity{Known: true, Connections: len(g.seen), Arrivals: g.arrivals}
 	if !g.reports {
-		a.ArrivalsAsOf = g.since // a short connection may come between two looks
+		a.ArrivalsAsOf = g.since // a short connection may exist between two looks
 	}
 	for _, c := range g.seen {
 		if c.reason != Idle {

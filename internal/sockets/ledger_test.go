@@ -31,7 +31,7 @@ func (s *scene) look(reported bool) {
 	}
 	s.g.look(all, time.Now())
 	for _, c := range s.g.doubts(time.Now()) {
-		c.weighed, c.turn = true, s.k.habits.turn(ends{c.local, c.remote})
+		c.weighed, c.turn = true, s.k.acks.turn(ends{c.local, c.remote})
 	}
 	all, _ = s.k.Sockets(states, nil)
 	s.g.look(all, time.Now())
@@ -52,14 +52,14 @@ func stage(t *testing.T, o Options, f func(s *scene)) {
 		if o.IdleGrace == 0 {
 			o.IdleGrace = 2 * second
 		}
-		f(&scene{t, &fakeKernel{habits: habits{inStride: map[ends]bool{}}}, newLedger(o)})
+		f(&scene{t, &fakeKernel{acks: acks{inStride: map[ends]bool{}}}, newLedger(o)})
 	})
 }
 
-// Each row plays one connection and says what it counts as, then.
+// Each row plays one connection and checks its state afterwards.
 func TestReasons(t *testing.T) {
 	const none Reason = "none"
-	stride := func(s *scene, c *fakeConn) { s.k.habits.inStride[ends{c.Local, c.Remote}] = true }
+	stride := func(s *scene, c *fakeConn) { s.k.acks.inStride[ends{c.Local, c.Remote}] = true }
 	for _, tt := range []struct {
 		name string
 		o    Options
@@ -67,12 +67,12 @@ func TestReasons(t *testing.T) {
 		want Reason
 	}{
 		{name: "it has just been opened", want: Moved},
-		{name: "nothing was ever said", play: func(*scene, *fakeConn) { time.Sleep(2 * second) }, want: Idle},
+		{name: "nothing was ever sent", play: func(*scene, *fakeConn) { time.Sleep(2 * second) }, want: Idle},
 		{name: "the first request, in the jiffy of the connection", play: func(_ *scene, c *fakeConn) {
 			c.asks()
 			time.Sleep(60 * second)
 		}, want: Asked},
-		{name: "the server has greeted, and nobody has spoken since", play: func(_ *scene, c *fakeConn) {
+		{name: "only the server's greeting was sent", play: func(_ *scene, c *fakeConn) {
 			c.answers()
 			time.Sleep(2 * second)
 		}, want: Idle},
@@ -104,7 +104,7 @@ func TestReasons(t *testing.T) {
 			c.acknowledges()
 			time.Sleep(2 * second)
 		}, want: Idle},
-		{name: "answered in a jiffy, by the kernel's habits", play: func(s *scene, c *fakeConn) {
+		{name: "answered in a jiffy, by the kernel's acks", play: func(s *scene, c *fakeConn) {
 			c.asks()
 			c.answers()
 			stride(s, c)
@@ -119,15 +119,15 @@ func TestReasons(t *testing.T) {
 		{name: "where they are, what is not in stride has not been answered", play: func(s *scene, c *fakeConn) {
 			c.asks()
 			c.answers()
-			s.k.habits.exact = true
+			s.k.acks.exact = true
 			time.Sleep(60 * second)
 		}, want: Asked},
-		{name: "answered in a jiffy, and nothing tells", play: func(_ *scene, c *fakeConn) {
+		{name: "answered in a jiffy, and nothing shows it", play: func(_ *scene, c *fakeConn) {
 			c.asks()
 			c.answers()
 			time.Sleep(doubtTime - fakeJiffy)
 		}, want: Doubted},
-		{name: "but not for ever", play: func(_ *scene, c *fakeConn) {
+		{name: "but not forever", play: func(_ *scene, c *fakeConn) {
 			c.asks()
 			c.answers()
 			time.Sleep(doubtTime)
@@ -161,7 +161,7 @@ func TestReasons(t *testing.T) {
 				time.Sleep(10 * second)
 			}
 		}, want: Asked},
-		{name: "an upload that was told to go on (100 Continue)", play: func(s *scene, c *fakeConn) {
+		{name: "an upload after 100 Continue", play: func(s *scene, c *fakeConn) {
 			c.asks()
 			time.Sleep(second)
 			c.answers()
@@ -196,7 +196,7 @@ func TestReasons(t *testing.T) {
 			c.answers()
 			time.Sleep(3 * second)
 		}, want: Idle},
-		{name: "unless it is said to be opaque", o: Options{Opaque: true}, play: func(_ *scene, c *fakeConn) {
+		{name: "unless it is configured as opaque", o: Options{Opaque: true}, play: func(_ *scene, c *fakeConn) {
 			c.asks()
 			time.Sleep(second)
 			c.answers()
@@ -304,7 +304,7 @@ func TestArrivals(t *testing.T) {
 			c.closes()
 			s.look(true)
 		}, want: 1},
-		{name: "its end seen before it is told", play: func(s *scene) {
+		{name: "its end seen before it is reported", play: func(s *scene) {
 			c := s.k.connects()
 			s.look(false)
 			c.closes()

@@ -17,7 +17,7 @@ import (
 
 func mustPrefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-// nginxConf is Debian's habit of a server before an app.
+// nginxConf is Debian's default for a server in front of an app.
 const nginxConf = `daemon off;
 worker_processes 2;
 pid %[1]s/nginx.pid;
@@ -70,8 +70,8 @@ func startNginx(t *testing.T, backend string) (*os.Process, string, uint16) {
 	}
 }
 
-// nginx closes its listeners at SIGQUIT, and its idle connections with them; whoever
-// waits for its listeners to go is gone before the answer.
+// nginx closes its listeners at SIGQUIT, and its idle connections with them; a client that
+// watched only the listeners would miss the response.
 func TestNginx(t *testing.T) {
 	for _, quit := range []bool{false, true} {
 		t.Run(fmt.Sprintf("quit=%v", quit), func(t *testing.T) {

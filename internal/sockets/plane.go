@@ -14,30 +14,27 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
-// Options say what to watch.
+// Options configure a Plane.
 type Options struct {
 	// Ports are the app's, at least one, in any order.
 	Ports []uint16
 
-	// IgnoreFrom are clients that do not count: probes, scrapers. In many
-	// clusters the node's own address is also what clients come from that a
-	// Service has sent over another node.
+	// IgnoreFrom are clients that do not count: probes, scrapers. In many clusters a node's own address is also the
+	// source of clients that a Service has forwarded over that node.
 	IgnoreFrom []netip.Prefix
 
 	// Opaque makes every open connection busy.
 	Opaque bool
-	// OpaquePorts are those of Ports whose connections are busy while they are open:
-	// HTTP/2, gRPC, WebSocket, TLS, whatever the kernel's counters do not tell idle from
-	// busy.
+	// OpaquePorts are those of Ports whose connections are busy while they are open: HTTP/2, gRPC, WebSocket, TLS, all
+	// protocols for which the kernel's counters do not distinguish idle from busy.
 	OpaquePorts []uint16
-	// StreamPause is how long a response that comes in pieces may pause before it is
-	// taken for complete.
+	// StreamPause is how long a streaming response may pause before it counts as complete.
 	StreamPause time.Duration
 
 	// IdleGrace is how long a connection is quiet before it is idle.
 	IdleGrace time.Duration
 
-	// Log hears what is wrong with the watching itself.
+	// Log receives problems of the watch itself.
 	Log *slog.Logger
 }
 
@@ -49,19 +46,18 @@ type table interface {
 
 // kernel is what the plane sees of the machine.
 type kernel struct {
-	open   func() (table, error)
-	watch  func([]uint16) (sockdiag.Reports, error) // of destroyed sockets
-	habits func([]uint16) (habits, error)
+	open  func() (table, error)
+	watch func([]uint16) (sockdiag.Reports, error) // of destroyed sockets
+	acks  func([]uint16) (acks, error)
 }
 
 var thisKernel = kernel{
-	open:   func() (table, error) { return sockdiag.OpenTable() },
-	watch:  func(ports []uint16) (sockdiag.Reports, error) { return sockdiag.WatchDestroyed(ports) },
-	habits: readHabits,
+	open:  func() (table, error) { return sockdiag.OpenTable() },
+	watch: func(ports []uint16) (sockdiag.Reports, error) { return sockdiag.WatchDestroyed(ports) },
+	acks:  readAcks,
 }
 
-// Plane is an app without a proxy. It implements drain.DataPlane as far as watching
-// goes.
+// Plane is an app without a proxy. It implements drain.DataPlane as far as watching allows.
 type Plane struct {
 	o      Options
 	kernel kernel
@@ -72,11 +68,11 @@ type Plane struct {
 	cost    time.Duration // of one look
 	last    drain.Activity
 	failing bool
-	assumed map[uint16]int // at the end: connections taken for idle, by port
+	assumed map[uint16]int // at the end: connections assumed idle, by port
 	watch   *sockdiag.Loop // nil before Drain
 
 	changes chan struct{}
-	exited  chan struct{} // never closed: an app that is gone has no connections
+	exited  chan struct{} // never closed: an app that has exited has no connections
 }
 
 var _ drain.DataPlane = (*Plane)(nil)
@@ -95,13 +91,13 @@ func newPlane(o Options, k kernel) *Plane {
 	return p
 }
 
-// fallBack takes the poorer table, of which nothing is known to be idle.
+// fallBack switches to the poorer table, which never shows that a connection is idle.
 func (p *Plane) fallBack(why error) {
-	p.o.Log.Warn("the kernel does not tell of traffic here: every open connection counts as busy", "error", why)
+	p.o.Log.Warn("the kernel does not report traffic here; treating every open connection as busy", "error", why)
 	p.table, p.o.Opaque = procTable{}, true
 }
 
-// Listening lists those of the ports on which somebody listens.
+// Listening lists those of the ports that have a listener.
 func (p *Plane) Listening() ([]uint16, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,14 +109,14 @@ func (p *Plane) Listening() ([]uint16, error) {
 	return slices.Compact(slices.Sorted(slices.Values(out))), err
 }
 
-// Drain begins to watch. Nobody can be told to go elsewhere.
+// Drain begins to watch. Clients cannot be notified.
 func (p *Plane) Drain(ctx context.Context) error {
 	p.begin()
 	_, err := p.Activity(ctx)
 	return err
 }
 
-// Resume ends the watching.
+// Resume ends the watch.
 func (p *Plane) Resume(context.Context) error {
 	p.end()
 	p.mu.Lock()
@@ -136,7 +132,7 @@ func (p *Plane) Activity(context.Context) (drain.Activity, error) {
 	return p.look()
 }
 
-// look is one look; mu is held. Whoever looks, a change is told.
+// look takes one look; mu is held. It always announces a change.
 func (p *Plane) look() (drain.Activity, error) {
 	began := time.Now()
 	if p.watch != nil && p.watch.Reports != nil {
@@ -144,7 +140,7 @@ func (p *Plane) look() (drain.Activity, error) {
 	}
 	all, err := p.sockets(states)
 	if err != nil {
-		if !p.failing { // told each time, whoever looks because of it would be told of his own look
+		if !p.failing { // announced once: a look that follows the announcement would announce itself again
 			p.failing = true
 			p.tell()
 		}
@@ -161,14 +157,14 @@ func (p *Plane) look() (drain.Activity, error) {
 	return p.last, nil
 }
 
-// sockets asks the kernel. One that has no sock_diag says so only when it is asked.
+// sockets reads the kernel's table. A kernel without sock_diag fails only here.
 func (p *Plane) sockets(s sockdiag.States) ([]sockdiag.Socket, error) {
 	all, err := p.table.Sockets(s, p.o.Ports)
 	if err == nil {
 		return all, nil
 	}
 	if _, already := p.table.(procTable); already || p.last.Known {
-		return nil, err // it has answered before, and will again
+		return nil, err // it worked before, and will again
 	}
 	_ = p.table.Close()
 	p.fallBack(err)
@@ -176,17 +172,17 @@ func (p *Plane) sockets(s sockdiag.States) ([]sockdiag.Socket, error) {
 	return p.table.Sockets(s, p.o.Ports)
 }
 
-// resolve asks the kernel's other table about connections of which it is not clear
-// who spoke last: once for each time that they fell silent.
+// resolve reads the kernel's other table for connections where it is unclear which side sent last: once for each time
+// that they became silent.
 func (p *Plane) resolve(now time.Time) {
 	doubts := p.ledger.doubts(now)
 	if len(doubts) == 0 || p.o.Opaque {
 		return
 	}
-	habits, err := p.kernel.habits(p.o.Ports)
+	acks, err := p.kernel.acks(p.o.Ports)
 	for _, c := range doubts {
 		if c.weighed = true; err == nil {
-			c.turn = habits.turn(ends{c.local, c.remote})
+			c.turn = acks.turn(ends{c.local, c.remote})
 		}
 	}
 }
@@ -198,15 +194,14 @@ func (p *Plane) tell() {
 	}
 }
 
-// Changes pushes what the watch sees.
+// Changes receives after each change that the watch has seen.
 func (p *Plane) Changes() <-chan struct{} { return p.changes }
 
-// CloseIdle cannot close anything.
+// CloseIdle does nothing: it cannot close the app's connections.
 func (p *Plane) CloseIdle(context.Context, time.Duration) error { return nil }
 
-// StopAccepting cannot stop the app from accepting. Who comes from now on is
-// counted no more, and nobody is waited for who is merely between two requests:
-// the drain has used up its share, or is over.
+// StopAccepting cannot stop the app from accepting. New connections no longer count, and clients between two requests
+// are no longer waited for: the drain has used its share, or has ended.
 func (p *Plane) StopAccepting(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,14 +209,13 @@ func (p *Plane) StopAccepting(context.Context) error {
 	return nil
 }
 
-// Open lists the busy connections: first those that are so for sure, and of them the
-// oldest first. In the place of a request line, which the kernel does not know,
-// stands why.
+// Open lists the busy connections: first those that are certainly busy, and of them the oldest first. The reason takes
+// the place of a request line, which the kernel does not have.
 func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.failing {
-		return nil, errors.New("the kernel's socket table cannot be read")
+		return nil, errors.New("cannot read the kernel's socket table")
 	}
 	now := time.Now()
 	var busy []*sighting
@@ -248,10 +242,10 @@ func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) 
 	return out, nil
 }
 
-// reportMost bounds the conversations of a last call that are named.
+// reportMost bounds the list of connections in the report.
 const reportMost = 1000
 
-// LastCall says what is open. The app is told by its SIGTERM, which comes next.
+// LastCall returns the open connections. The app's SIGTERM follows.
 func (p *Plane) LastCall(ctx context.Context, _ time.Duration) ([]drain.Conversation, error) {
 	open, err := p.Open(ctx, reportMost)
 	for i := range open {
@@ -260,7 +254,7 @@ func (p *Plane) LastCall(ctx context.Context, _ time.Duration) ([]drain.Conversa
 	return open, err
 }
 
-// Close ends the watching.
+// Close ends the watch.
 func (p *Plane) Close(context.Context) error {
 	p.mu.Lock()
 	p.assumed = p.ledger.assumed()
@@ -269,7 +263,7 @@ func (p *Plane) Close(context.Context) error {
 	return nil
 }
 
-// Kill ends the watching.
+// Kill ends the watch.
 func (p *Plane) Kill() {
 	p.end()
 	p.mu.Lock()

@@ -17,8 +17,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
-// procFiles are the older, slower and poorer way to the table. It has no byte
-// counters and no times.
+// procFiles are the older, slower and poorer form of the table, without byte counters and times.
 var procFiles = []string{"/proc/net/tcp", "/proc/net/tcp6"}
 
 // ends are the two ends of a connection: its name in both tables.
@@ -33,7 +32,7 @@ type procSocket struct {
 	answersInStride bool
 }
 
-// readProc reads both families' tables, and leaves out what is not on ports.
+// readProc reads the tables of both families, without sockets on other ports.
 func readProc(ports []uint16) (out []procSocket, err error) {
 	for i, file := range procFiles {
 		data, err := os.ReadFile(file)
@@ -56,14 +55,13 @@ func readProc(ports []uint16) (out []procSocket, err error) {
 	return out, nil
 }
 
-// cookie is one connection's for as long as it is open, and so is its inode: but it
-// has none before the app has accepted it, and after the app has closed it.
+// cookie identifies a connection while it is open, as its inode does; but it has no inode before the app has accepted
+// it, and after the app has closed it.
 func (s procSocket) cookie() uint64 {
 	return 1<<63 | uint64(s.remote.Port())<<16 | uint64(s.local.Port()) | s.inode<<32
 }
 
-// parseProc reads one line (get_tcp4_sock in net/ipv4/tcp_ipv4.c). The heading is
-// none.
+// parseProc parses one line (get_tcp4_sock in net/ipv4/tcp_ipv4.c). It fails on the heading.
 func parseProc(line string) (s procSocket, ok bool) {
 	f := strings.Fields(line)
 	if len(f) < 12 {
@@ -89,8 +87,8 @@ func parseProc(line string) (s procSocket, ok bool) {
 	return s, true
 }
 
-// parseEnd reads "0100007F:1F90": the address as the kernel's words of 32 bits in
-// the machine's order, the port as a number.
+// parseEnd parses "0100007F:1F90": the address as the kernel's words of 32 bits in the machine's byte order, the port
+// as a number.
 func parseEnd(text string) (netip.AddrPort, bool) {
 	address, port, _ := strings.Cut(text, ":")
 	b, err1 := hex.DecodeString(address)
@@ -105,30 +103,28 @@ func parseEnd(text string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(a.Unmap(), uint16(n)), true
 }
 
-// habits are what the kernel's acknowledgements tell of connections on which client
-// and app have both spoken in one jiffy.
-type habits struct {
-	inStride map[ends]bool // the app's answers have carried the acknowledgements
-	exact    bool          // what is not in inStride has not been answered
+// acks are what the kernel's acknowledgements show of connections on which client and app both sent in one jiffy.
+type acks struct {
+	inStride map[ends]bool // the app's responses have carried the acknowledgements
+	exact    bool          // connections that are not in inStride have no response
 }
 
-// thresholdFile holds 1 where the first such answer counts. Kernels 5.1 to 6.6 count
-// the third, and those before 6.9 do not say (TCP_PINGPONG_THRESH).
+// thresholdFile holds 1 where the first such response counts. Kernels 5.1 to 6.6 count the third, and those before 6.9
+// do not show it (TCP_PINGPONG_THRESH).
 const thresholdFile = "/proc/sys/net/ipv4/tcp_pingpong_thresh"
 
-// readHabits lists the connections on which the kernel expects an answer to carry
-// the acknowledgement ("pingpong mode"): the app's answers have come within 40 ms.
+// readAcks lists the connections on which the kernel expects a response to carry the acknowledgement ("pingpong
+// mode"): the app's responses have followed within 40 ms.
 //
-// A request that gets no answer in that time makes the kernel acknowledge it by
-// itself and leave the mode (tcp_delack_timer_handler). So a connection that has
-// been still for longer and is in it has likely been answered; but a request in
-// several pieces is acknowledged at once, and does not make it leave the mode.
-func readHabits(ports []uint16) (habits, error) {
+// A request without a response in that time makes the kernel acknowledge it by itself and leave the mode
+// (tcp_delack_timer_handler). So a silent connection in the mode has probably been answered; but a request in several
+// pieces is acknowledged at once, and does not make the kernel leave the mode.
+func readAcks(ports []uint16) (acks, error) {
 	sockets, err := readProc(ports)
 	if err != nil {
-		return habits{}, err
+		return acks{}, err
 	}
-	h := habits{inStride: make(map[ends]bool)}
+	h := acks{inStride: make(map[ends]bool)}
 	for _, s := range sockets {
 		if s.answersInStride {
 			h.inStride[s.ends] = true
@@ -139,8 +135,8 @@ func readHabits(ports []uint16) (habits, error) {
 	return h, nil
 }
 
-// turn is what follows for a connection on which both have spoken in one jiffy.
-func (h habits) turn(e ends) turn {
+// turn is the conclusion for a connection on which both sides sent in one jiffy.
+func (h acks) turn(e ends) turn {
 	switch {
 	case h.inStride[e]:
 		return likely
@@ -150,8 +146,8 @@ func (h habits) turn(e ends) turn {
 	return unclear
 }
 
-// procTable stands in for sock_diag where there is none (gVisor, a strict seccomp
-// profile). Of what it shows idleness cannot be told.
+// procTable replaces sock_diag where there is none (gVisor, a strict seccomp profile). It never shows that a connection
+// is idle.
 type procTable struct{}
 
 func (procTable) Sockets(states sockdiag.States, ports []uint16) ([]sockdiag.Socket, error) {

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// What real tests go by: no minimum drain, and an idle grace as short as a busy
+// The settings of real tests: no minimum drain, and an idle grace as short as a busy
 // machine allows.
 const realGrace = 400 * time.Millisecond
 
@@ -71,7 +71,7 @@ func startHook(t *testing.T, port uint16, change func(*Options)) *hook {
 	return h
 }
 
-// waiting is a log that is closed when the hook waits for what is in flight.
+// waiting is a log that is closed when the hook waits for requests in flight.
 type waiting chan struct{}
 
 func (w waiting) Enabled(context.Context, slog.Level) bool { return true }
@@ -79,7 +79,7 @@ func (w waiting) WithAttrs([]slog.Attr) slog.Handler       { return w }
 func (w waiting) WithGroup(string) slog.Handler            { return w }
 
 func (w waiting) Handle(_ context.Context, r slog.Record) error {
-	if strings.HasPrefix(r.Message, "the minimum drain is over") {
+	if strings.HasPrefix(r.Message, "minimum drain complete") {
 		close(w)
 	}
 	return nil
@@ -97,12 +97,12 @@ func (h *hook) ends(want ...drain.Verdict) drain.Report {
 	return r
 }
 
-// server is a Go server whose handlers are let go by the test.
+// server is a Go server whose handlers are released by the test.
 type server struct {
 	address string
 	port    uint16
 	asked   chan string   // a request has come
-	free    chan struct{} // lets one handler go on
+	free    chan struct{} // lets one handler continue
 }
 
 func startServer(t *testing.T, address string) *server {
@@ -186,7 +186,7 @@ func (c *caller) reads() {
 	}
 }
 
-// stays fails when the hook ends although somebody waits: far longer than any
+// stays fails when the hook ends although a client waits: far longer than any
 // grace of the test.
 func (h *hook) stays() {
 	h.t.Helper()
@@ -198,7 +198,7 @@ func (h *hook) stays() {
 }
 
 // It waits for a request, whatever the server listens on, and not for the pool
-// beside it.
+// next to it.
 func TestRealRequest(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0", ":0"} {
 		t.Run(address, func(t *testing.T) {
@@ -302,7 +302,7 @@ func TestRealDownload(t *testing.T) {
 	h.ends(drain.Clean, drain.Assumed) // the server may be late to close its end
 }
 
-// On HTTP/2 it cannot be seen whether somebody waits: whoever says so is believed.
+// On HTTP/2 a waiting client is not visible: the configuration decides.
 func TestRealOpaque(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "127.0.0.1:0")
@@ -380,7 +380,7 @@ func TestRealIgnoredAndUnheard(t *testing.T) {
 	if r.Verdict != drain.Clean || len(r.HeldBy) > 0 {
 		t.Errorf("%+v", r)
 	}
-	// Where there is no sock_diag, what is open is busy.
+	// Where there is no sock_diag, open connections are busy.
 	k := thisKernel
 	k.open = func() (table, error) { return nil, syscall.EPROTONOSUPPORT }
 	k.watch = func([]uint16) (sockdiag.Reports, error) { return nil, syscall.EPROTONOSUPPORT }

@@ -11,35 +11,32 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// DefaultLeave is what is left of the grace period for the app's own end, after its
-// SIGTERM: 25 s of 30 s for its clients, 5 s for itself, as Istio's ambient mode
-// shares it. At most a quarter of the grace period is taken.
+// DefaultLeave is the part of the grace period that is left to the app after its SIGTERM: of 30 s, 25 s for its clients
+// and 5 s for itself, as in Istio's ambient mode. At most a quarter of the grace period is taken.
 const DefaultLeave = 5 * time.Second
 
-// DefaultStreamPause is Options.StreamPause's default: servers that send heartbeats do so
-// every 15 s (the HTML standard's advice for event streams).
+// DefaultStreamPause is the default of Options.StreamPause: servers send heartbeats every 15 s (the HTML standard's
+// advice for event streams).
 const DefaultStreamPause = 15 * time.Second
 
-// Until makes the deadline of a configuration: leave before the end of the grace
-// period.
+// Until sets the deadline of a configuration: leave before the end of the grace period.
 func Until(c drain.Config, leave time.Duration) drain.Config {
 	c.Mode, c.Margin = drain.ExitOnZero, leave
 	return c
 }
 
-// Within makes the deadline of a configuration fall timeout from the start, which
-// is positive.
+// Within sets the deadline of a configuration to timeout after the start; timeout must be positive.
 func Within(c drain.Config, timeout time.Duration) drain.Config {
-	c.Mode, c.Margin = drain.ExitOnZero, timeout/3 // a quarter of the whole is in force
+	c.Mode, c.Margin = drain.ExitOnZero, timeout/3 // a quarter of the whole takes effect
 	c.GracePeriod = timeout + c.Margin
 	return c
 }
 
-// Deadline is how long after the start a configuration of Until or Within ends.
+// Deadline is the time from the start to the end of a configuration of Until or Within.
 func Deadline(c drain.Config) time.Duration { return c.GracePeriod - min(c.Margin, c.GracePeriod/4) }
 
-// Wait returns when the app may be told to end: when nothing is in flight and nobody
-// comes any more, or at the deadline. It says on the way what it waits for.
+// Wait returns when the app may receive its SIGTERM: no request is in flight and no new connections arrive, or the
+// deadline has come. It logs its progress.
 func Wait(ctx context.Context, c drain.Config, o Options) (drain.Report, error) {
 	return New(o).wait(ctx, c)
 }
@@ -50,14 +47,14 @@ func (p *Plane) wait(ctx context.Context, c drain.Config) (drain.Report, error) 
 	if listening, err := p.Listening(); err == nil {
 		for _, port := range p.o.Ports {
 			if !slices.Contains(listening, port) {
-				log.Warn("nobody listens on this port: is it the app's?", "port", port)
+				log.Warn("no listener on this port; is it the app's?", "port", port)
 			}
 		}
 	}
-	// Our end is the app's SIGTERM. The report's trigger stays the hook's.
+	// The end of Wait is the app's SIGTERM. The report's trigger stays the hook's.
 	signals := make(chan drain.Signal, 1)
 	n := narrator{log: log}
-	// drain's own lines are Istio's, and speak of a proxy.
+	// drain's own lines are Istio's, about a proxy.
 	r, err := drain.Termination{
 		Plane:   p,
 		Config:  c,
@@ -90,8 +87,8 @@ func (p *Plane) opaquePorts() []uint16 {
 	return p.o.OpaquePorts
 }
 
-// admit says in the report what it rests on: that the app was the last to send on a
-// connection does not prove that its response is complete.
+// admit adds to the report what it assumes: that the app was the last to send on a connection does not prove that its
+// response is complete.
 func (p *Plane) admit(r *drain.Report) {
 	for _, port := range slices.Sorted(maps.Keys(p.assumed)) {
 		r.Assumed = append(r.Assumed, fmt.Sprintf("port %d: HTTP/1.1, one request at a time; open connections on which the app was the last to send, taken for idle: %d", port, p.assumed[port]))
@@ -101,7 +98,7 @@ func (p *Plane) admit(r *drain.Report) {
 	}
 }
 
-// narrator says what is waited for, once a second at most.
+// narrator logs the progress, once a second at most.
 type narrator struct {
 	log   *slog.Logger
 	phase drain.Phase
@@ -113,9 +110,9 @@ func (n *narrator) enter(p drain.Phase) {
 	n.phase = p
 	switch p {
 	case drain.Waiting:
-		n.log.Info("the minimum drain is over: waiting for what is in flight")
+		n.log.Info("minimum drain complete; waiting for requests in flight")
 	case drain.LastCall:
-		n.log.Warn("the deadline has come: what is open is left to the app", "busy", n.busy)
+		n.log.Warn("deadline reached; leaving open connections to the app", "busy", n.busy)
 	}
 }
 

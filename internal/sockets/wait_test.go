@@ -15,11 +15,11 @@ import (
 // Each row is a pod's last seconds: when the hook returns, and with which verdict.
 // Defaults: 5 s minimum drain, 2 s quiet time and idle grace, 30 s grace period.
 func TestWait(t *testing.T) {
-	const exact = 40 * time.Millisecond // the kernel's jiffies, and gathering of what is told
+	const exact = 40 * time.Millisecond // the kernel's jiffies, and collecting reports
 	for _, tt := range []struct {
 		name    string
 		o       Options
-		blind   bool // the kernel does not tell of ends
+		blind   bool // the kernel does not report ends
 		config  func(drain.Config) drain.Config
 		before  func(k *fakeKernel) // the hook begins
 		play    func(ctx context.Context, k *fakeKernel)
@@ -28,7 +28,7 @@ func TestWait(t *testing.T) {
 		verdict drain.Verdict
 		open    string // in the report
 	}{
-		{name: "nobody is there", want: 5 * second, verdict: drain.Clean},
+		{name: "no clients", want: 5 * second, verdict: drain.Clean},
 		{name: "an idle pool", play: func(_ context.Context, k *fakeKernel) {
 			for range 10 {
 				c := k.connects()
@@ -44,7 +44,7 @@ func TestWait(t *testing.T) {
 			c.answers()
 			c.closes()
 		}, want: 12 * second, late: exact, verdict: drain.Clean},
-		{name: "the same where the kernel does not tell", blind: true, play: func(_ context.Context, k *fakeKernel) {
+		{name: "the same without reports of the kernel", blind: true, play: func(_ context.Context, k *fakeKernel) {
 			c := k.connects()
 			c.asks()
 			time.Sleep(12 * second)
@@ -57,7 +57,7 @@ func TestWait(t *testing.T) {
 			time.Sleep(12 * second)
 			c.answers()
 		}, want: 14 * second, late: exact, verdict: drain.Assumed},
-		{name: "who comes late moves the end by the quiet time", play: func(_ context.Context, k *fakeKernel) {
+		{name: "a late client moves the end by the quiet time", play: func(_ context.Context, k *fakeKernel) {
 			time.Sleep(4500 * time.Millisecond)
 			c := k.connects()
 			c.asks()
@@ -76,10 +76,10 @@ func TestWait(t *testing.T) {
 		{name: "a request that is never answered: the app's own time is left to it", play: func(ctx context.Context, k *fakeKernel) {
 			k.connects().asks()
 		}, want: 25 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
-		{name: "an open connection of which nothing is known", o: Options{Opaque: true}, play: func(_ context.Context, k *fakeKernel) {
+		{name: "an opaque open connection", o: Options{Opaque: true}, play: func(_ context.Context, k *fakeKernel) {
 			k.connects()
 		}, want: 25 * second, late: exact, verdict: drain.Cut, open: string(Opaque)},
-		{name: "HTTP/2 on a port that is said to have it: a slow request, and then a quick one",
+		{name: "HTTP/2 on a port configured for it: a slow request, and then a quick one",
 			o: Options{OpaquePorts: []uint16{fakePort}}, play: func(_ context.Context, k *fakeKernel) {
 				c := k.connects()
 				c.asks()
@@ -130,7 +130,7 @@ func TestWait(t *testing.T) {
 			time.Sleep(2 * second)
 			c.answers()
 		}, want: 5 * second, late: exact, verdict: drain.Assumed},
-		{name: "a table that cannot be read any more", play: func(_ context.Context, k *fakeKernel) {
+		{name: "a table that is no longer readable", play: func(_ context.Context, k *fakeKernel) {
 			time.Sleep(second)
 			k.mu.Lock()
 			defer k.mu.Unlock()
@@ -147,7 +147,7 @@ func TestWait(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := &fakeKernel{habits: habits{inStride: map[ends]bool{}}}
+				k := &fakeKernel{acks: acks{inStride: map[ends]bool{}}}
 				if !tt.blind {
 					k.gone = make(chan struct{}, 1)
 				}
@@ -194,7 +194,7 @@ func streams(c *fakeConn, pieces int) {
 	}
 }
 
-// Whoever stops the hook itself ends the watching at once.
+// Stopping the hook ends the watch at once.
 func TestWaitStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &fakeKernel{gone: make(chan struct{}, 1)}

@@ -7,8 +7,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
-// How often the table is read; see sockdiag.Loop. It costs 0.4 % of a core. The kernel says how long ago bytes moved, and
-// reports the end of sockets: a late look costs time, and hides only which side sent last when both did in one jiffy.
+// How often the table is read; see sockdiag.Loop. It costs 0.4 % of a core. The kernel has the time of the last bytes, and
+// reports the end of sockets: a late look costs time, and hides only which side sent last if both did in one jiffy.
 const (
 	lookShare = 600
 	lookMin   = 30 * time.Millisecond
@@ -44,7 +44,7 @@ func (p *Plane) begin() {
 	if reports, err := p.kernel.watch(p.o.Ports); err == nil {
 		w.Reports = reports
 	} else {
-		p.o.Log.Warn("the kernel does not report closed connections here: short ones may be missed, so the quiet time lasts to its cap")
+		p.o.Log.Warn("the kernel does not report closed connections here; short ones may be missed, so the quiet time lasts to its cap")
 	}
 	p.ledger.watching(w.Reports != nil, time.Now())
 	p.watch = w
