@@ -21,6 +21,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/agent"
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/hotrestart"
+	"github.com/lastcall-dev/lastcall/internal/inbound"
 	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
@@ -272,7 +273,7 @@ func (f *agentFlags) parseInbound(needed bool) ([]pipe.Inbound, error) {
 	}
 	out := captured
 	for _, s := range f.inbound {
-		in, err := pipe.ParseInbound(s)
+		in, err := inbound.Parse(s)
 		if err != nil {
 			return nil, usage{err}
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/inbound"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
@@ -47,7 +48,7 @@ func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
 	if listen == "" {
 		return nil, nil
 	}
-	protocol, err := pipe.ParseProtocol(f.protocol)
+	protocol, err := inbound.Protocol(f.protocol)
 	if err != nil {
 		return nil, usage{fmt.Errorf("--inbound-captured-protocol: %w", err)}
 	}

@@ -16,8 +16,8 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/hotrestart"
+	"github.com/lastcall-dev/lastcall/internal/inbound"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
-	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
 // successionFlags configure the hot restart of lastcall run.
@@ -77,7 +77,7 @@ func (f *agentFlags) refusesSuccessor() error {
 	case os.Getpid() == 1:
 		return errors.New("a hot restart is not possible as process 1, because the container ends with that process: replace the container instead")
 	}
-	in, err := pipe.ParseInbound(f.inbound[0])
+	in, err := inbound.Parse(f.inbound[0])
 	if err != nil {
 		return err
 	}

@@ -199,12 +199,12 @@ func TestTLSConfigurationRefused(t *testing.T) {
 		options, want string
 		more          []string
 	}{
-		{"tls-cert=" + one.Cert(), "tls-cert and tls-key go together", nil},
+		{"tls-cert=" + one.Cert(), "tls-cert and tls-key must be set together", nil},
 		{"tls-cert=" + one.Cert() + ",tls-key=/nowhere", "no such file", nil},
 		{"tls-cert=" + one.Cert() + ",tls-key=" + other.Key(), "must be matching PEM files", nil},
 		{"tls-cert=" + one.Cert() + ",tls-key=" + one.Key() + ",tls-client-ca=" + other.CA(), "it contains no certificate", nil},
 		{"tls-cert=" + one.Cert() + ",tls-key=" + one.Key(), "with --proxy envoy, set TLS and limits in --envoy-config", []string{"--proxy", "envoy"}},
-		{"max-connections=-1", "accepted are 1 and more", nil},
+		{"max-connections=-1", "must be 1 or more, or 0 for no limit", nil},
 		{"protocol=http", "--idle-timeout -1s: must be a duration such as 10s, or 0 for no limit", []string{"--idle-timeout", "-1s"}},
 		{"protocol=http", "--max-connections -1: must be 1 or more", []string{"--max-connections", "-1"}},
 		{"protocol=http", "must be text or json", []string{"--access-log-format", "xml"}},

@@ -54,17 +54,17 @@ func collectPipe(out chan<- prometheus.Metric, p *pipe.Pipe) {
 			}
 			out <- prometheus.MustNewConstHistogram(descRequestTime, d.Count, d.Sum.Seconds(), buckets, name, d.Protocol, class)
 		}
-		if l.Shaken == nil {
+		if l.TLS == nil {
 			continue
 		}
-		counter(descHandshakes, l.Shaken.Full, name, "false")
-		counter(descHandshakes, l.Shaken.Resumed, name, "true")
-		for reason, n := range l.Shaken.Failures {
+		counter(descHandshakes, l.TLS.Full, name, "false")
+		counter(descHandshakes, l.TLS.Resumed, name, "true")
+		for reason, n := range l.TLS.Failures {
 			counter(descHandshakesFail, n, name, reason)
 		}
-		counter(descReloads, l.Shaken.Reloads-l.Shaken.ReloadFailures, name, "read")
-		counter(descReloads, l.Shaken.ReloadFailures, name, "failed")
-		gauge(descNotAfter, float64(l.Shaken.NotAfter.Unix()), name)
+		counter(descReloads, l.TLS.Reloads-l.TLS.ReloadFailures, name, "read")
+		counter(descReloads, l.TLS.ReloadFailures, name, "failed")
+		gauge(descNotAfter, float64(l.TLS.NotAfter.Unix()), name)
 	}
 	if lost, ok := p.LogLost(); ok {
 		counter(descLogLost, lost)

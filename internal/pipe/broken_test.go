@@ -313,26 +313,6 @@ func TestFullDescriptorTable(t *testing.T) {
 	}
 }
 
-func TestParseInbound(t *testing.T) {
-	for _, tt := range []struct {
-		in   string
-		want string // of the error; "" for none
-	}{
-		{in: "127.0.0.1:15006=127.0.0.1:8080"},
-		{in: "[::1]:15006=[::1]:8080,protocol=http"},
-		{in: ":15006=127.0.0.1:8080,protocol=tcp"},
-		{in: "127.0.0.1:15006", want: "there is no ="},
-		{in: "15006=127.0.0.1:8080", want: "missing port"},
-		{in: ":1=:2,protocol=udp", want: "accepted are auto, http, tcp"},
-		{in: ":1=:2,proto=http", want: `unknown option "proto"`},
-	} {
-		_, err := ParseInbound(tt.in)
-		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-			t.Errorf("%s: %v; want %q", tt.in, err, tt.want)
-		}
-	}
-}
-
 func TestListenFails(t *testing.T) {
 	app := startHTTP(t, echo)
 	_, err := Start(Config{Inbound: []Inbound{{Listen: "127.0.0.1:0", App: "127.0.0.1:1"}, {Listen: app.String(), App: "127.0.0.1:1"}}})

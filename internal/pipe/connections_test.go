@@ -11,12 +11,13 @@ import (
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/tlsserver"
 )
 
 func TestConnections(t *testing.T) {
 	authority := certificatetest.New(t)
 	g := startGate(t)
-	p := startPipe(t, g, HTTP, secured(t, authority, func(c *TLS) {
+	p := startPipe(t, g, HTTP, secured(t, authority, func(c *tlsserver.Options) {
 		c.ClientCA = strings.Replace(c.Cert, "tls.crt", "ca.crt", 1)
 	}), func(cfg *Config) {
 		cfg.Inbound[0].Name = "web"

@@ -145,17 +145,3 @@ func TestResponseTimeout(t *testing.T) {
 		})
 	}
 }
-
-func TestParseMaxConnections(t *testing.T) {
-	if in, err := ParseInbound(":1=:2,max-connections=7"); err != nil || in.MaxConnections != 7 {
-		t.Errorf("%+v, %v", in, err)
-	}
-	if in, err := ParseInbound(":1=:2,max-connections=0"); err != nil || in.MaxConnections != NoLimit {
-		t.Errorf("%+v, %v", in, err)
-	}
-	for _, bad := range []string{"", "-1", "many", "1.5"} {
-		if in, err := ParseInbound(":1=:2,max-connections=" + bad); err == nil {
-			t.Errorf("%q is accepted: %+v", bad, in)
-		}
-	}
-}

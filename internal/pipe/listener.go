@@ -11,6 +11,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/internal/tlsserver"
 )
 
 // listener accepts the clients of one Inbound. It can stop listening and resume.
@@ -19,7 +20,7 @@ type listener struct {
 	*listen.Listener // nil before open
 	p                *Pipe
 	stats            stats
-	tls              *termination // nil: TLS is not terminated here
+	tls              *tlsserver.Server // nil: TLS is not terminated here
 }
 
 // open listens. accept has to follow.
@@ -35,15 +36,19 @@ func (l *listener) open() error {
 	return nil
 }
 
-// secure makes ready for TLS, where it ends here.
-func (l *listener) secure() (err error) {
+// loadTLS reads the certificate of a listener that terminates TLS.
+func (l *listener) loadTLS() (err error) {
 	if l.TLS == nil {
 		return nil
 	}
-	if l.tls, err = newTermination(&l.Inbound, l.p.cfg.HandshakeTimeout, l.p.cfg.Log); err != nil {
+	protocols := []string{"http/1.1"}
+	if l.Protocol == TCP {
+		protocols = nil
+	}
+	if l.tls, err = tlsserver.New(l.TLS, protocols, l.p.cfg.HandshakeTimeout, l.Listen, l.p.cfg.Log); err != nil {
 		return fmt.Errorf("TLS of inbound %s: %w", l.Listen, err)
 	}
-	l.p.watches.Go(func() { l.tls.follow(l.p.ctx) })
+	l.p.watches.Go(func() { l.tls.Follow(l.p.ctx) })
 	return nil
 }
 
@@ -90,7 +95,7 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 	}
 	c := &conn{p: p, in: l, client: s, overLimit: overLimit, began: time.Now()}
 	if l.tls != nil {
-		s.Terminate(l.tls.config, c.handshakeBegins)
+		s.Terminate(l.tls.Config, c.handshakeBegins)
 	}
 	if l.App == "" {
 		if c.origin, err = l.originOf(client); err != nil {

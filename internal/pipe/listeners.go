@@ -1,6 +1,10 @@
 package pipe
 
-import "net"
+import (
+	"net"
+
+	"github.com/lastcall-dev/lastcall/internal/tlsserver"
+)
 
 // Listener is what can be seen of one way in.
 type Listener struct {
@@ -10,7 +14,7 @@ type Listener struct {
 	Busy    int      // of them, as in drain.Activity
 	AppOpen int      // connections to the app
 	Stats   Stats
-	Shaken  *TLSStats // nil where no TLS ends
+	TLS     *tlsserver.Stats // nil where no TLS ends
 }
 
 // Label is what the listener is called in metrics and lists: its name, or where it
@@ -34,7 +38,7 @@ func (p *Pipe) Listeners() []Listener {
 			Open:    int(l.stats.open.Load()),
 			Busy:    int(l.stats.busy.Load()),
 			AppOpen: int(l.stats.appOpen.Load()),
-			Shaken:  l.tls.stats(),
+			TLS:     l.tls.Stats(),
 		}
 		l.stats.addTo(&out[i].Stats)
 	}

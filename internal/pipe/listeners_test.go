@@ -1,7 +1,6 @@
 package pipe
 
 import (
-	"strings"
 	"testing"
 )
 
@@ -30,16 +29,4 @@ func TestListenersCountForThemselves(t *testing.T) {
 	}
 	_ = c.Close()
 	awaitActivity(t, p, 0, 0)
-}
-
-func TestParseInboundName(t *testing.T) {
-	in, err := ParseInbound(":8080=127.0.0.1:80,protocol=http,name=ingress_http")
-	if err != nil || in.Name != "ingress_http" || in.Protocol != HTTP {
-		t.Errorf("%+v, %v", in, err)
-	}
-	for _, name := range []string{"", "a b", "a.b", "a:b", "ü", strings.Repeat("x", 61)} {
-		if in, err := ParseInbound(":8080=127.0.0.1:80,name=" + name); err == nil {
-			t.Errorf("name %q is accepted: %+v", name, in)
-		}
-	}
 }

@@ -2,7 +2,6 @@ package pipe
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
@@ -40,17 +39,6 @@ const (
 	// need not stay until the last call.
 	CloseEarly
 )
-
-// ParseLongLived reads "wait" or "close".
-func ParseLongLived(s string) (LongLived, error) {
-	switch s {
-	case "wait":
-		return Wait, nil
-	case "close":
-		return CloseEarly, nil
-	}
-	return Wait, fmt.Errorf("%q: accepted are wait and close", s)
-}
 
 // defaultEarlySpread is over how long the endings that do not wait for the last
 // call are spread.

@@ -62,7 +62,7 @@ func Start(cfg Config) (*Pipe, error) {
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for _, in := range cfg.Inbound {
 		l := &listener{p: p, Inbound: in}
-		err := l.secure()
+		err := l.loadTLS()
 		if err == nil {
 			err = l.open()
 		}
@@ -326,6 +326,16 @@ func (p *Pipe) closeListeners() {
 		_ = l.Listener.Close()
 	}
 	p.accepts.Wait()
+}
+
+// ReloadCertificates reloads the certificates of all listeners now. One that fails to load leaves the previous one in use,
+// and is logged.
+func (p *Pipe) ReloadCertificates() {
+	for _, l := range p.listeners {
+		if l.tls != nil {
+			l.tls.Reload()
+		}
+	}
 }
 
 // Exited is closed when Close or Kill has ended the pipe.

@@ -13,14 +13,15 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/tlsserver"
 )
 
 // secured makes an inbound end TLS with a certificate for app.test.
-func secured(t *testing.T, authority *certificatetest.Authority, options ...func(*TLS)) func(*Config) {
+func secured(t *testing.T, authority *certificatetest.Authority, options ...func(*tlsserver.Options)) func(*Config) {
 	t.Helper()
 	secret := certificatetest.NewSecret(t)
 	secret.Write(authority.Sign("app.test", 0), authority.PEM())
-	c := &TLS{Cert: secret.Cert(), Key: secret.Key()}
+	c := &tlsserver.Options{Cert: secret.Cert(), Key: secret.Key()}
 	for _, option := range options {
 		option(c)
 	}
@@ -187,7 +188,7 @@ func TestSlowHandshake(t *testing.T) {
 	_ = slow.rest() // ended by the timeout
 	silent.wantEnd()
 	awaitActivity(t, p, 0, 0)
-	if n := p.listeners[0].tls.failures[failedTimeout].Load(); n != 2 {
+	if n := failedHandshakes(p, tlsserver.Timeout); n != 2 {
 		t.Errorf("%d handshakes are counted as too slow", n)
 	}
 	// The report of a last call does not take a handshake for a request.
@@ -215,30 +216,30 @@ func TestSlowHandshake(t *testing.T) {
 func TestHandshakeFailures(t *testing.T) {
 	authority, other := certificatetest.New(t), certificatetest.New(t)
 	app := answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-	mutual := func(c *TLS) { c.ClientCA = strings.Replace(c.Cert, "tls.crt", "ca.crt", 1) }
+	mutual := func(c *tlsserver.Options) { c.ClientCA = strings.Replace(c.Cert, "tls.crt", "ca.crt", 1) }
 	trusting := tls.Config{RootCAs: authority.Pool(), ServerName: "app.test"}
 	with := func(change func(*tls.Config)) *tls.Config { c := trusting.Clone(); change(c); return c }
 	for _, c := range []struct {
 		name   string
-		server func(*TLS)
+		server func(*tlsserver.Options)
 		client *tls.Config
-		reason failure
+		reason tlsserver.Reason
 	}{
-		{"authority unknown to the client", nil, with(func(c *tls.Config) { c.RootCAs = other.Pool() }), failedRefused},
-		{"no certificate of the client's", mutual, &trusting, failedNoCertificate},
-		{"another authority's client", mutual, with(func(c *tls.Config) { c.Certificates = []tls.Certificate{other.Sign("client", 0)} }), failedBadClient},
-		{"an expired client", mutual, with(func(c *tls.Config) { c.Certificates = []tls.Certificate{authority.Sign("client", time.Hour)} }), failedBadClient},
-		{"TLS 1.1", nil, with(func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS11, tls.VersionTLS11 }), failedVersion},
-		{"TLS 1.2 where 1.3 is needed", func(c *TLS) { c.MinVersion = tls.VersionTLS13 }, with(func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }), failedVersion},
+		{"authority unknown to the client", nil, with(func(c *tls.Config) { c.RootCAs = other.Pool() }), tlsserver.ClientAlert},
+		{"no certificate of the client's", mutual, &trusting, tlsserver.NoCertificate},
+		{"another authority's client", mutual, with(func(c *tls.Config) { c.Certificates = []tls.Certificate{other.Sign("client", 0)} }), tlsserver.BadCertificate},
+		{"an expired client", mutual, with(func(c *tls.Config) { c.Certificates = []tls.Certificate{authority.Sign("client", time.Hour)} }), tlsserver.BadCertificate},
+		{"TLS 1.1", nil, with(func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS11, tls.VersionTLS11 }), tlsserver.NoVersion},
+		{"TLS 1.2 where 1.3 is needed", func(c *tlsserver.Options) { c.MinVersion = tls.VersionTLS13 }, with(func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }), tlsserver.NoVersion},
 		{"no cipher suite", nil, with(func(c *tls.Config) {
 			c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_RSA_WITH_AES_128_CBC_SHA}
-		}), failedCipher},
-		{"h2 only", nil, with(func(c *tls.Config) { c.NextProtos = []string{"h2"} }), failedALPN},
+		}), tlsserver.NoCipher},
+		{"h2 only", nil, with(func(c *tls.Config) { c.NextProtos = []string{"h2"} }), tlsserver.NoProtocol},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server := c.server
 			if server == nil {
-				server = func(*TLS) {}
+				server = func(*tlsserver.Options) {}
 			}
 			p := startPipe(t, app, HTTP, secured(t, authority, server))
 			raw := dialPipe(t, p)
@@ -247,18 +248,18 @@ func TestHandshakeFailures(t *testing.T) {
 			if err == nil { // in TLS 1.3 the client is done before the server has seen its certificate
 				_, err = client.Read(make([]byte, 1))
 			}
-			if op := (*net.OpError)(nil); c.reason != failedRefused && (!errors.As(err, &op) || op.Op != "remote error") {
+			if op := (*net.OpError)(nil); c.reason != tlsserver.ClientAlert && (!errors.As(err, &op) || op.Op != "remote error") {
 				t.Errorf("the client is not told: %v", err)
 			}
 			_ = raw.Close()
 			awaitActivity(t, p, 0, 0)
 			closePipe(t, p)
-			for reason := range failures {
+			for reason := range tlsserver.ClientAlert + 1 {
 				want := uint64(0)
 				if reason == c.reason {
 					want = 1
 				}
-				if n := p.listeners[0].tls.failures[reason].Load(); n != want {
+				if n := failedHandshakes(p, reason); n != want {
 					t.Errorf("%d failures are counted as %v, want %d; the client got: %v", n, reason, want, err)
 				}
 			}
@@ -276,8 +277,8 @@ func TestHandshakeFailures(t *testing.T) {
 		awaitActivity(t, p, 1, 0)
 		_ = probe.Close()
 		awaitActivity(t, p, 0, 0)
-		if l := p.listeners[0].tls; l.failures[failedNotTLS].Load() != 1 || l.failures[failedGone].Load() != 0 {
-			t.Errorf("%d, %d", l.failures[failedNotTLS].Load(), l.failures[failedGone].Load())
+		if failedHandshakes(p, tlsserver.NotTLS) != 1 || failedHandshakes(p, tlsserver.ClientGone) != 0 {
+			t.Errorf("%d, %d", failedHandshakes(p, tlsserver.NotTLS), failedHandshakes(p, tlsserver.ClientGone))
 		}
 	})
 	t.Run("a client of the authority", func(t *testing.T) {
@@ -292,19 +293,11 @@ func TestHandshakeFailures(t *testing.T) {
 	})
 }
 
-func TestParseInboundTLS(t *testing.T) {
-	in, err := ParseInbound(":8443=127.0.0.1:80,tls-cert=/c/tls.crt,tls-key=/c/tls.key,tls-client-ca=/c/ca.crt,tls-alpn=h2+http/1.1,tls-min-version=1.3")
-	if err != nil || in.TLS == nil || in.TLS.Cert != "/c/tls.crt" || in.TLS.Key != "/c/tls.key" || in.TLS.ClientCA != "/c/ca.crt" ||
-		strings.Join(in.TLS.ALPN, " ") != "h2 http/1.1" || in.TLS.MinVersion != tls.VersionTLS13 {
-		t.Errorf("%+v, %+v, %v", in, in.TLS, err)
-	}
-	for _, bad := range []string{
-		"tls-cert=/c/tls.crt", "tls-key=/c/tls.key", "tls-client-ca=/c/ca.crt", "tls-alpn=h2", "tls=on",
-		"tls-cert=a,tls-key=b,tls-client-ca=", "tls-cert=a,tls-key=b,tls-alpn=h3", "tls-cert=a,tls-key=b,tls-alpn=h2+h2",
-		"tls-cert=a,tls-key=b,tls-alpn=", "tls-cert=a,tls-key=b,tls-min-version=1.1", "tls-cert=,tls-key=",
-	} {
-		if in, err := ParseInbound(":8080=127.0.0.1:80," + bad); err == nil || !strings.Contains(err.Error(), "accepted is") {
-			t.Errorf("%s is accepted, or without a word on what is: %+v, %v", bad, in.TLS, err)
+func failedHandshakes(p *Pipe, reason tlsserver.Reason) uint64 {
+	for name, n := range p.Listeners()[0].TLS.Failures {
+		if name == reason.String() {
+			return n
 		}
 	}
+	return 0
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/tlsserver"
 )
 
 // outputOf runs a program and returns what it has to say.
@@ -31,9 +32,9 @@ func outputOf(t *testing.T, stdin string, program string, args ...string) (strin
 }
 
 // mutualTLS asks clients for a certificate of the same authority.
-func mutualTLS(c *TLS) { c.ClientCA = filepath.Join(filepath.Dir(c.Cert), "ca.crt") }
+func mutualTLS(c *tlsserver.Options) { c.ClientCA = filepath.Join(filepath.Dir(c.Cert), "ca.crt") }
 
-func bothProtocols(c *TLS) { c.ALPN = []string{"h2", "http/1.1"} }
+func bothProtocols(c *tlsserver.Options) { c.ALPN = []string{"h2", "http/1.1"} }
 
 func TestTLSWithRealClients(t *testing.T) {
 	authority := certificatetest.New(t)
@@ -76,7 +77,7 @@ func TestTLSWithRealClients(t *testing.T) {
 				t.Errorf("%s: %v: %s", option, err, got)
 			}
 		}
-		if s := p.Listeners()[0].Shaken; s.Resumed != 1 {
+		if s := p.Listeners()[0].TLS; s.Resumed != 1 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -96,8 +97,8 @@ func TestMutualTLSWithCurl(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		signer *certificatetest.Authority // nil: no certificate
-		reason failure                    // 0: it is served
-	}{{"of the authority", authority, 0}, {"of another", certificatetest.New(t), failedBadClient}, {"none", nil, failedNoCertificate}} {
+		reason tlsserver.Reason           // 0: it is served
+	}{{"of the authority", authority, 0}, {"of another", certificatetest.New(t), tlsserver.BadCertificate}, {"none", nil, tlsserver.NoCertificate}} {
 		t.Run(c.name, func(t *testing.T) {
 			files := certificatetest.NewSecret(t)
 			args := []string{"-sS", "--cacert", files.CA(), url}
@@ -112,7 +113,7 @@ func TestMutualTLSWithCurl(t *testing.T) {
 			switch isServed := c.reason == 0; {
 			case isServed && (err != nil || got != "served"):
 				t.Errorf("%v: %s", err, got)
-			case !isServed && (err == nil || p.listeners[0].tls.failures[c.reason].Load() != 1):
+			case !isServed && (err == nil || failedHandshakes(p, c.reason) != 1):
 				t.Errorf("%v: %s", err, got)
 			}
 		})
@@ -129,7 +130,7 @@ func TestResumptionWithMutualTLS(t *testing.T) {
 			secret.Write(cert, caller.PEM())
 			app := answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 			p := startPipe(t, app, HTTP, func(cfg *Config) {
-				cfg.Inbound[0].TLS = &TLS{Cert: secret.Cert(), Key: secret.Key(), ClientCA: secret.CA()}
+				cfg.Inbound[0].TLS = &tlsserver.Options{Cert: secret.Cert(), Key: secret.Key(), ClientCA: secret.CA()}
 			})
 			config := &tls.Config{
 				RootCAs: server.Pool(), ServerName: "app.test", MaxVersion: version, ClientSessionCache: tls.NewLRUClientSessionCache(1),
@@ -188,7 +189,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	first := authority.Sign("app.test", 0)
 	secret.Swap(first, authority.PEM())
 	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) })
-	p := startPipe(t, app, HTTP, func(cfg *Config) { cfg.Inbound[0].TLS = &TLS{Cert: secret.Cert(), Key: secret.Key()} })
+	p := startPipe(t, app, HTTP, func(cfg *Config) { cfg.Inbound[0].TLS = &tlsserver.Options{Cert: secret.Cert(), Key: secret.Key()} })
 	url := "https://" + p.Addr(0).String() + "/"
 	kept := tlsClient(t, authority, false)
 	connection, _, err := fetch(kept, url)
@@ -237,11 +238,11 @@ func TestReloadUnderLoad(t *testing.T) {
 		good = authority.Sign("app.test", 0)
 		secret.Swap(good, authority.PEM())
 		until("the new certificate serves", func() bool { return newest() == good.Leaf.SerialNumber.String() })
-		before := p.Listeners()[0].Shaken.ReloadFailures
+		before := p.Listeners()[0].TLS.ReloadFailures
 		bad := good
 		bad.PrivateKey = first.PrivateKey
 		secret.Swap(bad, authority.PEM())
-		until("the bad key has been seen", func() bool { return p.Listeners()[0].Shaken.ReloadFailures > before })
+		until("the bad key has been seen", func() bool { return p.Listeners()[0].TLS.ReloadFailures > before })
 		if serial := newest(); serial != good.Leaf.SerialNumber.String() {
 			t.Errorf("after a bad key %s serves", serial)
 		}

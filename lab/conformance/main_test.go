@@ -20,6 +20,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/nettest"
 	"github.com/lastcall-dev/lastcall/internal/peers"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
+	"github.com/lastcall-dev/lastcall/internal/tlsserver"
 )
 
 // scratch is a folder for what all tests share.
@@ -62,7 +63,7 @@ func secured(t *testing.T) func(*pipe.Config) {
 	authority := certificatetest.New(t)
 	secret.Write(authority.Sign("app.test", 0), authority.PEM())
 	return func(c *pipe.Config) {
-		c.Inbound[0].TLS = &pipe.TLS{Cert: secret.Cert(), Key: secret.Key(), ALPN: []string{"h2", "http/1.1"}}
+		c.Inbound[0].TLS = &tlsserver.Options{Cert: secret.Cert(), Key: secret.Key(), ALPN: []string{"h2", "http/1.1"}}
 	}
 }
 

@@ -1,0 +1,93 @@
+package pipe
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/tlsserver"
+)
+
+// awaitHandshakeLocked gives the client time for its handshake. While idle connections are closed, a new one is busy for
+// a moment: it was opened for a request.
+func (c *conn) awaitHandshakeLocked() {
+	wait := c.in.tls.Timeout
+	if c.p.closing.holds() {
+		c.arriving = true
+		wait = firstRequestTime
+	}
+	_ = c.client.SetReadDeadline(time.Now().Add(wait))
+}
+
+// handshakeBegins makes the connection busy: a client that begins a handshake has a request. The timeout counts from
+// here, so that the connection is not busy for ever.
+func (c *conn) handshakeBegins() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.arriving = !c.end.done()
+	if !c.end.done() {
+		_ = c.client.SetDeadline(time.Now().Add(c.in.tls.Timeout))
+	}
+	c.recountLocked()
+}
+
+// handshake returns false if the connection has ended.
+func (c *conn) handshake() bool {
+	info, silent, err := c.client.Handshake()
+	if err != nil {
+		c.handshakeFailed(err, silent)
+		return false
+	}
+	c.in.tls.Succeeded(info.Resumed)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hello.Store(info)
+	c.growsLocked()
+	if c.end.done() {
+		return false // ended meanwhile; cleanUp sends close_notify
+	}
+	_ = c.client.SetDeadline(time.Time{})
+	c.arriving = false
+	switch {
+	case c.in.Protocol == TCP:
+		c.mode = opaque
+		c.noteOpaque(OpaqueTCP)
+	case c.p.closing.holds():
+		c.awaitFirstLocked()
+	}
+	c.recountLocked()
+	return true
+}
+
+// handshakeFailed counts the reason and lets the alert of crypto/tls reach the client. A silent client that disconnects is
+// a port probe and does not count.
+func (c *conn) handshakeFailed(err error, silent bool) {
+	reason := tlsserver.ReasonOf(err)
+	if !c.hasEnded() && !(silent && reason == tlsserver.ClientGone) {
+		c.in.tls.Failed(reason)
+		from := c.client.RemoteAddr().String()
+		c.p.cfg.Log.Debug("TLS handshake failed", "listener", c.in.Listen, "from", from, "reason", reason.String(), "error", err)
+		if reason.IsConfiguration() {
+			c.p.warnEvery(time.Minute, "TLS handshakes fail; see the debug log for each and the metrics for counts by reason", "listener", c.in.Listen, "latest_from", from, "reason", reason.String(), "error", err)
+		}
+	}
+	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok && record.Conn != nil && looksLikeHTTP(record.RecordHeader) {
+		// As net/http does; in clear, since the client does not speak TLS.
+		_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime))
+		_ = c.client.SendClear((&reply{400, "the client sent an HTTP request to an HTTPS port"}).bytes(false), true)
+	}
+	c.endBy(&endClientGone, 0)
+	if !silent { // read on, so that no reset overtakes the alert
+		_, _ = io.Copy(io.Discard, c.client.TCPConn)
+	}
+}
+
+// looksLikeHTTP reports whether a request has come instead of a TLS record.
+func looksLikeHTTP(b [5]byte) bool {
+	switch string(b[:]) {
+	case "GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO":
+		return true
+	}
+	return false
+}
