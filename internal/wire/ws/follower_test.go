@@ -2,10 +2,9 @@ package ws
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 
 	"github.com/lastcall-dev/lastcall/internal/wire/ws/wstest"
 )
@@ -61,11 +60,13 @@ func TestFollowFrames(t *testing.T) {
 
 // Whatever the pieces, Follow stops at the end of each message and nowhere else.
 func TestFollowFramesInPieces(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	for range 100 { // without package rapid, since importers' go.sum lists what this test imports
+		seed := rand.Uint64()
+		random := rand.New(rand.NewPCG(seed, 0))
 		var all []byte
 		ends := map[int]bool{}
-		for range rapid.IntRange(1, 8).Draw(t, "messages") {
-			fragments := rapid.IntRange(1, 4).Draw(t, "fragments")
+		for range 1 + random.IntN(8) {
+			fragments := 1 + random.IntN(4)
 			for i := range fragments {
 				first := byte(0)
 				if i == 0 {
@@ -74,8 +75,8 @@ func TestFollowFramesInPieces(t *testing.T) {
 				if i == fragments-1 {
 					first |= bitFIN
 				}
-				all = append(all, wstest.Frame(first, strings.Repeat("x", rapid.SampledFrom([]int{0, 1, 125, 126, 3000, 65536}).Draw(t, "size")))...)
-				if rapid.Bool().Draw(t, "pong") && i < fragments-1 {
+				all = append(all, wstest.Frame(first, strings.Repeat("x", []int{0, 1, 125, 126, 3000, 65536}[random.IntN(6)]))...)
+				if random.IntN(2) == 0 && i < fragments-1 {
 					all = append(all, wstest.Frame(0x8a, "!")...)
 				}
 			}
@@ -84,16 +85,16 @@ func TestFollowFramesInPieces(t *testing.T) {
 		var f Follower
 		pos := 0
 		for pos < len(all) {
-			piece := all[pos:min(len(all), pos+rapid.IntRange(1, 4000).Draw(t, "piece"))]
+			piece := all[pos:min(len(all), pos+1+random.IntN(4000))]
 			n := f.Follow(piece, AtMessage)
 			if pos += n; f.BetweenMessages() != ends[pos] {
-				t.Fatalf("at %d: between messages %v", pos, f.BetweenMessages())
+				t.Fatalf("seed %d, at %d: between messages %v", seed, pos, f.BetweenMessages())
 			}
 			if n < len(piece) && !ends[pos] {
-				t.Fatalf("paused at %d, which is no end", pos)
+				t.Fatalf("seed %d: paused at %d, which is no end", seed, pos)
 			}
 		}
-	})
+	}
 }
 
 func TestAppendClose(t *testing.T) {
