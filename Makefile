@@ -62,7 +62,7 @@ INSTALL = bin/chart kustomize deploy/chart --version $(VERSION) --set registry=$
 
 chart: ## dist/lastcall.tgz, the Helm chart, after checking it; needs no helm
 	@go build -o bin/chart ./lab/chart
-	bin/chart lint deploy/chart --set registry=$(IMAGES),image.tag=lint,sidecar.image.tag=lint
+	bin/chart lint deploy/chart --set registry=$(IMAGES),webhook.image.tag=lint,gateway.image.tag=lint,sidecar.image.tag=lint
 	@packed=$$(bin/chart package deploy/chart --version $(VERSION) --to dist) && cp "$$packed" dist/lastcall.tgz && echo "$$packed"
 
 manifests: ## write the chart's table of values in its README from values.yaml

@@ -37,6 +37,7 @@ type Result struct {
 type Row struct {
 	Strategy string  `json:"strategy"`
 	Group    string  `json:"group"`
+	Label    string  `json:"label"`
 	Words    string  `json:"words"`
 	Expected string  `json:"expected"`
 	OK       bool    `json:"ok"`
@@ -123,7 +124,7 @@ func (p *experiment) judge(r *row, path string) Row {
 		words += "; " + r.strategy.Note
 	}
 	row := Row{
-		Strategy: r.strategy.Name, Group: r.strategy.Group, Words: words,
+		Strategy: r.strategy.Name, Group: r.strategy.Group, Label: r.strategy.Label, Words: words,
 		Expected: e.String(), OK: failures(checks) == 0, Checks: checks,
 		Status: r.answer.status, TookMS: milliseconds(r.answer.took()), LastByteMS: milliseconds(r.lastByte()),
 		GatewayLog: r.logLine, AppExit: r.end.AppExit, SidecarExit: r.end.SidecarExit, Killed: r.end.Killed(),

@@ -1,5 +1,5 @@
-// Package timeline draws what happened when: rows of spans and marks over one
-// clock, as an SVG picture that reads on light and dark pages.
+// Package timeline draws what happened when: rows of spans and marks over one clock, as an SVG picture. It is narrow, so
+// that its text can be read on a phone, and follows the page's light or dark colours.
 package timeline
 
 import (
@@ -14,7 +14,7 @@ import (
 type Chart struct {
 	Title string
 	Rows  []Row
-	Key   []Entry // what the kinds mean, below the picture
+	Key   []Entry // the legend, below the rows
 	Until time.Duration
 }
 
@@ -24,41 +24,50 @@ type Entry struct {
 	Text string
 }
 
-// Row is one story.
+// Row is one scenario.
 type Row struct {
-	Label  string // what it is
-	Result string // how it came out, at the right
-	Good   bool
-	Spans  []Span
-	Marks  []Mark
+	Group   string // a title above the first row of a group
+	Label   string // what it is, in words
+	Outcome string // what it means, in words
+	Verdict Verdict
+	IsOurs  bool // emphasised
+	Spans   []Span
+	Marks   []Mark
 }
 
-// Span is something that lasted.
+// Verdict colours an outcome.
+type Verdict string
+
+// The verdicts.
+const (
+	Good Verdict = "good"
+	Poor Verdict = "poor" // the request is answered, at a cost
+	Bad  Verdict = "bad"
+)
+
+// Span is something with a duration.
 type Span struct {
 	Kind     Kind
 	From, To time.Duration // since the clock's zero
-	Text     string        // said when pointed at
+	Text     string        // its tooltip
 }
 
-// Mark is something that happened at one moment.
+// Mark is an event.
 type Mark struct {
 	Kind Kind
 	At   time.Duration
-	Text string
+	Text string // its tooltip
 }
 
-// Kind chooses the look; it is a class of the picture's style sheet.
+// Kind selects the look; it is a class of the picture's style sheet.
 type Kind string
 
-// The kinds of spans: a request, which is thick, and the phases of a pod, which
-// lie below it.
+// The kinds of spans: requests, which are thick, and states of a pod, which are below them.
 const (
-	Answered Kind = "answered" // a request that got its answer
-	Lost     Kind = "lost"     // a request that did not
-	Draining Kind = "draining"
-	Waiting  Kind = "waiting"
-	Idle     Kind = "idle" // a pod that stays for nothing
-	LastCall Kind = "lastcall"
+	Answered Kind = "answered" // a request with a complete response
+	Lost     Kind = "lost"     // a request without one
+	Needed   Kind = "needed"   // a pod that serves the request
+	Idle     Kind = "idle"     // a pod with nothing to do
 )
 
 // The kinds of marks.
@@ -68,23 +77,30 @@ const (
 	Gone Kind = "gone" // the pod has ended
 )
 
-// Measures of the picture, pixels.
+// IsMark reports whether it is a kind of marks.
+func (k Kind) IsMark() bool { return k == Term || k == Kill || k == Gone }
+
+// Sizes of the picture, in pixels. On a phone 390 pixels wide, text of 15 is shown at 11.
 const (
-	width     = 960
-	labelsTo  = 300
-	resultsAt = 760
-	top       = 56
-	rowHeight = 34
-	keyHeight = 44
+	width       = 480
+	margin      = 12
+	top         = 44 // the title
+	groupHeight = 34
+	rowHeight   = 70
+	axisHeight  = 24
+	keyColumns  = 2
+	keyHeight   = 24
 )
 
 type view struct {
-	Chart
-	Width, Height, Bottom int
-	LabelsTo, ResultsAt   int
-	Ticks                 []tick
-	Stories               []story
-	Legend                []legend
+	Title          string
+	Width, Height  int
+	Top, AxisAt    int
+	Ticks          []tick
+	Groups         []group
+	Rows           []row
+	Legend         []legend
+	Margin, Inside int
 }
 
 type tick struct {
@@ -92,7 +108,12 @@ type tick struct {
 	Text string
 }
 
-type story struct {
+type group struct {
+	Text string
+	Y    int
+}
+
+type row struct {
 	Row
 	Y     int
 	Bars  []bar
@@ -113,13 +134,46 @@ type sign struct {
 
 type legend struct {
 	Entry
-	X       int
-	IsMark  bool
-	TextPos int
+	X, Y int
 }
 
 // SVG draws the chart.
 func (c Chart) SVG() ([]byte, error) {
+	until := c.end()
+	if until <= 0 {
+		return nil, fmt.Errorf("draw the timeline %q: it has no length", c.Title)
+	}
+	x := func(at time.Duration) float64 {
+		return math.Round((2*margin+float64(width-4*margin)*float64(at)/float64(until))*10) / 10
+	}
+	v := view{Title: c.Title, Width: width, Margin: margin, Inside: width - 2*margin, Top: top}
+	y := top
+	for i, r := range c.Rows {
+		if r.Group != "" && (i == 0 || c.Rows[i-1].Group != r.Group) {
+			v.Groups = append(v.Groups, group{r.Group, y + 23})
+			y += groupHeight
+		}
+		v.Rows = append(v.Rows, r.draw(y, x))
+		y += rowHeight
+	}
+	v.AxisAt = y
+	for at, step := time.Duration(0), stepFor(until); at <= until; at += step {
+		v.Ticks = append(v.Ticks, tick{x(at), fmt.Sprintf("%g s", at.Seconds())})
+	}
+	y += axisHeight
+	for i, e := range c.Key {
+		v.Legend = append(v.Legend, legend{e, 2*margin + i%keyColumns*(width-4*margin)/keyColumns, y + keyHeight*(i/keyColumns) + 16})
+	}
+	v.Height = y + keyHeight*((len(c.Key)+keyColumns-1)/keyColumns) + margin
+	var out bytes.Buffer
+	if err := picture.Execute(&out, v); err != nil {
+		return nil, fmt.Errorf("draw the timeline %q: %w", c.Title, err)
+	}
+	return out.Bytes(), nil
+}
+
+// end is the end of the clock.
+func (c Chart) end() time.Duration {
 	until := c.Until
 	for _, r := range c.Rows {
 		for _, s := range r.Spans {
@@ -129,54 +183,28 @@ func (c Chart) SVG() ([]byte, error) {
 			until = max(until, m.At)
 		}
 	}
-	if until <= 0 {
-		return nil, fmt.Errorf("draw the timeline %q: it has no length", c.Title)
-	}
-	x := func(at time.Duration) float64 {
-		return math.Round((labelsTo+float64(resultsAt-labelsTo-16)*float64(at)/float64(until))*10) / 10
-	}
-	v := view{
-		Chart: c, Width: width, LabelsTo: labelsTo, ResultsAt: resultsAt,
-		Bottom: top + rowHeight*len(c.Rows), Height: top + rowHeight*len(c.Rows) + keyHeight,
-	}
-	step := stepFor(until)
-	for at := time.Duration(0); at <= until; at += step {
-		v.Ticks = append(v.Ticks, tick{x(at), fmt.Sprintf("%g s", at.Seconds())})
-	}
-	for i, r := range c.Rows {
-		s := story{Row: r, Y: top + rowHeight*i}
-		for _, span := range r.Spans {
-			b := bar{Kind: span.Kind, X: x(span.From), W: math.Max(1, x(span.To)-x(span.From)), Text: span.Text}
-			switch span.Kind {
-			case Answered, Lost:
-				b.Y, b.H = float64(s.Y)+6, 12
-			default:
-				b.Y, b.H = float64(s.Y)+21, 5
-			}
-			s.Bars = append(s.Bars, b)
-		}
-		for _, m := range r.Marks {
-			s.Signs = append(s.Signs, sign{m.Kind, x(m.At), float64(s.Y) + 23.5, m.Text})
-		}
-		v.Stories = append(v.Stories, s)
-	}
-	at := 16
-	for _, e := range c.Key {
-		isMark := e.Kind == Term || e.Kind == Kill || e.Kind == Gone
-		v.Legend = append(v.Legend, legend{Entry: e, X: at, IsMark: isMark, TextPos: at + 24})
-		at += 24 + 7*len(e.Text) + 18
-	}
-	var out bytes.Buffer
-	if err := picture.Execute(&out, v); err != nil {
-		return nil, fmt.Errorf("draw the timeline %q: %w", c.Title, err)
-	}
-	return out.Bytes(), nil
+	return until
 }
 
-// stepFor gives 4 to 10 ticks.
+func (r Row) draw(y int, x func(time.Duration) float64) row {
+	out := row{Row: r, Y: y}
+	for _, s := range r.Spans {
+		b := bar{Kind: s.Kind, X: x(s.From), W: math.Max(1, x(s.To)-x(s.From)), Y: float64(y) + 57, H: 5, Text: s.Text}
+		if s.Kind == Answered || s.Kind == Lost {
+			b.Y, b.H = float64(y)+43, 11
+		}
+		out.Bars = append(out.Bars, b)
+	}
+	for _, m := range r.Marks {
+		out.Signs = append(out.Signs, sign{m.Kind, x(m.At), float64(y) + 59.5, m.Text})
+	}
+	return out
+}
+
+// stepFor returns a step with 4 to 8 ticks.
 func stepFor(until time.Duration) time.Duration {
 	for _, step := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second} {
-		if until/step <= 9 {
+		if until/step <= 7 {
 			return step
 		}
 	}
@@ -184,44 +212,44 @@ func stepFor(until time.Duration) time.Duration {
 }
 
 var picture = template.Must(template.New("picture").Funcs(template.FuncMap{
-	"odd":    func(i int) bool { return i%2 == 1 },
-	"mid":    func(y int) int { return y + 21 },
-	"add":    func(a, b int) int { return a + b },
-	"width":  func() int { return width - 16 },
-	"height": func() int { return rowHeight },
-	"label":  func() int { return 16 },
-}).Parse(`<svg xmlns="http://www.w3.org/2000/svg" width="{{.Width}}" height="{{.Height}}" viewBox="0 0 {{.Width}} {{.Height}}" font-family="ui-sans-serif, system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif" font-size="12.5" role="img" aria-label="{{html .Title}}">
+	"add": func(a, b int) int { return a + b },
+}).Parse(`<svg xmlns="http://www.w3.org/2000/svg" width="{{.Width}}" height="{{.Height}}" viewBox="0 0 {{.Width}} {{.Height}}" font-family="ui-sans-serif, system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif" font-size="15" role="img" aria-label="{{html .Title}}">
 <style>
-.page{fill:#fff}.text{fill:#1f2328}.faint{fill:#59636e}.line{stroke:#d1d9e0}.row{fill:#f6f8fa}
-.answered{fill:#1a7f37}.lost{fill:#cf222e}.draining{fill:#54aeff}.waiting{fill:#0969da}.idle{fill:#d4a72c}.lastcall{fill:#bc4c00}
+.page{fill:#fff}.text{fill:#1f2328}.faint{fill:#59636e}.line{stroke:#d1d9e0}.ours{fill:#dafbe1}.edge{fill:#1a7f37}
+.answered{fill:#1a7f37}.lost{fill:#cf222e}.needed{fill:#0969da}.idle{fill:#d4a72c}
+.good{fill:#116329}.poor{fill:#7d4e00}.bad{fill:#a40e26}
 .term{fill:#8250df}.kill{stroke:#cf222e;stroke-width:2.4;fill:none}.gone{fill:#1f2328}
 @media (prefers-color-scheme: dark){
-.page{fill:#0d1117}.text{fill:#f0f6fc}.faint{fill:#9198a1}.line{stroke:#3d444d}.row{fill:#151b23}
-.answered{fill:#3fb950}.lost{fill:#f85149}.draining{fill:#388bfd}.waiting{fill:#79c0ff}.idle{fill:#d29922}.lastcall{fill:#db6d28}
+.page{fill:#0d1117}.text{fill:#f0f6fc}.faint{fill:#9198a1}.line{stroke:#3d444d}.ours{fill:#12261e}.edge{fill:#3fb950}
+.answered{fill:#3fb950}.lost{fill:#f85149}.needed{fill:#79c0ff}.idle{fill:#d29922}
+.good{fill:#56d364}.poor{fill:#e3b341}.bad{fill:#ff7b72}
 .term{fill:#ab7df8}.kill{stroke:#f85149}.gone{fill:#f0f6fc}}
 </style>
 <rect class="page" width="{{.Width}}" height="{{.Height}}" rx="8"/>
-<text class="text" x="16" y="26" font-size="15" font-weight="600">{{html .Title}}</text>
-{{- range $i, $s := .Stories}}
-{{- if odd $i}}{{else}}
-<rect class="row" x="8" y="{{$s.Y}}" width="{{width}}" height="{{height}}" rx="4"/>{{end}}{{end}}
+<text class="text" x="{{.Margin}}" y="28" font-size="17" font-weight="600">{{html .Title}}</text>
+{{- range .Rows}}{{if .IsOurs}}
+<rect class="ours" x="{{$.Margin}}" y="{{.Y}}" width="{{$.Inside}}" height="68" rx="4"/>
+<rect class="edge" x="{{$.Margin}}" y="{{.Y}}" width="4" height="68" rx="2"/>{{end}}{{end}}
 {{- range .Ticks}}
-<line class="line" x1="{{.X}}" x2="{{.X}}" y1="50" y2="{{$.Bottom}}"/>
-<text class="faint" x="{{.X}}" y="45" text-anchor="middle" font-size="11">{{html .Text}}</text>
+<line class="line" x1="{{.X}}" x2="{{.X}}" y1="{{$.Top}}" y2="{{$.AxisAt}}" stroke-dasharray="2 4"/>
+<text class="faint" x="{{.X}}" y="{{add $.AxisAt 15}}" text-anchor="middle" font-size="13">{{html .Text}}</text>
 {{- end}}
-{{- range .Stories}}
-<text class="text" x="{{label}}" y="{{mid .Y}}">{{html .Label}}</text>
+{{- range .Groups}}
+<text class="faint" x="{{$.Margin}}" y="{{.Y}}" font-weight="600">{{html .Text}}</text>
+{{- end}}
+{{- range .Rows}}
+<text class="text" x="{{add $.Margin $.Margin}}" y="{{add .Y 18}}"{{if .IsOurs}} font-weight="600"{{end}}>{{html .Label}}</text>
+<text class="{{.Verdict}}" x="{{add $.Margin $.Margin}}" y="{{add .Y 37}}"{{if .IsOurs}} font-weight="600"{{end}}>{{html .Outcome}}</text>
 {{- range .Bars}}
 <rect class="{{.Kind}}" x="{{.X}}" y="{{.Y}}" width="{{.W}}" height="{{.H}}" rx="2"><title>{{html .Text}}</title></rect>
 {{- end}}
 {{- range .Signs}}
 <g transform="translate({{.X}} {{.Y}})">{{template "sign" .Kind}}<title>{{html .Text}}</title></g>
 {{- end}}
-<text class="{{if .Good}}answered{{else}}lost{{end}}" x="{{$.ResultsAt}}" y="{{mid .Y}}" font-weight="500">{{html .Result}}</text>
 {{- end}}
 {{- range .Legend}}
-{{if .IsMark}}<g transform="translate({{add .X 8}} {{add $.Bottom 21}})">{{template "sign" .Kind}}</g>{{else}}<rect class="{{.Kind}}" x="{{.X}}" y="{{add $.Bottom 16}}" width="16" height="9" rx="2"/>{{end}}
-<text class="faint" x="{{.TextPos}}" y="{{add $.Bottom 25}}" font-size="11.5">{{html .Text}}</text>
+{{if .Kind.IsMark}}<g transform="translate({{add .X 8}} {{add .Y -5}})">{{template "sign" .Kind}}</g>{{else}}<rect class="{{.Kind}}" x="{{.X}}" y="{{add .Y -9}}" width="16" height="9" rx="2"/>{{end}}
+<text class="faint" x="{{add .X 24}}" y="{{.Y}}" font-size="14">{{html .Text}}</text>
 {{- end}}
 </svg>
-{{define "sign"}}{{if eq . "kill"}}<path class="kill" d="M-4.5 -4.5L4.5 4.5M-4.5 4.5L4.5 -4.5"/>{{else if eq . "term"}}<path class="term" d="M-5 4.5L0 -5L5 4.5Z"/>{{else}}<rect class="gone" x="-1.5" y="-6" width="3" height="12"/>{{end}}{{end}}`))
+{{define "sign"}}{{if eq . "kill"}}<path class="kill" d="M-5 -5L5 5M-5 5L5 -5"/>{{else if eq . "term"}}<path class="term" d="M-5.5 5L0 -5.5L5.5 5Z"/>{{else}}<rect class="gone" x="-1.5" y="-7" width="3" height="14"/>{{end}}{{end}}`))

@@ -14,8 +14,8 @@ func chart() Chart {
 	return Chart{
 		Title: "One request of ten seconds & the end of its pod",
 		Rows: []Row{
-			{Label: "fixed drain of 5 s", Result: "503 after 5 s", Spans: []Span{{Lost, 0, s(5), "GET </delay/10>"}, {Draining, 0, s(5), ""}}, Marks: []Mark{{Kill, s(5), ""}}},
-			{Label: "lastcall", Result: "200 after 10 s", Good: true, Spans: []Span{{Answered, 0, s(10), ""}, {Draining, 0, s(5), ""}, {Waiting, s(5), s(10), ""}}, Marks: []Mark{{Term, s(10), "SIGTERM"}, {Gone, s(10.01), ""}}},
+			{Group: "others", Label: "fixed drain of 5 s", Outcome: "503 after 5 s", Verdict: Bad, Spans: []Span{{Lost, 0, s(5), "GET </delay/10>"}, {Needed, 0, s(5), ""}}, Marks: []Mark{{Kill, s(5), ""}}},
+			{Group: "ours", Label: "lastcall", Outcome: "200 after 10 s", Verdict: Good, IsOurs: true, Spans: []Span{{Answered, 0, s(10), ""}, {Needed, 0, s(10), ""}}, Marks: []Mark{{Term, s(10), "SIGTERM"}, {Gone, s(10.01), ""}}},
 		},
 		Key: []Entry{{Answered, "answered"}, {Kill, "SIGKILL"}},
 	}
@@ -35,7 +35,7 @@ func TestSVG(t *testing.T) {
 			t.Fatalf("not XML: %v\n%s", err, out)
 		}
 	}
-	for _, want := range []string{"ten seconds &amp; the end", "GET &lt;/delay/10&gt;", `class="lost"`, "10 s"} {
+	for _, want := range []string{"ten seconds &amp; the end", "GET &lt;/delay/10&gt;", `class="lost"`, "10 s", `class="bad"`, `class="ours"`, "503 after 5 s", "prefers-color-scheme: dark"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("lacks %q", want)
 		}
