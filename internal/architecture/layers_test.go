@@ -41,7 +41,7 @@ var layers = []struct{ folders, what string }{
 	{"internal/sideport", "limits of the small HTTP servers for status, admin API and metrics"},
 	{"internal/accesslog", "Envoy's access log lines, response flags and local replies"},
 	{"internal/signals", "the signals that stop, restart and reload"},
-	{"internal/terminal", "what a drain tells a person at a terminal"},
+	{"internal/terminal", "a drain's progress for a person at a terminal"},
 	{"internal/logs", "log output that never blocks: bounded, counted, throttled"},
 	{"drain", "the state machine: imports nothing of the project"},
 }

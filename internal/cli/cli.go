@@ -15,8 +15,8 @@ type UsageError struct{ Err error }
 func (e UsageError) Error() string { return e.Err.Error() }
 func (e UsageError) Unwrap() error { return e.Err }
 
-// Prepare gives all commands of a program --version, help in groups, completion, and errors that say what a flag's
-// value must be. Call it when all commands have been added.
+// Prepare gives all commands of a program --version, help in groups, completion, and errors that describe
+// the values of a flag. Call it when all commands have been added.
 func Prepare(root *cobra.Command, version string) {
 	versionFlag(root, version)
 	root.SilenceErrors, root.SilenceUsage = true, true

@@ -22,7 +22,7 @@ type Variable struct {
 	Name    string
 	Default string
 	Flag    string // overrides it; without dashes, empty for none
-	Usage   string // shown when there is no flag, whose usage says it
+	Usage   string // shown if there is no flag, which has its own
 }
 
 // environments are the variables of commands, by command.
@@ -136,7 +136,7 @@ func writeGroup(b *strings.Builder, heading string, flags []*pflag.Flag) {
 	}
 }
 
-// shownDefault is a flag's default where it says something that the usage does not.
+// shownDefault is a flag's default, unless the usage already contains it.
 func shownDefault(f *pflag.Flag) string {
 	switch f.DefValue {
 	case "", "[]", "false":

@@ -20,7 +20,7 @@ const (
 	codeInterrupted = 130 // what a shell reports for Ctrl-C
 )
 
-// ErrReported ends a program with exit code 1 and no message: the command has printed what went wrong.
+// ErrReported ends a program with exit code 1 and no message: the command has printed the reason.
 var ErrReported = errors.New("already reported")
 
 // Main prepares root, runs it and returns the program's exit code. Its standard error is a *logs.Writer (see Log): a

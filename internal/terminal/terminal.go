@@ -1,4 +1,4 @@
-// Package terminal tells a person at a terminal what a drain does, in addition to the log.
+// Package terminal prints the progress of a drain for a person at a terminal, in addition to the log.
 package terminal
 
 import (

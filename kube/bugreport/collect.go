@@ -32,7 +32,7 @@ type Options struct {
 	Program string   // this program's version
 	// Exec runs a command in a container and returns its output; nil to leave out what needs it.
 	Exec func(ctx context.Context, namespace, pod, container string, command []string) ([]byte, error)
-	// Progress is told each step.
+	// Progress is called before each step.
 	Progress func(step string)
 }
 
@@ -46,7 +46,7 @@ type collector struct {
 	files    int
 }
 
-// Write collects a report into w. The error is one of w; what cannot be collected is named in the report.
+// Write collects a report into w. The error is one of w; problems are the parts that could not be collected.
 func Write(ctx context.Context, w io.Writer, clients check.Clients, o Options) (files int, problems []string, err error) {
 	c := &collector{Clients: clients, Options: o, ctx: ctx, zip: zip.NewWriter(w)}
 	for _, step := range []struct {
@@ -78,7 +78,7 @@ func (c *collector) add(name string, content []byte) error {
 	return err
 }
 
-// get runs one look-up with a deadline, and writes what it returns. When it fails, the report says so.
+// get runs one look-up with a deadline, and writes what it returns. A failure is listed in the report.
 func (c *collector) get(name string, f func(ctx context.Context) ([]byte, error)) error {
 	ctx, cancel := context.WithTimeout(c.ctx, c.Check.Timeout)
 	defer cancel()

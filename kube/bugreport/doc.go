@@ -6,5 +6,5 @@
 //   - Bounded: every look-up has a deadline, every file and the number of pods a limit.
 //   - No Secrets are read. Values of environment variables and arguments that look secret are replaced, and all
 //     annotations named kubectl.kubernetes.io/last-applied-configuration, which repeat them.
-//   - What cannot be collected does not stop the rest; errors.txt in the file names it.
+//   - A part that cannot be collected does not stop the rest; errors.txt in the file lists it.
 package bugreport

@@ -20,7 +20,7 @@ var meshInjectors = []struct{ prefix, mesh, what, page string }{
 func (c *checker) meshes() {
 	c.group("Other meshes")
 	var names []string
-	if !c.look("other meshes are known", func(ctx context.Context) error {
+	if !c.look("other meshes are listed", func(ctx context.Context) error {
 		list, err := c.Admission.MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err

@@ -1,6 +1,4 @@
-// Package lint says of a pod's manifest which of its timers cannot work together when it
-// is told to stop. Pod is a pure function: manifest and settings in, findings out, in
-// the order of the rules. Every rule has an ID that stays, and says what happens and
-// what to write instead. They are listed by
-// Rules, and in docs/lint.md.
+// Package lint finds timers in a pod's manifest that cannot work together when the pod stops. Pod is a pure function:
+// manifest and settings in, findings out, in the order of the rules. Every rule has an ID that never changes, and
+// describes the consequence and the remedy. Rules and docs/lint.md list them.
 package lint

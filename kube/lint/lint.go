@@ -9,37 +9,37 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 )
 
-// Severity says how bad it is.
+// Severity is the consequence of a finding.
 type Severity string
 
 const (
-	Error   Severity = "error"   // the end of the pod cannot go as written
-	Warning Severity = "warning" // it works otherwise than its author thinks, or only by luck
+	Error   Severity = "error"   // the pod cannot end as written
+	Warning Severity = "warning" // it works differently from what its author probably expects, or only by luck
 )
 
-// Finding is one thing that is wrong.
+// Finding is one problem.
 type Finding struct {
 	ID       string   `json:"id"`
 	Severity Severity `json:"severity"`
 
-	// Path is the field, from the pod's metadata or spec on.
+	// Path is the field, starting at the pod's metadata or spec.
 	Path string `json:"path"`
 
-	// Text says what happens and what to write instead, in one sentence.
+	// Text is the consequence and the remedy, in one sentence.
 	Text string `json:"text"`
 }
 
 func (f Finding) String() string { return fmt.Sprintf("%s %s: %s", f.ID, f.Path, f.Text) }
 
-// Input is a pod and what its proxy would go by.
+// Input is a pod and the settings of its proxy.
 type Input struct {
 	Pod *corev1.Pod
 
-	// Job says that the pod is expected to end by itself.
+	// Job is true if the pod is expected to end by itself.
 	Job bool
 
-	// Settings are resolved from the pod's annotations and the mesh config; Err is
-	// what was wrong with them, of which Settings then have the default.
+	// Settings are resolved from the pod's annotations and the mesh config. Err is the error of doing so; wrong
+	// settings have their default then.
 	Settings *meshconfig.Settings
 	Err      error
 }
@@ -58,12 +58,12 @@ var rules = []func(*linting){
 	(*linting).skipper, (*linting).spot, (*linting).loops, (*linting).stopSignals, (*linting).sidecarForm,
 }
 
-// Pod examines one pod. A grace period of 0 leaves nothing else to say.
+// Pod examines one pod. With a grace period of 0, that is the only finding.
 func Pod(in Input) []Finding {
 	l := &linting{Input: in, grace: corev1.DefaultTerminationGracePeriodSeconds * time.Second}
 	if s := in.Pod.Spec.TerminationGracePeriodSeconds; s != nil {
 		if *s <= 0 {
-			l.find("LC014", Warning, "spec.terminationGracePeriodSeconds", "%d: the pod is killed at once and every request in it is lost; write how long its longest request takes, and 10 s", *s)
+			l.find("LC014", Warning, "spec.terminationGracePeriodSeconds", "%d: the pod is killed at once and all its requests are lost; set it to the duration of the longest request plus 10 s", *s)
 			return l.findings
 		}
 		l.grace = time.Duration(min(*s, 1<<31)) * time.Second

@@ -49,7 +49,7 @@ func TestRules(t *testing.T) {
 		want      string // ID and part of the text; empty for nothing
 	}{
 		{"nothing to say", container("lifecycle: {preStop: {sleep: {seconds: 5}}}"), ""},
-		{"Kubernetes' own example", "spec: {terminationGracePeriodSeconds: 120, containers: [{name: web, image: nginx, lifecycle: {preStop: {exec: {command: [/bin/sh, -c, sleep 180]}}}}]}", "LC001 spec.containers[web].lifecycle.preStop: sleeps 3m0s of a grace period of 2m0s"},
+		{"Kubernetes' own example", "spec: {terminationGracePeriodSeconds: 120, containers: [{name: web, image: nginx, lifecycle: {preStop: {exec: {command: [/bin/sh, -c, sleep 180]}}}}]}", "LC001 spec.containers[web].lifecycle.preStop: sleeps for 3m0s of a grace period of 2m0s"},
 		{"the sleep action", container("lifecycle: {preStop: {sleep: {seconds: 30}}}"), "LC001"},
 		{"sleep itself, in minutes", container("lifecycle: {preStop: {exec: {command: [/usr/bin/sleep, 1m]}}}"), "LC001"},
 		{"two sleeps", container("lifecycle: {preStop: {exec: {command: [bash, -ec, 'sleep 20; /stop && sleep 10']}}}"), "LC001"},
@@ -85,7 +85,7 @@ func TestRules(t *testing.T) {
 		{"without its form", byHand("native", "[agent]", ""), "LC018 spec.initContainers[lastcall].args: lacks --sidecar native"},
 		{"with another's form", byHand("classic", "[agent, --sidecar, native]", ""), "LC018 spec.containers[lastcall].args: --sidecar native is wrong"},
 		{"native without a hook", byHand("native", "[agent, --sidecar, native]", ""), "LC018 spec.initContainers[lastcall].lifecycle: lacks a preStop"},
-		{"classic with a hook", byHand("classic", "[agent, --sidecar, classic]", ", lifecycle: {preStop: {sleep: {seconds: 5}}}"), "LC018 spec.containers[lastcall].lifecycle.preStop: delays SIGTERM"},
+		{"classic with a hook", byHand("classic", "[agent, --sidecar, classic]", ", lifecycle: {preStop: {sleep: {seconds: 5}}}"), "LC018 spec.containers[lastcall].lifecycle.preStop: delays the SIGTERM"},
 		{"no hook asks it", strings.ReplaceAll(byHand("classic", "[agent]", ""), "wait]", "version]"), ""},
 		{"pilot-agent's", strings.ReplaceAll(istio, "%", "{stopSignal: SIGQUIT, preStop: {exec: {command: [pilot-agent, request, POST, drain]}}}"), "LC017 spec.initContainers[istio-proxy]"},
 		{"the netstat loop", container("lifecycle: {preStop: {exec: {command: [/bin/sh, -c, 'while [ $(netstat -plunt | grep tcp | wc -l) -ne 0 ]; do sleep 1; done']}}}"), "LC015"},

@@ -26,24 +26,24 @@ func isNative(c *corev1.Container) bool {
 
 func isProxy(c *corev1.Container) bool { return c.Name == "istio-proxy" || c.Name == "lastcall" }
 
-// exitOnZero: the variable belongs into proxyMetadata, or the proxy's environment.
+// exitOnZero: the variable belongs to proxyMetadata, or to the proxy's environment.
 func (l *linting) exitOnZero() {
 	l.containers(func(c *corev1.Container, path string) {
 		if !isProxy(c) && slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == exitOnZeroName }) {
-			l.find("LC005", Error, path+".env["+exitOnZeroName+"]", "is the proxy's setting, and has no effect on an app: write it into proxyMetadata of the annotation proxy.istio.io/config")
+			l.find("LC005", Error, path+".env["+exitOnZeroName+"]", "has no effect on an app, since only the proxy reads it: move it to proxyMetadata of the annotation proxy.istio.io/config")
 		}
 	})
 	for name := range l.Pod.Annotations {
 		if name == exitOnZeroName || strings.HasSuffix(name, "/"+exitOnZeroName) {
-			l.find("LC005", Error, "metadata.annotations["+name+"]", "is no annotation: write it into proxyMetadata of the annotation proxy.istio.io/config")
+			l.find("LC005", Error, "metadata.annotations["+name+"]", "is not an annotation: move it to proxyMetadata of the annotation proxy.istio.io/config")
 		}
 	}
 	if l.Job && l.Settings.ExitOnZero.IsSet() && l.Settings.ExitOnZero.Value {
-		l.find("LC006", Warning, "metadata.annotations[proxy.istio.io/config]", "%s acts at SIGTERM, which a Job that is done never gets: a native sidecar ends with the app", exitOnZeroName)
+		l.find("LC006", Warning, "metadata.annotations[proxy.istio.io/config]", "%s acts at SIGTERM, which a completed Job never receives: use a native sidecar, which ends with the app", exitOnZeroName)
 	}
 }
 
-// misplaced are the settings' own complaints.
+// misplaced repeats the errors and warnings of the settings.
 func (l *linting) misplaced() {
 	const where = "metadata.annotations[proxy.istio.io/config]"
 	if l.Err != nil {
@@ -53,16 +53,16 @@ func (l *linting) misplaced() {
 	}
 	for _, w := range l.Settings.Warnings {
 		if strings.HasPrefix(w.Field, "terminationDrainDuration") {
-			continue // LC004 knows better
+			continue // LC004 is more precise
 		}
 		l.find("LC007", Warning, where, "%s", w)
 	}
 }
 
-// shellless are images that by their names have no shell.
+// shellless are parts of the names of images without a shell.
 var shellless = []string{"distroless", "/static", "scratch", "chainguard/", "cgr.dev/"}
 
-// external are the programs that hooks are written with, and few images have.
+// external are the usual programs of hooks, which few images contain.
 var external = []string{"sh", "bash", "ash", "sleep", "curl", "wget", "nc", "netstat", "killall", "kill"}
 
 func (l *linting) hooksWithoutShell() {
@@ -73,12 +73,12 @@ func (l *linting) hooksWithoutShell() {
 		}
 		program := path.Base(h.Exec.Command[0])
 		if slices.Contains(external, program) && slices.ContainsFunc(shellless, func(s string) bool { return strings.Contains(c.Image, s) }) {
-			l.find("LC008", Error, where+".lifecycle.preStop", "runs %s, which image %s hardly has: the hook fails and SIGTERM comes at once; write sleep: {seconds: N}, or lastcall's httpGet", program, c.Image)
+			l.find("LC008", Error, where+".lifecycle.preStop", "runs %s, which image %s probably lacks: the hook fails and the kubelet sends SIGTERM at once; use sleep: {seconds: N} or lastcall's httpGet", program, c.Image)
 		}
 	})
 }
 
-// isPilotDrain says whether a hook is the one that Istio gives its native sidecar.
+// isPilotDrain reports whether a hook is the one of Istio's native sidecar.
 func isPilotDrain(h *corev1.LifecycleHandler) bool {
 	return h != nil && h.Exec != nil && slices.Contains(h.Exec.Command, "drain") && slices.Contains(h.Exec.Command, "pilot-agent")
 }
@@ -88,10 +88,10 @@ func (l *linting) nativeIstio() {
 	if c == nil || !isNative(c) || isPilotDrain(preStop(c)) || c.Lifecycle == nil {
 		return
 	}
-	l.find("LC009", Warning, "spec.initContainers[istio-proxy].lifecycle", "takes the place of Istio's preStop (pilot-agent request --debug-port=15020 POST drain): the drain begins only when the app is gone")
+	l.find("LC009", Warning, "spec.initContainers[istio-proxy].lifecycle", "replaces Istio's preStop (pilot-agent request --debug-port=15020 POST drain): the drain begins only after the app has exited")
 }
 
-// loops end by their condition or by SIGKILL.
+// loops end at their condition or at SIGKILL.
 func (l *linting) loops() {
 	l.containers(func(c *corev1.Container, where string) {
 		h := preStop(c)
@@ -99,7 +99,7 @@ func (l *linting) loops() {
 			return
 		}
 		if line, ok := shellLine(h.Exec.Command); ok && loop.MatchString(line) && strings.Contains(line, "netstat") {
-			l.find("LC015", Warning, where+".lifecycle.preStop", "waits for netstat to find nothing: idle connections hold it until SIGKILL, and an app that closes its listener first ends it too early; EXIT_ON_ZERO_ACTIVE_CONNECTIONS or lastcall wait does what is meant")
+			l.find("LC015", Warning, where+".lifecycle.preStop", "waits until netstat lists no connection: idle connections hold it until SIGKILL, and an app that closes its listener first ends it too early; use EXIT_ON_ZERO_ACTIVE_CONNECTIONS or lastcall wait")
 		}
 	})
 }

@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// sidecarForm: by --sidecar, and by what the kubelet tells such a sidecar when the pod ends, the agent
-// knows that an app's preStop hook is a mere restart of that container.
+// sidecarForm: the agent knows from --sidecar what the kubelet sends it at the end of the pod. Without that, an app's
+// preStop hook means that only that container restarts.
 func (l *linting) sidecarForm() {
 	l.containers(func(c *corev1.Container, where string) {
 		args, isLastcall := lastcallArguments(c)
@@ -23,18 +23,18 @@ func (l *linting) sidecarForm() {
 			if isNative(c) {
 				want = "native"
 			}
-			l.find("LC018", Warning, where+".args", "lacks --sidecar %s: a restart of one app container then begins a drain, and a request that hangs delays the restart until the last call", want)
+			l.find("LC018", Warning, where+".args", "lacks --sidecar %s: the restart of one app container then begins a drain, and a request that hangs delays the restart until the last call", want)
 		case (form == "native") != isNative(c):
-			l.find("LC018", Error, where+".args", "--sidecar %s is wrong: native is an init container with restartPolicy Always, classic any other; the end of the pod is taken for a container's restart", form)
+			l.find("LC018", Error, where+".args", "--sidecar %s is wrong: native is an init container with restartPolicy Always, classic any other; the agent mistakes the end of the pod for a container's restart", form)
 		case form == "native" && hook == nil:
-			l.find("LC018", Error, where+".lifecycle", "lacks a preStop: without its own hook the agent takes the end of the pod for a container's restart, and the app gets its SIGTERM within a second; write exec: {command: [/lastcall, wait, --sidecar]}")
+			l.find("LC018", Error, where+".lifecycle", "lacks a preStop: without its own hook the agent mistakes the end of the pod for a container's restart, and the app receives SIGTERM within a second; add exec: {command: [/lastcall, wait, --sidecar]}")
 		case form == "classic" && hook != nil:
-			l.find("LC018", Error, where+".lifecycle.preStop", "delays SIGTERM, by which a classic sidecar learns of the end of the pod: the agent takes it for a container's restart; leave it out")
+			l.find("LC018", Error, where+".lifecycle.preStop", "delays the SIGTERM that signals the end of the pod to a classic sidecar: the agent mistakes it for a container's restart; remove the hook")
 		}
 	})
 }
 
-// hooksWait says whether an app's preStop asks the agent.
+// hooksWait reports whether an app's preStop hook calls the agent.
 func (l *linting) hooksWait() (found bool) {
 	l.containers(func(c *corev1.Container, _ string) {
 		h := preStop(c)

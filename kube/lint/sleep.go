@@ -10,12 +10,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// sleepIn finds sleep as a command of a shell's line: at its beginning or behind one of
-// ; & | ( or a newline, followed by its operands.
+// sleepIn matches sleep as a command of a shell script: at its beginning or after one of ; & | ( or a newline, followed
+// by its operands.
 var sleepIn = regexp.MustCompile(`(?:^|[;&|({\n]|\bdo\b|\bthen\b)\s*(?:/\S*/)?sleep\s+([0-9][0-9.]*[smhd]?(?:\s+[0-9][0-9.]*[smhd]?)*)`)
 
-// sleeps is how long a hook surely sleeps: the sleeps of its line one after the other.
-// A loop may sleep more often; then isLoop is true.
+// sleeps is the time that a hook sleeps at least: the sum of its sleeps. In a loop, which may sleep more often, isLoop is
+// true.
 func sleeps(h *corev1.LifecycleHandler) (d time.Duration, isLoop bool) {
 	switch {
 	case h == nil:
@@ -41,10 +41,10 @@ func sleeps(h *corev1.LifecycleHandler) (d time.Duration, isLoop bool) {
 
 var loop = regexp.MustCompile(`(?:^|[;&|({\s])(?:while|until)\s`)
 
-// shells are the programs whose -c takes a line.
+// shells are the programs whose -c takes a script.
 var shells = map[string]bool{"sh": true, "bash": true, "ash": true, "dash": true}
 
-// shellLine is the text that a shell is given.
+// shellLine is the script of a shell.
 func shellLine(command []string) (string, bool) {
 	if !shells[path.Base(command[0])] {
 		return "", false
@@ -57,7 +57,7 @@ func shellLine(command []string) (string, bool) {
 	return "", false
 }
 
-// operands adds up what coreutils' sleep does: numbers with s, m, h or d.
+// operands adds up the operands of coreutils' sleep: numbers with s, m, h or d.
 func operands(args []string) time.Duration {
 	units := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
 	var sum time.Duration

@@ -8,17 +8,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Signals that end a program without it hearing of it, or stop it where it is.
+// Signals that a program cannot handle.
 var unheard = []string{"KILL", "STOP"}
 
-// Signals that pilot-agent and lastcall stop at; lastcall has a flag for more.
+// Signals that stop pilot-agent and lastcall; lastcall has a flag for more.
 var (
 	stopsPilot    = []string{"TERM", "INT"}
 	stopsLastcall = []string{"TERM", "INT", "QUIT"}
 )
 
-// stopSignals: what the kubelet sends in place of SIGTERM is the container's own affair, as long as its program
-// knows it.
+// stopSignals: the signal that the kubelet sends instead of SIGTERM must be one that the container's program handles.
 func (l *linting) stopSignals() {
 	l.containers(func(c *corev1.Container, where string) {
 		if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
@@ -30,16 +29,16 @@ func (l *linting) stopSignals() {
 		arguments, isLastcall := lastcallArguments(c)
 		switch {
 		case slices.Contains(unheard, name):
-			l.find("LC017", Error, where, "%s cannot be handled: requests in flight are lost; write SIGTERM, or the signal at which its program stops gracefully", signal)
+			l.find("LC017", Error, where, "%s cannot be handled: requests in flight are lost; use SIGTERM, or the signal that stops the program gracefully", signal)
 		case c.Name == "istio-proxy" && !slices.Contains(stopsPilot, name):
-			l.find("LC017", Error, where, "pilot-agent does not stop at %s: nothing is drained, and SIGKILL ends it; leave it out", signal)
+			l.find("LC017", Error, where, "pilot-agent does not stop at %s: nothing is drained, and SIGKILL ends it; remove the setting", signal)
 		case isLastcall && !slices.Contains(stopsLastcall, name) && !slices.Contains(flagValues(arguments, "--stop-signal"), name):
-			l.find("LC017", Error, where, "lastcall does not stop at %s: nothing is drained, and SIGKILL ends it; leave it out, or add --stop-signal %s", signal, name)
+			l.find("LC017", Error, where, "lastcall does not stop at %s: nothing is drained, and SIGKILL ends it; remove the setting, or add --stop-signal %s", signal, name)
 		}
 	})
 }
 
-// lastcallArguments are those of lastcall run and lastcall agent, up to the app's own.
+// lastcallArguments are those of lastcall run and lastcall agent, without the app's own.
 func lastcallArguments(c *corev1.Container) ([]string, bool) {
 	all := slices.Concat(c.Command, c.Args)
 	switch {
@@ -58,7 +57,7 @@ func lastcallArguments(c *corev1.Container) ([]string, bool) {
 	return all, true
 }
 
-// flagValues are the signals of a flag that may be repeated and take several at once, without SIG.
+// flagValues are the signals of a flag, without SIG. The flag may be repeated and may list several.
 func flagValues(arguments []string, flag string) []string {
 	var out []string
 	for i, arg := range arguments {

@@ -13,13 +13,12 @@ import (
 func (l *linting) preStopSleeps() {
 	l.containers(func(c *corev1.Container, path string) {
 		if d, isLoop := sleeps(preStop(c)); !isLoop && d >= l.grace {
-			l.find("LC001", Error, path+".lifecycle.preStop", "sleeps %v of a grace period of %v: SIGKILL comes before SIGTERM; sleep shorter or raise terminationGracePeriodSeconds above %v", d, l.grace, d)
+			l.find("LC001", Error, path+".lifecycle.preStop", "sleeps for %v of a grace period of %v: the app gets no SIGTERM, only SIGKILL; shorten the sleep or raise terminationGracePeriodSeconds above %v", d, l.grace, d)
 		}
 	})
 }
 
-// budget adds up what comes one after the other: the app's SIGTERM comes after its
-// preStop, and only then does it begin to end.
+// budget adds up the phases that follow each other: the app's SIGTERM comes after its preStop hook.
 func (l *linting) budget() {
 	if l.Err != nil || l.Settings.Mode() == drain.Fixed {
 		return
@@ -31,12 +30,12 @@ func (l *linting) budget() {
 	l.containers(func(c *corev1.Container, path string) {
 		d, isLoop := sleeps(preStop(c))
 		if c.Name == "istio-proxy" && !isLoop && minimum.IsSet() && d > 0 && d < l.grace && d+minimum.Value >= l.grace {
-			l.find("LC002", Error, path+".lifecycle.preStop", "sleeps %v and then drains for %v at least, of a grace period of %v: leave the sleep to MINIMUM_DRAIN_DURATION", d, minimum.Value, l.grace)
+			l.find("LC002", Error, path+".lifecycle.preStop", "sleeps for %v and then drains for at least %v, of a grace period of %v: replace the sleep with MINIMUM_DRAIN_DURATION", d, minimum.Value, l.grace)
 		}
 	})
 }
 
-// config is the drain's under the pod's own grace period.
+// config is the drain's, with the pod's own grace period.
 func (l *linting) config() drain.Config {
 	c := l.Settings.Drain()
 	if !l.Settings.GracePeriod.IsSet() {
@@ -52,13 +51,13 @@ func (l *linting) drains() {
 	s := l.Settings
 	where := func(path string) string { return "metadata.annotations[proxy.istio.io/config]." + path }
 	if s.DrainDuration.IsSet() && s.DrainDuration.Value > l.grace {
-		l.find("LC003", Warning, where(s.DrainDuration.Path), "%v is longer than the grace period of %v, of which SIGKILL is the end; raise terminationGracePeriodSeconds", s.DrainDuration.Value, l.grace)
+		l.find("LC003", Warning, where(s.DrainDuration.Path), "%v is longer than the grace period of %v, at whose end SIGKILL comes; raise terminationGracePeriodSeconds", s.DrainDuration.Value, l.grace)
 	}
 	if s.TerminationDrain.IsSet() && s.Mode() == drain.Fixed && s.TerminationDrain.Value >= l.grace {
 		l.find("LC003", Error, where(s.TerminationDrain.Path), "waits %v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
 	}
 	if s.GracePeriod.IsSet() && s.GracePeriod.Value > l.grace {
-		l.find("LC003", Error, where(s.GracePeriod.Path), "%v is longer than terminationGracePeriodSeconds %v, when SIGKILL comes: leave it out", s.GracePeriod.Value, l.grace)
+		l.find("LC003", Error, where(s.GracePeriod.Path), "%v is longer than terminationGracePeriodSeconds %v, at whose end SIGKILL comes: remove it", s.GracePeriod.Value, l.grace)
 	}
 }
 
@@ -70,7 +69,7 @@ func (l *linting) terminationDrain() {
 	const path = "metadata.annotations[proxy.istio.io/config].terminationDrainDuration"
 	switch proxy := l.istioProxy(); {
 	case s.ExitOnZero.IsSet() && s.ExitOnZero.Value:
-		l.find("LC004", Warning, path, "is not used with EXIT_ON_ZERO_ACTIVE_CONNECTIONS; MINIMUM_DRAIN_DURATION is what it waits at least")
+		l.find("LC004", Warning, path, "is not used with EXIT_ON_ZERO_ACTIVE_CONNECTIONS; MINIMUM_DRAIN_DURATION is the minimum wait")
 	case proxy != nil && isNative(proxy) && preStop(proxy) == nil || proxy != nil && isNative(proxy) && isPilotDrain(preStop(proxy)):
 		l.find("LC004", Warning, path, "is not used by a native sidecar, which exits at once at the SIGTERM that follows its preStop")
 	}
@@ -79,7 +78,7 @@ func (l *linting) terminationDrain() {
 func (l *linting) readiness() {
 	l.containers(func(c *corev1.Container, path string) {
 		p := c.ReadinessProbe
-		if p == nil || preStop(c) != nil { // a hook that holds the container is what helps
+		if p == nil || preStop(c) != nil { // a hook that delays the container is the remedy
 			return
 		}
 		period, failures := time.Duration(max(p.PeriodSeconds, 0))*time.Second, max(p.FailureThreshold, 0)
@@ -90,12 +89,12 @@ func (l *linting) readiness() {
 			failures = 3
 		}
 		if said := p.PeriodSeconds != 0 || p.FailureThreshold != 0; said && period*time.Duration(failures) > l.grace {
-			l.find("LC010", Warning, path+".readinessProbe", "takes %d × %v to fail, longer than the grace period of %v: an app that fails it in order to leave a load balancer is killed before; ask more often", failures, period, l.grace)
+			l.find("LC010", Warning, path+".readinessProbe", "takes %d × %v to fail, longer than the grace period of %v: an app that fails it to be removed from a load balancer is killed before; shorten periodSeconds or failureThreshold", failures, period, l.grace)
 		}
 	})
 }
 
-// meshes are the timers of other meshes; those that end in seconds are numbers.
+// meshes are the timers of other meshes; those whose names end in seconds are numbers.
 var meshes = []string{
 	"config.linkerd.io/shutdown-grace-period",
 	"config.alpha.linkerd.io/proxy-wait-before-exit-seconds",
@@ -120,8 +119,7 @@ func (l *linting) otherMeshes() {
 	}
 }
 
-// skipper waits for its health checks to fail before it begins to end; it and others
-// copied from it take 45 s unless told otherwise.
+// skipper waits for its health checks to fail before it shuts down; its default, and that of its derivatives, is 45 s.
 func (l *linting) skipper() {
 	l.containers(func(c *corev1.Container, path string) {
 		all := append(append([]string{}, c.Command...), c.Args...)
@@ -134,13 +132,13 @@ func (l *linting) skipper() {
 				value = all[i+1]
 			}
 			if d, err := time.ParseDuration(value); err == nil && d >= l.grace {
-				l.find("LC012", Error, path+".args", "--wait-for-healthcheck-interval %v of a grace period of %v: it is killed before it begins to end", d, l.grace)
+				l.find("LC012", Error, path+".args", "--wait-for-healthcheck-interval %v of a grace period of %v: it is killed before its shutdown begins", d, l.grace)
 			}
 		}
 	})
 }
 
-// spots are the labels of nodes that go at short notice, and what they give.
+// spots are the labels of nodes that end at short notice, and that notice.
 var spots = []struct {
 	label, value string
 	notice       time.Duration
@@ -155,7 +153,7 @@ var spots = []struct {
 func (l *linting) spot() {
 	for _, s := range spots {
 		if l.Pod.Spec.NodeSelector[s.label] == s.value && l.grace > s.notice {
-			l.find("LC013", Warning, "spec.terminationGracePeriodSeconds", "%v on a node of %s=%s, which goes %v after its notice: what takes longer is lost", l.grace, s.label, strconv.Quote(s.value), s.notice)
+			l.find("LC013", Warning, "spec.terminationGracePeriodSeconds", "%v on a node with %s=%s, which ends %v after its notice: requests that take longer are lost", l.grace, s.label, strconv.Quote(s.value), s.notice)
 		}
 	}
 }

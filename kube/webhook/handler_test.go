@@ -101,7 +101,7 @@ func TestLintWarnsAndDeniesOnlyWhenAsked(t *testing.T) {
 		{"name":"web","image":"web","lifecycle":{"preStop":{"exec":{"command":["sleep","60"]}}}}]}}}}`
 	h := testHandler(t)
 	r := responseOf(t, post(h, PathLint, reviewOf(deployment, "UPDATE")))
-	if !r.Allowed || len(r.Warnings) != 1 || !strings.HasPrefix(r.Warnings[0], "lastcall: LC001 spec.containers[web].lifecycle.preStop: sleeps 1m0s") {
+	if !r.Allowed || len(r.Warnings) != 1 || !strings.HasPrefix(r.Warnings[0], "lastcall: LC001 spec.containers[web].lifecycle.preStop: sleeps for 1m0s") {
 		t.Errorf("%+v", r)
 	}
 	h.Deny = true

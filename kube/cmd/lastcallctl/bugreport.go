@@ -16,7 +16,7 @@ const bugReportHelp = `Collect what is needed to understand a problem into a zip
 
 No Secret is read, and values of environment variables, arguments and annotations that look secret are replaced. That cannot be perfect: look at the files before you share them.
 
-The sidecar's state needs the permission to create pods/exec; without it, and for everything else that you may not read, the report says so in errors.txt. All look-ups have a deadline, and all files a limit.`
+The sidecar's state needs the permission to create pods/exec; without it, and for everything else that you may not read, errors.txt in the report lists the failure. All look-ups have a deadline, and all files a limit.`
 
 func bugReportCommand() *cobra.Command {
 	var f clusterFlags
