@@ -12,11 +12,14 @@ import (
 	"testing"
 )
 
+// lastcallctl is what make e2e builds.
+const lastcallctl = "../../bin/lastcallctl"
+
 // TestCheck has lastcallctl check and bug-report look at this cluster, in which all is well.
 func TestCheck(t *testing.T) {
 	n := newNamespace(t, nil)
 	p := n.start(app{name: "web"})
-	out, err := exec.Command(*program, "check", "-n", n.name, "-o", "json").CombinedOutput()
+	out, err := exec.Command(lastcallctl, "check", "-n", n.name, "-o", "json").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -52,7 +55,7 @@ func TestCheck(t *testing.T) {
 	}
 
 	file := filepath.Join(t.TempDir(), "report.zip")
-	out, err = exec.Command(*program, "bug-report", "-n", n.name, "--pod", p.Name, "-f", file).CombinedOutput()
+	out, err = exec.Command(lastcallctl, "bug-report", "-n", n.name, "--pod", p.Name, "-f", file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
