@@ -30,7 +30,7 @@ func TestCopyToAFullVolumeLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lastcall := filepath.Join(t.TempDir(), "lastcall") // testscript goes by the name
+	lastcall := filepath.Join(t.TempDir(), "lastcall") // testscript depends on the name
 	if err := os.Symlink(program, lastcall); err != nil {
 		t.Fatal(err)
 	}
@@ -39,11 +39,11 @@ func TestCopyToAFullVolumeLeavesNothing(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if !strings.Contains(out, "no space left on device") || !strings.HasSuffix(out, "\nlastcall\nold\n") {
-		t.Errorf("said and left:\n%s", out)
+		t.Errorf("output and files left:\n%s", out)
 	}
 }
 
-// Whoever looks while copies are made sees a whole program each time.
+// A reader sees a complete program at any time while copies are made.
 func TestCopyIsWholeAtAnyTime(t *testing.T) {
 	dir := t.TempDir()
 	source, dest := filepath.Join(dir, "source"), filepath.Join(dir, "dest")

@@ -102,7 +102,7 @@ func TestSystemdUnit(t *testing.T) {
 
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		return // its own opinion is one more, where it can be had
+		return // systemd-analyze is a second check, where it is installed
 	}
 	file := filepath.Join(t.TempDir(), "lastcall.service")
 	text := regexp.MustCompile(`/usr/local/bin/[a-z-]+`).ReplaceAllString(string(b), "/bin/true")

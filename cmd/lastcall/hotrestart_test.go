@@ -42,7 +42,7 @@ func hotAppMain() {
 	mux.HandleFunc("/environ", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, os.Environ()) })
 	mux.HandleFunc("/delay/{ms}", func(_ http.ResponseWriter, r *http.Request) {
 		ms, _ := strconv.Atoi(r.PathValue("ms"))
-		fmt.Println("hotapp: asked for a delay")
+		fmt.Println("hotapp: request with a delay")
 		time.Sleep(time.Duration(ms) * time.Millisecond)
 	})
 	fmt.Println("hotapp:", http.ListenAndServe("127.0.0.1:"+os.Args[1], mux))
@@ -53,7 +53,7 @@ func hotAppMain() {
 type hot struct {
 	t               *testing.T
 	address, status string // of the inbound and of the status server
-	app, mesh, pid  string // files: what the app does; the mesh's configuration; who serves
+	app, mesh, pid  string // files: what the app does; the mesh's configuration; the serving process
 	url             string // of the inbound
 	transport       http.RoundTripper
 	first           *exec.Cmd
@@ -154,7 +154,7 @@ func (h *hot) logged(pattern string, n int) {
 	}
 }
 
-// until polls what tells nobody of its change.
+// until polls a condition without an event.
 func (h *hot) until(what string, f func() bool) {
 	h.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
@@ -213,7 +213,7 @@ func (h *hot) pidServing() int {
 	return pid
 }
 
-// end tells the process that serves to stop and waits for all.
+// end stops the serving process and waits for all.
 func (h *hot) end() {
 	if pid, err := hotrestart.ReadPIDFile(h.pid); err == nil {
 		_ = syscall.Kill(pid, syscall.SIGTERM)
@@ -273,7 +273,7 @@ func TestHotRestartLosesNothing(t *testing.T) {
 	r := <-loaded
 
 	if r.Failed() > 0 || r.Requests == 0 || r.Fresh == 0 || r.Reconnects == 0 {
-		t.Errorf("of %d requests, %d on fresh connections, with %d goodbyes, failed: %v", r.Requests, r.Fresh, r.Reconnects, r.Failures)
+		t.Errorf("of %d requests, %d on fresh connections, with %d ends announced, failed: %v", r.Requests, r.Fresh, r.Reconnects, r.Failures)
 	}
 	if now := h.get("/"); now == app || h.pidServing() == pid {
 		t.Errorf("the app is %s, was %s; lastcall is %d, was %d", now, app, h.pidServing(), pid)
@@ -333,7 +333,7 @@ func TestTheOldProcessDrains(t *testing.T) {
 		return bufio.NewReader(conn)
 	}
 	short, long := ask(1000), ask(60_000)
-	h.logged("hotapp: asked for a delay", 2)
+	h.logged("hotapp: request with a delay", 2)
 	began := time.Now()
 	h.mustRestart()
 	for _, row := range []struct {
@@ -346,7 +346,7 @@ func TestTheOldProcessDrains(t *testing.T) {
 			t.Fatalf("%s: %v", row.name, err)
 		}
 		if resp.StatusCode != row.want || !resp.Close {
-			t.Errorf("%s: %d, closes: %v; want %d and a goodbye", row.name, resp.StatusCode, resp.Close, row.want)
+			t.Errorf("%s: %d, closes: %v; want %d and Connection: close", row.name, resp.StatusCode, resp.Close, row.want)
 		}
 	}
 	h.logged(`verdict=cut.*trigger="hot restart"`, 1)
@@ -368,7 +368,7 @@ func TestStoppedWhileTheOldProcessDrains(t *testing.T) {
 	}
 	defer conn.Close()
 	fmt.Fprint(conn, "GET /delay/60000 HTTP/1.1\r\nHost: x\r\n\r\n")
-	h.logged("hotapp: asked for a delay", 1)
+	h.logged("hotapp: request with a delay", 1)
 	h.mustRestart()
 	if pid := h.pidServing(); pid != h.first.Process.Pid {
 		t.Errorf("the pid file names %d, want the old process %d", pid, h.first.Process.Pid)
@@ -400,7 +400,7 @@ func TestTheSuccessorDiesEarly(t *testing.T) {
 	}
 	defer conn.Close()
 	fmt.Fprint(conn, "GET /delay/60000 HTTP/1.1\r\nHost: x\r\n\r\n")
-	h.logged("hotapp: asked for a delay", 1)
+	h.logged("hotapp: request with a delay", 1)
 	out, err := h.restart()
 	var pid int
 	if _, scanErr := fmt.Sscanf(out, "pid %d serves now", &pid); err != nil || scanErr != nil {
@@ -489,6 +489,6 @@ func TestFreePortIsNoOutgoingConnections(t *testing.T) {
 		}
 	}
 	if got, _ := freePort("127.0.0.1:8080"); got != "127.0.0.1:8080" {
-		t.Errorf("a port that is said became %s", got)
+		t.Errorf("a given port became %s", got)
 	}
 }

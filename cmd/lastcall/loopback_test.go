@@ -79,6 +79,6 @@ func TestPodWithout127001(t *testing.T) {
 			t.Errorf("lastcall agent: %v", err)
 		}
 	case <-time.After(patience):
-		t.Error("lastcall agent goes on after lastcall wait and SIGTERM")
+		t.Error("lastcall agent still runs after lastcall wait and SIGTERM")
 	}
 }

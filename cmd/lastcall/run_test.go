@@ -20,7 +20,7 @@ func (h *hot) hang() {
 	}
 	h.t.Cleanup(func() { _ = conn.Close() })
 	fmt.Fprint(conn, "GET /delay/60000 HTTP/1.1\r\nHost: x\r\n\r\n")
-	h.logged("hotapp: asked for a delay", 1)
+	h.logged("hotapp: request with a delay", 1)
 }
 
 // A cut decides the exit code of lastcall run, though the app ends by the SIGTERM that it gets.

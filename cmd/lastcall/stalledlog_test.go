@@ -43,7 +43,7 @@ func fullPipe(t *testing.T) *os.File {
 }
 
 // With nothing that reads its log, its access log and its app's or Envoy's output,
-// lastcall serves, drains at SIGTERM, finishes what is in flight and ends.
+// lastcall serves, drains at SIGTERM, finishes the requests in flight and ends.
 func TestStalledLogReader(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -93,7 +93,7 @@ func TestStalledLogReader(t *testing.T) {
 	}
 }
 
-// endsWithRequest starts lastcall and tells it to stop while it has a request in flight.
+// endsWithRequest starts lastcall and stops it while a request is in flight.
 func endsWithRequest(t *testing.T, cmd *exec.Cmd, address, status string) {
 	t.Helper()
 	if err := cmd.Start(); err != nil {
@@ -130,7 +130,7 @@ func endsWithRequest(t *testing.T, cmd *exec.Cmd, address, status string) {
 	select {
 	case <-ended:
 	case <-time.After(patience):
-		t.Fatal("lastcall goes on")
+		t.Fatal("lastcall still runs")
 	}
 	if !cmd.ProcessState.Exited() {
 		t.Errorf("lastcall ended with %v", cmd.ProcessState)

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// sidecarUnder starts lastcall agent beside an app whose metrics are of this size.
+// sidecarUnder starts lastcall agent next to an app whose metrics are of this size.
 func sidecarUnder(t *testing.T, scrapeSize int, env ...string) (cmd *exec.Cmd, address, status, admin string) {
 	t.Helper()
 	line := []byte("orders_total{customer=\"abcdefghijklmnopqrstuvwxyz\"} 123456789\n")
@@ -68,7 +68,7 @@ func mostResident(t *testing.T, pid int) int {
 	return kb / 1024
 }
 
-// hasRaceDetector says that memory is not what users see.
+// hasRaceDetector is true if memory use differs from that of a release build.
 func hasRaceDetector() bool {
 	info, _ := debug.ReadBuildInfo()
 	return slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
@@ -135,7 +135,7 @@ func TestStatusPortUnderAttack(t *testing.T) {
 	}
 }
 
-// No web page can end the agent or read what is meant for the machine; programs can.
+// No web page can end the agent or read its state; programs on the machine can.
 func TestWebPagesAreRefused(t *testing.T) {
 	_, _, status, admin := sidecarUnder(t, 1000)
 	ask := func(method, url string, headers ...string) int {

@@ -121,7 +121,7 @@ func TestStopSignalsOfImages(t *testing.T) {
 			select {
 			case <-ended:
 			case <-time.After(patience):
-				t.Fatal("lastcall run goes on")
+				t.Fatal("lastcall run still runs")
 			}
 			if code := cmd.ProcessState.ExitCode(); code != 0 || !strings.Contains(log.String(), "trigger="+tt.name) {
 				t.Errorf("lastcall run ended with %v", cmd.ProcessState)

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopAppMain is an app that writes into a file which signal has told it to stop.
+// stopAppMain is an app that writes the signal that stopped it into a file.
 // Each of its responses takes a while.
 func stopAppMain() {
 	told := make(chan os.Signal, 1)
@@ -36,7 +38,7 @@ func stopAppMain() {
 	}
 }
 
-// stopped is a lastcall run that is told to stop while it answers a request.
+// stopped is a lastcall run that is stopped while it answers a request.
 type stopped struct {
 	t       *testing.T
 	cmd     *exec.Cmd
@@ -83,16 +85,23 @@ func runStopped(t *testing.T, prepare func(*exec.Cmd), args ...string) *stopped 
 	return s
 }
 
-// endsBy stops it and sees to it that the request in flight is answered, that the app
-// gets this signal, and that nothing is left on the port.
-func (s *stopped) endsBy(stop func(), forApp string) {
+// request sends a slow request and returns when it is in flight.
+func (s *stopped) request() (answer <-chan string) {
 	s.t.Helper()
-	answer := make(chan string, 1)
-	go func() { answer <- textOf("http://" + s.address + "/slow") }()
+	answered := make(chan string, 1)
+	go func() { answered <- textOf("http://" + s.address + "/slow") }()
 	status := s.cmd.Args[3] + ":" + s.cmd.Args[5]
 	eventually(s.t, "a request is in flight", func() bool {
 		return strings.Contains(textOf("http://"+status+"/metrics"), `lastcall_connections{state="busy"} 1`)
 	})
+	return answered
+}
+
+// endsBy stops it and sees to it that the request in flight is answered, that the app
+// gets this signal, and that nothing is left on the port.
+func (s *stopped) endsBy(stop func(), forApp string) {
+	s.t.Helper()
+	answer := s.request()
 	stop()
 	if got := <-answer; got != "served" {
 		s.t.Errorf("the request in flight got %q", got)
@@ -100,7 +109,7 @@ func (s *stopped) endsBy(stop func(), forApp string) {
 	select {
 	case <-s.ended:
 	case <-time.After(patience):
-		s.t.Fatal("lastcall run goes on")
+		s.t.Fatal("lastcall run still runs")
 	}
 	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
 		s.t.Errorf("lastcall run ended with %v", s.cmd.ProcessState)
@@ -187,13 +196,13 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// Without a pid file a signal starts no successor; the log says what does.
+// Without a pid file a signal starts no hot restart; the log names the alternative.
 func TestRestartBySignalIsAskedFor(t *testing.T) {
 	s := runStopped(t, nil)
 	if err := s.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the log says why there is no successor", func() bool {
+	eventually(t, "the log names the alternative", func() bool {
 		log, _ := os.ReadFile(s.log)
 		return strings.Contains(string(log), "a hot restart by signal needs --pid-file")
 	})
@@ -230,5 +239,62 @@ func TestStopWhileASidecarIsAwaited(t *testing.T) {
 	case <-time.After(patience):
 		_ = cmd.Process.Kill()
 		t.Error("lastcall run waits on")
+	}
+}
+
+// screen collects what a terminal shows.
+type screen struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *screen) shows(text string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Contains(s.text.String(), text)
+}
+
+// TestInterruptAtTerminal presses Ctrl-C: the terminal shows how long the drain may take, and the report as a sentence. A
+// second Ctrl-C ends it.
+func TestInterruptAtTerminal(t *testing.T) {
+	for name, want := range map[string]string{"once": "; nothing cut\r\n", "twice": "; cut GET /slow from 127.0.0.1 (503)\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			master, slave := openTerminal(t)
+			s := runStopped(t, func(cmd *exec.Cmd) {
+				cmd.Stdin, cmd.Stderr = slave, slave
+				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+			})
+			_ = slave.Close()
+			var shown screen
+			read := make(chan struct{})
+			go func() { defer close(read); _, _ = io.Copy(&shown, master) }() // EIO at the end
+			interrupt := func() {
+				if err := s.cmd.Process.Signal(syscall.SIGINT); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if name == "once" {
+				s.endsBy(interrupt, "SIGTERM")
+			} else {
+				answer := s.request()
+				interrupt()
+				eventually(t, "the drain is announced", func() bool { return shown.shows("draining, up to ") })
+				interrupt()
+				<-answer
+				<-s.ended
+			}
+			<-read
+			for _, text := range []string{"draining, up to 598 s; Ctrl-C again ends at once\r\n", "\ndrained in ", want} {
+				if !shown.shows(text) {
+					t.Errorf("the terminal lacks %q:\n%s", text, shown.text.String())
+				}
+			}
+		})
 	}
 }

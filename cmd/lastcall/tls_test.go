@@ -188,7 +188,7 @@ func TestAgentWithTLS(t *testing.T) {
 	}
 }
 
-// What is wrong with the configuration is said before anything serves.
+// A wrong configuration is an error before anything serves.
 func TestTLSConfigurationRefused(t *testing.T) {
 	t.Parallel()
 	authority := certificatetest.New(t)

@@ -142,7 +142,7 @@ func TestNamedPods(t *testing.T) {
 		t.Errorf("%v", all["errors.txt"])
 	}
 	if all["pods/shop/web-1/connections.json"] != "" {
-		t.Error("the sidecar was asked")
+		t.Error("a command ran in the sidecar")
 	}
 }
 

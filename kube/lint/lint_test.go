@@ -79,7 +79,7 @@ func TestRules(t *testing.T) {
 		{"a sidecar's stop signal", "spec: {initContainers: [{name: lastcall, image: l, args: [agent, --capture], restartPolicy: Always, lifecycle: {stopSignal: SIGUSR1}}], containers: [{name: a, image: a}]}", "LC017 spec.initContainers[lastcall].lifecycle.stopSignal: lastcall does not stop at SIGUSR1"},
 		{"a wrapper's", container("command: [/bin/lastcall, run, --inbound, ':80=127.0.0.1:81', --, app, --stop-signal, HUP], lifecycle: {stopSignal: SIGHUP}"), "LC017 spec.containers[web].lifecycle.stopSignal: lastcall does not stop at SIGHUP"},
 		{"a wrapper's, known to it", container("command: [/bin/lastcall, run, --stop-signal=WINCH, --stop-signal, 'SIGUSR2,usr1', --, app], lifecycle: {stopSignal: SIGUSR1}"), ""},
-		{"another program's, beside a word", container("command: [app, run], lifecycle: {stopSignal: SIGUSR1}"), ""},
+		{"another program's, with an argument of that name", container("command: [app, run], lifecycle: {stopSignal: SIGUSR1}"), ""},
 		{"a sidecar by hand", byHand("classic", "[agent, --sidecar, classic]", ""), ""},
 		{"a native one by hand", byHand("native", "[agent, --sidecar=native]", ", lifecycle: {preStop: {exec: {command: [/lastcall, wait, --sidecar]}}}"), ""},
 		{"without its form", byHand("native", "[agent]", ""), "LC018 spec.initContainers[lastcall].args: lacks --sidecar native"},
