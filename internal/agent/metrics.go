@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/counters"
 	"github.com/lastcall-dev/lastcall/internal/outbound"
-	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
 // dataPlane is what metrics need of a data plane.
@@ -140,7 +140,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		gauge(descConnections, float64(activity.Busy), "busy")
 		gauge(descConnections, float64(activity.Connections-activity.Busy), "idle")
 	}
-	counted, ok := (*plane).(interface{ Stats() pipe.Stats })
+	counted, ok := (*plane).(interface{ Stats() counters.Stats })
 	if !ok { // Envoy has metrics of its own
 		return
 	}
@@ -150,7 +150,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	counter(descRaced, s.Raced)
 	counter(descTruncated, s.Truncated)
 	other := s.Refused
-	for i, code := range pipe.RefusedCodes {
+	for i, code := range counters.RefusedCodes {
 		counter(descRefused, s.RefusedWith[i], strconv.Itoa(code))
 		other -= s.RefusedWith[i]
 	}

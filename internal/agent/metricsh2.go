@@ -3,7 +3,7 @@ package agent
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/lastcall-dev/lastcall/internal/pipe"
+	"github.com/lastcall-dev/lastcall/internal/counters"
 )
 
 // descH2 are the counters of HTTP/2, by Envoy's names below http2.
@@ -25,7 +25,7 @@ var descH2 = func() map[string]*prometheus.Desc {
 		"inbound_streams_flood":              "Connections ended for far more concurrent streams than the app allows.",
 	}
 	out := make(map[string]*prometheus.Desc)
-	for name := range (pipe.H2Stats{}).Each {
+	for name := range (counters.HTTP2Stats{}).Each {
 		out[name] = prometheus.NewDesc("envoy_http2_"+name, help[name], nil, nil)
 	}
 	return out

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lastcall-dev/lastcall/internal/counters"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
@@ -41,7 +42,7 @@ func collectPipe(out chan<- prometheus.Metric, p *pipe.Pipe) {
 		counter(descIdleEnded, l.Stats.IdleEnded, name)
 		counter(descResponseTimeout, l.Stats.ResponseTimeouts, name)
 		for kind, n := range l.Stats.Opaque {
-			counter(descOpaque, n, name, pipe.OpaqueKind(kind).String())
+			counter(descOpaque, n, name, counters.Opaque(kind).String())
 		}
 		for _, d := range p.Durations(i) {
 			class := "none"
@@ -50,7 +51,7 @@ func collectPipe(out chan<- prometheus.Metric, p *pipe.Pipe) {
 			}
 			buckets := make(map[float64]uint64, len(d.Buckets))
 			for b, n := range d.Buckets {
-				buckets[pipe.DurationBuckets[b]] = n
+				buckets[counters.Bounds[b]] = n
 			}
 			out <- prometheus.MustNewConstHistogram(descRequestTime, d.Count, d.Sum.Seconds(), buckets, name, d.Protocol, class)
 		}

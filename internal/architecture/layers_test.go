@@ -37,6 +37,7 @@ var layers = []struct{ folders, what string }{
 	{"internal/outbound", "the app's captured outbound connections, forwarded to their destinations"},
 	{"internal/tcp", "sockets with TLS and splice; loopback by either family of addresses"},
 	{"internal/listen", "listeners that stop without resetting a client, and resume; on every system"},
+	{"internal/counters", "counters and histograms of a listener"},
 	{"internal/wire", "parsers without sockets or goroutines"},
 	{"internal/sideport", "limits of the small HTTP servers for status, admin API and metrics"},
 	{"internal/accesslog", "Envoy's access log lines, response flags and local replies"},

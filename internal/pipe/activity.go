@@ -20,9 +20,9 @@ func (c *conn) recountLocked() {
 	if open != c.counted {
 		c.counted = open
 		c.p.open.Add(delta(open))
-		c.in.stats.open.Add(delta(open))
+		c.in.stats.Open.Add(delta(open))
 		if c.overLimit {
-			c.in.stats.overLimit.Add(delta(open))
+			c.in.stats.OverLimit.Add(delta(open))
 		}
 	}
 	if busy != c.busy {
@@ -30,7 +30,7 @@ func (c *conn) recountLocked() {
 			c.idleSince = time.Now()
 		}
 		c.p.busy.Add(delta(busy))
-		c.in.stats.busy.Add(delta(busy))
+		c.in.stats.Busy.Add(delta(busy))
 	}
 	if !open {
 		c.settleLocked()

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/counters"
 )
 
 // refused is an address at which nobody listens.
@@ -66,7 +68,7 @@ func TestBrokenClient(t *testing.T) {
 			c.wantEnd()
 			awaitActivity(t, p, 0, 0)
 			s := p.Stats()
-			for i, code := range RefusedCodes {
+			for i, code := range counters.RefusedCodes {
 				want := uint64(0)
 				if code == tt.statuses[len(tt.statuses)-1] {
 					want = 1

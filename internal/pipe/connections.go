@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/counters"
 )
 
 // Connection is one connection of a client, as it is at a moment.
@@ -83,9 +85,9 @@ func (c *conn) list() Connection {
 	}
 	switch c.mode {
 	case modeHTTP1:
-		out.Protocol = requestProtocols[protocolHTTP1]
+		out.Protocol = counters.HTTP1.String()
 	case modeH2:
-		out.Protocol = requestProtocols[protocolHTTP2]
+		out.Protocol = counters.HTTP2.String()
 	case modeWS:
 		out.Protocol = "websocket"
 	case opaque:

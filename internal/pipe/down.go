@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lastcall-dev/lastcall/internal/counters"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
@@ -202,7 +203,7 @@ func (c *conn) sniffApp(b []byte) mode {
 	}
 	c.mode = opaque
 	c.recountLocked()
-	c.noteOpaque(OpaqueServerFirst)
+	c.noteOpaque(counters.OpaqueServerFirst)
 	_ = c.client.SetReadDeadline(time.Now())
 	return opaque
 }

@@ -2,25 +2,9 @@ package pipe
 
 import (
 	"testing"
-	"time"
-)
 
-func TestBuckets(t *testing.T) {
-	for _, c := range []struct {
-		took time.Duration
-		want float64 // the bound of its bucket; 0 for the one beyond
-	}{
-		{-time.Second, 0.0005}, {0, 0.0005}, {500 * time.Microsecond, 0.0005}, {500*time.Microsecond + 1, 0.001},
-		{time.Millisecond, 0.001}, {time.Millisecond + 1, 0.002}, {4 * time.Millisecond, 0.004}, {time.Second, 1.024},
-		{131072 * time.Millisecond, 131.072}, {131072*time.Millisecond + 1, 0}, {time.Hour, 0},
-	} {
-		i := bucketOf(c.took)
-		switch {
-		case i == len(DurationBuckets) && c.want != 0, i < len(DurationBuckets) && DurationBuckets[i] != c.want:
-			t.Errorf("%v is in bucket %d of %v, want that of %v", c.took, i, DurationBuckets, c.want)
-		}
-	}
-}
+	"github.com/lastcall-dev/lastcall/internal/counters"
+)
 
 // Each request is counted once, by what its client got.
 func TestDurations(t *testing.T) {
@@ -54,7 +38,7 @@ func TestDurations(t *testing.T) {
 		want.p.Kill()
 		got := want.p.Durations(0)
 		if len(got) != 1 || got[0].Protocol != "http/1.1" || got[0].Class != want.class || got[0].Count != want.count || got[0].Sum <= 0 ||
-			got[0].Buckets[len(DurationBuckets)-1] != want.count {
+			got[0].Buckets[len(counters.Bounds)-1] != want.count {
 			t.Errorf("%+v, want %d of class %d", got, want.count, want.class)
 		}
 	}

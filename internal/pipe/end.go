@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/counters"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
@@ -78,7 +79,7 @@ func (c *conn) carryOut(one *claim, limit time.Duration) {
 	}
 	if one.reply != nil {
 		c.sendReply(one.reply, limit)
-		c.in.stats.responded(one.ending.reply.status)
+		c.in.stats.Responded(one.ending.reply.status)
 	}
 	c.mu.Lock()
 	c.end.advance(ended)
@@ -195,7 +196,7 @@ func (c *conn) noteRace() {
 func (c *conn) raceLocked() {
 	if !c.end.raced {
 		c.end.raced = true
-		c.in.stats.raced.Add(1)
+		c.in.stats.Raced.Add(1)
 		c.p.changed()
 	}
 }
@@ -207,7 +208,7 @@ func (c *conn) finish(q *request, status int, outcome accesslog.Outcome) {
 	}
 	q.logged = true
 	if !q.began.IsZero() { // it was queued
-		c.in.stats.durations.observe(protocolHTTP1, status, time.Since(q.began))
+		c.in.stats.Durations.Observe(counters.HTTP1, status, time.Since(q.began))
 	}
 	if status == http.StatusSwitchingProtocols && outcome == accesslog.ClientClosed {
 		outcome = accesslog.ViaUpstream // a tunnel ends by either side's close

@@ -164,7 +164,7 @@ func (c *conn) endOverdue() (left time.Duration) {
 		if left = idleTimeout - idle; left <= 0 {
 			left = idleTimeout
 			if c.endIfIdle(idleTimeout) {
-				c.in.stats.idleEnded.Add(1)
+				c.in.stats.IdleEnded.Add(1)
 			}
 		}
 	}
@@ -181,7 +181,7 @@ func (c *conn) endSlowResponse() {
 	}
 	c.mu.Unlock()
 	if one != nil {
-		c.in.stats.responseTimeouts.Add(1)
+		c.in.stats.ResponseTimeouts.Add(1)
 		c.carryOut(one, stuckTime)
 	}
 }
@@ -214,7 +214,7 @@ func (c *conn) endRefused(r *reply, outcome accesslog.Outcome) {
 		c.finish(&dropped, r.status, outcome)
 	}
 	if !waits {
-		c.in.stats.refuse(r.status)
+		c.in.stats.Refused(r.status)
 		e := same(r, outcome)
 		c.endBy(&e, 0)
 	}
@@ -262,7 +262,7 @@ func (c *conn) appEnded() {
 	case responding && d.body.Kind == http1.CloseBody && isFIN: // the response is complete
 		c.responseEnds(true)
 	case responding:
-		c.in.stats.truncated.Add(1)
+		c.in.stats.Truncated.Add(1)
 		c.endBy(&endAppClosed, 0)
 	case due && (isInvalid || isFIN && d.scanned > 0): // not HTTP, or a part of a head
 		c.p.warn("invalid response from the app; its client gets 502", "app", c.appName(), "error", d.err)
@@ -300,7 +300,7 @@ func (c *conn) clientEnded() {
 		c.app.Shut()
 	}
 	if c.up.err != nil && errors.Is(c.up.err, syscall.ECONNRESET) {
-		c.in.stats.clientResets.Add(1)
+		c.in.stats.ClientResets.Add(1)
 	}
 }
 

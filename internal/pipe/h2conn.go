@@ -174,7 +174,7 @@ func (c *conn) admitOversized(err error) {
 	s.line = append(s.line, "(a head that is too large)"...)
 	s.clientEnded = true // the rest of the request does not matter
 	c.openStreamLocked(s)
-	c.in.stats.requests.Add(1)
+	c.in.stats.Requests.Add(1)
 	c.batchEndsLocked()
 }
 

@@ -26,12 +26,12 @@ func (c *conn) endStreams(e *ending, code http2.ErrCode) []drain.Conversation {
 	i := 0
 	for _, s := range c.h2.streams {
 		if s.status != 0 && !s.serverEnded && e != &endLastCall {
-			c.in.stats.truncated.Add(1)
+			c.in.stats.Truncated.Add(1)
 		}
 		how := "truncated"
 		if canSend {
 			if how, out = s.end(out, e); how == "reset" {
-				c.in.stats.h2.txResets.Add(1)
+				c.in.stats.HTTP2.TxResets.Add(1)
 			}
 		}
 		if !s.quiet {
@@ -40,7 +40,7 @@ func (c *conn) endStreams(e *ending, code http2.ErrCode) []drain.Conversation {
 		}
 		if s.status == 0 && canSend {
 			s.status = e.reply.status
-			c.in.stats.responded(s.status)
+			c.in.stats.Responded(s.status)
 		}
 	}
 	c.closeStreamsLocked(e.before)
@@ -134,13 +134,13 @@ func (c *conn) failStreams(e *ending, code http2.ErrCode) {
 
 // endInvalidH2 ends the connection of a client that violates the protocol or a limit.
 func (c *conn) endInvalidH2(err error) {
-	c.in.stats.refused.Add(1)
+	c.in.stats.Refused(0)
 	code := http2.CodeOf(err)
 	flood, isFlood := errors.AsType[http2.Flood](err)
 	if isFlood {
-		c.in.stats.h2.floods[flood].Add(1)
+		c.in.stats.HTTP2.Floods[flood].Add(1)
 	} else {
-		c.in.stats.h2.badPeers.Add(1)
+		c.in.stats.HTTP2.BadPeers.Add(1)
 	}
 	c.p.warn("client violates HTTP/2; closing its connection", "peer", c.client.RemoteAddr().String(), "error", err, "code", code.String())
 	r := reply{400, err.Error()}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/lastcall-dev/lastcall/internal/counters"
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -228,8 +229,8 @@ func timeout(t *testing.T, d time.Duration) context.Context {
 }
 
 // floodsOf counts the connections that were ended because their client sent too much of something.
-func floodsOf(s H2Stats) (sum uint64) {
-	for _, n := range s.floods {
+func floodsOf(s counters.HTTP2Stats) (sum uint64) {
+	for _, n := range s.Floods {
 		sum += n
 	}
 	return sum

@@ -52,7 +52,7 @@ func (c *conn) passUpgradeToH2(n int) bool {
 	c.openStreamLocked(s)
 	c.recountLocked()
 	c.mu.Unlock()
-	c.in.stats.h2.upgrades.Add(1)
+	c.in.stats.HTTP2.Upgrades.Add(1)
 	c.down.state = downH2
 	close(c.decided)
 	err := c.client.Send(b.B[b.R:b.R+n], false)

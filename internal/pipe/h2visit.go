@@ -59,7 +59,7 @@ func (v upVisitor) Headers(id uint32, block []byte, end bool) error {
 	if !s.quiet {
 		c.p.arrivals.Add(1)
 	}
-	c.in.stats.requests.Add(1)
+	c.in.stats.Requests.Add(1)
 	if len(h.streams) > usualStreams && c.p.extraStreams.Load() > int64(h.guard.MaxExtraStreams) {
 		return http2.FloodStreams
 	}
@@ -85,7 +85,7 @@ func (v upVisitor) EndStream(id uint32) {
 
 func (v upVisitor) Reset(id uint32) error {
 	s := v.c.h2.streams.get(id)
-	v.c.in.stats.h2.rxResets.Add(1)
+	v.c.in.stats.HTTP2.RxResets.Add(1)
 	if s == nil {
 		return v.c.h2.guard.StrayReset()
 	}
@@ -117,7 +117,7 @@ func (v downVisitor) Headers(id uint32, block []byte, end bool) error {
 		if h.response.events && !h.response.encoded {
 			s.events = eventstream.New(bytes.HasPrefix(s.line, []byte("GET ")) && s.status == http.StatusOK)
 		}
-		c.in.stats.responded(s.status)
+		c.in.stats.Responded(s.status)
 		if s.entry != nil {
 			s.entry.FirstByte = h.clock()
 		}
@@ -178,7 +178,7 @@ func (v downVisitor) EndStream(id uint32) {
 }
 
 func (v downVisitor) Reset(id uint32) error {
-	v.c.in.stats.h2.txResets.Add(1)
+	v.c.in.stats.HTTP2.TxResets.Add(1)
 	if s := v.c.h2.streams.get(id); s != nil {
 		v.c.closeStreamLocked(s, accesslog.StreamReset)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/counters"
 	"github.com/lastcall-dev/lastcall/internal/tlsserver"
 )
 
@@ -52,7 +53,7 @@ func (c *conn) handshake() bool {
 	switch {
 	case c.in.Protocol == TCP:
 		c.mode = opaque
-		c.noteOpaque(OpaqueTCP)
+		c.noteOpaque(counters.OpaqueTCP)
 	case c.p.closing.holds():
 		c.awaitFirstLocked()
 	}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/counters"
 	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 	"github.com/lastcall-dev/lastcall/internal/tlsserver"
@@ -19,7 +20,7 @@ type listener struct {
 	Inbound
 	*listen.Listener // nil before open
 	p                *Pipe
-	stats            stats
+	stats            counters.Listener
 	tls              *tlsserver.Server // nil: TLS is not terminated here
 }
 
@@ -62,7 +63,7 @@ func (l *listener) accept() {
 			return
 		}
 		// Out of file descriptors or memory, or the client has closed its connection.
-		l.stats.acceptErrors.Add(1)
+		l.stats.AcceptErrors.Add(1)
 		if errors.Is(err, syscall.ECONNABORTED) {
 			continue
 		}
@@ -99,7 +100,7 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 	}
 	if l.App == "" {
 		if c.origin, err = l.originOf(client); err != nil {
-			l.stats.refused.Add(1)
+			l.stats.Refused(0)
 			p.warn("an inbound connection has nowhere to go; it is closed", "from", client.RemoteAddr().String(), "error", err)
 			_ = client.Close()
 			return
@@ -113,7 +114,7 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 	if keep := p.cfg.KeepAlive; keep != 0 {
 		_ = client.SetKeepAliveConfig(net.KeepAliveConfig{Enable: keep > 0, Idle: keep, Interval: keep, Count: keepAliveProbes})
 	}
-	l.stats.connections.Add(1)
+	l.stats.Connections.Add(1)
 	if !c.isIgnored() {
 		p.arrivals.Add(1)
 	}
@@ -123,7 +124,7 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 		c.awaitHandshakeLocked()
 	case l.Protocol == TCP:
 		c.mode = opaque
-		c.noteOpaque(OpaqueTCP)
+		c.noteOpaque(counters.OpaqueTCP)
 	case p.closing.holds():
 		c.awaitFirstLocked()
 	}

@@ -3,6 +3,7 @@ package pipe
 import (
 	"net"
 
+	"github.com/lastcall-dev/lastcall/internal/counters"
 	"github.com/lastcall-dev/lastcall/internal/tlsserver"
 )
 
@@ -13,7 +14,7 @@ type Listener struct {
 	Open    int      // connections of clients that we have not ended
 	Busy    int      // of them, as in drain.Activity
 	AppOpen int      // connections to the app
-	Stats   Stats
+	Stats   counters.Stats
 	TLS     *tlsserver.Stats // nil where no TLS ends
 }
 
@@ -35,12 +36,12 @@ func (p *Pipe) Listeners() []Listener {
 		out[i] = Listener{
 			Inbound: l.Inbound,
 			Addr:    l.Addr(),
-			Open:    int(l.stats.open.Load()),
-			Busy:    int(l.stats.busy.Load()),
-			AppOpen: int(l.stats.appOpen.Load()),
+			Open:    int(l.stats.Open.Load()),
+			Busy:    int(l.stats.Busy.Load()),
+			AppOpen: int(l.stats.AppOpen.Load()),
 			TLS:     l.tls.Stats(),
 		}
-		l.stats.addTo(&out[i].Stats)
+		l.stats.AddTo(&out[i].Stats)
 	}
 	return out
 }

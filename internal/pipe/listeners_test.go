@@ -2,6 +2,8 @@ package pipe
 
 import (
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/counters"
 )
 
 func TestListenersCountForThemselves(t *testing.T) {
@@ -21,7 +23,7 @@ func TestListenersCountForThemselves(t *testing.T) {
 		first.Stats.Connections != 1 || first.Stats.Connected != 1 || first.Stats.Requests != 1 || first.Stats.Responses[2] != 1 {
 		t.Errorf("the listener that was used: %+v", first)
 	}
-	if second.Stats != (Stats{}) || second.Open != 0 {
+	if second.Stats != (counters.Stats{}) || second.Open != 0 {
 		t.Errorf("the other: %+v", second)
 	}
 	if sum := p.Stats(); sum != first.Stats {

@@ -116,7 +116,7 @@ func (p *Pipe) Resume(context.Context) error {
 func (p *Pipe) Activity(context.Context) (drain.Activity, error) {
 	var raced uint64
 	for _, l := range p.listeners {
-		raced += l.stats.raced.Load()
+		raced += l.stats.Raced.Load()
 	}
 	return drain.Activity{
 		Known:       true,

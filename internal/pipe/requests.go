@@ -224,7 +224,7 @@ func (c *conn) admit(h *http1.Head, raw []byte) admission {
 	if !isQuiet && !c.isIgnored() {
 		c.p.arrivals.Add(1)
 	}
-	c.in.stats.requests.Add(1)
+	c.in.stats.Requests.Add(1)
 	if c.arriving = h.Body.Kind != http1.NoBody; c.arriving {
 		u.state = upBody
 		c.limitRequest()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/counters"
 	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
@@ -58,16 +59,16 @@ func (c *conn) passTunnelHead(h *http1.Head, req *request, raw []byte) bool {
 		c.becomeWebSocketLocked()
 	case req.connect:
 		c.mode = opaque
-		c.noteOpaque(OpaqueConnect)
+		c.noteOpaque(counters.OpaqueConnect)
 	default:
 		c.mode = opaque
-		c.noteOpaque(OpaqueUpgrade)
+		c.noteOpaque(counters.OpaqueUpgrade)
 	}
 	close(c.decided)
 	isEarly := c.endsEarlyLocked()
 	req.responded(h.Status)
 	c.mu.Unlock()
-	c.in.stats.responded(h.Status)
+	c.in.stats.Responded(h.Status)
 	c.down.buf.R += len(raw)
 	if err := c.toClient(raw, false); err != nil {
 		return false
@@ -113,7 +114,7 @@ func (c *conn) passFinalHead(h *http1.Head, req *request, raw []byte) bool {
 	}
 	req.responded(h.Status)
 	c.mu.Unlock()
-	c.in.stats.responded(h.Status)
+	c.in.stats.Responded(h.Status)
 
 	d.state, d.body, d.status = downBody, earlyend.New(framing, content, isSubscription), h.Status
 	// The app has not read the requests after this one. Their client may repeat them on another connection.
@@ -235,7 +236,7 @@ func (c *conn) responseEnds(last bool) bool {
 	case last:
 		return false
 	case refusal != nil:
-		c.in.stats.refuse(refusal.status)
+		c.in.stats.Refused(refusal.status)
 		e := same(refusal, accesslog.InvalidHTTP1)
 		c.endBy(&e, 0)
 		return false

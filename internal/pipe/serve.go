@@ -80,7 +80,7 @@ func (c *conn) connect() error {
 	defer c.connected()
 	if err != nil {
 		c.restart.timedOut = errors.Is(err, errRestarting)
-		c.in.stats.connectFailed.Add(1)
+		c.in.stats.ConnectFailed.Add(1)
 		c.p.warn("app unreachable; its clients get 503", "app", c.appName(), "error", err)
 		return err
 	}
@@ -91,8 +91,8 @@ func (c *conn) connect() error {
 	}
 	c.mu.Lock()
 	c.app, c.ended = s, make(chan struct{})
-	c.in.stats.connected.Add(1)
-	c.in.stats.appOpen.Add(1)
+	c.in.stats.Connected.Add(1)
+	c.in.stats.AppOpen.Add(1)
 	done := c.end.done()
 	c.mu.Unlock()
 	if done { // the pipe has been killed meanwhile
@@ -139,7 +139,7 @@ func (c *conn) cleanUp() {
 	}
 	if c.app != nil {
 		_ = c.app.Close()
-		c.in.stats.appOpen.Add(-1)
+		c.in.stats.AppOpen.Add(-1)
 	}
 	c.up.release()
 	c.p.remove(c)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/counters"
 )
 
 func TestSniff(t *testing.T) {
@@ -186,7 +188,7 @@ func TestAutoPassesOtherProtocolsThrough(t *testing.T) {
 			if got := c.rest(); got != "GET / HTTP/1.1\r\n\r\n" {
 				t.Errorf("got %q", got)
 			}
-			if n := p.Stats().Opaque[OpaqueUnknown]; n != 1 {
+			if n := p.Stats().Opaque[counters.OpaqueUnknown]; n != 1 {
 				t.Errorf("%d connections are counted", n)
 			}
 			closePipe(t, p)
@@ -212,7 +214,7 @@ func TestAutoPassesOtherProtocolsThrough(t *testing.T) {
 			_ = c.CloseWrite()
 			c.wantEnd()
 		}
-		if counted := p.Stats().Opaque[OpaqueServerFirst]; counted != n {
+		if counted := p.Stats().Opaque[counters.OpaqueServerFirst]; counted != n {
 			t.Errorf("%d of %d connections are counted", counted, n)
 		}
 	})
@@ -231,7 +233,7 @@ func TestAutoPassesOtherProtocolsThrough(t *testing.T) {
 			t.Fatal(err)
 		}
 		awaitActivity(t, p, 1, 1)
-		if n := p.Stats().Opaque[OpaqueConnect]; n != 1 {
+		if n := p.Stats().Opaque[counters.OpaqueConnect]; n != 1 {
 			t.Errorf("%d tunnels are counted", n)
 		}
 		cut, _ := p.LastCall(context.Background(), 10*time.Millisecond)

@@ -29,15 +29,15 @@ func (l *listener) limit() int64 {
 // accept loop only.
 func (l *listener) isOverLimit() bool {
 	limit := l.limit()
-	return limit > 0 && l.stats.open.Load()-l.stats.overLimit.Load() >= limit
+	return limit > 0 && l.stats.Open.Load()-l.stats.OverLimit.Load() >= limit
 }
 
 // refuseOverLimit counts a connection beyond the limit, and closes it when it gets
 // no reply. It returns whether it gets one.
 func (l *listener) refuseOverLimit(client *net.TCPConn) bool {
-	l.stats.overflowed.Add(1)
+	l.stats.Overflowed.Add(1)
 	l.p.warn("a listener has as many connections as it may have; more are refused", "listener", l.Listen, "limit", l.limit(), "from", client.RemoteAddr().String())
-	if l.Protocol == TCP || l.stats.overLimit.Load() >= maxOverLimit {
+	if l.Protocol == TCP || l.stats.OverLimit.Load() >= maxOverLimit {
 		_ = client.Close()
 		return false
 	}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/counters"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
@@ -219,12 +220,12 @@ func (c *conn) passAsBytes() {
 	c.clearDeadline()
 	c.up.state = upOpaque
 	c.mu.Lock()
-	kind := OpaqueUnknown
+	kind := counters.OpaqueUnknown
 	switch {
 	case c.mode == opaque: // by the app's first word
 		kind = opaqueCounted
 	case c.hello.Load() != nil && c.in.tls == nil:
-		kind = OpaqueTLS
+		kind = counters.OpaqueTLS
 	}
 	c.mode, c.arriving = opaque, false
 	c.recountLocked()
