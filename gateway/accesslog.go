@@ -64,7 +64,7 @@ func path(r *http.Request) string {
 	return r.URL.RequestURI()
 }
 
-// protocol is Envoy's name of it.
+// protocol returns Envoy's name for the protocol version.
 func protocol(r *http.Request) string {
 	if r.ProtoMajor == 2 {
 		return "HTTP/2"

@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bytesAcked is how many bytes of c the other side's kernel has acknowledged
-// (tcpi_bytes_acked of TCP_INFO, RFC 4898's tcpEStatsAppHCThruOctetsAcked, which on
-// Linux counts the SYN as one).
+// bytesAcked returns how many bytes sent on c the peer's kernel has acknowledged (tcpi_bytes_acked of TCP_INFO, RFC
+// 4898's tcpEStatsAppHCThruOctetsAcked, which on Linux counts the SYN as one).
 func bytesAcked(c net.Conn) (uint64, bool) {
 	sc, ok := c.(syscall.Conn)
 	if !ok {

@@ -4,5 +4,5 @@ package gateway
 
 import "net"
 
-// bytesAcked is not known here: a request that was written may have been seen.
+// bytesAcked is unknown: the peer may have received everything that was written.
 func bytesAcked(net.Conn) (uint64, bool) { return 0, false }

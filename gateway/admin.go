@@ -16,19 +16,19 @@ type readiness int32
 const (
 	pending  readiness = iota // not serving yet
 	ready                     // serving, or draining with readiness kept
-	notReady                  // the listener is closed, or a failure was asked for
+	notReady                  // the listener is closed, or FailReadinessAfter has passed
 )
 
-// admin answers probes and scrapes, apart from the traffic, from first to last.
+// admin serves probes and scrapes on an address of its own, from the start of Run to its end.
 type admin struct {
 	state   atomic.Int32
 	pending func() string
-	ln      net.Listener // nil when there is none
+	ln      net.Listener // nil without an address
 	server  *http.Server
 	served  chan struct{}
 }
 
-// startAdmin listens on address; "" is nowhere.
+// startAdmin listens on address, or nowhere if it is "".
 func startAdmin(g *Gateway, address string, awaited func() string) (*admin, error) {
 	a := &admin{pending: awaited, served: make(chan struct{})}
 	var err error
@@ -50,7 +50,7 @@ func startAdmin(g *Gateway, address string, awaited func() string) (*admin, erro
 
 func (a *admin) set(s readiness) { a.state.Store(int32(s)) }
 
-// addr is nil when there is none.
+// addr returns where it listens, nil without an address.
 func (a *admin) addr() net.Addr {
 	if a.ln == nil {
 		return nil
@@ -63,8 +63,7 @@ func (a *admin) close() {
 	<-a.served
 }
 
-// ready answers as Envoy's admin does: 200 LIVE, else 503 with its word for the state, and
-// what is awaited.
+// ready answers as Envoy's admin API does: 200 LIVE, or 503 with Envoy's name of the state and what the gateway waits for.
 func (a *admin) ready(w http.ResponseWriter, _ *http.Request) {
 	switch readiness(a.state.Load()) {
 	case ready:

@@ -9,8 +9,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/certificate"
 )
 
-// Certificates is what is shown to clients, by the name that they ask for (SNI). It may be
-// changed at any time: the next handshake gets what is new, connections go on.
+// Certificates selects the certificate of a TLS handshake by the server name (SNI). It may be changed at any time: later
+// handshakes use the new certificates, open connections continue.
 type Certificates struct {
 	set atomic.Pointer[certificateSet]
 }
@@ -20,21 +20,20 @@ type certificateSet struct {
 	fallback Fallback
 }
 
-// Fallback gives the certificate for names that none is for.
+// Fallback returns the certificate for names without one.
 type Fallback func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-// Set replaces all. byHost has names in lower case, wildcards as *.example.com; fallback
-// is for all other names, and may be nil: such handshakes are refused then
-// (unrecognized_name).
+// Set replaces all certificates. byHost has names in lower case, wildcards as *.example.com. fallback is for all other
+// names; if it is nil, such handshakes are refused (unrecognized_name).
 func (c *Certificates) Set(byHost map[string]*tls.Certificate, fallback Fallback) {
 	c.set.Store(&certificateSet{byHost, fallback})
 }
 
-// Get is for tls.Config.GetCertificate.
+// Get implements tls.Config.GetCertificate.
 func (c *Certificates) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	s := c.set.Load()
 	if s == nil {
-		return nil, nil // crypto/tls says unrecognized_name
+		return nil, nil // crypto/tls refuses with unrecognized_name
 	}
 	if cert := s.of(hello.ServerName); cert != nil {
 		return cert, nil
@@ -45,7 +44,7 @@ func (c *Certificates) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	return s.fallback(hello)
 }
 
-// of is the certificate for host; nil when it is the fallback's.
+// of returns the certificate for host, nil if only the fallback has one.
 func (s *certificateSet) of(host string) *tls.Certificate {
 	name := hostname(host)
 	if cert := s.byHost[name]; cert != nil {
@@ -57,9 +56,9 @@ func (s *certificateSet) of(host string) *tls.Certificate {
 	return nil
 }
 
-// misdirected reports that a client that has asked for serverName asks on the same connection for a host that
-// another certificate is for, and that the certificate of the connection does not name (RFC 9110, 7.4 and 15.5.20). A
-// client without SNI has not said which host it expects.
+// misdirected reports whether a request for host came on a connection for serverName although host has another
+// certificate and the connection's certificate does not name it (RFC 9110, 7.4 and 15.5.20). A client without SNI has
+// not stated which host it expects.
 func (c *Certificates) misdirected(serverName, host string) bool {
 	if c == nil || serverName == "" || hostname(serverName) == hostname(host) {
 		return false
@@ -68,8 +67,8 @@ func (c *Certificates) misdirected(serverName, host string) bool {
 	if s == nil {
 		return false
 	}
-	shown, due := s.of(serverName), s.of(host)
-	if shown == due || shown != nil && due != nil && bytes.Equal(shown.Certificate[0], due.Certificate[0]) {
+	shown, wanted := s.of(serverName), s.of(host)
+	if shown == wanted || shown != nil && wanted != nil && bytes.Equal(shown.Certificate[0], wanted.Certificate[0]) {
 		return false
 	}
 	if shown == nil && s.fallback != nil {

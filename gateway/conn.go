@@ -10,38 +10,35 @@ import (
 	"syscall"
 )
 
-// errConnectionTermination: the upstream connection ended before one byte of
-// the response, and the request may have been worked on.
+// errConnectionTermination means that the upstream connection ended before the first byte of the response, and that the
+// endpoint may have processed the request.
 var errConnectionTermination = errors.New("upstream connection ended before the response")
 
-// conn is a connection to an endpoint. It knows how much of the present
-// request has been sent, so that the Transport's retries can be held to the
-// rules of the package comment: when the connection ends under a request that
-// someone may have seen, the request's context is cancelled before the
-// Transport learns of the end, and a cancelled request is not retried.
+// conn is a connection to an endpoint. It counts what was sent of the current request, to limit the Transport's retries
+// to the rules of the package comment: when the connection ends and the endpoint may have received the request, the
+// request's context is cancelled before the Transport sees the end, and a cancelled request is not retried.
 type conn struct {
 	net.Conn
 
 	mu      sync.Mutex // guards what follows; never held over a read or write
-	sent    uint64     // bytes given to the kernel, or about to be, since the dial
+	sent    uint64     // bytes written, or about to be, since the dial
 	begin   uint64     // sent when the latest request got the connection
-	offset  uint64     // what TCP_INFO counts as acknowledged beyond the bytes (the SYN)
-	known   bool       // whether TCP_INFO can be had
+	offset  uint64     // acknowledged bytes that TCP_INFO counts before the first write (the SYN)
+	known   bool       // whether TCP_INFO is available
 	current *flight    // nil when idle or when the response has begun
-	ended   bool       // by the other side, as a read or write has shown
-	deaf    bool       // a write has failed after others of the same request
+	ended   bool       // by the peer, as a read or write has shown
+	deaf    bool       // a write has failed after others of the same request: the rest is dropped
 	tail    []byte     // the last bytes read, at most len(headEnd)
 }
 
-// headEnd is what ends a head, an interim response's (1xx) as well.
+// headEnd ends a response head, also that of an interim response (1xx).
 const headEnd = "\r\n\r\n"
 
-// flight is a request on its way, from getting a connection to the first byte of
-// its response.
+// flight is a request in flight, from getting a connection to the first byte of its response.
 type flight struct {
 	cancel context.CancelCauseFunc
 	mu     sync.Mutex // guards wrote
-	wrote  bool       // on the present connection
+	wrote  bool       // on the current connection
 	begin  uint64     // conn.sent when it got the connection
 }
 
@@ -61,8 +58,7 @@ func (c *conn) carry(f *flight) {
 	c.current, c.tail = f, c.tail[:0]
 }
 
-// unsent reports that nothing of the request was written to the connection that
-// it had last.
+// unsent reports whether nothing of the request was written to its latest connection.
 func (f *flight) unsent() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,22 +76,20 @@ func (c *conn) Read(p []byte) (int, error) {
 		c.tail = c.tail[max(0, len(c.tail)-len(headEnd)):]
 		return n, err
 	}
-	// Closed here, it did not end by the other side: the Transport does so after
-	// a request body that could not be read, and then it does not retry.
+	// If the Transport has closed it, as after a request body that could not be read, it does not retry.
 	if f := c.current; f != nil && c.ended && !c.unseen(f, err) {
 		f.cancel(errConnectionTermination)
 	}
 	return n, err
 }
 
-// unseen reports that the other side cannot have seen a byte of f when it
-// ended the connection. Called with mu held.
+// unseen reports whether the peer cannot have received a byte of f when it ended the connection. mu is held.
 func (c *conn) unseen(f *flight, err error) bool {
 	if f.unsent() {
 		return true
 	}
-	// A FIN carries the acknowledgement of all that its kernel had received. A
-	// reset does not: TCP drops it before looking at its acknowledgement.
+	// A FIN acknowledges everything that the peer's kernel had received. A reset does not: TCP closes before it
+	// processes the acknowledgement.
 	if !c.known || !errors.Is(err, io.EOF) {
 		return false
 	}
@@ -103,11 +97,10 @@ func (c *conn) unseen(f *flight, err error) bool {
 	return ok && acked <= f.begin+c.offset
 }
 
-// Write drops the rest of a request whose beginning has been written when the other side takes no more of it:
-// the response may be there already, and the Transport would not look for it after an error. The connection's
-// end comes by Read.
+// Write drops the rest of a partly written request when the peer no longer accepts it: the response may have arrived
+// already, and the Transport would not read it after an error. Read reports the end of the connection.
 func (c *conn) Write(p []byte) (int, error) {
-	// Noted before: the answer may come, or the end, while Write is under way.
+	// Recorded before the write: the response, or the end, may arrive during it.
 	c.mu.Lock()
 	if c.deaf {
 		c.mu.Unlock()
@@ -132,24 +125,23 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// noteEnd is called with mu held. A connection that was closed here, as the
-// Transport does after nonsense, did not end by the other side.
+// noteEnd records that the peer has ended the connection, unless the Transport has closed it, as after a malformed
+// response. mu is held.
 func (c *conn) noteEnd(err error) {
 	if err != nil && !errors.Is(err, net.ErrClosed) {
 		c.ended = true
 	}
 }
 
-// endedBetweenMessages reports that the other side ended the connection before
-// the response or after an interim one. In the midst of a head it is a
-// protocol error, to Envoy as well.
+// endedBetweenMessages reports whether the peer ended the connection before the response or after an interim one. Within
+// a head it is a protocol error, as it is for Envoy.
 func (c *conn) endedBetweenMessages() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ended && (len(c.tail) == 0 || bytes.Equal(c.tail, []byte(headEnd)))
 }
 
-// CloseWrite passes one side's end on, for upgraded connections.
+// CloseWrite half-closes an upgraded connection.
 func (c *conn) CloseWrite() error {
 	if cw, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return cw.CloseWrite()

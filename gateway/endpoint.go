@@ -14,7 +14,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
-// Protocol is what endpoints are spoken to in. None is over TLS.
+// Protocol is the protocol of requests to endpoints. Neither uses TLS.
 type Protocol int
 
 const (
@@ -29,27 +29,27 @@ var protocolNames = [...]string{"http1", "h2c"}
 
 func (p Protocol) String() string { return protocolNames[p] }
 
-// ParseProtocol reads a protocol's name. An error says which there are.
+// ParseProtocol parses the name of a protocol.
 func ParseProtocol(name string) (Protocol, error) {
 	i := slices.Index(protocolNames[:], name)
 	if i < 0 {
-		return 0, fmt.Errorf("protocol %q: accepted are %s", name, strings.Join(protocolNames[:], " and "))
+		return 0, fmt.Errorf("protocol %q: must be %s", name, strings.Join(protocolNames[:], " or "))
 	}
 	return Protocol(i), nil
 }
 
-// endpoint is one address with the connections to it. It has Transports of its
-// own so that its idle connections can be closed without touching others'.
+// endpoint is one address with the connections to it. It has Transports of its own, so that its idle connections can be
+// closed without those of other endpoints.
 type endpoint struct {
 	addr     string
 	protocol Protocol
-	http1    *http.Transport // with H2C for upgrades alone, which HTTP/2 has not
+	http1    *http.Transport // with H2C only for upgrades, which HTTP/2 lacks
 	h2c      *h2cConns       // nil with HTTP1
 	open     quota           // of connections, either protocol's
 	removed  atomic.Bool
 }
 
-// connectError says that there was never a connection: nothing was sent.
+// connectError means that no connection was made and nothing was sent.
 type connectError struct {
 	addr string
 	err  error
@@ -60,7 +60,7 @@ func (e *connectError) Error() string {
 }
 func (e *connectError) Unwrap() error { return e.err }
 
-// reason is Envoy's name of the failure, and its words for the system's error.
+// reason returns Envoy's name of the failure, and its description of the system's error.
 func (e *connectError) reason() (reason, failure string) {
 	var errno syscall.Errno
 	var netErr net.Error
@@ -96,30 +96,30 @@ func newTransport(addr string, protocol Protocol, o Options, open *quota) *http.
 	protocols.SetUnencryptedHTTP2(protocol == H2C)
 	return &http.Transport{
 		Protocols: protocols,
-		// The request's Host says nothing of where it goes.
+		// The address does not depend on the request's Host.
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			c, err := open.dial(ctx, dialer, addr)
 			if err != nil {
 				return nil, &connectError{addr: addr, err: err}
 			}
-			if protocol == H2C { // what may be sent again is known by its frames
+			if protocol == H2C { // its errors show what may be sent again: see h2cErrorOf
 				return newH2CConn(ctx, c), nil
 			}
 			return newConn(c), nil
 		},
-		DisableCompression:     true, // what the client did not ask for is not decoded either
-		MaxIdleConns:           0,    // no bound but the next
+		DisableCompression:     true, // the client negotiates compression with the endpoint
+		MaxIdleConns:           0,    // no limit besides the next
 		MaxIdleConnsPerHost:    o.MaxIdlePerEndpoint,
 		MaxResponseHeaderBytes: maxHead,
 		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: responseBuffer},
 		IdleConnTimeout:        defaultUpstreamIdleTimeout,
 		ExpectContinueTimeout:  defaultExpectContinue,
-		WriteBufferSize:        4 << 10, // bodies go past both buffers
-		ReadBufferSize:         8 << 10, // bounds a response's trailers
+		WriteBufferSize:        4 << 10, // bodies bypass both buffers
+		ReadBufferSize:         8 << 10, // limits a response's trailers
 	}
 }
 
-// speaks is what a request is sent in. An upgrade, to WebSocket for one, is HTTP/1.1's.
+// speaks returns the protocol of a request. Upgrades, such as to WebSocket, need HTTP/1.1.
 func (ep *endpoint) speaks(req *http.Request) Protocol {
 	if ep.protocol == H2C && req.Header.Get("Upgrade") != "" {
 		return HTTP1
@@ -127,7 +127,7 @@ func (ep *endpoint) speaks(req *http.Request) Protocol {
 	return ep.protocol
 }
 
-// send sends a request, if alone over HTTP/2 as the first of its connection.
+// send sends a request. If alone is set, an HTTP/2 request is the first of a new connection.
 func (ep *endpoint) send(req *http.Request, alone bool) (*http.Response, error) {
 	switch {
 	case ep.speaks(req) == HTTP1:
@@ -145,15 +145,14 @@ func (ep *endpoint) closeIdle() {
 	}
 }
 
-// remove closes what is idle. What is in flight goes on.
+// remove closes the idle connections. Requests in flight continue.
 func (ep *endpoint) remove() {
 	ep.removed.Store(true)
 	ep.closeIdle()
 }
 
-// release is called when a request to ep has ended. The Transport forgets that
-// its idle connections are unwanted as soon as it is asked for one, which a
-// request that was on its way at the removal may have done.
+// release is called when a request to ep has ended. A Transport keeps idle connections again as soon as it gets a
+// request, such as one that was on its way when the endpoint was removed.
 func (ep *endpoint) release() {
 	if ep.removed.Load() {
 		ep.closeIdle()

@@ -16,17 +16,16 @@ import (
 )
 
 const (
-	// settleTime is how long a file that may be half written (rewritten in
-	// place, empty, or its last line without an end) is given before it is believed.
+	// settleTime is how long to wait before a file that may be half written is read again and applied: one that
+	// is rewritten in place, empty, or without an end of its last line.
 	settleTime = 50 * time.Millisecond
 
-	// lostTime is how often a file that cannot be read is looked for.
+	// lostTime is how often a file that cannot be read is tried again.
 	lostTime = 500 * time.Millisecond
 )
 
-// ParseEndpoints reads a list of endpoints: one host:port on a line, blank
-// lines and what follows a # left out. An empty list is a list. An error names
-// the file (name is only used for that) and the line, and says what is accepted.
+// ParseEndpoints parses a list of endpoints, one host:port per line. Blank lines and comments (#) are skipped. The list
+// may be empty. name is the file's name in errors.
 func ParseEndpoints(name string, data []byte) ([]string, error) {
 	var out []string
 	number := 0
@@ -54,21 +53,21 @@ func checkEndpoint(addr string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("endpoint %q: accepted is host:port with a port from 1 to 65535 ([host]:port for IPv6)", addr)
+	return fmt.Errorf("endpoint %q: must be host:port with a port from 1 to 65535 ([host]:port for IPv6)", addr)
 }
 
 func readEndpoints(file string) ([]string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("read the endpoints file (an empty file is accepted): %w", err)
+		return nil, fmt.Errorf("read the endpoints file (it may be empty, but must exist): %w", err)
 	}
 	return ParseEndpoints(file, data)
 }
 
-// EndpointsFile is a Source: everything goes to the endpoints of one file.
+// EndpointsFile is a Source that routes all requests to the endpoints of one file.
 //
-// It watches the folder: the file itself is another one after each rename, and a mounted
-// ConfigMap changes by a symbolic link beside it.
+// It watches the file's folder: a rename replaces the file, and a mounted ConfigMap changes through a symbolic link next
+// to it.
 type EndpointsFile struct {
 	g       *Gateway
 	file    string
@@ -77,13 +76,12 @@ type EndpointsFile struct {
 	log     *slog.Logger
 	watcher *fsnotify.Watcher
 	settled *time.Timer
-	waiting bool   // settled has been set and has not fired
-	last    []byte // what was applied or refused, so that nothing is said twice
-	lost    bool   // it could not be read the last time
+	waiting bool   // settled is set and has not fired
+	last    []byte // the content that was applied or refused last, so that nothing is logged twice
+	lost    bool   // the last attempt to read it failed
 }
 
-// FollowFile reads file and makes it the gateway's only destination, whose endpoints all speak
-// protocol. Its Run watches it.
+// FollowFile reads file and routes all requests to its endpoints, which all speak protocol. Run watches it.
 func FollowFile(g *Gateway, file string, protocol Protocol) (*EndpointsFile, error) {
 	addrs, err := readEndpoints(file)
 	if err != nil {
@@ -95,10 +93,10 @@ func FollowFile(g *Gateway, file string, protocol Protocol) (*EndpointsFile, err
 	return &EndpointsFile{g: g, file: file, pool: pool, speak: protocol, log: g.log}, nil
 }
 
-// Pending is "": what is needed is there from the start.
+// Pending implements Source. Nothing is pending: FollowFile has read the file.
 func (w *EndpointsFile) Pending() string { return "" }
 
-// Run applies changes until ctx ends. It fails when the file cannot be watched.
+// Run implements Source.
 func (w *EndpointsFile) Run(ctx context.Context, synced func()) error {
 	defer w.pool.Close()
 	watcher, err := fsnotify.NewWatcher()
@@ -120,7 +118,7 @@ func (w *EndpointsFile) Run(ctx context.Context, synced func()) error {
 func (w *EndpointsFile) run(ctx context.Context) {
 	defer func() { _ = w.watcher.Close() }()
 	defer w.settled.Stop()
-	w.look(false) // what changed between FollowFile and the watch
+	w.look(false) // changes between FollowFile and the watch
 	for {
 		select {
 		case <-ctx.Done():
@@ -134,8 +132,8 @@ func (w *EndpointsFile) run(ctx context.Context) {
 			}
 			switch {
 			case !event.Op.Has(fsnotify.Create | fsnotify.Remove | fsnotify.Rename):
-				// Rewritten in place, perhaps line by line. A neighbour that is
-				// written to, such as a log, says nothing.
+				// Rewritten in place, perhaps line by line. Writes to other files of the folder, such
+				// as a log, are ignored.
 				if filepath.Base(event.Name) == filepath.Base(w.file) {
 					w.later(settleTime)
 				}
@@ -146,15 +144,14 @@ func (w *EndpointsFile) run(ctx context.Context) {
 			if !ok {
 				return
 			}
-			// An overflow of the queue, mostly: events are lost, so look.
-			w.log.Warn("watch of the endpoints file was disturbed", "file", w.file, "error", err)
+			// Usually an overflow of the queue: events are lost, so read the file.
+			w.log.Warn("error while watching the endpoints file; reading it again", "file", w.file, "error", err)
 			w.look(false)
 		}
 	}
 }
 
-// later looks again after d, and believes what it sees then. Further events do not
-// put it off.
+// later reads the file again after d, and applies it even if it looks half written. Further events do not postpone it.
 func (w *EndpointsFile) later(d time.Duration) {
 	if !w.waiting {
 		w.waiting = true
@@ -162,20 +159,18 @@ func (w *EndpointsFile) later(d time.Duration) {
 	}
 }
 
-// look reads the file and applies it, if it is a whole one or is to be believed
-// as it is.
-func (w *EndpointsFile) look(believe bool) {
-	// The folder may be another one by now, and the watch gone with the old
-	// one. If it is still the same, this does nothing.
+// look reads the file and applies it if it is complete, or if partial is set.
+func (w *EndpointsFile) look(partial bool) {
+	// The folder may have been replaced, which ends its watch. If it is still the same, this does nothing.
 	_ = w.watcher.Add(filepath.Dir(w.file))
 	data, err := os.ReadFile(w.file)
-	if !believe && (err != nil || !bytes.HasSuffix(data, []byte("\n"))) {
+	if !partial && (err != nil || !bytes.HasSuffix(data, []byte("\n"))) {
 		w.later(settleTime)
 		return
 	}
 	if err != nil {
 		if !w.lost {
-			w.log.Error("endpoints file cannot be read, the old list is kept", "file", w.file, "error", err)
+			w.log.Error("cannot read endpoints file; keeping the previous list", "file", w.file, "error", err)
 		}
 		w.lost, w.last = true, nil
 		w.later(lostTime)
@@ -183,7 +178,7 @@ func (w *EndpointsFile) look(believe bool) {
 	}
 	if w.lost {
 		w.lost = false
-		w.log.Info("endpoints file can be read again", "file", w.file)
+		w.log.Info("endpoints file is readable again", "file", w.file)
 	}
 	if w.last != nil && bytes.Equal(data, w.last) {
 		return
@@ -191,7 +186,7 @@ func (w *EndpointsFile) look(believe bool) {
 	w.last = append([]byte{}, data...)
 	addrs, err := ParseEndpoints(w.file, data)
 	if err != nil {
-		w.log.Error("endpoints file is wrong, the old list is kept", "error", err)
+		w.log.Error("invalid endpoints file; keeping the previous list", "error", err)
 		w.g.Reloaded("endpoints", err)
 		return
 	}

@@ -24,7 +24,7 @@ func TestParseEndpoints(t *testing.T) {
 		{"no end of line at the end", "10.0.0.1:80", []string{"10.0.0.1:80"}, ""},
 		{"as a Windows editor saves it", "\ufeff10.0.0.1:80\r\n10.0.0.2:80\r\n", []string{"10.0.0.1:80", "10.0.0.2:80"}, ""},
 		{"nothing", "", nil, ""},
-		{"no port", "10.0.0.1:80\n10.0.0.2\n", nil, `pods:2: endpoint "10.0.0.2": accepted is host:port with a port from 1 to 65535 ([host]:port for IPv6)`},
+		{"no port", "10.0.0.1:80\n10.0.0.2\n", nil, `pods:2: endpoint "10.0.0.2": must be host:port with a port from 1 to 65535 ([host]:port for IPv6)`},
 		{"no host", ":80", nil, `pods:1: endpoint ":80"`},
 		{"port 0", "a:0", nil, `endpoint "a:0"`},
 		{"a port too high", "a:65536", nil, `endpoint "a:65536"`},
@@ -113,7 +113,7 @@ func TestEndpointsFileChanges(t *testing.T) {
 		}, []string{"127.0.0.1:3"}, after},
 		{"wrong, and then right", func(t *testing.T, file string) {
 			write(t, file, "127.0.0.1:2\nlocalhost\n")
-		}, []string{`msg="endpoints file is wrong, the old list is kept"`, `pods:2: endpoint`}, before},
+		}, []string{`msg="invalid endpoints file; keeping the previous list"`, `pods:2: endpoint`}, before},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "pods")
@@ -155,13 +155,13 @@ func TestEndpointsFileChanges(t *testing.T) {
 				gone = dir
 			}
 			must(t, os.RemoveAll(gone))
-			g.log.until(t, `msg="endpoints file cannot be read, the old list is kept"`)
+			g.log.until(t, `msg="cannot read endpoints file; keeping the previous list"`)
 			if got := g.pool.Addrs(); !slices.Equal(got, []string{"127.0.0.1:1"}) {
 				t.Errorf("meanwhile %v", got)
 			}
 			must(t, os.MkdirAll(dir, 0o700))
 			write(t, file, after)
-			g.log.until(t, "endpoints file can be read again")
+			g.log.until(t, "endpoints file is readable again")
 			g.log.until(t, changed)
 			write(t, file, before) // the watch is there again
 			g.log.until(t, "endpoints changed", "removed=\"[127.0.0.1:2 127.0.0.1:3]\"")

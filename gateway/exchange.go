@@ -18,40 +18,39 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
 
-// exchange is one request and what became of it. It stands between the server's
-// ResponseWriter and the proxy. But for the atomics, it belongs to the
-// handler's goroutine.
+// exchange is one request with its response. It is the proxy's ResponseWriter and wraps the server's. Except for the
+// atomics, it belongs to the handler's goroutine.
 type exchange struct {
 	http.ResponseWriter
-	request *http.Request // as it came
-	route   *Route        // nil when there is none
+	request *http.Request // as received
+	route   *Route        // nil if none matches
 	begin   time.Time
 	timer   *time.Timer // of the request timeout; nil without one
 
 	status      int           // 0 until the head is sent
-	serviceTime time.Duration // until the upstream's head came; -1 if it did not
+	serviceTime time.Duration // until the upstream's response head; -1 without one
 	outcome     accesslog.Outcome
-	failure     string // of the upstream's transport
+	failure     string // of the upstream's transport, in Envoy's words
 
 	flight   flight
-	tried    []*endpoint // that did not take the connection
-	retried  bool        // after a connection that was not made
-	endpoint *endpoint   // the last
-	spoken   Protocol    // with it
-	conn     *conn       // the last
+	tried    []*endpoint // that have not processed the request
+	retried  bool        // on another endpoint
+	endpoint *endpoint   // the latest
+	spoken   Protocol    // to endpoint
+	conn     *conn       // the latest; nil over HTTP/2
 	reused   bool        // conn had carried another request
 
-	writeErr    error // the client did not take it
-	upstreamErr error // the upstream broke in the middle of its body
+	writeErr    error // of a write to the client
+	upstreamErr error // of a read of the response body
 
-	whole bool      // the head is all of the response
-	calls *messages // of a gRPC response; nil when it is none
+	whole bool      // the response is only a head
+	calls *messages // of a gRPC response, else nil
 
-	trailer http.Header // of the request; filled by the end of its body, read by the transport after it
+	trailer http.Header // of the request; filled at the end of its body, read by the transport afterwards
 
-	cut         atomic.Bool  // what it was upgraded to got its last word
-	received    atomic.Int64 // body bytes; after an upgrade, all
-	allReceived atomic.Bool  // the request's body has come to its end, or there is none
+	cut         atomic.Bool  // the last call has ended the upgraded connection or the gRPC response
+	received    atomic.Int64 // body bytes; after an upgrade, all bytes
+	allReceived atomic.Bool  // the request's body has been read to its end, or is empty
 	sent        atomic.Int64
 	bodyErr     atomic.Pointer[error]
 }
@@ -63,13 +62,11 @@ func exchangeOf(ctx context.Context) *exchange {
 	return x
 }
 
-// Unwrap lets http.ResponseController do what is not here.
+// Unwrap is for http.ResponseController.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
-// WriteHeader may be called with a 1xx from another goroutine: nothing is noted
-// of those. The endpoint's 100 is not passed on to a client that awaits one: the
-// server says it by itself when the body is first read, which the 100 brings
-// about, and it would be said twice if that comes first.
+// WriteHeader may be called with a 1xx from another goroutine, and records none of those. The endpoint's 100 is not
+// passed on to a client that expects one: it makes the transport read the body, and then the server sends a 100 itself.
 func (x *exchange) WriteHeader(status int) {
 	if status == http.StatusContinue && strings.EqualFold(x.request.Header.Get("Expect"), "100-continue") {
 		return
@@ -92,8 +89,8 @@ func (x *exchange) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// FlushError does not send a head alone that is all there is: it ends the stream, by which
-// gRPC's clients know a response of trailers only.
+// FlushError does not send the head of a response without a body: the server must send it with END_STREAM, by which gRPC
+// clients recognise a trailers-only response.
 func (x *exchange) FlushError() error {
 	if x.whole {
 		return nil
@@ -115,14 +112,14 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return u, rw, nil
 }
 
-// requestBody counts, and notes when it is the client that broke.
+// requestBody counts the bytes, and records errors of the client.
 type requestBody struct {
 	io.ReadCloser
 	x    *exchange
 	once sync.Once
 }
 
-// Close may be called by several, and while a Read waits.
+// Close may be called several times, and during a Read.
 func (b *requestBody) Close() (err error) {
 	b.once.Do(func() { err = b.ReadCloser.Close() })
 	return err
@@ -150,7 +147,7 @@ func (x *exchange) bodyError() error {
 	return nil
 }
 
-// responseBody notes when it is the upstream that broke.
+// responseBody records errors of the upstream.
 type responseBody struct {
 	io.ReadCloser
 	x        *exchange
@@ -171,8 +168,8 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close does not wait for a response over HTTP/2 that has come before the request's end: net/http would until the
-// next bytes of the client.
+// Close does not wait for net/http, which after an HTTP/2 response that precedes the end of its request waits for the
+// client's next bytes.
 func (b *responseBody) Close() error {
 	if b.x.spoken == H2C && !b.x.allReceived.Load() {
 		go func() { _ = b.ReadCloser.Close() }()
@@ -181,7 +178,7 @@ func (b *responseBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// upstream is the endpoint that was asked last, or "".
+// upstream returns the address of the latest endpoint, or "".
 func (x *exchange) upstream() string {
 	if x.endpoint == nil {
 		return ""
@@ -203,8 +200,7 @@ func (x *exchange) cluster() string {
 	return x.route.Pool.name
 }
 
-// settle decides how the request ended, if no reply of the gateway's own did.
-// ctx is the request's.
+// settle sets the outcome of a request that got no reply of the gateway's own. ctx is the request's.
 func (x *exchange) settle(ctx context.Context) {
 	if x.outcome != (accesslog.Outcome{}) {
 		return
@@ -221,7 +217,7 @@ func (x *exchange) settle(ctx context.Context) {
 	case x.upstreamErr != nil && x.spoken == H2C:
 		reason, flag, _ := h2cErrorOf(x.upstreamErr).outcome()
 		x.outcome = accesslog.After(flag, reason)
-	case x.upstreamErr != nil: // to Envoy's parser an end in the midst of a body is a wrong body
+	case x.upstreamErr != nil: // for Envoy's parser, an end within a body is a malformed body
 		x.outcome = accesslog.Truncated
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// maxHead and maxFields bound a message's head, in bytes and in fields: Envoy's max_request_headers_kb and
-// max_headers_count, for responses as well.
+// maxHead (bytes) and maxFields limit the head of requests and responses: Envoy's max_request_headers_kb and
+// max_headers_count.
 const (
 	maxHead   = 60 << 10
 	maxFields = 100
@@ -26,12 +26,12 @@ func countFields(h http.Header) int {
 	return n
 }
 
-// claims are the fields by which a proxy tells an app about the client. What comes from the client itself must not
-// reach an app that believes it; X-Forwarded-For is appended to and X-Forwarded-Proto replaced.
+// claims are the fields in which a proxy describes its client. An app may trust them, so the gateway removes those of the
+// client; it appends to X-Forwarded-For and replaces X-Forwarded-Proto.
 var claims = []string{"Forwarded", "X-Real-Ip", "True-Client-Ip", "X-Client-Ip", "X-Cluster-Client-Ip"}
 
-// isClaim reports that a field says where a request comes from or how it got here. Apps behind CGI and WSGI do not tell an
-// underscore from a hyphen.
+// isClaim reports whether a field states where a request comes from or how it was forwarded. Apps behind CGI and WSGI do
+// not distinguish an underscore from a hyphen.
 func isClaim(name string) bool {
 	if strings.IndexByte(name, '_') >= 0 {
 		name = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
@@ -48,11 +48,10 @@ func isClaim(name string) bool {
 	return slices.Contains(claims, name)
 }
 
-// isProxyField is true of Proxy, which CGI makes HTTP_PROXY of (CVE-2016-5385). No client needs it.
+// isProxyField reports whether the field is Proxy, which CGI passes on as HTTP_PROXY (CVE-2016-5385). No client needs it.
 func isProxyField(name string) bool { return name == "Proxy" }
 
-// cleanRequest removes from h what a client must not say to an endpoint; trusted: a proxy stands in front of the
-// gateway that says it.
+// cleanRequest removes the fields that a client must not set. If trusted is set, the client is a proxy, and its claims stay.
 func cleanRequest(h http.Header, trusted bool) {
 	for name := range h {
 		if isProxyField(name) || !trusted && isClaim(name) {
@@ -61,19 +60,19 @@ func cleanRequest(h http.Header, trusted bool) {
 	}
 }
 
-// badTrailers are fields that are of no use or dangerous behind the content (RFC 9110, 6.5.1), beside those that httpguts
-// knows: authentication and response controls.
+// badTrailers are fields that are useless or dangerous as trailers (RFC 9110, 6.5.1), in addition to those in httpguts:
+// authentication and response controls.
 var badTrailers = []string{
 	"Age", "Cookie", "Date", "Expires", "Location", "Proxy", "Retry-After", "Set-Cookie", "Upgrade", "Vary", "Warning",
 	"X-Forwarded-For", "X-Forwarded-Proto",
 }
 
-// allowedTrailer reports that a field may be passed on as a trailer.
+// allowedTrailer reports whether a field may be passed on as a trailer.
 func allowedTrailer(name string) bool {
 	return httpguts.ValidTrailerHeader(name) && !slices.Contains(badTrailers, name) && !isClaim(name)
 }
 
-// copyTrailers passes on those that are allowed.
+// copyTrailers copies the trailers that are allowed.
 func copyTrailers(to, from http.Header) {
 	for name, values := range from {
 		if allowedTrailer(name) {
@@ -82,7 +81,7 @@ func copyTrailers(to, from http.Header) {
 	}
 }
 
-// dropTrailers removes those that are not allowed.
+// dropTrailers removes the trailers that are not allowed.
 func dropTrailers(h http.Header) {
 	for name := range h {
 		if !allowedTrailer(name) {
@@ -91,8 +90,8 @@ func dropTrailers(h http.Header) {
 	}
 }
 
-// authority is the host that a request is for. A client of HTTP/1.0 need not say it: then it is the address that
-// it has connected to (RFC 9112, 3.3).
+// authority returns the host that a request is for. An HTTP/1.0 request without one is for the address that the client
+// has connected to (RFC 9112, 3.3).
 func authority(r *http.Request) string {
 	if r.Host != "" || r.ProtoAtLeast(1, 1) {
 		return r.Host

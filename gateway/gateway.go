@@ -15,7 +15,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
-// Gateway passes requests on. It is an http.Handler; Run serves it.
+// Gateway is an http.Handler that forwards requests to endpoints. Run serves it.
 type Gateway struct {
 	options Options
 	log     *slog.Logger
@@ -24,10 +24,10 @@ type Gateway struct {
 	metrics *metrics
 	routes  atomic.Pointer[Routes]
 
-	certificates atomic.Pointer[Certificates] // of the https listener; nil before Run and without one
+	certificates atomic.Pointer[Certificates] // of the HTTPS listener; nil before Run, and without such a listener
 }
 
-// New checks the options. It starts nothing, and leads nowhere before SetRoutes.
+// New makes a Gateway without routes, which SetRoutes sets. It starts nothing.
 func New(o Options) (*Gateway, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -43,7 +43,7 @@ func New(o Options) (*Gateway, error) {
 	g.proxy = &httputil.ReverseProxy{
 		Rewrite:       func(p *httputil.ProxyRequest) { rewrite(p, o.TrustedHops > 0) },
 		Transport:     roundTripper{},
-		FlushInterval: -1, // what comes is passed on at once
+		FlushInterval: -1, // no buffering
 		BufferPool:    &buffers{},
 		ErrorLog:      slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 		ModifyResponse: func(resp *http.Response) error {
@@ -57,7 +57,7 @@ func New(o Options) (*Gateway, error) {
 				dropTrailers(resp.Trailer)
 				resp.Body = &responseBody{resp.Body, x, resp}
 				if len(resp.Trailer) > 0 && x.request.ProtoMajor == 1 && x.request.Method != http.MethodHead {
-					// HTTP/2 has both; in HTTP/1.1 trailers need chunks (RFC 9112, 7.1.2).
+					// In HTTP/1.1, unlike HTTP/2, trailers need chunks (RFC 9112, 7.1.2).
 					resp.Header.Del("Content-Length")
 				}
 			} else if x.timer != nil {
@@ -73,19 +73,16 @@ func New(o Options) (*Gateway, error) {
 	return g, nil
 }
 
-// SetRoutes replaces the routes. A request that has found its way already keeps to it.
+// SetRoutes replaces the routes. Requests that have a route already keep it.
 func (g *Gateway) SetRoutes(t *Routes) { g.routes.Store(t) }
 
-// Lookup is the route of a request for path (decoded) at host (with or without a port); nil
-// when there is none.
+// Lookup returns the route for path (decoded) at host (with or without a port), or nil.
 func (g *Gateway) Lookup(host, path string) *Route { return g.routes.Load().match(host, path) }
 
-// Reloaded counts a change of routes, endpoints or certificates, or one that could not be
-// made.
+// Reloaded counts a change of routes, endpoints or certificates that was applied, or that failed with err.
 func (g *Gateway) Reloaded(of string, err error) { g.metrics.reload(of, err) }
 
-// ServeHTTP passes a request on and returns when it has ended and its
-// access-log line is written.
+// ServeHTTP forwards a request, and returns when it has ended and its access log line is written.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
@@ -118,17 +115,16 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	in := r.WithContext(context.WithValue(ctx, exchangeKey{}, x))
 	in.Body = &requestBody{ReadCloser: r.Body, x: x}
 	if r.ProtoMajor == 2 {
-		// What is sent to an endpoint by HTTP/2 may wait for the client's next words, and
-		// does not look at the context then.
+		// Sending a body over HTTP/2 may block in a read from the client, which does not watch the context.
 		defer context.AfterFunc(ctx, func() { _ = in.Body.Close() })()
 	}
 	g.proxy.ServeHTTP(x, in)
 }
 
-// rewrite takes back what ReverseProxy changes for the sake of a Rewrite, removes what a client must not
-// say, and adds two fields. trusted: the gateway's clients are proxies.
+// rewrite restores what ReverseProxy removes for a Rewrite, removes the fields that a client must not set, and sets
+// X-Forwarded-For and X-Forwarded-Proto. trusted is set if the gateway's clients are proxies.
 func rewrite(p *httputil.ProxyRequest, trusted bool) {
-	p.Out.URL.RawQuery = p.In.URL.RawQuery // it is not for the gateway to judge queries
+	p.Out.URL.RawQuery = p.In.URL.RawQuery // ReverseProxy drops what it cannot parse; endpoints may parse it
 	cleanRequest(p.Out.Header, trusted)
 	if trusted {
 		for _, name := range []string{"Forwarded", "X-Forwarded-Host", "X-Forwarded-Proto"} {
@@ -137,8 +133,8 @@ func rewrite(p *httputil.ProxyRequest, trusted bool) {
 			}
 		}
 	}
-	// What an endpoint would make of it could not be looked at: other paths and hosts than
-	// the routes allow. A server need not take the offer (RFC 9110, 7.8).
+	// After an upgrade to h2c the gateway could not check requests against its routes. A server may ignore the offer
+	// (RFC 9110, 7.8).
 	if strings.EqualFold(p.Out.Header.Get("Upgrade"), "h2c") {
 		for _, name := range []string{"Connection", "Upgrade", "Http2-Settings"} {
 			p.Out.Header.Del(name)
@@ -155,7 +151,7 @@ func rewrite(p *httputil.ProxyRequest, trusted bool) {
 	}
 }
 
-// forwardedFor is what came in X-Forwarded-For, and the client.
+// forwardedFor returns X-Forwarded-For with the client appended.
 func forwardedFor(r *http.Request) string {
 	list := r.Header.Values("X-Forwarded-For")
 	if ip, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
@@ -164,8 +160,8 @@ func forwardedFor(r *http.Request) string {
 	return strings.Join(list, ",") // as Envoy, without a space
 }
 
-// trailerOf is the map that a request's trailers are found in once its body has
-// been read. ReverseProxy would send a copy made before that, which is empty.
+// trailerOf returns the map that receives the request's trailers when its body has been read. ReverseProxy would send a
+// copy made before that, which is empty.
 func trailerOf(in *http.Request) http.Header {
 	if in.ContentLength >= 0 {
 		return nil
@@ -176,10 +172,10 @@ func trailerOf(in *http.Request) http.Header {
 	return x.trailer
 }
 
-// buffers are for copying bodies.
+// buffers is a pool of buffers for copying bodies.
 type buffers struct{ pool sync.Pool }
 
-const bufferSize = 16 << 10 // a slow client holds one
+const bufferSize = 16 << 10 // each slow client occupies one
 
 func (b *buffers) Get() []byte {
 	if p, ok := b.pool.Get().(*[]byte); ok {

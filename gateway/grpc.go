@@ -10,8 +10,8 @@ import (
 
 func isGRPC(h http.Header) bool { return grpc.IsType([]byte(h.Get("Content-Type"))) }
 
-// followGRPC has a gRPC response end at the last call with a status, if it comes in between
-// two messages: else its client would be told INTERNAL, which nobody tries again.
+// followGRPC makes a gRPC response end with UNAVAILABLE at the last call if that comes between two messages. A truncated
+// response would be INTERNAL for its client, which is not retried.
 func (x *exchange) followGRPC(resp *http.Response) {
 	if x.request.ProtoMajor != 2 || !isGRPC(resp.Header) {
 		return
@@ -26,14 +26,14 @@ func (x *exchange) followGRPC(resp *http.Response) {
 	})
 }
 
-// messages are those of a response. The last call may end it in between two.
+// messages follows the messages of a response, which the last call may end between two of them.
 type messages struct {
 	mu    sync.Mutex // guards what follows
 	at    grpc.Messages
-	ended bool // nothing more is passed on
+	ended bool // by the last call
 }
 
-// pass takes in p, which is passed on, unless the end has come: then it returns false.
+// pass follows p and returns whether it may be passed on.
 func (m *messages) pass(p []byte) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -43,7 +43,7 @@ func (m *messages) pass(p []byte) bool {
 	return !m.ended
 }
 
-// end ends the response here; false when that would be within a message.
+// end ends the response, unless it is within a message, and returns whether it did.
 func (m *messages) end() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,30 +14,30 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
-// Ends of a request's context that are not the client's.
+// Causes of the end of a request's context other than the client, and of failed responses.
 var (
-	errRequestTimeout = errors.New("the request timeout has passed")
-	errNoEndpoints    = errors.New("there is no endpoint")
-	errTooManyFields  = errors.New("the response has more fields than are allowed")
+	errRequestTimeout = errors.New("request timeout")
+	errNoEndpoints    = errors.New("no endpoint")
+	errTooManyFields  = errors.New("too many response header fields")
 )
 
-// Log lines that users grep for, as Envoy writes them at debug level.
+// Log lines that users search for, as Envoy writes them at debug level.
 const (
 	logUpstreamReset = "upstream reset: reset reason: "
 	logLocalReply    = "Sending local reply with details "
 )
 
-// reply is an answer of the gateway's own.
+// reply is a response of the gateway's own.
 type reply struct {
-	status  int // 0: none is sent, the client's connection or stream is broken off
+	status  int // 0: no response; the client's connection is closed or its stream reset
 	body    string
 	outcome accesslog.Outcome
-	reason  string // of the upstream's reset, if it was one
-	failure string // of the upstream's transport
+	reason  string // of the upstream's reset, or ""
+	failure string // of the upstream's transport, or ""
 }
 
-// reset is the reply to an upstream's end before the response. failure is Envoy's description of the transport's
-// error, or "".
+// reset returns the reply for an upstream that failed before its response. failure is Envoy's description of the
+// transport's error, or "".
 func reset(x *exchange, status int, flag, reason, failure string) reply {
 	details := reason
 	if failure != "" {
@@ -52,8 +52,8 @@ func reset(x *exchange, status int, flag, reason, failure string) reply {
 	}
 }
 
-// replyTo decides what a request without an answer gets. ctx is the request's,
-// with the causes above; x knows what happened to its body and connection.
+// replyTo returns the reply to a request that failed with err. ctx is the request's, with one of the causes above; x has
+// the state of its body and connection.
 func replyTo(ctx context.Context, x *exchange, err error) reply {
 	cause := context.Cause(ctx)
 	var connect *connectError
@@ -83,8 +83,8 @@ func replyTo(ctx context.Context, x *exchange, err error) reply {
 	return reset(x, http.StatusBadGateway, accesslog.FlagProtocolError, accesslog.ReasonProtocolError, "")
 }
 
-// replyToBody is for a request whose body could not be read: the client left in
-// its midst, or what it sent is no body.
+// replyToBody returns the reply to a request whose body could not be read: the client went away, or the body is
+// malformed.
 func replyToBody(err error) reply {
 	var netErr net.Error
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &netErr) {
@@ -105,11 +105,11 @@ func replyToConnect(x *exchange, err *connectError) reply {
 	return reset(x, http.StatusServiceUnavailable, flag, reason, failure)
 }
 
-// answer sends r, or breaks the client's connection or stream off.
+// answer sends r, or ends the client's connection or stream.
 func (g *Gateway) answer(x *exchange, r reply, err error) {
 	x.outcome, x.failure = r.outcome, r.failure
 	log := g.log.With("method", x.request.Method, "path", x.request.URL.Path, "upstream", x.upstream())
-	if r.reason != "" && r.failure == "" { // a connection that was not made has been told of
+	if r.reason != "" && r.failure == "" { // logAttempt has logged failed connections
 		log.DebugContext(x.request.Context(), logUpstreamReset+r.reason, "error", err)
 	}
 	if r.status == 0 {
@@ -129,12 +129,12 @@ func (g *Gateway) answer(x *exchange, r reply, err error) {
 	h.Set("Server", accesslog.Server)
 	x.WriteHeader(r.status)
 	if x.request.Method != http.MethodHead {
-		_, _ = io.WriteString(x, r.body) // what fails here is the client's end, and noted by x
+		_, _ = io.WriteString(x, r.body) // x records errors of the client
 	}
 }
 
-// answerGRPC says it in gRPC's way, in a response of trailers only: UNAVAILABLE, which
-// clients may retry, for what Envoy says so for (its httpToGrpcStatus), else UNKNOWN.
+// answerGRPC sends r as a trailers-only response of gRPC, with the status of Envoy's httpToGrpcStatus: clients may retry
+// UNAVAILABLE.
 func answerGRPC(x *exchange, r reply) {
 	code := "2"
 	switch r.status {

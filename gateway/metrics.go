@@ -14,8 +14,7 @@ import (
 	"github.com/lastcall-dev/lastcall/httpdrain"
 )
 
-// metrics of a gateway. What can be read at the moment of the scrape is not counted
-// beside.
+// metrics of a gateway. planeMetrics adds those that are read at the scrape.
 type metrics struct {
 	registry  *prometheus.Registry
 	requests  *prometheus.CounterVec
@@ -25,7 +24,7 @@ type metrics struct {
 	phase     *prometheus.GaugeVec
 
 	mu    sync.Mutex     // guards pools
-	pools map[string]int // by cluster: one may be made anew before the former is closed
+	pools map[string]int // by cluster: a new one may be made before its predecessor is closed
 }
 
 var descConnections = prometheus.NewDesc("lastcall_gateway_connections", "Open client connections.", []string{"state"}, nil)
@@ -42,8 +41,8 @@ func newMetrics(more ...prometheus.Collector) *metrics {
 		registry:  prometheus.NewRegistry(),
 		requests:  counter("lastcall_gateway_requests_total", "Requests by route and class of their status (none: no answer).", "route", "class"),
 		endpoints: gauge("lastcall_gateway_endpoints", "Endpoints by state: ready, terminating (and serving), not_ready.", "cluster", "state"),
-		reloads:   counter("lastcall_gateway_reloads_total", "Changes of what the gateway goes by.", "of", "result"),
-		cut:       counter("lastcall_requests_cut_total", "Conversations that the last call had to end, by how it ended them.", "reason"),
+		reloads:   counter("lastcall_gateway_reloads_total", "Changes of routes, endpoints and certificates.", "of", "result"),
+		cut:       counter("lastcall_requests_cut_total", "Conversations ended by the last call, by their ending.", "reason"),
 		phase:     gauge("lastcall_drain_phase", "1 for the phase the termination is in.", "phase"),
 	}
 	m.enter(drain.Serving)
@@ -64,7 +63,7 @@ func (m *metrics) setEndpoints(cluster string, s EndpointStates) {
 	m.endpoints.WithLabelValues(cluster, "not_ready").Set(float64(s.NotReady))
 }
 
-// added and removed keep the series of a cluster for as long as it has a pool.
+// added counts a pool of the cluster. removed deletes the cluster's series with its last pool.
 func (m *metrics) added(cluster string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,7 +79,7 @@ func (m *metrics) removed(cluster string) {
 	}
 }
 
-// request counts one that has ended.
+// request counts a request that has ended.
 func (m *metrics) request(route string, status int) {
 	class := "none"
 	if status > 0 {
@@ -89,7 +88,7 @@ func (m *metrics) request(route string, status int) {
 	m.requests.WithLabelValues(route, class).Inc()
 }
 
-// reload counts a change.
+// reload counts a change of routes, endpoints or certificates.
 func (m *metrics) reload(of string, err error) {
 	result := "ok"
 	if err != nil {
@@ -108,7 +107,7 @@ func (m *metrics) enter(now drain.Phase) {
 	}
 }
 
-// watch reads a plane's connections from now on.
+// watch adds the metrics of the plane.
 func (m *metrics) watch(p *httpdrain.Plane) { m.registry.MustRegister(planeMetrics{p}) }
 
 type planeMetrics struct{ *httpdrain.Plane }

@@ -16,53 +16,49 @@ const (
 	DefaultMaxIdlePerEndpoint  = 256              // kept connections to one endpoint
 	DefaultMaxPerEndpoint      = 10_000           // all connections to one endpoint
 	DefaultMaxAttempts         = 3                // Istio's two retries
-	defaultUpstreamIdleTimeout = 60 * time.Minute // Envoy's; the endpoints close earlier if they like
-	clientIdleTimeout          = time.Hour        // Envoy's, for connections of clients
-	headTimeout                = 60 * time.Second // for a request's head; also bounds what slow clients hold
-	receiveBuffer              = 256 << 10        // bytes of request bodies that wait for endpoints, of one HTTP/2 connection
-	responseBuffer             = 64 << 10         // bytes of one HTTP/2 response that wait for a client; net/http's is 4 MiB
-	defaultExpectContinue      = time.Second      // how long an endpoint may take to say 100 before the body is sent anyway
+	defaultUpstreamIdleTimeout = 60 * time.Minute // Envoy's; endpoints may close earlier
+	clientIdleTimeout          = time.Hour        // Envoy's, of client connections
+	headTimeout                = 60 * time.Second // until a request's head has arrived; limits slow clients
+	receiveBuffer              = 256 << 10        // bytes of request bodies buffered for endpoints, per HTTP/2 connection
+	responseBuffer             = 64 << 10         // bytes of a response buffered for a client, per HTTP/2 stream; net/http's default is 4 MiB
+	defaultExpectContinue      = time.Second      // how long to wait for an endpoint's 100 before sending the body
 )
 
 // Options of a gateway. The zero value of a duration or number means its
 // default.
 type Options struct {
-	// AccessLog gets one line a request, when it ends, in Istio's default
-	// format. A line is one Write; writes do not overlap, and requests wait for
-	// them: a logs.Writer does not make them wait. Nil means none.
+	// AccessLog receives one line per request, when it ends, in Istio's default format. A line is one Write; writes
+	// do not overlap. Requests wait for them, unless it is a logs.Writer. Nil means no access log.
 	AccessLog io.Writer
 
-	// Metrics are scraped beside the gateway's own.
+	// Metrics are served in addition to the gateway's own.
 	Metrics []prometheus.Collector
 
-	// Log gets what happens to the gateway, and at debug level what happens to
-	// requests. Nil means none.
+	// Log receives the gateway's log, at debug level also of requests. Nil means no log.
 	Log *slog.Logger
 
-	// ConnectTimeout bounds one attempt to connect to one endpoint.
+	// ConnectTimeout limits one attempt to connect to an endpoint.
 	ConnectTimeout time.Duration
 
-	// RequestTimeout bounds a request, from its head to the response's last byte,
-	// as a route's timeout does in Envoy. Zero means no bound. Upgraded
-	// connections are not bounded.
+	// RequestTimeout limits a request, from its head to the last byte of the response, as a route's timeout does in
+	// Envoy. Zero means no limit. Upgraded connections have no limit.
 	RequestTimeout time.Duration
 
-	// MaxAttempts bounds how often a connection is tried for one request. 1
-	// means no retry.
+	// MaxAttempts limits how many endpoints are tried for one request. 1 means no retry.
 	MaxAttempts int
 
-	// MaxIdlePerEndpoint bounds the connections kept to one endpoint.
+	// MaxIdlePerEndpoint limits the idle connections to one endpoint.
 	MaxIdlePerEndpoint int
 
-	// MaxPerEndpoint bounds all connections to one endpoint: beyond it requests fail (503 UO).
+	// MaxPerEndpoint limits all connections to one endpoint. Requests beyond it fail (503 UO).
 	MaxPerEndpoint int
 
-	// TrustedHops is how many proxies stand in front of the gateway. Without any, fields by which a proxy tells
-	// of the client are removed from requests.
+	// TrustedHops is the number of proxies in front of the gateway. If it is 0, the fields in which a proxy
+	// describes its client are removed from requests.
 	TrustedHops int
 }
 
-// withDefaults checks o and fills in what was left out.
+// withDefaults validates o and sets the defaults.
 func (o Options) withDefaults() (Options, error) {
 	var errs []error
 	for _, d := range []struct {

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// Pool is a set of endpoints that requests go round. An endpoint that leaves it gets no new
-// request; those in flight go on; its idle connections are closed.
+// Pool is a set of endpoints that share the requests in turn (round robin). An endpoint that leaves it gets no new
+// requests, and its idle connections are closed; requests in flight continue.
 type Pool struct {
 	name    string
 	options Options
@@ -17,19 +17,19 @@ type Pool struct {
 	metrics *metrics // nil without a name
 
 	mu   sync.Mutex                  // one change at a time
-	list atomic.Pointer[[]*endpoint] // replaced and never changed
+	list atomic.Pointer[[]*endpoint] // replaced, never modified
 	next atomic.Uint64
 }
 
 // EndpointStates counts a pool's endpoints for the metrics.
 type EndpointStates struct {
 	Ready       int
-	Terminating int // serving, but on their way out
+	Terminating int // and serving
 	NotReady    int
 }
 
-// NewPool makes an empty one. Its name is the CLUSTER of the access log and the label
-// of its metrics; "" has neither.
+// NewPool makes an empty Pool. Its name is the CLUSTER of the access log and the label of its metrics; without a name
+// there are no metrics.
 func (g *Gateway) NewPool(name string) *Pool {
 	p := &Pool{name: name, options: g.options, log: g.log}
 	if name != "" {
@@ -41,9 +41,8 @@ func (g *Gateway) NewPool(name string) *Pool {
 	return p
 }
 
-// Set replaces the list, each host:port, all of which speak protocol. An error names the one that is wrong; the list
-// stays as it was then. Endpoints that stay keep their connections. The order is that of
-// addrs; an address named twice counts once.
+// Set replaces the endpoints by addrs, each host:port, which all speak protocol. Endpoints that remain keep their
+// connections. An address that appears twice counts once. If an address is invalid, nothing changes.
 func (p *Pool) Set(addrs []string, protocol Protocol) error {
 	for _, addr := range addrs {
 		if err := checkEndpoint(addr); err != nil {
@@ -54,8 +53,7 @@ func (p *Pool) Set(addrs []string, protocol Protocol) error {
 	return nil
 }
 
-// Replace is Set for addresses that are known to be right, with what they speak and what the
-// metrics say of them.
+// Replace is Set for addresses that are known to be valid, with the counts for the metrics.
 func (p *Pool) Replace(addrs []string, protocol Protocol, states EndpointStates) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +101,7 @@ func (p *Pool) Replace(addrs []string, protocol Protocol, states EndpointStates)
 	}
 }
 
-// few keeps a log line readable.
+// few shortens a list for a log line.
 func few(list []string) []string {
 	const most = 20
 	if len(list) <= most {
@@ -112,7 +110,7 @@ func few(list []string) []string {
 	return append(slices.Clone(list[:most]), fmt.Sprintf("and %d more", len(list)-most))
 }
 
-// Addrs is the list of this moment.
+// Addrs returns the current addresses.
 func (p *Pool) Addrs() []string {
 	list := *p.list.Load()
 	out := make([]string, len(list))
@@ -122,9 +120,8 @@ func (p *Pool) Addrs() []string {
 	return out
 }
 
-// pick gives the next endpoint, one that is not in tried if there is such a
-// one; nil if the list is empty. It looks at the list of this moment: one that was
-// removed between two attempts is not tried.
+// pick returns the next endpoint, if possible one that is not in tried; otherwise again is true. It is nil if the pool is
+// empty. An endpoint that was removed between two attempts is not returned.
 func (p *Pool) pick(tried []*endpoint) (ep *endpoint, again bool) {
 	list := *p.list.Load()
 	if len(list) == 0 {
@@ -140,8 +137,8 @@ func (p *Pool) pick(tried []*endpoint) (ep *endpoint, again bool) {
 	return list[start%uint64(len(list))], true
 }
 
-// Close ends the connections to all, each when it is idle. A request that has found its
-// way here is still served. It is called once.
+// Close closes the connections to all endpoints as they become idle. Requests that have this pool already are still
+// served. It is called once.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

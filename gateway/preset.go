@@ -8,7 +8,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// Preset is what is known of a kind of load balancer: how late it learns.
+// Preset is a kind of load balancer with its propagation delay: how late it stops sending to a terminating gateway.
 type Preset struct {
 	Name     string
 	Reason   string // where MinDrain comes from
@@ -16,19 +16,18 @@ type Preset struct {
 	Quiet    time.Duration
 	Idle     time.Duration
 
-	// Patient lets the quiet time extend the drain to two thirds of what there is
-	// until the last call.
+	// Patient lets the quiet time extend the drain to two thirds of the time until the last call.
 	Patient bool
 }
 
-// apiLag is how long a cloud takes from an endpoint's end to the deregistration of its
-// target: users' folklore of the AWS load balancer controller (issues 1064, 1719, 2366).
+// apiLag is the time from the removal of an endpoint to the deregistration of its target, as users of the AWS load
+// balancer controller report it (issues 1064, 1719, 2366).
 const apiLag = 10 * time.Second
 
-// DefaultDeregistrationDelay is that of AWS target groups.
+// DefaultDeregistrationDelay is the default of AWS target groups.
 const DefaultDeregistrationDelay = 300 * time.Second
 
-// Presets are what --load-balancer knows. deregistration is the target group's
+// Presets returns the values of --load-balancer. deregistration is the target group's
 // deregistration_delay.timeout_seconds, for alb.
 func Presets(deregistration time.Duration) []Preset {
 	return []Preset{
@@ -36,18 +35,18 @@ func Presets(deregistration time.Duration) []Preset {
 			180*time.Second + apiLag, drain.DefaultQuietTime, drain.DefaultIdleGrace, false},
 		{"alb", "an ALB keeps its connections for the deregistration delay, which begins up to 10 s after the endpoint has gone (aws-load-balancer-controller issues 1064, 1719, 2366)",
 			deregistration + apiLag, drain.DefaultQuietTime, drain.DefaultIdleGrace, false},
-		{"gke", "GKE's health check takes 2 x 3 s to fail, which cannot be set (Envoy Gateway issue 9210); the quiet time beside covers the endpoint's way to the node",
+		{"gke", "GKE's health check takes 2 x 3 s to fail, which is not configurable (Envoy Gateway issue 9210); the quiet time covers the propagation of the endpoint's removal to the nodes",
 			2 * 3 * time.Second, drain.DefaultQuietTime, drain.DefaultIdleGrace, false},
 		{"cloudflare", "Cloudflare probes every 60 s, and answers 521 until then (cilium issue 45205)",
 			60 * time.Second, drain.DefaultQuietTime, drain.DefaultIdleGrace, false},
-		{"adaptive", "whatever stands in front: until no new request has come for the quiet time (traefik issue 13907), longer than GKE's 6 s, as long as a cloud's API lag",
+		{"adaptive", "any load balancer: until no new request has arrived for the quiet time (traefik issue 13907), which is longer than GKE's 6 s and as long as a cloud's API lag",
 			drain.DefaultMinimumDrain, apiLag, drain.DefaultIdleGrace, true},
-		{"none", "nobody stands in front that would have to learn: it leaves when nothing is in flight",
+		{"none", "no load balancer: the gateway exits when nothing is in flight",
 			0, 0, 0, false},
 	}
 }
 
-// PresetNamed finds one.
+// PresetNamed returns the preset of that name.
 func PresetNamed(name string, deregistration time.Duration) (Preset, error) {
 	var names []string
 	for _, p := range Presets(deregistration) {
@@ -56,10 +55,10 @@ func PresetNamed(name string, deregistration time.Duration) (Preset, error) {
 		}
 		names = append(names, p.Name)
 	}
-	return Preset{}, fmt.Errorf("there is no load balancer %q: accepted are %s", name, strings.Join(names, ", "))
+	return Preset{}, fmt.Errorf("unknown load balancer %q: must be one of %s", name, strings.Join(names, ", "))
 }
 
-// Termination is the preset's.
+// Termination returns a Termination with the preset's times.
 func (p Preset) Termination(grace time.Duration) Termination {
 	return Termination{GracePeriod: grace, MinDrain: p.MinDrain, QuietTime: p.Quiet, Patient: p.Patient, IdleGrace: p.Idle, FailReadinessAfter: Never}
 }

@@ -8,15 +8,15 @@ import (
 	"sync/atomic"
 )
 
-// quota bounds the connections to an endpoint, those that are being made included, or of all clients.
+// quota limits the connections to an endpoint, including those that are being made, or from all clients.
 type quota struct {
 	most int64 // 0: no limit
 	now  atomic.Int64
 }
 
-var errOverflow = errors.New("it has as many connections as are allowed")
+var errOverflow = errors.New("connection limit reached")
 
-// take takes room for one more; false when there is none.
+// take counts one more connection. It returns false when the limit is reached.
 func (q *quota) take() bool {
 	if n := q.now.Add(1); q.most > 0 && n > q.most {
 		q.now.Add(-1)
@@ -37,7 +37,7 @@ func (q *quota) dial(ctx context.Context, d *net.Dialer, addr string) (net.Conn,
 	return &countedConn{TCPConn: c.(*net.TCPConn), quota: q}, nil
 }
 
-// admit is for httpdrain.Options.
+// admit implements httpdrain.Options.Admit.
 func (q *quota) admit(nc net.Conn) net.Conn {
 	c, ok := nc.(*net.TCPConn)
 	if !ok || !q.take() {
@@ -46,7 +46,7 @@ func (q *quota) admit(nc net.Conn) net.Conn {
 	return &countedConn{TCPConn: c, quota: q}
 }
 
-// countedConn is one of a quota's.
+// countedConn is a connection that counts until it is closed.
 type countedConn struct {
 	*net.TCPConn
 	quota *quota

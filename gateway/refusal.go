@@ -7,21 +7,21 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
-// Envoy's details of requests that are not passed on.
+// Envoy's details of requests that are not forwarded.
 const (
-	detailsTooManyFields = "too_many_headers" // behind "http1." or "http2."
+	detailsTooManyFields = "too_many_headers" // after "http1." or "http2."
 	detailsNoHost        = "missing_host_header"
 	detailsHosts         = "http2.violation.of.messaging.rule"
 	detailsPath          = "path_normalization_failed"
 	detailsMisdirected   = "misdirected_request" // not Envoy's
 )
 
-// refusal is the reply to a request that no endpoint gets, whatever its route; false when there is no reason.
+// refusal returns the reply to a request that is not forwarded, whatever its route, and whether the request is refused.
 func (g *Gateway) refusal(r *http.Request) (reply, bool) {
 	bad := func(status int, details string) (reply, bool) {
 		return reply{status: status, body: http.StatusText(status), outcome: accesslog.Outcome{Flags: accesslog.FlagDownstreamProtocol, Details: details}}, true
 	}
-	hosts := r.Header["Host"] // HTTP/1.1's is not in there
+	hosts := r.Header["Host"] // net/http removes HTTP/1.1's
 	switch {
 	case countFields(r.Header) > maxFields:
 		codec := "http1."
@@ -41,8 +41,8 @@ func (g *Gateway) refusal(r *http.Request) (reply, bool) {
 	return reply{}, false
 }
 
-// hasDotSegment reports that a decoded path leads elsewhere than it says: an endpoint that resolves /public/../admin would
-// serve what no route exposes. Clients resolve such paths themselves (RFC 3986, 5.2.4).
+// hasDotSegment reports whether a decoded path has a segment "." or "..": an endpoint that resolves /public/../admin
+// would serve a path that no route exposes. Clients resolve such paths themselves (RFC 3986, 5.2.4).
 func hasDotSegment(path string) bool {
 	if !strings.Contains(path, "/.") {
 		return false

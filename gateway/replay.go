@@ -7,35 +7,35 @@ import (
 	"sync/atomic"
 )
 
-// errBodyClosed: the attempt that the body was given to is over.
+// errBodyClosed means that the attempt that had the body has ended.
 var errBodyClosed = errors.New("request body read after its attempt")
 
-// mostKept is how much of a body is kept for another attempt, bytes: gRPC's clients keep
-// as much of a call (its default per-call retry buffer is 256 KiB of messages).
+// mostKept is how much of a body is kept for another attempt, bytes. gRPC's clients keep 256 KiB of messages per call by
+// default.
 const mostKept = 64 << 10
 
-// replay lends a request's body to one attempt after the other. What they have read is
-// kept up to mostKept, if it keeps at all; beyond that there is no other attempt.
+// replay lends a request's body to one attempt after another. It keeps up to mostKept bytes that were read, if it keeps
+// any; beyond that there is no other attempt.
 type replay struct {
 	body io.ReadCloser
-	gone atomic.Bool // not all that has been read is kept
+	gone atomic.Bool // some of what was read is not kept
 
-	mu   sync.Mutex // held over reads: an attempt waits for what the one before is reading
+	mu   sync.Mutex // held over reads: an attempt waits for a read of the one before it
 	kept []byte
 	err  error // of body
 }
 
-// newReplay keeps nothing unless keeps.
+// newReplay makes a replay that keeps nothing unless keeps is set.
 func newReplay(body io.ReadCloser, keeps bool) *replay {
 	r := &replay{body: body}
 	r.gone.Store(!keeps)
 	return r
 }
 
-// attempt begins the body anew.
+// attempt lends the body from its beginning.
 func (r *replay) attempt() *attemptBody { return &attemptBody{replay: r} }
 
-// attemptBody is the body for one attempt. Its Close leaves it open for the next one.
+// attemptBody is the body for one attempt. Close leaves the body open for the next one.
 type attemptBody struct {
 	*replay
 	at     int // of kept; guarded by mu
@@ -43,8 +43,7 @@ type attemptBody struct {
 	closed atomic.Bool
 }
 
-// Read notes itself before it looks whether it is too late, and taken does the
-// opposite: one of them sees the other.
+// Read sets read before it checks closed, and taken sets closed before it checks read: one of them sees the other.
 func (b *attemptBody) Read(p []byte) (int, error) {
 	b.read.Store(true)
 	if b.closed.Load() {
@@ -66,8 +65,7 @@ func (b *attemptBody) Read(p []byte) (int, error) {
 	if len(r.kept)+n > mostKept {
 		r.gone.Store(true)
 	}
-	// An attempt that ended while this read was waiting may have found the body
-	// whole: it has to stay so.
+	// If the attempt ended during this read, taken may have reported the body as complete: it must remain so.
 	if r.gone.Load() && !b.closed.Load() {
 		r.kept, b.at = nil, 0
 		return n, err
@@ -82,12 +80,11 @@ func (b *attemptBody) Close() error {
 	return nil
 }
 
-// taken ends the attempt's hold on the body and reports whether some of it
-// has been read that another attempt would miss.
+// taken ends the loan of the body, and reports whether another attempt would miss a part of it.
 func (b *attemptBody) taken() bool {
 	b.closed.Store(true)
 	return b.read.Load() && b.gone.Load()
 }
 
-// settled says that there will be no other attempt.
+// settled is called when there will be no other attempt.
 func (b *attemptBody) settled() { b.gone.Store(true) }

@@ -5,54 +5,52 @@ import (
 	"strings"
 )
 
-// PathKind says how a path is compared, by the rules of the Ingress API.
+// PathKind is how a path is compared, by the rules of the Ingress API.
 type PathKind int
 
 const (
-	// Prefix matches element by element: /foo matches /foo, /foo/ and /foo/bar, not /foobar. A
-	// slash at its end makes no difference; / matches all.
+	// Prefix matches element by element: /foo matches /foo, /foo/ and /foo/bar, but not /foobar. A trailing slash
+	// makes no difference; / matches all paths.
 	Prefix PathKind = iota
 
-	// Exact matches the very path, case and last slash included.
+	// Exact matches the same path, including case and a trailing slash.
 	Exact
 )
 
-// Route is where requests go.
+// Route is a destination of requests.
 type Route struct {
-	Name string // ROUTE of the access log and label of the metrics; "" has neither
+	Name string // ROUTE of the access log and label of the metrics; may be empty
 	Pool *Pool
 }
 
-// Routes says which route a request takes. It is filled by one goroutine, then given to
-// Gateway.SetRoutes, and not changed any more.
+// Routes selects the route of a request. One goroutine adds the rules and passes it to Gateway.SetRoutes; it must not be
+// changed afterwards.
 //
-// Hosts are looked at from the most special on: the exact name, then a wildcard, then
-// the rules without a host, which hold for all traffic. Among the paths of a host the longest
-// match wins. When no path matches, it is the default of the most special host that
-// has one.
+// The most specific host wins: the exact name, then a wildcard, then the rules without a host, which apply to all
+// requests. Among the paths of a host the longest match wins. When no path matches, the default of the most specific host
+// that has one applies.
 type Routes struct {
 	exact    map[string]*rules
-	wildcard map[string]*rules // by what follows the first label: ".example.com"
+	wildcard map[string]*rules // by the name without its first label: ".example.com"
 	any      rules
 }
 
-// rules are those of one host.
+// rules of one host.
 type rules struct {
 	exact    map[string]*Route
-	prefix   map[string]*Route // without the last slash
+	prefix   map[string]*Route // without a trailing slash
 	fallback *Route
 }
 
-// Default is the routes that lead everything to one pool.
+// Default returns routes that send all requests to one pool.
 func Default(p *Pool) *Routes {
 	t := &Routes{}
 	t.AddDefault("", &Route{Pool: p})
 	return t
 }
 
-// Add adds a rule, and reports false when there is one for that host and path already,
-// which stays. host is a name in lower case, one with a wildcard as its whole first
-// label (*.example.com), or "" for all; path begins with a slash.
+// Add adds a rule. If there is one for that host and path already, it returns false and the old rule stays. host is a
+// name in lower case, a wildcard (*.example.com), or "" for all; path begins with a slash.
 func (t *Routes) Add(host string, kind PathKind, path string, r *Route) bool {
 	h := t.of(host)
 	m := &h.exact
@@ -69,8 +67,8 @@ func (t *Routes) Add(host string, kind PathKind, path string, r *Route) bool {
 	return true
 }
 
-// AddDefault says where requests for host ("" for all) go that no path matches, unless
-// that has been said already.
+// AddDefault sets the route of requests for host ("" for all) that match no path. If there is one already, it returns
+// false and the old one stays.
 func (t *Routes) AddDefault(host string, r *Route) bool {
 	h := t.of(host)
 	if h.fallback != nil {
@@ -97,8 +95,7 @@ func (t *Routes) of(host string) *rules {
 	return (*m)[host]
 }
 
-// match finds the route of a request for path (decoded) at host (as it came, with or
-// without a port); nil when there is none.
+// match returns the route of a request for path (decoded) at host (with or without a port), or nil.
 func (t *Routes) match(host, path string) *Route {
 	host = hostname(host)
 	candidates := [...]*rules{t.exact[host], nil, &t.any}
@@ -123,7 +120,7 @@ func (h *rules) match(path string) *Route {
 		return nil
 	}
 	if r := h.exact[path]; r != nil {
-		return r // as long as the path itself: nothing is longer
+		return r // no prefix is longer
 	}
 	if len(h.prefix) == 0 {
 		return nil
@@ -140,8 +137,8 @@ func (h *rules) match(path string) *Route {
 	}
 }
 
-// hostname is the name in a Host field: without the port, in lower case, without the
-// dot at the end of a fully qualified name.
+// hostname returns the name in a Host field: without the port, in lower case, without the trailing dot of a fully
+// qualified name.
 func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

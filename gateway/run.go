@@ -17,34 +17,34 @@ import (
 
 // Source keeps the gateway's routes and certificates up to date.
 type Source interface {
-	// Run follows until ctx ends, and calls synced once when everything is known that is
-	// to be served. It fails when it cannot begin.
+	// Run applies changes until ctx ends, and calls synced once when the initial state is applied. It fails if it
+	// cannot start.
 	Run(ctx context.Context, synced func()) error
 
-	// Pending says what is still awaited; "" when nothing is.
+	// Pending describes what Run waits for before it calls synced; "" if nothing.
 	Pending() string
 }
 
-// RunOptions say where and how a gateway serves.
+// RunOptions of a gateway.
 type RunOptions struct {
-	HTTP, HTTPS, Admin string // host:port to listen on; "" for nowhere
+	HTTP, HTTPS, Admin string // host:port to listen on; "" for none
 	Certificates       *Certificates
 	Source             Source
 	Termination        Termination
 	TerminationLog     string // file of the container's termination message; "" for none
-	MaxConnections     int    // of clients; more are closed when they come; 0 is no limit
+	MaxConnections     int    // of clients; further ones are closed at once; 0 is no limit
 
-	// Signals brings what ends it; the first begins the drain.
+	// Signals delivers the signals that end it. The first begins the drain.
 	Signals <-chan drain.Signal
 
-	// Terminal, if there is one, is where a person watches.
+	// Terminal, if not nil, shows a person how the drain proceeds.
 	Terminal *terminal.Terminal
 
-	// Listening, if given, is told once where it serves; nil for where it does not.
+	// Listening, if not nil, is called once with the addresses of the listeners, nil for those that are off.
 	Listening func(http, https, admin net.Addr)
 }
 
-// runner is one run.
+// runner is one call of Run.
 type runner struct {
 	*Gateway
 	o      RunOptions
@@ -53,30 +53,28 @@ type runner struct {
 	admin  *admin
 
 	serving sync.WaitGroup
-	broken  error // why serving ended; read after it
+	broken  error // of a listener; read after serving
 	once    sync.Once
 }
 
-// Run serves from the moment that the source knows everything until it is told to stop; then it
-// drains. Exits:
+// Run waits for the source's initial state, serves, and drains at the first signal. It returns
 //
-//  1. options that contradict themselves, or an address that cannot be had: an error, with
-//     nothing begun;
-//  2. the source cannot begin: an error;
-//  3. a signal before it serves: at once;
-//  4. a signal: drained, by drain.Termination, which the Report tells of;
-//  5. a listener breaks: an error, and the Report says crashed;
-//  6. ctx ends: at once, everything is broken off.
+//  1. at once, with an error, if options contradict each other or an address is unavailable;
+//  2. with an error, if the source cannot start;
+//  3. at once, at a signal before it serves;
+//  4. after the drain, at a signal: see the Report;
+//  5. with an error and the verdict Crashed, when a listener fails;
+//  6. at once, when ctx ends: all connections are closed.
 //
-// The admin server, if there is one, is there from first to last.
+// The admin address, if set, is served throughout.
 func (g *Gateway) Run(ctx context.Context, o RunOptions) (drain.Report, error) {
 	r := &runner{Gateway: g, o: o}
 	var err error
 	if r.config, err = o.Termination.Config(); err != nil {
 		return drain.Report{}, err
 	}
-	// Nobody is to connect before it serves; but an address that cannot be had is told of now,
-	// not when the source is done.
+	// Clients must not connect before it serves, but an unavailable address is an error now, not only when the
+	// source is ready.
 	for _, l := range []struct{ flag, address string }{{"--http", o.HTTP}, {"--https", o.HTTPS}} {
 		ln, err := Listen(l.flag, l.address)
 		if err != nil {
@@ -106,7 +104,7 @@ func (g *Gateway) Run(ctx context.Context, o RunOptions) (drain.Report, error) {
 	case err := <-broken:
 		return drain.Report{}, fmt.Errorf("gateway: %w", err)
 	case s := <-o.Signals:
-		g.log.Info("told to stop before it served", "by", s.String(), "pending", o.Source.Pending())
+		g.log.Info("stop signal before serving; exiting", "signal", s.String(), "pending", o.Source.Pending())
 		return drain.Report{Verdict: drain.Quit, Began: time.Now()}, nil
 	case <-ctx.Done():
 		return drain.Report{Verdict: drain.Quit, Began: time.Now()}, nil
@@ -114,7 +112,7 @@ func (g *Gateway) Run(ctx context.Context, o RunOptions) (drain.Report, error) {
 	if err := r.serve(); err != nil {
 		return drain.Report{}, err
 	}
-	return r.untilTold(ctx)
+	return r.untilSignal(ctx)
 }
 
 // serve opens the listeners.
@@ -170,7 +168,7 @@ func (r *runner) serve() error {
 	return nil
 }
 
-// Listen is net.Listen for TCP; "" is nowhere, and gives nil.
+// Listen is net.Listen for TCP. If address is "" it returns nil.
 func Listen(flag, address string) (net.Listener, error) {
 	if address == "" {
 		return nil, nil
@@ -182,15 +180,15 @@ func Listen(flag, address string) (net.Listener, error) {
 	return ln, nil
 }
 
-// noteEnd keeps why a listener broke, if it did.
+// noteEnd keeps the error of the first listener that fails.
 func (r *runner) noteEnd(err error) {
 	if err != nil {
 		r.once.Do(func() { r.broken = fmt.Errorf("gateway: %w", err) })
 	}
 }
 
-// untilTold waits for the first signal and drains.
-func (r *runner) untilTold(ctx context.Context) (drain.Report, error) {
+// untilSignal waits for the first signal and drains.
+func (r *runner) untilSignal(ctx context.Context) (drain.Report, error) {
 	var first drain.Signal
 	select {
 	case first = <-r.o.Signals:
@@ -204,11 +202,11 @@ func (r *runner) untilTold(ctx context.Context) (drain.Report, error) {
 	if after := r.o.Termination.FailReadinessAfter; after >= 0 {
 		clock := time.AfterFunc(after, func() {
 			r.admin.set(notReady)
-			r.log.Info("readiness fails from now on, as asked for", "after", after)
+			r.log.Info("readiness fails after the configured delay", "after", after)
 		})
 		defer clock.Stop()
 	}
-	r.log.Info("told to stop", "by", first.String())
+	r.log.Info("stop signal received", "signal", first.String())
 	r.o.Terminal.Draining(first, r.config, 0)
 	report, err := drain.Termination{
 		Plane:   closing{r.plane, r.admin},
@@ -232,7 +230,7 @@ func (r *runner) untilTold(ctx context.Context) (drain.Report, error) {
 	return report, r.broken
 }
 
-// closing is the plane whose readiness ends with its listeners.
+// closing is the plane, and fails readiness when its listeners close.
 type closing struct {
 	*httpdrain.Plane
 	admin *admin
@@ -244,7 +242,7 @@ func (c closing) StopAccepting(ctx context.Context) error {
 	return c.Plane.StopAccepting(ctx)
 }
 
-// LastCall closes them too.
+// LastCall closes the listeners, too.
 func (c closing) LastCall(ctx context.Context, window time.Duration) ([]drain.Conversation, error) {
 	c.admin.set(notReady)
 	return c.Plane.LastCall(ctx, window)

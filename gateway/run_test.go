@@ -80,7 +80,7 @@ func TestStopFinishesWhatIsInFlightHTTP2(t *testing.T) {
 	}()
 	within(t, "request", arrived)
 	g.stop()
-	g.log.until(t, "told to stop")
+	g.log.until(t, "stop signal")
 	close(more)
 	if got := within(t, "response", got); got != "200 OK ok<nil>" {
 		t.Error(got)
@@ -191,7 +191,7 @@ func TestReadiness(t *testing.T) {
 	}{
 		{"no load balancer: as long as something is in flight", 0, Never, "There are still 1 active", "200 LIVE", true},
 		{"a load balancer: still a fallback (KEP-1669)", time.Minute, Never, "then waiting for active connections", "200 LIVE", true},
-		{"asked for: fails while it accepts", time.Minute, 0, "readiness fails from now on", "503 DRAINING", true},
+		{"asked for: fails while it accepts", time.Minute, 0, "readiness fails after the configured delay", "503 DRAINING", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			addr, arrived, more := slowApp(t)

@@ -67,7 +67,7 @@ func TestBadOptions(t *testing.T) {
 	for _, tt := range []struct {
 		name, file, want string
 	}{
-		{"no such file", filepath.Join(dir, "none"), "read the endpoints file (an empty file is accepted): open " + filepath.Join(dir, "none")},
+		{"no such file", filepath.Join(dir, "none"), "read the endpoints file (it may be empty, but must exist): open " + filepath.Join(dir, "none")},
 		{"a folder", dir, "read the endpoints file"},
 		{"a wrong file", wrong, wrong + `:1: endpoint "nowhere"`},
 	} {

@@ -8,43 +8,40 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// Termination is how a gateway ends, in the words that gateways' users know. Start from
-// Preset.Termination.
+// Termination sets how a gateway ends. Start from Preset.Termination.
 type Termination struct {
 	// GracePeriod is the pod's terminationGracePeriodSeconds.
 	GracePeriod time.Duration
 
-	// DrainTimeout is when the last call is made, from SIGTERM. Zero is the grace period
-	// less a margin of two seconds.
+	// DrainTimeout is the time from SIGTERM to the last call. Zero means the grace period less a margin of two
+	// seconds.
 	DrainTimeout time.Duration
 
 	// MinDrain is how long new connections are accepted at least.
 	MinDrain time.Duration
 
-	// QuietTime is how long nobody may have come before the listener is closed.
-	// It extends MinDrain, up to a third of what there is until the last call.
+	// QuietTime is how long no connection or request may have arrived before the listeners are closed. It extends
+	// MinDrain, up to a third of the time until the last call.
 	QuietTime time.Duration
 
-	// Patient makes that two thirds.
+	// Patient raises that limit to two thirds.
 	Patient bool
 
-	// IdleGrace is how long a kept-alive connection may be idle, after that, before it
-	// is closed.
+	// IdleGrace is how long a kept-alive connection may be idle afterwards before it is closed.
 	IdleGrace time.Duration
 
-	// ExitAt is how many busy connections do not hold the exit.
+	// ExitAt is how many busy connections do not delay the exit.
 	ExitAt int
 
-	// FailReadinessAfter is when /ready begins to fail, from SIGTERM; negative: not
-	// before the listener is closed.
+	// FailReadinessAfter is the time from SIGTERM until /ready fails. If it is negative, /ready fails when the
+	// listeners are closed.
 	FailReadinessAfter time.Duration
 }
 
-// Never is for FailReadinessAfter.
+// Never is a value of FailReadinessAfter.
 const Never time.Duration = -1
 
-// Config is what the drain goes by. An error lists what is wrong and what contradicts
-// itself, in the flags' words.
+// Config returns the configuration of the drain. The error lists invalid and contradictory values by their flags.
 func (t Termination) Config() (drain.Config, error) {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -63,13 +60,13 @@ func (t Termination) Config() (drain.Config, error) {
 		wrong("--exit-at-connections is %d: must not be negative", t.ExitAt)
 	}
 	if t.GracePeriod < time.Second {
-		wrong("--grace is %v: accepted is the pod's terminationGracePeriodSeconds, at least 1s", t.GracePeriod)
+		wrong("--grace is %v: must be the pod's terminationGracePeriodSeconds, at least 1s", t.GracePeriod)
 	}
 	if len(errs) > 0 {
 		return drain.Config{}, errors.Join(errs...)
 	}
 
-	const remedy = "raise terminationGracePeriodSeconds and say so by --grace or TERMINATION_GRACE_PERIOD_SECONDS"
+	const remedy = "raise terminationGracePeriodSeconds, and --grace or TERMINATION_GRACE_PERIOD_SECONDS with it"
 	timeout := t.DrainTimeout
 	switch {
 	case timeout == 0:
@@ -81,7 +78,7 @@ func (t Termination) Config() (drain.Config, error) {
 		wrong("--minimum-drain %v is longer than the %v until the last call (grace period %v): lower it or raise --drain-timeout, or %s", t.MinDrain, timeout, t.GracePeriod, remedy)
 	}
 	if t.FailReadinessAfter > timeout {
-		wrong("--health-check-failure-delay %v is longer than the %v until the last call: readiness would never fail; lower it, or leave it out", t.FailReadinessAfter, timeout)
+		wrong("--health-check-failure-delay %v is longer than the %v until the last call: readiness would never fail; lower or omit it", t.FailReadinessAfter, timeout)
 	}
 	if len(errs) > 0 {
 		return drain.Config{}, errors.Join(errs...)
@@ -93,8 +90,8 @@ func (t Termination) Config() (drain.Config, error) {
 	if t.Patient {
 		c.QuietCap = timeout * 2 / 3
 	}
-	// The last call comes a margin before the end of what drain knows as the grace
-	// period, and the margin is a quarter of it at most.
+	// drain makes the last call a margin before the end of its grace period, and the margin is at most a quarter of
+	// that.
 	c.Margin = min(drain.DefaultMargin, timeout/3, t.GracePeriod-timeout)
 	c.GracePeriod = timeout + c.Margin
 	return c, nil

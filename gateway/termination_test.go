@@ -60,7 +60,7 @@ func TestPresets(t *testing.T) {
 			}
 		})
 	}
-	if _, err := PresetNamed("elb", 0); err == nil || !strings.Contains(err.Error(), "accepted are nlb, alb, gke, cloudflare, adaptive, none") {
+	if _, err := PresetNamed("elb", 0); err == nil || !strings.Contains(err.Error(), "must be one of nlb, alb, gke, cloudflare, adaptive, none") {
 		t.Error(err)
 	}
 }
@@ -116,7 +116,7 @@ func TestContradictions(t *testing.T) {
 		{"the drain timeout is as long as the grace period", func(t *Termination) { t.DrainTimeout = 30 * s }, "--drain-timeout 30s is not shorter than the grace period 30s: SIGKILL comes first"},
 		{"readiness would never fail", func(t *Termination) { t.FailReadinessAfter = 29 * s }, "--health-check-failure-delay 29s is longer than the 28s until the last call"},
 		{"negative", func(t *Termination) { t.MinDrain, t.ExitAt = -s, -1 }, "--exit-at-connections is -1: must not be negative"},
-		{"no grace period", func(t *Termination) { t.GracePeriod = 0 }, "--grace is 0s: accepted is"},
+		{"no grace period", func(t *Termination) { t.GracePeriod = 0 }, "--grace is 0s: must be"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			preset, err := PresetNamed("gke", 0)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// API is what is needed of a cluster. Every kubernetes.Interface is one.
+// API is the part of kubernetes.Interface that a Follower needs.
 type API interface {
 	CoreV1() coreclient.CoreV1Interface
 	DiscoveryV1() discoveryclient.DiscoveryV1Interface
@@ -27,8 +27,7 @@ func (a *api) CoreV1() coreclient.CoreV1Interface                   { return a.c
 func (a *api) DiscoveryV1() discoveryclient.DiscoveryV1Interface    { return a.discovery }
 func (a *api) NetworkingV1() networkingclient.NetworkingV1Interface { return a.networking }
 
-// Connect makes an API of a kubeconfig's or a service account's settings. It asks nothing
-// yet.
+// Connect makes an API from the settings of a kubeconfig or a service account. It makes no request.
 func Connect(config *rest.Config) (API, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = 0 // watches last

@@ -12,27 +12,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// shown is what is shown to clients that speak TLS.
+// shown are the certificates for TLS clients.
 type shown struct {
-	hosts []hosts                         // the oldest Ingress' first
-	known map[types.NamespacedName]parsed // of Secrets that are used
+	hosts []hosts                         // the oldest Ingress first
+	known map[types.NamespacedName]parsed // by Secret, of those in use
 }
 
 // hosts is one entry of an Ingress' spec.tls.
 type hosts struct {
-	names  []string // none: those of the certificate
+	names  []string // if empty, those of the certificate
 	secret types.NamespacedName
-	of     string // the Ingress
+	of     string // name of the Ingress
 }
 
 // parsed is a Secret's certificate.
 type parsed struct {
-	version string           // resourceVersion of the Secret as it was looked at last
-	cert    *tls.Certificate // the last good one; nil when there has been none
-	problem string           // "" when version is good
+	version string           // resourceVersion of the Secret when it was parsed
+	cert    *tls.Certificate // the last valid one, or nil
+	problem string           // "" if this version is valid
 }
 
-// show takes in which Secrets are used, and shows them.
+// show collects the Secrets in use, and gives their certificates to the gateway.
 func (f *Follower) show(b *build, ours []*networkingv1.Ingress) {
 	if f.o.Certificates == nil {
 		return
@@ -40,7 +40,7 @@ func (f *Follower) show(b *build, ours []*networkingv1.Ingress) {
 	f.shown.hosts = nil
 	for _, in := range ours {
 		for _, t := range in.Spec.TLS {
-			if t.SecretName != "" { // else it is the default certificate
+			if t.SecretName != "" { // otherwise the default certificate applies
 				f.shown.hosts = append(f.shown.hosts, hosts{t.Hosts, types.NamespacedName{Namespace: in.Namespace, Name: t.SecretName}, nameOf(in)})
 			}
 		}
@@ -48,7 +48,7 @@ func (f *Follower) show(b *build, ours []*networkingv1.Ingress) {
 	f.present(b.problems)
 }
 
-// reload works a changed Secret in.
+// reload applies a changed Secret.
 func (f *Follower) reload(secret types.NamespacedName) {
 	if _, used := f.shown.known[secret]; !used {
 		return
@@ -60,20 +60,19 @@ func (f *Follower) reload(secret types.NamespacedName) {
 		}
 	}
 	f.present(problems)
-	f.tell(problems)
+	f.report(problems)
 	if p := f.shown.known[secret].problem; p != "" {
 		f.o.Gateway.Reloaded("certificates", errors.New(p))
 		return
 	}
-	f.log.Info("a certificate is shown from now on", "secret", secret.String())
+	f.log.Info("certificate updated", "secret", secret.String())
 	f.o.Gateway.Reloaded("certificates", nil)
 }
 
-// certificateProblem begins the problems of present.
+// certificateProblem is the prefix of problems with certificates.
 const certificateProblem = "certificate "
 
-// present gives the gateway all certificates that are used. Where two Ingresses have one
-// for the same host, it is the older's.
+// present gives the gateway all certificates in use. If two Ingresses have one for the same host, the older's applies.
 func (f *Follower) present(problems map[string]bool) {
 	known := make(map[types.NamespacedName]parsed)
 	byHost := make(map[string]*tls.Certificate)
@@ -115,17 +114,16 @@ func (f *Follower) present(problems map[string]bool) {
 	f.o.Certificates.Set(byHost, fallback)
 }
 
-// parse looks at a Secret, unless it is as it was. One that is bad or gone leaves what was
-// there.
+// parse parses a Secret, unless it is unchanged. When it is invalid or deleted, the previous certificate stays.
 func (f *Follower) parse(secret types.NamespacedName) parsed {
 	before := f.shown.known[secret]
 	kept := ""
 	if before.cert != nil {
-		kept = "; the one before is kept"
+		kept = "; keeping the previous one"
 	}
 	s, ok := get[*corev1.Secret](f.secrets, secret.String())
 	if !ok {
-		return parsed{cert: before.cert, problem: "there is no such secret of type " + string(corev1.SecretTypeTLS) + kept}
+		return parsed{cert: before.cert, problem: "no such secret of type " + string(corev1.SecretTypeTLS) + kept}
 	}
 	if before.version == s.ResourceVersion && before.version != "" && before.problem == "" {
 		return before
@@ -135,7 +133,7 @@ func (f *Follower) parse(secret types.NamespacedName) parsed {
 		return parsed{version: s.ResourceVersion, cert: before.cert, problem: err.Error() + kept}
 	}
 	if end := cert.Leaf.NotAfter; time.Now().After(end) {
-		return parsed{version: s.ResourceVersion, cert: &cert, problem: "it has expired at " + end.UTC().Format(time.RFC3339)}
+		return parsed{version: s.ResourceVersion, cert: &cert, problem: "expired at " + end.UTC().Format(time.RFC3339)}
 	}
 	return parsed{version: s.ResourceVersion, cert: &cert}
 }

@@ -49,12 +49,12 @@ func TestCertificateChanges(t *testing.T) {
 		if got := w.shows("shop.example"); got != "nothing" {
 			t.Error(got)
 		}
-		w.wantLog("certificate default/tls of ingress default/i: there is no such secret of type kubernetes.io/tls")
+		w.wantLog("certificate default/tls of ingress default/i: no such secret of type kubernetes.io/tls")
 		w.must(all.Create(t.Context(), secret(t, "tls", "1", "first"), metav1.CreateOptions{}))
 		if got := w.shows("shop.example"); got != "first" {
 			t.Error(got)
 		}
-		w.wantLog("a certificate is shown from now on")
+		w.wantLog("certificate updated")
 		w.must(all.Update(t.Context(), secret(t, "tls", "2", "second"), now))
 		if got := w.shows("shop.example"); got != "second" {
 			t.Error(got)
@@ -66,12 +66,12 @@ func TestCertificateChanges(t *testing.T) {
 		if got := w.shows("shop.example"); got != "second" {
 			t.Error(got)
 		}
-		w.wantLog("private key does not match public key; the one before is kept")
+		w.wantLog("private key does not match public key; keeping the previous one")
 		w.must(nil, all.Delete(t.Context(), "tls", metav1.DeleteOptions{}))
 		if got := w.shows("shop.example"); got != "second" {
 			t.Error(got)
 		}
-		w.wantLog("there is no such secret of type kubernetes.io/tls; the one before is kept")
+		w.wantLog("no such secret of type kubernetes.io/tls; keeping the previous one")
 		w.logged()
 		w.must(all.Update(t.Context(), secret(t, "other", "2", "other"), now)) // nobody's
 		if got := w.logged(); got != "" {
@@ -127,9 +127,9 @@ func TestBadOptions(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{"an address with a port", Options{PublishAddress: "lb.example:443"}, "accepted is an IP address or a host name, without a port"},
-		{"an address for one Service", Options{PublishAddress: "lb.example", Service: one}, "an address to publish is for Ingresses"},
-		{"a secret that is not looked at", Options{Namespace: "x", DefaultSecret: types.NamespacedName{Namespace: "y", Name: "z"}}, "lies outside of namespace x"},
+		{"an address with a port", Options{PublishAddress: "lb.example:443"}, "must be an IP address or a host name, without a port"},
+		{"an address for one Service", Options{PublishAddress: "lb.example", Service: one}, "an address to publish needs Ingresses"},
+		{"a secret that is not looked at", Options{Namespace: "x", DefaultSecret: types.NamespacedName{Namespace: "y", Name: "z"}}, "must be in namespace x"},
 	} {
 		if err := tt.o.check(); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q in it", tt.name, err, tt.want)

@@ -4,11 +4,10 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// annotationClass is what said the class before spec.ingressClassName, and still does in
-// many manifests.
+// annotationClass names the class in manifests from before spec.ingressClassName.
 const annotationClass = "kubernetes.io/ingress.class"
 
-// classes says which Ingresses are ours.
+// classes decides which Ingresses are ours.
 type classes struct {
 	class, controller string
 	known             map[string]*networkingv1.IngressClass
@@ -22,8 +21,8 @@ func newClasses(o Options, all []*networkingv1.IngressClass) classes {
 	return c
 }
 
-// ours reports whether in is for this gateway: by its class, by the annotation that came before
-// it, or, when it says neither, by the cluster's default class.
+// ours reports whether in is for this gateway: by its class, by the older annotation, or, if it has neither, by the
+// cluster's default class.
 func (c classes) ours(in *networkingv1.Ingress) bool {
 	if name := in.Spec.IngressClassName; name != nil {
 		return c.isOurs(*name)
@@ -39,8 +38,8 @@ func (c classes) ours(in *networkingv1.Ingress) bool {
 	return false
 }
 
-// isOurs goes by the controller of the class, and by its name only when there is no such
-// object: a class of our name that is another controller's is another's.
+// isOurs compares the controller of the class, or its name if no such object exists: a class with our name may belong to
+// another controller.
 func (c classes) isOurs(name string) bool {
 	if k := c.known[name]; k != nil {
 		return k.Spec.Controller == c.controller

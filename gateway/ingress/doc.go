@@ -1,19 +1,17 @@
-// Package ingress brings a gateway what it goes by from a Kubernetes cluster: routes from
-// Ingresses of its class, or from one Service alone; endpoints from EndpointSlices;
-// certificates from Secrets.
+// Package ingress configures a gateway from a Kubernetes cluster: routes from Ingresses of its class, or from a single
+// Service; endpoints from EndpointSlices; certificates from Secrets.
 //
-// Promise: a change is in the routing within the event that brings it, nothing is put off.
-// What has been learnt stays in force when the API server cannot be reached, and nobody is
-// served before everything is known.
+// It promises that a change is in the routing when the event that brings it has been processed: nothing is delayed or
+// batched. While the API server is unreachable, the last known state stays in force. The gateway serves no request before
+// the initial sync is complete.
 //
 // # Which endpoints get requests
 //
 //  1. those that are ready and not terminating;
-//  2. when there is none, those that are terminating and still serving (KEP-1669): what
-//     nobody has taken over yet is better answered than refused.
+//  2. if there are none, those that are terminating and still serving (KEP-1669): a request that no new pod can take is
+//     better served than refused.
 //
-// What is not said is taken as the API says: ready unless ready is false, serving unless
-// serving is false, not terminating unless terminating is true. Of a dual-stack Service it is
-// the first of spec.ipFamilies, and the other family only when that one has none of the
-// kind.
+// Missing conditions have the API's defaults: ready unless ready is false, serving unless serving is false, not
+// terminating unless terminating is true. A dual-stack Service uses the first of spec.ipFamilies, and the other family only
+// if the first has no such endpoint.
 package ingress

@@ -23,13 +23,12 @@ const (
 	isNotReady
 )
 
-// sighting is an endpoint as the slices tell of it. One that is in several slices, which
-// happens while it is moved between them, is one.
+// sighting is an endpoint in EndpointSlices. While it is moved between slices, it is in both, and counts once.
 type sighting struct {
 	ready, serving, terminating bool
 }
 
-// conditionOf applies the API's rules for what is not said.
+// conditionOf returns the condition by the API's rules.
 func conditionOf(s sighting) condition {
 	switch {
 	case s.ready && !s.terminating:
@@ -40,17 +39,15 @@ func conditionOf(s sighting) condition {
 	return isNotReady
 }
 
-// place is where an endpoint is. The pod tells it from another one that got the same address
-// after it.
+// place identifies an endpoint. The pod distinguishes it from a later one with the same address.
 type place struct {
 	address string // host:port
 	family  corev1.IPFamily
 	pod     types.UID
 }
 
-// resolve says where requests for a port (its name in the Service, which slices have as well)
-// go at present, and counts. The order is the same for the same endpoints, in whatever order
-// the slices come.
+// resolve returns the addresses for a port (by its name in the Service, which slices use, too), and the counts. The same
+// endpoints are returned in the same order, whatever the order of the slices.
 func resolve(eps []*discoveryv1.EndpointSlice, port string, families []corev1.IPFamily) ([]string, gateway.EndpointStates) {
 	seen := make(map[place]sighting)
 	for _, s := range eps {
@@ -60,7 +57,7 @@ func resolve(eps []*discoveryv1.EndpointSlice, port string, families []corev1.IP
 			family = corev1.IPv4Protocol
 		case discoveryv1.AddressTypeIPv6:
 			family = corev1.IPv6Protocol
-		default: // FQDN: the API gives it no meaning, and kube-proxy leaves it out as well
+		default: // FQDN: the API defines no meaning, and kube-proxy ignores it, too
 			continue
 		}
 		for _, p := range s.Ports {
@@ -71,7 +68,7 @@ func resolve(eps []*discoveryv1.EndpointSlice, port string, families []corev1.IP
 		}
 	}
 
-	// An address is as good as the best that is there.
+	// The best condition of an address counts.
 	type found struct {
 		family corev1.IPFamily
 		is     condition
@@ -87,7 +84,7 @@ func resolve(eps []*discoveryv1.EndpointSlice, port string, families []corev1.IP
 	if len(families) > 0 {
 		primary = families[0]
 	}
-	var lists [2][2][]string // by condition, then: primary family, the other
+	var lists [2][2][]string // by condition, then by family: primary, other
 	var count [2][3]int
 	for address, f := range best {
 		other := 0
@@ -99,7 +96,7 @@ func resolve(eps []*discoveryv1.EndpointSlice, port string, families []corev1.IP
 			lists[f.is][other] = append(lists[f.is][other], address)
 		}
 	}
-	// Of a dual-stack Service every pod is there twice: it counts once.
+	// In a dual-stack Service every pod has two addresses, and counts once.
 	total := func(is condition) int { return max(count[0][is], count[1][is]) }
 	states := gateway.EndpointStates{Ready: total(isReady), Terminating: total(isTerminating), NotReady: total(isNotReady)}
 	for _, list := range [][]string{lists[isReady][0], lists[isReady][1], lists[isTerminating][0], lists[isTerminating][1]} {
@@ -117,7 +114,7 @@ func collect(seen map[place]sighting, all []discoveryv1.Endpoint, family corev1.
 		if len(e.Addresses) == 0 {
 			continue
 		}
-		at := place{family: family, address: net.JoinHostPort(e.Addresses[0], port)} // the others mean the same (API)
+		at := place{family: family, address: net.JoinHostPort(e.Addresses[0], port)} // the API defines all of them as equivalent
 		if e.TargetRef != nil {
 			at.pod = e.TargetRef.UID
 		}
@@ -126,8 +123,8 @@ func collect(seen map[place]sighting, all []discoveryv1.Endpoint, family corev1.
 			serving:     deref(e.Conditions.Serving, true),
 			terminating: deref(e.Conditions.Terminating, false),
 		}
-		// Of two slices one is older. A pod that terminates does so for good, so who says
-		// that knows more; beyond that, who is called ready by one of them is tried.
+		// One of two slices is older. Termination is final, so a slice that states it is the newer one.
+		// Otherwise the endpoint is ready if one of them states it.
 		if before, twice := seen[at]; twice {
 			switch {
 			case before.terminating && !now.terminating:
@@ -147,7 +144,7 @@ func deref[T any](p *T, otherwise T) T {
 	return *p
 }
 
-// portOf finds a Service's port as an Ingress or --service names it.
+// portOf returns the Service's port that an Ingress or --service names.
 func portOf(s *corev1.Service, want Port) (corev1.ServicePort, bool) {
 	for _, p := range s.Spec.Ports {
 		if cmp.Or(p.Protocol, corev1.ProtocolTCP) != corev1.ProtocolTCP {
@@ -160,13 +157,13 @@ func portOf(s *corev1.Service, want Port) (corev1.ServicePort, bool) {
 	return corev1.ServicePort{}, false
 }
 
-// protocolOf is what a port's appProtocol says, by Kubernetes' name (KEP-3726) or Istio's, or
-// else its name, as Istio reads it (grpc, http2, with or without -suffix).
+// protocolOf returns the protocol of a port: from its appProtocol, by Kubernetes' name (KEP-3726) or Istio's, or from the
+// port's name, as Istio does (grpc, http2, with or without -suffix).
 func protocolOf(p corev1.ServicePort) gateway.Protocol {
 	is := strings.ToLower(deref(p.AppProtocol, ""))
 	if is == "" {
 		is, _, _ = strings.Cut(p.Name, "-")
-		if p.Name == "grpc-web" || strings.HasPrefix(p.Name, "grpc-web-") { // comes by HTTP/1.1
+		if p.Name == "grpc-web" || strings.HasPrefix(p.Name, "grpc-web-") { // over HTTP/1.1
 			return gateway.HTTP1
 		}
 	}

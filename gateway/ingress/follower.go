@@ -17,32 +17,30 @@ import (
 	"github.com/lastcall-dev/lastcall/gateway"
 )
 
-// Follower is a gateway.Source: it keeps a gateway's routes, endpoints and certificates as
-// the cluster says.
+// Follower is a gateway.Source: it applies a cluster's routes, endpoints and certificates to a gateway.
 type Follower struct {
 	o   Options
 	log *slog.Logger
 
-	ingresses, classes, services, slices, secrets *resource // nil for what is not looked at
+	ingresses, classes, services, slices, secrets *resource // nil for those that are not watched
 
-	mu       sync.Mutex // guards what follows; held while a change is worked in
+	mu       sync.Mutex // guards what follows; held while a change is applied
 	synced   bool
 	targets  map[target]*destination
 	used     map[types.NamespacedName]bool
 	problems map[string]bool
 	shown    shown
-	status   *publisher // nil without an address to publish
+	status   *publisher // nil without PublishAddress
 }
 
-// target is a port of a Service that requests go to: port is its name there, which
-// EndpointSlices have as well.
+// target is a port of a Service. port is its name, which EndpointSlices use, too.
 type target struct {
 	service types.NamespacedName
 	port    string
-	missing bool // there is no such port; port is how it was asked for
+	missing bool // the Service has no such port; port is then the reference to it
 }
 
-// destination is where a target's requests go.
+// destination is the pool of a target.
 type destination struct {
 	pool     *gateway.Pool
 	families []corev1.IPFamily
@@ -52,7 +50,7 @@ type destination struct {
 // byService indexes slices by their Service, namespace/name.
 const byService = "service"
 
-// New makes a Follower that has not begun.
+// New makes a Follower. Run starts it.
 func New(o Options) (*Follower, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -83,11 +81,11 @@ func New(o Options) (*Follower, error) {
 	if o.PublishAddress != "" {
 		f.status = newPublisher(o)
 	}
-	return f, f.listen()
+	return f, f.handleEvents()
 }
 
-// listen says what follows from each kind of change.
-func (f *Follower) listen() error {
+// handleEvents registers the handlers of each kind of change.
+func (f *Follower) handleEvents() error {
 	err := each(f.slices, func(before, after *discoveryv1.EndpointSlice) {
 		f.work(func() {
 			if before != nil {
@@ -114,7 +112,7 @@ func (f *Follower) listen() error {
 	if err == nil && f.ingresses != nil {
 		err = each(f.ingresses, func(before, after *networkingv1.Ingress) {
 			if before != nil && after != nil && equality.Semantic.DeepEqual(before.Spec, after.Spec) && before.Annotations[annotationClass] == after.Annotations[annotationClass] {
-				return // its status, mostly by ourselves
+				return // only its status, usually by our own patch
 			}
 			f.work(f.rebuild)
 		})
@@ -134,12 +132,12 @@ func (f *Follower) listen() error {
 	return err
 }
 
-// serviceOf is the Service that a slice belongs to.
+// serviceOf returns the Service that a slice belongs to.
 func serviceOf(s *discoveryv1.EndpointSlice) types.NamespacedName {
 	return types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
 }
 
-// work does f with mu held, unless not everything is known yet.
+// work calls do with mu held, unless the initial sync is still incomplete.
 func (f *Follower) work(do func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -158,7 +156,7 @@ func (f *Follower) resources() []*resource {
 	return out
 }
 
-// Pending says what has not been listed yet, and why.
+// Pending implements gateway.Source: the resources that not listed yet, and why.
 func (f *Follower) Pending() string {
 	var out []string
 	for _, r := range f.resources() {
@@ -169,8 +167,8 @@ func (f *Follower) Pending() string {
 	return strings.Join(out, "; ")
 }
 
-// Run follows the cluster until ctx ends. It calls synced when everything has been listed
-// and is in the gateway.
+// Run implements gateway.Source. It watches the cluster until ctx ends, and calls synced when the state after the first
+// lists has been applied.
 func (f *Follower) Run(ctx context.Context, synced func()) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -192,7 +190,7 @@ func (f *Follower) Run(ctx context.Context, synced func()) error {
 	f.mu.Lock()
 	f.synced = true
 	f.rebuild()
-	f.log.Info("the cluster is known", "targets", len(f.targets))
+	f.log.Info("initial sync complete", "targets", len(f.targets))
 	f.mu.Unlock()
 	synced()
 	<-ctx.Done()
@@ -205,7 +203,7 @@ func (f *Follower) Run(ctx context.Context, synced func()) error {
 	return nil
 }
 
-// refill works the endpoints of a Service in.
+// refill applies the endpoints of a Service.
 func (f *Follower) refill(service types.NamespacedName) {
 	if !f.used[service] {
 		return
@@ -221,7 +219,7 @@ func (f *Follower) refill(service types.NamespacedName) {
 func (f *Follower) fill(t target, d *destination) {
 	found, err := f.slices.informer.GetIndexer().ByIndex(byService, t.service.String())
 	if err != nil {
-		panic(fmt.Sprintf("ingress: %v", err)) // there is that index
+		panic(fmt.Sprintf("ingress: %v", err)) // the index exists: see New
 	}
 	eps := make([]*discoveryv1.EndpointSlice, 0, len(found))
 	for _, o := range found {

@@ -78,7 +78,7 @@ func TestRules(t *testing.T) {
 		{"implementation-specific without a path is all", cluster(ing("i", 0, "x.example/ ImplementationSpecific b:80")), map[string]string{"x.example/any": "default/i → 10.0.0.2:8080"}, ""},
 		{"a wildcard", cluster(ing("i", 0, "*.Example/ a:80")), map[string]string{"x.example/": "default/i → 10.0.0.1:8080", "x.y.example/": "nowhere", "example/": "nowhere"}, ""},
 		{"the older one has it", cluster(ing("young", 9, "x.example/ b:80"), ing("old", 1, "x.example/ a:80")), map[string]string{"x.example/": "default/old → 10.0.0.1:8080"},
-			`ingress default/young: host \"x.example\", path \"/\" is an older ingress' already, and stays so`},
+			`ingress default/young: host \"x.example\", path \"/\" already belongs to an older ingress`},
 		{"of the same age, by name", cluster(ing("q", 1, "x.example/ b:80"), ing("p", 1, "x.example/ a:80")), map[string]string{"x.example/": "default/p → 10.0.0.1:8080"}, ""},
 		{"a default backend alone", cluster(ing("i", 0, "* a:80")), map[string]string{"any.example/x": "default/i → 10.0.0.1:8080"}, ""},
 		{"a default backend for hosts", cluster(ing("i", 0, "x.example/app b:80", "* a:80")), map[string]string{
@@ -90,9 +90,9 @@ func TestRules(t *testing.T) {
 		{"no such service, and then no such port", cluster(ing("i", 0, "x.example/ gone:80", "y.example/ a:81", "z.example/ a:https")), map[string]string{
 			"x.example/": "default/i → ", "y.example/": "default/i → ", "z.example/": "default/i → ",
 		}, "default/i: service default/a has no TCP port 81"},
-		{"an external name", cluster(ing("i", 0, "x.example/ ext:80"), external("ext")), map[string]string{"x.example/": "default/i → "}, "service default/ext is an external name, which is not served"},
+		{"an external name", cluster(ing("i", 0, "x.example/ ext:80"), external("ext")), map[string]string{"x.example/": "default/i → "}, "service default/ext has type ExternalName, which is not supported"},
 		{"a backend that is no service", cluster(bucket(ing("i", 0, "x.example/ a:80", "y.example/ a:80"))), map[string]string{"x.example/": "nowhere", "y.example/": "default/i → 10.0.0.1:8080"},
-			"ingress default/i: a backend is no service"},
+			"ingress default/i: a backend is not a service"},
 		{"a rule without paths", cluster(noPaths(ing("i", 0, "x.example/ b:80", "* a:80"))), map[string]string{"x.example/": "default/i → 10.0.0.1:8080"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -185,15 +185,15 @@ func TestServiceChanges(t *testing.T) {
 	eps := relabelled(slice("web-1", "10.0.0.1"), "web")
 	in(t, nil, cluster(ing("i", 0, "x.example/ web:80"), eps), func(w *world) {
 		w.want("x.example/", "default/i → ")
-		w.wantLog("default/i: there is no service default/web")
+		w.wantLog("default/i: no service default/web")
 		all := w.cluster.CoreV1().Services("default")
 		w.must(all.Create(t.Context(), service("web", corev1.ServicePort{Name: "http", Port: 80}), metav1.CreateOptions{}))
 		w.want("x.example/", "default/i → 10.0.0.1:8080")
-		w.wantLog("a problem is over")
+		w.wantLog("configuration problem resolved")
 		w.must(all.Update(t.Context(), service("web", corev1.ServicePort{Name: "http", Port: 81}), now))
 		w.want("x.example/", "default/i → ")
 		w.must(nil, all.Delete(t.Context(), "web", metav1.DeleteOptions{}))
-		w.wantLog("there is no service default/web")
+		w.wantLog("no service default/web")
 	})
 }
 
@@ -236,7 +236,7 @@ func TestForbidden(t *testing.T) {
 				if got := w.f.Pending(); w.synced || !strings.Contains(got, "not allowed to ") || !strings.Contains(got, " "+resource) {
 					t.Errorf("synced %v, pending %q", w.synced, got)
 				}
-				w.wantLog("nobody is served yet")
+				w.wantLog("not serving yet")
 				allowed.Store(true)
 				time.Sleep(5 * time.Minute) // the back-off's
 				w.want("x.example/", "default/i → 10.0.0.1:8080")
@@ -253,14 +253,14 @@ func TestForbidden(t *testing.T) {
 func TestServerGoesAway(t *testing.T) {
 	in(t, nil, cluster(ing("i", 0, "x.example/ web:80"), web("web", "10.0.0.1")), func(w *world) {
 		w.f.slices.note(t.Context(), "watch", &url.Error{Op: "Get", URL: "https://192.0.2.1/apis?watch=true", Err: errors.New("connection refused")})
-		w.wantLog(`"the cluster cannot be followed: what is known stays in force" resource=endpointslices.discovery.k8s.io error="watch endpointslices.discovery.k8s.io: the API server cannot be reached: connection refused"`)
+		w.wantLog(`"cannot watch the cluster; keeping the last known state" resource=endpointslices.discovery.k8s.io error="watch endpointslices.discovery.k8s.io: API server unreachable: connection refused"`)
 		w.f.slices.note(t.Context(), "list", errors.New("connection refused by another port"))
 		if got := w.logged(); got != "" {
 			t.Errorf("told of again:\n%s", got)
 		}
 		w.want("x.example/", "default/i → 10.0.0.1:8080")
 		w.f.slices.note(t.Context(), "watch", nil)
-		w.wantLog("the API server answers again")
+		w.wantLog("API server reachable again")
 	})
 }
 

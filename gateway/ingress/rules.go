@@ -14,7 +14,7 @@ import (
 	"github.com/lastcall-dev/lastcall/gateway"
 )
 
-// build is one building of the routes.
+// build collects the routes, and what they refer to.
 type build struct {
 	f        *Follower
 	routes   *gateway.Routes
@@ -23,8 +23,7 @@ type build struct {
 	problems map[string]bool
 }
 
-// rebuild makes all routes anew, keeping the pools, and the connections in them, that are
-// still used. It is called with mu held, as is everything below.
+// rebuild replaces all routes. Pools that are still in use keep their connections. mu is held, as in all functions below.
 func (f *Follower) rebuild() {
 	b := &build{f, &gateway.Routes{}, make(map[target]*destination), make(map[types.NamespacedName]bool), make(map[string]bool)}
 	var ours []*networkingv1.Ingress
@@ -45,15 +44,14 @@ func (f *Follower) rebuild() {
 	}
 	f.targets, f.used = b.targets, b.used
 	f.show(b, ours)
-	f.tell(b.problems)
+	f.report(b.problems)
 	f.o.Gateway.Reloaded("routes", nil)
 	if f.status != nil {
 		f.status.want(ours)
 	}
 }
 
-// ours lists the Ingresses of this gateway, the oldest first: where two say the same, it was
-// there before.
+// ours lists the Ingresses of this gateway, the oldest first: it wins where two conflict.
 func (f *Follower) ours() []*networkingv1.Ingress {
 	c := newClasses(f.o, all[*networkingv1.IngressClass](f.classes))
 	list := slices.DeleteFunc(all[*networkingv1.Ingress](f.ingresses), func(in *networkingv1.Ingress) bool { return !c.ours(in) })
@@ -81,18 +79,17 @@ func (b *build) addRules(in *networkingv1.Ingress) {
 }
 
 func (b *build) addPath(in *networkingv1.Ingress, host string, p *networkingv1.HTTPIngressPath) {
-	kind := gateway.Prefix // ImplementationSpecific is left to us, and is the same
+	kind := gateway.Prefix // ImplementationSpecific is treated as Prefix
 	if deref(p.PathType, networkingv1.PathTypeImplementationSpecific) == networkingv1.PathTypeExact {
 		kind = gateway.Exact
 	}
 	r := b.backend(in, &p.Backend)
 	if r != nil && !b.routes.Add(host, kind, cmp.Or(p.Path, "/"), r) {
-		b.problem("ingress %s: host %q, path %q is an older ingress' already, and stays so", nameOf(in), host, p.Path)
+		b.problem("ingress %s: host %q, path %q already belongs to an older ingress", nameOf(in), host, p.Path)
 	}
 }
 
-// addDefaults says where requests go that no rule matches: first come Ingresses that have
-// nothing but a default backend.
+// addDefaults sets the route of requests that match no rule. Ingresses with only a default backend take precedence.
 func (b *build) addDefaults(ours []*networkingv1.Ingress) {
 	for _, alone := range []bool{true, false} {
 		for _, in := range ours {
@@ -103,21 +100,20 @@ func (b *build) addDefaults(ours []*networkingv1.Ingress) {
 	}
 }
 
-// backend is nil for one that leads nowhere.
+// backend returns the route to a backend, or nil if it has none.
 func (b *build) backend(in *networkingv1.Ingress, to *networkingv1.IngressBackend) *gateway.Route {
 	switch {
 	case to == nil:
 		return nil
 	case to.Service == nil:
-		b.problem("ingress %s: a backend is no service, which is all that is served", nameOf(in))
+		b.problem("ingress %s: a backend is not a service; only services are supported", nameOf(in))
 		return nil
 	}
 	port := Port{Name: to.Service.Port.Name, Number: to.Service.Port.Number}
 	return b.to(nameOf(in), types.NamespacedName{Namespace: in.Namespace, Name: to.Service.Name}, port)
 }
 
-// to is the route to a Service's port. One that is not there has no endpoints: its requests
-// get a 503 until it is.
+// to returns the route to a Service's port. While the Service or port does not exist, its requests get a 503.
 func (b *build) to(name string, service types.NamespacedName, port Port) *gateway.Route {
 	b.used[service] = true
 	t := target{service: service, port: port.String(), missing: true}
@@ -126,9 +122,9 @@ func (b *build) to(name string, service types.NamespacedName, port Port) *gatewa
 	s, ok := get[*corev1.Service](b.f.services, service.String())
 	switch {
 	case !ok:
-		b.problem("%s: there is no service %s", name, service)
+		b.problem("%s: no service %s", name, service)
 	case s.Spec.Type == corev1.ServiceTypeExternalName:
-		b.problem("%s: service %s is an external name, which is not served", name, service)
+		b.problem("%s: service %s has type ExternalName, which is not supported", name, service)
 	default:
 		if p, ok := portOf(s, port); ok {
 			t.port, t.missing, families, protocol = p.Name, false, s.Spec.IPFamilies, protocolOf(p)
@@ -152,16 +148,16 @@ func (b *build) to(name string, service types.NamespacedName, port Port) *gatewa
 
 func (b *build) problem(format string, args ...any) { b.problems[fmt.Sprintf(format, args...)] = true }
 
-// tell logs the problems that are new, and the end of those that are over.
-func (f *Follower) tell(now map[string]bool) {
+// report logs new problems, and those that no longer exist.
+func (f *Follower) report(now map[string]bool) {
 	for _, p := range slices.Sorted(maps.Keys(now)) {
 		if !f.problems[p] {
-			f.log.Warn("part of the configuration is without effect", "problem", p)
+			f.log.Warn("ignoring invalid configuration", "problem", p)
 		}
 	}
 	for _, p := range slices.Sorted(maps.Keys(f.problems)) {
 		if !now[p] {
-			f.log.Info("a problem is over", "problem", p)
+			f.log.Info("configuration problem resolved", "problem", p)
 		}
 	}
 	f.problems = now

@@ -15,22 +15,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// publisher writes the gateway's address into the status of Ingresses. All replicas write the
-// same; what is there already is not written again. It is not taken back when a replica ends,
-// or when an Ingress goes over to somebody else, who will write his own.
+// publisher writes the gateway's address into the status of Ingresses. All replicas write the same value, and only where it
+// differs. The address is not removed when a replica ends, nor when an Ingress moves to another controller, which writes its
+// own.
 type publisher struct {
 	api    API
 	ip     string
 	host   string
 	log    *slog.Logger
-	wanted chan []*networkingv1.Ingress // holds the latest list only
+	wanted chan []*networkingv1.Ingress // holds only the latest list
 
-	// written is which version of each has been patched: until our own change comes back
-	// by the informer, it is not to be made again. It is run's.
+	// written is the version of each Ingress that has been patched. The patch is not repeated before the informer
+	// delivers its result. Only run uses it.
 	written map[types.UID]string
 }
 
-// publishTimeout bounds one write, publishAgain is the pause after one that failed.
+// publishTimeout limits one write. publishAgain is the pause after a failed one.
 const (
 	publishTimeout = 5 * time.Second
 	publishAgain   = 10 * time.Second
@@ -46,8 +46,7 @@ func newPublisher(o Options) *publisher {
 	return p
 }
 
-// want replaces the list of those that are to have it. It is called by one goroutine at a
-// time.
+// want replaces the list of Ingresses. It must be called by one goroutine at a time.
 func (p *publisher) want(list []*networkingv1.Ingress) {
 	select {
 	case <-p.wanted:
@@ -74,24 +73,24 @@ func (p *publisher) run(ctx context.Context) {
 	}
 }
 
-// write reports whether all went well.
+// write patches the Ingresses that lack the address, and reports whether all patches succeeded.
 func (p *publisher) write(ctx context.Context, list []*networkingv1.Ingress) bool {
-	well := true
+	ok := true
 	maps.DeleteFunc(p.written, func(id types.UID, _ string) bool {
 		return !slices.ContainsFunc(list, func(in *networkingv1.Ingress) bool { return in.UID == id })
 	})
 	for _, in := range list {
-		if version, ok := p.written[in.UID]; p.has(in) || ok && version == in.ResourceVersion || ctx.Err() != nil {
+		if version, done := p.written[in.UID]; p.has(in) || done && version == in.ResourceVersion || ctx.Err() != nil {
 			continue
 		}
 		if err := p.patch(ctx, in); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-			p.log.Error("the address cannot be published", "ingress", nameOf(in), "error", err, "needs", "patch on ingresses/status")
-			well = false
+			p.log.Error("cannot publish address", "ingress", nameOf(in), "error", err, "needs", "patch on ingresses/status")
+			ok = false
 			continue
 		}
 		p.written[in.UID] = in.ResourceVersion
 	}
-	return well
+	return ok
 }
 
 func (p *publisher) has(in *networkingv1.Ingress) bool {

@@ -16,20 +16,20 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// resource is one kind of object that is followed, by an informer.
+// resource is one kind of object, watched by an informer.
 type resource struct {
-	name     string // "ingresses.networking.k8s.io", as RBAC has it
+	name     string // as in RBAC rules: "ingresses.networking.k8s.io"
 	informer cache.SharedIndexInformer
 	log      *slog.Logger
 
 	mu      sync.Mutex // guards what follows
-	problem string     // of the latest call; "" when it went well
+	problem string     // of the latest call; "" if it succeeded
 	kind    string     // of problem
-	said    time.Time  // when the log was told of that kind
+	logged  time.Time  // when that kind was logged last
 }
 
-// sayAgain is how often the same kind of problem is logged.
-const sayAgain = 30 * time.Second
+// logAgain is how often the same kind of problem is logged.
+const logAgain = 30 * time.Second
 
 // objects is a client of one kind of object.
 type objects[L runtime.Object] interface {
@@ -37,8 +37,8 @@ type objects[L runtime.Object] interface {
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// follow makes an informer of the objects that the selectors choose. client is what tells
-// whether the server can stream its lists.
+// follow makes an informer of the objects that the selectors match. From client, the informer learns whether the server
+// can stream its lists.
 func follow[L runtime.Object](name string, of objects[L], example runtime.Object, client any, fields, labels string, indexers cache.Indexers, log *slog.Logger) *resource {
 	r := &resource{name: name, log: log.With("resource", name)}
 	choose := func(o *metav1.ListOptions) { o.FieldSelector, o.LabelSelector = fields, labels }
@@ -57,53 +57,52 @@ func follow[L runtime.Object](name string, of objects[L], example runtime.Object
 		},
 	}, client)
 	r.informer = cache.NewSharedIndexInformerWithOptions(lw, example, cache.SharedIndexInformerOptions{ObjectDescription: name, Indexers: indexers})
-	// note has told of every call; what is left are streams that broke, which are taken up again.
+	// note logs failed calls. Other errors are of broken streams, which the informer resumes.
 	_ = r.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		r.log.Debug("watch", "error", err)
 	})
 	return r
 }
 
-// note takes the outcome of a call in, and tells of problems, each kind once in a while, and
-// of their end.
+// note records the result of a call. It logs problems, each kind every logAgain, and their end.
 func (r *resource) note(ctx context.Context, verb string, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return // the end; or a watch that was away for too long, and is begun anew
+		return // the end of Run; or a watch that is too old to resume, which the informer restarts
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
-		if r.problem != "" && verb == "watch" { // a list alone does not help for long
-			r.log.Info("the API server answers again")
+		if r.problem != "" && verb == "watch" { // a list that succeeds is not enough: the watch may still fail
+			r.log.Info("API server reachable again")
 			r.problem, r.kind = "", ""
 		}
 		return
 	}
 	kind := "unreachable"
-	var call *url.Error // its URL is long and says no more than verb and resource
+	var call *url.Error // its URL is long and adds nothing to verb and resource
 	switch {
 	case apierrors.IsForbidden(err):
 		kind = "forbidden"
-		r.problem = fmt.Sprintf("not allowed to %s %s: its role needs list and watch: %v", verb, r.name, err)
+		r.problem = fmt.Sprintf("not allowed to %s %s: the gateway's role needs list and watch: %v", verb, r.name, err)
 	case apierrors.IsUnauthorized(err):
 		kind = "unauthorized"
-		r.problem = fmt.Sprintf("the API server does not know us: %s %s: %v", verb, r.name, err)
+		r.problem = fmt.Sprintf("unauthorized at the API server: %s %s: %v", verb, r.name, err)
 	case errors.As(err, &call):
-		r.problem = fmt.Sprintf("%s %s: the API server cannot be reached: %v", verb, r.name, call.Err)
+		r.problem = fmt.Sprintf("%s %s: API server unreachable: %v", verb, r.name, call.Err)
 	default:
 		r.problem = fmt.Sprintf("%s %s: %v", verb, r.name, err)
 	}
-	if now := time.Now(); kind != r.kind || now.Sub(r.said) >= sayAgain {
-		r.kind, r.said = kind, now
-		message := "the cluster cannot be followed: what is known stays in force"
+	if now := time.Now(); kind != r.kind || now.Sub(r.logged) >= logAgain {
+		r.kind, r.logged = kind, now
+		message := "cannot watch the cluster; keeping the last known state"
 		if !r.informer.HasSynced() {
-			message = "the cluster cannot be followed: nobody is served yet"
+			message = "cannot watch the cluster; not serving yet"
 		}
 		r.log.Error(message, "error", r.problem)
 	}
 }
 
-// pending says what is awaited; "" when everything has come.
+// pending describes why the resource has not been listed yet; "" if it has.
 func (r *resource) pending() string {
 	if r.informer.HasSynced() {
 		return ""
@@ -113,21 +112,21 @@ func (r *resource) pending() string {
 	if r.problem != "" {
 		return r.problem
 	}
-	return r.name + " have not been listed yet"
+	return r.name + " not listed yet"
 }
 
-// each calls f with every change that follows the first list. before is nil for what is new, after for what is gone.
+// each calls f with every change after the first list. before is nil for a new object, after for a deleted one.
 func each[T runtime.Object](r *resource, f func(before, after T)) error {
 	var none T
 	_, err := r.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, isFirst bool) {
-			if !isFirst { // those are worked in together, by Run
+			if !isFirst { // Run applies the first list as a whole
 				f(none, o.(T))
 			}
 		},
 		UpdateFunc: func(a, b any) { f(a.(T), b.(T)) },
 		DeleteFunc: func(o any) {
-			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok { // it went while nobody watched
+			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok { // deleted while the watch was down
 				o = gone.Obj
 			}
 			if t, ok := o.(T); ok {
@@ -138,7 +137,7 @@ func each[T runtime.Object](r *resource, f func(before, after T)) error {
 	return err
 }
 
-// all lists what is known.
+// all lists the known objects.
 func all[T any](r *resource) []T {
 	if r == nil {
 		return nil
@@ -151,7 +150,7 @@ func all[T any](r *resource) []T {
 	return out
 }
 
-// get finds one object; false when there is none.
+// get returns an object by its key, and whether it exists.
 func get[T any](r *resource, key string) (T, bool) {
 	o, ok, err := r.informer.GetIndexer().GetByKey(key)
 	if err != nil || !ok {
