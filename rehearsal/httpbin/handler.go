@@ -15,7 +15,7 @@ import (
 // DefaultMaxDelay is httpbin's own limit of /delay.
 const DefaultMaxDelay = 10 * time.Second
 
-// maxEcho is how much of a request body is echoed; the rest is read and dropped.
+// maxEcho is how much of a request body is echoed, bytes; the rest is discarded.
 const maxEcho = 1 << 20
 
 const index = `httpbin-like app of lastcall
@@ -52,7 +52,7 @@ func NewHandler(maxDelay time.Duration) http.Handler {
 	return crossOrigin(mux)
 }
 
-// crossOrigin lets pages of any site ask, as httpbin does.
+// crossOrigin allows requests from pages of any site, as httpbin does.
 func crossOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		origin := r.Header.Get("Origin")
@@ -65,7 +65,7 @@ func crossOrigin(next http.Handler) http.Handler {
 	})
 }
 
-// badRequest names the value and what is accepted.
+// badRequest answers with the value and the valid values.
 func badRequest(w http.ResponseWriter, what, value, accepted string) {
 	http.Error(w, fmt.Sprintf("%s %q: must be %s", what, value, accepted), http.StatusBadRequest)
 }
@@ -73,17 +73,17 @@ func badRequest(w http.ResponseWriter, what, value, accepted string) {
 func writeJSON(w http.ResponseWriter, v any) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // an & in a URL is an &
+	e.SetEscapeHTML(false) // keep & in URLs
 	e.SetIndent("", "  ")
 	if err := e.Encode(v); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(b.Bytes()) // a client that is gone needs no answer
+	_, _ = w.Write(b.Bytes()) // the client may be gone
 }
 
-// echo answers /get's four fields, or with all /anything's.
+// echo answers with the four fields of /get, or with all of /anything.
 func echo(all bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		out := about(r)
@@ -100,7 +100,7 @@ func echo(all bool) http.HandlerFunc {
 	}
 }
 
-// about is what /get says of a request.
+// about is the JSON of /get.
 func about(r *http.Request) map[string]any {
 	origin, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -121,7 +121,7 @@ func about(r *http.Request) map[string]any {
 	}
 }
 
-// withBody adds the fields of httpbin's answers to requests with a body.
+// withBody adds the fields that httpbin has for requests with a body.
 func withBody(out map[string]any, r *http.Request) (map[string]any, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxEcho))
 	if err != nil {
@@ -145,7 +145,7 @@ func withBody(out map[string]any, r *http.Request) (map[string]any, error) {
 	return out, nil
 }
 
-// values gives a single value as a string and several as a list, as httpbin does.
+// values returns a single value as a string and several as a list, as httpbin does.
 func values(v url.Values) map[string]any {
 	out := make(map[string]any, len(v))
 	for key, list := range v {

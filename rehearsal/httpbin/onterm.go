@@ -7,30 +7,25 @@ import (
 	"syscall"
 )
 
-// OnTerm is what the app does when it is told to stop.
+// OnTerm is what the app does at SIGTERM.
 type OnTerm string
 
 const (
-	// Exit is what most programs without a signal handler do: the process dies
-	// of the signal, with whatever was in flight. A process that is PID 1 of its
-	// namespace exits with status 2 instead: the kernel does not let it die of a
-	// signal, and Go's runtime then leaves that way.
+	// Exit is what programs without a signal handler do: the signal ends the process, and the requests in flight. PID 1 of
+	// a namespace exits with status 2 instead: the kernel drops signals for it, and Go's runtime exits.
 	Exit OnTerm = "exit"
 
-	// CloseListener is nginx's way (its worker at SIGQUIT, the whole at `nginx
-	// -s quit`): the listening socket is closed at once, idle connections too,
-	// what is in flight is finished with `Connection: close`, and the process
-	// leaves, with status 0, the moment its last connection is gone.
+	// CloseListener is what nginx does (a worker at SIGQUIT, `nginx -s quit`): it closes the listening socket and idle
+	// connections at once, finishes the requests in flight with `Connection: close`, and exits with status 0 when the last
+	// connection is closed.
 	CloseListener OnTerm = "close-listener"
 
-	// Drain is http.Server.Shutdown, Go's own way. It closes the listening socket
-	// as well and finishes what is in flight, but it looks for the last connection
-	// by a poll (up to half a second late), and waits for connections that
-	// never asked anything for up to five seconds.
+	// Drain is http.Server.Shutdown. It closes the listening socket as well and finishes the requests in flight, but polls
+	// for the last connection (up to half a second late), and waits up to five seconds for connections without a request.
 	Drain OnTerm = "drain"
 )
 
-// ParseOnTerm reads the value of a flag.
+// ParseOnTerm parses the value of a flag.
 func ParseOnTerm(s string) (OnTerm, error) {
 	switch o := OnTerm(s); o {
 	case Exit, CloseListener, Drain:
@@ -39,9 +34,8 @@ func ParseOnTerm(s string) (OnTerm, error) {
 	return "", fmt.Errorf("behaviour at SIGTERM is %q: must be %s, %s or %s", s, Exit, CloseListener, Drain)
 }
 
-// NotifyContext gives the context that Run is to be called with in a process
-// of its own: it ends at SIGTERM or SIGINT. With Exit it installs nothing, so
-// that the process dies as one without a handler does.
+// NotifyContext returns a context for Run that ends at SIGTERM or SIGINT. With Exit it installs no handler, so that the
+// signal ends the process.
 func NotifyContext(parent context.Context, onTerm OnTerm) (context.Context, context.CancelFunc) {
 	if onTerm == Exit {
 		return context.WithCancel(parent)

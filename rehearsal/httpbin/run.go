@@ -11,33 +11,30 @@ import (
 	"time"
 )
 
-// headTimeout bounds how long a connection may take to send a request's head,
-// as nginx's client_header_timeout does; it also bounds CloseListener's wait for a
-// connection that never asked.
+// headTimeout limits how long a connection may take to send a request's head, as nginx's client_header_timeout does, and so
+// how long CloseListener waits for a connection without a request.
 const headTimeout = 60 * time.Second
 
 // Options of an app.
 type Options struct {
-	// Listen is the TCP address; not used when Listener is given.
+	// Listen is the TCP address; unused if Listener is set.
 	Listen string
 
-	// Listener, if given, is taken over: Run closes it.
+	// Listener, if set, is served and closed by Run.
 	Listener net.Listener
 
-	// MaxDelay caps /delay. Zero means DefaultMaxDelay; negative is an error.
+	// MaxDelay limits /delay. Zero means DefaultMaxDelay; negative is an error.
 	MaxDelay time.Duration
 
 	// OnTerm is what happens when Run's context ends. Empty means Exit.
 	OnTerm OnTerm
 
-	// Log gets a line at the start and one at the end. Nil means none.
+	// Log gets a line at the start and at the end. Nil: none.
 	Log *slog.Logger
 }
 
-// Run serves until ctx ends, and then as OnTerm says. It returns nil after an
-// intended end: with Exit at once, open connections being closed whatever they
-// do; else when the last connection is gone. It has no deadline of its own: it
-// is for the platform to lose patience.
+// Run serves until ctx ends, and then stops by OnTerm. It returns nil after that: with Exit at once, and closes all
+// connections; otherwise when the last connection is closed. It has no deadline: the platform sends SIGKILL.
 func Run(ctx context.Context, o Options) error {
 	if o.MaxDelay < 0 {
 		return fmt.Errorf("maximum delay is %v: must not be negative", o.MaxDelay)
@@ -72,8 +69,7 @@ func Run(ctx context.Context, o Options) error {
 		ConnState:         conns.note,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
-	// Shutdown makes Serve return before the last connection is gone, so what
-	// Serve returns is only looked at when it returns uncalled.
+	// Shutdown makes Serve return before the last connection is closed, so its error only counts before Shutdown.
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	log.Info("httpbin is serving", "address", ln.Addr().String(), "on_term", string(onTerm))
@@ -84,7 +80,7 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("serve on %s: %w", ln.Addr(), err)
 	case <-ctx.Done():
 	}
-	log.Info("httpbin is told to stop", "on_term", string(onTerm))
+	log.Info("httpbin is stopping", "on_term", string(onTerm))
 
 	var err error
 	switch onTerm {
@@ -93,8 +89,7 @@ func Run(ctx context.Context, o Options) error {
 	case Drain:
 		err = srv.Shutdown(context.WithoutCancel(ctx))
 	case CloseListener:
-		// ClosesListener the listener and the idle, and says goodbye to the others. To wait for
-		// them is ours.
+		// With an ended context Shutdown closes the listener and idle connections, and sends `Connection: close` on the others, but does not wait for them.
 		now, cancel := context.WithCancel(ctx)
 		cancel()
 		if err = srv.Shutdown(now); errors.Is(err, context.Canceled) {
@@ -104,7 +99,7 @@ func Run(ctx context.Context, o Options) error {
 	<-served
 	if onTerm == CloseListener {
 		conns.wait()
-		// Only frees what the server remembers; its listener is closed already.
+		// It only frees memory: the listener is already closed.
 		_ = srv.Close()
 	}
 	if err != nil && !errors.Is(err, net.ErrClosed) {
@@ -113,12 +108,12 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// connections counts the open ones, so that the last one's end is an event.
+// connections counts open connections, and signals the end of the last one.
 type connections struct {
 	mu      sync.Mutex // guards open and waiting
 	open    int
 	waiting bool
-	gone    chan struct{} // closed once, when waiting and none is open
+	gone    chan struct{} // closed once, when waiting and no connection is open
 }
 
 func (c *connections) note(_ net.Conn, s http.ConnState) {
@@ -135,7 +130,7 @@ func (c *connections) note(_ net.Conn, s http.ConnState) {
 	}
 }
 
-// wait is called once, after the listener has ended: none can come any more.
+// wait is called once, after the listener is closed: no more connections can arrive.
 func (c *connections) wait() {
 	c.mu.Lock()
 	none := c.open == 0

@@ -14,11 +14,10 @@ const (
 	maxStreamLines = 100       // httpbin's limit of /stream
 	maxDripBytes   = 10 << 20  // httpbin's limit of /drip
 	maxBytes       = 100 << 20 // of /bytes; httpbin's own is 100 KiB, too small to fill a socket's buffers
-	maxDrip        = time.Hour // a bound for what httpbin leaves open
+	maxDrip        = time.Hour // httpbin has no limit
 )
 
-// delay answers as /anything without a method, after a while. It gives up when
-// its client does.
+// delay answers as /anything without a method, after a delay, or not at all if the client disconnects.
 func delay(limit time.Duration) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		value := r.PathValue("seconds")
@@ -27,14 +26,13 @@ func delay(limit time.Duration) http.HandlerFunc {
 			badRequest(w, "delay", value, "a number of seconds, not negative, fractions allowed")
 			return
 		}
-		// The body is read first: net/http notices a client that goes away
-		// only after that.
+		// Read the body first: net/http notices a client that disconnects only afterwards.
 		out, err := withBody(about(r), r)
 		if err != nil {
 			badRequest(w, "request body", err.Error(), "a complete body")
 			return
 		}
-		delete(out, "json") // not there in httpbin's /delay
+		delete(out, "json") // httpbin's /delay has none
 		if !sleep(r.Context(), min(d, limit)) {
 			return
 		}
@@ -89,7 +87,7 @@ func randomBytes(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream sends N lines, each flushed as a chunk of its own.
+// stream sends N lines, each in its own chunk.
 func stream(w http.ResponseWriter, r *http.Request) {
 	value := r.PathValue("n")
 	n, err := strconv.Atoi(value)
@@ -104,7 +102,7 @@ func stream(w http.ResponseWriter, r *http.Request) {
 	lines.SetEscapeHTML(false)
 	for id := range min(n, maxStreamLines) {
 		out["id"] = id
-		if lines.Encode(out) != nil { // the client is gone: what is encoded cannot fail
+		if lines.Encode(out) != nil { // the client is gone: encoding cannot fail
 			return
 		}
 		if rc.Flush() != nil {
@@ -154,17 +152,17 @@ func drip(w http.ResponseWriter, r *http.Request) {
 		if _, err := w.Write([]byte{'*'}); err != nil {
 			return
 		}
-		// Without a pause the server's own buffer is good enough.
+		// Without a pause no flush is needed.
 		if pause > 0 && (rc.Flush() != nil || !sleep(r.Context(), pause)) {
 			return
 		}
 	}
 }
 
-// isFinal: a 1xx is no answer, and net/http refuses what is no status.
+// isFinal: 1xx is no final response, and net/http panics on an invalid status.
 func isFinal(code int) bool { return code >= 200 && code <= 599 }
 
-// seconds parses a duration as httpbin takes it: a decimal number.
+// seconds parses a duration as httpbin does: a decimal number.
 func seconds(s string) (time.Duration, bool) {
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsNaN(f) || f < 0 {
@@ -173,7 +171,7 @@ func seconds(s string) (time.Duration, bool) {
 	return time.Duration(min(f*float64(time.Second), float64(math.MaxInt64/2))), true
 }
 
-// sleep reports false when ctx ended first.
+// sleep returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

@@ -1,5 +1,5 @@
 // Package lag measures how long programs on this machine wait for a processor, so that a rehearsal on a busy machine is
-// judged by what it shows and not by the load beside it.
+// not judged by the machine's load.
 package lag
 
 import (
@@ -13,17 +13,17 @@ import (
 
 const (
 	period = 100 * time.Millisecond // between two samples
-	nap    = 10 * time.Millisecond  // a wake-up waits for a processor
-	work   = 3 * time.Millisecond   // so does work, once its time slice is over
+	nap    = 10 * time.Millisecond  // to measure how late a wake-up is
+	work   = 3 * time.Millisecond   // to measure how long work waits once its time slice has ended
 )
 
-// sample is how long one nap and its work were held up.
+// sample is how long one nap and its work were delayed.
 type sample struct {
 	at    time.Time // its end
 	delay time.Duration
 }
 
-// Meter takes samples until its end.
+// Meter takes samples until End.
 type Meter struct {
 	done  chan struct{}
 	ended sync.WaitGroup
@@ -33,24 +33,24 @@ type Meter struct {
 	samples []sample
 }
 
-// Start begins to measure. End it.
+// Start starts to measure, until End.
 func Start() *Meter {
 	m := &Meter{done: make(chan struct{})}
 	m.ended.Go(m.run)
 	return m
 }
 
-// Fixed is a meter that has measured one delay, at all times, for tests.
+// Fixed is a meter with one delay at all times, for tests.
 func Fixed(delay time.Duration) *Meter { return &Meter{fixed: delay} }
 
-// End stops measuring. What was measured stays.
+// End stops measuring and keeps the samples.
 func (m *Meter) End() {
 	close(m.done)
 	m.ended.Wait()
 }
 
 func (m *Meter) run() {
-	runtime.LockOSThread() // its processor time is asked
+	runtime.LockOSThread() // threadTime reads this thread's processor time
 	defer runtime.UnlockOSThread()
 	tick := time.NewTicker(period)
 	defer tick.Stop()
@@ -81,23 +81,23 @@ func take() sample {
 	return sample{at, max(0, at.Sub(began)-nap-worked)}
 }
 
-// threadTime is the processor time that this thread has had.
+// threadTime is the processor time of this thread.
 func threadTime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
-		return time.Duration(time.Now().UnixNano()) // no load is seen then
+		return time.Duration(time.Now().UnixNano()) // shows no load
 	}
 	return time.Duration(t.Nano())
 }
 
-// hops are the programs that take their turns one after the other before an event of a termination is seen: the
-// kubelet, a hook, the sidecar, the app or the gateway.
+// hops is the number of programs that run one after the other before an event of a termination is observed: the kubelet, a
+// hook, the sidecar, the app or the gateway.
 const hops = 4
 
-// Allowance is how much later than alone something may be that was begun and seen at these moments.
+// Allowance is how much later than on a quiet machine an event may be, between these two times.
 func (m *Meter) Allowance(began, seen time.Time) time.Duration { return hops * m.Worst(began, seen) }
 
-// Note says in words that a machine was busy; empty for a quiet one.
+// Note is a sentence about a busy machine; empty for a quiet one.
 func Note(allowance time.Duration) string {
 	if allowance < 100*time.Millisecond {
 		return ""
@@ -106,7 +106,7 @@ func Note(allowance time.Duration) string {
 		(allowance / hops).Milliseconds(), allowance.Seconds())
 }
 
-// Worst is the longest delay between two moments. A nil meter has measured none.
+// Worst is the longest delay between two times. A nil meter has none.
 func (m *Meter) Worst(from, to time.Time) (worst time.Duration) {
 	if m == nil {
 		return 0

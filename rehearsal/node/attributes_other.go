@@ -4,10 +4,8 @@ package node
 
 import "syscall"
 
-// Without Linux's parent-death signal, what is left when this process is
-// killed lives on; Close is as thorough as there.
+// Without Linux's parent-death signal the processes survive if this process is killed; Close works the same.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// awaitExit has no portable way to wait without reaping; the group is then
-// killed by Close only if its leader is still there.
+// awaitExit cannot wait without reaping here; Close then kills the group only if its leader still runs.
 func awaitExit(int) {}

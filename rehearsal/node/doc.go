@@ -1,15 +1,14 @@
-// Package node is one machine as a Kubernetes node, for rehearsals: pods of
-// real processes on loopback, and a kubelet that ends them by Kubernetes' rules.
+// Package node makes this machine a Kubernetes node, for rehearsals: pods are real processes on loopback, and a kubelet
+// terminates them by Kubernetes' rules.
 //
 // Promises:
 //
-//   - What Start has started is gone when Close returns, whatever it did with
-//     signals, and with it whatever it started itself and left in its process group.
-//   - If this process is killed, its children are (PR_SET_PDEATHSIG).
-//   - Nothing else on the machine is ever signalled: a process is signalled
-//     only between its start and the moment it is reaped.
+//   - When Close returns, all processes of Start have ended, with the processes in their groups, whatever they do with
+//     signals.
+//   - If this process is killed, its children are killed (PR_SET_PDEATHSIG).
+//   - No other process gets a signal: a process is signalled only between its start and its wait4.
 //
-// What stands for what:
+// The parts of a node:
 //
 //	container        a process in a process group of its own
 //	its PID 1        the process; when it ends, the rest of its group is killed,

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Hook is a preStop. Run returns when it is over; ctx ends when its container
-// is gone, which ends the hook too.
+// Hook is a preStop hook. Run returns when it has ended; ctx ends when its container has, which ends the hook.
 type Hook interface {
 	Run(ctx context.Context) error
 }
@@ -29,16 +28,16 @@ func (s Sleep) Run(ctx context.Context) error {
 	}
 }
 
-// HTTPGet is the httpGet action: any status below 400 is a success.
+// HTTPGet is the httpGet action: a status below 400 is a success.
 type HTTPGet string
 
-// Run asks.
+// Run sends the request.
 func (h HTTPGet) Run(ctx context.Context) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, string(h), nil)
 	if err != nil {
 		return fmt.Errorf("preStop httpGet: %w", err)
 	}
-	// A hook's connection is not kept: nothing may hold the pod open by it.
+	// Close the connection: a kept-alive one would hold the pod open.
 	t := &http.Transport{DisableKeepAlives: true}
 	resp, err := t.RoundTrip(r)
 	if err != nil {
@@ -54,13 +53,13 @@ func (h HTTPGet) Run(ctx context.Context) error {
 	return nil
 }
 
-// Exec is the exec action: a program beside the container's own.
+// Exec is the exec action: another program in the container.
 type Exec struct {
 	Node    *Node
 	Command Command
 }
 
-// Run starts the program and waits for its end. What is not exit 0 is an error.
+// Run starts the program and waits for its end; anything but exit 0 is an error.
 func (e Exec) Run(ctx context.Context) error {
 	p, err := e.Node.Start(e.Command)
 	if err != nil {
@@ -69,7 +68,7 @@ func (e Exec) Run(ctx context.Context) error {
 	select {
 	case <-p.Done():
 	case <-ctx.Done():
-		_ = p.Kill() // it dies with its container
+		_ = p.Kill() // it ends with its container
 	}
 	if ending := p.Ending(); ending != "exit 0" {
 		return fmt.Errorf("preStop exec %s: %s", e.Command.Args[0], ending)
@@ -77,7 +76,7 @@ func (e Exec) Run(ctx context.Context) error {
 	return nil
 }
 
-// Func is a hook of the rehearsal's own.
+// Func is a hook of the rehearsal itself.
 type Func func(ctx context.Context) error
 
 // Run calls f.

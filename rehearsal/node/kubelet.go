@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// minimumGrace is what StopContainer is given at least, also when the preStop
-// has used the whole grace period: the kubelet's minimumGracePeriodInSeconds.
+// minimumGrace is the shortest grace period of StopContainer, also when the preStop hook has used all of it: the kubelet's
+// minimumGracePeriodInSeconds.
 const minimumGrace = 2 * time.Second
 
-// Container is what the kubelet ends. Process is one.
+// Container is what the kubelet terminates, such as a Process.
 type Container interface {
 	Terminate() error // SIGTERM to PID 1
 	Kill() error      // SIGKILL to all of it
@@ -23,13 +23,11 @@ type Member struct {
 	Container Container
 	PreStop   Hook // nil: none
 
-	// Native marks a restartable init container (restartPolicy: Always). Such
-	// ones end after the others, in reverse order.
+	// Native marks a restartable init container (restartPolicy: Always). They end after the others, in reverse order.
 	Native bool
 }
 
-// Ending is what the kubelet did to one container, and when. What it did not
-// do has a zero time.
+// Ending is what the kubelet did to one container, and when; zero times are for what it did not do.
 type Ending struct {
 	HookBegan, HookEnded time.Time
 	HookError            error
@@ -42,17 +40,17 @@ var errContainerGone = errors.New("the container is gone")
 
 // Terminate ends a pod as the kubelet does (killContainersWithSyncResult and
 // killContainer of pkg/kubelet/kuberuntime), and returns when its last container is
-// gone; the endings stand in the members' order.
+// gone. The endings are in the members' order.
 //
-//  1. Every container's preStop begins at once, a native sidecar's too.
-//  2. Its time is taken off the container's grace period, in whole seconds rounded
-//     down; a hook still running when the grace period is over is waited for no longer.
-//  3. A native sidecar then waits until every other container and each sidecar after
-//     it is gone, or its grace period is over; that time is taken off likewise.
+//  1. Every container's preStop hook starts at once, a native sidecar's as well.
+//  2. Its duration is subtracted from the container's grace period, in whole seconds rounded down. At the end of the grace
+//     period the kubelet no longer waits for the hook.
+//  3. A native sidecar then waits until every other container and each sidecar after it is gone, or its grace period has
+//     ended; that time is subtracted as well.
 //  4. SIGTERM, and SIGKILL when the rest of the grace period, at least 2 s, has
 //     passed.
 //
-// ctx ending kills all of it at once.
+// The end of ctx kills all containers at once.
 func Terminate(ctx context.Context, members []Member, grace time.Duration) []Ending {
 	endings := make([]Ending, len(members))
 	var all sync.WaitGroup
@@ -63,7 +61,7 @@ func Terminate(ctx context.Context, members []Member, grace time.Duration) []End
 	return endings
 }
 
-// predecessors are those that have to be gone before member i gets its SIGTERM.
+// predecessors are the members that must be gone before member i gets its SIGTERM.
 func predecessors(members []Member, i int) []Container {
 	if !members[i].Native {
 		return nil
@@ -100,7 +98,7 @@ func (m Member) end(ctx context.Context, e *Ending, grace time.Duration, before 
 		case <-limit.C:
 			e.HookError = context.DeadlineExceeded
 		case <-m.Container.Done():
-			// The kubelet does not look: it waits for its hook, which dies here.
+			// The kubelet does not notice: it waits for its hook, which ends here.
 			hookOver(errContainerGone)
 			e.HookError = <-over
 			e.HookEnded = time.Now()

@@ -16,18 +16,17 @@ type Command struct {
 	Env  []string // the whole environment; nil means this process's
 	Dir  string   // working folder; empty means this process's
 
-	// Output is the file that standard output and error are appended to; empty
-	// drops them.
+	// Output is the file for standard output and error; empty: discarded.
 	Output string
 
-	// Stdout, if given, is standard output instead. The caller closes its own.
+	// Stdout, if set, is standard output instead. The caller closes its copy.
 	Stdout *os.File
 }
 
 // Node starts processes and ends them.
 type Node struct {
 	starts  chan start
-	stopped chan struct{} // closed when no start is taken any more
+	stopped chan struct{} // closed when the node no longer starts processes
 
 	mu        sync.Mutex // guards what follows
 	closed    bool
@@ -39,7 +38,7 @@ type start struct {
 	err chan<- error
 }
 
-// New makes a node without processes. Close it.
+// New returns a node without processes. The caller closes it.
 func New() *Node {
 	n := &Node{
 		starts:    make(chan start),
@@ -50,9 +49,8 @@ func New() *Node {
 	return n
 }
 
-// startAll starts every process from one thread that lives as long as the node:
-// the kernel sends the parent-death signal when the thread that forked ends, not
-// when its process does.
+// startAll starts every process from one thread that lives as long as the node: the kernel sends the parent-death signal
+// when the thread that forked ends, not when its process does.
 func (n *Node) startAll() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -71,7 +69,7 @@ var errClosed = errors.New("the node is closed")
 // Start starts c. The error names the program.
 func (n *Node) Start(c Command) (*Process, error) {
 	if len(c.Args) == 0 {
-		return nil, errors.New("start a process: there is no program")
+		return nil, errors.New("start a process: no program")
 	}
 	p, err := n.start(c)
 	if err != nil {
@@ -90,13 +88,13 @@ func (n *Node) start(c Command) (*Process, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = out.Close() }() // the process has its own
+		defer func() { _ = out.Close() }() // the process has a copy
 		cmd.Stdout, cmd.Stderr = out, out
 	}
 	if c.Stdout != nil {
 		cmd.Stdout = c.Stdout
 	}
-	// Held over the start, so that Close misses none.
+	// Held during the start, so that Close misses no process.
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -119,8 +117,7 @@ func (n *Node) start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// Close kills what is left, with its process group, and waits until all of it
-// is reaped.
+// Close kills the remaining processes with their groups, and waits until all are reaped.
 func (n *Node) Close() {
 	n.mu.Lock()
 	if n.closed {

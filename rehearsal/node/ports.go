@@ -8,9 +8,8 @@ import (
 	"sync"
 )
 
-// Ports hands out TCP ports of loopback, each once. They lie below the range
-// that Linux takes outgoing connections' ports from, so that no client is given one
-// between the moment it is handed out and the moment its server listens.
+// Ports returns TCP ports of loopback, each once. They are below Linux's range for outgoing connections, so that no client
+// gets one before its server listens.
 type Ports struct {
 	mu   sync.Mutex // guards used
 	used map[int]bool
@@ -21,7 +20,7 @@ const (
 	lastPort  = 32_000
 )
 
-// Next returns a port on which nobody listens.
+// Next returns a port without a listener.
 func (p *Ports) Next() (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

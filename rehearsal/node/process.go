@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Process is a started process: a container's PID 1, or a tool beside the pods.
+// Process is a started process: a container's PID 1, or a tool.
 type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when reaped
@@ -19,19 +19,18 @@ type Process struct {
 	ended time.Time // written before done is closed
 }
 
-// wait reaps the process, and kills what is left of its group before, while
-// the group's number cannot have become another's.
+// wait reaps the process. It kills the rest of its group before, while the group's number cannot be reused.
 func (p *Process) wait() {
 	awaitExit(p.PID())
 	p.mu.Lock()
 	p.reaped = true
 	_ = syscall.Kill(-p.PID(), syscall.SIGKILL)
 	p.mu.Unlock()
-	_ = p.cmd.Wait() // how it ended is in ProcessState
+	_ = p.cmd.Wait() // ProcessState has the result
 	p.ended = time.Now()
 }
 
-// PID is the process's number, and its group's.
+// PID is the number of the process and of its group.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Done is closed when the process has ended and is reaped.
@@ -43,7 +42,7 @@ func (p *Process) Ended() time.Time {
 	return p.ended
 }
 
-// Ending says how the process ended: "exit 0", "exit 2", "SIGKILL". It waits for Done.
+// Ending is how the process ended: "exit 0", "exit 2", "SIGKILL". It waits for Done.
 func (p *Process) Ending() string {
 	<-p.done
 	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
@@ -52,8 +51,7 @@ func (p *Process) Ending() string {
 	return fmt.Sprintf("exit %d", p.cmd.ProcessState.ExitCode())
 }
 
-// Terminate sends SIGTERM to the process alone, as a runtime does to PID 1. To a
-// process that has ended it does nothing.
+// Terminate sends SIGTERM to the process alone, as a runtime does to PID 1, unless it has ended.
 func (p *Process) Terminate() error { return p.signal(p.PID(), syscall.SIGTERM) }
 
 // Kill sends SIGKILL to the whole group.

@@ -25,7 +25,7 @@ type socket struct {
 	inode string
 }
 
-// parseSockets reads /proc/net/tcp's format. Lines that are not of it are an error.
+// parseSockets parses /proc/net/tcp; an invalid line is an error.
 func parseSockets(data []byte) ([]socket, error) {
 	var out []socket
 	lines := bufio.NewScanner(bytes.NewReader(data))
@@ -64,8 +64,7 @@ func allSockets() ([]socket, error) {
 	return out, nil
 }
 
-// Established counts the connections of each local TCP port of the machine. A
-// server's port shows its clients.
+// Established counts the connections of each local TCP port: for a server's port, its clients.
 func Established() (map[int]int, error) {
 	sockets, err := allSockets()
 	if err != nil {
@@ -80,8 +79,7 @@ func Established() (map[int]int, error) {
 	return out, nil
 }
 
-// Listening counts the listening TCP sockets that the processes of p's group
-// hold: what `netstat -plnt` shows of a container.
+// Listening counts the listening TCP sockets of the processes in p's group, as `netstat -plnt` shows them in a container.
 func (p *Process) Listening() (int, error) {
 	held, err := p.inodes()
 	if err != nil {
@@ -100,7 +98,7 @@ func (p *Process) Listening() (int, error) {
 	return n, nil
 }
 
-// inodes are the sockets that the group has file descriptors of.
+// inodes are the group's open sockets.
 func (p *Process) inodes() (map[string]bool, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -110,7 +108,7 @@ func (p *Process) inodes() (map[string]bool, error) {
 	for _, stat := range stats {
 		data, err := os.ReadFile(stat)
 		if err != nil || groupOf(data) != p.PID() {
-			continue // gone meanwhile, or none of ours
+			continue // it has ended, or belongs to another user
 		}
 		links, _ := filepath.Glob(filepath.Join(filepath.Dir(stat), "fd", "*"))
 		for _, link := range links {
@@ -126,8 +124,8 @@ func (p *Process) inodes() (map[string]bool, error) {
 	return out, nil
 }
 
-// groupOf reads the process group out of /proc/PID/stat; 0 when it cannot be
-// read. The name before it, in parentheses, may hold anything.
+// groupOf parses the process group in /proc/PID/stat; 0 if it is invalid. The name before it, in parentheses, may contain
+// anything.
 func groupOf(stat []byte) int {
 	i := bytes.LastIndexByte(stat, ')')
 	if i < 0 {

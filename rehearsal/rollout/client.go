@@ -16,19 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Failure is what became of a request that was not answered rightly; empty if it
-// was.
+// Failure is why a request failed; empty if it succeeded.
 type Failure string
 
-// What can go wrong. Statuses are Failures of their own: "503".
+// The failures. Statuses are failures as well: "503".
 const (
-	Refused   Failure = "refused"        // by every pod there was
-	Ended     Failure = "no answer"      // the connection was reset or ended before the answer
-	Truncated Failure = "cut answer"     // within the answer
+	Refused   Failure = "refused"        // by every pod
+	Ended     Failure = "no response"    // the connection was reset or ended before the response
+	Truncated Failure = "cut response"   // within the response
 	Late      Failure = "timeout"        // not within requestTimeout
-	Nobody    Failure = "no pods"        // the list was empty
-	Stopped   Failure = "not counted"    // the rollout was broken off
-	NotSent   Failure = "not sent whole" // the connection broke while the request was written
+	NoPods    Failure = "no pods"        // the list of endpoints was empty
+	Stopped   Failure = "not counted"    // the rollout was interrupted
+	NotSent   Failure = "not sent whole" // the connection failed while the request was written
 )
 
 const (
@@ -36,18 +35,17 @@ const (
 	requestTimeout = 30 * time.Second
 )
 
-// client keeps connections alive, as every HTTP client does, and makes no
-// request twice of which anybody may have seen a byte. net/http's own
-// would repeat some that were cut, and so hide what is counted here.
+// client keeps connections alive, as every HTTP client does, and never repeats a request of which a pod may have received a
+// byte. net/http's client would repeat some failed requests, and so hide failures.
 type client struct {
 	targets func() []string // host:port; chosen from at random
 
 	mu      sync.Mutex // guards what follows
 	idle    map[string][]*kept
-	retries int // connections that were refused, and requests that went elsewhere
+	retries int // refused connections, and requests that were sent to another pod
 }
 
-// kept is a connection that has been used and may be again.
+// kept is a kept-alive connection.
 type kept struct {
 	net.Conn
 	r *bufio.Reader
@@ -69,11 +67,11 @@ func (c *client) close() {
 	clear(c.idle)
 }
 
-// do makes a request and reads the answer.
+// do sends a request and reads the response.
 func (c *client) do(ctx context.Context, r request) Failure {
 	addresses := c.targets()
 	if len(addresses) == 0 {
-		return Nobody
+		return NoPods
 	}
 	for _, i := range rand.Perm(len(addresses)) {
 		k, err := c.connect(ctx, addresses[i])
@@ -91,7 +89,7 @@ func (c *client) do(ctx context.Context, r request) Failure {
 	return Refused
 }
 
-// connect takes a kept connection that is still open, or makes one.
+// connect returns a kept-alive connection that is still open, or a new one.
 func (c *client) connect(ctx context.Context, address string) (*kept, error) {
 	for {
 		c.mu.Lock()
@@ -116,8 +114,8 @@ func (c *client) connect(ctx context.Context, address string) (*kept, error) {
 	return &kept{conn, bufio.NewReader(conn)}, nil
 }
 
-// open looks, without waiting, whether the other side has closed or said
-// something unasked: no byte is sent on such a connection.
+// open reports, without waiting, whether the peer has neither closed nor sent unexpected bytes: no request is sent on
+// another connection.
 func (k *kept) open() bool {
 	raw, err := k.Conn.(*net.TCPConn).SyscallConn()
 	if err != nil || k.r.Buffered() > 0 {
@@ -136,7 +134,7 @@ func (c *client) ask(ctx context.Context, k *kept, address string, r request) Fa
 	stop := context.AfterFunc(ctx, func() { _ = k.SetDeadline(time.Unix(1, 0)) })
 	keep := false
 	defer func() {
-		// A deadline that ctx sets after this is found by the next request.
+		// The next request meets a deadline that ctx sets after this.
 		if !stop() || !keep {
 			_ = k.Close()
 			return

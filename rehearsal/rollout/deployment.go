@@ -20,7 +20,7 @@ type deployment struct {
 	env      *strategy.Env
 	strategy strategy.Strategy
 	dir      string
-	latest   time.Duration // of propagation
+	latest   time.Duration // maximum propagation delay
 
 	gateway *strategy.Gateway
 	pods    []*strategy.Pod // the oldest first
@@ -80,12 +80,11 @@ func (d *deployment) startPod(ctx context.Context) (*strategy.Pod, error) {
 	return d.env.StartPod(ctx, d.strategy, filepath.Join(d.dir, d.strategy.Name, "pod-"+strconv.Itoa(d.started)))
 }
 
-// replace replaces pods one after another until ctx ends, as a Deployment with
-// maxSurge 1, maxUnavailable 0 and minReadySeconds longer than the propagation does. It
-// returns when the pods that it has ended are gone.
+// replace replaces pods one after another until ctx ends, as a Deployment with maxSurge 1, maxUnavailable 0 and
+// minReadySeconds longer than the propagation delay does. It returns when the terminated pods are gone.
 func (d *deployment) replace(ctx context.Context) {
 	defer d.ending.Wait()
-	// The pods' ends and what is told of them go on to their own end.
+	// Terminations and their propagation continue after ctx ends.
 	whole := context.WithoutCancel(ctx)
 	for {
 		fresh, err := d.startPod(ctx)
@@ -118,8 +117,8 @@ func (d *deployment) replace(ctx context.Context) {
 	}
 }
 
-// play makes the load go on while pods are replaced.
-func (d *deployment) play(ctx context.Context, n, rate int) error {
+// run sends the load while pods are replaced.
+func (d *deployment) run(ctx context.Context, n, rate int) error {
 	replacing, enough := context.WithCancel(ctx)
 	var replacer sync.WaitGroup
 	replacer.Go(func() { d.replace(replacing) })

@@ -1,14 +1,11 @@
-// Package rollout is the other half of a rehearsal: load goes on while the pods
-// of a deployment are replaced one after another, and what is lost is counted.
+// Package rollout counts the requests that are lost while the pods of a deployment are replaced one after another under load.
 //
-// What is fair, so that no number is better or worse than life:
+// The measurement is fair:
 //
-//   - Load is open: requests are made at their times whether earlier ones have
-//     been answered or not.
-//   - Half of them go through the gateway, half straight to the pods, all over
-//     kept connections.
-//   - Both learn late, each of each change at its own time, which pods there are.
-//   - A request is made again only when it is sure that nobody has seen a byte of it: the
-//     connection was refused, or a kept one had been closed before. All
-//     else is a failure: a reset, an end before or within the answer, any 5xx.
+//   - Load is open: requests are sent at their times, whether earlier ones have been answered or not.
+//   - Half of them go through the gateway, half directly to the pods, all over kept-alive connections.
+//   - Gateway and clients receive each change of the endpoints late, each after its own delay.
+//   - A request is retried only if certainly no pod has received a byte of it: the connection was refused, or a kept-alive
+//     one had been closed before. Everything else is a failure: a reset, a connection that ends before or within the
+//     response, any 5xx.
 package rollout

@@ -10,27 +10,27 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
-// endpoints is somebody's view of the deployment's pods. It learns of each
-// change after a time of its own, so that changes may even overtake each other.
+// endpoints is a client's view of the deployment's pods. Each change arrives after its own delay, so that changes may even
+// arrive out of order.
 type endpoints struct {
 	latest  time.Duration
 	publish func(addresses []string)
 
 	mu      sync.Mutex // guards what follows; held while publishing, so that lists come in order
 	list    []string
-	learnt  map[string]bool // removed before it was added
+	removed map[string]bool // removed before it was added
 	pending sync.WaitGroup
 }
 
 func newEndpoints(latest time.Duration, addresses []string, publish func([]string)) *endpoints {
-	e := &endpoints{latest: latest, publish: publish, list: slices.Clone(addresses), learnt: make(map[string]bool)}
+	e := &endpoints{latest: latest, publish: publish, list: slices.Clone(addresses), removed: make(map[string]bool)}
 	publish(slices.Clone(e.list))
 	return e
 }
 
 func (e *endpoints) add(ctx context.Context, address string) {
 	e.later(ctx, func() {
-		if !e.learnt[address] {
+		if !e.removed[address] {
 			e.list = append(e.list, address)
 		}
 	})
@@ -38,7 +38,7 @@ func (e *endpoints) add(ctx context.Context, address string) {
 
 func (e *endpoints) remove(ctx context.Context, address string) {
 	e.later(ctx, func() {
-		e.learnt[address] = true
+		e.removed[address] = true
 		e.list = slices.DeleteFunc(e.list, func(a string) bool { return a == address })
 	})
 }

@@ -8,21 +8,20 @@ import (
 	"time"
 )
 
-// request is one of the mix.
+// request is one request of the mix.
 type request struct {
 	method, path, body string
 }
 
 func (r request) bytes(host string) []byte {
-	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: lastcallctl\r\n", r.method, r.path, host)
+	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: rehearse\r\n", r.method, r.path, host)
 	if r.body != "" {
 		head += fmt.Sprintf("Content-Type: text/plain\r\nContent-Length: %d\r\n", len(r.body))
 	}
 	return []byte(head + "\r\n" + r.body)
 }
 
-// mix is what a service does: mostly fast, sometimes long, now and then with
-// a body. A request takes 0.25 s on average.
+// mix is the load of a service: mostly fast requests, some slow ones, some with a body; 0.25 s on average.
 var mix = []struct {
 	percent int
 	make    func() request
@@ -53,7 +52,7 @@ func pick() request {
 	return mix[0].make()
 }
 
-// count is what came of the requests of one client.
+// count has the results of one client.
 type count struct {
 	mu       sync.Mutex // guards what follows
 	asked    int
@@ -84,8 +83,7 @@ func (c *count) failed() (asked, failed int) {
 	return c.asked, failed
 }
 
-// load makes n requests at rate a second, in turn by each of the clients, and
-// returns when the last one has ended.
+// load sends n requests at rate per second, in turn by each client, and returns when the last one has ended.
 func load(ctx context.Context, n, rate int, clients []*client, counts []*count) {
 	var flying sync.WaitGroup
 	defer flying.Wait()
@@ -93,8 +91,7 @@ func load(ctx context.Context, n, rate int, clients []*client, counts []*count) 
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for i := range n {
-		// Each at its own time from the start: what was late does not shift
-		// those after it.
+		// Each at its own time from the start: a late one does not delay the next.
 		timer.Reset(time.Until(began.Add(time.Duration(i) * time.Second / time.Duration(rate))))
 		select {
 		case <-timer.C:

@@ -12,13 +12,13 @@ import (
 // Defaults.
 const (
 	DefaultRequests    = 20_000
-	DefaultRate        = 200 // requests a second and strategy
+	DefaultRate        = 200 // requests per second, for each strategy
 	DefaultPropagation = 4 * time.Second
 	DefaultGrace       = 30 * time.Second
 	replicas           = 3
 )
 
-// Limits of what may be asked for.
+// Limits of the options.
 const (
 	maxRequests = 10_000_000
 	maxRate     = 5000
@@ -26,19 +26,19 @@ const (
 
 // Options of a rollout.
 type Options struct {
-	Strategies  []string      // names; none means all
+	Strategies  []string      // names; empty: all
 	Requests    int           // of each strategy
 	Rate        int           // requests a second, of each strategy
-	Propagation time.Duration // the latest that anybody learns of a change; each change takes a time from 0 to this
+	Propagation time.Duration // maximum propagation delay: each change takes a random time from 0 to this
 	Grace       time.Duration // terminationGracePeriodSeconds, whole seconds
-	KeepLogs    string        // empty folder for what everything wrote; empty: nothing is kept
+	KeepLogs    string        // folder for all logs; empty: none are kept
 	Lastcall    string        // path of lastcall; empty: found or built
-	Self        string        // path of lastcallctl
+	Self        string        // path of this program, which has the built-in app and gateway
 
-	Progress *os.File // shows where it stands; nil: nothing
+	Progress *os.File // gets a line of progress; nil: nothing
 }
 
-// Strategies are what a rollout is played with.
+// Strategies returns the strategies of a rollout.
 func Strategies() []strategy.Strategy {
 	return []strategy.Strategy{
 		{Name: "lastcall", Sidecar: strategy.Lastcall, App: strategy.Exits,

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Result is what came out.
+// Result is the outcome.
 type Result struct {
 	OK            bool  `json:"ok"` // lastcall lost nothing
 	Requests      int   `json:"requests"`
@@ -17,7 +17,7 @@ type Result struct {
 	Rows          []Row `json:"rows"`
 }
 
-// Row is what came out of one strategy.
+// Row is the outcome of one strategy.
 type Row struct {
 	Strategy string `json:"strategy"`
 	Words    string `json:"words"`
@@ -31,8 +31,7 @@ type Row struct {
 	Killed   int             `json:"pods_killed"`    // by SIGKILL
 	StayedMS int64           `json:"pods_stayed_ms"` // on average, from a pod's deletion to its end
 
-	// Elsewhere is how many times a client was refused and went to another pod:
-	// no failure.
+	// Elsewhere is how often a client was refused and used another pod: no failure.
 	Elsewhere int `json:"refused_and_sent_elsewhere"`
 }
 

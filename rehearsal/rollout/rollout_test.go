@@ -51,7 +51,7 @@ func TestLoadIsPunctual(t *testing.T) {
 			t.Errorf("it took %v, want 1.98 s", took)
 		}
 		for i, c := range counts {
-			if asked, failed := c.failed(); asked != 50 || failed != 50 || c.failures[Nobody] != 50 {
+			if asked, failed := c.failed(); asked != 50 || failed != 50 || c.failures[NoPods] != 50 {
 				t.Errorf("client %d: %d asked, %v", i, asked, c.failures)
 			}
 		}
@@ -92,7 +92,7 @@ func TestTable(t *testing.T) {
 	for _, want := range []string{
 		"✓ lastcall                    20000          0          0          0         20     5.01 s\n",
 		"  none                        20000        291        154        137         20     5.01 s\n",
-		"lost by: 137 × 503, 119 × no answer, 35 × cut answer\n",
+		"lost by: 137 × 503, 119 × no response, 35 × cut response\n",
 		"✓ lastcall lost 0 of 20000 requests over 20 replaced pods, in 112.43 s.\n",
 	} {
 		if !strings.Contains(b.String(), want) {

@@ -14,16 +14,15 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// Run plays a rollout with every strategy at the same time. Nothing that it has
-// started is left when it returns. An error is one of the set-up
-// (strategy.OptionError: of an option) or ctx's; lost requests are told by the result.
+// Run runs a rollout with every strategy at the same time. When it returns, all processes that it started have ended. An
+// error is about the set-up (strategy.OptionError: about an option), or ctx's; lost requests are in the result.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	strategies, err := o.check()
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	line := func() string { return "finding lastcall, which is built if it is not there" }
+	line := func() string { return "looking for lastcall, which is built if it does not exist" }
 	var progress *console.Progress
 	show := func(line func() string) {
 		if progress != nil {
@@ -60,17 +59,17 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		ready.Add(1)
 	}
 
-	// When ctx ends, the node ends the pods, so that nobody waits for them.
+	// When ctx ends, the node kills the pods.
 	broken := context.AfterFunc(ctx, n.Close)
 	defer broken()
 	loaded := time.Now()
-	show(func() string { return standing(all, o, time.Since(loaded)) })
+	show(func() string { return status(all, o, time.Since(loaded)) })
 	errs := make([]error, len(all))
-	var playing sync.WaitGroup
+	var running sync.WaitGroup
 	for i, d := range all {
-		playing.Go(func() { errs[i] = d.play(ctx, o.Requests, o.Rate) })
+		running.Go(func() { errs[i] = d.run(ctx, o.Requests, o.Rate) })
 	}
-	playing.Wait()
+	running.Wait()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -80,8 +79,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return result(all, o, time.Since(began)), nil
 }
 
-// standing is the progress line.
-func standing(all []*deployment, o Options, since time.Duration) string {
+// status is the progress line.
+func status(all []*deployment, o Options, since time.Duration) string {
 	var parts []string
 	most := 0
 	for _, d := range all {

@@ -20,12 +20,12 @@ const (
 	numberWidth = 11
 )
 
-// WriteTable writes the result for people, at most console.Width columns wide.
+// WriteTable writes the result as a table, at most console.Width columns wide.
 func (r *Result) WriteTable(w io.Writer, s console.Style) error {
 	out := bufio.NewWriter(w)
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
-	line("%s", s.Bold(fmt.Sprintf("%d requests a second while pods are replaced one after another.", r.Rate)))
-	line("%s", s.Dim(fmt.Sprintf("half through the gateway, half straight at the pods; both learn 0 to %s late which pods there are",
+	line("%s", s.Bold(fmt.Sprintf("%d requests per second while pods are replaced one after another.", r.Rate)))
+	line("%s", s.Dim(fmt.Sprintf("half through the gateway, half directly to the pods; endpoints propagate within 0 to %s",
 		console.Round(time.Duration(r.PropagationMS)*time.Millisecond))))
 	line("")
 	head := console.Left("strategy", nameWidth)
@@ -69,7 +69,7 @@ func writeRow(line func(string, ...any), s console.Style, row Row) {
 	}
 }
 
-// kinds lists what was lost by how, most first.
+// kinds lists the failures, most frequent first.
 func kinds(row Row) string {
 	list := slices.SortedFunc(maps.Keys(row.Kinds), func(a, b Failure) int {
 		return cmp.Or(row.Kinds[b]-row.Kinds[a], strings.Compare(string(a), string(b)))
