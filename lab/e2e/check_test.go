@@ -54,6 +54,12 @@ func TestCheck(t *testing.T) {
 		}
 	}
 
+	if out, err := exec.Command(lastcallctl, "check", "-n", n.name).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	} else {
+		t.Logf("%s", out)
+	}
+
 	file := filepath.Join(t.TempDir(), "report.zip")
 	out, err = exec.Command(lastcallctl, "bug-report", "-n", n.name, "--pod", p.Name, "-f", file).CombinedOutput()
 	if err != nil {

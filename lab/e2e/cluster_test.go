@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -56,6 +57,11 @@ func TestWebhookDown(t *testing.T) {
 		}
 		return err
 	})
+	out, err := exec.Command(lastcallctl, "check", "-n", n.name).CombinedOutput()
+	t.Logf("%s", out)
+	if err == nil || !strings.Contains(string(out), "FAIL the webhook's service has ready endpoints") || !strings.Contains(string(out), "would not be injected") {
+		t.Errorf("check without a webhook: %v", err)
+	}
 	began := time.Now()
 	p := n.start(app{name: "web"})
 	t.Logf("a pod without the webhook is ready after %.1f s", time.Since(began).Seconds())
