@@ -71,7 +71,7 @@ func runCommand() *cobra.Command {
 		Example:               "  lastcall run --inbound :8000=127.0.0.1:0 -- python3 -m http.server {port}",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage{errors.New("missing command: put it after --")}
+				return usage(errors.New("missing command: put it after --"))
 			}
 			return nil
 		},
@@ -86,7 +86,7 @@ func runCommand() *cobra.Command {
 func (f *agentFlags) runAgent(cmd *cobra.Command) error {
 	containers, err := f.parseAppContainers(cmd.Flags())
 	if err != nil {
-		return usage{err}
+		return usage(err)
 	}
 	o, closeOptions, err := f.options(cmd, false)
 	if err != nil {
@@ -118,7 +118,7 @@ func (f *agentFlags) runApp(cmd *cobra.Command, app []string) error {
 	}
 	neighbour, err := agent.ParseNeighbour(os.Getenv)
 	if err != nil {
-		return usage{err}
+		return usage(err)
 	}
 	listen, appStop, err := f.stop.parse(true, f.succession.isEnabled())
 	if err != nil {
@@ -145,7 +145,7 @@ func (f *agentFlags) runApp(cmd *cobra.Command, app []string) error {
 // exitCode is what an agent's end means for the program.
 func exitCode(code int, err error) error {
 	if err == nil && code != 0 {
-		return exit{code}
+		return cli.ExitCode(code)
 	}
 	return err
 }
@@ -196,13 +196,13 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 		Metrics:        []prometheus.Collector{written.Metric("own")},
 	}
 	if o.AccessLogFormat, err = accesslog.ParseFormat(f.accessLogForm); err != nil {
-		return o, nil, usage{fmt.Errorf("--access-log-format: %w", err)}
+		return o, nil, usage(fmt.Errorf("--access-log-format: %w", err))
 	}
 	if o.Limits, err = f.limits.limits(); err != nil {
 		return o, nil, err
 	}
 	if o.Probes, err = agent.ParseProbes(os.Getenv("ISTIO_KUBE_APP_PROBERS")); err != nil {
-		return o, nil, usage{err}
+		return o, nil, usage(err)
 	}
 	if o.H2, err = f.h2.limits(); err != nil {
 		return o, nil, err
@@ -260,7 +260,7 @@ func (f *agentFlags) admin(s *meshconfig.Settings, isRun bool, level *slog.Level
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		address = net.JoinHostPort(strings.Trim(address, "[]"), strconv.Itoa(s.AdminPort.Value))
 	}
-	return agent.Admin{Address: address, Optional: f.adminAddress == "", Version: buildVersion(), Level: level}
+	return agent.Admin{Address: address, Optional: f.adminAddress == "", Version: cli.Version(version), Level: level}
 }
 
 func (f *agentFlags) parseInbound(needed bool) ([]pipe.Inbound, error) {
@@ -269,13 +269,13 @@ func (f *agentFlags) parseInbound(needed bool) ([]pipe.Inbound, error) {
 		return nil, err
 	}
 	if needed && len(f.inbound) == 0 && captured == nil {
-		return nil, usage{errors.New("missing --inbound: give at least one LISTEN=APP, for example --inbound :8000=127.0.0.1:8080")}
+		return nil, usage(errors.New("missing --inbound: give at least one LISTEN=APP, for example --inbound :8000=127.0.0.1:8080"))
 	}
 	out := captured
 	for _, s := range f.inbound {
 		in, err := inbound.Parse(s)
 		if err != nil {
-			return nil, usage{err}
+			return nil, usage(err)
 		}
 		if in.App, err = freePort(in.App); err != nil {
 			return nil, err

@@ -26,7 +26,7 @@ func captureCommand() *cobra.Command {
 		Aliases: []string{"istio-iptables"},
 		Short:   "Redirect a pod's traffic to the agent: the init container",
 		Long:    captureHelp,
-		Example: "  lastcall capture\n  lastcall capture --exclude-inbound-ports 9100 --exclude-outbound-ranges 10.96.0.10/32 --dry-run",
+		Example: "  lastcall capture\n  lastcall capture --exclude-inbound-ports 9100 --dry-run",
 		Args:    cli.NoArgs,
 		RunE:    f.run,
 	}
@@ -83,7 +83,7 @@ func (f *captureSettings) run(cmd *cobra.Command, _ []string) error {
 	}
 	config, err := f.resolve(cmd.Flags())
 	if err != nil {
-		return usage{err}
+		return usage(err)
 	}
 	if f.dryRun {
 		return capture.DryRun(cmd.OutOrStdout(), config)

@@ -39,7 +39,7 @@ const proxyID = 1337
 // inbound is the listener for captured connections; nil without one.
 func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
 	if f.on && os.Geteuid() != proxyID && os.Getegid() != proxyID {
-		return nil, usage{fmt.Errorf("--capture: user %d, group %d is itself captured, so that connections would loop: run the agent as user or group %d or, if lastcall capture excludes another one (--proxy-uid), use --inbound-captured %s --outbound %s", os.Geteuid(), os.Getegid(), proxyID, capturedInbound, capturedOutbound)}
+		return nil, usage(fmt.Errorf("--capture: user %d, group %d is itself captured, so that connections would loop: run the agent as user or group %d or, if lastcall capture excludes another one (--proxy-uid), use --inbound-captured %s --outbound %s", os.Geteuid(), os.Getegid(), proxyID, capturedInbound, capturedOutbound))
 	}
 	listen := f.in
 	if listen == "" && f.on {
@@ -50,12 +50,12 @@ func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
 	}
 	protocol, err := inbound.Protocol(f.protocol)
 	if err != nil {
-		return nil, usage{fmt.Errorf("--inbound-captured-protocol: %w", err)}
+		return nil, usage(fmt.Errorf("--inbound-captured-protocol: %w", err))
 	}
 	in := pipe.Inbound{Listen: listen, Protocol: protocol}
 	for _, port := range f.ignore {
 		if port < 1 || port > 65535 {
-			return nil, usage{fmt.Errorf("--ignore-inbound-port %d: must be 1 to 65535", port)}
+			return nil, usage(fmt.Errorf("--ignore-inbound-port %d: must be 1 to 65535", port))
 		}
 		in.Ignore = append(in.Ignore, uint16(port))
 	}

@@ -24,7 +24,7 @@ func copyCommand() *cobra.Command {
 		Example: "  lastcall copy /lastcall-bin/lastcall",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || args[0] == "" {
-				return usage{fmt.Errorf("copy takes one argument, a file or a folder; got %q", args)}
+				return usage(fmt.Errorf("copy takes one argument, a file or a folder; got %q", args))
 			}
 			return nil
 		},
@@ -91,14 +91,14 @@ func copyTarget(dest string) (string, error) {
 	case err == nil && info.IsDir():
 		return filepath.Join(dest, "lastcall"), nil
 	case err == nil && isFolder:
-		return "", usage{fmt.Errorf("copy to %s/: not a folder", dest)}
+		return "", usage(fmt.Errorf("copy to %s/: not a folder", dest))
 	case err == nil, errors.Is(err, fs.ErrNotExist) && !isFolder:
 		if parent, err := os.Stat(filepath.Dir(dest)); err != nil || !parent.IsDir() {
-			return "", usage{fmt.Errorf("copy to %s: no folder %s; in a container, mount the volume there", dest, filepath.Dir(dest))}
+			return "", usage(fmt.Errorf("copy to %s: no folder %s; in a container, mount the volume there", dest, filepath.Dir(dest)))
 		}
 		return dest, nil
 	case errors.Is(err, fs.ErrNotExist):
-		return "", usage{fmt.Errorf("copy to %s/: no such folder; in a container, mount the volume there", dest)}
+		return "", usage(fmt.Errorf("copy to %s/: no such folder; in a container, mount the volume there", dest))
 	}
 	return "", fmt.Errorf("copy to %s: %w", dest, err)
 }

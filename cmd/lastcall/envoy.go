@@ -43,7 +43,7 @@ func (f *envoyFlags) isEnvoy() bool { return f.proxy == "envoy" }
 // options are those of the Envoy to start or, with attach, of the one that runs already and serves its API at admin.
 func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, admin string, attach bool, accessLog string, log *slog.Logger) (*envoy.Options, error) {
 	if !attach && f.config == "" && len(inbound) == 0 {
-		return nil, usage{errors.New("--proxy envoy needs --inbound LISTEN=APP, --envoy-config FILE, or --admin-address of an Envoy that is running")}
+		return nil, usage(errors.New("--proxy envoy needs --inbound LISTEN=APP, --envoy-config FILE, or --admin-address of an Envoy that is running"))
 	}
 	if admin == "" {
 		admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.AdminPort.Value))
@@ -66,13 +66,13 @@ func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, adm
 	}
 	for _, in := range inbound {
 		if in.TLS != nil || in.MaxConnections != 0 {
-			return nil, usage{fmt.Errorf("--inbound %s: with --proxy envoy, set TLS and limits in --envoy-config", in.Listen)}
+			return nil, usage(fmt.Errorf("--inbound %s: with --proxy envoy, set TLS and limits in --envoy-config", in.Listen))
 		}
 		o.Bootstrap.Inbound = append(o.Bootstrap.Inbound, envoy.Route{Listen: in.Listen, App: in.App, Protocol: in.Protocol.String()})
 	}
 	for _, port := range f.leaveOut {
 		if port > 65535 {
-			return nil, usage{fmt.Errorf("--ignore-port %d: must be 1 to 65535", port)}
+			return nil, usage(fmt.Errorf("--ignore-port %d: must be 1 to 65535", port))
 		}
 		o.LeaveOut = append(o.LeaveOut, uint16(port))
 	}

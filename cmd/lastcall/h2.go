@@ -35,7 +35,7 @@ func (f *h2Flags) limits() (http2.Limits, error) {
 	var err error
 	f.each(func(value *int, name, _ string) {
 		if *value == 0 || *value < -1 {
-			err = usage{fmt.Errorf("--%s %d: must be 1 or more, or -1 for no limit", name, *value)}
+			err = usage(fmt.Errorf("--%s %d: must be 1 or more, or -1 for no limit", name, *value))
 		}
 	})
 	return f.Limits, err

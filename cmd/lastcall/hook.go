@@ -48,7 +48,7 @@ func (f *statusFlags) ask(ctx context.Context, method, path string) (*http.Respo
 	at := "http://" + net.JoinHostPort(f.address, strconv.Itoa(f.port)) + "/" + strings.TrimPrefix(path, "/")
 	req, err := http.NewRequestWithContext(ctx, method, at, nil)
 	if err != nil {
-		return nil, nil, usage{fmt.Errorf("%s %s: %w", method, path, err)}
+		return nil, nil, usage(fmt.Errorf("%s %s: %w", method, path, err))
 	}
 	resp, err := statusTransport.RoundTrip(req) // no redirects, no proxy of HTTP_PROXY for loopback
 	if err != nil {
@@ -85,13 +85,13 @@ func waitCommand() *cobra.Command {
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.timeout < 0 {
-				return usage{fmt.Errorf("--timeout %v: must not be negative", f.timeout)}
+				return usage(fmt.Errorf("--timeout %v: must not be negative", f.timeout))
 			}
 			if ports, err := p.isGiven(cmd.Flags()); err != nil {
 				return err
 			} else if ports {
 				if sidecar {
-					return usage{errors.New("use only one of --sidecar and --ports: with --ports there is no sidecar")}
+					return usage(errors.New("use only one of --sidecar and --ports: with --ports there is no sidecar"))
 				}
 				return p.wait(cmd, f.timeout)
 			}
@@ -101,7 +101,7 @@ func waitCommand() *cobra.Command {
 				path = "wait?of=sidecar"
 			case appPorts != "":
 				if err := checkPorts(appPorts); err != nil {
-					return usage{fmt.Errorf("--app-ports: %w", err)}
+					return usage(fmt.Errorf("--app-ports: %w", err))
 				}
 				path = "wait?ports=" + url.QueryEscape(appPorts)
 			}
@@ -147,7 +147,7 @@ func requestCommand() *cobra.Command {
 		Example: "  lastcall request POST quitquitquit\n  lastcall request GET metrics",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usage{fmt.Errorf("request takes METHOD and PATH, such as lastcall request GET healthz/ready; got %d arguments", len(args))}
+				return usage(fmt.Errorf("request takes METHOD and PATH, such as lastcall request GET healthz/ready; got %d arguments", len(args)))
 			}
 			return nil
 		},
@@ -180,7 +180,7 @@ func configCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, err := f.resolve()
 			if err != nil {
-				return usage{err}
+				return usage(err)
 			}
 			if format == cli.JSON {
 				b, err := settings.MarshalJSON()

@@ -40,7 +40,7 @@ func (f *successionFlags) isEnabled() bool {
 // begin takes over from the old process of a hot restart, if there is one, and prepares for the next restart.
 func (f *successionFlags) begin(run *agentFlags, settings *meshconfig.Settings, requests <-chan struct{}, log *slog.Logger) (*hotrestart.Service, error) {
 	if f.timeout < time.Second {
-		return nil, usage{fmt.Errorf("--hot-restart-timeout %v: must be 1s or more", f.timeout)}
+		return nil, usage(fmt.Errorf("--hot-restart-timeout %v: must be 1s or more", f.timeout))
 	}
 	grace := settings.GracePeriod.Value
 	o := hotrestart.ServiceOptions{

@@ -54,7 +54,7 @@ func (f *limitsFlags) limits() (pipe.Limits, error) {
 			if d.off {
 				want += ", or 0 for no limit"
 			}
-			return l, usage{fmt.Errorf("--%s %v: must be %s", d.name, d.value, want)}
+			return l, usage(fmt.Errorf("--%s %v: must be %s", d.name, d.value, want))
 		case d.value == 0:
 			*d.to = pipe.NoLimit
 		}
@@ -65,14 +65,14 @@ func (f *limitsFlags) limits() (pipe.Limits, error) {
 		value, least int
 	}{{"max-head-bytes", f.headBytes, 1 << 10}, {"max-headers", f.fields, 1}, {"max-request-line", f.line, 0}} {
 		if n.value < n.least || n.value > 1<<24 {
-			return l, usage{fmt.Errorf("--%s %d: must be %d to %d", n.name, n.value, n.least, 1<<24)}
+			return l, usage(fmt.Errorf("--%s %d: must be %d to %d", n.name, n.value, n.least, 1<<24))
 		}
 	}
 	if l.RequestTimeout = f.request; f.request < 0 {
-		return l, usage{fmt.Errorf("--request-timeout %v: must be a duration such as 1m, or 0 for no limit", f.request)}
+		return l, usage(fmt.Errorf("--request-timeout %v: must be a duration such as 1m, or 0 for no limit", f.request))
 	}
 	if f.connections < 0 {
-		return l, usage{fmt.Errorf("--max-connections %d: must be 1 or more, or 0 for no limit", f.connections)}
+		return l, usage(fmt.Errorf("--max-connections %d: must be 1 or more, or 0 for no limit", f.connections))
 	}
 	return l, nil
 }

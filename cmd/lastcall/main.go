@@ -7,8 +7,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"runtime/debug"
 
@@ -16,24 +14,13 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/hotrestart"
-	"github.com/lastcall-dev/lastcall/internal/logs"
 )
 
 // version is set by the build (-ldflags "-X main.version=…").
 var version = ""
 
-// codeUsage is the exit code for wrong flags or arguments. The agent has its own codes.
-const codeUsage = 2
-
-// exit ends the program with a code; the error has been logged already.
-type exit struct{ code int }
-
-func (e exit) Error() string { return fmt.Sprintf("exit code %d", e.code) }
-
 // usage is an error in flags or arguments.
-type usage struct{ error }
-
-func (u usage) Unwrap() error { return u.error }
+func usage(err error) error { return cli.UsageError{Err: err} }
 
 func main() {
 	// Every app has a sidecar: its memory matters more than the time to collect its small heap (15.5 MB resident
@@ -41,32 +28,7 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
-	os.Exit(run())
-}
-
-func run() int {
-	stderr := logs.New(os.Stderr, logs.DefaultBound)
-	defer stderr.Close()
-	cmd := command()
-	cmd.SetErr(stderr)
-	err := cmd.Execute()
-	if err != nil {
-		hotrestart.Explain(err)
-	}
-	var e exit
-	var u usage
-	var c cli.UsageError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &e):
-		return e.code
-	case errors.As(err, &u), errors.As(err, &c):
-		fmt.Fprintf(stderr, "lastcall: %v\nSee lastcall --help.\n", err)
-		return codeUsage
-	}
-	fmt.Fprintf(stderr, "lastcall: %v\n", err)
-	return 1
+	os.Exit(cli.Main(command(), cli.Version(version), hotrestart.Explain))
 }
 
 func command() *cobra.Command {
@@ -79,26 +41,6 @@ func command() *cobra.Command {
 	}
 	cli.AddGroup(root, "Serve:", agentCommand(), runCommand(), hotRestartCommand())
 	cli.AddGroup(root, "Hooks and init containers:", waitCommand(), readyCommand(), captureCommand(), copyCommand(), presentCommand())
-	cli.AddGroup(root, "Inspect:", connectionsCommand(), configCommand(), requestCommand(), versionCommand())
-	cli.Prepare(root, buildVersion())
+	cli.AddGroup(root, "Inspect:", connectionsCommand(), configCommand(), requestCommand(), cli.VersionCommand(cli.Version(version)))
 	return root
-}
-
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cli.NoArgs,
-		Run:   func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), buildVersion()) },
-	}
-}
-
-func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }

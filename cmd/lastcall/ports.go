@@ -80,14 +80,14 @@ func (f *portsFlags) isGiven(flags *pflag.FlagSet) (bool, error) {
 	if flags.Changed("ports") {
 		for _, name := range []string{"status-address", "status-port"} {
 			if flags.Changed(name) {
-				return false, usage{fmt.Errorf("use only one of --%s and --ports: with --ports there is no agent", name)}
+				return false, usage(fmt.Errorf("use only one of --%s and --ports: with --ports there is no agent", name))
 			}
 		}
 		return true, nil
 	}
 	for _, name := range f.dependent() {
 		if flags.Changed(name) {
-			return false, usage{fmt.Errorf("--%s needs --ports, such as --ports 8080", name)}
+			return false, usage(fmt.Errorf("--%s needs --ports, such as --ports 8080", name))
 		}
 	}
 	return false, nil
@@ -122,9 +122,9 @@ func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration) error {
 	case r.Verdict == drain.Quit:
 		return errors.New("stopped by a signal before the app's connections were drained")
 	case r.Verdict == drain.Assumed && f.failOnBusy:
-		return exit{codeAssumed}
+		return cli.ExitCode(codeAssumed)
 	case r.Verdict != drain.Clean && r.Verdict != drain.Assumed && f.failOnBusy:
-		return exit{codeCut}
+		return cli.ExitCode(codeCut)
 	}
 	return nil
 }
@@ -132,12 +132,12 @@ func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration) error {
 func (f *portsFlags) options(log *slog.Logger) (sockets.Options, error) {
 	o := sockets.Options{Opaque: f.opaque, StreamPause: f.pause, Log: log}
 	if f.pause < 0 {
-		return o, usage{fmt.Errorf("--stream-pause %v: must not be negative", f.pause)}
+		return o, usage(fmt.Errorf("--stream-pause %v: must not be negative", f.pause))
 	}
 	for _, text := range f.ports {
 		port, protocol, err := parsePort(strings.TrimSpace(text))
 		if err != nil {
-			return o, usage{fmt.Errorf("--ports: %w", err)}
+			return o, usage(fmt.Errorf("--ports: %w", err))
 		}
 		o.Ports = append(o.Ports, port)
 		if meshconfig.IsOpaquePort(protocol) {
@@ -145,7 +145,7 @@ func (f *portsFlags) options(log *slog.Logger) (sockets.Options, error) {
 		}
 	}
 	if len(o.Ports) == 0 {
-		return o, usage{errors.New("--ports: must have at least one port, such as --ports 8080")}
+		return o, usage(errors.New("--ports: must have at least one port, such as --ports 8080"))
 	}
 	from, list := "--ignore-from", f.ignoreFrom
 	if list == nil {
@@ -157,7 +157,7 @@ func (f *portsFlags) options(log *slog.Logger) (sockets.Options, error) {
 		}
 		prefix, err := parsePrefix(text)
 		if err != nil {
-			return o, usage{fmt.Errorf("%s: %q: must be addresses or CIDRs, such as 10.0.0.7 and 10.0.0.0/24, separated by commas", from, text)}
+			return o, usage(fmt.Errorf("%s: %q: must be addresses or CIDRs, such as 10.0.0.7 and 10.0.0.0/24, separated by commas", from, text))
 		}
 		o.IgnoreFrom = append(o.IgnoreFrom, prefix)
 	}
@@ -189,7 +189,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 func (f *portsFlags) config(flags *pflag.FlagSet, timeout time.Duration) (drain.Config, error) {
 	settings, err := f.settings.resolve()
 	if err != nil {
-		return drain.Config{}, usage{err}
+		return drain.Config{}, usage(err)
 	}
 	c := settings.Drain()
 	leave := f.leave
@@ -202,7 +202,7 @@ func (f *portsFlags) config(flags *pflag.FlagSet, timeout time.Duration) (drain.
 		c = sockets.Within(c, timeout)
 	}
 	if err := c.Validate(); err != nil {
-		return c, usage{err}
+		return c, usage(err)
 	}
 	return c, nil
 }

@@ -75,11 +75,11 @@ func presentCommand() *cobra.Command {
 			signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
 			agent := os.NewFile(3, "agent")
 			if agent == nil {
-				return usage{fmt.Errorf("present is started by lastcall wait, which passes it a connection")}
+				return usage(fmt.Errorf("present is started by lastcall wait, which passes it a connection"))
 			}
 			conn, err := net.FileConn(agent)
 			if err != nil {
-				return usage{fmt.Errorf("present is started by lastcall wait, which passes it a connection: %w", err)}
+				return usage(fmt.Errorf("present is started by lastcall wait, which passes it a connection: %w", err))
 			}
 			_ = agent.Close()
 			defer conn.Close()

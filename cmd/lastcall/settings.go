@@ -86,7 +86,7 @@ func (f *settingsFlags) resolve() (*meshconfig.Settings, error) {
 func (f *settingsFlags) apply(log *slog.Logger) (*meshconfig.Settings, error) {
 	settings, err := f.resolve()
 	if err != nil {
-		return nil, usage{err}
+		return nil, usage(err)
 	}
 	for _, w := range settings.Warnings {
 		log.Warn(w.String())

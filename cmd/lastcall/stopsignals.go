@@ -31,16 +31,16 @@ func (f *stopFlags) parse(isRun, restarts bool) (listen signals.Options, app sys
 	for _, text := range f.signals {
 		sig, err := signals.Parse(text)
 		if err != nil {
-			return listen, 0, usage{fmt.Errorf("--stop-signal: %w", err)}
+			return listen, 0, usage(fmt.Errorf("--stop-signal: %w", err))
 		}
 		if isRun && sig == syscall.SIGUSR2 {
-			return listen, 0, usage{fmt.Errorf("--stop-signal %s: it starts a hot restart of lastcall run; choose another STOPSIGNAL", text)}
+			return listen, 0, usage(fmt.Errorf("--stop-signal %s: it starts a hot restart of lastcall run; choose another STOPSIGNAL", text))
 		}
 		listen.Stop = append(listen.Stop, sig)
 	}
 	if f.app != "" {
 		if app, err = signals.Parse(f.app); err != nil {
-			return listen, 0, usage{fmt.Errorf("--app-stop-signal: %w", err)}
+			return listen, 0, usage(fmt.Errorf("--app-stop-signal: %w", err))
 		}
 	}
 	if isRun {

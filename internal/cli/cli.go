@@ -72,9 +72,18 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if cmd.HasSubCommands() {
-		return UsageError{fmt.Errorf("%s: unknown command %q", cmd.CommandPath(), args[0])}
+		return UsageError{fmt.Errorf("unknown command %q%s", args[0], suggestion(cmd, args[0]))}
 	}
 	return UsageError{fmt.Errorf("%s takes no arguments, got %q", cmd.CommandPath(), args[0])}
+}
+
+// suggestion is the command that was probably meant.
+func suggestion(cmd *cobra.Command, name string) string {
+	cmd.SuggestionsMinimumDistance = 2
+	if similar := cmd.SuggestionsFor(name); len(similar) > 0 {
+		return ": did you mean " + Or(similar) + "?"
+	}
+	return ""
 }
 
 // Format is the value of --output.

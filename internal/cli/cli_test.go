@@ -28,7 +28,8 @@ func example() *cobra.Command {
 func TestErrors(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                       "",
-		"other":                  `example: unknown command "other"`,
+		"other":                  `unknown command "other"`,
+		"sup":                    `unknown command "sup": did you mean sub?`,
 		"sub more":               `example sub takes no arguments, got "more"`,
 		"sub --ports abc":        `--ports "abc": must be whole numbers, separated by commas`,
 		"sub --ports 1,-1":       `--ports "1,-1": must be whole numbers`,

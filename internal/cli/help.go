@@ -143,7 +143,7 @@ func shownDefault(f *pflag.Flag) string {
 		return ""
 	case "0", "0s":
 		if _, isText := f.Value.(*Text); !isText {
-			return "" // the usage says what 0 means
+			return "" // the usage explains 0
 		}
 	}
 	if f.Value.Type() == "bool" && f.DefValue == "true" {

@@ -23,22 +23,36 @@ const (
 // ErrReported ends a program with exit code 1 and no message: the command has printed the reason.
 var ErrReported = errors.New("already reported")
 
+// ExitCode ends a program with a code and no message.
+type ExitCode int
+
+func (c ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
 // Main prepares root, runs it and returns the program's exit code. Its standard error is a *logs.Writer (see Log): a
-// reader that stalls does not block the program.
-func Main(root *cobra.Command, version string) int {
+// reader that stalls does not block the program. onError is called with the error, if there is one, before it is
+// printed.
+func Main(root *cobra.Command, version string, onError ...func(error)) int {
 	stderr := logs.New(os.Stderr, logs.DefaultBound)
 	defer stderr.Close()
 	root.SetErr(stderr)
 	Prepare(root, version)
-	err := root.ExecuteContext(context.Background())
+	cmd, err := root.ExecuteContextC(context.Background())
+	if err != nil {
+		for _, f := range onError {
+			f(err)
+		}
+	}
 	var usage UsageError
+	var code ExitCode
 	switch {
 	case err == nil:
 		return codeOK
+	case errors.As(err, &code):
+		return int(code)
 	case errors.Is(err, ErrReported):
 		return codeFailed
 	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "%s: %v\nSee %[1]s --help.\n", root.Name(), err)
+		fmt.Fprintf(stderr, "%s: %v\nSee %s --help.\n", root.Name(), err, cmd.CommandPath())
 		return codeUsage
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintf(stderr, "%s: interrupted\n", root.Name())

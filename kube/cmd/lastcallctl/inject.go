@@ -39,7 +39,7 @@ func injectCommand() *cobra.Command {
 		Use:     "inject -f FILE|-",
 		Short:   "Add lastcall to the workloads of a manifest",
 		Long:    injectHelp,
-		Example: "  kubectl get deployment web -o yaml | lastcallctl inject --image registry.example.com/team/lastcall:1.2.0 -f - | kubectl apply -f -",
+		Example: "  kubectl get deployment web -o yaml |\n    lastcallctl inject --image registry.example.com/team/lastcall:1.2.0 -f - |\n    kubectl apply -f -",
 		Args:    cli.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
