@@ -92,7 +92,7 @@ func WithTerminationMessage(file string) Option {
 	return func(s *settings) { s.message = file }
 }
 
-// WithDrainedByHook says whether the container's SIGTERM comes only after a preStop hook has drained
+// WithDrainedByHook sets whether the container's SIGTERM comes only after a preStop hook has drained
 // the pod, as in a pod that lastcall has injected: the drain is not repeated then. The default is
 // false, or LASTCALL_DRAINED_BY_HOOK, which lastcall's injector sets. If requests are still arriving
 // at SIGTERM, it is ignored.

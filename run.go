@@ -143,7 +143,7 @@ func (m *monitored) look(ctx context.Context) {
 	m.arrivals = a.Arrivals
 }
 
-// quietFor returns for how long no client has arrived, as far as is known.
+// quietFor returns for how long no client has arrived, at least.
 func (m *monitored) quietFor(ctx context.Context) time.Duration {
 	m.look(ctx)
 	return time.Since(m.lastArrival)

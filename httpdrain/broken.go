@@ -8,11 +8,10 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 )
 
-// writeTime is how long the last call waits for an event that is being written to a client.
+// writeTime is how long the last call waits for an event that is being written.
 const writeTime = 20 * time.Millisecond
 
-// follow follows the answer when it is an event stream that may be ended before its end.
-// x.mu is held.
+// follow follows the response if it is an event stream that may be ended between two events. x.mu is held.
 func (x *exchange) follow(status int) {
 	coding := x.own.Get("Content-Encoding")
 	if eventstream.Is(x.own.Get("Content-Type")) && !x.hasLength() && (coding == "" || strings.EqualFold(coding, "identity")) {
@@ -20,7 +19,7 @@ func (x *exchange) follow(status int) {
 	}
 }
 
-// hasLength reports whether the client sees by the body's length where it ends. It is the handler's.
+// hasLength reports whether the handler has set the length of the body.
 func (x *exchange) hasLength() bool { return x.own.Get("Content-Length") != "" }
 
 func (x *exchange) writeEvents(b []byte) (int, error) {
@@ -34,10 +33,9 @@ func (x *exchange) writeEvents(b []byte) (int, error) {
 	return n, err
 }
 
-// breakOff ends an answer that has begun where it stands, and returns how, for reports: "" when
-// its client loses nothing. The rest is the handler's goroutine's, in endBody. It is called
-// before the handler's context ends: a handler that returns because of that must not end
-// the body properly.
+// breakOff truncates a response that has begun, and returns the name of the ending for the report: "" if the client loses
+// nothing. endBody does the rest in the handler's goroutine. breakOff must be called before the handler's context ends,
+// or the handler might return and end the body as if it were complete.
 func (x *exchange) breakOff() string {
 	x.broken.Store(true)
 	ending := eventstream.Ending{Name: eventstream.Truncated}
@@ -59,14 +57,14 @@ func (x *exchange) breakOff() string {
 	return ending.Name
 }
 
-// hasLastWords reports whether an answer that is broken off ends with more than its connection.
+// hasLastWords reports whether a truncated response ends with more than the end of its connection.
 func (x *exchange) hasLastWords() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.ending.Proper || x.ending.Last != nil
 }
 
-// endBody is deferred to the handler's end. It ends a body that the last call has broken off.
+// endBody, deferred until the handler returns, ends a body that the last call has truncated.
 func (x *exchange) endBody() {
 	if !x.broken.Load() || x.hasLength() {
 		return

@@ -16,10 +16,10 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// lingerTime is how long the client's FIN is awaited after ours.
+// lingerTime is how long to wait for the client's FIN after ours.
 const lingerTime = time.Second
 
-// freshTime is how long a connection is given for its first request when idle ones are closed.
+// freshTime is how long a new connection may take for its first request when idle connections are closed.
 const freshTime = time.Second
 
 // ErrLastCall is the cause (context.Cause) of the end of requests' contexts at the last call.
@@ -30,12 +30,12 @@ type conn struct {
 	net.Conn
 	p      *Plane
 	began  time.Time
-	ctx    context.Context         // what its requests' contexts come from; set before the first
+	ctx    context.Context         // parent of its requests' contexts; set before the first
 	cancel context.CancelCauseFunc // of ctx; as ctx
 	outer  net.Conn                // the TLS connection over it, or itself; as ctx
 
-	heard   atomic.Bool // a byte has come
-	unread  atomic.Bool // the latest request has not been read to its end, and is answered
+	heard   atomic.Bool // a byte has been read
+	unread  atomic.Bool // the latest request has a response before it was read to its end
 	reading sync.Mutex  // held while a read waits
 
 	closeMu sync.Mutex // guards closed, and deadlines against it
@@ -46,7 +46,7 @@ type conn struct {
 	since    time.Time // of state
 	h2       *http2Conn
 	carrier  *carrier // of h2
-	told     bool     // endAgain has done its work
+	told     bool     // endAgain has ended its carrier
 	asked    bool     // it has had a request
 	ignored  bool     // its latest request does not count
 	requests map[*exchange]struct{}
@@ -55,7 +55,7 @@ type conn struct {
 
 type connKey struct{}
 
-// accepted takes a new connection in; nil when it is refused.
+// accepted registers a new connection. It returns nil if Options.Admit refuses it.
 func (p *Plane) accepted(nc net.Conn) net.Conn {
 	if p.admit != nil {
 		admitted := p.admit(nc)
@@ -70,12 +70,12 @@ func (p *Plane) accepted(nc net.Conn) net.Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conns[c] = struct{}{}
-	p.tell()
+	p.notify()
 	p.sweepSoon()
 	return c
 }
 
-// connOf finds ours below what net/http hands out.
+// connOf returns the conn below a connection of net/http's.
 func connOf(nc net.Conn) *conn {
 	switch c := nc.(type) {
 	case *conn:
@@ -120,10 +120,10 @@ func (p *Plane) changed(nc net.Conn, s http.ConnState) {
 		return
 	}
 	c.state, c.since, c.ignored = s, time.Now(), false
-	if _, open := p.conns[c]; open && s == http.StateIdle { // one that has been closed becomes idle with its last stream
-		p.endAgain(c) // it is known to the carrier from now on
+	if _, open := p.conns[c]; open && s == http.StateIdle { // a closed one becomes idle with its last stream
+		p.endAgain(c) // the carrier has registered it now
 	}
-	p.tell()
+	p.notify()
 	p.sweepSoon()
 }
 
@@ -134,11 +134,11 @@ func (p *Plane) gone(c *conn) {
 	}
 	delete(p.conns, c)
 	c.cancel(nil)
-	p.tell()
+	p.notify()
 }
 
-// isBusy is asked with p.mu held. From the first byte of a request (HTTP/1.1) or its HEADERS (HTTP/2)
-// to the last byte of the answer; for ever when hijacked.
+// isBusy reports whether a request is in flight, from its first byte (HTTP/1.1) or its HEADERS (HTTP/2) to the last
+// byte of the response. A hijacked connection is always busy. p.mu is held.
 func (c *conn) isBusy() bool {
 	return c.state == http.StateActive && !c.ignored || c.state == http.StateHijacked || len(c.requests) > 0
 }
@@ -147,10 +147,10 @@ func (c *conn) Read(b []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	n, err := c.Conn.Read(b)
-	if n > 0 && !c.p.choosy && !c.heard.Swap(true) {
+	if n > 0 && !c.p.selective && !c.heard.Swap(true) {
 		c.p.mu.Lock()
 		c.p.arrivals++
-		c.p.tell()
+		c.p.notify()
 		c.p.mu.Unlock()
 	}
 	if err != nil && c.isClosed() {
@@ -179,7 +179,7 @@ func (c *conn) deadline(t time.Time, set func(time.Time) error) error {
 	return set(t)
 }
 
-// CloseWrite passes one side's end on, for hijackers.
+// CloseWrite is for hijackers that close one direction.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -187,13 +187,13 @@ func (c *conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// Close ends the connection. While draining, and after an early response, it sends a FIN first and waits,
-// elsewhere, for the client's: to close with unread bytes would be a reset, which may take the last answer
-// with it; and the client's FIN says that it has everything.
+// Close ends the connection. While draining, and after an early response, it sends a FIN, and another goroutine waits for
+// the client's: closing a socket with unread bytes resets the connection, which may destroy the last response. The
+// client's FIN confirms that it has received everything.
 func (c *conn) Close() error {
 	c.closeMu.Lock()
 	was := c.closed
-	if !was { // before closeAll, which may come second, is done with this connection
+	if !was { // before a closeAll that follows has finished
 		c.p.lingering.Add(1)
 		defer c.p.lingering.Done()
 	}
@@ -204,7 +204,7 @@ func (c *conn) Close() error {
 	}
 	orderly := (c.p.draining.Load() || c.unread.Load()) && c.CloseWrite() == nil
 	c.p.mu.Lock()
-	if orderly = orderly && !c.p.killed.Load(); orderly { // after Kill nobody waits for it
+	if orderly = orderly && !c.p.killed.Load(); orderly { // Kill does not wait
 		c.p.lingering.Go(c.linger)
 	}
 	c.p.gone(c)
@@ -216,7 +216,7 @@ func (c *conn) Close() error {
 }
 
 func (c *conn) linger() {
-	_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // whoever reads lets go
+	_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // ends a Read that waits
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	_ = c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
@@ -235,7 +235,7 @@ func (p *Plane) CloseIdle(_ context.Context, idleFor time.Duration) error {
 	return nil
 }
 
-// sweepSoon has what becomes idle closed in time; mu is held.
+// sweepSoon makes the sweeper run at once; mu is held.
 func (p *Plane) sweepSoon() {
 	if p.sweeper != nil {
 		p.sweeper.Reset(0)
@@ -250,12 +250,12 @@ func (p *Plane) sweep() {
 	}
 }
 
-// sweepLocked closes what is idle for long enough and comes again when the next will be; mu is held.
+// sweepLocked closes the connections that have been idle for long enough, and schedules the next sweep; mu is held.
 func (p *Plane) sweepLocked() {
 	now := time.Now()
 	var next time.Time
 	for c := range p.conns {
-		if c.isBusy() || c.h2 != nil { // HTTP/2's end by their GOAWAY
+		if c.isBusy() || c.h2 != nil { // HTTP/2 connections end by their GOAWAY
 			continue
 		}
 		ends := c.since.Add(p.idleFor)
@@ -268,12 +268,12 @@ func (p *Plane) sweepLocked() {
 			}
 			continue
 		}
-		delete(p.conns, c) // it is no more ours to count: who comes now has lost a race
+		delete(p.conns, c) // no longer counted: a request that arrives now has lost the race
 		c.cancel(nil)
 		outer := c.outer
-		p.lingering.Go(func() { _ = outer.Close() }) // TLS may have to wait for room for its goodbye
+		p.lingering.Go(func() { _ = outer.Close() }) // TLS may have to wait for buffer space for close_notify
 	}
-	p.tell()
+	p.notify()
 	if p.sweeper == nil {
 		p.sweeper = time.AfterFunc(time.Hour, p.sweep)
 	}
@@ -298,7 +298,7 @@ func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) 
 	return all[:min(most, len(all))], nil
 }
 
-// conversations are those of a busy connection; p.mu is held.
+// conversations returns those of a busy connection; p.mu is held.
 func (c *conn) conversations() []drain.Conversation {
 	var all []drain.Conversation
 	for x := range c.requests {
@@ -308,7 +308,7 @@ func (c *conn) conversations() []drain.Conversation {
 	case len(all) > 0:
 	case c.hijacked != nil:
 		all = append(all, c.hijacked.conversation())
-	default: // its head is still to come, or the end of its answer on its way
+	default: // its head is incomplete, or the end of its response being written
 		all = append(all, drain.Conversation{Peer: c.RemoteAddr().String(), Protocol: "http/1.1", Age: drain.Millis(time.Since(c.since))})
 	}
 	return all

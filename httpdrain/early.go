@@ -7,22 +7,21 @@ import (
 	"time"
 )
 
-// requestBody is the body of an HTTP/1.1 request. It knows whether the handler has read it to its end: net/http
-// would read up to 256 KiB of an unread body before it sends the response's head, and wait for a client that
-// pauses.
+// requestBody is the body of an HTTP/1.1 request, and records whether the handler has read all of it. net/http would
+// read up to 256 KiB of an unread body before it sends the response's head, and wait for a client that pauses.
 type requestBody struct {
 	io.ReadCloser
 	from, to *http.Request // the server's request, and the copy that the handler has
 	ended    atomic.Bool
 }
 
-// followBody gives the exchange's request a body that is followed. HTTP/2 responses do not wait for request bodies.
+// followBody wraps the body of the request. HTTP/2 responses do not wait for request bodies.
 func (x *exchange) followBody() {
 	if x.r.ProtoMajor != 1 || x.r.Body == nil || x.r.Body == http.NoBody {
 		return
 	}
 	x.body = &requestBody{ReadCloser: x.r.Body, from: x.r}
-	x.r = x.r.WithContext(x.r.Context()) // the server looks at the body in its own
+	x.r = x.r.WithContext(x.r.Context()) // the server uses its own request's body
 	x.r.Body, x.body.to = x.body, x.r
 }
 
@@ -35,12 +34,12 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isEarly reports that the request has not been read to its end. A response that begins then is the
-// connection's last: what follows on the connection is not known to be a request.
+// isEarly reports whether the body has not been read to its end. A response that begins then is the connection's last,
+// because the following bytes may not be a request.
 func (x *exchange) isEarly() bool { return x.body != nil && !x.body.ended.Load() }
 
-// leaveBody has the server send the end of an early response without waiting for the rest of the request. The
-// connection is closed in an orderly way, or the client, which still sends, might lose the response to a reset.
+// leaveBody makes the server send the end of an early response without waiting for the rest of the request. The
+// connection is closed in an orderly way: a reset might destroy the response to a client that still sends.
 func (x *exchange) leaveBody() {
 	if !x.isEarly() || x.hijacked.Load() {
 		return

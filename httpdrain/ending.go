@@ -12,14 +12,14 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// handlersTime is how long handlers may go on after the last call has cancelled their contexts.
+// handlersTime is how long handlers may continue after the last call has cancelled their contexts.
 const handlersTime = 500 * time.Millisecond
 
 const shuttingDown = drain.BodyLastCall + "\n"
 
-// unavailable is the last call's answer where nobody has another.
+// unavailable is the default of Options.Answer.
 func unavailable(w http.ResponseWriter, r *http.Request) {
-	if isGRPC(r) { // trailers only, which are headers
+	if isGRPC(r) { // a response of trailers only, which are sent as headers
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Grpc-Status", "14") // UNAVAILABLE: clients may try again (gRPC's statuscodes.md)
 		w.Header().Set("Grpc-Message", drain.MessageLastCall)
@@ -53,7 +53,7 @@ func (p *Plane) LastCall(ctx context.Context, window time.Duration) ([]drain.Con
 		next := time.NewTimer(time.Until(began.Add(window * time.Duration(i) / time.Duration(len(busy)))))
 		select {
 		case <-next.C:
-		case <-ctx.Done(): // the rest at once
+		case <-ctx.Done(): // the rest follows at once
 		}
 		next.Stop()
 		ended = append(ended, p.cut(c)...)
@@ -61,12 +61,12 @@ func (p *Plane) LastCall(ctx context.Context, window time.Duration) ([]drain.Con
 	return ended, stopErr
 }
 
-// cut ends one connection, and says whose answers were cut.
+// cut ends one connection and returns the conversations that it has cut.
 func (p *Plane) cut(c *conn) []drain.Conversation {
 	p.mu.Lock()
 	if _, ok := p.conns[c]; !ok || !c.isBusy() {
 		p.mu.Unlock()
-		return nil // by itself, meanwhile
+		return nil // it has ended by itself
 	}
 	var requests []*exchange
 	for x := range c.requests {
@@ -97,9 +97,9 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 			ended = append(ended, was)
 			continue
 		}
-		was.Ending = x.sayLastWord()
+		was.Ending = x.protocolEnding()
 		switch {
-		case was.Ending != "" && x.hijacked.Load(): // alone on its connection; its other end has as long as handlers have: see Close
+		case was.Ending != "" && x.hijacked.Load(): // the client may respond for handlersTime: see Close
 			return append(ended, was)
 		case was.Ending != "":
 		case x.hijacked.Load():
@@ -112,7 +112,7 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 			ended = append(ended, was)
 		}
 	}
-	cancel(ErrLastCall) // before a client can close, so that this is the reason known
+	cancel(ErrLastCall) // before the client can close, so that the handler sees this cause
 	for _, x := range claimed {
 		x.answer(p.answer)
 	}
@@ -122,8 +122,7 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 	return ended
 }
 
-// Close is drain.DataPlane's. After a last call, handlers that do not heed their contexts are left
-// behind.
+// Close is drain.DataPlane's. After a last call it does not wait for handlers that ignore their contexts.
 func (p *Plane) Close(ctx context.Context) error {
 	err := errors.Join(p.StopAccepting(ctx), p.CloseIdle(ctx, 0))
 	if p.called.Load() {
@@ -141,7 +140,7 @@ func (p *Plane) Close(ctx context.Context) error {
 	return p.lingered(ctx)
 }
 
-// closeAll ends every connection with a FIN, whatever goes on there.
+// closeAll ends every connection with a FIN, busy or not.
 func (p *Plane) closeAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,7 +181,7 @@ func (p *Plane) lingered(ctx context.Context) error {
 	}
 }
 
-// end lets Serve return.
+// end makes Serve return.
 func (p *Plane) end() {
 	p.mu.Lock()
 	p.ended = true
@@ -211,6 +210,6 @@ func (p *Plane) Kill() {
 	p.end()
 	for _, c := range all {
 		_ = c.Close()
-		_ = c.Conn.Close() // also what lingers
+		_ = c.Conn.Close() // lingering ones, too
 	}
 }

@@ -13,37 +13,37 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 )
 
-// exchange is a request and its answer, which is the handler's until the last call takes it.
+// exchange is a request and its response, which belongs to the handler until the last call claims it.
 type exchange struct {
 	w     http.ResponseWriter
 	c     *conn
 	r     *http.Request
 	body  *requestBody // nil when the request has none, and with HTTP/2
 	began time.Time
-	own   http.Header // the handler's; apart, because the last call may write at the same time
+	own   http.Header // the handler's own header, because the last call may write at the same time
 
 	hijacked atomic.Bool
-	begun    atomic.Bool // the answer belongs to the handler for good
-	broken   atomic.Bool // the last call has ended the answer, which had begun
-	mu       sync.Mutex  // guards begun's change, and what follows
-	taken    bool        // the last call has answered
+	begun    atomic.Bool // the response belongs to the handler for good
+	broken   atomic.Bool // the last call has truncated the response
+	mu       sync.Mutex  // guards changes of begun, and what follows
+	taken    bool        // the last call has responded
 	lastWord func() string
-	ending   eventstream.Ending // of an answer that is broken
+	ending   eventstream.Ending // of a truncated response
 
-	events  *eventstream.Stream // nil when the answer is no event stream, or cannot be followed; set before begun
+	events  *eventstream.Stream // nil unless the response is an event stream that can be followed; set before begun
 	writing sync.Mutex          // guards what events has followed; held while an event stream is written
 }
 
-// OnLastCall is for a handler of a Plane's whose answer to w has begun (or whose connection is
-// hijacked) and whose protocol has a last word of its own: say is called once at the last call, if it
-// comes while the handler runs. It must not block, has the conversation end soon, and returns the
-// ending's name for reports. Without it, or when say returns "", an answer is broken off and a
-// hijacked connection gets a FIN.
-func OnLastCall(w http.ResponseWriter, say func() string) {
+// OnLastCall is for a handler whose response to w has begun, or whose connection is hijacked, and whose
+// protocol has an ending of its own. At the last call end is called once, while the handler runs or the
+// hijacked connection is open. It must not block, must make the conversation end soon, and returns the
+// name of the ending for the report. Without it, or if it returns "", a response is truncated, a WebSocket
+// gets a close frame, and any other hijacked connection a FIN.
+func OnLastCall(w http.ResponseWriter, end func() string) {
 	for {
 		if x, ok := w.(*exchange); ok {
 			x.mu.Lock()
-			x.lastWord = say
+			x.lastWord = end
 			x.mu.Unlock()
 			return
 		}
@@ -55,15 +55,15 @@ func OnLastCall(w http.ResponseWriter, say func() string) {
 	}
 }
 
-// sayLastWord returns its name, "" when there is none.
-func (x *exchange) sayLastWord() string {
+// protocolEnding returns the name of the ending, "" if there is none.
+func (x *exchange) protocolEnding() string {
 	x.mu.Lock()
-	say := x.lastWord
+	end := x.lastWord
 	x.mu.Unlock()
-	if say == nil {
+	if end == nil {
 		return ""
 	}
-	return say()
+	return end()
 }
 
 func (p *Plane) serve(w http.ResponseWriter, r *http.Request) {
@@ -73,7 +73,7 @@ func (p *Plane) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if c.h2 != nil {
-		r.TLS = c.h2.tls // lost on the way through the carrier
+		r.TLS = c.h2.tls // which the carrier does not know
 	}
 	x := &exchange{w: w, c: c, r: r, began: time.Now(), own: http.Header{}}
 	x.followBody()
@@ -85,14 +85,14 @@ func (p *Plane) serve(w http.ResponseWriter, r *http.Request) {
 		p.arrivals++
 		c.requests[x] = struct{}{}
 	}
-	p.tell()
+	p.notify()
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.working--
 		delete(c.requests, x)
-		p.tell()
+		p.notify()
 	}()
 	func() {
 		defer x.endBody()
@@ -102,7 +102,7 @@ func (p *Plane) serve(w http.ResponseWriter, r *http.Request) {
 	x.leaveBody()
 }
 
-// finish is for a handler that has returned: its trailers, or an answer that it left to the server.
+// finish writes what a handler that has returned left to the server: trailers, or an empty response.
 func (x *exchange) finish() {
 	if !x.begin(http.StatusOK) {
 		return
@@ -124,7 +124,8 @@ func (x *exchange) finish() {
 
 func (x *exchange) Header() http.Header { return x.own }
 
-// begin makes the answer the handler's, and says goodbye in it; false when the last call was first.
+// begin gives the response to the handler, with Connection: close while draining. It returns false if the last call was
+// first.
 func (x *exchange) begin(status int) bool {
 	if x.begun.Load() {
 		return true
@@ -138,7 +139,7 @@ func (x *exchange) begin(status int) bool {
 		return true
 	}
 	copyHeader(x.w.Header(), x.own)
-	x.sayGoodbye()
+	x.endConnection()
 	if x.isEarly() {
 		x.w.Header().Set("Connection", "close")
 	}
@@ -153,14 +154,14 @@ func copyHeader(to, from http.Header) {
 	}
 }
 
-// sayGoodbye while draining: HTTP/1.1 in the head, HTTP/2 by a frame of its own, or, when the
-// connection is to end with this request, by the server's (it makes one of the header).
-func (x *exchange) sayGoodbye() {
+// endConnection asks the client, while draining, to go elsewhere: over HTTP/1.1 by the header, over HTTP/2 by a frame of
+// its own or, if the connection ends with this request, by the GOAWAY that the server makes of the header.
+func (x *exchange) endConnection() {
 	p := x.c.p
 	switch {
 	case !p.draining.Load():
 	case x.r.ProtoMajor == 2 && !p.closing.Load():
-		p.lingering.Go(x.c.h2.sayGoodbye)
+		p.lingering.Go(x.c.h2.announce)
 	default:
 		x.w.Header().Set("Connection", "close")
 	}
@@ -239,15 +240,15 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	x.c.hijacked = x
-	p.tell()
+	p.notify()
 	return nc, rw, nil
 }
 
-// Unwrap gives http.ResponseController the rest: deadlines, full duplex.
+// Unwrap gives http.ResponseController access to deadlines and full duplex.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.w }
 
-// claim takes the answer from the handler; false when that has begun. Until answer, which has to follow, the
-// handler can neither write nor end the request.
+// claim takes the response from the handler. It returns false if the response has begun. Until answer, which must
+// follow, the handler can neither write nor end the request.
 func (x *exchange) claim() bool {
 	x.mu.Lock()
 	if x.taken || x.begun.Load() {

@@ -17,8 +17,8 @@ var healthCheckers = []string{
 }
 
 // IsHealthCheck reports whether the User-Agent is that of a load balancer's or kubelet's health check,
-// for Options.Uncounted: health checks go on for as long as the pod does, and must not prolong it. A
-// client that pretends to be one is merely not waited for.
+// for Options.Uncounted: health checks arrive until the pod has ended, and must not prolong it. The
+// drain does not wait for a client that pretends to be one.
 func IsHealthCheck(r *http.Request) bool {
 	agent := r.UserAgent()
 	for _, part := range healthCheckers {

@@ -13,9 +13,9 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// carrier serves HTTP/2 connections whose handshake the real server has done: an http.Server of its own,
-// which is handed them as if they came in clear. So its Shutdown sends them the GOAWAY that names their last
-// stream, while the real server goes on, and frames of ours can go in between its own.
+// carrier is a second http.Server, which serves the HTTP/2 connections after the real server has completed their
+// handshake, as if they were in clear. Its Shutdown sends the GOAWAY that names the last stream, while the real server
+// continues, and frames of our own can be inserted between the server's.
 type carrier struct {
 	server *http.Server
 	feed   *feed
@@ -42,16 +42,15 @@ func (p *Plane) newCarrier() *carrier {
 	return c
 }
 
-// end sends each connection its last GOAWAY: it closes with its last stream.
+// end sends each connection its last GOAWAY. The connection closes with its last stream.
 func (c *carrier) end() {
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // to wait for the connections is the Plane's
+	cancel() // the Plane waits for the connections, not Shutdown
 	_ = c.server.Shutdown(ctx)
 }
 
-// endAgain is called when the carrier begins to serve c; mu is held. A connection that was on
-// its way when the carrier ended is not among those that Shutdown has told: the server takes it
-// in later, and it would stay until its client goes.
+// endAgain is called when the carrier begins to serve c; mu is held. Shutdown misses a connection that registers
+// after it: it would stay open until its client closes it.
 func (p *Plane) endAgain(c *conn) {
 	if to := c.carrier; to != nil && to.isOver && !c.told {
 		c.told = true
@@ -59,7 +58,7 @@ func (p *Plane) endAgain(c *conn) {
 	}
 }
 
-// endHTTP2 ends what there is; mu is held.
+// endHTTP2 ends the current carrier; mu is held.
 func (p *Plane) endHTTP2() {
 	if c := p.http2; c != nil && !c.isOver {
 		c.isOver = true
@@ -67,8 +66,8 @@ func (p *Plane) endHTTP2() {
 	}
 }
 
-// endLate ends a carrier that was made while idle connections are closed. Who asks before
-// is told goodbye with the answer; who does not must not stay.
+// endLate ends a carrier that was made while idle connections are closed. A client that sends a request before gets its
+// GOAWAY with the response; one that does not must not keep its connection.
 func (p *Plane) endLate(c *carrier) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,7 +76,7 @@ func (p *Plane) endLate(c *carrier) {
 	}
 }
 
-// feed is a carrier's listener.
+// feed is the listener of a carrier.
 type feed struct {
 	conns chan net.Conn
 	once  sync.Once
@@ -102,8 +101,8 @@ func (f *feed) Accept() (net.Conn, error) {
 	}
 }
 
-// serveHTTP2 is the server's TLSNextProto. The connection ends when it returns. One in clear
-// comes in a wrapping of net/http's, without its preface, which has been read.
+// serveHTTP2 is the server's TLSNextProto. The connection ends when it returns. A connection in clear is wrapped by
+// net/http, which has read its preface.
 func (p *Plane) serveHTTP2(_ *http.Server, tc *tls.Conn, _ http.Handler) {
 	h := &http2Conn{Conn: tc, over: make(chan struct{}), resets: newResets(time.Now)}
 	if clear, ok := tc.NetConn().(interface{ UnencryptedNetConn() net.Conn }); ok {
@@ -123,7 +122,7 @@ func (p *Plane) serveHTTP2(_ *http.Server, tc *tls.Conn, _ http.Handler) {
 			return
 		}
 		if p.http2 == nil || p.http2.isOver {
-			p.http2 = p.newCarrier() // what is over takes no other
+			p.http2 = p.newCarrier() // one that has ended takes no more connections
 		}
 		c.h2, c.outer, c.carrier = h, h, p.http2
 		f := p.http2.feed
@@ -140,23 +139,23 @@ func (p *Plane) serveHTTP2(_ *http.Server, tc *tls.Conn, _ http.Handler) {
 	<-h.over
 }
 
-// http2Conn follows the server's frames, so that a goodbye can go in between.
+// http2Conn follows the server's frames, so that a GOAWAY can be inserted between them.
 type http2Conn struct {
-	net.Conn // its ConnectionState hidden, because net/http would take it for HTTP/1.1
+	net.Conn // without its ConnectionState, by which net/http would take it for HTTP/1.1
 	c        *conn
 	tls      *tls.ConnectionState // nil in clear
-	unread   string               // of the preface; the reader's
+	unread   string               // rest of the preface; for the reader only
 	once     sync.Once
 	over     chan struct{} // closed by Close
 
-	client  http2.Tracker // the reader's
-	flooded atomic.Bool   // the server has had to reset too many streams
+	client  http2.Tracker // for the reader only
+	flooded atomic.Bool   // too many streams were reset by the server
 	resets  *resets
 
 	mu       sync.Mutex    // guards what follows; held over writes
 	server   http2.Tracker // of what is written
-	spoke    bool          // a frame is complete: SETTINGS, which must be the first
-	inHeads  bool          // CONTINUATION must come next
+	spoke    bool          // SETTINGS, which must be the first frame, is complete
+	inHeads  bool          // CONTINUATION must follow
 	shutdown http2.Shutdown
 }
 
@@ -183,11 +182,11 @@ func (h *http2Conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// refuse ends the connection with a GOAWAY that says why, for a client that asks too much. What the client still
-// sends is read for a while, so that a reset does not take the GOAWAY with it.
+// refuse ends the connection of an abusive client with a GOAWAY that has the reason. Bytes that the client still sends
+// are read for a while, because a reset would destroy the GOAWAY.
 func (h *http2Conn) refuse(why error) error {
 	h.c.unread.Store(true)
-	_ = h.Conn.SetWriteDeadline(time.Now().Add(lingerTime)) // for a Write that waits for a client that does not read
+	_ = h.Conn.SetWriteDeadline(time.Now().Add(lingerTime)) // a Write may be waiting for a client that does not read
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.server.AtBoundary() && !h.inHeads {
@@ -206,12 +205,12 @@ func (h *http2Conn) Write(b []byte) (int, error) {
 		_ = h.Conn.SetReadDeadline(time.Unix(1, 0))
 	}
 	if err == nil {
-		h.sayLocked()
+		h.announceLocked()
 	}
 	return n, err
 }
 
-// follow keeps track of where frames end. An error is too much.
+// follow keeps track of where frames end. An error ends the connection.
 func (h *http2Conn) follow(b []byte) (err error) {
 	for rest, whole := h.server.Next(b); whole; rest, whole = h.server.Next(rest) {
 		h.spoke = true
@@ -220,7 +219,7 @@ func (h *http2Conn) follow(b []byte) (err error) {
 		case http2.Headers, http2.PushPromise, http2.Continuation:
 			h.inHeads = !at.Has(http2.FlagEndHeaders)
 		case http2.GoAway:
-			h.shutdown = http2.Final // the server's own
+			h.shutdown = http2.Final // the server's own GOAWAY
 		}
 		if flood := h.resets.fromServer(at, h.server.Code()); flood != nil {
 			err = flood
@@ -229,17 +228,17 @@ func (h *http2Conn) follow(b []byte) (err error) {
 	return err
 }
 
-// sayGoodbye says it at the next boundary between frames.
-func (h *http2Conn) sayGoodbye() {
+// announce sends the GOAWAY that refuses nothing, at the next boundary between frames.
+func (h *http2Conn) announce() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.shutdown == http2.NotBegun {
 		h.shutdown = http2.Pending
 	}
-	h.sayLocked()
+	h.announceLocked()
 }
 
-func (h *http2Conn) sayLocked() {
+func (h *http2Conn) announceLocked() {
 	if h.shutdown == http2.Pending && h.spoke && h.server.AtBoundary() && !h.inHeads {
 		h.shutdown = http2.Announced
 		_, _ = h.Conn.Write(http2.AppendAnnouncement(nil)) // on an error the client is gone

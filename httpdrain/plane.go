@@ -15,32 +15,32 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/listen"
 )
 
-// Options of a Plane. The zero value will do.
+// Options of a Plane. The zero value is valid.
 type Options struct {
-	// Answer is what a request without an answer gets at the last call; nil is a 503 in
-	// plain text, and UNAVAILABLE for gRPC. It is called in another goroutine than the
-	// request's own and may not read the body.
+	// Answer responds, at the last call, to a request without a response. Nil is a 503 in plain text, and
+	// UNAVAILABLE for gRPC. It is called in another goroutine than the request's own and must not read
+	// the body.
 	Answer http.HandlerFunc
 
-	// Uncounted says which requests do not count, neither as busy nor as arrivals: health
-	// checks, which come for as long as somebody listens. A connection is an arrival by its
-	// first request that counts, then. Nil counts all.
+	// Uncounted reports whether a request counts neither as busy nor as an arrival, such as a health check
+	// (IsHealthCheck). A connection then counts as an arrival from its first request that counts. Nil
+	// counts all requests.
 	Uncounted func(*http.Request) bool
 
-	// Admit is called with each new connection, and returns what is to be served in its place; nil refuses
-	// it, and it is closed. Nil admits all.
+	// Admit is called with each new connection and returns the connection to serve in its place, or nil to
+	// refuse and close it. Nil admits all.
 	Admit func(net.Conn) net.Conn
 }
 
 // Plane is an http.Server that can be drained. It implements drain.DataPlane.
 type Plane struct {
-	server  *http.Server
-	handler http.Handler
-	state   func(net.Conn, http.ConnState)
-	answer  http.HandlerFunc
-	ignored func(*http.Request) bool
-	admit   func(net.Conn) net.Conn
-	choosy  bool // not every request counts, so that connections do not count by themselves
+	server    *http.Server
+	handler   http.Handler
+	state     func(net.Conn, http.ConnState)
+	answer    http.HandlerFunc
+	ignored   func(*http.Request) bool
+	admit     func(net.Conn) net.Conn
+	selective bool // there is Options.Uncounted: connections do not count without a request
 
 	draining atomic.Bool
 	closing  atomic.Bool // CloseIdle has been called
@@ -53,26 +53,25 @@ type Plane struct {
 	http2     *carrier // nil before the first connection
 	arrivals  uint64
 	idleFor   time.Duration
-	sweeper   *time.Timer   // closes what becomes idle; nil until CloseIdle
-	left      chan struct{} // closed when there is nothing left; nil when nobody waits
+	sweeper   *time.Timer   // closes idle connections; nil until CloseIdle
+	left      chan struct{} // closed when no connection is left; nil unless Close waits
 	working   int           // requests whose handlers have not returned
 	ended     bool          // by Close or Kill
-	serving   int           // Serve's that have not returned
+	serving   int           // calls of Serve that have not returned
 	over      bool          // exited is closed
 
-	lingering sync.WaitGroup // connections that wait for their client's FIN, and goodbyes
+	lingering sync.WaitGroup // connections that wait for their client's FIN; GOAWAY and close frames being written
 	changes   chan struct{}
 	exited    chan struct{}
 }
 
 var _ drain.DataPlane = (*Plane)(nil)
 
-// New takes the server over: its Handler, ConnState, ConnContext and TLSNextProto are the Plane's
-// from now on (what was there goes on to be called), and its own Serve, Shutdown and Close are not
-// to be called.
+// New takes the server over: it wraps the server's Handler, ConnState, ConnContext and TLSNextProto, and
+// the server's own Serve, Shutdown and Close must not be called.
 func New(s *http.Server, o Options) *Plane {
 	p := &Plane{
-		server: s, handler: s.Handler, state: s.ConnState, answer: o.Answer, ignored: o.Uncounted, admit: o.Admit, choosy: o.Uncounted != nil,
+		server: s, handler: s.Handler, state: s.ConnState, answer: o.Answer, ignored: o.Uncounted, admit: o.Admit, selective: o.Uncounted != nil,
 		conns:   map[*conn]struct{}{},
 		changes: make(chan struct{}, 1),
 		exited:  make(chan struct{}),
@@ -101,6 +100,8 @@ func New(s *http.Server, o Options) *Plane {
 		}
 		s.TLSNextProto["h2"] = p.serveHTTP2
 		if s.Protocols != nil && s.Protocols.UnencryptedHTTP2() {
+			// net/http's own key for HTTP/2 in clear, by which it hands connections to golang.org/x/net/http2. It is
+			// not documented: TestRequestInFlightEnds fails if it changes.
 			s.TLSNextProto["unencrypted_http2"] = p.serveHTTP2
 		}
 	}
@@ -108,10 +109,10 @@ func New(s *http.Server, o Options) *Plane {
 }
 
 // Serve serves on ln, which it takes over, in clear. It returns nil after Close or Kill, and an
-// error when ln breaks before. It may be called for several listeners.
+// error when ln fails before. It may be called for several listeners.
 func (p *Plane) Serve(ln net.Listener) error { return p.serveOn(ln, p.server.Serve) }
 
-// ServeTLS is Serve with the server's TLSConfig, which has to bring the certificate.
+// ServeTLS is Serve with the server's TLSConfig, which must have a certificate.
 func (p *Plane) ServeTLS(ln net.Listener) error {
 	return p.serveOn(ln, func(l net.Listener) error { return p.server.ServeTLS(l, "", "") })
 }
@@ -159,14 +160,14 @@ func (p *Plane) Drain(context.Context) error {
 	defer p.mu.Unlock()
 	for c := range p.conns {
 		if c.h2 != nil && c.asked {
-			p.lingering.Go(c.h2.sayGoodbye)
+			p.lingering.Go(c.h2.announce)
 		}
 	}
-	p.tell()
+	p.notify()
 	return nil
 }
 
-// Resume is drain.DataPlane's. HTTP/2 connections that have been told goodbye stay so.
+// Resume is drain.DataPlane's. HTTP/2 connections that have got a GOAWAY end all the same.
 func (p *Plane) Resume(context.Context) error {
 	p.draining.Store(false)
 	p.closing.Store(false)
@@ -201,8 +202,8 @@ func (p *Plane) Activity(context.Context) (drain.Activity, error) {
 // Changes is drain.DataPlane's.
 func (p *Plane) Changes() <-chan struct{} { return p.changes }
 
-// tell says that something has changed; mu is held.
-func (p *Plane) tell() {
+// notify announces a change of activity; mu is held.
+func (p *Plane) notify() {
 	if len(p.conns) == 0 && p.working == 0 && p.left != nil {
 		close(p.left)
 		p.left = nil
@@ -215,5 +216,5 @@ func (p *Plane) tell() {
 	}
 }
 
-// Exited is drain.DataPlane's: closed when nothing serves any more, or a listener has broken.
+// Exited is drain.DataPlane's: closed when no listener is served any longer, or one has failed.
 func (p *Plane) Exited() <-chan struct{} { return p.exited }

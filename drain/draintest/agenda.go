@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// agenda is what is to happen, by time; what is to happen at one moment comes
-// in the order in which it was written down.
+// agenda is the list of future events, by time; those of one instant are in the order in which they were added.
 type agenda []event
 
 type event struct {
@@ -22,15 +21,14 @@ func (a *agenda) add(at time.Duration, do func()) {
 	*a = slices.Insert(*a, i, event{at, do})
 }
 
-// ring is the clock's: it runs in the timer's goroutine.
+// ring is called by the timer, in its goroutine.
 func (p *Plane) ring() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.catchUp()
 }
 
-// catchUp lets happen what is due. Every method begins with it, so that no call
-// sees a state that is older than itself.
+// catchUp runs the events that are due. Every method begins with it, so that no call sees an outdated state.
 func (p *Plane) catchUp() {
 	p.settle()
 	if now := time.Since(p.start); p.now < now {
@@ -38,7 +36,7 @@ func (p *Plane) catchUp() {
 	}
 }
 
-// settle works off the agenda up to this moment and sets the clock to the next.
+// settle runs the events up to now and sets the clock to the next one.
 func (p *Plane) settle() {
 	now := time.Since(p.start)
 	for len(p.agenda) > 0 && p.agenda[0].at <= now {
@@ -52,19 +50,19 @@ func (p *Plane) settle() {
 	}
 }
 
-// changed tells who listens, and who waits in Close.
+// changed pushes a change, and wakes Close.
 func (p *Plane) changed() {
 	close(p.idled)
 	p.idled = make(chan struct{})
-	if p.said {
+	if p.pushes {
 		select {
 		case p.changes <- struct{}{}:
-		default: // there is one already: merged
+		default: // merged with the previous one
 		}
 	}
 }
 
-// end is the end of the plane, with everything on it.
+// end ends the plane and all of its connections.
 func (p *Plane) end(how Way) {
 	if p.over {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// client is one scripted client on its way. p.mu guards it.
+// client is one scripted client in progress. p.mu guards it.
 type client struct {
 	p *Plane
 	Client
@@ -17,12 +17,12 @@ type client struct {
 	open  bool
 	asked *Request      // in flight; for an opaque connection, itself
 	since time.Duration // when it became idle
-	conn  int           // which of its connections this is: closings are meant for one
-	goes  bool          // it hangs up as soon as nothing is in flight
+	conn  int           // the number of its connection: an event to close belongs to one
+	goes  bool          // it closes its connection when no request is in flight
 }
 
-// join puts what a client does on the agenda. It panics when the client asks
-// before it has come or before it has its last answer.
+// join adds a client's events to the agenda. It panics if a request comes before its connection or before the response to
+// the previous one.
 func (p *Plane) join(c *client) {
 	p.clients = append(p.clients, c)
 	p.agenda.add(c.At, func() {
@@ -76,27 +76,27 @@ func (c *client) ask(q *Request) {
 	c.asked = q
 	c.p.arrivals++
 	c.p.changed()
-	said := c.p.draining // a head that goes out at once says what holds now
+	closes := c.p.draining // for a head that is sent at once
 	conn := c.conn
 	c.p.agenda.add(c.p.now+q.Takes, func() {
 		if c.open && c.asked == q && c.conn == conn {
-			c.answered(said || !q.Streams && c.p.draining)
+			c.answered(closes || !q.Streams && c.p.draining)
 		}
 	})
 }
 
-// answered ends the request, and with a goodbye the connection.
-func (c *client) answered(goodbye bool) {
+// answered ends the request and, if the response has Connection: close, the connection.
+func (c *client) answered(closes bool) {
 	c.p.record(c, c.asked.Line, Answered)
 	c.asked, c.since = nil, c.p.now
-	if c.p.changed(); goodbye || c.goes {
+	if c.p.changed(); closes || c.goes {
 		c.close()
 		return
 	}
 	c.closeWhenIdle()
 }
 
-// leave is the client's own hanging up; it waits for its answer.
+// leave closes the connection from the client's side, after the response.
 func (c *client) leave() {
 	if c.goes = true; !c.open {
 		return
@@ -110,8 +110,7 @@ func (c *client) leave() {
 	}
 }
 
-// closeWhenIdle closes the connection once it has been idle for long enough, as
-// CloseIdle has said.
+// closeWhenIdle closes the connection when it has been idle for as long as CloseIdle allows.
 func (c *client) closeWhenIdle() {
 	limit := c.p.closeIdle
 	if !c.open || c.asked != nil || limit < 0 {
@@ -135,7 +134,7 @@ func (c *client) close() {
 	c.p.changed()
 }
 
-// end cuts the connection, whatever it is doing.
+// end cuts the connection, busy or not.
 func (c *client) end(how Way) {
 	if c.asked != nil {
 		c.p.record(c, c.asked.Line, how)
@@ -151,7 +150,7 @@ func (c *client) conversation(ending string) drain.Conversation {
 	}
 }
 
-// busy are the clients with something in flight, the oldest first.
+// busy returns the clients with a request in flight, the oldest first.
 func (p *Plane) busy() []*client {
 	var out []*client
 	for _, c := range p.clients {

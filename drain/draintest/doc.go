@@ -1,10 +1,9 @@
-// Package draintest has a data plane without a network, for tests of whatever
-// drives one: drain.Termination, an agent, a status server.
+// Package draintest has a scripted data plane without a network, to test code that drives one:
+// drain.Termination, an agent, a status server.
 //
-// A Plane behaves as lastcall's pipe does. Its clients are scripted: who
-// connects when, what it asks, how long the answer takes, how long it keeps its
-// connection afterwards. It can also misbehave by script: calls that hang, come
-// late or fail, activity that is unknown, an early death.
+// A Plane behaves like lastcall's proxy. The script lists its clients: when each connects, what it
+// requests, how long the response takes, how long it keeps its connection afterwards. The data plane can
+// also misbehave: calls that hang, are late or fail, unknown activity, a crash.
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		plane := draintest.New(draintest.Script{
@@ -19,16 +18,15 @@
 //		…
 //	})
 //
-// What a Plane promises, whatever its script says:
+// A Plane promises:
 //
-//   - Its state follows from the script, the calls and the clock alone. Events of
-//     one instant come in the order of the script, before any call of that
-//     instant is answered.
-//   - Nothing is ended without being listed: Endings says of every request how
-//     it went, Calls says of every call when it came and how long it took.
-//   - It is as unhelpful as the interface of drain.DataPlane allows: changes are
-//     pushed only after Drain, merged, and only when it has been reached.
+//   - Its state depends only on the script, the calls and the clock. Events of one instant happen in the
+//     order of the script, before any call of that instant returns.
+//   - Everything is recorded: Endings lists how every request ended, Calls when every call was made and
+//     how long it took.
+//   - It does no more than the contract of drain.DataPlane demands: changes are pushed only after a
+//     successful Drain, and merged.
 //
-// All moments are offsets from New. Time is the standard clock's: in a
-// testing/synctest bubble it is virtual. Outside of one it works too.
+// All times are offsets from New. In a testing/synctest bubble they are virtual; a Plane works outside of
+// one, too.
 package draintest

@@ -9,8 +9,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// Plane is a drain.DataPlane whose clients are scripted. Its methods may be
-// called from any goroutine; see Overlaps.
+// Plane is a drain.DataPlane with scripted clients. Its methods may be called from any goroutine; see Overlaps.
 type Plane struct {
 	script  Script
 	start   time.Time
@@ -23,13 +22,13 @@ type Plane struct {
 	clock     *time.Timer // rings at the next event of the agenda
 	now       time.Duration
 	clients   []*client
-	said      bool // Drain has been reached: changes are pushed
+	pushes    bool // Drain has succeeded: changes are pushed
 	draining  bool
 	refusing  bool
 	closeIdle time.Duration // negative: idle connections are kept
 	over      bool
 	arrivals  uint64
-	idled     chan struct{} // closed and replaced whenever something ends: Close waits for it
+	idled     chan struct{} // closed and replaced when a request or a connection ends: Close waits for it
 
 	calls    []Call
 	endings  []Ending
@@ -39,8 +38,7 @@ type Plane struct {
 
 var _ drain.DataPlane = (*Plane)(nil)
 
-// New starts the script: its offsets count from now. Whoever was there before
-// (a negative Client.At) is there when New returns.
+// New starts the script: its offsets count from now. Clients with a negative At are connected when New returns.
 func New(s Script) *Plane {
 	p := &Plane{
 		script:    s,
@@ -72,8 +70,8 @@ func New(s Script) *Plane {
 	return p
 }
 
-// Stop ends the script: nothing happens any more, and a call that hangs returns. A
-// plane that has ended, and of which no call hangs, needs none.
+// Stop ends the script: no event follows, and calls that hang return. It is not needed for a plane that has ended and
+// whose calls have returned.
 func (p *Plane) Stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,15 +84,15 @@ func (p *Plane) Stop() {
 	}
 }
 
-// Drain makes each answer from now on the last of its connection.
+// Drain makes every response from now on the last of its connection.
 func (p *Plane) Drain(ctx context.Context) error {
 	return p.call(ctx, Drain, 0, func(Fault) error {
-		p.said, p.draining = true, true
+		p.pushes, p.draining = true, true
 		return nil
 	})
 }
 
-// Resume takes Drain, CloseIdle, StopAccepting and LastCall back.
+// Resume undoes Drain, CloseIdle, StopAccepting and LastCall.
 func (p *Plane) Resume(ctx context.Context) error {
 	return p.call(ctx, Resume, 0, func(Fault) error {
 		p.draining, p.refusing, p.closeIdle = false, false, -1
@@ -102,7 +100,7 @@ func (p *Plane) Resume(ctx context.Context) error {
 	})
 }
 
-// Activity counts what is open.
+// Activity counts the connections.
 func (p *Plane) Activity(ctx context.Context) (a drain.Activity, err error) {
 	err = p.call(ctx, Activity, 0, func(f Fault) error {
 		if !f.Unknown {
@@ -135,7 +133,7 @@ func (p *Plane) CloseIdle(ctx context.Context, idleFor time.Duration) error {
 	})
 }
 
-// StopAccepting refuses whoever comes.
+// StopAccepting refuses new connections.
 func (p *Plane) StopAccepting(ctx context.Context) error {
 	return p.call(ctx, StopAccepting, 0, func(Fault) error {
 		p.refusing = true
@@ -156,8 +154,7 @@ func (p *Plane) Open(ctx context.Context, most int) (open []drain.Conversation, 
 	return open, err
 }
 
-// LastCall ends everything at once, whatever window is, and returns what was
-// busy.
+// LastCall ends everything at once, whatever the window, and returns the busy conversations.
 func (p *Plane) LastCall(ctx context.Context, window time.Duration) (open []drain.Conversation, err error) {
 	err = p.call(ctx, LastCall, window, func(Fault) error {
 		p.refusing, p.closeIdle = true, 0
@@ -177,7 +174,7 @@ func (p *Plane) LastCall(ctx context.Context, window time.Duration) (open []drai
 	return open, err
 }
 
-// Close refuses whoever comes, closes what is idle and waits for what is busy.
+// Close refuses new connections, closes idle ones and waits for busy ones.
 func (p *Plane) Close(ctx context.Context) error {
 	return p.call(ctx, Close, 0, func(Fault) error {
 		p.refusing, p.closeIdle = true, 0
@@ -196,7 +193,7 @@ func (p *Plane) Close(ctx context.Context) error {
 				return fmt.Errorf("%d connections are open: %w", p.activity().Connections, ctx.Err())
 			}
 		}
-		p.end(Killed) // there is nothing left to kill
+		p.end(Killed) // nothing is left to kill
 		return nil
 	})
 }
@@ -224,8 +221,7 @@ func (p *Plane) Kill() {
 // Exited is closed when the plane has ended: by Close, by Kill, or by script.
 func (p *Plane) Exited() <-chan struct{} { return p.exited }
 
-// call records one call of a method and lets its fault strike. f is the effect;
-// it runs with p.mu held.
+// call records one call of a method and applies its fault. f is the effect, which runs with p.mu held.
 func (p *Plane) call(ctx context.Context, m Method, with time.Duration, f func(Fault) error) (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -258,7 +254,7 @@ func (p *Plane) call(ctx context.Context, m Method, with time.Duration, f func(F
 	if p.over && m != Close {
 		return fmt.Errorf("%s: %w", m, ErrEnded)
 	}
-	defer p.settle() // what has just changed may have been due at once
+	defer p.settle() // the change may be due at once
 	return f(fault)
 }
 
@@ -271,7 +267,7 @@ func (p *Plane) fault(m Method, at time.Duration) Fault {
 	return Fault{}
 }
 
-// late waits for the delay, or for ctx, whose error it returns, or for Stop.
+// late waits for the delay, for ctx, whose error it returns, or for Stop.
 func (p *Plane) late(ctx context.Context, f Fault) error {
 	var answer <-chan time.Time
 	if !f.Hang {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// ErrEnded is what a plane's methods return after its end.
+// ErrEnded is the error of a plane's methods after its end.
 var ErrEnded = errors.New("the data plane has ended")
 
 // Call is one call of a method.
@@ -19,7 +19,7 @@ type Call struct {
 	UnderWay bool // it has not returned yet
 }
 
-// Way is how a request, or the connection of one, came to its end.
+// Way is how a request, or its connection, ended.
 type Way string
 
 const (
@@ -38,8 +38,8 @@ type Ending struct {
 	How     Way
 }
 
-// Calls are the calls up to now, in the order in which they began. Activity is
-// left out unless it is asked for by name: it is called at every change.
+// Calls returns the calls so far, in the order in which they began. Activity, which is called at every change, is left out
+// unless it is named.
 func (p *Plane) Calls(only ...Method) []Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,7 +52,7 @@ func (p *Plane) Calls(only ...Method) []Call {
 	return out
 }
 
-// Endings are the requests that have ended up to now, in that order.
+// Endings returns the requests that have ended so far, in that order.
 func (p *Plane) Endings(only ...Way) []Ending {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,8 +66,7 @@ func (p *Plane) Endings(only ...Way) []Ending {
 	return out
 }
 
-// Overlaps lists the calls that began while another had not returned: a driver
-// may make one call at a time.
+// Overlaps lists the calls that began before another had returned: only one call at a time is allowed.
 func (p *Plane) Overlaps() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,20 +5,20 @@ import "time"
 // Forever is a moment that no test sees.
 const Forever = 1<<63 - 1 - time.Duration(1<<61)
 
-// Script is what happens to a Plane.
+// Script lists what happens to a Plane.
 type Script struct {
 	Clients []Client
 	Faults  []Fault
 
-	// Dies is when the plane ends by itself; zero: it does not.
+	// Dies is when the plane ends by itself; zero means never.
 	Dies time.Duration
 
 	// Polled makes Changes return nil.
 	Polled bool
 }
 
-// Client is one client with one connection. When that is closed under it and it
-// has more to ask, it connects anew.
+// Client is one client with one connection. If the connection is closed and the client has more requests, it connects
+// again.
 type Client struct {
 	// Peer is its address; "" gives each client one of its own, in the order of
 	// the script: 192.0.2.1:40000, 192.0.2.2:40000, …
@@ -28,50 +28,48 @@ type Client struct {
 	// long as it is open: from At until Leaves.
 	Protocol string
 
-	// At is when it connects. A negative one was there before the test began.
+	// At is when it connects; negative: before the test began.
 	At time.Duration
 
-	// Requests come on the connection, in the order of time, none before the
-	// answer to the last.
+	// Requests are sent on the connection, in the order of time, each after the response to the one before.
 	Requests []Request
 
-	// Leaves is when it closes its connection by itself. Zero is at the end of
-	// its last answer; Forever leaves the closing to others.
+	// Leaves is when it closes its connection by itself. Zero is at the end of its last response; with Forever it never
+	// does.
 	Leaves time.Duration
 }
 
-// Request is one request and its answer.
+// Request is one request and its response.
 type Request struct {
 	Line  string        // "GET /delay/10"
 	At    time.Duration // when it is sent
-	Takes time.Duration // until the last byte of the answer
+	Takes time.Duration // until the last byte of the response
 
-	// Streams says that the head of the answer goes out at once. One that went
-	// out before Drain could not say goodbye: its connection is kept.
+	// Streams sends the head of the response at once. A head from before Drain cannot have Connection: close, so that
+	// the connection is kept.
 	Streams bool
 }
 
-// Get is a client that connects, asks for path, gets its answer after takes and
-// hangs up.
+// Get is a client that connects, requests path, gets its response after takes and closes its connection.
 func Get(path string, at, takes time.Duration) Client {
 	return Client{At: at, Requests: []Request{{Line: "GET " + path, At: at, Takes: takes}}}
 }
 
-// KeepAlive is Get by a client that then keeps its connection for good.
+// KeepAlive is Get by a client that keeps its connection.
 func KeepAlive(path string, at, takes time.Duration) Client {
 	c := Get(path, at, takes)
 	c.Leaves = Forever
 	return c
 }
 
-// Stream is KeepAlive with an answer whose head goes out at once.
+// Stream is KeepAlive with a response whose head is sent at once.
 func Stream(path string, at, takes time.Duration) Client {
 	c := KeepAlive(path, at, takes)
 	c.Requests[0].Streams = true
 	return c
 }
 
-// Idle is a client that connects and asks for nothing.
+// Idle is a client that connects and sends no request.
 func Idle(at time.Duration) Client { return Client{At: at, Leaves: Forever} }
 
 // TCP is a client of an opaque protocol that stays for takes.
@@ -79,8 +77,8 @@ func TCP(at, takes time.Duration) Client {
 	return Client{Protocol: "tcp", At: at, Leaves: at + takes}
 }
 
-// Every is one client after another: the first at from, then each interval
-// until to, each asking for path, which takes takes.
+// Every is one client after another: the first at from, then one per interval until to. Each requests path, which takes
+// takes.
 func Every(interval time.Duration, path string, from, to, takes time.Duration) []Client {
 	var out []Client
 	for at := from; at <= to; at += interval {
@@ -106,22 +104,22 @@ const (
 	Kill          Method = "Kill"
 )
 
-// Fault is what goes wrong with the calls of one method that begin between From
-// and To (zero: for good). The first fault of the script that fits is taken.
+// Fault is a fault of the calls of one method that begin between From and To (zero: without end). The first fault of the
+// script that matches applies.
 type Fault struct {
 	Method   Method
 	From, To time.Duration
 
-	Hang    bool          // no answer and no effect until the context ends; of Kill: until Stop
-	Deaf    bool          // of Hang and Delay: the context is not heeded
-	Delay   time.Duration // answer and effect come later; the context may end before
-	Hastens bool          // of Delay: when the context ends, both come then, not an error
-	Err     error         // no effect, but this error
-	Unknown bool          // of Activity: an answer that is not Known
-	Behind  bool          // of Activity: arrivals since From may be missing
+	Hang    bool          // no return and no effect until the context ends; for Kill, until Stop
+	Deaf    bool          // with Hang and Delay: the context is ignored
+	Delay   time.Duration // return and effect are late; the context may end before
+	Hastens bool          // with Delay: at the end of the context both happen, without an error
+	Err     error         // no effect, and this error
+	Unknown bool          // for Activity: an unknown one
+	Behind  bool          // for Activity: arrivals since From may be missing
 }
 
-// begins reports whether a call of m that begins at at is struck.
+// begins reports whether the fault applies to a call of m that begins at at.
 func (f Fault) begins(m Method, at time.Duration) bool {
 	return f.Method == m && at >= f.From && (f.To == 0 || at < f.To)
 }

@@ -1,7 +1,7 @@
 // Package planetest tests an implementation of drain.DataPlane on real sockets.
 //
 // Clients has clients of every kind connect while the data plane is drained and closed: silent ones,
-// ones that send half a request, ones that ping for ever. None of them may delay the end for longer
+// ones that send half a request, ones that only ping. None of them may delay the end for longer
 // than a request takes.
 //
 //	func TestClients(t *testing.T) {
