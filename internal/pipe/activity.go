@@ -6,8 +6,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// recount brings the pipe's counts up to date with the connection's state. mu
-// is held.
+// recountLocked updates the pipe's counts.
 func (c *conn) recountLocked() {
 	if c.paused {
 		c.resumeReadingLocked()
@@ -38,23 +37,21 @@ func (c *conn) recountLocked() {
 	c.p.changed()
 }
 
-// uncounted says whether the connection never counts, whatever it carries.
+// isIgnored reports whether the connection never counts.
 func (c *conn) isIgnored() bool { return c.in.ignores(c.origin.Port()) }
 
-// announcesClose says whether each message to the client is said to be the last.
+// announcesClose reports whether each response announces the close of the connection.
 func (c *conn) announcesClose() bool { return c.p.draining.holds() || c.restart.leaves.Load() }
 
-// isTunnel says whether the connection has no messages of HTTP any more. mu is
-// held.
+// isTunnelLocked reports whether the connection carries no HTTP messages any longer.
 func (c *conn) isTunnelLocked() bool { return c.mode == opaque || c.mode == modeWS }
 
-// works says whether something is under way on the connection, whether it counts
-// or not. mu is held.
+// hasWorkLocked reports whether something is in progress, whether it counts or not.
 func (c *conn) hasWorkLocked() bool {
 	return c.isTunnelLocked() || c.arriving || c.queue.len() > 0 || c.h2 != nil && len(c.h2.streams) > 0
 }
 
-// waitedFor says whether a request that counts is unanswered. mu is held.
+// hasRequestLocked reports whether a request that counts is unanswered.
 func (c *conn) hasRequestLocked() bool {
 	if c.h2 != nil && c.h2.counted > 0 {
 		return true
@@ -99,8 +96,7 @@ func delta(up bool) int64 {
 	return -1
 }
 
-// describe names the conversations for the report: none when it is idle, many
-// with HTTP/2. mu is held.
+// describeLocked describes the conversations for the report: none if idle, several with HTTP/2.
 func (c *conn) describeLocked() []drain.Conversation {
 	if !c.busy {
 		return nil

@@ -8,51 +8,49 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/counters"
 )
 
-// Connection is one connection of a client, as it is at a moment.
+// Connection is a client's connection at one moment.
 type Connection struct {
 	Peer     string
 	Listener string // its Label
 	Protocol string // http/1.1, http/2, websocket, tls (passing through), tcp; empty: not known yet
 	State    ConnectionState
 	Age      time.Duration
-	Idle     time.Duration // since when nothing has been due on it; 0 unless it is idle
+	Idle     time.Duration // for how long no request has been in flight; 0 unless idle
 	App      string        // host:port
 
-	// Of TLS that ends here, or whose ClientHello has been read; empty without.
+	// Of TLS that is terminated here, or whose ClientHello has been read; else empty.
 	TLSVersion, ServerName, ALPN, PeerSubject string
 
-	// Received and Sent are the bytes that the client's kernel and ours have
-	// exchanged, those of TLS among them.
+	// Received and Sent are the bytes exchanged with the client, TLS included.
 	Received, Sent uint64
 
-	Requests []OpenRequest // not answered in full, the oldest first, at most requestsListed
+	Requests []OpenRequest // without a complete response, the oldest first, at most requestsListed
 	Open     int           // how many there are
 }
 
-// OpenRequest is a request that has not been answered in full.
+// OpenRequest is a request without a complete response.
 type OpenRequest struct {
 	Line   string // method and target, cut
 	Age    time.Duration
 	Status int // of its response, when that has begun
 }
 
-// ConnectionState is what goes on on a connection.
+// ConnectionState is what a connection is doing.
 type ConnectionState string
 
 // The states of a connection.
 const (
 	StateHandshake ConnectionState = "handshake" // of TLS
 	StateBusy      ConnectionState = "busy"      // as in drain.Activity
-	StateQuiet     ConnectionState = "quiet"     // something is due that does not count: a probe's
+	StateQuiet     ConnectionState = "quiet"     // only requests that do not count, such as probes
 	StateIdle      ConnectionState = "idle"
-	StateClosing   ConnectionState = "closing" // we have ended it, and the client has not yet
+	StateClosing   ConnectionState = "closing" // our FIN is sent, the client's has not come
 )
 
-// requestsListed bounds the requests of one connection in a list.
+// requestsListed limits the requests listed for one connection.
 const requestsListed = 100
 
-// Connections lists what is open, the oldest connection first. It takes no lock for
-// longer than one connection needs.
+// Connections lists the open connections, the oldest first. It holds no lock for longer than one connection needs.
 func (p *Pipe) Connections() []Connection {
 	all := p.all()
 	out := make([]Connection, len(all))

@@ -1,35 +1,19 @@
-// Package pipe is lastcall's own data plane: a 1:1 proxy between the clients of
-// a pod and its app that follows the framing of what it carries, so that it can
-// tell idle from busy and say goodbye at the right byte.
+// Package pipe is lastcall's own data plane: a 1:1 proxy between a pod's clients and its app. It follows the framing of
+// the protocols, so that it can tell busy connections from idle ones and end each at a message boundary.
 //
-// Each client connection has one connection to the app. Bytes go through as
-// they came; only a response head that says goodbye is rewritten. What follows
-// the framing is strict: a message whose end two parsers could see in two places
-// is answered with 400 and never forwarded.
-//
-// The way of a byte:
+// Each client connection has its own connection to the app. Bytes pass unchanged; only a response head that announces
+// the close of its connection is rewritten. Framing is checked strictly: a message that two parsers could end at
+// different places is answered with 400 and not forwarded.
 //
 //	listener ─ accept ─► conn ── up:   client → head, body ─► app
-//	                          └─ down: client ◄─ head, body ── app
+//	                         └─ down: client ◄─ head, body ── app
 //
-// up and down are one goroutine each. They share the queue of requests that the
-// app has not answered yet, from which busy and idle follow: a connection is
-// busy while a request is arriving or unanswered, while it carries a WebSocket, or
-// while its protocol is not known (opaque TCP, another upgrade).
+// up and down are a goroutine each. They share the queue of unanswered requests. A connection is busy while a request
+// is arriving or unanswered, while it carries a WebSocket, and while its protocol is unknown (opaque TCP, other
+// upgrades).
 //
-// A conversation ends in one of these ways, of which docs/endings.md says what
-// the client sees:
-//
-//  1. the client closes: the app's connection is closed when idle, half-closed
-//     when a response is still due;
-//  2. the app closes: in between responses the client gets a FIN, before a
-//     response head a 503, within a body a FIN that the client can tell from an
-//     end;
-//  3. drain: the response in flight says Connection: close and the FIN travels
-//     with its last byte;
-//  4. idle at the end of the drain: FIN, and whatever raced with it is counted;
-//  5. last call: 503 when no response has begun; at the next boundary a close
-//     frame for a WebSocket, and an orderly end for an event stream; FIN else;
-//  6. last call within a body that nothing but the connection's end would end: a
-//     reset, once the client has all that was sent. It is the only one of ours.
+// How a connection ends is the table in endings.go; docs/endings.md describes what clients see. Files, from top to
+// bottom: pipe.go and listener.go own the connections; serve.go runs one; up.go, requests.go and sniff.go read the
+// client, down.go and responses.go the app; ws.go and h2*.go follow WebSocket and HTTP/2; endings.go and lastword.go
+// decide how it ends, end.go does it; activity.go counts; conn.go is its state.
 package pipe

@@ -15,7 +15,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// down is the state of the way from the app to the client; its goroutine's own.
+// down is the state of the app side, for its goroutine alone.
 type down struct {
 	state   downState
 	buf     *tcp.Buffer
@@ -23,23 +23,23 @@ type down struct {
 	scanned int
 	body    earlyend.Body
 	head    []byte // a rewritten head
-	carried uint64 // bytes without meaning, for the log
-	status  int    // of the response at hand
-	splices int64  // how much is to be moved within the kernel next
-	copies  bool   // splicing has failed: nothing more of this is spliced
-	closes  bool   // the app says that it is its last one
-	err     error  // why reading ended; io.EOF for a FIN
+	carried uint64 // opaque bytes, for the log
+	status  int    // of the present response
+	splices int64  // bytes to be moved within the kernel next
+	copies  bool   // splicing has failed: copy the rest
+	closes  bool   // the app announces that it closes
+	err     error  // of reading; io.EOF for a FIN
 }
 
 type downState uint8
 
 const (
-	downHead   downState = iota // in between or within heads
+	downHead   downState = iota // between messages, or within a head
 	downBody                    // within a response's body
 	downH2                      // frames
 	downWS                      // frames of a WebSocket
 	downOpaque                  // bytes
-	downStray                   // a response that nobody has asked for, until the app closes
+	downStray                   // a response without a request, until the app closes
 )
 
 func (d *down) release() {
@@ -49,8 +49,7 @@ func (d *down) release() {
 	}
 }
 
-// runDown reads from the app until it or we have ended. It returns whether to go
-// on in a new goroutine.
+// runDown reads from the app until either side has ended. It reports whether to continue in a new goroutine.
 func (c *conn) runDown() (again bool) {
 	d := &c.down
 	if c.in.Protocol == TCP {
@@ -77,7 +76,7 @@ func (c *conn) runDown() (again bool) {
 	return false
 }
 
-// readApp takes what has come from the app. It returns false to wait for more.
+// readApp handles what has come from the app. It returns false to wait for more.
 func (c *conn) readApp(fd uintptr) bool {
 	d := &c.down
 	for {
@@ -119,9 +118,8 @@ func (c *conn) readApp(fd uintptr) bool {
 	}
 }
 
-// fromApp passes on what is in the buffer as far as it is understood. It
-// returns false when down has to leave its read loop: the connection is over,
-// the app cannot be understood (err is set), or the rest is opaque.
+// fromApp forwards as much of the buffer as is complete. It returns false if down has to leave its read loop: the
+// connection has ended, the output is invalid (err is set), or the rest is opaque.
 func (c *conn) fromApp() bool {
 	d := &c.down
 	b := d.buf
@@ -179,10 +177,9 @@ func (c *conn) fromApp() bool {
 	return true
 }
 
-// sniffApp tells by what the app says at the beginning of a message what it
-// speaks. An app that speaks before any request speaks none of our protocols,
-// unless it is HTTP/2's SETTINGS, which some servers send at once. up, which may
-// hold a few bytes back, is woken.
+// sniffApp detects the protocol from the first bytes of a message of the app. An app that speaks before any request
+// speaks no HTTP, unless it sends the SETTINGS of HTTP/2, as some servers do. It wakes up, which may hold a few bytes
+// back.
 func (c *conn) sniffApp(b []byte) mode {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,7 +205,7 @@ func (c *conn) sniffApp(b []byte) mode {
 	return opaque
 }
 
-// carryDown passes on what has been read and then everything.
+// carryDown forwards what has been read, and then everything.
 func (c *conn) carryDown() {
 	if b := c.down.buf; b != nil {
 		c.down.carried = uint64(b.W - b.R)

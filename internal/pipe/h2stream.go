@@ -110,7 +110,7 @@ func (c *conn) closeStreamLocked(s *stream, outcome accesslog.Outcome) {
 	if !s.quiet {
 		h.counted--
 	}
-	c.finishStream(s, outcome)
+	c.finishStreamLocked(s, outcome)
 	s.free()
 }
 

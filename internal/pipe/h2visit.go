@@ -14,15 +14,15 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// What is read of a header block: of requests for the report, with an access log
-// for its line too; of responses the status, and whether they are event streams.
+// The fields read of a header block: of requests for the report and the access log, of responses the status and whether
+// they are event streams.
 var (
 	requestFields       = http2.FieldsOf(http2.FieldMethod, http2.FieldPath, http2.FieldContentType, http2.FieldUserAgent)
 	loggedRequestFields = requestFields | http2.FieldsOf(http2.FieldAuthority, http2.FieldRequestID, http2.FieldForwardedFor)
 	responseFields      = http2.FieldsOf(http2.FieldStatus, http2.FieldContentType, http2.FieldContentEncoding)
 )
 
-// upVisitor is told of the client's frames, with mu held.
+// upVisitor handles the client's frames, with mu held.
 type upVisitor struct{ c *conn }
 
 func (v upVisitor) Headers(id uint32, block []byte, end bool) error {
@@ -99,7 +99,7 @@ func (v upVisitor) SettingsAck()           { v.c.h2.ofApp.Acknowledge() }
 func (v upVisitor) PingAck()               {}
 func (v upVisitor) GoAway(uint32)          {}
 
-// downVisitor is told of the app's frames, with wmu and mu held.
+// downVisitor handles the app's frames, with wmu and mu held.
 type downVisitor struct{ c *conn }
 
 func (v downVisitor) Headers(id uint32, block []byte, end bool) error {
@@ -127,7 +127,7 @@ func (v downVisitor) Headers(id uint32, block []byte, end bool) error {
 	return nil
 }
 
-// promise takes a pushed response in.
+// PushPromise adds a pushed response.
 func (v downVisitor) PushPromise(_, promised uint32, block []byte) error {
 	c, h := v.c, v.c.h2
 	h.response = responseHead{}
@@ -202,8 +202,7 @@ func (v downVisitor) SettingsAck() {
 
 func (v downVisitor) PingAck() { v.c.h2.guard.Answered() }
 
-// goAway notes the app's own goodbye: streams beyond the last that it names are
-// not served, and nobody says another word of them (RFC 9113, 6.8).
+// GoAway handles the app's GOAWAY: streams after the last one that it names are not served (RFC 9113, 6.8).
 func (v downVisitor) GoAway(last uint32) {
 	c, h := v.c, v.c.h2
 	h.appLast = min(h.appLast, last)
@@ -214,7 +213,7 @@ func (v downVisitor) GoAway(last uint32) {
 	}
 }
 
-// streamHead gathers of a request's header block what has to be known.
+// streamHead is what is kept of a request's header block.
 type streamHead struct {
 	stream       *stream          // nil for trailers
 	entry        *accesslog.Entry // nil without an access log
@@ -275,14 +274,13 @@ func (r *streamHead) Field(name http2.FieldName, value []byte) {
 	}
 }
 
-// maxBrief is how much of a field is kept for the report and the access log while the
-// connection has much to keep already, bytes.
+// maxBrief is how much of a field is kept while the connection holds much already, bytes.
 const maxBrief = 32
 
 // maxMethod is how much of a method is kept for the report, bytes.
 const maxMethod = 32
 
-// responseHead gathers of a response's header block what has to be known.
+// responseHead is what is kept of a response's header block.
 type responseHead struct {
 	status  int  // 0 when there is none
 	events  bool // it is an event stream

@@ -6,43 +6,37 @@ import (
 	"time"
 )
 
-// Limits bound what a client may ask for and take. Zero values take the defaults,
-// which are Envoy's where it has any; NoLimit, where it is accepted, takes a limit
-// away. docs/limits.md says what the client sees of each and how it is counted.
+// Limits bound what a client may request and use. Zero values take the defaults, which are Envoy's where it has any;
+// NoLimit removes a limit where that is allowed. docs/limits.md describes what the client sees.
 type Limits struct {
-	// Who goes beyond these is answered, and counted in Stats.Refused; nothing of
-	// what he has sent is forwarded.
+	// A request beyond these is answered, counted in Stats.Refused and not forwarded.
 	MaxHead        int           // bytes of a message head; default 60 KiB; 431
 	MaxFields      int           // fields of a request head; default 100; 431
 	MaxRequestLine int           // bytes of a request line; default as MaxHead; 414
-	HeadTimeout    time.Duration // for a request head that has begun; default 30 s; 408
+	HeadTimeout    time.Duration // for the rest of a request head; default 30 s; 408
 	RequestTimeout time.Duration // for a whole request, its body included; default none; 408
 
 	DialTimeout      time.Duration // for the connection to the app; default 5 s; 503
 	HandshakeTimeout time.Duration // for a client's TLS handshake, from its first byte; default 10 s
 
-	// ResponseTimeout is how long it may take from a request's head to the end of
-	// its response, with HTTP/1; default NoLimit; 504. Bytes of a tunnel, and
-	// requests of HTTP/2, have limits of their own in the app and the client
-	// (gRPC's deadline).
+	// ResponseTimeout is the time from a request's head to the end of its response, with HTTP/1; default NoLimit; 504.
+	// Tunnels and HTTP/2 requests have limits of their own in the app and the client (gRPC's deadline).
 	ResponseTimeout time.Duration
 
-	// IdleTimeout is how long a connection of HTTP may stay open on which nothing
-	// is due; default 1 h, or NoLimit. The app's own, if it is shorter, ends the
-	// connection first.
+	// IdleTimeout is how long an HTTP connection without a request in flight may stay open; default 1 h, or NoLimit. If
+	// the app's own is shorter, the app ends the connection first.
 	IdleTimeout time.Duration
 
-	// MaxConnections is how many connections a listener has open at once, where
-	// its Inbound says nothing else; default NoLimit; 503.
+	// MaxConnections is how many connections a listener may have open, unless its Inbound has a limit of its own;
+	// default NoLimit; 503.
 	MaxConnections int
 
-	// KeepAlive is how long nothing has come from a client before the kernel asks
-	// whether it is still there, and how long it waits between questions; after 9
-	// without an answer the connection is gone. Default 15 s, as Go's, or NoLimit.
+	// KeepAlive is how long a client is silent before the kernel probes it, and the time between probes; after 9
+	// without an answer the connection is closed. Default 15 s, as in Go, or NoLimit.
 	KeepAlive time.Duration
 }
 
-// NoLimit takes a limit away.
+// NoLimit removes a limit.
 const NoLimit = -1
 
 const (
@@ -50,12 +44,11 @@ const (
 	DefaultMaxHead = 60 << 10
 	// DefaultMaxFields is Envoy's max_headers_count.
 	DefaultMaxFields = 100
-	// DefaultHeadTimeout is what nginx and Apache give a request head, about.
+	// DefaultHeadTimeout is about what nginx and Apache allow.
 	DefaultHeadTimeout = 30 * time.Second
 	// DefaultDialTimeout is for an app on the same machine.
 	DefaultDialTimeout = 5 * time.Second
-	// DefaultHandshakeTimeout is net/http's habit; Istio's gateways have 15 s
-	// (transport_socket_connect_timeout).
+	// DefaultHandshakeTimeout is net/http's; Istio's gateways have 15 s (transport_socket_connect_timeout).
 	DefaultHandshakeTimeout = 10 * time.Second
 	// DefaultIdleTimeout is Envoy's idle_timeout.
 	DefaultIdleTimeout = time.Hour
@@ -76,8 +69,7 @@ func (l *Limits) setDefaults() {
 	l.IdleTimeout = cmp.Or(l.IdleTimeout, DefaultIdleTimeout)
 }
 
-// tooLong is the answer to a head, or to as much of one as has come, that is too
-// long; nil when it is not.
+// tooLong is the reply to a head, or the beginning of one, that is too long; nil if it is not.
 func (l *Limits) tooLong(head []byte) *reply {
 	if len(head) <= min(l.MaxHead, l.MaxRequestLine) {
 		return nil

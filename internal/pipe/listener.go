@@ -83,7 +83,7 @@ const (
 	maxAcceptPause = 100 * time.Millisecond
 )
 
-// serve begins a conversation.
+// serve starts a connection.
 func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 	overLimit := l.isOverLimit()
 	if overLimit && !l.refuseOverLimit(client) {
@@ -101,7 +101,7 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 	if l.App == "" {
 		if c.origin, err = l.originOf(client); err != nil {
 			l.stats.Refused(0)
-			p.warn("an inbound connection has nowhere to go; it is closed", "from", client.RemoteAddr().String(), "error", err)
+			p.warn("inbound connection has no destination; closing it", "from", client.RemoteAddr().String(), "error", err)
 			_ = client.Close()
 			return
 		}
@@ -133,8 +133,8 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 	go c.serve()
 }
 
-// originOf is where a captured connection wanted to go. It is an error when that
-// is a listener of ours: it would come round for ever.
+// originOf is the original destination of a captured connection. A listener of this pipe is an error: the connection
+// would loop.
 func (l *listener) originOf(client *net.TCPConn) (netip.AddrPort, error) {
 	to, err := tcp.OriginalDestination(client)
 	if err != nil {
@@ -151,11 +151,11 @@ func (l *listener) originOf(client *net.TCPConn) (netip.AddrPort, error) {
 	return to, nil
 }
 
-// errOwnPort is a captured connection to the status server or the admin API: what
-// comes from outside must not reach them as the pod's own.
-var errOwnPort = errors.New("it wants to reach a port of lastcall's own, which is for the pod alone")
+// errOwnPort is a captured connection to the status server or the admin API, which must not take outside connections
+// for the pod's own.
+var errOwnPort = errors.New("destination is a port of lastcall itself, which only the pod may use")
 
-// uncounts says whether connections to a port never count.
+// ignores reports whether connections to a port never count.
 func (l *listener) ignores(port uint16) bool {
 	return len(l.Ignore) > 0 && slices.Contains(l.Ignore, port)
 }

@@ -7,19 +7,18 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/tlsserver"
 )
 
-// Listener is what can be seen of one way in.
+// Listener is the state of one listener.
 type Listener struct {
 	Inbound
-	Addr    net.Addr // where it listens, or did
-	Open    int      // connections of clients that we have not ended
+	Addr    net.Addr // where it listens, or listened
+	Open    int      // clients' connections that have not ended
 	Busy    int      // of them, as in drain.Activity
 	AppOpen int      // connections to the app
 	Stats   counters.Stats
-	TLS     *tlsserver.Stats // nil where no TLS ends
+	TLS     *tlsserver.Stats // nil if TLS is not terminated here
 }
 
-// Label is what the listener is called in metrics and lists: its name, or where it
-// listens.
+// Label is the listener's name in metrics and lists: its own, or its address.
 func (l *Listener) Label() string { return label(&l.Inbound, l.Addr) }
 
 func label(in *Inbound, addr net.Addr) string {

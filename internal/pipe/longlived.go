@@ -7,49 +7,42 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
 
-// Endings say how conversations end that do not end by themselves. Zero values
-// take the defaults.
+// Endings say how conversations without an end of their own are ended. Zero values take the defaults.
 type Endings struct {
-	// Spread is over how much of the last call the endings are spread, so that not
-	// all clients connect elsewhere at once; default half of it. At most three
-	// quarters are taken: the rest is for the endings themselves.
+	// Spread is the part of the last call over which the endings are spread, so that clients do not all reconnect at
+	// once; default half of it, at most three quarters: the rest is for the endings themselves.
 	Spread time.Duration
 
 	// WebSocketCode is the status of our close frames: 1001 (default) or 1012.
 	WebSocketCode int
 
-	// WebSockets and EventStreams say what becomes of them when a drain has waited
-	// long enough for new ones; EventStreams is for those that answer a GET, since
-	// the others are answers with an end of their own. EndlessTypes are further media types, in small
-	// letters, whose bodies consist of lines and have no end of their own when they
-	// answer a GET: what holds for event streams holds for them.
+	// WebSockets and EventStreams say when they are ended in a drain. EventStreams applies to responses to a GET:
+	// others have an end of their own. EndlessTypes are further media types, in small letters, whose bodies consist of
+	// lines and are endless in response to a GET: they are treated as event streams.
 	WebSockets, EventStreams LongLived
 	EndlessTypes             []string
 }
 
-// LongLived says what becomes of conversations that have no end of their own.
+// LongLived is when conversations without an end of their own are ended.
 type LongLived int
 
 const (
-	// Wait leaves them until the last call: they may end by themselves, and an app
-	// that knows when to end them does it better than we.
+	// Wait leaves them until the last call: they may end by themselves, and the app may know best when.
 	Wait LongLived = iota
-	// CloseEarly ends them at the next boundary of their protocol, one after
-	// another: their clients come back elsewhere while there is time, and the pod
-	// need not stay until the last call.
+	// CloseEarly ends them at the next boundary of their protocol when the drain closes idle connections, one after
+	// another: their clients reconnect elsewhere while there is time, and the pod can exit before the last call.
 	CloseEarly
 )
 
-// defaultEarlySpread is over how long the endings that do not wait for the last
-// call are spread.
+// defaultEarlySpread is the time over which early endings are spread.
 const defaultEarlySpread = time.Second
 
 func (e *Endings) setDefaults() {
 	e.WebSocketCode = cmp.Or(e.WebSocketCode, ws.CloseGoingAway)
 }
 
-// spread is over how much of a last call's window the endings are spread. They
-// come at even distances: random ones would now and then come together.
+// spread is the part of a last call's window over which the endings are spread, at even distances: random ones would
+// sometimes coincide.
 func (e *Endings) spread(window time.Duration) time.Duration {
 	if e.Spread == 0 {
 		return window / 2

@@ -22,6 +22,6 @@ func (c *conn) noteOpaque(kind counters.Opaque) {
 	if kind == counters.OpaqueTCP || kind == counters.OpaqueTLS {
 		return
 	}
-	msg := "a connection is passed through as bytes (" + kind.String() + "): it counts as busy while it is open, and no limit of HTTP holds for it"
+	msg := "opaque connection (" + kind.String() + "): busy while open, HTTP limits do not apply"
 	c.p.throttle.Log(c.p.cfg.Log, slog.LevelInfo, opaqueInterval, msg, "listener", c.in.Listen, "from", c.client.RemoteAddr().String())
 }

@@ -18,25 +18,25 @@ import (
 // Pipe carries the inbound traffic of a pod. It implements drain.DataPlane.
 type Pipe struct {
 	cfg    Config
-	ctx    context.Context // ends the dials
+	ctx    context.Context // cancels dialling
 	cancel context.CancelFunc
 
-	open     atomic.Int64 // connections that we have not ended
+	open     atomic.Int64 // connections that have not ended
 	busy     atomic.Int64
 	arrivals atomic.Uint64
 
-	extraStreams atomic.Int64 // of HTTP/2, open beyond usualStreams of a connection
-	restartsOn   atomic.Int32 // how many restarts there are: without one no connection takes a lock for it
-	draining     state        // responses say goodbye
-	closing      state        // a connection that becomes idle is closed
+	extraStreams atomic.Int64 // open HTTP/2 streams beyond usualStreams of a connection
+	restartsOn   atomic.Int32 // number of restarts: without one, connections take no lock for it
+	draining     state        // responses announce the close
+	closing      state        // connections that become idle are closed
 	stacks       stacks
 	changes      chan struct{}
 
 	mu        sync.Mutex // guards what follows
 	listeners []*listener
 	first     *conn                    // of the list of all connections
-	ended     bool                     // no connection is taken any more
-	restarts  []*Restart               // under way
+	ended     bool                     // no connection is accepted any longer
+	restarts  []*Restart               // in progress
 	timers    map[*time.Timer]struct{} // those that have not fired
 	throttle  logs.Throttle
 
@@ -49,8 +49,7 @@ type Pipe struct {
 
 var _ drain.DataPlane = (*Pipe)(nil)
 
-// Start listens on every inbound and begins to serve. When an address cannot be
-// had, nothing is left open.
+// Start listens on every inbound and begins to serve. If one address is unavailable, nothing stays open.
 func Start(cfg Config) (*Pipe, error) {
 	cfg.setDefaults()
 	p := &Pipe{
@@ -79,10 +78,10 @@ func Start(cfg Config) (*Pipe, error) {
 	return p, nil
 }
 
-// Addr is where inbound i listens, with its port when the configuration said 0.
+// Addr is where inbound i listens, with its port if the configuration has port 0.
 func (p *Pipe) Addr(i int) net.Addr { return p.listeners[i].Addr() }
 
-// Drain makes every response from now on the last of its connection.
+// Drain makes each response from now on the last one of its connection.
 func (p *Pipe) Drain(context.Context) error {
 	p.draining.begin()
 	p.changed()
@@ -90,14 +89,14 @@ func (p *Pipe) Drain(context.Context) error {
 		c.mu.Lock()
 		isH2 := c.mode == modeH2 && !c.end.done()
 		c.mu.Unlock()
-		if isH2 { // HTTP/1 says it with its next response
+		if isH2 { // HTTP/1 announces it in its next response
 			c.sendGoAway()
 		}
 	}
 	return nil
 }
 
-// Resume serves as before the Drain, and listens again where it has stopped.
+// Resume cancels the drain: it serves as before, and listens again.
 func (p *Pipe) Resume(context.Context) error {
 	p.draining.end()
 	p.closing.end()
@@ -112,7 +111,7 @@ func (p *Pipe) Resume(context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Activity is always known, and of this moment.
+// Activity is always known and up to date.
 func (p *Pipe) Activity(context.Context) (drain.Activity, error) {
 	var raced uint64
 	for _, l := range p.listeners {
@@ -127,7 +126,7 @@ func (p *Pipe) Activity(context.Context) (drain.Activity, error) {
 	}, nil
 }
 
-// Changes pushes every change that follows Drain.
+// Changes signals each change after Drain.
 func (p *Pipe) Changes() <-chan struct{} { return p.changes }
 
 func (p *Pipe) changed() {
@@ -139,29 +138,28 @@ func (p *Pipe) changed() {
 	}
 }
 
-// CloseIdle ends the connections that have been idle for idleFor, those that
-// have not yet when they will have been, and from now on each that becomes idle.
+// CloseIdle ends the connections that have been idle for idleFor, the others as soon as they have been, and from now on
+// each one that becomes idle.
 func (p *Pipe) CloseIdle(_ context.Context, idleFor time.Duration) error {
 	p.closing.begin()
 	p.stopTimers()
-	var told []*conn
+	var lingering []*conn
 	for _, c := range p.all() {
 		if c.sendEndIfIdle(idleFor) {
-			told = append(told, c)
+			lingering = append(lingering, c)
 		} else {
 			p.endLater(c, idleFor, unreadTime)
 		}
 	}
-	for _, c := range told { // only now: thousands wait for their FIN
+	for _, c := range lingering { // only now: the others wait for their FIN
 		c.linger()
 	}
 	p.endEarly()
 	return nil
 }
 
-// endLater ends a connection when it has been idle for idleFor, and what has come is
-// read: looked at again after a pause, for that need be no request. One that works is
-// ended with its work.
+// endLater ends a connection once it has been idle for idleFor. If there is something unread, which may be a request,
+// it looks again after a pause. A busy connection ends with its last response.
 func (p *Pipe) endLater(c *conn, idleFor, pause time.Duration) {
 	left, idle := c.idleLeft(idleFor)
 	if !idle {
@@ -174,8 +172,8 @@ func (p *Pipe) endLater(c *conn, idleFor, pause time.Duration) {
 	})
 }
 
-// endEarly asks those conversations for their last word that the configuration
-// does not let wait for the last call, one after another.
+// endEarly requests, one after another, the last word of those conversations that by the configuration do not wait for
+// the last call.
 func (p *Pipe) endEarly() {
 	var found []*conn
 	for _, c := range p.busiest() {
@@ -191,7 +189,7 @@ func (p *Pipe) endEarly() {
 	}
 }
 
-// after calls f after d, unless stopTimers comes before.
+// after calls f after d, unless stopTimers is called first.
 func (p *Pipe) after(d time.Duration, f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -217,8 +215,8 @@ func (p *Pipe) stopTimers() {
 	clear(p.timers)
 }
 
-// StopAccepting closes the listeners, each after the connections in its queue have been
-// accepted. They are closed even when ctx ends before.
+// StopAccepting closes the listeners, each after the connections in its queue have been accepted. They are closed even
+// if ctx ends first.
 func (p *Pipe) StopAccepting(ctx context.Context) error {
 	var errs []error
 	for _, l := range p.listeners {
@@ -241,34 +239,33 @@ func (p *Pipe) Open(_ context.Context, most int) ([]drain.Conversation, error) {
 	return out, nil
 }
 
-// LastCall ends every connection: the busy ones one after another over a part of
-// window, the oldest first, then the idle ones. Who is within a message that is
-// worth finishing has the rest of window for it.
+// LastCall ends every connection: the busy ones one after another over a part of window, the oldest first, then the
+// idle ones. Those that have to reach a boundary first have the rest of window for it.
 func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conversation, error) {
 	began := time.Now()
 	p.closing.begin()
 	p.stopTimers()
-	stopped := p.StopAccepting(ctx) // whatever it says, the listeners are closed
+	stopped := p.StopAccepting(ctx) // even after an error, the listeners are closed
 	var out []drain.Conversation
 	var words []waiting
-	asked := make(map[*lastWord]bool)
+	awaited := make(map[*lastWord]bool)
 	end := func(c *conn) {
 		was, word := c.endAtLastCall()
 		out = append(out, was...)
-		if word != nil && !asked[word] {
-			asked[word] = true
+		if word != nil && !awaited[word] {
+			awaited[word] = true
 			words = append(words, waiting{c, word})
 		}
 	}
 	busy := p.busiest()
 	spread := p.cfg.spread(window)
 	for i, c := range busy {
-		// By the clock, not by pauses: thousands of short ones take long.
+		// By the clock, not by pauses: thousands of short pauses take long.
 		due := time.Until(began.Add(spread * time.Duration(i) / time.Duration(len(busy))))
 		if due >= time.Millisecond && ctx.Err() == nil {
 			select {
 			case <-time.After(due):
-			case <-ctx.Done(): // no time left to be gentle
+			case <-ctx.Done(): // end the rest at once
 			}
 		}
 		end(c)
@@ -279,17 +276,15 @@ func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conv
 	return append(out, p.awaitLastWords(ctx, words, began.Add(window))...), stopped
 }
 
-// Close ends the pipe once nothing is busy: it returns when the peers have all
-// that was written for them, and the access log its last line. Connections of
-// which only the client's FIN is missing are left to the end of the process, and
-// else wait for it as always: to clean up after thousands takes as long as all of
-// their goodbyes. With an access log they are not, for their end may be a line.
+// Close ends the pipe once nothing is busy. It returns when the clients have acknowledged all data and the access log
+// has its last line. It does not wait for the FIN of each client: to clean up after thousands of connections takes as
+// long as all of their drain. With an access log it does, since the end of a connection may be a line.
 func (p *Pipe) Close(ctx context.Context) error {
 	_ = p.StopAccepting(ctx)
 	p.closeListeners()
 	_ = p.CloseIdle(ctx, 0)
-	// The kernel says by no event that a peer has acknowledged the last byte. A
-	// peer that takes nothing for lingerTime is dead or does not want it.
+	// The kernel has no event for the acknowledgement of the last byte. A client that acknowledges nothing for
+	// lingerTime is dead or does not read.
 	var before int
 	moved := time.Now()
 	for pause := 200 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
@@ -341,7 +336,7 @@ func (p *Pipe) ReloadCertificates() {
 // Exited is closed when Close or Kill has ended the pipe.
 func (p *Pipe) Exited() <-chan struct{} { return p.exited }
 
-// endAll shuts what is left and waits for its goroutines.
+// endAll ends all connections and waits for their goroutines.
 func (p *Pipe) endAll() {
 	p.beginEnd()
 	for _, c := range p.all() {
@@ -352,7 +347,7 @@ func (p *Pipe) endAll() {
 	p.exit()
 }
 
-// beginEnd lets nothing new begin.
+// beginEnd accepts nothing new.
 func (p *Pipe) beginEnd() {
 	p.stopTimers()
 	p.cancel()
@@ -370,8 +365,8 @@ func (p *Pipe) exit() {
 	})
 }
 
-// unfinished is what the end has to wait for: the connections that we have not
-// ended, and how many bytes the clients of the others have not got yet.
+// unfinished returns how many connections have not ended, and how many bytes the clients of the others have not
+// acknowledged.
 func (p *Pipe) unfinished() (open, unsent int) {
 	for _, c := range p.all() {
 		c.mu.Lock()
@@ -379,10 +374,10 @@ func (p *Pipe) unfinished() (open, unsent int) {
 		c.mu.Unlock()
 		switch {
 		case over:
-			// Our FIN counts as a byte, and a client that says nothing more may
-			// take its time (40 ms) to acknowledge it: that is not worth waiting for.
+			// Our FIN counts as a byte. A client may delay its acknowledgement by 40 ms, which is not worth waiting
+			// for.
 			unsent += max(0, c.client.Unsent()-1)
-		case uncounted: // a probe, an ignored port: nobody waits for it
+		case uncounted: // a probe or an ignored port: not waited for
 		default:
 			open++
 		}
@@ -390,7 +385,7 @@ func (p *Pipe) unfinished() (open, unsent int) {
 	return open, unsent
 }
 
-// add takes a connection into the list. It returns false when the pipe has ended.
+// add puts a connection into the list. It returns false if the pipe has ended.
 func (p *Pipe) add(c *conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -429,16 +424,15 @@ func (p *Pipe) all() []*conn {
 	return out
 }
 
-// complain logs what is wrong with the outside, each message once a second at
-// most: a broken app must not fill the disk.
+// warn logs what is wrong outside, each message once a second at most: a broken app must not fill the disk.
 func (p *Pipe) warn(msg string, attrs ...any) { p.warnEvery(time.Second, msg, attrs...) }
 
-// warnEvery is complain for what goes on for long.
+// warnEvery is warn for lasting conditions.
 func (p *Pipe) warnEvery(interval time.Duration, msg string, attrs ...any) {
 	p.throttle.Warn(p.cfg.Log, interval, msg, attrs...)
 }
 
-// busiest are the busy connections, the oldest conversation first.
+// busiest returns the busy connections, the oldest conversation first.
 func (p *Pipe) busiest() []*conn {
 	type aged struct {
 		c   *conn

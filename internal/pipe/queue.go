@@ -1,26 +1,23 @@
 package pipe
 
-// queue holds the requests of a connection that were forwarded and are not yet
-// answered, the oldest first. It is a ring, so that taking the oldest one costs the
-// same however many follow it. Request lines are kept in the slots for reuse. The
+// queue holds the requests of a connection that were forwarded and are not answered yet, the oldest first. It is a
+// ring, so that removing the oldest costs the same however many follow. Slots keep their request lines for reuse. The
 // zero value is empty.
 type queue struct {
 	slots []request // its length is zero or a power of two
 	first int       // the index of the oldest request
 	n     int       // how many there are
-	held  int       // bytes that the requests hold beside their slots, about
+	held  int       // about how many bytes the requests hold in addition to their slots
 }
 
 const (
-	// maxQueued is how many requests of a connection wait for the app at most. The
-	// client's next request stays in its socket until the queue has been emptied by
-	// half. Few clients pipeline, and those that do send a few requests ahead; an app
-	// serves one at a time. A full queue takes 12 KiB and the request lines.
+	// maxQueued is how many requests of a connection wait for the app at most. The client's next request stays in its
+	// socket until the queue is half empty. Few clients pipeline, and those send a few requests ahead. A full queue
+	// takes 12 KiB and the request lines.
 	maxQueued = 64
 
-	// maxQueuedBytes is how many bytes the queued requests of a connection hold at
-	// most: their request lines, and what the access log says of them. One request is
-	// queued however much it holds.
+	// maxQueuedBytes is how many bytes the queued requests of a connection hold at most: request lines and access log
+	// fields. One request is queued whatever it holds.
 	maxQueuedBytes = 64 << 10
 )
 
@@ -29,16 +26,16 @@ func (q *queue) len() int { return q.n }
 // at is request i, counted from the oldest.
 func (q *queue) at(i int) *request { return &q.slots[(q.first+i)&(len(q.slots)-1)] }
 
-// isFull says whether the next request has to wait. needs is what it will hold.
+// isFull reports whether the next request, which holds needs bytes, has to wait.
 func (q *queue) isFull(needs int) bool {
 	return q.n >= maxQueued || q.n > 0 && q.held+needs > maxQueuedBytes
 }
 
-// isLow says whether a queue that was full has room again: not for one request but for
-// many, for each time costs waking the reader.
+// isLow reports whether a queue that was full has room again: for many requests, since each time the reader must be
+// woken.
 func (q *queue) isLow() bool { return q.n <= maxQueued/2 && q.held <= maxQueuedBytes/2 }
 
-// push adds a request, with the line of a former one to write over.
+// push adds a request, and reuses the line of a former one.
 func (q *queue) push() *request {
 	if q.n == len(q.slots) {
 		grown := make([]request, max(1, 2*len(q.slots)))
@@ -53,19 +50,19 @@ func (q *queue) push() *request {
 	return r
 }
 
-// hold notes how much the youngest request holds.
+// hold notes how much the newest request holds.
 func (q *queue) hold(bytes int) {
 	q.at(q.n - 1).held = bytes
 	q.held += bytes
 }
 
-// pop takes the oldest request.
+// pop removes the oldest request.
 func (q *queue) pop() {
 	q.forget(q.at(0))
 	q.first = (q.first + 1) & (len(q.slots) - 1)
 }
 
-// drop takes the youngest request back and returns it.
+// drop removes the newest request and returns it.
 func (q *queue) drop() request {
 	r := q.at(q.n - 1)
 	dropped := *r
@@ -74,22 +71,21 @@ func (q *queue) drop() request {
 	return dropped
 }
 
-// forget empties the slot of a request that is first or last.
+// forget empties the slot of the oldest or newest request.
 func (q *queue) forget(r *request) {
 	q.held -= r.held
 	q.n--
 	*r = request{line: r.line[:0]}
 }
 
-// shrink lets go of the slots of an empty queue, but for those that a client needs which
-// does not pipeline.
+// shrink frees the slots of an empty queue, except the one that a client without pipelining needs.
 func (q *queue) shrink() {
 	if q.n == 0 && len(q.slots) > 1 {
 		*q = queue{}
 	}
 }
 
-// take empties the queue and returns what was in it.
+// take removes all requests and returns them.
 func (q *queue) take() []request {
 	var all []request
 	for i := range q.n {

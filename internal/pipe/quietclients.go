@@ -2,8 +2,8 @@ package pipe
 
 import "bytes"
 
-// quietAgents are the User-Agents of those whose requests are served but never
-// count: neither as busy nor as somebody who still comes. They ask for ever.
+// quietAgents are the User-Agents of clients whose requests are served but never count, neither as busy nor as
+// arrivals: they never stop.
 var quietAgents = [][]byte{
 	[]byte("kube-probe/"),             // the kubelet's probes
 	[]byte("Prometheus/"),             // scrapes
@@ -21,7 +21,7 @@ var quietAgents = [][]byte{
 	[]byte("Pingdom.com_bot_version"), // the same
 }
 
-// isQuiet says whether a User-Agent is one of them.
+// isQuiet reports whether a User-Agent is one of them.
 func isQuiet(agent []byte) bool {
 	for _, prefix := range quietAgents {
 		if bytes.HasPrefix(agent, prefix) {

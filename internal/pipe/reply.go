@@ -9,9 +9,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
-// reply is an answer of ours in place of the app's. Bodies and fields are
-// Envoy's, as users' tools and dashboards know them; Connection: close is always
-// there, because the connection to the app has gone with the request.
+// reply is a local reply in place of the app's response. Bodies and fields are Envoy's, as users' tools and dashboards
+// expect them. Connection: close is always there: the connection to the app ends too.
 type reply struct {
 	status int
 	body   string
@@ -29,11 +28,11 @@ var (
 	replyTooLarge        = reply{431, "Request Header Fields Too Large"}
 	replyNoCoding        = reply{501, "Not Implemented"}
 	replyVersion         = reply{505, "HTTP Version Not Supported"}
-	replyRestarting      = reply{503, "the app is being restarted and has not come back in time"}
+	replyRestarting      = reply{503, "the app is restarting and has not come back in time"}
 	replyLastCall        = reply{503, accesslog.BodyLastCall}
 )
 
-// replyFor is the answer to a head that could not be read, or to a body that could not be followed.
+// replyFor is the reply to a request head or body that is invalid.
 func replyFor(err error) *reply {
 	switch http1.StatusOf(err) {
 	case http.StatusRequestHeaderFieldsTooLarge:
@@ -74,5 +73,5 @@ func (r *reply) bytes(isHead bool) []byte {
 	return b
 }
 
-// retryAfter is what a client is asked to wait, seconds, when the app is being restarted.
+// retryAfter is the Retry-After of a reply during a restart of the app, seconds.
 const retryAfter = "1"

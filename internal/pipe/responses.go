@@ -142,9 +142,8 @@ func (r *request) isGET() bool { return bytes.HasPrefix(r.line, []byte("GET ")) 
 
 func (c *conn) passBody() bool { return c.passMessage(0) }
 
-// passMessage sends the first n bytes of the buffer, which are a head, and what
-// is there of the body, in one write. When the message ends here and is the
-// last one, the FIN goes with its last byte.
+// passMessage forwards the first n bytes of the buffer, which are a head, and what is there of the body, in one write.
+// If the message ends here and is the last one, the FIN shares a packet with its last byte.
 func (c *conn) passMessage(n int) bool {
 	d := &c.down
 	b := d.buf
@@ -171,7 +170,7 @@ func (c *conn) passMessage(n int) bool {
 	}
 	if n+m > 0 {
 		if err := c.client.Send(b.B[b.R:b.R+n+m], last); err != nil {
-			c.streaming = false // nobody knows how much of it has gone
+			c.streaming = false // how much of it was sent is unknown
 			c.wmu.Unlock()
 			return false
 		}
@@ -202,8 +201,7 @@ func (c *conn) noteSent(n int) {
 	}
 }
 
-// responseEnds takes the answered request from the queue. It returns whether
-// there will be more responses.
+// responseEnds removes the answered request from the queue. It reports whether there will be more responses.
 func (c *conn) responseEnds(last bool) bool {
 	c.down.state, c.down.body = downHead, earlyend.Body{} // which frees what followed its events
 	if last {

@@ -12,34 +12,32 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
-// Restart is the restart of one of the app's containers while the pod goes on: the
-// connections to its ports say goodbye, and new ones wait until the app is back.
-// No listener closes.
+// Restart is the restart of one of the app's containers while the pod continues: connections to its ports announce
+// their close, and new ones wait until the app is back. The listeners stay open.
 type Restart struct {
 	p     *Pipe
 	ports []uint16      // sorted
 	all   bool          // every port is the container's
 	wait  time.Duration // how long a connection waits for the app
 
-	released chan struct{} // closed when connections to the app may be made again
+	released chan struct{} // closed when the app accepts connections again
 	release  sync.Once
-	ended    chan struct{} // closed when it is over
+	ended    chan struct{} // closed by End
 	end      sync.Once
 }
 
-// justUsed is how long a connection has to be idle before a restart ends it: the request
-// of one that is fresh is probably on its way, and still has its app.
+// justUsed is how long a connection has to be idle before a restart ends it: on a more recent one the next request is
+// probably in flight.
 const justUsed = 100 * time.Millisecond
 
-// BeginRestart begins the restart of the container that listens on ports; nil is
-// every port. A connection that comes meanwhile waits for at most wait. The caller has
-// to call End.
+// BeginRestart begins the restart of the container that listens on ports; nil is every port. New connections wait for
+// it, up to wait. The caller has to call End.
 func (p *Pipe) BeginRestart(ports []uint16, wait time.Duration) *Restart {
 	r := &Restart{
 		p: p, ports: slices.Sorted(slices.Values(ports)), all: ports == nil, wait: wait,
 		released: make(chan struct{}), ended: make(chan struct{}),
 	}
-	p.restartsOn.Add(1) // before the connections are looked through: see connected
+	p.restartsOn.Add(1) // before the loop below: see connected
 	p.mu.Lock()
 	p.restarts = append(p.restarts, r)
 	p.mu.Unlock()
@@ -51,7 +49,7 @@ func (p *Pipe) BeginRestart(ports []uint16, wait time.Duration) *Restart {
 		old := c.app != nil
 		isH2 := c.mode == modeH2 && !c.end.done()
 		c.mu.Unlock()
-		if !old { // it waits for the new container
+		if !old { // it is waiting for the new container
 			continue
 		}
 		c.restart.leaves.Store(true)
@@ -62,15 +60,15 @@ func (p *Pipe) BeginRestart(ports []uint16, wait time.Duration) *Restart {
 	return r
 }
 
-// InFlight is how many connections have a request that the container has not answered.
-// Tunnels are not among them: nothing says when they are done.
+// InFlight is how many connections have a request that the container has not answered. Tunnels do not count: nothing
+// says when they are done.
 func (r *Restart) InFlight() int {
 	n := 0
 	for _, c := range r.p.all() {
 		if !r.covers(c) {
 			continue
 		}
-		connects := c.restart.dialing.Load() // before it is looked for its app
+		connects := c.restart.dialing.Load() // read before c.app
 		c.mu.Lock()
 		if !c.end.done() && (connects || c.app != nil && c.restart.leaves.Load() && !c.isTunnelLocked() && (c.arriving || c.hasRequestLocked())) {
 			n++
@@ -80,11 +78,10 @@ func (r *Restart) InFlight() int {
 	return n
 }
 
-// Release lets waiting connections try the app again. One that is refused goes on
-// waiting.
+// Release lets waiting connections try the app again. A refused one continues to wait.
 func (r *Restart) Release() { r.release.Do(func() { close(r.released) }) }
 
-// End ends the restart: a connection that the app refuses gets its 503 at once again.
+// End ends the restart: from now on a refused connection is answered with 503 at once.
 func (r *Restart) End() {
 	r.end.Do(func() {
 		r.p.mu.Lock()
@@ -103,10 +100,9 @@ func (r *Restart) covers(c *conn) bool {
 	return found
 }
 
-// restarting is the restart under way that matters to a connection: one of its own
-// port's container, else any. An undeclared port may be any container's,
-// so that a refusal is not final while there is a restart.
-func (p *Pipe) restarting(c *conn) (r *Restart, holds bool) {
+// restarting returns the restart that concerns a connection, if any: that of its port's container, else any other with
+// isOurs false. An undeclared port may belong to any container, so a refusal is not final during a restart.
+func (p *Pipe) restarting(c *conn) (r *Restart, isOurs bool) {
 	if p.restartsOn.Load() == 0 {
 		return nil, false
 	}
@@ -120,7 +116,7 @@ func (p *Pipe) restarting(c *conn) (r *Restart, holds bool) {
 	return r, false
 }
 
-// appPort is the port of the app that the connection is for; 0 if it has none.
+// appPort is the port of the app; 0 if unknown.
 func (c *conn) appPort() uint16 {
 	if c.in.App == "" {
 		return c.origin.Port()
@@ -133,25 +129,24 @@ func (c *conn) appPort() uint16 {
 	return uint16(port)
 }
 
-// errRestarting is in place of a connection to an app that has not come back in time.
-var errRestarting = errors.New("the app's container is restarted, and has not come back in time")
+// errRestarting is returned in place of a connection to an app that has not come back in time.
+var errRestarting = errors.New("the app's container is restarting and has not come back in time")
 
-// retryRefused is how often a connection tries an app again that refuses: the end of a
-// restart is an event, and this is for what that event does not cover.
+// retryRefused is how often a refused connection tries the app again, in case the event that ends the restart is late.
 const retryRefused = 250 * time.Millisecond
 
 // dialApp connects to the app, and waits for it during a restart.
 func (c *conn) dialApp() (net.Conn, error) {
 	for {
-		c.restart.dialing.Store(true) // before looking: a restart that begins now counts it
-		r, holds := c.p.restarting(c)
+		c.restart.dialing.Store(true) // first: a restart that begins now counts it
+		r, isOurs := c.p.restarting(c)
 		if r == nil {
 			return c.dialOnce()
 		}
 		if c.restart.deadline.IsZero() {
 			c.restart.deadline = time.Now().Add(r.wait)
 		}
-		if holds {
+		if isOurs {
 			c.restart.dialing.Store(false)
 			if !c.await(r.released, r.ended) {
 				return nil, errRestarting
@@ -172,10 +167,10 @@ func (c *conn) dialApp() (net.Conn, error) {
 	}
 }
 
-// connected follows dialApp: a restart that has begun meanwhile is that of the container
-// that the connection has reached.
+// connected follows dialApp: if a restart has begun meanwhile, the connection has reached the container that is about
+// to stop.
 func (c *conn) connected() {
-	if r, holds := c.p.restarting(c); holds {
+	if r, isOurs := c.p.restarting(c); isOurs {
 		select {
 		case <-r.released:
 		default:
@@ -185,8 +180,7 @@ func (c *conn) connected() {
 	c.restart.dialing.Store(false)
 }
 
-// await waits for either event. It returns false when the connection has waited for as
-// long as it may, or is ended.
+// await waits for either event. It returns false if the connection has waited for too long, or has ended.
 func (c *conn) await(one, other <-chan struct{}) bool {
 	timer := time.NewTimer(time.Until(c.restart.deadline))
 	defer timer.Stop()

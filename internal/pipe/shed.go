@@ -6,31 +6,27 @@ import (
 	"time"
 )
 
-// The stacks of a connection's two goroutines grow to 4 KB with the first message,
-// and stay so: the runtime halves a stack of which less than a quarter is in use,
-// and counts 800 bytes of it as used in any case (runtime.shrinkstack). That is
-// more than all else an idle connection takes. So when it has been idle for a
-// while, both are woken, and wait on in new goroutines, of 2 KB each.
+// The stacks of a connection's two goroutines grow to 4 KB with the first message and stay so: the runtime halves a
+// stack only if less than a quarter is in use, and counts 800 bytes as used in any case (runtime.shrinkstack). That is
+// more than everything else an idle connection takes. So both goroutines of a connection that has been idle for a while
+// are woken, and continue in new goroutines with stacks of 2 KB.
 
 const (
-	// shedAfter is how long a connection is idle before it sheds its stacks: long
-	// enough that one in use does not.
+	// shedAfter is how long a connection is idle before it sheds its stacks: one in use does not.
 	shedAfter = time.Second
 
-	// shedPause is how often it is looked whose time has come.
+	// shedPause is the time between two looks at the connections.
 	shedPause = shedAfter / 2
 
-	// shedMany is how many have to have shed their stacks for it to be worth a
-	// collection (1 MB): by itself the runtime keeps the pages until the next one,
-	// and idle connections bring none about.
+	// shedMany is how many connections must have shed their stacks for a garbage collection to pay (1 MB): the runtime
+	// keeps the pages until the next one, and idle connections cause none.
 	shedMany = 256
 
-	// shedRest is how long after such a collection there is no other: clients that
-	// come all at once and again must not bring one about each time.
+	// shedRest is the least time between two such collections, however often many clients come and go.
 	shedRest = 30 * time.Second
 )
 
-// grows notes that the stacks have grown, or are about to. mu is held.
+// growsLocked notes that the stacks have grown, or are about to.
 func (c *conn) growsLocked() {
 	if !c.stacksGrown {
 		c.stacksGrown = true
@@ -38,11 +34,11 @@ func (c *conn) growsLocked() {
 	}
 }
 
-// stacks is what the pipe knows of them.
+// stacks is the state of the shedding.
 type stacks struct {
-	due       atomic.Bool  // they will be looked after
-	shed      atomic.Int64 // connections' that have been shed since the latest collection for it
-	collected state        // that has been
+	due       atomic.Bool  // shedStacks is scheduled
+	shed      atomic.Int64 // connections since the latest collection
+	collected state        // the latest collection
 }
 
 func (p *Pipe) shedLater() {
@@ -51,8 +47,7 @@ func (p *Pipe) shedLater() {
 	}
 }
 
-// shedStacks looks after the connections whose stacks have grown, until there are
-// none.
+// shedStacks looks at the connections until none has grown stacks.
 func (p *Pipe) shedStacks() {
 	p.stacks.due.Store(false)
 	left, now := false, 0
@@ -66,7 +61,7 @@ func (p *Pipe) shedStacks() {
 	}
 	collected := &p.stacks.collected
 	switch {
-	case p.stacks.shed.Add(int64(now)) < shedMany, now > 0: // those of now have yet to wake
+	case p.stacks.shed.Add(int64(now)) < shedMany, now > 0: // those of this round have yet to wake
 	case collected.holds() && collected.lasted() < shedRest:
 		left = true
 	default:
@@ -88,7 +83,7 @@ const (
 	shedDone
 )
 
-// shed has the connection shed its stacks if they have grown and it is idle.
+// shed makes the connection shed its stacks if they have grown and it is idle.
 func (c *conn) shed() shedding {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -192,7 +192,7 @@ func TestAutoPassesOtherProtocolsThrough(t *testing.T) {
 				t.Errorf("%d connections are counted", n)
 			}
 			closePipe(t, p)
-			if n := strings.Count(log.String(), "bytes (unknown)"); n != 1 {
+			if n := strings.Count(log.String(), "opaque connection (unknown)"); n != 1 {
 				t.Errorf("it is logged %d times:\n%s", n, &log)
 			}
 		})

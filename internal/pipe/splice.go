@@ -5,9 +5,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
-// splicesDown is how much of what the app is sending is moved within the kernel
-// next. Nothing of ours is sent to the client meanwhile: it is within a body or a
-// frame.
+// splicesDown is how many of the app's next bytes are moved within the kernel. Nothing of ours is sent meanwhile: it is
+// within a body or a frame.
 func (c *conn) splicesDown() int64 {
 	d := &c.down
 	switch {
@@ -20,8 +19,7 @@ func (c *conn) splicesDown() int64 {
 	return 0
 }
 
-// spliceDown moves n bytes. Why it could move less shows with the next read or
-// write; the rest is copied then.
+// spliceDown moves n bytes. An error shows again with the next read or write; the rest is copied.
 func (c *conn) spliceDown(n int64) {
 	d := &c.down
 	d.release()
@@ -39,7 +37,7 @@ func (c *conn) spliceDown(n int64) {
 	}
 }
 
-// splicesUp is the same of what the client is sending.
+// splicesUp is the same for the client.
 func (c *conn) splicesUp() int64 {
 	u := &c.up
 	switch {

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// state is what the pipe is in or not, and since when.
+// state is a condition of the pipe, with the time since which it holds.
 type state struct{ since atomic.Pointer[time.Time] }
 
-// begin does nothing when it holds already.
+// begin does nothing if it holds already.
 func (s *state) begin() {
 	now := time.Now()
 	s.since.CompareAndSwap(nil, &now)
@@ -17,7 +17,7 @@ func (s *state) begin() {
 func (s *state) end()        { s.since.Store(nil) }
 func (s *state) holds() bool { return s.since.Load() != nil }
 
-// lasted is for how long it has held; 0 while it does not.
+// lasted is for how long it has held; 0 if it does not.
 func (s *state) lasted() time.Duration {
 	if since := s.since.Load(); since != nil {
 		return time.Since(*since)

@@ -17,8 +17,8 @@ func (p *Pipe) Stats() counters.Stats {
 // Durations returns the histograms of listener i that are not empty.
 func (p *Pipe) Durations(i int) []counters.Durations { return p.listeners[i].stats.Durations.List() }
 
-// finishStream counts and logs a request of HTTP/2.
-func (c *conn) finishStream(s *stream, outcome accesslog.Outcome) {
+// finishStreamLocked counts and logs a request of HTTP/2.
+func (c *conn) finishStreamLocked(s *stream, outcome accesslog.Outcome) {
 	c.in.stats.Durations.Observe(s.protocol(), s.status, c.h2.clock().Sub(s.began))
 	c.p.writeEntry(s.entry, s.status, outcome)
 }

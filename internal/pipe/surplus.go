@@ -5,19 +5,17 @@ import (
 	"net"
 )
 
-// What is beyond MaxConnections is taken and told so, instead of waiting in the
-// kernel's queue where nobody sees it: HTTP gets a 503 for its first request, as
-// Envoy's circuit breaker gives, without a connection to the app; everything else
-// is closed. The replies, too, are limited.
+// Connections beyond MaxConnections are accepted and answered instead of waiting invisibly in the kernel's queue: HTTP
+// gets a 503 for its first request, as from Envoy's circuit breaker, without a connection to the app; other protocols
+// are closed. The replies are limited, too.
 
-// errOverLimit is in place of a connection to the app.
-var errOverLimit = errors.New("the listener has as many connections as it may have")
+// errOverLimit is returned in place of a connection to the app.
+var errOverLimit = errors.New("connection limit reached")
 
-// maxOverLimit is how many connections of a listener may be waiting for their
-// 503 at once; what comes beside is closed without one.
+// maxOverLimit is how many connections of a listener may wait for their 503; more are closed without one.
 const maxOverLimit = 64
 
-// limit is how many connections the listener has at once; 0 for no limit.
+// limit is how many connections the listener may have; 0 for no limit.
 func (l *listener) limit() int64 {
 	if l.MaxConnections != 0 {
 		return int64(max(0, l.MaxConnections))
@@ -25,18 +23,16 @@ func (l *listener) limit() int64 {
 	return int64(max(0, l.p.cfg.MaxConnections))
 }
 
-// isOverLimit says whether one connection more is too many. It is called by the
-// accept loop only.
+// isOverLimit reports whether the next connection is beyond the limit. Only the accept loop calls it.
 func (l *listener) isOverLimit() bool {
 	limit := l.limit()
 	return limit > 0 && l.stats.Open.Load()-l.stats.OverLimit.Load() >= limit
 }
 
-// refuseOverLimit counts a connection beyond the limit, and closes it when it gets
-// no reply. It returns whether it gets one.
+// refuseOverLimit counts a connection beyond the limit. It reports whether it gets a reply; else it is closed.
 func (l *listener) refuseOverLimit(client *net.TCPConn) bool {
 	l.stats.Overflowed.Add(1)
-	l.p.warn("a listener has as many connections as it may have; more are refused", "listener", l.Listen, "limit", l.limit(), "from", client.RemoteAddr().String())
+	l.p.warn("connection limit reached; refusing connections", "listener", l.Listen, "limit", l.limit(), "from", client.RemoteAddr().String())
 	if l.Protocol == TCP || l.stats.OverLimit.Load() >= maxOverLimit {
 		_ = client.Close()
 		return false

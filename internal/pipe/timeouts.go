@@ -4,9 +4,8 @@ import (
 	"time"
 )
 
-// watchTimeouts ends what has taken too long, until the pipe ends. Requests know
-// nothing of it: the connections are looked at when the first of them can be due,
-// and at most sweeps times within the shortest limit.
+// watchTimeouts ends connections that exceed a timeout, until the pipe ends. Requests do not pay for it: the
+// connections are looked at when the first can be due, and at most sweeps times within the shortest timeout.
 func (p *Pipe) watchTimeouts() {
 	shortest := time.Duration(0)
 	for _, limit := range []time.Duration{p.cfg.IdleTimeout, p.cfg.ResponseTimeout} {
@@ -33,5 +32,5 @@ func (p *Pipe) watchTimeouts() {
 	}
 }
 
-// sweeps is how exact a timeout is: a sixteenth of it.
+// sweeps is the precision of a timeout: a sixteenth.
 const sweeps = 16

@@ -13,37 +13,37 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
-// up is the state of the way from the client to the app; its goroutine's own.
+// up is the state of the client side, for its goroutine alone.
 type up struct {
 	state     upState
 	buf       *tcp.Buffer
 	large     bool // the last read filled its buffer
-	scanned   int  // bytes of the head at hand that hold no end of it
+	scanned   int  // bytes of the present head, without its end
 	body      http1.Body
-	splices   int64     // how much is to be moved within the kernel next
-	copies    bool      // splicing has failed: nothing more of this is spliced
-	waits     bool      // an upgrade has been asked for with this request
+	splices   int64     // bytes to be moved within the kernel next
+	copies    bool      // splicing has failed: copy the rest
+	waits     bool      // this request asks for an upgrade
 	paused    bool      // nothing is read until the queue has room
 	timed     bool      // a deadline for the head or the whole request is set
-	headBegan time.Time // of the request at hand, when it came in parts
-	carried   uint64    // bytes without meaning, for the log
+	headBegan time.Time // of the present request, if it came in parts
+	carried   uint64    // opaque bytes, for the log
 	upgraded  []byte    // the request that became a tunnel
-	unsent    int       // what the client had not taken when we looked last, after our end
-	err       error     // why reading ended; io.EOF for a FIN
+	unsent    int       // at the last look after our FIN
+	err       error     // of reading; io.EOF for a FIN
 }
 
 type upState uint8
 
 const (
 	upSniff   upState = iota // protocol unknown
-	upHead                   // in between or within heads
+	upHead                   // between messages, or within a head
 	upBody                   // within a request's body
 	upPreface                // the preface of HTTP/2, which the app has accepted
 	upH2                     // frames
 	upWS                     // frames of a WebSocket
-	upDecide                 // an upgrade is asked for: what follows depends on the answer
+	upDecide                 // after an upgrade request: the answer decides what follows
 	upOpaque                 // bytes
-	upDiscard                // nothing is forwarded any more
+	upDiscard                // nothing is forwarded any longer
 )
 
 func (u *up) release() {
@@ -53,8 +53,7 @@ func (u *up) release() {
 	}
 }
 
-// runUp reads from the client until it or we have ended. It returns whether to go
-// on in a new goroutine.
+// runUp reads from the client until either side has ended. It reports whether to continue in a new goroutine.
 func (c *conn) runUp() (again bool) {
 	read := c.readClient
 	for c.up.state != upOpaque {
@@ -63,7 +62,7 @@ func (c *conn) runUp() (again bool) {
 			c.up.err = err
 		}
 		if c.client.WasWoken(c.up.err) {
-			if c.up.paused { // woken to read on
+			if c.up.paused { // woken to continue
 				continue
 			}
 			return true
@@ -85,8 +84,8 @@ func (c *conn) runUp() (again bool) {
 	return false
 }
 
-// readClient takes what has come from the client. It returns false to wait for
-// more, without a buffer if there is nothing in it.
+// readClient handles what has come from the client. It returns false to wait for more, holding no buffer unless there
+// is data in it.
 func (c *conn) readClient(fd uintptr) bool {
 	u := &c.up
 	for {
@@ -105,7 +104,7 @@ func (c *conn) readClient(fd uintptr) bool {
 			continue
 		}
 		if u.buf == nil {
-			// Heads are small, and few of them are forwarded ahead of their answers.
+			// Heads are small, and few are forwarded ahead of their responses.
 			u.buf = tcp.GetBuffer(u.large && u.state != upHead)
 		}
 		buf, ok := u.buf.Room(max(c.p.cfg.MaxHead, c.p.cfg.H2.LargestHeld()) + tcp.SmallBuffer)
@@ -143,16 +142,15 @@ func (c *conn) readClient(fd uintptr) bool {
 	}
 }
 
-// awaitsRoom says whether the next request still has to wait for the queue.
+// awaitsRoom reports whether the next request still has to wait for the queue.
 func (c *conn) awaitsRoom() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.paused
 }
 
-// resumeReading wakes up, if the queue has room again or the connection has ended: what
-// comes then is read and discarded. In a drain the queue has to be empty: its last
-// response says goodbye, and what was not read was not forwarded. mu is held.
+// resumeReadingLocked wakes up if the queue has room again or the connection has ended, whose input is discarded. In a
+// drain the queue has to be empty: its last response announces the close, and an unread request was not forwarded.
 func (c *conn) resumeReadingLocked() {
 	room := c.queue.isLow()
 	if c.p.draining.holds() {
@@ -164,8 +162,7 @@ func (c *conn) resumeReadingLocked() {
 	}
 }
 
-// fromClient forwards what is in the buffer as far as it is understood. It
-// returns false when up has to leave its read loop.
+// fromClient forwards as much of the buffer as is complete. It returns false if up has to leave its read loop.
 func (c *conn) fromClient() bool {
 	u := &c.up
 	b := u.buf
@@ -215,14 +212,14 @@ func (c *conn) fromClient() bool {
 	return true
 }
 
-// passAsBytes gives up on understanding what the client sends.
+// passAsBytes makes the connection opaque.
 func (c *conn) passAsBytes() {
 	c.clearDeadline()
 	c.up.state = upOpaque
 	c.mu.Lock()
 	kind := counters.OpaqueUnknown
 	switch {
-	case c.mode == opaque: // by the app's first word
+	case c.mode == opaque: // the app spoke first
 		kind = opaqueCounted
 	case c.hello.Load() != nil && c.in.tls == nil:
 		kind = counters.OpaqueTLS
@@ -233,8 +230,7 @@ func (c *conn) passAsBytes() {
 	c.noteOpaque(kind)
 }
 
-// awaitDecision waits until the app has answered an upgrade: what the client
-// sends after it is a message or not, as the answer says.
+// awaitDecision waits until the app has answered an upgrade, which decides what the client sends next.
 func (c *conn) awaitDecision() {
 	select {
 	case <-c.decided:
@@ -256,7 +252,7 @@ func (c *conn) awaitDecision() {
 	}
 }
 
-// carryUp forwards what has been read and then everything.
+// carryUp forwards what has been read, and then everything.
 func (c *conn) carryUp() {
 	if b := c.up.buf; b != nil {
 		c.up.carried = uint64(b.W - b.R)
@@ -267,7 +263,7 @@ func (c *conn) carryUp() {
 		}
 		c.up.release()
 	}
-	if c.app == nil { // the app refused: no protocol in which to say so
+	if c.app == nil { // the app is unreachable, and there is no protocol to say so
 		_ = c.client.CloseWrite()
 		return
 	}
