@@ -68,7 +68,7 @@ func TestEndUnderARequest(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				near, far := pair(t)
 				if !near.known {
-					t.Skip("the kernel does not tell what was acknowledged")
+					t.Skip("the kernel does not report acknowledged bytes")
 				}
 				if kept {
 					before := &flight{cancel: func(error) {}}

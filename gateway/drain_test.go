@@ -33,8 +33,7 @@ func (r *running) draining(t *testing.T) {
 	r.log.until(t, "then waiting for active connections")
 }
 
-// Each response says goodbye at once, on connections that were there and on new ones, which are
-// served as before.
+// During a drain each response has Connection: close, on old and new connections. New ones are still served.
 func TestDrainKeepAlive(t *testing.T) {
 	g := start(t, setup{Endpoints: []string{raw(t, answers)}, Termination: held()})
 	defer func() { g.signals <- drain.Terminate }()
@@ -43,7 +42,7 @@ func TestDrainKeepAlive(t *testing.T) {
 	r := bufio.NewReader(before)
 	say(t, before, ask)
 	if resp, _ := readResponse(t, r); resp.Close {
-		t.Error("goodbye before the drain")
+		t.Error("Connection: close before the drain")
 	}
 	g.draining(t)
 	for name, c := range map[string]net.Conn{"a kept connection": before, "a new one": dial(t, g.addr)} {
@@ -58,7 +57,7 @@ func TestDrainKeepAlive(t *testing.T) {
 	}
 }
 
-// HTTP/2: a request in flight is finished, and what comes next makes a new connection.
+// HTTP/2: a request in flight is completed, and the next one uses a new connection.
 func TestDrainHTTP2(t *testing.T) {
 	addr, arrived, more := slowApp(t)
 	g := start(t, setup{Endpoints: []string{addr}, Certificates: selfSigned(t), Termination: held()})
@@ -89,14 +88,14 @@ func TestDrainHTTP2(t *testing.T) {
 	if got := within(t, "response", got); got != "HTTP/2.0 200 ok <nil> reused=false" {
 		t.Error(got)
 	}
-	go ask() // its connection has been told goodbye
+	go ask() // its connection has a GOAWAY
 	within(t, "request", arrived)
 	if got := within(t, "response", got); got != "HTTP/2.0 200 ok <nil> reused=false" {
 		t.Error(got)
 	}
 }
 
-// echo is an app that sends back what comes by WebSocket, and tells how the connection ended.
+// echo is an app that echoes WebSocket messages, and sends the end of the connection to the channel.
 func echo(t *testing.T) (addr string, ended chan error) {
 	t.Helper()
 	ended = make(chan error, 1)
@@ -186,7 +185,7 @@ func TestWebSocketInTheMidstOfAFrame(t *testing.T) {
 		var last [8]byte
 		_, _ = io.ReadFull(r, last[:])
 		told <- string(last[:])
-		_, _ = io.WriteString(c, "cd\x82\x01e") // what comes after the frame is too late
+		_, _ = io.WriteString(c, "cd\x82\x01e") // the second frame is too late
 		_, _ = io.Copy(io.Discard, r)
 	})
 	g := start(t, setup{Endpoints: []string{addr}, Termination: held()})
@@ -237,7 +236,7 @@ func TestHealthChecksDoNotCount(t *testing.T) {
 	}
 }
 
-// A certificate that is replaced is for new connections; those that are open go on.
+// New connections get a replaced certificate; open ones continue.
 func TestCertificateReplaced(t *testing.T) {
 	first := certificatetest.SelfSigned(t, "first")
 	second := certificatetest.SelfSigned(t, "second")

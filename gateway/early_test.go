@@ -130,7 +130,7 @@ func TestBothSidesAtOnce(t *testing.T) {
 		say(t, c, "3\r\n"+word+"\r\n")
 		echo := make([]byte, 3)
 		if _, err := io.ReadFull(resp.Body, echo); err != nil || string(echo) != word {
-			t.Fatalf("said %q, got %q, %v", word, echo, err)
+			t.Fatalf("sent %q, got %q, %v", word, echo, err)
 		}
 	}
 	say(t, c, "0\r\n\r\n")

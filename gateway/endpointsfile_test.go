@@ -178,8 +178,7 @@ func TestEndpointsFileChanges(t *testing.T) {
 	})
 }
 
-// Removed endpoints: what is in flight ends as it should, what is idle is closed,
-// nothing new goes there.
+// A removed endpoint completes its requests in flight, its idle connections are closed, and it gets no new requests.
 func TestRemovedEndpoint(t *testing.T) {
 	arrived, more := make(chan struct{}, 1), make(chan struct{})
 	ended := make(chan string, 8)

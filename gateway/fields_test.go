@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// fieldsApp says which fields and trailers have come to it.
+// fieldsApp responds with the fields and trailers that it has received.
 func fieldsApp(t *testing.T) string {
 	return app(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -27,7 +27,7 @@ func fieldsApp(t *testing.T) string {
 	})
 }
 
-// A client cannot pass for a proxy that tells of another client.
+// A client cannot impersonate a proxy that describes another client.
 func TestClaimsOfClients(t *testing.T) {
 	const claims = "X-Envoy-External-Address: 10.0.0.1\r\nX-Envoy-Upstream-Rq-Timeout-Ms: 1\r\nX-Real-IP: 10.0.0.1\r\nForwarded: for=10.0.0.1\r\n" +
 		"X-Forwarded-Host: evil\r\nX-Forwarded-Port: 1\r\nX_Real_IP: 10.0.0.1\r\nx_forwarded-for: 10.0.0.1\r\nTrue-Client-IP: 10.0.0.1\r\n" +
@@ -58,7 +58,7 @@ func TestClaimsOfClients(t *testing.T) {
 	})
 }
 
-// Trailers of either direction that would say where a message ends, where it goes or who sends it are dropped.
+// Trailers for framing, routing and authentication are dropped in both directions.
 func TestForbiddenTrailers(t *testing.T) {
 	const trailers = "Content-Length: 3\r\nTransfer-Encoding: chunked\r\nHost: evil\r\nAuthorization: x\r\nSet-Cookie: a=b\r\nIf-Match: x\r\nX-Sum: 42\r\n" +
 		"X-Real-IP: 10.0.0.1\r\nContent-Type: x/y\r\nLocation: /\r\nTE: x\r\nProxy: x\r\n"
@@ -142,7 +142,7 @@ func TestHeadLimits(t *testing.T) {
 				}
 				resp, err := c.Do(req)
 				if tt.request == 431 && err != nil && (strings.Contains(err.Error(), "GOAWAY") || strings.Contains(err.Error(), "advertised limit")) {
-					return // the client has learnt the limit from SETTINGS, or goes so far beyond it that net/http ends the connection
+					return // the client knows the limit from SETTINGS, or exceeds it so far that net/http ends the connection
 				}
 				if err != nil {
 					t.Fatal(err)

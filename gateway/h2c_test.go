@@ -267,7 +267,7 @@ func TestH2CRepeats(t *testing.T) {
 		{"reset", func(_ net.Conn, f *http2.Framer, id uint32) { _ = f.WriteRSTStream(id, http2.ErrCodeInternal) }, 1000, "503 UR upstream_reset_before_response_started{remote_reset}"},
 		{"reset as an error of protocol", func(_ net.Conn, f *http2.Framer, id uint32) { _ = f.WriteRSTStream(id, http2.ErrCodeProtocol) }, 0, "503 UR upstream_reset_before_response_started{remote_reset}"},
 		{"closed", func(c net.Conn, _ *http2.Framer, _ uint32) { _ = c.Close() }, 0, "503 UC upstream_reset_before_response_started{connection_termination}"},
-		{"closed with a goodbye that includes it", func(c net.Conn, f *http2.Framer, id uint32) {
+		{"closed after a GOAWAY that includes it", func(c net.Conn, f *http2.Framer, id uint32) {
 			_ = f.WriteGoAway(id, http2.ErrCodeNo, nil)
 			_ = c.Close()
 		}, 0, "503 UC upstream_reset_before_response_started{connection_termination}"},
@@ -357,7 +357,7 @@ func TestH2CBreakInTheBody(t *testing.T) {
 	}
 }
 
-// An endpoint that is not there any more keeps what is in flight, and its connection ends after it.
+// A removed endpoint keeps its requests in flight, and its connection ends after the last.
 func TestH2CRemovedEndpoint(t *testing.T) {
 	arrived, release := make(chan struct{}, 1), make(chan struct{})
 	addr, _, ended := h2cApp(t, 250, func(w http.ResponseWriter, r *http.Request) {
@@ -401,7 +401,7 @@ func TestH2CRemovedEndpoint(t *testing.T) {
 	}
 }
 
-// Where nobody speaks HTTP/2 no connection is made, and no request sent.
+// An endpoint that does not speak HTTP/2 counts as a failed connection, and gets no request.
 func TestNoH2C(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -516,12 +516,12 @@ func TestMessages(t *testing.T) {
 			}
 		}
 		if !m.end() || m.pass([]byte{0}) {
-			t.Fatal("it goes on after its end")
+			t.Fatal("bytes pass after the end")
 		}
 	}
 }
 
-// The upgrade to HTTP/2 is not offered to an endpoint: nobody here would look at what follows.
+// The upgrade to HTTP/2 is not offered to an endpoint: the gateway could not check the requests after it.
 func TestUpgradeToHTTP2IsNotPassedOn(t *testing.T) {
 	g := start(t, setup{Endpoints: []string{raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
 		req, err := http.ReadRequest(r)
@@ -588,9 +588,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// A WebSocket goes by HTTP/1.1 to an endpoint that is otherwise spoken to in HTTP/2, as a pod with lastcall's
-// pipe speaks both.
-func TestWebSocketBesideH2C(t *testing.T) {
+// A WebSocket uses HTTP/1.1 to an endpoint with HTTP/2: a pod with lastcall's pipe serves both.
+func TestWebSocketToH2CEndpoint(t *testing.T) {
 	addr, _ := echo(t)
 	g := start(t, setup{Endpoints: []string{addr}, Protocol: H2C})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

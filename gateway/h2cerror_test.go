@@ -10,7 +10,7 @@ import (
 )
 
 // Every meaning that the gateway reads from net/http's errors, each from the frames that cause it. When this fails
-// after an update of Go, an error has another text or has become a type: see the constants beside h2cErrorOf.
+// after an update of Go, an error has another text or has become a type: see the constants above h2cErrorOf.
 func TestH2CErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -228,7 +228,7 @@ func TestLocalReplyToGRPC(t *testing.T) {
 		logged    string
 	}{
 		{"no endpoints", nil, "14", "no healthy upstream", " 200 UH no_healthy_upstream "},
-		{"what comes back is no HTTP", []string{raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
+		{"the response is not HTTP", []string{raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
 			if _, err := readRequest(r); err == nil {
 				_, _ = io.WriteString(c, "nonsense\r\n\r\n")
 			}

@@ -42,7 +42,7 @@ func eachProtocol(t *testing.T, test func(t *testing.T, h2 bool)) {
 	}
 }
 
-// What the endpoint is told, and what it is not.
+// Which fields reach the endpoint.
 func TestRequestAsTheEndpointSeesIt(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, h2 bool) {
 		addr := app(t, func(w http.ResponseWriter, r *http.Request) {
@@ -188,7 +188,7 @@ func TestBodiesAreStreamed(t *testing.T) {
 }
 
 func TestExpectContinue(t *testing.T) {
-	t.Run("asked for the body", func(t *testing.T) {
+	t.Run("expects 100-continue", func(t *testing.T) {
 		addr := app(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 		g := start(t, setup{Endpoints: []string{addr}})
 		c := dial(t, g.addr)

@@ -18,7 +18,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
 )
 
-// The host that a request is for is known, and the endpoint is told that one.
+// Every forwarded request has one unambiguous host, which the endpoint receives.
 func TestHost(t *testing.T) {
 	hosts := app(t, func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.Host) })
 	g := start(t, setup{Endpoints: []string{hosts}})

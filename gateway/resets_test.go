@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A client that resets each request as soon as it is made is told to calm down, and no one else notices.
+// A client that resets each request at once gets GOAWAY with ENHANCE_YOUR_CALM. Other clients are not affected.
 func TestRapidReset(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tls=%v", secure), func(t *testing.T) {

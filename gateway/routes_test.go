@@ -90,7 +90,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// What is there stays: the older Ingress was first.
+// The first rule for a host and path stays: that of the older Ingress.
 func TestTwiceTheSame(t *testing.T) {
 	var routes Routes
 	first, second := &Route{Name: "first"}, &Route{Name: "second"}

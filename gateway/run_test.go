@@ -29,8 +29,8 @@ func slowApp(t *testing.T) (addr string, arrived chan struct{}, more chan struct
 	}), arrived, more
 }
 
-// Told to stop, with nobody in front, it finishes what is in flight and says
-// goodbye with it, and leaves.
+// Without a load balancer in front, a signal makes the gateway complete its requests in flight, with Connection: close,
+// and exit.
 func TestStopFinishesWhatIsInFlight(t *testing.T) {
 	addr, arrived, more := slowApp(t)
 	g := start(t, setup{Endpoints: []string{addr}})
@@ -40,7 +40,7 @@ func TestStopFinishesWhatIsInFlight(t *testing.T) {
 	say(t, idle, "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n") // answered by the gateway itself
 	r := bufio.NewReader(idle)
 	if resp, _ := readResponse(t, r); resp.Close {
-		t.Error("goodbye before it was told to stop")
+		t.Error("Connection: close before the signal")
 	}
 	g.stop()
 	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
@@ -179,19 +179,19 @@ func (r *running) readyNow(t *testing.T) string {
 	return fmt.Sprint(resp.StatusCode, " ", strings.TrimSpace(body))
 }
 
-// Readiness lasts as long as the listener does, unless a failure was asked for.
+// Readiness lasts until the listener closes, or for FailReadinessAfter.
 func TestReadiness(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		minimum  time.Duration
 		fails    time.Duration
-		log      string // after which it is asked
+		log      string // after which /ready is requested
 		want     string
 		accepted bool
 	}{
 		{"no load balancer: as long as something is in flight", 0, Never, "There are still 1 active", "200 LIVE", true},
 		{"a load balancer: still a fallback (KEP-1669)", time.Minute, Never, "then waiting for active connections", "200 LIVE", true},
-		{"asked for: fails while it accepts", time.Minute, 0, "readiness fails after the configured delay", "503 DRAINING", true},
+		{"FailReadinessAfter: fails while it accepts", time.Minute, 0, "readiness fails after the configured delay", "503 DRAINING", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			addr, arrived, more := slowApp(t)
@@ -232,7 +232,7 @@ func (n notYet) Run(ctx context.Context, _ func()) error {
 	return n.err
 }
 
-// Before the source knows everything nobody is served, and probes are told why.
+// Before the source is synced no request is served, and probes get the reason.
 func TestNotServingBeforeSynced(t *testing.T) {
 	g, err := New(Options{})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	dt "github.com/lastcall-dev/lastcall/drain/draintest"
 )
 
-// What each preset comes to, in virtual time: how long an idle gateway stays, and one that somebody
-// comes to every two seconds for a minute and a half, or for good.
+// The duration of each preset in virtual time: of an idle gateway, and of one with a client that connects every two
+// seconds, for a minute and a half or forever.
 func TestPresets(t *testing.T) {
 	const s = time.Second
 	for _, tt := range []struct {
@@ -65,7 +65,7 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-// The last call comes at the drain timeout, and all is over by the end of the grace period.
+// The last call comes at the drain timeout, and the gateway has ended before the grace period does.
 func TestDrainTimeout(t *testing.T) {
 	const s = time.Second
 	for _, tt := range []struct {
@@ -76,8 +76,8 @@ func TestDrainTimeout(t *testing.T) {
 		{"left out", 30 * s, 0, 28 * s},
 		{"left out, a short grace period", 4 * s, 0, 3 * s},
 		{"said", 300 * s, 60 * s, 60 * s},
-		{"said, just below the grace period", 30 * s, 29500 * time.Millisecond, 29500 * time.Millisecond},
-		{"said, short", 30 * s, 3 * s, 3 * s},
+		{"set, just below the grace period", 30 * s, 29500 * time.Millisecond, 29500 * time.Millisecond},
+		{"set, short", 30 * s, 3 * s, 3 * s},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, err := Termination{GracePeriod: tt.grace, DrainTimeout: tt.timeout, FailReadinessAfter: Never}.Config()

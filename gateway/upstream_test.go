@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// raw is an upstream that does with each connection what serve says; it is
-// told the connection's number, from 0.
+// raw is an upstream that calls serve with each connection and its number, from 0.
 func raw(t *testing.T, serve func(n int, c net.Conn, r *bufio.Reader)) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -47,7 +46,7 @@ func raw(t *testing.T, serve func(n int, c net.Conn, r *bufio.Reader)) string {
 	return ln.Addr().String()
 }
 
-// closed is an address that nobody listens on.
+// closed is an address without a listener.
 func closed(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

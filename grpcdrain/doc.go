@@ -9,7 +9,7 @@
 //	go func() { served <- plane.Serve(ln) }()
 //	report, err := lastcall.Run(ctx, plane) // until SIGTERM and the end of the drain
 //
-// With an HTTP server beside it: lastcall.Serve(ctx, httpServer, lastcall.With(plane)).
+// Together with an HTTP server: lastcall.Serve(ctx, httpServer, lastcall.With(plane)).
 //
 // It promises:
 //

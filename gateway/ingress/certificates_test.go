@@ -41,8 +41,8 @@ func TestCertificates(t *testing.T) {
 	})
 }
 
-// A certificate that is replaced is shown with the next handshake. One that is bad or gone leaves
-// the one before, and is told of.
+// A replaced certificate is used in the next handshake. If it is invalid or deleted, the previous one stays, and the log
+// has the problem.
 func TestCertificateChanges(t *testing.T) {
 	in(t, nil, cluster(secured(ing("i", 0, "shop.example/ web:80"), "tls", "shop.example"), web("web", "10.0.0.1"), secret(t, "other", "1", "other")), func(w *world) {
 		all := w.cluster.CoreV1().Secrets("default")
@@ -73,9 +73,9 @@ func TestCertificateChanges(t *testing.T) {
 		}
 		w.wantLog("no such secret of type kubernetes.io/tls; keeping the previous one")
 		w.logged()
-		w.must(all.Update(t.Context(), secret(t, "other", "2", "other"), now)) // nobody's
+		w.must(all.Update(t.Context(), secret(t, "other", "2", "other"), now)) // not in use
 		if got := w.logged(); got != "" {
-			t.Errorf("a secret that nobody uses:\n%s", got)
+			t.Errorf("a secret that is not in use:\n%s", got)
 		}
 		w.must(all.Create(t.Context(), secret(t, "tls", "4", "fourth"), metav1.CreateOptions{}))
 		if got := w.shows("shop.example"); got != "fourth" {

@@ -15,8 +15,7 @@ import (
 	"github.com/lastcall-dev/lastcall/gateway"
 )
 
-// endpoint reads "10.0.0.1 ready serving terminating=false pod=x"; a condition that is not
-// named is not said.
+// endpoint parses "10.0.0.1 ready serving terminating=false pod=x". Conditions that are not named are nil.
 func endpoint(text string) discoveryv1.Endpoint {
 	words := strings.Fields(text)
 	e := discoveryv1.Endpoint{Addresses: strings.Split(words[0], ",")}
@@ -80,21 +79,21 @@ func TestEndpoints(t *testing.T) {
 	}{
 		{"ready ones", []*discoveryv1.EndpointSlice{slice("a", "10.0.0.2 ready serving", "10.0.0.1 ready serving terminating=false")}, nil,
 			"10.0.0.1:8080 10.0.0.2:8080", states{Ready: 2}},
-		{"nothing is said: ready", []*discoveryv1.EndpointSlice{slice("a", "10.0.0.1")}, nil, "10.0.0.1:8080", states{Ready: 1}},
+		{"no conditions: ready", []*discoveryv1.EndpointSlice{slice("a", "10.0.0.1")}, nil, "10.0.0.1:8080", states{Ready: 1}},
 		{"not ready", []*discoveryv1.EndpointSlice{slice("a", "10.0.0.1 ready=false", "10.0.0.2 ready=false serving=false")}, nil, "", states{NotReady: 2}},
 		{"terminating, while another is ready", []*discoveryv1.EndpointSlice{slice("a", "10.0.0.1 ready=false serving terminating", "10.0.0.2 ready serving")}, nil,
 			"10.0.0.2:8080", states{Ready: 1, Terminating: 1}},
 		{"terminating and serving, while none is ready (KEP-1669)", []*discoveryv1.EndpointSlice{slice("a", "10.0.0.1 ready=false serving terminating", "10.0.0.2 ready=false serving=false")}, nil,
 			"10.0.0.1:8080", states{Terminating: 1, NotReady: 1}},
-		{"terminating, of serving nothing is said", []*discoveryv1.EndpointSlice{slice("a", "10.0.0.1 ready=false terminating")}, nil, "10.0.0.1:8080", states{Terminating: 1}},
-		{"terminating and not serving any more", []*discoveryv1.EndpointSlice{slice("a", "10.0.0.1 ready=false serving=false terminating")}, nil, "", states{NotReady: 1}},
+		{"terminating, without the serving condition", []*discoveryv1.EndpointSlice{slice("a", "10.0.0.1 ready=false terminating")}, nil, "10.0.0.1:8080", states{Terminating: 1}},
+		{"terminating and no longer serving", []*discoveryv1.EndpointSlice{slice("a", "10.0.0.1 ready=false serving=false terminating")}, nil, "", states{NotReady: 1}},
 		{"ready and terminating (publishNotReadyAddresses), while another is ready", []*discoveryv1.EndpointSlice{slice("a", "10.0.0.1 ready serving terminating", "10.0.0.2 ready serving")}, nil,
 			"10.0.0.2:8080", states{Ready: 1, Terminating: 1}},
 		{"ready and terminating, alone", []*discoveryv1.EndpointSlice{slice("a", "10.0.0.1 ready serving terminating")}, nil, "10.0.0.1:8080", states{Terminating: 1}},
 
 		{"several slices", []*discoveryv1.EndpointSlice{slice("b", "10.0.0.2"), slice("a", "10.0.0.1")}, nil, "10.0.0.1:8080 10.0.0.2:8080", states{Ready: 2}},
 		{"an endpoint in two of them is one", []*discoveryv1.EndpointSlice{slice("a", "10.0.0.1 ready pod=x"), slice("b", "10.0.0.1 ready pod=x")}, nil, "10.0.0.1:8080", states{Ready: 1}},
-		{"who says that it terminates knows more", []*discoveryv1.EndpointSlice{slice("a", "10.0.0.1 ready serving pod=x", "10.0.0.2"), slice("b", "10.0.0.1 ready=false serving terminating pod=x")}, nil,
+		{"the slice with terminating is newer", []*discoveryv1.EndpointSlice{slice("a", "10.0.0.1 ready serving pod=x", "10.0.0.2"), slice("b", "10.0.0.1 ready=false serving terminating pod=x")}, nil,
 			"10.0.0.2:8080", states{Ready: 1, Terminating: 1}},
 		{"of two that differ beyond that, ready is tried", []*discoveryv1.EndpointSlice{slice("a", "10.0.0.1 ready=false serving=false pod=x"), slice("b", "10.0.0.1 ready serving pod=x")}, nil,
 			"10.0.0.1:8080", states{Ready: 1}},
@@ -103,9 +102,9 @@ func TestEndpoints(t *testing.T) {
 
 		{"a slice without ports", []*discoveryv1.EndpointSlice{with(slice("a", "10.0.0.1"), func(s *discoveryv1.EndpointSlice) { s.Ports = nil })}, nil, "", states{}},
 		{"a port without a number", []*discoveryv1.EndpointSlice{with(slice("a", "10.0.0.1"), func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = nil })}, nil, "", states{}},
-		{"another port beside", []*discoveryv1.EndpointSlice{with(slice("a", "10.0.0.1"), func(s *discoveryv1.EndpointSlice) { s.Ports = append(s.Ports, port("metrics", 9090)) })}, nil, "10.0.0.1:8080", states{Ready: 1}},
+		{"another port in the slice", []*discoveryv1.EndpointSlice{with(slice("a", "10.0.0.1"), func(s *discoveryv1.EndpointSlice) { s.Ports = append(s.Ports, port("metrics", 9090)) })}, nil, "10.0.0.1:8080", states{Ready: 1}},
 		{"the port by UDP", []*discoveryv1.EndpointSlice{with(slice("a", "10.0.0.1"), func(s *discoveryv1.EndpointSlice) { s.Ports[0].Protocol = new(corev1.ProtocolUDP) })}, nil, "", states{}},
-		{"the protocol is not said", []*discoveryv1.EndpointSlice{with(slice("a", "10.0.0.1"), func(s *discoveryv1.EndpointSlice) { s.Ports[0].Protocol = nil })}, nil, "10.0.0.1:8080", states{Ready: 1}},
+		{"without a protocol", []*discoveryv1.EndpointSlice{with(slice("a", "10.0.0.1"), func(s *discoveryv1.EndpointSlice) { s.Ports[0].Protocol = nil })}, nil, "10.0.0.1:8080", states{Ready: 1}},
 		{"a named container port: another number in each slice", []*discoveryv1.EndpointSlice{slice("a", "10.0.0.1"), with(slice("b", "10.0.0.2"), func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = new(int32(9000)) })}, nil,
 			"10.0.0.1:8080 10.0.0.2:9000", states{Ready: 2}},
 		{"an endpoint without addresses", []*discoveryv1.EndpointSlice{with(slice("a", "10.0.0.1"), func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses = nil })}, nil, "", states{}},

@@ -154,9 +154,9 @@ func TestClasses(t *testing.T) {
 		{"by the annotation", says(nil, "lastcall"), nil, true},
 		{"by the annotation, another", says(nil, "nginx"), cluster(class("lastcall", DefaultController, true)), false},
 		{"the field before the annotation", says(new("nginx"), "lastcall"), nil, false},
-		{"nothing is said, and ours is the default", says(nil, ""), cluster(class("edge", DefaultController, true)), true},
-		{"nothing is said, and ours is not the default", says(nil, ""), cluster(class("edge", DefaultController, false)), false},
-		{"nothing is said, and another is the default", says(nil, ""), cluster(class("nginx", "k8s.io/ingress-nginx", true), class("lastcall", DefaultController, false)), false},
+		{"no class, and ours is the default", says(nil, ""), cluster(class("edge", DefaultController, true)), true},
+		{"no class, and ours is not the default", says(nil, ""), cluster(class("edge", DefaultController, false)), false},
+		{"no class, and another is the default", says(nil, ""), cluster(class("nginx", "k8s.io/ingress-nginx", true), class("lastcall", DefaultController, false)), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in(t, nil, cluster(web("web", "10.0.0.1"), tt.ingress, tt.classes), func(w *world) {
@@ -197,7 +197,7 @@ func TestServiceChanges(t *testing.T) {
 	})
 }
 
-// One Service without any Ingress: nothing else is asked for.
+// One Service without any Ingress: no other resource is listed.
 func TestOneService(t *testing.T) {
 	one := func(o *Options) {
 		o.Service, o.Certificates = Service{NamespacedName: types.NamespacedName{Namespace: "default", Name: "web"}, Port: Port{Number: 80}}, nil
@@ -217,8 +217,7 @@ func TestOneService(t *testing.T) {
 	})
 }
 
-// Nobody is served before everything is known, and /ready is told what is missing: the verb and the
-// resource.
+// No request is served before the initial sync, and /ready names the verb and the resource that are forbidden.
 func TestForbidden(t *testing.T) {
 	for _, resource := range []string{"ingresses", "secrets", "endpointslices"} {
 		t.Run(resource, func(t *testing.T) {
@@ -248,15 +247,14 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// When the API server goes away, what is known stays in force; it is told of once, and of
-// its return.
+// While the API server is unreachable, the last known state stays in force. The log has its loss and its return once.
 func TestServerGoesAway(t *testing.T) {
 	in(t, nil, cluster(ing("i", 0, "x.example/ web:80"), web("web", "10.0.0.1")), func(w *world) {
 		w.f.slices.note(t.Context(), "watch", &url.Error{Op: "Get", URL: "https://192.0.2.1/apis?watch=true", Err: errors.New("connection refused")})
 		w.wantLog(`"cannot watch the cluster; keeping the last known state" resource=endpointslices.discovery.k8s.io error="watch endpointslices.discovery.k8s.io: API server unreachable: connection refused"`)
 		w.f.slices.note(t.Context(), "list", errors.New("connection refused by another port"))
 		if got := w.logged(); got != "" {
-			t.Errorf("told of again:\n%s", got)
+			t.Errorf("logged again:\n%s", got)
 		}
 		w.want("x.example/", "default/i → 10.0.0.1:8080")
 		w.f.slices.note(t.Context(), "watch", nil)

@@ -49,7 +49,7 @@ func (w *world) Write(p []byte) (int, error) {
 	return w.log.Write(p)
 }
 
-// logged is what has been logged since it was asked last.
+// logged returns the log since its last call.
 func (w *world) logged() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,7 +86,7 @@ func in(t *testing.T, change func(*Options), objects []runtime.Object, play func
 	})
 }
 
-// goes says where a request goes: "route → endpoints", or "nowhere".
+// goes returns the destination of a request: "route → endpoints", or "nowhere".
 func (w *world) goes(url string) string {
 	w.t.Helper()
 	host, path, _ := strings.Cut(url, "/")
@@ -200,7 +200,7 @@ func secret(t *testing.T, name, version string, hosts ...string) *corev1.Secret 
 	}
 }
 
-// shows is the first name of the certificate that a client gets who asks for host.
+// shows returns the first name in the certificate for the server name host.
 func (w *world) shows(host string) string {
 	w.t.Helper()
 	synctest.Wait()
