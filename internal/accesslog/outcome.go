@@ -88,5 +88,5 @@ const (
 	MessageLastCall = drain.MessageLastCall
 )
 
-// Server is the Server header of local replies, by which users tell a proxy's 503 from the app's.
+// Server is the Server header of local replies, by which users distinguish a proxy's 503 from the app's.
 const Server = "envoy"

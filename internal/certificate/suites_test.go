@@ -9,7 +9,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
 )
 
-// TestSuites: whatever a client offers in TLS 1.2 other than authenticated encryption is refused.
+// TestSuites: in TLS 1.2 a client without authenticated encryption is refused.
 func TestSuites(t *testing.T) {
 	authority := certificatetest.New(t)
 	own := authority.Sign("localhost", 0)

@@ -17,9 +17,9 @@ func TestArrivals(t *testing.T) {
 	}
 	b.see(0, open(1, httpPort, 1))
 	check(1)
-	b.said(rq("http.h.downstream_rq_total", 40)) // before us
+	b.answered(rq("http.h.downstream_rq_total", 40)) // before us
 	check(1)
-	b.said(rq("http.h.downstream_rq_total", 42))
+	b.answered(rq("http.h.downstream_rq_total", 42))
 	check(3)
 	b.see(0, open(2, httpPort, 1)) // the first has gone, another has come
 	check(4)
@@ -30,7 +30,7 @@ func TestArrivals(t *testing.T) {
 	}
 	check(6)
 	b.use(b.layout)
-	b.said(rq("http.h.downstream_rq_total", 50))
+	b.answered(rq("http.h.downstream_rq_total", 50))
 	check(6)
 }
 
@@ -39,7 +39,7 @@ func TestUnseen(t *testing.T) {
 	l := Listener{Name: "quic", HTTP: []string{"q"}, Known: true, Unseen: true, Stats: "udp"}
 	b := &book{newLedger(layOut([]Listener{l}, show(l), nil, true)), t, time.Unix(1000, 0)}
 	say := func(connections, http, requests int64) {
-		b.said(Stats{
+		b.answered(Stats{
 			"listener.udp.downstream_cx_active": connections, "http.q.downstream_cx_active": http, "http.q.downstream_rq_active": requests,
 		})
 	}
@@ -126,14 +126,14 @@ func TestBusyBetweenLooks(t *testing.T) {
 	b.arrivals.count(true, b.now)
 	b.see(0, open(1, httpPort, 1))
 	b.see(settle, open(1, httpPort, 1))
-	b.said(rq("http.h.downstream_rq_active", 1))
+	b.answered(rq("http.h.downstream_rq_active", 1))
 	b.see(time.Second, open(1, httpPort, 1))
 	b.want(1)
 	b.wantDue(false)
 	b.ended(closed(2), false, b.now)
 	b.see(settle, open(1, httpPort, 1))
 	b.wantDue(true)
-	b.said(idleStats())
+	b.answered(idleStats())
 	b.see(settle, open(1, httpPort, 1))
 	b.want(0)
 }
@@ -148,22 +148,22 @@ func TestCountersTellOfConnections(t *testing.T) {
 	b.see(0)
 	b.wantAsOf(began)
 	b.wantDue(true)
-	b.said(accepted(7))
+	b.answered(accepted(7))
 	b.wantArrivals(0) // before the drain
 	b.see(countShare*time.Millisecond - time.Millisecond)
 	b.wantDue(false) // it has a price
 	b.see(time.Millisecond)
 	b.wantDue(true)
 	asked := b.now
-	b.said(accepted(7))
+	b.answered(accepted(7))
 	b.wantAsOf(asked)
 	b.wantArrivals(0)
 	b.see(time.Second, open(1, httpPort, 1)) // one is seen
-	b.said(accepted(10))
+	b.answered(accepted(10))
 	b.wantArrivals(3)
 	b.see(time.Second)
 	b.see(time.Second, open(2, httpPort, 1))
-	b.said(accepted(11)) // it may be another than the one that was seen
+	b.answered(accepted(11)) // it may be another than the one that was seen
 	b.wantArrivals(5)
 	if err := b.failed(b.now, time.Millisecond, nil); err != nil {
 		t.Fatal(err)
@@ -185,18 +185,18 @@ func TestCountersTellOfRequests(t *testing.T) {
 	chats(0)
 	b.wantAsOf(began)
 	b.wantDue(true)
-	b.said(rq("http.h.downstream_rq_total", 40))
+	b.answered(rq("http.h.downstream_rq_total", 40))
 	first := b.now.Add(-time.Millisecond)
 	chats(10 * time.Millisecond)
 	b.wantAsOf(first)
 	b.wantDue(false)
 	chats(countShare * time.Millisecond)
 	b.wantDue(true)
-	b.said(rq("http.h.downstream_rq_total", 42))
+	b.answered(rq("http.h.downstream_rq_total", 42))
 	b.wantArrivals(3) // one of them the connection
 	b.wantAsOf(time.Time{})
 	chats(time.Second)
-	b.said(rq("http.h.downstream_rq_total", 42)) // bytes, but no request: a ping
+	b.answered(rq("http.h.downstream_rq_total", 42)) // bytes, but no request: a ping
 	b.wantArrivals(3)
 	if q := b.question(b.now); q.forCount {
 		t.Error("asked again at once")

@@ -36,8 +36,8 @@ func (b *book) see(after time.Duration, sockets ...sockdiag.Socket) {
 	b.look(sockets, b.now)
 }
 
-// said is a response of Envoy's that took 1 ms.
-func (b *book) said(stats Stats) {
+// answered is a response of Envoy that took 1 ms.
+func (b *book) answered(stats Stats) {
 	b.t.Helper()
 	stats[ownRequest] = 1
 	if err := b.stats(stats, question{}, b.now, time.Millisecond, time.Millisecond); err != nil {
@@ -96,7 +96,7 @@ func TestIdleHTTP(t *testing.T) {
 	b.wantDue(false) // Envoy may not have read it
 	b.see(settle, open(1, httpPort, 100))
 	b.wantDue(true)
-	b.said(idleStats())
+	b.answered(idleStats())
 	b.want(1) // its answer's last bytes may be on their way to the kernel
 	b.wantDue(false)
 	b.see(settle, open(1, httpPort, 100))
@@ -121,7 +121,7 @@ func TestBytesMoveAfterTheAnswer(t *testing.T) {
 			b := newBook(t)
 			b.see(0, open(1, httpPort, 100))
 			b.see(settle, open(1, httpPort, 100))
-			b.said(idleStats())
+			b.answered(idleStats())
 			b.see(settle-time.Millisecond, with(open(1, httpPort, 100), change))
 			b.want(1)
 			b.see(time.Millisecond, with(open(1, httpPort, 100), change))
@@ -158,14 +158,14 @@ func TestBusyHTTP(t *testing.T) {
 	b.see(0, two...)
 	b.want(2) // never asked: all may be
 	b.see(settle, two...)
-	b.said(rq("http.h.downstream_rq_active", 1))
+	b.answered(rq("http.h.downstream_rq_active", 1))
 	b.see(settle, two...)
 	b.want(1)
 	b.see(time.Second, two[:1]...) // one has gone; which, Envoy has to say
 	b.want(1)
 	b.wantDue(false)
 	b.see(settle, two[:1]...)
-	b.said(idleStats())
+	b.answered(idleStats())
 	b.see(settle, two[:1]...)
 	b.want(0)
 }
@@ -175,7 +175,7 @@ func TestStreams(t *testing.T) {
 	b := newBook(t)
 	b.see(0, open(1, httpPort, 100))
 	b.see(settle, open(1, httpPort, 100))
-	b.said(rq("http.h.downstream_rq_active", 100))
+	b.answered(rq("http.h.downstream_rq_active", 100))
 	b.see(settle, open(1, httpPort, 100))
 	b.want(1)
 }
@@ -186,12 +186,12 @@ func TestMixed(t *testing.T) {
 	three := []sockdiag.Socket{open(1, mixedPort, 1), open(2, mixedPort, 1), open(3, mixedPort, 1)}
 	b.see(0, three...)
 	b.see(settle, three...)
-	b.said(rq("http.m.downstream_cx_active", 2))
+	b.answered(rq("http.m.downstream_cx_active", 2))
 	b.see(settle, three...)
 	b.want(1)
 	b.see(0, three[:2]...)
 	b.see(settle, three[:2]...)
-	b.said(rq("http.m.downstream_cx_active", 2))
+	b.answered(rq("http.m.downstream_cx_active", 2))
 	b.see(settle, three[:2]...)
 	b.want(0)
 }
@@ -217,7 +217,7 @@ func TestGarbage(t *testing.T) {
 			two := []sockdiag.Socket{open(1, httpPort, 1), open(2, httpPort, 1)}
 			b.see(0, two...)
 			b.see(settle, two...)
-			b.said(idleStats())
+			b.answered(idleStats())
 			b.see(settle, two...)
 			b.want(0)
 			b.moved(b.now)
@@ -229,7 +229,7 @@ func TestGarbage(t *testing.T) {
 			b.want(2)
 			b.see(time.Second, two...)
 			b.wantDue(true)
-			b.said(idleStats())
+			b.answered(idleStats())
 			b.see(settle, two...)
 			b.want(0)
 		})
@@ -282,7 +282,7 @@ func TestPings(t *testing.T) {
 		b.see(time.Second, with(open(1, httpPort, i), func(s *sockdiag.Socket) { s.LastReceived = 45 * time.Millisecond }))
 	}
 	b.wantDue(true)
-	b.said(idleStats())
+	b.answered(idleStats())
 	b.see(settle, with(open(1, httpPort, 99), func(s *sockdiag.Socket) { s.LastReceived = 75 * time.Millisecond }))
 	b.want(0)
 }
@@ -302,7 +302,7 @@ func TestSoon(t *testing.T) {
 	b.see(0, open(1, httpPort, 1), open(2, httpPort, 1))
 	b.wantSoon(settle)
 	b.see(settle, open(1, httpPort, 1), open(2, httpPort, 1))
-	b.said(rq("http.h.downstream_rq_active", 1))
+	b.answered(rq("http.h.downstream_rq_active", 1))
 	b.see(2*time.Second, open(1, httpPort, 1), open(2, httpPort, 1))
 	b.wantSoon(-1) // busy for sure
 	b.see(time.Second, open(1, httpPort, 1))

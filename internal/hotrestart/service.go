@@ -265,8 +265,8 @@ func (s *Service) terminateSuccessor() {
 // successorPoll is how often the successor is checked: only tableflip would be notified of its end.
 const successorPoll = 50 * time.Millisecond
 
-// followSuccessor calls stop when a stop signal of the whole service has run out of time, and when the successor has
-// ended by itself.
+// followSuccessor calls stop when the time after a stop signal for the whole service has passed, and when the successor
+// has exited by itself.
 func (s *Service) followSuccessor(ctx context.Context, stop func()) {
 	select {
 	case <-s.handed:

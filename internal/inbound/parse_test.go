@@ -66,7 +66,7 @@ func TestParseTLS(t *testing.T) {
 		"tls-cert=a,tls-key=b,tls-alpn=", "tls-cert=a,tls-key=b,tls-min-version=1.1", "tls-cert=,tls-key=",
 	} {
 		if in, err := Parse(":8080=127.0.0.1:80," + bad); err == nil || !strings.Contains(err.Error(), "must be") {
-			t.Errorf("%s is accepted, or its error does not say what must be given: %+v, %v", bad, in.TLS, err)
+			t.Errorf("%s is accepted, or its error does not name the valid values: %+v, %v", bad, in.TLS, err)
 		}
 	}
 }

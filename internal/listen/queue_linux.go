@@ -9,9 +9,9 @@ import (
 
 // TakeQueued accepts the connections that wait in the queue of a listener that is about
 // to be closed, and hands each to serve: closing would reset them. Nothing else may accept
-// from the listener meanwhile. It does not wait for connections, and where they come faster
-// than they are accepted it does not go on until there are none: it takes those that were
-// waiting when it was called, and at most latecomers more.
+// from the listener meanwhile. It does not wait for connections, and if they arrive faster
+// than they are accepted it does not continue until there are none: it accepts those that
+// were waiting when it was called, and at most latecomers more.
 func TakeQueued(ctx context.Context, ln *net.TCPListener, serve func(*net.TCPConn)) error {
 	raw, err := ln.SyscallConn()
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package load makes HTTP/1.1 requests at a fixed rate, on kept-alive and on fresh
-// connections, and tells what became of each. It retries nothing: a client
-// library's retries would hide the very losses that are looked for.
+// connections, and records the result of each. It retries nothing: a client
+// library's retries would hide the losses that are measured.
 package load
 
 import (
@@ -33,7 +33,7 @@ type Options struct {
 type Result struct {
 	Requests   int
 	Fresh      int            // of them, on a connection of their own
-	Reconnects int            // kept-alive connections that were ended with a goodbye
+	Reconnects int            // kept-alive connections that the server closed in an orderly way
 	Failures   map[string]int // by kind
 	Took       time.Duration
 	Latencies  []time.Duration // of the answered, from the moment they were due; sorted
@@ -55,7 +55,7 @@ func (r Result) Percentile(p float64) time.Duration {
 	return r.Latencies[min(len(r.Latencies)-1, int(float64(len(r.Latencies))*p/100))]
 }
 
-// backlog is how many requests may be due that nobody has made yet, seconds of
+// backlog is the limit of requests that are due but not yet sent, in seconds of
 // the rate.
 const backlog = 10
 
@@ -183,8 +183,8 @@ func (w *worker) dial() (net.Conn, error) {
 	return conn, nil
 }
 
-// ask makes one request. After a goodbye the connection has to end, and in order.
-func (w *worker) ask(conn net.Conn, in *bufio.Reader) (goodbye bool, err error) {
+// ask makes one request. After Connection: close the connection has to end, with a FIN.
+func (w *worker) ask(conn net.Conn, in *bufio.Reader) (closes bool, err error) {
 	if err := conn.SetDeadline(time.Now().Add(w.Timeout)); err != nil {
 		return false, err
 	}
@@ -205,7 +205,7 @@ func (w *worker) ask(conn net.Conn, in *bufio.Reader) (goodbye bool, err error) 
 		return false, nil
 	}
 	if _, err := in.ReadByte(); err != io.EOF {
-		return true, fmt.Errorf("after the goodbye: %w", err)
+		return true, fmt.Errorf("after Connection: close: %w", err)
 	}
 	return true, nil
 }

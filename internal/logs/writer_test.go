@@ -171,7 +171,7 @@ func TestLongLine(t *testing.T) {
 	}
 }
 
-// Another program's output comes in pieces; its lines stay whole.
+// The output of another program arrives in parts; its lines stay complete.
 func TestLines(t *testing.T) {
 	var r reader
 	w := New(&r, DefaultBound)

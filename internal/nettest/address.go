@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FreeAddress is host, an IP address, with a port that is the test's until it
-// ends, for a program that is to be told where to listen. It skips the test when
-// the host cannot be had.
+// FreeAddress returns host, an IP address, with a port that is reserved until the
+// end of the test, as the listening address of a program. It skips the test if the
+// host is not available.
 func FreeAddress(t testing.TB, host string) string {
 	t.Helper()
 	port, release, err := reserve(host)
@@ -23,9 +23,9 @@ func FreeAddress(t testing.TB, host string) string {
 }
 
 // reserve holds a port by a socket that is bound to it and does not listen. Bound
-// without SO_REUSEADDR, it shares the port with nobody: with no outgoing
-// connection, no other socket on port 0, and nobody else's reservation. Given the
-// option afterwards, it lets those in who set it themselves, as servers do
+// without SO_REUSEADDR, it does not share the port with any outgoing
+// connection, any other socket on port 0, or another reservation. With the option
+// set afterwards, it shares the port with sockets that set it as well, as servers do
 // (inet_csk_bind_conflict of Linux).
 func reserve(host string) (port int, release func(), err error) {
 	ip, err := netip.ParseAddr(host)

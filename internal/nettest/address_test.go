@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A server takes the port, and takes it again; nobody else gets it.
+// A server gets the port, repeatedly; no other socket does.
 func TestFreeAddress(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		address := FreeAddress(t, host)
@@ -30,7 +30,7 @@ func TestFreeAddress(t *testing.T) {
 		}}
 		if ln, err := another.Listen(context.Background(), "tcp", address); err == nil {
 			_ = ln.Close()
-			t.Errorf("%s is given to one who does not share", address)
+			t.Errorf("%s is given to a socket that does not share", address)
 		}
 		local, _ := net.ResolveTCPAddr("tcp", address)
 		if conn, err := net.DialTCP("tcp", local, local); err == nil {

@@ -37,7 +37,7 @@ func (n *Namespace) As(uid, gid int) *Namespace {
 	return &as
 }
 
-// Do runs f on a thread that is in the namespace. Sockets that f opens stay there for good, whoever uses them later;
+// Do runs f on a thread that is in the namespace. Sockets that f opens stay there, even if others use them later;
 // goroutines that f starts are not there.
 func (n *Namespace) Do(f func() error) error {
 	return onThread(func() error {
@@ -60,7 +60,7 @@ func (n *Namespace) Do(f func() error) error {
 	})
 }
 
-// Dial connects to host:port from within the namespace. Hosts are addresses: nobody here looks up names. It fits
+// Dial connects to host:port from within the namespace. Hosts are addresses: names are not resolved. It fits
 // http.Transport's DialContext.
 func (n *Namespace) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return n.DialFrom(ctx, netip.Addr{}, network, address)

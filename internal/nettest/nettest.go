@@ -6,7 +6,7 @@
 //	ln := net.Pod.Listen(t, "tcp", ":8080")
 //	conn, err := net.Client.Dial(ctx, net.Pod.TCP4(8080))
 //
-// The namespaces have no names: they live as long as somebody holds them, so that nothing is left behind even when a
+// The namespaces have no names: they exist as long as a process or descriptor holds them, so that nothing remains even if a
 // test is killed.
 //
 // Making namespaces needs root. Without it a test is skipped, or in CI fails, by the rules of internal/peers.
@@ -120,7 +120,7 @@ func (n *Namespace) up(handle *netlink.Handle) error {
 	return nil
 }
 
-// addAddress gives an interface an address. IPv6 would first ask for a second whether anybody has it already.
+// addAddress gives an interface an address. IPv6 would first check for a second whether it is in use (duplicate address detection).
 func addAddress(handle *netlink.Handle, name string, prefix netip.Prefix) error {
 	link, err := handle.LinkByName(name)
 	if err != nil {

@@ -86,7 +86,7 @@ func binFolder() (string, error) {
 	return filepath.Join(home, ".cache", "lastcall", "peers", "bin"), nil
 }
 
-// InCI says whether this runs in CI. It reads the variable that nearly every CI system sets, or our own, which wins.
+// InCI reports whether this runs in CI. It reads the variable that nearly every CI system sets, or our own, which wins.
 func InCI() bool {
 	value, ok := os.LookupEnv("LASTCALL_CI")
 	if !ok || value == "" {

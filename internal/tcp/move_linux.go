@@ -13,7 +13,7 @@ const (
 	// poller's callback.
 	spliceAbove = 256 << 10
 
-	// spliceRest is what is left of the message for the buffers, bytes: the caller has to see its last byte.
+	// spliceRest is the number of bytes of a message that are not spliced: the caller has to see its last byte.
 	spliceRest = 4 << 10
 
 	// spliceReady is how much must have come for splice(2) to pay in a stream, bytes.

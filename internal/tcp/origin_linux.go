@@ -78,7 +78,7 @@ var source4 = netip.MustParseAddr("127.0.0.6")
 // the network. Istio does so since 1.10.
 func DialCaptured(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	if to.Addr().Is6() {
-		// Istio's ::6 exists only if its init container has added it; our capture rules go by the user instead.
+		// Istio's ::6 exists only if its init container has added it; our capture rules match the user instead.
 		return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
 	}
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(source4, 0))}

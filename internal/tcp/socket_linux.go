@@ -118,7 +118,7 @@ func (s *Socket) Close() error {
 	return s.TCPConn.Close()
 }
 
-// Shut ends both directions and wakes all who wait on the socket. Unlike Close, which waits until no goroutine is in a
+// Shut ends both directions and wakes all goroutines that wait on the socket. Unlike Close, which waits until no goroutine is in a
 // system call on the descriptor, it may be called at any time.
 func (s *Socket) Shut() {
 	_ = s.Raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })

@@ -36,7 +36,7 @@ type tlsLayer struct {
 	info      TLSInfo     // written before isDone
 }
 
-// TLSInfo is what a TLS handshake, or a ClientHello, tells.
+// TLSInfo is the information in a TLS handshake or a ClientHello.
 type TLSInfo struct {
 	Version    string // "TLS 1.3"
 	ServerName string // SNI, as the client sent it

@@ -13,7 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/certificate"
 )
 
-// Options say how TLS is terminated. Optional fields have defaults.
+// Options configure how TLS is terminated. Optional fields have defaults.
 type Options struct {
 	Cert, Key string // PEM files: a certificate with its chain, and its key
 
@@ -93,7 +93,7 @@ func New(o *Options, protocols []string, timeout time.Duration, listener string,
 // Follow reloads the files when they change, until ctx ends.
 func (s *Server) Follow(ctx context.Context) { _ = s.files.Run(ctx, s.countReload) }
 
-// Reload reloads the files now. If it fails, the previous certificate stays in use and the log says why.
+// Reload reloads the files now. If it fails, the previous certificate stays in use and the log has the reason.
 func (s *Server) Reload() { s.countReload(s.files.Reload()) }
 
 func (s *Server) countReload(err error) {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// sharedCluster is what the replicas of a test have in common.
+// sharedCluster is the cluster that the replicas of a test share.
 type sharedCluster struct {
 	mu      sync.Mutex
 	data    map[string][]byte

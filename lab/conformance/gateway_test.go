@@ -15,7 +15,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
 )
 
-// gated is a gateway before endpoints of gRPC.
+// gated is a gateway in front of gRPC endpoints.
 type gated struct {
 	plain, tls string
 	pool       *gateway.Pool

@@ -56,7 +56,7 @@ func (r *recipe) writeOCI(output, at string, all []built) (digest v1.Hash, err e
 	return desc.Digest, pack(output, at)
 }
 
-// whole is the image itself where there is one platform and nothing to say of it, else an index.
+// whole is the image itself for one platform without attestations, else an index.
 func (r *recipe) whole(all []built) (mutate.Appendable, error) {
 	if len(all) == 1 && all[0].sbom == nil {
 		return all[0].image, nil

@@ -29,7 +29,7 @@ func newRule(name, pattern, except, instead string) rule {
 
 // rules are in the order of docs/writing.md, which explains them.
 var rules = []rule{
-	newRule("accepted is", `\baccepted (is|are)\b`, `(connection|request|is|was|being) accepted (is|are)`, `"must be X or Y"`),
+	newRule("accepted is", `\baccepted (is|are)\b`, `(connection|request|is|was|being) accepted (is|are)|accepted is called`, `"must be X or Y"`),
 	newRule("be had", `\b(be|is|are|was|were|been|being) had\b`, ``, `"unavailable", "not found"`),
 	newRule("nobody", `\b(nobody|somebody|whoever|anybody|everybody)\b`, ``, "name the client, peer, caller or request"),
 	newRule("anew", `\banew\b`, ``, `"again", or name what is new`),

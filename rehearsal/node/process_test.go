@@ -38,7 +38,7 @@ func shell(t *testing.T, n *Node, script string) (*Process, string) {
 	b := make([]byte, 100)
 	size, err := r.Read(b)
 	if err != nil {
-		t.Fatal("the script said nothing: ", err)
+		t.Fatal("the script printed nothing: ", err)
 	}
 	return p, strings.TrimSpace(string(b[:size]))
 }
@@ -87,8 +87,8 @@ func TestGroupEndsWithItsLeader(t *testing.T) {
 	gone(t, pid)
 }
 
-// gone waits until a process that is not our child is none any more, or a
-// zombie of whoever has to reap it.
+// gone waits until a process that is not our child has ended or is a
+// zombie.
 func gone(t *testing.T, pid int) {
 	t.Helper()
 	for limit := time.Now().Add(5 * time.Second); time.Now().Before(limit); {
@@ -96,7 +96,7 @@ func gone(t *testing.T, pid int) {
 		if err != nil || strings.Contains(string(stat), ") Z ") {
 			return
 		}
-		select { // a process's end is no event for who is not its parent
+		select { // only its parent is notified of a process's end
 		case <-t.Context().Done():
 		case <-time.After(time.Millisecond):
 		}
@@ -274,7 +274,7 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// Tools beside the pods are ended by signals as well; their names stand in errors.
+// Tools outside the pods are ended by signals as well; errors contain their names.
 func TestSignalName(t *testing.T) {
 	for s, want := range map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGKILL: "SIGKILL", syscall.SIGINT: "SIGINT", syscall.SIGHUP: "hangup"} {
 		if got := signalName(s); got != want {

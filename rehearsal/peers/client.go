@@ -99,8 +99,8 @@ func (c *idleClient) hangUp() {
 	}
 }
 
-// lateClients ask once each, one after the other in the second after the pod was
-// told to stop: they have not learnt of it yet.
+// lateClients send one request each, one after the other in the second after
+// SIGTERM: their endpoints are not yet updated.
 func lateClients(ctx context.Context, address string) (lost int) {
 	var all sync.WaitGroup
 	answers := make([]answer, lateRequests)

@@ -94,7 +94,7 @@ func contourOpen(ctx context.Context, a admin) (int, error) {
 }
 
 // expectContour: the poll after the last connection, then the hook's look. An idle
-// connection stays for ever, and with it the pod.
+// connection stays open forever, and so does the pod.
 func expectContour(c circumstances) stated {
 	gone := span{c.left, c.left + contourPoll + contourReadyPoll}
 	switch c.scene {

@@ -1,6 +1,6 @@
-// Package peers plays one scene with a real Envoy under each peer's own rules: a
-// client asks for something slow, and the pod is told to stop at that moment. It is
-// a measurement: what the client got, when the pod was gone, how long it had
+// Package peers runs one scene with a real Envoy under each peer's own rules: a
+// client sends a slow request, and the pod gets SIGTERM at that moment. It is a
+// measurement: what the client received, when the pod had ended, how long it had
 // stayed for nothing, and what was lost.
 //
 // Each peer's logic is a model of its own, in a file of its own, which names the source

@@ -21,7 +21,7 @@ const (
 	egMinimumDrain = 10 * time.Second // minDrainDuration
 	egExitAt       = 0                // exitAtConnections
 	egPoll         = time.Second      // of the connections
-	egReadyPoll    = time.Second      // of the file that says that it is over
+	egReadyPoll    = time.Second      // of the file that marks the end of the drain
 	egGrace        = egDrainTimeout + 300*time.Second
 )
 

@@ -15,7 +15,7 @@ const slack = 500 * time.Millisecond
 // either outcome is right.
 const tooClose = 300 * time.Millisecond
 
-// span is a stretch of time, from the moment that the pod is told to stop.
+// span is an interval, relative to the pod's SIGTERM.
 type span struct{ from, to time.Duration }
 
 func at(t time.Duration) span { return span{t, t} }
@@ -38,7 +38,7 @@ func (s span) String() string {
 // circumstances are what a statement follows from.
 type circumstances struct {
 	scene Scene
-	left  time.Duration // of the request, when the pod is told to stop; 0 in an idle pod
+	left  time.Duration // of the request, at the pod's SIGTERM; 0 in an idle pod
 	grace time.Duration
 	app   strategy.SIGTERMBehaviour
 }
@@ -52,7 +52,7 @@ type stated struct {
 	late bool          // no request is lost that comes in the second after
 }
 
-// before cuts off what comes after SIGKILL.
+// before limits all times to that of SIGKILL.
 func (s stated) before(grace time.Duration) stated {
 	s.gone, s.cut = s.gone.atMost(grace), min(s.cut, grace)
 	return s
@@ -69,11 +69,11 @@ func (s stated) String() string {
 	return text
 }
 
-// afterFixed is a pod that ends after a fixed time, whatever goes on.
+// afterFixed is a pod that ends after a fixed time, with requests in flight or without.
 func afterFixed(d time.Duration) func(c circumstances) stated {
 	return func(c circumstances) stated {
 		s := waits(c, d, at(d))
-		if s.lost { // the app may go on with what nobody waits for
+		if s.lost { // the app may continue after its client has disconnected
 			s.gone.to = max(d, c.left)
 		}
 		return s.before(c.grace)

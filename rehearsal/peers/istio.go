@@ -25,7 +25,7 @@ func istio() []Peer {
 		Source: source, form: sidecar, app: strategy.ClosesListener, grace: defaultGrace,
 		envoyArgs: []string{"--drain-time-s", "45", "--drain-strategy", "immediate"},
 	}
-	fixed, onZero, native, nativeExit := base, base, base, base
+	fixed, onZero, native := base, base, base
 	fixed.Name, fixed.Words = "istio-default", "sleeps terminationDrainDuration (5 s), then kills Envoy"
 	fixed.atTerm = istioFixed
 	fixed.expect = afterFixed(istioTerminationDrain)
@@ -38,8 +38,8 @@ func istio() []Peer {
 	native.form, native.preStop, native.atTerm = nativeSidecar, istioDrain, exitAtOnce
 	native.expect = afterApp
 
-	nativeExit = native
-	nativeExit.Name, nativeExit.Words = "istio-native-exit", "the same beside an app that exits at SIGTERM: nothing holds it"
+	nativeExit := native
+	nativeExit.Name, nativeExit.Words = "istio-native-exit", "the same with an app that exits at SIGTERM: nothing delays it"
 	nativeExit.app = strategy.Exits
 	return []Peer{fixed, onZero, native, nativeExit}
 }
@@ -48,7 +48,7 @@ func istio() []Peer {
 func exitAtOnce(context.Context, admin) {}
 
 // istioDrain is POST /drain of the status server: it returns when Envoy has
-// answered, and the listeners accept for ever.
+// answered, and the listeners accept forever.
 func istioDrain(ctx context.Context, a admin) {
 	_ = a.post(ctx, "/drain_listeners?inboundonly&graceful&skip_exit")
 }
@@ -58,8 +58,8 @@ func istioFixed(ctx context.Context, a admin) {
 	sleep(ctx, istioTerminationDrain)
 }
 
-// istioOnZero looks for the first time a second after the minimum drain. What it
-// cannot find out five times in a row it takes for the end.
+// istioOnZero counts connections for the first time a second after the minimum drain. After
+// five failed counts in a row it assumes that there are none.
 func istioOnZero(ctx context.Context, a admin) {
 	_ = a.post(ctx, "/drain_listeners?inboundonly&graceful")
 	// The real one's sleep cannot be broken off; an Envoy that has gone is

@@ -18,13 +18,13 @@ func kuma() []Peer {
 		Source: "kumahq/kuma, app/kuma-dp/cmd/run.go", app: strategy.ClosesListener, grace: defaultGrace,
 		envoyArgs: []string{"--drain-time-s", "30"},
 	}
-	side, exit, front := base, base, base
+	side, front := base, base
 	side.Name, side.Words = "kuma-sidecar", "native sidecar: its preStop drains; at SIGTERM, after the app's end, it exits at once"
 	side.form, side.preStop, side.atTerm = nativeSidecar, kumaDrain, exitAtOnce
 	side.expect = afterApp
 
-	exit = side
-	exit.Name, exit.Words = "kuma-sidecar-exit", "the same beside an app that exits at SIGTERM"
+	exit := side
+	exit.Name, exit.Words = "kuma-sidecar-exit", "the same with an app that exits at SIGTERM"
 	exit.app = strategy.Exits
 
 	front.Name, front.Words = "kuma-gateway", "fails health checks, then sleeps the drain time (30 s), which is the grace period as well"

@@ -6,8 +6,8 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// lastcall's own promises. With idle connections beside, the last byte is no event
-// of the kernel's: it is looked for, each 300 ms at least, and then Envoy's stats are asked.
+// lastcall's own promises. With other idle connections, the kernel reports no event for the last byte:
+// lastcall polls at least every 300 ms, and then reads Envoy's stats.
 const (
 	lastcallLag     = 100 * time.Millisecond
 	lastcallLagIdle = 450 * time.Millisecond
@@ -23,12 +23,12 @@ func lastcall() []Peer {
 		},
 		{
 			Name: "lastcall-sidecar-exit", Source: source, form: lastcallPod, app: strategy.Exits, grace: defaultGrace,
-			Words:  "the same beside an app that exits at SIGTERM",
+			Words:  "the same with an app that exits at SIGTERM",
 			expect: expectLastcall,
 		},
 		{
 			Name: "lastcall-manager", Source: source, form: lastcallManager, app: strategy.ClosesListener, grace: defaultGrace,
-			Words:     "shutdown manager: lastcall agent --admin-address beside an Envoy that it did not start",
+			Words:     "shutdown manager: lastcall agent --admin-address with an Envoy that it did not start",
 			envoyArgs: []string{"--drain-time-s", "60", "--drain-strategy", "immediate"},
 			expect:    expectLastcall,
 		},

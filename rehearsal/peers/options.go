@@ -19,7 +19,7 @@ const (
 // that no phase of them is preferred.
 const spread = 5 * time.Second
 
-// Limits of what may be asked for.
+// Limits of the options.
 const (
 	minDelay = time.Second
 	maxDelay = 5 * time.Minute

@@ -13,18 +13,18 @@ import (
 type form int
 
 const (
-	sidecar         form = iota // one container with Envoy as its child, beside the app's
+	sidecar         form = iota // one container with Envoy as its child, next to the app's
 	nativeSidecar               // the same as a restartable init container
 	gateway                     // one container with Envoy as its child; the app is elsewhere
 	managed                     // Envoy and a shutdown manager, a container each; the app is elsewhere
-	lastcallPod                 // lastcall agent --proxy envoy, beside the app's
+	lastcallPod                 // lastcall agent --proxy envoy, next to the app's
 	lastcallManager             // Envoy and lastcall agent --admin-address, a container each; the app is elsewhere
 )
 
-// hasApp says whether the app is in the pod and ends with it.
+// hasApp reports whether the app is in the pod and ends with it.
 func (f form) hasApp() bool { return f == sidecar || f == nativeSidecar || f == lastcallPod }
 
-// Peer is a way in which somebody ends an Envoy.
+// Peer is another tool's way of ending an Envoy.
 type Peer struct {
 	Name   string
 	Words  string
@@ -50,7 +50,7 @@ type Peer struct {
 
 // hooks are preStops that belong together.
 type hooks struct {
-	manager func(ctx context.Context, a admin) // drains, and leaves a sign when it is over
+	manager func(ctx context.Context, a admin) // drains, and leaves a sign when it has finished
 	envoy   func(ctx context.Context)          // waits for the sign
 }
 

@@ -20,8 +20,8 @@ type Result struct {
 	Logs    string  `json:"logs,omitempty"`
 }
 
-// Row is what was measured of one peer in one scene. Times are milliseconds from the
-// moment that the pod was told to stop, where nothing else is said.
+// Row is the measurement of one peer in one scene. Times are milliseconds since the pod's SIGTERM,
+// unless stated otherwise.
 type Row struct {
 	Peer     string  `json:"peer"`
 	Scene    Scene   `json:"scene"`
@@ -129,7 +129,7 @@ func (r *row) judge(s stated, limit time.Duration) []check {
 	return out
 }
 
-// tooClose says whether the request's end was so near to what cuts it that either
+// tooClose reports whether the request's end was so close to the event that cuts it that either
 // outcome is right.
 func (r *row) tooClose(s stated) bool {
 	return s.cut > 0 && (r.left()-s.cut).Abs() < tooClose+r.allowance

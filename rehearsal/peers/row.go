@@ -15,14 +15,14 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// Scene is what goes on in the pod when it is told to stop.
+// Scene is the state of the pod at its SIGTERM.
 type Scene string
 
 // Scenes.
 const (
 	Request   Scene = "request"    // a request in flight, and others that come within the next second
 	Idle      Scene = "idle"       // nothing at all
-	KeepAlive Scene = "keep-alive" // a request in flight beside another client's idle connection
+	KeepAlive Scene = "keep-alive" // a request in flight and another client's idle connection
 )
 
 // Scenes returns all of them.
@@ -38,7 +38,7 @@ type row struct {
 
 	answer     answer
 	lateLost   int
-	began      time.Time // the pod was told to stop
+	began      time.Time // the pod's SIGTERM
 	endings    []node.Ending
 	unfinished bool // it was still there at the limit
 	report     *strategy.Report
@@ -102,7 +102,7 @@ func (r *row) play(ctx context.Context, limit time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// left is how long the request would still take when the pod is told to stop.
+// left is the remaining time of the request at the pod's SIGTERM.
 func (r *row) left() time.Duration {
 	if r.scene == Idle {
 		return 0

@@ -81,7 +81,7 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// played is a row as it came out: the request answered after 10 s, the pod gone when said.
+// played is a finished row: the request answered after 10 s, the pod ended after gone.
 func played(t *testing.T, name string, scene Scene, gone time.Duration) *row {
 	t.Helper()
 	began := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
@@ -102,7 +102,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{name: "as it should be", row: played(t, "lastcall-sidecar", Request, 10*s+15*ms)},
 		{name: "late", row: played(t, "lastcall-sidecar", Request, 10*s+200*ms), wrong: "it stayed beyond"},
-		{name: "an idle connection beside", row: played(t, "lastcall-sidecar", KeepAlive, 10*s+200*ms)},
+		{name: "with an idle connection", row: played(t, "lastcall-sidecar", KeepAlive, 10*s+200*ms)},
 		{name: "lost", row: played(t, "contour", Request, 12*s), change: func(r *row) { r.answer.status, r.answer.err = 0, errors.New("EOF") }, wrong: "the request"},
 		{name: "not lost", row: played(t, "istio-default", Request, 5*s), wrong: "the request"},
 		{name: "late ones lost", row: played(t, "contour", Request, 12*s), change: func(r *row) { r.lateLost = 1 }, wrong: "requests in the next second"},

@@ -22,7 +22,7 @@ const apart = 170 * time.Millisecond
 
 // Run measures every peer in every scene, side by side. Nothing that it has
 // started is left when it returns. An error is one of the set-up (strategy.OptionError:
-// of an option) or ctx's; what did not come out as stated is told by the result.
+// of an option) or ctx's; the result contains differences from the stated times.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	chosen, err := o.check()
 	if err != nil {
@@ -127,7 +127,7 @@ func play(ctx context.Context, rows []*row, limit time.Duration) error {
 				return
 			}
 			if err := r.play(ctx, limit); err != nil {
-				// The first one is told; the others follow from it.
+				// The first one is reported; the others follow from it.
 				cancel(fmt.Errorf("%s, %s: %w", r.peer.Name, r.scene, err))
 			}
 		})

@@ -23,7 +23,7 @@ const (
 var headings = map[Scene]string{
 	Request:   "a request in flight, and ten that come within the next second",
 	Idle:      "an idle pod",
-	KeepAlive: "a request in flight beside another client's idle keep-alive connection",
+	KeepAlive: "a request in flight and another client's idle keep-alive connection",
 }
 
 // WriteTable writes the result for people, at most console.Width columns wide.

@@ -15,8 +15,8 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// Everybody learns of each change, late, each at its own time, and in the end
-// the list is right whatever overtook what.
+// Every view receives each change, late, each after its own delay, and in the end
+// the list is right in any order of changes.
 func TestEndpoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lists [][]string
@@ -24,7 +24,7 @@ func TestEndpoints(t *testing.T) {
 		e := newEndpoints(4*time.Second, []string{"a", "b"}, func(l []string) { lists = append(lists, l) })
 		for range 20 {
 			e.add(t.Context(), "c")
-			e.remove(t.Context(), "c") // it may be learnt of first
+			e.remove(t.Context(), "c") // it may arrive first
 		}
 		e.add(t.Context(), "d")
 		e.remove(t.Context(), "a")
@@ -40,7 +40,7 @@ func TestEndpoints(t *testing.T) {
 	})
 }
 
-// Load is open: each request at its own time, whoever is slow.
+// Load is open: each request is sent on time, even if others are slow.
 func TestLoadIsPunctual(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := []*count{{}, {}}

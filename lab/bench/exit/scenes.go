@@ -116,7 +116,7 @@ func idleKeepAlive(s *sidecar) (time.Duration, error) {
 	return idle(s)
 }
 
-// whole measures a termination from SIGTERM on, with one connection open.
+// whole measures a termination from SIGTERM to the exit, with one open connection.
 func whole(open func(*sidecar) (io.Closer, error)) func(*sidecar) (time.Duration, error) {
 	return func(s *sidecar) (time.Duration, error) {
 		conn, err := open(s)
