@@ -105,8 +105,8 @@ func TestBehindScript(t *testing.T) {
 	}
 }
 
-// An agent that is killed takes its Envoy with it, though that stands in a group
-// of its own.
+// When the agent is killed, its Envoy is killed as well, although it is in its own
+// process group.
 func TestNoOrphan(t *testing.T) {
 	envoy := peers.Need(t, "envoy")
 	options, err := json.Marshal(map[string]any{

@@ -32,8 +32,8 @@ func newModel() *model { return &model{end: make(chan struct{})} }
 // pace is the time between two words of an answer.
 const pace = 20 * time.Millisecond
 
-// answer is an answer in one of the dialects: what stands before the words, a word, and
-// what stands behind them.
+// answer has the parts of an answer in one of the dialects: before the words, for each word, and
+// after them.
 type answer struct {
 	contentType string
 	before      string

@@ -79,7 +79,7 @@ func TestClient(t *testing.T) {
 			return []string{closedPort(t), closedPort(t), pod(t, answering(fine))}
 		}, ""},
 		{"refused everywhere", func(t *testing.T) []string { return []string{closedPort(t), closedPort(t)} }, Refused},
-		{"nobody there", func(*testing.T) []string { return nil }, NoPods},
+		{"no pod", func(*testing.T) []string { return nil }, NoPods},
 		{"503", func(t *testing.T) []string {
 			return []string{pod(t, answering("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"))}
 		}, "503"},

@@ -15,7 +15,7 @@ type ResetRate struct {
 	streams, premature int // both are halved now and then, so that older streams count less
 }
 
-// StreamBegins counts a stream. most is the number of streams from which on the client is judged.
+// StreamBegins counts a stream. The client's resets are judged from most streams on.
 func (r *ResetRate) StreamBegins(most int) {
 	if r.streams++; r.streams > 4*most {
 		r.streams, r.premature = r.streams/2, r.premature/2
