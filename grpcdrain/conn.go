@@ -56,6 +56,8 @@ func (c *conn) RemoteAddr() net.Addr { return c.addr() }
 // uniqueAddr is not called in accepted, since a listener for the PROXY protocol reads the address from the client.
 func (c *conn) uniqueAddr() (addr net.Addr) {
 	switch a := c.Conn.RemoteAddr().(type) {
+	case nil:
+		return nil
 	case *net.TCPAddr:
 		same := *a
 		addr = &same
