@@ -14,7 +14,7 @@ func TestArrivalsBehind(t *testing.T) {
 		return []dt.Fault{{Method: dt.Activity, From: from, To: to, Behind: true}}
 	}
 	runAll(t, []scenario{{
-		name:    "for good: to the cap, where the listeners are closed, and the report says so",
+		name:    "without end: drained to the cap, where the listeners close, with a fault in the report",
 		faults:  behind(0, 0),
 		verdict: drain.Clean, leaves: 10 * s, faulted: "unknown whether clients still connect",
 		calls: "0s Drain, 10s StopAccepting, 10s CloseIdle(2s), 10s StopAccepting, 10s CloseIdle(0s), 10s Close",
@@ -28,11 +28,11 @@ func TestArrivalsBehind(t *testing.T) {
 		faults:  behind(4*s, 6*s),
 		verdict: drain.Clean, leaves: 6 * s, faulted: "none",
 	}, {
-		name:    "known again before the quiet time is over",
+		name:    "complete again before the end of the quiet time",
 		faults:  behind(0, 4*s),
 		verdict: drain.Clean, leaves: 5 * s, faulted: "none",
 	}, {
-		name:    "clients still connect, and that is known: the ordinary cap",
+		name:    "clients still connect, and the count is complete: the ordinary cap",
 		clients: dt.Every(s, "/", 0, 40*s, 10*ms),
 		faults:  behind(0, 3*s),
 		verdict: drain.Clean, leaves: 10010 * ms, faulted: "none",

@@ -23,7 +23,7 @@ func TestValidate(t *testing.T) {
 		{"a negative quiet time", func(c *drain.Config) { c.QuietTime = -s }, "quiet time is -1s"},
 		{"no grace period", func(c *drain.Config) { c.GracePeriod = 0 }, "grace period is 0s: must be positive"},
 		{"no poll interval", func(c *drain.Config) { c.PollInterval = 0 }, "poll interval is 0s: must be positive"},
-		{"two mistakes: the second is said too", func(c *drain.Config) { c.Margin, c.IdleGrace = -s, -s }, "last-call margin is -1s"},
+		{"two mistakes: both are reported", func(c *drain.Config) { c.Margin, c.IdleGrace = -s, -s }, "last-call margin is -1s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := drain.DefaultConfig()

@@ -30,7 +30,7 @@ func TestDeafCalls(t *testing.T) {
 		verdict: drain.Clean, leaves: 9500 * ms, endings: "1 answered",
 		faulted: "activity unknown: no return 100ms after the deadline",
 	}, {
-		name:    "StopAccepting on the way out",
+		name:    "StopAccepting when idle",
 		faults:  deaf(dt.StopAccepting),
 		verdict: drain.Cut, leaves: 29750 * ms, calls: "0s Drain, 5s CloseIdle(2s), 5s StopAccepting, 29.75s Kill",
 	}, {
@@ -43,7 +43,7 @@ func TestDeafCalls(t *testing.T) {
 		faults:  deaf(dt.Close),
 		verdict: drain.Cut, leaves: 29750 * ms, faulted: "close the data plane: no return 100ms after the deadline",
 	}, {
-		name:    "everything, Kill included: 125 ms before SIGKILL, and what is open is nobody's",
+		name:    "everything, Kill included: 125 ms before SIGKILL, with unknown conversations",
 		clients: day,
 		faults:  deaf(append(all, dt.Kill)...),
 		verdict: drain.Cut, leaves: 29875 * ms, faulted: "data plane did not end when killed",

@@ -40,15 +40,15 @@ func TestDraining(t *testing.T) {
 		polled:  true,
 		verdict: drain.Clean, leaves: 5 * s,
 	}, {
-		name:    "who comes at 4 s extends it to 6 s: the quiet time",
+		name:    "a client at 4 s extends it to 6 s: the quiet time",
 		clients: []dt.Client{dt.Get("/", 4*s, 100*ms)},
 		verdict: drain.Clean, leaves: 6 * s, late: 2, endings: "1 answered",
 	}, {
-		name:    "who comes at 2 s does not",
+		name:    "a client at 2 s does not",
 		clients: []dt.Client{dt.Get("/", 2*s, 100*ms)},
 		verdict: drain.Clean, leaves: 5 * s, late: 2,
 	}, {
-		name:    "each that comes extends it anew",
+		name:    "each client extends it again",
 		clients: []dt.Client{dt.Get("/", 4*s, 0), dt.Get("/", 5500*ms, 0), dt.Get("/", 7*s, 100*ms)},
 		verdict: drain.Clean, leaves: 9 * s, late: 6, endings: "3 answered",
 	}, {
@@ -61,14 +61,14 @@ func TestDraining(t *testing.T) {
 		clients: []dt.Client{dt.Get("/", 4030*ms, 500*ms)},
 		verdict: drain.Clean, leaves: 6100 * ms,
 	}, {
-		name:    "one that never learns: at the cap new connections are refused, what is open is served",
+		name:    "a client that keeps connecting is refused at the cap; open connections are served",
 		clients: dt.Every(250*ms, "/", 100*ms, 20*s, 600*ms),
 		verdict: drain.Clean, leaves: 10450 * ms, endings: "40 answered, 2 refused",
 		phases: "draining 10s, waiting 450ms",
 		calls:  "0s Drain, 10s StopAccepting, 10s CloseIdle(2s), 10s Open, 10.2s Open, 10.45s StopAccepting, 10.45s CloseIdle(0s), 10.45s Close",
 		logged: []string{"10s new connections still arriving at the drain cap; closing listeners"},
 	}, {
-		name:    "nobody is refused before the cap",
+		name:    "no client is refused before the cap",
 		clients: dt.Every(500*ms, "/", 100*ms, 7*s, 600*ms),
 		verdict: drain.Clean, leaves: 8600 * ms, endings: "14 answered", silent: "new connections still arriving",
 	}, {
@@ -107,7 +107,7 @@ func TestWaiting(t *testing.T) {
 		clients: []dt.Client{dt.Idle(4 * s)},
 		verdict: drain.Clean, leaves: 28 * s,
 	}, {
-		name:    "the race of the closing: who asks within the idle grace is served",
+		name:    "a request within the idle grace is served before the connection closes",
 		config:  func(c *drain.Config) { c.IdleGrace = 4 * s },
 		clients: []dt.Client{{At: 4 * s, Requests: []dt.Request{{Line: "GET /", At: 7500 * ms, Takes: 2 * s}}}},
 		verdict: drain.Clean, leaves: 9500 * ms, endings: "1 answered", heldBy: "GET / 0s",
@@ -126,7 +126,7 @@ func TestWaiting(t *testing.T) {
 		clients: []dt.Client{dt.KeepAlive("/delay/10", -500*ms, 10*s)},
 		verdict: drain.Clean, leaves: 9500 * ms, endings: "1 answered",
 	}, {
-		name:    "also when its head was out before the goodbye (Istio: 45 s)",
+		name:    "also when its head was sent before Drain (Istio: 45 s)",
 		clients: []dt.Client{dt.Stream("/stream", -500*ms, 10*s)},
 		verdict: drain.Clean, leaves: 9500 * ms, endings: "1 answered",
 	}, {
@@ -155,13 +155,13 @@ func TestWaiting(t *testing.T) {
 		verdict: drain.Clean, leaves: 8 * s, endings: "1000 answered",
 		logged: []string{"5s There are still 1000 active connections"},
 	}, {
-		name:    "who comes while we wait is served",
+		name:    "a client that connects during the waiting phase is served",
 		clients: []dt.Client{dt.Get("/a", -s, 9*s), dt.Get("/b", 7*s, 2*s)},
 		verdict: drain.Clean, leaves: 9 * s, endings: "2 answered", late: 2, heldBy: "GET /b 1s",
 	}})
 }
 
-// TestLastCall is the deadline, and what is said at it.
+// TestLastCall is the deadline, and its log.
 func TestLastCall(t *testing.T) {
 	long := []dt.Client{dt.Get("/delay/60", -500*ms, time.Minute), dt.Idle(-time.Hour)}
 	grace := func(d time.Duration) func(*drain.Config) { return func(c *drain.Config) { c.GracePeriod = d } }
@@ -217,7 +217,7 @@ func TestLastCall(t *testing.T) {
 		signals: []signal{{0, drain.Terminate}, {7 * s, drain.Terminate}, {7 * s, drain.Terminate}},
 		verdict: drain.Cut, leaves: 7 * s, phases: "draining 5s, waiting 2s, last call 0s",
 	}, {
-		name:    "a second SIGTERM with nothing busy cuts nobody",
+		name:    "a second SIGTERM with nothing busy cuts nothing",
 		clients: []dt.Client{dt.Idle(-time.Hour)},
 		signals: []signal{{0, drain.Terminate}, {1 * s, drain.Terminate}},
 		verdict: drain.Clean, leaves: 1 * s,
@@ -232,12 +232,12 @@ func TestLastCall(t *testing.T) {
 		signals: []signal{{0, drain.Terminate}, {6 * s, drain.Hurry}},
 		verdict: drain.Cut, leaves: 6 * s,
 	}, {
-		name:    "a notice is the first thing that is heard: goodbye and last call",
+		name:    "a notice as the first signal: Drain and last call",
 		clients: long,
 		signals: []signal{{0, drain.Hurry}},
 		verdict: drain.Cut, leaves: 0, calls: "0s Drain, 0s LastCall(875ms), 0s Close",
 	}, {
-		name:    "a notice, and a goodbye that hangs: it gets an eighth of the margin",
+		name:    "a notice, and a Drain that hangs: it gets an eighth of the margin",
 		clients: long,
 		faults:  []dt.Fault{{Method: dt.Drain, Hang: true}},
 		signals: []signal{{0, drain.Hurry}},
@@ -249,14 +249,14 @@ func TestLastCall(t *testing.T) {
 		signals: []signal{{0, drain.Terminate}, {6 * s, drain.Hurry}, {6500 * ms, drain.Terminate}},
 		verdict: drain.Cut, leaves: 7 * s, open: "GET /delay/60 7.5s", faulted: "none",
 	}, {
-		name:    "a slow last call is waited for; who comes meanwhile is not left without an ending",
+		name:    "a slow last call ends clients that connect meanwhile, too",
 		clients: append(dt.Every(100*ms, "/", 27050*ms, 29*s, 50*ms), long...),
 		faults:  []dt.Fault{{Method: dt.LastCall, Delay: s}},
 		verdict: drain.Cut, leaves: 29 * s,
 	}})
 }
 
-// TestGateway is what a gateway behind a load balancer asks for beside.
+// TestGateway has the settings of a gateway behind a load balancer.
 func TestGateway(t *testing.T) {
 	runAll(t, []scenario{{
 		name:    "with a cap of its own, the quiet time holds it longer than a third of the grace period",

@@ -31,19 +31,19 @@ func fails(methods ...dt.Method) (out []dt.Fault) {
 	return out
 }
 
-// TestIgnorance: what cannot be known counts as busy until the deadline.
+// TestIgnorance: unknown activity counts as busy until the deadline.
 func TestIgnorance(t *testing.T) {
 	unknown := func(from, to time.Duration) []dt.Fault {
 		return []dt.Fault{{Method: dt.Activity, From: from, To: to, Unknown: true}}
 	}
 	runAll(t, []scenario{{
-		name:    "nothing is known: the last call, which finds nobody, and one line of it",
+		name:    "always unknown: an empty last call, and one log line",
 		faults:  unknown(0, 0),
 		verdict: drain.Clean, leaves: 28 * s, faulted: "activity unknown: not known to the data plane",
 		logged: []string{"0s data plane activity unknown; treating open connections as busy"},
 		silent: "no more active",
 	}, {
-		name:    "nothing is known, somebody is busy: he is ended at the deadline, not before",
+		name:    "always unknown, with a busy connection: it ends at the deadline, not before",
 		clients: day,
 		faults:  unknown(0, 0),
 		verdict: drain.Cut, leaves: 28 * s, endings: "1 called",
@@ -58,7 +58,7 @@ func TestIgnorance(t *testing.T) {
 		faults:  hangs(dt.Activity),
 		verdict: drain.Cut, leaves: 28 * s, faulted: "activity unknown: Activity: context deadline exceeded",
 	}, {
-		name:    "unknown for a while: asked again until it is known",
+		name:    "unknown for a while: polled until it is available",
 		faults:  unknown(0, 8*s),
 		verdict: drain.Clean, leaves: 8 * s,
 	}, {
@@ -67,7 +67,7 @@ func TestIgnorance(t *testing.T) {
 		faults:  unknown(9400*ms, 9600*ms),
 		verdict: drain.Clean, leaves: 9600 * ms, endings: "1 answered",
 	}, {
-		name:    "unknown on the way out: waits, although it was free a moment ago",
+		name:    "unknown after the listeners have closed: waits, although it was idle a moment ago",
 		faults:  unknown(5*s, 7*s),
 		verdict: drain.Clean, leaves: 7 * s,
 	}, {
@@ -104,13 +104,13 @@ func TestIgnorance(t *testing.T) {
 // TestHangingCalls: each gets its time, and none holds the end.
 func TestHangingCalls(t *testing.T) {
 	runAll(t, []scenario{{
-		name:    "Drain: 2 s, and since nobody says that it was reached, it is polled",
+		name:    "Drain: 2 s; without its confirmation the plane is polled",
 		clients: ten,
 		faults:  hangs(dt.Drain),
 		verdict: drain.Clean, leaves: 9500 * ms, endings: "1 answered",
 		faulted: "Error in invoking drain listeners endpoint: Drain: context deadline exceeded",
 	}, {
-		name:    "StopAccepting: 2 s on the way out",
+		name:    "StopAccepting: 2 s when idle",
 		faults:  hangs(dt.StopAccepting),
 		verdict: drain.Clean, leaves: 7 * s, faulted: "stop accepting: StopAccepting: context deadline exceeded",
 	}, {
@@ -124,7 +124,7 @@ func TestHangingCalls(t *testing.T) {
 		verdict: drain.Clean, leaves: 9500 * ms, endings: "2 answered",
 		calls: "0s Drain, 5s CloseIdle(2s), 5s Open, 9.5s StopAccepting, 9.5s CloseIdle(0s), 9.5s Close",
 	}, {
-		name:    "LastCall: three quarters of what is left; Close the rest; then Kill",
+		name:    "LastCall: three quarters of the time left; Close the rest; then Kill",
 		clients: day,
 		faults:  hangs(dt.LastCall),
 		verdict: drain.Cut, leaves: 29750 * ms, endings: "1 killed",
@@ -136,7 +136,7 @@ func TestHangingCalls(t *testing.T) {
 		signals: []signal{{0, drain.Terminate}, {7 * s, drain.Terminate}},
 		verdict: drain.Cut, leaves: 8750 * ms, endings: "1 killed",
 	}, {
-		name:    "Close, with nothing open: to the deadline, the last call finds nobody, then Kill",
+		name:    "Close, with nothing open: to the deadline, an empty last call, then Kill",
 		faults:  hangs(dt.Close),
 		verdict: drain.Clean, leaves: 29750 * ms,
 		calls:  "0s Drain, 5s CloseIdle(2s), 5s StopAccepting, 5s CloseIdle(0s), 5s Close, 28s LastCall(875ms), 28s Close, 29.75s Kill",
@@ -171,7 +171,7 @@ func TestHangingCalls(t *testing.T) {
 		faults:  hangs(all...),
 		verdict: drain.Cut, leaves: 29750 * ms,
 	}, {
-		name:    "a Close that does not end what is left, and somebody busy after all: cut, not clean",
+		name:    "a Close that leaves connections open, and a busy one after all: cut, not clean",
 		clients: append([]dt.Client{{At: -s, Requests: []dt.Request{{Line: "GET /", At: 6 * s, Takes: time.Minute}}}}, ten...),
 		faults:  []dt.Fault{{Method: dt.CloseIdle, Hang: true}, {Method: dt.Close, From: 0, To: 20 * s, Hang: true}},
 		verdict: drain.Cut, leaves: 28 * s, endings: "1 answered, 1 called",
@@ -192,7 +192,7 @@ func TestFailingCalls(t *testing.T) {
 		faults:  fails(dt.CloseIdle, dt.StopAccepting, dt.Open),
 		verdict: drain.Clean, leaves: 9500 * ms, endings: "1 answered", faulted: "list open conversations: out of order",
 	}, {
-		name:    "LastCall: nobody knows what was cut, so it was",
+		name:    "LastCall: an unknown result counts as cut",
 		clients: day,
 		faults:  fails(dt.LastCall),
 		verdict: drain.Cut, leaves: 29750 * ms, endings: "1 killed", faulted: "last call: out of order",
@@ -223,8 +223,8 @@ func TestQuitAndDeath(t *testing.T) {
 		faults  []dt.Fault
 		signals []signal
 		phases  string
-		whole   bool // the plane had said that nothing was open: its death then is its end
-		cut     bool // the last call has named somebody: that stays
+		whole   bool // the plane had no open connection: its death is a clean end
+		cut     bool // the last call has cut a conversation, which stays in the report
 	}{
 		{name: "while draining", at: 1 * s, phases: "draining 1s"},
 		{name: "while waiting", at: 7 * s, clients: ten, phases: "draining 5s, waiting 2s"},
@@ -234,8 +234,8 @@ func TestQuitAndDeath(t *testing.T) {
 		{name: "while a later look hangs", at: 6 * s, clients: day, faults: []dt.Fault{{Method: dt.Activity, From: 5 * s, Hang: true}}, phases: "draining 6s"},
 		{name: "while CloseIdle hangs", at: 6 * s, clients: day, faults: hangs(dt.CloseIdle), phases: "draining 5s, waiting 1s"},
 		{name: "while Open hangs", at: 5300 * ms, clients: day, faults: hangs(dt.Open), phases: "draining 5s, waiting 300ms"},
-		{name: "while StopAccepting hangs on the way out", at: 6 * s, faults: hangs(dt.StopAccepting), phases: "draining 5s, waiting 1s"},
-		{name: "while Close hangs on the way out", at: 6 * s, faults: hangs(dt.Close), phases: "draining 5s, waiting 1s", whole: true},
+		{name: "while StopAccepting hangs when idle", at: 6 * s, faults: hangs(dt.StopAccepting), phases: "draining 5s, waiting 1s"},
+		{name: "while Close hangs when idle", at: 6 * s, faults: hangs(dt.Close), phases: "draining 5s, waiting 1s", whole: true},
 		{name: "while LastCall hangs", at: 28500 * ms, clients: day, faults: hangs(dt.LastCall), phases: "draining 5s, waiting 23s, last call 500ms"},
 		{name: "while Close hangs after the last call", at: 28500 * ms, clients: day, faults: hangs(dt.Close), phases: "draining 5s, waiting 23s, last call 500ms", whole: true, cut: true},
 	}
@@ -277,7 +277,7 @@ func TestQuitAndDeath(t *testing.T) {
 		scenarios = append(scenarios, quit, gone, died)
 	}
 	scenarios = append(scenarios, scenario{
-		name:    "/quitquitquit hastens a last call that is under way: what it has cut is said",
+		name:    "/quitquitquit during a last call: the report lists the cut conversations",
 		clients: day,
 		faults:  []dt.Fault{{Method: dt.LastCall, Delay: s, Hastens: true}},
 		signals: []signal{{0, drain.Terminate}, {28500 * ms, drain.QuitNow}},

@@ -39,7 +39,7 @@ func TestHook(t *testing.T) {
 		signals: hook(signal{0, drain.Terminate}),
 		verdict: drain.Clean, leaves: 5 * s, silent: "second time",
 	}, {
-		name:    "who came in between is waited for",
+		name:    "a client that connects in between is waited for",
 		clients: []dt.Client{dt.Get("/delay/3", 11500*ms, 3*s)},
 		signals: hook(signal{12 * s, drain.Terminate}),
 		verdict: drain.Clean, leaves: 14500 * ms, endings: "1 answered", late: 2,
@@ -52,7 +52,7 @@ func TestHook(t *testing.T) {
 		verdict: drain.Clean, leaves: 15095 * ms, endings: "1 answered",
 		phases: "draining 5s, waiting 0s, drained 6.995s, waiting 3.1s",
 	}, {
-		name:    "who came and went in between holds nothing",
+		name:    "a client that comes and goes in between delays nothing",
 		clients: []dt.Client{dt.Get("/delay/3", 7*s, 3*s)},
 		signals: hook(signal{12 * s, drain.Terminate}),
 		verdict: drain.Clean, leaves: 12 * s, endings: "1 answered",
@@ -61,7 +61,7 @@ func TestHook(t *testing.T) {
 		signals: hook(signal{31 * s, drain.Terminate}),
 		verdict: drain.Clean, leaves: 31 * s, phases: "draining 5s, waiting 0s, drained 26s",
 	}, {
-		name:    "no SIGTERM within the grace period: taken back",
+		name:    "no SIGTERM within the grace period: cancelled",
 		clients: []dt.Client{dt.KeepAlive("/", 36*s, s)},
 		signals: hook(),
 		verdict: drain.Resumed, leaves: 35 * s, phases: "draining 5s, waiting 0s, drained 30s",
@@ -73,7 +73,7 @@ func TestHook(t *testing.T) {
 		signals: []signal{{0, drain.IstioDrain}},
 		verdict: drain.Resumed, leaves: 35 * s,
 	}, {
-		name:    "somebody holds it until the deadline: last call, and still no end without SIGTERM",
+		name:    "busy until the deadline: last call, and no end without SIGTERM",
 		clients: long,
 		signals: hook(),
 		verdict: drain.Resumed, leaves: 35 * s, endings: "1 called", open: "GET /delay/60 28.5s",
@@ -85,7 +85,7 @@ func TestHook(t *testing.T) {
 		signals: hook(signal{29 * s, drain.Terminate}),
 		verdict: drain.Cut, leaves: 29 * s, phases: "draining 5s, waiting 23s, last call 0s, drained 1s",
 	}, {
-		name:    "a caller that never learns: refused at the cap, and served again when taken back",
+		name:    "a client that keeps connecting: refused at the cap, served again after the cancellation",
 		clients: dt.Every(250*ms, "/", 100*ms, 20*s, 600*ms),
 		signals: hook(),
 		verdict: drain.Resumed, leaves: 35 * s, phases: "draining 10s, waiting 450ms, drained 24.55s",
@@ -110,7 +110,7 @@ func TestHook(t *testing.T) {
 		signals: hook(),
 		verdict: drain.Crashed, leaves: 29 * s,
 	}, {
-		name:    "SIGTERM in the moment of the taking back is not lost: a termination of its own",
+		name:    "SIGTERM while the drain is being cancelled is not lost: a termination of its own",
 		faults:  []dt.Fault{{Method: dt.Resume, Delay: 200 * ms}},
 		signals: hook(signal{35100 * ms, drain.Terminate}),
 		verdict: drain.Clean, leaves: 40200 * ms, phases: "draining 5s, waiting 0s",
@@ -121,7 +121,7 @@ func TestHook(t *testing.T) {
 		signals: hook(signal{35100 * ms, drain.Terminate}),
 		verdict: drain.Cut, leaves: 40200 * ms, open: "GET /delay/60 28.5s",
 	}, {
-		name:    "SIGTERM at the end of the grace period, somebody there: two seconds are left",
+		name:    "SIGTERM at the end of the grace period, with a busy connection: two seconds are left",
 		clients: []dt.Client{dt.Get("/delay/60", 20*s, time.Minute), dt.Get("/b", 29*s, time.Minute)},
 		faults:  []dt.Fault{{Method: dt.LastCall, From: 29 * s, Delay: s}},
 		signals: hook(signal{29900 * ms, drain.Terminate}),
@@ -155,7 +155,7 @@ func TestHook(t *testing.T) {
 	}})
 }
 
-// TestAppHook is a drain that an app's hook begins in a pod whose sidecar cannot tell a
+// TestAppHook is a drain that an app's hook begins in a pod whose sidecar cannot distinguish a
 // container's restart from the pod's end: no client is refused before that is certain.
 func TestAppHook(t *testing.T) {
 	hook := func(more ...signal) []signal { return append([]signal{{0, drain.AppHook}}, more...) }
@@ -200,7 +200,7 @@ func TestAppHook(t *testing.T) {
 	}})
 }
 
-// TestRunsAgain after a drain that was taken back.
+// TestRunsAgain after a drain that was cancelled.
 func TestRunsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plane := dt.New(dt.Script{Clients: []dt.Client{

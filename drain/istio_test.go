@@ -61,7 +61,7 @@ func TestIstioFixed(t *testing.T) {
 			"2s Agent already drained, exiting immediately",
 		},
 	}, {
-		name:    "a drain that is refused is logged, and the sleep goes on",
+		name:    "a drain that is refused is logged, and the sleep continues",
 		faults:  []dt.Fault{{Method: dt.Drain, Err: errRefused}},
 		verdict: drain.Ended, leaves: 5 * s,
 		faulted: "Error in invoking drain listeners endpoint: connection refused",
@@ -109,7 +109,7 @@ func TestIstioFixed(t *testing.T) {
 		signals: []signal{{0, drain.AppHook}},
 		verdict: drain.Resumed, leaves: 35 * s, phases: "draining 5s, drained 30s",
 	}, {
-		name:    "/drain without SIGTERM says goodbye for ever",
+		name:    "/drain without SIGTERM drains without end",
 		signals: []signal{{0, drain.IstioDrain}},
 		ctxEnds: time.Hour,
 		verdict: drain.Quit, leaves: time.Hour, phases: "draining 0s, drained 1h0m0s",
@@ -119,7 +119,7 @@ func TestIstioFixed(t *testing.T) {
 		dies:    7 * s,
 		verdict: drain.Crashed, leaves: 7 * s,
 	}, {
-		name:    "/drain, then nobody can say what is open: that is no clean end",
+		name:    "/drain, then an unknown list of conversations: not a clean end",
 		signals: []signal{{0, drain.IstioDrain}, {2 * s, drain.Terminate}},
 		faults:  []dt.Fault{{Method: dt.Open, Err: errRefused}},
 		verdict: drain.Cut, leaves: 2 * s,
@@ -164,7 +164,7 @@ func TestIstioExitOnZero(t *testing.T) {
 		clients: []dt.Client{{At: -time.Minute, Leaves: 44970 * ms}},
 		verdict: drain.Clean, leaves: 45 * s,
 	}, {
-		name:    "and for ever when it does not: there is no deadline",
+		name:    "and without end if it does not: there is no deadline",
 		clients: []dt.Client{dt.Idle(-time.Minute)},
 		ctxEnds: 120 * s,
 		verdict: drain.Quit, leaves: 120 * s,
@@ -212,7 +212,7 @@ func TestIstioExitOnZero(t *testing.T) {
 			"14s Retrying (4 attempt) to obtain active connections...",
 		},
 	}, {
-		name:    "a look that sees somebody counts the failures anew",
+		name:    "a successful poll with a connection resets the count of failures",
 		faults:  []dt.Fault{{Method: dt.Activity, To: 10 * s, Err: errRefused}, {Method: dt.Activity, From: 11 * s, Err: errRefused}},
 		clients: []dt.Client{dt.Get("/delay/60", -500*ms, 60*s)},
 		verdict: drain.Cut, leaves: 15 * s,

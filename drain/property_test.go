@@ -72,7 +72,7 @@ func oneOf[T any](c *chooser, of ...T) T { return of[c.from(0, len(of)-1)] }
 func (o outcome) endInTime(t *testing.T) {
 	t.Helper()
 	if o.report.Trigger != o.signals[0].sig.String() {
-		return // taken back, and begun anew by a SIGTERM in that moment: TestHook has it
+		return // cancelled, and begun again by a SIGTERM at that moment: TestHook has it
 	}
 	margin := min(o.cfg.Margin, o.cfg.GracePeriod/4)
 	var terminated, hurried time.Duration = dt.Forever, dt.Forever
@@ -89,14 +89,14 @@ func (o outcome) endInTime(t *testing.T) {
 	}
 	latest := o.cfg.GracePeriod - margin/8
 	if o.took < terminated {
-		latest = o.cfg.GracePeriod + 5*s + 12*s + margin/8 // a hook alone: nobody kills; Resume and a look have their time
+		latest = o.cfg.GracePeriod + 5*s + 12*s + margin/8 // only a hook: no SIGKILL follows; Resume and Activity have their time
 		if o.signals[0].sig == drain.AppHook {
 			latest += 12*s + 2*s // the listeners are opened again after a last call: Resume and Drain
 		}
 	} else if late := terminated + min(margin, 2*s) - margin/8; late > latest {
 		latest = late // a hook has used up the time: the kubelet leaves two seconds
 		if terminated >= o.cfg.GracePeriod+5*s {
-			latest += 2 * s // SIGTERM came while the drain was taken back: that may take as long as any call
+			latest += 2 * s // SIGTERM during the cancellation, which may take as long as any call
 		}
 	}
 	if hurried < dt.Forever {
@@ -169,7 +169,7 @@ func draw(c *chooser) scenario {
 
 	sc.signals = []signal{{0, oneOf(c, drain.Terminate, drain.Terminate, drain.Hook, drain.AppHook, drain.Hurry)}}
 	for at, i := time.Duration(0), c.from(0, 2); i > 0; i-- {
-		// 30 ms beside the tenths: what comes at one instant is tested by hand.
+		// 30 ms off the tenths: events of one instant have tests of their own.
 		at += tenths(0, 200)
 		sc.signals = append(sc.signals, signal{at + 30*ms, oneOf(c, drain.Hook, drain.AppHook, drain.Terminate, drain.Terminate, drain.Hurry, drain.QuitNow)})
 	}

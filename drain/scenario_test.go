@@ -53,7 +53,7 @@ type scenario struct {
 	silent  string   // a part of a line that must not come
 }
 
-// outcome is what came of a scenario.
+// outcome is the result of a scenario.
 type outcome struct {
 	scenario
 	cfg      drain.Config
