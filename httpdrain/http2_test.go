@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A connection that is on its way to the carrier when the carrier ends is told as well,
+// A connection that is on its way to the carrier when the carrier ends gets its GOAWAY as well,
 // though it asks for nothing.
 func TestOnTheWayToACarrierThatEnds(t *testing.T) {
 	var p *Plane
@@ -20,7 +20,7 @@ func TestOnTheWayToACarrierThatEnds(t *testing.T) {
 	server.ConnState = func(nc net.Conn, s http.ConnState) {
 		if _, ok := nc.(*http2Conn); ok && s == http.StateNew {
 			_ = p.CloseIdle(context.Background(), 0)
-			time.Sleep(20 * time.Millisecond) // Shutdown tells, in a goroutine of its own, those that it knows
+			time.Sleep(20 * time.Millisecond) // Shutdown sends its GOAWAYs in a goroutine of its own
 		}
 	}
 	p = New(server, Options{})

@@ -37,7 +37,7 @@ type scene struct {
 	plain, secure net.Addr
 	roots         *x509.CertPool
 	began         chan *http.Request // a /held request has come
-	release       chan struct{}      // lets all of them go on
+	release       chan struct{}      // lets all of them continue
 	cancelled     chan error         // why their contexts ended
 	served        chan error
 }
@@ -230,7 +230,8 @@ func run(t *testing.T, s *scene, c drain.Config, signals <-chan drain.Signal) dr
 	return r
 }
 
-// TestRequestInFlightEnds: an answer under way holds the end, and says goodbye; an idle connection does not.
+// TestRequestInFlightEnds: a request in flight delays the end, and its response ends the connection; an idle connection does
+// not.
 func TestRequestInFlightEnds(t *testing.T) {
 	for _, version := range []int{1, 2, h2c} {
 		t.Run(fmt.Sprintf("HTTP/%d", version), func(t *testing.T) {
@@ -302,7 +303,7 @@ func TestLastCall(t *testing.T) {
 					t.Errorf("a context ended by %v", err)
 				}
 			}
-			close(s.release) // the stubborn one's handler goes on for nothing
+			close(s.release) // lets the stubborn handler return
 		})
 	}
 }
@@ -393,7 +394,7 @@ func TestGoAway(t *testing.T) {
 	}
 }
 
-// TestHTTP2WithoutARequest: who comes while idle connections are closed, and asks nothing, does not stay.
+// TestHTTP2WithoutARequest: a client that connects while idle connections are closed, and sends no request, is closed.
 func TestHTTP2WithoutARequest(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS=%v", secure), func(t *testing.T) {
@@ -413,7 +414,7 @@ func TestHTTP2WithoutARequest(t *testing.T) {
 	}
 }
 
-// TestFirstRequestOfANewConnection is served while draining, and only then comes the goodbye.
+// TestFirstRequestOfANewConnection is served while draining, before the GOAWAY.
 func TestFirstRequestOfANewConnection(t *testing.T) {
 	s := play(t, nil)
 	_ = s.Drain(t.Context())
@@ -514,7 +515,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestQueueIsEmptied: who has connected before the listener closes is served.
+// TestQueueIsEmptied: a client that has connected before the listener closes is served.
 func TestQueueIsEmptied(t *testing.T) {
 	s := play(t, nil)
 	_ = s.Drain(t.Context())

@@ -73,7 +73,7 @@ func TestPlane(t *testing.T) {
 			[]dt.Client{dt.KeepAlive("/", 0, 3*s)},
 			[]step{{1 * s, begin, "1/1/2"}, {3 * s, look, "0/0/2"}},
 			"3s / answered"},
-		{"an answer whose head is out cannot say goodbye",
+		{"a response whose head was sent before Drain keeps its connection",
 			[]dt.Client{dt.Stream("/", 0, 3*s), dt.Stream("/later", 2*s, 1*s)},
 			[]step{{1 * s, begin, "1/1/2"}, {3 * s, look, "1/0/4"}},
 			"3s / answered, 3s /later answered"},
@@ -89,11 +89,11 @@ func TestPlane(t *testing.T) {
 			[]dt.Client{{Requests: []dt.Request{{Line: "GET /", At: 1 * s, Takes: 1 * s}}, Leaves: dt.Forever}},
 			[]step{{0, idle(1500 * time.Millisecond), "1/0/1"}, {1600 * time.Millisecond, look, "1/1/2"}, {3 * s, look, "1/0/2"}, {4 * s, look, "0/0/2"}},
 			"2s / answered"},
-		{"who comes after StopAccepting is refused, what is open goes on",
+		{"a client that connects after StopAccepting is refused, open connections continue",
 			[]dt.Client{dt.Get("/", -1*s, 3*s), dt.Get("/late", 1*s, 1*s), dt.Idle(1 * s), dt.TCP(1*s, 5*s)},
 			[]step{{0, stop, "1/1/2"}, {1 * s, look, "1/1/2"}, {2 * s, look, "0/0/2"}},
 			"1s /late refused, 1s  refused, 1s  refused, 2s / answered"},
-		{"a client whose connection was closed connects anew",
+		{"a client whose connection was closed connects again",
 			[]dt.Client{{At: -9 * s, Requests: []dt.Request{{Line: "GET /", At: 1 * s, Takes: 1 * s}}}},
 			[]step{{0, idle(0), "0/0/1"}, {1 * s, look, "1/1/3"}, {2 * s, look, "0/0/3"}},
 			"2s / answered"},
@@ -136,7 +136,7 @@ func TestCloseWaitsForTheBusy(t *testing.T) {
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := p.Close(short); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Close with a second for it says %v, want that its time is over", err)
+			t.Errorf("Close with a deadline of a second: %v, want the end of its context", err)
 		}
 		start := time.Now()
 		if err := p.Close(t.Context()); err != nil || time.Since(start) != 2*time.Second {
@@ -169,12 +169,12 @@ func TestFaults(t *testing.T) {
 			t.Errorf("StopAccepting: %v", err)
 		}
 		if a, err := p.Activity(t.Context()); a.Known || err != nil {
-			t.Errorf("Activity at 1s: %+v, %v, want not to be known", a, err)
+			t.Errorf("Activity at 1s: %+v, %v, want it unknown", a, err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := p.CloseIdle(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("CloseIdle: %v, want to have hung until its time was over", err)
+			t.Errorf("CloseIdle: %v, want it to hang until the end of its context", err)
 		}
 		if a, err := p.Activity(t.Context()); !a.Known || a.Connections != 1 || err != nil {
 			t.Errorf("Activity at 2s: %+v, %v, want the connection that CloseIdle has not closed", a, err)

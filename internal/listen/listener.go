@@ -15,7 +15,7 @@ import (
 // Stop accepts what the kernel has queued before it closes the socket: a client that has completed
 // its handshake is never reset.
 type Listener struct {
-	// accepted is called with each connection as soon as it has been accepted, before Stop
+	// accepted is called with each new connection at once, before Stop
 	// returns. Accept returns its result, or waits for the next connection if that is nil.
 	accepted func(net.Conn) net.Conn
 	listen   func(network, address string) (net.Listener, error)
