@@ -1,0 +1,73 @@
+package signals
+
+import (
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]syscall.Signal{
+		"SIGTERM": syscall.SIGTERM, "usr1": syscall.SIGUSR1, " WINCH ": syscall.SIGWINCH, "10": syscall.SIGUSR1,
+		"SIGRTMIN": 34, "rtmin+3": 37, "RTMIN+30": 64,
+		"": 0, "SIG": 0, "TERMINATE": 0, "0": 0, "65": 0, "RTMIN+31": 0, "RTMIN+x": 0,
+		"KILL": 0, "STOP": 0, "URG": 0, "CHLD": 0, "PIPE": 0,
+	} {
+		got, err := Parse(text)
+		if got != want || (err != nil) != (want == 0) {
+			t.Errorf("%q: %v, %v; want %d", text, got, err, int(want))
+		}
+	}
+	for sig, want := range map[syscall.Signal]string{syscall.SIGQUIT: "SIGQUIT", 34: "SIGRTMIN+0", 37: "SIGRTMIN+3", 33: "signal 33"} {
+		if got := Name(sig); got != want {
+			t.Errorf("signal %d is %q, want %q", int(sig), got, want)
+		}
+	}
+}
+
+func TestReceive(t *testing.T) {
+	r, end := Receive(Options{Stop: []syscall.Signal{syscall.SIGWINCH}, Restart: []syscall.Signal{syscall.SIGUSR2}, Reload: []syscall.Signal{syscall.SIGUSR1}})
+	defer end()
+	if r.First() != 0 {
+		t.Errorf("first signal %v before any", r.First())
+	}
+	send := func(sig syscall.Signal) {
+		t.Helper()
+		if err := syscall.Kill(os.Getpid(), sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late := time.After(10 * time.Second)
+	send(syscall.SIGUSR2)
+	select {
+	case <-r.Restart:
+	case <-late:
+		t.Fatal("no request for a restart")
+	}
+	send(syscall.SIGUSR1)
+	select {
+	case <-r.Reload:
+	case <-late:
+		t.Fatal("no request for a reload")
+	}
+	for _, tt := range []struct {
+		sig  syscall.Signal
+		want drain.Signal
+	}{{syscall.SIGWINCH, drain.Terminate}, {syscall.SIGINT, drain.Interrupt}, {syscall.SIGTERM, drain.Terminate}} {
+		send(tt.sig)
+		select {
+		case got := <-r.Stop:
+			if got != tt.want {
+				t.Errorf("%s is %v, want %v", Name(tt.sig), got, tt.want)
+			}
+		case <-late:
+			t.Fatalf("%s was not delivered", Name(tt.sig))
+		}
+	}
+	if r.First() != syscall.SIGWINCH {
+		t.Errorf("first signal %v, want SIGWINCH", r.First())
+	}
+}
