@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"cmp"
 	"log/slog"
 	"net"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/tlsserver"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
+	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
 
 // Protocol is what a listener carries.
@@ -83,7 +85,7 @@ const (
 
 func (c *Config) setDefaults() {
 	c.Limits.setDefaults()
-	c.Endings.setDefaults()
+	c.WebSocketCode = cmp.Or(c.WebSocketCode, ws.CloseGoingAway)
 	c.H2.SetDefaults()
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

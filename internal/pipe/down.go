@@ -133,7 +133,7 @@ func (c *conn) fromApp() bool {
 			}
 			b.R = b.W
 		case downBody:
-			if ok := c.passBody(); !ok {
+			if ok := c.passMessage(0); !ok {
 				return false
 			}
 		case downWS:

@@ -1,29 +1,11 @@
 package pipe
 
 import (
-	"encoding/base64"
-
-	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // A request with "Upgrade: h2c" (RFC 7540, 3.2; removed in RFC 9113) is forwarded unchanged. An app without support for it
 // sends a response of HTTP/1.1. After a 101 the connection is HTTP/2, and the request is its stream 1.
-
-// isH2C reports whether a head has an upgrade to HTTP/2 and to no other protocol.
-func isH2C(raw []byte) bool { return http1.EqualFold([]byte(http1.Field(raw, "upgrade")), "h2c") }
-
-// h2cSettings returns the SETTINGS in the client's request, nil if it is not an upgrade to HTTP/2.
-func h2cSettings(raw []byte) []byte {
-	if !isH2C(raw) {
-		return nil
-	}
-	settings, err := base64.RawURLEncoding.DecodeString(http1.Field(raw, "http2-settings"))
-	if err != nil || !http2.ValidSettingsLen(len(settings)) {
-		return nil // the app must not accept it
-	}
-	return settings
-}
 
 // passUpgradeToH2 passes on the 101 in the first n bytes of the buffer, and makes the connection HTTP/2.
 func (c *conn) passUpgradeToH2(n int) bool {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/counters"
 	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
@@ -250,7 +251,7 @@ func (r *streamHead) Field(name http2.FieldName, value []byte) {
 	case http2.FieldContentType:
 		s.grpc = grpc.IsType(value)
 	case http2.FieldUserAgent:
-		s.quiet = isQuiet(value)
+		s.quiet = counters.IsProbe(value)
 		r.client = http2.ClientOf(value)
 	}
 	if e := r.entry; e != nil {
@@ -290,22 +291,10 @@ type responseHead struct {
 func (r *responseHead) Field(name http2.FieldName, value []byte) {
 	switch name {
 	case http2.FieldStatus:
-		if r.status = 0; len(value) == 3 {
-			r.status = digits(string(value))
-		}
+		r.status = http2.ParseStatus(value)
 	case http2.FieldContentType:
 		r.events = earlyend.IsEventStream(value)
 	case http2.FieldContentEncoding:
 		r.encoded = r.encoded || !http1.EqualFold(value, "identity")
 	}
-}
-
-func digits(s string) (n int) {
-	for _, c := range []byte(s) {
-		if c < '0' || c > '9' {
-			return 0
-		}
-		n = n*10 + int(c-'0')
-	}
-	return n
 }

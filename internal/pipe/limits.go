@@ -39,21 +39,15 @@ type Limits struct {
 // NoLimit removes a limit.
 const NoLimit = -1
 
+// Defaults of Limits.
 const (
-	// DefaultMaxHead is Envoy's max_request_headers_kb.
-	DefaultMaxHead = 60 << 10
-	// DefaultMaxFields is Envoy's max_headers_count.
-	DefaultMaxFields = 100
-	// DefaultHeadTimeout is about what nginx and Apache allow.
-	DefaultHeadTimeout = 30 * time.Second
-	// DefaultDialTimeout is for an app on the same machine.
-	DefaultDialTimeout = 5 * time.Second
-	// DefaultHandshakeTimeout is net/http's; Istio's gateways have 15 s (transport_socket_connect_timeout).
-	DefaultHandshakeTimeout = 10 * time.Second
-	// DefaultIdleTimeout is Envoy's idle_timeout.
-	DefaultIdleTimeout = time.Hour
-	// DefaultKeepAlive is net.ListenConfig's.
-	DefaultKeepAlive = 15 * time.Second
+	DefaultMaxHead          = 60 << 10         // Envoy's max_request_headers_kb
+	DefaultMaxFields        = 100              // Envoy's max_headers_count
+	DefaultHeadTimeout      = 30 * time.Second // about what nginx and Apache allow
+	DefaultDialTimeout      = 5 * time.Second  // for an app on the same machine
+	DefaultHandshakeTimeout = 10 * time.Second // net/http's; Istio's gateways have 15 s (transport_socket_connect_timeout)
+	DefaultIdleTimeout      = time.Hour        // Envoy's idle_timeout
+	DefaultKeepAlive        = 15 * time.Second // net.ListenConfig's
 
 	keepAliveProbes = 9
 )

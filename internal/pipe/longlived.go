@@ -1,11 +1,6 @@
 package pipe
 
-import (
-	"cmp"
-	"time"
-
-	"github.com/lastcall-dev/lastcall/internal/wire/ws"
-)
+import "time"
 
 // Endings say how conversations without an end of their own are ended. Zero values take the defaults.
 type Endings struct {
@@ -36,10 +31,6 @@ const (
 
 // defaultEarlySpread is the time over which early endings are spread.
 const defaultEarlySpread = time.Second
-
-func (e *Endings) setDefaults() {
-	e.WebSocketCode = cmp.Or(e.WebSocketCode, ws.CloseGoingAway)
-}
 
 // spread is the part of a last call's window over which the endings are spread, at even distances: random ones would
 // sometimes coincide.

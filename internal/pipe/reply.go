@@ -2,7 +2,6 @@ package pipe
 
 import (
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
@@ -54,23 +53,11 @@ func (r *reply) message() string {
 }
 
 func (r *reply) bytes(isHead bool) []byte {
-	b := make([]byte, 0, 256+len(r.body))
-	b = append(b, "HTTP/1.1 "...)
-	b = strconv.AppendInt(b, int64(r.status), 10)
-	b = append(b, ' ')
-	b = append(b, http.StatusText(r.status)...)
-	b = append(b, "\r\ncontent-length: "...)
-	b = strconv.AppendInt(b, int64(len(r.body)), 10)
-	b = append(b, "\r\ncontent-type: text/plain\r\ndate: "...)
-	b = time.Now().UTC().AppendFormat(b, http.TimeFormat)
+	fields := "server: " + accesslog.Server + "\r\n"
 	if r == &replyRestarting {
-		b = append(b, "\r\nretry-after: "+retryAfter...)
+		fields = "retry-after: " + retryAfter + "\r\n" + fields
 	}
-	b = append(b, "\r\nserver: "+accesslog.Server+"\r\nconnection: close\r\n\r\n"...)
-	if !isHead {
-		b = append(b, r.body...)
-	}
-	return b
+	return http1.AppendResponse(make([]byte, 0, 256+len(r.body)), r.status, fields, r.body, isHead, time.Now())
 }
 
 // retryAfter is the Retry-After of a reply during a restart of the app, seconds.

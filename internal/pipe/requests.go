@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/counters"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
@@ -200,7 +201,7 @@ func (c *conn) admit(h *http1.Head, raw []byte) admission {
 		c.paused, c.arriving = true, false
 		return delayed
 	}
-	isQuiet := isQuiet(h.UserAgent)
+	isQuiet := counters.IsProbe(h.UserAgent)
 	u.body = h.Body
 	u.waits = h.Upgrade || h.IsConnect
 	c.mode, c.awaitsFirst = modeHTTP1, false
@@ -219,7 +220,7 @@ func (c *conn) admit(h *http1.Head, raw []byte) admission {
 	if u.waits {
 		c.decided = make(chan struct{})
 		u.upgraded = append(u.upgraded[:0], q.line...)
-		q.h2c = h2cSettings(raw)
+		q.h2c = http2.UpgradeSettings(raw)
 	}
 	if !isQuiet && !c.isIgnored() {
 		c.p.arrivals.Add(1)

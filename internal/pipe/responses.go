@@ -9,6 +9,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/counters"
 	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // passHead passes on the response head in the first n bytes of the buffer, and as much of its body as has arrived.
@@ -34,7 +35,7 @@ func (c *conn) passHead(n int) bool {
 	req := c.queue.at(0)
 	isTunnel := h.Status == http.StatusSwitchingProtocols && req.upgrade || req.connect && h.Status/100 == 2
 	switch {
-	case isTunnel && req.h2c != nil && isH2C(raw):
+	case isTunnel && req.h2c != nil && http2.IsUpgrade(raw):
 		c.mu.Unlock()
 		return c.passUpgradeToH2(n)
 	case isTunnel:
@@ -139,8 +140,6 @@ func (r *request) responded(status int) {
 
 // isGET reports whether the request is a GET. All clients that reconnect by themselves send one.
 func (r *request) isGET() bool { return bytes.HasPrefix(r.line, []byte("GET ")) }
-
-func (c *conn) passBody() bool { return c.passMessage(0) }
 
 // passMessage forwards the first n bytes of the buffer, which are a head, and what is there of the body, in one write.
 // If the message ends here and is the last one, the FIN shares a packet with its last byte.

@@ -17,15 +17,12 @@ func (p *Pipe) Stats() counters.Stats {
 // Durations returns the histograms of listener i that are not empty.
 func (p *Pipe) Durations(i int) []counters.Durations { return p.listeners[i].stats.Durations.List() }
 
-// finishStreamLocked counts and logs a request of HTTP/2.
+// finishStreamLocked counts and logs a request of HTTP/2. mu is held.
 func (c *conn) finishStreamLocked(s *stream, outcome accesslog.Outcome) {
-	c.in.stats.Durations.Observe(s.protocol(), s.status, c.h2.clock().Sub(s.began))
-	c.p.writeEntry(s.entry, s.status, outcome)
-}
-
-func (s *stream) protocol() counters.Protocol {
+	protocol := counters.HTTP2
 	if s.grpc {
-		return counters.GRPC
+		protocol = counters.GRPC
 	}
-	return counters.HTTP2
+	c.in.stats.Durations.Observe(protocol, s.status, c.h2.clock().Sub(s.began))
+	c.p.writeEntry(s.entry, s.status, outcome)
 }

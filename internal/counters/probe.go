@@ -1,10 +1,10 @@
-package pipe
+package counters
 
 import "bytes"
 
-// quietAgents are the User-Agents of clients whose requests are served but never count, neither as busy nor as
+// probeAgents are the User-Agents of clients whose requests are served but never count, neither as busy nor as
 // arrivals: they never stop.
-var quietAgents = [][]byte{
+var probeAgents = [][]byte{
 	[]byte("kube-probe/"),             // the kubelet's probes
 	[]byte("Prometheus/"),             // scrapes
 	[]byte("vm_promscrape"),           // VictoriaMetrics' scrapes
@@ -21,10 +21,10 @@ var quietAgents = [][]byte{
 	[]byte("Pingdom.com_bot_version"), // the same
 }
 
-// isQuiet reports whether a User-Agent is one of them.
-func isQuiet(agent []byte) bool {
-	for _, prefix := range quietAgents {
-		if bytes.HasPrefix(agent, prefix) {
+// IsProbe reports whether a User-Agent is that of a health check or of a scrape, which does not count.
+func IsProbe(userAgent []byte) bool {
+	for _, prefix := range probeAgents {
+		if bytes.HasPrefix(userAgent, prefix) {
 			return true
 		}
 	}
