@@ -40,7 +40,7 @@ func serve(t *testing.T, response string) string {
 	return "http://" + ln.Addr().String() + "/delay/1"
 }
 
-// Both clients report the same results.
+// Both clients report the same.
 func TestClients(t *testing.T) {
 	n := node.New()
 	t.Cleanup(n.Close)
@@ -88,7 +88,7 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// The end of an idle connection is distinguished from a reset, and from our own close.
+// An idle connection's end is distinguished from a reset, and from our own close.
 func TestIdleClients(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
@@ -113,7 +113,7 @@ func TestIdleClients(t *testing.T) {
 						return
 					}
 					pod <- c.(*net.TCPConn)
-					// Only the first one gets a request; it is not kept alive, and does not count.
+					// Only the first gets a request; it is not kept alive, and so omitted.
 					if len(pod) == 1 {
 						if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
 							_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")

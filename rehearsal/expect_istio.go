@@ -43,7 +43,7 @@ func expectIstio(s strategy.Strategy, c circumstances) expectation {
 	appGone := appTerm
 	if c.app != strategy.Exits {
 		appGone = appTerm.atLeast(e.answered.atMost(appKill.to))
-		if e.lost { // it may continue a request whose client has disconnected
+		if e.lost { // it may continue a request whose client is gone
 			appGone.to = max(appGone.to, min(c.left, appKill.to))
 		}
 	}

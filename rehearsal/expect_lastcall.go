@@ -42,7 +42,7 @@ func expectLastcall(s strategy.Strategy, c circumstances) expectation {
 	if c.app == strategy.Exits {
 		e.killed = &no
 	} else {
-		// An app that continues a request whose client has disconnected is killed at the end of the grace period, which counts
+		// An app that continues a request whose client is gone is killed at the end of the grace period, which counts
 		// in whole seconds.
 		_, kill := ends(at(lastCall), grace)
 		e.gone.to = max(e.gone.to, min(kill.to, max(c.left, grace)))

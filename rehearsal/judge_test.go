@@ -55,7 +55,7 @@ func TestJudge(t *testing.T) {
 			r.end.App.Gone = r.answer.last.Add(3 * time.Second)
 		}, []string{"the pod was gone", "the pod stayed after the last byte and the minimum drain"}},
 		{"SIGKILL", func(r *row) { r.end.App.Killed = r.answer.last }, []string{"the pod's end"}},
-		{"app's SIGTERM before the last byte", func(r *row) {
+		{"app gets SIGTERM before the last byte", func(r *row) {
 			r.end.App.Terminated = r.answer.last.Add(-time.Second)
 		}, []string{"the app's SIGTERM"}},
 		{"preStop failed", func(r *row) { r.end.App.HookError = errors.New("exit 1") }, []string{"the app's preStop"}},
@@ -117,7 +117,7 @@ func TestJudgeLocalReply(t *testing.T) {
 	}
 }
 
-// On a busy machine events may be later, by the measured lag. Results and their order are still judged.
+// On a busy machine events may be later, by the measured delay. Outcomes and their order are still judged.
 func TestJudgeOnABusyMachine(t *testing.T) {
 	meter := lag.Fixed(200 * time.Millisecond)
 	p := &experiment{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}, meter: meter}

@@ -135,7 +135,7 @@ func TestWaits(t *testing.T) {
 	}{
 		{"a fraction", "/delay/0.25", 0, 250 * time.Millisecond},
 		{"httpbin's cap", "/delay/60", 0, 10 * time.Second},
-		{"another cap", "/delay/60", time.Minute, time.Minute},
+		{"another limit", "/delay/60", time.Minute, time.Minute},
 		{"beyond any number", "/delay/1e300", time.Minute, time.Minute},
 		{"drip's own", "/drip", 0, 4 * time.Second},
 		{"drip", "/drip?duration=1&numbytes=4&delay=0.5&code=201", 0, 1500 * time.Millisecond},

@@ -36,7 +36,7 @@ func TestAllowance(t *testing.T) {
 	}
 }
 
-// The meter shows the load of busy loops.
+// Busy loops are measured.
 func TestMeter(t *testing.T) {
 	for range 12 * runtime.NumCPU() {
 		hog := exec.Command("timeout", "60", "sh", "-c", "while :; do :; done")

@@ -38,7 +38,7 @@ func shell(t *testing.T, n *Node, script string) (*Process, string) {
 	b := make([]byte, 100)
 	size, err := r.Read(b)
 	if err != nil {
-		t.Fatal("the script printed nothing: ", err)
+		t.Fatal("no output from the script: ", err)
 	}
 	return p, strings.TrimSpace(string(b[:size]))
 }
@@ -87,8 +87,7 @@ func TestGroupEndsWithItsLeader(t *testing.T) {
 	gone(t, pid)
 }
 
-// gone waits until a process that is not our child has ended or is a
-// zombie.
+// gone waits until a process that is not our child has ended, or is a zombie of its parent.
 func gone(t *testing.T, pid int) {
 	t.Helper()
 	for limit := time.Now().Add(5 * time.Second); time.Now().Before(limit); {
@@ -96,7 +95,7 @@ func gone(t *testing.T, pid int) {
 		if err != nil || strings.Contains(string(stat), ") Z ") {
 			return
 		}
-		select { // only its parent is notified of a process's end
+		select { // only a parent gets an event at a process's end
 		case <-t.Context().Done():
 		case <-time.After(time.Millisecond):
 		}
@@ -274,7 +273,7 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// Tools outside the pods are ended by signals as well; errors contain their names.
+// Tools are ended by signals as well; errors name the signals.
 func TestSignalName(t *testing.T) {
 	for s, want := range map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGKILL: "SIGKILL", syscall.SIGINT: "SIGINT", syscall.SIGHUP: "hangup"} {
 		if got := signalName(s); got != want {

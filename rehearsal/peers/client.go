@@ -11,19 +11,18 @@ import (
 	"time"
 )
 
-// answer is what a client got.
+// answer is what the client got.
 type answer struct {
 	asked  time.Time
-	last   time.Time // the last byte was read, or the request broke
+	last   time.Time // of the last byte, or of the failure
 	status int       // 0: no response
-	err    error     // what broke, also in the midst of a body
+	err    error     // the failure, also in the middle of a body
 }
 
 func (a answer) good() bool { return a.err == nil && a.status == http.StatusOK }
 
-// ask makes a request on a connection of its own, which it closes with the last
-// byte: one that is kept might be retried by net/http.
-func ask(ctx context.Context, url string) (a answer) {
+// get sends a request on a new connection, which it closes with the last byte: net/http may retry on one that is kept alive.
+func get(ctx context.Context, url string) (a answer) {
 	a.asked = time.Now()
 	defer func() { a.last = time.Now() }()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -44,15 +43,14 @@ func ask(ctx context.Context, url string) (a answer) {
 	return a
 }
 
-// idleClient holds a connection on which it has been answered once, and asks for
-// nothing more.
+// idleClient has a connection with one response, and sends no other request.
 type idleClient struct {
 	conn  net.Conn
 	ended sync.WaitGroup
 	end   time.Time // when its connection ended; after hangUp
 }
 
-const idleTimeout = 10 * time.Second // for the one answer
+const idleTimeout = 10 * time.Second // for the one response
 
 func connectIdle(ctx context.Context, address string) (*idleClient, error) {
 	var d net.Dialer
@@ -68,7 +66,7 @@ func connectIdle(ctx context.Context, address string) (*idleClient, error) {
 	c.ended.Go(func() {
 		_, _ = conn.Read(make([]byte, 1))
 		c.end = time.Now()
-		_ = conn.Close() // as clients do that see the other's end
+		_ = conn.Close() // as clients do at the peer's FIN
 	})
 	return c, nil
 }
@@ -91,7 +89,7 @@ func askOnce(conn net.Conn, address string) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// hangUp ends the connection if Envoy has not.
+// hangUp closes the connection if Envoy has not.
 func (c *idleClient) hangUp() {
 	if c != nil {
 		_ = c.conn.Close()
@@ -99,8 +97,7 @@ func (c *idleClient) hangUp() {
 	}
 }
 
-// lateClients send one request each, one after the other in the second after
-// SIGTERM: their endpoints are not yet updated.
+// lateClients send one request each, one after another in the second after the pod's SIGTERM, before its endpoint is removed.
 func lateClients(ctx context.Context, address string) (lost int) {
 	var all sync.WaitGroup
 	answers := make([]answer, lateRequests)
@@ -111,7 +108,7 @@ func lateClients(ctx context.Context, address string) (lost int) {
 		case <-tick.C:
 		case <-ctx.Done():
 		}
-		all.Go(func() { answers[i] = ask(ctx, "http://"+address+"/get") })
+		all.Go(func() { answers[i] = get(ctx, "http://"+address+"/get") })
 	}
 	all.Wait()
 	for _, a := range answers {

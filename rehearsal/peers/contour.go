@@ -28,7 +28,7 @@ const (
 func contour() []Peer {
 	return []Peer{{
 		Name: "contour", Source: "projectcontour/contour, cmd/contour/shutdownmanager.go",
-		Words: "shutdown manager: counts connections each 5 s, no minimum and no deadline; the hook looks each second",
+		Words: "shutdown manager: counts connections every 5 s, no minimum and no deadline; the hook polls every second",
 		form:  managed, app: strategy.ClosesListener, grace: contourGrace,
 		manager: func() hooks {
 			var ready atomic.Bool // the file /admin/ok
@@ -45,7 +45,7 @@ func contour() []Peer {
 	}}
 }
 
-// contourShutdown is the manager's preStop; false when it did not get to its end.
+// contourShutdown is the manager's preStop hook; false if it did not complete.
 func contourShutdown(ctx context.Context, a admin) bool {
 	for i := range contourDrainTries {
 		if a.post(ctx, "/healthcheck/fail") == nil || !sleep(ctx, contourDrainBackOff<<i) {
@@ -93,9 +93,9 @@ func contourOpen(ctx context.Context, a admin) (int, error) {
 	return sum, nil
 }
 
-// expectContour: the poll after the last connection, then the hook's look. An idle
-// connection stays open forever, and so does the pod.
-func expectContour(c circumstances) stated {
+// expectContour: the poll after the last connection, then the hook's poll. An idle
+// connection stays open, and with it the pod.
+func expectContour(c circumstances) expectation {
 	gone := span{c.left, c.left + contourPoll + contourReadyPoll}
 	switch c.scene {
 	case Idle:

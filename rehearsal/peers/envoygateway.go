@@ -21,7 +21,7 @@ const (
 	egMinimumDrain = 10 * time.Second // minDrainDuration
 	egExitAt       = 0                // exitAtConnections
 	egPoll         = time.Second      // of the connections
-	egReadyPoll    = time.Second      // of the file that marks the end of the drain
+	egReadyPoll    = time.Second      // for the file that marks its end
 	egGrace        = egDrainTimeout + 300*time.Second
 )
 
@@ -103,7 +103,7 @@ func egOpen(ctx context.Context, a admin) (int, error) {
 
 // expectEnvoyGateway: the poll after the last connection and the minimum drain,
 // then the hook's look. Failing health checks closes no idle connection.
-func expectEnvoyGateway(c circumstances) stated {
+func expectEnvoyGateway(c circumstances) expectation {
 	over := span{max(c.left, egMinimumDrain), max(c.left, egMinimumDrain) + egPoll}
 	if c.scene == KeepAlive || c.left > egDrainTimeout {
 		over = span{egDrainTimeout, egDrainTimeout + egPoll}

@@ -8,14 +8,14 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// slack is how much later than stated a thing may come; on a busy machine, the row's allowance is added.
+// slack is how much later than expected an event may come. On a busy machine the row's allowance is added.
 const slack = 500 * time.Millisecond
 
 // tooClose is how near a request's end may come to what cuts it, before
 // either outcome is right.
 const tooClose = 300 * time.Millisecond
 
-// span is an interval, relative to the pod's SIGTERM.
+// span is a range of times, from the pod's SIGTERM.
 type span struct{ from, to time.Duration }
 
 func at(t time.Duration) span { return span{t, t} }
@@ -43,22 +43,22 @@ type circumstances struct {
 	app   strategy.SIGTERMBehaviour
 }
 
-// stated is what has to come out by a peer's own rules.
-type stated struct {
+// expectation is what should happen by a peer's own rules.
+type expectation struct {
 	lost bool          // the request
 	cut  time.Duration // when it would be, at the latest moment
 	gone span          // the pod
 	lag  time.Duration // at most, after the last byte and the minimum drain; 0: not judged
-	late bool          // no request is lost that comes in the second after
+	late bool          // no request of the second after that is lost
 }
 
-// before limits all times to that of SIGKILL.
-func (s stated) before(grace time.Duration) stated {
+// before limits all times to SIGKILL.
+func (s expectation) before(grace time.Duration) expectation {
 	s.gone, s.cut = s.gone.atMost(grace), min(s.cut, grace)
 	return s
 }
 
-func (s stated) String() string {
+func (s expectation) String() string {
 	text := "the request is answered; pod gone " + s.gone.String()
 	if s.lost {
 		text = "the request is lost; pod gone " + s.gone.String()
@@ -69,11 +69,11 @@ func (s stated) String() string {
 	return text
 }
 
-// afterFixed is a pod that ends after a fixed time, with requests in flight or without.
-func afterFixed(d time.Duration) func(c circumstances) stated {
-	return func(c circumstances) stated {
+// afterFixed is a pod that ends after a fixed time.
+func afterFixed(d time.Duration) func(c circumstances) expectation {
+	return func(c circumstances) expectation {
 		s := waits(c, d, at(d))
-		if s.lost { // the app may continue after its client has disconnected
+		if s.lost { // the app may continue a request whose client is gone
 			s.gone.to = max(d, c.left)
 		}
 		return s.before(c.grace)
@@ -82,9 +82,9 @@ func afterFixed(d time.Duration) func(c circumstances) stated {
 
 // afterApp is a native sidecar that drains before the app's end and leaves right after it, in the midst of
 // whatever is on its way: an app that ends with its last answer races it. Whether that answer is cut is measured, not
-// stated. The kubelet here learns of the app's end within a millisecond; a real one's runtime takes some
+// expectation. The kubelet here learns of the app's end within a millisecond; a real one's runtime takes some
 // more, so that the answer wins more often there.
-func afterApp(c circumstances) stated {
+func afterApp(c circumstances) expectation {
 	if c.app == strategy.Exits {
 		return waits(c, 0, at(0))
 	}
@@ -92,6 +92,6 @@ func afterApp(c circumstances) stated {
 }
 
 // waits is a pod in which a request is cut after some time at the latest.
-func waits(c circumstances, cut time.Duration, gone span) stated {
-	return stated{lost: c.left > min(cut, c.grace), cut: cut, gone: gone}
+func waits(c circumstances, cut time.Duration, gone span) expectation {
+	return expectation{lost: c.left > min(cut, c.grace), cut: cut, gone: gone}
 }

@@ -44,11 +44,11 @@ func istio() []Peer {
 	return []Peer{fixed, onZero, native, nativeExit}
 }
 
-// exitAtOnce is what an agent does that has drained already.
+// exitAtOnce is for an agent that has already drained.
 func exitAtOnce(context.Context, admin) {}
 
 // istioDrain is POST /drain of the status server: it returns when Envoy has
-// answered, and the listeners accept forever.
+// answered, and the listeners still accept.
 func istioDrain(ctx context.Context, a admin) {
 	_ = a.post(ctx, "/drain_listeners?inboundonly&graceful&skip_exit")
 }
@@ -58,12 +58,10 @@ func istioFixed(ctx context.Context, a admin) {
 	sleep(ctx, istioTerminationDrain)
 }
 
-// istioOnZero counts connections for the first time a second after the minimum drain. After
-// five failed counts in a row it assumes that there are none.
+// istioOnZero polls first a second after the minimum drain. After five failures in a row it assumes zero connections.
 func istioOnZero(ctx context.Context, a admin) {
 	_ = a.post(ctx, "/drain_listeners?inboundonly&graceful")
-	// The real one's sleep cannot be broken off; an Envoy that has gone is
-	// noticed at the first tick.
+	// The real sleep cannot be interrupted: an Envoy that has exited is noticed at the first tick.
 	if !sleep(ctx, istioMinimumDrain) {
 		return
 	}
@@ -118,7 +116,7 @@ func istioActive(ctx context.Context, a admin) (int, error) {
 
 // expectIstioOnZero: the tick after the last connection. Envoy closes idle
 // connections in the last third of its drain time, so that the kubelet is first.
-func expectIstioOnZero(c circumstances) stated {
+func expectIstioOnZero(c circumstances) expectation {
 	gone := at(max(c.left, istioMinimumDrain+istioPoll))
 	if c.left > gone.from-istioPoll {
 		gone.to += istioPoll

@@ -29,7 +29,7 @@ func kuma() []Peer {
 
 	front.Name, front.Words = "kuma-gateway", "fails health checks, then sleeps the drain time (30 s), which is the grace period as well"
 	front.form, front.atTerm = gateway, kumaGateway
-	front.expect = func(c circumstances) stated {
+	front.expect = func(c circumstances) expectation {
 		s := afterFixed(kumaDrainTime)(c)
 		s.late = true
 		return s

@@ -6,8 +6,8 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// lastcall's own promises. With other idle connections, the kernel reports no event for the last byte:
-// lastcall polls at least every 300 ms, and then reads Envoy's stats.
+// lastcall's own limits. With idle connections the kernel reports no event at the last byte: the agent polls every 300 ms,
+// and then reads Envoy's stats.
 const (
 	lastcallLag     = 100 * time.Millisecond
 	lastcallLagIdle = 450 * time.Millisecond
@@ -18,7 +18,7 @@ func lastcall() []Peer {
 	return []Peer{
 		{
 			Name: "lastcall-sidecar", Source: source, form: lastcallPod, app: strategy.ClosesListener, grace: defaultGrace,
-			Words:  "lastcall agent --proxy envoy, lastcall wait as the app's preStop; 5 s at least",
+			Words:  "lastcall agent --proxy envoy, lastcall wait as the app's preStop; at least 5 s",
 			expect: expectLastcall,
 		},
 		{
@@ -28,14 +28,14 @@ func lastcall() []Peer {
 		},
 		{
 			Name: "lastcall-manager", Source: source, form: lastcallManager, app: strategy.ClosesListener, grace: defaultGrace,
-			Words:     "shutdown manager: lastcall agent --admin-address with an Envoy that it did not start",
+			Words:     "shutdown manager: lastcall agent --admin-address, with an Envoy that it did not start",
 			envoyArgs: []string{"--drain-time-s", "60", "--drain-strategy", "immediate"},
 			expect:    expectLastcall,
 		},
 	}
 }
 
-func expectLastcall(c circumstances) stated {
+func expectLastcall(c circumstances) expectation {
 	lastCall := c.grace - min(2*time.Second, c.grace/4)
 	s := waits(c, lastCall, at(max(c.left, strategy.MinimumDrain)))
 	s.lag, s.late = lastcallLag, true

@@ -12,11 +12,10 @@ import (
 // Defaults.
 const (
 	DefaultDelay = 10 * time.Second
-	DefaultLimit = 75 * time.Second // past the last deadline of a peer's own, 60 s
+	DefaultLimit = 75 * time.Second // longer than any peer's deadline, 60 s
 )
 
-// spread is added at random to the delay: the longest period of a peer's polls, so
-// that no phase of them is preferred.
+// spread is the maximum random addition to the delay: the longest polling period of a peer, so that no phase is preferred.
 const spread = 5 * time.Second
 
 // Limits of the options.
@@ -28,15 +27,15 @@ const (
 
 // Options of a measurement.
 type Options struct {
-	Peers     []string      // names; none means all
+	Peers     []string      // names; empty: all
 	Delay     time.Duration // of the request, and up to 5 s more
 	Limit     time.Duration // for a pod, after which it is "still there"
 	EnvoyPath string        // of a real Envoy; empty: found
-	KeepLogs  string        // empty folder for what everything wrote; empty: nothing is kept
+	KeepLogs  string        // folder for all logs; empty: none are kept
 	Lastcall  string        // path of lastcall; empty: found or built
-	Self      string        // path of lastcallctl
+	Self      string        // path of this program, which has the built-in app
 
-	Progress *os.File // shows where it stands; nil: nothing
+	Progress *os.File // gets a line of progress; nil: nothing
 }
 
 func (o Options) check() ([]Peer, error) {

@@ -9,22 +9,22 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// form is how Envoy and what ends it stand in the pod.
+// form is how Envoy and the program that ends it share the pod.
 type form int
 
 const (
-	sidecar         form = iota // one container with Envoy as its child, next to the app's
+	sidecar         form = iota // one container with Envoy as its child, and the app's
 	nativeSidecar               // the same as a restartable init container
 	gateway                     // one container with Envoy as its child; the app is elsewhere
 	managed                     // Envoy and a shutdown manager, a container each; the app is elsewhere
-	lastcallPod                 // lastcall agent --proxy envoy, next to the app's
+	lastcallPod                 // lastcall agent --proxy envoy, and the app's
 	lastcallManager             // Envoy and lastcall agent --admin-address, a container each; the app is elsewhere
 )
 
 // hasApp reports whether the app is in the pod and ends with it.
 func (f form) hasApp() bool { return f == sidecar || f == nativeSidecar || f == lastcallPod }
 
-// Peer is another tool's way of ending an Envoy.
+// Peer is a tool that ends an Envoy.
 type Peer struct {
 	Name   string
 	Words  string
@@ -33,25 +33,25 @@ type Peer struct {
 	form      form
 	app       strategy.SIGTERMBehaviour
 	grace     time.Duration // terminationGracePeriodSeconds of its manifests, or Kubernetes' default
-	envoyArgs []string      // that it starts Envoy with
+	envoyArgs []string      // its arguments for Envoy
 
-	// atTerm is what the agent does at SIGTERM; when it returns, it has ended and
-	// its Envoy is killed. ctx ends when Envoy has.
+	// atTerm is what the agent does at SIGTERM. When it returns, the agent has ended and its Envoy is killed. ctx ends when
+	// Envoy has.
 	atTerm func(ctx context.Context, a admin)
 
 	// preStop is the agent's hook; nil: none.
 	preStop func(ctx context.Context, a admin)
 
-	// manager makes the two hooks of a shutdown manager.
+	// manager returns the two hooks of a shutdown manager.
 	manager func() hooks
 
-	expect func(c circumstances) stated
+	expect func(c circumstances) expectation
 }
 
-// hooks are preStops that belong together.
+// hooks are two preStop hooks of one pod.
 type hooks struct {
-	manager func(ctx context.Context, a admin) // drains, and leaves a sign when it has finished
-	envoy   func(ctx context.Context)          // waits for the sign
+	manager func(ctx context.Context, a admin) // drains, and signals its end
+	envoy   func(ctx context.Context)          // waits for the signal
 }
 
 // defaultGrace is Kubernetes' terminationGracePeriodSeconds.
@@ -66,7 +66,7 @@ func All() []Peer {
 	return out
 }
 
-// choose returns the peers that are named, in their order; none named means all.
+// choose returns the named peers in the order of the tables; no names means all.
 func choose(names []string) ([]Peer, error) {
 	all := All()
 	if len(names) == 0 {
@@ -93,7 +93,7 @@ func choose(names []string) ([]Peer, error) {
 	return out, nil
 }
 
-// sleep waits; false: ctx ended before.
+// sleep returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

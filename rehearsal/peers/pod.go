@@ -8,18 +8,18 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// pod is an Envoy and what ends it.
+// pod is an Envoy and the program that ends it.
 type pod struct {
 	address string // where clients connect
 	port    int    // of it
 	members []node.Member
-	agent   *parent // by its model; nil where there is none
+	agent   *parent // a model; nil without one
 
-	report func() (*strategy.Report, error) // lastcall's; nil where it takes no part
+	report func() (*strategy.Report, error) // lastcall's; nil without it
 }
 
-// raisePod starts a peer's pod and the app. What they write is kept in dir.
-func raisePod(ctx context.Context, t *strategy.Env, p Peer, dir string) (*pod, error) {
+// startPod starts a peer's pod and the app. Their logs are in dir.
+func startPod(ctx context.Context, t *strategy.Env, p Peer, dir string) (*pod, error) {
 	if p.form == lastcallPod {
 		own := *t
 		own.Grace, own.Proxy = p.grace, strategy.ProxyEnvoy
@@ -54,7 +54,7 @@ func raisePod(ctx context.Context, t *strategy.Env, p Peer, dir string) (*pod, e
 	return out, nil
 }
 
-// compose makes the containers of a peer that is a model.
+// compose returns the containers of a model.
 func (o *pod) compose(p Peer, envoy node.Container, a admin, app []node.Member) {
 	if p.form == managed {
 		h := p.manager()
@@ -75,7 +75,7 @@ func (o *pod) compose(p Peer, envoy node.Container, a admin, app []node.Member) 
 	}
 }
 
-// settle waits for what the model has still running.
+// settle waits for the model's goroutines.
 func (o *pod) settle() {
 	if o.agent != nil {
 		o.agent.running.Wait()

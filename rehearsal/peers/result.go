@@ -10,9 +10,9 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// Result is what was measured.
+// Result is the outcome of all measurements.
 type Result struct {
-	OK      bool    `json:"ok"` // every row came out as stated
+	OK      bool    `json:"ok"` // every row is as expected
 	DelayMS int64   `json:"delay_ms"`
 	LimitMS int64   `json:"limit_ms"`
 	TookMS  float64 `json:"took_ms"`
@@ -20,8 +20,8 @@ type Result struct {
 	Logs    string  `json:"logs,omitempty"`
 }
 
-// Row is the measurement of one peer in one scene. Times are milliseconds since the pod's SIGTERM,
-// unless stated otherwise.
+// Row is the outcome of one peer in one scene. Times are in milliseconds, from the start of the pod's termination unless
+// noted otherwise.
 type Row struct {
 	Peer     string  `json:"peer"`
 	Scene    Scene   `json:"scene"`
@@ -34,7 +34,7 @@ type Row struct {
 
 	Status     int     `json:"status"` // 0: no response, or no request
 	Error      string  `json:"error,omitempty"`
-	TookMS     float64 `json:"took_ms"` // the request, as the client sees it
+	TookMS     float64 `json:"took_ms"` // of the request, measured by the client
 	LastByteMS float64 `json:"last_byte_ms"`
 	IdleEndMS  float64 `json:"idle_connection_ended_ms,omitempty"`
 	Lost       int     `json:"lost"`
@@ -44,7 +44,7 @@ type Row struct {
 	// LagMS is from the end of the last request's connection to the pod's end; of
 	// an idle pod the whole time.
 	LagMS float64 `json:"lag_ms"`
-	// AllowanceMS is how much later things were allowed to be on a busy machine.
+	// AllowanceMS is how much later events were allowed to be, on a busy machine.
 	AllowanceMS float64 `json:"allowance_ms"`
 
 	Killed     bool             `json:"killed"`
@@ -52,7 +52,7 @@ type Row struct {
 	Report     *strategy.Report `json:"report,omitempty"`
 }
 
-// check is one thing that was stated, and how it was.
+// check is one expectation and its outcome.
 type check struct {
 	What string `json:"what"`
 	Want string `json:"want"`
@@ -104,8 +104,8 @@ func (r *row) result(limit time.Duration) Row {
 	return out
 }
 
-// judge compares a row with what is stated of it.
-func (r *row) judge(s stated, limit time.Duration) []check {
+// judge compares a row with what is expected of it.
+func (r *row) judge(s expectation, limit time.Duration) []check {
 	var out []check
 	add := func(ok bool, what, want, got string) { out = append(out, check{what, want, got, ok}) }
 	if r.scene != Idle && !r.tooClose(s) {
@@ -121,7 +121,7 @@ func (r *row) judge(s stated, limit time.Duration) []check {
 	}
 	if s.lag > 0 {
 		lag := r.stayed() - max(r.lastByte(), strategy.MinimumDrain)
-		add(lag <= s.lag+r.allowance, "it stayed beyond the last byte and the minimum drain", "at most "+(s.lag+r.allowance).Round(time.Millisecond).String(), lag.Round(100*time.Microsecond).String())
+		add(lag <= s.lag+r.allowance, "it stayed after the last byte and the minimum drain", "at most "+(s.lag+r.allowance).Round(time.Millisecond).String(), lag.Round(100*time.Microsecond).String())
 	}
 	if s.late && r.scene == Request {
 		add(r.lateLost == 0, "requests in the next second", "none lost", fmt.Sprintf("%d of %d lost", r.lateLost, lateRequests))
@@ -129,9 +129,8 @@ func (r *row) judge(s stated, limit time.Duration) []check {
 	return out
 }
 
-// tooClose reports whether the request's end was so close to the event that cuts it that either
-// outcome is right.
-func (r *row) tooClose(s stated) bool {
+// tooClose reports whether the request ended so near to the moment that would cut it that either outcome is right.
+func (r *row) tooClose(s expectation) bool {
 	return s.cut > 0 && (r.left()-s.cut).Abs() < tooClose+r.allowance
 }
 

@@ -20,9 +20,9 @@ type Scene string
 
 // Scenes.
 const (
-	Request   Scene = "request"    // a request in flight, and others that come within the next second
-	Idle      Scene = "idle"       // nothing at all
-	KeepAlive Scene = "keep-alive" // a request in flight and another client's idle connection
+	Request   Scene = "request"    // a request in flight, and ten more within the next second
+	Idle      Scene = "idle"       // no connection
+	KeepAlive Scene = "keep-alive" // a request in flight, and another client's idle connection
 )
 
 // Scenes returns all of them.
@@ -38,11 +38,11 @@ type row struct {
 
 	answer     answer
 	lateLost   int
-	began      time.Time // the pod's SIGTERM
+	began      time.Time // start of the pod's termination
 	endings    []node.Ending
 	unfinished bool // it was still there at the limit
 	report     *strategy.Report
-	allowance  time.Duration // how much later things may be on this machine
+	allowance  time.Duration // how much later events may be on this machine
 
 	gone atomic.Bool
 }
@@ -53,7 +53,7 @@ func newRow(p Peer, s Scene, delay time.Duration) *row {
 
 func (r *row) start(ctx context.Context, t *strategy.Env, dir string) (err error) {
 	name := r.peer.Name + "-" + string(r.scene)
-	if r.pod, err = raisePod(ctx, t, r.peer, filepath.Join(dir, name)); err != nil {
+	if r.pod, err = startPod(ctx, t, r.peer, filepath.Join(dir, name)); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if r.scene == KeepAlive {
@@ -64,8 +64,8 @@ func (r *row) start(ctx context.Context, t *strategy.Env, dir string) (err error
 	return nil
 }
 
-// play goes through the scene, and returns when the pod is gone.
-func (r *row) play(ctx context.Context, limit time.Duration) error {
+// run runs the scene, and returns when the pod is gone.
+func (r *row) run(ctx context.Context, limit time.Duration) error {
 	defer r.idle.hangUp()
 	clients, giveUp := context.WithCancel(ctx)
 	var asking sync.WaitGroup
@@ -77,7 +77,7 @@ func (r *row) play(ctx context.Context, limit time.Duration) error {
 			return err
 		}
 		url := "http://" + r.pod.address + "/delay/" + strconv.FormatFloat(r.delay.Seconds(), 'f', -1, 64)
-		asking.Go(func() { r.answer = ask(clients, url) })
+		asking.Go(func() { r.answer = get(clients, url) })
 		if err := strategy.AwaitInFlight(ctx, map[int]int{r.pod.port: before[r.pod.port]}); err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func (r *row) play(ctx context.Context, limit time.Duration) error {
 	r.unfinished = errors.Is(ending.Err(), context.DeadlineExceeded) && ctx.Err() == nil
 	r.gone.Store(true)
 	r.pod.settle()
-	asking.Wait() // what served them is gone
+	asking.Wait() // the pod is gone
 	if r.pod.report != nil {
 		var err error
 		if r.report, err = r.pod.report(); err != nil {
@@ -102,7 +102,7 @@ func (r *row) play(ctx context.Context, limit time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// left is the remaining time of the request at the pod's SIGTERM.
+// left is how much longer the request takes at the pod's SIGTERM.
 func (r *row) left() time.Duration {
 	if r.scene == Idle {
 		return 0
@@ -118,7 +118,7 @@ func (r *row) lastByte() time.Duration {
 	return r.answer.last.Sub(r.began)
 }
 
-// stayed is how long the pod was there.
+// stayed is how long the pod existed after that.
 func (r *row) stayed() (d time.Duration) {
 	for _, e := range r.endings {
 		d = max(d, e.Gone.Sub(r.began))
@@ -126,7 +126,7 @@ func (r *row) stayed() (d time.Duration) {
 	return d
 }
 
-// killed is true when the kubelet needed SIGKILL.
+// killed reports whether a container got SIGKILL.
 func (r *row) killed() bool {
 	for _, e := range r.endings {
 		if !e.Killed.IsZero() && !r.unfinished {

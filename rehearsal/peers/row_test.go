@@ -32,7 +32,7 @@ func TestRealEnvoy(t *testing.T) {
 			if err := r.start(t.Context(), th, t.TempDir()); err != nil {
 				t.Fatal(err)
 			}
-			if err := r.play(t.Context(), 3*time.Second); err != nil {
+			if err := r.run(t.Context(), 3*time.Second); err != nil {
 				t.Fatal(err)
 			}
 			got := r.result(3 * time.Second)
@@ -81,8 +81,8 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// played is a finished row: the request answered after 10 s, the pod ended after gone.
-func played(t *testing.T, name string, scene Scene, gone time.Duration) *row {
+// measured is a row: the request answered after 10 s, the pod gone at the given time.
+func measured(t *testing.T, name string, scene Scene, gone time.Duration) *row {
 	t.Helper()
 	began := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	return &row{
@@ -100,15 +100,15 @@ func TestJudge(t *testing.T) {
 		change func(*row)
 		wrong  string // what does not hold
 	}{
-		{name: "as it should be", row: played(t, "lastcall-sidecar", Request, 10*s+15*ms)},
-		{name: "late", row: played(t, "lastcall-sidecar", Request, 10*s+200*ms), wrong: "it stayed beyond"},
-		{name: "with an idle connection", row: played(t, "lastcall-sidecar", KeepAlive, 10*s+200*ms)},
-		{name: "lost", row: played(t, "contour", Request, 12*s), change: func(r *row) { r.answer.status, r.answer.err = 0, errors.New("EOF") }, wrong: "the request"},
-		{name: "not lost", row: played(t, "istio-default", Request, 5*s), wrong: "the request"},
-		{name: "late ones lost", row: played(t, "contour", Request, 12*s), change: func(r *row) { r.lateLost = 1 }, wrong: "requests in the next second"},
-		{name: "too early", row: played(t, "consul-dataplane", Idle, 12*s), wrong: "the pod was gone"},
-		{name: "there at the limit", row: played(t, "contour", KeepAlive, 75*s), change: func(r *row) { r.unfinished = true }},
-		{name: "not there at the limit", row: played(t, "contour", KeepAlive, 60*s), wrong: "the pod"},
+		{name: "as it should be", row: measured(t, "lastcall-sidecar", Request, 10*s+15*ms)},
+		{name: "late", row: measured(t, "lastcall-sidecar", Request, 10*s+200*ms), wrong: "it stayed after"},
+		{name: "with an idle connection", row: measured(t, "lastcall-sidecar", KeepAlive, 10*s+200*ms)},
+		{name: "lost", row: measured(t, "contour", Request, 12*s), change: func(r *row) { r.answer.status, r.answer.err = 0, errors.New("EOF") }, wrong: "the request"},
+		{name: "not lost", row: measured(t, "istio-default", Request, 5*s), wrong: "the request"},
+		{name: "late ones lost", row: measured(t, "contour", Request, 12*s), change: func(r *row) { r.lateLost = 1 }, wrong: "requests in the next second"},
+		{name: "too early", row: measured(t, "consul-dataplane", Idle, 12*s), wrong: "the pod was gone"},
+		{name: "there at the limit", row: measured(t, "contour", KeepAlive, 75*s), change: func(r *row) { r.unfinished = true }},
+		{name: "not there at the limit", row: measured(t, "contour", KeepAlive, 60*s), wrong: "the pod"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.change != nil {
@@ -129,11 +129,11 @@ func TestJudge(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	cut := played(t, "istio-default", Request, 5*time.Second)
+	cut := measured(t, "istio-default", Request, 5*time.Second)
 	cut.answer.status, cut.answer.err, cut.answer.last, cut.lateLost = 0, errors.New("EOF"), cut.began.Add(5*time.Second), 10
-	held := played(t, "contour", KeepAlive, 75*time.Second)
+	held := measured(t, "contour", KeepAlive, 75*time.Second)
 	held.unfinished = true
-	rows := []*row{cut, played(t, "lastcall-sidecar", Idle, 5*time.Second), held}
+	rows := []*row{cut, measured(t, "lastcall-sidecar", Idle, 5*time.Second), held}
 	res := result(rows, Options{Delay: DefaultDelay, Limit: DefaultLimit}, 80*time.Second)
 	var out strings.Builder
 	if err := res.WriteTable(&out, console.Style{}); err != nil {
@@ -143,7 +143,7 @@ func TestTable(t *testing.T) {
 		"✓ istio-default           none after  5.00 s         5.00 s         0 ms    11 of 11  itself\n",
 		"✓ lastcall-sidecar                                   5.00 s                           itself\n",
 		"✓ contour                 200 after 10.00 s       > 75.00 s      65.00 s      0 of 1  still there\n",
-		"✓ 3 of 3 came out as their rules say, in 80.00 s.\n",
+		"✓ 3 of 3 as their rules predict, in 80.00 s.\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no line\n%s in\n%s", want, out.String())

@@ -16,13 +16,12 @@ import (
 // parallelStarts is how many pods are started at the same time.
 const parallelStarts = 2
 
-// apart is how long after each other the scenes begin, so that the end of none
-// is measured while all others end.
+// apart is the time between the starts of the scenes: not all pods must end at the same time.
 const apart = 170 * time.Millisecond
 
-// Run measures every peer in every scene, side by side. Nothing that it has
-// started is left when it returns. An error is one of the set-up (strategy.OptionError:
-// of an option) or ctx's; the result contains differences from the stated times.
+// Run measures every peer in every scene at the same time. When it returns, all processes that it started have ended. An
+// error is about the set-up (strategy.OptionError: about an option), or ctx's. A row that differs from what is expected is no
+// error.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	chosen, err := o.check()
 	if err != nil {
@@ -36,7 +35,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		}
 	}
 	if o.Progress != nil {
-		progress = console.NewProgress(o.Progress, func() string { return "finding lastcall, which is built if it is not there" })
+		progress = console.NewProgress(o.Progress, func() string { return "looking for lastcall, which is built if it does not exist" })
 		defer progress.End()
 	}
 	envoy, err := strategy.FindEnvoy(o.EnvoyPath)
@@ -75,8 +74,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	meter := lag.Start()
 	defer meter.End()
 	told := time.Now()
-	show(func() string { return standing(rows, time.Since(told)) })
-	if err := play(ctx, rows, o.Limit); err != nil {
+	show(func() string { return status(rows, time.Since(told)) })
+	if err := runAll(ctx, rows, o.Limit); err != nil {
 		return nil, err
 	}
 	for _, r := range rows {
@@ -115,29 +114,29 @@ func start(ctx context.Context, rows []*row, t *strategy.Env, dir string, ready 
 	return err
 }
 
-// play goes through all scenes. When one cannot be played, none is.
-func play(ctx context.Context, rows []*row, limit time.Duration) error {
+// runAll runs all scenes. An error in one ends all.
+func runAll(ctx context.Context, rows []*row, limit time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var playing sync.WaitGroup
+	var running sync.WaitGroup
 	for i, r := range rows {
-		playing.Go(func() {
+		running.Go(func() {
 			if !sleep(ctx, time.Duration(i)*apart) {
 				r.idle.hangUp()
 				return
 			}
-			if err := r.play(ctx, limit); err != nil {
-				// The first one is reported; the others follow from it.
+			if err := r.run(ctx, limit); err != nil {
+				// the first error; the others follow from it
 				cancel(fmt.Errorf("%s, %s: %w", r.peer.Name, r.scene, err))
 			}
 		})
 	}
-	playing.Wait()
+	running.Wait()
 	return context.Cause(ctx)
 }
 
-// standing is the progress line.
-func standing(rows []*row, since time.Duration) string {
+// status is the progress line.
+func status(rows []*row, since time.Duration) string {
 	gone, name := 0, ""
 	for _, r := range rows {
 		if r.gone.Load() {
@@ -148,7 +147,7 @@ func standing(rows []*row, since time.Duration) string {
 	}
 	text := fmt.Sprintf("%d s: %d of %d pods are gone", int(since.Seconds()), gone, len(rows))
 	if name != "" {
-		text += "; still there: " + name
+		text += "; running: " + name
 	}
 	return text
 }

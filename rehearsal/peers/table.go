@@ -21,16 +21,16 @@ const (
 
 // headings of the scenes.
 var headings = map[Scene]string{
-	Request:   "a request in flight, and ten that come within the next second",
+	Request:   "a request in flight, and ten more within the next second",
 	Idle:      "an idle pod",
-	KeepAlive: "a request in flight and another client's idle keep-alive connection",
+	KeepAlive: "a request in flight, and another client's idle keep-alive connection",
 }
 
-// WriteTable writes the result for people, at most console.Width columns wide.
+// WriteTable writes the result as tables, at most console.Width columns wide.
 func (r *Result) WriteTable(w io.Writer, s console.Style) error {
 	out := bufio.NewWriter(w)
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
-	line("%s", s.Bold("The same scene on a real Envoy under each peer's own rules."))
+	line("%s", s.Bold("How other tools end a real Envoy."))
 	line("%s", s.Dim(fmt.Sprintf("a request takes %s and up to %s more; apps in the pod close their listener at SIGTERM and finish",
 		console.Round(time.Duration(r.DelayMS)*time.Millisecond), console.Round(spread))))
 	for _, scene := range Scenes() {
@@ -61,9 +61,9 @@ func (r *Result) WriteTable(w io.Writer, s console.Style) error {
 			good++
 		}
 	}
-	line("%s %s", s.Mark(r.OK), s.Bold(fmt.Sprintf("%d of %d came out as their rules say, in %s.", good, len(r.Rows), inSeconds(r.TookMS))))
+	line("%s %s", s.Mark(r.OK), s.Bold(fmt.Sprintf("%d of %d as their rules predict, in %s.", good, len(r.Rows), inSeconds(r.TookMS))))
 	if r.Logs != "" {
-		line("  %s", s.Dim("What everything wrote is in "+r.Logs+"."))
+		line("  %s", s.Dim("All logs are in "+r.Logs+"."))
 	}
 	return out.Flush()
 }
@@ -97,7 +97,7 @@ func (r Row) write(line func(string, ...any), s console.Style) {
 		console.Right(gone, goneWidth), console.Right(r.lagText(), lagWidth), lost, end)
 	for _, c := range r.Checks {
 		if !c.OK {
-			line("    %s %s", s.Mark(false), console.Cut(c.What+": stated "+c.Want+", was "+c.Got, console.Width-6))
+			line("    %s %s", s.Mark(false), console.Cut(c.What+": expected "+c.Want+", got "+c.Got, console.Width-6))
 		}
 	}
 }

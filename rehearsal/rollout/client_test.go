@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pod is a server that handles each connection by handle.
+// pod is a server with a handler for each connection.
 func pod(t *testing.T, handle func(n int, c *net.TCPConn, r *bufio.Reader)) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -79,7 +79,7 @@ func TestClient(t *testing.T) {
 			return []string{closedPort(t), closedPort(t), pod(t, answering(fine))}
 		}, ""},
 		{"refused everywhere", func(t *testing.T) []string { return []string{closedPort(t), closedPort(t)} }, Refused},
-		{"no pod", func(*testing.T) []string { return nil }, NoPods},
+		{"no pods", func(*testing.T) []string { return nil }, NoPods},
 		{"503", func(t *testing.T) []string {
 			return []string{pod(t, answering("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"))}
 		}, "503"},

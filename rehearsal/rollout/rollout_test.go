@@ -15,8 +15,7 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// Every view receives each change, late, each after its own delay, and in the end
-// the list is right in any order of changes.
+// Each list gets each change after its own delay, and is right in the end, whatever the order.
 func TestEndpoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lists [][]string
@@ -24,7 +23,7 @@ func TestEndpoints(t *testing.T) {
 		e := newEndpoints(4*time.Second, []string{"a", "b"}, func(l []string) { lists = append(lists, l) })
 		for range 20 {
 			e.add(t.Context(), "c")
-			e.remove(t.Context(), "c") // it may arrive first
+			e.remove(t.Context(), "c") // its removal may arrive first
 		}
 		e.add(t.Context(), "d")
 		e.remove(t.Context(), "a")
@@ -40,7 +39,7 @@ func TestEndpoints(t *testing.T) {
 	})
 }
 
-// Load is open: each request is sent on time, even if others are slow.
+// Load is open: a slow request delays no other.
 func TestLoadIsPunctual(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := []*count{{}, {}}
