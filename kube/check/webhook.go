@@ -264,7 +264,7 @@ func (c *checker) policy(config *admissionregistration.MutatingWebhookConfigurat
 				continue
 			}
 			c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("%s has failurePolicy Fail and selects namespace %s", w.Name, namespace),
-				Hint: "exclude the namespace in namespaceSelector, or set failurePolicy Ignore (webhook.failClosed=false)", Page: "install.md"})
+				Hint: "exclude the namespace in namespaceSelector, or use failurePolicy Ignore: Helm value webhook.failurePolicy", Page: "install.md"})
 			return
 		}
 	}
