@@ -4,6 +4,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -22,9 +24,9 @@ func Prepare(root *cobra.Command, version string) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{flagError(err)} })
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(cmd.OutOrStdout(), cmd) })
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
-	complete(root)
+	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], cobra.ShellCompRequestCmd) { // costs every sidecar 0.4 MB otherwise
+		complete(root)
+	}
 }
 
 // versionFlag gives the root command --version. Cobra's own, with a template for its

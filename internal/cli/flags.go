@@ -9,21 +9,27 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// groupAnnotation names the heading of --help under which a flag is listed.
-const groupAnnotation = "lastcall.dev/group"
+// group is a range of a command's flags, in the order of their registration. Annotations of the flags would cost every
+// sidecar half a megabyte.
+type group struct {
+	heading  string
+	from, to int
+}
 
-// Group registers flags under a heading of --help, in the order of their registration.
+// groups are the headings of --help, by command.
+var groups = map[*pflag.FlagSet][]group{}
+
+// Group registers flags under a heading of --help.
 func Group(flags *pflag.FlagSet, heading string, register func(*pflag.FlagSet)) {
-	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	own.SortFlags = false
-	register(own)
-	own.VisitAll(func(f *pflag.Flag) {
-		if f.Annotations[groupAnnotation] == nil { // of an inner group
-			_ = own.SetAnnotation(f.Name, groupAnnotation, []string{heading})
-		}
-	})
 	flags.SortFlags = false
-	flags.AddFlagSet(own)
+	from := countFlags(flags)
+	register(flags)
+	groups[flags] = append(groups[flags], group{heading, from, countFlags(flags)})
+}
+
+func countFlags(flags *pflag.FlagSet) (n int) {
+	flags.VisitAll(func(*pflag.Flag) { n++ })
+	return n
 }
 
 // Choice is the value of a flag that must be one of a few words. Shells complete them.

@@ -93,37 +93,31 @@ func writeCommands(b *strings.Builder, cmd *cobra.Command) {
 
 // writeFlags prints the flags, those without a heading last.
 func writeFlags(b *strings.Builder, cmd *cobra.Command) {
-	var headings []string
-	groups := map[string][]*pflag.Flag{}
-	cmd.LocalFlags().SortFlags = false
-	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if f.Hidden {
-			return
+	var all []*pflag.Flag
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { all = append(all, f) })
+	for _, g := range groups[cmd.Flags()] {
+		writeGroup(b, g.heading, all[g.from:g.to])
+		for i := g.from; i < g.to; i++ {
+			all[i] = nil
 		}
-		heading := "Flags"
-		if g := f.Annotations[groupAnnotation]; len(g) > 0 {
-			heading = g[0]
-		}
-		if groups[heading] == nil && heading != "Flags" {
-			headings = append(headings, heading)
-		}
-		groups[heading] = append(groups[heading], f)
-	})
-	general := "Flags"
-	if len(headings) > 0 {
-		general = "Other flags"
 	}
-	for _, heading := range headings {
-		writeGroup(b, heading, groups[heading])
+	heading := "Flags"
+	if len(groups[cmd.Flags()]) > 0 {
+		heading = "Other flags"
 	}
-	if len(groups["Flags"]) > 0 {
-		writeGroup(b, general, groups["Flags"])
-	}
+	writeGroup(b, heading, all)
 }
 
 func writeGroup(b *strings.Builder, heading string, flags []*pflag.Flag) {
-	fmt.Fprintf(b, "\n%s:\n", heading)
+	shown := false
 	for _, f := range flags {
+		if f == nil || f.Hidden {
+			continue
+		}
+		if !shown {
+			fmt.Fprintf(b, "\n%s:\n", heading)
+			shown = true
+		}
 		kind, usage := pflag.UnquoteUsage(f)
 		name := "      --" + f.Name
 		if f.Shorthand != "" {

@@ -33,7 +33,7 @@ const (
 
 // variables are those that the environment or proxyMetadata may set.
 var variables = func() (names []string) {
-	for _, s := range Table() {
+	for _, s := range table {
 		if !s.Field && !s.ContainerOnly {
 			names = append(names, s.Name)
 		}
