@@ -325,12 +325,12 @@ func TestQuit(t *testing.T) {
 	}
 }
 
-func TestTakenBack(t *testing.T) {
+func TestDrainCancelled(t *testing.T) {
 	r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=1"})
 	if code, body := r.post("/wait"); code != 200 {
 		t.Fatal(code, body)
 	}
-	r.until("taken back", func() bool { return strings.Contains(r.log.String(), "taken back") })
+	r.until("cancelled", func() bool { return strings.Contains(r.log.String(), "drain cancelled") })
 	close(r.free)
 	if got := <-r.get("/again"); got != "200 done<nil>" {
 		t.Errorf("after the drain was cancelled: %s", got)

@@ -105,7 +105,7 @@ func (a *agent) finishResponses(ctx context.Context) {
 // killAhead is how long before the kubelet's SIGKILL the agent kills the app, so that its exit is still reported.
 const killAhead = 250 * time.Millisecond
 
-// appNotice is when a person at a terminal is told what lastcall waits for.
+// appNotice is the delay of the message on a terminal that lastcall waits for the app.
 const appNotice = 500 * time.Millisecond
 
 // appStopSignal is the signal that the app expects: the configured one, or the one that it would have received without
@@ -164,7 +164,7 @@ func (a *agent) endApp(by time.Time) {
 			if a.stopSignal() == syscall.SIGINT {
 				a.Terminal.WaitingForApp(time.Until(by))
 			}
-		case s := <-a.drainSignals: // the drain is over: these have no other reader
+		case s := <-a.drainSignals: // the drain has ended: these signals have no other reader
 			if s == drain.Interrupt {
 				a.log.Warn("the app is killed at the second interrupt", "pid", a.app.Pid())
 				a.app.Kill()
