@@ -2,11 +2,7 @@ package pipe
 
 import (
 	"errors"
-	"io"
-	"os"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/counters"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
@@ -17,18 +13,12 @@ import (
 
 // down is the state of the app side, for its goroutine alone.
 type down struct {
-	state   downState
-	buf     *tcp.Buffer
-	large   bool
-	scanned int
-	body    earlyend.Body
-	head    []byte // a rewritten head
-	carried uint64 // opaque bytes, for the log
-	status  int    // of the present response
-	splices int64  // bytes to be moved within the kernel next
-	copies  bool   // splicing has failed: copy the rest
-	closes  bool   // the app announces that it closes
-	err     error  // of reading; io.EOF for a FIN
+	reader
+	state  downState
+	body   earlyend.Body
+	head   []byte // a rewritten head
+	status int    // of the present response
+	closes bool   // the app announces that it closes
 }
 
 type downState uint8
@@ -41,13 +31,6 @@ const (
 	downOpaque                  // bytes
 	downStray                   // a response without a request, until the app closes
 )
-
-func (d *down) release() {
-	if d.buf != nil {
-		d.buf.Free()
-		d.buf = nil
-	}
-}
 
 // runDown reads from the app until either side has ended. It reports whether to continue in a new goroutine.
 func (c *conn) runDown() (again bool) {
@@ -89,23 +72,12 @@ func (c *conn) readApp(fd uintptr) bool {
 			d.err = http1.ErrHeadTooLarge
 			return true
 		}
-		room := len(buf.B) - buf.W
-		n, errno := c.app.Receive(fd, buf.B[buf.W:])
-		switch {
-		case errno == unix.EAGAIN:
-			if buf.R == buf.W {
-				d.release()
-			}
+		if !d.fill(fd, c.app) {
 			return false
-		case errno != 0:
-			d.err = os.NewSyscallError("read", errno)
-			return true
-		case n == 0:
-			d.err = io.EOF
+		}
+		if d.err != nil {
 			return true
 		}
-		d.large = n == room
-		buf.W += n
 		if !c.fromApp() {
 			return true
 		}

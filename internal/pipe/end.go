@@ -6,7 +6,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/counters"
-	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // phase is how far a connection is from its end. It never goes back.
@@ -23,11 +22,11 @@ const (
 // end is how a connection ends. It is guarded by the connection's mu.
 type end struct {
 	phase   phase
-	by      *ending   // the row of endings.go that has ended it; nil before
-	resets  bool      // with a reset instead of a FIN
-	refusal *reply    // to be sent after the responses that are due
-	raced   bool      // a request has met our FIN
-	word    *lastWord // nil unless one has been requested
+	by      *ending          // the row of endings.go that has ended it; nil before
+	resets  bool             // with a reset instead of a FIN
+	refusal *accesslog.Reply // to be sent after the responses that are due
+	raced   bool             // a request has met our FIN
+	word    *lastWord        // nil unless one has been requested
 }
 
 func (e *end) done() bool { return e.phase >= ended }
@@ -57,7 +56,7 @@ func (c *conn) claimLocked(e *ending) *claim {
 	}
 	c.end.phase = replying
 	isHead := c.queue.len() > 0 && c.queue.at(0).isHead
-	one := &claim{ending: e, reply: e.reply.bytes(isHead)}
+	one := &claim{ending: e, reply: replyBytes(e.reply, isHead)}
 	if c.queue.len() == 0 {
 		one.unsent.entry = c.p.newEntry(c, nil, nil)
 	}
@@ -79,7 +78,7 @@ func (c *conn) carryOut(one *claim, limit time.Duration) {
 	}
 	if one.reply != nil {
 		c.sendReply(one.reply, limit)
-		c.in.stats.Responded(one.ending.reply.status)
+		c.in.stats.Responded(one.ending.reply.Status)
 	}
 	c.mu.Lock()
 	c.end.advance(ended)
@@ -89,7 +88,7 @@ func (c *conn) carryOut(one *claim, limit time.Duration) {
 		if len(unanswered) == 0 {
 			unanswered = append(unanswered, one.unsent)
 		}
-		unanswered[0].status = one.ending.reply.status
+		unanswered[0].status = one.ending.reply.Status
 	}
 	for i := range unanswered {
 		outcome := one.before
@@ -165,15 +164,12 @@ func (c *conn) abort() {
 
 // shutApp ends the connection to the app.
 func (c *conn) shutApp() {
-	if app := c.appSocket(); app != nil {
+	c.mu.Lock()
+	app := c.app
+	c.mu.Unlock()
+	if app != nil {
 		app.Shut()
 	}
-}
-
-func (c *conn) appSocket() *tcp.Socket {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.app
 }
 
 func (c *conn) hasEnded() bool {

@@ -36,10 +36,10 @@ import (
 // ³ With the end that its protocol has for it; else as another response.
 // ⁴ No response yet: 503, or grpc-status 14. Within one: grpc-status 14, the end of an event stream, or RST_STREAM.
 //
-// A row says what the oldest request gets: a reply if its response has not begun; and how it is logged. HTTP/2 does so
-// for each stream.
+// A row says what the oldest request gets: a reply if its response has not begun; and how it is logged. With HTTP/2, each
+// stream gets it and is logged as before.
 type ending struct {
-	reply   *reply            // nil: none
+	reply   *accesslog.Reply  // nil: none
 	before  accesslog.Outcome // of a request without a response
 	within  accesslog.Outcome // of a response that has begun
 	behind  accesslog.Outcome // of the HTTP/1 requests behind the oldest, which get no reply
@@ -47,7 +47,7 @@ type ending struct {
 }
 
 // same is an ending that logs all requests alike.
-func same(r *reply, outcome accesslog.Outcome) ending {
+func same(r *accesslog.Reply, outcome accesslog.Outcome) ending {
 	return ending{reply: r, before: outcome, within: outcome, behind: outcome}
 }
 
@@ -64,10 +64,6 @@ var (
 	endUnreachable     = same(&replyConnectFailed, accesslog.ConnectFailed)
 	endRestarting      = same(&replyRestarting, accesslog.ConnectFailed)
 	endOverLimit       = same(&replyOverflow, accesslog.Overflow)
-
-	// Of HTTP/2, where truncated streams are logged like the others.
-	endStreamsAppClosed  = same(&replyTerminated, accesslog.Terminated)
-	endStreamsAppInvalid = same(&replyProtocolError, accesslog.ProtocolError)
 )
 
 // endAtLastCall ends the connection, with as little loss to its client as is still possible. It returns what it was, for
@@ -187,7 +183,7 @@ func (c *conn) endSlowResponse() {
 }
 
 // endRefused answers an invalid request, after the responses that are due.
-func (c *conn) endRefused(r *reply, outcome accesslog.Outcome) {
+func (c *conn) endRefused(r *accesslog.Reply, outcome accesslog.Outcome) {
 	partly := c.up.state == upBody
 	c.up.state = upDiscard
 	if b := c.up.buf; b != nil {
@@ -211,10 +207,10 @@ func (c *conn) endRefused(r *reply, outcome accesslog.Outcome) {
 	}
 	c.mu.Unlock()
 	if !dropped.began.IsZero() {
-		c.finish(&dropped, r.status, outcome)
+		c.finish(&dropped, r.Status, outcome)
 	}
 	if !waits {
-		c.in.stats.Refused(r.status)
+		c.in.stats.Refused(r.Status)
 		e := same(r, outcome)
 		c.endBy(&e, 0)
 	}
@@ -251,9 +247,9 @@ func (c *conn) appEnded() {
 		c.endBy(&endClientGone, 0)
 	case mode == modeH2 && isInvalid:
 		c.p.warn("app sent invalid HTTP/2; its clients get 502", "app", c.appName(), "error", d.err)
-		c.failStreams(&endStreamsAppInvalid, http2.NoError)
+		c.failStreams(&endAppInvalid, http2.NoError)
 	case mode == modeH2 && streams > 0:
-		c.failStreams(&endStreamsAppClosed, http2.NoError)
+		c.failStreams(&endAppClosed, http2.NoError)
 	case mode == modeH2:
 		c.sendFinalGoAway()
 		c.endBy(&endAppIdle, 0)

@@ -39,7 +39,7 @@ func (c *conn) endStreams(e *ending, code http2.ErrCode) []drain.Conversation {
 			i++
 		}
 		if s.status == 0 && canSend {
-			s.status = e.reply.status
+			s.status = e.reply.Status
 			c.in.stats.Responded(s.status)
 		}
 	}
@@ -67,15 +67,15 @@ func (s *stream) end(out []byte, e *ending) (string, []byte) {
 	case s.grpc && s.status == 0: // a response of trailers alone
 		block := append([]byte(nil), 0x88) // :status 200, of the static table
 		block = http2.AppendField(block, "content-type", "application/grpc")
-		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, endHeaders, s.id, appendGRPC(block, e.reply.message()))
+		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, endHeaders, s.id, appendGRPC(block, e.reply.Message()))
 	case s.grpc && !s.serverEnded:
-		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, endHeaders, s.id, appendGRPC(nil, e.reply.message()))
+		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, endHeaders, s.id, appendGRPC(nil, e.reply.Message()))
 	case s.status == 0:
-		status := strconv.Itoa(e.reply.status)
+		status := strconv.Itoa(e.reply.Status)
 		block := http2.AppendStatus(nil, status)
 		block = http2.AppendField(block, "content-length", "0")
-		if e.reply == &replyRestarting {
-			block = http2.AppendField(block, "retry-after", retryAfter)
+		if e.reply.RetryAfter != "" {
+			block = http2.AppendField(block, "retry-after", e.reply.RetryAfter)
 		}
 		block = http2.AppendField(block, "server", accesslog.Server)
 		out = http2.Append(out, http2.Headers, endHeaders, s.id, block)
@@ -143,9 +143,9 @@ func (c *conn) endInvalidH2(err error) {
 		c.in.stats.HTTP2.BadPeers.Add(1)
 	}
 	c.p.warn("client violates HTTP/2; closing its connection", "peer", c.client.RemoteAddr().String(), "error", err, "code", code.String())
-	r := reply{400, err.Error()}
+	r := accesslog.Reply{Status: 400, Body: err.Error()}
 	if isFlood && flood.IsHead() {
-		r.status = 431
+		r.Status = 431
 	}
 	e := same(&r, accesslog.InvalidHTTP2)
 	c.failStreams(&e, code)

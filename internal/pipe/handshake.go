@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/counters"
 	"github.com/lastcall-dev/lastcall/internal/tlsserver"
 )
@@ -76,7 +77,7 @@ func (c *conn) handshakeFailed(err error, silent bool) {
 	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok && record.Conn != nil && looksLikeHTTP(record.RecordHeader) {
 		// As net/http does; in clear, since the client does not speak TLS.
 		_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime))
-		_ = c.client.SendClear((&reply{400, "the client sent an HTTP request to an HTTPS port"}).bytes(false), true)
+		_ = c.client.SendClear(replyBytes(&accesslog.Reply{Status: 400, Body: "the client sent an HTTP request to an HTTPS port"}, false), true)
 	}
 	c.endBy(&endClientGone, 0)
 	if !silent { // read on, so that no reset overtakes the alert

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/accesslog"
 )
 
 // Limits bound what a client may request and use. Zero values take the defaults, which are Envoy's where it has any;
@@ -64,7 +66,7 @@ func (l *Limits) setDefaults() {
 }
 
 // tooLong is the reply to a head, or the beginning of one, that is too long; nil if it is not.
-func (l *Limits) tooLong(head []byte) *reply {
+func (l *Limits) tooLong(head []byte) *accesslog.Reply {
 	if len(head) <= min(l.MaxHead, l.MaxRequestLine) {
 		return nil
 	}

@@ -7,17 +7,11 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/counters"
 )
 
-// opaqueCounted stands for a connection that has been counted before.
-const opaqueCounted counters.Opaque = -1
-
 // opaqueInterval is the shortest interval between two log lines about a kind of opaque connection.
 const opaqueInterval = 10 * time.Minute
 
 // noteOpaque counts a connection that is passed through as bytes, and logs it if the configuration does not require it.
 func (c *conn) noteOpaque(kind counters.Opaque) {
-	if kind == opaqueCounted {
-		return
-	}
 	c.in.stats.Opaque[kind].Add(1)
 	if kind == counters.OpaqueTCP || kind == counters.OpaqueTLS {
 		return

@@ -293,7 +293,7 @@ func TestEndsWithAFullQueue(t *testing.T) {
 		if err != nil || len(cut) != 1 || cut[0].Ending != "503" || cut[0].Request != "GET /0" {
 			t.Fatalf("%+v, %v", cut, err)
 		}
-		if resp := c.response("GET"); resp.StatusCode != http.StatusServiceUnavailable || bodyOf(resp) != replyLastCall.body {
+		if resp := c.response("GET"); resp.StatusCode != http.StatusServiceUnavailable || bodyOf(resp) != replyLastCall.Body {
 			t.Fatalf("status %d", resp.StatusCode)
 		}
 		c.wantEnd()

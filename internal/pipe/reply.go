@@ -8,31 +8,25 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
-// reply is a local reply in place of the app's response. Bodies and fields are Envoy's, as users' tools and dashboards
-// expect them. Connection: close is always there: the connection to the app ends too.
-type reply struct {
-	status int
-	body   string
-}
-
+// The local replies.
 var (
-	replyTerminated      = reply{503, accesslog.ResetBody(accesslog.ReasonTerminated, false)}
-	replyConnectFailed   = reply{503, accesslog.ResetBody(accesslog.ReasonConnectFailed, false)}
-	replyOverflow        = reply{503, accesslog.ResetBody(accesslog.ReasonOverflow, false)}
-	replyResponseTimeout = reply{504, accesslog.BodyResponseTimeout}
-	replyProtocolError   = reply{502, accesslog.ResetBody(accesslog.ReasonProtocolError, false)}
-	replyBadRequest      = reply{400, "Bad Request"}
-	replyTimeout         = reply{408, "Request Timeout"}
-	replyLineTooLong     = reply{414, "URI Too Long"}
-	replyTooLarge        = reply{431, "Request Header Fields Too Large"}
-	replyNoCoding        = reply{501, "Not Implemented"}
-	replyVersion         = reply{505, "HTTP Version Not Supported"}
-	replyRestarting      = reply{503, "the app is restarting and has not come back in time"}
-	replyLastCall        = reply{503, accesslog.BodyLastCall}
+	replyTerminated      = accesslog.Reply{Status: 503, Body: accesslog.ResetBody(accesslog.ReasonTerminated, false)}
+	replyConnectFailed   = accesslog.Reply{Status: 503, Body: accesslog.ResetBody(accesslog.ReasonConnectFailed, false)}
+	replyOverflow        = accesslog.Reply{Status: 503, Body: accesslog.ResetBody(accesslog.ReasonOverflow, false)}
+	replyResponseTimeout = accesslog.Reply{Status: 504, Body: accesslog.BodyResponseTimeout}
+	replyProtocolError   = accesslog.Reply{Status: 502, Body: accesslog.ResetBody(accesslog.ReasonProtocolError, false)}
+	replyBadRequest      = accesslog.Reply{Status: 400, Body: "Bad Request"}
+	replyTimeout         = accesslog.Reply{Status: 408, Body: "Request Timeout"}
+	replyLineTooLong     = accesslog.Reply{Status: 414, Body: "URI Too Long"}
+	replyTooLarge        = accesslog.Reply{Status: 431, Body: "Request Header Fields Too Large"}
+	replyNoCoding        = accesslog.Reply{Status: 501, Body: "Not Implemented"}
+	replyVersion         = accesslog.Reply{Status: 505, Body: "HTTP Version Not Supported"}
+	replyRestarting      = accesslog.Reply{Status: 503, Body: "the app is restarting and has not come back in time", RetryAfter: "1"}
+	replyLastCall        = accesslog.Reply{Status: 503, Body: accesslog.BodyLastCall, GRPCMessage: accesslog.MessageLastCall}
 )
 
 // replyFor is the reply to a request head or body that is invalid.
-func replyFor(err error) *reply {
+func replyFor(err error) *accesslog.Reply {
 	switch http1.StatusOf(err) {
 	case http.StatusRequestHeaderFieldsTooLarge:
 		return &replyTooLarge
@@ -44,21 +38,11 @@ func replyFor(err error) *reply {
 	return &replyBadRequest
 }
 
-// message is the reply's text for gRPC.
-func (r *reply) message() string {
-	if r == &replyLastCall {
-		return accesslog.MessageLastCall
-	}
-	return r.body
-}
-
-func (r *reply) bytes(isHead bool) []byte {
+// replyBytes is a reply in HTTP/1.1. It announces the close: the connection to the app ends too.
+func replyBytes(r *accesslog.Reply, isHead bool) []byte {
 	fields := "server: " + accesslog.Server + "\r\n"
-	if r == &replyRestarting {
-		fields = "retry-after: " + retryAfter + "\r\n" + fields
+	if r.RetryAfter != "" {
+		fields = "retry-after: " + r.RetryAfter + "\r\n" + fields
 	}
-	return http1.AppendResponse(make([]byte, 0, 256+len(r.body)), r.status, fields, r.body, isHead, time.Now())
+	return http1.AppendResponse(make([]byte, 0, 256+len(r.Body)), r.Status, fields, r.Body, isHead, time.Now())
 }
-
-// retryAfter is the Retry-After of a reply during a restart of the app, seconds.
-const retryAfter = "1"

@@ -61,7 +61,7 @@ func (c *conn) send(to *batch) error {
 }
 
 // refuse forwards the batch and answers what follows it.
-func (c *conn) refuse(to *batch, r *reply, outcome accesslog.Outcome) batchStep {
+func (c *conn) refuse(to *batch, r *accesslog.Reply, outcome accesslog.Outcome) batchStep {
 	_ = c.send(to)
 	c.endRefused(r, outcome)
 	return handled

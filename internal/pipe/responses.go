@@ -219,7 +219,7 @@ func (c *conn) responseEnds(last bool) bool {
 	answered := *c.queue.at(0)
 	c.queue.pop()
 	c.response = response{}
-	var refusal *reply
+	var refusal *accesslog.Reply
 	if c.queue.len() == 0 {
 		refusal = c.end.refusal
 	}
@@ -233,7 +233,7 @@ func (c *conn) responseEnds(last bool) bool {
 	case last:
 		return false
 	case refusal != nil:
-		c.in.stats.Refused(refusal.status)
+		c.in.stats.Refused(refusal.Status)
 		e := same(refusal, accesslog.InvalidHTTP1)
 		c.endBy(&e, 0)
 		return false

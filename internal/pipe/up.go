@@ -15,21 +15,15 @@ import (
 
 // up is the state of the client side, for its goroutine alone.
 type up struct {
+	reader
 	state     upState
-	buf       *tcp.Buffer
-	large     bool // the last read filled its buffer
-	scanned   int  // bytes of the present head, without its end
 	body      http1.Body
-	splices   int64     // bytes to be moved within the kernel next
-	copies    bool      // splicing has failed: copy the rest
 	waits     bool      // this request asks for an upgrade
 	paused    bool      // nothing is read until the queue has room
 	timed     bool      // a deadline for the head or the whole request is set
 	headBegan time.Time // of the present request, if it came in parts
-	carried   uint64    // opaque bytes, for the log
 	upgraded  []byte    // the request that became a tunnel
 	unsent    int       // at the last look after our FIN
-	err       error     // of reading; io.EOF for a FIN
 }
 
 type upState uint8
@@ -45,13 +39,6 @@ const (
 	upOpaque                 // bytes
 	upDiscard                // nothing is forwarded any longer
 )
-
-func (u *up) release() {
-	if u.buf != nil {
-		u.buf.Free()
-		u.buf = nil
-	}
-}
 
 // runUp reads from the client until either side has ended. It reports whether to continue in a new goroutine.
 func (c *conn) runUp() (again bool) {
@@ -113,23 +100,12 @@ func (c *conn) readClient(fd uintptr) bool {
 			c.endRefused(c.p.cfg.tooLong(buf.Bytes()), accesslog.HeadersTooLarge)
 			continue
 		}
-		room := len(buf.B) - buf.W
-		n, errno := c.client.Receive(fd, buf.B[buf.W:])
-		switch {
-		case errno == unix.EAGAIN:
-			if buf.R == buf.W {
-				u.release()
-			}
+		if !u.fill(fd, c.client) {
 			return false
-		case errno != 0:
-			u.err = os.NewSyscallError("read", errno)
-			return true
-		case n == 0:
-			u.err = io.EOF
+		}
+		if u.err != nil {
 			return true
 		}
-		u.large = n == room
-		buf.W += n
 		if !c.fromClient() {
 			return true
 		}
@@ -217,17 +193,17 @@ func (c *conn) passAsBytes() {
 	c.clearDeadline()
 	c.up.state = upOpaque
 	c.mu.Lock()
-	kind := counters.OpaqueUnknown
-	switch {
-	case c.mode == opaque: // the app spoke first
-		kind = opaqueCounted
-	case c.hello.Load() != nil && c.in.tls == nil:
-		kind = counters.OpaqueTLS
-	}
+	isCounted := c.mode == opaque // the app spoke first
 	c.mode, c.arriving = opaque, false
 	c.recountLocked()
 	c.mu.Unlock()
-	c.noteOpaque(kind)
+	switch {
+	case isCounted:
+	case c.hello.Load() != nil && c.in.tls == nil:
+		c.noteOpaque(counters.OpaqueTLS)
+	default:
+		c.noteOpaque(counters.OpaqueUnknown)
+	}
 }
 
 // awaitDecision waits until the app has answered an upgrade, which decides what the client sends next.
