@@ -11,11 +11,11 @@ var probeAgents = [][]byte{
 	[]byte("ELB-HealthChecker/"),      // AWS
 	[]byte("GoogleHC/"),               // Google Cloud
 	[]byte("Envoy/HC"),                // Envoy's health checks
-	[]byte("HAProxy/healthcheck"),     // HAProxy's, where it says so
+	[]byte("HAProxy/healthcheck"),     // HAProxy's, if configured
 	[]byte("Azure Traffic Manager"),   // Azure
 	[]byte("Load Balancer Agent"),     // Azure's load balancer
 	[]byte("Datadog Agent/"),          // its checks
-	[]byte("consul-health-check"),     // Consul, where it says so
+	[]byte("consul-health-check"),     // Consul, if configured
 	[]byte("Blackbox Exporter"),       // Prometheus' prober
 	[]byte("UptimeRobot/"),            // monitors from outside
 	[]byte("Pingdom.com_bot_version"), // the same

@@ -232,7 +232,7 @@ func TestResume(t *testing.T) {
 }
 
 // The whole way: a hook, no SIGTERM, and a termination later on.
-func TestTakenBack(t *testing.T) {
+func TestDrainIsCancelled(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	cfg := soon

@@ -8,7 +8,7 @@ import (
 
 // A container that is merely restarted runs its preStop, too. No SIGTERM of ours follows: the drain is cancelled 5 s
 // after the grace period, and all is as before it.
-func TestTakenBack(t *testing.T) {
+func TestDrainIsCancelled(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
 	p.startSidecar([]string{"LASTCALL_HOOK_TOKEN=" + token, "TERMINATION_GRACE_PERIOD_SECONDS=1"})
