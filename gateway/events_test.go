@@ -9,8 +9,8 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// An event stream through the gateway ends properly at its last call only if the client
-// loses nothing by it; an answer ends with the error that the client's library raises.
+// The last call ends an event stream of the gateway without an error only if the client
+// loses nothing by it; other responses end with the error that the client's library raises.
 func TestEventStreamsAtTheLastCall(t *testing.T) {
 	const (
 		token  = "event: message_start\ndata: {\"type\":\"message_start\"}\n\n"

@@ -72,7 +72,7 @@ func (c *conn) awaitFirstLocked() {
 }
 
 // awaitRequest gives a client whose app is unreachable a moment to send a request, which can be answered. One that waits
-// for the app to speak first would wait for ever.
+// for the app to speak first would wait forever.
 func (c *conn) awaitRequest() {
 	c.mu.Lock()
 	c.awaitsFirst, c.up.timed = true, true

@@ -17,7 +17,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/counters"
 )
 
-// refused is an address at which nobody listens.
+// refused is an address without a listener.
 func refused(t *testing.T) net.Addr {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -62,7 +62,7 @@ func TestBrokenClient(t *testing.T) {
 					t.Fatalf("status %d; want %d", resp.StatusCode, want)
 				}
 				if last := want != 200; resp.Close != last {
-					t.Errorf("%d: goodbye %v", want, resp.Close)
+					t.Errorf("%d: Connection: close %v", want, resp.Close)
 				}
 			}
 			c.wantEnd()

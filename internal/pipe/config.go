@@ -44,7 +44,7 @@ type Inbound struct {
 	// MaxConnections limits the open connections; 0 for the value in Limits, NoLimit for no limit.
 	MaxConnections int
 
-	// TLS says how TLS is terminated; nil: it passes through to the app.
+	// TLS are the options of terminated TLS; nil: it passes through to the app.
 	TLS *tlsserver.Options
 
 	// Name is the listener's name in the admin API and in metrics; empty for one made of its address, as Istio does.

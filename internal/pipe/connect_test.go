@@ -36,7 +36,7 @@ func TestConnectRPC(t *testing.T) {
 						return err
 					}
 				}
-				<-ctx.Done() // it would go on
+				<-ctx.Done() // it would continue
 				return ctx.Err()
 			})
 			p := startPipe(t, startHTTP(t, handler.ServeHTTP), HTTP)

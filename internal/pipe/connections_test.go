@@ -71,7 +71,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// A list can be had at any time, of many, while they come, work and go.
+// Many connections can be listed at any time, while they open, serve requests and close.
 func TestConnectionsOfMany(t *testing.T) {
 	app := startHTTP(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 	p := startPipe(t, app, HTTP)

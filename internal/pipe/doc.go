@@ -1,5 +1,5 @@
 // Package pipe is lastcall's own data plane: a 1:1 proxy between a pod's clients and its app. It follows the framing of
-// the protocols, so that it can tell busy connections from idle ones and end each at a message boundary.
+// the protocols, so that it can distinguish busy connections from idle ones and end each at a message boundary.
 //
 // Each client connection has its own connection to the app. Bytes pass unchanged; only a response head that announces
 // the close of its connection is rewritten. Framing is checked strictly: a message that two parsers could end at

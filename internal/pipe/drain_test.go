@@ -24,7 +24,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
-// gate is an app whose answers wait until they are let go.
+// gate is an app whose responses wait until the test releases them.
 type gate struct {
 	net.Addr
 	asked chan string
@@ -48,7 +48,7 @@ func startGate(t *testing.T) *gate {
 		}
 		fmt.Fprint(w, "done")
 	})
-	t.Cleanup(g.open) // the server does not tell a handler whose body was not read
+	t.Cleanup(g.open) // the server does not cancel a handler that has not read the body
 	return g
 }
 
@@ -69,20 +69,20 @@ func TestDrainSaysGoodbye(t *testing.T) {
 	for _, c := range []*client{busy, late} {
 		resp := c.response("GET")
 		if !resp.Close || bodyOf(resp) != "done" {
-			t.Fatalf("the answer does not say goodbye: %v", resp.Header)
+			t.Fatalf("the response has no Connection: close: %v", resp.Header)
 		}
 		c.wantEnd()
 	}
 	idle.send(get("/idle")) // an idle connection still serves, once
 	if resp := idle.response("GET"); !resp.Close {
-		t.Fatal("no goodbye on a connection that was idle")
+		t.Fatal("no Connection: close on a connection that was idle")
 	}
 	idle.wantEnd()
 	awaitActivity(t, p, 0, 0)
 	closePipe(t, p)
 }
 
-// Requests that were sent ahead are all answered; the last answer says goodbye.
+// All pipelined requests get responses; the last response has Connection: close.
 func TestDrainPipelined(t *testing.T) {
 	g := startGate(t)
 	p := startPipe(t, g, HTTP)
@@ -93,7 +93,7 @@ func TestDrainPipelined(t *testing.T) {
 	g.open()
 	for i := range 3 {
 		if resp := c.response("GET"); bodyOf(resp) != "done" || resp.Close != (i == 2) {
-			t.Fatalf("answer %d: goodbye %v", i+1, resp.Close)
+			t.Fatalf("response %d: Connection: close %v", i+1, resp.Close)
 		}
 	}
 	c.wantEnd()
@@ -119,7 +119,7 @@ func TestDrainTellsChanges(t *testing.T) {
 		case <-p.Changes():
 			a, _ = p.Activity(ctx)
 		case <-deadline:
-			t.Fatal("the end of the last request was not told")
+			t.Fatal("the end of the last request was not reported")
 		}
 	}
 }
@@ -134,7 +134,7 @@ func TestCloseIdle(t *testing.T) {
 	_ = p.CloseIdle(ctx, 0)
 	idle.wantEnd()
 	awaitActivity(t, p, 1, 1)
-	g.open() // no Drain: the answer does not say so, the end comes all the same
+	g.open() // no Drain: the response has no Connection: close, yet the connection ends
 	busy.response("GET")
 	busy.wantEnd()
 	awaitActivity(t, p, 0, 0)
@@ -171,7 +171,7 @@ func TestCloseIdleUnread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &conn{p: p, in: p.listeners[0], client: s, began: time.Now(), idleSince: time.Now()} // nobody reads from it
+	c := &conn{p: p, in: p.listeners[0], client: s, began: time.Now(), idleSince: time.Now()} // without a reader
 	p.add(c)
 	defer c.cleanUp()
 	_, _ = theirs.Write([]byte("\r\n"))
@@ -189,7 +189,7 @@ func TestCloseIdleUnread(t *testing.T) {
 	}
 }
 
-// A request that meets the end of its idle connection is counted, once, and told.
+// A request that races with the end of its idle connection is counted once and reported.
 func TestRace(t *testing.T) {
 	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), HTTP)
 	c := dialPipe(t, p)
@@ -209,7 +209,7 @@ func TestRace(t *testing.T) {
 		select {
 		case <-p.Changes():
 		case <-deadline:
-			t.Fatal("the race is not told")
+			t.Fatal("the race is not reported")
 		}
 	}
 	c.send(get("/"))
@@ -220,7 +220,7 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// What comes behind an answer that says goodbye is no race: the client has been told.
+// A request after a response with Connection: close is not a race: the client knew of the end.
 func TestNoRace(t *testing.T) {
 	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), HTTP)
 	_ = p.Drain(ctx)
@@ -235,7 +235,7 @@ func TestNoRace(t *testing.T) {
 	}
 }
 
-// Who connects when idle connections are being closed has a moment to ask.
+// A client that connects while idle connections are being closed has a moment to send its request.
 func TestLateConnection(t *testing.T) {
 	t.Parallel()
 	g := startGate(t)
@@ -327,7 +327,7 @@ func TestStopAcceptingWhileClientsKeepConnecting(t *testing.T) {
 }
 
 // What has connected before StopAccepting is served, also when it was still in
-// the listener's queue; what comes after is refused.
+// the listener's queue; later connections are refused.
 func TestStopAccepting(t *testing.T) {
 	p := startPipe(t, startHTTP(t, echo), HTTP)
 	var clients []*client
@@ -349,7 +349,7 @@ func TestStopAccepting(t *testing.T) {
 	c := dialPipe(t, p)
 	c.send(get("/"))
 	if resp := c.response("GET"); resp.Close {
-		t.Fatal("a goodbye after Resume")
+		t.Fatal("Connection: close after Resume")
 	}
 }
 
@@ -512,7 +512,7 @@ func TestQuietClients(t *testing.T) {
 	closePipe(t, p)
 }
 
-// A probe that hangs holds nobody.
+// A hanging probe delays no other connection.
 func TestHungProbe(t *testing.T) {
 	g := startGate(t)
 	p := startPipe(t, g, HTTP)

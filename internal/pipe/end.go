@@ -114,8 +114,8 @@ func (c *conn) sendReply(reply []byte, limit time.Duration) {
 	}
 }
 
-// sendEnd sends the FIN, or the reset, and lets go of the app. The client's own end is left to up. The connection counts
-// as open until then.
+// sendEnd sends the FIN, or the reset, and closes the app's side. The client's own end is left to up. The connection
+// counts as open until then.
 func (c *conn) sendEnd() {
 	c.mu.Lock()
 	resets := c.end.resets
@@ -131,7 +131,7 @@ func (c *conn) sendEnd() {
 	c.mu.Unlock()
 }
 
-// linger lets go of the app, and gives the client, which has our FIN, time to close.
+// linger closes the app's side, and gives the client, which has our FIN, time to close.
 func (c *conn) linger() {
 	c.shutApp()
 	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))

@@ -32,12 +32,12 @@ import (
 //
 // A response "until close" has no other end than the connection's: after a FIN its half would look complete.
 // ¹ A response of parts (event stream, gRPC-Web, Connect, lines), which may end between two of them: lastword.go.
-// ² If Endings says so, when the drain closes idle connections.
+// ² If Endings asks for it, when the drain closes idle connections.
 // ³ With the end that its protocol has for it; else as another response.
 // ⁴ No response yet: 503, or grpc-status 14. Within one: grpc-status 14, the end of an event stream, or RST_STREAM.
 //
-// A row says what the oldest request gets: a reply if its response has not begun; and how it is logged. With HTTP/2, each
-// stream gets it and is logged as before.
+// A row is what the oldest request gets, a reply if its response has not begun, and how it is logged. With HTTP/2,
+// each stream gets it and is logged as before.
 type ending struct {
 	reply   *accesslog.Reply  // nil: none
 	before  accesslog.Outcome // of a request without a response
@@ -168,7 +168,7 @@ func (c *conn) endOverdue() (left time.Duration) {
 }
 
 // endSlowResponse answers the oldest request with a 504 if its response has not begun, as Envoy does at its route's
-// timeout, and ends the connection: a late response could not be told from the next one.
+// timeout, and ends the connection: a late response could be taken for the next one.
 func (c *conn) endSlowResponse() {
 	c.mu.Lock()
 	var one *claim
@@ -278,7 +278,7 @@ func (c *conn) clientEnded() {
 	c.halfClosed = errors.Is(c.up.err, io.EOF)
 	closing := c.ws != nil && c.ws.closeSent.Load() // a WebSocket that ends by close frames
 	due := (c.queue.len() > 0 && !c.arriving || c.h2 != nil && len(c.h2.streams) > 0) && !c.end.done() && c.halfClosed
-	if errno := syscall.Errno(0); errors.As(c.up.err, &errno) && !closing { // nothing reaches the client any more
+	if errno := syscall.Errno(0); errors.As(c.up.err, &errno) && !closing { // nothing reaches the client now
 		if !c.end.done() {
 			c.end.by = &endClientGone
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/ws/wstest"
 )
 
-// transcript is what a client has said so far.
+// transcript is the text that a client has sent so far.
 type transcript struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -105,7 +105,7 @@ func TestEndingsByRealClients(t *testing.T) {
 	type sees map[string]string // by client
 	for _, tt := range []struct {
 		name, head, sent string
-		until            string // what the client must have before; empty: the app has been asked
+		until            string // what the client must have before; empty: the app has the request
 		options          func(*Config)
 		sees             sees
 	}{

@@ -105,7 +105,7 @@ func TestH2Drain(t *testing.T) {
 	<-g.asked
 	awaitActivity(t, p, 1, 1)
 	_ = p.Drain(ctx)
-	r.request(3, true, ":path", "/late") // had not seen the goodbye yet
+	r.request(3, true, ":path", "/late") // had not seen the GOAWAY yet
 	<-g.asked
 	if open, _ := p.Open(ctx, 10); len(open) != 2 || open[0].Request != "POST /a" || open[1].Request != "POST /late" || open[0].Protocol != "http/2" {
 		t.Errorf("open: %v", open)
@@ -118,7 +118,7 @@ func TestH2Drain(t *testing.T) {
 		}
 	}
 	if !strings.HasSuffix(got, "GOAWAY 3 NO_ERROR") {
-		t.Errorf("the last word is not the real goodbye:\n%s", got)
+		t.Errorf("the last frame is not the final GOAWAY:\n%s", got)
 	}
 	awaitActivity(t, p, 0, 0)
 	closePipe(t, p)
@@ -133,7 +133,7 @@ func TestH2IdleAtTheEnd(t *testing.T) {
 	_ = p.Drain(ctx)
 	for end := time.Now().Add(patience); p.Stats().H2.GoAways == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("no goodbye")
+			t.Fatal("no GOAWAY")
 		}
 	}
 	_ = p.CloseIdle(ctx, 0)
@@ -281,7 +281,7 @@ func TestH2BrokenClient(t *testing.T) {
 	}
 }
 
-// An app that sends its SETTINGS before the client has said a word, as gRPC's C
+// An app that sends its SETTINGS before the client has sent a byte, as gRPC's C
 // core does, is understood too.
 func TestH2ServerSpeaksFirst(t *testing.T) {
 	app := startApp(t, func(c net.Conn) {
@@ -303,7 +303,7 @@ func TestH2ServerSpeaksFirst(t *testing.T) {
 	})
 	p := startPipe(t, app, Auto)
 	c := dialPipe(t, p)
-	if _, err := c.r.Peek(9); err != nil { // before we have said anything
+	if _, err := c.r.Peek(9); err != nil { // before we have sent anything
 		t.Fatal(err)
 	}
 	c.send(wirehttp2.Preface)
@@ -317,7 +317,7 @@ func TestH2ServerSpeaksFirst(t *testing.T) {
 	r.want("HEADERS 1 end=true :status=200", "GOAWAY 1 NO_ERROR")
 }
 
-// Who comes with HTTP/2 while idle connections are closed has a moment to ask, as with HTTP/1.1; it
+// A client of HTTP/2 that connects while idle connections are closed has a moment to send a request, as with HTTP/1.1; it
 // does not stay without a request.
 func TestH2ConnectionWithoutARequest(t *testing.T) {
 	t.Parallel()

@@ -79,7 +79,7 @@ func TestH2LastCallAsClientsSeeIt(t *testing.T) {
 	}
 }
 
-// Whose head is too large is told so, by a status.
+// A client whose request head is too large gets a status.
 func TestH2HeadTooLargeAsClientsSeeIt(t *testing.T) {
 	app := startH2(t, func(http.ResponseWriter, *http.Request) {})
 	for _, tt := range []struct {

@@ -90,8 +90,8 @@ func (c *conn) feed(t *rapid.T, h *half, f *wirehttp2.Follower, v wirehttp2.Even
 	}
 }
 
-// Whatever both sides say, the open streams are those of which RFC 9113, 5.1 says
-// so, and busy follows from them.
+// Whatever both sides send, the open streams are those that RFC 9113, 5.1
+// calls open, and busy follows from them.
 func TestH2CountsExactly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := following()

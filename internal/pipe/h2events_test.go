@@ -23,7 +23,7 @@ func TestH2EventStreams(t *testing.T) {
 	for _, tt := range []struct {
 		name, method, status, encoding string
 		before, after                  string // of the body
-		ends                           bool   // by END_STREAM with what comes after
+		ends                           bool   // by END_STREAM with the rest
 		want, ending                   string
 	}{
 		{"a subscription", "GET", "200", "", "data: 1\n\n", "", false, `DATA 1 "" end=true`, ""},

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A client whose library fails what it has open at a GOAWAY is told in between its
+// A client whose library fails open requests at a GOAWAY gets it between its
 // requests; others at once.
 func TestH2GoodbyeByManners(t *testing.T) {
 	for _, tt := range []struct {
@@ -30,7 +30,7 @@ func TestH2GoodbyeByManners(t *testing.T) {
 			awaitActivity(t, p, 1, 1)
 			_ = p.Drain(ctx)
 			if said := p.Stats().H2.GoAways > 0; said && !tt.atOnce {
-				t.Error("a goodbye while a request is open")
+				t.Error("a GOAWAY while a request is open")
 			}
 			g.open()
 			got := strings.Join(r.frames(), "\n")
@@ -42,7 +42,7 @@ func TestH2GoodbyeByManners(t *testing.T) {
 	}
 }
 
-// Who comes while the pod is drained is served before the goodbye.
+// A client that connects during the drain is served before its GOAWAY.
 func TestH2GoodbyeComesWithTheFirstRequest(t *testing.T) {
 	t.Parallel()
 	p := startPipe(t, startH2(t, func(http.ResponseWriter, *http.Request) {}), HTTP)
@@ -50,7 +50,7 @@ func TestH2GoodbyeComesWithTheFirstRequest(t *testing.T) {
 	r := dialRaw(t, p)
 	awaitActivity(t, p, 1, 0)
 	if p.Stats().H2.GoAways > 0 {
-		t.Error("a goodbye before the first request")
+		t.Error("a GOAWAY before the first request")
 	}
 	r.request(1, true, ":path", "/", "user-agent", "curl/8.5.0")
 	got := strings.Join(r.frames(), "\n")

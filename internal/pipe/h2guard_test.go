@@ -89,7 +89,7 @@ func TestH2Floods(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := startPipe(t, app, Auto, small(tt.limits))
 			r := dialRaw(t, p)
-			if _, err := r.ReadFrame(); err != nil { // the app's SETTINGS have gone by
+			if _, err := r.ReadFrame(); err != nil { // the app's SETTINGS
 				t.Fatal(err)
 			}
 			sent := make(chan struct{})

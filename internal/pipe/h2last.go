@@ -8,7 +8,7 @@ import (
 
 // A truncated message of gRPC makes its client report INTERNAL whatever trailers follow, and an event stream can end
 // properly only between two events. So at the last call each stream is passed on to the end of its message, and when all
-// streams are between two messages, or the time is over, all are ended.
+// streams are between two messages, or the time has passed, all are ended.
 
 // within reports whether the end of the connection would truncate a message. mu is held.
 func (h *h2) within() bool { return slices.ContainsFunc(h.streams, (*stream).within) }

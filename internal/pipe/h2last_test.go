@@ -111,7 +111,7 @@ func TestH2LastMessages(t *testing.T) {
 			r := dialRaw(t, p)
 			r.request(1, true, ":path", "/a", "content-type", "application/grpc")
 			r.request(3, true, ":path", "/b", "content-type", "application/grpc")
-			for { // until what comes before has come
+			for { // until the frames before it have arrived
 				f, err := r.ReadFrame()
 				if err != nil {
 					t.Fatal(err)
@@ -168,7 +168,7 @@ func TestH2LastMessages(t *testing.T) {
 	}
 }
 
-// Whoever is cut within a frame, because it takes what it gets slowly or not at
+// A client that is cut within a frame, because it reads slowly or not at
 // all, gets no frame of ours in its middle.
 func TestH2LastCallOfADeafClient(t *testing.T) {
 	app := startApp(t, func(c net.Conn) {
@@ -183,7 +183,7 @@ func TestH2LastCallOfADeafClient(t *testing.T) {
 	r := dialRaw(t, p)
 	r.request(1, true, ":path", "/")
 	awaitActivity(t, p, 1, 1)
-	for last := -1; ; time.Sleep(50 * time.Millisecond) { // until nothing moves any more
+	for last := -1; ; time.Sleep(50 * time.Millisecond) { // until nothing moves
 		now := p.all()[0].client.Unsent()
 		if now == last && now > 0 {
 			break

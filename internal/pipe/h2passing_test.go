@@ -16,8 +16,8 @@ import (
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// A goodbye never names a higher stream than the app's (RFC 9113, 6.8), and streams
-// that the app has said it will not serve hold nothing up.
+// A GOAWAY never names a higher stream than the app's (RFC 9113, 6.8), and streams
+// that the app has refused by its GOAWAY hold nothing up.
 func TestH2AppSaysGoodbye(t *testing.T) {
 	app := startApp(t, func(c net.Conn) {
 		f := http2.NewFramer(c, c)
@@ -57,7 +57,7 @@ func TestH2GoodbyeAtABoundary(t *testing.T) {
 	t.Parallel()
 	for at := range 9 + 9 + 1 + 9 + 3 + 9 + 1 + 9 + 5 {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
-			t.Parallel() // each waits for a second between the two goodbyes
+			t.Parallel() // each waits for a second between the two GOAWAYs
 			drainH2After(t, at)
 		})
 	}
@@ -183,8 +183,8 @@ func TestH2PingAndSettingsPass(t *testing.T) {
 	}
 }
 
-// What comes behind the last goodbye is not the app's any more: its client has been
-// told that it may ask again elsewhere.
+// A request after the final GOAWAY does not reach the app: that GOAWAY lets its client
+// retry it elsewhere.
 func TestH2NothingAfterTheLastGoodbye(t *testing.T) {
 	seen := make(chan uint32, 10)
 	app := startApp(t, func(c net.Conn) {

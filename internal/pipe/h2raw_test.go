@@ -45,7 +45,7 @@ func (r *raw) request(id uint32, end bool, fields ...string) {
 	}
 }
 
-// frames reads until the end and tells what came, in short.
+// frames reads until the end and returns the frames in short form.
 func (r *raw) frames() (out []string) {
 	r.t.Helper()
 	for {

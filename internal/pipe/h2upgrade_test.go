@@ -27,7 +27,7 @@ func startH2C(t *testing.T, h http.HandlerFunc) net.Addr {
 
 const upgradeToH2 = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
 
-// upgrade asks for HTTP/2 and returns who goes on in it.
+// upgrade requests HTTP/2 and returns the client that continues in it.
 func upgrade(t *testing.T, p *Pipe, path string) *raw {
 	r := &raw{client: dialPipe(t, p)}
 	r.send("GET " + path + " HTTP/1.1\r\nHost: app\r\n" + upgradeToH2)
@@ -44,8 +44,8 @@ func upgrade(t *testing.T, p *Pipe, path string) *raw {
 	return r
 }
 
-// An upgraded connection is HTTP/2 in everything: its streams are known, it is goAwaySent
-// goodbye to, and ended by the rules of HTTP/2.
+// An upgraded connection is HTTP/2 in everything: its streams are counted, it gets a
+// GOAWAY, and ends by the rules of HTTP/2.
 func TestH2Upgrade(t *testing.T) {
 	asked, free := make(chan string, 10), make(chan struct{})
 	app := startH2C(t, func(w http.ResponseWriter, r *http.Request) {
@@ -71,7 +71,7 @@ func TestH2Upgrade(t *testing.T) {
 		}
 	}
 	if !strings.HasSuffix(got, "GOAWAY 3 NO_ERROR") {
-		t.Errorf("the last word is not the real goodbye:\n%s", got)
+		t.Errorf("the last frame is not the final GOAWAY:\n%s", got)
 	}
 	awaitActivity(t, p, 0, 0)
 	if s := p.Stats(); s.H2.Upgrades != 1 || s.Requests != 2 {

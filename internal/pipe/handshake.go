@@ -23,7 +23,7 @@ func (c *conn) awaitHandshakeLocked() {
 }
 
 // handshakeBegins makes the connection busy: a client that begins a handshake has a request. The timeout counts from
-// here, so that the connection is not busy for ever.
+// here, so that the connection is not busy forever.
 func (c *conn) handshakeBegins() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -34,7 +34,7 @@ func TestMaxConnections(t *testing.T) {
 				t.Errorf("%v", resp)
 			}
 			over.wantEnd()
-			silent := dialPipe(t, p) // is not kept for ever
+			silent := dialPipe(t, p) // is not kept forever
 			silent.wantEnd()
 			if s := p.Stats(); s.Overflowed != 2 || s.Connected != 1 || s.ConnectFailed != 0 {
 				t.Errorf("%+v", s)

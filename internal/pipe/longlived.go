@@ -2,7 +2,7 @@ package pipe
 
 import "time"
 
-// Endings say how conversations without an end of their own are ended. Zero values take the defaults.
+// Endings are the ways to end conversations without an end of their own. Zero values take the defaults.
 type Endings struct {
 	// Spread is the part of the last call over which the endings are spread, so that clients do not all reconnect at
 	// once; default half of it, at most three quarters: the rest is for the endings themselves.

@@ -184,7 +184,7 @@ func (c *client) response(method string) *http.Response {
 	return resp
 }
 
-// rest reads until the pipe says that this was all.
+// rest reads until the end of the connection.
 func (c *client) rest() string {
 	c.t.Helper()
 	b, err := io.ReadAll(c.r)

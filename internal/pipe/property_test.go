@@ -116,7 +116,7 @@ func (w *witness) serve(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sum tells bodies apart.
+// sum distinguishes bodies.
 func sum(b []byte) (s uint64) {
 	for _, c := range b {
 		s = s*31 + uint64(c)
@@ -150,7 +150,7 @@ func TestNoResponseIsLostOrDoubled(t *testing.T) {
 		pieces := rapid.SliceOfN(rapid.IntRange(1, len(out)), 0, 5).Draw(t, "pieces")
 		drainAt := rapid.IntRange(-1, len(out)).Draw(t, "drain after bytes") // -1: none
 		closeIdle := rapid.Bool().Draw(t, "and close idle ones")
-		closeIdle = closeIdle || drainAt == len(out) // who has been answered before it hears of the end by this alone
+		closeIdle = closeIdle || drainAt == len(out) // a client that already has its response gets the end by this alone
 		lastCall := rapid.IntRange(0, 3).Draw(t, "and the last call") == 0
 		protocol := rapid.SampledFrom([]Protocol{Auto, HTTP}).Draw(t, "protocol")
 
@@ -172,7 +172,7 @@ func TestNoResponseIsLostOrDoubled(t *testing.T) {
 		drained := make(chan struct{})
 		go func() {
 			defer close(drained)
-			send := func(b []byte) { _, _ = conn.Write(b) } // an end by the pipe is seen by who reads
+			send := func(b []byte) { _, _ = conn.Write(b) } // the reader sees an end by the pipe
 			pos := 0
 			drain := func() {
 				_ = p.Drain(ctx)
@@ -252,7 +252,7 @@ func readAnswers(t *rapid.T, r *bufio.Reader, all []exchange, lastCall bool) (n 
 			return n, "truncated"
 		case err != nil:
 			t.Fatalf("answer %d: %v after %d bytes", n+1, err, len(body))
-		case resp.StatusCode == 503 && lastCall: // to half a HEAD with a body: nobody could know
+		case resp.StatusCode == 503 && lastCall: // to half a HEAD with a body: the pipe cannot know
 			return n, "503"
 		}
 		if id := resp.Header.Get("X-Id"); id != strconv.Itoa(x.id) {
@@ -271,7 +271,7 @@ func readAnswers(t *rapid.T, r *bufio.Reader, all []exchange, lastCall bool) (n 
 	}
 }
 
-// serveHTTP is startHTTP for who has no *testing.T.
+// serveHTTP is startHTTP for callers without a *testing.T.
 func serveHTTP(t *rapid.T, h http.HandlerFunc) (stop func(), addr net.Addr) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

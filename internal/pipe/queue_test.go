@@ -77,7 +77,7 @@ func TestQueueIsARing(t *testing.T) {
 	})
 }
 
-// slowApp reads whatever comes and answers when the test says so.
+// slowApp reads all requests and answers when the test releases it.
 type slowApp struct {
 	net.Addr
 	got    chan string // request lines as they come
@@ -235,12 +235,12 @@ func TestEndsWithAFullQueue(t *testing.T) {
 		app.answer <- maxQueued
 		c.wantAnswers(0, maxQueued-1)
 		if last := c.response("GET"); last.Header.Get("Connection") != "close" && !last.Close {
-			t.Fatalf("the last answer does not say goodbye: %v", last.Header)
+			t.Fatalf("the last response has no Connection: close: %v", last.Header)
 		}
 		c.wantEnd()
 		awaitActivity(t, p, 0, 0)
 		if n := len(app.got); n != 0 {
-			t.Fatalf("%d requests were forwarded behind the goodbye", n)
+			t.Fatalf("%d requests were forwarded after the Connection: close", n)
 		}
 	})
 	t.Run("half-close", func(t *testing.T) {
@@ -323,7 +323,7 @@ func TestEndsWithAFullQueue(t *testing.T) {
 		select {
 		case <-app.ended: // as when the queue is not full
 		case <-time.After(patience):
-			t.Fatal("the app was not told that its client has gone")
+			t.Fatal("the app did not see that its client has gone")
 		}
 		awaitNone(t, p)
 	})

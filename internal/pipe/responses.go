@@ -141,7 +141,7 @@ func (r *request) responded(status int) {
 // isGET reports whether the request is a GET. All clients that reconnect by themselves send one.
 func (r *request) isGET() bool { return bytes.HasPrefix(r.line, []byte("GET ")) }
 
-// passMessage forwards the first n bytes of the buffer, which are a head, and what is there of the body, in one write.
+// passMessage forwards the first n bytes of the buffer, which are a head, and the buffered part of the body, in one write.
 // If the message ends here and is the last one, the FIN shares a packet with its last byte.
 func (c *conn) passMessage(n int) bool {
 	d := &c.down

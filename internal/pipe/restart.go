@@ -60,8 +60,8 @@ func (p *Pipe) BeginRestart(ports []uint16, wait time.Duration) *Restart {
 	return r
 }
 
-// InFlight is how many connections have a request that the container has not answered. Tunnels do not count: nothing
-// says when they are done.
+// InFlight is how many connections have a request that the container has not answered. Tunnels do not count:
+// nothing marks their end.
 func (r *Restart) InFlight() int {
 	n := 0
 	for _, c := range r.p.all() {

@@ -89,7 +89,7 @@ func TestRestartFindsApp(t *testing.T) {
 	}
 }
 
-// TestRestartTakesTooLong has clients told when to come again.
+// TestRestartTakesTooLong checks that clients get a Retry-After.
 func TestRestartTakesTooLong(t *testing.T) {
 	old := startContainer(t, "127.0.0.1:0", says("old"))
 	old.kill()
@@ -128,7 +128,7 @@ func TestRestartOfOne(t *testing.T) {
 		for _, c := range []*client{kept, fresh} {
 			c.send(get("/"))
 			if resp := c.response("GET"); bodyOf(resp) != "other" || resp.Close {
-				t.Errorf("restart of %v: %s, goodbye %v", ports, resp.Status, resp.Close)
+				t.Errorf("restart of %v: %s, Connection: close %v", ports, resp.Status, resp.Close)
 			}
 		}
 		r.End()
@@ -156,11 +156,11 @@ func TestRestartInFlight(t *testing.T) {
 	}
 	g.open()
 	if resp := busy.response("GET"); !resp.Close {
-		t.Error("the answer does not say goodbye")
+		t.Error("the response has no Connection: close")
 	}
 	streaming.response("GET")
 	busy.wantEnd()
-	streaming.wantEnd() // its head was too early for a goodbye
+	streaming.wantEnd() // its head was too early for Connection: close
 	for end := time.Now().Add(patience); r.InFlight() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d in flight after the last answer", r.InFlight())
@@ -168,11 +168,11 @@ func TestRestartInFlight(t *testing.T) {
 	}
 	r.Release()
 	if resp := late.response("GET"); bodyOf(resp) != "done" || resp.Close {
-		t.Errorf("who waited: %s, goodbye %v", resp.Status, resp.Close)
+		t.Errorf("the waiting client: %s, Connection: close %v", resp.Status, resp.Close)
 	}
 }
 
-// TestRestartH2 says goodbye on connections of HTTP/2, and finishes their streams.
+// TestRestartH2 checks that HTTP/2 connections get a GOAWAY, and that their streams finish.
 func TestRestartH2(t *testing.T) {
 	g := startH2Gate(t)
 	p := startPipe(t, g, HTTP)

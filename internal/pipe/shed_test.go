@@ -30,7 +30,7 @@ func TestShed(t *testing.T) {
 	for _, way := range []string{"serveUp", "serveDown"} {
 		for startedBy(way) < many {
 			if time.Now().After(deadline) {
-				t.Fatalf("%d of %d go on in new goroutines (%s)", startedBy(way), many, way)
+				t.Fatalf("%d of %d continue in new goroutines (%s)", startedBy(way), many, way)
 			}
 			time.Sleep(10 * time.Millisecond)
 		}

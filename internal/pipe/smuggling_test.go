@@ -27,7 +27,7 @@ func tellBack(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s %d", r.Method, r.RequestURI, n)
 }
 
-// ask sends the bytes and returns what the app says that it has seen, and the last
+// ask sends the bytes and returns what the app reports to have seen, and the last
 // status when that is another than 200.
 func ask(t *testing.T, p *Pipe, s http1test.Case) (seen []string, status int) {
 	t.Helper()
@@ -98,7 +98,7 @@ func TestSmugglingRealApps(t *testing.T) {
 	for _, app := range []struct {
 		name  string
 		start func(*testing.T) net.Addr
-		sees  func(string) string // what of "METHOD TARGET BODYBYTES" the app can tell
+		sees  func(string) string // what of "METHOD TARGET BODYBYTES" the app can report
 	}{
 		{"nginx", startNginx, func(s string) string {
 			return strings.Replace(s[:strings.LastIndex(s, " ")], "http://b", "", 1)

@@ -154,7 +154,7 @@ func TestRequestTimeoutCountsFromItsOwnRequest(t *testing.T) {
 	}
 	c.send("Host: app\r\n\r\n")
 	c.response("GET")
-	time.Sleep(limit + limit/2) // the limit of the first request is over
+	time.Sleep(limit + limit/2) // the limit of the first request has passed
 	c.send("POST / HTTP/1.1\r\nHost: app\r\nContent-Length: 2\r\n\r\na")
 	for deadline := time.Now().Add(patience); p.Stats().Requests < 2; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -29,7 +29,7 @@ func secured(t *testing.T, authority *certificatetest.Authority, options ...func
 }
 
 // strict is a client's connection on which a FIN without a close_notify before it
-// is an error: anybody on the way could have made it (RFC 8446, 6.1). After a
+// is an error: any machine on the path could have sent it (RFC 8446, 6.1). After a
 // close_notify crypto/tls reads no further.
 type strict struct{ net.Conn }
 
@@ -202,7 +202,7 @@ func TestSlowHandshake(t *testing.T) {
 	slow.wantEnd()
 	_ = slow.Close()
 	closePipe(t, p)
-	// In a drain the silent one is let go at once.
+	// In a drain the silent one is closed at once.
 	p = startPipe(t, app, HTTP, secured(t, authority))
 	silent = dialPipe(t, p)
 	awaitActivity(t, p, 1, 0)
@@ -212,7 +212,7 @@ func TestSlowHandshake(t *testing.T) {
 	closePipe(t, p)
 }
 
-// Each failure is counted by its reason, and what can be said to the client is.
+// Each failure is counted by its reason, and the client gets an alert where one is possible.
 func TestHandshakeFailures(t *testing.T) {
 	authority, other := certificatetest.New(t), certificatetest.New(t)
 	app := answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
@@ -249,7 +249,7 @@ func TestHandshakeFailures(t *testing.T) {
 				_, err = client.Read(make([]byte, 1))
 			}
 			if op := (*net.OpError)(nil); c.reason != tlsserver.ClientAlert && (!errors.As(err, &op) || op.Op != "remote error") {
-				t.Errorf("the client is not told: %v", err)
+				t.Errorf("the client got no alert: %v", err)
 			}
 			_ = raw.Close()
 			awaitActivity(t, p, 0, 0)

@@ -63,7 +63,7 @@ func TestTLSWithRealClients(t *testing.T) {
 	} {
 		t.Run(c.client, func(t *testing.T) {
 			got, err := outputOf(t, c.stdin, peers.Need(t, c.client), c.args...)
-			// OpenSSL 3 tells a FIN without close_notify from an end: unexpected eof.
+			// OpenSSL 3 reports a FIN without close_notify as an unexpected eof.
 			if err != nil || !strings.Contains(got, c.want) || strings.Contains(got, "unexpected eof") {
 				t.Errorf("%v: %s", err, got)
 			}
@@ -159,7 +159,7 @@ func TestResumptionWithMutualTLS(t *testing.T) {
 	}
 }
 
-// tlsClient is a client of HTTP of which connections can be told apart.
+// tlsClient is a client of HTTP whose connections can be distinguished.
 func tlsClient(t *testing.T, authority *certificatetest.Authority, isH2 bool) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!isH2)
@@ -249,7 +249,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	again := authority.Sign("app.test", 0)
 	secret.Swap(again, authority.PEM())
-	p.ReloadCertificates() // SIGHUP: now, not when the folder says so
+	p.ReloadCertificates() // SIGHUP: now, not when the folder's change is noticed
 	if serial := newest(); serial != again.Leaf.SerialNumber.String() {
 		t.Errorf("after a reload %s serves", serial)
 	}
@@ -314,7 +314,7 @@ func TestDrainAcrossTLS(t *testing.T) {
 			until(20)
 			_ = p.Drain(ctx)
 			until(requests.Load() + 20)
-			_ = p.CloseIdle(ctx, time.Second) // less would end who has connected and not asked yet
+			_ = p.CloseIdle(ctx, time.Second) // less would end connections before their first request
 			until(requests.Load() + 20)
 			close(stop)
 			load.Wait()

@@ -84,7 +84,7 @@ func (c *conn) readClient(fd uintptr) bool {
 				}
 				return false
 			}
-			u.paused = false // what is in the buffer comes first
+			u.paused = false // the buffered bytes come first
 			if !c.fromClient() {
 				return true
 			}
@@ -239,7 +239,7 @@ func (c *conn) carryUp() {
 		}
 		c.up.release()
 	}
-	if c.app == nil { // the app is unreachable, and there is no protocol to say so
+	if c.app == nil { // the app is unreachable, and no protocol has a reply for that
 		_ = c.client.CloseWrite()
 		return
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/ws/wstest"
 )
 
-// chat is an app of net/http that echoes messages over WebSockets, and tells with
+// chat is an app of net/http that echoes messages over WebSockets, and records with
 // which error each has ended.
 type chat struct {
 	net.Addr
@@ -64,7 +64,7 @@ func (a *chat) wantEnd(t *testing.T, status websocket.StatusCode) {
 			t.Errorf("the app sees status %d (%v); want %d", got, err, status)
 		}
 	case <-time.After(patience):
-		t.Error("the app was not told")
+		t.Error("the app did not see the end")
 	}
 }
 
@@ -94,7 +94,7 @@ func say(t *testing.T, ws *websocket.Conn, text string) {
 	}
 }
 
-// lastCall runs one beside the test; report is its result.
+// lastCall runs one concurrently with the test; report is its result.
 func lastCall(t *testing.T, p *Pipe, window time.Duration) (report func() []drain.Conversation) {
 	got := make(chan []drain.Conversation, 1)
 	go func() {
@@ -147,7 +147,7 @@ func TestWebSocketLastCall(t *testing.T) {
 }
 
 // net/http forgets connections that were hijacked: its Shutdown does not wait for
-// them, and what is in front of it and counts requests does not either
+// them, and a proxy in front of it that counts requests does not either
 // (traefik/traefik#3630, knative/serving#15759).
 func TestHijackedConnectionsAreWaitedFor(t *testing.T) {
 	app := startChat(t)
@@ -191,7 +191,7 @@ func TestWebSocketCloseEarly(t *testing.T) {
 	}
 }
 
-// A drain that is taken back before a boundary has come ends nothing.
+// A drain that is cancelled before a message boundary ends nothing.
 func TestWebSocketResume(t *testing.T) {
 	app := startScripted(t, switching)
 	p := startPipe(t, app, HTTP, func(c *Config) { c.WebSockets, c.Spread = CloseEarly, time.Millisecond })
@@ -209,14 +209,14 @@ func TestWebSocketResume(t *testing.T) {
 	awaitActivity(t, p, 1, 1)
 }
 
-// awaitAsked waits until every WebSocket has been asked for its last word.
+// awaitAsked waits until every WebSocket has a pending close frame.
 func awaitAsked(t *testing.T, p *Pipe) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for _, c := range p.all() {
 		for !c.lastWordRequested.Load() {
 			if time.Now().After(deadline) {
-				t.Fatal("not asked for a last word")
+				t.Fatal("no pending close frame")
 			}
 			time.Sleep(time.Millisecond)
 		}

@@ -50,7 +50,7 @@ func TestWebSocketBoundaries(t *testing.T) {
 			if left := report(); len(left) != 1 || left[0].Ending != tt.ending {
 				t.Errorf("report %+v; want %s", left, tt.ending)
 			}
-			got := <-app.got // it was told, by the client or by us
+			got := <-app.got // a close frame, by the client or by us
 			if tail := unmasked(got, len(goingAway)); !strings.HasPrefix(got, wstest.Masked(0x81, "ahead")) || tail != "88 "+goingAway || len(got) != len(wstest.Masked(0x81, "ahead"))+len(answer) {
 				t.Errorf("the app got %q", got)
 			}
@@ -59,7 +59,7 @@ func TestWebSocketBoundaries(t *testing.T) {
 	}
 }
 
-// A client that takes nothing holds nobody's last call.
+// A client that reads nothing delays no other connection's last call.
 func TestWebSocketStuckClient(t *testing.T) {
 	app := startScripted(t, switching)
 	p := startPipe(t, app, HTTP)
@@ -116,7 +116,7 @@ func TestNoWebSocket(t *testing.T) {
 		}
 		awaitActivity(t, p, 1, 0)
 	})
-	t.Run("not asked for", func(t *testing.T) {
+	t.Run("unrequested", func(t *testing.T) {
 		p := startPipe(t, answering(t, switching+"close"), HTTP)
 		c := dialPipe(t, p)
 		c.send(get("/"))

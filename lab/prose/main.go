@@ -1,12 +1,10 @@
 // Command prose checks the project's texts for wording that makes a reader stop: comments and string literals of Go
 // files, Markdown outside code, and every line of the other text files. make lint runs it.
 //
-//	prose            fail where a folder has more findings than lab/prose/ratchet.txt allows
-//	prose -all       list every finding, ratchet or not
+//	prose            list every finding, and fail if there is one
 //	prose -counts    count the findings per folder and per rule
-//	prose -lower     write today's counts to the ratchet; refuses to raise their sum
 //
-// Folders and files given as arguments narrow all but -lower.
+// Folders and files given as arguments narrow both.
 package main
 
 import (
@@ -21,11 +19,9 @@ import (
 
 func main() {
 	top := flag.String("top", ".", "the checkout's top `folder`")
-	all := flag.Bool("all", false, "list every finding")
 	counts := flag.Bool("counts", false, "count the findings per folder and per rule")
-	lower := flag.Bool("lower", false, "write today's counts to the ratchet")
 	flag.Parse()
-	ok, err := run(os.Stdout, *top, *all, *counts, *lower, flag.Args())
+	ok, err := run(os.Stdout, *top, *counts, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "prose:", err)
 		os.Exit(2)
@@ -35,30 +31,23 @@ func main() {
 	}
 }
 
-func run(out io.Writer, top string, all, counts, lower bool, narrow []string) (ok bool, err error) {
+func run(out io.Writer, top string, counts bool, narrow []string) (ok bool, err error) {
 	found, err := checkTree(top)
 	if err != nil {
 		return false, err
 	}
-	if lower {
-		return true, lowerRatchet(top, found)
-	}
 	found = slices.DeleteFunc(found, func(f finding) bool { return !within(f.file, narrow) })
-	switch {
-	case counts:
+	if counts {
 		printCounts(out, found)
 		return true, nil
-	case all:
-		for _, f := range found {
-			fmt.Fprintln(out, f)
-		}
-		return len(found) == 0, nil
 	}
-	allowed, err := readRatchet(top)
-	if err != nil {
-		return false, err
+	for _, f := range found {
+		fmt.Fprintln(out, f)
 	}
-	return holds(out, found, allowed), nil
+	if len(found) > 0 {
+		fmt.Fprintln(out, "docs/writing.md explains the rules")
+	}
+	return len(found) == 0, nil
 }
 
 // within reports whether a file is one of the given, or in one of the given folders; without any it always is.

@@ -89,54 +89,52 @@ func TestPassages(t *testing.T) {
 	}
 }
 
-// TestRatchet goes through a checkout's life: two findings allowed, one more refused, one fewer lowered, none left.
-func TestRatchet(t *testing.T) {
+// TestTree checks a checkout with two findings, one of them in a folder, and then without any.
+func TestTree(t *testing.T) {
 	top := t.TempDir()
 	if out, err := exec.Command("git", "-C", top, "init", "-q").CombinedOutput(); err != nil {
 		t.Fatalf("git init: %v: %s", err, out)
 	}
-	write := func(text string) {
+	if err := os.Mkdir(filepath.Join(top, "docs"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write := func(file, text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(top, "a.md"), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(top, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(top, "lab/prose"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	prose := func(lower bool) (string, bool, error) {
+	write("a.md", "a\nanew\n")
+	write("docs/b.md", "told\n")
+	for _, c := range []struct {
+		counts bool
+		narrow []string
+		ok     bool
+		want   []string
+	}{
+		{false, nil, false, []string{`a.md:2: "anew": write`, `docs/b.md:1: "told": write`}},
+		{false, []string{"./docs/"}, false, []string{`docs/b.md:1: "told": write`}},
+		{false, []string{"c.md"}, true, nil},
+		{true, nil, true, []string{"1  .", "1  docs", "1  anew", "1  told", "2  in total"}},
+	} {
 		var out bytes.Buffer
-		ok, err := run(&out, top, false, false, lower, nil)
-		return out.String(), ok, err
+		if ok, err := run(&out, top, c.counts, c.narrow); ok != c.ok || err != nil {
+			t.Errorf("%+v: %v, %v", c, ok, err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%+v: %q is missing in:\n%s", c, want, &out)
+			}
+		}
+		if len(c.narrow) > 0 && strings.Contains(out.String(), "a.md") {
+			t.Errorf("%+v lists another folder:\n%s", c, &out)
+		}
 	}
-
-	write("told\nanew\n")
-	if out, ok, err := prose(false); ok || err != nil || !strings.Contains(out, `a.md:2: "anew": write`) {
-		t.Errorf("without a ratchet: %v, %v: %s", ok, err, out)
-	}
-	if _, _, err := prose(true); err != nil {
-		t.Error(err)
-	}
-	if out, ok, err := prose(false); !ok || err != nil {
-		t.Errorf("as many as the ratchet has: %v: %s", err, out)
-	}
-	write("told\nanew\nbeside\n")
-	if out, ok, err := prose(false); ok || err != nil || !strings.Contains(out, ". has 3 findings, 2 are allowed") {
-		t.Errorf("more than the ratchet has: %v, %v: %s", ok, err, out)
-	}
-	if _, _, err := prose(true); err == nil {
-		t.Error("the ratchet was raised")
-	}
-	write("anew\n")
-	if out, ok, err := prose(false); !ok || err != nil {
-		t.Errorf("fewer than the ratchet has: %v: %s", err, out)
-	}
-	write("new\n")
-	if _, _, err := prose(true); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(filepath.Join(top, ratchetFile)); !os.IsNotExist(err) {
-		t.Errorf("the ratchet of a checkout without findings is still there: %v", err)
+	write("a.md", "new\n")
+	write("docs/b.md", "new\n")
+	var out bytes.Buffer
+	if ok, err := run(&out, top, false, nil); !ok || err != nil || out.Len() > 0 {
+		t.Errorf("without findings: %v, %v: %s", ok, err, &out)
 	}
 }
 
