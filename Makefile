@@ -7,7 +7,7 @@ PEERS   := $(or $(LASTCALL_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lastcal
 MODULES := . grpcdrain gateway rehearsal kube lab
 ALL     := $(MODULES:%=./%/...)
 # Packages that must also build for macOS and Windows.
-PORTABLE := ./drain ./httpdrain ./internal/cli/... ./rehearsal/command ./kube/cmd/lastcallctl
+PORTABLE := . ./drain ./httpdrain ./internal/cli/... ./rehearsal/command ./kube/cmd/lastcallctl
 # The race detector needs a C compiler; tests without it are better than none.
 RACE    := $(if $(shell command -v cc || command -v gcc),-race)
 FLAGS   := -trimpath -ldflags "-s -w -funcalign=16 -X main.version=$(VERSION)"

@@ -3,7 +3,6 @@ package grpcdrain
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net"
 	"slices"
 	"time"
@@ -17,7 +16,7 @@ import (
 )
 
 // ErrLastCall is the cause (context.Cause) with which the last call ends the context of a handler.
-var ErrLastCall = errors.New("the server is shutting down: last call")
+var ErrLastCall = drain.ErrLastCall
 
 // unavailable is what the client gets at the last call. Clients may retry it.
 var unavailable = status.New(codes.Unavailable, "the server is shutting down")

@@ -57,8 +57,8 @@ func (x *exchange) breakOff() string {
 	return ending.Name
 }
 
-// hasLastWords reports whether a truncated response ends with more than the end of its connection.
-func (x *exchange) hasLastWords() bool {
+// endsInBody reports whether a truncated response ends with bytes in its body, and not only with the end of its connection.
+func (x *exchange) endsInBody() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.ending.Proper || x.ending.Last != nil

@@ -106,7 +106,7 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 			was.Ending = "fin"
 		default:
 			was.Ending = x.breakOff()
-			closes = closes && !x.hasLastWords() // then when the handler returns
+			closes = closes && !x.endsInBody() // then when the handler returns
 		}
 		if was.Ending != "" {
 			ended = append(ended, was)

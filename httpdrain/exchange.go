@@ -22,13 +22,13 @@ type exchange struct {
 	began time.Time
 	own   http.Header // the handler's own header, because the last call may write at the same time
 
-	hijacked atomic.Bool
-	begun    atomic.Bool // the response belongs to the handler for good
-	broken   atomic.Bool // the last call has truncated the response
-	mu       sync.Mutex  // guards changes of begun, and what follows
-	taken    bool        // the last call has responded
-	lastWord func() string
-	ending   eventstream.Ending // of a truncated response
+	hijacked   atomic.Bool
+	begun      atomic.Bool        // the response belongs to the handler for good
+	broken     atomic.Bool        // the last call has truncated the response
+	mu         sync.Mutex         // guards changes of begun, and what follows
+	taken      bool               // the last call has responded
+	onLastCall func() string      // OnLastCall's
+	ending     eventstream.Ending // of a truncated response
 
 	events  *eventstream.Stream // nil unless the response is an event stream that can be followed; set before begun
 	writing sync.Mutex          // guards what events has followed; held while an event stream is written
@@ -43,7 +43,7 @@ func OnLastCall(w http.ResponseWriter, end func() string) {
 	for {
 		if x, ok := w.(*exchange); ok {
 			x.mu.Lock()
-			x.lastWord = end
+			x.onLastCall = end
 			x.mu.Unlock()
 			return
 		}
@@ -58,7 +58,7 @@ func OnLastCall(w http.ResponseWriter, end func() string) {
 // protocolEnding returns the name of the ending, "" if there is none.
 func (x *exchange) protocolEnding() string {
 	x.mu.Lock()
-	end := x.lastWord
+	end := x.onLastCall
 	x.mu.Unlock()
 	if end == nil {
 		return ""
@@ -233,8 +233,8 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 			socket.head = headWritten
 		}
 		rw.Writer.Reset(socket)
-		if nc = socket; x.lastWord == nil {
-			x.lastWord = socket.lastCall
+		if nc = socket; x.onLastCall == nil {
+			x.onLastCall = socket.lastCall
 		}
 	}
 	p.mu.Lock()

@@ -100,8 +100,8 @@ func New(s *http.Server, o Options) *Plane {
 		}
 		s.TLSNextProto["h2"] = p.serveHTTP2
 		if s.Protocols != nil && s.Protocols.UnencryptedHTTP2() {
-			// net/http's own key for HTTP/2 in clear, by which it hands connections to golang.org/x/net/http2. It is
-			// not documented: TestRequestInFlightEnds fails if it changes.
+			// net/http's own key for HTTP/2 in clear (golang/go#67816), by which it hands connections to
+			// golang.org/x/net/http2. It is not documented: TestUnencryptedHTTP2 fails if it changes.
 			s.TLSNextProto["unencrypted_http2"] = p.serveHTTP2
 		}
 	}
