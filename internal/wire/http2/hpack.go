@@ -111,11 +111,32 @@ func (d *Decoder) indexed(block []byte, to FieldSink) (int, []byte, error) {
 	return e.size(), rest, nil
 }
 
-// literal takes a literal field, whose name may be indexed with prefix bits, and returns its size in the header list.
+// literal takes a literal field, whose name is an index with prefix bits or a string, and returns its size in the header
+// list.
 func (d *Decoder) literal(block []byte, prefix int, to FieldSink) (int, []byte, error) {
-	e, rest, err := d.literalName(block, prefix)
+	index, rest, err := readInteger(block, prefix)
 	if err != nil {
 		return 0, nil, err
+	}
+	var e entry
+	switch {
+	case index == 0:
+		var s stringLiteral
+		if s, rest, err = readString(rest); err != nil {
+			return 0, nil, err
+		}
+		if e.name, e.nameLen, err = d.nameOf(s); err != nil {
+			return 0, nil, err
+		}
+	case index <= uint64(len(staticFields)):
+		f := &staticFields[index-1]
+		e.name, e.nameLen = f.name, int(f.nameLen)
+	default:
+		indexed := d.table.entry(index)
+		if indexed == nil {
+			return 0, nil, errIndex
+		}
+		e.name, e.nameLen = indexed.name, indexed.nameLen
 	}
 	s, rest, err := readString(rest)
 	if err != nil {
@@ -143,33 +164,6 @@ func (d *Decoder) literal(block []byte, prefix int, to FieldSink) (int, []byte, 
 		d.add(e, value)
 	}
 	return e.size(), rest, nil
-}
-
-// literalName takes the name of a literal field: an index with prefix bits, or a string.
-func (d *Decoder) literalName(block []byte, prefix int) (e entry, rest []byte, err error) {
-	index, rest, err := readInteger(block, prefix)
-	if err != nil {
-		return e, nil, err
-	}
-	switch {
-	case index == 0:
-		var s stringLiteral
-		if s, rest, err = readString(rest); err != nil {
-			return e, nil, err
-		}
-		e.name, e.nameLen, err = d.nameOf(s)
-		return e, rest, err
-	case index <= uint64(len(staticFields)):
-		f := &staticFields[index-1]
-		e.name, e.nameLen = f.name, int(f.nameLen)
-	default:
-		indexed := d.table.entry(index)
-		if indexed == nil {
-			return e, nil, errIndex
-		}
-		e.name, e.nameLen = indexed.name, indexed.nameLen
-	}
-	return e, rest, nil
 }
 
 // nameOf decodes a name and returns its length.
