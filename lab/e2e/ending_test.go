@@ -234,7 +234,7 @@ spec:
     spec:
       restartPolicy: Never
       shareProcessNamespace: %v
-      containers: [{name: work, image: "%s:%s", imagePullPolicy: Never, args: [version]}]
+      containers: [{name: work, image: "%s:%s", imagePullPolicy: Never, args: ["--version"]}]
 `, sidecar, sidecar == "classic", builtIn, *tag))
 			n.until("was complete", func() error {
 				job, err := client.BatchV1().Jobs(n.name).Get(t.Context(), "work", metav1.GetOptions{})
