@@ -10,11 +10,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
-// The variables that only programs with this package read. LASTCALL_HOOK_TOKEN is the agent's, too.
-const (
-	variableDrainedByHook = timers.DrainedByHook
-	variableHookToken     = "LASTCALL_HOOK_TOKEN"
-)
+const variableHookToken = "LASTCALL_HOOK_TOKEN" // the agent's, too
 
 // fromEnvironment reads the variables that are set, over the defaults.
 func fromEnvironment(getenv func(string) string) (settings, error) {
@@ -43,10 +39,10 @@ func fromEnvironment(getenv func(string) string) (settings, error) {
 		}
 		*v.to = d
 	}
-	if text := getenv(variableDrainedByHook); text != "" {
+	if text := getenv(timers.DrainedByHook); text != "" {
 		drained, err := strconv.ParseBool(text)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s is %q: must be true or false", variableDrainedByHook, text))
+			errs = append(errs, fmt.Errorf("%s is %q: must be true or false", timers.DrainedByHook, text))
 		}
 		s.drainedByHook = drained
 	}

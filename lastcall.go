@@ -62,28 +62,26 @@ func newSettings(opts []Option) (settings, error) {
 // The error is not nil when the server could not be started, or failed before its end. A request that
 // was cut is no error: see Report.Verdict.
 func Serve(ctx context.Context, server *http.Server, opts ...Option) (Report, error) {
-	s, err := newSettings(opts)
-	if err != nil {
-		return Report{}, fmt.Errorf("lastcall: %w", err)
-	}
-	report, err := s.serve(ctx, server)
-	if err != nil {
-		err = fmt.Errorf("lastcall: %w", err)
-	}
-	return report, err
+	return configured(opts, func(s *settings) (Report, error) { return s.serve(ctx, server) })
 }
 
 // Run is Serve for any data plane: a Worker, a gRPC server, or an HTTP server that the caller serves
 // on (httpdrain.New). Several are drained together: see With. When the first of them ends by itself,
 // the others are drained.
 func Run(ctx context.Context, plane drain.DataPlane, opts ...Option) (Report, error) {
+	return configured(opts, func(s *settings) (Report, error) {
+		signals, stop := s.listenForSignals(ctx)
+		defer stop()
+		return s.run(ctx, append([]drain.DataPlane{plane}, s.others...), signals)
+	})
+}
+
+// configured calls f with the settings of the environment and the options.
+func configured(opts []Option, f func(*settings) (Report, error)) (report Report, err error) {
 	s, err := newSettings(opts)
-	if err != nil {
-		return Report{}, fmt.Errorf("lastcall: %w", err)
+	if err == nil {
+		report, err = f(&s)
 	}
-	signals, stop := s.listenForSignals(ctx)
-	defer stop()
-	report, err := s.run(ctx, append([]drain.DataPlane{plane}, s.others...), signals)
 	if err != nil {
 		err = fmt.Errorf("lastcall: %w", err)
 	}

@@ -22,17 +22,9 @@ const (
 	Fixed
 )
 
-func (m Mode) String() string {
-	switch m {
-	case ExitOnZero:
-		return "exit-on-zero"
-	case IstioExitOnZero:
-		return "istio-exit-on-zero"
-	case Fixed:
-		return "fixed"
-	}
-	return fmt.Sprintf("Mode(%d)", int(m))
-}
+var modeNames = []string{"exit-on-zero", "istio-exit-on-zero", "fixed"}
+
+func (m Mode) String() string { return nameOf(m, "Mode", modeNames) }
 
 // Defaults: Istio's from pilot-agent 1.31, and lastcall's own.
 const (

@@ -69,13 +69,14 @@ func (j *joined) each(f func(i int, m *member) error) error {
 	return errors.Join(errs...)
 }
 
-func (j *joined) Drain(ctx context.Context) error {
-	return j.each(func(_ int, m *member) error { return m.DataPlane.Drain(ctx) })
+func (j *joined) all(ctx context.Context, call func(DataPlane, context.Context) error) error {
+	return j.each(func(_ int, m *member) error { return call(m.DataPlane, ctx) })
 }
 
-func (j *joined) Resume(ctx context.Context) error {
-	return j.each(func(_ int, m *member) error { return m.DataPlane.Resume(ctx) })
-}
+func (j *joined) Drain(ctx context.Context) error         { return j.all(ctx, DataPlane.Drain) }
+func (j *joined) Resume(ctx context.Context) error        { return j.all(ctx, DataPlane.Resume) }
+func (j *joined) StopAccepting(ctx context.Context) error { return j.all(ctx, DataPlane.StopAccepting) }
+func (j *joined) Close(ctx context.Context) error         { return j.all(ctx, DataPlane.Close) }
 
 // Activity is the sum. One unknown activity makes it unknown.
 func (j *joined) Activity(ctx context.Context) (Activity, error) {
@@ -138,10 +139,6 @@ func (j *joined) CloseIdle(ctx context.Context, idleFor time.Duration) error {
 	return j.each(func(_ int, m *member) error { return m.DataPlane.CloseIdle(ctx, idleFor) })
 }
 
-func (j *joined) StopAccepting(ctx context.Context) error {
-	return j.each(func(_ int, m *member) error { return m.DataPlane.StopAccepting(ctx) })
-}
-
 func (j *joined) Open(ctx context.Context, limit int) ([]Conversation, error) {
 	open, err := j.conversations(func(m *member) ([]Conversation, error) { return m.DataPlane.Open(ctx, limit) })
 	return open[:min(limit, len(open))], err
@@ -161,10 +158,6 @@ func (j *joined) conversations(f func(*member) ([]Conversation, error)) ([]Conve
 	all := slices.Concat(lists...)
 	slices.SortStableFunc(all, func(a, b Conversation) int { return cmp.Compare(b.Age, a.Age) })
 	return all, err
-}
-
-func (j *joined) Close(ctx context.Context) error {
-	return j.each(func(_ int, m *member) error { return m.DataPlane.Close(ctx) })
 }
 
 // Kill does not wait for one plane before it kills the next.

@@ -92,13 +92,16 @@ const (
 	Done
 )
 
-var phaseNames = [...]string{"serving", "draining", "waiting", "last call", "drained", "done"}
+var phaseNames = []string{"serving", "draining", "waiting", "last call", "drained", "done"}
 
-func (p Phase) String() string {
-	if p < 0 || int(p) >= len(phaseNames) {
-		return "Phase(" + strconv.Itoa(int(p)) + ")"
+func (p Phase) String() string { return nameOf(p, "Phase", phaseNames) }
+
+// nameOf returns the name of a value of an enumeration, or its number if it has none.
+func nameOf[T ~int](value T, kind string, names []string) string {
+	if value < 0 || int(value) >= len(names) {
+		return fmt.Sprintf("%s(%d)", kind, int(value))
 	}
-	return phaseNames[p]
+	return names[value]
 }
 
 // MarshalText writes the phase's name.
@@ -106,9 +109,9 @@ func (p Phase) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText reads a phase's name.
 func (p *Phase) UnmarshalText(text []byte) error {
-	i := slices.Index(phaseNames[:], string(text))
+	i := slices.Index(phaseNames, string(text))
 	if i < 0 {
-		return fmt.Errorf("phase is %q: must be one of %s", text, strings.Join(phaseNames[:], ", "))
+		return fmt.Errorf("phase is %q: must be one of %s", text, strings.Join(phaseNames, ", "))
 	}
 	*p = Phase(i)
 	return nil

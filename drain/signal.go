@@ -1,9 +1,6 @@
 package drain
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // Signal begins a termination, hastens it or ends it.
 type Signal int
@@ -39,27 +36,9 @@ const (
 	IstioDrain
 )
 
-func (s Signal) String() string {
-	switch s {
-	case Hook:
-		return "hook"
-	case Terminate:
-		return "SIGTERM"
-	case Hurry:
-		return "notice"
-	case QuitNow:
-		return "quitquitquit"
-	case IstioDrain:
-		return "/drain"
-	case AppHook:
-		return "app hook"
-	case Interrupt:
-		return "SIGINT"
-	case AppEnded:
-		return "app exit"
-	}
-	return fmt.Sprintf("Signal(%d)", int(s))
-}
+var signalNames = []string{"SIGTERM", "SIGINT", "hook", "app hook", "notice", "quitquitquit", "app exit", "/drain"}
+
+func (s Signal) String() string { return nameOf(s, "Signal", signalNames) }
 
 // receive records a signal. interruption decides what follows from it.
 func (r *run) receive(s Signal) {

@@ -180,8 +180,10 @@ func (c *conn) deadline(t time.Time, set func(time.Time) error) error {
 }
 
 // CloseWrite is for hijackers that close one direction.
-func (c *conn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+func (c *conn) CloseWrite() error { return closeWrite(c.Conn) }
+
+func closeWrite(nc net.Conn) error {
+	if half, ok := nc.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return errors.ErrUnsupported
@@ -239,6 +241,14 @@ func (p *Plane) CloseIdle(_ context.Context, idleFor time.Duration) error {
 func (p *Plane) sweepSoon() {
 	if p.sweeper != nil {
 		p.sweeper.Reset(0)
+	}
+}
+
+// stopSweeper ends the sweeps until the next CloseIdle; mu is held.
+func (p *Plane) stopSweeper() {
+	if p.sweeper != nil {
+		p.sweeper.Stop()
+		p.sweeper = nil
 	}
 }
 

@@ -162,17 +162,17 @@ func (p *Plane) wait(ctx context.Context) error {
 	}
 	left := p.left
 	p.mu.Unlock()
-	select {
-	case <-left:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return await(ctx, left)
 }
 
 func (p *Plane) lingered(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { p.lingering.Wait(); close(done) }()
+	return await(ctx, done)
+}
+
+// await returns nil when done is closed, and an error if ctx ends first.
+func await(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
 		return nil
@@ -185,10 +185,7 @@ func (p *Plane) lingered(ctx context.Context) error {
 func (p *Plane) end() {
 	p.mu.Lock()
 	p.ended = true
-	if p.sweeper != nil {
-		p.sweeper.Stop()
-		p.sweeper = nil
-	}
+	p.stopSweeper()
 	p.endHTTP2()
 	if p.serving == 0 {
 		p.exit()

@@ -173,15 +173,23 @@ func (p *Plane) Resume(context.Context) error {
 	p.closing.Store(false)
 	p.called.Store(false)
 	p.mu.Lock()
+	p.stopSweeper()
+	p.mu.Unlock()
+	return p.eachListener((*listen.Listener).Resume)
+}
+
+// StopAccepting is drain.DataPlane's.
+func (p *Plane) StopAccepting(ctx context.Context) error {
+	return p.eachListener(func(l *listen.Listener) error { return l.Stop(ctx) })
+}
+
+func (p *Plane) eachListener(f func(*listen.Listener) error) error {
+	p.mu.Lock()
 	listeners := p.listeners
-	if p.sweeper != nil {
-		p.sweeper.Stop()
-		p.sweeper = nil
-	}
 	p.mu.Unlock()
 	var errs []error
 	for _, l := range listeners {
-		errs = append(errs, l.Resume())
+		errs = append(errs, f(l))
 	}
 	return errors.Join(errs...)
 }

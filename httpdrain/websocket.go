@@ -1,7 +1,6 @@
 package httpdrain
 
 import (
-	"errors"
 	"net"
 	"net/http"
 	"strconv"
@@ -65,12 +64,7 @@ func (w *webSocket) follow(b []byte) {
 }
 
 // CloseWrite is for hijackers that close one direction.
-func (w *webSocket) CloseWrite() error {
-	if half, ok := w.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return errors.ErrUnsupported
-}
+func (w *webSocket) CloseWrite() error { return closeWrite(w.Conn) }
 
 // lastCall sends the close frame at the end of the current message. It does not block: a write to a slow
 // client may be in progress.

@@ -11,6 +11,10 @@ import (
 	"time"
 )
 
+// Settle is how long a listener that is about to be closed is still accepted from. A client regards its connection as
+// established one way before it is in the listener's queue: on the same node that is microseconds.
+const Settle = time.Millisecond
+
 // Listener is a net.Listener that can stop and resume listening while its owner stays in Accept.
 // Stop accepts what the kernel has queued before it closes the socket: a client that has completed
 // its handshake is never reset.

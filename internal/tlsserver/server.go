@@ -96,21 +96,18 @@ func (s *Server) Follow(ctx context.Context) { _ = s.files.Run(ctx, s.countReloa
 // Reload reloads the files now. If it fails, the previous certificate stays in use and the log has the reason.
 func (s *Server) Reload() { s.countReload(s.files.Reload()) }
 
-func (s *Server) countReload(err error) {
-	i := 0
-	if err != nil {
-		i = 1
-	}
-	s.reloads[i].Add(1)
-}
+func (s *Server) countReload(err error) { count(&s.reloads, err != nil) }
 
 // Succeeded counts a handshake.
-func (s *Server) Succeeded(resumed bool) {
+func (s *Server) Succeeded(resumed bool) { count(&s.handshakes, resumed) }
+
+// count counts in the first or the second of two counters.
+func count(counters *[2]atomic.Uint64, second bool) {
 	i := 0
-	if resumed {
+	if second {
 		i = 1
 	}
-	s.handshakes[i].Add(1)
+	counters[i].Add(1)
 }
 
 // Failed counts a failed handshake.

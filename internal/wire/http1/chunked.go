@@ -128,9 +128,10 @@ func (b *Body) advanceLine(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// lineEnds begins the data of the chunk, or the trailer section after the last chunk.
+// lineEnds begins the data of the chunk, or the trailer section after the last chunk. It subtracts from the excess what
+// the chunk is granted.
 func (b *Body) lineEnds() {
-	b.grantOverhead()
+	b.excess = max(0, b.excess-16-2*int32(min(b.Left, maxExcess)))
 	if b.state = chunkData; b.Left == 0 {
 		b.state = trailerStart
 	}
@@ -149,15 +150,6 @@ func (b *Body) sizeEnds(c byte) bool {
 		return false
 	}
 	return true
-}
-
-// grantOverhead subtracts from the excess what the chunk whose line has ended is granted.
-func (b *Body) grantOverhead() {
-	if b.Left > maxExcess {
-		b.excess = 0
-		return
-	}
-	b.excess = max(0, b.excess-16-2*int32(b.Left))
 }
 
 // advanceData takes bytes of a chunk's data and of the CRLF after it.
