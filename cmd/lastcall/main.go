@@ -28,17 +28,33 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
-	os.Exit(cli.Main(command(), cli.Version(version), hotrestart.Explain))
+	os.Exit(cli.Main(invoked(os.Args[1:]), cli.Version(version), hotrestart.Explain))
 }
 
-func command() *cobra.Command {
-	root := &cobra.Command{
+// invoked is the command line with the commands that args need. An agent needs only its own: the flags of the others
+// would stay in the memory of every sidecar.
+func invoked(args []string) *cobra.Command {
+	if len(args) == 0 || args[0] != "agent" {
+		return command()
+	}
+	root := rootCommand()
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(agentCommand())
+	return root
+}
+
+func rootCommand() *cobra.Command {
+	return &cobra.Command{
 		Use:   "lastcall",
 		Short: "Finish a service's connections before it stops",
 		Long:  "lastcall lets a pod finish its conversations before it stops: no reset, no 503, no truncated body, no time wasted.",
 		Args:  cli.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+}
+
+func command() *cobra.Command {
+	root := rootCommand()
 	cli.AddGroup(root, "Serve:", agentCommand(), runCommand(), hotRestartCommand())
 	cli.AddGroup(root, "Hooks and init containers:", waitCommand(), readyCommand(), captureCommand(), copyCommand(), presentCommand())
 	cli.AddGroup(root, "Inspect:", connectionsCommand(), configCommand(), requestCommand(), cli.VersionCommand(cli.Version(version)))

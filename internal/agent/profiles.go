@@ -22,8 +22,9 @@ func profiles(mux *http.ServeMux) {
 			http.Error(w, "no such profile: must be goroutine, heap, allocs, block, mutex, threadcreate or profile", http.StatusNotFound)
 			return
 		}
-		debug, err := strconv.Atoi(r.FormValue("debug"))
-		if err != nil && r.FormValue("debug") != "" || debug < 0 || debug > 2 {
+		text := r.URL.Query().Get("debug") // FormValue would link mime/multipart
+		debug, err := strconv.Atoi(text)
+		if err != nil && text != "" || debug < 0 || debug > 2 {
 			http.Error(w, "debug must be 0, 1 or 2", http.StatusBadRequest)
 			return
 		}
@@ -33,7 +34,7 @@ func profiles(mux *http.ServeMux) {
 	var profiling atomic.Bool
 	mux.HandleFunc("GET /debug/pprof/profile", fromPod(func(w http.ResponseWriter, r *http.Request) {
 		took := 30 * time.Second
-		if text := r.FormValue("seconds"); text != "" {
+		if text := r.URL.Query().Get("seconds"); text != "" {
 			n, err := strconv.Atoi(text)
 			if took = time.Duration(n) * time.Second; err != nil || took <= 0 || took > longestProfile {
 				http.Error(w, "seconds must be 1 to 120", http.StatusBadRequest)

@@ -18,12 +18,13 @@ func HTTPBin() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "httpbin",
 		Short: "An app with httpbin's paths, to try rollouts with",
-		Long: `A small app with httpbin's paths: /delay/N, /status/N, /bytes/N, /stream/N,
-/drip, /get, /headers.
+		Long: `A small app with httpbin's paths: /delay/N, /status/N, /bytes/N, /stream/N, /drip, /get, /headers.
 
 --on-term sets its behaviour at SIGTERM:
-  exit            exits at once and drops requests in flight, like a program without a signal handler
-  close-listener  closes its listening socket at once and finishes the requests in flight, like nginx
+  exit            exits at once and drops requests in flight, as a program
+                  without a signal handler does
+  close-listener  closes its listening socket at once and finishes the requests
+                  in flight, as nginx does
   drain           http.Server.Shutdown`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -13,12 +13,9 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-const rehearseHelp = `Run the published experiment on this machine: a client sends GET /delay/10 through a gateway and a
-sidecar, and at that moment the deployment is scaled to 0. For each strategy (a way to stop a pod) the table shows
-what the client got, how long the pod stayed, and whether that is as expected.
+const rehearseHelp = `Run the published experiment on this machine: a client sends GET /delay/10 through a gateway and a sidecar, and at that moment the deployment is scaled to 0. For each strategy (a way to stop a pod) the table shows what the client got, how long the pod stayed, and whether that is as expected.
 
-App, sidecar and gateway are real processes with real sockets on loopback, and get real signals by Kubernetes' rules.
-All strategies run at the same time: it takes as long as the slowest one, a little more than the grace period.
+App, sidecar and gateway are real processes with real sockets on loopback, and get real signals by Kubernetes' rules. All strategies run at the same time: it takes as long as the slowest one, a little more than the grace period.
 
 The exit code is 1 if a row is not as expected.`
 
@@ -26,7 +23,7 @@ const rehearseExample = `  lastcallctl rehearse
   lastcallctl rehearse --strategy istio-default,lastcall-native-exit
   lastcallctl rehearse --delay 3s --grace 20s
   lastcallctl rehearse --proxy envoy --gateway envoy
-  lastcallctl rehearse --app 'gunicorn -b 127.0.0.1:{port} httpbin:app' --client curl`
+  lastcallctl rehearse --app 'gunicorn -b 127.0.0.1:{port} httpbin:app'`
 
 // Rehearse is the command that runs the experiment.
 func Rehearse() *cobra.Command {
