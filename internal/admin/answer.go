@@ -27,16 +27,23 @@ func text(status int, body string) answer {
 
 func ok() answer { return text(http.StatusOK, "OK\n") }
 
-// indented is JSON in Envoy's form: one blank per level, no escapes that only HTML needs.
-func indented(v any) answer {
+// encode is JSON without the escapes that only HTML needs.
+func encode(v any, indent string) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", " ")
-	if err := encoder.Encode(v); err != nil {
+	encoder.SetIndent("", indent)
+	err := encoder.Encode(v)
+	return b.Bytes(), err
+}
+
+// indented is JSON in Envoy's form: one blank per level.
+func indented(v any) answer {
+	b, err := encode(v, " ")
+	if err != nil {
 		return text(http.StatusInternalServerError, err.Error())
 	}
-	return answer{status: http.StatusOK, media: mediaJSON, body: b.Bytes()}
+	return answer{status: http.StatusOK, media: mediaJSON, body: b}
 }
 
 // write sends the response with Envoy's header fields, in lower case as in Envoy: scripts use grep on them.

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -58,16 +57,13 @@ func WriteConnections(list []Connection, format string) (media string, body []by
 	case "", "text":
 		return mediaText, connectionsTable(list), nil
 	case "json":
-		var b bytes.Buffer
-		encoder := json.NewEncoder(&b)
-		encoder.SetEscapeHTML(false)
 		if list == nil {
 			list = []Connection{}
 		}
-		err = encoder.Encode(struct {
+		body, err = encode(struct {
 			Connections []Connection `json:"connections"`
-		}{list})
-		return mediaJSON, b.Bytes(), err
+		}{list}, "")
+		return mediaJSON, body, err
 	}
 	return "", nil, fmt.Errorf("format %q: must be text or json", format)
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/logs"
@@ -52,11 +51,8 @@ type Server struct {
 	listener net.Listener
 	http     *http.Server
 	served   chan struct{}
-	due      sync.RWMutex // read-locked by each request in progress
+	due      sideport.Due
 }
-
-// responseTime is how long Close waits for requests in progress.
-const responseTime = 200 * time.Millisecond
 
 // Start listens on address, host:port, and serves until Close.
 func Start(address string, o Options) (*Server, error) {
@@ -103,22 +99,10 @@ func (s *Server) Resumed() { s.draining.reset() }
 
 // Close waits for the requests in progress, and stops.
 func (s *Server) Close() {
-	answered := make(chan struct{})
-	go func() { defer close(answered); s.due.Lock() }()
-	select {
-	case <-answered:
-	case <-time.After(responseTime):
-	}
+	rest := s.due.Wait()
 	s.cancel()
-	// The last chunk of a response is written after its handler: Shutdown waits for it, and would also wait for
-	// connections without a request.
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
-	if err := s.http.Shutdown(ctx); err != nil {
-		_ = s.http.Close()
-	}
+	sideport.End(s.http)
 	<-s.served
-	<-answered
-	s.due.Unlock()
+	rest()
 	s.draining.close()
 }

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"bytes"
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -67,8 +66,7 @@ func (s *Server) stats(q query) answer {
 		return text(http.StatusBadRequest, problem)
 	}
 	if sel.format == "prometheus" {
-		sel.kind = "" // as in Envoy
-		return text(http.StatusOK, prometheus(sel.from(s.collect())))
+		return s.statsPrometheus(q) // without the type, as in Envoy
 	}
 	chosen := sel.from(s.collect())
 	switch sel.format {
@@ -112,11 +110,9 @@ func statsJSON(stats []*stat) answer {
 	for i, s := range stats {
 		out.Stats[i] = member{s.name, s.value}
 	}
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(out); err != nil {
+	b, err := encode(out, "")
+	if err != nil {
 		return text(http.StatusInternalServerError, err.Error())
 	}
-	return answer{status: http.StatusOK, media: mediaJSON, body: bytes.TrimSuffix(b.Bytes(), []byte("\n"))}
+	return answer{status: http.StatusOK, media: mediaJSON, body: bytes.TrimSuffix(b, []byte("\n"))}
 }

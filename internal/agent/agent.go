@@ -359,7 +359,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		case first = <-a.drainSignals:
 		case <-a.Succession.HandedOver():
 			report := a.leave(ctx)
-			a.status.count(report)
+			a.status.metrics.count(report)
 			report.Publish(a.log, a.TerminationLog)
 			a.Terminal.Ended(report)
 			return report
@@ -374,7 +374,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		if first == drain.Terminate {
 			report.Trigger = a.stopSignalName()
 		}
-		a.status.count(report)
+		a.status.metrics.count(report)
 		report.Publish(a.log, a.TerminationLog)
 		a.Terminal.Ended(report)
 		if report.Verdict != drain.Resumed {

@@ -69,7 +69,7 @@ func (a *agent) endOutbound(ctx context.Context, by time.Time) {
 	if a.Settings.Mode() != drain.ExitOnZero || !a.awaitAppEnd(ctx, by) {
 		return
 	}
-	ctx, cancel := context.WithDeadline(ctx, sooner(by, time.Now().Add(lastBytes)))
+	ctx, cancel := context.WithTimeout(ctx, min(time.Until(by), lastBytes))
 	defer cancel()
 	a.outbound.Finish(ctx)
 }
@@ -78,16 +78,9 @@ func (a *agent) endOutbound(ctx context.Context, by time.Time) {
 // its connections.
 const lastBytes = time.Second
 
-func sooner(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
 // awaitAppEnd waits for the app's exit until the deadline by. It returns false when the exit was not seen.
 func (a *agent) awaitAppEnd(ctx context.Context, by time.Time) bool {
-	if a.app != nil || a.phases.endedAfterDrained() {
+	if a.app != nil || a.phases.snapshot().hooked {
 		return true
 	}
 	ctx, cancel := context.WithDeadline(ctx, by)

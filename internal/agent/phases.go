@@ -8,9 +8,40 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
+// changing is a state whose changes can be waited for.
+type changing struct {
+	mu     sync.Mutex    // guards the state
+	change chan struct{} // closed and replaced at every change
+}
+
+func (c *changing) set(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+	close(c.change)
+	c.change = make(chan struct{})
+}
+
+// await waits until is returns true; mu is held during its calls.
+func (c *changing) await(ctx context.Context, is func() bool) error {
+	for {
+		c.mu.Lock()
+		done, change := is(), c.change
+		c.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // phases is the state of the termination for hooks that wait for it, probes and metrics.
 type phases struct {
-	mu     sync.Mutex // guards what follows
+	changing
 	isUp   bool
 	starts bool // the app does not accept connections yet
 	phase  drain.Phase
@@ -18,10 +49,9 @@ type phases struct {
 	ended  time.Time     // zero during a termination
 	grace  time.Duration // of the termination
 	hooked bool          // SIGTERM arrived after a hook's drain was complete
-	change chan struct{} // closed and replaced at every change
 }
 
-func newPhases() *phases { return &phases{change: make(chan struct{})} }
+func newPhases() *phases { return &phases{changing: changing{change: make(chan struct{})}} }
 
 // ready enters Serving, at the start or after a cancelled drain.
 func (p *phases) ready() { p.set(func() { p.isUp, p.phase = true, drain.Serving }) }
@@ -29,14 +59,6 @@ func (p *phases) ready() { p.set(func() { p.isUp, p.phase = true, drain.Serving 
 // awaitApp delays readiness until appAccepts.
 func (p *phases) awaitApp()   { p.set(func() { p.starts = true }) }
 func (p *phases) appAccepts() { p.set(func() { p.starts = false }) }
-
-func (p *phases) set(f func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f()
-	close(p.change)
-	p.change = make(chan struct{})
-}
 
 // watcher records one termination.
 func (p *phases) watcher(grace time.Duration) drain.Watcher {
@@ -55,63 +77,24 @@ func (p *phases) watcher(grace time.Duration) drain.Watcher {
 func (p *phases) begins(ctx context.Context, atMost time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
-	for {
-		p.mu.Lock()
-		phase, change := p.phase, p.change
-		p.mu.Unlock()
-		if phase != drain.Serving {
-			return true
-		}
-		select {
-		case <-change:
-		case <-ctx.Done():
-			return false
-		}
-	}
+	return p.await(ctx, func() bool { return p.phase != drain.Serving }) == nil
 }
 
 // isEnding reports whether a termination has begun and was not cancelled.
-func (p *phases) isEnding() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.phase != drain.Serving
-}
-
-// isDone reports whether the termination is complete, SIGTERM included.
-func (p *phases) isDone() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.phase == drain.Done
-}
+func (p *phases) isEnding() bool { return p.snapshot().phase != drain.Serving }
 
 // drained waits until the drain is complete. It returns errNotDrained when the drain was cancelled.
 func (p *phases) drained(ctx context.Context) error {
-	begun := false
-	for {
-		p.mu.Lock()
-		phase, change := p.phase, p.change
-		p.mu.Unlock()
-		switch {
-		case phase == drain.Drained, phase == drain.Done:
-			return nil
-		case phase == drain.Serving && begun:
-			return errNotDrained
-		case phase != drain.Serving:
-			begun = true
-		}
-		select {
-		case <-change:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	begun, cancelled := false, false
+	err := p.await(ctx, func() bool {
+		cancelled = begun && p.phase == drain.Serving
+		begun = p.phase != drain.Serving || begun
+		return cancelled || p.phase == drain.Drained || p.phase == drain.Done
+	})
+	if cancelled {
+		return errNotDrained
 	}
-}
-
-// endedAfterDrained reports whether SIGTERM arrived only after a hook's drain was complete.
-func (p *phases) endedAfterDrained() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.hooked
+	return err
 }
 
 // snapshot is the state for metrics and probes.
@@ -120,6 +103,7 @@ type snapshot struct {
 	starts    bool // the app does not accept connections yet
 	phase     drain.Phase
 	draining  bool
+	hooked    bool          // SIGTERM arrived after a hook's drain was complete
 	duration  time.Duration // of the current drain, or of the latest
 	remaining time.Duration // until the platform's SIGKILL; only while draining
 }
@@ -127,7 +111,7 @@ type snapshot struct {
 func (p *phases) snapshot() snapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := snapshot{up: p.isUp, starts: p.starts, phase: p.phase}
+	s := snapshot{up: p.isUp, starts: p.starts, phase: p.phase, hooked: p.hooked}
 	switch {
 	case p.began.IsZero():
 	case p.ended.IsZero():

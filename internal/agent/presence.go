@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"sync"
+
+	"github.com/lastcall-dev/lastcall/drain"
 )
 
 // presences are the app containers whose hook has left a process that holds a connection to POST /present: it ends with
@@ -12,24 +14,15 @@ import (
 // A sidecar cannot see the processes or the exit of another container. An app without a socket has not necessarily
 // exited: it may write a file for 20 s and then update its database.
 type presences struct {
-	mu     sync.Mutex
+	changing
 	alive  int
 	ended  int           // since the termination began
-	change chan struct{} // closed and replaced at every change
 	closed chan struct{} // the agent no longer waits for them
 	close  sync.Once
 }
 
 func newPresences() *presences {
-	return &presences{change: make(chan struct{}), closed: make(chan struct{})}
-}
-
-func (p *presences) set(f func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f()
-	close(p.change)
-	p.change = make(chan struct{})
+	return &presences{changing: changing{change: make(chan struct{})}, closed: make(chan struct{})}
 }
 
 // begin starts to count at the beginning of a termination. Containers that exited before were restarted.
@@ -40,19 +33,7 @@ func (p *presences) end() { p.close.Do(func() { close(p.closed) }) }
 
 // awaitGone waits until at least this many containers have exited and none is left.
 func (p *presences) awaitGone(ctx context.Context, containers int) error {
-	for {
-		p.mu.Lock()
-		gone, change := p.alive == 0 && p.ended >= containers, p.change
-		p.mu.Unlock()
-		if gone {
-			return nil
-		}
-		select {
-		case <-change:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return p.await(ctx, func() bool { return p.alive == 0 && p.ended >= containers })
 }
 
 // HeaderPresence in the response to an app's hook requests a process that holds POST /present.
@@ -76,5 +57,5 @@ func (s *status) present(w http.ResponseWriter, r *http.Request) {
 // wantsPresence reports whether the app's exit has to be detected by a process in its container. The kubelet ends a
 // native sidecar after the app, and processes are visible where the pod shares them.
 func (a *agent) wantsPresence() bool {
-	return a.outbound != nil && a.Sidecar != NativeSidecar && a.phases.isDone() && !sharesProcesses()
+	return a.outbound != nil && a.Sidecar != NativeSidecar && a.phases.snapshot().phase == drain.Done && !sharesProcesses()
 }

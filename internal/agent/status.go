@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -27,8 +26,8 @@ type status struct {
 	server  *http.Server
 	served  chan struct{}
 	metrics *metrics
-	merge   merge        // its proxy is set before readiness
-	due     sync.RWMutex // read-locked by each request in progress
+	merge   merge // its proxy is set before readiness
+	due     sideport.Due
 }
 
 // statusAddress is where the status server listens.
@@ -92,10 +91,7 @@ func (s *status) scrape(w http.ResponseWriter, r *http.Request) {
 	s.merge.ServeHTTP(w, r)
 }
 
-func (s *status) count(r drain.Report) { s.metrics.count(r) }
-
-// counted makes close wait for the requests in progress, and only for them: http.Server.Shutdown also waits for
-// connections without a request.
+// counted makes close wait for the requests in progress.
 func (s *status) counted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.due.RLock()
@@ -107,20 +103,11 @@ func (s *status) counted(h http.Handler) http.Handler {
 
 // close waits for the responses that are due, those of hooks above all, and closes the server.
 func (s *status) close() {
-	answered := make(chan struct{})
-	go func() { defer close(answered); s.due.Lock() }()
-	select {
-	case <-answered:
-	case <-time.After(answerTime):
-	}
+	rest := s.due.Wait()
 	sideport.End(s.server)
 	<-s.served
-	<-answered // closing the connections has ended their contexts
-	s.due.Unlock()
+	rest()
 }
-
-// answerTime limits how long the exit waits for responses of the status server.
-const answerTime = 200 * time.Millisecond
 
 // ready is the readiness of the inbound side, and of an app that the agent has started. It stays true during a drain:
 // terminating endpoints are still a fallback (KEP-1669), and the pod has been removed from its Services already.

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -134,23 +135,13 @@ func (r rule) expressions(conn *nftables.Conn, t *nftables.Table) ([]expr.Any, e
 // compare is for a single value.
 func (v value) compare() []expr.Any {
 	var out []expr.Any
-	if !isWhole(v.mask) {
+	if bytes.Count(v.mask, []byte{0xff}) < len(v.mask) {
 		out = append(out, &expr.Bitwise{
 			SourceRegister: register, DestRegister: register,
 			Len: uint32(len(v.mask)), Mask: v.mask, Xor: make([]byte, len(v.mask)),
 		})
 	}
 	return append(out, &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: v.data})
-}
-
-// isWhole reports whether nothing is masked.
-func isWhole(mask []byte) bool {
-	for _, b := range mask {
-		if b != 0xff {
-			return false
-		}
-	}
-	return true
 }
 
 // elements are the values in a set's form: for a range, its first value and the first after it.

@@ -98,11 +98,6 @@ func Load(cert, key string) (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("certificate %q with key %q (must be matching PEM files): %w", cert, key, err)
 	}
-	if pair.Leaf == nil {
-		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
-			return tls.Certificate{}, fmt.Errorf("read the certificate %s: %w", cert, err)
-		}
-	}
 	return pair, nil
 }
 

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -194,13 +195,7 @@ func (o *Options) start() (*process.Child, error) {
 	if bootstrap != nil {
 		cmd.ExtraFiles = []*os.File{bootstrap}
 	}
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if o.Stdout != nil {
-		cmd.Stdout = o.Stdout
-	}
-	if o.Stderr != nil {
-		cmd.Stderr = o.Stderr
-	}
+	cmd.Stdout, cmd.Stderr = cmp.Or(o.Stdout, io.Writer(os.Stdout)), cmp.Or(o.Stderr, io.Writer(os.Stderr))
 	cmd.WaitDelay = time.Second // its children may keep its outputs open
 	return process.Start(cmd)
 }
@@ -229,10 +224,6 @@ func (o *Options) bootstrap() (*os.File, error) {
 
 // args are Istio's, of pkg/envoy/proxy.go.
 func (o *Options) args(config string) []string {
-	level := o.LogLevel
-	if level == "" {
-		level = "warning"
-	}
 	args := []string{
 		"--config-path", config,
 		"--drain-time-s", seconds(o.DrainTime),
@@ -241,7 +232,7 @@ func (o *Options) args(config string) []string {
 		"--file-flush-interval-msec", "1000",
 		"--disable-hot-restart",
 		"--allow-unknown-static-fields",
-		"-l", level,
+		"-l", cmp.Or(o.LogLevel, "warning"),
 	}
 	if o.Concurrency > 0 {
 		args = append(args, "--concurrency", strconv.Itoa(o.Concurrency))

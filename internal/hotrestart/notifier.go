@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -32,14 +33,10 @@ var variables = []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}
 // AppEnviron is env without the variables of the service manager: an app that knows the protocol must not respond
 // instead of us.
 func AppEnviron(env []string) []string {
-	var out []string
-	for _, v := range env {
+	return slices.DeleteFunc(slices.Clone(env), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
-		if name != variables[0] && name != variables[1] && name != variables[2] {
-			out = append(out, v)
-		}
-	}
-	return out
+		return slices.Contains(variables, name)
+	})
 }
 
 // Ready reports that the service serves, or serves again after Reloading.

@@ -297,9 +297,6 @@ func (s *Service) followSuccessor(ctx context.Context, stop func()) {
 	}
 }
 
-// ErrSuccessorEnded reports that the successor exited before this process did.
-var ErrSuccessorEnded = errors.New("the successor has exited")
-
 // Leave is the last act of a process that has a successor. From then on the service manager knows the successor. One
 // that was sent SIGTERM is waited for, until the deadline by: the service manager kills the rest of the service when
 // the process that it knows exits.
@@ -319,7 +316,7 @@ func (s *Service) Leave(ctx context.Context, by time.Time) error {
 		return nil
 	}
 	if s.pid > 0 && !IsAlive(s.pid) {
-		return ErrSuccessorEnded
+		return errors.New("the successor has exited")
 	}
 	if err := s.o.Handover.Bequeath(s.pid); err != nil {
 		s.log.Warn("cannot write the successor's process number to the pid file", "error", err)

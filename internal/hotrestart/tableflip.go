@@ -2,6 +2,7 @@ package hotrestart
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -10,12 +11,7 @@ import (
 const sentinel = "TABLEFLIP_HAS_PARENT_"
 
 func isSuccessor() bool {
-	for _, v := range os.Environ() {
-		if strings.HasPrefix(v, sentinel) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, sentinel) })
 }
 
 // forgetPredecessor keeps the variable from our children: an app that uses tableflip itself would look for our

@@ -23,22 +23,8 @@
 //
 // # Fields of ProxyConfig
 //
-//	terminationDrainDuration         5s     how long to wait before the kill, when EXIT_ON_ZERO_ACTIVE_CONNECTIONS is false.
-//	                                        A Go duration, 0s or more. Otherwise unused, with a warning.
-//	drainDuration                    45s    Envoy's --drain-time-s: with Istio's behaviour, how long new connections
-//	                                        are accepted. Whole seconds, at least 1s; a fraction is an error, as in Istio.
-//	parentShutdownDuration           60s    no longer part of Istio: how long the old process has after a hot restart.
-//	statusPort                       15020  port of the status server, 1 to 65535. The flag --status-port overrides it.
-//	proxyAdminPort                   15000  port of the admin API, 1 to 65535.
-//	concurrency                      null   worker threads, 0 (one for each core) or more.
-//	holdApplicationUntilProxyStarts  null   true, false or null.
-//	proxyStatsMatcher                empty  inclusionPrefixes, inclusionSuffixes, inclusionRegexps (RE2): lists of
-//	                                        strings. The annotations sidecar.istio.io/statsInclusionPrefixes, …Suffixes
-//	                                        and …Regexps (separated by commas) each replace their list.
-//	proxyMetadata                    empty  map of variables to strings, see below.
-//
-// Other fields of ProxyConfig are merged into Settings.Proxy; an invalid value there is a warning, not an error, since
-// lastcall does not need it.
+// Table lists those that lastcall uses. Others are merged into Settings.Proxy; an invalid value there is a warning, not
+// an error, since lastcall does not need it.
 //
 // # Variables
 //

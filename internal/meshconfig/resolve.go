@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	mesh "istio.io/api/mesh/v1alpha1"
 
@@ -271,7 +270,11 @@ func (r *resolver) effective() *mesh.ProxyConfig {
 			if fd == nil {
 				continue // parentShutdownDuration
 			}
-			copyField(to, l.fields[name].config.ProtoReflect(), fd)
+			if from := l.fields[name].config.ProtoReflect(); from.Has(fd) {
+				to.Set(fd, from.Get(fd))
+			} else {
+				to.Clear(fd)
+			}
 		}
 	}
 	for name, e := range r.metadata() {
@@ -281,14 +284,6 @@ func (r *resolver) effective() *mesh.ProxyConfig {
 		pc.ProxyMetadata[name] = e.text
 	}
 	return pc
-}
-
-func copyField(to, from protoreflect.Message, fd protoreflect.FieldDescriptor) {
-	if !from.Has(fd) {
-		to.Clear(fd)
-		return
-	}
-	to.Set(fd, from.Get(fd))
 }
 
 // defaultProxyConfig is Istio's (pkg/config/mesh DefaultProxyConfig of 1.31).

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -112,6 +113,25 @@ func Hold(w http.ResponseWriter, r *http.Request) (release func()) {
 		c.slot.hold(true)
 	}
 	return func() { _ = control.SetWriteDeadline(time.Now().Add(WriteTime)) }
+}
+
+// answerTime limits how long the end of a server waits for the responses that are due.
+const answerTime = 200 * time.Millisecond
+
+// Due is read-locked by each request in progress: the end of a server waits for them, and only for them, while
+// http.Server.Shutdown also waits for connections without a request.
+type Due struct{ sync.RWMutex }
+
+// Wait waits for the requests in progress, for 200 ms at most. The caller then ends the server, which cancels the
+// contexts of the others, and calls rest to wait for these.
+func (d *Due) Wait() (rest func()) {
+	answered := make(chan struct{})
+	go func() { defer close(answered); d.Lock() }()
+	select {
+	case <-answered:
+	case <-time.After(answerTime):
+	}
+	return func() { <-answered; d.Unlock() }
 }
 
 // lastChunk is how long End waits for the last chunks of responses.

@@ -7,56 +7,28 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // alive are the states of a socket that a process uses: it listens, connects, or has a connection.
 var alive = Of(Listen, synSent, Established, CloseWait)
 
-const synSent State = 2
-
-// Others counts the TCP sockets of the network namespace that belong to other processes: those with an inode that is
-// not among our descriptors.
+// Others counts the TCP sockets of the network namespace that belong to other processes.
 func (t *Table) Others() (int, error) {
-	own, err := ownInodes()
-	if err != nil {
-		return 0, err
-	}
-	all, err := t.all(alive)
-	if err != nil {
-		return 0, err
-	}
-	n := 0
-	for _, s := range all {
-		if s.Inode != 0 && !own[s.Inode] { // 0: its process has closed it
-			n++
-		}
-	}
-	return n, nil
+	all, err := t.others(alive)
+	return len(all), err
 }
 
 // Listeners are the listening TCP sockets of other processes in the network namespace.
-func (t *Table) Listeners() ([]Socket, error) {
+func (t *Table) Listeners() ([]Socket, error) { return t.others(Of(Listen)) }
+
+// others are the sockets with an inode that is not among our descriptors; inode 0: its process has closed it.
+func (t *Table) others(states States) ([]Socket, error) {
 	own, err := ownInodes()
 	if err != nil {
 		return nil, err
 	}
-	all, err := t.all(Of(Listen))
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(all, func(s Socket) bool { return s.Inode == 0 || own[s.Inode] }), nil
-}
-
-// all is every socket in one of states.
-func (t *Table) all(states States) ([]Socket, error) {
-	all, err := t.dump(states, nil, nil)
-	if err != nil && refused(err) && len(t.families) == 1 {
-		t.families = []uint8{unix.AF_INET, unix.AF_INET6}
-		all, err = t.dump(states, nil, nil)
-	}
-	return all, err
+	all, err := t.list(states, nil, nil)
+	return slices.DeleteFunc(all, func(s Socket) bool { return s.Inode == 0 || own[s.Inode] }), err
 }
 
 // ownInodes are the sockets among our own descriptors.

@@ -64,11 +64,11 @@ func TestSockets(t *testing.T) {
 			table := table(t)
 			ln, port := listen(t, address)
 			_, other := listen(t, "127.0.0.1:0")
-			if got := sockets(t, table, Open, port); len(got) != 0 {
+			if got := sockets(t, table, Of(Established, CloseWait), port); len(got) != 0 {
 				t.Fatalf("before: %v", got)
 			}
 			client, server := pair(t, ln)
-			got := sockets(t, table, Open, other, port)
+			got := sockets(t, table, Of(Established, CloseWait), other, port)
 			if len(got) != 1 {
 				t.Fatalf("%d sockets; want 1: %v", len(got), got)
 			}
@@ -83,12 +83,12 @@ func TestSockets(t *testing.T) {
 			if _, err := io.ReadFull(server, b); err != nil {
 				t.Fatal(err)
 			}
-			if again := sockets(t, table, Open, port)[0]; again.Received != 5 || again.ReadQueue != 2 || again.Cookie != s.Cookie {
+			if again := sockets(t, table, Of(Established, CloseWait), port)[0]; again.Received != 5 || again.ReadQueue != 2 || again.Cookie != s.Cookie {
 				t.Errorf("after 5 bytes, 3 of them read: %+v", again)
 			}
 			_ = client.Close()
 			for end := time.Now().Add(5 * time.Second); ; {
-				got := sockets(t, table, Open, port)
+				got := sockets(t, table, Of(Established, CloseWait), port)
 				if len(got) == 1 && got[0].State == CloseWait {
 					break
 				}
@@ -97,7 +97,7 @@ func TestSockets(t *testing.T) {
 				}
 			}
 			_ = server.Close()
-			if got := sockets(t, table, Open, port); len(got) != 0 {
+			if got := sockets(t, table, Of(Established, CloseWait), port); len(got) != 0 {
 				t.Errorf("after the end: %v", got)
 			}
 			if got := sockets(t, table, Of(Listen), port); len(got) != 1 {
@@ -122,7 +122,7 @@ func TestManyPorts(t *testing.T) {
 		at := len(ports) / 2
 		ports = append(ports[:at:at], append([]uint16{port}, ports[at:]...)...)
 		found := 0
-		for _, s := range sockets(t, table, Open, ports...) {
+		for _, s := range sockets(t, table, Of(Established, CloseWait), ports...) {
 			if s.Local.Port() == port {
 				found++
 			}
@@ -159,7 +159,7 @@ func TestOneFamilyAtATime(t *testing.T) {
 		table.families = []uint8{unix.AF_INET, unix.AF_INET6}
 		ln, port := listen(t, address)
 		pair(t, ln)
-		if got := sockets(t, table, Open, port); len(got) != 1 {
+		if got := sockets(t, table, Of(Established, CloseWait), port); len(got) != 1 {
 			t.Errorf("%s: %v", address, got)
 		}
 	}
@@ -267,7 +267,7 @@ func BenchmarkSockets(b *testing.B) {
 	}
 	defer table.Close()
 	for b.Loop() {
-		if _, err := table.Sockets(Open, []uint16{1}); err != nil {
+		if _, err := table.Sockets(Of(Established, CloseWait), []uint16{1}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -18,10 +18,9 @@ type State uint8
 // The states of connections.
 const (
 	Established State = 1
-	SynRecv     State = 3
+	synSent     State = 2
 	FinWait1    State = 4 // closed here; the peer has not acknowledged everything
 	FinWait2    State = 5
-	TimeWait    State = 6
 	CloseWait   State = 8 // closed by the peer, not here
 	LastAck     State = 9
 	Listen      State = 10
@@ -38,9 +37,6 @@ func Of(states ...State) (s States) {
 	}
 	return s
 }
-
-// Open are the states of a connection that its owner has not closed.
-var Open = Of(Established, CloseWait)
 
 // Socket is one line of the table.
 type Socket struct {
@@ -97,6 +93,11 @@ func (t *Table) Sockets(states States, ports []uint16) ([]Socket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("filter the kernel's socket table: %w", err)
 	}
+	return t.list(states, ports, filter)
+}
+
+// list is dump, by a request for each family if the kernel does not support one for both.
+func (t *Table) list(states States, ports []uint16, filter []byte) ([]Socket, error) {
 	out, err := t.dump(states, ports, filter)
 	if err != nil && t.families[0] == unix.AF_UNSPEC && refused(err) {
 		t.families = []uint8{unix.AF_INET, unix.AF_INET6}
