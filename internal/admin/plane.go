@@ -8,39 +8,23 @@ import (
 
 // Plane is the data plane that the API shows and controls. Its methods may be called concurrently and repeatedly.
 type Plane interface {
-	// Listeners describes the current inbound listeners.
-	Listeners() []Listener
-
-	// Connections lists the clients' connections, the oldest first.
-	Connections() []Connection
-
-	// Drain makes every response the last one of its connection.
-	Drain()
-
-	// CloseIdle closes connections without requests, from now on.
-	CloseIdle()
-
-	// StopAccepting closes the listeners. Open connections continue.
-	StopAccepting()
-
-	// Resume undoes Drain and CloseIdle.
-	Resume()
+	Listeners() []Listener     // the current inbound listeners
+	Connections() []Connection // the clients', the oldest first
+	Drain()                    // make every response the last one of its connection
+	CloseIdle()                // close connections without requests, from now on
+	StopAccepting()            // close the listeners; open connections continue
+	Resume()                   // undo Drain and CloseIdle
 }
 
 // Listener is one inbound listener, with one app behind it.
 type Listener struct {
-	// Name is its name and that of its HTTP statistics; if empty, they are made from its address, as in Istio.
-	Name string
-
-	// Addresses are its addresses, at least one. The first names its statistics.
-	Addresses []netip.AddrPort
-
-	App  string // host:port
-	HTTP bool   // it may carry HTTP, and so has HTTP statistics
-
-	Active        uint64 // open connections of clients
-	Busy          uint64 // of them, those with a request in flight
-	Connections   uint64 // accepted
+	Name          string           // and that of its HTTP statistics; if empty, made from its address, as in Istio
+	Addresses     []netip.AddrPort // at least one; the first names its statistics
+	App           string           // host:port
+	HTTP          bool             // it may carry HTTP, and so has HTTP statistics
+	Active        uint64           // open connections of clients
+	Busy          uint64           // of them, those with a request in flight
+	Connections   uint64           // accepted
 	Requests      uint64
 	Responses     [6]uint64 // by hundreds of the status; [0] is unused
 	AppActive     uint64    // open connections to the app

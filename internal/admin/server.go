@@ -15,25 +15,18 @@ import (
 
 // Options of a server.
 type Options struct {
-	Plane Plane
-
-	// Quit is /quitquitquit. It is called after the response was sent.
-	Quit func(context.Context)
-
-	// DrainTime is Istio's drainDuration, Envoy's --drain-time-s: how long after
-	// /drain_listeners?graceful the listeners are closed.
-	DrainTime time.Duration
+	Plane     Plane
+	Quit      func(context.Context) // /quitquitquit, called after the response was sent
+	DrainTime time.Duration         // from /drain_listeners?graceful to the closing of the listeners: Envoy's --drain-time-s
 
 	// IdleAfter is how long after the start of a drain idle connections are closed. Istio's minDrainDuration fits:
 	// until then clients may not yet know of other endpoints.
 	IdleAfter time.Duration
 
-	Version string         // in /server_info
-	Level   *slog.LevelVar // that /logging sets; nil when it cannot be set
-	Log     *slog.Logger   // nil: none
-
-	// Listen opens the listener; nil is net.Listen.
-	Listen func(network, address string) (net.Listener, error)
+	Version string                                              // in /server_info
+	Level   *slog.LevelVar                                      // that /logging sets; nil when it cannot be set
+	Log     *slog.Logger                                        // nil: none
+	Listen  func(network, address string) (net.Listener, error) // nil: net.Listen
 }
 
 // Server serves the API on one address.

@@ -43,71 +43,34 @@ type Options struct {
 	AccessLog       io.Writer // of the pipe; nil: none
 	AccessLogFormat accesslog.Format
 
-	// Envoy, if set, is the data plane instead of the pipe. Its inbound listeners are in its own options.
-	Envoy *envoy.Options
-
-	// Outbound is the host:port that receives captured outbound connections; empty: none.
-	Outbound string
+	Envoy    *envoy.Options     // if set, the data plane instead of the pipe, with its own inbound listeners
+	Outbound string             // host:port that receives captured outbound connections; empty: none
+	Admin    Admin              // Envoy's admin API for the pipe; a real Envoy has its own
+	Terminal *terminal.Terminal // where a person watches; may be nil
+	Log      *slog.Logger
+	Metrics  []prometheus.Collector // scraped in addition to the agent's own
 
 	// HookToken is the TOKEN of GET /wait/TOKEN, the preStop hook of app containers by httpGet, which arrives from the
 	// node. SidecarToken is that of the sidecar's own hook. Empty: no such path.
 	HookToken, SidecarToken string
 
-	// Sidecar is the kind of container in which the agent runs.
-	Sidecar Sidecar
+	Sidecar       Sidecar // kind of container in which the agent runs
+	AppContainers int     // in the pod; 0 means one
+	Probes        Probes  // the app's, and hooks, that an injector redirected to the status port; nil: none
 
-	// AppContainers is the number of app containers in the pod; 0 means one.
-	AppContainers int
+	StatusAddress  string // host of the status server; empty: all addresses. Its port is Settings.StatusPort
+	TerminationLog string // file for the container's termination message; empty: none
+	FailOnCut      bool   // end with CodeCut when requests or connections were cut
+	ExitWithApp    bool   // end a sidecar when the app has exited by itself, as a job does
+	LeanScrape     bool   // omit Envoy's gauges that only a drain needs from /stats/prometheus
+	Profiles       bool   // serve Go's profiles on the status port, for requests from this pod
 
-	// Probes are the app's probes and hooks that an injector redirected to the status port; nil: none.
-	Probes Probes
-
-	// StatusAddress is the host of the status server; empty: all addresses. Its port is Settings.StatusPort.
-	StatusAddress string
-
-	// Admin is Envoy's admin API for the pipe; a real Envoy has its own.
-	Admin Admin
-
-	// TerminationLog is the file for the container's termination message; empty: none.
-	TerminationLog string
-
-	// FailOnCut ends the agent with CodeCut when requests or connections were cut.
-	FailOnCut bool
-
-	// ExitWithApp ends a sidecar when the app has exited by itself, as a job does.
-	ExitWithApp bool
-
-	// LeanScrape omits Envoy's gauges that only a drain needs from /stats/prometheus.
-	LeanScrape bool
-
-	// Profiles serves Go's profiles on the status port, for requests from this pod.
-	Profiles bool
-
-	// App, if set, starts with the agent and is stopped after the drain; its exit code becomes the agent's, see end.
-	App *exec.Cmd
-
-	// Succession makes a hot restart possible; nil: none.
-	Succession Succession
-
-	// Signals stop the agent.
-	Signals <-chan drain.Signal
-
-	// StopSignal is the first signal of the operating system that arrived by Signals, 0 for none yet; nil: SIGTERM.
-	StopSignal func() syscall.Signal
-
-	// AppStopSignal stops App; 0: StopSignal, except that Ctrl-C and the end of a terminal stop it by SIGTERM.
-	AppStopSignal syscall.Signal
-
-	// Reload makes the agent read its certificates again.
-	Reload <-chan struct{}
-
-	Log *slog.Logger
-
-	// Terminal, if there is one, is where a person watches.
-	Terminal *terminal.Terminal
-
-	// Metrics are scraped in addition to the agent's own.
-	Metrics []prometheus.Collector
+	App           *exec.Cmd             // starts with the agent and is stopped after the drain, see end; may be nil
+	Succession    Succession            // makes a hot restart possible; nil: none
+	Signals       <-chan drain.Signal   // stop the agent
+	StopSignal    func() syscall.Signal // the first one that arrived by Signals, 0 for none yet; nil: SIGTERM
+	AppStopSignal syscall.Signal        // stops App; 0: StopSignal, but SIGTERM after Ctrl-C and the end of a terminal
+	Reload        <-chan struct{}       // makes the agent read its certificates again
 }
 
 // agent is one run.

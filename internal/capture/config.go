@@ -8,25 +8,15 @@ import (
 
 // Config is what is captured; Resolve makes it. The rules are in rules_linux.go.
 type Config struct {
-	// Off captures nothing: Install then removes what an earlier run has installed.
-	Off bool
+	Off          bool // capture nothing: Install then removes what an earlier run has installed
+	WholeMachine bool // allow the machine's own network namespace
 
-	// WholeMachine allows the machine's own network namespace.
-	WholeMachine bool
+	InboundPort, OutboundPort uint16   // the pipe's listeners, on all addresses of both families
+	UIDs, GIDs                []uint32 // the proxy's, never empty: their connections are never captured
+	OwnPorts                  []uint16 // never captured inbound, even if included
 
-	// InboundPort and OutboundPort are the pipe's listeners, on all addresses of both families.
-	InboundPort, OutboundPort uint16
-
-	// UIDs and GIDs are the proxy's: their connections are never captured. Neither is ever empty.
-	UIDs, GIDs []uint32
-
-	// OwnPorts are never captured inbound, even if included.
-	OwnPorts []uint16
-
-	// IncludeInbound are the ports that are captured inbound, ExcludeInbound those that are not; the latter takes
-	// precedence.
 	IncludeInbound Ports
-	ExcludeInbound []uint16
+	ExcludeInbound []uint16 // takes precedence
 
 	// Outbound, in this order: connections to ExcludeOutboundPorts or ExcludeRanges are not captured, those to
 	// IncludeOutboundPorts are, and of the rest those to IncludeRanges.
@@ -35,11 +25,8 @@ type Config struct {
 	IncludeOutboundPorts []uint16
 	IncludeRanges        Ranges
 
-	// ExcludeInterfaces are those whose packets are never captured, inbound or outbound.
-	ExcludeInterfaces []string
-
-	// VirtualInterfaces lead to virtual machines in the pod: packets from them are outbound.
-	VirtualInterfaces []string
+	ExcludeInterfaces []string // their packets are never captured, inbound or outbound
+	VirtualInterfaces []string // to virtual machines in the pod: packets from them are outbound
 }
 
 // Ports are all or some.

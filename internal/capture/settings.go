@@ -13,11 +13,9 @@ type Setting struct {
 	Short string // istio-init's
 	Istio string // istio-init's long name, if different
 
-	// Annotations of the pod for the same setting; the first one takes precedence.
-	Annotations []string
-
-	Default string
-	Help    string // names the kind of value in back quotes
+	Annotations []string // of the pod for the same setting; the first one takes precedence
+	Default     string
+	Help        string // names the kind of value in back quotes
 
 	set func(*Config, string) error
 }
@@ -106,14 +104,9 @@ const annotationStatusPort = "status.sidecar.istio.io/port"
 
 // Input is the configuration.
 type Input struct {
-	// Flags by name, those that were set. A flag takes precedence over an annotation.
-	Flags map[string]string
-
-	// Annotations of the pod, all of them.
-	Annotations map[string]string
-
-	// OwnPorts are the agent's other listeners.
-	OwnPorts []uint16
+	Flags       map[string]string // those that were set, by name; a flag takes precedence over an annotation
+	Annotations map[string]string // of the pod, all of them
+	OwnPorts    []uint16          // the agent's other listeners
 }
 
 // Resolve makes a Config. The error reports all problems at once.

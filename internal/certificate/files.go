@@ -18,11 +18,8 @@ import (
 // called concurrently.
 type Files struct {
 	Cert, Key string // PEM: a certificate with its chain, and its key
-
-	// ClientCA is the file with the authorities of clients' certificates, PEM; empty: none.
-	ClientCA string
-
-	Log *slog.Logger
+	ClientCA  string // PEM: the authorities of clients' certificates; empty: none
+	Log       *slog.Logger
 
 	loading   sync.Mutex // one Load after another
 	serving   atomic.Pointer[set]

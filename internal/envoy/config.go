@@ -15,9 +15,7 @@ type Listener struct {
 	Name      string
 	Addresses []netip.AddrPort // as they are bound
 	Direction string           // INBOUND, OUTBOUND, or UNSPECIFIED
-
-	// Stats is its name in its own stats: listener.<Stats>.downstream_….
-	Stats string
+	Stats     string           // its name in its own stats: listener.<Stats>.downstream_…
 
 	// HTTP are the stat prefixes of its HTTP connection managers, as in the names of stats. Opaque is true when it has
 	// a filter chain without one.

@@ -21,11 +21,8 @@ import (
 
 // Options choose the Envoy, and how it is drained.
 type Options struct {
-	// Admin is the address of its admin API: host:port or unix:PATH.
-	Admin string
-
-	// Attach uses a running Envoy; the fields up to Stdout and Stderr are unused then.
-	Attach bool
+	Admin  string // address of its admin API: host:port or unix:PATH
+	Attach bool   // use a running Envoy; the fields up to Stdout and Stderr are unused then
 
 	Path      string    // the program; looked up in PATH when it has no slash
 	Config    string    // its configuration file; empty: made from Bootstrap

@@ -24,11 +24,8 @@ const overtime = 5 * time.Second
 
 // Options of a handover.
 type Options struct {
-	// PIDFile, if set, holds the process number of the process that serves, or of its predecessor while that drains.
-	PIDFile string
-
-	// Timeout is how long a successor may take to become ready; it is killed 5 s later. Zero is DefaultTimeout.
-	Timeout time.Duration
+	PIDFile string        // names the process that serves, or its predecessor while that drains; empty: none
+	Timeout time.Duration // for a successor to become ready; it is killed 5 s later. Zero is DefaultTimeout
 }
 
 // Handover is a process's link to its predecessor and its successor.

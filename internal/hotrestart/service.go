@@ -19,20 +19,14 @@ import (
 
 // ServiceOptions configure a Service.
 type ServiceOptions struct {
-	Handover *Handover // nil: the process cannot be replaced
-	Refused  error     // why it cannot be replaced; nil: it can
-
-	// Requests are the signals for a hot restart. RefusedBySignal, if set, is why a signal does not restart.
-	Requests        <-chan struct{}
-	RefusedBySignal error
-
-	Notifier *Notifier     // nil: no service manager
-	Watchdog time.Duration // see WatchdogTime
-
-	// LastCall is when a replaced process makes its last call, counted from a stop signal.
-	LastCall time.Duration
-
-	Log *slog.Logger
+	Handover        *Handover       // nil: the process cannot be replaced
+	Refused         error           // why it cannot be replaced; nil: it can
+	Requests        <-chan struct{} // the signals for a hot restart
+	RefusedBySignal error           // why a signal does not restart; nil: it does
+	Notifier        *Notifier       // nil: no service manager
+	Watchdog        time.Duration   // see WatchdogTime
+	LastCall        time.Duration   // from a stop signal to the last call of a replaced process
+	Log             *slog.Logger
 }
 
 // Service lets a new process replace an agent. It implements agent.Succession.

@@ -8,20 +8,11 @@ import (
 
 // FieldError is one invalid setting.
 type FieldError struct {
-	// Field is the full path of the setting as it was written.
-	Field string
-
-	// Value is the value, shortened when it is long.
-	Value string
-
-	// Source is the place of the setting.
-	Source Source
-
-	// Accepts describes the valid values.
-	Accepts string
-
-	// Err is the parser's error, if it adds anything; may be nil.
-	Err error
+	Field   string // full path of the setting as it was written
+	Value   string // shortened when it is long
+	Source  Source
+	Accepts string // the valid values
+	Err     error  // of the parser, if it adds anything; may be nil
 }
 
 func (e *FieldError) Error() string {
@@ -40,14 +31,9 @@ func (e *FieldError) Unwrap() error { return e.Err }
 
 // Warning is a valid setting that probably does not do what its author expects.
 type Warning struct {
-	// Field is the full path of the setting as it was written.
-	Field string
-
-	// Source is the place of the setting; Default for the configuration as a whole.
-	Source Source
-
-	// Text describes the problem, what lastcall does, and what to write instead.
-	Text string
+	Field  string // full path of the setting as it was written
+	Source Source // Default for the configuration as a whole
+	Text   string // the problem, what lastcall does, and what to write instead
 }
 
 func (w Warning) String() string {

@@ -33,23 +33,15 @@ var annotationsRead = []string{annotationConfig, annotationInclusionPrefixes, an
 
 // Input is everything that settings are made of.
 type Input struct {
-	// MeshFile is the file of the MeshConfig; empty means none. A missing file is ignored, with a warning unless it is
-	// DefaultMeshFile. More than 2 MiB is an error.
-	MeshFile string
-
-	// AnnotationsFile is the downward API's file; empty means none. The same rules apply as for MeshFile, with
-	// DefaultAnnotationsFile.
+	// MeshFile is the file of the MeshConfig, AnnotationsFile the downward API's; empty means none. A missing file is
+	// ignored, with a warning unless it is DefaultMeshFile or DefaultAnnotationsFile. More than 2 MiB is an error.
+	MeshFile        string
 	AnnotationsFile string
 
-	// Env is the container's environment as os.Environ gives it.
-	Env []string
+	Env   []string        // the container's environment as os.Environ gives it
+	Flags map[string]Flag // those that were set, by the variable or ProxyConfig field that each overrides
 
-	// Flags are those of the command line, by the name of the variable or ProxyConfig field that each overrides. It
-	// holds only flags that were set.
-	Flags map[string]Flag
-
-	// ReadFile reads a file; nil: os.ReadFile, limited to 2 MiB.
-	ReadFile func(name string) ([]byte, error)
+	ReadFile func(name string) ([]byte, error) // nil: os.ReadFile, limited to 2 MiB
 }
 
 // Flag is a command line flag that was set.

@@ -49,14 +49,9 @@ type Settings struct {
 	EventStreams   Value[string]        // LASTCALL_EVENT_STREAMS: "wait" or "close"
 	EndlessTypes   Value[[]string]      // LASTCALL_ENDLESS_TYPES, in lower case
 
-	// ScrapeTarget is the URL of the app's own metrics; empty: none.
-	ScrapeTarget Value[string]
-
-	// Proxy is the whole merged ProxyConfig, on Istio's defaults.
-	Proxy *mesh.ProxyConfig
-
-	// Warnings are in the order of the layers, then of the whole.
-	Warnings []Warning
+	ScrapeTarget Value[string]     // URL of the app's own metrics; empty: none
+	Proxy        *mesh.ProxyConfig // the whole merged ProxyConfig, on Istio's defaults
+	Warnings     []Warning         // in the order of the layers, then of the whole
 }
 
 // Mode is the mode of the drain under these settings.

@@ -5,43 +5,23 @@ import "fmt"
 // Origin is the kind of place of a value.
 type Origin int
 
+// The kinds of places.
 const (
-	// Default is a built-in value.
-	Default Origin = iota
-
-	// MeshFile is MeshConfig's defaultConfig in the mesh config file.
-	MeshFile
-
-	// ProxyConfigVariable is the PROXY_CONFIG environment variable, which the
-	// injector writes.
-	ProxyConfigVariable
-
-	// Annotation is a pod annotation, read from the downward API's file.
-	Annotation
-
-	// AnnotationsFile is the downward API's file itself.
-	AnnotationsFile
-
-	// Environment is one variable of the container's own environment.
-	Environment
-
-	// FlagGiven is a command line flag.
-	FlagGiven
+	Default             Origin = iota // built in
+	MeshFile                          // MeshConfig's defaultConfig in the mesh config file
+	ProxyConfigVariable               // PROXY_CONFIG, which the injector writes
+	Annotation                        // a pod annotation, read from the downward API's file
+	AnnotationsFile                   // the downward API's file itself
+	Environment                       // a variable of the container's own environment
+	FlagGiven                         // a command line flag
 )
 
 // Source is where a value was set.
 type Source struct {
-	Origin Origin
-
-	// Name is the file, the annotation, the variable or the flag; empty for
-	// Default.
-	Name string
-
-	// Metadata is true for an entry of the proxyMetadata found there.
-	Metadata bool
-
-	// Line is the line within the file, the variable or the annotation's value, counted from 1; 0 when it is unknown.
-	Line int
+	Origin   Origin
+	Name     string // of the file, annotation, variable or flag; empty for Default
+	Metadata bool   // an entry of the proxyMetadata found there
+	Line     int    // within the file, the variable or the annotation's value, from 1; 0: unknown
 }
 
 // String names the place, without the line.
@@ -85,9 +65,7 @@ func (s Source) at() string {
 type Value[T any] struct {
 	Value  T
 	Source Source
-
-	// Path is the setting's name in its source, for example proxyMetadata.MINIMUM_DRAIN_DURATION; empty for a default.
-	Path string
+	Path   string // its name in Source, such as proxyMetadata.MINIMUM_DRAIN_DURATION; empty for a default
 }
 
 // IsSet reports whether the value was set anywhere, even to the default's value.

@@ -3,30 +3,15 @@ package meshconfig
 // Setting describes one thing that users configure. The table of all of them is the single source of --help, of
 // docs/configuration.md, and of the README's table.
 type Setting struct {
-	// Name is the environment variable or, for a field of Istio's ProxyConfig, the field.
-	Name string
-
-	// Field is true for a field of ProxyConfig. All others are environment variables.
-	Field bool
-
-	// ContainerOnly is true for variables that are read from the container's environment and not from proxyMetadata.
-	ContainerOnly bool
-
-	// Flag overrides the variable or field; without its dashes, empty for none.
-	Flag string
-
-	// Type is the placeholder of the flag's value: "duration", "bool", …; Values are all values it may have.
-	Type   string
-	Values []string
-
-	// Default is the built-in value as text; empty for none.
-	Default string
-
-	// Group is the heading under which --help lists it.
-	Group string
-
-	// Usage says in one sentence what it does, without a full stop.
-	Usage string
+	Name          string   // the environment variable, or the field of Istio's ProxyConfig
+	Field         bool     // a field of ProxyConfig; all others are environment variables
+	ContainerOnly bool     // read from the container's environment and not from proxyMetadata
+	Flag          string   // overrides it; without its dashes, empty for none
+	Type          string   // placeholder of the flag's value: "duration", "bool", …
+	Values        []string // all that it may have
+	Default       string   // the built-in value as text; empty for none
+	Group         string   // the heading under which --help lists it
+	Usage         string   // what it does, in one sentence without a full stop
 }
 
 // The headings of the table.

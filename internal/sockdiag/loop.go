@@ -21,18 +21,14 @@ type Loop struct {
 	Min, Max time.Duration // within these bounds
 	Pause    time.Duration // from a look to one that a report causes, at least
 
-	// Look takes one look.
-	Look func()
+	Look func() // takes one look
 
 	// Next returns what a look costs, and when the caller needs the next one; zero: at the interval. It is called before
 	// each wait.
 	Next func() (cost time.Duration, wish time.Time)
 
-	// Recheck makes the loop call Next again; nil: never.
-	Recheck <-chan struct{}
-
-	// Silent is called when the kernel no longer reports.
-	Silent func()
+	Recheck <-chan struct{} // makes the loop call Next again; nil: never
+	Silent  func()          // is called when the kernel no longer reports
 
 	stop context.CancelFunc
 	done chan struct{}

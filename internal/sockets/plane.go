@@ -16,26 +16,20 @@ import (
 
 // Options configure a Plane.
 type Options struct {
-	// Ports are the app's, at least one, in any order.
-	Ports []uint16
+	Ports []uint16 // the app's, at least one, in any order
 
 	// IgnoreFrom are clients that do not count: probes, scrapers. In many clusters a node's own address is also the
 	// source of clients that a Service has forwarded over that node.
 	IgnoreFrom []netip.Prefix
 
-	// Opaque makes every open connection busy.
-	Opaque bool
+	Opaque bool // every open connection is busy
 	// OpaquePorts are those of Ports whose connections are busy while they are open: HTTP/2, gRPC, WebSocket, TLS, all
 	// protocols for which the kernel's counters do not distinguish idle from busy.
 	OpaquePorts []uint16
-	// StreamPause is how long a streaming response may pause before it counts as complete.
-	StreamPause time.Duration
 
-	// IdleGrace is how long a connection is quiet before it is idle.
-	IdleGrace time.Duration
-
-	// Log receives problems of the watch itself.
-	Log *slog.Logger
+	StreamPause time.Duration // for which a streaming response may pause before it counts as complete
+	IdleGrace   time.Duration // for which a connection is quiet before it is idle
+	Log         *slog.Logger  // of problems of the watch itself
 }
 
 // table is the kernel's, or a test's.
