@@ -142,10 +142,8 @@ func (a *agent) stopSignalName() string {
 
 // endApp stops the app, which no longer has requests, and kills it at the deadline by.
 func (a *agent) endApp(by time.Time) {
-	select {
-	case <-a.app.Done():
+	if a.app.HasExited() {
 		return
-	default:
 	}
 	a.endingApp.Store(true)
 	a.appSignal = a.appStopSignal()

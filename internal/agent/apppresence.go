@@ -8,31 +8,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/process"
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
-// presence detects whether the pod's app is running, without its help: by its processes where the pod has
-// shareProcessNamespace, otherwise by its sockets.
-type presence struct{ table *sockdiag.Table }
-
-func newPresence() (*presence, error) {
-	table, err := sockdiag.OpenTable()
-	if err != nil {
-		return nil, err
-	}
-	return &presence{table}, nil
-}
-
-func (p *presence) close() { _ = p.table.Close() }
-
-// look reports whether another process is there. exact is false when only sockets are visible: an app without one may
+// isAppThere reports whether the pod's app is running, without its help: by its processes where the pod has
+// shareProcessNamespace, otherwise by its sockets. exact is false when only sockets are visible: an app without one may
 // still be at work.
-func (p *presence) look() (there, exact bool, err error) {
+func isAppThere(table *sockdiag.Table) (there, exact bool, err error) {
 	if sharesProcesses() {
 		n, err := otherProcesses()
 		return n > 0, true, err
 	}
-	n, err := p.table.Others()
+	n, err := table.Others()
 	return n > 0, false, err
 }
 
@@ -68,12 +56,7 @@ func otherProcesses() (int, error) {
 		if err != nil {
 			continue
 		}
-		b, err := os.ReadFile("/proc/" + e.Name() + "/stat")
-		if err != nil {
-			continue // it has exited meanwhile
-		}
-		// pid (comm) state ppid …: comm may hold spaces and brackets.
-		fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+		fields := process.Stat(pid) // state, parent, …; none if it has exited meanwhile
 		if len(fields) < 2 || fields[0] == "Z" {
 			continue
 		}
@@ -109,16 +92,16 @@ const goneAtWork = 10 * time.Second
 // awaitAppGone waits until the app has exited. Unless seen is true, the app must have appeared first: a sidecar may
 // start before the app.
 func awaitAppGone(ctx context.Context, quiet time.Duration, seen bool) error {
-	p, err := newPresence()
+	table, err := sockdiag.OpenTable()
 	if err != nil {
 		return err
 	}
-	defer p.close()
+	defer table.Close()
 	tick := time.NewTicker(appGoneLook)
 	defer tick.Stop()
 	last := time.Now()
 	for {
-		there, exact, err := p.look()
+		there, exact, err := isAppThere(table)
 		switch {
 		case err != nil:
 			return err

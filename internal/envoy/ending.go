@@ -52,10 +52,8 @@ func (p *Plane) Close(ctx context.Context) error {
 // send makes Envoy exit. SIGTERM and /quitquitquit have the same effect; SIGTERM needs neither a round trip nor a
 // working admin API.
 func (p *Plane) send(ctx context.Context, c *process.Child) error {
-	select {
-	case <-c.Done():
-		return nil // its number may belong to another process by now
-	default:
+	if c.HasExited() {
+		return nil
 	}
 	signalGroup(c, syscall.SIGTERM)
 	if !awaitExit(ctx, c) && ctx.Err() == nil {
@@ -71,12 +69,10 @@ func (p *Plane) send(ctx context.Context, c *process.Child) error {
 			}
 		}
 	}
-	select {
-	case <-c.Done():
+	if c.HasExited() {
 		return nil
-	default:
-		return fmt.Errorf("end envoy: %w", ctx.Err())
 	}
+	return fmt.Errorf("end envoy: %w", ctx.Err())
 }
 
 // awaitExit waits for the exit of Envoy and of all processes that it has started.

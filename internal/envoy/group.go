@@ -18,22 +18,18 @@ func signalGroup(c *process.Child, s syscall.Signal) bool { return syscall.Kill(
 // dying reports whether Envoy is exiting: the kernel closes the sockets of a process some time before its parent is
 // notified, and connections that end this way were not complete.
 func dying(c *process.Child) bool {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(c.Pid()) + "/stat")
-	if err != nil {
+	fields := process.Stat(c.Pid())
+	if len(fields) == 0 {
 		_, err := os.Stat("/proc/self/stat")
 		return err == nil // reaped; otherwise there is no /proc here
 	}
 	const exiting = 0x4 // PF_EXITING
-	fields := statFields(b)
 	if len(fields) < 7 {
 		return false
 	}
-	flags, _ := strconv.ParseUint(string(fields[6]), 10, 64)
+	flags, _ := strconv.ParseUint(fields[6], 10, 64)
 	return flags&exiting != 0
 }
-
-// statFields are the fields of /proc/PID/stat from the state on: the name before may contain anything (proc(5)).
-func statFields(b []byte) [][]byte { return bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) }
 
 // groupLives reports whether a process of the group still runs after its leader has exited: only a script leaves one.
 func groupLives(c *process.Child) bool {
@@ -43,12 +39,9 @@ func groupLives(c *process.Child) bool {
 	// A zombie still counts for kill(2).
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, name := range stats {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			continue
-		}
-		fields := statFields(b) // state, parent, group, …
-		if len(fields) > 2 && string(fields[2]) == strconv.Itoa(c.Pid()) && fields[0][0] != 'Z' {
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		fields := process.Stat(pid) // state, parent, group, …
+		if len(fields) > 2 && fields[2] == strconv.Itoa(c.Pid()) && fields[0] != "Z" {
 			return true
 		}
 	}

@@ -77,12 +77,8 @@ func Start(ctx context.Context, o Options) (*Plane, error) {
 		p.put(child)
 	}
 	if err := p.learn(ctx); err != nil {
-		if c := p.running(); c != nil {
-			select {
-			case <-c.Done():
-				err = fmt.Errorf("envoy exited with code %d before it was ready; its output is in the log above", c.Code())
-			default:
-			}
+		if c := p.running(); c != nil && c.HasExited() {
+			err = fmt.Errorf("envoy exited with code %d before it was ready; its output is in the log above", c.Code())
 		}
 		p.Shut()
 		return nil, err

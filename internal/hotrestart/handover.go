@@ -33,7 +33,7 @@ type Handover struct {
 	upgrader      *tableflip.Upgrader
 	timeout       time.Duration
 	pidFile       string
-	control       net.Listener // nil without a pid file
+	control       net.Listener // receives requests for a hot restart, for ControlHandler; nil without a pid file
 	toPredecessor *message     // nil without a predecessor
 	fromSuccessor *message
 

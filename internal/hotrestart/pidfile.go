@@ -1,12 +1,13 @@
 package hotrestart
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/lastcall-dev/lastcall/internal/process"
 )
 
 // The file names the process that serves, and during a hot restart the old one until that has drained. systemd reads it
@@ -62,11 +63,6 @@ func ReadPIDFile(file string) (int, error) {
 
 // IsAlive reports whether a process is running. A zombie is not.
 func IsAlive(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	// The state follows the name, which is in brackets and may contain brackets.
-	end := bytes.LastIndexByte(stat, ')')
-	return end < 0 || !bytes.HasPrefix(stat[end+1:], []byte(" Z")) && !bytes.HasPrefix(stat[end+1:], []byte(" X"))
+	fields := process.Stat(pid)
+	return len(fields) > 0 && fields[0] != "Z" && fields[0] != "X"
 }

@@ -24,27 +24,15 @@ type Source struct {
 	Line     int    // within the file, the variable or the annotation's value, from 1; 0: unknown
 }
 
+// originNames begin the text of a Source; the variable PROXY_CONFIG is its own name.
+var originNames = [...]string{
+	Default: "default", MeshFile: "mesh file ", Annotation: "annotation ", AnnotationsFile: "annotations file ",
+	Environment: "environment ", FlagGiven: "flag ",
+}
+
 // String names the place, without the line.
 func (s Source) String() string {
-	var where string
-	switch s.Origin {
-	case Default:
-		where = "default"
-	case MeshFile:
-		where = "mesh file " + s.Name
-	case ProxyConfigVariable:
-		where = variableProxyConfig
-	case Annotation:
-		where = "annotation " + s.Name
-	case AnnotationsFile:
-		where = "annotations file " + s.Name
-	case Environment:
-		where = "environment " + s.Name
-	case FlagGiven:
-		where = "flag " + s.Name
-	default:
-		where = fmt.Sprintf("Origin(%d) %s", int(s.Origin), s.Name)
-	}
+	where := originNames[s.Origin] + s.Name
 	if s.Metadata {
 		return "proxyMetadata of " + where
 	}

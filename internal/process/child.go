@@ -1,11 +1,14 @@
 package process
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 )
@@ -89,6 +92,16 @@ func (c *Child) Done() <-chan struct{} { return c.done }
 // after Done.
 func (c *Child) Code() int { return c.code }
 
+// HasExited reports whether the process has exited: its number may belong to another one by now.
+func (c *Child) HasExited() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Signal sends a signal to the process alone.
 func (c *Child) Signal(s os.Signal) error {
 	err := c.cmd.Process.Signal(s)
@@ -100,9 +113,14 @@ func (c *Child) Signal(s os.Signal) error {
 
 // Kill ends the process and its whole group at once.
 func (c *Child) Kill() {
-	select {
-	case <-c.done: // the number may belong to another process by now
-	default:
+	if !c.HasExited() {
 		_ = syscall.Kill(-c.Pid(), syscall.SIGKILL)
 	}
+}
+
+// Stat are the fields of /proc/PID/stat from the state on: the name before may contain anything (proc(5)). It is empty
+// when there is no such process.
+func Stat(pid int) []string {
+	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 }
