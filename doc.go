@@ -10,7 +10,7 @@
 // still send them, Serve
 //
 //   - continues to accept connections for the minimum drain (5 s), and until none has arrived for the
-//     quiet time (2 s), but for no more than a third of the grace period;
+//     quiet time (2 s); the quiet time cannot extend this beyond a third of the grace period;
 //   - asks every client to go elsewhere: Connection: close on every HTTP/1.1 response, and a GOAWAY
 //     that refuses nothing on every HTTP/2 connection;
 //   - closes idle connections in an orderly way, and returns as soon as no request is in flight;
@@ -59,8 +59,9 @@
 //
 // With WithStatusAddress, GET /ready answers 200 until the listeners are closed, then 503, and GET
 // /prestop drains and returns when no request is in flight: as a preStop hook (httpGet) it starts the
-// drain before SIGTERM. If no SIGTERM follows within the grace period, the drain is cancelled and the
-// program serves again. The address must not be part of a Service: any caller of /prestop drains the pod.
+// drain before SIGTERM. If no SIGTERM follows by 5 s after the grace period, the drain is cancelled and
+// the program serves again. The address must not be part of a Service: any caller of /prestop drains the
+// pod.
 //
 // # More than HTTP
 //
