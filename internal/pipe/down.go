@@ -11,14 +11,15 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// down is the state of the app side, for its goroutine alone.
+// down is the app side. Its fields and methods belong to its goroutine.
 type down struct {
+	c *conn
 	reader
 	state  downState
-	body   earlyend.Body
-	head   []byte // a rewritten head
-	status int    // of the present response
-	closes bool   // the app announces that it closes
+	body   earlyend.Body // wmu guards it while conn.streaming is set
+	head   []byte        // a rewritten head
+	status int           // of the present response
+	closes bool          // the app announces that it closes
 }
 
 type downState uint8
@@ -32,56 +33,54 @@ const (
 	downStray                   // a response without a request, until the app closes
 )
 
-// runDown reads from the app until either side has ended. It reports whether to continue in a new goroutine.
-func (c *conn) runDown() (again bool) {
-	d := &c.down
-	if c.in.Protocol == TCP {
+// run reads from the app until either side has ended. It reports whether to continue in a new goroutine.
+func (d *down) run() (again bool) {
+	if d.c.in.Protocol == TCP {
 		d.state = downOpaque
 	} else {
 		for reads := true; reads; {
-			if err := c.app.Raw.Read(c.readApp); c.app.WasWoken(err) {
+			if err := d.c.app.Raw.Read(d.readApp); d.c.app.WasWoken(err) {
 				return true
 			} else if err != nil {
 				d.err = err
 			}
 			if reads = d.splices > 0 && d.err == nil; reads {
-				c.spliceDown(d.splices)
+				d.spliceDown(d.splices)
 				d.splices = 0
 			}
 		}
 	}
 	if d.state == downOpaque && d.err == nil {
-		c.carryDown()
+		d.carryDown()
 		return false
 	}
-	c.appEnded()
+	d.appEnded()
 	d.release()
 	return false
 }
 
 // readApp handles what has come from the app. It returns false to wait for more.
-func (c *conn) readApp(fd uintptr) bool {
-	d := &c.down
+func (d *down) readApp(fd uintptr) bool {
 	for {
 		if d.buf == nil {
 			d.buf = tcp.GetBuffer(d.large)
 		}
-		buf, ok := d.buf.Room(max(c.p.cfg.MaxHead, maxAppBlock) + tcp.SmallBuffer)
+		buf, ok := d.buf.Room(max(d.c.p.cfg.MaxHead, maxAppBlock) + tcp.SmallBuffer)
 		d.buf = buf
 		if !ok { // only a head can fill it
 			d.err = http1.ErrHeadTooLarge
 			return true
 		}
-		if !d.fill(fd, c.app) {
+		if !d.fill(fd, d.c.app) {
 			return false
 		}
 		if d.err != nil {
 			return true
 		}
-		if !c.fromApp() {
+		if !d.fromApp() {
 			return true
 		}
-		if d.splices = c.splicesDown(); d.splices > 0 {
+		if d.splices = d.splicesDown(); d.splices > 0 {
 			return true
 		}
 		if d.large && d.buf.Drained() {
@@ -92,36 +91,35 @@ func (c *conn) readApp(fd uintptr) bool {
 
 // fromApp forwards as much of the buffer as is complete. It returns false if down has to leave its read loop: the
 // connection has ended, the output is invalid (err is set), or the rest is opaque.
-func (c *conn) fromApp() bool {
-	d := &c.down
+func (d *down) fromApp() bool {
 	b := d.buf
 	for b.R < b.W {
 		switch d.state {
 		case downOpaque:
 			return false
 		case downStray:
-			if err := c.toClient(b.Bytes(), false); err != nil {
+			if err := d.c.toClient(b.Bytes(), false); err != nil {
 				return false
 			}
 			b.R = b.W
 		case downBody:
-			if ok := c.passMessage(0); !ok {
+			if ok := d.passMessage(0); !ok {
 				return false
 			}
 		case downWS:
-			if ok := c.passWebSocket(); !ok {
+			if ok := d.passWebSocket(); !ok {
 				return false
 			}
 		case downH2:
-			if c.modeNow() == opaque { // the app spoke HTTP/2 first, but the client does not
+			if d.c.modeNow() == opaque { // the app spoke HTTP/2 first, but the client does not
 				d.state = downOpaque
 				return false
 			}
-			return c.passFrames()
+			return d.passFrames()
 		case downHead:
 			rest := b.Bytes()
 			if d.scanned == 0 {
-				switch c.sniffApp(rest) {
+				switch d.sniffApp(rest) {
 				case modeH2:
 					d.state = downH2
 					continue
@@ -134,14 +132,14 @@ func (c *conn) fromApp() bool {
 			}
 			n := http1.HeadLen(rest, d.scanned)
 			if n == 0 {
-				if d.scanned = len(rest); d.scanned > c.p.cfg.MaxHead {
+				if d.scanned = len(rest); d.scanned > d.c.p.cfg.MaxHead {
 					d.err = http1.ErrHeadTooLarge
 					return false
 				}
 				return true
 			}
 			d.scanned = 0
-			if ok := c.passHead(n); !ok {
+			if ok := d.passHead(n); !ok {
 				return false
 			}
 		}
@@ -152,7 +150,8 @@ func (c *conn) fromApp() bool {
 // sniffApp detects the protocol from the first bytes of a message of the app. An app that speaks before any request
 // speaks no HTTP, unless it sends the SETTINGS of HTTP/2, as some servers do. It wakes up, which may hold a few bytes
 // back.
-func (c *conn) sniffApp(b []byte) mode {
+func (d *down) sniffApp(b []byte) mode {
+	c := d.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mode != undecided || c.queue.len() > 0 || c.in.Protocol != Auto {
@@ -178,15 +177,16 @@ func (c *conn) sniffApp(b []byte) mode {
 }
 
 // carryDown forwards what has been read, and then everything.
-func (c *conn) carryDown() {
-	if b := c.down.buf; b != nil {
-		c.down.carried = uint64(b.W - b.R)
+func (d *down) carryDown() {
+	c := d.c
+	if b := d.buf; b != nil {
+		d.carried = uint64(b.W - b.R)
 		if b.R < b.W {
 			_ = c.toClient(b.Bytes(), false)
 		}
-		c.down.release()
+		d.release()
 	}
-	c.down.carried += c.carry(c.client, c.app)
+	d.carried += c.carry(c.client, c.app)
 }
 
 // isMalformed reports whether the app has sent what is not HTTP, rather than closed or reset its connection.

@@ -172,6 +172,7 @@ func TestCloseIdleUnread(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &conn{p: p, in: p.listeners[0], client: s, began: time.Now(), idleSince: time.Now()} // without a reader
+	c.up.c, c.down.c = c, c
 	p.add(c)
 	defer c.cleanUp()
 	_, _ = theirs.Write([]byte("\r\n"))

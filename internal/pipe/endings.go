@@ -183,13 +183,14 @@ func (c *conn) endSlowResponse() {
 }
 
 // endRefused answers an invalid request, after the responses that are due.
-func (c *conn) endRefused(r *accesslog.Reply, outcome accesslog.Outcome) {
-	partly := c.up.state == upBody
-	c.up.state = upDiscard
-	if b := c.up.buf; b != nil {
+func (u *up) endRefused(r *accesslog.Reply, outcome accesslog.Outcome) {
+	c := u.c
+	partly := u.state == upBody
+	u.state = upDiscard
+	if b := u.buf; b != nil {
 		b.R = b.W
 	}
-	c.clearDeadline()
+	u.clearDeadline()
 	c.mu.Lock()
 	c.end.advance(lastMessage)
 	// A request that has been forwarded in part cannot be answered by the app.
@@ -228,8 +229,8 @@ func (c *conn) whyUnreachable() *ending {
 }
 
 // appEnded handles the end of what the app sends, or output that is not understood.
-func (c *conn) appEnded() {
-	d := &c.down
+func (d *down) appEnded() {
+	c := d.c
 	c.mu.Lock()
 	done, responding, due := c.end.done(), c.response.begun, c.queue.len() > 0
 	mode, streams := c.mode, 0
@@ -256,7 +257,7 @@ func (c *conn) appEnded() {
 	case mode == modeWS:
 		c.endBy(&endAppIdle, 0)
 	case responding && d.body.Kind == http1.CloseBody && isFIN: // the response is complete
-		c.responseEnds(true)
+		d.responseEnds(true)
 	case responding:
 		c.in.stats.Truncated.Add(1)
 		c.endBy(&endAppClosed, 0)
@@ -273,12 +274,13 @@ func (c *conn) appEnded() {
 
 // clientEnded handles the end of what the client sends. A FIN while a response is due is a half-close, which the app
 // gets too; anything else ends the connection.
-func (c *conn) clientEnded() {
+func (u *up) clientEnded() {
+	c := u.c
 	c.mu.Lock()
-	c.halfClosed = errors.Is(c.up.err, io.EOF)
+	c.halfClosed = errors.Is(u.err, io.EOF)
 	closing := c.ws != nil && c.ws.closeSent.Load() // a WebSocket that ends by close frames
 	due := (c.queue.len() > 0 && !c.arriving || c.h2 != nil && len(c.h2.streams) > 0) && !c.end.done() && c.halfClosed
-	if errno := syscall.Errno(0); errors.As(c.up.err, &errno) && !closing { // nothing reaches the client now
+	if errno := syscall.Errno(0); errors.As(u.err, &errno) && !closing { // nothing reaches the client now
 		if !c.end.done() {
 			c.end.by = &endClientGone
 		}
@@ -289,20 +291,21 @@ func (c *conn) clientEnded() {
 	switch {
 	case c.app == nil:
 	case closing:
-		c.endWebSocket()
+		u.endWebSocket()
 	case due:
 		_ = c.app.CloseWrite()
 	default:
 		c.app.Shut()
 	}
-	if c.up.err != nil && errors.Is(c.up.err, syscall.ECONNRESET) {
+	if u.err != nil && errors.Is(u.err, syscall.ECONNRESET) {
 		c.in.stats.ClientResets.Add(1)
 	}
 }
 
 // clientTimedOut handles an expired read deadline. It reports whether to read on.
-func (c *conn) clientTimedOut() bool {
-	if !errors.Is(c.up.err, os.ErrDeadlineExceeded) {
+func (u *up) clientTimedOut() bool {
+	c := u.c
+	if !errors.Is(u.err, os.ErrDeadlineExceeded) {
 		return false
 	}
 	c.mu.Lock()
@@ -315,35 +318,35 @@ func (c *conn) clientTimedOut() bool {
 	switch {
 	case done: // the client does not close: leave, unless it is still reading
 		left := c.client.Unsent()
-		if left == 0 || left == c.up.unsent {
+		if left == 0 || left == u.unsent {
 			return false
 		}
-		c.up.unsent = left
+		u.unsent = left
 		_ = c.client.SetReadDeadline(time.Now().Add(pause))
 		return true
 	case mode == modeWS: // the client has not answered our close frame
-		c.endWebSocket()
+		u.endWebSocket()
 		return true
 	case mode == opaque: // the app spoke first
 		_ = c.client.SetReadDeadline(time.Time{})
-		c.up.state = upOpaque
+		u.state = upOpaque
 		return true
-	case c.up.timed && c.up.state == upH2:
-		c.clearDeadline()
-		c.up.state = upDiscard
+	case u.timed && u.state == upH2:
+		u.clearDeadline()
+		u.state = upDiscard
 		c.endInvalidH2(http2.FloodSlow)
 		return true
-	case c.up.timed:
-		c.clearDeadline()
+	case u.timed:
+		u.clearDeadline()
 		if c.endAwaitFirst() {
 			c.endBy(&endClientGone, 0)
 			return true
 		}
 		outcome := accesslog.HeadTimeout
-		if c.up.state == upBody {
+		if u.state == upBody {
 			outcome = accesslog.RequestTimeout
 		}
-		c.endRefused(&replyTimeout, outcome)
+		u.endRefused(&replyTimeout, outcome)
 		return true
 	}
 	_ = c.client.SetReadDeadline(time.Time{})

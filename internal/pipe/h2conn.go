@@ -62,11 +62,12 @@ func (c *conn) newH2() *h2 {
 const maxAppBlock = 256 << 10
 
 // becomeH2 follows HTTP/2 from the client's preface on, which begins the buffer.
-func (c *conn) becomeH2() {
+func (u *up) becomeH2() {
+	c := u.c
 	c.mu.Lock()
 	if c.end.last() {
 		c.mu.Unlock()
-		c.up.state = upDiscard
+		u.state = upDiscard
 		return
 	}
 	if c.h2 == nil { // it exists if the app sent SETTINGS first, or after an upgrade
@@ -76,9 +77,9 @@ func (c *conn) becomeH2() {
 	c.arriving = true // until the app is connected
 	c.recountLocked()
 	c.mu.Unlock()
-	c.clearDeadline()
-	c.up.state = upH2
-	b := c.up.buf
+	u.clearDeadline()
+	u.state = upH2
+	b := u.buf
 	if c.app == nil {
 		if err := c.dial(); err != nil { // requests are read and answered
 			c.sendSettings()
@@ -88,7 +89,7 @@ func (c *conn) becomeH2() {
 		}
 	}
 	if err := c.app.Send(b.B[b.R:b.R+len(http2.Preface)], true); err != nil {
-		c.up.state = upDiscard
+		u.state = upDiscard
 	}
 	b.R += len(http2.Preface)
 	c.setArriving(false)
@@ -106,8 +107,9 @@ func (c *conn) sendSettings() {
 }
 
 // forwardFrames forwards frames of the client. wait is true if more bytes are needed.
-func (c *conn) forwardFrames() (wait bool) {
-	b := c.up.buf
+func (u *up) forwardFrames() (wait bool) {
+	c := u.c
+	b := u.buf
 	h := c.h2
 	c.mu.Lock()
 	if c.end.done() { // after the final GOAWAY: the client repeats the request on another connection
@@ -115,7 +117,7 @@ func (c *conn) forwardFrames() (wait bool) {
 			c.raceLocked()
 		}
 		c.mu.Unlock()
-		c.up.state = upDiscard
+		u.state = upDiscard
 		return false
 	}
 	n, err := h.up.Follow(b.Bytes(), upVisitor{c})
@@ -135,30 +137,31 @@ func (c *conn) forwardFrames() (wait bool) {
 			return true
 		}
 		c.failStreams(c.whyUnreachable(), http2.NoError)
-		c.up.state = upDiscard
+		u.state = upDiscard
 		return false
 	}
 	if n > 0 {
 		if sendErr := c.app.Send(b.B[b.R:b.R+n], false); sendErr != nil {
-			c.up.state = upDiscard // the end of the app's connection decides how to continue
+			u.state = upDiscard // the end of the app's connection decides how to continue
 		}
 		b.R += n
 	}
 	if err != nil {
-		c.up.state = upDiscard
+		u.state = upDiscard
 		b.R = b.W
-		c.admitOversized(err)
+		u.admitOversized(err)
 		c.endInvalidH2(err)
 		return false
 	}
-	c.timeHeaders(slow)
+	u.timeHeaders(slow)
 	c.finishIfDrained()
 	return true
 }
 
 // admitOversized opens a stream whose header block is too large, so that its client gets a response before the connection
 // ends. The block is not forwarded.
-func (c *conn) admitOversized(err error) {
+func (u *up) admitOversized(err error) {
+	c := u.c
 	h := c.h2
 	id := h.up.Last().Stream
 	if flood, ok := err.(http2.Flood); !ok || !flood.IsHead() {
@@ -179,13 +182,13 @@ func (c *conn) admitOversized(err error) {
 }
 
 // timeHeaders sets the deadline of an incomplete header block, and clears it afterwards.
-func (c *conn) timeHeaders(slow bool) {
+func (u *up) timeHeaders(slow bool) {
 	switch {
-	case slow && !c.up.timed:
-		c.up.timed = true
-		_ = c.client.SetReadDeadline(time.Now().Add(c.p.cfg.HeadTimeout))
-	case !slow && c.up.timed:
-		c.clearDeadline()
+	case slow && !u.timed:
+		u.timed = true
+		_ = u.c.client.SetReadDeadline(time.Now().Add(u.c.p.cfg.HeadTimeout))
+	case !slow && u.timed:
+		u.clearDeadline()
 	}
 }
 
@@ -201,8 +204,9 @@ func (c *conn) batchEndsLocked() {
 }
 
 // passFrames passes on frames of the app. It returns false if the connection has ended or the app violates the protocol.
-func (c *conn) passFrames() bool {
-	b := c.down.buf
+func (d *down) passFrames() bool {
+	c := d.c
+	b := d.buf
 	h := c.h2
 	c.wmu.Lock()
 	c.mu.Lock()
@@ -214,7 +218,7 @@ func (c *conn) passFrames() bool {
 	if h.finishing {
 		c.mu.Unlock()
 		defer c.wmu.Unlock()
-		return c.passLastMessages()
+		return d.passLastMessages()
 	}
 	n, err := h.down.Follow(b.Bytes(), downVisitor{c})
 	h.down.Release()
@@ -234,7 +238,7 @@ func (c *conn) passFrames() bool {
 	}
 	c.wmu.Unlock()
 	if err != nil {
-		c.down.err = http1.Malformed(err.Error())
+		d.err = http1.Malformed(err.Error())
 		return false
 	}
 	return !c.finishIfDrained()

@@ -41,8 +41,9 @@ func (c *conn) requestLastMessages() *lastWord {
 
 // passLastMessages passes on only the rest of messages that have begun, and frames of no stream. It returns false if the
 // connection has ended. wmu is held.
-func (c *conn) passLastMessages() bool {
-	b, h := c.down.buf, c.h2
+func (d *down) passLastMessages() bool {
+	c := d.c
+	b, h := d.buf, c.h2
 	var out []byte
 	c.mu.Lock()
 	if c.end.done() {

@@ -8,8 +8,9 @@ import (
 // sends a response of HTTP/1.1. After a 101 the connection is HTTP/2, and the request is its stream 1.
 
 // passUpgradeToH2 passes on the 101 in the first n bytes of the buffer, and makes the connection HTTP/2.
-func (c *conn) passUpgradeToH2(n int) bool {
-	b := c.down.buf
+func (d *down) passUpgradeToH2(n int) bool {
+	c := d.c
+	b := d.buf
 	c.wmu.Lock() // no frame may be inserted before the 101
 	defer c.wmu.Unlock()
 	c.mu.Lock()
@@ -35,7 +36,7 @@ func (c *conn) passUpgradeToH2(n int) bool {
 	c.recountLocked()
 	c.mu.Unlock()
 	c.in.stats.HTTP2.Upgrades.Add(1)
-	c.down.state = downH2
+	d.state = downH2
 	close(c.decided)
 	err := c.client.Send(b.B[b.R:b.R+n], false)
 	b.R += n
@@ -43,16 +44,16 @@ func (c *conn) passUpgradeToH2(n int) bool {
 }
 
 // takePreface waits for the client's preface after an upgrade, and follows its frames from there on.
-func (c *conn) takePreface() (wait bool) {
-	p := c.up.buf.Bytes()
+func (u *up) takePreface() (wait bool) {
+	p := u.buf.Bytes()
 	switch {
 	case !http2.IsPreface(p):
-		c.up.state = upDiscard
-		c.endInvalidH2(http2.ErrPreface)
+		u.state = upDiscard
+		u.c.endInvalidH2(http2.ErrPreface)
 	case len(p) < len(http2.Preface):
 		return true
 	default:
-		c.becomeH2()
+		u.becomeH2()
 	}
 	return false
 }

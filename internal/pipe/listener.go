@@ -95,6 +95,7 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 		return
 	}
 	c := &conn{p: p, in: l, client: s, overLimit: overLimit, began: time.Now()}
+	c.up.c, c.down.c = c, c
 	if l.tls != nil {
 		s.Terminate(l.tls.Config, c.handshakeBegins)
 	}

@@ -13,9 +13,9 @@ import (
 type reader struct {
 	buf     *tcp.Buffer
 	large   bool   // the last read filled its buffer
+	copies  bool   // splicing has failed: copy the rest
 	scanned int    // bytes of the present head, without its end
 	splices int64  // bytes to be moved within the kernel next
-	copies  bool   // splicing has failed: copy the rest
 	carried uint64 // opaque bytes, for the log
 	err     error  // of reading; io.EOF for a FIN
 }

@@ -27,16 +27,15 @@ const (
 
 // forwardRequests forwards complete heads and as much of the bodies as has arrived, in one write. wait is true if more
 // bytes are needed, leave if they are no longer HTTP/1.
-func (c *conn) forwardRequests() (wait, leave bool) {
-	u := &c.up
+func (u *up) forwardRequests() (wait, leave bool) {
 	to := batch{end: u.buf.R, request: -1}
 	step := nextPart
 	for step == nextPart && to.end < u.buf.W {
 		switch u.state {
 		case upHead:
-			step = c.batchHead(&to)
+			step = u.batchHead(&to)
 		case upBody:
-			step = c.batchBody(&to)
+			step = u.batchBody(&to)
 		default:
 			step = sendBatch
 		}
@@ -44,53 +43,53 @@ func (c *conn) forwardRequests() (wait, leave bool) {
 	if step == handled {
 		return false, false
 	}
-	if err := c.send(&to); err != nil {
+	if err := u.send(&to); err != nil {
 		u.state = upDiscard // the app's response or its end decides how to continue
 	}
 	return step != sendFirst && (u.state == upHead || u.state == upBody), u.state == upOpaque
 }
 
 // send forwards a batch. Without a connection to the app it is dropped.
-func (c *conn) send(to *batch) error {
-	b := c.up.buf
+func (u *up) send(to *batch) error {
+	b := u.buf
 	from := b.R
-	if b.R = to.end; to.end == from || c.app == nil {
+	if b.R = to.end; to.end == from || u.c.app == nil {
 		return nil
 	}
-	return c.app.Send(b.B[from:to.end], false)
+	return u.c.app.Send(b.B[from:to.end], false)
 }
 
 // refuse forwards the batch and answers what follows it.
-func (c *conn) refuse(to *batch, r *accesslog.Reply, outcome accesslog.Outcome) batchStep {
-	_ = c.send(to)
-	c.endRefused(r, outcome)
+func (u *up) refuse(to *batch, r *accesslog.Reply, outcome accesslog.Outcome) batchStep {
+	_ = u.send(to)
+	u.endRefused(r, outcome)
 	return handled
 }
 
 // batchBody adds as much of the request body as has arrived.
-func (c *conn) batchBody(to *batch) batchStep {
-	b := c.up.buf
-	n, done, err := c.up.body.Advance(b.B[to.end:b.W], nil)
+func (u *up) batchBody(to *batch) batchStep {
+	b := u.buf
+	n, done, err := u.body.Advance(b.B[to.end:b.W], nil)
 	to.end += n
 	switch {
 	case err != nil:
 		if to.request >= 0 { // forward nothing of the request
 			to.end = to.request
-			c.takeBack()
+			u.takeBack()
 		}
-		return c.refuse(to, replyFor(err), accesslog.InvalidHTTP1)
+		return u.refuse(to, replyFor(err), accesslog.InvalidHTTP1)
 	case !done:
 		return sendBatch
 	}
-	c.requestEnds()
+	u.requestEnds()
 	return nextPart
 }
 
 // batchHead adds a request head if all of it has arrived.
-func (c *conn) batchHead(to *batch) batchStep {
-	u, limits := &c.up, &c.p.cfg
+func (u *up) batchHead(to *batch) batchStep {
+	limits := &u.c.p.cfg
 	if u.scanned == 0 {
-		if step := c.beforeHead(to); step != nextPart {
+		if step := u.beforeHead(to); step != nextPart {
 			return step
 		}
 	}
@@ -98,28 +97,28 @@ func (c *conn) batchHead(to *batch) batchStep {
 	n := http1.HeadLen(rest, u.scanned)
 	if n == 0 {
 		if r := limits.tooLong(rest); r != nil {
-			return c.refuse(to, r, accesslog.HeadersTooLarge)
+			return u.refuse(to, r, accesslog.HeadersTooLarge)
 		}
 		u.scanned = len(rest)
-		c.headBegins(rest)
+		u.headBegins(rest)
 		return sendBatch
 	}
 	u.scanned = 0
 	raw := rest[:n]
 	if r := limits.tooLong(raw); r != nil {
-		return c.refuse(to, r, accesslog.HeadersTooLarge)
+		return u.refuse(to, r, accesslog.HeadersTooLarge)
 	}
 	h, err := http1.ParseRequest(raw)
 	if err != nil {
-		return c.refuse(to, replyFor(err), accesslog.InvalidHTTP1)
+		return u.refuse(to, replyFor(err), accesslog.InvalidHTTP1)
 	}
 	if h.Fields > limits.MaxFields {
-		return c.refuse(to, &replyTooLarge, accesslog.TooManyHeaders)
+		return u.refuse(to, &replyTooLarge, accesslog.TooManyHeaders)
 	}
-	if c.app == nil && !c.hasEnded() && !c.dialFor(&h, raw) {
+	if u.c.app == nil && !u.c.hasEnded() && !u.dialFor(&h, raw) {
 		return handled
 	}
-	switch c.admit(&h, raw) {
+	switch u.admit(&h, raw) {
 	case delayed: // it stays in the buffer
 		u.paused = true
 		return sendBatch
@@ -133,8 +132,8 @@ func (c *conn) batchHead(to *batch) batchStep {
 }
 
 // beforeHead skips empty lines before a request line (RFC 9112, 2.2), and looks for the preface of HTTP/2.
-func (c *conn) beforeHead(to *batch) batchStep {
-	b := c.up.buf
+func (u *up) beforeHead(to *batch) batchStep {
+	b := u.buf
 	rest := b.B[to.end:b.W]
 	for len(rest) >= 2 && rest[0] == '\r' && rest[1] == '\n' {
 		if to.end > b.R {
@@ -146,27 +145,28 @@ func (c *conn) beforeHead(to *batch) batchStep {
 	switch {
 	case len(rest) == 0, len(rest) == 1 && rest[0] == '\r':
 		return sendBatch
-	case !http2.IsPreface(rest) || !c.isQueueEmpty():
+	case !http2.IsPreface(rest) || !u.c.isQueueEmpty():
 		return nextPart
 	case to.end > b.R:
 		return sendFirst
 	case len(rest) < len(http2.Preface):
-		c.headBegins(rest)
+		u.headBegins(rest)
 		return sendBatch
 	}
-	c.becomeH2()
+	u.becomeH2()
 	return handled
 }
 
 // dialFor connects to the app for the first request. If that fails, it answers the request and returns false.
-func (c *conn) dialFor(h *http1.Head, raw []byte) bool {
+func (u *up) dialFor(h *http1.Head, raw []byte) bool {
+	c := u.c
 	c.setArriving(true)
 	if err := c.dial(); err == nil {
 		return true
 	}
-	c.admit(h, raw)
-	c.up.buf.R = c.up.buf.W
-	c.up.state = upDiscard
+	u.admit(h, raw)
+	u.buf.R = u.buf.W
+	u.state = upDiscard
 	c.endBy(c.whyUnreachable(), 0)
 	return false
 }
@@ -181,9 +181,9 @@ const (
 )
 
 // admit puts a request into the queue before it is forwarded.
-func (c *conn) admit(h *http1.Head, raw []byte) admission {
-	u := &c.up
-	c.clearDeadline()
+func (u *up) admit(h *http1.Head, raw []byte) admission {
+	c := u.c
+	u.clearDeadline()
 	line := raw[:min(len(h.Method)+1+len(h.Target), maxLine)]
 	holds := len(line)
 	if c.p.cfg.AccessLog != nil {
@@ -228,10 +228,10 @@ func (c *conn) admit(h *http1.Head, raw []byte) admission {
 	c.in.stats.Requests.Add(1)
 	if c.arriving = h.Body.Kind != http1.NoBody; c.arriving {
 		u.state = upBody
-		c.limitRequest()
+		u.limitRequest()
 	} else {
 		u.headBegan = time.Time{}
-		c.setAfterRequest()
+		u.setAfterRequest()
 	}
 	if c.busy {
 		c.p.changed() // an arrival; the counts are the same
@@ -241,8 +241,9 @@ func (c *conn) admit(h *http1.Head, raw []byte) admission {
 }
 
 // takeBack removes the request that was admitted last, of which nothing has been forwarded.
-func (c *conn) takeBack() {
-	c.up.state = upHead
+func (u *up) takeBack() {
+	c := u.c
+	u.state = upHead
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.queue.len() > 0 {
@@ -253,59 +254,61 @@ func (c *conn) takeBack() {
 }
 
 // requestEnds is called when all of a request has arrived.
-func (c *conn) requestEnds() {
-	c.clearDeadline()
+func (u *up) requestEnds() {
+	c := u.c
+	u.clearDeadline()
 	c.mu.Lock()
 	c.arriving = false
-	c.setAfterRequest()
+	u.setAfterRequest()
 	c.recountLocked()
 	c.mu.Unlock()
 }
 
-func (c *conn) setAfterRequest() {
-	if c.up.state = upHead; c.up.waits {
-		c.up.state = upDecide
+func (u *up) setAfterRequest() {
+	if u.state = upHead; u.waits {
+		u.state = upDecide
 	}
 }
 
 // headBegins is called when a part of a head has arrived: the connection is busy, and the rest has a deadline.
-func (c *conn) headBegins(part []byte) {
-	if len(part) == 0 || c.up.timed && !c.endAwaitFirst() {
+func (u *up) headBegins(part []byte) {
+	c := u.c
+	if len(part) == 0 || u.timed && !c.endAwaitFirst() {
 		return
 	}
 	now := time.Now()
-	if c.up.headBegan.IsZero() {
-		c.up.headBegan = now
+	if u.headBegan.IsZero() {
+		u.headBegan = now
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mode == opaque { // the app has sent first; its deadline wakes up
 		return
 	}
-	c.up.timed = true
+	u.timed = true
 	_ = c.client.SetReadDeadline(now.Add(c.p.cfg.HeadTimeout))
 	c.arriving = true
 	c.recountLocked()
 }
 
 // limitRequest sets the deadline for the body, if there is a limit for whole requests.
-func (c *conn) limitRequest() {
-	limit, began := c.p.cfg.RequestTimeout, c.up.headBegan
-	c.up.headBegan = time.Time{}
+func (u *up) limitRequest() {
+	limit, began := u.c.p.cfg.RequestTimeout, u.headBegan
+	u.headBegan = time.Time{}
 	if limit == 0 {
 		return
 	}
 	if began.IsZero() {
 		began = time.Now()
 	}
-	c.up.timed = true
-	_ = c.client.SetReadDeadline(began.Add(limit))
+	u.timed = true
+	_ = u.c.client.SetReadDeadline(began.Add(limit))
 }
 
-func (c *conn) clearDeadline() {
-	if c.up.timed {
-		c.up.timed = false
-		_ = c.client.SetReadDeadline(time.Time{})
+func (u *up) clearDeadline() {
+	if u.timed {
+		u.timed = false
+		_ = u.c.client.SetReadDeadline(time.Time{})
 	}
 }
 

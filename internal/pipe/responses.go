@@ -13,8 +13,8 @@ import (
 )
 
 // passHead passes on the response head in the first n bytes of the buffer, and as much of its body as has arrived.
-func (c *conn) passHead(n int) bool {
-	d := &c.down
+func (d *down) passHead(n int) bool {
+	c := d.c
 	raw := d.buf.B[d.buf.R : d.buf.R+n]
 	h, err := http1.ParseResponse(raw)
 	if err != nil {
@@ -37,9 +37,9 @@ func (c *conn) passHead(n int) bool {
 	switch {
 	case isTunnel && req.h2c != nil && http2.IsUpgrade(raw):
 		c.mu.Unlock()
-		return c.passUpgradeToH2(n)
+		return d.passUpgradeToH2(n)
 	case isTunnel:
-		return c.passTunnelHead(&h, req, raw)
+		return d.passTunnelHead(&h, req, raw)
 	case h.Status == http.StatusSwitchingProtocols:
 		c.mu.Unlock()
 		d.err = http1.Malformed("101 to a request without an upgrade")
@@ -49,11 +49,12 @@ func (c *conn) passHead(n int) bool {
 		d.buf.R += n
 		return c.toClient(raw, false) == nil
 	}
-	return c.passFinalHead(&h, req, raw)
+	return d.passFinalHead(&h, req, raw)
 }
 
 // passTunnelHead passes on the head after which the connection is a tunnel or a WebSocket. mu is held until it returns.
-func (c *conn) passTunnelHead(h *http1.Head, req *request, raw []byte) bool {
+func (d *down) passTunnelHead(h *http1.Head, req *request, raw []byte) bool {
+	c := d.c
 	isWS := req.wantsWS && h.WebSocket
 	switch {
 	case isWS:
@@ -70,7 +71,7 @@ func (c *conn) passTunnelHead(h *http1.Head, req *request, raw []byte) bool {
 	req.responded(h.Status)
 	c.mu.Unlock()
 	c.in.stats.Responded(h.Status)
-	c.down.buf.R += len(raw)
+	d.buf.R += len(raw)
 	if err := c.toClient(raw, false); err != nil {
 		return false
 	}
@@ -78,10 +79,10 @@ func (c *conn) passTunnelHead(h *http1.Head, req *request, raw []byte) bool {
 	c.recountLocked()
 	c.mu.Unlock()
 	if !isWS {
-		c.down.state = downOpaque
+		d.state = downOpaque
 		return false
 	}
-	c.down.state = downWS
+	d.state = downWS
 	if isEarly {
 		c.requestLastWord(true)
 	}
@@ -90,8 +91,8 @@ func (c *conn) passTunnelHead(h *http1.Head, req *request, raw []byte) bool {
 
 // passFinalHead passes on the head of a final response. It decides whether the response is the last one of the
 // connection. mu is held until it returns.
-func (c *conn) passFinalHead(h *http1.Head, req *request, raw []byte) bool {
-	d := &c.down
+func (d *down) passFinalHead(h *http1.Head, req *request, raw []byte) bool {
+	c := d.c
 	if req.upgrade || req.connect { // refused
 		close(c.decided)
 	}
@@ -121,14 +122,14 @@ func (c *conn) passFinalHead(h *http1.Head, req *request, raw []byte) bool {
 	// The app has not read the requests after this one. Their client may repeat them on another connection.
 	d.closes = h.Close || isUntilClose
 	if !announces || h.Close {
-		return c.passMessage(len(raw))
+		return d.passMessage(len(raw))
 	}
 	d.head = http1.AppendClosing(d.head[:0], raw)
 	d.buf.R += len(raw)
 	if err := c.toClient(d.head, !isUntilClose); err != nil {
 		return false
 	}
-	return c.passMessage(0)
+	return d.passMessage(0)
 }
 
 // responded notes the status of the final response.
@@ -143,8 +144,8 @@ func (r *request) isGET() bool { return bytes.HasPrefix(r.line, []byte("GET ")) 
 
 // passMessage forwards the first n bytes of the buffer, which are a head, and the buffered part of the body, in one write.
 // If the message ends here and is the last one, the FIN shares a packet with its last byte.
-func (c *conn) passMessage(n int) bool {
-	d := &c.down
+func (d *down) passMessage(n int) bool {
+	c := d.c
 	b := d.buf
 	c.wmu.Lock()
 	m, done, err := d.body.Advance(b.B[b.R+n : b.W])
@@ -177,16 +178,17 @@ func (c *conn) passMessage(n int) bool {
 	}
 	c.streaming = d.body.Content() != earlyend.Unknown && !done
 	c.wmu.Unlock()
-	c.noteSent(m)
+	d.noteSent(m)
 	if done {
-		return c.responseEnds(last)
+		return d.responseEnds(last)
 	}
 	c.tryLastWord()
 	return true
 }
 
 // noteSent counts body bytes for the access log.
-func (c *conn) noteSent(n int) {
+func (d *down) noteSent(n int) {
+	c := d.c
 	if c.p.cfg.AccessLog == nil {
 		return
 	}
@@ -201,8 +203,9 @@ func (c *conn) noteSent(n int) {
 }
 
 // responseEnds removes the answered request from the queue. It reports whether there will be more responses.
-func (c *conn) responseEnds(last bool) bool {
-	c.down.state, c.down.body = downHead, earlyend.Body{} // which frees what followed its events
+func (d *down) responseEnds(last bool) bool {
+	c := d.c
+	d.state, d.body = downHead, earlyend.Body{} // which frees what followed its events
 	if last {
 		c.mu.Lock()
 		if c.end.advance(ended); c.end.by == nil {
@@ -228,7 +231,7 @@ func (c *conn) responseEnds(last bool) bool {
 	leave := idle && refusal == nil && (c.halfClosed || c.restart.leaves.Load() || c.p.closing.holds())
 	c.recountLocked()
 	c.mu.Unlock()
-	c.finish(&answered, c.down.status, accesslog.ViaUpstream)
+	c.finish(&answered, d.status, accesslog.ViaUpstream)
 	switch {
 	case last:
 		return false

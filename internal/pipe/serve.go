@@ -45,7 +45,7 @@ func (c *conn) begin() bool {
 
 // serveUp runs the client side to its end, and to the connection's.
 func (c *conn) serveUp() {
-	if c.runUp() {
+	if c.up.run() {
 		go c.serveUp()
 		return
 	}
@@ -57,7 +57,7 @@ func (c *conn) serveUp() {
 
 // serveDown runs the app side to its end.
 func (c *conn) serveDown() {
-	if c.runDown() {
+	if c.down.run() {
 		go c.serveDown()
 		return
 	}

@@ -10,7 +10,7 @@ import (
 // sniff decides from a client's first bytes what it speaks. What looks like an HTTP/1 request is treated as one even
 // if it is malformed, and gets a 400: passed through as bytes it would have no limits. Protocols in which the server
 // speaks first are not seen here. TLS passes through as bytes; only the names in its ClientHello are read.
-func (c *conn) sniff(b []byte) mode {
+func (u *up) sniff(b []byte) mode {
 	if http2.IsPreface(b) {
 		if len(b) < len(http2.Preface) {
 			return undecided
@@ -18,7 +18,7 @@ func (c *conn) sniff(b []byte) mode {
 		return modeH2
 	}
 	if b[0] == tlshello.RecordType {
-		return c.sniffTLS(b)
+		return u.sniffTLS(b)
 	}
 	switch http1.Sniff(b) {
 	case http1.Request:
@@ -26,31 +26,31 @@ func (c *conn) sniff(b []byte) mode {
 	case http1.NotHTTP:
 		return opaque
 	}
-	if len(b) > c.p.cfg.MaxHead {
+	if len(b) > u.c.p.cfg.MaxHead {
 		return modeHTTP1 // to be answered with 414
 	}
 	return undecided
 }
 
 // sniffTLS reads the ClientHello of a TLS connection that passes through.
-func (c *conn) sniffTLS(b []byte) mode {
+func (u *up) sniffTLS(b []byte) mode {
 	hello, more := tlshello.Find(b)
 	switch {
 	case more:
 		return undecided
 	case hello != nil:
 		names := tlshello.Parse(hello)
-		c.hello.Store(&tcp.TLSInfo{ServerName: names.ServerName, ALPN: names.ALPN})
+		u.c.hello.Store(&tcp.TLSInfo{ServerName: names.ServerName, ALPN: names.ALPN})
 	}
 	return opaque
 }
 
 // awaitSniff sets the deadline of a request head for a first line that has begun. It returns false if there is nothing
 // to wait for: the app has spoken meanwhile, so the connection is opaque already.
-func (c *conn) awaitSniff() bool {
-	b := c.up.buf.Bytes()
+func (u *up) awaitSniff() bool {
+	b := u.buf.Bytes()
 	if b[0] != tlshello.RecordType {
-		c.headBegins(http1.TrimBlank(b))
+		u.headBegins(http1.TrimBlank(b))
 	}
-	return c.modeNow() != opaque
+	return u.c.modeNow() != opaque
 }

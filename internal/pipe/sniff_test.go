@@ -18,6 +18,7 @@ func TestSniff(t *testing.T) {
 	cfg := Config{}
 	cfg.setDefaults()
 	c := &conn{p: &Pipe{cfg: cfg}, in: &listener{}}
+	c.up.c = c
 	for _, tt := range []struct {
 		bytes string
 		mode  mode
@@ -78,7 +79,7 @@ func TestSniff(t *testing.T) {
 		{"A " + strings.Repeat("x", DefaultMaxHead), modeHTTP1}, //
 		{"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00", opaque},    // TLS, but no ClientHello
 	} {
-		if mode := c.sniff([]byte(tt.bytes)); mode != tt.mode {
+		if mode := c.up.sniff([]byte(tt.bytes)); mode != tt.mode {
 			t.Errorf("%.40q: mode %d, want %d", tt.bytes, mode, tt.mode)
 		}
 	}

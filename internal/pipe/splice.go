@@ -7,8 +7,8 @@ import (
 
 // splicesDown is how many of the app's next bytes are moved within the kernel. Nothing of ours is sent meanwhile: it is
 // within a body or a frame.
-func (c *conn) splicesDown() int64 {
-	d := &c.down
+func (d *down) splicesDown() int64 {
+	c := d.c
 	switch {
 	case d.buf.R < d.buf.W || d.copies:
 	case d.state == downBody && d.body.Kind == http1.LengthBody:
@@ -20,8 +20,8 @@ func (c *conn) splicesDown() int64 {
 }
 
 // spliceDown moves n bytes. An error shows again with the next read or write; the rest is copied.
-func (c *conn) spliceDown(n int64) {
-	d := &c.down
+func (d *down) spliceDown(n int64) {
+	c := d.c
 	d.release()
 	moved, err := tcp.Splice(c.client, c.app, n)
 	d.copies = err != nil
@@ -33,13 +33,13 @@ func (c *conn) spliceDown(n int64) {
 	}
 	c.wmu.Unlock()
 	if d.state == downBody {
-		c.noteSent(int(moved))
+		d.noteSent(int(moved))
 	}
 }
 
 // splicesUp is the same for the client.
-func (c *conn) splicesUp() int64 {
-	u := &c.up
+func (u *up) splicesUp() int64 {
+	c := u.c
 	switch {
 	case u.buf.R < u.buf.W || u.copies:
 	case u.state == upBody && u.body.Kind == http1.LengthBody:
@@ -51,14 +51,13 @@ func (c *conn) splicesUp() int64 {
 }
 
 // spliceUp moves n bytes, as spliceDown does.
-func (c *conn) spliceUp(n int64) {
-	u := &c.up
+func (u *up) spliceUp(n int64) {
 	u.release()
-	moved, err := tcp.Splice(c.app, c.client, n)
+	moved, err := tcp.Splice(u.c.app, u.c.client, n)
 	u.copies = err != nil
 	if u.state == upBody {
 		u.body.Left -= uint64(moved)
 	} else {
-		c.ws.up.Skip(uint64(moved))
+		u.c.ws.up.Skip(uint64(moved))
 	}
 }

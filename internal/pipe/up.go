@@ -13,8 +13,9 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
-// up is the state of the client side, for its goroutine alone.
+// up is the client side. Its fields and methods belong to its goroutine.
 type up struct {
+	c *conn
 	reader
 	state     upState
 	body      http1.Body
@@ -22,7 +23,7 @@ type up struct {
 	paused    bool      // nothing is read until the queue has room
 	timed     bool      // a deadline for the head or the whole request is set
 	headBegan time.Time // of the present request, if it came in parts
-	upgraded  []byte    // the request that became a tunnel
+	upgraded  []byte    // the request that became a tunnel; written under mu
 	unsent    int       // at the last look after our FIN
 }
 
@@ -40,41 +41,41 @@ const (
 	upDiscard                // nothing is forwarded any longer
 )
 
-// runUp reads from the client until either side has ended. It reports whether to continue in a new goroutine.
-func (c *conn) runUp() (again bool) {
-	read := c.readClient
-	for c.up.state != upOpaque {
-		c.up.err = nil
-		if err := c.client.Raw.Read(read); err != nil {
-			c.up.err = err
+// run reads from the client until either side has ended. It reports whether to continue in a new goroutine.
+func (u *up) run() (again bool) {
+	read := u.readClient
+	for u.state != upOpaque {
+		u.err = nil
+		if err := u.c.client.Raw.Read(read); err != nil {
+			u.err = err
 		}
-		if c.client.WasWoken(c.up.err) {
-			if c.up.paused { // woken to continue
+		if u.c.client.WasWoken(u.err) {
+			if u.paused { // woken to continue
 				continue
 			}
 			return true
 		}
-		if c.up.err != nil && !c.clientTimedOut() {
+		if u.err != nil && !u.clientTimedOut() {
 			break
 		}
-		if c.up.splices > 0 {
-			c.spliceUp(c.up.splices)
-			c.up.splices = 0
+		if u.splices > 0 {
+			u.spliceUp(u.splices)
+			u.splices = 0
 		}
 	}
-	if c.up.state == upOpaque {
-		c.carryUp()
+	if u.state == upOpaque {
+		u.carryUp()
 		return false
 	}
-	c.up.release()
-	c.clientEnded()
+	u.release()
+	u.clientEnded()
 	return false
 }
 
 // readClient handles what has come from the client. It returns false to wait for more, holding no buffer unless there
 // is data in it.
-func (c *conn) readClient(fd uintptr) bool {
-	u := &c.up
+func (u *up) readClient(fd uintptr) bool {
+	c := u.c
 	for {
 		if u.paused {
 			if c.awaitsRoom() {
@@ -85,7 +86,7 @@ func (c *conn) readClient(fd uintptr) bool {
 				return false
 			}
 			u.paused = false // the buffered bytes come first
-			if !c.fromClient() {
+			if !u.fromClient() {
 				return true
 			}
 			continue
@@ -97,7 +98,7 @@ func (c *conn) readClient(fd uintptr) bool {
 		buf, ok := u.buf.Room(max(c.p.cfg.MaxHead, c.p.cfg.H2.LargestHeld()) + tcp.SmallBuffer)
 		u.buf = buf
 		if !ok { // only a head can fill it
-			c.endRefused(c.p.cfg.tooLong(buf.Bytes()), accesslog.HeadersTooLarge)
+			u.endRefused(c.p.cfg.tooLong(buf.Bytes()), accesslog.HeadersTooLarge)
 			continue
 		}
 		if !u.fill(fd, c.client) {
@@ -106,10 +107,10 @@ func (c *conn) readClient(fd uintptr) bool {
 		if u.err != nil {
 			return true
 		}
-		if !c.fromClient() {
+		if !u.fromClient() {
 			return true
 		}
-		if u.splices = c.splicesUp(); u.splices > 0 {
+		if u.splices = u.splicesUp(); u.splices > 0 {
 			return true
 		}
 		if u.large && u.buf.Drained() {
@@ -139,46 +140,45 @@ func (c *conn) resumeReadingLocked() {
 }
 
 // fromClient forwards as much of the buffer as is complete. It returns false if up has to leave its read loop.
-func (c *conn) fromClient() bool {
-	u := &c.up
+func (u *up) fromClient() bool {
 	b := u.buf
 	for b.R < b.W {
 		switch u.state {
 		case upDiscard:
-			c.noteRace()
+			u.c.noteRace()
 			b.R = b.W
 			return true
 		case upOpaque:
 			return false
 		case upSniff:
-			switch c.sniff(b.Bytes()) {
+			switch u.sniff(b.Bytes()) {
 			case modeH2:
-				c.becomeH2()
+				u.becomeH2()
 				continue
 			case undecided:
-				if c.awaitSniff() {
+				if u.awaitSniff() {
 					return true
 				}
 				fallthrough
 			case opaque:
-				c.passAsBytes()
+				u.passAsBytes()
 				return false
 			}
 			u.state = upHead
 		case upDecide:
-			c.awaitDecision()
+			u.awaitDecision()
 		case upPreface:
-			if c.takePreface() {
+			if u.takePreface() {
 				return true
 			}
 		case upH2:
-			if c.forwardFrames() {
+			if u.forwardFrames() {
 				return true
 			}
 		case upWS:
-			c.forwardWebSocket()
+			u.forwardWebSocket()
 		case upHead, upBody:
-			if done, leave := c.forwardRequests(); leave {
+			if done, leave := u.forwardRequests(); leave {
 				return false
 			} else if done {
 				return true
@@ -189,9 +189,10 @@ func (c *conn) fromClient() bool {
 }
 
 // passAsBytes makes the connection opaque.
-func (c *conn) passAsBytes() {
-	c.clearDeadline()
-	c.up.state = upOpaque
+func (u *up) passAsBytes() {
+	c := u.c
+	u.clearDeadline()
+	u.state = upOpaque
 	c.mu.Lock()
 	isCounted := c.mode == opaque // the app spoke first
 	c.mode, c.arriving = opaque, false
@@ -207,7 +208,8 @@ func (c *conn) passAsBytes() {
 }
 
 // awaitDecision waits until the app has answered an upgrade, which decides what the client sends next.
-func (c *conn) awaitDecision() {
+func (u *up) awaitDecision() {
+	c := u.c
 	select {
 	case <-c.decided:
 	case <-c.ended:
@@ -216,34 +218,35 @@ func (c *conn) awaitDecision() {
 	defer c.mu.Unlock()
 	switch {
 	case c.mode == opaque:
-		c.up.state = upOpaque
+		u.state = upOpaque
 	case c.mode == modeWS:
-		c.up.state = upWS
+		u.state = upWS
 	case c.mode == modeH2:
-		c.up.state = upPreface
+		u.state = upPreface
 	case c.end.last():
-		c.up.state = upDiscard
+		u.state = upDiscard
 	default:
-		c.up.state = upHead
+		u.state = upHead
 	}
 }
 
 // carryUp forwards what has been read, and then everything.
-func (c *conn) carryUp() {
-	if b := c.up.buf; b != nil {
-		c.up.carried = uint64(b.W - b.R)
+func (u *up) carryUp() {
+	c := u.c
+	if b := u.buf; b != nil {
+		u.carried = uint64(b.W - b.R)
 		if c.app != nil && b.R < b.W {
 			if err := c.app.Send(b.Bytes(), false); err != nil {
 				c.client.Shut()
 			}
 		}
-		c.up.release()
+		u.release()
 	}
 	if c.app == nil { // the app is unreachable, and no protocol has a reply for that
 		_ = c.client.CloseWrite()
 		return
 	}
-	c.up.carried += c.carry(c.app, c.client)
+	u.carried += c.carry(c.app, c.client)
 	if c.hasEnded() { // read on, so that no reset overtakes our last bytes
 		_, _ = io.Copy(io.Discard, c.client.TCPConn)
 	}

@@ -31,8 +31,9 @@ func (c *conn) becomeWebSocketLocked() {
 }
 
 // passWebSocket passes on bytes of the app.
-func (c *conn) passWebSocket() bool {
-	b := c.down.buf
+func (d *down) passWebSocket() bool {
+	c := d.c
+	b := d.buf
 	c.wmu.Lock()
 	if c.ws.closeSent.Load() || c.hasEnded() { // nothing may follow a close frame
 		b.R = b.W
@@ -62,18 +63,18 @@ func (c *conn) passWebSocket() bool {
 }
 
 // forwardWebSocket forwards bytes of the client.
-func (c *conn) forwardWebSocket() {
-	b, f := c.up.buf, &c.ws.up
+func (u *up) forwardWebSocket() {
+	b, f := u.buf, &u.c.ws.up
 	n := f.Follow(b.Bytes(), ws.AtClose)
 	if f.IsClosed() || f.IsLost() {
 		n = b.W - b.R
 	}
-	if err := c.app.Send(b.B[b.R:b.R+n], false); err != nil {
-		c.up.state = upDiscard // the end of the app's connection decides how to continue
+	if err := u.c.app.Send(b.B[b.R:b.R+n], false); err != nil {
+		u.state = upDiscard // the end of the app's connection decides how to continue
 	}
 	b.R += n
-	if f.IsClosed() && c.ws.closeSent.Load() {
-		c.endWebSocket()
+	if f.IsClosed() && u.c.ws.closeSent.Load() {
+		u.endWebSocket()
 	}
 }
 
@@ -94,7 +95,8 @@ func (c *conn) sendWebSocketClose(force bool) {
 }
 
 // endWebSocket ends the connection after the client has answered our close frame, or has not in time. up calls it.
-func (c *conn) endWebSocket() {
+func (u *up) endWebSocket() {
+	c := u.c
 	c.mu.Lock()
 	if c.end.done() {
 		c.mu.Unlock()
@@ -105,7 +107,7 @@ func (c *conn) endWebSocket() {
 		c.end.word.ending = c.webSocketEnding()
 	}
 	c.mu.Unlock()
-	c.up.state = upDiscard
+	u.state = upDiscard
 	if c.ws.up.BetweenFrames() {
 		_ = c.app.SetWriteDeadline(time.Now().Add(stuckTime))
 		_ = c.app.Send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, true), false)
