@@ -24,7 +24,8 @@ func never() time.Time { return time.Time{} }
 // and in call: signals, the end of the data plane, changes of activity. After each event until and met are called again,
 // because a new connection moves the end of the drain.
 //
-// Events of the same instant are handled in this order: the end of the data plane, signals, the condition, the clock.
+// Events that occur at the same instant are handled in this order: the end of the data plane, signals, the condition,
+// the clock.
 func (r *run) await(until func() time.Time, met condition) reason {
 	clock := time.NewTimer(0)
 	defer clock.Stop()

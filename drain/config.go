@@ -47,7 +47,7 @@ type Config struct {
 	// TerminationDrain is how long Fixed waits (terminationDrainDuration).
 	TerminationDrain time.Duration
 
-	// MinimumDrain is how long new connections are accepted at least.
+	// MinimumDrain is the shortest time for which new connections are accepted.
 	MinimumDrain time.Duration
 
 	// QuietTime is how long no connection or request may have arrived before the draining phase ends. It extends the
@@ -59,14 +59,15 @@ type Config struct {
 	// need more.
 	QuietCap time.Duration
 
-	// ExitAt is how many busy connections do not delay the exit: when no more are left, they get the last call at once.
-	// Zero waits for all.
+	// ExitAt is the number of busy connections that the exit does not wait for: when no more than that many are left,
+	// they get the last call at once. Zero waits for all.
 	ExitAt int
 
 	// IdleGrace is how long a kept-alive connection may be idle, after the draining phase, before it is closed.
 	IdleGrace time.Duration
 
-	// GracePeriod is the pod's terminationGracePeriodSeconds: SIGKILL follows the start of the termination after it.
+	// GracePeriod is the pod's terminationGracePeriodSeconds: SIGKILL comes this long after the start of the
+	// termination.
 	GracePeriod time.Duration
 
 	// Margin is how long before SIGKILL the last call is made, at most a quarter of the grace period.

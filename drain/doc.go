@@ -9,7 +9,7 @@
 //     wrong answers or none. (If a preStop hook has used up the grace period, it ends within the two
 //     seconds that the kubelet leaves after SIGTERM.)
 //   - No busy connection is ended before the last call. A connection whose activity is unknown is busy.
-//   - No time is wasted: the end of the last request is an event, and not noticed by polling.
+//   - No time is wasted: the end of the last request is an event, not something found by polling.
 //
 // Phases:
 //

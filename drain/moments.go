@@ -3,7 +3,7 @@ package drain
 import "time"
 
 // drainEnds is when the draining phase ends, unless a client connects before: after the minimum drain and the quiet time
-// since the last arrival, but at the cap at the latest.
+// since the last arrival, but no later than the cap.
 func (r *run) drainEnds() time.Time {
 	ends, most := r.quietFrom(), r.start.Add(r.cfg.drainCap())
 	if !r.lookedAt.Before(ends) && r.mayHaveMissed(ends) {
@@ -40,8 +40,8 @@ const cancelSlack = 5 * time.Second
 func (r *run) least() time.Duration { return min(r.cfg.margin(), 2*time.Second) }
 
 // killBy is when the attempt at an orderly end is abandoned: an eighth of the margin before the kubelet's SIGKILL, so that
-// the report can still be written. After a hurry it is one margin from then. Istio's modes have no grace period: they need
-// it only after a hurry.
+// the report can still be written. After a hurry (a second signal or a notice) it is one margin from that moment.
+// Istio's modes have no grace period: they need it only after a hurry.
 func (r *run) killBy() time.Time {
 	by := later(r.graceEnds(), r.terminated.Add(r.least()))
 	if r.hurry {

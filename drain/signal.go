@@ -13,7 +13,7 @@ const (
 	Interrupt
 
 	// Hook is the sidecar's own preStop hook (or /drain): the sidecar's container ends. It begins a
-	// drain that is cancelled when no Terminate follows within the grace period.
+	// drain that is cancelled when no Terminate has followed 5 s after the grace period.
 	Hook
 
 	// AppHook is the preStop hook of an app container in a pod whose sidecar cannot distinguish the

@@ -10,8 +10,8 @@ import (
 
 func isGRPC(h http.Header) bool { return grpc.IsType([]byte(h.Get("Content-Type"))) }
 
-// followGRPC makes a gRPC response end with UNAVAILABLE at the last call if that comes between two messages. A truncated
-// response would be INTERNAL for its client, which is not retried.
+// followGRPC makes a gRPC response end with UNAVAILABLE at the last call if that comes between two messages. A client
+// reports a truncated response as INTERNAL, which it does not retry.
 func (x *exchange) followGRPC(resp *http.Response) {
 	if x.request.ProtoMajor != 2 || !isGRPC(resp.Header) {
 		return
@@ -26,7 +26,7 @@ func (x *exchange) followGRPC(resp *http.Response) {
 	})
 }
 
-// messages follows the messages of a response, which the last call may end between two of them.
+// messages follows a response's messages, so that the last call can end the response between two of them.
 type messages struct {
 	mu    sync.Mutex // guards what follows
 	at    grpc.Messages

@@ -109,7 +109,7 @@ func (t *h2cConns) reserve(ctx context.Context) (*http.ClientConn, error) {
 }
 
 // connect makes a connection for d. When it allows no stream, all waiting requests fail: another connection would not
-// help, and there would be no end of them.
+// help, and the gateway would open connections forever.
 func (t *h2cConns) connect(ctx context.Context, d *connecting) {
 	c, err := t.open(ctx)
 	t.mu.Lock()

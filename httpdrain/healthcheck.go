@@ -17,7 +17,7 @@ var healthCheckers = []string{
 }
 
 // IsHealthCheck reports whether the User-Agent is that of a load balancer's or kubelet's health check,
-// for Options.Uncounted: health checks arrive until the pod has ended, and must not prolong it. The
+// for Options.Uncounted: health checks arrive until the pod has ended, and must not delay the end. The
 // drain does not wait for a client that pretends to be one.
 func IsHealthCheck(r *http.Request) bool {
 	agent := r.UserAgent()

@@ -51,7 +51,7 @@ func (f *Follower) rebuild() {
 	}
 }
 
-// ours lists the Ingresses of this gateway, the oldest first: it wins where two conflict.
+// ours lists the Ingresses of this gateway, the oldest first: when two conflict, the older one wins.
 func (f *Follower) ours() []*networkingv1.Ingress {
 	c := newClasses(f.o, all[*networkingv1.IngressClass](f.classes))
 	list := slices.DeleteFunc(all[*networkingv1.Ingress](f.ingresses), func(in *networkingv1.Ingress) bool { return !c.ours(in) })

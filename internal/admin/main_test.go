@@ -46,7 +46,7 @@ func (p *fakePlane) CloseIdle()                { p.note("close-idle") }
 func (p *fakePlane) StopAccepting()            { p.note("stop") }
 func (p *fakePlane) Resume()                   { p.note("resume") }
 
-// two listeners: one as Istio names it, with traffic, and one for TCP.
+// twoListeners returns one listener as Istio names it, with traffic, and one for TCP.
 func twoListeners() []Listener {
 	return []Listener{
 		{

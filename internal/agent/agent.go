@@ -67,7 +67,7 @@ type Options struct {
 
 	App           *exec.Cmd             // starts with the agent and is stopped after the drain, see end; may be nil
 	Succession    Succession            // makes a hot restart possible; nil: none
-	Signals       <-chan drain.Signal   // stop the agent
+	Signals       <-chan drain.Signal   // stop the agent; drainSignals merges them with hooks
 	StopSignal    func() syscall.Signal // the first one that arrived by Signals, 0 for none yet; nil: SIGTERM
 	AppStopSignal syscall.Signal        // stops App; 0: StopSignal, but SIGTERM after Ctrl-C and the end of a terminal
 	Reload        <-chan struct{}       // makes the agent read its certificates again

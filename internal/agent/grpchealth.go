@@ -81,7 +81,7 @@ func (h *healthCheck) call(ctx context.Context) error {
 // maxFrame is the largest frame that the app may send, bytes: the default of SETTINGS_MAX_FRAME_SIZE.
 const maxFrame = 16 << 10
 
-// request is everything that the client sends, apart from acknowledgements.
+// preamble is everything that the client sends, apart from acknowledgements.
 func (h *healthCheck) preamble() []byte {
 	var block bytes.Buffer
 	fields := hpack.NewEncoder(&block)

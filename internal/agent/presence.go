@@ -8,8 +8,8 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// presences are the app containers whose hook has left a process that holds a connection to POST /present: it ends with
-// its container, whatever the container does until then.
+// presences counts app containers. In each of them the hook leaves a process that holds a POST /present open; the
+// process ends with its container.
 //
 // A sidecar cannot see the processes or the exit of another container. An app without a socket has not necessarily
 // exited: it may write a file for 20 s and then update its database.

@@ -232,8 +232,8 @@ func (a *agent) openListeners() (look func(ports []uint16) listeners, done func(
 	}, func() { _ = table.Close() }
 }
 
-// hookPorts are the ports of the container whose hook a request is: ?ports=8080,9090. Without the parameter, nil: every
-// port is the container's; with an empty list none is.
+// hookPorts are the ports of the container whose hook a request is: ?ports=8080,9090. nil (without the parameter) means
+// every port; an empty list means none.
 func hookPorts(r *http.Request) []uint16 {
 	query := r.URL.Query()
 	if !query.Has("ports") {

@@ -101,7 +101,7 @@ func (s *status) counted(h http.Handler) http.Handler {
 	})
 }
 
-// close waits for the responses that are due, those of hooks above all, and closes the server.
+// close waits for outstanding responses, most importantly those to hooks, and closes the server.
 func (s *status) close() {
 	rest := s.due.Wait()
 	sideport.End(s.server)

@@ -12,7 +12,7 @@ type Config struct {
 	WholeMachine bool // allow the machine's own network namespace
 
 	InboundPort, OutboundPort uint16   // the pipe's listeners, on all addresses of both families
-	UIDs, GIDs                []uint32 // the proxy's, never empty: their connections are never captured
+	UIDs, GIDs                []uint32 // those the proxy runs as, never empty: their connections are never captured
 	OwnPorts                  []uint16 // never captured inbound, even if included
 
 	IncludeInbound Ports

@@ -36,8 +36,8 @@ func Install(c Config) error {
 	return nil
 }
 
-// Remove removes everything of Install. A missing capture is not an error. Connections that are captured at this time
-// break if these were the namespace's only NAT rules: the kernel then translates no more.
+// Remove removes everything that Install installed. A missing capture is not an error. Connections that are captured
+// at this time break if these were the namespace's only NAT rules: the kernel then stops translating addresses.
 func Remove() error {
 	if err := transact(Config{Off: true}); err != nil {
 		return fmt.Errorf("remove the capture: %w", err)

@@ -40,8 +40,8 @@ type verdict struct {
 	jump     string
 }
 
-// The chains. Only a connection's first packet passes through them (NAT), and on loopback only through output: its
-// destination is settled when it arrives.
+// The chains. Only a connection's first packet passes through them (NAT), and on loopback that packet passes through
+// output only: its destination is settled when it arrives.
 const (
 	chainInbound      = "inbound"
 	chainOutbound     = "outbound"

@@ -36,8 +36,8 @@ type Net struct {
 // The interface on either end of the wire, as a container runtime calls it.
 const Interface = "eth0"
 
-// New makes a network that is gone at the end of the test. Whatever the one end does not know, it sends to the other:
-// each is the other's default route, so that addresses given to the client by AddAddress stand for the world outside.
+// New makes a network that the test removes when it ends. Each end is the other's default route, so addresses that
+// AddAddress gives the client act as the outside world.
 func New(t *testing.T) *Net {
 	t.Helper()
 	client, err := newNamespace("client", "10.77.0.1/24", "fd00:77::1/64")

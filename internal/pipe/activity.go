@@ -6,7 +6,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// recountLocked updates the pipe's counts.
+// recountLocked decides whether the connection is open and whether it is busy, and updates the pipe's counts.
 func (c *conn) recountLocked() {
 	if c.paused {
 		c.resumeReadingLocked()
@@ -64,15 +64,15 @@ func (c *conn) hasRequestLocked() bool {
 	return false
 }
 
-// awaitFirstLocked makes a connection that comes while idle ones are closed busy for a moment: its first request is
-// expected.
+// awaitFirstLocked marks a connection that arrives while the drain closes idle ones as busy for a moment: its first
+// request is expected.
 func (c *conn) awaitFirstLocked() {
 	c.awaitsFirst, c.arriving, c.up.timed = true, true, true
 	_ = c.client.SetReadDeadline(time.Now().Add(firstRequestTime))
 }
 
-// awaitRequest gives a client whose app is unreachable a moment to send a request, which can be answered. One that waits
-// for the app to speak first would wait forever.
+// awaitRequest gives a client whose app is unreachable a moment to send a request, which can be answered. A client that
+// waits for the app to speak first would otherwise wait forever.
 func (c *conn) awaitRequest() {
 	c.mu.Lock()
 	c.awaitsFirst, c.up.timed = true, true

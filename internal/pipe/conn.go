@@ -26,8 +26,8 @@ const (
 // conn is a client's connection and its own connection to the app.
 //
 // mu guards what both directions and the drain read. Methods whose names end in Locked need it. wmu is held while bytes
-// are written to the client, so that a reply at the last call does not end up within another message. up and down belong
-// to their goroutines.
+// are written to the client, so that a reply at the last call cannot land inside another message. up and down belong to
+// their goroutines.
 type conn struct {
 	p         *Pipe
 	in        *listener

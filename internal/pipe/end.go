@@ -114,8 +114,8 @@ func (c *conn) sendReply(reply []byte, limit time.Duration) {
 	}
 }
 
-// sendEnd sends the FIN, or the reset, and closes the app's side. The client's own end is left to up. The connection
-// counts as open until then.
+// sendEnd sends the FIN or the reset and closes the connection to the app. up reads the client's FIN. Until sendEnd
+// returns, the connection counts as open.
 func (c *conn) sendEnd() {
 	c.mu.Lock()
 	resets := c.end.resets
@@ -131,7 +131,7 @@ func (c *conn) sendEnd() {
 	c.mu.Unlock()
 }
 
-// linger closes the app's side, and gives the client, which has our FIN, time to close.
+// linger closes the connection to the app, and gives the client time to close after our FIN.
 func (c *conn) linger() {
 	c.shutApp()
 	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))

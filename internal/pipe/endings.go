@@ -14,7 +14,9 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// How connections end. Each event is a function of this file; what it sends is in the rows below.
+// How connections end. Each row shows what an event sends. Most are functions of this file. Elsewhere: the drain
+// (announcesClose, sendGoAway), the last response (responses.go), kill (abort in end.go), HTTP/2's last call
+// (h2end.go).
 //
 //	event                 nothing due   no response yet  within a response      parts¹          WebSocket     tunnel     HTTP/2
 //	drain                 -             close announced  (head was sent)        -               -             -          GOAWAY 2³¹-1
@@ -33,8 +35,8 @@ import (
 // A response "until close" has no other end than the connection's: after a FIN its half would look complete.
 // ¹ A response of parts (event stream, gRPC-Web, Connect, lines), which may end between two of them: lastword.go.
 // ² If Endings asks for it, when the drain closes idle connections.
-// ³ With the end that its protocol has for it; else as another response.
-// ⁴ No response yet: 503, or grpc-status 14. Within one: grpc-status 14, the end of an event stream, or RST_STREAM.
+// ³ Ended as its protocol defines, if it does; otherwise like any other response. ⁴ No response yet: 503, or
+// grpc-status 14. Within one: grpc-status 14, the end of an event stream, or RST_STREAM.
 //
 // A row is what the oldest request gets, a reply if its response has not begun, and how it is logged. With HTTP/2,
 // each stream gets it and is logged as before.
@@ -168,7 +170,7 @@ func (c *conn) endOverdue() (left time.Duration) {
 }
 
 // endSlowResponse answers the oldest request with a 504 if its response has not begun, as Envoy does at its route's
-// timeout, and ends the connection: a late response could be taken for the next one.
+// timeout, and ends the connection: a late response could be mistaken for the next one.
 func (c *conn) endSlowResponse() {
 	c.mu.Lock()
 	var one *claim

@@ -192,7 +192,7 @@ func (u *up) timeHeaders(slow bool) {
 	}
 }
 
-// batchEnds updates the counts after the frames of one read. mu is held.
+// batchEndsLocked updates the counts after the frames of one read. mu is held.
 func (c *conn) batchEndsLocked() {
 	h := c.h2
 	h.now = time.Time{}

@@ -14,9 +14,9 @@ func (h *h2) meet(s *stream, of http2.Client) {
 	h.kind = max(h.kind, of)
 }
 
-// isDue reports whether the first GOAWAY is due. A client that has sent no request yet gets it with the first one, as
-// with HTTP/1.1: clients of nghttp2 fail a request of their own if a GOAWAY comes before they have sent it, and those
-// that the load balancer still sends here would never be served. mu is held.
+// goAwayIsDueLocked reports whether the first GOAWAY is due. A client that has sent no request yet gets it with the
+// first one, as with HTTP/1.1: clients of nghttp2 fail a request of their own if a GOAWAY comes before they have sent
+// it, and those that the load balancer still sends here would never be served. mu is held.
 func (c *conn) goAwayIsDueLocked() bool {
 	h := c.h2
 	if c.end.last() || h.finishing || h.last == 0 {
@@ -33,7 +33,7 @@ func (c *conn) goAwayIsDueLocked() bool {
 	return due && (m.Open > 0 || h.kind == http2.Orderly || c.client.Unread() == 0) // unread bytes may be a request
 }
 
-// lookAgain continues the shutdown after a while. mu is held.
+// checkLaterLocked continues the shutdown after a while. mu is held.
 func (c *conn) checkLaterLocked(after time.Duration) {
 	if c.h2.checkScheduled {
 		return
@@ -121,7 +121,7 @@ func (c *conn) sendFinalGoAway() {
 	}
 }
 
-// lastGoAway returns the final GOAWAY. mu is held.
+// finalGoAwayLocked returns the final GOAWAY. mu is held.
 func (c *conn) finalGoAwayLocked(code http2.ErrCode) []byte {
 	c.in.stats.HTTP2.GoAways.Add(1)
 	return http2.AppendGoAway(nil, http2.LastStream(c.h2.last, c.h2.appLast), code, "")

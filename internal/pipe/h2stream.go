@@ -70,7 +70,7 @@ func (list streams) get(id uint32) *stream {
 	return nil
 }
 
-// openStream adds a stream. mu is held.
+// openStreamLocked adds a stream. mu is held.
 func (c *conn) openStreamLocked(s *stream) {
 	h := c.h2
 	i, _ := h.streams.find(s.id)
@@ -88,14 +88,14 @@ func (c *conn) openStreamLocked(s *stream) {
 	c.growsLocked()
 }
 
-// closeIfEnded removes a stream that both sides have ended. mu is held.
+// closeIfEndedLocked removes a stream that both sides have ended. mu is held.
 func (c *conn) closeIfEndedLocked(s *stream) {
 	if s.clientEnded && s.serverEnded {
 		c.closeStreamLocked(s, accesslog.ViaUpstream)
 	}
 }
 
-// closeStream removes a stream. The caller recounts. mu is held.
+// closeStreamLocked removes a stream. The caller recounts. mu is held.
 func (c *conn) closeStreamLocked(s *stream, outcome accesslog.Outcome) {
 	h := c.h2
 	if i, found := h.streams.find(s.id); found {
@@ -114,14 +114,14 @@ func (c *conn) closeStreamLocked(s *stream, outcome accesslog.Outcome) {
 	s.free()
 }
 
-// closeStreams removes all streams. mu is held.
+// closeStreamsLocked removes all streams. mu is held.
 func (c *conn) closeStreamsLocked(outcome accesslog.Outcome) {
 	for _, s := range slices.Backward(c.h2.streams) {
 		c.closeStreamLocked(s, outcome)
 	}
 }
 
-// describeStreams describes the open streams for the report, the oldest first. mu is held.
+// describeStreamsLocked describes the open streams for the report, the oldest first. mu is held.
 func (c *conn) describeStreamsLocked() []drain.Conversation {
 	var out []drain.Conversation
 	for _, s := range c.h2.streams {

@@ -11,8 +11,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/tlsserver"
 )
 
-// awaitHandshakeLocked gives the client time for its handshake. While idle connections are closed, a new one is busy for
-// a moment: it was opened for a request.
+// awaitHandshakeLocked gives the client time for its handshake. While the drain closes idle connections, a new one
+// counts as busy for a moment, because a request should follow.
 func (c *conn) awaitHandshakeLocked() {
 	wait := c.in.tls.Timeout
 	if c.p.closing.holds() {

@@ -35,8 +35,8 @@ func (c *conn) endsEarlyLocked() bool {
 	return c.response.reconnects && c.p.cfg.EventStreams == CloseEarly
 }
 
-// requestLastWord ends the conversation at its next boundary, or now if it is at one. Early, it ends only what its
-// client loses nothing by. It returns nil if there is nothing to wait for.
+// requestLastWord ends the conversation at its next boundary, or now if it is at one. If early is true, it ends only
+// conversations whose client loses nothing. It returns nil if there is nothing to wait for.
 func (c *conn) requestLastWord(early bool) *lastWord {
 	c.mu.Lock()
 	if !c.endsAtBoundaryLocked() {

@@ -5,8 +5,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
-// splicesDown is how many of the app's next bytes are moved within the kernel. Nothing of ours is sent meanwhile: it is
-// within a body or a frame.
+// splicesDown is how many of the app's next bytes are moved within the kernel. The pipe must not send bytes of its own
+// meanwhile: the position is within a body or a frame.
 func (d *down) splicesDown() int64 {
 	c := d.c
 	switch {

@@ -42,8 +42,9 @@ func pidOf(info *unix.Siginfo) int {
 	return int(*(*int32)(unsafe.Add(unsafe.Pointer(info), offset)))
 }
 
-// reapOne reaps one dead child without a waiter. It returns false when there is none at the moment. The kernel shows
-// one dead child at a time: if that has a waiter, the next ones are visible after the waiter has reaped it.
+// reapOne reaps one dead child that no goroutine waits for. It returns false when there is none at the moment. The
+// kernel shows one dead child at a time: if that has a waiter, the next ones are visible after the waiter has reaped
+// it.
 func reapOne() bool {
 	var info unix.Siginfo
 	if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil {

@@ -12,8 +12,8 @@ type Reports interface {
 	Close() error
 }
 
-// Loop reads the table again and again: after each report, and at intervals in proportion to what a look costs. With
-// 262,144 buckets a look takes 0.45 ms, and waking up as long again.
+// Loop reads the table again and again: after each report, and at intervals proportional to the cost of a look. With
+// 262,144 buckets a look takes 0.45 ms, and waking up takes the same time again.
 type Loop struct {
 	Reports Reports // nil: the kernel does not report destroyed sockets, and only the intervals are left
 

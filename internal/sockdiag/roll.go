@@ -11,7 +11,7 @@ type Roll struct {
 	left map[uint64]struct{} // seen, gone from the table, not yet reported as destroyed
 }
 
-// Left notes that a socket that was seen is no longer in the table.
+// Left records a socket that an earlier look saw and the table no longer has.
 func (r *Roll) Left(cookie uint64) {
 	if r.left == nil || len(r.left) >= leftMost { // an entry that stays costs memory; one that is dropped, one false arrival
 		r.left = make(map[uint64]struct{})

@@ -236,8 +236,8 @@ func (s *sighting) follow(k sockdiag.Socket, written uint64, asks bool) {
 }
 
 // weigh looks for the client's own acknowledgement of a response. Both sides have sent in one jiffy: a request with a
-// fast response, or a response and the next request. In the second case the client has nothing to acknowledge that the
-// request did not, unless it had sent it before it read the response.
+// fast response, or a response and the next request. In the second case the next request has already acknowledged the
+// response, so no separate ACK follows, unless the client sent that request before it read the response.
 func (s *sighting) weigh(k sockdiag.Socket) {
 	const delayed = 500 * time.Millisecond // RFC 9293, 3.8.6.3; later ones are keep-alives
 	later := k.LastReceived - k.LastAcked

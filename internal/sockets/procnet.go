@@ -109,8 +109,8 @@ type acks struct {
 	exact    bool          // connections that are not in inStride have no response
 }
 
-// thresholdFile holds 1 where the first such response counts. Kernels 5.1 to 6.6 count the third, and those before 6.9
-// do not show it (TCP_PINGPONG_THRESH).
+// thresholdFile holds 1 where the kernel counts from the first such response. Kernels 5.1 to 6.6 count from the third,
+// and those before 6.9 have no such file (TCP_PINGPONG_THRESH).
 const thresholdFile = "/proc/sys/net/ipv4/tcp_pingpong_thresh"
 
 // readAcks lists the connections on which the kernel expects a response to carry the acknowledgement ("pingpong

@@ -60,7 +60,7 @@ func (c *checker) nodes() {
 	c.list("kubelets have native sidecars ("+nativeSince.String()+" or later)", Failed, kubelets, "upgrade these nodes, or inject classic sidecars: Helm value sidecar.native=false")
 }
 
-// list adds a check that is OK when nothing is in the list, and otherwise names what is.
+// list adds a check that passes if names is empty, and otherwise lists them.
 func (c *checker) list(name string, status Status, names []string, hint string) {
 	if len(names) == 0 {
 		if status == Failed {

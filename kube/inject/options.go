@@ -16,7 +16,7 @@ const (
 	Classic Sidecar = "classic"
 )
 
-// Proxy is the part between the pod and its clients.
+// Proxy selects the proxy between the pod and its clients.
 type Proxy string
 
 const (

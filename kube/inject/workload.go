@@ -53,8 +53,8 @@ func (w *Workload) String() string {
 	return w.Kind + " " + w.Namespace + "/" + w.Name
 }
 
-// ReadWorkload reads an object as JSON. As the API server does, it heeds the case of
-// fields. It returns nil for what has no pod in it.
+// ReadWorkload reads an object as JSON. As in the API server, field names are case-sensitive. It
+// returns nil for an object that contains no pod.
 func ReadWorkload(object []byte) (*Workload, error) {
 	var head struct {
 		APIVersion string `json:"apiVersion"`

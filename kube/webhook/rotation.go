@@ -169,7 +169,8 @@ func bundle(data map[string][]byte, now time.Time) []byte {
 	return valid(all, now)
 }
 
-// Run looks until ctx ends; the caller has made the first look. It passes each result to seen.
+// Run checks the certificate at intervals until ctx ends, and passes each result to seen. The caller has
+// done the first check.
 func (o *Own) Run(ctx context.Context, seen func(error)) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

@@ -36,7 +36,7 @@ const (
 	releasePath = "/release" // answers all of them, and those that come later at once
 )
 
-// hold serves HTTP/1.1, and HTTP/2 in the clear.
+// hold serves HTTP/1.1, and HTTP/2 without TLS.
 func hold(listener net.Listener) error {
 	var held atomic.Int64
 	released := make(chan struct{})

@@ -38,7 +38,7 @@ func (b *bench) http2(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("HTTP/2 in the clear by prior knowledge, %d connections of %d streams (h2load), medians of %d rounds of %s. The app is nghttpd; "+
+	fmt.Printf("HTTP/2 without TLS, by prior knowledge, %d connections of %d streams (h2load), medians of %d rounds of %s. The app is nghttpd; "+
 		"nginx's is nginx. Each proxy on one core; load and app share another.\n\n", http2Connections, http2Streams, b.rounds, b.duration)
 	printHTTP2(os.Stdout, subjects, samples)
 	fmt.Println()

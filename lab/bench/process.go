@@ -90,7 +90,7 @@ func (p *process) url() string { return "http://" + p.address() + "/get" }
 func (p *process) awaitAnswer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	// Some of the listeners know nothing but HTTP/2, once they are to speak it in the clear.
+	// Some of the listeners use only HTTP/2 if they are configured for HTTP/2 without TLS.
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!p.http2)
 	protocols.SetUnencryptedHTTP2(p.http2)

@@ -30,7 +30,7 @@ type place struct {
 	Listen, Backend, Admin, Status int
 	Mode                           string   // HAProxy's
 	Options                        []string // HAProxy's lines of them
-	HTTP2                          bool     // in the clear, by prior knowledge; else HTTP/1.1
+	HTTP2                          bool     // without TLS, by prior knowledge; else HTTP/1.1
 	Clients                        int      // how many connections it must be ready for
 	Env                            []string // added to the environment
 }
@@ -75,7 +75,7 @@ var subjects = []subject{
 var (
 	// backend answers about 200 bytes, as fast as can be.
 	backend = subject{name: "backend", peer: "nginx", command: nginx("backend.conf")}
-	// backend2 is the same in HTTP/2 in the clear.
+	// backend2 is the same in HTTP/2 without TLS.
 	backend2 = subject{name: "backend-http2", peer: "nghttpd", command: func(program string, p place) ([]string, error) {
 		err := os.WriteFile(filepath.Join(p.Dir, "get"), []byte(smallBody), 0o644)
 		return []string{program, "--no-tls", "--address", "127.0.0.1", "--max-concurrent-streams", "1000", "--htdocs", p.Dir, fmt.Sprint(p.Listen)}, err

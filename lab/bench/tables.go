@@ -27,7 +27,7 @@ func init() {
 	tables = []table{
 		{name: "http1", what: "requests/s with keep-alive connections", apps: []subject{backend}, tools: []string{"wrk"}, run: (*bench).http1,
 			subjects: []string{"direct", "relay", "lastcall-http", "lastcall-tcp", "before-http", "before-tcp", "envoy", "envoy-lean", "haproxy-http", "haproxy-tcp", "nginx", "caddy"}},
-		{name: "http2", what: "the same in HTTP/2 in the clear, 16 connections of 32 streams", apps: []subject{backend, backend2}, tools: []string{"h2load"}, run: (*bench).http2,
+		{name: "http2", what: "the same in HTTP/2 without TLS, 16 connections of 32 streams", apps: []subject{backend, backend2}, tools: []string{"h2load"}, run: (*bench).http2,
 			subjects: []string{"direct", "lastcall-http", "before-http", "envoy", "haproxy-http", "nginx", "caddy"}},
 		{name: "latency", what: "p99 at half of each one's most requests/s, of HTTP/1.1", apps: []subject{backend}, tools: []string{"wrk"}, run: (*bench).latency,
 			subjects: []string{"direct", "lastcall-http", "before-http", "envoy", "haproxy-http", "nginx", "caddy"}},

@@ -67,7 +67,7 @@ func secured(t *testing.T) func(*pipe.Config) {
 	}
 }
 
-// apps are servers of HTTP/2 with prior knowledge, in the clear, that answer a GET
+// apps are servers of HTTP/2 with prior knowledge, without TLS, that answer a GET
 // of / with a few bytes.
 var apps = []struct {
 	name  string

@@ -80,10 +80,10 @@ func afterFixed(d time.Duration) func(c circumstances) expectation {
 	}
 }
 
-// afterApp is a native sidecar that drains before the app's end and leaves right after it, in the midst of
-// whatever is on its way: an app that ends with its last answer races it. Whether that answer is cut is measured, not
-// expectation. The kubelet here learns of the app's end within a millisecond; a real one's runtime takes some
-// more, so that the answer wins more often there.
+// afterApp is a native sidecar that drains before the app exits and then exits at once, even with data in flight. An
+// app that exits with its last response races it, so that result is measured, not expected. The kubelet here detects
+// the app's exit within a millisecond; a real one's container runtime takes a few more, so the response wins more
+// often there.
 func afterApp(c circumstances) expectation {
 	if c.app == strategy.Exits {
 		return waits(c, 0, at(0))

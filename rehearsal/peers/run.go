@@ -19,9 +19,9 @@ const parallelStarts = 2
 // apart is the time between the starts of the scenes: not all pods must end at the same time.
 const apart = 170 * time.Millisecond
 
-// Run measures every peer in every scene at the same time. When it returns, all processes that it started have ended. An
-// error is about the set-up (strategy.OptionError: about an option), or ctx's. A row that differs from what is expected is no
-// error.
+// Run measures every peer in every scene at the same time. When it returns, all processes that it started have ended.
+// An error comes from the set-up (a strategy.OptionError from an option) or from ctx. A row that differs from the
+// expectation is not an error.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	chosen, err := o.check()
 	if err != nil {

@@ -35,7 +35,7 @@ func TestPodWithoutSidecar(t *testing.T) {
 	}
 }
 
-// TestApp recognizes both behaviours of the built-in app.
+// TestAppBehaviour recognizes both behaviours of the built-in app.
 func TestAppBehaviour(t *testing.T) {
 	for _, m := range []SIGTERMBehaviour{Exits, ClosesListener} {
 		t.Run(m.String(), func(t *testing.T) {

@@ -2,7 +2,7 @@ package http2
 
 // Limits bound what a client may ask for. A client that exceeds one gets GOAWAY with ENHANCE_YOUR_CALM and its
 // connection ends: a single stream cannot be refused, since the app's decoder needs its header block. Zero values
-// select the defaults, negative values lift a limit. Of what the app sends only header blocks are limited.
+// select the defaults, negative values lift a limit. The only limit for the app is on its header blocks.
 type Limits struct {
 	// MaxHeaderList bounds the header list of a request, bytes as SETTINGS_MAX_HEADER_LIST_SIZE counts them
 	// (RFC 9113, 6.5.2: 32 more for each field, so their number is bounded too); default 256 KiB. A few indexed

@@ -20,7 +20,7 @@ import (
 // attackers are how many send at once.
 const attackers = 24
 
-// attacks are what they send: reviews that cost a webhook without bounds far more than they have bytes.
+// attackBody returns a review that costs a webhook without bounds far more than it has bytes.
 func attackBody(name string) ([]byte, error) {
 	head := `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u-1","namespace":"attack","operation":"CREATE","object":{"apiVersion":"v1","kind":"Pod",`
 	list := func(n int, f func(int) string) string {

@@ -1,6 +1,5 @@
-// Restart measures what a hot restart of lastcall run costs its clients: a fixed
-// rate of requests on kept-alive and fresh connections, and one hot restart after
-// another meanwhile.
+// Restart measures what a hot restart of lastcall run costs its clients: a fixed rate of requests
+// on kept-alive and fresh connections, while hot restarts follow one another.
 //
 //	go run ./lab/bench/restart -lastcall bin/lastcall
 //

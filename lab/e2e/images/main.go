@@ -93,7 +93,7 @@ func (t *tree) addLibraries(of string) error {
 	return nil
 }
 
-// addFolder copies a folder but for what leave says.
+// addFolder copies a folder, except the files for which leave is true.
 func (t *tree) addFolder(folder string, leave func(path string) bool) error {
 	return filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 		switch {
