@@ -95,6 +95,10 @@ type agent struct {
 	appSignal syscall.Signal // this one; only for end's goroutine
 }
 
+// releasable is a data plane that holds resources after its end: envoy.Plane has goroutines and the kernel's socket
+// table. The pipe holds none.
+type releasable interface{ Shut() }
+
 // Run starts everything, serves, and returns the exit code once all has stopped. It returns
 //
 //  1. when something cannot be started: an error, and nothing is left running;
@@ -129,7 +133,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	hearing.Go(func() { a.awaitServing(ctx) })
 	hearing.Go(func() { a.handleRestarts(ctx) })
 	defer func() { cancel(); a.Succession.Stop(); hearing.Wait() }()
-	if p, ok := a.plane.(interface{ Shut() }); ok {
+	if p, ok := a.plane.(releasable); ok {
 		defer p.Shut()
 	}
 
@@ -321,7 +325,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		select {
 		case first = <-a.drainSignals:
 		case <-a.Succession.HandedOver():
-			report := a.leave(ctx)
+			report := a.leaveToSuccessor(ctx)
 			a.status.metrics.count(report)
 			report.Publish(a.log, a.TerminationLog)
 			a.Terminal.Ended(report)
@@ -333,7 +337,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		}
 		a.Succession.Stop()
 		a.presences.begin()
-		report := a.terminate(ctx, a.Settings.Drain(), first)
+		report := a.runTermination(ctx, a.Settings.Drain(), first)
 		if first == drain.Terminate {
 			report.Trigger = a.stopSignalName()
 		}
@@ -348,8 +352,8 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 	}
 }
 
-// terminate takes the data plane through one termination.
-func (a *agent) terminate(ctx context.Context, cfg drain.Config, first drain.Signal) drain.Report {
+// runTermination takes the data plane through one termination.
+func (a *agent) runTermination(ctx context.Context, cfg drain.Config, first drain.Signal) drain.Report {
 	began := time.Now()
 	a.Terminal.Draining(first, cfg, 0)
 	report, err := drain.Termination{

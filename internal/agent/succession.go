@@ -122,8 +122,8 @@ func (a *agent) isHandedOver() bool {
 	}
 }
 
-// leave drains a process that has been replaced by the same rules, within parentShutdownDuration.
-func (a *agent) leave(ctx context.Context) drain.Report {
+// leaveToSuccessor drains a process that a hot restart has replaced, by the same rules, within parentShutdownDuration.
+func (a *agent) leaveToSuccessor(ctx context.Context) drain.Report {
 	grace := a.gracePeriod()
 	leaving, cancel := context.WithCancel(ctx)
 	var gone sync.WaitGroup
@@ -135,7 +135,7 @@ func (a *agent) leave(ctx context.Context) drain.Report {
 
 	cfg := a.Settings.Drain()
 	cfg.GracePeriod = grace
-	report := a.terminate(ctx, cfg, drain.Terminate)
+	report := a.runTermination(ctx, cfg, drain.Terminate)
 	report.Trigger = triggerSuccessor
 	return report
 }
