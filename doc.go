@@ -39,7 +39,7 @@
 // These variables are read, and options with the same meaning override them:
 //
 //	TERMINATION_GRACE_PERIOD_SECONDS  30    the pod's terminationGracePeriodSeconds
-//	MINIMUM_DRAIN_DURATION            5s    how long new connections are accepted at least
+//	MINIMUM_DRAIN_DURATION            5s    shortest time for which new connections are accepted
 //	LASTCALL_QUIET_TIME               2s    how long no connection or request may have arrived
 //	LASTCALL_IDLE_GRACE               2s    how long a kept-alive connection may be idle
 //	LASTCALL_LAST_CALL_MARGIN         2s    how long before SIGKILL the last call is made

@@ -143,7 +143,7 @@ func (m *monitored) look(ctx context.Context) {
 	m.arrivals = a.Arrivals
 }
 
-// quietFor returns for how long no client has arrived, at least.
+// quietFor returns a time for which no client has arrived; the true one may be longer.
 func (m *monitored) quietFor(ctx context.Context) time.Duration {
 	m.look(ctx)
 	return time.Since(m.lastArrival)

@@ -14,8 +14,8 @@ const namesTimeout = callTimeout / 4
 // the data plane.
 var errInterrupted = errors.New("interrupted")
 
-// overrun is how long to wait for a call after its deadline. A call that heeds its context returns at once, but on a busy
-// machine that takes time.
+// overrun is how long to wait for a call after its deadline. A call that respects its context returns at once, but on a
+// busy machine that takes time.
 const overrun = 100 * time.Millisecond
 
 // errIgnoresContext is the error of a call that does not heed its context.

@@ -64,7 +64,7 @@ func (r *run) killDeadline() time.Time {
 }
 
 // callDeadline is when a call that may take at most d is abandoned: no call may use up the time of the last call. After
-// the deadline, or in a hurry, a call has an eighth of the time that the last call has at least.
+// the deadline, or in a hurry, a call has an eighth of the shortest time that the last call can have.
 func (r *run) callDeadline(d time.Duration) time.Time {
 	now := time.Now()
 	until, short := now.Add(d), now.Add(r.least()/8)

@@ -57,7 +57,7 @@ type Report struct {
 	// Most clients repeat such a request by themselves; the user of one that does not sees an error.
 	Raced uint64 `json:"raced,omitempty"`
 
-	// HeldBy lists the conversations that delayed the exit last, the oldest ten at most.
+	// HeldBy lists the conversations that delayed the exit last, no more than the oldest ten.
 	HeldBy []Conversation `json:"held_by,omitempty"`
 
 	// Open lists the conversations that the last call ended.

@@ -1,6 +1,6 @@
 // Package gateway is an ingress gateway, the reference gateway of the experiment: its answers show whether the end of a
-// pod cost a client anything. It accepts HTTP/1.1 and HTTP/2, in clear (prior knowledge) and over TLS, and balances the
-// requests over sets of endpoints (Pool), over HTTP/1.1 or HTTP/2 in clear. Routes select the pool. A Source keeps
+// pod cost a client anything. It accepts HTTP/1.1 and HTTP/2, with TLS and without (prior knowledge), and balances the
+// requests over sets of endpoints (Pool), over HTTP/1.1 or HTTP/2 without TLS. Routes select the pool. A Source keeps
 // routes, endpoints and certificates up to date: from a file here, from a cluster in package ingress. Run serves, and
 // drains as its Termination sets.
 //

@@ -13,7 +13,7 @@ import (
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// h2cConns are the connections to an endpoint that speaks HTTP/2 in clear. A request takes the first one with a free
+// h2cConns are the connections to an endpoint that uses HTTP/2 without TLS. A request takes the first one with a free
 // stream, and is sent once: net/http's own pool also repeats requests that ended with PROTOCOL_ERROR, which the
 // endpoint may have processed.
 type h2cConns struct {

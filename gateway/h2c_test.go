@@ -24,7 +24,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// h2cApp is an endpoint of HTTP/2 in clear. It counts its connections, and those that have ended.
+// h2cApp is an endpoint of HTTP/2 without TLS. It counts its connections, and those that have ended.
 func h2cApp(t *testing.T, streams int, h http.HandlerFunc) (addr string, begun, ended *atomic.Int32) {
 	t.Helper()
 	begun, ended = new(atomic.Int32), new(atomic.Int32)
@@ -111,7 +111,7 @@ func answerOK(f *http2.Framer, id uint32, body string) {
 	_ = f.WriteData(id, true, []byte(body))
 }
 
-// h2cClient speaks HTTP/2 in clear to the gateway.
+// h2cClient speaks HTTP/2 without TLS to the gateway.
 func (r *running) h2cClient(t *testing.T) (*http.Client, string) {
 	t.Helper()
 	tr := &http.Transport{DisableCompression: true, Protocols: new(http.Protocols)}
@@ -137,7 +137,7 @@ func TestH2C(t *testing.T) {
 		client func(*running) (*http.Client, string)
 	}{
 		{"HTTP/1.1", false, func(g *running) (*http.Client, string) { return g.client(t, false) }},
-		{"HTTP/2 in clear", false, func(g *running) (*http.Client, string) { return g.h2cClient(t) }},
+		{"HTTP/2 without TLS", false, func(g *running) (*http.Client, string) { return g.h2cClient(t) }},
 		{"HTTP/2 over TLS", true, func(g *running) (*http.Client, string) { return g.client(t, true) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -17,7 +17,7 @@ type Termination struct {
 	// seconds.
 	DrainTimeout time.Duration
 
-	// MinDrain is how long new connections are accepted at least.
+	// MinDrain is the shortest time for which new connections are accepted.
 	MinDrain time.Duration
 
 	// QuietTime is how long no connection or request may have arrived before the listeners are closed. It extends

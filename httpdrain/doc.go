@@ -3,7 +3,7 @@
 // listeners themselves, or drive the drain.
 //
 //	p := httpdrain.New(&http.Server{Handler: h, TLSConfig: t}, httpdrain.Options{})
-//	go func() { served <- p.ServeTLS(ln) }() // any number of listeners, in clear or with TLS
+//	go func() { served <- p.ServeTLS(ln) }() // any number of listeners, with or without TLS
 //	…
 //	report, err := drain.Termination{Plane: p, Config: cfg, Signals: signals}.Run(ctx)
 //	err = <-served // nil after a drain
@@ -32,6 +32,6 @@
 // A connection counts as an arrival from its first byte, not from its accept: health checks of load
 // balancers that only connect (NLB, HAProxy, keepalived) do not prolong a drain.
 //
-// HTTP/2 in clear (h2c, with prior knowledge) is served if the server's Protocols include it. The upgrade
+// HTTP/2 without TLS (h2c, with prior knowledge) is served if the server's Protocols include it. The upgrade
 // from HTTP/1.1 to it is not.
 package httpdrain

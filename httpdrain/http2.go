@@ -14,7 +14,7 @@ import (
 )
 
 // carrier is a second http.Server, which serves the HTTP/2 connections after the real server has completed their
-// handshake, as if they were in clear. Its Shutdown sends the GOAWAY that names the last stream, while the real server
+// handshake, as if there were no TLS. Its Shutdown sends the GOAWAY that names the last stream, while the real server
 // continues, and frames of our own can be inserted between the server's.
 type carrier struct {
 	server *http.Server
@@ -101,7 +101,7 @@ func (f *feed) Accept() (net.Conn, error) {
 	}
 }
 
-// serveHTTP2 is the server's TLSNextProto. The connection ends when it returns. A connection in clear is wrapped by
+// serveHTTP2 is the server's TLSNextProto. The connection ends when it returns. A connection without TLS is wrapped by
 // net/http, which has read its preface.
 func (p *Plane) serveHTTP2(_ *http.Server, tc *tls.Conn, _ http.Handler) {
 	h := &http2Conn{Conn: tc, over: make(chan struct{}), resets: newResets(time.Now)}
@@ -143,7 +143,7 @@ func (p *Plane) serveHTTP2(_ *http.Server, tc *tls.Conn, _ http.Handler) {
 type http2Conn struct {
 	net.Conn // without its ConnectionState, by which net/http would take it for HTTP/1.1
 	c        *conn
-	tls      *tls.ConnectionState // nil in clear
+	tls      *tls.ConnectionState // nil without TLS
 	unread   string               // rest of the preface; for the reader only
 	once     sync.Once
 	over     chan struct{} // closed by Close

@@ -111,6 +111,6 @@ func TestUnencryptedHTTP2(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(patience):
-		t.Error("net/http does not use TLSNextProto for HTTP/2 in clear")
+		t.Error("net/http does not use TLSNextProto for HTTP/2 without TLS")
 	}
 }

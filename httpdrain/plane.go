@@ -100,7 +100,7 @@ func New(s *http.Server, o Options) *Plane {
 		}
 		s.TLSNextProto["h2"] = p.serveHTTP2
 		if s.Protocols != nil && s.Protocols.UnencryptedHTTP2() {
-			// net/http's own key for HTTP/2 in clear (golang/go#67816), by which it hands connections to
+			// net/http's own key for HTTP/2 without TLS (golang/go#67816), by which it hands connections to
 			// golang.org/x/net/http2. It is not documented: TestUnencryptedHTTP2 fails if it changes.
 			s.TLSNextProto["unencrypted_http2"] = p.serveHTTP2
 		}
@@ -108,7 +108,7 @@ func New(s *http.Server, o Options) *Plane {
 	return p
 }
 
-// Serve serves on ln, which it takes over, in clear. It returns nil after Close or Kill, and an
+// Serve serves on ln, which it takes over, without TLS. It returns nil after Close or Kill, and an
 // error when ln fails before. It may be called for several listeners.
 func (p *Plane) Serve(ln net.Listener) error { return p.serveOn(ln, p.server.Serve) }
 

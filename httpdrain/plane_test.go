@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // patience bounds every wait of these tests; none of them comes near it.
 const patience = 20 * time.Second
 
-// scene is a Plane that serves in clear and with TLS.
+// scene is a Plane that serves with and without TLS.
 type scene struct {
 	*Plane
 	plain, secure net.Addr
@@ -129,10 +129,10 @@ func (s *scene) handle(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "done")
 }
 
-// h2c is HTTP/2 in clear.
+// h2c is HTTP/2 without TLS.
 const h2c = 20
 
-// client speaks HTTP/1.1 or 2 over TLS, or HTTP/2 in clear.
+// client speaks HTTP/1.1 or 2 over TLS, or HTTP/2 without TLS.
 func (s *scene) client(version int) (*http.Client, string) {
 	t := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.roots, ServerName: "example.com", MinVersion: tls.VersionTLS12}, Protocols: new(http.Protocols)}
 	switch version {
@@ -147,7 +147,7 @@ func (s *scene) client(version int) (*http.Client, string) {
 	return &http.Client{Transport: t, Timeout: patience}, "https://" + s.secure.String()
 }
 
-// framer is a connection of HTTP/2, over TLS or in clear, that has been greeted.
+// framer is a connection of HTTP/2, with or without TLS, that has been greeted.
 func (s *scene) framer(t *testing.T, secure bool) *http2.Framer {
 	t.Helper()
 	var nc net.Conn

@@ -67,7 +67,7 @@ func copyProgram(source, dest string) (err error) {
 	return nil
 }
 
-// fill writes all of in and closes out. A full disk is reported by the sync at the latest.
+// fill writes all of in and closes out. A full disk is reported no later than by the sync.
 func fill(out *os.File, in io.Reader) error {
 	_, err := io.Copy(out, in)
 	if err == nil {

@@ -27,7 +27,7 @@ var cutSoon = func() drain.Config {
 	return c
 }()
 
-// termination is a drain.Termination that is under way.
+// termination is a drain.Termination that has begun and not ended.
 type termination struct {
 	cfg     drain.Config
 	began   time.Time

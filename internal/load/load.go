@@ -59,7 +59,7 @@ func (r Result) Percentile(p float64) time.Duration {
 // the rate.
 const backlog = 10
 
-// Run makes requests until ctx ends, and lets those under way come to their end.
+// Run makes requests until ctx ends, and then waits for those in flight.
 func Run(ctx context.Context, o Options) Result {
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Second

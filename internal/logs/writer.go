@@ -138,7 +138,7 @@ func (l *Writer) Metric(name string) prometheus.Collector {
 	}, func() float64 { return float64(l.Dropped()) })
 }
 
-// Close writes the buffer and returns, after CloseTime at the latest. Later lines are dropped.
+// Close writes the buffer and returns, no later than CloseTime after the call. Later lines are dropped.
 func (l *Writer) Close() {
 	l.mu.Lock()
 	l.done = true

@@ -72,8 +72,7 @@ func TestConnectRPC(t *testing.T) {
 	}
 }
 
-// A message under way is worth waiting for; a body that has had its last one is
-// whole.
+// A message in flight is worth waiting for; a body that has had its last one is whole.
 func TestEnvelopes(t *testing.T) {
 	message := "\x00\x00\x00\x00\x05hello"
 	trailers := "\x80\x00\x00\x00\x10grpc-status: 0\r\n"

@@ -147,9 +147,9 @@ func (d *down) fromApp() bool {
 	return true
 }
 
-// sniffApp detects the protocol from the first bytes of a message of the app. An app that speaks before any request
-// speaks no HTTP, unless it sends the SETTINGS of HTTP/2, as some servers do. It wakes up, which may hold a few bytes
-// back.
+// sniffApp detects the protocol from the first bytes of a message of the app. An app that sends before any request
+// does not use HTTP, unless it sends the SETTINGS of HTTP/2, as some servers do. It wakes up, which may hold a few
+// bytes back.
 func (d *down) sniffApp(b []byte) mode {
 	c := d.c
 	c.mu.Lock()

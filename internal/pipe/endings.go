@@ -138,7 +138,7 @@ func (c *conn) sendEndIfIdle(idleFor time.Duration) bool {
 }
 
 // endOverdue ends the connection if it has been idle for too long, or its oldest request has taken too long. It returns
-// after how long to look again at the latest.
+// after how long to check again.
 func (c *conn) endOverdue() (left time.Duration) {
 	idleTimeout, responseTimeout := c.p.cfg.IdleTimeout, c.p.cfg.ResponseTimeout
 	c.mu.Lock()

@@ -16,7 +16,7 @@ import (
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// startH2 runs an app that speaks HTTP/2 in clear and HTTP/1.1.
+// startH2 runs an app that accepts HTTP/2 without TLS and HTTP/1.1.
 func startH2(t *testing.T, h http.HandlerFunc) net.Addr {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -75,7 +75,7 @@ func (c *conn) handshakeFailed(err error, silent bool) {
 		}
 	}
 	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok && record.Conn != nil && looksLikeHTTP(record.RecordHeader) {
-		// As net/http does; in clear, since the client does not speak TLS.
+		// As net/http does; unencrypted, since the client does not use TLS.
 		_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime))
 		_ = c.client.SendClear(replyBytes(&accesslog.Reply{Status: 400, Body: "the client sent an HTTP request to an HTTPS port"}, false), true)
 	}

@@ -46,8 +46,8 @@ func TestShed(t *testing.T) {
 	}
 }
 
-// A connection that is used does not shed: neither one with a request under way
-// nor one that has been idle for a moment only.
+// A connection that is used does not shed: neither one with a request in flight nor one that has
+// been idle for a moment only.
 func TestShedNotInUse(t *testing.T) {
 	release := make(chan struct{})
 	p := startPipe(t, startHTTP(t, func(_ http.ResponseWriter, r *http.Request) {

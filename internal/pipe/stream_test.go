@@ -209,7 +209,7 @@ func TestAnswerIsNotClosedEarly(t *testing.T) {
 	}
 }
 
-// A stream that begins when those under way have been ended ends as early.
+// A stream that begins when the others have been ended ends as early.
 func TestLateStreamCloseEarly(t *testing.T) {
 	app := startScripted(t, chunkedHead("text/event-stream"))
 	p := startPipe(t, app, HTTP, func(c *Config) { c.EventStreams = CloseEarly })

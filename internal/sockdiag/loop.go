@@ -19,7 +19,7 @@ type Loop struct {
 
 	Share    int           // an interval is this many times the cost of a look,
 	Min, Max time.Duration // within these bounds
-	Pause    time.Duration // from a look to one that a report causes, at least
+	Pause    time.Duration // the shortest time from a look to one that a report causes
 
 	Look func() // takes one look
 

@@ -98,7 +98,7 @@ func (p *Plane) admit(r *drain.Report) {
 	}
 }
 
-// narrator logs the progress, once a second at most.
+// narrator logs the progress, no more than once a second.
 type narrator struct {
 	log   *slog.Logger
 	phase drain.Phase

@@ -22,7 +22,7 @@ type Options struct {
 	ClientCA string
 
 	// ALPN are the protocols on offer, "h2" and "http/1.1", the preferred first. Bytes are forwarded unchanged: a client
-	// that agrees on h2 speaks HTTP/2 to the app, which must accept it without TLS (prior knowledge). nil is http/1.1
+	// that agrees on h2 uses HTTP/2 with the app, which must accept it without TLS (prior knowledge). nil is http/1.1
 	// alone, and nothing on a listener of TCP.
 	ALPN []string
 

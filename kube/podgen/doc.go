@@ -1,5 +1,5 @@
-// Package podgen makes pods such as clusters have them, for tests and benchmarks of whatever takes pods in: the
-// same for the same seed, and valid for the API server of Kubernetes 1.34 and later.
+// Package podgen makes pods such as clusters have them, for tests and benchmarks of programs that read pods: the same
+// for the same seed, and valid for the API server of Kubernetes 1.34 and later.
 //
 // Half of what a pod is comes from a shape (shapes.go), written after what well-known charts and
 // operators deploy: a database with an init container and exec probes, an ingress with hostPorts and a preStop, a node agent with

@@ -38,7 +38,7 @@ const (
 type limits struct {
 	requests, held *shares
 	slots          *shares       // to examine reviews: as many as processors, at most half for one client
-	large          chan struct{} // one of them at most
+	large          chan struct{} // no more than one of them
 }
 
 func newLimits() limits {

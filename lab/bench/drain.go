@@ -119,7 +119,7 @@ func (b *bench) drainOnce(ctx context.Context, s subject, p protocol) (drainSamp
 	}
 	for _, c := range clients {
 		if p.tellsBusy || !c.busy {
-			<-c.told // at its deadline at the latest
+			<-c.told // no later than its deadline
 		}
 	}
 	for _, c := range clients {

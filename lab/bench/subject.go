@@ -35,7 +35,7 @@ type place struct {
 	Env                            []string // added to the environment
 }
 
-// fewestClients is what every configuration is made for at least.
+// fewestClients is the smallest number of clients that a configuration is made for.
 const fewestClients = 2048
 
 // Sockets is what those clients and as many connections to the app need.

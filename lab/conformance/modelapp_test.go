@@ -22,7 +22,7 @@ type model struct {
 
 	mu       sync.Mutex
 	lastID   int             // of the old pod's events
-	call     json.RawMessage // the JSON-RPC id of the tool call under way
+	call     json.RawMessage // the JSON-RPC id of the tool call in flight
 	came     time.Time       // when the client has reconnected to the young pod
 	resumeAt string          // its Last-Event-ID
 }

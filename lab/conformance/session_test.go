@@ -13,8 +13,8 @@ import (
 
 // Pauses between a session's requests, milliseconds; one worker for each.
 const (
-	// busy has always a request under way or about to be. The longest pause is that
-	// of connections which are idle when such are closed.
+	// busy always has a request in flight or is about to send one. The longest pause is that of
+	// connections which are idle when such are closed.
 	busy = "5,50,400,1900"
 
 	// abrupt is for libraries that fail what they have open when a GOAWAY comes
@@ -158,8 +158,7 @@ func (s *session) play(t *testing.T, service *service, program program, kind str
 	return out.String(), err
 }
 
-// rollWhenReady rolls the service when the session is under way. The pod ends with
-// nothing cut.
+// rollWhenReady rolls the service when the session has begun. The pod ends with nothing cut.
 func (s *session) rollWhenReady(t *testing.T, service *service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)

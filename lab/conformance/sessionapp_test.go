@@ -28,7 +28,7 @@ import (
 //
 // Each answer says in its field Pod whose it is.
 type session struct {
-	needs   int32         // how many slow requests are under way before the SIGTERM
+	needs   int32         // how many slow requests are in flight before the SIGTERM
 	asked   atomic.Int32  // how many are
 	answers atomic.Int32  // answers of /next and /ws by the old pod
 	ready   chan struct{} // closed when the SIGTERM can come

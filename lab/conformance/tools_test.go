@@ -16,8 +16,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
-// Real clients whose requests are under way, or queued behind them, when the drain
-// begins: none fails, and the pipe ends by itself.
+// Real clients whose requests are in flight, or queued behind them, when the drain begins: none fails, and the pipe
+// ends by itself.
 func TestToolsAcrossADrain(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -25,10 +25,10 @@ import (
 
 func url(p corev1.Pod, path string) string { return "http://" + p.Status.PodIP + ":8080" + path }
 
-// busy waits until the pod's sidecar has n requests under way.
+// busy waits until the pod's sidecar has n requests in flight.
 func (n *namespace) busy(p corev1.Pod, want int) {
 	n.t.Helper()
-	n.until(fmt.Sprintf("had %d requests under way", want), func() error {
+	n.until(fmt.Sprintf("had %d requests in flight", want), func() error {
 		response, err := http.Get("http://" + p.Status.PodIP + ":15020/metrics")
 		if err != nil {
 			return err
@@ -74,7 +74,7 @@ func wantOK(t *testing.T, a answer) {
 	}
 }
 
-// TestEvicted evicts a pod with a request under way, as kubectl drain and the autoscalers do.
+// TestEvicted evicts a pod with a request in flight, as kubectl drain and the autoscalers do.
 func TestEvicted(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, nil)

@@ -75,7 +75,7 @@ spec:
 		return nil
 	})
 
-	// The same pods by HTTP/2 in clear, from the client to the app.
+	// The same pods by HTTP/2 without TLS, from the client to the app.
 	h2 := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 		Protocols: new(http.Protocols), DialContext: balance(t, system, ingressGateway, "http"),
 	}}

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	terminalPeriod = time.Second      // between two rewrites of a terminal's line, at least
+	terminalPeriod = time.Second      // the shortest time between two rewrites of a terminal's line
 	logPeriod      = 10 * time.Second // between two lines elsewhere
 )
 

@@ -91,7 +91,7 @@ func afterApp(c circumstances) expectation {
 	return waits(c, max(c.left, time.Nanosecond), at(c.left)).before(c.grace)
 }
 
-// waits is a pod in which a request is cut after some time at the latest.
+// waits is a pod in which a request is cut no later than after some time.
 func waits(c circumstances, cut time.Duration, gone span) expectation {
 	return expectation{lost: c.left > min(cut, c.grace), cut: cut, gone: gone}
 }

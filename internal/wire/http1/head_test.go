@@ -49,7 +49,7 @@ func TestParseRequest(t *testing.T) {
 		{name: "no target", head: "GET HTTP/1.1\r\n\r\n", status: 400},
 		{name: "no version", head: "GET /\r\n\r\n", status: 400},
 		{name: "other version", head: "GET / HTTP/1.2\r\n\r\n", status: 505},
-		{name: "version in small letters", head: "GET / http/1.1\r\n\r\n", status: 400},
+		{name: "version in lower case", head: "GET / http/1.1\r\n\r\n", status: 400},
 		{name: "method is no token", head: "G(T / HTTP/1.1\r\n\r\n", status: 400},
 		{name: "CONNECT with a body", head: "CONNECT a:1 HTTP/1.1\r\nContent-Length: 3\r\n\r\n", status: 400},
 	} {

@@ -12,7 +12,7 @@ const (
 	NotHTTP
 )
 
-// Sniff guesses from the first bytes of a client whether it speaks HTTP/1: whether they have a request line, which
+// Sniff guesses from the first bytes of a client whether it uses HTTP/1: whether they have a request line, which
 // begins with a token and ends with a version. Other text protocols (SMTP, Redis, …) have no such line.
 func Sniff(b []byte) Guess {
 	text := TrimBlank(b)

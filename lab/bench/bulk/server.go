@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Serve answers on the listener until it is closed: GET /bytes/N with N bytes, whatever has a body with 200 once it has
-// come, and all else with 200 at once.
+// Serve answers on the listener until it is closed: GET /bytes/N with N bytes, a request with a body with 200 once it
+// has come, and all else with 200 at once.
 func Serve(listener net.Listener) error {
 	for {
 		conn, err := listener.Accept()

@@ -102,7 +102,7 @@ func (p *poller) ask(due time.Time) error {
 	return nil
 }
 
-// answers waits for some at most that long, and appends the latencies of those that are complete.
+// answers waits for some, no longer than that, and appends the latencies of those that are complete.
 func (p *poller) answers(wait time.Duration, latencies []time.Duration) ([]time.Duration, error) {
 	timeout := unix.NsecToTimespec(wait.Nanoseconds())
 	n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(p.epoll), uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)),
