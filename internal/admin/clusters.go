@@ -1,8 +1,10 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -68,23 +70,18 @@ func (s *Server) clusters(q query) answer {
 		line("added_via_api", false)
 		numbers := *c
 		for _, host := range c.hosts {
-			numbers.write(func(name string, value any) { line(host+"::"+name, value) })
+			numbers.writeHost(func(name string, value any) { line(host+"::"+name, value) })
 			numbers = cluster{}
 		}
 	}
 	return text(http.StatusOK, b.String())
 }
 
-func (c *cluster) write(line func(name string, value any)) {
-	line("cx_active", c.active)
-	line("cx_connect_fail", c.connectFailed)
-	line("cx_total", c.connected+c.connectFailed)
-	line("rq_active", c.pending)
-	line("rq_error", c.failed)
-	line("rq_pending_active", 0)
-	line("rq_success", c.requests-min(c.requests, c.failed+c.pending))
-	line("rq_timeout", 0)
-	line("rq_total", c.requests)
+// writeHost writes a host's lines: its stats by name, then what is the same for every host here.
+func (c *cluster) writeHost(line func(name string, value any)) {
+	for _, stat := range slices.SortedFunc(slices.Values(c.stats()), func(a, b hostStat) int { return cmp.Compare(a.Name, b.Name) }) {
+		line(stat.Name, stat.Value)
+	}
 	line("hostname", "")
 	line("health_flags", "healthy")
 	line("weight", 1)
@@ -95,4 +92,20 @@ func (c *cluster) write(line func(name string, value any)) {
 	line("priority", 0)
 	line("success_rate", -1)
 	line("local_origin_success_rate", -1)
+}
+
+// stats are a host's, in the order of the JSON form.
+func (c *cluster) stats() []hostStat {
+	const counter, gauge = "", "GAUGE"
+	return []hostStat{
+		{counter, c.connectFailed, "cx_connect_fail"},
+		{counter, c.connected + c.connectFailed, "cx_total"},
+		{counter, c.failed, "rq_error"},
+		{counter, c.requests - min(c.requests, c.failed+c.pending), "rq_success"},
+		{counter, 0, "rq_timeout"},
+		{counter, c.requests, "rq_total"},
+		{gauge, c.active, "cx_active"},
+		{gauge, c.pending, "rq_active"},
+		{gauge, 0, "rq_pending_active"},
+	}
 }

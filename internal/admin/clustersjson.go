@@ -28,7 +28,7 @@ type hostStatus struct {
 // hostStat is in protobuf's JSON form: zeros, and the type COUNTER, are omitted, and 64 bits are a string.
 type hostStat struct {
 	Type  string `json:"type,omitempty"`
-	Value string `json:"value,omitempty"`
+	Value uint64 `json:"value,omitempty,string"`
 	Name  string `json:"name"`
 }
 
@@ -64,30 +64,9 @@ func (s *Server) clustersJSON(admitted filter) answer {
 	return indented(out)
 }
 
-func (c *cluster) host(address string) (h hostStatus) {
-	h.Address = hostAddress(address)
+func (c *cluster) host(address string) hostStatus {
+	h := hostStatus{Address: hostAddress(address), Stats: c.stats(), Weight: 1}
 	h.Health.EDS = "HEALTHY"
-	h.Weight = 1
-	for _, stat := range []struct {
-		kind, name string
-		value      uint64
-	}{
-		{"", "cx_connect_fail", c.connectFailed},
-		{"", "cx_total", c.connected + c.connectFailed},
-		{"", "rq_error", c.failed},
-		{"", "rq_success", c.requests - min(c.requests, c.failed+c.pending)},
-		{"", "rq_timeout", 0},
-		{"", "rq_total", c.requests},
-		{"GAUGE", "cx_active", c.active},
-		{"GAUGE", "rq_active", c.pending},
-		{"GAUGE", "rq_pending_active", 0},
-	} {
-		value := ""
-		if stat.value != 0 {
-			value = strconv.FormatUint(stat.value, 10)
-		}
-		h.Stats = append(h.Stats, hostStat{stat.kind, value, stat.name})
-	}
 	return h
 }
 

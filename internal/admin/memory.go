@@ -1,17 +1,15 @@
 package admin
 
-import (
-	"runtime/metrics"
-	"strconv"
-)
+import "runtime/metrics"
 
-// memory is the Go runtime's, in bytes.
+// memory is the Go runtime's, in bytes, as /memory shows it: protobuf's JSON writes 64 bits as a string.
 type memory struct {
-	allocated uint64 // live objects, and garbage that is not collected yet
-	heap      uint64 // from the operating system
-	unmapped  uint64 // of it, returned
-	free      uint64 // of it, kept for later
-	total     uint64 // of the runtime as a whole
+	Allocated   uint64 `json:"allocated,string"`          // live objects, and garbage that is not collected yet
+	Heap        uint64 `json:"heap_size,string"`          // from the operating system
+	Unmapped    uint64 `json:"pageheap_unmapped,string"`  // of it, returned
+	Free        uint64 `json:"pageheap_free,string"`      // of it, kept for later
+	ThreadCache uint64 `json:"total_thread_cache,string"` // always 0
+	Total       uint64 `json:"total_physical_bytes,string"`
 }
 
 func readMemory() memory {
@@ -30,24 +28,7 @@ func readMemory() memory {
 		return samples[i].Value.Uint64()
 	}
 	objects, unused, free, released, total := value(0), value(1), value(2), value(3), value(4)
-	return memory{
-		allocated: objects,
-		heap:      objects + unused + free,
-		unmapped:  released,
-		free:      free,
-		total:     total - released,
-	}
+	return memory{Allocated: objects, Heap: objects + unused + free, Unmapped: released, Free: free, Total: total - released}
 }
 
-func (s *Server) memory(query) answer {
-	m := readMemory()
-	decimal := func(n uint64) string { return strconv.FormatUint(n, 10) } // as protobuf writes 64 bits in JSON
-	return indented(struct {
-		Allocated   string `json:"allocated"`
-		HeapSize    string `json:"heap_size"`
-		Unmapped    string `json:"pageheap_unmapped"`
-		Free        string `json:"pageheap_free"`
-		ThreadCache string `json:"total_thread_cache"`
-		Physical    string `json:"total_physical_bytes"`
-	}{decimal(m.allocated), decimal(m.heap), decimal(m.unmapped), decimal(m.free), "0", decimal(m.total)})
-}
+func (s *Server) memory(query) answer { return indented(readMemory()) }

@@ -26,34 +26,21 @@ func (t *Throttle) Warn(log *slog.Logger, every time.Duration, msg string, attrs
 
 // Log logs msg once in every interval.
 func (t *Throttle) Log(log *slog.Logger, level slog.Level, every time.Duration, msg string, attrs ...any) {
-	more, ok := t.allow(msg, every)
-	if !ok {
-		return
-	}
-	if more > 0 {
-		attrs = append(attrs, "suppressed", more)
-	}
-	log.Log(context.Background(), level, msg, attrs...)
-}
-
-// allow reports whether a line is due, and how many were suppressed since the previous one.
-func (t *Throttle) allow(key string, every time.Duration) (more uint64, ok bool) {
 	now := time.Now()
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	s := t.last[key]
-	switch {
-	case s == nil:
-		if t.last == nil {
-			t.last = make(map[string]*lastLine)
-		}
-		t.last[key] = &lastLine{at: now}
-		return 0, true
-	case now.Sub(s.at) < every:
-		s.more++
-		return 0, false
+	previous, seen := t.last[msg]
+	if seen && now.Sub(previous.at) < every {
+		previous.more++
+		t.mu.Unlock()
+		return
 	}
-	more = s.more
-	*s = lastLine{at: now}
-	return more, true
+	if t.last == nil {
+		t.last = make(map[string]*lastLine)
+	}
+	t.last[msg] = &lastLine{at: now}
+	t.mu.Unlock()
+	if seen && previous.more > 0 {
+		attrs = append(attrs, "suppressed", previous.more)
+	}
+	log.Log(context.Background(), level, msg, attrs...)
 }

@@ -2,6 +2,7 @@ package meshconfig
 
 import (
 	"encoding/json"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -92,12 +93,8 @@ func (r *resolver) readPossiblyMesh(l *layer, content tree, prefix []string) {
 		r.readProxy(l, content, prefix)
 		return
 	}
-	rest := tree{}
-	for key, value := range content {
-		if key != fieldDefaultConfig {
-			rest[key] = value
-		}
-	}
+	rest := maps.Clone(content)
+	delete(rest, fieldDefaultConfig)
 	r.readProxy(l, rest, prefix)
 	path := join(prefix, fieldDefaultConfig)
 	r.warn(l.at(path), dotted(path), "its fields belong at the top here; lastcall uses them, Istio ignores them")
