@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,18 +31,9 @@ func sharesProcesses() bool {
 	if os.Getpid() == 1 {
 		return false
 	}
-	first, ok := commandOf("1")
-	return ok && isPause(first)
-}
-
-// isPause recognises the process that holds a pod's namespaces.
-func isPause(command string) bool {
-	return command == "pause" || command == "systemd-pause" || command == "catatonit"
-}
-
-func commandOf(pid string) (string, bool) {
-	b, err := os.ReadFile("/proc/" + pid + "/comm")
-	return strings.TrimSpace(string(b)), err == nil
+	b, _ := os.ReadFile("/proc/1/comm")
+	holdsNamespaces := []string{"pause", "systemd-pause", "catatonit"}
+	return slices.Contains(holdsNamespaces, strings.TrimSpace(string(b)))
 }
 
 // otherProcesses counts the processes other than the pod's pause, this process and its descendants.

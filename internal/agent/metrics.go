@@ -105,14 +105,20 @@ func (m *metrics) count(r drain.Report) {
 // Describe sends nothing: the set of series depends on the phase.
 func (m *metrics) Describe(chan<- *prometheus.Desc) {}
 
-// Collect reads the current values.
-func (m *metrics) Collect(out chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+// sendTo returns functions that send one value.
+func sendTo(out chan<- prometheus.Metric) (gauge func(*prometheus.Desc, float64, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
+	gauge = func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+	counter = func(d *prometheus.Desc, v uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
+	return gauge, counter
+}
+
+// Collect reads the current values.
+func (m *metrics) Collect(out chan<- prometheus.Metric) {
+	gauge, counter := sendTo(out)
 	now := m.phases.snapshot()
 	for p := drain.Serving; p <= drain.Done; p++ {
 		v := 0.0

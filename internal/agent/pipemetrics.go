@@ -27,12 +27,7 @@ var (
 
 // collectPipe collects the metrics of each listener.
 func collectPipe(out chan<- prometheus.Metric, p *pipe.Pipe) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
+	gauge, counter := sendTo(out)
 	for i, l := range p.Listeners() {
 		name := l.Label()
 		gauge(descByListener, float64(l.Busy), name, "busy")

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"strconv"
 
@@ -75,13 +76,7 @@ func matchAddresses(f family, which string, ranges []netip.Prefix) match {
 	return m
 }
 
-func mask(r netip.Prefix) []byte {
-	out := make([]byte, r.Addr().BitLen()/8)
-	for bit := range r.Bits() {
-		out[bit/8] |= 0x80 >> (bit % 8)
-	}
-	return out
-}
+func mask(r netip.Prefix) []byte { return net.CIDRMask(r.Bits(), r.Addr().BitLen()) }
 
 // next is the address after the last of a range.
 func next(r netip.Prefix) []byte {

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -53,10 +55,8 @@ func (d dumpedAddress) String() string {
 		return d.Pipe.Path
 	case d.SocketAddress == nil:
 		return ""
-	case strings.Contains(d.SocketAddress.Address, ":"):
-		return fmt.Sprintf("[%s]:%d", d.SocketAddress.Address, d.SocketAddress.Port)
 	}
-	return fmt.Sprintf("%s:%d", d.SocketAddress.Address, d.SocketAddress.Port)
+	return net.JoinHostPort(d.SocketAddress.Address, strconv.Itoa(int(d.SocketAddress.Port)))
 }
 
 // bound is its bound address; false if that is not an IP address, or for a port that the kernel has chosen.

@@ -145,7 +145,7 @@ func TestCrash(t *testing.T) {
 	<-r.app.asked
 	o := r.terminate(soon)
 	o.stillThere(t)
-	if err := syscall.Kill(r.Pid(), syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(r.running().Pid(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	o.want(t, drain.Crashed, "envoy process terminated early") // a look at the clock would have found a last call
@@ -165,7 +165,7 @@ func TestStopped(t *testing.T) {
 				<-r.app.asked
 				verdict = drain.Cut
 			}
-			if err := syscall.Kill(r.Pid(), syscall.SIGSTOP); err != nil {
+			if err := syscall.Kill(r.running().Pid(), syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
 			cfg := cutSoon

@@ -88,8 +88,7 @@ func layOut(listeners []Listener, shown Stats, leaveOut []uint16, kernel bool) *
 	users := map[string]int{} // of a stat prefix
 	for _, listener := range listeners {
 		l.inboundOnly = l.inboundOnly || listener.Direction == "INBOUND"
-		prefixes := slices.Compact(slices.Sorted(slices.Values(listener.HTTP)))
-		for _, prefix := range prefixes {
+		for _, prefix := range slices.Compact(slices.Sorted(slices.Values(listener.HTTP))) {
 			users[prefix]++
 		}
 	}

@@ -97,9 +97,12 @@ func (p *Plane) conclude() drain.Activity {
 	return p.last
 }
 
-func (p *Plane) tell() {
+func (p *Plane) tell() { notify(p.changes) }
+
+// notify sends without blocking: one unread notification is enough.
+func notify(to chan<- struct{}) {
 	select {
-	case p.changes <- struct{}{}:
+	case to <- struct{}{}:
 	default:
 	}
 }
@@ -145,10 +148,7 @@ func (p *Plane) ask() {
 			}
 		}
 		p.conclude()
-		select {
-		case p.answered <- struct{}{}: // the watch may look sooner now
-		default:
-		}
+		notify(p.answered) // the watch may look sooner now
 	})
 }
 

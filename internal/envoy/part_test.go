@@ -40,7 +40,7 @@ func playPart() {
 		if err != nil {
 			panic(err)
 		}
-		fmt.Println(p.Pid())
+		fmt.Println(p.running().Pid())
 		select {}
 	case partDeaf:
 		signal.Ignore(syscall.SIGTERM)
@@ -75,7 +75,7 @@ func TestDeaf(t *testing.T) {
 	}
 	defer p.Shut()
 	terminate(t, p, log, soon).want(t, drain.Clean, "Envoy still running after SIGTERM", "Envoy still running; killing it")
-	if err := syscall.Kill(p.Pid(), 0); err == nil {
+	if err := syscall.Kill(p.running().Pid(), 0); err == nil {
 		t.Error("it is still there")
 	}
 }

@@ -46,14 +46,6 @@ type Plane struct {
 
 var _ drain.DataPlane = (*Plane)(nil)
 
-// Pid is Envoy's process; 0 when it is not ours.
-func (p *Plane) Pid() int {
-	if c := p.running(); c != nil {
-		return c.Pid()
-	}
-	return 0
-}
-
 // running is Envoy's process; nil when it is not ours.
 func (p *Plane) running() *process.Child {
 	p.mu.Lock()

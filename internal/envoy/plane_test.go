@@ -203,7 +203,7 @@ func TestCannotStart(t *testing.T) {
 // A cancelled drain replaces the Envoy, which cannot stop sending Connection: close.
 func TestResume(t *testing.T) {
 	r := start(t)
-	before := r.Pid()
+	before := r.running().Pid()
 	if err := r.Drain(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestResume(t *testing.T) {
 		t.Fatal("the data plane has ended")
 	default:
 	}
-	if r.Pid() == before {
+	if r.running().Pid() == before {
 		t.Error("the same Envoy")
 	}
 	c := r.dial()

@@ -82,9 +82,6 @@ func peerUID(conn *net.UnixConn) (uid uint32, err error) {
 	return peer.Uid, nil
 }
 
-// Control receives requests for a hot restart, for ControlHandler; nil without a pid file. The caller closes it.
-func (h *Handover) Control() net.Listener { return h.control }
-
 // HandedOverError reports that a process already has a successor, which takes the next request.
 type HandedOverError struct{ Successor int }
 

@@ -109,9 +109,6 @@ func Explain(why error) {
 // Succeeds reports whether this process was started by a predecessor.
 func (h *Handover) Succeeds() bool { return h.upgrader.HasParent() }
 
-// Patience is how long to wait for what must be available before Ready.
-func (h *Handover) Patience() time.Duration { return h.timeout }
-
 // Reserve opens or inherits a listener that Listen will return. All addresses are then known to be available before the
 // first connection is accepted.
 func (h *Handover) Reserve(network, address string) error {

@@ -40,8 +40,8 @@ func TestTheFirstProcess(t *testing.T) {
 	if _, err := Begin(Options{}); err == nil {
 		t.Error("a second handover has begun in one process")
 	}
-	if h.Succeeds() || h.Patience() != DefaultTimeout {
-		t.Errorf("succeeds: %v, patience %v", h.Succeeds(), h.Patience())
+	if h.Succeeds() || h.timeout != DefaultTimeout {
+		t.Errorf("succeeds: %v, timeout %v", h.Succeeds(), h.timeout)
 	}
 	if err := h.AwaitPredecessor(t.Context()); err != nil {
 		t.Errorf("there is no predecessor: %v", err)
@@ -82,7 +82,7 @@ func TestTheFirstProcess(t *testing.T) {
 	if own := strconv.Itoa(os.Getpid()); pid() != own {
 		t.Errorf("the pid file holds %s, want %s", pid(), own)
 	}
-	if err := h.Bequeath(4711); err != nil || pid() != "4711" {
+	if err := h.writePID(4711); err != nil || pid() != "4711" {
 		t.Errorf("bequeathed to %s: %v", pid(), err)
 	}
 

@@ -31,12 +31,6 @@ func (h *Handover) writePID(pid int) error {
 	return nil
 }
 
-// Bequeath writes the successor's process number to the pid file. It is a process's last act.
-func (h *Handover) Bequeath(successor int) error { return h.writePID(successor) }
-
-// ClaimPIDFile writes this process's number, if the predecessor exited without Bequeath.
-func (h *Handover) ClaimPIDFile() error { return h.writePID(os.Getpid()) }
-
 // RemovePIDFile removes the file if it names this process. It is a process's last act.
 func (h *Handover) RemovePIDFile() error {
 	if h.pidFile == "" {

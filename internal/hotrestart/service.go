@@ -71,7 +71,7 @@ func (s *Service) TakeOver(addresses []string) (appWithin time.Duration, err err
 			return 0, fmt.Errorf("listen on %s: %w", address, err)
 		}
 	}
-	return s.o.Handover.Patience(), nil
+	return s.o.Handover.timeout, nil
 }
 
 // Ready makes the predecessor drain: this process accepts connections.
@@ -109,14 +109,14 @@ func (s *Service) Run(ctx context.Context, alive func(context.Context) error, st
 	if s.isSuccessor() {
 		all.Go(func() {
 			if s.o.Handover.AwaitPredecessor(ctx) == nil {
-				if err := s.o.Handover.ClaimPIDFile(); err != nil {
+				if err := s.o.Handover.writePID(os.Getpid()); err != nil {
 					s.log.Warn("cannot write pid file", "error", err)
 				}
 			}
 		})
 	}
-	if h := s.o.Handover; h != nil && h.Control() != nil {
-		all.Go(func() { s.serveControl(ctx, h.Control()) })
+	if h := s.o.Handover; h != nil && h.control != nil {
+		all.Go(func() { s.serveControl(ctx, h.control) })
 	}
 	all.Go(func() {
 		s.o.Notifier.Watch(ctx, s.o.Watchdog, func(ctx context.Context) error {
@@ -312,7 +312,7 @@ func (s *Service) Leave(ctx context.Context, by time.Time) error {
 	if s.pid > 0 && !IsAlive(s.pid) {
 		return errors.New("the successor has exited")
 	}
-	if err := s.o.Handover.Bequeath(s.pid); err != nil {
+	if err := s.o.Handover.writePID(s.pid); err != nil {
 		s.log.Warn("cannot write the successor's process number to the pid file", "error", err)
 	}
 	return nil

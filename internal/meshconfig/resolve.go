@@ -2,6 +2,7 @@ package meshconfig
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -147,9 +148,7 @@ func (r *resolver) flagLayer() *layer {
 func (r *resolver) metadata() map[string]entry {
 	merged := map[string]entry{}
 	for _, l := range r.layers {
-		for name, e := range l.metadata {
-			merged[name] = e
-		}
+		maps.Copy(merged, l.metadata)
 	}
 	return merged
 }
