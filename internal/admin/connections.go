@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -74,7 +75,7 @@ func connectionsTable(list []Connection) []byte {
 	fmt.Fprintln(w, "PEER\tLISTENER\tAPP\tPROTOCOL\tTLS\tSTATE\tAGE\tRECEIVED\tSENT\tREQUEST")
 	for _, c := range list {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n",
-			c.Peer, c.Listener, c.App, orDash(c.Protocol), orDash(c.TLS.String()), c.state(), age(c.AgeMs), c.Received, c.Sent, orDash(c.oldest()))
+			c.Peer, c.Listener, c.App, cmp.Or(c.Protocol, "-"), cmp.Or(c.TLS.String(), "-"), c.state(), age(c.AgeMs), c.Received, c.Sent, cmp.Or(c.oldest(), "-"))
 	}
 	_ = w.Flush()
 	return b.Bytes()
@@ -118,13 +119,6 @@ func (t *ConnectionTLS) String() string {
 		}
 	}
 	return strings.Join(words, " ")
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // printable keeps a client's text from controlling a terminal or breaking the table.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +21,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.due.RLock()
 	defer s.due.RUnlock()
 	s.own.begin()
-	if !s.methods[r.Method] {
+	if !slices.Contains(methods, r.Method) {
 		s.own.end(http.StatusBadRequest)
 		writeBadRequest(w)
 		return

@@ -33,7 +33,6 @@ type Options struct {
 type Server struct {
 	Options
 	table    []command
-	methods  map[string]bool
 	draining *draining
 	own      counts
 	throttle logs.Throttle
@@ -62,14 +61,10 @@ func Start(address string, o Options) (*Server, error) {
 	s := &Server{
 		Options:  o,
 		table:    commands(),
-		methods:  make(map[string]bool),
 		draining: newDraining(o.Plane, o.DrainTime, o.IdleAfter),
 		began:    time.Now(),
 		listener: ln,
 		served:   make(chan struct{}),
-	}
-	for _, m := range methods {
-		s.methods[m] = true
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.http = sideport.New(s, o.Log)

@@ -70,10 +70,7 @@ func transact(c Config) error {
 			return err
 		}
 	}
-	if err := conn.Flush(); err != nil {
-		return explain(err)
-	}
-	return nil
+	return explain(conn.Flush())
 }
 
 // add adds the table to the transaction, as text_linux.go writes it.
