@@ -171,7 +171,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	if p := m.pipe(); p != nil {
 		collectPipe(out, p)
 	}
-	for name, value := range s.H2.Each {
+	for name, value := range counters.HTTP2ByName(s.H2) {
 		counter(descH2[name], value)
 	}
 }

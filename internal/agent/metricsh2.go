@@ -25,7 +25,7 @@ var descH2 = func() map[string]*prometheus.Desc {
 		"inbound_streams_flood":              "Connections ended for far more concurrent streams than the app allows.",
 	}
 	out := make(map[string]*prometheus.Desc)
-	for name := range (counters.HTTP2Stats{}).Each {
+	for name := range counters.HTTP2ByName(counters.HTTP2Stats{}) {
 		out[name] = prometheus.NewDesc("envoy_http2_"+name, help[name], nil, nil)
 	}
 	return out

@@ -213,7 +213,7 @@ func (u *up) endRefused(r *accesslog.Reply, outcome accesslog.Outcome) {
 		c.finish(&dropped, r.Status, outcome)
 	}
 	if !waits {
-		c.in.stats.Refused(r.Status)
+		c.in.stats.CountRefused(r.Status)
 		e := same(r, outcome)
 		c.endBy(&e, 0)
 	}

@@ -31,7 +31,7 @@ func (c *conn) endStreams(e *ending, code http2.ErrCode) []drain.Conversation {
 		how := "truncated"
 		if canSend {
 			if how, out = s.end(out, e); how == "reset" {
-				c.in.stats.HTTP2.TxResets.Add(1)
+				c.in.stats.H2.TxResets.Add(1)
 			}
 		}
 		if !s.quiet {
@@ -134,13 +134,13 @@ func (c *conn) failStreams(e *ending, code http2.ErrCode) {
 
 // endInvalidH2 ends the connection of a client that violates the protocol or a limit.
 func (c *conn) endInvalidH2(err error) {
-	c.in.stats.Refused(0)
+	c.in.stats.CountRefused(0)
 	code := http2.CodeOf(err)
 	flood, isFlood := errors.AsType[http2.Flood](err)
 	if isFlood {
-		c.in.stats.HTTP2.Floods[flood].Add(1)
+		c.in.stats.H2.Floods[flood].Add(1)
 	} else {
-		c.in.stats.HTTP2.BadPeers.Add(1)
+		c.in.stats.H2.BadPeers.Add(1)
 	}
 	c.p.warn("client violates HTTP/2; closing its connection", "peer", c.client.RemoteAddr().String(), "error", err, "code", code.String())
 	r := accesslog.Reply{Status: 400, Body: err.Error()}

@@ -67,7 +67,7 @@ func (c *conn) sendPendingGoAway() {
 	if c.h2.shutdown == http2.Pending && c.h2.down.Spoke && c.h2.canSend() {
 		c.h2.shutdown, c.h2.goAwayAt = http2.Announced, time.Now()
 		if c.h2.appLast == http2.MaxStreamID { // otherwise the app has sent a GOAWAY with its last stream
-			c.in.stats.HTTP2.GoAways.Add(1)
+			c.in.stats.H2.GoAways.Add(1)
 			_ = c.client.Send(http2.AppendAnnouncement(nil), false)
 		}
 	}
@@ -123,7 +123,7 @@ func (c *conn) sendFinalGoAway() {
 
 // finalGoAwayLocked returns the final GOAWAY. mu is held.
 func (c *conn) finalGoAwayLocked(code http2.ErrCode) []byte {
-	c.in.stats.HTTP2.GoAways.Add(1)
+	c.in.stats.H2.GoAways.Add(1)
 	return http2.AppendGoAway(nil, http2.LastStream(c.h2.last, c.h2.appLast), code, "")
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -107,7 +106,7 @@ func TestH2Floods(t *testing.T) {
 			_ = r.Close()
 			<-sent
 			awaitActivity(t, p, 0, 0)
-			got := maps.Collect(p.Stats().H2.Each)
+			got := counters.HTTP2ByName(p.Stats().H2)
 			if got[tt.counter] != 1 || floodsOf(p.Stats().H2) != 1 {
 				t.Errorf("counted %v; want %s once", got, tt.counter)
 			}
@@ -165,7 +164,7 @@ func TestH2SlowHeaders(t *testing.T) {
 			if got := strings.Join(r.frames(), "\n"); !strings.Contains(got, "ENHANCE_YOUR_CALM") {
 				t.Errorf("got %q", got)
 			}
-			if got := maps.Collect(p.Stats().H2.Each); got["inbound_header_timeout"] != 1 {
+			if got := counters.HTTP2ByName(p.Stats().H2); got["inbound_header_timeout"] != 1 {
 				t.Errorf("counted %v", got)
 			}
 		})

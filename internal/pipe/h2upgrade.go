@@ -35,7 +35,7 @@ func (d *down) passUpgradeToH2(n int) bool {
 	c.openStreamLocked(s)
 	c.recountLocked()
 	c.mu.Unlock()
-	c.in.stats.HTTP2.Upgrades.Add(1)
+	c.in.stats.H2.Upgrades.Add(1)
 	d.state = downH2
 	close(c.decided)
 	err := c.client.Send(b.B[b.R:b.R+n], false)

@@ -86,7 +86,7 @@ func (v upVisitor) EndStream(id uint32) {
 
 func (v upVisitor) Reset(id uint32) error {
 	s := v.c.h2.streams.get(id)
-	v.c.in.stats.HTTP2.RxResets.Add(1)
+	v.c.in.stats.H2.RxResets.Add(1)
 	if s == nil {
 		return v.c.h2.guard.StrayReset()
 	}
@@ -179,7 +179,7 @@ func (v downVisitor) EndStream(id uint32) {
 }
 
 func (v downVisitor) Reset(id uint32) error {
-	v.c.in.stats.HTTP2.TxResets.Add(1)
+	v.c.in.stats.H2.TxResets.Add(1)
 	if s := v.c.h2.streams.get(id); s != nil {
 		v.c.closeStreamLocked(s, accesslog.StreamReset)
 	}
@@ -291,7 +291,7 @@ type responseHead struct {
 func (r *responseHead) Field(name http2.FieldName, value []byte) {
 	switch name {
 	case http2.FieldStatus:
-		r.status = http2.ParseStatus(value)
+		r.status = http1.ParseStatus(value)
 	case http2.FieldContentType:
 		r.events = earlyend.IsEventStream(value)
 	case http2.FieldContentEncoding:

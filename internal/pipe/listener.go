@@ -101,7 +101,7 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 	}
 	if l.App == "" {
 		if c.origin, err = l.originOf(client); err != nil {
-			l.stats.Refused(0)
+			l.stats.CountRefused(0)
 			p.warn("inbound connection has no destination; closing it", "from", client.RemoteAddr().String(), "error", err)
 			_ = client.Close()
 			return

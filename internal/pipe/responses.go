@@ -236,7 +236,7 @@ func (d *down) responseEnds(last bool) bool {
 	case last:
 		return false
 	case refusal != nil:
-		c.in.stats.Refused(refusal.Status)
+		c.in.stats.CountRefused(refusal.Status)
 		e := same(refusal, accesslog.InvalidHTTP1)
 		c.endBy(&e, 0)
 		return false

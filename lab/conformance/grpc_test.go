@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
 
+	"github.com/lastcall-dev/lastcall/internal/counters"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
@@ -135,7 +136,7 @@ func TestGRPCInterop(t *testing.T) {
 				})
 			}
 			awaitIdle(t, way.pipe)
-			for name, n := range way.pipe.Stats().H2.Each {
+			for name, n := range counters.HTTP2ByName(way.pipe.Stats().H2) {
 				if n > 0 && name != "rx_reset" && name != "tx_reset" && name != "goaway_sent" {
 					t.Errorf("%s is %d: the pipe has ended a connection of a good client", name, n)
 				}

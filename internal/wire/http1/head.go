@@ -125,12 +125,11 @@ func (h *Head) parseStatusLine(line []byte) error {
 	if len(line) < len("HTTP/1.1 200") || line[8] != ' ' || !h.parseVersion(line[:8]) {
 		return Malformed("the status line is not HTTP/1.x and a status")
 	}
-	for _, c := range line[9:12] {
-		if c < '0' || c > '9' {
-			return Malformed("the status is not a number of three digits")
-		}
-		h.Status = h.Status*10 + int(c-'0')
+	status, ok := parseLength(line[9:12])
+	if !ok {
+		return Malformed("the status is not a number of three digits")
 	}
+	h.Status = int(status)
 	if h.Status < 100 || len(line) > 12 && line[12] != ' ' || bytes.IndexByte(line, '\r') >= 0 {
 		return Malformed("the status line is not HTTP/1.x and a status")
 	}

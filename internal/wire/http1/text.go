@@ -86,3 +86,11 @@ func parseLength(b []byte) (n uint64, ok bool) {
 	}
 	return n, true
 }
+
+// ParseStatus returns the value of a status code, 0 if it is not a number of three digits.
+func ParseStatus(b []byte) int {
+	if n, ok := parseLength(b); ok && len(b) == 3 {
+		return int(n)
+	}
+	return 0
+}

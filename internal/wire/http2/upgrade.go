@@ -22,17 +22,3 @@ func UpgradeSettings(head []byte) []byte {
 	}
 	return settings
 }
-
-// ParseStatus returns the value of a :status field, 0 if it is not a number of three digits.
-func ParseStatus(value []byte) (status int) {
-	if len(value) != 3 {
-		return 0
-	}
-	for _, c := range value {
-		if c < '0' || c > '9' {
-			return 0
-		}
-		status = status*10 + int(c-'0')
-	}
-	return status
-}
