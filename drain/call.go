@@ -18,7 +18,7 @@ var errInterrupted = errors.New("interrupted")
 // busy machine that takes time.
 const overrun = 100 * time.Millisecond
 
-// errIgnoresContext is the error of a call that does not heed its context.
+// errIgnoresContext is the error of a call that does not respect its context.
 var errIgnoresContext = fmt.Errorf("no return %v after the deadline", overrun)
 
 // errPreviousCall is the error of a call while an earlier, abandoned one has not returned.

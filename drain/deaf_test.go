@@ -14,7 +14,7 @@ func deaf(methods ...dt.Method) (out []dt.Fault) {
 	return out
 }
 
-// TestDeafCalls: a call that does not heed its context is given up, no other begins
+// TestDeafCalls: a call that does not respect its context is given up, no other begins
 // meanwhile, and none of them keeps the report from being written within the grace period.
 func TestDeafCalls(t *testing.T) {
 	runAll(t, []scenario{{

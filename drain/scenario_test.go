@@ -165,7 +165,7 @@ func (o outcome) expect(t *testing.T) {
 	}
 }
 
-// hangsForGood is true of a method that does not heed its context.
+// hangsForGood is true of a method that does not respect its context.
 func (o outcome) hangsForGood(m dt.Method) bool {
 	return slices.ContainsFunc(o.faults, func(f dt.Fault) bool { return f.Method == m && f.Hang && (f.Deaf || m == dt.Kill) })
 }

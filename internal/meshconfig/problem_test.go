@@ -152,7 +152,7 @@ func TestWarnings(t *testing.T) {
 		{"environment as the injector sets it", places{annotation: "proxyMetadata: {MINIMUM_DRAIN_DURATION: 9s}", env: []string{"MINIMUM_DRAIN_DURATION=9s"}}, nil, "MINIMUM_DRAIN_DURATION", "9s"},
 
 		{"terminationDrainDuration while leaving on zero", places{annotation: "terminationDrainDuration: 30s"},
-			[]string{"terminationDrainDuration (annotation proxy.istio.io/config, line 1): not used: lastcall leaves as soon as nothing is in flight, and at the latest before the grace period (30s) ends; set EXIT_ON_ZERO_ACTIVE_CONNECTIONS=false in proxyMetadata to wait for this time instead"},
+			[]string{"terminationDrainDuration (annotation proxy.istio.io/config, line 1): not used: lastcall leaves as soon as nothing is in flight, and always before the grace period (30s) ends; set EXIT_ON_ZERO_ACTIVE_CONNECTIONS=false in proxyMetadata to wait for this time instead"},
 			"EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "true"},
 		{"terminationDrainDuration and exit on zero both set", places{annotation: "terminationDrainDuration: 30s", env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true"}}, []string{"not used with EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true, as in Istio"}, "", ""},
 		{"terminationDrainDuration wanted", places{annotation: "terminationDrainDuration: 30s", env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=false"}}, nil, "terminationDrainDuration", "30s"},

@@ -21,7 +21,7 @@ func grpcMessage(n int) []byte {
 }
 
 // At the last call a gRPC stream is cut in between two messages: the one that is
-// under way goes through, nothing follows it.
+// in flight goes through, nothing follows it.
 func TestH2LastMessages(t *testing.T) {
 	headers := func(f *http2.Framer, id uint32) {
 		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x88}, EndHeaders: true})

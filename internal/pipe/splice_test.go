@@ -54,7 +54,7 @@ func TestLargeFrames(t *testing.T) {
 	}
 }
 
-// A body under way within the kernel is cut as any other, and its connection's
+// A body in flight within the kernel is cut as any other, and its connection's
 // ends are followed.
 func TestLargeMessagesCut(t *testing.T) {
 	head := "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n"

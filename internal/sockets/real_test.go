@@ -43,7 +43,7 @@ func realConfig() drain.Config {
 	return Within(c, doubtTime+5*second)
 }
 
-// hook is a Wait under way.
+// hook is a Wait that has not returned.
 type hook struct {
 	t    *testing.T
 	done chan drain.Report

@@ -226,7 +226,7 @@ func TestGRPCLastCall(t *testing.T) {
 	const message = "the server is shutting down"
 	for _, tt := range []struct {
 		name string
-		// begin starts a call and returns when it is under way; its error is for later.
+		// begin starts a call and returns when it has begun; its error is for later.
 		begin func(ctx context.Context, cc *grpc.ClientConn) (func() error, error)
 	}{
 		{"unary, no answer yet", func(ctx context.Context, cc *grpc.ClientConn) (func() error, error) {
@@ -238,14 +238,14 @@ func TestGRPCLastCall(t *testing.T) {
 			stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
 			return func() error { _, err := stream.Recv(); return err }, err
 		}},
-		{"upload under way", func(ctx context.Context, cc *grpc.ClientConn) (func() error, error) {
+		{"upload in flight", func(ctx context.Context, cc *grpc.ClientConn) (func() error, error) {
 			stream, err := testgrpc.NewTestServiceClient(cc).StreamingInputCall(ctx)
 			if err == nil {
 				err = stream.Send(&testgrpc.StreamingInputCallRequest{Payload: &testgrpc.Payload{Body: make([]byte, 100_000)}})
 			}
 			return func() error { return stream.RecvMsg(new(testgrpc.StreamingInputCallResponse)) }, err
 		}},
-		{"answers under way", func(ctx context.Context, cc *grpc.ClientConn) (func() error, error) {
+		{"responses in flight", func(ctx context.Context, cc *grpc.ClientConn) (func() error, error) {
 			stream, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/any/begin")
 			if err != nil {
 				return nil, err

@@ -153,7 +153,7 @@ func (m *model) checkEvents(t *testing.T, got sdkResult, ended time.Time) {
 	}
 }
 
-// An answer under way is waited for, also with --event-streams close: it is whole, and the
+// An answer in flight is waited for, also with --event-streams close: it is whole, and the
 // verdict clean.
 func TestAnswersAcrossADrain(t *testing.T) {
 	for _, tt := range libraries {

@@ -124,7 +124,7 @@ func TestWebSocketsAcrossADrain(t *testing.T) {
 var webSocketSession = regexp.MustCompile(`^closed: 1001 .*\nclosed: 1000 .*\n2 requests, 0 failed\n$`)
 
 // play runs a client's script against a service that is rolled when the session is
-// under way. It returns the client's output.
+// in progress. It returns the client's output.
 func (s *session) play(t *testing.T, service *service, program program, kind string, tls bool, pauses string) (string, error) {
 	t.Helper()
 	url := "http://" + service.plain

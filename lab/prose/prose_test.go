@@ -44,6 +44,10 @@ func TestRules(t *testing.T) {
 		"for ever":       {"waits for ever", "forever"},
 		"known":          {"what is known", "is known as"},
 		"hear of":        {"hears of it", "hears it"},
+		"at the latest":  {"after 1 s at the\n latest", "that the latest version"},
+		"under way":      {"requests under way", "in the same way"},
+		"heed":           {"heeds its context", "needed"},
+		"small letters":  {"in small letters", "small letterheads"},
 	} {
 		found := check(sentences[0])
 		if !slices.ContainsFunc(found, func(f finding) bool { return f.rule.name == rule }) {

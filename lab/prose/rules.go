@@ -63,6 +63,10 @@ var rules = []rule{
 	newRule("for ever", `\bfor ever\b`, ``, `"forever", "without a limit"`),
 	newRule("known", `\b(is|are|was|were|be|been|being)( not)? known\b`, `known (as|to|for|by|in|and|good|from)`, `the active voice: "X knows", "X has received"; "unknown"`),
 	newRule("hear of", `\b(hears?|heard) of\b`, ``, `"receives", "is notified of"`),
+	newRule("at the latest", `\bat the latest\b`, ``, `"no later than"`),
+	newRule("under way", `\bunder way\b`, ``, `"in flight", "has begun"`),
+	newRule("heed", `\bheed(s|ed|ing)?\b`, ``, `"respects"`),
+	newRule("small letters", `\bsmall letters?\b`, ``, `"lower case"`),
 }
 
 // allowed are texts that keep a wording, each with the reason.

@@ -14,7 +14,7 @@ import (
 // fake is a container that ends a while after SIGTERM, or by itself.
 type fake struct {
 	name   string
-	after  time.Duration // from SIGTERM to its end; negative: it does not heed it
+	after  time.Duration // from SIGTERM to its end; negative: it does not respect it
 	self   time.Duration // ends by itself then; zero: it does not
 	events *diary
 	done   chan struct{}

@@ -46,7 +46,7 @@ type circumstances struct {
 // expectation is what should happen by a peer's own rules.
 type expectation struct {
 	lost bool          // the request
-	cut  time.Duration // when it would be, at the latest moment
+	cut  time.Duration // no later than this
 	gone span          // the pod
 	lag  time.Duration // at most, after the last byte and the minimum drain; 0: not judged
 	late bool          // no request of the second after that is lost
