@@ -192,35 +192,33 @@ func (a *agent) start(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() {
-		if err != nil {
-			a.stopAdmin()
-			a.status.close()
+		if err == nil {
+			return
 		}
+		if a.app != nil {
+			a.killApp()
+		}
+		if a.plane != nil {
+			a.plane.Kill()
+		}
+		a.stopAdmin()
+		a.status.close()
 	}()
 	if err := a.startPlane(ctx); err != nil {
 		return err
 	}
 	a.status.watch(a.plane)
 	if err := errors.Join(a.startAdmin(), a.startOutbound()); err != nil {
-		a.plane.Kill()
 		return err
 	}
 	if a.App != nil {
 		if err := a.startApp(); err != nil {
-			a.plane.Kill()
 			return err
 		}
 		a.phases.awaitApp()
 	}
 	a.phases.ready()
-	if err := a.Succession.Ready(); err != nil {
-		if a.app != nil {
-			a.killApp()
-		}
-		a.plane.Kill()
-		return err
-	}
-	return nil
+	return a.Succession.Ready()
 }
 
 // startPlane starts the data plane.

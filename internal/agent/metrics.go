@@ -62,29 +62,18 @@ const (
 )
 
 func newMetrics(p *phases, more ...prometheus.Collector) *metrics {
+	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		phases:   p,
-		cut: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lastcall_requests_cut_total",
-			Help: "Requests and connections ended by the last call, by the kind of ending.",
-		}, []string{"reason"}),
+		registry:     prometheus.NewRegistry(),
+		phases:       p,
+		cut:          prometheus.NewCounterVec(counter("lastcall_requests_cut_total", "Requests and connections ended by the last call, by the kind of ending."), []string{"reason"}),
+		scrapeFailed: prometheus.NewCounterVec(counter("lastcall_scrape_failures_total", "Scrapes that lack the metrics of the proxy or the app."), []string{"of"}),
+		hookRefused:  prometheus.NewCounter(counter("lastcall_hook_refused_total", "Hooks refused because they lack the pod's token.")),
+		restarts:     prometheus.NewCounter(counter("lastcall_app_restarts_total", "Restarts of an app container in a pod that kept running.")),
 	}
-	m.scrapeFailed = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "lastcall_scrape_failures_total",
-		Help: "Scrapes that lack the metrics of the proxy or the app.",
-	}, []string{"of"})
 	for _, reason := range []string{"503", "truncated", "fin", "ended", "close 1001"} {
 		m.cut.WithLabelValues(reason)
 	}
-	m.hookRefused = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "lastcall_hook_refused_total",
-		Help: "Hooks refused because they lack the pod's token.",
-	})
-	m.restarts = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "lastcall_app_restarts_total",
-		Help: "Restarts of an app container in a pod that kept running.",
-	})
 	m.registry.MustRegister(m, m.cut, m.scrapeFailed, m.hookRefused, m.restarts)
 	m.registry.MustRegister(more...)
 	// The app may be a Go program whose metrics are in the same scrape.

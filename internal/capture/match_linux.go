@@ -91,32 +91,28 @@ func next(r netip.Prefix) []byte {
 	return address.AsSlice()
 }
 
+var metaKeys = map[string]expr.MetaKey{
+	"iifname": expr.MetaKeyIIFNAME, "oifname": expr.MetaKeyOIFNAME, "skuid": expr.MetaKeySKUID, "skgid": expr.MetaKeySKGID,
+}
+
 // matchInterface matches the interface by which a packet arrived (iifname) or leaves (oifname). A name, not an index:
 // an interface may appear after the rules. One, not a set: nft shows names in a set that another program has made as
 // empty.
 func matchInterface(which, name string) match {
-	key := expr.MetaKeyIIFNAME
-	if which == "oifname" {
-		key = expr.MetaKeyOIFNAME
-	}
 	data := make([]byte, unix.IFNAMSIZ)
 	copy(data, name)
 	return match{
 		name:   which,
-		load:   []expr.Any{&expr.Meta{Key: key, Register: register}},
+		load:   []expr.Any{&expr.Meta{Key: metaKeys[which], Register: register}},
 		values: []value{{text: `"` + name + `"`, data: data}},
 	}
 }
 
 // matchOwner matches the user (skuid) or the group (skgid) of the socket.
 func matchOwner(which string, id uint32) match {
-	key := expr.MetaKeySKUID
-	if which == "skgid" {
-		key = expr.MetaKeySKGID
-	}
 	return match{
 		name:   "meta " + which,
-		load:   []expr.Any{&expr.Meta{Key: key, Register: register}},
+		load:   []expr.Any{&expr.Meta{Key: metaKeys[which], Register: register}},
 		values: []value{{text: strconv.FormatUint(uint64(id), 10), data: binary.NativeEndian.AppendUint32(nil, id)}},
 	}
 }
