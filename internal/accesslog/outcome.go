@@ -2,8 +2,7 @@ package accesslog
 
 import "github.com/lastcall-dev/lastcall/drain"
 
-// Outcome is how a request ended: Envoy's response flags (CoreResponseFlag's short strings) and
-// ResponseCodeDetails.
+// Outcome is how a request ended: Envoy's response flags (CoreResponseFlag's short strings) and ResponseCodeDetails.
 type Outcome struct{ Flags, Details string }
 
 // Envoy's response flags.

@@ -1,5 +1,4 @@
-// Package listen has TCP listeners that take IPv4 and IPv6, and that can stop without resetting a
-// client, and resume. It imports nothing but the standard library, and works on every system.
+// Package listen has TCP listeners for IPv4 and IPv6 that can stop without resetting a client, and resume.
 package listen
 
 import (
@@ -9,10 +8,8 @@ import (
 	"syscall"
 )
 
-// Open is net.Listen, except that an address without a host, or with the host ::, takes
-// IPv4 and IPv6 whatever addresses the loopback interface has. Package net decides by
-// binding ::ffff:127.0.0.1, and without 127.0.0.1 it listens on one of both families
-// only.
+// Open is net.Listen, except that an address without a host, or with the host ::, takes IPv4 and IPv6 even if the
+// loopback interface does not have 127.0.0.1: package net then listens on one family only.
 func Open(network, address string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if network != "tcp" || err != nil || host != "" && host != "::" {

@@ -15,12 +15,10 @@ import (
 // established one way before it is in the listener's queue: on the same node that is microseconds.
 const Settle = time.Millisecond
 
-// Listener is a net.Listener that can stop and resume listening while its owner stays in Accept.
-// Stop accepts what the kernel has queued before it closes the socket: a client that has completed
-// its handshake is never reset.
+// Listener is a net.Listener that can stop and resume listening while its owner stays in Accept. No client that has
+// completed its handshake is reset.
 type Listener struct {
-	// accepted is called with each new connection at once, before Stop
-	// returns. Accept returns its result, or waits for the next connection if that is nil.
+	// accepted is called with each connection before Stop returns. Accept returns its result, unless that is nil.
 	accepted func(net.Conn) net.Conn
 	listen   func(network, address string) (net.Listener, error)
 	addr     net.Addr // of the first socket; Resume listens there again
@@ -41,8 +39,7 @@ func New(open net.Listener, listen func(network, address string) (net.Listener, 
 // Addr is where it listens, or listened before Stop.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// Accept returns the next connection. While the listener is stopped it waits. It fails after Close,
-// with net.ErrClosed, and when the socket fails.
+// Accept returns the next connection. While the listener is stopped it waits. After Close it returns net.ErrClosed.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		l.mu.Lock()
@@ -116,9 +113,8 @@ func (l *Listener) change(f func()) {
 	l.changed = make(chan struct{})
 }
 
-// Stop closes the socket after the connections in its queue have been accepted, and waits for that.
-// Emptying happens in Accept, which another goroutine must be calling. If ctx ends first, Stop closes
-// the socket at once and returns an error.
+// Stop closes the socket after Accept, which another goroutine must be calling, has accepted the connections in its
+// queue. If ctx ends first, it closes the socket at once and returns an error.
 func (l *Listener) Stop(ctx context.Context) error {
 	l.mu.Lock()
 	if l.inner == nil || l.closed {

@@ -7,11 +7,9 @@ import (
 	"syscall"
 )
 
-// TakeQueued accepts the connections that wait in the queue of a listener that is about
-// to be closed, and hands each to serve: closing would reset them. Nothing else may accept
-// from the listener meanwhile. It does not wait for connections, and if they arrive faster
-// than they are accepted it does not continue until there are none: it accepts those that
-// were waiting when it was called, and at most latecomers more.
+// TakeQueued accepts the connections that wait in the queue of a listener that is about to be closed, and hands each to
+// serve: closing would reset them. Nothing else may accept from the listener meanwhile. It does not wait: it accepts
+// those that were waiting when it was called, and at most latecomers more.
 func TakeQueued(ctx context.Context, ln *net.TCPListener, serve func(*net.TCPConn)) error {
 	raw, err := ln.SyscallConn()
 	if err != nil {
@@ -40,8 +38,7 @@ func TakeQueued(ctx context.Context, ln *net.TCPListener, serve func(*net.TCPCon
 	return ctx.Err()
 }
 
-// latecomers is how many connections are accepted that have come while the queue is being
-// emptied: enough that it becomes empty under any load that the process could have served.
+// latecomers are enough that the queue becomes empty under any load that the process could have served.
 const latecomers = 256
 
 // queued is how many connections wait in the queue of a listener: tcpi_unacked (tcp_get_info), at byte 24 of struct

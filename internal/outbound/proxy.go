@@ -177,8 +177,7 @@ func (p *Proxy) forward(app *net.TCPConn) {
 	back.Wait()
 }
 
-// pump forwards one direction, by splice(2) where possible, and its end: a FIN as a FIN, anything else as the end of
-// both.
+// pump forwards one direction, by splice(2) where possible, and its FIN. After anything else it ends both directions.
 func pump(to, from *net.TCPConn) {
 	if _, err := io.Copy(to, from); err != nil {
 		_ = to.SetLinger(0)

@@ -1,5 +1,4 @@
-// Package tcp has the sockets of the hot path, with TLS and splice, and dials loopback by either family
-// of addresses.
+// Package tcp has the sockets of the hot path, with TLS and splice, and dials loopback by IPv4 or IPv6.
 package tcp
 
 import "sync"

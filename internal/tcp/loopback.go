@@ -6,13 +6,12 @@ import (
 	"time"
 )
 
-// fallbackDelay is how long 127.0.0.1 may take before ::1 is tried as well. Where it is
-// no address of the pod, the kernel may send the SYN elsewhere, and no answer comes.
+// fallbackDelay is how long 127.0.0.1 may take before ::1 is tried as well. Where it is no address of the pod, the
+// kernel may send the SYN elsewhere, and no answer comes.
 const fallbackDelay = 100 * time.Millisecond
 
-// DialLoopback is net.Dialer's DialContext, except that ::1 is tried where 127.0.0.1 does
-// not answer: a pod need not have that address, and what listens there may listen on ::1
-// alone.
+// DialLoopback is net.Dialer's DialContext, except that ::1 is tried where 127.0.0.1 does not answer: the pod may not
+// have that address, or its app may listen on ::1 alone.
 func DialLoopback(ctx context.Context, network, address string) (net.Conn, error) {
 	var d net.Dialer
 	host, port, err := net.SplitHostPort(address)

@@ -69,8 +69,7 @@ func AddrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
-// source4 is Istio's source address for forwarded connections: the capture rules ignore it, so that none is captured
-// again.
+// source4 is Istio's source address for forwarded connections, which the capture rules ignore.
 var source4 = netip.MustParseAddr("127.0.0.6")
 
 // DialCaptured connects to the app that a captured connection was meant for, at the address that the client used and

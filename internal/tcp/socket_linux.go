@@ -118,8 +118,7 @@ func (s *Socket) Close() error {
 	return s.TCPConn.Close()
 }
 
-// Shut ends both directions and wakes all goroutines that wait on the socket. Unlike Close, which waits until no goroutine is in a
-// system call on the descriptor, it may be called at any time.
+// Shut ends both directions and wakes all goroutines that wait on the socket. Close would wait for their system calls.
 func (s *Socket) Shut() {
 	_ = s.Raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
 }
@@ -144,8 +143,7 @@ func (s *Socket) ioctl(req uint) (n int) {
 	return n
 }
 
-// Transferred is how many bytes the kernel has received, and how many the peer has acknowledged; either may include a
-// FIN.
+// Transferred is how many bytes the kernel has received and the peer has acknowledged. Either may include a FIN.
 func (s *Socket) Transferred() (received, sent uint64) {
 	_ = s.Raw.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {

@@ -45,8 +45,7 @@ type TLSInfo struct {
 	Resumed    bool
 }
 
-// Terminate puts TLS on a socket that is not in use yet. Handshake has to follow. firstByte is called when the client
-// begins its handshake.
+// Terminate puts TLS on an unused socket. Handshake must follow; firstByte is called when the client begins it.
 func (s *Socket) Terminate(config *tls.Config, firstByte func()) {
 	t := &tlsLayer{s: s, firstByte: firstByte}
 	t.conn = tls.Server(wire{t}, config)

@@ -1,5 +1,4 @@
-// Package tlsserver is the TLS that a listener terminates: its certificate, which may be replaced while it serves, and
-// the reasons for which handshakes fail.
+// Package tlsserver terminates the TLS of a listener, with a certificate that may be replaced meanwhile.
 package tlsserver
 
 import (
@@ -17,8 +16,7 @@ import (
 type Options struct {
 	Cert, Key string // PEM files: a certificate with its chain, and its key
 
-	// ClientCA is a PEM file of authorities, one of which must have signed each client's certificate. Empty: clients
-	// need none.
+	// ClientCA is a PEM file of the authorities for clients' certificates. Empty: clients need none.
 	ClientCA string
 
 	// ALPN are the protocols on offer, "h2" and "http/1.1", the preferred first. Bytes are forwarded unchanged: a client
@@ -48,8 +46,7 @@ type Server struct {
 	reloads    [2]atomic.Uint64 // succeeded, failed
 }
 
-// New reads the certificate, which must exist. protocols are offered by ALPN unless the options name some. listener is
-// for the log.
+// New reads the certificate, which must exist. ALPN offers protocols unless the options name some.
 func New(o *Options, protocols []string, timeout time.Duration, listener string, log *slog.Logger) (*Server, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -79,8 +76,7 @@ func New(o *Options, protocols []string, timeout time.Duration, listener string,
 		s.Config.ClientAuth = tls.RequireAndVerifyClientCert
 		base := s.Config
 		s.Config = base.Clone()
-		// Called at each handshake, so that new authorities hold for new connections. The keys of session tickets stay
-		// those of the outer configuration.
+		// New authorities hold for new connections. Session ticket keys stay those of the outer configuration.
 		s.Config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			c := base.Clone()
 			c.ClientCAs = s.files.ClientCAs()

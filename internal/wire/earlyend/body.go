@@ -59,8 +59,7 @@ type End struct {
 	Name   string // for reports; empty if the client loses nothing
 }
 
-// End returns how the body can be ended now. ok is false within a unit of its content or within a chunk. message is the
-// reason for a client whose call has failed.
+// End returns how the body can end now; ok is false within a unit or a chunk. message is for a client's failed call.
 func (b *Body) End(message string) (end End, ok bool) {
 	if b.Kind == http1.ChunkedBody && !b.AtChunkBoundary() || !b.betweenUnits() {
 		return end, false

@@ -55,8 +55,7 @@ const (
 	connectEnd      = 0x02 // connectrpc.com/docs/protocol
 )
 
-// failure returns the message that ends a call with UNAVAILABLE, so that its client may retry it, and its name for
-// reports.
+// failure returns the message that ends a call with UNAVAILABLE, which clients may retry, and its name for reports.
 func (c Content) failure(message string) (last []byte, name string) {
 	if c == Connect {
 		return grpc.Append(nil, connectEnd, []byte(`{"error":{"code":"unavailable","message":"`+message+`"}}`)), "unavailable"

@@ -44,8 +44,7 @@ type Stream struct {
 	complete bool // the last event was the terminal one
 }
 
-// New follows the body of a response from its first byte. isSubscription is true for a response with status 200 to a
-// GET.
+// New follows a response's body from its first byte. isSubscription is true for status 200 in response to a GET.
 func New(isSubscription bool) *Stream { return &Stream{isSubscription: isSubscription} }
 
 // field is the field of a line (HTML, 9.2.6).
@@ -60,8 +59,7 @@ const (
 	fieldOther
 )
 
-// short is the beginning of a string. It has room for more than the longest name that is looked for, so a longer string
-// equals none of them.
+// short is the beginning of a string, with room for more than the longest name that is looked for.
 type short struct {
 	b [24]byte
 	n int

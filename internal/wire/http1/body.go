@@ -25,8 +25,7 @@ type DataSink interface {
 	Data(p []byte)
 }
 
-// Advance takes the next bytes of the message. It returns how many of them belong to the body, and whether the body
-// ends there. Content goes to sink, which may be nil.
+// Advance takes the next bytes and returns how many belong to the body, and whether it ends there. sink may be nil.
 func (b *Body) Advance(p []byte, sink DataSink) (n int, done bool, err error) {
 	switch b.Kind {
 	case NoBody:

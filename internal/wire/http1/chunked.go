@@ -128,8 +128,7 @@ func (b *Body) advanceLine(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// lineEnds begins the data of the chunk, or the trailer section after the last chunk. It subtracts from the excess what
-// the chunk is granted.
+// lineEnds begins the data of the chunk, or the trailer section. It subtracts from the excess what the chunk is granted.
 func (b *Body) lineEnds() {
 	b.excess = max(0, b.excess-16-2*int32(min(b.Left, maxExcess)))
 	if b.state = chunkData; b.Left == 0 {
@@ -228,8 +227,7 @@ func (b *Body) advanceTrailers(p []byte) (n int, done bool, err error) {
 	return n, false, nil
 }
 
-// AtChunkBoundary reports whether the next byte of a chunked body begins a chunk. Chunks of the proxy's own may be
-// inserted there.
+// AtChunkBoundary reports whether the next byte begins a chunk, so that the proxy may insert one of its own.
 func (b *Body) AtChunkBoundary() bool { return b.state == chunkSize && b.seen == 0 }
 
 // LastChunk ends a chunked body without a trailer section.
@@ -241,8 +239,7 @@ func AppendChunk(dst, data []byte) []byte {
 	return append(append(dst, data...), "\r\n"...)
 }
 
-// toCR returns how many bytes precede the next CR. ok is false if there is a control character other than tab
-// among them; n is its index then.
+// toCR returns how many bytes precede the next CR; if a control character other than tab does, its index and false.
 func toCR(p []byte) (n int, ok bool) {
 	for n, c := range p {
 		switch {

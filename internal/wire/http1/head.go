@@ -8,8 +8,7 @@ import (
 // endOfHead ends the last field line and the empty line after it.
 var endOfHead = []byte("\r\n\r\n")
 
-// HeadLen returns the length of the head at the beginning of b, including its final empty line, and 0 if its end has not
-// arrived. The first scanned bytes have been searched before.
+// HeadLen returns the length of the head with which b begins, 0 if it is incomplete. scanned bytes have been searched.
 func HeadLen(b []byte, scanned int) int {
 	from := max(0, scanned-len(endOfHead)+1)
 	if i := bytes.Index(b[from:], endOfHead); i >= 0 {
@@ -97,8 +96,7 @@ func (h *Head) parseRequestLine(line []byte) error {
 	return nil
 }
 
-// ParseResponse parses a whole response head, including its final empty line. How its body ends depends on the
-// request as well: see ResponseBody.
+// ParseResponse parses a whole response head. How its body ends depends on the request as well: see ResponseBody.
 func ParseResponse(b []byte) (h Head, err error) {
 	line, fields, ok := cutLine(b)
 	if !ok {
@@ -136,8 +134,7 @@ func (h *Head) parseStatusLine(line []byte) error {
 	return nil
 }
 
-// ResponseBody returns the body of a response, by the rules of RFC 9112, 6.3. isHead is true for a response to a HEAD
-// request.
+// ResponseBody returns the body of a response (RFC 9112, 6.3). isHead is true if the request was a HEAD.
 func (h *Head) ResponseBody(isHead bool) Body {
 	switch {
 	case h.Status < 200, h.Status == http.StatusNoContent, h.Status == http.StatusNotModified, isHead:
@@ -168,8 +165,7 @@ func cutLine(b []byte) (line, rest []byte, ok bool) {
 	return b[:eol-1], b[eol+1:], true
 }
 
-// isTarget reports whether a request target is free of spaces and control characters. Its syntax (RFC 9112, 3.2) is
-// left to the app.
+// isTarget reports whether b has no spaces or control characters. The syntax (RFC 9112, 3.2) is left to the app.
 func isTarget(b []byte) bool {
 	for _, c := range b {
 		if c <= ' ' || c == 0x7f {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// AppendResponse appends a response with a body of text after which the connection closes. fields are additional field
-// lines, each with its CRLF. A response to a HEAD request has no body.
+// AppendResponse appends a response with a body of text, without it if isHead, and Connection: close. fields are
+// additional field lines, each with its CRLF.
 func AppendResponse(dst []byte, status int, fields, body string, isHead bool, now time.Time) []byte {
 	dst = append(dst, "HTTP/1.1 "...)
 	dst = strconv.AppendInt(dst, int64(status), 10)

@@ -25,8 +25,7 @@ func Sniff(b []byte) Guess {
 	return sniffPart(text)
 }
 
-// TrimBlank returns b without leading white space and empty lines. A client that has sent nothing else has not begun
-// a request.
+// TrimBlank returns b without leading white space and empty lines, which do not begin a request.
 func TrimBlank(b []byte) []byte { return bytes.TrimLeft(b, "\r\n \t") }
 
 // isRequestLine reports whether a line is meant to be a request line.

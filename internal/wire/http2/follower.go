@@ -2,8 +2,7 @@ package http2
 
 import "encoding/binary"
 
-// Events receives what a Follower sees. A payload and a header block are valid until the call returns. An error ends
-// the connection.
+// Events receives what a Follower sees. Slices are valid until the call returns. An error ends the connection.
 type Events interface {
 	Headers(stream uint32, block []byte, endStream bool) error
 	PushPromise(stream, promised uint32, block []byte) error

@@ -16,9 +16,8 @@ const (
 	Final              // GOAWAY with the last stream has been sent
 )
 
-// AnnounceTime is the shortest time between the two GOAWAY frames. Requests that the client sends before it has read the
-// first one are served; the second one refuses them. RFC 9113, 6.8 requires at least a round trip. net/http's server
-// waits as long.
+// AnnounceTime is the shortest time between the two GOAWAY frames, as in net/http: requests that the client sends before
+// it has read the first one are served. RFC 9113, 6.8 requires at least a round trip.
 const AnnounceTime = time.Second
 
 // LastStream returns the last stream of the final GOAWAY. forwarded is the highest stream that the app has received,
@@ -49,8 +48,7 @@ const (
 	Orderly                   // it lets them finish
 )
 
-// abruptAgents are prefixes of the User-Agent of libraries that fail every open request when a GOAWAY comes, even one
-// with MaxStreamID.
+// abruptAgents are prefixes of User-Agents that fail every open request on GOAWAY, even one with MaxStreamID.
 var abruptAgents = [][]byte{
 	[]byte("Java-http-client/"), // java.net.http of Java 17; later versions lose nothing by the delay
 	[]byte("python-httpx/"),     // its h2 reads nothing after a GOAWAY
@@ -58,8 +56,7 @@ var abruptAgents = [][]byte{
 	[]byte("node"),
 }
 
-// ClientOf returns the kind of a client by the User-Agent of a request. One without a User-Agent counts as Abrupt, since
-// undici sends none.
+// ClientOf returns the kind of a client by its User-Agent. A client without one is Abrupt, since undici sends none.
 func ClientOf(userAgent []byte) Client {
 	if len(userAgent) == 0 {
 		return Abrupt

@@ -122,8 +122,7 @@ func (g *Guard) StreamBegins(open int) error {
 	return nil
 }
 
-// StreamReset counts a RST_STREAM of the client's for a stream that has been open for age. isAnswered is true if its
-// response has ended.
+// StreamReset counts a client's RST_STREAM for a stream of that age. isAnswered is true if its response has ended.
 func (g *Guard) StreamReset(age time.Duration, isAnswered bool) error {
 	if isAnswered {
 		return nil

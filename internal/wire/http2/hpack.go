@@ -111,8 +111,7 @@ func (d *Decoder) indexed(block []byte, to FieldSink) (int, []byte, error) {
 	return e.size(), rest, nil
 }
 
-// literal takes a literal field, whose name is an index with prefix bits or a string, and returns its size in the header
-// list.
+// literal takes a literal field, whose name is an index with prefix bits or a string. It returns its header list size.
 func (d *Decoder) literal(block []byte, prefix int, to FieldSink) (int, []byte, error) {
 	index, rest, err := readInteger(block, prefix)
 	if err != nil {

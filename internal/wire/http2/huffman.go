@@ -23,8 +23,7 @@ const (
 
 var huffman = newHuffman()
 
-// huffmanCode decodes codes of up to huffmanQuick bits by one table lookup, and longer ones by the rule of canonical
-// codes.
+// huffmanCode decodes codes of up to huffmanQuick bits by one lookup, longer ones by the rule of canonical codes.
 type huffmanCode struct {
 	quick   [1 << huffmanQuick]uint16 // symbol<<4 | bits; 0: a longer code
 	first   [huffmanLongest + 1]uint32

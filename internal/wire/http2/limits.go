@@ -50,19 +50,9 @@ type Limits struct {
 const noLimit = 1 << 30
 
 // DefaultLimits returns the defaults.
-func DefaultLimits() Limits {
-	return Limits{
-		MaxHeaderList:    256 << 10,
-		MaxHeaderBlock:   64 << 10,
-		MaxContinuations: 8,
-		MaxControl:       1000,
-		MaxResets:        DefaultMaxResets,
-		MaxEmptyFrames:   100,
-		MaxWindowUpdates: 10,
-		MaxPriorities:    100,
-		MaxStreams:       1 << 16,
-		MaxExtraStreams:  1 << 15,
-	}
+func DefaultLimits() (l Limits) {
+	l.SetDefaults()
+	return l
 }
 
 // LargestHeld returns the size of the largest frame of a client that is held until it is complete, bytes.
@@ -70,18 +60,17 @@ func (l *Limits) LargestHeld() int { return min(l.MaxHeaderBlock, 1<<24) }
 
 // SetDefaults replaces zero and negative values.
 func (l *Limits) SetDefaults() {
-	defaults := DefaultLimits()
 	for value, byDefault := range map[*int]int{
-		&l.MaxHeaderList:    defaults.MaxHeaderList,
-		&l.MaxHeaderBlock:   defaults.MaxHeaderBlock,
-		&l.MaxContinuations: defaults.MaxContinuations,
-		&l.MaxControl:       defaults.MaxControl,
-		&l.MaxResets:        defaults.MaxResets,
-		&l.MaxEmptyFrames:   defaults.MaxEmptyFrames,
-		&l.MaxWindowUpdates: defaults.MaxWindowUpdates,
-		&l.MaxPriorities:    defaults.MaxPriorities,
-		&l.MaxStreams:       defaults.MaxStreams,
-		&l.MaxExtraStreams:  defaults.MaxExtraStreams,
+		&l.MaxHeaderList:    256 << 10,
+		&l.MaxHeaderBlock:   64 << 10,
+		&l.MaxContinuations: 8,
+		&l.MaxControl:       1000,
+		&l.MaxResets:        DefaultMaxResets,
+		&l.MaxEmptyFrames:   100,
+		&l.MaxWindowUpdates: 10,
+		&l.MaxPriorities:    100,
+		&l.MaxStreams:       1 << 16,
+		&l.MaxExtraStreams:  1 << 15,
 	} {
 		switch {
 		case *value == 0:

@@ -29,8 +29,7 @@ type entry struct {
 
 func (e *entry) size() int { return e.nameLen + e.valueLen + entryOverhead }
 
-// entry returns the entry with an index beyond the static table, nil if there is none. The newest entry has the lowest
-// index (RFC 7541, 2.3.3).
+// entry returns the entry with an index beyond the static table, or nil. The newest has the lowest (RFC 7541, 2.3.3).
 func (t *dynamicTable) entry(index uint64) *entry {
 	i := index - uint64(len(staticFields)) - 1
 	if i >= uint64(t.count) {
@@ -84,8 +83,7 @@ func (t *dynamicTable) grow() {
 	t.entries, t.first = larger, 0
 }
 
-// keep stores a value behind the others. When evicted values take more room than the rest, it first moves the rest to
-// the front.
+// keep stores a value behind the others. If evicted values take more room than those, it moves them to the front first.
 func (d *Decoder) keep(value []byte) (at int) {
 	t := &d.table
 	if len(t.values)+len(value) > 2*(t.kept+len(value))+128 {

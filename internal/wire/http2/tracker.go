@@ -2,8 +2,7 @@ package http2
 
 import "encoding/binary"
 
-// Tracker finds where frames end in bytes that pass immediately, in pieces of any size. Unlike a Follower it reads no
-// payload, except for an error code.
+// Tracker finds where frames end in bytes that pass immediately. It reads no payload, except for an error code.
 type Tracker struct {
 	Skip int // bytes of a preface before the first frame
 

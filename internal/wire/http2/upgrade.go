@@ -6,8 +6,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
-// IsUpgrade reports whether a head of HTTP/1.1 has an upgrade to HTTP/2 and to no other protocol (RFC 7540, 3.2; removed in
-// RFC 9113).
+// IsUpgrade reports whether a head has an upgrade to HTTP/2 and nothing else (RFC 7540, 3.2; removed in RFC 9113).
 func IsUpgrade(head []byte) bool { return http1.EqualFold([]byte(http1.Field(head, "upgrade")), "h2c") }
 
 // UpgradeSettings returns the SETTINGS payload in a request with an upgrade to HTTP/2, nil if there is none or it is

@@ -2,9 +2,8 @@ package ws
 
 import "encoding/binary"
 
-// Follower follows the frames of one direction by their headers; payload is skipped. The zero value follows the frames
-// of a server. Bytes that are not frames are not refused, which is left to their receiver: they are only no longer
-// followed.
+// Follower follows the frames of one direction by their headers; payload is skipped. The zero value follows those of a
+// server. Bytes that are not frames are left to their receiver to refuse: they are no longer followed.
 type Follower struct {
 	Masked bool // the frames of a client, which must be masked; those of a server must not be (RFC 6455, 5.1)
 
