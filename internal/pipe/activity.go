@@ -64,8 +64,7 @@ func (c *conn) hasRequestLocked() bool {
 	return false
 }
 
-// awaitFirstLocked marks a connection that arrives while the drain closes idle ones as busy for a moment: its first
-// request is expected.
+// awaitFirstLocked makes a connection that arrives while idle ones are closed busy for a moment, for its first request.
 func (c *conn) awaitFirstLocked() {
 	c.awaitsFirst, c.arriving, c.up.timed = true, true, true
 	_ = c.client.SetReadDeadline(time.Now().Add(firstRequestTime))

@@ -37,8 +37,7 @@ type Inbound struct {
 	App      string // host:port; empty: the original destination of a captured connection
 	Protocol Protocol
 
-	// Ignore are ports of captured connections that are served but never count, neither as busy nor as arrivals: those
-	// of probes and scrapes.
+	// Ignore are ports, of probes and scrapes, whose captured connections never count, neither as busy nor as arrivals.
 	Ignore []uint16
 
 	// MaxConnections limits the open connections; 0 for the value in Limits, NoLimit for no limit.

@@ -89,8 +89,8 @@ func (d *down) readApp(fd uintptr) bool {
 	}
 }
 
-// fromApp forwards as much of the buffer as is complete. It returns false if down has to leave its read loop: the
-// connection has ended, the output is invalid (err is set), or the rest is opaque.
+// fromApp forwards what is complete. It returns false if down must leave its read loop: the connection has ended, the
+// output is invalid (err is set), or the rest is opaque.
 func (d *down) fromApp() bool {
 	b := d.buf
 	for b.R < b.W {

@@ -42,8 +42,7 @@ type claim struct {
 	unsent request // what the reply answers if no request is queued
 }
 
-// claimLocked decides how the connection ends. It returns nil if that has been decided before. The caller has to carry
-// it out.
+// claimLocked decides how the connection ends, for the caller to carry out. It returns nil if that has been decided.
 func (c *conn) claimLocked(e *ending) *claim {
 	if c.end.phase >= replying {
 		return nil
@@ -178,8 +177,7 @@ func (c *conn) hasEnded() bool {
 	return c.end.done()
 }
 
-// noteRace counts a request that met our FIN on an idle connection. Bytes after an announced close, such as the rest of
-// an upload, are no race.
+// noteRace counts a request that met our FIN on an idle connection. Bytes after an announced close are no race.
 func (c *conn) noteRace() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -95,8 +95,7 @@ func (u *up) becomeH2() {
 	c.setArriving(false)
 }
 
-// sendSettings sends SETTINGS in place of an app that cannot be reached: some clients, such as gRPC's, send no request
-// before.
+// sendSettings sends SETTINGS in place of an unreachable app: gRPC's clients, for one, send no request before.
 func (c *conn) sendSettings() {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
@@ -158,8 +157,7 @@ func (u *up) forwardFrames() (wait bool) {
 	return true
 }
 
-// admitOversized opens a stream whose header block is too large, so that its client gets a response before the connection
-// ends. The block is not forwarded.
+// admitOversized opens a stream whose header block is too large to forward, so that its client gets a response.
 func (u *up) admitOversized(err error) {
 	c := u.c
 	h := c.h2

@@ -12,8 +12,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// endStreams ends every open stream as its protocol allows and returns those whose clients lose something. The caller
-// holds wmu, not mu, and calls sendEnd.
+// endStreams ends every open stream and returns those whose clients lose something. The caller holds wmu, not mu, and
+// calls sendEnd.
 func (c *conn) endStreams(e *ending, code http2.ErrCode) []drain.Conversation {
 	c.mu.Lock()
 	was := c.describeStreamsLocked()

@@ -23,8 +23,7 @@ func (s *stream) within() bool {
 	return s.events != nil && s.events.Reconnects() && !s.events.BetweenEvents()
 }
 
-// requestLastMessages makes the connection end at the next moment that is between messages in all streams. It returns nil
-// if that is now. wmu is held.
+// requestLastMessages ends the connection when all streams are between messages; nil means now. wmu is held.
 func (c *conn) requestLastMessages() *lastWord {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,8 +38,8 @@ func (c *conn) requestLastMessages() *lastWord {
 	return c.end.word
 }
 
-// passLastMessages passes on only the rest of messages that have begun, and frames of no stream. It returns false if the
-// connection has ended. wmu is held.
+// passLastMessages passes on only the rest of begun messages and frames of no stream; false if the connection has ended.
+// wmu is held.
 func (d *down) passLastMessages() bool {
 	c := d.c
 	b, h := d.buf, c.h2
@@ -75,8 +74,7 @@ func (d *down) passLastMessages() bool {
 	return true
 }
 
-// lastFrame returns the length of the next frame, and whether to pass it on. The length is 0 if the frame is incomplete. mu
-// is held.
+// lastFrame returns the length of the next frame, 0 if incomplete, and whether to pass it on. mu is held.
 func (c *conn) lastFrame(p []byte) (n int, pass bool, err error) {
 	if len(p) < http2.HeaderLen {
 		return 0, false, nil

@@ -11,8 +11,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
-// usualStreams is the number of concurrent streams up to which a connection does not count against MaxExtraStreams. Servers
-// allow 100 to 1,000.
+// usualStreams is how many streams of a connection do not count against MaxExtraStreams. Servers allow 100 to 1,000.
 const usualStreams = 1000
 
 // stream is a request, or a pushed response.

@@ -22,8 +22,7 @@ func (c *conn) awaitHandshakeLocked() {
 	_ = c.client.SetReadDeadline(time.Now().Add(wait))
 }
 
-// handshakeBegins makes the connection busy: a client that begins a handshake has a request. The timeout counts from
-// here, so that the connection is not busy forever.
+// handshakeBegins makes the connection busy until the timeout: a client that begins a handshake has a request.
 func (c *conn) handshakeBegins() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -63,8 +63,7 @@ func (c *conn) tryLastWord() {
 	}
 }
 
-// sendLastWord sends it if this is a boundary. With force, the frames of a fragmented message are boundaries too. The
-// caller holds wmu.
+// sendLastWord sends it at a boundary; with force, also between frames of a fragmented message. wmu is held.
 func (c *conn) sendLastWord(force bool) {
 	c.mu.Lock()
 	isWS := c.ws != nil
@@ -135,8 +134,7 @@ type waiting struct {
 	w *lastWord
 }
 
-// awaitLastWords returns those conversations that we have ended, and how. Those that do not reach a boundary by then end
-// where they are.
+// awaitLastWords returns the conversations that we have ended. Those not at a boundary by then end where they are.
 func (p *Pipe) awaitLastWords(ctx context.Context, all []waiting, until time.Time) []drain.Conversation {
 	inTime, cancel := context.WithDeadline(ctx, until)
 	defer cancel()

@@ -29,8 +29,7 @@ type Limits struct {
 	// the app's own is shorter, the app ends the connection first.
 	IdleTimeout time.Duration
 
-	// MaxConnections is how many connections a listener may have open, unless its Inbound has a limit of its own;
-	// default NoLimit; 503.
+	// MaxConnections is how many connections a listener may have open, unless its Inbound sets it; default NoLimit; 503.
 	MaxConnections int
 
 	// KeepAlive is how long a client is silent before the kernel probes it, and the time between probes; after 9

@@ -134,8 +134,7 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 	go c.serve()
 }
 
-// originOf is the original destination of a captured connection. A listener of this pipe is an error: the connection
-// would loop.
+// originOf is the original destination of a captured connection. A listener of this pipe is an error: it would loop.
 func (l *listener) originOf(client *net.TCPConn) (netip.AddrPort, error) {
 	to, err := tcp.OriginalDestination(client)
 	if err != nil {

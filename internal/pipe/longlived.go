@@ -32,8 +32,7 @@ const (
 // defaultEarlySpread is the time over which early endings are spread.
 const defaultEarlySpread = time.Second
 
-// spread is the part of a last call's window over which the endings are spread, at even distances: random ones would
-// sometimes coincide.
+// spread is the part of a last call's window over which endings are spread evenly: random ones might coincide.
 func (e *Endings) spread(window time.Duration) time.Duration {
 	if e.Spread == 0 {
 		return window / 2

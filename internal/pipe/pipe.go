@@ -138,8 +138,7 @@ func (p *Pipe) changed() {
 	}
 }
 
-// CloseIdle ends the connections that have been idle for idleFor, the others as soon as they have been, and from now on
-// each one that becomes idle.
+// CloseIdle ends each connection once it has been idle for idleFor, and those that become idle from now on at once.
 func (p *Pipe) CloseIdle(_ context.Context, idleFor time.Duration) error {
 	p.closing.begin()
 	p.stopTimers()
@@ -172,8 +171,7 @@ func (p *Pipe) endLater(c *conn, idleFor, pause time.Duration) {
 	})
 }
 
-// endEarly requests, one after another, the last word of those conversations that by the configuration do not wait for
-// the last call.
+// endEarly requests, one after another, the last word of the conversations that are configured to end early.
 func (p *Pipe) endEarly() {
 	var found []*conn
 	for _, c := range p.busiest() {
@@ -215,8 +213,7 @@ func (p *Pipe) stopTimers() {
 	clear(p.timers)
 }
 
-// StopAccepting closes the listeners, each after the connections in its queue have been accepted. They are closed even
-// if ctx ends first.
+// StopAccepting accepts the connections in the listeners' queues and closes the listeners, even if ctx ends first.
 func (p *Pipe) StopAccepting(ctx context.Context) error {
 	var errs []error
 	for _, l := range p.listeners {
@@ -283,8 +280,7 @@ func (p *Pipe) Close(ctx context.Context) error {
 	_ = p.StopAccepting(ctx)
 	p.closeListeners()
 	_ = p.CloseIdle(ctx, 0)
-	// The kernel has no event for the acknowledgement of the last byte. A client that acknowledges nothing for
-	// lingerTime is dead or does not read.
+	// The kernel has no event for the last acknowledgement. A client without any for lingerTime is dead or does not read.
 	var before int
 	moved := time.Now()
 	for pause := 200 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
@@ -323,8 +319,7 @@ func (p *Pipe) closeListeners() {
 	p.accepts.Wait()
 }
 
-// ReloadCertificates reloads the certificates of all listeners now. One that fails to load leaves the previous one in use,
-// and is logged.
+// ReloadCertificates reloads the certificates of all listeners now. One that fails is logged and changes nothing.
 func (p *Pipe) ReloadCertificates() {
 	for _, l := range p.listeners {
 		if l.tls != nil {
@@ -365,8 +360,7 @@ func (p *Pipe) exit() {
 	})
 }
 
-// unfinished returns how many connections have not ended, and how many bytes the clients of the others have not
-// acknowledged.
+// unfinished returns how many connections have not ended, and how many bytes of the others are unacknowledged.
 func (p *Pipe) unfinished() (open, unsent int) {
 	for _, c := range p.all() {
 		c.mu.Lock()
@@ -374,8 +368,7 @@ func (p *Pipe) unfinished() (open, unsent int) {
 		c.mu.Unlock()
 		switch {
 		case over:
-			// Our FIN counts as a byte. A client may delay its acknowledgement by 40 ms, which is not worth waiting
-			// for.
+			// Our FIN counts as a byte, but a client may delay its acknowledgement by 40 ms.
 			unsent += max(0, c.client.Unsent()-1)
 		case uncounted: // a probe or an ignored port: not waited for
 		default:

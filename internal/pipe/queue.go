@@ -16,8 +16,7 @@ const (
 	// takes 12 KiB and the request lines.
 	maxQueued = 64
 
-	// maxQueuedBytes is how many bytes the queued requests of a connection hold at most: request lines and access log
-	// fields. One request is queued whatever it holds.
+	// maxQueuedBytes bounds the request lines and access log fields in a queue. One request is queued whatever it holds.
 	maxQueuedBytes = 64 << 10
 )
 
@@ -31,8 +30,7 @@ func (q *queue) isFull(needs int) bool {
 	return q.n >= maxQueued || q.n > 0 && q.held+needs > maxQueuedBytes
 }
 
-// isLow reports whether a queue that was full has room again: for many requests, since each time the reader must be
-// woken.
+// isLow reports whether a full queue has room for many requests again: each time the reader must be woken.
 func (q *queue) isLow() bool { return q.n <= maxQueued/2 && q.held <= maxQueuedBytes/2 }
 
 // push adds a request, and reuses the line of a former one.

@@ -25,8 +25,8 @@ const (
 	handled                    // the connection ends, or has become HTTP/2
 )
 
-// forwardRequests forwards complete heads and as much of the bodies as has arrived, in one write. wait is true if more
-// bytes are needed, leave if they are no longer HTTP/1.
+// forwardRequests forwards what has arrived of heads and bodies in one write. wait is true if more bytes are needed,
+// leave if they are no longer HTTP/1.
 func (u *up) forwardRequests() (wait, leave bool) {
 	to := batch{end: u.buf.R, request: -1}
 	step := nextPart

@@ -89,8 +89,8 @@ func (d *down) passTunnelHead(h *http1.Head, req *request, raw []byte) bool {
 	return true
 }
 
-// passFinalHead passes on the head of a final response. It decides whether the response is the last one of the
-// connection. mu is held until it returns.
+// passFinalHead passes on a final response's head and decides whether it is the connection's last. mu is held until it
+// returns.
 func (d *down) passFinalHead(h *http1.Head, req *request, raw []byte) bool {
 	c := d.c
 	if req.upgrade || req.connect { // refused

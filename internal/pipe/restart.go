@@ -26,12 +26,10 @@ type Restart struct {
 	end      sync.Once
 }
 
-// justUsed is how long a connection has to be idle before a restart ends it: on a more recent one the next request is
-// probably in flight.
+// justUsed is how long a connection must be idle before a restart ends it: else a request is probably in flight.
 const justUsed = 100 * time.Millisecond
 
-// BeginRestart begins the restart of the container that listens on ports; nil is every port. New connections wait for
-// it, up to wait. The caller has to call End.
+// BeginRestart begins the restart of the container on ports, nil for all. New connections wait up to wait, or for End.
 func (p *Pipe) BeginRestart(ports []uint16, wait time.Duration) *Restart {
 	r := &Restart{
 		p: p, ports: slices.Sorted(slices.Values(ports)), all: ports == nil, wait: wait,
@@ -60,8 +58,7 @@ func (p *Pipe) BeginRestart(ports []uint16, wait time.Duration) *Restart {
 	return r
 }
 
-// InFlight is how many connections have a request that the container has not answered. Tunnels do not count:
-// nothing marks their end.
+// InFlight is how many connections have an unanswered request. Tunnels do not count: nothing marks their end.
 func (r *Restart) InFlight() int {
 	n := 0
 	for _, c := range r.p.all() {
@@ -167,8 +164,7 @@ func (c *conn) dialApp() (net.Conn, error) {
 	}
 }
 
-// connected follows dialApp: if a restart has begun meanwhile, the connection has reached the container that is about
-// to stop.
+// connected follows dialApp: if a restart has begun meanwhile, the container that was reached is about to stop.
 func (c *conn) connected() {
 	if r, isOurs := c.p.restarting(c); isOurs {
 		select {

@@ -102,8 +102,8 @@ func (c *conn) connect() error {
 	return nil
 }
 
-// setArriving makes the connection busy, or no longer, for what is not in the queue yet. One that becomes idle without a
-// request while idle ones are closed has a moment for its first.
+// setArriving sets whether something not queued yet makes the connection busy. While idle ones are closed, one without a
+// request so far has a moment for its first.
 func (c *conn) setArriving(arriving bool) {
 	c.mu.Lock()
 	c.arriving = arriving || c.awaitsFirst

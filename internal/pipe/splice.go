@@ -5,8 +5,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
-// splicesDown is how many of the app's next bytes are moved within the kernel. The pipe must not send bytes of its own
-// meanwhile: the position is within a body or a frame.
+// splicesDown is how many of the app's next bytes move within the kernel, within a body or frame: the pipe sends none.
 func (d *down) splicesDown() int64 {
 	c := d.c
 	switch {

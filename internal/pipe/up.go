@@ -72,8 +72,7 @@ func (u *up) run() (again bool) {
 	return false
 }
 
-// readClient handles what has come from the client. It returns false to wait for more, holding no buffer unless there
-// is data in it.
+// readClient handles what has come from the client. It returns false to wait for more, without an empty buffer.
 func (u *up) readClient(fd uintptr) bool {
 	c := u.c
 	for {
