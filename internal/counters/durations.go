@@ -33,8 +33,7 @@ var Bounds = func() (bounds [19]float64) {
 // classes is the number of status classes: hundreds of a status. Class 0 is for requests without a response.
 const classes = 6
 
-// durations are histograms of how long requests take, from the end of the head to the end of the response. A request costs
-// two additions.
+// durations are histograms of how long requests take, from the end of the head to the end of the response.
 type durations [protocols][classes]struct {
 	buckets [len(Bounds) + 1]atomic.Uint64
 	sum     atomic.Int64 // ns

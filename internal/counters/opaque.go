@@ -1,7 +1,6 @@
 package counters
 
-// Opaque is why a connection is passed through as bytes. Such a connection is busy while it is open, and has none of the
-// limits of HTTP.
+// Opaque is why a connection passes through as bytes. It is busy while it is open, and has none of HTTP's limits.
 type Opaque int
 
 // Kinds of opaque connections.

@@ -2,8 +2,7 @@ package counters
 
 import "bytes"
 
-// probeAgents are the User-Agents of clients whose requests are served but never count, neither as busy nor as
-// arrivals: they never stop.
+// probeAgents are User-Agents whose requests never count, neither as busy nor as arrivals: they never stop.
 var probeAgents = [][]byte{
 	[]byte("kube-probe/"),             // the kubelet's probes
 	[]byte("Prometheus/"),             // scrapes

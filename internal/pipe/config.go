@@ -17,11 +17,9 @@ import (
 type Protocol int
 
 const (
-	// Auto detects the protocol from the first bytes. It connects to the app at once, so that protocols in which the
-	// server speaks first work.
+	// Auto detects the protocol from the first bytes. It connects to the app at once: the server may speak first.
 	Auto Protocol = iota
-	// HTTP connects to the app when the first request has come, so that silent connections do not occupy an app that
-	// serves few at a time.
+	// HTTP connects to the app at the first request, so that silent connections do not occupy an app that serves few.
 	HTTP
 	// TCP parses nothing: each open connection is busy.
 	TCP

@@ -137,8 +137,7 @@ func (c *conn) sendEndIfIdle(idleFor time.Duration) bool {
 	return true
 }
 
-// endOverdue ends the connection if it has been idle for too long, or its oldest request has taken too long. It returns
-// after how long to check again.
+// endOverdue ends the connection if it or its oldest request is beyond its timeout. It returns when to check again.
 func (c *conn) endOverdue() (left time.Duration) {
 	idleTimeout, responseTimeout := c.p.cfg.IdleTimeout, c.p.cfg.ResponseTimeout
 	c.mu.Lock()
@@ -274,8 +273,7 @@ func (d *down) appEnded() {
 	c.app.Shut()
 }
 
-// clientEnded handles the end of what the client sends. A FIN while a response is due is a half-close, which the app
-// gets too; anything else ends the connection.
+// clientEnded handles the end of the client's output: a half-close for the app if a response is due, else the end.
 func (u *up) clientEnded() {
 	c := u.c
 	c.mu.Lock()

@@ -47,8 +47,7 @@ func (c *conn) checkLaterLocked(after time.Duration) {
 	})
 }
 
-// sendGoAway sends the first GOAWAY if it is due (RFC 9113, 6.8), at the next boundary between the app's frames and after
-// its SETTINGS, which must be its first frame.
+// sendGoAway sends the first GOAWAY if it is due (RFC 9113, 6.8), between two frames of the app and after its SETTINGS.
 func (c *conn) sendGoAway() {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()

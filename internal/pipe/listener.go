@@ -151,8 +151,7 @@ func (l *listener) originOf(client *net.TCPConn) (netip.AddrPort, error) {
 	return to, nil
 }
 
-// errOwnPort is a captured connection to the status server or the admin API, which must not take outside connections
-// for the pod's own.
+// errOwnPort is a captured connection to the status server or the admin API, which would take it for the pod's own.
 var errOwnPort = errors.New("destination is a port of lastcall itself, which only the pod may use")
 
 // ignores reports whether connections to a port never count.

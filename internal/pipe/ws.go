@@ -78,8 +78,7 @@ func (u *up) forwardWebSocket() {
 	}
 }
 
-// sendWebSocketClose sends a close frame to the client between two messages, with force also between the frames of one
-// (RFC 6455, 5.4). wmu is held.
+// sendWebSocketClose sends a close frame between messages, with force also between frames (RFC 6455, 5.4). wmu is held.
 func (c *conn) sendWebSocketClose(force bool) {
 	w := c.ws
 	if w.closeSent.Load() || c.hasEnded() || !w.down.BetweenMessages() && !(force && w.down.BetweenFrames()) {

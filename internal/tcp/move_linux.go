@@ -9,8 +9,7 @@ import (
 )
 
 const (
-	// spliceAbove is how much of a message has to be left for splice(2) to pay, bytes: it costs a pipe and leaving the
-	// poller's callback.
+	// spliceAbove is from how many bytes on splice(2) pays: it costs a pipe and leaving the poller's callback.
 	spliceAbove = 256 << 10
 
 	// spliceRest is the number of bytes of a message that are not spliced: the caller has to see its last byte.

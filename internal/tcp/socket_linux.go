@@ -44,8 +44,7 @@ func NewSocket(c *net.TCPConn) (*Socket, error) {
 	return s, nil
 }
 
-// Send writes all of p. With more, the kernel holds the last segment back until the next write or the FIN, so that both
-// share a packet.
+// Send writes all of p. With more, the kernel holds the last segment back to share a packet with the next write or FIN.
 func (s *Socket) Send(p []byte, more bool) error {
 	if s.tls != nil {
 		return s.tls.send(p, more)

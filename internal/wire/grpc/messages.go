@@ -7,8 +7,7 @@ import "encoding/binary"
 // Unavailable is the status code UNAVAILABLE. Clients may retry a call that ends with it (gRPC's statuscodes.md).
 const Unavailable = "14"
 
-// IsType reports whether a Content-Type is application/grpc or one with a suffix (application/grpc+proto). gRPC-Web is
-// not: its trailers are part of its body.
+// IsType reports whether a Content-Type is application/grpc, with or without a suffix (+proto), and not gRPC-Web.
 func IsType(contentType []byte) bool {
 	const grpc = "application/grpc"
 	n := len(grpc)

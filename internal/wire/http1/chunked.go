@@ -5,8 +5,7 @@ import (
 	"strconv"
 )
 
-// chunkState is the place of the next byte in the chunked transfer coding (RFC 9112, 7.1). The order matters: see
-// advanceChunked.
+// chunkState is the place of the next byte of a chunked body (RFC 9112, 7.1). advanceChunked depends on the order.
 type chunkState uint8
 
 const (

@@ -76,8 +76,7 @@ func PayloadLen(header []byte) int {
 	return int(header[0])<<16 | int(header[1])<<8 | int(header[2])
 }
 
-// Unpad returns a payload without its padding (RFC 9113, 6.1) and its first skip bytes. It returns ErrSize or
-// ErrPadding if the payload is too short.
+// Unpad returns a payload without its padding (RFC 9113, 6.1) and its first skip bytes, or ErrSize or ErrPadding.
 func Unpad(p []byte, padded bool, skip int) ([]byte, error) {
 	pad := 0
 	if padded {

@@ -5,8 +5,7 @@ import "time"
 // DefaultMaxResets is the default of Limits.MaxResets.
 const DefaultMaxResets = 500
 
-// PrematureTime is the age from which a stream that is reset does not count as a rapid reset, as Envoy's
-// premature_reset_min_stream_lifetime_seconds.
+// PrematureTime is the age from which a reset is not rapid: Envoy's premature_reset_min_stream_lifetime_seconds.
 const PrematureTime = time.Second
 
 // ResetRate judges a client by how many of its streams are reset as soon as they begin (rapid reset, CVE-2023-44487):

@@ -107,8 +107,7 @@ func (f *Follower) takeHeader(p []byte) (n int) {
 	return n
 }
 
-// isFrame reports whether the present header is one that both ends agree on. Reserved bits belong to extensions, which
-// do not change where a frame ends.
+// isFrame reports whether this header is one of a frame. Reserved bits belong to extensions and do not move its end.
 func (f *Follower) isFrame() bool {
 	fin, masked := f.header[0]&bitFIN != 0, f.header[1]&bitMASK != 0
 	switch op := f.opcode(); {
