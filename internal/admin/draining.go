@@ -25,10 +25,6 @@ type draining struct {
 	timers  sync.WaitGroup // one per timer that is set
 }
 
-func newDraining(p Plane, drainTime, idleAfter time.Duration) *draining {
-	return &draining{plane: p, drainTime: drainTime, idleAfter: idleAfter}
-}
-
 // drain is /drain_listeners.
 func (d *draining) drain(graceful, skipExit bool) {
 	d.mu.Lock()

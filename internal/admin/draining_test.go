@@ -66,7 +66,7 @@ func TestDraining(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				plane := &fakePlane{}
-				d := newDraining(plane, 45*time.Second, 5*time.Second)
+				d := &draining{plane: plane, drainTime: 45 * time.Second, idleAfter: 5 * time.Second}
 				defer d.close()
 				for i, s := range tt.steps {
 					time.Sleep(time.Until(began.Add(time.Duration(s.at) * time.Second)))

@@ -61,7 +61,7 @@ func Start(address string, o Options) (*Server, error) {
 	s := &Server{
 		Options:  o,
 		table:    commands(),
-		draining: newDraining(o.Plane, o.DrainTime, o.IdleAfter),
+		draining: &draining{plane: o.Plane, drainTime: o.DrainTime, idleAfter: o.IdleAfter},
 		began:    time.Now(),
 		listener: ln,
 		served:   make(chan struct{}),

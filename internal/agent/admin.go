@@ -29,7 +29,7 @@ func (a *agent) startAdmin() error {
 	var err error
 	a.admin, err = admin.Start(a.Admin.Address, admin.Options{
 		Plane:     adminPlane{a, p},
-		Quit:      a.quitByAdmin,
+		Quit:      func(ctx context.Context) { a.signal(ctx, drain.QuitNow) },
 		DrainTime: a.Settings.DrainDuration.Value,
 		IdleAfter: a.Settings.MinimumDrain.Value,
 		Version:   a.Admin.Version,
@@ -54,15 +54,6 @@ func (a *agent) stopAdmin() {
 		a.admin = nil
 	}
 }
-
-// forgetAdmin undoes what the admin API has requested, after a cancelled drain: a drain of it would never end.
-func (a *agent) forgetAdmin() {
-	if a.admin != nil {
-		a.admin.Resumed()
-	}
-}
-
-func (a *agent) quitByAdmin(ctx context.Context) { a.signal(ctx, drain.QuitNow) }
 
 // adminPlane adapts the pipe for the admin API.
 type adminPlane struct {

@@ -345,7 +345,9 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		if report.Verdict != drain.Resumed {
 			return report
 		}
-		a.forgetAdmin()
+		if a.admin != nil {
+			a.admin.Resumed() // a drain that the admin API has requested would never end
+		}
 		a.phases.ready()
 	}
 }

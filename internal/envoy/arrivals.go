@@ -34,11 +34,8 @@ type arrivals struct {
 	nextCount time.Time
 }
 
-// count begins to count without gaps.
+// count begins to count without gaps; without a time it ends that.
 func (a *arrivals) count(reports bool, now time.Time) { a.since, a.reports = now, reports }
-
-// stopCounting ends that.
-func (a *arrivals) stopCounting() { a.since, a.reports = time.Time{}, false }
 
 // ended adds the sockets that the kernel reports as destroyed. It reports whether one of them was in no look.
 func (g *ledger) ended(sockets []sockdiag.Socket, lost bool, now time.Time) {

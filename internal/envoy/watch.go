@@ -55,7 +55,7 @@ func (p *Plane) end() {
 	w := p.watch
 	p.watch = nil
 	if w != nil {
-		p.ledger.arrivals.stopCounting()
+		p.ledger.arrivals.count(false, time.Time{})
 	}
 	p.mu.Unlock()
 	if w != nil {

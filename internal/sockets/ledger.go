@@ -115,9 +115,6 @@ func (g *ledger) ignores(s sockdiag.Socket) bool {
 	return slices.ContainsFunc(g.ignored, func(p netip.Prefix) bool { return p.Contains(from) })
 }
 
-// watching notes that arrivals are counted from now on.
-func (g *ledger) watching(reports bool, now time.Time) { g.since, g.reports = now, reports }
-
 // destroyed adds the sockets that the kernel reports as destroyed, before the look that no longer shows them. On a busy
 // machine, where looks are late, most connections are only seen by their end. lost is true when there were more.
 func (g *ledger) destroyed(sockets []sockdiag.Socket, lost bool) {
@@ -246,14 +243,10 @@ func (s *sighting) weigh(k sockdiag.Socket) {
 	}
 }
 
-func (g *ledger) isOpaque(port uint16) bool {
-	return g.opaque || slices.Contains(g.opaquePorts, port)
-}
-
 // judge returns why a connection is busy. Moved, Doubted and Paused pass with time.
 func (g *ledger) judge(c *sighting, unread, unsent uint32, now time.Time) Reason {
 	switch {
-	case g.isOpaque(c.local.Port()):
+	case g.opaque || slices.Contains(g.opaquePorts, c.local.Port()):
 		return Opaque
 	case unread > 0:
 		return Unread

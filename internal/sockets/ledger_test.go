@@ -349,7 +349,7 @@ func TestArrivals(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			stage(t, tt.o, func(s *scene) {
-				s.g.watching(true, time.Now())
+				s.g.since, s.g.reports = time.Now(), true
 				s.look(false)
 				tt.play(s)
 				s.look(false)

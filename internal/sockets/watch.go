@@ -46,7 +46,7 @@ func (p *Plane) begin() {
 	} else {
 		p.o.Log.Warn("the kernel does not report closed connections here; short ones may be missed, so the quiet time lasts to its cap")
 	}
-	p.ledger.watching(w.Reports != nil, time.Now())
+	p.ledger.since, p.ledger.reports = time.Now(), w.Reports != nil
 	p.watch = w
 	w.Start(context.Background())
 }
