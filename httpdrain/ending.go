@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"time"
@@ -16,6 +18,20 @@ import (
 const handlersTime = 500 * time.Millisecond
 
 const shuttingDown = drain.BodyLastCall + "\n"
+
+// recover, deferred, logs a panic of the program's own function. The last call runs such functions outside of net/http's
+// goroutines, where a panic would end the process.
+func (p *Plane) recover() {
+	fault := recover()
+	if fault == nil || fault == http.ErrAbortHandler {
+		return
+	}
+	logf := log.Printf
+	if p.server.ErrorLog != nil {
+		logf = p.server.ErrorLog.Printf
+	}
+	logf("httpdrain: panic at the last call: %v\n%s", fault, debug.Stack())
+}
 
 // unavailable is the default of Options.Answer.
 func unavailable(w http.ResponseWriter, r *http.Request) {

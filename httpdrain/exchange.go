@@ -60,6 +60,7 @@ func (x *exchange) protocolEnding() string {
 	x.mu.Lock()
 	end := x.onLastCall
 	x.mu.Unlock()
+	defer x.c.p.recover()
 	if end == nil {
 		return ""
 	}
@@ -160,7 +161,7 @@ func (x *exchange) endConnection() {
 	p := x.c.p
 	switch {
 	case !p.draining.Load():
-	case x.r.ProtoMajor == 2 && !p.closing.Load():
+	case x.c.h2 != nil && !p.closing.Load(): // not ProtoMajor: net/http hands a preface to the handler if HTTP/2 is off
 		p.lingering.Go(x.c.h2.announce)
 	default:
 		x.w.Header().Set("Connection", "close")
@@ -261,6 +262,7 @@ func (x *exchange) claim() bool {
 
 func (x *exchange) answer(answer http.HandlerFunc) {
 	defer x.mu.Unlock()
+	defer x.c.p.recover()
 	clear(x.w.Header())
 	x.w.Header().Set("Connection", "close")
 	answer(x.w, x.r)
@@ -277,7 +279,7 @@ func (x *exchange) conversation() drain.Conversation {
 		}
 	case isGRPC(x.r):
 		protocol = "grpc"
-	case x.r.ProtoMajor == 2:
+	case x.c.h2 != nil:
 		protocol = "http/2"
 	}
 	return drain.Conversation{

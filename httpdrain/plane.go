@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,18 +96,31 @@ func New(s *http.Server, o Options) *Plane {
 		}
 		return p.connContext(ctx, nc)
 	}
-	if s.Protocols == nil || s.Protocols.HTTP2() {
-		if s.TLSNextProto == nil {
-			s.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
-		}
-		s.TLSNextProto["h2"] = p.serveHTTP2
-		if s.Protocols != nil && s.Protocols.UnencryptedHTTP2() {
-			// net/http's own key for HTTP/2 without TLS (golang/go#67816), by which it hands connections to
-			// golang.org/x/net/http2. It is not documented: TestUnencryptedHTTP2 fails if it changes.
-			s.TLSNextProto["unencrypted_http2"] = p.serveHTTP2
-		}
-	}
+	p.takeHTTP2()
 	return p
+}
+
+// takeHTTP2 makes net/http hand the HTTP/2 connections to the Plane. A program that has switched HTTP/2 off keeps it off.
+func (p *Plane) takeHTTP2() {
+	s := p.server
+	_, hasHTTP2 := s.TLSNextProto["h2"]
+	withoutTLS := s.Protocols != nil && s.Protocols.UnencryptedHTTP2()
+	switch {
+	case withoutTLS || s.Protocols != nil && s.Protocols.HTTP2():
+	case s.Protocols != nil,
+		s.TLSNextProto != nil && !hasHTTP2, // as net/http's TLSNextProto documents
+		!hasHTTP2 && strings.Contains(os.Getenv("GODEBUG"), "http2server=0"):
+		return
+	}
+	if s.TLSNextProto == nil {
+		s.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
+	}
+	s.TLSNextProto["h2"] = p.serveHTTP2 // also without TLS: otherwise net/http would set up its own
+	if withoutTLS {
+		// net/http's own key for HTTP/2 without TLS (golang/go#67816), by which it hands connections to
+		// golang.org/x/net/http2. It is not documented: TestUnencryptedHTTP2 fails if it changes.
+		s.TLSNextProto["unencrypted_http2"] = p.serveHTTP2
+	}
 }
 
 // Serve serves on ln, which it takes over, without TLS. It returns nil after Close or Kill, and an

@@ -43,12 +43,24 @@ type scene struct {
 }
 
 // all are the protocols that a Plane serves.
-func all() *http.Protocols {
+func all() *http.Protocols { return protocols(true, true) }
+
+func protocols(http2, withoutTLS bool) *http.Protocols {
 	p := new(http.Protocols)
 	p.SetHTTP1(true)
-	p.SetHTTP2(true)
-	p.SetUnencryptedHTTP2(true)
+	p.SetHTTP2(http2)
+	p.SetUnencryptedHTTP2(withoutTLS)
 	return p
+}
+
+// everyProtocols are the ways to choose a server's protocols.
+var everyProtocols = map[string]func(*http.Server){
+	"default":             func(*http.Server) {},
+	"HTTP/2 switched off": func(s *http.Server) { s.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} },
+	"HTTP/1":              func(s *http.Server) { s.Protocols = protocols(false, false) },
+	"HTTP/1, HTTP/2":      func(s *http.Server) { s.Protocols = protocols(true, false) },
+	"HTTP/1, without TLS": func(s *http.Server) { s.Protocols = protocols(false, true) },
+	"all":                 func(s *http.Server) { s.Protocols = all() },
 }
 
 func play(t *testing.T, h http.Handler) *scene {
@@ -594,25 +606,31 @@ func (broken) Accept() (net.Conn, error) { return nil, io.ErrUnexpectedEOF }
 
 // No client, whenever it connects, delays the end to the last call.
 func TestClients(t *testing.T) {
-	planetest.Clients(t, func(t *testing.T, _ int) (drain.DataPlane, func() (net.Conn, error)) {
-		p := New(&http.Server{
-			Protocols: all(), ReadHeaderTimeout: 300 * time.Millisecond, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
-			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				time.Sleep(rand.N(20 * time.Millisecond))
-				_, _ = io.WriteString(w, "done")
-			}),
-		}, Options{})
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		served := make(chan error, 1)
-		go func() { served <- p.Serve(ln) }()
-		t.Cleanup(func() {
-			if err := <-served; err != nil {
-				t.Error(err)
-			}
+	for name, choose := range everyProtocols {
+		t.Run(name, func(t *testing.T) {
+			planetest.Clients(t, func(t *testing.T, _ int) (drain.DataPlane, func() (net.Conn, error)) {
+				server := &http.Server{
+					ReadHeaderTimeout: 300 * time.Millisecond, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
+					Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+						time.Sleep(rand.N(20 * time.Millisecond))
+						_, _ = io.WriteString(w, "done")
+					}),
+				}
+				choose(server)
+				p := New(server, Options{})
+				ln, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				served := make(chan error, 1)
+				go func() { served <- p.Serve(ln) }()
+				t.Cleanup(func() {
+					if err := <-served; err != nil {
+						t.Error(err)
+					}
+				})
+				return p, func() (net.Conn, error) { return net.Dial("tcp", ln.Addr().String()) }
+			})
 		})
-		return p, func() (net.Conn, error) { return net.Dial("tcp", ln.Addr().String()) }
-	})
+	}
 }

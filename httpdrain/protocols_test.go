@@ -1,0 +1,193 @@
+package httpdrain
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// served serves on a listener of its own until the test ends.
+func served(t *testing.T, p *Plane, serve func(net.Listener) error) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- serve(ln) }()
+	t.Cleanup(func() {
+		p.Kill()
+		if err := <-done; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+		p.lingering.Wait()
+	})
+	return ln.Addr().String()
+}
+
+// newTLSServer returns a server with a certificate, and the client's configuration for it.
+func newTLSServer() (*http.Server, *tls.Config) {
+	issuer := httptest.NewUnstartedServer(nil) // for its certificate
+	issuer.StartTLS()
+	defer issuer.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(issuer.Certificate())
+	return &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }),
+		TLSConfig: &tls.Config{
+			Certificates: issuer.TLS.Certificates, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+		},
+		ReadHeaderTimeout: patience, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
+	}, &tls.Config{RootCAs: roots, ServerName: "example.com", MinVersion: tls.VersionTLS12}
+}
+
+// TestPrefaceInADrain: net/http passes the preface of HTTP/2 to the handler, as a request of HTTP/2.0, if it does not
+// serve HTTP/2 on the connection.
+func TestPrefaceInADrain(t *testing.T) {
+	for name, choose := range everyProtocols {
+		for _, secure := range []bool{false, true} {
+			t.Run(map[bool]string{false: name, true: name + ", TLS"}[secure], func(t *testing.T) {
+				server, config := newTLSServer()
+				choose(server)
+				p := New(server, Options{})
+				serve := p.Serve
+				if secure {
+					serve = p.ServeTLS
+				}
+				address := served(t, p, serve)
+				if err := p.Drain(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				var c net.Conn
+				var err error
+				if secure {
+					config.NextProtos = []string{"http/1.1"}
+					c, err = tls.Dial("tcp", address, config)
+				} else {
+					c, err = net.Dial("tcp", address)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(patience))
+				// A frame of a size that HTTP/2 does not allow: there the server ends the connection.
+				if _, err := io.WriteString(c, http2.ClientPreface+strings.Repeat("\xff", 9)); err != nil {
+					t.Fatal(err)
+				}
+				answer, err := io.ReadAll(c)
+				if errors.Is(err, os.ErrDeadlineExceeded) || len(answer) == 0 {
+					t.Fatalf("answer %q, %v", answer, err)
+				}
+				withoutTLS := server.Protocols != nil && server.Protocols.UnencryptedHTTP2() && !secure
+				if isHTTP1 := strings.HasPrefix(string(answer), "HTTP/1.1 "); isHTTP1 == withoutTLS {
+					t.Errorf("answer %q: HTTP/1.1 is %v", answer, isHTTP1)
+				}
+			})
+		}
+	}
+}
+
+// TestProtocolsAreTheServers: a Plane serves HTTP/2 where net/http alone would, and nowhere else.
+func TestProtocolsAreTheServers(t *testing.T) {
+	for name, choose := range everyProtocols {
+		t.Run(name, func(t *testing.T) {
+			server, config := newTLSServer()
+			server.TLSConfig.NextProtos = nil
+			choose(server)
+			isHTTP2 := name == "default" || server.Protocols != nil && server.Protocols.HTTP2()
+			p := New(server, Options{})
+			address := served(t, p, p.ServeTLS)
+			transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+			defer transport.CloseIdleConnections()
+			got := get(&http.Client{Transport: transport, Timeout: patience}, "https://"+address)
+			if want := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[isHTTP2]; got.err != nil || got.body != want {
+				t.Errorf("%v: want %s", got, want)
+			}
+		})
+	}
+}
+
+// TestGoAwayWithoutTLS: also if HTTP/2 over TLS is off, a connection without TLS gets the GOAWAY that refuses nothing.
+func TestGoAwayWithoutTLS(t *testing.T) {
+	for _, overTLS := range []bool{false, true} {
+		p := New(&http.Server{Protocols: protocols(overTLS, true), Handler: http.NotFoundHandler(), ReadHeaderTimeout: patience}, Options{})
+		c, err := net.Dial("tcp", served(t, p, p.Serve))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		if err := p.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
+			t.Fatal(err)
+		}
+		f := http2.NewFramer(c, c)
+		if err := f.WriteSettings(); err != nil {
+			t.Fatal(err)
+		}
+		block := append([]byte{0x82, 0x86, 0x84, 0x01, 3}, "app"...) // GET, http, /, :authority
+		if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndHeaders: true, EndStream: true}); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				t.Fatalf("HTTP/2 over TLS is %v: %v before a GOAWAY", overTLS, err)
+			}
+			if g, ok := frame.(*http2.GoAwayFrame); ok {
+				if g.LastStreamID != 1<<31-1 {
+					t.Errorf("HTTP/2 over TLS is %v: GOAWAY of stream %d", overTLS, g.LastStreamID)
+				}
+				break
+			}
+		}
+	}
+}
+
+// TestPanicAtTheLastCall: the program's functions that the last call runs do not end the process.
+func TestPanicAtTheLastCall(t *testing.T) {
+	begun := make(chan struct{}, 2)
+	p := New(&http.Server{
+		ReadHeaderTimeout: patience, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/begun" {
+				_, _ = io.WriteString(w, "half")
+				_ = http.NewResponseController(w).Flush()
+				OnLastCall(w, func() string { panic("the ending's") })
+			}
+			begun <- struct{}{}
+			<-r.Context().Done()
+		}),
+	}, Options{Answer: func(http.ResponseWriter, *http.Request) { panic("the answer's") }})
+	address := served(t, p, p.Serve)
+	for _, path := range []string{"/begun", "/held"} {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: app\r\n\r\n")
+		<-begun
+	}
+	ended, err := p.LastCall(t.Context(), 0)
+	if err != nil || len(ended) != 2 {
+		t.Errorf("%+v %v", ended, err)
+	}
+	if err := p.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
