@@ -9,7 +9,9 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/httpdrain"
@@ -43,7 +45,19 @@ func newSettings(opts []Option) (settings, error) {
 		return s, err
 	}
 	for _, o := range opts {
+		if o == nil {
+			return s, errors.New("an option is nil")
+		}
 		o(&s)
+	}
+	if slices.Contains(s.listeners, nil) {
+		return s, errors.New("a listener of WithListener is nil")
+	}
+	if slices.Contains(s.others, nil) {
+		return s, errors.New("a data plane of With is nil")
+	}
+	if d := s.config.GracePeriod; d > 0 && d < time.Millisecond {
+		return s, fmt.Errorf("grace period is %v: must be 1s or more, such as 30*time.Second", d)
 	}
 	if s.log == nil {
 		s.log = slog.Default()
@@ -62,7 +76,12 @@ func newSettings(opts []Option) (settings, error) {
 // The error is not nil when the server could not be started, or failed before its end. A request that
 // was cut is no error: see Report.Verdict.
 func Serve(ctx context.Context, server *http.Server, opts ...Option) (Report, error) {
-	return configured(opts, func(s *settings) (Report, error) { return s.serve(ctx, server) })
+	return configured(opts, func(s *settings) (Report, error) {
+		if server == nil {
+			return Report{}, errors.New("server is nil")
+		}
+		return s.serve(ctx, server)
+	})
 }
 
 // Run is Serve for any data plane: a Worker, a gRPC server, or an HTTP server that the caller serves
@@ -70,6 +89,9 @@ func Serve(ctx context.Context, server *http.Server, opts ...Option) (Report, er
 // the others are drained.
 func Run(ctx context.Context, plane drain.DataPlane, opts ...Option) (Report, error) {
 	return configured(opts, func(s *settings) (Report, error) {
+		if plane == nil {
+			return Report{}, errors.New("data plane is nil")
+		}
 		signals, stop := s.listenForSignals(ctx)
 		defer stop()
 		return s.run(ctx, append([]drain.DataPlane{plane}, s.others...), signals)
