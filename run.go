@@ -11,7 +11,11 @@ import (
 
 // run waits for the signal that begins the termination, and takes the planes through it.
 func (s *settings) run(ctx context.Context, planes []drain.DataPlane, signals *signals) (Report, error) {
-	for _, c := range s.config.Contradictions() {
+	config := s.config
+	if !slices.ContainsFunc(planes, hasClients) {
+		config.MinimumDrain, config.QuietTime = 0, 0 // as in timers
+	}
+	for _, c := range config.Contradictions() {
 		s.log.Warn("timers contradict each other", "problem", c)
 	}
 	plane := &monitored{DataPlane: drain.Join(planes...), status: newStatus()}

@@ -66,7 +66,8 @@ var _ drain.DataPlane = (*Plane)(nil)
 
 // New returns a Plane that serves with the servers that newServer makes. newServer must pass opts to
 // grpc.NewServer and register the services; it is called twice in New and again during a drain.
-// The Plane calls Serve, GracefulStop and Stop of these servers; nothing else may.
+// The Plane calls Serve, GracefulStop and Stop of these servers; nothing else may. Handlers that are
+// registered by hand must call the interceptor that they are given.
 func New(newServer func(opts ...grpc.ServerOption) *grpc.Server, o Options) *Plane {
 	if o.Uncounted == nil {
 		o.Uncounted = func(method string) bool { return strings.HasPrefix(method, "/grpc.health.v1.Health/") }

@@ -70,7 +70,8 @@ type Plane struct {
 var _ drain.DataPlane = (*Plane)(nil)
 
 // New takes the server over: it wraps the server's Handler, ConnState, ConnContext and TLSNextProto, and
-// the server's own Serve, Shutdown and Close must not be called.
+// the server's own Serve, Shutdown and Close must not be called. Functions of RegisterOnShutdown are not
+// called.
 func New(s *http.Server, o Options) *Plane {
 	p := &Plane{
 		server: s, handler: s.Handler, state: s.ConnState, answer: o.Answer, ignored: o.Uncounted, admit: o.Admit, selective: o.Uncounted != nil,
