@@ -112,7 +112,7 @@ func TestMillis(t *testing.T) {
 			t.Errorf("%v is %s, %v; want %s", d, text, err, want)
 		}
 		var back drain.Millis
-		if err := json.Unmarshal(text, &back); err != nil || time.Duration(back).Milliseconds() != time.Duration(d.Round(ms)).Milliseconds() {
+		if err := json.Unmarshal(text, &back); err != nil || time.Duration(back).Milliseconds() != d.Round(ms).Milliseconds() {
 			t.Errorf("%s is read as %v, %v", text, time.Duration(back), err)
 		}
 	}

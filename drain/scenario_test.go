@@ -217,7 +217,7 @@ func (o outcome) obey(t interface {
 	if o.mode != drain.ExitOnZero {
 		return
 	}
-	lastCall, killed := time.Duration(dt.Forever), false
+	lastCall, killed := dt.Forever, false
 	for _, c := range o.calls {
 		switch c.Method {
 		case dt.LastCall:
