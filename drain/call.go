@@ -132,23 +132,6 @@ func (r *run) do(what string, f func(context.Context) error) {
 // resumeTimeout bounds Resume: an Envoy has to be replaced, which takes seconds with thousands of clusters.
 const resumeTimeout = 12 * time.Second
 
-// cancelDrain resumes the data plane. If SIGTERM arrives meanwhile, Resume has no more time than any other call.
-func (r *run) cancelDrain(what string) {
-	if _, over := r.interrupted(); over {
-		return
-	}
-	r.resuming = !r.terminating
-	defer func() { r.resuming = false }()
-	if err := r.call(time.Now().Add(resumeTimeout), r.dp.Resume); err != nil && err != errInterrupted {
-		r.faultf("%s: %v", what, err)
-	}
-}
-
-// fetchActivity calls Activity.
-func (r *run) fetchActivity() (Activity, error) {
-	return callFor(r, r.callDeadline(callTimeout), r.dp.Activity)
-}
-
 // open lists the busy conversations. They are only for the report: after one failure Open is not called again.
 func (r *run) open() (names []Conversation, err error) {
 	if r.namesFailed != nil {

@@ -15,7 +15,8 @@ func (r *run) end(why reason) {
 		if r.quit && !r.appEnded {
 			r.log.Info(lineQuit)
 		}
-		r.kill(r.atOnce())
+		r.report.Verdict = r.atOnce()
+		r.killDataPlane()
 	default: // reached or lastCallNow
 		r.lastCall()
 	}
@@ -90,7 +91,7 @@ func (r *run) reopen() {
 func (r *run) finish(v Verdict) {
 	err := r.call(r.killBy(), r.dp.Close)
 	switch {
-	case err == nil || r.hasExited():
+	case err == nil || hasExited(r.dp):
 	case r.quit || r.ctx.Err() != nil:
 		if v == Clean {
 			v = r.atOnce()
@@ -110,9 +111,4 @@ func (r *run) atOnce() Verdict {
 		return Exited
 	}
 	return Quit
-}
-
-func (r *run) kill(v Verdict) {
-	r.killDataPlane()
-	r.report.Verdict = v
 }

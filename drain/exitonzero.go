@@ -93,7 +93,7 @@ func (r *run) leave() {
 		return
 	}
 	err := r.call(r.callDeadline(r.cfg.GracePeriod), r.dp.Close)
-	if err == nil || r.hasExited() {
+	if err == nil || hasExited(r.dp) {
 		r.report.Verdict = Clean
 		return
 	}
@@ -111,7 +111,13 @@ func (r *run) leave() {
 func (r *run) resume() {
 	r.log.Warn(lineCancelled, "after", time.Since(r.start).Round(time.Millisecond))
 	r.ending = false
-	r.cancelDrain("resume")
+	if _, over := r.interrupted(); !over {
+		r.resuming = !r.terminating // if SIGTERM arrives meanwhile, Resume has no more time than any other call
+		err := r.call(time.Now().Add(resumeTimeout), r.dp.Resume)
+		if r.resuming = false; err != nil && err != errInterrupted {
+			r.faultf("resume: %v", err)
+		}
+	}
 	if why, over := r.interrupted(); over {
 		r.end(why)
 		return

@@ -48,7 +48,7 @@ func (r *run) istioExitOnZero() {
 			r.end(why)
 			return
 		}
-		a, err := r.fetchActivity()
+		a, err := callFor(r, r.callDeadline(callTimeout), r.dp.Activity)
 		if why, over := r.interrupted(); over {
 			r.end(why)
 			return
@@ -103,13 +103,13 @@ func (r *run) abort() {
 	r.ending = true
 	r.log.Warn(lineAborting)
 	var err error
-	verdict := Clean
 	r.report.Open, err = r.open()
+	r.report.Verdict = Clean
 	empty := r.activity.Known && r.activity.Connections == 0
 	if len(r.report.Open) > 0 || err != nil && !empty {
-		verdict = Cut
+		r.report.Verdict = Cut
 	}
-	r.kill(verdict)
+	r.killDataPlane()
 	r.log.Info(lineAbortedOK)
 	r.log.Warn(lineAborted)
 }

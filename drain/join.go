@@ -47,21 +47,12 @@ type member struct {
 	last Activity // kept when it has ended, so that the sums never decrease
 }
 
-func (m *member) hasExited() bool {
-	select {
-	case <-m.Exited():
-		return true
-	default:
-		return false
-	}
-}
-
 // each calls f for every plane that has not ended, all at once, and waits for all of them.
 func (j *joined) each(f func(i int, m *member) error) error {
 	errs := make([]error, len(j.members))
 	var calls sync.WaitGroup
 	for i, m := range j.members {
-		if !m.hasExited() {
+		if !hasExited(m) {
 			calls.Go(func() { errs[i] = f(i, m) })
 		}
 	}
@@ -94,7 +85,7 @@ func (j *joined) Activity(ctx context.Context) (Activity, error) {
 	for _, m := range j.members {
 		sum.Arrivals += m.last.Arrivals
 		sum.Raced += m.last.Raced
-		if m.hasExited() {
+		if hasExited(m) {
 			continue
 		}
 		sum.Known = sum.Known && m.last.Known
@@ -108,7 +99,7 @@ func (j *joined) Activity(ctx context.Context) (Activity, error) {
 // Changes merges the signals of all planes.
 func (j *joined) Changes() <-chan struct{} {
 	for _, m := range j.members {
-		if m.Changes() == nil && !m.hasExited() {
+		if m.Changes() == nil && !hasExited(m) {
 			return nil
 		}
 	}

@@ -19,7 +19,7 @@ func (r *run) look() {
 		return // the activity no longer matters
 	}
 	began := time.Now()
-	a, err := r.fetchActivity()
+	a, err := callFor(r, r.callDeadline(callTimeout), r.dp.Activity)
 	switch {
 	case err == errInterrupted:
 	case err != nil:

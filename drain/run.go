@@ -46,20 +46,16 @@ type Watcher struct {
 //  6. with an error, at once and without touching the data plane, when the Termination is not
 //     valid. There is no other error: what fails during a termination is listed in Report.Faults.
 func (t Termination) Run(ctx context.Context) (Report, error) {
-	if err := t.validate(); err != nil {
+	if t.Plane == nil {
+		return Report{}, errors.New("drain: no data plane")
+	}
+	if err := t.Config.Validate(); err != nil {
 		return Report{}, fmt.Errorf("drain: %w", err)
 	}
 	if t.Log == nil {
 		t.Log = slog.Default()
 	}
 	return t.run(ctx), nil
-}
-
-func (t Termination) validate() error {
-	if t.Plane == nil {
-		return errors.New("no data plane")
-	}
-	return t.Config.Validate()
 }
 
 func (t Termination) run(ctx context.Context) Report {

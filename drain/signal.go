@@ -100,7 +100,7 @@ func (r *run) interrupted() (reason, bool) {
 // interruption returns what ends every wait and every call. During the last call a hurry changes nothing.
 func (r *run) interruption() (reason, bool) {
 	switch {
-	case r.hasExited():
+	case hasExited(r.dp):
 		return exited, true
 	case r.quit || r.ctx.Err() != nil:
 		return stopNow, true
@@ -110,9 +110,9 @@ func (r *run) interruption() (reason, bool) {
 	return 0, false
 }
 
-func (r *run) hasExited() bool {
+func hasExited(p DataPlane) bool {
 	select {
-	case <-r.dp.Exited():
+	case <-p.Exited():
 		return true
 	default:
 		return false
