@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -138,11 +139,7 @@ func (e *Entry) AppendJSON(b []byte, now time.Time) []byte {
 	text("requested_server_name", e.ServerName)
 	number("response_code", int64(e.Status))
 	text("response_code_details", e.Details)
-	if e.Flags == "" {
-		text("response_flags", "-") // as Envoy writes it
-	} else {
-		text("response_flags", e.Flags)
-	}
+	text("response_flags", cmp.Or(e.Flags, "-")) // as Envoy writes it
 	text("route_name", e.Route)
 	name("start_time")
 	b = append(b, '"')

@@ -15,7 +15,7 @@ type Config struct {
 	UIDs, GIDs                []uint32 // those the proxy runs as, never empty: their connections are never captured
 	OwnPorts                  []uint16 // never captured inbound, even if included
 
-	IncludeInbound Ports
+	IncludeInbound Some[uint16]
 	ExcludeInbound []uint16 // takes precedence
 
 	// Outbound, in this order: connections to ExcludeOutboundPorts or ExcludeRanges are not captured, those to
@@ -23,22 +23,16 @@ type Config struct {
 	ExcludeOutboundPorts []uint16
 	ExcludeRanges        []netip.Prefix
 	IncludeOutboundPorts []uint16
-	IncludeRanges        Ranges
+	IncludeRanges        Some[netip.Prefix]
 
 	ExcludeInterfaces []string // their packets are never captured, inbound or outbound
 	VirtualInterfaces []string // to virtual machines in the pod: packets from them are outbound
 }
 
-// Ports are all or some.
-type Ports struct {
+// Some are all values, or those of a list.
+type Some[T any] struct {
 	All  bool
-	List []uint16
-}
-
-// Ranges of addresses, of both families, are all or some.
-type Ranges struct {
-	All  bool
-	List []netip.Prefix
+	List []T
 }
 
 // ownPorts are the ports of Istio's proxy and agent, of which lastcall has some: admin API, outbound, debug, inbound,
@@ -72,12 +66,7 @@ func (f family) of(ranges []netip.Prefix) []netip.Prefix {
 			out = append(out, r.Masked())
 		}
 	}
-	slices.SortFunc(out, func(a, b netip.Prefix) int {
-		if c := a.Addr().Compare(b.Addr()); c != 0 {
-			return c
-		}
-		return a.Bits() - b.Bits()
-	})
+	slices.SortFunc(out, netip.Prefix.Compare)
 	last := netip.Prefix{}
 	return slices.DeleteFunc(out, func(r netip.Prefix) bool {
 		if last.IsValid() && last.Contains(r.Addr()) {

@@ -9,26 +9,13 @@ import (
 
 // The valid values of the settings.
 const (
-	acceptsPort       = "a port, 1 to 65535"
-	acceptsPorts      = "ports, 1 to 65535, separated by commas"
-	acceptsSomePorts  = "*, or " + acceptsPorts
-	acceptsRanges     = "ranges of addresses such as 10.0.0.0/8 or fd00::/8, separated by commas"
-	acceptsSomeRanges = "*, or " + acceptsRanges
-	acceptsIDs        = "numbers of users or groups, 0 to 4294967294, at least one, separated by commas"
-	acceptsNames      = "names of interfaces, up to 15 letters each and no wildcard, separated by commas"
-	acceptsMode       = "REDIRECT, or NONE to capture nothing (there is no TPROXY here)"
+	acceptsPort   = "a port, 1 to 65535"
+	acceptsPorts  = "ports, 1 to 65535, separated by commas"
+	acceptsRanges = "ranges of addresses such as 10.0.0.0/8 or fd00::/8, separated by commas"
+	acceptsIDs    = "numbers of users or groups, 0 to 4294967294, at least one, separated by commas"
+	acceptsNames  = "names of interfaces, up to 15 letters each and no wildcard, separated by commas"
+	acceptsMode   = "REDIRECT, or NONE to capture nothing (there is no TPROXY here)"
 )
-
-// items splits a list at its commas; blanks and empty items, which templates leave, are skipped.
-func items(text string) []string {
-	var out []string
-	for item := range strings.SplitSeq(text, ",") {
-		if item = strings.TrimSpace(item); item != "" {
-			out = append(out, item)
-		}
-	}
-	return out
-}
 
 // wrong is the error for invalid values.
 func wrong(accepts string, items ...string) error {
@@ -48,17 +35,20 @@ func brief(s string) string {
 	return strings.ToValidUTF8(s[:shown], "") + "…"
 }
 
-// list parses every item, and reports all invalid ones.
+// list parses the items between commas, and reports all invalid ones. Blanks and empty items, which templates leave, are
+// skipped.
 func list[T any](text, accepts string, one func(string) (T, error)) ([]T, error) {
 	var out []T
 	var bad []string
-	for _, item := range items(text) {
-		v, err := one(item)
-		if err != nil {
-			bad = append(bad, item)
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item == "" {
 			continue
 		}
-		out = append(out, v)
+		if v, err := one(item); err != nil {
+			bad = append(bad, item)
+		} else {
+			out = append(out, v)
+		}
 	}
 	if len(bad) > 0 {
 		return nil, wrong(accepts, bad...)
@@ -75,14 +65,6 @@ func port(text string) (uint16, error) {
 }
 
 func ports(text string) ([]uint16, error) { return list(text, acceptsPorts, port) }
-
-func somePorts(text string) (Ports, error) {
-	if strings.TrimSpace(text) == "*" {
-		return Ports{All: true}, nil
-	}
-	some, err := list(text, acceptsSomePorts, port)
-	return Ports{List: some}, err
-}
 
 // prefix also accepts a single address, for which Istio needs a /32.
 func prefix(text string) (netip.Prefix, error) {
@@ -105,12 +87,15 @@ func prefix(text string) (netip.Prefix, error) {
 
 func ranges(text string) ([]netip.Prefix, error) { return list(text, acceptsRanges, prefix) }
 
-func someRanges(text string) (Ranges, error) {
-	if strings.TrimSpace(text) == "*" {
-		return Ranges{All: true}, nil
+// some parses a list, or * for all values.
+func some[T any](accepts string, one func(string) (T, error)) func(string) (Some[T], error) {
+	return func(text string) (Some[T], error) {
+		if strings.TrimSpace(text) == "*" {
+			return Some[T]{All: true}, nil
+		}
+		values, err := list(text, "*, or "+accepts, one)
+		return Some[T]{List: values}, err
 	}
-	some, err := list(text, acceptsSomeRanges, prefix)
-	return Ranges{List: some}, err
 }
 
 // ids are never empty: without the proxy's user, its own connections would be captured again, without end.

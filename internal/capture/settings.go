@@ -26,7 +26,7 @@ var Settings = []Setting{
 		Flag: "include-inbound-ports", Short: "b", Istio: "istio-inbound-ports", Default: "*",
 		Annotations: []string{"traffic.sidecar.istio.io/includeInboundPorts"},
 		Help:        "`ports` that are captured inbound; * is all, an empty list none",
-		set:         setTo(somePorts, func(c *Config) *Ports { return &c.IncludeInbound }),
+		set:         setTo(some(acceptsPorts, port), func(c *Config) *Some[uint16] { return &c.IncludeInbound }),
 	}, {
 		Flag: "exclude-inbound-ports", Short: "d", Istio: "istio-local-exclude-ports",
 		Annotations: []string{"traffic.sidecar.istio.io/excludeInboundPorts"},
@@ -36,7 +36,7 @@ var Settings = []Setting{
 		Flag: "include-outbound-ranges", Short: "i", Istio: "istio-service-cidr", Default: "*",
 		Annotations: []string{"traffic.sidecar.istio.io/includeOutboundIPRanges"},
 		Help:        "`ranges` of addresses to which outbound is captured; * is all, an empty list none",
-		set:         setTo(someRanges, func(c *Config) *Ranges { return &c.IncludeRanges }),
+		set:         setTo(some(acceptsRanges, prefix), func(c *Config) *Some[netip.Prefix] { return &c.IncludeRanges }),
 	}, {
 		Flag: "exclude-outbound-ranges", Short: "x", Istio: "istio-service-exclude-cidr",
 		Annotations: []string{"traffic.sidecar.istio.io/excludeOutboundIPRanges"},

@@ -22,7 +22,7 @@ func TestDefaults(t *testing.T) {
 	want := Config{
 		InboundPort: 15006, OutboundPort: 15001,
 		UIDs: []uint32{1337}, GIDs: []uint32{1337},
-		IncludeInbound: Ports{All: true}, IncludeRanges: Ranges{All: true},
+		IncludeInbound: Some[uint16]{All: true}, IncludeRanges: Some[netip.Prefix]{All: true},
 	}
 	if got := resolve(t, Input{}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -40,13 +40,13 @@ func TestSettingsCanBeSaid(t *testing.T) {
 	}{
 		{"ports, with a template's blanks and commas", map[string]string{"exclude-inbound-ports": " 15090,15021,, 15020,"}, nil,
 			[]uint16{15090, 15021, 15020}, func(c Config) any { return c.ExcludeInbound }},
-		{"no port at all", map[string]string{"include-inbound-ports": ""}, nil, Ports{}, func(c Config) any { return c.IncludeInbound }},
+		{"no port at all", map[string]string{"include-inbound-ports": ""}, nil, Some[uint16]{}, func(c Config) any { return c.IncludeInbound }},
 		{"some ports", nil, map[string]string{"traffic.sidecar.istio.io/includeInboundPorts": "80,8080"},
-			Ports{List: []uint16{80, 8080}}, func(c Config) any { return c.IncludeInbound }},
+			Some[uint16]{List: []uint16{80, 8080}}, func(c Config) any { return c.IncludeInbound }},
 		{"a flag wins over the annotation", map[string]string{"include-inbound-ports": "*"}, map[string]string{"traffic.sidecar.istio.io/includeInboundPorts": "80"},
-			Ports{All: true}, func(c Config) any { return c.IncludeInbound }},
+			Some[uint16]{All: true}, func(c Config) any { return c.IncludeInbound }},
 		{"an empty annotation means none", nil, map[string]string{"traffic.sidecar.istio.io/includeOutboundIPRanges": ""},
-			Ranges{}, func(c Config) any { return c.IncludeRanges }},
+			Some[netip.Prefix]{}, func(c Config) any { return c.IncludeRanges }},
 		{"ranges of both families, and an address", nil, map[string]string{"traffic.sidecar.istio.io/excludeOutboundIPRanges": "10.1.2.3/8,fd00::/8,169.254.169.254"},
 			[]netip.Prefix{p("10.0.0.0/8"), p("fd00::/8"), p("169.254.169.254/32")}, func(c Config) any { return c.ExcludeRanges }},
 		{"the old annotation for virtual machines", nil, map[string]string{"traffic.sidecar.istio.io/kubevirtInterfaces": "k6t-net1"},

@@ -68,12 +68,12 @@ func (c *slots) oldestOfMost() *slot {
 	return victim
 }
 
-// remove frees a slot; it returns false if the slot is free already. The caller holds mu.
-func (c *slots) remove(g *slot) bool {
+// remove frees a slot, once. The caller holds mu.
+func (c *slots) remove(g *slot) {
 	all := c.taken[g.from]
 	i := slices.Index(all, g)
 	if i < 0 {
-		return false
+		return
 	}
 	c.n--
 	if all = slices.Delete(all, i, i+1); len(all) == 0 {
@@ -81,7 +81,6 @@ func (c *slots) remove(g *slot) bool {
 	} else {
 		c.taken[g.from] = all
 	}
-	return true
 }
 
 // release frees the slot.

@@ -1,6 +1,7 @@
 package sockets
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -305,24 +306,14 @@ func (g *ledger) next() (next time.Time) {
 
 // gone handles connections that are no longer in the table.
 func (g *ledger) gone(present map[uint64]bool) {
-	for cookie := range g.seen {
-		if !present[cookie] {
-			delete(g.seen, cookie)
-			g.left(cookie)
+	left := func(cookie uint64) bool {
+		if !present[cookie] && g.reports {
+			g.roll.Left(cookie)
 		}
+		return !present[cookie]
 	}
-	for cookie := range g.ended {
-		if !present[cookie] {
-			delete(g.ended, cookie)
-			g.left(cookie)
-		}
-	}
-}
-
-func (g *ledger) left(cookie uint64) {
-	if g.reports {
-		g.roll.Left(cookie)
-	}
+	maps.DeleteFunc(g.seen, func(cookie uint64, _ *sighting) bool { return left(cookie) })
+	maps.DeleteFunc(g.ended, func(cookie uint64, _ bool) bool { return left(cookie) })
 }
 
 func (g *ledger) arrived() {

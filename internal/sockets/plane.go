@@ -129,9 +129,7 @@ func (p *Plane) Activity(context.Context) (drain.Activity, error) {
 // look takes one look; mu is held. It always announces a change.
 func (p *Plane) look() (drain.Activity, error) {
 	began := time.Now()
-	if p.watch != nil && p.watch.Reports != nil {
-		p.ledger.destroyed(p.watch.Ended()) // before the look, which must not show them
-	}
+	p.ledger.destroyed(p.watch.Ended()) // before the look, which must not show them
 	all, err := p.sockets(states)
 	if err != nil {
 		if !p.failing { // announced once: a look that follows the announcement would announce itself again

@@ -43,7 +43,11 @@ func Wait(ctx context.Context, c drain.Config, o Options) (drain.Report, error) 
 
 func (p *Plane) wait(ctx context.Context, c drain.Config) (drain.Report, error) {
 	log := p.o.Log
-	log.Info("watching the app's connections", "ports", p.o.Ports, "opaque", p.opaquePorts(), "minimum_drain", c.MinimumDrain, "deadline_in", Deadline(c))
+	opaque := p.o.OpaquePorts
+	if p.o.Opaque {
+		opaque = p.o.Ports
+	}
+	log.Info("watching the app's connections", "ports", p.o.Ports, "opaque", opaque, "minimum_drain", c.MinimumDrain, "deadline_in", Deadline(c))
 	if listening, err := p.Listening(); err == nil {
 		for _, port := range p.o.Ports {
 			if !slices.Contains(listening, port) {
@@ -77,14 +81,6 @@ func (p *Plane) wait(ctx context.Context, c drain.Config) (drain.Report, error) 
 	}
 	p.admit(&r)
 	return r, nil
-}
-
-// opaquePorts are the ports whose connections are busy while they are open.
-func (p *Plane) opaquePorts() []uint16 {
-	if p.o.Opaque {
-		return p.o.Ports
-	}
-	return p.o.OpaquePorts
 }
 
 // admit adds to the report what it assumes: that the app was the last to send on a connection does not prove that its
