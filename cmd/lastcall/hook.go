@@ -35,16 +35,21 @@ func (f *statusFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
 	flags.DurationVar(&f.timeout, "timeout", timeout, "give up after this long; 0 for no limit")
 }
 
+// limit returns a context that ends after --timeout, if there is one.
+func (f *statusFlags) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if f.timeout > 0 {
+		return context.WithTimeout(ctx, f.timeout)
+	}
+	return context.WithCancel(ctx)
+}
+
 // statusTransport connects to the loopback address of either IP family.
 var statusTransport = &http.Transport{DialContext: tcp.DialLoopback}
 
 // ask sends one request to the status server and returns the response.
 func (f *statusFlags) ask(ctx context.Context, method, path string) (*http.Response, []byte, error) {
-	if f.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, f.timeout)
-		defer cancel()
-	}
+	ctx, cancel := f.limit(ctx)
+	defer cancel()
 	at := "http://" + net.JoinHostPort(f.address, strconv.Itoa(f.port)) + "/" + strings.TrimPrefix(path, "/")
 	req, err := http.NewRequestWithContext(ctx, method, at, nil)
 	if err != nil {

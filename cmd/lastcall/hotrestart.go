@@ -104,7 +104,7 @@ func hotRestartCommand() *cobra.Command {
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if pidFile != "" {
-				return restartByPIDFile(cmd.Context(), pidFile, f.timeout)
+				return f.restartByPIDFile(cmd.Context(), pidFile)
 			}
 			resp, body, err := f.ask(cmd.Context(), http.MethodPost, "hot-restart")
 			if err != nil {
@@ -124,15 +124,12 @@ func hotRestartCommand() *cobra.Command {
 
 // restartByPIDFile signals the process in a PID file and waits until the file no longer names it, that is, until it
 // has drained.
-func restartByPIDFile(ctx context.Context, file string, atMost time.Duration) error {
-	if atMost > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, atMost)
-		defer cancel()
-	}
+func (f *statusFlags) restartByPIDFile(ctx context.Context, file string) error {
+	ctx, cancel := f.limit(ctx)
+	defer cancel()
 	successor, predecessor, err := hotrestart.RequestRestart(ctx, file)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("no answer within %v (--timeout); the new process may still start to serve", atMost)
+		return fmt.Errorf("no answer within %v (--timeout); the new process may still start to serve", f.timeout)
 	}
 	if err != nil {
 		return err
@@ -151,7 +148,7 @@ func restartByPIDFile(ctx context.Context, file string, atMost time.Duration) er
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("process %d serves, but process %d has not drained within %v (--timeout)", successor, predecessor, atMost)
+			return fmt.Errorf("process %d serves, but process %d has not drained within %v (--timeout)", successor, predecessor, f.timeout)
 		}
 	}
 }

@@ -74,9 +74,6 @@ func presentCommand() *cobra.Command {
 			// An init process may signal all others when it stops itself.
 			signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
 			agent := os.NewFile(3, "agent")
-			if agent == nil {
-				return usage(fmt.Errorf("present is started by lastcall wait, which passes it a connection"))
-			}
 			conn, err := net.FileConn(agent)
 			if err != nil {
 				return usage(fmt.Errorf("present is started by lastcall wait, which passes it a connection: %w", err))

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -24,12 +23,8 @@ func readyCommand() *cobra.Command {
 		Long:  readyHelp,
 		Args:  cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx := cmd.Context()
-			if f.timeout > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, f.timeout)
-				defer cancel()
-			}
+			ctx, cancel := f.limit(cmd.Context())
+			defer cancel()
 			for {
 				resp, body, err := f.ask(ctx, http.MethodGet, "healthz/ready")
 				if err == nil && resp.StatusCode == http.StatusOK {

@@ -43,7 +43,7 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 	var b strings.Builder
 	b.WriteString(Wrap(text, width) + "\n\nUsage:\n")
 	if cmd.Runnable() && (!cmd.HasAvailableSubCommands() || cmd.HasParent()) {
-		b.WriteString(hanging("  ", cmd.UseLine(), 6))
+		b.WriteString("  " + indented(Wrap(cmd.UseLine(), width-6), "      ") + "\n")
 	}
 	if cmd.HasAvailableSubCommands() {
 		fmt.Fprintf(&b, "  %s COMMAND [flags]\n", cmd.CommandPath())
@@ -140,9 +140,6 @@ func shownDefault(f *pflag.Flag) string {
 			return "" // the usage explains 0
 		}
 	}
-	if f.Value.Type() == "bool" && f.DefValue == "true" {
-		return " (default true)"
-	}
 	if strings.Contains(f.Usage, "(default") {
 		return ""
 	}
@@ -151,7 +148,7 @@ func shownDefault(f *pflag.Flag) string {
 
 func writeEnvironment(b *strings.Builder, describe func() (string, []Variable)) {
 	intro, variables := describe()
-	fmt.Fprintf(b, "\nEnvironment:\n%s\n", hangingText(Wrap(intro, width-2), "  "))
+	fmt.Fprintf(b, "\nEnvironment:\n  %s\n", indented(Wrap(intro, width-2), "  "))
 	group := ""
 	for _, v := range variables {
 		if v.Group != group {
@@ -186,15 +183,8 @@ func entry(name, text string, column int) string {
 	return b.String()
 }
 
-// hanging wraps one line, its further lines indented more.
-func hanging(first, text string, more int) string {
-	lines := strings.Split(Wrap(text, width-more), "\n")
-	return first + strings.Join(lines, "\n"+strings.Repeat(" ", more)) + "\n"
-}
-
-func hangingText(text, prefix string) string {
-	return prefix + strings.ReplaceAll(text, "\n", "\n"+prefix)
-}
+// indented indents all lines but the first.
+func indented(text, by string) string { return strings.ReplaceAll(text, "\n", "\n"+by) }
 
 // Wrap fills the paragraphs of a text to at most columns. Lines that begin with a space stay as they are.
 func Wrap(text string, columns int) string {

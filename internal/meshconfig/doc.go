@@ -21,14 +21,10 @@
 // environment overrides them. (Istio copies proxyMetadata into the container's environment when the pod is created, and
 // reads only that; here an annotation from another source counts too.) An empty variable counts as not set.
 //
-// # Fields of ProxyConfig
+// # Fields of ProxyConfig and variables
 //
-// Table lists those that lastcall uses. Others are merged into Settings.Proxy; an invalid value there is a warning, not
-// an error, since lastcall does not need it.
-//
-// # Variables
-//
-// Table lists every variable and the flags that override fields and variables, with their defaults.
+// Table lists the fields and variables that lastcall uses, their flags and defaults. Other fields are merged into
+// Settings.Proxy; an invalid value there is a warning, not an error, since lastcall does not need it.
 //
 // # What is corrected, with a warning
 //

@@ -76,12 +76,6 @@ func jsonNames(md protoreflect.MessageDescriptor) []string {
 	return names
 }
 
-// known reports whether md's JSON form is its fields: Google's own types
-// (Duration, Struct, BoolValue …) have forms of their own.
-func known(md protoreflect.MessageDescriptor) bool {
-	return !strings.HasPrefix(string(md.FullName()), "google.protobuf.")
-}
-
 // unknownFields calls report for every field at or below value that is not in fd's type, with its path and the names
 // that may have been meant.
 func unknownFields(fd protoreflect.FieldDescriptor, value any, path []string, report func(path []string, candidates []string)) {
@@ -106,8 +100,8 @@ func unknownFields(fd protoreflect.FieldDescriptor, value any, path []string, re
 
 func unknownIn(md protoreflect.MessageDescriptor, value any, path []string, report func([]string, []string)) {
 	fields, ok := value.(tree)
-	if !ok || !known(md) {
-		return
+	if !ok || strings.HasPrefix(string(md.FullName()), "google.protobuf.") {
+		return // Duration, Struct, BoolValue … have JSON forms other than their fields
 	}
 	for _, key := range sortedKeys(fields) {
 		if fd := fieldOf(md, key); fd != nil {

@@ -94,11 +94,3 @@ func FlagOverrides(flag string) (Setting, bool) {
 	}
 	return Setting{}, false
 }
-
-// Where names the place that the flag overrides, as users write it.
-func (s Setting) Where() string {
-	if s.Field {
-		return "ProxyConfig " + s.Name
-	}
-	return s.Name
-}

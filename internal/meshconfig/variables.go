@@ -62,7 +62,7 @@ func readVariable[T any](r *resolver, name string, fallback T, accepts string, p
 	value, ok := parse(e.text)
 	if !ok {
 		r.fail(&FieldError{Field: e.path, Value: strconv.Quote(brief(e.text)), Source: e.source, Accepts: accepts})
-		return Value[T]{Value: fallback, Source: e.source, Path: e.path}
+		value = fallback
 	}
 	return Value[T]{Value: value, Source: e.source, Path: e.path}
 }
@@ -112,14 +112,12 @@ func environment(env []string) map[string]string {
 	out := make(map[string]string, len(env))
 	for _, pair := range env {
 		name, value, ok := strings.Cut(pair, "=")
-		if !ok {
-			continue
-		}
-		if value == "" {
+		switch {
+		case ok && value == "":
 			delete(out, name)
-			continue
+		case ok:
+			out[name] = value
 		}
-		out[name] = value
 	}
 	return out
 }
