@@ -53,10 +53,12 @@ func newSettings(opts []Option) (settings, error) {
 	if slices.Contains(s.listeners, nil) {
 		return s, errors.New("a listener of WithListener is nil")
 	}
-	if slices.Contains(s.others, nil) {
-		return s, errors.New("a data plane of With is nil")
+	for _, p := range s.others {
+		if err := check(p); err != nil {
+			return s, fmt.Errorf("With: %w", err)
+		}
 	}
-	if d := s.config.GracePeriod; d > 0 && d < time.Millisecond {
+	if d := s.config.GracePeriod; d < time.Second {
 		return s, fmt.Errorf("grace period is %v: must be 1s or more, such as 30*time.Second", d)
 	}
 	if s.log == nil {
@@ -89,13 +91,26 @@ func Serve(ctx context.Context, server *http.Server, opts ...Option) (Report, er
 // the others are drained.
 func Run(ctx context.Context, plane drain.DataPlane, opts ...Option) (Report, error) {
 	return configured(opts, func(s *settings) (Report, error) {
-		if plane == nil {
-			return Report{}, errors.New("data plane is nil")
+		if err := check(plane); err != nil {
+			return Report{}, err
 		}
 		signals, stop := s.listenForSignals(ctx)
 		defer stop()
 		return s.run(ctx, append([]drain.DataPlane{plane}, s.others...), signals)
 	})
+}
+
+// check reports why a data plane cannot be run.
+func check(p drain.DataPlane) error {
+	if p == nil {
+		return errors.New("data plane is nil")
+	}
+	select {
+	case <-p.Exited():
+		return errors.New("the data plane has already ended; make a new one")
+	default:
+		return nil
+	}
 }
 
 // configured calls f with the settings of the environment and the options.

@@ -3,16 +3,18 @@ package lastcall
 import (
 	"net/http"
 	"testing"
+	"time"
 )
 
 // TestNilArguments: a nil argument is an error and not a panic.
 func TestNilArguments(t *testing.T) {
 	for want, opts := range map[string][]Option{
-		"lastcall: server is nil":                                                    nil,
-		"lastcall: an option is nil":                                                 {nil},
-		"lastcall: a listener of WithListener is nil":                                {WithListener(nil)},
-		"lastcall: a data plane of With is nil":                                      {With(nil)},
-		"lastcall: grace period is 30ns: must be 1s or more, such as 30*time.Second": {WithGracePeriod(30)},
+		"lastcall: server is nil":                                                     nil,
+		"lastcall: an option is nil":                                                  {nil},
+		"lastcall: a listener of WithListener is nil":                                 {WithListener(nil)},
+		"lastcall: With: data plane is nil":                                           {With(nil)},
+		"lastcall: grace period is 30ns: must be 1s or more, such as 30*time.Second":  {WithGracePeriod(30)},
+		"lastcall: grace period is 999ms: must be 1s or more, such as 30*time.Second": {WithGracePeriod(999 * time.Millisecond)},
 	} {
 		var server *http.Server
 		if len(opts) > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -43,14 +44,18 @@ func (s *settings) run(ctx context.Context, planes []drain.DataPlane, signals *s
 func (s *settings) terminate(ctx context.Context, plane *monitored, planes []drain.DataPlane, signals *signals) (Report, error) {
 	trigger, crashed := s.await(ctx, plane, planes, signals)
 	config := s.timers(trigger, plane, planes)
+	name, log := signals.name(trigger), s.log.Info
+	if crashed {
+		name, log = "server ended", s.log.Warn
+	}
 	began := time.Now()
-	s.log.Info("draining", "trigger", signals.name(trigger), "minimum_drain", config.MinimumDrain, "quiet_time", config.QuietTime, "grace_period", config.GracePeriod)
+	log("draining", "trigger", name, "minimum_drain", config.MinimumDrain, "quiet_time", config.QuietTime, "grace_period", config.GracePeriod)
 	report, err := drain.Termination{
 		Plane:   plane,
 		Config:  config,
 		Trigger: trigger,
 		Signals: signals.received,
-		Log:     slog.New(slog.DiscardHandler), // its lines are Istio's, and speak of a proxy
+		Log:     slog.New(warnings{s.log.Handler()}),
 		Watch: drain.Watcher{Phase: func(p drain.Phase) {
 			if p != drain.Draining && p != drain.Done {
 				s.log.Info("drain phase", "phase", p.String(), "deadline_in", time.Until(began.Add(config.GracePeriod)).Round(time.Millisecond))
@@ -62,9 +67,24 @@ func (s *settings) terminate(ctx context.Context, plane *monitored, planes []dra
 		report.Verdict = drain.Crashed
 	}
 	if trigger == drain.Terminate {
-		report.Trigger = signals.name(trigger)
+		report.Trigger = name
 	}
 	return report, err
+}
+
+// warnings passes on the warnings of a termination, such as what delayed the exit. The other lines are
+// Istio's, and speak of a proxy.
+type warnings struct{ slog.Handler }
+
+func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && w.Handler.Enabled(ctx, level)
+}
+
+func (w warnings) Handle(ctx context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "nvoy") { // the report has it in the library's words
+		return nil
+	}
+	return w.Handler.Handle(ctx, r)
 }
 
 // await serves until a signal, or until a plane ends by itself.

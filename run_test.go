@@ -74,7 +74,7 @@ func TestRun(t *testing.T) {
 	}{
 		"idle: the minimum drain":                {signals: term, verdict: drain.Clean, ends: 5 * s, trigger: "SIGTERM", logged: "msg=draining trigger=SIGTERM minimum_drain=5s"},
 		"busy: the end of the request":           {clients: busy, signals: term, verdict: drain.Clean, ends: 8 * s, trigger: "SIGTERM", logged: `msg="drain phase" phase=waiting`},
-		"clients that never learn: the cap":      {clients: steady, signals: term, verdict: drain.Clean, ends: 10*s + 10*ms, trigger: "SIGTERM"},
+		"clients that never learn: the cap":      {clients: steady, signals: term, verdict: drain.Clean, ends: 10*s + 10*ms, trigger: "SIGTERM", logged: `level=WARN msg="new connections still arriving at the drain cap; closing listeners"`},
 		"endless: the last call":                 {clients: []dt.Client{dt.Get("/", s, time.Hour)}, signals: term, verdict: drain.Cut, ends: 28 * s, trigger: "SIGTERM", logged: "verdict=cut"},
 		"options":                                {clients: []dt.Client{dt.Get("/", s, time.Hour)}, signals: term, opts: []Option{WithGracePeriod(10 * s), WithMargin(s)}, verdict: drain.Cut, ends: 9 * s, trigger: "SIGTERM"},
 		"a second SIGTERM: the last call":        {clients: busy, signals: []signalAt{{60 * s, drain.Terminate}, {62 * s, drain.Terminate}}, verdict: drain.Cut, ends: 2 * s, trigger: "SIGTERM"},
@@ -120,9 +120,12 @@ func TestContextEnds(t *testing.T) {
 
 // A data plane that ends by itself has the others drained.
 func TestOneEndsByItself(t *testing.T) {
-	r, ended, _ := play(t, dt.Script{Dies: 60 * s}, nil)
-	if r.Verdict != drain.Crashed || ended != 60*s {
+	r, ended, log := play(t, dt.Script{Dies: 60 * s}, nil)
+	if r.Verdict != drain.Crashed || r.Trigger != "server ended" || ended != 60*s {
 		t.Errorf("alone: %+v after %v", r, ended)
+	}
+	if !strings.Contains(log, `level=WARN msg=draining trigger="server ended"`) || strings.Contains(log, "nvoy") {
+		t.Errorf("the log:\n%s", log)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		one := dt.New(dt.Script{Dies: 60 * s})

@@ -322,6 +322,32 @@ func TestServePreStop(t *testing.T) {
 	}
 }
 
+// A server that the program shuts down itself is an error, and cannot be served again. Nor can a worker.
+func TestEndedBefore(t *testing.T) {
+	log := WithLogger(slog.New(slog.DiscardHandler))
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Addr: ln.Addr().String()}
+	want := "lastcall: serve on " + server.Addr + ": the server was shut down or served before; make a new http.Server"
+	for _, opt := range []Option{WithListener(ln), WithListener()} {
+		time.AfterFunc(50*time.Millisecond, func() { _ = server.Close() })
+		if r, err := Serve(t.Context(), server, log, opt); err == nil || err.Error() != want || r.Trigger != "server ended" {
+			t.Errorf("%+v, %v; want %s", r, err, want)
+		}
+	}
+	w := NewWorker("orders")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Run(ctx, w, log); err != nil {
+		t.Error(err)
+	}
+	if _, err := Run(t.Context(), w, log); err == nil || err.Error() != "lastcall: the data plane has already ended; make a new one" {
+		t.Errorf("an ended worker: %v", err)
+	}
+}
+
 // What keeps the server from starting is an error, and nothing is left open.
 func TestServeErrors(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

@@ -149,8 +149,10 @@ func (p *Plane) serveOn(ln net.Listener, serve func(net.Listener) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.serving--
-	if p.ended && errors.Is(err, http.ErrServerClosed) {
-		err = nil
+	if errors.Is(err, http.ErrServerClosed) {
+		if err = nil; !p.ended {
+			err = errors.New("the server was shut down or served before; make a new http.Server")
+		}
 	}
 	if err != nil || p.ended && p.serving == 0 {
 		p.exit()
