@@ -58,28 +58,26 @@ func (r *run) istioExitOnZero() {
 			what := fmt.Sprintf(lineLookFailed, err)
 			r.log.Error(what)
 			r.note(what)
-			if retries++; retries >= istioMaxRetries {
-				r.log.Warn(fmt.Sprintf(lineGaveUp, istioMaxRetries))
-				r.activity.Known = false
-				r.abort()
-				return
+			if retries++; retries < istioMaxRetries {
+				r.log.Warn(fmt.Sprintf(lineRetrying, retries), "attempt", retries)
+				continue
 			}
-			r.log.Warn(fmt.Sprintf(lineRetrying, retries), "attempt", retries)
+			r.log.Warn(fmt.Sprintf(lineGaveUp, istioMaxRetries))
+			r.activity.Known = false
 		case !a.Known:
 			r.log.Info(lineNotAvailable)
 			r.activity.Known = false
-			r.abort()
-			return
 		case a.Connections == 0:
 			r.record(a)
 			r.log.Info(lineNoneActive)
-			r.abort()
-			return
 		default:
 			retries = 0
 			r.record(a)
 			r.log.Info(fmt.Sprintf(lineStillActive, a.Connections), "active", a.Connections)
+			continue
 		}
+		r.abort()
+		return
 	}
 }
 

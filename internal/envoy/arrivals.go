@@ -56,12 +56,6 @@ func (g *ledger) ended(sockets []sockdiag.Socket, lost bool, now time.Time) {
 	}
 }
 
-// opened counts a connection that a look has found.
-func (a *arrivals) opened() {
-	a.total++
-	a.seen++
-}
-
 // left notes that a connection is no longer in the table.
 func (a *arrivals) left(cookie uint64) {
 	if a.reports {

@@ -138,14 +138,12 @@ func (b Bootstrap) listener(i int, in Route) (m, error) {
 		chains = append(chains, chain)
 	}
 	if in.Protocol != "http" {
-		chains = append(chains, m{"filters": []m{tcpProxy(in.StatPrefix()+"tcp", cluster(i))}})
+		chains = append(chains, m{"filters": []m{extension("envoy.filters.network.tcp_proxy", m{
+			"@type": typeTCP, "stat_prefix": in.StatPrefix() + "tcp", "cluster": cluster(i), "idle_timeout": "0s",
+		})}})
 	}
 	listener["filter_chains"], listener["listener_filters"] = chains, filters
 	return listener, nil
-}
-
-func tcpProxy(statPrefix, cluster string) m {
-	return extension("envoy.filters.network.tcp_proxy", m{"@type": typeTCP, "stat_prefix": statPrefix, "cluster": cluster, "idle_timeout": "0s"})
 }
 
 func (b Bootstrap) httpManager(i int, in Route) m {

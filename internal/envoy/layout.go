@@ -33,10 +33,6 @@ const ownRequest = "http.admin." + requestsActive
 // distinguished from it.
 const adminPrefix = "admin"
 
-func isCounter(name string) bool {
-	return strings.HasSuffix(name, "."+requestsTotal) || strings.HasSuffix(name, "."+connectionsTotal)
-}
-
 // The filter takes the stats of all listeners; which of them count is chosen by exact
 // name afterwards, because a filter of 2,000 names costs more than their lines.
 const (
@@ -104,10 +100,8 @@ func layOut(listeners []Listener, shown Stats, leaveOut []uint16, kernel bool) *
 		unseen := listener.Unseen || !kernel
 		l.add(listener, addresses, l.evidenceOf(listener, unseen, shown, users), unseen, shown)
 	}
-	slices.Sort(l.ports)
-	l.ports = slices.Compact(l.ports)
-	slices.Sort(l.hidden)
-	l.hidden = slices.Compact(l.hidden)
+	l.ports = slices.Compact(slices.Sorted(slices.Values(l.ports)))
+	l.hidden = slices.Compact(slices.Sorted(slices.Values(l.hidden)))
 	l.want(shown)
 	return l
 }
@@ -195,12 +189,7 @@ const matcherHint = `proxyStatsMatcher: {inclusionSuffixes: ["` + requestsActive
 // counts reports whether a connection to a local address counts: on a machine with several addresses, other programs
 // may listen on the same port.
 func (l *layout) counts(local netip.AddrPort) bool {
-	for _, addr := range l.bound[local.Port()] {
-		if addr.IsUnspecified() || addr == local.Addr() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.bound[local.Port()], func(a netip.Addr) bool { return a.IsUnspecified() || a == local.Addr() })
 }
 
 // tally is the result of a response of Envoy's stats.

@@ -102,7 +102,8 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		case !known:
 			was = &sighting{}
 			g.seen[s.Cookie] = was
-			g.arrivals.opened()
+			g.arrivals.total++
+			g.arrivals.seen++
 			g.moved(now)
 		case s.ReadQueue > 0 || s.WriteQueue > 0:
 			g.moved(now)

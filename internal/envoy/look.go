@@ -24,7 +24,9 @@ func (p *Plane) Activity(ctx context.Context) (drain.Activity, error) {
 	defer cancel()
 	for {
 		p.mu.Lock()
-		if p.isFresh() {
+		// A look that has just announced a change is recent enough: otherwise every change would cost two. Once the
+		// listeners close, every look counts.
+		if p.watch != nil && !p.closing && time.Since(p.lookedAt) < sockdiag.MaxShare*p.cost {
 			a := p.last
 			p.mu.Unlock()
 			return a, nil
@@ -46,12 +48,6 @@ func (p *Plane) Activity(ctx context.Context) (drain.Activity, error) {
 			return a, nil
 		}
 	}
-}
-
-// isFresh reports whether the look that has just announced a change is recent enough: otherwise every change would cost
-// two. Once the listeners close, every look counts; mu is held.
-func (p *Plane) isFresh() bool {
-	return p.watch != nil && !p.closing && time.Since(p.lookedAt) < sockdiag.MaxShare*p.cost
 }
 
 // look takes one look; mu is held. It always announces a change.

@@ -147,7 +147,7 @@ func (p *Plane) layOut(ctx context.Context, counters bool) error {
 		p.shown = shown
 	}
 	for name := range p.shown {
-		if isCounter(name) {
+		if strings.HasSuffix(name, "."+requestsTotal) || strings.HasSuffix(name, "."+connectionsTotal) {
 			shown[name] = 0
 		}
 	}

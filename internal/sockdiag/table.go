@@ -43,7 +43,7 @@ type Socket struct {
 	State         State
 	Local, Remote netip.AddrPort // IPv4 as IPv4, also when the socket is an IPv6 one
 	Cookie        uint64         // unique until the machine restarts
-	UID, Inode    uint32         // Inode is 0 when no process has it open
+	Inode         uint32         // 0 when no process has it open
 	ReadQueue     uint32         // bytes that the owner has not read; of a listener, connections not accepted
 	WriteQueue    uint32         // bytes that the peer has not acknowledged
 
@@ -172,7 +172,6 @@ func parse(b []byte) (s Socket, ok bool) {
 	s.Cookie = uint64(binary.NativeEndian.Uint32(b[44:])) | uint64(binary.NativeEndian.Uint32(b[48:]))<<32
 	s.ReadQueue = binary.NativeEndian.Uint32(b[56:])
 	s.WriteQueue = binary.NativeEndian.Uint32(b[60:])
-	s.UID = binary.NativeEndian.Uint32(b[64:])
 	s.Inode = binary.NativeEndian.Uint32(b[68:])
 	attributes, err := netlink.NewAttributeDecoder(b[inetDiagMsgLen:])
 	if err != nil {
