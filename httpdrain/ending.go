@@ -153,7 +153,9 @@ func (p *Plane) Close(ctx context.Context) error {
 		return err
 	}
 	p.end()
-	return p.lingered(ctx)
+	done := make(chan struct{})
+	go func() { p.lingering.Wait(); close(done) }()
+	return await(ctx, done)
 }
 
 // closeAll ends every connection with a FIN, busy or not.
@@ -179,12 +181,6 @@ func (p *Plane) wait(ctx context.Context) error {
 	left := p.left
 	p.mu.Unlock()
 	return await(ctx, left)
-}
-
-func (p *Plane) lingered(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() { p.lingering.Wait(); close(done) }()
-	return await(ctx, done)
 }
 
 // await returns nil when done is closed, and an error if ctx ends first.

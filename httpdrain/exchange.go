@@ -228,7 +228,7 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	x.hijacked.Store(true)
 	x.begun.Store(true)
-	if isWebSocket(x.r) {
+	if strings.EqualFold(x.r.Header.Get("Upgrade"), "websocket") {
 		socket := &webSocket{Conn: nc, p: p}
 		if isHeadWritten {
 			socket.head = headWritten

@@ -24,7 +24,7 @@ type carrier struct {
 
 func (p *Plane) newCarrier() *carrier {
 	real := p.server
-	c := &carrier{feed: newFeed(), server: &http.Server{
+	c := &carrier{feed: &feed{conns: make(chan net.Conn), done: make(chan struct{})}, server: &http.Server{
 		Handler:           real.Handler,
 		ReadTimeout:       real.ReadTimeout,
 		ReadHeaderTimeout: real.ReadHeaderTimeout,
@@ -82,8 +82,6 @@ type feed struct {
 	once  sync.Once
 	done  chan struct{}
 }
-
-func newFeed() *feed { return &feed{conns: make(chan net.Conn), done: make(chan struct{})} }
 
 func (f *feed) Addr() net.Addr { return &net.TCPAddr{} }
 

@@ -2,9 +2,7 @@ package httpdrain
 
 import (
 	"net"
-	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -28,10 +26,6 @@ type webSocket struct {
 const headEnd = "\r\n\r\n"
 
 const headWritten = len(headEnd)
-
-func isWebSocket(r *http.Request) bool {
-	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
-}
 
 func (w *webSocket) Write(b []byte) (int, error) {
 	w.mu.Lock()
