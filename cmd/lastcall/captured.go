@@ -52,14 +52,19 @@ func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
 	if err != nil {
 		return nil, usage(fmt.Errorf("--inbound-captured-protocol: %w", err))
 	}
-	in := pipe.Inbound{Listen: listen, Protocol: protocol}
-	for _, port := range f.ignore {
+	ignore, err := ports("ignore-inbound-port", f.ignore)
+	return []pipe.Inbound{{Listen: listen, Protocol: protocol, Ignore: ignore}}, err
+}
+
+// ports checks the values of a flag.
+func ports(flag string, values []uint) (out []uint16, err error) {
+	for _, port := range values {
 		if port < 1 || port > 65535 {
-			return nil, usage(fmt.Errorf("--ignore-inbound-port %d: must be 1 to 65535", port))
+			return nil, usage(fmt.Errorf("--%s %d: must be 1 to 65535", flag, port))
 		}
-		in.Ignore = append(in.Ignore, uint16(port))
+		out = append(out, uint16(port))
 	}
-	return []pipe.Inbound{in}, nil
+	return out, nil
 }
 
 func (f *captureFlags) outboundAddress() string {

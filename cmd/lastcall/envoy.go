@@ -70,11 +70,9 @@ func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, adm
 		}
 		o.Bootstrap.Inbound = append(o.Bootstrap.Inbound, envoy.Route{Listen: in.Listen, App: in.App, Protocol: in.Protocol.String()})
 	}
-	for _, port := range f.leaveOut {
-		if port > 65535 {
-			return nil, usage(fmt.Errorf("--ignore-port %d: must be 1 to 65535", port))
-		}
-		o.LeaveOut = append(o.LeaveOut, uint16(port))
+	var err error
+	if o.LeaveOut, err = ports("ignore-port", f.leaveOut); err != nil {
+		return nil, err
 	}
 	switch accessLog {
 	case "", "off":

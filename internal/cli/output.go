@@ -3,8 +3,10 @@ package cli
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/logs"
@@ -37,4 +39,15 @@ func DefaultTerminationLog() string {
 		return path
 	}
 	return ""
+}
+
+// Log returns a logger on the standard error that Main has set, and that Writer, for its metrics. Main closes it.
+// The format is --log-format's: text or json.
+func Log(cmd *cobra.Command, format string, level slog.Leveler) (*slog.Logger, *logs.Writer, error) {
+	to := cmd.ErrOrStderr().(*logs.Writer)
+	log, err := logs.NewLogger(format, to, level)
+	if err != nil {
+		return nil, nil, UsageError{fmt.Errorf("--log-format %q: must be text or json", format)}
+	}
+	return log, to, nil
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime/debug"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -84,4 +86,14 @@ func VersionCommand(version string) *cobra.Command {
 			return err
 		},
 	}
+}
+
+// SignalContext returns a context that ends at Ctrl-C, at SIGTERM, and when the terminal closes, unless nohup ignores
+// that signal.
+func SignalContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	stop := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		stop = append(stop, syscall.SIGHUP)
+	}
+	return signal.NotifyContext(ctx, stop...)
 }

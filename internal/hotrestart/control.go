@@ -73,10 +73,8 @@ func peerUID(conn *net.UnixConn) (uid uint32, err error) {
 		return 0, err
 	}
 	var peer *unix.Ucred
-	if outer := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); outer != nil {
-		return 0, outer
-	}
-	if err != nil {
+	outer := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err = errors.Join(outer, err); err != nil {
 		return 0, err
 	}
 	return peer.Uid, nil

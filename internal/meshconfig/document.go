@@ -10,8 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// tree is a YAML or JSON map: values are tree (map[string]any), []any, string,
-// json.Number, bool and nil.
+// tree is a YAML or JSON map: values are tree (map[string]any), []any, string, json.Number, bool and nil.
 type tree = map[string]any
 
 // parseTree parses YAML or JSON whose top is a map; an empty text is an empty map. The second result names keys that

@@ -116,10 +116,7 @@ func unknownIn(md protoreflect.MessageDescriptor, value any, path []string, repo
 // than protojson: Go durations ("1m30s"), numbers in quotes.
 func decodeField(name string, value any) (*mesh.ProxyConfig, error) {
 	pc := &mesh.ProxyConfig{}
-	if err := pc.UnmarshalJSON([]byte(literal(tree{name: value}))); err != nil {
-		return nil, err
-	}
-	return pc, nil
+	return pc, pc.UnmarshalJSON([]byte(literal(tree{name: value})))
 }
 
 // join appends to a path without sharing its memory.

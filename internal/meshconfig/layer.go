@@ -24,8 +24,7 @@ type field struct {
 	path   string
 }
 
-// parseLayer reads the text of one place. A mesh config file holds a MeshConfig,
-// the others a ProxyConfig.
+// parseLayer reads the text of one place. A mesh config file holds a MeshConfig, the others a ProxyConfig.
 func (r *resolver) parseLayer(src Source, text string) *layer {
 	l := &layer{source: src, lines: indexLines(text), fields: map[string]field{}, metadata: map[string]entry{}}
 	content, twice, err := parseTree(text)
@@ -85,8 +84,7 @@ func (r *resolver) readMesh(l *layer, content tree, prefix []string) {
 	r.readProxy(l, astray, prefix)
 }
 
-// readPossiblyMesh reads a ProxyConfig, or a MeshConfig where a ProxyConfig
-// belongs.
+// readPossiblyMesh reads a ProxyConfig, or a MeshConfig where a ProxyConfig belongs.
 func (r *resolver) readPossiblyMesh(l *layer, content tree, prefix []string) {
 	inner, wrapped := content[fieldDefaultConfig]
 	if !wrapped {

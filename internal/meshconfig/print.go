@@ -1,6 +1,7 @@
 package meshconfig
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -76,7 +77,8 @@ func (s *Settings) notes() []string {
 // WriteText prints the settings as a table of setting, value and source, then the warnings and the timers that
 // contradict each other.
 func (s *Settings) WriteText(w io.Writer) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var b bytes.Buffer
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "SETTING\tVALUE\tSOURCE\n")
 	for _, r := range s.rows() {
 		value, ok := r.Value.(string)
@@ -85,24 +87,19 @@ func (s *Settings) WriteText(w io.Writer) error {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\n", r.Setting, value, r.Source)
 	}
-	if err := table.Flush(); err != nil {
-		return fmt.Errorf("print settings: %w", err)
-	}
-	_, err := fmt.Fprintf(w, "\nmode: %v\n", s.Mode())
+	_ = table.Flush() // a Buffer has no errors
+	fmt.Fprintf(&b, "\nmode: %v\n", s.Mode())
 	for _, note := range s.notes() {
-		if err == nil {
-			_, err = fmt.Fprintf(w, "warning: %s\n", note)
-		}
+		fmt.Fprintf(&b, "warning: %s\n", note)
 	}
-	if err != nil {
+	if _, err := b.WriteTo(w); err != nil {
 		return fmt.Errorf("print settings: %w", err)
 	}
 	return nil
 }
 
-// MarshalJSON gives {"mode", "settings": [{"setting", "value", "source"}],
-// "warnings": [text]}. Durations are text with units, the grace period is a number of
-// seconds; "path" and "line" are there where they add something.
+// MarshalJSON gives {"mode", "settings": [{"setting", "value", "source"}], "warnings": [text]}. Durations are text with
+// units, the grace period is a number of seconds; "path" and "line" are there where they add something.
 func (s *Settings) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Mode     string   `json:"mode"`

@@ -215,7 +215,7 @@ func (r *resolver) settings() *Settings {
 		}
 	}
 
-	s.Compat = readVariable(r, variableCompat, "", acceptsCompat, parseCompat)
+	s.Compat = readVariable(r, variableCompat, "", acceptsCompat, oneOf("", CompatIstio))
 	// Istio's default is the fixed wait; lastcall's own is to exit when nothing is busy.
 	s.ExitOnZero = readVariable(r, variableExitOnZero, s.Compat.Value != CompatIstio, acceptsBool, parseBool)
 	s.MinimumDrain = readVariable(r, variableMinimumDrain, drain.DefaultMinimumDrain, acceptsDuration, timers.ParseDuration)
@@ -225,9 +225,9 @@ func (r *resolver) settings() *Settings {
 	s.IdleGrace = readVariable(r, variableIdleGrace, drain.DefaultIdleGrace, acceptsDuration, timers.ParseDuration)
 	s.RestartWait = readVariable(r, variableRestartWait, DefaultRestartWait, acceptsDuration, timers.ParseDuration)
 	s.Spread = readVariable(r, variableSpread, 0, acceptsDuration, timers.ParseDuration)
-	s.WebSocket = readVariable(r, variableWebSocket, "wait", acceptsEndless, parseEndless)
+	s.WebSocket = readVariable(r, variableWebSocket, "wait", acceptsEndless, oneOf("wait", "close"))
 	s.WebSocketClose = readVariable(r, variableWebSocketClose, 1001, acceptsCloseCode, parseCloseCode)
-	s.EventStreams = readVariable(r, variableEventStreams, "wait", acceptsEndless, parseEndless)
+	s.EventStreams = readVariable(r, variableEventStreams, "wait", acceptsEndless, oneOf("wait", "close"))
 	s.EndlessTypes = readVariable(r, variableEndlessTypes, []string{}, acceptsMediaTypes, parseMediaTypes)
 	s.Proxy = r.effective()
 	return s
@@ -239,15 +239,11 @@ func (r *resolver) statsNames(part, annotation string, get func(*mesh.ProxyConfi
 	if list := r.annotations[annotation]; list != "" {
 		return Value[[]string]{Value: strings.Split(list, ","), Source: Source{Origin: Annotation, Name: annotation}, Path: annotation}
 	}
-	f, ok := r.field(fieldStatsMatcher)
-	if !ok {
-		return Value[[]string]{}
+	f, _ := r.field(fieldStatsMatcher)
+	if names := get(f.config.GetProxyStatsMatcher()); len(names) > 0 {
+		return Value[[]string]{Value: names, Source: f.source, Path: f.path + "." + part}
 	}
-	names := get(f.config.GetProxyStatsMatcher())
-	if len(names) == 0 {
-		return Value[[]string]{}
-	}
-	return Value[[]string]{Value: names, Source: f.source, Path: f.path + "." + part}
+	return Value[[]string]{}
 }
 
 // effective is the whole ProxyConfig after the merge, for starting an Envoy: per field, the highest layer's;

@@ -22,8 +22,7 @@ func nearest(name string, among []string) (string, bool) {
 	return best, best != ""
 }
 
-// distance is the number of bytes to insert, delete, replace or swap with
-// their neighbour to get from a to b.
+// distance is the number of bytes to insert, delete, replace or swap with their neighbour to get from a to b.
 func distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -76,15 +76,11 @@ func parseBool(text string) (bool, bool) {
 	return value, err == nil
 }
 
-func parseCompat(text string) (string, bool) {
-	return text, text == "" || text == CompatIstio
+func oneOf(values ...string) func(text string) (string, bool) {
+	return func(text string) (string, bool) { return text, slices.Contains(values, text) }
 }
 
 const acceptsEndless = `"wait" (until the last call) or "close" (when the draining phase ends)`
-
-func parseEndless(text string) (string, bool) {
-	return text, text == "wait" || text == "close"
-}
 
 const acceptsCloseCode = "1001 (going away) or 1012 (service restart)"
 

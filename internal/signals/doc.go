@@ -1,3 +1,0 @@
-// Package signals receives the signals of a program that drains: those that stop it, restart it and reload its
-// certificates.
-package signals
