@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -70,16 +71,7 @@ func copyProgram(source, dest string) (err error) {
 // fill writes all of in and closes out. A full disk is reported no later than by the sync.
 func fill(out *os.File, in io.Reader) error {
 	_, err := io.Copy(out, in)
-	if err == nil {
-		err = out.Chmod(0o555)
-	}
-	if err == nil {
-		err = out.Sync()
-	}
-	if closed := out.Close(); err == nil {
-		err = closed
-	}
-	return err
+	return cmp.Or(err, out.Chmod(0o555), out.Sync(), out.Close())
 }
 
 // copyTarget is the file that dest names: in a folder, one with the program's name.

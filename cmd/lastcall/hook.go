@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -192,7 +191,7 @@ func configCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				_, err = os.Stdout.Write(append(b, '\n'))
+				_, err = cmd.OutOrStdout().Write(append(b, '\n'))
 				return err
 			}
 			return settings.WriteText(cmd.OutOrStdout())

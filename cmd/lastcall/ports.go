@@ -66,17 +66,8 @@ func (f *portsFlags) register(flags *pflag.FlagSet) {
 	cli.LogFormatFlag(flags, &f.logFormat)
 }
 
-// dependent lists the flags that need --ports.
-func (f *portsFlags) dependent() []string {
-	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	new(portsFlags).register(own)
-	var names []string
-	own.VisitAll(func(flag *pflag.Flag) { names = append(names, flag.Name) })
-	return names
-}
-
 // isGiven reports whether --ports is given, and refuses flags that contradict it.
-func (f *portsFlags) isGiven(flags *pflag.FlagSet) (bool, error) {
+func (f *portsFlags) isGiven(flags *pflag.FlagSet) (_ bool, err error) {
 	if flags.Changed("ports") {
 		for _, name := range []string{"status-address", "status-port"} {
 			if flags.Changed(name) {
@@ -85,12 +76,14 @@ func (f *portsFlags) isGiven(flags *pflag.FlagSet) (bool, error) {
 		}
 		return true, nil
 	}
-	for _, name := range f.dependent() {
-		if flags.Changed(name) {
-			return false, usage(fmt.Errorf("--%s needs --ports, such as --ports 8080", name))
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(portsFlags).register(own)
+	own.VisitAll(func(flag *pflag.Flag) {
+		if err == nil && flags.Changed(flag.Name) {
+			err = usage(fmt.Errorf("--%s needs --ports, such as --ports 8080", flag.Name))
 		}
-	}
-	return false, nil
+	})
+	return false, err
 }
 
 func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration) error {
