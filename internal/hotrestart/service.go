@@ -1,6 +1,7 @@
 package hotrestart
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,11 +150,7 @@ func (s *Service) restartBySignal(ctx context.Context) {
 		_ = syscall.Kill(s.pid, syscall.SIGUSR2)
 		return
 	}
-	err := s.refusal()
-	if err == nil {
-		err = s.o.RefusedBySignal
-	}
-	if err != nil {
+	if err := cmp.Or(s.refusal(), s.o.RefusedBySignal); err != nil {
 		s.log.Error("hot restart refused", "error", err)
 		return
 	}

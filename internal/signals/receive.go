@@ -62,7 +62,11 @@ func Receive(o Options) (r *Received, end func()) {
 					continue
 				}
 				o.Log.Info("stop signal received", "signal", Name(sig))
-				offer(stop, meaning(sig)) // a third one in a row has nothing to add
+				meaning := drain.Terminate
+				if sig == syscall.SIGINT {
+					meaning = drain.Interrupt
+				}
+				offer(stop, meaning) // a third one in a row has nothing to add
 			case slices.Contains(o.Restart, sig):
 				o.Log.Info("hot restart signal received", "signal", Name(sig))
 				offer(restart, struct{}{})
@@ -84,14 +88,6 @@ func offer[T any](to chan<- T, v T) {
 	case to <- v:
 	default:
 	}
-}
-
-// meaning is what a stop signal means to a drain.
-func meaning(sig syscall.Signal) drain.Signal {
-	if sig == syscall.SIGINT {
-		return drain.Interrupt
-	}
-	return drain.Terminate
 }
 
 // HasTerminal reports whether the process has a controlling terminal. Closing it sends SIGHUP.
