@@ -41,7 +41,7 @@
 //	TERMINATION_GRACE_PERIOD_SECONDS  30    the pod's terminationGracePeriodSeconds
 //	MINIMUM_DRAIN_DURATION            5s    shortest time for which new connections are accepted
 //	LASTCALL_QUIET_TIME               2s    how long no connection or request may have arrived
-//	LASTCALL_IDLE_GRACE               2s    how long a kept-alive connection may be idle
+//	LASTCALL_IDLE_GRACE               2s    after draining, a connection idle for this long is closed
 //	LASTCALL_LAST_CALL_MARGIN         2s    how long before SIGKILL the last call is made
 //	LASTCALL_DRAINED_BY_HOOK          false SIGTERM follows a drain by lastcall's preStop hook
 //	LASTCALL_HOOK_TOKEN                     /prestop is at /prestop/TOKEN

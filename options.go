@@ -33,8 +33,8 @@ func WithQuietTime(d time.Duration) Option {
 	return func(s *settings) { s.config.QuietTime = d }
 }
 
-// WithIdleGrace sets how long a kept-alive connection may be idle before it is closed. The default is
-// 2 s, or LASTCALL_IDLE_GRACE.
+// WithIdleGrace sets the idle grace: after the draining phase, a kept-alive connection is closed once it
+// has been idle for this long. The default is 2 s, or LASTCALL_IDLE_GRACE.
 func WithIdleGrace(d time.Duration) Option {
 	return func(s *settings) { s.config.IdleGrace = d }
 }

@@ -54,7 +54,7 @@ func injectCommand() *cobra.Command {
 
 func (f *injectFlags) run(cmd *cobra.Command) error {
 	if f.file == "" {
-		return cli.UsageError{Err: errors.New("missing -f FILE")}
+		return cli.UsageError{Err: errors.New("missing -f FILE: a manifest, or - for standard input")}
 	}
 	o, err := f.sidecar.Options(f.mesh)
 	if err != nil {

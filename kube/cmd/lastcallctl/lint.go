@@ -63,7 +63,7 @@ func (f *lintFlags) run(cmd *cobra.Command) error {
 		}
 		return nil
 	case len(f.files) == 0:
-		return cli.UsageError{Err: errors.New("missing -f FILE")}
+		return cli.UsageError{Err: errors.New("missing -f FILE: a manifest, or - for standard input")}
 	}
 	mesh := ""
 	if f.mesh != "" {
