@@ -35,10 +35,10 @@ func (p *Plane) recover() {
 
 // unavailable is the default of Options.Answer.
 func unavailable(w http.ResponseWriter, r *http.Request) {
-	if isGRPC(r) { // a response of trailers only, which are sent as headers
+	if isGRPC(r) { // in trailers, because the flush of the answer sends the header without END_STREAM
 		w.Header().Set("Content-Type", "application/grpc")
-		w.Header().Set("Grpc-Status", "14") // UNAVAILABLE: clients may try again (gRPC's statuscodes.md)
-		w.Header().Set("Grpc-Message", drain.MessageLastCall)
+		w.Header().Set(http.TrailerPrefix+"Grpc-Status", "14") // UNAVAILABLE: clients may try again (gRPC's statuscodes.md)
+		w.Header().Set(http.TrailerPrefix+"Grpc-Message", drain.MessageLastCall)
 		w.WriteHeader(http.StatusOK)
 		return
 	}

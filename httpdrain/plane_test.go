@@ -343,8 +343,8 @@ func TestGRPCIsTold(t *testing.T) {
 		t.Fatal(a.err)
 	}
 	defer a.Body.Close()
-	if a.Header.Get("Grpc-Status") != "14" || a.StatusCode != http.StatusOK {
-		t.Errorf("%v", a)
+	if _, err := io.Copy(io.Discard, a.Body); err != nil || a.Trailer.Get("Grpc-Status") != "14" || a.StatusCode != http.StatusOK {
+		t.Errorf("%v, %v", a, err)
 	}
 }
 
