@@ -26,7 +26,7 @@ WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PA
 REGISTRY ?=
 IMAGES    = $(or $(REGISTRY),localhost)
 
-.PHONY: golangci cross cluster-up cluster-down conformance e2e help build image push registry chart manifests test flaky rehearse bench lint fuzz cover peers clean
+.PHONY: golangci cross cluster-up cluster-down mesh-up conformance e2e e2e-gateways e2e-mesh help build image push registry chart manifests test flaky rehearse bench lint fuzz cover peers clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -137,17 +137,21 @@ cover: ## cover.html: which lines the tests reach
 	go tool cover -html=cover.out -o cover.html
 	@go tool cover -func=cover.out | tail -1
 
-peers: ## download the real proxies and clients of the tests into a cache folder; installs nothing
+peers: ## download the real proxies and clients of the tests into a cache folder; ISTIO=1 builds Istio's agent, too
 	@lab/peers/install
+	@$(if $(ISTIO),lab/peers/istio/build pilot-agent >/dev/null)
 
 cluster-up: override REGISTRY = # the tests name images that are only loaded
 cluster-up: image ## start a real Kubernetes node on this machine, with the images of this checkout (root, Linux)
 	@lab/peers/install -q
 	@go build -o bin/cluster ./lab/e2e/cluster
 	@bin/cluster up
-	@GOOS=linux GOARCH=amd64 $(BUILD) -o dist/linux-amd64/ ./rehearsal/cmd/rehearse ./lab/e2e/libraryserver
-	@$(WITH_PEERS) go run ./lab/e2e/images -tag $(VERSION) -lastcall dist/linux-amd64/lastcall -rehearse dist/linux-amd64/rehearse -libraryserver dist/linux-amd64/libraryserver -output dist/e2e
-	@bin/cluster import dist/lastcall-$(VERSION).oci.tar dist/lastcall-controller-$(VERSION).oci.tar dist/lastcall-gateway-$(VERSION).oci.tar dist/e2e/httpbin.tar dist/e2e/rehearse.tar dist/e2e/libraryserver.tar dist/e2e/lastcall-envoy.tar
+	@GOOS=linux GOARCH=amd64 $(BUILD) -o dist/linux-amd64/ ./rehearsal/cmd/rehearse ./lab/e2e/libraryserver ./lab/e2e/talk
+	@$(WITH_PEERS) go run ./lab/e2e/images -tag $(VERSION) -lastcall dist/linux-amd64/lastcall -rehearse dist/linux-amd64/rehearse -libraryserver dist/linux-amd64/libraryserver -talk dist/linux-amd64/talk -output dist/e2e
+	@bin/cluster import dist/lastcall-$(VERSION).oci.tar dist/lastcall-controller-$(VERSION).oci.tar dist/lastcall-gateway-$(VERSION).oci.tar dist/e2e/httpbin.tar dist/e2e/rehearse.tar dist/e2e/libraryserver.tar dist/e2e/talk.tar dist/e2e/lastcall-envoy.tar
+
+mesh-up: cluster-up ## the same with Istio on it, which is built once (some minutes)
+	@lab/e2e/mesh/up
 
 cluster-down: ## end that node; leaves the machine as before
 	@go run ./lab/e2e/cluster down
@@ -158,6 +162,17 @@ e2e: build ## the tests on a real Kubernetes node, which is started and ended un
 	@go build -o bin/registry ./lab/registry
 	@go build -o bin/helm helm.sh/helm/v4/cmd/helm
 	@lab/e2e/run $(VERSION) $(ARGS)
+
+e2e-mesh: build ## the tests with a real Istio on such a node
+	@lab/peers/install -q
+	@go build -o bin/chart ./lab/chart
+	@lab/e2e/mesh/run $(VERSION) $(ARGS)
+
+e2e-gateways: build ## Contour, Envoy Gateway and Envoy alone on that node, ended by their own means and by lastcall; builds them once
+	@lab/peers/install -q
+	@lab/peers/gateways
+	@go build -o bin/helm helm.sh/helm/v4/cmd/helm
+	@$(WITH_PEERS) lab/e2e/gateways/run $(VERSION) $(ARGS)
 
 clean: ## remove everything that was built here; peers stay in the cache folder
 	rm -rf bin dist cover.out cover.html

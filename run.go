@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -12,11 +11,11 @@ import (
 
 // run waits for the signal that begins the termination, and takes the planes through it.
 func (s *settings) run(ctx context.Context, planes []drain.DataPlane, signals *signals) (Report, error) {
-	config := s.config
-	if !slices.ContainsFunc(planes, hasClients) {
-		config.MinimumDrain, config.QuietTime = 0, 0 // as in timers
+	// No client connects to a worker: none has to learn that the pod ends.
+	if !slices.ContainsFunc(planes, func(p drain.DataPlane) bool { _, isWorker := p.(*Worker); return !isWorker }) {
+		s.config.MinimumDrain, s.config.QuietTime, s.drainedByHook = 0, 0, false
 	}
-	for _, c := range config.Contradictions() {
+	for _, c := range s.config.Contradictions() {
 		s.log.Warn("timers contradict each other", "problem", c)
 	}
 	plane := &monitored{DataPlane: drain.Join(planes...), status: newStatus()}
@@ -43,25 +42,20 @@ func (s *settings) run(ctx context.Context, planes []drain.DataPlane, signals *s
 // cancelled.
 func (s *settings) terminate(ctx context.Context, plane *monitored, planes []drain.DataPlane, signals *signals) (Report, error) {
 	trigger, crashed := s.await(ctx, plane, planes, signals)
-	config := s.timers(trigger, plane, planes)
+	config := s.timers(trigger, plane)
 	name, log := signals.name(trigger), s.log.Info
 	if crashed {
 		name, log = "server ended", s.log.Warn
 	}
-	began := time.Now()
 	log("draining", "trigger", name, "minimum_drain", config.MinimumDrain, "quiet_time", config.QuietTime, "grace_period", config.GracePeriod)
 	report, err := drain.Termination{
-		Plane:   plane,
-		Config:  config,
-		Trigger: trigger,
-		Signals: signals.received,
-		Log:     slog.New(warnings{s.log.Handler()}),
-		Watch: drain.Watcher{Phase: func(p drain.Phase) {
-			if p != drain.Draining && p != drain.Done {
-				s.log.Info("drain phase", "phase", p.String(), "deadline_in", time.Until(began.Add(config.GracePeriod)).Round(time.Millisecond))
-			}
-			plane.status.enter(p)
-		}},
+		Plane:    plane,
+		Config:   config,
+		Trigger:  trigger,
+		Signals:  signals.received,
+		Log:      s.log,
+		IstioLog: slog.New(slog.DiscardHandler), // the report has it in the library's words
+		Watch:    drain.Watcher{Phase: plane.status.enter},
 	}.Run(context.WithoutCancel(ctx))
 	if crashed {
 		report.Verdict = drain.Crashed
@@ -70,21 +64,6 @@ func (s *settings) terminate(ctx context.Context, plane *monitored, planes []dra
 		report.Trigger = name
 	}
 	return report, err
-}
-
-// warnings passes on the warnings of a termination, such as what delayed the exit. The other lines are
-// Istio's, and speak of a proxy.
-type warnings struct{ slog.Handler }
-
-func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {
-	return level >= slog.LevelWarn && w.Handler.Enabled(ctx, level)
-}
-
-func (w warnings) Handle(ctx context.Context, r slog.Record) error {
-	if strings.Contains(r.Message, "nvoy") { // the report has it in the library's words
-		return nil
-	}
-	return w.Handler.Handle(ctx, r)
 }
 
 // await serves until a signal, or until a plane ends by itself.
@@ -121,14 +100,12 @@ func (s *settings) await(ctx context.Context, plane *monitored, planes []drain.D
 }
 
 // timers returns the configuration of a termination that trigger begins.
-func (s *settings) timers(trigger drain.Signal, plane *monitored, planes []drain.DataPlane) drain.Config {
+func (s *settings) timers(trigger drain.Signal, plane *monitored) drain.Config {
 	c := s.config
 	switch {
 	case trigger == drain.Interrupt:
 		// Ctrl-C: no load balancer has to learn of it.
 		c.MinimumDrain, c.QuietTime, c.IdleGrace = 0, 0, 0
-	case !slices.ContainsFunc(planes, hasClients):
-		c.MinimumDrain, c.QuietTime = 0, 0
 	case s.drainedByHook && trigger == drain.Terminate:
 		if quiet := plane.quietFor(context.Background()); quiet >= c.QuietTime {
 			s.log.Info("drained by the preStop hook before SIGTERM", "last_arrival", quiet.Round(time.Millisecond))
@@ -138,12 +115,6 @@ func (s *settings) timers(trigger drain.Signal, plane *monitored, planes []drain
 		}
 	}
 	return c
-}
-
-// hasClients reports whether clients connect to a plane, which learn late that the pod ends.
-func hasClients(p drain.DataPlane) bool {
-	_, isWorker := p.(*Worker)
-	return !isWorker
 }
 
 // monitored is the plane that is drained. It ends the readiness with the listeners, and remembers when

@@ -9,11 +9,11 @@ import (
 func (r *run) end(why reason) {
 	switch why {
 	case exited:
-		r.log.Warn(lineDiedEarly)
+		r.istio.Warn(lineDiedEarly)
 		r.report.Verdict = Crashed
 	case stopNow:
 		if r.quit && !r.appEnded {
-			r.log.Info(lineQuit)
+			r.istio.Info(lineQuit)
 		}
 		r.report.Verdict = r.atOnce()
 		r.killDataPlane()

@@ -9,7 +9,7 @@ import (
 // exitOnZero is lastcall's own mode, from start to end.
 func (r *run) exitOnZero() {
 	r.drain()
-	r.log.Info(fmt.Sprintf(lineMinimumDrain, r.cfg.MinimumDrain), "minimum_drain", r.cfg.MinimumDrain, "quiet_time", r.cfg.QuietTime)
+	r.istio.Info(fmt.Sprintf(lineMinimumDrain, r.cfg.MinimumDrain), "minimum_drain", r.cfg.MinimumDrain, "quiet_time", r.cfg.QuietTime)
 
 	// Endpoints and load balancers learn late that the pod ends: accept until no client has connected for the quiet time,
 	// but not without limit.
@@ -33,7 +33,7 @@ func (r *run) exitOnZero() {
 
 	for {
 		r.enter(Waiting)
-		r.log.Info(lineChecking)
+		r.istio.Info(lineChecking)
 		r.do("close idle connections", func(ctx context.Context) error { return r.dp.CloseIdle(ctx, r.cfg.IdleGrace) })
 		r.noteHolders()
 		if why := r.await(r.deadline, r.free); why != conditionMet {
@@ -43,7 +43,7 @@ func (r *run) exitOnZero() {
 		if n := r.activity.Busy; n > 0 {
 			r.log.Info(lineFewActive, "active", n, "exit_at", r.cfg.ExitAt)
 		} else {
-			r.log.Info(lineNoneActive)
+			r.istio.Info(lineNoneActive)
 		}
 		if r.terminating {
 			break

@@ -9,13 +9,13 @@ import (
 // and the app gets its SIGTERM then. Istio's own native sidecar does not wait (see istioDrained).
 func (r *run) fixed() {
 	r.drain()
-	r.log.Info(fmt.Sprintf(lineFixedBegins, r.cfg.TerminationDrain), "termination_drain", r.cfg.TerminationDrain)
+	r.istio.Info(fmt.Sprintf(lineFixedBegins, r.cfg.TerminationDrain), "termination_drain", r.cfg.TerminationDrain)
 	ends := func() time.Time { return r.start.Add(r.cfg.TerminationDrain) }
 	if why := r.await(ends, nil); why != reached && why != lastCallNow {
 		r.end(why)
 		return
 	}
-	r.log.Info(lineFixedEnds)
+	r.istio.Info(lineFixedEnds)
 	if !r.terminating && !r.drained() {
 		return
 	}
@@ -28,7 +28,7 @@ func (r *run) fixed() {
 // noticed at once, not at the next tick.
 func (r *run) istioExitOnZero() {
 	r.drain()
-	r.log.Info(fmt.Sprintf(lineMinimumDrain, r.cfg.MinimumDrain), "minimum_drain", r.cfg.MinimumDrain)
+	r.istio.Info(fmt.Sprintf(lineMinimumDrain, r.cfg.MinimumDrain), "minimum_drain", r.cfg.MinimumDrain)
 	tick := r.start.Add(r.cfg.MinimumDrain)
 	nextTick := func() time.Time { return tick }
 	if why := r.await(nextTick, nil); why != reached {
@@ -36,7 +36,7 @@ func (r *run) istioExitOnZero() {
 		return
 	}
 	r.enter(Waiting)
-	r.log.Info(lineChecking)
+	r.istio.Info(lineChecking)
 	for retries := 0; ; {
 		// The first poll is one tick after the minimum drain. Of the ticks during a poll that hung, one is made up for, as
 		// by time.Ticker.
@@ -56,24 +56,24 @@ func (r *run) istioExitOnZero() {
 		switch {
 		case err != nil:
 			what := fmt.Sprintf(lineLookFailed, err)
-			r.log.Error(what)
+			r.istio.Error(what)
 			r.note(what)
 			if retries++; retries < istioMaxRetries {
-				r.log.Warn(fmt.Sprintf(lineRetrying, retries), "attempt", retries)
+				r.istio.Warn(fmt.Sprintf(lineRetrying, retries), "attempt", retries)
 				continue
 			}
-			r.log.Warn(fmt.Sprintf(lineGaveUp, istioMaxRetries))
+			r.istio.Warn(fmt.Sprintf(lineGaveUp, istioMaxRetries))
 			r.activity.Known = false
 		case !a.Known:
-			r.log.Info(lineNotAvailable)
+			r.istio.Info(lineNotAvailable)
 			r.activity.Known = false
 		case a.Connections == 0:
 			r.record(a)
-			r.log.Info(lineNoneActive)
+			r.istio.Info(lineNoneActive)
 		default:
 			retries = 0
 			r.record(a)
-			r.log.Info(fmt.Sprintf(lineStillActive, a.Connections), "active", a.Connections)
+			r.istio.Info(fmt.Sprintf(lineStillActive, a.Connections), "active", a.Connections)
 			continue
 		}
 		r.abort()
@@ -84,14 +84,14 @@ func (r *run) istioExitOnZero() {
 // istioDrained is Istio's native sidecar after its preStop hook: it drains without limit, and SIGTERM, which follows the
 // exit of the app, ends it at once.
 func (r *run) istioDrained() {
-	r.log.Info(lineHandlingDrain)
+	r.istio.Info(lineHandlingDrain)
 	r.drain()
 	r.enter(Drained)
 	if why := r.await(never, r.hasTerminate); why != conditionMet {
 		r.end(why)
 		return
 	}
-	r.log.Info(lineQuit)
+	r.istio.Info(lineQuit)
 	r.abort()
 }
 
@@ -99,7 +99,7 @@ func (r *run) istioDrained() {
 // unknown list counts as cut, unless the last Activity had no connection at all.
 func (r *run) abort() {
 	r.ending = true
-	r.log.Warn(lineAborting)
+	r.istio.Warn(lineAborting)
 	var err error
 	r.report.Open, err = r.open()
 	r.report.Verdict = Clean
@@ -108,6 +108,6 @@ func (r *run) abort() {
 		r.report.Verdict = Cut
 	}
 	r.killDataPlane()
-	r.log.Info(lineAbortedOK)
-	r.log.Warn(lineAborted)
+	r.istio.Info(lineAbortedOK)
+	r.istio.Warn(lineAborted)
 }

@@ -82,7 +82,7 @@ func (r *run) logStillActive(now time.Time) time.Time {
 		return next
 	default:
 		r.activeLogged, r.lastLine = n, now
-		r.log.Info(fmt.Sprintf(lineStillActive, n), "active", n)
+		r.istio.Info(fmt.Sprintf(lineStillActive, n), "active", n)
 	}
 	return never()
 }

@@ -54,7 +54,7 @@ func (r Report) Publish(log *slog.Logger, file string) {
 	if file == "" {
 		return
 	}
-	if err := WriteMessage(file, r.message()); err != nil {
+	if err := WriteMessage(file, r); err != nil {
 		log.Warn("cannot write the termination message", "file", file, "error", err)
 	}
 }
@@ -62,9 +62,10 @@ func (r Report) Publish(log *slog.Logger, file string) {
 // writeTime is how long the exit waits for the termination message to be written: a disk may hang.
 const writeTime = 500 * time.Millisecond
 
-// WriteMessage writes a report to a file. It does not wait for a FIFO without a reader, nor for a
-// disk that hangs.
-func WriteMessage(file string, text []byte) error {
+// WriteMessage writes a report to a file, no more of it than the kubelet reads. It does not wait for a FIFO without a reader,
+// nor for a disk that hangs.
+func WriteMessage(file string, r Report) error {
+	text := r.message()
 	written := make(chan error, 1)
 	go func() {
 		// O_NONBLOCK: to open a FIFO without a reader is an error (open(2), ENXIO).
@@ -108,6 +109,8 @@ func (r Report) message() []byte {
 			r.leaveOut(open - open/2)
 		case held+faults > 0:
 			r.HeldBy, r.Faults = nil, nil
+		case len(r.Assumed) > 0:
+			r.Assumed = r.Assumed[:len(r.Assumed)/2]
 		default:
 			return b[:maxTerminationMessage]
 		}

@@ -41,6 +41,25 @@ func TestTerminationMessageFits(t *testing.T) {
 	}
 }
 
+// A hook of an app writes its report itself, with as many assumed connections as there are ports.
+func TestAHooksMessageFits(t *testing.T) {
+	report := drain.Report{Verdict: drain.Assumed, Trigger: "hook", Began: time.Unix(1e9, 0)}
+	for range 500 {
+		report.Assumed = append(report.Assumed, strings.Repeat("z", 100))
+	}
+	file := filepath.Join(t.TempDir(), "termination-log")
+	if err := drain.WriteMessage(file, report); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := drain.ParseMessage(string(b)); !ok || len(b) > 4096 || len(got.Assumed) == 0 {
+		t.Errorf("%d bytes: %v, %d assumed", len(b), ok, len(got.Assumed))
+	}
+}
+
 func TestParseMessage(t *testing.T) {
 	report := drain.Report{
 		Verdict: drain.Clean, Mode: "exit-on-zero", Trigger: "SIGTERM", Began: time.Unix(1e9, 0).UTC(), Duration: drain.Millis(12 * time.Second),

@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,9 @@ type Termination struct {
 
 	// Log is slog.Default() when nil.
 	Log *slog.Logger
+
+	// IstioLog gets the lines that Istio's agent logs as well, which describe a proxy; Log when nil.
+	IstioLog *slog.Logger
 
 	Watch Watcher
 }
@@ -55,13 +59,14 @@ func (t Termination) Run(ctx context.Context) (Report, error) {
 	if t.Log == nil {
 		t.Log = slog.Default()
 	}
+	t.IstioLog = cmp.Or(t.IstioLog, t.Log)
 	return t.run(ctx), nil
 }
 
 func (t Termination) run(ctx context.Context) Report {
 	now := time.Now()
 	r := &run{
-		ctx: ctx, cfg: t.Config, dp: t.Plane, signals: t.Signals, log: t.Log, watch: t.Watch,
+		ctx: ctx, cfg: t.Config, dp: t.Plane, signals: t.Signals, log: t.Log, istio: t.IstioLog, watch: t.Watch,
 		start: now, phaseBegan: now, lastArrival: now,
 		report: Report{Mode: t.Config.Mode.String(), Trigger: t.Trigger.String(), Began: now},
 	}
@@ -94,7 +99,7 @@ func (t Termination) run(ctx context.Context) Report {
 		}
 	} else {
 		r.enter(Done)
-		r.log.Info(lineTerminated)
+		r.istio.Info(lineTerminated)
 	}
 	r.report.Duration = Millis(time.Since(r.start))
 	return r.report
@@ -107,6 +112,7 @@ type run struct {
 	dp      DataPlane
 	signals <-chan Signal
 	log     *slog.Logger
+	istio   *slog.Logger // for the lines of lines.go that are Istio's
 	watch   Watcher
 	report  Report
 
@@ -145,7 +151,7 @@ type run struct {
 // drain begins the draining phase.
 func (r *run) drain() {
 	r.enter(Draining)
-	r.log.Info(lineDraining)
+	r.istio.Info(lineDraining)
 	err := r.call(r.callDeadline(callTimeout), r.dp.Drain)
 	if r.drainFailed = err != nil; err != nil && err != errInterrupted {
 		r.faultf(lineDrainFailed, err)

@@ -45,7 +45,7 @@ func (r *run) receive(s Signal) {
 	switch s {
 	case QuitNow:
 		if !r.quit {
-			r.log.Info(lineHandlingQuit)
+			r.istio.Info(lineHandlingQuit)
 		}
 		r.quit = true
 	case Hook, IstioDrain:
@@ -69,7 +69,7 @@ func (r *run) terminate() {
 	if !r.terminating {
 		if r.cfg.Mode != ExitOnZero {
 			// pilot-agent's status server ends at SIGTERM. Ours does not; the line is for log queries.
-			r.log.Info(lineStatusServer)
+			r.istio.Info(lineStatusServer)
 		}
 		r.terminating, r.terminated, r.containerEnds = true, time.Now(), true
 	}

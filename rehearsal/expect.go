@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -47,31 +47,6 @@ const (
 	viaUpstream        = "503 - via_upstream"
 )
 
-// span is a range of times, from the scale-down.
-type span struct{ from, to time.Duration }
-
-func at(t time.Duration) span { return span{t, t} }
-
-func (s span) plus(d time.Duration) span { return span{s.from + d, s.to + d} }
-
-func (s span) atMost(d time.Duration) span { return span{min(s.from, d), min(s.to, d)} }
-
-func (s span) atLeast(o span) span { return span{max(s.from, o.from), max(s.to, o.to)} }
-
-func (s span) union(o span) span { return span{min(s.from, o.from), max(s.to, o.to)} }
-
-// holds reports whether d is in the span, with a tolerance for the clock before it, and for the machine after it.
-func (s span) holds(d, allowance time.Duration) bool {
-	return d >= s.from-20*time.Millisecond && d <= s.to+slack+allowance
-}
-
-func (s span) String() string {
-	if s.to-s.from < 10*time.Millisecond {
-		return "after " + console.Seconds(s.from)
-	}
-	return fmt.Sprintf("after %s to %s", console.Seconds(s.from), console.Seconds(s.to))
-}
-
 // circumstances are what an expectation follows from, in addition to the strategy.
 type circumstances struct {
 	left         time.Duration // of the request, at the scale-down
@@ -87,9 +62,9 @@ type circumstances struct {
 }
 
 // leaves adds the time that an app takes to exit.
-func (c circumstances) leaves(s span) span {
+func (c circumstances) leaves(s lag.Span) lag.Span {
 	if c.otherApp {
-		s.to += c.appLeaves + otherSlack
+		s.To += c.appLeaves + otherSlack
 	}
 	return s
 }
@@ -97,11 +72,11 @@ func (c circumstances) leaves(s span) span {
 // expectation is what a strategy should do. Times are from the scale-down.
 type expectation struct {
 	lost     bool
-	answered span   // 200, or the end of a lost request
-	body     string // of the 503; empty: not judged
-	log      string // in the gateway's line; empty: not judged
+	answered lag.Span // 200, or the end of a lost request
+	body     string   // of the 503; empty: not judged
+	log      string   // in the gateway's line; empty: not judged
 
-	gone   span          // the pod
+	gone   lag.Span      // the pod
 	lag    time.Duration // maximum from the last byte to the pod's end; zero: not judged
 	stays  time.Duration // minimum, whatever ended before: the minimum drain
 	appOwn bool          // the time that the app takes to exit is not part of lag
@@ -151,8 +126,8 @@ func expect(s strategy.Strategy, c circumstances) []expectation {
 	}
 	const why = "the request ends too close to the cut for one outcome"
 	e.why, other.why = why, why
-	other.answered = other.answered.union(at(c.left))
-	other.gone = span{other.gone.from - near, other.gone.to + near}
+	other.answered = other.answered.Union(lag.At(c.left))
+	other.gone = lag.Between(other.gone.From-near, other.gone.To+near)
 	return []expectation{e, other}
 }
 
@@ -165,10 +140,10 @@ func expectOne(s strategy.Strategy, c circumstances) expectation {
 
 // ends returns when a container gets SIGTERM and SIGKILL, from how long its preStop hook runs: the kubelet subtracts whole
 // seconds of that from the grace period, and leaves at least 2 s.
-func ends(hook span, grace time.Duration) (term, kill span) {
-	term = hook.atMost(grace)
+func ends(hook lag.Span, grace time.Duration) (term, kill lag.Span) {
+	term = hook.AtMost(grace)
 	after := func(t time.Duration) time.Duration { return t + max(grace-t.Truncate(time.Second), 2*time.Second) }
-	return term, span{after(term.from), after(term.to)}
+	return term, lag.Between(after(term.From), after(term.To))
 }
 
 func statusWanted(lost bool) int {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -12,31 +13,35 @@ import (
 // before the minimum drain.
 func expectLastcall(s strategy.Strategy, c circumstances) expectation {
 	grace := s.GraceOr(c.grace)
-	lastCall := grace - min(2*time.Second, grace/4)
-	no, lag := false, exitLag
+	left := 2 * time.Second // for SIGKILL
+	if s.Sidecar.IsHooks() {
+		left = 5 * time.Second // for the app
+	}
+	lastCall := grace - min(left, grace/4)
+	no, limit := false, exitLag
 	switch {
 	case c.envoy && s.Idle:
-		lag = envoyExitLagIdle
+		limit = envoyExitLagIdle
 	case c.envoy:
-		lag = envoyExitLag
+		limit = envoyExitLag
 	}
 	if c.left <= lastCall {
 		stays := min(strategy.MinimumDrain, lastCall)
-		gone := at(max(c.left, stays))
-		if lag > slack/2 {
-			gone.to += lag
+		gone := lag.At(max(c.left, stays))
+		if limit > slack/2 {
+			gone.To += limit
 		}
 		return expectation{
-			answered: at(c.left), gone: c.leaves(gone), lag: lag, stays: stays, killed: &no,
+			answered: lag.At(c.left), gone: c.leaves(gone), lag: limit, stays: stays, killed: &no,
 			appAfter: true, appOwn: c.otherApp, idle: s.Idle,
 		}
 	}
-	if c.envoy && s.Sidecar.IsNative() {
+	if c.envoy && (s.Sidecar.IsNative() || s.Sidecar.IsHooks()) {
 		return expectEnvoyNative(s, c, lastCall, grace)
 	}
 	e := expectation{
-		lost: true, answered: span{lastCall, grace}, named: true,
-		gone: span{lastCall, grace}, idle: s.Idle,
+		lost: true, answered: lag.Between(lastCall, grace), named: true,
+		gone: lag.Between(lastCall, grace), idle: s.Idle,
 		why: fmt.Sprintf("the last call of a grace period of %s is at %s", console.Round(grace), console.Round(lastCall)),
 	}
 	if c.app == strategy.Exits {
@@ -44,8 +49,8 @@ func expectLastcall(s strategy.Strategy, c circumstances) expectation {
 	} else {
 		// An app that continues a request whose client is gone is killed at the end of the grace period, which counts
 		// in whole seconds.
-		_, kill := ends(at(lastCall), grace)
-		e.gone.to = max(e.gone.to, min(kill.to, max(c.left, grace)))
+		_, kill := ends(lag.At(lastCall), grace)
+		e.gone.To = max(e.gone.To, min(kill.To, max(c.left, grace)))
 	}
 	switch {
 	case c.otherGateway:
@@ -63,18 +68,21 @@ func expectLastcall(s strategy.Strategy, c circumstances) expectation {
 // expectEnvoyNative: the hook's last call reports the remaining clients, and the app gets its SIGTERM. A native sidecar
 // stays until the app has exited, and its Envoy cannot end single requests: the app does, or its SIGKILL.
 func expectEnvoyNative(s strategy.Strategy, c circumstances, lastCall, grace time.Duration) expectation {
-	term, kill := ends(at(lastCall), grace)
+	term, kill := ends(lag.At(lastCall), grace)
 	e := expectation{
 		lost: true, answered: term, gone: term, named: true, unnamed: true, idle: s.Idle,
 		why: fmt.Sprintf("the last call is at %s, and the request ends with the app", console.Round(lastCall)),
 	}
+	if s.Sidecar.IsHooks() {
+		e.why = fmt.Sprintf("the hook's deadline is at %s, and the request ends with the app", console.Round(lastCall))
+	}
 	if c.app != strategy.Exits {
-		e.lost, e.answered = c.left > kill.from, kill
+		e.lost, e.answered = c.left > kill.From, kill
 		if !e.lost {
-			e.answered = at(c.left)
+			e.answered = lag.At(c.left)
 		}
 		// The sidecar's SIGTERM comes after the app's exit, and at least 2 s before its SIGKILL.
-		e.gone = span{e.answered.from, e.answered.to + 2*time.Second}
+		e.gone = lag.Between(e.answered.From, e.answered.To+2*time.Second)
 	}
 	switch {
 	case c.otherGateway || !e.lost:

@@ -9,7 +9,7 @@ import (
 
 func named(t *testing.T, name string) strategy.Strategy {
 	t.Helper()
-	list, err := strategy.Select(strategy.Strategies(), []string{name})
+	list, err := strategy.Select(append(strategy.Strategies(), strategy.NextToIstio()...), []string{name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +91,11 @@ func TestExpectEnvoy(t *testing.T) {
 		{"grace-7s-lastcall", 3 * sec, 30 * sec, "200 after 3.00 s; pod gone after 5.00 s, at most 100ms after the last byte"},
 		{"lastcall-classic-exit", 10 * sec, 30 * sec, "200 after 10.00 s; pod gone after 10.00 s to 10.45 s, at most 450ms after the last byte"},
 		{"lastcall-classic-close-listener", 40 * sec, 30 * sec, "503 after 28.00 s to 30.00 s; pod gone after 28.00 s to 30.00 s (the last call of a grace period of 30 s is at 28 s)"},
+		{"lastcall-istio-classic", 10 * sec, 30 * sec, "200 after 10.00 s; pod gone after 10.00 s to 10.45 s, at most 450ms after the last byte"},
+		{"lastcall-istio-native", 24 * sec, 30 * sec, "200 after 24.00 s; pod gone after 24.00 s to 24.45 s, at most 450ms after the last byte"},
+		{"lastcall-istio-native", 3 * sec, 30 * sec, "200 after 3.00 s; pod gone after 5.00 s to 5.45 s, at most 450ms after the last byte"},
+		{"lastcall-istio-classic", 26 * sec, 30 * sec, "503 after 25.00 s; pod gone after 25.00 s (the hook's deadline is at 25 s, and the request ends with the app)"},
+		{"lastcall-istio-native", 20 * sec, 12 * sec, "503 after 9.00 s; pod gone after 9.00 s (the hook's deadline is at 9 s, and the request ends with the app)"},
 		{"lastcall-native-exit", 40 * sec, 30 * sec, "503 after 28.00 s; pod gone after 28.00 s (the last call is at 28 s, and the request ends with the app)"},
 		{"lastcall-native-close-listener", 29 * sec, 30 * sec, "200 after 29.00 s; pod gone after 29.00 s to 31.00 s (the last call is at 28 s, and the request ends with the app)"},
 		{"lastcall-native-close-listener", 40 * sec, 30 * sec, "503 after 30.00 s; pod gone after 30.00 s to 32.00 s (the last call is at 28 s, and the request ends with the app)"},

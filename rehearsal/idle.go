@@ -93,6 +93,23 @@ func (c *idleClients) watch(conn net.Conn) {
 	}
 }
 
+// await returns when the pod has closed all connections, or after most. The kernel closes those of a killed Envoy a moment
+// after its agent has exited.
+func (c *idleClients) await(most time.Duration) {
+	if c == nil {
+		return
+	}
+	ended := make(chan struct{})
+	go func() { // until close, if not before
+		c.ended.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(most):
+	}
+}
+
 // close closes the remaining connections and waits; closed and broken are complete then.
 func (c *idleClients) close() {
 	if c == nil {

@@ -52,7 +52,7 @@ func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 	default:
 		add(r.answer.status == statusWanted(e.lost) && r.answer.err == nil, "the client got", fmt.Sprint(statusWanted(e.lost)), got)
 	}
-	add(e.answered.holds(r.lastByte(), c.allowance), "the request ended", e.answered.String(), "after "+console.Seconds(r.lastByte()))
+	add(e.answered.Holds(r.lastByte(), slack+c.allowance), "the request ended", e.answered.String(), "after "+console.Seconds(r.lastByte()))
 	if e.body != "" {
 		add(string(r.answer.body) == e.body, "body", fmt.Sprintf("%q (%d bytes)", e.body, len(e.body)), fmt.Sprintf("%q (%d bytes)", r.answer.body, len(r.answer.body)))
 	}
@@ -60,7 +60,7 @@ func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 		add(strings.Contains(r.logLine, e.log), "the gateway's log line", "… "+e.log+" …", r.logLine)
 	}
 
-	add(e.gone.holds(r.stayed(), c.allowance), "the pod was gone", e.gone.String(), "after "+console.Seconds(r.stayed()))
+	add(e.gone.Holds(r.stayed(), slack+c.allowance), "the pod was gone", e.gone.String(), "after "+console.Seconds(r.stayed()))
 	if e.lag > 0 {
 		lag, what := r.lag(e.stays), "the pod stayed after the last byte and the minimum drain"
 		if e.appOwn {

@@ -30,8 +30,9 @@ type Options struct {
 	Propagation time.Duration // until the gateway removes the pod's endpoint
 	App         string        // command line in place of the built-in app, with {port}
 	Gateway     string        // command line in place of the built-in gateway, with {port} and {endpoints} or {endpoint}; or envoy
-	Proxy       string        // of the sidecars: pipe (also empty) or envoy
+	Proxy       string        // of the sidecars: pipe (also empty), envoy or istio-agent
 	EnvoyPath   string        // of a real Envoy; empty: found
+	PilotAgent  string        // path of Istio's agent; empty: found
 	Client      string        // go or curl
 	KeepLogs    string        // folder for all logs; empty: none are kept
 	Lastcall    string        // path of lastcall; empty: found or built
@@ -44,7 +45,11 @@ type Options struct {
 func (o Options) check() ([]strategy.Strategy, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	strategies, err := strategy.Select(strategy.Strategies(), o.Strategies)
+	all := strategy.Strategies()
+	if o.Proxy == strategy.ProxyIstioAgent {
+		all = append(all, strategy.NextToIstio()...)
+	}
+	strategies, err := strategy.Select(all, o.Strategies)
 	if err != nil {
 		bad("--strategy: %w", err)
 	}
@@ -62,11 +67,14 @@ func (o Options) check() ([]strategy.Strategy, error) {
 			bad("--app: %w", err)
 		}
 	}
-	if o.Proxy != "" && o.Proxy != strategy.ProxyPipe && o.Proxy != strategy.ProxyEnvoy {
-		bad("--proxy is %q: must be pipe or envoy", o.Proxy)
+	if o.Proxy != "" && o.Proxy != strategy.ProxyPipe && !strategy.UsesEnvoy(o.Proxy) {
+		bad("--proxy is %q: must be pipe, envoy or istio-agent", o.Proxy)
+	}
+	if o.PilotAgent != "" && o.Proxy != strategy.ProxyIstioAgent {
+		bad("--pilot-agent-path needs --proxy istio-agent")
 	}
 	if o.EnvoyPath != "" && !o.needsEnvoy() {
-		bad("--envoy-path needs --proxy envoy or --gateway envoy")
+		bad("--envoy-path needs --proxy envoy, --proxy istio-agent or --gateway envoy")
 	}
 	if o.Gateway != "" && o.Gateway != strategy.ProxyEnvoy {
 		if err := strategy.CheckLine(o.Gateway, "{port}"); err != nil {
@@ -81,7 +89,7 @@ func (o Options) check() ([]strategy.Strategy, error) {
 
 // needsEnvoy reports whether a real Envoy takes part.
 func (o Options) needsEnvoy() bool {
-	return o.Proxy == strategy.ProxyEnvoy || o.Gateway == strategy.ProxyEnvoy
+	return strategy.UsesEnvoy(o.Proxy) || o.Gateway == strategy.ProxyEnvoy
 }
 
 // otherGateway reports whether the gateway's responses are unknown: neither the built-in one nor Envoy.

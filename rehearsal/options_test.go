@@ -30,7 +30,8 @@ func TestOptions(t *testing.T) {
 		{"app", func(o *Options) { o.App = "gunicorn app" }, "lacks {port}"},
 		{"gateway", func(o *Options) { o.Gateway = " " }, "--gateway: the command line is empty"},
 		{"lastcall", func(o *Options) { o.Lastcall = "/no/such" }, "--lastcall: stat /no/such"},
-		{"proxy", func(o *Options) { o.Proxy = "nginx" }, `--proxy is "nginx": must be pipe or envoy`},
+		{"proxy", func(o *Options) { o.Proxy = "nginx" }, `--proxy is "nginx": must be pipe, envoy or istio-agent`},
+		{"pilot-agent's path without it", func(o *Options) { o.PilotAgent, o.Proxy = "pilot-agent", "envoy" }, "--pilot-agent-path needs --proxy istio-agent"},
 		{"envoy path without envoy", func(o *Options) { o.EnvoyPath = "envoy" }, "--envoy-path needs --proxy envoy"},
 		{"logs", func(o *Options) { o.KeepLogs = full }, "must be empty, or not exist yet"},
 	} {

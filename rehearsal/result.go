@@ -3,6 +3,7 @@ package rehearsal
 import (
 	"encoding/json"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
@@ -15,15 +16,17 @@ type Result struct {
 	DelayMS int64  `json:"delay_ms"`
 	GraceMS int64  `json:"grace_ms"`
 	// PropagationMS is when the gateway removed the endpoint, from the scale-down.
-	PropagationMS int64   `json:"propagation_ms"`
-	App           string  `json:"app"`
-	AppAtTerm     string  `json:"app_at_sigterm,omitempty"` // of an app that is not built in
-	Proxy         string  `json:"proxy"`                    // of the sidecars
-	Gateway       string  `json:"gateway"`
-	Client        string  `json:"client"`
-	TookMS        float64 `json:"took_ms"`
-	Rows          []Row   `json:"rows"`
-	Logs          string  `json:"logs,omitempty"`
+	PropagationMS int64  `json:"propagation_ms"`
+	App           string `json:"app"`
+	AppAtTerm     string `json:"app_at_sigterm,omitempty"` // of an app that is not built in
+	Proxy         string `json:"proxy"`                    // of the sidecars
+	// IstioAgent is what ends the sidecars of Istio's rows: Istio's own pilot-agent, or lastcall's imitation of it.
+	IstioAgent string  `json:"istio_agent"`
+	Gateway    string  `json:"gateway"`
+	Client     string  `json:"client"`
+	TookMS     float64 `json:"took_ms"`
+	Rows       []Row   `json:"rows"`
+	Logs       string  `json:"logs,omitempty"`
 
 	// AllowanceMS is the largest of the rows'.
 	AllowanceMS float64 `json:"allowance_ms"`
@@ -61,6 +64,7 @@ type Row struct {
 	Report        *strategy.Report `json:"report,omitempty"`
 
 	lastcall bool
+	istio    bool
 	lag      time.Duration // beyond the last byte and the minimum drain
 	appTook  time.Duration // of it, the app's own time from SIGTERM to its exit
 }
@@ -83,6 +87,10 @@ func (p *experiment) result(path string, rows []Row) *Result {
 	}
 	if res.Proxy == "" {
 		res.Proxy = strategy.ProxyPipe
+	}
+	res.IstioAgent = "imitated by lastcall agent --compat istio"
+	if agent := p.pilotAgent; agent != "" {
+		res.IstioAgent = strings.TrimSpace("pilot-agent " + strategy.PilotAgentVersion(agent))
 	}
 	if res.Gateway == "" {
 		res.Gateway = "built in"
@@ -109,7 +117,7 @@ func (p *experiment) judge(r *row, path string) Row {
 		grace:        p.options.Grace,
 		app:          r.strategy.App,
 		otherGateway: p.options.otherGateway(),
-		envoy:        p.options.Proxy == strategy.ProxyEnvoy,
+		envoy:        strategy.UsesEnvoy(p.options.Proxy),
 		allowance:    p.meter.Allowance(r.end.Began, latest(r.answer.last, r.end.Gone())),
 	}
 	if p.behaviour != nil {
@@ -131,7 +139,7 @@ func (p *experiment) judge(r *row, path string) Row {
 		AppTermMS: since(r.end.Began, r.end.App.Terminated), SidecarTermMS: since(r.end.Began, r.end.Sidecar.Terminated),
 		StayedMS: milliseconds(r.stayed()), LagMS: milliseconds(r.stayed() - r.lastByte()), Report: r.report,
 		AllowanceMS: milliseconds(c.allowance),
-		lastcall:    r.strategy.Sidecar.IsLastcall(), lag: r.lag(e.stays), appTook: r.appTook(),
+		lastcall:    r.strategy.Sidecar.IsLastcall(), istio: r.strategy.Sidecar.IsIstio(), lag: r.lag(e.stays), appTook: r.appTook(),
 	}
 	if r.answer.err != nil {
 		row.Error = r.answer.err.Error()
@@ -156,6 +164,9 @@ func since(began, at time.Time) *float64 {
 	ms := milliseconds(at.Sub(began))
 	return &ms
 }
+
+// Passed reports whether every row is as expected.
+func (r *Result) Passed() bool { return r.OK }
 
 // WriteJSON writes the result as one JSON object.
 func (r *Result) WriteJSON(w io.Writer) error {

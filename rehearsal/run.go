@@ -57,6 +57,12 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			return nil, err
 		}
 	}
+	if o.Proxy == strategy.ProxyIstioAgent {
+		if p.env.Programs.PilotAgent, err = strategy.FindPilotAgent(o.PilotAgent); err != nil {
+			return nil, err
+		}
+		p.pilotAgent = p.env.Programs.PilotAgent
+	}
 	p.meter = lag.Start()
 	defer p.meter.End()
 	return p.run(ctx)
@@ -64,15 +70,16 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 
 // experiment is one run.
 type experiment struct {
-	options   Options
-	client    client
-	dir       string
-	env       *strategy.Env
-	rows      []*row
-	behaviour *strategy.AppBehaviour // of an app that is not built in
-	began     time.Time
-	progress  *console.Progress
-	meter     *lag.Meter
+	options    Options
+	client     client
+	dir        string
+	env        *strategy.Env
+	rows       []*row
+	pilotAgent string                 // path of Istio's agent, if it takes part
+	behaviour  *strategy.AppBehaviour // of an app that is not built in
+	began      time.Time
+	progress   *console.Progress
+	meter      *lag.Meter
 }
 
 func (p *experiment) show(line func() string) {

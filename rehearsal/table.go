@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
@@ -50,6 +51,9 @@ func (t *table) head(r *Result) {
 	t.line("%s", s.Bold("A client asks GET "+r.Path+"; at that moment the deployment is scaled to 0."))
 	t.line("%s", s.Dim(fmt.Sprintf("client %s → gateway%s → sidecar%s → app; grace period %s; the gateway removes the endpoint after %s",
 		r.Client, real(r.Gateway), real(r.Proxy), seconds(r.GraceMS), seconds(r.PropagationMS))))
+	if slices.ContainsFunc(r.Rows, func(row Row) bool { return row.istio }) {
+		t.line("%s", s.Dim("Istio's agent: "+r.IstioAgent))
+	}
 	if r.AppAtTerm != "" {
 		t.line("%s", s.Dim(console.Cut("app: "+r.App, console.Width)))
 		t.line("%s", s.Dim("     it "+r.AppAtTerm))
@@ -63,7 +67,7 @@ func (t *table) head(r *Result) {
 
 // real marks a real Envoy.
 func real(proxy string) string {
-	if proxy == strategy.ProxyEnvoy {
+	if strategy.UsesEnvoy(proxy) {
 		return " (Envoy)"
 	}
 	return ""
@@ -179,6 +183,11 @@ func (t *table) foot(r *Result) {
 	}
 	if note := lag.Note(time.Duration(r.AllowanceMS * float64(time.Millisecond))); note != "" {
 		t.line("  %s", s.Dim(console.Cut(note, console.Width-2)))
+	}
+	if slices.ContainsFunc(r.Rows, func(row Row) bool { return !row.OK && row.Strategy == "lastcall-istio-classic" }) {
+		t.line("  %s", s.Dim("lastcall-istio-classic needs a network namespace of its own where other programs of"))
+		t.line("  %s", s.Dim("this machine have sockets in other cgroups, as services do: the hook takes these for"))
+		t.line("  %s", s.Dim("another container of the pod. unshare -rn sh -c 'ip link set lo up; COMMAND'"))
 	}
 	if r.Logs != "" {
 		t.line("  %s", s.Dim("All logs are in "+r.Logs+"."))

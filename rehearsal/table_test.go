@@ -112,3 +112,18 @@ func TestJSON(t *testing.T) {
 		t.Errorf("got %s", b.String())
 	}
 }
+
+// TestNetworkNamespaceNote is what a failed row of a classic sidecar next to Istio's agent shows in addition.
+func TestNetworkNamespaceNote(t *testing.T) {
+	for _, isOK := range []bool{true, false} {
+		r := sample(t)
+		r.Rows = append(r.Rows, Row{Strategy: "lastcall-istio-classic", OK: isOK})
+		var b bytes.Buffer
+		if err := r.WriteTable(&b, console.Style{}); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(b.String(), "unshare -rn") == isOK {
+			t.Errorf("the row is as expected: %v; the table:\n%s", isOK, b.String())
+		}
+	}
+}

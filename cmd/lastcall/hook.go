@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -74,6 +73,10 @@ The kubelet runs the hook also when it restarts only the app's container. If the
 
 With --ports there is neither agent nor proxy: the kernel's socket table shows the activity at the app's own ports. The command waits for clients that have sent a request and have no response yet, and not for idle keep-alive connections. It returns after the minimum drain, and after the quiet time without a new connection; and no later than 5 s before the end of TERMINATION_GRACE_PERIOD_SECONDS (30), or after --timeout. For HTTP/2, gRPC, WebSocket and TLS the kernel does not show whether a request is in flight: append the protocol to the port, as in 9090/grpc, and the command waits until these connections are closed. Otherwise it assumes HTTP/1.1: connections that stay open after a response count as idle, and the report lists them as assumed.
 
+Next to linkerd's proxy, --linkerd reads its counters: while they show no request in flight at a port, its connections of HTTP/1.1, HTTP/2 and gRPC are idle for certain. All clients of the port must come through the proxy. --linkerd-shutdown, in addition, shuts the proxy down when the quiet time has passed, for clients outside the mesh that keep their connections: the proxy must allow it (annotation config.linkerd.io/proxy-admin-shutdown: enabled), and from then on the app's new outbound connections are refused.
+
+With --envoy the command attaches to the Envoy that already runs in the pod, such as Istio's. Envoy's counters and the kernel show which connections are busy; idle ones do not hold it. In an app's hook it only watches, because the kubelet also runs the hook when it restarts that container alone. As the hook of Envoy's own container (--sidecar) it drains Envoy, waits, then waits until the app's containers have exited, and ends Envoy by /quitquitquit, so that the access log is whole. If Envoy hides its counters, every open connection counts as busy; if its admin API cannot be used, the ports of --ports are watched.
+
 Exit code: 0 when drained, 1 when interrupted or without an agent, 2 for wrong flags; with --fail-on-busy 3 at the deadline and 4 when open connections were assumed idle.`
 
 func waitCommand() *cobra.Command {
@@ -82,22 +85,19 @@ func waitCommand() *cobra.Command {
 	var sidecar bool
 	var appPorts string
 	cmd := &cobra.Command{
-		Use:     "wait [--ports PORT,…]",
+		Use:     "wait [--ports PORT,… | --envoy ADDRESS]",
 		Short:   "Drain, and return when no request is left: the preStop hook",
 		Long:    waitHelp,
-		Example: "  lastcall wait\n  lastcall wait --ports 8080,9090/grpc\n  lastcall wait --ports 8080 --timeout 20s -o json",
+		Example: "  lastcall wait\n  lastcall wait --ports 8080,9090/grpc\n  lastcall wait --ports 8080 --timeout 20s -o json\n  lastcall wait --envoy 127.0.0.1:15000 --ports 8080\n  lastcall wait --linkerd 4191 --ports 8080,9090/grpc\n  lastcall wait --envoy 127.0.0.1:15000 --pilot-agent 15020 --sidecar",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.timeout < 0 {
 				return usage(fmt.Errorf("--timeout %v: must not be negative", f.timeout))
 			}
-			if ports, err := p.isGiven(cmd.Flags()); err != nil {
+			if given, err := p.isGiven(cmd.Flags(), sidecar); err != nil {
 				return err
-			} else if ports {
-				if sidecar {
-					return usage(errors.New("use only one of --sidecar and --ports: with --ports there is no sidecar"))
-				}
-				return p.wait(cmd, f.timeout)
+			} else if given {
+				return p.wait(cmd, f.timeout, sidecar)
 			}
 			path := "wait"
 			switch {
@@ -124,10 +124,10 @@ func waitCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cli.Group(cmd.Flags(), "With an agent", func(flags *pflag.FlagSet) {
+	cli.Group(cmd.Flags(), "With an agent; --timeout and --sidecar also without", func(flags *pflag.FlagSet) {
 		f.register(flags, 0)
 		flags.StringVar(&appPorts, "app-ports", "", "the `ports` of this container, separated by commas, or none, in a pod with several app containers: its restart then does not affect connections to the others")
-		flags.BoolVar(&sidecar, "sidecar", false, "this is the preStop hook of the agent's own container, so the pod ends")
+		flags.BoolVar(&sidecar, "sidecar", false, "this is the preStop hook of the agent's own container, or with --envoy of Envoy's, so the pod ends")
 	})
 	cli.Group(cmd.Flags(), "Without an agent", p.register)
 	return cmd

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/hook"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sockets"
 )
@@ -34,11 +36,14 @@ const codeCut = 3
 // codeAssumed is the exit code of --fail-on-busy when open connections were assumed idle.
 const codeAssumed = 4
 
-// portsFlags are those of wait --ports, which needs no agent.
+// portsFlags are those of wait --ports and wait --envoy, which need no agent.
 type portsFlags struct {
+	mesh       meshFlags
 	ports      []string
 	ignoreFrom []string
 	opaque     bool
+	linkerd    uint16
+	shutdown   bool // of linkerd's proxy
 	settings   settingsFlags
 	pause      time.Duration
 	leave      time.Duration
@@ -49,49 +54,66 @@ type portsFlags struct {
 }
 
 func (f *portsFlags) register(flags *pflag.FlagSet) {
+	f.mesh.register(flags)
 	flags.StringSliceVar(&f.ports, "ports", nil, "watch the connections of the app's ports, `PORT[/PROTOCOL],…`, such as 8080,9090/grpc. "+
 		"Connections of http2, grpc, h2c, ws, https, tls, tcp and similar protocols count as busy while they are open; without a protocol, and with http, HTTP/1.1 is assumed")
 	flags.StringSliceVar(&f.ignoreFrom, "ignore-from", nil, "clients that do not count, such as probes: `CIDR` or address, separated by commas (default $"+variableIgnoreFrom+")")
 	flags.BoolVar(&f.opaque, "opaque", false, "count every open connection of every port as busy")
+	flags.Uint16Var(&f.linkerd, "linkerd", 0, "admin `port` of linkerd's proxy in this pod, such as 4191: by its counters, connections of HTTP/1.1, HTTP/2 and gRPC are idle as soon as no request is in flight at their port")
+	flags.BoolVar(&f.shutdown, "linkerd-shutdown", false, "with --linkerd: after the minimum drain and the quiet time, shut linkerd's proxy down. It asks clients to close their kept connections, finishes their requests, and refuses new connections, the app's own to others included")
 	flags.DurationVar(&f.pause, "stream-pause", sockets.DefaultStreamPause, "how long a response that arrives in pieces may pause before it counts as complete")
 	for _, s := range meshconfig.Table() {
 		if slices.Contains([]string{"minimum-drain", "quiet-time", "idle-grace", "grace-period"}, s.Flag) {
 			f.settings.registerSetting(flags, s)
 		}
 	}
-	flags.DurationVar(&f.leave, "leave", sockets.DefaultLeave, "how much of the grace period to leave to the app after its SIGTERM, at most a quarter of it")
+	flags.DurationVar(&f.leave, "leave", hook.DefaultLeave, "how much of the grace period to leave to the app after its SIGTERM, at most a quarter of it")
 	flags.BoolVar(&f.failOnBusy, "fail-on-busy", false, "exit with code 3 when the deadline came first, with 4 when open connections were assumed idle")
 	cli.OutputFlag(flags, &f.output, "`text|json`: text is a log line on standard error, json the report on standard output")
 	flags.StringVar(&f.report, "report", "", "also write the report as JSON to `file`, such as /dev/termination-log")
 	cli.LogFormatFlag(flags, &f.logFormat)
 }
 
-// isGiven reports whether --ports is given, and refuses flags that contradict it.
-func (f *portsFlags) isGiven(flags *pflag.FlagSet) (_ bool, err error) {
-	if flags.Changed("ports") {
-		for _, name := range []string{"status-address", "status-port"} {
+// isGiven reports whether --ports or --envoy is given, and refuses flags that contradict it.
+func (f *portsFlags) isGiven(flags *pflag.FlagSet, sidecar bool) (_ bool, err error) {
+	given := ""
+	for _, name := range []string{"ports", "envoy"} {
+		if flags.Changed(name) {
+			given = name
+		}
+	}
+	if given != "" {
+		for _, name := range []string{"status-address", "status-port", "app-ports"} {
 			if flags.Changed(name) {
-				return false, usage(fmt.Errorf("use only one of --%s and --ports: with --ports there is no agent", name))
+				return false, usage(fmt.Errorf("use only one of --%s and --%s: with --%[2]s there is no agent", name, given))
 			}
 		}
-		return true, nil
 	}
-	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	new(portsFlags).register(own)
-	own.VisitAll(func(flag *pflag.Flag) {
-		if err == nil && flags.Changed(flag.Name) {
-			err = usage(fmt.Errorf("--%s needs --ports, such as --ports 8080", flag.Name))
-		}
-	})
-	return false, err
+	needs := func(register func(*pflag.FlagSet), what string) {
+		group := pflag.NewFlagSet("", pflag.ContinueOnError)
+		register(group)
+		group.VisitAll(func(flag *pflag.Flag) {
+			if err == nil && flags.Changed(flag.Name) {
+				err = usage(fmt.Errorf("--%s needs %s", flag.Name, what))
+			}
+		})
+	}
+	switch {
+	case given == "":
+		needs(new(meshFlags).register, "--envoy, such as --envoy 127.0.0.1:15000")
+		needs(new(portsFlags).register, "--ports, such as --ports 8080")
+	case given == "ports" && sidecar:
+		err = usage(errors.New("use only one of --sidecar and --ports: with --ports there is no sidecar"))
+	case given == "ports":
+		needs(new(meshFlags).register, "--envoy, such as --envoy 127.0.0.1:15000")
+	case !sidecar:
+		needs(new(meshFlags).registerSidecar, "--sidecar: it is for the hook of Envoy's own container")
+	}
+	return given != "", err
 }
 
-func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration) error {
+func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration, sidecar bool) error {
 	log, _, err := cli.Log(cmd, f.logFormat, slog.LevelInfo)
-	if err != nil {
-		return err
-	}
-	o, err := f.options(log)
 	if err != nil {
 		return err
 	}
@@ -99,16 +121,17 @@ func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration) error {
 	if err != nil {
 		return err
 	}
-	o.IdleGrace = config.IdleGrace
-
 	signal.Ignore(syscall.SIGPIPE) // the kubelet may have closed the hook's output
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	r, err := sockets.Wait(ctx, config, o)
-	if err != nil {
-		return err
+	report := func(r drain.Report) error { return f.writeReport(cmd.OutOrStdout(), log, r) }
+	var r drain.Report
+	if f.mesh.envoy != "" {
+		r, err = f.mesh.wait(ctx, f, config, sidecar, log, report)
+	} else {
+		r, err = f.watch(ctx, config, log, report)
 	}
-	if err := f.writeReport(cmd.OutOrStdout(), log, r); err != nil {
+	if err != nil {
 		return err
 	}
 	switch {
@@ -122,8 +145,27 @@ func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration) error {
 	return nil
 }
 
-func (f *portsFlags) options(log *slog.Logger) (sockets.Options, error) {
-	o := sockets.Options{Opaque: f.opaque, StreamPause: f.pause, Log: log}
+// watch runs the hook of a pod without a proxy.
+func (f *portsFlags) watch(ctx context.Context, config drain.Config, log *slog.Logger, report func(drain.Report) error) (drain.Report, error) {
+	o, err := f.options(config, log)
+	if err != nil {
+		return drain.Report{}, err
+	}
+	if len(o.Ports) == 0 {
+		return drain.Report{}, usage(errors.New("--ports: must have at least one port, such as --ports 8080"))
+	}
+	r, err := hook.Wait(ctx, sockets.New(o), config, log)
+	if err != nil {
+		return r, err
+	}
+	return r, report(r)
+}
+
+func (f *portsFlags) options(config drain.Config, log *slog.Logger) (sockets.Options, error) {
+	o := sockets.Options{Opaque: f.opaque, StreamPause: f.pause, IdleGrace: config.IdleGrace, Log: log, Linkerd: f.linkerd, LinkerdShutdown: f.shutdown}
+	if f.shutdown && f.linkerd == 0 {
+		return o, usage(errors.New("--linkerd-shutdown needs --linkerd, such as --linkerd 4191"))
+	}
 	if f.pause < 0 {
 		return o, usage(fmt.Errorf("--stream-pause %v: must not be negative", f.pause))
 	}
@@ -133,12 +175,12 @@ func (f *portsFlags) options(log *slog.Logger) (sockets.Options, error) {
 			return o, usage(fmt.Errorf("--ports: %w", err))
 		}
 		o.Ports = append(o.Ports, port)
+		if meshconfig.IsMuxedPort(protocol) {
+			o.MuxedPorts = append(o.MuxedPorts, port)
+		}
 		if meshconfig.IsOpaquePort(protocol) {
 			o.OpaquePorts = append(o.OpaquePorts, port)
 		}
-	}
-	if len(o.Ports) == 0 {
-		return o, usage(errors.New("--ports: must have at least one port, such as --ports 8080"))
 	}
 	from, list := "--ignore-from", f.ignoreFrom
 	if list == nil {
@@ -189,10 +231,10 @@ func (f *portsFlags) config(flags *pflag.FlagSet, timeout time.Duration) (drain.
 	if settings.Margin.IsSet() && !flags.Changed("leave") {
 		leave = settings.Margin.Value
 	}
-	c = sockets.Until(c, leave)
+	c = hook.Until(c, leave)
 	// By hand or under systemd the only grace period is one that is set.
-	if timeout > 0 && (!settings.GracePeriod.IsSet() || timeout < sockets.Deadline(c)) {
-		c = sockets.Within(c, timeout)
+	if timeout > 0 && (!settings.GracePeriod.IsSet() || timeout < hook.Deadline(c)) {
+		c = hook.Within(c, timeout)
 	}
 	if err := c.Validate(); err != nil {
 		return c, usage(err)
@@ -225,19 +267,19 @@ func (f *portsFlags) writeReport(stdout io.Writer, log *slog.Logger, r drain.Rep
 		attrs = append(attrs, "faults", r.Faults)
 	}
 	log.Info("termination report", attrs...)
+	if f.report != "" {
+		// A file that cannot be written must not fail a hook whose drain is done.
+		if err := drain.WriteMessage(f.report, r); err != nil {
+			log.Warn("cannot write the report", "file", f.report, "error", err)
+		}
+	}
+	if f.output != cli.JSON {
+		return nil
+	}
 	text, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
-	text = append(text, '\n')
-	if f.report != "" {
-		// A file that cannot be written must not fail a hook whose drain is done.
-		if err := drain.WriteMessage(f.report, text); err != nil {
-			log.Warn("cannot write the report", "file", f.report, "error", err)
-		}
-	}
-	if f.output == cli.JSON {
-		_, err = stdout.Write(text)
-	}
+	_, err = stdout.Write(append(text, '\n'))
 	return err
 }

@@ -47,7 +47,17 @@ func (f *statusFlags) leavePresence() error {
 	if resp.StatusCode != http.StatusOK { // the body ends with the container
 		return fail(fmt.Errorf("POST /present: %s", resp.Status))
 	}
-	file, err := conn.(*net.TCPConn).File()
+	return hold(conn)
+}
+
+// hold starts a process that holds a connection as long as this container runs.
+func hold(conn net.Conn) error {
+	fail := func(err error) error { return fmt.Errorf("start a process that ends with this container: %w", err) }
+	filed, ok := conn.(interface{ File() (*os.File, error) })
+	if !ok {
+		return fail(fmt.Errorf("%T has no file descriptor", conn))
+	}
+	file, err := filed.File()
 	if err != nil {
 		return fail(err)
 	}
@@ -67,7 +77,7 @@ func (f *statusFlags) leavePresence() error {
 func presentCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "present",
-		Short:  "Hold descriptor 3, a connection to the agent, until this container or the agent ends",
+		Short:  "Hold descriptor 3, a connection to the agent or to the sidecar's hook, until this container or the other side ends",
 		Hidden: true,
 		Args:   cli.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

@@ -15,32 +15,8 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/programtest"
 )
-
-// fullPipe is a pipe that takes not a byte more, as one whose reader has stalled.
-func fullPipe(t *testing.T) *os.File {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.Close(); _ = w.Close() })
-	if err := w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
-	for _, size := range []int{4096, 1} {
-		for err == nil {
-			_, err = w.Write(make([]byte, size))
-		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatal(err)
-		}
-		err = nil
-		_ = w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-	}
-	_ = w.Fd() // blocking for the program, as a container runtime's is
-	return w
-}
 
 // With nothing that reads its log, its access log and its app's or Envoy's output,
 // lastcall serves, drains at SIGTERM, finishes the requests in flight and ends.
@@ -82,7 +58,7 @@ func TestStalledLogReader(t *testing.T) {
 				}
 			}))
 			defer app.Close()
-			address, status, full := freeLoopback(t), freeLoopback(t), fullPipe(t)
+			address, status, full := freeLoopback(t), freeLoopback(t), programtest.FullPipe(t)
 			args := tt.args(t, address, app.Listener.Addr().String())
 			flags := []string{"--status-address", "127.0.0.1", "--status-port", portOf(status), "--termination-log", "", "--access-log", "-"}
 			cmd := exec.Command("lastcall", append([]string{args[0]}, append(flags, args[1:]...)...)...)

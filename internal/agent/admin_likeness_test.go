@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/peers"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
@@ -117,7 +118,7 @@ func startBoth(t *testing.T, drainTime time.Duration) (envoy, own *side) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, program, "-c", config, "--admin-address-path", adminFile, "--disable-hot-restart",
 		"--concurrency", "1", "--drain-time-s", fmt.Sprint(int(drainTime.Seconds())), "--drain-strategy", "immediate", "-l", "error")
-	var log buffer
+	var log logstest.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,13 +12,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/nettest"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
@@ -34,28 +33,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// buffer is a log that many write and a test reads.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // running is an agent under test with an app behind it.
 type running struct {
 	t       *testing.T
-	log     *buffer
+	log     *logstest.Buffer
 	url     string // of the inbound
 	status  string // of the status server
 	signals chan drain.Signal
@@ -71,7 +52,7 @@ type running struct {
 func start(t *testing.T, env []string, change ...func(*Options)) *running {
 	t.Helper()
 	r := &running{
-		t: t, log: &buffer{}, signals: make(chan drain.Signal, 4),
+		t: t, log: &logstest.Buffer{}, signals: make(chan drain.Signal, 4),
 		asked: make(chan string, 10), free: make(chan struct{}), done: make(chan struct{}),
 		message: filepath.Join(t.TempDir(), "termination-log"),
 	}

@@ -48,6 +48,7 @@ var takes = map[string]string{
 	"int":           "a whole number",
 	"int32":         "a whole number",
 	"uint":          "a whole number, 0 or more",
+	"uint16":        "a whole number from 0 to 65535",
 	"uintSlice":     "whole numbers, separated by commas",
 	"duration":      "a duration such as 500ms, 5s or 1m30s",
 	"durationSlice": "durations such as 500ms or 5s, separated by commas",

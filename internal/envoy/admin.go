@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // Admin is Envoy's admin API.
@@ -20,22 +22,21 @@ type Admin struct {
 	client  *http.Client
 }
 
-// NewAdmin is the admin API at address: host:port (IPv4 or IPv6), or unix:PATH.
-func NewAdmin(address string) (*Admin, error) {
-	var d net.Dialer
-	network, target := "tcp", address
-	base := "http://" + address
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+// NewAdmin is the admin API at an address: host:port (IPv4 or IPv6), or unix:PATH.
+func NewAdmin(at string) (*Admin, error) {
+	network, target := "tcp", at
+	base := "http://" + at
+	if path, ok := strings.CutPrefix(at, "unix:"); ok {
 		network, target, base = "unix", path, "http://envoy"
-	} else if _, _, err := net.SplitHostPort(address); err != nil {
-		return nil, fmt.Errorf("address of Envoy's admin %q: %w; must be host:port or unix:PATH", address, err)
+	} else if _, err := address(at); err != nil {
+		return nil, fmt.Errorf("address of Envoy's admin %q: must be host:port or unix:PATH, such as 127.0.0.1:15000", at)
 	}
 	return &Admin{
-		address: address,
+		address: at,
 		base:    base,
 		client: &http.Client{Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return d.DialContext(ctx, network, target)
+				return tcp.DialLoopback(ctx, network, target)
 			},
 			// A connection to the admin API counts in Envoy's own numbers and is cheap on loopback: none is kept.
 			DisableKeepAlives: true,
@@ -90,9 +91,12 @@ func (a *Admin) do(ctx context.Context, method, path string) (*http.Response, er
 	return resp, nil
 }
 
-// Ready is nil when Envoy serves (LIVE).
+// Ready is nil when Envoy serves: it is LIVE, or DRAINING because /healthcheck/fail was called.
 func (a *Admin) Ready(ctx context.Context) error {
-	_, err := a.call(ctx, http.MethodGet, "/ready")
+	body, err := a.call(ctx, http.MethodGet, "/ready")
+	if bytes.HasPrefix(body, []byte("DRAINING")) {
+		return nil
+	}
 	return err
 }
 
@@ -112,23 +116,25 @@ func (a *Admin) DrainListeners(ctx context.Context, inboundOnly, graceful, skipE
 	if len(query) > 0 {
 		path += "?" + strings.Join(query, "&")
 	}
-	_, err := a.call(ctx, http.MethodPost, path)
-	return err
+	return a.Post(ctx, path)
 }
 
 // HealthcheckFail makes Envoy fail its health checks, or pass them again.
 func (a *Admin) HealthcheckFail(ctx context.Context, fail bool) error {
-	path := "/healthcheck/ok"
 	if fail {
-		path = "/healthcheck/fail"
+		return a.Post(ctx, "/healthcheck/fail")
 	}
-	_, err := a.call(ctx, http.MethodPost, path)
-	return err
+	return a.Post(ctx, "/healthcheck/ok")
 }
 
 // Quit makes Envoy exit; it flushes its logs and stats first.
 func (a *Admin) Quit(ctx context.Context) error {
-	_, err := a.call(ctx, http.MethodPost, "/quitquitquit")
+	return a.Post(ctx, "/quitquitquit")
+}
+
+// Post calls a command of the admin API.
+func (a *Admin) Post(ctx context.Context, path string) error {
+	_, err := a.call(ctx, http.MethodPost, path)
 	return err
 }
 
@@ -147,6 +153,7 @@ func (a *Admin) Stats(ctx context.Context, filter string, usedOnly, gauges bool)
 
 // awaitReady polls until Envoy serves, or ctx or stop ends it.
 func (a *Admin) awaitReady(ctx context.Context, stop <-chan struct{}) error {
+	var why error
 	for {
 		attempt, cancel := context.WithTimeout(ctx, time.Second)
 		err := a.Ready(attempt)
@@ -154,12 +161,15 @@ func (a *Admin) awaitReady(ctx context.Context, stop <-chan struct{}) error {
 		if err == nil {
 			return nil
 		}
+		if why == nil || ctx.Err() == nil {
+			why = err // not merely that the time has passed
+		}
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-stop:
 			return errors.New("envoy exited before it was ready")
 		case <-ctx.Done():
-			return fmt.Errorf("envoy does not become ready: %w", err)
+			return fmt.Errorf("envoy does not become ready: %w", why)
 		}
 	}
 }

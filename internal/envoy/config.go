@@ -148,7 +148,7 @@ func (a *Admin) Listeners(ctx context.Context) ([]Listener, error) {
 	if err == nil {
 		return dumped, nil
 	}
-	if listErr != nil {
+	if listErr != nil || ctx.Err() != nil { // a slow Envoy is not one that hides its configuration
 		return nil, errors.Join(err, listErr)
 	}
 	return plain, nil
@@ -206,6 +206,9 @@ func (a *Admin) list(ctx context.Context) (bound map[string][]netip.AddrPort, li
 	}
 	bound = make(map[string][]netip.AddrPort)
 	for _, s := range list.Statuses {
+		if s.Address.Internal != nil {
+			continue
+		}
 		l := Listener{Name: s.Name, Direction: "UNSPECIFIED", Stats: statName(s.Address.String())}
 		for _, address := range append([]dumpedAddress{s.Address}, s.More...) {
 			if at, ok := address.bound(); ok {

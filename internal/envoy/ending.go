@@ -22,8 +22,12 @@ const stopTimeout = time.Second
 // exits.
 func (p *Plane) LastCall(ctx context.Context, _ time.Duration) ([]drain.Conversation, error) {
 	open, err := p.Open(ctx, reportMost)
+	ending := "closed"
+	if p.o.WatchOnly {
+		ending = "left to the app"
+	}
 	for i := range open {
-		open[i].Ending = "closed"
+		open[i].Ending = ending
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/logs/logstest"
 )
 
 // fake is an Envoy's admin and its one listener, by script.
@@ -98,7 +99,7 @@ func TestAdminFaults(t *testing.T) {
 			t.Run(name+", "+when, func(t *testing.T) {
 				t.Parallel()
 				f := startFake(t)
-				log := &buffer{}
+				log := &logstest.Buffer{}
 				p, err := Start(ctx, Options{Admin: f.admin.Listener.Addr().String(), Attach: true, Log: logTo(log)})
 				if err != nil {
 					t.Fatal(err)

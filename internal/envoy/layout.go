@@ -75,7 +75,18 @@ type layout struct {
 
 // layOut selects listeners by direction, address and port, never by name: a user's listener may be called worker_api or
 // admin-eu. shown are the stats that Envoy has. With kernel false, the kernel's table does not show Envoy's sockets.
+//
+// Outbound listeners are the app's own requests, and do not count. Istio's gateways mark theirs as outbound, though, and
+// have no others: those count.
 func layOut(listeners []Listener, shown Stats, leaveOut []uint16, kernel bool) *layout {
+	l := layOutOf(listeners, shown, leaveOut, kernel, false)
+	if len(l.ports)+len(l.unseen)+len(l.unknown) == 0 {
+		l = layOutOf(listeners, shown, leaveOut, kernel, true)
+	}
+	return l
+}
+
+func layOutOf(listeners []Listener, shown Stats, leaveOut []uint16, kernel, outbound bool) *layout {
 	l := &layout{
 		bound: map[uint16][]netip.Addr{}, evidence: map[uint16]evidence{},
 		http: map[string]bool{}, mixed: map[string]bool{}, counters: map[string]bool{},
@@ -90,7 +101,7 @@ func layOut(listeners []Listener, shown Stats, leaveOut []uint16, kernel bool) *
 	}
 	for _, listener := range listeners {
 		counts := func(port uint16) bool {
-			return listener.Direction != "OUTBOUND" && !slices.Contains(leaveOut, port) && !slices.Contains(Infrastructure, port) &&
+			return (outbound || listener.Direction != "OUTBOUND") && !slices.Contains(leaveOut, port) && !slices.Contains(Infrastructure, port) &&
 				(port != OutboundPort || listener.Direction == "INBOUND")
 		}
 		addresses := slices.DeleteFunc(slices.Clone(listener.Addresses), func(a netip.AddrPort) bool { return !counts(a.Port()) })

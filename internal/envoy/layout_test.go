@@ -78,6 +78,13 @@ func TestLayout(t *testing.T) {
 			},
 			ports: []uint16{15006}, http: []string{"in"}, only: true, closing: []uint16{15006},
 		},
+		"an Istio gateway's listeners are outbound, and count": {
+			listeners: []Listener{
+				change(func(l *Listener) { l.Direction = "OUTBOUND"; l.Addresses = at("0.0.0.0:8080") }),
+				change(func(l *Listener) { l.Direction = "UNSPECIFIED"; l.Addresses = at("0.0.0.0:15021") }),
+			},
+			ports: []uint16{8080}, http: []string{"in"}, closing: []uint16{8080},
+		},
 		"health and scrapes do not count, IPv4 or IPv6": {
 			listeners: []Listener{change(func(l *Listener) { l.Addresses = at("0.0.0.0:15021", "[::]:15021", "[::]:15090") })},
 			only:      true,

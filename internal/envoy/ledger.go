@@ -23,6 +23,7 @@ const (
 	idleShare = 50
 	restMin   = 20 * time.Millisecond
 	restMax   = 5 * time.Second
+	restHook  = 250 * time.Millisecond // instead of restMax, and with idleShare, for a hook, which runs for seconds
 
 	// expensive is a response that cost so much that the next is requested without the counters.
 	expensive = 5 * time.Millisecond
@@ -51,6 +52,7 @@ type ledger struct {
 	askedAt    time.Time
 	answeredAt time.Time // zero: never, or the last request failed
 	restUntil  time.Time
+	hook       bool
 	cost       time.Duration   // of the last response
 	wanted     map[string]bool // gauges that an answer must have
 }
@@ -180,8 +182,12 @@ func (g *ledger) dueForIdle(now time.Time) bool {
 	return stale && !now.Before(g.restUntil) && !now.Before(g.movedAt.Add(settle))
 }
 
-// mostMoves bounds how far soon backs off: 16 times settle, beyond which the interval decides.
-const mostMoves = 5
+// mostMoves bounds how far soon backs off: 16 times settle, beyond which the interval decides. A hook, which runs for
+// seconds, backs off to twice settle: the end of a stream must not wait longer.
+const (
+	mostMoves     = 5
+	mostHookMoves = 2
+)
 
 // quiet is how long nothing must have moved until soon no longer backs off.
 const quiet = time.Second
@@ -191,7 +197,11 @@ const quiet = time.Second
 // much.
 func (g *ledger) soon() time.Time {
 	knownBusy := g.unsent+g.unread > 0 || g.holds() && g.tally.requests > 0
-	still := g.movedAt.Add(settle << max(0, min(g.moves, mostMoves)-1))
+	most := mostMoves
+	if g.hook {
+		most = mostHookMoves
+	}
+	still := g.movedAt.Add(settle << max(0, min(g.moves, most)-1))
 	switch {
 	case g.settled() || knownBusy:
 		return time.Time{}
@@ -265,7 +275,11 @@ func (g *ledger) failed(asked time.Time, took time.Duration, err error) error {
 // rest begins a pause after a cost.
 func (g *ledger) rest(from time.Time, cost, share time.Duration) {
 	g.cost = cost
-	g.restUntil = from.Add(min(max(share*cost, restMin), restMax))
+	most := restMax
+	if g.hook {
+		share, most = idleShare, restHook
+	}
+	g.restUntil = from.Add(min(max(share*cost, restMin), most))
 }
 
 // activity is the conclusion.

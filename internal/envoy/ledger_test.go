@@ -273,6 +273,23 @@ func TestRest(t *testing.T) {
 	b.wantDue(true)
 }
 
+// A hook runs for seconds: it may ask again soon, also where each response waits for a processor.
+func TestRestOfAHook(t *testing.T) {
+	b := newBook(t)
+	b.hook = true
+	b.see(0, open(1, httpPort, 1))
+	b.see(settle, open(1, httpPort, 1))
+	busy := rq("http.h.downstream_rq_active", 1)
+	busy[ownRequest] = 1
+	if err := b.stats(busy, question{}, b.now, 50*time.Millisecond, 50*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	b.see(restHook, with(open(1, httpPort, 2), func(s *sockdiag.Socket) { s.LastReceived = settle }))
+	b.wantDue(false)
+	b.see(50*time.Millisecond, open(1, httpPort, 2))
+	b.wantDue(true)
+}
+
 // Pings of a thousand idle HTTP/2 connections leave gaps, and the kernel shows
 // the time of each: they do not keep everything busy.
 func TestPings(t *testing.T) {
@@ -320,6 +337,8 @@ func TestSoonBacksOff(t *testing.T) {
 		b.see(settle, open(1, httpPort, i)) // still, but not for long
 	}
 	b.wantSoon(settle<<(mostMoves-1) - settle)
+	b.hook = true
+	b.wantSoon(settle<<(mostHookMoves-1) - settle)
 	b.see(quiet, moves(10))
 	b.wantSoon(settle)
 }

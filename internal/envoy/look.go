@@ -86,7 +86,11 @@ func (p *Plane) sockets(states sockdiag.States) ([]sockdiag.Socket, error) {
 
 // conclude announces a change; mu is held.
 func (p *Plane) conclude() drain.Activity {
-	if now := p.ledger.activity(); now != p.last {
+	now := p.ledger.activity()
+	if p.deaf {
+		now.Arrivals, now.ArrivalsAsOf = p.last.Arrivals, p.last.ArrivalsAsOf
+	}
+	if now != p.last {
 		p.last = now
 		p.tell()
 	}

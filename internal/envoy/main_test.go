@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lastcall-dev/lastcall/internal/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/nettest"
 	"github.com/lastcall-dev/lastcall/internal/peers"
 )
@@ -33,24 +33,6 @@ func TestMain(m *testing.M) {
 // patience bounds every wait of these tests. A real Envoy needs half a minute to start
 // where sixteen of them share two busy cores.
 const patience = time.Minute
-
-// buffer is a log that many write and a test reads.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
 
 // app answers /slow when it is released, everything else at once, and echoes what
 // is no HTTP.
@@ -102,14 +84,14 @@ type running struct {
 	t      *testing.T
 	app    *app
 	listen string
-	log    *buffer
+	log    *logstest.Buffer
 	access string
 }
 
 func start(t *testing.T, change ...func(*Options)) *running {
 	t.Helper()
 	program := peers.Need(t, "envoy")
-	r := &running{t: t, app: startApp(t), listen: nettest.FreeAddress(t, "127.0.0.1"), log: &buffer{}}
+	r := &running{t: t, app: startApp(t), listen: nettest.FreeAddress(t, "127.0.0.1"), log: &logstest.Buffer{}}
 	r.access = filepath.Join(t.TempDir(), "access.log")
 	o := Options{
 		Admin: nettest.FreeAddress(t, "127.0.0.1"), Path: program, DrainTime: 45 * time.Second, ParentShutdown: time.Minute, Concurrency: 1,
@@ -192,7 +174,7 @@ func (r *running) wantGone() {
 
 var discard = slog.New(slog.DiscardHandler)
 
-func logTo(b *buffer) *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
+func logTo(b *logstest.Buffer) *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
 
 func (r *running) logLines() []string { return strings.Split(r.accessLog(), "\n") }
 

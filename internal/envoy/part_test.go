@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/nettest"
 	"github.com/lastcall-dev/lastcall/internal/peers"
 )
@@ -63,7 +64,7 @@ func answerDeaf(w http.ResponseWriter, r *http.Request) {
 func TestDeaf(t *testing.T) {
 	t.Parallel()
 	admin := nettest.FreeAddress(t, "127.0.0.1")
-	log := &buffer{}
+	log := &logstest.Buffer{}
 	script := filepath.Join(t.TempDir(), "envoy")
 	text := fmt.Sprintf("#!/bin/sh\n%s=%s %s=%s exec %s\n", partVariable, partDeaf, optionsOf, admin, os.Args[0])
 	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
@@ -119,7 +120,7 @@ func TestNoOrphan(t *testing.T) {
 	agent := exec.Command(os.Args[0])
 	agent.Env = append(os.Environ(), partVariable+"="+partAgent, optionsOf+"="+string(options))
 	agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	log := &buffer{}
+	log := &logstest.Buffer{}
 	agent.Stderr = log
 	out, err := agent.StdoutPipe()
 	if err != nil {

@@ -38,6 +38,7 @@ type Plane struct {
 	saidBad  bool
 	watch    *sockdiag.Loop // nil before Drain
 	closing  bool           // StopAccepting was called since watch began
+	deaf     bool           // new connections and requests no longer count
 
 	changes  chan struct{}
 	answered chan struct{} // receives after each response of Envoy's
@@ -81,6 +82,9 @@ func (p *Plane) Drain(ctx context.Context) error {
 		cancel()
 	}
 	p.begin()
+	if p.o.WatchOnly {
+		return nil
+	}
 	var errs []error
 	if p.o.FailHealthcheck {
 		errs = append(errs, p.admin.HealthcheckFail(ctx, true))
@@ -98,6 +102,15 @@ func (p *Plane) laidOut() *layout {
 	return p.layout
 }
 
+// Hidden describes the stats that Envoy's matcher hides, and what follows; it is empty when none is.
+func (p *Plane) Hidden() string {
+	hidden := p.laidOut().hidden
+	if len(hidden) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Envoy's stats matcher hides %d stats, such as %s: their connections count as busy while they are open; set %s", len(hidden), hidden[0], matcherHint)
+}
+
 // Changes receives after each change that the watch has seen.
 func (p *Plane) Changes() <-chan struct{} { return p.changes }
 
@@ -105,11 +118,14 @@ func (p *Plane) Changes() <-chan struct{} { return p.changes }
 func (p *Plane) CloseIdle(context.Context, time.Duration) error { return nil }
 
 // StopAccepting closes the listeners; open connections continue. Envoy responds before its workers have closed them:
-// the kernel's table shows when they have.
+// the kernel's table shows when they have. With WatchOnly new connections only cease to count.
 func (p *Plane) StopAccepting(ctx context.Context) error {
 	p.mu.Lock()
-	p.closing = true
+	p.closing, p.deaf = true, p.o.WatchOnly
 	p.mu.Unlock()
+	if p.o.WatchOnly {
+		return nil
+	}
 	if err := p.admin.DrainListeners(ctx, p.laidOut().inboundOnly, false, false); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/logs/logstest"
 )
 
 // soon is a termination that ends as soon as nothing is busy. Its last call comes so late
@@ -33,10 +34,10 @@ type termination struct {
 	began   time.Time
 	waiting chan struct{} // closed when the minimum drain is complete
 	report  chan drain.Report
-	log     *buffer
+	log     *logstest.Buffer
 }
 
-func terminate(t *testing.T, p *Plane, log *buffer, cfg drain.Config) *termination {
+func terminate(t *testing.T, p *Plane, log *logstest.Buffer, cfg drain.Config) *termination {
 	o := &termination{cfg: cfg, began: time.Now(), waiting: make(chan struct{}), report: make(chan drain.Report, 1), log: log}
 	done := make(chan struct{})
 	go func() {

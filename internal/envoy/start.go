@@ -35,6 +35,9 @@ type Options struct {
 	Args           []string      // more arguments
 	Stdout, Stderr io.Writer     // nil: the agent's
 
+	Hook      bool // for one drain: responses may cost Envoy more
+	WatchOnly bool // another drains it: its listeners stay as they are
+
 	FailHealthcheck bool     // also call /healthcheck/fail at the drain
 	LeaveOut        []uint16 // ports of listeners that do not count, in addition to Infrastructure
 	Istio           bool     // drain and count as pilot-agent does
@@ -45,7 +48,9 @@ type Options struct {
 }
 
 // changes reports whether the listeners may differ from those at the start.
-func (o *Options) changes() bool { return !o.Istio && (o.Attach || o.Config != "" || len(o.Args) > 0) }
+func (o *Options) changes() bool {
+	return !o.Istio && !o.Hook && (o.Attach || o.Config != "" || len(o.Args) > 0)
+}
 
 // startTime is how long an Envoy may take until it serves. With thousands of
 // clusters it takes seconds.
@@ -137,7 +142,7 @@ func (p *Plane) layOut(ctx context.Context, counters bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
-		if p.ledger != nil {
+		if p.ledger != nil || p.o.Hook { // a hook has another plane
 			return err
 		}
 		p.log.Warn("Envoy's stats are unavailable; treating all of them as hidden", "error", err)
@@ -166,6 +171,7 @@ func (p *Plane) layOut(ctx context.Context, counters bool) error {
 		}
 	}
 	p.ledger = newLedger(p.layout)
+	p.ledger.hook = p.o.Hook
 	return nil
 }
 

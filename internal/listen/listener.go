@@ -18,7 +18,7 @@ const Settle = time.Millisecond
 // Listener is a net.Listener that can stop and resume listening while its owner stays in Accept. No client that has
 // completed its handshake is reset.
 type Listener struct {
-	// accepted is called with each connection before Stop returns. Accept returns its result, unless that is nil.
+	// accepted handles each new connection, and has returned before Stop does. Accept returns its result, unless that is nil.
 	accepted func(net.Conn) net.Conn
 	listen   func(network, address string) (net.Listener, error)
 	addr     net.Addr // of the first socket; Resume listens there again

@@ -31,6 +31,11 @@ func PortProtocol(name string) string {
 	return ""
 }
 
+// IsMuxedPort reports whether a protocol has many requests at a time on a connection.
+func IsMuxedPort(protocol string) bool {
+	return slices.Contains([]string{"grpc", "grpcs", "http2", "h2", "h2c"}, protocol)
+}
+
 // IsOpaquePort reports whether connections of a protocol of PortProtocol do not show from outside whether they are
 // idle.
 func IsOpaquePort(protocol string) bool { return slices.Contains(opaqueProtocols, protocol) }

@@ -1,4 +1,5 @@
-// Package programtest has what tests of whole programs share: how much memory one has taken, its end by SIGTERM.
+// Package programtest has what tests of whole programs share: their scripts, a stalled reader of their output, how much
+// memory they have taken, their end by SIGTERM.
 package programtest
 
 import (

@@ -1,7 +1,10 @@
 package sockdiag
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,22 +26,50 @@ func (t *Table) Listeners() ([]Socket, error) { return t.others(Of(Listen)) }
 
 // others are the sockets with an inode that is not among our descriptors; inode 0: its process has closed it.
 func (t *Table) others(states States) ([]Socket, error) {
-	own, err := ownInodes()
-	if err != nil {
+	own := make(map[uint32]bool)
+	if err := addInodes(own, "/proc/self"); err != nil {
 		return nil, err
 	}
+	return t.not(own, states)
+}
+
+// not are the sockets of a process whose inode is not one of these.
+func (t *Table) not(own map[uint32]bool, states States) ([]Socket, error) {
 	all, err := t.list(states, nil, nil)
 	return slices.DeleteFunc(all, func(s Socket) bool { return s.Inode == 0 || own[s.Inode] }), err
 }
 
-// ownInodes are the sockets among our own descriptors.
-func ownInodes() (map[uint32]bool, error) {
-	const folder = "/proc/self/fd"
+// OfOtherContainers counts the sockets of the network namespace that belong to no process of this container: of this
+// control group, since a pod may share its process namespace. It needs the user of the container's processes.
+func (t *Table) OfOtherContainers() (int, error) {
+	group, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return 0, fmt.Errorf("find this container's processes: %w", err)
+	}
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return 0, err
+	}
+	own := make(map[uint32]bool)
+	for _, process := range processes {
+		if of, err := os.ReadFile(process + "/cgroup"); err != nil || !bytes.Equal(of, group) {
+			continue // it has exited, or is another container's
+		}
+		if err := addInodes(own, process); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return 0, err
+		}
+	}
+	all, err := t.not(own, alive)
+	return len(all), err
+}
+
+// addInodes adds the sockets among the descriptors of a process.
+func addInodes(own map[uint32]bool, process string) error {
+	folder := filepath.Join(process, "fd")
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return nil, fmt.Errorf("list our own sockets: %w", err)
+		return fmt.Errorf("list the sockets of a process: %w", err)
 	}
-	own := make(map[uint32]bool, len(entries))
 	for _, e := range entries {
 		link, err := os.Readlink(filepath.Join(folder, e.Name()))
 		if err != nil {
@@ -50,5 +81,5 @@ func ownInodes() (map[uint32]bool, error) {
 			}
 		}
 	}
-	return own, nil
+	return nil
 }

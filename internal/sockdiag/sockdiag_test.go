@@ -190,6 +190,14 @@ func TestWatchDestroyed(t *testing.T) {
 			t.Fatal("not reported")
 		}
 	}
+	w.Ended()
+	_ = ln.Close() // a listener is not a client
+	client, server := pair(t, other)
+	_, _ = client.Close(), server.Close()
+	time.Sleep(50 * time.Millisecond)
+	if ended, lost := w.Ended(); len(ended) > 0 || lost {
+		t.Errorf("the end of the listener was reported: %+v", ended)
+	}
 }
 
 // Uncollected reports are bounded, and losses are reported.

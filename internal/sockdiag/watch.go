@@ -101,7 +101,7 @@ func (w *Watch) run(ports []uint16) {
 			return
 		}
 		for _, m := range messages {
-			if s, ok := parse(m.Data); ok {
+			if s, ok := parse(m.Data); ok && s.Remote.Port() != 0 { // not a listener
 				if _, ours := slices.BinarySearch(ports, s.Local.Port()); ours {
 					w.add(&s)
 				}

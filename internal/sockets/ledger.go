@@ -22,8 +22,7 @@ const (
 
 	// slowAfter is how long after the request a response must continue to count as streaming.
 	slowAfter = 500 * time.Millisecond
-	// settled is when the kernel's delayed acknowledgement (200 ms at most) has
-	// been sent, or was not needed.
+	// settled is when the kernel's delayed acknowledgement (200 ms at most) has been sent, or was not needed.
 	settled = 300 * time.Millisecond
 )
 
@@ -35,7 +34,7 @@ var states = sockdiag.Of(sockdiag.Established, sockdiag.CloseWait, sockdiag.FinW
 type turn int
 
 const (
-	nobody  turn = iota
+	neither turn = iota
 	client       // the app owes a response
 	app          // the client has its response, as far as visible
 	unclear      // both sent in one jiffy
@@ -67,6 +66,7 @@ type sighting struct {
 	spoke             time.Time // when bytes moved last
 	asked             time.Time // when the request began; with turn app: the last one
 	reason            Reason
+	answered          bool // by the counters of linkerd's proxy, since bytes moved
 	remote            netip.AddrPort
 	local             netip.AddrPort
 }
@@ -91,23 +91,24 @@ type ledger struct {
 	ignored     []netip.Prefix
 	opaque      bool // all ports
 	opaquePorts []uint16
+	muxedPorts  []uint16
 	idleGrace   time.Duration
 	streamPause time.Duration
 
 	seen     map[uint64]*sighting // open ones
 	ended    map[uint64]bool      // closed by the app, not yet by the kernel
 	arrivals uint64
-	closed   bool // new connections no longer count
-
-	since   time.Time // when the watch began; zero: it has not
-	reports bool      // the kernel reports destroyed sockets
-	roll    sockdiag.Roll
+	closed   bool                 // new connections no longer count
+	answered map[uint16]time.Time // when a port had no request in flight by the counters of linkerd's proxy
+	since    time.Time            // when the watch began; zero: it has not
+	reports  bool                 // the kernel reports destroyed sockets
+	roll     sockdiag.Roll
 }
 
 func newLedger(o Options) *ledger {
 	return &ledger{
 		ignored: o.IgnoreFrom, opaque: o.Opaque, opaquePorts: o.OpaquePorts, idleGrace: o.IdleGrace, streamPause: o.StreamPause,
-		seen: make(map[uint64]*sighting), ended: make(map[uint64]bool),
+		seen: make(map[uint64]*sighting), ended: make(map[uint64]bool), answered: make(map[uint16]time.Time), muxedPorts: o.MuxedPorts,
 	}
 }
 
@@ -128,11 +129,11 @@ func (g *ledger) destroyed(sockets []sockdiag.Socket, lost bool) {
 		_, ended := g.ended[s.Cookie]
 		delete(g.ended, s.Cookie)
 		if g.roll.Unseen(s.Cookie, open || ended) {
-			g.arrived()
+			g.arrived(s)
 		}
 	}
 	if lost {
-		g.arrived() // at least
+		g.arrived(sockdiag.Socket{}) // at least one
 	}
 }
 
@@ -152,7 +153,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		if !known {
 			was = &sighting{remote: s.Remote, local: s.Local}
 			g.seen[s.Cookie] = was
-			g.arrived()
+			g.arrived(s)
 		}
 		g.follow(was, s, now, known)
 	}
@@ -163,7 +164,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 // with it.
 func (g *ledger) end(s sockdiag.Socket, known bool, now time.Time) {
 	if !known && !g.ended[s.Cookie] && s.State != sockdiag.FinWait2 {
-		g.arrived() // opened and served between two looks
+		g.arrived(s) // opened and served between two looks
 	}
 	if s.WriteQueue <= 1 { // the FIN counts as one
 		delete(g.seen, s.Cookie)
@@ -190,7 +191,7 @@ func (g *ledger) follow(was *sighting, s sockdiag.Socket, now time.Time, known b
 	switch {
 	case known && !came && !went:
 	case received == 0 && written == 0:
-		was.turn = nobody
+		was.turn = neither
 	case received == 0 || known && !came:
 		was.turn = app
 	case written == 0 || known && !went:
@@ -203,7 +204,7 @@ func (g *ledger) follow(was *sighting, s sockdiag.Socket, now time.Time, known b
 		was.turn, was.weighed = unclear, false
 	}
 	if came && known && (before != client || went) {
-		g.arrived() // a request: during an upload the app has sent nothing
+		g.arrived(s) // a request: during an upload the app has sent nothing
 	}
 	if came && (before != client || went || !known) {
 		was.asked = now.Add(-s.LastReceived)
@@ -244,20 +245,25 @@ func (s *sighting) weigh(k sockdiag.Socket) {
 	}
 }
 
-// judge returns why a connection is busy. Moved, Doubted and Paused pass with time.
+// judge returns why a connection is busy. Moved, Doubted and Paused pass with time. On HTTP/2, clients may send last
+// without a request: they acknowledge settings.
 func (g *ledger) judge(c *sighting, unread, unsent uint32, now time.Time) Reason {
+	muxed := slices.Contains(g.muxedPorts, c.local.Port())
+	c.answered = g.answered[c.local.Port()].After(c.spoke.Add(20 * time.Millisecond)) // the kernel's clock is coarse
 	switch {
-	case g.opaque || slices.Contains(g.opaquePorts, c.local.Port()):
+	case g.opaque, slices.Contains(g.opaquePorts, c.local.Port()) && !(c.answered && muxed):
 		return Opaque
 	case unread > 0:
 		return Unread
 	case unsent > 0:
 		return Unsent
-	case c.turn == client:
+	case c.turn == client && !muxed:
 		return Asked
+	case c.answered:
+		return Idle
 	case now.Before(c.spoke.Add(g.grace())):
 		return Moved
-	case now.Before(c.spoke.Add(c.doubt())):
+	case now.Before(c.spoke.Add(doubt[c.turn])):
 		return Doubted
 	case c.streams && now.Before(c.spoke.Add(g.streamPause)):
 		return Paused
@@ -265,16 +271,8 @@ func (g *ledger) judge(c *sighting, unread, unsent uint32, now time.Time) Reason
 	return Idle
 }
 
-// doubt is how long after the last byte the connection may still be busy.
-func (s *sighting) doubt() time.Duration {
-	switch s.turn {
-	case unclear:
-		return doubtTime
-	case likely:
-		return hunchTime
-	}
-	return 0
-}
+// doubt is how long after the last byte a connection may still be busy.
+var doubt = map[turn]time.Duration{unclear: doubtTime, likely: hunchTime}
 
 func (g *ledger) grace() time.Duration {
 	if g.closed {
@@ -291,7 +289,7 @@ func (g *ledger) next() (next time.Time) {
 		case Moved:
 			at = c.spoke.Add(g.grace())
 		case Doubted:
-			at = c.spoke.Add(c.doubt())
+			at = c.spoke.Add(doubt[c.turn])
 		case Paused:
 			at = c.spoke.Add(g.streamPause)
 		default:
@@ -316,8 +314,9 @@ func (g *ledger) gone(present map[uint64]bool) {
 	maps.DeleteFunc(g.ended, func(cookie uint64, _ bool) bool { return left(cookie) })
 }
 
-func (g *ledger) arrived() {
-	if !g.closed {
+// arrived counts a new connection or request, by which a client shows that it still finds the app.
+func (g *ledger) arrived(s sockdiag.Socket) {
+	if !g.closed && !isAmbientProbe(s.Remote.Addr()) {
 		g.arrivals++
 	}
 }
@@ -337,7 +336,7 @@ func (g *ledger) doubts(now time.Time) (out []*sighting) {
 func (g *ledger) assumed() map[uint16]int {
 	out := make(map[uint16]int)
 	for _, c := range g.seen {
-		if c.reason == Idle && c.received > 0 && c.turn != nobody {
+		if c.reason == Idle && c.received > 0 && c.turn != neither && !c.answered {
 			out[c.local.Port()]++
 		}
 	}

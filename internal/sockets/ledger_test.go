@@ -258,7 +258,7 @@ func TestArrivals(t *testing.T) {
 		play func(s *scene)
 		want uint64
 	}{
-		{name: "nobody", play: func(*scene) {}},
+		{name: "no client", play: func(*scene) {}},
 		{name: "a connection", play: func(s *scene) { s.k.connects() }, want: 1},
 		{name: "with its first request", play: func(s *scene) { s.k.connects().asks() }, want: 1},
 		{name: "and another request", play: func(s *scene) {

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
+	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
@@ -13,6 +16,10 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
+
+// DefaultStreamPause is the default of Options.StreamPause: servers send heartbeats every 15 s (the HTML standard's
+// advice for event streams).
+const DefaultStreamPause = 15 * time.Second
 
 // Options configure a Plane.
 type Options struct {
@@ -25,11 +32,13 @@ type Options struct {
 	Opaque bool // every open connection is busy
 	// OpaquePorts are those of Ports whose connections are busy while they are open: HTTP/2, gRPC, WebSocket, TLS, all
 	// protocols for which the kernel's counters do not distinguish idle from busy.
-	OpaquePorts []uint16
-
-	StreamPause time.Duration // for which a streaming response may pause before it counts as complete
-	IdleGrace   time.Duration // for which a connection is quiet before it is idle
-	Log         *slog.Logger  // of problems of the watch itself
+	OpaquePorts     []uint16
+	MuxedPorts      []uint16      // those of OpaquePorts whose requests linkerd's proxy counts: HTTP/2, gRPC
+	Linkerd         uint16        // the admin port of linkerd's proxy, which all clients of Ports must come through; 0: none
+	LinkerdShutdown bool          // CloseIdle shuts that proxy down
+	StreamPause     time.Duration // for which a streaming response may pause before it counts as complete
+	IdleGrace       time.Duration // for which a connection is quiet before it is idle
+	Log             *slog.Logger  // of problems of the watch itself
 }
 
 // table is the kernel's, or a test's.
@@ -40,15 +49,17 @@ type table interface {
 
 // kernel is what the plane sees of the machine.
 type kernel struct {
-	open  func() (table, error)
-	watch func([]uint16) (sockdiag.Reports, error) // of destroyed sockets
-	acks  func([]uint16) (acks, error)
+	open    func() (table, error)
+	watch   func([]uint16) (sockdiag.Reports, error) // of destroyed sockets
+	acks    func([]uint16) (acks, error)
+	linkerd func(admin uint16, method, path string) ([]byte, error)
 }
 
 var thisKernel = kernel{
-	open:  func() (table, error) { return sockdiag.OpenTable() },
-	watch: func(ports []uint16) (sockdiag.Reports, error) { return sockdiag.WatchDestroyed(ports) },
-	acks:  readAcks,
+	open:    func() (table, error) { return sockdiag.OpenTable() },
+	watch:   func(ports []uint16) (sockdiag.Reports, error) { return sockdiag.WatchDestroyed(ports) },
+	acks:    readAcks,
+	linkerd: askAdmin,
 }
 
 // Plane is an app without a proxy. It implements drain.DataPlane as far as watching allows.
@@ -65,8 +76,9 @@ type Plane struct {
 	assumed map[uint16]int // at the end: connections assumed idle, by port
 	watch   *sockdiag.Loop // nil before Drain
 
-	changes chan struct{}
-	exited  chan struct{} // never closed: an app that has exited has no connections
+	shutdown sync.Once
+	changes  chan struct{}
+	exited   chan struct{} // never closed: an app that has exited has no connections
 }
 
 var _ drain.DataPlane = (*Plane)(nil)
@@ -91,6 +103,18 @@ func (p *Plane) fallBack(why error) {
 	p.table, p.o.Opaque = procTable{}, true
 }
 
+// announce logs what is watched, and ports without a listener.
+func (p *Plane) announce() {
+	p.o.Log.Info("watching the app's connections", "ports", p.o.Ports, "opaque", p.o.OpaquePorts, "all_opaque", p.o.Opaque, "linkerd", p.o.Linkerd)
+	if listening, err := p.Listening(); err == nil {
+		for _, port := range p.o.Ports {
+			if !slices.Contains(listening, port) {
+				p.o.Log.Warn("no listener on this port; is it the app's?", "port", port)
+			}
+		}
+	}
+}
+
 // Listening lists those of the ports that have a listener.
 func (p *Plane) Listening() ([]uint16, error) {
 	p.mu.Lock()
@@ -105,6 +129,7 @@ func (p *Plane) Listening() ([]uint16, error) {
 
 // Drain begins to watch. Clients cannot be notified.
 func (p *Plane) Drain(ctx context.Context) error {
+	p.announce()
 	p.begin()
 	_, err := p.Activity(ctx)
 	return err
@@ -189,8 +214,13 @@ func (p *Plane) tell() {
 // Changes receives after each change that the watch has seen.
 func (p *Plane) Changes() <-chan struct{} { return p.changes }
 
-// CloseIdle does nothing: it cannot close the app's connections.
-func (p *Plane) CloseIdle(context.Context, time.Duration) error { return nil }
+// CloseIdle cannot close the app's connections; linkerd's proxy closes its clients' when it shuts down.
+func (p *Plane) CloseIdle(context.Context, time.Duration) (err error) {
+	if p.o.LinkerdShutdown {
+		p.shutdown.Do(func() { _, err = p.kernel.linkerd(p.o.Linkerd, http.MethodPost, "/shutdown") })
+	}
+	return err
+}
 
 // StopAccepting cannot stop the app from accepting. New connections no longer count, and clients between two requests
 // are no longer waited for: the drain has used its share, or has ended.
@@ -216,14 +246,9 @@ func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) 
 			busy = append(busy, c)
 		}
 	}
-	passing := func(c *sighting) int {
-		if c.reason == Moved || c.reason == Doubted || c.reason == Paused {
-			return 1
-		}
-		return 0
-	}
+	passing := map[Reason]int{Moved: 1, Doubted: 1, Paused: 1}
 	slices.SortFunc(busy, func(a, b *sighting) int {
-		return cmp.Or(cmp.Compare(passing(a), passing(b)), a.since().Compare(b.since()), a.remote.Compare(b.remote))
+		return cmp.Or(cmp.Compare(passing[a.reason], passing[b.reason]), a.since().Compare(b.since()), a.remote.Compare(b.remote))
 	})
 	var out []drain.Conversation
 	for _, c := range busy[:min(most, len(busy))] {
@@ -253,6 +278,17 @@ func (p *Plane) Close(context.Context) error {
 	p.mu.Unlock()
 	p.Kill()
 	return nil
+}
+
+// Assumed lists what the report assumes once the plane has been closed: that the app was the last to send on a
+// connection does not prove that its response is complete.
+func (p *Plane) Assumed() (out []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, port := range slices.Sorted(maps.Keys(p.assumed)) {
+		out = append(out, fmt.Sprintf("port %d: HTTP/1.1, one request at a time; open connections on which the app was the last to send, taken for idle: %d", port, p.assumed[port]))
+	}
+	return out
 }
 
 // Kill ends the watch.

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/hook"
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
@@ -40,18 +41,18 @@ const realGrace = 400 * time.Millisecond
 func realConfig() drain.Config {
 	c := drain.DefaultConfig()
 	c.MinimumDrain, c.QuietTime, c.IdleGrace = 0, 0, realGrace
-	return Within(c, doubtTime+5*second)
+	return hook.Within(c, doubtTime+5*second)
 }
 
-// hook is a Wait that has not returned.
-type hook struct {
+// preStop is a Wait that has not returned.
+type preStop struct {
 	t    *testing.T
 	done chan drain.Report
 }
 
-func startHook(t *testing.T, port uint16, change func(*Options)) *hook {
+func startHook(t *testing.T, port uint16, change func(*Options)) *preStop {
 	t.Helper()
-	h := &hook{t, make(chan drain.Report, 1)}
+	h := &preStop{t, make(chan drain.Report, 1)}
 	waits := make(waiting)
 	o := Options{Ports: []uint16{port}, IdleGrace: realGrace, Log: slog.New(waits)}
 	if change != nil {
@@ -60,7 +61,7 @@ func startHook(t *testing.T, port uint16, change func(*Options)) *hook {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		r, err := Wait(ctx, realConfig(), o)
+		r, err := hook.Wait(ctx, New(o), realConfig(), o.Log)
 		if err != nil {
 			t.Error(err)
 		}
@@ -85,10 +86,10 @@ func (w waiting) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-func (h *hook) isOver() bool { return len(h.done) > 0 }
+func (h *preStop) isOver() bool { return len(h.done) > 0 }
 
 // ends waits for the hook's end and checks its verdict.
-func (h *hook) ends(want ...drain.Verdict) drain.Report {
+func (h *preStop) ends(want ...drain.Verdict) drain.Report {
 	h.t.Helper()
 	r := <-h.done
 	if !slices.Contains(want, r.Verdict) {
@@ -188,7 +189,7 @@ func (c *caller) reads() {
 
 // stays fails when the hook ends although a client waits: far longer than any
 // grace of the test.
-func (h *hook) stays() {
+func (h *preStop) stays() {
 	h.t.Helper()
 	select {
 	case r := <-h.done:
@@ -273,7 +274,7 @@ func TestRealUpload(t *testing.T) {
 }
 
 // staysUnless is stays, but the last piece of an upload is answered.
-func (h *hook) staysUnless(c *caller) {
+func (h *preStop) staysUnless(c *caller) {
 	h.t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(3 * realGrace))
 	defer func() { _ = c.SetReadDeadline(time.Time{}) }()
@@ -373,7 +374,7 @@ func TestRealIgnoredAndUnheard(t *testing.T) {
 	<-s.asked
 	o := Options{Ports: []uint16{s.port}, Log: quiet()}
 	o.IgnoreFrom = append(o.IgnoreFrom, mustPrefix("127.0.0.0/8"))
-	r, err := Wait(t.Context(), realConfig(), o)
+	r, err := hook.Wait(t.Context(), New(o), realConfig(), o.Log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package sockets
 
 import (
 	"context"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -9,8 +10,22 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/hook"
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
+
+// probe sends a request each second on a connection of its own, until ctx ends.
+func probe(ctx context.Context, k *fakeKernel, from netip.Addr, takes time.Duration) {
+	for ctx.Err() == nil {
+		c := k.connects()
+		c.do(func(time.Time) { c.Remote = netip.AddrPortFrom(from, c.Remote.Port()) })
+		c.asks()
+		time.Sleep(takes)
+		c.answers()
+		c.closes()
+		time.Sleep(second - takes)
+	}
+}
 
 // Each row is a pod's last seconds: when the hook returns, and with which verdict.
 // Defaults: 5 s minimum drain, 2 s quiet time and idle grace, 30 s grace period.
@@ -37,6 +52,20 @@ func TestWait(t *testing.T) {
 				c.answers()
 			}
 		}, want: 5 * second, verdict: drain.Assumed},
+		{name: "probes by way of Istio's ambient mesh do not extend the quiet time", play: func(ctx context.Context, k *fakeKernel) {
+			probe(ctx, k, ambientProbes[0], fakeJiffy)
+		}, want: 5 * second, late: exact, verdict: drain.Clean},
+		{name: "which other clients do, to a third of the grace period", play: func(ctx context.Context, k *fakeKernel) {
+			probe(ctx, k, netip.MustParseAddr("10.0.0.2"), fakeJiffy)
+		}, want: 10 * second, late: second, verdict: drain.Clean},
+		{name: "a slow request from the node of an ambient pod is busy", play: func(_ context.Context, k *fakeKernel) {
+			c := k.connects()
+			c.do(func(time.Time) { c.Remote = netip.AddrPortFrom(ambientProbes[1], 40000) })
+			c.asks()
+			time.Sleep(12 * second)
+			c.answers()
+			c.closes()
+		}, want: 12 * second, late: exact, verdict: drain.Clean},
 		{name: "a slow request, then the connection is closed", play: func(_ context.Context, k *fakeKernel) {
 			c := k.connects()
 			c.asks()
@@ -136,13 +165,13 @@ func TestWait(t *testing.T) {
 			defer k.mu.Unlock()
 			k.broken = true
 		}, want: 25 * second, late: exact, verdict: drain.Cut},
-		{name: "by hand, with a timeout", config: func(c drain.Config) drain.Config { return Within(c, 20*second) },
+		{name: "by hand, with a timeout", config: func(c drain.Config) drain.Config { return hook.Within(c, 20*second) },
 			play: func(_ context.Context, k *fakeKernel) { k.connects().asks() }, want: 20 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
-		{name: "a timeout shorter than the minimum drain", config: func(c drain.Config) drain.Config { return Within(c, 3*second) },
+		{name: "a timeout shorter than the minimum drain", config: func(c drain.Config) drain.Config { return hook.Within(c, 3*second) },
 			want: 3 * second, late: exact, verdict: drain.Clean},
 		{name: "a short grace period: a quarter of it is left", config: func(c drain.Config) drain.Config {
 			c.GracePeriod = 8 * second
-			return Until(c, DefaultLeave)
+			return hook.Until(c, hook.DefaultLeave)
 		}, play: func(_ context.Context, k *fakeKernel) { k.connects().asks() }, want: 6 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -151,7 +180,7 @@ func TestWait(t *testing.T) {
 				if !tt.blind {
 					k.gone = make(chan struct{}, 1)
 				}
-				config := Until(drain.DefaultConfig(), DefaultLeave)
+				config := hook.Until(drain.DefaultConfig(), hook.DefaultLeave)
 				if tt.config != nil {
 					config = tt.config(config)
 				}
@@ -169,7 +198,7 @@ func TestWait(t *testing.T) {
 					played.Go(func() { tt.play(ctx, k) })
 				}
 				synctest.Wait()
-				r, err := newPlane(o, k.kernel()).wait(t.Context(), config)
+				r, err := hook.Wait(t.Context(), newPlane(o, k.kernel()), config, quiet())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -202,7 +231,7 @@ func TestWaitStopped(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 7*second)
 		defer cancel()
 		o := Options{Ports: []uint16{fakePort}, IdleGrace: 2 * second, Log: quiet()}
-		r, err := newPlane(o, k.kernel()).wait(ctx, Until(drain.DefaultConfig(), DefaultLeave))
+		r, err := hook.Wait(ctx, newPlane(o, k.kernel()), hook.Until(drain.DefaultConfig(), hook.DefaultLeave), quiet())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,24 +239,4 @@ func TestWaitStopped(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
-}
-
-func TestDeadlines(t *testing.T) {
-	c := drain.DefaultConfig()
-	for _, tt := range []struct {
-		config drain.Config
-		want   time.Duration
-	}{
-		{Until(c, DefaultLeave), 25 * second},
-		{Until(c, second), 29 * second},
-		{Until(c, 20*second), 22500 * time.Millisecond},
-		{Within(c, 20*second), 20 * second},
-		{Within(c, second), second},
-		{Within(c, time.Hour), time.Hour},
-		{Within(c, 1), 1},
-	} {
-		if err := tt.config.Validate(); err != nil || Deadline(tt.config) != tt.want {
-			t.Errorf("%v, %v; want %v", Deadline(tt.config), err, tt.want)
-		}
-	}
 }

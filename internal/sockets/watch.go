@@ -49,6 +49,9 @@ func (p *Plane) begin() {
 	p.ledger.since, p.ledger.reports = time.Now(), w.Reports != nil
 	p.watch = w
 	w.Start(context.Background())
+	if p.o.Linkerd != 0 {
+		go p.askLinkerd(w)
+	}
 }
 
 // end stops it.

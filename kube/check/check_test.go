@@ -48,6 +48,8 @@ type cluster struct {
 	denied    string // resource that the user may not read
 	mesh      string // name of another webhook configuration
 	nothing   bool   // lastcall is not installed
+	ambient   bool   // a namespace is in Istio's ambient mesh
+	late      string // a container that was added after lastcall
 }
 
 func healthy() cluster {
@@ -84,6 +86,13 @@ func (f cluster) clients(t *testing.T) Clients {
 	if f.mesh != "" {
 		objects = append(objects, &admissionregistration.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: f.mesh}})
 	}
+	if f.ambient {
+		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mesh", Labels: map[string]string{"istio.io/dataplane-mode": "ambient"}}})
+	}
+	containers := []corev1.Container{{Name: "web", Image: "web:1"}}
+	if f.late != "" {
+		containers = append(containers, corev1.Container{Name: f.late, Image: "proxy:1"})
+	}
 	if !f.nothing {
 		ready := int32(0)
 		if f.ready {
@@ -101,8 +110,8 @@ func (f cluster) clients(t *testing.T) Clients {
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"lastcall.dev/inject": "true"}}},
 			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: map[string]string{"lastcall.dev/injected": "true"}}, Spec: corev1.PodSpec{
 				TerminationGracePeriodSeconds: &f.grace,
-				InitContainers:                []corev1.Container{{Name: "lastcall", Image: f.image, RestartPolicy: to(corev1.ContainerRestartPolicyAlways)}},
-				Containers:                    []corev1.Container{{Name: "web", Image: "web:1"}},
+				InitContainers:                []corev1.Container{{Name: "lastcall-capture", Image: f.image}, {Name: "lastcall", Image: f.image, RestartPolicy: to(corev1.ContainerRestartPolicyAlways)}},
+				Containers:                    containers,
 			}},
 		)
 	}
@@ -165,9 +174,11 @@ func TestProblems(t *testing.T) {
 		"another authority":     {func(f *cluster, _ *Options) { f.foreignCA = true }, Failed, "the caBundle has the authority", "does not trust"},
 		"a webhook not reached": {func(f *cluster, _ *Options) { f.injects = false }, Failed, "the API server reaches the webhook", "would not be injected"},
 		"a deadlock":            {func(f *cluster, o *Options) { f.policy = admissionregistration.Fail }, Failed, "pods that the webhook needs", "selects namespace lastcall-system"},
-		"another version":       {func(_ *cluster, o *Options) { o.Version = "1.3.0" }, Warning, "sidecars have the version", "1.2.0; this is 1.3.0"},
+		"another version":       {func(_ *cluster, o *Options) { o.Version = "1.3.0" }, Warning, "sidecars have the version", "1.2.0 (2 times); this is 1.3.0"},
 		"a short grace period":  {func(f *cluster, _ *Options) { f.grace = 0 }, Warning, "timers of the pods fit together (LC014)", "shop/web-1"},
-		"linkerd":               {func(f *cluster, _ *Options) { f.mesh = "linkerd-proxy-injector-webhook-config" }, Warning, "linkerd is installed", "lastcall.dev/proxy: sockets"},
+		"linkerd":               {func(f *cluster, _ *Options) { f.mesh = "linkerd-proxy-injector-webhook-config" }, OK, "linkerd is installed", "watches its sockets"},
+		"ambient":               {func(f *cluster, _ *Options) { f.ambient = true }, OK, "Istio's ambient mesh is in use", "1 namespaces; pods of the mesh get no second proxy"},
+		"called only once":      {func(f *cluster, _ *Options) { f.late = "istio-proxy" }, Failed, "no proxy was added after lastcall", "shop/web-1: two proxies capture its traffic"},
 		"may not read secrets":  {func(f *cluster, _ *Options) { f.denied = "secrets" }, Warning, "the caBundle has the authority", "not checked"},
 		"may not list nodes":    {func(f *cluster, _ *Options) { f.denied = "nodes" }, Warning, "nodes can run the sidecar", "not checked"},
 		"installed already":     {func(_ *cluster, o *Options) { o.Pre = true }, Warning, "no webhook configuration", "exists"},

@@ -43,6 +43,7 @@ func (c *checker) pods() {
 		}
 		c.ok(name, "%d%s", len(pods), more)
 		c.sidecars(pods)
+		c.late(pods)
 		c.timers(pods)
 	}
 	c.missed()
@@ -70,6 +71,17 @@ func (c *checker) sidecars(pods []corev1.Pod) {
 		return
 	}
 	c.ok("sidecars run", "")
+}
+
+// late finds pods into which another injector has put a proxy after lastcall, whose webhook was not called again.
+func (c *checker) late(pods []corev1.Pod) {
+	var wrong []string
+	for i := range pods {
+		if text := inject.Unfinished(&pods[i]); text != "" {
+			wrong = append(wrong, pods[i].Namespace+"/"+pods[i].Name+": "+text)
+		}
+	}
+	c.list("no proxy was added after lastcall", Failed, wrong, "the webhook was not called after another product's: check that it is ready and has reinvocationPolicy IfNeeded, then restart these workloads")
 }
 
 // timers applies lint to the pods, once for the pods of each owner.

@@ -52,7 +52,7 @@ type Missed struct {
 	// Selections returns those of the registered webhooks; none without a configuration.
 	Selections func(ctx context.Context) ([]Selection, error)
 
-	NamespaceLabels func(ctx context.Context, name string) (map[string]string, error)
+	Namespace func(ctx context.Context, name string) (inject.Namespace, error)
 }
 
 // finder runs Missed. Its pods are those of one list and the following watch.
@@ -179,21 +179,22 @@ func (f *finder) isMissed(ctx context.Context, pod *metav1.PartialObjectMetadata
 	case pod.Annotations[inject.AnnotationStatus] != "": // the webhook left it alone for a reason
 		return false
 	}
-	var namespace map[string]string
+	var namespace *inject.Namespace
 	for _, s := range f.selections {
 		if !s.Object.Matches(labels.Set(pod.Labels)) {
 			continue
 		}
 		if namespace == nil {
-			var err error
-			if namespace, err = f.NamespaceLabels(ctx, pod.Namespace); err != nil {
+			n, err := f.Namespace(ctx, pod.Namespace)
+			if err != nil {
 				return false // it will be examined again
 			}
+			namespace = &n
 		}
-		if !s.Namespace.Matches(labels.Set(namespace)) {
+		if !s.Namespace.Matches(labels.Set(namespace.Labels)) {
 			continue
 		}
-		if inject.IsAsked(&pod.ObjectMeta, inject.Options{IsAsked: s.IsAsked, Namespace: inject.Namespace{Name: pod.Namespace, Labels: namespace}}) {
+		if inject.IsAsked(&pod.ObjectMeta, inject.Options{IsAsked: s.IsAsked, Namespace: *namespace}) {
 			return true
 		}
 	}

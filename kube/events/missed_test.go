@@ -77,14 +77,14 @@ func find(t *testing.T, objects ...runtime.Object) *finding {
 				{selector(t, "lastcall.dev/inject notin (true)"), selector(t, "lastcall.dev/inject in (true)"), false},
 			}, nil
 		},
-		NamespaceLabels: func(_ context.Context, name string) (map[string]string, error) {
+		Namespace: func(_ context.Context, name string) (inject.Namespace, error) {
 			switch name {
 			case "shop":
-				return map[string]string{"lastcall.dev/inject": "true"}, nil
+				return inject.Namespace{Name: name, Labels: map[string]string{"lastcall.dev/inject": "true"}}, nil
 			case "unknown":
-				return nil, errors.New("not now")
+				return inject.Namespace{}, errors.New("not now")
 			}
-			return nil, nil
+			return inject.Namespace{Name: name}, nil
 		},
 	}, f.registry)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -32,12 +32,12 @@ func find(spec *corev1.PodSpec, name string) *corev1.Container {
 }
 
 // apps are the containers that the kubelet ends when the pod ends: all except the
-// proxies. Init containers are not among them.
+// proxies, lastcall's and those of meshes. Init containers are not among them.
 func apps(spec *corev1.PodSpec) []*corev1.Container {
 	var out []*corev1.Container
 	for i := range spec.Containers {
-		if name := spec.Containers[i].Name; name != containerSidecar && name != istioProxy {
-			out = append(out, &spec.Containers[i])
+		if c := &spec.Containers[i]; c.Name != containerSidecar && c.Name != istioProxy && !isMeshProxy(spec, c) {
+			out = append(out, c)
 		}
 	}
 	return out
@@ -49,7 +49,7 @@ func probed(spec *corev1.PodSpec) []*corev1.Container {
 	out := apps(spec)
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
-		if isNative(c) && c.Name != containerSidecar && c.Name != istioProxy {
+		if isNative(c) && c.Name != containerSidecar && c.Name != istioProxy && !isMeshProxy(spec, c) {
 			out = append(out, c)
 		}
 	}

@@ -104,20 +104,58 @@ func chooseProxy(pod *corev1.Pod, o Options) (Proxy, string, error) {
 	default:
 		return "", "", fmt.Errorf("annotation %s is %q: must be %s, %s, %s or %s", annotationProxy, said, Pipe, Envoy, Sockets, Istio)
 	}
+	wants := said == Pipe || said == Envoy
+	hasSidecar := find(&pod.Spec, istioProxy) != nil
+	name, note := meshOf(pod, o.Namespace)
+	isThere := name != dapr && slices.ContainsFunc(allContainers(&pod.Spec), func(c *corev1.Container) bool { return isMeshProxy(&pod.Spec, c) })
+	asked := isIstioAsked(pod, o.Namespace) && !isThere
 	switch {
-	case find(&pod.Spec, istioProxy) != nil:
-		if said == Pipe || said == Envoy {
-			return Istio, "the pod has Istio's sidecar: a second one is not added, although " + annotationProxy + " asks for it", nil
-		}
+	case (hasSidecar || asked) && isProxyless(pod):
+		return Sockets, "Istio's agent runs without Envoy here (proxyless gRPC), so the app's preStop watches its sockets", nil
+	case hasSidecar && wants:
+		return Istio, "the pod has Istio's sidecar: a second one is not added, although " + annotationProxy + " asks for it", nil
+	case hasSidecar && said != Sockets:
 		return Istio, "", nil
+	case asked && wants:
+		return Istio, "Istio's injection is enabled: a second proxy is not added, although " + annotationProxy + " asks for it; sidecar.istio.io/inject: \"false\" leaves Istio's out", nil
+	case asked && said == "":
+		return Istio, "Istio's injection is enabled: its sidecar is expected; sidecar.istio.io/inject: \"false\" replaces it by lastcall's", nil
+	case said == Istio && name == dapr: // which captures nothing
+		return Istio, "", nil
+	case name != "" && (wants || said == Istio):
+		return Sockets, note + ", although " + annotationProxy + " is " + string(said), nil
+	case name != "":
+		return Sockets, note, nil
+	case said == Istio && isIstioRefused(pod):
+		return Sockets, "Istio's injection is disabled (sidecar.istio.io/inject), so the app's preStop watches its sockets", nil
 	case said == Envoy && o.EnvoyImage == "":
 		return "", "", unableError{"annotation " + annotationProxy + " requires Envoy, but the injection has no image with Envoy (--envoy-image)"}
 	case said != "":
 		return said, "", nil
-	case isIstioAsked(pod, o.Namespace):
-		return Istio, "Istio's injection is enabled: its sidecar is expected; " + annotationProxy + ": pipe replaces it by lastcall's", nil
 	}
-	return Pipe, "", nil
+	return earlierProxy(pod), "", nil
+}
+
+// earlierProxy is the form of an earlier injection, which may have known the namespace, or else the default: without it, a
+// manifest that is injected again alone would get a proxy next to the mesh's.
+func earlierProxy(pod *corev1.Pod) Proxy {
+	switch status := pod.Annotations[AnnotationStatus]; {
+	case status == statusIstio && !isIstioRefused(pod):
+		return Istio
+	case status == statusSockets:
+		return Sockets
+	}
+	return Pipe
+}
+
+// isIstioRefused reports whether the pod itself disables Istio's injection.
+func isIstioRefused(pod *corev1.Pod) bool {
+	const inject = "sidecar.istio.io/inject"
+	text, said := pod.Labels[inject]
+	if !said {
+		text = pod.Annotations[inject]
+	}
+	return text == "false"
 }
 
 // isIstioAsked reports whether Istio's injector will put its sidecar into the pod.
@@ -125,10 +163,13 @@ func isIstioAsked(pod *corev1.Pod, ns Namespace) bool {
 	const inject = "sidecar.istio.io/inject"
 	for _, said := range []map[string]string{pod.Labels, pod.Annotations} {
 		if text, ok := said[inject]; ok {
-			return text == "true"
+			return text == "true" && ns.Labels["istio-injection"] != "disabled"
 		}
 	}
 	if pod.Labels["istio.io/rev"] != "" {
+		return true
+	}
+	if len(ns.Labels) == 0 && pod.Annotations[istioTemplates] != "" { // a manifest without its namespace
 		return true
 	}
 	return ns.Labels["istio-injection"] == "enabled" || ns.Labels["istio-injection"] == "" && ns.Labels["istio.io/rev"] != ""

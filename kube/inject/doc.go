@@ -2,8 +2,8 @@
 // in the right order.
 //
 // It promises: a pod that cannot be interpreted, or could not work afterwards, is unchanged except for an annotation
-// (lastcall.dev/status) with the reason; a pod never has two sidecars; a second injection changes nothing, except that
-// containers which another injector added in between get their hooks and probes. Pod is a pure function: the token of
+// (lastcall.dev/status) with the reason; a pod never has two sidecars; a second injection changes nothing, except because
+// of what another injector added in between: its containers get their hooks and probes. Pod is a pure function: the token of
 // the hook is an argument.
 //
 // # When a pod is injected
@@ -18,10 +18,18 @@
 //	                             NET_ADMIN. The default.
 //	lastcall.dev/proxy: envoy    the same with a real Envoy (Options.EnvoyImage), which the agent supervises.
 //	lastcall.dev/proxy: sockets  no proxy: the app's preStop is lastcall wait --ports; an init container copies
-//	                             the binary. Also used if the namespace's pod security does not admit the capture.
-//	lastcall.dev/proxy: istio    the same next to Istio's sidecar, which gets EXIT_ON_ZERO_ACTIVE_CONNECTIONS
-//	                             and, if it is native and has lost it, its preStop. The default if there is a
-//	                             container istio-proxy, or if Istio's labels enable its injection.
+//	                             the binary. Also used if the namespace's pod security does not admit the capture,
+//	                             and in the pods of other meshes: linkerd, Istio ambient, Kuma, Consul, Dapr and
+//	                             others, recognized by container, label or annotation, of the pod or its namespace.
+//	lastcall.dev/proxy: istio    no proxy next to Istio's sidecar: the app's preStop is lastcall wait --envoy, which
+//	                             watches Envoy; a classic istio-proxy gets the hook that drains it, a native one
+//	                             keeps or gets back Istio's. The default if there is a container istio-proxy, or
+//	                             if Istio's labels enable its injection.
+//
+// A second proxy is never added: with pipe or envoy such a pod gets sockets or istio too, and a pod whose traffic an unknown
+// program redirects is left alone. If another injector adds its proxy after lastcall's, which lastcall could not know, the
+// next call takes lastcall's out again. Next to Istio, the statistics that show which connections are busy are added to the
+// pod's proxyStatsMatcher, which pilot-agent reads when it starts.
 //
 // The sidecar's settings are the pod's proxy.istio.io/config over the MeshConfig, as PROXY_CONFIG and, for proxyMetadata,
 // as variables; the grace period is the pod's. The label lastcall.dev/injected: "true" marks injected pods, for
@@ -32,6 +40,7 @@
 //	lastcall.dev/sidecar                native or classic (also sidecar.istio.io/nativeSidecar)
 //	lastcall.dev/pre-stop               keep (default): an app's own preStop stays; replace: lastcall's replaces
 //	                                    it; none: no app gets one
+//	lastcall.dev/linkerd-shutdown       "true": the hook shuts linkerd's proxy down after the quiet time; see docs/linkerd.md
 //	lastcall.dev/ports                  for sockets: the ports to watch, PORT[/PROTOCOL], comma-separated; default
 //	                                    containerPorts, with the protocols in their names (grpc-api, http2)
 //	lastcall.dev/ignore-inbound-ports   ports whose connections never count

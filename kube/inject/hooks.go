@@ -37,14 +37,14 @@ func (j *injection) appHook(c *corev1.Container) *corev1.LifecycleHandler {
 			command = append(command, "--status-port", strconv.Itoa(port))
 		}
 		if len(apps(&j.pod.Spec)) > 1 {
-			command = append(command, "--app-ports", cmp.Or(joinPorts(tcpPorts(c)), "none"))
+			command = append(command, "--app-ports", cmp.Or(tcpPorts(c), "none"))
 		}
 		j.mountProgram(c)
 		return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: command}}
 	}
 	h := j.waitHook(j.token)
 	if len(apps(&j.pod.Spec)) > 1 {
-		h.HTTPGet.Path += "?ports=" + joinPorts(tcpPorts(c))
+		h.HTTPGet.Path += "?ports=" + tcpPorts(c)
 	}
 	return h
 }
@@ -112,7 +112,7 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 		own := c.Lifecycle.PreStop
 		switch {
 		case isOurHook(own): // with another container added since, ports matter
-			if h := hook(c); isWaitHook(own) && isWaitHook(h) || isExecHook(own) && isExecHook(h) && isPortsHook(own) == isPortsHook(h) {
+			if h := hook(c); isWaitHook(own) && isWaitHook(h) || isExecHook(own) && isExecHook(h) && isPlaneHook(own) == isPlaneHook(h) {
 				c.Lifecycle.PreStop = h
 			}
 		case own == nil || word == "replace":

@@ -1,37 +1,247 @@
 package inject
 
 import (
+	"cmp"
+	"net"
+	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// addIstio leaves the traffic to Istio's sidecar, makes it exit when no connection is open, and delays the app's SIGTERM
-// until its last request has ended.
+// autoImage is the image of a container that a user writes to customize what Istio's injector adds under its name.
+const autoImage = "auto"
+
+// Istio's annotations that decide about its sidecar.
+const (
+	istioTemplates   = "inject.istio.io/templates"
+	istioStatusPort  = "status.sidecar.istio.io/port"
+	istioMode        = "sidecar.istio.io/interceptionMode"
+	istioIncludePort = "traffic.sidecar.istio.io/includeInboundPorts"
+	istioExcludePort = "traffic.sidecar.istio.io/excludeInboundPorts"
+)
+
+// addIstio leaves the traffic to Istio's sidecar. The apps' hooks watch its Envoy and delay the SIGTERM until no request is
+// in flight; they never drain it, because the kubelet also runs them when one container restarts. istio-proxy's own hook
+// begins the drain: Istio's in a native sidecar, lastcall's in a classic one.
 func (j *injection) addIstio() error {
-	if err := j.addSockets(); err != nil {
+	word, err := j.preStopWord()
+	if err != nil {
 		return err
 	}
-	proxy := find(&j.pod.Spec, istioProxy)
-	if proxy == nil {
-		return nil // Istio's injector runs later, then ours again
+	if word == "none" {
+		return unableError{"annotation " + annotationPreStop + " is none, and next to Istio's sidecar the preStop hooks are all that lastcall adds"}
 	}
-	if _, said := variable(proxy, variableExitOnZero); !said && !j.settings.ExitOnZero.IsSet() {
-		setVariable(proxy, variableExitOnZero, "true")
+	said, err := parseWatched(j.pod.Annotations[annotationPorts])
+	if err != nil {
+		return err
 	}
-	if !isNative(proxy) {
+	if err := j.addHooks(func(c *corev1.Container) *corev1.LifecycleHandler { return j.envoyHook(c, said) }); err != nil {
+		return err
+	}
+	j.hookIstioProxy(word == "replace")
+	if !j.equipHooks() {
 		return nil
+	}
+	return j.exportStats()
+}
+
+// envoyHook is the hook of an app next to Istio's Envoy. Containers without a port get it too: Envoy shows the activity of
+// the whole pod. A container whose ports all bypass Envoy is watched by its sockets.
+func (j *injection) envoyHook(c *corev1.Container, said []watched) *corev1.LifecycleHandler {
+	ports := said
+	if len(ports) == 0 {
+		ports = watchedPorts(c)
+	}
+	var past []watched
+	for _, p := range ports {
+		if j.bypasses(p.port) {
+			past = append(past, p)
+		}
+	}
+	switch {
+	case len(past) == 0:
+	case len(past) == len(ports):
+		j.note("container %s: Istio does not capture its ports, so its preStop watches their sockets instead of Envoy", c.Name)
+		j.noteOpaque(c, ports)
+		return j.waitCommand(c, nil, ports)
+	default:
+		j.note("container %s: Istio does not capture port %s, whose connections do not delay the SIGTERM; another port of the container is captured, and only Envoy is watched", c.Name, past[0])
+	}
+	return j.waitCommand(c, []string{"--envoy", j.istioAdmin()}, ports)
+}
+
+// istioAdmin is the address of Envoy's admin API.
+func (j *injection) istioAdmin() string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(j.settings.AdminPort.Value))
+}
+
+// agentPort is the port of pilot-agent's status server, 0 if it has none.
+func (j *injection) agentPort() int {
+	if text, said := j.pod.Annotations[istioStatusPort]; said {
+		if port, err := strconv.ParseUint(text, 10, 16); err == nil {
+			return int(port)
+		}
+	}
+	return j.settings.StatusPort.Value
+}
+
+// debugPorts are those that pilot-agent request connects to; it fails with any other.
+var debugPorts = []int{15000, 15004, 15020, 15021}
+
+// hookIstioProxy gives istio-proxy the hook that begins the drain. If the injector has not run yet, its form is unknown:
+// the webhook is called again, and for a manifest the form is the one that is set.
+func (j *injection) hookIstioProxy(replace bool) {
+	spec := &j.pod.Spec
+	proxy := find(spec, istioProxy)
+	isGateway := proxy != nil && len(apps(spec)) == 0 // never native
+	switch {
+	case proxy != nil && (proxy.Image != autoImage || isGateway):
+	case !j.Offline:
+		return
+	case j.sidecar != Classic:
+		j.note("istio-proxy is expected to be a native sidecar; if Istio injects a classic one, set annotation %s: classic, which gives it a preStop hook too", annotationSidecar)
+		return
+	case proxy == nil:
+		spec.Containers = append(spec.Containers, corev1.Container{Name: istioProxy, Image: autoImage, ImagePullPolicy: corev1.PullIfNotPresent})
+		proxy = &spec.Containers[len(spec.Containers)-1]
+		j.note("container %s with image %s customizes the classic sidecar of Istio's injector, without which the pod cannot start", istioProxy, autoImage)
+	}
+	var own *corev1.LifecycleHandler
+	if proxy.Lifecycle != nil {
+		own = proxy.Lifecycle.PreStop
+	}
+	var hook *corev1.LifecycleHandler
+	isFree := own == nil || isExecHook(own) || replace
+	switch {
+	case isNative(proxy) && (isFree || isPilotDrain(own)) && !slices.Contains(debugPorts, j.agentPort()):
+		hook = j.proxyHook(proxy)
+		j.note("Istio's preStop of the native %s cannot work with status port %d, which pilot-agent request refuses: lastcall's drains Envoy instead", istioProxy, j.agentPort())
+	case isNative(proxy) && isPilotDrain(own):
+		return
+	case isNative(proxy) && isFree:
+		// A lifecycle in the pod's manifest replaces Istio's (Istio's injection templates, 1.31). Without its preStop the drain
+		// would begin after the apps have ended.
+		hook = j.pilotDrain()
+		j.note("the native %s lacked Istio's preStop, which was restored: otherwise its drain would begin only after the app has ended", istioProxy)
+	case isNative(proxy):
+		j.note("the native %s keeps a preStop that is not Istio's: Envoy does not ask clients to close their connections until the app has ended; %s: replace restores Istio's", istioProxy, annotationPreStop)
+		return
+	case isFree:
+		hook = j.proxyHook(proxy)
+	default:
+		j.note("%s keeps its own preStop: Envoy exits when that hook and its own drain have ended, even if requests are in flight; with %s: replace it exits after the last one", istioProxy, annotationPreStop)
+		if value, _ := variable(proxy, variableExitOnZero); value == "true" {
+			j.note("%s: an idle client holds %s until SIGKILL; remove the variable, or set %s: replace", variableExitOnZero, istioProxy, annotationPreStop)
+		}
+		return
 	}
 	if proxy.Lifecycle == nil {
 		proxy.Lifecycle = &corev1.Lifecycle{}
 	}
-	if proxy.Lifecycle.PreStop == nil {
-		// A lifecycle in the pod's manifest replaces Istio's, which begins the drain while the app still runs (Istio's
-		// injection templates, 1.31).
-		proxy.Lifecycle.PreStop = &corev1.LifecycleHandler{Exec: &corev1.ExecAction{
-			Command: []string{"pilot-agent", "request", "--debug-port=" + strconv.Itoa(j.settings.StatusPort.Value), "POST", "drain"},
-		}}
-		j.note("the native %s had no preStop: Istio's own was restored, because otherwise its drain would begin only after the app has ended", istioProxy)
+	proxy.Lifecycle.PreStop = hook
+}
+
+// proxyHook is the hook of a classic istio-proxy: it begins the drain and returns when the apps have ended. The report is
+// in the apps' termination messages, if one of them has it.
+func (j *injection) proxyHook(proxy *corev1.Container) *corev1.LifecycleHandler {
+	plane := []string{"--envoy", j.istioAdmin()}
+	if port := j.agentPort(); port != 0 {
+		plane = append(plane, "--pilot-agent", strconv.Itoa(port))
 	}
-	return nil
+	plane = append(plane, "--sidecar")
+	var ports []watched
+	isReported := false
+	for _, c := range apps(&j.pod.Spec) {
+		ports = append(ports, watchedPorts(c)...)
+		isReported = isReported || c.Lifecycle != nil && isPlaneHook(c.Lifecycle.PreStop) && slices.Contains(c.Lifecycle.PreStop.Exec.Command, "--report")
+	}
+	h := j.waitCommand(proxy, plane, sortWatched(ports))
+	if isReported {
+		return withoutReport(h)
+	}
+	return h
+}
+
+// pilotDrain is the preStop that Istio gives a native sidecar.
+func (j *injection) pilotDrain() *corev1.LifecycleHandler {
+	return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{
+		Command: []string{"pilot-agent", "request", "--debug-port=" + strconv.Itoa(j.agentPort()), "POST", "drain"},
+	}}
+}
+
+func isPilotDrain(h *corev1.LifecycleHandler) bool {
+	return h != nil && h.Exec != nil && slices.Contains(h.Exec.Command, "pilot-agent") && slices.Contains(h.Exec.Command, "drain")
+}
+
+// bypasses reports whether Istio does not redirect the connections to a port of the app: by the arguments of the init
+// container that redirects, or else by the pod's annotations.
+func (j *injection) bypasses(port uint16) bool {
+	mode, include, exclude := j.settings.Proxy.GetInterceptionMode().String(), "*", ""
+	for _, said := range []struct {
+		annotation string
+		value      *string
+	}{{istioMode, &mode}, {istioIncludePort, &include}, {istioExcludePort, &exclude}} {
+		if text, ok := j.pod.Annotations[said.annotation]; ok {
+			*said.value = text
+		}
+	}
+	for _, name := range []string{"istio-init", "istio-validation"} {
+		c := find(&j.pod.Spec, name)
+		for i := 0; c != nil && i+1 < len(c.Args); i++ {
+			switch c.Args[i] {
+			case "-b":
+				include = c.Args[i+1]
+			case "-d":
+				exclude = c.Args[i+1]
+			}
+		}
+	}
+	listed := func(list string) bool {
+		for item := range strings.SplitSeq(list, ",") {
+			if item = strings.TrimSpace(item); item == "*" || item == strconv.Itoa(int(port)) {
+				return true
+			}
+		}
+		return false
+	}
+	return mode == "NONE" || !listed(include) || listed(exclude)
+}
+
+// isProxyless reports whether Istio's agent runs without Envoy, for a gRPC library that is its own data plane.
+func isProxyless(pod *corev1.Pod) bool {
+	if strings.Contains(pod.Annotations[istioTemplates], "grpc-") {
+		return true
+	}
+	c := find(&pod.Spec, istioProxy)
+	if c == nil {
+		return false
+	}
+	generator, _ := variable(c, "ISTIO_META_GENERATOR")
+	return generator == "grpc"
+}
+
+// proxyConfigOf is the PROXY_CONFIG that Istio's injector has written, in the form of os.Environ: the mesh's settings, which
+// are nowhere else in the pod.
+func proxyConfigOf(pod *corev1.Pod) []string {
+	c := find(&pod.Spec, istioProxy)
+	if c == nil {
+		return nil
+	}
+	text, _ := variable(c, variableProxyConfig)
+	if text = strings.TrimSpace(unescape(text)); text == "" {
+		return nil
+	}
+	return []string{variableProxyConfig + "=" + text}
+}
+
+// reportFile is the file of a container's termination message; empty if a report there would hide the end of the
+// container's log, which it asks for.
+func (j *injection) reportFile(c *corev1.Container) string {
+	if c.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {
+		j.note("container %s: terminationMessagePolicy is %s, so its termination message has no report, which would take the place of its log", c.Name, c.TerminationMessagePolicy)
+		return ""
+	}
+	return cmp.Or(c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
 }

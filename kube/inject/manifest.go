@@ -22,23 +22,28 @@ type Done struct {
 
 // Manifest injects into the workloads of a text of YAML documents (or JSON). Documents without a workload, or without a
 // change, are returned byte for byte; the others keep their order and comments. options returns the options of one
-// workload. The labels of a Namespace in the text apply to its workloads, at any position, unless options set others. An
+// workload. The labels and annotations of a Namespace in the text apply to its workloads, at any position, unless options set others. An
 // error names the document; then the text is nil.
 func Manifest(text []byte, options func(*Workload) Options) ([]byte, []Done, error) {
+	return manifest(text, true, options)
+}
+
+func manifest(text []byte, isOffline bool, options func(*Workload) Options) ([]byte, []Done, error) {
 	var out bytes.Buffer
 	var done []Done
 	documents := splitDocuments(text)
-	labels := map[string]map[string]string{}
+	namespaces := map[string]Namespace{}
 	for i := range documents {
 		d := &documents[i]
-		if err := d.read(labels); err != nil {
+		if err := d.read(namespaces); err != nil {
 			return nil, nil, fmt.Errorf("document %d (line %d): %w", i+1, d.line, err)
 		}
 	}
 	inNamespace := func(w *Workload) Options {
 		o := options(w)
+		o.Offline = isOffline
 		if o.Namespace.Labels == nil {
-			o.Namespace.Labels = labels[o.Namespace.Name]
+			o.Namespace.Labels, o.Namespace.Annotations = namespaces[o.Namespace.Name].Labels, namespaces[o.Namespace.Name].Annotations
 		}
 		return o
 	}
@@ -82,8 +87,8 @@ func splitDocuments(text []byte) []document {
 	return out
 }
 
-// read parses the document's objects, and adds the labels of its Namespaces to labels.
-func (d *document) read(labels map[string]map[string]string) error {
+// read parses the document's objects, and adds its Namespaces to namespaces.
+func (d *document) read(namespaces map[string]Namespace) error {
 	js, err := sigs.YAMLToJSON(d.text)
 	if err != nil {
 		return errors.New(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
@@ -96,9 +101,10 @@ func (d *document) read(labels map[string]map[string]string) error {
 		if json.UnmarshalCaseSensitivePreserveInts(o.text, &n) != nil || n.Kind != "Namespace" || n.APIVersion != "v1" {
 			continue
 		}
-		if labels[n.Name] = n.Labels; n.Labels == nil {
-			labels[n.Name] = map[string]string{}
+		if n.Labels == nil {
+			n.Labels = map[string]string{}
 		}
+		namespaces[n.Name] = Namespace{Labels: n.Labels, Annotations: n.Annotations}
 	}
 	return nil
 }

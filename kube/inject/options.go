@@ -64,6 +64,9 @@ type Options struct {
 	// IsAsked is the default for pods and namespaces without a setting: false in a webhook, true for lastcallctl inject.
 	IsAsked bool
 
+	// Offline means that the pod is injected in a manifest: what other injectors add later is not seen. Manifest sets it.
+	Offline bool
+
 	// Job means that the pod belongs to a Job, even if its ownerReferences do not show it yet.
 	Job bool
 
@@ -75,6 +78,9 @@ type Options struct {
 type Namespace struct {
 	Name   string
 	Labels map[string]string
+
+	// Annotations are those of MeshKeys.
+	Annotations map[string]string
 }
 
 // Outcome is the result for a pod.
@@ -108,21 +114,22 @@ type Result struct {
 const (
 	AnnotationInject = "lastcall.dev/inject"
 
-	annotationProxy         = "lastcall.dev/proxy"
-	annotationSidecar       = "lastcall.dev/sidecar"
-	annotationPreStop       = "lastcall.dev/pre-stop"
-	annotationPorts         = "lastcall.dev/ports"
-	annotationIgnoreInbound = "lastcall.dev/ignore-inbound-ports"
-	annotationQuietTime     = "lastcall.dev/quiet-time"
-	annotationIdleGrace     = "lastcall.dev/idle-grace"
-	annotationMargin        = "lastcall.dev/last-call-margin"
-	annotationCompat        = "lastcall.dev/compat"
-	annotationRestartWait   = "lastcall.dev/restart-wait"
-	annotationLogFormat     = "lastcall.dev/log-format"
-	annotationCPU           = "lastcall.dev/cpu"
-	annotationCPULimit      = "lastcall.dev/cpu-limit"
-	annotationMemory        = "lastcall.dev/memory"
-	annotationMemoryLimit   = "lastcall.dev/memory-limit"
+	annotationProxy           = "lastcall.dev/proxy"
+	annotationSidecar         = "lastcall.dev/sidecar"
+	annotationPreStop         = "lastcall.dev/pre-stop"
+	annotationPorts           = "lastcall.dev/ports"
+	annotationLinkerdShutdown = "lastcall.dev/linkerd-shutdown"
+	annotationIgnoreInbound   = "lastcall.dev/ignore-inbound-ports"
+	annotationQuietTime       = "lastcall.dev/quiet-time"
+	annotationIdleGrace       = "lastcall.dev/idle-grace"
+	annotationMargin          = "lastcall.dev/last-call-margin"
+	annotationCompat          = "lastcall.dev/compat"
+	annotationRestartWait     = "lastcall.dev/restart-wait"
+	annotationLogFormat       = "lastcall.dev/log-format"
+	annotationCPU             = "lastcall.dev/cpu"
+	annotationCPULimit        = "lastcall.dev/cpu-limit"
+	annotationMemory          = "lastcall.dev/memory"
+	annotationMemoryLimit     = "lastcall.dev/memory-limit"
 
 	// LabelInjected, with LabelInjectedValue, is on every injected pod: watches and kubectl get pods -l select by it.
 	LabelInjected      = "lastcall.dev/injected"

@@ -89,11 +89,35 @@ func Pod(pod *corev1.Pod, o Options) (*corev1.Pod, Result) {
 	if j.pod.Annotations == nil {
 		j.pod.Annotations = map[string]string{}
 	}
+	if isOurs(j.pod) && isRedirectedTwice(j.pod) {
+		if err := j.withdraw(); err != nil {
+			return leave(pod, err)
+		}
+		pod = j.pod.DeepCopy() // left alone without the sidecar
+		delete(pod.Labels, LabelInjected)
+	}
+	if o.Offline && isOurs(j.pod) {
+		j.renewImages()
+	}
 	if err := j.do(); err != nil {
 		return leave(pod, err)
 	}
 	j.mark()
 	return j.pod, Result{Outcome: Injected, Proxy: j.proxy, Sidecar: j.sidecar, Notes: j.notes}
+}
+
+// renewImages gives the containers of an earlier injection the images of this one: a manifest is injected again in order to
+// upgrade it.
+func (j *injection) renewImages() {
+	for _, c := range allContainers(&j.pod.Spec) {
+		switch {
+		case c.Name != containerSidecar && c.Name != containerCapture && c.Name != containerCopy:
+		case c.Name != containerSidecar || !slices.Contains(c.Args, "--proxy"):
+			c.Image = j.Image
+		case j.EnvoyImage != "":
+			c.Image = j.EnvoyImage
+		}
+	}
 }
 
 // leave returns the pod with only the reason added.
@@ -178,6 +202,9 @@ func (j *injection) mayCapture() error {
 			return nil
 		}
 	}
+	if reason := redirected(&j.pod.Spec); reason != "" {
+		return unableError{reason + ": lastcall adds no second redirect; lastcall.dev/proxy: sockets lets the app's preStop watch its sockets instead"}
+	}
 	if c.Off {
 		j.proxy = Sockets
 		j.note("interceptionMode is NONE: nothing is captured, the app's preStop watches its sockets")
@@ -193,6 +220,12 @@ func (j *injection) mayCapture() error {
 	return nil
 }
 
+// The status of pods without a sidecar of lastcall's.
+const (
+	statusSockets = string(Injected) + ": preStop, no sidecar"
+	statusIstio   = string(Injected) + ": next to Istio's sidecar"
+)
+
 // mark records the result in the pod's labels and annotations.
 func (j *injection) mark() {
 	status := string(Injected) + ": "
@@ -206,9 +239,9 @@ func (j *injection) mark() {
 			status = j.pod.Annotations[AnnotationStatus]
 		}
 	case Sockets:
-		status += "preStop, no sidecar"
+		status = statusSockets
 	case Istio:
-		status += "next to Istio's sidecar"
+		status = statusIstio
 	}
 	j.pod.Annotations[AnnotationStatus] = status
 	if j.pod.Labels == nil {

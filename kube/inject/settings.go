@@ -178,7 +178,10 @@ var own = []struct{ annotation, variable string }{
 // that the agent accepts them.
 func (j *injection) settle() (err error) {
 	annotations := j.pod.Annotations
-	said, err := Resolve(j.MeshConfig, annotations, nil)
+	said, err := Resolve(j.MeshConfig, annotations, proxyConfigOf(j.pod))
+	if err != nil { // perhaps because of another version's PROXY_CONFIG, which is not the user's
+		said, err = Resolve(j.MeshConfig, annotations, nil)
+	}
 	if err != nil {
 		return err
 	}

@@ -23,12 +23,10 @@ const mountCopy = "/lastcall-bin"
 // addSockets gives each app with ports a preStop that watches their connections. An init container copies the binary,
 // because the image may not even have a shell.
 func (j *injection) addSockets() error {
-	spec := &j.pod.Spec
 	said, err := parseWatched(j.pod.Annotations[annotationPorts])
 	if err != nil {
 		return err
 	}
-	used := false
 	err = j.addHooks(func(c *corev1.Container) *corev1.LifecycleHandler {
 		ports := said
 		if len(ports) == 0 {
@@ -38,27 +36,70 @@ func (j *injection) addSockets() error {
 			j.note("container %s lists no port and gets no preStop: set the ports with annotation %s", c.Name, annotationPorts)
 			return nil
 		}
-		used = true
-		for _, p := range ports {
-			if meshconfig.IsOpaquePort(p.protocol) {
-				j.note("container %s: connections of port %s count as busy as long as they are open, because the kernel does not show their requests; set another protocol with annotation %s", c.Name, p, annotationPorts)
-			}
-		}
-		return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: portsCommand(ports, j.settings)}}
+		j.noteOpaque(c, ports)
+		return j.waitCommand(c, j.linkerdFlags(), ports)
 	})
 	if err != nil {
 		return err
 	}
-	if !used {
-		return nil
-	}
+	j.hookMeshProxies(said)
+	j.equipHooks()
+	return nil
+}
+
+// hookMeshProxies delays the SIGTERM of a mesh's proxy that is an ordinary container until the apps' connections are idle:
+// linkerd's refuses new ones as soon as it has it. A native one ends after the apps anyway.
+func (j *injection) hookMeshProxies(ports []watched) {
+	spec := &j.pod.Spec
+	isHooked := false
 	for _, c := range apps(spec) {
-		if c.Lifecycle != nil && isPortsHook(c.Lifecycle.PreStop) {
-			j.equip(c)
+		isHooked = isHooked || c.Lifecycle != nil && isPlaneHook(c.Lifecycle.PreStop)
+		if j.pod.Annotations[annotationPorts] == "" {
+			ports = append(ports, watchedPorts(c)...)
 		}
 	}
-	j.copyProgram()
-	return nil
+	if !isHooked {
+		return
+	}
+	j.shortenLinkerdIdle(ports)
+	for i := range spec.Containers {
+		c := &spec.Containers[i]
+		if !isMeshProxy(spec, c) {
+			continue
+		}
+		if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && !isPlaneHook(c.Lifecycle.PreStop) {
+			j.note("container %s keeps its own preStop: it must last as long as the apps' requests, %s at most", c.Name, GraceOf(spec))
+			continue
+		}
+		if c.Lifecycle == nil {
+			c.Lifecycle = &corev1.Lifecycle{}
+		}
+		c.Lifecycle.PreStop = withoutReport(j.waitCommand(c, j.linkerdFlags(), sortWatched(ports)))
+	}
+}
+
+func (j *injection) noteOpaque(c *corev1.Container, ports []watched) {
+	for _, p := range ports {
+		if meshconfig.IsOpaquePort(p.protocol) && (j.linkerdFlags() == nil || !meshconfig.IsMuxedPort(p.protocol)) {
+			j.note("container %s: connections of port %s count as busy as long as they are open, because the kernel does not show their requests; set another protocol with annotation %s", c.Name, p, annotationPorts)
+		}
+	}
+}
+
+// equipHooks gives the containers with a hook that watches Envoy or sockets what it needs, and reports whether there is
+// one.
+func (j *injection) equipHooks() bool {
+	found := false
+	for _, c := range allContainers(&j.pod.Spec) {
+		if c.Lifecycle != nil && isPlaneHook(c.Lifecycle.PreStop) {
+			j.equip(c)
+			found = true
+		}
+	}
+	if found {
+		j.copyProgram()
+	}
+	return found
 }
 
 // copyProgram gives the pod a volume with lastcall in it.
@@ -82,9 +123,13 @@ func (j *injection) copyProgram() {
 
 // mountProgram lets a container run it.
 func (j *injection) mountProgram(c *corev1.Container) {
-	if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary }) {
+	if !mounts(c) {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volumeBinary, MountPath: mountBinary, ReadOnly: true})
 	}
+}
+
+func mounts(c *corev1.Container) bool {
+	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary })
 }
 
 // equip gives a container what its hook needs. The node's address is not among what
@@ -97,14 +142,21 @@ func (j *injection) equip(c *corev1.Container) {
 	}
 }
 
-// portsCommand is lastcall wait without an agent. A hook has the environment of the app, so the pod's settings are passed
-// as flags.
-func portsCommand(ports []watched, s *meshconfig.Settings) []string {
-	list := make([]string, 0, len(ports))
-	for _, p := range ports {
-		list = append(list, p.String())
+// waitCommand is lastcall wait without an agent, with flags for a plane, or of sockets alone. A hook has the environment of the
+// app, so the pod's settings are passed as flags.
+func (j *injection) waitCommand(c *corev1.Container, flags []string, ports []watched) *corev1.LifecycleHandler {
+	command := append([]string{binary, "wait"}, flags...)
+	if len(ports) > 0 {
+		list := make([]string, 0, len(ports))
+		for _, p := range ports {
+			list = append(list, p.String())
+		}
+		command = append(command, "--ports", strings.Join(list, ","))
 	}
-	command := []string{binary, "wait", "--ports", strings.Join(list, ",")}
+	if file := j.reportFile(c); file != "" {
+		command = append(command, "--report", file)
+	}
+	s := j.settings
 	for _, v := range []struct {
 		flag  string
 		value meshconfig.Value[time.Duration]
@@ -115,7 +167,15 @@ func portsCommand(ports []watched, s *meshconfig.Settings) []string {
 			command = append(command, v.flag, v.value.Value.String())
 		}
 	}
-	return command
+	return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: command}}
+}
+
+// withoutReport is a hook whose report is in another container's termination message.
+func withoutReport(h *corev1.LifecycleHandler) *corev1.LifecycleHandler {
+	if i := slices.Index(h.Exec.Command, "--report"); i >= 0 {
+		h.Exec.Command = slices.Delete(h.Exec.Command, i, i+2)
+	}
+	return h
 }
 
 // watched is a port of the app and its protocol, or "" if it is not set.
@@ -126,10 +186,7 @@ type watched struct {
 
 // String is as lastcall wait --ports takes it.
 func (w watched) String() string {
-	if w.protocol == "" {
-		return strconv.Itoa(int(w.port))
-	}
-	return strconv.Itoa(int(w.port)) + "/" + w.protocol
+	return strings.TrimSuffix(fmt.Sprintf("%d/%s", w.port, w.protocol), "/")
 }
 
 // parseWatched reads the annotation: PORT[/PROTOCOL], comma-separated.
@@ -178,31 +235,22 @@ func sortWatched(ports []watched) []watched {
 	return slices.CompactFunc(ports, func(a, b watched) bool { return a.port == b.port })
 }
 
-func joinPorts(ports []uint16) string {
-	list := make([]string, 0, len(ports))
-	for _, p := range ports {
-		list = append(list, strconv.Itoa(int(p)))
-	}
-	return strings.Join(list, ",")
-}
-
-func isPortsHook(h *corev1.LifecycleHandler) bool {
-	return isExecHook(h) && slices.Contains(h.Exec.Command, "--ports")
+// isPlaneHook reports whether a hook is lastcall wait without an agent.
+func isPlaneHook(h *corev1.LifecycleHandler) bool {
+	return isExecHook(h) && (slices.Contains(h.Exec.Command, "--ports") || slices.Contains(h.Exec.Command, "--envoy"))
 }
 
 func isExecHook(h *corev1.LifecycleHandler) bool {
 	return h != nil && h.Exec != nil && len(h.Exec.Command) > 1 && h.Exec.Command[0] == binary
 }
 
-func tcpPorts(c *corev1.Container) []uint16 {
-	var out []uint16
-	for _, p := range c.Ports {
-		if isTCP(p) {
-			out = append(out, uint16(p.ContainerPort))
-		}
+// tcpPorts lists the TCP ports of a container, separated by commas.
+func tcpPorts(c *corev1.Container) string {
+	var out []string
+	for _, p := range watchedPorts(c) {
+		out = append(out, strconv.Itoa(int(p.port)))
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return strings.Join(out, ",")
 }
 
 func isTCP(p corev1.ContainerPort) bool {

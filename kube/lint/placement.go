@@ -24,12 +24,18 @@ func isNative(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-func isProxy(c *corev1.Container) bool { return c.Name == "istio-proxy" || c.Name == "lastcall" }
+// isInjected reports whether lastcall's injection has changed the pod.
+func isInjected(pod *corev1.Pod) bool { return pod.Labels["lastcall.dev/injected"] == "true" }
+
+// isIstios reports whether Istio's injector has written a container, into which it copies proxyMetadata.
+func isIstios(c *corev1.Container) bool {
+	return c.Name == "istio-proxy" || c.Name == "istio-init" || c.Name == "istio-validation"
+}
 
 // exitOnZero: the variable belongs to proxyMetadata, or to the proxy's environment.
 func (l *linting) exitOnZero() {
 	l.containers(func(c *corev1.Container, path string) {
-		if !isProxy(c) && slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == exitOnZeroName }) {
+		if c.Name != "lastcall" && !isIstios(c) && slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == exitOnZeroName }) {
 			l.find("LC005", Error, path+".env["+exitOnZeroName+"]", "has no effect on an app, since only the proxy reads it: move it to proxyMetadata of the annotation proxy.istio.io/config")
 		}
 	})
@@ -83,9 +89,15 @@ func isPilotDrain(h *corev1.LifecycleHandler) bool {
 	return h != nil && h.Exec != nil && slices.Contains(h.Exec.Command, "drain") && slices.Contains(h.Exec.Command, "pilot-agent")
 }
 
+// drainsEnvoy reports whether a hook is lastcall's of istio-proxy, which drains it too.
+func drainsEnvoy(h *corev1.LifecycleHandler) bool {
+	return h != nil && h.Exec != nil && slices.Contains(h.Exec.Command, "--envoy") && slices.Contains(h.Exec.Command, "--sidecar")
+}
+
+// nativeIstio: a container with the image auto is merged into Istio's, which keeps its preStop unless there is another.
 func (l *linting) nativeIstio() {
 	c := l.istioProxy()
-	if c == nil || !isNative(c) || isPilotDrain(preStop(c)) || c.Lifecycle == nil {
+	if c == nil || !isNative(c) || c.Lifecycle == nil || isPilotDrain(preStop(c)) || drainsEnvoy(preStop(c)) || c.Image == "auto" && preStop(c) == nil {
 		return
 	}
 	l.find("LC009", Warning, "spec.initContainers[istio-proxy].lifecycle", "replaces Istio's preStop (pilot-agent request --debug-port=15020 POST drain): the drain begins only after the app has exited")

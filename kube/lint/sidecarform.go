@@ -44,7 +44,8 @@ func (l *linting) hooksWait() (found bool) {
 		case h.HTTPGet != nil:
 			found = found || strings.HasPrefix(h.HTTPGet.Path, "/wait/")
 		case h.Exec != nil:
-			found = found || slices.Contains(h.Exec.Command, "wait") && path.Base(h.Exec.Command[0]) == "lastcall" && !slices.Contains(h.Exec.Command, "--ports")
+			found = found || slices.Contains(h.Exec.Command, "wait") && path.Base(h.Exec.Command[0]) == "lastcall" &&
+				!slices.Contains(h.Exec.Command, "--ports") && !slices.Contains(h.Exec.Command, "--envoy")
 		}
 	})
 	return found

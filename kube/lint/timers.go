@@ -56,6 +56,10 @@ func (l *linting) drains() {
 	if s.TerminationDrain.IsSet() && s.Mode() == drain.Fixed && s.TerminationDrain.Value >= l.grace {
 		l.find("LC003", Error, where(s.TerminationDrain.Path), "waits %v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
 	}
+	// lastcall does not use it, but the pod may be one of Istio's, whose default it is.
+	if proxy := l.istioProxy(); s.TerminationDrain.IsSet() && !s.ExitOnZero.IsSet() && s.TerminationDrain.Value >= l.grace && (proxy == nil || !isNative(proxy)) && !isInjected(l.Pod) {
+		l.find("LC003", Warning, where(s.TerminationDrain.Path), "without lastcall Istio's agent waits %v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
+	}
 	if s.GracePeriod.IsSet() && s.GracePeriod.Value > l.grace {
 		l.find("LC003", Error, where(s.GracePeriod.Path), "%v is longer than terminationGracePeriodSeconds %v, at whose end SIGKILL comes: remove it", s.GracePeriod.Value, l.grace)
 	}
@@ -78,7 +82,7 @@ func (l *linting) terminationDrain() {
 func (l *linting) readiness() {
 	l.containers(func(c *corev1.Container, path string) {
 		p := c.ReadinessProbe
-		if p == nil || preStop(c) != nil { // a hook that delays the container is the remedy
+		if p == nil || preStop(c) != nil || isIstios(c) { // a hook that delays the container is the remedy; Istio's probe is not an app's
 			return
 		}
 		period, failures := time.Duration(max(p.PeriodSeconds, 0))*time.Second, max(p.FailureThreshold, 0)

@@ -32,8 +32,8 @@ type Handler struct {
 	// Inject are the options of all pods; each gets its own Token and Namespace.
 	Inject inject.Options
 
-	// NamespaceLabels returns a namespace's labels; without the function, or with an error, there are none.
-	NamespaceLabels func(ctx context.Context, name string) (map[string]string, error)
+	// Namespace returns a namespace; without the function, or with an error, it has no labels.
+	Namespace func(ctx context.Context, name string) (inject.Namespace, error)
 
 	// Deny makes /lint deny objects whose findings include an error.
 	Deny bool
@@ -168,7 +168,7 @@ func (h *Handler) inject(ctx context.Context, r *review, isAsked bool) *admissio
 	if r.Operation != admission.Create || r.SubResource != "" {
 		return admit()
 	}
-	labels := h.labels(ctx, r.Namespace)
+	namespace := h.namespace(ctx, r.Namespace)
 	leave, ok := h.limits.slot(ctx, r)
 	if !ok {
 		return nil
@@ -184,7 +184,7 @@ func (h *Handler) inject(ctx context.Context, r *review, isAsked bool) *admissio
 	o := h.Inject
 	o.IsAsked = isAsked
 	o.Token = rand.Text() // 26 letters and digits, 130 bits
-	o.Namespace = inject.Namespace{Name: r.Namespace, Labels: labels}
+	o.Namespace = namespace
 	pod, result := inject.Pod(w.Pod, o)
 	switch result.Outcome {
 	case inject.NotAsked:
@@ -219,15 +219,16 @@ func (h *Handler) inject(ctx context.Context, r *review, isAsked bool) *admissio
 	return response
 }
 
-func (h *Handler) labels(ctx context.Context, namespace string) map[string]string {
-	if h.NamespaceLabels == nil || namespace == "" {
-		return nil
+func (h *Handler) namespace(ctx context.Context, name string) inject.Namespace {
+	if h.Namespace == nil || name == "" {
+		return inject.Namespace{Name: name}
 	}
-	labels, err := h.NamespaceLabels(ctx, namespace)
+	namespace, err := h.Namespace(ctx, name)
 	if err != nil {
-		h.warn("cannot read a namespace's labels", "namespace", brief(namespace), "error", err)
+		h.warn("cannot read a namespace's labels", "namespace", brief(name), "error", err)
 	}
-	return labels
+	namespace.Name = name
+	return namespace
 }
 
 // lint examines workloads when users see the warnings: at kubectl apply.

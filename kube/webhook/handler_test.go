@@ -147,7 +147,7 @@ func TestRefused(t *testing.T) {
 
 func TestAFaultIsOnePodsOnly(t *testing.T) {
 	h := testHandler(t)
-	h.NamespaceLabels = func(context.Context, string) (map[string]string, error) { panic("a fault") }
+	h.Namespace = func(context.Context, string) (inject.Namespace, error) { panic("a fault") }
 	r := responseOf(t, post(h, PathInjectNamespace, reviewOf(podJSON, "CREATE")))
 	if !r.Allowed || r.Patch != nil || len(r.Warnings) != 1 {
 		t.Errorf("%+v", r)

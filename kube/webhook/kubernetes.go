@@ -16,6 +16,8 @@ import (
 	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
 // Kubernetes is the Cluster of a kubeconfig or of a pod's service account. It needs get, create, update on the one Secret; get, patch on the two
@@ -26,7 +28,7 @@ type Kubernetes struct {
 	namespace string // of the Secret
 	name      string // of the Secret and of both configurations
 
-	namespaces namespaceLabels
+	namespaces namespaces
 }
 
 // NewKubernetes returns a client. name is the name of the Secret, in namespace, and of the webhook configurations.
@@ -141,13 +143,22 @@ func (k *Kubernetes) Trust(ctx context.Context, bundle []byte) error {
 	return nil
 }
 
-// NamespaceLabels are the labels of a namespace, cached for a short time.
-func (k *Kubernetes) NamespaceLabels(ctx context.Context, name string) (map[string]string, error) {
-	return k.namespaces.of(ctx, name, func(ctx context.Context) (map[string]string, error) {
+// Namespace is what injection reads of a namespace, cached for a short time.
+func (k *Kubernetes) Namespace(ctx context.Context, name string) (inject.Namespace, error) {
+	return k.namespaces.of(ctx, name, func(ctx context.Context) (inject.Namespace, error) {
 		ns, err := k.core.Namespaces().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return nil, fmt.Errorf("get namespace %s: %w", name, err)
+			return inject.Namespace{}, fmt.Errorf("get namespace %s: %w", name, err)
 		}
-		return ns.Labels, nil
+		out := inject.Namespace{Name: name, Labels: ns.Labels}
+		for _, key := range inject.MeshKeys() {
+			if value, said := ns.Annotations[key]; said {
+				if out.Annotations == nil {
+					out.Annotations = map[string]string{}
+				}
+				out.Annotations[key] = value
+			}
+		}
+		return out, nil
 	})
 }

@@ -41,7 +41,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	const configurations = "/apis/admissionregistration.k8s.io/v1/"
 	switch path := r.URL.Path; {
 	case path == "/api/v1/namespaces/shop":
-		say(http.StatusOK, map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"name": "shop", "labels": map[string]string{"a": "b"}}})
+		say(http.StatusOK, map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"name": "shop", "labels": map[string]string{"a": "b"}, "annotations": map[string]string{"linkerd.io/inject": "enabled", "x": "y"}}})
 	case strings.HasPrefix(path, "/api/v1/namespaces/system/secrets"):
 		var sent map[string]any
 		_ = json.Unmarshal(body, &sent)
@@ -105,14 +105,14 @@ func TestKubernetes(t *testing.T) {
 		t.Errorf("patches %q, want %q", api.patches, want)
 	}
 	for range 3 {
-		if labels, err := k.NamespaceLabels(ctx, "shop"); err != nil || labels["a"] != "b" {
-			t.Errorf("%v %v", labels, err)
+		if ns, err := k.Namespace(ctx, "shop"); err != nil || ns.Labels["a"] != "b" || len(ns.Annotations) != 1 || ns.Annotations["linkerd.io/inject"] != "enabled" {
+			t.Errorf("%+v %v", ns, err)
 		}
 	}
 	if n := api.asked["GET /api/v1/namespaces/shop"]; n != 1 {
 		t.Errorf("a namespace was read %d times", n)
 	}
-	if _, err := k.NamespaceLabels(ctx, "nowhere"); err == nil {
+	if _, err := k.Namespace(ctx, "nowhere"); err == nil {
 		t.Error("a namespace that is not there has labels")
 	}
 }

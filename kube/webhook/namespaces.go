@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
 // Limits of the cache of namespaces.
@@ -14,38 +16,38 @@ const (
 	maxLabels     = 4 << 20 // bytes
 )
 
-// namespaceLabels caches the labels of namespaces for a short time. Pods that are created at the same time in one
+// namespaces caches what injection reads of namespaces for a short time. Pods that are created at the same time in one
 // namespace share one look-up.
-type namespaceLabels struct {
+type namespaces struct {
 	mu     sync.Mutex // guards what follows
-	known  map[string]*knownLabels
-	length int // bytes of the labels read since it was empty
+	known  map[string]*knownNamespace
+	length int // bytes of the labels and annotations read since it was empty
 }
 
-type knownLabels struct {
-	ready  chan struct{} // closed when the look-up has ended
-	labels map[string]string
-	err    error
-	until  time.Time // end of the entry's lifetime
+type knownNamespace struct {
+	ready     chan struct{} // closed when the look-up has ended
+	namespace inject.Namespace
+	err       error
+	until     time.Time // end of the entry's lifetime
 }
 
-// of returns a namespace's labels; the previous ones and an error if they cannot be read now.
-func (n *namespaceLabels) of(ctx context.Context, name string, get func(context.Context) (map[string]string, error)) (map[string]string, error) {
+// of returns a namespace; the previous state and an error if it cannot be read now.
+func (n *namespaces) of(ctx context.Context, name string, get func(context.Context) (inject.Namespace, error)) (inject.Namespace, error) {
 	n.mu.Lock()
 	l := n.known[name]
 	if before := l; l == nil || isOver(l.ready) && time.Now().After(l.until) {
-		l = &knownLabels{ready: make(chan struct{})}
+		l = &knownNamespace{ready: make(chan struct{})}
 		n.remember(name, l)
 		n.mu.Unlock()
 		n.look(context.WithoutCancel(ctx), l, before, get) // others wait for it too
-		return l.labels, l.err
+		return l.namespace, l.err
 	}
 	n.mu.Unlock()
 	select {
 	case <-l.ready:
-		return l.labels, l.err
+		return l.namespace, l.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return inject.Namespace{}, ctx.Err()
 	}
 }
 
@@ -58,29 +60,31 @@ func isOver(c chan struct{}) bool {
 	}
 }
 
-func (n *namespaceLabels) look(ctx context.Context, l, before *knownLabels, get func(context.Context) (map[string]string, error)) {
+func (n *namespaces) look(ctx context.Context, l, before *knownNamespace, get func(context.Context) (inject.Namespace, error)) {
 	ctx, cancel := context.WithTimeout(ctx, labelsTimeout)
 	defer cancel()
 	if before != nil {
-		l.labels = before.labels
+		l.namespace = before.namespace
 	}
 	defer close(l.ready)
-	labels, err := get(ctx)
+	namespace, err := get(ctx)
 	if l.err = err; err != nil {
 		return
 	}
-	l.labels, l.until = labels, time.Now().Add(labelsLast)
+	l.namespace, l.until = namespace, time.Now().Add(labelsLast)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for key, value := range labels {
-		n.length += len(key) + len(value)
+	for _, said := range []map[string]string{namespace.Labels, namespace.Annotations} {
+		for key, value := range said {
+			n.length += len(key) + len(value)
+		}
 	}
 }
 
 // remember is called with mu held. Dropped entries are looked up again.
-func (n *namespaceLabels) remember(name string, l *knownLabels) {
+func (n *namespaces) remember(name string, l *knownNamespace) {
 	if n.known == nil || len(n.known) >= maxNamespaces || n.length > maxLabels {
-		n.known, n.length = map[string]*knownLabels{}, 0
+		n.known, n.length = map[string]*knownNamespace{}, 0
 	}
 	n.known[name] = l
 }

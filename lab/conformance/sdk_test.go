@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/logs/logstest"
 )
 
 func sdkPython(t *testing.T, kind, url string) *exec.Cmd {
@@ -209,7 +210,7 @@ func (s *service) cut(t *testing.T) podReport {
 type sdk struct {
 	command *exec.Cmd
 	lines   chan string
-	said    transcript // on standard error
+	said    logstest.Buffer // on standard error
 }
 
 // startSDK starts a script, and returns when it has got the beginning of the answer.

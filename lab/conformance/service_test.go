@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/logs/logstest"
 )
 
 const (
@@ -131,7 +132,7 @@ type pod struct {
 	ended      chan struct{}
 	failure    error // once ended
 	message    string
-	output     *transcript
+	output     *logstest.Buffer
 }
 
 func (p *pod) addr(t *testing.T) net.Addr {
@@ -145,24 +146,6 @@ func (p *pod) addr(t *testing.T) net.Addr {
 
 func (p *pod) hasSaid(words string) bool { return strings.Contains(p.output.String(), words) }
 
-// transcript is a program's output, read while it is written.
-type transcript struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (s *transcript) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(b)
-}
-
-func (s *transcript) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
 // podReport is what the tests read of a termination's report.
 type podReport struct {
 	Verdict string
@@ -175,7 +158,7 @@ type podReport struct {
 
 func startPod(t *testing.T, agent string, app net.Addr, secret *certificatetest.Secret) *pod {
 	t.Helper()
-	p := &pod{ended: make(chan struct{}), output: new(transcript), message: filepath.Join(t.TempDir(), "termination-log")}
+	p := &pod{ended: make(chan struct{}), output: new(logstest.Buffer), message: filepath.Join(t.TempDir(), "termination-log")}
 	plain, tls, status := freeAddr(t), freeAddr(t), freeAddr(t)
 	p.plain, p.tls = plain.String(), tls.String()
 	p.command = exec.Command(agent, "agent",

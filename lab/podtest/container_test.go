@@ -1,16 +1,15 @@
 package podtest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/nettest"
 )
 
@@ -18,7 +17,7 @@ import (
 type container struct {
 	name  string
 	cmd   *exec.Cmd
-	log   *buffer // of both outputs
+	log   *logstest.Buffer // of both outputs
 	done  chan struct{}
 	ended time.Time // both written before done is closed
 	err   error
@@ -32,7 +31,7 @@ func (p *pod) run(in *nettest.Namespace, name string, env []string, args ...stri
 
 func launch(t *testing.T, in *nettest.Namespace, name string, env []string, cmd *exec.Cmd) *container {
 	t.Helper()
-	c := &container{name: name, cmd: cmd, log: &buffer{}, done: make(chan struct{})}
+	c := &container{name: name, cmd: cmd, log: &logstest.Buffer{}, done: make(chan struct{})}
 	cmd.Env = append(append(os.Environ(), "GORACE=atexit_sleep_ms=0"), env...)
 	cmd.Stdout, cmd.Stderr = c.log, c.log
 	if err := in.Start(cmd); err != nil {
@@ -74,22 +73,4 @@ func (c *container) signal(s syscall.Signal) error {
 		return fmt.Errorf("send %v to %s: %w", s, c.name, err)
 	}
 	return nil
-}
-
-// buffer has the output of a process so far.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

@@ -1,13 +1,12 @@
 package command
 
 import (
-	"fmt"
+	"context"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/peers"
 )
 
@@ -17,7 +16,8 @@ sidecar), the shutdown managers of Envoy Gateway and Contour, consul-dataplane, 
 A client sends a slow request, and the pod gets its SIGTERM at that moment. The tables show what the client got, when the
 pod was gone, for how long of that it was idle, and how many requests were lost: with the request and ten late ones, in an
 idle pod, and with another client's idle keep-alive connection. The peers are models of a page each, written after their
-sources, with their defaults; Envoy, app, signals and lastcall are real.
+sources, with their defaults; Envoy, app, signals and lastcall are real. With --pilot-agent-path Istio's own agent takes
+the place of its model.
 
 The exit code is 1 if a row differs from the peer's rules.`
 
@@ -34,26 +34,10 @@ func peersCommand() *cobra.Command {
 		Example: peersExample,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := cli.SignalContext(cmd.Context())
-			defer stop()
-			var err error
-			if o.Self, err = os.Executable(); err != nil {
-				return fmt.Errorf("find this program: %w", err)
-			}
-			o.Progress = os.Stderr
-			result, err := peers.Run(ctx, o)
-			if err != nil {
-				return asUsage(err)
-			}
-			if output == cli.JSON {
-				err = result.WriteJSON(cmd.OutOrStdout())
-			} else {
-				err = result.WriteTable(cmd.OutOrStdout(), console.StyleFor(os.Stdout))
-			}
-			if err == nil && !result.OK {
-				err = cli.ErrReported
-			}
-			return err
+			return measure(cmd, output, func(ctx context.Context, self string) (*peers.Result, error) {
+				o.Self, o.Progress = self, os.Stderr
+				return peers.Run(ctx, o)
+			})
 		},
 	}
 	flags := cmd.Flags()
@@ -61,6 +45,7 @@ func peersCommand() *cobra.Command {
 	flags.DurationVar(&o.Delay, "delay", peers.DefaultDelay, "how long the request takes; up to 5 s more are added at random, so that polling finds no pattern")
 	flags.DurationVar(&o.Limit, "limit", peers.DefaultLimit, "how long to wait for a pod's end")
 	flags.StringVar(&o.EnvoyPath, "envoy-path", "", "`path` of Envoy (default LASTCALL_PEER_ENVOY, or else envoy in PATH)")
+	flags.StringVar(&o.PilotAgent, "pilot-agent-path", "", "`path` of Istio's pilot-agent, in place of its model (default the model)")
 	flags.StringVar(&o.KeepLogs, "keep-logs", "", "empty `folder` for the logs of all processes")
 	flags.StringVar(&o.Lastcall, "lastcall", "", "`path` of lastcall (default in this program's folder, or else built)")
 	cli.OutputFlag(flags, &output, "text, for people, or json")

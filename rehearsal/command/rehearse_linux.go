@@ -1,7 +1,7 @@
 package command
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"os"
 
@@ -9,7 +9,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/rehearsal"
-	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -17,12 +16,15 @@ const rehearseHelp = `Run the published experiment on this machine: a client sen
 
 App, sidecar and gateway are real processes with real sockets on loopback, and get real signals by Kubernetes' rules. All strategies run at the same time: it takes as long as the slowest one, a little more than the grace period.
 
+In Istio's rows lastcall agent --compat istio imitates Istio's agent. With --proxy istio-agent Istio's own agent, pilot-agent, and a real Envoy take its place, and two more rows show the same pods with lastcall wait --envoy as their hooks. The table names the agent that it was. One of them, lastcall-istio-classic, takes the sockets of other cgroups for another container of its pod: on a machine with such services, give the rehearsal a network namespace of its own, unshare -rn sh -c 'ip link set lo up; lastcallctl rehearse --proxy istio-agent'.
+
 The exit code is 1 if a row is not as expected.`
 
 const rehearseExample = `  lastcallctl rehearse
   lastcallctl rehearse --strategy istio-default,lastcall-native-exit
   lastcallctl rehearse --delay 3s --grace 20s
   lastcallctl rehearse --proxy envoy --gateway envoy
+  lastcallctl rehearse --proxy istio-agent
   lastcallctl rehearse --app 'gunicorn -b 127.0.0.1:{port} httpbin:app'`
 
 // Rehearse is the command that runs the experiment.
@@ -37,29 +39,10 @@ func Rehearse() *cobra.Command {
 		Example: rehearseExample,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := cli.SignalContext(cmd.Context())
-			defer stop()
-			var err error
-			if o.Self, err = os.Executable(); err != nil {
-				return fmt.Errorf("find this program: %w", err)
-			}
-			o.Progress = os.Stderr
-			result, err := rehearsal.Run(ctx, o)
-			if err != nil {
-				return asUsage(err)
-			}
-			if output == cli.JSON {
-				err = result.WriteJSON(cmd.OutOrStdout())
-			} else {
-				err = result.WriteTable(cmd.OutOrStdout(), console.StyleFor(os.Stdout))
-			}
-			if err == nil && picture != "" {
-				err = draw(result, picture)
-			}
-			if err == nil && !result.OK {
-				err = cli.ErrReported
-			}
-			return err
+			return measure(cmd, output, func(ctx context.Context, self string) (*rehearsal.Result, error) {
+				o.Self, o.Progress = self, os.Stderr
+				return rehearsal.Run(ctx, o)
+			}, func(r *rehearsal.Result) error { return draw(r, picture) })
 		},
 	}
 	flags := cmd.Flags()
@@ -69,8 +52,9 @@ func Rehearse() *cobra.Command {
 	flags.DurationVar(&o.Propagation, "propagation", rehearsal.DefaultPropagation, "endpoint propagation delay: from the scale-down until the gateway removes the endpoint")
 	flags.StringVar(&o.App, "app", "", "`command` of an app with httpbin's paths in place of the built-in one; {port} stands for its port")
 	flags.StringVar(&o.Gateway, "gateway", "", "`command` in place of the built-in gateway; {port}, {endpoint} (host:port) and {endpoints} (a file) stand for their values; or envoy, for a real Envoy")
-	flags.StringVar(&o.Proxy, "proxy", strategy.ProxyPipe, "data plane of the sidecars: pipe (embedded) or envoy, for a real Envoy")
+	flags.StringVar(&o.Proxy, "proxy", strategy.ProxyPipe, "data plane of the sidecars: pipe (embedded); envoy, for a real Envoy; or istio-agent, for a real Envoy with Istio's own pilot-agent in Istio's rows")
 	flags.StringVar(&o.EnvoyPath, "envoy-path", "", "`path` of Envoy (default LASTCALL_PEER_ENVOY, or else envoy in PATH)")
+	flags.StringVar(&o.PilotAgent, "pilot-agent-path", "", "`path` of Istio's pilot-agent (default LASTCALL_PEER_PILOT_AGENT, or else pilot-agent in PATH)")
 	flags.StringVar(&o.Client, "client", "go", "HTTP client: go or curl")
 	flags.StringVar(&o.KeepLogs, "keep-logs", "", "empty `folder` for the logs of all processes")
 	flags.StringVar(&o.Lastcall, "lastcall", "", "`path` of lastcall (default in this program's folder, or else built)")
@@ -80,7 +64,11 @@ func Rehearse() *cobra.Command {
 	return cmd
 }
 
+// draw writes the picture of a result, if a file is named.
 func draw(result *rehearsal.Result, file string) error {
+	if file == "" {
+		return nil
+	}
 	svg, err := result.Picture().SVG()
 	if err != nil {
 		return err
@@ -89,13 +77,4 @@ func draw(result *rehearsal.Result, file string) error {
 		return fmt.Errorf("write the picture: %w", err)
 	}
 	return nil
-}
-
-// asUsage turns an error about an option's value into one of usage.
-func asUsage(err error) error {
-	var option strategy.OptionError
-	if errors.As(err, &option) {
-		return cli.UsageError{Err: err}
-	}
-	return err
 }

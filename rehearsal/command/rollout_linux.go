@@ -1,13 +1,12 @@
 package command
 
 import (
-	"fmt"
+	"context"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/rollout"
 )
 
@@ -28,26 +27,10 @@ func rolloutCommand() *cobra.Command {
 		Long:  rolloutHelp,
 		Args:  cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := cli.SignalContext(cmd.Context())
-			defer stop()
-			var err error
-			if o.Self, err = os.Executable(); err != nil {
-				return fmt.Errorf("find this program: %w", err)
-			}
-			o.Progress = os.Stderr
-			result, err := rollout.Run(ctx, o)
-			if err != nil {
-				return asUsage(err)
-			}
-			if output == cli.JSON {
-				err = result.WriteJSON(cmd.OutOrStdout())
-			} else {
-				err = result.WriteTable(cmd.OutOrStdout(), console.StyleFor(os.Stdout))
-			}
-			if err == nil && !result.OK {
-				err = cli.ErrReported
-			}
-			return err
+			return measure(cmd, output, func(ctx context.Context, self string) (*rollout.Result, error) {
+				o.Self, o.Progress = self, os.Stderr
+				return rollout.Run(ctx, o)
+			})
 		},
 	}
 	flags := cmd.Flags()

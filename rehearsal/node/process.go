@@ -1,8 +1,12 @@
 package node
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -67,4 +71,19 @@ func (p *Process) signal(pid int, s syscall.Signal) error {
 		return fmt.Errorf("send %s to %s (%d): %w", signalName(s), p.cmd.Path, p.PID(), err)
 	}
 	return nil
+}
+
+// KillNamed kills the processes that were started by a path. In a container they end with its PID namespace; here a
+// process that has left its group would stay.
+func KillNamed(path string) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is valid
+	for _, file := range files {
+		line, err := os.ReadFile(file)
+		if err != nil || !bytes.HasPrefix(line, []byte(path+"\x00")) {
+			continue // it has ended, or is another
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 }

@@ -281,3 +281,27 @@ func TestSignalName(t *testing.T) {
 		}
 	}
 }
+
+// A process that has left its group is killed by the path that it was started by, and no other.
+func TestKillNamed(t *testing.T) {
+	n := newNode(t)
+	dir := t.TempDir()
+	var all []*Process
+	for _, name := range []string{"hook", "hook-2"} {
+		path := filepath.Join(dir, name)
+		if err := os.Symlink("/bin/sh", path); err != nil {
+			t.Fatal(err)
+		}
+		p, _ := shell(t, n, "exec "+path+" -c 'echo ready; while :; do sleep 0.1; done'")
+		all = append(all, p)
+	}
+	KillNamed(filepath.Join(dir, "hook"))
+	if got := all[0].Ending(); got != "SIGKILL" {
+		t.Errorf("the process ended by %s", got)
+	}
+	select {
+	case <-all[1].Done():
+		t.Error("a process with a longer path has ended")
+	default:
+	}
+}

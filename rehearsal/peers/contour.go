@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -22,6 +23,7 @@ const (
 	contourReadyPoll    = time.Second     // shutdownReadyCheckInterval
 	contourDrainTries   = 4               // of /healthcheck/fail
 	contourDrainBackOff = 200 * time.Millisecond
+	contourBackOffBy    = 5 // each pause is this many times the one before
 	contourGrace        = 300 * time.Second
 )
 
@@ -47,10 +49,12 @@ func contour() []Peer {
 
 // contourShutdown is the manager's preStop hook; false if it did not complete.
 func contourShutdown(ctx context.Context, a admin) bool {
+	pause := contourDrainBackOff
 	for i := range contourDrainTries {
-		if a.post(ctx, "/healthcheck/fail") == nil || !sleep(ctx, contourDrainBackOff<<i) {
+		if a.post(ctx, "/healthcheck/fail") == nil || i+1 == contourDrainTries || !sleep(ctx, pause) {
 			break
 		}
+		pause *= contourBackOffBy
 	}
 	if !sleep(ctx, contourCheckDelay) {
 		return false
@@ -65,13 +69,13 @@ func contourShutdown(ctx context.Context, a admin) bool {
 	}
 }
 
-// contourListeners are the stat prefixes of its own listeners.
-var contourListeners = []string{"ingress_http", "ingress_https"}
+// contourIgnored are the stat prefixes that do not count.
+var contourIgnored = []string{"admin", "envoy-admin", "stats", "health", "stats-health"}
 
-// contourOpen adds up envoy_http_downstream_cx_active of its listeners. Where there
+// contourOpen adds up envoy_http_downstream_cx_active of all listeners but those. Where there
 // is no such stat at all that is an error.
 func contourOpen(ctx context.Context, a admin) (int, error) {
-	body, err := a.get(ctx, "/stats/prometheus")
+	body, err := a.get(ctx, `/stats/prometheus?filter=^http\..*\.downstream_cx_active$`)
 	if err != nil {
 		return 0, err
 	}
@@ -83,7 +87,7 @@ func contourOpen(ctx context.Context, a admin) (int, error) {
 		}
 		found = true
 		prefix, text, _ := strings.Cut(strings.TrimPrefix(labels, `envoy_http_conn_manager_prefix="`), `"} `)
-		if n, err := strconv.Atoi(strings.TrimSpace(text)); err == nil && slices.Contains(contourListeners, prefix) {
+		if n, err := strconv.Atoi(strings.TrimSpace(text)); err == nil && !slices.Contains(contourIgnored, prefix) {
 			sum += n
 		}
 	}
@@ -94,14 +98,14 @@ func contourOpen(ctx context.Context, a admin) (int, error) {
 }
 
 // expectContour: the poll after the last connection, then the hook's poll. An idle
-// connection stays open, and with it the pod.
+// connection stays open, and with it the pod: Contour's own Envoy would close it after 60 s without a request.
 func expectContour(c circumstances) expectation {
-	gone := span{c.left, c.left + contourPoll + contourReadyPoll}
+	gone := lag.Between(c.left, c.left+contourPoll+contourReadyPoll)
 	switch c.scene {
 	case Idle:
-		gone.to = contourReadyPoll // the first look is at once
+		gone.To = contourReadyPoll // the first look is at once
 	case KeepAlive:
-		gone = at(c.grace)
+		gone = lag.At(c.grace)
 	}
 	s := waits(c, c.grace, gone)
 	s.late = true

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -104,11 +105,11 @@ func egOpen(ctx context.Context, a admin) (int, error) {
 // expectEnvoyGateway: the poll after the last connection and the minimum drain,
 // then the hook's look. Failing health checks closes no idle connection.
 func expectEnvoyGateway(c circumstances) expectation {
-	over := span{max(c.left, egMinimumDrain), max(c.left, egMinimumDrain) + egPoll}
+	over := lag.Between(max(c.left, egMinimumDrain), max(c.left, egMinimumDrain)+egPoll)
 	if c.scene == KeepAlive || c.left > egDrainTimeout {
-		over = span{egDrainTimeout, egDrainTimeout + egPoll}
+		over = lag.Between(egDrainTimeout, egDrainTimeout+egPoll)
 	}
-	s := waits(c, egDrainTimeout, span{over.from, over.to + egReadyPoll})
+	s := waits(c, egDrainTimeout, lag.Between(over.From, over.To+egReadyPoll))
 	s.late = true
 	return s.before(c.grace)
 }

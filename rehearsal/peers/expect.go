@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -14,26 +14,6 @@ const slack = 500 * time.Millisecond
 // tooClose is how near a request's end may come to what cuts it, before
 // either outcome is right.
 const tooClose = 300 * time.Millisecond
-
-// span is a range of times, from the pod's SIGTERM.
-type span struct{ from, to time.Duration }
-
-func at(t time.Duration) span { return span{t, t} }
-
-func (s span) atLeast(o span) span { return span{max(s.from, o.from), max(s.to, o.to)} }
-
-func (s span) atMost(d time.Duration) span { return span{min(s.from, d), min(s.to, d)} }
-
-func (s span) holds(d, allowance time.Duration) bool {
-	return d >= s.from-20*time.Millisecond && d <= s.to+slack+allowance
-}
-
-func (s span) String() string {
-	if s.to-s.from < 10*time.Millisecond {
-		return "after " + console.Seconds(s.from)
-	}
-	return fmt.Sprintf("after %s to %s", console.Seconds(s.from), console.Seconds(s.to))
-}
 
 // circumstances are what a statement follows from.
 type circumstances struct {
@@ -47,14 +27,14 @@ type circumstances struct {
 type expectation struct {
 	lost bool          // the request
 	cut  time.Duration // no later than this
-	gone span          // the pod
+	gone lag.Span      // the pod
 	lag  time.Duration // at most, after the last byte and the minimum drain; 0: not judged
 	late bool          // no request of the second after that is lost
 }
 
 // before limits all times to SIGKILL.
 func (s expectation) before(grace time.Duration) expectation {
-	s.gone, s.cut = s.gone.atMost(grace), min(s.cut, grace)
+	s.gone, s.cut = s.gone.AtMost(grace), min(s.cut, grace)
 	return s
 }
 
@@ -72,9 +52,9 @@ func (s expectation) String() string {
 // afterFixed is a pod that ends after a fixed time.
 func afterFixed(d time.Duration) func(c circumstances) expectation {
 	return func(c circumstances) expectation {
-		s := waits(c, d, at(d))
+		s := waits(c, d, lag.At(d))
 		if s.lost { // the app may continue a request whose client is gone
-			s.gone.to = max(d, c.left)
+			s.gone.To = max(d, c.left)
 		}
 		return s.before(c.grace)
 	}
@@ -86,12 +66,12 @@ func afterFixed(d time.Duration) func(c circumstances) expectation {
 // often there.
 func afterApp(c circumstances) expectation {
 	if c.app == strategy.Exits {
-		return waits(c, 0, at(0))
+		return waits(c, 0, lag.At(0))
 	}
-	return waits(c, max(c.left, time.Nanosecond), at(c.left)).before(c.grace)
+	return waits(c, max(c.left, time.Nanosecond), lag.At(c.left)).before(c.grace)
 }
 
 // waits is a pod in which a request is cut no later than after some time.
-func waits(c circumstances, cut time.Duration, gone span) expectation {
+func waits(c circumstances, cut time.Duration, gone lag.Span) expectation {
 	return expectation{lost: c.left > min(cut, c.grace), cut: cut, gone: gone}
 }

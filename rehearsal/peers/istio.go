@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -27,15 +28,15 @@ func istio() []Peer {
 	}
 	fixed, onZero, native := base, base, base
 	fixed.Name, fixed.Words = "istio-default", "sleeps terminationDrainDuration (5 s), then kills Envoy"
-	fixed.atTerm = istioFixed
+	fixed.atTerm, fixed.original = istioFixed, strategy.Fixed
 	fixed.expect = afterFixed(istioTerminationDrain)
 
 	onZero.Name, onZero.Words = "istio-exit-on-zero", "EXIT_ON_ZERO_ACTIVE_CONNECTIONS: sleeps 5 s, then counts connections each second; no deadline"
-	onZero.atTerm = istioOnZero
+	onZero.atTerm, onZero.original = istioOnZero, strategy.ExitOnZero
 	onZero.expect = expectIstioOnZero
 
 	native.Name, native.Words = "istio-native", "native sidecar: /drain in its preStop; at SIGTERM, after the app's end, it exits at once"
-	native.form, native.preStop, native.atTerm = nativeSidecar, istioDrain, exitAtOnce
+	native.form, native.preStop, native.atTerm, native.original = nativeSidecar, istioDrain, exitAtOnce, strategy.IstioNative
 	native.expect = afterApp
 
 	nativeExit := native
@@ -117,13 +118,13 @@ func istioActive(ctx context.Context, a admin) (int, error) {
 // expectIstioOnZero: the tick after the last connection. Envoy closes idle
 // connections in the last third of its drain time, so that the kubelet is first.
 func expectIstioOnZero(c circumstances) expectation {
-	gone := at(max(c.left, istioMinimumDrain+istioPoll))
-	if c.left > gone.from-istioPoll {
-		gone.to += istioPoll
+	gone := lag.At(max(c.left, istioMinimumDrain+istioPoll))
+	if c.left > gone.From-istioPoll {
+		gone.To += istioPoll
 	}
 	if c.scene == KeepAlive {
 		// REFERENCE: 36 to 46 s with drainDuration 45 s.
-		gone = gone.atLeast(span{istioDrainTime * 2 / 3, istioDrainTime + 2*time.Second})
+		gone = gone.AtLeast(lag.Between(istioDrainTime*2/3, istioDrainTime+2*time.Second))
 	}
 	return waits(c, c.grace, gone).before(c.grace)
 }

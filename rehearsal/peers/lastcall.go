@@ -3,6 +3,7 @@ package peers
 import (
 	"time"
 
+	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -37,13 +38,13 @@ func lastcall() []Peer {
 
 func expectLastcall(c circumstances) expectation {
 	lastCall := c.grace - min(2*time.Second, c.grace/4)
-	s := waits(c, lastCall, at(max(c.left, strategy.MinimumDrain)))
+	s := waits(c, lastCall, lag.At(max(c.left, strategy.MinimumDrain)))
 	s.lag, s.late = lastcallLag, true
 	if c.scene == KeepAlive {
 		s.lag = lastcallLagIdle
 	}
 	if s.lost {
-		s.lag, s.gone = 0, span{lastCall, c.grace}
+		s.lag, s.gone = 0, lag.Between(lastCall, c.grace)
 	}
 	return s
 }

@@ -124,7 +124,7 @@ func TestModels(t *testing.T) {
 		{peer: "contour", until: never, from: 300 * s, to: 300 * s},
 		{peer: "contour", change: func(e *scripted) { e.empty = true }, from: 300 * s, to: 300 * s},
 		{peer: "contour", change: func(e *scripted) { e.fails = true }, from: 300 * s, to: 300 * s,
-			calls: []string{"0s /healthcheck/fail", "200ms /healthcheck/fail", "600ms /healthcheck/fail", "1.4s /healthcheck/fail"}},
+			calls: []string{"0s /healthcheck/fail", "200ms /healthcheck/fail", "1.2s /healthcheck/fail", "6.2s /healthcheck/fail"}},
 		{peer: "consul-dataplane", from: 30 * s, to: 30 * s},
 		{peer: "kuma-sidecar", until: 10 * s, from: 10 * s, to: 10 * s},
 		{peer: "kuma-gateway", from: 30 * s, to: 30 * s, calls: []string{"0s /healthcheck/fail"}},

@@ -27,13 +27,14 @@ const (
 
 // Options of a measurement.
 type Options struct {
-	Peers     []string      // names; empty: all
-	Delay     time.Duration // of the request, and up to 5 s more
-	Limit     time.Duration // for a pod, after which it is "still there"
-	EnvoyPath string        // of a real Envoy; empty: found
-	KeepLogs  string        // folder for all logs; empty: none are kept
-	Lastcall  string        // path of lastcall; empty: found or built
-	Self      string        // path of this program, which has the built-in app
+	Peers      []string      // names; empty: all
+	Delay      time.Duration // of the request, and up to 5 s more
+	Limit      time.Duration // for a pod, after which it is "still there"
+	EnvoyPath  string        // of a real Envoy; empty: found
+	PilotAgent string        // path of Istio's agent, in place of its model; empty: the model
+	KeepLogs   string        // folder for all logs; empty: none are kept
+	Lastcall   string        // path of lastcall; empty: found or built
+	Self       string        // path of this program, which has the built-in app
 
 	Progress *os.File // gets a line of progress; nil: nothing
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -18,11 +19,14 @@ const (
 	gateway                     // one container with Envoy as its child; the app is elsewhere
 	managed                     // Envoy and a shutdown manager, a container each; the app is elsewhere
 	lastcallPod                 // lastcall agent --proxy envoy, and the app's
+	originalPod                 // Istio's own agent with Envoy as its child, and the app's
 	lastcallManager             // Envoy and lastcall agent --admin-address, a container each; the app is elsewhere
 )
 
 // hasApp reports whether the app is in the pod and ends with it.
-func (f form) hasApp() bool { return f == sidecar || f == nativeSidecar || f == lastcallPod }
+func (f form) hasApp() bool {
+	return f == sidecar || f == nativeSidecar || f == originalPod || f == lastcallPod
+}
 
 // Peer is a tool that ends an Envoy.
 type Peer struct {
@@ -35,6 +39,8 @@ type Peer struct {
 	grace     time.Duration // terminationGracePeriodSeconds of its manifests, or Kubernetes' default
 	envoyArgs []string      // its arguments for Envoy
 
+	original strategy.Sidecar // what its model imitates, if it can run here
+
 	// atTerm is what the agent does at SIGTERM. When it returns, the agent has ended and its Envoy is killed. ctx ends when
 	// Envoy has.
 	atTerm func(ctx context.Context, a admin)
@@ -46,6 +52,15 @@ type Peer struct {
 	manager func() hooks
 
 	expect func(c circumstances) expectation
+}
+
+// by is the peer with Istio's own agent in place of its model, if there is one.
+func (p Peer) by(pilotAgent string) Peer {
+	if p.original != strategy.NoSidecar && pilotAgent != "" {
+		p.form, p.Words = originalPod, p.Words+" (the original)"
+		p.Source = strings.TrimSpace("pilot-agent " + strategy.PilotAgentVersion(pilotAgent))
+	}
+	return p
 }
 
 // hooks are two preStop hooks of one pod.
@@ -94,13 +109,4 @@ func choose(names []string) ([]Peer, error) {
 }
 
 // sleep returns false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+func sleep(ctx context.Context, d time.Duration) bool { return node.Sleep(d).Run(ctx) == nil }

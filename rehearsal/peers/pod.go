@@ -20,10 +20,13 @@ type pod struct {
 
 // startPod starts a peer's pod and the app. Their logs are in dir.
 func startPod(ctx context.Context, t *strategy.Env, p Peer, dir string) (*pod, error) {
-	if p.form == lastcallPod {
-		own := *t
+	if p.form == lastcallPod || p.form == originalPod {
+		own, s := *t, strategy.Strategy{Name: p.Name, Sidecar: strategy.Lastcall, App: p.app}
 		own.Grace, own.Proxy = p.grace, strategy.ProxyEnvoy
-		raised, err := own.StartPod(ctx, strategy.Strategy{Name: p.Name, Sidecar: strategy.Lastcall, App: p.app}, dir)
+		if p.form == originalPod {
+			own.Proxy, s.Sidecar, s.TerminationDrain = strategy.ProxyIstioAgent, p.original, istioTerminationDrain
+		}
+		raised, err := own.StartPod(ctx, s, dir)
 		if err != nil {
 			return nil, err
 		}

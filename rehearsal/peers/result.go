@@ -112,12 +112,12 @@ func (r *row) judge(s expectation, limit time.Duration) []check {
 		words := map[bool]string{true: "lost", false: "answered"}
 		add(s.lost != r.answer.good(), "the request", words[s.lost], words[!r.answer.good()])
 	}
-	if s.gone.from > limit {
+	if s.gone.From > limit {
 		add(r.unfinished, "the pod", fmt.Sprintf("still there after %s", console.Seconds(limit)), "gone after "+console.Seconds(r.stayed()))
 	} else {
 		gone := s.gone
-		gone.to = min(gone.to, limit)
-		add(gone.holds(r.stayed(), r.allowance), "the pod was gone", s.gone.String(), "after "+console.Seconds(r.stayed()))
+		gone.To = min(gone.To, limit)
+		add(gone.Holds(r.stayed(), slack+r.allowance), "the pod was gone", s.gone.String(), "after "+console.Seconds(r.stayed()))
 	}
 	if s.lag > 0 {
 		lag := r.stayed() - max(r.lastByte(), strategy.MinimumDrain)
@@ -133,6 +133,9 @@ func (r *row) judge(s expectation, limit time.Duration) []check {
 func (r *row) tooClose(s expectation) bool {
 	return s.cut > 0 && (r.left()-s.cut).Abs() < tooClose+r.allowance
 }
+
+// Passed reports whether every row is as expected.
+func (r *Result) Passed() bool { return r.OK }
 
 // WriteJSON writes the result as one JSON object.
 func (r *Result) WriteJSON(w io.Writer) error {

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	peer "github.com/lastcall-dev/lastcall/internal/peers"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
@@ -39,6 +41,58 @@ func TestRealEnvoy(t *testing.T) {
 			if !tt.check(r) || !got.OK {
 				t.Errorf("%+v", got)
 			}
+		})
+	}
+}
+
+// The models of Istio's agent end their pods as Istio's own agent does.
+func TestModelIsAsTheOriginal(t *testing.T) {
+	th := env(t)
+	agent := peer.Need(t, "pilot-agent")
+	programs, err := strategy.FindPrograms(t.Context(), "", th.Programs.Self, []strategy.Strategy{{Sidecar: strategy.Lastcall}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	th.Programs.Lastcall, th.Programs.PilotAgent = programs.Lastcall, agent
+	for _, tt := range []struct {
+		peer  string
+		scene Scene
+		delay time.Duration
+	}{
+		{"istio-default", Request, 8 * time.Second}, // cut after 5 s
+		{"istio-default", Idle, 0},
+		{"istio-exit-on-zero", Request, 7500 * time.Millisecond},
+		{"istio-exit-on-zero", Idle, 0},
+		{"istio-native", Idle, 0}, // with a request, its last response and the exit of the app race
+		{"istio-native-exit", KeepAlive, time.Second},
+	} {
+		t.Run(tt.peer+" "+string(tt.scene), func(t *testing.T) {
+			t.Parallel()
+			var got [2]Row
+			for i, p := range []Peer{chosen(t, tt.peer), chosen(t, tt.peer).by(agent)} {
+				meter := lag.Start()
+				defer meter.End()
+				r := &row{peer: p, scene: tt.scene, delay: tt.delay}
+				if err := r.start(t.Context(), th, t.TempDir()); err != nil {
+					t.Fatal(err)
+				}
+				if err := r.run(t.Context(), 20*time.Second); err != nil {
+					t.Fatal(err)
+				}
+				r.allowance = meter.Allowance(r.began, time.Now())
+				if got[i] = r.result(20 * time.Second); !got[i].OK {
+					t.Errorf("%s: %+v", p.Source, got[i])
+				}
+			}
+			model, original := got[0], got[1]
+			// When app and Envoy end within a millisecond, the client of a lost request gets a 503 or nothing.
+			most := milliseconds(slack) + model.AllowanceMS + original.AllowanceMS
+			if !strings.HasPrefix(original.Source, "pilot-agent") || (model.Status == 200) != (original.Status == 200) || model.Killed != original.Killed ||
+				max(model.GoneMS-original.GoneMS, original.GoneMS-model.GoneMS) > most {
+				t.Errorf("model: %d, gone after %.0f ms, killed: %v; original: %d, gone after %.0f ms, killed: %v",
+					model.Status, model.GoneMS, model.Killed, original.Status, original.GoneMS, original.Killed)
+			}
+			t.Logf("model: %d, gone after %.0f ms; original: %d, gone after %.0f ms", model.Status, model.GoneMS, original.Status, original.GoneMS)
 		})
 	}
 }

@@ -42,12 +42,18 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.PilotAgent != "" {
+		if o.PilotAgent, err = strategy.FindPilotAgent(o.PilotAgent); err != nil {
+			return nil, err
+		}
+	}
 	var strategies []strategy.Strategy
 	var rows []*row
 	for _, s := range Scenes() {
 		for _, p := range chosen {
+			p = p.by(o.PilotAgent)
 			rows = append(rows, newRow(p, s, o.Delay))
-			if p.form == lastcallPod || p.form == lastcallManager {
+			if p.form == lastcallPod || p.form == lastcallManager || p.form == originalPod {
 				strategies = append(strategies, strategy.Strategy{Sidecar: strategy.Lastcall})
 			}
 		}
@@ -56,7 +62,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	programs.Envoy = envoy
+	programs.Envoy, programs.PilotAgent = envoy, o.PilotAgent
 	dir, done, err := strategy.Folder(o.KeepLogs)
 	if err != nil {
 		return nil, err

@@ -77,6 +77,9 @@ func (d *deployment) row() Row {
 	return row
 }
 
+// Passed reports whether every row is as expected.
+func (r *Result) Passed() bool { return r.OK }
+
 // WriteJSON writes the result as one JSON object.
 func (r *Result) WriteJSON(w io.Writer) error {
 	enc := json.NewEncoder(w)

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/envoy"
@@ -18,32 +19,40 @@ import (
 
 // Proxies by the names of --proxy.
 const (
-	ProxyPipe  = "pipe"
-	ProxyEnvoy = "envoy"
+	ProxyPipe       = "pipe"
+	ProxyEnvoy      = "envoy"
+	ProxyIstioAgent = "istio-agent" // a real Envoy, and in Istio's rows Istio's own agent
 )
 
-// envoyVariable holds the path of an Envoy, as for the tests.
-const envoyVariable = "LASTCALL_PEER_ENVOY"
+// UsesEnvoy reports whether a proxy is a real Envoy.
+func UsesEnvoy(proxy string) bool { return proxy == ProxyEnvoy || proxy == ProxyIstioAgent }
 
 // FindEnvoy finds a real Envoy: path, or else LASTCALL_PEER_ENVOY's, or else envoy in PATH.
 func FindEnvoy(path string) (string, error) {
-	name, from := path, "--envoy-path"
-	if name == "" {
-		name, from = os.Getenv(envoyVariable), envoyVariable
+	return findPeer("envoy", "--envoy-path", path, "an Envoy program", "`make peers` fetches one")
+}
+
+// findPeer finds a program: path, which flag has set, or else the path in LASTCALL_PEER_<NAME>, as for the tests, or else
+// name in PATH. what it must be, and how to get it, are for errors.
+func findPeer(name, flag, path, what, how string) (string, error) {
+	variable := "LASTCALL_PEER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+	from := flag
+	if path == "" {
+		path, from = os.Getenv(variable), variable
 	}
-	if name == "" {
-		found, err := exec.LookPath("envoy")
+	if path == "" {
+		found, err := exec.LookPath(name)
 		if err != nil {
-			return "", OptionError{fmt.Errorf("no envoy in PATH: set --envoy-path or %s (`make peers` fetches one)", envoyVariable)}
+			return "", OptionError{fmt.Errorf("no %s in PATH: set %s or %s (%s)", name, flag, variable, how)}
 		}
-		name, from = found, "PATH"
+		path, from = found, "PATH"
 	}
-	found, err := exec.LookPath(name)
+	found, err := exec.LookPath(path)
 	if err == nil {
 		found, err = filepath.Abs(found) // sidecars run in their own folders
 	}
 	if err != nil {
-		return "", OptionError{fmt.Errorf("%s: must be an Envoy program: %w", from, err)}
+		return "", OptionError{fmt.Errorf("%s: must be %s: %w", from, what, err)}
 	}
 	return found, nil
 }

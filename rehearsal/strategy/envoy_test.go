@@ -112,3 +112,25 @@ func TestEnvoyGateway(t *testing.T) {
 		t.Errorf("its log has %q", line)
 	}
 }
+
+// Istio's agent is found in the same way, and the way to get it is in the error.
+func TestFindPilotAgent(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "agent")
+	if err := os.WriteFile(program, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", "/no/such")
+	t.Setenv("LASTCALL_PEER_PILOT_AGENT", program)
+	if got, err := FindPilotAgent(""); err != nil || got != program {
+		t.Errorf("got %q, %v", got, err)
+	}
+	t.Setenv("LASTCALL_PEER_PILOT_AGENT", "")
+	_, err := FindPilotAgent("")
+	var option OptionError
+	if !errors.As(err, &option) || !strings.Contains(err.Error(), "no pilot-agent in PATH: set --pilot-agent-path or LASTCALL_PEER_PILOT_AGENT (`make peers ISTIO=1` builds it)") {
+		t.Errorf("got %v", err)
+	}
+	if version := PilotAgentVersion(program); version != "" {
+		t.Errorf("the version of an empty file is %q", version)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
@@ -19,7 +20,7 @@ type Env struct {
 	Programs Programs
 	Grace    time.Duration // of pods whose strategy has none; whole seconds
 	MaxDelay time.Duration // longest /delay of the built-in app
-	Proxy    string        // of the sidecars: ProxyPipe (also empty) or ProxyEnvoy
+	Proxy    string        // of the sidecars: ProxyPipe (also empty), ProxyEnvoy or ProxyIstioAgent
 }
 
 // Pod is an app with its sidecar, if it has one.
@@ -37,6 +38,7 @@ type Pod struct {
 	adminPort   int    // of the sidecar's Envoy; 0 without one
 	termination string // the sidecar's termination message
 	members     []node.Member
+	appHook     string // the program of the app's hook, if it leaves a process in the container
 }
 
 // Files in a pod's folder.
@@ -62,7 +64,9 @@ func (env *Env) StartPod(ctx context.Context, s Strategy, dir string) (*Pod, err
 			return nil, fmt.Errorf("sidecar of %s: %w", s.Name, err)
 		}
 	}
-	env.hook(p)
+	if err := env.hook(p); err != nil {
+		return nil, fmt.Errorf("hooks of %s: %w", s.Name, err)
+	}
 	return p, nil
 }
 
@@ -99,6 +103,9 @@ func (env *Env) startSidecar(ctx context.Context, p *Pod) (err error) {
 		return err
 	}
 	p.Address = node.Loopback(p.inbound)
+	if env.Proxy == ProxyIstioAgent && p.Strategy.Sidecar.IsIstio() {
+		return env.startPilotAgent(ctx, p)
+	}
 	args := []string{
 		env.Programs.Lastcall, "agent",
 		"--inbound", p.Address + "=" + node.Loopback(p.AppPort) + ",protocol=http",
@@ -108,7 +115,7 @@ func (env *Env) startSidecar(ctx context.Context, p *Pod) (err error) {
 	if !p.Strategy.Sidecar.IsLastcall() {
 		args = append(args, "--compat", "istio")
 	}
-	if env.Proxy == ProxyEnvoy {
+	if UsesEnvoy(env.Proxy) {
 		if p.adminPort, err = env.Ports.Next(); err != nil {
 			return err
 		}
@@ -127,24 +134,27 @@ func (env *Env) startSidecar(ctx context.Context, p *Pod) (err error) {
 // Arrival is the port that has one more connection when a request has arrived: the app's, or Envoy's inbound port, because
 // Envoy pools its connections to the app and may reuse one.
 func (p *Pod) Arrival(proxy string) int {
-	if proxy == ProxyEnvoy && p.Sidecar != nil {
+	if UsesEnvoy(proxy) && p.Sidecar != nil {
 		return p.inbound
 	}
 	return p.AppPort
 }
 
+// granted is the variable with the grace period.
+func (p *Pod) granted() string {
+	return "TERMINATION_GRACE_PERIOD_SECONDS=" + strconv.Itoa(int(p.grace/time.Second))
+}
+
+// exitOnZero is the variable of the mode ExitOnZero.
+const exitOnZero = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true"
+
 // settings are the environment variables that an injector would set for the sidecar.
 func (p *Pod) settings() []string {
-	out := []string{"TERMINATION_GRACE_PERIOD_SECONDS=" + strconv.Itoa(int(p.grace/time.Second))}
-	config := map[string]any{}
-	switch p.Strategy.Sidecar {
-	case ExitOnZero:
-		out = append(out, "EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true")
-	case Fixed:
-		if d := p.Strategy.TerminationDrain; d != istioFixedDrain {
-			config["terminationDrainDuration"] = d.String()
-		}
+	out := []string{p.granted()}
+	if p.Strategy.Sidecar == ExitOnZero {
+		out = append(out, exitOnZero)
 	}
+	config := p.proxyConfig(map[string]any{})
 	if p.adminPort != 0 {
 		// The agent writes Envoy's bootstrap to TMPDIR.
 		out = append(out, "TMPDIR="+p.dir)
@@ -157,13 +167,25 @@ func (p *Pod) settings() []string {
 	return out
 }
 
+// proxyConfig adds the strategy's settings to more of Istio's ProxyConfig.
+func (p *Pod) proxyConfig(more map[string]any) map[string]any {
+	if d := p.Strategy.TerminationDrain; p.Strategy.Sidecar == Fixed && d != istioFixedDrain {
+		more["terminationDrainDuration"] = d.String()
+	}
+	return more
+}
+
 // hook sets the containers' preStop hooks.
-func (env *Env) hook(p *Pod) {
+func (env *Env) hook(p *Pod) (err error) {
 	app := node.Member{Container: p.App}
 	sidecar := node.Member{Container: p.Sidecar, Native: p.Strategy.Sidecar.IsNative()}
 	exec := func(args ...string) node.Hook { return env.lastcallHook(p.dir, args...) }
 	status := strconv.Itoa(p.statusPort)
 	switch s := p.Strategy; {
+	case s.Sidecar.IsHooks():
+		if app.PreStop, sidecar.PreStop, err = env.hooksNextToIstio(p); err != nil {
+			return err
+		}
 	case s.Sidecar.IsLastcall():
 		app.PreStop = exec("wait", "--status-port", status)
 	case s.Sidecar == IstioNative:
@@ -182,6 +204,7 @@ func (env *Env) hook(p *Pod) {
 	default:
 		p.members = []node.Member{app, sidecar}
 	}
+	return nil
 }
 
 // lastcallHook is an exec preStop hook that runs a command of lastcall.
@@ -215,6 +238,15 @@ func (e End) Killed() bool { return !e.App.Killed.IsZero() || !e.Sidecar.Killed.
 // Terminate ends the pod by the kubelet's rules and returns when it is gone.
 func (p *Pod) Terminate(ctx context.Context) End {
 	e := End{Began: time.Now()}
+	var remains sync.WaitGroup
+	if p.appHook != "" {
+		remains.Go(func() {
+			<-p.App.Done()
+			node.KillNamed(p.appHook) // the end of the app's PID namespace
+			_ = os.Remove(p.appHook)
+		})
+	}
+	defer remains.Wait()
 	for i, ending := range node.Terminate(ctx, p.members, p.grace) {
 		if p.members[i].Container == node.Container(p.App) {
 			e.App, e.AppExit = ending, p.App.Ending()

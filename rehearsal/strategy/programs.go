@@ -22,6 +22,8 @@ type Programs struct {
 	App      string // command line in place of the built-in app, with {port}
 	Gateway  string // in place of the built-in gateway, with {port}, {endpoints} and {endpoint}; or ProxyEnvoy
 	Envoy    string // a real one; empty if none takes part
+
+	PilotAgent string // Istio's agent; empty if it does not take part
 }
 
 // FindPrograms finds lastcall, unless its path is given or no strategy has a sidecar. self has the built-in app and gateway.
@@ -103,7 +105,7 @@ func shell(line string, fill ...string) []string {
 // ownVariables are the prefixes of variables that lastcall reads.
 var ownVariables = []string{
 	"EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "MINIMUM_DRAIN_DURATION", "TERMINATION_GRACE_PERIOD_SECONDS",
-	"PROXY_CONFIG", "LASTCALL_",
+	"PROXY_CONFIG", "LASTCALL_", "ISTIO_",
 }
 
 // environment is this process's, without the variables that change how a sidecar ends, and with more.

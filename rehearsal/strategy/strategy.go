@@ -16,6 +16,8 @@ const (
 	IstioNative                   // Istio: native sidecar, /drain in preStop, exit at SIGTERM
 	Lastcall                      // lastcall as a classic sidecar
 	LastcallNative                // lastcall as a native sidecar
+	Hooks                         // Istio's agent, with lastcall wait --envoy as the hooks of app and sidecar
+	HooksNative                   // Istio's agent as a native sidecar with its own hook, and lastcall wait --envoy as the app's
 )
 
 const (
@@ -27,11 +29,19 @@ const (
 // MinimumDrain is MINIMUM_DRAIN_DURATION's default, Istio's and lastcall's.
 const MinimumDrain = 5 * time.Second
 
-// IsLastcall reports whether it is lastcall in its own mode.
-func (s Sidecar) IsLastcall() bool { return s == Lastcall || s == LastcallNative }
+// IsLastcall reports whether lastcall ends the pod, in its own mode.
+func (s Sidecar) IsLastcall() bool { return s == Lastcall || s == LastcallNative || s.IsHooks() }
+
+// IsHooks reports whether lastcall is there as hooks alone.
+func (s Sidecar) IsHooks() bool { return s == Hooks || s == HooksNative }
 
 // IsNative reports whether it is a restartable init container.
-func (s Sidecar) IsNative() bool { return s == IstioNative || s == LastcallNative }
+func (s Sidecar) IsNative() bool { return s == IstioNative || s == LastcallNative || s == HooksNative }
+
+// IsIstio reports whether it is Istio's agent, its own or an imitation.
+func (s Sidecar) IsIstio() bool {
+	return s == Fixed || s == ExitOnZero || s == IstioNative || s.IsHooks()
+}
 
 // SIGTERMBehaviour is what an app does at SIGTERM.
 type SIGTERMBehaviour int
@@ -128,6 +138,22 @@ func Strategies() []Strategy {
 		{Name: "lastcall-native-close-listener", Group: ours, Sidecar: LastcallNative, App: ClosesListener, Idle: true,
 			Label: "Native sidecar; the app closes its listener",
 			Words: native, Note: closes},
+	}
+}
+
+// NextToIstio returns the strategies that need Istio's own agent.
+func NextToIstio() []Strategy {
+	const (
+		group = "lastcall wait --envoy next to Istio's agent"
+		exits = "the app exits at SIGTERM"
+	)
+	return []Strategy{
+		{Name: "lastcall-istio-classic", Group: group, Sidecar: Hooks, App: Exits, Idle: true,
+			Label: "Classic sidecar; the app exits at SIGTERM",
+			Words: "lastcall wait --envoy as the preStop of app and istio-proxy", Note: exits},
+		{Name: "lastcall-istio-native", Group: group, Sidecar: HooksNative, App: Exits, Idle: true,
+			Label: "Native sidecar; the app exits at SIGTERM",
+			Words: "native sidecar with Istio's own preStop; lastcall wait --envoy as the app's", Note: exits},
 	}
 }
 

@@ -12,30 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-// fullPipe is a pipe that takes not a byte more, as one whose reader has stalled.
-func fullPipe(t *testing.T) *os.File {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.Close(); _ = w.Close() })
-	for _, size := range []int{4096, 1} {
-		if err := w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
-		for err = nil; err == nil; {
-			_, err = w.Write(make([]byte, size))
-		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatal(err)
-		}
-	}
-	_ = w.Fd() // blocking for the program, as a container runtime's is
-	return w
-}
+	"github.com/lastcall-dev/lastcall/internal/programtest"
+)
 
 // With nothing that reads its log and its access log, on a FIFO or standard output, a
 // gateway serves, drains at SIGTERM, finishes the requests in flight and exits.
@@ -62,7 +41,7 @@ func TestGatewayWithAStalledLogReader(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			address, full := ln.Addr().String(), fullPipe(t)
+			address, full := ln.Addr().String(), programtest.FullPipe(t)
 			_ = ln.Close()
 			cmd := exec.Command("lastcall-gateway", "--http", address, "--endpoints", endpoints, "--access-log", accessLog,
 				"--termination-log", fifo, "--grace", "10m")

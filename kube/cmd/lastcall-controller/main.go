@@ -165,7 +165,7 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 		if cluster, err = webhook.NewKubernetes(config, f.registration.Namespace, f.registration.Name); err != nil {
 			return err
 		}
-		h.NamespaceLabels = cluster.NamespaceLabels
+		h.Namespace = cluster.Namespace
 		if f.events {
 			client, err := events.Client(config)
 			if err != nil {
@@ -176,7 +176,7 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 				return err
 			}
 			reporter = events.New(client, h.Metrics(), log)
-			reporter.Find(events.Missed{Pods: pods, Selections: cluster.Selections, NamespaceLabels: cluster.NamespaceLabels}, h.Metrics())
+			reporter.Find(events.Missed{Pods: pods, Selections: cluster.Selections, Namespace: cluster.Namespace}, h.Metrics())
 		}
 	}
 	ctx, first, signals, stop := drainSignals(cmd.Context(), log)
@@ -218,7 +218,7 @@ func (f *controllerFlags) drain() drain.Config {
 func (f *controllerFlags) config() (*rest.Config, error) {
 	config, err := kubeflags.RESTConfig(f.kubeconfig)
 	if err != nil {
-		return nil, cli.UsageError{Err: fmt.Errorf("connect to the API server (with --kubeconfig or a pod's service account; --offline needs none): %w", err)}
+		return nil, cli.UsageError{Err: fmt.Errorf("connect to the API server (--offline needs none): %w", err)}
 	}
 	return config, nil
 }

@@ -44,7 +44,7 @@ func (f *clusterFlags) connect() (c check.Clients, config *rest.Config, err erro
 		return c, nil, cli.UsageError{Err: fmt.Errorf("--timeout %v: must be positive", f.timeout)}
 	}
 	if config, err = kubeflags.RESTConfigOf(f.kubeconfig, f.context); err != nil {
-		return c, nil, cli.UsageError{Err: fmt.Errorf("connect to the API server (--kubeconfig, KUBECONFIG or a pod's service account): %w", err)}
+		return c, nil, cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
 	}
 	c, err = check.Connect(config, f.timeout)
 	return c, config, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -82,6 +83,9 @@ func (f *lintFlags) run(cmd *cobra.Command) error {
 		objects, err := inject.Objects(text)
 		if err != nil {
 			return cli.UsageError{Err: fmt.Errorf("%s: %w", name, err)}
+		}
+		if !slices.ContainsFunc(objects, func(o inject.Object) bool { return o.Workload != nil }) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: nothing examined: it has no Pod, Deployment or other workload; the mesh's settings go into --mesh-config\n", name)
 		}
 		all = append(all, lintObjects(name, mesh, objects)...)
 	}

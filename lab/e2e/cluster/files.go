@@ -54,7 +54,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 }
 `, bridge, bridge, l.path("addresses"), podRange, nodeIP),
 
-		// Cgroups of version 1 and no QoS tree: the node is a guest on a machine that has its own.
+		// Cgroups of version 1 and no QoS tree: the node is a guest on a machine that has its own. Without that tree the
+		// kubelet's resize of pods in place has panicked (doPodResizeAction, nil pointer).
 		"kubelet.yaml": fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: unix://%s
@@ -71,6 +72,7 @@ enforceNodeAllocatable: []
 evictionHard: {}
 failSwapOn: false
 imageGCHighThresholdPercent: 100
+featureGates: {InPlacePodVerticalScaling: false}
 localStorageCapacityIsolation: false
 makeIPTablesUtilChains: false
 podLogsDir: %s

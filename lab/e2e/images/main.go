@@ -4,9 +4,13 @@
 //	local/httpbin:TAG                     the real httpbin under gunicorn, without a shell
 //	local/rehearse:TAG                    the httpbin of rehearsals
 //	local/libraryserver:TAG               an HTTP and a gRPC server that end by lastcall's library
+//	local/talk:TAG                        an app and its clients, for the tests in a mesh
 //	localhost/lastcall-envoy:TAG          lastcall with a real Envoy
 //
-//	go run ./lab/e2e/images -tag TAG -lastcall bin/lastcall -rehearse bin/rehearse -libraryserver bin/libraryserver -output dist/e2e
+//	go run ./lab/e2e/images -tag TAG -lastcall bin/lastcall -rehearse bin/rehearse -libraryserver bin/libraryserver -talk bin/talk -output dist/e2e
+//
+// and with -istio FOLDER, instead of these, Istio's local/pilot:TAG and local/proxyv2:TAG, and
+// with -gateways local/envoy:TAG and those of local/contour:TAG and local/envoy-gateway:TAG that lab/peers/gateways has built.
 package main
 
 import (
@@ -25,11 +29,14 @@ import (
 )
 
 var (
-	tag      = flag.String("tag", "", "`tag` of the images")
-	lastcall = flag.String("lastcall", "bin/lastcall", "static `program`")
-	rehearse = flag.String("rehearse", "bin/rehearse", "static `program`")
-	library  = flag.String("libraryserver", "bin/libraryserver", "static `program`")
-	output   = flag.String("output", "dist/e2e", "`folder` for the archives")
+	tag       = flag.String("tag", "", "`tag` of the images")
+	lastcall  = flag.String("lastcall", "bin/lastcall", "static `program`")
+	rehearse  = flag.String("rehearse", "bin/rehearse", "static `program`")
+	library   = flag.String("libraryserver", "bin/libraryserver", "static `program`")
+	fromIstio = flag.String("istio", "", "`folder` that lab/peers/istio/build prints: make Istio's images, and only these")
+	talk      = flag.String("talk", "bin/talk", "static `program`")
+	others    = flag.Bool("gateways", false, "make the images of other gateways, and only these")
+	output    = flag.String("output", "dist/e2e", "`folder` for the archives")
 )
 
 func main() {
@@ -38,10 +45,21 @@ func main() {
 		fmt.Fprintln(os.Stderr, "images: -tag TAG is required, and arguments other than flags are not allowed")
 		os.Exit(2)
 	}
-	if err := errors.Join(httpbin(), program("rehearse", *rehearse), program("libraryserver", *library), envoy()); err != nil {
+	if *fromIstio != "" {
+		exit(istio(*fromIstio))
+	}
+	if *others {
+		exit(gateways())
+	}
+	exit(errors.Join(httpbin(), program("rehearse", *rehearse), program("libraryserver", *library), program("talk", *talk), envoy()))
+}
+
+func exit(err error) {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
 		os.Exit(1)
 	}
+	os.Exit(0)
 }
 
 // tree is a root file system in the making. Files keep the paths that they have on this machine, which is where they

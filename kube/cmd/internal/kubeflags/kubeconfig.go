@@ -19,5 +19,8 @@ func RESTConfigOf(kubeconfig, context string) (*rest.Config, error) {
 		rules.ExplicitPath = kubeconfig
 		config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
 	}
+	if clientcmd.IsEmptyConfig(err) {
+		err = errors.New("no kubeconfig found: set --kubeconfig or KUBECONFIG, or run in a pod")
+	}
 	return config, err
 }

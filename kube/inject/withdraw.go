@@ -1,0 +1,153 @@
+package inject
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// withdraw takes the sidecar and the capture of an earlier injection out of the pod again: another injector has since
+// added its proxy, and two redirects would leave the pod without traffic. What only the sidecar remembers goes back to
+// where it was, or to Istio's agent, which reads the same variables: its injector takes probes at the status port for its
+// own.
+func (j *injection) withdraw() error {
+	spec := &j.pod.Spec
+	sidecar := find(spec, containerSidecar)
+	heir := find(spec, istioProxy)
+	if text, _ := variable(sidecar, variableProbes); text != "" {
+		probers := map[string]prober{}
+		if err := json.Unmarshal([]byte(unescape(text)), &probers); err != nil {
+			return fmt.Errorf("read the sidecar's %s: %w", variableProbes, err)
+		}
+		if heir == nil {
+			j.restoreProbes(probers)
+		} else if err := inherit(heir, probers); err != nil {
+			return err
+		}
+	}
+	a := j.pod.Annotations
+	if text, said := variable(sidecar, variablePrometheus); a[prometheusPath] == mergedPath {
+		switch _, has := lookUp(heir, variablePrometheus); {
+		case heir != nil && said && !has:
+			setVariable(heir, variablePrometheus, text)
+		case heir != nil:
+		default:
+			var was struct{ Scrape, Path, Port string }
+			if err := json.Unmarshal([]byte(unescape(text)), &was); said && err != nil {
+				return fmt.Errorf("read the sidecar's %s: %w", variablePrometheus, err)
+			}
+			for name, value := range map[string]string{prometheusScrape: was.Scrape, prometheusPath: was.Path, prometheusPort: was.Port} {
+				if a[name] = value; value == "" {
+					delete(a, name)
+				}
+			}
+		}
+	}
+	isOwn := func(c corev1.Container) bool {
+		return c.Name == containerSidecar || c.Name == containerCapture || c.Name == containerCopy
+	}
+	spec.InitContainers = slices.DeleteFunc(spec.InitContainers, isOwn)
+	spec.Containers = slices.DeleteFunc(spec.Containers, isOwn)
+	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == volumePodInfo || v.Name == volumeBinary })
+	for _, c := range allContainers(spec) {
+		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary })
+		if c.Lifecycle != nil && isOurHook(c.Lifecycle.PreStop) {
+			if c.Lifecycle.PreStop = nil; *c.Lifecycle == (corev1.Lifecycle{}) {
+				c.Lifecycle = nil
+			}
+		}
+	}
+	delete(a, AnnotationStatus)
+	j.note("another proxy was added to the pod after lastcall's, which was taken out again")
+	return nil
+}
+
+func lookUp(c *corev1.Container, name string) (string, bool) {
+	if c == nil {
+		return "", false
+	}
+	return variable(c, name)
+}
+
+// inherit adds probes to those that Istio's agent runs.
+func inherit(heir *corev1.Container, probers map[string]prober) error {
+	had := map[string]json.RawMessage{}
+	if text, _ := variable(heir, variableProbes); text != "" {
+		if err := json.Unmarshal([]byte(unescape(text)), &had); err != nil {
+			return fmt.Errorf("read istio-proxy's %s: %w", variableProbes, err)
+		}
+	}
+	for path, p := range probers {
+		if _, known := had[path]; known {
+			continue
+		}
+		text, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		had[path] = text
+	}
+	text, err := json.Marshal(had)
+	if err != nil {
+		return err
+	}
+	setVariable(heir, variableProbes, escape(string(text)))
+	return nil
+}
+
+// restoreProbes points the probes and hooks that the agent has answered to the app again.
+func (j *injection) restoreProbes(probers map[string]prober) {
+	byName := map[string]*corev1.Container{}
+	for _, c := range allContainers(&j.pod.Spec) {
+		byName[c.Name] = c
+	}
+	for _, path := range slices.Sorted(maps.Keys(probers)) {
+		p := probers[path]
+		name, kind, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(path, pathHealth), pathLifecycle), "/")
+		c := byName[name]
+		if c == nil {
+			continue
+		}
+		for _, probe := range []struct {
+			kind string
+			at   *corev1.Probe
+		}{{"readyz", c.ReadinessProbe}, {"livez", c.LivenessProbe}, {"startupz", c.StartupProbe}} {
+			if probe.kind == kind && probe.at != nil && probe.at.HTTPGet != nil && probe.at.HTTPGet.Path == path {
+				probe.at.ProbeHandler = corev1.ProbeHandler{HTTPGet: p.HTTPGet, TCPSocket: p.TCPSocket, GRPC: p.GRPC}
+			}
+		}
+		if c.Lifecycle == nil || p.HTTPGet == nil {
+			continue
+		}
+		for _, hook := range []struct {
+			kind string
+			at   *corev1.LifecycleHandler
+		}{{"prestopz", c.Lifecycle.PreStop}, {"poststartz", c.Lifecycle.PostStart}} {
+			if hook.kind == kind && hook.at != nil && hook.at.HTTPGet != nil && hook.at.HTTPGet.Path == path {
+				hook.at.HTTPGet = p.HTTPGet
+			}
+		}
+	}
+}
+
+// Unfinished returns what is wrong with an injected pod to which another injector has added its proxy since, or "".
+func Unfinished(pod *corev1.Pod) string {
+	if isRedirectedTwice(pod) {
+		return "two proxies capture its traffic"
+	}
+	if proxy := find(&pod.Spec, istioProxy); proxy != nil && !isNative(proxy) && !isProxyless(pod) && (proxy.Lifecycle == nil || proxy.Lifecycle.PreStop == nil) {
+		return "the classic " + istioProxy + " has no preStop, and exits while requests are in flight"
+	}
+	return ""
+}
+
+// isRedirectedTwice reports whether an earlier injection captures the pod's traffic and another proxy does so too.
+func isRedirectedTwice(pod *corev1.Pod) bool {
+	return find(&pod.Spec, containerSidecar) != nil && find(&pod.Spec, containerCapture) != nil &&
+		(find(&pod.Spec, istioProxy) != nil || redirected(&pod.Spec) != "" ||
+			slices.ContainsFunc(allContainers(&pod.Spec), func(c *corev1.Container) bool { return isMeshProxy(&pod.Spec, c) }))
+}

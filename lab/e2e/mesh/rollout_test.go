@@ -1,0 +1,158 @@
+//go:build e2e
+
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// edge routes a host name of the namespace through Istio's ingress gateway to the Service web.
+func (n *namespace) edge() (url, host string) {
+	n.t.Helper()
+	host = n.name + ".example"
+	n.apply(fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: edge}
+spec:
+  selector: {istio: ingressgateway}
+  servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [%[1]s]}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: edge}
+spec:
+  hosts: [%[1]s]
+  gateways: [edge]
+  http: [{route: [{destination: {host: web, port: {number: 8080}}}]}]
+`, host))
+	return "http://" + ingress(n.t), host
+}
+
+// get asks once.
+func get(ctx context.Context, url, host string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	request.Host = host
+	response, err := (&http.Client{Timeout: 5 * time.Second}).Do(request)
+	if err != nil {
+		return err
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	return nil
+}
+
+// underLoad restarts a deployment of a form with 4 replicas while clients inside and outside the mesh ask at a rate each, until
+// enough is true, and returns what they lost and how long each rollout took.
+func (n *namespace) underLoad(f form, mTLS bool, rate int, enough func(done int) bool) (outside, inside result, took []time.Duration) {
+	n.t.Helper()
+	manifest := f.deployment("web", 4) + service
+	if mTLS {
+		manifest += strict
+	}
+	n.apply(manifest)
+	n.available("web")
+	n.inside()
+	url, host := n.edge()
+	n.until("was served by the gateway", func() error {
+		_, err := kubectl("", "exec", "--namespace", n.name, "client", "--container", "client", "--", "/talk", "ask", "-kind", "http1", "-hold", "10ms", "-target", n.clusterIP("web"))
+		if err != nil {
+			return err
+		}
+		return get(n.t.Context(), url+"/get", host)
+	})
+	clients := []*talking{
+		n.talk(false, "load", "-url", url, "-host", host, "-rate", fmt.Sprint(rate)),
+		n.talk(true, "load", "-url", "http://"+n.clusterIP("web")+":8080", "-rate", fmt.Sprint(rate)),
+	}
+	for _, c := range clients {
+		c.begun()
+	}
+	for !enough(len(took)) {
+		began := time.Now()
+		n.kubectl("rollout", "restart", "deployment", "web")
+		n.available("web")
+		n.until("had ended its old pods", func() error {
+			list, err := client.CoreV1().Pods(n.name).List(n.t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+			if err == nil && len(list.Items) != 4 {
+				err = fmt.Errorf("%d pods", len(list.Items))
+			}
+			return err
+		})
+		took = append(took, time.Since(began))
+	}
+	for i, r := range []*result{&outside, &inside} {
+		if err := clients[i].result(r, true); err != nil {
+			n.t.Error(err)
+		}
+	}
+	return outside, inside, took
+}
+
+const rolloutHead = "| form | client outside | client inside | rollouts | s each |\n|---|---|---|---|---|"
+
+func rolloutRow(name string, outside, inside result, took []time.Duration) string {
+	var sum time.Duration
+	for _, d := range took {
+		sum += d
+	}
+	return fmt.Sprintf("| %s | %v | %v | %d | %.1f |", name, outside, inside, len(took), sum.Seconds()/float64(max(1, len(took))))
+}
+
+// TestRollout replaces 4 replicas under 80 requests/s of 20 ms to 8 s, half of them from a client outside the mesh, through
+// Istio's ingress gateway, and half from one inside. Istio's own forms are measured; lastcall's must lose none.
+func TestRollout(t *testing.T) {
+	for _, f := range forms {
+		for _, mTLS := range []bool{false, true} {
+			name := f.name
+			if mTLS {
+				if !f.whole {
+					continue
+				}
+				name += ", STRICT"
+			}
+			t.Run(name, func(t *testing.T) {
+				n := newNamespace(t, f.labels)
+				outside, inside, took := n.underLoad(f, mTLS, 40, func(done int) bool { return done >= *rollouts })
+				record(t, rolloutHead, rolloutRow(name, outside, inside, took))
+				if f.whole && outside.lost()+inside.lost() > 0 || outside.Requests == 0 || inside.Requests == 0 {
+					t.Error("want no request lost")
+				}
+			})
+		}
+	}
+}
+
+// TestRestartLoop restarts pods of each of lastcall's forms again and again under 100 requests/s, for -restart-loop.
+func TestRestartLoop(t *testing.T) {
+	if *loop == 0 {
+		t.Skip("-restart-loop is not set")
+	}
+	for _, f := range []form{native, classic} {
+		t.Run(f.name, func(t *testing.T) {
+			n := newNamespace(t, f.labels)
+			var end time.Time
+			outside, inside, took := n.underLoad(f, true, 50, func(done int) bool {
+				if done == 0 {
+					end = time.Now().Add(*loop)
+				}
+				return time.Now().After(end)
+			})
+			record(t, rolloutHead, rolloutRow(f.name+fmt.Sprintf(", STRICT, restart loop of %v", *loop), outside, inside, took))
+			if outside.lost()+inside.lost() > 0 {
+				t.Error("want no request lost")
+			}
+		})
+	}
+}

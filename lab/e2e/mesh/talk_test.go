@@ -1,0 +1,99 @@
+//go:build e2e
+
+package mesh
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// outcome of a conversation, and result of a load, as lab/e2e/talk prints them.
+type (
+	outcome struct {
+		Error        string
+		Took         float64
+		LastByte     time.Time
+		Beside, Lost int
+	}
+	result struct {
+		Requests int
+		Failures map[string]int
+	}
+)
+
+func (r result) lost() (n int) {
+	for _, count := range r.Failures {
+		n += count
+	}
+	return n
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("%d of %d lost %v", r.lost(), r.Requests, r.Failures)
+}
+
+// talking is the program lab/e2e/talk at work, in the pod client of the namespace or outside the mesh.
+type talking struct {
+	t     *testing.T
+	stdin io.Closer
+	out   *bufio.Scanner
+	cmd   *exec.Cmd
+	err   *tail
+}
+
+// tail is the end of what a program wrote.
+type tail struct{ text []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.text = append(t.text, p...)
+	t.text = t.text[max(0, len(t.text)-2000):]
+	return len(p), nil
+}
+
+func (n *namespace) talk(inside bool, args ...string) *talking {
+	n.t.Helper()
+	cmd := exec.Command(*talk, args...)
+	if inside {
+		cmd = exec.Command("kubectl", append([]string{"exec", "--stdin", "--namespace", n.name, "client", "--container", "client", "--", "/talk"}, args...)...)
+	}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	c := &talking{t: n.t, stdin: stdin, out: bufio.NewScanner(stdout), cmd: cmd, err: &tail{}}
+	cmd.Stderr = c.err
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = stdin.Close(); _ = cmd.Process.Kill() })
+	return c
+}
+
+// begun waits until the client has begun.
+func (c *talking) begun() {
+	c.t.Helper()
+	if !c.out.Scan() || c.out.Text() != "begun" {
+		c.t.Fatalf("%v: %q\n%s", c.cmd.Args, c.out.Text(), c.err.text)
+	}
+}
+
+// result waits for it, after ending the client's input if end is set.
+func (c *talking) result(into any, end bool) error {
+	if end {
+		_ = c.stdin.Close()
+	}
+	if !c.out.Scan() {
+		return errors.Join(c.cmd.Wait(), fmt.Errorf("%v: no result\n%s", c.cmd.Args, c.err.text))
+	}
+	return errors.Join(json.Unmarshal(c.out.Bytes(), into), c.cmd.Wait())
+}

@@ -1,0 +1,81 @@
+// Talk is an app and its clients, for the tests in a mesh (lab/e2e/mesh): the same program in a pod and outside.
+//
+//	talk app                                     HTTP/1.1, HTTP/2 and WebSocket on :8080, gRPC on :9090; ends at once at SIGTERM
+//	talk rest                                    does nothing: a pod in which clients are started by kubectl exec
+//	talk ask -kind K -target HOST [-hold 10s]    one conversation of a kind, which lasts a time; the result as JSON
+//	talk idle -target HOST [-count 5]            connections that have asked once and stay open, until standard input ends
+//	talk load -url URL -rate 40                  requests of 20 ms to 8 s at a fixed rate until standard input ends; the result as JSON
+//
+// A client reports its start on a line of its own ("begun"), and the test continues.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+const usage = "usage: talk app | rest | ask | idle | load [FLAGS]"
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "talk:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		return errors.New(usage)
+	}
+	flags := flag.NewFlagSet("talk "+args[0], flag.ContinueOnError)
+	kind := flags.String("kind", "http1", "http1, http2, grpc or websocket")
+	target := flags.String("target", "", "`host` with the app")
+	hold := flags.Duration("hold", 10*time.Second, "how long the conversation takes")
+	count := flags.Int("count", 5, "`number` of idle connections")
+	url := flags.String("url", "", "`URL` of the app, without a path")
+	rate := flags.Int("rate", 40, "requests per `second`")
+	host := flags.String("host", "", "`name` in the Host field, if not the URL's")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	switch args[0] {
+	case "app":
+		return app(ctx)
+	case "rest":
+		<-ctx.Done()
+		return nil
+	case "ask":
+		talk := kinds[*kind]
+		if talk == nil {
+			return fmt.Errorf("-kind %s: must be http1, http2, grpc or websocket", *kind)
+		}
+		return report(ask(ctx, talk, *target, *hold))
+	case "idle":
+		return idle(untilInputEnds(ctx), *target, *count)
+	case "load":
+		return report(load(untilInputEnds(ctx), *url, *host, *rate))
+	}
+	return errors.New(usage)
+}
+
+// untilInputEnds lets a test end the program through kubectl exec, which forwards no signals.
+func untilInputEnds(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	return ctx
+}
+
+func report(result any) error { return json.NewEncoder(os.Stdout).Encode(result) }

@@ -1,0 +1,54 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
+)
+
+// result is what an experiment measured.
+type result interface {
+	WriteJSON(w io.Writer) error
+	WriteTable(w io.Writer, s console.Style) error
+	Passed() bool // every row is as expected
+}
+
+// measure runs an experiment until it or the process is ended, prints its result, and passes it to then. run gets the
+// path of this program.
+func measure[R result](cmd *cobra.Command, output cli.Format, run func(ctx context.Context, self string) (R, error), then ...func(R) error) error {
+	ctx, stop := cli.SignalContext(cmd.Context())
+	defer stop()
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	r, err := run(ctx, self)
+	var option strategy.OptionError
+	switch {
+	case errors.As(err, &option):
+		return cli.UsageError{Err: err}
+	case err != nil:
+		return err
+	case output == cli.JSON:
+		err = r.WriteJSON(cmd.OutOrStdout())
+	default:
+		err = r.WriteTable(cmd.OutOrStdout(), console.StyleFor(os.Stdout))
+	}
+	for _, f := range then {
+		if err == nil {
+			err = f(r)
+		}
+	}
+	if err == nil && !r.Passed() {
+		err = cli.ErrReported
+	}
+	return err
+}
