@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -195,6 +196,20 @@ func chooseSidecar(pod *corev1.Pod, o Options) (Sidecar, error) {
 	}
 	return o.Sidecar, nil
 }
+
+// chooseCapture returns what redirects the pod's traffic.
+func chooseCapture(pod *corev1.Pod, o Options) (Capture, error) {
+	said := Capture(pod.Annotations[annotationCapture])
+	if said == "" {
+		said = cmp.Or(o.Capture, CaptureInit)
+	}
+	if !said.isKnown() {
+		return "", fmt.Errorf("annotation %s is %q: must be %s, %s or %s", annotationCapture, said, CaptureSidecar, CaptureInit, CaptureCNI)
+	}
+	return said, nil
+}
+
+func (c Capture) isKnown() bool { return c == CaptureSidecar || c == CaptureInit || c == CaptureCNI }
 
 // isJob reports whether the pod is expected to end by itself.
 func isJob(pod *corev1.Pod, o Options) bool {

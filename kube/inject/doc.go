@@ -13,9 +13,8 @@
 //
 // # What is added
 //
-//	lastcall.dev/proxy: pipe     the sidecar (lastcall agent --capture), native or classic, and an init
-//	                             container that captures the traffic (lastcall capture), the only one with
-//	                             NET_ADMIN. The default.
+//	lastcall.dev/proxy: pipe     the sidecar (lastcall agent --capture), native or classic, and what captures the
+//	                             traffic: see lastcall.dev/capture below. The default.
 //	lastcall.dev/proxy: envoy    the same with a real Envoy (Options.EnvoyImage), which the agent supervises.
 //	lastcall.dev/proxy: sockets  no proxy: the app's preStop is lastcall wait --ports; an init container copies
 //	                             the binary. Also used if the namespace's pod security does not admit the capture,
@@ -38,6 +37,9 @@
 // Further annotations of the pod:
 //
 //	lastcall.dev/sidecar                native or classic (also sidecar.istio.io/nativeSidecar)
+//	lastcall.dev/capture                sidecar: it sets the rules (lastcall capture -- /lastcall agent …) with NET_ADMIN and
+//	                                    SETPCAP, and keeps no right; init: an init container with NET_ADMIN sets
+//	                                    them (lastcall capture); cni: a plugin of the node, without a capability in the pod
 //	lastcall.dev/pre-stop               keep (default): an app's own preStop stays; replace: lastcall's replaces
 //	                                    it; none: no app gets one
 //	lastcall.dev/linkerd-shutdown       "true": the hook shuts linkerd's proxy down after the quiet time; see docs/linkerd.md

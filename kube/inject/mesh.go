@@ -179,7 +179,7 @@ var redirectors = []string{"istio-init", "istio-validation", "linkerd-init", "li
 func redirected(spec *corev1.PodSpec) string {
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
-		if c.Name == containerCapture {
+		if c.Name == containerCapture || c.Name == containerSidecar {
 			continue
 		}
 		if slices.Contains(redirectors, c.Name) || strings.HasSuffix(c.Name, "-iptables") {

@@ -33,6 +33,20 @@ const (
 	Istio Proxy = "istio"
 )
 
+// Capture is what redirects a pod's traffic to the sidecar.
+type Capture string
+
+const (
+	// CaptureSidecar: the sidecar itself, at its start. Its process then gives up every right for good.
+	CaptureSidecar Capture = "sidecar"
+
+	// CaptureInit is an init container, so that no container that keeps running has a capability in its specification.
+	CaptureInit Capture = "init"
+
+	// CaptureCNI is a network plugin of the node: no container of the pod has a capability.
+	CaptureCNI Capture = "cni"
+)
+
 // Options are the same for all pods of a cluster, except Token and Namespace.
 type Options struct {
 	// Image of the sidecar and of the init containers. Required.
@@ -47,6 +61,9 @@ type Options struct {
 
 	// Sidecar is the default form; empty is Native.
 	Sidecar Sidecar
+
+	// Capture is the default of what redirects the traffic; empty is CaptureInit.
+	Capture Capture
 
 	// MeshConfig is the text of Istio's MeshConfig, whose defaultConfig applies to all pods; empty for none.
 	MeshConfig string
@@ -116,6 +133,7 @@ const (
 
 	annotationProxy           = "lastcall.dev/proxy"
 	annotationSidecar         = "lastcall.dev/sidecar"
+	annotationCapture         = "lastcall.dev/capture"
 	annotationPreStop         = "lastcall.dev/pre-stop"
 	annotationPorts           = "lastcall.dev/ports"
 	annotationLinkerdShutdown = "lastcall.dev/linkerd-shutdown"

@@ -21,6 +21,7 @@ type injection struct {
 	env      environment
 	proxy    Proxy
 	sidecar  Sidecar
+	capture  Capture
 	token    string
 	notes    []string
 	ports    map[string]int32 // containers' ports by name, the first of each; computed on demand
@@ -60,6 +61,9 @@ func (o Options) Validate() error {
 	case "", Native, Classic:
 	default:
 		errs = append(errs, fmt.Errorf("sidecar is %q: must be %s or %s", o.Sidecar, Native, Classic))
+	}
+	if o.Capture != "" && !o.Capture.isKnown() {
+		errs = append(errs, fmt.Errorf("capture is %q: must be %s, %s or %s", o.Capture, CaptureSidecar, CaptureInit, CaptureCNI))
 	}
 	switch o.PullPolicy {
 	case "", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
@@ -148,6 +152,9 @@ func (j *injection) do() (err error) {
 	if j.sidecar, err = chooseSidecar(j.pod, j.Options); err != nil {
 		return err
 	}
+	if j.capture, err = chooseCapture(j.pod, j.Options); err != nil {
+		return err
+	}
 	if err := j.settle(); err != nil {
 		return err
 	}
@@ -196,7 +203,7 @@ func (j *injection) mayCapture() error {
 		return err
 	}
 	for _, mode := range []string{"restricted", "baseline"} {
-		if j.Namespace.Labels["pod-security.kubernetes.io/enforce"] == mode && find(&j.pod.Spec, containerSidecar) == nil {
+		if j.capture != CaptureCNI && j.Namespace.Labels["pod-security.kubernetes.io/enforce"] == mode && find(&j.pod.Spec, containerSidecar) == nil {
 			j.proxy = Sockets
 			j.note("the namespace does not admit NET_ADMIN (pod security %s): nothing is captured, the app's preStop watches its sockets", mode)
 			return nil

@@ -102,9 +102,8 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 // program is the binary's path in its own image, for hooks that run there.
 const program = "/lastcall"
 
-// captureContainer runs lastcall capture. It ends before any other container starts, and is the only one with the
-// capability to change the pod's network.
-func (j *injection) captureContainer() corev1.Container {
+// captureArgs is lastcall capture with the pod's settings.
+func (j *injection) captureArgs() []string {
 	args := []string{"capture"}
 	for _, s := range capture.Settings {
 		for _, name := range s.Annotations {
@@ -117,6 +116,12 @@ func (j *injection) captureContainer() corev1.Container {
 	if port := j.settings.StatusPort.Value; port != meshconfig.DefaultStatusPort {
 		args = append(args, "--status-port", strconv.Itoa(port))
 	}
+	return args
+}
+
+// captureContainer runs lastcall capture. It ends before any other container starts, and is the only one with the
+// capability to change the pod's network.
+func (j *injection) captureContainer() corev1.Container {
 	var env []corev1.EnvVar
 	if text := j.env.values[variableProxyConfig]; text != "" { // proxyAdminPort is not captured either
 		env = append(env, corev1.EnvVar{Name: variableProxyConfig, Value: escape(text)})
@@ -128,11 +133,20 @@ func (j *injection) captureContainer() corev1.Container {
 		Name:            containerCapture,
 		Image:           j.Image,
 		ImagePullPolicy: j.PullPolicy,
-		Args:            args,
+		Args:            j.captureArgs(),
 		Env:             env,
 		Resources:       j.resources(),
 		SecurityContext: context,
 	}
+}
+
+// captureBySidecar has the sidecar set the rules, and then become the agent without any right. The image's program has
+// the two capabilities as file capabilities, since Kubernetes gives added ones to no user but 0: NET_ADMIN sets the
+// rules, SETPCAP empties the bounding set. They need a start at which a program can gain them.
+func captureBySidecar(c *corev1.Container, capture []string) {
+	c.Args = slices.Concat(capture, []string{"--", program}, c.Args)
+	c.SecurityContext.AllowPrivilegeEscalation = ptr(true)
+	c.SecurityContext.Capabilities.Add = []corev1.Capability{"NET_ADMIN", "SETPCAP"}
 }
 
 // podInfo is the pod's annotations as a file.
@@ -184,13 +198,22 @@ func (j *injection) addSidecar() error {
 	if err != nil {
 		return err
 	}
+	var first []corev1.Container
+	switch j.capture {
+	case CaptureSidecar:
+		captureBySidecar(&sidecar, j.captureArgs())
+	case CaptureInit:
+		first = append(first, j.captureContainer())
+	case CaptureCNI:
+		j.pod.Annotations[annotationCapture] = string(CaptureCNI) // the plugin looks for it
+	}
 	switch j.sidecar {
 	case Native:
 		// First to start, last to end; the app's own init containers go through it.
-		spec.InitContainers = slices.Insert(spec.InitContainers, 0, j.captureContainer(), sidecar)
+		spec.InitContainers = slices.Insert(spec.InitContainers, 0, append(first, sidecar)...)
 	case Classic:
 		// The app's init containers need the network, which is captured last.
-		spec.InitContainers = append(spec.InitContainers, j.captureContainer())
+		spec.InitContainers = append(spec.InitContainers, first...)
 		const defaultContainer = "kubectl.kubernetes.io/default-container"
 		if j.pod.Annotations[defaultContainer] == "" {
 			j.pod.Annotations[defaultContainer] = spec.Containers[0].Name

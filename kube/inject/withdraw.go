@@ -147,7 +147,7 @@ func Unfinished(pod *corev1.Pod) string {
 
 // isRedirectedTwice reports whether an earlier injection captures the pod's traffic and another proxy does so too.
 func isRedirectedTwice(pod *corev1.Pod) bool {
-	return find(&pod.Spec, containerSidecar) != nil && find(&pod.Spec, containerCapture) != nil &&
+	return find(&pod.Spec, containerSidecar) != nil &&
 		(find(&pod.Spec, istioProxy) != nil || redirected(&pod.Spec) != "" ||
 			slices.ContainsFunc(allContainers(&pod.Spec), func(c *corev1.Container) bool { return isMeshProxy(&pod.Spec, c) }))
 }

@@ -82,6 +82,7 @@ func TestRules(t *testing.T) {
 		{"a stop signal of the app's own", container("lifecycle: {stopSignal: SIGUSR1}"), ""},
 		{"nginx's", container("lifecycle: {stopSignal: SIGQUIT, preStop: {sleep: {seconds: 5}}}"), ""},
 		{"killed at once", container("lifecycle: {stopSignal: SIGKILL}"), "LC017 spec.containers[web].lifecycle.stopSignal: SIGKILL cannot be handled"},
+		{"the stop signal of a sidecar that captures", "spec: {initContainers: [{name: lastcall, image: l, args: [capture, --, /lastcall, agent, --capture], restartPolicy: Always, lifecycle: {stopSignal: SIGUSR1}}], containers: [{name: a, image: a}]}", "LC017 spec.initContainers[lastcall].lifecycle.stopSignal: lastcall does not stop at SIGUSR1"},
 		{"a sidecar's stop signal", "spec: {initContainers: [{name: lastcall, image: l, args: [agent, --capture], restartPolicy: Always, lifecycle: {stopSignal: SIGUSR1}}], containers: [{name: a, image: a}]}", "LC017 spec.initContainers[lastcall].lifecycle.stopSignal: lastcall does not stop at SIGUSR1"},
 		{"a wrapper's", container("command: [/bin/lastcall, run, --inbound, ':80=127.0.0.1:81', --, app, --stop-signal, HUP], lifecycle: {stopSignal: SIGHUP}"), "LC017 spec.containers[web].lifecycle.stopSignal: lastcall does not stop at SIGHUP"},
 		{"a wrapper's, known to it", container("command: [/bin/lastcall, run, --stop-signal=WINCH, --stop-signal, 'SIGUSR2,usr1', --, app], lifecycle: {stopSignal: SIGUSR1}"), ""},

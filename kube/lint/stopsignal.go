@@ -48,6 +48,9 @@ func lastcallArguments(c *corev1.Container) ([]string, bool) {
 	default:
 		return nil, false
 	}
+	if i := slices.Index(all, "--"); i > 0 && all[0] == "capture" { // then becomes the program after it
+		all = all[min(i+2, len(all)):]
+	}
 	if len(all) == 0 || all[0] != "run" && all[0] != "agent" {
 		return nil, false
 	}

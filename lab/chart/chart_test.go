@@ -33,7 +33,7 @@ var choices = map[string][]string{
 		"gateway.accessLog=true", "gateway.loadBalancer=alb", "gateway.deregistrationDelay=1m"},
 	"cert-manager": {"webhook.certManager.enabled=true"},
 	"all of it": {"name=other", "webhook.image.digest=sha256:" + strings.Repeat("0a", 32), "image.pullSecrets[0].name=mine", "sidecar.image.tag=1.2.3",
-		"sidecar.image.pullPolicy=Always", "sidecar.envoyImage=example/envoy:1", "sidecar.native=false", "sidecar.logFormat=json",
+		"sidecar.image.pullPolicy=Always", "sidecar.envoyImage=example/envoy:1", "sidecar.native=false", "sidecar.capture=cni", "sidecar.logFormat=json",
 		"meshConfig.defaultConfig.terminationDrainDuration=20s", "webhook.replicas=1", "webhook.namespaces=all", "webhook.excludedNamespaces={a,b}",
 		"webhook.failurePolicy=Fail", "webhook.deny=true", "webhook.drainDelay=15s", "webhook.minDrainDuration=1m10s", "webhook.terminationGracePeriodSeconds=90",
 		"webhook.certManager.enabled=true", "webhook.certManager.issuerRef.name=ca", "webhook.certManager.issuerRef.kind=ClusterIssuer",

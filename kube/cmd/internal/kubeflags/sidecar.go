@@ -15,8 +15,8 @@ import (
 
 // Sidecar is the sidecar that is injected.
 type Sidecar struct {
-	image, envoyImage, pullPolicy, logFormat string
-	native                                   bool
+	image, envoyImage, pullPolicy, logFormat, capture string
+	native                                            bool
 }
 
 // Register adds the flags.
@@ -25,12 +25,13 @@ func (f *Sidecar) Register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.envoyImage, "envoy-image", "", "`image` with lastcall and Envoy, for pods with the annotation lastcall.dev/proxy: envoy")
 	cli.ChoiceFlag(flags, &f.pullPolicy, "image-pull-policy", "", []string{"Always", "IfNotPresent", "Never"}, "pull `policy` of these images: Always, IfNotPresent or Never (default Kubernetes' own)")
 	flags.BoolVar(&f.native, "native", true, "inject a native sidecar (Kubernetes 1.29 or later); =false: an ordinary container")
+	cli.ChoiceFlag(flags, &f.capture, "capture", string(inject.CaptureInit), []string{string(inject.CaptureSidecar), string(inject.CaptureInit), string(inject.CaptureCNI)}, "what redirects a pod's traffic to its sidecar: the sidecar, which then gives up every right, an init container or a CNI plugin on the nodes; annotation lastcall.dev/capture")
 	cli.ChoiceFlag(flags, &f.logFormat, "sidecar-log-format", "text", []string{"text", "json"}, "format of the sidecar's log")
 }
 
 // Options returns the injection's options. mesh is a file of Istio's MeshConfig, or empty.
 func (f *Sidecar) Options(mesh string) (inject.Options, error) {
-	o := inject.Options{Image: f.image, EnvoyImage: f.envoyImage, PullPolicy: corev1.PullPolicy(f.pullPolicy), Sidecar: inject.Native, LogFormat: f.logFormat}
+	o := inject.Options{Image: f.image, EnvoyImage: f.envoyImage, PullPolicy: corev1.PullPolicy(f.pullPolicy), Sidecar: inject.Native, Capture: inject.Capture(f.capture), LogFormat: f.logFormat}
 	if !f.native {
 		o.Sidecar = inject.Classic
 	}

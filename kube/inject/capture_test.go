@@ -1,0 +1,93 @@
+package inject
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// rights are the capabilities that containers ask for, by name.
+func rights(p *corev1.Pod) (all map[string][]corev1.Capability) {
+	all = map[string][]corev1.Capability{}
+	for _, c := range allContainers(&p.Spec) {
+		if s := c.SecurityContext; s != nil && s.Capabilities != nil && len(s.Capabilities.Add) > 0 {
+			all[c.Name] = s.Capabilities.Add
+		}
+	}
+	return all
+}
+
+// Each form of the capture, for both forms of the sidecar: which containers have which right, and who sets the rules.
+func TestCaptureForms(t *testing.T) {
+	for _, form := range []Sidecar{Native, Classic} {
+		for said, want := range map[Capture]map[string][]corev1.Capability{
+			CaptureSidecar: {containerSidecar: {"NET_ADMIN", "SETPCAP"}},
+			CaptureInit:    {containerCapture: {"NET_ADMIN"}},
+			CaptureCNI:     {},
+		} {
+			o := testOptions()
+			o.Sidecar, o.Capture = form, said
+			byOption, r := Pod(pod(exclude9100), o)
+			if got := rights(byOption); r.Outcome != Injected || !reflect.DeepEqual(got, want) {
+				t.Fatalf("%s, %s: %v, %+v", form, said, got, r)
+			}
+			o.Capture = CaptureInit
+			if said == CaptureInit {
+				o.Capture = CaptureCNI
+			}
+			byAnnotation, _ := Pod(pod(func(p *corev1.Pod) {
+				exclude9100(p)
+				p.Annotations[annotationCapture] = string(said)
+			}), o)
+			delete(byOption.Annotations, annotationCapture)
+			delete(byAnnotation.Annotations, annotationCapture)
+			if !reflect.DeepEqual(byOption, byAnnotation) {
+				t.Errorf("%s, %s: the annotation and the option differ", form, said)
+			}
+
+			sidecar := find(&byOption.Spec, containerSidecar)
+			agent := []string{"agent", "--capture", "--annotations", mountPodInfo + "/annotations", "--sidecar", string(form)}
+			if said == CaptureSidecar {
+				agent = append([]string{"capture", "--exclude-inbound-ports=9100", "--", program}, agent...)
+			}
+			if !slices.Equal(sidecar.Args, agent) {
+				t.Errorf("%s, %s: %q, want %q", form, said, sidecar.Args, agent)
+			}
+			s := sidecar.SecurityContext
+			if *s.RunAsUser != proxyUser || *s.RunAsGroup != proxyUser || !*s.RunAsNonRoot || *s.Privileged || !*s.ReadOnlyRootFilesystem ||
+				!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || *s.AllowPrivilegeEscalation != (said == CaptureSidecar) {
+				t.Errorf("%s, %s: %+v", form, said, s)
+			}
+		}
+	}
+}
+
+func exclude9100(p *corev1.Pod) {
+	p.Annotations = map[string]string{"traffic.sidecar.istio.io/excludeInboundPorts": "9100"}
+}
+
+// A namespace without NET_ADMIN admits the form that needs no right.
+func TestCaptureAndPodSecurity(t *testing.T) {
+	for said, want := range map[Capture]Proxy{CaptureSidecar: Sockets, CaptureInit: Sockets, CaptureCNI: Pipe} {
+		o := testOptions()
+		o.Capture = said
+		o.Namespace.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
+		if got, r := Pod(pod(nil), o); r.Proxy != want || len(rights(got)) != 0 {
+			t.Errorf("%s: %+v, rights %v", said, r, rights(got))
+		}
+	}
+}
+
+func TestUnknownCapture(t *testing.T) {
+	o := testOptions()
+	o.Capture = "Init"
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "must be sidecar, init or cni") {
+		t.Errorf("%v", err)
+	}
+	if _, r := Pod(annotated("lastcall.dev/capture", "ebpf"), testOptions()); r.Err == nil || !strings.Contains(r.Reason, `lastcall.dev/capture is "ebpf"`) {
+		t.Errorf("%+v", r)
+	}
+}
