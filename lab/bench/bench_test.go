@@ -1,6 +1,10 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -73,14 +77,15 @@ func TestParseH2load(t *testing.T) {
 
 func TestParseSaysWhatIsPossible(t *testing.T) {
 	for _, row := range []struct{ args, says string }{
-		{"--only before-http", "needs --before FILE"},
+		{"--fail-worse", "needs --against"},
+		{"--against bin/lastcall --rounds 5", "at least 6"},
+		{"quick --against bin/lastcall", "one round"},
 		{"--only envoi", "there are direct, relay, lastcall-http"},
 		{"--rounds 0", "at least 1"},
 		{"--duration 1500ms", "whole seconds"},
 		{"--connections 0", "1 to 4096"},
 		{"--load-core 0", "two cores"},
 		{"--held 1", "2 to 100000"},
-		{"--starts 0", "1 to 1000"},
 		{"http3", "there are http1, http2"},
 		{"--rounds 1 http2", "before the flags"},
 		{"--only lastcall-http --lastcall /nowhere/lastcall", "make build"},
@@ -93,26 +98,122 @@ func TestParseSaysWhatIsPossible(t *testing.T) {
 }
 
 func TestTableShowsMedians(t *testing.T) {
-	round := func(requests int, cpu time.Duration) sample {
-		return sample{load: load{requests: requests, elapsed: time.Second, p50: time.Millisecond, p99: 2 * time.Millisecond}, cpu: cpu, idle: 10e6, loaded: 12e6}
+	round := func(rate, cpu, core float64) values {
+		return values{requestRate: rate, p50: 0.001, p99: 0.002, cpuPerRequest: cpu, coreUsed: core, idleMemory: 15.5e6, usedMemory: 16e6}
 	}
-	samples := map[string][]sample{
-		"lastcall-http": {round(40000, time.Second), round(60000, time.Second), round(50000, time.Second)},
-		"envoy":         {round(10000, time.Second/2), round(9000, time.Second/2), round(12000, time.Second/2)},
+	o := outcome{
+		table: http1Table, cases: []string{""}, left: []string{"caddy"}, failed: []string{"nginx in round 1: it ended at once"},
+		samples: map[string]map[string][]values{"": {
+			"direct":        {{requestRate: 100000}},
+			"lastcall-http": {round(40000, 25e-6, 1), round(60000, 15e-6, 1), round(50000, 20e-6, 1)},
+			"envoy":         {round(10000, 50e-6, 0.5), nil, round(12000, 50e-6, 0.5)},
+			"nginx":         {nil, nil, nil},
+		}},
 	}
-	measured := slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return samples[s.name] == nil })
+	o.subjects = slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return o.samples[""][s.name] == nil })
 	var out strings.Builder
-	printTable(&out, measured, samples)
-	printRatios(&out, samples)
-	printCaution(&out, measured, samples)
+	o.write(&out)
 	for _, line := range []string{
-		"| lastcall, HTTP | 50000 | 40000 to 60000 | 1.00 ms | 2.00 ms | 20.0 µs | 100 % | 10.0 MB | 12.0 MB |\n",
-		"- lastcall-http: 5.00 times Envoy's requests/s, 2.50 times as many per second of processor time\n",
-		"- Caution: envoy had only 50 % of its core.",
+		"| no proxy | 100,000 | 100,000 to 100,000 | – | – | – | – | – | – |\n",
+		"| **lastcall, HTTP** | 50,000 | 40,000 to 60,000 | 1.00 ms | 2.00 ms | 20.0 µs | 100 % | 15.5 MB | 16.0 MB |\n",
+		"| nginx | – | – | – | – | – | – | – | – |\n",
+		"- Requests/s of lastcall, HTTP: 0.50 × no proxy; 5.00 × Envoy.\n",
+		"- Caution: less than 85 % of the core was used by Envoy (50 %)",
+		"| lastcall, HTTP: requests/s at least 4 × Envoy | 50,000 | 10,000 | 5.00 | reached |\n",
+		"| lastcall, HTTP: resident idle at most 15.0 MB | 15.5 MB | – | – | **not reached** |\n",
+		"- Left out, for its program is not on this machine: Caddy.\n",
+		"- Failed: nginx in round 1: it ended at once.\n",
 	} {
 		if !strings.Contains(out.String(), line) {
 			t.Errorf("lacks %q:\n%s", line, &out)
 		}
+	}
+}
+
+// Each table has its marks in BENCHMARKS.md, and each mark its table.
+func TestBenchmarksHasEachTable(t *testing.T) {
+	document, err := os.ReadFile("../../BENCHMARKS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := slices.Sorted(slices.Values(marks(document))), slices.Sorted(slices.Values(tableNames()))
+	if !slices.Equal(got, want) {
+		t.Errorf("marks %v, tables %v", got, want)
+	}
+	for _, mark := range []string{"<!-- bench: ", "<!-- /bench -->"} {
+		if n := strings.Count(string(document), mark); n != len(want) {
+			t.Errorf("%d of %q, want %d", n, mark, len(want))
+		}
+	}
+}
+
+func TestFillLeavesTheRest(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "doc.md")
+	if err := os.WriteFile(path, []byte("# A\n<!-- bench: a -->\nold\n<!-- /bench -->\nprose\n<!-- bench: b -->\n<!-- /bench -->\nend\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "a"} {
+		if err := fillFile(path, name, "new $1 "+name+"\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	want := "# A\n<!-- bench: a -->\nnew $1 a\n<!-- /bench -->\nprose\n<!-- bench: b -->\nnew $1 b\n<!-- /bench -->\nend\n"
+	if err != nil || string(got) != want {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+	if err := fillFile(path, "c", ""); err == nil || !strings.Contains(err.Error(), "<!-- bench: c -->") {
+		t.Errorf("no such mark: error %v", err)
+	}
+}
+
+// The interval of the sign test: of 6 pairs all, of 9 without the outermost at each end (both ends together at most 5 %).
+func TestVerdictKnowsTheNoise(t *testing.T) {
+	for _, row := range []struct {
+		ratios    []float64
+		low, high float64
+		words     string
+		worse     bool
+	}{
+		{[]float64{1.1, 1.2, 1.3, 1.1, 1.2, 1.4}, 1.1, 1.4, "**worse**", true},
+		{[]float64{0.9, 0.8, 0.7, 0.9, 0.8, 0.6}, 0.6, 0.9, "better", false},
+		{[]float64{0.99, 1.2, 1.3, 1.1, 1.2, 1.4}, 0.99, 1.4, "no difference seen (-1.0 to +40.0 %)", false},
+		{[]float64{0.5, 1.2, 1.3, 1.1, 1.2, 1.4, 1.2, 1.2, 1.2}, 1.1, 1.3, "**worse**", true},
+	} {
+		v := compare(row.ratios)
+		words, worse := v.words(cpuPerRequest)
+		if v.low != row.low || v.high != row.high || words != row.words || worse != row.worse {
+			t.Errorf("%v: %+v, %q, %t; want %g to %g, %q, %t", row.ratios, v, words, worse, row.low, row.high, row.words, row.worse)
+		}
+	}
+	if words, worse := compare([]float64{1.1, 1.1, 1.1, 1.1, 1.1, 1.1}).words(requestRate); words != "better" || worse {
+		t.Errorf("more requests/s: %q, %t", words, worse)
+	}
+}
+
+// A peer that fails is recorded, and the others continue; after an interruption what was measured is there.
+func TestMeasureSurvivesFailures(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	turns := 0
+	table := &table{name: "test", ownApps: true, subjects: []string{"direct", "envoy"}, columns: []column{middle(p50)}, takes: time.Second,
+		turn: func(_ context.Context, _ *bench, of turn) (values, error) {
+			if turns++; turns == 7 {
+				interrupt()
+			}
+			if of.name == "envoy" {
+				return nil, errors.New("it ended at once\nwith much to read")
+			}
+			return values{p50: 1}, nil
+		}}
+	b := &bench{rounds: 5, subjects: subjects, left: nil}
+	clock := &progress{began: time.Now()}
+	clock.expect(table, b)
+	o, err := b.measure(ctx, table, clock)
+	if !errors.Is(err, context.Canceled) || o.complete {
+		t.Errorf("error %v, complete %t", err, o.complete)
+	}
+	if got := len(o.rounds("", "direct", p50)); got < 3 || len(o.failed) != failures || !strings.HasSuffix(o.failed[0], "it ended at once") {
+		t.Errorf("%d rounds, failed %q", got, o.failed)
 	}
 }
 
@@ -125,7 +226,7 @@ func TestPeersPassRequestsOn(t *testing.T) {
 		http2 := of.name == "http2"
 		apps := map[string]*process{}
 		for _, s := range of.apps {
-			app, err := start(t.Context(), s, peers.Need(t, s.peer), 0, place{Dir: t.TempDir(), HTTP2: s.name == backend2.name})
+			app, err := start(t.Context(), s, peers.Need(t, s.peer), 0, place{Dir: t.TempDir(), HTTP2: s.http2})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,7 +238,7 @@ func TestPeersPassRequestsOn(t *testing.T) {
 				continue // lastcall's own tests are elsewhere
 			}
 			app := apps[backend.name]
-			if speaksHTTP2(s) && http2 {
+			if s.peer != "nginx" && http2 {
 				app = apps[backend2.name]
 			}
 			t.Run(of.name+"/"+s.name, func(t *testing.T) { passesOn(t, s, place{Dir: t.TempDir(), Backend: app.port, HTTP2: http2}) })

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,114 +14,73 @@ const (
 	bodySize        = 10_000_000
 )
 
-// way is a direction in which large bodies go.
-type way struct {
-	title string
-	upload,
-	endless bool // one body that has no end in sight: a stream, for proxies in TCP mode
-}
+// The directions in which large bodies are sent: in HTTP, and in TCP as one body without an end.
+const (
+	bodyDown   = "10 MB responses"
+	bodyUp     = "10 MB uploads"
+	streamDown = "A TCP stream without an end, to the client"
+	streamUp   = "A TCP stream without an end, to the app"
+)
 
-var ways = []way{
-	{title: "10 MB responses"},
-	{title: "10 MB uploads", upload: true},
-	{title: "a stream down", endless: true},
-	{title: "a stream up", upload: true, endless: true},
-}
+var (
+	gigabytes  = &metric{title: "GB/s", show: hundredths, more: true}
+	cpuPerByte = &metric{title: "CPU seconds per GB", show: thousandths} // the figure is for a GB
+)
 
-// through reports whether a subject is measured with it.
-func (w way) through(s subject) bool {
-	return !w.endless || s.command == nil || slices.Contains([]string{"lastcall-tcp", "haproxy-tcp", "haproxy-splice"}, s.name)
-}
-
-// bodySample is one round of one subject.
-type bodySample struct {
-	bulk.Result
-	cpu time.Duration
-}
-
-func (s bodySample) gigabytesPerSecond() float64 { return float64(s.Bytes) / 1e9 / s.Took.Seconds() }
-
-// perGigabyte is processor time in seconds.
-func (s bodySample) perGigabyte() float64 { return s.cpu.Seconds() / (float64(s.Bytes) / 1e9) }
-
-func (s bodySample) share() float64 { return s.cpu.Seconds() / s.Took.Seconds() }
-
-// bodies compares what large bodies cost, and streams in TCP mode.
-func (b *bench) bodies(ctx context.Context) error {
-	app, err := b.app(ctx, bulkApp, place{})
-	if err != nil {
-		return err
-	}
-	defer app.stop()
-	for _, w := range ways {
-		samples := map[string][]bodySample{}
-		subjects := slices.DeleteFunc(b.of("bodies"), func(s subject) bool { return !w.through(s) })
-		err := b.inTurns(subjects, func(s subject) (string, error) {
-			result, err := b.moveBodies(ctx, s, app, w)
-			samples[s.name] = append(samples[s.name], result)
-			return fmt.Sprintf("%s: %.2f GB/s", w.title, result.gigabytesPerSecond()), err
-		})
+var bodiesTable = &table{
+	name: "bodies", what: "bodies of 10 MB either way, and streams without an end", apps: []subject{bulkApp},
+	how: func(*bench) string {
+		return fmt.Sprintf("%d connections; the app sends by sendfile(2), both ends discard what they receive within the kernel, so that the proxy is the limit. "+
+			"HAProxy is measured as it is by default, which copies, and with `option splice-…`.", bodyConnections)
+	},
+	subjects: []string{"direct", "lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "haproxy-splice", "nginx", "caddy"},
+	quick:    []string{"lastcall-http", "lastcall-tcp", "haproxy-splice"},
+	cases:    []string{bodyDown, bodyUp, streamDown, streamUp},
+	columns:  []column{middle(gigabytes), extent(gigabytes), middle(cpuPerByte), middle(coreUsed)},
+	ratios:   []*metric{gigabytes, cpuPerByte},
+	aims: []aim{
+		{kase: bodyDown, ours: "lastcall-http", of: gigabytes, theirs: "haproxy-http", limit: 0.95},
+		{kase: bodyUp, ours: "lastcall-http", of: gigabytes, theirs: "haproxy-http", limit: 0.95},
+		{kase: streamDown, ours: "lastcall-tcp", of: gigabytes, theirs: "haproxy-tcp", limit: 0.95},
+		{kase: streamUp, ours: "lastcall-tcp", of: gigabytes, theirs: "haproxy-tcp", limit: 0.95},
+	},
+	without: func(kase string, s subject) bool {
+		return strings.Contains(kase, "stream") && !s.tcp && s.command != nil
+	},
+	duration: time.Second,
+	timed:    true, takes: 1900 * time.Millisecond,
+	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
+		o := bulk.Options{Connections: bodyConnections, Size: bodySize, Upload: t.kase == bodyUp || t.kase == streamUp, Duration: time.Second / 2}
+		if strings.Contains(t.kase, "stream") {
+			o.Size = 1 << 50
+		}
+		proxy, err := b.proxy(ctx, t.subject, t.apps[bulkApp.name], place{})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if len(subjects) > 0 {
-			b.printBodies(w, subjects, samples)
+		defer proxy.stop()
+		o.Address = proxy.address()
+		if _, err := bulk.Run(ctx, o); err != nil {
+			return nil, fmt.Errorf("warm up: %w", err)
 		}
-	}
-	return nil
-}
-
-func (b *bench) moveBodies(ctx context.Context, s subject, app *process, w way) (bodySample, error) {
-	proxy, err := b.proxy(ctx, s, app, place{})
-	if err != nil {
-		return bodySample{}, err
-	}
-	defer proxy.stop()
-	o := bulk.Options{Address: proxy.address(), Connections: bodyConnections, Size: bodySize, Upload: w.upload, Duration: time.Second / 2}
-	if w.endless {
-		o.Size = 1 << 50
-	}
-	if _, err := bulk.Run(ctx, o); err != nil {
-		return bodySample{}, fmt.Errorf("warm up: %w", err)
-	}
-	before, err := proxy.cpu()
-	if err != nil {
-		return bodySample{}, err
-	}
-	o.Duration = b.duration
-	result, err := bulk.Run(ctx, o)
-	if err != nil {
-		return bodySample{}, err
-	}
-	after, err := proxy.cpu()
-	return bodySample{Result: result, cpu: after - before}, err
-}
-
-func (b *bench) printBodies(w way, subjects []subject, samples map[string][]bodySample) {
-	fmt.Printf("%s over HTTP/1.1, %d connections, medians of %d rounds of %s. Each proxy on one core; load and app share another.\n\n",
-		strings.ToUpper(w.title[:1])+w.title[1:], bodyConnections, b.rounds, b.duration)
-	fmt.Println("| through | GB/s | lowest to highest | CPU seconds per GB | core used |")
-	fmt.Println("|---|---:|---:|---:|---:|")
-	for _, s := range subjects {
-		rounds := samples[s.name]
-		least, most := extremes(rounds, bodySample.gigabytesPerSecond)
-		fmt.Printf("| %s | %.2f | %.2f to %.2f |", s.title, median(rounds, bodySample.gigabytesPerSecond), least, most)
-		if s.command == nil {
-			fmt.Println(" – | – |")
-		} else {
-			fmt.Printf(" %.3f | %.0f %% |\n", median(rounds, bodySample.perGigabyte), 100*median(rounds, bodySample.share))
+		before, err := proxy.cpu()
+		if err != nil {
+			return nil, err
 		}
-	}
-	fmt.Println()
-	for _, peer := range []struct{ name, title string }{{"before-tcp", "its TCP mode before"}, {"haproxy-tcp", "HAProxy's TCP mode"}, {"haproxy-splice", "HAProxy's with splice"}} {
-		for _, name := range []string{"lastcall-http", "lastcall-tcp"} {
-			ours, theirs := samples[name], samples[peer.name]
-			if len(ours) > 0 && len(theirs) > 0 {
-				fmt.Printf("- %s: %.2f times the GB/s of %s, %.2f times as much per second of processor time\n", name,
-					median(ours, bodySample.gigabytesPerSecond)/median(theirs, bodySample.gigabytesPerSecond), peer.title,
-					median(theirs, bodySample.perGigabyte)/median(ours, bodySample.perGigabyte))
-			}
+		o.Duration = b.duration
+		result, err := bulk.Run(ctx, o)
+		if err != nil {
+			return nil, err
 		}
-	}
-	fmt.Println()
+		after, err := proxy.cpu()
+		if err != nil {
+			return nil, err
+		}
+		gb := float64(result.Bytes) / 1e9
+		v := values{gigabytes: gb / result.Took.Seconds()}
+		if t.command != nil {
+			v[cpuPerByte], v[coreUsed] = (after-before).Seconds()/gb, (after-before).Seconds()/result.Took.Seconds()
+		}
+		return v, nil
+	},
 }

@@ -7,21 +7,19 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// drainSample is one drain.
-type drainSample struct {
-	goodbye, lastGoodbye time.Duration // from the signal: half and all of those that can be closed at once
-	idleClosed           time.Duration // from the signal until the last idle connection was closed
-	finish               time.Duration // from the moment at which the app answered until the last busy connection was closed
-	exit                 time.Duration // from the last close, as the client sees it, to the end of the process
-	lost                 int
-}
+var (
+	halfTold   = &metric{title: "half of the FINs or GOAWAYs after the signal", show: milliseconds} // to those that can be closed at once
+	allTold    = &metric{title: "all FINs or GOAWAYs after the signal", show: milliseconds}
+	idleClosed = &metric{title: "idle all closed", show: milliseconds}           // from the signal
+	answersEnd = &metric{title: "answers to the last close", show: milliseconds} // from the app's answer to the last busy one's
+	exitAfter  = &metric{title: "last close to exit", show: milliseconds}        // the last close as the client sees it
+)
 
 // drainLimit is for all that a drain does.
 const drainLimit = 30 * time.Second
@@ -29,115 +27,90 @@ const drainLimit = 30 * time.Second
 // drainNow makes SIGTERM the moment at which idle connections are closed, so that what is measured is how long that takes.
 var drainNow = []string{"MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=0s", "LASTCALL_IDLE_GRACE=0s", "TERMINATION_GRACE_PERIOD_SECONDS=60"}
 
-// drain measures the end of many connections, half of which are in a long request.
-func (b *bench) drain(ctx context.Context) error {
-	subjects := b.of("drain")
-	if len(subjects) == 0 {
-		return nil
-	}
-	type row struct {
-		subject
-		protocol
-		samples []drainSample
-	}
-	var rows []*row
-	for _, p := range []protocol{protocol1, protocol2} {
-		for _, s := range subjects {
-			rows = append(rows, &row{subject: s, protocol: p})
+// drainTable measures the end of many connections, half of which are in a long request.
+var drainTable = &table{
+	name: "drain", what: "the end of --held connections, half of them busy", apps: []subject{holdApp}, ownApps: true, many: true,
+	how: func(b *bench) string {
+		return fmt.Sprintf("%s connections, half idle, half with a request that the app answers once the idle ones are closed; no minimum drain, "+
+			"so that idle connections are closed from the signal on. A busy HTTP/1.1 connection is closed with its response; the columns of FINs and GOAWAYs are "+
+			"about idle ones. The worst in brackets; the client is on one core with the app.", whole(float64(b.held)))
+	},
+	subjects: []string{"lastcall-http"},
+	cases:    []string{protocol1.title, protocol2.title},
+	columns: []column{middleAndWorst(halfTold), middleAndWorst(allTold).titled("all"), middleAndWorst(idleClosed), middleAndWorst(answersEnd),
+		total(lost), total(lostOf), middleAndWorst(exitAfter)},
+	aims: []aim{
+		{kase: protocol1.title, ours: "lastcall-http", of: allTold, limit: 0.2}, {kase: protocol2.title, ours: "lastcall-http", of: allTold, limit: 0.2},
+		{kase: protocol1.title, ours: "lastcall-http", of: exitAfter, limit: 0.05}, {kase: protocol2.title, ours: "lastcall-http", of: exitAfter, limit: 0.05},
+		{kase: protocol1.title, ours: "lastcall-http", of: lost, limit: 0}, {kase: protocol2.title, ours: "lastcall-http", of: lost, limit: 0},
+	},
+	takes: 5 * time.Second,
+	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
+		ctx, cancel := context.WithTimeout(ctx, 4*drainLimit)
+		defer cancel()
+		app, err := b.app(ctx, holdApp, place{})
+		if err != nil {
+			return nil, err
 		}
-	}
-	for round := range b.rounds {
-		for _, r := range rows {
-			result, err := b.drainOnce(ctx, r.subject, r.protocol)
-			if err != nil {
-				return fmt.Errorf("%s, %s: %w", r.subject.name, r.protocol.title, err)
+		defer app.stop()
+		proxy, err := b.proxy(ctx, t.subject, app, place{Env: drainNow, Clients: b.held + 100})
+		if err != nil {
+			return nil, err
+		}
+		defer proxy.stop()
+
+		p := protocol1
+		if t.kase == protocol2.title {
+			p = protocol2
+		}
+		// Every other one is busy.
+		clients := make([]*client, b.held)
+		conns, err := openMany(ctx, proxy.port, b.held, func(i int, conn net.Conn) error {
+			clients[i] = newClient(conn, i%2 == 1)
+			return p.open(clients[i])
+		})
+		defer closeAll(conns)
+		if err == nil {
+			err = awaitHeld(ctx, app, b.held/2)
+		}
+		if err != nil {
+			return nil, err
+		}
+		var closed sync.WaitGroup
+		for _, c := range clients {
+			_ = c.conn.SetDeadline(time.Now().Add(drainLimit))
+			closed.Go(func() { c.err = p.watch(c) })
+		}
+		// A client whose goroutines are all about to start would be measured with it.
+		if err := pause(ctx, time.Second); err != nil {
+			return nil, err
+		}
+		signalled := time.Now()
+		if err := proxy.signal(syscall.SIGTERM); err != nil {
+			return nil, fmt.Errorf("signal: %w", err)
+		}
+		for _, c := range clients {
+			if p.tellsBusy || !c.busy {
+				<-c.told // no later than its deadline
 			}
-			r.samples = append(r.samples, result)
-			fmt.Fprintf(os.Stderr, "round %d of %d: drain, %s, %s: last FIN or GOAWAY %s, exit %s after the last close, %d lost\n", round+1, b.rounds, r.subject.name, r.protocol.title,
-				milliseconds(result.lastGoodbye), milliseconds(result.exit), result.lost)
 		}
-	}
-	fmt.Printf("The drain of %d connections, half of them idle, half with a request that the app answers once the idle ones are gone; no minimum drain. "+
-		"Medians of %d rounds, the worst in brackets. A busy HTTP/1.1 connection is closed with its response: the FINs and GOAWAYs are those to idle connections.\n\n", b.held, b.rounds)
-	fmt.Println("| | half of the FINs or GOAWAYs after the signal | all | idle all closed | answers to the last close | requests lost | last close to exit |")
-	fmt.Println("|---|---:|---:|---:|---:|---:|---:|")
-	for _, r := range rows {
-		cell := func(of func(drainSample) time.Duration) string {
-			_, worst := extremes(r.samples, of)
-			return fmt.Sprintf("%s (%s)", milliseconds(median(r.samples, of)), milliseconds(worst))
+		for _, c := range clients {
+			if !c.busy {
+				<-c.over
+			}
 		}
-		lost := 0
-		for _, s := range r.samples {
-			lost += s.lost
+		released := time.Now()
+		if err := ask(ctx, http.MethodPost, app, releasePath, nil); err != nil {
+			return nil, err
 		}
-		fmt.Printf("| %s | %s | %s | %s | %s | %d of %d | %s |\n", r.subject.title+": "+r.protocol.title, cell(func(s drainSample) time.Duration { return s.goodbye }),
-			cell(func(s drainSample) time.Duration { return s.lastGoodbye }), cell(func(s drainSample) time.Duration { return s.idleClosed }),
-			cell(func(s drainSample) time.Duration { return s.finish }), lost, b.rounds*(b.held/2), cell(func(s drainSample) time.Duration { return s.exit }))
-	}
-	return nil
-}
-
-func (b *bench) drainOnce(ctx context.Context, s subject, p protocol) (drainSample, error) {
-	ctx, cancel := context.WithTimeout(ctx, 4*drainLimit)
-	defer cancel()
-	app, err := b.app(ctx, holdApp, place{})
-	if err != nil {
-		return drainSample{}, err
-	}
-	defer app.stop()
-	proxy, err := b.proxy(ctx, s, app, place{Env: drainNow})
-	if err != nil {
-		return drainSample{}, err
-	}
-	defer proxy.stop()
-
-	// Every other one is busy.
-	clients := make([]*client, b.held)
-	conns, err := openMany(ctx, proxy.port, b.held, func(i int, conn net.Conn) error {
-		clients[i] = newClient(conn, i%2 == 1)
-		return p.open(clients[i])
-	})
-	defer closeAll(conns)
-	if err == nil {
-		err = awaitHeld(ctx, app, b.held/2)
-	}
-	if err != nil {
-		return drainSample{}, err
-	}
-	var closed sync.WaitGroup
-	for _, c := range clients {
-		_ = c.conn.SetDeadline(time.Now().Add(drainLimit))
-		closed.Go(func() { c.err = p.watch(c) })
-	}
-	// A client whose goroutines are all about to start would be measured with it.
-	if err := pause(ctx, time.Second); err != nil {
-		return drainSample{}, err
-	}
-	signalled := time.Now()
-	if err := proxy.signal(syscall.SIGTERM); err != nil {
-		return drainSample{}, fmt.Errorf("signal: %w", err)
-	}
-	for _, c := range clients {
-		if p.tellsBusy || !c.busy {
-			<-c.told // no later than its deadline
+		closed.Wait()
+		select {
+		case <-proxy.done:
+		case <-ctx.Done():
+			return nil, errors.New("the process does not end")
 		}
-	}
-	for _, c := range clients {
-		if !c.busy {
-			<-c.over
-		}
-	}
-	released := time.Now()
-	if err := ask(ctx, http.MethodPost, app, releasePath, nil); err != nil {
-		return drainSample{}, err
-	}
-	closed.Wait()
-	select {
-	case <-proxy.done:
-	case <-ctx.Done():
-		return drainSample{}, errors.New("the process does not end")
-	}
-	return p.judge(clients, signalled, released, proxy.ended)
+		return p.judge(clients, signalled, released, proxy.ended)
+	},
 }
 
 // awaitHeld waits until the app has so many requests in flight.

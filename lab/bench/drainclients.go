@@ -182,24 +182,27 @@ func (c *client) frame() error {
 
 // judge sums up what the clients saw. A request is lost if its answer did not come whole; an end out of order of an
 // idle connection is an error, for there is none to count.
-func (p protocol) judge(clients []*client, signalled, released, ended time.Time) (drainSample, error) {
-	var s drainSample
+func (p protocol) judge(clients []*client, signalled, released, ended time.Time) (values, error) {
+	v := values{lost: 0, lostOf: 0, idleClosed: 0, answersEnd: 0}
 	var said []time.Duration
 	var last time.Time
 	for _, c := range clients {
 		if c.err != nil && (!c.busy || c.answered) {
-			return s, fmt.Errorf("a connection (busy: %t) that did not end in order: %w", c.busy, c.err)
+			return nil, fmt.Errorf("a connection (busy: %t) that did not end in order: %w", c.busy, c.err)
+		}
+		if c.busy {
+			v[lostOf]++
 		}
 		if last.Before(c.shut) {
 			last = c.shut
 		}
 		switch {
 		case !c.busy:
-			s.idleClosed = max(s.idleClosed, c.shut.Sub(signalled))
+			v[idleClosed] = max(v[idleClosed], c.shut.Sub(signalled).Seconds())
 		case c.err != nil:
-			s.lost++
+			v[lost]++
 		default:
-			s.finish = max(s.finish, c.shut.Sub(released))
+			v[answersEnd] = max(v[answersEnd], c.shut.Sub(released).Seconds())
 		}
 		if (p.tellsBusy || !c.busy) && !c.said.IsZero() {
 			said = append(said, c.said.Sub(signalled))
@@ -207,8 +210,8 @@ func (p protocol) judge(clients []*client, signalled, released, ended time.Time)
 	}
 	if len(said) > 0 {
 		slices.Sort(said)
-		s.goodbye, s.lastGoodbye = said[len(said)/2], said[len(said)-1]
+		v[halfTold], v[allTold] = said[len(said)/2].Seconds(), said[len(said)-1].Seconds()
 	}
-	s.exit = ended.Sub(last)
-	return s, nil
+	v[exitAfter] = ended.Sub(last).Seconds()
+	return v, nil
 }

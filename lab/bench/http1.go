@@ -3,86 +3,72 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 )
 
-// sample is one round of one subject.
-type sample struct {
-	load
-	cpu          time.Duration // used by the proxy during the load
-	idle, loaded int           // bytes resident: before the first load, and the most under load
+var http1Table = &table{
+	name: "http1", what: "requests/s with keep-alive connections", apps: []subject{backend}, tools: []string{"wrk"},
+	how: func(b *bench) string {
+		return fmt.Sprintf("HTTP/1.1, %d keep-alive connections (wrk), each proxy on one core; load and app share another.", b.connections)
+	},
+	subjects: []string{"direct", "relay", "lastcall-http", "lastcall-tcp", "envoy", "envoy-lean", "haproxy-http", "haproxy-tcp", "nginx", "caddy"},
+	columns: []column{middle(requestRate), extent(requestRate), middle(p50), middle(p99), middle(cpuPerRequest), middle(coreUsed),
+		middle(idleMemory), middle(usedMemory)},
+	ratios: []*metric{requestRate, cpuPerRequest},
+	aims: []aim{
+		{ours: "lastcall-http", of: requestRate, theirs: "envoy", limit: 4},
+		{ours: "lastcall-http", of: cpuPerRequest, theirs: "haproxy-http", limit: 1},
+		{ours: "lastcall-tcp", of: cpuPerRequest, theirs: "haproxy-tcp", limit: 1},
+		{ours: "lastcall-http", of: idleMemory, limit: 15e6},
+	},
+	timed: true, takes: 4 * time.Second,
+	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
+		return b.load(ctx, t, backend, place{Clients: b.connections}, func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
+			return wrk(ctx, b.tool("wrk"), proxy.port, b.connections, duration)
+		})
+	},
 }
 
-// share is how much of its core the proxy has used, 0 to 1. Well below 1, the load's side was the bottleneck.
-func (s sample) share() float64 { return s.cpu.Seconds() / s.elapsed.Seconds() }
-
-// perRequest is what a request costs the proxy in processor time; unlike requests/s no bottleneck elsewhere hides it.
-func (s sample) perRequest() time.Duration { return s.cpu / time.Duration(s.requests) }
-
-// loader loads a proxy for so long.
-type loader func(ctx context.Context, proxy *process, duration time.Duration) (load, error)
-
-func (b *bench) http1(ctx context.Context) error {
-	app, err := b.app(ctx, backend, place{Clients: b.connections})
+// load starts the subject in front of the app, loads it for b.duration, and ends it.
+func (b *bench) load(ctx context.Context, t turn, app subject, p place, run func(context.Context, *process, time.Duration) (load, error)) (values, error) {
+	proxy, err := b.proxy(ctx, t.subject, t.apps[app.name], p)
 	if err != nil {
-		return err
-	}
-	defer app.stop()
-	subjects, samples := b.of("http1"), map[string][]sample{}
-	err = b.inTurns(subjects, func(s subject) (string, error) {
-		result, err := b.measure(ctx, s, app, place{Clients: b.connections}, b.wrkLoad)
-		samples[s.name] = append(samples[s.name], result)
-		return fmt.Sprintf("%8.0f requests/s, p99 %s", result.perSecond(), milliseconds(result.p99)), err
-	})
-	if err != nil {
-		return err
-	}
-	fmt.Printf("HTTP/1.1, %d keep-alive connections, medians of %d rounds of %s. Each proxy on one core; load and app share another.\n\n",
-		b.connections, b.rounds, b.duration)
-	printTable(os.Stdout, subjects, samples)
-	fmt.Println()
-	printRatios(os.Stdout, samples)
-	printCaution(os.Stdout, subjects, samples)
-	return nil
-}
-
-func (b *bench) wrkLoad(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
-	return wrk(ctx, b.wrk, proxy.port, b.connections, duration)
-}
-
-// measure starts the subject, loads it, and ends it.
-func (b *bench) measure(ctx context.Context, s subject, app *process, p place, run loader) (sample, error) {
-	proxy, err := b.proxy(ctx, s, app, p)
-	if err != nil {
-		return sample{}, err
+		return nil, err
 	}
 	defer proxy.stop()
-
-	var result sample
-	if result.idle, err = proxy.resident(); err != nil {
-		return sample{}, err
+	idle, err := proxy.resident()
+	if err != nil {
+		return nil, err
 	}
 	// The warm-up fills pools and opens the connections to the app.
 	if _, err := run(ctx, proxy, time.Second); err != nil {
-		return sample{}, fmt.Errorf("warm up: %w", err)
+		return nil, fmt.Errorf("warm up: %w", err)
 	}
 	before, err := proxy.cpu()
 	if err != nil {
-		return sample{}, err
+		return nil, err
 	}
 	peak := watchMemory(proxy)
-	result.load, err = run(ctx, proxy, b.duration)
-	result.loaded = peak()
+	result, err := run(ctx, proxy, b.duration)
+	loaded := peak()
 	if err != nil {
-		return sample{}, err
+		return nil, err
 	}
 	after, err := proxy.cpu()
 	if err != nil {
-		return sample{}, err
+		return nil, err
 	}
-	result.cpu = after - before
-	return result, nil
+	v := values{requestRate: result.perSecond()}
+	for m, d := range map[*metric]time.Duration{p50: result.p50, p99: result.p99, mean: result.mean} {
+		if d > 0 {
+			v[m] = d.Seconds()
+		}
+	}
+	if t.command != nil {
+		v[cpuPerRequest], v[coreUsed] = (after-before).Seconds()/float64(result.requests), (after-before).Seconds()/result.elapsed.Seconds()
+		v[idleMemory], v[usedMemory] = float64(idle), float64(loaded)
+	}
+	return v, nil
 }
 
 // watchMemory looks at the process's memory four times a second until the returned function is called, which gives the

@@ -2,16 +2,16 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
 	"runtime"
 	"strings"
 	"time"
-
-	"github.com/lastcall-dev/lastcall/internal/peers"
 )
 
 // machine describes what was measured on, in one line.
@@ -49,8 +49,21 @@ func firstMatch(file, pattern string) string {
 	return strings.TrimSpace(string(found[1]))
 }
 
-// versions asks each program that takes part for its version.
-func versions(ctx context.Context, b *bench) string {
+// sign adds how, when and on what a table was measured.
+func (b *bench) sign(ctx context.Context, out io.Writer, o *outcome, machine string) {
+	command := "make bench ARGS=" + o.name
+	if len(b.given) > 0 || b.quick {
+		command = fmt.Sprintf("make bench ARGS=%q", b.args)
+	}
+	fmt.Fprintf(out, "`%s`, %s; medians of %d alternating rounds", command, time.Now().UTC().Format(time.DateOnly), b.rounds)
+	if o.timed {
+		fmt.Fprintf(out, " of %s", b.duration)
+	}
+	fmt.Fprintf(out, ". %s. %s.\n", machine, b.versions(ctx, o))
+}
+
+// versions asks each program that took part for its version.
+func (b *bench) versions(ctx context.Context, o *outcome) string {
 	var all []string
 	asked := map[string]bool{"": true}
 	ask := func(name, path string) {
@@ -59,27 +72,26 @@ func versions(ctx context.Context, b *bench) string {
 			all = append(all, name+" "+version(ctx, name, path))
 		}
 	}
-	for _, t := range b.tables {
-		for _, s := range b.of(t.name) {
-			name := s.peer
-			if s.command != nil && s.peer == "" {
-				name = "lastcall"
-			}
-			ask(name, b.programs[s.name])
+	for _, s := range o.subjects {
+		name := s.peer
+		if s.rival != "" {
+			name = "the other lastcall"
+		} else if s.command != nil && s.peer == "" {
+			name = "lastcall"
 		}
-		for _, s := range t.apps {
-			ask(s.peer, b.programs[s.name])
-		}
-		for _, tool := range t.tools {
-			path, _ := peers.Find(tool)
-			ask(tool, path)
-		}
+		ask(name, b.programs[s.name])
+	}
+	for _, s := range o.apps {
+		ask(s.peer, b.programs[s.name])
+	}
+	for _, tool := range o.tools {
+		ask(tool, b.tool(tool))
 	}
 	return strings.Join(all, ", ")
 }
 
 // askVersion is the argument that prints each program's version.
-var askVersion = map[string]string{"lastcall": "version", "envoy": "--version", "haproxy": "-v", "nginx": "-v", "wrk": "-v",
+var askVersion = map[string]string{"envoy": "--version", "haproxy": "-v", "nginx": "-v", "wrk": "-v",
 	"h2load": "--version", "nghttpd": "--version", "caddy": "build-info"}
 
 var versionNumber = regexp.MustCompile(`\d+\.\d+\.\d+[-+\w]*`)
@@ -88,8 +100,8 @@ func version(ctx context.Context, name, path string) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	// wrk prints its version and then fails with its usage: only the output counts.
-	said, _ := exec.CommandContext(ctx, path, askVersion[name]).CombinedOutput()
-	if name == "lastcall" {
+	said, _ := exec.CommandContext(ctx, path, cmp.Or(askVersion[name], "version")).CombinedOutput()
+	if strings.HasSuffix(name, "lastcall") {
 		return strings.TrimSpace(string(said))
 	}
 	if name == "caddy" {

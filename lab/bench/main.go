@@ -1,13 +1,14 @@
-// Bench compares lastcall with Envoy, HAProxy, nginx and, if it is there, Caddy doing the same work, one proxy at a
-// time on one core, the load and the app on another.
+// Bench compares lastcall with Envoy, HAProxy, nginx and other proxies doing the same work, one proxy at a time on one
+// core, the load and the app on another.
 //
-//	make bench                                                     every table
+//	make bench                                            every table, into BENCHMARKS.md
+//	make bench ARGS=quick                                 every table in under 3 minutes, printed only
 //	make bench ARGS="http1 http2 --only lastcall-http,envoy --rounds 5 --duration 10s"
-//	make bench ARGS="--before FILE --only lastcall-http,before-http"  this build and an older one, in turns
+//	make bench ARGS="http1 --against FILE"                this build and another one in turns, with a verdict
 //
-// The tables are http1, http2, latency, bodies, memory, drain and start. The proxies take turns, in each round another
-// one begins, and the tables show medians. Traffic stays on loopback. With the defaults all of it takes about 25 minutes.
-// The tables go to standard output, the progress to standard error.
+// The proxies take turns, in each round another one begins, and the tables show medians. Traffic stays on loopback.
+// Each table is printed, and written into its place in BENCHMARKS.md, as soon as it is made, if it was measured in full.
+// The progress goes to standard error.
 package main
 
 import (
@@ -28,14 +29,19 @@ import (
 
 // bench is one run of the benchmark.
 type bench struct {
-	tables              []table
-	subjects            []subject         // of --only
-	programs            map[string]string // of subjects and apps, by name
-	wrk, h2load         string
+	tables              []*table
+	subjects            []subject           // of --only
+	programs            map[string]string   // of subjects, apps and tools, by name
+	left                map[*table][]string // subjects that are missing
+	given               map[string]string   // flags
+	args                string
 	rounds, connections int
-	held, starts        int
+	held                int
 	duration            time.Duration
 	proxyCore, loadCore int
+	quick, printOnly    bool
+	against, file       string
+	failWorse           bool
 
 	dir string // for configurations; removed at the end
 }
@@ -44,7 +50,11 @@ type bench struct {
 const (
 	appWord   = "app"
 	relayWord = "relay"
+	quickWord = "quick"
 )
+
+// quickFactor is how many times fewer rounds a quick run has.
+const quickFactor = 5
 
 func main() {
 	if len(os.Args) == 4 && os.Args[1] == relayWord { // signals end it as they come: it holds the only thread
@@ -77,30 +87,38 @@ func run(ctx context.Context, args []string) error {
 func parse(args []string) (*bench, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.Usage = func() {
-		fmt.Fprintf(flags.Output(), "Usage: bench [TABLE …] [flags]\n\nTables, by default all:\n")
+		fmt.Fprintf(flags.Output(), "Usage: bench [quick] [TABLE …] [flags]\n\nTables, by default all:\n")
 		for _, t := range tables {
 			fmt.Fprintf(flags.Output(), "  %-8s %s\n", t.name, t.what)
 		}
 		fmt.Fprintf(flags.Output(), "\nFlags:\n")
 		flags.PrintDefaults()
 	}
-	var b bench
+	b := &bench{args: strings.Join(args, " "), given: map[string]string{}}
 	only := flags.String("only", "", "proxies to measure, separated by commas, of: "+strings.Join(names(subjects), ", ")+" (default all)")
 	lastcall := flags.String("lastcall", "bin/lastcall", "the lastcall binary to measure")
-	before := flags.String("before", "", "an older lastcall binary to measure in the same turns, as before-http and before-tcp")
-	flags.IntVar(&b.rounds, "rounds", 3, "how often each proxy has its turn")
-	flags.DurationVar(&b.duration, "duration", 5*time.Second, "how long each turn lasts, in whole seconds")
+	flags.StringVar(&b.against, "against", "", "another lastcall binary to measure in turns with this one: prints a verdict for each figure, at least 6 rounds (default 9)")
+	flags.BoolVar(&b.failWorse, "fail-worse", false, "with --against: exit with 1 if a figure is worse")
+	flags.StringVar(&b.file, "file", "BENCHMARKS.md", "the document that the tables are written into")
+	flags.BoolVar(&b.printOnly, "print", false, "print the tables, and write no file")
+	flags.BoolVar(&b.printOnly, "n", false, "the same as --print")
+	flags.IntVar(&b.rounds, "rounds", 5, "how often each proxy has its turn; some tables have their own default")
+	flags.DurationVar(&b.duration, "duration", 2*time.Second, "how long each load lasts, in whole seconds; some tables have their own default")
 	flags.IntVar(&b.connections, "connections", 64, "keep-alive connections of http1 and latency")
 	flags.IntVar(&b.held, "held", 8000, "connections of memory and drain")
-	flags.IntVar(&b.starts, "starts", 20, "how often each proxy is started for start")
 	flags.IntVar(&b.proxyCore, "proxy-core", 0, "the core that the proxies run on")
 	flags.IntVar(&b.loadCore, "load-core", 1, "the core that load and app run on")
 	for len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		i := slices.IndexFunc(tables, func(t table) bool { return t.name == args[0] })
-		if i < 0 {
+		i := slices.IndexFunc(tables, func(t *table) bool { return t.name == args[0] })
+		switch {
+		case args[0] == quickWord:
+			b.quick = true
+		case i < 0:
 			return nil, fmt.Errorf("table %s: there is none; there are %s", args[0], strings.Join(tableNames(), ", "))
+		default:
+			b.tables = append(b.tables, tables[i])
 		}
-		b.tables, args = append(b.tables, tables[i]), args[1:]
+		args = args[1:]
 	}
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -108,56 +126,138 @@ func parse(args []string) (*bench, error) {
 	if flags.NArg() > 0 {
 		return nil, fmt.Errorf("%s: tables go before the flags", flags.Arg(0))
 	}
+	flags.Visit(func(f *flag.Flag) { b.given[f.Name] = f.Value.String() })
 	if len(b.tables) == 0 {
 		b.tables = tables
 	}
-	b.subjects = slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return s.before && *before == "" })
-	if *only != "" {
-		b.subjects = nil
-		for name := range strings.SplitSeq(*only, ",") {
-			i := slices.IndexFunc(subjects, func(s subject) bool { return s.name == name })
-			if i >= 0 && subjects[i].before && *before == "" {
-				return nil, fmt.Errorf("--only %s: %s needs --before FILE", *only, name)
-			}
-			if i < 0 {
-				return nil, fmt.Errorf("--only %s: there is no %q; there are %s", *only, name, strings.Join(names(subjects), ", "))
-			}
-			b.subjects = append(b.subjects, subjects[i])
-		}
+	if b.quick && b.given["held"] == "" {
+		b.held = 1000
+	}
+	if b.against != "" && b.given["rounds"] == "" {
+		b.rounds, b.given["rounds"] = 9, "9"
+	}
+	if err := b.choose(*only); err != nil {
+		return nil, err
 	}
 	switch {
 	case b.rounds < 1:
 		return nil, fmt.Errorf("--rounds %d: at least 1 is needed", b.rounds)
+	case b.against != "" && b.rounds < fewestPairs:
+		return nil, fmt.Errorf("--against with --rounds %d: at least %d are needed to distinguish a difference from noise", b.rounds, fewestPairs)
+	case b.against != "" && b.quick:
+		return nil, errors.New("quick with --against: one round cannot distinguish a difference from noise; name the tables and --duration 1s instead")
+	case b.failWorse && b.against == "":
+		return nil, errors.New("--fail-worse needs --against FILE")
 	case b.duration < time.Second || b.duration%time.Second != 0:
 		return nil, fmt.Errorf("--duration %s: whole seconds are needed, at least 1s", b.duration)
 	case b.connections < 1 || b.connections > 4096:
 		return nil, fmt.Errorf("--connections %d: 1 to 4096 are possible", b.connections)
 	case b.held < 2 || b.held > 100000:
 		return nil, fmt.Errorf("--held %d: 2 to 100000 are possible", b.held)
-	case b.starts < 1 || b.starts > 1000:
-		return nil, fmt.Errorf("--starts %d: 1 to 1000 are possible", b.starts)
 	case b.proxyCore == b.loadCore || os.Getenv(bound) == "" && runtime.NumCPU() < 2:
 		return nil, fmt.Errorf("two cores are needed, one for the proxy (--proxy-core %d) and one for the load (--load-core %d)", b.proxyCore, b.loadCore)
 	}
-	return &b, b.findPrograms(*lastcall, *before)
+	return b, b.findPrograms(*lastcall)
+}
+
+// choose makes the list of subjects: all, or those of --only. With --against it is lastcall's, each with its rival.
+func (b *bench) choose(only string) error {
+	b.subjects = subjects
+	if b.against != "" && only == "" {
+		b.subjects = slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return !s.ours })
+	}
+	if only != "" {
+		b.subjects = nil
+		for name := range strings.SplitSeq(only, ",") {
+			i := slices.IndexFunc(subjects, func(s subject) bool { return s.name == name })
+			if i < 0 {
+				return fmt.Errorf("--only %s: there is no %q; there are %s", only, name, strings.Join(names(subjects), ", "))
+			}
+			b.subjects = append(b.subjects, subjects[i])
+		}
+	}
+	if b.against != "" {
+		b.subjects = withRivals(b.subjects)
+	}
+	return nil
+}
+
+// whyNotWritten is why a table is printed only; empty if it may be written.
+func (b *bench) whyNotWritten(o *outcome) string {
+	for _, name := range []string{"only", "against", "connections", "held", "rounds", "duration"} {
+		if b.given[name] != "" {
+			return "--" + name + " makes it another table"
+		}
+	}
+	left := slices.ContainsFunc(o.left, func(name string) bool {
+		return !slices.ContainsFunc(subjects, func(s subject) bool { return s.name == name && s.optional })
+	})
+	switch {
+	case b.printOnly:
+		return "--print"
+	case b.quick:
+		return "a quick run"
+	case !o.complete:
+		return "it was interrupted"
+	case left:
+		return "peers are missing (`make peers`)"
+	case o.failedOurs:
+		return "lastcall failed"
+	}
+	return ""
 }
 
 func (b *bench) run(ctx context.Context) (err error) {
-	// A bound for everything that might hang.
-	turns := time.Duration(b.rounds * len(b.subjects) * len(b.tables))
-	ctx, cancel := context.WithTimeout(ctx, 2*turns*(3*b.duration+10*time.Second)+time.Duration(b.starts)*10*time.Second+time.Minute)
-	defer cancel()
 	if b.dir, err = os.MkdirTemp("", "lastcall-bench-"); err != nil {
 		return fmt.Errorf("make a folder for configurations: %w", err)
 	}
 	defer os.RemoveAll(b.dir)
-	heading := machine()
+	clock := &progress{began: time.Now()}
 	for _, t := range b.tables {
-		if err := t.run(b, ctx); err != nil {
-			return fmt.Errorf("%s: %w", t.name, err)
-		}
-		fmt.Println()
+		clock.expect(t, b.with(t))
 	}
-	fmt.Printf("Machine: %s\\\nVersions: %s\n", heading, versions(ctx, b))
-	return nil
+	var problems []error
+	for _, t := range b.tables {
+		settings := b.with(t)
+		if len(settings.of(t)) == 0 {
+			continue
+		}
+		heading := machine()
+		o, err := settings.measure(ctx, t, clock)
+		var text strings.Builder
+		fmt.Fprintf(&text, "%s\n\n", t.how(settings))
+		o.write(&text)
+		if b.against != "" {
+			if worse := o.writeVerdicts(&text); worse > 0 && b.failWorse {
+				problems = append(problems, fmt.Errorf("%s: %d figures are worse", t.name, worse))
+			}
+		}
+		settings.sign(context.WithoutCancel(ctx), &text, o, heading)
+		fmt.Printf("## %s\n\n%s\n", t.name, &text)
+		if err == nil && o.failedOurs {
+			err = errors.New("lastcall failed")
+		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", t.name, err))
+		}
+		if why := b.whyNotWritten(o); why != "" {
+			fmt.Fprintf(os.Stderr, "%s is not written into %s: %s\n", t.name, b.file, why)
+		} else if err := b.keep(o, text.String()); err != nil {
+			problems = append(problems, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// keep writes a table into its place, and its pictures.
+func (b *bench) keep(o *outcome, text string) error {
+	if o.after != nil {
+		if err := o.after(b, o); err != nil {
+			return fmt.Errorf("draw the pictures of %s: %w", o.name, err)
+		}
+	}
+	return fillFile(b.file, o.name, text)
 }

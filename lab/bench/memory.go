@@ -15,81 +15,91 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memorySample is one round of one subject.
-type memorySample struct {
-	idle, held  int // bytes resident: before the first connection, and with all of them
-	pairs       int // connections of clients
-	descriptors int // that they have added
-}
-
-// perPair is bytes for each client's connection.
-func (s memorySample) perPair() int { return (s.held - s.idle) / s.pairs }
-
 // settle is how long connections have been idle before their memory is counted: collectors and pools have come to rest.
 const settle = 3 * time.Second
 
-// memory compares what idle connections occupy, each of which has made one request.
-func (b *bench) memory(ctx context.Context) error {
-	subjects, samples := b.of("memory"), map[string][]memorySample{}
-	err := b.inTurns(subjects, func(s subject) (string, error) {
-		result, err := b.occupy(ctx, s)
-		samples[s.name] = append(samples[s.name], result)
-		return fmt.Sprintf("%s idle, %s with %d connections", megabytes(result.idle), megabytes(result.held), b.held), err
-	})
-	if err != nil {
-		return err
-	}
-	fmt.Printf("Resident memory with %d idle keep-alive connections, each of which has made one request, medians of %d rounds. "+
-		"What the kernel keeps for sockets is not in it.\n\n", b.held, b.rounds)
-	fmt.Println("| | before | with them | per client's connection | lowest to highest | sockets for each |")
-	fmt.Println("|---|---:|---:|---:|---:|---:|")
-	for _, s := range subjects {
-		rounds := samples[s.name]
-		least, most := extremes(rounds, memorySample.perPair)
-		fmt.Printf("| %s | %s | %s | %s | %s to %s | %.2f |\n", s.title,
-			megabytes(median(rounds, func(m memorySample) int { return m.idle })), megabytes(median(rounds, func(m memorySample) int { return m.held })),
-			kilobytes(median(rounds, memorySample.perPair)), kilobytes(least), kilobytes(most),
-			median(rounds, func(m memorySample) float64 { return float64(m.descriptors) / float64(m.pairs) }))
-	}
-	return nil
+var withThem = &metric{title: "with them", show: megabytes}
+
+var memoryTable = &table{
+	name: "memory", what: "resident memory with --held idle connections", apps: []subject{backend}, ownApps: true, many: true,
+	how: func(b *bench) string {
+		return fmt.Sprintf("%s idle keep-alive connections, each of which has made one request, %s after the last one. Without what the kernel keeps for sockets. "+
+			`"Sockets for each" shows the difference: 2 is a connection to the app for each client's, 1 a pool.`, whole(float64(b.held)), settle)
+	},
+	subjects: []string{"lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx", "caddy"},
+	columns:  []column{middle(idleMemory), middle(withThem), middle(perPair), extent(perPair), middle(socketsEach)},
+	ratios:   []*metric{perPair},
+	aims: []aim{
+		{ours: "lastcall-http", of: perPair, limit: 10e3}, {ours: "lastcall-http", of: perPair, theirs: "envoy", limit: 1},
+		{ours: "lastcall-tcp", of: perPair, limit: 10e3},
+	},
+	rounds: 3, // the memory of one program hardly differs from round to round
+	takes:  6 * time.Second,
+	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
+		held, err := b.hold(ctx, t.subject, b.held)
+		if err != nil {
+			return nil, err
+		}
+		defer held.release()
+		return values{idleMemory: held.before, withThem: held.resident, perPair: (held.resident - held.before) / float64(b.held),
+			socketsEach: held.sockets / float64(b.held)}, nil
+	},
 }
 
-func kilobytes(bytes int) string { return fmt.Sprintf("%.1f KB", float64(bytes)/1e3) }
+// holding is a proxy with idle connections.
+type holding struct {
+	proxy            *process
+	before, resident float64 // bytes: without them, and with them
+	sockets          float64 // that they have added to the proxy
+	release          func()
+}
 
-func (b *bench) occupy(ctx context.Context, s subject) (memorySample, error) {
+// hold opens so many connections through the subject, each of which makes one request, and waits until they have settled.
+func (b *bench) hold(ctx context.Context, s subject, count int) (h holding, err error) {
+	var ends []func()
+	h.release = func() {
+		for i := range ends {
+			ends[len(ends)-1-i]()
+		}
+	}
+	defer func() {
+		if err != nil {
+			h.release()
+		}
+	}()
 	// An app of its own for each: the ports that the last one's connections have occupied are of no concern to it.
-	app, err := b.app(ctx, backend, place{Clients: b.held})
+	app, err := b.app(ctx, backend, place{Clients: count})
 	if err != nil {
-		return memorySample{}, err
+		return h, err
 	}
-	defer app.stop()
-	proxy, err := b.proxy(ctx, s, app, place{Clients: b.held + 100})
+	ends = append(ends, app.stop)
+	if h.proxy, err = b.proxy(ctx, s, app, place{Clients: count + 100}); err != nil {
+		return h, err
+	}
+	ends = append(ends, h.proxy.stop)
+	resident, err := h.proxy.resident()
 	if err != nil {
-		return memorySample{}, err
+		return h, err
 	}
-	defer proxy.stop()
-	result := memorySample{pairs: b.held}
-	if result.idle, err = proxy.resident(); err != nil {
-		return memorySample{}, err
-	}
-	before, err := proxy.descriptors()
+	before, err := h.proxy.descriptors()
 	if err != nil {
-		return memorySample{}, err
+		return h, err
 	}
-	clients, err := openMany(ctx, proxy.port, b.held, func(_ int, conn net.Conn) error { return getSmall(conn) })
-	defer closeAll(clients)
+	clients, err := openMany(ctx, h.proxy.port, count, func(_ int, conn net.Conn) error { return getSmall(conn) })
+	ends = append(ends, func() { closeAll(clients) })
 	if err != nil {
-		return memorySample{}, err
+		return h, err
 	}
 	if err := pause(ctx, settle); err != nil {
-		return memorySample{}, err
+		return h, err
 	}
-	if result.held, err = proxy.resident(); err != nil {
-		return memorySample{}, err
+	with, err := h.proxy.resident()
+	if err != nil {
+		return h, err
 	}
-	after, err := proxy.descriptors()
-	result.descriptors = after - before
-	return result, err
+	after, err := h.proxy.descriptors()
+	h.before, h.resident, h.sockets = float64(resident), float64(with), float64(after-before)
+	return h, err
 }
 
 // openMany opens so many connections, a few at a time, and calls first on each. What it has opened is returned with an

@@ -10,63 +10,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startSample is one start.
-type startSample struct {
-	connected, answered time.Duration // from before the fork
-}
+var (
+	toConnection = &metric{title: "connection", show: milliseconds} // from before the fork
+	toAnswer     = &metric{title: "answer", show: milliseconds}
+)
 
-// start measures how long it takes from exec until clients are served.
-func (b *bench) start(ctx context.Context) error {
-	app, err := b.app(ctx, backend, place{})
-	if err != nil {
-		return err
-	}
-	defer app.stop()
-	subjects, samples := b.of("start"), map[string][]startSample{}
-	for range b.starts {
-		for _, s := range subjects {
-			result, err := b.startOnce(ctx, s, app)
-			if err != nil {
-				return fmt.Errorf("%s: %w", s.name, err)
-			}
-			samples[s.name] = append(samples[s.name], result)
+// startTable measures how long it takes from exec until clients are served.
+var startTable = &table{
+	name: "start", what: "from exec to the first connection and the first answer", apps: []subject{backend},
+	how: func(*bench) string {
+		return "From before the fork until a connection is accepted and until a request is answered, on one core. HAProxy and nginx may be started by a shell script of one line."
+	},
+	subjects: []string{"lastcall-http", "envoy", "haproxy-http", "nginx", "caddy"},
+	columns:  []column{middle(toConnection).titled("connection, median"), worst(toConnection), middle(toAnswer).titled("answer, median"), worst(toAnswer)},
+	ratios:   []*metric{toAnswer},
+	aims:     []aim{{ours: "lastcall-http", of: toAnswer, limit: 0.02}},
+	rounds:   20,
+	takes:    300 * time.Millisecond,
+	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
+		dir, err := b.folder(t.name)
+		if err != nil {
+			return nil, err
 		}
-	}
-	fmt.Printf("From before the fork until a connection is accepted and until a request is answered, %d starts in turns, on one core. "+
-		"Peers may be started by a wrapper of one line.\n\n", b.starts)
-	fmt.Println("| | connection, median | worst | answer, median | worst |")
-	fmt.Println("|---|---:|---:|---:|---:|")
-	for _, s := range subjects {
-		connected, answered := func(s startSample) time.Duration { return s.connected }, func(s startSample) time.Duration { return s.answered }
-		_, slowest := extremes(samples[s.name], connected)
-		_, last := extremes(samples[s.name], answered)
-		fmt.Printf("| %s | %s | %s | %s | %s |\n", s.title, milliseconds(median(samples[s.name], connected)), milliseconds(slowest),
-			milliseconds(median(samples[s.name], answered)), milliseconds(last))
-	}
-	return nil
-}
-
-func (b *bench) startOnce(ctx context.Context, s subject, app *process) (startSample, error) {
-	dir, err := b.folder(s.name)
-	if err != nil {
-		return startSample{}, err
-	}
-	proxy, err := launch(ctx, s, b.programs[s.name], b.proxyCore, place{Dir: dir, Backend: app.port})
-	if err != nil {
-		return startSample{}, err
-	}
-	defer proxy.stop()
-	conn, err := proxy.knock(ctx)
-	if err != nil {
-		return startSample{}, err
-	}
-	defer conn.Close()
-	result := startSample{connected: time.Since(proxy.began)}
-	if err := getSmall(conn); err != nil {
-		return startSample{}, err
-	}
-	result.answered = time.Since(proxy.began)
-	return result, nil
+		proxy, err := launch(ctx, t.subject, b.programs[t.name], b.proxyCore, place{Dir: dir, Backend: t.apps[backend.name].port})
+		if err != nil {
+			return nil, err
+		}
+		defer proxy.stop()
+		conn, err := proxy.knock(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close()
+		connected := time.Since(proxy.began)
+		if err := getSmall(conn); err != nil {
+			return nil, err
+		}
+		return values{toConnection: connected.Seconds(), toAnswer: time.Since(proxy.began).Seconds()}, nil
+	},
 }
 
 // knock tries to connect ten times a millisecond until it succeeds.

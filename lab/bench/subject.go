@@ -17,10 +17,12 @@ type subject struct {
 	title string // in the tables
 	peer  string // whose program it is, as peers.Find knows it; empty for lastcall, direct and what bench is itself
 	// command is what to run; nil means that there is nothing in between.
-	command func(program string, p place) ([]string, error)
-	// optional subjects are left out where their program is missing.
-	optional bool
-	before   bool // the program is that of --before, and the subject is left out without one
+	command  func(program string, p place) ([]string, error)
+	optional bool   // a table without it is full too
+	ours     bool   // it is lastcall, or a part of it
+	tcp      bool   // it passes on bytes without a look at HTTP
+	http2    bool   // of an app: all that it speaks is HTTP/2 without TLS
+	rival    string // of the program of --against: the subject that it is compared with
 }
 
 // place is where a subject runs: its folder, its port, the app's port, and two more ports.
@@ -49,10 +51,8 @@ var subjects = []subject{
 		self, err := os.Executable()
 		return []string{self, relayWord, fmt.Sprintf("127.0.0.1:%d", p.Listen), fmt.Sprintf("127.0.0.1:%d", p.Backend)}, err
 	}},
-	{name: "lastcall-http", title: "lastcall, HTTP", command: lastcall("http")},
-	{name: "lastcall-tcp", title: "lastcall, TCP", command: lastcall("tcp")},
-	{name: "before-http", title: "lastcall before, HTTP", before: true, command: lastcall("http")},
-	{name: "before-tcp", title: "lastcall before, TCP", before: true, command: lastcall("tcp")},
+	{name: "lastcall-http", title: "lastcall, HTTP", ours: true, command: lastcall("http")},
+	{name: "lastcall-tcp", title: "lastcall, TCP", ours: true, tcp: true, command: lastcall("tcp")},
 	{name: "envoy", title: "Envoy", peer: "envoy", command: func(program string, p place) ([]string, error) {
 		config, err := p.envoyConfig()
 		return envoyCommand(program, config), err
@@ -62,8 +62,8 @@ var subjects = []subject{
 		return envoyCommand(program, config), err
 	}},
 	{name: "haproxy-http", title: "HAProxy, HTTP", peer: "haproxy", command: haproxy("http")},
-	{name: "haproxy-tcp", title: "HAProxy, TCP", peer: "haproxy", command: haproxy("tcp")},
-	{name: "haproxy-splice", title: "HAProxy, TCP, splice", peer: "haproxy", command: haproxy("tcp", "option splice-auto", "option splice-request", "option splice-response")},
+	{name: "haproxy-tcp", title: "HAProxy, TCP", tcp: true, peer: "haproxy", command: haproxy("tcp")},
+	{name: "haproxy-splice", title: "HAProxy, TCP, splice", tcp: true, peer: "haproxy", command: haproxy("tcp", "option splice-auto", "option splice-request", "option splice-response")},
 	{name: "nginx", title: "nginx", peer: "nginx", command: nginx("nginx.conf")},
 	{name: "caddy", title: "Caddy", peer: "caddy", optional: true, command: func(program string, p place) ([]string, error) {
 		config, err := p.write("caddy.json")
@@ -76,7 +76,7 @@ var (
 	// backend answers about 200 bytes, as fast as can be.
 	backend = subject{name: "backend", peer: "nginx", command: nginx("backend.conf")}
 	// backend2 is the same in HTTP/2 without TLS.
-	backend2 = subject{name: "backend-http2", peer: "nghttpd", command: func(program string, p place) ([]string, error) {
+	backend2 = subject{name: "backend-http2", http2: true, peer: "nghttpd", command: func(program string, p place) ([]string, error) {
 		err := os.WriteFile(filepath.Join(p.Dir, "get"), []byte(smallBody), 0o644)
 		return []string{program, "--no-tls", "--address", "127.0.0.1", "--max-concurrent-streams", "1000", "--htdocs", p.Dir, fmt.Sprint(p.Listen)}, err
 	}}
@@ -158,19 +158,27 @@ func (p place) write(name string) (string, error) {
 	return path, file.Close()
 }
 
-// program is the path of the subject's binary.
-func (s subject) program(lastcall, before string) (string, error) {
-	if s.before {
-		lastcall = before
-	}
+// program is the path of the subject's binary: ours is lastcall's.
+func (s subject) program(lastcall string) (string, error) {
 	switch {
-	case s.command == nil:
+	case s.command == nil, s.peer == "" && !s.ours: // nothing, or this program itself
 		return "", nil
-	case s.peer == "":
+	case s.ours:
 		if _, err := os.Stat(lastcall); err != nil {
 			return "", fmt.Errorf("find lastcall: %w (`make build` makes it)", err)
 		}
 		return filepath.Abs(lastcall) // it runs in a folder of its own
 	}
 	return peers.Find(s.peer)
+}
+
+// withRivals adds the same of another program to each of ours.
+func withRivals(subjects []subject) (all []subject) {
+	for _, s := range subjects {
+		if all = append(all, s); s.ours {
+			s.name, s.title, s.rival = "against-"+s.name, s.title+", of --against", s.name
+			all = append(all, s)
+		}
+	}
+	return all
 }

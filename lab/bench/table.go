@@ -1,92 +1,319 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
-	"time"
+	"strings"
 )
 
-// median of the values that of picks from the samples; of an even number, the lower of the middle two.
-func median[S any, V cmp.Ordered](samples []S, of func(S) V) V {
-	values := make([]V, len(samples))
-	for i, s := range samples {
-		values[i] = of(s)
-	}
-	slices.Sort(values)
-	return values[(len(values)-1)/2]
+// metric is something that a turn measures. Times are in seconds, memory in bytes.
+type metric struct {
+	title string
+	show  func(float64) string
+	more  bool // more of it is better
 }
 
-// extremes are the least and the most of the values that of picks from the samples.
-func extremes[S any, V cmp.Ordered](samples []S, of func(S) V) (least, most V) {
-	values := make([]V, len(samples))
-	for i, s := range samples {
-		values[i] = of(s)
-	}
-	return slices.Min(values), slices.Max(values)
+// Metrics that several tables have.
+var (
+	requestRate   = &metric{title: "requests/s", show: whole, more: true}
+	p50           = &metric{title: "p50", show: milliseconds}
+	p99           = &metric{title: "p99", show: milliseconds}
+	cpuPerRequest = &metric{title: "CPU per request", show: microseconds}
+	// coreUsed is the proxy's share of its core, 0 to 1, under as much load as it takes. Well below 1, the load or the app
+	// was the limit.
+	coreUsed    = &metric{title: "core used", show: percent}
+	idleMemory  = &metric{title: "resident idle", show: megabytes}
+	usedMemory  = &metric{title: "under load", show: megabytes}
+	lostOf      = &metric{title: "of", show: whole}
+	lost        = &metric{title: "requests lost", show: whole}
+	perPair     = &metric{title: "per client's connection", show: kilobytes}
+	socketsEach = &metric{title: "sockets for each", show: hundredths}
+)
+
+// values are what one turn measured. A metric that does not apply, such as the processor time of no proxy, is left out.
+type values map[*metric]float64
+
+// column is one of a table's.
+type column struct {
+	title string
+	of    *metric
+	cell  func(of *metric, rounds []float64) string // of at least one round
 }
 
-// printTable writes the medians as Markdown.
-func printTable(out io.Writer, subjects []subject, samples map[string][]sample) {
-	fmt.Fprintln(out, "| through | requests/s | lowest to highest | p50 | p99 | CPU per request | core used | resident idle | under load |")
-	fmt.Fprintln(out, "|---|---:|---:|---:|---:|---:|---:|---:|---:|")
-	for _, s := range subjects {
-		rounds := samples[s.name]
-		least, most := extremes(rounds, sample.perSecond)
-		fmt.Fprintf(out, "| %s | %.0f | %.0f to %.0f | %s | %s |", s.title, median(rounds, sample.perSecond), least, most,
-			milliseconds(median(rounds, func(s sample) time.Duration { return s.p50 })),
-			milliseconds(median(rounds, func(s sample) time.Duration { return s.p99 })))
-		printCost(out, s, rounds)
-	}
+// middle is the column of medians.
+func middle(m *metric) column {
+	return column{m.title, m, func(m *metric, rounds []float64) string { return m.show(median(rounds)) }}
 }
 
-// printCost ends a row with what the subject cost.
-func printCost(out io.Writer, s subject, rounds []sample) {
-	if s.command == nil {
-		fmt.Fprintln(out, " – | – | – | – |")
-		return
-	}
-	fmt.Fprintf(out, " %.1f µs | %.0f %% | %s | %s |\n",
-		float64(median(rounds, sample.perRequest).Nanoseconds())/1000, 100*median(rounds, sample.share),
-		megabytes(median(rounds, func(s sample) int { return s.idle })),
-		megabytes(median(rounds, func(s sample) int { return s.loaded })))
+// extent is the column of the lowest and highest of the rounds.
+func extent(m *metric) column {
+	return column{"lowest to highest", m, func(m *metric, rounds []float64) string {
+		return m.show(slices.Min(rounds)) + " to " + m.show(slices.Max(rounds))
+	}}
 }
 
-// printCaution names the proxies whose numbers say more about the machine than about them.
-func printCaution(out io.Writer, subjects []subject, samples map[string][]sample) {
-	for _, s := range subjects {
-		if share := median(samples[s.name], sample.share); s.command != nil && share < 0.85 {
-			fmt.Fprintf(out, "- Caution: %s had only %.0f %% of its core. Something else ran there, or load and app were the bottleneck; CPU per request still holds.\n", s.name, 100*share)
+// worst is the column of the worst rounds.
+func worst(m *metric) column {
+	return column{"worst", m, func(m *metric, rounds []float64) string {
+		if m.more {
+			return m.show(slices.Min(rounds))
+		}
+		return m.show(slices.Max(rounds))
+	}}
+}
+
+// middleAndWorst is the column of medians with the worst of the rounds in brackets.
+func middleAndWorst(m *metric) column {
+	return column{m.title, m, func(m *metric, rounds []float64) string {
+		return middle(m).cell(m, rounds) + " (" + worst(m).cell(m, rounds) + ")"
+	}}
+}
+
+// total is the column of the sums of all rounds.
+func total(m *metric) column {
+	return column{m.title, m, func(m *metric, rounds []float64) string {
+		sum := 0.0
+		for _, v := range rounds {
+			sum += v
+		}
+		return m.show(sum)
+	}}
+}
+
+// titled is the same column with another title.
+func (c column) titled(title string) column { c.title = title; return c }
+
+// aim is what lastcall is to reach.
+type aim struct {
+	kase   string // of the table; empty where it has none
+	ours   string // subject
+	of     *metric
+	theirs string // subject, or empty for an aim that is a figure
+	// limit is a multiple of theirs, or a figure in the metric's unit: at least so much where more is better, else at most.
+	limit float64
+}
+
+// outcome is what a table has measured.
+type outcome struct {
+	*table
+	subjects   []subject
+	cases      []string
+	samples    map[string]map[string][]values // by case and subject; in order of the rounds, nil for a turn that failed
+	failed     []string                       // what went wrong, in words
+	failedOurs bool                           // lastcall is among them
+	left       []string                       // subjects that were left out for want of their program
+	complete   bool                           // no turn is missing, but those that failed
+}
+
+// rounds are the figures of the rounds in which the subject gave any.
+func (o *outcome) rounds(kase, subject string, m *metric) (all []float64) {
+	for _, v := range o.samples[kase][subject] {
+		if figure, ok := v[m]; ok {
+			all = append(all, figure)
 		}
 	}
+	return all
 }
 
-// printRatios compares lastcall with each peer that does the same work.
-func printRatios(out io.Writer, samples map[string][]sample) {
-	for _, pair := range []struct{ ours, theirs, words string }{
-		{"lastcall-http", "before-http", "its requests/s before"},
-		{"lastcall-tcp", "before-tcp", "its requests/s before"},
-		{"lastcall-http", "envoy", "Envoy's requests/s"},
-		{"lastcall-http", "haproxy-http", "HAProxy's in HTTP mode"},
-		{"lastcall-http", "nginx", "nginx's"},
-		{"lastcall-http", "caddy", "Caddy's"},
-		{"lastcall-tcp", "haproxy-tcp", "HAProxy's in TCP mode"},
-		{"lastcall-http", "relay", "those of the system calls alone"},
-		{"relay", "envoy", "Envoy's"},
-	} {
-		ours, theirs := samples[pair.ours], samples[pair.theirs]
-		if len(ours) == 0 || len(theirs) == 0 {
+func (o *outcome) title(name string) string {
+	return subjects[slices.IndexFunc(subjects, func(s subject) bool { return s.name == name })].title
+}
+
+// write makes the Markdown of it.
+func (o *outcome) write(out io.Writer) {
+	if o.curve {
+		o.writeCurves(out)
+	} else {
+		for _, kase := range o.cases {
+			o.writeCase(out, kase)
+		}
+	}
+	o.writeAims(out)
+	var notes []string
+	for _, name := range o.left {
+		notes = append(notes, "Left out, for its program is not on this machine: "+o.title(name)+".")
+	}
+	for _, what := range o.failed {
+		notes = append(notes, "Failed: "+what+".")
+	}
+	for _, note := range notes {
+		fmt.Fprintln(out, "- "+note)
+	}
+	if len(notes) > 0 {
+		fmt.Fprintln(out)
+	}
+}
+
+func (o *outcome) writeCase(out io.Writer, kase string) {
+	if kase != "" {
+		fmt.Fprintf(out, "%s:\n\n", kase)
+	}
+	fmt.Fprint(out, "| through |")
+	for _, c := range o.columns {
+		fmt.Fprintf(out, " %s |", c.title)
+	}
+	fmt.Fprintf(out, "\n|---|%s\n", strings.Repeat("---:|", len(o.columns)))
+	for _, s := range o.subjects {
+		if len(o.samples[kase][s.name]) == 0 {
 			continue
 		}
-		fmt.Fprintf(out, "- %s: %.2f times %s, %.2f times as many per second of processor time\n", pair.ours,
-			median(ours, sample.perSecond)/median(theirs, sample.perSecond), pair.words,
-			float64(median(theirs, sample.perRequest))/float64(median(ours, sample.perRequest)))
+		fmt.Fprintf(out, "| %s |", emphasised(s))
+		for _, c := range o.columns {
+			fmt.Fprintf(out, " %s |", o.cell(kase, s.name, c))
+		}
+		fmt.Fprintln(out)
+	}
+	fmt.Fprintln(out)
+	o.writeRatios(out, kase)
+}
+
+func (o *outcome) cell(kase, subject string, c column) string {
+	if rounds := o.rounds(kase, subject, c.of); len(rounds) > 0 {
+		return c.cell(c.of, rounds)
+	}
+	return "–"
+}
+
+// emphasised is the title of a subject, bold for ours.
+func emphasised(s subject) string {
+	if s.ours {
+		return "**" + s.title + "**"
+	}
+	return s.title
+}
+
+// writeCurves makes a table of each column, in which the cases are the columns.
+func (o *outcome) writeCurves(out io.Writer) {
+	for _, c := range o.columns {
+		fmt.Fprintf(out, "%s, by %s:\n\n| through |", upperFirst(c.title), o.axis)
+		for _, kase := range o.cases {
+			fmt.Fprintf(out, " %s |", kase)
+		}
+		fmt.Fprintf(out, "\n|---|%s\n", strings.Repeat("---:|", len(o.cases)))
+		for _, s := range o.subjects {
+			fmt.Fprintf(out, "| %s |", emphasised(s))
+			for _, kase := range o.cases {
+				fmt.Fprintf(out, " %s |", o.cell(kase, s.name, c))
+			}
+			fmt.Fprintln(out)
+		}
+		fmt.Fprintln(out)
 	}
 }
 
-func milliseconds(d time.Duration) string {
-	return fmt.Sprintf("%.2f ms", float64(d.Microseconds())/1000)
+// writeRatios compares lastcall with each subject that does the same work, and names the proxies whose figures report
+// more about the machine than about them.
+func (o *outcome) writeRatios(out io.Writer, kase string) {
+	var lines []string
+	for _, m := range o.ratios {
+		for _, ours := range o.subjects {
+			if !ours.ours || ours.rival != "" {
+				continue
+			}
+			var times []string
+			for _, theirs := range o.subjects {
+				if theirs.ours || theirs.tcp != ours.tcp && theirs.command != nil && theirs.name != relayWord {
+					continue
+				}
+				if ratio, _, _, ok := o.ratio(kase, ours.name, theirs.name, m); ok {
+					times = append(times, fmt.Sprintf("%.2f × %s", ratio, theirs.title))
+				}
+			}
+			if len(times) > 0 {
+				lines = append(lines, fmt.Sprintf("%s of %s: %s.", upperFirst(m.title), ours.title, strings.Join(times, "; ")))
+			}
+		}
+	}
+	var limited []string
+	for _, s := range o.subjects {
+		if rounds := o.rounds(kase, s.name, coreUsed); len(rounds) > 0 && median(rounds) < 0.85 {
+			limited = append(limited, fmt.Sprintf("%s (%s)", s.title, percent(median(rounds))))
+		}
+	}
+	if len(limited) > 0 {
+		lines = append(lines, "Caution: less than 85 % of the core was used by "+strings.Join(limited, ", ")+
+			": load and app were the limit there, or something else ran. Processor time for each unit of work holds.")
+	}
+	for _, line := range lines {
+		fmt.Fprintln(out, "- "+line)
+	}
+	if len(lines) > 0 {
+		fmt.Fprintln(out)
+	}
 }
 
-func megabytes(bytes int) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
+// ratio is that of two medians, ours first.
+func (o *outcome) ratio(kase, ours, theirs string, m *metric) (ratio, a, b float64, ok bool) {
+	x, y := o.rounds(kase, ours, m), o.rounds(kase, theirs, m)
+	if len(x) == 0 || len(y) == 0 || median(y) == 0 {
+		return 0, 0, 0, false
+	}
+	a, b = median(x), median(y)
+	return a / b, a, b, true
+}
+
+func (o *outcome) writeAims(out io.Writer) {
+	var rows []string
+	for _, a := range o.aims {
+		if !slices.Contains(o.cases, a.kase) {
+			continue
+		}
+		who, bound := o.title(a.ours), "at most"
+		if a.kase != "" {
+			who += ", " + a.kase
+		}
+		if a.of.more {
+			bound = "at least"
+		}
+		ours := o.rounds(a.kase, a.ours, a.of)
+		if len(ours) == 0 {
+			continue
+		}
+		wanted, theirs, ratio := bound+" "+a.of.show(a.limit), "–", "–"
+		value := median(ours)
+		measure := value
+		if a.theirs != "" {
+			times, _, other, ok := o.ratio(a.kase, a.ours, a.theirs, a.of)
+			if !ok {
+				continue
+			}
+			wanted, theirs, ratio = fmt.Sprintf("%s %.4g × %s", bound, a.limit, o.title(a.theirs)), a.of.show(other), hundredths(times)
+			measure = times
+		}
+		answer := "reached"
+		if a.of.more && measure < a.limit || !a.of.more && measure > a.limit {
+			answer = "**not reached**"
+		}
+		rows = append(rows, fmt.Sprintf("| %s: %s %s | %s | %s | %s | %s |", who, a.of.title, wanted, a.of.show(value), theirs, ratio, answer))
+	}
+	if len(rows) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "| aim | measured | the other | ratio | |\n|---|---:|---:|---:|---|\n%s\n\n", strings.Join(rows, "\n"))
+}
+
+// median of an even number of figures is the lower of the middle two.
+func median(figures []float64) float64 {
+	sorted := slices.Sorted(slices.Values(figures))
+	return sorted[(len(sorted)-1)/2]
+}
+
+func milliseconds(seconds float64) string { return fmt.Sprintf("%.2f ms", seconds*1e3) }
+func microseconds(seconds float64) string { return fmt.Sprintf("%.1f µs", seconds*1e6) }
+func megabytes(bytes float64) string      { return fmt.Sprintf("%.1f MB", bytes/1e6) }
+func kilobytes(bytes float64) string      { return fmt.Sprintf("%.1f KB", bytes/1e3) }
+func percent(share float64) string        { return fmt.Sprintf("%.0f %%", share*100) }
+func hundredths(v float64) string         { return fmt.Sprintf("%.2f", v) }
+func thousandths(v float64) string        { return fmt.Sprintf("%.3f", v) }
+
+// whole writes 12345 as 12,345.
+func whole(v float64) string {
+	digits := fmt.Sprintf("%.0f", v)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -1,45 +1,55 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"os"
 	"slices"
-
-	"github.com/lastcall-dev/lastcall/internal/peers"
+	"time"
 )
 
-// table is one of the benchmark's.
+// table is one of the benchmark's. To add one: an entry in tables, a file with its turn, and a section with its marks
+// in BENCHMARKS.md.
 type table struct {
 	name, what string
-	subjects   []string // names, in the order of subjects
-	apps       []subject
-	tools      []string // peers that make its load
-	many       bool     // it holds --held connections
-	run        func(*bench, context.Context) error
+	how        func(*bench) string // how it is measured, for its reader; starts with a capital letter and ends with a full stop
+	subjects   []string            // names; the table has them in the order of the list of subjects
+	apps       []subject           // started once for the whole table, but where ownApps is set
+	ownApps    bool                // each turn starts its own: what one turn leaves in the kernel is of no concern to the next
+	tools      []string            // peers that make its load
+	many       bool                // it holds b.held connections
+	cases      []string            // each has rows of its own; none is one case without a name
+	curve      bool                // the cases are points of curves, and not tables; axis names them
+	axis       string
+	columns    []column
+	ratios     []*metric // compared with each peer
+	aims       []aim
+	without    func(kase string, s subject) bool // reports whether the subject has no part in the case
+	rounds     int                               // where it is not the default
+	duration   time.Duration                     // the same
+	quick      []string                          // subjects of a quick run, where they are not quickSubjects
+	quickCases []string                          // cases of a quick run, where they are not all
+	timed      bool                              // a turn's load lasts b.duration
+	takes      time.Duration                     // about, a turn with the default settings; for the time left
+	turn       func(context.Context, *bench, turn) (values, error)
+	after      func(*bench, *outcome) error // of a table that is to be written: makes its pictures
 }
 
-// tables in the order in which they are made. A function, and not a list, would be initialised in a circle.
-var tables []table
+// turn is one measurement of one subject.
+type turn struct {
+	subject
+	kase  string
+	round int
+	apps  map[string]*process // of the table, by name
+}
+
+// quickSubjects are those of a quick run.
+var quickSubjects = []string{"direct", "lastcall-http", "envoy", "haproxy-http"}
+
+// tables in the order in which they are made. A list and not a function would be initialised in a circle.
+var tables []*table
 
 func init() {
-	tables = []table{
-		{name: "http1", what: "requests/s with keep-alive connections", apps: []subject{backend}, tools: []string{"wrk"}, run: (*bench).http1,
-			subjects: []string{"direct", "relay", "lastcall-http", "lastcall-tcp", "before-http", "before-tcp", "envoy", "envoy-lean", "haproxy-http", "haproxy-tcp", "nginx", "caddy"}},
-		{name: "http2", what: "the same in HTTP/2 without TLS, 16 connections of 32 streams", apps: []subject{backend, backend2}, tools: []string{"h2load"}, run: (*bench).http2,
-			subjects: []string{"direct", "lastcall-http", "before-http", "envoy", "haproxy-http", "nginx", "caddy"}},
-		{name: "latency", what: "p99 at half of each one's most requests/s, of HTTP/1.1", apps: []subject{backend}, tools: []string{"wrk"}, run: (*bench).latency,
-			subjects: []string{"direct", "lastcall-http", "before-http", "envoy", "haproxy-http", "nginx", "caddy"}},
-		{name: "bodies", what: "bodies of 10 MB either way, and streams without an end", apps: []subject{bulkApp}, run: (*bench).bodies,
-			subjects: []string{"direct", "lastcall-http", "lastcall-tcp", "before-http", "before-tcp", "envoy", "haproxy-http", "haproxy-tcp", "haproxy-splice", "nginx", "caddy"}},
-		{name: "memory", what: "resident memory with --held idle connections", apps: []subject{backend}, many: true, run: (*bench).memory,
-			subjects: []string{"lastcall-http", "lastcall-tcp", "before-http", "before-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx", "caddy"}},
-		{name: "drain", what: "the end of --held connections, half of them busy", apps: []subject{holdApp}, many: true, run: (*bench).drain,
-			subjects: []string{"lastcall-http", "before-http"}},
-		{name: "start", what: "from exec to the first connection and the first answer", apps: []subject{backend}, run: (*bench).start,
-			subjects: []string{"lastcall-http", "before-http", "envoy", "haproxy-http", "nginx", "caddy"}},
-	}
+	tables = []*table{http1Table, http2Table, latencyTable, bodiesTable, memoryTable, drainTable, startTable}
 }
 
 func tableNames() (all []string) {
@@ -57,89 +67,15 @@ func names(subjects []subject) (all []string) {
 }
 
 // of is the subjects of a table that are to be measured.
-func (b *bench) of(name string) []subject {
-	i := slices.IndexFunc(tables, func(t table) bool { return t.name == name })
-	return slices.DeleteFunc(slices.Clone(b.subjects), func(s subject) bool { return !slices.Contains(tables[i].subjects, s.name) })
-}
-
-// findPrograms says at once which program is missing, not after a quarter of an hour.
-func (b *bench) findPrograms(lastcall, before string) (err error) {
-	b.programs = map[string]string{}
-	missing := map[string]bool{}
-	for _, t := range b.tables {
-		for _, s := range slices.Concat(t.apps, b.of(t.name)) {
-			b.programs[s.name], err = s.program(lastcall, before)
-			if s.optional && errors.Is(err, peers.ErrMissing) {
-				missing[s.name] = true
-				continue
-			}
-			if err != nil {
-				return err
-			}
-		}
-		for _, tool := range t.tools {
-			path, err := peers.Find(tool)
-			if err != nil {
-				return err
-			}
-			if tool == "wrk" {
-				b.wrk = path
-			} else {
-				b.h2load = path
-			}
-		}
-		if t.many {
-			if err := raiseFileLimit(b.held); err != nil {
-				return err
-			}
+func (b *bench) of(t *table) []subject {
+	wanted := t.subjects
+	if b.quick {
+		if wanted = t.quick; wanted == nil {
+			wanted = quickSubjects
 		}
 	}
-	for name := range missing {
-		fmt.Fprintf(os.Stderr, "%s is left out: %v\n", name, peers.ErrMissing)
-	}
-	b.subjects = slices.DeleteFunc(slices.Clone(b.subjects), func(s subject) bool { return missing[s.name] })
-	return nil
-}
-
-// inTurns calls turn for each subject in each round; in each round another one begins.
-func (b *bench) inTurns(subjects []subject, turn func(subject) (progress string, err error)) error {
-	for round := range b.rounds {
-		for i := range subjects {
-			s := subjects[(round+i)%len(subjects)]
-			progress, err := turn(s)
-			if err != nil {
-				return fmt.Errorf("%s: %w", s.name, err)
-			}
-			fmt.Fprintf(os.Stderr, "round %d of %d: %-14s %s\n", round+1, b.rounds, s.name, progress)
-		}
-	}
-	return nil
-}
-
-// folder is a new one for a process, below the one that is removed at the end.
-func (b *bench) folder(name string) (string, error) {
-	dir, err := os.MkdirTemp(b.dir, name)
-	if err != nil {
-		return "", fmt.Errorf("make a folder for %s: %w", name, err)
-	}
-	return dir, nil
-}
-
-// app starts one of the apps, on the core of the load.
-func (b *bench) app(ctx context.Context, s subject, p place) (*process, error) {
-	var err error
-	if p.Dir, err = b.folder(s.name); err != nil {
-		return nil, err
-	}
-	return start(ctx, s, b.programs[s.name], b.loadCore, p)
-}
-
-// proxy starts a subject in front of the app, on the core of the proxies.
-func (b *bench) proxy(ctx context.Context, s subject, app *process, p place) (*process, error) {
-	var err error
-	if p.Dir, err = b.folder(s.name); err != nil {
-		return nil, err
-	}
-	p.Backend = app.port
-	return start(ctx, s, b.programs[s.name], b.proxyCore, p)
+	return slices.DeleteFunc(slices.Clone(b.subjects), func(s subject) bool {
+		name := cmp.Or(s.rival, s.name)
+		return !slices.Contains(t.subjects, name) || !slices.Contains(wanted, name)
+	})
 }

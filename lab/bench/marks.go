@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+)
+
+// marked matches a place in a document that this program writes: from <!-- bench: NAME --> to <!-- /bench -->.
+var marked = regexp.MustCompile(`(?s)(<!-- bench: ([a-z0-9-]+) -->\n)(.*?)(<!-- /bench -->)`)
+
+// marks are the names of the places in a document.
+func marks(document []byte) (names []string) {
+	for _, found := range marked.FindAllSubmatch(document, -1) {
+		names = append(names, string(found[2]))
+	}
+	return names
+}
+
+// fill replaces the text of one place.
+func fill(document []byte, name, text string) ([]byte, error) {
+	filled := false
+	document = marked.ReplaceAllFunc(document, func(place []byte) []byte {
+		parts := marked.FindSubmatch(place)
+		if string(parts[2]) != name {
+			return place
+		}
+		filled = true
+		return bytes.Join([][]byte{parts[1], []byte(text), parts[4]}, nil)
+	})
+	if !filled {
+		return nil, fmt.Errorf("there is no line <!-- bench: %s --> with a <!-- /bench --> after it", name)
+	}
+	return document, nil
+}
+
+// fillFile replaces the text of one place of the file, which is read again: others may have changed it since.
+func fillFile(path, name, text string) error {
+	document, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("write the table %s: %w", name, err)
+	}
+	if document, err = fill(document, name, text); err != nil {
+		return fmt.Errorf("write the table %s into %s: %w", name, path, err)
+	}
+	return replaceFile(path, document)
+}
+
+// replaceFile writes the file at once or not at all.
+func replaceFile(path string, content []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), ".bench-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name()) // fails once it has been renamed
+	_, err = file.Write(content)
+	if closing := file.Close(); err == nil {
+		err = closing
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Chmod(file.Name(), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}
