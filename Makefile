@@ -42,7 +42,7 @@ image: ## all images for amd64 and arm64 as dist/*.oci.tar, and dist/install; ne
 	@go build -o bin/image ./lab/image
 	@for arch in amd64 arm64; do export GOOS=linux GOARCH=$$arch; \
 		$(BUILD) $(SIDECAR) -o dist/linux-$$arch/ ./cmd/lastcall && $(BUILD) -o dist/linux-$$arch/ $(SERVERS) || exit 1; done
-	@$(call PACK,lastcall,1337,The sidecar: lets a pod finish its conversations before it stops)
+	@$(call PACK,lastcall,1337,The sidecar: lets a pod finish its conversations before it stops) --capabilities /lastcall=net_admin$(comma)setpcap
 	@$(call PACK,lastcall-controller,65532,The admission webhook of lastcall$(comma) and the Events of how pods ended)
 	@$(call PACK,lastcall-gateway,65532,The reference gateway of lastcall)
 	@go build -o bin/chart ./lab/chart

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -11,24 +13,33 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/cli"
 )
 
-const captureHelp = `Redirect a pod's TCP traffic to the agent: inbound connections to :15006, the app's outbound connections to :15001. Made for an init container with the capability NET_ADMIN. It needs neither iptables nor nft: it configures the kernel's nf_tables directly, for IPv4 and IPv6.
+const captureHelp = `Redirect a pod's TCP traffic to the agent: inbound connections to :15006, the app's outbound connections to :15001. Made for an init container with the capability NET_ADMIN, or for the sidecar's own start. It needs neither iptables nor nft: it configures the kernel's nf_tables directly, for IPv4 and IPv6.
 
 It never captures the agent's own connections (user or group 1337), loopback traffic, and connections to the ports 15000, 15001, 15004, 15006, 15020, 15021, 15053 and 15090 and to the agent's status and admin port. Exclusions override inclusions.
 
 A second run replaces the rules of the first one atomically; a run that fails changes nothing. Run it before the app starts: a connection that is already open may break. Outside a pod it would capture the whole machine, and needs --whole-machine.
+
+With -- COMMAND it then becomes this command, and first gives up every right for good: no capability in any set, and no_new_privs. A sidecar can so set its own rules: lastcall capture -- /lastcall agent --capture, run as user and group 1337, with the capabilities NET_ADMIN and SETPCAP.
 
 The flags of istio-init are accepted too, long and short, and the command is also called istio-iptables.`
 
 func captureCommand() *cobra.Command {
 	var f captureSettings
 	cmd := &cobra.Command{
-		Use:     "capture",
+		Use:     "capture [flags] [-- COMMAND [ARG…]]",
 		Aliases: []string{"istio-iptables"},
-		Short:   "Redirect a pod's traffic to the agent: the init container",
-		Long:    captureHelp,
-		Example: "  lastcall capture\n  lastcall capture --exclude-inbound-ports 9100 --dry-run",
-		Args:    cli.NoArgs,
-		RunE:    f.run,
+
+		DisableFlagsInUseLine: true, // flags come before the command
+		Short:                 "Redirect a pod's traffic to the agent: in an init container, or before COMMAND",
+		Long:                  captureHelp,
+		Example:               "  lastcall capture\n  lastcall capture --exclude-inbound-ports 9100 --dry-run\n  lastcall capture -- /lastcall agent --capture",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() == 0 {
+				return nil
+			}
+			return cli.NoArgs(cmd, args)
+		},
+		RunE: f.run,
 	}
 	f.register(cmd.Flags())
 	return cmd
@@ -74,7 +85,17 @@ func (f *captureSettings) register(flags *pflag.FlagSet) {
 	})
 }
 
-func (f *captureSettings) run(cmd *cobra.Command, _ []string) error {
+func (f *captureSettings) run(cmd *cobra.Command, command []string) error {
+	program := ""
+	if len(command) > 0 {
+		if f.undo || f.dryRun {
+			return usage(errors.New("--undo and --dry-run change nothing for a COMMAND: leave it out"))
+		}
+		var err error
+		if program, err = exec.LookPath(command[0]); err != nil {
+			return usage(err)
+		}
+	}
 	if f.undo {
 		if f.dryRun {
 			return capture.DryRun(cmd.OutOrStdout(), capture.Config{Off: true})
@@ -89,6 +110,9 @@ func (f *captureSettings) run(cmd *cobra.Command, _ []string) error {
 		return capture.DryRun(cmd.OutOrStdout(), config)
 	}
 	config.WholeMachine = f.all
+	if len(command) > 0 {
+		return capture.Become(config, program, command)
+	}
 	return capture.Install(config)
 }
 

@@ -174,7 +174,7 @@ func explain(err error) error {
 	}
 	switch {
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("%w: this needs CAP_NET_ADMIN in the pod's network namespace (in Kubernetes: an init container with securityContext.capabilities.add: [NET_ADMIN])", err)
+		return fmt.Errorf("%w: this needs CAP_NET_ADMIN in the pod's network namespace (in Kubernetes securityContext.capabilities.add: [NET_ADMIN]; for a user other than 0 the program must also have the file capability, which copies of the image may have lost)", err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("the kernel's nf_tables did not respond within %v: %w", responseTime, err)
 	case errors.Is(err, unix.EMSGSIZE):

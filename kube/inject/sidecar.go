@@ -140,12 +140,11 @@ func (j *injection) captureContainer() corev1.Container {
 	}
 }
 
-// captureBySidecar has the sidecar set the rules, and then become the agent without any right. The image's program has
-// the two capabilities as file capabilities, since Kubernetes gives added ones to no user but 0: NET_ADMIN sets the
-// rules, SETPCAP empties the bounding set. They need a start at which a program can gain them.
+// captureBySidecar has the sidecar set the rules, and then become the agent without any right. NET_ADMIN sets the rules,
+// SETPCAP empties the bounding set. A user other than 0 keeps added capabilities only in a program that has them as file
+// capabilities too, as the image's has. It keeps them under no_new_privs as well: it gains nothing that it did not have.
 func captureBySidecar(c *corev1.Container, capture []string) {
 	c.Args = slices.Concat(capture, []string{"--", program}, c.Args)
-	c.SecurityContext.AllowPrivilegeEscalation = ptr(true)
 	c.SecurityContext.Capabilities.Add = []corev1.Capability{"NET_ADMIN", "SETPCAP"}
 }
 

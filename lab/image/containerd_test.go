@@ -72,7 +72,7 @@ func TestContainerdTakesAndRunsIt(t *testing.T) {
 	} {
 		archive := filepath.Join(dir, tag+".tar")
 		err := run(append([]string{"--name", "localhost/test:" + tag, "--file", dir + "/program=/program", "--entrypoint", "/program",
-			"--user", "1337:1337", "--output", archive}, flags...))
+			"--capabilities", "/program=net_admin,setpcap", "--user", "1337:1337", "--output", archive}, flags...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,19 @@ func TestContainerdTakesAndRunsIt(t *testing.T) {
 		if list := ctr("images", "check", "name=="+image); !strings.Contains(list, image+" ") || !strings.Contains(list, "complete") {
 			t.Errorf("after the import of %s there is\n%s", tag, list)
 		}
-		ctr("run", "--rm", "--read-only", image, "test-"+tag)
+		for i, container := range []struct {
+			flags     []string
+			permitted string
+		}{
+			// Under no_new_privs, ctr's default: what the runtime grants is kept, and nothing is gained.
+			{[]string{"--cap-add", "CAP_NET_ADMIN"}, "0000000000001100"},
+			{[]string{"--cap-drop", "CAP_SETPCAP"}, "0000000000000000"},
+		} {
+			got := ctr(append(append([]string{"run", "--rm", "--read-only"}, container.flags...), image, fmt.Sprintf("test-%s-%d", tag, i))...)
+			if want := "CapPrm: " + container.permitted + "\nCapEff: 0000000000000000\n"; got != want {
+				t.Errorf("%s, %q: the program has %q, want %q", tag, container.flags, got, want)
+			}
+		}
 	}
 }
 

@@ -265,6 +265,8 @@ func TestRefused(t *testing.T) {
 		"label":               {[]string{"--label", "x"}, "must be KEY=VALUE", true},
 		"environment":         {[]string{"--env", "x"}, "must be KEY=VALUE", true},
 		"one sbom for two":    {[]string{"--sbom", "x.json", "--platform", "linux/amd64,linux/arm64"}, "put {arch} into the name", true},
+		"unknown capability":  {[]string{"--capabilities", "/program=sys_admin"}, "names among net_admin, setpcap", true},
+		"capability of none":  {[]string{"--capabilities", "/other=setpcap"}, "no such file", false},
 		"argument":            {[]string{"x"}, "takes no argument", true},
 		"flag":                {[]string{"--nonsense"}, "unknown flag", true},
 		"file missing":        {[]string{"--file", dir + "/nothing=/x"}, "no such file", false},

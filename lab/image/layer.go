@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"io/fs"
@@ -20,6 +21,8 @@ type entry struct {
 	source string // empty for a folder
 	link   string // a symbolic link's target
 	mode   fs.FileMode
+
+	permitted uint32 // file capabilities, as bits
 }
 
 // entries are what the layer holds for a platform, by path without the slash in front.
@@ -50,6 +53,14 @@ func (r *recipe) entries(p v1.Platform) (map[string]entry, error) {
 	}
 	for _, d := range r.dirs {
 		all[d.dest] = entry{mode: d.mode | fs.ModeDir}
+	}
+	for dest, bits := range r.permitted {
+		e, is := all[dest]
+		if !is || e.source == "" {
+			return nil, fmt.Errorf("--capabilities /%s: the image has no such file", dest)
+		}
+		e.permitted = bits
+		all[dest] = e
 	}
 	for _, dest := range slices.Collect(maps.Keys(all)) {
 		for dir := path.Dir(dest); dir != "."; dir = path.Dir(dir) {
@@ -125,11 +136,26 @@ func writeEntry(archive *tar.Writer, dest string, e entry, at time.Time) error {
 		return err
 	}
 	h.Typeflag, h.Size = tar.TypeReg, info.Size()
+	if e.permitted != 0 {
+		h.PAXRecords = map[string]string{"SCHILY.xattr.security.capability": fileCapabilities(e.permitted)}
+	}
 	if err := archive.WriteHeader(h); err != nil {
 		return err
 	}
 	_, err = io.Copy(archive, f)
 	return err
+}
+
+// fileCapabilities is the extended attribute of revision 2 (linux/capability.h, struct vfs_cap_data). Its effective flag is
+// off: with it a program could not even start where the container's bounding set lacks one of them.
+func fileCapabilities(permitted uint32) string {
+	const revision2 = 0x02000000
+	words := []uint32{revision2, permitted, 0, 0, 0} // permitted, inheritable, and both again for the bits 32 to 63
+	var b []byte
+	for _, w := range words {
+		b = binary.LittleEndian.AppendUint32(b, w)
+	}
+	return string(b)
 }
 
 // tarMode is the mode as tar has it.

@@ -88,6 +88,7 @@ func parse(args []string) (*recipe, error) {
 	platforms := flags.StringSlice("platform", []string{"linux/" + runtime.GOARCH}, "`OS/ARCH[/VARIANT]`, one or several; several make an index")
 	files := flags.StringArray("file", nil, "`SRC=DEST[:MODE]`: a file or a folder's content; {os} and {arch} in SRC are the platform's; default mode 0755 or 0644")
 	dirs := flags.StringArray("dir", nil, "`DEST[:MODE]`: an empty folder; default mode 0755")
+	capabilities := flags.StringArray("capabilities", nil, "`PATH=NAME[,NAME]`: file capabilities of a program, permitted and not effective: net_admin, setpcap")
 	entrypoint := flags.StringArray("entrypoint", nil, "`PATH` of the program, then its fixed arguments, one each time")
 	command := flags.StringArray("cmd", nil, "`ARG`: default arguments, one each time")
 	env := flags.StringArray("env", nil, "`K=V`; may be repeated")
@@ -110,7 +111,7 @@ func parse(args []string) (*recipe, error) {
 		entrypoint: *entrypoint, command: *command, env: *env, user: *user, workdir: *workdir,
 		sbom: *sbom, output: *output, format: *format,
 	}
-	if err := r.read(*names, *platforms, *files, *dirs, *labels); err != nil {
+	if err := r.read(*names, *platforms, *files, *dirs, *capabilities, *labels); err != nil {
 		return nil, usage{err}
 	}
 	created, err := sourceDate()

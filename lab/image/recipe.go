@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +22,7 @@ type recipe struct {
 	platforms []v1.Platform
 	files     []file
 	dirs      []folder
+	permitted map[string]uint32 // file capabilities by the path in the image, as bits
 
 	entrypoint, command, env []string
 	user, workdir            string
@@ -42,8 +45,11 @@ type folder struct {
 	mode fs.FileMode
 }
 
+// capabilityBits are those of linux/capability.h that a program of ours can use.
+var capabilityBits = map[string]int{"setpcap": 8, "net_admin": 12}
+
 // read takes over what needs parsing.
-func (r *recipe) read(names, platforms, files, dirs, labels []string) error {
+func (r *recipe) read(names, platforms, files, dirs, capabilities, labels []string) error {
 	for _, text := range names {
 		tag, err := name.NewTag(text)
 		if err != nil {
@@ -86,6 +92,20 @@ func (r *recipe) read(names, platforms, files, dirs, labels []string) error {
 			mode = 0o755
 		}
 		r.dirs = append(r.dirs, folder{dest, mode})
+	}
+	r.permitted = map[string]uint32{}
+	for _, text := range capabilities {
+		dest, names, err := pair("capabilities", text)
+		if err != nil {
+			return err
+		}
+		for name := range strings.SplitSeq(names, ",") {
+			bit, known := capabilityBits[name]
+			if !known || !path.IsAbs(dest) {
+				return fmt.Errorf("--capabilities %q: must be PATH=NAME[,NAME], an absolute path in the image and names among %s", text, strings.Join(slices.Sorted(maps.Keys(capabilityBits)), ", "))
+			}
+			r.permitted[path.Clean(dest)[1:]] |= 1 << bit
+		}
 	}
 	r.labels = map[string]string{}
 	for _, text := range labels {

@@ -45,6 +45,7 @@ func TestMain(m *testing.M) {
 		}
 		program = filepath.Join(dir, "lastcall")
 		build := exec.Command("go", "build", "-tags", "nethttpomithttp2", "-o", program, "../../cmd/lastcall") // as make build does
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build lastcall: %v\n%s", err, out)
 			return 1

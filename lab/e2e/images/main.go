@@ -208,5 +208,5 @@ func envoy() error {
 	if err := errors.Join(t.add(program, "/usr/local/bin/envoy"), t.addLibraries(program), t.add(*lastcall, "/lastcall")); err != nil {
 		return fmt.Errorf("collect Envoy: %w", err)
 	}
-	return t.pack("localhost/lastcall-envoy", "lastcall-envoy.tar", "--user", "1337:1337", "--entrypoint", "/lastcall")
+	return t.pack("localhost/lastcall-envoy", "lastcall-envoy.tar", "--capabilities", "/lastcall=net_admin,setpcap", "--user", "1337:1337", "--entrypoint", "/lastcall")
 }

@@ -1,6 +1,24 @@
-// Program is what the tests list the content of.
+// Program is what the tests list the content of. It prints the capabilities that it has.
 package main
 
-import "github.com/spf13/pflag"
+import (
+	"fmt"
+	"os"
+	"strings"
 
-func main() { pflag.Parse() }
+	"github.com/spf13/pflag"
+)
+
+func main() {
+	pflag.Parse()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "program:", err)
+		os.Exit(1)
+	}
+	for line := range strings.Lines(string(status)) {
+		if strings.HasPrefix(line, "CapPrm:") || strings.HasPrefix(line, "CapEff:") {
+			fmt.Println(strings.Join(strings.Fields(line), " "))
+		}
+	}
+}
