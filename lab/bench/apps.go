@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lastcall-dev/lastcall/lab/bench/bulk"
+	"github.com/lastcall-dev/lastcall/lab/bench/stream"
 )
 
 // serveApp runs one of the apps that are part of bench, until ctx ends.
@@ -18,9 +19,12 @@ func serveApp(ctx context.Context, kind, address string) error {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
-	if kind == "hold" {
+	switch kind {
+	case "hold":
 		err = hold(listener)
-	} else {
+	case "stream":
+		err = stream.Serve(ctx, listener.(*net.TCPListener))
+	default:
 		err = bulk.Serve(listener)
 	}
 	if ctx.Err() != nil {

@@ -96,6 +96,9 @@ func (b *bench) measure(ctx context.Context, t *table, clock *progress) (*outcom
 		o.samples[turn.kase][turn.name] = append(o.samples[turn.kase][turn.name], v)
 		clock.done(t, b, i+1, len(turns), turn, v, err)
 	}
+	if t.derive != nil {
+		t.derive(o)
+	}
 	o.complete = true
 	return o, nil
 }

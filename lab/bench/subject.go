@@ -62,6 +62,8 @@ var subjects = []subject{
 		return envoyCommand(program, config), err
 	}},
 	{name: "haproxy-http", title: "HAProxy, HTTP", peer: "haproxy", command: haproxy("http")},
+	// Without this option small pieces of a response wait for the next one, up to 0.2 s.
+	{name: "haproxy-nodelay", title: "HAProxy, HTTP, no delay", peer: "haproxy", command: haproxy("http", "option http-no-delay")},
 	{name: "haproxy-tcp", title: "HAProxy, TCP", tcp: true, peer: "haproxy", command: haproxy("tcp")},
 	{name: "haproxy-splice", title: "HAProxy, TCP, splice", tcp: true, peer: "haproxy", command: haproxy("tcp", "option splice-auto", "option splice-request", "option splice-response")},
 	{name: "nginx", title: "nginx", peer: "nginx", command: nginx("nginx.conf")},
@@ -81,8 +83,9 @@ var (
 		return []string{program, "--no-tls", "--address", "127.0.0.1", "--max-concurrent-streams", "1000", "--htdocs", p.Dir, fmt.Sprint(p.Listen)}, err
 	}}
 	// The others are bench itself, started again.
-	bulkApp = subject{name: "bulk-app", command: own("bulk")}
-	holdApp = subject{name: "hold-app", command: own("hold")}
+	bulkApp   = subject{name: "bulk-app", command: own("bulk")}
+	holdApp   = subject{name: "hold-app", command: own("hold")}
+	streamApp = subject{name: "stream-app", command: own("stream")}
 )
 
 // smallBody is what backend.conf answers too.

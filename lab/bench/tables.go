@@ -31,6 +31,7 @@ type table struct {
 	timed      bool                              // a turn's load lasts b.duration
 	takes      time.Duration                     // about, a turn with the default settings; for the time left
 	turn       func(context.Context, *bench, turn) (values, error)
+	derive     func(*outcome)               // adds figures that compare several subjects; nil for none
 	after      func(*bench, *outcome) error // of a table that is to be written: makes its pictures
 }
 
@@ -49,7 +50,7 @@ var quickSubjects = []string{"direct", "lastcall-http", "envoy", "haproxy-http"}
 var tables []*table
 
 func init() {
-	tables = []*table{http1Table, http2Table, latencyTable, bodiesTable, memoryTable, drainTable, startTable}
+	tables = []*table{http1Table, http2Table, latencyTable, bodiesTable, streamsTable, streamEndsTable, memoryTable, drainTable, startTable}
 }
 
 func tableNames() (all []string) {

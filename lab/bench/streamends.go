@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/lab/bench/stream"
+)
+
+// What the drain of streams is.
+const (
+	endingStreams = 5000 // half of them event streams, half WebSockets
+	endingEvery   = time.Second
+	endingGrace   = 12 * time.Second // from SIGTERM to SIGKILL
+	endingMargin  = 3 * time.Second  // the last call is so long before: at most a quarter of the grace period
+	endingSpread  = time.Second      // at most a third of the margin
+)
+
+// spreadLastCall sets all that for lastcall.
+var spreadLastCall = []string{"MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=0s", "LASTCALL_IDLE_GRACE=0s",
+	fmt.Sprintf("TERMINATION_GRACE_PERIOD_SECONDS=%.0f", endingGrace.Seconds()), "LASTCALL_LAST_CALL_MARGIN=" + endingMargin.String(),
+	"LASTCALL_LAST_CALL_SPREAD=" + endingSpread.String()}
+
+var (
+	firstEnd   = &metric{title: "first end", show: seconds} // these from SIGTERM
+	lastEnd    = &metric{title: "last end", show: seconds}
+	endsExit   = &metric{title: "exit", show: seconds}
+	crowd      = &metric{title: "most ends within 100 ms", show: whole}
+	properEnds = &metric{title: "proper ends", show: whole, more: true}
+	cutStreams = &metric{title: "cut", show: whole}
+	resets     = &metric{title: "of them reset", show: whole}
+)
+
+func seconds(s float64) string { return fmt.Sprintf("%.2f s", s) }
+
+// streamEndsTable measures how open streams end at the last call.
+var streamEndsTable = &table{
+	name: "streamends", what: "the end of 5,000 event streams and WebSockets at the last call", apps: []subject{streamApp}, ownApps: true, many: true,
+	how: func(*bench) string {
+		return fmt.Sprintf("SIGTERM with %s open streams, half of them event streams that answer a GET, half WebSockets, with a token on each every %.0f s; SIGKILL comes after %.0f s. "+
+			"lastcall has no minimum drain and its last call %.0f s before SIGKILL, spread over %.0f s; the others do what they do at SIGTERM. An end is proper if an event stream "+
+			"gets its last chunk after a whole event, or a WebSocket a close frame between messages, and then a FIN; all else is cut. Times are from SIGTERM. "+
+			"Evenly spread, %s would end within 100 ms.", whole(endingStreams), endingEvery.Seconds(), endingGrace.Seconds(), endingMargin.Seconds(), endingSpread.Seconds(), whole(evenCrowd))
+	},
+	subjects: []string{"lastcall-http", "envoy", "haproxy-http", "nginx"},
+	columns: []column{middle(firstEnd), middle(lastEnd), worst(crowd).titled(crowd.title), worst(properEnds).titled(properEnds.title),
+		worst(cutStreams).titled(cutStreams.title), worst(resets).titled(resets.title), middleAndWorst(endsExit)},
+	aims: []aim{
+		{ours: "lastcall-http", of: cutStreams, limit: 0},
+		{ours: "lastcall-http", of: crowd, limit: 2 * evenCrowd},
+		{ours: "lastcall-http", of: endsExit, limit: endingGrace.Seconds()},
+	},
+	rounds: 2, // each takes the whole grace period
+	quick:  []string{"envoy"},
+	takes:  7 * time.Second,
+	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
+		app, err := b.app(ctx, streamApp, place{})
+		if err != nil {
+			return nil, err
+		}
+		defer app.stop()
+		// More than the streams need: nginx closes connections before it has run out of them.
+		proxy, err := b.proxy(ctx, t.subject, app, place{Clients: endingStreams * 5 / 4, Env: spreadLastCall})
+		if err != nil {
+			return nil, err
+		}
+		defer proxy.stop()
+		client, err := stream.Open(ctx, stream.Options{Port: proxy.port, Kinds: []stream.Kind{stream.SSE, stream.WebSocket}, Streams: endingStreams, Every: endingEvery})
+		if err != nil {
+			return nil, err
+		}
+		defer client.Close()
+		if _, err := client.Run(ctx, time.Second); err != nil {
+			return nil, err
+		}
+		signalled := time.Now()
+		if err := proxy.signal(syscall.SIGTERM); err != nil {
+			return nil, fmt.Errorf("signal: %w", err)
+		}
+		kill := time.AfterFunc(endingGrace, func() { _ = proxy.signal(os.Kill) }) // fails if it has ended
+		defer kill.Stop()
+		ends, err := client.Watch(ctx, signalled.Add(endingGrace+5*time.Second))
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case <-proxy.done:
+		case <-time.After(endingGrace):
+			return nil, errors.New("the process does not end")
+		}
+		v := judgeEnds(ends, signalled)
+		v[endsExit] = proxy.ended.Sub(signalled).Seconds()
+		return v, nil
+	},
+}
+
+// What counts as a crowd, and how large it is if all ends are even.
+const (
+	crowdWindow = 100 * time.Millisecond
+	evenCrowd   = float64(endingStreams) * float64(crowdWindow) / float64(endingSpread)
+)
+
+func judgeEnds(ends []stream.End, signalled time.Time) values {
+	v := values{crowd: 0, properEnds: 0, cutStreams: 0, resets: 0}
+	var after []time.Duration
+	for _, end := range ends {
+		switch {
+		case end.Proper:
+			v[properEnds]++
+		case end.IsReset():
+			v[resets]++
+			v[cutStreams]++
+		default:
+			v[cutStreams]++
+		}
+		if !end.At.IsZero() {
+			after = append(after, end.At.Sub(signalled))
+		}
+	}
+	if len(after) == 0 {
+		return v
+	}
+	slices.Sort(after)
+	v[firstEnd], v[lastEnd] = after[0].Seconds(), after[len(after)-1].Seconds()
+	from := 0
+	for i, at := range after {
+		for at-after[from] > crowdWindow {
+			from++
+		}
+		v[crowd] = max(v[crowd], float64(i-from+1))
+	}
+	return v
+}
