@@ -86,7 +86,7 @@ func TestParseSaysWhatIsPossible(t *testing.T) {
 		{"--connections 0", "1 to 4096"},
 		{"--load-core 0", "two cores"},
 		{"--held 1", "2 to 100000"},
-		{"http3", "there are http1, http2"},
+		{"http3", "there are http1, short"},
 		{"--rounds 1 http2", "before the flags"},
 		{"--only lastcall-http --lastcall /nowhere/lastcall", "make build"},
 	} {

@@ -50,7 +50,7 @@ var quickSubjects = []string{"direct", "lastcall-http", "envoy", "haproxy-http"}
 var tables []*table
 
 func init() {
-	tables = []*table{http1Table, http2Table, latencyTable, bodiesTable, streamsTable, streamEndsTable, memoryTable, drainTable, startTable}
+	tables = []*table{http1Table, shortTable, http2Table, latencyTable, bodiesTable, streamsTable, streamEndsTable, memoryTable, drainTable, startTable}
 }
 
 func tableNames() (all []string) {

@@ -20,11 +20,14 @@ type load struct {
 
 func (l load) perSecond() float64 { return float64(l.requests) / l.elapsed.Seconds() }
 
-// wrk loads the port of 127.0.0.1 from one thread. A response other than 2xx, a refused or broken
+// wrk loads the port of 127.0.0.1 from one thread, each request with the header lines. A response other than 2xx, a refused or broken
 // connection or a timeout is an error: a proxy that loses requests is not to be called fast.
-func wrk(ctx context.Context, program string, port, connections int, duration time.Duration) (load, error) {
-	command := exec.CommandContext(ctx, program, "-t1", fmt.Sprintf("-c%d", connections),
-		fmt.Sprintf("-d%ds", int(duration.Seconds())), "--latency", fmt.Sprintf("http://127.0.0.1:%d/get", port))
+func wrk(ctx context.Context, program string, port, connections int, duration time.Duration, headers ...string) (load, error) {
+	args := []string{"-t1", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%ds", int(duration.Seconds())), "--latency"}
+	for _, line := range headers {
+		args = append(args, "-H", line)
+	}
+	command := exec.CommandContext(ctx, program, append(args, fmt.Sprintf("http://127.0.0.1:%d/get", port))...)
 	var complaint bytes.Buffer
 	command.Stderr = &complaint
 	out, err := command.Output()
