@@ -78,13 +78,19 @@ func (l *Listener) Accept() (net.Conn, error) {
 // empty accepts the connections in the queue and closes the socket.
 func (l *Listener) empty(inner net.Listener) {
 	var queued []net.Conn
-	if ln, ok := inner.(*net.TCPListener); ok {
-		// No context is needed: TakeQueued does not wait, and Stop closes the socket when its context ends.
-		_ = TakeQueued(context.Background(), ln, func(c *net.TCPConn) {
-			if c := l.accepted(c); c != nil {
-				queued = append(queued, c)
-			}
-		})
+	serve := func(c net.Conn) {
+		if c := l.accepted(c); c != nil {
+			queued = append(queued, c)
+		}
+	}
+	// No context is needed: TakeQueued does not wait, and Stop closes the socket when its context ends.
+	switch ln := inner.(type) {
+	case *net.TCPListener:
+		_ = TakeQueued(context.Background(), ln, func(c *net.TCPConn) { serve(c) })
+	case interface {
+		TakeQueued(context.Context, func(net.Conn)) error
+	}:
+		_ = ln.TakeQueued(context.Background(), serve)
 	}
 	l.closeSocket(inner, queued)
 }

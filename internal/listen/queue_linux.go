@@ -15,25 +15,32 @@ func TakeQueued(ctx context.Context, ln *net.TCPListener, serve func(*net.TCPCon
 	if err != nil {
 		return err
 	}
-	left := -1
-	for ctx.Err() == nil && left != 0 {
-		fd := -1
-		err := raw.Control(func(listener uintptr) {
-			if left < 0 {
-				left = queued(int(listener)) + latecomers
-			}
-			fd = acceptOne(int(listener))
-		})
-		if err != nil {
-			return err
-		}
+	return TakeQueuedBy(ctx, raw, func(listener int) bool {
+		fd := acceptOne(listener)
 		if fd < 0 {
-			return nil
+			return false
 		}
-		left--
 		if c, err := connOf(fd); err == nil {
 			serve(c)
 		}
+		return true
+	})
+}
+
+// TakeQueuedBy is TakeQueued for any kind of listener. accept takes a connection from the queue; it returns false if there
+// is none.
+func TakeQueuedBy(ctx context.Context, raw syscall.RawConn, accept func(listener int) bool) error {
+	left, more := -1, true
+	for more && ctx.Err() == nil && left != 0 {
+		if err := raw.Control(func(listener uintptr) {
+			if left < 0 {
+				left = queued(int(listener)) + latecomers
+			}
+			more = accept(int(listener))
+		}); err != nil {
+			return err
+		}
+		left--
 	}
 	return ctx.Err()
 }

@@ -39,7 +39,7 @@ func (d *down) run() (again bool) {
 		d.state = downOpaque
 	} else {
 		for reads := true; reads; {
-			if err := d.c.app.Raw.Read(d.readApp); d.c.app.WasWoken(err) {
+			if err := d.c.app.WhenReadable(d.readApp); d.c.app.WasWoken(err) {
 				return true
 			} else if err != nil {
 				d.err = err

@@ -157,20 +157,21 @@ func TestCloseIdleUnread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
+	listener, err := tcp.Accepting(ln.(*net.TCPListener), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
 	theirs, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	ours, err := ln.Accept()
+	ours, err := listener.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := tcp.NewSocket(ours.(*net.TCPConn))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := ours.(*tcp.Socket)
 	c := &conn{p: p, in: p.listeners[0], client: s, began: time.Now(), idleSince: time.Now()} // without a reader
 	c.up.c, c.down.c = c, c
 	p.add(c)

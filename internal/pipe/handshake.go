@@ -80,7 +80,7 @@ func (c *conn) handshakeFailed(err error, silent bool) {
 	}
 	c.endBy(&endClientGone, 0)
 	if !silent { // read on, so that no reset overtakes the alert
-		_, _ = io.Copy(io.Discard, c.client.TCPConn)
+		_, _ = io.Copy(io.Discard, c.client)
 	}
 }
 

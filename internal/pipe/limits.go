@@ -49,8 +49,6 @@ const (
 	DefaultHandshakeTimeout = 10 * time.Second // net/http's; Istio's gateways have 15 s (transport_socket_connect_timeout)
 	DefaultIdleTimeout      = time.Hour        // Envoy's idle_timeout
 	DefaultKeepAlive        = 15 * time.Second // net.ListenConfig's
-
-	keepAliveProbes = 9
 )
 
 func (l *Limits) setDefaults() {
@@ -62,6 +60,7 @@ func (l *Limits) setDefaults() {
 	l.HandshakeTimeout = cmp.Or(l.HandshakeTimeout, DefaultHandshakeTimeout)
 	l.ResponseTimeout = cmp.Or(l.ResponseTimeout, NoLimit)
 	l.IdleTimeout = cmp.Or(l.IdleTimeout, DefaultIdleTimeout)
+	l.KeepAlive = cmp.Or(l.KeepAlive, DefaultKeepAlive)
 }
 
 // tooLong is the reply to a head, or the beginning of one, that is too long; nil if it is not.

@@ -26,15 +26,23 @@ type listener struct {
 
 // open listens. accept has to follow.
 func (l *listener) open() error {
-	ln, err := l.p.cfg.Listen("tcp", l.Listen)
+	ln, err := l.listen("tcp", l.Listen)
 	if err != nil {
 		return fmt.Errorf("listen for inbound on %s (app %s): %w", l.Listen, l.App, err)
 	}
-	l.Listener = listen.New(ln, l.p.cfg.Listen, func(client net.Conn) net.Conn {
-		l.p.serve(l, client.(*net.TCPConn))
+	l.Listener = listen.New(ln, l.listen, func(client net.Conn) net.Conn {
+		l.p.serve(l, client.(*tcp.Socket))
 		return nil
 	})
 	return nil
+}
+
+func (l *listener) listen(network, address string) (net.Listener, error) {
+	ln, err := l.p.cfg.Listen(network, address)
+	if err != nil {
+		return nil, err
+	}
+	return tcp.Accepting(ln.(*net.TCPListener), l.p.cfg.KeepAlive)
 }
 
 // loadTLS reads the certificate of a listener that terminates TLS.
@@ -84,36 +92,29 @@ const (
 )
 
 // serve starts a connection.
-func (p *Pipe) serve(l *listener, client *net.TCPConn) {
+func (p *Pipe) serve(l *listener, client *tcp.Socket) {
 	overLimit := l.isOverLimit()
 	if overLimit && !l.refuseOverLimit(client) {
 		return
 	}
-	s, err := tcp.NewSocket(client)
-	if err != nil {
-		_ = client.Close()
-		return
-	}
-	c := &conn{p: p, in: l, client: s, overLimit: overLimit, began: time.Now()}
+	c := &conn{p: p, in: l, client: client, overLimit: overLimit, began: time.Now()}
 	c.up.c, c.down.c = c, c
 	if l.tls != nil {
-		s.Terminate(l.tls.Config, c.handshakeBegins)
+		client.Terminate(l.tls.Config, c.handshakeBegins)
 	}
 	if l.App == "" {
+		var err error
 		if c.origin, err = l.originOf(client); err != nil {
 			l.stats.CountRefused(0)
 			p.warn("inbound connection has no destination; closing it", "from", client.RemoteAddr().String(), "error", err)
-			_ = client.Close()
+			_ = client.CloseClear()
 			return
 		}
 	}
 	c.idleSince = c.began
 	if !p.add(c) {
-		_ = client.Close()
+		_ = client.CloseClear()
 		return
-	}
-	if keep := p.cfg.KeepAlive; keep != 0 {
-		_ = client.SetKeepAliveConfig(net.KeepAliveConfig{Enable: keep > 0, Idle: keep, Interval: keep, Count: keepAliveProbes})
 	}
 	l.stats.Connections.Add(1)
 	if !c.isIgnored() {
@@ -135,8 +136,8 @@ func (p *Pipe) serve(l *listener, client *net.TCPConn) {
 }
 
 // originOf is the original destination of a captured connection. A listener of this pipe is an error: it would loop.
-func (l *listener) originOf(client *net.TCPConn) (netip.AddrPort, error) {
-	to, err := tcp.OriginalDestination(client)
+func (l *listener) originOf(client *tcp.Socket) (netip.AddrPort, error) {
+	to, err := client.OriginalDestination()
 	if err != nil {
 		return to, err
 	}

@@ -1,7 +1,6 @@
 package pipe
 
 import (
-	"context"
 	"errors"
 	"net"
 	"slices"
@@ -133,7 +132,7 @@ var errRestarting = errors.New("the app's container is restarting and has not co
 const retryRefused = 250 * time.Millisecond
 
 // dialApp connects to the app, and waits for it during a restart.
-func (c *conn) dialApp() (net.Conn, error) {
+func (c *conn) dialApp() (*tcp.Socket, error) {
 	for {
 		c.restart.dialing.Store(true) // first: a restart that begins now counts it
 		r, isOurs := c.p.restarting(c)
@@ -191,11 +190,9 @@ func (c *conn) await(one, other <-chan struct{}) bool {
 	return !c.hasEnded()
 }
 
-func (c *conn) dialOnce() (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(c.p.ctx, c.p.cfg.DialTimeout)
-	defer cancel()
+func (c *conn) dialOnce() (*tcp.Socket, error) {
 	if c.in.App == "" {
-		return tcp.DialCaptured(ctx, c.origin)
+		return tcp.DialCaptured(c.p.ctx, c.origin, c.p.cfg.DialTimeout)
 	}
-	return (&net.Dialer{}).DialContext(ctx, "tcp", c.in.App)
+	return tcp.Dial(c.p.ctx, c.in.App, c.p.cfg.DialTimeout)
 }

@@ -2,7 +2,6 @@ package pipe
 
 import (
 	"errors"
-	"net"
 	"os"
 	"time"
 
@@ -64,18 +63,11 @@ func (c *conn) serveDown() {
 	close(c.ended)
 }
 
-// dial connects to the app and starts the app side. It uses a goroutine of its own: connecting takes a deep stack, which
-// a tunnel, never idle, would keep.
+// dial connects to the app and starts the app side.
 func (c *conn) dial() error {
 	if c.overLimit {
 		return errOverLimit
 	}
-	done := make(chan error, 1)
-	go func() { done <- c.connect() }()
-	return <-done
-}
-
-func (c *conn) connect() error {
 	app, err := c.dialApp()
 	defer c.connected()
 	if err != nil {
@@ -84,19 +76,14 @@ func (c *conn) connect() error {
 		c.p.warn("app unreachable; its clients get 503", "app", c.appName(), "error", err)
 		return err
 	}
-	s, err := tcp.NewSocket(app.(*net.TCPConn))
-	if err != nil {
-		_ = app.Close()
-		return err
-	}
 	c.mu.Lock()
-	c.app, c.ended = s, make(chan struct{})
+	c.app, c.ended = app, make(chan struct{})
 	c.in.stats.Connected.Add(1)
 	c.in.stats.AppOpen.Add(1)
 	done := c.end.done()
 	c.mu.Unlock()
 	if done { // the pipe has been killed meanwhile
-		s.Shut()
+		app.Shut()
 	}
 	go c.serveDown()
 	return nil
@@ -133,7 +120,7 @@ func (c *conn) cleanUp() {
 	}
 	c.logOpaque()
 	if resets { // without TLS' close_notify
-		_ = c.client.TCPConn.Close()
+		_ = c.client.CloseClear()
 	} else {
 		_ = c.client.Close()
 	}

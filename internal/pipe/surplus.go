@@ -2,7 +2,8 @@ package pipe
 
 import (
 	"errors"
-	"net"
+
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 // Connections beyond MaxConnections are accepted and answered instead of waiting invisibly in the kernel's queue: HTTP
@@ -30,7 +31,7 @@ func (l *listener) isOverLimit() bool {
 }
 
 // refuseOverLimit counts a connection beyond the limit. It reports whether it gets a reply; else it is closed.
-func (l *listener) refuseOverLimit(client *net.TCPConn) bool {
+func (l *listener) refuseOverLimit(client *tcp.Socket) bool {
 	l.stats.Overflowed.Add(1)
 	l.p.warn("connection limit reached; refusing connections", "listener", l.Listen, "limit", l.limit(), "from", client.RemoteAddr().String())
 	if l.Protocol == TCP || l.stats.OverLimit.Load() >= maxOverLimit {

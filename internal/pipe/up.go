@@ -46,7 +46,7 @@ func (u *up) run() (again bool) {
 	read := u.readClient
 	for u.state != upOpaque {
 		u.err = nil
-		if err := u.c.client.Raw.Read(read); err != nil {
+		if err := u.c.client.WhenReadable(read); err != nil {
 			u.err = err
 		}
 		if u.c.client.WasWoken(u.err) {
@@ -247,6 +247,6 @@ func (u *up) carryUp() {
 	}
 	u.carried += c.carry(c.app, c.client)
 	if c.hasEnded() { // read on, so that no reset overtakes our last bytes
-		_, _ = io.Copy(io.Discard, c.client.TCPConn)
+		_, _ = io.Copy(io.Discard, c.client)
 	}
 }

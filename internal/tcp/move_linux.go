@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"errors"
 	"io"
 	"os"
 	"syscall"
@@ -29,7 +30,92 @@ func Spliceable(left uint64, to, from *Socket) int64 {
 
 // Splice moves n bytes within the kernel.
 func Splice(to, from *Socket, n int64) (moved int64, err error) {
-	return io.CopyN(to.TCPConn, from.TCPConn, n)
+	p, err := newPipe()
+	if err != nil {
+		return 0, err
+	}
+	m := splicing{}
+	defer func() { p.release(m.in > 0) }()
+	for moved < n {
+		m.in, m.most = 0, min(n-moved, pipeSize)
+		if err := from.WhenReadable(func(fd uintptr) bool { return m.some(int(fd), p.w) }); err != nil || m.err != nil {
+			return moved, errors.Join(err, m.err)
+		}
+		if m.in = m.n; m.in == 0 {
+			return moved, io.EOF
+		}
+		raw, err := to.poll()
+		for err == nil && m.in > 0 {
+			m.most = m.in
+			err = raw.Write(func(fd uintptr) bool { return m.some(p.r, int(fd)) })
+			err = errors.Join(err, m.err)
+			m.in, moved = m.in-m.n, moved+m.n
+		}
+		if err != nil {
+			return moved, err
+		}
+	}
+	return moved, nil
+}
+
+// splicing is a step of Splice.
+type splicing struct {
+	most, n int64 // to be moved at most, and moved
+	in      int64 // in the pipe
+	err     error
+}
+
+// some moves what it can. It returns false to wait.
+func (m *splicing) some(from, to int) bool {
+	for {
+		n, err := unix.Splice(from, nil, to, nil, int(m.most), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
+		switch err {
+		case nil:
+			m.n, m.err = n, nil
+			return true
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return false
+		default:
+			m.n, m.err = 0, os.NewSyscallError("splice", err)
+			return true
+		}
+	}
+}
+
+// pipe is one of the kernel's, for Splice.
+type pipe struct{ r, w int }
+
+// pipeSize is the size of a pipe, bytes; the kernel allows everyone as much (fs.pipe-max-size).
+const pipeSize = 1 << 20
+
+// sparePipes are empty ones.
+var sparePipes = make(chan pipe, 16)
+
+func newPipe() (pipe, error) {
+	select {
+	case p := <-sparePipes:
+		return p, nil
+	default:
+	}
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return pipe{}, os.NewSyscallError("pipe", err)
+	}
+	_, _ = unix.FcntlInt(uintptr(ends[0]), unix.F_SETPIPE_SZ, pipeSize) // else it stays at 64 KB
+	return pipe{ends[0], ends[1]}, nil
+}
+
+// release keeps an empty pipe for the next splice, if there are not enough.
+func (p pipe) release(hasBytes bool) {
+	if !hasBytes {
+		select {
+		case sparePipes <- p:
+			return
+		default:
+		}
+	}
+	_, _ = unix.Close(p.r), unix.Close(p.w)
 }
 
 // Move forwards from's bytes to to until from ends: by splice(2) if many have come and both are plain, else by a
@@ -40,7 +126,7 @@ func Move(to, from *Socket) (moved int64, err error) {
 	defer m.free()
 	for {
 		m.ready = 0
-		if err := from.Raw.Read(m.some); err != nil {
+		if err := from.WhenReadable(m.some); err != nil {
 			return m.moved, err
 		}
 		if m.ready == 0 {

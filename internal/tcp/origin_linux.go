@@ -20,24 +20,31 @@ func OriginalDestination(c *net.TCPConn) (to netip.AddrPort, err error) {
 	if err != nil {
 		return to, err
 	}
-	local := AddrPort(c.LocalAddr())
+	failed := raw.Control(func(fd uintptr) { to, err = originOf(fd, AddrPort(c.LocalAddr())) })
+	return to, errors.Join(failed, err)
+}
+
+// OriginalDestination is the same for a Socket.
+func (s *Socket) OriginalDestination() (to netip.AddrPort, err error) {
+	local := s.local()
+	closed := s.control(func(fd int) { to, err = originOf(uintptr(fd), local) })
+	return to, errors.Join(closed, err)
+}
+
+func originOf(fd uintptr, local netip.AddrPort) (to netip.AddrPort, err error) {
 	var errno syscall.Errno
-	err = raw.Control(func(fd uintptr) {
-		if local.Addr().Is4() {
-			var sa unix.RawSockaddrInet4
-			if errno = getOrigin(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST, unsafe.Pointer(&sa), unsafe.Sizeof(sa)); errno == 0 {
-				to = netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), networkOrder(sa.Port))
-			}
-			return
+	if local.Addr().Is4() {
+		var sa unix.RawSockaddrInet4
+		if errno = getOrigin(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST, unsafe.Pointer(&sa), unsafe.Sizeof(sa)); errno == 0 {
+			to = netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), networkOrder(sa.Port))
 		}
+	} else {
 		var sa unix.RawSockaddrInet6
 		if errno = getOrigin(fd, unix.SOL_IPV6, ip6tSoOriginalDst, unsafe.Pointer(&sa), unsafe.Sizeof(sa)); errno == 0 {
 			to = netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), networkOrder(sa.Port))
 		}
-	})
+	}
 	switch {
-	case err != nil:
-		return to, err
 	case errno == unix.ENOENT || errno == unix.ENOPROTOOPT, errno == 0 && to == local:
 		return to, ErrNotCaptured // conntrack knows no other destination, or does not run
 	case errno != 0:
@@ -75,15 +82,14 @@ var source4 = netip.MustParseAddr("127.0.0.6")
 // DialCaptured connects to the app that a captured connection was meant for, at the address that the client used and
 // never at loopback instead: what listens on loopback alone (a debug port, an admin API) must not become reachable from
 // the network. Istio does so since 1.10.
-func DialCaptured(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+func DialCaptured(ctx context.Context, to netip.AddrPort, timeout time.Duration) (*Socket, error) {
 	if to.Addr().Is6() {
 		// Istio's ::6 exists only if its init container has added it; our capture rules match the user instead.
-		return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
+		return dial(ctx, to, netip.Addr{}, timeout)
 	}
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(source4, 0))}
-	app, err := d.DialContext(ctx, "tcp", to.String())
+	app, err := dial(ctx, to, source4, timeout)
 	if errors.Is(err, syscall.EINVAL) { // not an address of this pod: it forwards for others
-		return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
+		return dial(ctx, to, netip.Addr{}, timeout)
 	}
 	return app, err
 }

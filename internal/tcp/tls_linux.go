@@ -118,7 +118,7 @@ func (t *tlsLayer) finish() bool {
 		t.more.Store(true)
 		_ = t.conn.CloseWrite()
 	}
-	_ = t.s.TCPConn.CloseWrite()
+	_ = t.s.shutdown(unix.SHUT_WR)
 	return true
 }
 
@@ -145,7 +145,7 @@ type wire struct{ *tlsLayer }
 
 func (w wire) Read(p []byte) (int, error) {
 	if !w.isDone.Load() {
-		n, err := w.s.TCPConn.Read(p)
+		n, err := w.s.Read(p)
 		if n > 0 && w.firstByte != nil {
 			w.firstByte()
 			w.firstByte = nil
@@ -167,14 +167,14 @@ func (w wire) Read(p []byte) (int, error) {
 // Write is called under a lock of crypto/tls: never concurrently.
 func (w wire) Write(p []byte) (int, error) {
 	if err := w.s.SendClear(p, w.more.Load()); err != nil {
-		return len(p) - len(w.s.out), err
+		return len(p) - len(w.s.out.left), err
 	}
 	return len(p), nil
 }
 
-func (w wire) Close() error         { return w.s.TCPConn.Close() }
-func (w wire) LocalAddr() net.Addr  { return w.s.TCPConn.LocalAddr() }
-func (w wire) RemoteAddr() net.Addr { return w.s.TCPConn.RemoteAddr() }
+func (w wire) Close() error         { return w.s.CloseClear() }
+func (w wire) LocalAddr() net.Addr  { return w.s.LocalAddr() }
+func (w wire) RemoteAddr() net.Addr { return w.s.RemoteAddr() }
 
 // Deadlines are set on the socket, not by crypto/tls, which lets each write after a close_notify time out.
 func (w wire) SetDeadline(time.Time) error      { return nil }

@@ -1,0 +1,164 @@
+package tcp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dial connects to host:port. The addresses of a name are tried one after another; an empty host is this machine.
+func Dial(ctx context.Context, address string, timeout time.Duration) (*Socket, error) {
+	if to, err := netip.ParseAddrPort(address); err == nil {
+		return dial(ctx, to, netip.Addr{}, timeout)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, dialError(address, err)
+	}
+	port, err := net.DefaultResolver.LookupPort(ctx, "tcp", service)
+	if err != nil {
+		return nil, dialError(address, err)
+	}
+	all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", cmp.Or(host, "localhost"))
+	if err != nil {
+		return nil, dialError(address, err)
+	}
+	for i, one := range all {
+		s, failed := dial(ctx, netip.AddrPortFrom(one.Unmap(), uint16(port)), netip.Addr{}, timeout)
+		if failed == nil {
+			return s, nil
+		}
+		if i == 0 { // as package net, which reports the first
+			err = failed
+		}
+	}
+	return nil, err
+}
+
+// dial connects to an address, from a port of the source, or of the one that the kernel chooses. On the same machine a
+// connection is established when connect(2) returns, although it says that it is in progress: it is called again, and
+// only if it is still in progress waited for.
+func dial(ctx context.Context, to netip.AddrPort, source netip.Addr, timeout time.Duration) (*Socket, error) {
+	for try := 0; ; try++ {
+		s, err := dialOnce(ctx, to, source, timeout)
+		if err != nil {
+			return nil, dialError(to.String(), err)
+		}
+		// To a free port of the range from which the kernel chooses, a socket may connect to itself.
+		if try == 2 || s.local() != to {
+			return s, nil
+		}
+		_ = s.Close()
+	}
+}
+
+func dialOnce(ctx context.Context, to netip.AddrPort, source netip.Addr, timeout time.Duration) (*Socket, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	family := unix.AF_INET
+	if to.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	fd, _, errno := syscall.RawSyscall(unix.SYS_SOCKET, uintptr(family), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if errno != 0 {
+		return nil, os.NewSyscallError("socket", errno)
+	}
+	s := NewSocket(int(fd), to)
+	if err := s.connect(ctx, to, source, timeout); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// connect waits for at most timeout.
+func (s *Socket) connect(ctx context.Context, to netip.AddrPort, source netip.Addr, timeout time.Duration) error {
+	_ = unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	if !to.Addr().IsLoopback() {
+		keepAlive(s.fd, appKeepAlive) // an app on this machine does not vanish
+	}
+	if source.IsValid() {
+		_ = unix.SetsockoptInt(s.fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+		if err := unix.Bind(s.fd, &unix.SockaddrInet4{Addr: source.As4()}); err != nil {
+			return os.NewSyscallError("bind", err)
+		}
+	}
+	at, size := sockaddr(to)
+	var errno syscall.Errno
+	attempt := func(fd uintptr) (done bool) {
+		_, _, errno = syscall.RawSyscall(unix.SYS_CONNECT, fd, uintptr(unsafe.Pointer(&at)), size)
+		if errno == unix.EISCONN {
+			errno = 0
+		}
+		return errno != unix.EINPROGRESS && errno != unix.EALREADY && errno != unix.EINTR
+	}
+	if attempt(uintptr(s.fd)) || attempt(uintptr(s.fd)) {
+		return failed("connect", errno)
+	}
+	raw, err := s.poll()
+	if err != nil {
+		return err
+	}
+	_ = s.SetWriteDeadline(time.Now().Add(timeout))
+	stop := context.AfterFunc(ctx, func() { _ = s.SetWriteDeadline(time.Unix(1, 0)) })
+	err = raw.Write(attempt)
+	if !stop() {
+		return ctx.Err()
+	}
+	_ = s.SetWriteDeadline(time.Time{})
+	return errors.Join(err, failed("connect", errno))
+}
+
+// dialError is an error of dialling, as from package net.
+func dialError(address string, err error) error {
+	if _, ok := errors.AsType[net.Error](err); ok && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	to := net.Addr(nil)
+	if at, failed := netip.ParseAddrPort(address); failed == nil {
+		to = net.TCPAddrFromAddrPort(at)
+	}
+	return &net.OpError{Op: "dial", Net: "tcp", Addr: to, Err: err}
+}
+
+// sockaddr is an address for connect(2), and its size.
+func sockaddr(to netip.AddrPort) (at unix.RawSockaddrInet6, size uintptr) {
+	port := networkOrder(to.Port())
+	if to.Addr().Is4() {
+		(*(*unix.RawSockaddrInet4)(unsafe.Pointer(&at))) = unix.RawSockaddrInet4{Family: unix.AF_INET, Port: port, Addr: to.Addr().As4()}
+		return at, unix.SizeofSockaddrInet4
+	}
+	zone, _ := strconv.Atoi(to.Addr().Zone())
+	if zone == 0 && to.Addr().Zone() != "" {
+		if i, err := net.InterfaceByName(to.Addr().Zone()); err == nil {
+			zone = i.Index
+		}
+	}
+	at = unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: port, Addr: to.Addr().As16(), Scope_id: uint32(zone)}
+	return at, unix.SizeofSockaddrInet6
+}
+
+// addrPort is the opposite of sockaddr, with IPv4 as IPv4.
+func addrPort(at *unix.RawSockaddrInet6) netip.AddrPort {
+	port := networkOrder(at.Port)
+	if at.Family == unix.AF_INET {
+		return netip.AddrPortFrom(netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(at)).Addr), port)
+	}
+	ip := netip.AddrFrom16(at.Addr).Unmap()
+	if at.Scope_id != 0 {
+		ip = ip.WithZone(strconv.Itoa(int(at.Scope_id)))
+	}
+	return netip.AddrPortFrom(ip, port)
+}
