@@ -41,6 +41,8 @@ func (d *down) run() (again bool) {
 		for reads := true; reads; {
 			if err := d.c.app.WhenReadable(d.readApp); d.c.app.WasWoken(err) {
 				return true
+			} else if d.partIfLate(err) {
+				continue
 			} else if err != nil {
 				d.err = err
 			}
@@ -80,6 +82,7 @@ func (d *down) readApp(fd uintptr) bool {
 		if !d.fromApp() {
 			return true
 		}
+		d.part()
 		if d.splices = d.splicesDown(); d.splices > 0 {
 			return true
 		}

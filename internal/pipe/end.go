@@ -115,7 +115,10 @@ func (c *conn) sendReply(reply []byte, limit time.Duration) {
 
 // sendEnd sends the FIN or the reset and closes the connection to the app. up reads the client's FIN. Until sendEnd
 // returns, the connection counts as open.
-func (c *conn) sendEnd() {
+func (c *conn) sendEnd() { c.sendEndAnd(c.linger) }
+
+// sendEndAnd is sendEnd with something else to do after a FIN.
+func (c *conn) sendEndAnd(linger func()) {
 	c.mu.Lock()
 	resets := c.end.resets
 	c.mu.Unlock()
@@ -123,7 +126,7 @@ func (c *conn) sendEnd() {
 		c.sendReset()
 	} else {
 		_ = c.client.CloseWrite()
-		c.linger()
+		linger()
 	}
 	c.mu.Lock()
 	c.recountLocked()

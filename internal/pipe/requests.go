@@ -161,9 +161,11 @@ func (u *up) beforeHead(to *batch) batchStep {
 func (u *up) dialFor(h *http1.Head, raw []byte) bool {
 	c := u.c
 	c.setArriving(true)
+	u.alone = h.Close && h.Body.Kind == http1.NoBody && !h.Upgrade && !h.IsConnect
 	if err := c.dial(); err == nil {
 		return true
 	}
+	u.alone = false
 	u.admit(h, raw)
 	u.buf.R = u.buf.W
 	u.state = upDiscard

@@ -212,7 +212,11 @@ func (d *down) responseEnds(last bool) bool {
 			c.end.by = &endDrained
 		}
 		c.mu.Unlock()
-		c.sendEnd()
+		if c.up.alone {
+			c.sendEndAnd(func() {}) // up decides
+		} else {
+			c.sendEnd()
+		}
 	}
 	c.mu.Lock()
 	if c.queue.len() == 0 { // the last call has taken it

@@ -44,14 +44,16 @@ func (c *conn) begin() bool {
 
 // serveUp runs the client side to its end, and to the connection's.
 func (c *conn) serveUp() {
-	if c.up.run() {
+	ended, again := c.up.run()
+	switch {
+	case again:
 		go c.serveUp()
-		return
+	case ended:
+		if c.ended != nil {
+			<-c.ended
+		}
+		c.cleanUp()
 	}
-	if c.ended != nil {
-		<-c.ended
-	}
-	c.cleanUp()
 }
 
 // serveDown runs the app side to its end.
@@ -63,7 +65,7 @@ func (c *conn) serveDown() {
 	close(c.ended)
 }
 
-// dial connects to the app and starts the app side.
+// dial connects to the app and starts the app side, unless up is alone.
 func (c *conn) dial() error {
 	if c.overLimit {
 		return errOverLimit
@@ -77,7 +79,7 @@ func (c *conn) dial() error {
 		return err
 	}
 	c.mu.Lock()
-	c.app, c.ended = app, make(chan struct{})
+	c.app = app
 	c.in.stats.Connected.Add(1)
 	c.in.stats.AppOpen.Add(1)
 	done := c.end.done()
@@ -85,6 +87,11 @@ func (c *conn) dial() error {
 	if done { // the pipe has been killed meanwhile
 		app.Shut()
 	}
+	if c.up.alone {
+		return nil
+	}
+	app.SetNoDelay()
+	c.ended = make(chan struct{})
 	go c.serveDown()
 	return nil
 }

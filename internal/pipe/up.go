@@ -25,6 +25,8 @@ type up struct {
 	headBegan time.Time // of the present request, if it came in parts
 	upgraded  []byte    // the request that became a tunnel; written under mu
 	unsent    int       // at the last look after our FIN
+	alone     bool      // it runs down as well, see alone.go
+	finished  bool      // the client has its response, and sends nothing more
 }
 
 type upState uint8
@@ -41,8 +43,9 @@ const (
 	upDiscard                // nothing is forwarded any longer
 )
 
-// run reads from the client until either side has ended. It reports whether to continue in a new goroutine.
-func (u *up) run() (again bool) {
+// run reads from the client until either side has ended. It reports whether it has, or whether to continue in a new
+// goroutine; neither if another one has taken over.
+func (u *up) run() (ended, again bool) {
 	read := u.readClient
 	for u.state != upOpaque {
 		u.err = nil
@@ -53,10 +56,16 @@ func (u *up) run() (again bool) {
 			if u.paused { // woken to continue
 				continue
 			}
-			return true
+			return false, true
 		}
 		if u.err != nil && !u.clientTimedOut() {
 			break
+		}
+		if u.alone {
+			if u.answerAlone() || u.finished {
+				return u.finished, false
+			}
+			continue
 		}
 		if u.splices > 0 {
 			u.spliceUp(u.splices)
@@ -65,11 +74,11 @@ func (u *up) run() (again bool) {
 	}
 	if u.state == upOpaque {
 		u.carryUp()
-		return false
+		return true, false
 	}
 	u.release()
 	u.clientEnded()
-	return false
+	return true, false
 }
 
 // readClient handles what has come from the client. It returns false to wait for more, without an empty buffer.
@@ -106,7 +115,7 @@ func (u *up) readClient(fd uintptr) bool {
 		if u.err != nil {
 			return true
 		}
-		if !u.fromClient() {
+		if !u.fromClient() || u.alone {
 			return true
 		}
 		if u.splices = u.splicesUp(); u.splices > 0 {

@@ -85,7 +85,6 @@ func dialOnce(ctx context.Context, to netip.AddrPort, source netip.Addr, timeout
 
 // connect waits for at most timeout.
 func (s *Socket) connect(ctx context.Context, to netip.AddrPort, source netip.Addr, timeout time.Duration) error {
-	_ = unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	if !to.Addr().IsLoopback() {
 		keepAlive(s.fd, appKeepAlive) // an app on this machine does not vanish
 	}

@@ -234,6 +234,11 @@ func (s *Socket) SetLinger(seconds int32) (err error) {
 	return errors.Join(closed, err)
 }
 
+// SetNoDelay lets each write be sent at once, as the first one is in any case.
+func (s *Socket) SetNoDelay() {
+	_ = s.control(func(fd int) { _ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) })
+}
+
 // LocalAddr is our end; empty if the socket is closed.
 func (s *Socket) LocalAddr() net.Addr {
 	return net.TCPAddrFromAddrPort(s.local())
