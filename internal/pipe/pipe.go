@@ -31,6 +31,8 @@ type Pipe struct {
 	closing      state        // connections that become idle are closed
 	stacks       stacks
 	changes      chan struct{}
+	work         chan *conn   // to goroutines that wait for one
+	spare        atomic.Int64 // how many wait
 
 	mu        sync.Mutex // guards what follows
 	listeners []*listener
@@ -55,6 +57,7 @@ func Start(cfg Config) (*Pipe, error) {
 	p := &Pipe{
 		cfg:     cfg,
 		changes: make(chan struct{}, 1),
+		work:    make(chan *conn),
 		timers:  make(map[*time.Timer]struct{}),
 		exited:  make(chan struct{}),
 	}
@@ -347,8 +350,11 @@ func (p *Pipe) beginEnd() {
 	p.stopTimers()
 	p.cancel()
 	p.mu.Lock()
-	p.ended = true
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	if !p.ended {
+		p.ended = true
+		close(p.work)
+	}
 }
 
 func (p *Pipe) exit() {
