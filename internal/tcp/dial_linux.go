@@ -47,8 +47,8 @@ func Dial(ctx context.Context, address string, timeout time.Duration) (*Socket, 
 }
 
 // dial connects to an address, from a port of the source, or of the one that the kernel chooses. On the same machine a
-// connection is established when connect(2) returns, although it says that it is in progress: it is called again, and
-// only if it is still in progress waited for.
+// connection is established when connect(2) returns EINPROGRESS: it is called again, and only if it returns EALREADY waited
+// for.
 func dial(ctx context.Context, to netip.AddrPort, source netip.Addr, timeout time.Duration) (*Socket, error) {
 	for try := 0; ; try++ {
 		s, err := dialOnce(ctx, to, source, timeout)
@@ -122,9 +122,6 @@ func (s *Socket) connect(ctx context.Context, to netip.AddrPort, source netip.Ad
 
 // dialError is an error of dialling, as from package net.
 func dialError(address string, err error) error {
-	if _, ok := errors.AsType[net.Error](err); ok && !errors.Is(err, os.ErrDeadlineExceeded) {
-		return err
-	}
 	to := net.Addr(nil)
 	if at, failed := netip.ParseAddrPort(address); failed == nil {
 		to = net.TCPAddrFromAddrPort(at)
