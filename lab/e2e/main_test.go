@@ -30,7 +30,11 @@ var (
 	client  *kubernetes.Clientset
 	tag     = flag.String("tag", "", "`tag` of the images in the cluster (set by make e2e)")
 	program = flag.String("gateway", "../../bin/lastcall-gateway", "`path` of lastcall-gateway")
-	full    = flag.Duration("restart-loop", time.Minute, "how long pods are restarted under load")
+	full    = flag.Duration("restart-loop", time.Minute, "how long pods are restarted under load, at least")
+
+	loopRestarts = flag.Int("restarts", 0, "how many rollouts TestRestartLoop makes at least")
+	loopRequests = flag.Int("requests", 0, "how many requests TestRestartLoop makes at least")
+	loopRate     = flag.Int("rate", 100, "requests per `second` of TestRestartLoop")
 )
 
 func TestMain(m *testing.M) {
