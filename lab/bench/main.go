@@ -252,11 +252,11 @@ func (b *bench) run(ctx context.Context) (err error) {
 	return errors.Join(problems...)
 }
 
-// keep writes a table into its place, and its pictures.
+// keep writes a table into its place, and its picture.
 func (b *bench) keep(o *outcome, text string) error {
-	if o.after != nil {
-		if err := o.after(b, o); err != nil {
-			return fmt.Errorf("draw the pictures of %s: %w", o.name, err)
+	if o.picture != nil {
+		if err := o.picture(o).write(b.picturePath(o.name)); err != nil {
+			return err
 		}
 	}
 	return fillFile(b.file, o.name, text)

@@ -200,6 +200,14 @@ func (o *outcome) writeCurves(out io.Writer) {
 		}
 		fmt.Fprintln(out)
 	}
+	if o.model != nil {
+		if line := o.modelLine(); line != "" {
+			fmt.Fprintf(out, "%s\n\n", line)
+		}
+	}
+	if o.picture != nil {
+		fmt.Fprintf(out, "![%s](docs/bench-%s.svg)\n\n", o.picture(o).title, o.name)
+	}
 }
 
 // writeRatios compares lastcall with each subject that does the same work, and names the proxies whose figures report

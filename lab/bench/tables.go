@@ -31,8 +31,10 @@ type table struct {
 	timed      bool                              // a turn's load lasts b.duration
 	takes      time.Duration                     // about, a turn with the default settings; for the time left
 	turn       func(context.Context, *bench, turn) (values, error)
-	derive     func(*outcome)               // adds figures that compare several subjects; nil for none
-	after      func(*bench, *outcome) error // of a table that is to be written: makes its pictures
+	derive     func(*outcome)       // adds figures that compare several subjects; nil for none
+	picture    func(*outcome) chart // of curves; docs/bench-NAME.svg
+	model      *metric              // of curves: extended to modelAt by a straight line
+	modelAt    float64
 }
 
 // turn is one measurement of one subject.
@@ -50,7 +52,21 @@ var quickSubjects = []string{"direct", "lastcall-http", "envoy", "haproxy-http"}
 var tables []*table
 
 func init() {
-	tables = []*table{http1Table, shortTable, http2Table, latencyTable, bodiesTable, streamsTable, streamEndsTable, memoryTable, drainTable, startTable}
+	tables = []*table{
+		http1Table,
+		shortTable,
+		http2Table,
+		latencyTable,
+		bodiesTable,
+		streamsTable,
+		streamEndsTable,
+		memoryTable,
+		drainTable,
+		startTable,
+		idleTable,
+		busyTable,
+		rateTable,
+	}
 }
 
 func tableNames() (all []string) {
