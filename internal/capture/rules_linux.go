@@ -101,6 +101,9 @@ func (c *Config) inbound() []rule {
 func (c *Config) outbound(f family) []rule {
 	var rules []rule
 	byLoopback := matchInterface("oifname", "lo")
+	for _, id := range c.UIDs {
+		rules = append(rules, rule{[]match{matchOwner("skuid", id), matchAddresses(f, "daddr", []netip.Prefix{loopback[f]}), matchPorts([]uint16{checkFrom})}, verdict{redirect: checkTo}})
+	}
 	for _, name := range c.ExcludeInterfaces {
 		rules = append(rules, rule{[]match{matchInterface("oifname", name)}, verdict{}})
 	}

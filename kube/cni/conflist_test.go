@@ -1,0 +1,167 @@
+package cni
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// kinds are the types of a list's plugins, in order.
+func kinds(t rapid.TB, text []byte) (out []string) {
+	t.Helper()
+	var list struct{ Plugins []struct{ Type string } }
+	if err := json.Unmarshal(text, &list); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	for _, p := range list.Plugins {
+		out = append(out, p.Type)
+	}
+	return out
+}
+
+// roundTrip inserts and removes the plugin.
+func roundTrip(t rapid.TB, text []byte) {
+	t.Helper()
+	with, err := insert(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := kinds(t, with), append(kinds(t, text), Name); !reflect.DeepEqual(got, want) {
+		t.Fatalf("plugins %q, want %q", got, want)
+	}
+	if again, err := insert(with); err != nil || string(again) != string(with) {
+		t.Errorf("a second time: %v\n%s", err, again)
+	}
+	if back, err := remove(with); err != nil || string(back) != string(text) {
+		t.Errorf("removed again: %v, got\n%s\nwant\n%s", err, back, text)
+	}
+}
+
+// The configurations that the networks' own installers write.
+func TestKnownNetworks(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.conflist")
+	if err != nil || len(files) < 6 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			roundTrip(t, text)
+		})
+	}
+}
+
+// Any list is the same afterwards, byte by byte.
+func TestInsertAndRemove(t *testing.T) {
+	scalars := rapid.OneOf(
+		rapid.Map(rapid.String(), func(s string) any { return s }),
+		rapid.Map(rapid.Int64(), func(n int64) any { return n }),
+		rapid.Map(rapid.Bool(), func(b bool) any { return b }),
+		rapid.Just[any](nil),
+	)
+	rapid.Check(t, func(t *rapid.T) {
+		list := map[string]any{}
+		for key, value := range rapid.MapOfN(rapid.StringMatching(`[a-zA-Z"\\]{1,8}`), scalars, 0, 5).Draw(t, "other") {
+			if !strings.EqualFold(key, "plugins") { // Go's own reader takes any case
+				list[key] = value
+			}
+		}
+		var plugins []any
+		for range rapid.IntRange(1, 4).Draw(t, "plugins") {
+			plugin := map[string]any{"type": rapid.SampledFrom([]string{"bridge", "portmap", "tuning", "a}]\"\\b"}).Draw(t, "type")}
+			for key, value := range rapid.MapOfN(rapid.StringMatching(`x[a-z]{1,4}`), scalars, 0, 3).Draw(t, "settings") {
+				plugin[key] = map[string]any{key: []any{value}}
+			}
+			plugins = append(plugins, plugin)
+		}
+		list["plugins"] = plugins
+		text, err := json.MarshalIndent(list, "", rapid.SampledFrom([]string{"", " ", "\t"}).Draw(t, "indent"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		roundTrip(t, append(text, rapid.SampledFrom([]string{"", "\n", " \r\n\n"}).Draw(t, "end")...))
+	})
+}
+
+func TestInsertReplacesAnEarlierEntry(t *testing.T) {
+	for _, text := range []string{
+		`{"plugins": [{"type":"a"}, {"type":"lastcall-cni"}]}`,
+		`{"plugins": [{"type":"a"}, {"type":"lastcall-cni","old":1}, {"type":"lastcall-cni"}]}`,
+		`{"plugins": [{"type":"lastcall-cni","old":1}, {"type":"a"}]}`,
+	} {
+		with, err := insert([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := `{"plugins": [{"type":"a"},` + "\n    " + entry + `]}`; string(with) != want {
+			t.Errorf("%s became %s, want %s", text, with, want)
+		}
+	}
+	// One that another program has chained after it stays there.
+	text := `{"plugins": [{"type":"a"}, ` + entry + `, {"type":"b"}]}`
+	if with, err := insert([]byte(text)); err != nil || string(with) != text {
+		t.Errorf("%s became %s, %v", text, with, err)
+	}
+}
+
+func TestNoList(t *testing.T) {
+	for _, text := range []string{
+		"", "{", "[]", "null", `"plugins"`, "{}", `{"type":"bridge"}`, `{"plugins":[]}`, `{"plugins":{}}`, `{"plugins":[1]}`,
+		`{"plugins":[{"type":"a"}]`, `{"plugins":[{"type":"a"}]} x`, `{"plugins":[{"type":"a"}],"plugins":[{"type":"b"}]}`, `{"plugins":[{"type":"a"},]}`,
+		`{"plugins":[{"type":"a"} {"type":"b"}]}`,
+	} {
+		if with, err := insert([]byte(text)); err == nil {
+			t.Errorf("%q became %s", text, with)
+		}
+	}
+	if without, err := remove([]byte(`{"plugins":[` + entry + `]}`)); err == nil {
+		t.Errorf("the last plugin was removed: %s", without)
+	}
+}
+
+// A result is always a list that has the plugin once, and without it is what it was.
+func FuzzInsert(f *testing.F) {
+	f.Add([]byte(`{"name":"a","plugins":[{"type":"b"}]}`))
+	f.Add([]byte(`{"plugins":[{"type":"lastcall-cni"},{"type":"b"}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		with, err := insert(text)
+		if err != nil {
+			return
+		}
+		if !json.Valid(with) {
+			t.Fatalf("%q became %q", text, with)
+		}
+		all, err := elements(with)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours := 0
+		for _, e := range all {
+			if e.isOurs {
+				ours++
+			}
+		}
+		before, err := elements(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		had := false
+		for _, e := range before {
+			had = had || e.isOurs
+		}
+		if ours == 0 || !had && ours != 1 {
+			t.Fatalf("%d times in %q", ours, with)
+		}
+		if back, err := remove(with); !had && (err != nil || string(back) != string(text)) {
+			t.Fatalf("%v: %q became %q", err, text, back)
+		}
+	})
+}

@@ -1,0 +1,178 @@
+package cni
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Node is where a node keeps its network plugins and their configuration.
+type Node struct {
+	Programs string // the folder with the plugins
+	Lists    string // the folder with the configurations
+	List     string // the name of the configuration to change; empty: the one that the runtime uses
+}
+
+// temporary is the name under which a file is written before it gets its own. Runtimes ignore files with this ending.
+const temporary = "." + Name + ".new"
+
+// maxList is the most that is read of a configuration, in bytes.
+const maxList = 1 << 20
+
+// errNoNetwork means that the node's network is not set up yet.
+var errNoNetwork = errors.New("there is no network configuration yet")
+
+// active is the path of the configuration list that the runtime uses: the first in the order of names (libcni).
+func (n Node) active() (string, error) {
+	name := n.List
+	if name == "" {
+		names, err := n.configurations(".conf", ".conflist", ".json")
+		if err != nil {
+			return "", err
+		}
+		if len(names) == 0 {
+			return "", fmt.Errorf("%s: %w", n.Lists, errNoNetwork)
+		}
+		name = names[0]
+	}
+	path := filepath.Join(n.Lists, name)
+	if filepath.Ext(name) != ".conflist" {
+		return "", fmt.Errorf("%s configures a single plugin, to which none can be chained: name another file (--conf-file), or make it a list (.conflist)", path)
+	}
+	return path, nil
+}
+
+// configurations are the names of the files with one of the endings, sorted.
+func (n Node) configurations(endings ...string) ([]string, error) {
+	all, err := os.ReadDir(n.Lists)
+	if err != nil {
+		return nil, fmt.Errorf("look for the network configuration: %w", err)
+	}
+	var names []string
+	for _, entry := range all {
+		if slices.Contains(endings, filepath.Ext(entry.Name())) && !entry.IsDir() {
+			names = append(names, entry.Name())
+		}
+	}
+	return names, nil
+}
+
+// Install puts the program and then the plugin's entry in place. It changes only what differs, and reports whether that
+// was anything.
+func (n Node) Install(program []byte) (isChanged bool, err error) {
+	target := filepath.Join(n.Programs, Name)
+	if old, err := os.ReadFile(target); err != nil || !bytes.Equal(old, program) {
+		if err := replace(target, program, 0o755); err != nil {
+			return false, fmt.Errorf("install the plugin: %w", err)
+		}
+		isChanged = true
+	}
+	list, err := n.active()
+	if err != nil {
+		return isChanged, err
+	}
+	isEdited, err := edit(list, insert)
+	if err != nil {
+		return isChanged, err
+	}
+	// It may have been the active one earlier.
+	err = n.removeExcept(filepath.Base(list))
+	return isChanged || isEdited, err
+}
+
+// IsInstalled reports an error unless Install would change nothing.
+func (n Node) IsInstalled() error {
+	if _, err := os.Stat(filepath.Join(n.Programs, Name)); err != nil {
+		return err
+	}
+	list, err := n.active()
+	if err != nil {
+		return err
+	}
+	text, err := read(list)
+	if err != nil {
+		return err
+	}
+	with, err := insert(text)
+	if err == nil && !bytes.Equal(with, text) {
+		err = errors.New("the plugin " + Name + " is not in its chain")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", list, err)
+	}
+	return nil
+}
+
+// Remove takes the entry out of all lists. The program stays.
+func (n Node) Remove() error { return n.removeExcept("") }
+
+func (n Node) removeExcept(keep string) error {
+	names, err := n.configurations(".conflist")
+	var errs []error
+	for _, name := range names {
+		if name == keep {
+			continue
+		}
+		path := filepath.Join(n.Lists, name)
+		if text, err := read(path); err == nil && !bytes.Contains(text, []byte(Name)) {
+			continue // even if it is no list
+		}
+		_, err := edit(path, remove)
+		errs = append(errs, err)
+	}
+	return errors.Join(err, errors.Join(errs...))
+}
+
+// edit replaces a list by what change makes of it.
+func edit(path string, change func([]byte) ([]byte, error)) (isChanged bool, err error) {
+	text, err := read(path)
+	if err != nil {
+		return false, err
+	}
+	changed, err := change(text)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", path, err)
+	}
+	if bytes.Equal(changed, text) {
+		return false, nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return false, err
+	}
+	return true, replace(path, changed, info.Mode().Perm())
+}
+
+func read(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxList {
+		return nil, fmt.Errorf("%s has %d bytes; the limit is %d", path, info.Size(), maxList)
+	}
+	return os.ReadFile(path)
+}
+
+// replace writes a file under a temporary name in the same folder, and renames it: others see the old or the new one.
+func replace(path string, content []byte, mode fs.FileMode) (err error) {
+	to := filepath.Join(filepath.Dir(path), temporary)
+	_ = os.Remove(to) // of a process that was killed
+	file, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	err = errors.Join(err, file.Chmod(mode), file.Sync(), file.Close())
+	if err == nil {
+		err = os.Rename(to, path)
+	}
+	if err != nil {
+		_ = os.Remove(to)
+	}
+	return err
+}

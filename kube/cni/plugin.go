@@ -1,0 +1,133 @@
+package cni
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+	"golang.org/x/sys/unix"
+
+	"github.com/lastcall-dev/lastcall/internal/capture"
+)
+
+// Name is the program's, by which the runtime finds it.
+const Name = "lastcall-cni"
+
+// IsCalled reports whether a container runtime has started this process as a plugin.
+func IsCalled() bool { return os.Getenv("CNI_COMMAND") != "" }
+
+// Main is the plugin: it reads the configuration from standard input, and writes the result or the error to standard
+// output, as CNI wants. about describes the program.
+func Main(about string) {
+	skel.PluginMainFuncs(skel.CNIFuncs{
+		Add:   add,
+		Check: check,
+		// The rules end with the pod's network namespace, and the plugin keeps nothing else.
+		Del:    func(*skel.CmdArgs) error { return nil },
+		GC:     func(*skel.CmdArgs) error { return nil },
+		Status: func(*skel.CmdArgs) error { return nil },
+	}, version.All, about)
+}
+
+// configuration is what the runtime writes to standard input.
+type configuration struct {
+	types.PluginConf
+	Runtime struct {
+		Annotations map[string]string `json:"io.kubernetes.cri.pod-annotations"`
+	} `json:"runtimeConfig"`
+}
+
+// parse reads the configuration. The plugin must be called after the one that makes the pod's network.
+func parse(stdin []byte) (*configuration, error) {
+	c := &configuration{}
+	if err := json.Unmarshal(stdin, c); err != nil {
+		return nil, types.NewError(types.ErrDecodingFailure, "read the network configuration", err.Error())
+	}
+	if err := version.ParsePrevResult(&c.PluginConf); err != nil {
+		return nil, types.NewError(types.ErrDecodingFailure, "read the result of the plugin before "+Name, err.Error())
+	}
+	if c.PrevResult == nil {
+		return nil, types.NewError(types.ErrInvalidNetworkConfig, Name+" is not chained", "there is no prevResult: "+Name+" must come after another plugin in the list of plugins")
+	}
+	return c, nil
+}
+
+// add captures the pod if it is marked, and passes on the result of the plugin before.
+func add(args *skel.CmdArgs) error {
+	c, err := parse(args.StdinData)
+	if err != nil {
+		return err
+	}
+	if rules, isMarked, err := capture.FromCNI(c.Runtime.Annotations); err != nil {
+		return failure("read the capture's settings", args, err)
+	} else if isMarked {
+		if err := within(args.Netns, func() error { return capture.Install(rules) }); err != nil {
+			return failure("capture the traffic", args, err)
+		}
+	}
+	return types.PrintResult(c.PrevResult, c.CNIVersion)
+}
+
+// check reports an error if the rules of a marked pod are gone.
+func check(args *skel.CmdArgs) error {
+	c, err := parse(args.StdinData)
+	if err != nil {
+		return err
+	}
+	rules, isMarked, err := capture.FromCNI(c.Runtime.Annotations)
+	if err != nil {
+		return failure("read the capture's settings", args, err)
+	}
+	if !isMarked || rules.Off {
+		return nil
+	}
+	if err := within(args.Netns, func() error {
+		isInstalled, err := capture.IsInstalled()
+		if err == nil && !isInstalled {
+			err = errors.New("its rules are not in the pod's network namespace any more: delete the pod")
+		}
+		return err
+	}); err != nil {
+		return failure("check the capture", args, err)
+	}
+	return nil
+}
+
+// failure names the pod in an error that the kubelet shows.
+func failure(doing string, args *skel.CmdArgs, err error) error {
+	var namespace, name string
+	for pair := range strings.SplitSeq(args.Args, ";") {
+		switch key, value, _ := strings.Cut(pair, "="); key {
+		case "K8S_POD_NAMESPACE":
+			namespace = value
+		case "K8S_POD_NAME":
+			name = value
+		}
+	}
+	return types.NewError(types.ErrInternal, fmt.Sprintf("lastcall: %s of pod %s/%s", doing, namespace, name), err.Error())
+}
+
+// within runs f in a network namespace.
+func within(path string, f func() error) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("open the pod's network namespace: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with its goroutine
+		if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("enter the pod's network namespace %s: %w", path, err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
