@@ -88,6 +88,9 @@ func (f *agentFlags) runAgent(cmd *cobra.Command) error {
 	if err != nil {
 		return usage(err)
 	}
+	if err := f.capture.verify(f.terminationLog); err != nil {
+		return err
+	}
 	o, closeOptions, err := f.options(cmd, false)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/lastcall-dev/lastcall/internal/capture"
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/inbound"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
@@ -23,6 +24,7 @@ type captureFlags struct {
 	in, out  string
 	protocol string
 	ignore   []uint
+	check    bool
 }
 
 func (f *captureFlags) register(flags *pflag.FlagSet) {
@@ -54,6 +56,22 @@ func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
 	}
 	ignore, err := ports("ignore-inbound-port", f.ignore)
 	return []pipe.Inbound{{Listen: listen, Protocol: protocol, Ignore: ignore}}, err
+}
+
+// verify reports an error if the traffic is to be redirected already and is not, also as the container's termination message.
+func (f *captureFlags) verify(terminationLog string) error {
+	if !f.check {
+		return nil
+	}
+	err := capture.Check()
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("%s: %w; the node's network plugin lastcall-cni did not set the rules when the pod was made: see whether the DaemonSet lastcall-cni is ready on this node, then delete the pod, so that a new one is made (docs/cni.md)", capture.NotCaptured, err)
+	if terminationLog != "" {
+		_ = os.WriteFile(terminationLog, []byte(err.Error()), 0o644)
+	}
+	return err
 }
 
 // ports checks the values of a flag.

@@ -65,6 +65,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet, own func(*pflag.FlagSet)) {
 // registerAgent registers the flags that only agent has.
 func (f *agentFlags) registerAgent(flags *pflag.FlagSet) {
 	cli.ChoiceFlag(flags, &f.sidecar, "sidecar", "", []string{"native", "classic"}, "form of this sidecar, `native|classic`: an app's preStop hook without the sidecar's own then means that this container restarts, and no client is refused. native: an init container with restartPolicy Always and its own preStop hook (lastcall wait --sidecar); classic: a container without a preStop hook (default: unknown, and every hook begins a drain)")
+	flags.BoolVar(&f.capture.check, "check-capture", false, "fail at the start unless the traffic is redirected already: in a pod that the node's network plugin lastcall-cni captures")
 	setting, _ := meshconfig.FlagOverrides("app-containers")
 	flags.IntVar(&f.appContainers, "app-containers", 0, setting.Usage+" (default $LASTCALL_APP_CONTAINERS or 1)")
 }

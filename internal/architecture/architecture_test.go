@@ -103,6 +103,11 @@ func TestControllerHoldsOnlyItsOwn(t *testing.T) {
 		module+"internal/envoy", module+"internal/process", "testing")
 }
 
+// The plugin runs on every node as root, for each pod that starts there.
+func TestPluginIsLight(t *testing.T) {
+	without(t, "./kube/cmd/lastcall-cni", append(slices.Clone(heavy), module+"kube/inject", module+"internal/pipe", module+"internal/agent")...)
+}
+
 // Without Kubernetes' clients a rehearsal compiles in seconds.
 func TestRehearseIsLight(t *testing.T) {
 	without(t, "./rehearsal/cmd/rehearse", "k8s.io/", "sigs.k8s.io/", "istio.io/", "testing")

@@ -18,6 +18,7 @@ var layers = []struct{ folders, what string }{
 	{"rehearsal", "one machine as a cluster: the experiment, the rollout, models of other tools"},
 	{"kube/webhook kube/events", "admission of pods; Kubernetes Events about how they ended"},
 	{"kube/bugreport kube/check", "collects a report; looks a cluster over"},
+	{"kube/cni", "the node's network plugin that captures pods, and its installer"},
 	{"kube/inject kube/lint", "a sidecar for a pod, as a pure function; timers that contradict each other"},
 	{"gateway/ingress", "the gateway's routes, endpoints and certificates from Kubernetes"},
 	{"gateway", "the reference gateway of the experiment"},

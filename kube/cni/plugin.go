@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -58,13 +59,31 @@ func parse(stdin []byte) (*configuration, error) {
 	return c, nil
 }
 
+// rulesOf are the rules of a pod with these annotations; false if it is not marked.
+func rulesOf(annotations map[string]string) (rules capture.Config, isMarked bool, err error) {
+	text, isMarked := annotations[capture.AnnotationCNI]
+	if !isMarked {
+		return rules, false, nil
+	}
+	in := capture.Input{Annotations: annotations}
+	for item := range strings.SplitSeq(text, ",") {
+		port, err := strconv.ParseUint(item, 10, 16)
+		if err != nil || port == 0 {
+			return rules, true, fmt.Errorf("annotation %s: %.40q: must be the sidecar's ports, comma-separated, as injection writes them", capture.AnnotationCNI, text)
+		}
+		in.OwnPorts = append(in.OwnPorts, uint16(port))
+	}
+	rules, err = capture.Resolve(in)
+	return rules, true, err
+}
+
 // add captures the pod if it is marked, and passes on the result of the plugin before.
 func add(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
 		return err
 	}
-	if rules, isMarked, err := capture.FromCNI(c.Runtime.Annotations); err != nil {
+	if rules, isMarked, err := rulesOf(c.Runtime.Annotations); err != nil {
 		return failure("read the capture's settings", args, err)
 	} else if isMarked {
 		if err := within(args.Netns, func() error { return capture.Install(rules) }); err != nil {
@@ -80,7 +99,7 @@ func check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	rules, isMarked, err := capture.FromCNI(c.Runtime.Annotations)
+	rules, isMarked, err := rulesOf(c.Runtime.Annotations)
 	if err != nil {
 		return failure("read the capture's settings", args, err)
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/capture"
 )
 
 // component is the reporting component of Events.
@@ -42,7 +43,8 @@ func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.Cont
 		return nil
 	}
 	report, ok := drain.ParseMessage(end.Message)
-	if !ok {
+	isCaptured := !strings.HasPrefix(end.Message, capture.NotCaptured)
+	if !ok && isCaptured {
 		return nil
 	}
 	at := end.FinishedAt.Time
@@ -53,6 +55,9 @@ func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.Cont
 		return nil
 	}
 	kind, reason, message, ok := describe(report)
+	if !isCaptured {
+		kind, reason, message, ok = corev1.EventTypeWarning, ReasonNotCaptured, short(strings.ToValidUTF8(end.Message, "")), true
+	}
 	if !ok {
 		return nil
 	}
@@ -117,7 +122,7 @@ func trimmed(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 }
 
 func ending(end *corev1.ContainerStateTerminated) *corev1.ContainerStateTerminated {
-	if end == nil || !strings.HasPrefix(end.Message, `{"verdict":`) {
+	if end == nil || !strings.HasPrefix(end.Message, `{"verdict":`) && !strings.HasPrefix(end.Message, capture.NotCaptured) {
 		return nil
 	}
 	return &corev1.ContainerStateTerminated{Message: end.Message, FinishedAt: end.FinishedAt}

@@ -16,6 +16,9 @@ const (
 	ReasonCrashed = "DrainCrashed" // the proxy exited before its termination
 	ReasonQuit    = "DrainSkipped" // /quitquitquit: no drain
 	ReasonExited  = "AppExited"    // the app ended by itself: no drain
+
+	// ReasonNotCaptured: the sidecar does not start, since the node's network plugin has not captured the pod (kube/cni).
+	ReasonNotCaptured = "NotCaptured"
 )
 
 // maxMessage is the API server's limit for an Event's message, in bytes.

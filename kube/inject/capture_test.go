@@ -50,6 +50,12 @@ func TestCaptureForms(t *testing.T) {
 
 			sidecar := find(&byOption.Spec, containerSidecar)
 			agent := []string{"agent", "--capture", "--annotations", mountPodInfo + "/annotations", "--sidecar", string(form)}
+			if said == CaptureCNI {
+				agent = append(agent, "--check-capture")
+			}
+			if marked := byOption.Annotations["lastcall.dev/cni"]; marked != "" != (said == CaptureCNI) || marked != "" && marked != "15000,15020" {
+				t.Errorf("%s, %s: annotation lastcall.dev/cni is %q", form, said, marked)
+			}
 			if said == CaptureSidecar {
 				agent = append([]string{"capture", "--exclude-inbound-ports=9100", "--", program}, agent...)
 			}
@@ -89,5 +95,54 @@ func TestUnknownCapture(t *testing.T) {
 	}
 	if _, r := Pod(annotated("lastcall.dev/capture", "ebpf"), testOptions()); r.Err == nil || !strings.Contains(r.Reason, `lastcall.dev/capture is "ebpf"`) {
 		t.Errorf("%+v", r)
+	}
+}
+
+// The plugin captures what is marked, so the mark is on pods with a sidecar alone.
+func TestMarkForThePlugin(t *testing.T) {
+	o := testOptions()
+	o.Capture = CaptureCNI
+	injected, _ := Pod(pod(func(p *corev1.Pod) {
+		p.Annotations = map[string]string{"proxy.istio.io/config": "{statusPort: 16020, proxyAdminPort: 16000}"}
+	}), o)
+	if got := injected.Annotations["lastcall.dev/cni"]; got != "16000,16020" {
+		t.Errorf("the agent's ports are %q", got)
+	}
+	if again, r := Pod(injected, o); !reflect.DeepEqual(again, injected) || r.Outcome != Injected {
+		t.Errorf("a second injection: %+v", r)
+	}
+	stale := func(p *corev1.Pod) { p.Annotations = map[string]string{"lastcall.dev/cni": "15000,15020"} }
+	for name, p := range map[string]*corev1.Pod{
+		"no capture": pod(func(p *corev1.Pod) { stale(p); p.Annotations["lastcall.dev/proxy"] = "sockets" }),
+		"init":       pod(func(p *corev1.Pod) { stale(p); p.Annotations["lastcall.dev/capture"] = "init" }),
+		"left alone": pod(func(p *corev1.Pod) { stale(p); p.Annotations["lastcall.dev/capture"] = "x" }),
+	} {
+		if got, r := Pod(p, o); got.Annotations["lastcall.dev/cni"] != "" {
+			t.Errorf("%s: the mark of another pod stays: %+v", name, r)
+		}
+	}
+	mesh := injected.DeepCopy()
+	mesh.Spec.Containers = append(mesh.Spec.Containers, corev1.Container{Name: istioProxy, Image: "istio/proxyv2"})
+	if got, r := Pod(mesh, o); r.Proxy != Istio || got.Annotations["lastcall.dev/cni"] != "" {
+		t.Errorf("with Istio's sidecar: %+v, %v", r, got.Annotations)
+	}
+}
+
+// Before a classic sidecar runs, init containers would be redirected to nothing.
+func TestPluginAndInitContainers(t *testing.T) {
+	o := testOptions()
+	o.Capture = CaptureCNI
+	with := func(p *corev1.Pod) {
+		p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "migrate", Image: "app"})
+	}
+	if got, r := Pod(pod(with), o); r.Outcome != Injected || got.Spec.InitContainers[0].Name != containerSidecar {
+		t.Errorf("native: %+v, %+v", r, got.Spec.InitContainers)
+	}
+	o.Sidecar = Classic
+	if got, r := Pod(pod(with), o); r.Outcome != LeftAlone || !strings.Contains(r.Reason, "native") || got.Annotations["lastcall.dev/cni"] != "" {
+		t.Errorf("classic: %+v", r)
+	}
+	if _, r := Pod(pod(nil), o); r.Outcome != Injected {
+		t.Errorf("classic without init containers: %+v", r)
 	}
 }

@@ -103,6 +103,9 @@ func Pod(pod *corev1.Pod, o Options) (*corev1.Pod, Result) {
 	if o.Offline && isOurs(j.pod) {
 		j.renewImages()
 	}
+	if find(&pod.Spec, containerSidecar) == nil { // of a manifest that was copied from an injected pod
+		delete(j.pod.Annotations, capture.AnnotationCNI)
+	}
 	if err := j.do(); err != nil {
 		return leave(pod, err)
 	}
@@ -138,6 +141,9 @@ func leave(pod *corev1.Pod, err error) (*corev1.Pod, Result) {
 		pod.Annotations = map[string]string{}
 	}
 	pod.Annotations[AnnotationStatus] = string(LeftAlone) + ": " + r.Reason
+	if find(&pod.Spec, containerSidecar) == nil { // without a sidecar, captured traffic would arrive nowhere
+		delete(pod.Annotations, capture.AnnotationCNI)
+	}
 	return pod, r
 }
 

@@ -204,7 +204,11 @@ func (j *injection) addSidecar() error {
 	case CaptureInit:
 		first = append(first, j.captureContainer())
 	case CaptureCNI:
-		j.pod.Annotations[annotationCapture] = string(CaptureCNI) // the plugin looks for it
+		if j.sidecar == Classic && slices.ContainsFunc(spec.InitContainers, func(c corev1.Container) bool { return c.Name != containerCopy }) {
+			return unableError{"it has init containers, which run before a classic sidecar and would have no network behind the node's plugin: a native sidecar (annotation " + annotationSidecar + ") or another capture (annotation " + annotationCapture + ") serves them"}
+		}
+		sidecar.Args = append(sidecar.Args, "--check-capture")
+		j.pod.Annotations[capture.AnnotationCNI] = fmt.Sprintf("%d,%d", j.settings.AdminPort.Value, j.settings.StatusPort.Value)
 	}
 	switch j.sidecar {
 	case Native:

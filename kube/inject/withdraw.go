@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/capture"
 )
 
 // withdraw takes the sidecar and the capture of an earlier injection out of the pod again: another injector has since
@@ -62,6 +64,7 @@ func (j *injection) withdraw() error {
 		}
 	}
 	delete(a, AnnotationStatus)
+	delete(a, capture.AnnotationCNI)
 	j.note("another proxy was added to the pod after lastcall's, which was taken out again")
 	return nil
 }

@@ -31,9 +31,12 @@ var choices = map[string][]string{
 	"gateway for one Service": {"webhook.enabled=false", "gateway.enabled=true", "gateway.backend=shop/web:http"},
 	"gateway for one namespace": {"gateway.enabled=true", "gateway.watchNamespace=shop", "gateway.publishAddress=192.0.2.1", "gateway.defaultTLSSecret=shop/cert",
 		"gateway.accessLog=true", "gateway.loadBalancer=alb", "gateway.deregistrationDelay=1m"},
-	"cert-manager": {"webhook.certManager.enabled=true"},
+	"network plugin":       {"cni.enabled=true"},
+	"network plugin alone": {"webhook.enabled=false", "cni.enabled=true"},
+	"cert-manager":         {"webhook.certManager.enabled=true"},
 	"all of it": {"name=other", "webhook.image.digest=sha256:" + strings.Repeat("0a", 32), "image.pullSecrets[0].name=mine", "sidecar.image.tag=1.2.3",
 		"sidecar.image.pullPolicy=Always", "sidecar.envoyImage=example/envoy:1", "sidecar.native=false", "sidecar.capture=cni", "sidecar.logFormat=json",
+		"cni.enabled=true", "cni.binDir=/var/lib/cni/bin", "cni.confDir=/var/lib/cni/net.d", "cni.confFile=10-x.conflist", "cni.seLinuxOptions.type=spc_t",
 		"meshConfig.defaultConfig.terminationDrainDuration=20s", "webhook.replicas=1", "webhook.namespaces=all", "webhook.excludedNamespaces={a,b}",
 		"webhook.failurePolicy=Fail", "webhook.deny=true", "webhook.drainDelay=15s", "webhook.minDrainDuration=1m10s", "webhook.terminationGracePeriodSeconds=90",
 		"webhook.certManager.enabled=true", "webhook.certManager.issuerRef.name=ca", "webhook.certManager.issuerRef.kind=ClusterIssuer",
@@ -87,6 +90,7 @@ var kinds = map[string]func(*testing.T, object){
 	"v1 ConfigMap":                      func(t *testing.T, o object) { decode[corev1.ConfigMap](t, o) },
 	"v1 Service":                        func(t *testing.T, o object) { decode[corev1.Service](t, o) },
 	"v1 ServiceAccount":                 func(t *testing.T, o object) { decode[corev1.ServiceAccount](t, o) },
+	"apps/v1 DaemonSet":                 func(t *testing.T, o object) { decode[appsv1.DaemonSet](t, o) },
 	"apps/v1 Deployment":                func(t *testing.T, o object) { decode[appsv1.Deployment](t, o) },
 	"policy/v1 PodDisruptionBudget":     func(t *testing.T, o object) { decode[policyv1.PodDisruptionBudget](t, o) },
 	"rbac.authorization.k8s.io/v1 Role": func(t *testing.T, o object) { decode[rbacv1.Role](t, o) },
@@ -162,6 +166,8 @@ func TestRefused(t *testing.T) {
 		"webhook.image.digest=0a0a":                                                  "does not match pattern",
 		"gateway.image.tag=a b":                                                      "does not match pattern",
 		"name=UPPER":                                                                 "does not match pattern",
+		"cni.enabled=true,cni.confFile=10-a.conf":                                    "does not match pattern",
+		"cni.enabled=true,cni.binDir=bin":                                            "does not match pattern",
 		"sidecar.native=maybe":                                                       "got string, want boolean",
 		"gateway.enabled=true,gateway.drainTimeout=1m":                               "", // enough for the default
 		"gateway.enabled=true,gateway.drainTimeout=4s":                               "gateway.drainTimeout (4s) must not be shorter than the 5s that gateway.loadBalancer adaptive needs",
@@ -263,4 +269,58 @@ func selected(labels, asked map[string]string) map[string]string {
 		}
 	}
 	return out
+}
+
+// The installer of the network plugin is not restricted; this is all that it has.
+func TestPluginsInstaller(t *testing.T) {
+	for set, want := range map[string]string{"cni.enabled=true": "cni", "cni.enabled=true,sidecar.capture=init": "init", "": "init"} {
+		r := rendering(t, set)
+		if args := deployments(t, r)[0].Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--capture="+want) {
+			t.Errorf("%s: the webhook has %q", set, args)
+		}
+		files, err := base(loadChart(t), parse(t, []string{set}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		level := "restricted"
+		if set != "" {
+			level = "privileged"
+		}
+		if !strings.Contains(string(files["namespace.yaml"]), "enforce: "+level) {
+			t.Errorf("%s: %s", set, files["namespace.yaml"])
+		}
+		for _, o := range r.objects {
+			if o.kind != "DaemonSet" {
+				continue
+			}
+			d := decode[appsv1.DaemonSet](t, o)
+			spec := d.Spec.Template.Spec
+			c := spec.Containers[0]
+			s := c.SecurityContext
+			if s.Privileged != nil || spec.HostPID || spec.HostIPC || len(c.Ports) > 0 || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem ||
+				!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || !slices.Equal(s.Capabilities.Add, []corev1.Capability{"DAC_OVERRIDE"}) {
+				t.Errorf("%s: %+v", set, s)
+			}
+			var paths []string
+			for i, v := range spec.Volumes {
+				paths = append(paths, v.HostPath.Path)
+				if c.VolumeMounts[i].MountPath != v.HostPath.Path {
+					t.Errorf("%s is at %s", v.HostPath.Path, c.VolumeMounts[i].MountPath)
+				}
+			}
+			if !slices.Equal(paths, []string{"/opt/cni/bin", "/etc/cni/net.d"}) {
+				t.Errorf("%s: files of the node: %q", set, paths)
+			}
+			if !maps.Equal(d.Spec.Selector.MatchLabels, selected(d.Spec.Template.Labels, d.Spec.Selector.MatchLabels)) {
+				t.Errorf("it does not select its own pods: %v", d.Spec.Template.Labels)
+			}
+		}
+		wants := []string(nil)
+		if set != "" {
+			wants = []string{"own daemonsets: get of lastcall-cni"}
+		}
+		if got := rights(t, r, "lastcall-cni"); !slices.Equal(got, wants) {
+			t.Errorf("%s: rights %q", set, got)
+		}
+	}
 }

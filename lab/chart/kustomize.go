@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	chart "helm.sh/helm/v4/pkg/chart/v2"
@@ -30,7 +31,7 @@ metadata:
   name: ` + defaultNamespace + `
   labels:
     app.kubernetes.io/name: lastcall
-    pod-security.kubernetes.io/enforce: restricted
+    pod-security.kubernetes.io/enforce: ` + podSecurity(r.objects) + `
 `)}
 	order := []string{"namespace.yaml"}
 	for _, o := range r.objects {
@@ -53,6 +54,14 @@ metadata:
 	}
 	files["kustomization.yaml"] = list.Bytes()
 	return files, nil
+}
+
+// podSecurity is what the namespace must admit: the network plugin's installer writes files of the node.
+func podSecurity(objects []object) string {
+	if slices.ContainsFunc(objects, func(o object) bool { return o.kind == "DaemonSet" }) {
+		return "privileged"
+	}
+	return "restricted"
 }
 
 // withoutHelm drops Helm's labels and brings the rest into one form.

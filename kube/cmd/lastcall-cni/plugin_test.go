@@ -245,7 +245,7 @@ func TestRefuses(t *testing.T) {
 		{"no namespace", "/proc/self/no-such-namespace", marked, previous("1.0.0"), "shop/web-1"},
 		{"a file", "/etc/hostname", marked, previous("1.0.0"), "enter the pod's network namespace"},
 		{"own ports", n.Pod.Path(), map[string]string{"lastcall.dev/cni": "15000,x"}, previous("1.0.0"), "annotation lastcall.dev/cni"},
-		{"another setting", n.Pod.Path(), map[string]string{"lastcall.dev/cni": "", "traffic.sidecar.istio.io/excludeInboundPorts": "80000"}, previous("1.0.0"), "excludeInboundPorts"},
+		{"another setting", n.Pod.Path(), map[string]string{"lastcall.dev/cni": "15000", "traffic.sidecar.istio.io/excludeInboundPorts": "80000"}, previous("1.0.0"), "excludeInboundPorts"},
 		{"the node's own namespace", machine, marked, previous("1.0.0"), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

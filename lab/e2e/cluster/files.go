@@ -42,7 +42,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = %q
     conf_dir = %q
-`, l.path("containerd"), l.path("run", "containerd"), l.containerd(), pauseImage, cniFolder, l.path("cni")),
+`, l.path("containerd"), l.path("run", "containerd"), l.containerd(), pauseImage, l.path("plugins"), l.path("cni")),
 
 		"cni/10-pods.conflist": fmt.Sprintf(`{
   "cniVersion": "0.4.0", "name": %q,
