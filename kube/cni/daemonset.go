@@ -18,8 +18,8 @@ import (
 // account is where Kubernetes puts the credentials of a pod.
 const account = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// DaemonSet is the DaemonSet that the installer belongs to. It is asked without a client library, which would make the
-// program on the nodes six times as large.
+// DaemonSet is the DaemonSet that the installer belongs to. It is read with net/http: a client library would make the program
+// on the nodes several times as large.
 type DaemonSet struct {
 	Name string
 	API  string // the API server, https://host:port; empty: that of the pod

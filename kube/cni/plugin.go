@@ -109,7 +109,7 @@ func check(args *skel.CmdArgs) error {
 	if err := within(args.Netns, func() error {
 		isInstalled, err := capture.IsInstalled()
 		if err == nil && !isInstalled {
-			err = errors.New("its rules are not in the pod's network namespace any more: delete the pod")
+			err = errors.New("its rules are no longer in the pod's network namespace: delete the pod")
 		}
 		return err
 	}); err != nil {
