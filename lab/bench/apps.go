@@ -12,8 +12,8 @@ import (
 	"github.com/lastcall-dev/lastcall/lab/bench/stream"
 )
 
-// serveApp runs one of the apps that are part of bench, until ctx ends.
-func serveApp(ctx context.Context, kind, address string) error {
+// serveApp runs one of the apps that are part of bench, until ctx ends; files are those of TLS.
+func serveApp(ctx context.Context, kind, address string, files []string) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
@@ -24,6 +24,8 @@ func serveApp(ctx context.Context, kind, address string) error {
 		err = hold(listener)
 	case "stream":
 		err = stream.Serve(ctx, listener.(*net.TCPListener))
+	case "tls":
+		err = serveTLS(listener, files)
 	default:
 		err = bulk.Serve(listener)
 	}

@@ -50,37 +50,42 @@ var bodiesTable = &table{
 	duration: time.Second,
 	timed:    true, takes: 1900 * time.Millisecond,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
-		o := bulk.Options{Connections: bodyConnections, Size: bodySize, Upload: t.kase == bodyUp || t.kase == streamUp, Duration: time.Second / 2}
+		o := bulk.Options{Connections: bodyConnections, Size: bodySize, Upload: t.kase == bodyUp || t.kase == streamUp}
 		if strings.Contains(t.kase, "stream") {
 			o.Size = 1 << 50
 		}
-		proxy, err := b.proxy(ctx, t.subject, t.apps[bulkApp.name], place{})
-		if err != nil {
-			return nil, err
-		}
-		defer proxy.stop()
-		o.Address = proxy.address()
-		if _, err := bulk.Run(ctx, o); err != nil {
-			return nil, fmt.Errorf("warm up: %w", err)
-		}
-		before, err := proxy.cpu()
-		if err != nil {
-			return nil, err
-		}
-		o.Duration = b.duration
-		result, err := bulk.Run(ctx, o)
-		if err != nil {
-			return nil, err
-		}
-		after, err := proxy.cpu()
-		if err != nil {
-			return nil, err
-		}
-		gb := float64(result.Bytes) / 1e9
-		v := values{gigabytes: gb / result.Took.Seconds()}
-		if t.command != nil {
-			v[cpuPerByte], v[coreUsed] = (after-before).Seconds()/gb, (after-before).Seconds()/result.Took.Seconds()
-		}
-		return v, nil
+		return b.moveBodies(ctx, t, place{}, o)
 	},
+}
+
+// moveBodies starts the subject, moves bodies through it for b.duration, and ends it.
+func (b *bench) moveBodies(ctx context.Context, t turn, p place, o bulk.Options) (values, error) {
+	proxy, err := b.proxy(ctx, t.subject, t.apps[bulkApp.name], p)
+	if err != nil {
+		return nil, err
+	}
+	defer proxy.stop()
+	o.Address, o.Duration = proxy.address(), time.Second/2
+	if _, err := bulk.Run(ctx, o); err != nil {
+		return nil, fmt.Errorf("warm up: %w", err)
+	}
+	before, err := proxy.cpu()
+	if err != nil {
+		return nil, err
+	}
+	o.Duration = b.duration
+	result, err := bulk.Run(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	after, err := proxy.cpu()
+	if err != nil {
+		return nil, err
+	}
+	gb := float64(result.Bytes) / 1e9
+	v := values{gigabytes: gb / result.Took.Seconds()}
+	if t.command != nil {
+		v[cpuPerByte], v[coreUsed] = (after-before).Seconds()/gb, (after-before).Seconds()/result.Took.Seconds()
+	}
+	return v, nil
 }

@@ -24,7 +24,7 @@ var http1Table = &table{
 	timed: true, takes: 4 * time.Second,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 		return b.load(ctx, t, backend, place{Clients: b.connections}, func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
-			return wrk(ctx, b.tool("wrk"), proxy.port, b.connections, duration)
+			return wrk(ctx, b.tool("wrk"), proxy.url(), b.connections, duration)
 		})
 	},
 }

@@ -61,7 +61,7 @@ func (b *bench) halfLoad(ctx context.Context, s subject, app *process, rate floa
 	if rate != 0 {
 		first = time.Second // only to warm it up
 	}
-	most, err := wrk(ctx, b.tool("wrk"), proxy.port, b.connections, first)
+	most, err := wrk(ctx, b.tool("wrk"), proxy.url(), b.connections, first)
 	if err != nil {
 		return 0, open.Result{}, err
 	}

@@ -71,8 +71,8 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) == 3 && args[0] == appWord {
-		return serveApp(ctx, args[1], args[2])
+	if len(args) >= 3 && args[0] == appWord {
+		return serveApp(ctx, args[1], args[2], args[3:])
 	}
 	b, err := parse(args)
 	if err != nil {
@@ -162,7 +162,7 @@ func parse(args []string) (*bench, error) {
 
 // choose makes the list of subjects: all, or those of --only. With --against it is lastcall's, each with its rival.
 func (b *bench) choose(only string) error {
-	b.subjects = subjects
+	b.subjects = slices.Clone(subjects)
 	if b.against != "" && only == "" {
 		b.subjects = slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return !s.ours })
 	}

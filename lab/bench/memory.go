@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +37,7 @@ var memoryTable = &table{
 	rounds: 3, // the memory of one program hardly differs from round to round
 	takes:  6 * time.Second,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
-		held, err := b.hold(ctx, t.subject, b.held)
+		held, err := b.hold(ctx, t.subject, b.held, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +56,7 @@ type holding struct {
 }
 
 // hold opens so many connections through the subject, each of which makes one request, and waits until they have settled.
-func (b *bench) hold(ctx context.Context, s subject, count int) (h holding, err error) {
+func (b *bench) hold(ctx context.Context, s subject, count int, files *tlsFiles) (h holding, err error) {
 	var ends []func()
 	h.release = func() {
 		for i := range ends {
@@ -73,7 +74,7 @@ func (b *bench) hold(ctx context.Context, s subject, count int) (h holding, err 
 		return h, err
 	}
 	ends = append(ends, app.stop)
-	if h.proxy, err = b.proxy(ctx, s, app, place{Clients: count + 100}); err != nil {
+	if h.proxy, err = b.proxy(ctx, s, app, place{Clients: count + 100, TLS: files}); err != nil {
 		return h, err
 	}
 	ends = append(ends, h.proxy.stop)
@@ -85,7 +86,12 @@ func (b *bench) hold(ctx context.Context, s subject, count int) (h holding, err 
 	if err != nil {
 		return h, err
 	}
-	clients, err := openMany(ctx, h.proxy.port, count, func(_ int, conn net.Conn) error { return getSmall(conn) })
+	clients, err := openMany(ctx, h.proxy.port, count, func(_ int, conn net.Conn) error {
+		if files != nil {
+			conn = tls.Client(conn, files.client())
+		}
+		return getSmall(conn)
+	})
 	ends = append(ends, func() { closeAll(clients) })
 	if err != nil {
 		return h, err

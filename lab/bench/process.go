@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -21,6 +22,7 @@ type process struct {
 	port   int
 	pid    int
 	http2  bool          // all that it speaks
+	tls    *tls.Config   // of its clients; nil without TLS
 	said   *bytes.Buffer // its standard error; to be read only once done is closed
 	began  time.Time     // when it was about to be started
 	done   chan struct{}
@@ -70,7 +72,7 @@ func launch(ctx context.Context, s subject, program string, core int, p place) (
 	if err := onCore(core, command.Start); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.name, err)
 	}
-	running := &process{name: s.name, port: p.Listen, pid: command.Process.Pid, http2: p.HTTP2, said: &said, began: began,
+	running := &process{name: s.name, port: p.Listen, pid: command.Process.Pid, http2: p.HTTP2, tls: p.TLS.client(), said: &said, began: began,
 		done: make(chan struct{}), signal: command.Process.Signal}
 	go func() {
 		defer close(running.done)
@@ -84,7 +86,12 @@ func launch(ctx context.Context, s subject, program string, core int, p place) (
 func (p *process) address() string { return fmt.Sprintf("127.0.0.1:%d", p.port) }
 
 // url is what small requests ask for.
-func (p *process) url() string { return "http://" + p.address() + "/get" }
+func (p *process) url() string {
+	if p.tls != nil {
+		return "https://" + p.address() + "/get"
+	}
+	return "http://" + p.address() + "/get"
+}
 
 // awaitAnswer returns once a GET is answered with 200.
 func (p *process) awaitAnswer(ctx context.Context) error {
@@ -94,7 +101,7 @@ func (p *process) awaitAnswer(ctx context.Context) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!p.http2)
 	protocols.SetUnencryptedHTTP2(p.http2)
-	transport := &http.Transport{DisableKeepAlives: true, Protocols: protocols}
+	transport := &http.Transport{DisableKeepAlives: true, Protocols: protocols, TLSClientConfig: p.tls}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url(), nil)

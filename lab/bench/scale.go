@@ -109,7 +109,7 @@ func idleTurn(ctx context.Context, b *bench, t turn) (values, error) {
 	if err != nil {
 		return nil, err
 	}
-	held, err := b.hold(ctx, t.subject, t.count())
+	held, err := b.hold(ctx, t.subject, t.count(), nil)
 	if err != nil {
 		return nil, err
 	}

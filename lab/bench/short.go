@@ -25,7 +25,7 @@ var shortTable = &table{
 	timed: true, takes: 4 * time.Second,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 		return b.load(ctx, t, backend, place{Clients: shortClients}, func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
-			return wrk(ctx, b.tool("wrk"), proxy.port, shortClients, duration, "Connection: close")
+			return wrk(ctx, b.tool("wrk"), proxy.url(), shortClients, duration, "Connection: close")
 		})
 	},
 }

@@ -30,11 +30,12 @@ type subject struct {
 type place struct {
 	Dir                            string
 	Listen, Backend, Admin, Status int
-	Mode                           string   // HAProxy's
-	Options                        []string // HAProxy's lines of them
-	HTTP2                          bool     // without TLS, by prior knowledge; else HTTP/1.1
-	Clients                        int      // how many connections it must be ready for
-	Env                            []string // added to the environment
+	Mode                           string    // HAProxy's
+	Options                        []string  // HAProxy's lines of them
+	HTTP2                          bool      // without TLS, by prior knowledge; else HTTP/1.1
+	Clients                        int       // how many connections it must be ready for
+	Env                            []string  // added to the environment
+	TLS                            *tlsFiles // terminate TLS 1.3 with them; nil: none
 }
 
 // fewestClients is the smallest number of clients that a configuration is made for.
@@ -53,6 +54,11 @@ var subjects = []subject{
 	}},
 	{name: "lastcall-http", title: "lastcall, HTTP", ours: true, command: lastcall("http")},
 	{name: "lastcall-tcp", title: "lastcall, TCP", ours: true, tcp: true, command: lastcall("tcp")},
+	{name: "lastcall-clear", title: "lastcall without TLS", ours: true, command: lastcall("http")},
+	{name: "crypto-tls", title: "Go's crypto/tls alone, no app", command: func(_ string, p place) ([]string, error) {
+		self, err := os.Executable()
+		return append([]string{self, appWord, "tls", fmt.Sprintf("127.0.0.1:%d", p.Listen)}, p.TLS.arguments()...), err
+	}},
 	{name: "envoy", title: "Envoy", peer: "envoy", command: func(program string, p place) ([]string, error) {
 		config, err := p.envoyConfig()
 		return envoyCommand(program, config), err
@@ -102,7 +108,7 @@ func own(kind string) func(string, place) ([]string, error) {
 func lastcall(protocol string) func(string, place) ([]string, error) {
 	return func(program string, p place) ([]string, error) {
 		return []string{program, "agent",
-			"--inbound", fmt.Sprintf("127.0.0.1:%d=127.0.0.1:%d,protocol=%s", p.Listen, p.Backend, protocol),
+			"--inbound", fmt.Sprintf("127.0.0.1:%d=127.0.0.1:%d,protocol=%s%s", p.Listen, p.Backend, protocol, p.TLS.inbound()),
 			"--status-address", "127.0.0.1", "--status-port", fmt.Sprint(p.Status),
 			"--admin-address", fmt.Sprintf("127.0.0.1:%d", p.Admin),
 			"--termination-log", filepath.Join(p.Dir, "termination-log")}, nil
@@ -119,6 +125,9 @@ func (p place) envoyConfig() (string, error) {
 		Listen: fmt.Sprintf("127.0.0.1:%d", p.Listen), App: fmt.Sprintf("127.0.0.1:%d", p.Backend), Protocol: "http",
 	}}}.Render(fmt.Sprintf("127.0.0.1:%d", p.Admin))
 	if err != nil {
+		return "", err
+	}
+	if config, err = p.TLS.envoy(config); err != nil {
 		return "", err
 	}
 	path := filepath.Join(p.Dir, "envoy.json")

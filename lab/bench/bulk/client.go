@@ -3,6 +3,7 @@ package bulk
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -20,6 +21,7 @@ type Options struct {
 	Size        int64 // of a body, bytes
 	Upload      bool  // else the bodies are the responses'
 	Duration    time.Duration
+	TLS         *tls.Config // of the clients, which then copy and decrypt what they receive; nil: none
 }
 
 // Result is what was moved.
@@ -55,11 +57,14 @@ func (o Options) move(ctx context.Context, end time.Time, moved, bodies *atomic.
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	conn := dialed.(*net.TCPConn)
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	if err := conn.SetDeadline(end); err != nil {
+	defer dialed.Close()
+	defer context.AfterFunc(ctx, func() { _ = dialed.SetDeadline(time.Unix(1, 0)) })()
+	if err := dialed.SetDeadline(end); err != nil {
 		return err
+	}
+	conn := dialed
+	if o.TLS != nil {
+		conn = tls.Client(dialed, o.TLS)
 	}
 	content, err := zeros()
 	if err != nil {
@@ -77,7 +82,7 @@ func (o Options) move(ctx context.Context, end time.Time, moved, bodies *atomic.
 }
 
 // one moves one body.
-func (o Options) one(conn *net.TCPConn, in *bufio.Reader, content *os.File, count func(int64)) error {
+func (o Options) one(conn net.Conn, in *bufio.Reader, content *os.File, count func(int64)) error {
 	head := fmt.Sprintf("GET /bytes/%d HTTP/1.1\r\nHost: app\r\n\r\n", o.Size)
 	if o.Upload {
 		head = fmt.Sprintf("POST /upload HTTP/1.1\r\nHost: app\r\nContent-Length: %d\r\n\r\n", o.Size)

@@ -76,7 +76,7 @@ func discardBody(conn *net.TCPConn, in *bufio.Reader, request *http.Request) err
 }
 
 // discardFrom throws size bytes away, those first that the reader has already; moved receives each portion.
-func discardFrom(conn *net.TCPConn, in *bufio.Reader, size int64, moved func(int64)) error {
+func discardFrom(conn net.Conn, in *bufio.Reader, size int64, moved func(int64)) error {
 	early := min(size, int64(in.Buffered()))
 	if _, err := in.Discard(int(early)); err != nil {
 		return err
@@ -105,12 +105,12 @@ func zeros() (*os.File, error) {
 }
 
 // send writes size bytes; moved receives each portion.
-func send(conn *net.TCPConn, content *os.File, size int64, moved func(int64)) error {
+func send(conn net.Conn, content *os.File, size int64, moved func(int64)) error {
 	for size > 0 {
 		if _, err := content.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		n, err := conn.ReadFrom(io.LimitReader(content, min(size, portion)))
+		n, err := io.Copy(conn, io.LimitReader(content, min(size, portion))) // by sendfile(2) if it is a TCP connection
 		if moved != nil {
 			moved(n)
 		}
