@@ -98,3 +98,42 @@ func TestClientAnnouncesCloseInADrain(t *testing.T) {
 	_ = c.Close()
 	awaitNone(t, p)
 }
+
+// With Auto, a client whose bytes have come with its connection decides before the app is connected to.
+func TestAutoWithBytesAtOnce(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	echoes := startApp(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	for _, row := range []struct {
+		app          net.Addr
+		sent, answer string
+	}{
+		{startHTTP(t, echo), closing, "HTTP/1.1 200 OK\r\n"},
+		{startHTTP(t, echo), get("/"), "HTTP/1.1 200 OK\r\n"},
+		{echoes, "\x00\x01hello", "\x00\x01hello"},
+		{closed.Addr(), closing, "HTTP/1.1 503 Service Unavailable\r\n"},
+		{closed.Addr(), "\x00\x01hello", ""},
+	} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		_, _ = io.WriteString(conn, row.sent)
+		_ = conn.(*net.TCPConn).CloseWrite()
+		p := startPipe(t, row.app, Auto, func(c *Config) { c.Listen = func(string, string) (net.Listener, error) { return ln, nil } })
+		got, err := io.ReadAll(conn)
+		if err != nil || !strings.HasPrefix(string(got), row.answer) || row.answer == "" && len(got) > 0 {
+			t.Errorf("%q is answered with %q, %v; want %q", row.sent, got, err, row.answer)
+		}
+		_ = conn.Close()
+		awaitNone(t, p)
+	}
+}

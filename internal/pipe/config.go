@@ -17,7 +17,8 @@ import (
 type Protocol int
 
 const (
-	// Auto detects the protocol from the first bytes. It connects to the app at once: the server may speak first.
+	// Auto detects the protocol from the first bytes. If the client's have not come with its connection, it connects to
+	// the app at once: the server may speak first.
 	Auto Protocol = iota
 	// HTTP connects to the app at the first request, so that silent connections do not occupy an app that serves few.
 	HTTP

@@ -132,7 +132,7 @@ func (p *Pipe) serve(l *listener, client *tcp.Socket) {
 	}
 	c.recountLocked()
 	c.mu.Unlock()
-	p.start(c)
+	p.start(c.serve)
 }
 
 // originOf is the original destination of a captured connection. A listener of this pipe is an error: it would loop.

@@ -31,7 +31,7 @@ type Pipe struct {
 	closing      state        // connections that become idle are closed
 	stacks       stacks
 	changes      chan struct{}
-	work         chan *conn   // to goroutines that wait for one
+	work         chan func()  // sides of connections, to goroutines that wait for one
 	spare        atomic.Int64 // how many wait
 
 	mu        sync.Mutex // guards what follows
@@ -57,7 +57,7 @@ func Start(cfg Config) (*Pipe, error) {
 	p := &Pipe{
 		cfg:     cfg,
 		changes: make(chan struct{}, 1),
-		work:    make(chan *conn),
+		work:    make(chan func()),
 		timers:  make(map[*time.Timer]struct{}),
 		exited:  make(chan struct{}),
 	}
@@ -350,11 +350,8 @@ func (p *Pipe) beginEnd() {
 	p.stopTimers()
 	p.cancel()
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.ended {
-		p.ended = true
-		close(p.work)
-	}
+	p.ended = true
+	p.mu.Unlock()
 }
 
 func (p *Pipe) exit() {

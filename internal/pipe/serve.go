@@ -33,6 +33,10 @@ func (c *conn) begin() bool {
 		c.up.state = upOpaque
 		return c.dial() == nil
 	case Auto:
+		if !c.overLimit && c.in.tls == nil && c.client.Unread() > 0 {
+			c.up.owes = true // the client spoke first, and may have sent a whole request
+			return true
+		}
 		c.setArriving(true) // what the client has sent is not read meanwhile
 		if err := c.dial(); err != nil {
 			c.awaitRequest()
@@ -92,7 +96,7 @@ func (c *conn) dial() error {
 	}
 	app.SetNoDelay()
 	c.ended = make(chan struct{})
-	go c.serveDown()
+	c.p.start(c.serveDown)
 	return nil
 }
 
@@ -139,6 +143,16 @@ func (c *conn) cleanUp() {
 	c.p.remove(c)
 }
 
+// appHasEnded reports whether down has returned. Only up may ask.
+func (c *conn) appHasEnded() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // carry forwards the rest of one direction, and its end as an end. It returns how many bytes.
 func (c *conn) carry(to, from *tcp.Socket) (carried uint64) {
 	for {
@@ -146,7 +160,9 @@ func (c *conn) carry(to, from *tcp.Socket) (carried uint64) {
 		carried += uint64(n)
 		switch {
 		case err == nil:
-			_ = to.CloseWrite()
+			if from == c.app || !c.appHasEnded() { // else both are closed at once
+				_ = to.CloseWrite()
+			}
 			return carried
 		case errors.Is(err, os.ErrDeadlineExceeded) && !c.hasEnded():
 			_ = from.SetReadDeadline(time.Time{}) // the sniffing's

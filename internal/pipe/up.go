@@ -25,6 +25,7 @@ type up struct {
 	headBegan time.Time // of the present request, if it came in parts
 	upgraded  []byte    // the request that became a tunnel; written under mu
 	unsent    int       // at the last look after our FIN
+	owes      bool      // the app would have been connected to at once, but for the client's first bytes
 	alone     bool      // it runs down as well, see alone.go
 	finished  bool      // the client has its response, and sends nothing more
 }
@@ -118,6 +119,7 @@ func (u *up) readClient(fd uintptr) bool {
 		if !u.fromClient() || u.alone {
 			return true
 		}
+		u.dialOwed()
 		if u.splices = u.splicesUp(); u.splices > 0 {
 			return true
 		}
@@ -196,6 +198,14 @@ func (u *up) fromClient() bool {
 	return true
 }
 
+// dialOwed connects to the app if the client's first bytes are no whole request: it may speak first nevertheless.
+func (u *up) dialOwed() {
+	if u.owes && u.c.app == nil && !u.c.hasEnded() {
+		_ = u.c.dial() // once more for a request, or carryUp ends the connection
+	}
+	u.owes = false
+}
+
 // passAsBytes makes the connection opaque.
 func (u *up) passAsBytes() {
 	c := u.c
@@ -213,6 +223,7 @@ func (u *up) passAsBytes() {
 	default:
 		c.noteOpaque(counters.OpaqueUnknown)
 	}
+	u.dialOwed()
 }
 
 // awaitDecision waits until the app has answered an upgrade, which decides what the client sends next.

@@ -1,28 +1,33 @@
 package pipe
 
-// A connection's first goroutine is one that has served another before, if there is one: its stack has grown already.
+// The first goroutines of a connection are those that have served another before, if any wait: their stacks have grown
+// already.
 
 // spareWorkers is how many wait for a connection at most. A stack of theirs takes 8 KB, until a garbage collection.
 const spareWorkers = 64
 
-// start serves a connection in a goroutine.
-func (p *Pipe) start(c *conn) {
+// start runs one side of a connection in a goroutine.
+func (p *Pipe) start(side func()) {
 	select {
-	case p.work <- c:
+	case p.work <- side:
 	default:
-		go p.serveAll(c)
+		go p.runAll(side)
 	}
 }
 
-// serveAll serves a connection and those that come later.
-func (p *Pipe) serveAll(c *conn) {
-	for c != nil {
-		c.serve()
+// runAll runs it and those that come later, until the pipe ends.
+func (p *Pipe) runAll(side func()) {
+	for {
+		side()
 		if p.spare.Add(1) > spareWorkers {
 			p.spare.Add(-1)
 			return
 		}
-		c = <-p.work // nil when the pipe has ended
-		p.spare.Add(-1)
+		select {
+		case side = <-p.work:
+			p.spare.Add(-1)
+		case <-p.ctx.Done():
+			return
+		}
 	}
 }
