@@ -103,8 +103,10 @@ func (s *Socket) connect(ctx context.Context, to netip.AddrPort, source netip.Ad
 		}
 		return errno != unix.EINPROGRESS && errno != unix.EALREADY && errno != unix.EINTR
 	}
-	if attempt(uintptr(s.fd)) || attempt(uintptr(s.fd)) {
-		return failed("connect", errno)
+	for range 2 {
+		if attempt(uintptr(s.fd)) {
+			return failed("connect", errno)
+		}
 	}
 	raw, err := s.poll()
 	if err != nil {
