@@ -3,7 +3,6 @@ package pipe
 import (
 	"errors"
 	"os"
-	"runtime"
 	"time"
 )
 
@@ -20,7 +19,6 @@ func (u *up) answerAlone() (parted bool) {
 	c := u.c
 	u.release()
 	_ = c.app.SetReadDeadline(time.Now().Add(aloneTime))
-	runtime.Gosched() // others first: when they wait, the response may be there, and the app's socket needs no poller either
 	for c.down.run() {
 		if !u.alone { // woken
 			go c.serveDown()

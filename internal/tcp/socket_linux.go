@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -72,8 +73,13 @@ func (s *Socket) WhenReadable(f func(fd uintptr) bool) error {
 	raw, fd, woken := s.raw, s.fd, s.woken
 	s.mu.Unlock()
 	if raw == nil {
-		if fd >= 0 && !woken && f(uintptr(fd)) {
-			return nil
+		for try := 0; try < 2 && fd >= 0 && !woken; try++ {
+			if try > 0 {
+				runtime.Gosched() // when all others wait, it may be there
+			}
+			if f(uintptr(fd)) {
+				return nil
+			}
 		}
 		var err error
 		if raw, err = s.poll(); err != nil {
