@@ -11,10 +11,13 @@ import (
 
 // serve runs a connection from its first byte to its last.
 func (c *conn) serve() {
-	if c.begin() {
-		c.serveUp()
-	} else {
+	switch {
+	case !c.begin():
 		c.cleanUp()
+	case c.up.state == upOpaque: // connecting takes a deep stack, which a tunnel, never idle, would keep
+		go c.serveUp()
+	default:
+		c.serveUp()
 	}
 }
 
@@ -96,7 +99,11 @@ func (c *conn) dial() error {
 	}
 	app.SetNoDelay()
 	c.ended = make(chan struct{})
-	c.p.start(c.serveDown)
+	if c.up.state == upHead {
+		c.p.start(c.serveDown)
+	} else {
+		go c.serveDown() // it may become a tunnel
+	}
 	return nil
 }
 

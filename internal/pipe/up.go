@@ -47,6 +47,10 @@ const (
 // run reads from the client until either side has ended. It reports whether it has, or whether to continue in a new
 // goroutine; neither if another one has taken over.
 func (u *up) run() (ended, again bool) {
+	if u.state == upOpaque {
+		u.carryUp()
+		return true, false
+	}
 	read := u.readClient
 	for u.state != upOpaque {
 		u.err = nil
@@ -74,8 +78,7 @@ func (u *up) run() (ended, again bool) {
 		}
 	}
 	if u.state == upOpaque {
-		u.carryUp()
-		return true, false
+		return false, true
 	}
 	u.release()
 	u.clientEnded()
