@@ -47,8 +47,8 @@ var bodiesTable = &table{
 	without: func(kase string, s subject) bool {
 		return strings.Contains(kase, "stream") && !s.tcp && s.command != nil
 	},
-	duration: time.Second,
-	timed:    true, takes: 1900 * time.Millisecond,
+	duration: time.Second / 2,
+	timed:    true, takes: 1200 * time.Millisecond,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 		o := bulk.Options{Connections: bodyConnections, Size: bodySize, Upload: t.kase == bodyUp || t.kase == streamUp}
 		if strings.Contains(t.kase, "stream") {

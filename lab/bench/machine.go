@@ -55,7 +55,11 @@ func (b *bench) sign(ctx context.Context, out io.Writer, o *outcome, machine str
 	if len(b.given) > 0 || b.quick {
 		command = fmt.Sprintf("make bench ARGS=%q", b.args)
 	}
-	fmt.Fprintf(out, "`%s`, %s; medians of %d alternating rounds", command, time.Now().UTC().Format(time.DateOnly), b.rounds)
+	rounds := "one round"
+	if b.rounds > 1 {
+		rounds = fmt.Sprintf("medians of %d alternating rounds", b.rounds)
+	}
+	fmt.Fprintf(out, "`%s`, %s; %s", command, time.Now().UTC().Format(time.DateOnly), rounds)
 	if o.timed {
 		fmt.Fprintf(out, " of %s", b.duration)
 	}

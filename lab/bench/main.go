@@ -103,7 +103,7 @@ func parse(args []string) (*bench, error) {
 	flags.BoolVar(&b.printOnly, "print", false, "print the tables, and write no file")
 	flags.BoolVar(&b.printOnly, "n", false, "the same as --print")
 	flags.IntVar(&b.rounds, "rounds", 5, "how often each proxy has its turn; some tables have their own default")
-	flags.DurationVar(&b.duration, "duration", 2*time.Second, "how long each load lasts, in whole seconds; some tables have their own default")
+	flags.DurationVar(&b.duration, "duration", time.Second, "how long each load lasts, in whole seconds; some tables have their own default")
 	flags.IntVar(&b.connections, "connections", 64, "keep-alive connections of http1 and latency")
 	flags.IntVar(&b.held, "held", 8000, "connections of memory and drain")
 	flags.IntVar(&b.proxyCore, "proxy-core", 0, "the core that the proxies run on")
@@ -216,6 +216,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 	for _, t := range b.tables {
 		clock.expect(t, b.with(t))
 	}
+	fmt.Fprintf(os.Stderr, "%d tables: about %s with the default settings\n", len(b.tables), clock.expected.Round(time.Second))
 	var problems []error
 	for _, t := range b.tables {
 		settings := b.with(t)

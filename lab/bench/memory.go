@@ -35,7 +35,7 @@ var memoryTable = &table{
 		{ours: "lastcall-tcp", of: perPair, limit: 10e3},
 	},
 	rounds: 3, // the memory of one program hardly differs from round to round
-	takes:  6 * time.Second,
+	takes:  5 * time.Second, quick: []string{"lastcall-http", "envoy"},
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 		held, err := b.hold(ctx, t.subject, b.held, nil)
 		if err != nil {

@@ -35,7 +35,7 @@ var (
 		},
 		subjects: scaled, quick: scaled[:1], cases: upTo(fileLimit()/2-500, 1000, 4000, 9000, 25000), quickCases: []string{"1,000", "4,000"}, curve: true, axis: "idle connections",
 		columns: []column{middle(withThem), middle(kernelEach)},
-		rounds:  1, takes: 6 * time.Second,
+		rounds:  1, takes: 5 * time.Second,
 		turn: idleTurn,
 		picture: func(o *outcome) chart {
 			return o.chart("Memory against idle connections", "resident memory, MB", withThem, 1e-6, false)
@@ -48,9 +48,9 @@ var (
 			return fmt.Sprintf("HTTP/1.1 keep-alive connections, all of them in use: %s requests/s in all, evenly spaced, on one connection after the other. "+
 				"A latency counts from when its request was due.", whole(busyRate))
 		},
-		subjects: scaled, quick: scaled[:2], cases: upTo(fileLimit()/2-500, 100, 1000, 4000, 9000, 25000), quickCases: []string{"100", "1,000"}, curve: true, axis: "busy connections",
+		subjects: scaled, quick: scaled[:1], cases: upTo(fileLimit()/2-500, 100, 1000, 4000, 9000, 25000), quickCases: []string{"100", "1,000"}, curve: true, axis: "busy connections",
 		columns: []column{middle(cpuPerRequest), middle(p99), middle(usedMemory)},
-		rounds:  1, takes: 4 * time.Second,
+		rounds:  1, takes: 3 * time.Second,
 		turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 			return b.atRate(ctx, t, t.count(), busyRate)
 		},
@@ -64,10 +64,10 @@ var (
 			return fmt.Sprintf("HTTP/1.1, %d kept connections, requests evenly spaced at a rate that does not wait for answers. "+
 				"More than 100 %% is what a rate would take that the proxy cannot keep up with.", b.connections)
 		},
-		subjects: scaled, quick: scaled[:2], cases: upTo(math.MaxInt, 2000, 5000, 10000, 15000, 30000), quickCases: []string{"2,000", "10,000"}, curve: true, axis: "requests/s",
+		subjects: scaled, quick: scaled[:1], cases: upTo(math.MaxInt, 2000, 5000, 10000, 15000, 30000), quickCases: []string{"2,000", "10,000"}, curve: true, axis: "requests/s",
 		without: func(kase string, s subject) bool { return s.name == "envoy" && kase == "30,000" },
 		columns: []column{middle(vcpu), middle(cpuPerRequest), middle(p99)},
-		rounds:  1, takes: 3 * time.Second,
+		rounds:  1, takes: 2 * time.Second,
 		turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 			return b.atRate(ctx, t, b.connections, float64(t.count()))
 		},
