@@ -59,7 +59,7 @@ func (o *outcome) writeVerdicts(out io.Writer) (worse int) {
 			fmt.Fprintf(out, "%s, this build and that of --against:\n\n| | this | against | ratio | %.0f %% interval | |\n|---|---:|---:|---:|---:|---|\n", title, 100*confidence)
 			seen := map[*metric]bool{}
 			for _, c := range o.columns {
-				if seen[c.of] {
+				if seen[c.of] || c.of.neutral {
 					continue
 				}
 				seen[c.of] = true

@@ -16,10 +16,8 @@ import (
 
 // machine describes what was measured on, in one line.
 func machine() string {
-	parts := []string{firstMatch("/proc/cpuinfo", `(?m)^model name\s*: (.*)$`), fmt.Sprintf("%d cores", cores())}
-	if kernel, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		parts = append(parts, "Linux "+strings.TrimSpace(string(kernel)))
-	}
+	parts := []string{firstMatch("/proc/cpuinfo", `(?m)^model name\s*: (.*)$`), fmt.Sprintf("%d cores", cores()),
+		"Linux " + firstMatch("/proc/sys/kernel/osrelease", `^([\d.]+)`)}
 	parts = append(parts, runtime.Version())
 	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
 		// Others' work on the machine is the first thing to look for behind odd numbers.

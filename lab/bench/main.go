@@ -201,8 +201,6 @@ func (b *bench) whyNotWritten(o *outcome) string {
 		return "it was interrupted"
 	case left:
 		return "peers are missing (`make peers`)"
-	case o.failedOurs:
-		return "lastcall failed"
 	}
 	return ""
 }

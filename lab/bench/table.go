@@ -12,6 +12,8 @@ type metric struct {
 	title string
 	show  func(float64) string
 	more  bool // more of it is better
+	// neutral metrics are neither better nor worse: --against has no verdict about them.
+	neutral bool
 }
 
 // Metrics that several tables have.
@@ -22,10 +24,10 @@ var (
 	cpuPerRequest = &metric{title: "CPU per request", show: microseconds}
 	// coreUsed is the proxy's share of its core, 0 to 1, under as much load as it takes. Well below 1, the load or the app
 	// was the limit.
-	coreUsed    = &metric{title: "core used", show: percent}
+	coreUsed    = &metric{title: "core used", show: percent, neutral: true}
 	idleMemory  = &metric{title: "resident idle", show: megabytes}
 	usedMemory  = &metric{title: "under load", show: megabytes}
-	lostOf      = &metric{title: "of", show: whole}
+	lostOf      = &metric{title: "of", show: whole, neutral: true}
 	lost        = &metric{title: "requests lost", show: whole}
 	perPair     = &metric{title: "per client's connection", show: kilobytes}
 	socketsEach = &metric{title: "sockets for each", show: hundredths}
