@@ -82,6 +82,7 @@ var tlsBodiesTable = &table{
 	},
 	subjects: []string{"lastcall-http", "envoy", "haproxy-http", "nginx", "caddy"},
 	cases:    []string{bodyDown, bodyUp},
+	quick:    []string{"lastcall-http", "haproxy-http"},
 	columns:  []column{middle(gigabytes), extent(gigabytes), middle(cpuPerByte), middle(coreUsed)},
 	aims: []aim{
 		{kase: bodyDown, ours: "lastcall-http", of: cpuPerByte, theirs: "nginx", limit: 1}, {kase: bodyUp, ours: "lastcall-http", of: cpuPerByte, theirs: "nginx", limit: 1},
@@ -110,7 +111,8 @@ var tlsMemoryTable = &table{
 	},
 	subjects: []string{"lastcall-http", "envoy", "haproxy-http", "nginx", "caddy"},
 	cases:    []string{tlsIdle, tlsIdleMutual},
-	columns:  []column{middle(idleMemory), middle(withThem), middle(perPair), middle(socketsEach)},
+	quick:    []string{"lastcall-http"}, quickCases: []string{tlsIdle},
+	columns: []column{middle(idleMemory), middle(withThem), middle(perPair), middle(socketsEach)},
 	aims: []aim{
 		{kase: tlsIdle, ours: "lastcall-http", of: perPair, limit: 20e3}, {kase: tlsIdle, ours: "lastcall-http", of: perPair, theirs: "envoy", limit: 1},
 		{kase: tlsIdleMutual, ours: "lastcall-http", of: perPair, limit: 20e3},
@@ -148,6 +150,7 @@ var mtls1000Table = &table{
 		{ours: "lastcall-http", of: processors, limit: 0.02}, {ours: "lastcall-http", of: processors, theirs: "envoy", limit: 0.5},
 		{ours: "lastcall-http", of: usedMemory, limit: 15e6},
 	},
+	quick:    []string{"lastcall-http", "envoy"},
 	duration: 5 * time.Second, rounds: 3, timed: true, takes: 8 * time.Second,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 		files, err := b.makeTLS(true)
