@@ -48,28 +48,28 @@ type turn struct {
 // quickSubjects are those of a quick run.
 var quickSubjects = []string{"direct", "lastcall-http", "envoy", "haproxy-http"}
 
-// tables in the order in which they are made, the most important first. A list and not a function would be initialised in a circle.
+// tables in the order in which they are made. A list and not a function would be initialised in a circle.
 var tables []*table
 
 func init() {
 	tables = []*table{
 		http1Table,
 		shortTable,
-		tlsTable,
 		http2Table,
 		latencyTable,
 		streamsTable,
+		streamEndsTable,
+		drainTable,
+		startTable,
+		tlsTable,
+		tlsBodiesTable,
+		tlsMemoryTable,
+		mtls1000Table,
 		idleTable,
 		busyTable,
 		rateTable,
-		mtls1000Table,
-		startTable,
-		drainTable,
 		memoryTable,
-		tlsMemoryTable,
 		bodiesTable,
-		tlsBodiesTable,
-		streamEndsTable,
 	}
 }
 
