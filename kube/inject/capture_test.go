@@ -20,7 +20,7 @@ func rights(p *corev1.Pod) (all map[string][]corev1.Capability) {
 	return all
 }
 
-// Each form of the capture, for both forms of the sidecar: which containers have which right, and who sets the rules.
+// Each form of the capture, for both forms of the sidecar: the rights of the containers, and what sets the rules.
 func TestCaptureForms(t *testing.T) {
 	for _, form := range []Sidecar{Native, Classic} {
 		for said, want := range map[Capture]map[string][]corev1.Capability{

@@ -1,0 +1,137 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+var rounds = flag.Int("start-rounds", 9, "how many pods of each form TestPodStart starts")
+
+// bareForm is the pod without lastcall.
+const bareForm = "bare"
+
+// TestPodStart measures one pod alone from its creation to Ready, each form of the sidecar in turn, and prints the medians as
+// a table of Markdown. What the sidecar sets up itself must not cost one of the kubelet's looks, as an init container does.
+func TestPodStart(t *testing.T) {
+	n := newNamespace(t, nil)
+	forms := []map[string]string{{"lastcall.dev/inject": "false"}}
+	for _, sidecar := range []string{"native", "classic"} {
+		for _, capture := range captures(t) {
+			forms = append(forms, map[string]string{"lastcall.dev/sidecar": sidecar, "lastcall.dev/capture": capture})
+		}
+	}
+	took := map[string][]time.Duration{}
+	var names []string
+	for round := range *rounds {
+		for _, form := range forms {
+			name := bareForm
+			if form["lastcall.dev/inject"] == "" {
+				name = form["lastcall.dev/sidecar"] + ", " + form["lastcall.dev/capture"]
+			}
+			if round == 0 {
+				names = append(names, name)
+			}
+			took[name] = append(took[name], n.startOne(form))
+		}
+	}
+	bare := median(took[bareForm])
+	var table strings.Builder
+	table.WriteString("| sidecar, what sets the rules | creation to Ready, median | from | to | more than bare |\n|---|---|---|---|---|\n")
+	for _, name := range names {
+		m := median(took[name])
+		fmt.Fprintf(&table, "| %s | %.2f s | %.2f s | %.2f s | %.2f s |\n", name, m.Seconds(), slices.Min(took[name]).Seconds(), slices.Max(took[name]).Seconds(), (m - bare).Seconds())
+	}
+	t.Logf("%d pods of each form, in turn:\n\n%s", *rounds, table.String())
+	for _, sidecar := range []string{"native", "classic"} {
+		if own, init := median(took[sidecar+", sidecar"]), median(took[sidecar+", init"]); own+500*time.Millisecond > init {
+			t.Errorf("%s: %v with its own rules, %v with an init container: want at least half a second less", sidecar, own, init)
+		}
+	}
+}
+
+// captures are the values of lastcall.dev/capture that this cluster can serve.
+func captures(t *testing.T) []string {
+	_, err := client.AppsV1().DaemonSets(system).Get(t.Context(), "lastcall-cni", metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return []string{"init", "sidecar"}
+	case err != nil:
+		t.Fatal(err)
+	}
+	return []string{"init", "sidecar", "cni"}
+}
+
+// startOne returns how long one pod takes to become ready, and deletes it.
+func (n *namespace) startOne(annotations map[string]string) time.Duration {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	defer cancel()
+	pods := client.CoreV1().Pods(n.name)
+	const name = "start"
+	watch, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer watch.Stop()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: maps.Clone(annotations)},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "app", Image: builtIn + ":" + *tag, ImagePullPolicy: corev1.PullNever,
+			Args:  []string{"httpbin", "--listen", ":8080", "--on-term", "exit"},
+			Ports: []corev1.ContainerPort{{ContainerPort: 8080}},
+			ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
+				HTTPGet: &corev1.HTTPGetAction{Path: "/get", Port: intstr.FromInt32(8080)}}},
+		}}},
+	}
+	began := time.Now()
+	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		n.t.Fatal(err)
+	}
+	var took time.Duration
+	for event := range watch.ResultChan() {
+		p, is := event.Object.(*corev1.Pod)
+		if is && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		}) {
+			took = time.Since(began)
+			if annotations["lastcall.dev/inject"] == "" && !isInjected(p) {
+				n.t.Fatalf("%v was not injected", annotations)
+			}
+			break
+		}
+	}
+	if took == 0 {
+		n.t.Fatalf("%v: the pod was not ready within %v", annotations, patience)
+	}
+	// The next one must not start beside what is left of this one.
+	second := int64(1)
+	if err := pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &second}); err != nil {
+		n.t.Fatal(err)
+	}
+	n.until("lost its pod", func() error {
+		if _, err := pods.Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the pod is there: %v", err)
+		}
+		return nil
+	})
+	return took
+}
+
+func median(all []time.Duration) time.Duration {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[len(sorted)/2]
+}
