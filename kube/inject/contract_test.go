@@ -58,7 +58,8 @@ func TestCaptureReadsWhatIsWritten(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	flags := map[string]string{}
-	for _, arg := range find(&got.Spec, "lastcall-capture").Args[1:] {
+	args := find(&got.Spec, containerSidecar).Args
+	for _, arg := range args[1:slices.Index(args, "--")] {
 		name, value, ok := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 		if !ok || !slices.ContainsFunc(capture.Settings, func(s capture.Setting) bool { return s.Flag == name }) {
 			t.Errorf("%s is no flag of lastcall capture", arg)

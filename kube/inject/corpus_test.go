@@ -19,8 +19,9 @@ func TestThousandPods(t *testing.T) {
 	outcomes := map[Outcome]int{}
 	proxies := map[Proxy]int{}
 	reasons := map[string]bool{}
-	for _, pod := range podgen.Pods(1, 1000) {
+	for i, pod := range podgen.Pods(1, 1000) {
 		o := testOptions()
+		o.Capture = []Capture{"", CaptureInit, CaptureCNI}[i%3]
 		before := pod.DeepCopy()
 		after, r := Pod(pod, o)
 		outcomes[r.Outcome]++

@@ -201,7 +201,7 @@ func chooseSidecar(pod *corev1.Pod, o Options) (Sidecar, error) {
 func chooseCapture(pod *corev1.Pod, o Options) (Capture, error) {
 	said := Capture(pod.Annotations[annotationCapture])
 	if said == "" {
-		said = cmp.Or(o.Capture, CaptureInit)
+		said = cmp.Or(o.Capture, CaptureSidecar)
 	}
 	if !said.isKnown() {
 		return "", fmt.Errorf("annotation %s is %q: must be %s, %s or %s", annotationCapture, said, CaptureSidecar, CaptureInit, CaptureCNI)

@@ -283,7 +283,7 @@ func TestWhoseHook(t *testing.T) {
 // ends with them.
 func TestPresence(t *testing.T) {
 	o := testOptions()
-	o.Sidecar = Classic
+	o.Sidecar, o.Capture = Classic, CaptureInit
 	has := func(c *corev1.Container, command ...string) {
 		t.Helper()
 		h := c.Lifecycle.PreStop
@@ -351,8 +351,8 @@ func TestAnotherInjectorAfterUs(t *testing.T) {
 	if text, _ := variable(sidecar, variableProbes); !strings.Contains(text, "/app-health/late/readyz") {
 		t.Errorf("the agent answers %s only", text)
 	}
-	if n := len(second.Spec.InitContainers); n != 2 {
-		t.Errorf("%d init containers, want the two of the first time", n)
+	if n := len(second.Spec.InitContainers); n != 1 {
+		t.Errorf("%d init containers, want the one of the first time", n)
 	}
 }
 
@@ -443,7 +443,7 @@ func TestNewerFieldsSurvive(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{`"brandNew": 1`, `"newField"`, `"newest": "kept"`, `"odd": true`, `"newest": 2`, `"lastcall-capture"`} {
+		for _, want := range []string{`"brandNew": 1`, `"newField"`, `"newest": "kept"`, `"odd": true`, `"newest": 2`, `"lastcall-podinfo"`} {
 			if !strings.Contains(string(out), want) {
 				t.Errorf("%s: no %s in\n%s", sidecar, want, out)
 			}
@@ -547,8 +547,9 @@ func TestOtherStatusPort(t *testing.T) {
 	if r.Outcome != Injected {
 		t.Fatalf("%+v", r)
 	}
-	if want := []string{"capture", "--exclude-inbound-ports=9100", "--status-port", "16020"}; !reflect.DeepEqual(find(&got.Spec, "lastcall-capture").Args, want) {
-		t.Errorf("%q", find(&got.Spec, "lastcall-capture").Args)
+	args := find(&got.Spec, containerSidecar).Args
+	if want := []string{"capture", "--exclude-inbound-ports=9100", "--status-port", "16020", "--", program, "agent"}; !slices.Equal(args[:len(want)], want) {
+		t.Errorf("%q", args)
 	}
 	app := find(&got.Spec, "web")
 	if app.ReadinessProbe.HTTPGet.Port.IntVal != 16020 || app.Lifecycle.PreStop.HTTPGet.Port.IntVal != 16020 || got.Annotations["prometheus.io/port"] != "16020" {

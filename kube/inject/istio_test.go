@@ -231,7 +231,7 @@ func TestInjectedAgainAlone(t *testing.T) {
 		{"with Envoy", nil, func(p *corev1.Pod) { p.Annotations[annotationProxy] = "envoy" }, Envoy, 2},
 	} {
 		o := testOptions()
-		o.Offline, o.EnvoyImage, o.Namespace.Labels = true, "lastcall-envoy:test", c.labels
+		o.Offline, o.EnvoyImage, o.Namespace.Labels, o.Capture = true, "lastcall-envoy:test", c.labels, CaptureInit
 		first, r := Pod(pod(c.change), o)
 		if r.Proxy != c.want {
 			t.Errorf("%s: %+v, want %s", c.name, r, c.want)

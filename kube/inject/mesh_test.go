@@ -63,7 +63,7 @@ func TestMeshes(t *testing.T) {
 			}
 			got, r := Pod(p, o)
 			notes := strings.Join(r.Notes, "\n")
-			switch isCaptured := find(&got.Spec, containerCapture) != nil; {
+			switch isCaptured := find(&got.Spec, containerSidecar) != nil; {
 			case c.note == "" && said != "istio":
 				if !isCaptured {
 					t.Errorf("%s, %q: %+v", c.name, said, r)
@@ -197,7 +197,7 @@ func TestInjectedByLinkerd(t *testing.T) {
 			t.Fatalf("%s: %v, %d workloads", name, err, len(done))
 		}
 		got, r := Pod(done[0].Workload.Pod, testOptions())
-		if r.Proxy != Sockets || find(&got.Spec, containerCapture) != nil || command(t, got, "linkerd-proxy") != want || !strings.HasPrefix(command(t, got, "app"), "wait --linkerd 4191 --ports ") {
+		if r.Proxy != Sockets || find(&got.Spec, containerSidecar) != nil || command(t, got, "linkerd-proxy") != want || !strings.HasPrefix(command(t, got, "app"), "wait --linkerd 4191 --ports ") {
 			t.Errorf("%s: %+v: the app's hook is %q, linkerd-proxy's %q", name, r, command(t, got, "app"), command(t, got, "linkerd-proxy"))
 		}
 	}

@@ -44,6 +44,7 @@ func TestThousandPodsNextToMeshes(t *testing.T) {
 		if i%2 == 0 {
 			o.Sidecar = Classic
 		}
+		o.Capture = []Capture{"", CaptureInit, CaptureCNI}[i%3]
 		early, r := Pod(other.add(before), o)
 		checkNextToMesh(t, other.name+" first", early, r, o)
 		first, r := Pod(before, o)
@@ -52,7 +53,7 @@ func TestThousandPodsNextToMeshes(t *testing.T) {
 		}
 		late, r2 := Pod(other.add(first), o)
 		checkNextToMesh(t, "ours first, then "+other.name, late, r2, o)
-		if injected++; find(&first.Spec, containerCapture) != nil && find(&late.Spec, containerCapture) == nil {
+		if injected++; find(&first.Spec, containerSidecar) != nil && find(&late.Spec, containerSidecar) == nil {
 			withdrawn++
 		}
 	}

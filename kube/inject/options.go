@@ -62,7 +62,7 @@ type Options struct {
 	// Sidecar is the default form; empty is Native.
 	Sidecar Sidecar
 
-	// Capture is the default of what redirects the traffic; empty is CaptureInit.
+	// Capture is the default of what redirects the traffic; empty is CaptureSidecar.
 	Capture Capture
 
 	// MeshConfig is the text of Istio's MeshConfig, whose defaultConfig applies to all pods; empty for none.

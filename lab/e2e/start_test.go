@@ -117,7 +117,7 @@ func (n *namespace) startOne(annotations map[string]string) time.Duration {
 	if took == 0 {
 		n.t.Fatalf("%v: the pod was not ready within %v", annotations, patience)
 	}
-	// The next one must not start beside what is left of this one.
+	// The next one must start on an idle node.
 	second := int64(1)
 	if err := pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &second}); err != nil {
 		n.t.Fatal(err)

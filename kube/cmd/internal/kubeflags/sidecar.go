@@ -25,7 +25,7 @@ func (f *Sidecar) Register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.envoyImage, "envoy-image", "", "`image` with lastcall and Envoy, for pods with the annotation lastcall.dev/proxy: envoy")
 	cli.ChoiceFlag(flags, &f.pullPolicy, "image-pull-policy", "", []string{"Always", "IfNotPresent", "Never"}, "pull `policy` of these images: Always, IfNotPresent or Never (default Kubernetes' own)")
 	flags.BoolVar(&f.native, "native", true, "inject a native sidecar (Kubernetes 1.29 or later); =false: an ordinary container")
-	cli.ChoiceFlag(flags, &f.capture, "capture", string(inject.CaptureInit), []string{string(inject.CaptureSidecar), string(inject.CaptureInit), string(inject.CaptureCNI)}, "what redirects a pod's traffic to its sidecar: the sidecar, which then gives up every right, an init container or a CNI plugin on the nodes; annotation lastcall.dev/capture")
+	cli.ChoiceFlag(flags, &f.capture, "capture", string(inject.CaptureSidecar), []string{string(inject.CaptureSidecar), string(inject.CaptureInit), string(inject.CaptureCNI)}, "what redirects a pod's traffic to its sidecar: the sidecar, which then gives up every right, an init container or a CNI plugin on the nodes; annotation lastcall.dev/capture")
 	cli.ChoiceFlag(flags, &f.logFormat, "sidecar-log-format", "text", []string{"text", "json"}, "format of the sidecar's log")
 }
 
