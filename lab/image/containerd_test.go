@@ -90,7 +90,7 @@ func TestContainerdTakesAndRunsIt(t *testing.T) {
 			{[]string{"--cap-drop", "CAP_SETPCAP"}, "0000000000000000"},
 		} {
 			got := ctr(append(append([]string{"run", "--rm", "--read-only"}, container.flags...), image, fmt.Sprintf("test-%s-%d", tag, i))...)
-			if want := "CapPrm: " + container.permitted + "\nCapEff: 0000000000000000\n"; got != want {
+			if want := "CapPrm: " + container.permitted + "\nCapEff: 0000000000000000\nNoNewPrivs: 1\n"; got != want {
 				t.Errorf("%s, %q: the program has %q, want %q", tag, container.flags, got, want)
 			}
 		}

@@ -48,7 +48,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 
 {{/* What redirects a pod's traffic. */}}
 {{- define "lastcall.capture" -}}
-{{ .Values.sidecar.capture | default (ternary "cni" "init" .Values.cni.enabled) }}
+{{ .Values.sidecar.capture | default (ternary "cni" "sidecar" .Values.cni.enabled) }}
 {{- end }}
 
 {{/* Pod security "restricted" requires all of this. */}}

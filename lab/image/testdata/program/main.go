@@ -1,4 +1,4 @@
-// Program is what the tests list the content of. It prints the capabilities that it has.
+// Program is what the tests list the content of. It prints its capabilities and whether it can gain any.
 package main
 
 import (
@@ -17,7 +17,7 @@ func main() {
 		os.Exit(1)
 	}
 	for line := range strings.Lines(string(status)) {
-		if strings.HasPrefix(line, "CapPrm:") || strings.HasPrefix(line, "CapEff:") {
+		if strings.HasPrefix(line, "CapPrm:") || strings.HasPrefix(line, "CapEff:") || strings.HasPrefix(line, "NoNewPrivs:") {
 			fmt.Println(strings.Join(strings.Fields(line), " "))
 		}
 	}
