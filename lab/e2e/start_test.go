@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -91,6 +92,8 @@ func (n *namespace) startOne(annotations map[string]string) time.Duration {
 				HTTPGet: &corev1.HTTPGetAction{Path: "/get", Port: intstr.FromInt32(8080)}}},
 		}}},
 	}
+	// The kubelet looks each second, and the pod before this one has ended at a look: start at any time between two.
+	time.Sleep(rand.N(time.Second))
 	began := time.Now()
 	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		n.t.Fatal(err)
