@@ -133,12 +133,16 @@ func awaitHeld(ctx context.Context, app *process, want int) error {
 	}
 }
 
+// appClient reaches the app itself where connections to it are redirected.
+var appClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+	DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(unredirected)}}).DialContext}}
+
 func ask(ctx context.Context, method string, app *process, path string, said *[]byte) error {
 	request, err := http.NewRequestWithContext(ctx, method, "http://"+app.address()+path, nil)
 	if err != nil {
 		return err
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := appClient.Do(request)
 	if err != nil {
 		return fmt.Errorf("ask the app: %w", err)
 	}

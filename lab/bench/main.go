@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := bindSelf(b.loadCore); err != nil {
+	if err := bindSelf(b.loadCore, b.isolated()); err != nil {
 		return err
 	}
 	return b.run(ctx)

@@ -68,8 +68,21 @@ func launch(ctx context.Context, s subject, program string, core int, p place) (
 	command.Env = append(append(os.Environ(), "GOMAXPROCS=1", "MINIMUM_DRAIN_DURATION=0s"), p.Env...)
 	var said bytes.Buffer
 	command.Stderr = &said
+	unredirect := func() {}
+	if s.captured != 0 {
+		p.Listen = p.Backend
+		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: capturedUser, Gid: capturedUser}}
+		if unredirect, err = redirect(ctx, s, p.Backend); err != nil {
+			return nil, err
+		}
+		if err := p.open(); err != nil {
+			unredirect()
+			return nil, err
+		}
+	}
 	began := time.Now()
 	if err := onCore(core, command.Start); err != nil {
+		unredirect()
 		return nil, fmt.Errorf("start %s: %w", s.name, err)
 	}
 	running := &process{name: s.name, port: p.Listen, pid: command.Process.Pid, http2: p.HTTP2, tls: p.TLS.client(), said: &said, began: began,
@@ -78,6 +91,7 @@ func launch(ctx context.Context, s subject, program string, core int, p place) (
 		defer close(running.done)
 		_ = command.Wait() // its exit code does not matter: it was stopped
 		running.ended = time.Now()
+		unredirect()
 	}()
 	return running, nil
 }

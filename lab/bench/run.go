@@ -181,6 +181,9 @@ func (b *bench) findPrograms(lastcall string) error {
 				from = b.against
 			}
 			path, err := s.program(from)
+			if err == nil && s.captured != 0 {
+				err = canCapture()
+			}
 			switch {
 			case errors.Is(err, peers.ErrMissing):
 				if !missing[s.name] {

@@ -22,6 +22,7 @@ type subject struct {
 	ours     bool   // it is lastcall, or a part of it
 	tcp      bool   // it passes on bytes without a look at HTTP
 	http2    bool   // of an app: all that it speaks is HTTP/2 without TLS
+	captured int    // the port to which connections to the app's port are redirected for it; 0 for a subject with a port of its own
 	rival    string // of the program of --against: the subject that it is compared with
 }
 
@@ -73,6 +74,10 @@ var subjects = []subject{
 	{name: "haproxy-tcp", title: "HAProxy, TCP", tcp: true, peer: "haproxy", command: haproxy("tcp")},
 	{name: "haproxy-splice", title: "HAProxy, TCP, splice", tcp: true, peer: "haproxy", command: haproxy("tcp", "option splice-auto", "option splice-request", "option splice-response")},
 	{name: "nginx", title: "nginx", peer: "nginx", command: nginx("nginx.conf")},
+	{name: "lastcall-captured", title: "lastcall, HTTP, redirected", ours: true, captured: ourInbound, optional: true, command: lastcallCaptured},
+	{name: "linkerd", title: "linkerd2-proxy, redirected", peer: "linkerd2-proxy", captured: linkerdPort, optional: true, command: linkerdProxy},
+	{name: "ztunnel", title: "ztunnel, TCP, redirected", peer: "ztunnel", captured: ztunnelInbound, optional: true, tcp: true, command: ztunnel("TCP")},
+	{name: "ztunnel-hbone", title: "ztunnel, HBONE out and in", peer: "ztunnel", captured: ztunnelOutbound, optional: true, tcp: true, command: ztunnel("HBONE")},
 	{name: "caddy", title: "Caddy", peer: "caddy", optional: true, command: func(program string, p place) ([]string, error) {
 		config, err := p.write("caddy.json")
 		return []string{program, "run", "--config", config}, err

@@ -61,6 +61,8 @@ func init() {
 		streamEndsTable,
 		drainTable,
 		startTable,
+		sidecarsTable,
+		sidecarEndsTable,
 		tlsTable,
 		tlsBodiesTable,
 		tlsMemoryTable,

@@ -5,6 +5,7 @@ package podtest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/nettest"
 	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/lab/linkerd"
 )
 
 // linkerd's own numbers: the user of its proxy, and the ports that linkerd-init redirects to.
@@ -42,12 +44,25 @@ func newMeshed(t *testing.T) *meshed {
 	if err := capture.wait(t); err != nil {
 		t.Fatalf("capture: %v\n%s", err, capture.log)
 	}
-	identity := newIdentity(t)
-	control := identity.serve(t, p.Pod)
+	identity, err := linkerd.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "linkerd") // the proxy's user reads it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	control := p.Pod.Listen(t, "tcp", "127.0.0.1:0")
+	environment, err := identity.Environment(dir, control.Addr().String())
+	if err := errors.Join(err, os.Chmod(dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	controller := identity.Server()
+	go func() { _ = controller.Serve(control) }()
+	t.Cleanup(controller.Stop)
 	m := &meshed{pod: p}
-	m.proxy = p.run(p.Pod.As(linkerdUID, linkerdUID), "linkerd2-proxy", append(identity.environment(t),
-		"LINKERD2_PROXY_IDENTITY_SVC_ADDR="+control, "LINKERD2_PROXY_DESTINATION_SVC_ADDR="+control, "LINKERD2_PROXY_POLICY_SVC_ADDR="+control,
-		"LINKERD2_PROXY_POLICY_WORKLOAD={}", "LINKERD2_PROXY_INBOUND_DEFAULT_POLICY=all-unauthenticated",
+	m.proxy = p.run(p.Pod.As(linkerdUID, linkerdUID), "linkerd2-proxy", append(environment,
 		"LINKERD2_PROXY_INBOUND_IPS="+p.Pod.IPv4.String(), "LINKERD2_PROXY_SHUTDOWN_ENDPOINT_ENABLED=true",
 		fmt.Sprintf("LINKERD2_PROXY_ADMIN_LISTEN_ADDR=0.0.0.0:%d", linkerdAdmin),
 		"LINKERD2_PROXY_LOG=warn,linkerd=info"), binary)

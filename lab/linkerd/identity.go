@@ -1,6 +1,6 @@
-//go:build linkerd
-
-package podtest
+// Package linkerd is as much of linkerd's control plane as its proxy needs to serve: it signs the proxy's certificate.
+// All other calls are answered with UNIMPLEMENTED, after which the proxy uses its defaults.
+package linkerd
 
 import (
 	"crypto/ecdsa"
@@ -14,7 +14,6 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
-	"testing"
 	"time"
 
 	"google.golang.org/grpc"
@@ -23,23 +22,23 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
-
-	"github.com/lastcall-dev/lastcall/internal/nettest"
 )
 
 // workload is the name in the certificate of the pod's proxy.
 const workload = "web.default.serviceaccount.identity.linkerd.cluster.local"
 
-// identity signs the proxy's certificate, as linkerd's identity controller does: without one the proxy serves nothing.
-// All other calls of the control plane are answered with UNIMPLEMENTED, after which the proxy uses its defaults.
-type identity struct {
+// Identity signs certificates with a root of its own, as linkerd's identity controller does.
+type Identity struct {
 	key  *ecdsa.PrivateKey
 	root *x509.Certificate
 }
 
-func newIdentity(t *testing.T) *identity {
-	t.Helper()
-	key := newKey(t)
+// NewIdentity makes a root that is valid for an hour.
+func NewIdentity() (*Identity, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
 	root := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "root.linkerd.cluster.local"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -50,47 +49,37 @@ func newIdentity(t *testing.T) *identity {
 		root, err = x509.ParseCertificate(der)
 	}
 	if err != nil {
-		t.Fatal(err)
+		return nil, fmt.Errorf("make a root certificate: %w", err)
 	}
-	return &identity{key, root}
+	return &Identity{key, root}, nil
 }
 
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
+// Environment writes what a proxy reads into the folder, its key and request as linkerd2-proxy-identity does and a
+// token, and returns its variables: those, and control as the address of all controllers.
+func (i *Identity) Environment(dir, control string) ([]string, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		return nil, fmt.Errorf("make a key: %w", err)
 	}
-	return key
-}
-
-// environment is what the proxy reads: its key and request, as linkerd2-proxy-identity writes them, a token, the root.
-func (i *identity) environment(t *testing.T) []string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "linkerd") // the proxy's user reads it
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	key := newKey(t)
 	pkcs8, err1 := x509.MarshalPKCS8PrivateKey(key)
 	csr, err2 := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: workload}, DNSNames: []string{workload}}, key)
-	err = errors.Join(err1, err2, os.Chmod(dir, 0o755), os.WriteFile(filepath.Join(dir, "key.p8"), pkcs8, 0o644),
-		os.WriteFile(filepath.Join(dir, "csr.der"), csr, 0o644), os.WriteFile(filepath.Join(dir, "token"), []byte("token"), 0o644))
+	err = errors.Join(err1, err2, os.WriteFile(filepath.Join(dir, "key.p8"), pkcs8, 0o644), //nolint:gosec // the proxy's user reads it
+		os.WriteFile(filepath.Join(dir, "csr.der"), csr, 0o644), os.WriteFile(filepath.Join(dir, "token"), []byte("token"), 0o644)) //nolint:gosec // the same
 	if err != nil {
-		t.Fatal(err)
+		return nil, fmt.Errorf("write an identity: %w", err)
 	}
 	return []string{
 		"LINKERD2_PROXY_IDENTITY_DIR=" + dir, "LINKERD2_PROXY_IDENTITY_TOKEN_FILE=" + filepath.Join(dir, "token"),
 		"LINKERD2_PROXY_IDENTITY_LOCAL_NAME=" + workload,
 		"LINKERD2_PROXY_IDENTITY_TRUST_ANCHORS=" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.root.Raw})),
-	}
+		"LINKERD2_PROXY_IDENTITY_SVC_ADDR=" + control, "LINKERD2_PROXY_DESTINATION_SVC_ADDR=" + control, "LINKERD2_PROXY_POLICY_SVC_ADDR=" + control,
+		"LINKERD2_PROXY_POLICY_WORKLOAD={}", "LINKERD2_PROXY_INBOUND_DEFAULT_POLICY=all-unauthenticated",
+	}, nil
 }
 
-// serve listens in the pod and returns the address.
-func (i *identity) serve(t *testing.T, in *nettest.Namespace) string {
-	t.Helper()
-	server := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+// Server returns the control plane; its caller serves and stops it.
+func (i *Identity) Server() *grpc.Server {
+	return grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)
 		if method != "/io.linkerd.proxy.identity.Identity/Certify" {
 			return status.Errorf(codes.Unimplemented, "%s", method)
@@ -105,15 +94,11 @@ func (i *identity) serve(t *testing.T, in *nettest.Namespace) string {
 		}
 		return stream.SendMsg(&response)
 	}))
-	ln := in.Listen(t, "tcp", "127.0.0.1:0")
-	go func() { _ = server.Serve(ln) }()
-	t.Cleanup(server.Stop)
-	return ln.Addr().String()
 }
 
 // certify answers linkerd2-proxy-api's CertifyRequest (3: the signing request, DER) with a CertifyResponse (1: the
 // certificate, 3: its end as a Timestamp).
-func (i *identity) certify(request []byte) ([]byte, error) {
+func (i *Identity) certify(request []byte) ([]byte, error) {
 	var csr []byte
 	for len(request) > 0 {
 		number, kind, n := protowire.ConsumeTag(request)
