@@ -117,7 +117,7 @@ func (i *Installer) await(ctx context.Context, watch *fsnotify.Watcher) error {
 func (i *Installer) end(ctx context.Context) error {
 	isRemoved, err := i.isRemoved(ctx)
 	if err != nil {
-		i.Log.Warn("the plugin stays on the node, since no answer tells whether to remove it", "error", err)
+		i.Log.Warn("the plugin stays on the node, since the API server does not show whether to remove it", "error", err)
 		return nil
 	}
 	if !isRemoved {

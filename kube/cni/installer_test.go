@@ -191,7 +191,7 @@ func TestInstallerKeepsThePlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !isInstalled() {
-		t.Error("it was removed although no answer told so")
+		t.Error("it was removed without an answer")
 	}
 
 	isRemoved = nil
