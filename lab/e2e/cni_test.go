@@ -61,7 +61,7 @@ func networkList() (string, error) {
 }
 
 func cniManifests() (string, error) {
-	out, err := exec.Command("../../bin/chart", "template", "../../deploy/chart", "--version", *tag, "--set", "registry=localhost,webhook.enabled=false,cni.enabled=true",
+	out, err := exec.Command("../../bin/chart", "template", "../../deploy/chart", "--namespace", cniRelease, "--version", *tag, "--set", "registry=localhost,webhook.enabled=false,cni.enabled=true",
 		"--set", "cni.binDir="+nodeFile("plugins")+",cni.confDir="+nodeFile("cni")).Output()
 	return string(out), err
 }
