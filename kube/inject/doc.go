@@ -39,7 +39,8 @@
 //	lastcall.dev/sidecar                native or classic (also sidecar.istio.io/nativeSidecar)
 //	lastcall.dev/capture                sidecar: it sets the rules (lastcall capture -- /lastcall agent …) with NET_ADMIN and
 //	                                    SETPCAP, and keeps no right; init: an init container with NET_ADMIN sets
-//	                                    them (lastcall capture); cni: a plugin of the node, without a capability in the pod
+//	                                    them (lastcall capture); cni: a plugin of the node (kube/cni), without a capability in
+//	                                    the pod; the agent verifies at its start that it is captured
 //	lastcall.dev/pre-stop               keep (default): an app's own preStop stays; replace: lastcall's replaces
 //	                                    it; none: no app gets one
 //	lastcall.dev/linkerd-shutdown       "true": the hook shuts linkerd's proxy down after the quiet time; see docs/linkerd.md
