@@ -48,7 +48,7 @@ func (i *Installer) Run(ctx context.Context) error {
 			return fmt.Errorf("watch %s: %w", folder, err)
 		}
 	}
-	reported, last, between, isKnown := "", time.Time{}, pause, false
+	reported, last, between, isKnown, isReported := "", time.Time{}, pause, false, false
 	for ctx.Err() == nil {
 		isChanged, err := i.Node.Install(i.Program)
 		text := ""
@@ -57,7 +57,8 @@ func (i *Installer) Run(ctx context.Context) error {
 			text = "waiting for the node's network: " + err.Error()
 		case err != nil:
 			text = "the plugin is not installed: " + err.Error()
-		case isChanged:
+		case isChanged || !isReported:
+			isReported = true
 			i.Log.Info("the plugin is installed", "programs", i.Node.Programs, "configuration", i.Node.Lists)
 		}
 		if text != "" && text != reported {
