@@ -1,3 +1,5 @@
+// Package certificate loads certificates and follows their files. A certificate in use is replaced only by a valid one:
+// while the new files are invalid, the old certificate stays in use and an error is logged.
 package certificate
 
 import (
@@ -132,4 +134,14 @@ func authorities(b []byte) (*x509.CertPool, error) {
 		return nil, errors.New("it contains no certificate: must be PEM certificates")
 	}
 	return pool, nil
+}
+
+// Suites are the TLS 1.2 cipher suites of lastcall's servers: those with authenticated encryption. Go's default also
+// has suites in CBC mode, which audits reject. TLS 1.3 has no others.
+func Suites() []uint16 {
+	return []uint16{
+		tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+		tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+		tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+	}
 }

@@ -74,12 +74,16 @@ func New(o *Options, protocols []string, timeout time.Duration, listener string,
 	}
 	if o.ClientCA != "" {
 		s.Config.ClientAuth = tls.RequireAndVerifyClientCert
-		base := s.Config
-		s.Config = base.Clone()
+		base := s.Config.Clone()
 		// New authorities hold for new connections. Session ticket keys stay those of the outer configuration.
+		var latest atomic.Pointer[tls.Config]
 		s.Config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			c := base.Clone()
-			c.ClientCAs = s.files.ClientCAs()
+			c, cas := latest.Load(), s.files.ClientCAs()
+			if c == nil || c.ClientCAs != cas {
+				c = base.Clone()
+				c.ClientCAs = cas
+				latest.Store(c)
+			}
 			return c, nil
 		}
 	}

@@ -57,14 +57,22 @@ func TestHandshakes(t *testing.T) {
 
 // handshake returns the server's error.
 func handshake(t *testing.T, server, client *tls.Config) error {
+	_, err := shake(t, server, client)
+	return err
+}
+
+// shake returns the server's state, and its error. The client reads the session ticket that the server has sent.
+func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
+	read := make(chan struct{})
 	go func() {
+		defer close(read)
 		if c, err := tls.Dial("tcp", ln.Addr().String(), client); err == nil {
-			_, _ = c.Read(make([]byte, 1)) // until the server closes
+			_, _ = c.Read(make([]byte, 1)) // until the server writes or closes
 			_ = c.Close()
 		}
 	}()
@@ -74,7 +82,59 @@ func handshake(t *testing.T, server, client *tls.Config) error {
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-	return tls.Server(c, server).HandshakeContext(t.Context())
+	conn := tls.Server(c, server)
+	err = conn.HandshakeContext(t.Context())
+	if err == nil {
+		_, err = conn.Write([]byte("x"))
+		<-read
+	}
+	return conn.ConnectionState(), err
+}
+
+// TestAuthoritiesAreReplaced: with mTLS, handshakes share one configuration until the authorities change. Then clients of
+// the old ones are refused, with a session of before as well, and those of the new ones are served.
+func TestAuthoritiesAreReplaced(t *testing.T) {
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		t.Run(tls.VersionName(version), func(t *testing.T) {
+			authority, other := certificatetest.New(t), certificatetest.New(t)
+			secret := certificatetest.NewSecret(t)
+			own := authority.Sign("app", 0)
+			secret.Write(own, authority.PEM())
+			s, err := New(&Options{Cert: secret.Cert(), Key: secret.Key(), ClientCA: secret.CA()}, nil, time.Second, "0.0.0.0:8443", slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := func(by *certificatetest.Authority) *tls.Config {
+				return &tls.Config{RootCAs: authority.Pool(), ServerName: "app", MaxVersion: version,
+					Certificates: []tls.Certificate{by.Sign("client", 0)}, ClientSessionCache: tls.NewLRUClientSessionCache(1)}
+			}
+			first, later := client(authority), client(other)
+			for i, resumed := range []bool{false, true, true} {
+				if state, err := shake(t, s.Config, first); err != nil || state.DidResume != resumed || len(state.PeerCertificates) != 1 {
+					t.Errorf("handshake %d: resumed %t with %d certificates, %v", i+1, state.DidResume, len(state.PeerCertificates), err)
+				}
+			}
+			if _, err := shake(t, s.Config, later); ReasonOf(err) != BadCertificate {
+				t.Errorf("a client of another authority: %v", err)
+			}
+			config := func() *tls.Config { c, _ := s.Config.GetConfigForClient(nil); return c }
+			before := config()
+			if config() != before {
+				t.Error("each handshake has a configuration of its own")
+			}
+			secret.Write(own, other.PEM())
+			s.Reload()
+			if config() == before {
+				t.Error("new authorities, and the same configuration")
+			}
+			if _, err := shake(t, s.Config, first); ReasonOf(err) != BadCertificate {
+				t.Errorf("a client of the old authority: %v", err)
+			}
+			if state, err := shake(t, s.Config, later); err != nil || state.DidResume {
+				t.Errorf("a client of the new authority: resumed %t, %v", state.DidResume, err)
+			}
+		})
+	}
 }
 
 func increase(from, to *Stats) map[string]uint64 {
