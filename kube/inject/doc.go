@@ -81,10 +81,10 @@
 // distinguishes a restart from the end of the pod. In a pod with several app containers each hook names the container's
 // ports (?ports=8080), so that the others are not affected.
 //
-// A native sidecar is the first of the init containers after the capture: the app's own init containers use it, and it
-// ends last. A classic one is the first of the containers, and its postStart hook delays the app until the sidecar serves,
-// unless holdApplicationUntilProxyStarts is false; the capture is the last of the init containers, which would otherwise
-// have no network.
+// A native sidecar is the first of the init containers, after a capture of its own: the app's own init containers use it,
+// and it ends last. A classic one is the first of the containers, and its postStart hook delays the app until the sidecar
+// serves, unless holdApplicationUntilProxyStarts is false; a capture of its own is the last of the init containers, which
+// would otherwise have no network.
 //
 // A Job's pod ends when its app does: the kubelet ends a native sidecar, and a classic agent detects the end. Without a
 // port it does not wait for clients (minimum drain and quiet time 0s).
