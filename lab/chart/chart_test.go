@@ -273,7 +273,7 @@ func selected(labels, asked map[string]string) map[string]string {
 
 // The installer of the network plugin is not restricted; this is all that it has.
 func TestPluginsInstaller(t *testing.T) {
-	for set, want := range map[string]string{"cni.enabled=true": "cni", "cni.enabled=true,sidecar.capture=init": "init", "": "init"} {
+	for set, want := range map[string]string{"cni.enabled=true": "cni", "cni.enabled=true,sidecar.capture=init": "init", "": "sidecar"} {
 		r := rendering(t, set)
 		if args := deployments(t, r)[0].Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--capture="+want) {
 			t.Errorf("%s: the webhook has %q", set, args)

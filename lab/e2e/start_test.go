@@ -21,6 +21,9 @@ import (
 
 var rounds = flag.Int("start-rounds", 9, "how many pods of each form TestPodStart starts")
 
+// sharedProcesses names a form in which no init container copies the hook's program.
+const sharedProcesses = "shareProcessNamespace"
+
 // bareForm is the pod without lastcall.
 const bareForm = "bare"
 
@@ -35,6 +38,7 @@ func TestPodStart(t *testing.T) {
 			forms = append(forms, map[string]string{"lastcall.dev/sidecar": sidecar, "lastcall.dev/capture": capture})
 		}
 	}
+	forms = append(forms, map[string]string{"lastcall.dev/sidecar": "classic", "lastcall.dev/capture": "sidecar", sharedProcesses: "true"})
 	took := map[string][]time.Duration{}
 	var names []string
 	for round := range *rounds {
@@ -42,6 +46,9 @@ func TestPodStart(t *testing.T) {
 			name := bareForm
 			if form["lastcall.dev/inject"] == "" {
 				name = form["lastcall.dev/sidecar"] + ", " + form["lastcall.dev/capture"]
+			}
+			if form[sharedProcesses] != "" {
+				name += ", " + sharedProcesses
 			}
 			if round == 0 {
 				names = append(names, name)
@@ -71,9 +78,10 @@ func (n *namespace) startOne(annotations map[string]string) time.Duration {
 	defer cancel()
 	pods := client.CoreV1().Pods(n.name)
 	const name = "start"
+	shared := annotations[sharedProcesses] != ""
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: maps.Clone(annotations)},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Spec: corev1.PodSpec{ShareProcessNamespace: &shared, Containers: []corev1.Container{{
 			Name: "app", Image: builtIn + ":" + *tag, ImagePullPolicy: corev1.PullNever,
 			Args:  []string{"httpbin", "--listen", ":8080", "--on-term", "exit"},
 			Ports: []corev1.ContainerPort{{ContainerPort: 8080}},
