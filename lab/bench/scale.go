@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	kernelEach = &metric{title: "kernel memory for each connection, at all four sockets", show: kilobytes}
+	kernelEach = &metric{title: "kernel memory for each connection and its sockets", show: kilobytes}
 	vcpu       = &metric{title: "processor time each second, of a core", show: percent}
 )
 
@@ -29,12 +29,12 @@ var (
 	idleTable = &table{
 		name: "idle", what: "memory against idle connections", apps: []subject{backend}, ownApps: true, many: true,
 		how: func(*bench) string {
-			return fmt.Sprintf("Idle keep-alive connections, each of which has made one request, %s after the last one. The kernel's memory is what all slabs "+
-				"of the machine have grown by, for the sockets of client and app too. This machine allows %s open files for each process, and a connection "+
+			return fmt.Sprintf("Idle keep-alive connections, each of which has made one request, %s after the last one. The kernel's memory is that of its objects "+
+				"for sockets (/proc/slabinfo), of client and app too. This machine allows %s open files for each process, and a connection "+
 				"can take two.", settle, whole(float64(fileLimit())))
 		},
 		subjects: scaled, quick: scaled[:1], cases: upTo(fileLimit()/2-500, 1000, 4000, 9000, 25000), quickCases: []string{"1,000", "4,000"}, curve: true, axis: "idle connections",
-		columns: []column{middle(withThem), middle(kernelEach)},
+		columns: []column{middle(withThem).titled("resident memory"), middle(kernelEach)},
 		rounds:  1, takes: 5 * time.Second,
 		turn: idleTurn,
 		picture: func(o *outcome) chart {
@@ -105,33 +105,35 @@ func caseNumber(kase string) float64 {
 }
 
 func idleTurn(ctx context.Context, b *bench, t turn) (values, error) {
-	before, err := slabs()
-	if err != nil {
-		return nil, err
-	}
+	before, readable := socketObjects()
 	held, err := b.hold(ctx, t.subject, t.count(), nil)
 	if err != nil {
 		return nil, err
 	}
 	defer held.release()
-	after, err := slabs()
-	return values{withThem: held.resident, kernelEach: max(0, after-before) / float64(t.count())}, err
+	v := values{withThem: held.resident}
+	if after, _ := socketObjects(); readable {
+		v[kernelEach] = max(0, after-before) / float64(t.count())
+	}
+	return v, nil
 }
 
-var slabLine = regexp.MustCompile(`(?m)^Slab:\s+(\d+) kB$`)
+// slabLine matches a line of /proc/slabinfo about a socket's objects: name, active objects, all, bytes of each (slabinfo(5)).
+var slabLine = regexp.MustCompile(`(?m)^(?:TCP|sock_inode_cache|filp|eventpoll_epi) +(\d+) +\d+ +(\d+)`)
 
-// slabs is the memory of the kernel's objects, in bytes.
-func slabs() (float64, error) {
-	text, err := os.ReadFile("/proc/meminfo")
+// socketObjects is the memory of the kernel's objects for sockets, in bytes, without the data in their queues. Only root
+// may read it.
+func socketObjects() (bytes float64, readable bool) {
+	text, err := os.ReadFile("/proc/slabinfo")
 	if err != nil {
-		return 0, fmt.Errorf("read the kernel's memory: %w", err)
+		return 0, false
 	}
-	found := slabLine.FindSubmatch(text)
-	if found == nil {
-		return 0, fmt.Errorf("read the kernel's memory: /proc/meminfo has no line Slab")
+	for _, found := range slabLine.FindAllSubmatch(text, -1) {
+		count, _ := strconv.ParseFloat(string(found[1]), 64) // both are digits
+		size, _ := strconv.ParseFloat(string(found[2]), 64)
+		bytes += count * size
 	}
-	kilobytes, err := strconv.ParseFloat(string(found[1]), 64)
-	return kilobytes * 1024, err
+	return bytes, true
 }
 
 // busyRate is small enough for each proxy at any number of connections.
@@ -209,7 +211,7 @@ func (o *outcome) modelLine() string {
 			return int(math.Copysign(1, math.Abs(p[1]-base-slope*p[0])/p[1]-math.Abs(q[1]-base-slope*q[0])/q[1]))
 		})
 		each = append(each, fmt.Sprintf("%s %s (%s and %s for each; no measured point is further from the line than %s)", s.title,
-			o.model.show(base+slope*o.modelAt), o.model.show(base), kilobytes(slope), percent(math.Abs(off[1]-base-slope*off[0])/off[1])))
+			o.model.show(base+slope*o.modelAt), o.model.show(base), kilobytes(slope), fmt.Sprintf("%.1f %%", 100*math.Abs(off[1]-base-slope*off[0])/off[1])))
 	}
 	if len(each) == 0 {
 		return ""
