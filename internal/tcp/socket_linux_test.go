@@ -183,7 +183,7 @@ func TestDeadlinesBeforePolling(t *testing.T) {
 	}
 }
 
-// Splice moves exactly as many bytes as it is told, and says when there are fewer.
+// Splice moves exactly the requested number of bytes, and returns io.EOF if there are fewer.
 func TestSplice(t *testing.T) {
 	const size, more = 9<<20 + 17, 1000
 	from, source := pair(t, "127.0.0.1:0")

@@ -18,7 +18,7 @@ import (
 	"github.com/lastcall-dev/lastcall/lab/linkerd"
 )
 
-// capturedUser is who a captured subject runs as: its own connections are not redirected.
+// capturedUser is the user of a captured subject: its own connections are not redirected.
 const capturedUser = 1337
 
 // unredirected is the client address whose connections are not redirected either.
@@ -36,7 +36,7 @@ func (b *bench) isolated() bool {
 	return false
 }
 
-// canCapture says why connections cannot be redirected here.
+// canCapture returns the reason why connections cannot be redirected here.
 func canCapture() error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("root, which redirects connections: %w", peers.ErrMissing)

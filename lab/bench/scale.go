@@ -21,7 +21,7 @@ var (
 	vcpu       = &metric{title: "processor time each second, of a core", show: percent}
 )
 
-// scaled are the proxies of the curves: the number of curves that can be told from each other in a picture is small.
+// scaled are the proxies of the curves: a picture with more curves cannot be read.
 var scaled = []string{"lastcall-http", "envoy", "haproxy-http", "nginx"}
 
 // Three tables of curves, each with a picture: of idle connections, of busy ones, and of requests/s.

@@ -102,7 +102,7 @@ type outcome struct {
 	subjects   []subject
 	cases      []string
 	samples    map[string]map[string][]values // by case and subject; in order of the rounds, nil for a turn that failed
-	failed     []string                       // what went wrong, in words
+	failed     []string                       // the errors, in words
 	failedOurs bool                           // lastcall is among them
 	left       []string                       // subjects that were left out for want of their program
 	complete   bool                           // no turn is missing, but those that failed

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-var rounds = flag.Int("start-rounds", 9, "how many pods of each form TestPodStart starts")
+var rounds = flag.Int("start-rounds", 1, "how many pods of each form TestPodStart starts")
 
 // sharedProcesses names a form in which no init container copies the hook's program.
 const sharedProcesses = "shareProcessNamespace"

@@ -54,7 +54,7 @@ type app struct {
 // appConn is a connection of the app.
 type appConn struct {
 	fd      int
-	kind    Kind // empty before a stream was asked for
+	kind    Kind // empty before the client requests a stream
 	asked   []byte
 	message []byte // the next token
 	text    []byte // its part that changes

@@ -18,7 +18,7 @@ type Options struct {
 	Every   time.Duration // between the tokens of a stream
 }
 
-// Result is what came in a while.
+// Result counts the tokens received during a measurement.
 type Result struct {
 	Took     time.Duration
 	Lateness []time.Duration // of each token, sorted
@@ -201,7 +201,7 @@ func (c *Client) Watch(ctx context.Context, until time.Time) ([]End, error) {
 	return ends, nil
 }
 
-// Close closes what is open.
+// Close closes all connections.
 func (c *Client) Close() {
 	for _, s := range c.byFD {
 		_ = unix.Close(s.fd)

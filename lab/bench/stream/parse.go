@@ -18,9 +18,9 @@ type End struct {
 	// Proper: an event stream ended after a whole event with the last chunk, a WebSocket between messages with a close
 	// frame; then came a FIN.
 	Proper bool
-	Retry  bool  // an event stream said when to reconnect
+	Retry  bool  // an event stream sent the time after which to reconnect
 	Code   int   // of the close frame
-	Err    error // where Proper is false: what came instead
+	Err    error // where Proper is false: the bytes received instead
 }
 
 // stream is a client's connection, and how far its bytes are read.

@@ -1,5 +1,5 @@
 // Package stream keeps many event streams or WebSockets open on which an app sends small messages ("tokens") at a steady
-// rate, and measures how late each token reaches its client. A token says when it was due, and its lateness counts from
+// rate, and measures how late each token reaches its client. A token carries the time when it was due, and its lateness counts from
 // then: an app, a proxy or a client that stalls is not spared the tokens that come meanwhile.
 //
 // App and client are one thread each, around epoll, and allocate nothing for a token: 50,000 tokens a second leave room
