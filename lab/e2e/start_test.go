@@ -64,7 +64,11 @@ func TestPodStart(t *testing.T) {
 		fmt.Fprintf(&table, "| %s | %.2f s | %.2f s | %.2f s | %.2f s |\n", name, m.Seconds(), slices.Min(took[name]).Seconds(), slices.Max(took[name]).Seconds(), (m - bare).Seconds())
 	}
 	t.Logf("%d pods of each form, in turn:\n\n%s", *rounds, table.String())
-	// A classic pod keeps an init container, which copies the hook's program: the gain is within the kubelet's steps.
+	// A classic pod keeps an init container, which copies the hook's program: the gain is within the kubelet's steps, whose
+	// chance only a median of some pods evens out.
+	if *rounds < 5 {
+		return
+	}
 	if own, init := median(took["native, sidecar"]), median(took["native, init"]); own+500*time.Millisecond > init {
 		t.Errorf("native: %v with its own rules, %v with an init container: want at least half a second less", own, init)
 	}
