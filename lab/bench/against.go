@@ -83,7 +83,7 @@ func (o *outcome) writeVerdicts(out io.Writer) (worse int) {
 				text, interval, ratio := fmt.Sprintf("%d pairs are too few", len(a)), "–", median(ratios)
 				if len(a) >= fewestPairs {
 					v := compare(ratios)
-					bad := false
+					var bad bool
 					if text, bad = v.words(c.of); bad {
 						worse++
 					}
