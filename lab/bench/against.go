@@ -45,7 +45,7 @@ func (v verdict) words(m *metric) (text string, worse bool) {
 	return "better", false
 }
 
-// writeVerdicts compares each of ours with its rival, and returns how many figures are worse.
+// writeVerdicts compares each subject of this build with the one of --against, and returns how many figures are worse.
 func (o *outcome) writeVerdicts(out io.Writer) (worse int) {
 	for _, kase := range o.cases {
 		for _, rival := range o.subjects {

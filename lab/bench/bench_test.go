@@ -267,3 +267,23 @@ func passesOn(t *testing.T, s subject, p place) {
 		t.Error("still runs after stop")
 	}
 }
+
+// A version stands next to the program that reports it, not next to one that the bench is itself, nor for the compiler's.
+func TestVersionsAreThePrograms(t *testing.T) {
+	program := func(text string) string {
+		path := filepath.Join(t.TempDir(), "program")
+		if err := os.WriteFile(path, []byte("#!/bin/sh\necho '"+text+"'\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	b := &bench{programs: map[string]string{"lastcall-http": program("e2758a4"), "envoy": program("envoy version: 0b1c/1.40.0/Clean"),
+		"ztunnel": program(`BuildInfo{Version:"unknown", RustVersion:"1.95.0"}`)}}
+	o := &outcome{table: &table{}}
+	for _, name := range []string{"direct", "relay", "lastcall-http", "lastcall-tcp", "envoy", "ztunnel"} {
+		o.subjects = append(o.subjects, subjects[slices.IndexFunc(subjects, func(s subject) bool { return s.name == name })])
+	}
+	if got, want := b.versions(t.Context(), o), "lastcall e2758a4, envoy 1.40.0, ztunnel of unknown version"; got != want {
+		t.Errorf("%s; want %s", got, want)
+	}
+}

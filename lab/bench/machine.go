@@ -78,7 +78,7 @@ func (b *bench) versions(ctx context.Context, o *outcome) string {
 		name := s.peer
 		if s.rival != "" {
 			name = "the other lastcall"
-		} else if s.command != nil && s.peer == "" {
+		} else if s.ours {
 			name = "lastcall"
 		}
 		ask(name, b.programs[s.name])
@@ -106,9 +106,11 @@ func version(ctx context.Context, name, path string) string {
 	if strings.HasSuffix(name, "lastcall") {
 		return strings.TrimSpace(string(said))
 	}
-	if name == "caddy" {
-		// It knows its own version only as a dependency of the module that it was built in.
+	switch name {
+	case "caddy": // knows its own version only as a dependency of the module that it was built in
 		_, said, _ = bytes.Cut(said, []byte("github.com/caddyserver/caddy/v2\t"))
+	case "ztunnel": // built without its release's number, it names only the compiler's
+		said, _, _ = bytes.Cut(said, []byte("RustVersion"))
 	}
 	if number := versionNumber.Find(said); number != nil {
 		return string(number)

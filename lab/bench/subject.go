@@ -189,7 +189,7 @@ func (s subject) program(lastcall string) (string, error) {
 	return peers.Find(s.peer)
 }
 
-// withRivals adds the same of another program to each of ours.
+// withRivals adds, after each subject of this build, the same subject with the program of --against.
 func withRivals(subjects []subject) (all []subject) {
 	for _, s := range subjects {
 		if all = append(all, s); s.ours {

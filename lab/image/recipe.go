@@ -45,7 +45,7 @@ type folder struct {
 	mode fs.FileMode
 }
 
-// capabilityBits are those of linux/capability.h that a program of ours can use.
+// capabilityBits are the numbers (linux/capability.h) of the capabilities that an image's file may have.
 var capabilityBits = map[string]int{"setpcap": 8, "net_admin": 12}
 
 // read takes over what needs parsing.

@@ -60,7 +60,7 @@ func TestFailuresAreErrors(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if _, err := (Handshakes{Address: address, Connections: 1, Config: &tls.Config{MinVersion: tls.VersionTLS13}, Duration: time.Second}).Run(t.Context()); err == nil {
-		t.Error("a certificate of nobody: no error")
+		t.Error("a certificate that no authority signed: no error")
 	}
 	// A server without session tickets can resume nothing.
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
