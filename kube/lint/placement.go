@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
 const exitOnZeroName = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
@@ -110,7 +112,7 @@ func (l *linting) loops() {
 		if h == nil || h.Exec == nil || len(h.Exec.Command) == 0 {
 			return
 		}
-		if line, ok := shellLine(h.Exec.Command); ok && loop.MatchString(line) && strings.Contains(line, "netstat") {
+		if line, ok := termination.ShellLine(h.Exec.Command); ok && termination.IsLoop(line) && strings.Contains(line, "netstat") {
 			l.find("LC015", Warning, where+".lifecycle.preStop", "waits until netstat lists no connection: idle connections hold it until SIGKILL, and an app that closes its listener first ends it too early; use EXIT_ON_ZERO_ACTIVE_CONNECTIONS or lastcall wait")
 		}
 	})

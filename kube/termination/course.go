@@ -1,0 +1,250 @@
+package termination
+
+import (
+	"time"
+)
+
+const (
+	// minimumGrace is what a container gets for its stop signal, even if its hook has used the grace period: the kubelet's
+	// minimumGracePeriodInSeconds.
+	minimumGrace = 2 * time.Second
+
+	// pollInterval is how often pilot-agent counts connections: activeConnectionCheckDelay.
+	pollInterval = time.Second
+
+	// appEndMargin is how long before SIGKILL lastcall wait --sidecar stops waiting for the app.
+	appEndMargin = time.Second
+)
+
+// Traffic is what the end of a pod depends on. Times are since the deletion.
+type Traffic struct {
+	// Busy is when the last request in flight would end if nothing cut it; 0 for none.
+	Busy time.Duration
+
+	// Last is when the last connection or request arrived; 0 or less: none since the deletion.
+	Last time.Duration
+
+	// Idle: another client holds an idle kept-alive connection.
+	Idle bool
+}
+
+// Moments are what happens to one container, since the deletion.
+type Moments struct {
+	HookEnds time.Duration
+	Signal   time.Duration // its stop signal
+	Kill     time.Duration // SIGKILL, if it still exists
+	Gone     time.Duration
+	Killed   bool
+}
+
+// Refusal is what a client sees of a connection that comes too late.
+type Refusal string
+
+const (
+	Refused     Refusal = "refused" // at TCP: safe to retry
+	Unavailable Refusal = "503"     // a proxy's, whose app has gone
+)
+
+// Course is how a pod ends under given traffic. Times are since the deletion.
+type Course struct {
+	// Containers are in the order of Termination.Containers.
+	Containers []Moments
+
+	// Accepts is until when new connections and requests are served; Refusal is what follows.
+	Accepts time.Duration
+	Refusal Refusal
+
+	// Cut is when requests in flight are ended; CutBy describes the cause.
+	Cut   time.Duration
+	CutBy string
+
+	Gone   time.Duration // the pod's last container
+	Killed bool          // by SIGKILL
+}
+
+// Course computes how the pod ends under tr.
+func (t *Termination) Course(tr Traffic) Course {
+	c := Course{Containers: make([]Moments, len(t.Containers)), Accepts: -1, Cut: -1}
+	apps := time.Duration(0) // when all ordinary apps have gone
+	for pass := range 3 {
+		before := c.Gone
+		for i := range t.Containers {
+			k := &t.Containers[i]
+			if pass != k.pass() {
+				continue
+			}
+			m := t.moments(k, tr, apps, before)
+			c.Containers[i] = m
+			c.Gone = max(c.Gone, m.Gone)
+			c.Killed = c.Killed || m.Killed
+			if k.Native {
+				before = c.Gone // one after the other
+			}
+		}
+		if pass == 0 { // a proxy has no requests in flight that an app has ended
+			apps = c.Gone
+			for i := range t.Containers {
+				if k := &t.Containers[i]; k.pass() == 0 && k.Role == App {
+					tr.Busy = min(tr.Busy, k.cut(c.Containers[i]))
+				}
+			}
+		}
+	}
+	for i := range t.Containers {
+		t.limit(&c, &t.Containers[i], c.Containers[i], tr)
+	}
+	return c
+}
+
+// pass is the order of computation: apps, ordinary proxies, which may wait for the apps, native sidecars.
+func (k *Container) pass() int {
+	switch {
+	case k.Native:
+		return 2
+	case k.Role == Proxy:
+		return 1
+	}
+	return 0
+}
+
+// cut is when an app ends its requests in flight.
+func (k *Container) cut(m Moments) time.Duration {
+	if k.Reaction == Exits {
+		return m.Signal
+	}
+	return m.Kill
+}
+
+// moments computes one container's end: apps is when the apps have gone, before when everything has for which a native
+// sidecar waits.
+func (t *Termination) moments(k *Container, tr Traffic, apps, before time.Duration) Moments {
+	m := Moments{HookEnds: min(t.hookEnds(k, tr, apps), t.grace)}
+	m.Signal = m.HookEnds
+	if k.Native {
+		m.Signal = min(max(m.Signal, before), t.grace)
+	}
+	m.Kill = m.Signal + max(t.grace-m.Signal.Truncate(time.Second), minimumGrace)
+	if t.grace == 0 {
+		m.Kill = m.Signal
+	}
+	switch k.Reaction {
+	case Exits:
+		m.Gone = m.Signal
+	case Finishes, ServesOn:
+		m.Gone = max(m.Signal, tr.Busy)
+	case Ignores:
+		m.Gone = m.Kill
+	case FixedDrain:
+		m.Gone = m.Signal + k.Drain
+	case Refuses:
+		m.Gone = max(m.Signal, min(tr.Busy, m.Signal+k.Drain))
+		if tr.Idle {
+			m.Gone = m.Signal + k.Drain
+		}
+	case PollsZero:
+		m.Gone = max(m.Signal+k.Drain+pollInterval, tr.Busy)
+		if over := (m.Gone - m.Signal) % pollInterval; over > 0 {
+			m.Gone += pollInterval - over
+		}
+		if tr.Idle {
+			m.Gone = m.Kill
+		}
+	case Waits:
+		m.Gone = max(m.Signal, t.drained(tr), apps)
+		if k.Native {
+			m.Gone = m.Signal
+		}
+	}
+	if m.Killed = m.Gone >= m.Kill && k.Reaction != Exits && !(k.Native && k.Reaction == Waits); m.Killed {
+		m.Gone = m.Kill
+	}
+	return m
+}
+
+func (t *Termination) hookEnds(k *Container, tr Traffic, apps time.Duration) time.Duration {
+	switch k.PreStop.Kind {
+	case DrainHook:
+		return t.drained(tr)
+	case AppEndHook:
+		return min(max(apps, t.drained(tr)), max(0, t.grace-appEndMargin))
+	case LoopHook:
+		if a := t.app(); a != nil && k.Role == Proxy && (a.Reaction == ServesOn || a.Reaction == Ignores) {
+			return tr.Busy + pollInterval // the app listens until it has finished
+		}
+		return pollInterval
+	}
+	return k.PreStop.Duration
+}
+
+// app is the first app container.
+func (t *Termination) app() *Container {
+	for i := range t.Containers {
+		if t.Containers[i].Role == App {
+			return &t.Containers[i]
+		}
+	}
+	return nil
+}
+
+// drainCap is the latest end of lastcall's draining phase.
+func (t *Termination) drainCap() time.Duration {
+	most := t.drain.QuietCap
+	if most == 0 {
+		most = t.drain.GracePeriod / 3
+	}
+	return min(max(t.drain.MinimumDrain, most), t.LastCall)
+}
+
+// draining is when lastcall's draining phase ends.
+func (t *Termination) draining(tr Traffic) time.Duration {
+	quiet := time.Duration(0)
+	if tr.Last > 0 {
+		quiet = tr.Last + t.drain.QuietTime
+	}
+	return min(max(t.drain.MinimumDrain, quiet), t.drainCap())
+}
+
+// drained is when lastcall has no request in flight, or makes the last call.
+func (t *Termination) drained(tr Traffic) time.Duration {
+	return min(max(t.draining(tr), tr.Busy), t.LastCall)
+}
+
+// limit lowers Accepts and Cut to what one container allows.
+func (t *Termination) limit(c *Course, k *Container, m Moments, tr Traffic) {
+	if k.Role == Sidecar {
+		return
+	}
+	accepts, cut, by := m.Gone, m.Kill, "SIGKILL of "+k.Name
+	switch k.Reaction {
+	case Exits:
+		accepts, cut, by = m.Signal, m.Signal, k.Name+" exits"
+	case Finishes:
+		accepts = m.Signal
+	case Refuses:
+		accepts, cut = m.Signal, min(m.Kill, m.Signal+k.Drain)
+		if cut < m.Kill {
+			by = k.Name + "'s drain ends"
+		}
+	case FixedDrain:
+		if cut = m.Gone; cut < m.Kill {
+			by = k.Name + "'s fixed drain ends"
+		}
+	case Waits:
+		if accepts = t.drained(tr); tr.Last+t.drain.QuietTime > t.drainCap() && tr.Last > 0 {
+			accepts = t.drainCap()
+		}
+		cut, by = t.LastCall, "lastcall's last call"
+	}
+	if t.Lastcall && k.Reaction == Exits && k.PreStop.Kind == DrainHook && m.Signal == t.LastCall {
+		by = "lastcall's last call"
+	}
+	if c.Accepts < 0 || accepts < c.Accepts {
+		c.Accepts, c.Refusal = accepts, Refused
+		if k.Role == App && t.HasProxy() {
+			c.Refusal = Unavailable
+		}
+	}
+	if c.Cut < 0 || cut < c.Cut || cut == c.Cut && k.Reaction == Waits {
+		c.Cut, c.CutBy = cut, by
+	}
+}

@@ -1,0 +1,134 @@
+package termination
+
+import (
+	"strings"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/kube/inject"
+)
+
+// Defaults of other meshes, see docs/linkerd.md and docs/other-meshes.md.
+const (
+	linkerdShutdownGrace = 120 * time.Second
+	kumaDrainTime        = 30 * time.Second
+	consulGracePeriod    = 30 * time.Second
+	daprShutdown         = 5 * time.Second
+)
+
+// expect adds the proxy that the mesh's injector will add.
+func (r *reader) expect() {
+	if r.mesh == inject.MeshAmbient {
+		r.note("ztunnel on the node carries the traffic until the pod has ended: it neither cuts nor waits")
+		return
+	}
+	c := Container{Name: proxyNames[r.mesh], Role: Proxy, Assumed: true, StopSignal: Setting{"stop signal", "SIGTERM", "default"}, PreStop: readHook(nil)}
+	if c.Name == "" {
+		return
+	}
+	switch r.mesh {
+	case inject.MeshIstio:
+		c.Native = r.istioForm() == inject.Native
+		if c.Native {
+			c.PreStop = Hook{Kind: NotifyHook, IsKnown: true}
+		}
+	case inject.MeshLinkerd:
+		c.Native = r.pod.Annotations["config.beta.linkerd.io/proxy-enable-native-sidecar"] != "false"
+		if d, ok := r.duration("config.alpha.linkerd.io/proxy-wait-before-exit-seconds"); ok && !c.Native {
+			c.PreStop = Hook{Kind: SleepHook, Duration: d, IsKnown: true}
+		}
+	case "Kuma":
+		c.Native = true
+		c.PreStop = Hook{Kind: NotifyHook, IsKnown: true}
+	}
+	r.readProxy(&c, nil)
+	form := "an ordinary container"
+	if c.Native {
+		form = "a native sidecar"
+	}
+	r.note(c.Name + " is assumed: the injector of " + r.mesh + " adds it as " + form)
+	if r.expected = &c; !c.Native {
+		r.Containers = append(r.Containers, c)
+	}
+}
+
+// proxyNames are the containers that injectors add.
+var proxyNames = map[string]string{
+	inject.MeshIstio: "istio-proxy", inject.MeshLinkerd: "linkerd-proxy", "Kuma": "kuma-sidecar", "Consul": "consul-dataplane", inject.MeshDapr: "daprd",
+}
+
+func (r *reader) istioForm() inject.Sidecar {
+	switch r.pod.Annotations["sidecar.istio.io/nativeSidecar"] {
+	case "true":
+		return inject.Native
+	case "false":
+		return inject.Classic
+	}
+	if r.options.Istio == "" {
+		return inject.Native
+	}
+	return r.options.Istio
+}
+
+// readProxy describes how a mesh's proxy ends at its stop signal.
+func (r *reader) readProxy(c *Container, env []string) {
+	fixed := func(name string, d time.Duration) {
+		source := "default"
+		if said, ok := r.duration(name); ok {
+			d, source = said, "annotation "+name
+		}
+		c.Reaction, c.Drain = FixedDrain, d
+		c.Settings = append(c.Settings, Setting{name, d.String(), source})
+	}
+	switch r.mesh {
+	case inject.MeshIstio:
+		r.readIstio(c, env)
+	case inject.MeshLinkerd:
+		fixed("config.linkerd.io/shutdown-grace-period", linkerdShutdownGrace)
+		c.Reaction = Refuses
+	case "Kuma":
+		fixed("kuma.io/sidecar-drain-time", kumaDrainTime)
+		if c.Native { // it has drained in its preStop, and exits once the app has gone
+			c.Reaction = Exits
+		}
+	case "Consul":
+		fixed("consul.hashicorp.com/sidecar-proxy-lifecycle-shutdown-grace-period-seconds", consulGracePeriod)
+	case inject.MeshDapr:
+		c.Role = Sidecar // it calls the app; other clients connect to the app
+		fixed("dapr.io/graceful-shutdown-seconds", daprShutdown)
+	default:
+		c.Reaction, c.Drain = FixedDrain, r.grace
+	}
+}
+
+// readIstio: the agent's default is the fixed drain. A native sidecar has drained since its preStop, and exits at its
+// SIGTERM, which follows the app's end; so does one whose hook is lastcall's.
+func (r *reader) readIstio(c *Container, env []string) {
+	s, err := inject.Resolve(r.options.MeshConfig, r.pod.Annotations, append([]string{"LASTCALL_COMPAT=istio"}, env...))
+	if err != nil {
+		r.note("Istio's settings: " + strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	c.Settings = append(c.Settings, settingOf("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", s.ExitOnZero), settingOf("MINIMUM_DRAIN_DURATION", s.MinimumDrain),
+		settingOf("terminationDrainDuration", s.TerminationDrain))
+	switch {
+	case c.PreStop.Kind == NotifyHook, c.PreStop.Kind == AppEndHook:
+		c.Reaction = Exits
+	case s.Mode() == drain.Fixed:
+		c.Reaction, c.Drain = FixedDrain, s.TerminationDrain.Value
+	default:
+		c.Reaction, c.Drain = PollsZero, s.MinimumDrain.Value
+	}
+}
+
+// duration is the value of an annotation: a duration, or seconds if the name ends so.
+func (r *reader) duration(name string) (time.Duration, bool) {
+	text, ok := r.pod.Annotations[name]
+	if !ok {
+		return 0, false
+	}
+	if strings.HasSuffix(name, "-seconds") {
+		text += "s"
+	}
+	d, err := time.ParseDuration(text)
+	return d, err == nil && d >= 0
+}

@@ -1,0 +1,221 @@
+package termination
+
+import (
+	"cmp"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/kube/inject"
+)
+
+// Of describes how a pod ends. A pod that asks for lastcall's injection is described as injected. Errors of the pod's own
+// settings become notes; the settings concerned then have their defaults. It does not change its arguments.
+func Of(pod *corev1.Pod, o Options) *Termination {
+	t := &Termination{}
+	if injected, done := inject.Pod(pod, inject.Options{
+		Image: "lastcall", Token: "0000000000000000", MeshConfig: o.MeshConfig, Namespace: o.Namespace, Sidecar: o.Istio, Offline: true,
+	}); done.Outcome == inject.Injected {
+		pod = injected
+	} else if done.Outcome == inject.LeftAlone {
+		t.note("lastcall is requested, but leaves the pod alone: " + done.Reason)
+	}
+	t.readGrace(&pod.Spec)
+	r := reader{Termination: t, pod: pod, options: o}
+	r.readMesh()
+	for i := range pod.Spec.Containers {
+		r.add(&pod.Spec.Containers[i], false)
+	}
+	if r.mesh != "" && r.proxy == nil {
+		r.expect()
+	}
+	for i := range slices.Backward(pod.Spec.InitContainers) {
+		c := &pod.Spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			r.add(c, true)
+		}
+	}
+	if r.expected != nil && r.expected.Native { // injectors put theirs first, so that it stops last
+		t.Containers = append(t.Containers, *r.expected)
+	}
+	return t
+}
+
+func (t *Termination) readGrace(spec *corev1.PodSpec) {
+	t.Grace = Setting{"terminationGracePeriodSeconds", "30", "default"}
+	t.grace = corev1.DefaultTerminationGracePeriodSeconds * time.Second
+	if s := spec.TerminationGracePeriodSeconds; s != nil {
+		n := min(max(*s, 0), 1<<31-1)
+		t.grace = time.Duration(n) * time.Second
+		t.Grace = Setting{t.Grace.Name, strconv.FormatInt(n, 10), "spec"}
+	}
+}
+
+// reader reads one pod.
+type reader struct {
+	*Termination
+	pod      *corev1.Pod
+	options  Options
+	mesh     string
+	proxy    *corev1.Container // the mesh's, in the pod
+	expected *Container        // the mesh's, not in the pod yet
+	istio    *meshconfig.Settings
+}
+
+// readMesh finds out what carries the traffic. A pod with Istio's annotation belongs to Istio unless it has lastcall's own
+// sidecar, which reads the same annotation.
+func (r *reader) readMesh() {
+	r.mesh, r.proxy = inject.MeshOf(r.pod, r.options.Namespace)
+	_, configured := r.pod.Annotations["proxy.istio.io/config"]
+	own := slices.ContainsFunc(slices.Concat(r.pod.Spec.InitContainers, r.pod.Spec.Containers), func(c corev1.Container) bool { return isAgent(&c) })
+	if r.mesh == "" && configured && !own && r.pod.Labels["sidecar.istio.io/inject"] != "false" {
+		r.mesh = inject.MeshIstio
+		r.note("the annotation proxy.istio.io/config is taken as a sign that Istio injects its sidecar")
+	}
+	r.Mesh = r.mesh
+}
+
+// isAgent reports whether a container runs lastcall's agent, or lastcall run around an app.
+func isAgent(c *corev1.Container) bool {
+	all := slices.Concat(c.Command, c.Args)
+	isOurs := c.Name == "lastcall" || strings.Contains(c.Image, "lastcall") || len(all) > 0 && path.Base(all[0]) == "lastcall"
+	return isOurs && (slices.Contains(all, "agent") || slices.Contains(all, "run"))
+}
+
+// add adds a container of the pod.
+func (r *reader) add(c *corev1.Container, native bool) {
+	out := Container{
+		Name: c.Name, Role: App, Native: native, Readiness: c.ReadinessProbe, Reaction: cmp.Or(r.options.App, Exits),
+		StopSignal: Setting{"stop signal", "SIGTERM", "default"},
+	}
+	if c.Lifecycle != nil {
+		out.PreStop = readHook(c.Lifecycle.PreStop)
+		if s := c.Lifecycle.StopSignal; s != nil {
+			out.StopSignal = Setting{"stop signal", string(*s), "lifecycle.stopSignal"}
+		}
+	} else {
+		out.PreStop = readHook(nil)
+	}
+	switch {
+	case isAgent(c):
+		out.Role, out.Reaction = Proxy, Waits
+		r.readLastcall(&out, environ(c))
+	case c == r.proxy:
+		out.Role = Proxy
+		r.readProxy(&out, environ(c))
+	case native:
+		out.Role = Sidecar
+	}
+	if out.PreStop.Kind == DrainHook && !r.Lastcall {
+		r.readHookFlags(c)
+	}
+	switch out.PreStop.Kind {
+	case ScriptHook, HTTPHook, LoopHook:
+		if out.Role != Proxy || out.PreStop.Kind != LoopHook {
+			r.note("the preStop hook of " + c.Name + " takes an unknown time, at least " + out.PreStop.Duration.String() + ": calculated with that")
+		}
+	}
+	switch out.StopSignal.Value {
+	case "SIGKILL":
+		out.Reaction = Exits
+	case "SIGSTOP":
+		out.Reaction = Ignores
+	}
+	r.Containers = append(r.Containers, out)
+}
+
+// readLastcall takes over the settings of lastcall's agent.
+func (r *reader) readLastcall(c *Container, env []string) {
+	s, err := inject.Resolve(r.options.MeshConfig, r.pod.Annotations, env)
+	if err != nil {
+		r.note("lastcall's settings: " + strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	r.Lastcall = true
+	r.drain = s.Drain()
+	if !s.GracePeriod.IsSet() {
+		r.drain.GracePeriod = r.grace
+	}
+	r.setLastCall()
+	c.Settings = append(c.Settings, settingOf("MINIMUM_DRAIN_DURATION", s.MinimumDrain), settingOf("LASTCALL_QUIET_TIME", s.QuietTime),
+		settingOf("LASTCALL_LAST_CALL_MARGIN", s.Margin), settingOf("TERMINATION_GRACE_PERIOD_SECONDS", s.GracePeriod))
+	switch s.Mode() {
+	case drain.Fixed:
+		c.Reaction, c.Drain = FixedDrain, s.TerminationDrain.Value
+	case drain.IstioExitOnZero:
+		c.Reaction, c.Drain = PollsZero, s.MinimumDrain.Value
+	}
+}
+
+func (r *reader) setLastCall() {
+	if r.drain.GracePeriod <= 0 {
+		return
+	}
+	r.drain.GracePeriod = min(r.drain.GracePeriod, r.grace)
+	r.LastCall = r.drain.GracePeriod - min(r.drain.Margin, r.drain.GracePeriod/4)
+}
+
+// hookMargin is the default of lastcall wait's --leave: the app's time for its own end.
+const hookMargin = 5 * time.Second
+
+// readHookFlags takes over the settings of lastcall wait without an agent: they are flags.
+func (r *reader) readHookFlags(c *corev1.Container) {
+	r.Lastcall = true
+	r.drain = drain.DefaultConfig()
+	r.drain.GracePeriod, r.drain.Margin = r.grace, hookMargin
+	var command []string
+	if h := c.Lifecycle.PreStop; h.Exec != nil {
+		command = h.Exec.Command
+	}
+	for i, arg := range command {
+		name, value, joined := strings.Cut(arg, "=")
+		if !joined && i+1 < len(command) {
+			value = command[i+1]
+		}
+		d, err := time.ParseDuration(value)
+		if err != nil || d < 0 {
+			continue
+		}
+		switch name {
+		case "--minimum-drain":
+			r.drain.MinimumDrain = d
+		case "--quiet-time":
+			r.drain.QuietTime = d
+		case "--leave":
+			r.drain.Margin = d
+		case "--grace-period":
+			r.drain.GracePeriod = d
+		}
+	}
+	r.setLastCall()
+}
+
+func settingOf[T any](name string, v meshconfig.Value[T]) Setting {
+	return Setting{name, toText(v.Value), v.Source.String()}
+}
+
+func toText(v any) string {
+	switch v := v.(type) {
+	case time.Duration:
+		return v.String()
+	case bool:
+		return strconv.FormatBool(v)
+	}
+	return ""
+}
+
+// environ are the literal variables of a container, in the form of os.Environ.
+func environ(c *corev1.Container) []string {
+	var out []string
+	for _, e := range c.Env {
+		if e.ValueFrom == nil {
+			out = append(out, e.Name+"="+strings.ReplaceAll(e.Value, "$$(", "$("))
+		}
+	}
+	return out
+}

@@ -1,0 +1,168 @@
+package termination_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/termination"
+)
+
+func read(t *testing.T, text string) *corev1.Pod {
+	t.Helper()
+	var p corev1.Pod
+	if err := yaml.UnmarshalStrict([]byte(text), &p); err != nil {
+		t.Fatal(err)
+	}
+	return &p
+}
+
+// TestMeshes: which containers stop, in which order, by which rules.
+func TestMeshes(t *testing.T) {
+	for _, tt := range []struct {
+		name, pod string
+		istio     inject.Sidecar
+		want      string
+	}{
+		{"bare", `spec: {containers: [{name: web}]}`, "", "web exits"},
+		{"a sleep", `spec: {containers: [{name: web, lifecycle: {preStop: {exec: {command: [sh, -c, sleep 5]}}}}]}`, "", "web sleep 5s exits"},
+		{"Istio, native", `{metadata: {labels: {sidecar.istio.io/inject: "true"}}, spec: {containers: [{name: web}]}}`, "",
+			"web exits, istio-proxy native notify exits"},
+		{"Istio, classic", `{metadata: {labels: {sidecar.istio.io/inject: "true"}}, spec: {containers: [{name: web}]}}`, inject.Classic,
+			"web exits, istio-proxy fixed drain 5s"},
+		{"Istio by its annotation", `{metadata: {annotations: {proxy.istio.io/config: "terminationDrainDuration: 30s"}}, spec: {containers: [{name: web}]}}`, inject.Classic,
+			"web exits, istio-proxy fixed drain 30s"},
+		{"exit on zero", `{metadata: {annotations: {sidecar.istio.io/nativeSidecar: "false", proxy.istio.io/config: "proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: 'true', MINIMUM_DRAIN_DURATION: 8s}"}}, spec: {containers: [{name: web}]}}`, "",
+			"web exits, istio-proxy polls for zero 8s"},
+		{"ambient", `{metadata: {labels: {istio.io/dataplane-mode: ambient}}, spec: {containers: [{name: web}]}}`, "", "web exits"},
+		{"linkerd, native", `{metadata: {annotations: {linkerd.io/inject: enabled}}, spec: {containers: [{name: web}]}}`, "",
+			"web exits, linkerd-proxy native refuses new ones 2m0s"},
+		{"linkerd, classic", `{metadata: {annotations: {linkerd.io/inject: enabled, config.beta.linkerd.io/proxy-enable-native-sidecar: "false", config.alpha.linkerd.io/proxy-wait-before-exit-seconds: "8", config.linkerd.io/shutdown-grace-period: 20s}}, spec: {containers: [{name: web}]}}`, "",
+			"web exits, linkerd-proxy sleep 8s refuses new ones 20s"},
+		{"lastcall, native", `{metadata: {labels: {lastcall.dev/inject: "true"}}, spec: {containers: [{name: web, ports: [{containerPort: 80}]}]}}`, "",
+			"web drain exits, lastcall native drain waits"},
+		{"lastcall, classic", `{metadata: {labels: {lastcall.dev/inject: "true"}, annotations: {lastcall.dev/sidecar: classic}}, spec: {containers: [{name: web, ports: [{containerPort: 80}]}]}}`, "",
+			"lastcall waits, web drain exits"},
+		{"lastcall next to Istio", `{metadata: {labels: {lastcall.dev/inject: "true", sidecar.istio.io/inject: "true"}}, spec: {containers: [{name: web, ports: [{containerPort: 80}]}]}}`, "",
+			"web drain exits, istio-proxy native notify exits"},
+		{"lastcall next to a classic Istio", `{metadata: {labels: {lastcall.dev/inject: "true", sidecar.istio.io/inject: "true"}}, spec: {containers: [{name: web, ports: [{containerPort: 80}]}]}}`, inject.Classic,
+			"web drain exits, istio-proxy app's end exits"},
+		{"lastcall in linkerd", `{metadata: {labels: {lastcall.dev/inject: "true"}, annotations: {linkerd.io/inject: enabled}}, spec: {containers: [{name: web, ports: [{containerPort: 80}]}]}}`, "",
+			"web drain exits, linkerd-proxy native refuses new ones 2m0s"},
+		{"own native sidecars", `spec: {initContainers: [{name: a, restartPolicy: Always}, {name: init}, {name: b, restartPolicy: Always}], containers: [{name: web}]}`, "",
+			"web exits, b native exits, a native exits"},
+		{"stop signals", `spec: {os: {name: linux}, containers: [{name: web, lifecycle: {stopSignal: SIGSTOP}}]}`, "", "web ignores"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			plan := termination.Of(read(t, tt.pod), termination.Options{Istio: tt.istio})
+			var all []string
+			for _, c := range plan.Containers {
+				text := c.Name
+				if c.Native {
+					text += " native"
+				}
+				if c.PreStop.Kind != termination.NoHook {
+					text += " " + string(c.PreStop.Kind)
+				}
+				if c.PreStop.Duration > 0 {
+					text += " " + c.PreStop.Duration.String()
+				}
+				text += " " + string(c.Reaction)
+				if c.Drain > 0 {
+					text += " " + c.Drain.String()
+				}
+				all = append(all, text)
+			}
+			if got := strings.Join(all, ", "); got != tt.want {
+				t.Errorf("got  %s\nwant %s\nnotes %q", got, tt.want, plan.Notes)
+			}
+		})
+	}
+}
+
+// TestFates: what becomes of single requests, and why.
+func TestFates(t *testing.T) {
+	const sleep5 = `spec: {containers: [{name: web, lifecycle: {preStop: {sleep: {seconds: 5}}}}]}`
+	const lastcall = `{metadata: {labels: {lastcall.dev/inject: "true"}}, spec: {containers: [{name: web, ports: [{containerPort: 80}]}]}}`
+	const istio = `{metadata: {labels: {sidecar.istio.io/inject: "true"}}, spec: {containers: [{name: web}]}}`
+	for _, tt := range []struct {
+		pod            string
+		app            termination.Reaction
+		arrives, takes time.Duration // in seconds
+		want           string
+	}{
+		{sleep5, "", -1, 3, "200"},
+		{sleep5, "", 4, 3, "cut at 5s: web exits"},
+		{sleep5, "", 6, 1, "refused at 6s: the pod no longer accepts"},
+		{sleep5, termination.Finishes, 4, 30, "cut at 30s: SIGKILL of web"},
+		{sleep5, termination.Finishes, 4, 20, "200"},
+		{lastcall, "", 0, 20, "200"},
+		{lastcall, "", 3, 30, "cut at 28s: lastcall's last call"},
+		{lastcall, "", 6, 1, "refused at 6s: the pod no longer accepts"},
+		{istio, "", -1, 2, "cut at 0s: web exits"},
+		{istio, termination.Finishes, 1, 2, "503 at 1s: the app has closed its port"},
+	} {
+		f := termination.Of(read(t, tt.pod), termination.Options{App: tt.app, Istio: inject.Classic}).Fate(tt.arrives*time.Second, tt.takes*time.Second)
+		got := f.Result
+		if !f.IsServed {
+			got += " at " + f.At.String() + ": " + f.Why
+		}
+		if got != tt.want {
+			t.Errorf("%s, app %q, arrives at %d s, takes %d s: %s, want %s", tt.pod, tt.app, tt.arrives, tt.takes, got, tt.want)
+		}
+	}
+}
+
+// TestSources: each value has its source.
+func TestSources(t *testing.T) {
+	plan := termination.Of(read(t, `{metadata: {annotations: {proxy.istio.io/config: "terminationDrainDuration: 30s"}}, spec: {containers: [{name: web}]}}`), termination.Options{Istio: inject.Classic})
+	var all []string
+	for _, s := range plan.Containers[1].Settings {
+		all = append(all, s.Name+" "+s.Value+" ("+s.Source+")")
+	}
+	const want = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS false (default), MINIMUM_DRAIN_DURATION 5s (default), terminationDrainDuration 30s (annotation proxy.istio.io/config)"
+	if got := strings.Join(all, ", "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// TestInjectedByIstio: pods that Istio's own injector has made.
+func TestInjectedByIstio(t *testing.T) {
+	files, err := filepath.Glob("../inject/testdata/istio/*/*.yaml")
+	if err != nil || len(files) < 20 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		if d := filepath.Base(filepath.Dir(file)); d == "offline" || d == "pods" {
+			continue // the injector's input
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, err := inject.Objects(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects {
+			if o.Workload == nil {
+				continue
+			}
+			plan := termination.Of(o.Workload.Pod, termination.Options{})
+			if plan.Mesh != inject.MeshIstio {
+				t.Errorf("%s: mesh %q", file, plan.Mesh)
+			}
+			for _, c := range plan.Containers {
+				if c.Assumed {
+					t.Errorf("%s: %s is assumed, but the pod has a sidecar", file, c.Name)
+				}
+			}
+		}
+	}
+}

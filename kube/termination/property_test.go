@@ -1,0 +1,40 @@
+package termination_test
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/lastcall-dev/lastcall/kube/podgen"
+	"github.com/lastcall-dev/lastcall/kube/termination"
+)
+
+// TestAnyPod: whatever the pod, times are in order, no container outlives its SIGKILL, and the phases cover the course
+// without gaps.
+func TestAnyPod(t *testing.T) {
+	pods := podgen.Pods(1, 500)
+	rapid.Check(t, func(t *rapid.T) {
+		pod := pods[rapid.IntRange(0, len(pods)-1).Draw(t, "pod")]
+		app := rapid.SampledFrom(termination.Reactions()).Draw(t, "app")
+		busy := time.Duration(rapid.IntRange(0, 100).Draw(t, "busy")) * time.Second
+		last := time.Duration(rapid.IntRange(-5, 40).Draw(t, "last")) * time.Second
+		plan := termination.Of(pod, termination.Options{App: app})
+		c := plan.Course(termination.Traffic{Busy: busy, Last: last, Idle: rapid.Bool().Draw(t, "idle")})
+		for i, m := range c.Containers {
+			if m.Signal > plan.GracePeriod() || m.Gone > m.Kill || m.Gone < 0 {
+				t.Fatalf("%s: %+v", plan.Containers[i].Name, m)
+			}
+		}
+		at := time.Duration(0)
+		for _, p := range plan.Phases(c, busy) {
+			if p.From != at || p.To < p.From {
+				t.Fatalf("phase %+v begins at %v", p, at)
+			}
+			at = p.To
+		}
+		if at != c.Gone {
+			t.Fatalf("the phases end at %v, the pod at %v", at, c.Gone)
+		}
+	})
+}
