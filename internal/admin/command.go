@@ -3,6 +3,8 @@ package admin
 import (
 	"net/http"
 	"strings"
+
+	"github.com/lastcall-dev/lastcall/internal/live"
 )
 
 // command is one path of the API.
@@ -12,6 +14,7 @@ type command struct {
 	mutates bool // POST only
 	params  []help
 	do      func(*Server, query) answer
+	serve   func(*live.Feed, http.ResponseWriter, *http.Request) // instead of do
 }
 
 // help describes a parameter.
@@ -47,6 +50,10 @@ func commands() []command {
 		{path: "/listeners", help: "print listener info", do: (*Server).listeners, params: []help{
 			{"format", "File format to use; One of (text, json)"},
 		}},
+		{path: live.Path, help: "page that shows a drain's progress", serve: (*live.Feed).Page, params: []help{
+			{"format", "File format to use; One of (html, json)"},
+		}},
+		{path: live.EventsPath, help: "stream of the page's states (server-sent events)", serve: (*live.Feed).Events},
 		{path: "/logging", mutates: true, help: "query/change logging levels", do: (*Server).logging, params: []help{
 			{"paths", "Change multiple logging levels by setting to <logger_name1>:<desired_level1>,<logger_name2>:<desired_level2>. If fine grain logging is enabled, use __FILE__ or a glob experision as the logger name. For example, source/common*:warning"},
 			{"group", "Change given logger group to desired level, set to <logger_group_name>:<desired_level>. logger_group_name must be a logger name."},

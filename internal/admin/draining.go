@@ -143,7 +143,7 @@ func (s *Server) quit(query) answer {
 // ready is 200 while the server is live. As in Envoy, only a failed health check changes it, not a drain.
 func (s *Server) ready(query) answer {
 	state := s.state()
-	if state == live {
+	if state == serves {
 		return text(http.StatusOK, state.String()+"\n")
 	}
 	return text(http.StatusServiceUnavailable, state.String()+"\n")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/live"
 	"github.com/lastcall-dev/lastcall/internal/sideport"
 )
 
@@ -27,28 +28,38 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// The response is made while its request counts: as in Envoy, the count includes the request for it.
-	a := s.answer(r)
+	a, serve := s.answer(r)
 	s.own.end(a.status)
+	if serve != nil {
+		s.due.RUnlock() // Close does not wait for streams, which Live ends
+		defer s.due.RLock()
+		serve(s.Live, w, r)
+		return
+	}
 	a.write(w)
 }
 
-func (s *Server) answer(r *http.Request) answer {
+// answer is the response to a request, or the function that serves it.
+func (s *Server) answer(r *http.Request) (a answer, serve func(*live.Feed, http.ResponseWriter, *http.Request)) {
 	c, found := s.command(r.URL.Path)
 	if c.mutates || sideport.IsLoopback(r) { // at another address Prometheus may use a host name
 		if err := sideport.Foreign(r); err != nil {
-			return text(http.StatusForbidden, err.Error())
+			return text(http.StatusForbidden, err.Error()), nil
 		}
 	}
 	switch {
 	case !found:
-		return text(http.StatusNotFound, "invalid path. "+s.commandList())
+		return text(http.StatusNotFound, "invalid path. "+s.commandList()), nil
 	case c.mutates && r.Method != http.MethodPost:
-		return text(http.StatusMethodNotAllowed, fmt.Sprintf("Method %s not allowed, POST required.", r.Method))
+		return text(http.StatusMethodNotAllowed, fmt.Sprintf("Method %s not allowed, POST required.", r.Method)), nil
 	}
 	if c.mutates {
 		s.throttle.Log(s.Log, slog.LevelInfo, time.Second, "admin request "+c.path, "query", r.URL.RawQuery, "peer", r.RemoteAddr)
 	}
-	return c.do(s, parseQuery(r.URL.RawQuery))
+	if c.serve != nil {
+		return answer{status: http.StatusOK}, c.serve
+	}
+	return c.do(s, parseQuery(r.URL.RawQuery)), nil
 }
 
 // command finds the command of a path. Envoy first merges slashes and resolves dots (Envoy Gateway requests //stats); a

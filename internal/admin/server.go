@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/live"
 	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/sideport"
 )
@@ -16,6 +18,7 @@ import (
 // Options of a server.
 type Options struct {
 	Plane     Plane
+	Live      *live.Feed            // nil: no /live
 	Quit      func(context.Context) // /quitquitquit, called after the response was sent
 	DrainTime time.Duration         // from /drain_listeners?graceful to the closing of the listeners: Envoy's --drain-time-s
 
@@ -65,6 +68,9 @@ func Start(address string, o Options) (*Server, error) {
 		began:    time.Now(),
 		listener: ln,
 		served:   make(chan struct{}),
+	}
+	if o.Live == nil {
+		s.table = slices.DeleteFunc(s.table, func(c command) bool { return c.serve != nil })
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.http = sideport.New(s, o.Log)

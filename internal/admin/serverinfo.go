@@ -15,12 +15,12 @@ import (
 type state uint64
 
 const (
-	live  state = 0
-	fails state = 1 // Envoy's name is draining, but a drain does not lead to it
+	serves state = 0
+	fails  state = 1 // Envoy's name is draining, but a drain does not lead to it
 )
 
 func (s state) String() string {
-	if s == live {
+	if s == serves {
 		return "LIVE"
 	}
 	return "DRAINING"
@@ -30,7 +30,7 @@ func (s *Server) state() state {
 	if failed, _ := s.draining.state(); failed {
 		return fails
 	}
-	return live
+	return serves
 }
 
 // hotRestart is the version of an Envoy with --disable-hot-restart, as Istio's is.

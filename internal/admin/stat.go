@@ -157,7 +157,7 @@ func (s *Server) collectServer(b *book, listeners, connections uint64) {
 	server := scope{kind: "server"}
 	b.gauge(server, "concurrency", uint64(runtime.GOMAXPROCS(0)), true)
 	b.gauge(server, "hot_restart_epoch", 0, false)
-	b.gauge(server, "live", flag(state == live), true)
+	b.gauge(server, "live", flag(state == serves), true)
 	b.gauge(server, "memory_allocated", m.Allocated, true)
 	b.gauge(server, "memory_heap_size", m.Heap, true)
 	b.gauge(server, "memory_physical_size", m.Total, true)

@@ -29,6 +29,7 @@ func (a *agent) startAdmin() error {
 	var err error
 	a.admin, err = admin.Start(a.Admin.Address, admin.Options{
 		Plane:     adminPlane{a, p},
+		Live:      a.status.live,
 		Quit:      func(ctx context.Context) { a.signal(ctx, drain.QuitNow) },
 		DrainTime: a.Settings.DrainDuration.Value,
 		IdleAfter: a.Settings.MinimumDrain.Value,

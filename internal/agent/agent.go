@@ -125,6 +125,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	defer a.status.close()
 	defer a.presences.end()
 	defer a.stopAdmin()
+	defer a.status.live.Close() // before both servers, which wait for responses
 	var hearing sync.WaitGroup
 	hearing.Go(func() { a.hear(ctx) })
 	hearing.Go(func() {
@@ -362,7 +363,7 @@ func (a *agent) runTermination(ctx context.Context, cfg drain.Config, first drai
 		Trigger: first,
 		Signals: a.drainSignals,
 		Log:     a.log,
-		Watch:   a.phases.watcher(cfg.GracePeriod),
+		Watch:   a.phases.watcher(cfg),
 	}.Run(ctx)
 	if err != nil { // the settings have been validated before
 		a.log.Error("drain not started", "error", err)

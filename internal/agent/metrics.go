@@ -13,9 +13,11 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/outbound"
 )
 
-// dataPlane is what metrics need of a data plane.
+// dataPlane is what metrics and the live page need of a data plane. Both call it while the drain does: the pipe and
+// Envoy's data plane allow that.
 type dataPlane interface {
 	Activity(context.Context) (drain.Activity, error)
+	Open(ctx context.Context, limit int) ([]drain.Conversation, error)
 }
 
 // metrics are read at the time of the scrape: nothing is counted twice.
@@ -118,7 +120,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(descDuration, now.duration.Seconds())
 	if now.draining {
-		gauge(descRemaining, now.remaining.Seconds())
+		gauge(descRemaining, max(0, now.remaining).Seconds())
 	}
 	if o := m.outbound.Load(); o != nil {
 		s := o.Stats()

@@ -22,6 +22,13 @@ func (c *changing) set(f func()) {
 	c.change = make(chan struct{})
 }
 
+// changed is closed at the next change.
+func (c *changing) changed() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.change
+}
+
 // await waits until is returns true; mu is held during its calls.
 func (c *changing) await(ctx context.Context, is func() bool) error {
 	for {
@@ -45,10 +52,10 @@ type phases struct {
 	isUp   bool
 	starts bool // the app does not accept connections yet
 	phase  drain.Phase
-	began  time.Time     // the latest termination; zero before the first
-	ended  time.Time     // zero during a termination
-	grace  time.Duration // of the termination
-	hooked bool          // SIGTERM arrived after a hook's drain was complete
+	began  time.Time    // the latest termination; zero before the first
+	ended  time.Time    // zero during a termination
+	cfg    drain.Config // of the termination
+	hooked bool         // SIGTERM arrived after a hook's drain was complete
 }
 
 func newPhases() *phases { return &phases{changing: changing{change: make(chan struct{})}} }
@@ -61,8 +68,8 @@ func (p *phases) awaitApp()   { p.set(func() { p.starts = true }) }
 func (p *phases) appAccepts() { p.set(func() { p.starts = false }) }
 
 // watcher records one termination.
-func (p *phases) watcher(grace time.Duration) drain.Watcher {
-	p.set(func() { p.began, p.ended, p.grace = time.Now(), time.Time{}, grace })
+func (p *phases) watcher(cfg drain.Config) drain.Watcher {
+	p.set(func() { p.began, p.ended, p.cfg = time.Now(), time.Time{}, cfg })
 	return drain.Watcher{Phase: func(now drain.Phase) {
 		p.set(func() {
 			if now == drain.Done {
@@ -105,19 +112,20 @@ type snapshot struct {
 	draining  bool
 	hooked    bool          // SIGTERM arrived after a hook's drain was complete
 	duration  time.Duration // of the current drain, or of the latest
-	remaining time.Duration // until the platform's SIGKILL; only while draining
+	remaining time.Duration // until the platform's SIGKILL, negative after it; only while draining
+	cfg       drain.Config  // of the latest drain
 }
 
 func (p *phases) snapshot() snapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := snapshot{up: p.isUp, starts: p.starts, phase: p.phase, hooked: p.hooked}
+	s := snapshot{up: p.isUp, starts: p.starts, phase: p.phase, hooked: p.hooked, cfg: p.cfg}
 	switch {
 	case p.began.IsZero():
 	case p.ended.IsZero():
 		s.draining = true
 		s.duration = time.Since(p.began)
-		s.remaining = max(0, p.grace-s.duration)
+		s.remaining = p.cfg.GracePeriod - s.duration
 	default:
 		s.duration = p.ended.Sub(p.began)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/live"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sideport"
 )
@@ -26,6 +27,7 @@ type status struct {
 	server  *http.Server
 	served  chan struct{}
 	metrics *metrics
+	live    *live.Feed
 	merge   merge // its proxy is set before readiness
 	due     sideport.Due
 }
@@ -42,6 +44,7 @@ func (a *agent) startStatus() (*status, error) {
 		return nil, fmt.Errorf("listen for the status server on %s (from %s; choose another by statusPort or --status-port): %w", address, a.Settings.StatusPort.Source, err)
 	}
 	s := &status{a: a, address: ln.Addr(), served: make(chan struct{}), metrics: newMetrics(a.phases, a.Metrics...)}
+	s.live = live.New(s.state, a.phases.changed)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz/ready", s.ready)
 	mux.HandleFunc("/quitquitquit", own(s.quit))
@@ -51,6 +54,8 @@ func (a *agent) startStatus() (*status, error) {
 	mux.HandleFunc("/hot-restart", own(a.Succession.ServeHTTP))
 	mux.HandleFunc("/wait/{token...}", s.waitByToken)
 	mux.HandleFunc("GET /connections", fromPod(s.connections))
+	mux.HandleFunc("GET "+live.Path, fromPod(s.live.Page))
+	mux.HandleFunc("GET "+live.EventsPath, fromPod(s.live.Events))
 	if a.Profiles {
 		profiles(mux)
 	}

@@ -33,6 +33,7 @@ var layers = []struct{ folders, what string }{
 	{".", "the library: package lastcall drains a Go program's own servers"},
 	{"httpdrain grpcdrain", "data planes for Go programs: an http.Server; a grpc.Server (a module of its own)"},
 	{"internal/admin", "Envoy's admin API over any of them"},
+	{"internal/live", "a page that shows a drain's progress, and the stream of states behind it"},
 	{"internal/process internal/capture", "child processes and orphans; redirection of a pod's traffic"},
 	{"internal/tlsserver", "the TLS that a listener terminates, and why handshakes fail"},
 	{"internal/certificate", "TLS certificates that are replaced while they serve"},

@@ -81,19 +81,7 @@ func (c *conn) list() Connection {
 	default:
 		out.State, out.Idle = StateIdle, time.Since(c.idleSince)
 	}
-	switch c.mode {
-	case modeHTTP1:
-		out.Protocol = counters.HTTP1.String()
-	case modeH2:
-		out.Protocol = counters.HTTP2.String()
-	case modeWS:
-		out.Protocol = "websocket"
-	case opaque:
-		out.Protocol = "tcp"
-		if out.ServerName+out.ALPN != "" && c.in.tls == nil {
-			out.Protocol = "tls"
-		}
-	}
+	out.Protocol = c.protocolLocked()
 	for i := range c.queue.len() {
 		q := c.queue.at(i)
 		out.add(q.line, q.began, q.status)
@@ -105,6 +93,42 @@ func (c *conn) list() Connection {
 	}
 	out.Received, out.Sent = c.client.Transferred()
 	return out
+}
+
+// protocolLocked is the Protocol of a Connection.
+func (c *conn) protocolLocked() string {
+	switch c.mode {
+	case modeHTTP1:
+		return counters.HTTP1.String()
+	case modeH2:
+		return counters.HTTP2.String()
+	case modeWS:
+		return "websocket"
+	case opaque:
+		if hello := c.hello.Load(); hello != nil && hello.ServerName+hello.ALPN != "" && c.in.tls == nil {
+			return "tls"
+		}
+		return "tcp"
+	}
+	return ""
+}
+
+// Protocols counts the connections that have not ended by their protocols: the busy ones, and the others. Like Connections
+// it holds no lock for longer than one connection needs.
+func (p *Pipe) Protocols() (busy, idle map[string]int) {
+	busy, idle = make(map[string]int), make(map[string]int)
+	for _, c := range p.all() {
+		c.mu.Lock()
+		protocol, isOpen, isBusy := c.protocolLocked(), c.counted, c.busy
+		c.mu.Unlock()
+		switch {
+		case isBusy:
+			busy[protocol]++
+		case isOpen:
+			idle[protocol]++
+		}
+	}
+	return busy, idle
 }
 
 func (out *Connection) add(line []byte, began time.Time, status int) {

@@ -12,6 +12,9 @@ const (
 	// maxScrapes is for a pair of Prometheus servers and people with curl.
 	maxScrapes = 8
 
+	// maxStreams is for a few people who watch.
+	maxStreams = 8
+
 	// maxScrapeTime bounds the timeout that a scraper may request.
 	maxScrapeTime = time.Minute
 )
@@ -25,15 +28,31 @@ func Scrapes(h http.Handler) http.Handler {
 		defer cancel()
 		until, _ := ctx.Deadline()
 		_ = http.NewResponseController(w).SetWriteDeadline(until)
-		c, _ := r.Context().Value(connKey{}).(net.Conn)
-		g := under.take(r.RemoteAddr, func() {
-			cancel()
-			if c != nil { // ends a write that waits for the scraper
-				_ = c.Close()
-			}
-		})
-		defer g.release()
+		defer under.takeRequest(r, cancel).release()
 		h.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// Streams bounds the number of concurrent responses of h, which last until the client or the server ends them. If there
+// is one too many, the oldest of the address with the most is ended. h sets a deadline for each write.
+func Streams(h http.Handler) http.Handler {
+	under := newSlots(maxStreams)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer under.takeRequest(r, cancel).release()
+		h.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// takeRequest takes a slot for a request. cancel ends it, and so does the end of its connection.
+func (c *slots) takeRequest(r *http.Request, cancel func()) *slot {
+	conn, _ := r.Context().Value(connKey{}).(net.Conn)
+	return c.take(r.RemoteAddr, func() {
+		cancel()
+		if conn != nil { // ends a write that waits for the peer
+			_ = conn.Close()
+		}
 	})
 }
 
