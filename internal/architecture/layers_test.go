@@ -22,6 +22,7 @@ var layers = []struct{ folders, what string }{
 	{"kube/lint", "timers of a manifest that contradict each other"},
 	{"kube/termination", "how a pod ends, as data: containers, hooks, signals, what clients see and when"},
 	{"kube/inject", "a sidecar for a pod, as a pure function"},
+	{"kube/manifest", "files, folders and streams of Kubernetes objects, with the lines of their fields"},
 	{"gateway/ingress", "the gateway's routes, endpoints and certificates from Kubernetes"},
 	{"gateway", "the reference gateway of the experiment"},
 	{"internal/hotrestart", "lastcall run: a new process takes over the sockets; systemd notifications"},

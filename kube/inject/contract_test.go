@@ -12,6 +12,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/agent"
 	"github.com/lastcall-dev/lastcall/internal/capture"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 // TestAgentReadsWhatIsWritten takes the sidecar's and the capture's environment and
@@ -22,7 +23,7 @@ func TestAgentReadsWhatIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	var sidecar *corev1.Container
-	_, _, err = Manifest(text, func(w *Workload) Options {
+	_, _, err = Manifest(text, func(w *manifest.Workload) Options {
 		sidecar = find(&w.Pod.Spec, "lastcall")
 		return offline(w)
 	})

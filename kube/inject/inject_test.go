@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	sigs "sigs.k8s.io/yaml"
+
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -62,7 +64,7 @@ func TestEnvoySidecar(t *testing.T) {
 	}
 }
 
-func offline(w *Workload) Options {
+func offline(w *manifest.Workload) Options {
 	o := testOptions()
 	o.Job = w.IsJob()
 	return o
@@ -107,7 +109,7 @@ func TestManifests(t *testing.T) {
 // sameWithoutDone checks that documents without a workload are the same bytes.
 func sameWithoutDone(t *testing.T, before, after []byte, done []Done) {
 	t.Helper()
-	a, b := splitDocuments(before), splitDocuments(after)
+	a, b := manifest.Documents(before), manifest.Documents(after)
 	if len(a) != len(b) {
 		t.Fatalf("%d documents, %d before", len(b), len(a))
 	}
@@ -117,15 +119,15 @@ func sameWithoutDone(t *testing.T, before, after []byte, done []Done) {
 		touched[name] = touched[name] || d.Result.Outcome != NotAsked
 	}
 	for i := range a {
-		if name := fmt.Sprintf("document %d", i+1); !touched[name] && !bytes.Equal(a[i].text, b[i].text) {
-			t.Errorf("%s has changed:\n%s", name, b[i].text)
+		if name := fmt.Sprintf("document %d", i+1); !touched[name] && !bytes.Equal(a[i].Text, b[i].Text) {
+			t.Errorf("%s has changed:\n%s", name, b[i].Text)
 		}
 	}
 }
 
 func TestManifestsErrorsNameTheirPlace(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
-		{"no YAML", "a: b\n---\nkind: [\n", "document 2 (line 2): yaml: line "},
+		{"no YAML", "a: b\n---\nkind: [\n", "document 2: line "},
 		{"a wrong type", "apiVersion: v1\nkind: Pod\nspec: {containers: 7}\n", "document 1 (line 1): …: json: cannot unmarshal number"},
 		{"deep in a list", "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: batch/v1, kind: CronJob, spec: {jobTemplate: {spec: {template: {spec: []}}}}}\n",
 			"document 1 (line 1): /items/0: spec.jobTemplate.spec.template.…: json: cannot unmarshal array"},
@@ -435,7 +437,7 @@ func TestNewerFieldsSurvive(t *testing.T) {
 		"spec":{"newField":{"a":[1]},"containers":[{"name":"web","image":"w","newest":"kept","ports":[{"containerPort":80,"odd":true}]}],
 		"initContainers":[{"name":"i","image":"i","newest":2}]}}`
 	for _, sidecar := range []Sidecar{Native, Classic} {
-		out, _, err := Manifest([]byte(text), func(*Workload) Options {
+		out, _, err := Manifest([]byte(text), func(*manifest.Workload) Options {
 			o := testOptions()
 			o.Sidecar = sidecar
 			return o
@@ -498,8 +500,8 @@ func FuzzManifest(f *testing.F) {
 			return
 		}
 		if len(done) > 0 {
-			for _, d := range splitDocuments(out) {
-				if _, err := sigs.YAMLToJSON(d.text); err != nil {
+			for _, d := range manifest.Documents(out) {
+				if _, err := sigs.YAMLToJSON(d.Text); err != nil {
 					t.Fatalf("what was written cannot be read: %v\n%s", err, out)
 				}
 			}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 // Istio's own injector (the module istio.io/istio of 2026-08-27 with the chart istio-discovery's templates and values) has
@@ -22,13 +24,13 @@ func istioManifest(t *testing.T, file string, isOffline bool) ([]byte, []Done) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := func(w *Workload) Options {
+	o := func(w *manifest.Workload) Options {
 		o := offline(w)
 		o.MeshConfig = "defaultConfig: {proxyStatsMatcher: {inclusionPrefixes: [cluster.outbound]}}"
 		o.Namespace.Labels = map[string]string{"istio-injection": "enabled"}
 		return o
 	}
-	out, done, err := manifest(text, isOffline, o)
+	out, done, err := injectAll(text, isOffline, o)
 	if err != nil || len(done) != 1 {
 		t.Fatalf("%s: %v, %d workloads", file, err, len(done))
 	}

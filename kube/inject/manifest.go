@@ -2,21 +2,18 @@ package inject
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/json"
-	sigs "sigs.k8s.io/yaml"
+
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 // Done is the result for one workload of a manifest.
 type Done struct {
 	Where    string // which document, and the line in it
-	Workload *Workload
+	Workload *manifest.Workload
 	Result   Result
 }
 
@@ -24,22 +21,23 @@ type Done struct {
 // change, are returned byte for byte; the others keep their order and comments. options returns the options of one
 // workload. The labels and annotations of a Namespace in the text apply to its workloads, at any position, unless options set others. An
 // error names the document; then the text is nil.
-func Manifest(text []byte, options func(*Workload) Options) ([]byte, []Done, error) {
-	return manifest(text, true, options)
+func Manifest(text []byte, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
+	return injectAll(text, true, options)
 }
 
-func manifest(text []byte, isOffline bool, options func(*Workload) Options) ([]byte, []Done, error) {
+func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
 	var out bytes.Buffer
 	var done []Done
-	documents := splitDocuments(text)
+	var documents []document
 	namespaces := map[string]Namespace{}
-	for i := range documents {
-		d := &documents[i]
+	for i, one := range manifest.Documents(text) {
+		d := document{Document: one}
 		if err := d.read(namespaces); err != nil {
-			return nil, nil, fmt.Errorf("document %d (line %d): %w", i+1, d.line, err)
+			return nil, nil, fmt.Errorf("document %d: %w", i+1, err)
 		}
+		documents = append(documents, d)
 	}
-	inNamespace := func(w *Workload) Options {
+	inNamespace := func(w *manifest.Workload) Options {
 		o := options(w)
 		o.Offline = isOffline
 		if o.Namespace.Labels == nil {
@@ -50,7 +48,7 @@ func manifest(text []byte, isOffline bool, options func(*Workload) Options) ([]b
 	for i, d := range documents {
 		edited, did, err := d.inject(fmt.Sprintf("document %d", i+1), inNamespace)
 		if err != nil {
-			return nil, nil, fmt.Errorf("document %d (line %d): %w", i+1, d.line, err)
+			return nil, nil, fmt.Errorf("document %d (line %d): %w", i+1, d.Line, err)
 		}
 		done = append(done, did...)
 		out.Write(edited)
@@ -58,66 +56,40 @@ func manifest(text []byte, isOffline bool, options func(*Workload) Options) ([]b
 	return out.Bytes(), done, nil
 }
 
-// document is one document of a YAML stream, with the marker before it.
+// document is one document of the text and its objects.
 type document struct {
-	line    int // of the stream, from 1
-	text    []byte
-	objects []object
-}
-
-// splitDocuments splits a stream at its markers. "---" at the beginning of a line is always a marker, even in a block
-// scalar (YAML 1.2, 9.1.2).
-func splitDocuments(text []byte) []document {
-	var out []document
-	current := document{line: 1}
-	number := 0
-	for line := range bytes.Lines(text) {
-		number++
-		if rest, ok := bytes.CutPrefix(line, []byte("---")); ok && (len(bytes.TrimSpace(rest)) == 0 || rest[0] == ' ' || rest[0] == '\t') {
-			if len(current.text) > 0 {
-				out = append(out, current)
-			}
-			current = document{line: number}
-		}
-		current.text = append(current.text, line...)
-	}
-	if len(current.text) > 0 {
-		out = append(out, current)
-	}
-	return out
+	manifest.Document
+	objects []*manifest.Object
 }
 
 // read parses the document's objects, and adds its Namespaces to namespaces.
 func (d *document) read(namespaces map[string]Namespace) error {
-	js, err := sigs.YAMLToJSON(d.text)
-	if err != nil {
-		return errors.New(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
-	}
-	if d.objects, err = unlist(js, ""); err != nil {
+	var err error
+	if d.objects, err = d.Objects(); err != nil {
 		return err
 	}
 	for _, o := range d.objects {
-		var n metav1.PartialObjectMetadata
-		if json.UnmarshalCaseSensitivePreserveInts(o.text, &n) != nil || n.Kind != "Namespace" || n.APIVersion != "v1" {
+		if o.Kind != "Namespace" || o.APIVersion != "v1" {
 			continue
 		}
+		n := Namespace{Labels: o.Labels, Annotations: o.Annotations}
 		if n.Labels == nil {
 			n.Labels = map[string]string{}
 		}
-		namespaces[n.Name] = Namespace{Labels: n.Labels, Annotations: n.Annotations}
+		namespaces[o.Name] = n
 	}
 	return nil
 }
 
-func (d document) inject(where string, options func(*Workload) Options) ([]byte, []Done, error) {
+func (d document) inject(where string, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
 	var all []Operation
 	var done []Done
 	for _, o := range d.objects {
-		w, err := ReadWorkload(o.text)
+		w, err := o.Workload()
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s%w", o.where(), err)
+			return nil, nil, fmt.Errorf("%s%w", item(o), err)
 		}
-		if w == nil {
+		if w == nil || w.IsKnative() { // Knative makes the pods; it admits few of the fields that injection adds
 			continue
 		}
 		after, result := Pod(w.Pod, options(w))
@@ -126,16 +98,24 @@ func (d document) inject(where string, options func(*Workload) Options) ([]byte,
 			return nil, nil, err
 		}
 		for _, op := range operations {
-			op.Path = o.path + pointer(w.Path) + op.Path
+			op.Path = o.Path + pointer(w.Path) + op.Path
 			all = append(all, op)
 		}
-		done = append(done, Done{Where: fmt.Sprintf("%s (line %d)", where, d.line), Workload: w, Result: result})
+		done = append(done, Done{Where: fmt.Sprintf("%s (line %d)", where, d.Line), Workload: w, Result: result})
 	}
 	if len(all) == 0 {
-		return d.text, done, nil
+		return d.Text, done, nil
 	}
 	edited, err := d.edit(all)
 	return edited, done, err
+}
+
+// item is an error's prefix for an item of a List.
+func item(o *manifest.Object) string {
+	if o.Path == "" {
+		return ""
+	}
+	return o.Path + ": "
 }
 
 func pointer(path []string) string {
@@ -150,7 +130,7 @@ func pointer(path []string) string {
 // style.
 func (d document) edit(operations []Operation) ([]byte, error) {
 	var root yaml.Node
-	if err := yaml.NewDecoder(bytes.NewReader(d.text)).Decode(&root); err != nil {
+	if err := yaml.NewDecoder(bytes.NewReader(d.Text)).Decode(&root); err != nil {
 		return nil, err
 	}
 	if err := dereference(&root, 0); err != nil {
@@ -163,21 +143,21 @@ func (d document) edit(operations []Operation) ([]byte, error) {
 		}
 	}
 	var out bytes.Buffer
-	if flow && isJSON(d.text) {
+	if flow && isJSON(d.Text) {
 		if err := writeJSON(&out, root.Content[0]); err != nil {
 			return nil, err
 		}
 	} else if err := d.write(&out, &root); err != nil {
 		return nil, err
 	}
-	if bytes.Contains(d.text, []byte("\r\n")) {
+	if bytes.Contains(d.Text, []byte("\r\n")) {
 		return bytes.ReplaceAll(out.Bytes(), []byte("\n"), []byte("\r\n")), nil
 	}
 	return out.Bytes(), nil
 }
 
 func (d document) write(out io.Writer, root *yaml.Node) error {
-	if first, _, _ := bytes.Cut(d.text, []byte("\n")); bytes.HasPrefix(first, []byte("---")) {
+	if first, _, _ := bytes.Cut(d.Text, []byte("\n")); bytes.HasPrefix(first, []byte("---")) {
 		// A comment after the marker belongs to the first node, which is written with it.
 		if _, err := io.WriteString(out, "---\n"); err != nil {
 			return err

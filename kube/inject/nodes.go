@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 // maxDepth is the maximum depth of a document with its aliases resolved: an alias of itself has no end.
@@ -66,25 +68,12 @@ func merge(n *yaml.Node) error {
 				return fmt.Errorf("line %d: << must have a map as its value", m.Line)
 			}
 			for k := 0; k+1 < len(m.Content); k += 2 {
-				if child(n, m.Content[k].Value) == nil {
+				if manifest.Child(n, m.Content[k].Value) == nil {
 					n.Content = append(n.Content, clone(m.Content[k]), clone(m.Content[k+1]))
 				}
 			}
 		}
 		return merge(n)
-	}
-	return nil
-}
-
-// child is the value of a key of a mapping, or nil.
-func child(n *yaml.Node, key string) *yaml.Node {
-	if n.Kind != yaml.MappingNode {
-		return nil
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return n.Content[i+1]
-		}
 	}
 	return nil
 }
@@ -97,7 +86,7 @@ func applyTo(root *yaml.Node, op Operation, flow bool) error {
 	}
 	n := root
 	for _, key := range keys[:len(keys)-1] {
-		next := child(n, key)
+		next := manifest.Child(n, key)
 		if n.Kind == yaml.SequenceNode {
 			i, err := strconv.Atoi(key)
 			if err != nil || i < 0 || i >= len(n.Content) {

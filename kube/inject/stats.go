@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 // drainStats are Envoy's statistics that show which connections are busy. Istio's Envoy has none of them by default.
@@ -128,7 +130,7 @@ func field(n *yaml.Node, name string, kind yaml.Kind) (*yaml.Node, error) {
 		snake.WriteRune(r)
 	}
 	for _, spelling := range []string{name, snake.String()} {
-		value := child(n, spelling)
+		value := manifest.Child(n, spelling)
 		switch {
 		case value == nil:
 		case value.Tag == "!!null":

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/lint"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 // TestInjectedByIstio lints pods that Istio's own injector has made, before and after lastcall's: none has a finding.
@@ -20,7 +21,7 @@ func TestInjectedByIstio(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, done, err := inject.Manifest(text, func(*inject.Workload) inject.Options {
+		_, done, err := inject.Manifest(text, func(*manifest.Workload) inject.Options {
 			return inject.Options{Image: "lastcall:test", Token: "0123456789abcdef"}
 		})
 		if err != nil || len(done) != 1 {

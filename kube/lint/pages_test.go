@@ -9,6 +9,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/lint"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 // TestTaskPages injects into the manifests of the pages "I run …" and lints them: each is injected, without a finding.
@@ -28,7 +29,7 @@ func TestTaskPages(t *testing.T) {
 			continue
 		}
 		for _, m := range block.FindAllSubmatch(page, -1) {
-			_, done, err := inject.Manifest(m[1], func(w *inject.Workload) inject.Options {
+			_, done, err := inject.Manifest(m[1], func(w *manifest.Workload) inject.Options {
 				return inject.Options{Image: "registry.example.com/team/lastcall:1.2.0", Token: "0123456789abcdef"}
 			})
 			if err != nil {

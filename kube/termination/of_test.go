@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
@@ -146,15 +147,15 @@ func TestInjectedByIstio(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		objects, err := inject.Objects(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range objects {
-			if o.Workload == nil {
+		for _, o := range manifest.Parse(file, text).Objects {
+			w, err := o.Workload()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w == nil {
 				continue
 			}
-			plan := termination.Of(o.Workload.Pod, termination.Options{})
+			plan := termination.Of(w.Pod, termination.Options{})
 			if plan.Mesh != inject.MeshIstio {
 				t.Errorf("%s: mesh %q", file, plan.Mesh)
 			}

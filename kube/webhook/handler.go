@@ -18,6 +18,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/lint"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 // The paths that are registered.
@@ -174,7 +175,7 @@ func (h *Handler) inject(ctx context.Context, r *review, isAsked bool) *admissio
 		return nil
 	}
 	defer leave()
-	w, err := inject.ReadWorkload(r.Object.Raw)
+	w, err := manifest.ReadWorkload(r.Object.Raw)
 	switch {
 	case err != nil:
 		return admit("lastcall: not injected: " + err.Error())
@@ -241,7 +242,7 @@ func (h *Handler) lint(ctx context.Context, r *review) *admission.AdmissionRespo
 		return nil
 	}
 	defer leave()
-	w, err := inject.ReadWorkload(r.Object.Raw)
+	w, err := manifest.ReadWorkload(r.Object.Raw)
 	if err != nil || w == nil {
 		return admit() // the API server reports the error
 	}

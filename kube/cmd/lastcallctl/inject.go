@@ -16,6 +16,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 const injectHelp = `Add lastcall to the workloads of a manifest, as the webhook does to their pods.
@@ -72,7 +73,7 @@ func (f *injectFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	out, done, err := inject.Manifest(text, func(w *inject.Workload) inject.Options {
+	out, done, err := inject.Manifest(text, func(w *manifest.Workload) inject.Options {
 		o := o
 		o.IsAsked = true
 		o.Job = w.IsJob()
@@ -123,7 +124,7 @@ func readManifest(file string, stdin io.Reader) (string, []byte, error) {
 }
 
 // tokenFor is a workload's token under a seed.
-func tokenFor(seed []byte, w *inject.Workload) string {
+func tokenFor(seed []byte, w *manifest.Workload) string {
 	mac := hmac.New(sha256.New, seed)
 	_, _ = fmt.Fprintf(mac, "%s\x00%s\x00%s", w.Kind, w.Namespace, w.Name)
 	return hex.EncodeToString(mac.Sum(nil)[:16])

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -13,13 +12,14 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/lint"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 const lintHelp = `Find timers of a manifest that cannot work together when its pods stop.
 
 The command reads what lastcallctl inject reads: YAML in any number of documents, JSON, Lists. docs/lint.md gives the reason for each rule.
 
-Exit code: 0 without errors (there may be warnings), 1 with errors, 2 for wrong flags and for input that is not readable.`
+Exit code: 0 without errors (there may be warnings), 1 with errors, which include a text that is not readable, and 2 for wrong flags and files that do not exist.`
 
 type lintFlags struct {
 	files  []string
@@ -39,7 +39,7 @@ func lintCommand() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&f.files, "filename", "f", nil, "manifest `file`, or - for standard input; may be repeated")
+	flags.StringArrayVarP(&f.files, "filename", "f", nil, "manifest `file`, folder or pattern, or - for standard input; may be repeated")
 	flags.StringVar(&f.mesh, "mesh-config", "", "`file` with Istio's MeshConfig, whose defaultConfig applies to all pods")
 	cli.OutputFlag(flags, &f.output, "output format")
 	flags.BoolVar(&f.rules, "rules", false, "list the rules")
@@ -74,29 +74,43 @@ func (f *lintFlags) run(cmd *cobra.Command) error {
 		}
 		mesh = string(text)
 	}
+	files, err := manifest.Read(f.files, cmd.InOrStdin())
+	if err != nil {
+		return cli.UsageError{Err: fmt.Errorf("-f must be a file, a folder, a pattern or -: %w", err)}
+	}
 	all := []found{}
-	for _, file := range f.files {
-		name, text, err := readManifest(file, cmd.InOrStdin())
-		if err != nil {
-			return err
+	for _, file := range files {
+		for _, p := range file.Problems {
+			all = append(all, found{file.Name, p.Line, "file", lint.Finding{ID: "LC000", Severity: lint.Error, Text: "is not readable: " + p.Err.Error()}})
 		}
-		objects, err := inject.Objects(text)
-		if err != nil {
-			return cli.UsageError{Err: fmt.Errorf("%s: %w", name, err)}
+		workloads, err := readWorkloads(file)
+		all = append(all, err...)
+		if len(workloads) == 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: nothing examined: it has no Pod, Deployment or other workload; the mesh's settings go into --mesh-config\n", file.Name)
 		}
-		if !slices.ContainsFunc(objects, func(o inject.Object) bool { return o.Workload != nil }) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s: nothing examined: it has no Pod, Deployment or other workload; the mesh's settings go into --mesh-config\n", name)
-		}
-		all = append(all, lintObjects(name, mesh, objects)...)
+		all = append(all, lintObjects(mesh, file, workloads)...)
 	}
 	return f.write(cmd, all)
 }
 
-func lintObjects(name, mesh string, objects []inject.Object) []found {
+func readWorkloads(file *manifest.File) (all map[*manifest.Object]*manifest.Workload, wrong []found) {
+	all = map[*manifest.Object]*manifest.Workload{}
+	for _, o := range file.Objects {
+		w, err := o.Workload()
+		if err != nil {
+			wrong = append(wrong, found{file.Name, o.Line(""), o.String(), lint.Finding{ID: "LC000", Severity: lint.Error, Text: err.Error()}})
+		} else if w != nil {
+			all[o] = w
+		}
+	}
+	return all, wrong
+}
+
+func lintObjects(mesh string, file *manifest.File, workloads map[*manifest.Object]*manifest.Workload) []found {
 	var all []found
-	inputs := map[*inject.Workload]lint.Input{}
-	for _, o := range objects {
-		w := o.Workload
+	inputs := map[*manifest.Workload]lint.Input{}
+	for _, o := range file.Objects {
+		w := workloads[o]
 		if w == nil {
 			continue
 		}
@@ -108,21 +122,20 @@ func lintObjects(name, mesh string, objects []inject.Object) []found {
 		}
 		for _, finding := range lint.Pod(inputs[w]) {
 			finding.Path = below + finding.Path
-			all = append(all, found{name, o.Line(finding.Path), w.String(), finding})
+			all = append(all, found{file.Name, o.Line(finding.Path), w.String(), finding})
 		}
 	}
-	for _, o := range objects {
+	for _, o := range file.Objects {
 		var s corev1.Service
-		if o.Workload != nil || json.Unmarshal(o.JSON, &s) != nil || s.Kind != "Service" || s.APIVersion != "v1" {
+		if !o.Is("", "Service") || o.Decode(&s) != nil {
 			continue
 		}
-		for _, other := range objects {
-			w := other.Workload
-			if w == nil || w.Namespace != s.Namespace {
+		for _, w := range workloads {
+			if w.Namespace != s.Namespace {
 				continue
 			}
 			for _, finding := range lint.Service(&s, inputs[w]) {
-				all = append(all, found{name, o.Line(finding.Path), "Service " + s.Name + " over " + w.String(), finding})
+				all = append(all, found{file.Name, o.Line(finding.Path), "Service " + s.Name + " over " + w.String(), finding})
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package inject
+package manifest
 
 import (
 	stdjson "encoding/json"
@@ -28,11 +28,15 @@ var workloads = []struct {
 	{"PodTemplate", []string{""}, []string{"template"}},
 	{"DeploymentConfig", []string{"apps.openshift.io"}, []string{"spec", "template"}},
 	{"Rollout", []string{"argoproj.io"}, []string{"spec", "template"}},
+	{"Service", []string{"serving.knative.dev"}, []string{"spec", "template"}},
+	{"Configuration", []string{"serving.knative.dev"}, []string{"spec", "template"}},
+	{"Revision", []string{"serving.knative.dev"}, []string{}},
 }
 
 // Workload is an object with a pod in it.
 type Workload struct {
 	Kind      string
+	Group     string // of the API
 	Namespace string
 	Name      string
 
@@ -42,6 +46,9 @@ type Workload struct {
 	// Path is where the pod's metadata and spec stand in the object.
 	Path []string
 }
+
+// IsKnative reports whether Knative makes the pods, adds its queue-proxy and sets their grace period.
+func (w *Workload) IsKnative() bool { return w.Group == "serving.knative.dev" }
 
 // IsJob reports whether the workload's pods are expected to end by themselves.
 func (w *Workload) IsJob() bool { return w.Kind == "Job" || w.Kind == "CronJob" }
@@ -76,7 +83,7 @@ func ReadWorkload(object []byte) (*Workload, error) {
 		if known.kind != head.Kind || !slices.Contains(known.groups, group) {
 			continue
 		}
-		w := &Workload{Kind: head.Kind, Namespace: head.Metadata.Namespace, Name: head.Metadata.Name, Path: known.path}
+		w := &Workload{Kind: head.Kind, Group: group, Namespace: head.Metadata.Namespace, Name: head.Metadata.Name, Path: known.path}
 		if w.Name == "" {
 			w.Name = head.Metadata.GenerateName
 		}

@@ -1,0 +1,124 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	kjson "sigs.k8s.io/json"
+	sigs "sigs.k8s.io/yaml"
+)
+
+// Document is one document of a YAML stream, with the marker before it.
+type Document struct {
+	Line int // of the stream, from 1
+	Text []byte
+}
+
+// Documents splits a stream at its markers. "---" at the beginning of a line is always a marker, even in a block
+// scalar (YAML 1.2, 9.1.2).
+func Documents(text []byte) []Document {
+	var out []Document
+	current := Document{Line: 1}
+	begin, at, number := 0, 0, 0
+	for line := range bytes.Lines(text) {
+		number++
+		if rest, ok := bytes.CutPrefix(line, []byte("---")); ok && (len(bytes.TrimSpace(rest)) == 0 || rest[0] == ' ' || rest[0] == '\t') {
+			if at > begin {
+				current.Text = text[begin:at:at]
+				out = append(out, current)
+			}
+			current, begin = Document{Line: number}, at
+		}
+		at += len(line)
+	}
+	if at > begin {
+		current.Text = text[begin:at:at]
+		out = append(out, current)
+	}
+	return out
+}
+
+// maxNesting bounds Lists within Lists, each of which is parsed once more.
+const maxNesting = 8
+
+// Objects reads the objects of a document: itself, or the items of a List, nested ones too. A document that is not a
+// Kubernetes object, such as comments only, has none. The error is a *Problem.
+func (d Document) Objects() ([]*Object, error) {
+	text := d.Text
+	if !json.Valid(text) {
+		js, err := sigs.YAMLToJSON(text)
+		if err != nil {
+			return nil, d.problem(errors.New(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")))
+		}
+		text = js
+	}
+	all, err := d.unlist(text, "", 0)
+	if err != nil {
+		return nil, &Problem{Line: d.Line, Err: err}
+	}
+	return all, nil
+}
+
+// lineOf is the line of the parser's messages.
+var lineOf = regexp.MustCompile(`^line ([0-9]+): `)
+
+// problem gives an error of the YAML parser its line in the stream.
+func (d Document) problem(err error) *Problem {
+	p := &Problem{Line: d.Line, Err: err, IsTemplate: bytes.Contains(d.Text, []byte("{{"))}
+	if m := lineOf.FindStringSubmatch(err.Error()); m != nil {
+		n, _ := strconv.Atoi(m[1])
+		p.Line, p.Err = d.Line-1+n, errors.New(strings.TrimPrefix(err.Error(), m[0]))
+	}
+	return p
+}
+
+func (d Document) unlist(text []byte, path string, depth int) ([]*Object, error) {
+	o := &Object{JSON: text, Path: path, document: &d}
+	var list struct {
+		*Object
+		Metadata struct {
+			Name         string            `json:"name"`
+			GenerateName string            `json:"generateName"`
+			Namespace    string            `json:"namespace"`
+			Labels       map[string]string `json:"labels"`
+			Annotations  map[string]string `json:"annotations"`
+		} `json:"metadata"`
+		Items []json.RawMessage `json:"items"`
+	}
+	list.Object = o
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &list); err != nil {
+		var head struct{ Kind string }
+		if json.Unmarshal(text, &head) != nil || head.Kind == "" {
+			return nil, nil // not a Kubernetes object
+		}
+		return nil, fmt.Errorf("read the metadata of a %s: %w", head.Kind, err)
+	}
+	m := list.Metadata
+	o.Name, o.Namespace, o.Labels, o.Annotations = m.Name, m.Namespace, m.Labels, m.Annotations
+	if o.Name == "" {
+		o.Name = m.GenerateName
+	}
+	if o.Kind == "" || o.APIVersion == "" {
+		return nil, nil
+	}
+	if o.Kind != "List" || o.APIVersion != "v1" {
+		return []*Object{o}, nil
+	}
+	if depth == maxNesting {
+		return nil, fmt.Errorf("more than %d Lists within each other", maxNesting)
+	}
+	var out []*Object
+	for i, item := range list.Items {
+		inner, err := d.unlist(item, path+"/items/"+strconv.Itoa(i), depth+1)
+		if err != nil {
+			return nil, fmt.Errorf("item %d: %w", i, err)
+		}
+		out = append(out, inner...)
+	}
+	return out, nil
+}

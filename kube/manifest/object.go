@@ -1,0 +1,168 @@
+package manifest
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"sigs.k8s.io/json"
+)
+
+// Object is one Kubernetes object of a manifest.
+type Object struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+
+	// Of the metadata. Name is generateName if there is no name.
+	Name        string            `json:"-"`
+	Namespace   string            `json:"-"`
+	Labels      map[string]string `json:"-"`
+	Annotations map[string]string `json:"-"`
+
+	// JSON is the whole object, Path its JSON pointer in the document: empty, or that of a List's item.
+	JSON []byte `json:"-"`
+	Path string `json:"-"`
+
+	// File is the object's origin, as Read names it.
+	File *File `json:"-"`
+
+	document *Document // nil for an object that is not from a text
+	root     *yaml.Node
+	isParsed bool
+}
+
+// Group is the API group, empty for the core group.
+func (o *Object) Group() string {
+	if group, _, found := strings.Cut(o.APIVersion, "/"); found {
+		return group
+	}
+	return ""
+}
+
+// Is reports whether the object is of a kind; versions do not count.
+func (o *Object) Is(group, kind string) bool { return o.Kind == kind && o.Group() == group }
+
+// String is the kind and the name, with the namespace if it has one.
+func (o *Object) String() string {
+	if o.Namespace == "" {
+		return o.Kind + " " + o.Name
+	}
+	return o.Kind + " " + o.Namespace + "/" + o.Name
+}
+
+// Decode reads the object. As in the API server, field names are case-sensitive.
+func (o *Object) Decode(into any) error {
+	return json.UnmarshalCaseSensitivePreserveInts(o.JSON, into)
+}
+
+// Workload is the object with its pod, nil for an object that contains none.
+func (o *Object) Workload() (*Workload, error) { return ReadWorkload(o.JSON) }
+
+// Node is the YAML node of the object in its document; nil if there is none. It is parsed at the first call.
+func (o *Object) Node() *yaml.Node {
+	if o.isParsed || o.document == nil {
+		return o.root
+	}
+	o.isParsed = true
+	root := &yaml.Node{}
+	if err := yaml.NewDecoder(bytes.NewReader(o.document.Text)).Decode(root); err != nil || len(root.Content) == 0 {
+		return nil
+	}
+	n := root.Content[0]
+	for key := range strings.SplitSeq(strings.TrimPrefix(o.Path, "/"), "/") {
+		if i, err := strconv.Atoi(key); err == nil && n.Kind == yaml.SequenceNode && i < len(n.Content) {
+			n = resolve(n.Content[i])
+		} else if next := Child(n, key); next != nil {
+			n = resolve(next)
+		}
+	}
+	o.root = n
+	return n
+}
+
+// FirstLine is the line in the text at which the object's document begins, from 1; 0 if the object has no text.
+func (o *Object) FirstLine() int {
+	if o.document == nil {
+		return 0
+	}
+	return o.document.Line
+}
+
+// Line is the line of a field in the text, or of its nearest parent in the text; 0 if the object has no text. The path
+// starts at the object's root, such as spec.containers[web].lifecycle: a list's element by its name or index, a key with
+// dots in brackets too.
+func (o *Object) Line(path string) int {
+	n := o.Node()
+	if n == nil {
+		return o.FirstLine()
+	}
+	line := n.Line
+	for _, key := range Fields(path) {
+		next, at := Step(n, key)
+		if next == nil {
+			break
+		}
+		n, line = next, at
+	}
+	return o.document.Line - 1 + line
+}
+
+// Step is the node below n of a key, a list's element by its name or index, and its line within the document; nil if
+// there is none.
+func Step(n *yaml.Node, key string) (*yaml.Node, int) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == key {
+				return resolve(n.Content[i+1]), n.Content[i].Line
+			}
+		}
+	case yaml.SequenceNode:
+		for i, element := range n.Content {
+			if name := Child(resolve(element), "name"); name != nil && name.Value == key || strconv.Itoa(i) == key {
+				return resolve(element), element.Line
+			}
+		}
+	}
+	return nil, 0
+}
+
+// Child is the value of a key of a map; nil if there is none.
+func Child(n *yaml.Node, key string) *yaml.Node {
+	if n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+func resolve(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
+
+// Fields splits the path of a field at its dots, but not within brackets.
+func Fields(path string) []string {
+	var all []string
+	for path != "" {
+		if rest, ok := strings.CutPrefix(path, "["); ok {
+			key, after, _ := strings.Cut(rest, "]")
+			all, path = append(all, key), strings.TrimPrefix(after, ".")
+			continue
+		}
+		end := strings.IndexAny(path, ".[")
+		if end < 0 {
+			return append(all, path)
+		}
+		all = append(all, path[:end])
+		path = strings.TrimPrefix(path[end:], ".")
+	}
+	return all
+}

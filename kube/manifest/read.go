@@ -1,0 +1,191 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Bounds of the input. The largest manifests of public projects, files with all their CustomResourceDefinitions, have
+// some 5 MB.
+const (
+	MaxFile  = 32 << 20 // bytes of one file
+	MaxInput = 1 << 30  // bytes of all files
+	MaxFiles = 200_000
+)
+
+// File is one file of the input, or standard input.
+type File struct {
+	Name     string // as the user wrote it, or below the folder that the user wrote; with slashes
+	Text     []byte
+	Objects  []*Object
+	Problems []*Problem // parts of the text that are not in Objects
+}
+
+// Problem is a text that cannot be read.
+type Problem struct {
+	Line int // 0 for the whole file
+	Err  error
+
+	// IsTemplate is true if the text is probably a template of Helm or another program, which that program must render.
+	IsTemplate bool
+}
+
+func (p *Problem) Error() string {
+	if p.Line == 0 {
+		return p.Err.Error()
+	}
+	return fmt.Sprintf("line %d: %v", p.Line, p.Err)
+}
+
+func (p *Problem) Unwrap() error { return p.Err }
+
+// Parse reads a text of YAML documents, or JSON.
+func Parse(name string, text []byte) *File {
+	f := &File{Name: name, Text: text}
+	for _, d := range Documents(text) {
+		objects, err := d.Objects()
+		if p, ok := errors.AsType[*Problem](err); ok {
+			f.Problems = append(f.Problems, p)
+		}
+		for _, o := range objects {
+			o.File = f
+		}
+		f.Objects = append(f.Objects, objects...)
+	}
+	return f
+}
+
+// StandardInput is the name of the file that Read makes of "-".
+const StandardInput = "standard input"
+
+// Read reads files, folders with all that is below them, patterns of filepath.Match, and "-" for stdin. In a folder, the
+// files with the extensions yaml, yml and json count, except those in hidden folders. The files are in the order of the
+// paths, and of their names within a folder; none is read twice. A file that cannot be read has a Problem. The error is
+// a path that does not exist, or an input beyond MaxFiles and MaxInput.
+func Read(paths []string, stdin io.Reader) ([]*File, error) {
+	var names []string
+	seen := map[string]bool{}
+	for _, path := range paths {
+		found, err := expand(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range found {
+			if !seen[name] {
+				seen[name] = true
+				names = append(names, name)
+			}
+		}
+		if len(names) > MaxFiles {
+			return nil, fmt.Errorf("read %s: more than %d files: read them in parts", path, MaxFiles)
+		}
+	}
+	texts := make([][]byte, len(names))
+	files := make([]*File, len(names))
+	sum := 0
+	for i, name := range names {
+		text, err := readText(name, stdin)
+		if sum += len(text); sum > MaxInput {
+			return nil, fmt.Errorf("read %s: the files have more than %d bytes: read them in parts", name, MaxInput)
+		}
+		if texts[i] = text; err != nil {
+			files[i] = &File{Name: shown(name), Problems: []*Problem{{Err: err}}}
+		}
+	}
+	var parsers sync.WaitGroup
+	next := make(chan int)
+	for range runtime.GOMAXPROCS(0) {
+		parsers.Go(func() {
+			for i := range next {
+				files[i] = Parse(shown(names[i]), texts[i])
+			}
+		})
+	}
+	for i, f := range files {
+		if f == nil {
+			next <- i
+		}
+	}
+	close(next)
+	parsers.Wait()
+	return files, nil
+}
+
+func shown(name string) string {
+	if name == "-" {
+		return StandardInput
+	}
+	return filepath.ToSlash(name)
+}
+
+// expand lists the files of a path.
+func expand(path string) ([]string, error) {
+	if path == "-" {
+		return []string{path}, nil
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) && strings.ContainsAny(path, "*?[") {
+		found, err := filepath.Glob(path)
+		if err != nil {
+			return nil, fmt.Errorf("pattern %s: %w", path, err)
+		}
+		var all []string
+		for _, name := range found {
+			below, err := expand(name)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, below...)
+		}
+		if len(all) == 0 {
+			return nil, fmt.Errorf("pattern %s matches no file", path)
+		}
+		return all, nil
+	}
+	if err != nil || !info.IsDir() {
+		return []string{path}, err
+	}
+	var all []string
+	err = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil && entry == nil:
+			return err
+		case entry.IsDir() && name != path && strings.HasPrefix(entry.Name(), "."):
+			return fs.SkipDir
+		case entry.Type().IsRegular() && slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name))):
+			all = append(all, name)
+		}
+		if len(all) > MaxFiles {
+			return fmt.Errorf("read %s: more than %d files: read them in parts", path, MaxFiles)
+		}
+		return nil
+	})
+	return all, err
+}
+
+func readText(name string, stdin io.Reader) ([]byte, error) {
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }()
+		stdin = f
+	}
+	text, err := io.ReadAll(io.LimitReader(stdin, MaxFile+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read %s: %w", shown(name), err)
+	case len(text) > MaxFile:
+		return nil, fmt.Errorf("has more than %d bytes: split it", MaxFile)
+	}
+	return text, nil
+}

@@ -1,0 +1,144 @@
+package manifest_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lastcall-dev/lastcall/kube/manifest"
+)
+
+const several = `# a comment
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: first}
+  spec:
+    containers:
+    - name: web
+      image: web
+- apiVersion: v1
+  kind: List
+  items:
+  - {apiVersion: apps/v1, kind: Deployment, metadata: {name: second, namespace: shop}}
+---
+a: [
+---
+kind: Pod
+apiVersion: v1
+metadata:
+  generateName: third-
+  annotations:
+    example.com/a: b
+`
+
+func TestParse(t *testing.T) {
+	f := manifest.Parse("several.yaml", []byte(several))
+	var names []string
+	for _, o := range f.Objects {
+		names = append(names, o.String())
+	}
+	if got := strings.Join(names, ", "); got != "Pod first, Deployment shop/second, Pod third-" {
+		t.Errorf("objects %s", got)
+	}
+	for _, c := range []struct {
+		object int
+		path   string
+		line   int
+	}{
+		{0, "", 5}, {0, "spec.containers[web].image", 11}, {0, "spec.containers[0].image", 11}, {0, "spec.containers[web].lifecycle", 10}, {1, "spec", 15},
+		{2, "metadata.annotations[example.com/a]", 24},
+	} {
+		if got := f.Objects[c.object].Line(c.path); got != c.line {
+			t.Errorf("%s of %s: line %d, want %d", c.path, f.Objects[c.object], got, c.line)
+		}
+	}
+	if len(f.Problems) != 1 || !strings.HasPrefix(f.Problems[0].Error(), "line 17: ") {
+		t.Errorf("problems %v", f.Problems)
+	}
+}
+
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a.yaml": "kind: Pod\napiVersion: v1", "below/b.json": `{"kind": "Pod", "apiVersion": "v1"}`, "below/c.txt": "a: [", ".git/d.yaml": "a: [",
+		"chart/templates/e.yml": "kind: {{ .Values.kind }}\napiVersion: v1\n{{- end }}",
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	for _, c := range []struct {
+		name  string
+		paths []string
+		want  string // names and numbers of objects, or the error
+	}{
+		{"a folder", []string{"."}, "a.yaml 1, below/b.json 1, chart/templates/e.yml 0 template"},
+		{"a pattern, and the same file again", []string{"*/b.*", "./below/b.json", "below/b.json"}, "below/b.json 1, ./below/b.json 1"},
+		{"a folder of a pattern", []string{"b*"}, "below/b.json 1"},
+		{"standard input", []string{"-"}, "standard input 1"},
+		{"a file of any name", []string{"below/c.txt"}, "below/c.txt 0 problem"},
+		{"no such file", []string{"missing.yaml"}, "stat missing.yaml: no such file or directory"},
+		{"a pattern without a file", []string{"*.toml"}, "pattern *.toml matches no file"},
+		{"a wrong pattern", []string{"[a"}, "pattern [a: syntax error in pattern"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			files, err := manifest.Read(c.paths, strings.NewReader("kind: Pod\napiVersion: v1"))
+			var got []string
+			if err != nil {
+				got = append(got, err.Error())
+			}
+			for _, f := range files {
+				text := f.Name + " " + string(rune('0'+len(f.Objects)))
+				for _, p := range f.Problems {
+					text += map[bool]string{true: " template", false: " problem"}[p.IsTemplate]
+				}
+				got = append(got, text)
+			}
+			if strings.Join(got, ", ") != c.want {
+				t.Errorf("%s, want %s", strings.Join(got, ", "), c.want)
+			}
+		})
+	}
+}
+
+// TestBounds reads inputs that would take much memory or time.
+func TestBounds(t *testing.T) {
+	if f, err := manifest.Read([]string{"/dev/zero"}, nil); err != nil || len(f[0].Problems) != 1 || !strings.Contains(f[0].Problems[0].Error(), "split it") {
+		t.Errorf("an endless file: %v, %v", f, err)
+	}
+	bomb := "a: &a [x, x, x, x, x, x, x, x, x]\n"
+	for c := 'b'; c < 'k'; c++ {
+		before := string(c - 1)
+		bomb += string(c) + ": &" + string(c) + " [" + strings.Repeat("*"+before+", ", 9) + "*" + before + "]\n"
+	}
+	if f := manifest.Parse("bomb", []byte(bomb)); len(f.Problems) != 1 {
+		t.Errorf("a bomb of aliases: %v", f.Problems)
+	}
+	deep := strings.Repeat(`{"kind": "List", "apiVersion": "v1", "items": [`, 1000) + strings.Repeat("]}", 1000)
+	if f := manifest.Parse("deep", []byte(deep)); len(f.Problems) != 1 || !strings.Contains(f.Problems[0].Error(), "more than 8 Lists") {
+		t.Errorf("Lists in Lists: %v", f.Problems)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(several))
+	f.Add([]byte("\ufeff{\"kind\": 1}\n--- {}\n--- &a [*a]"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, o := range manifest.Parse("fuzz", text).Objects {
+			if line := o.Line("spec.template.spec.containers[a].image"); line < 1 {
+				t.Errorf("%s at line %d", o, line)
+			}
+			if w, err := manifest.ReadWorkload(o.JSON); err == nil && w != nil && w.Pod == nil {
+				t.Errorf("%s has no pod", o)
+			}
+		}
+	})
+}
