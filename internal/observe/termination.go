@@ -1,0 +1,143 @@
+package observe
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// Verdict is the result of a termination in a word.
+type Verdict string
+
+// The verdicts.
+const (
+	Clean   Verdict = "clean"   // no request was lost
+	Lossy   Verdict = "lost"    // at least one request was lost
+	Unknown Verdict = "unknown" // no loss was seen, but not all was seen
+)
+
+// Reason is how a request was lost, from the client's view.
+type Reason string
+
+// The reasons.
+const (
+	Reset      Reason = "reset"      // the connection was reset, or the answer truncated
+	Unanswered Reason = "unanswered" // the connection was closed in order, without an answer
+	Refused    Reason = "refused"    // no listener: a new connection was refused
+)
+
+// Termination is what one termination of an app did to its clients, as seen by the kernel. Its JSON is the line that
+// lastcall observe --json prints. All numbers are connections, unless they state another unit.
+type Termination struct {
+	Begin    time.Time    `json:"begin"`
+	BeginBy  string       `json:"begin_by,omitempty"` // what Begin is: "SIGTERM", "listener closed", …
+	Duration drain.Millis `json:"duration_ms"`        // from Begin to the end of the app
+	Ports    []uint16     `json:"ports"`              // the listening ports that were watched
+
+	// Open are the clients' connections at Begin; Busy of them had a request in flight.
+	Open int `json:"open"`
+	Busy int `json:"busy"`
+
+	Lost     Lost     `json:"lost"`
+	Arrivals Arrivals `json:"arrivals"`
+
+	// Answered had a request since Begin, or in flight at Begin, and ended with an answer; Left ended without one
+	// because the client closed first.
+	Answered int `json:"answered"`
+	Left     int `json:"left"`
+	// Crossed ended because the client sent something after the app had closed: a lost request, or TLS's close_notify.
+	Crossed int `json:"crossed"`
+	// Unclear ended with both sides' last bytes in one tick of the kernel's clock; they count as answered.
+	Unclear int `json:"unclear"`
+	// Unfinished are open with a request in flight at the end of the observation: if the app was killed then, they are
+	// lost in addition.
+	Unfinished int `json:"unfinished"`
+	// Unseen ended while the kernel's reports overran, Overruns times: their end is unknown.
+	Unseen   int `json:"unseen"`
+	Overruns int `json:"overruns"`
+	// Blind is for how long the kernel's table could not be read.
+	Blind drain.Millis `json:"blind_ms,omitempty"`
+	// ForeignResets are the resets of refused connections in a namespace that the app shares with others: they may have
+	// been meant for any of its processes, and are not in Lost.
+	ForeignResets int `json:"foreign_resets,omitempty"`
+
+	// Idle is the time from the last request in flight, or the last arrival, to the end: the app waited for nothing.
+	Idle drain.Millis `json:"idle_ms"`
+
+	// Exit is what the caller knows about the end of the process.
+	Exit Exit `json:"exit"`
+
+	// Samples are the first lost requests, at most samplesMost.
+	Samples []Sample `json:"samples,omitempty"`
+	Verdict Verdict  `json:"verdict"`
+}
+
+// Lost counts lost requests by reason.
+type Lost struct {
+	Reset      int `json:"reset"`
+	Unanswered int `json:"unanswered"`
+	Refused    int `json:"refused"` // attempts to connect: one client may make several
+}
+
+// Total is the sum.
+func (l Lost) Total() int { return l.Reset + l.Unanswered + l.Refused }
+
+// Arrivals are the new connections after Begin, refused ones included.
+type Arrivals struct {
+	Count int `json:"count"`
+	// Last is how late the last one came, after Begin.
+	Last drain.Millis `json:"last_ms"`
+	// Late counts them by lateness: Late[i] came at most LateBounds[i] after Begin and later than LateBounds[i-1]; the
+	// last number is later than all bounds.
+	Late [len(LateBounds) + 1]int `json:"late"`
+}
+
+// LateBounds are the upper bounds of Arrivals.Late.
+var LateBounds = [...]time.Duration{
+	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 3 * time.Second,
+	5 * time.Second, 10 * time.Second, 20 * time.Second, 30 * time.Second, time.Minute,
+}
+
+// add counts n arrivals.
+func (a *Arrivals) add(n int, late time.Duration) {
+	late = max(late, 0)
+	i := 0
+	for i < len(LateBounds) && late > LateBounds[i] {
+		i++
+	}
+	a.Count += n
+	a.Late[i] += n
+	a.Last = max(a.Last, drain.Millis(late))
+}
+
+// Exit is how the process ended.
+type Exit struct {
+	Known  bool `json:"known"`
+	Killed bool `json:"killed"` // by SIGKILL
+	Code   int  `json:"code"`   // as a shell reports it: 128 and the signal's number for one that a signal ended
+}
+
+// Sample is a lost request.
+type Sample struct {
+	Peer   netip.AddrPort `json:"peer"` // the client; without an address when the kernel has forgotten it
+	Port   uint16         `json:"port"` // of the app
+	Reason Reason         `json:"reason"`
+	At     drain.Millis   `json:"at_ms"`  // when the connection ended, after Begin
+	Age    drain.Millis   `json:"age_ms"` // of the request's last byte, then
+}
+
+// samplesMost bounds Samples.
+const samplesMost = 10
+
+// Judge sets Verdict from the counts. A caller that adds its own knowledge calls it again.
+func (t *Termination) Judge() {
+	switch {
+	case t.Lost.Total() > 0:
+		t.Verdict = Lossy
+	case t.Unseen > 0 || t.Overruns > 0 || t.Blind > 0 || t.Crossed > 0 || t.Unfinished > 0:
+		t.Verdict = Unknown
+	default:
+		t.Verdict = Clean
+	}
+}
