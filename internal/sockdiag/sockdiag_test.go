@@ -202,7 +202,7 @@ func TestWatchDestroyed(t *testing.T) {
 
 // Uncollected reports are bounded, and losses are reported.
 func TestEndedIsBounded(t *testing.T) {
-	w := &Watch{gone: make(chan struct{}, 1)}
+	w := &Watch{gone: make(chan struct{}, 1), most: endedMost}
 	for i := range uint64(endedMost + 1) {
 		w.add(&Socket{Cookie: i})
 	}

@@ -21,6 +21,7 @@ const (
 	synSent     State = 2
 	FinWait1    State = 4 // closed here; the peer has not acknowledged everything
 	FinWait2    State = 5
+	TimeWait    State = 6 // closed here first, then by the peer; such a socket has no counters
 	CloseWait   State = 8 // closed by the peer, not here
 	LastAck     State = 9
 	Listen      State = 10
@@ -47,8 +48,9 @@ type Socket struct {
 	ReadQueue     uint32         // bytes that the owner has not read; of a listener, connections not accepted
 	WriteQueue    uint32         // bytes that the peer has not acknowledged
 
-	// Received and Acked are the bytes received and the bytes that the peer has acknowledged, since the start.
-	Received, Acked uint64
+	// Received and Acked are the bytes received and the bytes that the peer has acknowledged, since the start; a FIN
+	// counts as one. Sent are the bytes sent without retransmissions and without the FIN, 0 before kernel 4.19.
+	Received, Acked, Sent uint64
 	// SegmentsReceived and SegmentsSent are the segments with data, without retransmissions, and MSS is the largest
 	// that is sent. 0 where the kernel does not count them.
 	SegmentsReceived, SegmentsSent, MSS uint32
@@ -64,7 +66,8 @@ type Table struct {
 	families []uint8 // one dump for each
 }
 
-// OpenTable opens the table of the process's network namespace.
+// OpenTable opens the table of the network namespace of the calling thread, which is the process's own unless the caller
+// has entered another one. The table stays there.
 func OpenTable() (*Table, error) {
 	nl, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
 	if err != nil {
@@ -95,6 +98,9 @@ func (t *Table) Sockets(states States, ports []uint16) ([]Socket, error) {
 	}
 	return t.list(states, ports, filter)
 }
+
+// All lists the TCP sockets of the namespace in one of states, whatever their port.
+func (t *Table) All(states States) ([]Socket, error) { return t.list(states, nil, nil) }
 
 // list is dump, by a request for each family if the kernel does not support one for both.
 func (t *Table) list(states States, ports []uint16, filter []byte) ([]Socket, error) {
@@ -190,6 +196,7 @@ func (s *Socket) tcpInfo(b []byte) {
 	const (
 		sndMSS, lastDataSent, lastDataRecv, lastAckRecv, totalRetrans = 16, 44, 52, 56, 100
 		bytesAcked, bytesReceived, dataSegsIn, dataSegsOut            = 120, 128, 152, 156
+		bytesSent, bytesRetrans                                       = 200, 208
 	)
 	if len(b) >= lastAckRecv+4 {
 		s.LastSent = time.Duration(binary.NativeEndian.Uint32(b[lastDataSent:])) * time.Millisecond
@@ -205,6 +212,10 @@ func (s *Socket) tcpInfo(b []byte) {
 		s.SegmentsReceived = binary.NativeEndian.Uint32(b[dataSegsIn:])
 		sent, again := binary.NativeEndian.Uint32(b[dataSegsOut:]), binary.NativeEndian.Uint32(b[totalRetrans:])
 		s.SegmentsSent = sent - min(sent, again)
+	}
+	if len(b) >= bytesRetrans+8 {
+		sent, again := binary.NativeEndian.Uint64(b[bytesSent:]), binary.NativeEndian.Uint64(b[bytesRetrans:])
+		s.Sent = sent - min(sent, again)
 	}
 }
 

@@ -22,11 +22,19 @@ const (
 // endedMost bounds the destroyed sockets that are kept for Ended.
 const endedMost = 4096
 
+// allMost is endedMost for WatchAll, and allBuffer the kernel's buffer for its reports, bytes: a server that ends with
+// 10,000 connections causes as many reports at once.
+const (
+	allMost   = 1 << 14
+	allBuffer = 16 << 20
+)
+
 // Watch reports destroyed sockets.
 type Watch struct {
 	nl   *netlink.Conn
 	gone chan struct{}
 	done sync.WaitGroup
+	most int // of ended
 
 	mu    sync.Mutex // guards what follows
 	ended []Socket
@@ -37,23 +45,55 @@ type Watch struct {
 // it has left the states in which data can arrive (TIME_WAIT is a small socket of its own). It needs no privilege, but
 // some kernels and sandboxes do not support it; the caller then has to poll the table.
 func WatchDestroyed(ports []uint16) (*Watch, error) {
-	nl, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{Groups: 1<<(groupTCPDestroy-1) | 1<<(groupTCP6Destroy-1)})
+	w, err := newWatch(endedMost)
 	if err != nil {
-		return nil, fmt.Errorf("watch destroyed sockets (sock_diag): %w", err)
+		return nil, err
 	}
-	w := &Watch{nl: nl, gone: make(chan struct{}, 1)}
 	ports = slices.Sorted(slices.Values(ports))
 	// Otherwise every socket of the namespace that ends would wake this process.
 	filter, err := destroyedFilter(ports)
 	if err == nil {
-		err = nl.SetBPF(filter)
+		err = w.nl.SetBPF(filter)
 	}
 	if err != nil {
-		_ = nl.Close()
+		_ = w.nl.Close()
 		return nil, fmt.Errorf("watch destroyed sockets (sock_diag): set the filter: %w", err)
 	}
-	w.done.Go(func() { w.run(ports) })
+	w.done.Go(func() {
+		w.run(func(s *Socket) bool {
+			_, ours := slices.BinarySearch(ports, s.Local.Port())
+			return ours && s.Remote.Port() != 0 // not a listener
+		})
+	})
 	return w, nil
+}
+
+// WatchAll reports every TCP socket that is destroyed in the namespace of OpenTable, listeners too. A socket
+// that its listener's end or an abort has reset (tcp_disconnect) has a remote port of 0 and no counters. buffer is the
+// size of the kernel's buffer for reports in bytes, 0 for one that holds 10,000; without CAP_NET_ADMIN the kernel
+// limits it to net.core.rmem_max.
+func WatchAll(buffer int) (*Watch, error) {
+	w, err := newWatch(allMost)
+	if err != nil {
+		return nil, err
+	}
+	if buffer == 0 {
+		buffer = allBuffer
+	}
+	if err := w.nl.SetReadBuffer(buffer); err != nil {
+		_ = w.nl.Close()
+		return nil, fmt.Errorf("watch destroyed sockets (sock_diag): set the buffer: %w", err)
+	}
+	w.done.Go(func() { w.run(func(*Socket) bool { return true }) })
+	return w, nil
+}
+
+func newWatch(most int) (*Watch, error) {
+	nl, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{Groups: 1<<(groupTCPDestroy-1) | 1<<(groupTCP6Destroy-1)})
+	if err != nil {
+		return nil, fmt.Errorf("watch destroyed sockets (sock_diag): %w", err)
+	}
+	return &Watch{nl: nl, gone: make(chan struct{}, 1), most: most}, nil
 }
 
 // destroyedFilter accepts reports about a local port in the spans of ports.
@@ -89,7 +129,7 @@ func (w *Watch) Close() error {
 	return w.nl.Close()
 }
 
-func (w *Watch) run(ports []uint16) {
+func (w *Watch) run(concerns func(*Socket) bool) {
 	defer close(w.gone)
 	for {
 		messages, err := w.nl.Receive()
@@ -101,10 +141,8 @@ func (w *Watch) run(ports []uint16) {
 			return
 		}
 		for _, m := range messages {
-			if s, ok := parse(m.Data); ok && s.Remote.Port() != 0 { // not a listener
-				if _, ours := slices.BinarySearch(ports, s.Local.Port()); ours {
-					w.add(&s)
-				}
+			if s, ok := parse(m.Data); ok && concerns(&s) {
+				w.add(&s)
 			}
 		}
 	}
@@ -113,7 +151,7 @@ func (w *Watch) run(ports []uint16) {
 // add keeps a destroyed socket; nil is one that was lost.
 func (w *Watch) add(s *Socket) {
 	w.mu.Lock()
-	if s != nil && len(w.ended) < endedMost {
+	if s != nil && len(w.ended) < w.most {
 		w.ended = append(w.ended, *s)
 	} else {
 		w.lost = true

@@ -1,0 +1,316 @@
+package observe
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sockdiag"
+)
+
+const (
+	// connectionsMost bounds the connections that are followed; the end of further ones is unseen.
+	connectionsMost = 1 << 17
+	// listenersMost bounds the listeners that are remembered, closed ones included.
+	listenersMost = 1 << 12
+	// foldTime is how long before Begin an end still belongs to the termination.
+	foldTime = time.Second
+	// endingsMost bounds the ends that are kept for foldTime.
+	endingsMost = 1 << 15
+)
+
+// ledger follows the connections of one namespace. It has no clock and is not safe for concurrent use.
+type ledger struct {
+	options   Options
+	owned     func(sockdiag.Socket) bool // whether a listener is the app's; nil: all are
+	listeners map[uint64]bool            // by cookie, whether it counts; also those that have closed
+	ports     map[uint16]bool            // that have or had a listener that counts
+	listening []uint16                   // that have one now
+	unlisten  bool                       // a listener that counts has closed, and no look has followed
+	open      map[uint64]*connection
+	endings   []ending // before Begin, of the last foldTime
+	looked    time.Time
+	overran   bool // since the last look
+	refusing  int  // counter at the last look, or at Begin
+	queued    int  // resets of connections that were not accepted, which refusing contains
+	crossings int  // crossed connections whose reset refusing contains
+
+	begun    bool
+	result   Termination
+	lastBusy time.Time
+}
+
+// ending is the end of a connection.
+type ending struct {
+	at     time.Time
+	fate   fate
+	busy   bool // at the last look
+	active bool
+	sample Sample
+}
+
+func newLedger(o Options) *ledger {
+	return &ledger{options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), open: make(map[uint64]*connection)}
+}
+
+// states are those of listeners and of connections that are not yet at rest.
+var states = sockdiag.Of(sockdiag.Listen, sockdiag.Established, sockdiag.CloseWait, sockdiag.FinWait1, sockdiag.FinWait2,
+	sockdiag.Closing, sockdiag.LastAck)
+
+// counts reports whether a socket is a client's connection to the app.
+func (g *ledger) counts(s sockdiag.Socket) bool {
+	if !g.ports[s.Local.Port()] {
+		return false
+	}
+	local, remote := s.Local.Addr(), s.Remote.Addr()
+	return g.options.Shared || s.Remote.Port() == 0 || !local.IsLoopback() && !remote.IsLoopback() && local != remote
+}
+
+// look adds a look at the table, without the sockets that the kernel has reported since.
+func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
+	g.listen(sockets)
+	present := make(map[uint64]bool, len(sockets))
+	for _, s := range sockets {
+		if s.State == sockdiag.Listen || !g.counts(s) {
+			continue
+		}
+		present[s.Cookie] = true
+		c := g.open[s.Cookie]
+		if c == nil {
+			if s.State == sockdiag.FinWait2 || s.State == sockdiag.LastAck || s.State == sockdiag.Closing {
+				continue // its report follows; or it is a small socket of TIME_WAIT
+			}
+			if len(g.open) >= connectionsMost {
+				g.result.Unseen++
+				continue
+			}
+			c = &connection{arrived: g.arrival(s, now), turn: turnOf(s, nil)}
+			g.open[s.Cookie] = c
+			g.arrive(c.arrived)
+		} else {
+			if received(s) > received(c.Socket) {
+				c.active = g.begun
+			}
+			c.turn = turnOf(s, c)
+		}
+		c.Socket, c.missed = s, 0
+		c.settle()
+		if c.busy() {
+			c.active, g.lastBusy = true, now
+		}
+	}
+	for cookie, c := range g.open {
+		if present[cookie] {
+			continue
+		}
+		if c.missed++; g.overran {
+			delete(g.open, cookie)
+			g.result.Unseen++
+		}
+	}
+	g.overran, g.looked = false, now
+	for len(g.endings) > 0 && now.Sub(g.endings[0].at) > foldTime {
+		g.endings = g.endings[1:]
+	}
+}
+
+// listen notes the listeners.
+func (g *ledger) listen(sockets []sockdiag.Socket) {
+	g.listening, g.unlisten = g.listening[:0], false
+	if len(g.listeners) >= listenersMost {
+		clear(g.listeners)
+	}
+	for _, s := range sockets {
+		if s.State != sockdiag.Listen {
+			continue
+		}
+		port := s.Local.Port()
+		counts, known := g.listeners[s.Cookie]
+		if !known {
+			counts = !slices.Contains(g.options.IgnorePorts, port) &&
+				(len(g.options.Ports) == 0 || slices.Contains(g.options.Ports, port)) &&
+				(!s.Local.Addr().IsLoopback() || g.options.Shared) && (g.owned == nil || g.owned(s))
+			g.listeners[s.Cookie] = counts
+		}
+		if counts {
+			g.ports[port] = true
+			if !slices.Contains(g.listening, port) {
+				g.listening = append(g.listening, port)
+			}
+		}
+	}
+}
+
+// arrival estimates when a connection that is seen for the first time began. The kernel's times start at the handshake.
+func (g *ledger) arrival(s sockdiag.Socket, now time.Time) time.Time {
+	at := now.Add(-max(s.LastReceived, s.LastSent))
+	if at.Before(g.looked) && !g.overran {
+		at = g.looked
+	}
+	return at
+}
+
+func (g *ledger) arrive(at time.Time) {
+	if g.begun {
+		g.result.Arrivals.add(1, at.Sub(g.result.Begin))
+		g.lastBusy = later(g.lastBusy, at)
+	}
+}
+
+// destroyed adds a socket that the kernel reports as destroyed. appFirst reports whether its TIME_WAIT socket is here.
+func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool, now time.Time) {
+	c := g.open[s.Cookie]
+	delete(g.open, s.Cookie)
+	if counts, listener := g.listeners[s.Cookie]; listener || !g.counts(s) {
+		g.unlisten = g.unlisten || counts
+		return
+	}
+	s.State = closed
+	if c == nil && s.Remote.Port() != 0 {
+		g.arrive(g.arrival(s, now))
+	}
+	f := judge(s, c, appFirst)
+	if s.Remote.Port() == 0 && f == wasReset && (c == nil || c.queued()) {
+		g.queued++
+	}
+	if f == crossed && s.Acked > s.Sent {
+		g.crossings++
+	}
+	e := ending{at: now, fate: f, busy: c != nil && c.busy(), active: c == nil || c.active, sample: Sample{
+		Peer: s.Remote, Port: s.Local.Port(), Age: drain.Millis(s.LastReceived),
+	}}
+	if c != nil && s.Remote.Port() == 0 {
+		e.sample.Peer, e.sample.Age = c.Remote, drain.Millis(c.LastReceived+now.Sub(g.looked))
+	} else if s.Remote.Port() == 0 {
+		e.sample.Peer, e.sample.Age = netip.AddrPort{}, 0
+	}
+	if g.begun {
+		g.count(e)
+	} else if len(g.endings) < endingsMost {
+		g.endings = append(g.endings, e)
+	}
+}
+
+// count adds the end of a connection to the result.
+func (g *ledger) count(e ending) {
+	t := &g.result
+	lost := func(n *int, reason Reason) {
+		*n++
+		e.sample.Reason, e.sample.At = reason, drain.Millis(max(e.at.Sub(t.Begin), 0))
+		if len(t.Samples) < samplesMost {
+			t.Samples = append(t.Samples, e.sample)
+		}
+	}
+	switch e.fate {
+	case wasReset:
+		lost(&t.Lost.Reset, Reset)
+	case wasUnanswered:
+		lost(&t.Lost.Unanswered, Unanswered)
+	case left:
+		t.Left++
+	case crossed:
+		t.Crossed++
+	case doubtful:
+		t.Unclear++
+		fallthrough
+	case answered:
+		if e.active {
+			t.Answered++
+			g.lastBusy = later(g.lastBusy, e.at)
+		}
+	}
+}
+
+// begin starts the result. refusing is the counter of resets.
+func (g *ledger) begin(at time.Time, by string) {
+	g.begun = true
+	g.result.Begin, g.result.BeginBy, g.lastBusy = at, by, at
+	for _, c := range g.open {
+		c.before = c.arrived.Before(at)
+		if !c.before {
+			g.arrive(c.arrived)
+		} else if g.result.Open++; c.busy() {
+			g.result.Busy++
+		}
+		c.active = c.busy()
+	}
+	for _, e := range g.endings {
+		if at.Sub(e.at) > foldTime {
+			continue
+		}
+		if e.fate == wasReset || e.fate == wasUnanswered {
+			g.result.Open++
+			g.result.Busy++
+		}
+		e.active = e.busy
+		g.count(e)
+	}
+	g.endings = nil
+}
+
+// refused adds the counter of resets that answered a segment without a connection. They are refusals while one of the
+// app's ports has no listener.
+func (g *ledger) refused(refusing int, now time.Time) {
+	n := refusing - g.refusing - g.queued - g.crossings
+	g.refusing, g.queued, g.crossings = refusing, 0, 0
+	if !g.begun || n <= 0 || len(g.listening) == len(g.ports) {
+		return
+	}
+	if g.options.Shared {
+		g.result.ForeignResets += n
+		return
+	}
+	g.result.Lost.Refused += n
+	g.result.Arrivals.add(n, now.Sub(g.result.Begin))
+	g.lastBusy = later(g.lastBusy, now)
+}
+
+// peek is the result if the observation ended now.
+func (g *ledger) peek(now time.Time) Termination {
+	t := g.result
+	t.Samples = slices.Clone(t.Samples)
+	for port := range g.ports {
+		t.Ports = append(t.Ports, port)
+	}
+	slices.Sort(t.Ports)
+	for _, c := range g.open {
+		if c.missed < missedMost && c.busy() {
+			t.Unfinished++
+		}
+	}
+	if g.begun {
+		t.Duration = drain.Millis(max(now.Sub(t.Begin), 0))
+		t.Idle = drain.Millis(max(now.Sub(g.lastBusy), 0))
+	}
+	t.Judge()
+	return t
+}
+
+// conclude judges the connections that the app has closed without an answer, and whose clients have not reacted.
+func (g *ledger) conclude(now time.Time) {
+	for cookie, c := range g.open {
+		waits := c.State == sockdiag.FinWait2 || c.State == sockdiag.FinWait1 && c.WriteQueue <= 1
+		if waits && c.missed < missedMost && c.turn == client {
+			delete(g.open, cookie)
+			g.count(ending{at: now, fate: wasUnanswered, sample: Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)}})
+		}
+	}
+}
+
+// closing counts the connections that the app has closed and whose end the kernel still has to report.
+func (g *ledger) closing() (n int) {
+	for _, c := range g.open {
+		if c.State != sockdiag.Established && c.State != sockdiag.CloseWait || c.missed > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,100 @@
+package observe
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// Text is the result for a person: a sentence for each fact, in lines of at most 80 columns where names allow it.
+func (t Termination) Text() string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("%s: %s", t.headline(), t.exit())
+	if t.BeginBy != "" {
+		line("  began        %s, by %s", t.Begin.Local().Format("15:04:05.000"), t.BeginBy)
+	}
+	line("  open then    %s, %d busy, %d idle", count(t.Open, "connection"), t.Busy, t.Open-t.Busy)
+	line("  lost         %s: %d reset, %d unanswered, %d refused", count(t.Lost.Total(), "request"), t.Lost.Reset, t.Lost.Unanswered, t.Lost.Refused)
+	for _, s := range t.Samples {
+		line("               %s", s)
+	}
+	if more := t.Lost.Reset + t.Lost.Unanswered - len(t.Samples); more > 0 {
+		line("               and %d more", more)
+	}
+	line("  answered     %d; %d left by their clients", t.Answered, t.Left)
+	if t.Arrivals.Count > 0 {
+		line("  arrivals     %d, the last %s after the beginning", t.Arrivals.Count, seconds(t.Arrivals.Last))
+	} else {
+		line("  arrivals     none")
+	}
+	line("  idle         %s at the end, waiting for nothing", seconds(t.Idle))
+	for _, doubt := range t.doubts() {
+		line("  cannot know  %s", doubt)
+	}
+	return b.String()
+}
+
+func (t Termination) headline() string {
+	switch t.Verdict {
+	case Lossy:
+		return count(t.Lost.Total(), "request") + " lost"
+	case Clean:
+		return "no request lost"
+	}
+	return "no loss seen, but not all was seen"
+}
+
+func (t Termination) exit() string {
+	text := "ended after " + seconds(t.Duration)
+	switch {
+	case t.Exit.Killed:
+		text += " by SIGKILL"
+	case t.Exit.Known:
+		text += fmt.Sprintf(" with exit code %d", t.Exit.Code)
+	}
+	return text
+}
+
+// doubts are what the result does not show.
+func (t Termination) doubts() (out []string) {
+	add := func(n int, text string) {
+		if n > 0 {
+			out = append(out, fmt.Sprintf("%d %s", n, text))
+		}
+	}
+	add(t.Unfinished, "still busy at the end of the observation")
+	add(t.Crossed, "sent something after the close: a request, or TLS's last message")
+	add(t.Unclear, "with request and answer in one tick of the clock; counted as answered")
+	add(t.Unseen, "whose end the kernel could not report")
+	if t.Overruns > 0 {
+		out = append(out, count(t.Overruns, "overrun")+" of the kernel's reports")
+	}
+	if t.Blind > 0 {
+		out = append(out, seconds(t.Blind)+" without a view of the kernel's table")
+	}
+	add(t.ForeignResets, "refused on this machine, by any of its processes")
+	if t.Answered > 0 {
+		out = append(out, "whether answers were whole: half of one looks the same")
+	}
+	return out
+}
+
+func (s Sample) String() string {
+	peer := "a client"
+	if s.Peer.IsValid() {
+		peer = s.Peer.String()
+	}
+	return fmt.Sprintf("%s at port %d: %s after %s, %s old", peer, s.Port, s.Reason, seconds(s.At), seconds(s.Age))
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func seconds(d drain.Millis) string { return fmt.Sprintf("%.2f s", time.Duration(d).Seconds()) }

@@ -1,0 +1,276 @@
+package observe
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sockdiag"
+)
+
+const (
+	calmInterval  = time.Second           // between looks before Begin
+	interval      = 25 * time.Millisecond // between looks after it, or
+	intervalShare = 20                    // this many times the cost of a look
+	gather        = 5 * time.Millisecond  // one look for many reports
+	settleTime    = time.Second           // End waits at most so long for reports
+)
+
+// Watch observes one network namespace. Its methods are safe for concurrent use.
+type Watch struct {
+	namespace *os.File // nil: the process's own
+	options   Options
+	buffer    int // of the kernel's reports, bytes; 0: the default
+
+	mu     sync.Mutex // guards what follows
+	kernel *kernel    // nil: not started
+	ledger *ledger
+	cost   time.Duration // of the last look
+	closed bool
+
+	begun  chan struct{} // wakes run
+	closes chan struct{} // see Closing
+	stop  chan struct{}
+	done  sync.WaitGroup
+}
+
+// Open opens a network namespace by its file, such as /proc/PID/ns/net; "" is the process's own, which needs no right.
+// Another one needs CAP_SYS_ADMIN, and ptrace access to the process behind the path. An open Watch that has not started
+// costs one file descriptor, and keeps the namespace alive after its last process.
+func Open(path string, o Options) (*Watch, error) {
+	w := &Watch{options: o, ledger: newLedger(o), begun: make(chan struct{}, 1), closes: make(chan struct{}, 1), stop: make(chan struct{})}
+	if path == "" {
+		return w, nil
+	}
+	namespace, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open a network namespace: %w", err)
+	}
+	w.namespace = namespace
+	return w, nil
+}
+
+// Start enters the namespace and begins to collect: the sockets there are, and the kernel's reports. It returns within
+// 5 s. Between Start and Begin the watch looks at the table once a second.
+func (w *Watch) Start() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.startLocked()
+}
+
+func (w *Watch) startLocked() error {
+	switch {
+	case w.closed:
+		return errors.New("observe a network namespace: the watch is closed")
+	case w.kernel != nil:
+		return nil
+	}
+	kernel, err := openKernel(w.namespace, w.buffer)
+	if err != nil {
+		return err
+	}
+	w.kernel = kernel
+	if err := w.lookLocked(); err != nil {
+		w.kernel = nil
+		return errors.Join(err, kernel.close())
+	}
+	w.done.Go(w.run)
+	return nil
+}
+
+// Begin is the moment of SIGTERM, or what the caller knows of it; by names it. It starts the watch if it has not
+// started. Ends of up to a second before Begin count, because exit and reports race.
+func (w *Watch) Begin(at time.Time, by string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.startLocked(); err != nil {
+		return err
+	}
+	if !w.ledger.begun {
+		w.ledger.begin(at, by)
+		select {
+		case w.begun <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// Listening are the watched ports that had a listener at the last look.
+func (w *Watch) Listening() []uint16 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]uint16(nil), w.ledger.listening...)
+}
+
+// Closing receives while a watched port that had a listener has none.
+func (w *Watch) Closing() <-chan struct{} { return w.closes }
+
+// Peek is the result if the observation ended now.
+func (w *Watch) Peek() Termination {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.peek(time.Now())
+}
+
+// End ends the observation and returns the result. at is when the app ended. It takes at most 1 s: that long it waits
+// for the reports of connections that are being closed.
+func (w *Watch) End(at time.Time, exit Exit) Termination {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.kernel != nil && !w.closed {
+		clock := time.NewTicker(2 * gather)
+		defer clock.Stop()
+		for quiet, limit := 0, time.Now().Add(settleTime); quiet < 3 && time.Now().Before(limit); {
+			w.tickLocked()
+			if quiet++; w.ledger.closing() > 0 {
+				quiet = 0
+			}
+			w.mu.Unlock()
+			<-clock.C
+			w.mu.Lock()
+		}
+	}
+	w.ledger.conclude(at)
+	t := w.ledger.peek(at)
+	t.Exit = exit
+	return t
+}
+
+// Close ends everything; the Watch cannot be used again.
+func (w *Watch) Close() error {
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return nil
+	}
+	w.closed = true
+	w.mu.Unlock()
+	close(w.stop)
+	w.done.Wait()
+	var errs []error
+	if w.kernel != nil {
+		errs = append(errs, w.kernel.close())
+	}
+	if w.namespace != nil {
+		errs = append(errs, w.namespace.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (w *Watch) run() {
+	clock := time.NewTimer(0)
+	defer clock.Stop()
+	gone := w.kernel.reports.Gone()
+	for {
+		clock.Reset(w.next())
+		select {
+		case <-w.stop:
+			return
+		case _, open := <-gone:
+			if !open {
+				gone = nil
+				continue
+			}
+			clock.Reset(gather)
+			select {
+			case <-clock.C:
+			case <-w.stop:
+				return
+			}
+			w.mu.Lock()
+			if w.collectLocked(); w.ledger.unlisten {
+				w.tickLocked()
+			}
+			w.mu.Unlock()
+			continue
+		case <-w.begun:
+		case <-clock.C:
+		}
+		w.mu.Lock()
+		w.tickLocked()
+		w.mu.Unlock()
+	}
+}
+
+// next is how long to wait for the next look.
+func (w *Watch) next() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	most := calmInterval
+	if w.ledger.begun {
+		most = interval
+	}
+	return time.Until(w.ledger.looked.Add(max(most, intervalShare*w.cost)))
+}
+
+// tickLocked takes a look; one that fails leaves the watch blind until the next.
+func (w *Watch) tickLocked() {
+	if before := w.ledger.looked; w.lookLocked() != nil {
+		w.ledger.looked = time.Now()
+		w.ledger.result.Blind += drain.Millis(w.ledger.looked.Sub(before))
+	}
+}
+
+func (w *Watch) lookLocked() error {
+	began := time.Now()
+	w.collectLocked()
+	sockets, err := w.kernel.table.All(states)
+	if err != nil {
+		return err
+	}
+	resets, err := w.kernel.counters.read()
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	w.cost = now.Sub(began)
+	w.ledger.look(sockets, now)
+	w.ledger.refused(resets.refusing(), now)
+	if len(w.ledger.listening) < len(w.ledger.ports) {
+		select {
+		case w.closes <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// ends names a connection, as TIME_WAIT sockets have it.
+type ends struct{ local, remote netip.AddrPort }
+
+// collectLocked takes the kernel's reports.
+func (w *Watch) collectLocked() {
+	sockets, lost := w.kernel.reports.Ended()
+	if lost {
+		w.ledger.overran = true
+		w.ledger.result.Overruns++
+	}
+	var waiting map[ends]bool // read for the first socket that needs it, because a table may be large
+	now := time.Now()
+	for _, s := range sockets {
+		w.ledger.destroyed(s, func() bool {
+			if waiting == nil {
+				waiting = w.waiting()
+			}
+			return waiting[ends{s.Local, s.Remote}]
+		}, now)
+	}
+}
+
+// waiting are the connections that this side closed first.
+func (w *Watch) waiting() map[ends]bool {
+	sockets, err := w.kernel.table.All(sockdiag.Of(sockdiag.TimeWait, sockdiag.FinWait2))
+	if err != nil {
+		return map[ends]bool{}
+	}
+	out := make(map[ends]bool, len(sockets))
+	for _, s := range sockets {
+		out[ends{s.Local, s.Remote}] = true
+	}
+	return out
+}
