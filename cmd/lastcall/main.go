@@ -62,6 +62,6 @@ func command() *cobra.Command {
 	root := rootCommand()
 	cli.AddGroup(root, "Serve:", agentCommand(), runCommand(), hotRestartCommand())
 	cli.AddGroup(root, "Hooks and init containers:", waitCommand(), readyCommand(), captureCommand(), copyCommand(), presentCommand())
-	cli.AddGroup(root, "Inspect:", connectionsCommand(), configCommand(), requestCommand(), cli.VersionCommand(cli.Version(version)))
+	cli.AddGroup(root, "Inspect:", connectionsCommand(), observeCommand(), configCommand(), requestCommand(), cli.VersionCommand(cli.Version(version)))
 	return root
 }

@@ -33,6 +33,7 @@ var layers = []struct{ folders, what string }{
 	{"internal/hook", "runs a preStop hook over any data plane"},
 	{".", "the library: package lastcall drains a Go program's own servers"},
 	{"httpdrain grpcdrain", "data planes for Go programs: an http.Server; a grpc.Server (a module of its own)"},
+	{"internal/observe", "what a termination loses, from the kernel's reports alone"},
 	{"internal/admin", "Envoy's admin API over any of them"},
 	{"internal/live", "a page that shows a drain's progress, and the stream of states behind it"},
 	{"internal/process internal/capture", "child processes and orphans; redirection of a pod's traffic"},

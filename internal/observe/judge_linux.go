@@ -21,7 +21,6 @@ type connection struct {
 	sockdiag.Socket
 	turn    turn
 	arrived time.Time
-	before  bool // open at Begin
 	active  bool // with a request since Begin, or in flight then
 	missed  int  // looks in a row that did not show it, while the kernel has not reported its end
 }
@@ -133,9 +132,9 @@ func judge(s sockdiag.Socket, was *connection, appFirst func() bool) fate {
 	}
 	var (
 		next      = turnOf(s, was)
-		finAcked  = s.Acked > s.Sent   // the app closed, and the client knows
-		unacked   = s.WriteQueue > 1   // the FIN counts as one
-		unread    = s.ReadQueue > 1    // likewise
+		finAcked  = s.Acked > s.Sent // the app closed, and the client knows
+		unacked   = s.WriteQueue > 1 // the FIN counts as one
+		unread    = s.ReadQueue > 1  // likewise
 		pending   = unread || next == client
 		wasClosed = was != nil && was.State == sockdiag.CloseWait
 		noFIN     = was != nil && was.State == sockdiag.Established && was.Received == s.Received

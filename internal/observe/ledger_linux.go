@@ -51,7 +51,11 @@ type ending struct {
 }
 
 func newLedger(o Options) *ledger {
-	return &ledger{options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), open: make(map[uint64]*connection)}
+	g := &ledger{options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), open: make(map[uint64]*connection)}
+	if o.Process != 0 {
+		g.owned = func(s sockdiag.Socket) bool { return sockets(o.Process)[s.Inode] }
+	}
+	return g
 }
 
 // states are those of listeners and of connections that are not yet at rest.
@@ -85,9 +89,11 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 				g.result.Unseen++
 				continue
 			}
-			c = &connection{arrived: g.arrival(s, now), turn: turnOf(s, nil)}
+			c = &connection{arrived: arrival(s, now), turn: turnOf(s, nil)}
 			g.open[s.Cookie] = c
-			g.arrive(c.arrived)
+			if g.arrive(c.arrived); g.begun {
+				c.active = true
+			}
 		} else {
 			if received(s) > received(c.Socket) {
 				c.active = g.begun
@@ -142,19 +148,24 @@ func (g *ledger) listen(sockets []sockdiag.Socket) {
 	}
 }
 
-// arrival estimates when a connection that is seen for the first time began. The kernel's times start at the handshake.
-func (g *ledger) arrival(s sockdiag.Socket, now time.Time) time.Time {
-	at := now.Add(-max(s.LastReceived, s.LastSent))
-	if at.Before(g.looked) && !g.overran {
-		at = g.looked
+// arrival estimates when a connection that is seen for the first time began: the kernel's times start at the handshake,
+// so this is exact for a client's first request, and otherwise too late.
+func arrival(s sockdiag.Socket, now time.Time) time.Time {
+	if s.Remote.Port() == 0 { // cleared: see judge
+		return now
 	}
-	return at
+	return now.Add(-max(s.LastReceived, s.LastSent))
 }
 
+// arrive counts a connection that no look has shown before.
 func (g *ledger) arrive(at time.Time) {
-	if g.begun {
+	switch {
+	case !g.begun:
+	case at.After(g.result.Begin):
 		g.result.Arrivals.add(1, at.Sub(g.result.Begin))
 		g.lastBusy = later(g.lastBusy, at)
+	default:
+		g.result.Open++
 	}
 }
 
@@ -167,10 +178,13 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool, now time.Tim
 		return
 	}
 	s.State = closed
-	if c == nil && s.Remote.Port() != 0 {
-		g.arrive(g.arrival(s, now))
-	}
 	f := judge(s, c, appFirst)
+	if c == nil {
+		at := arrival(s, now)
+		if g.arrive(at); g.begun && (f == wasReset || f == wasUnanswered) && !at.After(g.result.Begin) {
+			g.result.Busy++
+		}
+	}
 	if s.Remote.Port() == 0 && f == wasReset && (c == nil || c.queued()) {
 		g.queued++
 	}
@@ -227,10 +241,7 @@ func (g *ledger) begin(at time.Time, by string) {
 	g.begun = true
 	g.result.Begin, g.result.BeginBy, g.lastBusy = at, by, at
 	for _, c := range g.open {
-		c.before = c.arrived.Before(at)
-		if !c.before {
-			g.arrive(c.arrived)
-		} else if g.result.Open++; c.busy() {
+		if g.arrive(c.arrived); !c.arrived.After(at) && c.busy() {
 			g.result.Busy++
 		}
 		c.active = c.busy()
@@ -240,7 +251,7 @@ func (g *ledger) begin(at time.Time, by string) {
 			continue
 		}
 		if e.fate == wasReset || e.fate == wasUnanswered {
-			g.result.Open++
+			g.result.Open++ // when the app began to end
 			g.result.Busy++
 		}
 		e.active = e.busy
@@ -285,6 +296,16 @@ func (g *ledger) peek(now time.Time) Termination {
 	}
 	t.Judge()
 	return t
+}
+
+// left counts the connections that are still open.
+func (g *ledger) left() (n int) {
+	for _, c := range g.open {
+		if c.missed == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // conclude judges the connections that the app has closed without an answer, and whose clients have not reacted.

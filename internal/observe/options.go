@@ -7,6 +7,8 @@ type Options struct {
 	// IgnorePorts are listening ports that do not count: a sidecar's status and admin ports. In Istio's ambient mesh,
 	// ztunnel's 15001, 15006 and 15008 are among them, because the app's own sockets show the clients.
 	IgnorePorts []uint16
+	// Process selects the listeners of a process and its descendants; 0: of all. Their descriptors must be readable.
+	Process int
 	// Shared states that the namespace is not the app's own, as on a machine. Connections from the namespace itself then
 	// count, since clients may use them; otherwise they are a sidecar's to its app, whose clients count at the sidecar.
 	// Refused connections then may concern any process, and are in ForeignResets.

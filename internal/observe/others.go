@@ -30,5 +30,11 @@ func (*Watch) Peek() Termination { return Termination{} }
 // Listening is available on Linux only.
 func (*Watch) Listening() []uint16 { return nil }
 
+// Closing is available on Linux only.
+func (*Watch) Closing() <-chan struct{} { return nil }
+
+// Gone is available on Linux only.
+func (*Watch) Gone() bool { return true }
+
 // Close is available on Linux only.
 func (*Watch) Close() error { return nil }

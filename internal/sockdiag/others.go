@@ -27,7 +27,7 @@ func (t *Table) Listeners() ([]Socket, error) { return t.others(Of(Listen)) }
 // others are the sockets with an inode that is not among our descriptors; inode 0: its process has closed it.
 func (t *Table) others(states States) ([]Socket, error) {
 	own := make(map[uint32]bool)
-	if err := addInodes(own, "/proc/self"); err != nil {
+	if err := AddInodes(own, "/proc/self"); err != nil {
 		return nil, err
 	}
 	return t.not(own, states)
@@ -55,7 +55,7 @@ func (t *Table) OfOtherContainers() (int, error) {
 		if of, err := os.ReadFile(process + "/cgroup"); err != nil || !bytes.Equal(of, group) {
 			continue // it has exited, or is another container's
 		}
-		if err := addInodes(own, process); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := AddInodes(own, process); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return 0, err
 		}
 	}
@@ -63,8 +63,9 @@ func (t *Table) OfOtherContainers() (int, error) {
 	return len(all), err
 }
 
-// addInodes adds the sockets among the descriptors of a process.
-func addInodes(own map[uint32]bool, process string) error {
+// AddInodes adds the sockets among the descriptors of a process, a folder such as /proc/1. It needs the user of the
+// process, or CAP_SYS_PTRACE.
+func AddInodes(own map[uint32]bool, process string) error {
 	folder := filepath.Join(process, "fd")
 	entries, err := os.ReadDir(folder)
 	if err != nil {

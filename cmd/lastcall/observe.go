@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/observe"
+	"github.com/lastcall-dev/lastcall/internal/process"
+	"github.com/lastcall-dev/lastcall/internal/signals"
+)
+
+const observeHelp = `Observe one termination of an app, and print what its clients lost. The command touches neither the app nor its traffic: the kernel reports how each connection ended.
+
+Name the app by a process, a systemd unit or a container, or give its command after --. The command ends when the app has ended. Its beginning, from which it counts, is the SIGTERM where the command knows it: when it starts the app (it passes SIGTERM and Ctrl-C on), with --terminate, and with --pod. Otherwise it is the moment when the app closes a listener or exits, because a process does not show the signals that it receives.
+
+--pod is for an ephemeral container: it observes the pod's network namespace, which needs no right, until SIGTERM has come and every listener and connection is gone.
+
+To observe an app on this machine takes its user or root; one in another network namespace, such as a container, takes CAP_SYS_ADMIN and CAP_SYS_PTRACE.
+
+What the kernel cannot show is in the report as "cannot know": half an answer looks like a whole one, the requests of one HTTP/2 connection count as one.
+
+Exit code: 0 when no request was lost, 1 when one was lost or on an error, 2 for wrong flags. The code of the app is in the report.`
+
+// observeFlags are those of lastcall observe.
+type observeFlags struct {
+	pid                  int
+	unit, container      string
+	pod, terminate, json bool
+	ports, ignorePorts   []uint
+	limit, grace         time.Duration
+}
+
+func observeCommand() *cobra.Command {
+	var f observeFlags
+	cmd := &cobra.Command{
+		Use:     "observe {--pid PID | --unit UNIT | --container ID | --pod | -- COMMAND…}",
+		Short:   "Print what a termination of an app loses, without touching it",
+		Long:    observeHelp,
+		Example: "  lastcall observe --pid 4711\n  lastcall observe --unit web.service --json\n  lastcall observe --container 3f1c9a0b --terminate\n  lastcall observe -- gunicorn -b :8000 web:app",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o, err := f.observation(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			o.stdout, o.stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return o.run(cmd.Context())
+		},
+	}
+	cli.Group(cmd.Flags(), "The app", func(flags *pflag.FlagSet) {
+		flags.IntVar(&f.pid, "pid", 0, "observe this `process` and its descendants")
+		flags.StringVar(&f.unit, "unit", "", "observe the main process of this systemd `unit`")
+		flags.StringVar(&f.container, "container", "", "observe the container of this `ID`, or 8 digits of it")
+		flags.BoolVar(&f.pod, "pod", false, "observe the own network namespace, as an ephemeral container of a pod")
+		flags.UintSliceVar(&f.ports, "ports", nil, "the app's `ports`, separated by commas; default: all on which it listens")
+		flags.UintSliceVar(&f.ignorePorts, "ignore-ports", nil, "`ports` that do not count, such as those for metrics")
+		flags.BoolVar(&f.terminate, "terminate", false, "send the app SIGTERM at once, and observe what follows")
+	})
+	cli.Group(cmd.Flags(), "The report", func(flags *pflag.FlagSet) {
+		flags.BoolVar(&f.json, "json", false, "print JSON, one object per line: {\"observing\":…}, then the termination")
+		flags.DurationVar(&f.limit, "for", 0, "give up after this long without a termination; 0 for no limit")
+		flags.DurationVar(&f.grace, "grace", 0, "the app's grace period: print a preliminary report 1 s before it ends, if requests are in flight then")
+	})
+	return cmd
+}
+
+// observation is one run of the command.
+type observation struct {
+	observeFlags
+	stdout, stderr io.Writer
+	watch          *observe.Watch
+	child          *process.Child // nil: the app was there before
+	exited         <-chan struct{}
+	free           func()
+}
+
+// ports16 converts the numbers of a flag.
+func ports16(flag string, ports []uint) (out []uint16, err error) {
+	for _, port := range ports {
+		if port < 1 || port > 65535 {
+			return nil, usage(fmt.Errorf("%s %d: must be 1 to 65535", flag, port))
+		}
+		out = append(out, uint16(port))
+	}
+	return out, nil
+}
+
+// observation finds the app and starts to watch.
+func (f *observeFlags) observation(ctx context.Context, args []string) (o *observation, err error) {
+	ways := 0
+	for _, given := range []bool{f.pid != 0, f.unit != "", f.container != "", f.pod, len(args) > 0} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case ways != 1:
+		return nil, usage(errors.New("name one app: by --pid, --unit, --container or --pod, or by its command after --"))
+	case f.pid < 0:
+		return nil, usage(fmt.Errorf("--pid %d: must be a process number", f.pid))
+	case f.terminate && f.pod:
+		return nil, usage(errors.New("--terminate: cannot be used with --pod, whose SIGTERM comes from the kubelet"))
+	case f.limit < 0 || f.grace < 0:
+		return nil, usage(errors.New("--for and --grace must not be negative"))
+	}
+	ports, err := ports16("--ports", f.ports)
+	if err != nil {
+		return nil, err
+	}
+	ignore, err := ports16("--ignore-ports", f.ignorePorts)
+	if err != nil {
+		return nil, err
+	}
+	ctx, free := context.WithCancel(ctx)
+	o = &observation{observeFlags: *f, free: free}
+	defer func() {
+		if err != nil {
+			o.close()
+		}
+	}()
+	var options observe.Options
+	namespace := ""
+	switch {
+	case len(args) > 0:
+		c := exec.Command(args[0], args[1:]...)
+		c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stderr, os.Stderr
+		if o.child, err = process.Start(c); err != nil {
+			return nil, err
+		}
+		o.pid, o.exited = o.child.Pid(), o.child.Done()
+		options = observe.Options{Process: o.pid, Shared: true}
+	case f.pod:
+	default:
+		if f.unit != "" {
+			o.pid, err = observe.OfUnit(ctx, f.unit)
+		} else if f.container != "" {
+			o.pid, err = observe.OfContainer(f.container)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if options, namespace, err = observe.OfProcess(o.pid); err != nil {
+			return nil, err
+		}
+		if o.exited, err = observe.Exited(ctx, o.pid); err != nil {
+			return nil, err
+		}
+	}
+	options.Ports, options.IgnorePorts = ports, ignore
+	if o.watch, err = observe.Open(namespace, options); err != nil {
+		return nil, err
+	}
+	if err = o.watch.Start(); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func (o *observation) close() {
+	if o.child != nil {
+		o.child.Kill()
+		<-o.child.Done()
+	}
+	if o.watch != nil {
+		_ = o.watch.Close()
+	}
+	o.free()
+}
+
+// endTime bounds the wait for listeners of descendants after the process has exited.
+const endTime = 10 * time.Second
+
+func (o *observation) run(ctx context.Context) error {
+	defer o.close()
+	received := make(chan os.Signal, 4)
+	signal.Notify(received, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(received)
+	if o.child == nil {
+		o.announce()
+	}
+	poll := time.NewTicker(50 * time.Millisecond)
+	defer poll.Stop()
+	limit, grace := after(o.limit), (<-chan time.Time)(nil)
+	closing, exited := o.watch.Closing(), o.exited
+	begun, ended, now := false, time.Time{}, time.Now
+	begin := func(by string) {
+		if !begun {
+			_ = o.watch.Begin(now(), by) // it has started
+			begun, limit = true, nil
+			grace = after(o.grace - time.Second)
+		}
+	}
+	if o.terminate {
+		begin("SIGTERM")
+		if err := syscall.Kill(o.pid, syscall.SIGTERM); err != nil {
+			return fmt.Errorf("send SIGTERM to process %d: %w", o.pid, err)
+		}
+	}
+	for {
+		select {
+		case s := <-received:
+			switch {
+			case o.child != nil:
+				begin(signals.Name(s.(syscall.Signal)))
+				if err := o.child.Signal(s); err != nil {
+					return fmt.Errorf("pass %v on to the app: %w", s, err)
+				}
+			case o.pod && s == syscall.SIGTERM:
+				begin("SIGTERM")
+			case begun:
+				return o.report(o.watch.End(now(), observe.Exit{}))
+			default:
+				fmt.Fprintln(o.stderr, "lastcall: interrupted before a termination")
+				return nil
+			}
+		case <-closing:
+			if o.pod {
+				continue
+			}
+			begin("a closed listener")
+			closing = nil
+		case <-exited:
+			begin("the exit of the process")
+			exited, ended = nil, now()
+		case <-grace:
+			if t := o.watch.Peek(); t.Unfinished > 0 {
+				if err := o.print(t); err != nil {
+					return err
+				}
+			}
+		case <-limit:
+			fmt.Fprintf(o.stderr, "lastcall: no termination in %v\n", o.limit)
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-poll.C:
+			switch {
+			case !begun:
+			case o.pod && o.watch.Gone():
+				return o.report(o.watch.End(now(), observe.Exit{}))
+			case !ended.IsZero() && (len(o.watch.Listening()) == 0 || time.Since(ended) > endTime):
+				return o.report(o.watch.End(ended, o.exit()))
+			}
+		}
+	}
+}
+
+// after is a timer's channel, or nil when d is not positive.
+func after(d time.Duration) <-chan time.Time {
+	if d <= 0 {
+		return nil
+	}
+	return time.After(d)
+}
+
+// exit is how the app ended: only a parent knows.
+func (o *observation) exit() observe.Exit {
+	if o.child == nil {
+		return observe.Exit{}
+	}
+	code := o.child.Code()
+	return observe.Exit{Known: true, Code: code, Killed: code == 128+int(syscall.SIGKILL)}
+}
+
+// announce prints that the observation has begun.
+func (o *observation) announce() {
+	ports := o.watch.Listening()
+	if o.json {
+		var line struct {
+			Observing struct {
+				Ports []uint16 `json:"ports"`
+			} `json:"observing"`
+		}
+		line.Observing.Ports = append([]uint16{}, ports...)
+		_ = json.NewEncoder(o.stdout).Encode(line)
+		return
+	}
+	fmt.Fprintf(o.stdout, "observing ports %v\n", ports)
+}
+
+func (o *observation) print(t observe.Termination) (err error) {
+	if o.json {
+		err = json.NewEncoder(o.stdout).Encode(t)
+	} else {
+		_, err = io.WriteString(o.stdout, t.Text())
+	}
+	return err
+}
+
+// report prints the result; lost requests are exit code 1.
+func (o *observation) report(t observe.Termination) error {
+	if err := o.print(t); err != nil {
+		return err
+	}
+	if t.Lost.Total() > 0 {
+		return cli.ErrReported
+	}
+	return nil
+}
