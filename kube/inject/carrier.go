@@ -1,6 +1,8 @@
 package inject
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -33,4 +35,31 @@ func MeshOf(pod *corev1.Pod, ns Namespace) (name string, proxy *corev1.Container
 		return MeshAmbient, nil
 	}
 	return "", nil
+}
+
+// The values of CarrierOf that are no mesh's name.
+const (
+	CarrierNone = "none"
+	CarrierOurs = "lastcall"
+)
+
+// CarrierOf is what carries the traffic of a running pod, as a label: none, lastcall, istio, istio-ambient, or another
+// mesh such as linkerd. lastcall's preStop hook alone carries nothing.
+func CarrierOf(pod *corev1.Pod) string {
+	if find(&pod.Spec, containerSidecar) != nil && isOurs(pod) {
+		return CarrierOurs
+	}
+	name, proxy := MeshOf(pod, Namespace{})
+	if proxy == nil && name != MeshAmbient {
+		return CarrierNone
+	}
+	return carrierLabel(name)
+}
+
+func carrierLabel(mesh string) string { return strings.ReplaceAll(strings.ToLower(mesh), " ", "-") }
+
+// IsProxy reports whether the container with this name carries the traffic of the others: lastcall's or a mesh's.
+func IsProxy(spec *corev1.PodSpec, name string) bool {
+	c := find(spec, name)
+	return c != nil && (name == containerSidecar || name == istioProxy || isMeshProxy(spec, c))
 }

@@ -1,0 +1,131 @@
+package observe
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Verdicts of a termination, the label verdict.
+const (
+	Clean   = "clean"   // no request was lost
+	Lost    = "lost"    // at least one was
+	Killed  = "killed"  // SIGKILL ended a container at the deadline, and no request was lost
+	Unknown = "unknown" // none was seen to be lost, but a part was not observed
+)
+
+// Reasons why a request was lost, the label reason.
+const (
+	Reset      = "reset"      // a connection was reset with a request, or a part of its response, in flight
+	Unanswered = "unanswered" // a connection was closed after a request without any byte of a response
+	Refused    = "refused"    // a new connection was refused
+)
+
+// Reasons why something was not observed, the label reason of lastcall_observer_unknown_total.
+const (
+	UnknownNamespace = "namespace" // the pod's network namespace was not found or could not be entered
+	UnknownLate      = "late"      // the termination had begun when the observer first saw it
+	UnknownOverrun   = "overrun"   // the kernel or the observer dropped reports of destroyed sockets
+	UnknownTooMany   = "too-many"  // too many terminations at the same time
+	UnknownEnd       = "end"       // the observer ended before the pod
+	UnknownDeadline  = "deadline"  // the API server did not announce the termination
+)
+
+// maxWorkloads bounds the combinations of namespace, workload and proxy. Further ones are counted as Other.
+const maxWorkloads = 300
+
+// Other is the label value of namespace and workload beyond the bound.
+const Other = "other"
+
+// Key is what terminations are counted by.
+type Key struct {
+	Namespace string // of the pod
+	Workload  string // kind/name in lower case, such as deployment/web; see Pod
+	Proxy     string // what carries the pod's traffic: see inject.CarrierOf
+}
+
+// Sample is the part of a termination that metrics keep.
+type Sample struct {
+	Verdict        string
+	Lost           map[string]int // by reason
+	Duration       time.Duration  // from the beginning to the end of the last process of an app
+	Idle           time.Duration  // the last part of it, without a request in flight
+	Lateness       time.Duration  // from the beginning to the last new connection
+	IsLate         bool           // at least one connection arrived after the beginning
+	DeadlineMissed bool           // SIGKILL ended a container at the deadline
+}
+
+// Metrics counts terminations. Names and labels are stable: dashboards and alerts use them.
+type Metrics struct {
+	terminations, lost, missed, unknown *prometheus.CounterVec
+	duration, idle, lateness            *prometheus.HistogramVec
+	pods                                *prometheus.GaugeVec
+
+	mu   sync.Mutex // guards keys
+	keys map[Key]bool
+}
+
+// NewMetrics registers the metrics in r.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	key := []string{"namespace", "workload", "proxy"}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets ...float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, key)
+	}
+	m := &Metrics{
+		terminations: counter("lastcall_terminations_total", "Terminations of pods, by verdict (clean, lost, killed, unknown).", append(key, "verdict")...),
+		lost:         counter("lastcall_termination_requests_lost_total", "Requests that terminations of pods lost, by reason (reset, unanswered, refused).", append(key, "reason")...),
+		missed:       counter("lastcall_termination_deadline_missed_total", "Terminations in which SIGKILL ended a container at the end of the grace period.", key...),
+		unknown:      counter("lastcall_observer_unknown_total", "Terminations that were not observed or only in part, by reason (namespace, late, overrun, too-many, end, deadline).", "reason"),
+		duration:     histogram("lastcall_termination_duration_seconds", "Time from the beginning of a termination to the exit of the app.", .1, .5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300),
+		idle:         histogram("lastcall_termination_idle_seconds", "Time before the app's exit in which no request was in flight.", .1, .5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300),
+		lateness:     histogram("lastcall_termination_lateness_seconds", "Time from the beginning of a termination to the last new connection; terminations without one are left out.", .01, .025, .05, .1, .25, .5, 1, 2, 3, 5, 10, 15, 30, 60),
+		pods: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "lastcall_observer_pods", Help: "Pods of the node, by state (watched, host-network, waiting).",
+		}, []string{"state"}),
+		keys: map[Key]bool{},
+	}
+	r.MustRegister(m.terminations, m.lost, m.missed, m.unknown, m.duration, m.idle, m.lateness, m.pods)
+	for _, reason := range []string{UnknownNamespace, UnknownLate, UnknownOverrun, UnknownTooMany, UnknownEnd, UnknownDeadline} {
+		m.unknown.WithLabelValues(reason)
+	}
+	return m
+}
+
+// Count counts a termination.
+func (m *Metrics) Count(k Key, s Sample) {
+	k = m.bounded(k)
+	m.terminations.WithLabelValues(k.Namespace, k.Workload, k.Proxy, s.Verdict).Inc()
+	for _, reason := range []string{Reset, Unanswered, Refused} {
+		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, reason).Add(float64(s.Lost[reason]))
+	}
+	missed := m.missed.WithLabelValues(k.Namespace, k.Workload, k.Proxy)
+	if s.DeadlineMissed {
+		missed.Inc()
+	}
+	if s.Duration > 0 {
+		m.duration.WithLabelValues(k.Namespace, k.Workload, k.Proxy).Observe(s.Duration.Seconds())
+		m.idle.WithLabelValues(k.Namespace, k.Workload, k.Proxy).Observe(s.Idle.Seconds())
+	}
+	if s.IsLate {
+		m.lateness.WithLabelValues(k.Namespace, k.Workload, k.Proxy).Observe(s.Lateness.Seconds())
+	}
+}
+
+// CountUnknown counts something that was not observed.
+func (m *Metrics) CountUnknown(reason string) { m.unknown.WithLabelValues(reason).Inc() }
+
+func (m *Metrics) bounded(k Key) Key {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.keys[k] {
+		if len(m.keys) >= maxWorkloads {
+			return Key{Namespace: Other, Workload: Other, Proxy: Other}
+		}
+		m.keys[k] = true
+	}
+	return k
+}
