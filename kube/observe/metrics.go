@@ -22,6 +22,8 @@ const (
 	Refused    = "refused"    // a new connection was refused
 )
 
+var reasons = []string{Reset, Unanswered, Refused}
+
 // Reasons why something was not observed, the label reason of lastcall_observer_unknown_total.
 const (
 	UnknownNamespace = "namespace" // the pod's network namespace was not found or could not be entered
@@ -99,7 +101,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 func (m *Metrics) Count(k Key, s Sample) {
 	k = m.bounded(k)
 	m.terminations.WithLabelValues(k.Namespace, k.Workload, k.Proxy, s.Verdict).Inc()
-	for _, reason := range []string{Reset, Unanswered, Refused} {
+	for _, reason := range reasons {
 		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, reason).Add(float64(s.Lost[reason]))
 	}
 	missed := m.missed.WithLabelValues(k.Namespace, k.Workload, k.Proxy)

@@ -28,6 +28,9 @@ type Pod struct {
 	Deleted       time.Time
 	DeletionGrace time.Duration
 
+	// Ended is true when the kubelet ends the pod by itself: eviction under pressure, shutdown of the node.
+	Ended bool
+
 	Containers []Container
 }
 
@@ -65,6 +68,9 @@ func podOf(p *corev1.Pod) Pod {
 		}
 		pod.Deleted = at.Add(-pod.DeletionGrace) // the API server's rule: deletionTimestamp is the deadline
 	}
+	pod.Ended = slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonTerminationByKubelet
+	})
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		_, id, _ := strings.Cut(s.ContainerID, "://")
 		c := Container{Name: s.Name, ID: id, IsRunning: s.State.Running != nil, IsProxy: inject.IsProxy(&p.Spec, s.Name)}
@@ -76,9 +82,47 @@ func podOf(p *corev1.Pod) Pod {
 	return pod
 }
 
+// appEnd is the last of exits that is not a proxy's or the sandbox's; without one, the last of all.
+func (p *Pod) appEnd(exits map[string]time.Duration) (last time.Duration) {
+	for _, c := range p.Containers {
+		if !c.IsProxy {
+			last = max(last, exits[c.ID])
+		}
+	}
+	if last == 0 {
+		for _, after := range exits {
+			last = max(last, after)
+		}
+	}
+	return last
+}
+
 // hasEnded reports whether no container runs or will run.
 func (p *Pod) hasEnded() bool {
 	return len(p.Containers) > 0 && !slices.ContainsFunc(p.Containers, func(c Container) bool { return c.Exit == nil })
+}
+
+// isTerminating reports whether the pod is to end.
+func (p *Pod) isTerminating() bool { return !p.Deleted.IsZero() || p.Ended }
+
+// deadline is when the kubelet sends SIGKILL, zero if it is unknown. The kubelet counts from its own receipt of the
+// deletion, which is about when the observer receives it; after a late start, the API server's time is closer.
+func (p *Pod) deadline(began time.Time) time.Time {
+	switch {
+	case p.Deleted.IsZero():
+		return time.Time{}
+	case began.Sub(p.Deleted) > lateAfter:
+		return p.Deleted.Add(p.DeletionGrace)
+	}
+	return began.Add(p.DeletionGrace)
+}
+
+// limit is when the observer no longer waits for the end of the pod.
+func (p *Pod) limit(began time.Time) time.Time {
+	if at := p.deadline(began); at.After(began) {
+		return at.Add(endPatience)
+	}
+	return began.Add(p.Grace + endPatience)
 }
 
 // hasStarted reports whether a container has started.

@@ -33,10 +33,13 @@ var choices = map[string][]string{
 		"gateway.accessLog=true", "gateway.loadBalancer=alb", "gateway.deregistrationDelay=1m"},
 	"network plugin":       {"cni.enabled=true"},
 	"network plugin alone": {"webhook.enabled=false", "cni.enabled=true"},
+	"observer":             {"observer.enabled=true"},
+	"observer alone":       {"webhook.enabled=false", "observer.enabled=true", "observer.events=false"},
 	"cert-manager":         {"webhook.certManager.enabled=true"},
 	"all of it": {"name=other", "webhook.image.digest=sha256:" + strings.Repeat("0a", 32), "image.pullSecrets[0].name=mine", "sidecar.image.tag=1.2.3",
 		"sidecar.image.pullPolicy=Always", "sidecar.envoyImage=example/envoy:1", "sidecar.native=false", "sidecar.capture=cni", "sidecar.logFormat=json",
 		"cni.enabled=true", "cni.binDir=/var/lib/cni/bin", "cni.confDir=/var/lib/cni/net.d", "cni.confFile=10-x.conflist", "cni.seLinuxOptions.type=spc_t",
+		"observer.enabled=true", "observer.appArmorProfile.type=Unconfined", "observer.seLinuxOptions.type=spc_t", "observer.priorityClassName=high", "observer.podLabels.team=a",
 		"meshConfig.defaultConfig.terminationDrainDuration=20s", "webhook.replicas=1", "webhook.namespaces=all", "webhook.excludedNamespaces={a,b}",
 		"webhook.failurePolicy=Fail", "webhook.deny=true", "webhook.drainDelay=15s", "webhook.minDrainDuration=1m10s", "webhook.terminationGracePeriodSeconds=90",
 		"webhook.certManager.enabled=true", "webhook.certManager.issuerRef.name=ca", "webhook.certManager.issuerRef.kind=ClusterIssuer",
@@ -321,6 +324,43 @@ func TestPluginsInstaller(t *testing.T) {
 		}
 		if got := rights(t, r, "lastcall-cni"); !slices.Equal(got, wants) {
 			t.Errorf("%s: rights %q", set, got)
+		}
+	}
+}
+
+// The observer sees the node's processes; this is all that it has.
+func TestObserversRights(t *testing.T) {
+	for set, want := range map[string][]string{
+		"observer.enabled=true":                       {"cluster events: create", "cluster pods: list,watch"},
+		"observer.enabled=true,observer.events=false": {"cluster pods: list,watch"},
+		"": nil,
+	} {
+		r := rendering(t, set)
+		if got := rights(t, r, "lastcall-observer"); !slices.Equal(got, want) {
+			t.Errorf("%s: rights %q", set, got)
+		}
+		files, err := base(loadChart(t), parse(t, []string{set}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if isPrivileged := strings.Contains(string(files["namespace.yaml"]), "enforce: privileged"); isPrivileged != (set != "") {
+			t.Errorf("%s: %s", set, files["namespace.yaml"])
+		}
+		for _, o := range r.objects {
+			if o.kind != "DaemonSet" {
+				continue
+			}
+			d := decode[appsv1.DaemonSet](t, o)
+			spec := d.Spec.Template.Spec
+			c := spec.Containers[0]
+			s := c.SecurityContext
+			if s.Privileged != nil || !spec.HostPID || spec.HostNetwork || spec.HostIPC || len(spec.Volumes) > 0 || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem ||
+				!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || !slices.Equal(s.Capabilities.Add, []corev1.Capability{"SYS_ADMIN", "SYS_PTRACE"}) {
+				t.Errorf("%s: %+v", set, s)
+			}
+			if len(c.Ports) != 1 || c.Ports[0].Name != "metrics" {
+				t.Errorf("%s: ports %+v", set, c.Ports)
+			}
 		}
 	}
 }

@@ -56,7 +56,8 @@ metadata:
 	return files, nil
 }
 
-// podSecurity is what the namespace must admit: the network plugin's installer writes files of the node.
+// podSecurity is what the namespace must admit: the network plugin's installer writes files of the node, and the
+// observer sees its processes.
 func podSecurity(objects []object) string {
 	if slices.ContainsFunc(objects, func(o object) bool { return o.kind == "DaemonSet" }) {
 		return "privileged"

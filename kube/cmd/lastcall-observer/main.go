@@ -1,0 +1,143 @@
+// Lastcall-observer reports what the terminations of a node's pods lose.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/listen"
+	"github.com/lastcall-dev/lastcall/internal/logs"
+	"github.com/lastcall-dev/lastcall/internal/sideport"
+	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
+	"github.com/lastcall-dev/lastcall/kube/observe"
+)
+
+const help = `Report what the terminations of this node's pods lose: requests without an answer, refused connections, new connections long after the beginning, SIGKILL at the deadline. It changes nothing in a pod, adds no sidecar and touches no packet: the kernel reports each socket that ends, with its counters (docs/observe.md).
+
+Each termination is one line on standard output, as JSON, and is counted in the metrics at --listen; pods without lastcall's proxy also get a Kubernetes Event.
+
+It runs on the node as a DaemonSet, with the node's process numbers (hostPID) and the capabilities SYS_ADMIN and SYS_PTRACE, which the kernel requires for entering the network namespace of another process.
+
+Exit code: 0 after SIGTERM or Ctrl-C, 1 when it could not observe, 2 for wrong flags.`
+
+// softLimit is the Go runtime's memory limit, bytes; the chart's limit is twice as high.
+const softLimit = 64 << 20
+
+type flags struct {
+	node, listen, kubeconfig, proc, logFormat string
+	events                                    bool
+}
+
+// version is set by the build (-ldflags "-X main.version=…").
+var version = ""
+
+func main() { os.Exit(cli.Main(command(), cli.Version(version))) }
+
+func command() *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use:   "lastcall-observer",
+		Short: "Report what the terminations of this node's pods lose",
+		Long:  help,
+		Args:  cli.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	cli.Group(cmd.Flags(), "Cluster", func(flags *pflag.FlagSet) {
+		flags.StringVar(&f.node, "node", os.Getenv("NODE_NAME"), "`name` of this node; required, unless NODE_NAME is set")
+		flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` for the connection to the API server (default the pod's service account)")
+		flags.StringVar(&f.proc, "proc", "/proc", "`folder` with the node's process table")
+		flags.BoolVar(&f.events, "events", true, "create a Kubernetes Event for each termination (needs create on events)")
+	})
+	cli.Group(cmd.Flags(), "Observability", func(flags *pflag.FlagSet) {
+		flags.StringVar(&f.listen, "listen", ":9090", "`address` for /metrics, /readyz and /healthz, host:port")
+		cli.LogFormatFlag(flags, &f.logFormat)
+	})
+	cmd.AddCommand(cli.VersionCommand(cli.Version(version)))
+	return cmd
+}
+
+func (f *flags) run(cmd *cobra.Command) error {
+	if f.node == "" {
+		return cli.UsageError{Err: errors.New("--node is missing: set it to the name of this node, as kubectl get nodes shows it")}
+	}
+	log, written, err := cli.Log(cmd, f.logFormat, slog.LevelInfo)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(f.proc + "/1"); err != nil {
+		return cli.UsageError{Err: fmt.Errorf("--proc must be a process table: %w", err)}
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(softLimit)
+	}
+	config, err := kubeflags.RESTConfig(f.kubeconfig)
+	if err != nil {
+		return cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
+	}
+	client, err := observe.Client(config)
+	if err != nil {
+		return err
+	}
+	ln, err := listen.Open("tcp", f.listen)
+	if err != nil {
+		return fmt.Errorf("--listen %s (must be host:port): %w", f.listen, err)
+	}
+	ctx, stop := cli.SignalContext(cmd.Context())
+	defer stop()
+
+	registry := prometheus.NewRegistry()
+	stdout := logs.New(os.Stdout, logs.DefaultBound)
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		written.Metric("own"), stdout.Metric("terminations"))
+	defer stdout.Close()
+	var events *observe.Events
+	var running sync.WaitGroup
+	eventsCtx, endEvents := context.WithCancel(context.WithoutCancel(ctx))
+	if f.events {
+		events = observe.NewEvents(client, registry, log)
+		running.Go(func() { events.Run(eventsCtx) })
+	}
+	status := newHealth(log)
+	server := sideport.New(status.handler(registry), log)
+	running.Go(func() { serve(server, sideport.Limit(ln), log) })
+	o := &observe.Observer{
+		Pods: observe.PodsOf(client, f.node), Proc: f.proc, Open: observe.OpenNamespace, Node: f.node,
+		Count: observe.NewMetrics(registry), Log: log, API: status.answered,
+		Report: func(t observe.Termination) {
+			if err := writeLine(stdout, t); err != nil {
+				log.Warn("cannot write a termination", "error", err)
+			}
+			if events != nil {
+				events.Add(t)
+			}
+		},
+	}
+	log.Info("observing the terminations of a node", "node", f.node, "listen", ln.Addr().String())
+	o.Run(ctx)
+	endEvents()
+	ending, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = server.Shutdown(ending)
+	running.Wait()
+	return nil
+}
+
+func serve(server *http.Server, ln net.Listener, log *slog.Logger) {
+	if err := server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		log.Error("cannot serve metrics", "error", err)
+	}
+}

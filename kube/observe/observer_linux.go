@@ -1,0 +1,223 @@
+package observe
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Limits of the observer.
+const (
+	maxPods         = 2048             // watched pods; Kubernetes supports 110 on a node, some vendors 250
+	maxTerminations = 1024             // at the same time
+	statusPatience  = 3 * time.Second  // for the exit codes, after the last process of the pod
+	newsPatience    = 5 * time.Second  // for the API server's news of a pod whose processes have ended
+	endPatience     = 15 * time.Second // after the deadline, for the end of the pod
+	lateAfter       = 3 * time.Second  // a deletion that is older than this at first sight; its time has whole seconds
+	scanPause       = 100 * time.Millisecond
+	scanRetries     = 20 // of a pod whose processes are not found
+)
+
+// Observer watches the pods of one node.
+type Observer struct {
+	Pods   cache.ListerWatcher // of the node
+	Proc   string              // where the node's process table is, /proc
+	Open   Open                // opens a pod's network namespace
+	Node   string
+	Report func(Termination) // is called once for each termination, by several goroutines; must not block
+	Count  *Metrics
+	Log    *slog.Logger
+
+	// API receives the result of each request for pods; may be nil.
+	API func(error)
+
+	dirty chan struct{} // a pod's processes are to be found
+	work  sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	tracked map[types.UID]*tracked
+	ending  int
+	broken  bool // the API server is away
+}
+
+// tracked is a pod of the node.
+type tracked struct {
+	pod      Pod
+	traffic  Watch     // nil until its network namespace has been found
+	sandbox  *handle   // of the pause process
+	mains    []process // of its containers
+	found    chan struct{}
+	retries  int
+	isEnding bool
+	isGone   bool          // from the API server
+	isDone   bool          // has been reported
+	changed  chan struct{} // receives after a change of pod or isGone
+	stop     context.CancelFunc
+}
+
+// Run observes until ctx ends. Terminations in progress are then reported as unknown.
+func (o *Observer) Run(ctx context.Context) {
+	o.dirty, o.tracked = make(chan struct{}, 1), map[types.UID]*tracked{}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	o.work.Go(func() { o.locate(ctx) })
+	watchPods(ctx, o.Pods, &inbox{o, ctx}, o.answered)
+	cancel()
+	o.work.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, t := range o.tracked {
+		t.close()
+	}
+}
+
+// inbox hands the reflector's pods to the observer.
+type inbox struct {
+	*Observer
+	ctx context.Context
+}
+
+func (i *inbox) seen(p Pod)         { i.Observer.seen(i.ctx, p) }
+func (i *inbox) gone(uid types.UID) { i.Observer.gone(i.ctx, uid) }
+func (i *inbox) complete(all map[types.UID]bool) {
+	i.mu.Lock()
+	var missing []types.UID
+	for uid := range i.tracked {
+		if !all[uid] {
+			missing = append(missing, uid)
+		}
+	}
+	i.mu.Unlock()
+	for _, uid := range missing {
+		i.gone(uid)
+	}
+}
+
+// answered records whether the API server answers.
+func (o *Observer) answered(err error) {
+	o.mu.Lock()
+	o.broken = err != nil
+	o.mu.Unlock()
+	if o.API != nil {
+		o.API(err)
+	}
+}
+
+func (o *Observer) seen(ctx context.Context, p Pod) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t := o.tracked[p.UID]
+	if t == nil {
+		if p.hasEnded() || len(o.tracked) >= maxPods {
+			return
+		}
+		t = &tracked{found: make(chan struct{}), changed: make(chan struct{}, 1)}
+		o.tracked[p.UID] = t
+	}
+	isNew := !t.isDone && (t.pod.UID == "" || !slices.EqualFunc(t.pod.Containers, p.Containers, func(a, b Container) bool { return a.ID == b.ID }))
+	t.pod = p
+	notify(t.changed)
+	if p.HostNetwork {
+		return
+	}
+	if isNew && p.hasStarted() {
+		t.retries = 0
+		notify(o.dirty)
+	}
+	if t.isDone {
+		return
+	}
+	if p.isTerminating() && p.hasStarted() && !p.hasEnded() {
+		o.end(ctx, t)
+	}
+}
+
+func (o *Observer) gone(ctx context.Context, uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t := o.tracked[uid]
+	if t == nil {
+		return
+	}
+	t.isGone = true
+	notify(t.changed)
+	switch {
+	case t.isEnding && !t.isDone: // is forgotten after its report
+	case !t.isDone && !t.pod.HostNetwork && t.pod.hasStarted() && !t.pod.hasEnded(): // deleted with --force: its processes may still run
+		o.end(ctx, t)
+	default:
+		o.forgetLocked(uid)
+	}
+}
+
+// end begins to observe a termination. o.mu is locked.
+func (o *Observer) end(ctx context.Context, t *tracked) {
+	if t.isEnding {
+		return
+	}
+	t.isEnding = true
+	began := time.Now()
+	if o.ending >= maxTerminations {
+		r := t.report(o.Node, began)
+		r.doubt(UnknownTooMany)
+		r.conclude(&t.pod, nil)
+		o.finish(r)
+		o.doneLocked(t)
+		return
+	}
+	o.ending++
+	o.work.Go(func() {
+		r := o.terminate(ctx, t, began)
+		o.mu.Lock()
+		o.ending--
+		o.doneLocked(t)
+		o.mu.Unlock()
+		o.finish(r)
+	})
+}
+
+// doneLocked keeps what remains of a pod until the API server has deleted it, so that it is not reported twice.
+func (o *Observer) doneLocked(t *tracked) {
+	t.isDone = true
+	t.close()
+	if t.isGone {
+		delete(o.tracked, t.pod.UID)
+	}
+}
+
+func (o *Observer) forgetLocked(uid types.UID) {
+	if t := o.tracked[uid]; t != nil {
+		delete(o.tracked, uid)
+		t.close()
+	}
+}
+
+func (t *tracked) close() {
+	if t.stop != nil {
+		t.stop()
+	}
+	if t.traffic != nil {
+		_ = t.traffic.Close()
+		t.traffic = nil
+	}
+}
+
+func (o *Observer) finish(r Termination) {
+	for _, reason := range r.Unknown {
+		o.Count.CountUnknown(reason)
+	}
+	o.Count.Count(Key{r.Namespace, r.Workload, r.Proxy}, r.sample())
+	o.Report(r)
+}
+
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,409 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/lastcall-dev/lastcall/internal/observe"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 10 * time.Second
+
+// namespaces is a kernel that reports what a test wants.
+type namespaces struct {
+	mu    sync.Mutex
+	open  int
+	err   error
+	begin error
+	seen  observe.Termination
+}
+
+func (n *namespaces) Open(path, _ string) (Watch, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, err := os.Stat(filepath.Dir(filepath.Dir(path))); err != nil || n.err != nil {
+		return nil, errors.Join(err, n.err)
+	}
+	n.open++
+	return &view{of: n}, nil
+}
+
+type view struct {
+	of    *namespaces
+	began bool
+}
+
+func (v *view) Begin(time.Time, string) error { v.began = true; return v.of.begin }
+
+func (v *view) End(time.Time, observe.Exit) observe.Termination {
+	if !v.began {
+		return observe.Termination{}
+	}
+	return v.of.seen
+}
+
+func (v *view) Close() error {
+	v.of.mu.Lock()
+	defer v.of.mu.Unlock()
+	v.of.open--
+	return nil
+}
+
+// node is a node with real processes, and an API server that a test scripts.
+type node struct {
+	t       *testing.T
+	proc    string
+	kernel  namespaces
+	changes *watch.FakeWatcher
+	list    []corev1.Pod
+	listErr error
+	reports chan Termination
+	count   *Metrics
+}
+
+func newNode(t *testing.T) *node {
+	n := &node{t: t, proc: t.TempDir(), changes: watch.NewFakeWithChanSize(2048, false), reports: make(chan Termination, 2048)}
+	n.count = NewMetrics(prometheus.NewRegistry())
+	return n
+}
+
+// lists cannot be streamed.
+type lists struct{ cache.ListWatch }
+
+func (*lists) IsWatchListSemanticsUnSupported() bool { return true }
+
+// run starts an observer and returns its end.
+func (n *node) run() (stop func()) {
+	ctx, cancel := context.WithCancel(n.t.Context())
+	o := &Observer{
+		Pods: &lists{cache.ListWatch{
+			ListFunc: func(metav1.ListOptions) (runtime.Object, error) {
+				return &corev1.PodList{Items: n.list, ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, n.listErr
+			},
+			WatchFunc: func(metav1.ListOptions) (watch.Interface, error) { return n.changes, n.listErr },
+		}},
+		Proc: n.proc, Open: n.kernel.Open, Node: "node", Report: func(t Termination) { n.reports <- t }, Count: n.count, Log: slog.New(slog.DiscardHandler),
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); o.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(patience):
+			n.t.Error("the observer hangs")
+		}
+		n.kernel.mu.Lock()
+		defer n.kernel.mu.Unlock()
+		if n.kernel.open != 0 {
+			n.t.Errorf("%d network namespaces stay open", n.kernel.open)
+		}
+	})
+	n.t.Cleanup(stop)
+	return stop
+}
+
+func (n *node) next() Termination {
+	n.t.Helper()
+	select {
+	case r := <-n.reports:
+		return r
+	case <-time.After(patience):
+		n.t.Fatal("no termination was reported")
+		return Termination{}
+	}
+}
+
+// none wants no further report.
+func (n *node) none() {
+	n.t.Helper()
+	select {
+	case r := <-n.reports:
+		n.t.Errorf("also reported: %+v", r)
+	default:
+	}
+}
+
+func idOf(name string) string {
+	return fmt.Sprintf("%064x", []byte(name + "________________________________")[:32])
+}
+
+// process starts a real process in a container of a pod, and returns its end.
+func (n *node) process(pod *corev1.Pod, container string) (end func()) {
+	n.t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	end = sync.OnceFunc(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	n.t.Cleanup(end)
+	folder := filepath.Join(n.proc, strconv.Itoa(cmd.Process.Pid))
+	group := fmt.Sprintf("0::/kubepods.slice/kubepods-pod%s.slice/cri-containerd-%s.scope\n", strings.ReplaceAll(string(pod.UID), "-", "_"), idOf(container))
+	for name, text := range map[string]string{"cgroup": group, "stat": fmt.Sprintf("%d (a) b) S 1 1 1", cmd.Process.Pid)} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			n.t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	return end
+}
+
+// running is a pod of the Deployment web, with a container app.
+func running(number int) *corev1.Pod {
+	yes, grace := true, int64(30)
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("web-5d4f-%d", number), Namespace: "shop", UID: types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", number)), Labels: map[string]string{"pod-template-hash": "5d4f"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-5d4f", UID: "r", Controller: &yes}},
+		},
+		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []corev1.Container{{Name: "app"}}},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "app", ContainerID: "containerd://" + idOf("app"), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		}}},
+	}
+}
+
+// deleted is the pod after kubectl delete.
+func deleted(p *corev1.Pod, grace int64) *corev1.Pod {
+	p = p.DeepCopy()
+	at := metav1.NewTime(time.Now().Add(time.Duration(grace) * time.Second))
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, &grace
+	return p
+}
+
+// exited is the pod with the exit code of its container.
+func exited(p *corev1.Pod, code int32) *corev1.Pod {
+	p = p.DeepCopy()
+	p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: "Error"}}
+	return p
+}
+
+// watched waits until the observer holds the namespaces of so many pods.
+func (n *node) watched(pods int) {
+	n.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		n.kernel.mu.Lock()
+		open := n.kernel.open
+		n.kernel.mu.Unlock()
+		if open == pods {
+			return
+		}
+		if time.Now().After(end) {
+			n.t.Fatalf("%d namespaces are open, want %d", open, pods)
+		}
+	}
+}
+
+func TestTerminations(t *testing.T) {
+	lost := observe.Termination{Lost: observe.Lost{Reset: 2, Refused: 1}, Arrivals: observe.Arrivals{Count: 3, Last: 250}}
+	for _, tt := range []struct {
+		name    string
+		seen    observe.Termination
+		grace   int64
+		code    int32
+		verdict string
+		killed  bool
+		unknown string
+	}{
+		{name: "nothing lost", grace: 30, verdict: Clean},
+		{name: "lost", seen: lost, grace: 30, code: 1, verdict: Lost},
+		{name: "SIGKILL without a loss", grace: 30, code: 137, verdict: Killed, killed: true},
+		{name: "SIGKILL with a request in flight", seen: observe.Termination{Unfinished: 1}, grace: 30, code: 137, verdict: Lost, killed: true},
+		{name: "overrun", seen: observe.Termination{Overruns: 1, Unseen: 4}, grace: 30, verdict: Unknown, unknown: UnknownOverrun},
+		{name: "overrun and lost", seen: observe.Termination{Overruns: 1, Lost: observe.Lost{Unanswered: 1}}, grace: 30, verdict: Lost, unknown: UnknownOverrun},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t)
+			n.kernel.seen = tt.seen
+			pod := running(1)
+			endSandbox, endApp := n.process(pod, "pause"), n.process(pod, "app")
+			n.list = []corev1.Pod{*pod}
+			stop := n.run()
+			n.watched(1)
+			pod = deleted(pod, tt.grace)
+			n.changes.Modify(pod)
+			endApp()
+			endSandbox()
+			n.changes.Modify(exited(pod, tt.code))
+			r := n.next()
+			n.changes.Delete(exited(pod, tt.code))
+			if r.Verdict != tt.verdict || (len(r.Killed) > 0) != tt.killed || strings.Join(r.Unknown, " ") != tt.unknown {
+				t.Errorf("verdict %s, killed %q, unknown %q", r.Verdict, r.Killed, r.Unknown)
+			}
+			if r.Workload != "deployment/web" || r.Namespace != "shop" || r.Pod != pod.Name || r.Proxy != "none" || len(r.Exits) != 1 || *r.Exits[0].Code != tt.code {
+				t.Errorf("%+v", r)
+			}
+			if d := r.Deadline.Sub(r.Began); d != time.Duration(tt.grace)*time.Second {
+				t.Errorf("the deadline is %v after the beginning", d)
+			}
+			stop()
+			n.none()
+			if got := testutil.ToFloat64(n.count.terminations.WithLabelValues("shop", "deployment/web", "none", tt.verdict)); got != 1 {
+				t.Errorf("%v terminations were counted", got)
+			}
+		})
+	}
+}
+
+// TestNotObserved: what was missed is counted as unknown, never as clean.
+func TestNotObserved(t *testing.T) {
+	t.Run("the namespace cannot be entered", func(t *testing.T) {
+		n := newNode(t)
+		n.kernel.err = errors.New("operation not permitted")
+		pod := running(1)
+		end := n.process(pod, "app")
+		n.list = []corev1.Pod{*deleted(pod, 30)}
+		n.run()
+		end()
+		if r := n.next(); r.Verdict != Unknown || !strings.Contains(strings.Join(r.Unknown, " "), UnknownNamespace) {
+			t.Errorf("%+v", r)
+		}
+		if testutil.ToFloat64(n.count.unknown.WithLabelValues(UnknownNamespace)) != 1 {
+			t.Error("it was not counted")
+		}
+	})
+	t.Run("it began before the observer", func(t *testing.T) {
+		n := newNode(t)
+		pod := running(1)
+		end, last := n.process(pod, "app"), deleted(pod, 30)
+		early := metav1.NewTime(last.DeletionTimestamp.Add(-10 * time.Second))
+		last.DeletionTimestamp = &early
+		n.list = []corev1.Pod{*last}
+		n.run()
+		n.watched(1)
+		end()
+		n.changes.Delete(exited(last, 0))
+		if r := n.next(); r.Verdict != Unknown || r.Unknown[0] != UnknownLate {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("the observer ends first", func(t *testing.T) {
+		n := newNode(t)
+		pod := running(1)
+		n.process(pod, "app")
+		n.list = []corev1.Pod{*deleted(pod, 30)}
+		stop := n.run()
+		n.watched(1)
+		stop()
+		if r := n.next(); r.Verdict != Unknown || !strings.Contains(strings.Join(r.Unknown, " "), UnknownEnd) {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("deleted with --force", func(t *testing.T) {
+		n := newNode(t)
+		pod := running(1)
+		end := n.process(pod, "app")
+		n.list = []corev1.Pod{*pod}
+		n.run()
+		n.watched(1)
+		n.changes.Delete(deleted(pod, 0))
+		end()
+		if r := n.next(); r.Verdict == Unknown || len(r.Exits) != 1 {
+			t.Errorf("%+v", r)
+		}
+		n.none()
+	})
+	t.Run("the kubelet ends it by itself", func(t *testing.T) {
+		n := newNode(t)
+		pod := running(1)
+		end := n.process(pod, "app")
+		n.list = []corev1.Pod{*pod}
+		n.run()
+		n.watched(1)
+		pod = pod.DeepCopy()
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet}}
+		n.changes.Modify(pod)
+		end()
+		n.changes.Modify(exited(pod, 0))
+		if r := n.next(); r.Verdict != Clean || !r.Deadline.IsZero() {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// TestHostNetwork: its network namespace is the node's, and its sockets are not the pod's alone.
+func TestHostNetwork(t *testing.T) {
+	n := newNode(t)
+	pod := running(1)
+	pod.Spec.HostNetwork = true
+	n.process(pod, "app")
+	other := running(2)
+	n.process(other, "app")
+	n.list = []corev1.Pod{*deleted(pod, 30), *other}
+	stop := n.run()
+	n.watched(1)
+	stop()
+	n.none()
+	if got := testutil.ToFloat64(n.count.pods.WithLabelValues("host-network")); got != 1 {
+		t.Errorf("%v pods are counted as left out", got)
+	}
+}
+
+// TestManyAtOnce: a node is drained.
+func TestManyAtOnce(t *testing.T) {
+	const pods = 500
+	n := newNode(t)
+	var ends []func()
+	for i := range pods {
+		pod := running(i)
+		ends = append(ends, n.process(pod, "app"))
+		n.list = append(n.list, *pod)
+	}
+	stop := n.run()
+	n.watched(pods)
+	for i := range pods {
+		n.changes.Modify(deleted(&n.list[i], 30))
+	}
+	for i := range pods {
+		ends[i]()
+		n.changes.Delete(exited(deleted(&n.list[i], 30), 0))
+	}
+	for range pods {
+		if r := n.next(); r.Verdict != Clean {
+			t.Errorf("%s: %s %q", r.Pod, r.Verdict, r.Unknown)
+		}
+	}
+	stop()
+	n.none()
+}
+
+// TestAPIServerAway: processes exit although the API server announced nothing.
+func TestAPIServerAway(t *testing.T) {
+	n := newNode(t)
+	pod := running(1)
+	end := n.process(pod, "app")
+	n.list = []corev1.Pod{*pod}
+	stop := n.run()
+	n.watched(1)
+	n.listErr = errors.New("connection refused")
+	n.changes.Stop()
+	end()
+	if r := n.next(); r.Verdict != Unknown || r.Unknown[0] != UnknownDeadline {
+		t.Errorf("%+v", r)
+	}
+	stop()
+}

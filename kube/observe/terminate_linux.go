@@ -1,0 +1,145 @@
+package observe
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/observe"
+)
+
+// terminate observes a termination from now on until the end of the pod.
+func (o *Observer) terminate(ctx context.Context, t *tracked, began time.Time) Termination {
+	r := o.begin(ctx, t, began)
+	exits := o.exits(ctx, t, began)
+	o.mu.Lock()
+	traffic := t.traffic
+	t.traffic = nil // this function closes it
+	ended := t.pod.appEnd(exits)
+	o.mu.Unlock()
+	if traffic != nil {
+		r.Traffic = traffic.End(began.Add(ended), observe.Exit{})
+		if r.Traffic.Overruns > 0 || r.Traffic.Unseen > 0 {
+			r.doubt(UnknownOverrun)
+		}
+		_ = traffic.Close()
+	}
+	if ctx.Err() != nil {
+		r.doubt(UnknownEnd)
+	}
+	if len(exits) == 0 { // it is stuck, or its processes were not found
+		r.doubt(UnknownEnd)
+	}
+	p, isGone := o.lastState(ctx, t)
+	if deadline := p.deadline(began); !deadline.IsZero() {
+		r.Deadline = deadline
+	}
+	r.isGone = isGone
+	r.conclude(&p, exits)
+	return r
+}
+
+// begin lets the kernel report destroyed sockets.
+func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termination {
+	o.mu.Lock()
+	r := t.report(o.Node, began)
+	traffic, found := t.traffic, t.found
+	if traffic == nil { // it has just started, or the observer has
+		t.retries = 0
+		notify(o.dirty)
+	}
+	if !t.pod.isTerminating() && !t.isGone {
+		r.doubt(UnknownDeadline)
+	}
+	if at := t.pod.Deleted; !at.IsZero() && began.Sub(at) > lateAfter {
+		r.doubt(UnknownLate)
+	}
+	o.mu.Unlock()
+	if traffic == nil {
+		select {
+		case <-found:
+		case <-ctx.Done():
+		case <-time.After(statusPatience):
+		}
+		o.mu.Lock()
+		traffic = t.traffic
+		o.mu.Unlock()
+	}
+	if traffic == nil {
+		r.doubt(UnknownNamespace)
+		return r
+	}
+	if err := traffic.Begin(began, "termination"); err != nil {
+		o.Log.Warn("cannot watch the sockets of a pod that terminates", "namespace", r.Namespace, "pod", r.Pod, "error", err)
+		r.doubt(UnknownNamespace)
+	}
+	return r
+}
+
+// exits waits for the end of the pod's processes and returns when they exited, by container: after the beginning.
+func (o *Observer) exits(ctx context.Context, t *tracked, began time.Time) map[string]time.Duration {
+	o.mu.Lock()
+	mains := slices.Clone(t.mains)
+	limit := t.pod.limit(began)
+	o.mu.Unlock()
+	ctx, cancel := context.WithDeadline(ctx, limit)
+	defer cancel()
+	var (
+		mu       sync.Mutex // guards out
+		out      = map[string]time.Duration{}
+		watching sync.WaitGroup
+	)
+	for _, p := range mains {
+		h, err := p.open(o.Proc)
+		if err != nil {
+			o.Log.Warn("cannot watch a process of a pod that terminates", "error", err)
+			continue
+		}
+		if h == nil { // exited meanwhile
+			out[p.container] = max(out[p.container], time.Since(began))
+			continue
+		}
+		watching.Go(func() {
+			defer h.close()
+			if h.wait(ctx) != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out[p.container] = max(out[p.container], time.Since(began))
+		})
+	}
+	watching.Wait()
+	return out
+}
+
+// lastState is the pod with its exit codes, which the API server has a moment after the exits.
+func (o *Observer) lastState(ctx context.Context, t *tracked) (p Pod, isGone bool) {
+	patience := time.NewTimer(statusPatience)
+	defer patience.Stop()
+	for {
+		o.mu.Lock()
+		p, isGone = t.pod, t.isGone
+		o.mu.Unlock()
+		if isGone || p.hasEnded() {
+			return p, isGone
+		}
+		select {
+		case <-t.changed:
+		case <-patience.C:
+			return p, isGone
+		case <-ctx.Done():
+			return p, isGone
+		}
+	}
+}
+
+// report is a termination of which nothing is known yet. The observer's lock is held.
+func (t *tracked) report(node string, began time.Time) Termination {
+	p := &t.pod
+	return Termination{
+		Namespace: p.Namespace, Pod: p.Name, UID: p.UID, Workload: p.Workload, Proxy: p.Proxy, Node: node,
+		Began: began, Deadline: p.deadline(began), owner: p.Owner,
+	}
+}

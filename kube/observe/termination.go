@@ -1,0 +1,137 @@
+package observe
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lastcall-dev/lastcall/internal/observe"
+)
+
+// Termination is what the observer reports of one, as JSON on one line and as an Event.
+type Termination struct {
+	Namespace string    `json:"namespace"`
+	Pod       string    `json:"pod"`
+	UID       types.UID `json:"uid"`
+	Workload  string    `json:"workload"` // kind/name in lower case
+	Node      string    `json:"node"`
+	Proxy     string    `json:"proxy"`   // none, lastcall, istio, istio-ambient, or another mesh
+	Verdict   string    `json:"verdict"` // clean, lost, killed or unknown
+	Unknown   []string  `json:"unknown,omitempty"`
+
+	Began    time.Time           `json:"began"`             // when the observer learned of it
+	Deadline time.Time           `json:"deadline,omitzero"` // of SIGKILL; zero: the API server did not announce the termination
+	Seconds  float64             `json:"seconds"`           // from the beginning to the exit of the last process of an app
+	Killed   []string            `json:"killed,omitempty"`  // the containers that SIGKILL ended
+	Exits    []AppExit           `json:"exits,omitempty"`   // of the containers, proxies included
+	Traffic  observe.Termination `json:"traffic,omitzero"`  // what the kernel showed
+
+	owner  *metav1.OwnerReference // the controller; nil: none
+	isGone bool                   // the API server no longer has the pod
+}
+
+// lost are the lost requests by reason.
+func (t *Termination) lost() map[string]int {
+	return map[string]int{Reset: t.Traffic.Lost.Reset, Unanswered: t.Traffic.Lost.Unanswered, Refused: t.Traffic.Lost.Refused}
+}
+
+// sample is what the metrics keep.
+func (t *Termination) sample() Sample {
+	return Sample{
+		Verdict: t.Verdict, Lost: t.lost(), Duration: time.Duration(t.Seconds * float64(time.Second)), Idle: time.Duration(t.Traffic.Idle),
+		Lateness: time.Duration(t.Traffic.Arrivals.Last), IsLate: t.Traffic.Arrivals.Count > 0, DeadlineMissed: len(t.Killed) > 0,
+	}
+}
+
+// AppExit is the end of a container.
+type AppExit struct {
+	Container string  `json:"container"`
+	Code      *int32  `json:"code,omitempty"` // nil: the API server has not reported it in time
+	Seconds   float64 `json:"seconds"`        // after the beginning
+}
+
+// exitWithin is how long before the deadline an exit still counts as that of SIGKILL, when the API server has not reported
+// the exit code: the kubelet received the deletion at about the same time as the observer.
+const exitWithin = 200 * time.Millisecond
+
+// killedBySignal is the exit code of SIGKILL: 128 + 9.
+const killedBySignal = 137
+
+// conclude fills in what follows from the rest: which containers SIGKILL ended, and the verdict.
+func (t *Termination) conclude(p *Pod, exits map[string]time.Duration) {
+	for _, c := range p.Containers {
+		after, isSeen := exits[c.ID]
+		if c.ID == "" || !isSeen && c.Exit == nil {
+			continue
+		}
+		e := AppExit{Container: c.Name, Seconds: after.Seconds()}
+		isKilled := isSeen && !t.Deadline.IsZero() && t.Began.Add(after).After(t.Deadline.Add(-exitWithin))
+		if c.Exit != nil {
+			e.Code = &c.Exit.Code
+			isKilled = isSeen && c.Exit.Code == killedBySignal && !c.Exit.IsOutMemory
+		}
+		if !isSeen { // it had ended before
+			continue
+		}
+		t.Exits = append(t.Exits, e)
+		if isKilled {
+			t.Killed = append(t.Killed, c.Name)
+		}
+		if !c.IsProxy {
+			t.Seconds = max(t.Seconds, after.Seconds())
+		}
+	}
+	t.Traffic.Exit = observe.Exit{Known: len(t.Exits) > 0, Killed: len(t.Killed) > 0}
+	if t.Traffic.Exit.Killed && t.Traffic.Unfinished > 0 { // SIGKILL has ended them since
+		t.Traffic.Lost.Reset += t.Traffic.Unfinished
+		t.Traffic.Unfinished = 0
+	}
+	t.Traffic.Judge()
+	switch {
+	case t.Traffic.Verdict == observe.Lossy:
+		t.Verdict = Lost
+	case len(t.Unknown) > 0 || t.Traffic.Verdict == observe.Unknown:
+		t.Verdict = Unknown
+	case len(t.Killed) > 0:
+		t.Verdict = Killed
+	default:
+		t.Verdict = Clean
+	}
+}
+
+// doubt adds a reason why the termination was not observed, or not all of it.
+func (t *Termination) doubt(reason string) {
+	if !slices.Contains(t.Unknown, reason) {
+		t.Unknown = append(t.Unknown, reason)
+	}
+}
+
+// Summary is one sentence for people.
+func (t *Termination) Summary() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d requests lost", t.Traffic.Lost.Total())
+	var why []string
+	for _, reason := range reasons {
+		if n := t.lost()[reason]; n > 0 {
+			why = append(why, fmt.Sprintf("%d %s", n, reason))
+		}
+	}
+	if len(why) > 0 {
+		fmt.Fprintf(&b, " (%s)", strings.Join(why, ", "))
+	}
+	fmt.Fprintf(&b, "; the app exited after %.1fs", t.Seconds)
+	if a := t.Traffic.Arrivals; a.Count > 0 {
+		fmt.Fprintf(&b, "; %d new connections, the last one after %.2fs", a.Count, time.Duration(a.Last).Seconds())
+	}
+	if len(t.Killed) > 0 {
+		fmt.Fprintf(&b, "; SIGKILL ended %s", strings.Join(t.Killed, ", "))
+	}
+	if len(t.Unknown) > 0 {
+		fmt.Fprintf(&b, "; not all was observed (%s)", strings.Join(t.Unknown, ", "))
+	}
+	return b.String()
+}
