@@ -18,6 +18,7 @@ var layers = []struct{ folders, what string }{
 	{"rehearsal", "one machine as a cluster: the experiment, the rollout, models of other tools"},
 	{"kube/webhook kube/events", "admission of pods; Kubernetes Events about how they ended"},
 	{"kube/bugreport kube/check", "collects a report; looks a cluster over"},
+	{"kube/observe", "reports what the terminations of a node's pods lose"},
 	{"kube/cni", "the node's network plugin that captures pods, and its installer"},
 	{"kube/lint", "timers of a manifest that contradict each other"},
 	{"kube/termination", "how a pod ends, as data: containers, hooks, signals, what clients see and when"},

@@ -53,10 +53,8 @@ func CarrierOf(pod *corev1.Pod) string {
 	if proxy == nil && name != MeshAmbient {
 		return CarrierNone
 	}
-	return carrierLabel(name)
+	return strings.ReplaceAll(strings.ToLower(name), " ", "-")
 }
-
-func carrierLabel(mesh string) string { return strings.ReplaceAll(strings.ToLower(mesh), " ", "-") }
 
 // IsProxy reports whether the container with this name carries the traffic of the others: lastcall's or a mesh's.
 func IsProxy(spec *corev1.PodSpec, name string) bool {

@@ -135,7 +135,7 @@ func (o *Observer) lastState(ctx context.Context, t *tracked) (p Pod, isGone boo
 	}
 }
 
-// report is a termination of which nothing is known yet. The observer's lock is held.
+// report is a termination that has just begun. The observer's lock is held.
 func (t *tracked) report(node string, began time.Time) Termination {
 	p := &t.pod
 	return Termination{

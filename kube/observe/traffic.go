@@ -26,10 +26,10 @@ func OpenNamespace(path, proxy string) (Watch, error) {
 var ignored = map[string][]uint16{
 	// istio.io, "Ports used by Istio". 15021 and 15020 are health and metrics, 15090 Envoy's metrics, 15000 and 15004 its
 	// admin API, 15053 DNS. The clients' connections end at 15006 and 15001 after the redirect and count.
-	inject.CarrierIstio: {15000, 15004, 15020, 15021, 15053, 15090},
+	"istio": {15000, 15004, 15020, 15021, 15053, 15090},
 	// ztunnel listens in the pod's namespace, and connects to the app from there with the client's address: the app's own
 	// sockets show the clients.
-	inject.CarrierAmbient: {15001, 15006, 15008, 15053, 15080, 15088},
-	inject.CarrierOurs:    {15000, 15020, 15021},
-	"linkerd":             {4190, 4191}, // its admin ports
+	"istio-ambient":    {15001, 15006, 15008, 15053, 15080, 15088},
+	inject.CarrierOurs: {15000, 15020, 15021},
+	"linkerd":          {4190, 4191}, // its admin ports
 }
