@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // locate finds the processes of pods and opens their network namespaces, until ctx ends.
@@ -26,7 +24,7 @@ func (o *Observer) locate(ctx context.Context) {
 		if err != nil {
 			o.Log.Warn("cannot list the processes of the node", "error", err)
 		}
-		missing := o.match(ctx, processes)
+		missing := o.match(ctx, indexOf(processes))
 		// Many pods start at once: the scans take a tenth of a core at most.
 		pause := max(scanPause, 10*time.Since(began))
 		if missing {
@@ -41,14 +39,14 @@ func (o *Observer) locate(ctx context.Context) {
 }
 
 // match gives pods their processes. It reports whether some are missing that may be found later.
-func (o *Observer) match(ctx context.Context, processes map[types.UID][]process) (missing bool) {
+func (o *Observer) match(ctx context.Context, processes index) (missing bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for uid, t := range o.tracked {
+	for _, t := range o.tracked {
 		if t.isDone || t.pod.HostNetwork || !t.pod.hasStarted() {
 			continue
 		}
-		if all := processes[uid]; len(all) > 0 {
+		if all := processes.of(&t.pod); len(all) > 0 {
 			t.mains = all
 			if t.traffic == nil {
 				o.enter(ctx, t)

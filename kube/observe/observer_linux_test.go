@@ -2,6 +2,8 @@ package observe
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -146,8 +148,10 @@ func (n *node) none() {
 	}
 }
 
-func idOf(name string) string {
-	return fmt.Sprintf("%064x", []byte(name + "________________________________")[:32])
+// idOf is the ID of a container in a pod.
+func idOf(name string, pod types.UID) string {
+	sum := sha256.Sum256([]byte(name + string(pod)))
+	return hex.EncodeToString(sum[:])
 }
 
 // process starts a real process in a container of a pod, and returns its end.
@@ -160,7 +164,7 @@ func (n *node) process(pod *corev1.Pod, container string) (end func()) {
 	end = sync.OnceFunc(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	n.t.Cleanup(end)
 	folder := filepath.Join(n.proc, strconv.Itoa(cmd.Process.Pid))
-	group := fmt.Sprintf("0::/kubepods.slice/kubepods-pod%s.slice/cri-containerd-%s.scope\n", strings.ReplaceAll(string(pod.UID), "-", "_"), idOf(container))
+	group := fmt.Sprintf("0::/kubepods.slice/kubepods-pod%s.slice/cri-containerd-%s.scope\n", strings.ReplaceAll(string(pod.UID), "-", "_"), idOf(container, pod.UID))
 	for name, text := range map[string]string{"cgroup": group, "stat": fmt.Sprintf("%d (a) b) S 1 1 1", cmd.Process.Pid)} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			n.t.Fatal(err)
@@ -169,7 +173,17 @@ func (n *node) process(pod *corev1.Pod, container string) (end func()) {
 			n.t.Fatal(err)
 		}
 	}
+	if err := os.MkdirAll(filepath.Join(folder, "ns"), 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.Symlink("net:["+string(pod.UID)+"]", filepath.Join(folder, "ns", "net")); err != nil {
+		n.t.Fatal(err)
+	}
 	return end
+}
+
+func uidOf(number int) types.UID {
+	return types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", number))
 }
 
 // running is a pod of the Deployment web, with a container app.
@@ -177,12 +191,12 @@ func running(number int) *corev1.Pod {
 	yes, grace := true, int64(30)
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("web-5d4f-%d", number), Namespace: "shop", UID: types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", number)), Labels: map[string]string{"pod-template-hash": "5d4f"},
+			Name: fmt.Sprintf("web-5d4f-%d", number), Namespace: "shop", UID: uidOf(number), Labels: map[string]string{"pod-template-hash": "5d4f"},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-5d4f", UID: "r", Controller: &yes}},
 		},
 		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []corev1.Container{{Name: "app"}}},
 		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
-			Name: "app", ContainerID: "containerd://" + idOf("app"), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+			Name: "app", ContainerID: "containerd://" + idOf("app", uidOf(number)), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 		}}},
 	}
 }
@@ -406,4 +420,24 @@ func TestAPIServerAway(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	stop()
+}
+
+func TestOwnerOf(t *testing.T) {
+	const id, uid = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "5f0c4b6e-1111-2222-3333-444455556666"
+	for text, want := range map[string]struct {
+		uid       types.UID
+		container string
+	}{
+		"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod5f0c4b6e_1111_2222_3333_444455556666.slice/cri-containerd-" + id + ".scope\n": {uid, id},
+		"0::/../../kubepods-pod5f0c4b6e_1111_2222_3333_444455556666.slice/crio-" + id + ".scope/nested\n":                                                {uid, id},
+		"0::/kubepods/besteffort/pod5f0c4b6e-1111-2222-3333-444455556666/" + id + "\n":                                                                   {uid, id},
+		"9:name=systemd:/\n4:memory:/k8s.io/" + id + "\n0::/k8s.io/" + id + "\n":                                                                         {"", id},
+		"0::/kubepods/pod5f0c4b6e111122223333444455556666/" + id:                                                                                         {"5f0c4b6e111122223333444455556666", id},
+		"0::/system.slice/sshd.service\n": {},
+		"0::/\n":                          {},
+	} {
+		if uid, container := ownerOf([]byte(text)); uid != want.uid || container != want.container {
+			t.Errorf("%s: %s %s", text, uid, container)
+		}
+	}
 }

@@ -19,29 +19,34 @@ import (
 // process is the main process of a container, or the sandbox of a pod: its parent is outside of the container.
 type process struct {
 	pid       int
-	container string // the container's ID
+	container string    // the container's ID
+	uid       types.UID // the pod's; empty if its cgroup does not name it
+	network   string    // names its network namespace; empty if it cannot be read
 }
 
-// groupName finds the pod's UID and the container's ID in a line of /proc/PID/cgroup, with the kubelet's systemd driver
-// (kubepods-burstable-pod1234_….slice/cri-containerd-ID.scope) and its cgroupfs driver (kubepods/burstable/pod1234-…/ID).
-// The UID of a static pod has no dashes.
-var groupName = regexp.MustCompile(`pod([0-9a-f]{8}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{12})(?:\.slice)?/(?:[a-z-]+-)?([0-9a-f]{64})`)
+// The names of containers and pods in a line of /proc/PID/cgroup: kubepods-burstable-pod1234_….slice/cri-containerd-ID.scope
+// with the kubelet's systemd driver, kubepods/burstable/pod1234-…/ID with its cgroupfs driver, and k8s.io/ID with a kubelet
+// that sets no cgroup for pods. The UID of a static pod has no dashes.
+var (
+	containerName = regexp.MustCompile(`[/-]([0-9a-f]{64})(?:\.scope)?(?:/|\n|$)`)
+	podName       = regexp.MustCompile(`pod([0-9a-f]{8}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{12})(?:\.slice)?/`)
+)
 
-// ownerOf is the pod and the container of a process, from the text of its cgroup file.
-func ownerOf(cgroup []byte) (uid types.UID, container string, ok bool) {
-	if !bytes.Contains(cgroup, []byte("pod")) {
-		return "", "", false
-	}
-	m := groupName.FindSubmatch(cgroup)
+// ownerOf is the container of a process and, if it is there, the pod, from the text of its cgroup file.
+func ownerOf(cgroup []byte) (uid types.UID, container string) {
+	m := containerName.FindSubmatch(cgroup)
 	if m == nil {
-		return "", "", false
+		return "", ""
 	}
-	return types.UID(strings.ReplaceAll(string(m[1]), "_", "-")), string(m[2]), true
+	if pod := podName.FindSubmatch(cgroup); pod != nil {
+		uid = types.UID(strings.ReplaceAll(string(pod[1]), "_", "-"))
+	}
+	return uid, string(m[1])
 }
 
-// scan finds the main processes of all pods of the node. It reads one small file for each process of the node: 10 ms for
-// 1,000 of them.
-func scan(proc string) (map[types.UID][]process, error) {
+// scan finds the main processes of all containers of the node. It reads one small file for each process of the node: 10 ms
+// for 1,000 of them.
+func scan(proc string) ([]process, error) {
 	folder, err := os.Open(proc)
 	if err != nil {
 		return nil, fmt.Errorf("list the node's processes: %w", err)
@@ -51,11 +56,7 @@ func scan(proc string) (map[types.UID][]process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the node's processes: %w", err)
 	}
-	type member struct {
-		process
-		uid types.UID
-	}
-	found := map[int]member{}
+	found := map[int]process{}
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
@@ -65,21 +66,57 @@ func scan(proc string) (map[types.UID][]process, error) {
 		if err != nil {
 			continue // it has exited
 		}
-		if uid, container, ok := ownerOf(text); ok {
-			found[pid] = member{process{pid, container}, uid}
+		if uid, container := ownerOf(text); container != "" {
+			found[pid] = process{pid: pid, container: container, uid: uid}
 		}
 	}
-	out := map[types.UID][]process{}
-	for pid, m := range found {
-		if parent, ok := found[parentOf(proc, pid)]; ok && parent.container == m.container {
+	var out []process
+	for pid, p := range found {
+		if parent, ok := found[parentOf(proc, pid)]; ok && parent.container == p.container {
 			continue
 		}
-		out[m.uid] = append(out[m.uid], m.process)
-	}
-	for _, all := range out {
-		slices.SortFunc(all, func(a, b process) int { return a.pid - b.pid })
+		p.network, _ = os.Readlink(filepath.Join(proc, strconv.Itoa(pid), "ns", "net"))
+		out = append(out, p)
 	}
 	return out, nil
+}
+
+// index finds processes by the container, the pod and the network namespace.
+type index struct {
+	byContainer map[string][]process
+	byPod       map[types.UID][]process
+	byNetwork   map[string][]process
+}
+
+func indexOf(all []process) index {
+	i := index{map[string][]process{}, map[types.UID][]process{}, map[string][]process{}}
+	for _, p := range all {
+		i.byContainer[p.container] = append(i.byContainer[p.container], p)
+		if p.uid != "" {
+			i.byPod[p.uid] = append(i.byPod[p.uid], p)
+		}
+		if p.network != "" {
+			i.byNetwork[p.network] = append(i.byNetwork[p.network], p)
+		}
+	}
+	return i
+}
+
+// of are the processes of a pod, the oldest first: those of its containers, and those that share its network namespace,
+// such as the sandbox. The pod must not use the node's network.
+func (i index) of(pod *Pod) []process {
+	own := slices.Clone(i.byPod[pod.UID])
+	for _, c := range pod.Containers {
+		own = append(own, i.byContainer[c.ID]...)
+	}
+	for _, p := range own {
+		if all := i.byNetwork[p.network]; len(all) > 0 {
+			own = append(own, all...)
+			break
+		}
+	}
+	slices.SortFunc(own, func(a, b process) int { return a.pid - b.pid })
+	return slices.Compact(own)
 }
 
 // parentOf is the parent of a process, or 0.
@@ -114,7 +151,7 @@ func (p process) open(proc string) (*handle, error) {
 	}
 	h := &handle{p, os.NewFile(uintptr(fd), "pidfd")}
 	text, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(p.pid), "cgroup"))
-	if _, container, _ := ownerOf(text); err != nil || container != p.container {
+	if _, container := ownerOf(text); err != nil || container != p.container {
 		_ = h.file.Close()
 		return nil, nil
 	}

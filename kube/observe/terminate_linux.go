@@ -96,14 +96,12 @@ func (o *Observer) exits(ctx context.Context, t *tracked, began time.Time) map[s
 			o.Log.Warn("cannot watch a process of a pod that terminates", "error", err)
 			continue
 		}
-		if h == nil { // exited meanwhile
-			out[p.container] = max(out[p.container], time.Since(began))
-			continue
-		}
 		watching.Go(func() {
-			defer h.close()
-			if h.wait(ctx) != nil {
-				return
+			if h != nil { // else it has exited meanwhile
+				defer h.close()
+				if h.wait(ctx) != nil {
+					return
+				}
 			}
 			mu.Lock()
 			defer mu.Unlock()
