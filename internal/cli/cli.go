@@ -96,10 +96,10 @@ const (
 	JSON      Format = "json"
 )
 
-// OutputFlag registers -o, --output, which is text by default.
-func OutputFlag(flags *pflag.FlagSet, f *Format, usage string) {
+// OutputFlag registers -o, --output, which is text by default: text, json, or one of more.
+func OutputFlag(flags *pflag.FlagSet, f *Format, usage string, more ...string) {
 	*f = PlainText
-	flags.VarP(&Choice{(*string)(f), []string{string(PlainText), string(JSON)}}, "output", "o", usage)
+	flags.VarP(&Choice{(*string)(f), append([]string{string(PlainText), string(JSON)}, more...)}, "output", "o", usage)
 }
 
 // AddGroup adds commands to root under a heading of its help.

@@ -286,7 +286,7 @@ func (r *resolver) unknown(l *layer, path, names []string) {
 		return
 	}
 	name := path[len(path)-1]
-	switch meant, ok := nearest(name, names); {
+	switch meant, ok := Nearest(name, names); {
 	case name == "terminationGracePeriodSeconds":
 		r.warn(l.at(path), dotted(path), "belongs in the pod's spec, has no effect here; set %s for lastcall", variableGracePeriod)
 	case ok:

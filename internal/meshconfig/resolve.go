@@ -100,7 +100,7 @@ func (r *resolver) readAnnotations(file, text string) {
 		if slices.Contains(annotationsRead, key) || !strings.Contains(strings.ToLower(key), "istio.io/") {
 			continue
 		}
-		if meant, ok := nearest(key, annotationsRead); ok {
+		if meant, ok := Nearest(key, annotationsRead); ok {
 			r.warn(Source{Origin: Annotation, Name: key}, key, "no annotation of this name, has no effect: did you mean %s?", meant)
 		}
 	}

@@ -2,9 +2,9 @@ package meshconfig
 
 import "strings"
 
-// nearest returns the name closest to a misspelt one, if it was surely meant: equal except for case, or at most one
+// Nearest returns the name closest to a misspelt one, if it was surely meant: equal except for case, or at most one
 // edit per four letters and three in all away.
-func nearest(name string, among []string) (string, bool) {
+func Nearest(name string, among []string) (string, bool) {
 	if len(name) < 3 || len(name) > 100 {
 		return "", false
 	}

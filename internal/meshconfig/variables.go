@@ -127,7 +127,7 @@ func (f *findings) adviseVariable(name string, src Source, path string) {
 	if isVariable(name) || len(name) < 8 {
 		return
 	}
-	if meant, ok := nearest(name, variables); ok {
+	if meant, ok := Nearest(name, variables); ok {
 		f.warn(src, path, "unknown setting, has no effect on lastcall: did you mean %s?", meant)
 	}
 }

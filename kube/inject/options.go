@@ -158,6 +158,15 @@ const (
 	AnnotationNotes  = "lastcall.dev/notes"
 )
 
+// Keys are the annotations by which a pod configures lastcall, and those that lastcall writes.
+func Keys() []string {
+	return []string{
+		AnnotationInject, annotationProxy, annotationSidecar, annotationCapture, annotationPreStop, annotationPorts, annotationLinkerdShutdown,
+		annotationIgnoreInbound, annotationQuietTime, annotationIdleGrace, annotationMargin, annotationCompat, annotationRestartWait,
+		annotationLogFormat, annotationCPU, annotationCPULimit, annotationMemory, annotationMemoryLimit, AnnotationStatus, AnnotationNotes,
+	}
+}
+
 // Names of what is added.
 const (
 	containerSidecar = "lastcall"

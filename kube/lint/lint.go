@@ -2,11 +2,14 @@ package lint
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
 // Severity is the consequence of a finding.
@@ -38,6 +41,9 @@ type Input struct {
 	// Job is true if the pod is expected to end by itself.
 	Job bool
 
+	// Configs are the texts of the pod's ConfigMaps, as far as they are in the input.
+	Configs []string
+
 	// Settings are resolved from the pod's annotations and the mesh config. Err is the error of doing so; wrong
 	// settings have their default then.
 	Settings *meshconfig.Settings
@@ -55,13 +61,17 @@ type linting struct {
 var rules = []func(*linting){
 	(*linting).preStopSleeps, (*linting).budget, (*linting).drains, (*linting).terminationDrain, (*linting).exitOnZero,
 	(*linting).misplaced, (*linting).hooksWithoutShell, (*linting).nativeIstio, (*linting).readiness, (*linting).otherMeshes,
-	(*linting).skipper, (*linting).spot, (*linting).loops, (*linting).stopSignals, (*linting).sidecarForm,
+	(*linting).skipper, (*linting).spot, (*linting).loops, (*linting).stopSignals, (*linting).sidecarForm, (*linting).serverTimeouts,
+	(*linting).misspelt,
 }
 
 // Pod examines one pod. With a grace period of 0, that is the only finding.
 func Pod(in Input) []Finding {
 	l := &linting{Input: in, grace: corev1.DefaultTerminationGracePeriodSeconds * time.Second}
 	if s := in.Pod.Spec.TerminationGracePeriodSeconds; s != nil {
+		if *s <= 0 && !l.serves() {
+			return nil // a pod that only calls others is often killed on purpose
+		}
 		if *s <= 0 {
 			l.find("LC014", Warning, "spec.terminationGracePeriodSeconds", "%d: the pod is killed at once and all its requests are lost; set it to the duration of the longest request plus 10 s", *s)
 			return l.findings
@@ -88,6 +98,31 @@ func (l *linting) containers(f func(c *corev1.Container, path string)) {
 		c := &l.Pod.Spec.Containers[i]
 		f(c, "spec.containers["+c.Name+"]")
 	}
+}
+
+// notRequests are parts of the names of ports to which no user's request goes.
+var notRequests = []string{"metric", "monitor", "prom", "health", "probe", "webhook", "admission", "debug", "pprof", "admin", "live", "ready"}
+
+func isForRequests(name string) bool {
+	return !slices.ContainsFunc(notRequests, func(part string) bool { return strings.Contains(strings.ToLower(name), part) })
+}
+
+// serves reports whether a container has a port for requests.
+func (l *linting) serves() (found bool) {
+	l.containers(func(c *corev1.Container, _ string) {
+		found = found || slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return isForRequests(p.Name) })
+	})
+	return found
+}
+
+// hasLastcall reports whether the pod has lastcall, or asks for it.
+func (l *linting) hasLastcall() bool {
+	found := isInjected(l.Pod) || l.Pod.Labels[inject.AnnotationInject] == "true" || l.Pod.Annotations[inject.AnnotationInject] == "true" || l.hooksWait()
+	l.containers(func(c *corev1.Container, _ string) {
+		_, isLastcall := lastcallArguments(c)
+		found = found || isLastcall
+	})
+	return found
 }
 
 func preStop(c *corev1.Container) *corev1.LifecycleHandler {

@@ -26,6 +26,9 @@ func Service(s *corev1.Service, in Input) []Finding {
 		stays = in.Settings.MinimumDrain.Value
 	}
 	l := &linting{Input: in}
+	if proxy := l.istioProxy(); proxy != nil && in.Err == nil && !l.hasLastcall() {
+		stays = max(stays, in.Settings.TerminationDrain.Value) // Istio's default is 5 s
+	}
 	l.containers(func(c *corev1.Container, _ string) {
 		d, isLoop := sleeps(preStop(c))
 		if h := preStop(c); isLoop || h != nil && d == 0 { // a hook of unknown duration

@@ -1,6 +1,8 @@
 package lint
 
 import (
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +26,9 @@ func (l *linting) budget() {
 		return
 	}
 	for _, text := range l.config().Contradictions() {
+		if !l.hasLastcall() && !l.Settings.MinimumDrain.IsSet() {
+			break // lastcall's own defaults
+		}
 		l.find("LC002", Warning, "spec.terminationGracePeriodSeconds", "%s", text)
 	}
 	minimum := l.Settings.MinimumDrain
@@ -79,10 +84,12 @@ func (l *linting) terminationDrain() {
 	}
 }
 
+// readiness: Kubernetes removes a terminating pod from its Services without any probe. The probe's time only counts for an
+// app that uses it to leave another load balancer: its preStop hook changes a file that the probe reads.
 func (l *linting) readiness() {
 	l.containers(func(c *corev1.Container, path string) {
-		p := c.ReadinessProbe
-		if p == nil || preStop(c) != nil || isIstios(c) { // a hook that delays the container is the remedy; Istio's probe is not an app's
+		p, h := c.ReadinessProbe, preStop(c)
+		if p == nil || p.Exec == nil || h == nil || h.Exec == nil || !sharesFile(p.Exec.Command, h.Exec.Command) {
 			return
 		}
 		period, failures := time.Duration(max(p.PeriodSeconds, 0))*time.Second, max(p.FailureThreshold, 0)
@@ -92,9 +99,20 @@ func (l *linting) readiness() {
 		if p.FailureThreshold == 0 {
 			failures = 3
 		}
-		if said := p.PeriodSeconds != 0 || p.FailureThreshold != 0; said && period*time.Duration(failures) > l.grace {
-			l.find("LC010", Warning, path+".readinessProbe", "takes %d × %v to fail, longer than the grace period of %v: an app that fails it to be removed from a load balancer is killed before; shorten periodSeconds or failureThreshold", failures, period, l.grace)
+		if d, isLoop := sleeps(h); !isLoop && d > 0 && period*time.Duration(failures) > d {
+			l.find("LC010", Warning, path+".readinessProbe", "takes %d × %v to fail, and the preStop hook that makes it fail waits for %v: a load balancer that relies on the probe still sends requests when SIGTERM comes; shorten periodSeconds or failureThreshold, or wait longer", failures, period, d)
 		}
+	})
+}
+
+// filesIn matches absolute paths of regular files in commands, not those of programs.
+var filesIn = regexp.MustCompile(`/(?:[\w.-]+/)*[\w.-]+`)
+
+// sharesFile reports whether two commands contain the same file.
+func sharesFile(a, b []string) bool {
+	inB := filesIn.FindAllString(strings.Join(b, " "), -1)
+	return slices.ContainsFunc(filesIn.FindAllString(strings.Join(a, " "), -1), func(file string) bool {
+		return !strings.Contains(file, "/bin/") && !strings.HasPrefix(file, "/dev/") && slices.Contains(inB, file)
 	})
 }
 

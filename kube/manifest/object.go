@@ -46,7 +46,7 @@ func (o *Object) Is(group, kind string) bool { return o.Kind == kind && o.Group(
 // String is the kind and the name, with the namespace if it has one.
 func (o *Object) String() string {
 	if o.Namespace == "" {
-		return o.Kind + " " + o.Name
+		return strings.TrimSpace(o.Kind + " " + o.Name)
 	}
 	return o.Kind + " " + o.Namespace + "/" + o.Name
 }

@@ -1,167 +1,185 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/lint"
+	"github.com/lastcall-dev/lastcall/kube/lint/report"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
-const lintHelp = `Find timers of a manifest that cannot work together when its pods stop.
+const lintHelp = `Find settings of manifests with which pods lose requests when they stop.
 
-The command reads what lastcallctl inject reads: YAML in any number of documents, JSON, Lists. docs/lint.md gives the reason for each rule.
+The command reads files, folders, patterns in quotes and standard input: YAML in any number of documents, JSON, Lists, and the output of kustomize and Helm. It examines the whole input together: a Service with its pods, a PodDisruptionBudget with its Deployment, Istio's MeshConfig (IstioOperator, ConfigMap) with all pods. Each pod is judged by the mesh that it has. docs/lint.md has a page for each rule.
 
-Exit code: 0 without errors (there may be warnings), 1 with errors, which include a text that is not readable, and 2 for wrong flags and files that do not exist.`
+A comment "# lastcall:ignore LC010" at the end of a line, or alone above it, switches a rule off for that line; above the first line of a document, for the whole document. The file .lastcall-lint.yaml in the working directory sets rules to off, warning or error, excludes files, and sets failOn.
+
+Exit code: 0 without findings of the severity of --fail-on, 1 with one, 2 for wrong flags and files that do not exist. A manifest that is not readable is a finding.`
 
 type lintFlags struct {
-	files  []string
-	output cli.Format
-	mesh   string
-	rules  bool
+	files                          []string
+	output                         cli.Format
+	failOn, mesh, istio, config    string
+	rules, cluster                 bool
+	kubeconfig, context, namespace string
+	timeout                        time.Duration
 }
 
 func lintCommand() *cobra.Command {
 	var f lintFlags
 	cmd := &cobra.Command{
-		Use:     "lint -f FILE|-",
-		Short:   "Find timers in manifests that cannot work together",
+		Use:     "lint -f FILE|FOLDER|-",
+		Short:   "Find settings with which pods lose requests when they stop",
 		Long:    lintHelp,
-		Example: "  lastcallctl lint -f deployment.yaml\n  helm template . | lastcallctl lint -f -",
+		Example: "  lastcallctl lint -f deploy/\n  helm template . | lastcallctl lint -f -\n  lastcallctl lint -f deploy/ -o sarif > lint.sarif\n  lastcallctl lint --cluster -n shop",
 		Args:    cli.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&f.files, "filename", "f", nil, "manifest `file`, folder or pattern, or - for standard input; may be repeated")
 	flags.StringVar(&f.mesh, "mesh-config", "", "`file` with Istio's MeshConfig, whose defaultConfig applies to all pods")
-	cli.OutputFlag(flags, &f.output, "output format")
+	cli.ChoiceFlag(flags, &f.istio, "istio-sidecar", string(inject.Native), []string{string(inject.Native), string(inject.Classic)}, "form of the sidecar that Istio will inject")
+	cli.OutputFlag(flags, &f.output, "output format", "sarif", "junit", "github")
+	cli.ChoiceFlag(flags, &f.failOn, "fail-on", lint.FailOn()[0], lint.FailOn(), "least severity that makes the exit code 1")
+	flags.StringVar(&f.config, "config", "", "configuration `file` (default "+lint.ConfigFile+", if there is one)")
 	flags.BoolVar(&f.rules, "rules", false, "list the rules")
+	cli.Group(flags, "Cluster", func(flags *pflag.FlagSet) {
+		flags.BoolVar(&f.cluster, "cluster", false, "examine the objects of a cluster instead of files")
+		flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` to examine (default all)")
+		flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file` (default KUBECONFIG or ~/.kube/config)")
+		flags.StringVar(&f.context, "context", "", "`name` of the kubeconfig's context (default the current one)")
+		flags.DurationVar(&f.timeout, "timeout", time.Minute, "time limit for reading the cluster")
+	})
 	return cmd
 }
 
-// found is a finding and its place.
-type found struct {
-	File   string `json:"file"`
-	Line   int    `json:"line"`
-	Object string `json:"object"`
-	lint.Finding
-}
-
 func (f *lintFlags) run(cmd *cobra.Command) error {
-	switch {
-	case f.rules:
+	if f.rules {
 		for _, r := range lint.Rules() {
 			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", r.ID, r.Text); err != nil {
 				return err
 			}
 		}
 		return nil
-	case len(f.files) == 0:
-		return cli.UsageError{Err: errors.New("missing -f FILE: a manifest, or - for standard input")}
 	}
-	mesh := ""
+	config, err := f.readConfig()
+	if err != nil {
+		return cli.UsageError{Err: err}
+	}
+	if config.FailOn == "" || cmd.Flags().Changed("fail-on") {
+		config.FailOn = f.failOn
+	}
+	options := lint.Options{Istio: inject.Sidecar(f.istio)}
 	if f.mesh != "" {
 		text, err := os.ReadFile(f.mesh)
 		if err != nil {
 			return cli.UsageError{Err: fmt.Errorf("--mesh-config must be a file: %w", err)}
 		}
-		mesh = string(text)
+		options.MeshConfig = string(text)
 	}
-	files, err := manifest.Read(f.files, cmd.InOrStdin())
+	files, err := f.input(cmd)
 	if err != nil {
-		return cli.UsageError{Err: fmt.Errorf("-f must be a file, a folder, a pattern or -: %w", err)}
+		return err
 	}
-	all := []found{}
-	for _, file := range files {
-		for _, p := range file.Problems {
-			all = append(all, found{file.Name, p.Line, "file", lint.Finding{ID: "LC000", Severity: lint.Error, Text: "is not readable: " + p.Err.Error()}})
-		}
-		workloads, err := readWorkloads(file)
-		all = append(all, err...)
-		if len(workloads) == 0 {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s: nothing examined: it has no Pod, Deployment or other workload; the mesh's settings go into --mesh-config\n", file.Name)
-		}
-		all = append(all, lintObjects(mesh, file, workloads)...)
+	result := lint.Examine(files, options)
+	config.Apply(result)
+	if err := report.Write(cmd.OutOrStdout(), f.output, result, cli.Version(version)); err != nil {
+		return err
 	}
-	return f.write(cmd, all)
-}
-
-func readWorkloads(file *manifest.File) (all map[*manifest.Object]*manifest.Workload, wrong []found) {
-	all = map[*manifest.Object]*manifest.Workload{}
-	for _, o := range file.Objects {
-		w, err := o.Workload()
-		if err != nil {
-			wrong = append(wrong, found{file.Name, o.Line(""), o.String(), lint.Finding{ID: "LC000", Severity: lint.Error, Text: err.Error()}})
-		} else if w != nil {
-			all[o] = w
-		}
+	fmt.Fprintln(cmd.ErrOrStderr(), report.Summary(result))
+	if result.Examined == 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "nothing examined: the input has no Pod, Deployment or other workload, no Service, and no configuration of Istio")
 	}
-	return all, wrong
-}
-
-func lintObjects(mesh string, file *manifest.File, workloads map[*manifest.Object]*manifest.Workload) []found {
-	var all []found
-	inputs := map[*manifest.Workload]lint.Input{}
-	for _, o := range file.Objects {
-		w := workloads[o]
-		if w == nil {
-			continue
-		}
-		settings, err := inject.Resolve(mesh, w.Pod.Annotations, nil)
-		inputs[w] = lint.Input{Pod: w.Pod, Job: w.IsJob(), Settings: settings, Err: err}
-		below := ""
-		for _, key := range w.Path {
-			below += key + "."
-		}
-		for _, finding := range lint.Pod(inputs[w]) {
-			finding.Path = below + finding.Path
-			all = append(all, found{file.Name, o.Line(finding.Path), w.String(), finding})
-		}
-	}
-	for _, o := range file.Objects {
-		var s corev1.Service
-		if !o.Is("", "Service") || o.Decode(&s) != nil {
-			continue
-		}
-		for _, w := range workloads {
-			if w.Namespace != s.Namespace {
-				continue
-			}
-			for _, finding := range lint.Service(&s, inputs[w]) {
-				all = append(all, found{file.Name, o.Line(finding.Path), "Service " + s.Name + " over " + w.String(), finding})
-			}
-		}
-	}
-	return all
-}
-
-func (f *lintFlags) write(cmd *cobra.Command, all []found) error {
-	out := cmd.OutOrStdout()
-	if f.output == cli.JSON {
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		if err := encoder.Encode(all); err != nil {
-			return err
-		}
-	}
-	wrong := false
-	for _, one := range all {
-		wrong = wrong || one.Severity == lint.Error
-		if f.output == cli.PlainText {
-			if _, err := fmt.Fprintf(out, "%s:%d: %s %s: %s: %s %s\n", one.File, one.Line, one.Severity, one.ID, one.Object, one.Path, one.Text); err != nil {
-				return err
-			}
-		}
-	}
-	if wrong {
+	if config.Fails(result) {
 		return cli.ErrReported
 	}
 	return nil
+}
+
+func (f *lintFlags) readConfig() (lint.Config, error) {
+	name := f.config
+	if name == "" {
+		name = lint.ConfigFile
+	}
+	text, err := os.ReadFile(name)
+	if f.config == "" && errors.Is(err, fs.ErrNotExist) {
+		return lint.Config{}, nil
+	}
+	if err != nil {
+		return lint.Config{}, fmt.Errorf("--config must be a file: %w", err)
+	}
+	config, err := lint.ReadConfig(text)
+	if err != nil {
+		return config, fmt.Errorf("%s: %w", name, err)
+	}
+	return config, nil
+}
+
+func (f *lintFlags) input(cmd *cobra.Command) ([]*manifest.File, error) {
+	switch {
+	case f.cluster && len(f.files) > 0:
+		return nil, cli.UsageError{Err: errors.New("use only one of --cluster and -f")}
+	case f.cluster:
+		file, err := f.readCluster(cmd.Context())
+		return []*manifest.File{file}, err
+	case len(f.files) == 0:
+		return nil, cli.UsageError{Err: errors.New("missing -f FILE: a manifest, a folder, or - for standard input; or --cluster")}
+	}
+	files, err := manifest.Read(f.files, cmd.InOrStdin())
+	if err != nil {
+		return nil, cli.UsageError{Err: fmt.Errorf("-f must be a file, a folder, a pattern or -: %w", err)}
+	}
+	return files, nil
+}
+
+// clusterResources are those that have rules, and those that the rules need.
+var clusterResources = []schema.GroupVersionResource{
+	{Version: "v1", Resource: "namespaces"}, {Version: "v1", Resource: "services"}, {Version: "v1", Resource: "pods"},
+	{Group: "apps", Version: "v1", Resource: "deployments"}, {Group: "apps", Version: "v1", Resource: "statefulsets"},
+	{Group: "apps", Version: "v1", Resource: "daemonsets"}, {Group: "apps", Version: "v1", Resource: "replicasets"},
+	{Group: "batch", Version: "v1", Resource: "jobs"}, {Group: "batch", Version: "v1", Resource: "cronjobs"},
+	{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"}, {Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"},
+	{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"}, {Group: "argoproj.io", Version: "v1alpha1", Resource: "rollouts"},
+	{Group: "serving.knative.dev", Version: "v1", Resource: "services"}, {Group: "networking.istio.io", Version: "v1beta1", Resource: "proxyconfigs"},
+}
+
+func (f *lintFlags) readCluster(ctx context.Context) (*manifest.File, error) {
+	if f.timeout <= 0 {
+		return nil, cli.UsageError{Err: fmt.Errorf("--timeout %v: must be positive", f.timeout)}
+	}
+	config, err := kubeflags.RESTConfigOf(f.kubeconfig, f.context)
+	if err != nil {
+		return nil, cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	ctx, stop := cli.SignalContext(ctx)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	file, err := manifest.FromCluster(ctx, client, f.namespace, clusterResources)
+	if err != nil {
+		return nil, err
+	}
+	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	if mesh, err := client.Resource(configMaps).Namespace("istio-system").Get(ctx, "istio", metav1.GetOptions{}); err == nil { // not there, or not permitted: without Istio's MeshConfig
+		return file, file.Add(mesh)
+	}
+	return file, nil
 }

@@ -1,0 +1,253 @@
+package lint
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	policy "k8s.io/api/policy/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/termination"
+)
+
+// Options of an examination.
+type Options struct {
+	// MeshConfig is the text of Istio's MeshConfig; empty for the one in the input, if there is one.
+	MeshConfig string
+
+	// Istio is the form of sidecar that Istio's injector adds; empty is inject.Native, its default since 1.27.
+	Istio inject.Sidecar
+}
+
+// Found is a finding and its place.
+type Found struct {
+	File   string `json:"file"` // empty for an object of a cluster
+	Line   int    `json:"line"` // 0 for an object of a cluster
+	Object string `json:"object"`
+	Finding
+}
+
+// Result is the outcome of an examination.
+type Result struct {
+	Findings  []Found // by file, in the order of the input, and line
+	Files     int
+	Objects   int
+	Examined  int // objects with rules: workloads, Services, budgets and the mesh's configuration
+	Templates int // files of templates, which are not examined
+	Ignored   int // findings that a comment switches off
+}
+
+// workload is a pod of the input and what belongs to it.
+type workload struct {
+	*manifest.Workload
+	in       Input
+	object   *manifest.Object
+	end      *termination.Termination
+	replicas *int32 // nil if unknown; the minimum of an autoscaler
+	services []*service
+
+	isBudgeted bool // an autoscaler or a PodDisruptionBudget selects it
+}
+
+// service is a Service of the input.
+type service struct {
+	corev1.Service
+	object    *manifest.Object
+	workloads []*workload
+}
+
+// budget is a PodDisruptionBudget of the input.
+type budget struct {
+	policy.PodDisruptionBudget
+	object    *manifest.Object
+	workloads []*workload
+}
+
+// examination is the state of Examine.
+type examination struct {
+	Options
+	result     *Result
+	namespaces map[string]inject.Namespace
+	workloads  []*workload
+	services   []*service
+	budgets    []*budget
+	ingresses  []*manifest.Object
+	configs    map[string]string // texts of ConfigMaps by namespace/name
+	proxies    []proxyConfig
+	meshes     []string // texts of MeshConfigs
+}
+
+// Examine examines all objects of an input together.
+func Examine(files []*manifest.File, o Options) *Result {
+	e := &examination{Options: o, result: &Result{Files: len(files)}, namespaces: map[string]inject.Namespace{}, configs: map[string]string{}}
+	e.problems(files)
+	for _, f := range files {
+		e.result.Objects += len(f.Objects)
+		for _, object := range f.Objects {
+			e.read(object)
+		}
+	}
+	if e.MeshConfig == "" && len(e.meshes) == 1 { // which of several applies is unknown
+		e.MeshConfig = e.meshes[0]
+	}
+	for _, f := range files {
+		for _, object := range f.Objects {
+			e.readWorkload(object)
+		}
+	}
+	e.connect(files)
+	for _, w := range e.workloads {
+		e.examineWorkload(w)
+	}
+	for _, s := range e.services {
+		e.examineService(s)
+	}
+	for _, b := range e.budgets {
+		e.examineBudget(b)
+	}
+	for _, i := range e.ingresses {
+		e.examineIngress(i)
+	}
+	e.finish(files)
+	return e.result
+}
+
+// problems reports the texts that are not readable. A template in a folder is only counted: its program renders it.
+func (e *examination) problems(files []*manifest.File) {
+	for _, f := range files {
+		isTemplate := false
+		for _, p := range f.Problems {
+			if isTemplate = isTemplate || p.IsTemplate; !p.IsTemplate {
+				e.result.Findings = append(e.result.Findings, Found{f.Name, p.Line, "", Finding{"LC000", Error, "", "is not readable: " + p.Err.Error()}})
+			}
+		}
+		if isTemplate {
+			e.result.Templates++
+		}
+	}
+}
+
+// found adds findings about an object; the path of each is below the given one.
+func (e *examination) found(o *manifest.Object, about, below string, findings ...Finding) {
+	for _, finding := range findings {
+		finding.Path = below + finding.Path
+		e.result.Findings = append(e.result.Findings, Found{o.File.Name, o.Line(finding.Path), about, finding})
+	}
+}
+
+// unreadable reports an object that does not have its kind's fields.
+func (e *examination) unreadable(o *manifest.Object, err error) {
+	text := err.Error()
+	if i := strings.LastIndex(text, "json: "); i >= 0 {
+		text = text[i+len("json: "):]
+	}
+	e.found(o, o.String(), "", Finding{"LC000", Error, "", "is not readable: " + text})
+}
+
+// connect finds what belongs to what.
+func (e *examination) connect(files []*manifest.File) {
+	for _, f := range files {
+		for _, o := range f.Objects {
+			if o.Is("autoscaling", "HorizontalPodAutoscaler") {
+				e.readAutoscaler(o)
+			}
+		}
+	}
+	for _, b := range e.budgets {
+		if b.Spec.Selector == nil {
+			continue
+		}
+		b.workloads = nearby(b.object, b.Spec.Selector.MatchLabels, e.inNamespace(b.Namespace))
+		for _, w := range b.workloads {
+			w.isBudgeted = true
+		}
+	}
+	labelled := map[string][]*workload{} // by namespace
+	for _, w := range e.workloads {
+		labelled[w.Namespace] = append(labelled[w.Namespace], w)
+	}
+	for _, s := range e.services {
+		s.workloads = nearby(s.object, s.Spec.Selector, labelled[s.Namespace])
+		for _, w := range s.workloads {
+			w.services = append(w.services, s)
+		}
+	}
+}
+
+// nearby are the workloads that a selector selects: those of the same file, or else of the same folder, or else of the same
+// namespace. A folder may hold many applications, all without a namespace and with the same labels.
+func nearby(o *manifest.Object, selector map[string]string, among []*workload) []*workload {
+	var inFile, inFolder, inNamespace []*workload
+	for _, w := range among {
+		switch file := w.object.File; {
+		case !selects(selector, w.Pod.Labels):
+		case file == o.File:
+			inFile = append(inFile, w)
+		case path.Dir(file.Name) == path.Dir(o.File.Name):
+			inFolder = append(inFolder, w)
+		case o.Namespace != "":
+			inNamespace = append(inNamespace, w)
+		}
+	}
+	for _, found := range [][]*workload{inFile, inFolder} {
+		switch {
+		case len(found) > 0 && found[0].object.File != found[len(found)-1].object.File:
+			return nil // variants of one application, such as tests have: which one is meant is unknown
+		case len(found) > 0:
+			return found
+		}
+	}
+	return inNamespace
+}
+
+func selects(selector, labels map[string]string) bool {
+	for name, value := range selector {
+		if labels[name] != value {
+			return false
+		}
+	}
+	return len(selector) > 0
+}
+
+// finish sorts the findings and drops those that comments switch off, and repeated ones.
+func (e *examination) finish(files []*manifest.File) {
+	order := map[string]int{}
+	comments := map[string]ignores{}
+	for i, f := range files {
+		order[f.Name] = i
+		comments[f.Name] = readIgnores(f.Text)
+	}
+	all := e.result.Findings[:0]
+	for _, f := range e.result.Findings {
+		if comments[f.File].has(f.Line, f.ID) {
+			e.result.Ignored++
+		} else {
+			all = append(all, f)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Found) int {
+		return cmp.Or(cmp.Compare(order[a.File], order[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.ID, b.ID))
+	})
+	e.result.Findings = slices.Compact(all)
+}
+
+// String is the finding on one line, as compilers write theirs.
+func (f Found) String() string {
+	place := f.File
+	if f.Line > 0 {
+		place = fmt.Sprintf("%s:%d", f.File, f.Line)
+	}
+	text := fmt.Sprintf("%s: %s %s:", place, f.Severity, f.ID)
+	if f.Object != "" {
+		text += " " + f.Object + ":"
+	}
+	if f.Path != "" {
+		text += " " + f.Path
+	}
+	return text + " " + f.Text
+}

@@ -1,0 +1,117 @@
+package lint
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
+)
+
+// proxyConfig is a ProxyConfig of the input.
+type proxyConfig struct {
+	namespace string
+	selector  map[string]string
+	variables []string // as in os.Environ
+}
+
+// readOperator takes the MeshConfig of an IstioOperator, or of the sail operator's Istio.
+func (e *examination) readOperator(o *manifest.Object) {
+	var operator struct {
+		Spec struct {
+			MeshConfig map[string]any `json:"meshConfig"`
+			Values     struct {
+				MeshConfig map[string]any `json:"meshConfig"`
+			} `json:"values"`
+		} `json:"spec"`
+	}
+	if err := o.Decode(&operator); err != nil {
+		e.result.Examined++
+		e.unreadable(o, err)
+		return
+	}
+	mesh, path := operator.Spec.MeshConfig, "spec.meshConfig"
+	if mesh == nil {
+		mesh, path = operator.Spec.Values.MeshConfig, "spec.values.meshConfig"
+	}
+	text, err := yaml.Marshal(mesh)
+	if mesh != nil && err == nil {
+		e.useMesh(o, string(text), path)
+	}
+}
+
+// useMesh examines a MeshConfig of the input.
+func (e *examination) useMesh(o *manifest.Object, text, path string) {
+	e.result.Examined++
+	settings, err := inject.Resolve(text, nil, []string{"LASTCALL_COMPAT=istio"})
+	if err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			e.found(o, o.String(), "", Finding{"LC007", Error, path, line})
+		}
+	} else {
+		e.meshes = append(e.meshes, text)
+	}
+	for _, w := range settings.Warnings {
+		e.found(o, o.String(), "", Finding{"LC007", Warning, path + "." + w.Field, w.Text})
+	}
+	grace := corev1.DefaultTerminationGracePeriodSeconds * time.Second
+	if s := settings.TerminationDrain; s.IsSet() && !settings.ExitOnZero.Value && s.Value >= grace {
+		e.found(o, o.String(), "", Finding{"LC003", Warning, path + "." + s.Path, "Istio's agent waits " + s.Value.String() + " in every pod, and the default grace period is " + grace.String() + ": SIGKILL comes first; use a shorter time, or set EXIT_ON_ZERO_ACTIVE_CONNECTIONS in proxyMetadata"})
+	}
+}
+
+// isOfMesh: the mesh's own findings are reported once, not for each pod.
+func isOfMesh(w meshconfig.Warning) bool { return w.Source.Origin == meshconfig.MeshFile }
+
+// readProxyConfig takes the variables of a ProxyConfig.
+func (e *examination) readProxyConfig(o *manifest.Object) {
+	e.result.Examined++
+	var c struct {
+		Spec struct {
+			Selector struct {
+				Labels map[string]string `json:"matchLabels"`
+			} `json:"selector"`
+			Variables map[string]string `json:"environmentVariables"`
+		} `json:"spec"`
+	}
+	if err := o.Decode(&c); err != nil {
+		e.unreadable(o, err)
+		return
+	}
+	p := proxyConfig{namespace: o.Namespace, selector: c.Spec.Selector.Labels}
+	for name, value := range c.Spec.Variables {
+		p.variables = append(p.variables, name+"="+value)
+	}
+	slices.Sort(p.variables)
+	settings, err := inject.Resolve("", nil, p.variables)
+	if err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			e.found(o, o.String(), "", Finding{"LC007", Error, "spec.environmentVariables", line})
+		}
+		return
+	}
+	for _, w := range settings.Warnings {
+		e.found(o, o.String(), "", Finding{"LC007", Warning, "spec.environmentVariables[" + w.Field + "]", w.Text})
+	}
+	e.proxies = append(e.proxies, p)
+}
+
+// variables are those that ProxyConfigs set in a pod: one with a selector counts in its namespace, one of istio-system
+// without a selector in all. A later variable replaces an earlier one.
+func (e *examination) variables(pod *corev1.Pod, namespace string) []string {
+	var all, own []string
+	for _, p := range e.proxies {
+		switch {
+		case len(p.selector) == 0 && p.namespace == "istio-system":
+			all = append(all, p.variables...)
+		case p.namespace == namespace && (len(p.selector) == 0 || selects(p.selector, pod.Labels)):
+			own = append(own, p.variables...)
+		}
+	}
+	return append(all, own...)
+}

@@ -1,0 +1,162 @@
+package lint
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	autoscaling "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/termination"
+)
+
+// read takes an object that others refer to.
+func (e *examination) read(o *manifest.Object) {
+	switch {
+	case o.Is("", "Namespace"):
+		e.namespaces[o.Name] = inject.Namespace{Name: o.Name, Labels: o.Labels, Annotations: o.Annotations}
+	case o.Is("", "ConfigMap"):
+		e.readConfigMap(o)
+	case o.Is("install.istio.io", "IstioOperator"), o.Is("sailoperator.io", "Istio"):
+		e.readOperator(o)
+	case o.Is("networking.istio.io", "ProxyConfig"):
+		e.readProxyConfig(o)
+	case o.Is("networking.k8s.io", "Ingress"):
+		e.result.Examined++
+		e.ingresses = append(e.ingresses, o)
+	case o.Is("", "Service"):
+		e.result.Examined++
+		s := &service{object: o}
+		if err := o.Decode(&s.Service); err != nil {
+			e.unreadable(o, err)
+			return
+		}
+		e.services = append(e.services, s)
+	case o.Is("policy", "PodDisruptionBudget"):
+		e.result.Examined++
+		b := &budget{object: o}
+		if err := o.Decode(&b.PodDisruptionBudget); err != nil {
+			e.unreadable(o, err)
+			return
+		}
+		e.budgets = append(e.budgets, b)
+	}
+}
+
+// readConfigMap keeps the texts of a ConfigMap that servers may read. Istio's own holds the MeshConfig.
+func (e *examination) readConfigMap(o *manifest.Object) {
+	var c corev1.ConfigMap
+	if o.Decode(&c) != nil {
+		return // its fields are not ours to judge
+	}
+	if mesh, ok := c.Data["mesh"]; ok && (o.Name == "istio" || strings.HasPrefix(o.Name, "istio-")) {
+		e.useMesh(o, mesh, "data.mesh")
+	}
+	var text strings.Builder
+	for key, value := range c.Data {
+		if strings.Contains(value, "worker_shutdown_timeout") || key == "worker-shutdown-timeout" {
+			fmt.Fprintf(&text, "%s: %s\n", key, value)
+		}
+	}
+	e.configs[o.Namespace+"/"+o.Name] = text.String()
+}
+
+// knativeTimeout is timeoutSeconds if it is not set (Knative's config-defaults, revision-timeout-seconds). Knative makes it
+// the grace period of its pods.
+const knativeTimeout = 300
+
+// readWorkload takes a pod with its settings and its mesh.
+func (e *examination) readWorkload(o *manifest.Object) {
+	base, err := o.Workload()
+	if err != nil {
+		e.result.Examined++
+		e.unreadable(o, err)
+		return
+	}
+	if base == nil {
+		return
+	}
+	e.result.Examined++
+	w := &workload{Workload: base, object: o, in: Input{Pod: base.Pod, Job: base.IsJob()}}
+	var spec struct {
+		Spec struct {
+			Replicas *int32 `json:"replicas"`
+			Template struct {
+				Spec struct {
+					Timeout *int64 `json:"timeoutSeconds"`
+				} `json:"spec"`
+			} `json:"template"`
+		} `json:"spec"`
+	}
+	_ = o.Decode(&spec) // ReadWorkload has read the pod; the rest is optional
+	w.replicas = spec.Spec.Replicas
+	if w.IsKnative() {
+		timeout := int64(knativeTimeout)
+		if t := spec.Spec.Template.Spec.Timeout; t != nil {
+			timeout = *t
+		}
+		w.Pod.Spec.TerminationGracePeriodSeconds = &timeout
+	}
+	for _, v := range w.Pod.Spec.Volumes {
+		if v.ConfigMap != nil {
+			w.in.Configs = append(w.in.Configs, e.configs[o.Namespace+"/"+v.ConfigMap.Name])
+		}
+	}
+	for i := range w.Pod.Spec.Containers {
+		for _, arg := range w.Pod.Spec.Containers[i].Args {
+			if name, ok := strings.CutPrefix(arg, "--configmap=$(POD_NAMESPACE)/"); ok { // ingress-nginx
+				w.in.Configs = append(w.in.Configs, e.configs[o.Namespace+"/"+name])
+			}
+		}
+	}
+	w.in.Settings, w.in.Err = inject.Resolve(e.MeshConfig, w.Pod.Annotations, e.variables(w.Pod, o.Namespace))
+	w.in.Settings.Warnings = slices.DeleteFunc(w.in.Settings.Warnings, isOfMesh)
+	namespace := e.namespaces[o.Namespace]
+	namespace.Name = o.Namespace
+	w.end = termination.Of(w.Pod, termination.Options{Namespace: namespace, MeshConfig: e.MeshConfig, Istio: e.Istio})
+	e.workloads = append(e.workloads, w)
+}
+
+// readAutoscaler: the replicas of a scaled workload are at least the minimum, by default 1.
+func (e *examination) readAutoscaler(o *manifest.Object) {
+	var a autoscaling.HorizontalPodAutoscaler
+	if err := o.Decode(&a); err != nil {
+		return // versions before v2 differ in what is not read here
+	}
+	for _, w := range e.workloads {
+		if isNear := path.Dir(w.object.File.Name) == path.Dir(o.File.Name) || o.Namespace != ""; isNear && w.Namespace == o.Namespace && w.Kind == a.Spec.ScaleTargetRef.Kind && w.Name == a.Spec.ScaleTargetRef.Name {
+			w.isBudgeted = true
+			one := int32(1)
+			if w.replicas = &one; a.Spec.MinReplicas != nil {
+				w.replicas = a.Spec.MinReplicas
+			}
+		}
+	}
+}
+
+// below is the prefix of the paths of the pod's fields.
+func (w *workload) below() string {
+	below := ""
+	for _, key := range w.Path {
+		below += key + "."
+	}
+	return below
+}
+
+// stays is the time for which the pod accepts connections after its deletion, as far as its manifest shows.
+func (w *workload) stays() (d time.Duration, isKnown bool) {
+	if w.IsKnative() || w.end.Lastcall || w.end.HasProxy() || w.end.Mesh == inject.MeshAmbient {
+		return 0, false
+	}
+	isKnown = true
+	for _, c := range w.end.Containers {
+		d = max(d, c.PreStop.Duration)
+		isKnown = isKnown && c.PreStop.IsKnown
+	}
+	return d, isKnown
+}
