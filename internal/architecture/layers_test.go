@@ -17,7 +17,7 @@ var layers = []struct{ folders, what string }{
 	{"internal/cli", "shared by the command lines: errors, signals, version, log flags"},
 	{"rehearsal", "one machine as a cluster: the experiment, the rollout, models of other tools"},
 	{"kube/webhook kube/events", "admission of pods; Kubernetes Events about how they ended"},
-	{"kube/bugreport kube/check", "collects a report; looks a cluster over"},
+	{"kube/bugreport kube/top kube/check", "collects a report; shows drains in a terminal; looks a cluster over"},
 	{"kube/observe", "reports what the terminations of a node's pods lose"},
 	{"kube/cni", "the node's network plugin that captures pods, and its installer"},
 	{"kube/lint", "timers of a manifest that contradict each other"},

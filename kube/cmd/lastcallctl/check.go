@@ -31,11 +31,16 @@ type clusterFlags struct {
 }
 
 func (f *clusterFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` for the connection to the API server (default KUBECONFIG, or the pod's service account)")
-	flags.StringVar(&f.context, "context", "", "`name` of a context of the kubeconfig (default the current one)")
+	f.registerServer(flags)
 	flags.StringVar(&f.system, "system-namespace", "lastcall-system", "`namespace` of lastcall's controller")
 	flags.StringVar(&f.name, "name", "lastcall-webhook", "`name` of the controller's Deployment, Service and webhook configurations")
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "look at the pods of this `namespace` only (default all)")
+}
+
+// registerServer adds the flags that locate the cluster.
+func (f *clusterFlags) registerServer(flags *pflag.FlagSet) {
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` for the connection to the API server (default KUBECONFIG, or the pod's service account)")
+	flags.StringVar(&f.context, "context", "", "`name` of a context of the kubeconfig (default the current one)")
 	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "time limit for each look-up")
 }
 
