@@ -65,7 +65,7 @@ func TestRestartLoop(t *testing.T) {
 			loaded := make(chan *result, 1)
 			began := time.Now()
 			go func() { loaded <- load(ctx, url, *loopRate) }()
-			rollouts := n.restartUntil(func(made int) bool { return made >= *loopRestarts && time.Since(began) >= least }, name)
+			rollouts := n.restartUntil(func(made int) bool { return len(loaded) > 0 || made >= *loopRestarts && time.Since(began) >= least }, name)
 			stop()
 			r := <-loaded
 			took[way.name] = mean(rollouts)
