@@ -87,15 +87,15 @@ func quoted(args []string) string {
 
 // gateway starts lastcall-gateway on loopback in front of a Service and returns its URL once it serves.
 func (n *namespace) gateway(service string) string {
-	n.t.Helper()
-	cmd := exec.Command(*program, "--kubernetes", "--service", n.name+"/"+service+":80", "--http", "127.0.0.1:0", "--https", "", "--admin", "")
+	n.T.Helper()
+	cmd := exec.Command(*program, "--kubernetes", "--service", n.Name+"/"+service+":80", "--http", "127.0.0.1:0", "--https", "", "--admin", "")
 	out, err := cmd.StderrPipe()
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	cmd.Stdout = cmd.Stderr
 	if err := cmd.Start(); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	address := make(chan string, 1)
 	done := make(chan struct{})
@@ -113,26 +113,26 @@ func (n *namespace) gateway(service string) string {
 			}
 		}
 	}()
-	n.t.Cleanup(func() {
+	n.T.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Process.Signal(syscall.SIGTERM) // the second one ends it at once
 		<-done
 		_ = cmd.Wait()
-		if n.t.Failed() {
-			n.t.Logf("the gateway:\n%s", log.String())
+		if n.T.Failed() {
+			n.T.Logf("the gateway:\n%s", log.String())
 		}
 	})
 	var at string
 	select {
 	case at = <-address:
 	case <-done:
-		n.t.Fatalf("the gateway has ended:\n%s", log.String())
+		n.T.Fatalf("the gateway has ended:\n%s", log.String())
 	case <-time.After(patience):
-		n.t.Fatal("the gateway does not serve")
+		n.T.Fatal("the gateway does not serve")
 	}
 	url := "http://" + at
-	n.until("had its gateway serve", func() error {
-		code, _, err := get(n.t.Context(), url+"/get")
+	n.Until("had its gateway serve", func() error {
+		code, _, err := get(n.T.Context(), url+"/get")
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("%d", code)
 		}
@@ -171,9 +171,9 @@ func curl(t *testing.T, url string) (status string, took time.Duration) {
 
 // asked waits until the gateway has a client's request.
 func (n *namespace) asked(url string) {
-	n.t.Helper()
+	n.T.Helper()
 	at := netip.MustParseAddrPort(strings.TrimPrefix(url, "http://"))
-	n.until("saw a request at its gateway", func() error {
+	n.Until("saw a request at its gateway", func() error {
 		table, err := sockdiag.OpenTable()
 		if err != nil {
 			return err

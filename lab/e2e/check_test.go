@@ -19,7 +19,7 @@ const lastcallctl = "../../bin/lastcallctl"
 func TestCheck(t *testing.T) {
 	n := newNamespace(t, nil)
 	p := n.start(app{name: "web"})
-	out, err := exec.Command(lastcallctl, "check", "-n", n.name, "-o", "json").CombinedOutput()
+	out, err := exec.Command(lastcallctl, "check", "-n", n.Name, "-o", "json").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -54,14 +54,14 @@ func TestCheck(t *testing.T) {
 		}
 	}
 
-	if out, err := exec.Command(lastcallctl, "check", "-n", n.name).CombinedOutput(); err != nil {
+	if out, err := exec.Command(lastcallctl, "check", "-n", n.Name).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	} else {
 		t.Logf("%s", out)
 	}
 
 	file := filepath.Join(t.TempDir(), "report.zip")
-	out, err = exec.Command(lastcallctl, "bug-report", "-n", n.name, "--pod", p.Name, "-f", file).CombinedOutput()
+	out, err = exec.Command(lastcallctl, "bug-report", "-n", n.Name, "--pod", p.Name, "-f", file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -71,7 +71,7 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer report.Close()
-	folder := "lastcall-bug-report/pods/" + n.name + "/" + p.Name + "/"
+	folder := "lastcall-bug-report/pods/" + n.Name + "/" + p.Name + "/"
 	missing := map[string]string{folder + "pod.yaml": "name: lastcall", folder + "lastcall.log": "serving", folder + "connections.json": "connections", folder + "metrics.txt": "lastcall_", folder + "config.json": "MINIMUM_DRAIN_DURATION"}
 	for _, f := range report.File {
 		r, err := f.Open()

@@ -33,10 +33,10 @@ const (
 func TestNodeDrain(t *testing.T) {
 	n := newNamespace(t, nil)
 	p := n.start(app{name: "web"})
-	n.apply("apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: web}\nspec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}\n")
+	n.Apply("apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: web}\nspec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}\n")
 	asked := n.begin(p, "/delay/8")
-	t.Cleanup(func() { n.kubectl("uncordon", "node") })
-	n.kubectl("drain", "node", "--pod-selector", "app=web", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout", patience.String())
+	t.Cleanup(func() { n.Kubectl("uncordon", "node") })
+	n.Kubectl("drain", "node", "--pod-selector", "app=web", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout", patience.String())
 	n.gone(p) // kubectl waits until it is
 	wantOK(t, <-asked)
 }
@@ -44,20 +44,20 @@ func TestNodeDrain(t *testing.T) {
 // TestWebhookDown takes the webhook away: pods start all the same, as they were before lastcall (failurePolicy Ignore).
 func TestWebhookDown(t *testing.T) {
 	n := newNamespace(t, nil)
-	s := &namespace{t, system}
-	s.kubectl("scale", "deployment", webhook, "--replicas=0")
+	s := existing(t, system)
+	s.Kubectl("scale", "deployment", webhook, "--replicas=0")
 	t.Cleanup(func() {
-		s.kubectl("scale", "deployment", webhook, "--replicas=2")
-		s.available(webhook)
+		s.Kubectl("scale", "deployment", webhook, "--replicas=2")
+		s.Available(webhook)
 	})
-	s.until("lost its webhook", func() error {
+	s.Until("lost its webhook", func() error {
 		pods, err := client.CoreV1().Pods(system).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=webhook"})
 		if err == nil && len(pods.Items) > 0 {
 			err = errors.New("it is there")
 		}
 		return err
 	})
-	out, err := exec.Command(lastcallctl, "check", "-n", n.name).CombinedOutput()
+	out, err := exec.Command(lastcallctl, "check", "-n", n.Name).CombinedOutput()
 	t.Logf("%s", out)
 	if err == nil || !strings.Contains(string(out), "FAIL the webhook's service has ready endpoints") || !strings.Contains(string(out), "would not be injected") {
 		t.Errorf("check without a webhook: %v", err)
@@ -68,10 +68,10 @@ func TestWebhookDown(t *testing.T) {
 	if isInjected(&p) {
 		t.Error("the pod was injected without a webhook")
 	}
-	s.kubectl("scale", "deployment", webhook, "--replicas=2")
-	s.available(webhook)
-	n.until("there was an Event about the missing injection", func() error {
-		out := n.kubectl("get", "events", "--field-selector", "reason=NotInjected,involvedObject.name="+p.Name)
+	s.Kubectl("scale", "deployment", webhook, "--replicas=2")
+	s.Available(webhook)
+	n.Until("there was an Event about the missing injection", func() error {
+		out := n.Kubectl("get", "events", "--field-selector", "reason=NotInjected,involvedObject.name="+p.Name)
 		if !strings.Contains(out, "has no lastcall") {
 			return errors.New(out)
 		}
@@ -84,7 +84,7 @@ func TestWebhookDown(t *testing.T) {
 // pods are created for the webhooks only (dry run).
 func TestWebhookReplicasDeleted(t *testing.T) {
 	n := newNamespace(t, nil)
-	s := &namespace{t, system}
+	s := existing(t, system)
 	const selector = "app.kubernetes.io/component=webhook"
 	list := func() []corev1.Pod {
 		pods, err := client.CoreV1().Pods(system).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
@@ -108,7 +108,7 @@ func TestWebhookReplicasDeleted(t *testing.T) {
 			default:
 			}
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app"}}}}
-			made, err := client.CoreV1().Pods(n.name).Create(context.WithoutCancel(t.Context()), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			made, err := client.CoreV1().Pods(n.Name).Create(context.WithoutCancel(t.Context()), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			if err != nil {
 				done <- err
 				return
@@ -120,8 +120,8 @@ func TestWebhookReplicasDeleted(t *testing.T) {
 			time.Sleep(10 * time.Millisecond) // the rate of a rollout
 		}
 	}()
-	s.kubectl("delete", "pods", "--selector", selector, "--wait=false")
-	s.until("replaced its webhook", func() error {
+	s.Kubectl("delete", "pods", "--selector", selector, "--wait=false")
+	s.Until("replaced its webhook", func() error {
 		for _, p := range list() {
 			for _, old := range before {
 				if p.UID == old.UID {
@@ -131,7 +131,7 @@ func TestWebhookReplicasDeleted(t *testing.T) {
 		}
 		return nil
 	})
-	s.available(webhook)
+	s.Available(webhook)
 	close(stop)
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -146,17 +146,17 @@ func TestWebhookReplicasDeleted(t *testing.T) {
 func TestScaleIn(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, nil)
-	n.apply(app{name: "web", replicas: 4}.manifest())
-	n.available("web")
+	n.Apply(app{name: "web", replicas: 4}.manifest())
+	n.Available("web")
 	at := n.gateway("web")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	loaded := make(chan *result)
 	go func() { loaded <- load(ctx, at, 50) }()
 	for replicas := 3; replicas > 0; replicas-- {
-		n.kubectl("scale", "deployment", "web", fmt.Sprintf("--replicas=%d", replicas))
-		n.until("scaled in", func() error {
-			all, err := client.CoreV1().Pods(n.name).List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+		n.Kubectl("scale", "deployment", "web", fmt.Sprintf("--replicas=%d", replicas))
+		n.Until("scaled in", func() error {
+			all, err := client.CoreV1().Pods(n.Name).List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
 			if err == nil && len(all.Items) > replicas {
 				err = fmt.Errorf("%d pods are there", len(all.Items))
 			}
@@ -177,10 +177,10 @@ func TestEvents(t *testing.T) {
 	n := newNamespace(t, nil)
 	p := n.start(app{name: "web"})
 	asked := n.begin(p, "/delay/9")
-	n.kubectl("delete", "deployment", "web")
+	n.Kubectl("delete", "deployment", "web")
 	wantOK(t, <-asked)
-	n.until("there was an Event about the pod's end", func() error {
-		out := n.kubectl("get", "events", "--field-selector", "reason=Drained,involvedObject.name="+p.Name)
+	n.Until("there was an Event about the pod's end", func() error {
+		out := n.Kubectl("get", "events", "--field-selector", "reason=Drained,involvedObject.name="+p.Name)
 		if !strings.Contains(out, "GET /delay/9") || !strings.Contains(out, "nothing cut") {
 			return errors.New(out)
 		}
@@ -212,7 +212,7 @@ func TestCertificateRotates(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("the authority never became another")
 		}
-		pod, err := client.CoreV1().Pods(n.name).Create(t.Context(), &corev1.Pod{
+		pod, err := client.CoreV1().Pods(n.Name).Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "local/none"}}},
 		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})

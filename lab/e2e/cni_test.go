@@ -117,8 +117,8 @@ func TestNetworkPlugin(t *testing.T) {
 	}
 	t.Run("without the plugin", func(t *testing.T) {
 		n := newNamespace(t, nil)
-		n.apply(app{name: "web", annotations: map[string]string{"lastcall.dev/capture": "cni"}}.manifest())
-		n.until("reported that it is not captured", func() error {
+		n.Apply(app{name: "web", annotations: map[string]string{"lastcall.dev/capture": "cni"}}.manifest())
+		n.Until("reported that it is not captured", func() error {
 			for _, p := range n.pods("web") {
 				for _, c := range p.Status.ContainerStatuses {
 					if c.State.Running != nil {
@@ -126,7 +126,7 @@ func TestNetworkPlugin(t *testing.T) {
 					}
 				}
 			}
-			events := n.kubectl("get", "events", "--field-selector", "reason=NotCaptured", "-o", "jsonpath={.items[*].message}")
+			events := n.Kubectl("get", "events", "--field-selector", "reason=NotCaptured", "-o", "jsonpath={.items[*].message}")
 			if !strings.Contains(events, "DaemonSet lastcall-cni") {
 				return fmt.Errorf("events %q", events)
 			}
@@ -141,8 +141,8 @@ func TestNetworkPlugin(t *testing.T) {
 		}
 		for _, form := range []string{"native", "classic"} {
 			n := newNamespace(t, nil)
-			n.apply(app{name: "web", replicas: 2, annotations: map[string]string{"lastcall.dev/capture": "cni", "lastcall.dev/sidecar": form}}.manifest())
-			n.available("web")
+			n.Apply(app{name: "web", replicas: 2, annotations: map[string]string{"lastcall.dev/capture": "cni", "lastcall.dev/sidecar": form}}.manifest())
+			n.Available("web")
 			for _, p := range n.pods("web") {
 				for _, c := range append(p.Spec.InitContainers, p.Spec.Containers...) {
 					if c.SecurityContext != nil && c.SecurityContext.Capabilities != nil && len(c.SecurityContext.Capabilities.Add) > 0 {
@@ -168,8 +168,8 @@ func TestNetworkPlugin(t *testing.T) {
 			if r.failed() > 0 || r.requests < 1000 {
 				t.Errorf("%s: %v; want none of at least 1000", form, r)
 			}
-			n.until("reported a drain", func() error {
-				if events := n.kubectl("get", "events", "--field-selector", "reason=Drained", "-o", "name"); events == "" {
+			n.Until("reported a drain", func() error {
+				if events := n.Kubectl("get", "events", "--field-selector", "reason=Drained", "-o", "name"); events == "" {
 					return fmt.Errorf("no Event")
 				}
 				return nil

@@ -19,7 +19,7 @@ import (
 
 // submit has the API server look at a pod without keeping it.
 func (n *namespace) submit(pod *corev1.Pod) (*corev1.Pod, error) {
-	return client.CoreV1().Pods(n.name).Create(n.t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+	return client.CoreV1().Pods(n.Name).Create(n.T.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 }
 
 // TestThousandPods are accepted as they are (else they would prove nothing), injected offline, and through the

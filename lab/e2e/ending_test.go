@@ -27,8 +27,8 @@ func url(p corev1.Pod, path string) string { return "http://" + p.Status.PodIP +
 
 // busy waits until the pod's sidecar has n requests in flight.
 func (n *namespace) busy(p corev1.Pod, want int) {
-	n.t.Helper()
-	n.until(fmt.Sprintf("had %d requests in flight", want), func() error {
+	n.T.Helper()
+	n.Until(fmt.Sprintf("had %d requests in flight", want), func() error {
 		response, err := http.Get("http://" + p.Status.PodIP + ":15020/metrics")
 		if err != nil {
 			return err
@@ -50,10 +50,10 @@ type answer struct {
 
 // begin asks the pod for what takes its time, and returns when the sidecar has the request.
 func (n *namespace) begin(p corev1.Pod, path string) <-chan answer {
-	n.t.Helper()
+	n.T.Helper()
 	out := make(chan answer, 1)
 	go func() {
-		code, took, err := get(context.WithoutCancel(n.t.Context()), url(p, path))
+		code, took, err := get(context.WithoutCancel(n.T.Context()), url(p, path))
 		out <- answer{code, took, err}
 	}()
 	n.busy(p, 1)
@@ -61,9 +61,9 @@ func (n *namespace) begin(p corev1.Pod, path string) <-chan answer {
 }
 
 func (n *namespace) start(a app) corev1.Pod {
-	n.t.Helper()
-	n.apply(a.manifest())
-	n.available(a.name)
+	n.T.Helper()
+	n.Apply(a.manifest())
+	n.Available(a.name)
 	return n.pods(a.name)[0]
 }
 
@@ -80,7 +80,7 @@ func TestEvicted(t *testing.T) {
 	n := newNamespace(t, nil)
 	p := n.start(app{name: "web"})
 	asked := n.begin(p, "/delay/8")
-	err := client.PolicyV1().Evictions(n.name).Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: n.name}})
+	err := client.PolicyV1().Evictions(n.Name).Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: n.Name}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestFixedWait(t *testing.T) {
 				"proxy.istio.io/config": `{terminationDrainDuration: 8s, proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: "false"}}`,
 			}})
 			asked := n.begin(p, "/delay/5")
-			n.kubectl("delete", "pod", p.Name, "--wait=false")
+			n.Kubectl("delete", "pod", p.Name, "--wait=false")
 			wantOK(t, <-asked)
 			n.gone(p)
 		})
@@ -126,7 +126,7 @@ func TestWithoutProxy(t *testing.T) {
 	}()
 	<-sent
 	began := time.Now()
-	n.kubectl("delete", "deployment", "web")
+	n.Kubectl("delete", "deployment", "web")
 	wantOK(t, <-answered)
 	n.gone(p)
 	t.Logf("gone after %.1f s", time.Since(began).Seconds())
@@ -139,7 +139,7 @@ func TestShorterGrace(t *testing.T) {
 	n := newNamespace(t, nil)
 	p := n.start(app{name: "web"})
 	asked := n.begin(p, "/delay/30")
-	n.kubectl("delete", "pod", p.Name, "--grace-period=4", "--wait=false")
+	n.Kubectl("delete", "pod", p.Name, "--grace-period=4", "--wait=false")
 	if a := <-asked; a.err != nil || a.code != http.StatusServiceUnavailable {
 		t.Errorf("%d after %v, %v; want 503", a.code, a.took, a.err)
 	}
@@ -172,8 +172,8 @@ func TestAppGoneFirst(t *testing.T) {
 	if !runs(id) {
 		t.Fatalf("there is no process of the app's in container %s", id)
 	}
-	n.kubectl("delete", "pod", p.Name, "--wait=false")
-	n.until("lost its app", func() error { // the pod's status changes only when all containers have ended
+	n.Kubectl("delete", "pod", p.Name, "--wait=false")
+	n.Until("lost its app", func() error { // the pod's status changes only when all containers have ended
 		if runs(id) {
 			return errors.New("it is there")
 		}
@@ -199,9 +199,9 @@ func runs(container string) bool {
 func TestNeverReady(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, nil)
-	n.apply(app{name: "web", args: []string{"httpbin", "--listen", ":8081"}}.manifest())
+	n.Apply(app{name: "web", args: []string{"httpbin", "--listen", ":8081"}}.manifest())
 	var p corev1.Pod
-	n.until("ran", func() error {
+	n.Until("ran", func() error {
 		all := n.pods("web")
 		if len(all) == 0 || all[0].Status.Phase != corev1.PodRunning {
 			return errors.New("not yet")
@@ -210,7 +210,7 @@ func TestNeverReady(t *testing.T) {
 		return nil
 	})
 	began := time.Now()
-	n.kubectl("delete", "deployment", "web")
+	n.Kubectl("delete", "deployment", "web")
 	n.gone(p)
 	t.Logf("gone after %.1f s", time.Since(began).Seconds())
 	if took := time.Since(began); took > 20*time.Second {
@@ -224,7 +224,7 @@ func TestJobEnds(t *testing.T) {
 		t.Run(sidecar, func(t *testing.T) {
 			t.Parallel()
 			n := newNamespace(t, nil)
-			n.apply(fmt.Sprintf(`apiVersion: batch/v1
+			n.Apply(fmt.Sprintf(`apiVersion: batch/v1
 kind: Job
 metadata: {name: work}
 spec:
@@ -236,8 +236,8 @@ spec:
       shareProcessNamespace: %v
       containers: [{name: work, image: "%s:%s", imagePullPolicy: Never, args: ["--version"]}]
 `, sidecar, sidecar == "classic", builtIn, *tag))
-			n.until("was complete", func() error {
-				job, err := client.BatchV1().Jobs(n.name).Get(t.Context(), "work", metav1.GetOptions{})
+			n.Until("was complete", func() error {
+				job, err := client.BatchV1().Jobs(n.Name).Get(t.Context(), "work", metav1.GetOptions{})
 				if err != nil {
 					return err
 				}

@@ -55,8 +55,8 @@ func TestPublishedExperiment(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			n := newNamespace(t, row.labels)
-			n.apply(app{name: name, image: "local/httpbin:" + *tag, annotations: row.annotations}.manifest())
-			n.available(name)
+			n.Apply(app{name: name, image: "local/httpbin:" + *tag, annotations: row.annotations}.manifest())
+			n.Available(name)
 			pod := n.pods(name)[0]
 			url := n.gateway(name)
 
@@ -68,7 +68,7 @@ func TestPublishedExperiment(t *testing.T) {
 				status, took = curl(t, url+"/delay/10")
 			}()
 			n.asked(url)
-			n.kubectl("scale", "deployment", name, "--replicas=0")
+			n.Kubectl("scale", "deployment", name, "--replicas=0")
 			<-answered
 			t.Logf("%s after %.1f s", status, took.Seconds())
 			if !strings.Contains(status, " "+row.want) || took < row.from || took > row.to {

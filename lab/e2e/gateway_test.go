@@ -33,14 +33,14 @@ func TestGateway(t *testing.T) {
 	n := newNamespace(t, nil)
 	certificate := certificatetest.SelfSigned(t, host)
 	cert, key := certificatetest.Encode(t, certificate)
-	_, err := client.CoreV1().Secrets(n.name).Create(t.Context(), &corev1.Secret{
+	_, err := client.CoreV1().Secrets(n.Name).Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "shop"}, Type: corev1.SecretTypeTLS,
 		Data: map[string][]byte{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.apply(app{name: "web", replicas: 2}.manifest() + fmt.Sprintf(`---
+	n.Apply(app{name: "web", replicas: 2}.manifest() + fmt.Sprintf(`---
 apiVersion: networking.k8s.io/v1
 kind: Ingress
 metadata: {name: shop}
@@ -60,7 +60,7 @@ spec:
   selector: {app: web}
   ports: [{name: web, port: 80, targetPort: http, appProtocol: kubernetes.io/h2c}]
 `, host))
-	n.available("web")
+	n.Available("web")
 
 	trusted := x509.NewCertPool()
 	trusted.AddCert(certificate.Leaf)
@@ -68,7 +68,7 @@ spec:
 		MaxIdleConnsPerHost: 1000, TLSClientConfig: &tls.Config{RootCAs: trusted},
 		DialContext: balance(t, system, ingressGateway, "https"),
 	}}
-	n.until("was served by the gateway", func() error {
+	n.Until("was served by the gateway", func() error {
 		if why := ask(c, "https://"+host+"/delay/0"); why != "" {
 			return errors.New(why)
 		}
@@ -80,7 +80,7 @@ spec:
 		Protocols: new(http.Protocols), DialContext: balance(t, system, ingressGateway, "http"),
 	}}
 	h2.Transport.(*http.Transport).Protocols.SetUnencryptedHTTP2(true)
-	n.until("was served by HTTP/2", func() error {
+	n.Until("was served by HTTP/2", func() error {
 		if why := ask(h2, "http://any.example/delay/0"); why != "" {
 			return errors.New(why)
 		}
@@ -92,9 +92,9 @@ spec:
 	loaded := make(chan *result, 2)
 	go func() { loaded <- loadBy(ctx, c, "https://"+host, 50) }()
 	go func() { loaded <- loadBy(ctx, h2, "http://any.example", 50) }()
-	n.kubectl("rollout", "restart", "deployment", "web")
-	n.available("web")
-	s := &namespace{t, system}
+	n.Kubectl("rollout", "restart", "deployment", "web")
+	n.Available("web")
+	s := existing(t, system)
 	old, err := client.CoreV1().Pods(system).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=gateway"})
 	if err != nil {
 		t.Fatal(err)
@@ -105,8 +105,8 @@ spec:
 	if err := logs.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s.kubectl("rollout", "restart", "deployment", ingressGateway)
-	s.available(ingressGateway)
+	s.Kubectl("rollout", "restart", "deployment", ingressGateway)
+	s.Available(ingressGateway)
 	for _, p := range old.Items {
 		s.gone(p)
 	}
@@ -119,7 +119,7 @@ spec:
 			t.Log(r)
 		}
 	}
-	if !strings.Contains(said.String(), "cluster="+n.name+"/web-h2/web added=") || !strings.Contains(said.String(), "protocol=h2c") {
+	if !strings.Contains(said.String(), "cluster="+n.Name+"/web-h2/web added=") || !strings.Contains(said.String(), "protocol=h2c") {
 		t.Errorf("the gateway does not say that it speaks HTTP/2 to the app:\n%s", said.String())
 	}
 	if !strings.Contains(said.String(), "verdict=clean") {
@@ -160,21 +160,21 @@ func TestGatewayGuide(t *testing.T) {
 	n := newNamespace(t, nil)
 	t.Cleanup(func() {
 		for _, kind := range []string{"clusterrole", "clusterrolebinding"} {
-			n.kubectl("delete", kind, "edge-gateway", "--ignore-not-found")
+			n.Kubectl("delete", kind, "edge-gateway", "--ignore-not-found")
 		}
-		n.kubectl("delete", "pod", "--namespace", edge, "--all", "--force", "--grace-period=0")
-		n.kubectl("delete", "namespace", edge, "--ignore-not-found", "--wait=false")
+		n.Kubectl("delete", "pod", "--namespace", edge, "--all", "--force", "--grace-period=0")
+		n.Kubectl("delete", "namespace", edge, "--ignore-not-found", "--wait=false")
 	})
 	certificate := certificatetest.SelfSigned(t, host)
 	cert, key := certificatetest.Encode(t, certificate)
-	_, err := client.CoreV1().Secrets(n.name).Create(t.Context(), &corev1.Secret{
+	_, err := client.CoreV1().Secrets(n.Name).Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "httpbin-tls"}, Type: corev1.SecretTypeTLS,
 		Data: map[string][]byte{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.apply(app{name: "web"}.manifest() + `---
+	n.Apply(app{name: "web"}.manifest() + `---
 apiVersion: v1
 kind: Service
 metadata: {name: httpbin}
@@ -182,21 +182,21 @@ spec:
   selector: {app: web}
   ports: [{name: http, port: 8000, targetPort: http}]
 `)
-	n.apply(yamlOf(t, guide, "An Ingress"))
+	n.Apply(yamlOf(t, guide, "An Ingress"))
 	manifest := strings.ReplaceAll(yamlOf(t, guide, "Install"), "registry.example.com/team/lastcall-gateway:VERSION", "localhost/lastcall-gateway:"+*tag)
-	if out, err := n.tryKubectl(manifest, "apply", "--namespace", "", "-f", "-"); err != nil || strings.Contains(out, "would violate PodSecurity") {
+	if out, err := n.TryKubectl(manifest, "apply", "--namespace", "", "-f", "-"); err != nil || strings.Contains(out, "would violate PodSecurity") {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	n.available("web")
-	g := &namespace{t, edge}
-	g.available("gateway")
+	n.Available("web")
+	g := existing(t, edge)
+	g.Available("gateway")
 
 	trusted := x509.NewCertPool()
 	trusted.AddCert(certificate.Leaf)
 	c := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: trusted}, DialContext: balance(t, edge, "gateway", "https"),
 	}}
-	n.until("was served by the gateway", func() error {
+	n.Until("was served by the gateway", func() error {
 		if why := ask(c, "https://"+host+"/delay/0"); why != "" {
 			return errors.New(why)
 		}

@@ -26,7 +26,7 @@ func TestLibrary(t *testing.T) {
 	for _, mode := range []string{"drain", "shutdown", "die"} {
 		t.Run(mode, func(t *testing.T) {
 			n := newNamespace(t, map[string]string{})
-			n.apply(app{name: name, image: "local/libraryserver:" + *tag, args: []string{mode}, replicas: 4}.manifest() + `---
+			n.Apply(app{name: name, image: "local/libraryserver:" + *tag, args: []string{mode}, replicas: 4}.manifest() + `---
 apiVersion: v1
 kind: Service
 metadata: {name: web-grpc}
@@ -34,7 +34,7 @@ spec:
   selector: {app: web}
   ports: [{name: grpc, port: 90, targetPort: 9090}]
 `)
-			n.available(name)
+			n.Available(name)
 			ctx, stop := context.WithTimeout(t.Context(), requests*time.Second/rate+time.Second)
 			defer stop()
 			var web, calls *result
@@ -59,13 +59,13 @@ spec:
 
 // address of a Service: kube-proxy chooses one of its pods for each connection.
 func (n *namespace) address(service string, port int) string {
-	n.t.Helper()
-	s, err := client.CoreV1().Services(n.name).Get(n.t.Context(), service, metav1.GetOptions{})
+	n.T.Helper()
+	s, err := client.CoreV1().Services(n.Name).Get(n.T.Context(), service, metav1.GetOptions{})
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	address := net.JoinHostPort(s.Spec.ClusterIP, fmt.Sprint(port))
-	n.until("served at its Service", func() error {
+	n.Until("served at its Service", func() error {
 		c, err := net.DialTimeout("tcp", address, time.Second)
 		if err == nil {
 			_ = c.Close()

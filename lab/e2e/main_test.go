@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
 // patience is how long anything may take that is to come soon.
@@ -53,12 +53,7 @@ func connect() (err error) {
 	if *program, err = filepath.Abs(*program); err != nil {
 		return err
 	}
-	config, err = clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
-	if err != nil {
-		return fmt.Errorf("no cluster (make cluster-up): %w", err)
-	}
-	config.QPS, config.Burst = 500, 1000
-	if client, err = kubernetes.NewForConfig(config); err != nil {
+	if config, client, err = nodetest.Connect("make cluster-up"); err != nil {
 		return err
 	}
 	_, err = client.CoreV1().Nodes().Get(context.Background(), "node", metav1.GetOptions{})
@@ -82,20 +77,15 @@ func install() error {
 		{"", []string{"rollout", "status", "deployment", webhook, "--namespace", system, "--timeout", patience.String()}},
 		{"", []string{"rollout", "status", "deployment", ingressGateway, "--namespace", system, "--timeout", patience.String()}},
 	} {
-		cmd := exec.Command("kubectl", step.args...)
-		cmd.Stdin = strings.NewReader(step.stdin)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("kubectl %s: %w\n%s", strings.Join(step.args, " "), err, out)
+		if _, err := nodetest.Kubectl(step.stdin, step.args...); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // namespace is one test's own.
-type namespace struct {
-	t    *testing.T
-	name string
-}
+type namespace struct{ *nodetest.Namespace }
 
 // newNamespace makes one in which pods get a sidecar, unless labels say another.
 func newNamespace(t *testing.T, labels map[string]string) *namespace {
@@ -103,77 +93,20 @@ func newNamespace(t *testing.T, labels map[string]string) *namespace {
 	if labels == nil {
 		labels = map[string]string{"lastcall.dev/inject": "true"}
 	}
-	made, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		GenerateName: "e2e-", Labels: labels, Annotations: map[string]string{"test": t.Name()},
-	}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &namespace{t, made.Name}
-	t.Cleanup(func() {
-		if t.Failed() {
-			n.dump()
-		}
-		_ = client.CoreV1().Namespaces().Delete(context.Background(), n.name, metav1.DeleteOptions{})
-	})
-	n.until("has its account", func() error {
-		_, err := client.CoreV1().ServiceAccounts(n.name).Get(t.Context(), "default", metav1.GetOptions{})
-		return err
-	})
-	return n
+	return &namespace{nodetest.New(t, client, patience, "e2e", labels)}
 }
 
-// until asks again until there is no error.
-func (n *namespace) until(what string, f func() error) {
-	n.t.Helper()
-	var err error
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if err = f(); err == nil {
-			return
-		}
-	}
-	n.t.Fatalf("it never %s: %v", what, err)
-}
-
-// kubectl is the real one, in this namespace.
-func (n *namespace) kubectl(args ...string) string {
-	n.t.Helper()
-	out, err := n.tryKubectl("", args...)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return out
-}
-
-func (n *namespace) tryKubectl(stdin string, args ...string) (string, error) {
-	cmd := exec.Command("kubectl", append([]string{"--namespace", n.name}, args...)...)
-	cmd.Stdin = strings.NewReader(stdin)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
-	}
-	return string(out), err
-}
-
-func (n *namespace) apply(manifest string) {
-	n.t.Helper()
-	if _, err := n.tryKubectl(manifest, "apply", "-f", "-"); err != nil {
-		n.t.Fatal(err)
-	}
-}
-
-// available waits until a deployment's pods all serve.
-func (n *namespace) available(deployment string) {
-	n.t.Helper()
-	n.kubectl("rollout", "status", "deployment", deployment, "--timeout", patience.String())
+// existing is one that the test has not made.
+func existing(t *testing.T, name string) *namespace {
+	return &namespace{&nodetest.Namespace{T: t, Name: name, Client: client, Patience: patience}}
 }
 
 // pods of an app that are not being deleted.
 func (n *namespace) pods(app string) []corev1.Pod {
-	n.t.Helper()
-	list, err := client.CoreV1().Pods(n.name).List(n.t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
+	n.T.Helper()
+	list, err := client.CoreV1().Pods(n.Name).List(n.T.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	var out []corev1.Pod
 	for _, p := range list.Items {
@@ -186,29 +119,12 @@ func (n *namespace) pods(app string) []corev1.Pod {
 
 // gone waits until the pod has left the API.
 func (n *namespace) gone(p corev1.Pod) {
-	n.t.Helper()
-	n.until("lost pod "+p.Name, func() error {
-		now, err := client.CoreV1().Pods(n.name).Get(n.t.Context(), p.Name, metav1.GetOptions{})
+	n.T.Helper()
+	n.Until("lost pod "+p.Name, func() error {
+		now, err := client.CoreV1().Pods(n.Name).Get(n.T.Context(), p.Name, metav1.GetOptions{})
 		if err == nil && now.UID == p.UID {
 			return fmt.Errorf("it is %s", now.Status.Phase)
 		}
 		return nil
 	})
-}
-
-// dump logs what a failed test's namespace looks like.
-func (n *namespace) dump() {
-	for _, args := range [][]string{
-		{"get", "all", "-o", "wide"},
-		{"get", "events", "--sort-by", ".metadata.creationTimestamp"},
-	} {
-		out, _ := n.tryKubectl("", args...)
-		lines := strings.Split(out, "\n")
-		n.t.Logf("kubectl %s:\n%s", strings.Join(args, " "), strings.Join(lines[max(0, len(lines)-40):], "\n"))
-	}
-	list, _ := client.CoreV1().Pods(n.name).List(context.Background(), metav1.ListOptions{})
-	for _, p := range list.Items {
-		out, _ := n.tryKubectl("", "logs", p.Name, "--all-containers", "--prefix", "--tail", "30")
-		n.t.Logf("logs of %s:\n%s", p.Name, out)
-	}
 }

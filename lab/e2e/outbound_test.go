@@ -55,7 +55,7 @@ func TestLastWordsWithoutSocket(t *testing.T) {
 				args: []string{"-c", flushes, fmt.Sprintf("http://%s/", ln.Addr())},
 			})
 			began := time.Now()
-			n.kubectl("delete", "pod", p.Name, "--wait=false")
+			n.Kubectl("delete", "pod", p.Name, "--wait=false")
 			select {
 			case at := <-told:
 				t.Logf("the database was updated after %.1f s", at.Sub(began).Seconds())

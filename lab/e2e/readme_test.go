@@ -31,10 +31,10 @@ func newReader(t *testing.T, ns string) *reader {
 			t.Error(err)
 		}
 	})
-	n := &namespace{t, ns}
-	n.kubectl("delete", "namespace", system, "--ignore-not-found")
+	n := existing(t, ns)
+	n.Kubectl("delete", "namespace", system, "--ignore-not-found")
 	for _, kind := range []string{"clusterrole,clusterrolebinding", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "ingressclass"} {
-		n.kubectl("delete", kind, "--selector", "app.kubernetes.io/instance=lastcall", "--ignore-not-found")
+		n.Kubectl("delete", kind, "--selector", "app.kubernetes.io/instance=lastcall", "--ignore-not-found")
 	}
 	return &reader{n, startRegistry(t) + "/team", *tag}
 }
@@ -63,7 +63,7 @@ func startRegistry(t *testing.T) string {
 
 // run types the commands. The shell has no variables of make's, whose tests these are.
 func (r *reader) run(commands []string) (out string) {
-	r.t.Helper()
+	r.T.Helper()
 	var env []string
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); !strings.HasPrefix(name, "MAKE") && name != "MFLAGS" {
@@ -72,18 +72,18 @@ func (r *reader) run(commands []string) (out string) {
 	}
 	bin, err := filepath.Abs("../../bin")
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	node := filepath.Dir(os.Getenv("KUBECONFIG")) // the cluster's folder
 	env = append(env, "PATH="+bin+":"+os.Getenv("PATH"), "CONTAINERD_ADDRESS="+filepath.Join(node, "run/containerd.sock"))
 	for _, command := range commands {
-		command = strings.NewReplacer("registry.example.com/team", r.registry, "NAMESPACE", r.name, "VERSION", r.version).Replace(command)
+		command = strings.NewReplacer("registry.example.com/team", r.registry, "NAMESPACE", r.Name, "VERSION", r.version).Replace(command)
 		cmd := exec.Command("sh", "-c", command)
 		cmd.Dir, cmd.Env = "../..", env
 		text, err := cmd.CombinedOutput()
-		r.t.Logf("$ %s\n%s", command, text)
+		r.T.Logf("$ %s\n%s", command, text)
 		if err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 		out += string(text)
 	}
@@ -117,15 +117,15 @@ func document(t *testing.T, file string) string {
 
 // hasSidecar waits for the pod that follows before, and wants it injected with an image of the registry.
 func (r *reader) hasSidecar(image string) {
-	r.t.Helper()
-	r.available("web")
+	r.T.Helper()
+	r.Available("web")
 	p := r.pods("web")[0]
 	if !isInjected(&p) {
-		r.t.Fatalf("the pod has no sidecar: %v", p.Annotations)
+		r.T.Fatalf("the pod has no sidecar: %v", p.Annotations)
 	}
 	for _, c := range append(p.Spec.InitContainers, p.Spec.Containers...) {
 		if c.Name == "lastcall" && !strings.HasPrefix(c.Image, image) {
-			r.t.Errorf("the sidecar's image is %s, want %s…", c.Image, image)
+			r.T.Errorf("the sidecar's image is %s, want %s…", c.Image, image)
 		}
 	}
 }
@@ -143,22 +143,22 @@ func TestReadme(t *testing.T) {
 	}
 	r := newReader(t, "default")
 	t.Cleanup(func() {
-		r.kubectl("delete", "deployment,service", "web", "--ignore-not-found")
-		r.kubectl("label", "namespace", "default", "lastcall.dev/inject-")
+		r.Kubectl("delete", "deployment,service", "web", "--ignore-not-found")
+		r.Kubectl("label", "namespace", "default", "lastcall.dev/inject-")
 	})
 	before := r.start(app{name: "web"})
 	if isInjected(&before) {
 		t.Fatal("injected before anything was done")
 	}
 	r.run(commands)
-	r.available("web")
+	r.Available("web")
 	r.gone(before)
 	r.hasSidecar(r.registry + "/lastcall@sha256:")
 	p := r.pods("web")[0]
 	asked := r.begin(p, "/delay/8")
-	r.kubectl("rollout", "restart", "deployment")
+	r.Kubectl("rollout", "restart", "deployment")
 	wantOK(t, <-asked)
-	r.until("there was an Event about the pod's end", func() error {
+	r.Until("there was an Event about the pod's end", func() error {
 		out, err := exec.Command("sh", "-c", shown[1]).CombinedOutput()
 		if err == nil && !strings.Contains(string(out), p.Name) {
 			err = errors.New(string(out))
@@ -182,24 +182,24 @@ func TestInstallGuide(t *testing.T) {
 		{"Without a registry", "localhost/lastcall:", uninstall[:1]},
 	} {
 		t.Run(way.title, func(t *testing.T) {
-			r := newReader(t, newNamespace(t, map[string]string{"test": "guide"}).name)
+			r := newReader(t, newNamespace(t, map[string]string{"test": "guide"}).Name)
 			before := r.start(app{name: "web"})
 			r.run(indented(t, guide, way.title))
 			if way.title == "Without a registry" { // the rest is as in the others
 				r.run(indented(t, guide, "Manifests")[2:])
 			}
-			r.available("web")
+			r.Available("web")
 			r.gone(before)
 			r.hasSidecar(strings.Replace(way.image, "REGISTRY", r.registry, 1))
 			r.run(way.undo)
 		})
 	}
 	t.Run("Without a webhook", func(t *testing.T) {
-		r := newReader(t, newNamespace(t, map[string]string{"test": "guide"}).name)
+		r := newReader(t, newNamespace(t, map[string]string{"test": "guide"}).Name)
 		before := r.start(app{name: "web"})
 		r.run(indented(t, guide, "Manifests")[:1])
 		r.run(indented(t, guide, "Without a webhook"))
-		r.available("web")
+		r.Available("web")
 		r.gone(before)
 		r.hasSidecar(r.registry + "/lastcall:" + r.version)
 	})

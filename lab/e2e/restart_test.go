@@ -91,9 +91,9 @@ func (f *fresh) String() string {
 
 // restarted waits until the pod's first app container runs for the second time, and is ready.
 func (n *namespace) restarted(p corev1.Pod) {
-	n.t.Helper()
-	n.until("was restarted", func() error {
-		now, err := client.CoreV1().Pods(n.name).Get(n.t.Context(), p.Name, metav1.GetOptions{})
+	n.T.Helper()
+	n.Until("was restarted", func() error {
+		now, err := client.CoreV1().Pods(n.Name).Get(n.T.Context(), p.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -102,12 +102,12 @@ func (n *namespace) restarted(p corev1.Pod) {
 			case c.Name == "app" && (c.RestartCount != 1 || c.State.Running == nil || !c.Ready):
 				return fmt.Errorf("%d restarts, ready %v", c.RestartCount, c.Ready)
 			case c.Name != "app" && c.RestartCount > 0:
-				n.t.Fatalf("container %s was restarted, too", c.Name)
+				n.T.Fatalf("container %s was restarted, too", c.Name)
 			}
 		}
 		for _, c := range now.Status.InitContainerStatuses {
 			if c.RestartCount > 0 {
-				n.t.Fatalf("container %s was restarted, too", c.Name)
+				n.T.Fatalf("container %s was restarted, too", c.Name)
 			}
 		}
 		return nil
@@ -117,9 +117,9 @@ func (n *namespace) restarted(p corev1.Pod) {
 // killed is when the agent took the app's hook for a restart, which is 0.75 s after the kubelet called it. The kubelet's
 // There is an Event as well, but the kubelet drops Events while thousands of pods are created.
 func (n *namespace) killed(p corev1.Pod) (at time.Time) {
-	n.t.Helper()
-	n.until("logged that a container is being restarted", func() error {
-		out, err := n.tryKubectl("", "logs", p.Name, "-c", "lastcall")
+	n.T.Helper()
+	n.Until("logged that a container is being restarted", func() error {
+		out, err := n.TryKubectl("", "logs", p.Name, "-c", "lastcall")
 		if err != nil {
 			return err
 		}
@@ -159,7 +159,7 @@ func TestContainerRestarts(t *testing.T) {
 			}
 			// The end of the pod is still an end.
 			asked := n.begin(p, "/delay/6")
-			n.kubectl("delete", "pod", p.Name, "--wait=false")
+			n.Kubectl("delete", "pod", p.Name, "--wait=false")
 			wantOK(t, <-asked)
 			n.gone(p)
 		})
@@ -232,7 +232,7 @@ func TestOneOfTwoContainersRestarts(t *testing.T) {
 	if load.refused > 0 || len(load.failed) > 0 {
 		t.Error("requests were lost")
 	}
-	out, err := n.tryKubectl("", "logs", p.Name, "-c", "lastcall")
+	out, err := n.TryKubectl("", "logs", p.Name, "-c", "lastcall")
 	if err != nil || strings.Contains(out, "drain phase") {
 		t.Errorf("a drain has begun (%v):\n%s", err, out)
 	}

@@ -27,8 +27,8 @@ func TestRollout(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			n := newNamespace(t, way.labels)
-			n.apply(app{name: name, replicas: 4, annotations: way.annotations}.manifest())
-			n.available(name)
+			n.Apply(app{name: name, replicas: 4, annotations: way.annotations}.manifest())
+			n.Available(name)
 			url := n.gateway(name)
 			ctx, stop := context.WithTimeout(t.Context(), requests*time.Second/rate+time.Second)
 			defer stop()
@@ -57,8 +57,8 @@ func TestRestartLoop(t *testing.T) {
 		}
 		t.Run(way.name, func(t *testing.T) {
 			n := newNamespace(t, way.labels)
-			n.apply(app{name: name, replicas: 4, annotations: way.annotations}.manifest())
-			n.available(name)
+			n.Apply(app{name: name, replicas: 4, annotations: way.annotations}.manifest())
+			n.Available(name)
 			url := n.gateway(name)
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
@@ -74,7 +74,7 @@ func TestRestartLoop(t *testing.T) {
 			if way.clean && r.failed() > 0 {
 				t.Errorf("%v; want none", r)
 			}
-			n.kubectl("delete", "deployment", name, "--wait=false")
+			n.Kubectl("delete", "deployment", name, "--wait=false")
 		})
 	}
 	if bare := took["bare pods"]; bare > 0 && took["lastcall"] > 0 {
@@ -85,11 +85,11 @@ func TestRestartLoop(t *testing.T) {
 // restartUntil restarts a deployment until enough reports so of the number of rollouts, and returns how long each took that
 // was complete by then.
 func (n *namespace) restartUntil(enough func(made int) bool, deployment string) (took []time.Duration) {
-	n.t.Helper()
+	n.T.Helper()
 	for !enough(len(took)) {
 		began := time.Now()
-		n.kubectl("rollout", "restart", "deployment", deployment)
-		n.available(deployment)
+		n.Kubectl("rollout", "restart", "deployment", deployment)
+		n.Available(deployment)
 		if !enough(len(took)) {
 			took = append(took, time.Since(began))
 		}

@@ -76,10 +76,10 @@ func TestPodStart(t *testing.T) {
 
 // startOne returns how long one pod takes to become ready, and deletes it.
 func (n *namespace) startOne(annotations map[string]string) time.Duration {
-	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	n.T.Helper()
+	ctx, cancel := context.WithTimeout(n.T.Context(), patience)
 	defer cancel()
-	pods := client.CoreV1().Pods(n.name)
+	pods := client.CoreV1().Pods(n.Name)
 	const name = "start"
 	shared := annotations[sharedProcesses] != ""
 	pod := &corev1.Pod{
@@ -96,18 +96,18 @@ func (n *namespace) startOne(annotations map[string]string) time.Duration {
 	time.Sleep(rand.N(time.Second))
 	began := time.Now()
 	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	for {
 		p, err := pods.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			n.t.Fatalf("%v: the pod was not ready within %v: %v", annotations, patience, err)
+			n.T.Fatalf("%v: the pod was not ready within %v: %v", annotations, patience, err)
 		}
 		if slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 		}) {
 			if annotations["lastcall.dev/inject"] == "" && !isInjected(p) {
-				n.t.Fatalf("%v was not injected", annotations)
+				n.T.Fatalf("%v was not injected", annotations)
 			}
 			break
 		}
@@ -117,9 +117,9 @@ func (n *namespace) startOne(annotations map[string]string) time.Duration {
 	// The next one must start on an idle node.
 	second := int64(1)
 	if err := pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &second}); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
-	n.until("lost its pod", func() error {
+	n.Until("lost its pod", func() error {
 		if _, err := pods.Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the pod is there: %v", err)
 		}

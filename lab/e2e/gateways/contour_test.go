@@ -33,7 +33,7 @@ func TestContour(t *testing.T) {
 		}
 		out := strings.Join(all, "\n---\n")
 		for from, to := range map[string]string{
-			`namespace: projectcontour`:           "namespace: " + n.name,
+			`namespace: projectcontour`:           "namespace: " + n.Name,
 			`image: ghcr.io/projectcontour/.*`:    "image: local/contour:" + *tag,
 			`image: docker.io/envoyproxy/envoy.*`: "image: local/envoy:" + *tag,
 			` *hostPort: .*\n`:                    "",
@@ -42,21 +42,21 @@ func TestContour(t *testing.T) {
 		}
 		return out
 	}
-	n.kubectl("create", "serviceaccount", "contour")
-	n.kubectl("create", "serviceaccount", "envoy")
-	n.apply(manifest("contour/01-contour-config", "contour/02-job-certgen", "contour/02-rbac", "contour/02-role-contour",
+	n.Kubectl("create", "serviceaccount", "contour")
+	n.Kubectl("create", "serviceaccount", "envoy")
+	n.Apply(manifest("contour/01-contour-config", "contour/02-job-certgen", "contour/02-rbac", "contour/02-role-contour",
 		"contour/02-service-contour", "contour/02-service-envoy", "contour/03-contour"))
-	xds := n.kubectl("get", "service", "contour", "--output", "jsonpath={.spec.clusterIP}")
+	xds := n.Kubectl("get", "service", "contour", "--output", "jsonpath={.spec.clusterIP}")
 	envoys := strings.ReplaceAll(manifest("deployment/03-envoy-deployment"), "--xds-address=contour", "--xds-address="+xds)
-	n.apply(envoys)
-	n.apply(strings.NewReplacer("name: envoy\n  namespace", "name: ours\n  namespace", "app: envoy", "app: ours").Replace(envoys))
-	n.kubectl("expose", "deployment", "ours", "--port", "80", "--target-port", "8080", "--name", "ours")
+	n.Apply(envoys)
+	n.Apply(strings.NewReplacer("name: envoy\n  namespace", "name: ours\n  namespace", "app: envoy", "app: ours").Replace(envoys))
+	n.Kubectl("expose", "deployment", "ours", "--port", "80", "--target-port", "8080", "--name", "ours")
 	file := filepath.Join(t.TempDir(), "patch.yaml")
 	if err := os.WriteFile(file, []byte(patch(t, "contour.yaml")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n.kubectl("patch", "deployment", "ours", "--patch-file", file)
-	n.apply("apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: web, annotations: {projectcontour.io/response-timeout: infinity}}\nspec: {defaultBackend: {service: {name: web, port: {number: 80}}}}\n")
+	n.Kubectl("patch", "deployment", "ours", "--patch-file", file)
+	n.Apply("apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: web, annotations: {projectcontour.io/response-timeout: infinity}}\nspec: {defaultBackend: {service: {name: web, port: {number: 80}}}}\n")
 
 	compare(t,
 		&gateway{namespace: n, form: "Contour's shutdown manager", deployment: "envoy", labels: "app=envoy", port: 8080}, "envoy",

@@ -57,11 +57,11 @@ func (g *gateway) ending(t *testing.T, idle bool) []ended {
 		<-begun
 	}
 	for _, p := range pods {
-		if err := client.CoreV1().Pods(g.name).Delete(t.Context(), p.Name, metav1.DeleteOptions{}); err != nil {
+		if err := client.CoreV1().Pods(g.Name).Delete(t.Context(), p.Name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
 	}
-	g.kubectl("scale", "deployment", g.deployment, "--replicas", "1") // so that few start meanwhile
+	g.Kubectl("scale", "deployment", g.deployment, "--replicas", "1") // so that few start meanwhile
 	all.Wait()
 	answered := 0
 	for _, e := range out {

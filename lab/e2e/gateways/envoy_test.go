@@ -26,15 +26,15 @@ func TestEnvoy(t *testing.T) {
 	}
 	example = strings.ReplaceAll(example, "envoyproxy/envoy:v1.40.0", "local/envoy:"+*tag)
 	// The node has no DNS.
-	address := n.kubectl("get", "service", "web", "--output", "jsonpath={.spec.clusterIP}")
+	address := n.Kubectl("get", "service", "web", "--output", "jsonpath={.spec.clusterIP}")
 	example = strings.ReplaceAll(example, "address: web,", fmt.Sprintf("address: %s,", address))
-	n.apply(example)
-	n.apply(strings.NewReplacer("name: envoy}", "name: ours}", "app: envoy", "app: ours").Replace(example))
+	n.Apply(example)
+	n.Apply(strings.NewReplacer("name: envoy}", "name: ours}", "app: envoy", "app: ours").Replace(example))
 	file := filepath.Join(t.TempDir(), "patch.yaml")
 	if err := os.WriteFile(file, []byte(patch(t, "envoy.yaml")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n.kubectl("patch", "deployment", "ours", "--patch-file", file)
+	n.Kubectl("patch", "deployment", "ours", "--patch-file", file)
 	compare(t,
 		&gateway{namespace: n, form: "Envoy without a hook", deployment: "envoy", labels: "app=envoy", port: 8080}, "envoy",
 		&gateway{namespace: n, form: "Envoy with lastcall", deployment: "ours", labels: "app=ours", port: 8080}, "ours")

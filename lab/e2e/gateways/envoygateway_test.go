@@ -21,23 +21,23 @@ func TestEnvoyGateway(t *testing.T) {
 	source := module(t, "envoy-gateway", "github.com/envoyproxy/gateway")
 	n := newNamespace(t, "envoy-gateway")
 	crds := filepath.Join(source, "charts/gateway-helm/charts/crds/crds")
-	if _, err := n.tryKubectl("", "get", "crd", "gateways.gateway.networking.k8s.io"); err != nil {
+	if _, err := n.TryKubectl("", "get", "crd", "gateways.gateway.networking.k8s.io"); err != nil {
 		n.clusterWide(filepath.Join(crds, "gatewayapi-crds.yaml"))
 	}
 	n.clusterWide(filepath.Join(crds, "generated"))
 	n.app()
-	n.apply(controlPlane(t, source, n.name))
-	n.until("had the address of Envoy Gateway", func() error {
-		_, err := n.tryKubectl("", "rollout", "status", "deployment", "envoy-gateway", "--timeout=5s")
+	n.Apply(controlPlane(t, source, n.Name))
+	n.Until("had the address of Envoy Gateway", func() error {
+		_, err := n.TryKubectl("", "rollout", "status", "deployment", "envoy-gateway", "--timeout=5s")
 		return err
 	})
 	// Envoy looks for the name with a dot at its end, which hostAliases may not have.
-	address := n.kubectl("get", "service", "envoy-gateway", "--output", "jsonpath={.spec.clusterIP}")
-	n.kubectl("create", "configmap", "hosts", "--from-literal", fmt.Sprintf("hosts=%s envoy-gateway.%s.svc.cluster.local.\n", address, n.name))
+	address := n.Kubectl("get", "service", "envoy-gateway", "--output", "jsonpath={.spec.clusterIP}")
+	n.Kubectl("create", "configmap", "hosts", "--from-literal", fmt.Sprintf("hosts=%s envoy-gateway.%s.svc.cluster.local.\n", address, n.Name))
 
-	n.apply(fmt.Sprintf("apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: %s}\nspec: {controllerName: lastcall.dev/%[1]s}\n", n.name))
-	n.forget("clusterrole,clusterrolebinding", n.name+"-gateway-helm-envoy-gateway-role", n.name+"-gateway-helm-envoy-gateway-rolebinding")
-	n.forget("gatewayclass", n.name)
+	n.Apply(fmt.Sprintf("apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: %s}\nspec: {controllerName: lastcall.dev/%[1]s}\n", n.Name))
+	n.forget("clusterrole,clusterrolebinding", n.Name+"-gateway-helm-envoy-gateway-role", n.Name+"-gateway-helm-envoy-gateway-rolebinding")
+	n.forget("gatewayclass", n.Name)
 	n.forget("gateway.gateway.networking.k8s.io", "--all") // Envoy Gateway releases the class once it has no Gateway
 	ours := patch(t, "envoy-gateway.yaml")
 	theirs := strings.Join([]string{
@@ -54,7 +54,7 @@ func TestEnvoyGateway(t *testing.T) {
 			"                    volumeMounts:\n                    - {name: lastcall, mountPath: /lastcall,", "                    volumeMounts:\n                    - {name: hosts, mountPath: /etc/hosts, subPath: hosts}\n                    - {name: lastcall, mountPath: /lastcall,",
 			"                    volumeMounts:\n                  - name: shutdown", "                    volumeMounts:\n                    - {name: hosts, mountPath: /etc/hosts, subPath: hosts}\n                  - name: shutdown",
 		).Replace(proxy)
-		n.apply(proxy + fmt.Sprintf(`---
+		n.Apply(proxy + fmt.Sprintf(`---
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
 metadata: {name: %[1]s}
@@ -70,18 +70,18 @@ metadata: {name: %[1]s}
 spec:
   parentRefs: [{name: %[1]s}]
   rules: [{backendRefs: [{name: web, port: 80}], timeouts: {request: 0s}}]
-`, name, n.name))
+`, name, n.Name))
 	}
 	of := func(name, form string) (*gateway, string) {
 		g := &gateway{namespace: n, form: form, labels: "gateway.envoyproxy.io/owning-gateway-name=" + name, port: 10080}
-		n.until("deployed the Gateway "+name, func() error {
-			g.deployment = n.kubectl("get", "deployment", "--selector", g.labels, "--output", "jsonpath={.items[*].metadata.name}")
+		n.Until("deployed the Gateway "+name, func() error {
+			g.deployment = n.Kubectl("get", "deployment", "--selector", g.labels, "--output", "jsonpath={.items[*].metadata.name}")
 			if g.deployment == "" {
 				return errors.New("it has no Deployment")
 			}
 			return nil
 		})
-		return g, n.kubectl("get", "service", "--selector", g.labels, "--output", "jsonpath={.items[*].metadata.name}")
+		return g, n.Kubectl("get", "service", "--selector", g.labels, "--output", "jsonpath={.items[*].metadata.name}")
 	}
 	them, theirService := of("theirs", "Envoy Gateway's shutdown manager")
 	us, ourService := of("lastcall", "Envoy Gateway with lastcall")

@@ -27,7 +27,7 @@ type gateway struct {
 
 // ready returns the pods that serve and are not being deleted.
 func (g *gateway) ready(ctx context.Context) (out []corev1.Pod, err error) {
-	all, err := client.CoreV1().Pods(g.name).List(ctx, metav1.ListOptions{LabelSelector: g.labels})
+	all, err := client.CoreV1().Pods(g.Name).List(ctx, metav1.ListOptions{LabelSelector: g.labels})
 	if err != nil {
 		return nil, err
 	}
@@ -51,10 +51,10 @@ func isReady(p *corev1.Pod) bool {
 // scale sets the number of pods, and waits until they all serve.
 func (g *gateway) scale(t *testing.T, replicas int) []corev1.Pod {
 	t.Helper()
-	g.kubectl("scale", "deployment", g.deployment, "--replicas", strconv.Itoa(replicas))
-	g.kubectl("rollout", "status", "deployment", g.deployment, "--timeout", patience.String())
+	g.Kubectl("scale", "deployment", g.deployment, "--replicas", strconv.Itoa(replicas))
+	g.Kubectl("rollout", "status", "deployment", g.deployment, "--timeout", patience.String())
 	var pods []corev1.Pod
-	g.until("scaled "+g.deployment, func() (err error) {
+	g.Until("scaled "+g.deployment, func() (err error) {
 		pods, err = g.ready(t.Context())
 		if err == nil && len(pods) != replicas {
 			err = fmt.Errorf("%d of %d pods are ready", len(pods), replicas)
@@ -62,7 +62,7 @@ func (g *gateway) scale(t *testing.T, replicas int) []corev1.Pod {
 		return err
 	})
 	for _, p := range pods {
-		g.until("served at "+p.Name, func() error { return get(g.address(&p), "/get") })
+		g.Until("served at "+p.Name, func() error { return get(g.address(&p), "/get") })
 	}
 	return pods
 }

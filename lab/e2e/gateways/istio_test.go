@@ -30,14 +30,14 @@ func TestIstioGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	install := func(name, form string, values ...string) *gateway {
-		cmd := exec.Command("../../../bin/helm", append([]string{"template", name, chart, "--namespace", n.name, "--values", "../mesh/gateway.yaml"}, values...)...)
+		cmd := exec.Command("../../../bin/helm", append([]string{"template", name, chart, "--namespace", n.Name, "--values", "../mesh/gateway.yaml"}, values...)...)
 		cmd.Stderr = os.Stderr
 		manifest, err := cmd.Output()
 		if err != nil {
 			t.Fatalf("render Istio's chart (make e2e-gateways builds bin/helm): %v", err)
 		}
-		n.apply(string(manifest))
-		n.apply(fmt.Sprintf(`apiVersion: networking.istio.io/v1
+		n.Apply(string(manifest))
+		n.Apply(fmt.Sprintf(`apiVersion: networking.istio.io/v1
 kind: Gateway
 metadata: {name: %[1]s}
 spec:

@@ -3,7 +3,6 @@
 package gateways
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -14,10 +13,9 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
 // patience bounds every wait for something that is expected soon. Envoy Gateway's shutdown manager may take 60 s.
@@ -41,118 +39,36 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func connect() error {
+func connect() (err error) {
 	if *tag == "" {
 		return errors.New("-tag is missing: start this by make e2e-gateways")
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
-	if err != nil {
-		return fmt.Errorf("no cluster (make cluster-up): %w", err)
-	}
-	config.QPS, config.Burst = 500, 1000
-	client, err = kubernetes.NewForConfig(config)
+	_, client, err = nodetest.Connect("make cluster-up")
 	return err
 }
 
 // namespace is one test's own.
-type namespace struct {
-	t    *testing.T
-	name string
-}
+type namespace struct{ *nodetest.Namespace }
 
 func newNamespace(t *testing.T, name string) *namespace {
 	t.Helper()
-	made, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &namespace{t, made.Name}
-	t.Cleanup(func() {
-		if t.Failed() {
-			n.dump()
-		}
-		_ = client.CoreV1().Namespaces().Delete(context.Background(), n.name, metav1.DeleteOptions{})
-	})
-	n.until("has its account", func() error {
-		_, err := client.CoreV1().ServiceAccounts(n.name).Get(t.Context(), "default", metav1.GetOptions{})
-		return err
-	})
-	return n
-}
-
-// until calls f until it returns no error, and ends the test if it never does.
-func (n *namespace) until(what string, f func() error) {
-	n.t.Helper()
-	if err := await(what, f); err != nil {
-		n.t.Fatal(err)
-	}
-}
-
-// await calls f until it returns no error.
-func await(what string, f func() error) (err error) {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if err = f(); err == nil {
-			return nil
-		}
-	}
-	return fmt.Errorf("it never %s: %w", what, err)
-}
-
-func (n *namespace) kubectl(args ...string) string {
-	n.t.Helper()
-	out, err := n.tryKubectl("", args...)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return out
-}
-
-func (n *namespace) tryKubectl(stdin string, args ...string) (string, error) {
-	cmd := exec.Command("kubectl", append([]string{"--namespace", n.name}, args...)...)
-	cmd.Stdin = strings.NewReader(stdin)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
-	}
-	return string(out), err
-}
-
-func (n *namespace) apply(manifest string) {
-	n.t.Helper()
-	if _, err := n.tryKubectl(manifest, "apply", "-f", "-"); err != nil {
-		n.t.Fatal(err)
-	}
+	return &namespace{nodetest.New(t, client, patience, name, nil)}
 }
 
 // clusterWide applies objects that belong to no namespace, by the server, since they are too large for an annotation.
 // They stay: others may use them.
 func (n *namespace) clusterWide(files ...string) {
-	n.t.Helper()
+	n.T.Helper()
 	for _, file := range files {
-		n.kubectl("apply", "--server-side", "--force-conflicts", "-f", file)
+		n.Kubectl("apply", "--server-side", "--force-conflicts", "-f", file)
 	}
 }
 
 // forget deletes objects that belong to no namespace when the test ends.
 func (n *namespace) forget(kinds string, which ...string) {
-	n.t.Cleanup(func() {
-		_, _ = n.tryKubectl("", append([]string{"delete", kinds, "--ignore-not-found", "--timeout=20s"}, which...)...)
+	n.T.Cleanup(func() {
+		_, _ = n.TryKubectl("", append([]string{"delete", kinds, "--ignore-not-found", "--timeout=20s"}, which...)...)
 	})
-}
-
-// dump logs what a failed test's namespace looks like.
-func (n *namespace) dump() {
-	out, _ := n.tryKubectl("", "get", "all", "-o", "wide")
-	n.t.Log(out)
-	list, err := client.CoreV1().Pods(n.name).List(context.Background(), metav1.ListOptions{})
-	if err != nil {
-		n.t.Log(err)
-		return
-	}
-	for _, p := range list.Items {
-		out, _ := n.tryKubectl("", "logs", p.Name, "--all-containers", "--prefix", "--tail", "5")
-		n.t.Logf("logs of %s:\n%s", p.Name, out)
-	}
 }
 
 // patch is a file of deploy/gateways, with the image of this checkout.
@@ -184,7 +100,7 @@ func module(t *testing.T, name, path string) string {
 
 // app is what all gateways serve.
 func (n *namespace) app() {
-	n.apply(fmt.Sprintf(`apiVersion: apps/v1
+	n.Apply(fmt.Sprintf(`apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web}
 spec:
@@ -209,5 +125,5 @@ spec:
   selector: {app: web}
   ports: [{name: http, port: 80, targetPort: http}]
 `, *tag))
-	n.kubectl("rollout", "status", "deployment", "web", "--timeout", patience.String())
+	n.Kubectl("rollout", "status", "deployment", "web", "--timeout", patience.String())
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
 // restart replaces the pods of gateways under load, one at a time in each, all gateways side by side. It returns what each
@@ -26,7 +28,7 @@ func restart(t *testing.T, gateways map[*gateway]string) map[*gateway]*result {
 		all.Go(func() {
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			b := balance(ctx, t, g.name, service, *lag)
+			b := balance(ctx, t, g.Name, service, *lag)
 			loaded := make(chan *result, 1)
 			go func() { loaded <- load(ctx, b, *rate) }()
 			for range *restarts {
@@ -59,7 +61,7 @@ func (g *gateway) replace(ctx context.Context, t *testing.T) error {
 			oldest = p
 		}
 	}
-	if err := client.CoreV1().Pods(g.name).Delete(ctx, oldest.Name, metav1.DeleteOptions{}); err != nil {
+	if err := client.CoreV1().Pods(g.Name).Delete(ctx, oldest.Name, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
 	deleted := time.Now()
@@ -67,7 +69,7 @@ func (g *gateway) replace(ctx context.Context, t *testing.T) error {
 		at, report := gone(ctx, oldest)
 		t.Logf("%s: pod %s was deleted at %s, gone after %v: %s", g.form, oldest.Status.PodIP, deleted.Format("15:04:05.000"), at.Sub(deleted).Round(time.Millisecond), report)
 	}()
-	return await("replaced "+oldest.Name, func() error {
+	return nodetest.Await(patience, "replaced "+oldest.Name, func() error {
 		now, err := g.ready(ctx)
 		if err == nil && len(now) < len(before) {
 			err = fmt.Errorf("%d of %d pods are ready", len(now), len(before))

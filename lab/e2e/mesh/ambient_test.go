@@ -28,7 +28,7 @@ func TestAmbient(t *testing.T) {
 			n := newNamespace(t, f.labels)
 			n.noSecondProxy(f)
 			if inside {
-				n.apply(strict) // ztunnel refuses plaintext
+				n.Apply(strict) // ztunnel refuses plaintext
 				n.inside()
 			}
 			var all []ending
@@ -51,32 +51,32 @@ func TestAmbient(t *testing.T) {
 // noSecondProxy asserts that istio-cni redirects a pod of the form, and that lastcall has added neither a proxy nor a
 // redirect.
 func (n *namespace) noSecondProxy(f form) {
-	n.t.Helper()
-	n.apply(f.deployment("shape", 1))
-	n.available("shape")
-	pods, err := client.CoreV1().Pods(n.name).List(n.t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+	n.T.Helper()
+	n.Apply(f.deployment("shape", 1))
+	n.Available("shape")
+	pods, err := client.CoreV1().Pods(n.Name).List(n.T.Context(), metav1.ListOptions{LabelSelector: "app=web"})
 	if err != nil || len(pods.Items) != 1 {
-		n.t.Fatalf("%d pods, %v", len(pods.Items), err)
+		n.T.Fatalf("%d pods, %v", len(pods.Items), err)
 	}
 	p := pods.Items[0]
 	if p.Annotations["ambient.istio.io/redirection"] != "enabled" {
-		n.t.Errorf("istio-cni does not redirect the pod: %v", p.Annotations)
+		n.T.Errorf("istio-cni does not redirect the pod: %v", p.Annotations)
 	}
 	app := p.Spec.Containers[0]
 	if len(p.Spec.Containers) != 1 || app.Lifecycle == nil || app.Lifecycle.PreStop == nil || app.Lifecycle.PreStop.Exec == nil ||
 		!slices.Contains(app.Lifecycle.PreStop.Exec.Command, "--ports") {
-		n.t.Errorf("want one container, with a hook by sockets: %+v", p.Spec.Containers)
+		n.T.Errorf("want one container, with a hook by sockets: %+v", p.Spec.Containers)
 	}
 	for _, c := range p.Spec.InitContainers {
 		if c.RestartPolicy != nil || c.SecurityContext != nil && c.SecurityContext.Capabilities != nil && len(c.SecurityContext.Capabilities.Add) > 0 {
-			n.t.Errorf("init container %s is a sidecar, or may redirect: %+v", c.Name, c)
+			n.T.Errorf("init container %s is a sidecar, or may redirect: %+v", c.Name, c)
 		}
 	}
-	if err := client.AppsV1().Deployments(n.name).Delete(n.t.Context(), "shape", metav1.DeleteOptions{}); err != nil {
-		n.t.Fatal(err)
+	if err := client.AppsV1().Deployments(n.Name).Delete(n.T.Context(), "shape", metav1.DeleteOptions{}); err != nil {
+		n.T.Fatal(err)
 	}
-	n.until("had ended that pod", func() error {
-		list, err := client.CoreV1().Pods(n.name).List(n.t.Context(), metav1.ListOptions{})
+	n.Until("had ended that pod", func() error {
+		list, err := client.CoreV1().Pods(n.Name).List(n.T.Context(), metav1.ListOptions{})
 		if err == nil && slices.ContainsFunc(list.Items, func(other corev1.Pod) bool { return other.UID == p.UID }) {
 			err = errors.New("it is there")
 		}

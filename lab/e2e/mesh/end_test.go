@@ -49,31 +49,31 @@ func (e ending) afterLastByte() float64 { return e.Gone - e.Answered }
 
 // perform lets a pod end during a conversation.
 func (n *namespace) perform(s scene) (e ending) {
-	n.t.Helper()
-	n.apply("apiVersion: v1\nkind: Pod\n" + strings.Replace(s.template(s.grace), "metadata:\n", "metadata:\n  name: web\n", 1) + service + s.more)
+	n.T.Helper()
+	n.Apply("apiVersion: v1\nkind: Pod\n" + strings.Replace(s.template(s.grace), "metadata:\n", "metadata:\n  name: web\n", 1) + service + s.more)
 	p := n.ready("web")
 	target := p.Status.PodIP
 	if s.inside {
 		target = n.clusterIP("web")
 	}
-	w := watch(n.t, p)
+	w := watch(n.T, p)
 	idle := n.talk(s.inside, "idle", "-target", target, "-count", fmt.Sprint(idleClients))
 	idle.begun()
 	conversation := n.talk(s.inside, "ask", "-kind", s.kind, "-target", target, "-hold", s.hold.String())
-	n.until("had a conversation", func() error {
+	n.Until("had a conversation", func() error {
 		if count(w.lines("app"), "begin ") == 0 {
 			return fmt.Errorf("the app has none:\n%s", conversation.err.text)
 		}
 		return nil
 	})
-	pods, err := client.CoreV1().Pods(n.name).Watch(n.t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=web", ResourceVersion: p.ResourceVersion})
+	pods, err := client.CoreV1().Pods(n.Name).Watch(n.T.Context(), metav1.ListOptions{FieldSelector: "metadata.name=web", ResourceVersion: p.ResourceVersion})
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	defer pods.Stop()
 	began := time.Now()
-	if err := client.CoreV1().Pods(n.name).Delete(n.t.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		n.t.Fatal(err)
+	if err := client.CoreV1().Pods(n.Name).Delete(n.T.Context(), "web", metav1.DeleteOptions{}); err != nil {
+		n.T.Fatal(err)
 	}
 	gone := n.deleted(pods)
 	w.running.Wait()
@@ -88,7 +88,7 @@ func (n *namespace) perform(s scene) (e ending) {
 	}
 	var closed struct{ Closed int }
 	if err := idle.result(&closed, true); err != nil {
-		n.t.Error(err)
+		n.T.Error(err)
 	}
 	app, proxy := w.lines("app"), w.lines("istio-proxy")
 	hook := w.find("app", "lastcall wait")
@@ -113,7 +113,7 @@ func (s scene) logged(lines []logLine) int {
 }
 
 func (n *namespace) deleted(pods apiwatch.Interface) time.Time {
-	n.t.Helper()
+	n.T.Helper()
 	for limit := time.After(patience); ; {
 		select {
 		case event, open := <-pods.ResultChan():
@@ -121,7 +121,7 @@ func (n *namespace) deleted(pods apiwatch.Interface) time.Time {
 				return time.Now()
 			}
 		case <-limit:
-			n.t.Fatal("the pod is still there")
+			n.T.Fatal("the pod is still there")
 		}
 	}
 }
@@ -202,19 +202,19 @@ func record(t *testing.T, head, line string) {
 
 // measure performs a scene -runs times and records it.
 func (n *namespace) measure(s scene) {
-	n.t.Helper()
+	n.T.Helper()
 	if s.inside {
-		n.apply(strict)
+		n.Apply(strict)
 		n.inside()
 	}
 	var all []ending
 	for range *runs {
 		e := n.perform(s)
-		s.check(n.t, e)
-		n.t.Logf("%+v", e)
+		s.check(n.T, e)
+		n.T.Logf("%+v", e)
 		all = append(all, e)
 	}
-	record(n.t, head, row(s.String(), all))
+	record(n.T, head, row(s.String(), all))
 }
 
 // TestEnd lets a pod end during a conversation of 10 s, with five idle connections.

@@ -102,21 +102,21 @@ func TestPublishedExperiment(t *testing.T) {
 			for name, value := range row.annotations {
 				annotations = append(annotations, fmt.Sprintf("%s: %q", name, value))
 			}
-			manifest := fmt.Sprintf(experiment, strings.Join(annotations, ", "), *tag, n.name)
+			manifest := fmt.Sprintf(experiment, strings.Join(annotations, ", "), *tag, n.Name)
 			if row.strict {
 				manifest += strict
 			}
-			n.apply(manifest)
-			n.available("graceful-shutdown-app")
-			at, host := "http://"+ingress(t), "Host: "+n.name+".example"
-			n.until("was served by the gateway", func() error {
-				return get(t.Context(), at+"/get", n.name+".example")
+			n.Apply(manifest)
+			n.Available("graceful-shutdown-app")
+			at, host := "http://"+ingress(t), "Host: "+n.Name+".example"
+			n.Until("was served by the gateway", func() error {
+				return get(t.Context(), at+"/get", n.Name+".example")
 			})
 			pod := n.podOf("graceful-shutdown-app")
 			w := watch(t, &pod)
 			began := time.Now()
 			answered := curlHead(t, at+"/delay/10", host)
-			n.kubectl("scale", "deployment", "graceful-shutdown-app", "--replicas=0")
+			n.Kubectl("scale", "deployment", "graceful-shutdown-app", "--replicas=0")
 			scaled := time.Now()
 			status := <-answered
 			took := time.Since(began)
@@ -162,9 +162,9 @@ func curlHead(t *testing.T, url, host string) <-chan string {
 
 // podOf returns the one pod of an app that is not being deleted.
 func (n *namespace) podOf(app string) (pod corev1.Pod) {
-	n.t.Helper()
-	n.until("had one pod of "+app, func() error {
-		list, err := client.CoreV1().Pods(n.name).List(n.t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
+	n.T.Helper()
+	n.Until("had one pod of "+app, func() error {
+		list, err := client.CoreV1().Pods(n.Name).List(n.T.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
 		if err != nil {
 			return err
 		}

@@ -84,8 +84,8 @@ spec: {mtls: {mode: STRICT}}
 
 // inside starts a pod in the mesh from which clients ask.
 func (n *namespace) inside() {
-	n.t.Helper()
-	n.apply(fmt.Sprintf(`apiVersion: v1
+	n.T.Helper()
+	n.Apply(fmt.Sprintf(`apiVersion: v1
 kind: Pod
 metadata: {name: client, labels: {lastcall.dev/inject: "false"}}
 spec:
@@ -98,9 +98,9 @@ spec:
 
 // ready waits until a pod is.
 func (n *namespace) ready(name string) (p *corev1.Pod) {
-	n.t.Helper()
-	n.until("had pod "+name+" ready", func() (err error) {
-		if p, err = client.CoreV1().Pods(n.name).Get(n.t.Context(), name, metav1.GetOptions{}); err != nil {
+	n.T.Helper()
+	n.Until("had pod "+name+" ready", func() (err error) {
+		if p, err = client.CoreV1().Pods(n.Name).Get(n.T.Context(), name, metav1.GetOptions{}); err != nil {
 			return err
 		}
 		for _, c := range p.Status.Conditions {

@@ -11,13 +11,15 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
 // edge routes a host name of the namespace through Istio's ingress gateway to the Service web.
 func (n *namespace) edge() (url, host string) {
-	n.t.Helper()
-	host = n.name + ".example"
-	n.apply(fmt.Sprintf(`apiVersion: networking.istio.io/v1
+	n.T.Helper()
+	host = n.Name + ".example"
+	n.Apply(fmt.Sprintf(`apiVersion: networking.istio.io/v1
 kind: Gateway
 metadata: {name: edge}
 spec:
@@ -32,7 +34,7 @@ spec:
   gateways: [edge]
   http: [{route: [{destination: {host: web, port: {number: 8080}}}]}]
 `, host))
-	return "http://" + ingress(n.t), host
+	return "http://" + ingress(n.T), host
 }
 
 // get asks once.
@@ -56,21 +58,21 @@ func get(ctx context.Context, url, host string) error {
 // underLoad restarts a deployment of a form with 4 replicas while clients inside and outside the mesh ask at a rate each, until
 // enough is true, and returns what they lost and how long each rollout took.
 func (n *namespace) underLoad(f form, mTLS bool, rate int, enough func(done int) bool) (outside, inside result, took []time.Duration) {
-	n.t.Helper()
+	n.T.Helper()
 	manifest := f.deployment("web", 4) + service
 	if mTLS {
 		manifest += strict
 	}
-	n.apply(manifest)
-	n.available("web")
+	n.Apply(manifest)
+	n.Available("web")
 	n.inside()
 	url, host := n.edge()
-	n.until("was served by the gateway", func() error {
-		_, err := kubectl("", "exec", "--namespace", n.name, "client", "--container", "client", "--", "/talk", "ask", "-kind", "http1", "-hold", "10ms", "-target", n.clusterIP("web"))
+	n.Until("was served by the gateway", func() error {
+		_, err := nodetest.Kubectl("", "exec", "--namespace", n.Name, "client", "--container", "client", "--", "/talk", "ask", "-kind", "http1", "-hold", "10ms", "-target", n.clusterIP("web"))
 		if err != nil {
 			return err
 		}
-		return get(n.t.Context(), url+"/get", host)
+		return get(n.T.Context(), url+"/get", host)
 	})
 	clients := []*talking{
 		n.talk(false, "load", "-url", url, "-host", host, "-rate", fmt.Sprint(rate)),
@@ -81,10 +83,10 @@ func (n *namespace) underLoad(f form, mTLS bool, rate int, enough func(done int)
 	}
 	for !enough(len(took)) {
 		began := time.Now()
-		n.kubectl("rollout", "restart", "deployment", "web")
-		n.available("web")
-		n.until("had ended its old pods", func() error {
-			list, err := client.CoreV1().Pods(n.name).List(n.t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+		n.Kubectl("rollout", "restart", "deployment", "web")
+		n.Available("web")
+		n.Until("had ended its old pods", func() error {
+			list, err := client.CoreV1().Pods(n.Name).List(n.T.Context(), metav1.ListOptions{LabelSelector: "app=web"})
 			if err == nil && len(list.Items) != 4 {
 				err = fmt.Errorf("%d pods", len(list.Items))
 			}
@@ -94,7 +96,7 @@ func (n *namespace) underLoad(f form, mTLS bool, rate int, enough func(done int)
 	}
 	for i, r := range []*result{&outside, &inside} {
 		if err := clients[i].result(r, true); err != nil {
-			n.t.Error(err)
+			n.T.Error(err)
 		}
 	}
 	return outside, inside, took

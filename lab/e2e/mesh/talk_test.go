@@ -57,25 +57,25 @@ func (t *tail) Write(p []byte) (int, error) {
 }
 
 func (n *namespace) talk(inside bool, args ...string) *talking {
-	n.t.Helper()
+	n.T.Helper()
 	cmd := exec.Command(*talk, args...)
 	if inside {
-		cmd = exec.Command("kubectl", append([]string{"exec", "--stdin", "--namespace", n.name, "client", "--container", "client", "--", "/talk"}, args...)...)
+		cmd = exec.Command("kubectl", append([]string{"exec", "--stdin", "--namespace", n.Name, "client", "--container", "client", "--", "/talk"}, args...)...)
 	}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
-	c := &talking{t: n.t, stdin: stdin, out: bufio.NewScanner(stdout), cmd: cmd, err: &tail{}}
+	c := &talking{t: n.T, stdin: stdin, out: bufio.NewScanner(stdout), cmd: cmd, err: &tail{}}
 	cmd.Stderr = c.err
 	if err := cmd.Start(); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
-	n.t.Cleanup(func() { _ = stdin.Close(); _ = cmd.Process.Kill() })
+	n.T.Cleanup(func() { _ = stdin.Close(); _ = cmd.Process.Kill() })
 	return c
 }
 

@@ -85,8 +85,8 @@ func TestLastcallFirst(t *testing.T) {
 				hooks *string
 			}{{f, &want}, {second, &got}} {
 				n := newNamespace(t, order.labels)
-				n.apply(order.deployment("web", 1) + service)
-				n.available("web")
+				n.Apply(order.deployment("web", 1) + service)
+				n.Available("web")
 				pod := n.podOf("web")
 				*order.hooks = hooksOf(&pod)
 			}
@@ -119,17 +119,17 @@ func TestTakenAway(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			never := newNamespace(t, byIstio)
-			never.apply(f.deployment("web", 1) + service)
+			never.Apply(f.deployment("web", 1) + service)
 			n := newNamespace(t, byBoth)
-			n.apply(f.deployment("web", 1) + service)
-			n.available("web")
+			n.Apply(f.deployment("web", 1) + service)
+			n.Available("web")
 			if pod := n.podOf("web"); !strings.Contains(hooksOf(&pod), "wait --envoy") {
 				t.Fatalf("the pod was not injected:\n%s", hooksOf(&pod))
 			}
-			n.kubectl("label", "namespace", n.name, "lastcall.dev/inject-")
-			n.kubectl("rollout", "restart", "deployment", "web")
-			n.available("web")
-			never.available("web")
+			n.Kubectl("label", "namespace", n.Name, "lastcall.dev/inject-")
+			n.Kubectl("rollout", "restart", "deployment", "web")
+			n.Available("web")
+			never.Available("web")
 			pod, plain := n.podOf("web"), never.podOf("web")
 			text, err := json.Marshal([]any{pod.Annotations, pod.Labels, pod.Spec})
 			if err != nil {

@@ -1,0 +1,139 @@
+// Package nodetest has what the tests on a Kubernetes node share: the connection to it, and a namespace for each test.
+package nodetest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Connect connects to the cluster of KUBECONFIG. start is the make target that starts it.
+func Connect(start string) (*rest.Config, *kubernetes.Clientset, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("no cluster (%s): %w", start, err)
+	}
+	config.QPS, config.Burst = 500, 1000
+	client, err := kubernetes.NewForConfig(config)
+	return config, client, err
+}
+
+// Kubectl runs the real one. The error contains its output.
+func Kubectl(stdin string, args ...string) (string, error) {
+	cmd := exec.Command("kubectl", args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out), err
+}
+
+// Await calls f until it returns no error, for patience.
+func Await(patience time.Duration, what string, f func() error) (err error) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if err = f(); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("it never %s: %w", what, err)
+}
+
+// Namespace is one test's own.
+type Namespace struct {
+	T        *testing.T
+	Name     string
+	Client   *kubernetes.Clientset
+	Patience time.Duration // bounds every wait for something that is expected soon
+}
+
+// New makes a namespace whose name begins with prefix; it is deleted when the test ends.
+func New(t *testing.T, client *kubernetes.Clientset, patience time.Duration, prefix string, labels map[string]string) *Namespace {
+	t.Helper()
+	made, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: prefix + "-", Labels: labels, Annotations: map[string]string{"test": t.Name()},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &Namespace{T: t, Name: made.Name, Client: client, Patience: patience}
+	t.Cleanup(func() {
+		if t.Failed() {
+			n.Dump()
+		}
+		_ = client.CoreV1().Namespaces().Delete(context.Background(), n.Name, metav1.DeleteOptions{})
+	})
+	n.Until("has its account", func() error {
+		_, err := client.CoreV1().ServiceAccounts(n.Name).Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
+	return n
+}
+
+// Until calls f until it returns no error, and ends the test if it never does.
+func (n *Namespace) Until(what string, f func() error) {
+	n.T.Helper()
+	if err := Await(n.Patience, what, f); err != nil {
+		n.T.Fatal(err)
+	}
+}
+
+// Kubectl runs in this namespace; an error ends the test.
+func (n *Namespace) Kubectl(args ...string) string {
+	n.T.Helper()
+	out, err := n.TryKubectl("", args...)
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	return out
+}
+
+// TryKubectl runs in this namespace.
+func (n *Namespace) TryKubectl(stdin string, args ...string) (string, error) {
+	return Kubectl(stdin, append([]string{"--namespace", n.Name}, args...)...)
+}
+
+// Apply applies manifests; an error ends the test.
+func (n *Namespace) Apply(manifest string) {
+	n.T.Helper()
+	if _, err := n.TryKubectl(manifest, "apply", "-f", "-"); err != nil {
+		n.T.Fatal(err)
+	}
+}
+
+// Available waits until a deployment's pods all serve.
+func (n *Namespace) Available(deployment string) {
+	n.T.Helper()
+	n.Kubectl("rollout", "status", "deployment", deployment, "--timeout", n.Patience.String())
+}
+
+// Dump logs the namespace of a failed test: objects, Events, the ends of logs.
+func (n *Namespace) Dump() {
+	for _, args := range [][]string{
+		{"get", "all", "-o", "wide"},
+		{"get", "events", "--sort-by", ".metadata.creationTimestamp"},
+	} {
+		out, _ := n.TryKubectl("", args...)
+		lines := strings.Split(out, "\n")
+		n.T.Logf("kubectl %s:\n%s", strings.Join(args, " "), strings.Join(lines[max(0, len(lines)-40):], "\n"))
+	}
+	list, err := n.Client.CoreV1().Pods(n.Name).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		n.T.Log(err)
+		return
+	}
+	for _, p := range list.Items {
+		out, _ := n.TryKubectl("", "logs", p.Name, "--all-containers", "--prefix", "--tail", "30")
+		n.T.Logf("logs of %s:\n%s", p.Name, out)
+	}
+}
