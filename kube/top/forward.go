@@ -121,7 +121,8 @@ func follow(connection httpstream.Connection, port int32, each func(live.State))
 	return err
 }
 
-// request reads the states of a connection's only request.
+// request reads the states of a connection's only request. It leaves the body open: to close it means to read it to its
+// end.
 func request(c io.ReadWriter, each func(live.State)) error {
 	if _, err := io.WriteString(c, "GET "+live.EventsPath+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
 		return fmt.Errorf("request the states: %w", err)
@@ -130,7 +131,6 @@ func request(c io.ReadWriter, each func(live.State)) error {
 	if err != nil {
 		return fmt.Errorf("request the states: %w", err)
 	}
-	defer func() { _ = response.Body.Close() }()
 	switch response.StatusCode {
 	case http.StatusOK:
 	case http.StatusNotFound:
