@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/lastcall-dev/lastcall/internal/sockets"
 )
 
-// counters are open files of a network namespace's counters. They stay those of the namespace in which they were opened.
-type counters struct{ snmp, netstat *os.File }
+// counters are open files of a network namespace, in /proc/net. They stay those of the namespace in which they were
+// opened.
+type counters struct{ snmp, netstat, tcp, tcp6 *os.File } // tcp6 is nil without IPv6
 
 // resets are the namespace's TCP resets, since it exists.
 type resets struct {
@@ -24,18 +28,31 @@ type resets struct {
 func (r resets) refusing() int { return r.sent - r.aborted }
 
 func openCounters() (c counters, err error) {
-	if c.snmp, err = os.Open("/proc/thread-self/net/snmp"); err != nil {
-		return c, err
+	for name, file := range map[string]**os.File{"snmp": &c.snmp, "netstat": &c.netstat, "tcp": &c.tcp, "tcp6": &c.tcp6} {
+		if *file, err = os.Open("/proc/thread-self/net/" + name); err != nil && name != "tcp6" {
+			c.close()
+			return c, err
+		}
 	}
-	if c.netstat, err = os.Open("/proc/thread-self/net/netstat"); err != nil {
-		_ = c.snmp.Close()
-	}
-	return c, err
+	return c, nil
 }
 
 func (c counters) close() {
-	_ = c.snmp.Close()
-	_ = c.netstat.Close()
+	for _, file := range []*os.File{c.snmp, c.netstat, c.tcp, c.tcp6} {
+		_ = file.Close() // of nil: an error
+	}
+}
+
+// tableMost bounds a table of sockets, bytes: 150 for each.
+const tableMost = 64 << 20
+
+// acks reads the tables of sockets: see sockets.InStride.
+func (c counters) acks(ports []uint16) (answered func(local, remote netip.AddrPort) bool, exact bool, err error) {
+	tables := []io.Reader{io.NewSectionReader(c.tcp, 0, tableMost)}
+	if c.tcp6 != nil {
+		tables = append(tables, io.NewSectionReader(c.tcp6, 0, tableMost))
+	}
+	return sockets.InStride(ports, tables...)
 }
 
 func (c counters) read() (r resets, err error) {

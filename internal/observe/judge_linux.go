@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
@@ -19,10 +20,12 @@ const (
 // connection is a client's connection as the last look saw it.
 type connection struct {
 	sockdiag.Socket
-	turn    turn
-	arrived time.Time
-	active  bool // with a request since Begin, or in flight then
-	missed  int  // looks in a row that did not show it, while the kernel has not reported its end
+	turn     turn
+	arrived  time.Time
+	active   bool // with a request since Begin, or in flight then
+	settled  bool // its turn has been resolved, since bytes moved
+	appFirst bool // the table shows that the app closed first
+	missed   int  // looks in a row that did not show it, while the kernel has not reported its end
 }
 
 // received are the bytes from the client without its FIN, as far as the state shows the FIN.
@@ -68,8 +71,35 @@ func turnOf(s sockdiag.Socket, was *connection) turn {
 	case s.LastReceived > s.LastSent:
 		return app
 	}
-	return bySegments(int(s.SegmentsReceived), int(s.SegmentsSent))
+	return byAcks(s)
 }
+
+// byAcks estimates which side sent last from the acknowledgements that each side has sent by themselves. At first, each
+// segment with data gets one; from the first prompt answer on, requests and answers carry them, and a request without
+// an answer gets one after 40 ms (delayed). So they are the segments of the first request and of the first answer, from
+// which the numbers of requests and of answers follow if all are alike.
+func byAcks(s sockdiag.Socket) turn {
+	in, out := int(s.SegmentsReceived), int(s.SegmentsSent)
+	request, answer := int(s.EmptySent), int(s.EmptyReceived)-2 // without the handshake
+	if s.State == closed {
+		answer-- // the acknowledgement of our FIN, which may be the client's FIN
+		if request--; s.ReadQueue > 0 {
+			request-- // that of the client's FIN
+		}
+	}
+	if s.LastReceived < delayed && request > 0 && answer > 0 && in%request == 0 && out%answer == 0 {
+		switch in/request - out/answer {
+		case 0:
+			return app
+		case 1:
+			return client
+		}
+	}
+	return bySegments(in, out)
+}
+
+// delayed is the kernel's delay of an acknowledgement at its shortest (TCP_DELACK_MIN).
+const delayed = 40 * time.Millisecond
 
 // fin is 1 for a destroyed socket, whose counters may include the client's FIN.
 func fin(s sockdiag.Socket) uint64 {
@@ -96,13 +126,24 @@ func bySegments(in, out int) turn {
 	return unclear
 }
 
-// settle resolves an unclear turn of a silent connection: a client acknowledges an answer by itself, up to 500 ms later
-// (RFC 9293, 3.8.6.3), unless its next request has done so.
-func (c *connection) settle() {
+// settle resolves the turn of a connection that has been silent for so long that the kernel has sent the delayed
+// acknowledgements, if both sides sent in one tick before. A client acknowledges an answer by itself, up to 500 ms later
+// (RFC 9293, 3.8.6.3), unless its next request has done so. answered is what sockets.InStride shows.
+func (c *connection) settle(answered func(netip.AddrPort, netip.AddrPort) bool, exact bool) {
 	later := c.LastReceived - c.LastAcked
-	if c.turn == unclear && later > 0 && later <= 500*time.Millisecond {
+	switch {
+	case later > 0 && later <= 500*time.Millisecond, answered(c.Local, c.Remote):
 		c.turn = app
+	case exact:
+		c.turn = client
 	}
+	c.settled = true
+}
+
+// unsettled reports whether settle has something to resolve.
+func (c *connection) unsettled() bool {
+	return !c.settled && c.State == sockdiag.Established && c.Sent > 0 && c.LastReceived == c.LastSent &&
+		c.LastReceived > delayed+delayed/2
 }
 
 // fate is how a connection ended for its client.
@@ -127,9 +168,6 @@ func judge(s sockdiag.Socket, was *connection, appFirst func() bool) fate {
 		}
 		return nothing
 	}
-	if was != nil && was.missed >= missedMost {
-		return left // it was no longer in the table, but the app still had it: the client reset it
-	}
 	var (
 		next      = turnOf(s, was)
 		finAcked  = s.Acked > s.Sent // the app closed, and the client knows
@@ -148,11 +186,14 @@ func judge(s sockdiag.Socket, was *connection, appFirst func() bool) fate {
 		if next == app && !unacked {
 			return answered
 		}
+		if was != nil && was.missed >= missedMost {
+			return left // it was no longer in the table, but the app still had it: the client reset it
+		}
 		return wasReset
 	case unacked: // the client's reset: the app's own close would have delivered everything first
 		return left
 	case pending && finAcked:
-		if noFIN || appFirst() {
+		if noFIN || was != nil && was.appFirst || appFirst() {
 			return wasUnanswered
 		}
 		return left
@@ -168,5 +209,5 @@ func judge(s sockdiag.Socket, was *connection, appFirst func() bool) fate {
 	return answered
 }
 
-// missedMost is after how many looks a connection without a report counts as reset by its client.
-const missedMost = 2
+// missedMost is how many looks a report may be late: the kernel sends them in the background.
+const missedMost = 20

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -24,17 +25,17 @@ const (
 type ledger struct {
 	options   Options
 	owned     func(sockdiag.Socket) bool // whether a listener is the app's; nil: all are
-	listeners map[uint64]bool            // by cookie, whether it counts; also those that have closed
-	ports     map[uint16]bool            // that have or had a listener that counts
-	listening []uint16                   // that have one now
-	unlisten  bool                       // a listener that counts has closed, and no look has followed
+	acks      func(ports []uint16) (answered func(local, remote netip.AddrPort) bool, exact bool, err error)
+	listeners map[uint64]bool // by cookie, whether it counts; also those that have closed
+	ports     map[uint16]bool // that have or had a listener that counts
+	listening []uint16        // that have one now
+	unlisten  bool            // a listener that counts has closed, and no look has followed
 	open      map[uint64]*connection
 	endings   []ending // before Begin, of the last foldTime
 	looked    time.Time
-	overran   bool // since the last look
-	refusing  int  // counter at the last look, or at Begin
-	queued    int  // resets of connections that were not accepted, which refusing contains
-	crossings int  // crossed connections whose reset refusing contains
+	refusing  int // counter at the last look, or at Begin
+	queued    int // resets of connections that were not accepted, which refusing contains
+	crossings int // crossed connections whose reset refusing contains
 
 	begun    bool
 	result   Termination
@@ -53,7 +54,7 @@ type ending struct {
 func newLedger(o Options) *ledger {
 	g := &ledger{options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), open: make(map[uint64]*connection)}
 	if o.Process != 0 {
-		g.owned = func(s sockdiag.Socket) bool { return sockets(o.Process)[s.Inode] }
+		g.owned = func(s sockdiag.Socket) bool { return inodes(o.Process)[s.Inode] }
 	}
 	return g
 }
@@ -79,8 +80,12 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		if s.State == sockdiag.Listen || !g.counts(s) {
 			continue
 		}
-		present[s.Cookie] = true
 		c := g.open[s.Cookie]
+		if c != nil && s.State == sockdiag.FinWait2 && s.Received == 0 && c.Received > 0 {
+			c.appFirst = true // the small socket that is left of it; its report follows
+			continue
+		}
+		present[s.Cookie] = true
 		if c == nil {
 			if s.State == sockdiag.FinWait2 || s.State == sockdiag.LastAck || s.State == sockdiag.Closing {
 				continue // its report follows; or it is a small socket of TIME_WAIT
@@ -99,10 +104,13 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 				c.active = g.begun
 			}
 			c.turn = turnOf(s, c)
+			c.settled = c.settled && s.Received == c.Received && s.Sent == c.Sent
 		}
 		c.Socket, c.missed = s, 0
-		c.settle()
-		if c.busy() {
+	}
+	g.settle()
+	for _, c := range g.open {
+		if c.missed == 0 && c.busy() {
 			c.active, g.lastBusy = true, now
 		}
 	}
@@ -110,14 +118,41 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		if present[cookie] {
 			continue
 		}
-		if c.missed++; g.overran {
-			delete(g.open, cookie)
+		// After an overrun the kernel drops reports without a sign until its buffer is empty.
+		if c.missed++; g.result.Overruns == 0 || c.missed <= missedMost {
+			continue
+		}
+		delete(g.open, cookie)
+		switch {
+		case !c.appFirst:
 			g.result.Unseen++
+		case c.turn == client:
+			g.end(c, wasUnanswered, now)
+		default:
+			g.end(c, answered, now)
 		}
 	}
-	g.overran, g.looked = false, now
+	g.looked = now
 	for len(g.endings) > 0 && now.Sub(g.endings[0].at) > foldTime {
 		g.endings = g.endings[1:]
+	}
+}
+
+// settle resolves the turns of silent connections.
+func (g *ledger) settle() {
+	var doubts []*connection
+	for _, c := range g.open {
+		if c.unsettled() {
+			doubts = append(doubts, c)
+		}
+	}
+	if len(doubts) == 0 || g.acks == nil {
+		return
+	}
+	if answered, exact, err := g.acks(slices.Collect(maps.Keys(g.ports))); err == nil { // otherwise at the next look
+		for _, c := range doubts {
+			c.settle(answered, exact)
+		}
 	}
 }
 
@@ -239,6 +274,7 @@ func (g *ledger) count(e ending) {
 // begin starts the result. refusing is the counter of resets.
 func (g *ledger) begin(at time.Time, by string) {
 	g.begun = true
+	g.result = Termination{} // what was missed before does not matter
 	g.result.Begin, g.result.BeginBy, g.lastBusy = at, by, at
 	for _, c := range g.open {
 		if g.arrive(c.arrived); !c.arrived.After(at) && c.busy() {
@@ -286,7 +322,7 @@ func (g *ledger) peek(now time.Time) Termination {
 	}
 	slices.Sort(t.Ports)
 	for _, c := range g.open {
-		if c.missed < missedMost && c.busy() {
+		if c.missed == 0 && c.busy() {
 			t.Unfinished++
 		}
 	}
@@ -311,12 +347,17 @@ func (g *ledger) left() (n int) {
 // conclude judges the connections that the app has closed without an answer, and whose clients have not reacted.
 func (g *ledger) conclude(now time.Time) {
 	for cookie, c := range g.open {
-		waits := c.State == sockdiag.FinWait2 || c.State == sockdiag.FinWait1 && c.WriteQueue <= 1
-		if waits && c.missed < missedMost && c.turn == client {
+		waits := c.appFirst || c.missed == 0 && (c.State == sockdiag.FinWait2 || c.State == sockdiag.FinWait1 && c.WriteQueue <= 1)
+		if waits && c.turn == client {
 			delete(g.open, cookie)
-			g.count(ending{at: now, fate: wasUnanswered, sample: Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)}})
+			g.end(c, wasUnanswered, now)
 		}
 	}
+}
+
+// end counts a connection whose report has not come.
+func (g *ledger) end(c *connection, f fate, now time.Time) {
+	g.count(ending{at: now, fate: f, active: c.active, sample: Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)}})
 }
 
 // closing counts the connections that the app has closed and whose end the kernel still has to report.

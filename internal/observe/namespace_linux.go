@@ -26,14 +26,34 @@ func openKernel(namespace *os.File, buffer int) (k *kernel, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // without an unlock: the thread ends with the goroutine, and with it the other namespace
-		if err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
-			err = fmt.Errorf("enter the network namespace %s: %w", namespace.Name(), err)
-			return
-		}
-		k, err = openHere(buffer)
+		k, err = openThere(namespace, buffer)
 	}()
 	<-done
+	return k, err
+}
+
+// openThere enters the namespace and comes back. A thread that cannot come back stays locked and ends with the
+// goroutine; the main thread could not end, and /proc/self would show its namespace.
+func openThere(namespace *os.File, buffer int) (*kernel, error) {
+	runtime.LockOSThread()
+	own, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("open the own network namespace: %w", err)
+	}
+	defer own.Close()
+	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("enter the network namespace %s: %w", namespace.Name(), err)
+	}
+	k, err := openHere(buffer)
+	if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); back != nil {
+		if err == nil {
+			_ = k.close()
+		}
+		return nil, fmt.Errorf("leave the network namespace %s: %w", namespace.Name(), back)
+	}
+	runtime.UnlockOSThread()
 	return k, err
 }
 

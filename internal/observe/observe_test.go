@@ -6,12 +6,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var mustRemote = netip.MustParseAddrPort("192.0.2.1:50000")
 

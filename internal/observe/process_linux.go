@@ -39,8 +39,8 @@ func family(pid int) []int {
 	return all
 }
 
-// sockets are the inodes of the sockets of a process and its descendants.
-func sockets(pid int) map[uint32]bool {
+// inodes are those of the sockets of a process and its descendants.
+func inodes(pid int) map[uint32]bool {
 	out := make(map[uint32]bool)
 	for _, member := range family(pid) {
 		_ = sockdiag.AddInodes(out, "/proc/"+strconv.Itoa(member)) // it may have exited
@@ -58,7 +58,7 @@ func OfProcess(pid int) (o Options, namespace string, err error) {
 		}
 		return o, "", fmt.Errorf("process %d: %w; run as its user or as root", pid, err)
 	}
-	own, err1 := os.Readlink("/proc/self/ns/net")
+	own, err1 := os.Readlink("/proc/thread-self/ns/net")
 	its, err2 := os.Readlink(folder + "/ns/net")
 	if err := errors.Join(err1, err2); err != nil {
 		return o, "", fmt.Errorf("process %d: find its network namespace: %w", pid, err)

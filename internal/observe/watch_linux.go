@@ -75,7 +75,7 @@ func (w *Watch) startLocked() error {
 	if err != nil {
 		return err
 	}
-	w.kernel = kernel
+	w.kernel, w.ledger.acks = kernel, kernel.counters.acks
 	if err := w.lookLocked(); err != nil {
 		w.kernel = nil
 		return errors.Join(err, kernel.close())
@@ -256,7 +256,6 @@ type ends struct{ local, remote netip.AddrPort }
 func (w *Watch) collectLocked() {
 	sockets, lost := w.kernel.reports.Ended()
 	if lost {
-		w.ledger.overran = true
 		w.ledger.result.Overruns++
 	}
 	var waiting map[ends]bool // read for the first socket that needs it, because a table may be large

@@ -54,6 +54,9 @@ type Socket struct {
 	// SegmentsReceived and SegmentsSent are the segments with data, without retransmissions, and MSS is the largest
 	// that is sent. 0 where the kernel does not count them.
 	SegmentsReceived, SegmentsSent, MSS uint32
+	// EmptyReceived and EmptySent are the segments without data. Of an accepted connection, the client's SYN and the end
+	// of its handshake are among those received.
+	EmptyReceived, EmptySent uint32
 
 	// The time since data arrived, data was sent and an acknowledgement arrived, with the resolution of the kernel's
 	// tick: 10 ms at worst.
@@ -196,7 +199,7 @@ func (s *Socket) tcpInfo(b []byte) {
 	const (
 		sndMSS, lastDataSent, lastDataRecv, lastAckRecv, totalRetrans = 16, 44, 52, 56, 100
 		bytesAcked, bytesReceived, dataSegsIn, dataSegsOut            = 120, 128, 152, 156
-		bytesSent, bytesRetrans                                       = 200, 208
+		bytesSent, bytesRetrans, segsOut, segsIn                      = 200, 208, 136, 140
 	)
 	if len(b) >= lastAckRecv+4 {
 		s.LastSent = time.Duration(binary.NativeEndian.Uint32(b[lastDataSent:])) * time.Millisecond
@@ -212,6 +215,8 @@ func (s *Socket) tcpInfo(b []byte) {
 		s.SegmentsReceived = binary.NativeEndian.Uint32(b[dataSegsIn:])
 		sent, again := binary.NativeEndian.Uint32(b[dataSegsOut:]), binary.NativeEndian.Uint32(b[totalRetrans:])
 		s.SegmentsSent = sent - min(sent, again)
+		s.EmptyReceived = binary.NativeEndian.Uint32(b[segsIn:]) - s.SegmentsReceived
+		s.EmptySent = binary.NativeEndian.Uint32(b[segsOut:]) - sent
 	}
 	if len(b) >= bytesRetrans+8 {
 		sent, again := binary.NativeEndian.Uint64(b[bytesSent:]), binary.NativeEndian.Uint64(b[bytesRetrans:])

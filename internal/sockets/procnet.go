@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -42,17 +43,22 @@ func readProc(ports []uint16) (out []procSocket, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the kernel's socket table: %w", err)
 		}
-		lines := bufio.NewScanner(bytes.NewReader(data))
-		for lines.Scan() {
-			if s, ok := parseProc(lines.Text()); ok && slices.Contains(ports, s.local.Port()) {
-				out = append(out, s)
-			}
-		}
-		if err := lines.Err(); err != nil {
+		if out, err = scanProc(out, bytes.NewReader(data), ports); err != nil {
 			return nil, fmt.Errorf("read the kernel's socket table: %s: %w", file, err)
 		}
 	}
 	return out, nil
+}
+
+// scanProc appends the sockets of one table.
+func scanProc(out []procSocket, table io.Reader, ports []uint16) ([]procSocket, error) {
+	lines := bufio.NewScanner(table)
+	for lines.Scan() {
+		if s, ok := parseProc(lines.Text()); ok && slices.Contains(ports, s.local.Port()) {
+			out = append(out, s)
+		}
+	}
+	return out, lines.Err()
 }
 
 // cookie identifies a connection while it is open, as its inode does; but it has no inode before the app has accepted
@@ -124,6 +130,24 @@ func readAcks(ports []uint16) (acks, error) {
 	if err != nil {
 		return acks{}, err
 	}
+	return acksOf(sockets), nil
+}
+
+// InStride reads tables such as /proc/net/tcp, of any network namespace. answered reports whether the app's answers on a
+// connection have carried the acknowledgements: see readAcks. exact states that the others have no answer, of those
+// that have been silent for 40 ms.
+func InStride(ports []uint16, tables ...io.Reader) (answered func(local, remote netip.AddrPort) bool, exact bool, err error) {
+	var sockets []procSocket
+	for _, table := range tables {
+		if sockets, err = scanProc(sockets, table, ports); err != nil {
+			return nil, false, fmt.Errorf("read the kernel's socket table: %w", err)
+		}
+	}
+	h := acksOf(sockets)
+	return func(local, remote netip.AddrPort) bool { return h.inStride[ends{local, remote}] }, h.exact, nil
+}
+
+func acksOf(sockets []procSocket) acks {
 	h := acks{inStride: make(map[ends]bool)}
 	for _, s := range sockets {
 		if s.answersInStride {
@@ -132,7 +156,7 @@ func readAcks(ports []uint16) (acks, error) {
 	}
 	threshold, err := os.ReadFile(thresholdFile)
 	h.exact = err == nil && strings.TrimSpace(string(threshold)) == "1"
-	return h, nil
+	return h
 }
 
 // turn is the conclusion for a connection on which both sides sent in one jiffy.

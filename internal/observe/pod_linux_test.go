@@ -1,0 +1,58 @@
+package observe
+
+import (
+	"context"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/nettest"
+)
+
+// In a pod's namespace, a sidecar's connection to its app does not count; a refused client does.
+func TestPod(t *testing.T) {
+	n := nettest.New(t)
+	front, back := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80)), n.Pod.Listen(t, "tcp", n.Pod.TCP4(8080))
+	w, err := Open(n.Pod.Path(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := w.Begin(time.Now(), "test"); err != nil {
+		t.Fatal(err)
+	}
+	exchange := func(from *nettest.Namespace, to net.Listener) {
+		t.Helper()
+		c, err := from.Dial(context.Background(), "tcp", to.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := to.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, "request")
+		_, _ = io.ReadFull(s, make([]byte, 7))
+		_, _ = s.Close(), c.Close()
+	}
+	exchange(n.Client, front) // unanswered
+	exchange(n.Pod, back)     // the sidecar's
+	_, _ = front.Close(), back.Close()
+	for len(w.Listening()) > 0 {
+		time.Sleep(5 * time.Millisecond)
+	}
+	for range 3 {
+		if c, err := n.Client.Dial(context.Background(), "tcp", n.Pod.TCP4(80)); err == nil {
+			_ = c.Close()
+			t.Fatal("connected")
+		}
+	}
+	got := w.End(time.Now(), Exit{})
+	if want := (Lost{Unanswered: 1, Refused: 3}); got.Lost != want || got.Arrivals.Count != 4 {
+		t.Errorf("%+v: %s", got.Lost, got.Text())
+	}
+	if !w.Gone() {
+		t.Error("something is left")
+	}
+}

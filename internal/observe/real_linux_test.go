@@ -1,0 +1,246 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// observed starts a watch of an app that has begun.
+func observed(t *testing.T, a *program) *Watch {
+	t.Helper()
+	o, namespace, err := OfProcess(a.cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := Open(namespace, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.Close() })
+	if err := w.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.Listening()) != 1 {
+		t.Fatalf("listening: %v", w.Listening())
+	}
+	return w
+}
+
+// awaitBusy waits until the table shows n connections with a request in flight.
+func awaitBusy(t *testing.T, w *Watch, n int) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		w.mu.Lock()
+		w.tickLocked()
+		w.mu.Unlock()
+		if got := w.Peek().Unfinished; got == n {
+			return
+		} else if time.Now().After(end) {
+			t.Fatalf("%d busy connections; want %d", got, n)
+		}
+	}
+}
+
+// The numbers are those that the clients count themselves.
+func TestLosses(t *testing.T) {
+	for _, tt := range []struct {
+		kind       string
+		signal     syscall.Signal
+		idle, busy int
+	}{
+		{"go", syscall.SIGKILL, 3, 2},
+		{"go", syscall.SIGTERM, 0, 3}, // without a handler: it ends at once
+		{"go", syscall.SIGKILL, 5, 0},
+		{"go", syscall.SIGKILL, 500, 500},
+		{"go6", syscall.SIGKILL, 2, 2},
+		{"deaf", syscall.SIGKILL, 0, 4}, // all in the accept queue
+		{"python", syscall.SIGKILL, 3, 2},
+		{"python", syscall.SIGTERM, 2, 0},
+		{"gunicorn", syscall.SIGKILL, 3, 2},
+		{"gunicorn", syscall.SIGTERM, 3, 2},
+		{"nginx", syscall.SIGKILL, 3, 2},
+		{"nginx", syscall.SIGTERM, 3, 2},
+		{"nginx", syscall.SIGTERM, 4, 0},
+	} {
+		t.Run(fmt.Sprintf("%s/%v/%d idle/%d busy", tt.kind, tt.signal, tt.idle, tt.busy), func(t *testing.T) {
+			a := startApp(t, tt.kind)
+			w := observed(t, a)
+			var clients []*caller
+			for i := range tt.idle + tt.busy {
+				c := connect(t, a)
+				if tt.kind != "deaf" && i%3 > 0 || i < tt.idle { // with and without an earlier answer
+					if c.ask(t, "/"); !c.receive() {
+						t.Fatal("no answer")
+					}
+				}
+				if i >= tt.idle {
+					c.ask(t, "/slow")
+				}
+				clients = append(clients, c)
+			}
+			awaitBusy(t, w, tt.busy)
+			if err := w.Begin(time.Now(), "test"); err != nil {
+				t.Fatal(err)
+			}
+			a.end(tt.signal)
+			ended := time.Now()
+			lost := 0
+			for _, c := range clients {
+				lost += c.losses()
+			}
+			got := w.End(ended, Exit{})
+			if got.Open < len(clients) || got.Busy != tt.busy || got.Lost.Total() != lost || lost != tt.busy {
+				t.Errorf("the clients lost %d of %d:\n%s", lost, len(clients), got.Text())
+			}
+			if want := map[bool]Verdict{true: Clean, false: Lossy}[lost == 0]; got.Verdict != want {
+				t.Errorf("the verdict is %s, not %s:\n%s", got.Verdict, want, got.Text())
+			}
+		})
+	}
+}
+
+// Clients with answers in the same tick as their requests, killed in mid-stream: the total may miss what no byte shows.
+func TestLossesUnderLoad(t *testing.T) {
+	a := startApp(t, "go")
+	w := observed(t, a)
+	const clients = 20
+	lost := make(chan int)
+	for range clients {
+		c := connect(t, a)
+		go func() {
+			for {
+				if _, err := c.conn.Write([]byte("GET / HTTP/1.1\r\nHost: app\r\n\r\n")); err != nil {
+					lost <- 0 // the client knows before it asks
+					return
+				}
+				if c.owed++; !c.receive() {
+					lost <- c.owed
+					return
+				}
+				time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+			}
+		}()
+	}
+	time.Sleep(300 * time.Millisecond) // of load
+	if err := w.Begin(time.Now(), "test"); err != nil {
+		t.Fatal(err)
+	}
+	a.end(syscall.SIGKILL)
+	ended, sum := time.Now(), 0
+	for range clients {
+		sum += <-lost
+	}
+	got := w.End(ended, Exit{})
+	t.Logf("the clients lost %d:\n%s", sum, got.Text())
+	if sum > 0 && got.Verdict == Clean && got.Unclear == 0 {
+		t.Errorf("clean, although the clients lost %d:\n%s", sum, got.Text())
+	}
+	if got.Lost.Total() > sum+1 {
+		t.Errorf("%d lost; the clients count %d", got.Lost.Total(), sum)
+	}
+}
+
+// A client that goes first loses nothing; nor does one whose pipelined requests have all been answered.
+func TestClientsThatLeave(t *testing.T) {
+	a := startApp(t, "go")
+	w := observed(t, a)
+	gone, reset, pipelined := connect(t, a), connect(t, a), connect(t, a)
+	gone.ask(t, "/slow")
+	reset.ask(t, "/slow")
+	if pipelined.ask(t, "/", "/", "/"); pipelined.losses() != 0 {
+		t.Fatal("no answers")
+	}
+	awaitBusy(t, w, 2)
+	if err := w.Begin(time.Now(), "test"); err != nil {
+		t.Fatal(err)
+	}
+	_ = reset.conn.(*net.TCPConn).SetLinger(0)
+	_, _ = gone.conn.Close(), reset.conn.Close()
+	awaitBusy(t, w, 0)
+	a.end(syscall.SIGKILL)
+	if got := w.End(time.Now(), Exit{}); got.Lost.Total() != 0 || got.Left != 2 {
+		t.Errorf("%s", got.Text())
+	}
+}
+
+// A process that ends before a look has seen it, and one that ends while the kernel has no room for reports.
+func TestOverrun(t *testing.T) {
+	a := startApp(t, "go")
+	o, _, err := OfProcess(a.cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := Open("", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	w.buffer = 1 // the kernel makes it 2 kB: two reports
+	if err := w.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for range 300 {
+		connect(t, a).ask(t, "/slow")
+	}
+	awaitBusy(t, w, 300)
+	if err := w.Begin(time.Now(), "test"); err != nil {
+		t.Fatal(err)
+	}
+	a.end(syscall.SIGKILL)
+	got := w.End(time.Now(), Exit{})
+	if got.Overruns == 0 || got.Verdict == Clean || got.Lost.Total()+got.Unseen != 300 {
+		t.Error(got.Text())
+	}
+}
+
+func TestProcessThatIsGone(t *testing.T) {
+	a := startApp(t, "go")
+	pid := a.cmd.Process.Pid
+	exited, err := Exited(context.Background(), pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.end(syscall.SIGKILL)
+	<-exited
+	if _, _, err := OfProcess(pid); err == nil || !strings.Contains(err.Error(), "no such process") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := Open("/proc/0/ns/net", Options{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("error %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped, err := Exited(ctx, 1)
+	if err != nil {
+		t.Skip(err)
+	}
+	cancel()
+	<-stopped
+}
+
+func TestInGroup(t *testing.T) {
+	const id = "3f1c9a0b11d2"
+	for cgroup, want := range map[string]bool{
+		"0::/system.slice/docker-3f1c9a0b11d2aa.scope\n":                       true,
+		"0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-3f1c9a0b11d2aa": true,
+		"12:cpu:/kubepods/pod1/3f1c9a0b11d2aa\n":                               true,
+		"0::/system.slice/web.service\n":                                       false,
+		"0::/docker-aa3f1c9a0b11d2.scope\n":                                    false,
+	} {
+		if got := inGroup(cgroup, id); got != want {
+			t.Errorf("%q: %v", cgroup, got)
+		}
+	}
+	for _, bad := range []string{"", "abc", "web-1-container"} {
+		if _, err := OfContainer(bad); err == nil {
+			t.Errorf("%q: no error", bad)
+		}
+	}
+}
