@@ -97,7 +97,7 @@ func ports16(flag string, ports []uint) (out []uint16, err error) {
 }
 
 // observation finds the app and starts to watch.
-func (f *observeFlags) observation(ctx context.Context, args []string) (o *observation, err error) {
+func (f *observeFlags) observation(ctx context.Context, args []string) (_ *observation, err error) {
 	ways := 0
 	for _, given := range []bool{f.pid != 0, f.unit != "", f.container != "", f.pod, len(args) > 0} {
 		if given {
@@ -123,7 +123,7 @@ func (f *observeFlags) observation(ctx context.Context, args []string) (o *obser
 		return nil, err
 	}
 	ctx, free := context.WithCancel(ctx)
-	o = &observation{observeFlags: *f, free: free}
+	o := &observation{observeFlags: *f, free: free}
 	defer func() {
 		if err != nil {
 			o.close()
