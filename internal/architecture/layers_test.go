@@ -15,6 +15,7 @@ var layers = []struct{ folders, what string }{
 	{"kube/cmd cmd rehearsal/cmd gateway/cmd", "flags and wiring"},
 	{"rehearsal/command", "the commands of a rehearsal, which two programs mount"},
 	{"internal/cli", "shared by the command lines: errors, signals, version, log flags"},
+	{"kube/rehearse", "what a rehearsal takes from a manifest, and one against a cluster"},
 	{"rehearsal", "one machine as a cluster: the experiment, the rollout, models of other tools"},
 	{"kube/webhook kube/events", "admission of pods; Kubernetes Events about how they ended"},
 	{"kube/bugreport kube/top kube/check", "collects a report; shows drains in a terminal; looks a cluster over"},

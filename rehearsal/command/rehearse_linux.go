@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/rehearsal"
+	"github.com/lastcall-dev/lastcall/rehearsal/service"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -18,18 +20,26 @@ App, sidecar and gateway are real processes with real sockets on loopback, and g
 
 In Istio's rows lastcall agent --compat istio imitates Istio's agent. With --proxy istio-agent Istio's own agent, pilot-agent, and a real Envoy take its place, and two more rows show the same pods with lastcall wait --envoy as their hooks. The table names the agent that it was. One of them, lastcall-istio-classic, takes the sockets of other cgroups for another container of its pod: on a machine with such services, give the rehearsal a network namespace of its own, unshare -rn sh -c 'ip link set lo up; lastcallctl rehearse --proxy istio-agent'.
 
-The exit code is 1 if a row is not as expected.`
+The exit code is 1 if a row is not as expected.
+
+` + serviceHelp
 
 const rehearseExample = `  lastcallctl rehearse
   lastcallctl rehearse --strategy istio-default,lastcall-native-exit
   lastcallctl rehearse --delay 3s --grace 20s
   lastcallctl rehearse --proxy envoy --gateway envoy
   lastcallctl rehearse --proxy istio-agent
-  lastcallctl rehearse --app 'gunicorn -b 127.0.0.1:{port} httpbin:app'`
+  lastcallctl rehearse --app 'gunicorn -b 127.0.0.1:{port} httpbin:app'
+  lastcallctl rehearse --app 'node server.js' --request 'GET /slow' --request '4 GET /fast' -f deployment.yaml`
 
-// Rehearse is the command that runs the experiment.
-func Rehearse() *cobra.Command {
+// Rehearse is the command that runs the experiment, or rehearses one's own service; read lets it read manifests.
+func Rehearse(read ...ReadManifest) *cobra.Command {
 	o := rehearsal.Options{}
+	own := serviceFlags{}
+	if len(read) > 0 {
+		own.read = read[0]
+	}
+	var propagation string
 	var output cli.Format
 	var picture string
 	cmd := &cobra.Command{
@@ -39,6 +49,22 @@ func Rehearse() *cobra.Command {
 		Example: rehearseExample,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := own.check(cmd.Flags()); err != nil {
+				return err
+			}
+			span, err := parsePropagation(propagation, own.isSet())
+			if err != nil {
+				return err
+			}
+			if own.isSet() {
+				grace := time.Duration(0)
+				if cmd.Flags().Changed("grace") {
+					grace = o.Grace
+				}
+				common := service.Options{Command: o.App, Propagation: span, Strategies: o.Strategies, KeepLogs: o.KeepLogs, Lastcall: o.Lastcall}
+				return own.run(cmd, output, common, grace)
+			}
+			o.Propagation = span.To
 			return measure(cmd, output, func(ctx context.Context, self string) (*rehearsal.Result, error) {
 				o.Self, o.Progress = self, os.Stderr
 				return rehearsal.Run(ctx, o)
@@ -48,9 +74,9 @@ func Rehearse() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&o.Strategies, "strategy", nil, "`names` of the strategies; may be repeated (default all)")
 	flags.DurationVar(&o.Delay, "delay", rehearsal.DefaultDelay, "how long the request takes")
-	flags.DurationVar(&o.Grace, "grace", rehearsal.DefaultGrace, "the pods' terminationGracePeriodSeconds, whole seconds")
-	flags.DurationVar(&o.Propagation, "propagation", rehearsal.DefaultPropagation, "endpoint propagation delay: from the scale-down until the gateway removes the endpoint")
-	flags.StringVar(&o.App, "app", "", "`command` of an app with httpbin's paths in place of the built-in one; {port} stands for its port")
+	flags.DurationVar(&o.Grace, "grace", rehearsal.DefaultGrace, "the pods' terminationGracePeriodSeconds, whole seconds; for your own service the manifest's, unless this is set")
+	flags.StringVar(&propagation, "propagation", "", "endpoint propagation `delay`: from the scale-down until clients know (default 1s; for your own service 0s..4s, of the fastest and of the slowest client)")
+	flags.StringVar(&o.App, "app", "", "`command` of your service, or of an app with httpbin's paths in place of the built-in one; {port}, or the variable PORT, is its port")
 	flags.StringVar(&o.Gateway, "gateway", "", "`command` in place of the built-in gateway; {port}, {endpoint} (host:port) and {endpoints} (a file) stand for their values; or envoy, for a real Envoy")
 	flags.StringVar(&o.Proxy, "proxy", strategy.ProxyPipe, "data plane of the sidecars: pipe (embedded); envoy, for a real Envoy; or istio-agent, for a real Envoy with Istio's own pilot-agent in Istio's rows")
 	flags.StringVar(&o.EnvoyPath, "envoy-path", "", "`path` of Envoy (default LASTCALL_PEER_ENVOY, or else envoy in PATH)")
@@ -60,8 +86,27 @@ func Rehearse() *cobra.Command {
 	flags.StringVar(&o.Lastcall, "lastcall", "", "`path` of lastcall (default in this program's folder, or else built)")
 	flags.StringVar(&picture, "picture", "", "`file` for a picture of the result, SVG")
 	cli.OutputFlag(flags, &output, "text, for people, or json")
+	cli.Group(flags, "Your own service", own.register)
 	cmd.AddCommand(rolloutCommand(), peersCommand())
 	return cmd
+}
+
+// parsePropagation parses --propagation; the experiment has one gateway, and so one delay.
+func parsePropagation(text string, isService bool) (service.Span, error) {
+	switch {
+	case text == "" && isService:
+		return service.DefaultPropagation, nil
+	case text == "":
+		return service.Span{To: rehearsal.DefaultPropagation}, nil
+	}
+	span, err := service.ParseSpan(text)
+	if err == nil && span.From > 0 && !isService {
+		err = fmt.Errorf("propagation delay is %q: the experiment has one gateway: must be one duration", text)
+	}
+	if err != nil {
+		return span, cli.UsageError{Err: fmt.Errorf("--propagation: %w", err)}
+	}
+	return span, nil
 }
 
 // draw writes the picture of a result, if a file is named.

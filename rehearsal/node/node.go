@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -21,6 +22,9 @@ type Command struct {
 
 	// Stdout, if set, is standard output instead. The caller closes its copy.
 	Stdout *os.File
+
+	// StopSignal is what Terminate sends, as a container's stopSignal or its image's STOPSIGNAL; zero: SIGTERM.
+	StopSignal syscall.Signal
 }
 
 // Node starts processes and ends them.
@@ -105,7 +109,7 @@ func (n *Node) start(c Command) (*Process, error) {
 	if err := <-started; err != nil {
 		return nil, err
 	}
-	p := &Process{cmd: cmd, done: make(chan struct{})}
+	p := &Process{cmd: cmd, stop: cmp.Or(c.StopSignal, syscall.SIGTERM), done: make(chan struct{})}
 	n.processes[p] = struct{}{}
 	go func() {
 		p.wait()

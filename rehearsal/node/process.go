@@ -15,6 +15,7 @@ import (
 // Process is a started process: a container's PID 1, or a tool.
 type Process struct {
 	cmd  *exec.Cmd
+	stop syscall.Signal
 	done chan struct{} // closed when reaped
 
 	mu     sync.Mutex // guards reaped, and signals against it
@@ -55,8 +56,8 @@ func (p *Process) Ending() string {
 	return fmt.Sprintf("exit %d", p.cmd.ProcessState.ExitCode())
 }
 
-// Terminate sends SIGTERM to the process alone, as a runtime does to PID 1, unless it has ended.
-func (p *Process) Terminate() error { return p.signal(p.PID(), syscall.SIGTERM) }
+// Terminate sends SIGTERM, or its Command's StopSignal, to the process alone, as a runtime does to PID 1, unless it has ended.
+func (p *Process) Terminate() error { return p.signal(p.PID(), p.stop) }
 
 // Kill sends SIGKILL to the whole group.
 func (p *Process) Kill() error { return p.signal(-p.PID(), syscall.SIGKILL) }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 // deployment is one strategy's pods, gateway and clients.
@@ -25,9 +26,9 @@ type deployment struct {
 	gateway *strategy.Gateway
 	pods    []*strategy.Pod // the oldest first
 	started int
-	views   []*endpoints // the gateway's and the inside clients'
+	views   []*traffic.Endpoints // the gateway's and the inside clients'
 	inside  atomic.Pointer[[]string]
-	clients []*client // through the gateway, inside
+	clients []*traffic.Client // through the gateway, inside
 	counts  []*count
 
 	replaced, killed atomic.Int64
@@ -59,17 +60,17 @@ func (d *deployment) start(ctx context.Context) error {
 	if d.gateway, err = d.env.StartGateway(ctx, filepath.Join(d.dir, d.strategy.Name), addresses); err != nil {
 		return fmt.Errorf("%s: %w", d.strategy.Name, err)
 	}
-	d.views = []*endpoints{
-		newEndpoints(d.latest, addresses, func(list []string) {
+	d.views = []*traffic.Endpoints{
+		traffic.NewEndpoints(d.latest, addresses, func(list []string) {
 			if err := d.gateway.SetEndpoints(list); err != nil {
 				d.fault(err)
 			}
 		}),
-		newEndpoints(d.latest, addresses, func(list []string) { d.inside.Store(&list) }),
+		traffic.NewEndpoints(d.latest, addresses, func(list []string) { d.inside.Store(&list) }),
 	}
-	d.clients = []*client{
-		newClient(func() []string { return []string{d.gateway.Address} }),
-		newClient(func() []string { return *d.inside.Load() }),
+	d.clients = []*traffic.Client{
+		{Targets: func() []string { return []string{d.gateway.Address} }},
+		{Targets: func() []string { return *d.inside.Load() }},
 	}
 	d.counts = []*count{{}, {}}
 	return nil
@@ -95,7 +96,7 @@ func (d *deployment) replace(ctx context.Context) {
 			return
 		}
 		for _, v := range d.views {
-			v.add(whole, fresh.Address)
+			v.Add(whole, fresh.Address)
 		}
 		d.pods = append(d.pods, fresh)
 		if node.Sleep(d.latest+time.Second).Run(ctx) != nil {
@@ -104,7 +105,7 @@ func (d *deployment) replace(ctx context.Context) {
 		old := d.pods[0]
 		d.pods = slices.Delete(d.pods, 0, 1)
 		for _, v := range d.views {
-			v.remove(whole, old.Address)
+			v.Remove(whole, old.Address)
 		}
 		d.ending.Go(func() {
 			end := old.Terminate(whole)
@@ -126,10 +127,10 @@ func (d *deployment) run(ctx context.Context, n, rate int) error {
 	enough()
 	replacer.Wait()
 	for _, v := range d.views {
-		v.pending.Wait()
+		v.Wait()
 	}
 	for _, c := range d.clients {
-		c.close()
+		c.Close()
 	}
 	return errors.Join(d.errs...)
 }

@@ -6,43 +6,36 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
-
-// request is one request of the mix.
-type request struct {
-	method, path, body string
-}
-
-func (r request) bytes(host string) []byte {
-	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: rehearse\r\n", r.method, r.path, host)
-	if r.body != "" {
-		head += fmt.Sprintf("Content-Type: text/plain\r\nContent-Length: %d\r\n", len(r.body))
-	}
-	return []byte(head + "\r\n" + r.body)
-}
 
 // mix is the load of a service: mostly fast requests, some slow ones, some with a body; 0.25 s on average.
 var mix = []struct {
 	percent int
-	make    func() request
+	make    func() traffic.Request
 }{
 	{40, get("/get")},
 	{14, get("/bytes/2048")},
 	{8, get("/bytes/65536")},
 	{8, get("/stream/20")},
-	{5, func() request { return request{"POST", "/anything", "what a form would send"} }},
-	{14, func() request { return request{method: "GET", path: fmt.Sprintf("/delay/%.2f", 0.05+rand.Float64()/2)} }},
+	{5, func() traffic.Request {
+		return traffic.Request{Method: "POST", Path: "/anything", Body: "what a form would send"}
+	}},
+	{14, func() traffic.Request {
+		return traffic.Request{Method: "GET", Path: fmt.Sprintf("/delay/%.2f", 0.05+rand.Float64()/2)}
+	}},
 	{5, get("/delay/1")},
 	{2, get("/drip?duration=2&numbytes=20&delay=0")},
 	{2, get("/delay/3")},
 	{2, get("/delay/5")},
 }
 
-func get(path string) func() request {
-	return func() request { return request{method: "GET", path: path} }
+func get(path string) func() traffic.Request {
+	return func() traffic.Request { return traffic.Request{Method: "GET", Path: path} }
 }
 
-func pick() request {
+func pick() traffic.Request {
 	n := rand.IntN(100)
 	for _, m := range mix {
 		if n -= m.percent; n < 0 {
@@ -56,19 +49,19 @@ func pick() request {
 type count struct {
 	mu       sync.Mutex // guards what follows
 	asked    int
-	failures map[Failure]int
+	failures map[traffic.Failure]int
 }
 
-func (c *count) note(f Failure) {
+func (c *count) note(f traffic.Failure) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f == Stopped {
+	if f == traffic.Stopped {
 		return
 	}
 	c.asked++
 	if f != "" {
 		if c.failures == nil {
-			c.failures = make(map[Failure]int)
+			c.failures = make(map[traffic.Failure]int)
 		}
 		c.failures[f]++
 	}
@@ -84,7 +77,7 @@ func (c *count) failed() (asked, failed int) {
 }
 
 // load sends n requests at rate per second, in turn by each client, and returns when the last one has ended.
-func load(ctx context.Context, n, rate int, clients []*client, counts []*count) {
+func load(ctx context.Context, n, rate int, clients []*traffic.Client, counts []*count) {
 	var flying sync.WaitGroup
 	defer flying.Wait()
 	began := time.Now()
@@ -100,6 +93,6 @@ func load(ctx context.Context, n, rate int, clients []*client, counts []*count) 
 		}
 		who := i % len(clients)
 		r := pick()
-		flying.Go(func() { counts[who].note(clients[who].do(ctx, r)) })
+		flying.Go(func() { counts[who].note(clients[who].Do(ctx, r).Failure) })
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"io"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 // Result is the outcome.
@@ -26,10 +28,10 @@ type Row struct {
 	Gateway  int    `json:"failed_through_gateway"`
 	Inside   int    `json:"failed_inside"`
 
-	Kinds    map[Failure]int `json:"failed_by_kind"`
-	Replaced int             `json:"pods_replaced"`
-	Killed   int             `json:"pods_killed"`    // by SIGKILL
-	StayedMS int64           `json:"pods_stayed_ms"` // on average, from a pod's deletion to its end
+	Kinds    map[traffic.Failure]int `json:"failed_by_kind"`
+	Replaced int                     `json:"pods_replaced"`
+	Killed   int                     `json:"pods_killed"`    // by SIGKILL
+	StayedMS int64                   `json:"pods_stayed_ms"` // on average, from a pod's deletion to its end
 
 	// Elsewhere is how often a client was refused and used another pod: no failure.
 	Elsewhere int `json:"refused_and_sent_elsewhere"`
@@ -55,7 +57,7 @@ func result(all []*deployment, o Options, took time.Duration) *Result {
 func (d *deployment) row() Row {
 	row := Row{
 		Strategy: d.strategy.Name, Words: d.strategy.Words,
-		Kinds: make(map[Failure]int), Replaced: int(d.replaced.Load()), Killed: int(d.killed.Load()),
+		Kinds: make(map[traffic.Failure]int), Replaced: int(d.replaced.Load()), Killed: int(d.killed.Load()),
 	}
 	if row.Replaced > 0 {
 		row.StayedMS = time.Duration(d.stayed.Load() / int64(row.Replaced)).Milliseconds()
@@ -72,7 +74,7 @@ func (d *deployment) row() Row {
 		for kind, n := range c.failures {
 			row.Kinds[kind] += n
 		}
-		row.Elsewhere += d.clients[i].retries
+		row.Elsewhere += d.clients[i].Retries()
 	}
 	return row
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 // Columns of the table.
@@ -71,7 +72,7 @@ func writeRow(line func(string, ...any), s console.Style, row Row) {
 
 // kinds lists the failures, most frequent first.
 func kinds(row Row) string {
-	list := slices.SortedFunc(maps.Keys(row.Kinds), func(a, b Failure) int {
+	list := slices.SortedFunc(maps.Keys(row.Kinds), func(a, b traffic.Failure) int {
 		return cmp.Or(row.Kinds[b]-row.Kinds[a], strings.Compare(string(a), string(b)))
 	})
 	parts := make([]string, len(list))

@@ -138,6 +138,7 @@ func (env *Env) StartManager(ctx context.Context, dir string, e *Envoy, grace ti
 		return nil, err
 	}
 	out := filepath.Join(dir, sidecarLog)
+	granted := "TERMINATION_GRACE_PERIOD_SECONDS=" + strconv.Itoa(int(grace/time.Second))
 	m := &Manager{termination: filepath.Join(dir, terminationMessage)}
 	m.Process, err = env.Node.Start(node.Command{
 		Args: []string{
@@ -145,13 +146,13 @@ func (env *Env) StartManager(ctx context.Context, dir string, e *Envoy, grace ti
 			"--status-address", "127.0.0.1", "--status-port", strconv.Itoa(status),
 			"--termination-log", m.termination, "--log-format", "json",
 		},
-		Env: environment("TERMINATION_GRACE_PERIOD_SECONDS=" + strconv.Itoa(int(grace/time.Second))),
+		Env: environment(granted),
 		Dir: dir, Output: out,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
-	m.Hook = env.lastcallHook(dir, "wait", "--status-port", strconv.Itoa(status))
+	m.Hook = env.lastcallHook(dir, granted, "wait", "--status-port", strconv.Itoa(status))
 	if err := awaitReady(ctx, m.Process, "http://"+node.Loopback(status)+"/healthz/ready", out); err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}

@@ -21,6 +21,7 @@ type Env struct {
 	Grace    time.Duration // of pods whose strategy has none; whole seconds
 	MaxDelay time.Duration // longest /delay of the built-in app
 	Proxy    string        // of the sidecars: ProxyPipe (also empty), ProxyEnvoy or ProxyIstioAgent
+	Service  *Service      // what a manifest sets for Programs.App; nil: nothing
 }
 
 // Pod is an app with its sidecar, if it has one.
@@ -88,8 +89,15 @@ func (env *Env) startApp(ctx context.Context, p *Pod) (err error) {
 		}
 	}
 	out := filepath.Join(p.dir, appLog)
-	if p.App, err = env.Node.Start(node.Command{Args: args, Env: environment("PORT=" + strconv.Itoa(p.AppPort)), Output: out}); err != nil {
+	command := node.Command{Args: args, Env: environment("PORT=" + strconv.Itoa(p.AppPort)), Output: out}
+	if env.Service != nil {
+		command = env.Service.command(command, p.AppPort)
+	}
+	if p.App, err = env.Node.Start(command); err != nil {
 		return err
+	}
+	if env.Service != nil {
+		return env.Service.awaitReady(ctx, p.App, p.AppPort, out)
 	}
 	// A listening socket is not enough: servers that fork listen before a worker can answer.
 	return awaitAnswer(ctx, p.App, "http://"+node.Loopback(p.AppPort)+"/", out)
@@ -108,7 +116,7 @@ func (env *Env) startSidecar(ctx context.Context, p *Pod) (err error) {
 	}
 	args := []string{
 		env.Programs.Lastcall, "agent",
-		"--inbound", p.Address + "=" + node.Loopback(p.AppPort) + ",protocol=http",
+		"--inbound", p.Address + "=" + node.Loopback(p.AppPort) + ",protocol=" + env.Service.protocol(),
 		"--status-address", "127.0.0.1", "--status-port", strconv.Itoa(p.statusPort),
 		"--termination-log", p.termination, "--access-log", filepath.Join(p.dir, "access.log"), "--log-format", "json",
 	}
@@ -179,7 +187,7 @@ func (p *Pod) proxyConfig(more map[string]any) map[string]any {
 func (env *Env) hook(p *Pod) (err error) {
 	app := node.Member{Container: p.App}
 	sidecar := node.Member{Container: p.Sidecar, Native: p.Strategy.Sidecar.IsNative()}
-	exec := func(args ...string) node.Hook { return env.lastcallHook(p.dir, args...) }
+	exec := func(args ...string) node.Hook { return env.lastcallHook(p.dir, p.granted(), args...) }
 	status := strconv.Itoa(p.statusPort)
 	switch s := p.Strategy; {
 	case s.Sidecar.IsHooks():
@@ -194,6 +202,11 @@ func (env *Env) hook(p *Pod) (err error) {
 		sidecar.PreStop = netstatLoop(p.App)
 	case s.Sleep > 0:
 		app.PreStop, sidecar.PreStop = node.Sleep(s.Sleep), node.Sleep(s.Sleep)
+	case s.SocketWait:
+		app.PreStop = exec("wait", "--ports", env.Service.port(p.AppPort))
+	}
+	if app.PreStop == nil && env.Service != nil && env.Service.PreStop != nil {
+		app.PreStop = env.Service.PreStop(env.Node, p.AppPort, filepath.Join(p.dir, hookLog))
 	}
 	// A native sidecar is an init container and comes before the app.
 	switch {
@@ -207,10 +220,10 @@ func (env *Env) hook(p *Pod) (err error) {
 	return nil
 }
 
-// lastcallHook is an exec preStop hook that runs a command of lastcall.
-func (env *Env) lastcallHook(dir string, args ...string) node.Hook {
+// lastcallHook is an exec preStop hook that runs a command of lastcall, with one variable more.
+func (env *Env) lastcallHook(dir, variable string, args ...string) node.Hook {
 	args = append([]string{env.Programs.Lastcall}, args...)
-	return node.Exec{Node: env.Node, Command: node.Command{Args: args, Env: environment(), Output: filepath.Join(dir, hookLog)}}
+	return node.Exec{Node: env.Node, Command: node.Command{Args: args, Env: environment(variable), Output: filepath.Join(dir, hookLog)}}
 }
 
 // Members are the pod's containers, for a kubelet.

@@ -77,6 +77,7 @@ type Strategy struct {
 	App              SIGTERMBehaviour // of the built-in app
 	TerminationDrain time.Duration    // of Fixed
 	Sleep            time.Duration    // preStop sleep of the app and of the sidecar
+	SocketWait       bool             // the app's preStop hook is lastcall wait --ports, without a sidecar
 	Netstat          bool             // the sidecar's preStop hook waits until only the proxy listens
 	Grace            time.Duration    // instead of the pod's; zero: the pod's
 	Idle             bool             // other clients hold idle connections to the sidecar

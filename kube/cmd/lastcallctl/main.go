@@ -25,7 +25,7 @@ func root() *cobra.Command {
 	}
 	cli.AddGroup(root, "Your cluster:", checkCommand(), topCommand(), bugReportCommand())
 	cli.AddGroup(root, "Your manifests:", injectCommand(), lintCommand())
-	cli.AddGroup(root, "This machine:", command.Rehearse(), command.HTTPBin(), command.Gateway())
+	cli.AddGroup(root, "This machine:", rehearseCommand(), command.HTTPBin(), command.Gateway())
 	root.AddCommand(cli.VersionCommand(cli.Version(version)))
 	return root
 }

@@ -1,12 +1,12 @@
-package rollout
+package traffic
 
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -68,7 +68,7 @@ func answering(what string) func(int, *net.TCPConn, *bufio.Reader) {
 
 // What is lost and by what, and what is no loss.
 func TestClient(t *testing.T) {
-	get := request{method: "GET", path: "/get"}
+	get := Request{Method: "GET", Path: "/get"}
 	for _, tt := range []struct {
 		name string
 		pods func(t *testing.T) []string
@@ -99,9 +99,9 @@ func TestClient(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			pods := tt.pods(t)
-			c := newClient(func() []string { return pods })
-			defer c.close()
-			if got := c.do(t.Context(), get); got != tt.want {
+			c := &Client{Targets: func() []string { return pods }}
+			defer c.Close()
+			if got := c.Do(t.Context(), get).Failure; got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
@@ -129,14 +129,14 @@ func TestClientKeepsConnections(t *testing.T) {
 			_, _ = io.WriteString(c, fine)
 		}
 	})
-	c := newClient(func() []string { return []string{address} })
-	defer c.close()
+	c := &Client{Targets: func() []string { return []string{address} }}
+	defer c.Close()
 	for i := range 4 {
 		if i == 2 {
 			close(hangUp)
 			<-hungUp
 		}
-		if got := c.do(t.Context(), request{method: "GET", path: "/get"}); got != "" {
+		if got := c.Do(t.Context(), Request{Method: "GET", Path: "/get"}).Failure; got != "" {
 			t.Fatalf("request %d: %s", i, got)
 		}
 	}
@@ -159,10 +159,10 @@ func TestClientRepeatsNothing(t *testing.T) {
 			_, _ = io.WriteString(c, fine)
 		}
 	})
-	c := newClient(func() []string { return []string{address} })
-	defer c.close()
+	c := &Client{Targets: func() []string { return []string{address} }}
+	defer c.Close()
 	for i, want := range []Failure{"", Ended} {
-		if got := c.do(t.Context(), request{method: "GET", path: "/get"}); got != want {
+		if got := c.Do(t.Context(), Request{Method: "GET", Path: "/get"}).Failure; got != want {
 			t.Errorf("request %d: got %q, want %q", i, got, want)
 		}
 	}
@@ -171,17 +171,84 @@ func TestClientRepeatsNothing(t *testing.T) {
 	}
 }
 
+// A client of a ClusterIP keeps its connection to a pod that is no longer an endpoint, and has no second try.
+func TestClusterIPClient(t *testing.T) {
+	old := pod(t, answering(fine))
+	targets := []string{old}
+	c := &Client{ClusterIP: true, Targets: func() []string { return targets }}
+	defer c.Close()
+	get := Request{Method: "GET", Path: "/get"}
+	if o := c.Do(t.Context(), get); o.Failure != "" || o.Address != old {
+		t.Fatalf("got %+v", o)
+	}
+	targets = []string{closedPort(t), closedPort(t)}
+	if o := c.Do(t.Context(), get); o.Failure != "" || o.Address != old || !o.Reused {
+		t.Errorf("on a kept connection: %+v", o)
+	}
+	c.Close()
+	if o := c.Do(t.Context(), get); o.Failure != Refused || c.Retries() != 0 {
+		t.Errorf("on a new connection: %+v, %d retries", o, c.Retries())
+	}
+}
+
+// How a WebSocket's end is judged.
+func TestWebSocket(t *testing.T) {
+	closing := func(code uint16) []byte { return binary.BigEndian.AppendUint16([]byte{0x88, 2}, code) }
+	for _, tt := range []struct {
+		name  string
+		after []byte // what the pod sends after one message
+		want  Failure
+	}{
+		{"going away", closing(1001), ""},
+		{"service restart", closing(1012), ""},
+		{"no code", []byte{0x88, 0}, ""},
+		{"an internal error", closing(1011), NoClose},
+		{"no close frame", nil, NoClose},
+		{"half a frame", []byte{0x81, 126, 1}, NoClose},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			address := pod(t, func(_ int, c *net.TCPConn, r *bufio.Reader) {
+				if _, err := http.ReadRequest(r); err != nil {
+					return
+				}
+				_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+				var head [6 + 5]byte // a masked message of 5 bytes
+				_, _ = io.ReadFull(r, head[:])
+				_, _ = c.Write(append([]byte{0x81, 5}, head[6:]...))
+				_, _ = c.Write(tt.after)
+			})
+			c := &Client{Targets: func() []string { return []string{address} }}
+			defer c.Close()
+			o := c.Do(t.Context(), Request{Protocol: WebSocket, Path: "/ws", Body: "hello"})
+			if o.Failure != tt.want || string(o.Tail) != "hello" {
+				t.Errorf("got %+v", o)
+			}
+		})
+	}
+}
+
+// A TCP exchange ends with the connection.
+func TestTCP(t *testing.T) {
+	address := pod(t, func(_ int, c *net.TCPConn, r *bufio.Reader) {
+		line, _ := r.ReadString('\n')
+		_, _ = io.WriteString(c, "+"+line)
+	})
+	c := &Client{Targets: func() []string { return []string{address} }}
+	defer c.Close()
+	if o := c.Do(t.Context(), Request{Protocol: TCP, Body: "PING\r\n"}); o.Failure != "" || o.Bytes != 7 || o.Framing != ByClose {
+		t.Errorf("got %+v", o)
+	}
+}
+
 func TestClientStopped(t *testing.T) {
 	address := pod(t, func(_ int, _ *net.TCPConn, r *bufio.Reader) { _, _ = io.Copy(io.Discard, r) })
-	c := newClient(func() []string { return []string{address} })
-	defer c.close()
+	c := &Client{Targets: func() []string { return []string{address} }}
+	defer c.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	got := make(chan Failure)
-	go func() { got <- c.do(ctx, request{method: "GET", path: "/get"}) }()
+	go func() { got <- c.Do(ctx, Request{Method: "GET", Path: "/get"}).Failure }()
 	cancel()
 	if f := <-got; f != Stopped {
 		t.Errorf("got %q", f)
 	}
 }
-
-func newReader(text string) *bufio.Reader { return bufio.NewReader(strings.NewReader(text)) }

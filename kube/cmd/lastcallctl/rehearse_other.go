@@ -1,0 +1,11 @@
+//go:build !linux
+
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/command"
+)
+
+func rehearseCommand() *cobra.Command { return command.Rehearse() }

@@ -1,0 +1,186 @@
+//go:build linux
+
+package rehearse
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/rehearsal/service"
+)
+
+// maxManifest is the largest manifest, bytes.
+const maxManifest = 64 << 20
+
+// Manifest returns what a manifest states about the end of a workload's pods. file may be -, for stdin. workload is a name,
+// or KIND/NAME, and may be empty if there is one alone; container is the one that serves, the first one with a port if
+// empty.
+func Manifest(file string, stdin io.Reader, workload, container string) (service.Pod, error) {
+	text, name, err := read(file, stdin)
+	if err != nil {
+		return service.Pod{}, err
+	}
+	objects, err := inject.Objects(text)
+	if err != nil {
+		return service.Pod{}, fmt.Errorf("-f %s: %w", name, err)
+	}
+	w, err := choose(objects, workload)
+	if err != nil {
+		return service.Pod{}, fmt.Errorf("-f %s: %w", name, err)
+	}
+	p, err := Pod(w, container)
+	if err != nil {
+		return service.Pod{}, fmt.Errorf("-f %s: %s: %w", name, w, err)
+	}
+	return p, nil
+}
+
+func read(file string, stdin io.Reader) (text []byte, name string, err error) {
+	name = file
+	if file == "-" {
+		name = "standard input"
+	} else {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, name, fmt.Errorf("-f must be a file or -: %w", err)
+		}
+		defer func() { _ = f.Close() }()
+		stdin = f
+	}
+	text, err = io.ReadAll(io.LimitReader(stdin, maxManifest+1))
+	switch {
+	case err != nil:
+		return nil, name, fmt.Errorf("-f: read %s: %w", name, err)
+	case len(text) > maxManifest:
+		return nil, name, fmt.Errorf("-f: %s is larger than %d bytes", name, maxManifest)
+	}
+	return text, name, nil
+}
+
+// choose returns the named workload, or the only one. Jobs serve no clients.
+func choose(objects []inject.Object, name string) (*inject.Workload, error) {
+	var found []*inject.Workload
+	var names []string
+	for _, o := range objects {
+		w := o.Workload
+		if w == nil || w.IsJob() {
+			continue
+		}
+		names = append(names, w.Kind+"/"+w.Name)
+		if name == "" || strings.EqualFold(name, w.Kind+"/"+w.Name) || name == w.Name {
+			found = append(found, w)
+		}
+	}
+	list := strings.Join(names, ", ")
+	switch {
+	case len(names) == 0:
+		return nil, errors.New("it has no Pod, Deployment or other workload that serves")
+	case len(found) == 0:
+		return nil, fmt.Errorf("no workload %s: must be one of %s", name, list)
+	case len(found) > 1:
+		return nil, fmt.Errorf("several workloads: choose one by --workload: %s", list)
+	}
+	return found[0], nil
+}
+
+// Pod returns what a workload states about the end of its pods.
+func Pod(w *inject.Workload, container string) (service.Pod, error) {
+	spec := &w.Pod.Spec
+	c, err := serving(spec, container)
+	if err != nil {
+		return service.Pod{}, err
+	}
+	p := service.Pod{Workload: w.String(), Container: c.Name, Grace: service.DefaultGrace}
+	if seconds := spec.TerminationGracePeriodSeconds; seconds != nil {
+		// The kubelet takes 0 for 1 second when it ends a container.
+		p.Grace = time.Duration(max(1, *seconds)) * time.Second
+	}
+	note := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
+	if len(c.Ports) > 0 {
+		p.Port = int(c.Ports[0].ContainerPort)
+	}
+	readVariables(c, &p, note)
+	if c.Lifecycle != nil {
+		p.PreStop = hook(c.Lifecycle.PreStop, note)
+		if s := c.Lifecycle.StopSignal; s != nil {
+			if p.StopSignal = unix.SignalNum(string(*s)); p.StopSignal == 0 {
+				return p, fmt.Errorf("container %s: unknown stopSignal %s", c.Name, *s)
+			}
+		}
+	}
+	if probe := c.ReadinessProbe; probe != nil && probe.HTTPGet != nil {
+		p.ReadyPath = "/" + strings.TrimPrefix(probe.HTTPGet.Path, "/")
+	} else if probe != nil && probe.TCPSocket == nil {
+		note("the readiness probe is not httpGet: the pod counts as ready when its port is open")
+	}
+	for i := range spec.Containers {
+		if other := &spec.Containers[i]; other != c {
+			note("container %s is not started", other.Name)
+		}
+	}
+	for _, other := range spec.InitContainers {
+		note("init container %s is not started", other.Name)
+	}
+	return p, nil
+}
+
+// serving returns the named container, or the first one with a port, or else the first one.
+func serving(spec *corev1.PodSpec, name string) (*corev1.Container, error) {
+	i := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool {
+		if name != "" {
+			return c.Name == name
+		}
+		return len(c.Ports) > 0
+	})
+	switch {
+	case len(spec.Containers) == 0:
+		return nil, errors.New("its pods have no containers")
+	case i < 0 && name != "":
+		return nil, fmt.Errorf("no container %s", name)
+	case i < 0:
+		i = 0
+	}
+	return &spec.Containers[i], nil
+}
+
+// readVariables takes over the variables with a value. One that names the containerPort, such as PORT, gets the app's own port.
+func readVariables(c *corev1.Container, p *service.Pod, note func(string, ...any)) {
+	port := fmt.Sprint(p.Port)
+	for _, v := range c.Env {
+		switch {
+		case v.ValueFrom != nil:
+			note("variable %s comes from elsewhere and is not set", v.Name)
+		case p.Port > 0 && v.Value == port:
+			p.Env = append(p.Env, v.Name+"={port}")
+		default:
+			p.Env = append(p.Env, v.Name+"="+v.Value)
+		}
+	}
+	if len(c.EnvFrom) > 0 {
+		note("the variables of envFrom are not set")
+	}
+}
+
+func hook(h *corev1.LifecycleHandler, note func(string, ...any)) *service.Hook {
+	switch {
+	case h == nil:
+		return nil
+	case h.Exec != nil && len(h.Exec.Command) > 0:
+		return &service.Hook{Exec: h.Exec.Command}
+	case h.Sleep != nil:
+		return &service.Hook{Sleep: time.Duration(h.Sleep.Seconds) * time.Second}
+	case h.HTTPGet != nil:
+		return &service.Hook{Path: "/" + strings.TrimPrefix(h.HTTPGet.Path, "/")}
+	}
+	note("the preStop hook is of an unknown kind and does not run")
+	return nil
+}

@@ -1,0 +1,65 @@
+//go:build linux
+
+package rehearse
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const deployment = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  template:
+    spec:
+      terminationGracePeriodSeconds: 45
+      containers:
+      - name: log
+        image: log
+      - name: web
+        image: web
+        ports: [{containerPort: 8080}]
+        env: [{name: PORT, value: "8080"}, {name: MODE, value: fast}, {name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+        lifecycle:
+          stopSignal: SIGQUIT
+          preStop: {exec: {command: [sleep, "5"]}}
+        readinessProbe: {httpGet: {path: /healthz, port: 8080}}
+`
+
+func TestManifest(t *testing.T) {
+	p, err := Manifest("-", strings.NewReader(deployment), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Workload != "Deployment shop/web" || p.Container != "web" || p.Grace != 45*time.Second || p.Port != 8080 ||
+		p.StopSignal != syscall.SIGQUIT || p.ReadyPath != "/healthz" || p.PreStop.String() != "preStop exec sleep 5" ||
+		strings.Join(p.Env, " ") != "PORT={port} MODE=fast" {
+		t.Errorf("got %+v", p)
+	}
+	if got := strings.Join(p.Notes, "; "); got != "variable POD comes from elsewhere and is not set; container log is not started" {
+		t.Errorf("notes: %s", got)
+	}
+}
+
+func TestManifestErrors(t *testing.T) {
+	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n"
+	for _, tt := range []struct{ text, workload, container, want string }{
+		{service, "", "", "no Pod, Deployment or other workload that serves"},
+		{"{", "", "", "document 1 (line 1)"},
+		{deployment + "---" + strings.ReplaceAll(deployment, "name: web, ", "name: api, "), "", "", "choose one by --workload: Deployment/web, Deployment/api"},
+		{deployment, "api", "", "no workload api: must be one of Deployment/web"},
+		{deployment, "deployment/web", "db", "no container db"},
+		{strings.ReplaceAll(deployment, "SIGQUIT", "SIGHELLO"), "", "", "unknown stopSignal SIGHELLO"},
+	} {
+		if _, err := Manifest("-", strings.NewReader(tt.text), tt.workload, tt.container); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("got %v, want %s", err, tt.want)
+		}
+	}
+	if _, err := Manifest("nowhere.yaml", nil, "", ""); err == nil || !strings.Contains(err.Error(), "-f must be a file or -") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,46 @@
+package command
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/service"
+)
+
+// reportFlags name the files that a rehearsal's result is written to, in addition to standard output.
+type reportFlags struct{ junit, html, github string }
+
+func (f *reportFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.junit, "junit", "", "`file` for the result as JUnit's XML: a test case for each strategy")
+	flags.StringVar(&f.github, "github", "", "`file` for GitHub's annotations, one for each kind of loss; - for standard error")
+}
+
+// write writes the reports that are named.
+func (f *reportFlags) write(r *service.Result) error {
+	for _, report := range []struct {
+		file  string
+		write func(io.Writer) error
+	}{{f.junit, r.WriteJUnit}, {f.github, r.WriteGitHub}} {
+		if report.file == "" {
+			continue
+		}
+		var b bytes.Buffer
+		if err := report.write(&b); err != nil {
+			return err
+		}
+		if report.file == "-" {
+			if _, err := os.Stderr.Write(b.Bytes()); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := os.WriteFile(report.file, b.Bytes(), 0o644); err != nil {
+			return fmt.Errorf("write a report of the rehearsal: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,41 @@
+package service
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// fix states what would have saved requests that were lost by a reason in a phase.
+func (t *trial) fix(r Request, ref reference, why Reason, when Phase) string {
+	switch {
+	case when == Serving || when == Elsewhere:
+		return "not lost by the rollout: the app fails under this load; lower --load, or raise --timeout"
+	case when == Killed:
+		return fmt.Sprintf("the grace period ended: terminationGracePeriodSeconds of at least %d", t.graceNeeded(ref))
+	case why == Refused:
+		return fmt.Sprintf("clients learn of the deletion up to %s late: keep the listener open for that long, with a preStop sleep of %d or lastcall",
+			t.options.Propagation.To, int(math.Ceil((t.options.Propagation.To + time.Second).Seconds())))
+	case why.isStatus():
+		return "the app refuses requests that clients still send: continue to serve until the endpoint is gone, fail readiness at most"
+	case why == NoClose && when == Terminating:
+		return "end the stream in order at SIGTERM: the last chunk of an event stream, a close frame 1001 on a WebSocket"
+	case why == Short:
+		return "the response has neither a length nor chunks, so its client takes a part for the whole: send one of them, and finish before the exit"
+	case why == Late:
+		return "no complete response within --timeout: the app hangs after SIGTERM"
+	case when == InHook:
+		return "the app ended a request before its SIGTERM: the preStop hook stops the app too early"
+	}
+	return "the app exits with requests in flight: finish them after SIGTERM, or delay the SIGTERM until there are none, as lastcall does"
+}
+
+// graceNeeded is a grace period, in seconds, that holds the hook, the propagation delay and one more request.
+func (t *trial) graceNeeded(ref reference) int {
+	hook := time.Duration(0)
+	if h := t.end.App; !h.HookBegan.IsZero() && !h.HookEnded.IsZero() {
+		hook = h.HookEnded.Sub(h.HookBegan)
+	}
+	need := max(hook, t.options.Propagation.To) + ref.took + 2*time.Second
+	return max(int(math.Ceil(need.Seconds())), int(t.options.Pod.Grace/time.Second)+1)
+}

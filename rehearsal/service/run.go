@@ -1,0 +1,124 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/node"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
+)
+
+// Run rehearses the end of a service's pod under each strategy, all at the same time. When it returns, all processes that
+// it started have ended. An error is about the set-up (strategy.OptionError: about an option), or ctx's; lost requests are
+// in the result.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	strategies, err := o.check()
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if o.Progress != nil {
+		progress := console.NewProgress(o.Progress, func() string {
+			return fmt.Sprintf("%d s: rehearsing %d strategies", int(time.Since(began).Seconds()), len(strategies))
+		})
+		defer progress.End()
+	}
+	n := node.New()
+	defer n.Close()
+	dir, done, err := strategy.Folder(o.KeepLogs)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	programs, err := findPrograms(ctx, o, strategies)
+	if err != nil {
+		return nil, err
+	}
+	env := &strategy.Env{Node: n, Ports: &node.Ports{}, Programs: programs, Grace: o.Pod.Grace, Service: o.Pod.service(o.isTCP())}
+	// When ctx ends, the node kills the pods.
+	broken := context.AfterFunc(ctx, n.Close)
+	defer broken()
+
+	res := &Result{
+		Schema: Schema, OK: true, App: o.Command, Workload: o.Pod.Workload, PreStop: o.Pod.PreStop.String(), GraceMS: o.Pod.Grace.Milliseconds(),
+		PropagationMS: [2]int64{o.Propagation.From.Milliseconds(), o.Propagation.To.Milliseconds()},
+		Repeat:        o.Repeat, Notes: o.Pod.Notes, Logs: o.KeepLogs, Began: began,
+	}
+	for _, s := range strategies {
+		res.Rows = append(res.Rows, Row{Strategy: s.Name, Words: s.Words, Reasons: map[Reason]int{}})
+	}
+	for run := range o.Repeat {
+		trials, err := runAll(ctx, env, &o, strategies, filepath.Join(dir, "run-"+strconv.Itoa(run+1)))
+		if err != nil {
+			return nil, err
+		}
+		for i, t := range trials {
+			res.Rows[i].add(t)
+		}
+		res.Requests = kinds(o.Requests, trials[0].references)
+	}
+	res.OK = res.Rows[0].Lost == 0
+	res.TookMS = time.Since(began).Milliseconds()
+	return res, nil
+}
+
+func findPrograms(ctx context.Context, o Options, strategies []strategy.Strategy) (strategy.Programs, error) {
+	needed := []strategy.Strategy{}
+	for _, s := range strategies {
+		if s.SocketWait {
+			s.Sidecar = strategy.Lastcall // it needs the program as well
+		}
+		needed = append(needed, s)
+	}
+	programs, err := strategy.FindPrograms(ctx, o.Lastcall, o.Self, needed)
+	programs.App = o.Command
+	return programs, err
+}
+
+// runAll runs one trial of each strategy.
+func runAll(ctx context.Context, env *strategy.Env, o *Options, strategies []strategy.Strategy, dir string) ([]*trial, error) {
+	trials := make([]*trial, len(strategies))
+	errs := make([]error, len(strategies))
+	var running sync.WaitGroup
+	for i, s := range strategies {
+		t := &trial{env: env, strategy: s, options: o, dir: filepath.Join(dir, s.Name)}
+		trials[i] = t
+		running.Go(func() {
+			if errs[i] = t.start(ctx); errs[i] == nil {
+				errs[i] = t.run(ctx)
+			}
+			t.stop()
+		})
+	}
+	running.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return trials, errors.Join(errs...)
+}
+
+// stop kills both pods, unless they have ended.
+func (t *trial) stop() {
+	for _, p := range []*strategy.Pod{t.old, t.next} {
+		if p == nil {
+			continue
+		}
+		for _, m := range p.Members() {
+			_ = m.Container.Kill()
+			<-m.Container.Done()
+		}
+	}
+}
+
+func kinds(requests []Request, references []reference) (all []Kind) {
+	for i, r := range requests {
+		all = append(all, Kind{r.String(), r.Weight, references[i].took.Milliseconds(), references[i].bytes})
+	}
+	return all
+}

@@ -1,0 +1,184 @@
+package service
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
+)
+
+// Sizes of the table, columns. It fits a terminal of 80.
+const (
+	width      = 80
+	titleWidth = 24
+	cellWidth  = 18
+	inOneTable = 3 // strategies side by side
+)
+
+// WriteTable writes the result as a table of the strategies side by side, at most 80 columns wide.
+func (r *Result) WriteTable(w io.Writer, s console.Style) error {
+	t := &table{bufio.NewWriter(w), s}
+	t.head(r)
+	for i := 0; i < len(r.Rows); i += inOneTable {
+		t.columns(r.Rows[i:min(i+inOneTable, len(r.Rows))])
+	}
+	for _, row := range r.Rows {
+		t.losses(row)
+	}
+	t.foot(r)
+	return t.Flush()
+}
+
+type table struct {
+	*bufio.Writer
+	style console.Style
+}
+
+func (t *table) line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) }
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+func (t *table) head(r *Result) {
+	name := r.Workload
+	if name == "" {
+		name = "the app"
+	}
+	t.line("%s", t.style.Bold(console.Cut(fmt.Sprintf("A pod of %s is replaced by another under load.", name), width)))
+	dim := func(format string, args ...any) {
+		t.line("%s", t.style.Dim(console.Cut(fmt.Sprintf(format, args...), width)))
+	}
+	dim("app: %s", r.App)
+	dim("grace period %s; %s; clients learn of the change after %s to %s",
+		console.Round(ms(r.GraceMS)), r.PreStop, console.Round(ms(r.PropagationMS[0])), console.Round(ms(r.PropagationMS[1])))
+	for _, k := range r.Requests {
+		took := "without an end"
+		if k.TookMS > 0 {
+			took = fmt.Sprintf("undisturbed in %s, %d bytes", console.Seconds(ms(k.TookMS)), k.Bytes)
+		}
+		dim("%s: weight %d, %s", k.Request, k.Weight, took)
+	}
+	for _, n := range r.Notes {
+		dim("note: %s", n)
+	}
+	t.line("")
+}
+
+func (t *table) columns(rows []Row) {
+	one := func(title string, value func(Row) string, paint func(Row, string) string) {
+		text := console.Left(title, titleWidth)
+		for _, row := range rows {
+			cell := console.Right(value(row), cellWidth)
+			if paint != nil {
+				cell = paint(row, cell)
+			}
+			text += cell
+		}
+		t.line("%s", text)
+	}
+	one("", func(r Row) string { return r.Strategy }, func(_ Row, text string) string { return t.style.Bold(text) })
+	one("requests", func(r Row) string { return strconv.Itoa(r.Requests) }, nil)
+	one("lost", func(r Row) string { return strconv.Itoa(r.Lost) }, t.byLoss)
+	for _, reason := range reasons(rows) {
+		one("  "+string(reason), func(r Row) string { return strconv.Itoa(r.Reasons[reason]) }, nil)
+	}
+	one("pod gone after", func(r Row) string { return console.Seconds(ms(r.GoneMS())) }, nil)
+	one("the app ended by", Row.EndedBy, nil)
+	one("load", func(r Row) string { return fmt.Sprintf("%.1f/s", r.Load) }, nil)
+	t.line("")
+}
+
+func (t *table) byLoss(r Row, text string) string {
+	if r.Lost > 0 {
+		return t.style.Bad(text)
+	}
+	return t.style.Good(text)
+}
+
+// reasons lists the rows' reasons in a constant order: the known ones, then statuses.
+func reasons(rows []Row) (all []Reason) {
+	list := []Reason{Refused, Dropped, Truncated, Short, Late, NoClose}
+	for status := 400; status < 600; status++ {
+		list = append(list, Reason(strconv.Itoa(status)))
+	}
+	for _, reason := range list {
+		for _, row := range rows {
+			if row.Reasons[reason] > 0 {
+				all = append(all, reason)
+				break
+			}
+		}
+	}
+	return all
+}
+
+func (t *table) losses(row Row) {
+	if len(row.Losses) == 0 && !row.hookFailed() {
+		return
+	}
+	t.line("%s", t.style.Bold(row.Strategy)+t.style.Dim(": "+console.Cut(row.Words, width-2-len(row.Strategy))))
+	for _, run := range row.Runs {
+		if run.HookError != "" {
+			t.wrapped("  ", "the hook failed: "+run.HookError)
+			break
+		}
+	}
+	for _, l := range row.Losses {
+		t.wrapped("  ", fmt.Sprintf("%d × %s: %s %s (%s)", l.Count, l.Request, l.Reason, l.Phase, span(l)))
+		t.wrapped("      ", l.Fix)
+	}
+	t.line("")
+}
+
+func (row Row) hookFailed() bool {
+	for _, run := range row.Runs {
+		if run.HookError != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// span is when requests were lost, from the deletion.
+func span(l Loss) string {
+	if l.Count == 1 {
+		return fmt.Sprintf("at %s", console.Seconds(ms(l.FirstMS)))
+	}
+	return fmt.Sprintf("from %s to %s", console.Seconds(ms(l.FirstMS)), console.Seconds(ms(l.LastMS)))
+}
+
+// wrapped writes text in lines of at most width columns.
+func (t *table) wrapped(indent, text string) {
+	line := indent
+	for word := range strings.FieldsSeq(text) {
+		if line != indent && len([]rune(line))+1+len([]rune(word)) > width {
+			t.line("%s", line)
+			line = indent + "  "
+		} else if line != indent {
+			line += " "
+		}
+		line += word
+	}
+	t.line("%s", line)
+}
+
+func (t *table) foot(r *Result) {
+	first := r.Rows[0]
+	t.line("%s %s", t.style.Mark(r.OK), t.style.Bold(fmt.Sprintf("%s lost %d of %d requests, in %s.", first.Strategy, first.Lost, first.Requests, console.Seconds(ms(r.TookMS)))))
+	if !r.OK {
+		for _, row := range r.Rows[1:] {
+			if row.Lost == 0 {
+				t.line("  %s lost none of %d.", row.Strategy, row.Requests)
+			}
+		}
+	}
+	if first.Faults > 0 {
+		t.wrapped("  ", fmt.Sprintf("%d more failed without the rollout: the app cannot serve this load; lower --load.", first.Faults))
+	}
+	if r.Logs != "" {
+		t.line("  %s", t.style.Dim("All logs are in "+r.Logs+"."))
+	}
+}

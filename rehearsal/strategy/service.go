@@ -1,0 +1,59 @@
+package strategy
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/node"
+)
+
+// Service is what a manifest sets for the app.
+type Service struct {
+	Env        []string       // NAME=value; {port} stands for the app's port
+	StopSignal syscall.Signal // zero: SIGTERM
+	ReadyPath  string         // of its readiness probe by HTTP; empty: ready when the port is open
+	IsTCP      bool           // the app's protocol is not HTTP
+
+	// PreStop returns the app's own hook, which a strategy with a hook for the app replaces; nil: none. The hook's
+	// output goes to the file log.
+	PreStop func(n *node.Node, port int, log string) node.Hook
+}
+
+// command is how the app is started.
+func (s *Service) command(c node.Command, port int) node.Command {
+	c.Env = slices.Clone(c.Env)
+	for _, v := range s.Env {
+		c.Env = append(c.Env, strings.ReplaceAll(v, "{port}", strconv.Itoa(port)))
+	}
+	c.StopSignal = s.StopSignal
+	return c
+}
+
+// awaitReady is the readiness probe.
+func (s *Service) awaitReady(ctx context.Context, p *node.Process, port int, log string) error {
+	if s.ReadyPath == "" {
+		return awaitPort(ctx, p, port, log)
+	}
+	url := "http://" + node.Loopback(port) + s.ReadyPath
+	return awaitHTTP(ctx, p, log, "be ready at "+url, url, func(status int) bool { return status < http.StatusBadRequest })
+}
+
+// protocol is that of a sidecar's inbound listener.
+func (s *Service) protocol() string {
+	if s != nil && s.IsTCP {
+		return "tcp"
+	}
+	return "http"
+}
+
+// port is the argument of lastcall wait --ports.
+func (s *Service) port(port int) string {
+	if s != nil && s.IsTCP {
+		return strconv.Itoa(port) + "/tcp"
+	}
+	return strconv.Itoa(port)
+}

@@ -1,0 +1,265 @@
+package traffic
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	dialTimeout = 2 * time.Second
+
+	// DefaultTimeout is that of a request, if its client sets none.
+	DefaultTimeout = 30 * time.Second
+)
+
+// Client sends requests. The caller closes it.
+type Client struct {
+	// Targets returns the pods' addresses, host:port; one is chosen at random.
+	Targets func() []string
+
+	// ClusterIP makes the client behave as one of a Service's: connections stay with their pod when it is no longer an
+	// endpoint, and a refused connection is a failure. Otherwise it behaves as a gateway does: it uses endpoints only, and
+	// sends the request elsewhere when the connection was refused.
+	ClusterIP bool
+
+	Timeout time.Duration // of a request; 0: DefaultTimeout
+
+	mu      sync.Mutex // guards what follows
+	idle    map[string][]*kept
+	opened  int64
+	retries int
+}
+
+// kept is a connection that is kept alive between requests.
+type kept struct {
+	net.Conn
+	r       *bufio.Reader
+	address string
+	number  int64
+	reused  bool
+}
+
+// Retries is how often a connection was refused, and the request sent elsewhere.
+func (c *Client) Retries() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.retries
+}
+
+// Close closes the kept connections.
+func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, list := range c.idle {
+		for _, k := range list {
+			_ = k.Close()
+		}
+	}
+	clear(c.idle)
+}
+
+// Do sends a request and reads the response. The end of ctx ends the request.
+func (c *Client) Do(ctx context.Context, r Request) (o Outcome) {
+	o.Began = time.Now()
+	defer func() { o.Last = time.Now() }()
+	k, failure, err := c.connection(ctx, r)
+	if failure != "" {
+		if o.Failure = failure; err != nil {
+			o.Detail = err.Error()
+		}
+		if k != nil {
+			o.Address = k.address
+		}
+		return o
+	}
+	o.Address, o.Conn, o.Reused = k.address, k.number, k.reused
+	c.ask(ctx, k, r, &o)
+	return o
+}
+
+// connection returns a connection for a request, or why there is none. The address of a refused one is that of the last.
+func (c *Client) connection(ctx context.Context, r Request) (*kept, Failure, error) {
+	isAlone := r.Protocol == TCP || r.Protocol == WebSocket
+	if c.ClusterIP && !isAlone {
+		if k := c.take(""); k != nil {
+			return k, "", nil
+		}
+	}
+	addresses := c.Targets()
+	if len(addresses) == 0 {
+		return nil, NoPods, nil
+	}
+	var refused error
+	last := ""
+	for _, i := range rand.Perm(len(addresses)) {
+		last = addresses[i]
+		if !c.ClusterIP && !isAlone {
+			if k := c.take(last); k != nil {
+				return k, "", nil
+			}
+		}
+		k, err := c.dial(ctx, last)
+		if err == nil {
+			return k, "", nil
+		}
+		if ctx.Err() != nil {
+			return nil, Stopped, err
+		}
+		refused = err
+		if c.ClusterIP {
+			break
+		}
+		c.mu.Lock()
+		c.retries++
+		c.mu.Unlock()
+	}
+	return &kept{address: last}, Refused, refused
+}
+
+// take returns an idle connection that is still open, or nil.
+func (c *Client) take(key string) *kept {
+	for {
+		c.mu.Lock()
+		list := c.idle[key]
+		if len(list) == 0 {
+			c.mu.Unlock()
+			return nil
+		}
+		k := list[len(list)-1]
+		c.idle[key] = list[:len(list)-1]
+		c.mu.Unlock()
+		if k.open() {
+			k.reused = true
+			return k
+		}
+		_ = k.Close()
+	}
+}
+
+func (c *Client) dial(ctx context.Context, address string) (*kept, error) {
+	d := net.Dialer{Timeout: dialTimeout}
+	conn, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.opened++
+	return &kept{Conn: conn, r: bufio.NewReader(conn), address: address, number: c.opened}, nil
+}
+
+// keep stores a connection for the next request.
+func (c *Client) keep(k *kept) {
+	key := k.address
+	if c.ClusterIP {
+		key = ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.idle == nil {
+		c.idle = make(map[string][]*kept)
+	}
+	c.idle[key] = append(c.idle[key], k)
+}
+
+// open reports, without waiting, whether the peer has neither closed nor sent unexpected bytes: no request is sent on
+// another connection.
+func (k *kept) open() bool {
+	raw, err := k.Conn.(*net.TCPConn).SyscallConn()
+	if err != nil || k.r.Buffered() > 0 {
+		return false
+	}
+	open := false
+	err = raw.Control(func(fd uintptr) {
+		var b [1]byte
+		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		open = errors.Is(err, unix.EAGAIN)
+	})
+	return open && err == nil
+}
+
+func (c *Client) ask(ctx context.Context, k *kept, r Request, o *Outcome) {
+	stop := context.AfterFunc(ctx, func() { _ = k.SetDeadline(time.Unix(1, 0)) })
+	keep := false
+	defer func() {
+		// The next request meets a deadline that ctx sets after this.
+		if !stop() || !keep {
+			_ = k.Close()
+			return
+		}
+		c.keep(k)
+	}()
+	timeout := c.Timeout
+	if timeout == 0 {
+		timeout = DefaultTimeout
+	}
+	if err := k.SetDeadline(time.Now().Add(timeout)); err != nil {
+		o.fail(ctx, err, Ended)
+		return
+	}
+	message := r.bytes(k.address)
+	if r.Protocol == TCP {
+		message = []byte(r.Body)
+	}
+	if _, err := k.Write(message); err != nil {
+		o.fail(ctx, err, NotSent)
+		return
+	}
+	if r.Protocol == TCP {
+		k.readAll(ctx, o)
+		return
+	}
+	resp, err := http.ReadResponse(k.r, &http.Request{Method: r.Method})
+	if err != nil {
+		o.fail(ctx, err, Ended)
+		return
+	}
+	o.First, o.Status = time.Now(), resp.StatusCode
+	if r.Protocol == WebSocket && resp.StatusCode == http.StatusSwitchingProtocols {
+		k.holdWebSocket(ctx, r.Body, o)
+		return
+	}
+	defer func() { _ = resp.Body.Close() }()
+	o.Framing = framing(resp)
+	if _, err := io.Copy(o, resp.Body); err != nil {
+		o.fail(ctx, err, Truncated)
+		return
+	}
+	keep = !resp.Close
+	if resp.StatusCode >= http.StatusBadRequest {
+		o.Failure = Failure(fmt.Sprint(resp.StatusCode))
+	}
+}
+
+func framing(resp *http.Response) Framing {
+	switch {
+	case resp.ContentLength >= 0:
+		return ByLength
+	case len(resp.TransferEncoding) > 0:
+		return Chunked
+	}
+	return ByClose
+}
+
+// readAll reads until the peer closes the connection.
+func (k *kept) readAll(ctx context.Context, o *Outcome) {
+	o.Framing = ByClose
+	if _, err := k.r.Peek(1); err != nil {
+		o.fail(ctx, err, Ended)
+		return
+	}
+	o.First = time.Now()
+	if _, err := io.Copy(o, k.r); err != nil {
+		o.fail(ctx, err, Truncated)
+	}
+}

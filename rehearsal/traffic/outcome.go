@@ -1,0 +1,73 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Failure is why a request failed; empty if it succeeded. A status of 400 or more is a failure as well: "503".
+type Failure string
+
+// The failures.
+const (
+	Refused   Failure = "refused"        // no connection, on each try
+	Ended     Failure = "no response"    // the connection was reset or ended before the response
+	Truncated Failure = "cut response"   // within the response
+	Late      Failure = "timeout"        // not within the client's Timeout
+	NoPods    Failure = "no pods"        // the list of endpoints was empty
+	Stopped   Failure = "not counted"    // the client was stopped
+	NotSent   Failure = "not sent whole" // the connection failed while the request was written
+	NoClose   Failure = "no close frame" // a WebSocket's connection ended without a close frame, or with an error's code
+)
+
+// Framing is what delimits a response.
+type Framing string
+
+// The framings.
+const (
+	ByLength Framing = "length"  // Content-Length
+	Chunked  Framing = "chunked" // its last chunk, or a close frame
+	ByClose  Framing = "close"   // the connection's end: a client cannot detect that it is short
+)
+
+// tailBytes is how much of a response's end is kept.
+const tailBytes = 64
+
+// Outcome is how a request ended.
+type Outcome struct {
+	Failure Failure
+	Detail  string // the error, if any
+	Address string // host:port of the pod; empty: none
+	Conn    int64  // the connection's number within its client, from 1; 0: none
+	Reused  bool   // the connection had served a request before
+	Status  int    // 0: no response
+	Framing Framing
+
+	Began, First, Last time.Time // sent; head received, if it was; ended
+	Bytes              int64     // of the body
+	Tail               []byte    // the body's last 64 bytes at most
+}
+
+// fail records a failure.
+func (o *Outcome) fail(ctx context.Context, err error, otherwise Failure) {
+	o.Detail = err.Error()
+	switch {
+	case ctx.Err() != nil:
+		o.Failure = Stopped
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
+		o.Failure = Late
+	default:
+		o.Failure = otherwise
+	}
+}
+
+// Write counts the bytes of a body, and keeps the last ones.
+func (o *Outcome) Write(p []byte) (int, error) {
+	o.Bytes += int64(len(p))
+	o.Tail = append(o.Tail, p[max(0, len(p)-tailBytes):]...)
+	o.Tail = o.Tail[max(0, len(o.Tail)-tailBytes):]
+	return len(p), nil
+}

@@ -1,0 +1,93 @@
+package traffic
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Protocol is what a request is sent as.
+type Protocol string
+
+// The protocols.
+const (
+	HTTP      Protocol = ""    // HTTP/1.1
+	Events    Protocol = "SSE" // HTTP/1.1, with a response that ends only with its pod
+	WebSocket Protocol = "WS"  // held until the peer closes it
+	TCP       Protocol = "TCP" // bytes, answered by bytes until the peer closes the connection
+)
+
+// Request is one kind of request.
+type Request struct {
+	Protocol Protocol
+	Method   string // of HTTP and Events
+	Path     string // with the query; of TCP empty
+	Header   http.Header
+	Body     string // of TCP, what is sent; of WebSocket, a text message after the handshake
+}
+
+// String is the request's first line without its version.
+func (r Request) String() string {
+	switch r.Protocol {
+	case Events, WebSocket:
+		return string(r.Protocol) + " " + r.Path
+	case TCP:
+		return fmt.Sprintf("TCP %.40q", r.Body)
+	}
+	return r.Method + " " + r.Path
+}
+
+// IsEndless reports whether the response ends only with its pod, so that an end in order is the best there is.
+func (r Request) IsEndless() bool { return r.Protocol == Events || r.Protocol == WebSocket }
+
+// head is the request for one host, with its body.
+func (r Request) bytes(host string) []byte {
+	var b bytes.Buffer
+	method := r.Method
+	if method == "" {
+		method = http.MethodGet
+	}
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\n", method, r.Path)
+	header := r.Header.Clone()
+	if header == nil {
+		header = http.Header{}
+	}
+	setDefault := func(name, value string) {
+		if header.Get(name) == "" {
+			header.Set(name, value)
+		}
+	}
+	setDefault("Host", host)
+	setDefault("User-Agent", "rehearse")
+	switch r.Protocol {
+	case Events:
+		setDefault("Accept", "text/event-stream")
+	case WebSocket:
+		header.Set("Connection", "Upgrade")
+		header.Set("Upgrade", "websocket")
+		header.Set("Sec-WebSocket-Version", "13")
+		header.Set("Sec-WebSocket-Key", "bGFzdGNhbGwgcmVoZWFyc2U=") // any 16 bytes (RFC 6455, 4.1)
+	}
+	body := r.Body
+	if r.Protocol == WebSocket {
+		body = "" // sent as a message
+	}
+	if body != "" || method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch {
+		setDefault("Content-Type", "text/plain")
+		header.Set("Content-Length", fmt.Sprint(len(body)))
+	}
+	names := make([]string, 0, len(header))
+	for name := range header {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		for _, value := range header[name] {
+			fmt.Fprintf(&b, "%s: %s\r\n", name, strings.NewReplacer("\r", " ", "\n", " ").Replace(value))
+		}
+	}
+	b.WriteString("\r\n" + body)
+	return b.Bytes()
+}
