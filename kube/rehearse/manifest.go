@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -14,70 +13,49 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/rehearsal/service"
 )
 
-// maxManifest is the largest manifest, bytes.
-const maxManifest = 64 << 20
-
-// Manifest returns what a manifest states about the end of a workload's pods. file may be -, for stdin. workload is a name,
+// Manifest returns what a manifest states about the end of a workload's pods. file may be a folder, or - for stdin. workload is a name,
 // or KIND/NAME, and may be empty if there is one alone; container is the one that serves, the first one with a port if
 // empty.
 func Manifest(file string, stdin io.Reader, workload, container string) (service.Pod, error) {
-	text, name, err := read(file, stdin)
+	files, err := manifest.Read([]string{file}, stdin)
 	if err != nil {
-		return service.Pod{}, err
+		return service.Pod{}, fmt.Errorf("-f: %w", err)
 	}
-	objects, err := inject.Objects(text)
+	w, err := choose(files, workload)
 	if err != nil {
-		return service.Pod{}, fmt.Errorf("-f %s: %w", name, err)
-	}
-	w, err := choose(objects, workload)
-	if err != nil {
-		return service.Pod{}, fmt.Errorf("-f %s: %w", name, err)
+		return service.Pod{}, fmt.Errorf("-f %s: %w", file, err)
 	}
 	p, err := Pod(w, container)
 	if err != nil {
-		return service.Pod{}, fmt.Errorf("-f %s: %s: %w", name, w, err)
+		return service.Pod{}, fmt.Errorf("-f %s: %s: %w", file, w, err)
 	}
 	return p, nil
 }
 
-func read(file string, stdin io.Reader) (text []byte, name string, err error) {
-	name = file
-	if file == "-" {
-		name = "standard input"
-	} else {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, name, fmt.Errorf("-f must be a file or -: %w", err)
-		}
-		defer func() { _ = f.Close() }()
-		stdin = f
-	}
-	text, err = io.ReadAll(io.LimitReader(stdin, maxManifest+1))
-	switch {
-	case err != nil:
-		return nil, name, fmt.Errorf("-f: read %s: %w", name, err)
-	case len(text) > maxManifest:
-		return nil, name, fmt.Errorf("-f: %s is larger than %d bytes", name, maxManifest)
-	}
-	return text, name, nil
-}
-
 // choose returns the named workload, or the only one. Jobs serve no clients.
-func choose(objects []inject.Object, name string) (*inject.Workload, error) {
-	var found []*inject.Workload
+func choose(files []*manifest.File, name string) (*manifest.Workload, error) {
+	var found []*manifest.Workload
 	var names []string
-	for _, o := range objects {
-		w := o.Workload
-		if w == nil || w.IsJob() {
-			continue
+	for _, f := range files {
+		for _, p := range f.Problems {
+			return nil, p
 		}
-		names = append(names, w.Kind+"/"+w.Name)
-		if name == "" || strings.EqualFold(name, w.Kind+"/"+w.Name) || name == w.Name {
-			found = append(found, w)
+		for _, o := range f.Objects {
+			w, err := o.Workload()
+			if err != nil {
+				return nil, err
+			}
+			if w == nil || w.IsJob() {
+				continue
+			}
+			names = append(names, w.Kind+"/"+w.Name)
+			if name == "" || strings.EqualFold(name, w.Kind+"/"+w.Name) || name == w.Name {
+				found = append(found, w)
+			}
 		}
 	}
 	list := strings.Join(names, ", ")
@@ -93,7 +71,7 @@ func choose(objects []inject.Object, name string) (*inject.Workload, error) {
 }
 
 // Pod returns what a workload states about the end of its pods.
-func Pod(w *inject.Workload, container string) (service.Pod, error) {
+func Pod(w *manifest.Workload, container string) (service.Pod, error) {
 	spec := &w.Pod.Spec
 	c, err := serving(spec, container)
 	if err != nil {

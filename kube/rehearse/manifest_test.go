@@ -49,7 +49,7 @@ func TestManifestErrors(t *testing.T) {
 	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n"
 	for _, tt := range []struct{ text, workload, container, want string }{
 		{service, "", "", "no Pod, Deployment or other workload that serves"},
-		{"{", "", "", "document 1 (line 1)"},
+		{"{", "", "", "line 1"},
 		{deployment + "---" + strings.ReplaceAll(deployment, "name: web, ", "name: api, "), "", "", "choose one by --workload: Deployment/web, Deployment/api"},
 		{deployment, "api", "", "no workload api: must be one of Deployment/web"},
 		{deployment, "deployment/web", "db", "no container db"},
@@ -59,7 +59,7 @@ func TestManifestErrors(t *testing.T) {
 			t.Errorf("got %v, want %s", err, tt.want)
 		}
 	}
-	if _, err := Manifest("nowhere.yaml", nil, "", ""); err == nil || !strings.Contains(err.Error(), "-f must be a file or -") {
+	if _, err := Manifest("nowhere.yaml", nil, "", ""); err == nil || !strings.Contains(err.Error(), "-f: ") {
 		t.Errorf("got %v", err)
 	}
 }

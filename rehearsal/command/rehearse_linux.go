@@ -87,7 +87,7 @@ func Rehearse(read ...ReadManifest) *cobra.Command {
 	flags.StringVar(&picture, "picture", "", "`file` for a picture of the result, SVG")
 	cli.OutputFlag(flags, &output, "text, for people, or json")
 	cli.Group(flags, "Your own service", own.register)
-	cmd.AddCommand(rolloutCommand(), peersCommand())
+	cmd.AddCommand(rolloutCommand(), peersCommand(), hallCommand())
 	return cmd
 }
 

@@ -15,6 +15,7 @@ import (
 type reportFlags struct{ junit, html, github string }
 
 func (f *reportFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.html, "html", "", "`file` for the result as one HTML page: each connection and request over the phases of the pod's end")
 	flags.StringVar(&f.junit, "junit", "", "`file` for the result as JUnit's XML: a test case for each strategy")
 	flags.StringVar(&f.github, "github", "", "`file` for GitHub's annotations, one for each kind of loss; - for standard error")
 }
@@ -24,7 +25,7 @@ func (f *reportFlags) write(r *service.Result) error {
 	for _, report := range []struct {
 		file  string
 		write func(io.Writer) error
-	}{{f.junit, r.WriteJUnit}, {f.github, r.WriteGitHub}} {
+	}{{f.html, r.WriteHTML}, {f.junit, r.WriteJUnit}, {f.github, r.WriteGitHub}} {
 		if report.file == "" {
 			continue
 		}

@@ -187,6 +187,20 @@ func TestService(t *testing.T) {
 	if text := write(func(b *bytes.Buffer) error { return res.WriteGitHub(b) }); !strings.HasPrefix(text, "::error title=rehearse%3A Deployment web::") {
 		t.Errorf("annotations: %s", text)
 	}
+	html := write(func(b *bytes.Buffer) error { return res.WriteHTML(b) })
+	for _, want := range []string{
+		`<html lang="en">`, "<title>Rehearsal of Deployment web</title>", "as-is: <span class=\"bad\">", `class="lost"`, `tabindex="0" role="img" aria-label="GET /delay/0.5, client `,
+		"prefers-color-scheme:dark", `<th scope="col">`,
+	} {
+		if !strings.Contains(html, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	for _, outside := range []string{"<script", " src=", "http://", "https://", "ZgotmplZ"} {
+		if strings.Contains(html, outside) {
+			t.Errorf("the page has %s", outside)
+		}
+	}
 	var again Result
 	if err := json.Unmarshal([]byte(write(func(b *bytes.Buffer) error { return res.WriteJSON(b) })), &again); err != nil || again.Rows[0].Lost != asIs.Lost || again.Schema != Schema {
 		t.Errorf("JSON: %+v, %v", again, err)

@@ -1,0 +1,79 @@
+package hall
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
+)
+
+// Result is the outcome of a run.
+type Result struct {
+	TookMS int64     `json:"took_ms"`
+	Rows   []Outcome `json:"rows"`
+}
+
+// Passed reports whether each row that ran is as it should be.
+func (r *Result) Passed() bool {
+	return !slices.ContainsFunc(r.Rows, func(o Outcome) bool { return o.Skipped == "" && !o.OK() })
+}
+
+// WriteJSON writes the result as one JSON object.
+func (r *Result) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(r)
+}
+
+// Columns of the table.
+const (
+	nameWidth   = 16
+	numberWidth = 10
+	width       = 80
+)
+
+// WriteTable writes the result as a table, at most 80 columns wide.
+func (r *Result) WriteTable(w io.Writer, s console.Style) error {
+	out := bufio.NewWriter(w)
+	line := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
+	head := console.Left("", nameWidth)
+	for _, title := range []string{"lost", "short", "gone", "fixed", "gone", "lastcall"} {
+		head += console.Right(title, numberWidth)
+	}
+	line("%s", s.Bold(head))
+	for _, o := range r.Rows {
+		if o.Skipped != "" {
+			line("%s", s.Dim(console.Left("  "+o.Name, nameWidth)+"  not run: "+o.Skipped))
+			continue
+		}
+		if o.Error != "" {
+			line("%s %s", s.Mark(false), console.Cut(o.Name+": "+o.Error, width-2))
+			continue
+		}
+		line("%s %s%s%s%s%s%s%s", s.Mark(o.OK()), console.Left(o.Name, nameWidth-2),
+			number(o.Lost), number(o.Short), after(o.GoneMS), number(o.FixedLost), after(o.FixedGoneMS), number(o.LastcallLost))
+		line("    %s", s.Dim(console.Cut(o.Bug, width-4)))
+		line("    %s", s.Dim(console.Cut("fix: "+o.Fix, width-4)))
+	}
+	return out.Flush()
+}
+
+// number is a count; -1 is shown as a dash.
+func number(n int) string {
+	if n < 0 {
+		return console.Right("-", numberWidth)
+	}
+	return console.Right(strconv.Itoa(n), numberWidth)
+}
+
+func after(ms int64) string {
+	if ms == 0 {
+		return console.Right("-", numberWidth)
+	}
+	return console.Right(fmt.Sprintf("%.1f s", float64(ms)/1000), numberWidth)
+}

@@ -1,0 +1,100 @@
+package hall
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/service"
+)
+
+// Row is one stack with a bug, and its fixed twin.
+type Row struct {
+	Name  string
+	Needs string // the program, found by PATH; empty: none
+	Bug   string // what loses requests
+	Fix   string // the line that repairs it
+	Buggy Setup
+	Fixed Setup
+
+	Requests []string // service.RequestSyntax; empty: slow and fast ones
+}
+
+// Setup is how a stack is started and stopped. In Command, {apps} is the folder of the hall's apps.
+type Setup struct {
+	Command string
+	Env     []string
+	PreStop *service.Hook
+	Signal  syscall.Signal
+	Grace   time.Duration // zero: service.DefaultGrace
+}
+
+// Sleep is the preStop sleep of fixed twins: longer than the hall's propagation delay.
+const Sleep = 3 * time.Second
+
+// with returns a setup with a preStop sleep and more variables.
+func (s Setup) with(env ...string) Setup {
+	s.PreStop = &service.Hook{Sleep: Sleep}
+	s.Env = append(append([]string{}, s.Env...), env...)
+	return s
+}
+
+// Rows returns the hall.
+func Rows() []Row {
+	const (
+		cuts    = "exits at SIGTERM with requests in flight"
+		refuses = "finishes its requests, but closes its listener while clients still have the endpoint"
+		sleep   = "preStop: {sleep: {seconds: 3}}"
+		close   = "at SIGTERM server.close(), and Connection: close on each response; " + sleep
+	)
+	node := Setup{Command: "node {apps}/node.js"}
+	closes := node.with("ON_TERM=close")
+	framework := func(name string) Setup {
+		return Setup{Command: node.Command, Env: []string{"FRAMEWORK=" + name}}
+	}
+	with := func(s Setup, change func(*Setup)) Setup { change(&s); return s }
+	python := Setup{Command: "python3 {apps}/short.py"}
+	gunicorn := func(seconds string) Setup {
+		return Setup{Command: "gunicorn --chdir {apps} -k gthread --threads 8 --graceful-timeout " + seconds + " -b 127.0.0.1:{port} wsgi:app"}
+	}
+	uvicorn := Setup{Command: "uvicorn --app-dir {apps} --port {port} asgi:app"}
+	hypercorn := Setup{Command: "env PYTHONPATH={apps} hypercorn -b 127.0.0.1:{port} --graceful-timeout 10 asgi:app"}
+	waitress := Setup{Command: "env PYTHONPATH={apps} waitress-serve --listen 127.0.0.1:{port} wsgi:app"}
+	aiohttp := Setup{Command: "python {apps}/aio.py"}
+	java := Setup{Command: "java -XX:TieredStopAtLevel=1 {apps}/Server.java"}
+	nginx := Setup{Command: "sh {apps}/nginx.sh {apps} {port}"}
+	haproxy := Setup{Command: "haproxy -db -f {apps}/haproxy.cfg"}
+	goServer := Setup{Command: "{self} httpbin --listen 127.0.0.1:{port} --on-term exit"}
+	goRequests := []string{"GET /delay/1.5", "4 GET /get"}
+
+	return []Row{
+		{Name: "node", Needs: "node", Bug: cuts, Fix: close, Buggy: node, Fixed: closes},
+		{Name: "node-close", Needs: "node", Bug: refuses, Fix: sleep, Buggy: with(node, func(s *Setup) { s.Env = []string{"ON_TERM=close"} }), Fixed: closes},
+		{Name: "node-hurry", Needs: "node", Bug: "closes its listener, but calls process.exit before the last response", Fix: "remove process.exit; " + sleep,
+			Buggy: with(node, func(s *Setup) { s.Env = []string{"ON_TERM=hurry"} }), Fixed: closes},
+		{Name: "node-503", Needs: "node", Bug: "answers 503 after SIGTERM, while clients still have the endpoint", Fix: "serve until the endpoint is gone; " + sleep,
+			Buggy: with(node, func(s *Setup) { s.Env = []string{"ON_TERM=refuse"} }), Fixed: closes},
+		{Name: "short-grace", Needs: "node", Bug: "a preStop sleep as long as the grace period leaves 2 s until SIGKILL", Fix: "terminationGracePeriodSeconds: 30",
+			Buggy: with(closes, func(s *Setup) { s.Grace = 3 * time.Second }), Fixed: closes, Requests: []string{"GET /slow", "GET /fast"}},
+		{Name: "hook-fails", Needs: "node", Bug: "the preStop hook's program is not in the image: the hook fails, and SIGTERM comes at once", Fix: sleep,
+			Buggy: with(closes, func(s *Setup) { s.PreStop = &service.Hook{Exec: []string{"/bin/no-such-sleep", "3"}} }), Fixed: closes},
+		{Name: "event-stream", Needs: "node", Bug: "event streams end within a chunk", Fix: "end each stream at SIGTERM", Buggy: node, Fixed: closes, Requests: []string{"SSE /events", "GET /fast"}},
+		{Name: "websocket", Needs: "node", Bug: "WebSockets end without a close frame", Fix: "send a close frame 1001 at SIGTERM", Buggy: node, Fixed: closes, Requests: []string{"WS /chat -d hello", "GET /fast"}},
+		{Name: "express", Needs: "node", Bug: cuts, Fix: close, Buggy: framework("express"), Fixed: framework("express").with("ON_TERM=close")},
+		{Name: "fastify", Needs: "node", Bug: cuts, Fix: close, Buggy: framework("fastify"), Fixed: framework("fastify").with("ON_TERM=close")},
+		{Name: "http.server", Needs: "python3", Bug: "exits at SIGTERM; HTTP/1.0 without a length: its client takes a part for the whole", Fix: "send Content-Length, call shutdown at SIGTERM; " + sleep,
+			Buggy: python, Fixed: python.with("LENGTH=1", "FINISH=1")},
+		{Name: "gunicorn", Needs: "gunicorn", Bug: "a graceful timeout that is shorter than its requests", Fix: "--graceful-timeout 30, the default; " + sleep, Buggy: gunicorn("1"), Fixed: gunicorn("30").with()},
+		{Name: "uvicorn", Needs: "uvicorn", Bug: refuses, Fix: sleep, Buggy: uvicorn, Fixed: uvicorn.with()},
+		{Name: "hypercorn", Needs: "hypercorn", Bug: "closes its listener, and connections with requests in flight", Fix: "--graceful-timeout 10; " + sleep,
+			Buggy: with(hypercorn, func(s *Setup) { s.Command = "env PYTHONPATH={apps} hypercorn -b 127.0.0.1:{port} asgi:app" }), Fixed: hypercorn.with()},
+		{Name: "waitress", Needs: "waitress-serve", Bug: cuts, Fix: "lastcall, or another server: waitress has no graceful stop", Buggy: waitress, Fixed: Setup{}},
+		{Name: "aiohttp", Needs: "python", Bug: refuses, Fix: sleep, Buggy: aiohttp, Fixed: aiohttp.with()},
+		{Name: "java", Needs: "java", Bug: cuts, Fix: "Runtime.getRuntime().addShutdownHook(… server.stop(10)); " + sleep, Buggy: java, Fixed: java.with("FINISH=1")},
+		{Name: "nginx", Needs: "nginx", Bug: "SIGTERM is nginx's fast shutdown", Fix: "stopSignal: SIGQUIT; " + sleep,
+			Buggy: nginx, Fixed: with(nginx.with(), func(s *Setup) { s.Signal = syscall.SIGQUIT })},
+		{Name: "haproxy", Needs: "haproxy", Bug: "SIGTERM is HAProxy's hard stop", Fix: "stopSignal: SIGUSR1; " + sleep,
+			Buggy: haproxy, Fixed: with(haproxy.with(), func(s *Setup) { s.Signal = syscall.SIGUSR1 })},
+		{Name: "go", Bug: "a Go server without a signal handler exits at SIGTERM", Fix: "http.Server.Shutdown at SIGTERM; " + sleep,
+			Buggy: goServer, Fixed: Setup{Command: "{self} httpbin --listen 127.0.0.1:{port} --on-term drain"}.with(), Requests: goRequests},
+	}
+}
