@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	admissionregistration "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,7 @@ var choices = map[string][]string{
 	"gateway for one namespace": {"gateway.enabled=true", "gateway.watchNamespace=shop", "gateway.publishAddress=192.0.2.1", "gateway.defaultTLSSecret=shop/cert",
 		"gateway.accessLog=true", "gateway.loadBalancer=alb", "gateway.deregistrationDelay=1m"},
 	"network plugin":       {"cni.enabled=true"},
+	"monitoring":           {"monitoring.podMonitor.enabled=true", "monitoring.rules.enabled=true", "monitoring.dashboard.enabled=true"},
 	"network plugin alone": {"webhook.enabled=false", "cni.enabled=true"},
 	"observer":             {"observer.enabled=true"},
 	"observer alone":       {"webhook.enabled=false", "observer.enabled=true", "observer.events=false"},
@@ -45,7 +47,10 @@ var choices = map[string][]string{
 		"webhook.certManager.enabled=true", "webhook.certManager.issuerRef.name=ca", "webhook.certManager.issuerRef.kind=ClusterIssuer",
 		"webhook.nodeSelector.disk=fast", "webhook.tolerations[0].operator=Exists", "webhook.priorityClassName=high", "webhook.podLabels.team=a",
 		"webhook.podAnnotations.who=me", "gateway.enabled=true", "gateway.ingressClass.default=true", "gateway.service.annotations.x=y",
-		"gateway.minDrainDuration=30s", "gateway.drainTimeout=1h1m1s"},
+		"gateway.minDrainDuration=30s", "gateway.drainTimeout=1h1m1s",
+		"monitoring.podMonitor.enabled=true", "monitoring.podMonitor.labels.release=prometheus", "monitoring.rules.enabled=true", "monitoring.rules.labels.release=prometheus",
+		"monitoring.rules.longDrain=1m", "monitoring.rules.window=1h", "monitoring.dashboard.enabled=true", "monitoring.dashboard.namespace=grafana",
+		"monitoring.dashboard.annotations.grafana_folder=Platform"},
 }
 
 func loadChart(t *testing.T) *chart.Chart {
@@ -113,8 +118,10 @@ var kinds = map[string]func(*testing.T, object){
 	"admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration": func(t *testing.T, o object) {
 		decode[admissionregistration.ValidatingWebhookConfiguration](t, o)
 	},
-	"cert-manager.io/v1 Certificate": nil, // its types are no part of Kubernetes
-	"cert-manager.io/v1 Issuer":      nil,
+	"monitoring.coreos.com/v1 PodMonitor":     func(t *testing.T, o object) { decode[monitoring.PodMonitor](t, o) },
+	"monitoring.coreos.com/v1 PrometheusRule": func(t *testing.T, o object) { decode[monitoring.PrometheusRule](t, o) },
+	"cert-manager.io/v1 Certificate":          nil, // its types are no part of Kubernetes
+	"cert-manager.io/v1 Issuer":               nil,
 }
 
 func TestLintAndDecode(t *testing.T) {
@@ -171,6 +178,10 @@ func TestRefused(t *testing.T) {
 		"name=UPPER":                                                                 "does not match pattern",
 		"cni.enabled=true,cni.confFile=10-a.conf":                                    "does not match pattern",
 		"cni.enabled=true,cni.binDir=bin":                                            "does not match pattern",
+		"monitoring.rules.longDrain=40s":                                             "value must be one of",
+		"monitoring.rules.window=15":                                                 "got number, want string",
+		"monitoring.podMonitor.interval=1m30s":                                       "does not match pattern",
+		"monitoring.dashboard.labels.a=true":                                         "got boolean, want string",
 		"sidecar.native=maybe":                                                       "got string, want boolean",
 		"gateway.enabled=true,gateway.drainTimeout=1m":                               "", // enough for the default
 		"gateway.enabled=true,gateway.drainTimeout=4s":                               "gateway.drainTimeout (4s) must not be shorter than the 5s that gateway.loadBalancer adaptive needs",
