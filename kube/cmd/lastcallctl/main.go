@@ -23,7 +23,7 @@ func root() *cobra.Command {
 		Args:  cli.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cli.AddGroup(root, "Your cluster:", checkCommand(), topCommand(), bugReportCommand())
+	cli.AddGroup(root, "Your cluster:", checkCommand(), observeCommand(), topCommand(), bugReportCommand())
 	cli.AddGroup(root, "Your manifests:", injectCommand(), lintCommand())
 	cli.AddGroup(root, "This machine:", rehearseCommand(), command.HTTPBin(), command.Gateway())
 	root.AddCommand(cli.VersionCommand(cli.Version(version)))

@@ -24,3 +24,14 @@ func RESTConfigOf(kubeconfig, context string) (*rest.Config, error) {
 	}
 	return config, err
 }
+
+// NamespaceOf is the namespace of a context of the kubeconfig, as in RESTConfigOf; default without one.
+func NamespaceOf(kubeconfig, context string) string {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	namespace, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).Namespace()
+	if err != nil || namespace == "" {
+		return "default"
+	}
+	return namespace
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/terminal"
+	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
+	"github.com/lastcall-dev/lastcall/kube/ephemeral"
+)
+
+const observeHelp = `Observe what the terminations of a workload's pods lose, without an installation. The command adds an ephemeral container to each pod, which watches the kernel's table of sockets in the pod's network namespace, and prints a line for each pod that ends. The containers have no root and no capability; they touch neither the app nor its traffic.
+
+It ends when all pods that ran at its start have ended: trigger a rollout, or let --restart do so. With --rollouts N, it then observes the new pods, N times in all.
+
+Kubernetes cannot remove an ephemeral container. Each ends with its pod, or by itself after --timeout. It needs the rights to patch pods/ephemeralcontainers, to get, list and watch pods, to get pods/log and the workload, and with --restart to patch the workload.
+
+A request that is lost was reset, closed without an answer, or refused. Requests on one HTTP/2 connection count as one; half an answer that a client has received looks like a whole one. docs/observe-how.md has the rules.
+
+Exit code: 0 when no request was lost, 1 when one was, or no pod was observed, 2 for wrong flags.`
+
+// observeFlags are those of lastcallctl observe.
+type observeFlags struct {
+	kubeconfig, context, namespace string
+	system, name                   string
+	image, pullPolicy              string
+	restart, yes, json             bool
+	rollouts                       int
+	timeout                        time.Duration
+	junit                          string
+}
+
+func observeCommand() *cobra.Command {
+	var f observeFlags
+	cmd := &cobra.Command{
+		Use:     "observe KIND/NAME",
+		Short:   "Observe what a workload's pods lose when they end",
+		Long:    observeHelp,
+		Example: "  lastcallctl observe deploy/web -n shop \\\n    --image registry.example.com/team/lastcall:1.2.0\n  lastcallctl observe deploy/web --restart\n  lastcallctl observe deploy/web --restart --yes --rollouts 3 --junit report.xml",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return cli.UsageError{Err: errors.New("name one workload, such as deploy/web")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&f.restart, "restart", false, "trigger a rollout as kubectl rollout restart does, after a confirmation")
+	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask for the confirmation")
+	flags.IntVar(&f.rollouts, "rollouts", 1, "`number` of rollouts to observe, 1 to 100")
+	flags.DurationVar(&f.timeout, "timeout", 15*time.Minute, "time limit, 10s to 24h; the containers end by themselves then")
+	flags.BoolVar(&f.json, "json", false, "print a line of JSON for each termination, which observe report -f reads")
+	flags.StringVar(&f.junit, "junit", "", "write a test case for each termination to this `file`")
+	flags.StringVar(&f.image, "image", "", "`image` of lastcall for the containers (default that of the installed webhook's sidecars)")
+	cli.ChoiceFlag(flags, &f.pullPolicy, "image-pull-policy", "", []string{"Always", "IfNotPresent", "Never"}, "pull `policy` of the image: Always, IfNotPresent or Never (default Kubernetes' own)")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of the workload (default that of the context)")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` for the connection to the API server (default KUBECONFIG, or the pod's service account)")
+	flags.StringVar(&f.context, "context", "", "`name` of a context of the kubeconfig (default the current one)")
+	flags.StringVar(&f.system, "system-namespace", "lastcall-system", "`namespace` of lastcall's controller, for the default of --image")
+	flags.StringVar(&f.name, "name", "lastcall-webhook", "`name` of the controller's Deployment, likewise")
+	cmd.AddCommand(reportCommand())
+	return cmd
+}
+
+// check refuses flags that cannot work.
+func (f *observeFlags) check(stdin io.Reader) error {
+	file, isFile := stdin.(*os.File)
+	switch {
+	case f.timeout < 10*time.Second || f.timeout > 24*time.Hour:
+		return fmt.Errorf("--timeout %v: must be 10s to 24h", f.timeout)
+	case f.rollouts < 1 || f.rollouts > 100:
+		return fmt.Errorf("--rollouts %d: must be 1 to 100", f.rollouts)
+	case f.yes && !f.restart:
+		return errors.New("--yes has no meaning without --restart")
+	case f.restart && !f.yes && !(isFile && terminal.Is(file)):
+		return errors.New("--restart needs a confirmation, and standard input is no terminal: add --yes")
+	}
+	return nil
+}
+
+func (f *observeFlags) run(cmd *cobra.Command, name string) error {
+	if err := f.check(cmd.InOrStdin()); err != nil {
+		return cli.UsageError{Err: err}
+	}
+	config, err := kubeflags.RESTConfigOf(f.kubeconfig, f.context)
+	if err != nil {
+		return cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
+	}
+	if f.namespace == "" {
+		f.namespace = kubeflags.NamespaceOf(f.kubeconfig, f.context)
+	}
+	workload, err := ephemeral.Parse(f.namespace, name)
+	if err != nil {
+		return cli.UsageError{Err: err}
+	}
+	clients, err := ephemeral.Connect(config)
+	if err != nil {
+		return err
+	}
+	var junit *os.File
+	if f.junit != "" {
+		if junit, err = os.Create(f.junit); err != nil {
+			return cli.UsageError{Err: fmt.Errorf("create --junit: %w", err)}
+		}
+		defer func() { _ = junit.Close() }()
+	}
+	interrupt, stop := cli.SignalContext(cmd.Context())
+	defer stop()
+	until := time.Now().Add(f.timeout)
+	ctx, cancel := context.WithDeadline(interrupt, until)
+	defer cancel()
+	if f.image == "" {
+		if f.image, err = f.installedImage(ctx, clients); err != nil {
+			return err
+		}
+	}
+	table := newObserveTable(cmd.OutOrStdout(), cmd.ErrOrStderr(), workload.String(), f.json)
+	o := ephemeral.Options{Image: f.image, PullPolicy: corev1.PullPolicy(f.pullPolicy), Limit: f.timeout, Rounds: f.rollouts, Notify: func(e ephemeral.Event) {
+		switch {
+		case e.Termination != nil:
+			table.add(*e.Termination)
+		case e.Err != nil:
+			table.miss(e.Pod, e.Err)
+		default:
+			table.note("%s: observed%s", e.Pod, portsText(e.Ports))
+		}
+	}}
+	if f.restart {
+		o.Restart = func(round, pods int) (bool, error) { return f.confirm(ctx, cmd, workload, round, pods, table) }
+	}
+	left, err := ephemeral.Run(ctx, clients, workload, o)
+	if err != nil && ctx.Err() == nil {
+		table.close()
+		return errors.Join(err, leftText(left, until))
+	}
+	table.close()
+	if len(left) > 0 {
+		table.note("%v", leftText(left, until))
+	}
+	if junit != nil {
+		if err := errors.Join(table.writeJUnit(junit), junit.Close()); err != nil {
+			return fmt.Errorf("write --junit: %w", err)
+		}
+	}
+	switch {
+	case interrupt.Err() != nil:
+		return interrupt.Err()
+	case table.terminations() == 0:
+		return fmt.Errorf("no pod of %s has ended within %v", workload, f.timeout)
+	case table.lost() > 0:
+		return cli.ErrReported
+	}
+	return nil
+}
+
+// leftText names the observers that cannot be removed; nil without any.
+func leftText(pods []string, until time.Time) error {
+	if len(pods) == 0 {
+		return nil
+	}
+	shown := pods[:min(len(pods), 5)]
+	more := ""
+	if len(pods) > len(shown) {
+		more = fmt.Sprintf(" and %d others", len(pods)-len(shown))
+	}
+	return fmt.Errorf("ephemeral containers remain in %s%s: each ends with its pod, or by itself no later than about %s", strings.Join(shown, ", "), more, until.Format(time.TimeOnly))
+}
+
+func portsText(ports []uint16) string {
+	if len(ports) == 0 {
+		return ", listens on no port yet"
+	}
+	return ", ports " + strings.Trim(fmt.Sprint(ports), "[]")
+}
+
+// confirm asks once, before the first rollout.
+func (f *observeFlags) confirm(ctx context.Context, cmd *cobra.Command, w *ephemeral.Workload, round, pods int, table *observeTable) (bool, error) {
+	if !f.yes && round == 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "Restart %s in namespace %s, whose %d pods are observed? [y/N] ", w, w.Namespace, pods)
+		answer := make(chan string, 1)
+		go func() { // ends with the program, as a read of a terminal cannot be cancelled
+			text, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+			answer <- strings.ToLower(strings.TrimSpace(text))
+		}()
+		select {
+		case text := <-answer:
+			if text != "y" && text != "yes" {
+				return false, nil
+			}
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+	table.note("rollout %d of %d of %s begins", round+1, f.rollouts, w)
+	return true, nil
+}
+
+// installedImage is the image that the installed webhook injects.
+func (f *observeFlags) installedImage(ctx context.Context, c ephemeral.Clients) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	d, err := c.Apps.Deployments(f.system).Get(ctx, f.name, metav1.GetOptions{})
+	if err == nil {
+		for _, one := range d.Spec.Template.Spec.Containers {
+			for _, arg := range one.Args {
+				if image, ok := strings.CutPrefix(arg, "--image="); ok {
+					return image, nil
+				}
+			}
+		}
+		err = fmt.Errorf("%s/%s has no --image", f.system, f.name)
+	}
+	return "", cli.UsageError{Err: fmt.Errorf("missing --image: name lastcall's image where your nodes pull it (no webhook to read it from: %w)", err)}
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/kube/losses"
+)
+
+// maxKept bounds the terminations that a observeTable keeps for writeJUnit.
+const maxKept = 20000
+
+// observeTable prints terminations of one workload as they happen, at most 80 columns wide, and then their sum. It is not safe
+// for concurrent use.
+type observeTable struct {
+	out, notes io.Writer
+	name       string // of the workload
+	json       bool
+
+	hasHead bool
+	totals  losses.Totals
+	kept    []losses.Termination
+	missed  []missed
+}
+
+// missed is a pod that was not observed.
+type missed struct{ pod, why string }
+
+// newObserveTable prints to out, and remarks to notes. With asJSON, out gets a line of JSON for each termination, and no sum.
+func newObserveTable(out, notes io.Writer, name string, asJSON bool) *observeTable {
+	return &observeTable{out: out, notes: notes, name: name, json: asJSON}
+}
+
+// note prints a remark.
+func (t *observeTable) note(format string, args ...any) { fmt.Fprintf(t.notes, format+"\n", args...) }
+
+// miss records that a pod was not observed.
+func (t *observeTable) miss(pod string, why error) {
+	t.missed = append(t.missed, missed{pod, why.Error()})
+	t.note("%s: not observed: %v", pod, why)
+}
+
+// add prints a termination.
+func (t *observeTable) add(one losses.Termination) {
+	t.totals.Add(one)
+	if len(t.kept) < maxKept {
+		t.kept = append(t.kept, one)
+	}
+	if t.json {
+		if text, err := json.Marshal(one); err == nil {
+			fmt.Fprintf(t.out, "%s\n", text)
+		}
+		return
+	}
+	if !t.hasHead {
+		fmt.Fprintf(t.out, "%-32s %-7s %5s %8s %8s %8s\n", "POD", "VERDICT", "LOST", "TOOK", "IDLE", "LATE")
+		t.hasHead = true
+	}
+	late := "-"
+	if one.Traffic.Arrivals.Count > 0 {
+		late = losses.Seconds(time.Duration(one.Traffic.Arrivals.Last).Seconds())
+	}
+	fmt.Fprintf(t.out, "%-32s %-7s %5d %8s %8s %8s\n", short(one.Pod, 32), one.Verdict, one.Traffic.Lost.Total(), losses.Seconds(one.Seconds), losses.Seconds(time.Duration(one.Traffic.Idle).Seconds()), late)
+	for _, text := range []string{one.Reasons(), one.Doubts()} {
+		if text != "" {
+			fmt.Fprintf(t.out, "  %s\n", text)
+		}
+	}
+}
+
+// terminations is how many were added.
+func (t *observeTable) terminations() (n int) {
+	for _, w := range t.totals.Workloads() {
+		n += w.Terminations
+	}
+	return n
+}
+
+// lost is how many requests all terminations lost.
+func (t *observeTable) lost() (n int) {
+	for _, w := range t.totals.Workloads() {
+		n += w.Lost()
+	}
+	return n
+}
+
+// close prints the sum.
+func (t *observeTable) close() {
+	if t.json {
+		return
+	}
+	for _, w := range t.totals.Workloads() {
+		fmt.Fprintln(t.out)
+		writeWorkload(t.out, w)
+	}
+}
+
+// short keeps the end of a pod's name, which is what differs between pods.
+func short(name string, most int) string {
+	if len(name) <= most {
+		return name
+	}
+	return ".." + name[len(name)-most+2:]
+}
+
+// columns is the width of texts.
+const columns = 80
+
+// writeWorkload prints a workload's sum and what would help it.
+func writeWorkload(out io.Writer, w *losses.Workload) {
+	fmt.Fprintln(out, cli.Wrap(w.Text(), columns))
+	for _, a := range losses.Advise(w) {
+		fmt.Fprintln(out, cli.Wrap("-> "+a.What+": "+a.Why+".", columns))
+		for line := range strings.Lines(a.Patch) {
+			fmt.Fprint(out, "     "+line)
+		}
+	}
+}

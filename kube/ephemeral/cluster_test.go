@@ -1,0 +1,228 @@
+package ephemeral
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+const namespace = "shop"
+
+// cluster is a fake API server with a kubelet: it starts ephemeral containers, and ends all pods when the Deployment web
+// is restarted.
+type cluster struct {
+	t     *testing.T
+	set   *fake.Clientset
+	image string // that can be pulled
+
+	mu     sync.Mutex // guards what follows
+	logs   map[string]*journal
+	ending map[string]ending // by pod
+	kills  sync.WaitGroup
+}
+
+// ending is how a pod ends.
+type ending struct {
+	log  []string // lines of the observer, after its first
+	code int32    // of the app
+}
+
+// journal is a log that can be followed from its beginning.
+type journal struct {
+	mu      sync.Mutex
+	text    string
+	isOver  bool
+	changed chan struct{}
+}
+
+func (j *journal) write(line string, over bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if line != "" {
+		j.text += line + "\n"
+	}
+	j.isOver = j.isOver || over
+	close(j.changed)
+	j.changed = make(chan struct{})
+}
+
+// follow writes the journal to w until it is complete.
+func (j *journal) follow(ctx context.Context, w *io.PipeWriter) {
+	sent := 0
+	for {
+		j.mu.Lock()
+		text, isOver, changed := j.text[sent:], j.isOver, j.changed
+		j.mu.Unlock()
+		if _, err := io.WriteString(w, text); err != nil {
+			return
+		}
+		sent += len(text)
+		if isOver {
+			_ = w.Close()
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			_ = w.CloseWithError(ctx.Err())
+			return
+		}
+	}
+}
+
+// core is the fake's client, whose pods have logs.
+type core struct {
+	coreclient.CoreV1Interface
+	cluster *cluster
+}
+
+func (c core) Pods(namespace string) coreclient.PodInterface {
+	return pods{c.CoreV1Interface.Pods(namespace), c.cluster}
+}
+
+type pods struct {
+	coreclient.PodInterface
+	cluster *cluster
+}
+
+// IsWatchListSemanticsUnSupported is the fake's word to informers that its watches have no bookmarks.
+func (core) IsWatchListSemanticsUnSupported() bool { return true }
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func (p pods) GetLogs(name string, o *corev1.PodLogOptions) *rest.Request {
+	client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		in, out := io.Pipe()
+		go p.cluster.journal(o.Container).follow(r.Context(), out)
+		return &http.Response{StatusCode: http.StatusOK, Body: in, Header: http.Header{}, Request: r}, nil
+	})}
+	base, _ := url.Parse("http://cluster.invalid")
+	return rest.NewRequestWithClient(base, "", rest.ClientContentConfig{GroupVersion: schema.GroupVersion{Version: "v1"},
+		ContentType: runtime.ContentTypeJSON, Negotiator: runtime.NewClientNegotiator(scheme.Codecs, schema.GroupVersion{Version: "v1"})}, client).Verb("GET").AbsPath("/log/" + name)
+}
+
+func (c *cluster) journal(container string) *journal {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.logs[container] == nil {
+		c.logs[container] = &journal{changed: make(chan struct{})}
+	}
+	return c.logs[container]
+}
+
+func to[T any](v T) *T { return &v }
+
+// newCluster has a Deployment with one pod for each ending.
+func newCluster(t *testing.T, endings map[string]ending, objects ...runtime.Object) *cluster {
+	labels := map[string]string{"app": "web"}
+	n := int32(len(endings))
+	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: namespace}, Spec: appsv1.DeploymentSpec{
+		Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels}},
+		Status: appsv1.DeploymentStatus{Replicas: n, UpdatedReplicas: n, AvailableReplicas: n}}
+	objects = append(objects, web)
+	for name := range endings {
+		objects = append(objects, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID(name), Labels: labels},
+			Spec:   corev1.PodSpec{TerminationGracePeriodSeconds: to[int64](20), Containers: []corev1.Container{{Name: "app", Image: "app"}}},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}})
+	}
+	c := &cluster{t: t, set: fake.NewSimpleClientset(objects...), image: "lastcall:1", logs: map[string]*journal{}, ending: endings}
+	c.set.PrependReactor("patch", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
+		for name, e := range endings {
+			c.kills.Go(func() { c.end(name, e) })
+		}
+		return false, nil, nil
+	})
+	t.Cleanup(c.kills.Wait)
+	c.kills.Go(func() { c.kubelet(t.Context()) })
+	return c
+}
+
+func (c *cluster) clients() Clients {
+	return Clients{Core: core{c.set.CoreV1(), c}, Apps: c.set.AppsV1()}
+}
+
+// kubelet starts ephemeral containers until ctx ends.
+func (c *cluster) kubelet(ctx context.Context) {
+	for ctx.Err() == nil {
+		list, err := c.set.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return
+		}
+		for i := range list.Items {
+			p := &list.Items[i]
+			if len(p.Spec.EphemeralContainers) <= len(p.Status.EphemeralContainerStatuses) {
+				continue
+			}
+			one := p.Spec.EphemeralContainers[len(p.Status.EphemeralContainerStatuses)]
+			s := corev1.ContainerStatus{Name: one.Name, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
+			if one.Image != c.image {
+				s.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "not found"}}
+			} else {
+				c.journal(one.Name).write(`{"observing":{"ports":[8080]}}`, false)
+			}
+			p.Status.EphemeralContainerStatuses = append(p.Status.EphemeralContainerStatuses, s)
+			_, _ = c.set.CoreV1().Pods(namespace).UpdateStatus(ctx, p, metav1.UpdateOptions{})
+		}
+		pause(ctx, 5*time.Millisecond)
+	}
+}
+
+// end takes a pod through its termination.
+func (c *cluster) end(name string, e ending) {
+	ctx := context.Background()
+	update := func(change func(p *corev1.Pod)) {
+		p, err := c.set.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err == nil {
+			change(p)
+			_, err = c.set.CoreV1().Pods(namespace).Update(ctx, p, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			c.t.Error(err)
+		}
+	}
+	update(func(p *corev1.Pod) {
+		at := metav1.NewTime(time.Now().Add(20 * time.Second))
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, to[int64](20)
+		for _, one := range p.Spec.EphemeralContainers {
+			for _, line := range e.log {
+				c.journal(one.Name).write(line, false)
+			}
+			c.journal(one.Name).write("", true)
+		}
+	})
+	update(func(p *corev1.Pod) {
+		end := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: e.code, FinishedAt: metav1.Now()}}
+		p.Status.ContainerStatuses[0].State = end
+		for i := range p.Status.EphemeralContainerStatuses {
+			p.Status.EphemeralContainerStatuses[i].State = end
+		}
+	})
+	if err := c.set.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// report is a line of an observer.
+func report(fields string) string {
+	return fmt.Sprintf(`{"begin":%q,"duration_ms":3000,%s}`, time.Now().Format(time.RFC3339Nano), strings.TrimSuffix(fields, ","))
+}

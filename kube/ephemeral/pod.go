@@ -1,0 +1,194 @@
+package ephemeral
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/observe"
+	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/losses"
+)
+
+// Limits of the observation of one pod.
+const (
+	startTimeout = 2 * time.Minute        // from the ephemeral container to its first line; its image must be pulled
+	endTimeout   = 10 * time.Second       // from the observer's last line to the pod's last status
+	retryAfter   = 500 * time.Millisecond // when a log breaks off while its container runs
+	maxLog       = 4 << 20                // bytes of a log
+	maxLine      = 256 << 10              // bytes of a line in it
+)
+
+// observed is one pod with its observer.
+type observed struct {
+	*run
+	pod       *corev1.Pod
+	container string
+	last      *observe.Termination // that the observer has written
+	other     string               // its last line that is none of ours: an error message
+}
+
+// start adds the observer and waits until it watches.
+func (p *observed) start(ctx context.Context) (err error) {
+	if why := unsuitable(p.pod); why != "" {
+		return errors.New(why)
+	}
+	if p.container, err = add(ctx, p.clients, p.workload, p.Options, p.pod); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("its observer has not started within %v", startTimeout))
+	defer cancel()
+	for {
+		now := p.seen.await(ctx, p.pod, func(pod *corev1.Pod) bool {
+			s := statusOf(pod, p.container)
+			return s != nil && (s.State.Running != nil || s.State.Terminated != nil || trouble(s) != "")
+		})
+		status := statusOf(now.pod, p.container)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case now.isGone:
+			return errors.New("the pod ended before its observer started")
+		case trouble(status) != "":
+			return fmt.Errorf("its observer does not start: %s", trouble(status))
+		}
+		watching, err := p.read(ctx, true)
+		switch {
+		case watching:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case p.other != "":
+			return fmt.Errorf("its observer failed: %s", p.other)
+		case status.State.Terminated != nil:
+			return fmt.Errorf("its observer ended with code %d and no message", status.State.Terminated.ExitCode)
+		}
+		if !pause(ctx, retryAfter) {
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
+// end waits for the pod's termination and returns it; nil when ctx has ended before, or the observer by its own limit.
+func (p *observed) end(ctx context.Context) *losses.Termination {
+	for ctx.Err() == nil {
+		_, _ = p.read(ctx, false)
+		now := p.seen.of(p.pod)
+		s := statusOf(now.pod, p.container)
+		if now.isGone || s != nil && s.State.Terminated != nil {
+			break
+		}
+		if !pause(ctx, retryAfter) {
+			break
+		}
+	}
+	if ctx.Err() != nil && p.last == nil {
+		return nil
+	}
+	// What became of the containers is in the pod's last status.
+	limited, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	now := p.seen.await(limited, p.pod, hasEnded)
+	if p.last == nil && !now.isGone && now.pod.DeletionTimestamp == nil {
+		return nil
+	}
+	return p.conclude(now.pod)
+}
+
+// hasEnded reports whether all containers of a pod have ended, its native sidecars included.
+func hasEnded(p *corev1.Pod) bool {
+	return p.DeletionTimestamp != nil && !slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
+		return s.State.Terminated == nil
+	})
+}
+
+// killedBySignal is the exit code of SIGKILL, 128 + 9.
+const killedBySignal = 137
+
+// conclude joins what the observer has written with the pod's last status.
+func (p *observed) conclude(pod *corev1.Pod) *losses.Termination {
+	t := &losses.Termination{Namespace: pod.Namespace, Pod: pod.Name, Workload: p.workload.String(), Proxy: inject.CarrierOf(p.pod)}
+	if p.last == nil {
+		t.Unknown = []string{"end"}
+		if p.other != "" {
+			t.Unknown = []string{p.other}
+		}
+		if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil {
+			t.Began = pod.DeletionTimestamp.Add(-time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second)
+		}
+	} else {
+		t.Traffic, t.Began, t.Seconds = *p.last, p.last.Begin, time.Duration(p.last.Duration).Seconds()
+	}
+	if s := pod.DeletionGracePeriodSeconds; s != nil && !t.Began.IsZero() {
+		t.Deadline = t.Began.Add(time.Duration(*s) * time.Second)
+	}
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if end := s.State.Terminated; end != nil && end.ExitCode == killedBySignal && end.Reason != "OOMKilled" && !end.FinishedAt.Time.Before(t.Began.Truncate(time.Second)) {
+			t.Killed = append(t.Killed, s.Name)
+		}
+	}
+	t.Judge()
+	return t
+}
+
+// line is the observer's first line.
+type line struct {
+	Observing *struct {
+		Ports []uint16 `json:"ports"`
+	} `json:"observing"`
+	Begin time.Time `json:"begin"`
+}
+
+// read reads the observer's log from its beginning to its end; with first, to its first line, which reports that it
+// watches.
+func (p *observed) read(ctx context.Context, first bool) (watching bool, err error) {
+	most := int64(maxLog)
+	log, err := p.clients.Core.Pods(p.pod.Namespace).GetLogs(p.pod.Name, &corev1.PodLogOptions{Container: p.container, Follow: true, LimitBytes: &most}).Stream(ctx)
+	if err != nil {
+		return false, p.workload.explain(err, "read the log of the observer in "+p.pod.Name+", a pod of", "get on pods/log")
+	}
+	defer func() { _ = log.Close() }()
+	lines := bufio.NewScanner(io.LimitReader(log, maxLog))
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		var l line
+		text := lines.Bytes()
+		switch json.Unmarshal(text, &l); {
+		case l.Observing != nil:
+			watching = true
+			if first {
+				p.emit(Event{Pod: p.pod.Name, Ports: l.Observing.Ports})
+				return true, nil
+			}
+		case !l.Begin.IsZero():
+			last := new(observe.Termination)
+			if err := json.Unmarshal(text, last); err != nil {
+				return watching, fmt.Errorf("line of the observer in %s: %w", p.pod.Name, err)
+			}
+			p.last = last
+		default:
+			if s := strings.TrimSpace(lines.Text()); s != "" {
+				p.other = s
+			}
+		}
+	}
+	return watching, lines.Err()
+}
+
+// pause waits, and reports false when ctx ended before.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,183 @@
+package ephemeral
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/losses"
+)
+
+// Limits of one observation.
+const (
+	maxPods  = 200 // pods of a workload; of a larger one, the first are observed
+	starting = 10  // pods that get their observer at the same time
+)
+
+// Options of an observation.
+type Options struct {
+	Image      string // of lastcall
+	PullPolicy corev1.PullPolicy
+	Limit      time.Duration // after which an observer ends by itself
+	Rounds     int           // how many times the pods are observed to their end, at least 1
+	// Restart, if set, is called when the observers of a round watch: true triggers a rollout, false ends the observation.
+	Restart func(round, pods int) (bool, error)
+	// Notify receives events one at a time.
+	Notify func(Event)
+}
+
+// Event is something that happened to a pod. Exactly one of the last three is set.
+type Event struct {
+	Pod         string
+	Ports       []uint16            // the observer watches these; may be empty
+	Termination *losses.Termination // the pod ended
+	Err         error               // the pod is not observed
+}
+
+// run is one observation.
+type run struct {
+	Options
+	clients  Clients
+	workload *Workload
+	seen     *sightings
+	mu       sync.Mutex // guards Notify
+}
+
+func (r *run) emit(e Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Notify(e)
+}
+
+// Run observes the pods of a workload until they have ended, or ctx ends. left are the pods whose observers still run
+// then: they end with their pods, or after Options.Limit.
+func Run(ctx context.Context, c Clients, w *Workload, o Options) (left []string, err error) {
+	s, err := w.read(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if o.Restart != nil {
+		if err := s.canRestart(w); err != nil {
+			return nil, err
+		}
+	}
+	seen, end, err := watchPods(ctx, c, w)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	r := &run{Options: o, clients: c, workload: w, seen: seen}
+	for round := range o.Rounds {
+		if o.Restart != nil || round > 0 {
+			if err := r.settle(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if left, err = r.round(ctx, round); err != nil || len(left) > 0 {
+			return left, err
+		}
+	}
+	return nil, nil
+}
+
+// settle waits until no rollout is in progress: its terminations would be observed in part, or counted to the next.
+func (r *run) settle(ctx context.Context) error {
+	for {
+		s, err := r.workload.read(ctx, r.clients)
+		if err != nil || s.settled() {
+			return err
+		}
+		if !pause(ctx, retryAfter) {
+			return fmt.Errorf("wait for the rollout of %s to complete: %d of %d replicas available: %w", r.workload, s.available, s.wanted, context.Cause(ctx))
+		}
+	}
+}
+
+// errDeclined ends an observation whose rollout the user has declined.
+var errDeclined = errors.New("no rollout: not confirmed")
+
+// round observes the pods that run now, to their end.
+func (r *run) round(ctx context.Context, number int) (left []string, err error) {
+	pods, err := r.workload.pods(ctx, r.clients)
+	if err != nil {
+		return nil, err
+	}
+	if len(pods) == 0 {
+		return nil, fmt.Errorf("%s in namespace %s has no running pod", r.workload, r.workload.Namespace)
+	}
+	if len(pods) > maxPods {
+		r.emit(Event{Pod: pods[maxPods].Name, Err: fmt.Errorf("it and others beyond the first %d are left out", maxPods)})
+		pods = pods[:maxPods]
+	}
+	all, why := r.startAll(ctx, pods)
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no pod of %s can be observed: %w", r.workload, why)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var ending sync.WaitGroup
+	var mu sync.Mutex // guards left
+	for _, p := range all {
+		ending.Go(func() {
+			switch t := p.end(ctx); {
+			case t != nil:
+				r.emit(Event{Pod: p.pod.Name, Termination: t})
+			case ctx.Err() == nil:
+				r.emit(Event{Pod: p.pod.Name, Err: fmt.Errorf("its observer has ended before the pod (limit %v)", r.Limit)})
+			default:
+				mu.Lock()
+				defer mu.Unlock()
+				left = append(left, p.pod.Name)
+			}
+		})
+	}
+	if r.Restart != nil {
+		yes, asked := r.Restart(number, len(all))
+		switch {
+		case asked != nil:
+			err = asked
+		case !yes:
+			err = errDeclined
+		default:
+			err = r.workload.restart(ctx, r.clients, time.Now())
+		}
+	}
+	if err != nil {
+		stop()
+	}
+	ending.Wait()
+	slices.Sort(left)
+	return left, err
+}
+
+// startAll adds observers, some at a time, and returns those that watch. why is an error of one that does not.
+func (r *run) startAll(ctx context.Context, pods []corev1.Pod) (all []*observed, why error) {
+	var mu sync.Mutex // guards the results
+	var adding sync.WaitGroup
+	slots := make(chan struct{}, starting)
+	for i := range pods {
+		slots <- struct{}{}
+		adding.Go(func() {
+			defer func() { <-slots }()
+			p := &observed{run: r, pod: &pods[i]}
+			err := p.start(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				all = append(all, p)
+				return
+			}
+			why = err
+			if ctx.Err() == nil {
+				r.emit(Event{Pod: pods[i].Name, Err: err})
+			}
+		})
+	}
+	adding.Wait()
+	return all, why
+}

@@ -1,0 +1,186 @@
+package ephemeral
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// result is what a run has emitted.
+type result struct {
+	mu     sync.Mutex
+	ended  map[string]string // verdict by pod
+	failed map[string]string // error by pod
+	lost   int
+}
+
+func (r *result) options(restart bool) Options {
+	r.ended, r.failed = map[string]string{}, map[string]string{}
+	o := Options{Image: "lastcall:1", Limit: time.Minute, Rounds: 1, Notify: func(e Event) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		switch {
+		case e.Termination != nil:
+			r.ended[e.Pod] = e.Termination.Verdict
+			r.lost += e.Termination.Traffic.Lost.Total()
+		case e.Err != nil:
+			r.failed[e.Pod] = e.Err.Error()
+		}
+	}}
+	if restart {
+		o.Restart = func(int, int) (bool, error) { return true, nil }
+	}
+	return o
+}
+
+func web(t *testing.T) *Workload {
+	w, err := Parse(namespace, "deploy/web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestRun(t *testing.T) {
+	c := newCluster(t, map[string]ending{
+		"clean":  {log: []string{report(`"open":1`)}},
+		"lost":   {log: []string{report(`"lost":{"reset":2,"refused":1}`)}},
+		"killed": {log: []string{report(`"unfinished":3`)}, code: killedBySignal}, // SIGKILL ends the observer as well
+		"late":   {log: []string{report(`"unfinished":3`), report(`"open":3`)}},   // all were answered in the last second
+		"torn":   {log: []string{`{"begin":`}},
+		"silent": {},
+		"broken": {log: []string{"observe: no netlink here"}},
+	})
+	var r result
+	left, err := Run(t.Context(), c.clients(), web(t), r.options(true))
+	if err != nil || len(left) > 0 {
+		t.Fatalf("left %q, error %v", left, err)
+	}
+	want := map[string]string{"clean": "clean", "lost": "lost", "killed": "lost", "late": "clean", "torn": "unknown", "silent": "unknown", "broken": "unknown"}
+	if !maps.Equal(r.ended, want) || len(r.failed) > 0 || r.lost != 6 {
+		t.Errorf("verdicts %v, failed %v, lost %d; want %v", r.ended, r.failed, r.lost, want)
+	}
+}
+
+// Without a restart it waits for the user's; Ctrl-C then names the pods whose observers remain.
+func TestInterrupted(t *testing.T) {
+	c := newCluster(t, map[string]ending{"a": {}, "b": {}})
+	ctx, cancel := context.WithCancel(t.Context())
+	var r result
+	o := r.options(false)
+	seen := 0
+	notify := o.Notify
+	o.Notify = func(e Event) {
+		notify(e)
+		if seen++; seen == 2 {
+			cancel()
+		}
+	}
+	left, err := Run(ctx, c.clients(), web(t), o)
+	if !slices.Equal(left, []string{"a", "b"}) || err != nil || len(r.failed) > 0 {
+		t.Errorf("left %q, error %v, failed %v", left, err, r.failed)
+	}
+}
+
+func TestDeclined(t *testing.T) {
+	c := newCluster(t, map[string]ending{"a": {}})
+	var r result
+	o := r.options(false)
+	o.Restart = func(int, int) (bool, error) { return false, nil }
+	left, err := Run(t.Context(), c.clients(), web(t), o)
+	if !errors.Is(err, errDeclined) || !slices.Equal(left, []string{"a"}) {
+		t.Errorf("left %q, error %v", left, err)
+	}
+	for _, a := range c.set.Actions() {
+		if a.GetVerb() == "patch" && a.GetResource().Resource == "deployments" {
+			t.Error("the Deployment was patched")
+		}
+	}
+}
+
+// What does not work is an error with the right or the step that is missing.
+func TestErrors(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	for name, c := range map[string]struct {
+		prepare func(c *cluster, o *Options)
+		want    string
+	}{
+		"no right": {func(c *cluster, _ *Options) {
+			c.set.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewForbidden(pods, "a", errors.New("no"))
+			})
+		}, "(needed in namespace shop: patch on pods/ephemeralcontainers)"},
+		"pod security": {func(c *cluster, _ *Options) {
+			c.set.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewForbidden(pods, "a", errors.New(`violates PodSecurity "restricted:latest"`))
+			})
+		}, "the pod itself must satisfy the namespace's pod security level"},
+		"no right to watch": {func(c *cluster, _ *Options) {
+			c.set.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewForbidden(pods, "", errors.New("no"))
+			})
+		}, "(needed in namespace shop: list"},
+		"no image": {func(_ *cluster, o *Options) { o.Image = "other:1" }, "its observer does not start: ErrImagePull: not found"},
+		"the node's network": {func(c *cluster, _ *Options) {
+			p, _ := c.set.CoreV1().Pods(namespace).Get(c.t.Context(), "a", metav1.GetOptions{})
+			p.Spec.HostNetwork = true
+			_, _ = c.set.CoreV1().Pods(namespace).Update(c.t.Context(), p, metav1.UpdateOptions{})
+		}, "it uses the node's network"},
+		"paused": {func(c *cluster, _ *Options) {
+			d, _ := c.set.AppsV1().Deployments(namespace).Get(c.t.Context(), "web", metav1.GetOptions{})
+			d.Spec.Paused = true
+			_, _ = c.set.AppsV1().Deployments(namespace).Update(c.t.Context(), d, metav1.UpdateOptions{})
+		}, "kubectl rollout resume deployment/web"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := newCluster(t, map[string]ending{"a": {}})
+			var r result
+			o := r.options(true)
+			c.prepare(fake, &o)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			_, err := Run(ctx, fake.clients(), web(t), o)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]string{"deploy/web": "deployment/web", "sts/db": "statefulset/db", "daemonsets.apps/x": "daemonset/x", "Pod/p": "pod/p"} {
+		if w, err := Parse(namespace, text); err != nil || w.String() != want {
+			t.Errorf("%s: %v, error %v", text, w, err)
+		}
+	}
+	for _, text := range []string{"web", "job/web", "deploy/", "deploy/a/b", ""} {
+		if w, err := Parse(namespace, text); err == nil {
+			t.Errorf("%q: %v", text, w)
+		}
+	}
+}
+
+// What pod security "restricted" requires of a container (policy checks of k8s.io/pod-security-admission, 1.37).
+func TestContainerIsRestricted(t *testing.T) {
+	one := container(Options{Image: "lastcall:1", Limit: time.Minute}, &corev1.Pod{})
+	s := one.SecurityContext
+	if *s.AllowPrivilegeEscalation || !*s.RunAsNonRoot || *s.RunAsUser == 0 || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) ||
+		len(s.Capabilities.Add) > 0 || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || *s.Privileged || !*s.ReadOnlyRootFilesystem {
+		t.Errorf("%+v", s)
+	}
+	if want := []string{"observe", "--pod", "--json", "--for", "1m0s", "--grace", "30s"}; !slices.Equal(one.Args, want) {
+		t.Errorf("arguments %q", one.Args)
+	}
+}

@@ -1,0 +1,117 @@
+package losses
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/observe"
+)
+
+// Termination is one line of an observer: the end of a pod, and what the kernel has shown of it.
+type Termination struct {
+	Namespace string   `json:"namespace"`
+	Pod       string   `json:"pod"`
+	Workload  string   `json:"workload"` // kind/name in lower case
+	Proxy     string   `json:"proxy"`    // see inject.CarrierOf
+	Verdict   string   `json:"verdict"`  // clean, lost, killed or unknown
+	Unknown   []string `json:"unknown,omitempty"`
+
+	Began    time.Time           `json:"began"`
+	Deadline time.Time           `json:"deadline,omitzero"` // of SIGKILL; zero: unknown
+	Seconds  float64             `json:"seconds"`           // from the beginning to the exit of the app
+	Killed   []string            `json:"killed,omitempty"`  // containers that SIGKILL ended
+	Traffic  observe.Termination `json:"traffic,omitzero"`  // what the kernel showed
+}
+
+// The verdicts.
+const (
+	Clean   = "clean"   // no request was lost
+	Lost    = "lost"    // at least one was
+	Killed  = "killed"  // SIGKILL ended a container, and no request was lost
+	Unknown = "unknown" // no loss was seen, but not everything was seen
+)
+
+// Judge sets Verdict from the rest. Requests in flight at a SIGKILL are lost.
+func (t *Termination) Judge() {
+	if len(t.Killed) > 0 {
+		t.Traffic.Lost.Reset += t.Traffic.Unfinished
+		t.Traffic.Unfinished = 0
+		t.Traffic.Exit.Known, t.Traffic.Exit.Killed = true, true
+	}
+	t.Traffic.Judge()
+	switch {
+	case t.Traffic.Verdict == observe.Lossy:
+		t.Verdict = Lost
+	case len(t.Unknown) > 0 || t.Traffic.Verdict == observe.Unknown:
+		t.Verdict = Unknown
+	case len(t.Killed) > 0:
+		t.Verdict = Killed
+	default:
+		t.Verdict = Clean
+	}
+}
+
+// Reasons are the lost requests in words: "3 reset, 1 refused"; empty without any.
+func (t *Termination) Reasons() string {
+	var all []string
+	for _, one := range []struct {
+		n    int
+		name observe.Reason
+	}{{t.Traffic.Lost.Reset, observe.Reset}, {t.Traffic.Lost.Unanswered, observe.Unanswered}, {t.Traffic.Lost.Refused, observe.Refused}} {
+		if one.n > 0 {
+			all = append(all, fmt.Sprintf("%d %s", one.n, one.name))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// Doubts is why a termination was not observed completely, and what else is remarkable.
+func (t *Termination) Doubts() string {
+	var all []string
+	if len(t.Killed) > 0 {
+		all = append(all, "SIGKILL ended "+strings.Join(t.Killed, ", "))
+	}
+	all = append(all, t.Unknown...)
+	for _, one := range []struct {
+		n    int
+		what string
+	}{{t.Traffic.Unseen, "connections were not seen to the end"}, {t.Traffic.Crossed, "clients sent after the app's close"}, {t.Traffic.Unfinished, "requests were in flight at the end of the observation"}} {
+		if one.n > 0 {
+			all = append(all, fmt.Sprintf("%d %s", one.n, one.what))
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// maxLine bounds one line of an observer, bytes.
+const maxLine = 256 << 10
+
+// Read calls add for every termination in the lines of an observer's log. Lines that are no terminations are skipped;
+// skipped counts those of them that begin like one.
+func Read(r io.Reader, add func(Termination)) (skipped int, err error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		text := lines.Text()
+		i := strings.IndexByte(text, '{') // kubectl logs --prefix and --timestamps write in front of it
+		if i < 0 {
+			continue
+		}
+		var t Termination
+		if err := json.Unmarshal([]byte(text[i:]), &t); err != nil {
+			skipped++
+			continue
+		}
+		if t.Workload != "" && t.Verdict != "" {
+			add(t)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return skipped, fmt.Errorf("read the observer's lines: %w", err)
+	}
+	return skipped, nil
+}

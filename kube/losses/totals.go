@@ -1,0 +1,80 @@
+package losses
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Workload is the sum of the terminations of one workload behind one proxy.
+type Workload struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"workload"` // kind/name in lower case
+	Proxy     string `json:"proxy"`
+
+	Terminations int `json:"terminations"`
+	Unknown      int `json:"unknown"` // of them, not observed completely
+	Killed       int `json:"killed"`  // of them, ended by SIGKILL
+
+	Reset      int `json:"reset"` // requests, as the next two
+	Unanswered int `json:"unanswered"`
+	Refused    int `json:"refused"`
+
+	Seconds  float64 `json:"seconds"`         // of all terminations, to the exit of the app
+	Idle     float64 `json:"idle_seconds"`    // of these, without a request in flight before the exit
+	Lateness float64 `json:"late_seconds"`    // from the beginning of a termination to the last new connection: the longest
+	Longest  float64 `json:"longest_seconds"` // termination
+}
+
+// Lost are the lost requests.
+func (w *Workload) Lost() int { return w.Reset + w.Unanswered + w.Refused }
+
+// Totals adds up terminations.
+type Totals struct{ all map[key]*Workload }
+
+type key struct{ namespace, workload, proxy string }
+
+// maxWorkloads bounds Totals; further workloads are added up as "other".
+const maxWorkloads = 10000
+
+func (t *Totals) of(k key) *Workload {
+	if t.all == nil {
+		t.all = map[key]*Workload{}
+	}
+	if t.all[k] == nil && len(t.all) >= maxWorkloads {
+		k = key{"other", "other", "other"}
+	}
+	w := t.all[k]
+	if w == nil {
+		w = &Workload{Namespace: k.namespace, Name: k.workload, Proxy: k.proxy}
+		t.all[k] = w
+	}
+	return w
+}
+
+// Add adds a termination.
+func (t *Totals) Add(one Termination) {
+	w := t.of(key{one.Namespace, one.Workload, one.Proxy})
+	w.Terminations++
+	switch {
+	case one.Verdict == Unknown:
+		w.Unknown++
+	case len(one.Killed) > 0:
+		w.Killed++
+	}
+	lost := one.Traffic.Lost
+	w.Reset, w.Unanswered, w.Refused = w.Reset+lost.Reset, w.Unanswered+lost.Unanswered, w.Refused+lost.Refused
+	w.Seconds += one.Seconds
+	w.Idle += min(time.Duration(one.Traffic.Idle).Seconds(), one.Seconds)
+	w.Lateness = max(w.Lateness, time.Duration(one.Traffic.Arrivals.Last).Seconds())
+	w.Longest = max(w.Longest, one.Seconds)
+}
+
+// Workloads are the sums, the largest loss first, then the largest waste of time.
+func (t *Totals) Workloads() []*Workload {
+	return slices.SortedFunc(maps.Values(t.all), func(a, b *Workload) int {
+		return cmp.Or(cmp.Compare(b.Lost(), a.Lost()), cmp.Compare(b.Killed, a.Killed), cmp.Compare(b.Idle, a.Idle),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Proxy, b.Proxy))
+	})
+}
