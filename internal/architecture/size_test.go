@@ -17,7 +17,7 @@ var limits = map[string]int{
 }
 
 // support is what only tests import.
-var support = []string{"drain/draintest", "drain/planetest", "internal/architecture", "internal/leak", "internal/load",
+var support = []string{"drain/draintest", "drain/planetest", "internal/architecture", "internal/leak", "internal/load", "internal/load/loadtest",
 	"internal/logs/logstest", "internal/nettest", "internal/peers", "internal/programtest", "internal/certificate/certificatetest",
 	"internal/cli/clitest", "internal/wire/stormtest", "internal/wire/http1/http1test", "internal/wire/http2/http2test",
 	"internal/wire/ws/wstest"}

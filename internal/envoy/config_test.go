@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+
+	"github.com/lastcall-dev/lastcall/internal/load/loadtest"
 )
 
 // configured is a real Envoy with a configuration that change has made of the
@@ -58,7 +60,7 @@ func ours(port int) string {
 	return fmt.Sprintf("127.%d.%d.7:%d", 1+os.Getpid()%200, 1+os.Getpid()/200%200, port)
 }
 
-func (r *running) dialAt(at string) *conn {
+func (r *running) dialAt(at string) *loadtest.Kept {
 	r.t.Helper()
 	r.listen = at
 	return r.dial()
@@ -77,13 +79,13 @@ func TestSidecar(t *testing.T) {
 	})
 	for _, port := range []int{8082, 15021, 15090} {
 		c := r.dialAt(ours(port))
-		c.ask("/slow")
+		c.Ask("/slow")
 		<-r.app.asked
 	}
 	r.awaitActivity(0, 0)
 	api, eu := r.dialAt(ours(8080)), r.dialAt(ours(8081))
-	for _, c := range []*conn{api, eu} {
-		c.ask("/slow")
+	for _, c := range []*loadtest.Kept{api, eu} {
+		c.Ask("/slow")
 		<-r.app.asked
 	}
 	r.awaitActivity(2, 2)
@@ -93,8 +95,8 @@ func TestSidecar(t *testing.T) {
 	o.stillThere(t)
 	for _, port := range []int{8082, 15021} {
 		c := r.dialAt(ours(port))
-		c.ask("/")
-		if resp, _ := c.answer(t); resp.Close {
+		c.Ask("/")
+		if resp, _ := c.Answer(t); resp.Close {
 			t.Errorf("port %d sends Connection: close", port)
 		}
 		_ = c.Close()
@@ -109,18 +111,18 @@ func TestGateway(t *testing.T) {
 		listeners(config, listener("http", "UNSPECIFIED", ours(8080)))
 	})
 	busy := r.dialAt(ours(8080))
-	busy.ask("/slow")
+	busy.Ask("/slow")
 	<-r.app.asked
 	o := r.terminate(soon)
 	o.stillThere(t)
 	c := r.dial()
-	c.ask("/")
-	if resp, _ := c.answer(t); !resp.Close {
+	c.Ask("/")
+	if resp, _ := c.Answer(t); !resp.Close {
 		t.Error("no Connection: close")
 	}
 	_ = c.Close()
 	r.app.let()
-	if resp, body := busy.answer(t); !resp.Close || body != "done" {
+	if resp, body := busy.Answer(t); !resp.Close || body != "done" {
 		t.Error(resp, body)
 	}
 	_ = busy.Close()
@@ -150,9 +152,9 @@ func TestPartlyHidden(t *testing.T) {
 				t.Errorf("warned at the start: %v\n%s", warned, r.log)
 			}
 			idle, busy := r.dial(), r.dial()
-			idle.ask("/")
-			idle.answer(t)
-			busy.ask("/slow")
+			idle.Ask("/")
+			idle.Answer(t)
+			busy.Ask("/slow")
 			<-r.app.asked
 			if tt.hidden == "" {
 				r.awaitActivity(2, 1)
@@ -162,7 +164,7 @@ func TestPartlyHidden(t *testing.T) {
 			o := r.terminate(soon)
 			o.stillThere(t)
 			r.app.let()
-			if _, body := busy.answer(t); body != "done" {
+			if _, body := busy.Answer(t); body != "done" {
 				t.Error(body)
 			}
 			_ = busy.Close()
@@ -213,7 +215,7 @@ func TestChosenPort(t *testing.T) {
 		t.Fatal(ports)
 	}
 	c := r.dialAt(fmt.Sprintf("127.0.0.1:%d", ports[0]))
-	c.ask("/slow")
+	c.Ask("/slow")
 	<-r.app.asked
 	r.awaitActivity(1, 1)
 }
@@ -231,13 +233,13 @@ func TestTwoThousandListeners(t *testing.T) {
 		t.Fatalf("%d ports", got)
 	}
 	c := r.dialAt(ours(10_000 + 3*(n-1)))
-	c.ask("/slow")
+	c.Ask("/slow")
 	<-r.app.asked
 	r.awaitActivity(1, 1)
 	o := r.terminate(soon)
 	o.stillThere(t)
 	r.app.let()
-	if resp, body := c.answer(t); !resp.Close || body != "done" {
+	if resp, body := c.Answer(t); !resp.Close || body != "done" {
 		t.Error(resp, body)
 	}
 	closed := time.Now()

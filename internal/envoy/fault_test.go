@@ -142,7 +142,7 @@ func TestAdminFaults(t *testing.T) {
 func TestCrash(t *testing.T) {
 	r := start(t)
 	c := r.dial()
-	c.ask("/slow")
+	c.Ask("/slow")
 	<-r.app.asked
 	o := r.terminate(soon)
 	o.stillThere(t)
@@ -162,7 +162,7 @@ func TestStopped(t *testing.T) {
 			verdict := drain.Clean
 			if busy {
 				c := r.dial()
-				c.ask("/slow")
+				c.Ask("/slow")
 				<-r.app.asked
 				verdict = drain.Cut
 			}

@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"bufio"
 	"context"
 	"flag"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lastcall-dev/lastcall/internal/load/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/nettest"
 	"github.com/lastcall-dev/lastcall/internal/peers"
@@ -112,38 +112,9 @@ func start(t *testing.T, change ...func(*Options)) *running {
 	return r
 }
 
-// conn is a client that keeps its connection.
-type conn struct {
-	net.Conn
-	r *bufio.Reader
-}
-
-func (r *running) dial() *conn {
+func (r *running) dial() *loadtest.Kept {
 	r.t.Helper()
-	c, err := net.Dial("tcp", r.listen)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	_ = c.SetDeadline(time.Now().Add(patience))
-	r.t.Cleanup(func() { _ = c.Close() })
-	return &conn{c, bufio.NewReader(c)}
-}
-
-func (c *conn) ask(path string) {
-	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: app\r\n\r\n", path)
-}
-
-func (c *conn) answer(t *testing.T) (*http.Response, string) {
-	t.Helper()
-	resp, err := http.ReadResponse(c.r, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp, string(b)
+	return loadtest.Keep(r.t, r.listen, patience)
 }
 
 // bigAnswer is more than the kernel and Envoy take without a reader's help.

@@ -92,8 +92,8 @@ func TestBehindScript(t *testing.T) {
 	r := start(t, func(o *Options) { o.Path = script })
 	for range 3 {
 		c := r.dial()
-		c.ask("/")
-		c.answer(t)
+		c.Ask("/")
+		c.Answer(t)
 		_ = c.Close()
 	}
 	r.awaitActivity(0, 0)

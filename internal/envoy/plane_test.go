@@ -18,17 +18,17 @@ func TestBusyAndIdle(t *testing.T) {
 	r := start(t)
 	r.awaitActivity(0, 0)
 	idle, busy := r.dial(), r.dial()
-	idle.ask("/")
-	idle.answer(t)
-	busy.ask("/slow")
+	idle.Ask("/")
+	idle.Answer(t)
+	busy.Ask("/slow")
 	<-r.app.asked
 	if err := r.Drain(ctx); err != nil {
 		t.Fatal(err)
 	}
 	r.awaitActivity(2, 1)
 	late := r.dial() // still accepted
-	late.ask("/")
-	if resp, _ := late.answer(t); !resp.Close {
+	late.Ask("/")
+	if resp, _ := late.Answer(t); !resp.Close {
 		t.Error("no Connection: close during the drain")
 	}
 	open, err := r.Open(ctx, 10)
@@ -36,7 +36,7 @@ func TestBusyAndIdle(t *testing.T) {
 		t.Errorf("open: %v, %v; want the busy one, %v", open, err, busy.LocalAddr())
 	}
 	r.app.let()
-	if resp, body := busy.answer(t); body != "done" || !resp.Close {
+	if resp, body := busy.Answer(t); body != "done" || !resp.Close {
 		t.Errorf("the request in flight got %v %q", resp, body)
 	}
 	_, _ = busy.Close(), late.Close()
@@ -61,7 +61,7 @@ func TestBusyAndIdle(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.wantGone()
-	if b, err := io.ReadAll(idle.r); err != nil || len(b) != 0 {
+	if b, err := io.ReadAll(idle.R); err != nil || len(b) != 0 {
 		t.Errorf("the idle connection got %q, %v; want its end", b, err)
 	}
 	if lines := strings.Split(r.accessLog(), "\n"); len(lines) != 3 {
@@ -84,25 +84,25 @@ func TestOpaque(t *testing.T) {
 func TestAuto(t *testing.T) {
 	r := start(t, func(o *Options) { o.Bootstrap.Inbound[0].Protocol = "auto" })
 	c := r.dial()
-	c.ask("/")
-	c.answer(t)
+	c.Ask("/")
+	c.Answer(t)
 	r.awaitActivity(1, 0)
-	c.ask("/slow")
+	c.Ask("/slow")
 	<-r.app.asked
 	r.awaitActivity(1, 1)
 	r.app.let()
-	c.answer(t)
+	c.Answer(t)
 	r.awaitActivity(1, 0)
 }
 
 func TestKill(t *testing.T) {
 	r := start(t)
 	c := r.dial()
-	c.ask("/slow")
+	c.Ask("/slow")
 	<-r.app.asked
 	r.Kill()
 	r.wantGone()
-	if b, _ := io.ReadAll(c.r); len(b) != 0 {
+	if b, _ := io.ReadAll(c.R); len(b) != 0 {
 		t.Errorf("got %q", b)
 	}
 }
@@ -115,8 +115,8 @@ func TestHiddenStats(t *testing.T) {
 		t.Errorf("no log line:\n%s", r.log)
 	}
 	c := r.dial()
-	c.ask("/")
-	c.answer(t)
+	c.Ask("/")
+	c.Answer(t)
 	r.awaitActivity(1, 1) // the kernel's count carries it
 	_ = c.Close()
 	r.awaitActivity(0, 0)
@@ -127,8 +127,8 @@ func TestIPv6(t *testing.T) {
 	r := start(t, func(o *Options) { o.Admin, o.Bootstrap.Inbound[0].Listen = admin, listen })
 	r.listen = listen
 	c := r.dial()
-	c.ask("/")
-	c.answer(t)
+	c.Ask("/")
+	c.Answer(t)
 	r.awaitActivity(1, 0)
 	_ = c.Close()
 	r.awaitActivity(0, 0)
@@ -160,8 +160,8 @@ func TestAttach(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := theirs.dial()
-	c.ask("/")
-	if resp, _ := c.answer(t); !resp.Close {
+	c.Ask("/")
+	if resp, _ := c.Answer(t); !resp.Close {
 		t.Error("no Connection: close")
 	}
 	if err := ours.Close(ctx); err != nil {
@@ -222,8 +222,8 @@ func TestResume(t *testing.T) {
 		t.Error("the same Envoy")
 	}
 	c := r.dial()
-	c.ask("/")
-	if resp, body := c.answer(t); resp.Close || body != "done" {
+	c.Ask("/")
+	if resp, body := c.Answer(t); resp.Close || body != "done" {
 		t.Errorf("%+v %q", resp, body)
 	}
 	r.awaitActivity(1, 0)
@@ -245,12 +245,12 @@ func TestDrainIsCancelled(t *testing.T) {
 		t.Fatalf("%+v\n%s", report, r.log)
 	}
 	c := r.dial()
-	c.ask("/slow")
+	c.Ask("/slow")
 	<-r.app.asked
 	o := r.terminate(soon)
 	o.stillThere(t)
 	r.app.let()
-	c.answer(t)
+	c.Answer(t)
 	_ = c.Close()
 	o.want(t, drain.Clean)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/load/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/nettest"
 )
 
@@ -57,14 +58,14 @@ func TestHTTP2(t *testing.T) {
 func TestRawTCPOnAuto(t *testing.T) {
 	r := start(t, func(o *Options) { o.Bootstrap.Inbound[0].Protocol = "auto" })
 	idle := r.dial()
-	idle.ask("/")
-	idle.answer(t)
+	idle.Ask("/")
+	idle.Answer(t)
 	r.awaitActivity(1, 0)
 	raw := r.dial()
 	if _, err := io.WriteString(raw, "\x00\x01 no HTTP\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := raw.r.ReadString('\n'); err != nil || !strings.HasPrefix(b, "HTTP/1.1 400") { // the app's own answer
+	if b, err := raw.R.ReadString('\n'); err != nil || !strings.HasPrefix(b, "HTTP/1.1 400") { // the app's own answer
 		t.Fatal(b, err)
 	}
 	silent := r.dial() // server speaks first: TCP after the inspector's patience
@@ -82,11 +83,11 @@ func TestDualStack(t *testing.T) {
 	_, port, _ := net.SplitHostPort(nettest.FreeAddress(t, "::")) // of IPv4, too
 	admin := nettest.FreeAddress(t, "::1")
 	r := start(t, func(o *Options) { o.Admin, o.Bootstrap.Inbound[0].Listen = admin, ":"+port })
-	var conns []*conn
+	var conns []*loadtest.Kept
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		r.listen = net.JoinHostPort(host, port)
 		c := r.dial()
-		c.ask("/slow")
+		c.Ask("/slow")
 		<-r.app.asked
 		conns = append(conns, c)
 	}
@@ -95,7 +96,7 @@ func TestDualStack(t *testing.T) {
 	o.stillThere(t)
 	r.app.let()
 	for _, c := range conns {
-		if _, body := c.answer(t); body != "done" {
+		if _, body := c.Answer(t); body != "done" {
 			t.Error(body)
 		}
 		_ = c.Close()
@@ -114,7 +115,7 @@ func TestSlowUpload(t *testing.T) {
 	if _, err := io.WriteString(c, "56789"); err != nil {
 		t.Fatal(err)
 	}
-	if _, body := c.answer(t); body != "done" {
+	if _, body := c.Answer(t); body != "done" {
 		t.Error(body)
 	}
 	_ = c.Close()
@@ -134,7 +135,7 @@ func TestHalfAHead(t *testing.T) {
 	if _, err := io.WriteString(c, "t: app\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	if _, body := c.answer(t); body != "done" {
+	if _, body := c.Answer(t); body != "done" {
 		t.Error(body)
 	}
 	_ = c.Close()
@@ -145,8 +146,8 @@ func TestHalfAHead(t *testing.T) {
 func TestSlowReader(t *testing.T) {
 	r := start(t)
 	c := r.dial()
-	c.ask("/big")
-	resp, err := http.ReadResponse(c.r, nil)
+	c.Ask("/big")
+	resp, err := http.ReadResponse(c.R, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,8 +166,8 @@ func TestIdleConnectionsHoldNothing(t *testing.T) {
 		t.Run(fmt.Sprintf("blind=%v", blind), func(t *testing.T) {
 			r := start(t, func(o *Options) { o.blind = blind })
 			one := r.dial()
-			one.ask("/")
-			one.answer(t)
+			one.Ask("/")
+			one.Answer(t)
 			client := r.h2()
 			resp, err := client.Get("http://" + r.listen + "/")
 			if err != nil {
@@ -177,8 +178,8 @@ func TestIdleConnectionsHoldNothing(t *testing.T) {
 			never := r.dial() // never sends anything
 			r.awaitActivity(3, 0)
 			r.terminate(soon).want(t, drain.Clean)
-			for _, c := range []*conn{one, never} {
-				if b, err := io.ReadAll(c.r); len(b) > 0 || err != nil {
+			for _, c := range []*loadtest.Kept{one, never} {
+				if b, err := io.ReadAll(c.R); len(b) > 0 || err != nil {
 					t.Errorf("an idle connection got %q, %v; want its end", b, err)
 				}
 			}

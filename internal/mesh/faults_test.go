@@ -24,8 +24,8 @@ const hidden = `stats_config: {stats_matcher: {reject_all: true}}`
 func TestHiddenStats(t *testing.T) {
 	p := startPod(t, "http", "--config-yaml", hidden)
 	idle := p.dial()
-	idle.ask("/")
-	idle.answer(t)
+	idle.Ask("/")
+	idle.Answer(t)
 	r := p.hook(short(), nil)
 	r.holds()
 	_ = idle.Close()
@@ -45,13 +45,13 @@ func (p *pod) refused(ports ...uint16) func(*Options) {
 func TestAdminRefused(t *testing.T) {
 	p := startPod(t, "http")
 	busy := p.dial()
-	busy.ask("/slow")
+	busy.Ask("/slow")
 	<-p.arrived
 	r := p.hook(short(), p.refused(p.app))
 	time.Sleep(attachTime)
 	r.holds()
 	p.release()
-	busy.answer(t)
+	busy.Answer(t)
 	report := r.returns(drain.Assumed) // Envoy's connection to the app stays open
 	if len(report.Faults) != 1 || !strings.Contains(report.Faults[0], "connection refused; watching the app's ports instead") {
 		t.Errorf("faults: %q", report.Faults)
@@ -98,7 +98,7 @@ func (p *pod) stop() {
 func TestAdminHangs(t *testing.T) {
 	p := startPod(t, "http")
 	busy := p.dial()
-	busy.ask("/slow")
+	busy.Ask("/slow")
 	<-p.arrived
 	p.stop()
 	r := p.hook(short(), func(o *Options) { o.Fallback.Ports, o.PilotAgent = []uint16{p.app}, portOf(p.admin) })
@@ -135,15 +135,15 @@ func TestAdminOnIPv6(t *testing.T) {
 func TestAdminHangsLater(t *testing.T) {
 	p := startPod(t, "http")
 	idle := p.dial()
-	idle.ask("/")
-	idle.answer(t)
+	idle.Ask("/")
+	idle.Answer(t)
 	c := hook.Within(short(), 4*time.Second)
 	c.MinimumDrain = 2 * time.Second
 	began := time.Now()
 	r := p.hook(c, nil)
 	time.Sleep(time.Second)
 	p.stop()
-	idle.ask("/")
+	idle.Ask("/")
 	if report := r.returns(drain.Cut); len(report.Open) != 1 || report.Open[0].Ending != "left to the app" {
 		t.Errorf("open: %+v", report.Open)
 	}
@@ -156,7 +156,7 @@ func TestAdminHangsLater(t *testing.T) {
 // The deadline includes the time that a hook has spent on an admin API that does not answer.
 func TestDeadlineAfterFallback(t *testing.T) {
 	p := startPod(t, "http")
-	p.dial().ask("/slow")
+	p.dial().Ask("/slow")
 	<-p.arrived
 	began := time.Now()
 	r := p.hook(hook.Within(short(), 4*time.Second), p.refused(p.app))

@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/envoy"
 	"github.com/lastcall-dev/lastcall/internal/hook"
+	"github.com/lastcall-dev/lastcall/internal/load/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/nettest"
 	"github.com/lastcall-dev/lastcall/internal/peers"
@@ -152,36 +152,9 @@ func (r *run) returns(want drain.Verdict) drain.Report {
 	}
 }
 
-// conn is a client that keeps its connection.
-type conn struct {
-	net.Conn
-	r *bufio.Reader
-}
-
-func (p *pod) dial() *conn {
+func (p *pod) dial() *loadtest.Kept {
 	p.t.Helper()
-	c, err := net.Dial("tcp", p.listen)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	_ = c.SetDeadline(time.Now().Add(patience))
-	p.t.Cleanup(func() { _ = c.Close() })
-	return &conn{c, bufio.NewReader(c)}
-}
-
-func (c *conn) ask(path string) { fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: app\r\n\r\n", path) }
-
-func (c *conn) answer(t *testing.T) (*http.Response, string) {
-	t.Helper()
-	resp, err := http.ReadResponse(c.r, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp, string(b)
+	return loadtest.Keep(p.t, p.listen, patience)
 }
 
 func (p *pod) accessLog() string {

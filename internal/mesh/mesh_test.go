@@ -10,45 +10,47 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+
+	"github.com/lastcall-dev/lastcall/internal/load/loadtest"
 )
 
 // An app's hook waits for a request, not for an idle client, and leaves Envoy as it is: the container may only restart.
 func TestAppWatchesOnly(t *testing.T) {
 	p := startPod(t, "http")
 	idle, busy := p.dial(), p.dial()
-	idle.ask("/")
-	idle.answer(t)
-	busy.ask("/slow")
+	idle.Ask("/")
+	idle.Answer(t)
+	busy.Ask("/slow")
 	<-p.arrived
 	r := p.hook(short(), nil)
 	r.holds()
 	p.release()
-	if resp, _ := busy.answer(t); resp.Close {
+	if resp, _ := busy.Answer(t); resp.Close {
 		t.Error("the hook of an app has drained Envoy")
 	}
 	r.returns(drain.Clean)
 	r.hook.End(t.Context())
-	idle.ask("/")
-	if resp, body := idle.answer(t); resp.Close || body != "done" {
+	idle.Ask("/")
+	if resp, body := idle.Answer(t); resp.Close || body != "done" {
 		t.Errorf("after the hook: %v %q", resp, body)
 	}
-	p.dial().ask("/") // listens
+	p.dial().Ask("/") // listens
 }
 
 // The hook of Envoy's own container drains, stops the listeners, and ends Envoy with a whole access log.
 func TestSidecarDrains(t *testing.T) {
 	p := startPod(t, "http")
 	warm, idle, busy := p.dial(), p.dial(), p.dial()
-	for _, c := range []*conn{warm, idle} {
-		c.ask("/")
-		c.answer(t)
+	for _, c := range []*loadtest.Kept{warm, idle} {
+		c.Ask("/")
+		c.Answer(t)
 	}
-	busy.ask("/slow")
+	busy.Ask("/slow")
 	<-p.arrived
 	r := p.hook(short(), func(o *Options) { o.Sidecar = true })
 	r.holds()
 	p.release()
-	if resp, body := busy.answer(t); !resp.Close || body != "done" {
+	if resp, body := busy.Answer(t); !resp.Close || body != "done" {
 		t.Errorf("the request in flight got %v %q; want Connection: close", resp, body)
 	}
 	r.returns(drain.Clean)
@@ -102,7 +104,7 @@ func TestProtocols(t *testing.T) {
 		{"WebSocket", "http", func(p *pod) func() {
 			c := p.dial()
 			fmt.Fprint(c, "GET /ws HTTP/1.1\r\nHost: app\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-			if resp, err := http.ReadResponse(c.r, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+			if resp, err := http.ReadResponse(c.R, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 				t.Fatalf("%+v, %v", resp, err)
 			}
 			return func() { _ = c.Close() }
