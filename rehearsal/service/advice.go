@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
 // fix states what would have saved requests that were lost by a reason in a phase.
@@ -15,7 +17,7 @@ func (t *trial) fix(r Request, ref reference, why Reason, when Phase) string {
 		return fmt.Sprintf("the grace period ended: terminationGracePeriodSeconds of at least %d", t.graceNeeded(ref))
 	case why == Refused:
 		return fmt.Sprintf("clients learn of the deletion up to %s late: keep the listener open for that long, with a preStop sleep of %d or lastcall",
-			t.options.Propagation.To, int(math.Ceil((t.options.Propagation.To + time.Second).Seconds())))
+			console.Round(t.options.Propagation.To), int(math.Ceil((t.options.Propagation.To + time.Second).Seconds())))
 	case why.isStatus():
 		return "the app refuses requests that clients still send: continue to serve until the endpoint is gone, fail readiness at most"
 	case why == NoClose && when == Terminating:
@@ -26,6 +28,8 @@ func (t *trial) fix(r Request, ref reference, why Reason, when Phase) string {
 		return "no complete response within --timeout: the app hangs after SIGTERM"
 	case when == InHook:
 		return "the app ended a request before its SIGTERM: the preStop hook stops the app too early"
+	case t.end.App.Terminated.Sub(t.deleted) > t.options.Propagation.To:
+		return "no client has the endpoint any longer, but their kept connections still carry requests: finish these after SIGTERM, with Connection: close"
 	}
 	return "the app exits with requests in flight: finish them after SIGTERM, or delay the SIGTERM until there are none, as lastcall does"
 }

@@ -159,6 +159,11 @@ func TestService(t *testing.T) {
 	if res.OK || asIs.Reasons[Dropped] < callers || asIs.Reasons[Refused] == 0 {
 		t.Errorf("as-is: %+v", asIs)
 	}
+	for _, l := range sleep.Losses {
+		if !strings.Contains(l.Fix, "kept connections") {
+			t.Errorf("with a sleep: advice %q", l.Fix)
+		}
+	}
 	if sleep.Reasons[Refused] > 0 || sleep.Requests < 10 || sleep.GoneMS() < 5000 {
 		t.Errorf("with a sleep: %+v", sleep)
 	}
