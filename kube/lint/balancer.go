@@ -23,7 +23,7 @@ func (e *examination) examineService(s *service) {
 	for _, w := range s.workloads {
 		if d := s.Spec.TrafficDistribution; d != nil && w.replicas != nil && *w.replicas > 0 && *w.replicas <= zones {
 			if stays, isKnown := w.stays(); isKnown && stays == 0 {
-				e.found(s.object, "Service "+s.Name+" over "+w.String(), "", Finding{"LC025", Warning, "spec.trafficDistribution", fmt.Sprintf(
+				e.found(s.object, "Service "+s.Name+" over "+w.String(), "", Finding{ID: "LC025", Severity: Warning, Path: "spec.trafficDistribution", Text: fmt.Sprintf(
 					"%s sends the connections of a zone or node to its own pods, and with %d replicas that is often a single one: until every proxy knows of its end, all of them are refused; run two pods in each zone, or delay the exit with a preStop sleep", *d, *w.replicas)})
 			}
 		}
@@ -47,7 +47,7 @@ func (e *examination) deregistration(o *manifest.Object, annotations map[string]
 		}
 		for _, w := range workloads {
 			if delay := time.Duration(seconds) * time.Second; delay > w.end.GracePeriod() {
-				e.found(o, o.String()+" over "+w.String(), "", Finding{"LC023", Warning, "metadata.annotations[" + name + "]", fmt.Sprintf(
+				e.found(o, o.String()+" over "+w.String(), "", Finding{ID: "LC023", Severity: Warning, Path: "metadata.annotations[" + name + "]", Text: fmt.Sprintf(
 					"the load balancer gives the requests of a pod that has left %v, but the pod's grace period is %v: SIGKILL cuts them; set terminationGracePeriodSeconds above %d, or a shorter delay", delay, w.end.GracePeriod(), seconds)})
 				return
 			}
@@ -97,10 +97,10 @@ func (e *examination) examineBudget(b *budget) {
 	}
 	switch {
 	case isZero(spec.MaxUnavailable):
-		e.found(b.object, about, "", Finding{"LC026", Warning, "spec.maxUnavailable", "0 forbids every eviction: kubectl drain and node upgrades wait until someone deletes the pods, without their replacements; allow 1"})
+		e.found(b.object, about, "", Finding{ID: "LC026", Severity: Warning, Path: "spec.maxUnavailable", Text: "0 forbids every eviction: kubectl drain and node upgrades wait until someone deletes the pods, without their replacements; allow 1", Fix: Fix{"spec.maxUnavailable", "1"}})
 		return
 	case spec.MinAvailable != nil && spec.MinAvailable.Type == intstr.String && spec.MinAvailable.StrVal == "100%":
-		e.found(b.object, about, "", Finding{"LC026", Warning, "spec.minAvailable", "100% forbids every eviction: kubectl drain and node upgrades wait until someone deletes the pods, without their replacements; use maxUnavailable: 1"})
+		e.found(b.object, about, "", Finding{ID: "LC026", Severity: Warning, Path: "spec.minAvailable", Text: "100% forbids every eviction: kubectl drain and node upgrades wait until someone deletes the pods, without their replacements; use maxUnavailable: 1"})
 		return
 	case spec.Selector == nil || len(spec.Selector.MatchExpressions) > 0 || spec.MinAvailable == nil:
 		return
@@ -111,7 +111,7 @@ func (e *examination) examineBudget(b *budget) {
 		}
 		n, err := intstr.GetScaledValueFromIntOrPercent(spec.MinAvailable, int(*w.replicas), true)
 		if err == nil && n >= int(*w.replicas) {
-			e.found(b.object, about+" over "+w.String(), "", Finding{"LC026", Warning, "spec.minAvailable", fmt.Sprintf(
+			e.found(b.object, about+" over "+w.String(), "", Finding{ID: "LC026", Severity: Warning, Path: "spec.minAvailable", Text: fmt.Sprintf(
 				"%s of %d replicas forbids every eviction: kubectl drain and node upgrades wait until someone deletes the pods, without their replacements; run more replicas, or use maxUnavailable: 1", spec.MinAvailable, *w.replicas)})
 			return
 		}

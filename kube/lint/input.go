@@ -30,6 +30,8 @@ type Found struct {
 	Line   int    `json:"line"` // 0 for an object of a cluster
 	Object string `json:"object"`
 	Finding
+
+	object *manifest.Object
 }
 
 // Result is the outcome of an examination.
@@ -123,7 +125,7 @@ func (e *examination) problems(files []*manifest.File) {
 		isTemplate := false
 		for _, p := range f.Problems {
 			if isTemplate = isTemplate || p.IsTemplate; !p.IsTemplate {
-				e.result.Findings = append(e.result.Findings, Found{f.Name, p.Line, "", Finding{"LC000", Error, "", "is not readable: " + p.Err.Error()}})
+				e.result.Findings = append(e.result.Findings, Found{File: f.Name, Line: p.Line, Finding: Finding{ID: "LC000", Severity: Error, Text: "is not readable: " + p.Err.Error()}})
 			}
 		}
 		if isTemplate {
@@ -136,7 +138,10 @@ func (e *examination) problems(files []*manifest.File) {
 func (e *examination) found(o *manifest.Object, about, below string, findings ...Finding) {
 	for _, finding := range findings {
 		finding.Path = below + finding.Path
-		e.result.Findings = append(e.result.Findings, Found{o.File.Name, o.Line(finding.Path), about, finding})
+		if finding.Fix.Path != "" {
+			finding.Fix.Path = below + finding.Fix.Path
+		}
+		e.result.Findings = append(e.result.Findings, Found{o.File.Name, o.Line(finding.Path), about, finding, o})
 	}
 }
 
@@ -146,7 +151,7 @@ func (e *examination) unreadable(o *manifest.Object, err error) {
 	if i := strings.LastIndex(text, "json: "); i >= 0 {
 		text = text[i+len("json: "):]
 	}
-	e.found(o, o.String(), "", Finding{"LC000", Error, "", "is not readable: " + text})
+	e.found(o, o.String(), "", Finding{ID: "LC000", Severity: Error, Text: "is not readable: " + text})
 }
 
 // connect finds what belongs to what.

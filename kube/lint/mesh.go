@@ -51,17 +51,17 @@ func (e *examination) useMesh(o *manifest.Object, text, path string) {
 	settings, err := inject.Resolve(text, nil, []string{"LASTCALL_COMPAT=istio"})
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
-			e.found(o, o.String(), "", Finding{"LC007", Error, path, line})
+			e.found(o, o.String(), "", Finding{ID: "LC007", Severity: Error, Path: path, Text: line})
 		}
 	} else {
 		e.meshes = append(e.meshes, text)
 	}
 	for _, w := range settings.Warnings {
-		e.found(o, o.String(), "", Finding{"LC007", Warning, path + "." + w.Field, w.Text})
+		e.found(o, o.String(), "", Finding{ID: "LC007", Severity: Warning, Path: path + "." + w.Field, Text: w.Text})
 	}
 	grace := corev1.DefaultTerminationGracePeriodSeconds * time.Second
 	if s := settings.TerminationDrain; s.IsSet() && !settings.ExitOnZero.Value && s.Value >= grace {
-		e.found(o, o.String(), "", Finding{"LC003", Warning, path + "." + s.Path, "Istio's agent waits " + s.Value.String() + " in every pod, and the default grace period is " + grace.String() + ": SIGKILL comes first; use a shorter time, or set EXIT_ON_ZERO_ACTIVE_CONNECTIONS in proxyMetadata"})
+		e.found(o, o.String(), "", Finding{ID: "LC003", Severity: Warning, Path: path + "." + s.Path, Text: "Istio's agent waits " + s.Value.String() + " in every pod, and the default grace period is " + grace.String() + ": SIGKILL comes first; use a shorter time, or set EXIT_ON_ZERO_ACTIVE_CONNECTIONS in proxyMetadata"})
 	}
 }
 
@@ -91,12 +91,12 @@ func (e *examination) readProxyConfig(o *manifest.Object) {
 	settings, err := inject.Resolve("", nil, p.variables)
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
-			e.found(o, o.String(), "", Finding{"LC007", Error, "spec.environmentVariables", line})
+			e.found(o, o.String(), "", Finding{ID: "LC007", Severity: Error, Path: "spec.environmentVariables", Text: line})
 		}
 		return
 	}
 	for _, w := range settings.Warnings {
-		e.found(o, o.String(), "", Finding{"LC007", Warning, "spec.environmentVariables[" + w.Field + "]", w.Text})
+		e.found(o, o.String(), "", Finding{ID: "LC007", Severity: Warning, Path: "spec.environmentVariables[" + w.Field + "]", Text: w.Text})
 	}
 	e.proxies = append(e.proxies, p)
 }

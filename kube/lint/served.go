@@ -72,6 +72,7 @@ func (w *workload) unprotected(l *linting) {
 		return
 	}
 	l.find("LC019", Warning, "spec.containers["+w.Pod.Spec.Containers[0].Name+"]", "has no preStop hook and no sidecar, and Service %s sends it requests: an app that exits at SIGTERM refuses the connections of clients that still have its address; add lifecycle: {preStop: {sleep: {seconds: 5}}}, or lastcall", s.Name)
+	l.fix("spec.containers["+w.Pod.Spec.Containers[0].Name+"].lifecycle", "{preStop: {sleep: {seconds: 5}}}")
 }
 
 // sidecarEndsFirst: the kubelet runs an app's preStop hook and sends SIGTERM to a classic sidecar at the same time.
@@ -117,6 +118,7 @@ func (w *workload) languageModel(l *linting) {
 		for _, m := range models {
 			if strings.Contains(c.Image, m.image) && !strings.Contains(strings.Join(words(c), " "), "sleep infinity") {
 				l.find("LC027", Warning, "spec.terminationGracePeriodSeconds", "is %v, but container %s is %s, whose answers take a minute and more: those in flight are cut; set it to the time of the longest answer plus 10 s", w.end.GracePeriod(), c.Name, m.name)
+				l.fixGrace(5*minutes + appsOwn)
 				return
 			}
 		}
@@ -140,7 +142,7 @@ func (w *workload) rollout() []Finding {
 		progress = *p
 	}
 	if d.Spec.PodReplacementPolicy == "TerminationComplete" && w.end.GracePeriod() >= time.Duration(progress)*time.Second {
-		all = append(all, Finding{"LC024", Warning, "spec.podReplacementPolicy", fmt.Sprintf(
+		all = append(all, Finding{ID: "LC024", Severity: Warning, Path: "spec.podReplacementPolicy", Text: fmt.Sprintf(
 			"TerminationComplete waits for the end of each old pod, up to %v, and progressDeadlineSeconds is %d: a rollout is reported as failed; raise progressDeadlineSeconds above the grace period", w.end.GracePeriod(), progress)})
 	}
 	replicas := int32(1)
@@ -153,7 +155,7 @@ func (w *workload) rollout() []Finding {
 	}
 	n, err := intstr.GetScaledValueFromIntOrPercent(update.MaxUnavailable, int(replicas), false)
 	if err == nil && n >= int(replicas) {
-		all = append(all, Finding{"LC028", Warning, "spec.strategy.rollingUpdate.maxUnavailable", fmt.Sprintf(
+		all = append(all, Finding{ID: "LC028", Severity: Warning, Path: "spec.strategy.rollingUpdate.maxUnavailable", Text: fmt.Sprintf(
 			"%s of %d replicas: a rollout stops every pod before a new one is ready, and no pod serves in between; set maxUnavailable: 0 and maxSurge: 1", update.MaxUnavailable, replicas)})
 	}
 	return all

@@ -39,6 +39,6 @@ func Service(s *corev1.Service, in Input) []Finding {
 	if stays >= noticed {
 		return nil
 	}
-	return []Finding{{"LC016", Warning, "spec.externalTrafficPolicy", fmt.Sprintf(
+	return []Finding{{ID: "LC016", Severity: Warning, Path: "spec.externalTrafficPolicy", Text: fmt.Sprintf(
 		"Local sends connections to a node until its health check has failed, for at least %v, and its pods exit after %v: connections in between are refused; use Cluster, or delay the exit (MINIMUM_DRAIN_DURATION, preStop sleep)", noticed, stays)}}
 }

@@ -100,9 +100,9 @@ func (s *speller) check(level, path string, fields map[string]any) {
 		}
 		where := path + "." + key
 		if belongs, ok := places[key]; ok {
-			*s = append(*s, Finding{"LC022", Error, where, fmt.Sprintf("is ignored here: %s is a field of the %s", key, belongs)})
+			*s = append(*s, Finding{ID: "LC022", Severity: Error, Path: where, Text: fmt.Sprintf("is ignored here: %s is a field of the %s", key, belongs)})
 		} else if meant, ok := meshconfig.Nearest(key, slices.Sorted(maps.Keys(places))); ok {
-			*s = append(*s, Finding{"LC022", Error, where, fmt.Sprintf("is no field and is ignored: did you mean %s?", meant)})
+			*s = append(*s, Finding{ID: "LC022", Severity: Error, Path: where, Text: fmt.Sprintf("is no field and is ignored: did you mean %s?", meant)})
 		}
 	}
 }

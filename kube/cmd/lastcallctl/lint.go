@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
+	"strings"
 	"time"
 
+	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,13 +31,15 @@ The command reads files, folders, patterns in quotes and standard input: YAML in
 
 A comment "# lastcall:ignore LC010" at the end of a line, or alone above it, switches a rule off for that line; above the first line of a document, for the whole document. The file .lastcall-lint.yaml in the working directory sets rules to off, warning or error, excludes files, and sets failOn.
 
+With --fix, standard output is a patch for findings with one right answer, mostly a longer grace period, and the exit code is 0.
+
 Exit code: 0 without findings of the severity of --fail-on, 1 with one, 2 for wrong flags and files that do not exist. A manifest that is not readable is a finding.`
 
 type lintFlags struct {
 	files                          []string
 	output                         cli.Format
 	failOn, mesh, istio, config    string
-	rules, cluster                 bool
+	rules, cluster, fix            bool
 	kubeconfig, context, namespace string
 	timeout                        time.Duration
 }
@@ -56,6 +61,7 @@ func lintCommand() *cobra.Command {
 	cli.OutputFlag(flags, &f.output, "output format", "sarif", "junit", "github")
 	cli.ChoiceFlag(flags, &f.failOn, "fail-on", lint.FailOn()[0], lint.FailOn(), "least severity that makes the exit code 1")
 	flags.StringVar(&f.config, "config", "", "configuration `file` (default "+lint.ConfigFile+", if there is one)")
+	flags.BoolVar(&f.fix, "fix", false, "write a patch (git apply, patch -p1) instead of the findings")
 	flags.BoolVar(&f.rules, "rules", false, "list the rules")
 	cli.Group(flags, "Cluster", func(flags *pflag.FlagSet) {
 		flags.BoolVar(&f.cluster, "cluster", false, "examine the objects of a cluster instead of files")
@@ -97,7 +103,10 @@ func (f *lintFlags) run(cmd *cobra.Command) error {
 	}
 	result := lint.Examine(files, options)
 	config.Apply(result)
-	if err := report.Write(cmd.OutOrStdout(), f.output, result, cli.Version(version)); err != nil {
+	if f.fix {
+		return f.writePatch(cmd, files, result)
+	}
+	if err := report.Write(cmd.OutOrStdout(), string(f.output), result, cli.Version(version)); err != nil {
 		return err
 	}
 	fmt.Fprintln(cmd.ErrOrStderr(), report.Summary(result))
@@ -107,6 +116,21 @@ func (f *lintFlags) run(cmd *cobra.Command) error {
 	if config.Fails(result) {
 		return cli.ErrReported
 	}
+	return nil
+}
+
+// writePatch writes a unified diff of the files.
+func (f *lintFlags) writePatch(cmd *cobra.Command, files []*manifest.File, r *lint.Result) error {
+	fixed := 0
+	for _, file := range files {
+		text, n := lint.Patched(file, r.Findings)
+		fixed += n
+		name := strings.TrimLeft(path.Clean(file.Name), "/")
+		if _, err := cmd.OutOrStdout().Write(diff.Diff("a/"+name, file.Text, "b/"+name, text)); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s; the patch fixes %d of them\n", report.Summary(r), fixed)
 	return nil
 }
 

@@ -7,14 +7,13 @@ import (
 	"io"
 	"strings"
 
-	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/kube/lint"
 )
 
 // Write writes the findings as text, json, sarif, junit or github. version is lastcall's.
-func Write(out io.Writer, format cli.Format, r *lint.Result, version string) error {
+func Write(out io.Writer, format string, r *lint.Result, version string) error {
 	switch format {
-	case cli.JSON:
+	case "json":
 		return asJSON(out, append([]lint.Found{}, r.Findings...))
 	case "sarif":
 		return asJSON(out, sarifOf(r, version))
