@@ -187,7 +187,9 @@ func (o *observation) run(ctx context.Context) error {
 	signal.Notify(received, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(received)
 	if o.child == nil {
-		o.announce()
+		if err := o.announce(); err != nil {
+			return err
+		}
 	}
 	poll := time.NewTicker(50 * time.Millisecond)
 	defer poll.Stop()
@@ -274,7 +276,7 @@ func (o *observation) exit() observe.Exit {
 }
 
 // announce prints that the observation has begun.
-func (o *observation) announce() {
+func (o *observation) announce() error {
 	ports := o.watch.Listening()
 	if o.json {
 		var line struct {
@@ -283,10 +285,10 @@ func (o *observation) announce() {
 			} `json:"observing"`
 		}
 		line.Observing.Ports = append([]uint16{}, ports...)
-		_ = json.NewEncoder(o.stdout).Encode(line)
-		return
+		return json.NewEncoder(o.stdout).Encode(line)
 	}
-	fmt.Fprintf(o.stdout, "observing ports %v\n", ports)
+	_, err := fmt.Fprintf(o.stdout, "observing ports %v\n", ports)
+	return err
 }
 
 func (o *observation) print(t observe.Termination) (err error) {

@@ -31,7 +31,8 @@ type ledger struct {
 	listening []uint16        // that have one now
 	unlisten  bool            // a listener that counts has closed, and no look has followed
 	open      map[uint64]*connection
-	endings   []ending // before Begin, of the last foldTime
+	roll      sockdiag.Roll // ends that were counted without a report
+	endings   []ending      // before Begin, of the last foldTime
 	looked    time.Time
 	refusing  int // counter at the last look, or at Begin
 	queued    int // resets of connections that were not accepted, which refusing contains
@@ -123,6 +124,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 			continue
 		}
 		delete(g.open, cookie)
+		g.roll.Left(cookie)
 		switch {
 		case !c.appFirst:
 			g.result.Unseen++
@@ -208,6 +210,9 @@ func (g *ledger) arrive(at time.Time) {
 func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool, now time.Time) {
 	c := g.open[s.Cookie]
 	delete(g.open, s.Cookie)
+	if !g.roll.Unseen(s.Cookie, c != nil) && c == nil {
+		return // it has been counted without its report
+	}
 	if counts, listener := g.listeners[s.Cookie]; listener || !g.counts(s) {
 		g.unlisten = g.unlisten || counts
 		return
@@ -330,7 +335,9 @@ func (g *ledger) peek(now time.Time) Termination {
 		t.Duration = drain.Millis(max(now.Sub(t.Begin), 0))
 		t.Idle = drain.Millis(max(now.Sub(g.lastBusy), 0))
 	}
-	t.Judge()
+	if t.Judge(); t.Verdict == Clean && g.owned != nil && len(t.Ports) == 0 {
+		t.Verdict = Unknown
+	}
 	return t
 }
 
@@ -350,6 +357,7 @@ func (g *ledger) conclude(now time.Time) {
 		waits := c.appFirst || c.missed == 0 && (c.State == sockdiag.FinWait2 || c.State == sockdiag.FinWait1 && c.WriteQueue <= 1)
 		if waits && c.turn == client {
 			delete(g.open, cookie)
+			g.roll.Left(cookie)
 			g.end(c, wasUnanswered, now)
 		}
 	}

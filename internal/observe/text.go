@@ -65,6 +65,9 @@ func (t Termination) doubts() (out []string) {
 			out = append(out, fmt.Sprintf("%d %s", n, text))
 		}
 	}
+	if len(t.Ports) == 0 {
+		out = append(out, "anything: no listening port was seen")
+	}
 	add(t.Unfinished, "still busy at the end of the observation")
 	add(t.Crossed, "sent something after the close: a request, or TLS's last message")
 	add(t.Unclear, "with request and answer in one tick of the clock; counted as answered")

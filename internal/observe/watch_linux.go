@@ -14,7 +14,8 @@ import (
 
 const (
 	calmInterval  = 250 * time.Millisecond // between looks before Begin, or
-	calmShare     = 500                    // this many times the cost of a look
+	calmShare     = 500                    // this many times the cost of a look, but no more than
+	calmMost      = time.Second            // this
 	interval      = 25 * time.Millisecond  // between looks after it, or
 	intervalShare = 20                     // this many times the cost
 	gather        = 5 * time.Millisecond   // one look for many reports
@@ -56,8 +57,8 @@ func Open(path string, o Options) (*Watch, error) {
 }
 
 // Start enters the namespace and begins to collect: the sockets there are, and the kernel's reports. It returns within
-// 5 s. Between Start and Begin the watch looks at the table four times a second, and less often if that
-// would take more than 0.2 % of a core.
+// 5 s. Between Start and Begin the watch looks at the table four times a second, or once if that would
+// take more than 0.2 % of a core.
 func (w *Watch) Start() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,6 +94,7 @@ func (w *Watch) Begin(at time.Time, by string) error {
 		return err
 	}
 	if !w.ledger.begun {
+		w.tickLocked() // the listeners and connections of the last second
 		w.ledger.begin(at, by)
 		select {
 		case w.begun <- struct{}{}:
@@ -210,7 +212,7 @@ func (w *Watch) run() {
 func (w *Watch) next() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	pause := max(calmInterval, calmShare*w.cost)
+	pause := min(max(calmInterval, calmShare*w.cost), calmMost)
 	if w.ledger.begun {
 		pause = max(interval, intervalShare*w.cost)
 	}
