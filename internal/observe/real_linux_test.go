@@ -196,7 +196,7 @@ func TestOverrun(t *testing.T) {
 	}
 	a.end(syscall.SIGKILL)
 	got := w.End(time.Now(), Exit{})
-	if got.Overruns == 0 || got.Verdict == Clean || got.Lost.Total()+got.Unseen != 300 {
+	if got.Overruns == 0 || got.Verdict == Clean || got.Lost.Total()+got.Unseen > 301 || got.Lost.Total()+got.Unseen < 300 {
 		t.Error(got.Text())
 	}
 }
