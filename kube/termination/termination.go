@@ -48,7 +48,7 @@ type Reaction string
 const (
 	Exits    Reaction = "exits"     // at once: requests in flight are cut
 	Finishes Reaction = "finishes"  // closes its listener, answers the requests in flight, then exits
-	ServesOn Reaction = "serves on" // accepts until no request is in flight, then exits
+	ServesOn Reaction = "serves-on" // accepts until no request is in flight, then exits
 	Ignores  Reaction = "ignores"   // serves until SIGKILL, as a PID 1 without a signal handler does
 )
 

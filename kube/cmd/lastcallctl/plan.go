@@ -1,0 +1,203 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/plan"
+	"github.com/lastcall-dev/lastcall/kube/termination"
+)
+
+const planHelp = `Show how the pods of a manifest will end, as a timeline: preStop hooks, stop signals, the drain of the proxy, the last call and SIGKILL; until when new connections are served, when requests in flight are cut, and how long the pod waits for nothing. Nothing is run: the rules are those of the kubelet, of lastcall and of the meshes, and rehearse judges by the same ones.
+
+--as plans the same pod as if another product stopped it. --diff compares with an earlier version of the manifest, for pull requests.
+
+What an app does at its stop signal is not in a manifest: by default it exits at once. --app sets another behaviour; lastcallctl rehearse finds out which one it is.
+
+Exit code: 0, 1 if --request is given and a request is lost, or if with --diff a request is lost that was served before; 2 for wrong flags and for input that is not readable.`
+
+type planFlags struct {
+	diff, mesh, namespace, app, istio string
+	output                            cli.Format
+	as                                []string
+	request, propagation              time.Duration
+}
+
+func planCommand() *cobra.Command {
+	var f planFlags
+	cmd := &cobra.Command{
+		Use:   "plan FILE|-",
+		Short: "Show how the pods of a manifest will end",
+		Long:  planHelp,
+		Example: "  lastcallctl plan deployment.yaml\n  lastcallctl plan --request 10s --as as-is,lastcall deployment.yaml\n" +
+			"  lastcallctl plan -o html deployment.yaml > plan.html\n  lastcallctl plan --diff old.yaml new.yaml",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return cli.UsageError{Err: fmt.Errorf("there are %d files: must be one manifest, or - for standard input", len(args))}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+	}
+	flags := cmd.Flags()
+	cli.OutputFlag(flags, &f.output, "output format", "svg", "html")
+	flags.StringSliceVar(&f.as, "as", []string{string(plan.AsIs)}, "`ways` to stop the pod: as-is, bare, istio-classic, istio-native, ambient, linkerd, lastcall, or all")
+	flags.DurationVar(&f.request, "request", 10*time.Second, "how long a request takes")
+	flags.DurationVar(&f.propagation, "propagation", 2*time.Second, "how long clients still connect after the deletion")
+	cli.ChoiceFlag(flags, &f.app, "app", "exits", reactionNames(), "what the app does at its stop signal")
+	cli.ChoiceFlag(flags, &f.istio, "istio", "native", []string{"native", "classic"}, "form of a sidecar that Istio's injector adds")
+	flags.StringVar(&f.diff, "diff", "", "`file` with the earlier version of the manifest")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of workloads that have none")
+	flags.StringVar(&f.mesh, "mesh-config", "", "`file` with Istio's MeshConfig, whose defaultConfig applies to all pods")
+	return cmd
+}
+
+func reactionNames() []string {
+	var out []string
+	for _, r := range termination.Reactions() {
+		out = append(out, string(r))
+	}
+	return out
+}
+
+func (f *planFlags) run(cmd *cobra.Command, file string) error {
+	if f.request < 0 || f.propagation < 0 {
+		return cli.UsageError{Err: errors.New("--request and --propagation must not be negative")}
+	}
+	if f.diff != "" && (f.output != cli.PlainText || len(f.as) > 1) {
+		return cli.UsageError{Err: errors.New("--diff prints text, for one of --as")}
+	}
+	o := plan.Options{Request: f.request, Propagation: f.propagation}
+	o.App, o.Istio = termination.Reaction(f.app), inject.Sidecar(f.istio)
+	if f.mesh != "" {
+		text, err := os.ReadFile(f.mesh)
+		if err != nil {
+			return cli.UsageError{Err: fmt.Errorf("--mesh-config must be a file: %w", err)}
+		}
+		o.MeshConfig = string(text)
+	}
+	ways, err := f.ways()
+	if err != nil {
+		return err
+	}
+	plans, err := f.plans(cmd, file, ways, o)
+	if err != nil {
+		return err
+	}
+	style := plan.Style(styleOf(os.Stdout))
+	if f.diff != "" {
+		old, err := f.plans(cmd, f.diff, ways, o)
+		if err != nil {
+			return err
+		}
+		return writeDiff(cmd, old, plans, style)
+	}
+	out := cmd.OutOrStdout()
+	switch f.output {
+	case "svg":
+		err = plan.WriteSVG(out, plans)
+	case "html":
+		err = plan.WriteHTML(out, plans)
+	case cli.JSON:
+		err = plan.WriteJSON(out, plans)
+	default:
+		for i, p := range plans {
+			if i > 0 {
+				_, _ = fmt.Fprintln(out)
+			}
+			if err = p.WriteText(out, style); err != nil {
+				break
+			}
+		}
+	}
+	if err == nil && cmd.Flags().Changed("request") {
+		for _, p := range plans {
+			if p.Lost() > 0 {
+				return cli.ErrReported
+			}
+		}
+	}
+	return err
+}
+
+func writeDiff(cmd *cobra.Command, old, new []*plan.Plan, style plan.Style) error {
+	changes := plan.Diff(old, new)
+	if err := plan.WriteChanges(cmd.OutOrStdout(), changes, style); err != nil {
+		return err
+	}
+	for _, c := range changes {
+		if c.IsWorse {
+			return cli.ErrReported
+		}
+	}
+	return nil
+}
+
+func (f *planFlags) ways() ([]plan.Way, error) {
+	var out []plan.Way
+	names := make([]string, 0, len(plan.Ways()))
+	for _, w := range plan.Ways() {
+		names = append(names, string(w))
+	}
+	for _, name := range f.as {
+		switch way := plan.Way(name); {
+		case name == "all":
+			return plan.Ways(), nil
+		case way.Title() == "":
+			return nil, cli.UsageError{Err: fmt.Errorf("--as %q: must be %s", name, cli.Or(append(names, "all")))}
+		default:
+			out = append(out, way)
+		}
+	}
+	return out, nil
+}
+
+func (f *planFlags) plans(cmd *cobra.Command, file string, ways []plan.Way, o plan.Options) ([]*plan.Plan, error) {
+	files, err := manifest.Read([]string{file}, cmd.InOrStdin())
+	if err != nil {
+		return nil, cli.UsageError{Err: fmt.Errorf("the manifest must be a file, a folder, a pattern or -: %w", err)}
+	}
+	var out []*plan.Plan
+	namespaces := map[string]inject.Namespace{}
+	for _, file := range files {
+		for _, p := range file.Problems {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: not readable: %v\n", file.Name, p)
+		}
+		for _, object := range file.Objects {
+			if object.Is("", "Namespace") {
+				namespaces[object.Name] = inject.Namespace{Name: object.Name, Labels: object.Labels, Annotations: object.Annotations}
+			}
+		}
+	}
+	for _, file := range files {
+		for _, object := range file.Objects {
+			w, err := object.Workload()
+			if err != nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: not readable: %s: %v\n", file.Name, object, err)
+			}
+			if err != nil || w == nil || w.IsJob() {
+				continue
+			}
+			o := o
+			o.Namespace.Name = cmp.Or(w.Namespace, f.namespace)
+			if ns, ok := namespaces[o.Namespace.Name]; ok {
+				o.Namespace = ns
+			}
+			for _, way := range ways {
+				out = append(out, plan.New(w.String(), w.Pod, way, o))
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, cli.UsageError{Err: fmt.Errorf("%s has no Pod, Deployment or other workload that serves", file)}
+	}
+	return out, nil
+}

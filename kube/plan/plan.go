@@ -1,0 +1,158 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/termination"
+)
+
+// Options of a plan.
+type Options struct {
+	termination.Options
+
+	// Request is how long a request takes.
+	Request time.Duration
+
+	// Propagation is how long after the deletion clients still connect to the pod.
+	Propagation time.Duration
+}
+
+// Plan is the termination of one workload's pods, with a request in flight at the deletion.
+type Plan struct {
+	Name string // of the workload, such as Deployment shop/web
+	Way  Way    // what stops it
+
+	*termination.Termination
+	Options Options
+	Course  termination.Course
+	Phases  []termination.Phase
+	Fates   []Arrival
+
+	// What clients can rely on.
+	Longest time.Duration // requests in flight at the deletion are served if they end by then
+	Accepts time.Duration // an idle pod serves new connections until then
+	Empty   time.Duration // an idle pod is gone then
+}
+
+// Arrival is a request and what becomes of it.
+type Arrival struct {
+	At time.Duration // when it arrives, since the deletion; negative: before it
+	termination.Fate
+}
+
+// inFlight is an arrival just before the deletion.
+const inFlight = -time.Millisecond
+
+// New plans the termination of a pod.
+func New(name string, pod *corev1.Pod, way Way, o Options) *Plan {
+	p := &Plan{Name: name, Way: way, Options: o}
+	p.Termination = termination.Of(way.apply(pod), way.options(o.Options))
+	for _, at := range moments(o.Propagation) {
+		p.Fates = append(p.Fates, Arrival{at, p.Fate(at, o.Request)})
+	}
+	p.Course = p.Termination.Course(termination.Traffic{Busy: o.Request})
+	p.Phases = p.Termination.Phases(p.Course, o.Request)
+	const forever = 1000 * time.Hour
+	idle := p.Termination.Course(termination.Traffic{})
+	p.Longest, p.Accepts, p.Empty = p.Termination.Course(termination.Traffic{Busy: forever}).Cut, idle.Accepts, idle.Gone
+	return p
+}
+
+// moments are those at which requests arrive: before the deletion, at it, and while clients still connect.
+func moments(propagation time.Duration) []time.Duration {
+	all := []time.Duration{inFlight, 0}
+	if propagation > 0 {
+		all = append(all, propagation/2, propagation)
+	}
+	return all
+}
+
+// Lost is the number of arrivals whose request is lost.
+func (p *Plan) Lost() (n int) {
+	for _, f := range p.Fates {
+		if !f.IsServed {
+			n++
+		}
+	}
+	return n
+}
+
+// Waste is how long the pod exists although nothing waits for it.
+func (p *Plan) Waste() (d time.Duration) {
+	for _, phase := range p.Phases {
+		if phase.IsIdle {
+			d += phase.To - phase.From
+		}
+	}
+	return d
+}
+
+// until is the end of the time axis.
+func (p *Plan) until() time.Duration {
+	return max(p.GracePeriod(), p.Course.Gone, p.Options.Request, time.Second)
+}
+
+// Promises are what clients can rely on, in words.
+func (p *Plan) Promises() []string {
+	out := []string{fmt.Sprintf("requests in flight at the deletion are served if they end within %s", seconds(p.Longest))}
+	if p.Longest == 0 {
+		out[0] = "every request in flight at the deletion is cut"
+	}
+	switch late := p.Options.Propagation - p.Accepts; {
+	case p.Accepts == 0:
+		out = append(out, fmt.Sprintf("new connections fail (%s), although clients connect for another %s", p.refusal(), seconds(p.Options.Propagation)))
+	case late > 0:
+		out = append(out, fmt.Sprintf("new connections are served for %s; clients still connect for %s", seconds(p.Accepts), seconds(p.Options.Propagation)))
+	default:
+		out = append(out, fmt.Sprintf("new connections are served for %s, longer than clients connect (%s)", seconds(p.Accepts), seconds(p.Options.Propagation)))
+	}
+	out = append(out, "an idle pod is gone after "+seconds(p.Empty))
+	if w := p.Waste(); w >= time.Second {
+		out = append(out, fmt.Sprintf("the pod then waits for nothing for %s", seconds(w)))
+	}
+	return out
+}
+
+// ending is how the pod and what is still in flight end.
+func (p *Plan) ending() string {
+	text := "the pod is gone"
+	if p.Course.Killed {
+		text += ", by SIGKILL"
+	}
+	if p.Options.Request > p.Course.Cut && p.Course.Cut == p.Course.Gone {
+		text += "; the request is cut: " + p.Course.CutBy
+	}
+	return text
+}
+
+func (p *Plan) refusal() string { return string(p.Termination.Course(termination.Traffic{}).Refusal) }
+
+// seconds writes a duration as people do: 28 s, 0.5 s.
+func seconds(d time.Duration) string {
+	return fmt.Sprintf("%g s", d.Round(10*time.Millisecond).Seconds())
+}
+
+// arrival describes when a request arrives.
+func (a Arrival) arrival() string {
+	switch {
+	case a.At < 0:
+		return "is in flight at the deletion"
+	case a.At == 0:
+		return "arrives at the deletion"
+	}
+	return "arrives " + seconds(a.At) + " later"
+}
+
+// outcome describes its end.
+func (a Arrival) outcome() string {
+	switch {
+	case a.IsServed:
+		return "200 at " + seconds(a.Fate.At)
+	case a.Result == termination.CutOff:
+		return "cut at " + seconds(a.Fate.At) + ": " + a.Why
+	}
+	return a.Result + ": " + a.Why
+}

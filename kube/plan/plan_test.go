@@ -1,0 +1,164 @@
+package plan_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/plan"
+)
+
+// web is a pod with a preStop sleep.
+func web(sleep int64) *corev1.Pod {
+	c := corev1.Container{Name: "web", Image: "web", Ports: []corev1.ContainerPort{{ContainerPort: 80}}}
+	if sleep > 0 {
+		c.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: sleep}}}
+	}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{Containers: []corev1.Container{c}}}
+}
+
+var options = plan.Options{Request: 10 * time.Second, Propagation: 2 * time.Second}
+
+// TestWays: what each way of stopping the same pod promises its clients.
+func TestWays(t *testing.T) {
+	for way, want := range map[plan.Way]struct{ longest, accepts, empty time.Duration }{
+		plan.AsIs:         {0, 0, 0},
+		plan.Bare:         {0, 0, 0},
+		plan.IstioClassic: {0, 0, 5 * time.Second},
+		plan.IstioNative:  {0, 0, 0},
+		plan.Ambient:      {0, 0, 0},
+		plan.Linkerd:      {0, 0, 0},
+		plan.Lastcall:     {28 * time.Second, 5 * time.Second, 5 * time.Second},
+	} {
+		p := plan.New("Pod web", web(0), way, options)
+		if p.Longest != want.longest || p.Accepts != want.accepts || p.Empty != want.empty {
+			t.Errorf("%s: %v, %v, %v; want %v", way, p.Longest, p.Accepts, p.Empty, want)
+		}
+		if lost := p.Lost() > 0; lost == (way == plan.Lastcall) {
+			t.Errorf("%s: lost %v: %+v", way, lost, p.Fates)
+		}
+	}
+	if len(plan.Ways()) != 7 {
+		t.Error("a way is not tested")
+	}
+}
+
+// TestAnotherProduct: a way replaces the proxy that a manifest has.
+func TestAnotherProduct(t *testing.T) {
+	pod := web(0)
+	pod.Labels = map[string]string{"sidecar.istio.io/inject": "true"}
+	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "istio-proxy", Image: "proxyv2"})
+	for way, want := range map[plan.Way]string{
+		plan.AsIs: "web istio-proxy", plan.Bare: "web", plan.IstioNative: "web istio-proxy", plan.Linkerd: "web linkerd-proxy", plan.Lastcall: "web istio-proxy",
+	} {
+		var names []string
+		p := plan.New("Pod web", pod, way, options)
+		for _, c := range p.Containers {
+			names = append(names, c.Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: %s, want %s", way, got, want)
+		}
+		if p.Lastcall != (way == plan.Lastcall) {
+			t.Errorf("%s: lastcall %v", way, p.Lastcall)
+		}
+	}
+	if len(pod.Spec.Containers) != 2 {
+		t.Error("the pod has changed")
+	}
+}
+
+const text = `Pod web
+Grace period 30 s (default); a request of 10 s is in flight
+
+                  0s        5s        10s       15s       20s       25s
+in flight         ##########x---------
+new connections   ##########
+web               ..........T
+# served  x lost  . before its stop signal  = after it  T stop signal  | gone  K SIGKILL
+
+     0 s  the pod is deleted: web's preStop begins
+          new connections accepted, in flight served
+     5 s  the pod is gone; the request is cut: web exits
+
+A request of 10 s that
+  is in flight at the deletion  cut at 5 s: web exits
+  arrives at the deletion       cut at 5 s: web exits
+  arrives 1 s later             cut at 5 s: web exits
+  arrives 2 s later             cut at 5 s: web exits
+
+- requests in flight at the deletion are served if they end within 5 s
+- new connections are served for 5 s, longer than clients connect (2 s)
+- an idle pod is gone after 5 s
+`
+
+func TestText(t *testing.T) {
+	var out bytes.Buffer
+	if err := plan.New("Pod web", web(5), plan.AsIs, options).WriteText(&out, plan.Style{}); err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != text {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), text)
+	}
+}
+
+// TestPictures: every way can be drawn, and a name cannot break out of the page.
+func TestPictures(t *testing.T) {
+	var plans []*plan.Plan
+	for _, way := range plan.Ways() {
+		plans = append(plans, plan.New("Pod <script>alert(1)</script>", web(5), way, options))
+	}
+	var svg, html, js bytes.Buffer
+	if err := plan.WriteSVG(&svg, plans); err != nil || !strings.HasPrefix(svg.String(), "<svg ") {
+		t.Errorf("SVG: %v", err)
+	}
+	if err := plan.WriteHTML(&html, plans); err != nil || strings.Count(html.String(), "<section>") != len(plans) {
+		t.Errorf("HTML: %v", err)
+	}
+	if strings.Contains(svg.String()+html.String(), "<script>") {
+		t.Error("a name is not escaped")
+	}
+	var decoded []struct {
+		Requests []struct {
+			Served bool `json:"served"`
+		} `json:"requests"`
+	}
+	if err := plan.WriteJSON(&js, plans); err != nil || json.Unmarshal(js.Bytes(), &decoded) != nil || len(decoded) != len(plans) || len(decoded[0].Requests) != 4 {
+		t.Errorf("JSON: %v %s", err, js.String())
+	}
+}
+
+func TestDiff(t *testing.T) {
+	one := func(sleep int64) []*plan.Plan {
+		return []*plan.Plan{plan.New("Pod web", web(sleep), plan.AsIs, options)}
+	}
+	worse := func(all []plan.Change) (n int) {
+		for _, c := range all {
+			if c.IsWorse {
+				n++
+			}
+		}
+		return n
+	}
+	if got := plan.Diff(one(5), one(5)); len(got) != 0 {
+		t.Errorf("no change: %v", got)
+	}
+	got := plan.Diff(one(15), one(5))
+	if len(got) != 8 || worse(got) != 5 || got[0].What != "web: preStop" || got[0].Old != "sleep 15s" || got[0].New != "sleep 5s" {
+		t.Errorf("a shorter sleep: %d worse of %+v", worse(got), got)
+	}
+	if got := plan.Diff(one(5), one(15)); worse(got) != 0 {
+		t.Errorf("a longer sleep: %+v", got)
+	}
+	if got := plan.Diff(nil, one(5)); len(got) != 1 || got[0].Old != "" {
+		t.Errorf("a new workload: %+v", got)
+	}
+	if got := plan.Diff(one(5), nil); len(got) != 1 || got[0].New != "" {
+		t.Errorf("a removed workload: %+v", got)
+	}
+}

@@ -1,0 +1,233 @@
+package plan
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/lastcall-dev/lastcall/kube/termination"
+)
+
+// Style is how text is printed.
+type Style struct {
+	Unicode bool // bars instead of letters
+	Colour  bool
+}
+
+// Sizes of the text, in columns.
+const (
+	columns   = 80
+	labelWide = 18
+	axisWide  = columns - labelWide - 2
+)
+
+// glyphs of the bars, with Unicode and without.
+var glyphs = map[string][2]string{"hook": {"░", "."}, "stops": {"▓", "="}, "served": {"█", "#"}, "cut": {"×", "x"}, "none": {" ", " "}, "late": {"·", "-"}}
+
+func (s Style) glyph(kind string) string {
+	if s.Unicode {
+		return glyphs[kind][0]
+	}
+	return glyphs[kind][1]
+}
+
+func (s Style) paint(code, text string) string {
+	if !s.Colour {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (s Style) bold(text string) string { return s.paint("1", text) }
+func (s Style) dim(text string) string  { return s.paint("2", text) }
+
+// WriteText prints the plan for people, 80 columns wide.
+func (p *Plan) WriteText(w io.Writer, s Style) error {
+	var b strings.Builder
+	title := p.Name
+	if p.Way != AsIs {
+		title += ", " + p.Way.Title()
+	}
+	fmt.Fprintf(&b, "%s\n", s.bold(title))
+	wrap(&b, "", p.summary())
+	b.WriteString("\n" + p.axis() + "\n")
+	p.lanes(&b, s)
+	p.legend(&b, s)
+	b.WriteByte('\n')
+	for _, phase := range p.Phases {
+		wrap(&b, fmt.Sprintf("%8s  ", seconds(phase.From)), phase.Why)
+		text := "new connections " + phase.New
+		if phase.To == phase.From {
+			continue
+		}
+		if phase.InFlight != termination.None {
+			text += ", in flight " + phase.InFlight
+		}
+		if phase.IsIdle {
+			text += "; nothing waits for the pod"
+		}
+		b.WriteString(s.dim("          "+text) + "\n")
+	}
+	wrap(&b, fmt.Sprintf("%8s  ", seconds(p.Course.Gone)), p.ending())
+	b.WriteByte('\n')
+	fmt.Fprintf(&b, "A request of %s that\n", seconds(p.Options.Request))
+	for _, a := range p.Fates {
+		code := "32"
+		if !a.IsServed {
+			code = "31"
+		}
+		fmt.Fprintf(&b, "  %-29s %s\n", a.arrival(), s.paint(code, cut(a.outcome(), columns-32)))
+	}
+	b.WriteByte('\n')
+	for _, text := range p.Promises() {
+		wrap(&b, "- ", text)
+	}
+	for _, c := range p.Containers {
+		for _, v := range c.Settings {
+			wrap(&b, "  ", fmt.Sprintf("%s: %s is %s (%s)", c.Name, v.Name, v.Value, v.Source))
+		}
+	}
+	for _, note := range p.Notes {
+		wrap(&b, "note: ", note)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// summary is the pod in one sentence.
+func (p *Plan) summary() string {
+	text := fmt.Sprintf("Grace period %s s (%s)", p.Grace.Value, p.Grace.Source)
+	if p.Mesh != "" {
+		text += "; " + p.Mesh
+	}
+	if p.Lastcall {
+		text += fmt.Sprintf("; lastcall, last call at %s", seconds(p.LastCall))
+	}
+	return text + fmt.Sprintf("; a request of %s is in flight", seconds(p.Options.Request))
+}
+
+// axis is the line with the times.
+func (p *Plan) axis() string {
+	line := []rune(strings.Repeat(" ", columns))
+	step := stepFor(p.until())
+	for at := time.Duration(0); at <= p.until(); at += step {
+		text := fmt.Sprintf("%gs", at.Seconds())
+		x := labelWide + p.column(at)
+		if x+len(text) > columns {
+			break
+		}
+		copy(line[x:], []rune(text))
+	}
+	return strings.TrimRight(string(line), " ")
+}
+
+// stepFor returns a step with at most 8 ticks.
+func stepFor(until time.Duration) time.Duration {
+	for _, n := range []time.Duration{1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800} {
+		if until <= 8*n*time.Second {
+			return n * time.Second
+		}
+	}
+	return time.Hour
+}
+
+// column is a moment's place on the axis.
+func (p *Plan) column(at time.Duration) int {
+	return int(math.Round(float64(at) / float64(p.until()) * axisWide))
+}
+
+// lanes draws a line for the clients and one for each container.
+func (p *Plan) lanes(b *strings.Builder, s Style) {
+	lane := func(label string, kind func(at time.Duration) string, marks ...mark) {
+		text := []string{}
+		for x := range axisWide + 1 {
+			text = append(text, s.glyph(kind(time.Duration(float64(x)/axisWide*float64(p.until())))))
+		}
+		for _, m := range marks {
+			text[min(p.column(m.at), axisWide)] = m.sign
+		}
+		fmt.Fprintf(b, "%s%s\n", pad(cut(label, labelWide-1), labelWide), strings.TrimRight(strings.Join(text, ""), " "))
+	}
+	end := min(p.Options.Request, p.Course.Cut)
+	lane("in flight", func(at time.Duration) string {
+		if at <= end && end > 0 {
+			return "served"
+		}
+		if at < p.Options.Request {
+			return "late"
+		}
+		return "none"
+	}, mark{end, map[bool]string{true: s.glyph("cut"), false: s.glyph("served")}[p.Options.Request > p.Course.Cut]})
+	lane("new connections", func(at time.Duration) string {
+		switch {
+		case at < p.Course.Accepts:
+			return "served"
+		case at <= p.Options.Propagation:
+			return "cut"
+		}
+		return "none"
+	})
+	for i, c := range p.Containers {
+		m := p.Course.Containers[i]
+		marks := []mark{{m.Signal, "T"}}
+		if m.Killed {
+			marks = append(marks, mark{m.Gone, "K"})
+		} else {
+			marks = append(marks, mark{m.Gone, "|"})
+		}
+		if m.Gone == m.Signal {
+			marks = marks[:1]
+		}
+		lane(c.Name, func(at time.Duration) string {
+			switch {
+			case at < m.Signal:
+				return "hook"
+			case at < m.Gone:
+				return "stops"
+			}
+			return "none"
+		}, marks...)
+	}
+}
+
+type mark struct {
+	at   time.Duration
+	sign string
+}
+
+func (p *Plan) legend(b *strings.Builder, s Style) {
+	text := fmt.Sprintf("%s served  %s lost  %s before its stop signal  %s after it  T stop signal  | gone  K SIGKILL",
+		s.glyph("served"), s.glyph("cut"), s.glyph("hook"), s.glyph("stops"))
+	b.WriteString(s.dim(text) + "\n")
+}
+
+func pad(text string, width int) string {
+	return text + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(text)))
+}
+
+// cut shortens text to width columns.
+func cut(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	return string([]rune(text)[:width-1]) + "…"
+}
+
+// wrap writes text behind a prefix, in lines of 80 columns at most where words allow it.
+func wrap(b *strings.Builder, prefix, text string) {
+	line, empty := prefix, true
+	for _, word := range strings.Fields(text) {
+		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > columns {
+			b.WriteString(line + "\n")
+			line, empty = strings.Repeat(" ", utf8.RuneCountInString(prefix)), true
+		}
+		if !empty {
+			line += " "
+		}
+		line, empty = line+word, false
+	}
+	b.WriteString(line + "\n")
+}

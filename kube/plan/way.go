@@ -1,0 +1,102 @@
+package plan
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/termination"
+)
+
+// Way is what stops a pod: as its manifest has it, or as another product would.
+type Way string
+
+const (
+	AsIs         Way = "as-is"
+	Bare         Way = "bare"
+	Lastcall     Way = "lastcall"
+	IstioClassic Way = "istio-classic"
+	IstioNative  Way = "istio-native"
+	Ambient      Way = "ambient"
+	Linkerd      Way = "linkerd"
+)
+
+// Ways are all of them, in the order in which they are shown.
+func Ways() []Way { return []Way{AsIs, Bare, IstioClassic, IstioNative, Ambient, Linkerd, Lastcall} }
+
+// titles are the ways for people.
+var titles = map[Way]string{
+	AsIs: "as the manifest has it", Bare: "without a mesh", IstioClassic: "Istio, classic sidecar", IstioNative: "Istio, native sidecar",
+	Ambient: "Istio ambient", Linkerd: "linkerd", Lastcall: "lastcall",
+}
+
+// Title is the way for people.
+func (w Way) Title() string { return titles[w] }
+
+// apply returns a pod that ends this way: a copy without other proxies.
+func (w Way) apply(pod *corev1.Pod) *corev1.Pod {
+	if w == AsIs {
+		return pod
+	}
+	pod = pod.DeepCopy()
+	if w != Lastcall { // which completes the mesh that is there
+		without(pod)
+	}
+	label := func(name, value string) {
+		if pod.Labels == nil {
+			pod.Labels = map[string]string{}
+		}
+		pod.Labels[name] = value
+	}
+	annotate := func(name, value string) {
+		if pod.Annotations == nil {
+			pod.Annotations = map[string]string{}
+		}
+		pod.Annotations[name] = value
+	}
+	switch w {
+	case Bare:
+		label("sidecar.istio.io/inject", "false")
+		annotate("linkerd.io/inject", "disabled")
+		delete(pod.Annotations, "proxy.istio.io/config")
+	case Lastcall:
+		label(inject.AnnotationInject, "true")
+	case IstioClassic, IstioNative:
+		label("sidecar.istio.io/inject", "true")
+		annotate("sidecar.istio.io/nativeSidecar", map[Way]string{IstioClassic: "false", IstioNative: "true"}[w])
+	case Ambient:
+		label("istio.io/dataplane-mode", "ambient")
+		delete(pod.Annotations, "proxy.istio.io/config")
+	case Linkerd:
+		annotate("linkerd.io/inject", "enabled")
+	}
+	return pod
+}
+
+// options are those of the way: the namespace's own injection must not add a second mesh.
+func (w Way) options(o termination.Options) termination.Options {
+	if w != AsIs && w != Lastcall {
+		o.Namespace.Labels, o.Namespace.Annotations = nil, nil
+	}
+	return o
+}
+
+// without takes meshes and lastcall out of a pod.
+func without(pod *corev1.Pod) {
+	for range 3 { // Istio's, another's, lastcall's own
+		_, proxy := inject.MeshOf(pod, inject.Namespace{})
+		if proxy == nil {
+			break
+		}
+		name := proxy.Name
+		is := func(c corev1.Container) bool { return c.Name == name }
+		pod.Spec.InitContainers = slices.DeleteFunc(pod.Spec.InitContainers, is)
+		pod.Spec.Containers = slices.DeleteFunc(pod.Spec.Containers, is)
+	}
+	for _, keys := range []map[string]string{pod.Labels, pod.Annotations} {
+		for _, key := range append(inject.MeshKeys(), inject.AnnotationInject, "sidecar.istio.io/inject", "istio.io/rev", "istio.io/dataplane-mode", "ambient.istio.io/redirection") {
+			delete(keys, key)
+		}
+	}
+}
