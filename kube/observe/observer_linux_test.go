@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/observe"
 )
 
@@ -194,7 +195,7 @@ func running(number int) *corev1.Pod {
 			Name: fmt.Sprintf("web-5d4f-%d", number), Namespace: "shop", UID: uidOf(number), Labels: map[string]string{"pod-template-hash": "5d4f"},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-5d4f", UID: "r", Controller: &yes}},
 		},
-		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []corev1.Container{{Name: "app"}}},
+		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []corev1.Container{{Name: "app", ReadinessProbe: &corev1.Probe{PeriodSeconds: 1}}}},
 		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
 			Name: "app", ContainerID: "containerd://" + idOf("app", uidOf(number)), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 		}}},
@@ -233,7 +234,9 @@ func (n *node) watched(pods int) {
 }
 
 func TestTerminations(t *testing.T) {
-	lost := observe.Termination{Lost: observe.Lost{Reset: 2, Refused: 1}, Arrivals: observe.Arrivals{Count: 3, Last: 250}}
+	lost := observe.Termination{Lost: observe.Lost{Reset: 2, Refused: 3}, Arrivals: observe.Arrivals{Count: 3, Last: 250}}
+	probed := observe.Termination{Lost: observe.Lost{Refused: 2}, Arrivals: observe.Arrivals{Count: 2, Last: drain.Millis(1500 * time.Millisecond)}}
+	probed.Arrivals.Late[4] = 2
 	for _, tt := range []struct {
 		name    string
 		seen    observe.Termination
@@ -247,6 +250,7 @@ func TestTerminations(t *testing.T) {
 		{name: "lost", seen: lost, grace: 30, code: 1, verdict: Lost},
 		{name: "SIGKILL without a loss", grace: 30, code: 137, verdict: Killed, killed: true},
 		{name: "SIGKILL with a request in flight", seen: observe.Termination{Unfinished: 1}, grace: 30, code: 137, verdict: Lost, killed: true},
+		{name: "refused probes", seen: probed, grace: 30, verdict: Unknown, unknown: UnknownProbes},
 		{name: "overrun", seen: observe.Termination{Overruns: 1, Unseen: 4}, grace: 30, verdict: Unknown, unknown: UnknownOverrun},
 		{name: "overrun and lost", seen: observe.Termination{Overruns: 1, Lost: observe.Lost{Unanswered: 1}}, grace: 30, verdict: Lost, unknown: UnknownOverrun},
 	} {

@@ -32,6 +32,7 @@ type Pod struct {
 	Ended bool
 
 	Containers []Container
+	Probes     []time.Duration // periods of the kubelet's readiness probes that connect to the pod
 }
 
 // Container is a container of a pod, native sidecars included.
@@ -71,6 +72,11 @@ func podOf(p *corev1.Pod) Pod {
 	pod.Ended = slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonTerminationByKubelet
 	})
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		if r := c.ReadinessProbe; r != nil && r.Exec == nil {
+			pod.Probes = append(pod.Probes, time.Duration(max(r.PeriodSeconds, 1))*time.Second)
+		}
+	}
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		_, id, _ := strings.Cut(s.ContainerID, "://")
 		c := Container{Name: s.Name, ID: id, IsRunning: s.State.Running != nil, IsProxy: inject.IsProxy(&p.Spec, s.Name)}
@@ -100,6 +106,16 @@ func (p *Pod) appEnd(exits map[string]time.Duration) (last time.Duration) {
 // hasEnded reports whether no container runs or will run.
 func (p *Pod) hasEnded() bool {
 	return len(p.Containers) > 0 && !slices.ContainsFunc(p.Containers, func(c Container) bool { return c.Exit == nil })
+}
+
+// probes is how many connections the kubelet's probes make in a time, at most. It continues readiness probes while a pod
+// terminates, and stops the others (kubelet, prober worker). Their source is an address of the node, as is that of clients
+// behind a NodePort, so they look like clients, one by one.
+func (p *Pod) probes(in time.Duration) (n int) {
+	for _, period := range p.Probes {
+		n += int(in/period) + 1
+	}
+	return n
 }
 
 // isTerminating reports whether the pod is to end.

@@ -23,12 +23,14 @@ type Termination struct {
 	Verdict   string    `json:"verdict"` // clean, lost, killed or unknown
 	Unknown   []string  `json:"unknown,omitempty"`
 
-	Began    time.Time           `json:"began"`             // when the observer learned of it
-	Deadline time.Time           `json:"deadline,omitzero"` // of SIGKILL; zero: the API server did not announce the termination
-	Seconds  float64             `json:"seconds"`           // from the beginning to the exit of the last process of an app
-	Killed   []string            `json:"killed,omitempty"`  // the containers that SIGKILL ended
-	Exits    []AppExit           `json:"exits,omitempty"`   // of the containers, proxies included
-	Traffic  observe.Termination `json:"traffic,omitzero"`  // what the kernel showed
+	Began    time.Time           `json:"began"`                      // when the observer learned of it
+	Deadline time.Time           `json:"deadline,omitzero"`          // of SIGKILL; zero: the API server did not announce the termination
+	Seconds  float64             `json:"seconds"`                    // from the beginning to the exit of the last process of an app
+	Killed   []string            `json:"killed,omitempty"`           // the containers that SIGKILL ended
+	Exits    []AppExit           `json:"exits,omitempty"`            // of the containers, proxies included
+	Lateness float64             `json:"lateness_seconds,omitempty"` // until the last new connection that is not the kubelet's probe; an upper bound of observe.LateBounds
+	Probes   int                 `json:"probes,omitempty"`           // refused connections that may be the kubelet's probes; they are not in traffic.lost
+	Traffic  observe.Termination `json:"traffic,omitzero"`           // what the kernel showed
 
 	owner  *metav1.OwnerReference // the controller; nil: none
 	isGone bool                   // the API server no longer has the pod
@@ -43,7 +45,7 @@ func (t *Termination) lost() map[string]int {
 func (t *Termination) sample() Sample {
 	return Sample{
 		Verdict: t.Verdict, Lost: t.lost(), Duration: time.Duration(t.Seconds * float64(time.Second)), Idle: time.Duration(t.Traffic.Idle),
-		Lateness: time.Duration(t.Traffic.Arrivals.Last), IsLate: t.Traffic.Arrivals.Count > 0, DeadlineMissed: len(t.Killed) > 0,
+		Lateness: time.Duration(t.Lateness * float64(time.Second)), IsLate: t.Lateness > 0, DeadlineMissed: len(t.Killed) > 0,
 	}
 }
 
@@ -90,6 +92,7 @@ func (t *Termination) conclude(p *Pod, exits map[string]time.Duration) {
 		t.Traffic.Lost.Reset += t.Traffic.Unfinished
 		t.Traffic.Unfinished = 0
 	}
+	t.discount(p)
 	t.Traffic.Judge()
 	switch {
 	case t.Traffic.Verdict == observe.Lossy:
@@ -100,6 +103,28 @@ func (t *Termination) conclude(p *Pod, exits map[string]time.Duration) {
 		t.Verdict = Killed
 	default:
 		t.Verdict = Clean
+	}
+}
+
+// discount leaves out what may be the kubelet's readiness probes: so many of the refused connections, and of the new ones.
+func (t *Termination) discount(p *Pod) {
+	a, lost := &t.Traffic.Arrivals, &t.Traffic.Lost
+	t.Probes = min(lost.Refused, p.probes(time.Duration(a.Last)))
+	if lost.Refused -= t.Probes; t.Probes > 0 && lost.Total() == 0 {
+		t.doubt(UnknownProbes)
+	}
+	for i := len(a.Late) - 1; i >= 0; i-- {
+		from, to := time.Duration(0), time.Duration(a.Last)
+		if i > 0 {
+			from = observe.LateBounds[i-1]
+		}
+		if i < len(observe.LateBounds) {
+			to = min(to, observe.LateBounds[i])
+		}
+		if a.Late[i] > 0 && a.Late[i] > p.probes(to-from) {
+			t.Lateness = to.Seconds()
+			return
+		}
 	}
 }
 
@@ -124,11 +149,14 @@ func (t *Termination) Summary() string {
 		fmt.Fprintf(&b, " (%s)", strings.Join(why, ", "))
 	}
 	fmt.Fprintf(&b, "; the app exited after %.1fs", t.Seconds)
-	if a := t.Traffic.Arrivals; a.Count > 0 {
-		fmt.Fprintf(&b, "; %d new connections, the last one after %.2fs", a.Count, time.Duration(a.Last).Seconds())
+	if t.Lateness > 0 {
+		fmt.Fprintf(&b, "; new connections until %.2fs after the beginning", t.Lateness)
 	}
 	if len(t.Killed) > 0 {
 		fmt.Fprintf(&b, "; SIGKILL ended %s", strings.Join(t.Killed, ", "))
+	}
+	if t.Probes > 0 {
+		fmt.Fprintf(&b, "; %d refused connections may be the kubelet's probes", t.Probes)
 	}
 	if len(t.Unknown) > 0 {
 		fmt.Fprintf(&b, "; not all was observed (%s)", strings.Join(t.Unknown, ", "))

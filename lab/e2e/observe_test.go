@@ -211,8 +211,13 @@ func TestObserve(t *testing.T) {
 					c := n.terminated(pod, how, crowd[0], crowd[1])
 					r := n.observed(pod)
 					n.gone(pod)
-					t.Logf("busy %d idle %d: clients lost %d, refused %d, answered %d; observer: %s; began %v before the last arrival %v", crowd[0], crowd[1], c.lost, c.refused, c.answered,
-						r.Summary(), c.last.Sub(r.Began), time.Duration(r.Traffic.Arrivals.Last))
+					t.Logf("busy %d idle %d: clients lost %d, refused %d, answered %d; observer: %s (%s); the last arrival was %.2f s after the beginning", crowd[0], crowd[1], c.lost, c.refused, c.answered,
+						r.Summary(), r.Verdict, max(0, c.last.Sub(r.Began).Seconds()))
+					if how.late > 0 { // the observer's is the upper bound of an interval, at most 1 s wide here
+						if off := c.last.Sub(r.Began).Seconds() - r.Lateness; off < -1.1 || off > 0.3 {
+							t.Errorf("the last new connection came %.2f s off the observer's %.2f s", off, r.Lateness)
+						}
+					}
 					if got := r.Traffic.Lost.Reset + r.Traffic.Lost.Unanswered; got != c.lost {
 						t.Errorf("the observer counted %d lost requests, the clients %d", got, c.lost)
 					}
