@@ -25,10 +25,11 @@ func (o *Observer) locate(ctx context.Context) {
 			o.Log.Warn("cannot list the processes of the node", "error", err)
 		}
 		missing := o.match(ctx, indexOf(processes))
-		// Many pods start at once: the scans take a tenth of a core at most.
-		pause := max(scanPause, 10*time.Since(began))
+		// Many pods start at once: the scans take a tenth of a core. On a node without a free core a scan takes long, and
+		// pods that terminate soon after their start cannot wait.
+		pause := min(max(scanPause, 10*time.Since(began)), maxScanPause)
 		if missing {
-			again.Reset(10 * pause)
+			again.Reset(2 * pause)
 		}
 		select {
 		case <-ctx.Done():

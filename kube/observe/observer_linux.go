@@ -20,6 +20,7 @@ const (
 	endPatience     = 15 * time.Second // after the deadline, for the end of the pod
 	lateAfter       = 3 * time.Second  // a deletion that is older than this at first sight; its time has whole seconds
 	scanPause       = 100 * time.Millisecond
+	maxScanPause    = 500 * time.Millisecond
 	scanRetries     = 20 // of a pod whose processes are not found
 )
 

@@ -26,7 +26,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/observe"
 )
 
-const help = `Report what the terminations of this node's pods lose: requests without an answer, refused connections, new connections long after the beginning, SIGKILL at the deadline. It changes nothing in a pod, adds no sidecar and touches no packet: the kernel reports each socket that ends, with its counters (docs/observe.md).
+const help = `Report what the terminations of this node's pods lose: requests without an answer, refused connections, new connections long after the beginning, SIGKILL at the deadline. It changes nothing in a pod, adds no sidecar and touches no packet: the kernel reports each socket that ends, with its counters (docs/observer.md).
 
 Each termination is one line on standard output, as JSON, and is counted in the metrics at --listen; pods without lastcall's proxy also get a Kubernetes Event.
 
