@@ -45,7 +45,8 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 	o.mu.Lock()
 	r := t.report(o.Node, began)
 	traffic, found := t.traffic, t.found
-	if traffic == nil { // it has just started, or the observer has
+	isLate := traffic == nil
+	if isLate { // it has just started, or the observer has
 		t.retries = 0
 		notify(o.dirty)
 	}
@@ -56,7 +57,7 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 		r.doubt(UnknownLate)
 	}
 	o.mu.Unlock()
-	if traffic == nil {
+	if isLate {
 		select {
 		case <-found:
 		case <-ctx.Done():
@@ -69,6 +70,9 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 	if traffic == nil {
 		r.doubt(UnknownNamespace)
 		return r
+	}
+	if isLate { // connections may have ended meanwhile
+		r.doubt(UnknownLate)
 	}
 	if err := traffic.Begin(began, "termination"); err != nil {
 		o.Log.Warn("cannot watch the sockets of a pod that terminates", "namespace", r.Namespace, "pod", r.Pod, "error", err)
