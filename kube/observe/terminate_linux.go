@@ -12,7 +12,10 @@ import (
 // terminate observes a termination from now on until the end of the pod.
 func (o *Observer) terminate(ctx context.Context, t *tracked, began time.Time) Termination {
 	r := o.begin(ctx, t, began)
-	exits := o.exits(ctx, t, began)
+	exits, isLate := o.exits(ctx, t, began)
+	if isLate {
+		r.doubt(UnknownLate)
+	}
 	o.mu.Lock()
 	traffic := t.traffic
 	t.traffic = nil // this function closes it
@@ -81,17 +84,18 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 	return r
 }
 
-// exits waits for the end of the pod's processes and returns when they exited, by container: after the beginning.
-func (o *Observer) exits(ctx context.Context, t *tracked, began time.Time) map[string]time.Duration {
+// exits waits for the end of the pod's processes and returns when they exited, by container: after the beginning. isLate
+// reports that one had exited already: nothing had collected the reports of its sockets.
+func (o *Observer) exits(ctx context.Context, t *tracked, began time.Time) (out map[string]time.Duration, isLate bool) {
 	o.mu.Lock()
 	mains := slices.Clone(t.mains)
 	limit := t.pod.limit(began)
 	o.mu.Unlock()
 	ctx, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()
+	out = map[string]time.Duration{}
 	var (
 		mu       sync.Mutex // guards out
-		out      = map[string]time.Duration{}
 		watching sync.WaitGroup
 	)
 	for _, p := range mains {
@@ -100,6 +104,7 @@ func (o *Observer) exits(ctx context.Context, t *tracked, began time.Time) map[s
 			o.Log.Warn("cannot watch a process of a pod that terminates", "error", err)
 			continue
 		}
+		isLate = isLate || h == nil
 		watching.Go(func() {
 			if h != nil { // else it has exited meanwhile
 				defer h.close()
@@ -113,7 +118,7 @@ func (o *Observer) exits(ctx context.Context, t *tracked, began time.Time) map[s
 		})
 	}
 	watching.Wait()
-	return out
+	return out, isLate
 }
 
 // lastState is the pod with its exit codes, which the API server has a moment after the exits.

@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/kube/observe"
+	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
 // observerRelease is the namespace of the observer's own release of the chart: that of the webhook admits no such pods.
@@ -58,8 +59,8 @@ func observer(t *testing.T) {
 
 // observed is the observer's report about a pod.
 func (n *namespace) observed(p corev1.Pod) (r observe.Termination) {
-	n.t.Helper()
-	n.until("was in the observer's log", func() error {
+	n.T.Helper()
+	n.Until("was in the observer's log", func() error {
 		out, err := exec.Command("kubectl", "--namespace", observerRelease, "logs", "daemonset/lastcall-observer", "--tail", "-1").Output()
 		if err != nil {
 			return err
@@ -95,7 +96,7 @@ func askOn(c net.Conn, path string) bool {
 
 // terminated deletes a pod under the load of busy and idle clients, and of new ones for a while.
 func (n *namespace) terminated(p corev1.Pod, how kind, busy, idle int) (c crowd) {
-	n.t.Helper()
+	n.T.Helper()
 	var mu sync.Mutex // guards c
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -103,7 +104,7 @@ func (n *namespace) terminated(p corev1.Pod, how kind, busy, idle int) (c crowd)
 	dial := func() net.Conn {
 		conn, err := net.DialTimeout("tcp", at, 5*time.Second)
 		if err != nil {
-			n.t.Fatal(err)
+			n.T.Fatal(err)
 		}
 		return conn
 	}
@@ -120,7 +121,7 @@ func (n *namespace) terminated(p corev1.Pod, how kind, busy, idle int) (c crowd)
 		conn := dial()
 		defer func() { _ = conn.Close() }()
 		if !askOn(conn, "/get") {
-			n.t.Fatal("the app does not answer")
+			n.T.Fatal("the app does not answer")
 		}
 	}
 	for range busy {
@@ -131,8 +132,8 @@ func (n *namespace) terminated(p corev1.Pod, how kind, busy, idle int) (c crowd)
 		})
 	}
 	time.Sleep(300 * time.Millisecond) // until all requests are with the app; a later one would be a new connection
-	if err := client.CoreV1().Pods(n.name).Delete(n.t.Context(), p.Name, metav1.DeleteOptions{}); err != nil {
-		n.t.Fatal(err)
+	if err := client.CoreV1().Pods(n.Name).Delete(n.T.Context(), p.Name, metav1.DeleteOptions{}); err != nil {
+		n.T.Fatal(err)
 	}
 	for range how.late {
 		time.Sleep(50 * time.Millisecond)
@@ -200,13 +201,13 @@ func TestObserve(t *testing.T) {
 			}
 			t.Run(how.name, func(t *testing.T) {
 				t.Parallel()
-				n := &namespace{t, bare.name}
+				n := &namespace{&nodetest.Namespace{T: t, Name: bare.Name, Client: client, Patience: patience}}
 				if how.inject {
-					n.name = injected.name
+					n.Name = injected.Name
 				}
-				n.apply(how.manifest())
+				n.Apply(how.manifest())
 				for _, crowd := range plan {
-					n.available(how.name)
+					n.Available(how.name)
 					pod := n.pods(how.name)[0]
 					c := n.terminated(pod, how, crowd[0], crowd[1])
 					r := n.observed(pod)
