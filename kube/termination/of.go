@@ -65,7 +65,6 @@ type reader struct {
 	mesh     string
 	proxy    *corev1.Container // the mesh's, in the pod
 	expected *Container        // the mesh's, not in the pod yet
-	istio    *meshconfig.Settings
 }
 
 // readMesh finds out what carries the traffic. A pod with Istio's annotation belongs to Istio unless it has lastcall's own

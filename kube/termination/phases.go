@@ -86,7 +86,7 @@ func (t *Termination) beginnings(c Course) string {
 	text := ""
 	for i := range t.Containers {
 		k := &t.Containers[i]
-		what := ""
+		var what string
 		switch {
 		case k.PreStop.Kind != NoHook:
 			what = k.Name + "'s preStop begins"

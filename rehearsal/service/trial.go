@@ -38,7 +38,6 @@ type trial struct {
 	end     strategy.End
 
 	mu      sync.Mutex // guards what follows
-	sent    int
 	records []sending
 }
 
