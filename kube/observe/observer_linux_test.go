@@ -83,11 +83,37 @@ type node struct {
 	list    []corev1.Pod
 	listErr error
 	reports chan Termination
+	begun   begun
 	count   *Metrics
 }
 
+// begun is a log that receives for each termination that is watched.
+type begun chan struct{}
+
+func (b begun) Enabled(context.Context, slog.Level) bool { return true }
+func (b begun) WithAttrs([]slog.Attr) slog.Handler       { return b }
+func (b begun) WithGroup(string) slog.Handler            { return b }
+func (b begun) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == observing {
+		b <- struct{}{}
+	}
+	return nil
+}
+
+// wait waits for so many terminations that are watched.
+func (n *node) wait(terminations int) {
+	n.t.Helper()
+	for range terminations {
+		select {
+		case <-n.begun:
+		case <-time.After(patience):
+			n.t.Fatal("a termination is not watched")
+		}
+	}
+}
+
 func newNode(t *testing.T) *node {
-	n := &node{t: t, proc: t.TempDir(), changes: watch.NewFakeWithChanSize(2048, false), reports: make(chan Termination, 2048)}
+	n := &node{t: t, proc: t.TempDir(), changes: watch.NewFakeWithChanSize(2048, false), reports: make(chan Termination, 2048), begun: make(begun, 2048)}
 	n.count = NewMetrics(prometheus.NewRegistry())
 	return n
 }
@@ -107,7 +133,7 @@ func (n *node) run() (stop func()) {
 			},
 			WatchFunc: func(metav1.ListOptions) (watch.Interface, error) { return n.changes, n.listErr },
 		}},
-		Proc: n.proc, Open: n.kernel.Open, Node: "node", Report: func(t Termination) { n.reports <- t }, Count: n.count, Log: slog.New(slog.DiscardHandler),
+		Proc: n.proc, Open: n.kernel.Open, Node: "node", Report: func(t Termination) { n.reports <- t }, Count: n.count, Log: slog.New(n.begun),
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); o.Run(ctx) }()
@@ -264,6 +290,7 @@ func TestTerminations(t *testing.T) {
 			n.watched(1)
 			pod = deleted(pod, tt.grace)
 			n.changes.Modify(pod)
+			n.wait(1)
 			endApp()
 			endSandbox()
 			n.changes.Modify(exited(pod, tt.code))
@@ -339,6 +366,7 @@ func TestNotObserved(t *testing.T) {
 		n.run()
 		n.watched(1)
 		n.changes.Delete(deleted(pod, 0))
+		n.wait(1)
 		end()
 		if r := n.next(); r.Verdict == Unknown || len(r.Exits) != 1 {
 			t.Errorf("%+v", r)
@@ -355,6 +383,7 @@ func TestNotObserved(t *testing.T) {
 		pod = pod.DeepCopy()
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet}}
 		n.changes.Modify(pod)
+		n.wait(1)
 		end()
 		n.changes.Modify(exited(pod, 0))
 		if r := n.next(); r.Verdict != Clean || !r.Deadline.IsZero() {
@@ -396,6 +425,7 @@ func TestManyAtOnce(t *testing.T) {
 	for i := range pods {
 		n.changes.Modify(deleted(&n.list[i], 30))
 	}
+	n.wait(pods)
 	for i := range pods {
 		ends[i]()
 		n.changes.Delete(exited(deleted(&n.list[i], 30), 0))

@@ -70,12 +70,16 @@ func scan(proc string) ([]process, error) {
 			found[pid] = process{pid: pid, container: container, uid: uid}
 		}
 	}
+	node, _ := os.Readlink(filepath.Join(proc, "1", "ns", "net"))
 	var out []process
 	for pid, p := range found {
 		if parent, ok := found[parentOf(proc, pid)]; ok && parent.container == p.container {
 			continue
 		}
 		p.network, _ = os.Readlink(filepath.Join(proc, strconv.Itoa(pid), "ns", "net"))
+		if node != "" && p.network == node {
+			continue // of a pod with the node's network, or runc, which has not entered the pod's namespace yet
+		}
 		out = append(out, p)
 	}
 	return out, nil

@@ -84,6 +84,9 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 	return r
 }
 
+// observing is logged when everything of a termination is watched.
+const observing = "observing a termination"
+
 // exits waits for the end of the pod's processes and returns when they exited, by container: after the beginning. isLate
 // reports that one had exited already: nothing had collected the reports of its sockets.
 func (o *Observer) exits(ctx context.Context, t *tracked, began time.Time) (out map[string]time.Duration, isLate bool) {
@@ -98,25 +101,28 @@ func (o *Observer) exits(ctx context.Context, t *tracked, began time.Time) (out 
 		mu       sync.Mutex // guards out
 		watching sync.WaitGroup
 	)
-	for _, p := range mains {
-		h, err := p.open(o.Proc)
-		if err != nil {
-			o.Log.Warn("cannot watch a process of a pod that terminates", "error", err)
-			continue
-		}
-		isLate = isLate || h == nil
-		watching.Go(func() {
-			if h != nil { // else it has exited meanwhile
-				defer h.close()
-				if h.wait(ctx) != nil {
-					return
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			out[p.container] = max(out[p.container], time.Since(began))
-		})
+	exited := func(container string) {
+		mu.Lock()
+		defer mu.Unlock()
+		out[container] = max(out[container], time.Since(began))
 	}
+	for _, p := range mains {
+		switch h, err := p.open(o.Proc); {
+		case err != nil:
+			o.Log.Warn("cannot watch a process of a pod that terminates", "error", err)
+		case h == nil:
+			isLate = true
+			exited(p.container)
+		default:
+			watching.Go(func() {
+				defer h.close()
+				if h.wait(ctx) == nil {
+					exited(p.container)
+				}
+			})
+		}
+	}
+	o.Log.Debug(observing, "processes", len(mains))
 	watching.Wait()
 	return out, isLate
 }
