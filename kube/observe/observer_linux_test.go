@@ -128,10 +128,10 @@ func (n *node) run() (stop func()) {
 	ctx, cancel := context.WithCancel(n.t.Context())
 	o := &Observer{
 		Pods: &lists{cache.ListWatch{
-			ListFunc: func(metav1.ListOptions) (runtime.Object, error) {
+			ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 				return &corev1.PodList{Items: n.list, ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, n.listErr
 			},
-			WatchFunc: func(metav1.ListOptions) (watch.Interface, error) { return n.changes, n.listErr },
+			WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return n.changes, n.listErr },
 		}},
 		Proc: n.proc, Open: n.kernel.Open, Node: "node", Report: func(t Termination) { n.reports <- t }, Count: n.count, Log: slog.New(n.begun),
 	}
