@@ -98,6 +98,18 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
+// Expect creates the counters of a workload with 0: Prometheus sees no increase in the first value of a series.
+func (m *Metrics) Expect(k Key) {
+	k = m.bounded(k)
+	for _, verdict := range []string{Clean, Lost, Killed, Unknown} {
+		m.terminations.WithLabelValues(k.Namespace, k.Workload, k.Proxy, verdict)
+	}
+	for _, reason := range reasons {
+		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, reason)
+	}
+	m.missed.WithLabelValues(k.Namespace, k.Workload, k.Proxy)
+}
+
 // Count counts a termination.
 func (m *Metrics) Count(k Key, s Sample) {
 	k = m.bounded(k)

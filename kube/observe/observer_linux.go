@@ -119,6 +119,9 @@ func (o *Observer) seen(ctx context.Context, p Pod) {
 		}
 		t = &tracked{found: make(chan struct{}), changed: make(chan struct{}, 1)}
 		o.tracked[p.UID] = t
+		if !p.HostNetwork {
+			o.Count.Expect(p.Key)
+		}
 	}
 	isNew := !t.isDone && (t.pod.UID == "" || !slices.EqualFunc(t.pod.Containers, p.Containers, func(a, b Container) bool { return a.ID == b.ID }))
 	t.pod = p

@@ -288,6 +288,9 @@ func TestTerminations(t *testing.T) {
 			n.list = []corev1.Pod{*pod}
 			stop := n.run()
 			n.watched(1)
+			if got := testutil.CollectAndCount(n.count.lost); got != len(reasons) {
+				t.Errorf("%d counters of lost requests before the termination, want one for each reason", got)
+			}
 			pod = deleted(pod, tt.grace)
 			n.changes.Modify(pod)
 			n.wait(1)
