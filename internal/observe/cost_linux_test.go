@@ -39,10 +39,9 @@ func resident(t *testing.T) string {
 	return strings.TrimSpace(line)
 }
 
-// crowd makes a namespace with connections on its loopback interface, and returns its file.
-func crowd(t *testing.T, connections int) string {
+// crowd makes a namespace with connections on its loopback interface, and returns its file and one of its clients.
+func crowd(t *testing.T, connections int) (path string, client net.Conn) {
 	t.Helper()
-	var path string
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // the thread stays: the namespace needs a name
@@ -77,6 +76,7 @@ func crowd(t *testing.T, connections int) string {
 					return err
 				}
 				t.Cleanup(func() { _, _ = c.Close(), s.Close() })
+				client = c
 			}
 			t.Cleanup(func() { _ = ln.Close() })
 			file, err := os.Open("/proc/thread-self/ns/net")
@@ -91,7 +91,7 @@ func crowd(t *testing.T, connections int) string {
 	if err := <-done; err != nil {
 		t.Skip(err)
 	}
-	return path
+	return path, client
 }
 
 // go test -run TestCost ./internal/observe -cost -v
@@ -100,9 +100,9 @@ func TestCost(t *testing.T) {
 		t.Skip("measures only with -cost")
 	}
 	const namespaces, connections, window = 200, 50, 20 * time.Second
-	paths := make([]string, namespaces)
+	paths, clients := make([]string, namespaces), make([]net.Conn, namespaces)
 	for i := range paths {
-		paths[i] = crowd(t, connections)
+		paths[i], clients[i] = crowd(t, connections)
 	}
 	before := resident(t)
 	watches := make([]*Watch, namespaces)
@@ -129,7 +129,13 @@ func TestCost(t *testing.T) {
 	if open := watches[0].Peek().Open; open != connections {
 		t.Errorf("%d connections; want %d", open, connections)
 	}
-	measure("20 of them begun")
+	measure("20 of them begun, idle")
+	for _, c := range clients[:20] {
+		if _, err := c.Write([]byte("request")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	measure("20 of them begun, each with a request in flight")
 	for _, w := range watches {
 		if err := w.Start(); err != nil {
 			t.Fatal(err)

@@ -55,12 +55,18 @@ func (c counters) acks(ports []uint16) (answered func(local, remote netip.AddrPo
 	return sockets.InStride(ports, tables...)
 }
 
+// segments is the number of TCP segments that the namespace has received and sent, of any kind.
+func (c counters) segments() (int, error) {
+	snmp, err := table(c.snmp, "Tcp:")
+	return snmp["Tcp:InSegs"] + snmp["Tcp:OutSegs"], err
+}
+
 func (c counters) read() (r resets, err error) {
-	snmp, err := table(c.snmp)
+	snmp, err := table(c.snmp, "Tcp:")
 	if err != nil {
 		return r, err
 	}
-	netstat, err := table(c.netstat)
+	netstat, err := table(c.netstat, "TcpExt:")
 	if err != nil {
 		return r, err
 	}
@@ -75,9 +81,9 @@ func (c counters) read() (r resets, err error) {
 	return r, nil
 }
 
-// table reads pairs of lines, names and numbers, each with the group's name in front.
-func table(f *os.File) (map[string]int, error) {
-	b := make([]byte, 64<<10) // 5 kB in 6.18
+// table reads a group's pair of lines, names and numbers, each with the group's name in front.
+func table(f *os.File, group string) (map[string]int, error) {
+	b := make([]byte, 16<<10) // 5 kB in 6.18
 	n, err := f.ReadAt(b, 0)
 	if err != nil && err != io.EOF {
 		return nil, err
@@ -85,6 +91,9 @@ func table(f *os.File) (map[string]int, error) {
 	out := make(map[string]int)
 	var names []string
 	for line := range bytes.Lines(b[:n]) {
+		if !bytes.HasPrefix(line, []byte(group)) {
+			continue
+		}
 		fields := strings.Fields(string(line))
 		if names == nil {
 			names = fields

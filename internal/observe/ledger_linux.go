@@ -43,15 +43,6 @@ type ledger struct {
 	lastBusy time.Time
 }
 
-// ending is the end of a connection.
-type ending struct {
-	at     time.Time
-	fate   fate
-	busy   bool // at the last look
-	active bool
-	sample Sample
-}
-
 func newLedger(o Options) *ledger {
 	g := &ledger{options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), open: make(map[uint64]*connection)}
 	if o.Process != 0 {
@@ -140,6 +131,30 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	}
 }
 
+// still reports whether a look would show what the last one did, unless segments have come or gone: without a listener
+// that has closed, a request in flight, or a turn or an end in doubt.
+func (g *ledger) still() bool {
+	if len(g.ports) == 0 || len(g.listening) < len(g.ports) || g.result.Overruns > 0 {
+		return false
+	}
+	for _, c := range g.open {
+		if c.missed > 0 || c.busy() || !c.settled && c.Sent > 0 && c.LastReceived == c.LastSent {
+			return false
+		}
+	}
+	return true
+}
+
+// age is a look at sockets that are still.
+func (g *ledger) age(now time.Time) {
+	for _, c := range g.open {
+		c.LastReceived += now.Sub(g.looked)
+		c.LastSent += now.Sub(g.looked)
+		c.LastAcked += now.Sub(g.looked)
+	}
+	g.looked = now
+}
+
 // settle resolves the turns of silent connections.
 func (g *ledger) settle() {
 	var doubts []*connection
@@ -194,18 +209,6 @@ func arrival(s sockdiag.Socket, now time.Time) time.Time {
 	return now.Add(-max(s.LastReceived, s.LastSent))
 }
 
-// arrive counts a connection that no look has shown before.
-func (g *ledger) arrive(at time.Time) {
-	switch {
-	case !g.begun:
-	case at.After(g.result.Begin):
-		g.result.Arrivals.add(1, at.Sub(g.result.Begin))
-		g.lastBusy = later(g.lastBusy, at)
-	default:
-		g.result.Open++
-	}
-}
-
 // destroyed adds a socket that the kernel reports as destroyed. appFirst reports whether its TIME_WAIT socket is here.
 func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool, now time.Time) {
 	c := g.open[s.Cookie]
@@ -246,101 +249,6 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool, now time.Tim
 	}
 }
 
-// count adds the end of a connection to the result.
-func (g *ledger) count(e ending) {
-	t := &g.result
-	lost := func(n *int, reason Reason) {
-		*n++
-		e.sample.Reason, e.sample.At = reason, drain.Millis(max(e.at.Sub(t.Begin), 0))
-		if len(t.Samples) < samplesMost {
-			t.Samples = append(t.Samples, e.sample)
-		}
-	}
-	switch e.fate {
-	case wasReset:
-		lost(&t.Lost.Reset, Reset)
-	case wasUnanswered:
-		lost(&t.Lost.Unanswered, Unanswered)
-	case left:
-		t.Left++
-	case crossed:
-		t.Crossed++
-	case doubtful:
-		t.Unclear++
-		fallthrough
-	case answered:
-		if e.active {
-			t.Answered++
-			g.lastBusy = later(g.lastBusy, e.at)
-		}
-	}
-}
-
-// begin starts the result. refusing is the counter of resets.
-func (g *ledger) begin(at time.Time, by string) {
-	g.begun = true
-	g.result = Termination{} // what was missed before does not matter
-	g.result.Begin, g.result.BeginBy, g.lastBusy = at, by, at
-	for _, c := range g.open {
-		if g.arrive(c.arrived); !c.arrived.After(at) && c.busy() {
-			g.result.Busy++
-		}
-		c.active = c.busy()
-	}
-	for _, e := range g.endings {
-		if at.Sub(e.at) > foldTime {
-			continue
-		}
-		if e.fate == wasReset || e.fate == wasUnanswered {
-			g.result.Open++ // when the app began to end
-			g.result.Busy++
-		}
-		e.active = e.busy
-		g.count(e)
-	}
-	g.endings = nil
-}
-
-// refused adds the counter of resets that answered a segment without a connection. They are refusals while one of the
-// app's ports has no listener.
-func (g *ledger) refused(refusing int, now time.Time) {
-	n := refusing - g.refusing - g.queued - g.crossings
-	g.refusing, g.queued, g.crossings = refusing, 0, 0
-	if !g.begun || n <= 0 || len(g.listening) == len(g.ports) {
-		return
-	}
-	if g.options.Shared {
-		g.result.ForeignResets += n
-		return
-	}
-	g.result.Lost.Refused += n
-	g.result.Arrivals.add(n, now.Sub(g.result.Begin))
-	g.lastBusy = later(g.lastBusy, now)
-}
-
-// peek is the result if the observation ended now.
-func (g *ledger) peek(now time.Time) Termination {
-	t := g.result
-	t.Samples = slices.Clone(t.Samples)
-	for port := range g.ports {
-		t.Ports = append(t.Ports, port)
-	}
-	slices.Sort(t.Ports)
-	for _, c := range g.open {
-		if c.missed == 0 && c.busy() {
-			t.Unfinished++
-		}
-	}
-	if g.begun {
-		t.Duration = drain.Millis(max(now.Sub(t.Begin), 0))
-		t.Idle = drain.Millis(max(now.Sub(g.lastBusy), 0))
-	}
-	if t.Judge(); t.Verdict == Clean && g.owned != nil && len(t.Ports) == 0 {
-		t.Verdict = Unknown
-	}
-	return t
-}
-
 // left counts the connections that are still open.
 func (g *ledger) left() (n int) {
 	for _, c := range g.open {
@@ -351,23 +259,6 @@ func (g *ledger) left() (n int) {
 	return n
 }
 
-// conclude judges the connections that the app has closed without an answer, and whose clients have not reacted.
-func (g *ledger) conclude(now time.Time) {
-	for cookie, c := range g.open {
-		waits := c.appFirst || c.missed == 0 && (c.State == sockdiag.FinWait2 || c.State == sockdiag.FinWait1 && c.WriteQueue <= 1)
-		if waits && c.turn == client {
-			delete(g.open, cookie)
-			g.roll.Left(cookie)
-			g.end(c, wasUnanswered, now)
-		}
-	}
-}
-
-// end counts a connection whose report has not come.
-func (g *ledger) end(c *connection, f fate, now time.Time) {
-	g.count(ending{at: now, fate: f, active: c.active, sample: Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)}})
-}
-
 // closing counts the connections that the app has closed and whose end the kernel still has to report.
 func (g *ledger) closing() (n int) {
 	for _, c := range g.open {
@@ -376,11 +267,4 @@ func (g *ledger) closing() (n int) {
 		}
 	}
 	return n
-}
-
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
 }

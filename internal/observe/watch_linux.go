@@ -16,8 +16,8 @@ const (
 	calmInterval  = 250 * time.Millisecond // between looks before Begin, or
 	calmShare     = 500                    // this many times the cost of a look, but no more than
 	calmMost      = time.Second            // this
-	interval      = 25 * time.Millisecond  // between looks after it, or
-	intervalShare = 20                     // this many times the cost
+	interval      = 25 * time.Millisecond  // between looks after it, or when pacer allows the next
+	stillInterval = 100 * time.Millisecond // likewise, while nothing moves
 	gather        = 5 * time.Millisecond   // one look for many reports
 	settleTime    = time.Second            // End waits at most so long for reports
 )
@@ -28,11 +28,13 @@ type Watch struct {
 	options   Options
 	buffer    int // of the kernel's reports, bytes; 0: the default
 
-	mu     sync.Mutex // guards what follows
-	kernel *kernel    // nil: not started
-	ledger *ledger
-	cost   time.Duration // of the last look
-	closed bool
+	mu       sync.Mutex // guards what follows
+	kernel   *kernel    // nil: not started
+	ledger   *ledger
+	due      time.Time // of the next look
+	segments int       // counter at the last look
+	changed  bool      // the next look has to read the table
+	closed   bool
 
 	begun  chan struct{} // wakes run
 	closes chan struct{} // see Closing
@@ -90,12 +92,16 @@ func (w *Watch) startLocked() error {
 func (w *Watch) Begin(at time.Time, by string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	started := w.kernel != nil
 	if err := w.startLocked(); err != nil {
 		return err
 	}
 	if !w.ledger.begun {
-		w.tickLocked() // the listeners and connections of the last second
+		if w.changed = true; started {
+			w.tickLocked() // the listeners and connections of the last second
+		}
 		w.ledger.begin(at, by)
+		w.due = w.ledger.looked.Add(interval)
 		select {
 		case w.begun <- struct{}{}:
 		default:
@@ -136,14 +142,23 @@ func (w *Watch) End(at time.Time, exit Exit) Termination {
 	if w.kernel != nil && !w.closed {
 		clock := time.NewTicker(2 * gather)
 		defer clock.Stop()
+		w.changed = true
+		w.tickLocked()
 		for quiet, limit := 0, time.Now().Add(settleTime); quiet < 3 && time.Now().Before(limit); {
-			w.tickLocked()
-			if quiet++; w.ledger.closing() > 0 {
+			if w.changed = false; w.ledger.result.Overruns > 0 {
+				w.tickLocked()
+			} else {
+				w.collectLocked()
+			}
+			if quiet++; w.ledger.closing() > 0 || w.changed {
 				quiet = 0
 			}
 			w.mu.Unlock()
 			<-clock.C
 			w.mu.Lock()
+		}
+		if w.ledger.closing() > 0 {
+			w.tickLocked() // the states of those whose clients have not reacted
 		}
 	}
 	w.ledger.conclude(at)
@@ -178,7 +193,10 @@ func (w *Watch) run() {
 	defer clock.Stop()
 	gone := w.kernel.reports.Gone()
 	for {
-		clock.Reset(w.next())
+		w.mu.Lock()
+		due := w.due
+		w.mu.Unlock()
+		clock.Reset(time.Until(due))
 		select {
 		case <-w.stop:
 			return
@@ -194,29 +212,20 @@ func (w *Watch) run() {
 				return
 			}
 			w.mu.Lock()
-			if w.collectLocked(); w.ledger.unlisten {
+			looks.reserve(time.Now(), measure(w.collectLocked))
+			if w.ledger.unlisten {
 				w.tickLocked()
 			}
 			w.mu.Unlock()
 			continue
-		case <-w.begun:
+		case <-w.begun: // due has changed
+			continue
 		case <-clock.C:
 		}
 		w.mu.Lock()
 		w.tickLocked()
 		w.mu.Unlock()
 	}
-}
-
-// next is how long to wait for the next look.
-func (w *Watch) next() time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	pause := min(max(calmInterval, calmShare*w.cost), calmMost)
-	if w.ledger.begun {
-		pause = max(interval, intervalShare*w.cost)
-	}
-	return time.Until(w.ledger.looked.Add(pause))
 }
 
 // tickLocked takes a look; one that fails leaves the watch blind until the next.
@@ -227,28 +236,54 @@ func (w *Watch) tickLocked() {
 	}
 }
 
-func (w *Watch) lookLocked() error {
-	began := time.Now()
+// lookLocked takes a look, and sets the time of the next.
+func (w *Watch) lookLocked() (err error) {
+	still := false
+	cost := measure(func() { still, err = w.readLocked() })
+	now := time.Now()
+	switch {
+	case !w.ledger.begun:
+		w.due = now.Add(min(max(calmInterval, calmShare*cost), calmMost))
+	case still:
+		w.due = later(now.Add(stillInterval), looks.reserve(now, cost))
+	default:
+		w.due = later(now.Add(interval), looks.reserve(now, cost))
+	}
+	return err
+}
+
+// readLocked brings the ledger up to date. It reads the machine's table of sockets only if the namespace has received or
+// sent a segment, because otherwise what has ended is in the reports, and nothing else can have changed. It reports
+// whether it was so.
+func (w *Watch) readLocked() (still bool, err error) {
 	w.collectLocked()
+	segments, err := w.kernel.counters.segments()
+	if err != nil {
+		return false, err
+	}
+	if !w.changed && segments == w.segments && w.ledger.still() {
+		w.ledger.age(time.Now())
+		return true, nil
+	}
 	sockets, err := w.kernel.table.All(states)
 	if err != nil {
-		return err
+		return false, err
 	}
 	resets, err := w.kernel.counters.read()
 	if err != nil {
-		return err
+		return false, err
 	}
 	now := time.Now()
-	w.cost = now.Sub(began)
 	w.ledger.look(sockets, now)
 	w.ledger.refused(resets.refusing(), now)
+	w.segments, w.changed = segments, false
 	if len(w.ledger.listening) < len(w.ledger.ports) {
 		select {
 		case w.closes <- struct{}{}:
 		default:
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // ends names a connection, as TIME_WAIT sockets have it.
@@ -257,6 +292,7 @@ type ends struct{ local, remote netip.AddrPort }
 // collectLocked takes the kernel's reports.
 func (w *Watch) collectLocked() {
 	sockets, lost := w.kernel.reports.Ended()
+	w.changed = w.changed || lost || len(sockets) > 0
 	if lost {
 		w.ledger.result.Overruns++
 	}

@@ -1,0 +1,46 @@
+package observe
+
+import (
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// share is the reciprocal of the part of a core that the looks of all watches of the process take together after Begin. A
+// look walks the socket table of the whole machine, whatever namespace it is for, so a part for each would add up.
+const share = 20
+
+// pacer shares processor time among looks. Its zero value is ready, and it is safe for concurrent use.
+type pacer struct {
+	mu   sync.Mutex
+	free time.Time // when everything until now is paid
+}
+
+// looks are those of all watches of the process.
+var looks pacer
+
+// reserve pays for work that ended at now, and returns the earliest time of the next look of the watch that did it.
+// Watches that look in turn get equal parts, and what one does not use is the others'.
+func (p *pacer) reserve(now time.Time, cost time.Duration) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = later(p.free, now).Add(share * cost)
+	return p.free
+}
+
+// measure returns the processor time that work takes, in which the wait for a busy machine is not.
+func measure(work func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	from := threadTime()
+	work()
+	return threadTime() - from
+}
+
+func threadTime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // it has no error for the own thread
+	return time.Duration(t.Nano())
+}
