@@ -153,11 +153,12 @@ func newCluster(t *testing.T, endings map[string]ending, objects ...runtime.Obje
 		return false, nil, nil
 	})
 	t.Cleanup(c.kills.Wait)
-	c.kills.Go(func() { c.kubelet(t.Context()) })
 	return c
 }
 
+// clients also starts the kubelet: from then on the set of reactions must not change.
 func (c *cluster) clients() Clients {
+	c.kills.Go(func() { c.kubelet(c.t.Context()) })
 	return Clients{Core: core{c.set.CoreV1(), c}, Apps: c.set.AppsV1()}
 }
 
