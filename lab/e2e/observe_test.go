@@ -81,7 +81,7 @@ type crowd struct {
 	last                    time.Time // when the last new connection was made or refused
 }
 
-// ask sends a request on a connection and reports whether the response was complete.
+// askOn sends a request on a connection and reports whether the response was complete.
 func askOn(c net.Conn, path string) bool {
 	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: test\r\n\r\n", path); err != nil {
 		return false

@@ -42,7 +42,7 @@ func (r Request) String() string {
 // IsEndless reports whether the response ends only with its pod, so that an end in order is the best there is.
 func (r Request) IsEndless() bool { return r.Protocol == Events || r.Protocol == WebSocket }
 
-// head is the request for one host, with its body.
+// bytes are the request for one host, with its body.
 func (r Request) bytes(host string) []byte {
 	var b bytes.Buffer
 	method := r.Method
