@@ -95,7 +95,7 @@ func loadGRPC(ctx context.Context, t *testing.T, address string, rate int) *resu
 		once, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if _, err := channels[i%len(channels)].UnaryCall(once, &pb.SimpleRequest{ResponseSize: int32(duration.Milliseconds())}); err != nil {
-			return fmt.Sprintf("%s %.60s", status.Code(err), status.Convert(err).Message())
+			return fmt.Sprintf("%s %.160s", status.Code(err), status.Convert(err).Message())
 		}
 		return ""
 	})

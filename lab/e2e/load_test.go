@@ -103,7 +103,7 @@ func ask(c *http.Client, url string) (why string) {
 	case err != nil:
 		return "cut answer"
 	case response.StatusCode != http.StatusOK:
-		return fmt.Sprintf("%d %.60s", response.StatusCode, body)
+		return fmt.Sprintf("%d %.160s", response.StatusCode, body)
 	}
 	return ""
 }

@@ -114,7 +114,7 @@ func send(c *http.Client, url string) (why string) {
 	case err != nil:
 		return "truncated response"
 	case response.StatusCode != http.StatusOK:
-		return fmt.Sprintf("%d %.60s", response.StatusCode, body)
+		return fmt.Sprintf("%d %.160s", response.StatusCode, body)
 	}
 	return ""
 }

@@ -58,7 +58,7 @@ func get(ctx context.Context, c http.RoundTripper, url string) error {
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%d %.60s", response.StatusCode, body)
+		err = fmt.Errorf("%d %.160s", response.StatusCode, body)
 	}
 	return err
 }

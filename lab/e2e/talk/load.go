@@ -66,7 +66,7 @@ func post(c *http.Client, url, host string) (why string) {
 	case err != nil:
 		return "cut response"
 	case response.StatusCode != http.StatusOK:
-		return fmt.Sprintf("%d %.60s", response.StatusCode, body)
+		return fmt.Sprintf("%d %.160s", response.StatusCode, body)
 	}
 	return ""
 }
