@@ -110,9 +110,6 @@ func hasEnded(p *corev1.Pod) bool {
 	})
 }
 
-// killedBySignal is the exit code of SIGKILL, 128 + 9.
-const killedBySignal = 137
-
 // conclude joins what the observer has written with the pod's last status.
 func (p *observed) conclude(pod *corev1.Pod) *losses.Termination {
 	t := &losses.Termination{Namespace: pod.Namespace, Pod: pod.Name, Workload: p.workload.String(), Proxy: inject.CarrierOf(p.pod)}
@@ -126,12 +123,13 @@ func (p *observed) conclude(pod *corev1.Pod) *losses.Termination {
 		}
 	} else {
 		t.Traffic, t.Began, t.Seconds = *p.last, p.last.Begin, time.Duration(p.last.Duration).Seconds()
+		t.Lateness = time.Duration(p.last.Arrivals.Last).Seconds()
 	}
 	if s := pod.DeletionGracePeriodSeconds; s != nil && !t.Began.IsZero() {
 		t.Deadline = t.Began.Add(time.Duration(*s) * time.Second)
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if end := s.State.Terminated; end != nil && end.ExitCode == killedBySignal && end.Reason != "OOMKilled" && !end.FinishedAt.Time.Before(t.Began.Truncate(time.Second)) {
+		if end := s.State.Terminated; end != nil && end.ExitCode == losses.KilledCode && end.Reason != "OOMKilled" && !end.FinishedAt.Time.Before(t.Began.Truncate(time.Second)) {
 			t.Killed = append(t.Killed, s.Name)
 		}
 	}

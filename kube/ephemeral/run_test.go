@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
 // result is what a run has emitted.
@@ -57,8 +59,8 @@ func TestRun(t *testing.T) {
 	c := newCluster(t, map[string]ending{
 		"clean":  {log: []string{report(`"open":1`)}},
 		"lost":   {log: []string{report(`"lost":{"reset":2,"refused":1}`)}},
-		"killed": {log: []string{report(`"unfinished":3`)}, code: killedBySignal}, // SIGKILL ends the observer as well
-		"late":   {log: []string{report(`"unfinished":3`), report(`"open":3`)}},   // all were answered in the last second
+		"killed": {log: []string{report(`"unfinished":3`)}, code: losses.KilledCode}, // SIGKILL ends the observer as well
+		"late":   {log: []string{report(`"unfinished":3`), report(`"open":3`)}},      // all were answered in the last second
 		"torn":   {log: []string{`{"begin":`}},
 		"silent": {},
 		"broken": {log: []string{"observe: no netlink here"}},

@@ -33,8 +33,8 @@ func Advise(w *Workload) (all []Advice) {
 	late := fmt.Sprintf("new connections arrived up to %s after SIGTERM", Seconds(w.Lateness))
 	hold := int(math.Ceil(w.Lateness)) + 1
 	switch {
-	case w.Lost() > 0 && w.Proxy != proxyOurs:
-		why := w.reasons()
+	case w.Total() > 0 && w.Proxy != proxyOurs:
+		why := w.Lost.String()
 		if w.Refused > 0 && w.Lateness > 0 {
 			why += "; " + late
 		}
@@ -68,20 +68,6 @@ func Advise(w *Workload) (all []Advice) {
 	return all
 }
 
-// reasons are the lost requests in words.
-func (w *Workload) reasons() string {
-	var all []string
-	for _, one := range []struct {
-		n    int
-		name string
-	}{{w.Reset, "reset"}, {w.Unanswered, "unanswered"}, {w.Refused, "refused"}} {
-		if one.n > 0 {
-			all = append(all, fmt.Sprintf("%d %s", one.n, one.name))
-		}
-	}
-	return strings.Join(all, ", ")
-}
-
 // patch is a patch of the workload's pod template, whose content is indented to its place. A single pod cannot be
 // patched so.
 func (w *Workload) patch(template string) string {
@@ -95,8 +81,8 @@ func (w *Workload) patch(template string) string {
 // Text is the workload's sum in one paragraph.
 func (w *Workload) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s in %s, proxy %s. Terminations: %d. Requests lost: %d", w.Name, w.Namespace, w.Proxy, w.Terminations, w.Lost())
-	if text := w.reasons(); text != "" {
+	fmt.Fprintf(&b, "%s in %s, proxy %s. Terminations: %d. Requests lost: %d", w.Name, w.Namespace, w.Proxy, w.Terminations, w.Total())
+	if text := w.Lost.String(); text != "" {
 		fmt.Fprintf(&b, " (%s)", text)
 	}
 	b.WriteString(".")

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/observe"
 )
 
 // Limits of a query.
@@ -51,12 +53,12 @@ func Query(ctx context.Context, client *http.Client, base *url.URL, span time.Du
 			}
 		}},
 		{increase("lastcall_termination_requests_lost_total", by+", reason"), func(w *Workload, labels map[string]string, v float64) {
-			switch labels["reason"] {
-			case "reset":
+			switch observe.Reason(labels["reason"]) {
+			case observe.Reset:
 				w.Reset += round(v)
-			case "unanswered":
+			case observe.Unanswered:
 				w.Unanswered += round(v)
-			case "refused":
+			case observe.Refused:
 				w.Refused += round(v)
 			}
 		}},

@@ -16,15 +16,16 @@ type Termination struct {
 	Namespace string   `json:"namespace"`
 	Pod       string   `json:"pod"`
 	Workload  string   `json:"workload"` // kind/name in lower case
-	Proxy     string   `json:"proxy"`    // see inject.CarrierOf
+	Proxy     string   `json:"proxy"`    // what carries the pod's traffic: see inject.CarrierOf
 	Verdict   string   `json:"verdict"`  // clean, lost, killed or unknown
 	Unknown   []string `json:"unknown,omitempty"`
 
-	Began    time.Time           `json:"began"`
-	Deadline time.Time           `json:"deadline,omitzero"` // of SIGKILL; zero: unknown
-	Seconds  float64             `json:"seconds"`           // from the beginning to the exit of the app
-	Killed   []string            `json:"killed,omitempty"`  // containers that SIGKILL ended
-	Traffic  observe.Termination `json:"traffic,omitzero"`  // what the kernel showed
+	Began    time.Time           `json:"began"`                      // when the observer learned of it
+	Deadline time.Time           `json:"deadline,omitzero"`          // of SIGKILL; zero: unknown
+	Seconds  float64             `json:"seconds"`                    // from the beginning to the exit of the last process of an app
+	Killed   []string            `json:"killed,omitempty"`           // containers that SIGKILL ended
+	Lateness float64             `json:"lateness_seconds,omitempty"` // from the beginning to the last new connection of a client
+	Traffic  observe.Termination `json:"traffic,omitzero"`           // what the kernel showed
 }
 
 // The verdicts.
@@ -35,13 +36,25 @@ const (
 	Unknown = "unknown" // no loss was seen, but not everything was seen
 )
 
-// Judge sets Verdict from the rest. Requests in flight at a SIGKILL are lost.
-func (t *Termination) Judge() {
-	if len(t.Killed) > 0 {
-		t.Traffic.Lost.Reset += t.Traffic.Unfinished
-		t.Traffic.Unfinished = 0
-		t.Traffic.Exit.Known, t.Traffic.Exit.Killed = true, true
+// Verdicts are all of them.
+var Verdicts = []string{Clean, Lost, Killed, Unknown}
+
+// KilledCode is the exit code of a container that SIGKILL ended: 128 + 9.
+const KilledCode = 137
+
+// EndBySIGKILL counts the requests in flight at the SIGKILL that ended a container: they are lost.
+func (t *Termination) EndBySIGKILL() {
+	if len(t.Killed) == 0 {
+		return
 	}
+	t.Traffic.Lost.Reset += t.Traffic.Unfinished
+	t.Traffic.Unfinished = 0
+	t.Traffic.Exit.Known, t.Traffic.Exit.Killed = true, true
+}
+
+// Judge sets Verdict from the rest.
+func (t *Termination) Judge() {
+	t.EndBySIGKILL()
 	t.Traffic.Judge()
 	switch {
 	case t.Traffic.Verdict == observe.Lossy:
@@ -53,20 +66,6 @@ func (t *Termination) Judge() {
 	default:
 		t.Verdict = Clean
 	}
-}
-
-// Reasons are the lost requests in words: "3 reset, 1 refused"; empty without any.
-func (t *Termination) Reasons() string {
-	var all []string
-	for _, one := range []struct {
-		n    int
-		name observe.Reason
-	}{{t.Traffic.Lost.Reset, observe.Reset}, {t.Traffic.Lost.Unanswered, observe.Unanswered}, {t.Traffic.Lost.Refused, observe.Refused}} {
-		if one.n > 0 {
-			all = append(all, fmt.Sprintf("%d %s", one.n, one.name))
-		}
-	}
-	return strings.Join(all, ", ")
 }
 
 // Doubts is why a termination was not observed completely, and what else is remarkable.

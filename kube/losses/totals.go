@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/observe"
 )
 
 // Workload is the sum of the terminations of one workload behind one proxy.
@@ -17,18 +19,13 @@ type Workload struct {
 	Unknown      int `json:"unknown"` // of them, not observed completely
 	Killed       int `json:"killed"`  // of them, ended by SIGKILL
 
-	Reset      int `json:"reset"` // requests, as the next two
-	Unanswered int `json:"unanswered"`
-	Refused    int `json:"refused"`
+	observe.Lost // requests
 
 	Seconds  float64 `json:"seconds"`         // of all terminations, to the exit of the app
 	Idle     float64 `json:"idle_seconds"`    // of these, without a request in flight before the exit
 	Lateness float64 `json:"late_seconds"`    // from the beginning of a termination to the last new connection: the longest
 	Longest  float64 `json:"longest_seconds"` // termination
 }
-
-// Lost are the lost requests.
-func (w *Workload) Lost() int { return w.Reset + w.Unanswered + w.Refused }
 
 // Totals adds up terminations.
 type Totals struct{ all map[key]*Workload }
@@ -67,14 +64,14 @@ func (t *Totals) Add(one Termination) {
 	w.Reset, w.Unanswered, w.Refused = w.Reset+lost.Reset, w.Unanswered+lost.Unanswered, w.Refused+lost.Refused
 	w.Seconds += one.Seconds
 	w.Idle += min(time.Duration(one.Traffic.Idle).Seconds(), one.Seconds)
-	w.Lateness = max(w.Lateness, time.Duration(one.Traffic.Arrivals.Last).Seconds())
+	w.Lateness = max(w.Lateness, one.Lateness)
 	w.Longest = max(w.Longest, one.Seconds)
 }
 
 // Workloads are the sums, the largest loss first, then the largest waste of time.
 func (t *Totals) Workloads() []*Workload {
 	return slices.SortedFunc(maps.Values(t.all), func(a, b *Workload) int {
-		return cmp.Or(cmp.Compare(b.Lost(), a.Lost()), cmp.Compare(b.Killed, a.Killed), cmp.Compare(b.Idle, a.Idle),
+		return cmp.Or(cmp.Compare(b.Total(), a.Total()), cmp.Compare(b.Killed, a.Killed), cmp.Compare(b.Idle, a.Idle),
 			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Proxy, b.Proxy))
 	})
 }

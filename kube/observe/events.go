@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
 // Limits for the creation of Events.
@@ -56,7 +57,7 @@ func NewEvents(client rest.Interface, r prometheus.Registerer, log *slog.Logger)
 
 // Add writes a termination soon. A clean one of a pod with lastcall's proxy has an Event of the controller already.
 func (e *Events) Add(t Termination) {
-	if t.Proxy == inject.CarrierOurs && t.Verdict == Clean {
+	if t.Proxy == inject.CarrierOurs && t.Verdict == losses.Clean {
 		return
 	}
 	select {
@@ -108,11 +109,11 @@ func (e *Events) create(ctx context.Context, event *corev1.Event) {
 func eventOf(t Termination) *corev1.Event {
 	kind, reason := corev1.EventTypeWarning, ReasonLost
 	switch t.Verdict {
-	case Clean:
+	case losses.Clean:
 		kind, reason = corev1.EventTypeNormal, ReasonClean
-	case Killed:
+	case losses.Killed:
 		reason = ReasonKilled
-	case Unknown:
+	case losses.Unknown:
 		kind, reason = corev1.EventTypeNormal, ReasonUnknown
 	}
 	object := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: t.Namespace, Name: t.Pod, UID: t.UID}

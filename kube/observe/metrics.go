@@ -5,24 +5,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-)
 
-// Verdicts of a termination, the label verdict.
-const (
-	Clean   = "clean"   // no request was lost
-	Lost    = "lost"    // at least one was
-	Killed  = "killed"  // SIGKILL ended a container at the deadline, and no request was lost
-	Unknown = "unknown" // none was seen to be lost, but a part was not observed
+	"github.com/lastcall-dev/lastcall/internal/observe"
+	"github.com/lastcall-dev/lastcall/kube/losses"
 )
-
-// Reasons why a request was lost, the label reason.
-const (
-	Reset      = "reset"      // a connection was reset with a request, or a part of its response, in flight
-	Unanswered = "unanswered" // a connection was closed after a request without any byte of a response
-	Refused    = "refused"    // a new connection was refused
-)
-
-var reasons = []string{Reset, Unanswered, Refused}
 
 // Reasons why something was not observed, the label reason of lastcall_observer_unknown_total.
 const (
@@ -46,17 +32,6 @@ type Key struct {
 	Namespace string // of the pod
 	Workload  string // kind/name in lower case, such as deployment/web; see Pod
 	Proxy     string // what carries the pod's traffic: see inject.CarrierOf
-}
-
-// Sample is the part of a termination that metrics keep.
-type Sample struct {
-	Verdict        string
-	Lost           map[string]int // by reason
-	Duration       time.Duration  // from the beginning to the end of the last process of an app
-	Idle           time.Duration  // the last part of it, without a request in flight
-	Lateness       time.Duration  // from the beginning to the last new connection
-	IsLate         bool           // at least one connection arrived after the beginning
-	DeadlineMissed bool           // SIGKILL ended a container at the deadline
 }
 
 // Metrics counts terminations. Names and labels are stable: dashboards and alerts use them.
@@ -101,32 +76,32 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 // Expect creates the counters of a workload with 0: Prometheus sees no increase in the first value of a series.
 func (m *Metrics) Expect(k Key) {
 	k = m.bounded(k)
-	for _, verdict := range []string{Clean, Lost, Killed, Unknown} {
+	for _, verdict := range losses.Verdicts {
 		m.terminations.WithLabelValues(k.Namespace, k.Workload, k.Proxy, verdict)
 	}
-	for _, reason := range reasons {
-		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, reason)
+	for reason := range (observe.Lost{}).Each() {
+		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, string(reason))
 	}
 	m.missed.WithLabelValues(k.Namespace, k.Workload, k.Proxy)
 }
 
 // Count counts a termination.
-func (m *Metrics) Count(k Key, s Sample) {
-	k = m.bounded(k)
-	m.terminations.WithLabelValues(k.Namespace, k.Workload, k.Proxy, s.Verdict).Inc()
-	for _, reason := range reasons {
-		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, reason).Add(float64(s.Lost[reason]))
+func (m *Metrics) Count(t *losses.Termination) {
+	k := m.bounded(Key{t.Namespace, t.Workload, t.Proxy})
+	m.terminations.WithLabelValues(k.Namespace, k.Workload, k.Proxy, t.Verdict).Inc()
+	for reason, n := range t.Traffic.Lost.Each() {
+		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, string(reason)).Add(float64(n))
 	}
 	missed := m.missed.WithLabelValues(k.Namespace, k.Workload, k.Proxy)
-	if s.DeadlineMissed {
+	if len(t.Killed) > 0 {
 		missed.Inc()
 	}
-	if s.Duration > 0 {
-		m.duration.WithLabelValues(k.Namespace, k.Workload, k.Proxy).Observe(s.Duration.Seconds())
-		m.idle.WithLabelValues(k.Namespace, k.Workload, k.Proxy).Observe(s.Idle.Seconds())
+	if t.Seconds > 0 {
+		m.duration.WithLabelValues(k.Namespace, k.Workload, k.Proxy).Observe(t.Seconds)
+		m.idle.WithLabelValues(k.Namespace, k.Workload, k.Proxy).Observe(time.Duration(t.Traffic.Idle).Seconds())
 	}
-	if s.IsLate {
-		m.lateness.WithLabelValues(k.Namespace, k.Workload, k.Proxy).Observe(s.Lateness.Seconds())
+	if t.Lateness > 0 {
+		m.lateness.WithLabelValues(k.Namespace, k.Workload, k.Proxy).Observe(t.Lateness)
 	}
 }
 

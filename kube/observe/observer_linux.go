@@ -215,7 +215,7 @@ func (o *Observer) finish(r Termination) {
 	for _, reason := range r.Unknown {
 		o.Count.CountUnknown(reason)
 	}
-	o.Count.Count(Key{r.Namespace, r.Workload, r.Proxy}, r.sample())
+	o.Count.Count(&r.Termination)
 	o.Report(r)
 }
 

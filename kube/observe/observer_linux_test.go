@@ -28,6 +28,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/observe"
+	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -272,13 +273,13 @@ func TestTerminations(t *testing.T) {
 		killed  bool
 		unknown string
 	}{
-		{name: "nothing lost", grace: 30, verdict: Clean},
-		{name: "lost", seen: lost, grace: 30, code: 1, verdict: Lost},
-		{name: "SIGKILL without a loss", grace: 30, code: 137, verdict: Killed, killed: true},
-		{name: "SIGKILL with a request in flight", seen: observe.Termination{Unfinished: 1}, grace: 30, code: 137, verdict: Lost, killed: true},
-		{name: "refused probes", seen: probed, grace: 30, verdict: Unknown, unknown: UnknownProbes},
-		{name: "overrun", seen: observe.Termination{Overruns: 1, Unseen: 4}, grace: 30, verdict: Unknown, unknown: UnknownOverrun},
-		{name: "overrun and lost", seen: observe.Termination{Overruns: 1, Lost: observe.Lost{Unanswered: 1}}, grace: 30, verdict: Lost, unknown: UnknownOverrun},
+		{name: "nothing lost", grace: 30, verdict: losses.Clean},
+		{name: "lost", seen: lost, grace: 30, code: 1, verdict: losses.Lost},
+		{name: "SIGKILL without a loss", grace: 30, code: 137, verdict: losses.Killed, killed: true},
+		{name: "SIGKILL with a request in flight", seen: observe.Termination{Unfinished: 1}, grace: 30, code: 137, verdict: losses.Lost, killed: true},
+		{name: "refused probes", seen: probed, grace: 30, verdict: losses.Unknown, unknown: UnknownProbes},
+		{name: "overrun", seen: observe.Termination{Overruns: 1, Unseen: 4}, grace: 30, verdict: losses.Unknown, unknown: UnknownOverrun},
+		{name: "overrun and lost", seen: observe.Termination{Overruns: 1, Lost: observe.Lost{Unanswered: 1}}, grace: 30, verdict: losses.Lost, unknown: UnknownOverrun},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
@@ -288,7 +289,7 @@ func TestTerminations(t *testing.T) {
 			n.list = []corev1.Pod{*pod}
 			stop := n.run()
 			n.watched(1)
-			if got := testutil.CollectAndCount(n.count.lost); got != len(reasons) {
+			if got := testutil.CollectAndCount(n.count.lost); got != 3 {
 				t.Errorf("%d counters of lost requests before the termination, want one for each reason", got)
 			}
 			pod = deleted(pod, tt.grace)
@@ -327,7 +328,7 @@ func TestNotObserved(t *testing.T) {
 		n.list = []corev1.Pod{*deleted(pod, 30)}
 		n.run()
 		end()
-		if r := n.next(); r.Verdict != Unknown || !strings.Contains(strings.Join(r.Unknown, " "), UnknownNamespace) {
+		if r := n.next(); r.Verdict != losses.Unknown || !strings.Contains(strings.Join(r.Unknown, " "), UnknownNamespace) {
 			t.Errorf("%+v", r)
 		}
 		if testutil.ToFloat64(n.count.unknown.WithLabelValues(UnknownNamespace)) != 1 {
@@ -345,7 +346,7 @@ func TestNotObserved(t *testing.T) {
 		n.watched(1)
 		end()
 		n.changes.Delete(exited(last, 0))
-		if r := n.next(); r.Verdict != Unknown || r.Unknown[0] != UnknownLate {
+		if r := n.next(); r.Verdict != losses.Unknown || r.Unknown[0] != UnknownLate {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -357,7 +358,7 @@ func TestNotObserved(t *testing.T) {
 		stop := n.run()
 		n.watched(1)
 		stop()
-		if r := n.next(); r.Verdict != Unknown || !strings.Contains(strings.Join(r.Unknown, " "), UnknownEnd) {
+		if r := n.next(); r.Verdict != losses.Unknown || !strings.Contains(strings.Join(r.Unknown, " "), UnknownEnd) {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -371,7 +372,7 @@ func TestNotObserved(t *testing.T) {
 		n.changes.Delete(deleted(pod, 0))
 		n.wait(1)
 		end()
-		if r := n.next(); r.Verdict == Unknown || len(r.Exits) != 1 {
+		if r := n.next(); r.Verdict == losses.Unknown || len(r.Exits) != 1 {
 			t.Errorf("%+v", r)
 		}
 		n.none()
@@ -389,7 +390,7 @@ func TestNotObserved(t *testing.T) {
 		n.wait(1)
 		end()
 		n.changes.Modify(exited(pod, 0))
-		if r := n.next(); r.Verdict != Clean || !r.Deadline.IsZero() {
+		if r := n.next(); r.Verdict != losses.Clean || !r.Deadline.IsZero() {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -434,7 +435,7 @@ func TestManyAtOnce(t *testing.T) {
 		n.changes.Delete(exited(deleted(&n.list[i], 30), 0))
 	}
 	for range pods {
-		if r := n.next(); r.Verdict != Clean {
+		if r := n.next(); r.Verdict != losses.Clean {
 			t.Errorf("%s: %s %q", r.Pod, r.Verdict, r.Unknown)
 		}
 	}
@@ -453,7 +454,7 @@ func TestAPIServerAway(t *testing.T) {
 	n.listErr = errors.New("connection refused")
 	n.changes.Stop()
 	end()
-	if r := n.next(); r.Verdict != Unknown || r.Unknown[0] != UnknownDeadline {
+	if r := n.next(); r.Verdict != losses.Unknown || r.Unknown[0] != UnknownDeadline {
 		t.Errorf("%+v", r)
 	}
 	stop()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/observe"
+	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
 // terminate observes a termination from now on until the end of the pod.
@@ -152,7 +153,7 @@ func (o *Observer) lastState(ctx context.Context, t *tracked) (p Pod, isGone boo
 func (t *tracked) report(node string, began time.Time) Termination {
 	p := &t.pod
 	return Termination{
-		Namespace: p.Namespace, Pod: p.Name, UID: p.UID, Workload: p.Workload, Proxy: p.Proxy, Node: node,
-		Began: began, Deadline: p.deadline(began), owner: p.Owner,
+		Termination: losses.Termination{Namespace: p.Namespace, Pod: p.Name, Workload: p.Workload, Proxy: p.Proxy, Began: began, Deadline: p.deadline(began)},
+		UID:         p.UID, Node: node, owner: p.Owner,
 	}
 }

@@ -10,43 +10,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lastcall-dev/lastcall/internal/observe"
+	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
 // Termination is what the observer reports of one, as JSON on one line and as an Event.
 type Termination struct {
-	Namespace string    `json:"namespace"`
-	Pod       string    `json:"pod"`
-	UID       types.UID `json:"uid"`
-	Workload  string    `json:"workload"` // kind/name in lower case
-	Node      string    `json:"node"`
-	Proxy     string    `json:"proxy"`   // none, lastcall, istio, istio-ambient, or another mesh
-	Verdict   string    `json:"verdict"` // clean, lost, killed or unknown
-	Unknown   []string  `json:"unknown,omitempty"`
+	losses.Termination // Lateness is an upper bound of observe.LateBounds, and without the kubelet's probes
 
-	Began    time.Time           `json:"began"`                      // when the observer learned of it
-	Deadline time.Time           `json:"deadline,omitzero"`          // of SIGKILL; zero: the API server did not announce the termination
-	Seconds  float64             `json:"seconds"`                    // from the beginning to the exit of the last process of an app
-	Killed   []string            `json:"killed,omitempty"`           // the containers that SIGKILL ended
-	Exits    []AppExit           `json:"exits,omitempty"`            // of the containers, proxies included
-	Lateness float64             `json:"lateness_seconds,omitempty"` // until the last new connection that is not the kubelet's probe; an upper bound of observe.LateBounds
-	Probes   int                 `json:"probes,omitempty"`           // refused connections that may be the kubelet's probes; they are not in traffic.lost
-	Traffic  observe.Termination `json:"traffic,omitzero"`           // what the kernel showed
+	UID    types.UID `json:"uid"`
+	Node   string    `json:"node"`
+	Exits  []AppExit `json:"exits,omitempty"`  // of the containers, proxies included
+	Probes int       `json:"probes,omitempty"` // refused connections that may be the kubelet's probes; they are not in traffic.lost
 
 	owner  *metav1.OwnerReference // the controller; nil: none
 	isGone bool                   // the API server no longer has the pod
-}
-
-// lost are the lost requests by reason.
-func (t *Termination) lost() map[string]int {
-	return map[string]int{Reset: t.Traffic.Lost.Reset, Unanswered: t.Traffic.Lost.Unanswered, Refused: t.Traffic.Lost.Refused}
-}
-
-// sample is what the metrics keep.
-func (t *Termination) sample() Sample {
-	return Sample{
-		Verdict: t.Verdict, Lost: t.lost(), Duration: time.Duration(t.Seconds * float64(time.Second)), Idle: time.Duration(t.Traffic.Idle),
-		Lateness: time.Duration(t.Lateness * float64(time.Second)), IsLate: t.Lateness > 0, DeadlineMissed: len(t.Killed) > 0,
-	}
 }
 
 // AppExit is the end of a container.
@@ -60,9 +37,6 @@ type AppExit struct {
 // the exit code: the kubelet received the deletion at about the same time as the observer.
 const exitWithin = 200 * time.Millisecond
 
-// killedBySignal is the exit code of SIGKILL: 128 + 9.
-const killedBySignal = 137
-
 // conclude fills in what follows from the rest: which containers SIGKILL ended, and the verdict.
 func (t *Termination) conclude(p *Pod, exits map[string]time.Duration) {
 	for _, c := range p.Containers {
@@ -74,7 +48,7 @@ func (t *Termination) conclude(p *Pod, exits map[string]time.Duration) {
 		isKilled := isSeen && !t.Deadline.IsZero() && t.Began.Add(after).After(t.Deadline.Add(-exitWithin))
 		if c.Exit != nil {
 			e.Code = &c.Exit.Code
-			isKilled = isSeen && c.Exit.Code == killedBySignal && !c.Exit.IsOutMemory
+			isKilled = isSeen && c.Exit.Code == losses.KilledCode && !c.Exit.IsOutMemory
 		}
 		if !isSeen { // it had ended before
 			continue
@@ -87,23 +61,10 @@ func (t *Termination) conclude(p *Pod, exits map[string]time.Duration) {
 			t.Seconds = max(t.Seconds, after.Seconds())
 		}
 	}
-	t.Traffic.Exit = observe.Exit{Known: len(t.Exits) > 0, Killed: len(t.Killed) > 0}
-	if t.Traffic.Exit.Killed && t.Traffic.Unfinished > 0 { // SIGKILL has ended them since
-		t.Traffic.Lost.Reset += t.Traffic.Unfinished
-		t.Traffic.Unfinished = 0
-	}
+	t.Traffic.Exit = observe.Exit{Known: len(t.Exits) > 0}
+	t.EndBySIGKILL()
 	t.discount(p)
-	t.Traffic.Judge()
-	switch {
-	case t.Traffic.Verdict == observe.Lossy:
-		t.Verdict = Lost
-	case len(t.Unknown) > 0 || t.Traffic.Verdict == observe.Unknown:
-		t.Verdict = Unknown
-	case len(t.Killed) > 0:
-		t.Verdict = Killed
-	default:
-		t.Verdict = Clean
-	}
+	t.Judge()
 }
 
 // discount leaves out what may be the kubelet's readiness probes: so many of the refused connections, and of the new ones.
@@ -139,14 +100,8 @@ func (t *Termination) doubt(reason string) {
 func (t *Termination) Summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d requests lost", t.Traffic.Lost.Total())
-	var why []string
-	for _, reason := range reasons {
-		if n := t.lost()[reason]; n > 0 {
-			why = append(why, fmt.Sprintf("%d %s", n, reason))
-		}
-	}
-	if len(why) > 0 {
-		fmt.Fprintf(&b, " (%s)", strings.Join(why, ", "))
+	if why := t.Traffic.Lost.String(); why != "" {
+		fmt.Fprintf(&b, " (%s)", why)
 	}
 	fmt.Fprintf(&b, "; the app exited after %.1fs", t.Seconds)
 	if t.Lateness > 0 {

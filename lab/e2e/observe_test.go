@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/kube/losses"
 	"github.com/lastcall-dev/lastcall/kube/observe"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
@@ -222,7 +223,7 @@ func TestObserve(t *testing.T) {
 					if got := r.Traffic.Lost.Reset + r.Traffic.Lost.Unanswered; got != c.lost {
 						t.Errorf("the observer counted %d lost requests, the clients %d", got, c.lost)
 					}
-					if r.Verdict == observe.Clean && c.lost+c.refused > 0 || r.Verdict == observe.Lost && c.lost+c.refused == 0 {
+					if r.Verdict == losses.Clean && c.lost+c.refused > 0 || r.Verdict == losses.Lost && c.lost+c.refused == 0 {
 						t.Errorf("verdict %s: clients lost %d, refused %d", r.Verdict, c.lost, c.refused)
 					}
 					if (how.killed && crowd[0] > 0) != (len(r.Killed) > 0) {

@@ -76,7 +76,7 @@ func (f *reportFlags) run(cmd *cobra.Command) error {
 	}
 	lost := 0
 	for _, w := range all {
-		lost += w.Lost()
+		lost += w.Total()
 	}
 	if f.output == cli.JSON {
 		err = writeReportJSON(cmd.OutOrStdout(), all)
@@ -151,7 +151,7 @@ func (f *reportFlags) writeReport(out io.Writer, all []*losses.Workload) error {
 	fmt.Fprintf(&b, "%-36s %-9s %6s %6s %7s %10s\n", "WORKLOAD", "PROXY", "ENDS", "LOST", "SIGKILL", "IDLE")
 	shown := all[:min(len(all), f.top)]
 	for _, w := range shown {
-		fmt.Fprintf(&b, "%-36s %-9s %6d %6d %7d %10s\n", short(w.Namespace+"/"+w.Name, 36), short(w.Proxy, 9), w.Terminations, w.Lost(), w.Killed, losses.Seconds(w.Idle))
+		fmt.Fprintf(&b, "%-36s %-9s %6d %6d %7d %10s\n", short(w.Namespace+"/"+w.Name, 36), short(w.Proxy, 9), w.Terminations, w.Total(), w.Killed, losses.Seconds(w.Idle))
 	}
 	if n := len(all) - len(shown); n > 0 {
 		fmt.Fprintf(&b, "and %d more: --top %d\n", n, len(all))
@@ -159,7 +159,7 @@ func (f *reportFlags) writeReport(out io.Writer, all []*losses.Workload) error {
 	var terminations, lost int
 	var idle, total float64
 	for _, w := range all {
-		terminations, lost, idle, total = terminations+w.Terminations, lost+w.Lost(), idle+w.Idle, total+w.Seconds
+		terminations, lost, idle, total = terminations+w.Terminations, lost+w.Total(), idle+w.Idle, total+w.Seconds
 	}
 	fmt.Fprintf(&b, "\n%s\n", cli.Wrap(fmt.Sprintf("%d terminations lost %d requests. Pods were kept for %s of %s without a request in flight: what fixed sleeps cost the rollouts.",
 		terminations, lost, losses.Seconds(idle), losses.Seconds(total)), columns))
@@ -182,7 +182,7 @@ func writeReportJSON(out io.Writer, all []*losses.Workload) error {
 	}
 	rows := make([]row, 0, len(all))
 	for _, w := range all {
-		rows = append(rows, row{w, w.Lost(), append([]losses.Advice{}, losses.Advise(w)...)})
+		rows = append(rows, row{w, w.Total(), append([]losses.Advice{}, losses.Advise(w)...)})
 	}
 	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", "  ")

@@ -61,11 +61,11 @@ func (t *observeTable) add(one losses.Termination) {
 		t.hasHead = true
 	}
 	late := "-"
-	if one.Traffic.Arrivals.Count > 0 {
-		late = losses.Seconds(time.Duration(one.Traffic.Arrivals.Last).Seconds())
+	if one.Lateness > 0 {
+		late = losses.Seconds(one.Lateness)
 	}
 	fmt.Fprintf(t.out, "%-32s %-7s %5d %8s %8s %8s\n", short(one.Pod, 32), one.Verdict, one.Traffic.Lost.Total(), losses.Seconds(one.Seconds), losses.Seconds(time.Duration(one.Traffic.Idle).Seconds()), late)
-	for _, text := range []string{one.Reasons(), one.Doubts()} {
+	for _, text := range []string{one.Traffic.Lost.String(), one.Doubts()} {
 		if text != "" {
 			fmt.Fprintf(t.out, "  %s\n", text)
 		}
@@ -83,7 +83,7 @@ func (t *observeTable) terminations() (n int) {
 // lost is how many requests all terminations lost.
 func (t *observeTable) lost() (n int) {
 	for _, w := range t.totals.Workloads() {
-		n += w.Lost()
+		n += w.Total()
 	}
 	return n
 }
