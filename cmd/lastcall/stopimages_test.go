@@ -16,47 +16,32 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/peers"
 )
 
-const stopNginx = `daemon off;
-pid %[1]s/nginx.pid;
-error_log stderr error;
-events {}
-http {
-    access_log off;
-    client_body_temp_path %[1]s/body;
-    proxy_temp_path %[1]s/proxy;
-    fastcgi_temp_path %[1]s/fastcgi;
-    uwsgi_temp_path %[1]s/uwsgi;
-    scgi_temp_path %[1]s/scgi;
-    server {
-        listen %[2]s;
-        location / { proxy_pass http://%[3]s; proxy_read_timeout 10m; }
-    }
-}
-`
-
-const stopHAProxy = `defaults
+func stopHAProxy(_, address, backend string) string {
+	return fmt.Sprintf(`defaults
     mode http
     timeout connect 10s
     timeout client 10m
     timeout server 10m
 frontend in
-    bind %[2]s
+    bind %[1]s
     default_backend app
 backend app
-    server app %[3]s
-`
+    server app %[2]s
+`, address, backend)
+}
 
 // The STOPSIGNAL of an image drains its real program, as process 1: a request that it
 // has in flight is answered, and it is stopped by the signal that it expects.
 func TestStopSignalsOfImages(t *testing.T) {
 	for _, tt := range []struct {
-		program, config string
-		command         []string // after the program; %s is the configuration
-		flags           []string
-		signal          syscall.Signal
-		name            string
+		program string
+		config  func(dir, address, backend string) string
+		command []string // after the program; %s is the configuration
+		flags   []string
+		signal  syscall.Signal
+		name    string
 	}{
-		{"nginx", stopNginx, []string{"-e", "stderr", "-c", "%s"}, nil, syscall.SIGQUIT, "SIGQUIT"},
+		{"nginx", peers.NginxConf, []string{"-e", "stderr", "-c", "%s"}, nil, syscall.SIGQUIT, "SIGQUIT"},
 		{"haproxy", stopHAProxy, []string{"-db", "-f", "%s"}, []string{"--stop-signal", "USR1"}, syscall.SIGUSR1, "SIGUSR1"},
 	} {
 		t.Run(tt.program, func(t *testing.T) {
@@ -72,7 +57,7 @@ func TestStopSignalsOfImages(t *testing.T) {
 			defer backend.Close()
 			dir, address, app := t.TempDir(), freeLoopback(t), freeLoopback(t)
 			config := filepath.Join(dir, "config")
-			text := fmt.Sprintf(tt.config, dir, app, backend.Listener.Addr().String())
+			text := tt.config(dir, app, backend.Listener.Addr().String())
 			if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -72,26 +72,6 @@ if __name__ == "__main__":
     ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 `
 
-const nginxConf = `daemon off;
-worker_processes 2;
-pid %[1]s/nginx.pid;
-error_log stderr crit;
-events { worker_connections 256; }
-http {
-    access_log off;
-    client_body_temp_path %[1]s/body;
-    proxy_temp_path %[1]s/proxy;
-    fastcgi_temp_path %[1]s/fastcgi;
-    uwsgi_temp_path %[1]s/uwsgi;
-    scgi_temp_path %[1]s/scgi;
-    server {
-        listen %[2]s;
-        location = / { return 200 ok; }
-        location / { proxy_pass http://%[3]s; }
-    }
-}
-`
-
 // program is a real server in a process group of its own. It answers / at once, and /slow not at all.
 type program struct {
 	cmd     *exec.Cmd
@@ -138,7 +118,7 @@ func startApp(t *testing.T, kind string) *program {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = slow.Close() })
-		cmd = exec.Command(path, "-p", dir, "-c", write("nginx.conf", fmt.Sprintf(nginxConf, dir, address, slow.Addr())))
+		cmd = exec.Command(path, "-p", dir, "-c", write("nginx.conf", peers.NginxConf(dir, address, slow.Addr().String())))
 	default:
 		self, err := os.Executable()
 		if err != nil {

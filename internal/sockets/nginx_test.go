@@ -17,27 +17,6 @@ import (
 
 func mustPrefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-// nginxConf is Debian's default for a server in front of an app.
-const nginxConf = `daemon off;
-worker_processes 2;
-pid %[1]s/nginx.pid;
-error_log stderr error;
-events { worker_connections 256; }
-http {
-    access_log off;
-    client_body_temp_path %[1]s/body;
-    proxy_temp_path %[1]s/proxy;
-    fastcgi_temp_path %[1]s/fastcgi;
-    uwsgi_temp_path %[1]s/uwsgi;
-    scgi_temp_path %[1]s/scgi;
-    server {
-        listen %[2]s;
-        location = / { return 204; }
-        location / { proxy_pass http://%[3]s; }
-    }
-}
-`
-
 // startNginx starts one before a backend and returns its process and address.
 func startNginx(t *testing.T, backend string) (*os.Process, string, uint16) {
 	t.Helper()
@@ -50,7 +29,7 @@ func startNginx(t *testing.T, backend string) (*os.Process, string, uint16) {
 	_ = ln.Close()
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(conf, fmt.Appendf(nil, nginxConf, dir, address, backend), 0o644); err != nil {
+	if err := os.WriteFile(conf, []byte(peers.NginxConf(dir, address, backend)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, "-p", dir, "-c", conf)

@@ -33,7 +33,7 @@ type observed struct {
 	pod       *corev1.Pod
 	container string
 	last      *observe.Termination // that the observer has written
-	other     string               // its last line that is none of ours: an error message
+	other     string               // its last line that is no JSON of the observer: an error message
 }
 
 // start adds the observer and waits until it watches.

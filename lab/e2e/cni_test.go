@@ -161,7 +161,7 @@ func TestNetworkPlugin(t *testing.T) {
 			if err := onCluster("", "rollout", "restart", "daemonset", "lastcall-cni", "--namespace", cniRelease); err != nil {
 				t.Error(err)
 			}
-			rollouts := n.restartUntil(func(int) bool { return ctx.Err() != nil }, "web")
+			rollouts := n.restartUntil(func(int) bool { return ctx.Err() != nil }, 0, "web")
 			stop()
 			r := <-loaded
 			t.Logf("%s: %v; %d rollouts of %.2f s", form, r, len(rollouts), mean(rollouts).Seconds())

@@ -44,7 +44,7 @@ spec:
 				web = loadBy(ctx, &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}, "http://"+http1, rate)
 			})
 			loads.Go(func() { calls = loadGRPC(ctx, t, http2, rate) })
-			rollouts := n.restartUntil(func(int) bool { return ctx.Err() != nil }, name)
+			rollouts := n.restartUntil(func(int) bool { return ctx.Err() != nil }, 0, name)
 			loads.Wait()
 			t.Logf("%s: HTTP: %v; gRPC: %v; %d rollouts, %.1f s each", mode, web, calls, len(rollouts), mean(rollouts).Seconds())
 			if web.requests < requests || calls.requests < requests || len(rollouts) == 0 {

@@ -34,7 +34,7 @@ func TestRollout(t *testing.T) {
 			defer stop()
 			loaded := make(chan *result)
 			go func() { loaded <- load(ctx, url, rate) }()
-			rollouts := n.restartUntil(func(int) bool { return ctx.Err() != nil }, name)
+			rollouts := n.restartUntil(func(int) bool { return ctx.Err() != nil }, 0, name)
 			r := <-loaded
 			t.Logf("%s: %v; %d rollouts, %.1f s each", way.name, r, len(rollouts), mean(rollouts).Seconds())
 			if way.clean && r.failed() > 0 || r.requests < requests {
@@ -45,11 +45,15 @@ func TestRollout(t *testing.T) {
 }
 
 // TestRestartLoop restarts the deployment again and again under 100 requests/s. A minute of it here; 600 s are recorded
-// in BENCHMARKS.md (make e2e ARGS="-run TestRestartLoop -restart-loop 600s"). The long run, of lastcall's pods alone:
-// -run TestRestartLoop/lastcall -restarts 100 -requests 1000000 -rate 500.
+// in BENCHMARKS.md (make e2e ARGS="-run TestRestartLoop -restart-loop 600s"). The long run, of lastcall's pods alone, whose
+// rollouts begin at equal intervals: -run TestRestartLoop/lastcall -restarts 100 -requests 1000000 -rate 500.
 func TestRestartLoop(t *testing.T) {
 	const name = "web"
 	least := max(*full, time.Duration(*loopRequests)*time.Second/time.Duration(*loopRate)+time.Second)
+	every := time.Duration(0)
+	if *loopRestarts > 0 {
+		every = least / time.Duration(*loopRestarts)
+	}
 	took := map[string]time.Duration{}
 	for _, way := range ways {
 		if way.name != "lastcall" && way.name != "bare pods" {
@@ -65,7 +69,7 @@ func TestRestartLoop(t *testing.T) {
 			loaded := make(chan *result, 1)
 			began := time.Now()
 			go func() { loaded <- load(ctx, url, *loopRate) }()
-			rollouts := n.restartUntil(func(made int) bool { return len(loaded) > 0 || made >= *loopRestarts && time.Since(began) >= least }, name)
+			rollouts := n.restartUntil(func(made int) bool { return len(loaded) > 0 || made >= *loopRestarts && time.Since(began) >= least }, every, name)
 			stop()
 			r := <-loaded
 			took[way.name] = mean(rollouts)
@@ -83,10 +87,11 @@ func TestRestartLoop(t *testing.T) {
 }
 
 // restartUntil restarts a deployment until enough reports so of the number of rollouts, and returns how long each took that
-// was complete by then.
-func (n *namespace) restartUntil(enough func(made int) bool, deployment string) (took []time.Duration) {
+// was complete by then. A rollout begins when the one before is complete, and not sooner than every after its beginning.
+func (n *namespace) restartUntil(enough func(made int) bool, every time.Duration, deployment string) (took []time.Duration) {
 	n.T.Helper()
-	for !enough(len(took)) {
+	for next := time.Now(); !enough(len(took)); next = next.Add(every) {
+		time.Sleep(time.Until(next))
 		began := time.Now()
 		n.Kubectl("rollout", "restart", "deployment", deployment)
 		n.Available(deployment)

@@ -18,9 +18,9 @@ import (
 func TestLoadIsPunctual(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := []*count{{}, {}}
-		nobody := func() []string { return nil }
+		noTarget := func() []string { return nil }
 		began := time.Now()
-		load(t.Context(), 100, 50, []*traffic.Client{{Targets: nobody}, {Targets: nobody}}, counts)
+		load(t.Context(), 100, 50, []*traffic.Client{{Targets: noTarget}, {Targets: noTarget}}, counts)
 		if took := time.Since(began); took != 1980*time.Millisecond {
 			t.Errorf("it took %v, want 1.98 s", took)
 		}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/peers"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
@@ -24,26 +25,6 @@ const (
 	pool  = 5           // idle connections
 	asked = 3           // requests that can be lost
 )
-
-const nginxConf = `daemon off;
-worker_processes 2;
-pid %[1]s/nginx.pid;
-error_log stderr error;
-events { worker_connections 256; }
-http {
-    access_log off;
-    client_body_temp_path %[1]s/body;
-    proxy_temp_path %[1]s/proxy;
-    fastcgi_temp_path %[1]s/fastcgi;
-    uwsgi_temp_path %[1]s/uwsgi;
-    scgi_temp_path %[1]s/scgi;
-    server {
-        listen %[2]s;
-        location = /idle { return 204; }
-        location / { proxy_pass http://%[3]s; }
-    }
-}
-`
 
 type theatre struct {
 	node  *node.Node
@@ -76,7 +57,7 @@ func (th *theatre) play(ctx context.Context, w way, s stopSignal) (r result, err
 		return r, err
 	}
 	for range pool {
-		c, err := p.ask("/idle")
+		c, err := p.ask("/")
 		if err != nil {
 			return r, fmt.Errorf("idle connection: %w", err)
 		}
@@ -125,8 +106,7 @@ func (th *theatre) start(ctx context.Context, dir string) (*pod, error) {
 	}
 	p.port = front
 	conf := filepath.Join(dir, "nginx.conf")
-	text := fmt.Appendf(nil, nginxConf, dir, node.Loopback(front), node.Loopback(back))
-	if err := os.WriteFile(conf, text, 0o644); err != nil {
+	if err := os.WriteFile(conf, []byte(peers.NginxConf(dir, node.Loopback(front), node.Loopback(back))), 0o644); err != nil {
 		return nil, err
 	}
 	var err error
