@@ -1,10 +1,7 @@
 package observe
 
 import (
-	"fmt"
-	"iter"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -85,24 +82,6 @@ type Lost struct {
 
 // Total is the sum.
 func (l Lost) Total() int { return l.Reset + l.Unanswered + l.Refused }
-
-// Each yields every reason with its number, 0 included.
-func (l Lost) Each() iter.Seq2[Reason, int] {
-	return func(yield func(Reason, int) bool) {
-		_ = yield(Reset, l.Reset) && yield(Unanswered, l.Unanswered) && yield(Refused, l.Refused)
-	}
-}
-
-// String lists the reasons with a number: "3 reset, 1 refused"; empty without any.
-func (l Lost) String() string {
-	var all []string
-	for reason, n := range l.Each() {
-		if n > 0 {
-			all = append(all, fmt.Sprintf("%d %s", n, reason))
-		}
-	}
-	return strings.Join(all, ", ")
-}
 
 // Arrivals are the new connections after Begin, refused ones included.
 type Arrivals struct {

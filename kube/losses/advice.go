@@ -34,7 +34,7 @@ func Advise(w *Workload) (all []Advice) {
 	hold := int(math.Ceil(w.Lateness)) + 1
 	switch {
 	case w.Total() > 0 && w.Proxy != proxyOurs:
-		why := w.Lost.String()
+		why := Why(w.Lost)
 		if w.Refused > 0 && w.Lateness > 0 {
 			why += "; " + late
 		}
@@ -82,7 +82,7 @@ func (w *Workload) patch(template string) string {
 func (w *Workload) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s in %s, proxy %s. Terminations: %d. Requests lost: %d", w.Name, w.Namespace, w.Proxy, w.Terminations, w.Total())
-	if text := w.Lost.String(); text != "" {
+	if text := Why(w.Lost); text != "" {
 		fmt.Fprintf(&b, " (%s)", text)
 	}
 	b.WriteString(".")

@@ -79,7 +79,7 @@ func (m *Metrics) Expect(k Key) {
 	for _, verdict := range losses.Verdicts {
 		m.terminations.WithLabelValues(k.Namespace, k.Workload, k.Proxy, verdict)
 	}
-	for reason := range (observe.Lost{}).Each() {
+	for reason := range losses.Reasons(observe.Lost{}) {
 		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, string(reason))
 	}
 	m.missed.WithLabelValues(k.Namespace, k.Workload, k.Proxy)
@@ -89,7 +89,7 @@ func (m *Metrics) Expect(k Key) {
 func (m *Metrics) Count(t *losses.Termination) {
 	k := m.bounded(Key{t.Namespace, t.Workload, t.Proxy})
 	m.terminations.WithLabelValues(k.Namespace, k.Workload, k.Proxy, t.Verdict).Inc()
-	for reason, n := range t.Traffic.Lost.Each() {
+	for reason, n := range losses.Reasons(t.Traffic.Lost) {
 		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, string(reason)).Add(float64(n))
 	}
 	missed := m.missed.WithLabelValues(k.Namespace, k.Workload, k.Proxy)

@@ -100,7 +100,7 @@ func (t *Termination) doubt(reason string) {
 func (t *Termination) Summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d requests lost", t.Traffic.Lost.Total())
-	if why := t.Traffic.Lost.String(); why != "" {
+	if why := losses.Why(t.Traffic.Lost); why != "" {
 		fmt.Fprintf(&b, " (%s)", why)
 	}
 	fmt.Fprintf(&b, "; the app exited after %.1fs", t.Seconds)

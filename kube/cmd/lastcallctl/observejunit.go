@@ -42,7 +42,7 @@ func (t *observeTable) writeJUnit(w io.Writer) error {
 		switch one.Verdict {
 		case losses.Lost:
 			s.Failures++
-			c.Failure = &message{fmt.Sprintf("%d requests lost: %s", one.Traffic.Lost.Total(), one.Traffic.Lost)}
+			c.Failure = &message{fmt.Sprintf("%d requests lost: %s", one.Traffic.Lost.Total(), losses.Why(one.Traffic.Lost))}
 		case losses.Killed:
 			s.Failures++
 			c.Failure = &message{one.Doubts()}

@@ -65,7 +65,7 @@ func (t *observeTable) add(one losses.Termination) {
 		late = losses.Seconds(one.Lateness)
 	}
 	fmt.Fprintf(t.out, "%-32s %-7s %5d %8s %8s %8s\n", short(one.Pod, 32), one.Verdict, one.Traffic.Lost.Total(), losses.Seconds(one.Seconds), losses.Seconds(time.Duration(one.Traffic.Idle).Seconds()), late)
-	for _, text := range []string{one.Traffic.Lost.String(), one.Doubts()} {
+	for _, text := range []string{losses.Why(one.Traffic.Lost), one.Doubts()} {
 		if text != "" {
 			fmt.Fprintf(t.out, "  %s\n", text)
 		}

@@ -1,0 +1,27 @@
+package losses
+
+import (
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/lastcall-dev/lastcall/internal/observe"
+)
+
+// Reasons yields every reason with its number of requests, 0 included.
+func Reasons(l observe.Lost) iter.Seq2[observe.Reason, int] {
+	return func(yield func(observe.Reason, int) bool) {
+		_ = yield(observe.Reset, l.Reset) && yield(observe.Unanswered, l.Unanswered) && yield(observe.Refused, l.Refused)
+	}
+}
+
+// Why lists the reasons that occurred: "3 reset, 1 refused"; empty without any.
+func Why(l observe.Lost) string {
+	var all []string
+	for reason, n := range Reasons(l) {
+		if n > 0 {
+			all = append(all, fmt.Sprintf("%d %s", n, reason))
+		}
+	}
+	return strings.Join(all, ", ")
+}
