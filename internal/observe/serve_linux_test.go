@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lastcall-dev/lastcall/internal/nettest"
 	"github.com/lastcall-dev/lastcall/internal/peers"
 )
 
@@ -82,17 +83,11 @@ type program struct {
 // startApp starts one of go, go6 (IPv6), deaf, python, gunicorn and nginx.
 func startApp(t *testing.T, kind string) *program {
 	t.Helper()
-	host := "127.0.0.1:0"
+	host := "127.0.0.1"
 	if kind == "go6" {
-		host = "[::1]:0"
+		host = "::1"
 	}
-	ln, err := net.Listen("tcp", host)
-	if err != nil {
-		t.Skip(err)
-	}
-	address := ln.Addr().String()
-	_ = ln.Close()
-	dir := t.TempDir()
+	address, dir := nettest.FreeAddress(t, host), t.TempDir()
 	port := fmt.Sprint(netip.MustParseAddrPort(address).Port())
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)

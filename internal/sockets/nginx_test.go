@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/nettest"
 	"github.com/lastcall-dev/lastcall/internal/peers"
 )
 
@@ -21,13 +22,7 @@ func mustPrefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func startNginx(t *testing.T, backend string) (*os.Process, string, uint16) {
 	t.Helper()
 	program := peers.Need(t, "nginx")
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := ln.Addr().String()
-	_ = ln.Close()
-	dir := t.TempDir()
+	address, dir := nettest.FreeAddress(t, "127.0.0.1"), t.TempDir()
 	conf := filepath.Join(dir, "nginx.conf")
 	if err := os.WriteFile(conf, []byte(peers.NginxConf(dir, address, backend)), 0o644); err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/nettest"
 	"github.com/lastcall-dev/lastcall/internal/programtest"
 )
 
@@ -37,12 +37,7 @@ func TestGatewayWithAStalledLogReader(t *testing.T) {
 			if err := os.WriteFile(endpoints, []byte(app.Listener.Addr().String()+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			address, full := ln.Addr().String(), programtest.FullPipe(t)
-			_ = ln.Close()
+			address, full := nettest.FreeAddress(t, "127.0.0.1"), programtest.FullPipe(t)
 			cmd := exec.Command("lastcall-gateway", "--http", address, "--endpoints", endpoints, "--access-log", accessLog,
 				"--termination-log", fifo, "--grace", "10m")
 			cmd.Stdout, cmd.Stderr = full, full
