@@ -60,7 +60,7 @@ func (f *Feed) Page(w http.ResponseWriter, r *http.Request) {
 	case "", "html":
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		// The page never makes markup of a client's text. This is for the case of a mistake there.
-		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "+
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; "+
 			"base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 		_, _ = io.WriteString(w, page)
 	default:

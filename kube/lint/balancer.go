@@ -21,7 +21,7 @@ func (e *examination) examineService(s *service) {
 	}
 	e.deregistration(s.object, s.Annotations, "service.beta.kubernetes.io/aws-load-balancer-target-group-attributes", s.workloads)
 	for _, w := range s.workloads {
-		if d := s.Spec.TrafficDistribution; d != nil && w.replicas != nil && *w.replicas > 0 && *w.replicas <= zones {
+		if d := s.Spec.TrafficDistribution; d != nil && s.isForRequests() && w.replicas != nil && *w.replicas > 0 && *w.replicas <= zones {
 			if stays, isKnown := w.stays(); isKnown && stays == 0 {
 				e.found(s.object, "Service "+s.Name+" over "+w.String(), "", Finding{ID: "LC025", Severity: Warning, Path: "spec.trafficDistribution", Text: fmt.Sprintf(
 					"%s sends the connections of a zone or node to its own pods, and with %d replicas that is often a single one: until every proxy knows of its end, all of them are refused; run two pods in each zone, or delay the exit with a preStop sleep", *d, *w.replicas)})

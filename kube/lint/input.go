@@ -53,7 +53,8 @@ type workload struct {
 	replicas *int32 // nil if unknown; the minimum of an autoscaler
 	services []*service
 
-	isBudgeted bool // an autoscaler or a PodDisruptionBudget selects it
+	isBudgeted  bool // an autoscaler or a PodDisruptionBudget selects it
+	isRecreated bool // a rollout ends all pods before it makes new ones
 }
 
 // service is a Service of the input.
@@ -119,12 +120,13 @@ func Examine(files []*manifest.File, o Options) *Result {
 	return e.result
 }
 
-// problems reports the texts that are not readable. A template in a folder is only counted: its program renders it.
+// problems reports the texts that are not readable. A template is only counted: its program renders it. A folder's files
+// that are no manifests do not count.
 func (e *examination) problems(files []*manifest.File) {
 	for _, f := range files {
 		isTemplate := false
 		for _, p := range f.Problems {
-			if isTemplate = isTemplate || p.IsTemplate; !p.IsTemplate {
+			if isTemplate = isTemplate || p.IsTemplate; !p.IsTemplate && !(p.IsForeign && f.InFolder) {
 				e.result.Findings = append(e.result.Findings, Found{File: f.Name, Line: p.Line, Finding: Finding{ID: "LC000", Severity: Error, Text: "is not readable: " + p.Err.Error()}})
 			}
 		}
@@ -156,8 +158,12 @@ func (e *examination) unreadable(o *manifest.Object, err error) {
 
 // connect finds what belongs to what.
 func (e *examination) connect(files []*manifest.File) {
+	twins := map[[2]string]int{} // Services and budgets of one name in one folder
 	for _, f := range files {
 		for _, o := range f.Objects {
+			if o.Is("", "Service") || o.Is("policy", "PodDisruptionBudget") {
+				twins[keyOf(o)]++
+			}
 			if o.Is("autoscaling", "HorizontalPodAutoscaler") {
 				e.readAutoscaler(o)
 			}
@@ -167,7 +173,7 @@ func (e *examination) connect(files []*manifest.File) {
 		if b.Spec.Selector == nil {
 			continue
 		}
-		b.workloads = nearby(b.object, b.Spec.Selector.MatchLabels, e.inNamespace(b.Namespace))
+		b.workloads = nearby(b.object, b.Spec.Selector.MatchLabels, e.inNamespace(b.Namespace), twins[keyOf(b.object)] > 1)
 		for _, w := range b.workloads {
 			w.isBudgeted = true
 		}
@@ -177,16 +183,20 @@ func (e *examination) connect(files []*manifest.File) {
 		labelled[w.Namespace] = append(labelled[w.Namespace], w)
 	}
 	for _, s := range e.services {
-		s.workloads = nearby(s.object, s.Spec.Selector, labelled[s.Namespace])
+		s.workloads = nearby(s.object, s.Spec.Selector, labelled[s.Namespace], twins[keyOf(s.object)] > 1)
 		for _, w := range s.workloads {
 			w.services = append(w.services, s)
 		}
 	}
 }
 
+// keyOf is what two variants of an object, such as tests have, have in common: the folder and the name.
+func keyOf(o *manifest.Object) [2]string { return [2]string{path.Dir(o.File.Name), o.String()} }
+
 // nearby are the workloads that a selector selects: those of the same file, or else of the same folder, or else of the same
-// namespace. A folder may hold many applications, all without a namespace and with the same labels.
-func nearby(o *manifest.Object, selector map[string]string, among []*workload) []*workload {
+// namespace. A folder may hold many applications, all without a namespace and with the same labels. To an object that has
+// twins in other files of its folder, only the same file counts: what belongs to which variant is unknown.
+func nearby(o *manifest.Object, selector map[string]string, among []*workload, hasTwins bool) []*workload {
 	var inFile, inFolder, inNamespace []*workload
 	for _, w := range among {
 		switch file := w.object.File; {
@@ -198,6 +208,9 @@ func nearby(o *manifest.Object, selector map[string]string, among []*workload) [
 		case o.Namespace != "":
 			inNamespace = append(inNamespace, w)
 		}
+	}
+	if hasTwins {
+		return inFile
 	}
 	for _, found := range [][]*workload{inFile, inFolder} {
 		switch {

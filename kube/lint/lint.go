@@ -122,8 +122,9 @@ func (l *linting) containers(f func(c *corev1.Container, path string)) {
 	}
 }
 
-// notRequests are parts of the names of ports to which no user's request goes.
-var notRequests = []string{"metric", "monitor", "prom", "health", "probe", "webhook", "admission", "debug", "pprof", "admin", "live", "ready"}
+// notRequests are parts of the names of ports to which no user's request goes. Clients of xDS and DNS connect again by
+// themselves.
+var notRequests = []string{"metric", "monitor", "prom", "health", "probe", "webhook", "admission", "debug", "pprof", "profil", "admin", "live", "ready", "xds", "dns"}
 
 func isForRequests(name string) bool {
 	return !slices.ContainsFunc(notRequests, func(part string) bool { return strings.Contains(strings.ToLower(name), part) })

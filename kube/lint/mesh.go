@@ -59,9 +59,12 @@ func (e *examination) useMesh(o *manifest.Object, text, path string) {
 	for _, w := range settings.Warnings {
 		e.found(o, o.String(), "", Finding{ID: "LC007", Severity: Warning, Path: path + "." + w.Field, Text: w.Text})
 	}
+	if s := settings.ExitOnZero; s.IsSet() && s.Value && e.Istio != inject.Classic && err == nil {
+		e.found(o, o.String(), "", Finding{ID: "LC005", Severity: Warning, Path: path + "." + s.Path, Text: ignoredByNative + "; give the apps a preStop sleep, or use lastcall (with --istio-sidecar classic this finding ends)"})
+	}
 	grace := corev1.DefaultTerminationGracePeriodSeconds * time.Second
 	if s := settings.TerminationDrain; s.IsSet() && !settings.ExitOnZero.Value && s.Value >= grace {
-		e.found(o, o.String(), "", Finding{ID: "LC003", Severity: Warning, Path: path + "." + s.Path, Text: "Istio's agent waits " + s.Value.String() + " in every pod, and the default grace period is " + grace.String() + ": SIGKILL comes first; use a shorter time, or set EXIT_ON_ZERO_ACTIVE_CONNECTIONS in proxyMetadata"})
+		e.found(o, o.String(), "", Finding{ID: "LC003", Severity: Warning, Path: path + "." + s.Path, Text: "Istio's agent waits " + s.Value.String() + " in every pod, and the default grace period is " + grace.String() + ": SIGKILL comes first; use a shorter time"})
 	}
 }
 

@@ -86,6 +86,9 @@ func (e *examination) readWorkload(o *manifest.Object) {
 	var spec struct {
 		Spec struct {
 			Replicas *int32 `json:"replicas"`
+			Strategy struct {
+				Type string `json:"type"`
+			} `json:"strategy"`
 			Template struct {
 				Spec struct {
 					Timeout *int64 `json:"timeoutSeconds"`
@@ -94,7 +97,7 @@ func (e *examination) readWorkload(o *manifest.Object) {
 		} `json:"spec"`
 	}
 	_ = o.Decode(&spec) // ReadWorkload has read the pod; the rest is optional
-	w.replicas = spec.Spec.Replicas
+	w.replicas, w.isRecreated = spec.Spec.Replicas, spec.Spec.Strategy.Type == "Recreate"
 	if w.IsKnative() {
 		timeout := int64(knativeTimeout)
 		if t := spec.Spec.Template.Spec.Timeout; t != nil {

@@ -34,6 +34,9 @@ func isIstios(c *corev1.Container) bool {
 	return c.Name == "istio-proxy" || c.Name == "istio-init" || c.Name == "istio-validation"
 }
 
+// ignoredByNative is what Istio's agent does in a native sidecar (pkg/envoy/agent.go), as measured.
+const ignoredByNative = "is not read by a native sidecar, Istio's default since 1.27: the app gets its SIGTERM at once, and the sidecar ends with it, whatever is in flight"
+
 // exitOnZero: the variable belongs to proxyMetadata, or to the proxy's environment.
 func (l *linting) exitOnZero() {
 	l.containers(func(c *corev1.Container, path string) {
@@ -113,7 +116,7 @@ func (l *linting) loops() {
 			return
 		}
 		if line, ok := termination.ShellLine(h.Exec.Command); ok && termination.IsLoop(line) && strings.Contains(line, "netstat") {
-			l.find("LC015", Warning, where+".lifecycle.preStop", "waits until netstat lists no connection: idle connections hold it until SIGKILL, and an app that closes its listener first ends it too early; use EXIT_ON_ZERO_ACTIVE_CONNECTIONS or lastcall wait")
+			l.find("LC015", Warning, where+".lifecycle.preStop", "waits until netstat lists no connection: idle connections hold it until SIGKILL, and an app that closes its listener first ends it too early; use lastcall wait")
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
@@ -24,6 +25,7 @@ func (e *examination) examineWorkload(w *workload) {
 	l := &linting{Input: w.in, grace: w.end.GracePeriod(), findings: findings}
 	w.unprotected(l)
 	w.sidecarEndsFirst(l)
+	w.ignoredExitOnZero(l)
 	w.languageModel(l)
 	e.found(w.object, w.String(), w.below(), l.findings...)
 	e.found(w.object, w.String(), "", misspeltFields(w.object)...)
@@ -32,20 +34,32 @@ func (e *examination) examineWorkload(w *workload) {
 
 // servedBy is the Service that sends users' requests to the workload; nil if there is none.
 func (w *workload) servedBy() *service {
-	for _, s := range w.services {
-		if slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Protocol != corev1.ProtocolUDP && isForRequests(p.Name) }) && isForRequests(s.Name) {
-			return s
-		}
+	if i := slices.IndexFunc(w.services, (*service).isForRequests); i >= 0 {
+		return w.services[i]
 	}
 	return nil
+}
+
+// isForRequests reports whether users' requests reach the Service.
+func (s *service) isForRequests() bool {
+	return isForRequests(s.Name) && slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Protocol != corev1.ProtocolUDP && isForRequests(p.Name) })
 }
 
 // ownDelay are parts of arguments and variables by which servers delay or drain their end themselves.
 var ownDelay = []string{"drain", "lameduck", "graceful", "shutdown", "grace-period", "termination", "wait-for-healthcheck", "requestacceptgracetimeout", "hard-stop-after", "lifecycle"}
 
-// delaysItself reports whether a container has a hook, or a setting of its own for its end.
+// ownDelayImages are parts of the names of images whose programs accept connections for some seconds after SIGTERM by default.
+var ownDelayImages = []string{
+	"knative.dev/",           // 45 s (knative.dev/pkg/network: DefaultDrainTimeout)
+	"/skipper:",              // 45 s (wait-for-healthcheck-interval)
+	"argoproj/rollouts-demo", // 10 s (termination-delay)
+	"stefanprodan/podinfo",   // 3 s (pkg/signals)
+}
+
+// delaysItself reports whether a container has a hook, or a setting or default of its own for its end.
 func delaysItself(c *corev1.Container) bool {
-	if preStop(c) != nil || c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
+	if preStop(c) != nil || c.Lifecycle != nil && c.Lifecycle.StopSignal != nil ||
+		slices.ContainsFunc(ownDelayImages, func(part string) bool { return strings.Contains(c.Image, part) }) {
 		return true
 	}
 	all := words(c)
@@ -65,7 +79,7 @@ var rolled = []string{"Deployment", "Rollout", "ReplicaSet", "DeploymentConfig",
 // and load balancers know of it.
 func (w *workload) unprotected(l *linting) {
 	s := w.servedBy()
-	if s == nil || !slices.Contains(rolled, w.Kind) || w.replicas == nil || *w.replicas < 2 && !w.isBudgeted { // a sample, mostly
+	if s == nil || !slices.Contains(rolled, w.Kind) || w.isRecreated || w.replicas == nil || *w.replicas < 2 && !w.isBudgeted { // a sample, mostly
 		return
 	}
 	if d, isKnown := w.stays(); d > 0 || !isKnown || slices.ContainsFunc(w.Pod.Spec.Containers, func(c corev1.Container) bool { return delaysItself(&c) }) {
@@ -97,6 +111,18 @@ func (w *workload) sidecarEndsFirst(l *linting) {
 		case c.Reaction == termination.Refuses && hook > c.PreStop.Duration && c.PreStop.IsKnown:
 			l.find("LC020", Warning, where, "waits for %v, but linkerd's classic proxy refuses new connections after %v: set the annotation config.alpha.linkerd.io/proxy-wait-before-exit-seconds to %d, or use a native sidecar", hook, c.PreStop.Duration, int(hook.Seconds()))
 		}
+	}
+}
+
+// ignoredExitOnZero: a native sidecar of Istio exits at its SIGTERM, which follows the app's end, whatever is open.
+func (w *workload) ignoredExitOnZero(l *linting) {
+	s := w.in.Settings
+	if w.end.Lastcall || w.end.Mesh != inject.MeshIstio || w.in.Job || !s.ExitOnZero.IsSet() || !s.ExitOnZero.Value || s.ExitOnZero.Source.Origin == meshconfig.MeshFile ||
+		slices.ContainsFunc(l.findings, func(f Finding) bool { return f.ID == "LC007" }) { // the annotation means something else when it is right
+		return
+	}
+	if slices.ContainsFunc(w.end.Containers, func(c termination.Container) bool { return c.Role == termination.Proxy && c.Native }) {
+		l.find("LC005", Warning, "metadata.annotations[proxy.istio.io/config].proxyMetadata."+exitOnZeroName, "%s; set the annotation sidecar.istio.io/nativeSidecar to \"false\" and give the app a preStop sleep, or use lastcall", ignoredByNative)
 	}
 }
 

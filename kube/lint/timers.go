@@ -145,10 +145,17 @@ func (l *linting) otherMeshes() {
 	}
 }
 
-// skipper waits for its health checks to fail before it shuts down; its default, and that of its derivatives, is 45 s.
+// skipperDefault is wait-for-healthcheck-interval if it is not set (skipper, cmd/skipper).
+const skipperDefault = 45 * time.Second
+
+// skipper waits for its health checks to fail before it shuts down.
 func (l *linting) skipper() {
 	l.containers(func(c *corev1.Container, path string) {
-		all := append(append([]string{}, c.Command...), c.Args...)
+		wait, what := time.Duration(0), "--wait-for-healthcheck-interval"
+		if strings.Contains(c.Image, "/skipper:") {
+			wait, what = skipperDefault, "skipper's default --wait-for-healthcheck-interval"
+		}
+		all := slices.Concat(c.Command, c.Args)
 		for i, arg := range all {
 			name, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 			if name != "wait-for-healthcheck-interval" || !strings.HasPrefix(arg, "-") {
@@ -157,10 +164,13 @@ func (l *linting) skipper() {
 			if !joined && i+1 < len(all) {
 				value = all[i+1]
 			}
-			if d, err := time.ParseDuration(value); err == nil && d >= l.grace {
-				l.find("LC012", Error, path+".args", "--wait-for-healthcheck-interval %v of a grace period of %v: it is killed before its shutdown begins", d, l.grace)
-				l.fixGrace(d + appsOwn)
+			if d, err := time.ParseDuration(value); err == nil {
+				wait, what = d, "--wait-for-healthcheck-interval"
 			}
+		}
+		if wait >= l.grace {
+			l.find("LC012", Error, path+".args", "%s %v of a grace period of %v: it is killed before its shutdown begins", what, wait, l.grace)
+			l.fixGrace(wait + appsOwn)
 		}
 	})
 }

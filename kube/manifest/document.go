@@ -67,9 +67,15 @@ func (d Document) Objects() ([]*Object, error) {
 // lineOf is the line of the parser's messages.
 var lineOf = regexp.MustCompile(`^line ([0-9]+): `)
 
+// placeholder matches those of Helm and others, of sed and Make scripts, and of Python.
+var placeholder = regexp.MustCompile(`\{\{|@[A-Z][A-Z0-9_]*@|\{[A-Z][A-Z0-9_]*\}`)
+
+// objectField matches the two fields without which a document is no Kubernetes object.
+var objectField = regexp.MustCompile(`(?m)^[\s{]*"?(?:kind|apiVersion)"?\s*:`)
+
 // problem gives an error of the YAML parser its line in the stream.
 func (d Document) problem(err error) *Problem {
-	p := &Problem{Line: d.Line, Err: err, IsTemplate: bytes.Contains(d.Text, []byte("{{"))}
+	p := &Problem{Line: d.Line, Err: err, IsTemplate: placeholder.Match(d.Text), IsForeign: !objectField.Match(d.Text)}
 	if m := lineOf.FindStringSubmatch(err.Error()); m != nil {
 		n, _ := strconv.Atoi(m[1])
 		p.Line, p.Err = d.Line-1+n, errors.New(strings.TrimPrefix(err.Error(), m[0]))

@@ -27,6 +27,9 @@ type File struct {
 	Text     []byte
 	Objects  []*Object
 	Problems []*Problem // parts of the text that are not in Objects
+
+	// InFolder is true for a file of a folder that the user wrote.
+	InFolder bool
 }
 
 // Problem is a text that cannot be read.
@@ -36,6 +39,9 @@ type Problem struct {
 
 	// IsTemplate is true if the text is probably a template of Helm or another program, which that program must render.
 	IsTemplate bool
+
+	// IsForeign is true if the text has neither a kind nor an apiVersion: it is no manifest, even if it were readable.
+	IsForeign bool
 }
 
 func (p *Problem) Error() string {
@@ -72,7 +78,7 @@ const StandardInput = "standard input"
 // a path that does not exist, or an input beyond MaxFiles and MaxInput.
 func Read(paths []string, stdin io.Reader) ([]*File, error) {
 	var names []string
-	seen := map[string]bool{}
+	seen, inFolder := map[string]bool{}, map[string]bool{}
 	for _, path := range paths {
 		found, err := expand(path)
 		if err != nil {
@@ -80,7 +86,7 @@ func Read(paths []string, stdin io.Reader) ([]*File, error) {
 		}
 		for _, name := range found {
 			if !seen[name] {
-				seen[name] = true
+				seen[name], inFolder[name] = true, name != path
 				names = append(names, name)
 			}
 		}
@@ -116,6 +122,9 @@ func Read(paths []string, stdin io.Reader) ([]*File, error) {
 	}
 	close(next)
 	parsers.Wait()
+	for i, f := range files {
+		f.InFolder = inFolder[names[i]]
+	}
 	return files, nil
 }
 

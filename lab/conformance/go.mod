@@ -7,12 +7,16 @@ go 1.26.0
 replace github.com/lastcall-dev/lastcall => ../..
 
 require (
+	github.com/chromedp/cdproto v0.159.0
+	github.com/chromedp/chromedp v0.23.0
 	github.com/coder/websocket v1.8.15
 	github.com/lastcall-dev/lastcall v0.0.0
 	github.com/summerwind/h2spec v2.2.1+incompatible
 	golang.org/x/net v0.60.0
 	google.golang.org/grpc v1.85.0
 )
+
+require github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 
 require (
 	cloud.google.com/go/compute/metadata v0.9.0 // indirect

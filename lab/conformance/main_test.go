@@ -151,7 +151,7 @@ func freeAddr(t *testing.T) *net.TCPAddr {
 }
 
 // startProgram runs a server until the test ends, and returns once it listens.
-func startProgram(t *testing.T, addr net.Addr, program string, args ...string) {
+func startProgram(t *testing.T, addr net.Addr, program string, args ...string) *os.Process {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	command := exec.CommandContext(ctx, program, args...)
@@ -173,7 +173,7 @@ func startProgram(t *testing.T, addr net.Addr, program string, args ...string) {
 		c, err := net.Dial("tcp", addr.String())
 		if err == nil {
 			c.Close()
-			return
+			return command.Process
 		}
 		select {
 		case <-done:
