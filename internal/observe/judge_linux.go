@@ -177,6 +177,9 @@ func judge(s sockdiag.Socket, was *connection, appFirst func() bool) fate {
 		wasClosed = was != nil && was.State == sockdiag.CloseWait
 		noFIN     = was != nil && was.State == sockdiag.Established && was.Received == s.Received
 	)
+	if was == nil && next == app && s.LastReceived == s.LastSent && s.SegmentsReceived > s.SegmentsSent {
+		next = unclear // one request of several segments, or the last of several requests is without an answer
+	}
 	switch {
 	case s.SegmentsReceived == 0:
 		return nothing

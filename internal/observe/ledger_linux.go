@@ -26,17 +26,21 @@ type ledger struct {
 	options   Options
 	owned     func(sockdiag.Socket) bool // whether a listener is the app's; nil: all are
 	acks      func(ports []uint16) (answered func(local, remote netip.AddrPort) bool, exact bool, err error)
-	listeners map[uint64]bool // by cookie, whether it counts; also those that have closed
-	ports     map[uint16]bool // that have or had a listener that counts
-	listening []uint16        // that have one now
-	unlisten  bool            // a listener that counts has closed, and no look has followed
+	listeners map[uint64]bool      // by cookie, whether it counts; also those that have closed
+	ports     map[uint16]bool      // that have or had a listener that counts
+	listening []uint16             // that have one now
+	unlisten  bool                 // a listener that counts has closed, and no look has followed
+	closed    map[uint16]time.Time // when a port's first listener closed, unless a later look has shown one
 	open      map[uint64]*connection
 	roll      sockdiag.Roll // ends that were counted without a report
 	endings   []ending      // before Begin, of the last foldTime
 	looked    time.Time
-	refusing  int // counter at the last look, or at Begin
-	queued    int // resets of connections that were not accepted, which refusing contains
-	crossings int // crossed connections whose reset refusing contains
+	refusing  int       // counter at based
+	based     time.Time // the last look, or before Begin the close of a listener
+	queued    int       // resets since of connections that were not accepted, which the counter contains
+	crossings int       // likewise, of crossed connections
+	blind     bool      // reports from before Begin are missing
+	since     time.Time // see Watch.Reacted
 
 	begun    bool
 	result   Termination
@@ -44,7 +48,7 @@ type ledger struct {
 }
 
 func newLedger(o Options) *ledger {
-	g := &ledger{options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), open: make(map[uint64]*connection)}
+	g := &ledger{options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), closed: make(map[uint16]time.Time), open: make(map[uint64]*connection)}
 	if o.Process != 0 {
 		g.owned = func(s sockdiag.Socket) bool { return inodes(o.Process)[s.Inode] }
 	}
@@ -88,7 +92,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 			}
 			c = &connection{arrived: arrival(s, now), turn: turnOf(s, nil)}
 			g.open[s.Cookie] = c
-			if g.arrive(c.arrived); g.begun {
+			if g.arrive(c.arrived, s.Remote); g.begun {
 				c.active = true
 			}
 		} else {
@@ -193,6 +197,7 @@ func (g *ledger) listen(sockets []sockdiag.Socket) {
 		}
 		if counts {
 			g.ports[port] = true
+			delete(g.closed, port)
 			if !slices.Contains(g.listening, port) {
 				g.listening = append(g.listening, port)
 			}
@@ -209,8 +214,19 @@ func arrival(s sockdiag.Socket, now time.Time) time.Time {
 	return now.Add(-max(s.LastReceived, s.LastSent))
 }
 
+// unlistened notes the close of a listener, and reports whether the port had no earlier one.
+func (g *ledger) unlistened(s sockdiag.Socket) bool {
+	port := s.Local.Port()
+	if !g.listeners[s.Cookie] || !g.closed[port].IsZero() {
+		return false
+	}
+	g.closed[port] = s.Ended
+	return true
+}
+
 // destroyed adds a socket that the kernel reports as destroyed. appFirst reports whether its TIME_WAIT socket is here.
-func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool, now time.Time) {
+func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
+	now := s.Ended
 	c := g.open[s.Cookie]
 	delete(g.open, s.Cookie)
 	if !g.roll.Unseen(s.Cookie, c != nil) && c == nil {
@@ -218,32 +234,30 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool, now time.Tim
 	}
 	if counts, listener := g.listeners[s.Cookie]; listener || !g.counts(s) {
 		g.unlisten = g.unlisten || counts
+		g.unlistened(s)
 		return
 	}
 	s.State = closed
 	f := judge(s, c, appFirst)
-	if c == nil {
-		at := arrival(s, now)
-		if g.arrive(at); g.begun && (f == wasReset || f == wasUnanswered) && !at.After(g.result.Begin) {
-			g.result.Busy++
-		}
-	}
-	if s.Remote.Port() == 0 && f == wasReset && (c == nil || c.queued()) {
+	if s.Remote.Port() == 0 && f == wasReset && (c == nil || c.queued()) && now.After(g.based) {
 		g.queued++
 	}
-	if f == crossed && s.Acked > s.Sent {
+	if f == crossed && s.Acked > s.Sent && now.After(g.based) {
 		g.crossings++
 	}
-	e := ending{at: now, fate: f, busy: c != nil && c.busy(), active: c == nil || c.active, sample: Sample{
+	e := ending{at: now, fate: f, arrived: arrival(s, now), moved: now.Add(-min(s.LastReceived, s.LastSent)), sample: Sample{
 		Peer: s.Remote, Port: s.Local.Port(), Age: drain.Millis(s.LastReceived),
 	}}
+	if c != nil {
+		e.arrived, e.known, e.busy, e.active = c.arrived, true, c.busy(), c.active
+	}
 	if c != nil && s.Remote.Port() == 0 {
 		e.sample.Peer, e.sample.Age = c.Remote, drain.Millis(c.LastReceived+now.Sub(g.looked))
 	} else if s.Remote.Port() == 0 {
 		e.sample.Peer, e.sample.Age = netip.AddrPort{}, 0
 	}
 	if g.begun {
-		g.count(e)
+		g.include(e)
 	} else if len(g.endings) < endingsMost {
 		g.endings = append(g.endings, e)
 	}

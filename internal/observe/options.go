@@ -1,5 +1,7 @@
 package observe
 
+import "net/netip"
+
 // Options select what counts.
 type Options struct {
 	// Ports are the app's ports; none: every port that has a listener during the watch.
@@ -13,4 +15,6 @@ type Options struct {
 	// count, since clients may use them; otherwise they are a sidecar's to its app, whose clients count at the sidecar.
 	// Refused connections then may concern any process, and are in ForeignResets.
 	Shared bool
+	// Local reports whether an address is the machine's own, from which the kubelet's probes come; nil: none is.
+	Local func(netip.Addr) bool
 }

@@ -18,6 +18,12 @@ func Open(string, Options) (*Watch, error) {
 // Start is available on Linux only.
 func (*Watch) Start() error { return errors.ErrUnsupported }
 
+// Arm is available on Linux only.
+func (*Watch) Arm() error { return errors.ErrUnsupported }
+
+// Reacted is available on Linux only.
+func (*Watch) Reacted(time.Time) time.Time { return time.Time{} }
+
 // Begin is available on Linux only.
 func (*Watch) Begin(time.Time, string) error { return errors.ErrUnsupported }
 

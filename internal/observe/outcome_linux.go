@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -10,23 +11,42 @@ import (
 
 // ending is the end of a connection.
 type ending struct {
-	at     time.Time
-	fate   fate
-	busy   bool // at the last look
-	active bool
-	sample Sample
+	at      time.Time
+	fate    fate
+	arrived time.Time
+	moved   time.Time // data, in any direction
+	known   bool      // a look has shown it; then
+	busy    bool      // at that look
+	active  bool      // with a request since Begin, or in flight then
+	sample  Sample
 }
 
-// arrive counts a connection that no look has shown before.
-func (g *ledger) arrive(at time.Time) {
+// arrive counts a connection that no look has shown before; without a peer, a refused one.
+func (g *ledger) arrive(at time.Time, from netip.AddrPort) {
 	switch {
 	case !g.begun:
 	case at.After(g.result.Begin):
-		g.result.Arrivals.add(1, at.Sub(g.result.Begin))
+		g.result.Arrivals.add(at.Sub(g.result.Begin), from.Port() == 0 || g.options.Local != nil && g.options.Local(from.Addr()))
 		g.lastBusy = later(g.lastBusy, at)
 	default:
 		g.result.Open++
 	}
+}
+
+// include adds the end of a connection, after Begin or at most foldTime before it.
+func (g *ledger) include(e ending) {
+	isLost := e.fate == wasReset || e.fate == wasUnanswered
+	switch {
+	case e.known:
+	case e.at.Before(g.result.Begin) && !isLost && e.fate != crossed: // none of the termination's
+		return
+	default:
+		if g.arrive(e.arrived, e.sample.Peer); isLost && !e.arrived.After(g.result.Begin) {
+			g.result.Busy++
+		}
+		e.active = isLost || e.moved.After(g.result.Begin)
+	}
+	g.count(e)
 }
 
 // count adds the end of a connection to the result.
@@ -59,36 +79,54 @@ func (g *ledger) count(e ending) {
 	}
 }
 
-// begin starts the result. refusing is the counter of resets.
+// begin starts the result.
 func (g *ledger) begin(at time.Time, by string) {
 	g.begun = true
 	g.result = Termination{} // what was missed before does not matter
 	g.result.Begin, g.result.BeginBy, g.lastBusy = at, by, at
+	if g.blind {
+		g.result.Overruns++
+	}
 	for _, c := range g.open {
-		if g.arrive(c.arrived); !c.arrived.After(at) && c.busy() {
+		if g.arrive(c.arrived, c.Remote); !c.arrived.After(at) && c.busy() {
 			g.result.Busy++
 		}
 		c.active = c.busy()
 	}
 	for _, e := range g.endings {
-		if at.Sub(e.at) > foldTime {
-			continue
+		if !e.at.Before(g.from(at)) {
+			e.known, e.active = false, e.busy
+			g.include(e)
 		}
-		if e.fate == wasReset || e.fate == wasUnanswered {
-			g.result.Open++ // when the app began to end
-			g.result.Busy++
-		}
-		e.active = e.busy
-		g.count(e)
 	}
 	g.endings = nil
 }
 
+// from is since when an end belongs to a termination that begins at.
+func (g *ledger) from(at time.Time) time.Time {
+	if from := at.Add(-foldTime); g.since.IsZero() || from.Before(g.since) {
+		return from
+	}
+	return later(g.since, at.Add(-holdTime))
+}
+
+// base sets what later counters of resets are compared with.
+func (g *ledger) base(refusing int, now time.Time) {
+	g.refusing, g.based, g.queued, g.crossings = refusing, now, 0, 0
+}
+
 // refused adds the counter of resets that answered a segment without a connection. They are refusals while one of the
-// app's ports has no listener.
+// app's ports has no listener. Before Begin, only those since the close of a listener matter.
 func (g *ledger) refused(refusing int, now time.Time) {
 	n := refusing - g.refusing - g.queued - g.crossings
-	g.refusing, g.queued, g.crossings = refusing, 0, 0
+	if !g.begun {
+		for _, at := range g.closed {
+			if now.Sub(at) < closedMost {
+				return
+			}
+		}
+	}
+	g.base(refusing, now)
 	if !g.begun || n <= 0 || len(g.listening) == len(g.ports) {
 		return
 	}
@@ -97,8 +135,9 @@ func (g *ledger) refused(refusing int, now time.Time) {
 		return
 	}
 	g.result.Lost.Refused += n
-	g.result.Arrivals.add(n, now.Sub(g.result.Begin))
-	g.lastBusy = later(g.lastBusy, now)
+	for range n {
+		g.arrive(now, netip.AddrPort{})
+	}
 }
 
 // peek is the result if the observation ended now.

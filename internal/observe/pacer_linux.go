@@ -8,25 +8,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// share is the reciprocal of the part of a core that the looks of all watches of the process take together after Begin. A
-// look walks the socket table of the whole machine, whatever namespace it is for, so a part for each would add up.
-const share = 20
-
-// pacer shares processor time among looks. Its zero value is ready, and it is safe for concurrent use.
+// pacer shares processor time among looks: a look walks the socket table of the whole machine, whatever namespace it is
+// for, so a part for each would add up. It is safe for concurrent use.
 type pacer struct {
+	share time.Duration // the reciprocal of the part of a core that all take together
+
 	mu   sync.Mutex
 	free time.Time // when everything until now is paid
 }
 
-// looks are those of all watches of the process.
-var looks pacer
+// Those of all watches of the process: looks after Begin, and glances of armed watches.
+var (
+	looks   = pacer{share: 20}
+	glances = pacer{share: 1000}
+)
 
 // reserve pays for work that ended at now, and returns the earliest time of the next look of the watch that did it.
 // Watches that look in turn get equal parts, and what one does not use is the others'.
 func (p *pacer) reserve(now time.Time, cost time.Duration) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.free = later(p.free, now).Add(share * cost)
+	p.free = later(p.free, now).Add(p.share * cost)
+	return p.free
+}
+
+// paid is when everything until now is paid.
+func (p *pacer) paid() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	return p.free
 }
 

@@ -21,7 +21,7 @@ func TestPacer(t *testing.T) {
 		{20, 4 * time.Millisecond, 1600 * time.Millisecond},
 		{100, 4 * time.Millisecond, 8 * time.Second},
 	} {
-		var p pacer
+		p := pacer{share: 20}
 		start := time.Unix(1e9, 0)
 		due, last, pause := make([]time.Time, tt.watches), make([]time.Time, tt.watches), make([]time.Duration, tt.watches)
 		for i := range due {
@@ -45,7 +45,7 @@ func TestPacer(t *testing.T) {
 
 // What need not look pays nothing, and leaves its part to the others.
 func TestPacerUnused(t *testing.T) {
-	var p pacer
+	p := pacer{share: 20}
 	now := time.Unix(1e9, 0)
 	for range 10 {
 		p.reserve(now, 4*time.Millisecond)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -54,5 +55,70 @@ func TestPod(t *testing.T) {
 	}
 	if !w.Gone() {
 		t.Error("something is left")
+	}
+}
+
+// What happened between the close of the listener and the news of it is known, and when.
+func TestArmed(t *testing.T) {
+	n := nettest.New(t)
+	ln := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80))
+	own := n.Client.IPv4
+	w, err := Open(n.Pod.Path(), Options{Local: func(a netip.Addr) bool { return a != own }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := w.Arm(); err != nil {
+		t.Fatal(err)
+	}
+	dial := func() net.Conn {
+		t.Helper()
+		c, err := n.Client.Dial(context.Background(), "tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, "request")
+		return c
+	}
+	for range 300 { // before the termination: no part of it
+		c := dial()
+		s, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.ReadFull(s, make([]byte, 7))
+		_, _ = io.WriteString(s, "answer")
+		_, _ = io.ReadFull(c, make([]byte, 6))
+		_, _ = c.Close(), s.Close()
+	}
+	early := time.Now()
+	c := dial()
+	s, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.ReadFull(s, make([]byte, 7))
+	before := time.Now()
+	_, _ = ln.Close(), s.Close()
+	at := awaitReaction(t, w, early)
+	if at.Before(before) || at.After(time.Now()) {
+		t.Errorf("the listener closed between %v and %v, not at %v", before, time.Now(), at)
+	}
+	for range 3 {
+		if c, err := n.Client.Dial(context.Background(), "tcp", n.Pod.TCP4(80)); err == nil {
+			_ = c.Close()
+			t.Fatal("connected")
+		}
+	}
+	if err := w.Begin(at, "listener closed"); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	got := w.End(time.Now(), Exit{})
+	if want := (Lost{Unanswered: 1, Refused: 3}); got.Lost != want || got.Open != 1 || got.Arrivals.Count != 3 || len(got.Arrivals.Local) != 3 || got.Overruns > 0 {
+		t.Errorf("%+v: %s", got, got.Text())
+	}
+	if w.Reacted(time.Now()) != (time.Time{}) {
+		t.Error("a reaction before its cause")
 	}
 }

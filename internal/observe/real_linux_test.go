@@ -49,62 +49,117 @@ func awaitBusy(t *testing.T, w *Watch, n int) {
 	}
 }
 
-// The numbers are those that the clients count themselves.
+// endings are ways in which real servers end.
+var endings = []struct {
+	kind       string
+	signal     syscall.Signal
+	idle, busy int
+}{
+	{"go", syscall.SIGKILL, 3, 2},
+	{"go", syscall.SIGTERM, 0, 3}, // without a handler: it ends at once
+	{"go", syscall.SIGKILL, 5, 0},
+	{"go", syscall.SIGKILL, 500, 500},
+	{"go6", syscall.SIGKILL, 2, 2},
+	{"deaf", syscall.SIGKILL, 0, 4}, // all in the accept queue
+	{"python", syscall.SIGKILL, 3, 2},
+	{"python", syscall.SIGTERM, 2, 0},
+	{"gunicorn", syscall.SIGKILL, 3, 2},
+	{"gunicorn", syscall.SIGTERM, 3, 2},
+	{"nginx", syscall.SIGKILL, 3, 2},
+	{"nginx", syscall.SIGTERM, 3, 2},
+	{"nginx", syscall.SIGTERM, 4, 0},
+}
+
+// The numbers are those that the clients count themselves, also when the news of the end come after it.
 func TestLosses(t *testing.T) {
-	for _, tt := range []struct {
-		kind       string
-		signal     syscall.Signal
-		idle, busy int
-	}{
-		{"go", syscall.SIGKILL, 3, 2},
-		{"go", syscall.SIGTERM, 0, 3}, // without a handler: it ends at once
-		{"go", syscall.SIGKILL, 5, 0},
-		{"go", syscall.SIGKILL, 500, 500},
-		{"go6", syscall.SIGKILL, 2, 2},
-		{"deaf", syscall.SIGKILL, 0, 4}, // all in the accept queue
-		{"python", syscall.SIGKILL, 3, 2},
-		{"python", syscall.SIGTERM, 2, 0},
-		{"gunicorn", syscall.SIGKILL, 3, 2},
-		{"gunicorn", syscall.SIGTERM, 3, 2},
-		{"nginx", syscall.SIGKILL, 3, 2},
-		{"nginx", syscall.SIGTERM, 3, 2},
-		{"nginx", syscall.SIGTERM, 4, 0},
-	} {
-		t.Run(fmt.Sprintf("%s/%v/%d idle/%d busy", tt.kind, tt.signal, tt.idle, tt.busy), func(t *testing.T) {
-			a := startApp(t, tt.kind)
-			w := observed(t, a)
-			var clients []*caller
-			for i := range tt.idle + tt.busy {
-				c := connect(t, a)
-				if tt.kind != "deaf" && i%3 > 0 || i < tt.idle { // with and without an earlier answer
-					if c.ask(t, "/"); !c.receive() {
-						t.Fatal("no answer")
+	for _, tt := range endings {
+		for _, late := range []bool{false, true} {
+			if late && tt.kind == "deaf" || late && tt.idle > 100 {
+				continue // startApp's connection is in the queue, too: only a look shows that its client has closed it
+			}
+			t.Run(fmt.Sprintf("%s/%v/%d idle/%d busy/late %v", tt.kind, tt.signal, tt.idle, tt.busy, late), func(t *testing.T) {
+				a := startApp(t, tt.kind)
+				see := observed(t, a)
+				w := see
+				if late {
+					w = armed(t, a)
+				}
+				var clients []*caller
+				for i := range tt.idle + tt.busy {
+					c := connect(t, a)
+					if tt.kind != "deaf" && i%3 > 0 || i < tt.idle { // with and without an earlier answer
+						if c.ask(t, "/"); !c.receive() {
+							t.Fatal("no answer")
+						}
+						if late { // without a look, the kernel's clock shows what came last
+							time.Sleep(20 * time.Millisecond)
+						}
+					}
+					if i >= tt.idle {
+						c.ask(t, "/slow")
+					}
+					clients = append(clients, c)
+				}
+				awaitBusy(t, see, tt.busy)
+				begin := time.Now()
+				begun := func() {
+					if err := w.Begin(begin, "test"); err != nil {
+						t.Fatal(err)
 					}
 				}
-				if i >= tt.idle {
-					c.ask(t, "/slow")
+				if !late {
+					begun()
 				}
-				clients = append(clients, c)
-			}
-			awaitBusy(t, w, tt.busy)
-			if err := w.Begin(time.Now(), "test"); err != nil {
-				t.Fatal(err)
-			}
-			a.end(tt.signal)
-			ended := time.Now()
-			lost := 0
-			for _, c := range clients {
-				lost += c.losses()
-			}
-			got := w.End(ended, Exit{})
-			if got.Open < len(clients) || got.Busy != tt.busy || got.Lost.Total() != lost || lost != tt.busy {
-				t.Errorf("the clients lost %d of %d:\n%s", lost, len(clients), got.Text())
-			}
-			if want := map[bool]Verdict{true: Clean, false: Lossy}[lost == 0]; got.Verdict != want {
-				t.Errorf("the verdict is %s, not %s:\n%s", got.Verdict, want, got.Text())
-			}
-		})
+				a.end(tt.signal)
+				ended := time.Now()
+				if late {
+					begin = awaitReaction(t, w, begin)
+					begun()
+				}
+				lost := 0
+				for _, c := range clients {
+					lost += c.losses()
+				}
+				got := w.End(ended, Exit{})
+				if got.Open < len(clients) || got.Busy != tt.busy || got.Lost.Total() != lost || lost != tt.busy {
+					t.Errorf("the clients lost %d of %d:\n%s", lost, len(clients), got.Text())
+				}
+				if want := map[bool]Verdict{true: Clean, false: Lossy}[lost == 0]; got.Verdict != want {
+					t.Errorf("the verdict is %s, not %s:\n%s", got.Verdict, want, got.Text())
+				}
+			})
+		}
 	}
+}
+
+// armed arms a watch of an app that has begun.
+func armed(t *testing.T, a *program) *Watch {
+	t.Helper()
+	o, namespace, err := OfProcess(a.cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := Open(namespace, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.Close() })
+	if err := w.Arm(); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// awaitReaction waits until the close of the listener has been reported.
+func awaitReaction(t *testing.T, w *Watch, since time.Time) time.Time {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if at := w.Reacted(since); !at.IsZero() {
+			return at
+		}
+	}
+	t.Fatal("no listener has closed")
+	return time.Time{}
 }
 
 // Clients with answers in the same tick as their requests, killed in mid-stream: the total may miss what no byte shows.
@@ -140,7 +195,7 @@ func TestLossesUnderLoad(t *testing.T) {
 	}
 	got := w.End(ended, Exit{})
 	t.Logf("the clients lost %d:\n%s", sum, got.Text())
-	if sum > 0 && got.Verdict == Clean && got.Unclear == 0 {
+	if sum > 0 && got.Verdict == Clean {
 		t.Errorf("clean, although the clients lost %d:\n%s", sum, got.Text())
 	}
 	if got.Lost.Total() > sum+1 {

@@ -2,6 +2,7 @@ package observe
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -48,7 +49,7 @@ type Termination struct {
 	Left     int `json:"left"`
 	// Crossed ended because the client sent something after the app had closed: a lost request, or TLS's close_notify.
 	Crossed int `json:"crossed"`
-	// Unclear ended with both sides' last bytes in one tick of the kernel's clock; they count as answered.
+	// Unclear ended with both sides' last bytes in one tick of the kernel's clock; they count as answered, but not as clean.
 	Unclear int `json:"unclear"`
 	// Unfinished are open with a request in flight at the end of the observation: if the app was killed then, they are
 	// lost in addition.
@@ -91,7 +92,14 @@ type Arrivals struct {
 	// Late counts them by lateness: Late[i] came at most LateBounds[i] after Begin and later than LateBounds[i-1]; the
 	// last number is later than all bounds.
 	Late [len(LateBounds) + 1]int `json:"late"`
+	// Remote is how late the last one came that was accepted and not from Options.Local: a client's, for certain. Local
+	// are how late the other ones came, in order; the last localMost.
+	Remote drain.Millis   `json:"remote_ms"`
+	Local  []drain.Millis `json:"-"`
 }
+
+// localMost bounds Arrivals.Local.
+const localMost = 512
 
 // LateBounds are the upper bounds of Arrivals.Late.
 var LateBounds = [...]time.Duration{
@@ -99,16 +107,24 @@ var LateBounds = [...]time.Duration{
 	5 * time.Second, 10 * time.Second, 20 * time.Second, 30 * time.Second, time.Minute,
 }
 
-// add counts n arrivals.
-func (a *Arrivals) add(n int, late time.Duration) {
+// add counts an arrival.
+func (a *Arrivals) add(late time.Duration, isLocal bool) {
 	late = max(late, 0)
 	i := 0
 	for i < len(LateBounds) && late > LateBounds[i] {
 		i++
 	}
-	a.Count += n
-	a.Late[i] += n
+	a.Count++
+	a.Late[i]++
 	a.Last = max(a.Last, drain.Millis(late))
+	if !isLocal {
+		a.Remote = max(a.Remote, drain.Millis(late))
+		return
+	}
+	at, _ := slices.BinarySearch(a.Local, drain.Millis(late))
+	if a.Local = slices.Insert(a.Local, at, drain.Millis(late)); len(a.Local) > localMost {
+		a.Local = slices.Delete(a.Local, 0, 1)
+	}
 }
 
 // Exit is how the process ended.
@@ -135,7 +151,7 @@ func (t *Termination) Judge() {
 	switch {
 	case t.Lost.Total() > 0:
 		t.Verdict = Lossy
-	case t.Unseen > 0 || t.Overruns > 0 || t.Blind > 0 || t.Crossed > 0 || t.Unfinished > 0:
+	case t.Unseen > 0 || t.Overruns > 0 || t.Blind > 0 || t.Crossed > 0 || t.Unclear > 0 || t.Unfinished > 0:
 		t.Verdict = Unknown
 	default:
 		t.Verdict = Clean

@@ -34,6 +34,9 @@ type Watch struct {
 	due      time.Time // of the next look
 	segments int       // counter at the last look
 	changed  bool      // the next look has to read the table
+	armed    bool      // see Arm
+	held     held
+	pause    time.Duration // between glances
 	closed   bool
 
 	begun  chan struct{} // wakes run
@@ -79,7 +82,11 @@ func (w *Watch) startLocked() error {
 		return err
 	}
 	w.kernel, w.ledger.acks = kernel, kernel.counters.acks
-	if err := w.lookLocked(); err != nil {
+	first := w.lookLocked
+	if w.armed {
+		first = w.glanceLocked
+	}
+	if err := first(); err != nil {
 		w.kernel = nil
 		return errors.Join(err, kernel.close())
 	}
@@ -88,7 +95,7 @@ func (w *Watch) startLocked() error {
 }
 
 // Begin is the moment of SIGTERM, or what the caller knows of it; by names it. It starts the watch if it has not
-// started. Ends of up to a second before Begin count, because exit and reports race.
+// started. Ends of up to a second before at count, because exit and reports race.
 func (w *Watch) Begin(at time.Time, by string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,7 +104,12 @@ func (w *Watch) Begin(at time.Time, by string) error {
 		return err
 	}
 	if !w.ledger.begun {
-		if w.changed = true; started {
+		switch w.changed = true; {
+		case w.armed:
+			if err := w.disarmLocked(at); err != nil {
+				return err
+			}
+		case started:
 			w.tickLocked() // the listeners and connections of the last second
 		}
 		w.ledger.begin(at, by)
@@ -194,7 +206,7 @@ func (w *Watch) run() {
 	gone := w.kernel.reports.Gone()
 	for {
 		w.mu.Lock()
-		due := w.due
+		due, armed := w.due, w.armed
 		w.mu.Unlock()
 		clock.Reset(time.Until(due))
 		select {
@@ -205,15 +217,20 @@ func (w *Watch) run() {
 				gone = nil
 				continue
 			}
-			clock.Reset(gather)
+			wait := gather
+			if !armed { // a report may need the table
+				wait = max(wait, time.Until(looks.paid()))
+			}
+			clock.Reset(wait)
 			select {
 			case <-clock.C:
 			case <-w.stop:
 				return
 			}
 			w.mu.Lock()
-			looks.reserve(time.Now(), measure(w.collectLocked))
-			if w.ledger.unlisten {
+			if w.armed {
+				w.holdLocked()
+			} else if looks.reserve(time.Now(), measure(w.collectLocked)); w.ledger.unlisten {
 				w.tickLocked()
 			}
 			w.mu.Unlock()
@@ -223,7 +240,11 @@ func (w *Watch) run() {
 		case <-clock.C:
 		}
 		w.mu.Lock()
-		w.tickLocked()
+		if w.armed {
+			_ = w.glanceLocked() // one that fails is repeated
+		} else {
+			w.tickLocked()
+		}
 		w.mu.Unlock()
 	}
 }
@@ -296,15 +317,19 @@ func (w *Watch) collectLocked() {
 	if lost {
 		w.ledger.result.Overruns++
 	}
+	w.judgeLocked(sockets)
+}
+
+// judgeLocked adds destroyed sockets to the ledger.
+func (w *Watch) judgeLocked(sockets []sockdiag.Socket) {
 	var waiting map[ends]bool // read for the first socket that needs it, because a table may be large
-	now := time.Now()
 	for _, s := range sockets {
 		w.ledger.destroyed(s, func() bool {
 			if waiting == nil {
 				waiting = w.waiting()
 			}
 			return waiting[ends{s.Local, s.Remote}]
-		}, now)
+		})
 	}
 }
 

@@ -61,6 +61,8 @@ type Socket struct {
 	// The time since data arrived, data was sent and an acknowledgement arrived, with the resolution of the kernel's
 	// tick: 10 ms at worst.
 	LastReceived, LastSent, LastAcked time.Duration
+
+	Ended time.Time // when Watch received the report of its end; zero in a table
 }
 
 // Table is an open connection to the kernel, for one goroutine at a time.

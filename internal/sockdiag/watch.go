@@ -140,8 +140,10 @@ func (w *Watch) run(concerns func(*Socket) bool) {
 		case err != nil: // Close, or the kernel no longer reports
 			return
 		}
+		now := time.Now()
 		for _, m := range messages {
 			if s, ok := parse(m.Data); ok && concerns(&s) {
+				s.Ended = now
 				w.add(&s)
 			}
 		}

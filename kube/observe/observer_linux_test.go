@@ -37,11 +37,12 @@ const patience = 10 * time.Second
 
 // namespaces is a kernel that reports what a test wants.
 type namespaces struct {
-	mu    sync.Mutex
-	open  int
-	err   error
-	begin error
-	seen  observe.Termination
+	mu      sync.Mutex
+	open    int
+	err     error
+	begin   error
+	reacted time.Time
+	seen    observe.Termination
 }
 
 func (n *namespaces) Open(path, _ string) (Watch, error) {
@@ -57,6 +58,13 @@ func (n *namespaces) Open(path, _ string) (Watch, error) {
 type view struct {
 	of    *namespaces
 	began bool
+}
+
+func (v *view) Reacted(since time.Time) time.Time {
+	if v.of.reacted.Before(since) {
+		return time.Time{}
+	}
+	return v.of.reacted
 }
 
 func (v *view) Begin(time.Time, string) error { v.began = true; return v.of.begin }

@@ -133,6 +133,14 @@ func (p *Pod) deadline(began time.Time) time.Time {
 	return began.Add(p.DeletionGrace)
 }
 
+// earliest is when SIGTERM may have been sent at the earliest, if the observer learned of the termination at began.
+func (p *Pod) earliest(began time.Time) time.Time {
+	if p.Deleted.IsZero() || began.Sub(p.Deleted) > lateAfter {
+		return began.Add(-2 * newsPatience)
+	}
+	return p.Deleted
+}
+
 // limit is when the observer no longer waits for the end of the pod.
 func (p *Pod) limit(began time.Time) time.Time {
 	if at := p.deadline(began); at.After(began) {

@@ -13,10 +13,8 @@ import (
 // terminate observes a termination from now on until the end of the pod.
 func (o *Observer) terminate(ctx context.Context, t *tracked, began time.Time) Termination {
 	r := o.begin(ctx, t, began)
-	exits, isLate := o.exits(ctx, t, began)
-	if isLate {
-		r.doubt(UnknownLate)
-	}
+	began = r.Began
+	exits := o.exits(ctx, t, began)
 	o.mu.Lock()
 	traffic := t.traffic
 	t.traffic = nil // this function closes it
@@ -60,6 +58,7 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 	if at := t.pod.Deleted; !at.IsZero() && began.Sub(at) > lateAfter {
 		r.doubt(UnknownLate)
 	}
+	p := t.pod
 	o.mu.Unlock()
 	if isLate {
 		select {
@@ -78,7 +77,10 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 	if isLate { // connections may have ended meanwhile
 		r.doubt(UnknownLate)
 	}
-	if err := traffic.Begin(began, "termination"); err != nil {
+	if at := traffic.Reacted(p.earliest(began)); !at.IsZero() && at.Before(began) { // the news came after the signal
+		r.Began, r.Deadline = at, p.deadline(at)
+	}
+	if err := traffic.Begin(r.Began, "termination"); err != nil {
 		o.Log.Warn("cannot watch the sockets of a pod that terminates", "namespace", r.Namespace, "pod", r.Pod, "error", err)
 		r.doubt(UnknownNamespace)
 	}
@@ -88,16 +90,16 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 // observing is logged when everything of a termination is watched.
 const observing = "observing a termination"
 
-// exits waits for the end of the pod's processes and returns when they exited, by container: after the beginning. isLate
-// reports that one had exited already: nothing had collected the reports of its sockets.
-func (o *Observer) exits(ctx context.Context, t *tracked, began time.Time) (out map[string]time.Duration, isLate bool) {
+// exits waits for the end of the pod's processes and returns when they exited, by container: after the beginning. Of one that
+// had exited already, it is known no better than now.
+func (o *Observer) exits(ctx context.Context, t *tracked, began time.Time) map[string]time.Duration {
 	o.mu.Lock()
 	mains := slices.Clone(t.mains)
 	limit := t.pod.limit(began)
 	o.mu.Unlock()
 	ctx, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()
-	out = map[string]time.Duration{}
+	out := map[string]time.Duration{}
 	var (
 		mu       sync.Mutex // guards out
 		watching sync.WaitGroup
@@ -112,7 +114,6 @@ func (o *Observer) exits(ctx context.Context, t *tracked, began time.Time) (out 
 		case err != nil:
 			o.Log.Warn("cannot watch a process of a pod that terminates", "error", err)
 		case h == nil:
-			isLate = true
 			exited(p.container)
 		default:
 			watching.Go(func() {
@@ -125,7 +126,7 @@ func (o *Observer) exits(ctx context.Context, t *tracked, began time.Time) (out 
 	}
 	o.Log.Debug(observing, "processes", len(mains))
 	watching.Wait()
-	return out, isLate
+	return out
 }
 
 // lastState is the pod with its exit codes, which the API server has a moment after the exits.

@@ -15,7 +15,7 @@ import (
 
 // Termination is what the observer reports of one, as JSON on one line and as an Event.
 type Termination struct {
-	losses.Termination // Lateness is an upper bound of observe.LateBounds, and without the kubelet's probes
+	losses.Termination // Lateness is without the kubelet's probes
 
 	UID    types.UID `json:"uid"`
 	Node   string    `json:"node"`
@@ -67,26 +67,21 @@ func (t *Termination) conclude(p *Pod, exits map[string]time.Duration) {
 	t.Judge()
 }
 
-// discount leaves out what may be the kubelet's readiness probes: so many of the refused connections, and of the new ones.
+// discount leaves out what may be the kubelet's readiness probes: so many of the refused connections, and of the new ones
+// from the node's own addresses. One that came from elsewhere is a client's.
 func (t *Termination) discount(p *Pod) {
 	a, lost := &t.Traffic.Arrivals, &t.Traffic.Lost
 	t.Probes = min(lost.Refused, p.probes(time.Duration(a.Last)))
 	if lost.Refused -= t.Probes; t.Probes > 0 && lost.Total() == 0 {
 		t.doubt(UnknownProbes)
 	}
-	for i := len(a.Late) - 1; i >= 0; i-- {
-		from, to := time.Duration(0), time.Duration(a.Last)
-		if i > 0 {
-			from = observe.LateBounds[i-1]
-		}
-		if i < len(observe.LateBounds) {
-			to = min(to, observe.LateBounds[i])
-		}
-		if a.Late[i] > 0 && a.Late[i] > p.probes(to-from) {
-			t.Lateness = to.Seconds()
-			return
+	late := a.Remote
+	for i := len(a.Local) - 1; i >= 0 && a.Local[i] > late; i-- {
+		if last := a.Local[len(a.Local)-1]; len(a.Local)-i > p.probes(time.Duration(last-a.Local[i])) {
+			late = a.Local[i]
 		}
 	}
+	t.Lateness = time.Duration(late).Seconds()
 }
 
 // doubt adds a reason why the termination was not observed, or not all of it.

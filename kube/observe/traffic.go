@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"errors"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/observe"
@@ -9,6 +10,7 @@ import (
 
 // Watch is the view into a pod's network namespace: *observe.Watch, or a fake in tests.
 type Watch interface {
+	Reacted(since time.Time) time.Time
 	Begin(at time.Time, by string) error
 	End(at time.Time, exit observe.Exit) observe.Termination
 	Close() error
@@ -17,9 +19,18 @@ type Watch interface {
 // Open opens the network namespace behind a path such as /proc/PID/ns/net, of a pod with this proxy.
 type Open func(path, proxy string) (Watch, error)
 
-// OpenNamespace is the Open of a real node.
-func OpenNamespace(path, proxy string) (Watch, error) {
-	return observe.Open(path, observe.Options{IgnorePorts: ignored[proxy]})
+// OpenNamespace returns the Open of the node with this process table. The kernel reports from the return of Open on.
+func OpenNamespace(proc string) Open {
+	return func(path, proxy string) (Watch, error) {
+		w, err := observe.Open(path, observe.Options{IgnorePorts: ignored[proxy], Local: addresses(proc)})
+		if err != nil {
+			return nil, err
+		}
+		if err := w.Arm(); err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+		return w, nil
+	}
 }
 
 // ignored are the listening ports of proxies that serve kubelet, Prometheus and people, not clients.

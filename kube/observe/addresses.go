@@ -1,0 +1,42 @@
+package observe
+
+import (
+	"bytes"
+	"encoding/hex"
+	"net/netip"
+	"os"
+	"path/filepath"
+)
+
+// ambientProbes is where the kubelet's probes come from in Istio's ambient mesh (istio.io, "Ambient and health probes").
+var ambientProbes = netip.MustParseAddr("169.254.7.127")
+
+// addresses returns whether an address is one of the node's own, from which the kubelet's probes come. It reads the network
+// namespace of the node's first process. If it cannot, every address may be: no arrival is then a client's for certain.
+func addresses(proc string) func(netip.Addr) bool {
+	own := map[netip.Addr]bool{ambientProbes: true}
+	net := filepath.Join(proc, "1", "net")
+	trie, err := os.ReadFile(filepath.Join(net, "fib_trie"))
+	if err != nil {
+		return func(netip.Addr) bool { return true }
+	}
+	var last netip.Addr
+	for line := range bytes.Lines(trie) { // "|-- 10.244.0.1", then "/32 host LOCAL"
+		fields := bytes.Fields(line)
+		switch {
+		case len(fields) == 2 && string(fields[0]) == "|--":
+			last, _ = netip.ParseAddr(string(fields[1]))
+		case len(fields) == 3 && string(fields[0]) == "/32" && string(fields[2]) == "LOCAL":
+			own[last] = true
+		}
+	}
+	six, _ := os.ReadFile(filepath.Join(net, "if_inet6")) // a node may be without IPv6
+	for line := range bytes.Lines(six) {
+		address, _, _ := bytes.Cut(line, []byte(" "))
+		b, _ := hex.DecodeString(string(address))
+		if a, ok := netip.AddrFromSlice(b); ok && !a.IsLinkLocalUnicast() { // each pod's link has one of those
+			own[a] = true
+		}
+	}
+	return func(a netip.Addr) bool { return own[a] }
+}
