@@ -28,6 +28,7 @@ type app struct {
 	replicas    int               // 0 is 1
 	grace       int               // 0 is 30
 	annotations map[string]string // of the pods
+	probe       string            // of readiness; empty: GET /get
 	more        string            // of the container, indented by 8
 }
 
@@ -65,7 +66,7 @@ spec:
         imagePullPolicy: Never
         args: [%[6]s]
         ports: [{containerPort: 8080, name: http}]
-        readinessProbe: {httpGet: {path: /get, port: http}, periodSeconds: 1}
+        readinessProbe: {%[8]s, periodSeconds: 1}
 %[7]s
 ---
 apiVersion: v1
@@ -74,7 +75,7 @@ metadata: {name: %[1]s}
 spec:
   selector: {app: %[1]s}
   ports: [{name: http, port: 80, targetPort: http}]
-`, a.name, max(1, a.replicas), annotations.String(), cmp.Or(a.grace, 30), image, quoted(args), a.more)
+`, a.name, max(1, a.replicas), annotations.String(), cmp.Or(a.grace, 30), image, quoted(args), a.more, cmp.Or(a.probe, "httpGet: {path: /get, port: http}"))
 }
 
 func quoted(args []string) string {
