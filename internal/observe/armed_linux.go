@@ -81,8 +81,8 @@ func (w *Watch) listenLocked() error {
 	return nil
 }
 
-// holdLocked keeps the kernel's reports. At the close of a listener it takes the counter of resets: whoever is refused
-// from then on is a client of this termination.
+// holdLocked keeps the kernel's reports. At the close of a listener it takes the counter of resets: clients that are
+// refused from then on belong to this termination.
 func (w *Watch) holdLocked() {
 	sockets, lost := w.kernel.reports.Ended()
 	h, now, isClosed := &w.held, time.Now(), false

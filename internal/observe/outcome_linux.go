@@ -21,12 +21,12 @@ type ending struct {
 	sample  Sample
 }
 
-// arrive counts a connection that no look has shown before; without a peer, a refused one.
+// arrive counts a connection that no look has shown before. One whose peer the kernel has forgotten may have come earlier.
 func (g *ledger) arrive(at time.Time, from netip.AddrPort) {
 	switch {
 	case !g.begun:
 	case at.After(g.result.Begin):
-		g.result.Arrivals.add(at.Sub(g.result.Begin), from.Port() == 0 || g.options.Local != nil && g.options.Local(from.Addr()))
+		g.result.Arrivals.add(at.Sub(g.result.Begin), at.Sub(g.result.Begin), from.Port() == 0 || g.options.Local != nil && g.options.Local(from.Addr()))
 		g.lastBusy = later(g.lastBusy, at)
 	default:
 		g.result.Open++
@@ -126,6 +126,7 @@ func (g *ledger) refused(refusing int, now time.Time) {
 			}
 		}
 	}
+	since := g.based
 	g.base(refusing, now)
 	if !g.begun || n <= 0 || len(g.listening) == len(g.ports) {
 		return
@@ -135,8 +136,9 @@ func (g *ledger) refused(refusing int, now time.Time) {
 		return
 	}
 	g.result.Lost.Refused += n
+	g.lastBusy = later(g.lastBusy, now)
 	for range n {
-		g.arrive(now, netip.AddrPort{})
+		g.result.Arrivals.add(since.Sub(g.result.Begin), now.Sub(g.result.Begin), true)
 	}
 }
 

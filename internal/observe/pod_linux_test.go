@@ -58,7 +58,7 @@ func TestPod(t *testing.T) {
 	}
 }
 
-// What happened between the close of the listener and the news of it is known, and when.
+// An armed watch knows the ends and refusals between the close of the listener and Begin, and the time of the close.
 func TestArmed(t *testing.T) {
 	n := nettest.New(t)
 	ln := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80))

@@ -91,7 +91,7 @@ func TestLosses(t *testing.T) {
 						if c.ask(t, "/"); !c.receive() {
 							t.Fatal("no answer")
 						}
-						if late { // without a look, the kernel's clock shows what came last
+						if late { // without a look, the kernel's clock shows which side was last
 							time.Sleep(20 * time.Millisecond)
 						}
 					}

@@ -93,7 +93,7 @@ type Arrivals struct {
 	// last number is later than all bounds.
 	Late [len(LateBounds) + 1]int `json:"late"`
 	// Remote is how late the last one came that was accepted and not from Options.Local: a client's, for certain. Local
-	// are how late the other ones came, in order; the last localMost.
+	// are how late the other ones came at the earliest, in order; the last localMost.
 	Remote drain.Millis   `json:"remote_ms"`
 	Local  []drain.Millis `json:"-"`
 }
@@ -107,9 +107,9 @@ var LateBounds = [...]time.Duration{
 	5 * time.Second, 10 * time.Second, 20 * time.Second, 30 * time.Second, time.Minute,
 }
 
-// add counts an arrival.
-func (a *Arrivals) add(late time.Duration, isLocal bool) {
-	late = max(late, 0)
+// add counts an arrival that came between earliest and late.
+func (a *Arrivals) add(earliest, late time.Duration, isLocal bool) {
+	earliest, late = max(earliest, 0), max(late, 0)
 	i := 0
 	for i < len(LateBounds) && late > LateBounds[i] {
 		i++
@@ -121,8 +121,8 @@ func (a *Arrivals) add(late time.Duration, isLocal bool) {
 		a.Remote = max(a.Remote, drain.Millis(late))
 		return
 	}
-	at, _ := slices.BinarySearch(a.Local, drain.Millis(late))
-	if a.Local = slices.Insert(a.Local, at, drain.Millis(late)); len(a.Local) > localMost {
+	at, _ := slices.BinarySearch(a.Local, drain.Millis(earliest))
+	if a.Local = slices.Insert(a.Local, at, drain.Millis(earliest)); len(a.Local) > localMost {
 		a.Local = slices.Delete(a.Local, 0, 1)
 	}
 }

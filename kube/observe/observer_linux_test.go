@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -484,6 +485,72 @@ func TestOwnerOf(t *testing.T) {
 	} {
 		if uid, container := ownerOf([]byte(text)); uid != want.uid || container != want.container {
 			t.Errorf("%s: %s %s", text, uid, container)
+		}
+	}
+}
+
+// TestLateness: the kubelet's probes are no clients.
+func TestLateness(t *testing.T) {
+	pod := Pod{Probes: []time.Duration{time.Second}}
+	for _, tt := range []struct {
+		name string
+		a    observe.Arrivals
+		want float64
+	}{
+		{"none", observe.Arrivals{}, 0},
+		{"probes", observe.Arrivals{Last: millis(3400), Local: []drain.Millis{millis(500), millis(1490), millis(2480), millis(3400)}}, 0},
+		{"a client from another address", observe.Arrivals{Last: millis(3400), Remote: millis(1203), Local: []drain.Millis{millis(1490), millis(2480), millis(3400)}}, 1.203},
+		{"clients behind a NodePort", observe.Arrivals{Last: millis(900), Local: []drain.Millis{millis(700), millis(750), millis(800), millis(850), millis(900)}}, 0.8},
+		{"refused since the last look", observe.Arrivals{Last: millis(900), Local: []drain.Millis{millis(850), millis(850), millis(850), millis(850)}}, 0.85},
+	} {
+		r := Termination{}
+		r.Traffic.Arrivals = tt.a
+		r.discount(&pod)
+		if r.Lateness != tt.want {
+			t.Errorf("%s: %v s, want %v s", tt.name, r.Lateness, tt.want)
+		}
+	}
+}
+
+func millis(n int) drain.Millis { return drain.Millis(time.Duration(n) * time.Millisecond) }
+
+// TestNewsAfterTheSignal: an app that has exited when the API server's news come was observed all the same.
+func TestNewsAfterTheSignal(t *testing.T) {
+	n := newNode(t)
+	n.kernel.seen = observe.Termination{Lost: observe.Lost{Unanswered: 3}}
+	pod := running(1)
+	end := n.process(pod, "app")
+	n.list = []corev1.Pod{*pod}
+	n.run()
+	n.watched(1)
+	pod = deleted(pod, 30)
+	n.kernel.mu.Lock()
+	n.kernel.reacted = time.Now()
+	n.kernel.mu.Unlock()
+	end()
+	n.changes.Modify(pod)
+	n.changes.Modify(exited(pod, 1))
+	if r := n.next(); r.Verdict != losses.Lost || len(r.Unknown) > 0 || !r.Began.Equal(n.kernel.reacted) || len(r.Exits) != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestAddresses: those of the node itself.
+func TestAddresses(t *testing.T) {
+	proc := t.TempDir()
+	if isOwn := addresses(proc); !isOwn(netip.MustParseAddr("192.0.2.1")) {
+		t.Error("without the node's table, an address is taken for another's")
+	}
+	folder := filepath.Join(proc, "1", "net")
+	trie := "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.244.0.0\n        /24 link UNICAST\n     |-- 10.244.0.1\n        /32 host LOCAL\n     |-- 10.244.0.255\n        /32 link BROADCAST\n"
+	if err := errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "fib_trie"), []byte(trie), 0o644),
+		os.WriteFile(filepath.Join(folder, "if_inet6"), []byte("fd000000000000000000000000000001 02 40 00 80 eth0\nfe80000000000000982ff8fffe849fa9 02 40 20 80 eth0\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	isOwn := addresses(proc)
+	for address, want := range map[string]bool{"10.244.0.1": true, "10.244.0.0": false, "10.244.0.255": false, "10.244.0.9": false, "fd00::1": true, "fd00::2": false, "169.254.7.127": true} {
+		if isOwn(netip.MustParseAddr(address)) != want {
+			t.Errorf("%s: %v", address, !want)
 		}
 	}
 }

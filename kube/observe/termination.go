@@ -77,7 +77,7 @@ func (t *Termination) discount(p *Pod) {
 	}
 	late := a.Remote
 	for i := len(a.Local) - 1; i >= 0 && a.Local[i] > late; i-- {
-		if last := a.Local[len(a.Local)-1]; len(a.Local)-i > p.probes(time.Duration(last-a.Local[i])) {
+		if len(a.Local)-i > p.probes(time.Duration(a.Last-a.Local[i]))+len(p.Probes) { // their times vary
 			late = a.Local[i]
 		}
 	}

@@ -118,7 +118,7 @@ func onMachine(t *testing.T, command string) string {
 // nginx is the real one; what takes its time is answered by a second container.
 func nginx(t *testing.T) app {
 	text := onMachine(t, peers.Need(t, "nginx")+" -c /tmp/nginx.conf")
-	text = strings.Replace(text, "exec ", fmt.Sprintf("printf %%%%s '%s' >/tmp/nginx.conf; exec ", strings.ReplaceAll(peers.NginxConf("/tmp", "0.0.0.0:8080", "127.0.0.1:9091"), "\n", " ")), 1)
+	text = strings.Replace(text, "exec ", fmt.Sprintf("printf %%s '%s' >/tmp/nginx.conf; exec ", strings.ReplaceAll(peers.NginxConf("/tmp", "0.0.0.0:8080", "127.0.0.1:9091"), "\n", " ")), 1)
 	second := fmt.Sprintf(`      - name: upstream
         image: %s:%s
         imagePullPolicy: Never
