@@ -23,6 +23,7 @@ var layers = []struct{ folders, what string }{
 	{"kube/bugreport kube/top kube/check", "collects a report; shows drains in a terminal; looks a cluster over"},
 	{"kube/observe", "reports what the terminations of a node's pods lose"},
 	{"kube/ephemeral", "observes a workload's terminations from ephemeral containers in its pods"},
+	{"kube/workload", "a workload's rollouts: reads, awaits and triggers them"},
 	{"kube/losses", "what terminations have lost, by workload, and what would help"},
 	{"kube/cni", "the node's network plugin that captures pods, and its installer"},
 	{"kube/lint", "timers of a manifest that contradict each other"},

@@ -22,6 +22,8 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
 const namespace = "shop"
@@ -157,9 +159,9 @@ func newCluster(t *testing.T, endings map[string]ending, objects ...runtime.Obje
 }
 
 // clients also starts the kubelet: from then on the set of reactions must not change.
-func (c *cluster) clients() Clients {
+func (c *cluster) clients() workload.Clients {
 	c.kills.Go(func() { c.kubelet(c.t.Context()) })
-	return Clients{Core: core{c.set.CoreV1(), c}, Apps: c.set.AppsV1()}
+	return workload.Clients{Core: core{c.set.CoreV1(), c}, Apps: c.set.AppsV1()}
 }
 
 // kubelet starts ephemeral containers until ctx ends.

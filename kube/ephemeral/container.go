@@ -5,14 +5,14 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
 // prefix begins the names of the containers.
@@ -58,8 +58,8 @@ func unsuitable(p *corev1.Pod) string {
 }
 
 // add adds an observer to a pod and returns the container's name.
-func add(ctx context.Context, c Clients, w *Workload, o Options, p *corev1.Pod) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func add(ctx context.Context, c workload.Clients, w *workload.Workload, o Options, p *corev1.Pod) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, workload.CallTimeout)
 	defer cancel()
 	one := container(o, p)
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"ephemeralContainers": []corev1.EphemeralContainer{one}}})
@@ -68,22 +68,9 @@ func add(ctx context.Context, c Clients, w *Workload, o Options, p *corev1.Pod) 
 	}
 	_, err = c.Core.Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: "lastcallctl"}, "ephemeralcontainers")
 	if err != nil {
-		return "", w.explain(err, "add an ephemeral container to "+p.Name+", a pod of", "patch on pods/ephemeralcontainers")
+		return "", w.Explain(err, "add an ephemeral container to "+p.Name+", a pod of", "patch on pods/ephemeralcontainers")
 	}
 	return one.Name, nil
-}
-
-// explain wraps an error of the API server with what was being done to the workload, and with the missing right.
-func (w *Workload) explain(err error, doing, right string) error {
-	switch {
-	case err == nil:
-		return nil
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "violates PodSecurity"):
-		return fmt.Errorf("%s %s: %w (the pod itself must satisfy the namespace's pod security level, as its ephemeral containers do)", doing, w, err)
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s %s: %w (needed in namespace %s: %s)", doing, w, err, w.Namespace, right)
-	}
-	return fmt.Errorf("%s %s: %w", doing, w, err)
 }
 
 // trouble is why a container does not start: a reason for which waiting does not help soon.

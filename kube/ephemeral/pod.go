@@ -151,7 +151,7 @@ func (p *observed) read(ctx context.Context, first bool) (watching bool, err err
 	most := int64(maxLog)
 	log, err := p.clients.Core.Pods(p.pod.Namespace).GetLogs(p.pod.Name, &corev1.PodLogOptions{Container: p.container, Follow: true, LimitBytes: &most}).Stream(ctx)
 	if err != nil {
-		return false, p.workload.explain(err, "read the log of the observer in "+p.pod.Name+", a pod of", "get on pods/log")
+		return false, p.workload.Explain(err, "read the log of the observer in "+p.pod.Name+", a pod of", "get on pods/log")
 	}
 	defer func() { _ = log.Close() }()
 	lines := bufio.NewScanner(io.LimitReader(log, maxLog))

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
 // Limits of one observation.
@@ -42,8 +43,8 @@ type Event struct {
 // run is one observation.
 type run struct {
 	Options
-	clients  Clients
-	workload *Workload
+	clients  workload.Clients
+	workload *workload.Workload
 	seen     *sightings
 	mu       sync.Mutex // guards Notify
 }
@@ -56,13 +57,13 @@ func (r *run) emit(e Event) {
 
 // Run observes the pods of a workload until they have ended, or ctx ends. left are the pods whose observers still run
 // then: they end with their pods, or after Options.Limit.
-func Run(ctx context.Context, c Clients, w *Workload, o Options) (left []string, err error) {
-	s, err := w.read(ctx, c)
+func Run(ctx context.Context, c workload.Clients, w *workload.Workload, o Options) (left []string, err error) {
+	s, err := w.Read(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	if o.Restart != nil {
-		if err := s.canRestart(w); err != nil {
+		if err := s.CanRestart(w); err != nil {
 			return nil, err
 		}
 	}
@@ -88,12 +89,12 @@ func Run(ctx context.Context, c Clients, w *Workload, o Options) (left []string,
 // settle waits until no rollout is in progress: its terminations would be observed in part, or counted to the next.
 func (r *run) settle(ctx context.Context) error {
 	for {
-		s, err := r.workload.read(ctx, r.clients)
-		if err != nil || s.settled() {
+		s, err := r.workload.Read(ctx, r.clients)
+		if err != nil || s.Settled() {
 			return err
 		}
 		if !pause(ctx, retryAfter) {
-			return fmt.Errorf("wait for the rollout of %s to complete: %d of %d replicas available: %w", r.workload, s.available, s.wanted, context.Cause(ctx))
+			return fmt.Errorf("wait for the rollout of %s to complete: %d of %d replicas available: %w", r.workload, s.Available, s.Wanted, context.Cause(ctx))
 		}
 	}
 }
@@ -103,7 +104,7 @@ var errDeclined = errors.New("no rollout: not confirmed")
 
 // round observes the pods that run now, to their end.
 func (r *run) round(ctx context.Context, number int) (left []string, err error) {
-	pods, err := r.workload.pods(ctx, r.clients)
+	pods, err := r.workload.Pods(ctx, r.clients, maxPods+1)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +145,7 @@ func (r *run) round(ctx context.Context, number int) (left []string, err error) 
 		case !yes:
 			err = errDeclined
 		default:
-			err = r.workload.restart(ctx, r.clients, time.Now())
+			err = r.workload.Restart(ctx, r.clients, time.Now())
 		}
 	}
 	if err != nil {

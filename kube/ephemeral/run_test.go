@@ -18,6 +18,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
 // result is what a run has emitted.
@@ -47,8 +48,8 @@ func (r *result) options(restart bool) Options {
 	return o
 }
 
-func web(t *testing.T) *Workload {
-	w, err := Parse(namespace, "deploy/web")
+func web(t *testing.T) *workload.Workload {
+	w, err := workload.Parse(namespace, "deploy/web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,19 +159,6 @@ func TestErrors(t *testing.T) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}
 		})
-	}
-}
-
-func TestParse(t *testing.T) {
-	for text, want := range map[string]string{"deploy/web": "deployment/web", "sts/db": "statefulset/db", "daemonsets.apps/x": "daemonset/x", "Pod/p": "pod/p"} {
-		if w, err := Parse(namespace, text); err != nil || w.String() != want {
-			t.Errorf("%s: %v, error %v", text, w, err)
-		}
-	}
-	for _, text := range []string{"web", "job/web", "deploy/", "deploy/a/b", ""} {
-		if w, err := Parse(namespace, text); err == nil {
-			t.Errorf("%q: %v", text, w)
-		}
 	}
 }
 

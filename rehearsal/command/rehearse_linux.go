@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -22,7 +23,9 @@ In Istio's rows lastcall agent --compat istio imitates Istio's agent. With --pro
 
 The exit code is 1 if a row is not as expected.
 
-` + serviceHelp
+` + serviceHelp + `
+
+` + clusterHelp
 
 const rehearseExample = `  lastcallctl rehearse
   lastcallctl rehearse --strategy istio-default,lastcall-native-exit
@@ -30,14 +33,22 @@ const rehearseExample = `  lastcallctl rehearse
   lastcallctl rehearse --proxy envoy --gateway envoy
   lastcallctl rehearse --proxy istio-agent
   lastcallctl rehearse --app 'gunicorn -b 127.0.0.1:{port} httpbin:app'
-  lastcallctl rehearse --app 'node server.js' --request 'GET /slow' --request '4 GET /fast' -f deployment.yaml`
+  lastcallctl rehearse --app 'node server.js' --request 'GET /slow' --request '4 GET /fast' -f deployment.yaml
+  lastcallctl rehearse --cluster --deployment shop/web --url https://shop.example.com --request 'GET /'`
 
-// Rehearse is the command that runs the experiment, or rehearses one's own service; read lets it read manifests.
-func Rehearse(read ...ReadManifest) *cobra.Command {
+// Kubernetes is what a program that knows Kubernetes adds to Rehearse.
+type Kubernetes struct {
+	Read    ReadManifest
+	Cluster Cluster
+}
+
+// Rehearse is the command that runs the experiment, or rehearses one's own service.
+func Rehearse(kubernetes ...Kubernetes) *cobra.Command {
 	o := rehearsal.Options{}
 	own := serviceFlags{}
-	if len(read) > 0 {
-		own.read = read[0]
+	var cluster clusterFlags
+	if len(kubernetes) > 0 {
+		own.read, cluster.Cluster = kubernetes[0].Read, kubernetes[0].Cluster
 	}
 	var propagation string
 	var output cli.Format
@@ -49,8 +60,11 @@ func Rehearse(read ...ReadManifest) *cobra.Command {
 		Example: rehearseExample,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := own.check(cmd.Flags()); err != nil {
+			if err := errors.Join(cluster.check(cmd.Flags()), own.check(cmd.Flags(), cluster.isSet)); err != nil {
 				return err
+			}
+			if cluster.isSet {
+				return cluster.run(cmd, output, &own.loadFlags, &own.reports)
 			}
 			span, err := parsePropagation(propagation, own.isSet())
 			if err != nil {
@@ -87,6 +101,9 @@ func Rehearse(read ...ReadManifest) *cobra.Command {
 	flags.StringVar(&picture, "picture", "", "`file` for a picture of the result, SVG")
 	cli.OutputFlag(flags, &output, "text, for people, or json")
 	cli.Group(flags, "Your own service", own.register)
+	if cluster.Register != nil {
+		cli.Group(flags, "A service in your cluster", cluster.register)
+	}
 	cmd.AddCommand(rolloutCommand(), peersCommand(), hallCommand())
 	return cmd
 }

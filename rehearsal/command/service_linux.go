@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 	"github.com/lastcall-dev/lastcall/rehearsal/service"
 )
 
@@ -25,25 +25,21 @@ type ReadManifest func(file string, stdin io.Reader, workload, container string)
 
 // serviceFlags are those of one's own service.
 type serviceFlags struct {
-	requests            []string
+	loadFlags
 	file                string
 	workload, container string
-	load                string
-	timeout             time.Duration
 	repeat              int
 	reports             reportFlags
 	read                ReadManifest // nil: this program reads no manifests
 }
 
 func (f *serviceFlags) register(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.requests, "request", nil, "`request` that clients send, "+service.RequestSyntax+"; METHOD may be SSE, WS or TCP; may be repeated")
+	f.loadFlags.register(flags)
 	if f.read != nil {
 		flags.StringVarP(&f.file, "filename", "f", "", "manifest `file` with the timers of the pods, or - for standard input")
 		flags.StringVar(&f.workload, "workload", "", "`name` of the workload, or KIND/NAME, if the manifest has several")
 		flags.StringVar(&f.container, "container", "", "`name` of the container that --app stands for (default the first one with a port)")
 	}
-	flags.StringVar(&f.load, "load", "", "requests a second, as `200/s` (default as many as keep two in flight, at most 20/s)")
-	flags.DurationVar(&f.timeout, "timeout", service.DefaultTimeout, "how long a request may take")
 	flags.IntVar(&f.repeat, "repeat", 1, "how often to replace the pod; losses are added up")
 	f.reports.register(flags)
 }
@@ -51,17 +47,25 @@ func (f *serviceFlags) register(flags *pflag.FlagSet) {
 // isSet reports whether one's own service is to be rehearsed.
 func (f *serviceFlags) isSet() bool { return len(f.requests) > 0 || f.file != "" }
 
-// ofExperiment and ofService are the flags of one of both alone.
+// Flags that only some of the three kinds of rehearsals have.
 var (
 	ofExperiment = []string{"delay", "gateway", "proxy", "envoy-path", "pilot-agent-path", "client", "picture"}
-	ofService    = []string{"workload", "container", "load", "timeout", "repeat", "html", "junit", "github"}
+	ofManifest   = []string{"filename", "workload", "container", "repeat"}
+	ofService    = []string{"load", "timeout", "html", "junit", "github"}
+	ofMachine    = []string{"app", "strategy", "grace", "propagation", "lastcall", "keep-logs"}
 )
 
 // check returns an error for a flag that has no effect.
-func (f *serviceFlags) check(flags *pflag.FlagSet) error {
-	others, reason := ofExperiment, "is a flag of the experiment, which --request and -f replace: leave it out"
-	if !f.isSet() {
-		others, reason = ofService, "needs --request: it is a flag for your own service"
+func (f *serviceFlags) check(flags *pflag.FlagSet, isCluster bool) error {
+	var others []string
+	reason := ""
+	switch {
+	case isCluster:
+		others, reason = slices.Concat(ofExperiment, ofManifest, ofMachine), "is a flag of rehearsals on this machine, not of --cluster: leave it out"
+	case f.isSet():
+		others, reason = ofExperiment, "is a flag of the experiment, which --request and -f replace: leave it out"
+	default:
+		others, reason = slices.Concat(ofManifest[1:], ofService), "needs --request: it is a flag for your own service"
 	}
 	for _, name := range others {
 		if flags.Changed(name) {
@@ -74,17 +78,11 @@ func (f *serviceFlags) check(flags *pflag.FlagSet) error {
 // options parses the flags.
 func (f *serviceFlags) options(cmd *cobra.Command) (o service.Options, err error) {
 	var errs []error
-	for _, text := range f.requests {
-		r, err := service.ParseRequest(text)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--%w", err))
-		}
-		o.Requests = append(o.Requests, r)
-	}
-	if o.Load, err = parseLoad(f.load); err != nil {
+	l, err := f.loadFlags.parse()
+	if err != nil {
 		errs = append(errs, err)
 	}
-	o.Timeout, o.Repeat = f.timeout, f.repeat
+	o.Requests, o.Load, o.Timeout, o.Repeat = l.Requests, l.Rate, l.Timeout, f.repeat
 	if f.repeat < 1 {
 		errs = append(errs, fmt.Errorf("--repeat is %d: must be 1 or more", f.repeat))
 	}
@@ -99,18 +97,6 @@ func (f *serviceFlags) options(cmd *cobra.Command) (o service.Options, err error
 	return o, nil
 }
 
-// parseLoad parses "200/s" or "200"; an empty text is 0.
-func parseLoad(text string) (float64, error) {
-	if text == "" {
-		return 0, nil
-	}
-	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "/s"), 64)
-	if err != nil || n <= 0 {
-		return 0, fmt.Errorf("--load is %q: must be requests a second, as 200/s", text)
-	}
-	return n, nil
-}
-
 // run rehearses the service.
 func (f *serviceFlags) run(cmd *cobra.Command, output cli.Format, common service.Options, grace time.Duration) error {
 	o, err := f.options(cmd)
@@ -121,7 +107,7 @@ func (f *serviceFlags) run(cmd *cobra.Command, output cli.Format, common service
 	if grace > 0 {
 		o.Pod.Grace = grace
 	}
-	return measure(cmd, output, func(ctx context.Context, self string) (*service.Result, error) {
+	return measure(cmd, output, func(ctx context.Context, self string) (*outcome.Result, error) {
 		o.Self, o.Progress = self, os.Stderr
 		return service.Run(ctx, o)
 	}, f.reports.write)

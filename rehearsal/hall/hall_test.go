@@ -12,7 +12,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/httpbin/httpbintest"
-	"github.com/lastcall-dev/lastcall/rehearsal/service"
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -58,7 +58,7 @@ func TestRowsAreComplete(t *testing.T) {
 		}
 		seen[r.Name] = true
 		for _, text := range r.Requests {
-			if _, err := service.ParseRequest(text); err != nil {
+			if _, err := load.ParseRequest(text); err != nil {
 				t.Errorf("%s: %v", r.Name, err)
 			}
 		}

@@ -16,7 +16,7 @@ type Row struct {
 	Buggy Setup
 	Fixed Setup
 
-	Requests []string // service.RequestSyntax; empty: slow and fast ones
+	Requests []string // load.RequestSyntax; empty: slow and fast ones
 }
 
 // Setup is how a stack is started and stopped. In Command, {apps} is the folder of the hall's apps.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
+	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 	"github.com/lastcall-dev/lastcall/rehearsal/service"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
@@ -43,12 +45,12 @@ type Outcome struct {
 	Skipped string `json:"skipped,omitempty"` // why it did not run
 	Error   string `json:"error,omitempty"`   // it did not start, or did not answer
 
-	Requests int                    `json:"requests"`
-	Lost     int                    `json:"lost"` // by default
-	Short    int                    `json:"silently_short"`
-	Reasons  map[service.Reason]int `json:"lost_by,omitempty"`
-	GoneMS   int64                  `json:"gone_ms"` // from the deletion to the pod's end
-	EndedBy  string                 `json:"ended_by"`
+	Requests int                 `json:"requests"`
+	Lost     int                 `json:"lost"` // by default
+	Short    int                 `json:"silently_short"`
+	Reasons  map[load.Reason]int `json:"lost_by,omitempty"`
+	GoneMS   int64               `json:"gone_ms"` // from the deletion to the pod's end
+	EndedBy  string              `json:"ended_by"`
 
 	FixedLost    int   `json:"fixed_lost"` // -1: it has no fix of its own
 	FixedGoneMS  int64 `json:"fixed_gone_ms"`
@@ -166,7 +168,7 @@ func run(ctx context.Context, o Options, row Row, dir string) (Outcome, error) {
 	if o.Bare {
 		strategies = strategies[:1]
 	}
-	var bug, fixed *service.Result
+	var bug, fixed *outcome.Result
 	var errs [2]error
 	var both sync.WaitGroup
 	both.Go(func() { bug, errs[0] = rehearse(ctx, o, row, row.Buggy, dir, strategies) })
@@ -189,14 +191,14 @@ func run(ctx context.Context, o Options, row Row, dir string) (Outcome, error) {
 	return out, nil
 }
 
-func rehearse(ctx context.Context, o Options, row Row, s Setup, dir string, strategies []string) (*service.Result, error) {
+func rehearse(ctx context.Context, o Options, row Row, s Setup, dir string, strategies []string) (*outcome.Result, error) {
 	texts := row.Requests
 	if len(texts) == 0 {
 		texts = []string{"GET /slow", "4 GET /fast"}
 	}
-	var requests []service.Request
+	var requests []load.Request
 	for _, text := range texts {
-		r, err := service.ParseRequest(text)
+		r, err := load.ParseRequest(text)
 		if err != nil {
 			return nil, err
 		}

@@ -6,27 +6,29 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
+	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 )
 
 // fix states what would have saved requests that were lost by a reason in a phase.
-func (t *trial) fix(r Request, ref reference, why Reason, when Phase) string {
+func (t *trial) fix(ref load.Reference, why load.Reason, when outcome.Phase) string {
 	switch {
-	case when == Serving || when == Elsewhere:
+	case when == outcome.Serving || when == outcome.Elsewhere:
 		return "not lost by the rollout: the app fails under this load; lower --load, or raise --timeout"
-	case when == Killed:
+	case when == outcome.Killed:
 		return fmt.Sprintf("the grace period ended: terminationGracePeriodSeconds of at least %d", t.graceNeeded(ref))
-	case why == Refused:
+	case why == load.Refused:
 		return fmt.Sprintf("clients learn of the deletion up to %s late: keep the listener open for that long, with a preStop sleep of %d or lastcall",
 			console.Round(t.options.Propagation.To), int(math.Ceil((t.options.Propagation.To + time.Second).Seconds())))
-	case why.isStatus():
+	case why.IsStatus():
 		return "the app refuses requests that clients still send: continue to serve until the endpoint is gone, fail readiness at most"
-	case why == NoClose && when == Terminating:
+	case why == load.NoClose && when == outcome.Terminating:
 		return "end the stream in order at SIGTERM: the last chunk of an event stream, a close frame 1001 on a WebSocket"
-	case why == Short:
+	case why == load.Short:
 		return "the response has neither a length nor chunks, so its client takes a part for the whole: send one of them, and finish before the exit"
-	case why == Late:
+	case why == load.Late:
 		return "no complete response within --timeout: the app hangs after SIGTERM"
-	case when == InHook:
+	case when == outcome.InHook:
 		return "the app ended a request before its SIGTERM: the preStop hook stops the app too early"
 	case t.end.App.Terminated.Sub(t.deleted) > t.options.Propagation.To:
 		return "no client has the endpoint any longer, but their kept connections still carry requests: finish these after SIGTERM, with Connection: close"
@@ -35,11 +37,11 @@ func (t *trial) fix(r Request, ref reference, why Reason, when Phase) string {
 }
 
 // graceNeeded is a grace period, in seconds, that holds the hook, the propagation delay and one more request.
-func (t *trial) graceNeeded(ref reference) int {
+func (t *trial) graceNeeded(ref load.Reference) int {
 	hook := time.Duration(0)
 	if h := t.end.App; !h.HookBegan.IsZero() && !h.HookEnded.IsZero() {
 		hook = h.HookEnded.Sub(h.HookBegan)
 	}
-	need := max(hook, t.options.Propagation.To) + ref.took + 2*time.Second
+	need := max(hook, t.options.Propagation.To) + ref.Took + 2*time.Second
 	return max(int(math.Ceil(need.Seconds())), int(t.options.Pod.Grace/time.Second)+1)
 }

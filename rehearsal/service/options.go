@@ -7,16 +7,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
-// DefaultTimeout is how long a request may take.
-const DefaultTimeout = time.Minute
-
 // Limits of the options.
 const (
-	maxLoad    = 5000.0
 	maxRepeat  = 100
 	maxTimeout = time.Hour
 )
@@ -26,12 +23,12 @@ var DefaultPropagation = Span{0, 4 * time.Second}
 
 // Options of a rehearsal.
 type Options struct {
-	Command     string    // command line of the app; {port} and the variable PORT are its port
-	Pod         Pod       // from the manifest
-	Requests    []Request // at least one
-	Load        float64   // requests a second, for each strategy; 0: about two in flight, at most 20 a second
+	Command     string         // command line of the app; {port} and the variable PORT are its port
+	Pod         Pod            // from the manifest
+	Requests    []load.Request // at least one
+	Load        float64        // requests a second, for each strategy; 0: about two in flight, at most 20 a second
 	Propagation Span
-	Timeout     time.Duration // of a request; 0: DefaultTimeout
+	Timeout     time.Duration // of a request; 0: load.DefaultTimeout
 	Strategies  []string      // names; empty: as-is and lastcall. The first one decides whether the rehearsal passes.
 	Repeat      int           // runs, one after another; 0: 1
 	KeepLogs    string        // folder for all logs; empty: none are kept
@@ -57,8 +54,8 @@ func (o *Options) check() ([]strategy.Strategy, error) {
 	if err := strategy.CheckGrace(o.Pod.Grace); err != nil {
 		bad("--grace %w", err)
 	}
-	if o.Load < 0 || o.Load > maxLoad {
-		bad("--load is %g/s: must be more than 0, at most %g/s", o.Load, maxLoad)
+	if o.Load < 0 || o.Load > load.MaxRate {
+		bad("--load is %g/s: must be more than 0, at most %g/s", o.Load, load.MaxRate)
 	}
 	if o.Repeat == 0 {
 		o.Repeat = 1
@@ -67,7 +64,7 @@ func (o *Options) check() ([]strategy.Strategy, error) {
 		bad("--repeat is %d: must be 1 to %d", o.Repeat, maxRepeat)
 	}
 	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
+		o.Timeout = load.DefaultTimeout
 	}
 	if o.Timeout < time.Second || o.Timeout > maxTimeout {
 		bad("--timeout is %v: must be 1s to %v", o.Timeout, maxTimeout)
@@ -90,5 +87,5 @@ func (o *Options) check() ([]strategy.Strategy, error) {
 
 // isTCP reports whether the app's protocol is not HTTP.
 func (o *Options) isTCP() bool {
-	return slices.ContainsFunc(o.Requests, func(r Request) bool { return r.Protocol == traffic.TCP })
+	return slices.ContainsFunc(o.Requests, func(r load.Request) bool { return r.Protocol == traffic.TCP })
 }

@@ -10,14 +10,16 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
+	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // Run rehearses the end of a service's pod under each strategy, all at the same time. When it returns, all processes that
 // it started have ended. An error is about the set-up (strategy.OptionError: about an option), or ctx's; lost requests are
 // in the result.
-func Run(ctx context.Context, o Options) (*Result, error) {
+func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 	strategies, err := o.check()
 	if err != nil {
 		return nil, err
@@ -45,13 +47,13 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	broken := context.AfterFunc(ctx, n.Close)
 	defer broken()
 
-	res := &Result{
-		Schema: Schema, OK: true, App: o.Command, Workload: o.Pod.Workload, PreStop: o.Pod.PreStop.String(), GraceMS: o.Pod.Grace.Milliseconds(),
+	res := &outcome.Result{
+		Schema: outcome.Schema, OK: true, App: o.Command, Workload: o.Pod.Workload, PreStop: o.Pod.PreStop.String(), GraceMS: o.Pod.Grace.Milliseconds(),
 		PropagationMS: [2]int64{o.Propagation.From.Milliseconds(), o.Propagation.To.Milliseconds()},
 		Repeat:        o.Repeat, Notes: o.Pod.Notes, Logs: o.KeepLogs, Began: began,
 	}
 	for _, s := range strategies {
-		res.Rows = append(res.Rows, Row{Strategy: s.Name, Words: s.Words, Reasons: map[Reason]int{}})
+		res.Rows = append(res.Rows, outcome.Row{Strategy: s.Name, Words: s.Words, Reasons: map[load.Reason]int{}})
 	}
 	for run := range o.Repeat {
 		trials, err := runAll(ctx, env, &o, strategies, filepath.Join(dir, "run-"+strconv.Itoa(run+1)))
@@ -59,9 +61,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			return nil, err
 		}
 		for i, t := range trials {
-			res.Rows[i].add(t)
+			t.addTo(&res.Rows[i])
 		}
-		res.Requests = kinds(o.Requests, trials[0].references)
+		res.Requests = outcome.Kinds(&trials[0].Load)
 	}
 	res.OK = res.Rows[0].Lost == 0
 	res.TookMS = time.Since(began).Milliseconds()
@@ -114,11 +116,4 @@ func (t *trial) stop() {
 			<-m.Container.Done()
 		}
 	}
-}
-
-func kinds(requests []Request, references []reference) (all []Kind) {
-	for i, r := range requests {
-		all = append(all, Kind{r.String(), r.Weight, references[i].took.Milliseconds(), references[i].bytes})
-	}
-	return all
 }

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
-	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,49 +12,14 @@ import (
 
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/httpbin/httpbintest"
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
+	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 func TestMain(m *testing.M) { httpbintest.Main(m) }
-
-func TestParseRequest(t *testing.T) {
-	for _, tt := range []struct {
-		text string
-		want Request
-	}{
-		{"GET /a?b=c", Request{traffic.Request{Method: "GET", Path: "/a?b=c"}, 1}},
-		{"4 POST /form -H 'Content-Type: text/plain' -d \"a b\"", Request{traffic.Request{Method: "POST", Path: "/form", Body: "a b", Header: http.Header{"Content-Type": {"text/plain"}}}, 4}},
-		{"SSE /events", Request{traffic.Request{Protocol: traffic.Events, Method: "GET", Path: "/events"}, 1}},
-		{"WS /chat -d hello", Request{traffic.Request{Protocol: traffic.WebSocket, Method: "GET", Path: "/chat", Body: "hello"}, 1}},
-		{`2 TCP 'PING\r\n'`, Request{traffic.Request{Protocol: traffic.TCP, Body: "PING\r\n"}, 2}},
-	} {
-		got, err := ParseRequest(tt.text)
-		a, _ := json.Marshal(got)
-		b, _ := json.Marshal(tt.want)
-		if err != nil || !bytes.Equal(a, b) {
-			t.Errorf("%s: got %s, %v", tt.text, a, err)
-		}
-	}
-	for text, want := range map[string]string{
-		"":                   "method or path is missing",
-		"GET":                "method or path is missing",
-		"get /":              "not upper case",
-		"GET slow":           "does not begin with /",
-		"0 GET /":            "not 1 to 1000",
-		"GET / -H nocolon":   "has no colon",
-		"GET / -d":           "has no value",
-		"GET / -x y":         "unknown option -x",
-		"GET / -d '":         "a quote has no end",
-		"POST / -d @nowhere": "read the body: open nowhere",
-		`TCP '\q'`:           "not quoted",
-	} {
-		if _, err := ParseRequest(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v, want %s", text, err, want)
-		}
-	}
-}
 
 func TestParseSpan(t *testing.T) {
 	for text, want := range map[string]Span{"4s": {0, 4 * time.Second}, "1s..4s": {time.Second, 4 * time.Second}, "0s": {}} {
@@ -84,57 +47,37 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// The load is mixed evenly by its weights.
-func TestTurns(t *testing.T) {
-	trial := &trial{options: &Options{Requests: []Request{{Weight: 3}, {Request: traffic.Request{Protocol: traffic.Events}, Weight: 9}, {Weight: 1}}}}
-	next := trial.turns()
-	var got []int
-	for range 8 {
-		got = append(got, next())
-	}
-	if want := []int{0, 0, 2, 0, 0, 0, 2, 0}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-// How outcomes are judged, and in which phase they are.
-func TestJudge(t *testing.T) {
+// In which phase a request is lost, and that there is advice for it.
+func TestPhase(t *testing.T) {
 	zero := time.Now()
 	at := func(ms int) time.Time { return zero.Add(time.Duration(ms) * time.Millisecond) }
 	exits := strategy.End{App: node.Ending{Terminated: at(1000), Gone: at(1005)}, AppExit: "exit 0"}
 	killed := strategy.End{App: node.Ending{Terminated: at(1000), Killed: at(5000), Gone: at(5002)}, AppExit: "SIGKILL"}
-	ref := reference{took: time.Second, bytes: 100, sameLength: true}
 	for _, tt := range []struct {
-		name       string
-		end        strategy.End
-		from, to   int
-		outcome    traffic.Outcome
-		wantReason Reason
-		wantPhase  Phase
+		name     string
+		end      strategy.End
+		from, to int
+		outcome  traffic.Outcome
+		reason   load.Reason
+		want     outcome.Phase
 	}{
-		{"cut by the exit", exits, 500, 1004, traffic.Outcome{Failure: traffic.Ended}, Dropped, Terminating},
-		{"refused after the end", exits, 2000, 2001, traffic.Outcome{Failure: traffic.Refused}, Refused, Gone},
-		{"refused while the app drains", killed, 2000, 2001, traffic.Outcome{Failure: traffic.Refused}, Refused, Terminating},
-		{"cut by SIGKILL", killed, 2000, 5001, traffic.Outcome{Failure: traffic.Truncated}, Truncated, Killed},
-		{"503 in the hook", exits, 100, 200, traffic.Outcome{Failure: "503"}, "503", InHook},
-		{"silently short", exits, 500, 1003, traffic.Outcome{Bytes: 99, Framing: traffic.ByClose}, Short, Terminating},
-		{"before", exits, -500, -100, traffic.Outcome{Failure: traffic.Ended}, Dropped, Serving},
-		{"of the new pod", exits, 1500, 1600, traffic.Outcome{Failure: "500", Address: "new"}, "500", Elsewhere},
-		{"complete", exits, 0, 900, traffic.Outcome{Bytes: 100}, "", InHook},
+		{"cut by the exit", exits, 500, 1004, traffic.Outcome{Failure: traffic.Ended}, load.Dropped, outcome.Terminating},
+		{"refused after the end", exits, 2000, 2001, traffic.Outcome{Failure: traffic.Refused}, load.Refused, outcome.Gone},
+		{"refused while the app drains", killed, 2000, 2001, traffic.Outcome{Failure: traffic.Refused}, load.Refused, outcome.Terminating},
+		{"cut by SIGKILL", killed, 2000, 5001, traffic.Outcome{Failure: traffic.Truncated}, load.Truncated, outcome.Killed},
+		{"503 in the hook", exits, 100, 200, traffic.Outcome{Failure: "503"}, "503", outcome.InHook},
+		{"before", exits, -500, -100, traffic.Outcome{Failure: traffic.Ended}, load.Dropped, outcome.Serving},
+		{"of the new pod", exits, 1500, 1600, traffic.Outcome{Failure: "500", Address: "new"}, "500", outcome.Elsewhere},
 	} {
 		tr := &trial{deleted: zero, end: tt.end, next: &strategy.Pod{Address: "new"}, options: &Options{Propagation: DefaultPropagation, Pod: Pod{Grace: 5 * time.Second}}}
 		o := tt.outcome
 		o.Began, o.Last = at(tt.from), at(tt.to)
-		why := reason(Request{}, ref, o)
-		if when := tr.phase(o, why); why != tt.wantReason || when != tt.wantPhase {
-			t.Errorf("%s: got %q, %q", tt.name, why, when)
+		if when := tr.phase(o, tt.reason); when != tt.want {
+			t.Errorf("%s: got %q", tt.name, when)
 		}
-		if why != "" && tr.fix(Request{}, ref, why, tt.wantPhase) == "" {
+		if tr.fix(load.Reference{Took: time.Second}, tt.reason, tt.want) == "" {
 			t.Errorf("%s: no advice", tt.name)
 		}
-	}
-	if !(reference{tail: []byte("[DONE]"), sameTail: true}).isShort(traffic.Outcome{Tail: []byte("data: x")}) {
-		t.Error("a stream without its last event is not short")
 	}
 }
 
@@ -144,19 +87,19 @@ func TestService(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes ten seconds")
 	}
-	request, err := ParseRequest("GET /delay/0.5")
+	request, err := load.ParseRequest("GET /delay/0.5")
 	if err != nil {
 		t.Fatal(err)
 	}
 	res, err := Run(t.Context(), Options{
-		Command: "lastcallctl httpbin --listen 127.0.0.1:{port} --max-delay 10s --on-term exit", Requests: []Request{request},
+		Command: "lastcallctl httpbin --listen 127.0.0.1:{port} --max-delay 10s --on-term exit", Requests: []load.Request{request},
 		Strategies: []string{"as-is", "sleep-5s"}, Propagation: Span{0, 2 * time.Second}, Pod: Pod{Workload: "Deployment web", Grace: 10 * time.Second},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	asIs, sleep := res.Rows[0], res.Rows[1]
-	if res.OK || asIs.Reasons[Dropped] < callers || asIs.Reasons[Refused] == 0 {
+	if res.OK || asIs.Reasons[load.Dropped] < callers || asIs.Reasons[load.Refused] == 0 {
 		t.Errorf("as-is: %+v", asIs)
 	}
 	for _, l := range sleep.Losses {
@@ -164,7 +107,7 @@ func TestService(t *testing.T) {
 			t.Errorf("with a sleep: advice %q", l.Fix)
 		}
 	}
-	if sleep.Reasons[Refused] > 0 || sleep.Requests < 10 || sleep.GoneMS() < 5000 {
+	if sleep.Reasons[load.Refused] > 0 || sleep.Requests < 10 || sleep.GoneMS() < 5000 {
 		t.Errorf("with a sleep: %+v", sleep)
 	}
 	write := func(f func(*bytes.Buffer) error) string {
@@ -181,11 +124,16 @@ func TestService(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(text) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
-	var suites junitSuites
+	var suites struct {
+		Suite struct {
+			Tests    int `xml:"tests,attr"`
+			Failures int `xml:"failures,attr"`
+		} `xml:"testsuite"`
+	}
 	if err := xml.Unmarshal([]byte(write(func(b *bytes.Buffer) error { return res.WriteJUnit(b) })), &suites); err != nil || suites.Suite.Failures != 1 || suites.Suite.Tests != 2 {
 		t.Errorf("JUnit: %+v, %v", suites, err)
 	}
@@ -206,8 +154,8 @@ func TestService(t *testing.T) {
 			t.Errorf("the page has %s", outside)
 		}
 	}
-	var again Result
-	if err := json.Unmarshal([]byte(write(func(b *bytes.Buffer) error { return res.WriteJSON(b) })), &again); err != nil || again.Rows[0].Lost != asIs.Lost || again.Schema != Schema {
+	var again outcome.Result
+	if err := json.Unmarshal([]byte(write(func(b *bytes.Buffer) error { return res.WriteJSON(b) })), &again); err != nil || again.Rows[0].Lost != asIs.Lost || again.Schema != outcome.Schema {
 		t.Errorf("JSON: %+v, %v", again, err)
 	}
 }

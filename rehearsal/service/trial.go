@@ -8,7 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
+	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
@@ -28,24 +30,12 @@ type trial struct {
 	options  *Options
 	dir      string
 
-	old, next  *strategy.Pod
-	clients    []*traffic.Client
-	views      []atomic.Pointer[[]string]
-	references []reference // of the options' requests
-	load       float64     // requests a second
+	old, next *strategy.Pod
+	load.Load
+	views []atomic.Pointer[[]string]
 
 	deleted time.Time
 	end     strategy.End
-
-	mu      sync.Mutex // guards what follows
-	records []sending
-}
-
-// sending is one request of the trial, and how it ended.
-type sending struct {
-	request, caller int
-	atDeletion      bool // sent to be in flight at the deletion
-	traffic.Outcome
 }
 
 // start starts both pods.
@@ -57,9 +47,10 @@ func (t *trial) start(ctx context.Context) (err error) {
 		return err
 	}
 	t.views = make([]atomic.Pointer[[]string], callers)
+	t.Requests, t.Rate = t.options.Requests, t.options.Load
 	for i := range callers {
 		t.point(i, t.old)
-		t.clients = append(t.clients, &traffic.Client{
+		t.Clients = append(t.Clients, &traffic.Client{
 			ClusterIP: true, Timeout: t.options.Timeout,
 			Targets: func() []string { return *t.views[i].Load() },
 		})
@@ -72,12 +63,10 @@ func (t *trial) point(caller int, p *strategy.Pod) { t.views[caller].Store(&[]st
 
 // run sends the load, deletes the old pod, and returns when each request has ended.
 func (t *trial) run(ctx context.Context) error {
-	defer func() {
-		for _, c := range t.clients {
-			c.Close()
-		}
-	}()
-	if err := t.measure(ctx); err != nil {
+	defer t.Close()
+	client := &traffic.Client{ClusterIP: true, Timeout: t.options.Timeout, Targets: func() []string { return []string{t.next.Address} }}
+	defer client.Close()
+	if err := t.Measure(ctx, client); err != nil {
 		return fmt.Errorf("%s: %w", t.strategy.Name, err)
 	}
 	var flying sync.WaitGroup
@@ -87,17 +76,17 @@ func (t *trial) run(ctx context.Context) error {
 	loading, enough := context.WithCancel(ctx)
 	defer enough()
 	var loader sync.WaitGroup
-	loader.Go(func() { t.sendLoad(loading, ctx, &flying) })
+	loader.Go(func() { t.Send(loading, ctx, &flying) })
 	if err := node.Sleep(warmUp).Run(ctx); err != nil {
 		return err
 	}
-	for caller := range t.clients {
-		for i, r := range t.options.Requests {
+	for caller := range t.Clients {
+		for i, r := range t.Requests {
 			within := ctx
 			if r.IsEndless() {
 				within = streams
 			}
-			flying.Go(func() { t.send(within, i, caller, true) })
+			flying.Go(func() { t.One(within, i, caller) })
 		}
 	}
 	if err := node.Sleep(lead).Run(ctx); err != nil {
@@ -106,7 +95,7 @@ func (t *trial) run(ctx context.Context) error {
 
 	t.deleted = time.Now()
 	var propagating sync.WaitGroup
-	for i := range t.clients {
+	for i := range t.Clients {
 		propagating.Go(func() {
 			if node.Sleep(t.options.Propagation.at(i, callers)).Run(ctx) == nil {
 				t.point(i, t.next)
@@ -123,13 +112,30 @@ func (t *trial) run(ctx context.Context) error {
 	return err
 }
 
-// send sends a request and records its outcome.
-func (t *trial) send(ctx context.Context, request, caller int, atDeletion bool) {
-	o := t.clients[caller].Do(ctx, t.options.Requests[request].Request)
-	if o.Failure == traffic.Stopped {
-		return
+// addTo adds the outcome to the strategy's row.
+func (t *trial) addTo(row *outcome.Row) {
+	since := func(at time.Time) int64 {
+		if at.IsZero() {
+			return -1
+		}
+		return at.Sub(t.deleted).Milliseconds()
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.records = append(t.records, sending{request, caller, atDeletion, o})
+	run := outcome.Round{HookEndMS: since(t.end.App.HookEnded), TermMS: since(t.end.App.Terminated), KillMS: since(t.end.App.Killed),
+		GoneMS: since(t.end.Gone()), EndedBy: endedBy(t.end)}
+	if t.end.App.HookError != nil {
+		run.HookError = t.end.App.HookError.Error()
+	}
+	row.Load = t.Rate
+	answered, lost := t.Counts()
+	row.Requests += answered + lost
+	for _, s := range t.Sent() {
+		one := outcome.Sending{Request: s.Request, Client: s.Client, Conn: s.Conn, OnNew: s.Address == t.next.Address,
+			FromMS: since(s.Began), ToMS: since(s.Last), Status: s.Status, Reason: s.Reason}
+		if s.Reason != "" {
+			one.Phase, one.Detail = t.phase(s.Outcome, s.Reason), s.Detail
+			row.Lose(one, t.Requests[s.Request].String(), t.fix(t.References[s.Request], s.Reason, one.Phase))
+		}
+		run.Sendings = append(run.Sendings, one)
+	}
+	row.Add(run)
 }

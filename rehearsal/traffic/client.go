@@ -3,6 +3,7 @@ package traffic
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -34,6 +35,9 @@ type Client struct {
 
 	Timeout time.Duration // of a request; 0: DefaultTimeout
 
+	// TLS is the configuration for https; nil: plain text.
+	TLS *tls.Config
+
 	mu      sync.Mutex // guards what follows
 	idle    map[string][]*kept
 	opened  int64
@@ -42,11 +46,12 @@ type Client struct {
 
 // kept is a connection that is kept alive between requests.
 type kept struct {
-	net.Conn
-	r       *bufio.Reader
-	address string
-	number  int64
-	reused  bool
+	net.Conn // of TLS, over tcp
+	tcp      *net.TCPConn
+	r        *bufio.Reader
+	address  string
+	number   int64
+	reused   bool
 }
 
 // Retries is how often a connection was refused, and the request sent elsewhere.
@@ -147,15 +152,27 @@ func (c *Client) take(key string) *kept {
 }
 
 func (c *Client) dial(ctx context.Context, address string) (*kept, error) {
-	d := net.Dialer{Timeout: dialTimeout}
-	conn, err := d.DialContext(ctx, "tcp", address)
+	ctx, stop := context.WithTimeout(ctx, dialTimeout)
+	defer stop()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
+	k := &kept{Conn: conn, tcp: conn.(*net.TCPConn), address: address}
+	if c.TLS != nil {
+		secure := tls.Client(conn, c.TLS)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			_ = conn.Close()
+			return nil, fmt.Errorf("TLS handshake with %s: %w", address, err)
+		}
+		k.Conn = secure
+	}
+	k.r = bufio.NewReader(k.Conn)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.opened++
-	return &kept{Conn: conn, r: bufio.NewReader(conn), address: address, number: c.opened}, nil
+	k.number = c.opened
+	return k, nil
 }
 
 // keep stores a connection for the next request.
@@ -175,7 +192,7 @@ func (c *Client) keep(k *kept) {
 // open reports, without waiting, whether the peer has neither closed nor sent unexpected bytes: no request is sent on
 // another connection.
 func (k *kept) open() bool {
-	raw, err := k.Conn.(*net.TCPConn).SyscallConn()
+	raw, err := k.tcp.SyscallConn()
 	if err != nil || k.r.Buffered() > 0 {
 		return false
 	}

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
 // Endpoints is a client's view of the deployment's pods. Each change arrives after its own delay, so that changes may even
@@ -52,7 +50,9 @@ func (e *Endpoints) Wait() { e.pending.Wait() }
 func (e *Endpoints) later(ctx context.Context, change func()) {
 	after := time.Duration(rand.Int64N(int64(e.latest) + 1))
 	e.pending.Go(func() {
-		if node.Sleep(after).Run(ctx) != nil {
+		select {
+		case <-time.After(after):
+		case <-ctx.Done():
 			return
 		}
 		e.mu.Lock()

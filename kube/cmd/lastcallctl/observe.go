@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/terminal"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/ephemeral"
+	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
 const observeHelp = `Observe what the terminations of a workload's pods lose, without an installation. The command adds an ephemeral container to each pod, which watches the kernel's table of sockets in the pod's network namespace, and prints a line for each pod that ends. The containers have no root and no capability; they touch neither the app nor its traffic.
@@ -101,11 +101,11 @@ func (f *observeFlags) run(cmd *cobra.Command, name string) error {
 	if f.namespace == "" {
 		f.namespace = kubeflags.NamespaceOf(f.kubeconfig, f.context)
 	}
-	workload, err := ephemeral.Parse(f.namespace, name)
+	w, err := workload.Parse(f.namespace, name)
 	if err != nil {
 		return cli.UsageError{Err: err}
 	}
-	clients, err := ephemeral.Connect(config)
+	clients, err := workload.Connect(config)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (f *observeFlags) run(cmd *cobra.Command, name string) error {
 			return err
 		}
 	}
-	table := newObserveTable(cmd.OutOrStdout(), cmd.ErrOrStderr(), workload.String(), f.json)
+	table := newObserveTable(cmd.OutOrStdout(), cmd.ErrOrStderr(), w.String(), f.json)
 	o := ephemeral.Options{Image: f.image, PullPolicy: corev1.PullPolicy(f.pullPolicy), Limit: f.timeout, Rounds: f.rollouts, Notify: func(e ephemeral.Event) {
 		switch {
 		case e.Termination != nil:
@@ -138,9 +138,9 @@ func (f *observeFlags) run(cmd *cobra.Command, name string) error {
 		}
 	}}
 	if f.restart {
-		o.Restart = func(round, pods int) (bool, error) { return f.confirm(ctx, cmd, workload, round, pods, table) }
+		o.Restart = func(round, pods int) (bool, error) { return f.confirm(ctx, cmd, w, round, pods, table) }
 	}
-	left, err := ephemeral.Run(ctx, clients, workload, o)
+	left, err := ephemeral.Run(ctx, clients, w, o)
 	if err != nil && ctx.Err() == nil {
 		table.close()
 		return errors.Join(err, leftText(left, until))
@@ -158,7 +158,7 @@ func (f *observeFlags) run(cmd *cobra.Command, name string) error {
 	case interrupt.Err() != nil:
 		return interrupt.Err()
 	case table.terminations() == 0:
-		return fmt.Errorf("no pod of %s has ended within %v", workload, f.timeout)
+		return fmt.Errorf("no pod of %s has ended within %v", w, f.timeout)
 	case table.lost() > 0:
 		return cli.ErrReported
 	}
@@ -186,21 +186,11 @@ func portsText(ports []uint16) string {
 }
 
 // confirm asks once, before the first rollout.
-func (f *observeFlags) confirm(ctx context.Context, cmd *cobra.Command, w *ephemeral.Workload, round, pods int, table *observeTable) (bool, error) {
+func (f *observeFlags) confirm(ctx context.Context, cmd *cobra.Command, w *workload.Workload, round, pods int, table *observeTable) (bool, error) {
 	if !f.yes && round == 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "Restart %s in namespace %s, whose %d pods are observed? [y/N] ", w, w.Namespace, pods)
-		answer := make(chan string, 1)
-		go func() { // ends with the program, as a read of a terminal cannot be cancelled
-			text, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
-			answer <- strings.ToLower(strings.TrimSpace(text))
-		}()
-		select {
-		case text := <-answer:
-			if text != "y" && text != "yes" {
-				return false, nil
-			}
-		case <-ctx.Done():
-			return false, ctx.Err()
+		yes, err := ask(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), fmt.Sprintf("Restart %s in namespace %s, whose %d pods are observed?", w, w.Namespace, pods))
+		if err != nil || !yes {
+			return false, err
 		}
 	}
 	table.note("rollout %d of %d of %s begins", round+1, f.rollouts, w)
@@ -208,7 +198,7 @@ func (f *observeFlags) confirm(ctx context.Context, cmd *cobra.Command, w *ephem
 }
 
 // installedImage is the image that the installed webhook injects.
-func (f *observeFlags) installedImage(ctx context.Context, c ephemeral.Clients) (string, error) {
+func (f *observeFlags) installedImage(ctx context.Context, c workload.Clients) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	d, err := c.Apps.Deployments(f.system).Get(ctx, f.name, metav1.GetOptions{})

@@ -7,4 +7,6 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/command"
 )
 
-func rehearseCommand() *cobra.Command { return command.Rehearse(rehearse.Manifest) }
+func rehearseCommand() *cobra.Command {
+	return command.Rehearse(command.Kubernetes{Read: rehearse.Manifest, Cluster: clusterRehearsal()})
+}

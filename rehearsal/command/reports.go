@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/service"
+	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 )
 
 // reportFlags name the files that a rehearsal's result is written to, in addition to standard output.
@@ -21,7 +21,7 @@ func (f *reportFlags) register(flags *pflag.FlagSet) {
 }
 
 // write writes the reports that are named.
-func (f *reportFlags) write(r *service.Result) error {
+func (f *reportFlags) write(r *outcome.Result) error {
 	for _, report := range []struct {
 		file  string
 		write func(io.Writer) error

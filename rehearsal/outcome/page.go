@@ -1,4 +1,4 @@
-package service
+package outcome
 
 import (
 	_ "embed" // the page's template
@@ -29,6 +29,7 @@ type pageView struct {
 	Title, Verdict, App, Grace, PreStop, Propagation string
 
 	OK     bool
+	Pods   bool // of a cluster
 	Notes  []string
 	Charts []chart
 }
@@ -38,6 +39,7 @@ type chart struct {
 
 	Requests, Lost, Height int
 	Bands                  []shape
+	Pods                   []shape
 	Bars                   []shape
 	Ticks                  []chartTick
 	Losses                 []Loss
@@ -60,7 +62,7 @@ type chartTick struct {
 func (r *Result) WriteHTML(w io.Writer) error {
 	first := r.Rows[0]
 	v := pageView{
-		Title: "Rehearsal of the app", OK: r.OK, App: r.App, Grace: console.Round(ms(r.GraceMS)), PreStop: r.PreStop, Notes: r.Notes,
+		Title: "Rehearsal of the app", OK: r.OK, Pods: r.isCluster(), App: r.App, Grace: console.Round(ms(r.GraceMS)), PreStop: r.PreStop, Notes: r.Notes,
 		Verdict:     fmt.Sprintf("%s lost %d of %d requests.", first.Strategy, first.Lost, first.Requests),
 		Propagation: console.Round(ms(r.PropagationMS[0])) + " to " + console.Round(ms(r.PropagationMS[1])),
 	}
@@ -101,13 +103,14 @@ func (r *Result) chart(index int, row Row, from, to int64) chart {
 		From: console.Seconds(ms(from)), To: console.Seconds(ms(to)),
 	}
 	lanes := lanes(run.Sendings)
-	bottom := max(1, min(len(lanes), maxLanes)) * laneHeight
+	top := c.drawPods(run.Pods, x, to)
+	bottom := top + max(1, min(len(lanes), maxLanes))*laneHeight
 	for _, s := range run.Sendings {
 		lane := lanes[laneOf(s)]
 		if lane >= maxLanes {
 			continue
 		}
-		bar := shape{Class: "ok", X: x(s.FromMS), W: math.Max(1.5, x(s.ToMS)-x(s.FromMS)), Y: lane * laneHeight}
+		bar := shape{Class: "ok", X: x(s.FromMS), W: math.Max(1.5, x(s.ToMS)-x(s.FromMS)), Y: top + lane*laneHeight}
 		if s.Reason != "" {
 			bar.Class = "lost"
 			bar.Label = fmt.Sprintf("%s, client %d: %s %s, at %s", r.Requests[s.Request].Request, s.Client+1, s.Reason, s.Phase, console.Seconds(ms(s.ToMS)))
@@ -121,10 +124,14 @@ func (r *Result) chart(index int, row Row, from, to int64) chart {
 	if term < 0 {
 		term = run.GoneMS
 	}
-	for _, b := range []struct {
+	bands := []struct {
 		class    string
 		from, to int64
-	}{{"hook", 0, term}, {"term", term, run.GoneMS}, {"gone", run.GoneMS, to}} {
+	}{{"hook", 0, term}, {"term", term, run.GoneMS}, {"gone", run.GoneMS, to}}
+	if len(run.Pods) > 0 {
+		bands = nil // each pod has its own
+	}
+	for _, b := range bands {
 		if b.to > b.from {
 			c.Bands = append(c.Bands, shape{Class: b.class, X: x(b.from), W: x(b.to) - x(b.from), H: bottom})
 		}
@@ -135,6 +142,40 @@ func (r *Result) chart(index int, row Row, from, to int64) chart {
 	}
 	c.Height = bottom + axisHeight
 	return c
+}
+
+// drawPods draws a cluster's pods that ended, one below the other, and returns the height.
+func (c *chart) drawPods(pods []Pod, x func(int64) float64, to int64) (height int) {
+	for _, p := range pods {
+		if p.DeletedMS < 0 || height >= maxLanes*laneHeight {
+			continue
+		}
+		term, ended, gone := p.TermMS, p.EndedMS, p.GoneMS
+		if gone < 0 {
+			gone = to
+		}
+		if ended < 0 {
+			ended = gone
+		}
+		if term < 0 {
+			term = p.DeletedMS
+		}
+		label := fmt.Sprintf("%s: deleted at %s, ended at %s", p.Name, console.Seconds(ms(p.DeletedMS)), console.Seconds(ms(ended)))
+		if p.EndedBy != "" {
+			label += " by " + p.EndedBy
+		}
+		for _, part := range []struct {
+			class    string
+			from, to int64
+		}{{"hook", p.DeletedMS, term}, {"term", term, ended}, {"gone", ended, gone}} {
+			if part.to > part.from {
+				c.Pods = append(c.Pods, shape{Class: part.class, Label: label, X: x(part.from), W: math.Max(1.5, x(part.to)-x(part.from)), Y: height, H: laneHeight - 1})
+				label = ""
+			}
+		}
+		height += laneHeight
+	}
+	return height
 }
 
 type lane struct {

@@ -1,4 +1,4 @@
-package service
+package outcome
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package service
+package outcome
 
 import (
 	"bufio"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
 )
 
 // Sizes of the table, columns. It fits a terminal of 80.
@@ -28,6 +29,7 @@ func (r *Result) WriteTable(w io.Writer, s console.Style) error {
 	}
 	for _, row := range r.Rows {
 		t.losses(row)
+		t.pods(row)
 	}
 	t.foot(r)
 	return t.Flush()
@@ -47,13 +49,22 @@ func (t *table) head(r *Result) {
 	if name == "" {
 		name = "the app"
 	}
-	t.line("%s", t.style.Bold(console.Cut(fmt.Sprintf("A pod of %s is replaced by another under load.", name), width)))
+	title := fmt.Sprintf("A pod of %s is replaced by another under load.", name)
+	change := fmt.Sprintf("clients learn of the change after %s to %s", console.Round(ms(r.PropagationMS[0])), console.Round(ms(r.PropagationMS[1])))
+	if r.isCluster() {
+		title = fmt.Sprintf("Pods of %s end under load.", name)
+		change = fmt.Sprintf("endpoints were withdrawn after %s to %s", console.Seconds(ms(r.PropagationMS[0])), console.Seconds(ms(r.PropagationMS[1])))
+	}
+	t.line("%s", t.style.Bold(console.Cut(title, width)))
 	dim := func(format string, args ...any) {
 		t.line("%s", t.style.Dim(console.Cut(fmt.Sprintf(format, args...), width)))
 	}
-	dim("app: %s", r.App)
-	dim("grace period %s; %s; clients learn of the change after %s to %s",
-		console.Round(ms(r.GraceMS)), r.PreStop, console.Round(ms(r.PropagationMS[0])), console.Round(ms(r.PropagationMS[1])))
+	if r.isCluster() {
+		dim("%s, from this machine", r.URL)
+	} else {
+		dim("app: %s", r.App)
+	}
+	dim("grace period %s; %s; %s", console.Round(ms(r.GraceMS)), r.PreStop, change)
 	for _, k := range r.Requests {
 		took := "without an end"
 		if k.TookMS > 0 {
@@ -62,7 +73,7 @@ func (t *table) head(r *Result) {
 		dim("%s: weight %d, %s", k.Request, k.Weight, took)
 	}
 	for _, n := range r.Notes {
-		dim("note: %s", n)
+		t.wrapped("", "note: "+n)
 	}
 	t.line("")
 }
@@ -99,10 +110,10 @@ func (t *table) byLoss(r Row, text string) string {
 }
 
 // reasons lists the rows' reasons in a constant order: the known ones, then statuses.
-func reasons(rows []Row) (all []Reason) {
-	list := []Reason{Refused, Dropped, Truncated, Short, Late, NoClose}
+func reasons(rows []Row) (all []load.Reason) {
+	list := []load.Reason{load.Refused, load.Dropped, load.Truncated, load.Short, load.Late, load.NoClose}
 	for status := 400; status < 600; status++ {
-		list = append(list, Reason(strconv.Itoa(status)))
+		list = append(list, load.Reason(strconv.Itoa(status)))
 	}
 	for _, reason := range list {
 		for _, row := range rows {
@@ -128,6 +139,9 @@ func (t *table) losses(row Row) {
 	}
 	for _, l := range row.Losses {
 		t.wrapped("  ", fmt.Sprintf("%d × %s: %s %s (%s)", l.Count, l.Request, l.Reason, l.Phase, span(l)))
+		if len(l.Pods) > 0 {
+			t.wrapped("      ", "pods that were ending: "+strings.Join(l.Pods, ", "))
+		}
 		t.wrapped("      ", l.Fix)
 	}
 	t.line("")

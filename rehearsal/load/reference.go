@@ -1,4 +1,4 @@
-package service
+package load
 
 import (
 	"bytes"
@@ -10,13 +10,12 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
-// reference is the undisturbed app's response to a request: what a lost one is detected by.
-type reference struct {
-	took   time.Duration
-	status int
-	bytes  int64
-	tail   []byte
+// Reference is the undisturbed service's response to a request: what a lost one is detected by.
+type Reference struct {
+	Took  time.Duration // 0: the response has no end
+	Bytes int64
 
+	tail       []byte
 	sameLength bool // two responses had the same number of bytes
 	sameTail   bool // and the same end
 }
@@ -27,35 +26,33 @@ const shortTail = 8
 // firstEvents is how long an endless response is observed.
 const firstEvents = time.Second
 
-// measure sends each request twice to the successor, which has no load, and derives the load.
-func (t *trial) measure(ctx context.Context) error {
-	t.references = make([]reference, len(t.options.Requests))
-	errs := make([]error, len(t.options.Requests))
-	client := &traffic.Client{ClusterIP: true, Timeout: t.options.Timeout, Targets: func() []string { return []string{t.next.Address} }}
-	defer client.Close()
+// Measure sends each request twice by a client of its own, and chooses the load's rate if it has none.
+func (l *Load) Measure(ctx context.Context, client *traffic.Client) error {
+	l.References = make([]Reference, len(l.Requests))
+	errs := make([]error, len(l.Requests))
 	var measuring sync.WaitGroup
-	for i, r := range t.options.Requests {
-		measuring.Go(func() { t.references[i], errs[i] = refer(ctx, client, r) })
+	for i, r := range l.Requests {
+		measuring.Go(func() { l.References[i], errs[i] = refer(ctx, client, r) })
 	}
 	measuring.Wait()
 	var sum time.Duration
 	weights := 0
-	for i, r := range t.options.Requests {
+	for i, r := range l.Requests {
 		if errs[i] != nil {
 			return errs[i]
 		}
 		if !r.IsEndless() {
-			sum += t.references[i].took * time.Duration(r.Weight)
+			sum += l.References[i].Took * time.Duration(r.Weight)
 			weights += r.Weight
 		}
 	}
-	if t.load = t.options.Load; t.load == 0 && weights > 0 {
-		t.load = loadFor(sum / time.Duration(weights))
+	if l.Rate == 0 && weights > 0 {
+		l.Rate = rateFor(sum / time.Duration(weights))
 	}
 	return ctx.Err()
 }
 
-func refer(ctx context.Context, client *traffic.Client, r Request) (ref reference, err error) {
+func refer(ctx context.Context, client *traffic.Client, r Request) (ref Reference, err error) {
 	within := ctx
 	if r.IsEndless() {
 		var stop context.CancelFunc
@@ -70,26 +67,26 @@ func refer(ctx context.Context, client *traffic.Client, r Request) (ref referenc
 		case ctx.Err() != nil:
 			return ref, context.Cause(ctx)
 		case r.IsEndless() && o.Status != 0 && o.Status < 400 && o.Failure == traffic.Stopped:
-			return reference{status: o.Status}, nil
+			return Reference{}, nil
 		case r.IsEndless() && o.Failure == "":
 			return ref, fmt.Errorf("%s ended within %v before any disruption: use its method in place of %s if the response has an end", r, firstEvents, r.Protocol)
 		case o.Failure != "":
 			return ref, fmt.Errorf("%s failed before any disruption: %s %s; use a request that the app answers", r, o.Failure, o.Detail)
 		}
-		ref.took = max(ref.took, o.Last.Sub(o.Began))
+		ref.Took = max(ref.Took, o.Last.Sub(o.Began))
 	}
 	a, b := both[0], both[1]
-	ref.status, ref.bytes, ref.tail = a.Status, a.Bytes, a.Tail[max(0, len(a.Tail)-shortTail):]
+	ref.Bytes, ref.tail = a.Bytes, a.Tail[max(0, len(a.Tail)-shortTail):]
 	ref.sameLength = a.Bytes == b.Bytes
 	ref.sameTail = len(ref.tail) > 0 && bytes.HasSuffix(b.Tail, ref.tail)
 	return ref, nil
 }
 
 // isShort reports whether a response that is complete by its framing lacks its end.
-func (ref reference) isShort(o traffic.Outcome) bool {
+func (ref Reference) isShort(o traffic.Outcome) bool {
 	switch {
 	case ref.sameLength:
-		return o.Bytes < ref.bytes
+		return o.Bytes < ref.Bytes
 	case ref.sameTail:
 		return !bytes.HasSuffix(o.Tail, ref.tail)
 	}

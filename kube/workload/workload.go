@@ -1,0 +1,239 @@
+package workload
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+)
+
+// Clients reach the API server.
+type Clients struct {
+	Core coreclient.CoreV1Interface
+	Apps appsclient.AppsV1Interface
+}
+
+// CallTimeout bounds each request to the API server, except for watches and logs.
+const CallTimeout = 15 * time.Second
+
+// Connect makes clients. They have no time limit of their own, since logs are read for as long as pods run.
+func Connect(config *rest.Config) (c Clients, err error) {
+	config = rest.CopyConfig(config)
+	config.Timeout, config.UserAgent = 0, "lastcallctl"
+	config.QPS, config.Burst = 50, 100
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return c, fmt.Errorf("make a client for the API server: %w", err)
+	}
+	var errs [2]error
+	c.Core, errs[0] = coreclient.NewForConfigAndClient(config, client)
+	c.Apps, errs[1] = appsclient.NewForConfigAndClient(config, client)
+	if err := errors.Join(errs[:]...); err != nil {
+		return c, fmt.Errorf("make a client for the API server: %w", err)
+	}
+	return c, nil
+}
+
+// Workload is a Deployment, StatefulSet, DaemonSet or a single Pod.
+type Workload struct {
+	Kind      string // deployment, statefulset, daemonset or pod
+	Namespace string
+	Name      string
+
+	labels, fields string // that select its pods; Read sets them
+}
+
+// String is the workload's name as kubectl writes it, such as deployment/web.
+func (w *Workload) String() string { return w.Kind + "/" + w.Name }
+
+// kinds are the kinds and kubectl's other names of them.
+var kinds = map[string]string{
+	"deployment": "deployment", "deployments": "deployment", "deploy": "deployment",
+	"statefulset": "statefulset", "statefulsets": "statefulset", "sts": "statefulset",
+	"daemonset": "daemonset", "daemonsets": "daemonset", "ds": "daemonset",
+	"pod": "pod", "pods": "pod", "po": "pod",
+}
+
+// Parse reads a workload's name such as deploy/web, sts/db or pod/web-5d9c7b6f4-x2x8k.
+func Parse(namespace, text string) (*Workload, error) {
+	kind, name, ok := strings.Cut(text, "/")
+	w := &Workload{Kind: kinds[strings.ToLower(strings.TrimSuffix(kind, ".apps"))], Namespace: namespace, Name: name}
+	if !ok || w.Kind == "" || name == "" || strings.Contains(name, "/") {
+		return nil, fmt.Errorf("workload %q: must be KIND/NAME with the kind deployment, statefulset, daemonset or pod", text)
+	}
+	return w, nil
+}
+
+// State is a workload's specification and status, as far as rollouts need it.
+type State struct {
+	Wanted, Current, Updated, Available int32 // replicas
+	Paused, OnDelete                    bool
+	Selector                            *metav1.LabelSelector   // of its pods; nil for a Pod
+	Template                            *corev1.PodTemplateSpec // of its pods
+	Update                              string                  // the update strategy: "RollingUpdate, maxUnavailable 25%, maxSurge 25%"; empty for a Pod
+
+	generation, observed int64
+}
+
+// Read reads the workload, and how to select its pods.
+func (w *Workload) Read(ctx context.Context, c Clients) (s State, err error) {
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	switch w.Kind {
+	case "pod":
+		w.fields = fields.OneTermEqualSelector("metadata.name", w.Name).String()
+		p, err := c.Core.Pods(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
+		if err != nil {
+			return s, w.Explain(err, "read", "get on pods")
+		}
+		return State{Template: &corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec}}, nil
+	case "deployment":
+		var d *appsv1.Deployment
+		if d, err = c.Apps.Deployments(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{}); err == nil {
+			s = State{generation: d.Generation, observed: d.Status.ObservedGeneration, Wanted: wanted(d.Spec.Replicas), Current: d.Status.Replicas, Updated: d.Status.UpdatedReplicas,
+				Available: d.Status.AvailableReplicas, Paused: d.Spec.Paused, Selector: d.Spec.Selector, Template: &d.Spec.Template, Update: string(d.Spec.Strategy.Type)}
+			if r := d.Spec.Strategy.RollingUpdate; r != nil {
+				s.Update += limit("maxUnavailable", r.MaxUnavailable) + limit("maxSurge", r.MaxSurge)
+			}
+		}
+	case "statefulset":
+		var d *appsv1.StatefulSet
+		if d, err = c.Apps.StatefulSets(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{}); err == nil {
+			s = State{generation: d.Generation, observed: d.Status.ObservedGeneration, Wanted: wanted(d.Spec.Replicas), Current: d.Status.Replicas, Updated: d.Status.UpdatedReplicas,
+				Available: d.Status.AvailableReplicas, OnDelete: d.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType, Selector: d.Spec.Selector, Template: &d.Spec.Template,
+				Update: string(d.Spec.UpdateStrategy.Type)}
+		}
+	case "daemonset":
+		var d *appsv1.DaemonSet
+		if d, err = c.Apps.DaemonSets(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{}); err == nil {
+			n := d.Status
+			s = State{generation: d.Generation, observed: n.ObservedGeneration, Wanted: n.DesiredNumberScheduled, Current: n.CurrentNumberScheduled, Updated: n.UpdatedNumberScheduled,
+				Available: n.NumberAvailable, OnDelete: d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType, Selector: d.Spec.Selector, Template: &d.Spec.Template,
+				Update: string(d.Spec.UpdateStrategy.Type)}
+		}
+	}
+	if err != nil {
+		return s, w.Explain(err, "read", "get on "+w.Kind+"s.apps")
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s.Selector)
+	if err != nil {
+		return s, fmt.Errorf("selector of %s: %w", w, err)
+	}
+	w.labels = selector.String()
+	return s, nil
+}
+
+// wanted is the number of replicas, of which 1 is the default.
+func wanted(replicas *int32) int32 {
+	if replicas == nil {
+		return 1
+	}
+	return *replicas
+}
+
+func limit(name string, value *intstr.IntOrString) string {
+	if value == nil {
+		return ""
+	}
+	return ", " + name + " " + value.String()
+}
+
+// Select restricts the options of a list or watch to the workload's pods. Read comes first.
+func (w *Workload) Select(o metav1.ListOptions) metav1.ListOptions {
+	o.LabelSelector, o.FieldSelector = w.labels, w.fields
+	return o
+}
+
+// Settled reports whether no rollout is in progress.
+func (s State) Settled() bool {
+	return s.observed >= s.generation && s.Current == s.Wanted && s.Updated == s.Wanted && s.Available == s.Wanted
+}
+
+// Pods lists the workload's pods that run and are not about to end, at most limit. Read comes first.
+func (w *Workload) Pods(ctx context.Context, c Clients, limit int64) ([]corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	list, err := c.Core.Pods(w.Namespace).List(ctx, w.Select(metav1.ListOptions{Limit: limit}))
+	if err != nil {
+		return nil, w.Explain(err, "list the pods of", "list on pods")
+	}
+	var out []corev1.Pod
+	for _, p := range list.Items {
+		if p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// CanRestart returns an error if the workload has no rollouts that a restart could trigger.
+func (s State) CanRestart(w *Workload) error {
+	switch {
+	case w.Kind == "pod":
+		return fmt.Errorf("%s has no rollouts: name its Deployment, StatefulSet or DaemonSet, or delete the pod yourself", w)
+	case s.Paused:
+		return fmt.Errorf("%s is paused: kubectl rollout resume %s", w, w)
+	case s.OnDelete:
+		return fmt.Errorf("%s has the update strategy OnDelete: a restart ends no pod", w)
+	}
+	return nil
+}
+
+// Restart does what kubectl rollout restart does: it changes an annotation of the pod template.
+func (w *Workload) Restart(ctx context.Context, c Clients, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	return w.patch(ctx, c, map[string]any{"template": map[string]any{"metadata": map[string]any{
+		"annotations": map[string]string{"kubectl.kubernetes.io/restartedAt": now.Format(time.RFC3339)}}}}, "restart")
+}
+
+// Scale sets the number of replicas of a Deployment or StatefulSet.
+func (w *Workload) Scale(ctx context.Context, c Clients, replicas int32) error {
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	return w.patch(ctx, c, map[string]any{"replicas": replicas}, "scale")
+}
+
+// patch changes the workload's specification.
+func (w *Workload) patch(ctx context.Context, c Clients, spec map[string]any, doing string) error {
+	patch, err := json.Marshal(map[string]any{"spec": spec})
+	if err != nil {
+		return err
+	}
+	o := metav1.PatchOptions{FieldManager: "lastcallctl"}
+	switch w.Kind {
+	case "deployment":
+		_, err = c.Apps.Deployments(w.Namespace).Patch(ctx, w.Name, types.StrategicMergePatchType, patch, o)
+	case "statefulset":
+		_, err = c.Apps.StatefulSets(w.Namespace).Patch(ctx, w.Name, types.StrategicMergePatchType, patch, o)
+	case "daemonset":
+		_, err = c.Apps.DaemonSets(w.Namespace).Patch(ctx, w.Name, types.StrategicMergePatchType, patch, o)
+	}
+	return w.Explain(err, doing, "patch on "+w.Kind+"s.apps")
+}
+
+// Explain wraps an error of the API server with what was being done to the workload, and with the missing right.
+func (w *Workload) Explain(err error, doing, right string) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "violates PodSecurity"):
+		return fmt.Errorf("%s %s: %w (the pod itself must satisfy the namespace's pod security level, as its ephemeral containers do)", doing, w, err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%s %s: %w (needed in namespace %s: %s)", doing, w, err, w.Namespace, right)
+	}
+	return fmt.Errorf("%s %s: %w", doing, w, err)
+}

@@ -1,0 +1,152 @@
+package load
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
+)
+
+const (
+	// DefaultTimeout is how long a request may take.
+	DefaultTimeout = time.Minute
+
+	// MaxRate is the highest rate, requests a second.
+	MaxRate = 5000.0
+
+	defaultRate     = 20.0 // requests a second, at most
+	defaultInFlight = 2.0
+
+	// maxInFlight is how many requests of the load may be in flight; later ones are not sent.
+	maxInFlight = 4000
+
+	// maxKept is how many answered requests, and how many lost ones, are kept. Further ones are only counted.
+	maxKept = 50_000
+)
+
+// Load is requests that clients send to a service. Measure comes first.
+type Load struct {
+	Requests   []Request         // at least one
+	Clients    []*traffic.Client // they send the load in turn
+	Rate       float64           // requests a second; 0: Measure chooses one, for about two in flight, at most 20 a second
+	References []Reference       // of Requests; Measure sets them
+
+	mu             sync.Mutex // guards what follows
+	answered, lost int
+	sent           []Sent
+}
+
+// Sent is one request, and how it ended.
+type Sent struct {
+	Request, Client int    // indexes
+	Reason          Reason // why it was lost; empty: it was not
+	traffic.Outcome
+}
+
+// Send sends requests at the load's rate until loading ends, by the clients in turn and each kind by its weight. The end of
+// ctx ends requests in flight, which flying counts.
+func (l *Load) Send(loading, ctx context.Context, flying *sync.WaitGroup) {
+	next := l.turns()
+	if next == nil {
+		return
+	}
+	var inFlight atomic.Int64
+	began := time.Now()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for i := 0; ; i++ {
+		timer.Reset(time.Until(began.Add(time.Duration(float64(i) / l.Rate * float64(time.Second)))))
+		select {
+		case <-timer.C:
+		case <-loading.Done():
+			return
+		}
+		if inFlight.Load() >= maxInFlight {
+			continue
+		}
+		request := next()
+		inFlight.Add(1)
+		flying.Go(func() {
+			l.One(ctx, request, i%len(l.Clients))
+			inFlight.Add(-1)
+		})
+	}
+}
+
+// One sends one request and records its outcome, unless the end of ctx ended it.
+func (l *Load) One(ctx context.Context, request, client int) {
+	o := l.Clients[client].Do(ctx, l.Requests[request].Request)
+	if o.Failure == traffic.Stopped {
+		return
+	}
+	s := Sent{request, client, reason(l.Requests[request], l.References[request], o), o}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := &l.answered
+	if s.Reason != "" {
+		n = &l.lost
+	}
+	if *n++; *n <= maxKept {
+		l.sent = append(l.sent, s)
+	}
+}
+
+// Counts returns how many requests were answered as they should be, and how many were not.
+func (l *Load) Counts() (answered, lost int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.answered, l.lost
+}
+
+// Sent returns the requests that have ended, by the time at which they were sent.
+func (l *Load) Sent() []Sent {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := slices.Clone(l.sent)
+	slices.SortFunc(all, func(a, b Sent) int { return cmp.Or(a.Began.Compare(b.Began), cmp.Compare(a.Conn, b.Conn)) })
+	return all
+}
+
+// Close closes the clients' connections.
+func (l *Load) Close() {
+	for _, c := range l.Clients {
+		c.Close()
+	}
+}
+
+// rateFor is the default rate, for requests that take mean on average.
+func rateFor(mean time.Duration) float64 {
+	return min(defaultRate, defaultInFlight/max(mean.Seconds(), 0.001))
+}
+
+// turns returns the next request's index by smooth weighted round robin: evenly mixed, and the same in each run. Requests
+// without an end are no part of the load; nil if there are no others.
+func (l *Load) turns() func() int {
+	type turn struct{ index, weight, credit int }
+	var all []*turn
+	sum := 0
+	for i, r := range l.Requests {
+		if !r.IsEndless() {
+			all = append(all, &turn{index: i, weight: r.Weight})
+			sum += r.Weight
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return func() int {
+		best := all[0]
+		for _, one := range all {
+			one.credit += one.weight
+			if one.credit > best.credit {
+				best = one
+			}
+		}
+		best.credit -= sum
+		return best.index
+	}
+}
