@@ -60,11 +60,12 @@ func (t *table) head(r *Result) {
 		t.line("%s", t.style.Dim(console.Cut(fmt.Sprintf(format, args...), width)))
 	}
 	if r.isCluster() {
-		dim("%s, from this machine", r.URL)
+		dim("%s, from this machine; %s", r.URL, change)
+		dim("grace period %s; %s", console.Round(ms(r.GraceMS)), r.PreStop)
 	} else {
 		dim("app: %s", r.App)
+		dim("grace period %s; %s; %s", console.Round(ms(r.GraceMS)), r.PreStop, change)
 	}
-	dim("grace period %s; %s; %s", console.Round(ms(r.GraceMS)), r.PreStop, change)
 	for _, k := range r.Requests {
 		took := "without an end"
 		if k.TookMS > 0 {
@@ -140,7 +141,7 @@ func (t *table) losses(row Row) {
 	for _, l := range row.Losses {
 		t.wrapped("  ", fmt.Sprintf("%d × %s: %s %s (%s)", l.Count, l.Request, l.Reason, l.Phase, span(l)))
 		if len(l.Pods) > 0 {
-			t.wrapped("      ", "pods that were ending: "+strings.Join(l.Pods, ", "))
+			t.wrapped("      ", "pods that were ending, the likeliest first: "+strings.Join(l.Pods, ", "))
 		}
 		t.wrapped("      ", l.Fix)
 	}

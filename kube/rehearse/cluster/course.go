@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -170,7 +171,7 @@ func (c *course) listed(now time.Time, found, ready bool) {
 	}
 }
 
-// all returns copies of the courses, by the time of their deletion and then by name.
+// all returns copies of the courses: old pods by the time of their deletion, then new ones.
 func (r *recorder) all() []course {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,10 +183,7 @@ func (r *recorder) all() []course {
 		if a.isNew != b.isNew {
 			return map[bool]int{false: -1, true: 1}[a.isNew]
 		}
-		if n := a.deleted.Compare(b.deleted); n != 0 {
-			return n
-		}
-		return strings.Compare(a.pod.Name, b.pod.Name)
+		return cmp.Or(a.deleted.Compare(b.deleted), a.ready.Compare(b.ready), strings.Compare(a.pod.Name, b.pod.Name))
 	})
 	return out
 }

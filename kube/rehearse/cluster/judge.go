@@ -1,8 +1,9 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
-	"math"
+	"slices"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/kube/termination"
@@ -20,6 +21,8 @@ const (
 
 	// killSpan is how far from a pod's end by SIGKILL a loss counts as its effect: the kubelet reports whole seconds.
 	killSpan = time.Second
+
+	maxSuspects = 5 // pods that a loss names
 )
 
 // terminated is when the app got SIGTERM, from a hook of known length; zero: unknown.
@@ -31,7 +34,8 @@ func (r *run) terminated(c *course) time.Time {
 	return c.deleted.Add(hook.Duration)
 }
 
-// blame returns the phase in which a request was lost, and the names of the pods that were ending then.
+// blame returns the phase in which a request was lost, and the names of the pods that were ending then, the one first whose
+// SIGTERM or end was the closest.
 func (r *run) blame(all []course, s load.Sent) (outcome.Phase, []string) {
 	at := s.Last
 	if s.Reason == load.Refused {
@@ -40,19 +44,29 @@ func (r *run) blame(all []course, s load.Sent) (outcome.Phase, []string) {
 	if at.Before(r.began) {
 		return outcome.Serving, nil
 	}
-	best, phase := time.Duration(math.MaxInt64), outcome.Between
-	var names []string
+	type suspect struct {
+		name     string
+		phase    outcome.Phase
+		distance time.Duration
+	}
+	var suspects []suspect
 	for i := range all {
 		c := &all[i]
 		if c.deleted.IsZero() || at.Before(c.deleted.Add(-watchLag)) || !c.gone.IsZero() && at.After(c.gone.Add(lingering)) {
 			continue
 		}
-		names = append(names, c.pod.Name)
-		if p, distance := r.phase(c, at); distance < best {
-			best, phase = distance, p
-		}
+		phase, distance := r.phase(c, at)
+		suspects = append(suspects, suspect{c.pod.Name, phase, distance})
 	}
-	return phase, names
+	if len(suspects) == 0 {
+		return outcome.Between, nil
+	}
+	slices.SortStableFunc(suspects, func(a, b suspect) int { return cmp.Compare(a.distance, b.distance) })
+	var names []string
+	for _, s := range suspects[:min(len(suspects), maxSuspects)] {
+		names = append(names, s.name)
+	}
+	return suspects[0].phase, names
 }
 
 // phase is the part of a pod's end that a time belongs to, and how far it is from the moment with which the part began.
