@@ -76,7 +76,7 @@ func newRecorder() *recorder {
 	return &recorder{courses: map[types.UID]*course{}, slices: map[string]map[types.UID]bool{}}
 }
 
-// begin marks what is there as old.
+// begin marks the pods that exist as old.
 func (r *recorder) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

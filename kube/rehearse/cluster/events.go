@@ -25,7 +25,7 @@ const observer = "lastcall-observer"
 // explaining are the reasons of Events that explain a pod's end, in addition to all Events of lastcall.
 var explaining = []string{"FailedPreStopHook", "FailedKillPod", "ExceededGracePeriod", "Evicted", "Preempted", "OOMKilling"}
 
-// events are the Events about the pods' ends, by pod; those of lastcall's observer have its counts of losses. notes say what is
+// events are the Events about the pods' ends, by pod; those of lastcall's observer have its counts of losses. notes name what is
 // missing.
 func (r *run) events(ctx context.Context, all []course) (byPod map[string][]string, notes []string) {
 	// What was seen is reported even after the end of ctx.

@@ -92,7 +92,7 @@ func (r *run) findServices(ctx context.Context) error {
 	}
 	slices.Sort(r.target.services)
 	if len(r.target.services) == 0 {
-		r.note("no Service selects the pods: nothing is known about endpoints")
+		r.note("no Service selects the pods: their endpoints are not watched")
 	}
 	return nil
 }
