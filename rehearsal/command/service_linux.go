@@ -58,7 +58,7 @@ var (
 // check returns an error for a flag that has no effect.
 func (f *serviceFlags) check(flags *pflag.FlagSet, isCluster bool) error {
 	var others []string
-	reason := ""
+	var reason string
 	switch {
 	case isCluster:
 		others, reason = slices.Concat(ofExperiment, ofManifest, ofMachine), "is a flag of rehearsals on this machine, not of --cluster: leave it out"
