@@ -92,7 +92,7 @@ func ReadDurations(r io.Reader) (Durations, error) {
 		d, err := time.ParseDuration(text)
 		switch {
 		case err != nil || d < 0:
-			return Durations{}, fmt.Errorf("line %d: %q must be a duration such as 250ms, or seconds", n, text)
+			return Durations{}, fmt.Errorf("line %d: %.40q must be a duration such as 250ms, or seconds", n, text)
 		case len(all) == maxObservations:
 			return Durations{}, fmt.Errorf("line %d: more than %d durations", n, maxObservations)
 		}

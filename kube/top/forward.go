@@ -27,6 +27,7 @@ const (
 	defaultStatusPort = meshconfig.DefaultStatusPort
 	longestState      = 256 << 10 // bytes of one state; ten requests of 16 KiB
 	silence           = 5 * time.Second
+	lastComplaint     = time.Second // for the reason of an end, which arrives on a stream of its own
 )
 
 // errSilent ends a stream from which nothing has arrived for silence: an agent sends a state each second.
@@ -113,10 +114,15 @@ func follow(connection httpstream.Connection, port int32, each func(live.State))
 	if err != nil {
 		return fmt.Errorf("forward port %d: %w", port, err)
 	}
+	complained := make(chan string, 1)
+	go func() {
+		text, _ := io.ReadAll(io.LimitReader(complaints, 1<<10))
+		complained <- strings.TrimSpace(string(text))
+	}()
 	err = request(data, each)
-	_ = connection.Close() // ends the read of complaints
-	if text, _ := io.ReadAll(io.LimitReader(complaints, 1<<10)); len(text) > 0 {
-		err = errors.New(strings.TrimSpace(string(text)))
+	defer time.AfterFunc(lastComplaint, func() { _ = connection.Close() }).Stop() // ends the read of complaints
+	if text := <-complained; text != "" {
+		err = errors.New(text)
 	}
 	return err
 }

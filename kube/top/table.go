@@ -131,8 +131,12 @@ func (v View) details(s Style) []string {
 	}
 	p := v.Pods[v.index()]
 	lines := []string{"", p.Namespace + "/" + p.Name + " on " + cmp.Or(p.Node, "no node yet") + ", " + p.Status}
-	if p.Report != "" {
-		for line := range strings.SplitSeq(ansi.Wordwrap(printable(p.Report), max(20, s.Width-2), ""), "\n") {
+	text := p.Report
+	if p.State == nil {
+		text = cmp.Or(text, p.Problem)
+	}
+	if text != "" {
+		for line := range strings.SplitSeq(ansi.Wordwrap(printable(text), max(20, s.Width-2), ""), "\n") {
 			lines = append(lines, "  "+line)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // Schema is the address of the schema of Result's JSON.
-const Schema = "https://lastcall.dev/schema/rehearsal-service-v1.json"
+const Schema = "https://raw.githubusercontent.com/lastcall-dev/lastcall/main/docs/schema/rehearsal-service-v1.json"
 
 // Result is the outcome of a rehearsal.
 type Result struct {

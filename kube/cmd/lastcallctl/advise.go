@@ -47,7 +47,7 @@ func adviseCommand() *cobra.Command {
 		Example: "  lastcallctl advise --p50 80ms --p99 2s --longest 20s --app finishes\n" +
 			"  lastcallctl advise --durations durations.txt -f deployment.yaml --lose 0.001\n" +
 			"  lastcallctl advise --p50 80ms --p99 2s --longest 20s --pods 10000 --max-surge 25%",
-		Args: cli.NoArgs,
+		Args: filesByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()

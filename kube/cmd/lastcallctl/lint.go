@@ -44,6 +44,14 @@ type lintFlags struct {
 	timeout                        time.Duration
 }
 
+// filesByFlag refuses arguments, which are mostly files without -f.
+func filesByFlag(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return cli.UsageError{Err: fmt.Errorf("unexpected argument %q: put files after -f", args[0])}
+}
+
 func lintCommand() *cobra.Command {
 	var f lintFlags
 	cmd := &cobra.Command{
@@ -51,7 +59,7 @@ func lintCommand() *cobra.Command {
 		Short:   "Find settings with which pods lose requests when they stop",
 		Long:    lintHelp,
 		Example: "  lastcallctl lint -f deploy/\n  helm template . | lastcallctl lint -f -\n  lastcallctl lint -f deploy/ -o sarif > lint.sarif\n  lastcallctl lint --cluster -n shop",
-		Args:    cli.NoArgs,
+		Args:    filesByFlag,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,10 +26,10 @@ What an app does at its stop signal is not in a manifest: by default it exits at
 Exit code: 0, 1 if --request is given and a request is lost, or if with --diff a request is lost that was served before; 2 for wrong flags and for input that is not readable.`
 
 type planFlags struct {
-	diff, mesh, namespace, app, istio string
-	output                            cli.Format
-	as                                []string
-	request, propagation              time.Duration
+	file, diff, mesh, namespace, app, istio string
+	output                                  cli.Format
+	as                                      []string
+	request, propagation                    time.Duration
 }
 
 func planCommand() *cobra.Command {
@@ -40,14 +41,18 @@ func planCommand() *cobra.Command {
 		Example: "  lastcallctl plan deployment.yaml\n  lastcallctl plan --request 10s --as as-is,lastcall deployment.yaml\n" +
 			"  lastcallctl plan -o html deployment.yaml > plan.html\n  lastcallctl plan --diff old.yaml new.yaml",
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.UsageError{Err: fmt.Errorf("there are %d files: must be one manifest, or - for standard input", len(args))}
+			switch given := len(args); {
+			case f.file != "" && given > 0, given > 1:
+				return cli.UsageError{Err: errors.New("there are several files: must be one manifest or folder, or - for standard input")}
+			case f.file == "" && given == 0:
+				return cli.UsageError{Err: errors.New("missing FILE: a manifest, a folder, or - for standard input")}
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, cmp.Or(f.file, strings.Join(args, ""))) },
 	}
 	flags := cmd.Flags()
+	flags.StringVarP(&f.file, "filename", "f", "", "the `manifest`; the same as FILE")
 	cli.OutputFlag(flags, &f.output, "output format", "svg", "html")
 	flags.StringSliceVar(&f.as, "as", []string{string(plan.AsIs)}, "`ways` to stop the pod: as-is, bare, istio-classic, istio-native, ambient, linkerd, lastcall, or all")
 	flags.DurationVar(&f.request, "request", 10*time.Second, "how long a request takes")
