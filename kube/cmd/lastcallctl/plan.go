@@ -49,7 +49,9 @@ func planCommand() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, cmp.Or(f.file, strings.Join(args, ""))) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd, cmp.Or(f.file, strings.Join(args, "")))
+		},
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&f.file, "filename", "f", "", "the `manifest`; the same as FILE")
