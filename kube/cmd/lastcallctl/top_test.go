@@ -110,8 +110,8 @@ func (s *window) ends() {
 	}
 }
 
-// cluster is an API server with a Deployment of two pods: one with an agent that drains, and one whose agent does not answer.
-func cluster(t *testing.T) (kubeconfig string) {
+// drainingCluster is an API server with a Deployment of two pods: one with an agent that drains, and one whose agent does not answer.
+func drainingCluster(t *testing.T) (kubeconfig string) {
 	t.Helper()
 	limit := drain.Millis(23 * time.Second)
 	feed := live.New(func() live.State {
@@ -193,7 +193,7 @@ func forward(address string) http.HandlerFunc {
 // TestTopInATerminal drives top by the keys of a real terminal.
 func TestTopInATerminal(t *testing.T) {
 	t.Parallel()
-	kubeconfig := cluster(t)
+	kubeconfig := drainingCluster(t)
 	t.Run("rows, keys and resizing", func(t *testing.T) {
 		t.Parallel()
 		s := openTerminal(t, kubeconfig)
