@@ -10,7 +10,7 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/hall"
 )
 
-const hallHelp = `Rehearse popular servers, each with a default or a bug that loses requests: as it is, fixed by one line, and with lastcall. Servers that are not installed are not run. docs/hall.md has the results.
+const hallHelp = `Rehearse popular servers, each with a default or a bug that loses requests: as it is, fixed by one line, and with lastcall. Servers that are not installed are not run; lab/peers/stacks/install fetches them. docs/hall.md has the results.
 
 The exit code is 1 if a bug was not found, or if a fixed server lost a request.`
 
@@ -34,6 +34,7 @@ func hallCommand() *cobra.Command {
 	flags.StringSliceVar(&o.Names, "server", nil, "`names` of the servers; may be repeated (default all that are installed)")
 	flags.BoolVar(&o.Bare, "bare", false, "without lastcall's column")
 	flags.StringVar(&o.Lastcall, "lastcall", "", "`path` of lastcall (default in this program's folder, or else built)")
+	flags.StringVar(&o.Stacks, "stacks", os.Getenv("LASTCALL_STACKS"), "`folder` of lab/peers/stacks/install (default $LASTCALL_STACKS)")
 	cli.OutputFlag(flags, &output, "text, for people, or json")
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -32,7 +33,7 @@ func TestHall(t *testing.T) {
 	if *all {
 		names = nil
 	}
-	res, err := Run(t.Context(), Options{Names: names, Bare: true})
+	res, err := Run(t.Context(), Options{Names: names, Bare: true, Stacks: os.Getenv("LASTCALL_STACKS")})
 	if err != nil {
 		t.Fatal(err)
 	}

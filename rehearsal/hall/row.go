@@ -10,7 +10,7 @@ import (
 // Row is one stack with a bug, and its fixed twin.
 type Row struct {
 	Name  string
-	Needs string // the program, found by PATH; empty: none
+	Needs string // the program, found by PATH, or a file; empty: none
 	Bug   string // what loses requests
 	Fix   string // the line that repairs it
 	Buggy Setup
@@ -19,7 +19,8 @@ type Row struct {
 	Requests []string // load.RequestSyntax; empty: slow and fast ones
 }
 
-// Setup is how a stack is started and stopped. In Command, {apps} is the folder of the hall's apps.
+// Setup is how a stack is started and stopped. In Command, {apps} is the folder of the hall's apps, and {stacks}
+// that of lab/peers/stacks/install.
 type Setup struct {
 	Command string
 	Env     []string
@@ -37,6 +38,9 @@ func (s Setup) with(env ...string) Setup {
 	s.Env = append(append([]string{}, s.Env...), env...)
 	return s
 }
+
+// postgresQuery is a conversation of PostgreSQL's protocol 3.0: startup, query, terminate.
+const postgresQuery = `TCP "\x00\x00\x00$\x00\x03\x00\x00user\x00app\x00database\x00postgres\x00\x00Q\x00\x00\x00\x19select pg_sleep(1.5)\x00X\x00\x00\x00\x04"`
 
 // Rows returns the hall.
 func Rows() []Row {
@@ -63,6 +67,19 @@ func Rows() []Row {
 	java := Setup{Command: "java -XX:TieredStopAtLevel=1 {apps}/Server.java"}
 	nginx := Setup{Command: "sh {apps}/nginx.sh {apps} {port}"}
 	haproxy := Setup{Command: "haproxy -db -f {apps}/haproxy.cfg"}
+	jvm := func(stack, app string) Setup {
+		return Setup{Command: "java -XX:TieredStopAtLevel=1 -cp '{stacks}/" + stack + "/*' {apps}/" + app}
+	}
+	tomcat := jvm("tomcat", "Tomcat.java {apps}")
+	jetty := jvm("jetty", "Jetty.java")
+	spring := jvm("spring", "Spring.java --server.port={port}")
+	puma := Setup{Command: "puma -b tcp://127.0.0.1:{port} {apps}/puma.ru"}
+	php := Setup{Command: "sh {apps}/php.sh {apps} {port}"}
+	caddy := Setup{Command: "sh {apps}/caddy.sh {apps} {port}"}
+	tokens := func(options string) Setup { return Setup{Command: uvicorn.Command + options} }
+	redis := Setup{Command: "redis-server --port {port} --bind 127.0.0.1 --save ''"}
+	redisRequests := []string{`TCP "BLPOP none 1.5\r\nQUIT\r\n"`, `4 TCP "PING\r\nQUIT\r\n"`}
+	postgres := Setup{Command: "sh {apps}/postgres.sh {apps} {port}"}
 	goServer := Setup{Command: "{self} httpbin --listen 127.0.0.1:{port} --on-term exit"}
 	goRequests := []string{"GET /delay/1.5", "4 GET /get"}
 
@@ -90,6 +107,22 @@ func Rows() []Row {
 		{Name: "waitress", Needs: "waitress-serve", Bug: cuts, Fix: "lastcall, or another server: waitress has no graceful stop", Buggy: waitress, Fixed: Setup{}},
 		{Name: "aiohttp", Needs: "python", Bug: refuses, Fix: sleep, Buggy: aiohttp, Fixed: aiohttp.with()},
 		{Name: "java", Needs: "java", Bug: cuts, Fix: "Runtime.getRuntime().addShutdownHook(… server.stop(10)); " + sleep, Buggy: java, Fixed: java.with("FINISH=1")},
+		{Name: "tomcat", Needs: "{stacks}/tomcat", Bug: "waits 2 s for its requests, which take 3 s; kept connections are closed with requests on them", Fix: `Context unloadDelay="20000", Connector maxKeepAliveRequests="1"; ` + sleep,
+			Buggy: tomcat, Fixed: tomcat.with("UNLOAD_DELAY=20000", "KEEP_ALIVE=1")},
+		{Name: "jetty", Needs: "{stacks}/jetty", Bug: "without a stop time-out it cuts requests at SIGTERM", Fix: "GracefulHandler and server.setStopTimeout(20000); " + sleep,
+			Buggy: jetty, Fixed: jetty.with("FINISH=1")},
+		{Name: "spring-boot", Needs: "{stacks}/spring", Bug: refuses + ", and cuts kept connections", Fix: "server.tomcat.max-keep-alive-requests: 1; " + sleep,
+			Buggy: spring, Fixed: spring.with("SERVER_TOMCAT_MAX_KEEP_ALIVE_REQUESTS=1")},
+		{Name: "puma", Needs: "puma", Bug: refuses, Fix: "Connection: close on each response; " + sleep, Buggy: puma, Fixed: puma.with("FINISH=1")},
+		{Name: "php-fpm", Needs: "php-fpm", Bug: "SIGTERM is the fast shutdown of PHP-FPM and of nginx", Fix: "stopSignal: SIGQUIT, PHP-FPM's process_control_timeout = 20; " + sleep,
+			Buggy: php, Fixed: php.with("SIGNAL=QUIT", "WAIT=20")},
+		{Name: "caddy", Needs: "caddy", Bug: refuses, Fix: sleep, Buggy: caddy, Fixed: caddy.with()},
+		{Name: "token-stream", Needs: "uvicorn", Bug: "a graceful timeout that is shorter than its streams of tokens", Fix: "remove --timeout-graceful-shutdown; " + sleep,
+			Buggy: tokens(" --timeout-graceful-shutdown 1"), Fixed: tokens("").with(), Requests: []string{"GET /tokens", "4 GET /fast"}},
+		{Name: "redis", Needs: "redis-server", Bug: "closes all connections at SIGTERM: commands without an answer", Fix: "preStop: {sleep: {seconds: 4}}, the propagation and the longest command",
+			Buggy: redis, Fixed: with(redis, func(s *Setup) { s.PreStop = &service.Hook{Sleep: Sleep + time.Second} }), Requests: redisRequests},
+		{Name: "postgresql", Needs: "initdb", Bug: "the image's stop signal SIGINT aborts queries", Fix: "stopSignal: SIGTERM, which waits for clients; " + sleep,
+			Buggy: with(postgres, func(s *Setup) { s.Signal = syscall.SIGINT }), Fixed: postgres.with(), Requests: []string{postgresQuery}},
 		{Name: "nginx", Needs: "nginx", Bug: "SIGTERM is nginx's fast shutdown", Fix: "stopSignal: SIGQUIT; " + sleep,
 			Buggy: nginx, Fixed: with(nginx.with(), func(s *Setup) { s.Signal = syscall.SIGQUIT })},
 		{Name: "haproxy", Needs: "haproxy", Bug: "SIGTERM is HAProxy's hard stop", Fix: "stopSignal: SIGUSR1; " + sleep,

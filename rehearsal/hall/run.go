@@ -32,6 +32,7 @@ type Options struct {
 	Names    []string // of rows; empty: all whose program is installed
 	Lastcall string   // path of lastcall; empty: found or built
 	Self     string   // path of this program
+	Stacks   string   // folder of lab/peers/stacks/install; empty: rows that need it do not run
 	Bare     bool     // without lastcall's column
 
 	Progress *os.File // gets a line of progress; nil: nothing
@@ -159,8 +160,8 @@ func run(ctx context.Context, o Options, row Row, dir string) (Outcome, error) {
 		return out, context.Cause(ctx)
 	}
 	if row.Needs != "" {
-		if _, err := exec.LookPath(row.Needs); err != nil {
-			out.Skipped = row.Needs + " is not installed"
+		if !o.has(row.Needs) {
+			out.Skipped = strings.TrimPrefix(row.Needs, "{stacks}/") + " is not installed"
 			return out, nil
 		}
 	}
@@ -191,6 +192,17 @@ func run(ctx context.Context, o Options, row Row, dir string) (Outcome, error) {
 	return out, nil
 }
 
+// has reports whether what a row needs is installed.
+func (o Options) has(needs string) bool {
+	file, found := strings.CutPrefix(needs, "{stacks}/")
+	if !found {
+		_, err := exec.LookPath(needs)
+		return err == nil
+	}
+	_, err := os.Stat(filepath.Join(o.Stacks, file))
+	return o.Stacks != "" && err == nil
+}
+
 func rehearse(ctx context.Context, o Options, row Row, s Setup, dir string, strategies []string) (*outcome.Result, error) {
 	texts := row.Requests
 	if len(texts) == 0 {
@@ -205,7 +217,7 @@ func rehearse(ctx context.Context, o Options, row Row, s Setup, dir string, stra
 		requests = append(requests, r)
 	}
 	return service.Run(ctx, service.Options{
-		Command:  strings.NewReplacer("{apps}", dir, "{self}", o.Self).Replace(s.Command),
+		Command:  strings.NewReplacer("{apps}", dir, "{self}", o.Self, "{stacks}", o.Stacks).Replace(s.Command),
 		Requests: requests, Strategies: strategies, Propagation: service.Span{To: 2 * time.Second},
 		Pod:      service.Pod{Workload: row.Name, Grace: s.Grace, Env: s.Env, PreStop: s.PreStop, StopSignal: s.Signal},
 		Lastcall: o.Lastcall, Self: o.Self,
