@@ -17,6 +17,9 @@ type Options struct {
 	// Load is that of one pod.
 	Load model.Load
 
+	// Evidence is what Load.Durations come from; nil if they are of single requests, or assumed.
+	Evidence *Evidence
+
 	// Lose is the largest share, 0 to 1, of the requests meeting a pod's end that may be lost, refused ones included.
 	Lose float64
 

@@ -32,6 +32,9 @@ func (a *Advice) Why(o Options) []string {
 
 // Confidence is how much the advice can be trusted, in words.
 func Confidence(o Options) string {
+	if o.Evidence != nil {
+		return o.Evidence.confidence()
+	}
 	n := o.Load.Durations.Count()
 	if n == 0 {
 		return "low: the durations are assumed from percentiles, and the longest one decides; give --longest or --durations"

@@ -37,7 +37,7 @@ type Key struct {
 // Metrics counts terminations. Names and labels are stable: dashboards and alerts use them.
 type Metrics struct {
 	terminations, lost, missed, unknown *prometheus.CounterVec
-	duration, idle, lateness            *prometheus.HistogramVec
+	duration, idle, lateness, tail      *prometheus.HistogramVec
 	pods                                *prometheus.GaugeVec
 
 	mu   sync.Mutex // guards keys
@@ -61,19 +61,20 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		duration:     histogram("lastcall_termination_duration_seconds", "Time from the beginning of a termination to the exit of the app.", .1, .5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300),
 		idle:         histogram("lastcall_termination_idle_seconds", "Time before the app's exit in which no request was in flight.", .1, .5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300),
 		lateness:     histogram("lastcall_termination_lateness_seconds", "Time from the beginning of a termination to the last new connection; terminations without one are left out.", .01, .025, .05, .1, .25, .5, 1, 2, 3, 5, 10, 15, 30, 60),
+		tail:         histogram("lastcall_termination_tail_seconds", "Time from the last new connection, or the beginning of a termination without one, until no request was in flight.", .1, .5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300),
 		pods: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "lastcall_observer_pods", Help: "Pods of the node, by state (watched, host-network, waiting).",
 		}, []string{"state"}),
 		keys: map[Key]bool{},
 	}
-	r.MustRegister(m.terminations, m.lost, m.missed, m.unknown, m.duration, m.idle, m.lateness, m.pods)
+	r.MustRegister(m.terminations, m.lost, m.missed, m.unknown, m.duration, m.idle, m.lateness, m.tail, m.pods)
 	for _, reason := range []string{UnknownNamespace, UnknownLate, UnknownOverrun, UnknownTooMany, UnknownEnd, UnknownProbes, UnknownDeadline} {
 		m.unknown.WithLabelValues(reason)
 	}
 	return m
 }
 
-// Expect creates the counters and histograms of a workload with 0: Prometheus sees no increase in the first value of a series.
+// Expect creates the counters of a workload with 0: Prometheus sees no increase in the first value of a series.
 func (m *Metrics) Expect(k Key) {
 	k = m.bounded(k)
 	for _, verdict := range losses.Verdicts {
@@ -83,9 +84,6 @@ func (m *Metrics) Expect(k Key) {
 		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, string(reason))
 	}
 	m.missed.WithLabelValues(k.Namespace, k.Workload, k.Proxy)
-	for _, h := range []*prometheus.HistogramVec{m.duration, m.idle, m.lateness} {
-		h.WithLabelValues(k.Namespace, k.Workload, k.Proxy)
-	}
 }
 
 // Count counts a termination.
@@ -102,6 +100,7 @@ func (m *Metrics) Count(t *losses.Termination) {
 	if t.Seconds > 0 {
 		m.duration.WithLabelValues(k.Namespace, k.Workload, k.Proxy).Observe(t.Seconds)
 		m.idle.WithLabelValues(k.Namespace, k.Workload, k.Proxy).Observe(time.Duration(t.Traffic.Idle).Seconds())
+		m.tail.WithLabelValues(k.Namespace, k.Workload, k.Proxy).Observe(t.Tail().Seconds())
 	}
 	if t.Lateness > 0 {
 		m.lateness.WithLabelValues(k.Namespace, k.Workload, k.Proxy).Observe(t.Lateness)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -15,8 +14,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/kube/advise"
-	"github.com/lastcall-dev/lastcall/kube/inject"
-	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/model"
 	"github.com/lastcall-dev/lastcall/kube/plan"
 	"github.com/lastcall-dev/lastcall/kube/termination"
@@ -24,18 +21,18 @@ import (
 
 const adviseHelp = `Find the smallest timers with which a pod's end loses no more than a share of its requests: the preStop sleep or lastcall's minimum drain and quiet time, and terminationGracePeriodSeconds. The advice comes with its reasons, what a second less loses, its confidence, and a patch.
 
-How long requests take is read from --durations (a file with one duration per line), or assumed to be lognormal from --p50, --p99 and --longest.
+How long requests take and how late clients still connect is read from what was observed: the result of a rehearsal, terminations under the observer (Prometheus, or JSON lines), or lastcall's own reports. Durations may also be listed in a file, or assumed to be lognormal from --p50, --p99 and --longest. A flag has precedence over what was observed.
 
 With --pods it also simulates a rollout under each way of stopping: how long it takes, how many requests it loses, how much capacity it needs in addition.
 
 Exit code: 0, 1 if no timers suffice, 2 for wrong flags and input.`
 
 type adviseFlags struct {
-	file, durations, app, surge, unavailable       string
-	p50, p99, longest, propagation, start, minimum time.Duration
-	lose, rate                                     float64
-	pods                                           int
-	seed                                           uint64
+	adviseInput
+	surge, unavailable string
+	start, minimum     time.Duration
+	pods               int
+	seed               uint64
 }
 
 func adviseCommand() *cobra.Command {
@@ -44,22 +41,17 @@ func adviseCommand() *cobra.Command {
 		Use:   "advise",
 		Short: "Find the smallest timers that lose no requests",
 		Long:  adviseHelp,
-		Example: "  lastcallctl advise --p50 80ms --p99 2s --longest 20s --app finishes\n" +
+		Example: "  lastcallctl rehearse --app './web {port}' --request 'GET /report' \\\n    -o json > rehearsal.json\n" +
+			"  lastcallctl advise --rehearsal rehearsal.json -f deployment.yaml\n" +
+			"  lastcallctl advise --prometheus http://localhost:9090 -f deployment.yaml\n" +
+			"  lastcallctl advise --p50 80ms --p99 2s --longest 20s --app finishes\n" +
 			"  lastcallctl advise --durations durations.txt -f deployment.yaml --lose 0.001\n" +
 			"  lastcallctl advise --p50 80ms --p99 2s --longest 20s --pods 10000 --max-surge 25%",
 		Args: filesByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&f.file, "filename", "f", "", "manifest `file` with one workload, or - (default a pod with one container)")
-	flags.StringVar(&f.durations, "durations", "", "`file` with one duration per line, such as 250ms, or seconds; or -")
-	flags.DurationVar(&f.p50, "p50", 0, "median of the durations")
-	flags.DurationVar(&f.p99, "p99", 0, "99th percentile of the durations")
-	flags.DurationVar(&f.longest, "longest", 0, "longest duration; with --p50 and --p99 (default 3 times --p99)")
-	flags.Float64Var(&f.lose, "lose", 0, "largest `share`, 0 to 1, that may be lost of the requests meeting a pod's end")
-	flags.DurationVar(&f.propagation, "propagation", 4*time.Second, "how long clients still connect after a pod's deletion")
-	flags.Float64Var(&f.rate, "rate", 10, "`requests` per second of one pod")
-	cli.ChoiceFlag(flags, &f.app, "app", "exits", reactionNames(), "what the app does at its stop signal")
+	f.addFlags(flags)
 	cli.Group(flags, "Rollout", func(flags *pflag.FlagSet) {
 		flags.IntVar(&f.pods, "pods", 0, "simulate a rollout of a Deployment with this many pods (default none)")
 		flags.StringVar(&f.surge, "max-surge", "25%", "pods, or a `percentage` of them, that may exist in addition")
@@ -72,30 +64,30 @@ func adviseCommand() *cobra.Command {
 }
 
 func (f *adviseFlags) run(cmd *cobra.Command) error {
-	o, err := f.options(cmd)
-	if err != nil {
-		return cli.UsageError{Err: err}
-	}
-	containers := []string{"app"}
-	name := "a pod"
-	if f.file != "" {
-		w, err := f.workload(cmd)
-		if err != nil {
-			return cli.UsageError{Err: err}
-		}
-		o.Pod, name, containers = w.Pod, w.String(), nil
-		for _, c := range w.Pod.Spec.Containers {
-			containers = append(containers, c.Name)
-		}
+	if f.start <= 0 || f.minimum < 0 {
+		return cli.UsageError{Err: errors.New("--start must be positive, --min-ready must not be negative")}
 	}
 	surge, unavailable, err := f.bounds()
 	if err != nil {
 		return cli.UsageError{Err: err}
 	}
+	o, w, err := f.options(cmd)
+	if err != nil {
+		return err
+	}
+	containers := []string{"app"}
+	name := "a pod"
+	if w != nil {
+		name, containers = w.String(), nil
+		for _, c := range w.Pod.Spec.Containers {
+			containers = append(containers, c.Name)
+		}
+	}
 	out := cmd.OutOrStdout()
 	d := o.Load.Durations
-	_, _ = fmt.Fprintf(out, "%s: requests take %v (median), %v (99 %%), %v (longest)\nconfidence %s\n", name,
-		d.Quantile(0.5).Round(time.Millisecond), d.Quantile(0.99).Round(time.Millisecond), d.Longest().Round(time.Millisecond), advise.Confidence(o))
+	_, _ = fmt.Fprintf(out, "%s: requests take %v (median), %v (99 %%), %v (longest)\n%s", name,
+		d.Quantile(0.5).Round(time.Millisecond), d.Quantile(0.99).Round(time.Millisecond), d.Longest().Round(time.Millisecond),
+		cli.Wrap("confidence "+advise.Confidence(o), columns)+"\n")
 	var all []*advise.Advice
 	for _, kind := range []advise.Kind{advise.Sleep, advise.Lastcall} {
 		a, err := advise.For(kind, o)
@@ -192,75 +184,4 @@ func pods(flag, text string, all int, round func(float64) float64) (int, error) 
 		n = int(round(float64(n) / 100 * float64(all)))
 	}
 	return n, nil
-}
-
-func (f *adviseFlags) options(cmd *cobra.Command) (o advise.Options, err error) {
-	switch {
-	case f.lose < 0 || f.lose >= 1:
-		return o, fmt.Errorf("--lose %g: must be 0 or more, and less than 1", f.lose)
-	case f.propagation < 0 || f.propagation > 10*time.Minute:
-		return o, fmt.Errorf("--propagation %v: must be 0s to 10m", f.propagation)
-	case f.rate <= 0 || f.rate > 1e6:
-		return o, fmt.Errorf("--rate %g: must be more than 0, and at most 1000000", f.rate)
-	case f.start <= 0 || f.minimum < 0:
-		return o, errors.New("--start must be positive, --min-ready must not be negative")
-	case (f.durations != "") == (f.p50 != 0 || f.p99 != 0):
-		return o, errors.New("give either --durations, or --p50 and --p99: how long requests take")
-	}
-	var d model.Durations
-	if f.durations != "" {
-		d, err = f.readDurations(cmd)
-	} else {
-		if f.longest == 0 {
-			f.longest = 3 * f.p99
-		}
-		d, err = model.Lognormal(f.p50, f.p99, f.longest)
-	}
-	if err == nil && d.Longest() > 20*time.Minute {
-		err = fmt.Errorf("the longest duration is %v: must be 20m or less", d.Longest())
-	}
-	o.Lose, o.Load = f.lose, model.Load{Rate: f.rate, Durations: d, Propagation: f.propagation}
-	o.App, o.Istio = termination.Reaction(f.app), inject.Native
-	return o, err
-}
-
-func (f *adviseFlags) readDurations(cmd *cobra.Command) (model.Durations, error) {
-	in := cmd.InOrStdin()
-	if f.durations != "-" {
-		file, err := os.Open(f.durations)
-		if err != nil {
-			return model.Durations{}, fmt.Errorf("--durations must be a file or -: %w", err)
-		}
-		defer func() { _ = file.Close() }()
-		in = file
-	}
-	d, err := model.ReadDurations(in)
-	if err != nil {
-		err = fmt.Errorf("%s: %w", f.durations, err)
-	}
-	return d, err
-}
-
-// workload is the only one of the manifest.
-func (f *adviseFlags) workload(cmd *cobra.Command) (*manifest.Workload, error) {
-	files, err := manifest.Read([]string{f.file}, cmd.InOrStdin())
-	if err != nil {
-		return nil, fmt.Errorf("-f must be a file or -: %w", err)
-	}
-	var all []*manifest.Workload
-	for _, file := range files {
-		for _, object := range file.Objects {
-			w, err := object.Workload()
-			if err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", file.Name, object, err)
-			}
-			if w != nil && !w.IsJob() {
-				all = append(all, w)
-			}
-		}
-	}
-	if len(all) != 1 {
-		return nil, fmt.Errorf("%s has %d workloads that serve: must have one, whose requests the durations are", f.file, len(all))
-	}
-	return all[0], nil
 }

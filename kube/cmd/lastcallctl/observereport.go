@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -112,13 +111,9 @@ func (f *reportFlags) fromLines(stdin io.Reader, notes io.Writer) (*losses.Total
 }
 
 func (f *reportFlags) fromPrometheus(cmd *cobra.Command) (*losses.Totals, error) {
-	span, err := parseSpan(f.span)
+	base, span, err := parsePrometheus(f.prometheus, f.span)
 	if err != nil {
 		return nil, cli.UsageError{Err: err}
-	}
-	base, err := url.Parse(f.prometheus)
-	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-		return nil, cli.UsageError{Err: fmt.Errorf("--prometheus %q: must be a URL such as http://localhost:9090", f.prometheus)}
 	}
 	ctx, stop := cli.SignalContext(cmd.Context())
 	defer stop()
@@ -148,10 +143,10 @@ func parseSpan(text string) (span time.Duration, err error) {
 // writeReport prints a table, 80 columns wide, then what would help.
 func (f *reportFlags) writeReport(out io.Writer, all []*losses.Workload) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-33s %-12s %6s %6s %7s %10s\n", "WORKLOAD", "PROXY", "ENDS", "LOST", "SIGKILL", "IDLE")
+	fmt.Fprintf(&b, "%-36s %-9s %6s %6s %7s %10s\n", "WORKLOAD", "PROXY", "ENDS", "LOST", "SIGKILL", "IDLE")
 	shown := all[:min(len(all), f.top)]
 	for _, w := range shown {
-		fmt.Fprintf(&b, "%-33s %-12s %6d %6d %7d %10s\n", short(w.Namespace+"/"+w.Name, 33), short(w.Proxy, 12), w.Terminations, w.Total(), w.Killed, losses.Seconds(w.Idle))
+		fmt.Fprintf(&b, "%-36s %-9s %6d %6d %7d %10s\n", short(w.Namespace+"/"+w.Name, 36), short(w.Proxy, 9), w.Terminations, w.Total(), w.Killed, losses.Seconds(w.Idle))
 	}
 	if n := len(all) - len(shown); n > 0 {
 		fmt.Fprintf(&b, "and %d more: --top %d\n", n, len(all))
