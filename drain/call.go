@@ -63,11 +63,12 @@ func callFor[T any](r *run, until time.Time, f func(context.Context) (T, error))
 	}
 
 	died, ended := r.dp.Exited(), ctx.Done()
-	var overdue <-chan time.Time
+	var overdue, sooner <-chan time.Time
+	isBrokenOff := false
 	for {
 		select {
 		case got := <-done:
-			if _, over := r.interruption(); over && got.err != nil {
+			if _, over := r.interruption(); (over || isBrokenOff) && got.err != nil {
 				got.err = errInterrupted
 			}
 			return got.value, got.err
@@ -87,8 +88,16 @@ func callFor[T any](r *run, until time.Time, f func(context.Context) (T, error))
 		case <-died:
 			died = nil
 			cancel()
+		case <-sooner: // the last call is due
+			isBrokenOff = true
+			cancel()
 		case s := <-r.signals:
 			r.receive(s)
+			if s == Sooner && !r.ending && r.deadline().Before(until) {
+				clock := time.NewTimer(time.Until(r.deadline()))
+				defer clock.Stop()
+				sooner = clock.C
+			}
 			if _, over := r.interruption(); over || r.reopening && r.terminating {
 				cancel()
 			} else if r.resuming && r.terminating {

@@ -38,5 +38,6 @@ const (
 	faultArrivals    = "unknown whether clients still connect: drained to the cap of the quiet time, %v"
 	faultClose       = "close the data plane: %v"
 	faultKill        = "data plane did not end when killed; leaving it to the exit of the process"
+	lineSooner       = "SIGKILL comes before the end of the grace period"
 	lineSecondSignal = "second termination signal; making the last call now"
 )

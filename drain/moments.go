@@ -28,6 +28,19 @@ func (r *run) deadline() time.Time { return r.start.Add(r.cfg.lastCallAfter()) }
 // graceEnds is the moment of the kubelet's SIGKILL.
 func (r *run) graceEnds() time.Time { return r.start.Add(r.cfg.GracePeriod) }
 
+// shorten moves SIGKILL forward to the moment that Termination.Deadline returns. All other moments follow from it.
+func (r *run) shorten() {
+	if r.sigkill == nil || r.cfg.Mode != ExitOnZero {
+		return
+	}
+	at, from := r.sigkill()
+	if grace := at.Sub(r.start); grace > 0 && grace < r.cfg.GracePeriod {
+		r.cfg.GracePeriod = grace
+		r.report.Deadline, r.report.DeadlineFrom = Millis(grace), from
+		r.log.Warn(lineSooner, "deadline_in", time.Until(at).Round(time.Millisecond), "deadline_from", from)
+	}
+}
+
 // cancelAt is when a drain is cancelled if no SIGTERM has followed the hook. A native sidecar gets its SIGTERM after the
 // exit of the app, which may take the whole grace period and, if the hook has used that up, the kubelet's two seconds
 // more; and the kubelet of a busy node is late.

@@ -74,7 +74,13 @@ func (o outcome) endInTime(t *testing.T) {
 	if o.report.Trigger != o.signals[0].sig.String() {
 		return // cancelled, and begun again by a SIGTERM at that moment: TestHook has it
 	}
-	margin := min(o.cfg.Margin, o.cfg.GracePeriod/4)
+	cfg := o.cfg
+	for _, n := range o.notices {
+		if n.at <= o.took && n.sigkill > 0 {
+			cfg.GracePeriod = min(cfg.GracePeriod, n.sigkill)
+		}
+	}
+	margin := min(cfg.Margin, cfg.GracePeriod/4)
 	var terminated, hurried time.Duration = dt.Forever, dt.Forever
 	for _, sig := range o.signals {
 		if sig.sig == drain.QuitNow && o.took > sig.at {
@@ -87,7 +93,12 @@ func (o outcome) endInTime(t *testing.T) {
 			terminated = min(terminated, sig.at)
 		}
 	}
-	latest := o.cfg.GracePeriod - margin/8
+	latest := cfg.GracePeriod - margin/8
+	for _, n := range o.notices { // no time may be left then
+		if n.at <= o.took && n.at > 0 && cfg.GracePeriod < o.cfg.GracePeriod {
+			latest = max(latest, n.at+300*ms) // a call that is broken off, and Kill
+		}
+	}
 	if o.took < terminated {
 		latest = o.cfg.GracePeriod + 5*s + 12*s + margin/8 // only a hook: no SIGKILL follows; Resume and Activity have their time
 		if o.signals[0].sig == drain.AppHook {
@@ -95,7 +106,7 @@ func (o outcome) endInTime(t *testing.T) {
 		}
 	} else if late := terminated + min(margin, 2*s) - margin/8; late > latest {
 		latest = late // a hook has used up the time: the kubelet leaves two seconds
-		if terminated >= o.cfg.GracePeriod+5*s {
+		if terminated >= cfg.GracePeriod+5*s {
 			latest += 2 * s // SIGTERM during the cancellation, which may take as long as any call
 		}
 	}
@@ -109,7 +120,7 @@ func (o outcome) endInTime(t *testing.T) {
 		t.Errorf("%s: left at %v, want %v at most", o.report.Verdict, o.took, latest)
 	}
 	clean := o.report.Verdict == drain.Clean
-	if least := min(o.cfg.MinimumDrain, hurried, o.cfg.GracePeriod-margin); clean && o.took < least {
+	if least := min(o.cfg.MinimumDrain, hurried, cfg.GracePeriod-margin); clean && o.took < least {
 		t.Errorf("left at %v, before the minimum drain of %v", o.took, least)
 	}
 }
@@ -175,6 +186,10 @@ func draw(c *chooser) scenario {
 	}
 	if c.from(0, 9) == 9 {
 		sc.dies = tenths(1, 300) + 70*ms
+	}
+	for range c.from(0, 2) {
+		at := tenths(0, 200)
+		sc.notices = append(sc.notices, notice{at + 50*ms, at + tenths(-20, 200)})
 	}
 	return sc
 }

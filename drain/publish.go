@@ -33,6 +33,9 @@ func (r Report) Publish(log *slog.Logger, file string) {
 		"phases", asJSON{r.Phases},
 		"late", r.Late,
 	}
+	if r.DeadlineFrom != "" {
+		attrs = append(attrs, "deadline_ms", time.Duration(r.Deadline).Milliseconds(), "deadline_from", r.DeadlineFrom)
+	}
 	if r.Raced > 0 {
 		attrs = append(attrs, "raced", r.Raced)
 	}

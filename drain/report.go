@@ -50,6 +50,11 @@ type Report struct {
 	Duration Millis    `json:"duration_ms"`
 	Phases   []Span    `json:"phases"`
 
+	// Deadline is when SIGKILL was due after the beginning, if that was sooner than the grace period; DeadlineFrom is the
+	// source of that: see Termination.Deadline.
+	Deadline     Millis `json:"deadline_ms,omitempty"`
+	DeadlineFrom string `json:"deadline_from,omitempty"`
+
 	// Late is how many connections and requests arrived after the drain began.
 	Late uint64 `json:"late"`
 

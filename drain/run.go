@@ -22,6 +22,11 @@ type Termination struct {
 	// not be closed; nil means that none follows.
 	Signals <-chan Signal
 
+	// Deadline returns when SIGKILL comes and the source of that, such as "delete"; a zero time if unknown. It is called
+	// at the beginning and at each Sooner, and must not block. A moment that is later than the grace period's end, or
+	// before the beginning, is ignored. nil: only the grace period counts.
+	Deadline func() (at time.Time, from string)
+
 	// Log is slog.Default() when nil.
 	Log *slog.Logger
 
@@ -66,10 +71,11 @@ func (t Termination) Run(ctx context.Context) (Report, error) {
 func (t Termination) run(ctx context.Context) Report {
 	now := time.Now()
 	r := &run{
-		ctx: ctx, cfg: t.Config, dp: t.Plane, signals: t.Signals, log: t.Log, istio: t.IstioLog, watch: t.Watch,
+		ctx: ctx, cfg: t.Config, dp: t.Plane, signals: t.Signals, sigkill: t.Deadline, log: t.Log, istio: t.IstioLog, watch: t.Watch,
 		start: now, phaseBegan: now, lastArrival: now,
 		report: Report{Mode: t.Config.Mode.String(), Trigger: t.Trigger.String(), Began: now},
 	}
+	r.shorten()
 	r.receive(t.Trigger)
 	switch {
 	case t.Trigger == QuitNow || t.Trigger == AppEnded:
@@ -111,6 +117,7 @@ type run struct {
 	cfg     Config
 	dp      DataPlane
 	signals <-chan Signal
+	sigkill func() (at time.Time, from string) // may be nil
 	log     *slog.Logger
 	istio   *slog.Logger // for the lines of lines.go that are Istio's
 	watch   Watcher

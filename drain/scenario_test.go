@@ -27,6 +27,9 @@ type signal struct {
 	sig drain.Signal
 }
 
+// notice is a moment of SIGKILL that becomes known at another.
+type notice struct{ at, sigkill time.Duration }
+
 // scenario is one termination: what is given, and what is expected of it. An
 // expectation that is empty is not looked at; those of obey are, always.
 type scenario struct {
@@ -38,6 +41,7 @@ type scenario struct {
 	dies    time.Duration
 	polled  bool
 	signals []signal      // the first begins it, at 0; none: one SIGTERM
+	notices []notice      // of an earlier SIGKILL; one at 0 is known from the beginning
 	ctxEnds time.Duration // zero: it does not
 
 	verdict drain.Verdict // always looked at
@@ -85,7 +89,7 @@ func (sc scenario) run(t *testing.T) outcome {
 	if len(sc.signals) > 0 {
 		first = sc.signals[0].sig
 	}
-	signals := make(chan drain.Signal, 8)
+	signals, told := make(chan drain.Signal, 8), make(chan time.Time, 8)
 	for i, sig := range sc.signals {
 		if i > 0 {
 			defer time.AfterFunc(sig.at, func() { signals <- sig.sig }).Stop()
@@ -93,8 +97,26 @@ func (sc scenario) run(t *testing.T) outcome {
 	}
 
 	start := time.Now()
+	var sigkill time.Time
+	for _, n := range sc.notices {
+		if n.at == 0 {
+			sigkill = start.Add(n.sigkill)
+			continue
+		}
+		defer time.AfterFunc(n.at, func() {
+			told <- start.Add(n.sigkill)
+			signals <- drain.Sooner
+		}).Stop()
+	}
+	deadline := func() (time.Time, string) {
+		select {
+		case sigkill = <-told:
+		default:
+		}
+		return sigkill, "delete"
+	}
 	book := &logbook{start: start}
-	report, err := drain.Termination{Plane: plane, Config: cfg, Trigger: first, Signals: signals, Log: slog.New(book)}.Run(ctx)
+	report, err := drain.Termination{Plane: plane, Config: cfg, Trigger: first, Signals: signals, Deadline: deadline, Log: slog.New(book)}.Run(ctx)
 	if err != nil {
 		panic(err)
 	}

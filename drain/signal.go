@@ -34,9 +34,13 @@ const (
 	// IstioDrain is /drain as pilot-agent handles it: the drain is never cancelled, and the SIGTERM
 	// that follows ends the data plane at once. Only Istio's modes know it; in ExitOnZero it is a Hook.
 	IstioDrain
+
+	// Sooner means that SIGKILL comes sooner than the grace period says: Run asks Termination.Deadline for the moment.
+	// It begins no termination. Istio's modes have no deadline and ignore it.
+	Sooner
 )
 
-var signalNames = []string{"SIGTERM", "SIGINT", "hook", "app hook", "notice", "quitquitquit", "app exit", "/drain"}
+var signalNames = []string{"SIGTERM", "SIGINT", "hook", "app hook", "notice", "quitquitquit", "app exit", "/drain", "deadline"}
 
 func (s Signal) String() string { return nameOf(s, "Signal", signalNames) }
 
@@ -52,6 +56,8 @@ func (r *run) receive(s Signal) {
 		r.containerEnds = true
 	case AppEnded:
 		r.quit, r.appEnded = true, true
+	case Sooner:
+		r.shorten()
 	case Hurry:
 		r.terminate()
 		r.hurryUp()

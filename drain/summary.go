@@ -40,6 +40,9 @@ func (r Report) Summary() string {
 		text += ": " + strings.Join(phases, ", ")
 	}
 	text += "; " + outcome
+	if r.DeadlineFrom != "" {
+		text += fmt.Sprintf("; SIGKILL was due after %s (%s)", seconds(r.Deadline), r.DeadlineFrom)
+	}
 	if r.Late > 0 {
 		text += fmt.Sprintf("; %d came after the drain began", r.Late)
 	}
