@@ -323,6 +323,9 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		var first drain.Signal
 		select {
 		case first = <-a.drainSignals:
+			if first == drain.Sooner { // the termination that begins asks for the deadline
+				continue
+			}
 		case <-a.Succession.HandedOver():
 			report := a.leaveToSuccessor(ctx)
 			a.status.metrics.count(report)
@@ -358,12 +361,13 @@ func (a *agent) runTermination(ctx context.Context, cfg drain.Config, first drai
 	began := time.Now()
 	a.Terminal.Draining(first, cfg, 0)
 	report, err := drain.Termination{
-		Plane:   a.plane,
-		Config:  cfg,
-		Trigger: first,
-		Signals: a.drainSignals,
-		Log:     a.log,
-		Watch:   a.phases.watcher(cfg),
+		Plane:    a.plane,
+		Config:   cfg,
+		Trigger:  first,
+		Signals:  a.drainSignals,
+		Deadline: a.phases.deadline,
+		Log:      a.log,
+		Watch:    a.phases.watcher(cfg),
 	}.Run(ctx)
 	if err != nil { // the settings have been validated before
 		a.log.Error("drain not started", "error", err)
@@ -380,7 +384,11 @@ func (a *agent) runTermination(ctx context.Context, cfg drain.Config, first drai
 //  3. the app's own code, but CodeIntended for a service's app that ends by our stop signal (SIGTERM: 143). A job keeps that code: its work is not done, and Kubernetes would count 0 as completed;
 //  4. CodeIntended.
 func (a *agent) end(ctx context.Context, report drain.Report) int {
-	by := report.Began.Add(a.gracePeriod() - killAhead)
+	grace := a.gracePeriod()
+	if report.Deadline > 0 {
+		grace = time.Duration(report.Deadline)
+	}
+	by := report.Began.Add(grace - killAhead)
 	if a.app != nil {
 		a.endApp(by)
 	}

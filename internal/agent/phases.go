@@ -56,6 +56,9 @@ type phases struct {
 	ended  time.Time    // zero during a termination
 	cfg    drain.Config // of the termination
 	hooked bool         // SIGTERM arrived after a hook's drain was complete
+
+	sigkill     time.Time // when the platform's SIGKILL comes, if that is sooner than the grace period's end
+	sigkillFrom string    // the source of that
 }
 
 func newPhases() *phases { return &phases{changing: changing{change: make(chan struct{})}} }
@@ -69,7 +72,12 @@ func (p *phases) appAccepts() { p.set(func() { p.starts = false }) }
 
 // watcher records one termination.
 func (p *phases) watcher(cfg drain.Config) drain.Watcher {
-	p.set(func() { p.began, p.ended, p.cfg = time.Now(), time.Time{}, cfg })
+	p.set(func() {
+		p.began, p.ended, p.cfg = time.Now(), time.Time{}, cfg
+		if left := time.Until(p.sigkill); left > 0 {
+			p.cfg.GracePeriod = min(cfg.GracePeriod, left)
+		}
+	})
 	return drain.Watcher{Phase: func(now drain.Phase) {
 		p.set(func() {
 			if now == drain.Done {
@@ -78,6 +86,27 @@ func (p *phases) watcher(cfg drain.Config) drain.Watcher {
 			p.phase = now
 		})
 	}}
+}
+
+// hasten records that SIGKILL comes at a moment. It returns false, and changes nothing, if the grace period ends no later.
+func (p *phases) hasten(at time.Time, from string, grace time.Duration) (isSooner bool) {
+	p.set(func() {
+		began := time.Now()
+		if p.phase != drain.Serving {
+			began, grace = p.began, p.cfg.GracePeriod
+		}
+		if left := at.Sub(began); left < grace {
+			isSooner, p.sigkill, p.sigkillFrom, p.cfg.GracePeriod = true, at, from, left
+		}
+	})
+	return isSooner
+}
+
+// deadline is what hasten recorded last.
+func (p *phases) deadline() (at time.Time, from string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sigkill, p.sigkillFrom
 }
 
 // begins waits until a termination begins, for atMost or until ctx ends, and reports whether it has.

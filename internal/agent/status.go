@@ -53,6 +53,7 @@ func (a *agent) startStatus() (*status, error) {
 	mux.HandleFunc("/present", own(s.present))
 	mux.HandleFunc("/hot-restart", own(a.Succession.ServeHTTP))
 	mux.HandleFunc("/wait/{token...}", s.waitByToken)
+	mux.HandleFunc("/deadline/{token...}", own(s.deadline))
 	mux.HandleFunc("GET /connections", fromPod(s.connections))
 	mux.HandleFunc("GET "+live.Path, fromPod(s.live.Page))
 	mux.HandleFunc("GET "+live.EventsPath, fromPod(s.live.Events))
@@ -208,10 +209,15 @@ func (s *status) waitByToken(w http.ResponseWriter, r *http.Request) {
 		defer sideport.Hold(w, r)()
 		s.waitAsSidecar(w, r)
 	default:
-		s.metrics.hookRefused.Inc()
-		s.a.throttle.Warn(s.a.log, time.Second, "hook without the pod's token refused", "from", r.RemoteAddr)
-		http.NotFound(w, r)
+		s.refuse(w, r)
 	}
+}
+
+// refuse answers a request without the pod's token as if the path did not exist.
+func (s *status) refuse(w http.ResponseWriter, r *http.Request) {
+	s.metrics.hookRefused.Inc()
+	s.a.throttle.Warn(s.a.log, time.Second, "hook without the pod's token refused", "from", r.RemoteAddr)
+	http.NotFound(w, r)
 }
 
 func isToken(got, want string) bool {
