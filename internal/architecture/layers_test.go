@@ -22,6 +22,7 @@ var layers = []struct{ folders, what string }{
 	{"kube/webhook kube/events", "admission of pods; Kubernetes Events about how they ended"},
 	{"kube/bugreport kube/top kube/check", "collects a report; shows drains in a terminal; looks a cluster over"},
 	{"kube/observe", "reports what the terminations of a node's pods lose"},
+	{"kube/notice", "a cloud's announcement that it ends this machine"},
 	{"kube/ephemeral", "observes a workload's terminations from ephemeral containers in its pods"},
 	{"kube/workload", "a workload's rollouts: reads, awaits and triggers them"},
 	{"kube/losses", "what terminations have lost, by workload, and what would help"},
