@@ -23,38 +23,44 @@ func openKernel(namespace *os.File, buffer int) (k *kernel, err error) {
 	if namespace == nil {
 		return openHere(buffer)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		k, err = openThere(namespace, buffer)
-	}()
-	<-done
+	err = Within(int(namespace.Fd()), func() (err error) {
+		k, err = openHere(buffer)
+		return err
+	})
+	if err != nil && k != nil {
+		_ = k.close()
+	}
 	return k, err
 }
 
-// openThere enters the namespace and comes back. A thread that cannot come back stays locked and ends with the
-// goroutine; the main thread could not end, and /proc/self would show its namespace.
-func openThere(namespace *os.File, buffer int) (*kernel, error) {
+// Within runs f in another network namespace: of a descriptor of /proc/PID/ns/net, or of a process (pidfd, since Linux
+// 5.8). Sockets that f opens stay there; goroutines that it starts are not there.
+func Within(namespace int, f func() error) error {
+	done := make(chan error)
+	go func() { done <- within(namespace, f) }()
+	return <-done
+}
+
+// within enters the namespace and comes back. A thread that cannot come back stays locked and ends with the goroutine;
+// the main thread could not end, and /proc/self would show its namespace.
+func within(namespace int, f func() error) error {
 	runtime.LockOSThread()
 	own, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		runtime.UnlockOSThread()
-		return nil, fmt.Errorf("open the own network namespace: %w", err)
+		return fmt.Errorf("open the own network namespace: %w", err)
 	}
 	defer own.Close()
-	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+	if err := unix.Setns(namespace, unix.CLONE_NEWNET); err != nil {
 		runtime.UnlockOSThread()
-		return nil, fmt.Errorf("enter the network namespace %s: %w", namespace.Name(), err)
+		return fmt.Errorf("enter the network namespace: %w", err)
 	}
-	k, err := openHere(buffer)
+	err = f()
 	if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); back != nil {
-		if err == nil {
-			_ = k.close()
-		}
-		return nil, fmt.Errorf("leave the network namespace %s: %w", namespace.Name(), back)
+		return errors.Join(err, fmt.Errorf("leave the network namespace: %w", back))
 	}
 	runtime.UnlockOSThread()
-	return k, err
+	return err
 }
 
 func openHere(buffer int) (k *kernel, err error) {

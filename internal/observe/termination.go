@@ -26,6 +26,7 @@ const (
 	Reset      Reason = "reset"      // the connection was reset, or the answer truncated
 	Unanswered Reason = "unanswered" // the connection was closed in order, without an answer
 	Refused    Reason = "refused"    // no listener: a new connection was refused
+	Cut        Reason = "cut"        // lastcall's last call ended it, as its agent reports
 )
 
 // Termination is what one termination of an app did to its clients, as seen by the kernel. Its JSON is the line that
@@ -79,10 +80,13 @@ type Lost struct {
 	Reset      int `json:"reset"`
 	Unanswered int `json:"unanswered"`
 	Refused    int `json:"refused"` // attempts to connect: one client may make several
+
+	// Cut is how many more lastcall's agent has ended at its last call than the kernel shows as lost.
+	Cut int `json:"cut,omitempty"`
 }
 
 // Total is the sum.
-func (l Lost) Total() int { return l.Reset + l.Unanswered + l.Refused }
+func (l Lost) Total() int { return l.Reset + l.Unanswered + l.Refused + l.Cut }
 
 // Arrivals are the new connections after Begin, refused ones included.
 type Arrivals struct {

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 )
 
 // The names of MeshOf that other packages compare with.
@@ -61,3 +63,30 @@ func IsProxy(spec *corev1.PodSpec, name string) bool {
 	c := find(spec, name)
 	return c != nil && (name == containerSidecar || name == istioProxy || isMeshProxy(spec, c))
 }
+
+// Agent is how a pod's sidecar is called from within the pod's network namespace.
+type Agent struct {
+	Port  int    // its status port
+	Token string // authorizes requests to it; it must not be logged
+}
+
+// AgentOf is the agent of a pod with lastcall's sidecar; its token is empty for other pods.
+func AgentOf(pod *corev1.Pod) (a Agent) {
+	c := find(&pod.Spec, containerSidecar)
+	if c == nil || !isOurs(pod) {
+		return Agent{}
+	}
+	if a.Token, _ = variable(c, variableHookToken); !token.MatchString(a.Token) {
+		return Agent{}
+	}
+	a.Port = meshconfig.DefaultStatusPort
+	for _, p := range c.Ports {
+		if p.Name == PortStatus {
+			a.Port = int(p.ContainerPort)
+		}
+	}
+	return a
+}
+
+// IsAgent reports whether a container of the pod is lastcall's sidecar.
+func IsAgent(pod *corev1.Pod, name string) bool { return name == containerSidecar && isOurs(pod) }

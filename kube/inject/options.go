@@ -179,6 +179,8 @@ const (
 	mountBinary  = "/lastcall"
 
 	istioProxy = "istio-proxy"
+
+	PortStatus = "http-lastcall" // the name of the sidecar's status port
 )
 
 // proxyUser is the user and group whose traffic is never captured, Istio's.

@@ -75,7 +75,7 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 		ImagePullPolicy: j.PullPolicy,
 		Args:            args,
 		Env:             j.env.vars(),
-		Ports:           []corev1.ContainerPort{{Name: "http-lastcall", ContainerPort: status, Protocol: corev1.ProtocolTCP}},
+		Ports:           []corev1.ContainerPort{{Name: PortStatus, ContainerPort: status, Protocol: corev1.ProtocolTCP}},
 		Resources:       resources,
 		SecurityContext: bound(),
 		// Often, because a probe that runs slightly too early keeps the pod unready until the next one; it fails after a minute.

@@ -54,9 +54,9 @@ func Advise(w *Workload) (all []Advice) {
 			Why:   fmt.Sprintf("SIGKILL ended %d of %d terminations; the longest took %s, and how long it needs is unknown", w.Killed, w.Terminations, Seconds(w.Longest)),
 			Patch: w.patch(fmt.Sprintf("spec:\n  terminationGracePeriodSeconds: %d", grace))})
 	}
-	if w.Proxy == proxyOurs && w.Reset > 0 && w.Killed == 0 {
+	if w.Proxy == proxyOurs && w.Reset+w.Cut > 0 && w.Killed == 0 {
 		all = append(all, Advice{What: "look at what the drain had to cut: kubectl get events --field-selector reason=DrainCut",
-			Why: fmt.Sprintf("%d reset behind lastcall. A protocol whose server speaks first, or long streams, may need an opaque port or a longer grace period", w.Reset)})
+			Why: fmt.Sprintf("%d reset or cut behind lastcall. A protocol whose server speaks first, or long streams, may need an opaque port or a longer grace period", w.Reset+w.Cut)})
 	}
 	if mean := w.Idle / float64(max(w.Terminations, 1)); w.Proxy != proxyOurs && mean >= idleWorth && w.Idle > shareNotFixed*w.Seconds {
 		all = append(all, Advice{What: "replace the fixed sleep (preStop, minimum drain) by a wait for requests",

@@ -60,6 +60,8 @@ func Query(ctx context.Context, client *http.Client, base *url.URL, span time.Du
 				w.Unanswered += round(v)
 			case observe.Refused:
 				w.Refused += round(v)
+			case observe.Cut:
+				w.Cut += round(v)
 			}
 		}},
 		{increase("lastcall_termination_deadline_missed_total", by), func(w *Workload, _ map[string]string, v float64) { w.Killed += round(v) }},

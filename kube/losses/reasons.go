@@ -11,7 +11,8 @@ import (
 // Reasons yields every reason with its number of requests, 0 included.
 func Reasons(l observe.Lost) iter.Seq2[observe.Reason, int] {
 	return func(yield func(observe.Reason, int) bool) {
-		_ = yield(observe.Reset, l.Reset) && yield(observe.Unanswered, l.Unanswered) && yield(observe.Refused, l.Refused)
+		_ = yield(observe.Reset, l.Reset) && yield(observe.Unanswered, l.Unanswered) && yield(observe.Refused, l.Refused) &&
+			yield(observe.Cut, l.Cut)
 	}
 }
 

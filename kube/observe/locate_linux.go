@@ -51,6 +51,7 @@ func (o *Observer) match(ctx context.Context, processes index) (missing bool) {
 			t.mains = all
 			if t.traffic == nil {
 				o.enter(ctx, t)
+				o.announceLocked(ctx, t)
 			}
 		}
 		if t.traffic != nil && t.hasAllLocked() || t.retries >= scanRetries {

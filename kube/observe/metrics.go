@@ -39,6 +39,7 @@ type Metrics struct {
 	terminations, lost, missed, unknown *prometheus.CounterVec
 	duration, idle, lateness, tail      *prometheus.HistogramVec
 	pods                                *prometheus.GaugeVec
+	deadlines, notices                  *prometheus.CounterVec
 
 	mu   sync.Mutex // guards keys
 	keys map[Key]bool
@@ -55,7 +56,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 	m := &Metrics{
 		terminations: counter("lastcall_terminations_total", "Terminations of pods, by verdict (clean, lost, killed, unknown).", append(key, "verdict")...),
-		lost:         counter("lastcall_termination_requests_lost_total", "Requests that terminations of pods lost, by reason (reset, unanswered, refused).", append(key, "reason")...),
+		lost:         counter("lastcall_termination_requests_lost_total", "Requests that terminations of pods lost, by reason (reset, unanswered, refused, cut).", append(key, "reason")...),
 		missed:       counter("lastcall_termination_deadline_missed_total", "Terminations in which SIGKILL ended a container at the end of the grace period.", key...),
 		unknown:      counter("lastcall_observer_unknown_total", "Terminations that were not observed or only in part, by reason (namespace, late, overrun, too-many, end, probes, deadline).", "reason"),
 		duration:     histogram("lastcall_termination_duration_seconds", "Time from the beginning of a termination to the exit of the app.", .1, .5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300),
@@ -65,9 +66,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		pods: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "lastcall_observer_pods", Help: "Pods of the node, by state (watched, host-network, waiting).",
 		}, []string{"state"}),
-		keys: map[Key]bool{},
+		deadlines: counter("lastcall_observer_deadlines_total", "Deadlines before the end of the grace period, announced to lastcall's agents, by source and result (accepted, refused, failed).", "from", "result"),
+		notices:   counter("lastcall_observer_notices_total", "Notices of the cloud that it ends the node, by kind (--cloud).", "kind"),
+		keys:      map[Key]bool{},
 	}
-	r.MustRegister(m.terminations, m.lost, m.missed, m.unknown, m.duration, m.idle, m.lateness, m.tail, m.pods)
+	r.MustRegister(m.terminations, m.lost, m.missed, m.unknown, m.duration, m.idle, m.lateness, m.tail, m.pods, m.deadlines, m.notices)
 	for _, reason := range []string{UnknownNamespace, UnknownLate, UnknownOverrun, UnknownTooMany, UnknownEnd, UnknownProbes, UnknownDeadline} {
 		m.unknown.WithLabelValues(reason)
 	}

@@ -34,6 +34,13 @@ type Observer struct {
 	Count  *Metrics
 	Log    *slog.Logger
 
+	// Announces notifies lastcall's agents in pods of a SIGKILL before the end of their grace periods.
+	Announces bool
+
+	// ShutdownGrace is the kubelet's grace period for most pods at a shutdown of the node: shutdownGracePeriod less
+	// shutdownGracePeriodCriticalPods. 0: unknown.
+	ShutdownGrace time.Duration
+
 	// API receives the result of each request for pods; may be nil.
 	API func(error)
 
@@ -43,7 +50,8 @@ type Observer struct {
 	mu      sync.Mutex // guards what follows
 	tracked map[types.UID]*tracked
 	ending  int
-	broken  bool // the API server is away
+	broken  bool     // the API server is away
+	notice  Deadline // of the node, from its cloud
 }
 
 // tracked is a pod of the node.
@@ -59,6 +67,12 @@ type tracked struct {
 	isDone   bool          // has been reported
 	changed  chan struct{} // receives after a change of pod or isGone
 	stop     context.CancelFunc
+
+	began        time.Time // when the observer received that the pod ends
+	graceSince   time.Time // when it received Pod.DeletionGrace, or that the node shuts down
+	announced    Deadline  // the last one that was sent to the agent
+	isAnnouncing bool
+	accepted     Deadline // the last one that the agent has accepted
 }
 
 // Run observes until ctx ends. Terminations in progress are then reported as unknown.
@@ -124,6 +138,14 @@ func (o *Observer) seen(ctx context.Context, p Pod) {
 		}
 	}
 	isNew := !t.isDone && (t.pod.UID == "" || !slices.EqualFunc(t.pod.Containers, p.Containers, func(a, b Container) bool { return a.ID == b.ID }))
+	if now := time.Now(); p.isTerminating() != t.pod.isTerminating() {
+		t.graceSince = now
+		if !p.Deleted.IsZero() && now.Sub(p.Deleted) > lateAfter { // the observer has just started
+			t.graceSince = p.Deleted
+		}
+	} else if p.DeletionGrace < t.pod.DeletionGrace { // a second, shorter deletion
+		t.graceSince = now
+	}
 	t.pod = p
 	notify(t.changed)
 	if p.HostNetwork {
@@ -138,6 +160,7 @@ func (o *Observer) seen(ctx context.Context, p Pod) {
 	}
 	if p.isTerminating() && p.hasStarted() && !p.hasEnded() {
 		o.end(ctx, t)
+		o.announceLocked(ctx, t)
 	}
 }
 
@@ -164,8 +187,8 @@ func (o *Observer) end(ctx context.Context, t *tracked) {
 	if t.isEnding {
 		return
 	}
-	t.isEnding = true
 	began := time.Now()
+	t.isEnding, t.began = true, began
 	if o.ending >= maxTerminations {
 		r := t.report(o.Node, began)
 		r.doubt(UnknownTooMany)

@@ -134,7 +134,7 @@ type lists struct{ cache.ListWatch }
 func (*lists) IsWatchListSemanticsUnSupported() bool { return true }
 
 // run starts an observer and returns its end.
-func (n *node) run() (stop func()) {
+func (n *node) run(change ...func(*Observer)) (stop func()) {
 	ctx, cancel := context.WithCancel(n.t.Context())
 	o := &Observer{
 		Pods: &lists{cache.ListWatch{
@@ -144,6 +144,9 @@ func (n *node) run() (stop func()) {
 			WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return n.changes, n.listErr },
 		}},
 		Proc: n.proc, Open: n.kernel.Open, Node: "node", Report: func(t Termination) { n.reports <- t }, Count: n.count, Log: slog.New(n.begun),
+	}
+	for _, f := range change {
+		f(o)
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); o.Run(ctx) }()
@@ -298,7 +301,7 @@ func TestTerminations(t *testing.T) {
 			n.list = []corev1.Pod{*pod}
 			stop := n.run()
 			n.watched(1)
-			if got := testutil.CollectAndCount(n.count.lost); got != 3 {
+			if got := testutil.CollectAndCount(n.count.lost); got != 4 {
 				t.Errorf("%d counters of lost requests before the termination, want one for each reason", got)
 			}
 			pod = deleted(pod, tt.grace)

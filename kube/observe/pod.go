@@ -28,8 +28,12 @@ type Pod struct {
 	Deleted       time.Time
 	DeletionGrace time.Duration
 
-	// Ended is true when the kubelet ends the pod by itself: eviction under pressure, shutdown of the node.
-	Ended bool
+	// Ended is true when the kubelet ends the pod by itself: eviction under pressure, or IsShutdown: of the node.
+	Ended, IsShutdown bool
+
+	IsEvicted bool // the eviction API has deleted it
+
+	Agent inject.Agent // lastcall's, without a token in other pods
 
 	Containers []Container
 	Probes     []time.Duration // periods of the kubelet's readiness probes that connect to the pod
@@ -41,7 +45,8 @@ type Container struct {
 	ID        string // without the runtime's prefix; empty before its start
 	IsProxy   bool   // carries the traffic of the others
 	IsRunning bool
-	Exit      *Exit // nil while it runs
+	Exit      *Exit        // nil while it runs
+	Report    *AgentReport // of lastcall's agent, when it has ended and left one
 }
 
 // Exit is how a container ended.
@@ -54,8 +59,9 @@ type Exit struct {
 func podOf(p *corev1.Pod) Pod {
 	pod := Pod{
 		Key:  Key{Namespace: p.Namespace, Workload: workloadOf(&p.ObjectMeta), Proxy: inject.CarrierOf(p)},
-		Name: strings.Clone(p.Name), UID: p.UID, HostNetwork: p.Spec.HostNetwork,
+		Name: strings.Clone(p.Name), UID: p.UID, HostNetwork: p.Spec.HostNetwork, Agent: inject.AgentOf(p),
 	}
+	pod.Agent.Token = strings.Clone(pod.Agent.Token)
 	if owner := metav1.GetControllerOf(p); owner != nil {
 		pod.Owner = &metav1.OwnerReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: owner.UID}
 	}
@@ -69,9 +75,9 @@ func podOf(p *corev1.Pod) Pod {
 		}
 		pod.Deleted = at.Add(-pod.DeletionGrace) // the API server's rule: deletionTimestamp is the deadline
 	}
-	pod.Ended = slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonTerminationByKubelet
-	})
+	for i := range p.Status.Conditions {
+		pod.disruption(&p.Status.Conditions[i])
+	}
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		if r := c.ReadinessProbe; r != nil && r.Exec == nil {
 			pod.Probes = append(pod.Probes, time.Duration(max(r.PeriodSeconds, 1))*time.Second)
@@ -82,6 +88,9 @@ func podOf(p *corev1.Pod) Pod {
 		c := Container{Name: s.Name, ID: id, IsRunning: s.State.Running != nil, IsProxy: inject.IsProxy(&p.Spec, s.Name)}
 		if end := s.State.Terminated; end != nil {
 			c.Exit = &Exit{Code: end.ExitCode, IsOutMemory: end.Reason == "OOMKilled"}
+			if inject.IsAgent(p, s.Name) {
+				c.Report = reportOf(end.Message)
+			}
 		}
 		pod.Containers = append(pod.Containers, c)
 	}

@@ -38,6 +38,11 @@ func (o *Observer) terminate(ctx context.Context, t *tracked, began time.Time) T
 		r.Deadline = deadline
 	}
 	r.isGone = isGone
+	o.mu.Lock()
+	if d := t.accepted; !d.At.IsZero() {
+		r.Deadline, r.DeadlineFrom = d.At, d.From
+	}
+	o.mu.Unlock()
 	r.conclude(&p, exits)
 	return r
 }

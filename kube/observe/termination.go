@@ -17,6 +17,9 @@ import (
 type Termination struct {
 	losses.Termination // Lateness is without the kubelet's probes
 
+	DeadlineFrom string       `json:"deadline_from,omitempty"` // the source of a deadline before the end of the grace period; empty: none
+	Agent        *AgentReport `json:"agent,omitempty"`         // what lastcall's agent reported; nil: nothing
+
 	UID    types.UID `json:"uid"`
 	Node   string    `json:"node"`
 	Exits  []AppExit `json:"exits,omitempty"`  // of the containers, proxies included
@@ -64,6 +67,7 @@ func (t *Termination) conclude(p *Pod, exits map[string]time.Duration) {
 	t.Traffic.Exit = observe.Exit{Known: len(t.Exits) > 0}
 	t.EndBySIGKILL()
 	t.discount(p)
+	t.addReport(p)
 	t.Judge()
 }
 

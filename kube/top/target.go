@@ -64,9 +64,6 @@ func (t Target) find(ctx context.Context, c check.Clients) (metav1.ListOptions, 
 // container is the name of the injected container.
 const container = "lastcall"
 
-// portName is the name of its status port.
-const portName = "http-lastcall"
-
 // errNoAgent describes a pod without lastcall.
 var errNoAgent = errors.New("no container lastcall in this pod")
 
@@ -78,7 +75,7 @@ func statusPort(p *corev1.Pod) (int32, error) {
 				continue
 			}
 			for _, port := range c.Ports {
-				if port.Name == portName {
+				if port.Name == inject.PortStatus {
 					return port.ContainerPort, nil
 				}
 			}

@@ -26,7 +26,9 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/observe"
 )
 
-const help = `Report what the terminations of this node's pods lose: requests without an answer, refused connections, new connections long after the beginning, SIGKILL at the deadline. It changes nothing in a pod, adds no sidecar and touches no packet: the kernel reports each socket that ends, with its counters (docs/observer.md).
+const help = `Report what the terminations of this node's pods lose: requests without an answer, refused connections, new connections long after the beginning, SIGKILL at the deadline. It adds no sidecar and touches no packet: the kernel reports each socket that ends, with its counters (docs/observer.md).
+
+A pod with lastcall's agent may have less time than its grace period: kubectl delete --grace-period, an eviction, a shutdown of the node, a cloud that takes its machine back. The observer notifies the agent of the moment of SIGKILL, from within the pod's network namespace and with the pod's token, so that the last call comes before; see --deadlines.
 
 Each termination is one line on standard output, as JSON, and is counted in the metrics at --listen; pods without lastcall's proxy also get a Kubernetes Event.
 
@@ -40,6 +42,10 @@ const softLimit = 64 << 20
 type flags struct {
 	node, listen, kubeconfig, proc, logFormat string
 	events                                    bool
+
+	deadlines       bool
+	shutdownGrace   time.Duration
+	cloud, cloudURL string
 }
 
 // version is set by the build (-ldflags "-X main.version=…").
@@ -62,6 +68,12 @@ func command() *cobra.Command {
 		flags.StringVar(&f.proc, "proc", "/proc", "`folder` with the node's process table")
 		flags.BoolVar(&f.events, "events", true, "create a Kubernetes Event for each termination (needs create on events)")
 	})
+	cli.Group(cmd.Flags(), "Deadlines", func(flags *pflag.FlagSet) {
+		flags.BoolVar(&f.deadlines, "deadlines", true, "announce to lastcall's agents that SIGKILL comes before the end of the grace period")
+		flags.DurationVar(&f.shutdownGrace, "shutdown-grace-period", 0, "`time` that the kubelet gives most pods when the node shuts down: its shutdownGracePeriod less shutdownGracePeriodCriticalPods (default unknown)")
+		flags.StringVar(&f.cloud, "cloud", "", "`cloud` whose metadata service announces the end of this machine: aws, gcp or azure (default none is read)")
+		flags.StringVar(&f.cloudURL, "cloud-url", "", "`URL` of the metadata service (default http://169.254.169.254)")
+	})
 	cli.Group(cmd.Flags(), "Observability", func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.listen, "listen", ":9090", "`address` for /metrics, /readyz and /healthz, host:port")
 		cli.LogFormatFlag(flags, &f.logFormat)
@@ -73,6 +85,9 @@ func command() *cobra.Command {
 func (f *flags) run(cmd *cobra.Command) error {
 	if f.node == "" {
 		return cli.UsageError{Err: errors.New("--node is missing: set it to the name of this node, as kubectl get nodes shows it")}
+	}
+	if err := f.checkDeadlines(); err != nil {
+		return cli.UsageError{Err: err}
 	}
 	log, written, err := cli.Log(cmd, f.logFormat, slog.LevelInfo)
 	if err != nil {
@@ -117,6 +132,7 @@ func (f *flags) run(cmd *cobra.Command) error {
 	o := &observe.Observer{
 		Pods: observe.PodsOf(client, f.node), Proc: f.proc, Open: observe.OpenNamespace(f.proc), Node: f.node,
 		Count: observe.NewMetrics(registry), Log: log, API: status.answered,
+		Announces: f.deadlines, ShutdownGrace: f.shutdownGrace,
 		Report: func(t observe.Termination) {
 			if err := writeLine(stdout, t); err != nil {
 				log.Warn("cannot write a termination", "error", err)
@@ -125,6 +141,9 @@ func (f *flags) run(cmd *cobra.Command) error {
 				events.Add(t)
 			}
 		},
+	}
+	if f.cloud != "" {
+		running.Go(func() { f.followCloud(ctx, o, log) })
 	}
 	log.Info("observing the terminations of a node", "node", f.node, "listen", ln.Addr().String())
 	o.Run(ctx)

@@ -1,0 +1,148 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/observe"
+	"github.com/lastcall-dev/lastcall/kube/inject"
+)
+
+// Limits of an announcement.
+const (
+	announceTimeout  = time.Second
+	announceAttempts = 3
+	announcePause    = 200 * time.Millisecond
+)
+
+// Results of an announcement, the label result.
+const (
+	accepted = "accepted"
+	refused  = "refused" // the agent knows an earlier deadline, or another token
+	failed   = "failed"  // no agent answered
+)
+
+// Notice receives when the node's cloud ends the node: from its kind, a zero time if that is only a risk, and the zero
+// value when it is withdrawn. It ends no pod: one that terminates has no later deadline.
+func (o *Observer) Notice(ctx context.Context, d Deadline) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.notice = d; d.From != "" {
+		o.Count.notices.WithLabelValues(d.From).Inc()
+	}
+	for _, t := range o.tracked {
+		o.announceLocked(ctx, t)
+	}
+}
+
+// announceLocked sends the agent of a terminating pod the moment of SIGKILL, if that is sooner than what it knows. o.mu is
+// locked. There is one goroutine for each termination at most.
+func (o *Observer) announceLocked(ctx context.Context, t *tracked) {
+	if !o.Announces || !t.isEnding || t.isDone || t.isAnnouncing || t.sandbox == nil || t.pod.Agent.Token == "" {
+		return
+	}
+	d := earlier(t.pod.sooner(t.graceSince, o.ShutdownGrace), o.notice)
+	known := earlier(Deadline{At: t.began.Add(t.pod.Grace)}, t.announced)
+	if d.At.IsZero() || !d.At.Before(known.At) || !d.At.After(time.Now()) {
+		return
+	}
+	t.announced, t.isAnnouncing = d, true
+	agent, sandbox, namespace, pod := t.pod.Agent, t.sandbox, t.pod.Namespace, t.pod.Name
+	o.work.Go(func() {
+		result, err := sandbox.announce(ctx, agent, d)
+		o.Count.deadlines.WithLabelValues(d.From, result).Inc()
+		attrs := []any{"namespace", namespace, "pod", pod, "deadline_in", time.Until(d.At).Round(time.Millisecond), "deadline_from", d.From}
+		if result == accepted {
+			o.Log.Info("announced the deadline to lastcall's agent", attrs...)
+		} else {
+			o.Log.Warn("cannot announce the deadline to lastcall's agent", append(attrs, "error", err)...)
+		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if t.isAnnouncing = false; result == accepted {
+			t.accepted = d
+		}
+		o.announceLocked(ctx, t) // there may be a sooner one meanwhile
+	})
+}
+
+// announce sends a deadline to the agent in the network namespace of the process. Errors do not contain the token.
+func (h *handle) announce(ctx context.Context, a inject.Agent, d Deadline) (result string, err error) {
+	target := url.URL{
+		Scheme: "http", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(a.Port)), Path: "/deadline/" + a.Token,
+		RawQuery: url.Values{"at": {d.At.UTC().Format(time.RFC3339Nano)}, "from": {d.From}}.Encode(),
+	}
+	client := http.Client{
+		Transport:     &http.Transport{DialContext: h.dial, DisableKeepAlives: true},
+		Timeout:       announceTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	for range announceAttempts {
+		var request *http.Request
+		if request, err = http.NewRequestWithContext(ctx, http.MethodPost, target.String(), nil); err != nil {
+			return failed, errors.New("the agent's address is invalid")
+		}
+		var response *http.Response
+		if response, err = client.Do(request); err == nil {
+			text, _ := io.ReadAll(io.LimitReader(response.Body, 256))
+			_ = response.Body.Close()
+			if response.StatusCode == http.StatusOK {
+				return accepted, nil
+			}
+			return refused, fmt.Errorf("the agent answered %d: %.256q", response.StatusCode, text)
+		}
+		var withURL *url.Error
+		if errors.As(err, &withURL) {
+			err = withURL.Err
+		}
+		select {
+		case <-ctx.Done():
+			return failed, ctx.Err()
+		case <-time.After(announcePause):
+		}
+	}
+	return failed, fmt.Errorf("connect to the agent: %w", err)
+}
+
+// DialNode connects from the network of the node to an address, which must not be a name. proc is the node's process table.
+func DialNode(proc string) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		namespace, err := os.Open(filepath.Join(proc, "1", "ns", "net"))
+		if err != nil {
+			return nil, fmt.Errorf("open the node's network namespace: %w", err)
+		}
+		defer func() { _ = namespace.Close() }()
+		err = observe.Within(int(namespace.Fd()), func() (err error) {
+			conn, err = new(net.Dialer).DialContext(ctx, network, address)
+			return err
+		})
+		return conn, err
+	}
+}
+
+// dial connects to an address, which must not be a name, from within the network namespace of the process.
+func (h *handle) dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	raw, err := h.file.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	gone := raw.Control(func(fd uintptr) {
+		err = observe.Within(int(fd), func() (err error) {
+			conn, err = new(net.Dialer).DialContext(ctx, network, address)
+			return err
+		})
+	})
+	if gone != nil {
+		return nil, fmt.Errorf("the pod's first process has exited: %w", gone)
+	}
+	return conn, err
+}

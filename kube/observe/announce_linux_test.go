@@ -1,0 +1,262 @@
+package observe
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/losses"
+)
+
+const podToken = "7f3a7f3a7f3a7f3a"
+
+// agent is lastcall's status port in a pod: what it received, and the code that it answers with.
+func agent(t *testing.T, code int) (port int, received <-chan url.Values) {
+	out := make(chan url.Values, 8)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || r.URL.Path != "/deadline/"+podToken {
+			t.Errorf("%s %s", r.Method, r.URL.Path)
+		}
+		out <- r.URL.Query()
+		http.Error(w, "", code)
+	}))
+	t.Cleanup(server.Close)
+	_, number, _ := net.SplitHostPort(server.Listener.Addr().String())
+	port, _ = strconv.Atoi(number)
+	return port, out
+}
+
+// injected is a pod with lastcall's sidecar, which has this status port.
+func injected(number, port int) *corev1.Pod {
+	p := running(number)
+	p.Annotations = map[string]string{inject.AnnotationStatus: string(inject.Injected)}
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
+		Name: "lastcall", Env: []corev1.EnvVar{{Name: "LASTCALL_HOOK_TOKEN", Value: podToken}},
+		Ports: []corev1.ContainerPort{{Name: inject.PortStatus, ContainerPort: int32(port)}},
+	})
+	p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
+		Name: "lastcall", ContainerID: "containerd://" + idOf("lastcall", p.UID), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+	})
+	return p
+}
+
+func announces(o *Observer) { o.Announces, o.ShutdownGrace = true, 20*time.Second }
+
+// disrupted is a pod with a reason in its condition DisruptionTarget.
+func disrupted(p *corev1.Pod, reason, message string) *corev1.Pod {
+	p = p.DeepCopy()
+	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: message})
+	return p
+}
+
+// TestAnnounce has each way in which a pod of 30 s gets less.
+func TestAnnounce(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*corev1.Pod) *corev1.Pod
+		from   string
+		in     time.Duration
+	}{
+		{"kubectl delete --grace-period=8", func(p *corev1.Pod) *corev1.Pod { return deleted(p, 8) }, FromDelete, 8 * time.Second},
+		{"--grace-period=0: the kubelet gives a second", func(p *corev1.Pod) *corev1.Pod { return deleted(p, 0) }, FromDelete, time.Second},
+		{"an eviction with a grace period", func(p *corev1.Pod) *corev1.Pod {
+			return deleted(disrupted(p, reasonEviction, "Eviction API: evicting"), 5)
+		}, FromEviction, 5 * time.Second},
+		{"a shutdown of the node", func(p *corev1.Pod) *corev1.Pod {
+			return disrupted(p, corev1.PodReasonTerminationByKubelet, messageShutdown)
+		}, FromShutdown, 20 * time.Second},
+		{"its own grace period", func(p *corev1.Pod) *corev1.Pod { return deleted(p, 30) }, "", 0},
+		{"a longer one", func(p *corev1.Pod) *corev1.Pod { return deleted(p, 60) }, "", 0},
+		{"eviction under pressure, whose time the kubelet does not show", func(p *corev1.Pod) *corev1.Pod {
+			return disrupted(p, corev1.PodReasonTerminationByKubelet, "The node was low on resource: memory.")
+		}, "", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			port, received := agent(t, http.StatusOK)
+			n := newNode(t)
+			pod := injected(1, port)
+			endSandbox, endApp, endAgent := n.process(pod, "pause"), n.process(pod, "app"), n.process(pod, "lastcall")
+			n.list = []corev1.Pod{*pod}
+			n.run(announces)
+			n.watched(1)
+			sent := time.Now()
+			pod = tt.change(pod)
+			n.changes.Modify(pod)
+			n.wait(1)
+			if tt.from != "" {
+				q := <-received
+				at, err := time.Parse(time.RFC3339Nano, q.Get("at"))
+				if in := at.Sub(sent); err != nil || q.Get("from") != tt.from || in < tt.in || in > tt.in+2*time.Second {
+					t.Errorf("received %v (in %v), want %s in %v", q, in, tt.from, tt.in)
+				}
+			}
+			endApp()
+			endAgent()
+			endSandbox()
+			n.changes.Modify(exited(pod, 0))
+			n.changes.Delete(exited(pod, 0))
+			r := n.next()
+			if len(received) > 0 {
+				t.Errorf("also received: %v", <-received)
+			}
+			if r.DeadlineFrom != tt.from || tt.from != "" && r.Deadline.Sub(r.Began).Round(time.Second) != tt.in {
+				t.Errorf("deadline from %q, %v after the beginning; want %q, %v", r.DeadlineFrom, r.Deadline.Sub(r.Began), tt.from, tt.in)
+			}
+			if got := testutil.CollectAndCount(n.count.deadlines); got != min(1, len(tt.from)) {
+				t.Errorf("%d series of announcements", got)
+			}
+		})
+	}
+}
+
+// TestAnnounceAgain has a second deletion, and notices of the cloud before and during a termination.
+func TestAnnounceAgain(t *testing.T) {
+	port, received := agent(t, http.StatusOK)
+	n := newNode(t)
+	pod := injected(1, port)
+	for _, name := range []string{"pause", "app", "lastcall"} {
+		n.process(pod, name)
+	}
+	n.list = []corev1.Pod{*pod}
+	var o *Observer
+	n.run(announces, func(observer *Observer) { o = observer })
+	n.watched(1)
+	in := func(from string) time.Duration {
+		t.Helper()
+		q := <-received
+		at, err := time.Parse(time.RFC3339Nano, q.Get("at"))
+		if err != nil || q.Get("from") != from {
+			t.Fatalf("received %v, want %s", q, from)
+		}
+		return time.Until(at).Round(time.Second)
+	}
+	o.Notice(t.Context(), Deadline{time.Now().Add(25 * time.Second), "aws-spot"})
+	o.Notice(t.Context(), Deadline{From: "aws-rebalance"}) // no moment: withdraws the other
+	o.Notice(t.Context(), Deadline{time.Now().Add(25 * time.Second), "aws-spot"})
+	if len(received) > 0 {
+		t.Fatal("a pod that serves received a deadline")
+	}
+	n.changes.Modify(deleted(pod, 30))
+	if got := in("aws-spot"); got != 25*time.Second {
+		t.Errorf("the cloud's notice: in %v", got)
+	}
+	n.changes.Modify(deleted(pod, 20))
+	if got := in(FromDelete); got != 20*time.Second {
+		t.Errorf("the second deletion: in %v", got)
+	}
+	o.Notice(t.Context(), Deadline{time.Now().Add(22 * time.Second), "aws-spot"}) // no sooner
+	o.Notice(t.Context(), Deadline{time.Now().Add(10 * time.Second), "azure-preempt"})
+	if got := in("azure-preempt"); got != 10*time.Second {
+		t.Errorf("a sooner notice: in %v", got)
+	}
+	if got := testutil.ToFloat64(n.count.notices.WithLabelValues("aws-spot")); got != 3 {
+		t.Errorf("%v notices were counted", got)
+	}
+}
+
+// TestAnnounceFails has agents that refuse, or are not there, and a pod without one: nothing hangs, and the token is in no
+// log and no report.
+func TestAnnounceFails(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		code   int // 0: nothing listens
+		result string
+	}{
+		{"refuses", http.StatusConflict, refused},
+		{"has another token", http.StatusNotFound, refused},
+		{"is away", 0, failed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			port := 1
+			if tt.code > 0 {
+				port, _ = agent(t, tt.code)
+			}
+			n := newNode(t)
+			pod := injected(1, port)
+			ends := []func(){n.process(pod, "app"), n.process(pod, "lastcall"), n.process(pod, "pause")}
+			n.list = []corev1.Pod{*pod}
+			n.run(announces)
+			n.watched(1)
+			pod = deleted(pod, 8)
+			n.changes.Modify(pod)
+			n.wait(1)
+			for end := time.Now().Add(patience); testutil.ToFloat64(n.count.deadlines.WithLabelValues(FromDelete, tt.result)) == 0; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("not counted as %s", tt.result)
+				}
+			}
+			for _, end := range ends {
+				end()
+			}
+			n.changes.Delete(exited(pod, 0))
+			r := n.next()
+			text, err := json.Marshal(r)
+			if err != nil || r.DeadlineFrom != "" || strings.Contains(string(text), podToken) || strings.Contains(fmt.Sprintf("%+v", r), podToken) {
+				t.Errorf("%s, %v", text, err)
+			}
+		})
+	}
+	p := process{pid: 1 << 30}
+	if h, err := p.open(t.TempDir()); h != nil || err != nil {
+		t.Fatalf("%v, %v", h, err)
+	}
+}
+
+// TestAgentReport has what the agent wrote into its termination message: conversations that its last call ended count as
+// lost, unless the kernel shows them as lost, too.
+func TestAgentReport(t *testing.T) {
+	cut := func(n int) string {
+		r := drain.Report{Verdict: drain.Cut, Trigger: "SIGTERM", Began: time.Now(), Duration: drain.Millis(6 * time.Second), DeadlineFrom: "delete"}
+		for i := range n {
+			r.Open = append(r.Open, drain.Conversation{Peer: fmt.Sprint("10.0.0.1:", i), Request: "GET /events", Ending: "truncated"})
+		}
+		text, _ := json.Marshal(r)
+		return string(text)
+	}
+	clean, _ := json.Marshal(drain.Report{Verdict: drain.Clean, Trigger: "SIGTERM", Began: time.Now()})
+	for _, tt := range []struct {
+		name    string
+		message string
+		reset   int
+		verdict string
+		cut     int
+	}{
+		{"nothing was cut", string(clean), 0, losses.Clean, 0},
+		{"three streams", cut(3), 0, losses.Lost, 3},
+		{"the kernel shows one of them as reset", cut(3), 1, losses.Lost, 2},
+		{"the kernel shows more", cut(1), 4, losses.Lost, 0},
+		{"no report", "", 0, losses.Clean, 0},
+		{"another program's message", "exit status 1", 0, losses.Clean, 0},
+		{"a number without bound", strings.Replace(cut(1), `"open"`, `"left_out":9000000000000000000,"open"`, 1), 0, losses.Lost, maxCut},
+		{"a negative number", strings.Replace(cut(1), `"open"`, `"left_out":-5,"open"`, 1), 0, losses.Lost, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := injected(1, 15020)
+			p.Status.ContainerStatuses[1].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: tt.message, FinishedAt: metav1.Now()}}
+			pod := podOf(p)
+			r := Termination{}
+			r.Traffic.Lost.Reset = tt.reset
+			r.conclude(&pod, map[string]time.Duration{idOf("lastcall", p.UID): 6 * time.Second, idOf("app", p.UID): 6 * time.Second})
+			if r.Verdict != tt.verdict || r.Traffic.Lost.Cut != tt.cut || (r.Agent != nil) != strings.HasPrefix(tt.message, "{") {
+				t.Errorf("%s, %+v, %+v", r.Verdict, r.Traffic.Lost, r.Agent)
+			}
+			if tt.cut > 0 && !slices.Contains(strings.Fields(strings.NewReplacer("(", "", ")", "", ",", "").Replace(r.Summary())), "cut;") {
+				t.Errorf("%q", r.Summary())
+			}
+		})
+	}
+}
