@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/kube/model"
@@ -42,7 +43,8 @@ type sending struct {
 	Reason  string `json:"lost_by"`
 }
 
-const rehearsalSchema = "https://lastcall.dev/schema/rehearsal-service-v1.json"
+// rehearsalSchema is the end of the schema's address: its version decides, wherever it is published.
+const rehearsalSchema = "/rehearsal-service-v1.json"
 
 // settled is how long after a stop signal a request is sent that an app which closes its listener no longer accepts.
 const settled = 300 // ms
@@ -51,8 +53,8 @@ const settled = 300 // ms
 func ReadRehearsal(in io.Reader) (*Evidence, error) {
 	var r rehearsal
 	decoder := json.NewDecoder(io.LimitReader(in, maxInput))
-	if err := decoder.Decode(&r); err != nil || r.Schema != rehearsalSchema {
-		return nil, fmt.Errorf("it is no result of lastcallctl rehearse --request … -o json: must be JSON with $schema %s", rehearsalSchema)
+	if err := decoder.Decode(&r); err != nil || !strings.HasSuffix(r.Schema, rehearsalSchema) {
+		return nil, fmt.Errorf("it is no result of lastcallctl rehearse --request … -o json: must be JSON with a $schema that ends with %s", rehearsalSchema)
 	}
 	if len(r.Rows) == 0 || len(r.Rows[0].Runs) == 0 {
 		return nil, fmt.Errorf("the rehearsal has no run")

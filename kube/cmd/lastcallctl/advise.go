@@ -25,7 +25,7 @@ How long requests take and how late clients still connect is read from what was 
 
 With --pods it also simulates a rollout under each way of stopping: how long it takes, how many requests it loses, how much capacity it needs in addition.
 
-Exit code: 0, 1 if no timers suffice, 2 for wrong flags and input.`
+Exit code: 0, 1 if no timers suffice or Prometheus does not answer, 2 for wrong flags and input.`
 
 type adviseFlags struct {
 	adviseInput
@@ -46,7 +46,7 @@ func adviseCommand() *cobra.Command {
 			"  lastcallctl advise --prometheus http://localhost:9090 -f deployment.yaml\n" +
 			"  lastcallctl advise --p50 80ms --p99 2s --longest 20s --app finishes\n" +
 			"  lastcallctl advise --durations durations.txt -f deployment.yaml --lose 0.001\n" +
-			"  lastcallctl advise --p50 80ms --p99 2s --longest 20s --pods 10000 --max-surge 25%",
+			"  lastcallctl advise --p50 80ms --p99 2s --pods 10000 --max-surge 25%",
 		Args: filesByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
