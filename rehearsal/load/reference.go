@@ -82,9 +82,12 @@ func refer(ctx context.Context, client *traffic.Client, r Request) (ref Referenc
 	return ref, nil
 }
 
-// isShort reports whether a response that is complete by its framing lacks its end.
+// isShort reports whether a response that is complete by its framing lacks its end. Without a framing, its end decides even if
+// it is long enough.
 func (ref Reference) isShort(o traffic.Outcome) bool {
 	switch {
+	case ref.sameLength && ref.sameTail && o.Framing == traffic.ByClose:
+		return o.Bytes < ref.Bytes || !bytes.HasSuffix(o.Tail, ref.tail) // an error of the server, for example
 	case ref.sameLength:
 		return o.Bytes < ref.Bytes
 	case ref.sameTail:
