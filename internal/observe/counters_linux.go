@@ -47,7 +47,7 @@ func (c counters) close() {
 const tableMost = 64 << 20
 
 // acks reads the tables of sockets: see sockets.InStride.
-func (c counters) acks(ports []uint16) (answered func(local, remote netip.AddrPort) bool, exact bool, err error) {
+func (c counters) acks(ports []uint16) (answers func(local, remote netip.AddrPort) (answered, exact bool), err error) {
 	tables := []io.Reader{io.NewSectionReader(c.tcp, 0, tableMost)}
 	if c.tcp6 != nil {
 		tables = append(tables, io.NewSectionReader(c.tcp6, 0, tableMost))

@@ -25,7 +25,7 @@ const (
 type ledger struct {
 	options   Options
 	owned     func(sockdiag.Socket) bool // whether a listener is the app's; nil: all are
-	acks      func(ports []uint16) (answered func(local, remote netip.AddrPort) bool, exact bool, err error)
+	acks      func(ports []uint16) (answers func(local, remote netip.AddrPort) (answered, exact bool), err error)
 	listeners map[uint64]bool      // by cookie, whether it counts; also those that have closed
 	ports     map[uint16]bool      // that have or had a listener that counts
 	listening []uint16             // that have one now
@@ -170,9 +170,9 @@ func (g *ledger) settle() {
 	if len(doubts) == 0 || g.acks == nil {
 		return
 	}
-	if answered, exact, err := g.acks(slices.Collect(maps.Keys(g.ports))); err == nil { // otherwise at the next look
+	if answers, err := g.acks(slices.Collect(maps.Keys(g.ports))); err == nil { // otherwise at the next look
 		for _, c := range doubts {
-			c.settle(answered, exact)
+			c.settle(answers(c.Local, c.Remote))
 		}
 	}
 }

@@ -133,18 +133,25 @@ func readAcks(ports []uint16) (acks, error) {
 	return acksOf(sockets), nil
 }
 
-// InStride reads tables such as /proc/net/tcp, of any network namespace. answered reports whether the app's answers on a
-// connection have carried the acknowledgements: see readAcks. exact states that the others have no answer, of those
-// that have been silent for 40 ms.
-func InStride(ports []uint16, tables ...io.Reader) (answered func(local, remote netip.AddrPort) bool, exact bool, err error) {
+// InStride reads tables such as /proc/net/tcp, of any network namespace. answers reports whether the app's answers on a
+// connection have carried the acknowledgements: see readAcks. Without them, and if exact, an established connection that
+// has been silent for 40 ms has no answer.
+func InStride(ports []uint16, tables ...io.Reader) (answers func(local, remote netip.AddrPort) (answered, exact bool), err error) {
 	var sockets []procSocket
 	for _, table := range tables {
 		if sockets, err = scanProc(sockets, table, ports); err != nil {
-			return nil, false, fmt.Errorf("read the kernel's socket table: %w", err)
+			return nil, fmt.Errorf("read the kernel's socket table: %w", err)
 		}
 	}
 	h := acksOf(sockets)
-	return func(local, remote netip.AddrPort) bool { return h.inStride[ends{local, remote}] }, h.exact, nil
+	established := make(map[ends]bool)
+	for _, s := range sockets {
+		established[s.ends] = s.state == sockdiag.Established
+	}
+	return func(local, remote netip.AddrPort) (answered, exact bool) {
+		e := ends{local, remote}
+		return h.inStride[e], h.exact && established[e]
+	}, nil
 }
 
 func acksOf(sockets []procSocket) acks {
