@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,13 +38,17 @@ var (
 	observeSeed  = flag.Uint64("observe-seed", 1, "seed of the terminations of TestObserve")
 )
 
-// observer has the chart install the observer until the end of the test.
-func observer(t *testing.T) {
+// observer has the chart install the observer until the end of the test, with more flags.
+func observer(t *testing.T, args ...string) {
 	t.Helper()
 	manifests, err := exec.Command("../../bin/chart", "template", "../../deploy/chart", "--namespace", observerRelease, "--version", *tag,
 		"--set", "registry=localhost,webhook.enabled=false,observer.enabled=true").Output()
 	if err != nil {
 		t.Fatal("render the chart (make e2e builds bin/chart): ", err)
+	}
+	const flag = "            - --deadlines=true\n"
+	for _, arg := range args {
+		manifests = bytes.Replace(manifests, []byte(flag), []byte(flag+"            - "+arg+"\n"), 1)
 	}
 	namespace := "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + observerRelease + ", labels: {pod-security.kubernetes.io/enforce: privileged}}\n"
 	t.Cleanup(func() {

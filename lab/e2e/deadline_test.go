@@ -1,0 +1,111 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/losses"
+)
+
+// spot is AWS' metadata service, which may announce the end of the machine.
+type spot struct {
+	mu sync.Mutex // guards at
+	at time.Time
+}
+
+func (s *spot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case r.Method == http.MethodPut && r.URL.Path == "/latest/api/token":
+		_, _ = io.WriteString(w, "token")
+	case r.Header.Get("X-aws-ec2-metadata-token") != "token":
+		w.WriteHeader(http.StatusUnauthorized)
+	case r.URL.Path == "/latest/meta-data/spot/instance-action" && !s.at.IsZero():
+		_, _ = fmt.Fprintf(w, `{"action": "terminate", "time": %q}`, s.at.UTC().Format(time.RFC3339))
+	default:
+		w.WriteHeader(http.StatusNotFound)
+	}
+}
+
+// TestDeadline has SIGKILL come before the end of the grace period of 30 s, while a client receives a stream that does not
+// end: the client gets the end of its protocol in time, and no SIGKILL is needed.
+func TestDeadline(t *testing.T) {
+	cloud := &spot{}
+	metadata := httptest.NewServer(cloud)
+	defer metadata.Close()
+	observer(t, "--cloud=aws", "--cloud-url="+metadata.URL)
+	ended := func(t *testing.T, sidecar, from string, within time.Duration, end func(n *namespace, p corev1.Pod) error) {
+		n := newNamespace(t, nil)
+		p := n.start(app{name: "web", annotations: map[string]string{"lastcall.dev/sidecar": sidecar}})
+		stream, err := http.Get(url(p, "/drip?duration=600&numbytes=6000&delay=0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = stream.Body.Close() }()
+		began := time.Now()
+		if err := end(n, p); err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.Copy(io.Discard, stream.Body)
+		took := time.Since(began)
+		if !errors.Is(err, io.ErrUnexpectedEOF) { // a truncated response, which the client notices; a reset is another error
+			t.Errorf("the stream ended with %v", err)
+		}
+		if took > within-time.Second || took < within/2 {
+			t.Errorf("the stream ended after %v, want about 2 s before %v", took, within)
+		}
+		r := n.observed(p)
+		n.gone(p)
+		if r.DeadlineFrom != from || r.Verdict != losses.Lost || r.Traffic.Lost.Total() != 1 || len(r.Killed) > 0 || r.Agent == nil || r.Agent.DeadlineFrom != from {
+			t.Errorf("the observer's report: %+v, agent %+v", r, r.Agent)
+		}
+		t.Logf("the stream ended after %.2f s, the pod's last process after %.2f s; %s", took.Seconds(), r.Seconds, r.Summary())
+	}
+	remove := func(n *namespace, p corev1.Pod) error {
+		n.Kubectl("delete", "pod", p.Name, "--grace-period=8", "--wait=false")
+		return nil
+	}
+	evict := func(n *namespace, p corev1.Pod) error {
+		grace := int64(8)
+		return client.PolicyV1().Evictions(n.Name).Evict(n.T.Context(), &policyv1.Eviction{
+			ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: n.Name}, DeleteOptions: &metav1.DeleteOptions{GracePeriodSeconds: &grace},
+		})
+	}
+	t.Run("shorter", func(t *testing.T) {
+		for _, tt := range []struct {
+			name, sidecar, from string
+			end                 func(n *namespace, p corev1.Pod) error
+		}{
+			{"delete, native", "native", "delete", remove},
+			{"delete, classic", "classic", "delete", remove},
+			{"evict", "native", "eviction", evict},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				t.Parallel()
+				ended(t, tt.sidecar, tt.from, 8*time.Second, tt.end)
+			})
+		}
+	})
+	t.Run("spot", func(t *testing.T) {
+		ended(t, "native", "aws-spot", 14*time.Second, func(n *namespace, p corev1.Pod) error {
+			cloud.mu.Lock()
+			cloud.at = time.Now().Add(14 * time.Second)
+			cloud.mu.Unlock()
+			n.Kubectl("delete", "pod", p.Name, "--wait=false")
+			return nil
+		})
+	})
+}
