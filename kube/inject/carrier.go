@@ -43,19 +43,40 @@ func MeshOf(pod *corev1.Pod, ns Namespace) (name string, proxy *corev1.Container
 const (
 	CarrierNone = "none"
 	CarrierOurs = "lastcall"
+	CarrierHook = "hook"
 )
 
-// CarrierOf is what carries the traffic of a running pod, as a label: none, lastcall, istio, istio-ambient, or another
-// mesh such as linkerd. lastcall's preStop hook alone carries nothing.
+// hookSuffix marks a mesh's pod that lastcall's preStop hook holds: before and after are two series.
+const hookSuffix = "-" + CarrierHook
+
+// CarrierOf is what carries the traffic of a running pod and what ends it, as a label: none, lastcall (its sidecar), hook
+// (lastcall's preStop hook, which carries nothing), istio, istio-ambient, or another mesh such as linkerd; a mesh's name
+// with lastcall's hook is istio-hook, linkerd-hook, and so on.
 func CarrierOf(pod *corev1.Pod) string {
-	if find(&pod.Spec, containerSidecar) != nil && isOurs(pod) {
+	hasOurs := isOurs(pod)
+	if hasOurs && find(&pod.Spec, containerSidecar) != nil {
 		return CarrierOurs
 	}
 	name, proxy := MeshOf(pod, Namespace{})
-	if proxy == nil && name != MeshAmbient {
-		return CarrierNone
+	switch isMesh := proxy != nil || name == MeshAmbient; {
+	case isMesh && hasOurs:
+		return carrierName(name) + hookSuffix
+	case isMesh:
+		return carrierName(name)
+	case hasOurs:
+		return CarrierHook
 	}
-	return strings.ReplaceAll(strings.ToLower(name), " ", "-")
+	return CarrierNone
+}
+
+func carrierName(mesh string) string { return strings.ReplaceAll(strings.ToLower(mesh), " ", "-") }
+
+// MeshOfCarrier is a value of CarrierOf without lastcall's hook.
+func MeshOfCarrier(carrier string) string { return strings.TrimSuffix(carrier, hookSuffix) }
+
+// HasLastcall reports whether lastcall's sidecar or hook ends the pods with this value of CarrierOf.
+func HasLastcall(carrier string) bool {
+	return carrier == CarrierOurs || carrier == CarrierHook || strings.HasSuffix(carrier, hookSuffix)
 }
 
 // IsProxy reports whether the container with this name carries the traffic of the others: lastcall's or a mesh's.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
 // Advice is what would help a workload, with the number that it follows from.
@@ -15,7 +17,6 @@ type Advice struct {
 
 // Figures from which advice follows.
 const (
-	proxyOurs     = "lastcall"
 	graceReserve  = 5   // seconds that a grace period has beyond the longest termination
 	idleWorth     = 5   // mean seconds without a request that are worth a remark
 	shareNotFixed = 0.5 // of a termination: idle time beyond it looks like a fixed sleep
@@ -32,8 +33,9 @@ const holdAnnotation = `proxy.istio.io/config: '{"proxyMetadata": {"MINIMUM_DRAI
 func Advise(w *Workload) (all []Advice) {
 	late := fmt.Sprintf("new connections arrived up to %s after SIGTERM", Seconds(w.Lateness))
 	hold := int(math.Ceil(w.Lateness)) + 1
+	isOurs := inject.HasLastcall(w.Proxy)
 	switch {
-	case w.Total() > 0 && w.Proxy != proxyOurs:
+	case w.Total() > 0 && !isOurs:
 		why := Why(w.Lost)
 		if w.Refused > 0 && w.Lateness > 0 {
 			why += "; " + late
@@ -54,11 +56,11 @@ func Advise(w *Workload) (all []Advice) {
 			Why:   fmt.Sprintf("SIGKILL ended %d of %d terminations; the longest took %s, and how long it needs is unknown", w.Killed, w.Terminations, Seconds(w.Longest)),
 			Patch: w.patch(fmt.Sprintf("spec:\n  terminationGracePeriodSeconds: %d", grace))})
 	}
-	if w.Proxy == proxyOurs && w.Reset+w.Cut > 0 && w.Killed == 0 {
+	if isOurs && w.Reset+w.Cut > 0 && w.Killed == 0 {
 		all = append(all, Advice{What: "look at what the drain had to cut: kubectl get events --field-selector reason=DrainCut",
 			Why: fmt.Sprintf("%d reset or cut behind lastcall. A protocol whose server speaks first, or long streams, may need an opaque port or a longer grace period", w.Reset+w.Cut)})
 	}
-	if mean := w.Idle / float64(max(w.Terminations, 1)); w.Proxy != proxyOurs && mean >= idleWorth && w.Idle > shareNotFixed*w.Seconds {
+	if mean := w.Idle / float64(max(w.Terminations, 1)); !isOurs && mean >= idleWorth && w.Idle > shareNotFixed*w.Seconds {
 		all = append(all, Advice{What: "replace the fixed sleep (preStop, minimum drain) by a wait for requests",
 			Why: fmt.Sprintf("%s of %s were waited without a request in flight; %s", Seconds(w.Idle), Seconds(w.Seconds), late)})
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/observe"
+	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
 func TestJudge(t *testing.T) {
@@ -57,7 +58,7 @@ no JSON
 func TestAdvise(t *testing.T) {
 	bare := Workload{Namespace: "shop", Name: "deployment/web", Proxy: "none", Terminations: 4}
 	ours := bare
-	ours.Proxy = proxyOurs
+	ours.Proxy = inject.CarrierOurs
 	for _, tt := range []struct {
 		name string
 		from Workload

@@ -77,7 +77,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Expect creates the counters of a workload with 0: Prometheus sees no increase in the first value of a series.
+// Expect creates the counters and histograms of a workload with 0: Prometheus sees no increase in the first value of a series.
 func (m *Metrics) Expect(k Key) {
 	k = m.bounded(k)
 	for _, verdict := range losses.Verdicts {
@@ -87,6 +87,9 @@ func (m *Metrics) Expect(k Key) {
 		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, string(reason))
 	}
 	m.missed.WithLabelValues(k.Namespace, k.Workload, k.Proxy)
+	for _, h := range []*prometheus.HistogramVec{m.duration, m.idle, m.lateness} {
+		h.WithLabelValues(k.Namespace, k.Workload, k.Proxy)
+	}
 }
 
 // Count counts a termination.

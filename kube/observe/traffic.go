@@ -22,7 +22,7 @@ type Open func(path, proxy string) (Watch, error)
 // OpenNamespace returns the Open of the node with this process table. The kernel reports from the return of Open on.
 func OpenNamespace(proc string) Open {
 	return func(path, proxy string) (Watch, error) {
-		w, err := observe.Open(path, observe.Options{IgnorePorts: ignored[proxy], Local: addresses(proc)})
+		w, err := observe.Open(path, observe.Options{IgnorePorts: ignored[inject.MeshOfCarrier(proxy)], Local: addresses(proc)})
 		if err != nil {
 			return nil, err
 		}

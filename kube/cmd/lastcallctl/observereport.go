@@ -143,10 +143,10 @@ func parseSpan(text string) (span time.Duration, err error) {
 // writeReport prints a table, 80 columns wide, then what would help.
 func (f *reportFlags) writeReport(out io.Writer, all []*losses.Workload) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-36s %-9s %6s %6s %7s %10s\n", "WORKLOAD", "PROXY", "ENDS", "LOST", "SIGKILL", "IDLE")
+	fmt.Fprintf(&b, "%-33s %-12s %6s %6s %7s %10s\n", "WORKLOAD", "PROXY", "ENDS", "LOST", "SIGKILL", "IDLE")
 	shown := all[:min(len(all), f.top)]
 	for _, w := range shown {
-		fmt.Fprintf(&b, "%-36s %-9s %6d %6d %7d %10s\n", short(w.Namespace+"/"+w.Name, 36), short(w.Proxy, 9), w.Terminations, w.Total(), w.Killed, losses.Seconds(w.Idle))
+		fmt.Fprintf(&b, "%-33s %-12s %6d %6d %7d %10s\n", short(w.Namespace+"/"+w.Name, 33), short(w.Proxy, 12), w.Terminations, w.Total(), w.Killed, losses.Seconds(w.Idle))
 	}
 	if n := len(all) - len(shown); n > 0 {
 		fmt.Fprintf(&b, "and %d more: --top %d\n", n, len(all))

@@ -1,0 +1,281 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/lastcall-dev/lastcall/kube/losses"
+)
+
+var (
+	storyRollouts = flag.Int("story-rollouts", 1, "rollouts of TestStory before and after the label")
+	storyFolder   = flag.String("story", "", "`folder` in which TestStory leaves Prometheus' data")
+)
+
+const (
+	storyReplicas = 3
+	storyRate     = 40 // requests/s
+	storyWindow   = "10m"
+)
+
+// ended are the observer's reports about the namespace's pods.
+func (n *namespace) ended() (all []losses.Termination, err error) {
+	out, err := exec.Command("kubectl", "--namespace", observerRelease, "logs", "daemonset/lastcall-observer", "--tail", "-1").Output()
+	if err != nil {
+		return nil, err
+	}
+	_, err = losses.Read(strings.NewReader(string(out)), func(one losses.Termination) {
+		if one.Namespace == n.Name {
+			all = append(all, one)
+		}
+	})
+	return all, err
+}
+
+// phase is a part of the story: rollouts under load, counted by the clients and by the observer.
+type phase struct {
+	clients               *result
+	terminations, lost    int
+	refused               int
+	verdicts, proxies     map[string]int
+	longest, idle, latest float64 // seconds, of all terminations: the longest, the sum, the latest arrival
+}
+
+// observe has f make rollouts of web under load, and waits until the observer has reported so many terminations.
+func (n *namespace) observe(t *testing.T, want int, f func()) (p phase) {
+	t.Helper()
+	service, err := client.CoreV1().Services(n.Name).Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := n.ended()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	loaded := make(chan *result, 1)
+	go func() { loaded <- load(ctx, "http://"+service.Spec.ClusterIP, storyRate) }()
+	f()
+	var all []losses.Termination
+	n.Until("had all terminations reported", func() error {
+		if all, err = n.ended(); err != nil || len(all)-len(before) < want {
+			return errors.Join(err, fmt.Errorf("%d of %d", len(all)-len(before), want))
+		}
+		return nil
+	})
+	stop()
+	p = phase{clients: <-loaded, verdicts: map[string]int{}, proxies: map[string]int{}}
+	for _, one := range all[len(before):] {
+		p.terminations++
+		p.verdicts[one.Verdict]++
+		p.proxies[one.Proxy]++
+		p.lost += one.Traffic.Lost.Total()
+		p.refused += one.Traffic.Lost.Refused
+		p.longest = max(p.longest, one.Seconds)
+		p.idle += time.Duration(one.Traffic.Idle).Seconds()
+		p.latest = max(p.latest, time.Duration(one.Traffic.Arrivals.Last).Seconds())
+	}
+	t.Logf("clients: %v; observer: %d terminations %v of proxies %v lost %d, of which %d were refused; longest %.1f s, idle %.1f s in all, last arrival after %.1f s",
+		p.clients, p.terminations, p.verdicts, p.proxies, p.lost, p.refused, p.longest, p.idle, p.latest)
+	return p
+}
+
+// TestStory is the story of docs/observe.md with a real Prometheus: a bare Deployment loses requests in rollouts; the
+// report names it and its patch; with the patch it loses none. The dashboard's queries and the chart's alerts show it.
+func TestStory(t *testing.T) {
+	observer(t)
+	folder := *storyFolder
+	if folder == "" {
+		folder = t.TempDir()
+	}
+	began := time.Now()
+	prom := startPrometheus(t, folder, chartAlerts(t))
+	n := newNamespace(t, map[string]string{}) // the label will be the pods' own
+	n.start(app{name: "web", replicas: storyReplicas})
+	restart := func() {
+		for range *storyRollouts {
+			n.Kubectl("rollout", "restart", "deployment/web")
+			n.Available("web")
+		}
+	}
+	bare := n.observe(t, storyReplicas**storyRollouts, restart)
+	if bare.lost == 0 || bare.clients.failed() < bare.lost-bare.refused {
+		t.Errorf("bare pods: the observer counted %d lost requests, the clients %v", bare.lost, bare.clients)
+	}
+	var worst report
+	prom.until("reported what the observer did", func() error {
+		rows, text := n.report(t, prom)
+		if len(rows) != 1 || rows[0].Terminations != bare.terminations || !near(float64(rows[0].Lost), float64(bare.lost)) || len(rows[0].Advice) == 0 {
+			return fmt.Errorf("want %d terminations with %d lost requests:\n%s", bare.terminations, bare.lost, text)
+		}
+		worst = rows[0]
+		return nil
+	})
+	if t.Logf("the advice: %+v", worst.Advice[0]); worst.Workload != "deployment/web" || worst.Proxy != "none" {
+		t.Errorf("the report is about %+v", worst)
+	}
+	label := n.observe(t, storyReplicas, func() {
+		n.Kubectl("patch", "deployment", "web", "--patch", worst.Advice[0].Patch)
+		n.Available("web")
+	})
+	if label.proxies["none"] != storyReplicas {
+		t.Errorf("the rollout with the label ended pods of %v", label.proxies)
+	}
+	after := n.observe(t, storyReplicas**storyRollouts, restart)
+	if after.lost > 0 || after.clients.failed() > 0 || after.proxies["lastcall"] != after.terminations || after.verdicts[losses.Clean] != after.terminations {
+		t.Errorf("after the label: the observer counted %d lost requests, the clients %v; verdicts %v, proxies %v", after.lost, after.clients, after.verdicts, after.proxies)
+	}
+	prom.until("had the last scrape", func() error {
+		rows, text := n.report(t, prom)
+		if len(rows) != 2 || rows[0].Proxy != "none" || rows[1].Proxy != "lastcall" || rows[1].Lost > 0 || rows[1].Terminations != after.terminations {
+			return errors.New(text)
+		}
+		return nil
+	})
+	_, text := n.report(t, prom)
+	t.Logf("lastcallctl observe report --prometheus:\n%s", text)
+	prom.dashboard(n.Name, began, float64(bare.terminations+label.terminations+after.terminations), float64(bare.lost+label.lost))
+	prom.firing(after.longest)
+}
+
+// near reports whether an estimate by increase(), which extrapolates to the end of the range, fits a count.
+func near(got, want float64) bool { return got >= want-1 && got <= want*1.1+1 }
+
+// report is a row of lastcallctl observe report -o json.
+type report struct {
+	Workload, Proxy    string
+	Terminations, Lost int
+	Advice             []losses.Advice
+}
+
+// report runs lastcallctl observe report, as data and as text.
+func (n *namespace) report(t *testing.T, p *prometheus) (rows []report, text string) {
+	t.Helper()
+	for _, format := range []string{"json", "text"} {
+		out, err := exec.Command(lastcallctl, "observe", "report", "--prometheus", p.base, "--range", storyWindow, "--namespace", n.Name, "-o", format).CombinedOutput()
+		if text = string(out); format == "json" && json.Unmarshal(out, &rows) != nil {
+			return nil, fmt.Sprintf("%v: %s", err, text)
+		}
+	}
+	return rows, text
+}
+
+// chartAlerts are the rules of the chart, in the form of a file of Prometheus.
+func chartAlerts(t *testing.T) json.RawMessage {
+	t.Helper()
+	out, err := exec.Command("../../bin/chart", "template", "../../deploy/chart", "--namespace", observerRelease, "--version", *tag, "--set",
+		"registry=localhost,webhook.enabled=false,observer.enabled=true,monitoring.rules.enabled=true,monitoring.rules.longDrain=2s,monitoring.rules.window="+storyWindow).Output()
+	if err != nil {
+		t.Fatal("render the chart: ", err)
+	}
+	for _, one := range strings.Split(string(out), "\n---\n") {
+		var object struct {
+			Kind string
+			Spec json.RawMessage
+		}
+		if err := yaml.Unmarshal([]byte(one), &object); err == nil && object.Kind == "PrometheusRule" {
+			return object.Spec
+		}
+	}
+	t.Fatalf("the chart has no PrometheusRule:\n%s", out)
+	return nil
+}
+
+// dashboard runs every query of the dashboard, as Grafana does, and compares the results that follow from the counts.
+func (p *prometheus) dashboard(namespace string, began time.Time, terminations, lost float64) {
+	p.t.Helper()
+	text, err := os.ReadFile(filepath.Join("../../deploy/chart/dashboards/terminations.json"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title, Type string
+			Targets     []struct{ RefID, Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		p.t.Fatal(err)
+	}
+	// Grafana's $__rate_interval is four times the scrape interval, and at least the interval of the graph.
+	variables := strings.NewReplacer("$namespace", namespace, "$workload", ".*", "$__range", storyWindow, "$__rate_interval", (4 * scrapeEvery).String())
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			expr := variables.Replace(target.Expr)
+			all, err := p.query(expr)
+			if panel.Type == "timeseries" {
+				all, err = p.graph(expr, began)
+			}
+			if err != nil || len(all) == 0 {
+				p.t.Errorf("%s %s: no data, error %v: %s", panel.Title, target.RefID, err, expr)
+				continue
+			}
+			p.t.Logf("%s %s: %d series, the first of them %v ends with %g", panel.Title, target.RefID, len(all), all[0].labels, all[0].last())
+			by := map[string]float64{}
+			for _, s := range all {
+				by[s.labels["proxy"]] = s.last()
+			}
+			switch panel.Title {
+			case "Terminations":
+				if !near(by[""], terminations) {
+					p.t.Errorf("%s: %g; want %g", panel.Title, by[""], terminations)
+				}
+			case "Requests lost":
+				if !near(by[""], lost) {
+					p.t.Errorf("%s: %g; want %g", panel.Title, by[""], lost)
+				}
+			case "Requests lost per termination, by proxy":
+				if by["none"] <= 0 || by["lastcall"] != 0 || len(by) != 2 {
+					p.t.Errorf("%s: %v; want a loss of none, and 0 of lastcall", panel.Title, by)
+				}
+			}
+		}
+	}
+}
+
+// firing asserts which alerts are active, and that the observer's end is one.
+func (p *prometheus) firing(longest float64) {
+	p.t.Helper()
+	p.until("had the alerts", func() error {
+		got, err := p.alerts()
+		if err != nil {
+			return err
+		}
+		if want := []string{"none firing"}; !slices.Equal(got["LastcallRequestsLost"], want) {
+			return fmt.Errorf("requests lost: %q; want %q; of all %v", got["LastcallRequestsLost"], want, got)
+		}
+		if long := got["LastcallLongDrain"]; longest > 2 && !slices.Contains(long, "lastcall firing") {
+			return fmt.Errorf("long drain: %q, although the longest took %.1f s", long, longest)
+		}
+		if len(got["LastcallKilled"])+len(got["LastcallObserverDown"]) > 0 {
+			return fmt.Errorf("unexpected: %v", got)
+		}
+		return nil
+	})
+	if _, err := exec.Command("kubectl", "--namespace", observerRelease, "delete", "daemonset", "lastcall-observer", "--wait=false").Output(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.until("missed the observer", func() error {
+		got, err := p.alerts()
+		if err == nil && len(got["LastcallObserverDown"]) == 0 {
+			err = fmt.Errorf("%v", got)
+		}
+		return err
+	})
+}
