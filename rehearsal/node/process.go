@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -18,18 +19,24 @@ type Process struct {
 	stop syscall.Signal
 	done chan struct{} // closed when reaped
 
-	mu     sync.Mutex // guards reaped, and signals against it
+	mu     sync.Mutex // guards reaped and below, and signals against it
 	reaped bool
+	below  []*os.Process // the descendants when it was signalled
 
 	ended time.Time // written before done is closed
 }
 
-// wait reaps the process. It kills the rest of its group before, while the group's number cannot be reused.
+// wait reaps the process. It kills the rest of its group before, while the group's number cannot be reused, and the
+// descendants that have left the group, as PHP-FPM's master does: a container's PID namespace ends with its PID 1.
 func (p *Process) wait() {
 	awaitExit(p.PID())
 	p.mu.Lock()
 	p.reaped = true
 	_ = syscall.Kill(-p.PID(), syscall.SIGKILL)
+	for _, d := range p.below {
+		_ = d.Kill()
+		_ = d.Release()
+	}
 	p.mu.Unlock()
 	_ = p.cmd.Wait() // ProcessState has the result
 	p.ended = time.Now()
@@ -68,10 +75,29 @@ func (p *Process) signal(pid int, s syscall.Signal) error {
 	if p.reaped {
 		return nil
 	}
+	p.below = append(p.below, descendants(p.PID())...)
 	if err := syscall.Kill(pid, s); err != nil && err != syscall.ESRCH {
 		return fmt.Errorf("send %s to %s (%d): %w", signalName(s), p.cmd.Path, p.PID(), err)
 	}
 	return nil
+}
+
+// descendants are the processes below pid. Each holds a pidfd: its number may be reused.
+func descendants(pid int) (all []*os.Process) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is valid
+	for _, file := range files {
+		text, _ := os.ReadFile(file) // it may have ended
+		for number := range strings.FieldsSeq(string(text)) {
+			child, err := strconv.Atoi(number)
+			if err != nil {
+				continue
+			}
+			if d, err := os.FindProcess(child); err == nil {
+				all = append(append(all, d), descendants(child)...)
+			}
+		}
+	}
+	return all
 }
 
 // KillNamed kills the processes that were started by a path. In a container they end with its PID namespace; here a

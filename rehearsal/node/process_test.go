@@ -72,19 +72,26 @@ func TestProcessEnds(t *testing.T) {
 	}
 }
 
-// The rest of a container ends with its PID 1, as with a PID namespace.
+// The rest of a container ends with its PID 1, as with a PID namespace: its group, and what has left the group.
 func TestGroupEndsWithItsLeader(t *testing.T) {
-	n := newNode(t)
-	p, child := shell(t, n, "sleep 60 >/dev/null & echo $!; exec sleep 60 >/dev/null")
-	pid, err := strconv.Atoi(child)
-	if err != nil {
-		t.Fatal(err)
+	for name, script := range map[string]string{
+		"in its group":            "sleep 60 >/dev/null & echo $!; exec sleep 60 >/dev/null",
+		"in a session of its own": "setsid sh -c 'echo $$; exec sleep 60 >/dev/null' & exec sleep 60 >/dev/null",
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			p, child := shell(t, n, script)
+			pid, err := strconv.Atoi(child)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Terminate(); err != nil {
+				t.Fatal(err)
+			}
+			<-p.Done()
+			gone(t, pid)
+		})
 	}
-	if err := p.Terminate(); err != nil {
-		t.Fatal(err)
-	}
-	<-p.Done()
-	gone(t, pid)
 }
 
 // gone waits until a process that is not our child has ended, or is a zombie of its parent.
