@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.49.0
+	golang.org/x/term v0.46.0
 )
 
 require (

@@ -87,7 +87,7 @@ func (m *Metrics) Expect(k Key) {
 		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, string(reason))
 	}
 	m.missed.WithLabelValues(k.Namespace, k.Workload, k.Proxy)
-	for _, h := range []*prometheus.HistogramVec{m.duration, m.idle, m.lateness} {
+	for _, h := range []*prometheus.HistogramVec{m.duration, m.idle, m.lateness, m.tail} {
 		h.WithLabelValues(k.Namespace, k.Workload, k.Proxy)
 	}
 }

@@ -156,6 +156,11 @@ func (n *namespace) terminated(p corev1.Pod, how kind, from inside, busy, idle i
 			c.refused, c.last = c.refused+1, now
 			mu.Unlock()
 			continue
+		case errors.Is(err, syscall.ECONNRESET): // the listener was closed behind the handshake
+			mu.Lock()
+			c.lost, c.accepted, c.last = c.lost+1, now, now
+			mu.Unlock()
+			continue
 		case err != nil: // its network is gone
 			return c
 		}

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,7 +59,7 @@ type phase struct {
 }
 
 // observe has f make rollouts of web under load, and waits until the observer has reported so many terminations.
-func (n *namespace) observe(t *testing.T, want int, f func()) (p phase) {
+func (n *namespace) observe(t *testing.T, from inside, want int, f func()) (p phase) {
 	t.Helper()
 	service, err := client.CoreV1().Services(n.Name).Get(t.Context(), "web", metav1.GetOptions{})
 	if err != nil {
@@ -70,7 +72,9 @@ func (n *namespace) observe(t *testing.T, want int, f func()) (p phase) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	loaded := make(chan *result, 1)
-	go func() { loaded <- load(ctx, "http://"+service.Spec.ClusterIP, storyRate) }()
+	clients := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 1000,
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return from.dial(ctx, address) }}}
+	go func() { loaded <- loadBy(ctx, clients, "http://"+service.Spec.ClusterIP, storyRate) }()
 	f()
 	var all []losses.Termination
 	n.Until("had all terminations reported", func() error {
@@ -108,13 +112,14 @@ func TestStory(t *testing.T) {
 	prom := startPrometheus(t, folder, chartAlerts(t))
 	n := newNamespace(t, map[string]string{}) // the label will be the pods' own
 	n.start(app{name: "web", replicas: storyReplicas})
+	from := n.client() // connections from the node's addresses could be probes
 	restart := func() {
 		for range *storyRollouts {
 			n.Kubectl("rollout", "restart", "deployment/web")
 			n.Available("web")
 		}
 	}
-	bare := n.observe(t, storyReplicas**storyRollouts, restart)
+	bare := n.observe(t, from, storyReplicas**storyRollouts, restart)
 	if bare.lost == 0 || bare.clients.failed() < bare.lost-bare.refused {
 		t.Errorf("bare pods: the observer counted %d lost requests, the clients %v", bare.lost, bare.clients)
 	}
@@ -130,14 +135,14 @@ func TestStory(t *testing.T) {
 	if t.Logf("the advice: %+v", worst.Advice[0]); worst.Workload != "deployment/web" || worst.Proxy != "none" {
 		t.Errorf("the report is about %+v", worst)
 	}
-	label := n.observe(t, storyReplicas, func() {
+	label := n.observe(t, from, storyReplicas, func() {
 		n.Kubectl("patch", "deployment", "web", "--patch", worst.Advice[0].Patch)
 		n.Available("web")
 	})
 	if label.proxies["none"] != storyReplicas {
 		t.Errorf("the rollout with the label ended pods of %v", label.proxies)
 	}
-	after := n.observe(t, storyReplicas**storyRollouts, restart)
+	after := n.observe(t, from, storyReplicas**storyRollouts, restart)
 	if after.lost > 0 || after.clients.failed() > 0 || after.proxies["lastcall"] != after.terminations || after.verdicts[losses.Clean] != after.terminations {
 		t.Errorf("after the label: the observer counted %d lost requests, the clients %v; verdicts %v, proxies %v", after.lost, after.clients, after.verdicts, after.proxies)
 	}

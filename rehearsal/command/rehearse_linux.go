@@ -36,6 +36,15 @@ const rehearseExample = `  lastcallctl rehearse
   lastcallctl rehearse --app 'node server.js' --request 'GET /slow' --request '4 GET /fast' -f deployment.yaml
   lastcallctl rehearse --cluster --deployment shop/web --url https://shop.example.com --request 'GET /'`
 
+// usage makes an error about an option a usage error.
+func usage(err error) error {
+	var option strategy.OptionError
+	if errors.As(err, &option) {
+		return cli.UsageError{Err: err}
+	}
+	return err
+}
+
 // Kubernetes is what a program that knows Kubernetes adds to Rehearse.
 type Kubernetes struct {
 	Read    ReadManifest

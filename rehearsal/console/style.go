@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // Width is the number of columns that all output fits.
@@ -20,18 +20,15 @@ func StyleFor(f *os.File) Style {
 }
 
 // IsTerminal reports whether f is a terminal.
-func IsTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), termios)
-	return err == nil
-}
+func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // Columns is the width of a terminal, or Width if it is unknown.
 func Columns(f *os.File) int {
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil || size.Col == 0 {
+	columns, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || columns == 0 {
 		return Width
 	}
-	return int(size.Col)
+	return columns
 }
 
 func (s Style) paint(code, text string) string {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,8 +11,6 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -187,22 +184,6 @@ func (c *Client) keep(k *kept) {
 		c.idle = make(map[string][]*kept)
 	}
 	c.idle[key] = append(c.idle[key], k)
-}
-
-// open reports, without waiting, whether the peer has neither closed nor sent unexpected bytes: no request is sent on
-// another connection.
-func (k *kept) open() bool {
-	raw, err := k.tcp.SyscallConn()
-	if err != nil || k.r.Buffered() > 0 {
-		return false
-	}
-	open := false
-	err = raw.Control(func(fd uintptr) {
-		var b [1]byte
-		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		open = errors.Is(err, unix.EAGAIN)
-	})
-	return open && err == nil
 }
 
 func (c *Client) ask(ctx context.Context, k *kept, r Request, o *Outcome) {

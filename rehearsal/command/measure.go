@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
-	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // result is what an experiment measured.
@@ -31,12 +29,9 @@ func measure[R result](cmd *cobra.Command, output cli.Format, run func(ctx conte
 		return fmt.Errorf("find this program: %w", err)
 	}
 	r, err := run(ctx, self)
-	var option strategy.OptionError
 	switch {
-	case errors.As(err, &option):
-		return cli.UsageError{Err: err}
 	case err != nil:
-		return err
+		return usage(err)
 	case output == cli.JSON:
 		err = r.WriteJSON(cmd.OutOrStdout())
 	default:

@@ -1,5 +1,0 @@
-package console
-
-import "golang.org/x/sys/unix"
-
-const termios = unix.TCGETS
