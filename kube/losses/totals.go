@@ -68,8 +68,10 @@ func (t *Totals) Add(one Termination) {
 	w.Longest = max(w.Longest, one.Seconds)
 }
 
-// Workloads are the sums, the largest loss first, then the largest waste of time.
+// Workloads are the sums, the largest loss first, then the largest waste of time. Prometheus also has series of workloads
+// without a termination; they are left out.
 func (t *Totals) Workloads() []*Workload {
+	maps.DeleteFunc(t.all, func(_ key, w *Workload) bool { return w.Terminations == 0 && w.Total() == 0 })
 	return slices.SortedFunc(maps.Values(t.all), func(a, b *Workload) int {
 		return cmp.Or(cmp.Compare(b.Total(), a.Total()), cmp.Compare(b.Killed, a.Killed), cmp.Compare(b.Idle, a.Idle),
 			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Proxy, b.Proxy))
