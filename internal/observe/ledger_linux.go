@@ -239,13 +239,14 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 	}
 	s.State = closed
 	f := judge(s, c, appFirst)
-	if s.Remote.Port() == 0 && f == wasReset && (c == nil || c.queued()) && now.After(g.based) {
+	queued := s.Remote.Port() == 0 && f == wasReset && (c == nil || c.queued())
+	if queued && now.After(g.based) {
 		g.queued++
 	}
 	if f == crossed && s.Acked > s.Sent && now.After(g.based) {
 		g.crossings++
 	}
-	e := ending{at: now, fate: f, arrived: arrival(s, now), moved: now.Add(-min(s.LastReceived, s.LastSent)), sample: Sample{
+	e := ending{at: now, fate: f, queued: queued, arrived: arrival(s, now), moved: now.Add(-min(s.LastReceived, s.LastSent)), sample: Sample{
 		Peer: s.Remote, Port: s.Local.Port(), Age: drain.Millis(s.LastReceived),
 	}}
 	if c != nil {

@@ -18,6 +18,7 @@ type ending struct {
 	known   bool      // a look has shown it; then
 	busy    bool      // at that look
 	active  bool      // with a request since Begin, or in flight then
+	queued  bool      // the app had not accepted it
 	sample  Sample
 }
 
@@ -26,11 +27,16 @@ func (g *ledger) arrive(at time.Time, from netip.AddrPort) {
 	switch {
 	case !g.begun:
 	case at.After(g.result.Begin):
-		g.result.Arrivals.add(at.Sub(g.result.Begin), at.Sub(g.result.Begin), from.Port() == 0 || g.options.Local != nil && g.options.Local(from.Addr()))
+		g.result.Arrivals.add(at.Sub(g.result.Begin), at.Sub(g.result.Begin), g.mayProbe(from))
 		g.lastBusy = later(g.lastBusy, at)
 	default:
 		g.result.Open++
 	}
+}
+
+// mayProbe reports whether a connection may be the kubelet's: from the machine's own or an unknown address.
+func (g *ledger) mayProbe(from netip.AddrPort) bool {
+	return from.Port() == 0 || g.options.Local != nil && g.options.Local(from.Addr())
 }
 
 // include adds the end of a connection, after Begin or at most foldTime before it.
@@ -61,7 +67,9 @@ func (g *ledger) count(e ending) {
 	}
 	switch e.fate {
 	case wasReset:
-		lost(&t.Lost.Reset, Reset)
+		if lost(&t.Lost.Reset, Reset); e.queued && g.mayProbe(e.sample.Peer) {
+			t.Queued++
+		}
 	case wasUnanswered:
 		lost(&t.Lost.Unanswered, Unanswered)
 	case left:

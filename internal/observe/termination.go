@@ -55,6 +55,9 @@ type Termination struct {
 	// Unfinished are open with a request in flight at the end of the observation: if the app was killed then, they are
 	// lost in addition.
 	Unfinished int `json:"unfinished"`
+	// Queued of Lost.Reset had not been accepted by the app, and came from the machine's own or an unknown address: they
+	// may be the kubelet's probes.
+	Queued int `json:"queued,omitempty"`
 	// Unseen ended while the kernel's reports overran, Overruns times: their end is unknown.
 	Unseen   int `json:"unseen"`
 	Overruns int `json:"overruns"`

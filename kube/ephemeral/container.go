@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
@@ -30,11 +32,15 @@ func container(o Options, p *corev1.Pod) corev1.EphemeralContainer {
 	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
 		grace = *s
 	}
+	args := []string{"observe", "--pod", "--json", "--for", o.Limit.String(), "--grace", (time.Duration(grace) * time.Second).String()}
+	for _, port := range inject.StatusPorts(inject.CarrierOf(p)) {
+		args = append(args, "--ignore-ports", strconv.Itoa(int(port)))
+	}
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 		Name:            prefix + hex.EncodeToString(random),
 		Image:           o.Image,
 		ImagePullPolicy: o.PullPolicy,
-		Args:            []string{"observe", "--pod", "--json", "--for", o.Limit.String(), "--grace", (time.Duration(grace) * time.Second).String()},
+		Args:            args,
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: &no, Privileged: &no, ReadOnlyRootFilesystem: &yes, RunAsNonRoot: &yes, RunAsUser: &user, RunAsGroup: &user,
 			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},

@@ -133,6 +133,8 @@ func (p *observed) conclude(pod *corev1.Pod) *losses.Termination {
 			t.Killed = append(t.Killed, s.Name)
 		}
 	}
+	t.EndBySIGKILL()
+	t.Discount(inject.ProbePeriods(&p.pod.Spec))
 	t.Judge()
 	return t
 }

@@ -2,6 +2,7 @@ package inject
 
 import (
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -73,6 +74,33 @@ func carrierName(mesh string) string { return strings.ReplaceAll(strings.ToLower
 
 // MeshOfCarrier is a value of CarrierOf without lastcall's hook.
 func MeshOfCarrier(carrier string) string { return strings.TrimSuffix(carrier, hookSuffix) }
+
+// StatusPorts are the listening ports of a proxy, by a value of CarrierOf, that serve the kubelet, Prometheus and people, not
+// clients.
+func StatusPorts(carrier string) []uint16 { return statusPorts[MeshOfCarrier(carrier)] }
+
+// statusPorts are StatusPorts by carrier.
+var statusPorts = map[string][]uint16{
+	// istio.io, "Ports used by Istio". 15021 and 15020 are health and metrics, 15090 Envoy's metrics, 15000 and 15004 its
+	// admin API, 15053 DNS. The clients' connections end at 15006 and 15001 after the redirect and count.
+	"istio": {15000, 15004, 15020, 15021, 15053, 15090},
+	// ztunnel listens in the pod's namespace, and connects to the app from there with the client's address: the app's own
+	// sockets show the clients.
+	"istio-ambient": {15001, 15006, 15008, 15053, 15080, 15088},
+	CarrierOurs:     {15000, 15020, 15021},
+	"linkerd":       {4190, 4191}, // its admin ports
+}
+
+// ProbePeriods are the periods of the kubelet's readiness probes that connect to the pod. It continues them while a pod
+// terminates, and stops the others (kubelet, prober worker).
+func ProbePeriods(spec *corev1.PodSpec) (all []time.Duration) {
+	for _, c := range allContainers(spec) {
+		if r := c.ReadinessProbe; r != nil && r.Exec == nil {
+			all = append(all, time.Duration(max(r.PeriodSeconds, 1))*time.Second)
+		}
+	}
+	return all
+}
 
 // HasLastcall reports whether lastcall's sidecar or hook ends the pods with this value of CarrierOf.
 func HasLastcall(carrier string) bool {

@@ -3,7 +3,9 @@ package losses
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/observe"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
@@ -87,5 +89,21 @@ func TestAdvise(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestDiscount(t *testing.T) {
+	one := Termination{}
+	one.Traffic.Lost.Refused = 3
+	one.Traffic.Arrivals.Last = drain.Millis(1500 * time.Millisecond)
+	one.Discount(Probes{time.Second})
+	if one.Judge(); one.Probes != 2 || one.Traffic.Lost.Refused != 1 || one.Verdict != Lost || len(one.Unknown) > 0 {
+		t.Errorf("%+v", one)
+	}
+	one = Termination{}
+	one.Traffic.Lost.Refused = 1
+	one.Discount(Probes{10 * time.Second})
+	if one.Judge(); one.Verdict != Unknown || one.Unknown[0] != UnknownProbes {
+		t.Errorf("a refused connection that may be a probe: %+v", one)
 	}
 }

@@ -25,6 +25,7 @@ type Termination struct {
 	Seconds  float64             `json:"seconds"`                    // from the beginning to the exit of the last process of an app
 	Killed   []string            `json:"killed,omitempty"`           // containers that SIGKILL ended
 	Lateness float64             `json:"lateness_seconds,omitempty"` // from the beginning to the last new connection of a client
+	Probes   int                 `json:"probes,omitempty"`           // refused or reset connections that may be the kubelet's probes; they are not in Traffic.Lost
 	Traffic  observe.Termination `json:"traffic,omitzero"`           // what the kernel showed
 }
 

@@ -17,7 +17,6 @@ const (
 	UnknownOverrun   = "overrun"   // the kernel or the observer dropped reports of destroyed sockets
 	UnknownTooMany   = "too-many"  // too many terminations at the same time
 	UnknownEnd       = "end"       // the observer ended before the pod
-	UnknownProbes    = "probes"    // refused connections may have been clients or the kubelet's probes
 	UnknownDeadline  = "deadline"  // the API server did not announce the termination
 )
 
@@ -71,7 +70,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		keys:      map[Key]bool{},
 	}
 	r.MustRegister(m.terminations, m.lost, m.missed, m.unknown, m.duration, m.idle, m.lateness, m.tail, m.pods, m.deadlines, m.notices)
-	for _, reason := range []string{UnknownNamespace, UnknownLate, UnknownOverrun, UnknownTooMany, UnknownEnd, UnknownProbes, UnknownDeadline} {
+	for _, reason := range []string{UnknownNamespace, UnknownLate, UnknownOverrun, UnknownTooMany, UnknownEnd, losses.UnknownProbes, UnknownDeadline} {
 		m.unknown.WithLabelValues(reason)
 	}
 	return m

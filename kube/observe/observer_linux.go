@@ -191,7 +191,7 @@ func (o *Observer) end(ctx context.Context, t *tracked) {
 	t.isEnding, t.began = true, began
 	if o.ending >= maxTerminations {
 		r := t.report(o.Node, began)
-		r.doubt(UnknownTooMany)
+		r.Doubt(UnknownTooMany)
 		r.conclude(&t.pod, nil)
 		o.finish(r)
 		o.doneLocked(t)

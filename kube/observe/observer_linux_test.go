@@ -289,7 +289,7 @@ func TestTerminations(t *testing.T) {
 		{name: "lost", seen: lost, grace: 30, code: 1, verdict: losses.Lost},
 		{name: "SIGKILL without a loss", grace: 30, code: 137, verdict: losses.Killed, killed: true},
 		{name: "SIGKILL with a request in flight", seen: observe.Termination{Unfinished: 1}, grace: 30, code: 137, verdict: losses.Lost, killed: true},
-		{name: "refused probes", seen: probed, grace: 30, verdict: losses.Unknown, unknown: UnknownProbes},
+		{name: "refused probes", seen: probed, grace: 30, verdict: losses.Unknown, unknown: losses.UnknownProbes},
 		{name: "overrun", seen: observe.Termination{Overruns: 1, Unseen: 4}, grace: 30, verdict: losses.Unknown, unknown: UnknownOverrun},
 		{name: "overrun and lost", seen: observe.Termination{Overruns: 1, Lost: observe.Lost{Unanswered: 1}}, grace: 30, verdict: losses.Lost, unknown: UnknownOverrun},
 	} {
@@ -494,23 +494,19 @@ func TestOwnerOf(t *testing.T) {
 
 // TestLateness: the kubelet's probes are no clients.
 func TestLateness(t *testing.T) {
-	pod := Pod{Probes: []time.Duration{time.Second}}
 	for _, tt := range []struct {
 		name string
 		a    observe.Arrivals
-		want float64
+		want drain.Millis
 	}{
 		{"none", observe.Arrivals{}, 0},
 		{"probes", observe.Arrivals{Last: millis(3400), Local: []drain.Millis{millis(500), millis(1490), millis(2480), millis(3400)}}, 0},
-		{"a client from another address", observe.Arrivals{Last: millis(3400), Remote: millis(1203), Local: []drain.Millis{millis(1490), millis(2480), millis(3400)}}, 1.203},
-		{"clients behind a NodePort", observe.Arrivals{Last: millis(900), Local: []drain.Millis{millis(700), millis(750), millis(800), millis(850), millis(900)}}, 0.8},
-		{"refused since the last look", observe.Arrivals{Last: millis(900), Local: []drain.Millis{millis(850), millis(850), millis(850), millis(850)}}, 0.85},
+		{"a client from another address", observe.Arrivals{Last: millis(3400), Remote: millis(1203), Local: []drain.Millis{millis(1490), millis(2480), millis(3400)}}, millis(1203)},
+		{"clients behind a NodePort", observe.Arrivals{Last: millis(900), Local: []drain.Millis{millis(700), millis(750), millis(800), millis(850), millis(900)}}, millis(800)},
+		{"refused since the last look", observe.Arrivals{Last: millis(900), Local: []drain.Millis{millis(850), millis(850), millis(850), millis(850)}}, millis(850)},
 	} {
-		r := Termination{}
-		r.Traffic.Arrivals = tt.a
-		r.discount(&pod)
-		if r.Lateness != tt.want {
-			t.Errorf("%s: %v s, want %v s", tt.name, r.Lateness, tt.want)
+		if got := lateness(&tt.a, losses.Probes{time.Second}); got != time.Duration(tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, got, time.Duration(tt.want))
 		}
 	}
 }

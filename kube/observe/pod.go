@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
 // Pod is the part of a pod that the observer keeps: a few hundred bytes of the 10 to 30 KB that the API server sends.
@@ -36,7 +37,7 @@ type Pod struct {
 	Agent inject.Agent // lastcall's, without a token in other pods
 
 	Containers []Container
-	Probes     []time.Duration // periods of the kubelet's readiness probes that connect to the pod
+	Probes     losses.Probes
 }
 
 // Container is a container of a pod, native sidecars included.
@@ -78,11 +79,7 @@ func podOf(p *corev1.Pod) Pod {
 	for i := range p.Status.Conditions {
 		pod.disruption(&p.Status.Conditions[i])
 	}
-	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
-		if r := c.ReadinessProbe; r != nil && r.Exec == nil {
-			pod.Probes = append(pod.Probes, time.Duration(max(r.PeriodSeconds, 1))*time.Second)
-		}
-	}
+	pod.Probes = inject.ProbePeriods(&p.Spec)
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		_, id, _ := strings.Cut(s.ContainerID, "://")
 		c := Container{Name: s.Name, ID: id, IsRunning: s.State.Running != nil, IsProxy: inject.IsProxy(&p.Spec, s.Name)}
@@ -115,16 +112,6 @@ func (p *Pod) appEnd(exits map[string]time.Duration) (last time.Duration) {
 // hasEnded reports whether no container runs or will run.
 func (p *Pod) hasEnded() bool {
 	return len(p.Containers) > 0 && !slices.ContainsFunc(p.Containers, func(c Container) bool { return c.Exit == nil })
-}
-
-// probes is how many connections the kubelet's probes make in a time, at most. It continues readiness probes while a pod
-// terminates, and stops the others (kubelet, prober worker). Their source is an address of the node, as is that of clients
-// behind a NodePort, so they look like clients, one by one.
-func (p *Pod) probes(in time.Duration) (n int) {
-	for _, period := range p.Probes {
-		n += int(in/period) + 1
-	}
-	return n
 }
 
 // isTerminating reports whether the pod is to end.

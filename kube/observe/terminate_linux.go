@@ -23,15 +23,15 @@ func (o *Observer) terminate(ctx context.Context, t *tracked, began time.Time) T
 	if traffic != nil {
 		r.Traffic = traffic.End(began.Add(ended), observe.Exit{})
 		if r.Traffic.Overruns > 0 || r.Traffic.Unseen > 0 {
-			r.doubt(UnknownOverrun)
+			r.Doubt(UnknownOverrun)
 		}
 		_ = traffic.Close()
 	}
 	if ctx.Err() != nil {
-		r.doubt(UnknownEnd)
+		r.Doubt(UnknownEnd)
 	}
 	if len(exits) == 0 { // it is stuck, or its processes were not found
-		r.doubt(UnknownEnd)
+		r.Doubt(UnknownEnd)
 	}
 	p, isGone := o.lastState(ctx, t)
 	if deadline := p.deadline(began); !deadline.IsZero() {
@@ -58,10 +58,10 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 		notify(o.dirty)
 	}
 	if !t.pod.isTerminating() && !t.isGone {
-		r.doubt(UnknownDeadline)
+		r.Doubt(UnknownDeadline)
 	}
 	if at := t.pod.Deleted; !at.IsZero() && began.Sub(at) > lateAfter {
-		r.doubt(UnknownLate)
+		r.Doubt(UnknownLate)
 	}
 	p := t.pod
 	o.mu.Unlock()
@@ -76,18 +76,18 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 		o.mu.Unlock()
 	}
 	if traffic == nil {
-		r.doubt(UnknownNamespace)
+		r.Doubt(UnknownNamespace)
 		return r
 	}
 	if isLate { // connections may have ended meanwhile
-		r.doubt(UnknownLate)
+		r.Doubt(UnknownLate)
 	}
 	if at := traffic.Reacted(p.earliest(began)); !at.IsZero() && at.Before(began) { // the news came after the signal
 		r.Began, r.Deadline = at, p.deadline(at)
 	}
 	if err := traffic.Begin(r.Began, "termination"); err != nil {
 		o.Log.Warn("cannot watch the sockets of a pod that terminates", "namespace", r.Namespace, "pod", r.Pod, "error", err)
-		r.doubt(UnknownNamespace)
+		r.Doubt(UnknownNamespace)
 	}
 	return r
 }

@@ -2,7 +2,6 @@ package observe
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,10 +19,9 @@ type Termination struct {
 	DeadlineFrom string       `json:"deadline_from,omitempty"` // the source of a deadline before the end of the grace period; empty: none
 	Agent        *AgentReport `json:"agent,omitempty"`         // what lastcall's agent reported; nil: nothing
 
-	UID    types.UID `json:"uid"`
-	Node   string    `json:"node"`
-	Exits  []AppExit `json:"exits,omitempty"`  // of the containers, proxies included
-	Probes int       `json:"probes,omitempty"` // refused connections that may be the kubelet's probes; they are not in traffic.lost
+	UID   types.UID `json:"uid"`
+	Node  string    `json:"node"`
+	Exits []AppExit `json:"exits,omitempty"` // of the containers, proxies included
 
 	owner  *metav1.OwnerReference // the controller; nil: none
 	isGone bool                   // the API server no longer has the pod
@@ -66,33 +64,22 @@ func (t *Termination) conclude(p *Pod, exits map[string]time.Duration) {
 	}
 	t.Traffic.Exit = observe.Exit{Known: len(t.Exits) > 0}
 	t.EndBySIGKILL()
-	t.discount(p)
+	t.Discount(p.Probes)
+	t.Lateness = lateness(&t.Traffic.Arrivals, p.Probes).Seconds()
 	t.addReport(p)
 	t.Judge()
 }
 
-// discount leaves out what may be the kubelet's readiness probes: so many of the refused connections, and of the new ones
-// from the node's own addresses. One that came from elsewhere is a client's.
-func (t *Termination) discount(p *Pod) {
-	a, lost := &t.Traffic.Arrivals, &t.Traffic.Lost
-	t.Probes = min(lost.Refused, p.probes(time.Duration(a.Last)))
-	if lost.Refused -= t.Probes; t.Probes > 0 && lost.Total() == 0 {
-		t.doubt(UnknownProbes)
-	}
+// lateness is when the last client's connection came: the last from elsewhere, or one from the node's own addresses where
+// they are more than the kubelet's probes.
+func lateness(a *observe.Arrivals, probes losses.Probes) time.Duration {
 	late := a.Remote
 	for i := len(a.Local) - 1; i >= 0 && a.Local[i] > late; i-- {
-		if len(a.Local)-i > p.probes(time.Duration(a.Last-a.Local[i]))+len(p.Probes) { // their times vary
+		if len(a.Local)-i > probes.Within(time.Duration(a.Last-a.Local[i]))+len(probes) { // their times vary
 			late = a.Local[i]
 		}
 	}
-	t.Lateness = time.Duration(late).Seconds()
-}
-
-// doubt adds a reason why the termination was not observed, or not all of it.
-func (t *Termination) doubt(reason string) {
-	if !slices.Contains(t.Unknown, reason) {
-		t.Unknown = append(t.Unknown, reason)
-	}
+	return time.Duration(late)
 }
 
 // Summary is one sentence for people.
@@ -110,7 +97,7 @@ func (t *Termination) Summary() string {
 		fmt.Fprintf(&b, "; SIGKILL ended %s", strings.Join(t.Killed, ", "))
 	}
 	if t.Probes > 0 {
-		fmt.Fprintf(&b, "; %d refused connections may be the kubelet's probes", t.Probes)
+		fmt.Fprintf(&b, "; %d refused or reset connections may be the kubelet's probes", t.Probes)
 	}
 	if len(t.Unknown) > 0 {
 		fmt.Fprintf(&b, "; not all was observed (%s)", strings.Join(t.Unknown, ", "))

@@ -22,7 +22,7 @@ type Open func(path, proxy string) (Watch, error)
 // OpenNamespace returns the Open of the node with this process table. The kernel reports from the return of Open on.
 func OpenNamespace(proc string) Open {
 	return func(path, proxy string) (Watch, error) {
-		w, err := observe.Open(path, observe.Options{IgnorePorts: ignored[inject.MeshOfCarrier(proxy)], Local: addresses(proc)})
+		w, err := observe.Open(path, observe.Options{IgnorePorts: inject.StatusPorts(proxy), Local: addresses(proc)})
 		if err != nil {
 			return nil, err
 		}
@@ -31,16 +31,4 @@ func OpenNamespace(proc string) Open {
 		}
 		return w, nil
 	}
-}
-
-// ignored are the listening ports of proxies that serve kubelet, Prometheus and people, not clients.
-var ignored = map[string][]uint16{
-	// istio.io, "Ports used by Istio". 15021 and 15020 are health and metrics, 15090 Envoy's metrics, 15000 and 15004 its
-	// admin API, 15053 DNS. The clients' connections end at 15006 and 15001 after the redirect and count.
-	"istio": {15000, 15004, 15020, 15021, 15053, 15090},
-	// ztunnel listens in the pod's namespace, and connects to the app from there with the client's address: the app's own
-	// sockets show the clients.
-	"istio-ambient":    {15001, 15006, 15008, 15053, 15080, 15088},
-	inject.CarrierOurs: {15000, 15020, 15021},
-	"linkerd":          {4190, 4191}, // its admin ports
 }

@@ -68,7 +68,7 @@ func TestRestart(t *testing.T) {
 				switch {
 				case p.IsNew && p.ReadyMS >= 0 && p.ServingMS >= 0 && p.DeletedMS < 0:
 					news++
-				case !p.IsNew && p.DeletedMS >= 0 && p.UnreadyMS >= p.DeletedMS && p.TermMS == p.DeletedMS && p.RemovedMS >= p.UnreadyMS && p.EndedMS >= p.TermMS && p.GoneMS >= p.EndedMS && p.EndedBy == "exit 0":
+				case !p.IsNew && p.DeletedMS >= 0 && p.UnreadyMS >= 0 && p.TermMS == p.DeletedMS && p.RemovedMS >= p.UnreadyMS && p.EndedMS >= p.TermMS && p.GoneMS >= p.EndedMS && p.EndedBy == "exit 0":
 					olds++
 				default:
 					t.Errorf("pod %+v", p)
