@@ -17,6 +17,8 @@ type Load struct {
 	Requests []load.Request
 	Rate     float64 // requests a second; 0: chosen by load.Load
 	Timeout  time.Duration
+
+	Descriptors string // load.Load.Descriptors
 }
 
 // loadFlags are those of a Load.
@@ -24,10 +26,13 @@ type loadFlags struct {
 	requests []string
 	load     string
 	timeout  time.Duration
+
+	descriptors string
 }
 
 func (f *loadFlags) register(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.requests, "request", nil, "`request` that clients send, "+load.RequestSyntax+"; METHOD may be SSE, WS or TCP; may be repeated")
+	flags.StringArrayVar(&f.requests, "request", nil, "`request` that clients send, "+load.RequestSyntax+"; METHOD may be SSE, WS, TCP or GRPC; may be repeated")
+	flags.StringVar(&f.descriptors, "descriptors", "", "`file` with the descriptors of gRPC services, as protoc --include_imports --descriptor_set_out writes it (default the server's reflection)")
 	flags.StringVar(&f.load, "load", "", "requests a second, as `200/s` (default as many as keep two in flight, at most 20/s)")
 	flags.DurationVar(&f.timeout, "timeout", load.DefaultTimeout, "how long a request may take")
 }
@@ -45,7 +50,7 @@ func (f *loadFlags) parse() (l Load, err error) {
 	if l.Rate, err = parseLoad(f.load); err != nil {
 		errs = append(errs, err)
 	}
-	l.Timeout = f.timeout
+	l.Timeout, l.Descriptors = f.timeout, f.descriptors
 	return l, errors.Join(errs...)
 }
 

@@ -51,7 +51,7 @@ func (f *serviceFlags) isSet() bool { return len(f.requests) > 0 || f.file != ""
 var (
 	ofExperiment = []string{"delay", "gateway", "proxy", "envoy-path", "pilot-agent-path", "client", "picture"}
 	ofManifest   = []string{"filename", "workload", "container", "repeat"}
-	ofService    = []string{"load", "timeout", "html", "junit", "github"}
+	ofService    = []string{"load", "timeout", "descriptors", "html", "junit", "github"}
 	ofMachine    = []string{"app", "strategy", "grace", "propagation", "lastcall", "keep-logs"}
 )
 
@@ -82,7 +82,7 @@ func (f *serviceFlags) options(cmd *cobra.Command) (o service.Options, err error
 	if err != nil {
 		errs = append(errs, err)
 	}
-	o.Requests, o.Load, o.Timeout, o.Repeat = l.Requests, l.Rate, l.Timeout, f.repeat
+	o.Requests, o.Load, o.Timeout, o.Descriptors, o.Repeat = l.Requests, l.Rate, l.Timeout, l.Descriptors, f.repeat
 	if f.repeat < 1 {
 		errs = append(errs, fmt.Errorf("--repeat is %d: must be 1 or more", f.repeat))
 	}

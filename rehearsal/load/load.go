@@ -35,6 +35,9 @@ type Load struct {
 	Rate       float64           // requests a second; 0: Measure chooses one, for about two in flight, at most 20 a second
 	References []Reference       // of Requests; Measure sets them
 
+	// Descriptors is a file with the descriptors of gRPC services; empty: the server has reflection.
+	Descriptors string
+
 	mu             sync.Mutex // guards what follows
 	answered, lost int
 	sent           []Sent

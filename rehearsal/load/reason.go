@@ -11,12 +11,13 @@ type Reason string
 
 // The reasons.
 const (
-	Refused   Reason = "refused"               // no connection
-	Dropped   Reason = "no response"           // the connection was reset or closed before the response
-	Truncated Reason = "truncated"             // within the response, and the client can see it
-	Short     Reason = "silently short"        // a part of the response that looks complete
-	Late      Reason = "timeout"               // no complete response within the time
-	NoClose   Reason = "ended without a close" // a stream or WebSocket that was not ended in order
+	Refused     Reason = "refused"               // no connection
+	Dropped     Reason = "no response"           // the connection was reset or closed before the response
+	Truncated   Reason = "truncated"             // within the response, and the client can see it
+	Short       Reason = "silently short"        // a part of the response that looks complete
+	Late        Reason = "timeout"               // no complete response within the time
+	Unavailable Reason = "UNAVAILABLE"           // gRPC: no connection, or it ended before the status
+	NoClose     Reason = "ended without a close" // a stream or WebSocket that was not ended in order
 )
 
 // reason judges an outcome; empty: the client got what it should.

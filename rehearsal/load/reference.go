@@ -28,6 +28,9 @@ const firstEvents = time.Second
 
 // Measure sends each request twice by a client of its own, and chooses the load's rate if it has none.
 func (l *Load) Measure(ctx context.Context, client *traffic.Client) error {
+	if err := l.encode(ctx, client); err != nil {
+		return err
+	}
 	l.References = make([]Reference, len(l.Requests))
 	errs := make([]error, len(l.Requests))
 	var measuring sync.WaitGroup

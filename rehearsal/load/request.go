@@ -24,7 +24,7 @@ const RequestSyntax = "'[WEIGHT] METHOD PATH [-H NAME:VALUE]… [-d BODY|@FILE]'
 const maxBody = 16 << 20
 
 // ParseRequest parses RequestSyntax. METHOD may also be SSE (an event stream without an end), WS (a WebSocket; BODY is a
-// message sent after the handshake), or TCP, with a quoted text in place of PATH: "PING\r\nQUIT\r\n".
+// message sent after the handshake), GRPC, with PACKAGE.SERVICE/METHOD in place of PATH and a message as JSON, or TCP, with a quoted text in place of PATH: "PING\r\nQUIT\r\n".
 func ParseRequest(text string) (Request, error) {
 	r, err := parseRequest(text)
 	if err != nil {
@@ -62,6 +62,8 @@ func parseRequest(text string) (Request, error) {
 		}
 		r.Protocol, r.Body = protocol, body
 		return r, nil
+	case traffic.GRPC:
+		r.Protocol = protocol
 	case traffic.Events, traffic.WebSocket:
 		r.Protocol, r.Method = protocol, http.MethodGet
 	default:
@@ -69,6 +71,12 @@ func parseRequest(text string) (Request, error) {
 			return r, fmt.Errorf("method %s is not upper case", method)
 		}
 		r.Method = method
+	}
+	if r.Protocol == traffic.GRPC {
+		target = "/" + strings.TrimPrefix(target, "/")
+		if strings.Count(target, "/") != 2 || strings.HasSuffix(target, "/") {
+			return r, fmt.Errorf("method %s is not PACKAGE.SERVICE/METHOD", target[1:])
+		}
 	}
 	if !strings.HasPrefix(target, "/") {
 		return r, fmt.Errorf("path %s does not begin with /", target)

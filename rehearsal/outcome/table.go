@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -115,6 +117,13 @@ func reasons(rows []Row) (all []load.Reason) {
 	list := []load.Reason{load.Refused, load.Dropped, load.Truncated, load.Short, load.Late, load.NoClose}
 	for status := 400; status < 600; status++ {
 		list = append(list, load.Reason(strconv.Itoa(status)))
+	}
+	for _, row := range rows { // gRPC's
+		for _, reason := range slices.Sorted(maps.Keys(row.Reasons)) {
+			if !slices.Contains(list, reason) {
+				list = append(list, reason)
+			}
+		}
 	}
 	for _, reason := range list {
 		for _, row := range rows {

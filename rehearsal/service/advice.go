@@ -17,7 +17,7 @@ func (t *trial) fix(ref load.Reference, why load.Reason, when outcome.Phase) str
 		return "not lost by the rollout: the app fails under this load; lower --load, or raise --timeout"
 	case when == outcome.Killed:
 		return fmt.Sprintf("the grace period ended: terminationGracePeriodSeconds of at least %d", t.graceNeeded(ref))
-	case why == load.Refused:
+	case why == load.Refused || why == load.Unavailable && when == outcome.Gone:
 		return fmt.Sprintf("clients learn of the deletion up to %s late: keep the listener open for that long, with a preStop sleep of %d or lastcall",
 			console.Round(t.options.Propagation.To), int(math.Ceil((t.options.Propagation.To + time.Second).Seconds())))
 	case why.IsStatus():

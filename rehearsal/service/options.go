@@ -27,6 +27,7 @@ type Options struct {
 	Pod         Pod            // from the manifest
 	Requests    []load.Request // at least one
 	Load        float64        // requests a second, for each strategy; 0: about two in flight, at most 20 a second
+	Descriptors string         // load.Load.Descriptors
 	Propagation Span
 	Timeout     time.Duration // of a request; 0: load.DefaultTimeout
 	Strategies  []string      // names; empty: as-is and lastcall. The first one decides whether the rehearsal passes.

@@ -47,7 +47,7 @@ func (t *trial) start(ctx context.Context) (err error) {
 		return err
 	}
 	t.views = make([]atomic.Pointer[[]string], callers)
-	t.Requests, t.Rate = t.options.Requests, t.options.Load
+	t.Requests, t.Rate, t.Descriptors = t.options.Requests, t.options.Load, t.options.Descriptors
 	for i := range callers {
 		t.point(i, t.old)
 		t.Clients = append(t.Clients, &traffic.Client{

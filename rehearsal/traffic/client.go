@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc"
 )
 
 const (
@@ -39,6 +41,8 @@ type Client struct {
 	idle    map[string][]*kept
 	opened  int64
 	retries int
+	grpc    *grpc.ClientConn // nil before the first call
+	numbers map[string]int64 // of its connections, by local address
 }
 
 // kept is a connection that is kept alive between requests.
@@ -61,6 +65,12 @@ func (c *Client) Retries() int {
 // Close closes the kept connections.
 func (c *Client) Close() {
 	c.mu.Lock()
+	channel := c.grpc
+	c.mu.Unlock()
+	if channel != nil {
+		_ = channel.Close()
+	}
+	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, list := range c.idle {
 		for _, k := range list {
@@ -74,6 +84,10 @@ func (c *Client) Close() {
 func (c *Client) Do(ctx context.Context, r Request) (o Outcome) {
 	o.Began = time.Now()
 	defer func() { o.Last = time.Now() }()
+	if r.Protocol == GRPC {
+		c.call(ctx, r, &o)
+		return o
+	}
 	k, failure, err := c.connection(ctx, r)
 	if failure != "" {
 		if o.Failure = failure; err != nil {

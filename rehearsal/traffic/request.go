@@ -13,25 +13,26 @@ type Protocol string
 
 // The protocols.
 const (
-	HTTP      Protocol = ""    // HTTP/1.1
-	Events    Protocol = "SSE" // HTTP/1.1, with a response that ends only with its pod
-	WebSocket Protocol = "WS"  // held until the peer closes it
-	TCP       Protocol = "TCP" // bytes, answered by bytes until the peer closes the connection
+	HTTP      Protocol = ""     // HTTP/1.1
+	Events    Protocol = "SSE"  // HTTP/1.1, with a response that ends only with its pod
+	WebSocket Protocol = "WS"   // held until the peer closes it
+	GRPC      Protocol = "GRPC" // a unary or server streaming method
+	TCP       Protocol = "TCP"  // bytes, answered by bytes until the peer closes the connection
 )
 
 // Request is one kind of request.
 type Request struct {
 	Protocol Protocol
 	Method   string // of HTTP and Events
-	Path     string // with the query; of TCP empty
+	Path     string // with the query; of GRPC /SERVICE/METHOD; of TCP empty
 	Header   http.Header
-	Body     string // of TCP, what is sent; of WebSocket, a text message after the handshake
+	Body     string // of TCP, what is sent; of GRPC, the encoded message; of WebSocket, a text message after the handshake
 }
 
 // String is the request's first line without its version.
 func (r Request) String() string {
 	switch r.Protocol {
-	case Events, WebSocket:
+	case Events, WebSocket, GRPC:
 		return string(r.Protocol) + " " + r.Path
 	case TCP:
 		return fmt.Sprintf("TCP %.40q", r.Body)

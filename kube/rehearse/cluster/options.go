@@ -12,6 +12,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/kube/workload"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 // How is the disruption.
@@ -30,11 +31,12 @@ type Options struct {
 	How      How
 	Replicas int32 // of Scale
 
-	URL      *url.URL // http or https; its path precedes those of the requests
-	Insecure bool     // accept any certificate
-	Requests []load.Request
-	Rate     float64       // requests a second; 0: about two in flight, at most 20 a second
-	Timeout  time.Duration // of a request; 0: load.DefaultTimeout
+	URL         *url.URL // http or https; its path precedes those of the requests
+	Insecure    bool     // accept any certificate
+	Requests    []load.Request
+	Descriptors string        // load.Load.Descriptors
+	Rate        float64       // requests a second; 0: about two in flight, at most 20 a second
+	Timeout     time.Duration // of a request; 0: load.DefaultTimeout
 
 	Limit   time.Duration // of the disruption; 0: DefaultLimit
 	Protect []string      // namespaces that are not touched, in addition to Kubernetes' own
@@ -117,7 +119,9 @@ func (o *Options) requests() []load.Request {
 	all := slices.Clone(o.Requests)
 	for i := range all {
 		r := &all[i]
-		r.Path = strings.TrimSuffix(o.URL.Path, "/") + r.Path
+		if r.Protocol != traffic.GRPC {
+			r.Path = strings.TrimSuffix(o.URL.Path, "/") + r.Path
+		}
 		if r.Header = r.Header.Clone(); r.Header == nil {
 			r.Header = http.Header{}
 		}

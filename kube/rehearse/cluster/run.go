@@ -103,7 +103,7 @@ func Run(ctx context.Context, clients Clients, o Options) (*outcome.Result, erro
 
 // prepare makes the clients.
 func (r *run) prepare() {
-	r.load = &load.Load{Requests: r.requests(), Rate: r.Rate}
+	r.load = &load.Load{Requests: r.requests(), Rate: r.Rate, Descriptors: r.Descriptors}
 	for range callers {
 		r.load.Clients = append(r.load.Clients, r.client())
 	}

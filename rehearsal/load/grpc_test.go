@@ -1,0 +1,115 @@
+package load
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
+)
+
+// grpcServer serves the health service, each call for some time, and returns its address.
+func grpcServer(t *testing.T, takes time.Duration, reflects bool) (*grpc.Server, string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		select {
+		case <-time.After(takes):
+		case <-ctx.Done():
+		}
+		return handler(ctx, request)
+	}))
+	grpc_health_v1.RegisterHealthServer(s, health.NewServer())
+	if reflects {
+		reflection.Register(s)
+	}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	return s, l.Addr().String()
+}
+
+func clientOf(address string) *traffic.Client {
+	return &traffic.Client{ClusterIP: true, Timeout: 5 * time.Second, Targets: func() []string { return []string{address} }}
+}
+
+// A call in flight at the end of a gRPC server is lost with UNAVAILABLE, and so is one that no server accepts.
+func TestGRPC(t *testing.T) {
+	server, address := grpcServer(t, 200*time.Millisecond, true)
+	r, err := ParseRequest(`GRPC grpc.health.v1.Health/Check -d '{"service": ""}'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &Load{Requests: []Request{r}, Clients: []*traffic.Client{clientOf(address)}}
+	defer l.Close()
+	if err := l.Measure(t.Context(), l.Clients[0]); err != nil {
+		t.Fatal(err)
+	}
+	if ref := l.References[0]; ref.Took < 200*time.Millisecond || ref.Bytes != 2 { // field 1: SERVING
+		t.Errorf("undisturbed: %+v", ref)
+	}
+	var calling sync.WaitGroup
+	calling.Go(func() { l.One(t.Context(), 0, 0) })
+	time.Sleep(100 * time.Millisecond) // the call is in flight
+	server.Stop()
+	calling.Wait()
+	l.One(t.Context(), 0, 0)
+	for i, s := range l.Sent() {
+		if s.Reason != Unavailable || i == 0 && (s.Address != address || s.Conn == 0) {
+			t.Errorf("call %d: %+v", i, s)
+		}
+	}
+	if _, lost := l.Counts(); lost != 2 {
+		t.Errorf("lost %d", lost)
+	}
+}
+
+func TestGRPCMethods(t *testing.T) {
+	_, reflecting := grpcServer(t, 0, true)
+	_, silent := grpcServer(t, 0, false)
+	file := filepath.Join(t.TempDir(), "health.pb")
+	set, err := proto.Marshal(&descriptorpb.FileDescriptorSet{File: []*descriptorpb.FileDescriptorProto{protodesc.ToFileDescriptorProto(grpc_health_v1.File_grpc_health_v1_health_proto)}})
+	if err == nil {
+		err = os.WriteFile(file, set, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ address, request, descriptors, want string }{
+		{reflecting, "GRPC grpc.health.v1.Health/Check", "", ""},
+		{silent, "GRPC grpc.health.v1.Health/Check", file, ""},
+		{silent, "GRPC grpc.health.v1.Health/Check", "", "the server has no reflection"},
+		{silent, "GRPC grpc.health.v1.Health/Check", "nowhere", "read --descriptors"},
+		{reflecting, "GRPC a.B/C", "", "has no service a.B"},
+		{reflecting, "GRPC grpc.health.v1.Health/Ask", "", "must be one of Check, "},
+		{reflecting, `GRPC grpc.health.v1.Health/Check -d '{"x": 1}'`, "", "encode the body as grpc.health.v1.HealthCheckRequest"},
+		{reflecting, `GRPC grpc.health.v1.Health/Check -d '{"service": "x"}'`, "", "NOT_FOUND"},
+	} {
+		r, err := ParseRequest(tt.request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &Load{Requests: []Request{r}, Descriptors: tt.descriptors}
+		client := clientOf(tt.address)
+		err = l.Measure(t.Context(), client)
+		client.Close()
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: got %v, want %q", tt.request, err, tt.want)
+		}
+	}
+}

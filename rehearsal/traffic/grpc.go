@@ -1,0 +1,166 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// channel is the client's gRPC channel, which is made at its first use. It reconnects as grpc-go's clients do: at once after a
+// GOAWAY, and after a refused connection with a growing delay, in which calls fail with UNAVAILABLE.
+func (c *Client) channel() (*grpc.ClientConn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.grpc != nil {
+		return c.grpc, nil
+	}
+	secure := insecure.NewCredentials()
+	if c.TLS != nil {
+		config := c.TLS.Clone()
+		config.NextProtos = nil // grpc-go sets h2
+		secure = credentials.NewTLS(config)
+	}
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		addresses := c.Targets()
+		if len(addresses) == 0 {
+			return nil, errors.New("no pods")
+		}
+		ctx, stop := context.WithTimeout(ctx, dialTimeout)
+		defer stop()
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addresses[0])
+		if err == nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.opened++
+			c.numbers[conn.LocalAddr().String()] = c.opened
+		}
+		return conn, err
+	}
+	c.numbers = map[string]int64{}
+	var err error
+	c.grpc, err = grpc.NewClient("passthrough:///rehearse", grpc.WithTransportCredentials(secure), grpc.WithContextDialer(dial), grpc.WithUserAgent("rehearse"), grpc.WithDisableRetry())
+	return c.grpc, err
+}
+
+// Stream opens a gRPC stream on the client's channel. The host of requests is a header Host, if there is one.
+func (c *Client) Stream(ctx context.Context, method string, header http.Header, options ...grpc.CallOption) (grpc.ClientStream, error) {
+	channel, err := c.channel()
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range header {
+		for _, v := range values {
+			if name == "Host" {
+				options = append(options, grpc.CallAuthority(v))
+			} else {
+				ctx = metadata.AppendToOutgoingContext(ctx, strings.ToLower(name), v)
+			}
+		}
+	}
+	return channel.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method, options...)
+}
+
+// call makes one call of a unary or server streaming method.
+func (c *Client) call(ctx context.Context, r Request, o *Outcome) {
+	timeout := c.Timeout
+	if timeout == 0 {
+		timeout = DefaultTimeout
+	}
+	limited, stop := context.WithTimeout(ctx, timeout)
+	defer stop()
+	var at peer.Peer
+	err := func() error {
+		s, err := c.Stream(limited, r.Path, r.Header, grpc.ForceCodec(rawCodec{}), grpc.Peer(&at))
+		if err != nil {
+			return err
+		}
+		if err := s.SendMsg([]byte(r.Body)); err != nil && !errors.Is(err, io.EOF) { // RecvMsg has the status
+			return err
+		}
+		if err := s.CloseSend(); err != nil {
+			return err
+		}
+		for {
+			var message []byte
+			switch err := s.RecvMsg(&message); {
+			case errors.Is(err, io.EOF):
+				return nil
+			case err != nil:
+				return err
+			}
+			if o.First.IsZero() {
+				o.First, o.Status = time.Now(), http.StatusOK
+			}
+			_, _ = o.Write(message)
+		}
+	}()
+	o.Framing = Chunked // the status ends the response
+	if at.Addr != nil {
+		o.Address = at.Addr.String()
+	}
+	if at.LocalAddr != nil {
+		c.mu.Lock()
+		o.Conn = c.numbers[at.LocalAddr.String()]
+		c.mu.Unlock()
+	}
+	if err == nil {
+		return
+	}
+	o.Detail = err.Error()
+	switch code := status.Code(err); {
+	case ctx.Err() != nil:
+		o.Failure = Stopped
+	case limited.Err() != nil && code == codes.DeadlineExceeded:
+		o.Failure = Late
+	default:
+		o.Failure = Failure(codeName(code))
+	}
+}
+
+// codeName is a status code's name in gRPC's specification: UNAVAILABLE.
+func codeName(code codes.Code) string {
+	var b strings.Builder
+	for i, c := range code.String() {
+		if i > 0 && unicode.IsUpper(c) && code != codes.OK {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToUpper(c))
+	}
+	return b.String()
+}
+
+// rawCodec passes encoded messages.
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "proto" }
+
+func (rawCodec) Marshal(v any) ([]byte, error) {
+	b, ok := v.([]byte)
+	if !ok {
+		return nil, fmt.Errorf("encode %T: must be bytes", v)
+	}
+	return b, nil
+}
+
+func (rawCodec) Unmarshal(data []byte, v any) error {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return fmt.Errorf("decode to %T: must be bytes", v)
+	}
+	*b = data
+	return nil
+}
