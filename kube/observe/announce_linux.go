@@ -59,7 +59,6 @@ func (o *Observer) announceLocked(ctx context.Context, t *tracked) {
 	agent, sandbox, namespace, pod := t.pod.Agent, t.sandbox, t.pod.Namespace, t.pod.Name
 	o.work.Go(func() {
 		result, err := sandbox.announce(ctx, agent, d)
-		o.Count.deadlines.WithLabelValues(d.From, result).Inc()
 		attrs := []any{"namespace", namespace, "pod", pod, "deadline_in", time.Until(d.At).Round(time.Millisecond), "deadline_from", d.From}
 		if result == accepted {
 			o.Log.Info("announced the deadline to lastcall's agent", attrs...)
@@ -71,6 +70,7 @@ func (o *Observer) announceLocked(ctx context.Context, t *tracked) {
 		if t.isAnnouncing = false; result == accepted {
 			t.accepted = d
 		}
+		o.Count.deadlines.WithLabelValues(d.From, result).Inc()
 		o.announceLocked(ctx, t) // there may be a sooner one meanwhile
 	})
 }

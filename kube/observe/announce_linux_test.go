@@ -103,6 +103,9 @@ func TestAnnounce(t *testing.T) {
 				if in := at.Sub(sent); err != nil || q.Get("from") != tt.from || in < tt.in || in > tt.in+2*time.Second {
 					t.Errorf("received %v (in %v), want %s in %v", q, in, tt.from, tt.in)
 				}
+				// Until the observer has the answer.
+				for end := time.Now().Add(patience); testutil.CollectAndCount(n.count.deadlines) == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+				}
 			}
 			endApp()
 			endAgent()
