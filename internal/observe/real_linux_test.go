@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// observed starts a watch of an app that has begun.
-func observed(t *testing.T, a *program) *Watch {
+// opened is a watch of an app, after start.
+func opened(t *testing.T, a *program, start func(*Watch) error) *Watch {
 	t.Helper()
 	o, namespace, err := OfProcess(a.cmd.Process.Pid)
 	if err != nil {
@@ -25,9 +25,16 @@ func observed(t *testing.T, a *program) *Watch {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.Close() })
-	if err := w.Start(); err != nil {
+	if err := start(w); err != nil {
 		t.Fatal(err)
 	}
+	return w
+}
+
+// observed starts a watch of an app that has begun.
+func observed(t *testing.T, a *program) *Watch {
+	t.Helper()
+	w := opened(t, a, (*Watch).Start)
 	if len(w.Listening()) != 1 {
 		t.Fatalf("listening: %v", w.Listening())
 	}
@@ -135,19 +142,7 @@ func TestLosses(t *testing.T) {
 // armed arms a watch of an app that has begun.
 func armed(t *testing.T, a *program) *Watch {
 	t.Helper()
-	o, namespace, err := OfProcess(a.cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := Open(namespace, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = w.Close() })
-	if err := w.Arm(); err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return opened(t, a, (*Watch).Arm)
 }
 
 // awaitReaction waits until the close of the listener has been reported.

@@ -133,7 +133,6 @@ func (p *observed) conclude(pod *corev1.Pod) *losses.Termination {
 			t.Killed = append(t.Killed, s.Name)
 		}
 	}
-	t.EndBySIGKILL()
 	t.Discount(inject.ProbePeriods(&p.pod.Spec))
 	t.Judge()
 	return t

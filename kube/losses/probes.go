@@ -23,6 +23,7 @@ func (p Probes) Within(d time.Duration) (n int) {
 // Discount leaves out the lost connections that may be probes: those that were refused, or reset before the app accepted
 // them.
 func (t *Termination) Discount(p Probes) {
+	t.endBySIGKILL()
 	lost, most := &t.Traffic.Lost, p.Within(time.Duration(t.Traffic.Arrivals.Last))
 	refused := min(lost.Refused, most)
 	reset := min(t.Traffic.Queued, lost.Reset, most-refused)

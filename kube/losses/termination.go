@@ -43,8 +43,8 @@ var Verdicts = []string{Clean, Lost, Killed, Unknown}
 // KilledCode is the exit code of a container that SIGKILL ended: 128 + 9.
 const KilledCode = 137
 
-// EndBySIGKILL counts the requests in flight at the SIGKILL that ended a container: they are lost.
-func (t *Termination) EndBySIGKILL() {
+// endBySIGKILL counts the requests in flight at the SIGKILL that ended a container: they are lost.
+func (t *Termination) endBySIGKILL() {
 	if len(t.Killed) == 0 {
 		return
 	}
@@ -61,7 +61,7 @@ func (t *Termination) Tail() time.Duration {
 
 // Judge sets Verdict from the rest.
 func (t *Termination) Judge() {
-	t.EndBySIGKILL()
+	t.endBySIGKILL()
 	t.Traffic.Judge()
 	switch {
 	case t.Traffic.Verdict == observe.Lossy:

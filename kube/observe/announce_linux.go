@@ -124,12 +124,17 @@ func DialNode(proc string) func(ctx context.Context, network, address string) (n
 			return nil, fmt.Errorf("open the node's network namespace: %w", err)
 		}
 		defer func() { _ = namespace.Close() }()
-		err = observe.Within(int(namespace.Fd()), func() (err error) {
-			conn, err = new(net.Dialer).DialContext(ctx, network, address)
-			return err
-		})
-		return conn, err
+		return dialWithin(ctx, int(namespace.Fd()), network, address)
 	}
+}
+
+// dialWithin connects in another network namespace; see observe.Within.
+func dialWithin(ctx context.Context, namespace int, network, address string) (conn net.Conn, err error) {
+	err = observe.Within(namespace, func() (err error) {
+		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
 }
 
 // dial connects to an address, which must not be a name, from within the network namespace of the process.
@@ -139,10 +144,7 @@ func (h *handle) dial(ctx context.Context, network, address string) (conn net.Co
 		return nil, err
 	}
 	gone := raw.Control(func(fd uintptr) {
-		err = observe.Within(int(fd), func() (err error) {
-			conn, err = new(net.Dialer).DialContext(ctx, network, address)
-			return err
-		})
+		conn, err = dialWithin(ctx, int(fd), network, address)
 	})
 	if gone != nil {
 		return nil, fmt.Errorf("the pod's first process has exited: %w", gone)

@@ -63,7 +63,6 @@ func (t *Termination) conclude(p *Pod, exits map[string]time.Duration) {
 		}
 	}
 	t.Traffic.Exit = observe.Exit{Known: len(t.Exits) > 0}
-	t.EndBySIGKILL()
 	t.Discount(p.Probes)
 	t.Lateness = lateness(&t.Traffic.Arrivals, p.Probes).Seconds()
 	t.addReport(p)

@@ -9,12 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	pb "google.golang.org/grpc/interop/grpc_testing"
@@ -150,17 +148,12 @@ func (n *namespace) client() inside {
 	return inside{file}
 }
 
-// dial connects from the pod's network. Its thread ends with the goroutine, because it stays locked.
+// dial connects from the pod's network.
 func (in inside) dial(ctx context.Context, address string) (c net.Conn, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		if err = unix.Setns(int(in.file.Fd()), unix.CLONE_NEWNET); err == nil {
-			c, err = new(net.Dialer).DialContext(ctx, "tcp", address)
-		}
-	}()
-	<-done
+	err = machine.Within(int(in.file.Fd()), func() (err error) {
+		c, err = new(net.Dialer).DialContext(ctx, "tcp", address)
+		return err
+	})
 	return c, err
 }
 

@@ -22,18 +22,14 @@ func (t *trial) fix(ref load.Reference, why load.Reason, when outcome.Phase) str
 			console.Round(t.options.Propagation.To), int(math.Ceil((t.options.Propagation.To + time.Second).Seconds())))
 	case why.IsStatus():
 		return "the app refuses requests that clients still send: continue to serve until the endpoint is gone, fail readiness at most"
-	case why == load.NoClose && when == outcome.Terminating:
-		return "end the stream in order at SIGTERM: the last chunk of an event stream, a close frame 1001 on a WebSocket"
-	case why == load.Short:
-		return "the response has neither a length nor chunks, so its client takes a part for the whole: send one of them, and finish before the exit"
-	case why == load.Late:
-		return "no complete response within --timeout: the app hangs after SIGTERM"
+	case why == load.NoClose && when == outcome.Terminating, why == load.Short, why == load.Late:
+		return outcome.Advice[why]
 	case when == outcome.InHook:
 		return "the app ended a request before its SIGTERM: the preStop hook stops the app too early"
 	case t.end.App.Terminated.Sub(t.deleted) > t.options.Propagation.To:
 		return "no client has the endpoint any longer, but their kept connections still carry requests: finish these after SIGTERM, with Connection: close"
 	}
-	return "the app exits with requests in flight: finish them after SIGTERM, or delay the SIGTERM until there are none, as lastcall does"
+	return outcome.AdviceFinish
 }
 
 // graceNeeded is a grace period, in seconds, that holds the hook, the propagation delay and one more request.

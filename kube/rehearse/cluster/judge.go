@@ -108,14 +108,10 @@ func (r *run) fix(all []course, why load.Reason, when outcome.Phase) string {
 			text += fmt.Sprintf(" (its endpoint was withdrawn after %s; kube-proxy, ingresses and load balancers need longer)", console.Seconds(lag))
 		}
 		return text
-	case why == load.NoClose:
-		return "end the stream in order at SIGTERM: the last chunk of an event stream, a close frame 1001 on a WebSocket"
-	case why == load.Short:
-		return "the response has neither a length nor chunks, so its client takes a part for the whole: send one of them, and finish before the exit"
-	case why == load.Late:
-		return "no complete response within --timeout: the app hangs after SIGTERM"
+	case outcome.Advice[why] != "":
+		return outcome.Advice[why]
 	case when == outcome.InHook:
 		return "a request ended before SIGTERM: the preStop hook stops the app, or a proxy in front has closed its connections"
 	}
-	return "the app exits with requests in flight: finish them after SIGTERM, or delay the SIGTERM until there are none, as lastcall does"
+	return outcome.AdviceFinish
 }
