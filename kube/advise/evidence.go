@@ -27,6 +27,11 @@ type Evidence struct {
 	// App is what the app did at its stop signal; empty: unknown.
 	App termination.Reaction
 
+	// Starts are how long new pods took from their creation until they were ready, and Reaction is how long the controllers
+	// took from a pod's readiness until the next pod's creation, minReadySeconds included; empty and 0: unknown.
+	Starts   model.Durations
+	Reaction time.Duration
+
 	// Doubts are why the true values may be larger, one sentence each.
 	Doubts []string
 }

@@ -33,6 +33,11 @@ type rehearsedRun struct {
 	GoneMS   int64     `json:"gone_ms"`
 	EndedBy  string    `json:"ended_by"`
 	Sendings []sending `json:"sendings"`
+	Pods     []struct {
+		IsNew     bool   `json:"is_new"`
+		CreatedMS *int64 `json:"created_ms"` // nil: the rehearsal is of an older version
+		ReadyMS   int64  `json:"ready_ms"`
+	} `json:"pods"`
 }
 
 type sending struct {
@@ -84,6 +89,7 @@ func ReadRehearsal(in io.Reader) (*Evidence, error) {
 			e.App = run.reaction()
 		}
 	}
+	e.observeRollout(row.Runs)
 	if len(all) == 0 {
 		return nil, fmt.Errorf("the rehearsal has no requests with an end: streams take as long as their pod")
 	}
@@ -96,6 +102,30 @@ func ReadRehearsal(in io.Reader) (*Evidence, error) {
 		e.doubt("a run lists no more than 400 of its requests")
 	}
 	return e, nil
+}
+
+// observeRollout takes the starts of a cluster's pods.
+func (e *Evidence) observeRollout(runs []rehearsedRun) {
+	var starts []time.Duration
+	for _, run := range runs {
+		var created, ready []time.Duration
+		for _, p := range run.Pods {
+			if p.IsNew && p.CreatedMS != nil && *p.CreatedMS >= 0 {
+				at := time.Duration(*p.CreatedMS) * time.Millisecond
+				created = append(created, at)
+				if p.ReadyMS > *p.CreatedMS {
+					ready = append(ready, time.Duration(p.ReadyMS)*time.Millisecond)
+					starts = append(starts, ready[len(ready)-1]-at)
+				}
+			}
+		}
+		if d, ok := model.Reaction(created, ready); ok {
+			e.Reaction = max(e.Reaction, d, 1) // 0 is unknown
+		}
+	}
+	if len(starts) > 0 {
+		e.Starts = model.Observed(starts)
+	}
 }
 
 // reaction is what the app did at its stop signal; empty: no request shows it.

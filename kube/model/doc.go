@@ -4,6 +4,6 @@
 //
 // What it assumes: requests arrive independently of each other (Poisson) and spread evenly over the endpoints; each client
 // learns of a pod's end after a delay of its own, evenly distributed up to the propagation delay; a connection that a pod
-// refuses at TCP is retried with another pod; pods start and exit in no more time than Start and the termination's rules
-// take. docs/model.md compares it with measurements.
+// refuses at TCP is retried with another pod; pods start independently of each other, and exit in no more time than the
+// termination's rules take. docs/model.md compares it with measurements.
 package model

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Durations is how long requests take.
+// Durations is a distribution, of how long requests take or pods need to start.
 type Durations struct {
 	sorted []time.Duration
 	n      int // of observations behind it; 0: assumed
@@ -49,6 +49,15 @@ func Lognormal(p50, p99, longest time.Duration) (Durations, error) {
 		d.sorted[steps-1] = longest
 	}
 	return d, nil
+}
+
+// Uniform is the even distribution between two durations.
+func Uniform(from, to time.Duration) Durations {
+	d := Durations{sorted: make([]time.Duration, 101)}
+	for i := range d.sorted {
+		d.sorted[i] = from + (to-from)*time.Duration(i)/100
+	}
+	return d
 }
 
 // Bucket is one of a cumulative histogram: Count observations took no longer than UpTo.
@@ -113,7 +122,7 @@ func (d Durations) Count() int { return d.n }
 // Longest is the longest duration.
 func (d Durations) Longest() time.Duration { return d.sorted[len(d.sorted)-1] }
 
-// Quantile is the duration that the share q of requests do not exceed.
+// Quantile is the duration that the share q of them does not exceed.
 func (d Durations) Quantile(q float64) time.Duration {
 	return d.sorted[min(max(int(math.Ceil(q*float64(len(d.sorted))))-1, 0), len(d.sorted)-1)]
 }

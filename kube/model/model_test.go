@@ -69,7 +69,7 @@ func TestMeasuredRollouts(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			plan := termination.Of(tt.pod, termination.Options{App: tt.app, Istio: inject.Classic})
 			const pods = 400
-			r, err := model.Rollout{Pods: pods, MaxSurge: 1, Start: 1, Load: model.Load{Rate: 200.0 / 4 * pods, Durations: mix(), Propagation: 4 * sec}}.Run(plan)
+			r, err := model.Rollout{Pods: pods, MaxSurge: 1, Start: model.Uniform(1, 1), Load: model.Load{Rate: 200.0 / 4 * pods, Durations: mix(), Propagation: 4 * sec}}.Run(plan)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +91,7 @@ func sleepBoth(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
-// TestWaves: how long a rollout takes follows from surge, start and minReadySeconds; what exists in addition from the
+// TestWaves: how long a rollout takes follows from surge and start; what exists in addition from the
 // endings as well.
 func TestWaves(t *testing.T) {
 	plan := termination.Of(pod(5), termination.Options{})
@@ -107,7 +107,7 @@ func TestWaves(t *testing.T) {
 		{0, 5, 8 * sec, 9 * sec, 10}, // the second half starts while the first still terminates
 		{0, 10, 4 * sec, 5 * sec, 10},
 	} {
-		r, err := model.Rollout{Pods: 10, MaxSurge: tt.surge, MaxUnavailable: tt.unavailable, Start: 3 * sec, MinReady: sec, Load: load}.Run(plan)
+		r, err := model.Rollout{Pods: 10, MaxSurge: tt.surge, MaxUnavailable: tt.unavailable, Start: model.Uniform(4*sec, 4*sec), Load: load}.Run(plan)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,10 +120,49 @@ func TestWaves(t *testing.T) {
 	}
 }
 
+// TestSteps: what a rollout takes from pods that start differently, minReadySeconds, and controllers that need time.
+func TestSteps(t *testing.T) {
+	plan := termination.Of(pod(0), termination.Options{})
+	between := model.Uniform(2*sec, 6*sec)
+	for _, tt := range []struct {
+		name     string
+		o        model.Rollout
+		from, to time.Duration
+	}{
+		{"one after another", model.Rollout{Pods: 100, MaxSurge: 1, Start: between}, 370 * sec, 430 * sec},
+		{"all at once: the slowest decides", model.Rollout{Pods: 100, MaxSurge: 100, Start: between}, 5900 * time.Millisecond, 6 * sec},
+		{"in ten chains, none of which waits for the slowest of the others", model.Rollout{Pods: 100, MaxSurge: 10, Start: between}, 41 * sec, 48 * sec},
+		{"the controllers react to the rollout and to each pod", model.Rollout{Pods: 10, MaxSurge: 1, Start: model.Uniform(sec, sec), Reaction: sec}, 21 * sec, 21 * sec},
+		{"minReadySeconds, reckoned from a whole second", model.Rollout{Pods: 100, MaxSurge: 1, Start: model.Uniform(sec, sec), MinReady: 3 * sec}, 340 * sec, 360 * sec},
+	} {
+		tt.o.Load = model.Load{Rate: 1, Durations: mix(), Propagation: sec}
+		r, err := tt.o.Run(plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Took < tt.from || r.Took > tt.to {
+			t.Errorf("%s: took %v, want %v to %v", tt.name, r.Took, tt.from, tt.to)
+		}
+	}
+}
+
+// TestReaction: each creation after the rollout's first ones follows from the availability of one pod.
+func TestReaction(t *testing.T) {
+	created := []time.Duration{100, 100, 1200, 1310, 2200}
+	if d, ok := model.Reaction(created, []time.Duration{1300, 1100, 2050, 2300, 3000}); d != 100 || !ok {
+		t.Errorf("%v, %v", d, ok)
+	}
+	for _, available := range [][]time.Duration{nil, {3000}} {
+		if d, ok := model.Reaction(created, available); ok {
+			t.Errorf("%v from %v", d, available)
+		}
+	}
+}
+
 // TestDeterministic: the same seed, the same result; 10,000 pods are quick.
 func TestDeterministic(t *testing.T) {
 	plan := termination.Of(pod(0, "lastcall.dev/inject=true"), termination.Options{})
-	o := model.Rollout{Pods: 10_000, MaxSurge: 2500, Start: 3 * sec, Load: model.Load{Rate: 50_000, Durations: mix(), Propagation: 2 * sec}}
+	o := model.Rollout{Pods: 10_000, MaxSurge: 2500, Start: model.Uniform(2*sec, 4*sec), Load: model.Load{Rate: 50_000, Durations: mix(), Propagation: 2 * sec}}
 	a, err := o.Run(plan)
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"container/heap"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -16,8 +17,9 @@ type Rollout struct {
 	Pods           int           // replicas, 1 to 100,000
 	MaxSurge       int           // pods
 	MaxUnavailable int           // pods; not 0 together with MaxSurge
-	Start          time.Duration // from a pod's creation until it is ready
+	Start          Durations     // from a pod's creation until it is ready
 	MinReady       time.Duration // minReadySeconds
+	Reaction       time.Duration // of the controllers, from a pod's availability until the next pod's creation, for example
 	Load           Load          // Rate is that of all pods together
 	Seed           uint64
 }
@@ -54,23 +56,43 @@ type change struct {
 	by int
 }
 
-// Run simulates the rollout: new pods are created up to Pods + MaxSurge, terminating ones not counted; old ones are deleted
-// as long as Pods - MaxUnavailable are available.
+// Reaction is the median time from a pod's availability to the creation that followed from it, where created and available
+// are when that happened to the new pods of a rollout, which it sorts. False: no creation followed from an availability.
+func Reaction(created, available []time.Duration) (time.Duration, bool) {
+	slices.Sort(created)
+	slices.Sort(available)
+	for len(created) > 0 && (len(available) == 0 || created[0] < available[0]) { // at the rollout's beginning
+		created = created[1:]
+	}
+	var all []time.Duration
+	for i := range min(len(created), len(available)) {
+		all = append(all, max(0, created[i]-available[i]))
+	}
+	if len(all) == 0 {
+		return 0, false
+	}
+	return Observed(all).Quantile(0.5), true
+}
+
+// Run simulates the rollout as the Deployment's controller does it: when the rollout begins, and whenever a new pod becomes
+// available, old pods are deleted as long as Pods - MaxUnavailable are available, and new ones are created up to
+// Pods + MaxSurge, terminating ones not counted.
 func (o Rollout) Run(t *termination.Termination) (Result, error) {
 	if err := o.Validate(); err != nil {
 		return Result{}, err
 	}
+	if len(o.Start.sorted) == 0 {
+		return Result{}, errors.New("missing how long pods take to start")
+	}
 	random := rand.New(rand.NewPCG(o.Seed, 2))
+	starts := rand.New(rand.NewPCG(o.Seed, 3)) // of its own: pods that end differently start equally
 	load := o.Load
 	load.Rate /= float64(o.Pods)
 	var out Result
 	var changes []change
-	var ready []time.Duration // when new pods become available, ascending; all starts take the same time
+	var next times // when the controllers react to pods that become available
 	old, created, available := o.Pods, 0, 0
-	for now := time.Duration(0); ; {
-		for available < len(ready) && ready[available] <= now {
-			available++
-		}
+	for now := o.Reaction; ; available++ {
 		for old > 0 && old+available > o.Pods-o.MaxUnavailable {
 			old--
 			e := End(t, load, random)
@@ -82,14 +104,14 @@ func (o Rollout) Run(t *termination.Termination) (Result, error) {
 		}
 		for created < o.Pods && old+created < o.Pods+o.MaxSurge {
 			created++
-			ready = append(ready, now+o.Start+o.MinReady)
+			heap.Push(&next, now+o.Start.draw(starts)+o.wait(starts)+o.Reaction)
 			changes = append(changes, change{now, 1})
 		}
-		if available == o.Pods && old == 0 {
+		if available == o.Pods {
 			out.Took = now
 			break
 		}
-		now = ready[available]
+		now = heap.Pop(&next).(time.Duration)
 	}
 	out.Gone = max(out.Gone, out.Took)
 	out.Stayed /= time.Duration(o.Pods)
@@ -102,4 +124,27 @@ func (o Rollout) Run(t *termination.Termination) (Result, error) {
 		out.Peak = max(out.Peak, extra)
 	}
 	return out, nil
+}
+
+// wait is how long a pod must be ready until it counts as available. The time from which that is reckoned is in whole
+// seconds, rounded down.
+func (o Rollout) wait(r *rand.Rand) time.Duration {
+	if o.MinReady < time.Second {
+		return o.MinReady
+	}
+	return o.MinReady - time.Duration(r.Int64N(int64(time.Second)))
+}
+
+// times is a heap.
+type times []time.Duration
+
+func (t times) Len() int           { return len(t) }
+func (t times) Less(i, j int) bool { return t[i] < t[j] }
+func (t times) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
+func (t *times) Push(at any)       { *t = append(*t, at.(time.Duration)) }
+
+func (t *times) Pop() any {
+	last := (*t)[len(*t)-1]
+	*t = (*t)[:len(*t)-1]
+	return last
 }

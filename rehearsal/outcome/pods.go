@@ -50,9 +50,9 @@ func (t *table) pods(row Row) {
 	}
 	if len(started) > 0 {
 		t.line("%s", t.style.Bold("new pods")+t.style.Dim(": in the rollout"))
-		line("", "ready", "endpoint")
+		line("", "created", "ready", "endpoint")
 		for _, p := range started[:min(len(started), maxPods)] {
-			line(p.Name, after(p.ReadyMS, 0), after(p.ServingMS, 0))
+			line(p.Name, after(p.CreatedMS, 0), after(p.ReadyMS, 0), after(p.ServingMS, 0))
 			for _, e := range p.Events {
 				t.wrapped("    ", e)
 			}

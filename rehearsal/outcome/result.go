@@ -111,6 +111,7 @@ type Loss struct {
 type Pod struct {
 	Name      string   `json:"pod"`
 	IsNew     bool     `json:"is_new"`              // it did not run before
+	CreatedMS int64    `json:"created_ms"`          // of a new pod
 	ReadyMS   int64    `json:"ready_ms"`            // of a new pod
 	ServingMS int64    `json:"endpoint_ready_ms"`   // of a new pod: an EndpointSlice has it as ready
 	DeletedMS int64    `json:"deleted_ms"`          // its deletion began

@@ -23,14 +23,15 @@ const adviseHelp = `Find the smallest timers with which a pod's end loses no mor
 
 How long requests take and how late clients still connect is read from what was observed: the result of a rehearsal, terminations under the observer (Prometheus, or JSON lines), or lastcall's own reports. Durations may also be listed in a file, or assumed to be lognormal from --p50, --p99 and --longest. A flag has precedence over what was observed.
 
-With --pods it also simulates a rollout under each way of stopping: how long it takes, how many requests it loses, how much capacity it needs in addition.
+With --pods it also simulates a rollout under each way of stopping: how long it takes, how many requests it loses, how much capacity it needs in addition. How long pods take to start, and controllers to react, is read from the result of a rehearsal of a cluster's rollout, or given by --start and --reaction.
 
 Exit code: 0, 1 if no timers suffice or Prometheus does not answer, 2 for wrong flags and input.`
 
 type adviseFlags struct {
 	adviseInput
 	surge, unavailable string
-	start, minimum     time.Duration
+	start              string
+	minimum, reaction  time.Duration
 	pods               int
 	seed               uint64
 }
@@ -56,16 +57,21 @@ func adviseCommand() *cobra.Command {
 		flags.IntVar(&f.pods, "pods", 0, "simulate a rollout of a Deployment with this many pods (default none)")
 		flags.StringVar(&f.surge, "max-surge", "25%", "pods, or a `percentage` of them, that may exist in addition")
 		flags.StringVar(&f.unavailable, "max-unavailable", "25%", "pods, or a `percentage` of them, that may be missing")
-		flags.DurationVar(&f.start, "start", 5*time.Second, "from a pod's creation until it is ready")
+		flags.StringVar(&f.start, "start", "5s", "`time` from a pod's creation until it is ready: a duration, FROM..TO, or those of several pods with commas between them")
 		flags.DurationVar(&f.minimum, "min-ready", 0, "minReadySeconds")
+		flags.DurationVar(&f.reaction, "reaction", 200*time.Millisecond, "time from a pod's availability until the controllers create the next one")
 		flags.Uint64Var(&f.seed, "seed", 1, "seed of the simulation")
 	})
 	return cmd
 }
 
 func (f *adviseFlags) run(cmd *cobra.Command) error {
-	if f.start <= 0 || f.minimum < 0 {
-		return cli.UsageError{Err: errors.New("--start must be positive, --min-ready must not be negative")}
+	if f.minimum < 0 || f.reaction < 0 {
+		return cli.UsageError{Err: errors.New("--min-ready and --reaction must not be negative")}
+	}
+	start, err := parseStart(f.start)
+	if err != nil {
+		return cli.UsageError{Err: err}
 	}
 	surge, unavailable, err := f.bounds()
 	if err != nil {
@@ -108,7 +114,46 @@ func (f *adviseFlags) run(cmd *cobra.Command) error {
 	if f.pods == 0 {
 		return nil
 	}
-	return f.rollouts(out, o, all, surge, unavailable)
+	r := model.Rollout{Pods: f.pods, MaxSurge: surge, MaxUnavailable: unavailable, Start: start, MinReady: f.minimum, Reaction: f.reaction, Seed: f.seed, Load: o.Load}
+	r.Load.Rate *= float64(f.pods)
+	if f.observed != nil {
+		f.adoptRollout(cmd.Flags(), f.observed, &r)
+	}
+	return rollouts(out, o, all, r)
+}
+
+// adoptRollout takes what was observed of a rollout, except where a flag sets it.
+func (f *adviseFlags) adoptRollout(flags *pflag.FlagSet, e *advise.Evidence, r *model.Rollout) {
+	if e.Starts.Count() > 0 && !flags.Changed("start") {
+		r.Start = e.Starts
+	}
+	if e.Reaction > 0 && !flags.Changed("reaction") {
+		r.Reaction = max(0, e.Reaction-f.minimum)
+	}
+}
+
+// parseStart reads --start.
+func parseStart(text string) (d model.Durations, err error) {
+	wrong := fmt.Errorf("--start %q: must be a positive duration, FROM..TO, or several durations with commas between them", text)
+	var all []time.Duration
+	from, to, isRange := strings.Cut(text, "..")
+	if isRange {
+		text = from + "," + to
+	}
+	for one := range strings.SplitSeq(text, ",") {
+		t, err := time.ParseDuration(strings.TrimSpace(one))
+		if err != nil || t <= 0 || t > 24*time.Hour {
+			return d, wrong
+		}
+		all = append(all, t)
+	}
+	switch {
+	case !isRange:
+		return model.Observed(all), nil
+	case len(all) != 2 || all[0] > all[1]:
+		return d, wrong
+	}
+	return model.Uniform(all[0], all[1]), nil
 }
 
 func headline(a *advise.Advice) string {
@@ -123,7 +168,7 @@ func indent(text string) string {
 }
 
 // rollouts prints what a rollout does under each way of stopping.
-func (f *adviseFlags) rollouts(out io.Writer, o advise.Options, advised []*advise.Advice, surge, unavailable int) error {
+func rollouts(out io.Writer, o advise.Options, advised []*advise.Advice, r model.Rollout) error {
 	type way struct {
 		name string
 		plan *termination.Termination
@@ -142,9 +187,8 @@ func (f *adviseFlags) rollouts(out io.Writer, o advise.Options, advised []*advis
 	for _, a := range advised {
 		ways = append(ways, way{string(a.Kind) + ", as advised", a.Plan})
 	}
-	r := model.Rollout{Pods: f.pods, MaxSurge: surge, MaxUnavailable: unavailable, Start: f.start, MinReady: f.minimum, Seed: f.seed, Load: o.Load}
-	r.Load.Rate *= float64(f.pods)
-	_, _ = fmt.Fprintf(out, "\nA rollout of %d pods, maxSurge %d, maxUnavailable %d, %g requests/s:\n%-27s%9s%9s%12s%9s%13s\n", f.pods, surge, unavailable, r.Load.Rate,
+	_, _ = fmt.Fprintf(out, "\nA rollout of %d pods, maxSurge %d, maxUnavailable %d, %g requests/s:\npods start in %v (median), %v (longest); the controllers react after %v\n%-27s%9s%9s%12s%9s%13s\n",
+		r.Pods, r.MaxSurge, r.MaxUnavailable, r.Load.Rate, r.Start.Quantile(0.5).Round(time.Millisecond), r.Start.Longest().Round(time.Millisecond), r.Reaction.Round(time.Millisecond),
 		"", "ready", "gone", "lost", "peak", "pod-minutes")
 	for _, w := range ways {
 		res, err := r.Run(w.plan)

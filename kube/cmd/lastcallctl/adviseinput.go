@@ -28,6 +28,8 @@ type adviseInput struct {
 	workload                             string
 	p50, p99, longest, propagation       time.Duration
 	lose, rate                           float64
+
+	observed *advise.Evidence // by options; nil if no flag names a source
 }
 
 func (f *adviseInput) addFlags(flags *pflag.FlagSet) {
@@ -85,7 +87,7 @@ func (f *adviseInput) options(cmd *cobra.Command) (advise.Options, *manifest.Wor
 	if err != nil {
 		return o, nil, cli.UsageError{Err: err}
 	}
-	if e != nil {
+	if f.observed = e; e != nil {
 		f.adopt(cmd.Flags(), e)
 	}
 	o.Lose, o.Load = f.lose, model.Load{Rate: f.rate, Durations: d, Propagation: f.propagation}

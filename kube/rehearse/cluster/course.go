@@ -18,7 +18,7 @@ type course struct {
 	pod   *corev1.Pod // as it was last reported
 	isNew bool        // it was not there before the disruption
 
-	ready, serving, deleted, unready, removed, ended, gone time.Time
+	created, ready, serving, deleted, unready, removed, ended, gone time.Time
 }
 
 // grace is the time from the pod's deletion to SIGKILL.
@@ -97,7 +97,7 @@ func (r *recorder) set(object any, gone bool) {
 		if len(r.courses) >= 4*maxPods {
 			return
 		}
-		c = &course{isNew: r.begun}
+		c = &course{isNew: r.begun, created: now}
 		r.courses[p.UID] = c
 	}
 	c.pod = p

@@ -85,11 +85,11 @@ func (r *run) round(all []course) outcome.Round {
 			continue
 		}
 		p := outcome.Pod{
-			Name: c.pod.Name, IsNew: c.isNew, ReadyMS: -1, ServingMS: -1, DeletedMS: r.since(c.deleted), UnreadyMS: r.since(c.unready), RemovedMS: r.since(c.removed),
+			Name: c.pod.Name, IsNew: c.isNew, CreatedMS: -1, ReadyMS: -1, ServingMS: -1, DeletedMS: r.since(c.deleted), UnreadyMS: r.since(c.unready), RemovedMS: r.since(c.removed),
 			TermMS: r.since(r.terminated(c)), EndedMS: r.since(c.ended), GoneMS: r.since(c.gone), GraceMS: c.grace().Milliseconds(), EndedBy: c.endedBy(),
 		}
 		if c.isNew {
-			p.ReadyMS, p.ServingMS = r.since(c.ready), r.since(c.serving)
+			p.CreatedMS, p.ReadyMS, p.ServingMS = r.since(c.created), r.since(c.ready), r.since(c.serving)
 		}
 		run.Pods = append(run.Pods, p)
 		if c.deleted.IsZero() {

@@ -66,7 +66,7 @@ func TestRestart(t *testing.T) {
 			var olds, news int
 			for _, p := range row.Runs[0].Pods {
 				switch {
-				case p.IsNew && p.ReadyMS >= 0 && p.ServingMS >= 0 && p.DeletedMS < 0:
+				case p.IsNew && p.CreatedMS >= 0 && p.ReadyMS >= p.CreatedMS && p.ServingMS >= 0 && p.DeletedMS < 0:
 					news++
 				case !p.IsNew && p.DeletedMS >= 0 && p.UnreadyMS >= 0 && p.TermMS == p.DeletedMS && p.RemovedMS >= p.UnreadyMS && p.EndedMS >= p.TermMS && p.GoneMS >= p.EndedMS && p.EndedBy == "exit 0":
 					olds++
