@@ -83,7 +83,7 @@ func TestModel(t *testing.T) {
 				start := n.meanStart()
 				n.Kubectl("delete", "deployment", "web", "--wait=false")
 				predicted := predict(t, termination.Of(pod, termination.Options{App: s.app}), model.Rollout{
-					Pods: s.replicas, MaxSurge: s.surge, MaxUnavailable: s.unavailable, Start: start, MinReady: time.Duration(s.ready) * time.Second})
+					Pods: s.replicas, MaxSurge: s.surge, MaxUnavailable: s.unavailable, Start: model.Uniform(start, start), MinReady: time.Duration(s.ready) * time.Second})
 
 				lost := float64(r.failed())
 				rows[i] = fmt.Sprintf("| %d | %d | %d | %d s | %s | %.1f s | %.1f s | %.1f s | %.1f s | %.0f | %.0f |", s.replicas, s.surge, s.unavailable, s.ready, s.way,
