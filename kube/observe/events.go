@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
@@ -55,9 +54,9 @@ func NewEvents(client rest.Interface, r prometheus.Registerer, log *slog.Logger)
 	return e
 }
 
-// Add writes a termination soon. A clean one of a pod with lastcall's proxy has an Event of the controller already.
+// Add writes a termination soon. A clean one with a report of lastcall has an Event of the controller already.
 func (e *Events) Add(t Termination) {
-	if t.Proxy == inject.CarrierOurs && t.Verdict == losses.Clean {
+	if t.hasReport && t.Verdict == losses.Clean {
 		return
 	}
 	select {

@@ -84,6 +84,9 @@ func (o *Observer) enter(ctx context.Context, t *tracked) {
 			continue
 		}
 		traffic, err := o.Open(filepath.Join(o.Proc, strconv.Itoa(p.pid), "ns", "net"), t.pod.Proxy)
+		if o.Entered != nil {
+			o.Entered(err)
+		}
 		if err != nil {
 			h.close()
 			o.Log.Warn("cannot enter the network namespace of a pod", "namespace", t.pod.Namespace, "pod", t.pod.Name, "error", err)
@@ -122,7 +125,7 @@ func (o *Observer) exited(ctx context.Context, t *tracked) {
 	switch {
 	case t.isEnding || t.isDone:
 	case o.broken: // the kubelet ends pods by itself, too
-		o.end(ctx, t)
+		o.end(ctx, t, time.Now())
 	default: // a Job's pod has completed, or the kubelet makes a new sandbox
 		t.close()
 		t.mains, t.retries, t.found = nil, 0, make(chan struct{})

@@ -44,6 +44,9 @@ type Observer struct {
 	// API receives the result of each request for pods; may be nil.
 	API func(error)
 
+	// Entered receives the result of each attempt to enter the network namespace of a pod; may be nil.
+	Entered func(error)
+
 	dirty chan struct{} // a pod's processes are to be found
 	work  sync.WaitGroup
 
@@ -124,6 +127,7 @@ func (o *Observer) answered(err error) {
 }
 
 func (o *Observer) seen(ctx context.Context, p Pod) {
+	now := time.Now() // the lock may be held while namespaces are entered
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t := o.tracked[p.UID]
@@ -138,7 +142,7 @@ func (o *Observer) seen(ctx context.Context, p Pod) {
 		}
 	}
 	isNew := !t.isDone && (t.pod.UID == "" || !slices.EqualFunc(t.pod.Containers, p.Containers, func(a, b Container) bool { return a.ID == b.ID }))
-	if now := time.Now(); p.isTerminating() != t.pod.isTerminating() {
+	if p.isTerminating() != t.pod.isTerminating() {
 		t.graceSince = now
 		if !p.Deleted.IsZero() && now.Sub(p.Deleted) > lateAfter { // the observer has just started
 			t.graceSince = p.Deleted
@@ -159,12 +163,13 @@ func (o *Observer) seen(ctx context.Context, p Pod) {
 		return
 	}
 	if p.isTerminating() && p.hasStarted() && !p.hasEnded() {
-		o.end(ctx, t)
+		o.end(ctx, t, now)
 		o.announceLocked(ctx, t)
 	}
 }
 
 func (o *Observer) gone(ctx context.Context, uid types.UID) {
+	now := time.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t := o.tracked[uid]
@@ -176,18 +181,17 @@ func (o *Observer) gone(ctx context.Context, uid types.UID) {
 	switch {
 	case t.isEnding && !t.isDone: // is forgotten after its report
 	case !t.isDone && !t.pod.HostNetwork && t.pod.hasStarted() && !t.pod.hasEnded(): // deleted with --force: its processes may still run
-		o.end(ctx, t)
+		o.end(ctx, t, now)
 	default:
 		o.forgetLocked(uid)
 	}
 }
 
-// end begins to observe a termination. o.mu is locked.
-func (o *Observer) end(ctx context.Context, t *tracked) {
+// end begins to observe a termination, of which the observer received at began. o.mu is locked.
+func (o *Observer) end(ctx context.Context, t *tracked, began time.Time) {
 	if t.isEnding {
 		return
 	}
-	began := time.Now()
 	t.isEnding, t.began = true, began
 	if o.ending >= maxTerminations {
 		r := t.report(o.Node, began)

@@ -38,6 +38,10 @@ type Pod struct {
 
 	Containers []Container
 	Probes     losses.Probes
+
+	// HasReport is true when a container has ended and left a report of lastcall, its sidecar's or its hook's: the
+	// controller makes an Event of it.
+	HasReport bool
 }
 
 // Container is a container of a pod, native sidecars included.
@@ -85,8 +89,11 @@ func podOf(p *corev1.Pod) Pod {
 		c := Container{Name: s.Name, ID: id, IsRunning: s.State.Running != nil, IsProxy: inject.IsProxy(&p.Spec, s.Name)}
 		if end := s.State.Terminated; end != nil {
 			c.Exit = &Exit{Code: end.ExitCode, IsOutMemory: end.Reason == "OOMKilled"}
-			if inject.IsAgent(p, s.Name) {
-				c.Report = reportOf(end.Message)
+			if r := reportOf(end.Message); r != nil && inject.HasLastcall(pod.Proxy) {
+				pod.HasReport = true
+				if inject.IsAgent(p, s.Name) {
+					c.Report = r
+				}
 			}
 		}
 		pod.Containers = append(pod.Containers, c)

@@ -34,6 +34,7 @@ func reportOf(message string) *AgentReport {
 // addReport adds what the kernel does not show: a conversation that the last call ended in the way of its protocol looks
 // like an answered one, and several on an HTTP/2 connection like one.
 func (t *Termination) addReport(p *Pod) {
+	t.hasReport = p.HasReport
 	for _, c := range p.Containers {
 		if c.Report != nil {
 			t.Agent = c.Report

@@ -25,6 +25,8 @@ type Termination struct {
 
 	owner  *metav1.OwnerReference // the controller; nil: none
 	isGone bool                   // the API server no longer has the pod
+
+	hasReport bool // of lastcall; see Pod.HasReport
 }
 
 // AppExit is the end of a container.

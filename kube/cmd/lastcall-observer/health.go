@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -16,32 +17,50 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sideport"
 )
 
-// health is whether the API server answers. An observer that it does not answer is blind, and not ready.
+// health is what an observer needs to see anything: rights, and an API server that answers. Without one it is blind, and
+// not ready.
 type health struct {
-	log  *slog.Logger
-	warn logs.Throttle
+	log    *slog.Logger
+	warn   logs.Throttle
+	rights error // what it lacks from its start; nil: nothing
 
-	mu  sync.Mutex // guards err
-	err error
+	mu      sync.Mutex // guards what follows
+	api     error      // of the last request
+	entry   error      // of the last network namespace that it was not permitted to enter
+	hasSeen bool       // it has entered one
 }
 
-func newHealth(log *slog.Logger) *health {
-	return &health{log: log, err: errors.New("the pods of the node have not been listed yet")}
+// newHealth returns the health of an observer with these rights.
+func newHealth(log *slog.Logger, rights error) *health {
+	return &health{log: log, rights: rights, api: errors.New("the pods of the node have not been listed yet")}
 }
 
 // answered records the result of a request.
 func (h *health) answered(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.err = err
+	h.api = err
 	if err != nil {
 		h.warn.Warn(h.log, time.Minute, "cannot watch the pods of the node; their terminations are observed only when their processes exit", "error", err)
 	}
 }
 
+// entered records the result of entering a pod's network namespace. One that has ended meanwhile says nothing about rights,
+// and after a first success neither does a pod whose runtime permits nobody to enter it.
+func (h *health) entered(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case err == nil:
+		h.hasSeen, h.entry = true, nil
+	case errors.Is(err, fs.ErrPermission) && !h.hasSeen:
+		h.entry = err
+	}
+}
+
 func (h *health) ready(w http.ResponseWriter, _ *http.Request) {
 	h.mu.Lock()
-	err := h.err
+	err := errors.Join(h.rights, h.api, h.entry)
 	h.mu.Unlock()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)

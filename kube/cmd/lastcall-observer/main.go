@@ -30,7 +30,7 @@ const help = `Report what the terminations of this node's pods lose: requests wi
 
 A pod with lastcall's agent may have less time than its grace period: kubectl delete --grace-period, an eviction, a shutdown of the node, a cloud that takes its machine back. The observer notifies the agent of the moment of SIGKILL, from within the pod's network namespace and with the pod's token, so that the last call comes before; see --deadlines.
 
-Each termination is one line on standard output, as JSON, and is counted in the metrics at --listen; pods without lastcall's proxy also get a Kubernetes Event.
+Each termination is one line on standard output, as JSON, and is counted in the metrics at --listen; pods also get a Kubernetes Event, unless lastcall's controller makes one of their end.
 
 It runs on the node as a DaemonSet, with the node's process numbers (hostPID) and the capabilities SYS_ADMIN and SYS_PTRACE, which the kernel requires for entering the network namespace of another process.
 
@@ -126,12 +126,16 @@ func (f *flags) run(cmd *cobra.Command) error {
 		events = observe.NewEvents(client, registry, log)
 		running.Go(func() { events.Run(eventsCtx) })
 	}
-	status := newHealth(log)
+	rights := observe.CheckRights()
+	if rights != nil {
+		log.Error("cannot observe the pods of the node", "error", rights)
+	}
+	status := newHealth(log, rights)
 	server := sideport.New(status.handler(registry), log)
 	running.Go(func() { serve(server, sideport.Limit(ln), log) })
 	o := &observe.Observer{
 		Pods: observe.PodsOf(client, f.node), Proc: f.proc, Open: observe.OpenNamespace(f.proc), Node: f.node,
-		Count: observe.NewMetrics(registry), Log: log, API: status.answered,
+		Count: observe.NewMetrics(registry), Log: log, API: status.answered, Entered: status.entered,
 		Announces: f.deadlines, ShutdownGrace: f.shutdownGrace,
 		Report: func(t observe.Termination) {
 			if err := writeLine(stdout, t); err != nil {
