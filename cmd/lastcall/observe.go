@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -141,6 +142,7 @@ func (f *observeFlags) observation(ctx context.Context, args []string) (_ *obser
 		o.pid, o.exited = o.child.Pid(), o.child.Done()
 		options = observe.Options{Process: o.pid, Shared: true}
 	case f.pod:
+		options.Local = func(netip.Addr) bool { return true } // which ones are the node's, a pod does not know
 	default:
 		if f.unit != "" {
 			o.pid, err = observe.OfUnit(ctx, f.unit)

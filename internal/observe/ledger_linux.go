@@ -90,7 +90,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 				g.result.Unseen++
 				continue
 			}
-			c = &connection{arrived: arrival(s, now), turn: turnOf(s, nil)}
+			c = &connection{arrived: later(arrival(s, now), g.looked), turn: turnOf(s, nil)} // the last look did not show it
 			g.open[s.Cookie] = c
 			if g.arrive(c.arrived, s.Remote); g.begun {
 				c.active = true

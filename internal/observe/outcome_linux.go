@@ -153,7 +153,7 @@ func (g *ledger) refused(refusing int, now time.Time) {
 // peek is the result if the observation ended now.
 func (g *ledger) peek(now time.Time) Termination {
 	t := g.result
-	t.Samples = slices.Clone(t.Samples)
+	t.Samples, t.Arrivals.Local = slices.Clone(t.Samples), slices.Clone(t.Arrivals.Local)
 	for port := range g.ports {
 		t.Ports = append(t.Ports, port)
 	}

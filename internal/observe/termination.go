@@ -102,7 +102,7 @@ type Arrivals struct {
 	// Remote is how late the last one came that was accepted and not from Options.Local: a client's, for certain. Local
 	// are how late the other ones came at the earliest, in order; the last localMost.
 	Remote drain.Millis   `json:"remote_ms"`
-	Local  []drain.Millis `json:"-"`
+	Local  []drain.Millis `json:"local_ms,omitempty"`
 }
 
 // localMost bounds Arrivals.Local.

@@ -286,6 +286,7 @@ func (w *Watch) readLocked() (still bool, err error) {
 		w.ledger.age(time.Now())
 		return true, nil
 	}
+	asked := time.Now() // the kernel answers within the call; when this process reads the answer is its scheduler's business
 	sockets, err := w.kernel.table.All(states)
 	if err != nil {
 		return false, err
@@ -294,9 +295,8 @@ func (w *Watch) readLocked() (still bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	now := time.Now()
-	w.ledger.look(sockets, now)
-	w.ledger.refused(resets.refusing(), now)
+	w.ledger.look(sockets, asked)
+	w.ledger.refused(resets.refusing(), time.Now())
 	w.segments, w.changed = segments, false
 	if len(w.ledger.listening) < len(w.ledger.ports) {
 		select {

@@ -112,6 +112,7 @@ func hasEnded(p *corev1.Pod) bool {
 
 // conclude joins what the observer has written with the pod's last status.
 func (p *observed) conclude(pod *corev1.Pod) *losses.Termination {
+	probes := losses.Probes(inject.ProbePeriods(&p.pod.Spec))
 	t := &losses.Termination{Namespace: pod.Namespace, Pod: pod.Name, Workload: p.workload.String(), Proxy: inject.CarrierOf(p.pod)}
 	if p.last == nil {
 		t.Unknown = []string{"end"}
@@ -123,7 +124,7 @@ func (p *observed) conclude(pod *corev1.Pod) *losses.Termination {
 		}
 	} else {
 		t.Traffic, t.Began, t.Seconds = *p.last, p.last.Begin, time.Duration(p.last.Duration).Seconds()
-		t.Lateness = time.Duration(p.last.Arrivals.Last).Seconds()
+		t.Lateness = probes.Lateness(&p.last.Arrivals).Seconds()
 	}
 	if s := pod.DeletionGracePeriodSeconds; s != nil && !t.Began.IsZero() {
 		t.Deadline = t.Began.Add(time.Duration(*s) * time.Second)
@@ -133,7 +134,7 @@ func (p *observed) conclude(pod *corev1.Pod) *losses.Termination {
 			t.Killed = append(t.Killed, s.Name)
 		}
 	}
-	t.Discount(inject.ProbePeriods(&p.pod.Spec))
+	t.Discount(probes)
 	t.Judge()
 	return t
 }

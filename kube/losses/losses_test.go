@@ -107,3 +107,24 @@ func TestDiscount(t *testing.T) {
 		t.Errorf("a refused connection that may be a probe: %+v", one)
 	}
 }
+
+// TestLateness: the kubelet's probes are no clients.
+func TestLateness(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		a    observe.Arrivals
+		want drain.Millis
+	}{
+		{"none", observe.Arrivals{}, 0},
+		{"probes", observe.Arrivals{Last: millis(3400), Local: []drain.Millis{millis(500), millis(1490), millis(2480), millis(3400)}}, 0},
+		{"a client from another address", observe.Arrivals{Last: millis(3400), Remote: millis(1203), Local: []drain.Millis{millis(1490), millis(2480), millis(3400)}}, millis(1203)},
+		{"clients behind a NodePort", observe.Arrivals{Last: millis(900), Local: []drain.Millis{millis(700), millis(750), millis(800), millis(850), millis(900)}}, millis(800)},
+		{"refused since the last look", observe.Arrivals{Last: millis(900), Local: []drain.Millis{millis(850), millis(850), millis(850), millis(850)}}, millis(850)},
+	} {
+		if got := (Probes{time.Second}).Lateness(&tt.a); got != time.Duration(tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, got, time.Duration(tt.want))
+		}
+	}
+}
+
+func millis(n int) drain.Millis { return drain.Millis(time.Duration(n) * time.Millisecond) }

@@ -3,6 +3,8 @@ package losses
 import (
 	"slices"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/observe"
 )
 
 // UnknownProbes is the doubt about refused connections that may have been clients or the kubelet's probes.
@@ -18,6 +20,18 @@ func (p Probes) Within(d time.Duration) (n int) {
 		n += int(d/period) + 1
 	}
 	return n
+}
+
+// Lateness is when the last client's connection came: the last from elsewhere, or one from the node's own addresses where
+// they are more than the kubelet's probes.
+func (p Probes) Lateness(a *observe.Arrivals) time.Duration {
+	late := a.Remote
+	for i := len(a.Local) - 1; i >= 0 && a.Local[i] > late; i-- {
+		if len(a.Local)-i > p.Within(time.Duration(a.Last-a.Local[i]))+len(p) { // their times vary
+			late = a.Local[i]
+		}
+	}
+	return time.Duration(late)
 }
 
 // Discount leaves out the lost connections that may be probes: those that were refused, or reset before the app accepted

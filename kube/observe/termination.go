@@ -66,21 +66,9 @@ func (t *Termination) conclude(p *Pod, exits map[string]time.Duration) {
 	}
 	t.Traffic.Exit = observe.Exit{Known: len(t.Exits) > 0}
 	t.Discount(p.Probes)
-	t.Lateness = lateness(&t.Traffic.Arrivals, p.Probes).Seconds()
+	t.Lateness = p.Probes.Lateness(&t.Traffic.Arrivals).Seconds()
 	t.addReport(p)
 	t.Judge()
-}
-
-// lateness is when the last client's connection came: the last from elsewhere, or one from the node's own addresses where
-// they are more than the kubelet's probes.
-func lateness(a *observe.Arrivals, probes losses.Probes) time.Duration {
-	late := a.Remote
-	for i := len(a.Local) - 1; i >= 0 && a.Local[i] > late; i-- {
-		if len(a.Local)-i > probes.Within(time.Duration(a.Last-a.Local[i]))+len(probes) { // their times vary
-			late = a.Local[i]
-		}
-	}
-	return time.Duration(late)
 }
 
 // Summary is one sentence for people.

@@ -42,7 +42,7 @@ func kinds(t *testing.T) []kind {
 		{app: app{name: "exits"}, hold: 20 * time.Second, late: 10},
 		{app: app{name: "closes-listener", args: httpbinArgs("close-listener")}, hold: 2 * time.Second, late: 10},
 		{app: app{name: "shutdown", args: httpbinArgs("drain")}, hold: 2 * time.Second, late: 10},
-		{app: app{name: "sleeps", more: preStop(3)}, hold: time.Second, late: 20},
+		{app: app{name: "sleeps", more: preStop(5)}, hold: time.Second, late: 20},
 		{app: app{name: "killed", args: httpbinArgs("drain"), grace: 2}, hold: 20 * time.Second, killed: true},
 		{app: app{name: "lastcall"}, inject: true, hold: 3 * time.Second, late: 20},
 		{app: nginx(t), hold: 5 * time.Second, late: 5},
