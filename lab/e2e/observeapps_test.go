@@ -160,8 +160,8 @@ func (in inside) dial(ctx context.Context, address string) (c net.Conn, err erro
 // conversation is a connection of a client.
 type conversation struct {
 	close func()
-	brief func() bool // asks what is answered at once, and reports whether it was answered
-	long  func() bool // asks what takes the kind's hold
+	brief func() func() bool // asks what is answered at once; the result waits, and reports whether it was answered
+	long  func() func() bool // asks what takes the kind's hold
 }
 
 // converse connects to a pod of a kind.
@@ -172,10 +172,12 @@ func (k kind) converse(ctx context.Context, from inside, p corev1.Pod) (conversa
 		if err != nil {
 			return conversation{}, err
 		}
-		call := func(takes time.Duration) func() bool {
-			return func() bool {
-				_, err := pb.NewTestServiceClient(conn).UnaryCall(ctx, &pb.SimpleRequest{ResponseSize: int32(takes.Milliseconds())})
-				return err == nil
+		call := func(takes time.Duration) func() func() bool {
+			return func() func() bool {
+				return func() bool {
+					_, err := pb.NewTestServiceClient(conn).UnaryCall(ctx, &pb.SimpleRequest{ResponseSize: int32(takes.Milliseconds())})
+					return err == nil
+				}
 			}
 		}
 		return conversation{func() { _ = conn.Close() }, call(0), call(k.hold)}, nil
@@ -186,16 +188,18 @@ func (k kind) converse(ctx context.Context, from inside, p corev1.Pod) (conversa
 	}
 	hangUp := func() { _ = conn.Close() }
 	if k.asks == "redis" {
-		tell := func(command string) func() bool {
-			return func() bool {
+		tell := func(command string) func() func() bool {
+			return func() func() bool {
 				_, err := conn.Write([]byte(command + "\r\n"))
-				if err == nil {
-					_, err = conn.Read(make([]byte, 64))
+				return func() bool {
+					if err == nil {
+						_, err = conn.Read(make([]byte, 64))
+					}
+					return err == nil
 				}
-				return err == nil
 			}
 		}
 		return conversation{hangUp, tell("PING"), tell(fmt.Sprintf("BLPOP queue %g", k.hold.Seconds()))}, nil
 	}
-	return conversation{hangUp, func() bool { return askOn(conn, "/get") }, func() bool { return askOn(conn, fmt.Sprintf("/delay/%g", k.hold.Seconds())) }}, nil
+	return conversation{hangUp, func() func() bool { return askOn(conn, "/get") }, func() func() bool { return askOn(conn, fmt.Sprintf("/delay/%g", k.hold.Seconds())) }}, nil
 }

@@ -46,7 +46,7 @@ func (h *health) answered(err error) {
 }
 
 // entered records the result of entering a pod's network namespace. One that has ended meanwhile says nothing about rights,
-// and after a first success neither does a pod whose runtime permits nobody to enter it.
+// and after a first success neither does a pod whose runtime denies it to every process.
 func (h *health) entered(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestReady: an observer that sees nothing is not ready, and says why.
+// TestReady: an observer that sees nothing is not ready, and reports the reason.
 func TestReady(t *testing.T) {
 	denied := fmt.Errorf("enter the network namespace: %w", syscall.EPERM)
 	for _, tt := range []struct {
@@ -26,7 +26,7 @@ func TestReady(t *testing.T) {
 		{"no capability", errors.New("the capability SYS_ADMIN is missing"), func(h *health) { h.answered(nil); h.entered(nil) }, "SYS_ADMIN"},
 		{"no permission", nil, func(h *health) { h.answered(nil); h.entered(denied) }, "operation not permitted"},
 		{"a pod that has ended", nil, func(h *health) { h.answered(nil); h.entered(syscall.ENOENT) }, "ok"},
-		{"one pod that nobody may enter", nil, func(h *health) { h.answered(nil); h.entered(nil); h.entered(denied) }, "ok"},
+		{"one pod that no process may enter", nil, func(h *health) { h.answered(nil); h.entered(nil); h.entered(denied) }, "ok"},
 	} {
 		h := newHealth(slog.New(slog.DiscardHandler), tt.rights)
 		tt.before(h)
