@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"go.yaml.in/yaml/v2"
 	kjson "sigs.k8s.io/json"
 	sigs "sigs.k8s.io/yaml"
 )
@@ -50,7 +51,9 @@ const maxNesting = 8
 // Kubernetes object, such as comments only, has none. The error is a *Problem.
 func (d Document) Objects() ([]*Object, error) {
 	text := d.Text
-	if !json.Valid(text) {
+	if head := d.definition(); head != nil {
+		text = head
+	} else if !json.Valid(text) {
 		js, err := sigs.YAMLToJSON(text)
 		if err != nil {
 			return nil, d.problem(errors.New(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")))
@@ -62,6 +65,31 @@ func (d Document) Objects() ([]*Object, error) {
 		return nil, &Problem{Line: d.Line, Err: err}
 	}
 	return all, nil
+}
+
+// definition is the head of a CustomResourceDefinition as JSON; nil if d is none, or is not readable. Its schema, which
+// no pod has, is often the most of a project's manifests: it is parsed, but not converted.
+func (d Document) definition() []byte {
+	if !bytes.Contains(d.Text, []byte("\nkind: CustomResourceDefinition")) || bytes.Contains(d.Text, []byte("{{")) {
+		return nil // {{ x }} is YAML, but no JSON
+	}
+	var head struct {
+		APIVersion string `yaml:"apiVersion" json:"apiVersion"`
+		Kind       string `yaml:"kind" json:"kind"`
+		Metadata   struct {
+			Name        string            `yaml:"name" json:"name"`
+			Labels      map[string]string `yaml:"labels" json:"labels,omitempty"`
+			Annotations map[string]string `yaml:"annotations" json:"annotations,omitempty"`
+		} `yaml:"metadata" json:"metadata"`
+	}
+	if err := yaml.Unmarshal(d.Text, &head); err != nil || head.Kind != "CustomResourceDefinition" {
+		return nil // the whole conversion reports the error
+	}
+	text, err := json.Marshal(head)
+	if err != nil {
+		return nil
+	}
+	return text
 }
 
 // lineOf is the line of the parser's messages.

@@ -20,7 +20,8 @@ type Object struct {
 	Labels      map[string]string `json:"-"`
 	Annotations map[string]string `json:"-"`
 
-	// JSON is the whole object, Path its JSON pointer in the document: empty, or that of a List's item.
+	// JSON is the whole object, or the head of a CustomResourceDefinition. Path is the object's JSON pointer in the
+	// document: empty, or that of a List's item.
 	JSON []byte `json:"-"`
 	Path string `json:"-"`
 

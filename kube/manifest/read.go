@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -181,20 +182,24 @@ func expand(path string) ([]string, error) {
 }
 
 func readText(name string, stdin io.Reader) ([]byte, error) {
+	var b bytes.Buffer
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
 			return nil, err
 		}
 		defer func() { _ = f.Close() }()
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			b.Grow(int(min(info.Size(), MaxFile)) + bytes.MinRead) // ReadFrom copies otherwise
+		}
 		stdin = f
 	}
-	text, err := io.ReadAll(io.LimitReader(stdin, MaxFile+1))
+	_, err := b.ReadFrom(io.LimitReader(stdin, MaxFile+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", shown(name), err)
-	case len(text) > MaxFile:
+	case b.Len() > MaxFile:
 		return nil, fmt.Errorf("has more than %d bytes: split it", MaxFile)
 	}
-	return text, nil
+	return b.Bytes(), nil
 }

@@ -142,3 +142,23 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A CustomResourceDefinition is read without its schema, and one that is not readable is a problem as any other text.
+func TestDefinitions(t *testing.T) {
+	const head = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata:\n  name: widgets.example.com\n  labels: {a: b}\n"
+	const config = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: holder}\ndata:\n  crd: |\n    kind: CustomResourceDefinition\n"
+	f := manifest.Parse("crds.yaml", []byte(head+"spec:\n  group: example.com\n"+config+"---\n"+head+"spec: [\n"))
+	if len(f.Objects) != 2 || f.Objects[0].String() != "CustomResourceDefinition widgets.example.com" || f.Objects[0].Labels["a"] != "b" || f.Objects[1].String() != "ConfigMap holder" {
+		t.Errorf("objects %v", f.Objects)
+	}
+	if line := f.Objects[0].Line("spec.group"); line != 7 {
+		t.Errorf("spec.group: line %d, want 7", line)
+	}
+	var c struct{ Data map[string]string }
+	if err := f.Objects[1].Decode(&c); err != nil {
+		t.Error(err)
+	}
+	if len(f.Problems) != 1 || f.Problems[0].Line != 21 {
+		t.Errorf("problems %v, want one in line 21", f.Problems)
+	}
+}
