@@ -35,7 +35,7 @@ func Environment(cmd *cobra.Command, describe func() (intro string, variables []
 
 // writeHelp prints a command's help: its flags under their headings, 80 columns wide. Cobra's own is a template, and
 // with text/template the linker keeps 2.4 MB of unused methods.
-func writeHelp(w io.Writer, cmd *cobra.Command) {
+func writeHelp(w io.Writer, cmd *cobra.Command) error {
 	text := cmd.Long
 	if text == "" {
 		text = cmd.Short + "."
@@ -64,7 +64,8 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 	if cmd.HasAvailableSubCommands() {
 		fmt.Fprintf(&b, "\n%s COMMAND --help describes a command.\n", cmd.CommandPath())
 	}
-	_, _ = io.WriteString(w, b.String())
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 func writeCommands(b *strings.Builder, cmd *cobra.Command) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -89,7 +90,7 @@ func (f *adviseFlags) run(cmd *cobra.Command) error {
 			containers = append(containers, c.Name)
 		}
 	}
-	out := cmd.OutOrStdout()
+	out := bufio.NewWriter(cmd.OutOrStdout()) // keeps the first error for Flush
 	d := o.Load.Durations
 	_, _ = fmt.Fprintf(out, "%s: requests take %v (median), %v (99 %%), %v (longest)\n%s", name,
 		d.Quantile(0.5).Round(time.Millisecond), d.Quantile(0.99).Round(time.Millisecond), d.Longest().Round(time.Millisecond),
@@ -108,18 +109,23 @@ func (f *adviseFlags) run(cmd *cobra.Command) error {
 		}
 		_, _ = fmt.Fprintf(out, "%s", indent(a.Patch(containers)))
 	}
+	if f.pods > 0 && len(all) > 0 {
+		r := model.Rollout{Pods: f.pods, MaxSurge: surge, MaxUnavailable: unavailable, Start: start, MinReady: f.minimum, Reaction: f.reaction, Seed: f.seed, Load: o.Load}
+		r.Load.Rate *= float64(f.pods)
+		if f.observed != nil {
+			f.adoptRollout(cmd.Flags(), f.observed, &r)
+		}
+		if err := rollouts(out, o, all, r); err != nil {
+			return err
+		}
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
 	if len(all) == 0 {
 		return cli.ErrReported
 	}
-	if f.pods == 0 {
-		return nil
-	}
-	r := model.Rollout{Pods: f.pods, MaxSurge: surge, MaxUnavailable: unavailable, Start: start, MinReady: f.minimum, Reaction: f.reaction, Seed: f.seed, Load: o.Load}
-	r.Load.Rate *= float64(f.pods)
-	if f.observed != nil {
-		f.adoptRollout(cmd.Flags(), f.observed, &r)
-	}
-	return rollouts(out, o, all, r)
+	return nil
 }
 
 // adoptRollout takes what was observed of a rollout, except where a flag sets it.

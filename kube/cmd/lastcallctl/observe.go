@@ -142,10 +142,9 @@ func (f *observeFlags) run(cmd *cobra.Command, name string) error {
 	}
 	left, err := ephemeral.Run(ctx, clients, w, o)
 	if err != nil && ctx.Err() == nil {
-		table.close()
-		return errors.Join(err, leftText(left, until))
+		return errors.Join(err, table.close(), leftText(left, until))
 	}
-	table.close()
+	printing := table.close()
 	if len(left) > 0 {
 		table.note("%v", leftText(left, until))
 	}
@@ -157,6 +156,8 @@ func (f *observeFlags) run(cmd *cobra.Command, name string) error {
 	switch {
 	case interrupt.Err() != nil:
 		return interrupt.Err()
+	case printing != nil:
+		return printing
 	case table.terminations() == 0:
 		return fmt.Errorf("no pod of %s has ended within %v", w, f.timeout)
 	case table.lost() > 0:

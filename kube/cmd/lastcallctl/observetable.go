@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,9 +18,10 @@ const maxKept = 20000
 // observeTable prints terminations of one workload as they happen, at most 80 columns wide, and then their sum. It is not safe
 // for concurrent use.
 type observeTable struct {
-	out, notes io.Writer
-	name       string // of the workload
-	json       bool
+	out   *bufio.Writer // keeps the first error for close
+	notes io.Writer
+	name  string // of the workload
+	json  bool
 
 	hasHead bool
 	totals  losses.Totals
@@ -32,7 +34,7 @@ type missed struct{ pod, why string }
 
 // newObserveTable prints to out, and remarks to notes. With asJSON, out gets a line of JSON for each termination, and no sum.
 func newObserveTable(out, notes io.Writer, name string, asJSON bool) *observeTable {
-	return &observeTable{out: out, notes: notes, name: name, json: asJSON}
+	return &observeTable{out: bufio.NewWriter(out), notes: notes, name: name, json: asJSON}
 }
 
 // note prints a remark.
@@ -46,6 +48,7 @@ func (t *observeTable) miss(pod string, why error) {
 
 // add prints a termination.
 func (t *observeTable) add(one losses.Termination) {
+	defer func() { _ = t.out.Flush() }()
 	t.totals.Add(one)
 	if len(t.kept) < maxKept {
 		t.kept = append(t.kept, one)
@@ -88,15 +91,15 @@ func (t *observeTable) lost() (n int) {
 	return n
 }
 
-// close prints the sum.
-func (t *observeTable) close() {
-	if t.json {
-		return
+// close prints the sum. It returns the first error of all output.
+func (t *observeTable) close() error {
+	if !t.json {
+		for _, w := range t.totals.Workloads() {
+			fmt.Fprintln(t.out)
+			writeWorkload(t.out, w)
+		}
 	}
-	for _, w := range t.totals.Workloads() {
-		fmt.Fprintln(t.out)
-		writeWorkload(t.out, w)
-	}
+	return t.out.Flush()
 }
 
 // short keeps the end of a pod's name, which is what differs between pods.
