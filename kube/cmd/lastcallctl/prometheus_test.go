@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/nettest"
+	kernel "github.com/lastcall-dev/lastcall/internal/observe"
+	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/observe"
+)
+
+// run runs a command line in this process and returns its standard output.
+func run(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := root()
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+// A real Prometheus scrapes an observer's metrics; advise and observe report read them from it.
+func TestPrometheus(t *testing.T) {
+	program := peers.Need(t, "prometheus")
+	registry := prometheus.NewRegistry()
+	metrics := observe.NewMetrics(registry)
+	metrics.Expect(observe.Key{Namespace: "shop", Workload: "deployment/web", Proxy: "none"})
+	observer := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	defer observer.Close()
+
+	folder := t.TempDir()
+	config := fmt.Sprintf("global: {scrape_interval: 500ms}\nscrape_configs: [{job_name: observer, static_configs: [{targets: [%q]}]}]\n", strings.TrimPrefix(observer.URL, "http://"))
+	if err := os.WriteFile(filepath.Join(folder, "prometheus.yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	base := nettest.FreeAddress(t, "127.0.0.1")
+	server := exec.Command(program, "--config.file", filepath.Join(folder, "prometheus.yaml"), "--storage.tsdb.path", filepath.Join(folder, "data"),
+		"--web.listen-address", base, "--log.level", "warn")
+	var log bytes.Buffer
+	server.Stdout, server.Stderr = &log, &log
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = server.Process.Signal(syscall.SIGTERM)
+		if err := server.Wait(); err != nil || t.Failed() {
+			t.Errorf("Prometheus: %v\n%s", err, &log)
+		}
+	}()
+	until := time.Now().Add(time.Minute)
+	await := func(what string, f func() error) {
+		t.Helper()
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for err := f(); err != nil; err = f() {
+			if time.Now().After(until) {
+				t.Fatalf("%s: %v", what, err)
+			}
+			<-tick.C
+		}
+	}
+	url := "http://" + base
+	await("the counters at 0", func() error {
+		response, err := http.Get(url + "/api/v1/query?query=lastcall_termination_tail_seconds_count")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }()
+		var body bytes.Buffer
+		if _, err := body.ReadFrom(response.Body); err != nil || !strings.Contains(body.String(), "deployment/web") {
+			return fmt.Errorf("status %s, %v: %s", response.Status, err, &body)
+		}
+		return nil
+	})
+	if out, err := run(t, "advise", "--prometheus", url, "--range", "5m", "--workload", "shop/deployment/web"); err == nil || !strings.Contains(err.Error(), "of which a pod has ended under an observer") {
+		t.Errorf("before a termination: %v\n%s", err, out)
+	}
+
+	// The last new connection came after 1.5 s; 3 s later no request was in flight, and after 1.5 s more the app exited.
+	for range 20 {
+		metrics.Count(&losses.Termination{Namespace: "shop", Workload: "deployment/web", Proxy: "none", Verdict: losses.Clean, Seconds: 6, Lateness: 1.5,
+			Traffic: kernel.Termination{Idle: drain.Millis(1500 * time.Millisecond)}})
+	}
+	var advice string
+	await("advice", func() (err error) {
+		advice, err = run(t, "advise", "--prometheus", url, "--range", "5m", "--workload", "shop/deployment/web")
+		return err
+	})
+	// The buckets end at 2 s and 5 s.
+	for _, want := range []string{"requests take 5s (median)", "terminations of deployment/web", "With preStop sleep: sleep 7s, terminationGracePeriodSeconds 7", "MINIMUM_DRAIN_DURATION 2s"} {
+		if !strings.Contains(advice, want) {
+			t.Errorf("no %q in\n%s", want, advice)
+		}
+	}
+	if report, err := run(t, "observe", "report", "--prometheus", url, "--range", "5m"); err != nil || !strings.Contains(report, "shop/deployment/web") {
+		t.Errorf("report: %v\n%s", err, report)
+	}
+}
