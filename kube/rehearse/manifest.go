@@ -77,7 +77,7 @@ func Pod(w *manifest.Workload, container string) (service.Pod, error) {
 	if err != nil {
 		return service.Pod{}, err
 	}
-	p := service.Pod{Workload: w.String(), Container: c.Name, Grace: service.DefaultGrace}
+	p := service.Pod{Workload: w.String(), Container: c.Name, Grace: service.DefaultGrace, Command: c.Command, Args: c.Args, Dir: c.WorkingDir}
 	if seconds := spec.TerminationGracePeriodSeconds; seconds != nil {
 		// The kubelet takes 0 for 1 second when it ends a container.
 		p.Grace = time.Duration(max(1, *seconds)) * time.Second

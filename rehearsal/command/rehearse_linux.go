@@ -34,6 +34,7 @@ const rehearseExample = `  lastcallctl rehearse
   lastcallctl rehearse --proxy istio-agent
   lastcallctl rehearse --app 'gunicorn -b 127.0.0.1:{port} httpbin:app'
   lastcallctl rehearse --app 'node server.js' --request 'GET /slow' --request '4 GET /fast' -f deployment.yaml
+  lastcallctl rehearse --image web.tar --request 'GET /slow' -f deployment.yaml
   lastcallctl rehearse --cluster --deployment shop/web --url https://shop.example.com --request 'GET /'`
 
 // usage makes an error about an option a usage error.

@@ -23,6 +23,9 @@ type Command struct {
 	// Stdout, if set, is standard output instead. The caller closes its copy.
 	Stdout *os.File
 
+	// Namespaces makes it PID 1 and root of new user, mount and PID namespaces (Linux): Enter is what it does there.
+	Namespaces bool
+
 	// StopSignal is what Terminate sends, as a container's stopSignal or its image's STOPSIGNAL; zero: SIGTERM.
 	StopSignal syscall.Signal
 }
@@ -86,7 +89,10 @@ func (n *Node) start(c Command) (*Process, error) {
 	cmd := exec.Command(c.Args[0], c.Args[1:]...) //nolint:gosec // starting what the caller names is the purpose
 	cmd.Dir = c.Dir
 	cmd.Env = c.Env
-	cmd.SysProcAttr = attributes()
+	var err error
+	if cmd.SysProcAttr, err = c.attributes(); err != nil {
+		return nil, err
+	}
 	if c.Output != "" {
 		out, err := os.OpenFile(c.Output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
@@ -107,7 +113,7 @@ func (n *Node) start(c Command) (*Process, error) {
 	started := make(chan error, 1)
 	n.starts <- start{cmd, started}
 	if err := <-started; err != nil {
-		return nil, err
+		return nil, c.startError(err)
 	}
 	p := &Process{cmd: cmd, stop: cmp.Or(c.StopSignal, syscall.SIGTERM), done: make(chan struct{})}
 	n.processes[p] = struct{}{}

@@ -16,6 +16,9 @@ type Pod struct {
 	Grace      time.Duration  // terminationGracePeriodSeconds
 	Container  string         // the one that serves
 	Port       int            // the containerPort that the app's own port takes the place of; 0: unknown
+	Command    []string       // takes the place of an image's entrypoint and arguments
+	Args       []string       // takes the place of an image's arguments
+	Dir        string         // takes the place of an image's working folder
 	Env        []string       // NAME=value
 	PreStop    *Hook          // nil: none
 	StopSignal syscall.Signal // zero: SIGTERM

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,14 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 		})
 		defer progress.End()
 	}
+	var container *strategy.Container
+	if o.Image != "" {
+		var remove func()
+		if container, remove, err = o.unpack(); err != nil {
+			return nil, err
+		}
+		defer remove()
+	}
 	n := node.New()
 	defer n.Close()
 	dir, done, err := strategy.Folder(o.KeepLogs)
@@ -42,13 +51,15 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	env := &strategy.Env{Node: n, Ports: &node.Ports{}, Programs: programs, Grace: o.Pod.Grace, Service: o.Pod.service(o.isTCP())}
+	pod := o.Pod.service(o.isTCP())
+	pod.Container = container
+	env := &strategy.Env{Node: n, Ports: &node.Ports{}, Programs: programs, Grace: o.Pod.Grace, Service: pod}
 	// When ctx ends, the node kills the pods.
 	broken := context.AfterFunc(ctx, n.Close)
 	defer broken()
 
 	res := &outcome.Result{
-		Schema: outcome.Schema, OK: true, App: o.Command, Workload: o.Pod.Workload, PreStop: o.Pod.PreStop.String(), GraceMS: o.Pod.Grace.Milliseconds(),
+		Schema: outcome.Schema, OK: true, App: cmp.Or(o.Command, o.Image), Workload: o.Pod.Workload, PreStop: o.Pod.PreStop.String(), GraceMS: o.Pod.Grace.Milliseconds(),
 		PropagationMS: [2]int64{o.Propagation.From.Milliseconds(), o.Propagation.To.Milliseconds()},
 		Repeat:        o.Repeat, Notes: o.Pod.Notes, Logs: o.KeepLogs, Began: began,
 	}

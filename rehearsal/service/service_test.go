@@ -40,7 +40,7 @@ func TestOptions(t *testing.T) {
 	if !errors.As(err, &option) {
 		t.Fatalf("got %v", err)
 	}
-	for _, want := range []string{"the command line is empty", "missing --request", "--grace is 1ns", "--load is -1/s", "--repeat is -1", "--timeout is 1ns", `unknown strategy "x": must be one of as-is, lastcall,`} {
+	for _, want := range []string{"missing --app: the command that starts your service", "missing --request", "--grace is 1ns", "--load is -1/s", "--repeat is -1", "--timeout is 1ns", `unknown strategy "x": must be one of as-is, lastcall,`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %v", want, err)
 		}

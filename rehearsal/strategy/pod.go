@@ -91,13 +91,23 @@ func (env *Env) startApp(ctx context.Context, p *Pod) (err error) {
 	out := filepath.Join(p.dir, appLog)
 	command := node.Command{Args: args, Env: environment("PORT=" + strconv.Itoa(p.AppPort)), Output: out}
 	if env.Service != nil {
+		if c := env.Service.Container; c != nil {
+			if command, err = c.command(env.Programs.Self, p.dir, p.AppPort); err != nil {
+				return err
+			}
+			command.Output = out
+		}
 		command = env.Service.command(command, p.AppPort)
 	}
 	if p.App, err = env.Node.Start(command); err != nil {
 		return err
 	}
 	if env.Service != nil {
-		return env.Service.awaitReady(ctx, p.App, p.AppPort, out)
+		err := env.Service.awaitReady(ctx, p.App, p.AppPort, out)
+		if err != nil && env.Service.Container != nil && ctx.Err() == nil {
+			err = fmt.Errorf("%w\n(an image's program must listen on the variable PORT, or on a port that its command or its variables set: --port)", err)
+		}
+		return err
 	}
 	// A listening socket is not enough: servers that fork listen before a worker can answer.
 	return awaitAnswer(ctx, p.App, "http://"+node.Loopback(p.AppPort)+"/", out)
@@ -207,6 +217,10 @@ func (env *Env) hook(p *Pod) (err error) {
 	}
 	if app.PreStop == nil && env.Service != nil && env.Service.PreStop != nil {
 		app.PreStop = env.Service.PreStop(env.Node, p.AppPort, filepath.Join(p.dir, hookLog))
+		if h, isExec := app.PreStop.(node.Exec); isExec && env.Service.Container != nil {
+			h.Command = env.Service.Container.within(h.Command, p.App, env.Service, p.AppPort)
+			app.PreStop = h
+		}
 	}
 	// A native sidecar is an init container and comes before the app.
 	switch {

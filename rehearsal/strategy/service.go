@@ -17,6 +17,7 @@ type Service struct {
 	StopSignal syscall.Signal // zero: SIGTERM
 	ReadyPath  string         // of its readiness probe by HTTP; empty: ready when the port is open
 	IsTCP      bool           // the app's protocol is not HTTP
+	Container  *Container     // runs the app in place of Programs.App; nil: this machine
 
 	// PreStop returns the app's own hook, which a strategy with a hook for the app replaces; nil: none. The hook's
 	// output goes to the file log.
@@ -25,12 +26,18 @@ type Service struct {
 
 // command is how the app is started.
 func (s *Service) command(c node.Command, port int) node.Command {
-	c.Env = slices.Clone(c.Env)
-	for _, v := range s.Env {
-		c.Env = append(c.Env, strings.ReplaceAll(v, "{port}", strconv.Itoa(port)))
-	}
+	c.Env = s.variables(c.Env, port)
 	c.StopSignal = s.StopSignal
 	return c
+}
+
+// variables adds the manifest's to an environment.
+func (s *Service) variables(env []string, port int) []string {
+	env = slices.Clone(env)
+	for _, v := range s.Env {
+		env = append(env, strings.ReplaceAll(v, "{port}", strconv.Itoa(port)))
+	}
+	return env
 }
 
 // awaitReady is the readiness probe.

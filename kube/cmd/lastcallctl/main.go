@@ -26,6 +26,6 @@ func root() *cobra.Command {
 	cli.AddGroup(root, "Your cluster:", checkCommand(), observeCommand(), topCommand(), bugReportCommand())
 	cli.AddGroup(root, "Your manifests:", injectCommand(), lintCommand(), planCommand(), adviseCommand())
 	cli.AddGroup(root, "This machine:", rehearseCommand(), command.HTTPBin(), command.Gateway())
-	root.AddCommand(cli.VersionCommand(cli.Version(version)))
+	root.AddCommand(command.EnterContainer(), cli.VersionCommand(cli.Version(version)))
 	return root
 }

@@ -14,6 +14,6 @@ var version = ""
 
 func main() {
 	root := command.Rehearse()
-	root.AddCommand(command.HTTPBin(), command.Gateway())
+	root.AddCommand(command.HTTPBin(), command.Gateway(), command.EnterContainer())
 	os.Exit(cli.Main(root, cli.Version(version)))
 }
