@@ -17,16 +17,13 @@ type UsageError struct{ Err error }
 func (e UsageError) Error() string { return e.Err.Error() }
 func (e UsageError) Unwrap() error { return e.Err }
 
-// helpError is that of writing a command's help, which cobra does not return.
-var helpError error
-
 // Prepare gives all commands of a program --version, help in groups, completion, and errors that describe
 // the values of a flag. Call it when all commands have been added.
 func Prepare(root *cobra.Command, version string) {
 	versionFlag(root, version)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{flagError(err)} })
-	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { helpError = writeHelp(cmd.OutOrStdout(), cmd) })
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { cobra.CheckErr(writeHelp(cmd.OutOrStdout(), cmd)) })
 	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], cobra.ShellCompRequestCmd) { // costs every sidecar 0.4 MB otherwise
 		complete(root)
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -36,12 +37,8 @@ func Environment(cmd *cobra.Command, describe func() (intro string, variables []
 // writeHelp prints a command's help: its flags under their headings, 80 columns wide. Cobra's own is a template, and
 // with text/template the linker keeps 2.4 MB of unused methods.
 func writeHelp(w io.Writer, cmd *cobra.Command) error {
-	text := cmd.Long
-	if text == "" {
-		text = cmd.Short + "."
-	}
 	var b strings.Builder
-	b.WriteString(Wrap(text, width) + "\n\nUsage:\n")
+	b.WriteString(Wrap(cmp.Or(cmd.Long, cmd.Short+"."), width) + "\n\nUsage:\n")
 	if cmd.Runnable() && (!cmd.HasAvailableSubCommands() || cmd.HasParent()) {
 		b.WriteString("  " + indented(Wrap(cmd.UseLine(), width-6), "      ") + "\n")
 	}

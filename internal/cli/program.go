@@ -39,9 +39,6 @@ func Main(root *cobra.Command, version string, onError ...func(error)) int {
 	root.SetErr(stderr)
 	Prepare(root, version)
 	cmd, err := root.ExecuteContextC(context.Background())
-	if err == nil {
-		err = helpError
-	}
 	if err != nil {
 		for _, f := range onError {
 			f(err)
