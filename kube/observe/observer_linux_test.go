@@ -279,6 +279,7 @@ func TestTerminations(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		seen    observe.Termination
+		ports   bool // the pod declares one
 		grace   int64
 		code    int32
 		verdict string
@@ -291,12 +292,17 @@ func TestTerminations(t *testing.T) {
 		{name: "SIGKILL with a request in flight", seen: observe.Termination{Unfinished: 1}, grace: 30, code: 137, verdict: losses.Lost, killed: true},
 		{name: "refused probes", seen: probed, grace: 30, verdict: losses.Unknown, unknown: losses.UnknownProbes},
 		{name: "overrun", seen: observe.Termination{Overruns: 1, Unseen: 4}, grace: 30, verdict: losses.Unknown, unknown: UnknownOverrun},
+		{name: "no listener was seen", seen: observe.Termination{Idle: 1}, ports: true, grace: 30, verdict: losses.Unknown, unknown: UnknownListener},
+		{name: "a listener was seen", seen: observe.Termination{Ports: []uint16{8080}}, ports: true, grace: 30, verdict: losses.Clean},
 		{name: "overrun and lost", seen: observe.Termination{Overruns: 1, Lost: observe.Lost{Unanswered: 1}}, grace: 30, verdict: losses.Lost, unknown: UnknownOverrun},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
 			n.kernel.seen = tt.seen
 			pod := running(1)
+			if tt.ports {
+				pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 8080}}
+			}
 			endSandbox, endApp := n.process(pod, "pause"), n.process(pod, "app")
 			n.list = []corev1.Pod{*pod}
 			stop := n.run()

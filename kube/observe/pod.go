@@ -39,6 +39,8 @@ type Pod struct {
 	Containers []Container
 	Probes     losses.Probes
 
+	HasPorts bool // an app declares ports, or a readiness probe that connects to one
+
 	// HasReport is true when a container has ended and left a report of lastcall, its sidecar's or its hook's: the
 	// controller makes an Event of it.
 	HasReport bool
@@ -84,6 +86,10 @@ func podOf(p *corev1.Pod) Pod {
 		pod.disruption(&p.Status.Conditions[i])
 	}
 	pod.Probes = inject.ProbePeriods(&p.Spec)
+	pod.HasPorts = slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool {
+		r := c.ReadinessProbe
+		return !inject.IsProxy(&p.Spec, c.Name) && (len(c.Ports) > 0 || r != nil && (r.HTTPGet != nil || r.TCPSocket != nil || r.GRPC != nil))
+	})
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		_, id, _ := strings.Cut(s.ContainerID, "://")
 		c := Container{Name: s.Name, ID: id, IsRunning: s.State.Running != nil, IsProxy: inject.IsProxy(&p.Spec, s.Name)}

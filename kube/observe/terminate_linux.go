@@ -18,12 +18,15 @@ func (o *Observer) terminate(ctx context.Context, t *tracked, began time.Time) T
 	o.mu.Lock()
 	traffic := t.traffic
 	t.traffic = nil // this function closes it
-	ended := t.pod.appEnd(exits)
+	ended, hasPorts := t.pod.appEnd(exits), t.pod.HasPorts
 	o.mu.Unlock()
 	if traffic != nil {
 		r.Traffic = traffic.End(began.Add(ended), observe.Exit{})
 		if r.Traffic.Overruns > 0 || r.Traffic.Unseen > 0 {
 			r.Doubt(UnknownOverrun)
+		}
+		if len(r.Traffic.Ports) == 0 && hasPorts { // without its listeners, no connection is a client's
+			r.Doubt(UnknownListener)
 		}
 		_ = traffic.Close()
 	}
