@@ -40,6 +40,8 @@ type observeFlags struct {
 	unit, container      string
 	pod, terminate, json bool
 	ports, ignorePorts   []uint
+	proxyPorts           []uint
+	proxyAttempts        int
 	limit, grace         time.Duration
 }
 
@@ -66,6 +68,8 @@ func observeCommand() *cobra.Command {
 		flags.BoolVar(&f.pod, "pod", false, "observe the own network namespace, as an ephemeral container of a pod")
 		flags.UintSliceVar(&f.ports, "ports", nil, "the app's `ports`, separated by commas; default: all on which it listens")
 		flags.UintSliceVar(&f.ignorePorts, "ignore-ports", nil, "`ports` that do not count, such as those for metrics")
+		flags.UintSliceVar(&f.proxyPorts, "proxy-ports", nil, "with --pod: `ports` of the pod's sidecar; requests then count that the app loses behind it")
+		flags.IntVar(&f.proxyAttempts, "proxy-attempts", 1, "with --proxy-ports: how often the sidecar connects to the app for one request")
 		flags.BoolVar(&f.terminate, "terminate", false, "send the app SIGTERM at once, and observe what follows")
 	})
 	cli.Group(cmd.Flags(), "The report", func(flags *pflag.FlagSet) {
@@ -112,6 +116,10 @@ func (f *observeFlags) observation(ctx context.Context, args []string) (_ *obser
 		return nil, usage(fmt.Errorf("--pid %d: must be a process number", f.pid))
 	case f.terminate && f.pod:
 		return nil, usage(errors.New("--terminate: cannot be used with --pod, whose SIGTERM comes from the kubelet"))
+	case len(f.proxyPorts) > 0 && !f.pod:
+		return nil, usage(errors.New("--proxy-ports: only with --pod"))
+	case f.proxyAttempts < 1:
+		return nil, usage(fmt.Errorf("--proxy-attempts %d: must be at least 1", f.proxyAttempts))
 	case f.limit < 0 || f.grace < 0:
 		return nil, usage(errors.New("--for and --grace must not be negative"))
 	}
@@ -120,6 +128,10 @@ func (f *observeFlags) observation(ctx context.Context, args []string) (_ *obser
 		return nil, err
 	}
 	ignore, err := ports16("--ignore-ports", f.ignorePorts)
+	if err != nil {
+		return nil, err
+	}
+	proxy, err := ports16("--proxy-ports", f.proxyPorts)
 	if err != nil {
 		return nil, err
 	}
@@ -160,6 +172,7 @@ func (f *observeFlags) observation(ctx context.Context, args []string) (_ *obser
 		}
 	}
 	options.Ports, options.IgnorePorts = ports, ignore
+	options.ProxyPorts, options.Attempts = proxy, f.proxyAttempts
 	if o.watch, err = observe.Open(namespace, options); err != nil {
 		return nil, err
 	}

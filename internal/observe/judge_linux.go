@@ -24,6 +24,7 @@ type connection struct {
 	active   bool // with a request since Begin, or in flight then
 	settled  bool // its turn has been resolved, since bytes moved
 	appFirst bool // the table shows that the app closed first
+	isInner  bool // the proxy's to the app
 	missed   int  // looks in a row that did not show it, while the kernel has not reported its end
 }
 

@@ -39,6 +39,10 @@ type ledger struct {
 	based     time.Time // the last look, or before Begin the close of a listener
 	queued    int       // resets since of connections that were not accepted, which the counter contains
 	crossings int       // likewise, of crossed connections
+	refusals  []refusal
+	attempts  int       // those of them, since Begin, that were the proxy's attempts to connect to the app
+	unheard   int       // likewise, that were the app's answers to a proxy that had ended
+	halves    []half    // lost requests without another half so far
 	blind     bool      // reports from before Begin are missing
 	since     time.Time // see Watch.Reacted
 
@@ -59,13 +63,16 @@ func newLedger(o Options) *ledger {
 var states = sockdiag.Of(sockdiag.Listen, sockdiag.Established, sockdiag.CloseWait, sockdiag.FinWait1, sockdiag.FinWait2,
 	sockdiag.Closing, sockdiag.LastAck)
 
-// counts reports whether a socket is a client's connection to the app.
-func (g *ledger) counts(s sockdiag.Socket) bool {
+// counts reports whether a socket is a client's connection, to the app or to its proxy, or isInner: the proxy's to the app.
+func (g *ledger) counts(s sockdiag.Socket) (counts, isInner bool) {
 	if !g.ports[s.Local.Port()] {
-		return false
+		return false, false
 	}
-	local, remote := s.Local.Addr(), s.Remote.Addr()
-	return g.options.Shared || s.Remote.Port() == 0 || !local.IsLoopback() && !remote.IsLoopback() && local != remote
+	if g.options.Shared || s.Remote.Port() == 0 || !isWithin(s.Local.Addr(), s.Remote.Addr()) {
+		return true, false
+	}
+	isInner = g.isInner(s.Remote.Addr(), s.Local.Port())
+	return isInner, isInner
 }
 
 // look adds a look at the table, without the sockets that the kernel has reported since.
@@ -73,7 +80,8 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	g.listen(sockets)
 	present := make(map[uint64]bool, len(sockets))
 	for _, s := range sockets {
-		if s.State == sockdiag.Listen || !g.counts(s) {
+		counts, isInner := g.counts(s)
+		if s.State == sockdiag.Listen || !counts {
 			continue
 		}
 		c := g.open[s.Cookie]
@@ -90,10 +98,10 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 				g.result.Unseen++
 				continue
 			}
-			c = &connection{arrived: later(arrival(s, now), g.looked), turn: turnOf(s, nil)} // the last look did not show it
-			g.open[s.Cookie] = c
-			if g.arrive(c.arrived, s.Remote); g.begun {
-				c.active = true
+			// The last look did not show it.
+			c = &connection{arrived: later(arrival(s, now), g.looked), turn: turnOf(s, nil), isInner: isInner, active: g.begun}
+			if g.open[s.Cookie] = c; !isInner {
+				g.arrive(c.arrived, s.Remote)
 			}
 		} else {
 			if received(s) > received(c.Socket) {
@@ -232,9 +240,13 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 	if !g.roll.Unseen(s.Cookie, c != nil) && c == nil {
 		return // it has been counted without its report
 	}
-	if counts, listener := g.listeners[s.Cookie]; listener || !g.counts(s) {
-		g.unlisten = g.unlisten || counts
+	counts, isInner := g.counts(s)
+	if isApps, isListener := g.listeners[s.Cookie]; isListener || !counts {
+		g.unlisten = g.unlisten || isApps
 		g.unlistened(s)
+		if g.isAttempt(s) && (g.begun || now.After(g.based)) {
+			g.attempts++
+		}
 		return
 	}
 	s.State = closed
@@ -243,17 +255,21 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 	if queued && now.After(g.based) {
 		g.queued++
 	}
+	if isInner && f == left && s.WriteQueue > 1 && (g.begun || now.After(g.based)) {
+		g.unheard++
+	}
 	if f == crossed && s.Acked > s.Sent && now.After(g.based) {
 		g.crossings++
 	}
-	e := ending{at: now, fate: f, queued: queued, arrived: arrival(s, now), moved: now.Add(-min(s.LastReceived, s.LastSent)), sample: Sample{
+	e := ending{at: now, fate: f, isInner: isInner, queued: queued, arrived: arrival(s, now), moved: now.Add(-min(s.LastReceived, s.LastSent)), asked: now.Add(-s.LastReceived), sample: Sample{
 		Peer: s.Remote, Port: s.Local.Port(), Age: drain.Millis(s.LastReceived),
 	}}
 	if c != nil {
-		e.arrived, e.known, e.busy, e.active = c.arrived, true, c.busy(), c.active
+		e.arrived, e.known, e.busy, e.active, e.isInner = c.arrived, true, c.busy(), c.active, c.isInner
 	}
 	if c != nil && s.Remote.Port() == 0 {
-		e.sample.Peer, e.sample.Age = c.Remote, drain.Millis(c.LastReceived+now.Sub(g.looked))
+		e.asked = g.looked.Add(-c.LastReceived)
+		e.sample.Peer, e.sample.Age = c.Remote, drain.Millis(now.Sub(e.asked))
 	} else if s.Remote.Port() == 0 {
 		e.sample.Peer, e.sample.Age = netip.AddrPort{}, 0
 	}
@@ -267,7 +283,7 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 // left counts the connections that are still open.
 func (g *ledger) left() (n int) {
 	for _, c := range g.open {
-		if c.missed == 0 {
+		if c.missed == 0 && !c.isInner {
 			n++
 		}
 	}

@@ -9,6 +9,13 @@ type Options struct {
 	// IgnorePorts are listening ports that do not count: a sidecar's status and admin ports. In Istio's ambient mesh,
 	// ztunnel's 15001, 15006 and 15008 are among them, because the app's own sockets show the clients.
 	IgnorePorts []uint16
+	// ProxyPorts are the listening ports of a sidecar that carries the pod's traffic; none: the pod has no such sidecar.
+	// What the pod itself connects to its other ports is then the sidecar's, for its clients: a request that the app
+	// loses there is lost, even though the sidecar answers it with an error. At these ports only clients from outside
+	// count, not the app's own connections to others.
+	ProxyPorts []uint16
+	// Attempts is how often the sidecar connects for one request if the app refuses; 0 is 1.
+	Attempts int
 	// Process selects the listeners of a process and its descendants; 0: of all. Their descriptors must be readable.
 	Process int
 	// Shared states that the namespace is not the app's own, as on a machine. Connections from the namespace itself then

@@ -15,10 +15,12 @@ type ending struct {
 	fate    fate
 	arrived time.Time
 	moved   time.Time // data, in any direction
+	asked   time.Time // when the client's last byte came
 	known   bool      // a look has shown it; then
 	busy    bool      // at that look
 	active  bool      // with a request since Begin, or in flight then
 	queued  bool      // the app had not accepted it
+	isInner bool      // between proxy and app
 	sample  Sample
 }
 
@@ -46,6 +48,7 @@ func (g *ledger) include(e ending) {
 	case e.known:
 	case e.at.Before(g.result.Begin) && !isLost && e.fate != crossed: // none of the termination's
 		return
+	case e.isInner:
 	default:
 		if g.arrive(e.arrived, e.sample.Peer); isLost && !e.arrived.After(g.result.Begin) {
 			g.result.Busy++
@@ -59,6 +62,9 @@ func (g *ledger) include(e ending) {
 func (g *ledger) count(e ending) {
 	t := &g.result
 	lost := func(n *int, reason Reason) {
+		if g.isOtherHalf(e) {
+			return
+		}
 		*n++
 		e.sample.Reason, e.sample.At = reason, drain.Millis(max(e.at.Sub(t.Begin), 0))
 		if len(t.Samples) < samplesMost {
@@ -73,14 +79,16 @@ func (g *ledger) count(e ending) {
 	case wasUnanswered:
 		lost(&t.Lost.Unanswered, Unanswered)
 	case left:
-		t.Left++
+		if !e.isInner {
+			t.Left++
+		}
 	case crossed:
 		t.Crossed++
 	case doubtful:
 		t.Unclear++
 		fallthrough
 	case answered:
-		if e.active {
+		if e.active && !e.isInner {
 			t.Answered++
 			g.lastBusy = later(g.lastBusy, e.at)
 		}
@@ -96,10 +104,12 @@ func (g *ledger) begin(at time.Time, by string) {
 		g.result.Overruns++
 	}
 	for _, c := range g.open {
-		if g.arrive(c.arrived, c.Remote); !c.arrived.After(at) && c.busy() {
+		if c.active = c.busy(); c.isInner {
+			continue
+		}
+		if g.arrive(c.arrived, c.Remote); !c.arrived.After(at) && c.active {
 			g.result.Busy++
 		}
-		c.active = c.busy()
 	}
 	for _, e := range g.endings {
 		if !e.at.Before(g.from(at)) {
@@ -120,7 +130,9 @@ func (g *ledger) from(at time.Time) time.Time {
 
 // base sets what later counters of resets are compared with.
 func (g *ledger) base(refusing int, now time.Time) {
-	g.refusing, g.based, g.queued, g.crossings = refusing, now, 0, 0
+	if g.refusing, g.based, g.queued, g.crossings = refusing, now, 0, 0; !g.begun {
+		g.attempts, g.unheard = 0, 0
+	}
 }
 
 // refused adds the counter of resets that answered a segment without a connection. They are refusals while one of the
@@ -143,10 +155,44 @@ func (g *ledger) refused(refusing int, now time.Time) {
 		g.result.ForeignResets += n
 		return
 	}
-	g.result.Lost.Refused += n
+	g.refusals = append(g.refusals, refusal{since, now, n})
 	g.lastBusy = later(g.lastBusy, now)
-	for range n {
-		g.result.Arrivals.add(since.Sub(g.result.Begin), now.Sub(g.result.Begin), true)
+}
+
+// refusal is how many connections were refused between two looks.
+type refusal struct {
+	since, now time.Time
+	n          int
+}
+
+// addRefused adds those who were refused to a result: clients, and as the first, because an app ends before its proxy, the
+// proxy's attempts to connect. The clients of these have arrived already, and the proxy has answered them with errors.
+func (g *ledger) addRefused(t *Termination) {
+	all := 0
+	for _, r := range g.refusals {
+		all += r.n
+	}
+	unheard := min(g.unheard, all)
+	all -= unheard
+	proxys, each := min(g.attempts, all), max(g.options.Attempts, 1)
+	errors := (proxys + each - 1) / each
+	t.Lost.Refused = all - proxys + errors
+	for _, h := range g.halves {
+		if h.isInner {
+			errors++
+		}
+	}
+	t.Answered = max(0, t.Answered-errors)
+	for _, r := range g.refusals {
+		early := min(proxys, r.n)
+		if proxys -= early; early > 0 {
+			t.Arrivals.Last = max(t.Arrivals.Last, drain.Millis(r.now.Sub(t.Begin)))
+		}
+		no := min(unheard, r.n-early)
+		unheard -= no
+		for range r.n - early - no {
+			t.Arrivals.add(r.since.Sub(t.Begin), r.now.Sub(t.Begin), true)
+		}
 	}
 }
 
@@ -154,12 +200,13 @@ func (g *ledger) refused(refusing int, now time.Time) {
 func (g *ledger) peek(now time.Time) Termination {
 	t := g.result
 	t.Samples, t.Arrivals.Local = slices.Clone(t.Samples), slices.Clone(t.Arrivals.Local)
+	g.addRefused(&t)
 	for port := range g.ports {
 		t.Ports = append(t.Ports, port)
 	}
 	slices.Sort(t.Ports)
 	for _, c := range g.open {
-		if c.missed == 0 && c.busy() {
+		if c.missed == 0 && !c.isInner && c.busy() {
 			t.Unfinished++
 		}
 	}
@@ -187,7 +234,7 @@ func (g *ledger) conclude(now time.Time) {
 
 // end counts a connection whose report has not come.
 func (g *ledger) end(c *connection, f fate, now time.Time) {
-	g.count(ending{at: now, fate: f, active: c.active, sample: Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)}})
+	g.count(ending{at: now, fate: f, isInner: c.isInner, active: c.active, asked: g.looked.Add(-c.LastReceived), sample: Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)}})
 }
 
 func later(a, b time.Time) time.Time {

@@ -33,8 +33,16 @@ func container(o Options, p *corev1.Pod) corev1.EphemeralContainer {
 		grace = *s
 	}
 	args := []string{"observe", "--pod", "--json", "--for", o.Limit.String(), "--grace", (time.Duration(grace) * time.Second).String()}
-	for _, port := range inject.StatusPorts(inject.CarrierOf(p)) {
+	proxy := inject.CarrierOf(p)
+	for _, port := range inject.StatusPorts(proxy) {
 		args = append(args, "--ignore-ports", strconv.Itoa(int(port)))
+	}
+	ports, attempts := inject.ProxyPorts(proxy)
+	for _, port := range ports {
+		args = append(args, "--proxy-ports", strconv.Itoa(int(port)))
+	}
+	if attempts > 1 {
+		args = append(args, "--proxy-attempts", strconv.Itoa(attempts))
 	}
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 		Name:            prefix + hex.EncodeToString(random),

@@ -174,3 +174,14 @@ func TestContainerIsRestricted(t *testing.T) {
 		t.Errorf("arguments %q", one.Args)
 	}
 }
+
+// Behind a sidecar, requests that the app loses count, too.
+func TestContainerBehindSidecar(t *testing.T) {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}, {Name: "istio-proxy"}}}}
+	args := strings.Join(container(Options{Image: "lastcall:1", Limit: time.Minute}, pod).Args, " ")
+	for _, want := range []string{"--ignore-ports 15021", "--proxy-ports 15001 --proxy-ports 15006", "--proxy-attempts 3"} {
+		if !strings.Contains(args, want) {
+			t.Errorf("arguments %q; want %q", args, want)
+		}
+	}
+}

@@ -91,6 +91,19 @@ var statusPorts = map[string][]uint16{
 	"linkerd":       {4190, 4191}, // its admin ports
 }
 
+// ProxyPorts are the listening ports at which a mesh's sidecar accepts what its pod's clients and its app send, by a value
+// of CarrierOf, and how often it connects to the app for one request if the app refuses. None: there is no such sidecar,
+// or its ports are unknown.
+func ProxyPorts(carrier string) (ports []uint16, attempts int) {
+	switch MeshOfCarrier(carrier) {
+	case "istio": // 15008 is HBONE's; inbound HTTP routes have retryOn reset-before-request and numRetries 2
+		return []uint16{15001, 15006, 15008}, 3
+	case "linkerd":
+		return []uint16{4140, 4143}, 1
+	}
+	return nil, 0
+}
+
 // ProbePeriods are the periods of the kubelet's readiness probes that connect to the pod. It continues them while a pod
 // terminates, and stops the others (kubelet, prober worker).
 func ProbePeriods(spec *corev1.PodSpec) (all []time.Duration) {

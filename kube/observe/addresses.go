@@ -8,13 +8,16 @@ import (
 	"path/filepath"
 )
 
-// ambientProbes is where the kubelet's probes come from in Istio's ambient mesh (istio.io, "Ambient and health probes").
-var ambientProbes = netip.MustParseAddr("169.254.7.127")
+// ambientProbes are where the kubelet's probes come from in Istio's ambient mesh (istio.io, "Ambient and health probes").
+var ambientProbes = []netip.Addr{netip.MustParseAddr("169.254.7.127"), netip.MustParseAddr("fd16:9254:7127:1337:ffff:ffff:ffff:ffff")}
 
 // addresses returns whether an address is one of the node's own, from which the kubelet's probes come. It reads the network
 // namespace of the node's first process. If it cannot, every address may be: no arrival is then a client's for certain.
 func addresses(proc string) func(netip.Addr) bool {
-	own := map[netip.Addr]bool{ambientProbes: true}
+	own := map[netip.Addr]bool{}
+	for _, a := range ambientProbes {
+		own[a] = true
+	}
 	net := filepath.Join(proc, "1", "net")
 	trie, err := os.ReadFile(filepath.Join(net, "fib_trie"))
 	if err != nil {

@@ -22,7 +22,9 @@ type Open func(path, proxy string) (Watch, error)
 // OpenNamespace returns the Open of the node with this process table. The kernel reports from the return of Open on.
 func OpenNamespace(proc string) Open {
 	return func(path, proxy string) (Watch, error) {
-		w, err := observe.Open(path, observe.Options{IgnorePorts: inject.StatusPorts(proxy), Local: addresses(proc)})
+		options := observe.Options{IgnorePorts: inject.StatusPorts(proxy), Local: addresses(proc)}
+		options.ProxyPorts, options.Attempts = inject.ProxyPorts(proxy)
+		w, err := observe.Open(path, options)
 		if err != nil {
 			return nil, err
 		}
