@@ -19,6 +19,8 @@ const (
 	UnknownEnd       = "end"       // the observer ended before the pod
 	UnknownDeadline  = "deadline"  // the API server did not announce the termination
 	UnknownListener  = "listener"  // of a young pod: its listeners had closed before the first look at them
+
+	UnknownHostNetwork = "host-network" // the pod uses the node's network namespace, which has the node's sockets, too
 )
 
 // maxWorkloads bounds the combinations of namespace, workload and proxy. Further ones are counted as Other.
@@ -58,7 +60,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		terminations: counter("lastcall_terminations_total", "Terminations of pods, by verdict (clean, lost, killed, unknown).", append(key, "verdict")...),
 		lost:         counter("lastcall_termination_requests_lost_total", "Requests that terminations of pods lost, by reason (reset, unanswered, refused, cut).", append(key, "reason")...),
 		missed:       counter("lastcall_termination_deadline_missed_total", "Terminations in which SIGKILL ended a container at the end of the grace period.", key...),
-		unknown:      counter("lastcall_observer_unknown_total", "Terminations that were not observed or only in part, by reason (namespace, late, overrun, too-many, end, probes, deadline, listener).", "reason"),
+		unknown:      counter("lastcall_observer_unknown_total", "Terminations that were not observed or only in part, by reason (namespace, late, overrun, too-many, end, probes, deadline, listener, host-network).", "reason"),
 		duration:     histogram("lastcall_termination_duration_seconds", "Time from the beginning of a termination to the exit of the app.", .1, .5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300),
 		idle:         histogram("lastcall_termination_idle_seconds", "Time before the app's exit in which no request was in flight.", .1, .5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300),
 		lateness:     histogram("lastcall_termination_lateness_seconds", "Time from the beginning of a termination to the last new connection; terminations without one are left out.", .01, .025, .05, .1, .25, .5, 1, 2, 3, 5, 10, 15, 30, 60),
@@ -71,7 +73,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		keys:      map[Key]bool{},
 	}
 	r.MustRegister(m.terminations, m.lost, m.missed, m.unknown, m.duration, m.idle, m.lateness, m.tail, m.pods, m.deadlines, m.notices)
-	for _, reason := range []string{UnknownNamespace, UnknownLate, UnknownOverrun, UnknownTooMany, UnknownEnd, losses.UnknownProbes, UnknownDeadline, UnknownListener} {
+	for _, reason := range []string{UnknownNamespace, UnknownLate, UnknownOverrun, UnknownTooMany, UnknownEnd, losses.UnknownProbes, UnknownDeadline, UnknownListener, UnknownHostNetwork} {
 		m.unknown.WithLabelValues(reason)
 	}
 	return m

@@ -153,6 +153,9 @@ func (o *Observer) seen(ctx context.Context, p Pod) {
 	t.pod = p
 	notify(t.changed)
 	if p.HostNetwork {
+		if p.isTerminating() && p.hasStarted() && !p.hasEnded() && !t.isDone {
+			o.leaveOut(t)
+		}
 		return
 	}
 	if isNew && p.hasStarted() {
@@ -166,6 +169,17 @@ func (o *Observer) seen(ctx context.Context, p Pod) {
 		o.end(ctx, t, now)
 		o.announceLocked(ctx, t)
 	}
+}
+
+// leaveOut reports that the termination of a pod with the node's network is not observed. It is none of the terminations
+// that the metrics count by workload. o.mu is locked.
+func (o *Observer) leaveOut(t *tracked) {
+	t.isDone = true
+	r := t.report(o.Node, time.Now())
+	r.Doubt(UnknownHostNetwork)
+	r.Judge()
+	o.Count.CountUnknown(UnknownHostNetwork)
+	o.Report(r)
 }
 
 func (o *Observer) gone(ctx context.Context, uid types.UID) {

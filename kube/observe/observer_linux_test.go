@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -425,10 +426,20 @@ func TestHostNetwork(t *testing.T) {
 	n.list = []corev1.Pod{*deleted(pod, 30), *other}
 	stop := n.run()
 	n.watched(1)
+	n.changes.Modify(deleted(pod, 20)) // reported once
 	stop()
+	if r := n.next(); r.UID != pod.UID || r.Verdict != losses.Unknown || !slices.Equal(r.Unknown, []string{UnknownHostNetwork}) || !strings.Contains(r.Summary(), "the node's network") {
+		t.Errorf("%+v", r)
+	}
 	n.none()
 	if got := testutil.ToFloat64(n.count.pods.WithLabelValues("host-network")); got != 1 {
 		t.Errorf("%v pods are counted as left out", got)
+	}
+	if got := testutil.ToFloat64(n.count.unknown.WithLabelValues(UnknownHostNetwork)); got != 1 {
+		t.Errorf("%v terminations are counted as left out", got)
+	}
+	if got := testutil.CollectAndCount(n.count.terminations); got != len(losses.Verdicts) {
+		t.Errorf("%d series of terminations; want those of the other pod", got)
 	}
 }
 

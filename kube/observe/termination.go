@@ -2,6 +2,7 @@ package observe
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,6 +74,9 @@ func (t *Termination) conclude(p *Pod, exits map[string]time.Duration) {
 
 // Summary is one sentence for people.
 func (t *Termination) Summary() string {
+	if slices.Contains(t.Unknown, UnknownHostNetwork) {
+		return "not observed: the pod uses the node's network, in which the sockets of other programs are"
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d requests lost", t.Traffic.Lost.Total())
 	if why := losses.Why(t.Traffic.Lost); why != "" {
