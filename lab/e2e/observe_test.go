@@ -4,9 +4,7 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -14,7 +12,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -30,8 +27,8 @@ import (
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
-// observerRelease is the namespace of the observer's own release of the chart: that of the webhook admits no such pods.
-const observerRelease = "lastcall-observe"
+// observerRelease is the namespace of the observer.
+const observerRelease = nodetest.ObserverNamespace
 
 var (
 	terminations = flag.Int("terminations", 0, "how many terminations TestObserve makes; 0: one of each kind")
@@ -41,46 +38,12 @@ var (
 // observer has the chart install the observer until the end of the test, with more flags.
 func observer(t *testing.T, args ...string) {
 	t.Helper()
-	const indent = "            - "
-	flags := indent + "--deadlines=true\n"
-	with := flags
-	for _, arg := range args {
-		with += indent + arg + "\n"
-	}
-	applyObserver(t, flags, with)
-	if err := onCluster("", "rollout", "status", "daemonset", "lastcall-observer", "--namespace", observerRelease, "--timeout", patience.String()); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// applyObserver has the chart install the observer until the end of the test, with a text of its manifests replaced.
-func applyObserver(t *testing.T, text, by string) {
-	t.Helper()
-	manifests, err := exec.Command("../../bin/chart", "template", "../../deploy/chart", "--namespace", observerRelease, "--version", *tag,
-		"--set", "registry=localhost,webhook.enabled=false,observer.enabled=true").Output()
-	if err != nil {
-		t.Fatal("render the chart (make e2e builds bin/chart): ", err)
-	}
-	if !bytes.Contains(manifests, []byte(text)) {
-		t.Fatalf("the chart has no %q", text)
-	}
-	manifests = bytes.Replace(manifests, []byte(text), []byte(by), 1)
-	namespace := "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + observerRelease + ", labels: {pod-security.kubernetes.io/enforce: privileged}}\n"
-	t.Cleanup(func() {
-		if t.Failed() {
-			out, _ := exec.Command("kubectl", "--namespace", observerRelease, "logs", "daemonset/lastcall-observer", "--tail", "50").CombinedOutput()
-			t.Logf("the observer:\n%s", out)
-		}
-		_ = onCluster(string(manifests), "delete", "--namespace", observerRelease, "-f", "-")
-	})
-	if err := errors.Join(onCluster(namespace, "apply", "-f", "-"), onCluster(string(manifests), "apply", "--namespace", observerRelease, "-f", "-")); err != nil {
-		t.Fatal(err)
-	}
+	nodetest.Observer(t, "../..", *tag, patience, args...)
 }
 
 // TestObserverRights takes a capability away from the observer: it is not ready, and reports the reason.
 func TestObserverRights(t *testing.T) {
-	applyObserver(t, "add: [SYS_ADMIN, SYS_PTRACE]", "add: [SYS_ADMIN]")
+	nodetest.ApplyObserver(t, "../..", *tag, "add: [SYS_ADMIN, SYS_PTRACE]", "add: [SYS_ADMIN]")
 	n := existing(t, observerRelease)
 	n.Until("reported what it lacks", func() error {
 		pods, err := client.CoreV1().Pods(n.Name).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=observer"})
@@ -107,27 +70,9 @@ func TestObserverRights(t *testing.T) {
 }
 
 // observed is the observer's report about a pod.
-func (n *namespace) observed(p corev1.Pod) (r observe.Termination) {
+func (n *namespace) observed(p corev1.Pod) observe.Termination {
 	n.T.Helper()
-	ctx, cancel := context.WithTimeout(n.T.Context(), n.Patience)
-	defer cancel()
-	pods, err := client.CoreV1().Pods(observerRelease).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=observer"})
-	if err != nil || len(pods.Items) == 0 {
-		n.T.Fatal("there is no observer: ", err)
-	}
-	log, err := client.CoreV1().Pods(observerRelease).GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
-	if err != nil {
-		n.T.Fatal(err)
-	}
-	defer func() { _ = log.Close() }()
-	lines := bufio.NewScanner(log)
-	for lines.Buffer(nil, 256<<10); lines.Scan(); {
-		if strings.Contains(lines.Text(), string(p.UID)) && json.Unmarshal(lines.Bytes(), &r) == nil {
-			return r
-		}
-	}
-	n.T.Fatalf("the observer's log has no line about %s: %v", p.Name, lines.Err())
-	return r
+	return n.Observed(&p)
 }
 
 // span is when something happened: after from and before to.

@@ -4,6 +4,7 @@
 //	talk rest                                    does nothing: a pod in which clients are started by kubectl exec
 //	talk ask -kind K -target HOST [-hold 10s]    one conversation of a kind, which lasts a time; the result as JSON
 //	talk idle -target HOST [-count 5]            connections that have asked once and stay open, until standard input ends
+//	talk crowd -target HOST [-count 5 …]         idle and busy clients, and late ones when standard input ends; what they lost as JSON
 //	talk load -url URL -rate 40                  requests of 20 ms to 8 s at a fixed rate until standard input ends; the result as JSON
 //
 // A client reports its start on a line of its own ("begun"), and the test continues.
@@ -22,7 +23,7 @@ import (
 	"time"
 )
 
-const usage = "usage: talk app | rest | ask | idle | load [FLAGS]"
+const usage = "usage: talk app | rest | ask | idle | crowd | load [FLAGS]"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -40,6 +41,8 @@ func run(args []string) error {
 	target := flags.String("target", "", "`host` with the app")
 	hold := flags.Duration("hold", 10*time.Second, "how long the conversation takes")
 	count := flags.Int("count", 5, "`number` of idle connections")
+	busy := flags.Int("busy", 8, "`number` of clients with a request that lasts -hold")
+	late := flags.Int("late", 0, "`number` of clients that come when standard input has ended")
 	url := flags.String("url", "", "`URL` of the app, without a path")
 	rate := flags.Int("rate", 40, "requests per `second`")
 	host := flags.String("host", "", "`name` in the Host field, if not the URL's")
@@ -62,6 +65,12 @@ func run(args []string) error {
 		return report(ask(ctx, talk, *target, *hold))
 	case "idle":
 		return idle(untilInputEnds(ctx), *target, *count)
+	case "crowd":
+		r, err := crowd(untilInputEnds(ctx), *target, *count, *busy, *late, *hold)
+		if err != nil {
+			return err
+		}
+		return report(r)
 	case "load":
 		return report(load(untilInputEnds(ctx), *url, *host, *rate))
 	}
