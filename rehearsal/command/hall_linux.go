@@ -12,7 +12,7 @@ import (
 
 const hallHelp = `Rehearse popular servers, each with a default or a bug that loses requests: as it is, fixed by one line, and with lastcall. Servers that are not installed are not run; lab/peers/stacks/install fetches them. docs/hall.md has the results.
 
-The exit code is 1 if a bug was not found, or if a fixed server lost a request.`
+The exit code is 1 if a bug was not found, or if a fixed server lost a request, or lastcall one that it could save.`
 
 func hallCommand() *cobra.Command {
 	o := hall.Options{}

@@ -71,8 +71,8 @@ func TestRowsAreComplete(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	res := &Result{Rows: []Outcome{
-		{Name: "node", Bug: strings.Repeat("bug ", 30), Fix: strings.Repeat("fix ", 30), Requests: 30, Lost: 9, GoneMS: 10, FixedGoneMS: 3100, LastcallLost: -1},
+	res := &Result{TookMS: 10_000, Rows: []Outcome{
+		{Name: "node", Bug: strings.Repeat("bug ", 30), Fix: strings.Repeat("fix ", 30), Requests: 30, Lost: 9, GoneMS: 10, FixedGoneMS: 3100, LastcallLost: -1, TookMS: 9000},
 		{Name: "caddy", Skipped: "caddy is not installed"},
 		{Name: "java", Error: "app of as-is: exited"},
 	}}
@@ -80,7 +80,7 @@ func TestTable(t *testing.T) {
 	if err := res.WriteTable(&b, console.Style{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"✓ node                   9         0     0.0 s         0     3.1 s         -\n", "not run: caddy is not installed", "✗ java: app of as-is: exited"} {
+	for _, want := range []string{"✓ node                   9         0     0.0 s         0     3.1 s         -\n", "not run: caddy is not installed", "✗ java: app of as-is: exited", "1 of 2 bugs found, 10 s; the slowest server took 9 s"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}

@@ -60,7 +60,25 @@ func (r *Result) WriteTable(w io.Writer, s console.Style) error {
 		line("    %s", s.Dim(console.Cut(o.Bug, width-4)))
 		line("    %s", s.Dim(console.Cut("fix: "+o.Fix, width-4)))
 	}
+	if ran, found, slowest := r.count(); ran > 0 {
+		line("%d of %d bugs found, %d s; the slowest server took %d s", found, ran, r.TookMS/1000, slowest/1000)
+	}
 	return out.Flush()
+}
+
+// count returns how many rows ran, in how many the bug lost a request, and the longest time that one took, in ms.
+func (r *Result) count() (ran, found int, slowest int64) {
+	for _, o := range r.Rows {
+		if o.Skipped != "" {
+			continue
+		}
+		ran++
+		if o.Error == "" && o.Lost > 0 {
+			found++
+		}
+		slowest = max(slowest, o.TookMS)
+	}
+	return ran, found, slowest
 }
 
 // number is a count; -1 is shown as a dash.

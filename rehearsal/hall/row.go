@@ -17,6 +17,8 @@ type Row struct {
 	Fixed Setup
 
 	Requests []string // load.RequestSyntax; empty: slow and fast ones
+
+	LastcallLoses bool // lastcall cannot repair it
 }
 
 // Setup is how a stack is started and stopped. In Command, {apps} is the folder of the hall's apps, and {stacks}
@@ -82,6 +84,11 @@ func Rows() []Row {
 	postgres := Setup{Command: "sh {apps}/postgres.sh {apps} {port}"}
 	goServer := Setup{Command: "{self} httpbin --listen 127.0.0.1:{port} --on-term exit"}
 	goRequests := []string{"GET /delay/1.5", "4 GET /get"}
+	next := Setup{Command: "node {stacks}/next/node_modules/next/dist/bin/next start {stacks}/next -H 127.0.0.1 -p {port}", Env: []string{"NEXT_TELEMETRY_DISABLED=1"}}
+	grpcGo := func(onTerm string) Setup { return Setup{Command: "grpc-go", Env: []string{"ON_TERM=" + onTerm}} }
+	grpcGoRequests := []string{"GRPC grpc.testing.TestService/UnaryCall", "4 GRPC grpc.testing.TestService/EmptyCall"}
+	grpcJava := jvm("grpc", "Grpc.java")
+	grpcJavaRequests := []string{`GRPC grpc.testing.SimpleService/UnaryRpc -d '{"requestMessage": "slow"}'`, "4 GRPC grpc.testing.SimpleService/UnaryRpc"}
 
 	return []Row{
 		{Name: "node", Needs: "node", Bug: cuts, Fix: close, Buggy: node, Fixed: closes},
@@ -91,7 +98,7 @@ func Rows() []Row {
 		{Name: "node-503", Needs: "node", Bug: "answers 503 after SIGTERM, while clients still have the endpoint", Fix: "serve until the endpoint is gone; " + sleep,
 			Buggy: with(node, func(s *Setup) { s.Env = []string{"ON_TERM=refuse"} }), Fixed: closes},
 		{Name: "short-grace", Needs: "node", Bug: "a preStop sleep as long as the grace period leaves 2 s until SIGKILL", Fix: "terminationGracePeriodSeconds: 30",
-			Buggy: with(closes, func(s *Setup) { s.Grace = 3 * time.Second }), Fixed: closes, Requests: []string{"GET /slow", "GET /fast"}},
+			Buggy: with(closes, func(s *Setup) { s.Grace = 3 * time.Second }), Fixed: closes, Requests: []string{"GET /slow", "GET /fast"}, LastcallLoses: true},
 		{Name: "hook-fails", Needs: "node", Bug: "the preStop hook's program is not in the image: the hook fails, and SIGTERM comes at once", Fix: sleep,
 			Buggy: with(closes, func(s *Setup) { s.PreStop = &service.Hook{Exec: []string{"/bin/no-such-sleep", "3"}} }), Fixed: closes},
 		{Name: "event-stream", Needs: "node", Bug: "event streams end within a chunk", Fix: "end each stream at SIGTERM", Buggy: node, Fixed: closes, Requests: []string{"SSE /events", "GET /fast"}},
@@ -106,10 +113,10 @@ func Rows() []Row {
 			Buggy: with(hypercorn, func(s *Setup) { s.Command = "env PYTHONPATH={apps} hypercorn -b 127.0.0.1:{port} asgi:app" }), Fixed: hypercorn.with()},
 		{Name: "waitress", Needs: "waitress-serve", Bug: cuts, Fix: "lastcall, or another server: waitress has no graceful stop", Buggy: waitress, Fixed: Setup{}},
 		{Name: "aiohttp", Needs: "python", Bug: refuses, Fix: sleep, Buggy: aiohttp, Fixed: aiohttp.with()},
-		{Name: "java", Needs: "java", Bug: cuts, Fix: "Runtime.getRuntime().addShutdownHook(… server.stop(10)); " + sleep, Buggy: java, Fixed: java.with("FINISH=1")},
+		{Name: "java", Needs: "java", Bug: cuts, Fix: "Runtime.getRuntime().addShutdownHook(… server.stop(10)), and Connection: close on each response; " + sleep, Buggy: java, Fixed: java.with("FINISH=1")},
 		{Name: "tomcat", Needs: "{stacks}/tomcat", Bug: "waits 2 s for its requests, which take 3 s; kept connections are closed with requests on them", Fix: `Context unloadDelay="20000", Connector maxKeepAliveRequests="1"; ` + sleep,
 			Buggy: tomcat, Fixed: tomcat.with("UNLOAD_DELAY=20000", "KEEP_ALIVE=1")},
-		{Name: "jetty", Needs: "{stacks}/jetty", Bug: "without a stop time-out it cuts requests at SIGTERM", Fix: "GracefulHandler and server.setStopTimeout(20000); " + sleep,
+		{Name: "jetty", Needs: "{stacks}/jetty", Bug: "without a stop time-out it cuts requests at SIGTERM", Fix: "GracefulHandler, server.setStopTimeout(20000), setPersistentConnectionsEnabled(false); " + sleep,
 			Buggy: jetty, Fixed: jetty.with("FINISH=1")},
 		{Name: "spring-boot", Needs: "{stacks}/spring", Bug: refuses + ", and cuts kept connections", Fix: "server.tomcat.max-keep-alive-requests: 1; " + sleep,
 			Buggy: spring, Fixed: spring.with("SERVER_TOMCAT_MAX_KEEP_ALIVE_REQUESTS=1")},
@@ -129,5 +136,13 @@ func Rows() []Row {
 			Buggy: haproxy, Fixed: with(haproxy.with(), func(s *Setup) { s.Signal = syscall.SIGUSR1 })},
 		{Name: "go", Bug: "a Go server without a signal handler exits at SIGTERM", Fix: "http.Server.Shutdown at SIGTERM; " + sleep,
 			Buggy: goServer, Fixed: Setup{Command: "{self} httpbin --listen 127.0.0.1:{port} --on-term drain"}.with(), Requests: goRequests},
+		{Name: "grpc-go", Needs: "grpc-go", Bug: "calls Stop at SIGTERM, which ends calls in flight", Fix: "GracefulStop in place of Stop; " + sleep,
+			Buggy: grpcGo("stop"), Fixed: grpcGo("close").with(), Requests: grpcGoRequests},
+		{Name: "grpc-go-close", Needs: "grpc-go", Bug: "GracefulStop at SIGTERM closes its listener while clients still have the endpoint", Fix: "lastcall.Run(ctx, grpcdrain.New(newServer, …)), without a hook",
+			Buggy: grpcGo("close"), Fixed: grpcGo("drain"), Requests: grpcGoRequests},
+		{Name: "grpc-java", Needs: "{stacks}/grpc", Bug: "exits at SIGTERM with calls in flight", Fix: "a shutdown hook with server.shutdown().awaitTermination(20, SECONDS); " + sleep,
+			Buggy: grpcJava, Fixed: grpcJava.with("FINISH=1"), Requests: grpcJavaRequests},
+		{Name: "next", Needs: "{stacks}/next", Bug: "closes its listener while clients still have the endpoint; kept connections that are busy hold it until SIGKILL", Fix: "Connection: close on each response; " + sleep,
+			Buggy: next, Fixed: next.with("CLOSE=1"), Requests: []string{"GET /slow", "20 GET /fast"}},
 	}
 }

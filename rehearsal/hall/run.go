@@ -57,11 +57,14 @@ type Outcome struct {
 	FixedGoneMS  int64 `json:"fixed_gone_ms"`
 	LastcallLost int   `json:"lastcall_lost"` // -1: not run
 	LastcallGone int64 `json:"lastcall_gone_ms"`
+
+	LastcallLoses bool  `json:"lastcall_loses,omitempty"` // lastcall cannot repair it
+	TookMS        int64 `json:"took_ms"`
 }
 
-// OK reports whether the bug was found, and neither the fixed twin nor lastcall lost a request.
+// OK reports whether the bug was found, and neither the fixed twin nor lastcall lost a request that it could save.
 func (o Outcome) OK() bool {
-	return o.Error == "" && o.Lost > 0 && o.FixedLost <= 0 && o.LastcallLost <= 0
+	return o.Error == "" && o.Lost > 0 && o.FixedLost <= 0 && (o.LastcallLost <= 0 || o.LastcallLoses)
 }
 
 // Run runs the rows. An error is about the set-up (strategy.OptionError: about an option), or ctx's.
@@ -99,6 +102,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			defer func() { <-turns }()
 			var err error
 			var option strategy.OptionError
+			began := time.Now()
+			defer func() { res.Rows[i].TookMS = time.Since(began).Milliseconds() }()
 			switch res.Rows[i], err = run(ctx, o, row, dir); {
 			case errors.As(err, &option):
 				errs[i] = err
@@ -155,7 +160,7 @@ func unpack(dir string) error {
 
 // run rehearses one row: the bug, next to lastcall, and the fixed twin.
 func run(ctx context.Context, o Options, row Row, dir string) (Outcome, error) {
-	out := Outcome{Name: row.Name, Bug: row.Bug, Fix: row.Fix, FixedLost: -1, LastcallLost: -1}
+	out := Outcome{Name: row.Name, Bug: row.Bug, Fix: row.Fix, FixedLost: -1, LastcallLost: -1, LastcallLoses: row.LastcallLoses}
 	if ctx.Err() != nil {
 		return out, context.Cause(ctx)
 	}

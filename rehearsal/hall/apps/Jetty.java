@@ -1,5 +1,6 @@
 import java.nio.ByteBuffer;
 import org.eclipse.jetty.server.Handler;
+import org.eclipse.jetty.server.HttpConnectionFactory;
 import org.eclipse.jetty.server.Request;
 import org.eclipse.jetty.server.Response;
 import org.eclipse.jetty.server.Server;
@@ -7,7 +8,7 @@ import org.eclipse.jetty.server.ServerConnector;
 import org.eclipse.jetty.server.handler.GracefulHandler;
 import org.eclipse.jetty.util.Callback;
 
-/** Jetty with its own shutdown hook. With FINISH it waits for the requests in flight. */
+/** Jetty with its own shutdown hook. With FINISH it waits for the requests in flight, and keeps no connection. */
 public class Jetty {
     public static void main(String[] args) throws Exception {
         var server = new Server();
@@ -29,6 +30,7 @@ public class Jetty {
         } else {
             server.setHandler(new GracefulHandler(app));
             server.setStopTimeout(20_000);
+            connector.getConnectionFactory(HttpConnectionFactory.class).getHttpConfiguration().setPersistentConnectionsEnabled(false);
         }
         server.start();
         server.join();
