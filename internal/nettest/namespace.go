@@ -156,4 +156,5 @@ func (n *Namespace) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getp
 
 func (n *Namespace) handle() netns.NsHandle { return netns.NsHandle(n.file.Fd()) }
 
-func (n *Namespace) close() { _ = n.file.Close() }
+// Close releases the namespace before the end of the test. It ends when no process, socket or descriptor holds it.
+func (n *Namespace) Close() { _ = n.file.Close() }

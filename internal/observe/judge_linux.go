@@ -175,7 +175,11 @@ func judge(s sockdiag.Socket, was *connection, appFirst func() bool) fate {
 		unread    = s.ReadQueue > 1  // likewise
 		pending   = unread || next == client
 		wasClosed = was != nil && was.State == sockdiag.CloseWait
-		noFIN     = was != nil && was.State == sockdiag.Established && was.Received == s.Received
+		wasOpen   = was != nil && was.State == sockdiag.Established
+		noFIN     = wasOpen && was.Received == s.Received
+		// The table has shown that the app closed, or one segment was the client's FIN and acknowledged ours.
+		finAfter = was != nil && (was.appFirst || was.State == sockdiag.FinWait1 || was.State == sockdiag.FinWait2) ||
+			wasOpen && finAcked && s.Received == was.Received+1 && s.EmptyReceived == was.EmptyReceived+1
 	)
 	if was == nil && next == app && s.LastReceived == s.LastSent && s.SegmentsReceived > s.SegmentsSent {
 		next = unclear // one request of several segments, or the last of several requests is without an answer
@@ -196,7 +200,7 @@ func judge(s sockdiag.Socket, was *connection, appFirst func() bool) fate {
 	case unacked: // the client's reset: the app's own close would have delivered everything first
 		return left
 	case pending && finAcked:
-		if noFIN || was != nil && was.appFirst || appFirst() {
+		if noFIN || finAfter || appFirst() {
 			return wasUnanswered
 		}
 		return left

@@ -26,7 +26,8 @@ type ledger struct {
 	options   Options
 	owned     func(sockdiag.Socket) bool // whether a listener is the app's; nil: all are
 	acks      func(ports []uint16) (answers func(local, remote netip.AddrPort) (answered, exact bool), err error)
-	listeners map[uint64]bool      // by cookie, whether it counts; also those that have closed
+	listeners map[uint64]bool      // by cookie, whether it counts; also those that have closed, until their reports
+	present   int                  // those that count and that the last look has shown
 	ports     map[uint16]bool      // that have or had a listener that counts
 	listening []uint16             // that have one now
 	unlisten  bool                 // a listener that counts has closed, and no look has followed
@@ -187,7 +188,7 @@ func (g *ledger) settle() {
 
 // listen notes the listeners.
 func (g *ledger) listen(sockets []sockdiag.Socket) {
-	g.listening, g.unlisten = g.listening[:0], false
+	g.listening, g.unlisten, g.present = g.listening[:0], false, 0
 	if len(g.listeners) >= listenersMost {
 		clear(g.listeners)
 	}
@@ -204,6 +205,7 @@ func (g *ledger) listen(sockets []sockdiag.Socket) {
 			g.listeners[s.Cookie] = counts
 		}
 		if counts {
+			g.present++
 			g.ports[port] = true
 			delete(g.closed, port)
 			if !slices.Contains(g.listening, port) {
@@ -244,6 +246,7 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 	if isApps, isListener := g.listeners[s.Cookie]; isListener || !counts {
 		g.unlisten = g.unlisten || isApps
 		g.unlistened(s)
+		delete(g.listeners, s.Cookie)
 		if g.isAttempt(s) && (g.begun || now.After(g.based)) {
 			g.attempts++
 		}
@@ -278,6 +281,17 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 	} else if len(g.endings) < endingsMost {
 		g.endings = append(g.endings, e)
 	}
+}
+
+// unreported reports whether a listener has closed without a report: then those of connections may be late, too.
+func (g *ledger) unreported() bool {
+	n := 0
+	for _, counts := range g.listeners {
+		if counts {
+			n++
+		}
+	}
+	return n > g.present
 }
 
 // left counts the connections that are still open.

@@ -41,6 +41,10 @@ func TestJudge(t *testing.T) {
 		s.LastReceived, s.LastSent = 44e6, 72e6
 		return s
 	}
+	empty := func(s sockdiag.Socket, received uint32) sockdiag.Socket {
+		s.EmptyReceived = received
+		return s
+	}
 	for name, tt := range map[string]struct {
 		s        sockdiag.Socket
 		was      *connection
@@ -61,6 +65,9 @@ func TestJudge(t *testing.T) {
 		"request after the app's close":            {end(10, 21, 20, 2, 0, 0), seen(sockdiag.Established, 10, 20, app), false, crossed},
 		"client reset in the middle of the answer": {end(10, 32768, 100000, 1, 0, 3876512), nil, false, left},
 		"unread bytes and half an answer":          {end(20, 10, 20, 1, 10, 10), seen(sockdiag.Established, 20, 10, client), false, wasReset},
+		"closed by the app, seen in FIN_WAIT1":     {requestLast(end(21, 21, 20, 2, 1, 0)), seen(sockdiag.FinWait1, 20, 20, client), false, wasUnanswered},
+		"client's FIN acknowledges the app's":      {requestLast(empty(end(21, 21, 20, 2, 1, 0), 1)), seen(sockdiag.Established, 20, 20, client), false, wasUnanswered},
+		"client's FIN came before":                 {requestLast(empty(end(21, 21, 20, 2, 1, 0), 2)), seen(sockdiag.Established, 20, 20, client), false, left},
 	} {
 		if got := judge(tt.s, tt.was, func() bool { return tt.appFirst }); got != tt.want {
 			t.Errorf("%s: %v; want %v", name, got, tt.want)

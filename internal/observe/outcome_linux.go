@@ -220,15 +220,21 @@ func (g *ledger) peek(now time.Time) Termination {
 	return t
 }
 
-// conclude judges the connections that the app has closed without an answer, and whose clients have not reacted.
+// conclude judges the connections that the app has closed without an answer, and whose clients have not reacted. One that
+// has left the table and whose report has not come is unseen.
 func (g *ledger) conclude(now time.Time) {
 	for cookie, c := range g.open {
 		waits := c.appFirst || c.missed == 0 && (c.State == sockdiag.FinWait2 || c.State == sockdiag.FinWait1 && c.WriteQueue <= 1)
-		if waits && c.turn == client {
-			delete(g.open, cookie)
-			g.roll.Left(cookie)
+		switch {
+		case waits && c.turn == client:
 			g.end(c, wasUnanswered, now)
+		case !waits && c.missed > 0:
+			g.result.Unseen++
+		default:
+			continue
 		}
+		delete(g.open, cookie)
+		g.roll.Left(cookie)
 	}
 }
 

@@ -23,6 +23,9 @@ type sidecar struct {
 	attempts, lost int // of the proxy; of the client, by its own count
 }
 
+// tick is longer than that of the kernel's clock, which separates the connections before Begin from those after it.
+const tick = 20 * time.Millisecond
+
 // exchange is a request on its way: client to proxy, proxy to app.
 type exchange struct{ client, proxy, inner, app net.Conn }
 
@@ -166,9 +169,11 @@ func TestSidecar(t *testing.T) {
 			for range busy {
 				all = append(all, s.ask())
 			}
+			time.Sleep(tick)
 			if err := w.Begin(time.Now(), "test"); err != nil {
 				t.Fatal(err)
 			}
+			time.Sleep(tick)
 			tt.end(s, all)
 			for _, e := range all {
 				_ = e.proxy.Close()

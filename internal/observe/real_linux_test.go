@@ -128,7 +128,11 @@ func TestLosses(t *testing.T) {
 					lost += c.losses()
 				}
 				got := w.End(ended, Exit{})
-				if got.Open < len(clients) || got.Busy != tt.busy || got.Lost.Total() != lost || lost != tt.busy {
+				open := len(clients)
+				if late { // an app closes idle connections before its listener, too
+					open = tt.busy
+				}
+				if got.Open < open || got.Busy != tt.busy || got.Lost.Total() != lost || lost != tt.busy {
 					t.Errorf("the clients lost %d of %d:\n%s", lost, len(clients), got.Text())
 				}
 				if want := map[bool]Verdict{true: Clean, false: Lossy}[lost == 0]; got.Verdict != want {

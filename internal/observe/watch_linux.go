@@ -19,7 +19,8 @@ const (
 	interval      = 25 * time.Millisecond  // between looks after it, or when pacer allows the next
 	stillInterval = 100 * time.Millisecond // likewise, while nothing moves
 	gather        = 5 * time.Millisecond   // one look for many reports
-	settleTime    = time.Second            // End waits at most so long for reports
+	settleTime    = time.Second            // End waits at most so long for reports,
+	settled       = 25                     // and until so many attempts have found none: a busy kernel is that late
 )
 
 // Watch observes one network namespace. Its methods are safe for concurrent use.
@@ -156,13 +157,13 @@ func (w *Watch) End(at time.Time, exit Exit) Termination {
 		defer clock.Stop()
 		w.changed = true
 		w.tickLocked()
-		for quiet, limit := 0, time.Now().Add(settleTime); quiet < 3 && time.Now().Before(limit); {
+		for quiet, limit := 0, time.Now().Add(settleTime); quiet < settled && time.Now().Before(limit); {
 			if w.changed = false; w.ledger.result.Overruns > 0 {
 				w.tickLocked()
 			} else {
 				w.collectLocked()
 			}
-			if quiet++; w.ledger.closing() > 0 || w.changed {
+			if quiet++; w.ledger.closing() > 0 || w.ledger.unreported() || w.changed {
 				quiet = 0
 			}
 			w.mu.Unlock()

@@ -150,6 +150,7 @@ func (o *Observer) seen(ctx context.Context, p Pod) {
 	} else if p.DeletionGrace < t.pod.DeletionGrace { // a second, shorter deletion
 		t.graceSince = now
 	}
+	ran := t.pod.hasStarted() && !t.pod.hasEnded()
 	t.pod = p
 	notify(t.changed)
 	if p.HostNetwork {
@@ -165,7 +166,7 @@ func (o *Observer) seen(ctx context.Context, p Pod) {
 	if t.isDone {
 		return
 	}
-	if p.isTerminating() && p.hasStarted() && !p.hasEnded() {
+	if p.isTerminating() && p.hasStarted() && (ran || !p.hasEnded()) { // the end may be in the same news
 		o.end(ctx, t, now)
 		o.announceLocked(ctx, t)
 	}

@@ -37,8 +37,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 10 * time.Second
 
-// namespaces is a kernel that reports what a test wants.
+// namespaces is a kernel that reports what a test wants, or the real one.
 type namespaces struct {
+	real    Open // nil: what follows is reported
 	mu      sync.Mutex
 	open    int
 	err     error
@@ -53,8 +54,28 @@ func (n *namespaces) Open(path, _ string) (Watch, error) {
 	if _, err := os.Stat(filepath.Dir(filepath.Dir(path))); err != nil || n.err != nil {
 		return nil, errors.Join(err, n.err)
 	}
+	var w Watch = &view{of: n}
+	if n.real != nil {
+		var err error
+		if w, err = n.real(path, ""); err != nil {
+			return nil, err
+		}
+	}
 	n.open++
-	return &view{of: n}, nil
+	return &counted{w, n}, nil
+}
+
+// counted counts the namespaces that are open.
+type counted struct {
+	Watch
+	of *namespaces
+}
+
+func (c *counted) Close() error {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.of.open--
+	return c.Watch.Close()
 }
 
 type view struct {
@@ -78,12 +99,7 @@ func (v *view) End(time.Time, observe.Exit) observe.Termination {
 	return v.of.seen
 }
 
-func (v *view) Close() error {
-	v.of.mu.Lock()
-	defer v.of.mu.Unlock()
-	v.of.open--
-	return nil
-}
+func (v *view) Close() error { return nil }
 
 // node is a node with real processes, and an API server that a test scripts.
 type node struct {
@@ -195,8 +211,9 @@ func idOf(name string, pod types.UID) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// process starts a real process in a container of a pod, and returns its end.
-func (n *node) process(pod *corev1.Pod, container string) (end func()) {
+// process starts a real process in a container of a pod, and returns its end. network is the file of its network
+// namespace; without one, it has only a name.
+func (n *node) process(pod *corev1.Pod, container string, network ...string) (end func()) {
 	n.t.Helper()
 	cmd := exec.Command("sleep", "1000")
 	if err := cmd.Start(); err != nil {
@@ -217,7 +234,7 @@ func (n *node) process(pod *corev1.Pod, container string) (end func()) {
 	if err := os.MkdirAll(filepath.Join(folder, "ns"), 0o755); err != nil {
 		n.t.Fatal(err)
 	}
-	if err := os.Symlink("net:["+string(pod.UID)+"]", filepath.Join(folder, "ns", "net")); err != nil {
+	if err := os.Symlink(append(network, "net:["+string(pod.UID)+"]")[0], filepath.Join(folder, "ns", "net")); err != nil {
 		n.t.Fatal(err)
 	}
 	return end

@@ -1,0 +1,458 @@
+//go:build cost
+
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/nettest"
+)
+
+var (
+	pairs  = flag.Int("pairs", 2, "measurements without and with the observer")
+	window = flag.Duration("window", 10*time.Second, "`time` of a measurement")
+	rates  = flag.String("rates", "0 1000 10000", "sockets that end per second, on the whole node")
+)
+
+// The test binary is the observer and the pods, too, as the environment says.
+const (
+	role       = "LASTCALL_COST_ROLE"
+	appAddress = "LASTCALL_COST_ADDRESS"
+)
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(role) {
+	case "observer":
+		os.Exit(cli.Main(command(), cli.Version(version)))
+	case "pod":
+		if err := bePod(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// bePod is an app and its clients. Its input is a line for each command: "dial N" connects N times, "rate N" ends N
+// sockets per second, "hold" leaves a request without an answer, "ask" begins to measure answers, and "answer" prints what
+// they took.
+func bePod() error {
+	runtime.GOMAXPROCS(1)
+	ln, err := net.Listen("tcp", os.Getenv(appAddress))
+	if err != nil {
+		return err
+	}
+	go serveApp(ln)
+	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(nettest.Neighbour, 0))}
+	var (
+		kept []net.Conn
+		stop = func() {}
+		asks = func() []time.Duration { return nil }
+	)
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		command, argument, _ := strings.Cut(in.Text(), " ")
+		n, _ := strconv.ParseFloat(argument, 64)
+		switch command {
+		case "dial":
+			for range int(n) {
+				c, err := dialer.Dial("tcp", ln.Addr().String())
+				if err != nil {
+					return err
+				}
+				if _, err := exchange(c, answerIt); err != nil {
+					return err
+				}
+				kept = append(kept, c)
+			}
+		case "rate":
+			stop()
+			stop = repeat(2/n, func() {
+				if c, err := dialer.Dial("tcp", ln.Addr().String()); err == nil {
+					_, _ = exchange(c, closeIt)
+					_, _ = io.Copy(io.Discard, c) // the app closes first: the client's port is free again
+					_ = c.Close()
+				}
+			})
+		case "hold":
+			if _, err := kept[1].Write([]byte{holdIt}); err != nil {
+				return err
+			}
+		case "ask":
+			var took []time.Duration
+			end := repeat(0.005, func() {
+				if d, err := exchange(kept[0], answerIt); err == nil {
+					took = append(took, d)
+				}
+			})
+			asks = func() []time.Duration { end(); return took }
+		case "answer":
+			if err := json.NewEncoder(os.Stdout).Encode(asks()); err != nil {
+				return err
+			}
+			continue
+		}
+		fmt.Println("ok")
+	}
+	return in.Err()
+}
+
+// Requests to the app, a byte each.
+const (
+	answerIt = 'a'
+	closeIt  = 'c' // after the answer
+	holdIt   = 'h' // without an answer
+)
+
+func serveApp(ln net.Listener) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			b := make([]byte, 1)
+			for {
+				if _, err := io.ReadFull(c, b); err != nil {
+					return
+				}
+				if b[0] == holdIt {
+					continue
+				}
+				if _, err := c.Write(b); err != nil || b[0] == closeIt {
+					return
+				}
+			}
+		}()
+	}
+}
+
+// exchange sends a request and returns how long the answer took.
+func exchange(c net.Conn, request byte) (time.Duration, error) {
+	from := time.Now()
+	b := []byte{request}
+	if _, err := c.Write(b); err != nil {
+		return 0, err
+	}
+	_, err := io.ReadFull(c, b)
+	return time.Since(from), err
+}
+
+// repeat does something each so many seconds until the returned function is called.
+func repeat(seconds float64, do func()) (stop func()) {
+	if seconds <= 0 || seconds > 1e6 {
+		return func() {}
+	}
+	stopped, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		clock := time.NewTicker(time.Duration(seconds * float64(time.Second)))
+		defer clock.Stop()
+		for {
+			select {
+			case <-stopped:
+				return
+			case <-clock.C:
+				do()
+			}
+		}
+	}()
+	return func() { close(stopped); <-done }
+}
+
+// simulated is a pod: a process in a network namespace of its own.
+type simulated struct {
+	corev1.Pod
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// do sends a command and returns the answer.
+func (p *simulated) do(t *testing.T, command string) string {
+	t.Helper()
+	if _, err := fmt.Fprintln(p.in, command); err != nil {
+		t.Fatal(err)
+	}
+	line, err := p.out.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return line
+}
+
+// simulate starts pod number i, and adds it to a process table.
+func simulate(t *testing.T, proc string, i int) *simulated {
+	t.Helper()
+	uid, id := fmt.Sprintf("00000000-0000-0000-0000-%012d", i), fmt.Sprintf("%064x", i)
+	p := &simulated{cmd: exec.Command(os.Args[0])}
+	home := nettest.Alone(t)
+	p.cmd.Env = append(os.Environ(), role+"=pod", appAddress+"="+home.TCP4(8080), "GOGC=400")
+	p.cmd.Stderr = os.Stderr
+	var err1, err2 error
+	p.in, err1 = p.cmd.StdinPipe()
+	out, err2 := p.cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, home.Start(p.cmd)); err != nil { // Pdeathsig would be that of home's thread
+		t.Fatal(err)
+	}
+	home.Close()
+	t.Cleanup(func() { _ = p.cmd.Process.Kill(); _ = p.cmd.Wait() })
+	p.out = bufio.NewReader(out)
+	number := strconv.Itoa(p.cmd.Process.Pid)
+	folder := filepath.Join(proc, number)
+	group := fmt.Sprintf("0::/kubepods.slice/kubepods-pod%s.slice/cri-containerd-%s.scope\n", strings.ReplaceAll(uid, "-", "_"), id)
+	if err := errors.Join(os.MkdirAll(filepath.Join(folder, "ns"), 0o755), os.WriteFile(filepath.Join(folder, "cgroup"), []byte(group), 0o644),
+		os.WriteFile(filepath.Join(folder, "stat"), []byte(number+" (app) S 1 1"), 0o644),
+		os.Symlink("/proc/"+number+"/ns/net", filepath.Join(folder, "ns", "net"))); err != nil {
+		t.Fatal(err)
+	}
+	p.Pod = corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("web-%d", i), Namespace: "shop", UID: types.UID(uid)},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "app", ContainerID: "containerd://" + id, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		}}},
+	}
+	return p
+}
+
+// all sends a command to some pods at once.
+func all(t *testing.T, pods []*simulated, command string) {
+	var wait sync.WaitGroup
+	for _, p := range pods {
+		wait.Go(func() { p.do(t, command) })
+	}
+	wait.Wait()
+}
+
+// server is an API server with pods.
+type server struct {
+	*httptest.Server
+	pods    []*simulated
+	changes chan corev1.Pod
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	q := r.URL.Query()
+	switch {
+	case q.Get("sendInitialEvents") == "true":
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: "no streamed lists", Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity})
+	case q.Get("watch") == "":
+		list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
+		for _, p := range s.pods {
+			list.Items = append(list.Items, p.Pod)
+		}
+		_ = json.NewEncoder(w).Encode(list)
+	default:
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		for {
+			select {
+			case <-r.Context().Done():
+				return
+			case p := <-s.changes:
+				_ = json.NewEncoder(w).Encode(map[string]any{"type": "MODIFIED", "object": p})
+				w.(http.Flusher).Flush()
+			}
+		}
+	}
+}
+
+// observing starts the observer, and waits until it watches all pods.
+func observing(t *testing.T, s *server, proc string) (process int, stop func()) {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"a","cluster":{"server":%q}}],"contexts":[{"name":"a","context":{"cluster":"a"}}],"current-context":"a"}`, s.URL)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := ln.Addr().String()
+	_ = ln.Close()
+	cmd := exec.Command(os.Args[0], "--node", "node", "--kubeconfig", config, "--proc", proc, "--events=false", "--listen", address)
+	cmd.Env = append(os.Environ(), role+"=observer")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() {
+		kill := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
+		defer kill.Stop()
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	})
+	t.Cleanup(stop)
+	want := fmt.Sprintf(`{state="watched"} %d`, len(s.pods))
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		if answer, err := http.Get("http://" + address + "/metrics"); err == nil {
+			b, _ := io.ReadAll(answer.Body)
+			_ = answer.Body.Close()
+			if strings.Contains(string(b), want) {
+				return cmd.Process.Pid, stop
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatal("the observer does not watch the pods")
+		}
+	}
+}
+
+// used is the processor time of a process.
+func used(t *testing.T, process int) time.Duration {
+	t.Helper()
+	if process == 0 {
+		return 0
+	}
+	var at unix.Timespec
+	if err := unix.ClockGettime(int32(^process<<3|2), &at); err != nil { // see clock_getcpuclockid(3)
+		t.Fatal(err)
+	}
+	return time.Duration(at.Nano())
+}
+
+// workers is the processor time of the kernel's workers, which make the reports.
+func workers() (sum time.Duration) {
+	names, _ := filepath.Glob("/proc/[0-9]*/comm")
+	for _, name := range names {
+		if b, _ := os.ReadFile(name); !strings.HasPrefix(string(b), "kworker") {
+			continue
+		}
+		b, _ := os.ReadFile(filepath.Join(filepath.Dir(name), "schedstat"))
+		first, _, _ := strings.Cut(string(b), " ")
+		ns, _ := strconv.ParseInt(first, 10, 64)
+		sum += time.Duration(ns)
+	}
+	return sum
+}
+
+// memory is a line of /proc/PID/status.
+func memory(process int, name string) string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", process))
+	_, after, _ := strings.Cut(string(b), name+":")
+	line, _, _ := strings.Cut(after, "\n")
+	kb, _ := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(line), " kB"))
+	return fmt.Sprintf("%.1f MB", float64(kb)/1024)
+}
+
+func load() string {
+	b, _ := os.ReadFile("/proc/loadavg")
+	first, _, _ := strings.Cut(string(b), " ")
+	return first
+}
+
+// TestCost measures what the observer of a node costs, with 200 pods of 50 connections each:
+// go test -tags cost -run TestCost -v -timeout 30m ./kube/cmd/lastcall-observer
+func TestCost(t *testing.T) {
+	const settle = 10 * time.Second // after the observer's start, until its glances are rare
+	const count, connections, ending, asking = 200, 50, 20, 20
+	proc := t.TempDir()
+	if err := os.Mkdir(filepath.Join(proc, "1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := &server{changes: make(chan corev1.Pod, count)}
+	for i := range count {
+		s.pods = append(s.pods, simulate(t, proc, i+1))
+	}
+	all(t, s.pods, fmt.Sprintf("dial %d", connections))
+	s.Server = httptest.NewServer(s)
+	defer func() { s.CloseClientConnections(); s.Close() }()
+
+	measure := func(what string, process int) {
+		askers := s.pods[count-asking:]
+		all(t, askers, "ask")
+		from, ours, kernels := time.Now(), used(t, process), workers()
+		time.Sleep(*window)
+		took := time.Since(from).Seconds()
+		ours, kernels = used(t, process)-ours, workers()-kernels
+		var times []time.Duration
+		for _, p := range askers {
+			var some []time.Duration
+			if err := json.Unmarshal([]byte(p.do(t, "answer")), &some); err != nil {
+				t.Fatal(err)
+			}
+			times = append(times, some...)
+		}
+		slices.Sort(times)
+		at := func(part float64) time.Duration {
+			return times[int(part*float64(len(times)-1))].Round(time.Microsecond)
+		}
+		t.Logf("%-44s observer %6.3f %%, kernel's workers %6.3f %%, answers p50 %7v p99 %7v of %d; %s, at most %s resident, load %s", what,
+			100*ours.Seconds()/took, 100*kernels.Seconds()/took, at(0.5), at(0.99), len(times),
+			cmp.Or(memory(process, "VmRSS"), "0"), memory(process, "VmHWM"), load())
+	}
+	for range *pairs {
+		for _, on := range []bool{false, true} {
+			process, stop, what := 0, func() {}, "without"
+			if on {
+				process, stop = observing(t, s, proc)
+				what = "observed"
+				time.Sleep(settle)
+			}
+			for _, rate := range strings.Fields(*rates) {
+				n, err := strconv.ParseFloat(rate, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all(t, s.pods, fmt.Sprintf("rate %g", n/count))
+				time.Sleep(2 * time.Second)
+				measure(fmt.Sprintf("%s, %s ends/s", what, rate), process)
+			}
+			all(t, s.pods, "rate 0")
+			all(t, s.pods[:1], "rate 5000")
+			time.Sleep(2 * time.Second)
+			measure(what+", 5,000 ends/s in one pod", process)
+			all(t, s.pods[:1], "rate 0")
+			stop()
+		}
+	}
+	process, stop := observing(t, s, proc)
+	defer stop()
+	time.Sleep(settle)
+	grace, now := int64(300), time.Now()
+	for _, p := range s.pods[:ending] {
+		pod := p.DeepCopy()
+		pod.DeletionGracePeriodSeconds, pod.DeletionTimestamp = &grace, &metav1.Time{Time: now.Add(time.Duration(grace) * time.Second)}
+		s.changes <- *pod
+	}
+	time.Sleep(time.Second)
+	measure(fmt.Sprintf("%d terminate, idle", ending), process)
+	all(t, s.pods[:ending], "hold")
+	measure(fmt.Sprintf("%d terminate, a request in flight in each", ending), process)
+	all(t, s.pods, fmt.Sprintf("rate %g", 1000.0/count))
+	measure("the same, 1,000 ends/s", process)
+}
