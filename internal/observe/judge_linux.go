@@ -177,9 +177,9 @@ func judge(s sockdiag.Socket, was *connection, appFirst func() bool) fate {
 		wasClosed = was != nil && was.State == sockdiag.CloseWait
 		wasOpen   = was != nil && was.State == sockdiag.Established
 		noFIN     = wasOpen && was.Received == s.Received
-		// The table has shown that the app closed, or one segment was the client's FIN and acknowledged ours.
+		// If our FIN is acknowledged: the table has shown it, or one segment was the client's FIN and acknowledged ours.
 		finAfter = was != nil && (was.appFirst || was.State == sockdiag.FinWait1 || was.State == sockdiag.FinWait2) ||
-			wasOpen && finAcked && s.Received == was.Received+1 && s.EmptyReceived == was.EmptyReceived+1
+			wasOpen && s.Received == was.Received+1 && s.EmptyReceived == was.EmptyReceived+1
 	)
 	if was == nil && next == app && s.LastReceived == s.LastSent && s.SegmentsReceived > s.SegmentsSent {
 		next = unclear // one request of several segments, or the last of several requests is without an answer

@@ -64,9 +64,10 @@ var modelSettings = []modelSetting{
 // machine delays single rollouts.
 const modelWithin = 10
 
-// TestModel compares the model with rollouts of this node under load. What the model is given in addition to the setting: how long the pods of the rollout
-// took to start, which depends on the machine and on how many start at once, and how long the controllers took to react in
-// another rollout, which is made first. What it predicts from the pods of that one as well is printed.
+// TestModel compares the model with rollouts of this node under load. What the model is given in addition to the setting:
+// how long the pods of the rollout took to start, which depends on the machine and on how many start at once, and how long
+// the controllers took to react in another rollout, which is made first. What it predicts from the pods of that one as
+// well is printed.
 //
 //	make e2e ARGS="-tags e2e,model -run TestModel -parallel 2"
 func TestModel(t *testing.T) {
