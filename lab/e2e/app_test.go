@@ -132,14 +132,23 @@ func (n *namespace) gateway(service string) string {
 		n.T.Fatal("the gateway does not serve")
 	}
 	url := "http://" + at
-	n.Until("had its gateway serve", func() error {
-		code, _, err := get(n.T.Context(), url+"/get")
+	n.serves(url)
+	return url
+}
+
+// serves waits until an app answers at a gateway or a Service.
+func (n *namespace) serves(url string) {
+	n.T.Helper()
+	n.Until("answered at "+url, func() error {
+		// A SYN that came before kube-proxy's rules is lost, and so are its repetitions.
+		ctx, cancel := context.WithTimeout(n.T.Context(), 2*time.Second)
+		defer cancel()
+		code, _, err := get(ctx, url+"/get")
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("%d", code)
 		}
 		return err
 	})
-	return url
 }
 
 // get sends one request on its own connection, and returns its duration.

@@ -70,7 +70,9 @@ func (n *namespace) observe(t *testing.T, want int, f func()) (p phase) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	loaded := make(chan *result, 1)
-	go func() { loaded <- load(ctx, "http://"+service.Spec.ClusterIP, storyRate) }()
+	url := "http://" + service.Spec.ClusterIP
+	n.serves(url) // kube-proxy may be later than a rollout
+	go func() { loaded <- load(ctx, url, storyRate) }()
 	f()
 	var all []losses.Termination
 	n.Until("had all terminations reported", func() error {
