@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
 // cluster is an app, named as Istio's inbound cluster. Several listeners may share one.
@@ -20,25 +22,26 @@ type cluster struct {
 	failed        uint64 // 5xx responses
 }
 
-func clustersOf(listeners []Listener) []*cluster {
+func clustersOf(listeners []pipe.Listener) []*cluster {
 	var out []*cluster
 	byName := make(map[string]*cluster)
 	for _, l := range listeners {
-		c := byName[l.cluster()]
+		name := clusterOf(&l)
+		c := byName[name]
 		if c == nil {
-			c = &cluster{name: l.cluster()}
-			byName[c.name] = c
+			c = &cluster{name: name}
+			byName[name] = c
 			out = append(out, c)
 		}
 		if len(c.hosts) == 0 || c.hosts[len(c.hosts)-1] != l.App {
 			c.hosts = append(c.hosts, l.App)
 		}
-		c.active += l.AppActive
-		c.connected += l.AppConnected
-		c.connectFailed += l.ConnectFailed
-		c.requests += l.Requests
-		c.pending += l.Busy
-		c.failed += l.Responses[5]
+		c.active += uint64(l.AppOpen)
+		c.connected += l.Stats.Connected
+		c.connectFailed += l.Stats.ConnectFailed
+		c.requests += l.Stats.Requests
+		c.pending += uint64(l.Busy)
+		c.failed += l.Stats.Responses[5]
 	}
 	return out
 }

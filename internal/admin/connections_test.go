@@ -4,6 +4,11 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/pipe"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
 func TestConnections(t *testing.T) {
@@ -11,13 +16,14 @@ func TestConnections(t *testing.T) {
 	if _, body := ask(t, s, "GET", "/connections?format=json"); body != `{"connections":[]}`+"\n" {
 		t.Errorf("without any: %s", body)
 	}
-	plane.connections = []Connection{
+	const ms = drain.Millis(time.Millisecond)
+	plane.connections = []pipe.Connection{
 		{
-			Peer: "10.0.0.1:4711", Listener: "web", Protocol: "http/2", State: "busy", AgeMs: 3_723_456, App: "127.0.0.1:8080", Received: 100, Sent: 2000, Open: 2,
-			TLS:      &ConnectionTLS{Version: "TLS 1.3", ServerName: "shop", ALPN: "h2"},
-			Requests: []OpenRequest{{Request: "GET /\x1b[2J\t<a>", AgeMs: 12_345, Status: 200}, {Request: "POST /", AgeMs: 5}},
+			Peer: "10.0.0.1:4711", Listener: "web", Protocol: "http/2", State: "busy", Age: 3_723_456 * ms, App: "127.0.0.1:8080", Received: 100, Sent: 2000, Open: 2,
+			TLS:      &tcp.TLSInfo{Version: "TLS 1.3", ServerName: "shop", ALPN: "h2"},
+			Requests: []pipe.OpenRequest{{Line: "GET /\x1b[2J\t<a>", Age: 12_345 * ms, Status: 200}, {Line: "POST /", Age: 5 * ms}},
 		},
-		{Peer: "[::1]:80", Listener: "web", State: "idle", AgeMs: 999, IdleMs: 500, App: "127.0.0.1:8080"},
+		{Peer: "[::1]:80", Listener: "web", State: "idle", Age: 999 * ms, Idle: 500 * ms, App: "127.0.0.1:8080"},
 	}
 	resp, body := ask(t, s, "GET", "/connections")
 	want := strings.Join([]string{
@@ -28,9 +34,9 @@ func TestConnections(t *testing.T) {
 	if body != want || resp.Header.Get("Content-Type") != mediaText {
 		t.Errorf("got\n%swant\n%s", body, want)
 	}
-	var got struct{ Connections []Connection }
+	var got struct{ Connections []pipe.Connection }
 	if resp, body := ask(t, s, "GET", "/connections?format=json"); resp.Header.Get("Content-Type") != mediaJSON || json.Unmarshal([]byte(body), &got) != nil ||
-		len(got.Connections) != 2 || got.Connections[0].Requests[0].Request != "GET /\x1b[2J\t<a>" || got.Connections[0].TLS.ServerName != "shop" || got.Connections[1].TLS != nil {
+		len(got.Connections) != 2 || got.Connections[0].Requests[0].Line != "GET /\x1b[2J\t<a>" || got.Connections[0].TLS.ServerName != "shop" || got.Connections[1].TLS != nil {
 		t.Errorf("%v: %s", resp, body)
 	}
 	if resp, body := ask(t, s, "GET", "/connections?format=xml"); resp.StatusCode != 400 || !strings.Contains(body, "must be text or json") {

@@ -1,4 +1,4 @@
-// Package admin serves Envoy's admin API for a data plane that is not Envoy.
+// Package admin serves Envoy's admin API for the pipe, a data plane that is not Envoy.
 //
 // The promise: a tool that drains an Envoy by its admin port drains this data plane, without changes. Requests of such
 // tools are accepted as Envoy 1.40 accepts them, and the parts of a response that tools read (status, headers, names of

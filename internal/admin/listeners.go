@@ -30,8 +30,8 @@ func (s *Server) listeners(q query) answer {
 	if format != "json" { // in Envoy every other format is text
 		var b strings.Builder
 		for _, l := range s.Plane.Listeners() {
-			for _, a := range l.Addresses {
-				b.WriteString(l.name() + "::" + a.String() + "\n")
+			for _, a := range addresses(&l) {
+				b.WriteString(nameOf(&l) + "::" + a.String() + "\n")
 			}
 		}
 		return text(http.StatusOK, b.String())
@@ -40,8 +40,9 @@ func (s *Server) listeners(q query) answer {
 		Listeners []listenerStatus `json:"listener_statuses,omitempty"`
 	}
 	for _, l := range s.Plane.Listeners() {
-		status := listenerStatus{Name: l.name(), Local: newSocketAddress(l.Addresses[0])}
-		for _, a := range l.Addresses[1:] {
+		all := addresses(&l)
+		status := listenerStatus{Name: nameOf(&l), Local: newSocketAddress(all[0])}
+		for _, a := range all[1:] {
 			status.Additional = append(status.Additional, newSocketAddress(a))
 		}
 		out.Listeners = append(out.Listeners, status)

@@ -3,6 +3,7 @@ package admin
 import (
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -12,6 +13,9 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/lastcall-dev/lastcall/internal/counters"
+	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -20,8 +24,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakePlane struct {
 	mu          sync.Mutex
 	asked       []string
-	listeners   []Listener
-	connections []Connection
+	listeners   []pipe.Listener
+	connections []pipe.Connection
 }
 
 func (p *fakePlane) note(what string) {
@@ -39,28 +43,28 @@ func (p *fakePlane) was() string {
 	return out
 }
 
-func (p *fakePlane) Listeners() []Listener     { return slices.Clone(p.listeners) }
-func (p *fakePlane) Connections() []Connection { return slices.Clone(p.connections) }
-func (p *fakePlane) Drain()                    { p.note("drain") }
-func (p *fakePlane) CloseIdle()                { p.note("close-idle") }
-func (p *fakePlane) StopAccepting()            { p.note("stop") }
-func (p *fakePlane) Resume()                   { p.note("resume") }
+func (p *fakePlane) Listeners() []pipe.Listener     { return slices.Clone(p.listeners) }
+func (p *fakePlane) Connections() []pipe.Connection { return slices.Clone(p.connections) }
+func (p *fakePlane) Drain()                         { p.note("drain") }
+func (p *fakePlane) CloseIdle()                     { p.note("close-idle") }
+func (p *fakePlane) StopAccepting()                 { p.note("stop") }
+func (p *fakePlane) Resume()                        { p.note("resume") }
+
+// listenerOn is a listener of HTTP without traffic.
+func listenerOn(address, name, app string) pipe.Listener {
+	return pipe.Listener{
+		Inbound: pipe.Inbound{Name: name, App: app, Protocol: pipe.HTTP},
+		Addr:    net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)),
+	}
+}
 
 // twoListeners returns one listener as Istio names it, with traffic, and one for TCP.
-func twoListeners() []Listener {
-	return []Listener{
-		{
-			Addresses: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:8000"), netip.MustParseAddrPort("[::]:8000")},
-			App:       "127.0.0.1:8080", HTTP: true,
-			Active: 3, Busy: 2, Connections: 10, Requests: 40, Responses: [6]uint64{0, 0, 30, 0, 6, 2},
-			AppActive: 3, AppConnected: 8, ConnectFailed: 1,
-		},
-		{
-			Name:      "mysql",
-			Addresses: []netip.AddrPort{netip.MustParseAddrPort("[::1]:3307")},
-			App:       "127.0.0.1:3306",
-		},
-	}
+func twoListeners() []pipe.Listener {
+	web, mysql := listenerOn("[::]:8000", "", "127.0.0.1:8080"), listenerOn("[::1]:3307", "mysql", "127.0.0.1:3306")
+	web.Open, web.Busy, web.AppOpen = 3, 2, 3
+	web.Stats = counters.Stats{Connections: 10, Requests: 40, Responses: [6]uint64{0, 0, 30, 0, 6, 2}, Connected: 8, ConnectFailed: 1}
+	mysql.Protocol = pipe.TCP
+	return []pipe.Listener{web, mysql}
 }
 
 // startServer starts a server on a free port, for a plane with two listeners.

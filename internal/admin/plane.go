@@ -4,58 +4,56 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+
+	"github.com/lastcall-dev/lastcall/internal/pipe"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
-// Plane is the data plane that the API shows and controls. Its methods may be called concurrently and repeatedly.
+// Plane is the pipe that the API shows and controls. Its methods may be called concurrently and repeatedly.
 type Plane interface {
-	Listeners() []Listener     // the current inbound listeners
-	Connections() []Connection // the clients', the oldest first
-	Drain()                    // make every response the last one of its connection
-	CloseIdle()                // close connections without requests, from now on
-	StopAccepting()            // close the listeners; open connections continue
-	Resume()                   // undo Drain and CloseIdle
+	Listeners() []pipe.Listener     // the current inbound listeners
+	Connections() []pipe.Connection // the clients', the oldest first
+	Drain()                         // make every response the last one of its connection
+	CloseIdle()                     // close connections without requests, from now on
+	StopAccepting()                 // close the listeners; open connections continue
+	Resume()                        // undo Drain and CloseIdle
 }
 
-// Listener is one inbound listener, with one app behind it.
-type Listener struct {
-	Name          string           // and that of its HTTP statistics; if empty, made from its address, as in Istio
-	Addresses     []netip.AddrPort // at least one; the first names its statistics
-	App           string           // host:port
-	HTTP          bool             // it may carry HTTP, and so has HTTP statistics
-	Active        uint64           // open connections of clients
-	Busy          uint64           // of them, those with a request in flight
-	Connections   uint64           // accepted
-	Requests      uint64
-	Responses     [6]uint64 // by hundreds of the status; [0] is unused
-	AppActive     uint64    // open connections to the app
-	AppConnected  uint64    // successful ones
-	ConnectFailed uint64    // failed ones
+// addresses are those of a listener; the first names its statistics. One for all addresses is one socket for IPv4 and
+// IPv6; Istio lists 0.0.0.0 with :: as an additional address, and tools look for the former.
+func addresses(l *pipe.Listener) []netip.AddrPort {
+	at := tcp.AddrPort(l.Addr)
+	if at.Addr() == netip.IPv6Unspecified() {
+		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), at}
+	}
+	return []netip.AddrPort{at}
 }
 
 // statAddress is the address in the names of statistics: 0.0.0.0_8080, [__]_8080.
 // Envoy replaces colons, which separate a name from its value.
-func (l *Listener) statAddress() string {
-	return strings.ReplaceAll(l.Addresses[0].String(), ":", "_")
+func statAddress(l *pipe.Listener) string {
+	return strings.ReplaceAll(addresses(l)[0].String(), ":", "_")
 }
 
-func (l *Listener) name() string {
+// nameOf is the listener's name; if it has none, it is made from its address, as in Istio.
+func nameOf(l *pipe.Listener) string {
 	if l.Name != "" {
 		return l.Name
 	}
-	return l.statAddress()
+	return statAddress(l)
 }
 
 // statPrefix is the middle of http.….downstream_cx_active. The semicolon is Istio's: it ends a prefix that contains
 // dots.
-func (l *Listener) statPrefix() string {
+func statPrefix(l *pipe.Listener) string {
 	if l.Name != "" {
 		return l.Name
 	}
-	return "inbound_" + l.statAddress() + ";"
+	return "inbound_" + statAddress(l) + ";"
 }
 
-// cluster is Istio's name for the app behind its own inbound listener.
-func (l *Listener) cluster() string {
+// clusterOf is Istio's name for the app behind its own inbound listener.
+func clusterOf(l *pipe.Listener) string {
 	_, port, err := net.SplitHostPort(l.App)
 	if err != nil {
 		port = l.App

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
 
 // stat is one statistic with Envoy's name.
@@ -104,12 +106,13 @@ func (s *Server) collect() []*stat {
 	var connections uint64
 	for i := range listeners {
 		l := &listeners[i]
-		connections += l.Active
-		b.connections(scope{"listener", "envoy_listener_address", l.statAddress()}, l.Active, l.Connections)
-		if l.HTTP {
-			http := scope{"http", "envoy_http_conn_manager_prefix", l.statPrefix()}
-			b.connections(http, l.Active, l.Connections)
-			b.requests(http, l.Busy, l.Requests, l.Responses)
+		open := uint64(l.Open)
+		connections += open
+		b.connections(scope{"listener", "envoy_listener_address", statAddress(l)}, open, l.Stats.Connections)
+		if l.Protocol != pipe.TCP {
+			http := scope{"http", "envoy_http_conn_manager_prefix", statPrefix(l)}
+			b.connections(http, open, l.Stats.Connections)
+			b.requests(http, uint64(l.Busy), l.Stats.Requests, l.Stats.Responses)
 		}
 	}
 	for _, c := range clustersOf(listeners) {

@@ -2,21 +2,42 @@ package admin
 
 import (
 	"encoding/json"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/counters"
+	"github.com/lastcall-dev/lastcall/internal/pipe"
 )
+
+func TestListenersOnEveryAddressAreNamedAsIstioDoes(t *testing.T) {
+	for address, want := range map[string]string{
+		"[::]:80":             "0.0.0.0:80 [::]:80",
+		"0.0.0.0:80":          "0.0.0.0:80",
+		"127.0.0.1:80":        "127.0.0.1:80",
+		"[::ffff:10.0.0.1]:1": "10.0.0.1:1",
+		"[::1]:80":            "[::1]:80",
+	} {
+		var got []string
+		l := listenerOn(address, "", "")
+		for _, a := range addresses(&l) {
+			got = append(got, a.String())
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %v, want %s", address, got, want)
+		}
+	}
+}
 
 func contains(s, part string) bool { return strings.Contains(s, part) }
 
 func TestNamesAreSharedAsInEnvoy(t *testing.T) {
 	s, plane := startServer(t)
-	plane.listeners = []Listener{
-		{Name: "web", Addresses: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:80")}, App: "127.0.0.1:8080", HTTP: true, Active: 1, Connections: 2, Requests: 3},
-		{Name: "web", Addresses: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:81")}, App: "127.0.0.1:8080", HTTP: true, Active: 10, Connections: 20, Requests: 30},
-	}
+	first, second := listenerOn("10.0.0.1:80", "web", "127.0.0.1:8080"), listenerOn("10.0.0.1:81", "web", "127.0.0.1:8080")
+	first.Open, first.Stats = 1, counters.Stats{Connections: 2, Requests: 3}
+	second.Open, second.Stats = 10, counters.Stats{Connections: 20, Requests: 30}
+	plane.listeners = []pipe.Listener{first, second}
 	if _, body := ask(t, s, "GET", "/stats?filter=^http.web.*(cx_active|rq_total)|^cluster.*rq_total|^listener.10.*active|total_connections"); body != `cluster.inbound|8080||.upstream_rq_total: 33
 http.web.downstream_cx_active: 11
 http.web.downstream_rq_total: 33
@@ -34,8 +55,9 @@ server.total_connections: 11
 // A reader in the middle of a change sees no negative numbers.
 func TestNoCountIsNegative(t *testing.T) {
 	s, plane := startServer(t)
-	plane.listeners[0].Active = plane.listeners[0].Connections + 1
-	plane.listeners[0].Busy, plane.listeners[0].Requests = 5, 1
+	web := &plane.listeners[0]
+	web.Open = int(web.Stats.Connections) + 1
+	web.Busy, web.Stats.Requests = 5, 1
 	for _, target := range []string{"/stats", "/clusters", "/stats/prometheus"} {
 		if _, body := ask(t, s, "GET", target); regexp.MustCompile(`\d{19}`).MatchString(body) {
 			t.Errorf("%s:\n%s", target, body)

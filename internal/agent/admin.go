@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/netip"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/admin"
@@ -28,7 +26,7 @@ func (a *agent) startAdmin() error {
 	}
 	var err error
 	a.admin, err = admin.Start(a.Admin.Address, admin.Options{
-		Plane:     adminPlane{a, p},
+		Plane:     adminPlane{p, a},
 		Live:      a.status.live,
 		Quit:      func(ctx context.Context) { a.signal(ctx, drain.QuitNow) },
 		DrainTime: a.Settings.DrainDuration.Value,
@@ -58,57 +56,25 @@ func (a *agent) stopAdmin() {
 
 // adminPlane adapts the pipe for the admin API.
 type adminPlane struct {
-	a    *agent
-	pipe *pipe.Pipe
+	*pipe.Pipe
+	a *agent
 }
 
-func (p adminPlane) Listeners() []admin.Listener {
-	var out []admin.Listener
-	for _, l := range p.pipe.Listeners() {
-		out = append(out, admin.Listener{
-			Name:          l.Name,
-			Addresses:     addresses(l.Addr),
-			App:           l.App,
-			HTTP:          l.Protocol != pipe.TCP,
-			Active:        uint64(max(0, l.Open)),
-			Busy:          uint64(max(0, l.Busy)),
-			Connections:   l.Stats.Connections,
-			Requests:      l.Stats.Requests,
-			Responses:     l.Stats.Responses,
-			AppActive:     uint64(max(0, l.AppOpen)),
-			AppConnected:  l.Stats.Connected,
-			ConnectFailed: l.Stats.ConnectFailed,
-		})
-	}
-	return out
-}
-
-// addresses are those of a listener. One for all addresses is one socket for IPv4 and IPv6; Istio lists 0.0.0.0 with ::
-// as an additional address, and tools look for the former.
-func addresses(a net.Addr) []netip.AddrPort {
-	at := a.(*net.TCPAddr).AddrPort()
-	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
-	if at.Addr() == netip.IPv6Unspecified() {
-		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), at}
-	}
-	return []netip.AddrPort{at}
-}
-
-func (p adminPlane) Drain() { _ = p.pipe.Drain(context.Background()) }
+func (p adminPlane) Drain() { _ = p.Pipe.Drain(context.Background()) }
 
 func (p adminPlane) CloseIdle() {
-	_ = p.pipe.CloseIdle(context.Background(), p.a.Settings.IdleGrace.Value)
+	_ = p.Pipe.CloseIdle(context.Background(), p.a.Settings.IdleGrace.Value)
 }
 
 func (p adminPlane) StopAccepting() {
 	p.a.Succession.Stop()
-	_ = p.pipe.StopAccepting(context.Background())
+	_ = p.Pipe.StopAccepting(context.Background())
 }
 
 // Resume does nothing once a termination has begun: it controls the pipe from then on.
 func (p adminPlane) Resume() {
 	p.a.phases.unlessDraining(func() {
-		if err := p.pipe.Resume(context.Background()); err != nil {
+		if err := p.Pipe.Resume(context.Background()); err != nil {
 			p.a.log.Error("cannot resume the pipe", "error", err)
 		}
 	})

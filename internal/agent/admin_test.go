@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -128,24 +127,6 @@ func TestAdminAddressThatSomebodyHas(t *testing.T) {
 	<-r.done
 	if r.code != CodeCrashed || r.err == nil || !strings.Contains(r.err.Error(), "choose another by --admin-address, or off") {
 		t.Errorf("code %d, %v", r.code, r.err)
-	}
-}
-
-func TestListenersOnEveryAddressAreNamedAsIstioDoes(t *testing.T) {
-	for address, want := range map[string]string{
-		"[::]:80":             "0.0.0.0:80 [::]:80",
-		"0.0.0.0:80":          "0.0.0.0:80",
-		"127.0.0.1:80":        "127.0.0.1:80",
-		"[::ffff:10.0.0.1]:1": "10.0.0.1:1",
-		"[::1]:80":            "[::1]:80",
-	} {
-		var got []string
-		for _, a := range addresses(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))) {
-			got = append(got, a.String())
-		}
-		if strings.Join(got, " ") != want {
-			t.Errorf("%s: %v, want %s", address, got, want)
-		}
 	}
 }
 

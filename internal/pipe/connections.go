@@ -5,34 +5,32 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/counters"
+	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
-// Connection is a client's connection at one moment.
+// Connection is a client's connection at one moment. Its JSON is that of /connections; docs/admin-api.md describes it.
 type Connection struct {
-	Peer     string
-	Listener string // its Label
-	Protocol string // http/1.1, http/2, websocket, tls (passing through), tcp; empty: not known yet
-	State    ConnectionState
-	Age      time.Duration
-	Idle     time.Duration // for how long no request has been in flight; 0 unless idle
-	App      string        // host:port
-
-	// Of TLS that is terminated here, or whose ClientHello has been read; else empty.
-	TLSVersion, ServerName, ALPN, PeerSubject string
-
-	// Received and Sent are the bytes exchanged with the client, TLS included.
-	Received, Sent uint64
-
-	Requests []OpenRequest // without a complete response, the oldest first, at most requestsListed
-	Open     int           // how many there are
+	Peer     string          `json:"peer"`
+	Listener string          `json:"listener"`           // its Label
+	Protocol string          `json:"protocol,omitempty"` // http/1.1, http/2, websocket, tls (passing through), tcp; empty: not known yet
+	State    ConnectionState `json:"state"`
+	TLS      *tcp.TLSInfo    `json:"tls,omitempty"` // terminated here, or whose ClientHello has been read; else nil
+	Age      drain.Millis    `json:"age_ms"`
+	Idle     drain.Millis    `json:"idle_ms,omitempty"` // for how long no request has been in flight; 0 unless idle
+	App      string          `json:"app"`               // host:port
+	Received uint64          `json:"received_bytes"`    // from the client, TLS included
+	Sent     uint64          `json:"sent_bytes"`
+	Open     int             `json:"open_requests"`      // without a complete response
+	Requests []OpenRequest   `json:"requests,omitempty"` // of them the oldest first, at most requestsListed
 }
 
 // OpenRequest is a request without a complete response.
 type OpenRequest struct {
-	Line   string // method and target, cut
-	Age    time.Duration
-	Status int // of its response, when that has begun
+	Line   string       `json:"request"` // method and target, cut
+	Age    drain.Millis `json:"age_ms"`
+	Status int          `json:"status,omitempty"` // of its response, when that has begun
 }
 
 // ConnectionState is what a connection is doing.
@@ -63,9 +61,9 @@ func (p *Pipe) Connections() []Connection {
 }
 
 func (c *conn) list() Connection {
-	out := Connection{Peer: c.client.RemoteAddr().String(), Age: time.Since(c.began), App: c.appName()}
-	if hello := c.hello.Load(); hello != nil {
-		out.TLSVersion, out.ServerName, out.ALPN, out.PeerSubject = hello.Version, hello.ServerName, hello.ALPN, hello.Peer
+	out := Connection{Peer: c.client.RemoteAddr().String(), Age: drain.Millis(time.Since(c.began)), App: c.appName()}
+	if hello := c.hello.Load(); hello != nil && hello.Version+hello.ServerName+hello.ALPN != "" {
+		out.TLS = hello
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +77,7 @@ func (c *conn) list() Connection {
 	case c.hasWorkLocked():
 		out.State = StateQuiet
 	default:
-		out.State, out.Idle = StateIdle, time.Since(c.idleSince)
+		out.State, out.Idle = StateIdle, drain.Millis(time.Since(c.idleSince))
 	}
 	out.Protocol = c.protocolLocked()
 	for i := range c.queue.len() {
@@ -133,6 +131,6 @@ func (p *Pipe) Protocols() (busy, idle map[string]int) {
 
 func (out *Connection) add(line []byte, began time.Time, status int) {
 	if out.Open++; out.Open <= requestsListed {
-		out.Requests = append(out.Requests, OpenRequest{Line: string(line), Age: time.Since(began), Status: status})
+		out.Requests = append(out.Requests, OpenRequest{Line: string(line), Age: drain.Millis(time.Since(began)), Status: status})
 	}
 }

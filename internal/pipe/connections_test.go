@@ -42,7 +42,7 @@ func TestConnections(t *testing.T) {
 	}
 	c := list[0]
 	if c.Peer != busy.LocalAddr().String() || c.Listener != "web" || c.Protocol != "http/1.1" || c.State != StateBusy || c.App != g.String() || c.Age <= 0 ||
-		c.TLSVersion != "TLS 1.3" || c.ServerName != "app.test" || c.ALPN != "http/1.1" || c.PeerSubject != "CN=caller" || c.Received < 300 || c.Sent < 300 ||
+		c.TLS.Version != "TLS 1.3" || c.TLS.ServerName != "app.test" || c.TLS.ALPN != "http/1.1" || c.TLS.Peer != "CN=caller" || c.Received < 300 || c.Sent < 300 ||
 		c.Open != 1 || c.Requests[0].Line != "GET /slow?A" || c.Requests[0].Age <= 0 || c.Requests[0].Status != 0 {
 		t.Errorf("the busy one: %+v", c)
 	}

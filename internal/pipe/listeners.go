@@ -35,9 +35,9 @@ func (p *Pipe) Listeners() []Listener {
 		out[i] = Listener{
 			Inbound: l.Inbound,
 			Addr:    l.Addr(),
-			Open:    int(l.stats.Open.Load()),
-			Busy:    int(l.stats.Busy.Load()),
-			AppOpen: int(l.stats.AppOpen.Load()),
+			Open:    max(0, int(l.stats.Open.Load())),
+			Busy:    max(0, int(l.stats.Busy.Load())),
+			AppOpen: max(0, int(l.stats.AppOpen.Load())),
 			TLS:     l.tls.Stats(),
 		}
 		l.stats.AddTo(&out[i].Stats)

@@ -36,13 +36,13 @@ type tlsLayer struct {
 	info      TLSInfo     // written before isDone
 }
 
-// TLSInfo is the information in a TLS handshake or a ClientHello.
+// TLSInfo is the information in a TLS handshake or a ClientHello. Its JSON is part of /connections.
 type TLSInfo struct {
-	Version    string // "TLS 1.3"
-	ServerName string // SNI, as the client sent it
-	ALPN       string // empty: none
-	Peer       string // the subject of the client's certificate; empty without one
-	Resumed    bool
+	Version    string `json:"version,omitempty"`      // "TLS 1.3"; empty: it passes through
+	ServerName string `json:"server_name,omitempty"`  // SNI, as the client sent it
+	ALPN       string `json:"alpn,omitempty"`         // empty: none
+	Peer       string `json:"peer_subject,omitempty"` // the subject of the client's certificate; empty without one
+	Resumed    bool   `json:"-"`
 }
 
 // Terminate puts TLS on an unused socket. Handshake must follow; firstByte is called when the client begins it.
