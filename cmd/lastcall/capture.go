@@ -118,20 +118,16 @@ func (f *captureSettings) run(cmd *cobra.Command, command []string) error {
 
 // resolve merges the flags, the pod's annotations and the agent's own ports.
 func (f *captureSettings) resolve(flags *pflag.FlagSet) (capture.Config, error) {
-	annotations, err := capture.ReadAnnotations(f.agent.annotations)
-	if err != nil {
-		return capture.Config{}, err
-	}
-	if annotations == nil && flags.Changed("annotations") {
-		fmt.Fprintf(os.Stderr, "lastcall: --annotations %s: no such file; continuing without annotations\n", f.agent.annotations)
-	}
 	agent, err := f.agent.resolve()
 	if err != nil {
 		return capture.Config{}, err
 	}
+	if agent.Annotations == nil && flags.Changed("annotations") {
+		fmt.Fprintf(os.Stderr, "lastcall: --annotations %s: no such file; continuing without annotations\n", f.agent.annotations)
+	}
 	in := capture.Input{
 		Flags:       map[string]string{},
-		Annotations: annotations,
+		Annotations: agent.Annotations,
 		OwnPorts:    []uint16{uint16(agent.StatusPort.Value), uint16(agent.AdminPort.Value)},
 	}
 	for _, s := range capture.Settings {

@@ -2,8 +2,6 @@ package capture
 
 import (
 	"net/netip"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -102,28 +100,6 @@ func TestWhatIsWrongIsTold(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-}
-
-func TestReadAnnotations(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "annotations")
-	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := ReadAnnotations(file); got != nil || err != nil {
-		t.Errorf("no file: %v, %v", got, err)
-	}
-	write("a=b\nproxy.istio.io/config=\"x: y\\n\"\ntraffic.sidecar.istio.io/excludeInboundPorts=\"80,\\u0038\"\r\nstatus.sidecar.istio.io/port=\"1\"")
-	got, err := ReadAnnotations(file)
-	want := map[string]string{"traffic.sidecar.istio.io/excludeInboundPorts": "80,8", "status.sidecar.istio.io/port": "1"}
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, %v, want %v", got, err, want)
-	}
-	write("traffic.sidecar.istio.io/excludeInboundPorts=80\n")
-	if _, err := ReadAnnotations(file); err == nil || !strings.Contains(err.Error(), "excludeInboundPorts in "+file+": 80: must be a value in double quotes") {
-		t.Errorf("no quotes: %v", err)
-	}
 }
 
 func FuzzResolve(f *testing.F) {

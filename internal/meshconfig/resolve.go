@@ -83,7 +83,7 @@ func Resolve(in Input) (*Settings, error) {
 		r.adviseVariable(name, Source{Origin: Environment, Name: name}, name)
 	}
 	s := r.settings()
-	s.ScrapeTarget = r.scrapeTarget(s.StatusPort.Value)
+	s.ScrapeTarget, s.Annotations = r.scrapeTarget(s.StatusPort.Value), r.annotations
 	r.adviseCombination(s)
 	s.Warnings = r.all()
 	return s, r.err()

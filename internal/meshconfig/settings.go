@@ -51,6 +51,7 @@ type Settings struct {
 
 	ScrapeTarget Value[string]     // URL of the app's own metrics; empty: none
 	Proxy        *mesh.ProxyConfig // the whole merged ProxyConfig, on Istio's defaults
+	Annotations  map[string]string // of the pod, all of them; nil without their file
 	Warnings     []Warning         // in the order of the layers, then of the whole
 }
 
