@@ -183,28 +183,20 @@ func (a *agent) startUnlessStopped(ctx context.Context) error {
 
 func (a *agent) start(ctx context.Context) (err error) {
 	appWithin, err := a.Succession.TakeOver(a.listenAddresses())
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case appWithin > 0:
+	}
+	defer func() {
+		if err != nil {
+			a.abandonStart()
+		}
+	}()
+	if appWithin > 0 {
 		return a.startAsSuccessor(ctx, appWithin)
 	}
 	if a.status, err = a.startStatus(); err != nil {
 		return err
 	}
-	defer func() {
-		if err == nil {
-			return
-		}
-		if a.app != nil {
-			a.killApp()
-		}
-		if a.plane != nil {
-			a.plane.Kill()
-		}
-		a.stopAdmin()
-		a.status.close()
-	}()
 	if err := a.startPlane(ctx); err != nil {
 		return err
 	}
@@ -220,6 +212,21 @@ func (a *agent) start(ctx context.Context) (err error) {
 	}
 	a.phases.ready()
 	return a.Succession.Ready()
+}
+
+// abandonStart ends what has been started. The app has served nothing yet.
+func (a *agent) abandonStart() {
+	a.stopAdmin()
+	if a.status != nil {
+		a.status.close()
+	}
+	if a.plane != nil {
+		a.plane.Kill()
+	}
+	if a.app != nil {
+		a.app.Kill()
+		<-a.app.Done()
+	}
 }
 
 // startPlane starts the data plane.
@@ -274,17 +281,11 @@ func (a *agent) hear(ctx context.Context) {
 			reload, handedOver, appGone, appDone = nil, nil, nil, nil
 		case <-appGone:
 			appGone = nil
-			a.log.Info("app exited by itself")
-			a.finishResponses(ctx)
-			a.signal(ctx, drain.AppEnded)
+			a.appExited(ctx)
 		case <-appDone:
-			appDone = nil
-			if a.endingApp.Load() {
-				continue
+			if appDone = nil; !a.endingApp.Load() {
+				a.appExited(ctx, "code", a.app.Code())
 			}
-			a.log.Info("app exited by itself", "code", a.app.Code())
-			a.finishResponses(ctx)
-			a.signal(ctx, drain.AppEnded)
 		case <-ctx.Done():
 			return
 		}

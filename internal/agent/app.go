@@ -20,12 +20,6 @@ func (a *agent) startApp() (err error) {
 	return nil
 }
 
-// killApp ends an app that has served nothing yet.
-func (a *agent) killApp() {
-	a.app.Kill()
-	<-a.app.Done()
-}
-
 // appAddresses are where connections to the app go.
 func (a *agent) appAddresses() []string {
 	var out []string
@@ -81,6 +75,13 @@ func (a *agent) awaitServing(ctx context.Context) {
 	}
 	a.phases.appAccepts()
 	a.Succession.Serving()
+}
+
+// appExited ends the agent of an app that has exited by itself, once its responses are delivered.
+func (a *agent) appExited(ctx context.Context, attrs ...any) {
+	a.log.Info("app exited by itself", attrs...)
+	a.finishResponses(ctx)
+	a.signal(ctx, drain.AppEnded)
 }
 
 // finishResponses waits, for a second at most, until the responses of an app that has exited are delivered. New

@@ -73,11 +73,6 @@ func (a *agent) startAsSuccessor(ctx context.Context, appWithin time.Duration) (
 	if err := a.startApp(); err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			a.killApp()
-		}
-	}()
 	if err := a.awaitApp(ctx, appWithin); err != nil {
 		return err
 	}
@@ -85,20 +80,13 @@ func (a *agent) startAsSuccessor(ctx context.Context, appWithin time.Duration) (
 		return err
 	}
 	a.phases.ready()
-	if a.status, err = a.startStatus(); err == nil {
-		err = a.startAdmin()
+	if a.status, err = a.startStatus(); err != nil {
+		return err
 	}
-	if err == nil {
-		err = a.Succession.Ready()
+	if err := a.startAdmin(); err != nil {
+		return err
 	}
-	if err != nil {
-		a.stopAdmin()
-		if a.status != nil {
-			a.status.close()
-		}
-		a.plane.Kill()
-	}
-	return err
+	return a.Succession.Ready()
 }
 
 // listenAddresses are those that must be free, or inherited.
