@@ -52,36 +52,27 @@ func (b *Body) Data(p []byte) {
 	}
 }
 
-// End is how a body is ended early.
-type End struct {
-	Last   []byte // what to send last, with its framing
-	Proper bool   // the body then ends properly; otherwise the end of the connection must not look like its end
-	Name   string // for reports; empty if the client loses nothing
-}
-
-// End returns how the body can end now; ok is false within a unit or a chunk. message is for a client's failed call.
-func (b *Body) End(message string) (end End, ok bool) {
+// End returns how the body can end now: Last has its framing, and unless the ending is Proper, the end of the connection must
+// not look like the body's. ok is false within a unit or a chunk. message is for a client's failed call.
+func (b *Body) End(message string) (end eventstream.Ending, ok bool) {
 	if b.Kind == http1.ChunkedBody && !b.AtChunkBoundary() || !b.betweenUnits() {
 		return end, false
 	}
-	var last []byte
 	switch b.content {
 	case Events:
-		e := b.events.Ending()
-		last, end.Proper, end.Name = e.Last, e.Proper, e.Name
+		end = b.events.Ending()
 	case Lines:
 		end.Proper = true
 	default:
 		if end.Proper = true; !b.isComplete() {
-			last, end.Name = b.content.failure(message)
+			end.Last, end.Name = b.content.failure(message)
 		}
 	}
 	if b.Kind != http1.ChunkedBody {
-		end.Last = last
 		return end, true
 	}
-	if len(last) > 0 {
-		end.Last = http1.AppendChunk(nil, last)
+	if len(end.Last) > 0 {
+		end.Last = http1.AppendChunk(nil, end.Last)
 	}
 	if end.Proper {
 		end.Last = append(end.Last, http1.LastChunk...)

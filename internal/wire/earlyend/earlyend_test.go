@@ -3,6 +3,7 @@ package earlyend
 import (
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
@@ -52,22 +53,22 @@ func TestEnd(t *testing.T) {
 		kind    http1.BodyKind
 		sent    string
 		ok      bool
-		want    End
+		want    eventstream.Ending
 	}{
-		{"unknown content", Unknown, http1.ChunkedBody, chunk("x"), false, End{}},
-		{"within a chunk", Lines, http1.ChunkedBody, "4\r\n{}", false, End{}},
-		{"within a line", Lines, http1.ChunkedBody, chunk("{"), false, End{}},
-		{"no line yet", Lines, http1.ChunkedBody, "", true, End{Last: []byte(http1.LastChunk), Proper: true}},
-		{"between lines", Lines, http1.ChunkedBody, chunk("{}\n"), true, End{Last: []byte(http1.LastChunk), Proper: true}},
-		{"between lines, without chunks", Lines, http1.CloseBody, "{}\n", true, End{Proper: true}},
-		{"within an event", Events, http1.ChunkedBody, chunk("data: 1\n"), false, End{}},
-		{"between events of no dialect", Events, http1.ChunkedBody, chunk("data: 1\n\n"), true, End{Name: "truncated"}},
-		{"a complete stream", Events, http1.ChunkedBody, chunk("data: [DONE]\n\n"), true, End{Last: []byte(http1.LastChunk), Proper: true}},
-		{"within a message", GRPCWeb, http1.ChunkedBody, chunk(message[:7]), false, End{}},
-		{"between messages", GRPCWeb, http1.ChunkedBody, chunk(message), true, End{Last: []byte(chunk(trailers) + http1.LastChunk), Proper: true, Name: "grpc-status 14"}},
-		{"after the trailers", GRPCWeb, http1.ChunkedBody, chunk(message + trailers), true, End{Last: []byte(http1.LastChunk), Proper: true}},
-		{"Connect", Connect, http1.CloseBody, message, true, End{Last: []byte(connected), Proper: true, Name: "unavailable"}},
-		{"Connect, complete", Connect, http1.CloseBody, message + connected, true, End{Proper: true}},
+		{"unknown content", Unknown, http1.ChunkedBody, chunk("x"), false, eventstream.Ending{}},
+		{"within a chunk", Lines, http1.ChunkedBody, "4\r\n{}", false, eventstream.Ending{}},
+		{"within a line", Lines, http1.ChunkedBody, chunk("{"), false, eventstream.Ending{}},
+		{"no line yet", Lines, http1.ChunkedBody, "", true, eventstream.Ending{Last: []byte(http1.LastChunk), Proper: true}},
+		{"between lines", Lines, http1.ChunkedBody, chunk("{}\n"), true, eventstream.Ending{Last: []byte(http1.LastChunk), Proper: true}},
+		{"between lines, without chunks", Lines, http1.CloseBody, "{}\n", true, eventstream.Ending{Proper: true}},
+		{"within an event", Events, http1.ChunkedBody, chunk("data: 1\n"), false, eventstream.Ending{}},
+		{"between events of no dialect", Events, http1.ChunkedBody, chunk("data: 1\n\n"), true, eventstream.Ending{Name: "truncated"}},
+		{"a complete stream", Events, http1.ChunkedBody, chunk("data: [DONE]\n\n"), true, eventstream.Ending{Last: []byte(http1.LastChunk), Proper: true}},
+		{"within a message", GRPCWeb, http1.ChunkedBody, chunk(message[:7]), false, eventstream.Ending{}},
+		{"between messages", GRPCWeb, http1.ChunkedBody, chunk(message), true, eventstream.Ending{Last: []byte(chunk(trailers) + http1.LastChunk), Proper: true, Name: "grpc-status 14"}},
+		{"after the trailers", GRPCWeb, http1.ChunkedBody, chunk(message + trailers), true, eventstream.Ending{Last: []byte(http1.LastChunk), Proper: true}},
+		{"Connect", Connect, http1.CloseBody, message, true, eventstream.Ending{Last: []byte(connected), Proper: true, Name: "unavailable"}},
+		{"Connect, complete", Connect, http1.CloseBody, message + connected, true, eventstream.Ending{Proper: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, step := range []int{1, 3, 1000} {
