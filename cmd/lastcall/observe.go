@@ -90,17 +90,6 @@ type observation struct {
 	free           func()
 }
 
-// ports16 converts the numbers of a flag.
-func ports16(flag string, ports []uint) (out []uint16, err error) {
-	for _, port := range ports {
-		if port < 1 || port > 65535 {
-			return nil, usage(fmt.Errorf("%s %d: must be 1 to 65535", flag, port))
-		}
-		out = append(out, uint16(port))
-	}
-	return out, nil
-}
-
 // observation finds the app and starts to watch.
 func (f *observeFlags) observation(ctx context.Context, args []string) (_ *observation, err error) {
 	ways := 0
@@ -123,15 +112,15 @@ func (f *observeFlags) observation(ctx context.Context, args []string) (_ *obser
 	case f.limit < 0 || f.grace < 0:
 		return nil, usage(errors.New("--for and --grace must not be negative"))
 	}
-	ports, err := ports16("--ports", f.ports)
+	counted, err := ports("ports", f.ports)
 	if err != nil {
 		return nil, err
 	}
-	ignore, err := ports16("--ignore-ports", f.ignorePorts)
+	ignore, err := ports("ignore-ports", f.ignorePorts)
 	if err != nil {
 		return nil, err
 	}
-	proxy, err := ports16("--proxy-ports", f.proxyPorts)
+	proxy, err := ports("proxy-ports", f.proxyPorts)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +160,7 @@ func (f *observeFlags) observation(ctx context.Context, args []string) (_ *obser
 			return nil, err
 		}
 	}
-	options.Ports, options.IgnorePorts = ports, ignore
+	options.Ports, options.IgnorePorts = counted, ignore
 	options.ProxyPorts, options.Attempts = proxy, f.proxyAttempts
 	if o.watch, err = observe.Open(namespace, options); err != nil {
 		return nil, err
