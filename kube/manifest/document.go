@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v2"
+	yamlv3 "go.yaml.in/yaml/v3"
 	kjson "sigs.k8s.io/json"
 	sigs "sigs.k8s.io/yaml"
 )
@@ -18,6 +19,21 @@ import (
 type Document struct {
 	Line int // of the stream, from 1
 	Text []byte
+
+	root     *yamlv3.Node // see node
+	isParsed bool
+}
+
+// node is the document's first YAML node, nil if it is not readable. It is parsed once, for all items of a List.
+func (d *Document) node() *yamlv3.Node {
+	if !d.isParsed {
+		d.isParsed = true
+		var whole yamlv3.Node
+		if err := yamlv3.NewDecoder(bytes.NewReader(d.Text)).Decode(&whole); err == nil && len(whole.Content) > 0 {
+			d.root = whole.Content[0]
+		}
+	}
+	return d.root
 }
 
 // Documents splits a stream at its markers. "---" at the beginning of a line is always a marker, even in a block
@@ -111,8 +127,8 @@ func (d Document) problem(err error) *Problem {
 	return p
 }
 
-func (d Document) unlist(text []byte, path string, depth int) ([]*Object, error) {
-	o := &Object{JSON: text, Path: path, document: &d}
+func (d *Document) unlist(text []byte, path string, depth int) ([]*Object, error) {
+	o := &Object{JSON: text, Path: path, document: d}
 	var list struct {
 		*Object
 		Metadata struct {

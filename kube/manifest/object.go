@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"bytes"
 	"strconv"
 	"strings"
 
@@ -29,8 +28,6 @@ type Object struct {
 	File *File `json:"-"`
 
 	document *Document // nil for an object that is not from a text
-	root     *yaml.Node
-	isParsed bool
 }
 
 // Group is the API group, empty for the core group.
@@ -60,17 +57,15 @@ func (o *Object) Decode(into any) error {
 // Workload is the object with its pod, nil for an object that contains none.
 func (o *Object) Workload() (*Workload, error) { return ReadWorkload(o.JSON) }
 
-// Node is the YAML node of the object in its document; nil if there is none. It is parsed at the first call.
+// Node is the YAML node of the object in its document; nil if there is none.
 func (o *Object) Node() *yaml.Node {
-	if o.isParsed || o.document == nil {
-		return o.root
-	}
-	o.isParsed = true
-	root := &yaml.Node{}
-	if err := yaml.NewDecoder(bytes.NewReader(o.document.Text)).Decode(root); err != nil || len(root.Content) == 0 {
+	if o.document == nil {
 		return nil
 	}
-	n := root.Content[0]
+	n := o.document.node()
+	if n == nil {
+		return nil
+	}
 	for key := range strings.SplitSeq(strings.TrimPrefix(o.Path, "/"), "/") {
 		if i, err := strconv.Atoi(key); err == nil && n.Kind == yaml.SequenceNode && i < len(n.Content) {
 			n = resolve(n.Content[i])
@@ -78,7 +73,6 @@ func (o *Object) Node() *yaml.Node {
 			n = resolve(next)
 		}
 	}
-	o.root = n
 	return n
 }
 

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
@@ -125,6 +126,16 @@ func TestBounds(t *testing.T) {
 	deep := strings.Repeat(`{"kind": "List", "apiVersion": "v1", "items": [`, 1000) + strings.Repeat("]}", 1000)
 	if f := manifest.Parse("deep", []byte(deep)); len(f.Problems) != 1 || !strings.Contains(f.Problems[0].Error(), "more than 8 Lists") {
 		t.Errorf("Lists in Lists: %v", f.Problems)
+	}
+	const item = "- {apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: web, image: web}]}}\n"
+	began := time.Now()
+	for i, o := range manifest.Parse("list", []byte("apiVersion: v1\nkind: List\nitems:\n"+strings.Repeat(item, 5000))).Objects {
+		if line := o.Line("spec.containers[web].image"); line != 4+i {
+			t.Fatalf("object %d of a long List: line %d", i, line)
+		}
+	}
+	if took := time.Since(began); took > 30*time.Second { // minutes, if each object parses the List
+		t.Errorf("the lines of a long List took %v", took)
 	}
 }
 
