@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,11 +27,7 @@ func container(o Options, p *corev1.Pod) corev1.EphemeralContainer {
 	random := make([]byte, 4)
 	_, _ = rand.Read(random) // never fails
 	no, yes, user := false, true, int64(unprivileged)
-	grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
-	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
-		grace = *s
-	}
-	args := []string{"observe", "--pod", "--json", "--for", o.Limit.String(), "--grace", (time.Duration(grace) * time.Second).String()}
+	args := []string{"observe", "--pod", "--json", "--for", o.Limit.String(), "--grace", inject.GraceOf(&p.Spec).String()}
 	proxy := inject.CarrierOf(p)
 	for _, port := range inject.StatusPorts(proxy) {
 		args = append(args, "--ignore-ports", strconv.Itoa(int(port)))

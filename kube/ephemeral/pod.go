@@ -120,14 +120,14 @@ func (p *observed) conclude(pod *corev1.Pod) *losses.Termination {
 			t.Unknown = []string{p.other}
 		}
 		if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil {
-			t.Began = pod.DeletionTimestamp.Add(-time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second)
+			t.Began = pod.DeletionTimestamp.Add(-inject.Seconds(*pod.DeletionGracePeriodSeconds))
 		}
 	} else {
 		t.Traffic, t.Began, t.Seconds = *p.last, p.last.Begin, time.Duration(p.last.Duration).Seconds()
 		t.Lateness = probes.Lateness(&p.last.Arrivals).Seconds()
 	}
 	if s := pod.DeletionGracePeriodSeconds; s != nil && !t.Began.IsZero() {
-		t.Deadline = t.Began.Add(time.Duration(*s) * time.Second)
+		t.Deadline = t.Began.Add(inject.Seconds(*s))
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if end := s.State.Terminated; end != nil && end.ExitCode == losses.KilledCode && end.Reason != "OOMKilled" && !end.FinishedAt.Time.Before(t.Began.Truncate(time.Second)) {

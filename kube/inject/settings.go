@@ -109,10 +109,15 @@ func downward(annotations map[string]string) []byte {
 
 // GraceOf is the pod's grace period; Kubernetes' default is 30 s.
 func GraceOf(spec *corev1.PodSpec) time.Duration {
-	if s := spec.TerminationGracePeriodSeconds; s != nil && *s >= 0 && *s <= math.MaxInt32 {
-		return time.Duration(*s) * time.Second
+	if s := spec.TerminationGracePeriodSeconds; s != nil {
+		return Seconds(*s)
 	}
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
+}
+
+// Seconds is the duration of a pod's field, 0 to 68 years: the API server admits numbers that no time.Duration holds.
+func Seconds(n int64) time.Duration {
+	return time.Duration(min(max(n, 0), math.MaxInt32)) * time.Second
 }
 
 // environment has the variables of the pod's sidecar, in their order in the manifest.

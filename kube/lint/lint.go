@@ -80,7 +80,7 @@ var rules = []func(*linting){
 
 // Pod examines one pod. With a grace period of 0, that is the only finding.
 func Pod(in Input) []Finding {
-	l := &linting{Input: in, grace: corev1.DefaultTerminationGracePeriodSeconds * time.Second}
+	l := &linting{Input: in, grace: inject.GraceOf(&in.Pod.Spec)}
 	if s := in.Pod.Spec.TerminationGracePeriodSeconds; s != nil {
 		if *s <= 0 && !l.serves() && !l.hasLastcall() {
 			return nil // a pod that only calls others is often killed on purpose
@@ -90,7 +90,6 @@ func Pod(in Input) []Finding {
 			l.fixGrace(appsOwn + corev1.DefaultTerminationGracePeriodSeconds*time.Second)
 			return l.findings
 		}
-		l.grace = time.Duration(min(*s, 1<<31)) * time.Second
 	}
 	for _, rule := range rules {
 		rule(l)

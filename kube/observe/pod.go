@@ -73,12 +73,12 @@ func podOf(p *corev1.Pod) Pod {
 		pod.Owner = &metav1.OwnerReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: owner.UID}
 	}
 	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
-		pod.Grace = time.Duration(*s) * time.Second
+		pod.Grace = inject.Seconds(*s)
 	}
 	if at := p.DeletionTimestamp; at != nil {
 		pod.DeletionGrace = pod.Grace
 		if s := p.DeletionGracePeriodSeconds; s != nil {
-			pod.DeletionGrace = time.Duration(*s) * time.Second
+			pod.DeletionGrace = inject.Seconds(*s)
 		}
 		pod.Deleted = at.Add(-pod.DeletionGrace) // the API server's rule: deletionTimestamp is the deadline
 	}

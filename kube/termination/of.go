@@ -49,11 +49,9 @@ func Of(pod *corev1.Pod, o Options) *Termination {
 
 func (t *Termination) readGrace(spec *corev1.PodSpec) {
 	t.Grace = Setting{"terminationGracePeriodSeconds", "30", "default"}
-	t.grace = corev1.DefaultTerminationGracePeriodSeconds * time.Second
-	if s := spec.TerminationGracePeriodSeconds; s != nil {
-		n := min(max(*s, 0), 1<<31-1)
-		t.grace = time.Duration(n) * time.Second
-		t.Grace = Setting{t.Grace.Name, strconv.FormatInt(n, 10), "spec"}
+	t.grace = inject.GraceOf(spec)
+	if spec.TerminationGracePeriodSeconds != nil {
+		t.Grace = Setting{t.Grace.Name, strconv.Itoa(int(t.grace / time.Second)), "spec"}
 	}
 }
 

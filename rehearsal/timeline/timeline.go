@@ -6,8 +6,11 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"strconv"
 	"text/template"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/terminal"
 )
 
 // Chart is one picture.
@@ -157,8 +160,8 @@ func (c Chart) SVG() ([]byte, error) {
 		y += rowHeight
 	}
 	v.AxisAt = y
-	for at, step := time.Duration(0), stepFor(until); at <= until; at += step {
-		v.Ticks = append(v.Ticks, tick{x(at), fmt.Sprintf("%g s", at.Seconds())})
+	for at, step := time.Duration(0), Step(until); at <= until; at += step {
+		v.Ticks = append(v.Ticks, tick{x(at), strconv.FormatFloat(at.Seconds(), 'f', -1, 64) + " s"})
 	}
 	y += axisHeight
 	for i, e := range c.Key {
@@ -201,18 +204,20 @@ func (r Row) draw(y int, x func(time.Duration) float64) row {
 	return out
 }
 
-// stepFor returns a step with 4 to 8 ticks.
-func stepFor(until time.Duration) time.Duration {
-	for _, step := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second} {
+// Step is the time between two ticks of a clock that ends at until: there are at most 8, at round times.
+func Step(until time.Duration) time.Duration {
+	for _, step := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second,
+		10 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute} {
 		if until/step <= 7 {
 			return step
 		}
 	}
-	return time.Minute
+	return (until/8/time.Hour + 1) * time.Hour
 }
 
 var picture = template.Must(template.New("picture").Funcs(template.FuncMap{
-	"add": func(a, b int) int { return a + b },
+	"add":  func(a, b int) int { return a + b },
+	"html": func(text any) string { return template.HTMLEscapeString(terminal.Printable(fmt.Sprint(text))) }, // XML has no control characters
 }).Parse(`<svg xmlns="http://www.w3.org/2000/svg" width="{{.Width}}" height="{{.Height}}" viewBox="0 0 {{.Width}} {{.Height}}" font-family="ui-sans-serif, system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif" font-size="15" role="img" aria-label="{{html .Title}}">
 <style>
 .page{fill:#fff}.text{fill:#1f2328}.faint{fill:#59636e}.line{stroke:#d1d9e0}.ours{fill:#dafbe1}.edge{fill:#1a7f37}

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
 // course is the life of one pod, by the times at which this machine received its changes. A zero time: not yet.
@@ -23,13 +25,10 @@ type course struct {
 
 // grace is the time from the pod's deletion to SIGKILL.
 func (c *course) grace() time.Duration {
-	switch {
-	case c.pod.DeletionGracePeriodSeconds != nil:
-		return time.Duration(*c.pod.DeletionGracePeriodSeconds) * time.Second
-	case c.pod.Spec.TerminationGracePeriodSeconds != nil:
-		return time.Duration(*c.pod.Spec.TerminationGracePeriodSeconds) * time.Second
+	if s := c.pod.DeletionGracePeriodSeconds; s != nil {
+		return inject.Seconds(*s)
 	}
-	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
+	return inject.GraceOf(&c.pod.Spec)
 }
 
 // sigkilled is the exit code of a process that SIGKILL ended (128 + 9).
