@@ -283,13 +283,8 @@ func (o *observation) exit() observe.Exit {
 func (o *observation) announce() error {
 	ports := o.watch.Listening()
 	if o.json {
-		var line struct {
-			Observing struct {
-				Ports []uint16 `json:"ports"`
-			} `json:"observing"`
-		}
-		line.Observing.Ports = append([]uint16{}, ports...)
-		return json.NewEncoder(o.stdout).Encode(line)
+		observing := map[string]any{"ports": append([]uint16{}, ports...)}
+		return json.NewEncoder(o.stdout).Encode(map[string]any{"observing": observing})
 	}
 	_, err := fmt.Fprintf(o.stdout, "observing ports %v\n", ports)
 	return err

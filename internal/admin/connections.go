@@ -13,6 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/internal/terminal"
 )
 
 // connections is /connections, which Envoy does not have.
@@ -67,7 +68,7 @@ func oldest(c *pipe.Connection) string {
 		return "-"
 	}
 	r := c.Requests[0]
-	s := printable(r.Line) + " " + age(r.Age)
+	s := terminal.Printable(r.Line) + " " + age(r.Age)
 	if r.Status != 0 {
 		s += " " + strconv.Itoa(r.Status)
 	}
@@ -85,16 +86,10 @@ func tlsText(t *tcp.TLSInfo) string {
 	words := []string{cmp.Or(t.Version, "passed")}
 	for _, s := range []string{t.ServerName, t.ALPN, t.Peer} {
 		if s != "" {
-			words = append(words, printable(s))
+			words = append(words, terminal.Printable(s))
 		}
 	}
 	return strings.Join(words, " ")
-}
-
-// printable keeps a client's text from controlling a terminal or breaking the table.
-func printable(s string) string {
-	quoted := strconv.Quote(s)
-	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
 // age is a rounded duration for people: about three digits.

@@ -8,6 +8,12 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
+func TestPrintable(t *testing.T) {
+	if got := Printable("GET /\x1b[2J\u009b\u202e\n::error::é \"a\\d\""); got != `GET /\x1b[2J\u009b\u202e\n::error::é "a\d"` {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestDraining(t *testing.T) {
 	fixed, istio := drain.DefaultConfig(), drain.DefaultConfig()
 	fixed.Mode, istio.Mode = drain.Fixed, drain.IstioExitOnZero

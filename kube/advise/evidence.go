@@ -52,7 +52,7 @@ type seen struct {
 
 // add adds a termination: when its last new connection came, and for how long after that requests were in flight.
 func (s *seen) add(lateness, tail time.Duration, isClear bool) {
-	s.tails = append(s.tails, tail)
+	s.tails = append(s.tails, max(0, tail))
 	s.propagation = max(s.propagation, lateness)
 	if !isClear {
 		s.unclear++

@@ -51,6 +51,16 @@ func TestQuery(t *testing.T) {
 	}
 }
 
+// TestAbsurd: times that no rehearsal has.
+func TestAbsurd(t *testing.T) {
+	const file = `{"$schema":"/rehearsal-service-v1.json","propagation_ms":[0,%s],"requests":[{"took_ms":1}],"rows":[{"runs":[{"sendings":[{"from_ms":%s,"to_ms":2}]}]}]}`
+	for _, numbers := range [][2]string{{"1000000000000000", "1"}, {"-1", "1"}, {"1", "3"}, {"1", "-9000000000000000000"}} {
+		if _, err := advise.ReadRehearsal(strings.NewReader(fmt.Sprintf(file, numbers[0], numbers[1]))); err == nil {
+			t.Errorf("%s: no error", numbers)
+		}
+	}
+}
+
 // TestReactions: what a rehearsal shows of the app's reaction to its stop signal.
 func TestReactions(t *testing.T) {
 	const inFlight, after = `{"from_ms":900,"to_ms":2000%s}`, `{"from_ms":1500,"to_ms":1600%s}`

@@ -54,6 +54,8 @@ const rehearsalSchema = "/rehearsal-service-v1.json"
 // settled is how long after a stop signal a request is sent that an app which closes its listener no longer accepts.
 const settled = 300 // ms
 
+func isWithinDay(ms int64) bool { return ms >= 0 && ms <= (24*time.Hour).Milliseconds() }
+
 // ReadRehearsal reads the JSON of lastcallctl rehearse --request: its first row decides.
 func ReadRehearsal(in io.Reader) (*Evidence, error) {
 	var r rehearsal
@@ -65,6 +67,9 @@ func ReadRehearsal(in io.Reader) (*Evidence, error) {
 		return nil, fmt.Errorf("the rehearsal has no run")
 	}
 	row := r.Rows[0]
+	if !isWithinDay(r.PropagationMS[1]) {
+		return nil, fmt.Errorf("the rehearsal has a propagation delay of %d ms", r.PropagationMS[1])
+	}
 	e := &Evidence{Propagation: time.Duration(r.PropagationMS[1]) * time.Millisecond, Rate: row.Load}
 	var all []time.Duration
 	latest := int64(0) // served by the old pod
@@ -82,6 +87,9 @@ func ReadRehearsal(in io.Reader) (*Evidence, error) {
 				if !s.OnNew {
 					latest = max(latest, s.FromMS)
 				}
+			}
+			if !isWithinDay(took) {
+				return nil, fmt.Errorf("the rehearsal has a request that took %d ms", took)
 			}
 			all = append(all, time.Duration(took+1)*time.Millisecond) // whole ones, rounded down
 		}
@@ -110,10 +118,10 @@ func (e *Evidence) observeRollout(runs []rehearsedRun) {
 	for _, run := range runs {
 		var created, ready []time.Duration
 		for _, p := range run.Pods {
-			if p.IsNew && p.CreatedMS != nil && *p.CreatedMS >= 0 {
+			if p.IsNew && p.CreatedMS != nil && isWithinDay(*p.CreatedMS) {
 				at := time.Duration(*p.CreatedMS) * time.Millisecond
 				created = append(created, at)
-				if p.ReadyMS > *p.CreatedMS {
+				if p.ReadyMS > *p.CreatedMS && isWithinDay(p.ReadyMS) {
 					ready = append(ready, time.Duration(p.ReadyMS)*time.Millisecond)
 					starts = append(starts, ready[len(ready)-1]-at)
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,8 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/lastcall-dev/lastcall/internal/terminal"
 )
 
 // Status is the outcome of one check.
@@ -133,7 +136,7 @@ func Run(ctx context.Context, clients Clients, o Options) *Result {
 func (c *checker) group(name string) { c.result.Groups = append(c.result.Groups, Group{Name: name}) }
 
 func (c *checker) add(one Check) {
-	one.Detail = printable(one.Detail)
+	one.Detail = terminal.Printable(strings.ReplaceAll(one.Detail, "\n", " ")) // it repeats what the cluster says
 	g := &c.result.Groups[len(c.result.Groups)-1]
 	g.Checks = append(g.Checks, one)
 }

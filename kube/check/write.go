@@ -65,16 +65,6 @@ func (r *Result) WriteText(w io.Writer, s Style) error {
 	return err
 }
 
-// printable replaces control characters: details repeat what the cluster says.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, text)
-}
-
 // Status is that of the worst check.
 func (r *Result) Status() Status {
 	switch {

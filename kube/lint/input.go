@@ -126,7 +126,7 @@ func (e *examination) problems(files []*manifest.File) {
 	for _, f := range files {
 		isTemplate := false
 		for _, p := range f.Problems {
-			if isTemplate = isTemplate || p.IsTemplate; !p.IsTemplate && !(p.IsForeign && f.InFolder) {
+			if isTemplate = isTemplate || p.IsTemplate; !p.IsTemplate && !f.Passes(p) {
 				e.result.Findings = append(e.result.Findings, Found{File: f.Name, Line: p.Line, Finding: Finding{ID: "LC000", Severity: Error, Text: "is not readable: " + p.Err.Error()}})
 			}
 		}

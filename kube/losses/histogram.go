@@ -41,11 +41,11 @@ func Histogram(ctx context.Context, client *http.Client, base *url.URL, span tim
 	for _, s := range series {
 		count, ok := s.number()
 		upTo, err := strconv.ParseFloat(s.Metric["le"], 64)
-		if !ok || err != nil {
+		if !ok || err != nil || math.IsNaN(upTo) {
 			continue
 		}
-		b := Bucket{math.MaxInt64, uint64(math.Round(max(0, count)))}
-		if !math.IsInf(upTo, 1) {
+		b := Bucket{math.MaxInt64, uint64(math.Round(count))}
+		if upTo = max(0, upTo); upTo < 1e9 {
 			b.UpTo = time.Duration(upTo * float64(time.Second))
 		}
 		all = append(all, b)

@@ -42,11 +42,14 @@ func TestRead(t *testing.T) {
 no JSON
 {"namespace":"shop","pod":"web-2",
 {"namespace":"shop","pod":"web-2","workload":"deployment/web","proxy":"lastcall","verdict":"clean","seconds":2,"traffic":{}}
+{"workload":"deployment/web","verdict":"lost","seconds":-1}
+{"workload":"deployment/web","verdict":"lost","lateness_seconds":1e308}
+{"workload":"deployment/web","verdict":"lost","traffic":{"lost":{"refused":-1}}}
 `
 	var totals Totals
 	skipped, err := Read(strings.NewReader(log), totals.Add)
-	if err != nil || skipped != 1 {
-		t.Fatalf("%d lines skipped, %v; want 1", skipped, err)
+	if err != nil || skipped != 4 {
+		t.Fatalf("%d lines skipped, %v; want 4", skipped, err)
 	}
 	all := totals.Workloads()
 	if len(all) != 2 || all[0].Proxy != "none" || all[0].Total() != 1 || all[1].Terminations != 1 {

@@ -96,11 +96,11 @@ type series struct {
 	Value  [2]any            `json:"value"` // time, and the number as text
 }
 
-// number is the value; false for one that is no finite number, as a quantile of nothing is.
+// number is the value; false for one that no sum of an observer has. A quantile of nothing is not a number.
 func (s *series) number() (float64, bool) {
 	text, _ := s.Value[1].(string)
 	v, err := strconv.ParseFloat(text, 64)
-	return v, err == nil && !math.IsNaN(v) && !math.IsInf(v, 0)
+	return v, err == nil && v >= 0 && v <= 1e15
 }
 
 // instant makes one query of Prometheus' HTTP API (/api/v1/query).

@@ -93,6 +93,18 @@ func (t *Termination) Doubts() string {
 	return strings.Join(all, "; ")
 }
 
+// isPlausible reports whether the numbers can be those of a termination: sums, rates and advice follow from them.
+func (t *Termination) isPlausible() bool {
+	const years, many = 1e8, 1e9 // seconds, requests
+	l := t.Traffic.Lost
+	for _, n := range []int{l.Reset, l.Unanswered, l.Refused, l.Cut} {
+		if n < 0 || n > many {
+			return false
+		}
+	}
+	return t.Seconds >= 0 && t.Seconds <= years && t.Lateness >= 0 && t.Lateness <= years && t.Traffic.Idle >= 0
+}
+
 // maxLine bounds one line of an observer, bytes.
 const maxLine = 256 << 10
 
@@ -108,7 +120,7 @@ func Read(r io.Reader, add func(Termination)) (skipped int, err error) {
 			continue
 		}
 		var t Termination
-		if err := json.Unmarshal([]byte(text[i:]), &t); err != nil {
+		if err := json.Unmarshal([]byte(text[i:]), &t); err != nil || !t.isPlausible() {
 			skipped++
 			continue
 		}

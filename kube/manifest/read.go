@@ -54,6 +54,30 @@ func (p *Problem) Error() string {
 
 func (p *Problem) Unwrap() error { return p.Err }
 
+// Passes reports whether a problem is passed over: that of a folder's template, or of a file in it that is no manifest.
+func (f *File) Passes(p *Problem) bool { return f.InFolder && (p.IsTemplate || p.IsForeign) }
+
+// Serving returns the workloads whose pods serve clients. Jobs do not.
+func Serving(files []*File) (all []*Workload, err error) {
+	for _, f := range files {
+		for _, p := range f.Problems {
+			if !f.Passes(p) {
+				return nil, fmt.Errorf("%s: not readable: %w", f.Name, p)
+			}
+		}
+		for _, o := range f.Objects {
+			w, err := o.Workload()
+			if err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", f.Name, o, err)
+			}
+			if w != nil && !w.IsJob() {
+				all = append(all, w)
+			}
+		}
+	}
+	return all, nil
+}
+
 // Parse reads a text of YAML documents, or JSON.
 func Parse(name string, text []byte) *File {
 	f := &File{Name: name, Text: text}
@@ -99,9 +123,9 @@ func Read(paths []string, stdin io.Reader) ([]*File, error) {
 	files := make([]*File, len(names))
 	sum := 0
 	for i, name := range names {
-		text, err := readText(name, stdin)
+		text, err := ReadText(name, stdin)
 		if sum += len(text); sum > MaxInput {
-			return nil, fmt.Errorf("read %s: the files have more than %d bytes: read them in parts", name, MaxInput)
+			return nil, fmt.Errorf("read %s: the files have more than %d MiB: read them in parts", name, MaxInput>>20)
 		}
 		if texts[i] = text; err != nil {
 			files[i] = &File{Name: shown(name), Problems: []*Problem{{Err: err}}}
@@ -181,7 +205,8 @@ func expand(path string) ([]string, error) {
 	return all, err
 }
 
-func readText(name string, stdin io.Reader) ([]byte, error) {
+// ReadText reads one file, or stdin for -, of at most MaxFile bytes.
+func ReadText(name string, stdin io.Reader) ([]byte, error) {
 	var b bytes.Buffer
 	if name != "-" {
 		f, err := os.Open(name)
@@ -199,7 +224,7 @@ func readText(name string, stdin io.Reader) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", shown(name), err)
 	case b.Len() > MaxFile:
-		return nil, fmt.Errorf("has more than %d bytes: split it", MaxFile)
+		return nil, fmt.Errorf("has more than %d MiB: split it", MaxFile>>20)
 	}
 	return b.Bytes(), nil
 }

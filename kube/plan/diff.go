@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/terminal"
 )
 
 // Change is a difference between two plans of one workload.
@@ -108,7 +110,7 @@ func WriteChanges(w io.Writer, changes []Change, s Style) error {
 	for _, c := range changes {
 		if c.Name != name {
 			name = c.Name
-			fmt.Fprintf(&b, "%s\n", s.bold(name))
+			fmt.Fprintf(&b, "%s\n", s.bold(terminal.Printable(name)))
 		}
 		var text string
 		switch {

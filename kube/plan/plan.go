@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -132,7 +133,7 @@ func (p *Plan) refusal() string { return string(p.Termination.Course(termination
 
 // seconds writes a duration as people do: 28 s, 0.5 s.
 func seconds(d time.Duration) string {
-	return fmt.Sprintf("%g s", d.Round(10*time.Millisecond).Seconds())
+	return strconv.FormatFloat(d.Round(10*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
 }
 
 // arrival describes when a request arrives.

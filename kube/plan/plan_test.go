@@ -3,6 +3,7 @@ package plan_test
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,24 @@ func TestPictures(t *testing.T) {
 	}
 	if err := plan.WriteJSON(&js, plans); err != nil || json.Unmarshal(js.Bytes(), &decoded) != nil || len(decoded) != len(plans) || len(decoded[0].Requests) != 4 {
 		t.Errorf("JSON: %v %s", err, js.String())
+	}
+}
+
+// TestAbsurd: numbers that the API server admits, or a file has, and names that control a terminal.
+func TestAbsurd(t *testing.T) {
+	for _, n := range []int64{-5, 86400, math.MaxInt64} {
+		pod := web(1)
+		pod.Spec.TerminationGracePeriodSeconds = &n
+		pod.Spec.Containers[0].Name = "w\x1b[2Jeb"
+		pod.Spec.Containers[0].Lifecycle.PreStop.Sleep.Seconds = n
+		p := plan.New("Pod web\n::error::", pod, plan.AsIs, options)
+		var text, svg bytes.Buffer
+		if err := p.WriteText(&text, plan.Style{}); err != nil || strings.ContainsAny(text.String(), "\x1b") || strings.Contains(text.String(), "\n::error") || strings.Contains(text.String(), "e+") {
+			t.Errorf("%d: %v\n%q", n, err, text.String())
+		}
+		if err := plan.WriteSVG(&svg, []*plan.Plan{p}); err != nil || svg.Len() > 20_000 || strings.ContainsAny(svg.String(), "\x1b") {
+			t.Errorf("%d: %v, a picture of %d bytes", n, err, svg.Len())
+		}
 	}
 }
 

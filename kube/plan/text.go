@@ -8,7 +8,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/lastcall-dev/lastcall/internal/terminal"
 	"github.com/lastcall-dev/lastcall/kube/termination"
+	"github.com/lastcall-dev/lastcall/rehearsal/timeline"
 )
 
 // Style is how text is printed.
@@ -47,7 +49,7 @@ func (s Style) dim(text string) string  { return s.paint("2", text) }
 // WriteText prints the plan for people, 80 columns wide.
 func (p *Plan) WriteText(w io.Writer, s Style) error {
 	var b strings.Builder
-	title := p.Name
+	title := terminal.Printable(p.Name)
 	if p.Way != AsIs {
 		title += ", " + p.Way.Title()
 	}
@@ -112,26 +114,18 @@ func (p *Plan) summary() string {
 // axis is the line with the times.
 func (p *Plan) axis() string {
 	line := []rune(strings.Repeat(" ", columns))
-	step := stepFor(p.until())
+	step, free := max(time.Second, timeline.Step(p.until())), 0
 	for at := time.Duration(0); at <= p.until(); at += step {
-		text := fmt.Sprintf("%gs", at.Seconds())
+		text := strings.ReplaceAll(seconds(at), " ", "")
 		x := labelWide + p.column(at)
 		if x+len(text) > columns {
 			break
 		}
-		copy(line[x:], []rune(text))
-	}
-	return strings.TrimRight(string(line), " ")
-}
-
-// stepFor returns a step with at most 8 ticks.
-func stepFor(until time.Duration) time.Duration {
-	for _, n := range []time.Duration{1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800} {
-		if until <= 8*n*time.Second {
-			return n * time.Second
+		if x >= free {
+			free = x + copy(line[x:], []rune(text)) + 1
 		}
 	}
-	return time.Hour
+	return strings.TrimRight(string(line), " ")
 }
 
 // column is a moment's place on the axis.
@@ -210,6 +204,7 @@ func pad(text string, width int) string {
 
 // cut shortens text to width columns.
 func cut(text string, width int) string {
+	text = terminal.Printable(text)
 	if utf8.RuneCountInString(text) <= width {
 		return text
 	}
@@ -220,6 +215,7 @@ func cut(text string, width int) string {
 func wrap(b *strings.Builder, prefix, text string) {
 	line, empty := prefix, true
 	for _, word := range strings.Fields(text) {
+		word = terminal.Printable(word)
 		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > columns {
 			b.WriteString(line + "\n")
 			line, empty = strings.Repeat(" ", utf8.RuneCountInString(prefix)), true

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/rehearsal/service"
 )
@@ -38,24 +39,16 @@ func Manifest(file string, stdin io.Reader, workload, container string) (service
 
 // choose returns the named workload, or the only one. Jobs serve no clients.
 func choose(files []*manifest.File, name string) (*manifest.Workload, error) {
+	all, err := manifest.Serving(files)
+	if err != nil {
+		return nil, err
+	}
 	var found []*manifest.Workload
 	var names []string
-	for _, f := range files {
-		for _, p := range f.Problems {
-			return nil, p
-		}
-		for _, o := range f.Objects {
-			w, err := o.Workload()
-			if err != nil {
-				return nil, err
-			}
-			if w == nil || w.IsJob() {
-				continue
-			}
-			names = append(names, w.Kind+"/"+w.Name)
-			if name == "" || strings.EqualFold(name, w.Kind+"/"+w.Name) || name == w.Name {
-				found = append(found, w)
-			}
+	for _, w := range all {
+		names = append(names, w.Kind+"/"+w.Name)
+		if name == "" || strings.EqualFold(name, w.Kind+"/"+w.Name) || name == w.Name {
+			found = append(found, w)
 		}
 	}
 	list := strings.Join(names, ", ")
@@ -77,11 +70,8 @@ func Pod(w *manifest.Workload, container string) (service.Pod, error) {
 	if err != nil {
 		return service.Pod{}, err
 	}
-	p := service.Pod{Workload: w.String(), Container: c.Name, Grace: service.DefaultGrace, Command: c.Command, Args: c.Args, Dir: c.WorkingDir}
-	if seconds := spec.TerminationGracePeriodSeconds; seconds != nil {
-		// The kubelet takes 0 for 1 second when it ends a container.
-		p.Grace = time.Duration(max(1, *seconds)) * time.Second
-	}
+	// The kubelet takes 0 for 1 second when it ends a container.
+	p := service.Pod{Workload: w.String(), Container: c.Name, Grace: max(time.Second, inject.GraceOf(spec)), Command: c.Command, Args: c.Args, Dir: c.WorkingDir}
 	note := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
 	if len(c.Ports) > 0 {
 		p.Port = int(c.Ports[0].ContainerPort)
@@ -155,7 +145,7 @@ func hook(h *corev1.LifecycleHandler, note func(string, ...any)) *service.Hook {
 	case h.Exec != nil && len(h.Exec.Command) > 0:
 		return &service.Hook{Exec: h.Exec.Command}
 	case h.Sleep != nil:
-		return &service.Hook{Sleep: time.Duration(h.Sleep.Seconds) * time.Second}
+		return &service.Hook{Sleep: inject.Seconds(h.Sleep.Seconds)}
 	case h.HTTPGet != nil:
 		return &service.Hook{Path: "/" + strings.TrimPrefix(h.HTTPGet.Path, "/")}
 	}

@@ -3,6 +3,8 @@
 package rehearse
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,6 +44,19 @@ func TestManifest(t *testing.T) {
 	}
 	if got := strings.Join(p.Notes, "; "); got != "variable POD comes from elsewhere and is not set; container log is not started" {
 		t.Errorf("notes: %s", got)
+	}
+}
+
+// A folder may have a chart's templates.
+func TestFolder(t *testing.T) {
+	folder := t.TempDir()
+	for name, text := range map[string]string{"web.yaml": deployment, "chart.yaml": "a: [\n{{ .Values }}"} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p, err := Manifest(folder, nil, "", ""); err != nil || p.Workload != "Deployment shop/web" {
+		t.Errorf("%+v, %v", p, err)
 	}
 }
 

@@ -6,12 +6,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/live"
+	"github.com/lastcall-dev/lastcall/internal/terminal"
 )
 
 // Style is how a board is written.
@@ -101,7 +101,7 @@ func (v View) heading() string {
 		text += fmt.Sprintf(" (the first %d pods)", MostPods)
 	}
 	if v.Problem != nil {
-		text += "\ncannot list the pods: " + printable(v.Problem.Error())
+		text += "\ncannot list the pods: " + terminal.Printable(v.Problem.Error())
 	}
 	return text
 }
@@ -136,7 +136,7 @@ func (v View) details(s Style) []string {
 		text = cmp.Or(text, p.Problem)
 	}
 	if text != "" {
-		for line := range strings.SplitSeq(ansi.Wordwrap(printable(text), max(20, s.Width-2), ""), "\n") {
+		for line := range strings.SplitSeq(ansi.Wordwrap(terminal.Printable(text), max(20, s.Width-2), ""), "\n") {
 			lines = append(lines, "  "+line)
 		}
 	}
@@ -144,10 +144,10 @@ func (v View) details(s Style) []string {
 		return lines
 	}
 	for _, c := range p.State.Connections {
-		lines = append(lines, fmt.Sprintf("  %-12s %5d busy %5d idle", cmp.Or(printable(c.Protocol), "not known"), c.Busy, c.Idle))
+		lines = append(lines, fmt.Sprintf("  %-12s %5d busy %5d idle", cmp.Or(terminal.Printable(c.Protocol), "not known"), c.Busy, c.Idle))
 	}
 	for _, h := range p.State.Holding {
-		lines = append(lines, s.paint(busy, fmt.Sprintf("  %8s  %s %s %s", age(time.Duration(h.Age)+v.Now.Sub(p.received)), printable(h.Protocol), printable(h.Peer), printable(h.Request))))
+		lines = append(lines, s.paint(busy, fmt.Sprintf("  %8s  %s %s %s", age(time.Duration(h.Age)+v.Now.Sub(p.received)), terminal.Printable(h.Protocol), terminal.Printable(h.Peer), terminal.Printable(h.Request))))
 	}
 	return lines
 }
@@ -157,7 +157,7 @@ func (p Pod) phase() (word, colour string) {
 	if p.State == nil {
 		return cmp.Or(map[string]string{"Running": "?", "Terminating": "ends"}[p.Status], strings.ToLower(p.Status)), faint
 	}
-	phase := printable(p.State.Phase)
+	phase := terminal.Printable(p.State.Phase)
 	switch {
 	case p.Status == "Gone":
 		return "gone", faint
@@ -200,11 +200,11 @@ func (p Pod) remark(now time.Time) string {
 	switch {
 	case p.State != nil && len(p.State.Holding) > 0:
 		h := p.State.Holding[0]
-		return age(time.Duration(h.Age)+now.Sub(p.received)) + " " + cmp.Or(printable(h.Request), printable(h.Protocol))
+		return age(time.Duration(h.Age)+now.Sub(p.received)) + " " + cmp.Or(terminal.Printable(h.Request), terminal.Printable(h.Protocol))
 	case p.Report != "":
-		return printable(p.Report)
+		return terminal.Printable(p.Report)
 	case p.State == nil:
-		return printable(p.Problem)
+		return terminal.Printable(p.Problem)
 	}
 	return ""
 }
@@ -218,16 +218,6 @@ func age(d time.Duration) string {
 		return d.Truncate(time.Second).String()
 	}
 	return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
-}
-
-// printable replaces what could control a terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '·'
-	}, s)
 }
 
 func (s Style) paint(colour, text string) string {

@@ -42,7 +42,7 @@ func TestText(t *testing.T) {
 shop/web-5d9c7b6f4-bbbbb on n1, Terminating
   http/1.1         1 busy     0 idle
   websocket        1 busy     0 idle
-     1m11s  http/1.1 10.1.2.3:4 GET /slow?·[31m
+     1m11s  http/1.1 10.1.2.3:4 GET /slow?\x1b[31m
       6.0s  websocket 10.1.2.3:5
 `
 	var got []string

@@ -60,8 +60,8 @@ func parseLoad(text string) (float64, error) {
 		return 0, nil
 	}
 	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "/s"), 64)
-	if err != nil || n <= 0 {
-		return 0, fmt.Errorf("--load is %q: must be requests a second, as 200/s", text)
+	if err != nil || !(n > 0 && n <= 1e6) { // NaN is neither
+		return 0, fmt.Errorf("--load is %q: must be requests a second, as 200/s, and at most 1000000/s", text)
 	}
 	return n, nil
 }

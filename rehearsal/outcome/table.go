@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
 )
@@ -57,9 +58,9 @@ func (t *table) head(r *Result) {
 		title = fmt.Sprintf("Pods of %s end under load.", name)
 		change = fmt.Sprintf("endpoints were withdrawn after %s to %s", console.Seconds(ms(r.PropagationMS[0])), console.Seconds(ms(r.PropagationMS[1])))
 	}
-	t.line("%s", t.style.Bold(console.Cut(title, width)))
+	t.line("%s", t.style.Bold(console.Cut(terminal.Printable(title), width)))
 	dim := func(format string, args ...any) {
-		t.line("%s", t.style.Dim(console.Cut(fmt.Sprintf(format, args...), width)))
+		t.line("%s", t.style.Dim(console.Cut(terminal.Printable(fmt.Sprintf(format, args...)), width)))
 	}
 	if r.isCluster() {
 		dim("%s, from this machine; %s", r.URL, change)
@@ -178,6 +179,7 @@ func span(l Loss) string {
 func (t *table) wrapped(indent, text string) {
 	line := indent
 	for word := range strings.FieldsSeq(text) {
+		word = terminal.Printable(word)
 		if line != indent && len([]rune(line))+1+len([]rune(word)) > width {
 			t.line("%s", line)
 			line = indent + "  "

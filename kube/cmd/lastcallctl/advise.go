@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/terminal"
 	"github.com/lastcall-dev/lastcall/kube/advise"
 	"github.com/lastcall-dev/lastcall/kube/model"
 	"github.com/lastcall-dev/lastcall/kube/plan"
@@ -67,8 +68,8 @@ func adviseCommand() *cobra.Command {
 }
 
 func (f *adviseFlags) run(cmd *cobra.Command) error {
-	if f.minimum < 0 || f.reaction < 0 {
-		return cli.UsageError{Err: errors.New("--min-ready and --reaction must not be negative")}
+	if min(f.minimum, f.reaction) < 0 || max(f.minimum, f.reaction) > 24*time.Hour {
+		return cli.UsageError{Err: errors.New("--min-ready and --reaction must be 0s to 24h")}
 	}
 	start, err := parseStart(f.start)
 	if err != nil {
@@ -85,16 +86,16 @@ func (f *adviseFlags) run(cmd *cobra.Command) error {
 	containers := []string{"app"}
 	name := "a pod"
 	if w != nil {
-		name, containers = w.String(), nil
+		name, containers = terminal.Printable(w.String()), nil
 		for _, c := range w.Pod.Spec.Containers {
-			containers = append(containers, c.Name)
+			containers = append(containers, terminal.Printable(c.Name))
 		}
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout()) // keeps the first error for Flush
 	d := o.Load.Durations
 	_, _ = fmt.Fprintf(out, "%s: requests take %v (median), %v (99 %%), %v (longest)\n%s", name,
 		d.Quantile(0.5).Round(time.Millisecond), d.Quantile(0.99).Round(time.Millisecond), d.Longest().Round(time.Millisecond),
-		cli.Wrap("confidence "+advise.Confidence(o), columns)+"\n")
+		cli.Wrap(terminal.Printable("confidence "+advise.Confidence(o)), columns)+"\n")
 	var all []*advise.Advice
 	for _, kind := range []advise.Kind{advise.Sleep, advise.Lastcall} {
 		a, err := advise.For(kind, o)

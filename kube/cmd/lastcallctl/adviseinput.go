@@ -90,6 +90,9 @@ func (f *adviseInput) options(cmd *cobra.Command) (advise.Options, *manifest.Wor
 	if f.observed = e; e != nil {
 		f.adopt(cmd.Flags(), e)
 	}
+	if err := f.checkLoad(); err != nil {
+		return o, nil, cli.UsageError{Err: err}
+	}
 	o.Lose, o.Load = f.lose, model.Load{Rate: f.rate, Durations: d, Propagation: f.propagation}
 	o.App, o.Istio = termination.Reaction(f.app), inject.Native
 	return o, w, nil
@@ -106,12 +109,8 @@ func (f *adviseInput) check() error {
 	}
 	observed, durations := given(f.rehearsal != "", f.prometheus != "", f.reports != ""), given(f.durations != "", f.p50 != 0 || f.p99 != 0)
 	switch {
-	case f.lose < 0 || f.lose >= 1:
+	case !(f.lose >= 0 && f.lose < 1): // NaN is neither
 		return fmt.Errorf("--lose %g: must be 0 or more, and less than 1", f.lose)
-	case f.propagation < 0 || f.propagation > 10*time.Minute:
-		return fmt.Errorf("--propagation %v: must be 0s to 10m", f.propagation)
-	case f.rate <= 0 || f.rate > 1e6:
-		return fmt.Errorf("--rate %g: must be more than 0, and at most 1000000", f.rate)
 	case observed > 1:
 		return errors.New("use only one of --rehearsal, --prometheus and --reports")
 	case durations > 1:
@@ -120,6 +119,17 @@ func (f *adviseInput) check() error {
 		return errors.New("missing how long requests take: give --rehearsal, --prometheus, --reports, --durations, or --p50 and --p99")
 	case f.longest != 0 && f.p50 == 0 && f.p99 == 0:
 		return errors.New("--longest: must be used with --p50 and --p99")
+	}
+	return nil
+}
+
+// checkLoad checks what flags or observations say of the load.
+func (f *adviseInput) checkLoad() error {
+	switch {
+	case f.propagation < 0 || f.propagation > 10*time.Minute:
+		return fmt.Errorf("--propagation %v: must be 0s to 10m", f.propagation)
+	case !(f.rate >= 1e-6 && f.rate <= 1e6):
+		return fmt.Errorf("--rate %g: must be 0.000001 to 1000000", f.rate)
 	}
 	return nil
 }
@@ -219,17 +229,9 @@ func (f *adviseInput) readWorkload(cmd *cobra.Command) (*manifest.Workload, erro
 	if err != nil {
 		return nil, fmt.Errorf("-f must be a file or -: %w", err)
 	}
-	var all []*manifest.Workload
-	for _, file := range files {
-		for _, object := range file.Objects {
-			w, err := object.Workload()
-			if err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", file.Name, object, err)
-			}
-			if w != nil && !w.IsJob() {
-				all = append(all, w)
-			}
-		}
+	all, err := manifest.Serving(files)
+	if err != nil {
+		return nil, err
 	}
 	if len(all) != 1 {
 		return nil, fmt.Errorf("%s has %d workloads that serve: must have one, whose requests the durations are", f.file, len(all))

@@ -109,16 +109,12 @@ func (f *injectFlags) run(cmd *cobra.Command) error {
 }
 
 func readManifest(file string, stdin io.Reader) (string, []byte, error) {
-	if file == "-" {
-		text, err := io.ReadAll(stdin)
-		if err != nil {
-			return "", nil, fmt.Errorf("read standard input: %w", err)
-		}
-		return "standard input", text, nil
-	}
-	text, err := os.ReadFile(file)
+	text, err := manifest.ReadText(file, stdin)
 	if err != nil {
 		return "", nil, cli.UsageError{Err: fmt.Errorf("-f must be a file or -: %w", err)}
+	}
+	if file == "-" {
+		file = manifest.StandardInput
 	}
 	return filepath.ToSlash(file), text, nil
 }

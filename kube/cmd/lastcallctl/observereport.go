@@ -105,7 +105,7 @@ func (f *reportFlags) fromLines(stdin io.Reader, notes io.Writer) (*losses.Total
 		}
 	})
 	if skipped > 0 {
-		fmt.Fprintf(notes, "%d lines are no terminations and were skipped\n", skipped)
+		fmt.Fprintf(notes, "lines skipped, which are not terminations: %d\n", skipped)
 	}
 	return totals, err
 }
@@ -156,7 +156,7 @@ func (f *reportFlags) writeReport(out io.Writer, all []*losses.Workload) error {
 	for _, w := range all {
 		terminations, lost, idle, total = terminations+w.Terminations, lost+w.Total(), idle+w.Idle, total+w.Seconds
 	}
-	fmt.Fprintf(&b, "\n%s\n", cli.Wrap(fmt.Sprintf("%d terminations lost %d requests. Pods were kept for %s of %s without a request in flight: what fixed sleeps cost the rollouts.",
+	fmt.Fprintf(&b, "\n%s\n", cli.Wrap(fmt.Sprintf("Terminations: %d. Requests lost: %d. Pods were kept for %s of %s without a request in flight: what fixed sleeps cost the rollouts.",
 		terminations, lost, losses.Seconds(idle), losses.Seconds(total)), columns))
 	for _, w := range shown {
 		if len(losses.Advise(w)) > 0 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/terminal"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
@@ -67,10 +68,10 @@ func (t *observeTable) add(one losses.Termination) {
 	if one.Lateness > 0 {
 		late = losses.Seconds(one.Lateness)
 	}
-	fmt.Fprintf(t.out, "%-32s %-7s %5d %8s %8s %8s\n", short(one.Pod, 32), one.Verdict, one.Traffic.Lost.Total(), losses.Seconds(one.Seconds), losses.Seconds(time.Duration(one.Traffic.Idle).Seconds()), late)
+	fmt.Fprintf(t.out, "%-32s %-7s %5d %8s %8s %8s\n", short(one.Pod, 32), terminal.Printable(one.Verdict), one.Traffic.Lost.Total(), losses.Seconds(one.Seconds), losses.Seconds(time.Duration(one.Traffic.Idle).Seconds()), late)
 	for _, text := range []string{losses.Why(one.Traffic.Lost), one.Doubts()} {
 		if text != "" {
-			fmt.Fprintf(t.out, "  %s\n", text)
+			fmt.Fprintf(t.out, "  %s\n", terminal.Printable(text))
 		}
 	}
 }
@@ -104,6 +105,7 @@ func (t *observeTable) close() error {
 
 // short keeps the end of a pod's name, which is what differs between pods.
 func short(name string, most int) string {
+	name = terminal.Printable(name)
 	if len(name) <= most {
 		return name
 	}
@@ -115,7 +117,7 @@ const columns = 80
 
 // writeWorkload prints a workload's sum and what would help it.
 func writeWorkload(out io.Writer, w *losses.Workload) {
-	fmt.Fprintln(out, cli.Wrap(w.Text(), columns))
+	fmt.Fprintln(out, cli.Wrap(terminal.Printable(w.Text()), columns))
 	for _, a := range losses.Advise(w) {
 		fmt.Fprintln(out, cli.Wrap("-> "+a.What+": "+a.Why+".", columns))
 		for line := range strings.Lines(a.Patch) {

@@ -76,8 +76,8 @@ func reactionNames() []string {
 }
 
 func (f *planFlags) run(cmd *cobra.Command, file string) error {
-	if f.request < 0 || f.propagation < 0 {
-		return cli.UsageError{Err: errors.New("--request and --propagation must not be negative")}
+	if min(f.request, f.propagation) < 0 || max(f.request, f.propagation) > 24*time.Hour {
+		return cli.UsageError{Err: errors.New("--request and --propagation must be 0s to 24h")}
 	}
 	if f.diff != "" && (f.output != cli.PlainText || len(f.as) > 1) {
 		return cli.UsageError{Err: errors.New("--diff prints text, for one of --as")}
@@ -176,7 +176,9 @@ func (f *planFlags) plans(cmd *cobra.Command, file string, ways []plan.Way, o pl
 	namespaces := map[string]inject.Namespace{}
 	for _, file := range files {
 		for _, p := range file.Problems {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s: not readable: %v\n", file.Name, p)
+			if !file.Passes(p) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: not readable: %v\n", file.Name, p)
+			}
 		}
 		for _, object := range file.Objects {
 			if object.Is("", "Namespace") {

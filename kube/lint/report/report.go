@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/lastcall-dev/lastcall/internal/terminal"
 	"github.com/lastcall-dev/lastcall/kube/lint"
 )
 
@@ -23,7 +24,7 @@ func Write(out io.Writer, format string, r *lint.Result, version string) error {
 		return github(out, r)
 	}
 	for _, f := range r.Findings {
-		if _, err := fmt.Fprintln(out, f); err != nil {
+		if _, err := fmt.Fprintln(out, terminal.Printable(f.String())); err != nil {
 			return err
 		}
 	}
