@@ -17,6 +17,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/admin"
 	"github.com/lastcall-dev/lastcall/internal/envoy"
+	"github.com/lastcall-dev/lastcall/internal/hotrestart"
 	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/outbound"
@@ -66,7 +67,7 @@ type Options struct {
 	Profiles       bool   // serve Go's profiles on the status port, for requests from this pod
 
 	App           *exec.Cmd             // starts with the agent and is stopped after the drain, see end; may be nil
-	Succession    Succession            // makes a hot restart possible; nil: none
+	Succession    *hotrestart.Service   // makes a hot restart possible; nil: none
 	Signals       <-chan drain.Signal   // stop the agent; drainSignals merges them with hooks
 	StopSignal    func() syscall.Signal // the first one that arrived by Signals, 0 for none yet; nil: SIGTERM
 	AppStopSignal syscall.Signal        // stops App; 0: StopSignal, but SIGTERM after Ctrl-C and the end of a terminal
@@ -145,7 +146,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 // newAgent is an agent that has not started.
 func newAgent(o Options) *agent {
 	if o.Succession == nil {
-		o.Succession = noSuccession{}
+		o.Succession = noSuccession(o.Log)
 	}
 	return &agent{
 		Options: o, log: o.Log, phases: newPhases(), drainSignals: make(chan drain.Signal, 16),
@@ -400,7 +401,7 @@ func (a *agent) end(ctx context.Context, report drain.Report) int {
 	a.endOutbound(ctx, by)
 	code := CodeIntended
 	switch {
-	case a.isHandedOver():
+	case a.Succession.IsHandedOver():
 		if a.Succession.Leave(ctx, by) != nil {
 			code = CodeCrashed
 		}

@@ -2,66 +2,20 @@ package agent
 
 import (
 	"context"
-	"net"
-	"net/http"
+	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/listen"
+	"github.com/lastcall-dev/lastcall/internal/hotrestart"
 )
 
-// Succession replaces the agent by a new process without losing a connection (a hot restart). internal/hotrestart
-// implements it for lastcall run.
-type Succession interface {
-	// Listen returns the predecessor's listener of this address, or a new one.
-	Listen(network, address string) (net.Listener, error)
-
-	// TakeOver reserves the addresses, if this process replaces another. appWithin is then how long the app may take to
-	// accept connections; 0 if there is no predecessor.
-	TakeOver(addresses []string) (appWithin time.Duration, err error)
-
-	// Ready makes the predecessor drain: this process accepts connections.
-	Ready() error
-
-	// Serving is called when the app accepts connections.
-	Serving()
-
-	// Run serves requests for a hot restart until ctx ends. alive checks this process; stop makes it drain.
-	Run(ctx context.Context, alive func(context.Context) error, stop func())
-
-	// ServeHTTP is POST /hot-restart.
-	http.Handler
-
-	// HandedOver is closed when a successor serves.
-	HandedOver() <-chan struct{}
-
-	// Signalled takes a stop signal. It returns true when the signal was passed on to a successor instead.
-	Signalled() (passedOn bool)
-
-	// Stop rules out a successor. It has to be called before listeners are closed to refuse connections.
-	Stop()
-
-	// Leave is the last act of a process that has been replaced. It returns an error when the service has failed.
-	Leave(ctx context.Context, by time.Time) error
-}
-
-// noSuccession is an agent that is never replaced: one in a pod.
-type noSuccession struct{}
-
-func (noSuccession) Listen(network, address string) (net.Listener, error) {
-	return listen.Open(network, address)
-}
-func (noSuccession) TakeOver([]string) (time.Duration, error)                 { return 0, nil }
-func (noSuccession) Ready() error                                             { return nil }
-func (noSuccession) Serving()                                                 {}
-func (noSuccession) Run(context.Context, func(context.Context) error, func()) {}
-func (noSuccession) HandedOver() <-chan struct{}                              { return nil }
-func (noSuccession) Signalled() bool                                          { return false }
-func (noSuccession) Stop()                                                    {}
-func (noSuccession) Leave(context.Context, time.Time) error                   { return nil }
-func (noSuccession) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	http.Error(w, "hot restart is not possible here: only lastcall run can be replaced", http.StatusConflict)
+// noSuccession is for an agent that is never replaced: one in a pod.
+func noSuccession(log *slog.Logger) *hotrestart.Service {
+	return hotrestart.NewService(hotrestart.ServiceOptions{
+		Refused: errors.New("hot restart is not possible here: only lastcall run can be replaced"), Log: log,
+	})
 }
 
 // triggerSuccessor is the report's trigger after a hot restart.
@@ -101,15 +55,6 @@ func (a *agent) listenAddresses() []string {
 	return addresses
 }
 
-func (a *agent) isHandedOver() bool {
-	select {
-	case <-a.Succession.HandedOver():
-		return true
-	default:
-		return false
-	}
-}
-
 // leaveToSuccessor drains a process that a hot restart has replaced, by the same rules, within parentShutdownDuration.
 func (a *agent) leaveToSuccessor(ctx context.Context) drain.Report {
 	grace := a.gracePeriod()
@@ -130,7 +75,7 @@ func (a *agent) leaveToSuccessor(ctx context.Context) drain.Report {
 
 // gracePeriod is the time that this process has for its termination.
 func (a *agent) gracePeriod() time.Duration {
-	if a.isHandedOver() {
+	if a.Succession.IsHandedOver() {
 		return a.Settings.ParentShutdown.Value
 	}
 	return a.Settings.GracePeriod.Value

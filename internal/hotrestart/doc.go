@@ -13,7 +13,7 @@
 //
 //	old: Restart ──► starts the successor
 //	                 new: Begin, Reserve its addresses, start what is needed, Ready
-//	old: Restart returns ──► it stops accepting, drains, Bequeath, and exits
+//	old: Restart returns ──► it stops accepting, drains, Leave, and exits
 //	                 new: AwaitPredecessor returns
 //
 // tableflip keeps a copy of every listening socket, so closing a listener does not refuse connections: call Stop

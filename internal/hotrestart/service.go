@@ -30,7 +30,7 @@ type ServiceOptions struct {
 	Log             *slog.Logger
 }
 
-// Service lets a new process replace an agent. It implements agent.Succession.
+// Service lets a new process replace an agent without losing a connection.
 type Service struct {
 	o   ServiceOptions
 	log *slog.Logger
@@ -121,7 +121,7 @@ func (s *Service) Run(ctx context.Context, alive func(context.Context) error, st
 	}
 	all.Go(func() {
 		s.o.Notifier.Watch(ctx, s.o.Watchdog, func(ctx context.Context) error {
-			if s.isHandedOver() {
+			if s.IsHandedOver() {
 				return nil
 			}
 			return alive(ctx)
@@ -146,7 +146,7 @@ func (s *Service) Run(ctx context.Context, alive func(context.Context) error, st
 }
 
 func (s *Service) restartBySignal(ctx context.Context) {
-	if s.isHandedOver() && s.pid > 0 { // the pid file still names this process
+	if s.IsHandedOver() && s.pid > 0 { // the pid file still names this process
 		_ = syscall.Kill(s.pid, syscall.SIGUSR2)
 		return
 	}
@@ -172,7 +172,7 @@ func (s *Service) restart(ctx context.Context) (pid int, err error) {
 	switch err := s.refusal(); {
 	case err != nil:
 		return 0, err
-	case s.isHandedOver():
+	case s.IsHandedOver():
 		return 0, HandedOverError{Successor: s.pid}
 	case s.noMore.Load():
 		return 0, errors.New("this process is stopping: a hot restart is no longer possible")
@@ -198,7 +198,8 @@ func (s *Service) restart(ctx context.Context) (pid int, err error) {
 // HandedOver is closed when a successor serves.
 func (s *Service) HandedOver() <-chan struct{} { return s.handed }
 
-func (s *Service) isHandedOver() bool {
+// IsHandedOver reports whether a successor serves.
+func (s *Service) IsHandedOver() bool {
 	select {
 	case <-s.handed:
 		return true
@@ -219,12 +220,12 @@ func (s *Service) Stop() {
 // Signalled takes a stop signal. It returns true when the signal is not this process's own but the successor's: as
 // long as this process drains it is the one that the service manager knows, and stands for both.
 func (s *Service) Signalled() (passedOn bool) {
-	first := s.signals.Add(1) == 1 // before isHandedOver: restart looks in the opposite order, so that one of them passes it on
+	first := s.signals.Add(1) == 1 // before IsHandedOver: restart looks in the opposite order, so that one of them passes it on
 	if first {
 		close(s.stopped)
 	}
 	switch {
-	case !s.isHandedOver():
+	case !s.IsHandedOver():
 		return false
 	case first:
 		s.passOnce()
