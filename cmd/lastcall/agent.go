@@ -170,10 +170,7 @@ func (f *agentFlags) parseAppContainers(flags *pflag.FlagSet) (int, error) {
 // options are those that lastcall agent and lastcall run have in common.
 func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, closeOptions func(), err error) {
 	level := new(slog.LevelVar)
-	log, written, err := cli.Log(cmd, f.logFormat, level)
-	if err != nil {
-		return o, nil, err
-	}
+	log, written := cli.Log(cmd, f.logFormat, level)
 	inbound, err := f.parseInbound(!f.envoy.isEnvoy() && !isRun)
 	if err != nil {
 		return o, nil, err
@@ -197,9 +194,9 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 		Log:            log,
 		Terminal:       terminal.On(written, os.Stderr),
 		Metrics:        []prometheus.Collector{written.Metric("own")},
-	}
-	if o.AccessLogFormat, err = accesslog.ParseFormat(f.accessLogForm); err != nil {
-		return o, nil, usage(fmt.Errorf("--access-log-format: %w", err))
+
+		AccessLogFormat: accesslog.Format(f.accessLogForm),
+		Endings:         endings(settings),
 	}
 	if o.Limits, err = f.limits.limits(); err != nil {
 		return o, nil, err
@@ -215,9 +212,6 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 		return o, closeOptions, err
 	}
 	o.Admin = f.admin(settings, isRun, level)
-	if o.Endings, err = endings(settings); err != nil {
-		return o, nil, err
-	}
 	o.AccessLog, err = cli.OpenAccessLog(f.accessLog, cmd.OutOrStdout())
 	return o, func() {}, err
 }

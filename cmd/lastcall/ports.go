@@ -113,10 +113,7 @@ func (f *portsFlags) isGiven(flags *pflag.FlagSet, sidecar bool) (_ bool, err er
 }
 
 func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration, sidecar bool) error {
-	log, _, err := cli.Log(cmd, f.logFormat, slog.LevelInfo)
-	if err != nil {
-		return err
-	}
+	log, _ := cli.Log(cmd, f.logFormat, slog.LevelInfo)
 	config, err := f.config(cmd.Flags(), timeout)
 	if err != nil {
 		return err

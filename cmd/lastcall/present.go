@@ -23,43 +23,46 @@ const presenceTimeout = 5 * time.Second
 
 // leavePresence connects to the agent and starts a process that holds the connection. The kernel ends it with the
 // container, as every process of its PID namespace, and so closes the connection.
-func (f *statusFlags) leavePresence() error {
-	fail := func(err error) error { return fmt.Errorf("start a process that ends with this container: %w", err) }
+func (f *statusFlags) leavePresence() (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("start a process that ends with this container: %w", err)
+		}
+	}()
 	conn, err := net.DialTimeout("tcp", net.JoinHostPort(f.address, strconv.Itoa(f.port)), presenceTimeout)
 	if err != nil {
-		return fail(err)
+		return err
 	}
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(presenceTimeout)); err != nil {
-		return fail(err)
+		return err
 	}
 	req, err := http.NewRequest(http.MethodPost, "http://"+conn.RemoteAddr().String()+"/present", nil)
 	if err != nil {
-		return fail(err)
+		return err
 	}
 	if err := req.Write(conn); err != nil {
-		return fail(err)
+		return err
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
 	if err != nil {
-		return fail(err)
+		return err
 	}
 	if resp.StatusCode != http.StatusOK { // the body ends with the container
-		return fail(fmt.Errorf("POST /present: %s", resp.Status))
+		return fmt.Errorf("POST /present: %s", resp.Status)
 	}
 	return hold(conn)
 }
 
 // hold starts a process that holds a connection as long as this container runs.
 func hold(conn net.Conn) error {
-	fail := func(err error) error { return fmt.Errorf("start a process that ends with this container: %w", err) }
 	filed, ok := conn.(interface{ File() (*os.File, error) })
 	if !ok {
-		return fail(fmt.Errorf("%T has no file descriptor", conn))
+		return fmt.Errorf("%T has no file descriptor", conn)
 	}
 	file, err := filed.File()
 	if err != nil {
-		return fail(err)
+		return err
 	}
 	defer file.Close()
 	stay := exec.Command("/proc/self/exe", "present")
@@ -68,7 +71,7 @@ func hold(conn net.Conn) error {
 	stay.ExtraFiles = []*os.File{file}
 	stay.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := stay.Start(); err != nil {
-		return fail(err)
+		return err
 	}
 	return stay.Process.Release()
 }

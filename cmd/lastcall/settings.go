@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/internal/inbound"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
 	"github.com/lastcall-dev/lastcall/internal/timers"
@@ -148,13 +147,10 @@ func environment(cmd *cobra.Command) func() (string, []cli.Variable) {
 }
 
 // endings is how the pipe ends long-lived connections. docs/endings.md describes what clients see.
-func endings(s *meshconfig.Settings) (e pipe.Endings, err error) {
-	e = pipe.Endings{Spread: s.Spread.Value, WebSocketCode: s.WebSocketClose.Value, EndlessTypes: s.EndlessTypes.Value}
-	if e.WebSockets, err = inbound.LongLived(s.WebSocket.Value); err != nil {
-		return e, fmt.Errorf("when to close WebSockets: %w", err)
+func endings(s *meshconfig.Settings) pipe.Endings {
+	when := map[string]pipe.LongLived{"wait": pipe.Wait, "close": pipe.CloseEarly}
+	return pipe.Endings{
+		Spread: s.Spread.Value, WebSockets: when[s.WebSocket.Value], WebSocketCode: s.WebSocketClose.Value,
+		EventStreams: when[s.EventStreams.Value], EndlessTypes: s.EndlessTypes.Value,
 	}
-	if e.EventStreams, err = inbound.LongLived(s.EventStreams.Value); err != nil {
-		return e, fmt.Errorf("when to close event streams: %w", err)
-	}
-	return e, nil
 }

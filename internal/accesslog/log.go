@@ -3,7 +3,6 @@
 package accesslog
 
 import (
-	"fmt"
 	"io"
 	"time"
 
@@ -11,24 +10,13 @@ import (
 )
 
 // Format is the encoding of a line.
-type Format int
+type Format string
 
 // The encodings of Istio's Envoys (meshConfig.accessLogEncoding).
 const (
-	Text Format = iota
-	JSON
+	Text Format = "text"
+	JSON Format = "json"
 )
-
-// ParseFormat parses "text" or "json".
-func ParseFormat(s string) (Format, error) {
-	switch s {
-	case "text":
-		return Text, nil
-	case "json":
-		return JSON, nil
-	}
-	return Text, fmt.Errorf("access log format %q: must be text or json", s)
-}
 
 // Log writes lines without blocking its callers: if the writer hangs or fails, lines are dropped and counted.
 type Log struct {

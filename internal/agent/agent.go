@@ -96,10 +96,6 @@ type agent struct {
 	appSignal syscall.Signal // this one; only for end's goroutine
 }
 
-// releasable is a data plane that holds resources after its end: envoy.Plane has goroutines and the kernel's socket
-// table. The pipe holds none.
-type releasable interface{ Shut() }
-
 // Run starts everything, serves, and returns the exit code once all has stopped. It returns
 //
 //  1. when something cannot be started: an error, and nothing is left running;
@@ -135,7 +131,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	hearing.Go(func() { a.awaitServing(ctx) })
 	hearing.Go(func() { a.handleRestarts(ctx) })
 	defer func() { cancel(); a.Succession.Stop(); hearing.Wait() }()
-	if p, ok := a.plane.(releasable); ok {
+	if p, ok := a.plane.(*envoy.Plane); ok { // it holds goroutines and the kernel's socket table
 		defer p.Shut()
 	}
 

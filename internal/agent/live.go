@@ -40,7 +40,7 @@ func (s *status) state() live.State {
 }
 
 // connectionsOf counts the connections of a data plane; nil if they are unknown. Only the pipe knows their protocols.
-func connectionsOf(ctx context.Context, plane dataPlane) []live.Connections {
+func connectionsOf(ctx context.Context, plane drain.DataPlane) []live.Connections {
 	p, isPipe := plane.(*pipe.Pipe)
 	if !isPipe {
 		now, err := plane.Activity(ctx)

@@ -13,18 +13,11 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/outbound"
 )
 
-// dataPlane is what metrics and the live page need of a data plane. Both call it while the drain does: the pipe and
-// Envoy's data plane allow that.
-type dataPlane interface {
-	Activity(context.Context) (drain.Activity, error)
-	Open(ctx context.Context, limit int) ([]drain.Conversation, error)
-}
-
 // metrics are read at the time of the scrape: nothing is counted twice.
 type metrics struct {
 	registry *prometheus.Registry
 	phases   *phases
-	plane    atomic.Pointer[dataPlane]
+	plane    atomic.Pointer[drain.DataPlane] // called while the drain calls it: the pipe and Envoy's data plane allow that
 	cut      *prometheus.CounterVec
 
 	scrapeFailed *prometheus.CounterVec
@@ -84,7 +77,7 @@ func newMetrics(p *phases, more ...prometheus.Collector) *metrics {
 	return m
 }
 
-func (m *metrics) watch(p dataPlane) { m.plane.Store(&p) }
+func (m *metrics) watch(p drain.DataPlane) { m.plane.Store(&p) }
 
 // count adds a termination's losses.
 func (m *metrics) count(r drain.Report) {
@@ -137,11 +130,11 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		gauge(descConnections, float64(activity.Busy), "busy")
 		gauge(descConnections, float64(activity.Connections-activity.Busy), "idle")
 	}
-	counted, ok := (*plane).(interface{ Stats() counters.Stats })
-	if !ok { // Envoy has metrics of its own
+	p := m.pipe()
+	if p == nil { // Envoy has metrics of its own
 		return
 	}
-	s := counted.Stats()
+	s := p.Stats()
 	gauge(descCxActive, float64(activity.Connections), envoyPrefix)
 	gauge(descRqActive, float64(activity.Busy), envoyPrefix)
 	counter(descRaced, s.Raced)
@@ -159,9 +152,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		counter(descRqXX, s.Responses[i], strconv.Itoa(i), envoyPrefix)
 	}
 	counter(descConnectFailed, s.ConnectFailed, envoyCluster)
-	if p := m.pipe(); p != nil {
-		collectPipe(out, p)
-	}
+	collectPipe(out, p)
 	for name, value := range counters.HTTP2ByName(s.H2) {
 		counter(descH2[name], value)
 	}

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"crypto/subtle"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/envoy"
 	"github.com/lastcall-dev/lastcall/internal/live"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sideport"
@@ -80,10 +80,8 @@ func (a *agent) startStatus() (*status, error) {
 }
 
 // watch adds the data plane's metrics.
-func (s *status) watch(p dataPlane) {
-	if own, ok := p.(interface {
-		Metrics(context.Context) (io.ReadCloser, error)
-	}); ok {
+func (s *status) watch(p drain.DataPlane) {
+	if own, ok := p.(*envoy.Plane); ok {
 		s.merge.proxy = own.Metrics
 	}
 	s.metrics.watch(p)

@@ -139,14 +139,3 @@ func tlsVersion(s string) (uint16, error) {
 	}
 	return 0, fmt.Errorf("tls-min-version %q: must be 1.2 or 1.3", s)
 }
-
-// LongLived parses "wait" or "close".
-func LongLived(s string) (pipe.LongLived, error) {
-	switch s {
-	case "wait":
-		return pipe.Wait, nil
-	case "close":
-		return pipe.CloseEarly, nil
-	}
-	return pipe.Wait, fmt.Errorf("%q: must be wait or close", s)
-}

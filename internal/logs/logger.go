@@ -1,22 +1,13 @@
 package logs
 
-import (
-	"fmt"
-	"log/slog"
-)
+import "log/slog"
 
-// NewLogger is a program's own log, in the format text or json. It logs the number of dropped lines once the reader
-// reads again.
-func NewLogger(format string, to *Writer, level slog.Leveler) (*slog.Logger, error) {
+// NewLogger is a program's own log, as JSON or text. It logs the number of dropped lines once the reader reads again.
+func NewLogger(asJSON bool, to *Writer, level slog.Leveler) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
-	var handler slog.Handler
-	switch format {
-	case "text":
-		handler = slog.NewTextHandler(to, options)
-	case "json":
+	var handler slog.Handler = slog.NewTextHandler(to, options)
+	if asJSON {
 		handler = slog.NewJSONHandler(to, options)
-	default:
-		return nil, fmt.Errorf("log format %q: must be text or json", format)
 	}
 	log := slog.New(handler)
 	var lines uint64
@@ -26,5 +17,5 @@ func NewLogger(format string, to *Writer, level slog.Leveler) (*slog.Logger, err
 			lines = 0
 		}
 	})
-	return log, nil
+	return log
 }

@@ -63,10 +63,7 @@ func TestStalledReader(t *testing.T) {
 		var r reader
 		resume := r.stall()
 		w := New(&r, 1000)
-		log, err := NewLogger("text", w, slog.LevelInfo)
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := NewLogger(false, w, slog.LevelInfo)
 		began := time.Now()
 		log.Info("first")
 		synctest.Wait() // it is with the reader
@@ -138,10 +135,7 @@ func TestFailingReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := reader{err: errors.New("no space left on device")}
 		w := New(&r, DefaultBound)
-		log, err := NewLogger("json", w, slog.LevelInfo)
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := NewLogger(true, w, slog.LevelInfo)
 		for range 3 {
 			log.Info("line")
 			synctest.Wait()

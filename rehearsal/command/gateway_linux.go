@@ -24,10 +24,7 @@ func Gateway() *cobra.Command {
 		Args:   cli.NoArgs,
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, _, err := cli.Log(cmd, "text", slog.LevelInfo)
-			if err != nil {
-				return err
-			}
+			log, _ := cli.Log(cmd, "text", slog.LevelInfo)
 			to, err := logs.OpenFile(accessLog)
 			if err != nil {
 				return err

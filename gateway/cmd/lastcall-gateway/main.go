@@ -111,10 +111,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return cli.UsageError{Err: fmt.Errorf("--protocol: %w", err)}
 	}
-	log, written, err := f.log(cmd)
-	if err != nil {
-		return err
-	}
+	log, written := f.log(cmd)
 	o := gateway.RunOptions{HTTP: f.http, HTTPS: f.https, Admin: f.admin, TerminationLog: f.termLog, MaxConnections: f.maxConnections, Terminal: terminal.On(written, os.Stderr)}
 	if !cmd.Flags().Changed("max-connections") {
 		o.MaxConnections = connectionsFor(memoryLimit())
@@ -224,7 +221,7 @@ func (f *gatewayFlags) complete(flags *pflag.FlagSet) error {
 	return nil
 }
 
-func (f *gatewayFlags) log(cmd *cobra.Command) (*slog.Logger, *logs.Writer, error) {
+func (f *gatewayFlags) log(cmd *cobra.Command) (*slog.Logger, *logs.Writer) {
 	level := slog.LevelInfo
 	if f.debug {
 		level = slog.LevelDebug

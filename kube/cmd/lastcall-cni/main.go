@@ -61,10 +61,7 @@ func installCommand() *cobra.Command {
 At SIGTERM the plugin stays, unless the DaemonSet that this pod belongs to was deleted: then its entry is taken out of the configuration, which is as before.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, _, err := cli.Log(cmd, format, slog.LevelInfo)
-			if err != nil {
-				return err
-			}
+			log, _ := cli.Log(cmd, format, slog.LevelInfo)
 			path, err := os.Executable()
 			if err != nil {
 				return err

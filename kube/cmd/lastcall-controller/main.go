@@ -127,10 +127,7 @@ func manifestsCommand() *cobra.Command {
 type keeper func(ctx context.Context, seen func(error)) error
 
 func (f *controllerFlags) run(cmd *cobra.Command) error {
-	log, written, err := cli.Log(cmd, f.logFormat, slog.LevelInfo)
-	if err != nil {
-		return err
-	}
+	log, written := cli.Log(cmd, f.logFormat, slog.LevelInfo)
 	switch {
 	case (f.cert == "") != (f.key == ""):
 		return cli.UsageError{Err: errors.New("use --cert-file and --key-file together")}

@@ -89,10 +89,7 @@ func (f *flags) run(cmd *cobra.Command) error {
 	if err := f.checkDeadlines(); err != nil {
 		return cli.UsageError{Err: err}
 	}
-	log, written, err := cli.Log(cmd, f.logFormat, slog.LevelInfo)
-	if err != nil {
-		return err
-	}
+	log, written := cli.Log(cmd, f.logFormat, slog.LevelInfo)
 	if _, err := os.Stat(f.proc + "/1"); err != nil {
 		return cli.UsageError{Err: fmt.Errorf("--proc must be a process table: %w", err)}
 	}
