@@ -1,11 +1,11 @@
 package admin
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"runtime"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -39,59 +39,31 @@ const hotRestart = "disabled"
 func (s *Server) hotRestartVersion(query) answer { return text(http.StatusOK, hotRestart) }
 
 type serverInfo struct {
-	Version      string      `json:"version"`
-	State        string      `json:"state"`
-	Uptime       string      `json:"uptime_current_epoch"`
-	UptimeAll    string      `json:"uptime_all_epochs"`
-	HotRestart   string      `json:"hot_restart_version"`
-	Options      commandLine `json:"command_line_options"`
-	Node         node        `json:"node"`
-	Initializing bool        `json:"hot_restart_initializing"`
+	Version      string          `json:"version"`
+	State        string          `json:"state"`
+	Uptime       string          `json:"uptime_current_epoch"`
+	UptimeAll    string          `json:"uptime_all_epochs"`
+	HotRestart   string          `json:"hot_restart_version"`
+	Options      json.RawMessage `json:"command_line_options"`
+	Node         node            `json:"node"`
+	Initializing bool            `json:"hot_restart_initializing"`
 }
 
-// commandLine has Envoy's options with the values that fit this process. Options that do not apply have Envoy's
-// defaults, because tools expect them.
-type commandLine struct {
-	BaseID                     string   `json:"base_id"`
-	Concurrency                int      `json:"concurrency"`
-	ConfigPath                 string   `json:"config_path"`
-	ConfigYAML                 string   `json:"config_yaml"`
-	AllowUnknownStaticFields   bool     `json:"allow_unknown_static_fields"`
-	AdminAddressPath           string   `json:"admin_address_path"`
-	LocalAddressIPVersion      string   `json:"local_address_ip_version"`
-	LogLevel                   string   `json:"log_level"`
-	ComponentLogLevel          string   `json:"component_log_level"`
-	LogFormat                  string   `json:"log_format"`
-	LogPath                    string   `json:"log_path"`
-	ServiceCluster             string   `json:"service_cluster"`
-	ServiceNode                string   `json:"service_node"`
-	ServiceZone                string   `json:"service_zone"`
-	FileFlushInterval          string   `json:"file_flush_interval"`
-	DrainTime                  string   `json:"drain_time"`
-	ParentShutdownTime         string   `json:"parent_shutdown_time"`
-	Mode                       string   `json:"mode"`
-	DisableHotRestart          bool     `json:"disable_hot_restart"`
-	EnableMutexTracing         bool     `json:"enable_mutex_tracing"`
-	RestartEpoch               int      `json:"restart_epoch"`
-	CPUSetThreads              bool     `json:"cpuset_threads"`
-	RejectUnknownDynamicFields bool     `json:"reject_unknown_dynamic_fields"`
-	LogFormatEscaped           bool     `json:"log_format_escaped"`
-	DisabledExtensions         []string `json:"disabled_extensions"`
-	IgnoreUnknownDynamicFields bool     `json:"ignore_unknown_dynamic_fields"`
-	UseDynamicBaseID           bool     `json:"use_dynamic_base_id"`
-	BaseIDPath                 string   `json:"base_id_path"`
-	DrainStrategy              string   `json:"drain_strategy"`
-	EnableFineGrainLogging     bool     `json:"enable_fine_grain_logging"`
-	SocketPath                 string   `json:"socket_path"`
-	SocketMode                 int      `json:"socket_mode"`
-	EnableCoreDump             bool     `json:"enable_core_dump"`
-	StatsTag                   []string `json:"stats_tag"`
-	SkipHotRestartOnNoParent   bool     `json:"skip_hot_restart_on_no_parent"`
-	SkipHotRestartParentStats  bool     `json:"skip_hot_restart_parent_stats"`
-	SkipDeprecatedLogs         bool     `json:"skip_deprecated_logs"`
-	FileFlushMinSize           int      `json:"file_flush_min_size"`
-	LogStacktraceSingleEntry   bool     `json:"log_stacktrace_single_entry"`
-}
+// commandLine are Envoy's options with the values that fit this process: concurrency, log level and drain time. Options that do
+// not apply have Envoy's defaults, because tools expect them. The access log is not buffered: file_flush_interval is 0s.
+const commandLine = `{
+	"base_id": "0", "concurrency": %d, "config_path": "", "config_yaml": "", "allow_unknown_static_fields": false,
+	"admin_address_path": "", "local_address_ip_version": "v4",
+	"log_level": %q, "component_log_level": "", "log_format": "", "log_path": "",
+	"service_cluster": "", "service_node": "", "service_zone": "", "file_flush_interval": "0s",
+	"drain_time": %q, "parent_shutdown_time": "900s", "mode": "Serve", "disable_hot_restart": true,
+	"enable_mutex_tracing": false, "restart_epoch": 0, "cpuset_threads": false, "reject_unknown_dynamic_fields": false,
+	"log_format_escaped": false, "disabled_extensions": [], "ignore_unknown_dynamic_fields": false,
+	"use_dynamic_base_id": false, "base_id_path": "", "drain_strategy": "Immediate", "enable_fine_grain_logging": false,
+	"socket_path": "@envoy_domain_socket", "socket_mode": 0, "enable_core_dump": false, "stats_tag": [],
+	"skip_hot_restart_on_no_parent": false, "skip_hot_restart_parent_stats": false, "skip_deprecated_logs": false,
+	"file_flush_min_size": 0, "log_stacktrace_single_entry": false
+}`
 
 type node struct {
 	ID                 string       `json:"id"`
@@ -124,21 +96,7 @@ func (s *Server) serverInfo(query) answer {
 		Uptime:     uptime,
 		UptimeAll:  uptime,
 		HotRestart: hotRestart,
-		Options: commandLine{
-			BaseID:                "0",
-			Concurrency:           runtime.GOMAXPROCS(0),
-			LocalAddressIPVersion: "v4",
-			LogLevel:              s.level(),
-			FileFlushInterval:     "0s", // the access log is not buffered
-			DrainTime:             seconds(s.DrainTime),
-			ParentShutdownTime:    "900s",
-			Mode:                  "Serve",
-			DisableHotRestart:     true,
-			DisabledExtensions:    []string{},
-			DrainStrategy:         "Immediate",
-			SocketPath:            "@envoy_domain_socket",
-			StatsTag:              []string{},
-		},
+		Options:    json.RawMessage(fmt.Sprintf(commandLine, runtime.GOMAXPROCS(0), s.level(), seconds(s.DrainTime))),
 		Node: node{
 			UserAgentName: "lastcall",
 			UserAgentBuild: buildVersion{
@@ -172,14 +130,9 @@ func source() (revision, status string) {
 }
 
 // parseSemver parses v1.2.3 and texts that begin with it; otherwise zeros.
-func parseSemver(s string) semver {
-	s, _, _ = strings.Cut(strings.TrimPrefix(s, "v"), "-")
-	var n [3]int
-	for i, part := range strings.SplitN(s, ".", 3) {
-		var err error
-		if n[i], err = strconv.Atoi(part); err != nil {
-			return semver{}
-		}
+func parseSemver(s string) (v semver) {
+	if _, err := fmt.Sscanf(strings.TrimPrefix(s, "v"), "%d.%d.%d", &v.Major, &v.Minor, &v.Patch); err != nil {
+		return semver{}
 	}
-	return semver{n[0], n[1], n[2]}
+	return v
 }

@@ -47,17 +47,6 @@ func NewAdmin(at string) (*Admin, error) {
 // maxResponse bounds a response, bytes. The largest is the dump of a few thousand listeners.
 const maxResponse = 256 << 20
 
-// StatusError is a response other than 200.
-type StatusError struct {
-	Request string // method and path
-	Status  int
-	Body    string // the beginning of it
-}
-
-func (e *StatusError) Error() string {
-	return fmt.Sprintf("envoy's admin: %s: unexpected status %d: %s", e.Request, e.Status, e.Body)
-}
-
 func (a *Admin) call(ctx context.Context, method, path string) ([]byte, error) {
 	resp, err := a.do(ctx, method, path)
 	if err != nil {
@@ -69,7 +58,7 @@ func (a *Admin) call(ctx context.Context, method, path string) ([]byte, error) {
 		return nil, fmt.Errorf("envoy's admin at %s: %s %s: read the response: %w", a.address, method, path, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return body, &StatusError{method + " " + path, resp.StatusCode, string(bytes.TrimSpace(body[:min(len(body), 200)]))}
+		return body, fmt.Errorf("envoy's admin: %s %s: unexpected status %d: %.200s", method, path, resp.StatusCode, bytes.TrimSpace(body))
 	}
 	return body, nil
 }

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 )
@@ -16,7 +17,7 @@ func (p *Plane) Metrics(ctx context.Context) (io.ReadCloser, error) {
 	}
 	if resp.StatusCode != http.StatusOK {
 		_ = resp.Body.Close()
-		return nil, &StatusError{Request: "GET " + path, Status: resp.StatusCode}
+		return nil, fmt.Errorf("envoy's admin: GET %s: unexpected status %d", path, resp.StatusCode)
 	}
 	return resp.Body, nil
 }
