@@ -47,6 +47,7 @@ func (r Report) Publish(log *slog.Logger, file string) {
 		{"held_by", r.HeldBy, len(r.HeldBy)},
 		{"open", logged.Open, len(logged.Open)},
 		{"left_out", logged.LeftOut, logged.LeftOut},
+		{"assumed", r.Assumed, len(r.Assumed)},
 		{"faults", r.Faults, len(r.Faults)},
 	} {
 		if list.n > 0 {

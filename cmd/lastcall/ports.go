@@ -239,44 +239,14 @@ func (f *portsFlags) config(flags *pflag.FlagSet, timeout time.Duration) (drain.
 	return c, nil
 }
 
-// namedAtMost bounds the conversations in a log line.
-const namedAtMost = 10
-
 // writeReport writes the report to the log, to --report and, with -o json, to stdout.
 func (f *portsFlags) writeReport(stdout io.Writer, log *slog.Logger, r drain.Report) error {
-	attrs := []any{"verdict", string(r.Verdict), "duration_ms", time.Duration(r.Duration).Milliseconds(), "late", r.Late}
-	for _, list := range []struct {
-		name  string
-		value []drain.Conversation
-	}{{"held_by", r.HeldBy}, {"open", r.Open}} {
-		if n := len(list.value); n > 0 {
-			text, err := json.Marshal(list.value[:min(n, namedAtMost)])
-			if err != nil {
-				return fmt.Errorf("write the report: %w", err)
-			}
-			attrs = append(attrs, list.name, json.RawMessage(text))
-		}
-	}
-	if len(r.Assumed) > 0 {
-		attrs = append(attrs, "assumed", r.Assumed)
-	}
-	if len(r.Faults) > 0 {
-		attrs = append(attrs, "faults", r.Faults)
-	}
-	log.Info("termination report", attrs...)
-	if f.report != "" {
-		// A file that cannot be written must not fail a hook whose drain is done.
-		if err := drain.WriteMessage(f.report, r); err != nil {
-			log.Warn("cannot write the report", "file", f.report, "error", err)
-		}
-	}
+	r.Publish(log, f.report)
 	if f.output != cli.JSON {
 		return nil
 	}
-	text, err := json.Marshal(r)
-	if err != nil {
+	if err := json.NewEncoder(stdout).Encode(r); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
-	_, err = stdout.Write(append(text, '\n'))
-	return err
+	return nil
 }
