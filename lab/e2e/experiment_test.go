@@ -22,34 +22,34 @@ func TestPublishedExperiment(t *testing.T) {
 		labels      map[string]string // of the namespace
 		annotations map[string]string
 		want        string
-		from, to    time.Duration // when the answer comes
+		from        time.Duration // when the answer comes, at the earliest
 	}{
 		{
 			name: "without a sidecar", labels: map[string]string{},
 			// gunicorn finishes what it has begun: it is the sidecar that breaks it in the next rows.
-			want: "200", from: 10 * time.Second, to: 13 * time.Second,
+			want: "200", from: 10 * time.Second,
 		},
 		{
 			name: "pipe, as Istio by default", annotations: map[string]string{"lastcall.dev/compat": "istio", "lastcall.dev/sidecar": "classic"},
-			want: "503", from: 4 * time.Second, to: 8 * time.Second,
+			want: "503", from: 4 * time.Second,
 		},
 		{
 			name: "pipe, exit on zero", annotations: map[string]string{"proxy.istio.io/config": exitOnZero},
-			want: "200", from: 10 * time.Second, to: 13 * time.Second,
+			want: "200", from: 10 * time.Second,
 		},
 		{
 			name: "pipe, exit on zero, classic sidecar", annotations: map[string]string{"proxy.istio.io/config": exitOnZero, "lastcall.dev/sidecar": "classic"},
-			want: "200", from: 10 * time.Second, to: 13 * time.Second,
+			want: "200", from: 10 * time.Second,
 		},
 		{
 			name:        "Envoy, as Istio by default",
 			annotations: map[string]string{"lastcall.dev/proxy": "envoy", "lastcall.dev/compat": "istio", "lastcall.dev/sidecar": "classic"},
-			want:        "503", from: 4 * time.Second, to: 8 * time.Second,
+			want:        "503", from: 4 * time.Second,
 		},
 		{
 			name:        "Envoy, exit on zero",
 			annotations: map[string]string{"lastcall.dev/proxy": "envoy", "proxy.istio.io/config": exitOnZero},
-			want:        "200", from: 10 * time.Second, to: 13 * time.Second,
+			want:        "200", from: 10 * time.Second,
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -71,8 +71,8 @@ func TestPublishedExperiment(t *testing.T) {
 			n.Kubectl("scale", "deployment", name, "--replicas=0")
 			<-answered
 			t.Logf("%s after %.1f s", status, took.Seconds())
-			if !strings.Contains(status, " "+row.want) || took < row.from || took > row.to {
-				t.Errorf("%s after %v; want %s between %v and %v", status, took, row.want, row.from, row.to)
+			if !strings.Contains(status, " "+row.want) || took < row.from {
+				t.Errorf("%s after %v; want %s after at least %v", status, took, row.want, row.from)
 			}
 			n.gone(pod)
 		})

@@ -63,11 +63,13 @@ func loadEach(ctx context.Context, rate int, f func(i int) (why string)) *result
 	defer asking.Wait()
 	began := time.Now()
 	for {
-		// A late request does not delay those after it: each has its moment.
+		// A late request does not delay those after it: each has its moment. Those that are due at the end are made.
 		due := began.Add(time.Duration(r.requests) * time.Second / time.Duration(rate))
 		select {
 		case <-ctx.Done():
-			return r
+			if time.Until(due) > 0 {
+				return r
+			}
 		case <-time.After(time.Until(due)):
 		}
 		i := r.requests

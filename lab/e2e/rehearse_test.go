@@ -12,6 +12,7 @@ import (
 )
 
 // TestRehearseCluster rehearses rollouts through a Service's ClusterIP: bare pods lose requests, those with lastcall none.
+// Requests take longer than a busy kubelet needs for SIGTERM, until which a bare pod answers.
 func TestRehearseCluster(t *testing.T) {
 	t.Parallel()
 	for _, injected := range []bool{false, true} {
@@ -29,7 +30,7 @@ func TestRehearseCluster(t *testing.T) {
 				t.Fatal(err)
 			}
 			cmd := exec.CommandContext(t.Context(), lastcallctl, "rehearse", "--cluster", "--deployment", n.Name+"/web", "--url", "http://"+service,
-				"--request", "GET /delay/1", "--request", "3 GET /get", "--load", "20/s", "--limit", patience.String(), "--yes", "-o", "json")
+				"--request", "GET /delay/8", "--request", "3 GET /get", "--load", "20/s", "--limit", patience.String(), "--yes", "-o", "json")
 			text, err := cmd.Output()
 			var exit *exec.ExitError
 			if errors.As(err, &exit) && len(text) == 0 {

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -18,9 +21,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// unhealthy fails once a pod serves, and again and again: the kubelet restarts the container. The first restart is at
-// once, the next ones are put off by more and more.
-const unhealthy = "        livenessProbe: {httpGet: {path: /status/500, port: http}, initialDelaySeconds: 6, periodSeconds: 30, failureThreshold: 1}"
+// liveness has the kubelet ask this machine, and not the container, whether it is to be restarted. It fails once, after fail.
+func liveness(t *testing.T) (probe string, fail func()) {
+	t.Helper()
+	var failing atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if failing.CompareAndSwap(true, false) {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}))
+	t.Cleanup(server.Close)
+	at := server.Listener.Addr().(*net.TCPAddr)
+	return fmt.Sprintf("        livenessProbe: {httpGet: {path: /, host: %s, port: %d}, periodSeconds: 1, failureThreshold: 1, timeoutSeconds: 10}", at.IP, at.Port), func() { failing.Store(true) }
+}
 
 // second is a second app container of the pod, which is not affected.
 const second = `
@@ -146,8 +159,10 @@ func TestContainerRestarts(t *testing.T) {
 				labels = map[string]string{}
 			}
 			n := newNamespace(t, labels)
-			p := n.start(app{name: "web", annotations: map[string]string{"lastcall.dev/sidecar": sidecar}, more: unhealthy})
+			probe, fail := liveness(t)
+			p := n.start(app{name: "web", annotations: map[string]string{"lastcall.dev/sidecar": sidecar}, more: probe})
 			load := startFresh(url(p, "/get"))
+			fail()
 			n.restarted(p)
 			load.stop()
 			t.Log(load)
@@ -171,9 +186,11 @@ func TestContainerRestarts(t *testing.T) {
 func TestContainerRestartsHanging(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, nil)
-	p := n.start(app{name: "web", more: unhealthy})
+	probe, fail := liveness(t)
+	p := n.start(app{name: "web", more: probe})
 	hanging := n.begin(p, "/delay/60")
 	load := startFresh(url(p, "/get"))
+	fail()
 	if a := <-hanging; a.err != nil || a.code != http.StatusServiceUnavailable {
 		t.Errorf("the request that hangs: %d after %v, %v; want 503 when its container ends", a.code, a.took, a.err)
 	}
@@ -194,7 +211,8 @@ func TestContainerRestartsHanging(t *testing.T) {
 func TestOneOfTwoContainersRestarts(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, nil)
-	p := n.start(app{name: "web", more: unhealthy + fmt.Sprintf(second, *tag)})
+	probe, fail := liveness(t)
+	p := n.start(app{name: "web", more: probe + fmt.Sprintf(second, *tag)})
 	kept := &http.Client{Timeout: patience, Transport: &http.Transport{MaxConnsPerHost: 1}}
 	defer kept.CloseIdleConnections()
 	other := "http://" + p.Status.PodIP + ":8081/get"
@@ -222,6 +240,7 @@ func TestOneOfTwoContainersRestarts(t *testing.T) {
 		}
 	}()
 	load := startFresh(url(p, "/get"))
+	fail()
 	n.restarted(p)
 	close(stop)
 	if err := <-done; err != nil {

@@ -83,17 +83,17 @@ func TestPublishedExperiment(t *testing.T) {
 		annotations map[string]string
 		strict      bool
 		want        string
-		from, to    time.Duration // when the response comes
+		from        time.Duration // when the response comes, at the earliest
 	}{
-		{name: "Istio, classic", labels: byIstio, annotations: istioClassic.annotations, want: "503", from: 4 * time.Second, to: 8 * time.Second},
-		{name: "Istio, EXIT_ON_ZERO", labels: byIstio, annotations: guide, want: "200", from: 10 * time.Second, to: 13 * time.Second},
-		{name: "Istio, EXIT_ON_ZERO, STRICT", labels: byIstio, annotations: guide, strict: true, want: "200", from: 10 * time.Second, to: 13 * time.Second},
+		{name: "Istio, classic", labels: byIstio, annotations: istioClassic.annotations, want: "503", from: 4 * time.Second},
+		{name: "Istio, EXIT_ON_ZERO", labels: byIstio, annotations: guide, want: "200", from: 10 * time.Second},
+		{name: "Istio, EXIT_ON_ZERO, STRICT", labels: byIstio, annotations: guide, strict: true, want: "200", from: 10 * time.Second},
 		// gunicorn finishes its requests after SIGTERM, and a native sidecar ends after it.
-		{name: "Istio, native", labels: byIstio, annotations: istioNative.annotations, want: "200", from: 10 * time.Second, to: 13 * time.Second},
-		{name: "lastcall, classic", labels: byBoth, annotations: classic.annotations, want: "200", from: 10 * time.Second, to: 13 * time.Second},
-		{name: "lastcall, classic, STRICT", labels: byBoth, annotations: classic.annotations, strict: true, want: "200", from: 10 * time.Second, to: 13 * time.Second},
-		{name: "lastcall, native", labels: byBoth, annotations: native.annotations, want: "200", from: 10 * time.Second, to: 13 * time.Second},
-		{name: "lastcall, native, STRICT", labels: byBoth, annotations: native.annotations, strict: true, want: "200", from: 10 * time.Second, to: 13 * time.Second},
+		{name: "Istio, native", labels: byIstio, annotations: istioNative.annotations, want: "200", from: 10 * time.Second},
+		{name: "lastcall, classic", labels: byBoth, annotations: classic.annotations, want: "200", from: 10 * time.Second},
+		{name: "lastcall, classic, STRICT", labels: byBoth, annotations: classic.annotations, strict: true, want: "200", from: 10 * time.Second},
+		{name: "lastcall, native", labels: byBoth, annotations: native.annotations, want: "200", from: 10 * time.Second},
+		{name: "lastcall, native, STRICT", labels: byBoth, annotations: native.annotations, strict: true, want: "200", from: 10 * time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -123,8 +123,8 @@ func TestPublishedExperiment(t *testing.T) {
 			w.running.Wait()
 			record(t, "| published experiment | response | after | pod's processes ended, after the scaling |\n|---|---|---|---|",
 				fmt.Sprintf("| %s | %s | %.1f s | %.1f s |", row.name, status, took.Seconds(), time.Since(scaled).Seconds()))
-			if !strings.Contains(status, " "+row.want) || took < row.from || took > row.to {
-				t.Errorf("%s after %v; want %s between %v and %v", status, took, row.want, row.from, row.to)
+			if !strings.Contains(status, " "+row.want) || took < row.from {
+				t.Errorf("%s after %v; want %s after at least %v", status, took, row.want, row.from)
 			}
 		})
 	}
