@@ -23,7 +23,7 @@ func Query(ctx context.Context, client *http.Client, base *url.URL, span time.Du
 		}
 	}
 	if both[0] == nil {
-		return nil, fmt.Errorf("prometheus has no %s of %s within the last %v: must be kind/name of a workload of which a pod has ended under an observer", losses.Tail, workload, span)
+		return nil, fmt.Errorf("no %s of %s in Prometheus within the last %g hours: must be kind/name of a workload of which a pod has ended under an observer", losses.Tail, workload, span.Hours())
 	}
 	e := new(Evidence)
 	tails, err := model.Histogram(e.buckets(both[0], "time until no request was in flight"))

@@ -114,6 +114,9 @@ func (q *querier) instant(ctx context.Context, query string) ([]series, error) {
 	}
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	response, err := q.client.Do(request)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("query Prometheus at %s: no response within %v", at.Redacted(), queryTimeout)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("query Prometheus: %w", err)
 	}
@@ -134,7 +137,7 @@ func (q *querier) instant(ctx context.Context, query string) ([]series, error) {
 		} `json:"data"`
 	}
 	if err := json.Unmarshal(text, &answer); err != nil {
-		return nil, fmt.Errorf("query Prometheus at %s: status %s and no JSON: is this the URL of Prometheus?", at.Redacted(), response.Status)
+		return nil, fmt.Errorf("query Prometheus at %s: status %s, but the answer is not JSON: is this the URL of Prometheus?", at.Redacted(), response.Status)
 	}
 	if answer.Status != "success" || answer.Data.Type != "vector" {
 		return nil, fmt.Errorf("query Prometheus at %s: %w", at.Redacted(), errors.New(orStatus(answer.Error, response.Status)))

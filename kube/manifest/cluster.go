@@ -19,9 +19,10 @@ const page = 500
 
 // FromCluster reads the objects of the given resources from an API server, of one namespace or, if that is empty, of all.
 // Objects that another one owns, such as a Deployment's ReplicaSets, are left out; so are resources that the server does
-// not have. Each request has ctx's deadline. At most MaxFiles objects are read.
-func FromCluster(ctx context.Context, client dynamic.Interface, namespace string, resources []schema.GroupVersionResource) (*File, error) {
-	f := &File{Name: Cluster}
+// not have, and those that the user may not list: forbidden has an error for each. Each request has ctx's deadline. At most
+// MaxFiles objects are read.
+func FromCluster(ctx context.Context, client dynamic.Interface, namespace string, resources []schema.GroupVersionResource) (f *File, forbidden []error, err error) {
+	f = &File{Name: Cluster}
 	for _, resource := range resources {
 		in := dynamic.ResourceInterface(client.Resource(resource))
 		if namespace != "" && resource.Resource != "namespaces" {
@@ -30,26 +31,32 @@ func FromCluster(ctx context.Context, client dynamic.Interface, namespace string
 		options := metav1.ListOptions{Limit: page}
 		for {
 			list, err := in.List(ctx, options)
-			if errors.IsNotFound(err) {
+			if errors.IsForbidden(err) {
+				forbidden = append(forbidden, fmt.Errorf("list %s: %w", resource.GroupResource(), err))
+			}
+			if errors.IsNotFound(err) || errors.IsForbidden(err) {
 				break
 			}
 			if err != nil {
-				return nil, fmt.Errorf("list %s: %w", resource.GroupResource(), err)
+				return nil, nil, fmt.Errorf("list %s: %w", resource.GroupResource(), err)
 			}
 			for i := range list.Items {
 				if err := f.Add(&list.Items[i]); err != nil {
-					return nil, err
+					return nil, nil, err
 				}
 			}
 			if len(f.Objects) > MaxFiles {
-				return nil, fmt.Errorf("list %s: more than %d objects: choose a namespace", resource.GroupResource(), MaxFiles)
+				return nil, nil, fmt.Errorf("list %s: more than %d objects: choose a namespace", resource.GroupResource(), MaxFiles)
 			}
 			if options.Continue = list.GetContinue(); options.Continue == "" {
 				break
 			}
 		}
 	}
-	return f, nil
+	if len(forbidden) == len(resources) {
+		return nil, nil, forbidden[0]
+	}
+	return f, forbidden, nil
 }
 
 // Add adds an object that is not from a text, unless another object owns it.

@@ -49,6 +49,7 @@ type Board struct {
 	follow  Follow
 
 	following sync.WaitGroup
+	looked    chan struct{} // closed when the pods have been listed once
 
 	mu      sync.Mutex // guards what follows
 	pods    map[types.UID]*Pod
@@ -58,7 +59,7 @@ type Board struct {
 
 // NewBoard returns a board without pods. timeout limits each look-up.
 func NewBoard(clients check.Clients, target Target, timeout time.Duration, follow Follow) *Board {
-	return &Board{clients: clients, target: target, timeout: timeout, follow: follow, pods: make(map[types.UID]*Pod)}
+	return &Board{clients: clients, target: target, timeout: timeout, follow: follow, looked: make(chan struct{}), pods: make(map[types.UID]*Pod)}
 }
 
 // Run follows the pods until ctx ends. It returns an error if the target does not exist.
@@ -69,6 +70,7 @@ func (b *Board) Run(ctx context.Context) error {
 	if err := b.look(ctx); err != nil {
 		return err
 	}
+	close(b.looked)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -186,15 +188,20 @@ func (b *Board) Snapshot() (pods []Pod, isAll bool, problem error) {
 	return pods, !b.cut, b.problem
 }
 
-// Settle waits until each pod has a state, a problem or a report, for atMost.
+// Settle waits until the pods have been listed, and then for atMost until each has a state, a problem or a report.
 func (b *Board) Settle(ctx context.Context, atMost time.Duration) {
+	select {
+	case <-b.looked:
+	case <-ctx.Done():
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		pods, _, _ := b.Snapshot()
-		if len(pods) > 0 && !slices.ContainsFunc(pods, func(p Pod) bool { return p.State == nil && p.Problem == "" && p.Report == "" }) {
+		if !slices.ContainsFunc(pods, func(p Pod) bool { return p.State == nil && p.Problem == "" && p.Report == "" }) {
 			return
 		}
 		select {

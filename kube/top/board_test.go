@@ -14,8 +14,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/live"
@@ -71,6 +73,26 @@ func states(ctx context.Context, p *corev1.Pod, each func(live.State)) error {
 	each(live.State{Host: p.Name, Phase: "serving"})
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+// Settle waits for an API server that takes longer to list the pods than their agents may take to answer.
+func TestSlowList(t *testing.T) {
+	api := fake.NewClientset(pod("web-1"))
+	api.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		time.Sleep(200 * time.Millisecond)
+		return false, nil, nil
+	})
+	b := NewBoard(check.Clients{Core: api.CoreV1(), Apps: api.AppsV1()}, Target{Namespace: "shop", Name: "web-1"}, time.Minute, states)
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- b.Run(ctx) }()
+	b.Settle(ctx, time.Millisecond)
+	if pods, _, _ := b.Snapshot(); len(pods) != 1 {
+		t.Errorf("%d pods, want 1", len(pods))
+	}
+	if cancel(); <-ran != nil {
+		t.Error("the board has failed")
+	}
 }
 
 func TestBoardFollowsAWorkload(t *testing.T) {

@@ -234,6 +234,8 @@ func (w *Workload) Explain(err error, doing, right string) error {
 		return fmt.Errorf("%s %s: %w (the pod itself must satisfy the namespace's pod security level, as its ephemeral containers do)", doing, w, err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%s %s: %w (needed in namespace %s: %s)", doing, w, err, w.Namespace, right)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s %s: no response from the API server: %w", doing, w, err)
 	}
 	return fmt.Errorf("%s %s: %w", doing, w, err)
 }

@@ -47,6 +47,9 @@ func (f *clusterFlags) check(flags *pflag.FlagSet) error {
 }
 
 func (f *clusterFlags) run(cmd *cobra.Command, output cli.Format, l *loadFlags, reports *reportFlags) error {
+	if err := reports.check(); err != nil {
+		return err
+	}
 	parsed, err := l.parse()
 	if err != nil {
 		return cli.UsageError{Err: err}

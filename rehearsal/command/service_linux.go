@@ -96,6 +96,9 @@ func (f *serviceFlags) options(cmd *cobra.Command) (o service.Options, err error
 			errs = append(errs, err)
 		}
 	}
+	if err := f.reports.check(); err != nil {
+		errs = append(errs, err)
+	}
 	if len(errs) > 0 {
 		return o, cli.UsageError{Err: errors.Join(errs...)}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -166,7 +167,7 @@ func (f *lintFlags) input(cmd *cobra.Command) ([]*manifest.File, error) {
 	case f.cluster && len(f.files) > 0:
 		return nil, cli.UsageError{Err: errors.New("use only one of --cluster and -f")}
 	case f.cluster:
-		file, err := f.readCluster(cmd.Context())
+		file, err := f.readCluster(cmd.Context(), cmd.ErrOrStderr())
 		return []*manifest.File{file}, err
 	case len(f.files) == 0:
 		return nil, cli.UsageError{Err: errors.New("missing -f FILE: a manifest, a folder, or - for standard input; or --cluster")}
@@ -189,7 +190,7 @@ var clusterResources = []schema.GroupVersionResource{
 	{Group: "serving.knative.dev", Version: "v1", Resource: "services"}, {Group: "networking.istio.io", Version: "v1beta1", Resource: "proxyconfigs"},
 }
 
-func (f *lintFlags) readCluster(ctx context.Context) (*manifest.File, error) {
+func (f *lintFlags) readCluster(ctx context.Context, notes io.Writer) (*manifest.File, error) {
 	if f.timeout <= 0 {
 		return nil, cli.UsageError{Err: fmt.Errorf("--timeout %v: must be positive", f.timeout)}
 	}
@@ -205,9 +206,12 @@ func (f *lintFlags) readCluster(ctx context.Context) (*manifest.File, error) {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	file, err := manifest.FromCluster(ctx, client, f.namespace, clusterResources)
+	file, forbidden, err := manifest.FromCluster(ctx, client, f.namespace, clusterResources)
 	if err != nil {
 		return nil, err
+	}
+	for _, err := range forbidden {
+		fmt.Fprintf(notes, "not examined: %v\n", err)
 	}
 	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	if mesh, err := client.Resource(configMaps).Namespace("istio-system").Get(ctx, "istio", metav1.GetOptions{}); err == nil { // not there, or not permitted: without Istio's MeshConfig
