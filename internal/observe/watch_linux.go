@@ -19,6 +19,7 @@ const (
 	interval      = 25 * time.Millisecond  // between looks after it, or when pacer allows the next
 	stillInterval = 100 * time.Millisecond // likewise, while nothing moves
 	gather        = 5 * time.Millisecond   // one look for many reports
+	armedGather   = 500 * time.Millisecond // likewise of an armed watch, but not for those of listeners
 	settleTime    = time.Second            // End waits at most so long for reports,
 	settled       = 25                     // and until so many attempts have found none: a busy kernel is that late
 )
@@ -218,13 +219,16 @@ func (w *Watch) run() {
 				gone = nil
 				continue
 			}
-			wait := gather
+			wait, listener := armedGather, w.kernel.reports.BareGone()
 			if !armed { // a report may need the table
-				wait = max(wait, time.Until(looks.paid()))
+				wait, listener = max(gather, time.Until(looks.paid())), nil
 			}
 			clock.Reset(wait)
 			select {
 			case <-clock.C:
+			case <-listener:
+			case <-w.begun:
+				continue
 			case <-w.stop:
 				return
 			}

@@ -134,6 +134,7 @@ func (t *Table) dump(states States, ports []uint16, filter []byte) (out []Socket
 		if err != nil {
 			return nil, fmt.Errorf("read the kernel's socket table: %w", err)
 		}
+		out = slices.Grow(out, len(answers))
 		for _, answer := range answers {
 			if s, ok := parse(answer.Data); ok {
 				if _, asked := slices.BinarySearch(ports, s.Local.Port()); asked || ports == nil {
@@ -184,14 +185,12 @@ func parse(b []byte) (s Socket, ok bool) {
 	s.ReadQueue = binary.NativeEndian.Uint32(b[56:])
 	s.WriteQueue = binary.NativeEndian.Uint32(b[60:])
 	s.Inode = binary.NativeEndian.Uint32(b[68:])
-	attributes, err := netlink.NewAttributeDecoder(b[inetDiagMsgLen:])
-	if err != nil {
-		return s, true
-	}
-	for attributes.Next() {
-		if attributes.Type() == inetDiagInfo {
-			s.tcpInfo(attributes.Bytes())
+	for b = b[inetDiagMsgLen:]; len(b) >= unix.SizeofNlAttr; {
+		size := min(max(int(binary.NativeEndian.Uint16(b)), unix.SizeofNlAttr), len(b))
+		if binary.NativeEndian.Uint16(b[2:]) == inetDiagInfo {
+			s.tcpInfo(b[unix.SizeofNlAttr:size])
 		}
+		b = b[min((size+3)&^3, len(b)):]
 	}
 	return s, true
 }

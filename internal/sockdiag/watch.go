@@ -1,7 +1,7 @@
 package sockdiag
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -31,10 +31,10 @@ const (
 
 // Watch reports destroyed sockets.
 type Watch struct {
-	nl   *netlink.Conn
-	gone chan struct{}
-	done sync.WaitGroup
-	most int // of ended
+	nl         *netlink.Conn
+	gone, bare chan struct{}
+	done       sync.WaitGroup
+	most       int // of ended
 
 	mu    sync.Mutex // guards what follows
 	ended []Socket
@@ -45,19 +45,16 @@ type Watch struct {
 // it has left the states in which data can arrive (TIME_WAIT is a small socket of its own). It needs no privilege, but
 // some kernels and sandboxes do not support it; the caller then has to poll the table.
 func WatchDestroyed(ports []uint16) (*Watch, error) {
-	w, err := newWatch(endedMost)
+	ports = slices.Sorted(slices.Values(ports))
+	w, err := newWatch(endedMost, func(nl *netlink.Conn) error {
+		filter, err := destroyedFilter(ports) // otherwise every socket of the namespace that ends would wake this process
+		if err != nil {
+			return err
+		}
+		return nl.SetBPF(filter)
+	})
 	if err != nil {
 		return nil, err
-	}
-	ports = slices.Sorted(slices.Values(ports))
-	// Otherwise every socket of the namespace that ends would wake this process.
-	filter, err := destroyedFilter(ports)
-	if err == nil {
-		err = w.nl.SetBPF(filter)
-	}
-	if err != nil {
-		_ = w.nl.Close()
-		return nil, fmt.Errorf("watch destroyed sockets (sock_diag): set the filter: %w", err)
 	}
 	w.done.Go(func() {
 		w.run(func(s *Socket) bool {
@@ -73,27 +70,25 @@ func WatchDestroyed(ports []uint16) (*Watch, error) {
 // size of the kernel's buffer for reports in bytes, 0 for one that holds 10,000; without CAP_NET_ADMIN the kernel
 // limits it to net.core.rmem_max.
 func WatchAll(buffer int) (*Watch, error) {
-	w, err := newWatch(allMost)
+	w, err := newWatch(allMost, func(nl *netlink.Conn) error { return nl.SetReadBuffer(cmp.Or(buffer, allBuffer)) })
 	if err != nil {
 		return nil, err
-	}
-	if buffer == 0 {
-		buffer = allBuffer
-	}
-	if err := w.nl.SetReadBuffer(buffer); err != nil {
-		_ = w.nl.Close()
-		return nil, fmt.Errorf("watch destroyed sockets (sock_diag): set the buffer: %w", err)
 	}
 	w.done.Go(func() { w.run(func(*Socket) bool { return true }) })
 	return w, nil
 }
 
-func newWatch(most int) (*Watch, error) {
+func newWatch(most int, configure func(*netlink.Conn) error) (*Watch, error) {
 	nl, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{Groups: 1<<(groupTCPDestroy-1) | 1<<(groupTCP6Destroy-1)})
+	if err == nil {
+		if err = configure(nl); err != nil {
+			_ = nl.Close()
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("watch destroyed sockets (sock_diag): %w", err)
 	}
-	return &Watch{nl: nl, gone: make(chan struct{}, 1), most: most}, nil
+	return &Watch{nl: nl, gone: make(chan struct{}, 1), bare: make(chan struct{}, 1), most: most}, nil
 }
 
 // destroyedFilter accepts reports about a local port in the spans of ports.
@@ -112,6 +107,9 @@ func destroyedFilter(ports []uint16) ([]bpf.RawInstruction, error) {
 // Gone receives after one or more sockets have been destroyed. It is closed when the kernel no longer reports.
 func (w *Watch) Gone() <-chan struct{} { return w.gone }
 
+// BareGone is Gone of sockets without a remote port: listeners, and resets as WatchAll shows them.
+func (w *Watch) BareGone() <-chan struct{} { return w.bare }
+
 // Ended returns the sockets that were destroyed since the last call. lost is true when there were more, for which the
 // kernel or this process had no room. A socket in the result is in no later result of Table.Sockets.
 func (w *Watch) Ended() (sockets []Socket, lost bool) {
@@ -129,24 +127,32 @@ func (w *Watch) Close() error {
 	return w.nl.Close()
 }
 
+// buffers hold a report: 400 bytes in 6.18.
+var buffers = sync.Pool{New: func() any { return new([2048]byte) }}
+
+// run reads without the client, which asks for the length of each report and copies it.
 func (w *Watch) run(concerns func(*Socket) bool) {
 	defer close(w.gone)
-	for {
-		messages, err := w.nl.Receive()
-		switch {
-		case errors.Is(err, unix.ENOBUFS): // the kernel has dropped some
-			w.add(nil)
-			continue
-		case err != nil: // Close, or the kernel no longer reports
-			return
-		}
-		now := time.Now()
-		for _, m := range messages {
-			if s, ok := parse(m.Data); ok && concerns(&s) {
-				s.Ended = now
+	socket, err := w.nl.SyscallConn()
+	read := func(fd uintptr) bool {
+		b := buffers.Get().(*[2048]byte)
+		defer buffers.Put(b)
+		n, failed := unix.Read(int(fd), b[:])
+		switch failed {
+		case nil:
+			if s, ok := parse(b[min(n, unix.NLMSG_HDRLEN):n]); ok && concerns(&s) {
+				s.Ended = time.Now()
 				w.add(&s)
 			}
+		case unix.ENOBUFS: // the kernel has dropped some
+			w.add(nil)
+		case unix.EAGAIN, unix.EINTR:
+		default: // the kernel no longer reports
+			err = failed
 		}
+		return failed != unix.EAGAIN
+	}
+	for err == nil && socket.Read(read) == nil { // until Close
 	}
 }
 
@@ -159,8 +165,15 @@ func (w *Watch) add(s *Socket) {
 		w.lost = true
 	}
 	w.mu.Unlock()
+	notify(w.gone)
+	if s != nil && s.Remote.Port() == 0 {
+		notify(w.bare)
+	}
+}
+
+func notify(c chan struct{}) {
 	select {
-	case w.gone <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

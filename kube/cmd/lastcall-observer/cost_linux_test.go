@@ -10,6 +10,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -31,7 +33,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/nettest"
 )
 
@@ -41,17 +42,11 @@ var (
 	rates  = flag.String("rates", "0 1000 10000", "sockets that end per second, on the whole node")
 )
 
-// The test binary is the observer and the pods, too, as the environment says.
-const (
-	role       = "LASTCALL_COST_ROLE"
-	appAddress = "LASTCALL_COST_ADDRESS"
-)
+// The test binary is the pods, too, if this is set.
+const appAddress = "LASTCALL_COST_ADDRESS"
 
 func TestMain(m *testing.M) {
-	switch os.Getenv(role) {
-	case "observer":
-		os.Exit(cli.Main(command(), cli.Version(version)))
-	case "pod":
+	if os.Getenv(appAddress) != "" {
 		if err := bePod(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -167,7 +162,8 @@ func exchange(c net.Conn, request byte) (time.Duration, error) {
 	return time.Since(from), err
 }
 
-// repeat does something each so many seconds until the returned function is called.
+// repeat does something each so many seconds until the returned function is called. It begins at a random time: pods that
+// do it at once would wait for each other.
 func repeat(seconds float64, do func()) (stop func()) {
 	if seconds <= 0 || seconds > 1e6 {
 		return func() {}
@@ -175,7 +171,13 @@ func repeat(seconds float64, do func()) (stop func()) {
 	stopped, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		clock := time.NewTicker(time.Duration(seconds * float64(time.Second)))
+		pause := time.Duration(seconds * float64(time.Second))
+		select {
+		case <-stopped:
+			return
+		case <-time.After(rand.N(pause)):
+		}
+		clock := time.NewTicker(pause)
 		defer clock.Stop()
 		for {
 			select {
@@ -216,7 +218,7 @@ func simulate(t *testing.T, proc string, i int) *simulated {
 	uid, id := fmt.Sprintf("00000000-0000-0000-0000-%012d", i), fmt.Sprintf("%064x", i)
 	p := &simulated{cmd: exec.Command(os.Args[0])}
 	home := nettest.Alone(t)
-	p.cmd.Env = append(os.Environ(), role+"=pod", appAddress+"="+home.TCP4(8080), "GOGC=400")
+	p.cmd.Env = append(os.Environ(), appAddress+"="+home.TCP4(8080), "GOGC=400")
 	p.cmd.Stderr = os.Stderr
 	var err1, err2 error
 	p.in, err1 = p.cmd.StdinPipe()
@@ -290,8 +292,20 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// build builds the observer as its image has it.
+func build(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "lastcall-observer")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the observer: %v\n%s", err, out)
+	}
+	return program
+}
+
 // observing starts the observer, and waits until it watches all pods.
-func observing(t *testing.T, s *server, proc string) (process int, stop func()) {
+func observing(t *testing.T, program string, s *server, proc string) (process int, stop func()) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "kubeconfig")
 	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"a","cluster":{"server":%q}}],"contexts":[{"name":"a","context":{"cluster":"a"}}],"current-context":"a"}`, s.URL)
@@ -304,8 +318,7 @@ func observing(t *testing.T, s *server, proc string) (process int, stop func()) 
 	}
 	address := ln.Addr().String()
 	_ = ln.Close()
-	cmd := exec.Command(os.Args[0], "--node", "node", "--kubeconfig", config, "--proc", proc, "--events=false", "--listen", address)
-	cmd.Env = append(os.Environ(), role+"=observer")
+	cmd := exec.Command(program, "--node", "node", "--kubeconfig", config, "--proc", proc, "--events=false", "--listen", address)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -380,7 +393,7 @@ func load() string {
 func TestCost(t *testing.T) {
 	const settle = 10 * time.Second // after the observer's start, until its glances are rare
 	const count, connections, ending, asking = 200, 50, 20, 20
-	proc := t.TempDir()
+	program, proc := build(t), t.TempDir()
 	if err := os.Mkdir(filepath.Join(proc, "1"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -392,7 +405,7 @@ func TestCost(t *testing.T) {
 	s.Server = httptest.NewServer(s)
 	defer func() { s.CloseClientConnections(); s.Close() }()
 
-	measure := func(what string, process int) {
+	measure := func(what string, process int) (p99 time.Duration) {
 		askers := s.pods[count-asking:]
 		all(t, askers, "ask")
 		from, ours, kernels := time.Now(), used(t, process), workers()
@@ -411,15 +424,17 @@ func TestCost(t *testing.T) {
 		at := func(part float64) time.Duration {
 			return times[int(part*float64(len(times)-1))].Round(time.Microsecond)
 		}
-		t.Logf("%-44s observer %6.3f %%, kernel's workers %6.3f %%, answers p50 %7v p99 %7v of %d; %s, at most %s resident, load %s", what,
+		t.Logf("%-44s observer %6.3f %%, kernel's workers %6.3f %%, answers p50 %7v p99 %7v of %d; %s, at most %s resident (%s anonymous), load %s", what,
 			100*ours.Seconds()/took, 100*kernels.Seconds()/took, at(0.5), at(0.99), len(times),
-			cmp.Or(memory(process, "VmRSS"), "0"), memory(process, "VmHWM"), load())
+			cmp.Or(memory(process, "VmRSS"), "0"), memory(process, "VmHWM"), memory(process, "RssAnon"), load())
+		return at(0.99)
 	}
-	for range *pairs {
-		for _, on := range []bool{false, true} {
+	p99s := map[string][]time.Duration{} // by load, without and with the observer
+	for i := range *pairs {
+		for _, on := range []bool{i%2 == 1, i%2 == 0} {
 			process, stop, what := 0, func() {}, "without"
 			if on {
-				process, stop = observing(t, s, proc)
+				process, stop = observing(t, program, s, proc)
 				what = "observed"
 				time.Sleep(settle)
 			}
@@ -430,17 +445,24 @@ func TestCost(t *testing.T) {
 				}
 				all(t, s.pods, fmt.Sprintf("rate %g", n/count))
 				time.Sleep(2 * time.Second)
-				measure(fmt.Sprintf("%s, %s ends/s", what, rate), process)
+				load := fmt.Sprintf("%s, %s ends/s", what, rate)
+				p99s[load] = append(p99s[load], measure(load, process))
 			}
 			all(t, s.pods, "rate 0")
 			all(t, s.pods[:1], "rate 5000")
 			time.Sleep(2 * time.Second)
-			measure(what+", 5,000 ends/s in one pod", process)
+			load := what + ", 5,000 ends/s in one pod"
+			p99s[load] = append(p99s[load], measure(load, process))
 			all(t, s.pods[:1], "rate 0")
 			stop()
 		}
 	}
-	process, stop := observing(t, s, proc)
+	for _, load := range slices.Sorted(maps.Keys(p99s)) {
+		all := p99s[load]
+		slices.Sort(all)
+		t.Logf("%-44s p99 median %v of %v", load, all[len(all)/2], all)
+	}
+	process, stop := observing(t, program, s, proc)
 	defer stop()
 	time.Sleep(settle)
 	grace, now := int64(300), time.Now()
