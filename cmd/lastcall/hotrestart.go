@@ -18,6 +18,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/hotrestart"
 	"github.com/lastcall-dev/lastcall/internal/inbound"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
 // successionFlags configure the hot restart of lastcall run.
@@ -134,21 +135,19 @@ func (f *statusFlags) restartByPIDFile(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		switch now, err := hotrestart.ReadPIDFile(file); {
+	if poll.Until(ctx, 20*time.Millisecond, func() bool {
+		var now int
+		switch now, err = hotrestart.ReadPIDFile(file); {
 		case err != nil:
-			return fmt.Errorf("process %d has taken over, but the service has ended: %w", successor, err)
-		case now != predecessor && hotrestart.IsAlive(now):
-			return nil
-		case !hotrestart.IsAlive(successor) && now == predecessor:
-			return fmt.Errorf("process %d took over, and has ended", successor)
+			err = fmt.Errorf("process %d has taken over, but the service has ended: %w", successor, err)
+		case now != predecessor:
+			return hotrestart.IsAlive(now)
+		case !hotrestart.IsAlive(successor):
+			err = fmt.Errorf("process %d took over, and has ended", successor)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("process %d serves, but process %d has not drained within %v (--timeout)", successor, predecessor, f.timeout)
-		}
+		return err != nil
+	}) != nil {
+		return fmt.Errorf("process %d serves, but process %d has not drained within %v (--timeout)", successor, predecessor, f.timeout)
 	}
+	return err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
 const readyHelp = `Return when the agent serves and, with lastcall run, the app accepts connections on each of its ports.
@@ -25,20 +26,19 @@ func readyCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := f.limit(cmd.Context())
 			defer cancel()
-			for {
+			var why error
+			late := poll.Until(ctx, 20*time.Millisecond, func() bool {
 				resp, body, err := f.ask(ctx, http.MethodGet, "healthz/ready")
-				if err == nil && resp.StatusCode == http.StatusOK {
-					return nil
-				}
-				if err == nil {
+				if err == nil && resp.StatusCode != http.StatusOK {
 					err = fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(body)))
 				}
-				select {
-				case <-time.After(20 * time.Millisecond):
-				case <-ctx.Done():
-					return fmt.Errorf("the agent is not ready after %v: %w", f.timeout, err)
-				}
+				why = err
+				return err == nil
+			})
+			if late != nil {
+				return fmt.Errorf("the agent is not ready after %v: %w", f.timeout, why)
 			}
+			return nil
 		},
 	}
 	f.register(cmd.Flags(), time.Minute)

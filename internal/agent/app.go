@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/process"
 	"github.com/lastcall-dev/lastcall/internal/signals"
 )
@@ -91,16 +92,10 @@ func (a *agent) finishResponses(ctx context.Context) {
 	defer cancel()
 	a.Succession.Stop()
 	_ = a.plane.StopAccepting(ctx)
-	for tick := time.NewTicker(time.Millisecond); ; {
-		if now, _ := a.plane.Activity(ctx); now.Busy == 0 {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+	_ = poll.Until(ctx, time.Millisecond, func() bool {
+		now, _ := a.plane.Activity(ctx)
+		return now.Busy == 0
+	})
 }
 
 // killAhead is how long before the kubelet's SIGKILL the agent kills the app, so that its exit is still reported.

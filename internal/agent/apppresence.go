@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/process"
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
@@ -89,25 +91,15 @@ func awaitAppGone(ctx context.Context, quiet time.Duration, seen bool) error {
 		return err
 	}
 	defer table.Close()
-	tick := time.NewTicker(appGoneLook)
-	defer tick.Stop()
 	last := time.Now()
-	for {
-		there, exact, err := isAppThere(table)
-		switch {
-		case err != nil:
-			return err
-		case there:
+	late := poll.Until(ctx, appGoneLook, func() bool {
+		var there, exact bool
+		if there, exact, err = isAppThere(table); there {
 			last, seen = time.Now(), true
-		case seen && (exact || time.Since(last) >= quiet):
-			return nil
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+		return err != nil || seen && !there && (exact || time.Since(last) >= quiet)
+	})
+	return cmp.Or(err, late)
 }
 
 // appGoneLook is the polling interval.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
 // Neighbour is another vendor's sidecar next to an app that lastcall run has started, configured by scuttle's
@@ -79,17 +81,12 @@ func (n Neighbour) Await(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, n.Timeout)
 		defer cancel()
 	}
-	for {
-		err := call(ctx, http.MethodGet, n.Ready)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the sidecar (ENVOY_ADMIN_API): %w", err)
-		}
+	var err error
+	isReady := func() bool { err = call(ctx, http.MethodGet, n.Ready); return err == nil }
+	if poll.Until(ctx, 50*time.Millisecond, isReady) != nil {
+		return fmt.Errorf("wait for the sidecar (ENVOY_ADMIN_API): %w", err)
 	}
+	return nil
 }
 
 // End stops the sidecar once the app has exited with this code.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/pipe"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
@@ -141,14 +142,9 @@ func (a *agent) followRestart(ctx context.Context, c restartedContainer) {
 	r := a.beginRestart(c.ports)
 	defer r.End()
 
-	tick := time.NewTicker(restartPoll)
-	defer tick.Stop()
-	for r.InFlight() > 0 && time.Since(c.began) < restartHook && !a.phases.isEnding() && ctx.Err() == nil {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
-	}
+	_ = poll.Until(ctx, restartPoll, func() bool {
+		return r.InFlight() == 0 || time.Since(c.began) >= restartHook || a.phases.isEnding()
+	})
 	if n := r.InFlight(); n > 0 {
 		a.log.Warn("requests still in flight; leaving them to the app container that is being restarted", "requests", n)
 	}
@@ -156,23 +152,22 @@ func (a *agent) followRestart(ctx context.Context, c restartedContainer) {
 
 	answered := time.Now()
 	giveUp := answered.Add(a.Settings.GracePeriod.Value + a.Settings.RestartWait.Value + restartSlack)
-	for released := false; time.Now().Before(giveUp); {
+	isBack, released := false, false
+	err := poll.Until(ctx, restartPoll, func() bool {
 		gone, back := before.compare(look(c.ports))
-		switch {
-		case gone && back == backAll:
-			a.log.Info("app container is back", "after", time.Since(c.began).Round(time.Millisecond))
-			return
-		case !released && (back == backSome || time.Since(answered) >= restartSettle):
+		isBack = gone && back == backAll
+		if !isBack && !released && (back == backSome || time.Since(answered) >= restartSettle) {
 			released = true
 			r.Release()
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+		return isBack || time.Now().After(giveUp)
+	})
+	switch after := time.Since(c.began).Round(time.Millisecond); {
+	case isBack:
+		a.log.Info("app container is back", "after", after)
+	case err == nil:
+		a.log.Warn("app container has not come back", "after", after)
 	}
-	a.log.Warn("app container has not come back", "after", time.Since(c.began).Round(time.Millisecond))
 }
 
 // listeners are the listening sockets of a pod's apps, by port.

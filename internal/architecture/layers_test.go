@@ -60,6 +60,7 @@ var layers = []struct{ folders, what string }{
 	{"internal/accesslog", "Envoy's access log lines, response flags and local replies"},
 	{"internal/signals", "the signals that stop, restart and reload"},
 	{"internal/terminal", "a drain's progress for a person at a terminal"},
+	{"internal/poll", "waits for what no event announces"},
 	{"internal/logs", "log output that never blocks: bounded, counted, throttled"},
 	{"drain", "the state machine: imports nothing of the project"},
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/process"
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
@@ -134,17 +135,13 @@ func (p *Plane) StopAccepting(ctx context.Context) error {
 		p.ledger.forget() // an unseen connection may have been accepted last
 	}
 	p.mu.Unlock()
-	for {
-		listening, err := p.listening()
-		if err != nil || len(listening) == 0 {
-			return err
-		}
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("stop accepting: %d listeners of envoy's are still open: %w", len(listening), ctx.Err())
-		}
+	var listening []sockdiag.Socket
+	var err error
+	isClosed := func() bool { listening, err = p.listening(); return err != nil || len(listening) == 0 }
+	if late := poll.Until(ctx, time.Millisecond, isClosed); late != nil {
+		return fmt.Errorf("stop accepting: %d listeners of envoy's are still open: %w", len(listening), late)
 	}
+	return err
 }
 
 // listening are the sockets of listeners that StopAccepting closes, while they are open.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/listen"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sideport"
 )
 
@@ -296,15 +297,7 @@ func (s *Service) Leave(ctx context.Context, by time.Time) error {
 	if s.passedOn.Load() {
 		ctx, cancel := context.WithDeadline(ctx, by)
 		defer cancel()
-		tick := time.NewTicker(successorPoll)
-		defer tick.Stop()
-		for s.pid > 0 && IsAlive(s.pid) {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return nil
-			}
-		}
+		_ = poll.Until(ctx, successorPoll, func() bool { return s.pid == 0 || !IsAlive(s.pid) })
 		return nil
 	}
 	if s.pid > 0 && !IsAlive(s.pid) {

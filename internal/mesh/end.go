@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sockdiag"
 )
 
@@ -62,30 +63,25 @@ func (h *Hook) awaitApp(ctx context.Context, by time.Time) {
 	defer cancel()
 	began := time.Now()
 	h.o.Log.Info("inbound drained; outbound connections stay open until the app exits")
-	tick := time.NewTicker(appLook)
-	defer tick.Stop()
 	var seen time.Time
-	for {
-		left, came := h.host.left.Load(), h.host.came.Load()
-		sockets, err := h.others()
-		if sockets > 0 {
+	var left, came int32
+	var sockets int
+	var err error
+	if poll.Until(ctx, appLook, func() bool {
+		left, came = h.host.left.Load(), h.host.came.Load()
+		if sockets, err = h.others(); sockets > 0 {
 			seen = time.Now()
 		}
-		if left == 0 && time.Since(seen) >= appGone {
-			if err != nil && came == 0 {
-				h.o.Log.Warn("cannot see whether the app still runs; not waiting for it", "error", err,
-					"hint", "add lastcall wait --envoy as the preStop hook of every app container")
-			}
-			h.o.Log.Info("app exited", "containers", came, "after", time.Since(began).Round(time.Millisecond))
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			h.o.Log.Warn("app still running at the deadline; ending Envoy", "containers", left, "sockets", sockets)
-			return
-		}
+		return left == 0 && time.Since(seen) >= appGone
+	}) != nil {
+		h.o.Log.Warn("app still running at the deadline; ending Envoy", "containers", left, "sockets", sockets)
+		return
 	}
+	if err != nil && came == 0 {
+		h.o.Log.Warn("cannot see whether the app still runs; not waiting for it", "error", err,
+			"hint", "add lastcall wait --envoy as the preStop hook of every app container")
+	}
+	h.o.Log.Info("app exited", "containers", came, "after", time.Since(began).Round(time.Millisecond))
 }
 
 // otherSockets counts the sockets of the pod's other containers.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/logs"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/tcp"
 )
 
@@ -71,20 +72,11 @@ func (p *Proxy) Stats() Stats {
 // flight: its ends of the connections are closed, so each ends as soon as the other side closes.
 func (p *Proxy) Finish(ctx context.Context) {
 	began := time.Now()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
+	_ = poll.Until(ctx, time.Millisecond, func() bool {
 		// A connection may wait to be accepted: for a moment none is open.
 		since := time.Since(time.Unix(0, p.changed.Load()))
-		if p.open.Load() == 0 && min(since, time.Since(began)) >= acceptTime {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+		return p.open.Load() == 0 && min(since, time.Since(began)) >= acceptTime
+	})
 }
 
 // acceptTime is how long an established connection may take to be accepted.
