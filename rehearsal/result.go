@@ -1,8 +1,6 @@
 package rehearsal
 
 import (
-	"encoding/json"
-	"io"
 	"strings"
 	"time"
 
@@ -167,11 +165,3 @@ func since(began, at time.Time) *float64 {
 
 // Passed reports whether every row is as expected.
 func (r *Result) Passed() bool { return r.OK }
-
-// WriteJSON writes the result as one JSON object.
-func (r *Result) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
-}

@@ -100,16 +100,16 @@ func TestTableFits(t *testing.T) {
 }
 
 func TestJSON(t *testing.T) {
-	var b bytes.Buffer
-	if err := sample(t).WriteJSON(&b); err != nil {
+	text, err := json.Marshal(sample(t))
+	if err != nil {
 		t.Fatal(err)
 	}
 	var got Result
-	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
 	}
 	if got.OK || len(got.Rows) != 5 || got.Rows[0].Status != 503 || got.Rows[3].Report.Open[0].Request != "GET /delay/10" {
-		t.Errorf("got %s", b.String())
+		t.Errorf("got %s", text)
 	}
 }
 

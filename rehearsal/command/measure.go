@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -12,9 +13,8 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
-// result is what an experiment measured.
+// result is what an experiment measured. Its JSON is for programs.
 type result interface {
-	WriteJSON(w io.Writer) error
 	WriteTable(w io.Writer, s console.Style) error
 	Passed() bool // every row is as expected
 }
@@ -33,7 +33,10 @@ func measure[R result](cmd *cobra.Command, output cli.Format, run func(ctx conte
 	case err != nil:
 		return usage(err)
 	case output == cli.JSON:
-		err = r.WriteJSON(cmd.OutOrStdout())
+		encoder := json.NewEncoder(cmd.OutOrStdout())
+		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
+		err = encoder.Encode(r)
 	default:
 		err = r.WriteTable(cmd.OutOrStdout(), console.StyleFor(os.Stdout))
 	}

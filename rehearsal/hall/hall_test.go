@@ -93,8 +93,7 @@ func TestTable(t *testing.T) {
 	if res.Passed() {
 		t.Error("a server that did not start is no success")
 	}
-	b.Reset()
-	if err := res.WriteJSON(&b); err != nil || !json.Valid(b.Bytes()) {
+	if _, err := json.Marshal(res); err != nil {
 		t.Errorf("JSON: %v", err)
 	}
 }

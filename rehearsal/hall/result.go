@@ -2,7 +2,6 @@ package hall
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -20,14 +19,6 @@ type Result struct {
 // Passed reports whether each row that ran is as it should be.
 func (r *Result) Passed() bool {
 	return !slices.ContainsFunc(r.Rows, func(o Outcome) bool { return o.Skipped == "" && !o.OK() })
-}
-
-// WriteJSON writes the result as one JSON object.
-func (r *Result) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(r)
 }
 
 // Columns of the table.

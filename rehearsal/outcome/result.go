@@ -2,8 +2,6 @@ package outcome
 
 import (
 	"cmp"
-	"encoding/json"
-	"io"
 	"slices"
 	"time"
 
@@ -189,11 +187,3 @@ func (r *Result) isCluster() bool { return r.URL != "" }
 
 // Passed reports whether the first strategy lost nothing.
 func (r *Result) Passed() bool { return r.OK }
-
-// WriteJSON writes the result as one JSON object, of Schema.
-func (r *Result) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(r)
-}

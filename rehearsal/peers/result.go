@@ -1,9 +1,7 @@
 package peers
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
@@ -136,11 +134,3 @@ func (r *row) tooClose(s expectation) bool {
 
 // Passed reports whether every row is as expected.
 func (r *Result) Passed() bool { return r.OK }
-
-// WriteJSON writes the result as one JSON object.
-func (r *Result) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
-}

@@ -1,8 +1,6 @@
 package rollout
 
 import (
-	"encoding/json"
-	"io"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
@@ -81,10 +79,3 @@ func (d *deployment) row() Row {
 
 // Passed reports whether every row is as expected.
 func (r *Result) Passed() bool { return r.OK }
-
-// WriteJSON writes the result as one JSON object.
-func (r *Result) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
-}

@@ -155,7 +155,7 @@ func TestService(t *testing.T) {
 		}
 	}
 	var again outcome.Result
-	if err := json.Unmarshal([]byte(write(func(b *bytes.Buffer) error { return res.WriteJSON(b) })), &again); err != nil || again.Rows[0].Lost != asIs.Lost || again.Schema != outcome.Schema {
+	if err := json.Unmarshal([]byte(write(func(b *bytes.Buffer) error { return json.NewEncoder(b).Encode(res) })), &again); err != nil || again.Rows[0].Lost != asIs.Lost || again.Schema != outcome.Schema {
 		t.Errorf("JSON: %+v, %v", again, err)
 	}
 }
