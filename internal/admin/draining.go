@@ -142,9 +142,10 @@ func (s *Server) quit(query) answer {
 
 // ready is 200 while the server is live. As in Envoy, only a failed health check changes it, not a drain.
 func (s *Server) ready(query) answer {
-	state := s.state()
-	if state == serves {
-		return text(http.StatusOK, state.String()+"\n")
+	failed, _ := s.draining.state()
+	status := http.StatusOK
+	if failed {
+		status = http.StatusServiceUnavailable
 	}
-	return text(http.StatusServiceUnavailable, state.String()+"\n")
+	return text(status, stateName(failed)+"\n")
 }

@@ -10,27 +10,13 @@ import (
 	"time"
 )
 
-// state is Envoy's server.state. The two states before the data plane serves do not occur: the API is not available
-// then.
-type state uint64
-
-const (
-	serves state = 0
-	fails  state = 1 // Envoy's name is draining, but a drain does not lead to it
-)
-
-func (s state) String() string {
-	if s == serves {
-		return "LIVE"
+// stateName is Envoy's server.state. The two states before the data plane serves do not occur: the API is not available
+// then. A failed health check is called draining, but a drain does not lead to it.
+func stateName(isFailed bool) string {
+	if isFailed {
+		return "DRAINING"
 	}
-	return "DRAINING"
-}
-
-func (s *Server) state() state {
-	if failed, _ := s.draining.state(); failed {
-		return fails
-	}
-	return serves
+	return "LIVE"
 }
 
 // hotRestart is the version of an Envoy with --disable-hot-restart, as Istio's is.
@@ -89,10 +75,11 @@ type semver struct {
 
 func (s *Server) serverInfo(query) answer {
 	uptime := seconds(time.Since(s.began))
+	failed, _ := s.draining.state()
 	revision, status := source()
 	return indented(serverInfo{
 		Version:    strings.Join([]string{revision, s.Version, status, "RELEASE", "Go"}, "/"),
-		State:      s.state().String(),
+		State:      stateName(failed),
 		Uptime:     uptime,
 		UptimeAll:  uptime,
 		HotRestart: hotRestart,

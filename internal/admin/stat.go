@@ -147,8 +147,7 @@ func (s *Server) collectOwn(b *book) {
 
 // collectServer has the server's own statistics. Envoy's are up to five seconds old; these are current.
 func (s *Server) collectServer(b *book, listeners, connections uint64) {
-	state := s.state()
-	_, stopped := s.draining.state()
+	failed, stopped := s.draining.state()
 	manager := scope{kind: "listener_manager"}
 	b.counter(manager, "listener_stopped", listeners*flag(stopped))
 	b.gauge(manager, "total_listeners_active", listeners, true) // closed ones too, as in Envoy
@@ -160,12 +159,12 @@ func (s *Server) collectServer(b *book, listeners, connections uint64) {
 	server := scope{kind: "server"}
 	b.gauge(server, "concurrency", uint64(runtime.GOMAXPROCS(0)), true)
 	b.gauge(server, "hot_restart_epoch", 0, false)
-	b.gauge(server, "live", flag(state == serves), true)
+	b.gauge(server, "live", flag(!failed), true)
 	b.gauge(server, "memory_allocated", m.Allocated, true)
 	b.gauge(server, "memory_heap_size", m.Heap, true)
 	b.gauge(server, "memory_physical_size", m.Total, true)
 	b.gauge(server, "parent_connections", 0, false)
-	b.gauge(server, "state", uint64(state), true)
+	b.gauge(server, "state", flag(failed), true)
 	b.gauge(server, "total_connections", connections, true)
 	b.gauge(server, "uptime", uint64(time.Since(s.began).Seconds()), true)
 }

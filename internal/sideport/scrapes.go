@@ -22,37 +22,34 @@ const (
 // Scrapes bounds the concurrent scrapes of h, and the time of each to the scraper's timeout. If there is one too many,
 // the oldest of the address with the most is ended.
 func Scrapes(h http.Handler) http.Handler {
-	under := newSlots(maxScrapes)
+	bounded := atMost(maxScrapes, h)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), min(maxScrapeTime, max(WriteTime, ScrapeTimeout(r))))
 		defer cancel()
 		until, _ := ctx.Deadline()
 		_ = http.NewResponseController(w).SetWriteDeadline(until)
-		defer under.takeRequest(r, cancel).release()
-		h.ServeHTTP(w, r.WithContext(ctx))
+		bounded.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
 // Streams bounds the number of concurrent responses of h, which last until the client or the server ends them. If there
 // is one too many, the oldest of the address with the most is ended. h sets a deadline for each write.
-func Streams(h http.Handler) http.Handler {
-	under := newSlots(maxStreams)
+func Streams(h http.Handler) http.Handler { return atMost(maxStreams, h) }
+
+// atMost bounds the number of concurrent requests. One that has to go is cancelled, and its connection closed, which ends a
+// write that waits for the peer.
+func atMost(limit int, h http.Handler) http.Handler {
+	under := newSlots(limit)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		defer under.takeRequest(r, cancel).release()
+		conn, _ := ctx.Value(connKey{}).(net.Conn)
+		defer under.take(r.RemoteAddr, func() {
+			if cancel(); conn != nil {
+				_ = conn.Close()
+			}
+		}).release()
 		h.ServeHTTP(w, r.WithContext(ctx))
-	})
-}
-
-// takeRequest takes a slot for a request. cancel ends it, and so does the end of its connection.
-func (c *slots) takeRequest(r *http.Request, cancel func()) *slot {
-	conn, _ := r.Context().Value(connKey{}).(net.Conn)
-	return c.take(r.RemoteAddr, func() {
-		cancel()
-		if conn != nil { // ends a write that waits for the peer
-			_ = conn.Close()
-		}
 	})
 }
 
