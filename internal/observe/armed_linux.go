@@ -67,15 +67,15 @@ func (w *Watch) glanceLocked() (err error) {
 }
 
 func (w *Watch) listenLocked() error {
-	sockets, err := w.kernel.table.All(sockdiag.Of(sockdiag.Listen))
-	if err != nil {
-		return err
-	}
-	resets, err := w.kernel.counters.read()
+	resets, err := w.kernel.counters.read() // first, as in readLocked
 	if err != nil {
 		return err
 	}
 	now := time.Now()
+	sockets, err := w.kernel.table.All(sockdiag.Of(sockdiag.Listen))
+	if err != nil {
+		return err
+	}
 	w.ledger.listen(sockets)
 	w.ledger.refused(resets.refusing(), now)
 	return nil
@@ -111,6 +111,9 @@ func (w *Watch) holdLocked() {
 	}
 	if lost {
 		h.dropped = now
+	}
+	for _, s := range h.sockets[:old] {
+		delete(w.ledger.listeners, s.Cookie) // its report will not be judged
 	}
 	if h.sockets = h.sockets[old:]; len(h.sockets) == 0 {
 		h.sockets = nil // their memory

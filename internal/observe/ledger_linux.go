@@ -39,8 +39,9 @@ type ledger struct {
 	refusing  int       // counter at based
 	based     time.Time // the last look, or before Begin the close of a listener
 	queued    int       // resets since of connections that were not accepted, which the counter contains
-	crossings int       // likewise, of crossed connections
 	refusals  []refusal
+	parting   map[ends]parting
+	parted    []parting // whose clients may have been reset
 	attempts  int       // those of them, since Begin, that were the proxy's attempts to connect to the app
 	unheard   int       // likewise, that were the app's answers to a proxy that had ended
 	halves    []half    // lost requests without another half so far
@@ -53,7 +54,7 @@ type ledger struct {
 }
 
 func newLedger(o Options) *ledger {
-	g := &ledger{options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), closed: make(map[uint16]time.Time), open: make(map[uint64]*connection)}
+	g := &ledger{options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), closed: make(map[uint16]time.Time), open: make(map[uint64]*connection), parting: make(map[ends]parting)}
 	if o.Process != 0 {
 		g.owned = func(s sockdiag.Socket) bool { return inodes(o.Process)[s.Inode] }
 	}
@@ -79,6 +80,7 @@ func (g *ledger) counts(s sockdiag.Socket) (counts, isInner bool) {
 // look adds a look at the table, without the sockets that the kernel has reported since.
 func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	g.listen(sockets)
+	g.depart(sockets, now)
 	present := make(map[uint64]bool, len(sockets))
 	for _, s := range sockets {
 		counts, isInner := g.counts(s)
@@ -261,9 +263,7 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 	if isInner && f == left && s.WriteQueue > 1 && (g.begun || now.After(g.based)) {
 		g.unheard++
 	}
-	if f == crossed && s.Acked > s.Sent && now.After(g.based) {
-		g.crossings++
-	}
+	g.part(s, c, f)
 	e := ending{at: now, fate: f, isInner: isInner, queued: queued, arrived: arrival(s, now), moved: now.Add(-min(s.LastReceived, s.LastSent)), asked: now.Add(-s.LastReceived), sample: Sample{
 		Peer: s.Remote, Port: s.Local.Port(), Age: drain.Millis(s.LastReceived),
 	}}

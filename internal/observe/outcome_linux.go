@@ -130,7 +130,7 @@ func (g *ledger) from(at time.Time) time.Time {
 
 // base sets what later counters of resets are compared with.
 func (g *ledger) base(refusing int, now time.Time) {
-	if g.refusing, g.based, g.queued, g.crossings = refusing, now, 0, 0; !g.begun {
+	if g.refusing, g.based, g.queued = refusing, now, 0; !g.begun {
 		g.attempts, g.unheard = 0, 0
 	}
 }
@@ -138,7 +138,7 @@ func (g *ledger) base(refusing int, now time.Time) {
 // refused adds the counter of resets that answered a segment without a connection. They are refusals while one of the
 // app's ports has no listener. Before Begin, only those since the close of a listener matter.
 func (g *ledger) refused(refusing int, now time.Time) {
-	n := refusing - g.refusing - g.queued - g.crossings
+	n := refusing - g.refusing - g.queued
 	if !g.begun {
 		for _, at := range g.closed {
 			if now.Sub(at) < closedMost {
@@ -148,29 +148,32 @@ func (g *ledger) refused(refusing int, now time.Time) {
 	}
 	since := g.based
 	g.base(refusing, now)
-	if !g.begun || n <= 0 || len(g.listening) == len(g.ports) {
-		return
+	if g.begun && n > 0 {
+		g.refusals = append(g.refusals, refusal{since, now, n, len(g.listening) < len(g.ports)})
 	}
-	if g.options.Shared {
-		g.result.ForeignResets += n
-		return
-	}
-	g.refusals = append(g.refusals, refusal{since, now, n})
-	g.lastBusy = later(g.lastBusy, now)
 }
 
-// refusal is how many connections were refused between two looks.
+// refusal is how many segments without a connection were reset between two looks: refused connections, unless all listeners
+// were there.
 type refusal struct {
 	since, now time.Time
 	n          int
+	isRefusal  bool
 }
 
 // addRefused adds those who were refused to a result: clients, and as the first, because an app ends before its proxy, the
-// proxy's attempts to connect. The clients of these have arrived already, and the proxy has answered them with errors.
-func (g *ledger) addRefused(t *Termination) {
-	all := 0
-	for _, r := range g.refusals {
+// proxy's attempts to connect. The clients of these have arrived already, and the proxy has answered them with errors. It
+// returns the time of the last request or refusal.
+func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
+	all, busy := 0, g.lastBusy
+	refusals := slices.DeleteFunc(slices.Clone(g.refusals), func(r refusal) bool { return !r.isRefusal || r.n == 0 })
+	for _, r := range refusals {
 		all += r.n
+		busy = later(busy, r.now)
+	}
+	if g.options.Shared {
+		t.ForeignResets = all
+		return g.lastBusy
 	}
 	unheard := min(g.unheard, all)
 	all -= unheard
@@ -183,7 +186,7 @@ func (g *ledger) addRefused(t *Termination) {
 		}
 	}
 	t.Answered = max(0, t.Answered-errors)
-	for _, r := range g.refusals {
+	for _, r := range refusals {
 		early := min(proxys, r.n)
 		if proxys -= early; early > 0 {
 			t.Arrivals.Last = max(t.Arrivals.Last, drain.Millis(r.now.Sub(t.Begin)))
@@ -194,13 +197,14 @@ func (g *ledger) addRefused(t *Termination) {
 			t.Arrivals.add(r.since.Sub(t.Begin), r.now.Sub(t.Begin), true)
 		}
 	}
+	return busy
 }
 
 // peek is the result if the observation ended now.
 func (g *ledger) peek(now time.Time) Termination {
 	t := g.result
 	t.Samples, t.Arrivals.Local = slices.Clone(t.Samples), slices.Clone(t.Arrivals.Local)
-	g.addRefused(&t)
+	lastBusy := g.addRefused(&t)
 	for port := range g.ports {
 		t.Ports = append(t.Ports, port)
 	}
@@ -212,7 +216,7 @@ func (g *ledger) peek(now time.Time) Termination {
 	}
 	if g.begun {
 		t.Duration = drain.Millis(max(now.Sub(t.Begin), 0))
-		t.Idle = drain.Millis(max(now.Sub(g.lastBusy), 0))
+		t.Idle = drain.Millis(max(now.Sub(lastBusy), 0))
 	}
 	if t.Judge(); t.Verdict == Clean && g.owned != nil && len(t.Ports) == 0 {
 		t.Verdict = Unknown

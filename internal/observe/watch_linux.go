@@ -171,7 +171,7 @@ func (w *Watch) End(at time.Time, exit Exit) Termination {
 			<-clock.C
 			w.mu.Lock()
 		}
-		if w.ledger.closing() > 0 {
+		if w.ledger.closing() > 0 || w.ledger.isDoubtful() {
 			w.tickLocked() // the states of those whose clients have not reacted
 		}
 	}
@@ -291,17 +291,18 @@ func (w *Watch) readLocked() (still bool, err error) {
 		w.ledger.age(time.Now())
 		return true, nil
 	}
+	resets, err := w.kernel.counters.read() // before the table: a listener that it shows was there at these resets
+	if err != nil {
+		return false, err
+	}
 	asked := time.Now() // the kernel answers within the call; when this process reads the answer is its scheduler's business
 	sockets, err := w.kernel.table.All(states)
 	if err != nil {
 		return false, err
 	}
-	resets, err := w.kernel.counters.read()
-	if err != nil {
-		return false, err
-	}
 	w.ledger.look(sockets, asked)
-	w.ledger.refused(resets.refusing(), time.Now())
+	w.ledger.refused(resets.refusing(), asked)
+	w.ledger.explain(w.isWaiting())
 	w.segments, w.changed = segments, false
 	if len(w.ledger.listening) < len(w.ledger.ports) {
 		select {
@@ -327,15 +328,17 @@ func (w *Watch) collectLocked() {
 
 // judgeLocked adds destroyed sockets to the ledger.
 func (w *Watch) judgeLocked(sockets []sockdiag.Socket) {
-	var waiting map[ends]bool // read for the first socket that needs it, because a table may be large
+	isWaiting := w.isWaiting()
 	for _, s := range sockets {
-		w.ledger.destroyed(s, func() bool {
-			if waiting == nil {
-				waiting = w.waiting()
-			}
-			return waiting[ends{s.Local, s.Remote}]
-		})
+		w.ledger.destroyed(s, func() bool { return isWaiting(ends{s.Local, s.Remote}) })
 	}
+}
+
+// isWaiting reports which connections this side closed first. It reads the table when it is first called, because that may
+// be large.
+func (w *Watch) isWaiting() func(ends) bool {
+	waiting := sync.OnceValue(w.waiting)
+	return func(e ends) bool { return waiting()[e] }
 }
 
 // waiting are the connections that this side closed first.

@@ -1,0 +1,117 @@
+package observe
+
+import (
+	"context"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/nettest"
+)
+
+// Clients that send something after the app's close, as TLS does, are not refused, whether its report has come or not;
+// nor are those that close.
+func TestParting(t *testing.T) {
+	const clients, refused = 8, 3
+	for _, tt := range []struct {
+		name              string
+		late, open, sends bool // Begin is late; the listener stays; the clients send
+		busy              int  // connections that the app closes without an answer
+		want              Lost
+		crossed           int
+	}{
+		{"they close", false, false, false, 0, Lost{Refused: refused}, 0},
+		{"they send", false, false, true, 0, Lost{Refused: refused}, clients},
+		{"they send, some without an answer", false, false, true, 2, Lost{Refused: refused, Unanswered: 2}, clients - 2},
+		{"they close, the news is late", true, false, false, 0, Lost{Refused: refused}, 0},
+		{"they send, the news is late", true, false, true, 0, Lost{Refused: refused}, clients},
+		{"they close, the listener stays", false, true, false, 0, Lost{}, 0},
+		{"they send, the listener stays", false, true, true, 0, Lost{}, clients},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := nettest.New(t)
+			ln := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80))
+			w, err := Open(n.Pod.Path(), Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			if err := w.Arm(); err != nil {
+				t.Fatal(err)
+			}
+			var theirs, ours []net.Conn
+			for i := range clients {
+				c, err := n.Client.Dial(context.Background(), "tcp", ln.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				s, err := ln.Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				pass(t, c, s, "request")
+				pass(t, s, c, "answer")
+				if i < tt.busy {
+					pass(t, c, s, "request")
+				}
+				theirs, ours = append(theirs, c), append(ours, s)
+			}
+			time.Sleep(tick)
+			at := time.Now()
+			begin := func() {
+				if err := w.Begin(at, "test"); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(tick)
+			}
+			if !tt.late {
+				begin()
+			}
+			if !tt.open {
+				_ = ln.Close()
+			}
+			for _, s := range ours {
+				_ = s.Close()
+			}
+			await(t, w, func() bool { return len(w.ledger.parting) == clients || len(w.held.sockets) == clients+1 })
+			for _, c := range theirs {
+				if _, err := io.ReadAll(c); err != nil {
+					t.Fatal(err)
+				}
+				if tt.sends {
+					_, _ = io.WriteString(c, "bye")
+				}
+				_ = c.Close()
+			}
+			if tt.late {
+				begin()
+			}
+			await(t, w, func() bool { return len(w.ledger.parting) == 0 && len(w.held.sockets) == 0 })
+			for range tt.want.Refused {
+				if c, err := n.Client.Dial(context.Background(), "tcp", n.Pod.TCP4(80)); err == nil {
+					_ = c.Close()
+					t.Fatal("connected")
+				}
+			}
+			got := w.End(time.Now(), Exit{})
+			if got.Lost != tt.want || got.Crossed != tt.crossed || got.Arrivals.Count != tt.want.Refused {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// await waits until the watch is as wanted.
+func await(t *testing.T, w *Watch, isSo func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		w.mu.Lock()
+		so := isSo()
+		w.mu.Unlock()
+		if so {
+			return
+		}
+	}
+	t.Fatal("the watch is not as wanted")
+}
