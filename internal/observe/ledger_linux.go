@@ -27,7 +27,6 @@ type ledger struct {
 	owned     func(sockdiag.Socket) bool // whether a listener is the app's; nil: all are
 	acks      func(ports []uint16) (answers func(local, remote netip.AddrPort) (answered, exact bool), err error)
 	listeners map[uint64]bool      // by cookie, whether it counts; also those that have closed, until their reports
-	present   int                  // those that count and that the last look has shown
 	ports     map[uint16]bool      // that have or had a listener that counts
 	listening []uint16             // that have one now
 	unlisten  bool                 // a listener that counts has closed, and no look has followed
@@ -47,6 +46,7 @@ type ledger struct {
 	halves    []half    // lost requests without another half so far
 	blind     bool      // reports from before Begin are missing
 	since     time.Time // see Watch.Reacted
+	marks     map[uint64]bool
 
 	begun    bool
 	result   Termination
@@ -190,7 +190,7 @@ func (g *ledger) settle() {
 
 // listen notes the listeners.
 func (g *ledger) listen(sockets []sockdiag.Socket) {
-	g.listening, g.unlisten, g.present = g.listening[:0], false, 0
+	g.listening, g.unlisten = g.listening[:0], false
 	if len(g.listeners) >= listenersMost {
 		clear(g.listeners)
 	}
@@ -207,7 +207,6 @@ func (g *ledger) listen(sockets []sockdiag.Socket) {
 			g.listeners[s.Cookie] = counts
 		}
 		if counts {
-			g.present++
 			g.ports[port] = true
 			delete(g.closed, port)
 			if !slices.Contains(g.listening, port) {
@@ -238,6 +237,10 @@ func (g *ledger) unlistened(s sockdiag.Socket) bool {
 
 // destroyed adds a socket that the kernel reports as destroyed. appFirst reports whether its TIME_WAIT socket is here.
 func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
+	if g.marks[s.Cookie] {
+		delete(g.marks, s.Cookie)
+		return
+	}
 	now := s.Ended
 	c := g.open[s.Cookie]
 	delete(g.open, s.Cookie)
@@ -281,17 +284,6 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 	} else if len(g.endings) < endingsMost {
 		g.endings = append(g.endings, e)
 	}
-}
-
-// unreported reports whether a listener has closed without a report: then those of connections may be late, too.
-func (g *ledger) unreported() bool {
-	n := 0
-	for _, counts := range g.listeners {
-		if counts {
-			n++
-		}
-	}
-	return n > g.present
 }
 
 // left counts the connections that are still open.

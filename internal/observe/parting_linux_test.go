@@ -95,10 +95,28 @@ func TestParting(t *testing.T) {
 				}
 			}
 			got := w.End(time.Now(), Exit{})
-			if got.Lost != tt.want || got.Crossed != tt.crossed || got.Arrivals.Count != tt.want.Refused {
+			if got.Lost != tt.want || got.Crossed != tt.crossed || got.Open+got.Arrivals.Count != clients+tt.want.Refused { // to a tick of the kernel's clock
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+// The kernel reports the marks of each processor.
+func TestMarks(t *testing.T) {
+	w, err := Open(nettest.New(t).Pod.Path(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := w.Begin(time.Now(), "test"); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.End(time.Now(), Exit{}); got.Overruns > 0 {
+		t.Errorf("%+v", got)
+	}
+	if w.ledger.marks == nil || len(w.ledger.marks) > 0 {
+		t.Errorf("%d marks are missing of %d processors", len(w.ledger.marks), processors())
 	}
 }
 

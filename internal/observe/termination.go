@@ -58,10 +58,11 @@ type Termination struct {
 	// Queued of Lost.Reset had not been accepted by the app, and came from the machine's own or an unknown address: they
 	// may be the kubelet's probes.
 	Queued int `json:"queued,omitempty"`
-	// Unseen ended while the kernel's reports overran, Overruns times: their end is unknown.
+	// Unseen ended while the kernel's reports overran, or were later than the end of the observation, Overruns times: their
+	// end is unknown.
 	Unseen   int `json:"unseen"`
 	Overruns int `json:"overruns"`
-	// Blind is for how long the kernel's table could not be read.
+	// Blind is for how long the kernel's table could not be read, or the life of a watch that was too short to see a listener.
 	Blind drain.Millis `json:"blind_ms,omitempty"`
 	// ForeignResets are the resets of refused connections in a namespace that the app shares with others: they may have
 	// been meant for any of its processes, and are not in Lost.

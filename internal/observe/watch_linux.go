@@ -21,7 +21,8 @@ const (
 	gather        = 5 * time.Millisecond   // one look for many reports
 	armedGather   = 500 * time.Millisecond // likewise of an armed watch, but not for those of listeners
 	settleTime    = time.Second            // End waits at most so long for reports,
-	settled       = 25                     // and until so many attempts have found none: a busy kernel is that late
+	settled       = 3                      // and until so many attempts have found none, or
+	unmarked      = 25                     // without marks this many, because a busy kernel is that late
 )
 
 // Watch observes one network namespace. Its methods are safe for concurrent use.
@@ -33,6 +34,7 @@ type Watch struct {
 	mu       sync.Mutex // guards what follows
 	kernel   *kernel    // nil: not started
 	ledger   *ledger
+	started  time.Time
 	due      time.Time // of the next look
 	segments int       // counter at the last look
 	changed  bool      // the next look has to read the table
@@ -83,7 +85,7 @@ func (w *Watch) startLocked() error {
 	if err != nil {
 		return err
 	}
-	w.kernel, w.ledger.acks = kernel, kernel.counters.acks
+	w.kernel, w.ledger.acks, w.started = kernel, kernel.counters.acks, time.Now()
 	first := w.lookLocked
 	if w.armed {
 		first = w.glanceLocked
@@ -158,22 +160,35 @@ func (w *Watch) End(at time.Time, exit Exit) Termination {
 		defer clock.Stop()
 		w.changed = true
 		w.tickLocked()
-		for quiet, limit := 0, time.Now().Add(settleTime); quiet < settled && time.Now().Before(limit); {
+		enough := settled
+		if m, err := newMarks(w.namespace); err == nil && m.cookies != nil {
+			w.ledger.marks = m.cookies
+			w.done.Go(m.end)
+		} else {
+			enough = unmarked
+		}
+		for quiet, limit := 0, time.Now().Add(settleTime); quiet < enough && time.Now().Before(limit); {
 			if w.changed = false; w.ledger.result.Overruns > 0 {
 				w.tickLocked()
 			} else {
 				w.collectLocked()
 			}
-			if quiet++; w.ledger.closing() > 0 || w.ledger.unreported() || w.changed {
+			if quiet++; w.ledger.closing() > 0 || len(w.ledger.marks) > 0 || w.changed {
 				quiet = 0
 			}
 			w.mu.Unlock()
 			<-clock.C
 			w.mu.Lock()
 		}
+		if len(w.ledger.marks) > 0 {
+			w.ledger.result.Overruns++
+		}
 		if w.ledger.closing() > 0 || w.ledger.isDoubtful() {
 			w.tickLocked() // the states of those whose clients have not reacted
 		}
+	}
+	if life := at.Sub(w.started); len(w.ledger.ports) == 0 && life < glanceFirst {
+		w.ledger.result.Blind += max(drain.Millis(life), 1) // listeners may have come and gone between two glances
 	}
 	w.ledger.conclude(at)
 	t := w.ledger.peek(at)
