@@ -53,6 +53,7 @@ func TestParting(t *testing.T) {
 				pass(t, c, s, "request")
 				pass(t, s, c, "answer")
 				if i < tt.busy {
+					time.Sleep(tick)
 					pass(t, c, s, "request")
 				}
 				theirs, ours = append(theirs, c), append(ours, s)
