@@ -32,9 +32,13 @@ func (e Ending) Lost() float64 { return e.Cut + e.Failed }
 // maxSample is how many requests of one pod are simulated; of more, each stands for several.
 const maxSample = 300
 
-// End simulates the end of one pod.
-func End(t *termination.Termination, l Load, r *rand.Rand) Ending {
-	type request struct{ at, takes time.Duration }
+// end simulates the end of one pod. share is what the pod has of l.Rate at a time relative to its deletion: 2 if it shares the
+// load with half as many pods. Requests are simulated as for 1, and each stands for as many.
+func end(t *termination.Termination, l Load, share func(at time.Duration) float64, r *rand.Rand) Ending {
+	type request struct {
+		at, end time.Duration
+		weight  float64
+	}
 	clients := l.Clients
 	if clients == 0 {
 		clients = 2
@@ -57,34 +61,33 @@ func End(t *termination.Termination, l Load, r *rand.Rand) Ending {
 			if at > until {
 				break
 			}
-			if q := (request{at, l.Durations.draw(r)}); q.at+q.takes > 0 {
-				all = append(all, q)
+			if end := at + l.Durations.draw(r); end > 0 {
+				all = append(all, request{at, end, weight * share(at)})
 			}
 		}
 	}
 	slices.SortFunc(all, func(a, b request) int { return int(a.at - b.at) })
 	var e Ending
 	var tr termination.Traffic
-	var accepted []time.Duration // ends
+	var accepted []request
 	c := t.Course(tr)
 	for _, q := range all {
-		e.Met += weight
+		e.Met += q.weight
 		if q.at >= 0 && q.at >= c.Accepts {
 			if c.Refusal == termination.Unavailable {
-				e.Failed += weight
+				e.Failed += q.weight
 			} else {
-				e.Refused += weight
+				e.Refused += q.weight
 			}
 			continue
 		}
-		end := q.at + q.takes
-		accepted = append(accepted, end)
-		tr.Busy, tr.Last = max(tr.Busy, end), max(tr.Last, q.at)
+		accepted = append(accepted, q)
+		tr.Busy, tr.Last = max(tr.Busy, q.end), max(tr.Last, q.at)
 		c = t.Course(tr)
 	}
-	for _, end := range accepted {
-		if end > c.Cut {
-			e.Cut += weight
+	for _, q := range accepted {
+		if q.end > c.Cut {
+			e.Cut += q.weight
 		}
 	}
 	e.Stayed, e.Killed = c.Gone, c.Killed
@@ -96,7 +99,7 @@ func Share(t *termination.Termination, l Load, n int, seed uint64) (share float6
 	r := rand.New(rand.NewPCG(seed, 1))
 	lost := 0.0
 	for range n {
-		e := End(t, l, r)
+		e := end(t, l, func(time.Duration) float64 { return 1 }, r)
 		met += e.Met
 		lost += e.Lost() + e.Refused // a client that does not retry loses these too
 	}

@@ -146,6 +146,36 @@ func TestSteps(t *testing.T) {
 	}
 }
 
+// Rollouts of a node in docs/model.md, in which the number of pods that share the requests changes most.
+func TestShared(t *testing.T) {
+	plan := termination.Of(pod(0), termination.Options{App: termination.Exits})
+	takes := model.Observed([]time.Duration{50 * time.Millisecond, 50 * time.Millisecond, 50 * time.Millisecond, sec, 3 * sec})
+	for _, tt := range []struct {
+		pods, surge, unavailable int
+		ready                    time.Duration
+		measured                 float64
+	}{
+		{2, 1, 0, 0, 53},
+		{6, 2, 0, 0, 48},
+		{12, 3, 3, 0, 59},        // nine have the requests of twelve
+		{10, 10, 0, 5 * sec, 29}, // 20 have the requests of ten; the mean of three rollouts
+	} {
+		lost := 0.0
+		for seed := range uint64(50) {
+			r, err := model.Rollout{Pods: tt.pods, MaxSurge: tt.surge, MaxUnavailable: tt.unavailable, MinReady: tt.ready, Start: model.Uniform(4*sec, 6*sec),
+				Reaction: 140 * time.Millisecond, Load: model.Load{Rate: 60, Durations: takes}, Seed: seed}.Run(plan)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lost += r.Lost() / 50
+		}
+		t.Logf("%d pods, surge %d, unavailable %d: lost %.1f, measured %.0f", tt.pods, tt.surge, tt.unavailable, lost, tt.measured)
+		if lost > tt.measured*1.2 || lost < tt.measured/1.2 {
+			t.Errorf("%d pods, surge %d, unavailable %d: lost %.1f, measured %.0f", tt.pods, tt.surge, tt.unavailable, lost, tt.measured)
+		}
+	}
+}
+
 // TestReaction: each creation after the rollout's first ones follows from the availability of one pod.
 func TestReaction(t *testing.T) {
 	created := []time.Duration{100, 100, 1200, 1310, 2200}

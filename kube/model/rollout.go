@@ -5,8 +5,10 @@ import (
 	"container/heap"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/kube/termination"
@@ -56,6 +58,12 @@ type change struct {
 	by int
 }
 
+// level is the number of pods that share the requests, from a time on.
+type level struct {
+	from time.Duration
+	pods int
+}
+
 // Reaction is the median time from a pod's availability to the creation that followed from it, where created and available
 // are when that happened to the new pods of a rollout, which it sorts. False: no creation followed from an availability.
 func Reaction(created, available []time.Duration) (time.Duration, bool) {
@@ -90,12 +98,20 @@ func (o Rollout) Run(t *termination.Termination) (Result, error) {
 	load.Rate /= float64(o.Pods)
 	var out Result
 	var changes []change
-	var next times // when the controllers react to pods that become available
-	old, created, available := o.Pods, 0, 0
-	for now := o.Reaction; ; available++ {
+	var next events
+	now, old, created, available := o.Reaction, o.Pods, 0, 0
+	serving := []level{{math.MinInt64, o.Pods}}
+	serve := func(by int) { serving = append(serving, level{now, serving[len(serving)-1].pods + by}) }
+	// No client has learned of the deletion at 0, or of others at the same time.
+	share := func(at time.Duration) float64 {
+		after := sort.Search(len(serving), func(i int) bool { return serving[i].from >= now+min(at, 0) })
+		return float64(o.Pods) / float64(serving[after-1].pods)
+	}
+	for {
 		for old > 0 && old+available > o.Pods-o.MaxUnavailable {
 			old--
-			e := End(t, load, random)
+			e := end(t, load, share, random)
+			serve(-1)
 			out.Met, out.Cut, out.Failed, out.Refused = out.Met+e.Met, out.Cut+e.Cut, out.Failed+e.Failed, out.Refused+e.Refused
 			out.Stayed += e.Stayed
 			out.Killed = out.Killed || e.Killed
@@ -104,14 +120,21 @@ func (o Rollout) Run(t *termination.Termination) (Result, error) {
 		}
 		for created < o.Pods && old+created < o.Pods+o.MaxSurge {
 			created++
-			heap.Push(&next, now+o.Start.draw(starts)+o.wait(starts)+o.Reaction)
+			ready := now + o.Start.draw(starts)
+			heap.Push(&next, event{ready, true})
+			heap.Push(&next, event{ready + o.wait(starts) + o.Reaction, false})
 			changes = append(changes, change{now, 1})
 		}
 		if available == o.Pods {
 			out.Took = now
 			break
 		}
-		now = heap.Pop(&next).(time.Duration)
+		e := heap.Pop(&next).(event)
+		if now = e.at; e.isReady {
+			serve(+1)
+		} else {
+			available++
+		}
 	}
 	out.Gone = max(out.Gone, out.Took)
 	out.Stayed /= time.Duration(o.Pods)
@@ -135,16 +158,22 @@ func (o Rollout) wait(r *rand.Rand) time.Duration {
 	return o.MinReady - time.Duration(r.Int64N(int64(time.Second)))
 }
 
-// times is a heap.
-type times []time.Duration
+// event happens to a new pod: it is ready, and serves; or the controllers react, since it is available.
+type event struct {
+	at      time.Duration
+	isReady bool
+}
 
-func (t times) Len() int           { return len(t) }
-func (t times) Less(i, j int) bool { return t[i] < t[j] }
-func (t times) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
-func (t *times) Push(at any)       { *t = append(*t, at.(time.Duration)) }
+// events is a heap.
+type events []event
 
-func (t *times) Pop() any {
-	last := (*t)[len(*t)-1]
-	*t = (*t)[:len(*t)-1]
+func (e events) Len() int           { return len(e) }
+func (e events) Less(i, j int) bool { return e[i].at < e[j].at }
+func (e events) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(one any)      { *e = append(*e, one.(event)) }
+
+func (e *events) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
 	return last
 }
