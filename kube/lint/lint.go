@@ -11,6 +11,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 // Severity is the consequence of a finding.
@@ -112,12 +113,12 @@ func (l *linting) fixGrace(d time.Duration) {
 // containers calls f for each container with its path.
 func (l *linting) containers(f func(c *corev1.Container, path string)) {
 	for i := range l.Pod.Spec.InitContainers {
-		c := &l.Pod.Spec.InitContainers[i]
-		f(c, "spec.initContainers["+c.Name+"]")
+		c := manifest.Expanded(l.Pod.Spec.InitContainers[i])
+		f(&c, "spec.initContainers["+c.Name+"]")
 	}
 	for i := range l.Pod.Spec.Containers {
-		c := &l.Pod.Spec.Containers[i]
-		f(c, "spec.containers["+c.Name+"]")
+		c := manifest.Expanded(l.Pod.Spec.Containers[i])
+		f(&c, "spec.containers["+c.Name+"]")
 	}
 }
 

@@ -71,12 +71,12 @@ func Pod(w *manifest.Workload, container string) (service.Pod, error) {
 		return service.Pod{}, err
 	}
 	// The kubelet takes 0 for 1 second when it ends a container.
-	p := service.Pod{Workload: w.String(), Container: c.Name, Grace: max(time.Second, inject.GraceOf(spec)), Command: c.Command, Args: c.Args, Dir: c.WorkingDir}
+	p := service.Pod{Workload: w.String(), Container: c.Name, Grace: max(time.Second, inject.GraceOf(spec)), Dir: c.WorkingDir}
 	note := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
 	if len(c.Ports) > 0 {
 		p.Port = int(c.Ports[0].ContainerPort)
 	}
-	readVariables(c, &p, note)
+	readCommand(*c, &p, note)
 	if c.Lifecycle != nil {
 		p.PreStop = hook(c.Lifecycle.PreStop, note)
 		if s := c.Lifecycle.StopSignal; s != nil {
@@ -120,18 +120,23 @@ func serving(spec *corev1.PodSpec, name string) (*corev1.Container, error) {
 	return &spec.Containers[i], nil
 }
 
-// readVariables takes over the variables with a value. One that names the containerPort, such as PORT, gets the app's own port.
-func readVariables(c *corev1.Container, p *service.Pod, note func(string, ...any)) {
-	port := fmt.Sprint(p.Port)
-	for _, v := range c.Env {
-		switch {
-		case v.ValueFrom != nil:
-			note("variable %s comes from elsewhere and is not set", v.Name)
-		case p.Port > 0 && v.Value == port:
-			p.Env = append(p.Env, v.Name+"={port}")
-		default:
-			p.Env = append(p.Env, v.Name+"="+v.Value)
+// readCommand takes over the command line and the variables with a value. A variable that names the containerPort, such as
+// PORT, gets the app's own port, and so do those that refer to it.
+func readCommand(c corev1.Container, p *service.Pod, note func(string, ...any)) {
+	c.Env = slices.Clone(c.Env)
+	for i := range c.Env {
+		if v := &c.Env[i]; p.Port > 0 && v.Value == fmt.Sprint(p.Port) {
+			v.Value = "{port}"
 		}
+	}
+	c = manifest.Expanded(c)
+	p.Command, p.Args = c.Command, c.Args
+	for _, v := range c.Env {
+		if v.ValueFrom != nil {
+			note("variable %s comes from elsewhere and is not set", v.Name)
+			continue
+		}
+		p.Env = append(p.Env, v.Name+"="+v.Value)
 	}
 	if len(c.EnvFrom) > 0 {
 		note("the variables of envFrom are not set")

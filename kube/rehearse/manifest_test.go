@@ -25,7 +25,8 @@ spec:
       - name: web
         image: web
         ports: [{containerPort: 8080}]
-        env: [{name: PORT, value: "8080"}, {name: MODE, value: fast}, {name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+        args: [--listen, ":$(PORT)", --name, $(POD)]
+        env: [{name: PORT, value: "8080"}, {name: URL, value: "http://localhost:$(PORT)/"}, {name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
         lifecycle:
           stopSignal: SIGQUIT
           preStop: {exec: {command: [sleep, "5"]}}
@@ -39,7 +40,7 @@ func TestManifest(t *testing.T) {
 	}
 	if p.Workload != "Deployment shop/web" || p.Container != "web" || p.Grace != 45*time.Second || p.Port != 8080 ||
 		p.StopSignal != syscall.SIGQUIT || p.ReadyPath != "/healthz" || p.PreStop.String() != "preStop exec sleep 5" ||
-		strings.Join(p.Env, " ") != "PORT={port} MODE=fast" {
+		strings.Join(p.Env, " ") != "PORT={port} URL=http://localhost:{port}/" || strings.Join(p.Args, " ") != "--listen :{port} --name $(POD)" {
 		t.Errorf("got %+v", p)
 	}
 	if got := strings.Join(p.Notes, "; "); got != "variable POD comes from elsewhere and is not set; container log is not started" {

@@ -13,6 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 // Of describes how a pod ends. A pod that asks for lastcall's injection is described as injected. Errors of the pod's own
@@ -209,9 +210,9 @@ func toText(v any) string {
 // environ are the literal variables of a container, in the form of os.Environ.
 func environ(c *corev1.Container) []string {
 	var out []string
-	for _, e := range c.Env {
+	for _, e := range manifest.Expanded(*c).Env {
 		if e.ValueFrom == nil {
-			out = append(out, e.Name+"="+strings.ReplaceAll(e.Value, "$$(", "$("))
+			out = append(out, e.Name+"="+e.Value)
 		}
 	}
 	return out
