@@ -18,7 +18,7 @@ func (r *Result) WriteGitHub(w io.Writer) error {
 	}
 	title = strings.NewReplacer(":", "%3A", ",", "%2C").Replace(escape.Replace(title))
 	for _, l := range row.Losses {
-		text := fmt.Sprintf("%d × %s: %s %s (%s). %s", l.Count, l.Request, l.Reason, l.Phase, span(l), l.Fix)
+		text := fmt.Sprintf("%d × %s: %s %s (%s). %s", l.Count, l.Request, l.Reason, l.Phase, l.Span(), l.Fix)
 		if _, err := fmt.Fprintf(w, "::error title=%s::%s\n", title, escape.Replace(text)); err != nil {
 			return err
 		}

@@ -49,7 +49,7 @@ func (r *Result) WriteJUnit(w io.Writer) error {
 		if row.Lost > 0 {
 			var text strings.Builder
 			for _, l := range row.Losses {
-				fmt.Fprintf(&text, "%d × %s: %s %s (%s)\n    %s\n", l.Count, l.Request, l.Reason, l.Phase, span(l), l.Fix)
+				fmt.Fprintf(&text, "%d × %s: %s %s (%s)\n    %s\n", l.Count, l.Request, l.Reason, l.Phase, l.Span(), l.Fix)
 			}
 			f := &junitFailure{Message: fmt.Sprintf("lost %d of %d requests", row.Lost, row.Requests), Text: text.String()}
 			if i == 0 {

@@ -43,6 +43,7 @@ type chart struct {
 	Bars                   []shape
 	Ticks                  []chartTick
 	Losses                 []Loss
+	Tables                 []podTable
 }
 
 type shape struct {
@@ -99,7 +100,7 @@ func (r *Result) chart(index int, row Row, from, to int64) chart {
 	}
 	c := chart{
 		ID: fmt.Sprintf("strategy-%d", index), Strategy: row.Strategy, Words: row.Words, Requests: row.Requests, Lost: row.Lost,
-		Gone: console.Seconds(ms(row.GoneMS())), EndedBy: row.EndedBy(), Losses: row.Losses,
+		Gone: console.Seconds(ms(row.GoneMS())), EndedBy: row.EndedBy(), Losses: row.Losses, Tables: podTables(row),
 		From: console.Seconds(ms(from)), To: console.Seconds(ms(to)),
 	}
 	lanes := lanes(run.Sendings)

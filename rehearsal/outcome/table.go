@@ -149,7 +149,7 @@ func (t *table) losses(row Row) {
 		}
 	}
 	for _, l := range row.Losses {
-		t.wrapped("  ", fmt.Sprintf("%d × %s: %s %s (%s)", l.Count, l.Request, l.Reason, l.Phase, span(l)))
+		t.wrapped("  ", fmt.Sprintf("%d × %s: %s %s (%s)", l.Count, l.Request, l.Reason, l.Phase, l.Span()))
 		if len(l.Pods) > 0 {
 			t.wrapped("      ", "pods that were ending, the likeliest first: "+strings.Join(l.Pods, ", "))
 		}
@@ -167,12 +167,13 @@ func (row Row) hookFailed() bool {
 	return false
 }
 
-// span is when requests were lost, from the deletion.
-func span(l Loss) string {
-	if l.Count == 1 {
-		return fmt.Sprintf("at %s", console.Seconds(ms(l.FirstMS)))
+// Span is when the requests were lost, in words; from the deletion.
+func (l Loss) Span() string {
+	first, last := console.Seconds(ms(l.FirstMS)), console.Seconds(ms(l.LastMS))
+	if first == last {
+		return "at " + first
 	}
-	return fmt.Sprintf("from %s to %s", console.Seconds(ms(l.FirstMS)), console.Seconds(ms(l.LastMS)))
+	return "from " + first + " to " + last
 }
 
 // wrapped writes text in lines of at most width columns.

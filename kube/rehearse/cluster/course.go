@@ -23,9 +23,9 @@ type course struct {
 	created, ready, serving, deleted, unready, removed, ended, gone time.Time
 }
 
-// grace is the time from the pod's deletion to SIGKILL.
+// grace is the time from the pod's deletion to SIGKILL. The kubelet's own deletion of a pod that has ended sets it to 0.
 func (c *course) grace() time.Duration {
-	if s := c.pod.DeletionGracePeriodSeconds; s != nil {
+	if s := c.pod.DeletionGracePeriodSeconds; s != nil && *s > 0 {
 		return inject.Seconds(*s)
 	}
 	return inject.GraceOf(&c.pod.Spec)

@@ -78,9 +78,9 @@ func (r *run) phase(c *course, at time.Time) (outcome.Phase, time.Duration) {
 	case !c.ended.IsZero() && at.After(c.ended):
 		return outcome.Gone, at.Sub(c.ended)
 	case term.IsZero():
-		return outcome.Ending, at.Sub(c.deleted)
+		return outcome.Ending, at.Sub(c.deleted).Abs()
 	case at.Before(term.Add(-watchLag)):
-		return outcome.InHook, at.Sub(c.deleted)
+		return outcome.InHook, term.Sub(at)
 	}
 	return outcome.Terminating, at.Sub(term).Abs()
 }

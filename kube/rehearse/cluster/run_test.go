@@ -155,7 +155,7 @@ func TestBlame(t *testing.T) {
 		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: h}
 		r.target.ending = termination.Of(p, termination.Options{})
 	}
-	first, second, killed := dying("first", 1, 10, 11, 0), dying("second", 8, 14, 14, 0), dying("killed", 20, 40, 41, sigkilled)
+	first, second, killed := dying("first", 1, 10, 11, 0), dying("second", 8.1, 14, 14, 0), dying("killed", 20, 40, 41, sigkilled)
 	all := []course{first, second, killed}
 	sleep := &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 3}}
 	for _, tt := range []struct {
@@ -171,6 +171,7 @@ func TestBlame(t *testing.T) {
 		{"no pod ends", nil, load.Dropped, 0, 0.5, outcome.Between, ""},
 		{"in the hook", sleep, load.Dropped, 0, 2, outcome.InHook, "first"},
 		{"after the hook", sleep, load.Dropped, 0, 5, outcome.Terminating, "first"},
+		{"at SIGTERM, before another's deletion", &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 7}}, load.Dropped, 0, 8.01, outcome.Terminating, "first second"},
 		{"two pods", nil, load.Dropped, 7, 8.1, outcome.Terminating, "second first"},
 		{"unknown hook", &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/bin/x"}}}, load.Dropped, 0, 5, outcome.Ending, "first"},
 		{"refused after the end", nil, load.Refused, 10.2, 12.2, outcome.Gone, "first second"},
