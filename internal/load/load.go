@@ -191,12 +191,9 @@ func (w *worker) ask(conn net.Conn, in *bufio.Reader) (closes bool, err error) {
 	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: "+w.Address+"\r\n\r\n"); err != nil {
 		return false, fmt.Errorf("ask: %w", err)
 	}
-	resp, err := http.ReadResponse(in, nil)
+	resp, err := Receive(in)
 	if err != nil {
 		return false, fmt.Errorf("answer: %w", err)
-	}
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		return false, fmt.Errorf("body: %w", err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return false, fmt.Errorf("answer: status %d", resp.StatusCode)
@@ -208,6 +205,15 @@ func (w *worker) ask(conn net.Conn, in *bufio.Reader) (closes bool, err error) {
 		return true, fmt.Errorf("after Connection: close: %w", err)
 	}
 	return true, nil
+}
+
+// Receive reads a response to its end.
+func Receive(in *bufio.Reader) (*http.Response, error) {
+	response, err := http.ReadResponse(in, nil)
+	if err == nil {
+		_, err = io.Copy(io.Discard, response.Body)
+	}
+	return response, err
 }
 
 // kind is what a failure is counted as.

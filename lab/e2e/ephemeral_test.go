@@ -7,9 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	clients "github.com/lastcall-dev/lastcall/internal/load"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
@@ -50,10 +49,7 @@ func (c *callers) call(n *namespace, p corev1.Pod, count int) {
 			for in := bufio.NewReader(conn); ; once() {
 				_ = conn.SetDeadline(time.Now().Add(patience))
 				_, _ = fmt.Fprint(conn, "GET /delay/0.5 HTTP/1.1\r\nHost: test\r\n\r\n")
-				response, err := http.ReadResponse(in, nil)
-				if err == nil {
-					_, err = io.Copy(io.Discard, response.Body)
-				}
+				response, err := clients.Receive(in)
 				if err != nil {
 					c.lost.Add(1)
 					return

@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	clients "github.com/lastcall-dev/lastcall/internal/load"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 	"github.com/lastcall-dev/lastcall/kube/observe"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
@@ -102,11 +103,7 @@ func askOn(c net.Conn, path string) func() bool {
 		if err != nil {
 			return false
 		}
-		response, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			return false
-		}
-		_, err = io.Copy(io.Discard, response.Body)
+		response, err := clients.Receive(bufio.NewReader(c))
 		return err == nil && response.StatusCode == http.StatusOK
 	}
 }

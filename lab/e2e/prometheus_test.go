@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,19 +11,16 @@ import (
 	"net/http"
 	neturl "net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/lastcall-dev/lastcall/internal/nettest"
-	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/programtest"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
@@ -41,45 +37,14 @@ type prometheus struct {
 // folder/data.
 func startPrometheus(t *testing.T, folder string, alerts json.RawMessage) *prometheus {
 	t.Helper()
-	program := peers.Need(t, "prometheus")
 	config := documentedScrape(t)
 	config["global"] = map[string]any{"scrape_interval": scrapeEvery.String(), "evaluation_interval": scrapeEvery.String()}
 	config["rule_files"] = []string{"alerts.yaml"}
-	text, err := json.Marshal(config) // which is YAML
-	if err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "alerts.yaml"), alerts, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"prometheus.yaml": text, "alerts.yaml": alerts} {
-		if err := os.WriteFile(filepath.Join(folder, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	address := nettest.FreeAddress(t, "127.0.0.1")
-	cmd := exec.Command(program, "--config.file", filepath.Join(folder, "prometheus.yaml"), "--storage.tsdb.path", filepath.Join(folder, "data"),
-		"--web.listen-address", address, "--log.level", "warn")
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	exited := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(exited)
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		if <-exited; t.Failed() {
-			t.Logf("Prometheus:\n%s", &log)
-		}
-	})
-	p := &prometheus{t: t, base: "http://" + address}
+	p := &prometheus{t: t, base: programtest.Prometheus(t, folder, config)}
 	p.until("had the observer's metrics", func() error {
-		select {
-		case <-exited:
-			t.Fatal("Prometheus has ended")
-		default:
-		}
 		all, err := p.query(`up{namespace="` + observerRelease + `", container="observer", node!=""} == 1`)
 		if err == nil && len(all) != 1 {
 			err = fmt.Errorf("%d observers", len(all))

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/envoy"
-	"github.com/lastcall-dev/lastcall/internal/nettest"
 	"github.com/lastcall-dev/lastcall/internal/observe"
 	"github.com/lastcall-dev/lastcall/internal/peers"
 	"github.com/lastcall-dev/lastcall/kube/inject"
@@ -82,33 +81,10 @@ func newSlow() *slow {
 	return s
 }
 
-// speaker is a client's connection.
-type speaker struct {
-	net.Conn
-	in *bufio.Reader
-}
-
-func speak(t *testing.T, from *nettest.Namespace, address string) speaker {
-	t.Helper()
-	c, err := from.Dial(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return speaker{c, bufio.NewReader(c)}
-}
-
-// ask reports whether a request was answered with 200.
-func (s speaker) ask(path string) bool {
-	if _, err := fmt.Fprintf(s, "GET %s HTTP/1.1\r\nHost: test\r\n\r\n", path); err != nil {
-		return false
-	}
-	response, err := http.ReadResponse(s.in, nil)
-	if err != nil {
-		return false
-	}
-	_, err = io.Copy(io.Discard, response.Body)
-	return err == nil && response.StatusCode == http.StatusOK
+// served reports whether a request was answered by the app, not by Envoy.
+func (c *keptAlive) served(path string) bool {
+	body, _, err := c.ask(path)
+	return err == nil && body == "{}"
 }
 
 // TestObserveIstio compares what the observer counts in a pod with Istio's sidecar with what clients count: also the
@@ -143,14 +119,14 @@ func TestObserveIstio(t *testing.T) {
 				address := p.addresses()[family]
 				w := p.observeIstio()
 				for range idle {
-					if c := speak(t, p.Client, address); !c.ask("/") {
+					if !p.keepAlive(address).served("/") {
 						t.Fatal("no answer")
 					}
 				}
 				answers := make(chan bool, busy+late)
 				for range busy {
-					c := speak(t, p.Client, address)
-					go func() { answers <- c.ask("/slow") }()
+					c := p.keepAlive(address)
+					go func() { answers <- c.served("/slow") }()
 					<-app.begun
 				}
 				if err := w.Begin(time.Now(), "test"); err != nil {
@@ -158,7 +134,7 @@ func TestObserveIstio(t *testing.T) {
 				}
 				tt.end(p, app)
 				for range tt.late {
-					answers <- speak(t, p.Client, address).ask("/")
+					answers <- p.keepAlive(address).served("/")
 				}
 				lost := 0
 				for range busy + tt.late {
@@ -182,10 +158,10 @@ func TestObserveRelayed(t *testing.T) {
 	const busy = 8
 	ln := p.Pod.Listen(t, "tcp", fmt.Sprintf(":%d", appPort))
 	w := p.observeIstio()
-	var clients []speaker
+	var clients []*keptAlive
 	var app []net.Conn
 	for range busy {
-		c := speak(t, p.Client, p.Pod.TCP4(appPort))
+		c := p.keepAlive(p.Pod.TCP4(appPort))
 		_, err1 := io.WriteString(c, "BLPOP queue 0\r\n")
 		s, err2 := ln.Accept()
 		if err1 != nil || err2 != nil {
@@ -204,7 +180,7 @@ func TestObserveRelayed(t *testing.T) {
 		_ = s.Close()
 	}
 	for _, c := range clients {
-		if text, err := c.in.ReadString('\n'); err == nil {
+		if text, err := c.r.ReadString('\n'); err == nil {
 			t.Errorf("an answer: %q", text)
 		}
 		_ = c.Close()

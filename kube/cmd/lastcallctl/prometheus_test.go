@@ -7,11 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,9 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/nettest"
 	kernel "github.com/lastcall-dev/lastcall/internal/observe"
-	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/programtest"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 	"github.com/lastcall-dev/lastcall/kube/observe"
 )
@@ -41,32 +36,16 @@ func run(t *testing.T, args ...string) (string, error) {
 
 // A real Prometheus scrapes an observer's metrics; advise and observe report read them from it.
 func TestPrometheus(t *testing.T) {
-	program := peers.Need(t, "prometheus")
 	registry := prometheus.NewRegistry()
 	metrics := observe.NewMetrics(registry)
 	metrics.Expect(observe.Key{Namespace: "shop", Workload: "deployment/web", Proxy: "none"})
 	observer := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	defer observer.Close()
 
-	folder := t.TempDir()
-	config := fmt.Sprintf("global: {scrape_interval: 500ms}\nscrape_configs: [{job_name: observer, static_configs: [{targets: [%q]}]}]\n", strings.TrimPrefix(observer.URL, "http://"))
-	if err := os.WriteFile(filepath.Join(folder, "prometheus.yaml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	base := nettest.FreeAddress(t, "127.0.0.1")
-	server := exec.Command(program, "--config.file", filepath.Join(folder, "prometheus.yaml"), "--storage.tsdb.path", filepath.Join(folder, "data"),
-		"--web.listen-address", base, "--log.level", "warn")
-	var log bytes.Buffer
-	server.Stdout, server.Stderr = &log, &log
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = server.Process.Signal(syscall.SIGTERM)
-		if err := server.Wait(); err != nil || t.Failed() {
-			t.Errorf("Prometheus: %v\n%s", err, &log)
-		}
-	}()
+	url := programtest.Prometheus(t, t.TempDir(), map[string]any{
+		"global":         map[string]any{"scrape_interval": "500ms"},
+		"scrape_configs": []any{map[string]any{"job_name": "observer", "static_configs": []any{map[string]any{"targets": []string{strings.TrimPrefix(observer.URL, "http://")}}}}},
+	})
 	until := time.Now().Add(time.Minute)
 	await := func(what string, f func() error) {
 		t.Helper()
@@ -79,7 +58,6 @@ func TestPrometheus(t *testing.T) {
 			<-tick.C
 		}
 	}
-	url := "http://" + base
 	await("the counters at 0", func() error {
 		response, err := http.Get(url + "/api/v1/query?query=lastcall_termination_tail_seconds_count")
 		if err != nil {

@@ -5,12 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"sync"
 	"syscall"
 	"time"
+
+	clients "github.com/lastcall-dev/lastcall/internal/load"
 )
 
 // crowded is what the clients of one pod count.
@@ -80,10 +81,7 @@ func (r *crowded) count(n *int) {
 func (r *crowded) receive(c net.Conn) {
 	defer func() { _ = c.Close() }()
 	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
-	response, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err == nil {
-		_, err = io.Copy(io.Discard, response.Body)
-	}
+	response, err := clients.Receive(bufio.NewReader(c))
 	switch {
 	case err != nil:
 		r.count(&r.Lost)

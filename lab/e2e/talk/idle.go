@@ -4,10 +4,10 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"sync"
+
+	clients "github.com/lastcall-dev/lastcall/internal/load"
 )
 
 // idle opens connections, asks once on each, all at the same time so that a proxy between needs as many, and keeps them open
@@ -51,10 +51,7 @@ func once(ctx context.Context, at string) (net.Conn, *bufio.Reader, error) {
 	}
 	in := bufio.NewReader(c)
 	if _, err = fmt.Fprintf(c, "GET /delay/0.3 HTTP/1.1\r\nHost: %s\r\n\r\n", at); err == nil {
-		var response *http.Response
-		if response, err = http.ReadResponse(in, nil); err == nil {
-			_, err = io.Copy(io.Discard, response.Body)
-		}
+		_, err = clients.Receive(in)
 	}
 	if err != nil {
 		_ = c.Close()
