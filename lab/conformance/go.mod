@@ -11,12 +11,16 @@ require (
 	github.com/chromedp/chromedp v0.23.0
 	github.com/coder/websocket v1.8.15
 	github.com/lastcall-dev/lastcall v0.0.0
+	github.com/lastcall-dev/lastcall/rehearsal v0.0.0
 	github.com/summerwind/h2spec v2.2.1+incompatible
 	golang.org/x/net v0.60.0
 	google.golang.org/grpc v1.85.0
 )
 
-require github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+require (
+	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+	golang.org/x/term v0.46.0 // indirect
+)
 
 require (
 	cloud.google.com/go/compute/metadata v0.9.0 // indirect
@@ -44,3 +48,5 @@ require (
 )
 
 replace github.com/lastcall-dev/lastcall/gateway => ../../gateway
+
+replace github.com/lastcall-dev/lastcall/rehearsal => ../../rehearsal

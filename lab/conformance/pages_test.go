@@ -1,7 +1,9 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 )
 
 var screenshots = flag.String("screenshots", "", "folder for pictures of the pages")
@@ -65,6 +68,32 @@ func TestRehearsalPage(t *testing.T) {
 		t.Fatalf("%v, want exit code 1, since the server loses requests:\n%s", err, out)
 	}
 	openTab(t).examine("rehearsal", "file://"+file, "document.readyState === 'complete'", "Rehearsal of Deployment web", "as-is lost", "What would have saved it")
+}
+
+// TestClusterPage shows the rollout of a node's Deployment that testdata/pages/cluster.json has recorded.
+func TestClusterPage(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/pages/cluster.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r outcome.Result
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	var page bytes.Buffer
+	if err := r.WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "cluster.html")
+	if err := os.WriteFile(file, page.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	texts := []string{"Rehearsal of deployment shop/web", "restart lost", "What would have saved it", "the likeliest first: web-", "Pods that ended", "New pods"}
+	for _, p := range r.Rows[0].Runs[0].Pods {
+		texts = append(texts, p.Name)
+	}
+	openTab(t).examine("cluster", "file://"+file, "document.readyState === 'complete'", texts...)
 }
 
 // TestLivePage watches an agent through its drain: a request delays the exit, and the page shows it.
