@@ -61,7 +61,7 @@ func ReadRehearsal(in io.Reader) (*Evidence, error) {
 	var r rehearsal
 	decoder := json.NewDecoder(io.LimitReader(in, maxInput))
 	if err := decoder.Decode(&r); err != nil || !strings.HasSuffix(r.Schema, rehearsalSchema) {
-		return nil, fmt.Errorf("it is no result of lastcallctl rehearse --request … -o json: must be JSON with a $schema that ends with %s", rehearsalSchema)
+		return nil, fmt.Errorf("it is not a result of lastcallctl rehearse --request … -o json: must be JSON with a $schema that ends with %s", rehearsalSchema)
 	}
 	if len(r.Rows) == 0 || len(r.Rows[0].Runs) == 0 {
 		return nil, fmt.Errorf("the rehearsal has no run")

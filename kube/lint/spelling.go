@@ -102,7 +102,7 @@ func (s *speller) check(level, path string, fields map[string]any) {
 		if belongs, ok := places[key]; ok {
 			*s = append(*s, Finding{ID: "LC022", Severity: Error, Path: where, Text: fmt.Sprintf("is ignored here: %s is a field of the %s", key, belongs)})
 		} else if meant, ok := meshconfig.Nearest(key, slices.Sorted(maps.Keys(places))); ok {
-			*s = append(*s, Finding{ID: "LC022", Severity: Error, Path: where, Text: fmt.Sprintf("is no field and is ignored: did you mean %s?", meant)})
+			*s = append(*s, Finding{ID: "LC022", Severity: Error, Path: where, Text: fmt.Sprintf("is not a field and is ignored: did you mean %s?", meant)})
 		}
 	}
 }

@@ -83,7 +83,9 @@ func Rehearse(kubernetes ...Kubernetes) *cobra.Command {
 			if own.isSet() {
 				grace := time.Duration(0)
 				if cmd.Flags().Changed("grace") {
-					grace = o.Grace
+					if grace = o.Grace; grace <= 0 { // 0 stands for the manifest's
+						return cli.UsageError{Err: fmt.Errorf("--grace %w", strategy.CheckGrace(grace))}
+					}
 				}
 				common := service.Options{Command: o.App, Propagation: span, Strategies: o.Strategies, KeepLogs: o.KeepLogs, Lastcall: o.Lastcall}
 				return own.run(cmd, output, common, grace)

@@ -134,7 +134,7 @@ func open(file, dir string, l limits) (v1.Image, error) {
 		}
 		return tarball.Image(again, nil)
 	}
-	return nil, errors.New("it is no image: neither a tar of an OCI layout (index.json) nor docker save's (manifest.json)")
+	return nil, errors.New("it is not an image: neither a tar of an OCI layout (index.json) nor docker save's (manifest.json)")
 }
 
 // sizes are those of the archive's files, by name.
@@ -148,7 +148,7 @@ const maxJSON = 16 << 20
 // check returns an error for a file that is too long to be JSON of an image.
 func (s sizes) check(name string) error {
 	if s[name] > maxJSON {
-		return fmt.Errorf("%s has %d bytes: more than %d are no description of an image", name, s[name], maxJSON)
+		return fmt.Errorf("%s has %d bytes: more than %d are not a description of an image", name, s[name], maxJSON)
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func list(file string, l limits) (sizes, error) {
 		case errors.Is(err, io.EOF):
 			return all, nil
 		case err != nil:
-			return nil, fmt.Errorf("it is no tar: %w", err)
+			return nil, fmt.Errorf("it is not a tar: %w", err)
 		}
 		if l.files--; l.files < 0 {
 			return nil, errors.New("it has too many files")
@@ -189,7 +189,7 @@ func opener(file string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	var head [2]byte
-	_, _ = f.ReadAt(head[:], 0) // a shorter file is no tar either
+	_, _ = f.ReadAt(head[:], 0) // a shorter file is not a tar either
 	if !bytes.Equal(head[:], []byte{0x1f, 0x8b}) {
 		return f, nil
 	}

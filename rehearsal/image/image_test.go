@@ -268,9 +268,9 @@ func TestWrongFiles(t *testing.T) {
 	long := strings.Repeat(" ", maxJSON+1)
 	for file, want := range map[string]string{
 		filepath.Join(t.TempDir(), "absent"):                           "no such file",
-		write([]byte("a text that is no tar")):                         "it is no tar",
+		write([]byte("a text that is no tar")):                         "it is not a tar",
 		write([]byte("\x1f\x8bx")):                                     "unpack",
-		write(archive(t, entry{name: "etc/passwd"})):                   "it is no image",
+		write(archive(t, entry{name: "etc/passwd"})):                   "it is not an image",
 		write(archive(t, entry{name: "manifest.json", content: long})): "manifest.json has 16777217 bytes",
 		write(archive(t, entry{name: "manifest.json", content: `[{"Config":"c.json"}]`}, entry{name: "c.json", content: long})): "c.json has 16777217 bytes",
 		write(archive(t, entry{name: "manifest.json", content: "[]"})):                                                          "single image",

@@ -68,7 +68,7 @@ func (l *Load) message(ctx context.Context, client *traffic.Client, r *Request) 
 	}
 	s, ok := found.(protoreflect.ServiceDescriptor)
 	if !ok {
-		return "", fmt.Errorf("%s is no service", service)
+		return "", fmt.Errorf("%s is not a service", service)
 	}
 	method := s.Methods().ByName(protoreflect.Name(name))
 	if method == nil {

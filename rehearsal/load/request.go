@@ -3,6 +3,7 @@ package load
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strconv"
@@ -103,14 +104,14 @@ func (r *Request) parseOptions(words []string) error {
 			r.Header.Add(strings.TrimSpace(name), strings.TrimSpace(v))
 		case "-d":
 			if file, found := strings.CutPrefix(value, "@"); found {
-				body, err := os.ReadFile(file)
+				body, err := readBody(file)
 				if err != nil {
 					return fmt.Errorf("read the body: %w", err)
 				}
 				value = string(body)
 			}
 			if len(value) > maxBody {
-				return fmt.Errorf("the body has %d bytes, more than %d", len(value), maxBody)
+				return fmt.Errorf("the body has more than %d MiB", maxBody>>20)
 			}
 			r.Body = value
 		default:
@@ -119,6 +120,16 @@ func (r *Request) parseOptions(words []string) error {
 		words = words[2:]
 	}
 	return nil
+}
+
+// readBody reads a file of any kind, to one byte more than maxBody.
+func readBody(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return io.ReadAll(io.LimitReader(f, maxBody+1))
 }
 
 // split splits text into words as a shell does, with single and double quotes; backslashes stay.

@@ -15,7 +15,7 @@ import (
 // program args in the folder dir of it. What the program writes is kept in memory, below the empty folder scratch, until
 // it and its children have ended. /sys, /dev and the names of hosts are this machine's. It returns an error, or not at all.
 //
-// It is no sandbox: the program has the rights of the user who rehearses.
+// It is not a sandbox: the program has the rights of the user who rehearses.
 func Enter(root, scratch, dir string, args []string) error {
 	runtime.LockOSThread() // the parent-death signal is one thread's
 	if err := assemble(root, scratch); err != nil {
@@ -99,7 +99,7 @@ func assemble(root, scratch string) error {
 			return fmt.Errorf("the image's /%s: %w", name, err)
 		}
 		if info, err := merged.Lstat(name); err != nil || !info.IsDir() {
-			return fmt.Errorf("the image's /%s is no folder", name)
+			return fmt.Errorf("the image's /%s is not a folder", name)
 		}
 		target := filepath.Join("merged", name)
 		// The kernel refuses a new /proc where an engine hides parts of the present one.

@@ -85,7 +85,7 @@ func (f *observeFlags) check(stdin io.Reader) error {
 	case f.yes && !f.restart:
 		return errors.New("--yes has no meaning without --restart")
 	case f.restart && !f.yes && !(isFile && terminal.Is(file)):
-		return errors.New("--restart needs a confirmation, and standard input is no terminal: add --yes")
+		return errors.New("--restart needs a confirmation, and standard input is not a terminal: add --yes")
 	}
 	return nil
 }

@@ -90,7 +90,7 @@ func (f *rehearsalFlags) options(cmd *cobra.Command, l command.Load) (o cluster.
 		o.How = cluster.DeletePod
 	}
 	if file, isFile := cmd.InOrStdin().(*os.File); !f.yes && !(isFile && terminal.Is(file)) {
-		bad(errors.New("--cluster needs a confirmation, and standard input is no terminal: add --yes"))
+		bad(errors.New("--cluster needs a confirmation, and standard input is not a terminal: add --yes"))
 	}
 	o.Requests, o.Rate, o.Timeout, o.Limit, o.Protect, o.Insecure, o.Descriptors = l.Requests, l.Rate, l.Timeout, f.limit, f.protect, f.insecure, l.Descriptors
 	return o, errors.Join(errs...)
