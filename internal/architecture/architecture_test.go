@@ -108,6 +108,11 @@ func TestPluginIsLight(t *testing.T) {
 	without(t, "./kube/cmd/lastcall-cni", append(slices.Clone(heavy), module+"kube/inject", module+"internal/pipe", module+"internal/agent")...)
 }
 
+// The observer runs on every node: what Istio's types and the injection register takes 2 MB.
+func TestObserverIsLight(t *testing.T) {
+	without(t, "./kube/cmd/lastcall-observer", "istio.io/api", module+"kube/inject")
+}
+
 // Without Kubernetes' clients a rehearsal compiles in seconds.
 func TestRehearseIsLight(t *testing.T) {
 	without(t, "./rehearsal/cmd/rehearse", "k8s.io/", "sigs.k8s.io/", "istio.io/", "testing")

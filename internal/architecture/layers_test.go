@@ -31,6 +31,7 @@ var layers = []struct{ folders, what string }{
 	{"kube/model", "rollouts, simulated: how long they take, what they lose, what they need"},
 	{"kube/termination", "how a pod ends, as data: containers, hooks, signals, what clients see and when"},
 	{"kube/inject", "a sidecar for a pod, as a pure function"},
+	{"kube/carrier", "what carries a pod's traffic, read from the pod"},
 	{"kube/manifest", "files, folders and streams of Kubernetes objects, with the lines of their fields"},
 	{"gateway/ingress", "the gateway's routes, endpoints and certificates from Kubernetes"},
 	{"gateway", "the reference gateway of the experiment"},

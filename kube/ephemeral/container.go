@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
@@ -28,11 +29,11 @@ func container(o Options, p *corev1.Pod) corev1.EphemeralContainer {
 	_, _ = rand.Read(random) // never fails
 	no, yes, user := false, true, int64(unprivileged)
 	args := []string{"observe", "--pod", "--json", "--for", o.Limit.String(), "--grace", inject.GraceOf(&p.Spec).String()}
-	proxy := inject.CarrierOf(p)
-	for _, port := range inject.StatusPorts(proxy) {
+	proxy := carrier.Of(p)
+	for _, port := range carrier.StatusPorts(proxy) {
 		args = append(args, "--ignore-ports", strconv.Itoa(int(port)))
 	}
-	ports, attempts := inject.ProxyPorts(proxy)
+	ports, attempts := carrier.ProxyPorts(proxy)
 	for _, port := range ports {
 		args = append(args, "--proxy-ports", strconv.Itoa(int(port)))
 	}

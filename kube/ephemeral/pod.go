@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/observe"
-	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
@@ -112,22 +112,22 @@ func hasEnded(p *corev1.Pod) bool {
 
 // conclude joins what the observer has written with the pod's last status.
 func (p *observed) conclude(pod *corev1.Pod) *losses.Termination {
-	probes := losses.Probes(inject.ProbePeriods(&p.pod.Spec))
-	t := &losses.Termination{Namespace: pod.Namespace, Pod: pod.Name, Workload: p.workload.String(), Proxy: inject.CarrierOf(p.pod)}
+	probes := losses.Probes(carrier.ProbePeriods(&p.pod.Spec))
+	t := &losses.Termination{Namespace: pod.Namespace, Pod: pod.Name, Workload: p.workload.String(), Proxy: carrier.Of(p.pod)}
 	if p.last == nil {
 		t.Unknown = []string{"end"}
 		if p.other != "" {
 			t.Unknown = []string{p.other}
 		}
 		if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil {
-			t.Began = pod.DeletionTimestamp.Add(-inject.Seconds(*pod.DeletionGracePeriodSeconds))
+			t.Began = pod.DeletionTimestamp.Add(-carrier.Seconds(*pod.DeletionGracePeriodSeconds))
 		}
 	} else {
 		t.Traffic, t.Began, t.Seconds = *p.last, p.last.Begin, time.Duration(p.last.Duration).Seconds()
 		t.Lateness = probes.Lateness(&p.last.Arrivals).Seconds()
 	}
 	if s := pod.DeletionGracePeriodSeconds; s != nil && !t.Began.IsZero() {
-		t.Deadline = t.Began.Add(inject.Seconds(*s))
+		t.Deadline = t.Began.Add(carrier.Seconds(*s))
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if end := s.State.Terminated; end != nil && end.ExitCode == losses.KilledCode && end.Reason != "OOMKilled" && !end.FinishedAt.Time.Before(t.Began.Truncate(time.Second)) {

@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // rights are the capabilities that containers ask for, by name.
 func rights(p *corev1.Pod) (all map[string][]corev1.Capability) {
 	all = map[string][]corev1.Capability{}
-	for _, c := range allContainers(&p.Spec) {
+	for _, c := range carrier.Containers(&p.Spec) {
 		if s := c.SecurityContext; s != nil && s.Capabilities != nil && len(s.Capabilities.Add) > 0 {
 			all[c.Name] = s.Capabilities.Add
 		}
@@ -24,7 +26,7 @@ func rights(p *corev1.Pod) (all map[string][]corev1.Capability) {
 func TestCaptureForms(t *testing.T) {
 	for _, form := range []Sidecar{Native, Classic} {
 		for said, want := range map[Capture]map[string][]corev1.Capability{
-			CaptureSidecar: {containerSidecar: {"NET_ADMIN", "SETPCAP"}},
+			CaptureSidecar: {carrier.Sidecar: {"NET_ADMIN", "SETPCAP"}},
 			CaptureInit:    {containerCapture: {"NET_ADMIN"}},
 			CaptureCNI:     {},
 		} {
@@ -48,7 +50,7 @@ func TestCaptureForms(t *testing.T) {
 				t.Errorf("%s, %s: the annotation and the option differ", form, said)
 			}
 
-			sidecar := find(&byOption.Spec, containerSidecar)
+			sidecar := carrier.Find(&byOption.Spec, carrier.Sidecar)
 			agent := []string{"agent", "--capture", "--annotations", mountPodInfo + "/annotations", "--sidecar", string(form)}
 			if said == CaptureCNI {
 				agent = append(agent, "--check-capture")
@@ -122,7 +124,7 @@ func TestMarkForThePlugin(t *testing.T) {
 		}
 	}
 	mesh := injected.DeepCopy()
-	mesh.Spec.Containers = append(mesh.Spec.Containers, corev1.Container{Name: istioProxy, Image: "istio/proxyv2"})
+	mesh.Spec.Containers = append(mesh.Spec.Containers, corev1.Container{Name: carrier.IstioProxy, Image: "istio/proxyv2"})
 	if got, r := Pod(mesh, o); r.Proxy != Istio || got.Annotations["lastcall.dev/cni"] != "" {
 		t.Errorf("with Istio's sidecar: %+v, %v", r, got.Annotations)
 	}
@@ -135,7 +137,7 @@ func TestPluginAndInitContainers(t *testing.T) {
 	with := func(p *corev1.Pod) {
 		p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "migrate", Image: "app"})
 	}
-	if got, r := Pod(pod(with), o); r.Outcome != Injected || got.Spec.InitContainers[0].Name != containerSidecar {
+	if got, r := Pod(pod(with), o); r.Outcome != Injected || got.Spec.InitContainers[0].Name != carrier.Sidecar {
 		t.Errorf("native: %+v, %+v", r, got.Spec.InitContainers)
 	}
 	o.Sidecar = Classic

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // podOfFile is the pod of a manifest that an injector has written, as the API server has it.
@@ -53,11 +55,11 @@ func TestCarrierOf(t *testing.T) {
 				want string
 				ours bool
 			}{{c.pod, c.before, false}, {after, c.after, true}} {
-				if got := CarrierOf(one.pod); got != one.want || HasLastcall(got) != one.ours {
-					t.Errorf("%s, with lastcall: %v; want %s", got, HasLastcall(got), one.want)
+				if got := carrier.Of(one.pod); got != one.want || carrier.HasLastcall(got) != one.ours {
+					t.Errorf("%s, with lastcall: %v; want %s", got, carrier.HasLastcall(got), one.want)
 				}
-				if c.proxy != "" && !IsProxy(&one.pod.Spec, c.proxy) || find(&one.pod.Spec, c.app) == nil || IsProxy(&one.pod.Spec, c.app) || MeshOfCarrier(c.after) != c.before && c.before != "none" {
-					t.Errorf("%s and %s: proxies %v and %v", c.proxy, c.app, IsProxy(&one.pod.Spec, c.proxy), IsProxy(&one.pod.Spec, c.app))
+				if c.proxy != "" && !carrier.IsProxy(&one.pod.Spec, c.proxy) || carrier.Find(&one.pod.Spec, c.app) == nil || carrier.IsProxy(&one.pod.Spec, c.app) || carrier.WithoutHook(c.after) != c.before && c.before != "none" {
+					t.Errorf("%s and %s: proxies %v and %v", c.proxy, c.app, carrier.IsProxy(&one.pod.Spec, c.proxy), carrier.IsProxy(&one.pod.Spec, c.app))
 				}
 			}
 		})

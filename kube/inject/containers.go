@@ -5,38 +5,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 type metaOwner = metav1.OwnerReference
-
-// allContainers are the init containers, then the others.
-func allContainers(spec *corev1.PodSpec) []*corev1.Container {
-	all := make([]*corev1.Container, 0, len(spec.InitContainers)+len(spec.Containers))
-	for i := range spec.InitContainers {
-		all = append(all, &spec.InitContainers[i])
-	}
-	for i := range spec.Containers {
-		all = append(all, &spec.Containers[i])
-	}
-	return all
-}
-
-// find returns the container or init container with this name, or nil.
-func find(spec *corev1.PodSpec, name string) *corev1.Container {
-	for _, c := range allContainers(spec) {
-		if c.Name == name {
-			return c
-		}
-	}
-	return nil
-}
 
 // apps are the containers that the kubelet ends when the pod ends: all except the
 // proxies, lastcall's and those of meshes. Init containers are not among them.
 func apps(spec *corev1.PodSpec) []*corev1.Container {
 	var out []*corev1.Container
 	for i := range spec.Containers {
-		if c := &spec.Containers[i]; c.Name != containerSidecar && c.Name != istioProxy && !isMeshProxy(spec, c) {
+		if c := &spec.Containers[i]; c.Name != carrier.Sidecar && c.Name != carrier.IstioProxy && !carrier.IsMeshProxy(spec, c) {
 			out = append(out, c)
 		}
 	}
@@ -49,7 +29,7 @@ func probed(spec *corev1.PodSpec) []*corev1.Container {
 	out := apps(spec)
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
-		if isNative(c) && c.Name != containerSidecar && c.Name != istioProxy && !isMeshProxy(spec, c) {
+		if isNative(c) && c.Name != carrier.Sidecar && c.Name != carrier.IstioProxy && !carrier.IsMeshProxy(spec, c) {
 			out = append(out, c)
 		}
 	}
@@ -58,16 +38,6 @@ func probed(spec *corev1.PodSpec) []*corev1.Container {
 
 func isNative(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-}
-
-// variable returns the value of a variable in a container's environment; false if it is not set.
-func variable(c *corev1.Container, name string) (string, bool) {
-	for _, e := range c.Env {
-		if e.Name == name {
-			return e.Value, true
-		}
-	}
-	return "", false
 }
 
 // setVariable replaces or adds one variable; an empty value removes it.

@@ -12,6 +12,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/agent"
 	"github.com/lastcall-dev/lastcall/internal/capture"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
@@ -24,7 +25,7 @@ func TestAgentReadsWhatIsWritten(t *testing.T) {
 	}
 	var sidecar *corev1.Container
 	_, _, err = Manifest(text, func(w *manifest.Workload) Options {
-		sidecar = find(&w.Pod.Spec, "lastcall")
+		sidecar = carrier.Find(&w.Pod.Spec, "lastcall")
 		return offline(w)
 	})
 	if err != nil || sidecar == nil {
@@ -41,7 +42,7 @@ func TestAgentReadsWhatIsWritten(t *testing.T) {
 	if s.MinimumDrain.Value != 10*time.Second || s.GracePeriod.Value != 45*time.Second || s.TerminationDrain.Value != 20*time.Second || s.ScrapeTarget.Value != "http://127.0.0.1:9113/metrics" {
 		t.Errorf("%v", env)
 	}
-	probers, _ := variable(sidecar, variableProbes)
+	probers, _ := carrier.Variable(sidecar, variableProbes)
 	probes, err := agent.ParseProbes(unescape(probers))
 	if err != nil || len(probes) != 3 {
 		t.Errorf("%d probes, %v", len(probes), err)
@@ -59,7 +60,7 @@ func TestCaptureReadsWhatIsWritten(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	flags := map[string]string{}
-	args := find(&got.Spec, containerSidecar).Args
+	args := carrier.Find(&got.Spec, carrier.Sidecar).Args
 	for _, arg := range args[1:slices.Index(args, "--")] {
 		name, value, ok := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 		if !ok || !slices.ContainsFunc(capture.Settings, func(s capture.Setting) bool { return s.Flag == name }) {
@@ -83,11 +84,11 @@ func TestCopyAndHookAgree(t *testing.T) {
 	if r.Outcome != Injected {
 		t.Fatalf("%+v", r)
 	}
-	from, to := find(&got.Spec, "lastcall-copy"), &got.Spec.Containers[0]
+	from, to := carrier.Find(&got.Spec, "lastcall-copy"), &got.Spec.Containers[0]
 	if len(from.VolumeMounts) != 1 || len(from.Args) != 2 || from.Args[0] != "copy" {
 		t.Fatalf("mounts %+v, arguments %q", from.VolumeMounts, from.Args)
 	}
-	if _, said := variable(to, "LASTCALL_IGNORE_FROM"); said {
+	if _, said := carrier.Variable(to, "LASTCALL_IGNORE_FROM"); said {
 		t.Error("clients behind a Service of externalTrafficPolicy Cluster come from the node's address, and must count")
 	}
 	copied := from.VolumeMounts[0]

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
@@ -104,7 +105,7 @@ func inconsistencies(pod *corev1.Pod) []string {
 	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
 		grace = *g
 	}
-	for i, c := range allContainers(&pod.Spec) {
+	for i, c := range carrier.Containers(&pod.Spec) {
 		if containers[c.Name] {
 			say("two containers %s", c.Name)
 		}
@@ -123,7 +124,7 @@ func inconsistencies(pod *corev1.Pod) []string {
 			ports[p.Name] = true
 		}
 		for _, e := range c.Env {
-			if env[e.Name] && c.Name == containerSidecar {
+			if env[e.Name] && c.Name == carrier.Sidecar {
 				say("container %s: two variables %s", c.Name, e.Name)
 			}
 			env[e.Name] = true
@@ -138,7 +139,7 @@ func inconsistencies(pod *corev1.Pod) []string {
 				say("container %s: preStop %+v", c.Name, h)
 			}
 		}
-		if own := pod.Spec.Resources; own != nil && (c.Name == containerSidecar || c.Name == containerCapture || c.Name == containerCopy) {
+		if own := pod.Spec.Resources; own != nil && (c.Name == carrier.Sidecar || c.Name == containerCapture || c.Name == containerCopy) {
 			for name, limit := range c.Resources.Limits { // a limit alone is a request too
 				if request, said := c.Resources.Requests[name]; !said || !request.IsZero() {
 					say("container %s asks for %s (limit %v) of a pod that has a budget", c.Name, name, limit.String())

@@ -4,10 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // systemNamespaces contain the programs that a cluster needs to run webhooks.
@@ -69,23 +70,18 @@ func unfit(pod *corev1.Pod) string {
 	case spec.TerminationGracePeriodSeconds != nil && *spec.TerminationGracePeriodSeconds < 0:
 		return "terminationGracePeriodSeconds is negative"
 	}
-	for _, c := range allContainers(spec) {
-		if own := c.Name == containerSidecar || c.Name == containerCapture || c.Name == containerCopy; own && !isOurs(pod) {
+	for _, c := range carrier.Containers(spec) {
+		if own := c.Name == carrier.Sidecar || c.Name == containerCapture || c.Name == containerCopy; own && !carrier.IsOurs(pod) {
 			return fmt.Sprintf("it already has a container %s, which lastcall did not add", c.Name)
 		}
 	}
 	return ""
 }
 
-// isOurs reports whether the pod is already injected.
-func isOurs(pod *corev1.Pod) bool {
-	return strings.HasPrefix(pod.Annotations[AnnotationStatus], string(Injected))
-}
-
 // portsTaken returns an error text if a container listens on a port of the sidecar.
 func portsTaken(spec *corev1.PodSpec, own []int32) string {
-	for _, c := range allContainers(spec) {
-		if c.Name == containerSidecar {
+	for _, c := range carrier.Containers(spec) {
+		if c.Name == carrier.Sidecar {
 			continue
 		}
 		for _, p := range c.Ports {
@@ -106,10 +102,10 @@ func chooseProxy(pod *corev1.Pod, o Options) (Proxy, string, error) {
 		return "", "", fmt.Errorf("annotation %s is %q: must be %s, %s, %s or %s", annotationProxy, said, Pipe, Envoy, Sockets, Istio)
 	}
 	wants := said == Pipe || said == Envoy
-	hasSidecar := find(&pod.Spec, istioProxy) != nil
+	hasSidecar := carrier.Find(&pod.Spec, carrier.IstioProxy) != nil
 	name, note := meshOf(pod, o.Namespace)
-	isThere := name != dapr && slices.ContainsFunc(allContainers(&pod.Spec), func(c *corev1.Container) bool { return isMeshProxy(&pod.Spec, c) })
-	asked := isIstioAsked(pod, o.Namespace) && !isThere
+	isThere := name != carrier.MeshDapr && slices.ContainsFunc(carrier.Containers(&pod.Spec), func(c *corev1.Container) bool { return carrier.IsMeshProxy(&pod.Spec, c) })
+	asked := carrier.IsIstioAsked(pod, o.Namespace) && !isThere
 	switch {
 	case (hasSidecar || asked) && isProxyless(pod):
 		return Sockets, "Istio's agent runs without Envoy here (proxyless gRPC), so the app's preStop watches its sockets", nil
@@ -121,7 +117,7 @@ func chooseProxy(pod *corev1.Pod, o Options) (Proxy, string, error) {
 		return Istio, "Istio's injection is enabled: a second proxy is not added, although " + annotationProxy + " asks for it; sidecar.istio.io/inject: \"false\" leaves Istio's out", nil
 	case asked && said == "":
 		return Istio, "Istio's injection is enabled: its sidecar is expected; sidecar.istio.io/inject: \"false\" replaces it by lastcall's", nil
-	case said == Istio && name == dapr: // which captures nothing
+	case said == Istio && name == carrier.MeshDapr: // which captures nothing
 		return Istio, "", nil
 	case name != "" && (wants || said == Istio):
 		return Sockets, note + ", although " + annotationProxy + " is " + string(said), nil
@@ -157,23 +153,6 @@ func isIstioRefused(pod *corev1.Pod) bool {
 		text = pod.Annotations[inject]
 	}
 	return text == "false"
-}
-
-// isIstioAsked reports whether Istio's injector will put its sidecar into the pod.
-func isIstioAsked(pod *corev1.Pod, ns Namespace) bool {
-	const inject = "sidecar.istio.io/inject"
-	for _, said := range []map[string]string{pod.Labels, pod.Annotations} {
-		if text, ok := said[inject]; ok {
-			return text == "true" && ns.Labels["istio-injection"] != "disabled"
-		}
-	}
-	if pod.Labels["istio.io/rev"] != "" {
-		return true
-	}
-	if len(ns.Labels) == 0 && pod.Annotations[istioTemplates] != "" { // a manifest without its namespace
-		return true
-	}
-	return ns.Labels["istio-injection"] == "enabled" || ns.Labels["istio-injection"] == "" && ns.Labels["istio.io/rev"] != ""
 }
 
 // chooseSidecar returns the form of the sidecar.

@@ -14,6 +14,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/timers"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // pathWait, followed by the pod's token, is the agent's path that drains the pod.
@@ -72,8 +73,8 @@ func isWaitHook(h *corev1.LifecycleHandler) bool {
 
 // tokenOf returns the token of an earlier injection.
 func tokenOf(spec *corev1.PodSpec) string {
-	if c := find(spec, containerSidecar); c != nil {
-		token, _ := variable(c, variableHookToken)
+	if c := carrier.Find(spec, carrier.Sidecar); c != nil {
+		token, _ := carrier.Variable(c, carrier.HookToken)
 		return token
 	}
 	return ""
@@ -94,7 +95,7 @@ func (j *injection) preStopWord() (string, error) {
 // announceHook sets the variable by which a Go program with lastcall's library knows that its SIGTERM
 // comes after the drain. A value from the manifest is kept.
 func announceHook(c *corev1.Container) {
-	if _, isSet := variable(c, timers.DrainedByHook); !isSet {
+	if _, isSet := carrier.Variable(c, timers.DrainedByHook); !isSet {
 		setVariable(c, timers.DrainedByHook, "true")
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	sigs "sigs.k8s.io/yaml"
 
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
@@ -35,7 +36,7 @@ func TestAsIstioTheAppHasNoHook(t *testing.T) {
 	if r.Outcome != Injected || p.Spec.Containers[0].Lifecycle != nil {
 		t.Errorf("%+v, the app's hooks are %+v", r, p.Spec.Containers[0].Lifecycle)
 	}
-	if c := find(&p.Spec, containerSidecar); c.Lifecycle.PreStop == nil { // a native sidecar's own, as Istio's
+	if c := carrier.Find(&p.Spec, carrier.Sidecar); c.Lifecycle.PreStop == nil { // a native sidecar's own, as Istio's
 		t.Errorf("the sidecar's hooks are %+v", c.Lifecycle)
 	}
 }
@@ -49,7 +50,7 @@ func TestEnvoySidecar(t *testing.T) {
 	}
 	for _, c := range p.Spec.InitContainers {
 		want := o.Image
-		if c.Name == containerSidecar {
+		if c.Name == carrier.Sidecar {
 			want = o.EnvoyImage
 			if !strings.Contains(strings.Join(c.Args, " "), "--proxy envoy") {
 				t.Errorf("the sidecar's arguments are %q", c.Args)
@@ -256,18 +257,18 @@ func TestWhoseHook(t *testing.T) {
 		o := testOptions()
 		o.Sidecar = kind
 		p, r := Pod(pod(nil), o)
-		sidecar := find(&p.Spec, containerSidecar)
+		sidecar := carrier.Find(&p.Spec, carrier.Sidecar)
 		if r.Outcome != Injected || !slices.Contains(sidecar.Args, string(kind)) {
 			t.Fatalf("%s: %+v: %v", kind, r, sidecar.Args)
 		}
 		hook, app := apps(&p.Spec)[0].Lifecycle.PreStop, ""
 		if kind == Native {
 			app = hook.HTTPGet.Path
-			if token, _ := variable(sidecar, variableHookToken); app != pathWait+token {
+			if token, _ := carrier.Variable(sidecar, carrier.HookToken); app != pathWait+token {
 				t.Errorf("the app's hook is %s, its token %s", app, token)
 			}
 		}
-		token, _ := variable(sidecar, variableSidecarToken)
+		token, _ := carrier.Variable(sidecar, variableSidecarToken)
 		switch kind {
 		case Classic:
 			if token != "" || sidecar.Lifecycle.PreStop != nil {
@@ -304,7 +305,7 @@ func TestPresence(t *testing.T) {
 	two, r := Pod(one, o)
 	has(apps(&two.Spec)[0], "/lastcall/lastcall", "wait", "--app-ports", "8080")
 	has(apps(&two.Spec)[1], "/lastcall/lastcall", "wait", "--app-ports", "none")
-	if n, _ := variable(find(&two.Spec, containerSidecar), variableAppContainers); n != "2" || len(two.Spec.InitContainers) != 2 || len(r.Notes) != 0 {
+	if n, _ := carrier.Variable(carrier.Find(&two.Spec, carrier.Sidecar), variableAppContainers); n != "2" || len(two.Spec.InitContainers) != 2 || len(r.Notes) != 0 {
 		t.Errorf("%s app containers, %d init containers, notes %q", n, len(two.Spec.InitContainers), r.Notes)
 	}
 
@@ -316,7 +317,7 @@ func TestPresence(t *testing.T) {
 	} {
 		p := pod(nil)
 		change(p)
-		if p, r := Pod(p, o); r.Outcome != Injected || !isWaitHook(apps(&p.Spec)[0].Lifecycle.PreStop) || find(&p.Spec, containerCopy) != nil {
+		if p, r := Pod(p, o); r.Outcome != Injected || !isWaitHook(apps(&p.Spec)[0].Lifecycle.PreStop) || carrier.Find(&p.Spec, containerCopy) != nil {
 			t.Errorf("%s: %+v, %+v", name, r, apps(&p.Spec)[0].Lifecycle)
 		}
 	}
@@ -338,7 +339,7 @@ func TestAnotherInjectorAfterUs(t *testing.T) {
 	o := testOptions()
 	o.Token = "another-token-another"
 	second, r := Pod(first, o)
-	late := find(&second.Spec, "late")
+	late := carrier.Find(&second.Spec, "late")
 	if r.Outcome != Injected || !isWaitHook(late.Lifecycle.PreStop) || late.ReadinessProbe.HTTPGet == nil || late.LivenessProbe.Exec == nil {
 		t.Fatalf("%+v: %+v", r, late)
 	}
@@ -349,8 +350,8 @@ func TestAnotherInjectorAfterUs(t *testing.T) {
 	if got, want := apps(&second.Spec)[0].Lifecycle.PreStop.HTTPGet.Path, "/wait/"+testToken+"?ports=8080"; got != want {
 		t.Errorf("the first container's hook is %s, want %s", got, want)
 	}
-	sidecar := find(&second.Spec, "lastcall")
-	if text, _ := variable(sidecar, variableProbes); !strings.Contains(text, "/app-health/late/readyz") {
+	sidecar := carrier.Find(&second.Spec, "lastcall")
+	if text, _ := carrier.Variable(sidecar, variableProbes); !strings.Contains(text, "/app-health/late/readyz") {
 		t.Errorf("the agent answers %s only", text)
 	}
 	if n := len(second.Spec.InitContainers); n != 1 {
@@ -364,7 +365,7 @@ func TestNeverASecondSidecar(t *testing.T) {
 		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "istio-proxy", Image: "proxyv2"})
 	})
 	got, r := Pod(p, testOptions())
-	if r.Proxy != Istio || len(r.Notes) != 1 || find(&got.Spec, "lastcall") != nil {
+	if r.Proxy != Istio || len(r.Notes) != 1 || carrier.Find(&got.Spec, "lastcall") != nil {
 		t.Fatalf("%+v", r)
 	}
 	const exitOnZero = "proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: 'false'}"
@@ -379,7 +380,7 @@ func TestPodSecurityAdmitsNoCapture(t *testing.T) {
 	o := testOptions()
 	o.Namespace.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
 	got, r := Pod(pod(nil), o)
-	if r.Proxy != Sockets || find(&got.Spec, "lastcall-capture") != nil || find(&got.Spec, "lastcall-copy") == nil {
+	if r.Proxy != Sockets || carrier.Find(&got.Spec, "lastcall-capture") != nil || carrier.Find(&got.Spec, "lastcall-copy") == nil {
 		t.Errorf("%+v", r)
 	}
 }
@@ -415,7 +416,7 @@ func TestStopSignal(t *testing.T) {
 		if r.Outcome != Injected || app == nil || app.StopSignal == nil || *app.StopSignal != corev1.SIGUSR1 || isWaitHook(app.PreStop) != (word == "keep") {
 			t.Errorf("%s: %+v: %+v", word, r, app)
 		}
-		if own := find(&got.Spec, containerSidecar).Lifecycle; own.StopSignal != nil {
+		if own := carrier.Find(&got.Spec, carrier.Sidecar).Lifecycle; own.StopSignal != nil {
 			t.Errorf("%s: the sidecar stops at %s", word, *own.StopSignal)
 		}
 	}
@@ -549,11 +550,11 @@ func TestOtherStatusPort(t *testing.T) {
 	if r.Outcome != Injected {
 		t.Fatalf("%+v", r)
 	}
-	args := find(&got.Spec, containerSidecar).Args
+	args := carrier.Find(&got.Spec, carrier.Sidecar).Args
 	if want := []string{"capture", "--exclude-inbound-ports=9100", "--status-port", "16020", "--", program, "agent"}; !slices.Equal(args[:len(want)], want) {
 		t.Errorf("%q", args)
 	}
-	app := find(&got.Spec, "web")
+	app := carrier.Find(&got.Spec, "web")
 	if app.ReadinessProbe.HTTPGet.Port.IntVal != 16020 || app.Lifecycle.PreStop.HTTPGet.Port.IntVal != 16020 || got.Annotations["prometheus.io/port"] != "16020" {
 		t.Errorf("%+v", got)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // autoImage is the image of a container that a user writes to customize what Istio's injector adds under its name.
@@ -15,7 +17,6 @@ const autoImage = "auto"
 
 // Istio's annotations that decide about its sidecar.
 const (
-	istioTemplates   = "inject.istio.io/templates"
 	istioStatusPort  = "status.sidecar.istio.io/port"
 	istioMode        = "sidecar.istio.io/interceptionMode"
 	istioIncludePort = "traffic.sidecar.istio.io/includeInboundPorts"
@@ -94,7 +95,7 @@ var debugPorts = []int{15000, 15004, 15020, 15021}
 // the webhook is called again, and for a manifest the form is the one that is set.
 func (j *injection) hookIstioProxy(replace bool) {
 	spec := &j.pod.Spec
-	proxy := find(spec, istioProxy)
+	proxy := carrier.Find(spec, carrier.IstioProxy)
 	isGateway := proxy != nil && len(apps(spec)) == 0 // never native
 	switch {
 	case proxy != nil && (proxy.Image != autoImage || isGateway):
@@ -104,9 +105,9 @@ func (j *injection) hookIstioProxy(replace bool) {
 		j.note("istio-proxy is expected to be a native sidecar; if Istio injects a classic one, set annotation %s: classic, which gives it a preStop hook too", annotationSidecar)
 		return
 	case proxy == nil:
-		spec.Containers = append(spec.Containers, corev1.Container{Name: istioProxy, Image: autoImage, ImagePullPolicy: corev1.PullIfNotPresent})
+		spec.Containers = append(spec.Containers, corev1.Container{Name: carrier.IstioProxy, Image: autoImage, ImagePullPolicy: corev1.PullIfNotPresent})
 		proxy = &spec.Containers[len(spec.Containers)-1]
-		j.note("container %s with image %s customizes the classic sidecar of Istio's injector, without which the pod cannot start", istioProxy, autoImage)
+		j.note("container %s with image %s customizes the classic sidecar of Istio's injector, without which the pod cannot start", carrier.IstioProxy, autoImage)
 	}
 	var own *corev1.LifecycleHandler
 	if proxy.Lifecycle != nil {
@@ -117,23 +118,23 @@ func (j *injection) hookIstioProxy(replace bool) {
 	switch {
 	case isNative(proxy) && (isFree || isPilotDrain(own)) && !slices.Contains(debugPorts, j.agentPort()):
 		hook = j.proxyHook(proxy)
-		j.note("Istio's preStop of the native %s cannot work with status port %d, which pilot-agent request refuses: lastcall's drains Envoy instead", istioProxy, j.agentPort())
+		j.note("Istio's preStop of the native %s cannot work with status port %d, which pilot-agent request refuses: lastcall's drains Envoy instead", carrier.IstioProxy, j.agentPort())
 	case isNative(proxy) && isPilotDrain(own):
 		return
 	case isNative(proxy) && isFree:
 		// A lifecycle in the pod's manifest replaces Istio's (Istio's injection templates, 1.31). Without its preStop the drain
 		// would begin after the apps have ended.
 		hook = j.pilotDrain()
-		j.note("the native %s lacked Istio's preStop, which was restored: otherwise its drain would begin only after the app has ended", istioProxy)
+		j.note("the native %s lacked Istio's preStop, which was restored: otherwise its drain would begin only after the app has ended", carrier.IstioProxy)
 	case isNative(proxy):
-		j.note("the native %s keeps a preStop that is not Istio's: Envoy does not ask clients to close their connections until the app has ended; %s: replace restores Istio's", istioProxy, annotationPreStop)
+		j.note("the native %s keeps a preStop that is not Istio's: Envoy does not ask clients to close their connections until the app has ended; %s: replace restores Istio's", carrier.IstioProxy, annotationPreStop)
 		return
 	case isFree:
 		hook = j.proxyHook(proxy)
 	default:
-		j.note("%s keeps its own preStop: Envoy exits when that hook and its own drain have ended, even if requests are in flight; with %s: replace it exits after the last one", istioProxy, annotationPreStop)
-		if value, _ := variable(proxy, variableExitOnZero); value == "true" {
-			j.note("%s: an idle client holds %s until SIGKILL; remove the variable, or set %s: replace", variableExitOnZero, istioProxy, annotationPreStop)
+		j.note("%s keeps its own preStop: Envoy exits when that hook and its own drain have ended, even if requests are in flight; with %s: replace it exits after the last one", carrier.IstioProxy, annotationPreStop)
+		if value, _ := carrier.Variable(proxy, variableExitOnZero); value == "true" {
+			j.note("%s: an idle client holds %s until SIGKILL; remove the variable, or set %s: replace", variableExitOnZero, carrier.IstioProxy, annotationPreStop)
 		}
 		return
 	}
@@ -188,7 +189,7 @@ func (j *injection) bypasses(port uint16) bool {
 		}
 	}
 	for _, name := range []string{"istio-init", "istio-validation"} {
-		c := find(&j.pod.Spec, name)
+		c := carrier.Find(&j.pod.Spec, name)
 		for i := 0; c != nil && i+1 < len(c.Args); i++ {
 			switch c.Args[i] {
 			case "-b":
@@ -211,25 +212,25 @@ func (j *injection) bypasses(port uint16) bool {
 
 // isProxyless reports whether Istio's agent runs without Envoy, for a gRPC library that is its own data plane.
 func isProxyless(pod *corev1.Pod) bool {
-	if strings.Contains(pod.Annotations[istioTemplates], "grpc-") {
+	if strings.Contains(pod.Annotations[carrier.IstioTemplates], "grpc-") {
 		return true
 	}
-	c := find(&pod.Spec, istioProxy)
+	c := carrier.Find(&pod.Spec, carrier.IstioProxy)
 	if c == nil {
 		return false
 	}
-	generator, _ := variable(c, "ISTIO_META_GENERATOR")
+	generator, _ := carrier.Variable(c, "ISTIO_META_GENERATOR")
 	return generator == "grpc"
 }
 
 // proxyConfigOf is the PROXY_CONFIG that Istio's injector has written, in the form of os.Environ: the mesh's settings, which
 // are nowhere else in the pod.
 func proxyConfigOf(pod *corev1.Pod) []string {
-	c := find(&pod.Spec, istioProxy)
+	c := carrier.Find(&pod.Spec, carrier.IstioProxy)
 	if c == nil {
 		return nil
 	}
-	text, _ := variable(c, variableProxyConfig)
+	text, _ := carrier.Variable(c, variableProxyConfig)
 	if text = strings.TrimSpace(unescape(text)); text == "" {
 		return nil
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 const native, classic = true, false
@@ -14,7 +16,7 @@ const native, classic = true, false
 // withIstio adds what Istio's injector adds, as far as lastcall looks at it.
 func withIstio(p *corev1.Pod, isNative bool) *corev1.Pod {
 	p = p.DeepCopy()
-	proxy := corev1.Container{Name: istioProxy, Image: "istio/proxyv2:1.31.1", Env: []corev1.EnvVar{{Name: "PROXY_CONFIG", Value: `{"proxyStatsMatcher":{"inclusionPrefixes":["mesh"],"inclusionSuffixes":["upstream_rq_total"]}}`}}}
+	proxy := corev1.Container{Name: carrier.IstioProxy, Image: "istio/proxyv2:1.31.1", Env: []corev1.EnvVar{{Name: "PROXY_CONFIG", Value: `{"proxyStatsMatcher":{"inclusionPrefixes":["mesh"],"inclusionSuffixes":["upstream_rq_total"]}}`}}}
 	p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "istio-init", Image: "istio/proxyv2:1.31.1", Args: []string{"istio-iptables", "-b", "*", "-d", "15090,15021,15020"}})
 	if isNative {
 		proxy.RestartPolicy = ptr(corev1.ContainerRestartPolicyAlways)
@@ -29,7 +31,7 @@ func withIstio(p *corev1.Pod, isNative bool) *corev1.Pod {
 // command is a container's preStop, without the program's path.
 func command(t *testing.T, p *corev1.Pod, name string) string {
 	t.Helper()
-	c := find(&p.Spec, name)
+	c := carrier.Find(&p.Spec, name)
 	if c == nil || c.Lifecycle == nil || c.Lifecycle.PreStop == nil || c.Lifecycle.PreStop.Exec == nil {
 		return ""
 	}
@@ -74,11 +76,11 @@ func TestIstio(t *testing.T) {
 			if got := command(t, p, "web"); got != appWait {
 				t.Errorf("%s, native %v: the app's hook is %q, want %q", order, isNative, got, appWait)
 			}
-			if got := command(t, p, istioProxy); got != want {
+			if got := command(t, p, carrier.IstioProxy); got != want {
 				t.Errorf("%s, native %v: istio-proxy's hook is %q, want %q", order, isNative, got, want)
 			}
-			proxy := find(&p.Spec, istioProxy)
-			if _, said := variable(proxy, variableExitOnZero); said {
+			proxy := carrier.Find(&p.Spec, carrier.IstioProxy)
+			if _, said := carrier.Variable(proxy, variableExitOnZero); said {
 				t.Errorf("%s, native %v: EXIT_ON_ZERO_ACTIVE_CONNECTIONS is set, which makes idle clients hold the pod", order, isNative)
 			}
 			if isMounted := len(proxy.VolumeMounts) == 1; isMounted == isNative {
@@ -158,10 +160,10 @@ func TestIstioHooks(t *testing.T) {
 			p := pod(c.change)
 			p = withIstio(p, c.native)
 			if exclude := p.Annotations[istioExcludePort]; exclude != "" {
-				find(&p.Spec, "istio-init").Args[4] = exclude
+				carrier.Find(&p.Spec, "istio-init").Args[4] = exclude
 			}
 			if c.after != nil {
-				c.after(find(&p.Spec, istioProxy))
+				c.after(carrier.Find(&p.Spec, carrier.IstioProxy))
 			}
 			got, r := Pod(p, testOptions())
 			if r.Outcome != Injected || r.Proxy != Istio {
@@ -170,7 +172,7 @@ func TestIstioHooks(t *testing.T) {
 			if app := command(t, got, "web"); app != c.app {
 				t.Errorf("the app's hook is\n%q, want\n%q", app, c.app)
 			}
-			if proxy := command(t, got, istioProxy); proxy != c.proxy {
+			if proxy := command(t, got, carrier.IstioProxy); proxy != c.proxy {
 				t.Errorf("istio-proxy's hook is\n%q, want\n%q", proxy, c.proxy)
 			}
 			if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, c.note) || c.note == "" && notes != "" && !strings.Contains(notes, "restored") {
@@ -191,13 +193,13 @@ func TestIstioOffline(t *testing.T) {
 	o.Offline = true
 	o.Namespace.Labels = map[string]string{"istio-injection": "enabled"}
 	p, r := Pod(pod(nil), o)
-	if r.Proxy != Istio || find(&p.Spec, istioProxy) != nil || command(t, p, "web") != appWait || !strings.Contains(p.Annotations[annotationProxyConfig], "downstream_rq_active") || !strings.Contains(strings.Join(r.Notes, " "), annotationSidecar) {
+	if r.Proxy != Istio || carrier.Find(&p.Spec, carrier.IstioProxy) != nil || command(t, p, "web") != appWait || !strings.Contains(p.Annotations[annotationProxyConfig], "downstream_rq_active") || !strings.Contains(strings.Join(r.Notes, " "), annotationSidecar) {
 		t.Errorf("native: %+v, annotations %q", r, p.Annotations)
 	}
 	o.Sidecar = Classic
 	p, r = Pod(pod(nil), o)
-	proxy := find(&p.Spec, istioProxy)
-	if proxy == nil || proxy.Image != autoImage || proxy.ImagePullPolicy != corev1.PullIfNotPresent || len(proxy.VolumeMounts) != 1 || command(t, p, istioProxy) != sidecarWait+" --ports 8080/http" {
+	proxy := carrier.Find(&p.Spec, carrier.IstioProxy)
+	if proxy == nil || proxy.Image != autoImage || proxy.ImagePullPolicy != corev1.PullIfNotPresent || len(proxy.VolumeMounts) != 1 || command(t, p, carrier.IstioProxy) != sidecarWait+" --ports 8080/http" {
 		t.Fatalf("classic: %+v, %+v", r, proxy)
 	}
 	if again, _ := Pod(p, o); !reflect.DeepEqual(again, p) {
@@ -206,9 +208,9 @@ func TestIstioOffline(t *testing.T) {
 	}
 	o.Offline = false // the webhook, before Istio's: the user's own container may become native
 	own, _ := Pod(pod(func(p *corev1.Pod) {
-		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: istioProxy, Image: autoImage})
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: carrier.IstioProxy, Image: autoImage})
 	}), o)
-	if c := find(&own.Spec, istioProxy); c.Lifecycle != nil || command(t, own, "web") != appWait {
+	if c := carrier.Find(&own.Spec, carrier.IstioProxy); c.Lifecycle != nil || command(t, own, "web") != appWait {
 		t.Errorf("a container that Istio has not completed: %+v", c)
 	}
 }
@@ -224,7 +226,7 @@ func TestInjectedAgainAlone(t *testing.T) {
 		images int
 	}{
 		{"Istio", map[string]string{"istio-injection": "enabled"}, nil, Istio, 1},
-		{"proxyless gRPC", map[string]string{"istio-injection": "enabled"}, func(p *corev1.Pod) { p.Annotations[istioTemplates] = "grpc-agent" }, Sockets, 1},
+		{"proxyless gRPC", map[string]string{"istio-injection": "enabled"}, func(p *corev1.Pod) { p.Annotations[carrier.IstioTemplates] = "grpc-agent" }, Sockets, 1},
 		{"ambient", map[string]string{"istio.io/dataplane-mode": "ambient"}, nil, Sockets, 1},
 		{"pod security", map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}, nil, Sockets, 1},
 		{"no mesh", nil, nil, Pipe, 2},
@@ -242,7 +244,7 @@ func TestInjectedAgainAlone(t *testing.T) {
 			t.Errorf("%s, again: %+v, want %s", c.name, r, c.want)
 		}
 		images := 0
-		for _, c := range allContainers(&again.Spec) {
+		for _, c := range carrier.Containers(&again.Spec) {
 			if strings.HasSuffix(c.Image, ":next") {
 				images++
 				c.Image = strings.TrimSuffix(c.Image, ":next") + ":test"
@@ -271,10 +273,10 @@ func TestIstioGateway(t *testing.T) {
 		"with a port map": func(c *corev1.Container) { c.Ports = []corev1.ContainerPort{{ContainerPort: 15090}} },
 	} {
 		p, r := Pod(pod(func(p *corev1.Pod) {
-			p.Spec.Containers = []corev1.Container{{Name: istioProxy, Image: "istio/proxyv2:1.31.1"}}
+			p.Spec.Containers = []corev1.Container{{Name: carrier.IstioProxy, Image: "istio/proxyv2:1.31.1"}}
 			change(&p.Spec.Containers[0])
 		}), testOptions())
-		if got, want := command(t, p, istioProxy), sidecarWait+" --report /dev/termination-log"; r.Proxy != Istio || got != want {
+		if got, want := command(t, p, carrier.IstioProxy), sidecarWait+" --report /dev/termination-log"; r.Proxy != Istio || got != want {
 			t.Errorf("%s: %+v: the hook is %q, want %q", name, r, got, want)
 		}
 	}
@@ -298,10 +300,10 @@ func TestChooseIstio(t *testing.T) {
 		{"set without its injection", enabled, func(p *corev1.Pod) {
 			p.Labels["sidecar.istio.io/inject"], p.Annotations[annotationProxy] = "false", "istio"
 		}, Sockets, "Istio's injection is disabled"},
-		{"proxyless gRPC", enabled, func(p *corev1.Pod) { p.Annotations[istioTemplates] = "grpc-agent" }, Sockets, "proxyless gRPC"},
-		{"proxyless gRPC, its namespace unknown", nil, func(p *corev1.Pod) { p.Annotations[istioTemplates] = "grpc-agent" }, Sockets, "proxyless gRPC"},
-		{"a template, its namespace unknown", nil, func(p *corev1.Pod) { p.Annotations[istioTemplates] = "sidecar,hosts" }, Istio, "its sidecar is expected"},
-		{"a template where Istio does not inject", map[string]string{"kubernetes.io/metadata.name": "shop"}, func(p *corev1.Pod) { p.Annotations[istioTemplates] = "sidecar" }, Pipe, ""},
+		{"proxyless gRPC", enabled, func(p *corev1.Pod) { p.Annotations[carrier.IstioTemplates] = "grpc-agent" }, Sockets, "proxyless gRPC"},
+		{"proxyless gRPC, its namespace unknown", nil, func(p *corev1.Pod) { p.Annotations[carrier.IstioTemplates] = "grpc-agent" }, Sockets, "proxyless gRPC"},
+		{"a template, its namespace unknown", nil, func(p *corev1.Pod) { p.Annotations[carrier.IstioTemplates] = "sidecar,hosts" }, Istio, "its sidecar is expected"},
+		{"a template where Istio does not inject", map[string]string{"kubernetes.io/metadata.name": "shop"}, func(p *corev1.Pod) { p.Annotations[carrier.IstioTemplates] = "sidecar" }, Pipe, ""},
 		{"sockets", enabled, func(p *corev1.Pod) { p.Annotations[annotationProxy] = "sockets" }, Sockets, ""},
 	} {
 		o := testOptions()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
@@ -76,22 +77,22 @@ func TestInjectedByIstio(t *testing.T) {
 			if again, r := Pod(pod, testOptions()); r.Outcome != Injected {
 				t.Errorf("%+v", r)
 			} else {
-				for _, c := range allContainers(&again.Spec) {
-					if was := command(t, pod, c.Name); command(t, again, c.Name) != was && c.Name != istioProxy {
+				for _, c := range carrier.Containers(&again.Spec) {
+					if was := command(t, pod, c.Name); command(t, again, c.Name) != was && c.Name != carrier.IstioProxy {
 						t.Errorf("the hook of %s was %q and becomes %q", c.Name, was, command(t, again, c.Name))
 					}
 				}
-				if want := proxyHooks[name]; command(t, again, istioProxy) != want {
-					t.Errorf("istio-proxy's hook is %q, want %q", command(t, again, istioProxy), want)
+				if want := proxyHooks[name]; command(t, again, carrier.IstioProxy) != want {
+					t.Errorf("istio-proxy's hook is %q, want %q", command(t, again, carrier.IstioProxy), want)
 				}
 				if name != "grpc-agent.yaml" && !strings.Contains(again.Annotations[annotationProxyConfig], "cluster.outbound") {
 					t.Errorf("the mesh's statistics are lost:\n%s", again.Annotations[annotationProxyConfig])
 				}
 			}
-			if want := proxyHooks[name]; command(t, pod, istioProxy) != want {
-				t.Errorf("after Istio's injector, istio-proxy's hook is %q, want %q", command(t, pod, istioProxy), want)
+			if want := proxyHooks[name]; command(t, pod, carrier.IstioProxy) != want {
+				t.Errorf("after Istio's injector, istio-proxy's hook is %q, want %q", command(t, pod, carrier.IstioProxy), want)
 			}
-			if c := find(&pod.Spec, istioProxy); slices.Contains([]string{"classic.yaml", "gateway.yaml"}, name) && !mounts(c) {
+			if c := carrier.Find(&pod.Spec, carrier.IstioProxy); slices.Contains([]string{"classic.yaml", "gateway.yaml"}, name) && !mounts(c) {
 				t.Errorf("istio-proxy lacks the volume with the program: %+v", c.VolumeMounts)
 			}
 		})

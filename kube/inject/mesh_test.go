@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // TestMeshes: next to any other proxy the app's hook watches sockets, and nothing is captured.
@@ -63,7 +65,7 @@ func TestMeshes(t *testing.T) {
 			}
 			got, r := Pod(p, o)
 			notes := strings.Join(r.Notes, "\n")
-			switch isCaptured := find(&got.Spec, containerSidecar) != nil; {
+			switch isCaptured := carrier.Find(&got.Spec, carrier.Sidecar) != nil; {
 			case c.note == "" && said != "istio":
 				if !isCaptured {
 					t.Errorf("%s, %q: %+v", c.name, said, r)
@@ -147,19 +149,19 @@ func TestWithdraw(t *testing.T) {
 			if r.Outcome != c.outcome {
 				t.Errorf("%s after a %s sidecar: %+v", c.name, form, r)
 			}
-			for _, name := range []string{containerSidecar, containerCapture} {
-				if find(&second.Spec, name) != nil {
+			for _, name := range []string{carrier.Sidecar, containerCapture} {
+				if carrier.Find(&second.Spec, name) != nil {
 					t.Errorf("%s: there are two redirects: container %s is there", c.name, name)
 				}
 			}
-			app := find(&second.Spec, "web")
+			app := carrier.Find(&second.Spec, "web")
 			if c.name == "Istio" {
-				proxy := find(&second.Spec, istioProxy)
-				probers, _ := variable(proxy, variableProbes)
+				proxy := carrier.Find(&second.Spec, carrier.IstioProxy)
+				probers, _ := carrier.Variable(proxy, variableProbes)
 				if command(t, second, "web") != appWait || app.ReadinessProbe.HTTPGet.Path != "/app-health/web/readyz" || !strings.Contains(probers, `"/app-health/web/livez":{"tcpSocket":{"port":8080}`) {
 					t.Errorf("the app is %+v, Istio's agent has %s", app, probers)
 				}
-				if merged, _ := variable(proxy, variablePrometheus); !strings.Contains(merged, "9090") || second.Annotations["prometheus.io/port"] != "15020" {
+				if merged, _ := carrier.Variable(proxy, variablePrometheus); !strings.Contains(merged, "9090") || second.Annotations["prometheus.io/port"] != "15020" {
 					t.Errorf("the scrape is lost: %s, %v", merged, second.Annotations)
 				}
 			} else {
@@ -197,7 +199,7 @@ func TestInjectedByLinkerd(t *testing.T) {
 			t.Fatalf("%s: %v, %d workloads", name, err, len(done))
 		}
 		got, r := Pod(done[0].Workload.Pod, testOptions())
-		if r.Proxy != Sockets || find(&got.Spec, containerSidecar) != nil || command(t, got, "linkerd-proxy") != want || !strings.HasPrefix(command(t, got, "app"), "wait --linkerd 4191 --ports ") {
+		if r.Proxy != Sockets || carrier.Find(&got.Spec, carrier.Sidecar) != nil || command(t, got, "linkerd-proxy") != want || !strings.HasPrefix(command(t, got, "app"), "wait --linkerd 4191 --ports ") {
 			t.Errorf("%s: %+v: the app's hook is %q, linkerd-proxy's %q", name, r, command(t, got, "app"), command(t, got, "linkerd-proxy"))
 		}
 	}
@@ -253,7 +255,7 @@ func TestLinkerdIdle(t *testing.T) {
 		{"HTTP/1.1", annotated("linkerd.io/inject", "enabled"), "", ""},
 	} {
 		got, _ := Pod(c.pod, testOptions())
-		value, _ := lookUp(find(&got.Spec, "linkerd-proxy"), linkerdIdleVariable)
+		value, _ := lookUp(carrier.Find(&got.Spec, "linkerd-proxy"), linkerdIdleVariable)
 		if got.Annotations[linkerdIdleAnnotation] != c.annotation || value != c.variable {
 			t.Errorf("%s: annotation %q, variable %q", c.name, got.Annotations[linkerdIdleAnnotation], value)
 		}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
@@ -53,7 +54,7 @@ func TestThousandPodsNextToMeshes(t *testing.T) {
 		}
 		late, r2 := Pod(other.add(first), o)
 		checkNextToMesh(t, "ours first, then "+other.name, late, r2, o)
-		if injected++; find(&first.Spec, containerSidecar) != nil && find(&late.Spec, containerSidecar) == nil {
+		if injected++; carrier.Find(&first.Spec, carrier.Sidecar) != nil && carrier.Find(&late.Spec, carrier.Sidecar) == nil {
 			withdrawn++
 		}
 	}
@@ -68,7 +69,7 @@ func checkNextToMesh(t *testing.T, name string, p *corev1.Pod, r Result, o Optio
 	for _, wrong := range inconsistencies(p) {
 		fail("%s", wrong)
 	}
-	if find(&p.Spec, containerCapture) != nil || find(&p.Spec, containerSidecar) != nil && r.Outcome == Injected {
+	if carrier.Find(&p.Spec, containerCapture) != nil || carrier.Find(&p.Spec, carrier.Sidecar) != nil && r.Outcome == Injected {
 		fail("two redirects: %+v", r)
 	}
 	if again, _ := Pod(p, o); !reflect.DeepEqual(again, p) {
@@ -78,14 +79,14 @@ func checkNextToMesh(t *testing.T, name string, p *corev1.Pod, r Result, o Optio
 	if r.Outcome != Injected {
 		return
 	}
-	proxy := find(&p.Spec, istioProxy)
-	for _, c := range allContainers(&p.Spec) {
+	proxy := carrier.Find(&p.Spec, carrier.IstioProxy)
+	for _, c := range carrier.Containers(&p.Spec) {
 		hook := command(t, p, c.Name)
 		isPlane := c.Lifecycle != nil && isPlaneHook(c.Lifecycle.PreStop)
 		switch {
-		case isPlane && (!mounts(c) || find(&p.Spec, containerCopy) == nil):
+		case isPlane && (!mounts(c) || carrier.Find(&p.Spec, containerCopy) == nil):
 			fail("container %s lacks the program of its hook", c.Name)
-		case c.Name != istioProxy && strings.Contains(hook, "--pilot-agent"):
+		case c.Name != carrier.IstioProxy && strings.Contains(hook, "--pilot-agent"):
 			fail("the hook of %s drains Envoy, also when the container restarts alone: %s", c.Name, hook)
 		case strings.Contains(hook, "--envoy") && proxy == nil && p.Labels["sidecar.istio.io/inject"] != "true" && p.Annotations[annotationProxy] != "istio":
 			fail("the hook of %s watches an Envoy that is not there", c.Name)

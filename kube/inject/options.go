@@ -2,6 +2,8 @@ package inject
 
 import (
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // Sidecar is the form of the sidecar.
@@ -92,19 +94,13 @@ type Options struct {
 }
 
 // Namespace is the pod's namespace.
-type Namespace struct {
-	Name   string
-	Labels map[string]string
-
-	// Annotations are those of MeshKeys.
-	Annotations map[string]string
-}
+type Namespace = carrier.Namespace
 
 // Outcome is the result for a pod.
 type Outcome string
 
 const (
-	Injected  Outcome = "injected"
+	Injected  Outcome = carrier.Injected
 	LeftAlone Outcome = "left alone" // injection is enabled but not possible
 	NotAsked  Outcome = "not asked"
 )
@@ -154,7 +150,7 @@ const (
 	LabelInjectedValue = "true"
 
 	// Written by the injection.
-	AnnotationStatus = "lastcall.dev/status"
+	AnnotationStatus = carrier.AnnotationStatus
 	AnnotationNotes  = "lastcall.dev/notes"
 )
 
@@ -169,7 +165,6 @@ func Keys() []string {
 
 // Names of what is added.
 const (
-	containerSidecar = "lastcall"
 	containerCapture = "lastcall-capture"
 	containerCopy    = "lastcall-copy"
 	volumePodInfo    = "lastcall-podinfo"
@@ -177,10 +172,6 @@ const (
 
 	mountPodInfo = "/etc/istio/pod"
 	mountBinary  = "/lastcall"
-
-	istioProxy = "istio-proxy"
-
-	PortStatus = "http-lastcall" // the name of the sidecar's status port
 )
 
 // proxyUser is the user and group whose traffic is never captured, Istio's.

@@ -3,7 +3,6 @@ package inject
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/capture"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // injection is the state of injecting one pod.
@@ -47,9 +47,6 @@ const maxNote = 500
 type unableError struct{ reason string }
 
 func (e unableError) Error() string { return e.reason }
-
-// token of a hook, as part of a path.
-var token = regexp.MustCompile(`^[A-Za-z0-9_-]{16,128}$`)
 
 // Validate checks the options that are the same for all pods.
 func (o Options) Validate() error {
@@ -93,17 +90,17 @@ func Pod(pod *corev1.Pod, o Options) (*corev1.Pod, Result) {
 	if j.pod.Annotations == nil {
 		j.pod.Annotations = map[string]string{}
 	}
-	if isOurs(j.pod) && isRedirectedTwice(j.pod) {
+	if carrier.IsOurs(j.pod) && isRedirectedTwice(j.pod) {
 		if err := j.withdraw(); err != nil {
 			return leave(pod, err)
 		}
 		pod = j.pod.DeepCopy() // left alone without the sidecar
 		delete(pod.Labels, LabelInjected)
 	}
-	if o.Offline && isOurs(j.pod) {
+	if o.Offline && carrier.IsOurs(j.pod) {
 		j.renewImages()
 	}
-	if find(&pod.Spec, containerSidecar) == nil { // of a manifest that was copied from an injected pod
+	if carrier.Find(&pod.Spec, carrier.Sidecar) == nil { // of a manifest that was copied from an injected pod
 		delete(j.pod.Annotations, capture.AnnotationCNI)
 	}
 	if err := j.do(); err != nil {
@@ -116,10 +113,10 @@ func Pod(pod *corev1.Pod, o Options) (*corev1.Pod, Result) {
 // renewImages gives the containers of an earlier injection the images of this one: a manifest is injected again in order to
 // upgrade it.
 func (j *injection) renewImages() {
-	for _, c := range allContainers(&j.pod.Spec) {
+	for _, c := range carrier.Containers(&j.pod.Spec) {
 		switch {
-		case c.Name != containerSidecar && c.Name != containerCapture && c.Name != containerCopy:
-		case c.Name != containerSidecar || !slices.Contains(c.Args, "--proxy"):
+		case c.Name != carrier.Sidecar && c.Name != containerCapture && c.Name != containerCopy:
+		case c.Name != carrier.Sidecar || !slices.Contains(c.Args, "--proxy"):
 			c.Image = j.Image
 		case j.EnvoyImage != "":
 			c.Image = j.EnvoyImage
@@ -141,7 +138,7 @@ func leave(pod *corev1.Pod, err error) (*corev1.Pod, Result) {
 		pod.Annotations = map[string]string{}
 	}
 	pod.Annotations[AnnotationStatus] = string(LeftAlone) + ": " + r.Reason
-	if find(&pod.Spec, containerSidecar) == nil { // without a sidecar, captured traffic would arrive nowhere
+	if carrier.Find(&pod.Spec, carrier.Sidecar) == nil { // without a sidecar, captured traffic would arrive nowhere
 		delete(pod.Annotations, capture.AnnotationCNI)
 	}
 	return pod, r
@@ -178,7 +175,7 @@ func (j *injection) do() (err error) {
 		if j.token = tokenOf(&j.pod.Spec); j.token == "" {
 			j.token = j.Token
 		}
-		if !token.MatchString(j.token) {
+		if !carrier.Token.MatchString(j.token) {
 			return errors.New("the hook's token must have 16 to 128 letters, digits, - and _")
 		}
 		err = j.addSidecar()
@@ -188,7 +185,7 @@ func (j *injection) do() (err error) {
 	}
 	if !j.captures() {
 		j.sidecar = ""
-		if j.proxy == Sockets && find(&j.pod.Spec, containerCopy) == nil {
+		if j.proxy == Sockets && carrier.Find(&j.pod.Spec, containerCopy) == nil {
 			return unableError{"no container without a preStop of its own lists a port, so there is nothing to watch: set the ports with annotation " + annotationPorts}
 		}
 	}
@@ -209,7 +206,7 @@ func (j *injection) mayCapture() error {
 		return err
 	}
 	for _, mode := range []string{"restricted", "baseline"} {
-		if j.capture != CaptureCNI && j.Namespace.Labels["pod-security.kubernetes.io/enforce"] == mode && find(&j.pod.Spec, containerSidecar) == nil {
+		if j.capture != CaptureCNI && j.Namespace.Labels["pod-security.kubernetes.io/enforce"] == mode && carrier.Find(&j.pod.Spec, carrier.Sidecar) == nil {
 			j.proxy = Sockets
 			j.note("the namespace does not admit NET_ADMIN (pod security %s): nothing is captured, the app's preStop watches its sockets", mode)
 			return nil
@@ -248,7 +245,7 @@ func (j *injection) mark() {
 		if j.proxy == Envoy {
 			status += " with Envoy"
 		}
-		if isOurs(j.pod) { // the earlier sidecar may have had another form
+		if carrier.IsOurs(j.pod) { // the earlier sidecar may have had another form
 			status = j.pod.Annotations[AnnotationStatus]
 		}
 	case Sockets:

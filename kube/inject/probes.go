@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // Where the agent answers the app's probes and hooks, Istio's paths.
@@ -158,7 +160,7 @@ func (j *injection) resolve(c *corev1.Container, port intstr.IntOrString) (intst
 	}
 	if j.ports == nil {
 		j.ports = map[string]int32{}
-		for _, c := range allContainers(&j.pod.Spec) {
+		for _, c := range carrier.Containers(&j.pod.Spec) {
 			for _, p := range c.Ports {
 				if _, known := j.ports[p.Name]; !known {
 					j.ports[p.Name] = p.ContainerPort

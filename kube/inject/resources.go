@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // DefaultResources are the sidecar's requests: it uses some 15 MiB and little CPU. There is no CPU limit, which would only
@@ -87,7 +89,7 @@ func (j *injection) sidecarResources() (corev1.ResourceRequirements, error) {
 // isGuaranteed reports whether the requests of all containers equal their limits, for CPU and memory (a limit without a
 // request implies one).
 func isGuaranteed(spec *corev1.PodSpec) bool {
-	for _, c := range allContainers(spec) {
+	for _, c := range carrier.Containers(spec) {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			limit, ok := c.Resources.Limits[name]
 			request, said := c.Resources.Requests[name]

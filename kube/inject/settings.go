@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/timers"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // The variables that the agent reads, see internal/meshconfig.
@@ -32,7 +32,6 @@ const (
 	variableIdleGrace     = timers.IdleGrace
 	variableMargin        = timers.Margin
 	variableCompat        = "LASTCALL_COMPAT"
-	variableHookToken     = "LASTCALL_HOOK_TOKEN"
 	variableSidecarToken  = "LASTCALL_SIDECAR_TOKEN"
 	variableAppContainers = "LASTCALL_APP_CONTAINERS"
 	variableRestartWait   = "LASTCALL_RESTART_WAIT"
@@ -110,14 +109,9 @@ func downward(annotations map[string]string) []byte {
 // GraceOf is the pod's grace period; Kubernetes' default is 30 s.
 func GraceOf(spec *corev1.PodSpec) time.Duration {
 	if s := spec.TerminationGracePeriodSeconds; s != nil {
-		return Seconds(*s)
+		return carrier.Seconds(*s)
 	}
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
-}
-
-// Seconds is the duration of a pod's field, 0 to 68 years: the API server admits numbers that no time.Duration holds.
-func Seconds(n int64) time.Duration {
-	return time.Duration(min(max(n, 0), math.MaxInt32)) * time.Second
 }
 
 // environment has the variables of the pod's sidecar, in their order in the manifest.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/capture"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // Ports of the sidecar in addition to those of ProxyConfig.
@@ -70,12 +71,12 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 	status := int32(j.settings.StatusPort.Value)
 	ready := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz/ready", Port: intstr.FromInt32(status)}}
 	c := corev1.Container{
-		Name:            containerSidecar,
+		Name:            carrier.Sidecar,
 		Image:           image,
 		ImagePullPolicy: j.PullPolicy,
 		Args:            args,
 		Env:             j.env.vars(),
-		Ports:           []corev1.ContainerPort{{Name: PortStatus, ContainerPort: status, Protocol: corev1.ProtocolTCP}},
+		Ports:           []corev1.ContainerPort{{Name: carrier.PortStatus, ContainerPort: status, Protocol: corev1.ProtocolTCP}},
 		Resources:       resources,
 		SecurityContext: bound(),
 		// Often, because a probe that runs slightly too early keeps the pod unready until the next one; it fails after a minute.
@@ -158,10 +159,10 @@ func podInfo() corev1.Volume {
 // addSidecar puts the sidecar and the capture into the pod.
 func (j *injection) addSidecar() error {
 	spec := &j.pod.Spec
-	old := find(spec, containerSidecar)
+	old := carrier.Find(spec, carrier.Sidecar)
 	had := ""
 	if old != nil {
-		text, _ := variable(old, variableProbes)
+		text, _ := carrier.Variable(old, variableProbes)
 		had = unescape(text)
 	}
 	if err := j.turnProbes(had); err != nil {
@@ -176,7 +177,7 @@ func (j *injection) addSidecar() error {
 	}
 	containers := j.addPresence()
 	if old != nil { // only new containers had to be changed
-		setVariable(old, variableHookToken, j.token)
+		setVariable(old, carrier.HookToken, j.token)
 		setVariable(old, variableAppContainers, containers)
 		if text := j.env.values[variableProbes]; text != "" {
 			setVariable(old, variableProbes, escape(text))
@@ -186,7 +187,7 @@ func (j *injection) addSidecar() error {
 	if err := j.mergeMetrics(); err != nil {
 		return err
 	}
-	j.env.set(variableHookToken, j.token)
+	j.env.set(carrier.HookToken, j.token)
 	if containers != "" {
 		j.env.set(variableAppContainers, containers)
 	}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // binary is the path of lastcall in the app's containers without a sidecar.
@@ -64,7 +65,7 @@ func (j *injection) hookMeshProxies(ports []watched) {
 	j.shortenLinkerdIdle(ports)
 	for i := range spec.Containers {
 		c := &spec.Containers[i]
-		if !isMeshProxy(spec, c) {
+		if !carrier.IsMeshProxy(spec, c) {
 			continue
 		}
 		if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && !isPlaneHook(c.Lifecycle.PreStop) {
@@ -90,7 +91,7 @@ func (j *injection) noteOpaque(c *corev1.Container, ports []watched) {
 // one.
 func (j *injection) equipHooks() bool {
 	found := false
-	for _, c := range allContainers(&j.pod.Spec) {
+	for _, c := range carrier.Containers(&j.pod.Spec) {
 		if c.Lifecycle != nil && isPlaneHook(c.Lifecycle.PreStop) {
 			j.equip(c)
 			found = true
@@ -108,7 +109,7 @@ func (j *injection) copyProgram() {
 	if !hasVolume(spec, volumeBinary) {
 		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: volumeBinary, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	}
-	if find(spec, containerCopy) == nil {
+	if carrier.Find(spec, containerCopy) == nil {
 		spec.InitContainers = slices.Insert(spec.InitContainers, 0, corev1.Container{
 			Name:            containerCopy,
 			Image:           j.Image,
@@ -137,7 +138,7 @@ func mounts(c *corev1.Container) bool {
 // a node (externalTrafficPolicy: Cluster). A probe moves the end by the quiet time only.
 func (j *injection) equip(c *corev1.Container) {
 	j.mountProgram(c)
-	if _, said := variable(c, variableGracePeriod); !said {
+	if _, said := carrier.Variable(c, variableGracePeriod); !said {
 		setVariable(c, variableGracePeriod, j.env.values[variableGracePeriod])
 	}
 }

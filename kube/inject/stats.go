@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
@@ -33,7 +34,7 @@ func (j *injection) exportStats() error {
 	if len(union(j.settings.StatsSuffixes.Value, drainStats)) == len(j.settings.StatsSuffixes.Value) {
 		return nil
 	}
-	if proxy := find(&j.pod.Spec, istioProxy); !j.Offline && (proxy == nil || proxy.Image == autoImage) {
+	if proxy := carrier.Find(&j.pod.Spec, carrier.IstioProxy); !j.Offline && (proxy == nil || proxy.Image == autoImage) {
 		return nil
 	}
 	mesh, err := Resolve(j.MeshConfig, nil, proxyConfigOf(j.pod))

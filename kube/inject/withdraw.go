@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/capture"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // withdraw takes the sidecar and the capture of an earlier injection out of the pod again: another injector has since
@@ -18,9 +19,9 @@ import (
 // own.
 func (j *injection) withdraw() error {
 	spec := &j.pod.Spec
-	sidecar := find(spec, containerSidecar)
-	heir := find(spec, istioProxy)
-	if text, _ := variable(sidecar, variableProbes); text != "" {
+	sidecar := carrier.Find(spec, carrier.Sidecar)
+	heir := carrier.Find(spec, carrier.IstioProxy)
+	if text, _ := carrier.Variable(sidecar, variableProbes); text != "" {
 		probers := map[string]prober{}
 		if err := json.Unmarshal([]byte(unescape(text)), &probers); err != nil {
 			return fmt.Errorf("read the sidecar's %s: %w", variableProbes, err)
@@ -32,7 +33,7 @@ func (j *injection) withdraw() error {
 		}
 	}
 	a := j.pod.Annotations
-	if text, said := variable(sidecar, variablePrometheus); a[prometheusPath] == mergedPath {
+	if text, said := carrier.Variable(sidecar, variablePrometheus); a[prometheusPath] == mergedPath {
 		switch _, has := lookUp(heir, variablePrometheus); {
 		case heir != nil && said && !has:
 			setVariable(heir, variablePrometheus, text)
@@ -50,12 +51,12 @@ func (j *injection) withdraw() error {
 		}
 	}
 	isOwn := func(c corev1.Container) bool {
-		return c.Name == containerSidecar || c.Name == containerCapture || c.Name == containerCopy
+		return c.Name == carrier.Sidecar || c.Name == containerCapture || c.Name == containerCopy
 	}
 	spec.InitContainers = slices.DeleteFunc(spec.InitContainers, isOwn)
 	spec.Containers = slices.DeleteFunc(spec.Containers, isOwn)
 	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == volumePodInfo || v.Name == volumeBinary })
-	for _, c := range allContainers(spec) {
+	for _, c := range carrier.Containers(spec) {
 		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary })
 		if c.Lifecycle != nil && isOurHook(c.Lifecycle.PreStop) {
 			if c.Lifecycle.PreStop = nil; *c.Lifecycle == (corev1.Lifecycle{}) {
@@ -73,13 +74,13 @@ func lookUp(c *corev1.Container, name string) (string, bool) {
 	if c == nil {
 		return "", false
 	}
-	return variable(c, name)
+	return carrier.Variable(c, name)
 }
 
 // inherit adds probes to those that Istio's agent runs.
 func inherit(heir *corev1.Container, probers map[string]prober) error {
 	had := map[string]json.RawMessage{}
-	if text, _ := variable(heir, variableProbes); text != "" {
+	if text, _ := carrier.Variable(heir, variableProbes); text != "" {
 		if err := json.Unmarshal([]byte(unescape(text)), &had); err != nil {
 			return fmt.Errorf("read istio-proxy's %s: %w", variableProbes, err)
 		}
@@ -105,7 +106,7 @@ func inherit(heir *corev1.Container, probers map[string]prober) error {
 // restoreProbes points the probes and hooks that the agent has answered to the app again.
 func (j *injection) restoreProbes(probers map[string]prober) {
 	byName := map[string]*corev1.Container{}
-	for _, c := range allContainers(&j.pod.Spec) {
+	for _, c := range carrier.Containers(&j.pod.Spec) {
 		byName[c.Name] = c
 	}
 	for _, path := range slices.Sorted(maps.Keys(probers)) {
@@ -142,15 +143,15 @@ func Unfinished(pod *corev1.Pod) string {
 	if isRedirectedTwice(pod) {
 		return "two proxies capture its traffic"
 	}
-	if proxy := find(&pod.Spec, istioProxy); proxy != nil && !isNative(proxy) && !isProxyless(pod) && (proxy.Lifecycle == nil || proxy.Lifecycle.PreStop == nil) {
-		return "the classic " + istioProxy + " has no preStop, and exits while requests are in flight"
+	if proxy := carrier.Find(&pod.Spec, carrier.IstioProxy); proxy != nil && !isNative(proxy) && !isProxyless(pod) && (proxy.Lifecycle == nil || proxy.Lifecycle.PreStop == nil) {
+		return "the classic " + carrier.IstioProxy + " has no preStop, and exits while requests are in flight"
 	}
 	return ""
 }
 
 // isRedirectedTwice reports whether an earlier injection captures the pod's traffic and another proxy does so too.
 func isRedirectedTwice(pod *corev1.Pod) bool {
-	return find(&pod.Spec, containerSidecar) != nil &&
-		(find(&pod.Spec, istioProxy) != nil || redirected(&pod.Spec) != "" ||
-			slices.ContainsFunc(allContainers(&pod.Spec), func(c *corev1.Container) bool { return isMeshProxy(&pod.Spec, c) }))
+	return carrier.Find(&pod.Spec, carrier.Sidecar) != nil &&
+		(carrier.Find(&pod.Spec, carrier.IstioProxy) != nil || redirected(&pod.Spec) != "" ||
+			slices.ContainsFunc(carrier.Containers(&pod.Spec), func(c *corev1.Container) bool { return carrier.IsMeshProxy(&pod.Spec, c) }))
 }

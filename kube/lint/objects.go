@@ -10,6 +10,7 @@ import (
 	autoscaling "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/termination"
@@ -153,7 +154,7 @@ func (w *workload) below() string {
 
 // stays is the time for which the pod accepts connections after its deletion, as far as its manifest shows.
 func (w *workload) stays() (d time.Duration, isKnown bool) {
-	if w.IsKnative() || w.end.Lastcall || w.end.HasProxy() || w.end.Mesh == inject.MeshAmbient {
+	if w.IsKnative() || w.end.Lastcall || w.end.HasProxy() || w.end.Mesh == carrier.MeshAmbient {
 		return 0, false
 	}
 	isKnown = true

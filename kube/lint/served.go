@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
@@ -106,7 +106,7 @@ func (w *workload) sidecarEndsFirst(l *linting) {
 		}
 		where := "spec.containers[" + app + "].lifecycle.preStop"
 		switch serves := c.PreStop.Duration + c.Drain; {
-		case c.Reaction == termination.FixedDrain && w.end.Mesh == inject.MeshIstio && hook > serves && c.PreStop.IsKnown:
+		case c.Reaction == termination.FixedDrain && w.end.Mesh == carrier.MeshIstio && hook > serves && c.PreStop.IsKnown:
 			l.find("LC020", Warning, where, "waits for %v, but Istio's classic sidecar ends after %v (terminationDrainDuration): then the app can neither be reached nor reach others; set terminationDrainDuration above %v in the annotation proxy.istio.io/config, or use a native sidecar", hook, serves, hook)
 		case c.Reaction == termination.Refuses && hook > c.PreStop.Duration && c.PreStop.IsKnown:
 			l.find("LC020", Warning, where, "waits for %v, but linkerd's classic proxy refuses new connections after %v: set the annotation config.alpha.linkerd.io/proxy-wait-before-exit-seconds to %d, or use a native sidecar", hook, c.PreStop.Duration, int(hook.Seconds()))
@@ -117,7 +117,7 @@ func (w *workload) sidecarEndsFirst(l *linting) {
 // ignoredExitOnZero: a native sidecar of Istio exits at its SIGTERM, which follows the app's end, whatever is open.
 func (w *workload) ignoredExitOnZero(l *linting) {
 	s := w.in.Settings
-	if w.end.Lastcall || w.end.Mesh != inject.MeshIstio || w.in.Job || !s.ExitOnZero.IsSet() || !s.ExitOnZero.Value || s.ExitOnZero.Source.Origin == meshconfig.MeshFile ||
+	if w.end.Lastcall || w.end.Mesh != carrier.MeshIstio || w.in.Job || !s.ExitOnZero.IsSet() || !s.ExitOnZero.Value || s.ExitOnZero.Source.Origin == meshconfig.MeshFile ||
 		slices.ContainsFunc(l.findings, func(f Finding) bool { return f.ID == "LC007" }) { // the annotation means something else when it is right
 		return
 	}

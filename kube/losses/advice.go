@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // Advice is what would help a workload, with the number that it follows from.
@@ -33,7 +33,7 @@ const holdAnnotation = `proxy.istio.io/config: '{"proxyMetadata": {"MINIMUM_DRAI
 func Advise(w *Workload) (all []Advice) {
 	late := fmt.Sprintf("new connections arrived up to %s after SIGTERM", Seconds(w.Lateness))
 	hold := int(math.Ceil(w.Lateness)) + 1
-	isOurs := inject.HasLastcall(w.Proxy)
+	isOurs := carrier.HasLastcall(w.Proxy)
 	switch {
 	case w.Total() > 0 && !isOurs:
 		why := Why(w.Lost)

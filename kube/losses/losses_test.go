@@ -7,7 +7,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/observe"
-	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 func TestJudge(t *testing.T) {
@@ -63,7 +63,7 @@ no JSON
 func TestAdvise(t *testing.T) {
 	bare := Workload{Namespace: "shop", Name: "deployment/web", Proxy: "none", Terminations: 4}
 	ours := bare
-	ours.Proxy = inject.CarrierOurs
+	ours.Proxy = carrier.Ours
 	for _, tt := range []struct {
 		name string
 		from Workload

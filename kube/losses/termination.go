@@ -16,7 +16,7 @@ type Termination struct {
 	Namespace string   `json:"namespace"`
 	Pod       string   `json:"pod"`
 	Workload  string   `json:"workload"` // kind/name in lower case
-	Proxy     string   `json:"proxy"`    // what carries the pod's traffic: see inject.CarrierOf
+	Proxy     string   `json:"proxy"`    // what carries the pod's traffic: see carrier.Of
 	Verdict   string   `json:"verdict"`  // clean, lost, killed or unknown
 	Unknown   []string `json:"unknown,omitempty"`
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/observe"
-	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // Limits of an announcement.
@@ -76,7 +76,7 @@ func (o *Observer) announceLocked(ctx context.Context, t *tracked) {
 }
 
 // announce sends a deadline to the agent in the network namespace of the process. Errors do not contain the token.
-func (h *handle) announce(ctx context.Context, a inject.Agent, d Deadline) (result string, err error) {
+func (h *handle) announce(ctx context.Context, a carrier.Agent, d Deadline) (result string, err error) {
 	target := url.URL{
 		Scheme: "http", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(a.Port)), Path: "/deadline/" + a.Token,
 		RawQuery: url.Values{"at": {d.At.UTC().Format(time.RFC3339Nano)}, "from": {d.From}}.Encode(),

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
@@ -46,7 +47,7 @@ func injected(number, port int) *corev1.Pod {
 	p.Annotations = map[string]string{inject.AnnotationStatus: string(inject.Injected)}
 	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
 		Name: "lastcall", Env: []corev1.EnvVar{{Name: "LASTCALL_HOOK_TOKEN", Value: podToken}},
-		Ports: []corev1.ContainerPort{{Name: inject.PortStatus, ContainerPort: int32(port)}},
+		Ports: []corev1.ContainerPort{{Name: carrier.PortStatus, ContainerPort: int32(port)}},
 	})
 	p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
 		Name: "lastcall", ContainerID: "containerd://" + idOf("lastcall", p.UID), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},

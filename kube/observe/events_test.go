@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
@@ -31,12 +32,12 @@ func TestOneEvent(t *testing.T) {
 		proxy       string
 		want        int
 	}{
-		{"no lastcall", nil, "app", "", 0, inject.CarrierNone, 1},
-		{"another program's message", nil, "app", string(text), 0, inject.CarrierNone, 1},
-		{"a hook's report", ours, "app", string(text), 0, inject.CarrierHook, 0},
-		{"a hook without a report", ours, "app", "", 0, inject.CarrierHook, 1},
-		{"a sidecar's report", ours, "lastcall", string(text), 0, inject.CarrierOurs, 0},
-		{"a hook's report, and a loss", ours, "app", string(text), 1, inject.CarrierHook, 1},
+		{"no lastcall", nil, "app", "", 0, carrier.None, 1},
+		{"another program's message", nil, "app", string(text), 0, carrier.None, 1},
+		{"a hook's report", ours, "app", string(text), 0, carrier.Hook, 0},
+		{"a hook without a report", ours, "app", "", 0, carrier.Hook, 1},
+		{"a sidecar's report", ours, "lastcall", string(text), 0, carrier.Ours, 0},
+		{"a hook's report, and a loss", ours, "app", string(text), 1, carrier.Hook, 1},
 	} {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: tt.annotations},

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
@@ -34,7 +34,7 @@ type Pod struct {
 
 	IsEvicted bool // the eviction API has deleted it
 
-	Agent inject.Agent // lastcall's, without a token in other pods
+	Agent carrier.Agent // lastcall's, without a token in other pods
 
 	Containers []Container
 	Probes     losses.Probes
@@ -65,39 +65,39 @@ type Exit struct {
 // podOf copies what the observer needs of a pod.
 func podOf(p *corev1.Pod) Pod {
 	pod := Pod{
-		Key:  Key{Namespace: p.Namespace, Workload: workloadOf(&p.ObjectMeta), Proxy: inject.CarrierOf(p)},
-		Name: strings.Clone(p.Name), UID: p.UID, HostNetwork: p.Spec.HostNetwork, Agent: inject.AgentOf(p),
+		Key:  Key{Namespace: p.Namespace, Workload: workloadOf(&p.ObjectMeta), Proxy: carrier.Of(p)},
+		Name: strings.Clone(p.Name), UID: p.UID, HostNetwork: p.Spec.HostNetwork, Agent: carrier.AgentOf(p),
 	}
 	pod.Agent.Token = strings.Clone(pod.Agent.Token)
 	if owner := metav1.GetControllerOf(p); owner != nil {
 		pod.Owner = &metav1.OwnerReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: owner.UID}
 	}
 	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
-		pod.Grace = inject.Seconds(*s)
+		pod.Grace = carrier.Seconds(*s)
 	}
 	if at := p.DeletionTimestamp; at != nil {
 		pod.DeletionGrace = pod.Grace
 		if s := p.DeletionGracePeriodSeconds; s != nil {
-			pod.DeletionGrace = inject.Seconds(*s)
+			pod.DeletionGrace = carrier.Seconds(*s)
 		}
 		pod.Deleted = at.Add(-pod.DeletionGrace) // the API server's rule: deletionTimestamp is the deadline
 	}
 	for i := range p.Status.Conditions {
 		pod.disruption(&p.Status.Conditions[i])
 	}
-	pod.Probes = inject.ProbePeriods(&p.Spec)
+	pod.Probes = carrier.ProbePeriods(&p.Spec)
 	pod.HasPorts = slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool {
 		r := c.ReadinessProbe
-		return !inject.IsProxy(&p.Spec, c.Name) && (len(c.Ports) > 0 || r != nil && (r.HTTPGet != nil || r.TCPSocket != nil || r.GRPC != nil))
+		return !carrier.IsProxy(&p.Spec, c.Name) && (len(c.Ports) > 0 || r != nil && (r.HTTPGet != nil || r.TCPSocket != nil || r.GRPC != nil))
 	})
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		_, id, _ := strings.Cut(s.ContainerID, "://")
-		c := Container{Name: s.Name, ID: id, IsRunning: s.State.Running != nil, IsProxy: inject.IsProxy(&p.Spec, s.Name)}
+		c := Container{Name: s.Name, ID: id, IsRunning: s.State.Running != nil, IsProxy: carrier.IsProxy(&p.Spec, s.Name)}
 		if end := s.State.Terminated; end != nil {
 			c.Exit = &Exit{Code: end.ExitCode, IsOutMemory: end.Reason == "OOMKilled"}
-			if r := reportOf(end.Message); r != nil && inject.HasLastcall(pod.Proxy) {
+			if r := reportOf(end.Message); r != nil && carrier.HasLastcall(pod.Proxy) {
 				pod.HasReport = true
-				if inject.IsAgent(p, s.Name) {
+				if carrier.IsAgent(p, s.Name) {
 					c.Report = r
 				}
 			}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/observe"
-	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // Watch is the view into a pod's network namespace: *observe.Watch, or a fake in tests.
@@ -22,8 +22,8 @@ type Open func(path, proxy string) (Watch, error)
 // OpenNamespace returns the Open of the node with this process table. The kernel reports from the return of Open on.
 func OpenNamespace(proc string) Open {
 	return func(path, proxy string) (Watch, error) {
-		options := observe.Options{IgnorePorts: inject.StatusPorts(proxy), Local: addresses(proc)}
-		options.ProxyPorts, options.Attempts = inject.ProxyPorts(proxy)
+		options := observe.Options{IgnorePorts: carrier.StatusPorts(proxy), Local: addresses(proc)}
+		options.ProxyPorts, options.Attempts = carrier.ProxyPorts(proxy)
 		w, err := observe.Open(path, options)
 		if err != nil {
 			return nil, err

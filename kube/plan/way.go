@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
@@ -85,7 +86,7 @@ func (w Way) options(o termination.Options) termination.Options {
 // without takes meshes and lastcall out of a pod.
 func without(pod *corev1.Pod) {
 	for range 3 { // Istio's, another's, lastcall's own
-		_, proxy := inject.MeshOf(pod, inject.Namespace{})
+		_, proxy := carrier.MeshOf(pod, inject.Namespace{})
 		if proxy == nil {
 			break
 		}
@@ -95,7 +96,7 @@ func without(pod *corev1.Pod) {
 		pod.Spec.Containers = slices.DeleteFunc(pod.Spec.Containers, is)
 	}
 	for _, keys := range []map[string]string{pod.Labels, pod.Annotations} {
-		for _, key := range append(inject.MeshKeys(), inject.AnnotationInject, "sidecar.istio.io/inject", "istio.io/rev", "istio.io/dataplane-mode", "ambient.istio.io/redirection") {
+		for _, key := range append(carrier.MeshKeys(), inject.AnnotationInject, "sidecar.istio.io/inject", "istio.io/rev", "istio.io/dataplane-mode", "ambient.istio.io/redirection") {
 			delete(keys, key)
 		}
 	}

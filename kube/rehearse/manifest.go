@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/rehearsal/service"
@@ -150,7 +151,7 @@ func hook(h *corev1.LifecycleHandler, note func(string, ...any)) *service.Hook {
 	case h.Exec != nil && len(h.Exec.Command) > 0:
 		return &service.Hook{Exec: h.Exec.Command}
 	case h.Sleep != nil:
-		return &service.Hook{Sleep: inject.Seconds(h.Sleep.Seconds)}
+		return &service.Hook{Sleep: carrier.Seconds(h.Sleep.Seconds)}
 	case h.HTTPGet != nil:
 		return &service.Hook{Path: "/" + strings.TrimPrefix(h.HTTPGet.Path, "/")}
 	}

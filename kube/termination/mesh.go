@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
@@ -18,7 +19,7 @@ const (
 
 // expect adds the proxy that the mesh's injector will add.
 func (r *reader) expect() {
-	if r.mesh == inject.MeshAmbient {
+	if r.mesh == carrier.MeshAmbient {
 		r.note("ztunnel on the node carries the traffic until the pod has ended: it neither cuts nor waits")
 		return
 	}
@@ -27,12 +28,12 @@ func (r *reader) expect() {
 		return
 	}
 	switch r.mesh {
-	case inject.MeshIstio:
+	case carrier.MeshIstio:
 		c.Native = r.istioForm() == inject.Native
 		if c.Native {
 			c.PreStop = Hook{Kind: NotifyHook, IsKnown: true}
 		}
-	case inject.MeshLinkerd:
+	case carrier.MeshLinkerd:
 		c.Native = r.pod.Annotations["config.beta.linkerd.io/proxy-enable-native-sidecar"] != "false"
 		if d, ok := r.duration("config.alpha.linkerd.io/proxy-wait-before-exit-seconds"); ok && !c.Native {
 			c.PreStop = Hook{Kind: SleepHook, Duration: d, IsKnown: true}
@@ -54,7 +55,7 @@ func (r *reader) expect() {
 
 // proxyNames are the containers that injectors add.
 var proxyNames = map[string]string{
-	inject.MeshIstio: "istio-proxy", inject.MeshLinkerd: "linkerd-proxy", "Kuma": "kuma-sidecar", "Consul": "consul-dataplane", inject.MeshDapr: "daprd",
+	carrier.MeshIstio: "istio-proxy", carrier.MeshLinkerd: "linkerd-proxy", "Kuma": "kuma-sidecar", "Consul": "consul-dataplane", carrier.MeshDapr: "daprd",
 }
 
 func (r *reader) istioForm() inject.Sidecar {
@@ -81,9 +82,9 @@ func (r *reader) readProxy(c *Container, env []string) {
 		c.Settings = append(c.Settings, Setting{name, d.String(), source})
 	}
 	switch r.mesh {
-	case inject.MeshIstio:
+	case carrier.MeshIstio:
 		r.readIstio(c, env)
-	case inject.MeshLinkerd:
+	case carrier.MeshLinkerd:
 		fixed("config.linkerd.io/shutdown-grace-period", linkerdShutdownGrace)
 		c.Reaction = Refuses
 	case "Kuma":
@@ -93,7 +94,7 @@ func (r *reader) readProxy(c *Container, env []string) {
 		}
 	case "Consul":
 		fixed("consul.hashicorp.com/sidecar-proxy-lifecycle-shutdown-grace-period-seconds", consulGracePeriod)
-	case inject.MeshDapr:
+	case carrier.MeshDapr:
 		c.Role = Sidecar // it calls the app; other clients connect to the app
 		fixed("dapr.io/graceful-shutdown-seconds", daprShutdown)
 	default:

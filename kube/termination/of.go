@@ -12,6 +12,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
@@ -69,11 +70,11 @@ type reader struct {
 // readMesh finds out what carries the traffic. A pod with Istio's annotation belongs to Istio unless it has lastcall's own
 // sidecar, which reads the same annotation.
 func (r *reader) readMesh() {
-	r.mesh, r.proxy = inject.MeshOf(r.pod, r.options.Namespace)
+	r.mesh, r.proxy = carrier.MeshOf(r.pod, r.options.Namespace)
 	_, configured := r.pod.Annotations["proxy.istio.io/config"]
 	own := slices.ContainsFunc(slices.Concat(r.pod.Spec.InitContainers, r.pod.Spec.Containers), func(c corev1.Container) bool { return isAgent(&c) })
 	if r.mesh == "" && configured && !own && r.pod.Labels["sidecar.istio.io/inject"] != "false" {
-		r.mesh = inject.MeshIstio
+		r.mesh = carrier.MeshIstio
 		r.note("the annotation proxy.istio.io/config is taken as a sign that Istio injects its sidecar")
 	}
 	r.Mesh = r.mesh

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/termination"
@@ -156,7 +157,7 @@ func TestInjectedByIstio(t *testing.T) {
 				continue
 			}
 			plan := termination.Of(w.Pod, termination.Options{})
-			if plan.Mesh != inject.MeshIstio {
+			if plan.Mesh != carrier.MeshIstio {
 				t.Errorf("%s: mesh %q", file, plan.Mesh)
 			}
 			for _, c := range plan.Containers {

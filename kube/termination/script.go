@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // sleepIn matches sleep as a command of a shell script: at its beginning or after one of ; & | ( or a newline, followed
@@ -23,7 +23,7 @@ func Sleeps(h *corev1.LifecycleHandler) (d time.Duration, isLoop bool) {
 	case h == nil:
 		return 0, false
 	case h.Sleep != nil:
-		return inject.Seconds(h.Sleep.Seconds), false
+		return carrier.Seconds(h.Sleep.Seconds), false
 	case h.Exec == nil || len(h.Exec.Command) == 0:
 		return 0, false
 	}

@@ -85,7 +85,7 @@ type Termination struct {
 	// Grace is terminationGracePeriodSeconds.
 	Grace Setting
 
-	// Mesh carries the traffic: inject.MeshIstio and others, or "" for none. In a pod with lastcall it can be both.
+	// Mesh carries the traffic: carrier.MeshIstio and others, or "" for none. In a pod with lastcall it can be both.
 	Mesh     string
 	Lastcall bool
 

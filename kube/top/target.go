@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/check"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
@@ -75,7 +76,7 @@ func statusPort(p *corev1.Pod) (int32, error) {
 				continue
 			}
 			for _, port := range c.Ports {
-				if port.Name == inject.PortStatus {
+				if port.Name == carrier.PortStatus {
 					return port.ContainerPort, nil
 				}
 			}

@@ -17,6 +17,7 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
@@ -151,7 +152,7 @@ func (k *Kubernetes) Namespace(ctx context.Context, name string) (inject.Namespa
 			return inject.Namespace{}, fmt.Errorf("get namespace %s: %w", name, err)
 		}
 		out := inject.Namespace{Name: name, Labels: ns.Labels}
-		for _, key := range inject.MeshKeys() {
+		for _, key := range carrier.MeshKeys() {
 			if value, said := ns.Annotations[key]; said {
 				if out.Annotations == nil {
 					out.Annotations = map[string]string{}

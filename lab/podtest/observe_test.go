@@ -19,7 +19,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/envoy"
 	"github.com/lastcall-dev/lastcall/internal/observe"
 	"github.com/lastcall-dev/lastcall/internal/peers"
-	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // istioPod is a pod with a real Envoy in front of its app, as Istio configures it: what clients send is redirected to
@@ -193,8 +193,8 @@ func TestObserveRelayed(t *testing.T) {
 // observeIstio watches the pod from now on, as the observer of a node does in the mesh.
 func (p *pod) observeIstio() *observe.Watch {
 	p.t.Helper()
-	options := observe.Options{IgnorePorts: inject.StatusPorts("istio")}
-	options.ProxyPorts, options.Attempts = inject.ProxyPorts("istio")
+	options := observe.Options{IgnorePorts: carrier.StatusPorts("istio")}
+	options.ProxyPorts, options.Attempts = carrier.ProxyPorts("istio")
 	w, err := observe.Open(p.Pod.Path(), options)
 	if err != nil {
 		p.t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/terminal"
+	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeconfig"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/events"
 	"github.com/lastcall-dev/lastcall/kube/webhook"
@@ -213,7 +214,7 @@ func (f *controllerFlags) drain() drain.Config {
 
 // config is the connection to the API server.
 func (f *controllerFlags) config() (*rest.Config, error) {
-	config, err := kubeflags.RESTConfig(f.kubeconfig)
+	config, err := kubeconfig.RESTConfig(f.kubeconfig)
 	if err != nil {
 		return nil, cli.UsageError{Err: fmt.Errorf("connect to the API server (--offline needs none): %w", err)}
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/logs"
 	"github.com/lastcall-dev/lastcall/internal/sideport"
-	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
+	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeconfig"
 	"github.com/lastcall-dev/lastcall/kube/observe"
 )
 
@@ -99,7 +99,7 @@ func (f *flags) run(cmd *cobra.Command) error {
 	if os.Getenv("GOGC") == "" { // 5 MB less; what is live is small, so that a collection takes a few milliseconds
 		debug.SetGCPercent(50)
 	}
-	config, err := kubeflags.RESTConfig(f.kubeconfig)
+	config, err := kubeconfig.RESTConfig(f.kubeconfig)
 	if err != nil {
 		return cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
 	}

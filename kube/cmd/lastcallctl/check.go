@@ -13,7 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/terminal"
 	"github.com/lastcall-dev/lastcall/kube/check"
-	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
+	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeconfig"
 )
 
 const checkHelp = `Look a cluster over: the API server and its version, nodes and their kernels, the webhook with its certificate, endpoints and failure policy, the injected pods with their versions and timers, and other meshes. The command changes nothing. It tries the webhook with a pod that is created as a server-side dry run.
@@ -48,7 +48,7 @@ func (f *clusterFlags) connect() (c check.Clients, config *rest.Config, err erro
 	if f.timeout <= 0 {
 		return c, nil, cli.UsageError{Err: fmt.Errorf("--timeout %v: must be positive", f.timeout)}
 	}
-	if config, err = kubeflags.RESTConfigOf(f.kubeconfig, f.context); err != nil {
+	if config, err = kubeconfig.RESTConfigOf(f.kubeconfig, f.context); err != nil {
 		return c, nil, cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
 	}
 	c, err = check.Connect(config, f.timeout)

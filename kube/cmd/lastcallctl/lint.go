@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
+	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeconfig"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/lint"
 	"github.com/lastcall-dev/lastcall/kube/lint/report"
@@ -194,7 +194,7 @@ func (f *lintFlags) readCluster(ctx context.Context, notes io.Writer) (*manifest
 	if f.timeout <= 0 {
 		return nil, cli.UsageError{Err: fmt.Errorf("--timeout %v: must be positive", f.timeout)}
 	}
-	config, err := kubeflags.RESTConfigOf(f.kubeconfig, f.context)
+	config, err := kubeconfig.RESTConfigOf(f.kubeconfig, f.context)
 	if err != nil {
 		return nil, cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
 	}

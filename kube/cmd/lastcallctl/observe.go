@@ -15,7 +15,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/terminal"
-	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
+	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeconfig"
 	"github.com/lastcall-dev/lastcall/kube/ephemeral"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
@@ -94,12 +94,12 @@ func (f *observeFlags) run(cmd *cobra.Command, name string) error {
 	if err := f.check(cmd.InOrStdin()); err != nil {
 		return cli.UsageError{Err: err}
 	}
-	config, err := kubeflags.RESTConfigOf(f.kubeconfig, f.context)
+	config, err := kubeconfig.RESTConfigOf(f.kubeconfig, f.context)
 	if err != nil {
 		return cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
 	}
 	if f.namespace == "" {
-		f.namespace = kubeflags.NamespaceOf(f.kubeconfig, f.context)
+		f.namespace = kubeconfig.NamespaceOf(f.kubeconfig, f.context)
 	}
 	w, err := workload.Parse(f.namespace, name)
 	if err != nil {

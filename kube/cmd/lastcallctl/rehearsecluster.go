@@ -15,7 +15,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/terminal"
-	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
+	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeconfig"
 	"github.com/lastcall-dev/lastcall/kube/rehearse/cluster"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 	"github.com/lastcall-dev/lastcall/rehearsal/command"
@@ -101,7 +101,7 @@ func (f *rehearsalFlags) run(ctx context.Context, cmd *cobra.Command, l command.
 	if err != nil {
 		return nil, cli.UsageError{Err: err}
 	}
-	config, err := kubeflags.RESTConfigOf(f.kubeconfig, f.context)
+	config, err := kubeconfig.RESTConfigOf(f.kubeconfig, f.context)
 	if err != nil {
 		return nil, cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
 	}

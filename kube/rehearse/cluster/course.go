@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
@@ -26,7 +27,7 @@ type course struct {
 // grace is the time from the pod's deletion to SIGKILL. The kubelet's own deletion of a pod that has ended sets it to 0.
 func (c *course) grace() time.Duration {
 	if s := c.pod.DeletionGracePeriodSeconds; s != nil && *s > 0 {
-		return inject.Seconds(*s)
+		return carrier.Seconds(*s)
 	}
 	return inject.GraceOf(&c.pod.Spec)
 }

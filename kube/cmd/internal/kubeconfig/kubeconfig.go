@@ -1,4 +1,5 @@
-package kubeflags
+// Package kubeconfig finds the API server.
+package kubeconfig
 
 import (
 	"errors"

@@ -1,83 +1,88 @@
-package inject
+package carrier
 
 import (
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/lastcall-dev/lastcall/internal/meshconfig"
 )
 
 // The names of MeshOf that other packages compare with.
 const (
 	MeshIstio   = "Istio"
 	MeshAmbient = "Istio ambient"
-	MeshLinkerd = linkerd
-	MeshDapr    = dapr
+	MeshLinkerd = "linkerd"
+	MeshDapr    = "Dapr"
 )
 
 // MeshOf is the name of the mesh that carries the pod's traffic, or will when its injector has seen the pod; empty for
 // none. proxy is its container in the pod: nil before the injector has run, and in ambient pods.
 func MeshOf(pod *corev1.Pod, ns Namespace) (name string, proxy *corev1.Container) {
-	if c := find(&pod.Spec, istioProxy); c != nil || isIstioAsked(pod, ns) {
+	if c := Find(&pod.Spec, IstioProxy); c != nil || IsIstioAsked(pod, ns) {
 		return MeshIstio, c
 	}
+	name = OtherMeshOf(pod, ns)
 	for _, m := range meshes {
-		if !m.isIn(pod, ns) {
-			continue
-		}
-		for _, c := range allContainers(&pod.Spec) {
-			if m.owns(&pod.Spec, c) {
-				return m.name, c
+		for _, c := range Containers(&pod.Spec) {
+			if m.name == name && m.owns(&pod.Spec, c) {
+				return name, c
 			}
 		}
-		return m.name, nil
 	}
-	if isAmbient(pod, ns) {
-		return MeshAmbient, nil
-	}
-	return "", nil
+	return name, nil
 }
 
-// The values of CarrierOf that are no mesh's name.
+// OtherMeshOf is MeshOf without Istio's sidecar.
+func OtherMeshOf(pod *corev1.Pod, ns Namespace) string {
+	for _, m := range meshes {
+		if m.isIn(pod, ns) {
+			return m.name
+		}
+	}
+	if isAmbient(pod, ns) {
+		return MeshAmbient
+	}
+	return ""
+}
+
+// The values of Of that are no mesh's name.
 const (
-	CarrierNone = "none"
-	CarrierOurs = "lastcall"
-	CarrierHook = "hook"
+	None = "none"
+	Ours = "lastcall"
+	Hook = "hook"
 )
 
 // hookSuffix marks a mesh's pod that lastcall's preStop hook holds: before and after are two series.
-const hookSuffix = "-" + CarrierHook
+const hookSuffix = "-" + Hook
 
-// CarrierOf is what carries the traffic of a running pod and what ends it, as a label: none, lastcall (its sidecar), hook
+// Of is what carries the traffic of a running pod and what ends it, as a label: none, lastcall (its sidecar), hook
 // (lastcall's preStop hook, which carries nothing), istio, istio-ambient, or another mesh such as linkerd; a mesh's name
 // with lastcall's hook is istio-hook, linkerd-hook, and so on.
-func CarrierOf(pod *corev1.Pod) string {
-	hasOurs := isOurs(pod)
-	if hasOurs && find(&pod.Spec, containerSidecar) != nil {
-		return CarrierOurs
+func Of(pod *corev1.Pod) string {
+	hasOurs := IsOurs(pod)
+	if hasOurs && Find(&pod.Spec, Sidecar) != nil {
+		return Ours
 	}
 	name, proxy := MeshOf(pod, Namespace{})
 	switch isMesh := proxy != nil || name == MeshAmbient; {
 	case isMesh && hasOurs:
-		return carrierName(name) + hookSuffix
+		return nameOf(name) + hookSuffix
 	case isMesh:
-		return carrierName(name)
+		return nameOf(name)
 	case hasOurs:
-		return CarrierHook
+		return Hook
 	}
-	return CarrierNone
+	return None
 }
 
-func carrierName(mesh string) string { return strings.ReplaceAll(strings.ToLower(mesh), " ", "-") }
+func nameOf(mesh string) string { return strings.ReplaceAll(strings.ToLower(mesh), " ", "-") }
 
-// MeshOfCarrier is a value of CarrierOf without lastcall's hook.
-func MeshOfCarrier(carrier string) string { return strings.TrimSuffix(carrier, hookSuffix) }
+// WithoutHook is a value of Of without lastcall's hook.
+func WithoutHook(carrier string) string { return strings.TrimSuffix(carrier, hookSuffix) }
 
-// StatusPorts are the listening ports of a proxy, by a value of CarrierOf, that serve the kubelet, Prometheus and people, not
+// StatusPorts are the listening ports of a proxy, by a value of Of, that serve the kubelet, Prometheus and people, not
 // clients.
-func StatusPorts(carrier string) []uint16 { return statusPorts[MeshOfCarrier(carrier)] }
+func StatusPorts(carrier string) []uint16 { return statusPorts[WithoutHook(carrier)] }
 
 // statusPorts are StatusPorts by carrier.
 var statusPorts = map[string][]uint16{
@@ -87,15 +92,15 @@ var statusPorts = map[string][]uint16{
 	// ztunnel listens in the pod's namespace, and connects to the app from there with the client's address: the app's own
 	// sockets show the clients.
 	"istio-ambient": {15001, 15006, 15008, 15053, 15080, 15088},
-	CarrierOurs:     {15000, 15020, 15021},
+	Ours:            {15000, 15020, 15021},
 	"linkerd":       {4190, 4191}, // its admin ports
 }
 
 // ProxyPorts are the listening ports at which a mesh's sidecar accepts what its pod's clients and its app send, by a value
-// of CarrierOf, and how often it connects to the app for one request if the app refuses. None: there is no such sidecar,
+// of Of, and how often it connects to the app for one request if the app refuses. None: there is no such sidecar,
 // or its ports are unknown.
 func ProxyPorts(carrier string) (ports []uint16, attempts int) {
-	switch MeshOfCarrier(carrier) {
+	switch WithoutHook(carrier) {
 	case "istio": // 15008 is HBONE's; inbound HTTP routes have retryOn reset-before-request and numRetries 2
 		return []uint16{15001, 15006, 15008}, 3
 	case "linkerd":
@@ -107,7 +112,7 @@ func ProxyPorts(carrier string) (ports []uint16, attempts int) {
 // ProbePeriods are the periods of the kubelet's readiness probes that connect to the pod. It continues them while a pod
 // terminates, and stops the others (kubelet, prober worker).
 func ProbePeriods(spec *corev1.PodSpec) (all []time.Duration) {
-	for _, c := range allContainers(spec) {
+	for _, c := range Containers(spec) {
 		if r := c.ReadinessProbe; r != nil && r.Exec == nil {
 			all = append(all, time.Duration(max(r.PeriodSeconds, 1))*time.Second)
 		}
@@ -115,15 +120,15 @@ func ProbePeriods(spec *corev1.PodSpec) (all []time.Duration) {
 	return all
 }
 
-// HasLastcall reports whether lastcall's sidecar or hook ends the pods with this value of CarrierOf.
+// HasLastcall reports whether lastcall's sidecar or hook ends the pods with this value of Of.
 func HasLastcall(carrier string) bool {
-	return carrier == CarrierOurs || carrier == CarrierHook || strings.HasSuffix(carrier, hookSuffix)
+	return carrier == Ours || carrier == Hook || strings.HasSuffix(carrier, hookSuffix)
 }
 
 // IsProxy reports whether the container with this name carries the traffic of the others: lastcall's or a mesh's.
 func IsProxy(spec *corev1.PodSpec, name string) bool {
-	c := find(spec, name)
-	return c != nil && (name == containerSidecar || name == istioProxy || isMeshProxy(spec, c))
+	c := Find(spec, name)
+	return c != nil && (name == Sidecar || name == IstioProxy || IsMeshProxy(spec, c))
 }
 
 // Agent is how a pod's sidecar is called from within the pod's network namespace.
@@ -134,14 +139,14 @@ type Agent struct {
 
 // AgentOf is the agent of a pod with lastcall's sidecar; its token is empty for other pods.
 func AgentOf(pod *corev1.Pod) (a Agent) {
-	c := find(&pod.Spec, containerSidecar)
-	if c == nil || !isOurs(pod) {
+	c := Find(&pod.Spec, Sidecar)
+	if c == nil || !IsOurs(pod) {
 		return Agent{}
 	}
-	if a.Token, _ = variable(c, variableHookToken); !token.MatchString(a.Token) {
+	if a.Token, _ = Variable(c, HookToken); !Token.MatchString(a.Token) {
 		return Agent{}
 	}
-	a.Port = meshconfig.DefaultStatusPort
+	a.Port = statusPort
 	for _, p := range c.Ports {
 		if p.Name == PortStatus {
 			a.Port = int(p.ContainerPort)
@@ -151,4 +156,4 @@ func AgentOf(pod *corev1.Pod) (a Agent) {
 }
 
 // IsAgent reports whether a container of the pod is lastcall's sidecar.
-func IsAgent(pod *corev1.Pod, name string) bool { return name == containerSidecar && isOurs(pod) }
+func IsAgent(pod *corev1.Pod, name string) bool { return name == Sidecar && IsOurs(pod) }

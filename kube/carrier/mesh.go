@@ -1,0 +1,122 @@
+package carrier
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// mesh is a product whose proxy carries the pod's traffic, or calls the app on loopback. lastcall then adds no proxy and
+// captures nothing; the app's preStop watches its sockets.
+type mesh struct {
+	name string
+
+	// containers are the names of its proxy; a name ends with * for any that begin so. neighbours are the init containers of
+	// which one must be there if the name says little.
+	containers, neighbours []string
+
+	// keys are labels and annotations, of the pod or else of its namespace, that enable its injection with one of values;
+	// any other value disables it.
+	keys   []string
+	values []string
+
+	// marks are annotations or labels that its injector writes.
+	marks []string
+}
+
+var meshes = []mesh{
+	{
+		name: MeshLinkerd, containers: []string{"linkerd-proxy"},
+		keys: []string{"linkerd.io/inject"}, values: []string{"enabled", "ingress"},
+		marks: []string{"linkerd.io/proxy-version"},
+	}, {
+		name: "Kuma", containers: []string{"kuma-sidecar"},
+		keys: []string{"kuma.io/sidecar-injection"}, values: []string{"enabled", "true"},
+		marks: []string{"kuma.io/sidecar-injected"},
+	}, {
+		name: "Consul", containers: []string{"consul-dataplane", "consul-dataplane-*"},
+		keys: []string{"consul.hashicorp.com/connect-inject"}, values: []string{"true"},
+		marks: []string{"consul.hashicorp.com/connect-inject-status"},
+	}, {
+		name: MeshDapr, containers: []string{"daprd"},
+		keys: []string{"dapr.io/enabled"}, values: []string{"true"},
+		marks: []string{"dapr.io/sidecar-injected"},
+	}, {
+		name: "Open Service Mesh", containers: []string{"envoy"}, neighbours: []string{"osm-init"},
+		keys: []string{"openservicemesh.io/sidecar-injection"}, values: []string{"enabled", "true"},
+		marks: []string{"osm-proxy-uuid"},
+	}, {
+		name: "AWS App Mesh", containers: []string{"envoy"}, neighbours: []string{"proxyinit"},
+		keys: []string{"appmesh.k8s.aws/sidecarInjectorWebhook"}, values: []string{"enabled"},
+	},
+}
+
+// MeshKeys are the annotations of a namespace that Pod reads.
+func MeshKeys() []string {
+	var out []string
+	for _, m := range meshes {
+		out = append(out, m.keys...)
+	}
+	return out
+}
+
+// owns reports whether a container is the mesh's proxy.
+func (m *mesh) owns(spec *corev1.PodSpec, c *corev1.Container) bool {
+	named := slices.ContainsFunc(m.containers, func(name string) bool {
+		prefix, open := strings.CutSuffix(name, "*")
+		return c.Name == prefix || open && strings.HasPrefix(c.Name, prefix)
+	})
+	return named && (len(m.neighbours) == 0 || slices.ContainsFunc(m.neighbours, func(name string) bool { return Find(spec, name) != nil }))
+}
+
+// IsMeshProxy reports whether a container is a mesh's proxy other than Istio's.
+func IsMeshProxy(spec *corev1.PodSpec, c *corev1.Container) bool {
+	return slices.ContainsFunc(meshes, func(m mesh) bool { return m.owns(spec, c) })
+}
+
+// isIn reports whether the mesh's proxy is in the pod or is going to be.
+func (m *mesh) isIn(pod *corev1.Pod, ns Namespace) bool {
+	if slices.ContainsFunc(Containers(&pod.Spec), func(c *corev1.Container) bool { return m.owns(&pod.Spec, c) }) {
+		return true
+	}
+	for _, mark := range m.marks {
+		if pod.Annotations[mark] != "" || pod.Labels[mark] != "" {
+			return true
+		}
+	}
+	for _, places := range []map[string]string{pod.Labels, pod.Annotations, ns.Labels, ns.Annotations} {
+		for _, key := range m.keys {
+			if value, said := places[key]; said {
+				return slices.Contains(m.values, value)
+			}
+		}
+	}
+	return false
+}
+
+// isAmbient reports whether the pod is in Istio's ambient mesh: ztunnel, on the node, carries its traffic.
+func isAmbient(pod *corev1.Pod, ns Namespace) bool {
+	const mode = "istio.io/dataplane-mode"
+	if value, said := pod.Labels[mode]; said {
+		return value == "ambient"
+	}
+	return pod.Annotations["ambient.istio.io/redirection"] == "enabled" || ns.Labels[mode] == "ambient"
+}
+
+// IsIstioAsked reports whether Istio's injector will put its sidecar into the pod.
+func IsIstioAsked(pod *corev1.Pod, ns Namespace) bool {
+	const inject = "sidecar.istio.io/inject"
+	for _, said := range []map[string]string{pod.Labels, pod.Annotations} {
+		if text, ok := said[inject]; ok {
+			return text == "true" && ns.Labels["istio-injection"] != "disabled"
+		}
+	}
+	if pod.Labels["istio.io/rev"] != "" {
+		return true
+	}
+	if len(ns.Labels) == 0 && pod.Annotations[IstioTemplates] != "" { // a manifest without its namespace
+		return true
+	}
+	return ns.Labels["istio-injection"] == "enabled" || ns.Labels["istio-injection"] == "" && ns.Labels["istio.io/rev"] != ""
+}

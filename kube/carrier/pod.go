@@ -1,0 +1,80 @@
+// Package carrier reads from a pod what carries its traffic: lastcall's sidecar, a mesh's proxy, or nothing.
+package carrier
+
+import (
+	"math"
+	"regexp"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Names in an injected pod.
+const (
+	Sidecar    = "lastcall"      // lastcall's container
+	PortStatus = "http-lastcall" // the name of its status port
+	statusPort = 15020           // its default, Istio's
+	HookToken  = "LASTCALL_HOOK_TOKEN"
+
+	// AnnotationStatus is what injection did, and why; it begins with Injected.
+	AnnotationStatus = "lastcall.dev/status"
+	Injected         = "injected"
+
+	IstioProxy     = "istio-proxy"
+	IstioTemplates = "inject.istio.io/templates"
+)
+
+// Token matches the token of a hook, as part of a path.
+var Token = regexp.MustCompile(`^[A-Za-z0-9_-]{16,128}$`)
+
+// Namespace is the pod's namespace.
+type Namespace struct {
+	Name   string
+	Labels map[string]string
+
+	// Annotations are those of MeshKeys.
+	Annotations map[string]string
+}
+
+// Containers are the init containers, then the others.
+func Containers(spec *corev1.PodSpec) []*corev1.Container {
+	all := make([]*corev1.Container, 0, len(spec.InitContainers)+len(spec.Containers))
+	for i := range spec.InitContainers {
+		all = append(all, &spec.InitContainers[i])
+	}
+	for i := range spec.Containers {
+		all = append(all, &spec.Containers[i])
+	}
+	return all
+}
+
+// Find returns the container or init container with this name, or nil.
+func Find(spec *corev1.PodSpec, name string) *corev1.Container {
+	for _, c := range Containers(spec) {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// Variable returns the value of a variable in a container's environment; false if it is not set.
+func Variable(c *corev1.Container, name string) (string, bool) {
+	for _, e := range c.Env {
+		if e.Name == name {
+			return e.Value, true
+		}
+	}
+	return "", false
+}
+
+// IsOurs reports whether the pod is already injected.
+func IsOurs(pod *corev1.Pod) bool {
+	return strings.HasPrefix(pod.Annotations[AnnotationStatus], Injected)
+}
+
+// Seconds is the duration of a pod's field, 0 to 68 years: the API server admits numbers that no time.Duration holds.
+func Seconds(n int64) time.Duration {
+	return time.Duration(min(max(n, 0), math.MaxInt32)) * time.Second
+}
