@@ -38,7 +38,7 @@ func reportCommand() *cobra.Command {
 		Use:     "report {--prometheus URL | -f FILE}",
 		Short:   "List workloads by their losses, with what would help",
 		Long:    reportHelp,
-		Example: "  lastcallctl observe report --prometheus http://localhost:9090 --range 7d\n  kubectl logs -n lastcall-system ds/lastcall-observer |\n    lastcallctl observe report -f -",
+		Example: "  lastcallctl observe report --prometheus http://localhost:9090 --range 7d\n  kubectl -n lastcall-system logs --tail=-1 \\\n    -l app.kubernetes.io/component=observer |\n    lastcallctl observe report -f -",
 		Args:    cli.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
