@@ -89,7 +89,7 @@ func (t *table) row(r Row, showExpected bool) {
 			client = "the client " + c.Peer
 		}
 		t.line("    %s", s.Dim(console.Cut(fmt.Sprintf("its report: verdict %s, %s open for %s, ended by %s",
-			r.Report.Verdict, client, inSeconds(float64(c.AgeMS)), c.Ending), console.Width-4)))
+			r.Report.Verdict, client, console.Millis(float64(c.AgeMS)), c.Ending), console.Width-4)))
 	}
 	if r.OK {
 		return
@@ -110,7 +110,7 @@ func columns() string {
 
 // line is a row's first line in the table, also shown as soon as the row is complete.
 func line(r Row, s console.Style) string {
-	answer := console.Left(answerText(r), answerWidth)
+	answer := console.Left(console.Answer(r.Status, r.Error != "", r.TookMS), answerWidth)
 	if r.Status == http.StatusOK && r.Error == "" {
 		answer = s.Good(answer)
 	} else {
@@ -121,31 +121,7 @@ func line(r Row, s console.Style) string {
 		end = s.Bad("SIGKILL")
 	}
 	return fmt.Sprintf("%s %s%s%s%s  %s", s.Mark(r.OK), console.Left(r.Strategy, nameWidth), answer,
-		console.Right(inSeconds(r.StayedMS), stayWidth), console.Right(lagText(r), lagWidth), end)
-}
-
-func inSeconds(ms float64) string { return fmt.Sprintf("%.2f s", ms/1000) }
-
-func answerText(r Row) string {
-	took := console.Right(inSeconds(r.TookMS), 8)
-	switch {
-	case r.Status == 0:
-		return "none after" + took
-	case r.Error != "":
-		return fmt.Sprintf("%d cut at%s", r.Status, took)
-	}
-	return fmt.Sprintf("%d after%s", r.Status, took)
-}
-
-// lagText is how long the pod stayed after the last byte.
-func lagText(r Row) string {
-	switch {
-	case r.LagMS < 0:
-		return "-"
-	case r.LagMS < 1000:
-		return fmt.Sprintf("%.0f ms", r.LagMS)
-	}
-	return inSeconds(r.LagMS)
+		console.Right(console.Millis(r.StayedMS), stayWidth), console.Right(console.Lag(r.LagMS), lagWidth), end)
 }
 
 func (t *table) foot(r *Result) {
@@ -172,7 +148,7 @@ func (t *table) foot(r *Result) {
 			}
 		}
 	}
-	t.line("%s %s", s.Mark(r.OK), s.Bold(fmt.Sprintf("%d of %d as expected, in %s.", good, len(r.Rows), inSeconds(r.TookMS))))
+	t.line("%s %s", s.Mark(r.OK), s.Bold(fmt.Sprintf("%d of %d as expected, in %s.", good, len(r.Rows), console.Millis(r.TookMS))))
 	if answered > 0 {
 		t.line("  %s", fmt.Sprintf("With lastcall %d of %d requests were answered, and no pod stayed more than %d ms",
 			answered, ours, max(1, worst.Round(time.Millisecond).Milliseconds())))

@@ -113,6 +113,32 @@ func Cut(text string, width int) string {
 // Seconds formats a measured duration: "5.07 s".
 func Seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 
+// Millis is Seconds of milliseconds.
+func Millis(ms float64) string { return fmt.Sprintf("%.2f s", ms/1000) }
+
+// Answer is a response's status, and after how many milliseconds it was complete or ended early; status 0 is none.
+func Answer(status int, isCut bool, tookMS float64) string {
+	took := Right(Millis(tookMS), 8)
+	switch {
+	case status == 0:
+		return "none after" + took
+	case isCut:
+		return fmt.Sprintf("%d cut at%s", status, took)
+	}
+	return fmt.Sprintf("%d after%s", status, took)
+}
+
+// Lag is how many milliseconds something came too late; negative is unknown.
+func Lag(ms float64) string {
+	switch {
+	case ms < 0:
+		return "-"
+	case ms < 1000:
+		return fmt.Sprintf("%.0f ms", ms)
+	}
+	return Millis(ms)
+}
+
 // Round formats a setting: "5 s", "1.5 s", "250 ms".
 func Round(d time.Duration) string {
 	if d != 0 && d < time.Second {

@@ -61,19 +61,18 @@ func (r *Result) WriteTable(w io.Writer, s console.Style) error {
 			good++
 		}
 	}
-	line("%s %s", s.Mark(r.OK), s.Bold(fmt.Sprintf("%d of %d as their rules predict, in %s.", good, len(r.Rows), inSeconds(r.TookMS))))
+	line("%s %s", s.Mark(r.OK), s.Bold(fmt.Sprintf("%d of %d as their rules predict, in %s.", good, len(r.Rows), console.Millis(r.TookMS))))
 	if r.Logs != "" {
 		line("  %s", s.Dim("All logs are in "+r.Logs+"."))
 	}
 	return out.Flush()
 }
 
-func inSeconds(ms float64) string { return fmt.Sprintf("%.2f s", ms/1000) }
-
 func (r Row) write(line func(string, ...any), s console.Style) {
-	answer := console.Left(r.answerText(), answerWidth)
+	answer, lag := console.Left(console.Answer(r.Status, r.Error != "", r.TookMS), answerWidth), console.Lag(r.LagMS)
 	switch {
-	case r.Scene == Idle:
+	case r.Scene == Idle: // its client sends no further request
+		answer, lag = console.Left("", answerWidth), ""
 	case r.Status == http.StatusOK && r.Error == "":
 		answer = s.Good(answer)
 	default:
@@ -86,7 +85,7 @@ func (r Row) write(line func(string, ...any), s console.Style) {
 			lost = s.Bad(lost)
 		}
 	}
-	gone, end := inSeconds(r.GoneMS), "itself"
+	gone, end := console.Millis(r.GoneMS), "itself"
 	switch {
 	case r.Unfinished:
 		gone, end = "> "+gone, s.Bad("still there")
@@ -94,36 +93,10 @@ func (r Row) write(line func(string, ...any), s console.Style) {
 		end = s.Bad("SIGKILL")
 	}
 	line("%s %s%s%s%s%s  %s", s.Mark(r.OK), console.Left(r.Peer, nameWidth), answer,
-		console.Right(gone, goneWidth), console.Right(r.lagText(), lagWidth), lost, end)
+		console.Right(gone, goneWidth), console.Right(lag, lagWidth), lost, end)
 	for _, c := range r.Checks {
 		if !c.OK {
 			line("    %s %s", s.Mark(false), console.Cut(c.What+": expected "+c.Want+", got "+c.Got, console.Width-6))
 		}
 	}
-}
-
-func (r Row) answerText() string {
-	took := console.Right(inSeconds(r.TookMS), 8)
-	switch {
-	case r.Scene == Idle:
-		return ""
-	case r.Status == 0:
-		return "none after" + took
-	case r.Error != "":
-		return fmt.Sprintf("%d cut at%s", r.Status, took)
-	}
-	return fmt.Sprintf("%d after%s", r.Status, took)
-}
-
-// lagText is how long the pod stayed after the last request.
-func (r Row) lagText() string {
-	switch {
-	case r.Scene == Idle:
-		return ""
-	case r.LagMS < 0:
-		return "-"
-	case r.LagMS < 1000:
-		return fmt.Sprintf("%.0f ms", r.LagMS)
-	}
-	return inSeconds(r.LagMS)
 }
