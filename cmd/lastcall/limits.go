@@ -47,6 +47,7 @@ func (f *limitsFlags) limits() (pipe.Limits, error) {
 		{"tls-handshake-timeout", f.handshake, &l.HandshakeTimeout, false},
 		{"idle-timeout", f.idle, &l.IdleTimeout, true},
 		{"response-timeout", f.response, &l.ResponseTimeout, true},
+		{"request-timeout", f.request, &l.RequestTimeout, true},
 		{"tcp-keepalive", f.keepAlive, &l.KeepAlive, true},
 	} {
 		switch *d.to = d.value; {
@@ -68,9 +69,6 @@ func (f *limitsFlags) limits() (pipe.Limits, error) {
 		if n.value < n.least || n.value > 1<<24 {
 			return l, usage(fmt.Errorf("--%s %d: must be %d to %d", n.name, n.value, n.least, 1<<24))
 		}
-	}
-	if l.RequestTimeout = f.request; f.request < 0 {
-		return l, usage(fmt.Errorf("--request-timeout %v: must be a duration such as 1m, or 0 for no limit", f.request))
 	}
 	if f.connections < 0 {
 		return l, usage(fmt.Errorf("--max-connections %d: must be 1 or more, or 0 for no limit", f.connections))

@@ -212,7 +212,7 @@ func TestEndingsByRealClients(t *testing.T) {
 				var out transcript
 				done := make(chan struct{})
 				go func() { defer close(done); c.run(program, scheme+p.Addr(0).String()+"/", &out) }()
-				await(t, func() bool {
+				await(t, "the program has shown what comes before the end", func() bool {
 					select {
 					case <-asked:
 						return strings.Contains(out.String(), tt.until)
@@ -230,15 +230,6 @@ func TestEndingsByRealClients(t *testing.T) {
 					t.Errorf("the user's code sees\n%q; want\n%q", got, want)
 				}
 			})
-		}
-	}
-}
-
-func await(t *testing.T, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("what must come does not")
 		}
 	}
 }

@@ -131,11 +131,7 @@ func TestH2IdleAtTheEnd(t *testing.T) {
 	awaitRequests(t, p, 1)
 	awaitActivity(t, p, 1, 0)
 	_ = p.Drain(ctx)
-	for end := time.Now().Add(patience); p.Stats().H2.GoAways == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("no GOAWAY")
-		}
-	}
+	await(t, "a GOAWAY", func() bool { return p.Stats().H2.GoAways > 0 })
 	_ = p.CloseIdle(ctx, 0)
 	got := r.frames()
 	if len(got) < 2 || got[len(got)-2] != "GOAWAY 2147483647 NO_ERROR" || got[len(got)-1] != "GOAWAY 1 NO_ERROR" {
@@ -145,11 +141,7 @@ func TestH2IdleAtTheEnd(t *testing.T) {
 
 func awaitRequests(t *testing.T, p *Pipe, n uint64) {
 	t.Helper()
-	for end := time.Now().Add(patience); p.Stats().Requests < n; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d requests came; want %d", p.Stats().Requests, n)
-		}
-	}
+	await(t, "the requests come", func() bool { return p.Stats().Requests >= n })
 }
 
 // The last call ends each stream by its own rules.
@@ -176,11 +168,7 @@ func TestH2LastCall(t *testing.T) {
 	for range 6 {
 		<-asked
 	}
-	for end := time.Now().Add(patience); p.Stats().Responses[2] < 2; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the answers have not begun")
-		}
-	}
+	await(t, "the answers begin", func() bool { return p.Stats().Responses[2] >= 2 })
 	awaitActivity(t, p, 1, 1)
 	_ = p.Drain(ctx)
 	left, err := p.LastCall(ctx, 0)

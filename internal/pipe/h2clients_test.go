@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/peers"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
@@ -60,11 +59,7 @@ func TestH2LastCallAsClientsSeeIt(t *testing.T) {
 			awaitRequests(t, p, 1)
 			awaitActivity(t, p, 1, 1)
 			if tt.ending == "reset" { // the client has its head
-				for end := time.Now().Add(patience); p.Stats().Responses[2] == 0; time.Sleep(time.Millisecond) {
-					if time.Now().After(end) {
-						t.Fatal("no response")
-					}
-				}
+				await(t, "a response", func() bool { return p.Stats().Responses[2] > 0 })
 			}
 			_ = p.Drain(ctx)
 			left, err := p.LastCall(ctx, 0)

@@ -5,7 +5,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -21,11 +20,7 @@ func TestExtraStreams(t *testing.T) {
 	p := startPipe(t, app, Auto, func(cfg *Config) { cfg.H2.MaxExtraStreams = extra })
 	awaitExtra := func(want int64) {
 		t.Helper()
-		for deadline := time.Now().Add(patience); p.extraStreams.Load() != want; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%d extra streams are counted, want %d", p.extraStreams.Load(), want)
-			}
-		}
+		await(t, "extra streams are counted", func() bool { return p.extraStreams.Load() == want })
 	}
 	open := func(r *raw, n int) {
 		for i := range n {

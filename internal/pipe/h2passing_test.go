@@ -219,11 +219,7 @@ func TestH2NothingAfterTheLastGoodbye(t *testing.T) {
 	if !strings.HasSuffix(got, "GOAWAY 1 NO_ERROR") {
 		t.Errorf("got %s", got)
 	}
-	for end := time.Now().Add(patience); p.Stats().Raced == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the race is not counted")
-		}
-	}
+	await(t, "the race is counted", func() bool { return p.Stats().Raced > 0 })
 	select {
 	case id := <-seen:
 		t.Errorf("the app has got stream %d", id)

@@ -16,7 +16,7 @@ type Limits struct {
 	MaxFields      int           // fields of a request head; default 100; 431
 	MaxRequestLine int           // bytes of a request line; default as MaxHead; 414
 	HeadTimeout    time.Duration // for the rest of a request head; default 30 s; 408
-	RequestTimeout time.Duration // for a whole request, its body included; default none; 408
+	RequestTimeout time.Duration // for a whole request, its body included; default none, as NoLimit; 408
 
 	DialTimeout      time.Duration // for the connection to the app; default 5 s; 503
 	HandshakeTimeout time.Duration // for a client's TLS handshake, from its first byte; default 10 s

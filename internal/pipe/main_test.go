@@ -206,6 +206,16 @@ func bodyOf(resp *http.Response) string {
 	return string(b)
 }
 
+// await waits until something is the case.
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
 // awaitActivity waits until the pipe's counts are these.
 func awaitActivity(t *testing.T, p *Pipe, connections, busy int) {
 	t.Helper()
@@ -225,11 +235,7 @@ func awaitActivity(t *testing.T, p *Pipe, connections, busy int) {
 // awaitNone waits until every connection has been cleaned up, the lingering ones too.
 func awaitNone(t *testing.T, p *Pipe) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); len(p.all()) > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d connections are still there", len(p.all()))
-		}
-	}
+	await(t, "every connection is cleaned up", func() bool { return len(p.all()) == 0 })
 }
 
 func closePipe(t *testing.T, p *Pipe) {

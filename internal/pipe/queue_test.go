@@ -148,11 +148,7 @@ func fillQueue(t *testing.T, p *Pipe, app *slowApp, n int) *client {
 	}
 	c.send(all.String())
 	app.awaitRequests(t, maxQueued)
-	for deadline := time.Now().Add(patience); !p.all()[0].awaitsRoom(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the pipe reads on although the queue is full")
-		}
-	}
+	await(t, "the pipe does not read on while the queue is full", func() bool { return p.all()[0].awaitsRoom() })
 	return c
 }
 
@@ -211,11 +207,7 @@ func TestHeadsInTheAccessLogAreBounded(t *testing.T) {
 		}
 	}()
 	app.awaitRequests(t, maxQueuedBytes/(size+1<<10))
-	for deadline := time.Now().Add(patience); !p.all()[0].awaitsRoom(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the pipe reads on with %d heads of %d bytes queued", p.all()[0].queued(), size)
-		}
-	}
+	await(t, "the pipe does not read on while the queue is full", func() bool { return p.all()[0].awaitsRoom() })
 	app.answer <- n
 	c.wantAnswers(0, n)
 }

@@ -297,7 +297,7 @@ func (u *up) headBegins(part []byte) {
 func (u *up) limitRequest() {
 	limit, began := u.c.p.cfg.RequestTimeout, u.headBegan
 	u.headBegan = time.Time{}
-	if limit == 0 {
+	if limit <= 0 {
 		return
 	}
 	if began.IsZero() {

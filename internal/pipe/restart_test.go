@@ -161,11 +161,7 @@ func TestRestartInFlight(t *testing.T) {
 	streaming.response("GET")
 	busy.wantEnd()
 	streaming.wantEnd() // its head was too early for Connection: close
-	for end := time.Now().Add(patience); r.InFlight() != 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d in flight after the last answer", r.InFlight())
-		}
-	}
+	await(t, "nothing in flight after the last answer", func() bool { return r.InFlight() == 0 })
 	r.Release()
 	if resp := late.response("GET"); bodyOf(resp) != "done" || resp.Close {
 		t.Errorf("the waiting client: %s, Connection: close %v", resp.Status, resp.Close)

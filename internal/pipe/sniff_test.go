@@ -148,20 +148,12 @@ func TestRequestTimeoutCountsFromItsOwnRequest(t *testing.T) {
 	p := startPipe(t, app, Auto, func(cfg *Config) { cfg.RequestTimeout = limit })
 	c := dialPipe(t, p)
 	c.send("GET / HTTP/1.1\r\n")
-	for deadline := time.Now().Add(patience); p.busy.Load() == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("a part of a head does not make the connection busy")
-		}
-	}
+	await(t, "a part of a head makes the connection busy", func() bool { return p.busy.Load() > 0 })
 	c.send("Host: app\r\n\r\n")
 	c.response("GET")
 	time.Sleep(limit + limit/2) // the limit of the first request has passed
 	c.send("POST / HTTP/1.1\r\nHost: app\r\nContent-Length: 2\r\n\r\na")
-	for deadline := time.Now().Add(patience); p.Stats().Requests < 2; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the second request has not come")
-		}
-	}
+	await(t, "the second request comes", func() bool { return p.Stats().Requests >= 2 })
 	c.send("b")
 	if resp := c.response("POST"); resp.StatusCode != http.StatusOK || bodyOf(resp) != "ab" {
 		t.Errorf("status %d", resp.StatusCode)

@@ -81,7 +81,7 @@ func TestLargeMessagesCut(t *testing.T) {
 		app, p, c := start(t)
 		_ = (<-app.conn).Close()
 		c.wantEnd()
-		await(t, func() bool { return p.Stats().Truncated == 1 })
+		await(t, "the truncated response is counted", func() bool { return p.Stats().Truncated == 1 })
 		<-app.got
 	})
 	t.Run("the client goes", func(t *testing.T) {

@@ -225,24 +225,16 @@ func TestReloadUnderLoad(t *testing.T) {
 		}
 		return serial
 	}
-	until := func(what string, f func() bool) {
-		t.Helper()
-		for end := time.Now().Add(patience); !f(); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("not within %v: %s", patience, what)
-			}
-		}
-	}
 	var good tls.Certificate
 	for range 3 {
 		good = authority.Sign("app.test", 0)
 		secret.Swap(good, authority.PEM())
-		until("the new certificate serves", func() bool { return newest() == good.Leaf.SerialNumber.String() })
+		await(t, "the new certificate serves", func() bool { return newest() == good.Leaf.SerialNumber.String() })
 		before := p.Listeners()[0].TLS.ReloadFailures
 		bad := good
 		bad.PrivateKey = first.PrivateKey
 		secret.Swap(bad, authority.PEM())
-		until("the bad key has been seen", func() bool { return p.Listeners()[0].TLS.ReloadFailures > before })
+		await(t, "the bad key has been seen", func() bool { return p.Listeners()[0].TLS.ReloadFailures > before })
 		if serial := newest(); serial != good.Leaf.SerialNumber.String() {
 			t.Errorf("after a bad key %s serves", serial)
 		}
