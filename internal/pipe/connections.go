@@ -54,14 +54,13 @@ func (p *Pipe) Connections() []Connection {
 	out := make([]Connection, len(all))
 	for i, c := range all {
 		out[i] = c.list()
-		out[i].Listener = label(&c.in.Inbound, c.in.Addr())
 	}
 	slices.SortStableFunc(out, func(a, b Connection) int { return cmp.Compare(b.Age, a.Age) })
 	return out
 }
 
 func (c *conn) list() Connection {
-	out := Connection{Peer: c.client.RemoteAddr().String(), Age: drain.Millis(time.Since(c.began)), App: c.appName()}
+	out := Connection{Peer: c.client.RemoteAddr().String(), Listener: label(&c.in.Inbound, c.in.Addr()), Age: drain.Millis(time.Since(c.began)), App: c.appName()}
 	if hello := c.hello.Load(); hello != nil && hello.Version+hello.ServerName+hello.ALPN != "" {
 		out.TLS = hello
 	}

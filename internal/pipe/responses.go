@@ -86,6 +86,7 @@ func (d *down) passTunnelHead(h *http1.Head, req *request, raw []byte) bool {
 	if isEarly {
 		c.requestLastWord(true)
 	}
+	c.tryLastWord() // the last call may have come with the head: nothing else may follow from the app
 	return true
 }
 
