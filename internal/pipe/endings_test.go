@@ -212,7 +212,7 @@ func TestEndingsByRealClients(t *testing.T) {
 				var out transcript
 				done := make(chan struct{})
 				go func() { defer close(done); c.run(program, scheme+p.Addr(0).String()+"/", &out) }()
-				await(t, "the program has shown what comes before the end", func() bool {
+				await(t, "the program has shown the messages before the end", func() bool {
 					select {
 					case <-asked:
 						return strings.Contains(out.String(), tt.until)
