@@ -40,13 +40,14 @@ type ledger struct {
 	queued    int       // resets since of connections that were not accepted, which the counter contains
 	refusals  []refusal
 	parting   map[ends]parting
-	parted    []parting // whose clients may have been reset
+	parted    []parting // whose peers may have been reset
 	attempts  int       // those of them, since Begin, that were the proxy's attempts to connect to the app
 	unheard   int       // likewise, that were the app's answers to a proxy that had ended
 	halves    []half    // lost requests without another half so far
 	blind     bool      // reports from before Begin are missing
 	since     time.Time // see Watch.Reacted
 	marks     map[uint64]bool
+	others    map[uint64]sockdiag.Socket // connections of the last look that are no client's, such as the app's to its database
 
 	begun    bool
 	result   Termination
@@ -82,8 +83,12 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	g.listen(sockets)
 	g.depart(sockets, now)
 	present := make(map[uint64]bool, len(sockets))
+	g.others = make(map[uint64]sockdiag.Socket)
 	for _, s := range sockets {
 		counts, isInner := g.counts(s)
+		if !counts && !g.options.Shared && len(g.others) < connectionsMost {
+			g.others[s.Cookie] = s
+		}
 		if s.State == sockdiag.Listen || !counts {
 			continue
 		}
@@ -255,6 +260,9 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 		if g.isAttempt(s) && (g.begun || now.After(g.based)) {
 			g.attempts++
 		}
+		if was, ok := g.others[s.Cookie]; ok {
+			g.part(s, &was, left)
+		}
 		return
 	}
 	s.State = closed
@@ -266,7 +274,13 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 	if isInner && f == left && s.WriteQueue > 1 && (g.begun || now.After(g.based)) {
 		g.unheard++
 	}
-	g.part(s, c, f)
+	switch {
+	case f == left:
+	case c == nil:
+		g.part(s, nil, f)
+	default:
+		g.part(s, &c.Socket, f)
+	}
 	e := ending{at: now, fate: f, isInner: isInner, queued: queued, arrived: arrival(s, now), moved: now.Add(-min(s.LastReceived, s.LastSent)), asked: now.Add(-s.LastReceived), sample: Sample{
 		Peer: s.Remote, Port: s.Local.Port(), Age: drain.Millis(s.LastReceived),
 	}}

@@ -11,23 +11,26 @@ import (
 )
 
 // Clients that send something after the app's close, as TLS does, are not refused, whether its report has come or not;
-// nor are those that close.
+// nor are those that close, nor the app's servers.
 func TestParting(t *testing.T) {
 	const clients, refused = 8, 3
 	for _, tt := range []struct {
 		name              string
-		late, open, sends bool // Begin is late; the listener stays; the clients send
+		late, open, sends bool // Begin is late; the listener stays; the peers send
+		out               bool // the app has connected to them
 		busy              int  // connections that the app closes without an answer
 		want              Lost
 		crossed           int
 	}{
-		{"they close", false, false, false, 0, Lost{Refused: refused}, 0},
-		{"they send", false, false, true, 0, Lost{Refused: refused}, clients},
-		{"they send, some without an answer", false, false, true, 2, Lost{Refused: refused, Unanswered: 2}, clients - 2},
-		{"they close, the news is late", true, false, false, 0, Lost{Refused: refused}, 0},
-		{"they send, the news is late", true, false, true, 0, Lost{Refused: refused}, clients},
-		{"they close, the listener stays", false, true, false, 0, Lost{}, 0},
-		{"they send, the listener stays", false, true, true, 0, Lost{}, clients},
+		{"they close", false, false, false, false, 0, Lost{Refused: refused}, 0},
+		{"they send", false, false, true, false, 0, Lost{Refused: refused}, clients},
+		{"they send, some without an answer", false, false, true, false, 2, Lost{Refused: refused, Unanswered: 2}, clients - 2},
+		{"they close, the news is late", true, false, false, false, 0, Lost{Refused: refused}, 0},
+		{"they send, the news is late", true, false, true, false, 0, Lost{Refused: refused}, clients},
+		{"they close, the listener stays", false, true, false, false, 0, Lost{}, 0},
+		{"the app's servers send", false, false, true, true, 0, Lost{Refused: refused}, 0},
+		{"the app's servers close", false, false, false, true, 0, Lost{Refused: refused}, 0},
+		{"they send, the listener stays", false, true, true, false, 0, Lost{}, clients},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := nettest.New(t)
@@ -41,14 +44,23 @@ func TestParting(t *testing.T) {
 				t.Fatal(err)
 			}
 			var theirs, ours []net.Conn
+			known := clients
+			outer := n.Client.Listen(t, "tcp", n.Client.TCP4(80))
 			for i := range clients {
-				c, err := n.Client.Dial(context.Background(), "tcp", ln.Addr().String())
+				from, to := n.Client, ln
+				if tt.out {
+					from, to, known = n.Pod, outer, 0
+				}
+				c, err := from.Dial(context.Background(), "tcp", to.Addr().String())
 				if err != nil {
 					t.Fatal(err)
 				}
-				s, err := ln.Accept()
+				s, err := to.Accept()
 				if err != nil {
 					t.Fatal(err)
+				}
+				if tt.out {
+					c, s = s, c
 				}
 				pass(t, c, s, "request")
 				pass(t, s, c, "answer")
@@ -96,7 +108,7 @@ func TestParting(t *testing.T) {
 				}
 			}
 			got := w.End(time.Now(), Exit{})
-			if got.Lost != tt.want || got.Crossed != tt.crossed || got.Open+got.Arrivals.Count != clients+tt.want.Refused { // to a tick of the kernel's clock
+			if got.Lost != tt.want || got.Crossed != tt.crossed || got.Open+got.Arrivals.Count != known+tt.want.Refused { // to a tick of the kernel's clock
 				t.Errorf("%+v", got)
 			}
 		})
