@@ -196,9 +196,10 @@ func TestNamespaceGone(t *testing.T) {
 
 // containerd is one of the test's own.
 type containerd struct {
-	t      *testing.T
-	folder string
-	daemon *exec.Cmd
+	t         *testing.T
+	folder    string
+	namespace string // of runc's state, which is the machine's
+	daemon    *exec.Cmd
 }
 
 func newContainerd(t *testing.T) *containerd {
@@ -210,7 +211,7 @@ func newContainerd(t *testing.T) *containerd {
 			t.Skipf("%v: it comes with the package containerd", err)
 		}
 	}
-	c := &containerd{t: t, folder: t.TempDir()}
+	c := &containerd{t: t, folder: t.TempDir(), namespace: fmt.Sprint("lastcall-", os.Getpid())}
 	config := fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n",
 		c.folder+"/root", c.folder+"/state", c.socket())
 	if err := os.WriteFile(c.folder+"/config.toml", []byte(config), 0o600); err != nil {
@@ -249,7 +250,7 @@ func (c *containerd) stop() {
 func (c *containerd) ctr(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "ctr", append([]string{"--address", c.socket(), "--namespace", "k8s.io"}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "ctr", append([]string{"--address", c.socket(), "--namespace", c.namespace}, args...)...).CombinedOutput()
 	return string(out), err
 }
 
