@@ -83,11 +83,15 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	g.listen(sockets)
 	g.depart(sockets, now)
 	present := make(map[uint64]bool, len(sockets))
+	before := g.others
 	g.others = make(map[uint64]sockdiag.Socket)
 	for _, s := range sockets {
 		counts, isInner := g.counts(s)
 		if !counts && !g.options.Shared && len(g.others) < connectionsMost {
 			g.others[s.Cookie] = s
+			if was, ok := before[s.Cookie]; ok && s.State == sockdiag.FinWait2 && s.Received == 0 {
+				g.others[s.Cookie] = was // s is the small socket that is left of it
+			}
 		}
 		if s.State == sockdiag.Listen || !counts {
 			continue
