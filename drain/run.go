@@ -172,11 +172,11 @@ func (r *run) enter(p Phase) {
 		r.report.Phases = append(r.report.Phases, Span{r.phase, Millis(now.Sub(r.phaseBegan))})
 	}
 	r.phase, r.phaseBegan = p, now
+	if r.watch.Phase != nil {
+		r.watch.Phase(p) // first: a reader of the log finds the same in the metrics
+	}
 	if p != Done {
 		r.log.Info(linePhase, "phase", p.String(), "deadline_in", time.Until(r.graceEnds()).Round(time.Millisecond))
-	}
-	if r.watch.Phase != nil {
-		r.watch.Phase(p)
 	}
 }
 
