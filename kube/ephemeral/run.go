@@ -32,12 +32,13 @@ type Options struct {
 	Notify func(Event)
 }
 
-// Event is something that happened to a pod. Exactly one of the last three is set.
+// Event is something that happened to a pod. Exactly one of the last four is set.
 type Event struct {
 	Pod         string
 	Ports       []uint16            // the observer watches these; may be empty
 	Termination *losses.Termination // the pod ended
 	Err         error               // the pod is not observed
+	Waits       string              // what the observation waits for; Pod is empty
 }
 
 // run is one observation.
@@ -88,13 +89,18 @@ func Run(ctx context.Context, c workload.Clients, w *workload.Workload, o Option
 
 // settle waits until no rollout is in progress: its terminations would be observed in part, or counted to the next.
 func (r *run) settle(ctx context.Context) error {
-	for {
+	for announced := ""; ; {
 		s, err := r.workload.Read(ctx, r.clients)
 		if err != nil || s.Settled() {
 			return err
 		}
+		what := fmt.Sprintf("the rollout of %s to complete: %d of %d replicas available", r.workload, s.Available, s.Wanted)
+		if what != announced {
+			r.emit(Event{Waits: what})
+			announced = what
+		}
 		if !pause(ctx, retryAfter) {
-			return fmt.Errorf("wait for the rollout of %s to complete: %d of %d replicas available: %w", r.workload, s.Available, s.Wanted, context.Cause(ctx))
+			return fmt.Errorf("wait for %s: %w", what, context.Cause(ctx))
 		}
 	}
 }

@@ -113,6 +113,31 @@ func TestDeclined(t *testing.T) {
 	}
 }
 
+// A rollout that does not complete is waited for, not in silence.
+func TestUnsettled(t *testing.T) {
+	c := newCluster(t, map[string]ending{"a": {}})
+	d, err := c.set.AppsV1().Deployments(namespace).Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Status.AvailableReplicas = 0
+	if _, err := c.set.AppsV1().Deployments(namespace).UpdateStatus(t.Context(), d, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	o := Options{Image: "lastcall:1", Limit: time.Minute, Rounds: 1, Restart: func(int, int) (bool, error) { return true, nil }}
+	announced := ""
+	o.Notify = func(e Event) {
+		announced = e.Waits
+		cancel()
+	}
+	left, err := Run(ctx, c.clients(), web(t), o)
+	const want = "the rollout of deployment/web to complete: 0 of 1 replicas available"
+	if announced != want || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "wait for "+want) || len(left) > 0 {
+		t.Errorf("announced %q, left %q, error %v", announced, left, err)
+	}
+}
+
 // What does not work is an error with the right or the step that is missing.
 func TestErrors(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}

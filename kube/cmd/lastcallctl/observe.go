@@ -133,6 +133,8 @@ func (f *observeFlags) run(cmd *cobra.Command, name string) error {
 			table.add(*e.Termination)
 		case e.Err != nil:
 			table.miss(e.Pod, e.Err)
+		case e.Waits != "":
+			table.note("waiting for %s", e.Waits)
 		default:
 			table.note("%s: observed%s", e.Pod, portsText(e.Ports))
 		}
