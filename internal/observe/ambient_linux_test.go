@@ -23,24 +23,11 @@ func TestAmbient(t *testing.T) {
 	n := nettest.New(t)
 	front, app := n.Pod.Listen(t, "tcp", n.Pod.TCP4(hbone)), n.Pod.Listen(t, "tcp", n.Pod.TCP4(port))
 	loop(t, n.Pod, port)
-	w, err := Open(n.Pod.Path(), Options{IgnorePorts: []uint16{hbone}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	if err := w.Arm(); err != nil {
-		t.Fatal(err)
-	}
+	w := watched(t, n.Pod.Path(), Options{IgnorePorts: []uint16{hbone}}, (*Watch).Arm)
 	// ask has a client send a request through its tunnel, and ztunnel connect to the app for it.
 	ask := func() (client, tunnel, inner net.Conn, err error) {
 		t.Helper()
-		if client, err = n.Client.Dial(context.Background(), "tcp", front.Addr().String()); err != nil {
-			t.Fatal(err)
-		}
-		if tunnel, err = front.Accept(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _, _ = client.Close(), tunnel.Close() })
+		client, tunnel = join(t, n.Client, netip.Addr{}, front)
 		pass(t, client, tunnel, "request")
 		inner, err = transparent(n.Pod, n.Client.IPv4, app.Addr().String())
 		return client, tunnel, inner, err

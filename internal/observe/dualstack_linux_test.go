@@ -29,14 +29,7 @@ func TestDualStack(t *testing.T) {
 		t.Run(tt.listener, func(t *testing.T) {
 			n := nettest.New(t)
 			listener := n.Pod.Listen(t, tt.network, net.JoinHostPort("", strconv.Itoa(port)))
-			w, err := Open(n.Pod.Path(), Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer w.Close()
-			if err := w.Start(); err != nil {
-				t.Fatal(err)
-			}
+			w := watched(t, n.Pod.Path(), Options{}, (*Watch).Start)
 			dial := func(from *nettest.Namespace, family string) (net.Conn, error) {
 				to := n.Pod.TCP4(port)
 				if family == "tcp6" {

@@ -89,16 +89,16 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		counts, isInner := g.counts(s)
 		if !counts && !g.options.Shared && len(g.others) < connectionsMost {
 			g.others[s.Cookie] = s
-			if was, ok := before[s.Cookie]; ok && s.State == sockdiag.FinWait2 && s.Received == 0 {
-				g.others[s.Cookie] = was // s is the small socket that is left of it
+			if was, ok := before[s.Cookie]; ok && isLeftOf(was, s) {
+				g.others[s.Cookie] = was
 			}
 		}
 		if s.State == sockdiag.Listen || !counts {
 			continue
 		}
 		c := g.open[s.Cookie]
-		if c != nil && s.State == sockdiag.FinWait2 && s.Received == 0 && c.Received > 0 {
-			c.appFirst = true // the small socket that is left of it; its report follows
+		if c != nil && isLeftOf(c.Socket, s) {
+			c.appFirst = true // its report follows
 			continue
 		}
 		present[s.Cookie] = true
@@ -153,6 +153,11 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	for len(g.endings) > 0 && now.Sub(g.endings[0].at) > foldTime {
 		g.endings = g.endings[1:]
 	}
+}
+
+// isLeftOf reports whether s is the small socket of a connection that this side closed first.
+func isLeftOf(was, s sockdiag.Socket) bool {
+	return s.State == sockdiag.FinWait2 && s.Received == 0 && was.Received > 0
 }
 
 // still reports whether a look would show what the last one did, unless segments have come or gone: without a listener

@@ -26,28 +26,24 @@ var processors = sync.OnceValue(func() int {
 
 // newMarks opens marks. There are none where this process may not run on each processor.
 func newMarks(namespace *os.File) (m marks, err error) {
-	open := func() (err error) {
-		m, err = openMarks()
-		return err
+	if err = in(namespace, m.open); err != nil {
+		for _, fd := range m.sockets {
+			_ = unix.Close(fd)
+		}
 	}
-	if namespace != nil {
-		err = Within(int(namespace.Fd()), open)
-		return m, err
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	err = open()
 	return m, err
 }
 
-func openMarks() (m marks, err error) {
+func (m *marks) open() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	all, restore, err := allProcessors()
 	if err != nil {
-		return m, fmt.Errorf("find the processors: %w", err)
+		return fmt.Errorf("find the processors: %w", err)
 	}
 	restore()
 	if all.Count() < processors() {
-		return m, nil
+		return nil
 	}
 	m.cookies = make(map[uint64]bool)
 	for i := 0; len(m.processors) < all.Count(); i++ {
@@ -56,18 +52,16 @@ func openMarks() (m marks, err error) {
 		}
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
 		if err != nil {
-			m.close()
-			return marks{}, fmt.Errorf("open a socket: %w", err)
+			return fmt.Errorf("open a socket: %w", err)
 		}
 		m.processors, m.sockets = append(m.processors, i), append(m.sockets, fd)
 		cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
 		if err != nil {
-			m.close()
-			return marks{}, fmt.Errorf("read a socket's cookie: %w", err)
+			return fmt.Errorf("read a socket's cookie: %w", err)
 		}
 		m.cookies[cookie] = true
 	}
-	return m, nil
+	return nil
 }
 
 // allProcessors lets the calling thread run on each processor, and returns on which it may.
@@ -97,11 +91,5 @@ func (m marks) end() {
 		one.Set(processor)
 		_ = unix.SchedSetaffinity(0, &one) // one that has gone offline has no reports
 		_ = unix.Close(m.sockets[i])
-	}
-}
-
-func (m marks) close() {
-	for _, fd := range m.sockets {
-		_ = unix.Close(fd)
 	}
 }

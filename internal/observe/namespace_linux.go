@@ -20,10 +20,7 @@ type kernel struct {
 
 // openKernel opens everything in the namespace; nil is the process's own.
 func openKernel(namespace *os.File, buffer int) (k *kernel, err error) {
-	if namespace == nil {
-		return openHere(buffer)
-	}
-	err = Within(int(namespace.Fd()), func() (err error) {
+	err = in(namespace, func() (err error) {
 		k, err = openHere(buffer)
 		return err
 	})
@@ -31,6 +28,14 @@ func openKernel(namespace *os.File, buffer int) (k *kernel, err error) {
 		_ = k.close()
 	}
 	return k, err
+}
+
+// in runs f in a network namespace; nil is the process's own.
+func in(namespace *os.File, f func() error) error {
+	if namespace == nil {
+		return f()
+	}
+	return Within(int(namespace.Fd()), f)
 }
 
 // Within runs f in another network namespace: of a descriptor of /proc/PID/ns/net, or of a process (pidfd, since Linux

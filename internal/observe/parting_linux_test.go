@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/netip"
 	"runtime"
 	"testing"
 	"time"
@@ -36,14 +37,7 @@ func TestParting(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			n := nettest.New(t)
 			ln := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80))
-			w, err := Open(n.Pod.Path(), Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer w.Close()
-			if err := w.Arm(); err != nil {
-				t.Fatal(err)
-			}
+			w := watched(t, n.Pod.Path(), Options{}, (*Watch).Arm)
 			var theirs, ours []net.Conn
 			known := clients
 			outer := n.Client.Listen(t, "tcp", n.Client.TCP4(80))
@@ -52,14 +46,7 @@ func TestParting(t *testing.T) {
 				if tt.out {
 					from, to, known = n.Pod, outer, 0
 				}
-				c, err := from.Dial(context.Background(), "tcp", to.Addr().String())
-				if err != nil {
-					t.Fatal(err)
-				}
-				s, err := to.Accept()
-				if err != nil {
-					t.Fatal(err)
-				}
+				c, s := join(t, from, netip.Addr{}, to)
 				if tt.out {
 					c, s = s, c
 				}
@@ -118,14 +105,7 @@ func TestParting(t *testing.T) {
 
 // The kernel reports the marks of each processor.
 func TestMarks(t *testing.T) {
-	w, err := Open(nettest.New(t).Pod.Path(), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	if err := w.Begin(time.Now(), "test"); err != nil {
-		t.Fatal(err)
-	}
+	w := watched(t, nettest.New(t).Pod.Path(), Options{}, begun)
 	if got := w.End(time.Now(), Exit{}); got.Overruns > 0 {
 		t.Errorf("%+v", got)
 	}

@@ -15,14 +15,7 @@ import (
 func TestPod(t *testing.T) {
 	n := nettest.New(t)
 	front, back := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80)), n.Pod.Listen(t, "tcp", n.Pod.TCP4(8080))
-	w, err := Open(n.Pod.Path(), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	if err := w.Begin(time.Now(), "test"); err != nil {
-		t.Fatal(err)
-	}
+	w := watched(t, n.Pod.Path(), Options{}, begun)
 	exchange := func(from *nettest.Namespace, to net.Listener) {
 		t.Helper()
 		c, err := from.Dial(context.Background(), "tcp", to.Addr().String())
@@ -63,14 +56,7 @@ func TestArmed(t *testing.T) {
 	n := nettest.New(t)
 	ln := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80))
 	own := n.Client.IPv4
-	w, err := Open(n.Pod.Path(), Options{Local: func(a netip.Addr) bool { return a != own }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	if err := w.Arm(); err != nil {
-		t.Fatal(err)
-	}
+	w := watched(t, n.Pod.Path(), Options{Local: func(a netip.Addr) bool { return a != own }}, (*Watch).Arm)
 	dial := func() net.Conn {
 		t.Helper()
 		c, err := n.Client.Dial(context.Background(), "tcp", ln.Addr().String())

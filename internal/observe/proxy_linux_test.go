@@ -32,23 +32,24 @@ type exchange struct{ client, proxy, inner, app net.Conn }
 // ask has a client send a request, which the proxy passes on.
 func (s *sidecar) ask() (e exchange) {
 	s.t.Helper()
-	e.client, e.proxy = s.connect(s.Client, netip.Addr{}, s.front, proxyPort)
-	e.inner, e.app = s.connect(s.Pod, netip.MustParseAddr("127.0.0.6"), s.behind, behindPort)
+	e.client, e.proxy = join(s.t, s.Client, netip.Addr{}, s.front)
+	e.inner, e.app = join(s.t, s.Pod, netip.MustParseAddr("127.0.0.6"), s.behind)
 	pass(s.t, e.client, e.proxy, "request")
 	pass(s.t, e.inner, e.app, "request")
 	return e
 }
 
-func (s *sidecar) connect(from *nettest.Namespace, source netip.Addr, to net.Listener, port uint16) (near, far net.Conn) {
-	s.t.Helper()
-	near, err := from.DialFrom(context.Background(), source, "tcp", s.Pod.TCP4(port))
+// join connects to a listener: from a source if that is valid.
+func join(t *testing.T, from *nettest.Namespace, source netip.Addr, to net.Listener) (near, far net.Conn) {
+	t.Helper()
+	near, err := from.DialFrom(context.Background(), source, "tcp", to.Addr().String())
 	if err == nil {
 		far, err = to.Accept()
 	}
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
-	s.t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
 	return near, far
 }
 
@@ -127,7 +128,7 @@ func TestSidecar(t *testing.T) {
 				s.answer(e)
 			}
 			for range 5 {
-				client, proxy := s.connect(s.Client, netip.Addr{}, s.front, proxyPort)
+				client, proxy := join(s.t, s.Client, netip.Addr{}, s.front)
 				pass(s.t, client, proxy, "request")
 				s.refused()
 				s.fails(exchange{client: client, proxy: proxy})
@@ -135,7 +136,7 @@ func TestSidecar(t *testing.T) {
 			}
 		}, Lost{Refused: 5}, 5, busy},
 		{"a request from another container", func(s *sidecar, all []exchange) {
-			other, app := s.connect(s.Pod, netip.MustParseAddr("127.0.0.1"), s.behind, behindPort)
+			other, app := join(s.t, s.Pod, netip.MustParseAddr("127.0.0.1"), s.behind)
 			pass(s.t, other, app, "request")
 			_, _ = s.behind.Close(), app.Close()
 			for _, e := range all {
@@ -143,7 +144,7 @@ func TestSidecar(t *testing.T) {
 			}
 		}, Lost{}, 0, busy},
 		{"the app's own request to another pod", func(s *sidecar, all []exchange) {
-			client, proxy := s.connect(s.Pod, netip.Addr{}, s.front, proxyPort)
+			client, proxy := join(s.t, s.Pod, netip.Addr{}, s.front)
 			pass(s.t, client, proxy, "request")
 			_ = proxy.Close()
 			for _, e := range all {
@@ -154,14 +155,7 @@ func TestSidecar(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &sidecar{Net: nettest.New(t), t: t, attempts: 3}
 			s.front, s.behind = s.Pod.Listen(t, "tcp", s.Pod.TCP4(proxyPort)), s.Pod.Listen(t, "tcp", s.Pod.TCP4(behindPort))
-			w, err := Open(s.Pod.Path(), Options{ProxyPorts: []uint16{proxyPort}, Attempts: s.attempts})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer w.Close()
-			if err := w.Arm(); err != nil {
-				t.Fatal(err)
-			}
+			w := watched(t, s.Pod.Path(), Options{ProxyPorts: []uint16{proxyPort}, Attempts: s.attempts}, (*Watch).Arm)
 			var all []exchange
 			for range idle {
 				s.answer(s.ask())

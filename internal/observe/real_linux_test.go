@@ -20,6 +20,12 @@ func opened(t *testing.T, a *program, start func(*Watch) error) *Watch {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return watched(t, namespace, o, start)
+}
+
+// watched is a watch of a network namespace, after start.
+func watched(t *testing.T, namespace string, o Options, start func(*Watch) error) *Watch {
+	t.Helper()
 	w, err := Open(namespace, o)
 	if err != nil {
 		t.Fatal(err)
@@ -30,6 +36,9 @@ func opened(t *testing.T, a *program, start func(*Watch) error) *Watch {
 	}
 	return w
 }
+
+// begun begins at once.
+func begun(w *Watch) error { return w.Begin(time.Now(), "test") }
 
 // observed starts a watch of an app that has begun.
 func observed(t *testing.T, a *program) *Watch {
@@ -240,19 +249,10 @@ func TestOverrun(t *testing.T) {
 // overrun ends 300 connections of a watch with room for two reports.
 func overrun(t *testing.T) Termination {
 	a := startApp(t, "go")
-	o, _, err := OfProcess(a.cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := Open("", o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	w.buffer = 1 // the kernel makes it 2 kB: two reports
-	if err := w.Start(); err != nil {
-		t.Fatal(err)
-	}
+	w := opened(t, a, func(w *Watch) error {
+		w.buffer = 1 // the kernel makes it 2 kB: two reports
+		return w.Start()
+	})
 	for range 300 {
 		connect(t, a).ask(t, "/slow")
 	}

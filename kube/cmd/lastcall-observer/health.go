@@ -73,7 +73,7 @@ func (h *health) handler(registry *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("/readyz", h.ready)
-	mux.Handle("/metrics", sideport.Scrapes(promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true}))) // a compressor takes 0.8 MB)
+	mux.Handle("/metrics", sideport.Scrapes(promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true}))) // a compressor takes 0.8 MB
 	return mux
 }
 
