@@ -65,7 +65,14 @@ type Input struct {
 type linting struct {
 	Input
 	grace    time.Duration
+	expanded []located
 	findings []Finding
+}
+
+// located is a container, as its kubelet starts it, with its path.
+type located struct {
+	corev1.Container
+	path string
 }
 
 // appsOwn is the time that a fix leaves to the app after a wait.
@@ -112,13 +119,16 @@ func (l *linting) fixGrace(d time.Duration) {
 
 // containers calls f for each container with its path.
 func (l *linting) containers(f func(c *corev1.Container, path string)) {
-	for i := range l.Pod.Spec.InitContainers {
-		c := manifest.Expanded(l.Pod.Spec.InitContainers[i])
-		f(&c, "spec.initContainers["+c.Name+"]")
+	if l.expanded == nil { // for the first rule of many
+		for _, c := range l.Pod.Spec.InitContainers {
+			l.expanded = append(l.expanded, located{manifest.Expanded(c), "spec.initContainers[" + c.Name + "]"})
+		}
+		for _, c := range l.Pod.Spec.Containers {
+			l.expanded = append(l.expanded, located{manifest.Expanded(c), "spec.containers[" + c.Name + "]"})
+		}
 	}
-	for i := range l.Pod.Spec.Containers {
-		c := manifest.Expanded(l.Pod.Spec.Containers[i])
-		f(&c, "spec.containers["+c.Name+"]")
+	for i := range l.expanded {
+		f(&l.expanded[i].Container, l.expanded[i].path)
 	}
 }
 
