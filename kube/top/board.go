@@ -14,6 +14,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/live"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/kube/check"
 )
 
@@ -197,17 +198,8 @@ func (b *Board) Settle(ctx context.Context, atMost time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	_ = poll.Until(ctx, 20*time.Millisecond, func() bool {
 		pods, _, _ := b.Snapshot()
-		if !slices.ContainsFunc(pods, func(p Pod) bool { return p.State == nil && p.Problem == "" && p.Report == "" }) {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+		return !slices.ContainsFunc(pods, func(p Pod) bool { return p.State == nil && p.Problem == "" && p.Report == "" })
+	})
 }
