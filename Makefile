@@ -4,10 +4,12 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 PEERS   := $(or $(LASTCALL_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lastcall/peers)
 # The modules of go.work: those with programs for users, and lab with tests and tools.
-MODULES := . grpcdrain gateway rehearsal kube lab
+MODULES := . cmd internal/sidecar grpcdrain gateway rehearsal kube lab
+# Those that build without go.work; the others are published, and require tags of this repository (TestImporter).
+ALONE   := . gateway rehearsal kube lab
 ALL     := $(MODULES:%=./%/...)
 # Packages that must also build for macOS and Windows.
-PORTABLE := . ./drain ./httpdrain ./internal/cli/... ./rehearsal/command ./kube/cmd/lastcallctl
+PORTABLE := . ./drain ./httpdrain ./internal/sidecar/cli/... ./rehearsal/command ./kube/cmd/lastcallctl
 # The race detector needs a C compiler; tests without it are better than none.
 RACE    := $(if $(shell command -v cc || command -v gcc),-race)
 FLAGS   := -trimpath -ldflags "-s -w -funcalign=16 -X main.version=$(VERSION)"
@@ -31,7 +33,7 @@ IMAGES    = $(or $(REGISTRY),localhost)
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo '  ARGS="…" is handed on by rehearse and bench, PKG=./internal/pipe narrows test, flaky, fuzz and cover.'
+	@echo '  ARGS="…" is handed on by rehearse and bench, PKG=./internal/sidecar/pipe narrows test, flaky, fuzz and cover.'
 	@echo '  REGISTRY=registry.example.com/team is where push uploads the images, and where nodes pull them.'
 
 build: ## bin/lastcall, lastcallctl, lastcall-controller, lastcall-cni, lastcall-observer and lastcall-gateway, static
@@ -107,7 +109,7 @@ lint: ## gofmt, vet, staticcheck, builds for macOS and Windows, wording of all t
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "gofmt -w" $$unformatted; exit 1; }
 	go vet $(ALL) ./lab/chart/... ./lab/conformance/...
 	go tool staticcheck $(ALL) ./lab/chart/... ./lab/conformance/...
-	@for module in $(MODULES); do GOWORK=off go build -C $$module ./... || exit 1; done
+	@for module in $(ALONE); do GOWORK=off go build -C $$module ./... || exit 1; done
 	@# lastcallctl and the library also run on people's machines.
 	@for platform in darwin/arm64 windows/amd64; do export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0; \
 		echo "GOOS=$$GOOS GOARCH=$$GOARCH go vet $(PORTABLE)"; \

@@ -63,6 +63,11 @@
 // the program serves again. The address must not be part of a Service: any caller of /prestop drains the
 // pod.
 //
+// # Handlers and what they need
+//
+// Draining notifies handlers of streams, WebSockets and long polls. WithBackground runs what must outlive the
+// requests, such as pools; WithSideServer serves metrics until the end.
+//
 // # More than HTTP
 //
 // A Worker counts the jobs of a program without inbound connections. Package

@@ -157,3 +157,78 @@ func ExampleRun() {
 	fmt.Println(report.Trigger, report.Verdict, err)
 	// Output: context clean <nil>
 }
+
+// A stream of events ends when the drain begins, between two events: its client reconnects, to another pod.
+func ExampleDraining() {
+	ctx, terminate := context.WithCancel(context.Background())
+	events := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: first\n\n")
+		_ = http.NewResponseController(w).Flush()
+		terminate() // the pod is deleted while the client listens
+		select {
+		case <-time.After(time.Hour): // the next event
+		case <-lastcall.Draining(r.Context()):
+		case <-r.Context().Done(): // the client has gone
+		}
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		resp, err := http.Get("http://" + ln.Addr().String())
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		defer resp.Body.Close()
+		all, err := io.ReadAll(resp.Body)
+		fmt.Printf("%q %v\n", all, err)
+	}()
+	report, err := lastcall.Serve(ctx, &http.Server{Handler: http.HandlerFunc(events)},
+		lastcall.WithListener(ln), lastcall.WithMinimumDrain(0), lastcall.WithQuietTime(0),
+		lastcall.WithLogger(slog.New(slog.DiscardHandler)))
+	<-read
+	fmt.Println(report.Verdict, err)
+	// Output:
+	// "data: first\n\n" <nil>
+	// clean <nil>
+}
+
+// A pool lives until the last request has ended, although the context of Serve ends at SIGTERM.
+func ExampleWithBackground() {
+	ctx, terminate := context.WithCancel(context.Background())
+	pool := func(ctx context.Context) error {
+		<-ctx.Done()
+		fmt.Println("the pool is closed")
+		return nil
+	}
+	w := lastcall.NewWorker("orders")
+	go w.Do(func(*lastcall.Job) {
+		terminate()
+		time.Sleep(50 * time.Millisecond)
+		fmt.Println("handled")
+	})
+	report, err := lastcall.Run(ctx, w, lastcall.WithBackground(pool), lastcall.WithLogger(slog.New(slog.DiscardHandler)))
+	fmt.Println(report.Verdict, err)
+	// Output:
+	// handled
+	// the pool is closed
+	// clean <nil>
+}
+
+// Metrics are served on a port of their own until the end, and a scrape delays nothing.
+func ExampleWithSideServer() {
+	ctx, terminate := context.WithCancel(context.Background())
+	terminate()
+	metrics := &http.Server{Addr: "127.0.0.1:0", Handler: http.NotFoundHandler()}
+	report, err := lastcall.Serve(ctx, &http.Server{Addr: "127.0.0.1:0"},
+		lastcall.WithSideServer(metrics),
+		lastcall.WithMinimumDrain(0), lastcall.WithQuietTime(0),
+		lastcall.WithLogger(slog.New(slog.DiscardHandler)))
+	fmt.Println(report.Verdict, err)
+	// Output: clean <nil>
+}

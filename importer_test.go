@@ -1,39 +1,86 @@
 package lastcall
 
 import (
+	"archive/zip"
+	"fmt"
+	"io/fs"
+	"net/url"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// TestImporter is a program of another module that imports every public package. Its go.mod and go.sum
-// gain x/net and what x/net needs, but nothing that the sidecar or Kubernetes' clients need, and it builds
-// on every system.
+// released is the version that grpcdrain requires of the library: the tag of both.
+const released = "v0.1.0"
+
+const modulePath = "github.com/lastcall-dev/lastcall"
+
+// oldest is the oldest version of Go that the library supports.
+const oldest = "go1.25.5"
+
+// TestImporter is a program of another module that gets this working tree as a released version, from a module proxy of
+// files. Its go.mod gains x/net and what x/net needs, but nothing that the sidecar or Kubernetes' clients need; it builds
+// with the oldest Go, and on every system.
 func TestImporter(t *testing.T) {
-	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
+	proxy := t.TempDir()
+	for _, folder := range []string{".", "grpcdrain"} {
+		if err := release(proxy, folder); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, err := os.ReadFile("go.mod"); err != nil { // so that go test's cache knows of it
-		t.Fatal(err)
+	compilers := map[string]string{"this Go": "go"}
+	if !testing.Short() {
+		cmd := exec.Command("go", "env", "GOROOT")
+		cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), "GOTOOLCHAIN="+oldest)
+		root, err := cmd.Output()
+		if err != nil {
+			t.Skipf("%s is unavailable: %v", oldest, err)
+		}
+		compilers[oldest] = filepath.Join(strings.TrimSpace(string(root)), "bin", "go")
 	}
-	const module = "github.com/lastcall-dev/lastcall"
-	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod": "module example.com/importer\n\ngo 1.26.0\n\nrequire " + module + " v0.0.0\n\nreplace " + module + " => " + here + "\n",
-		"main.go": `package main
+	cache := t.TempDir() // of its own: the version's content is that of today
+	for name, compiler := range compilers {
+		t.Run(name+": the library", func(t *testing.T) {
+			p := importer{dir: t.TempDir(), compiler: compiler, proxy: proxy, cache: cache}
+			p.get(t, modulePath, mainHTTP)
+			p.check(t, []string{modulePath})
+			p.write(t, "main_test.go", testPlanes)
+			p.run(t, "mod", "tidy")
+			p.check(t, []string{modulePath, "golang.org/x/net", "golang.org/x/text"})
+			p.run(t, "vet", "./...")
+			if testing.Short() || name == oldest {
+				return
+			}
+			for _, system := range []string{"darwin", "windows"} {
+				p.env = []string{"GOOS=" + system, "CGO_ENABLED=0"}
+				p.run(t, "build", "-o", os.DevNull, ".")
+			}
+		})
+		if name == oldest || testing.Short() {
+			t.Run(name+": grpcdrain", func(t *testing.T) {
+				p := importer{dir: t.TempDir(), compiler: compiler, proxy: proxy, cache: cache}
+				p.get(t, modulePath+"/grpcdrain", mainGRPC)
+				p.check(t, nil)
+			})
+		}
+	}
+}
+
+const mainHTTP = `package main
 
 import (
 	"context"
 	"log"
 	"net/http"
 
-	"` + module + `"
-	"` + module + `/drain"
-	"` + module + `/httpdrain"
+	"github.com/lastcall-dev/lastcall"
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/httpdrain"
 )
 
 var _ drain.DataPlane = (*httpdrain.Plane)(nil)
@@ -44,65 +91,178 @@ func main() {
 		log.Fatal(err)
 	}
 }
-`,
-		"main_test.go": `package main
+`
+
+const testPlanes = `package main
 
 import (
-	_ "` + module + `/drain/draintest"
-	_ "` + module + `/drain/planetest"
+	_ "github.com/lastcall-dev/lastcall/drain/draintest"
+	_ "github.com/lastcall-dev/lastcall/drain/planetest"
 )
-`,
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	run := func(env []string, args ...string) string {
-		t.Helper()
-		cmd := exec.Command("go", args...)
-		cmd.Dir = dir
-		// Offline: all that the program may need is in the module cache, because this test needs it too.
-		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOSUMDB=off", "GOWORK=off")
-		cmd.Env = append(cmd.Env, env...)
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-		return string(out)
-	}
-	run(nil, "mod", "tidy")
+`
 
-	want := []string{"golang.org/x/net", "golang.org/x/text"}
-	for _, file := range []string{"go.mod", "go.sum"} {
-		text, err := os.ReadFile(filepath.Join(dir, file))
+const mainGRPC = `package main
+
+import (
+	"context"
+	"log"
+	"net/http"
+
+	"google.golang.org/grpc"
+
+	"github.com/lastcall-dev/lastcall"
+	"github.com/lastcall-dev/lastcall/grpcdrain"
+)
+
+func main() {
+	plane := grpcdrain.New(func(opts ...grpc.ServerOption) *grpc.Server { return grpc.NewServer(opts...) }, grpcdrain.Options{})
+	if _, err := lastcall.Serve(context.Background(), &http.Server{Addr: ":8080"}, lastcall.With(plane)); err != nil {
+		log.Fatal(err)
+	}
+}
+`
+
+// importer is the module that imports the library.
+type importer struct {
+	dir, compiler, proxy, cache string
+	env                         []string
+}
+
+// get gets a module for a program that imports it, and builds it.
+func (p *importer) get(t *testing.T, module, program string) {
+	t.Helper()
+	p.write(t, "go.mod", "module example.com/importer\n\ngo 1.25.0\n")
+	p.write(t, "main.go", program)
+	p.run(t, "get", module+"@"+released)
+	p.run(t, "mod", "tidy")
+	p.run(t, "build", "-o", os.DevNull, ".")
+}
+
+func (p *importer) write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *importer) run(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(p.compiler, args...)
+	cmd.Dir = p.dir
+	cmd.Env = append(os.Environ(), "GOPROXY="+fileURL(p.proxy)+","+fileURL(filepath.Join(env(t, "GOMODCACHE"), "cache", "download"))+","+env(t, "GOPROXY"),
+		"GOFLAGS=-mod=mod -modcacherw -trimpath", "GOMODCACHE="+p.cache, "GOSUMDB=off", "GOWORK=off", "GOTOOLCHAIN=local", "GOROOT=")
+	cmd.Env = append(cmd.Env, p.env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// check compares what go.mod requires, and what the importer's other modules could be raised by.
+func (p *importer) check(t *testing.T, needs []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.dir, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "\ngo 1.25.0\n") || !strings.Contains(string(text), modulePath+" "+released) {
+		t.Errorf("go.mod: want go 1.25.0, and %s %s:\n%s", modulePath, released, text)
+	}
+	if needs == nil {
+		return
+	}
+	var got []string
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(strings.TrimPrefix(line, "require "))
+		if name, version, ok := strings.Cut(line, " "); ok && strings.HasPrefix(version, "v") {
+			got = append(got, name)
+		}
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, needs) {
+		t.Errorf("go.mod requires %q, want %q:\n%s", got, needs, text)
+	}
+	for line := range strings.Lines(p.run(t, "list", "-m", "-f", "{{.Path}}", "all")) {
+		name := strings.TrimSpace(line)
+		if name != modulePath && name != "example.com/importer" && !strings.HasPrefix(name, "golang.org/x/") {
+			t.Errorf("the importer's version of %s may be raised", name)
+		}
+	}
+}
+
+func env(t *testing.T, name string) string {
+	t.Helper()
+	out, err := exec.Command("go", "env", name).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func fileURL(folder string) string {
+	folder = filepath.ToSlash(folder)
+	if runtime.GOOS == "windows" {
+		folder = "/" + folder
+	}
+	return (&url.URL{Scheme: "file", Path: folder}).String()
+}
+
+// release puts the module of a folder into a module proxy, as https://go.dev/ref/mod#goproxy-protocol has it.
+func release(proxy, folder string) error {
+	name := path.Join(modulePath, filepath.ToSlash(folder))
+	versions := filepath.Join(proxy, filepath.FromSlash(name), "@v")
+	if err := os.MkdirAll(versions, 0o755); err != nil {
+		return err
+	}
+	mod, err := os.ReadFile(filepath.Join(folder, "go.mod"))
+	if err != nil {
+		return err
+	}
+	for suffix, text := range map[string]string{
+		"list": released + "\n", released + ".mod": string(mod),
+		released + ".info": fmt.Sprintf(`{"Version":%q,"Time":"2026-11-23T00:00:00Z"}`, released),
+	} {
+		if err := os.WriteFile(filepath.Join(versions, suffix), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	file, err := os.Create(filepath.Join(versions, released+".zip"))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	archive := zip.NewWriter(file)
+	err = filepath.WalkDir(folder, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
-		var got []string
-		for line := range strings.Lines(string(text)) {
-			line = strings.TrimSpace(strings.TrimPrefix(line, "require "))
-			if path, version, ok := strings.Cut(line, " "); ok && strings.HasPrefix(version, "v") && path != module && !slices.Contains(got, path) {
-				got = append(got, path)
+		relative, err := filepath.Rel(folder, p)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			_, nested := os.Stat(filepath.Join(p, "go.mod"))
+			if relative != "." && (nested == nil || strings.HasPrefix(d.Name(), ".")) {
+				return filepath.SkipDir // another module, or no part of one
 			}
+			return nil
 		}
-		slices.Sort(got)
-		if !slices.Equal(got, want) {
-			t.Errorf("%s lists %q, want %q:\n%s", file, got, want, text)
+		if d.Name() != "go.mod" && filepath.Ext(p) != ".go" {
+			return nil
 		}
-	}
-	for p := range strings.Lines(run(nil, "list", "-deps", "-test", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "./...")) {
-		p = strings.TrimSpace(p)
-		known := slices.ContainsFunc([]string{"", "example.com/importer", module, want[0], want[1]}, func(m string) bool {
-			return p == m || m != "" && (strings.HasPrefix(p, m+"/") || strings.HasPrefix(p, m+".test") || strings.HasPrefix(p, m+" ["))
-		})
-		if !known {
-			t.Errorf("the importer needs %s", p)
+		text, err := os.ReadFile(p)
+		if err != nil {
+			return err
 		}
+		w, err := archive.Create(name + "@" + released + "/" + filepath.ToSlash(relative))
+		if err == nil {
+			_, err = w.Write(text)
+		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	if testing.Short() {
-		t.Skip("short: the cross-compiled builds are left out")
-	}
-	for _, system := range []string{"linux", "darwin", "windows"} {
-		run([]string{"GOOS=" + system, "CGO_ENABLED=0"}, "build", "-o", os.DevNull, ".")
-	}
+	return archive.Close()
 }

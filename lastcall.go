@@ -1,6 +1,7 @@
 package lastcall
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -22,6 +23,20 @@ import (
 // itself.
 type Report = drain.Report
 
+// Draining returns a channel that is closed when the drain begins. ctx is the context of an HTTP request, hijacked or
+// not, or of a gRPC call; for any other it returns nil, which is never ready. A handler that streams events, holds a
+// WebSocket or waits for news selects on it, and ends where its client loses nothing:
+//
+//	select {
+//	case event := <-events:
+//		…
+//	case <-lastcall.Draining(r.Context()):
+//		return // the client reconnects, to another pod
+//	case <-r.Context().Done():
+//		return
+//	}
+func Draining(ctx context.Context) <-chan struct{} { return drain.Begun(ctx) }
+
 // settings are what the options and the environment set.
 type settings struct {
 	config        drain.Config
@@ -30,6 +45,8 @@ type settings struct {
 	certFile      string
 	keyFile       string
 	others        []drain.DataPlane
+	sides         []*http.Server
+	background    []func(context.Context) error
 	uncounted     func(*http.Request) bool
 	answer        http.HandlerFunc
 	statusAddress string
@@ -53,6 +70,12 @@ func newSettings(opts []Option) (settings, error) {
 	if slices.Contains(s.listeners, nil) {
 		return s, errors.New("a listener of WithListener is nil")
 	}
+	if slices.Contains(s.sides, nil) {
+		return s, errors.New("a server of WithSideServer is nil")
+	}
+	if slices.ContainsFunc(s.background, func(f func(context.Context) error) bool { return f == nil }) {
+		return s, errors.New("a function of WithBackground is nil")
+	}
 	for _, p := range s.others {
 		if err := check(p); err != nil {
 			return s, fmt.Errorf("With: %w", err)
@@ -72,8 +95,9 @@ func newSettings(opts []Option) (settings, error) {
 // main should return next.
 //
 // It listens on the server's Addr (or WithListener), with TLS if the server's TLSConfig has a
-// certificate (or WithTLSFiles), and takes the server over: its own Serve, Shutdown and Close must
-// not be called.
+// certificate (or WithTLSFiles), and takes the server over: its own Serve must not be called. Functions of
+// RegisterOnShutdown are called when no new connections are expected. If the program calls the server's own
+// Shutdown, it waits as net/http's does, and Serve ends as at Ctrl-C.
 //
 // The error is not nil when the server could not be started, or failed before its end. A request that
 // was cut is no error: see Report.Verdict.
@@ -132,10 +156,10 @@ func (s *settings) serve(ctx context.Context, server *http.Server) (Report, erro
 	if err != nil {
 		return Report{}, err
 	}
-	if err := s.listen(server.Addr, useTLS); err != nil {
+	if err := s.listen(addressOf(server, useTLS)); err != nil {
 		return Report{}, err
 	}
-	plane := httpdrain.New(server, httpdrain.Options{Answer: s.answer, Uncounted: s.isUncounted})
+	plane := httpdrain.New(server, httpdrain.Options{Answer: s.answer, Uncounted: s.isUncounted, OnShutdown: signals.shutdown})
 	serve := plane.Serve
 	if useTLS {
 		serve = plane.ServeTLS
@@ -166,17 +190,22 @@ func (s *settings) prepareTLS(server *http.Server) (bool, error) {
 		}
 		server.TLSConfig.Certificates = append(server.TLSConfig.Certificates, cert)
 	}
-	c := server.TLSConfig
-	return c != nil && (len(c.Certificates) > 0 || c.GetCertificate != nil || c.GetConfigForClient != nil), nil
+	return hasCertificate(server.TLSConfig), nil
+}
+
+func hasCertificate(c *tls.Config) bool {
+	return c != nil && (len(c.Certificates) > 0 || c.GetCertificate != nil || c.GetConfigForClient != nil)
+}
+
+// addressOf is where net/http's ListenAndServe would listen.
+func addressOf(server *http.Server, useTLS bool) string {
+	return cmp.Or(server.Addr, map[bool]string{false: ":http", true: ":https"}[useTLS])
 }
 
 // listen listens on the server's address, unless the caller has brought listeners.
-func (s *settings) listen(address string, useTLS bool) error {
+func (s *settings) listen(address string) error {
 	if len(s.listeners) > 0 {
 		return nil
-	}
-	if address == "" {
-		address = map[bool]string{false: ":http", true: ":https"}[useTLS] // as net/http's ListenAndServe
 	}
 	ln, err := listen.Open("tcp", address)
 	s.listeners = append(s.listeners, ln)

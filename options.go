@@ -1,6 +1,7 @@
 package lastcall
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -65,6 +66,20 @@ func WithTLSFiles(certFile, keyFile string) Option {
 // With drains more data planes together with the first: a Worker, a gRPC server, another HTTP server.
 func With(planes ...drain.DataPlane) Option {
 	return func(s *settings) { s.others = append(s.others, planes...) }
+}
+
+// WithSideServer serves other servers on their Addr until the very end, such as for metrics or pprof. They are
+// not drained: their requests never delay the end, and are answered until the report has been logged.
+func WithSideServer(servers ...*http.Server) Option {
+	return func(s *settings) { s.sides = append(s.sides, servers...) }
+}
+
+// WithBackground runs functions next to the server, whose context ends when every conversation has ended: pools,
+// producers, caches, all that requests in flight need until their end. The context that Serve is given ends
+// too early for them if it ends at SIGTERM. Serve waits for them, no longer than until SIGKILL. An error begins the
+// drain, and Serve returns it; an error that the end of the context has caused is none.
+func WithBackground(functions ...func(context.Context) error) Option {
+	return func(s *settings) { s.background = append(s.background, functions...) }
 }
 
 // WithUncounted sets which requests do not delay the end, neither as busy nor as arrivals. Requests of

@@ -1,7 +1,9 @@
 package lastcall
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -10,7 +12,7 @@ import (
 )
 
 // run waits for the signal that begins the termination, and takes the planes through it.
-func (s *settings) run(ctx context.Context, planes []drain.DataPlane, signals *signals) (Report, error) {
+func (s *settings) run(ctx context.Context, planes []drain.DataPlane, signals *signals) (report Report, err error) {
 	// No client connects to a worker: none has to learn that the pod ends.
 	if !slices.ContainsFunc(planes, func(p drain.DataPlane) bool { _, isWorker := p.(*Worker); return !isWorker }) {
 		s.config.MinimumDrain, s.config.QuietTime, s.drainedByHook = 0, 0, false
@@ -19,14 +21,22 @@ func (s *settings) run(ctx context.Context, planes []drain.DataPlane, signals *s
 		s.log.Warn("timers contradict each other", "problem", c)
 	}
 	plane := &monitored{DataPlane: drain.Join(planes...), status: newStatus()}
-	served, err := s.serveStatus(plane.status, signals)
+	served, err := s.serveSides(plane.status, signals)
 	if err != nil {
 		plane.Kill()
 		return Report{}, err
 	}
 	defer served()
+	background := s.startBackground(ctx)
+	defer func() {
+		began := report.Began
+		if began.IsZero() {
+			began = time.Now()
+		}
+		err = errors.Join(err, background.stop(began.Add(s.config.GracePeriod-stopMargin)))
+	}()
 	for {
-		report, err := s.terminate(ctx, plane, planes, signals)
+		report, err = s.terminate(ctx, plane, planes, signals, background.failed)
 		if err != nil {
 			plane.Kill()
 			return report, err
@@ -40,13 +50,15 @@ func (s *settings) run(ctx context.Context, planes []drain.DataPlane, signals *s
 
 // terminate is one termination: from the signal that begins it to the end, or until the drain is
 // cancelled.
-func (s *settings) terminate(ctx context.Context, plane *monitored, planes []drain.DataPlane, signals *signals) (Report, error) {
-	trigger, crashed := s.await(ctx, plane, planes, signals)
+func (s *settings) terminate(ctx context.Context, plane *monitored, planes []drain.DataPlane, signals *signals, failed <-chan struct{}) (Report, error) {
+	trigger, name := s.await(ctx, plane, planes, signals, failed)
 	config := s.timers(trigger, plane)
-	name, log := signals.name(trigger), s.log.Info
-	if crashed {
-		name, log = "server ended", s.log.Warn
+	log := s.log.Info
+	if name != "" {
+		log = s.log.Warn
 	}
+	crashed := name == serverEnded
+	name = cmp.Or(name, signals.name(trigger))
 	log("draining", "trigger", name, "minimum_drain", config.MinimumDrain, "quiet_time", config.QuietTime, "grace_period", config.GracePeriod)
 	report, err := drain.Termination{
 		Plane:    plane,
@@ -60,14 +72,20 @@ func (s *settings) terminate(ctx context.Context, plane *monitored, planes []dra
 	if crashed {
 		report.Verdict = drain.Crashed
 	}
-	if trigger == drain.Terminate {
+	if trigger == drain.Terminate || trigger == drain.Interrupt {
 		report.Trigger = name
 	}
 	return report, err
 }
 
-// await serves until a signal, or until a plane ends by itself.
-func (s *settings) await(ctx context.Context, plane *monitored, planes []drain.DataPlane, signals *signals) (trigger drain.Signal, crashed bool) {
+// What begins a termination without a signal, as the report names it.
+const (
+	serverEnded      = "server ended"
+	backgroundFailed = "background function failed"
+)
+
+// await serves until a signal, until a plane ends by itself or a background function fails. name is empty for a signal.
+func (s *settings) await(ctx context.Context, plane *monitored, planes []drain.DataPlane, signals *signals, failed <-chan struct{}) (trigger drain.Signal, name string) {
 	ended := make(chan struct{}, len(planes))
 	over := make(chan struct{})
 	defer close(over)
@@ -90,9 +108,11 @@ func (s *settings) await(ctx context.Context, plane *monitored, planes []drain.D
 	for {
 		select {
 		case trigger := <-signals.received:
-			return trigger, false
+			return trigger, ""
 		case <-ended:
-			return drain.Terminate, true
+			return drain.Terminate, serverEnded
+		case <-failed:
+			return drain.Terminate, backgroundFailed
 		case <-look:
 			plane.look(ctx)
 		}

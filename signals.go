@@ -16,11 +16,13 @@ import (
 type signals struct {
 	received    chan drain.Signal
 	fromContext atomic.Bool // the first was the end of the context
+	fromServer  atomic.Bool // the first was a call of the server's own Shutdown
+	shutdowns   chan struct{}
 }
 
 // listenForSignals listens until stop is called.
 func (s *settings) listenForSignals(ctx context.Context) (_ *signals, stop func()) {
-	out := &signals{received: make(chan drain.Signal, 16)}
+	out := &signals{received: make(chan drain.Signal, 16), shutdowns: make(chan struct{}, 1)}
 	over := make(chan struct{})
 	var listening sync.WaitGroup
 	own := make(chan os.Signal, 16)
@@ -28,26 +30,35 @@ func (s *settings) listenForSignals(ctx context.Context) (_ *signals, stop func(
 		signal.Notify(own, syscall.SIGTERM, os.Interrupt)
 	}
 	listening.Go(func() {
-		ctxDone := ctx.Done()
+		ctxDone, shutdowns := ctx.Done(), out.shutdowns
 		// When the context is the caller's signal.NotifyContext, one SIGTERM arrives twice: by the
-		// context and by own. It must not be taken for two, of which the second makes the last call.
+		// context and by own; if the caller's own handler calls Shutdown, by that and by own. It must not be
+		// taken for two, of which the second makes the last call.
 		repeated := false
 		for {
 			select {
 			case sig := <-own:
-				ctxDone = nil
+				ctxDone, shutdowns = nil, nil
 				if repeated {
 					repeated = false
 					continue
 				}
 				out.send(map[bool]drain.Signal{false: drain.Terminate, true: drain.Interrupt}[sig == os.Interrupt])
 			case sig := <-s.signals:
-				ctxDone = nil
+				ctxDone, shutdowns = nil, nil
+				if repeated {
+					repeated = false
+					continue
+				}
 				out.send(sig)
 			case <-ctxDone:
-				ctxDone, repeated = nil, true
+				ctxDone, shutdowns, repeated = nil, nil, true
 				out.fromContext.Store(true)
 				out.send(drain.Terminate)
+			case <-shutdowns: // its listeners are closed: to wait for new connections is of no use
+				ctxDone, shutdowns, repeated = nil, nil, true
+				out.fromServer.Store(true)
+				out.send(drain.Interrupt)
 			case <-over:
 				return
 			}
@@ -68,10 +79,21 @@ func (s *signals) send(sig drain.Signal) {
 	}
 }
 
+// shutdown is called when the program has called the server's own Shutdown.
+func (s *signals) shutdown() {
+	select {
+	case s.shutdowns <- struct{}{}:
+	default:
+	}
+}
+
 // name is what the report calls the signal that began the termination.
 func (s *signals) name(trigger drain.Signal) string {
-	if trigger == drain.Terminate && s.fromContext.Load() {
+	switch {
+	case trigger == drain.Terminate && s.fromContext.Load():
 		return "context"
+	case trigger == drain.Interrupt && s.fromServer.Load():
+		return "shutdown"
 	}
 	return trigger.String()
 }

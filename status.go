@@ -2,7 +2,6 @@ package lastcall
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/listen"
 )
 
 // status is what /ready and /prestop answer by.
@@ -37,32 +35,16 @@ func (s *status) enter(p drain.Phase) {
 	s.changed = make(chan struct{})
 }
 
-// serveStatus serves the status address, if there is one, until stop is called.
-func (s *settings) serveStatus(st *status, signals *signals) (stop func(), err error) {
-	if s.statusAddress == "" {
-		return func() {}, nil
-	}
-	ln, err := listen.Open("tcp", s.statusAddress)
-	if err != nil {
-		return nil, fmt.Errorf("status address: %w", err)
-	}
-	s.log.Info("serving status", "address", ln.Addr().String())
-	server := &http.Server{
+// statusServer serves the status address.
+func (s *settings) statusServer(st *status, signals *signals) *http.Server {
+	return &http.Server{
+		Addr:              s.statusAddress,
 		Handler:           s.statusHandler(st, signals),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    8 << 10,
 		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, 0),
 	}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(ln) })
-	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-		defer cancel()
-		_ = server.Shutdown(ctx) // the answer to a hook is on its way
-		_ = server.Close()
-		serving.Wait()
-	}, nil
 }
 
 func (s *settings) statusHandler(st *status, signals *signals) http.Handler {

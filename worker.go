@@ -27,6 +27,9 @@ import (
 //
 // A job includes the wait for its message: a message that arrives at the moment of SIGTERM is never
 // dropped between the queue and its handler.
+//
+// A job that has used Receiving, and neither Context nor SetName, has received nothing. If such jobs return at once,
+// as while the broker fails, Do waits between them: 1 ms, then twice as long each time, up to 100 ms.
 type Worker struct {
 	name    string
 	changes chan struct{}
@@ -35,6 +38,7 @@ type Worker struct {
 	mu        sync.Mutex // guards what follows
 	jobs      map[*Job]struct{}
 	begun     uint64
+	empty     int // jobs in a row that received nothing
 	accepting bool
 	ended     bool
 	wake      chan struct{} // closed and replaced when accepting, ended or jobs change
@@ -67,7 +71,8 @@ type Job struct {
 	w                  *Worker
 	began              time.Time
 	receiving, working context.Context
-	name               string // guarded by w.mu
+	name               string // guarded by w.mu, as are the others
+	receives, works    bool   // Receiving, or Context and SetName, has been called
 }
 
 // Begin begins a job, which End ends. While the worker is drained Begin waits: it begins a job after
@@ -98,9 +103,37 @@ func (w *Worker) Do(f func(*Job)) bool {
 	if !ok {
 		return false
 	}
-	defer j.End()
-	f(j)
+	func() {
+		defer j.End()
+		f(j)
+	}()
+	w.pause(j)
 	return true
+}
+
+const (
+	emptyTime    = 10 * time.Millisecond // a job that received nothing in this time has not waited for a message
+	longestPause = 100 * time.Millisecond
+)
+
+// pause delays the next job after one that received nothing: the loop of a program whose broker fails would use a whole
+// core.
+func (w *Worker) pause(j *Job) {
+	w.mu.Lock()
+	if !j.receives || j.works || j.receiving.Err() != nil || time.Since(j.began) >= emptyTime {
+		w.empty = 0
+		w.mu.Unlock()
+		return
+	}
+	wait := min(time.Millisecond<<min(w.empty, 10), longestPause)
+	w.empty++
+	w.mu.Unlock()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-j.receiving.Done():
+	}
 }
 
 // End ends the job. Only the first call has an effect.
@@ -112,16 +145,26 @@ func (j *Job) End() {
 }
 
 // Receiving ends when the drain begins. It is for the call that waits for the job's message.
-func (j *Job) Receiving() context.Context { return j.receiving }
+func (j *Job) Receiving() context.Context {
+	j.w.mu.Lock()
+	defer j.w.mu.Unlock()
+	j.receives = true
+	return j.receiving
+}
 
 // Context ends at the last call, shortly before SIGKILL. It is for the work itself.
-func (j *Job) Context() context.Context { return j.working }
+func (j *Job) Context() context.Context {
+	j.w.mu.Lock()
+	defer j.w.mu.Unlock()
+	j.works = true
+	return j.working
+}
 
 // SetName sets the name of the job in the report.
 func (j *Job) SetName(name string) {
 	j.w.mu.Lock()
 	defer j.w.mu.Unlock()
-	j.name = name
+	j.name, j.works = name, true
 }
 
 // change wakes those who wait for a change; mu is held.

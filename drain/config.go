@@ -63,6 +63,13 @@ type Config struct {
 	// they get the last call at once. Zero waits for all.
 	ExitAt int
 
+	// App is what the app does at its SIGTERM. It decides when the app gets it while opaque connections are open.
+	App AppEnd
+
+	// HookOnly is true for a hook without an agent: the app's SIGTERM follows the end of the termination, and a drain that
+	// a Hook has begun does not wait for it.
+	HookOnly bool
+
 	// IdleGrace is how long a kept-alive connection may be idle, after the draining phase, before it is closed.
 	IdleGrace time.Duration
 
@@ -72,6 +79,9 @@ type Config struct {
 
 	// Margin is how long before SIGKILL the last call is made, at most a quarter of the grace period.
 	Margin time.Duration
+
+	// Deadline is how long after the start the last call is made, within the grace period. Zero is Margin before SIGKILL.
+	Deadline time.Duration
 
 	// PollInterval is how often Activity of a data plane without Changes is polled.
 	PollInterval time.Duration
@@ -104,6 +114,7 @@ func (c Config) Validate() error {
 		{"cap of the quiet time", c.QuietCap},
 		{"idle grace", c.IdleGrace},
 		{"last-call margin", c.Margin},
+		{"deadline", c.Deadline},
 	} {
 		if d.value < 0 {
 			errs = append(errs, fmt.Errorf("%s is %v: must not be negative", d.name, d.value))
@@ -136,8 +147,8 @@ func (c Config) Contradictions() []string {
 			add("MINIMUM_DRAIN_DURATION %v is not shorter than the grace period %v: SIGKILL comes first; raise terminationGracePeriodSeconds or lower MINIMUM_DRAIN_DURATION", c.MinimumDrain, c.GracePeriod)
 		}
 	case ExitOnZero:
-		if c.MinimumDrain > c.lastCallAfter() {
-			add("MINIMUM_DRAIN_DURATION %v is longer than the %v until the last call (grace period %v less the margin %v): the drain is cut short there; raise terminationGracePeriodSeconds or lower MINIMUM_DRAIN_DURATION", c.MinimumDrain, c.lastCallAfter(), c.GracePeriod, c.margin())
+		if c.MinimumDrain > c.LastCallAfter() {
+			add("MINIMUM_DRAIN_DURATION %v is longer than the %v until the last call (grace period %v less the margin %v): the drain is cut short there; raise terminationGracePeriodSeconds or lower MINIMUM_DRAIN_DURATION", c.MinimumDrain, c.LastCallAfter(), c.GracePeriod, c.margin())
 		}
 		if c.Margin == 0 {
 			add("the last-call margin is 0s: the last call comes at the moment of SIGKILL, and nothing can end in an orderly way; the default is %v", DefaultMargin)
@@ -152,26 +163,31 @@ func (c Config) Contradictions() []string {
 // margin is the Margin in force, which leaves most of a short grace period to the drain.
 func (c Config) margin() time.Duration { return min(c.Margin, c.GracePeriod/4) }
 
-// lastCallAfter is the time from the start to the last call.
-func (c Config) lastCallAfter() time.Duration { return c.GracePeriod - c.margin() }
+// LastCallAfter is the time from the start to the last call.
+func (c Config) LastCallAfter() time.Duration {
+	if c.Deadline > 0 {
+		return min(c.Deadline, c.GracePeriod)
+	}
+	return c.GracePeriod - c.margin()
+}
 
 // Limit is how long a termination may last before the remaining requests are ended, or the fixed time. Istio's
 // exit-on-zero has no limit.
 func (c Config) Limit() (limit time.Duration, isLimited bool) {
 	switch c.Mode {
 	case ExitOnZero:
-		return c.lastCallAfter(), true
+		return c.LastCallAfter(), true
 	case Fixed:
 		return c.TerminationDrain, true
 	}
 	return 0, false
 }
 
-// drainCap is how long the draining phase may last.
-func (c Config) drainCap() time.Duration {
+// DrainCap is how long the draining phase may last.
+func (c Config) DrainCap() time.Duration {
 	most := c.QuietCap
 	if most == 0 {
 		most = c.GracePeriod / 3
 	}
-	return min(max(c.MinimumDrain, most), c.lastCallAfter())
+	return min(max(c.MinimumDrain, most), c.LastCallAfter())
 }

@@ -36,8 +36,17 @@ func (r *run) exitOnZero() {
 		r.istio.Info(lineChecking)
 		r.do("close idle connections", func(ctx context.Context) error { return r.dp.CloseIdle(ctx, r.cfg.IdleGrace) })
 		r.noteHolders()
-		if why := r.await(r.deadline, r.free); why != conditionMet {
+		why := r.await(r.deadline, r.freeOrLeft)
+		isFinal := r.terminating
+		if free, _ := r.free(time.Now()); !free && why == conditionMet {
+			why = r.leaveToApp()
+		}
+		if why != conditionMet {
 			r.end(why)
+			return
+		}
+		if r.cfg.HookOnly && r.report.Finish != nil { // the app's SIGTERM is the end of the hook
+			r.report.Verdict = Clean
 			return
 		}
 		if n := r.activity.Busy; n > 0 {
@@ -45,7 +54,7 @@ func (r *run) exitOnZero() {
 		} else {
 			r.istio.Info(lineNoneActive)
 		}
-		if r.terminating {
+		if isFinal {
 			break
 		}
 		// A hook began this drain. The app's SIGTERM is next, then ours. If neither arrives, a single container has been
@@ -65,6 +74,10 @@ func (r *run) exitOnZero() {
 // drained waits, after a hook, for SIGTERM. It returns false if the termination has ended otherwise, or was cancelled.
 func (r *run) drained() bool {
 	r.enter(Drained)
+	if r.cfg.HookOnly {
+		r.terminate()
+		return true
+	}
 	if r.ending && !r.containerEnds {
 		r.reopen() // the hook has returned already
 	}

@@ -85,12 +85,14 @@ func (j *joined) Activity(ctx context.Context) (Activity, error) {
 	for _, m := range j.members {
 		sum.Arrivals += m.last.Arrivals
 		sum.Raced += m.last.Raced
+		sum.OpaqueEnds = sum.OpaqueEnds.plus(m.last.OpaqueEnds)
 		if hasExited(m) {
 			continue
 		}
 		sum.Known = sum.Known && m.last.Known
 		sum.Connections += m.last.Connections
 		sum.Busy += m.last.Busy
+		sum.Opaque += m.last.Opaque
 		sum.ArrivalsAsOf = sooner(sum.ArrivalsAsOf, m.last.ArrivalsAsOf)
 	}
 	return sum, nil

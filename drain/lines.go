@@ -38,6 +38,7 @@ const (
 	faultArrivals    = "unknown whether clients still connect: drained to the cap of the quiet time, %v"
 	faultClose       = "close the data plane: %v"
 	faultKill        = "data plane did not end when killed; leaving it to the exit of the process"
+	lineFinishing    = "only opaque connections are open; the app ends them after its SIGTERM"
 	lineSooner       = "SIGKILL comes before the end of the grace period"
 	lineSecondSignal = "second termination signal; making the last call now"
 )

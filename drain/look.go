@@ -54,12 +54,15 @@ func (r *run) record(a Activity) {
 		r.lastArrival = time.Now()
 	}
 	r.report.Late, r.report.Raced = a.Arrivals-r.firstSeen, a.Raced-r.firstRaced
+	if f := r.report.Finish; f != nil {
+		f.OpaqueEnds = a.OpaqueEnds.since(r.beforeFinish)
+	}
 	changed := a != r.activity
 	r.activity = a
 	if !changed {
 		return
 	}
-	if r.phase == Waiting {
+	if r.phase == Waiting || r.phase == Finishing {
 		r.noteHolders()
 	}
 	if r.watch.Activity != nil {
@@ -70,7 +73,7 @@ func (r *run) record(a Activity) {
 // logStillActive writes Istio's line when the number has changed, at most once a second. It returns when the next line is
 // due.
 func (r *run) logStillActive(now time.Time) time.Time {
-	if r.phase != Waiting || r.cfg.Mode != ExitOnZero || !r.activity.Known {
+	if r.phase != Waiting && r.phase != Finishing || r.cfg.Mode != ExitOnZero || !r.activity.Known {
 		return never()
 	}
 	n := r.activity.Busy

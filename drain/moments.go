@@ -5,7 +5,7 @@ import "time"
 // drainEnds is when the draining phase ends, unless a client connects before: after the minimum drain and the quiet time
 // since the last arrival, but no later than the cap.
 func (r *run) drainEnds() time.Time {
-	ends, most := r.quietFrom(), r.start.Add(r.cfg.drainCap())
+	ends, most := r.quietFrom(), r.start.Add(r.cfg.DrainCap())
 	if !r.lookedAt.Before(ends) && r.mayHaveMissed(ends) {
 		return most // unless a later Activity is complete
 	}
@@ -23,7 +23,7 @@ func (r *run) mayHaveMissed(at time.Time) bool {
 }
 
 // deadline is the moment of the last call.
-func (r *run) deadline() time.Time { return r.start.Add(r.cfg.lastCallAfter()) }
+func (r *run) deadline() time.Time { return r.start.Add(r.cfg.LastCallAfter()) }
 
 // graceEnds is the moment of the kubelet's SIGKILL.
 func (r *run) graceEnds() time.Time { return r.start.Add(r.cfg.GracePeriod) }
@@ -36,6 +36,7 @@ func (r *run) shorten() {
 	at, from := r.sigkill()
 	if grace := at.Sub(r.start); grace > 0 && grace < r.cfg.GracePeriod {
 		r.cfg.GracePeriod = grace
+		r.cfg.Deadline = min(r.cfg.Deadline, grace-r.cfg.margin())
 		r.report.Deadline, r.report.DeadlineFrom = Millis(grace), from
 		r.log.Warn(lineSooner, "deadline_in", time.Until(at).Round(time.Millisecond), "deadline_from", from)
 	}

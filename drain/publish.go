@@ -36,6 +36,9 @@ func (r Report) Publish(log *slog.Logger, file string) {
 	if r.DeadlineFrom != "" {
 		attrs = append(attrs, "deadline_ms", time.Duration(r.Deadline).Milliseconds(), "deadline_from", r.DeadlineFrom)
 	}
+	if r.Finish != nil {
+		attrs = append(attrs, "finish", asJSON{r.Finish})
+	}
 	if r.Raced > 0 {
 		attrs = append(attrs, "raced", r.Raced)
 	}
@@ -132,7 +135,7 @@ func ParseMessage(text string) (Report, bool) {
 		return Report{}, false
 	}
 	switch r.Verdict {
-	case Clean, Assumed, Cut, Ended, Crashed, Quit, Exited, Resumed:
+	case Clean, Assumed, Cut, Ended, Crashed, Quit, Exited, Resumed, Restarted:
 		return r, r.Trigger != "" && !r.Began.IsZero()
 	}
 	return Report{}, false

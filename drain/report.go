@@ -21,6 +21,9 @@ const (
 	Quit    Verdict = "quit"    // /quitquitquit: ended at once, without a drain
 	Exited  Verdict = "exited"  // the app exited by itself: its responses were delivered
 	Resumed Verdict = "resumed" // no SIGTERM followed the hook: serving again
+
+	// Restarted: the app failed its probe, so only its container restarts. The hook returned at once.
+	Restarted Verdict = "restart"
 )
 
 // Millis is a duration that reads as whole milliseconds in JSON.
@@ -71,6 +74,9 @@ type Report struct {
 	// LeftOut is how many of them did not fit into the termination message.
 	LeftOut int `json:"left_out,omitempty"`
 
+	// Finish is set if the app got its SIGTERM while opaque connections were open.
+	Finish *Finish `json:"finish,omitempty"`
+
 	// Assumed lists the assumptions that the data plane has made.
 	Assumed []string `json:"assumed,omitempty"`
 
@@ -87,17 +93,18 @@ type Span struct {
 // Phase is the state of a termination.
 type Phase int
 
-// The phases in their order. In Drained, a drain that a hook has begun waits for SIGTERM, or is cancelled.
+// The phases in their order. In Finishing, the app has its SIGTERM and ends its opaque connections. In Drained, a drain that a hook has begun waits for SIGTERM, or is cancelled.
 const (
 	Serving Phase = iota
 	Draining
 	Waiting
+	Finishing
 	LastCall
 	Drained
 	Done
 )
 
-var phaseNames = []string{"serving", "draining", "waiting", "last call", "drained", "done"}
+var phaseNames = []string{"serving", "draining", "waiting", "finishing", "last call", "drained", "done"}
 
 func (p Phase) String() string { return nameOf(p, "Phase", phaseNames) }
 

@@ -133,7 +133,7 @@ func TestNames(t *testing.T) {
 	for m := drain.ExitOnZero; m <= drain.Fixed+1; m++ {
 		fmt.Fprint(&b, m, ", ")
 	}
-	want := "serving, draining, waiting, last call, drained, done, Phase(6), " +
+	want := "serving, draining, waiting, finishing, last call, drained, done, Phase(7), " +
 		"SIGTERM, SIGINT, hook, app hook, notice, quitquitquit, app exit, /drain, deadline, Signal(9), " +
 		"exit-on-zero, istio-exit-on-zero, fixed, Mode(3), "
 	if b.String() != want {

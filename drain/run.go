@@ -107,6 +107,7 @@ func (t Termination) run(ctx context.Context) Report {
 		r.enter(Done)
 		r.istio.Info(lineTerminated)
 	}
+	r.report.Verdict = r.report.Finish.finished(r.report.Verdict)
 	r.report.Duration = Millis(time.Since(r.start))
 	return r.report
 }
@@ -138,11 +139,12 @@ type run struct {
 	appEnded      bool      // end at once because the app has exited
 	ending        bool      // the last call has begun
 
-	activity      Activity  // as last seen; Known is false if Activity failed
-	lookedAt      time.Time // when the last successful call of Activity began
-	looked        bool      // Activity has succeeded once
-	firstSeen     uint64    // Arrivals of the first Activity
-	firstRaced    uint64    // Raced of the first Activity
+	activity      Activity   // as last seen; Known is false if Activity failed
+	lookedAt      time.Time  // when the last successful call of Activity began
+	looked        bool       // Activity has succeeded once
+	firstSeen     uint64     // Arrivals of the first Activity
+	firstRaced    uint64     // Raced of the first Activity
+	beforeFinish  OpaqueEnds // at the app's SIGTERM
 	lastArrival   time.Time
 	drainFailed   bool            // Drain has failed: changes may not be pushed
 	unknown       bool            // the last Activity was unknown, and that has been logged

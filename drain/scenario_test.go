@@ -51,6 +51,7 @@ type scenario struct {
 	endings string        // "3 answered, 1 called", up to Run's return
 	heldBy  string        // "GET /delay/10 9.5s"
 	open    string        // the same, of the last call
+	finish  string        // "5s: 2, 2 ended, 1 dropped, exits"
 	late    uint64
 	faulted string   // a part of the faults in the report, or "none"
 	logged  []string // "5s Checking for active connections...", in this order, with others between
@@ -116,7 +117,11 @@ func (sc scenario) run(t *testing.T) outcome {
 		return sigkill, "delete"
 	}
 	book := &logbook{start: start}
-	report, err := drain.Termination{Plane: plane, Config: cfg, Trigger: first, Signals: signals, Deadline: deadline, Log: slog.New(book)}.Run(ctx)
+	report, err := drain.Termination{Plane: plane, Config: cfg, Trigger: first, Signals: signals, Deadline: deadline, Log: slog.New(book), Watch: drain.Watcher{Phase: func(p drain.Phase) {
+		if p == drain.Finishing {
+			plane.StopApp()
+		}
+	}}}.Run(ctx)
 	if err != nil {
 		panic(err)
 	}
@@ -152,6 +157,7 @@ func (o outcome) expect(t *testing.T) {
 		{"endings", endings(o.ways), o.endings},
 		{"held by", names(o.report.HeldBy), o.heldBy},
 		{"open", names(o.report.Open), o.open},
+		{"finish", finish(o.report.Finish), o.finish},
 	} {
 		if e.want != "" && e.got != e.want {
 			t.Errorf("%s\n got %s\nwant %s", e.what, e.got, e.want)
@@ -266,7 +272,7 @@ func (o outcome) obey(t interface {
 			t.Errorf("the verdict is clean, but %s", endings(o.ways))
 		}
 	case drain.Cut:
-		if !cut && !untold {
+		if !cut && !untold && o.report.Finish == nil {
 			t.Errorf("the verdict is cut, but nothing was: %s", endings(o.ways))
 		}
 	case drain.Quit:

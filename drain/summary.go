@@ -3,10 +3,15 @@ package drain
 import (
 	"fmt"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 )
+
+// remedyTLS is for connections of which the sidecar sees no request.
+const remedyTLS = "; a sidecar that terminates TLS (tls-cert of --inbound) ends such connections between two requests"
 
 // Summary describes a termination in one sentence, such as "drained in 12.3s: 5.0s minimum drain, 7.3s waiting for
 // GET /delay/10 from 10.244.0.7; nothing cut". It is empty for a Verdict that is not the end of a termination.
@@ -26,6 +31,8 @@ func (r Report) Summary() string {
 		outcome = "ended at once, by /quitquitquit"
 	case Exited:
 		outcome = "ended at once, since the app had exited by itself"
+	case Restarted:
+		outcome = "ended at once, since only the app's container restarts"
 	default:
 		return ""
 	}
@@ -39,7 +46,14 @@ func (r Report) Summary() string {
 	if len(phases) > 0 {
 		text += ": " + strings.Join(phases, ", ")
 	}
+	if r.Finish != nil {
+		text += r.Finish.sentence()
+	}
 	text += "; " + outcome
+	isTLS := func(c Conversation) bool { return c.Protocol == "tls" }
+	if r.Verdict == Cut && slices.ContainsFunc(slices.Concat(r.Open, r.HeldBy), isTLS) {
+		text += remedyTLS
+	}
 	if r.DeadlineFrom != "" {
 		text += fmt.Sprintf("; SIGKILL was due after %s (%s)", seconds(r.Deadline), r.DeadlineFrom)
 	}
@@ -61,7 +75,7 @@ func (r Report) Summary() string {
 // printable replaces what would harm a terminal or a log: requests are written by clients.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == utf8.RuneError || r == 0x7f {
+		if r == utf8.RuneError || !strconv.IsPrint(r) {
 			return ' '
 		}
 		return r
@@ -82,6 +96,8 @@ func (r Report) phase(span Span) string {
 			return took + " waiting"
 		}
 		return took + " waiting for " + listed(r.HeldBy, 2, 0)
+	case Finishing:
+		return took + " for the app to end its opaque connections"
 	case LastCall:
 		return took + " last call"
 	case Drained:
@@ -91,6 +107,9 @@ func (r Report) phase(span Span) string {
 }
 
 func (r Report) cut() string {
+	if f := r.Finish; len(r.Open)+r.LeftOut == 0 && f != nil && f.Dropped > 0 {
+		return fmt.Sprintf("the app cut %d", f.Dropped)
+	}
 	if len(r.Open)+r.LeftOut == 0 {
 		return "the cut requests are unknown"
 	}

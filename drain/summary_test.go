@@ -7,14 +7,17 @@ import (
 
 func TestSummary(t *testing.T) {
 	s := func(n int) Millis { return Millis(time.Duration(n) * 100 * time.Millisecond) }
-	get := Conversation{Request: "GET /a\x1b[2J", Peer: "10.0.0.7:4711", Protocol: "http/1.1"}
+	get := Conversation{Request: "GET /a\x1b\u009b\u202e[2J", Peer: "10.0.0.7:4711", Protocol: "http/1.1"}
 	for want, r := range map[string]Report{
-		"drained in 12.3s: 5.0s minimum drain, 7.3s waiting for GET /a [2J from 10.0.0.7; nothing cut": {
+		"drained in 12.3s: 5.0s minimum drain, 7.3s waiting for GET /a   [2J from 10.0.0.7; nothing cut": {
 			Verdict: Clean, Duration: s(123), Phases: []Span{{Draining, s(50)}, {Waiting, s(73)}, {Done, 0}}, HeldBy: []Conversation{get},
 		},
 		"drained in 28.0s: 28.0s waiting; cut a tcp connection from 10.0.0.8 (fin) and 4 more; 2 came after the drain began": {
 			Verdict: Cut, Duration: s(280), Phases: []Span{{Waiting, s(280)}}, Late: 2,
 			Open: []Conversation{{Protocol: "tcp", Peer: "10.0.0.8:1", Ending: "fin"}}, LeftOut: 4,
+		},
+		"drained in 28.0s; cut shop.test from 10.0.0.8 (fin); a sidecar that terminates TLS (tls-cert of --inbound) ends such connections between two requests": {
+			Verdict: Cut, Duration: s(280), Open: []Conversation{{Protocol: "tls", Request: "shop.test", Peer: "10.0.0.8:1", Ending: "fin"}},
 		},
 		"drained in 0.0s; the proxy ended by itself before it was stopped; a (and 1 more faults)": {Verdict: Crashed, Faults: []string{"a", "b"}},
 		"": {Verdict: Resumed},

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/accesslog"
-	"github.com/lastcall-dev/lastcall/internal/logs"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
 )
 
 // accessLog writes a line for each request, unbuffered: users look for the last request's line.

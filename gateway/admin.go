@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/lastcall-dev/lastcall/internal/sideport"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
 )
 
 // readiness of a gateway.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/lastcall-dev/lastcall/internal/certificate"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate"
 )
 
 // Certificates selects the certificate of a TLS handshake by the server name (SNI). It may be changed at any time: later

@@ -18,7 +18,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 )
 
 // held is a termination whose drain lasts until a second signal.

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 )
 
 // Gateway is an http.Handler that forwards requests to endpoints. Run serves it.

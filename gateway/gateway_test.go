@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

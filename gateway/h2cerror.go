@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 )
 
 // h2cError is what an error of a request over HTTP/2 means for the request.

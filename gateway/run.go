@@ -12,7 +12,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/httpdrain"
 	"github.com/lastcall-dev/lastcall/internal/listen"
-	"github.com/lastcall-dev/lastcall/internal/terminal"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // Source keeps the gateway's routes and certificates up to date.
@@ -146,7 +146,9 @@ func (r *runner) serve() error {
 		r.certificates.Store(r.o.Certificates)
 	}
 	clients := &quota{most: int64(r.o.MaxConnections)}
-	r.plane = httpdrain.New(server, httpdrain.Options{Uncounted: httpdrain.IsHealthCheck, Admit: clients.admit})
+	r.plane = httpdrain.New(server, httpdrain.Options{
+		Uncounted: httpdrain.IsHealthCheck, Admit: clients.admit, AnswerEarly: true,
+	})
 	r.metrics.watch(r.plane)
 	where := []any{}
 	var at [2]net.Addr

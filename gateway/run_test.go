@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 )
 
 // slowApp answers each request when more is closed, in two halves.

@@ -35,17 +35,10 @@ type call struct {
 	isEnded bool // by the plane; guarded by Plane.mu
 }
 
-type callKey struct{}
-
 // Draining returns a channel that is closed when the server's drain begins. A handler that waits or streams
 // for long should watch it, and end at a place of its choice before the last call. ctx is the handler's
-// context. If no Plane serves the call, the channel is nil, which blocks forever.
-func Draining(ctx context.Context) <-chan struct{} {
-	if c, ok := ctx.Value(callKey{}).(*call); ok {
-		return c.drained
-	}
-	return nil
-}
+// context. If no Plane serves the call, the channel is nil, which blocks forever. lastcall.Draining is the same.
+func Draining(ctx context.Context) <-chan struct{} { return drain.Begun(ctx) }
 
 func (p *Plane) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	ctx, c, err := p.beginCall(ctx, info.FullMethod, false)
@@ -92,7 +85,7 @@ func (p *Plane) beginCall(ctx context.Context, method string, streams bool) (con
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		from, c.client = p.Addr, p.Addr.String()
 	}
-	ctx, c.cancel = context.WithCancelCause(context.WithValue(ctx, callKey{}, c))
+	ctx, c.cancel = context.WithCancelCause(drain.WithBegun(ctx, func() <-chan struct{} { return c.drained }))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.called || p.closing && streams && !c.counts {

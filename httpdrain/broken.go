@@ -37,6 +37,8 @@ func (x *exchange) writeEvents(b []byte) (int, error) {
 // nothing. endBody does the rest in the handler's goroutine. breakOff must be called before the handler's context ends,
 // or the handler might return and end the body as if it were complete.
 func (x *exchange) breakOff() string {
+	x.mu.Lock() // endBody waits for the ending
+	defer x.mu.Unlock()
 	x.broken.Store(true)
 	ending := eventstream.Ending{Name: eventstream.Truncated}
 	if x.events != nil {
@@ -51,9 +53,10 @@ func (x *exchange) breakOff() string {
 			}
 		}
 	}
-	x.mu.Lock()
 	x.ending = ending
-	x.mu.Unlock()
+	if ending.Proper || ending.Last != nil { // a FIN may follow these
+		x.c.delimited.Store(false)
+	}
 	return ending.Name
 }
 

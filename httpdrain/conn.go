@@ -35,8 +35,11 @@ type conn struct {
 	outer  net.Conn                // the TLS connection over it, or itself; as ctx
 
 	heard   atomic.Bool // a byte has been read
-	unread  atomic.Bool // the latest request has a response before it was read to its end
+	unread  atomic.Bool // the connection ends with a response to a request that was not read to its end
 	reading sync.Mutex  // held while a read waits
+
+	delimited atomic.Bool // the body of the latest response ends with the connection
+	torn      atomic.Bool // it is truncated: see tear
 
 	closeMu sync.Mutex // guards closed, and deadlines against it
 	closed  bool
@@ -49,6 +52,7 @@ type conn struct {
 	told     bool     // endAgain has ended its carrier
 	asked    bool     // it has had a request
 	ignored  bool     // its latest request does not count
+	leaves   bool     // the handler has returned and left a part of the latest request's body unread
 	requests map[*exchange]struct{}
 	hijacked *exchange
 }
@@ -94,7 +98,7 @@ func (p *Plane) connContext(ctx context.Context, nc net.Conn) context.Context {
 	if c == nil {
 		return ctx
 	}
-	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, connKey{}, c))
+	ctx, cancel := context.WithCancelCause(context.WithValue(drain.WithBegun(ctx, p.drainBegins), connKey{}, c))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.outer, c.ctx, c.cancel = nc, ctx, cancel
@@ -119,9 +123,15 @@ func (p *Plane) changed(nc net.Conn, s http.ConnState) {
 	if c.state == s {
 		return
 	}
-	c.state, c.since, c.ignored = s, time.Now(), false
+	c.state, c.since, c.ignored, c.leaves = s, time.Now(), false, false
+	if s == http.StateIdle {
+		c.delimited.Store(false) // net/http has added a length
+	}
 	if _, open := p.conns[c]; open && s == http.StateIdle { // a closed one becomes idle with its last stream
-		p.endAgain(c) // the carrier has registered it now
+		p.endAgain(c)                       // the carrier has registered it now
+		if c.h2 == nil && c.unread.Load() { // answerEarly was too late for a Connection: close
+			p.closeIdle(c)
+		}
 	}
 	p.notify()
 	p.sweepSoon()
@@ -157,6 +167,14 @@ func (c *conn) Read(b []byte) (int, error) {
 		err = net.ErrClosed
 	}
 	return n, err
+}
+
+// Write sends nothing after a truncated response: TLS's close_notify would complete it, as a FIN does without TLS.
+func (c *conn) Write(b []byte) (int, error) {
+	if c.torn.Load() {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(b)
 }
 
 func (c *conn) isClosed() bool {
@@ -204,15 +222,19 @@ func (c *conn) Close() error {
 	if was {
 		return net.ErrClosed
 	}
-	orderly := (c.p.draining.Load() || c.unread.Load()) && c.CloseWrite() == nil
+	torn := c.torn.Load()
+	orderly := !torn && (c.p.draining.Load() || c.unread.Load()) && c.CloseWrite() == nil
 	c.p.mu.Lock()
 	if orderly = orderly && !c.p.killed.Load(); orderly { // Kill does not wait
 		c.p.lingering.Go(c.linger)
 	}
 	c.p.gone(c)
 	c.p.mu.Unlock()
-	if orderly {
+	switch {
+	case orderly:
 		return nil
+	case torn:
+		return c.reset()
 	}
 	return c.Conn.Close()
 }
@@ -228,7 +250,9 @@ func (c *conn) linger() {
 
 // CloseIdle is drain.DataPlane's.
 func (p *Plane) CloseIdle(_ context.Context, idleFor time.Duration) error {
-	p.closing.Store(true)
+	if !p.closing.Swap(true) {
+		p.callOnShutdown()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.idleFor = idleFor
@@ -278,10 +302,7 @@ func (p *Plane) sweepLocked() {
 			}
 			continue
 		}
-		delete(p.conns, c) // no longer counted: a request that arrives now has lost the race
-		c.cancel(nil)
-		outer := c.outer
-		p.lingering.Go(func() { _ = outer.Close() }) // TLS may have to wait for buffer space for close_notify
+		p.closeIdle(c)
 	}
 	p.notify()
 	if p.sweeper == nil {
@@ -292,6 +313,14 @@ func (p *Plane) sweepLocked() {
 	} else {
 		p.sweeper.Reset(time.Until(next))
 	}
+}
+
+// closeIdle closes an idle connection of HTTP/1.1; mu is held.
+func (p *Plane) closeIdle(c *conn) {
+	delete(p.conns, c) // no longer counted: a request that arrives now has lost the race
+	c.cancel(nil)
+	outer := c.outer
+	p.lingering.Go(func() { _ = outer.Close() }) // TLS may have to wait for buffer space for close_notify
 }
 
 // Open is drain.DataPlane's.

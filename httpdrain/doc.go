@@ -20,14 +20,15 @@
 //     to a second, so that the kernel does not reset the connection.
 //   - LastCall responds, in the place of the handlers, to requests without a response, and cancels the
 //     contexts of all. Later writes of the handlers are discarded. A response that has begun is truncated
-//     in a way that the client can see; an event stream ends between two events if its client loses
+//     in a way that the client can see (if only the end of the connection ends it, as in HTTP/1.0, by a reset,
+//     and only then); an event stream ends between two events if its client loses
 //     nothing by it.
 //   - A hijacked connection is busy until it is closed. At the last call the client of a WebSocket gets a
 //     close frame (1001) after the message in progress, whichever library serves it; any other client
 //     gets a FIN.
 //   - An HTTP/2 client that resets most of its streams at once gets a GOAWAY with ENHANCE_YOUR_CALM.
-//   - A response does not wait for the rest of its request. An HTTP/1.1 response that begins before the
-//     handler has read the whole body has Connection: close, and a FIN follows it.
+//   - In a drain, an HTTP/1.1 response does not wait for the rest of its request: it has Connection: close, and
+//     a FIN follows it. See Options.AnswerEarly for proxies.
 //
 // A connection counts as an arrival from its first byte, not from its accept: health checks of load
 // balancers that only connect (NLB, HAProxy, keepalived) do not prolong a drain.

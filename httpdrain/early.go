@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// requestBody is the body of an HTTP/1.1 request, and records whether the handler has read all of it. net/http would
-// read up to 256 KiB of an unread body before it sends the response's head, and wait for a client that pauses.
+// requestBody is the body of an HTTP/1.1 request, and records whether the handler has read all of it. net/http reads up to
+// 256 KiB of an unread body before it sends the response's head, so that the connection can be kept, and waits for a
+// client that pauses. In a drain no connection is kept, and nothing is worth that wait.
 type requestBody struct {
 	io.ReadCloser
 	from, to *http.Request // the server's request, and the copy that the handler has
@@ -34,17 +35,29 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isEarly reports whether the body has not been read to its end. A response that begins then is the connection's last,
-// because the following bytes may not be a request.
-func (x *exchange) isEarly() bool { return x.body != nil && !x.body.ended.Load() }
+// isUnread reports whether the body has not been read to its end.
+func (x *exchange) isUnread() bool { return x.body != nil && !x.body.ended.Load() }
 
-// leaveBody makes the server send the end of an early response without waiting for the rest of the request. The
-// connection is closed in an orderly way: a reset might destroy the response to a client that still sends.
+// leaveBody is called when the handler has returned.
 func (x *exchange) leaveBody() {
-	if !x.isEarly() || x.hijacked.Load() {
-		return
+	p := x.c.p
+	p.mu.Lock()
+	x.c.leaves = x.isUnread() && !x.hijacked.Load()
+	isEnd := x.c.answerEarly()
+	p.mu.Unlock()
+	if isEnd { // before net/http resets the deadline: a proxy may still be reading the body in another goroutine
+		_ = x.body.Close()
 	}
-	x.c.unread.Store(true)
-	_ = http.NewResponseController(x.w).SetReadDeadline(time.Unix(1, 0)) // ends a Read that waits
-	_ = x.body.Close()
+}
+
+// answerEarly makes the server send a response without waiting for the rest of the request, if no connection is kept. The
+// connection is then closed in an orderly way: a reset might destroy the response to a client that still sends. p.mu is
+// held.
+func (c *conn) answerEarly() bool {
+	isEnd := c.leaves && (c.p.early || c.p.draining.Load())
+	if isEnd {
+		c.unread.Store(true)
+		_ = c.SetReadDeadline(time.Unix(1, 0)) // ends a Read that waits
+	}
+	return isEnd
 }

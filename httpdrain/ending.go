@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 )
 
 // handlersTime is how long handlers may continue after the last call has cancelled their contexts.
@@ -52,7 +53,9 @@ func unavailable(w http.ResponseWriter, r *http.Request) {
 func (p *Plane) LastCall(ctx context.Context, window time.Duration) ([]drain.Conversation, error) {
 	stopErr := p.StopAccepting(ctx)
 	began := time.Now()
-	p.closing.Store(true)
+	if !p.closing.Swap(true) {
+		p.callOnShutdown()
+	}
 	p.called.Store(true)
 	p.mu.Lock()
 	p.endHTTP2()
@@ -95,7 +98,9 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 		requests = append(requests, c.hijacked)
 	default:
 		ended = c.conversations()
-		ended[0].Ending = "fin"
+		if ended[0].Ending = "fin"; c.delimited.Load() {
+			ended[0].Ending = eventstream.Truncated
+		}
 	}
 	isHTTP2, cancel, outer := c.h2 != nil, c.cancel, c.outer
 	p.mu.Unlock()
@@ -128,6 +133,7 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 			ended = append(ended, was)
 		}
 	}
+	c.tear()
 	cancel(ErrLastCall) // before the client can close, so that the handler sees this cause
 	for _, x := range claimed {
 		x.answer(p.answer)
@@ -158,11 +164,12 @@ func (p *Plane) Close(ctx context.Context) error {
 	return await(ctx, done)
 }
 
-// closeAll ends every connection with a FIN, busy or not.
+// closeAll ends every connection, busy or not.
 func (p *Plane) closeAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {
+		c.tear()
 		outer := c.outer
 		p.lingering.Go(func() { _ = outer.Close() })
 	}
@@ -213,6 +220,7 @@ func (p *Plane) Kill() {
 	var all []*conn
 	for c := range p.conns {
 		all = append(all, c)
+		c.tear()
 		c.cancel(ErrLastCall)
 	}
 	p.mu.Unlock()

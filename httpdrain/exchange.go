@@ -95,12 +95,24 @@ func (p *Plane) serve(w http.ResponseWriter, r *http.Request) {
 		delete(c.requests, x)
 		p.notify()
 	}()
-	func() {
-		defer x.endBody()
-		p.handler.ServeHTTP(x, x.r)
-	}()
+	x.handle()
 	x.finish()
 	x.leaveBody()
+}
+
+// handle calls the handler.
+func (x *exchange) handle() {
+	isWhole := false
+	defer func() {
+		if !isWhole { // a panic, the handler's or endBody's, makes net/http close the connection
+			x.c.tear()
+		}
+	}()
+	func() {
+		defer x.endBody()
+		x.c.p.handler.ServeHTTP(x, x.r)
+	}()
+	isWhole = true
 }
 
 // finish writes what a handler that has returned left to the server: trailers, or an empty response.
@@ -141,10 +153,11 @@ func (x *exchange) begin(status int) bool {
 	}
 	copyHeader(x.w.Header(), x.own)
 	x.endConnection()
-	if x.isEarly() {
+	if x.c.p.early && x.isUnread() {
 		x.w.Header().Set("Connection", "close")
 	}
 	x.follow(status)
+	x.c.delimited.Store(x.endsWithConnection(status))
 	x.begun.Store(true)
 	return true
 }
@@ -228,6 +241,7 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	x.hijacked.Store(true)
 	x.begun.Store(true)
+	x.c.delimited.Store(false)
 	if strings.EqualFold(x.r.Header.Get("Upgrade"), "websocket") {
 		socket := &webSocket{Conn: nc, p: p}
 		if isHeadWritten {

@@ -29,6 +29,15 @@ type Options struct {
 	// counts all requests.
 	Uncounted func(*http.Request) bool
 
+	// AnswerEarly sends an HTTP/1.1 response without waiting for the rest of its request, as a proxy must: with
+	// Connection: close if the handler has not read the whole body when the response begins. Without it that is
+	// so only in a drain; else net/http reads up to 256 KiB that the handler has left, and keeps the connection.
+	AnswerEarly bool
+
+	// OnShutdown is called when the program has called the server's own Shutdown or Close; the caller should
+	// then drain the Plane. Nil: the Plane ends as after Close, without a deadline.
+	OnShutdown func()
+
 	// Admit is called with each new connection and returns the connection to serve in its place, or nil to
 	// refuse and close it. Nil admits all.
 	Admit func(net.Conn) net.Conn
@@ -43,6 +52,8 @@ type Plane struct {
 	ignored   func(*http.Request) bool
 	admit     func(net.Conn) net.Conn
 	selective bool // there is Options.Uncounted: connections do not count without a request
+	early     bool // Options.AnswerEarly
+	onOwner   func()
 
 	draining atomic.Bool
 	closing  atomic.Bool // CloseIdle has been called
@@ -58,6 +69,8 @@ type Plane struct {
 	sweeper   *time.Timer   // closes idle connections; nil until CloseIdle
 	left      chan struct{} // closed when no connection is left; nil unless Close waits
 	working   int           // requests whose handlers have not returned
+	drained   chan struct{} // what drain.Begun returns; closed by Drain
+	shut      bool          // by the program: the server's own Shutdown or Close
 	ended     bool          // by Close or Kill
 	serving   int           // calls of Serve that have not returned
 	over      bool          // exited is closed
@@ -70,11 +83,16 @@ type Plane struct {
 var _ drain.DataPlane = (*Plane)(nil)
 
 // New takes the server over: it wraps the server's Handler, ConnState, ConnContext and TLSNextProto, and
-// the server's own Serve, Shutdown and Close must not be called. Functions of RegisterOnShutdown are not
-// called.
+// the server's own Serve must not be called. Functions of RegisterOnShutdown, which must be registered before
+// the drain, are called when the draining phase ends (CloseIdle).
+//
+// The server's own Shutdown waits for requests in flight as net/http's does, and ends the Plane: see
+// Options.OnShutdown.
 func New(s *http.Server, o Options) *Plane {
 	p := &Plane{
-		server: s, handler: s.Handler, state: s.ConnState, answer: o.Answer, ignored: o.Uncounted, admit: o.Admit, selective: o.Uncounted != nil,
+		server: s, handler: s.Handler, state: s.ConnState,
+		answer: o.Answer, ignored: o.Uncounted, admit: o.Admit, selective: o.Uncounted != nil, early: o.AnswerEarly,
+		onOwner: o.OnShutdown, drained: make(chan struct{}),
 		conns:   map[*conn]struct{}{},
 		changes: make(chan struct{}, 1),
 		exited:  make(chan struct{}),
@@ -144,13 +162,19 @@ func (p *Plane) serveOn(ln net.Listener, serve func(net.Listener) error) error {
 	p.listeners = append(p.listeners, l)
 	p.serving++
 	p.mu.Unlock()
-	err := serve(l)
+	used := &watched{Listener: l}
+	err := serve(used)
 	_ = l.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.serving--
 	if errors.Is(err, http.ErrServerClosed) {
-		if err = nil; !p.ended {
+		switch err = nil; {
+		case p.ended || p.shut:
+		case used.isUsed.Load():
+			p.shut = true
+			go p.shutDown()
+		default:
 			err = errors.New("the server was shut down or served before; make a new http.Server")
 		}
 	}
@@ -176,10 +200,16 @@ func (p *Plane) Drain(context.Context) error {
 	p.draining.Store(true)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	select {
+	case <-p.drained:
+	default:
+		close(p.drained)
+	}
 	for c := range p.conns {
 		if c.h2 != nil && c.asked {
 			p.lingering.Go(c.h2.announce)
 		}
+		c.answerEarly()
 	}
 	p.notify()
 	return nil
@@ -192,8 +222,20 @@ func (p *Plane) Resume(context.Context) error {
 	p.called.Store(false)
 	p.mu.Lock()
 	p.stopSweeper()
+	select {
+	case <-p.drained:
+		p.drained = make(chan struct{})
+	default:
+	}
 	p.mu.Unlock()
 	return p.eachListener((*listen.Listener).Resume)
+}
+
+// drainBegins is what drain.Begun returns for requests.
+func (p *Plane) drainBegins() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.drained
 }
 
 // StopAccepting is drain.DataPlane's.

@@ -36,6 +36,25 @@ func served(t *testing.T, p *Plane, serve func(net.Listener) error) string {
 	return ln.Addr().String()
 }
 
+// dial connects, with TLS or without, for HTTP/1.1.
+func dial(t *testing.T, address string, secure bool, config *tls.Config) net.Conn {
+	t.Helper()
+	var c net.Conn
+	var err error
+	if secure {
+		config.NextProtos = []string{"http/1.1"}
+		c, err = tls.Dial("tcp", address, config)
+	} else {
+		c, err = net.Dial("tcp", address)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return c
+}
+
 // newTLSServer returns a server with a certificate, and the client's configuration for it.
 func newTLSServer() (*http.Server, *tls.Config) {
 	issuer := httptest.NewUnstartedServer(nil) // for its certificate
@@ -69,19 +88,7 @@ func TestPrefaceInADrain(t *testing.T) {
 				if err := p.Drain(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				var c net.Conn
-				var err error
-				if secure {
-					config.NextProtos = []string{"http/1.1"}
-					c, err = tls.Dial("tcp", address, config)
-				} else {
-					c, err = net.Dial("tcp", address)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer c.Close()
-				_ = c.SetDeadline(time.Now().Add(patience))
+				c := dial(t, address, secure, config)
 				// A frame of a size that HTTP/2 does not allow: there the server ends the connection.
 				if _, err := io.WriteString(c, http2.ClientPreface+strings.Repeat("\xff", 9)); err != nil {
 					t.Fatal(err)

@@ -15,11 +15,8 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/fsnotify/fsnotify v1.10.1 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
-	github.com/klauspost/compress v1.20.1 // indirect
 	github.com/mdlayher/netlink v1.11.2 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
-	github.com/opencontainers/go-digest v1.0.0 // indirect
-	github.com/opencontainers/image-spec v1.1.1 // indirect
 	github.com/prometheus/client_golang v1.25.0 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
@@ -34,9 +31,9 @@ require (
 
 require (
 	github.com/google/go-cmp v0.7.0 // indirect
-	github.com/google/go-containerregistry v0.22.1
-	github.com/lastcall-dev/lastcall v0.0.0
-	github.com/lastcall-dev/lastcall/gateway v0.0.0
+	github.com/lastcall-dev/lastcall v0.1.0
+	github.com/lastcall-dev/lastcall/gateway v0.1.0
+	github.com/lastcall-dev/lastcall/internal/sidecar v0.1.0
 	github.com/mdlayher/socket v0.6.0 // indirect
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
@@ -47,3 +44,5 @@ require (
 replace github.com/lastcall-dev/lastcall => ..
 
 replace github.com/lastcall-dev/lastcall/gateway => ../gateway
+
+replace github.com/lastcall-dev/lastcall/internal/sidecar => ../internal/sidecar

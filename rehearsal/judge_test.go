@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
@@ -119,14 +120,14 @@ func TestJudgeLocalReply(t *testing.T) {
 
 // On a busy machine events may be later, by the measured delay. Outcomes and their order are still judged.
 func TestJudgeOnABusyMachine(t *testing.T) {
-	meter := lag.Fixed(200 * time.Millisecond)
+	meter := lag.Fixed(100 * time.Millisecond)
 	p := &experiment{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}, meter: meter}
 	for _, tt := range []struct {
 		name   string
 		change func(*row)
 		ok     bool
 	}{
-		{"half a second late", func(r *row) { r.end.Sidecar.Gone = r.answer.last.Add(600 * time.Millisecond) }, true},
+		{"some of it late", func(r *row) { r.end.Sidecar.Gone = r.answer.last.Add(430 * time.Millisecond) }, true},
 		{"seconds late", func(r *row) { r.end.Sidecar.Gone = r.answer.last.Add(3 * time.Second) }, false},
 		{"the wrong order", func(r *row) { r.end.App.Terminated = r.answer.last.Add(-2 * time.Second) }, false},
 		{"the wrong answer", func(r *row) { r.answer.status = 503 }, false},
@@ -134,14 +135,46 @@ func TestJudgeOnABusyMachine(t *testing.T) {
 	} {
 		r := good(t, "lastcall-classic-exit")
 		tt.change(r)
-		if row := p.judge(r, "/delay/10"); row.OK != tt.ok || row.AllowanceMS != 800 {
+		if row := p.judge(r, "/delay/10"); row.OK != tt.ok || row.AllowanceMS != 400 || row.Unjudged {
 			t.Errorf("%s: ok %v with %v ms allowed: %+v", tt.name, row.OK, row.AllowanceMS, row.Checks)
 		}
 	}
 	r := good(t, "lastcall-classic-exit")
 	r.end.Sidecar.Gone = r.answer.last.Add(600 * time.Millisecond)
-	if judged(t, r).OK {
+	if row := judged(t, r); row.OK || row.Unjudged {
 		t.Error("on a quiet machine half a second late passes")
+	}
+}
+
+// The allowance has a cap. On a machine for which it is too small a row that is only late is not judged, a wrong one is.
+func TestJudgeOnATooBusyMachine(t *testing.T) {
+	p := &experiment{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}, meter: lag.Fixed(time.Second)}
+	late := good(t, "lastcall-classic-exit")
+	late.end.Sidecar.Gone = late.answer.last.Add(3 * time.Second)
+	wrong := good(t, "lastcall-classic-exit")
+	wrong.answer.status, wrong.end.Sidecar.Gone = 503, late.end.Sidecar.Gone
+	for _, tt := range []struct {
+		name               string
+		rows               []*row
+		ok, result, unseen bool
+	}{
+		{"in time", []*row{good(t, "lastcall-classic-exit")}, true, true, false},
+		{"late", []*row{late}, false, false, true},
+		{"late, and another in time", []*row{late, good(t, "lastcall-native-exit")}, false, true, true},
+		{"wrong", []*row{wrong}, false, false, false},
+	} {
+		var rows []Row
+		for _, r := range tt.rows {
+			rows = append(rows, p.judge(r, "/delay/10"))
+		}
+		res := p.result("/delay/10", rows)
+		if first := rows[0]; first.OK != tt.ok || first.Unjudged != tt.unseen || res.OK != tt.result || first.AllowanceMS != 500 {
+			t.Errorf("%s: ok %v, not judged %v, all %v, allowance %v: %+v", tt.name, first.OK, first.Unjudged, res.OK, first.AllowanceMS, first.Checks)
+		}
+		var b strings.Builder
+		if err := res.WriteTable(&b, console.Style{}); err != nil || strings.Contains(b.String(), "1 not judged: the machine was too busy") != tt.unseen {
+			t.Errorf("%s: %v\n%s", tt.name, err, &b)
+		}
 	}
 }
 

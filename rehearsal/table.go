@@ -94,6 +94,9 @@ func (t *table) row(r Row, showExpected bool) {
 	if r.OK {
 		return
 	}
+	if r.Unjudged {
+		t.line("    %s", s.Dim("not judged: the machine was too busy for these times"))
+	}
 	for _, c := range r.Checks {
 		if !c.OK {
 			t.line("    %s %s: expected %s", s.Mark(false), c.What, console.Cut(c.Want, console.Width-17-len(c.What)))
@@ -126,11 +129,14 @@ func line(r Row, s console.Style) string {
 
 func (t *table) foot(r *Result) {
 	s := t.style
-	good, ours, answered, named := 0, 0, 0, 0
+	good, unjudged, ours, answered, named := 0, 0, 0, 0, 0
 	var worst time.Duration
 	for _, row := range r.Rows {
 		if row.OK {
 			good++
+		}
+		if row.Unjudged {
+			unjudged++
 		}
 		switch {
 		case !row.lastcall:
@@ -149,6 +155,9 @@ func (t *table) foot(r *Result) {
 		}
 	}
 	t.line("%s %s", s.Mark(r.OK), s.Bold(fmt.Sprintf("%d of %d as expected, in %s.", good, len(r.Rows), console.Millis(r.TookMS))))
+	if unjudged > 0 {
+		t.line("  %s", fmt.Sprintf("%d not judged: the machine was too busy for their times. Repeat it on a quieter one.", unjudged))
+	}
 	if answered > 0 {
 		t.line("  %s", fmt.Sprintf("With lastcall %d of %d requests were answered, and no pod stayed more than %d ms",
 			answered, ours, max(1, worst.Round(time.Millisecond).Milliseconds())))

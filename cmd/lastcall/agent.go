@@ -16,17 +16,16 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/accesslog"
-	"github.com/lastcall-dev/lastcall/internal/agent"
-	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/internal/hotrestart"
-	"github.com/lastcall-dev/lastcall/internal/inbound"
-	"github.com/lastcall-dev/lastcall/internal/logs"
-	"github.com/lastcall-dev/lastcall/internal/meshconfig"
-	"github.com/lastcall-dev/lastcall/internal/pipe"
-	"github.com/lastcall-dev/lastcall/internal/signals"
-	"github.com/lastcall-dev/lastcall/internal/terminal"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/agent"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/hotrestart"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/inbound"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 const agentHelp = `Carry the inbound traffic of a pod, and drain it when the pod stops.
@@ -91,6 +90,11 @@ func (f *agentFlags) runAgent(cmd *cobra.Command) error {
 	if err := f.capture.verify(f.terminationLog); err != nil {
 		return err
 	}
+	if f.copyTo != "" {
+		if err := copySelf(f.copyTo); err != nil {
+			return err
+		}
+	}
 	o, closeOptions, err := f.options(cmd, false)
 	if err != nil {
 		return err
@@ -119,10 +123,6 @@ func (f *agentFlags) runApp(cmd *cobra.Command, app []string) error {
 		o.Log.Info("no --inbound: running the app as a job; no connections to it are carried or drained")
 		o.Settings.MinimumDrain.Value, o.Settings.QuietTime.Value = 0, 0
 	}
-	neighbour, err := agent.ParseNeighbour(os.Getenv)
-	if err != nil {
-		return usage(err)
-	}
 	listen, appStop, err := f.stop.parse(true, f.succession.isEnabled())
 	if err != nil {
 		return err
@@ -137,11 +137,7 @@ func (f *agentFlags) runApp(cmd *cobra.Command, app []string) error {
 	defer service.Close()
 	o.Signals, o.StopSignal, o.Succession = received.Stop, received.First, service
 	o.App, o.AppStopSignal = appCommand(app, o.Inbound, hotrestart.AppEnviron(o.Settings.Environ(os.Environ()))), appStop
-	if stopped, err := awaitNeighbour(neighbour, received.Stop); err != nil || stopped {
-		return err
-	}
 	code, err := agent.Run(context.Background(), o)
-	neighbour.End(code, o.Log)
 	return exitCode(code, err)
 }
 
@@ -169,8 +165,7 @@ func (f *agentFlags) parseAppContainers(flags *pflag.FlagSet) (int, error) {
 
 // options are those that lastcall agent and lastcall run have in common.
 func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, closeOptions func(), err error) {
-	level := new(slog.LevelVar)
-	log, written := cli.Log(cmd, f.logFormat, level)
+	log, written := cli.Log(cmd, f.logFormat, slog.LevelInfo)
 	inbound, err := f.parseInbound(!f.envoy.isEnvoy() && !isRun)
 	if err != nil {
 		return o, nil, err
@@ -201,6 +196,7 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 	if o.Limits, err = f.limits.limits(); err != nil {
 		return o, nil, err
 	}
+	limitMemory(o.Limits.Memory)
 	if o.Probes, err = agent.ParseProbes(os.Getenv("ISTIO_KUBE_APP_PROBERS")); err != nil {
 		return o, nil, usage(err)
 	}
@@ -211,7 +207,7 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 		closeOptions, err = f.addEnvoy(&o, cmd.OutOrStdout(), written)
 		return o, closeOptions, err
 	}
-	o.Admin = f.admin(settings, isRun, level)
+	o.Admin = f.admin(settings, isRun)
 	o.AccessLog, err = cli.OpenAccessLog(f.accessLog, cmd.OutOrStdout())
 	return o, func() {}, err
 }
@@ -228,25 +224,9 @@ func (f *agentFlags) addEnvoy(o *agent.Options, stdout io.Writer, written *logs.
 	return accessLog.Close, nil
 }
 
-// awaitNeighbour waits for another vendor's sidecar, or for a stop signal.
-func awaitNeighbour(n agent.Neighbour, stop <-chan drain.Signal) (stopped bool, err error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	served := make(chan error, 1)
-	go func() { served <- n.Await(ctx) }()
-	select {
-	case err := <-served:
-		return false, err
-	case <-stop:
-		cancel()
-		<-served
-		return true, nil
-	}
-}
-
 // admin is where the pipe serves Envoy's admin API. An address that cannot be used stops the start only if
 // --admin-address names it.
-func (f *agentFlags) admin(s *meshconfig.Settings, isRun bool, level *slog.LevelVar) agent.Admin {
+func (f *agentFlags) admin(s *meshconfig.Settings, isRun bool) agent.Admin {
 	address := f.adminAddress
 	if address == "off" || address == "" && isRun {
 		return agent.Admin{}
@@ -257,7 +237,7 @@ func (f *agentFlags) admin(s *meshconfig.Settings, isRun bool, level *slog.Level
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		address = net.JoinHostPort(strings.Trim(address, "[]"), strconv.Itoa(s.AdminPort.Value))
 	}
-	return agent.Admin{Address: address, Optional: f.adminAddress == "", Version: cli.Version(version), Level: level}
+	return agent.Admin{Address: address, Optional: f.adminAddress == ""}
 }
 
 func (f *agentFlags) parseInbound(needed bool) ([]pipe.Inbound, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/internal/capture"
-	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 )
 
 const captureHelp = `Redirect a pod's TCP traffic to the agent: inbound connections to :15006, the app's outbound connections to :15001. Made for an init container with the capability NET_ADMIN, or for the sidecar's own start. It needs neither iptables nor nft: it configures the kernel's nf_tables directly, for IPv4 and IPv6.

@@ -6,10 +6,10 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/internal/capture"
-	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/internal/inbound"
-	"github.com/lastcall-dev/lastcall/internal/pipe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/inbound"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 )
 
 // The ports to which lastcall capture redirects a pod's traffic: Istio's.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 )
 
 const connectionsHelp = `List the clients' connections, the oldest first: the client, its protocol, whether the connection is busy, and its open requests. The command asks the agent on its status port; GET /connections on the admin port returns the same.

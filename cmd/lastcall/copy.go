@@ -29,14 +29,17 @@ func copyCommand() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			self, err := os.Executable()
-			if err != nil {
-				return fmt.Errorf("find this program: %w", err)
-			}
-			return copyProgram(self, args[0])
-		},
+		RunE: func(_ *cobra.Command, args []string) error { return copySelf(args[0]) },
 	}
+}
+
+// copySelf copies this program to dest.
+func copySelf(dest string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	return copyProgram(self, dest)
 }
 
 // copyProgram copies the program at source to dest through a temporary file: the rename is atomic, and an old copy that
@@ -68,10 +71,11 @@ func copyProgram(source, dest string) (err error) {
 	return nil
 }
 
-// fill writes all of in and closes out. A full disk is reported no later than by the sync.
+// fill writes all of in and closes out. It does not wait for the disk (fsync), which would delay the pod: Linux reports a full
+// volume to the write, and the pod's volume ends with its node.
 func fill(out *os.File, in io.Reader) error {
 	_, err := io.Copy(out, in)
-	return cmp.Or(err, out.Chmod(0o555), out.Sync(), out.Close())
+	return cmp.Or(err, out.Chmod(0o555), out.Close())
 }
 
 // copyTarget is the file that dest names: in a folder, one with the program's name.

@@ -6,14 +6,15 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/internal/envoy"
-	"github.com/lastcall-dev/lastcall/internal/meshconfig"
-	"github.com/lastcall-dev/lastcall/internal/pipe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 )
 
 // envoyFlags select and configure a real Envoy as the data plane.
@@ -25,6 +26,7 @@ type envoyFlags struct {
 	logLevel        string
 	failHealthcheck bool
 	leaveOut        []uint
+	startTimeout    time.Duration
 }
 
 func (f *envoyFlags) register(flags *pflag.FlagSet) {
@@ -33,6 +35,7 @@ func (f *envoyFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.config, "envoy-config", "", "Envoy's configuration `file` (default: generated from --inbound)")
 	flags.StringArrayVar(&f.args, "envoy-arg", nil, "additional `argument` for Envoy; may be repeated")
 	cli.ChoiceFlag(flags, &f.logLevel, "envoy-log-level", "warning", []string{"trace", "debug", "info", "warning", "error", "critical", "off"}, "Envoy's log `level`")
+	flags.DurationVar(&f.startTimeout, "envoy-start-timeout", envoy.DefaultStartTimeout, "how long an Envoy may take until it serves, both one that is started and one at --admin-address")
 	flags.BoolVar(&f.failHealthcheck, "healthcheck-fail", false, "make Envoy fail its health checks when the drain begins")
 	flags.UintSliceVar(&f.leaveOut, "ignore-port", nil, "`port` of an Envoy listener whose connections do not hold the drain; may be repeated")
 }
@@ -45,6 +48,9 @@ func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, adm
 	if !attach && f.config == "" && len(inbound) == 0 {
 		return nil, usage(errors.New("--proxy envoy needs --inbound LISTEN=APP, --envoy-config FILE, or --admin-address of an Envoy that is running"))
 	}
+	if f.startTimeout <= 0 {
+		return nil, usage(fmt.Errorf("--envoy-start-timeout %v: must be positive", f.startTimeout))
+	}
 	if admin == "" {
 		admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.AdminPort.Value))
 	}
@@ -56,6 +62,7 @@ func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, adm
 		DrainTime:       s.DrainDuration.Value,
 		ParentShutdown:  s.ParentShutdown.Value,
 		LogLevel:        f.logLevel,
+		StartTimeout:    f.startTimeout,
 		Args:            f.args,
 		FailHealthcheck: f.failHealthcheck,
 		Istio:           s.Mode() != drain.ExitOnZero,

@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 )
 
 // agentFlags are common to agent and run.
@@ -22,6 +22,7 @@ type agentFlags struct {
 	exitWithApp    bool
 	sidecar        string // of agent
 	appContainers  int    // of agent
+	copyTo         string // of agent
 	adminAddress   string
 	envoy          envoyFlags
 	capture        captureFlags
@@ -66,6 +67,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet, own func(*pflag.FlagSet)) {
 func (f *agentFlags) registerAgent(flags *pflag.FlagSet) {
 	cli.ChoiceFlag(flags, &f.sidecar, "sidecar", "", []string{"native", "classic"}, "form of this sidecar, `native|classic`: an app's preStop hook without the sidecar's own then means that this container restarts, and no client is refused. native: an init container with restartPolicy Always and its own preStop hook (lastcall wait --sidecar); classic: a container without a preStop hook (default: unknown, and every hook begins a drain)")
 	flags.BoolVar(&f.capture.check, "check-capture", false, "fail at the start unless the traffic is redirected already: in a pod that the node's network plugin lastcall-cni captures")
+	flags.StringVar(&f.copyTo, "copy-to", "", "first copy this program to `file`, in a volume of the pod, for preStop hooks that run in the apps' containers (lastcall wait)")
 	setting, _ := meshconfig.FlagOverrides("app-containers")
 	flags.IntVar(&f.appContainers, "app-containers", 0, setting.Usage+" (default $LASTCALL_APP_CONTAINERS or 1)")
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"strconv"
 	"strings"
@@ -14,10 +16,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/internal/agent"
-	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/internal/meshconfig"
-	"github.com/lastcall-dev/lastcall/internal/tcp"
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/agent"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
 // statusFlags locate the agent's status server.
@@ -48,11 +51,48 @@ var statusTransport = &http.Transport{DialContext: tcp.DialLoopback}
 func (f *statusFlags) ask(ctx context.Context, method, path string) (*http.Response, []byte, error) {
 	ctx, cancel := f.limit(ctx)
 	defer cancel()
+	return f.send(ctx, method, path, http.Header{})
+}
+
+// hook sends a preStop hook's request, and returns the response. An agent that has stopped must not hold the hook beyond
+// the grace period: without --timeout the limit is that of the environment, until the agent has sent its own.
+func (f *statusFlags) hook(ctx context.Context, path string) (*http.Response, []byte, error) {
+	if f.timeout > 0 {
+		return f.ask(ctx, http.MethodPost, path)
+	}
+	limit := drain.DefaultConfig()
+	if settings, err := new(settingsFlags).resolve(); err == nil { // else the agent reports it
+		limit = settings.Drain()
+	}
+	limit.Mode = drain.ExitOnZero
+	first, _ := limit.Limit()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(first, func() {
+		cancel(fmt.Errorf("the agent has not answered within %v, the grace period less the last-call margin", first))
+	})
+	defer late.Stop()
+	heard := &httptrace.ClientTrace{Got1xxResponse: func(_ int, header textproto.MIMEHeader) error {
+		left, err := time.ParseDuration(header.Get(agent.HeaderLimit))
+		if err == nil && late.Stop() {
+			late = time.AfterFunc(left, func() { cancel(fmt.Errorf("the agent has not answered within %v, its own limit", left)) })
+		}
+		return nil
+	}}
+	resp, body, err := f.send(httptrace.WithClientTrace(ctx, heard), http.MethodPost, path, http.Header{agent.HeaderLimit: {"wanted"}})
+	if err != nil && ctx.Err() != nil {
+		return nil, nil, fmt.Errorf("POST %s: %w", path, context.Cause(ctx))
+	}
+	return resp, body, err
+}
+
+func (f *statusFlags) send(ctx context.Context, method, path string, header http.Header) (*http.Response, []byte, error) {
 	at := "http://" + net.JoinHostPort(f.address, strconv.Itoa(f.port)) + "/" + strings.TrimPrefix(path, "/")
 	req, err := http.NewRequestWithContext(ctx, method, at, nil)
 	if err != nil {
 		return nil, nil, usage(fmt.Errorf("%s %s: %w", method, path, err))
 	}
+	req.Header = header
 	resp, err := statusTransport.RoundTrip(req) // no redirects, no proxy of HTTP_PROXY for loopback
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s %s: %w; is lastcall agent running in this pod, with this --status-port?", method, at, err)
@@ -67,15 +107,19 @@ func (f *statusFlags) ask(ctx context.Context, method, path string) (*http.Respo
 
 const waitHelp = `Begin the drain, and return when no inbound request is left.
 
-Made for the app's preStop hook: the kubelet sends the app its SIGTERM only after the hook, so the app serves as before until then. The command returns no later than the last call, in time for the app to end within the grace period.
+Made for the app's preStop hook: the kubelet sends the app its SIGTERM only after the hook, so the app serves as before until then. The command returns no later than the last call, in time for the app to end within the grace period. If the agent does not answer, it fails when the grace period less the last-call margin has passed: by TERMINATION_GRACE_PERIOD_SECONDS (30), or by the agent's own value once that has received the request.
 
 The kubelet runs the hook also when it restarts only the app's container. If the agent runs with --sidecar native or classic, the hook then returns within a second: no client is refused, and new connections wait for the container. A native sidecar needs a preStop hook of its own for this: lastcall wait --sidecar. For a classic sidecar with captured traffic the command leaves a process (lastcall present) that ends with this container, so that the sidecar knows how long the app needs its outbound connections.
 
-With --ports there is neither agent nor proxy: the kernel's socket table shows the activity at the app's own ports. The command waits for clients that have sent a request and have no response yet, and not for idle keep-alive connections. It returns after the minimum drain, and after the quiet time without a new connection; and no later than 5 s before the end of TERMINATION_GRACE_PERIOD_SECONDS (30), or after --timeout. For HTTP/2, gRPC, WebSocket and TLS the kernel does not show whether a request is in flight: append the protocol to the port, as in 9090/grpc, and the command waits until these connections are closed. Otherwise it assumes HTTP/1.1: connections that stay open after a response count as idle, and the report lists them as assumed.
+With --ports there is neither agent nor proxy: the kernel's socket table shows the activity at the app's own ports. The command waits for clients that have sent a request and have no response yet, and not for idle keep-alive connections. It returns after the minimum drain, and after the quiet time without a new connection; and no later than 5 s before the end of TERMINATION_GRACE_PERIOD_SECONDS (30), or after --timeout. For HTTP/2, gRPC, WebSocket and TLS the kernel does not show whether a request is in flight: append the protocol to the port, as in 9090/grpc, and the command waits until these connections are closed. Otherwise it assumes HTTP/1.1: connections that stay open after a response count as idle, and the report lists them as assumed. A port without a listener is assumed too, with a warning. With --app-probes the command recognises a restart of the container alone: if the app fails its liveness probe, it returns at once.
+
+An app that finishes its requests at SIGTERM (--app finishes) needs the command only for the minimum drain and the quiet time: it then returns although connections are open.
 
 Next to linkerd's proxy, --linkerd reads its counters: while they show no request in flight at a port, its connections of HTTP/1.1, HTTP/2 and gRPC are idle for certain. All clients of the port must come through the proxy. --linkerd-shutdown, in addition, shuts the proxy down when the quiet time has passed, for clients outside the mesh that keep their connections: the proxy must allow it (annotation config.linkerd.io/proxy-admin-shutdown: enabled), and from then on the app's new outbound connections are refused.
 
-With --envoy the command attaches to the Envoy that already runs in the pod, such as Istio's. Envoy's counters and the kernel show which connections are busy; idle ones do not hold it. In an app's hook it only watches, because the kubelet also runs the hook when it restarts that container alone. As the hook of Envoy's own container (--sidecar) it drains Envoy, waits, then waits until the app's containers have exited, and ends Envoy by /quitquitquit, so that the access log is whole. If Envoy hides its counters, every open connection counts as busy; if its admin API cannot be used, the ports of --ports are watched.
+With --envoy the command attaches to the Envoy that already runs in the pod, such as Istio's. Envoy's counters and the kernel show which connections are busy; idle ones do not hold it. In an app's hook it only watches, because the kubelet also runs the hook when it restarts that container alone, which --app-probes recognises here, too. As the hook of Envoy's own container (--sidecar) it drains Envoy, waits, then waits until the app's containers have exited, and ends Envoy by /quitquitquit, so that the access log is whole. If Envoy hides its counters, every open connection counts as busy; if its admin API cannot be used, the ports of --ports are watched.
+
+--before runs the app's own preStop hook first: the command or the request after --. The wait follows whatever becomes of it; if it fails, the command exits with 1 after the wait, which the kubelet reports. Without an agent, the deadline and the minimum drain count from the start of the command.
 
 Exit code: 0 when drained, 1 when interrupted or without an agent, 2 for wrong flags; with --fail-on-busy 3 at the deadline and 4 when open connections were assumed idle.`
 
@@ -84,12 +128,13 @@ func waitCommand() *cobra.Command {
 	var p portsFlags
 	var sidecar bool
 	var appPorts string
+	var b before
 	cmd := &cobra.Command{
-		Use:     "wait [--ports PORT,… | --envoy ADDRESS]",
+		Use:     "wait [--ports PORT,… | --envoy ADDRESS] [--before DURATION -- COMMAND…|URL]",
 		Short:   "Drain, and return when no request is left: the preStop hook",
 		Long:    waitHelp,
-		Example: "  lastcall wait\n  lastcall wait --ports 8080,9090/grpc\n  lastcall wait --ports 8080 --timeout 20s -o json\n  lastcall wait --envoy 127.0.0.1:15000 --ports 8080\n  lastcall wait --linkerd 4191 --ports 8080,9090/grpc\n  lastcall wait --envoy 127.0.0.1:15000 --pilot-agent 15020 --sidecar",
-		Args:    cli.NoArgs,
+		Example: "  lastcall wait\n  lastcall wait --ports 8080,9090/grpc\n  lastcall wait --ports 8080 --timeout 20s -o json\n  lastcall wait --envoy 127.0.0.1:15000 --ports 8080\n  lastcall wait --linkerd 4191 --ports 8080,9090/grpc\n  lastcall wait --before 20s -- /app/leave-the-registry\n  lastcall wait --envoy 127.0.0.1:15000 --pilot-agent 15020 --sidecar",
+		Args:    b.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.timeout < 0 {
 				return usage(fmt.Errorf("--timeout %v: must not be negative", f.timeout))
@@ -97,7 +142,7 @@ func waitCommand() *cobra.Command {
 			if given, err := p.isGiven(cmd.Flags(), sidecar); err != nil {
 				return err
 			} else if given {
-				return p.wait(cmd, f.timeout, sidecar)
+				return b.first(cmd, func() error { return p.wait(cmd, f.timeout, sidecar, b.rest) })
 			}
 			path := "wait"
 			switch {
@@ -109,28 +154,34 @@ func waitCommand() *cobra.Command {
 				}
 				path = "wait?ports=" + url.QueryEscape(appPorts)
 			}
-			resp, body, err := f.ask(cmd.Context(), http.MethodPost, path)
-			if err != nil {
-				return err
-			}
-			if resp.StatusCode != http.StatusOK {
-				return fmt.Errorf("the agent did not drain: %s: %s", resp.Status, strings.TrimSpace(string(body)))
-			}
-			if resp.Header.Get(agent.HeaderPresence) != "" {
-				if err := f.leavePresence(); err != nil { // the drain is done all the same
-					fmt.Fprintln(cmd.ErrOrStderr(), err)
-				}
-			}
-			return nil
+			return b.first(cmd, func() error { return f.wait(cmd, path) })
 		},
 	}
-	cli.Group(cmd.Flags(), "With an agent; --timeout and --sidecar also without", func(flags *pflag.FlagSet) {
+	cli.Group(cmd.Flags(), "With an agent; --timeout, --before and --sidecar also without", func(flags *pflag.FlagSet) {
 		f.register(flags, 0)
 		flags.StringVar(&appPorts, "app-ports", "", "the `ports` of this container, separated by commas, or none, in a pod with several app containers: its restart then does not affect connections to the others")
+		b.register(flags)
 		flags.BoolVar(&sidecar, "sidecar", false, "this is the preStop hook of the agent's own container, or with --envoy of Envoy's, so the pod ends")
 	})
 	cli.Group(cmd.Flags(), "Without an agent", p.register)
 	return cmd
+}
+
+// wait has the agent drain, and returns when no request is left.
+func (f *statusFlags) wait(cmd *cobra.Command, path string) error {
+	resp, body, err := f.hook(cmd.Context(), path)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the agent did not drain: %s: %s", resp.Status, strings.TrimSpace(string(body)))
+	}
+	if resp.Header.Get(agent.HeaderPresence) != "" {
+		if err := f.leavePresence(); err != nil { // the drain is done all the same
+			fmt.Fprintln(cmd.ErrOrStderr(), err)
+		}
+	}
+	return nil
 }
 
 // checkPorts accepts a comma-separated list of ports, or none.

@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/internal/hotrestart"
-	"github.com/lastcall-dev/lastcall/internal/inbound"
-	"github.com/lastcall-dev/lastcall/internal/meshconfig"
-	"github.com/lastcall-dev/lastcall/internal/poll"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/hotrestart"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/inbound"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
 )
 
 // successionFlags configure the hot restart of lastcall run.

@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/hotrestart"
-	"github.com/lastcall-dev/lastcall/internal/load"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/hotrestart"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/load"
 )
 
 // hotAppMain is an app that does what a file says: hotapp PORT FILE.

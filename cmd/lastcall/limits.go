@@ -2,11 +2,14 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/internal/pipe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cgroup"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -17,9 +20,13 @@ type limitsFlags struct {
 	request                   time.Duration
 	connections               int
 	headBytes, fields, line   int
+	memory                    int64
+	flags                     *pflag.FlagSet
 }
 
 func (f *limitsFlags) register(flags *pflag.FlagSet) {
+	f.flags = flags
+	flags.Int64Var(&f.memory, "memory-limit", 0, "`bytes` that this process may use, from which the limits of connections and of unfinished requests follow (default the container's limit or GOMEMLIMIT)")
 	flags.DurationVar(&f.head, "head-timeout", pipe.DefaultHeadTimeout, "time limit for a request's head, from its first byte; then 408")
 	flags.IntVar(&f.headBytes, "max-head-bytes", pipe.DefaultMaxHead, "size limit of a message's head, in bytes; then 431")
 	flags.IntVar(&f.fields, "max-headers", pipe.DefaultMaxFields, "limit of header fields in a request; then 431")
@@ -30,12 +37,21 @@ func (f *limitsFlags) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.idle, "idle-timeout", pipe.DefaultIdleTimeout, "how long an HTTP connection may be idle; 0 for no limit, or until the app closes it")
 	flags.DurationVar(&f.response, "response-timeout", 0, "time limit from a request's head to the end of its response, with HTTP/1; then 504. 0 for no limit")
 	flags.DurationVar(&f.keepAlive, "tcp-keepalive", pipe.DefaultKeepAlive, "send TCP keep-alive probes to a client that has been silent for this long; 0 for never")
-	flags.IntVar(&f.connections, "max-connections", 0, "limit of connections at once for each inbound that does not set max-connections=N itself; then 503. 0 for no limit")
+	flags.IntVar(&f.connections, "max-connections", 0, "limit of connections at once for each inbound that does not set max-connections=N itself; then 503. 0 for no limit (default one for each 40 KiB of --memory-limit; beyond it the oldest that is unfinished or idle is ended)")
 }
+
+// leastMemory is about what the process takes without connections, bytes.
+const leastMemory = 16 << 20
 
 // limits converts the flags. In pipe.Limits 0 is the default, not unlimited.
 func (f *limitsFlags) limits() (pipe.Limits, error) {
-	l := pipe.Limits{MaxConnections: f.connections}
+	l := pipe.Limits{MaxConnections: f.connections, Memory: f.memory}
+	if l.Memory == 0 {
+		l.Memory = cgroup.Memory()
+	}
+	if f.connections == 0 && f.flags.Changed("max-connections") {
+		l.MaxConnections = pipe.NoLimit
+	}
 	for _, d := range []struct {
 		name  string
 		value time.Duration
@@ -70,10 +86,21 @@ func (f *limitsFlags) limits() (pipe.Limits, error) {
 			return l, usage(fmt.Errorf("--%s %d: must be %d to %d", n.name, n.value, n.least, 1<<24))
 		}
 	}
+	if f.memory < 0 || f.memory > 0 && f.memory < leastMemory {
+		return l, usage(fmt.Errorf("--memory-limit %d: must be %d bytes or more", f.memory, leastMemory))
+	}
 	if f.connections < 0 {
 		return l, usage(fmt.Errorf("--max-connections %d: must be 1 or more, or 0 for no limit", f.connections))
 	}
 	return l, nil
+}
+
+// limitMemory lets the garbage collector work harder before the container's limit is reached. The rest is for the kernel's
+// part of connections and for the program itself.
+func limitMemory(memory int64) {
+	if memory > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memory / 8 * 5)
+	}
 }
 
 // h2Flags are the limits for clients of HTTP/2.

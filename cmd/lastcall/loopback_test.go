@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // A pod's loopback interface need not have 127.0.0.1. An address without a host is IPv4

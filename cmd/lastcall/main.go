@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lastcall-dev/lastcall/internal/capture"
-	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/internal/hotrestart"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/hotrestart"
 )
 
 // version is set by the build (-ldflags "-X main.version=…").

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/mesh"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/mesh"
 )
 
 // meshFlags are those of wait --envoy.
@@ -40,7 +40,7 @@ func (f *meshFlags) wait(ctx context.Context, p *portsFlags, config drain.Config
 	if o.LeaveOut, err = ports("ignore-port", f.leaveOut); err != nil {
 		return drain.Report{}, err
 	}
-	if o.Fallback, err = p.options(config, log); err != nil {
+	if o.Fallback, o.App, err = p.options(config, log); err != nil {
 		return drain.Report{}, err
 	}
 	h, err := mesh.New(config, o)

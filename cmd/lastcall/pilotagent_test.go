@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/logs/logstest"
-	"github.com/lastcall-dev/lastcall/internal/nettest"
-	"github.com/lastcall-dev/lastcall/internal/peers"
-	"github.com/lastcall-dev/lastcall/internal/programtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
 // istioBootstrap has the stats and the inbound listener of an Envoy under Istio, as far as a hook sees them.

@@ -20,10 +20,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/internal/hook"
-	"github.com/lastcall-dev/lastcall/internal/meshconfig"
-	"github.com/lastcall-dev/lastcall/internal/sockets"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockets"
 )
 
 // variableIgnoreFrom is the default of --ignore-from: Kubernetes expands $(NAME) in a container's command, but not in
@@ -47,6 +48,7 @@ type portsFlags struct {
 	settings   settingsFlags
 	pause      time.Duration
 	leave      time.Duration
+	probes     string
 	failOnBusy bool
 	output     cli.Format
 	report     string
@@ -63,11 +65,13 @@ func (f *portsFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.shutdown, "linkerd-shutdown", false, "with --linkerd: after the minimum drain and the quiet time, shut linkerd's proxy down. It asks clients to close their kept connections, finishes their requests, and refuses new connections, the app's own to others included")
 	flags.DurationVar(&f.pause, "stream-pause", sockets.DefaultStreamPause, "how long a response that arrives in pieces may pause before it counts as complete")
 	for _, s := range meshconfig.Table() {
-		if slices.Contains([]string{"minimum-drain", "quiet-time", "idle-grace", "grace-period"}, s.Flag) {
+		if slices.Contains([]string{"minimum-drain", "quiet-time", "idle-grace", "grace-period", "app"}, s.Flag) {
 			f.settings.registerSetting(flags, s)
 		}
 	}
 	flags.DurationVar(&f.leave, "leave", hook.DefaultLeave, "how much of the grace period to leave to the app after its SIGTERM, at most a quarter of it")
+	flags.StringVar(&f.probes, "app-probes", "", "the container's livenessProbe and startupProbe, `JSON` such as "+
+		`{"liveness": {"httpGet": {"path": "/live", "port": 8080}}}: if the app fails them, only its container restarts, and the command returns at once`)
 	flags.BoolVar(&f.failOnBusy, "fail-on-busy", false, "exit with code 3 when the deadline came first, with 4 when open connections were assumed idle")
 	cli.OutputFlag(flags, &f.output, "`text|json`: text is a log line on standard error, json the report on standard output")
 	flags.StringVar(&f.report, "report", "", "also write the report as JSON to `file`, such as /dev/termination-log")
@@ -106,18 +110,21 @@ func (f *portsFlags) isGiven(flags *pflag.FlagSet, sidecar bool) (_ bool, err er
 		err = usage(errors.New("use only one of --sidecar and --ports: with --ports there is no sidecar"))
 	case given == "ports":
 		needs(new(meshFlags).register, "--envoy, such as --envoy 127.0.0.1:15000")
+	case sidecar && flags.Changed("app-probes"):
+		err = usage(errors.New("use only one of --sidecar and --app-probes: it is for the hook of the app's container"))
 	case !sidecar:
 		needs(new(meshFlags).registerSidecar, "--sidecar: it is for the hook of Envoy's own container")
 	}
 	return given != "", err
 }
 
-func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration, sidecar bool) error {
+func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration, sidecar bool, rest func(drain.Config) drain.Config) error {
 	log, _ := cli.Log(cmd, f.logFormat, slog.LevelInfo)
 	config, err := f.config(cmd.Flags(), timeout)
 	if err != nil {
 		return err
 	}
+	config = rest(config)
 	signal.Ignore(syscall.SIGPIPE) // the kubelet may have closed the hook's output
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -136,7 +143,7 @@ func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration, sidecar boo
 		return errors.New("stopped by a signal before the app's connections were drained")
 	case r.Verdict == drain.Assumed && f.failOnBusy:
 		return cli.ExitCode(codeAssumed)
-	case r.Verdict != drain.Clean && r.Verdict != drain.Assumed && f.failOnBusy:
+	case f.failOnBusy && !slices.Contains([]drain.Verdict{drain.Clean, drain.Assumed, drain.Restarted}, r.Verdict):
 		return cli.ExitCode(codeCut)
 	}
 	return nil
@@ -144,32 +151,33 @@ func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration, sidecar boo
 
 // watch runs the hook of a pod without a proxy.
 func (f *portsFlags) watch(ctx context.Context, config drain.Config, log *slog.Logger, report func(drain.Report) error) (drain.Report, error) {
-	o, err := f.options(config, log)
+	o, app, err := f.options(config, log)
 	if err != nil {
 		return drain.Report{}, err
 	}
 	if len(o.Ports) == 0 {
 		return drain.Report{}, usage(errors.New("--ports: must have at least one port, such as --ports 8080"))
 	}
-	r, err := hook.Wait(ctx, sockets.New(o), config, log)
+	r, err := hook.WaitApp(ctx, sockets.New(o), config, app, log)
 	if err != nil {
 		return r, err
 	}
 	return r, report(r)
 }
 
-func (f *portsFlags) options(config drain.Config, log *slog.Logger) (sockets.Options, error) {
+// options are those of the sockets, and the probes of --app-probes.
+func (f *portsFlags) options(config drain.Config, log *slog.Logger) (sockets.Options, *hook.App, error) {
 	o := sockets.Options{Opaque: f.opaque, StreamPause: f.pause, IdleGrace: config.IdleGrace, Log: log, Linkerd: f.linkerd, LinkerdShutdown: f.shutdown}
 	if f.shutdown && f.linkerd == 0 {
-		return o, usage(errors.New("--linkerd-shutdown needs --linkerd, such as --linkerd 4191"))
+		return o, nil, usage(errors.New("--linkerd-shutdown needs --linkerd, such as --linkerd 4191"))
 	}
 	if f.pause < 0 {
-		return o, usage(fmt.Errorf("--stream-pause %v: must not be negative", f.pause))
+		return o, nil, usage(fmt.Errorf("--stream-pause %v: must not be negative", f.pause))
 	}
 	for _, text := range f.ports {
 		port, protocol, err := parsePort(strings.TrimSpace(text))
 		if err != nil {
-			return o, usage(fmt.Errorf("--ports: %w", err))
+			return o, nil, usage(fmt.Errorf("--ports: %w", err))
 		}
 		o.Ports = append(o.Ports, port)
 		if meshconfig.IsMuxedPort(protocol) {
@@ -189,11 +197,18 @@ func (f *portsFlags) options(config drain.Config, log *slog.Logger) (sockets.Opt
 		}
 		prefix, err := parsePrefix(text)
 		if err != nil {
-			return o, usage(fmt.Errorf("%s: %q: must be addresses or CIDRs, such as 10.0.0.7 and 10.0.0.0/24, separated by commas", from, text))
+			return o, nil, usage(fmt.Errorf("%s: %q: must be addresses or CIDRs, such as 10.0.0.7 and 10.0.0.0/24, separated by commas", from, text))
 		}
 		o.IgnoreFrom = append(o.IgnoreFrom, prefix)
 	}
-	return o, nil
+	app, err := hook.ParseApp(f.probes)
+	if err != nil {
+		return o, nil, usage(fmt.Errorf("--app-probes: %w", err))
+	}
+	if app != nil {
+		o.IgnoreFrom = append(o.IgnoreFrom, netip.PrefixFrom(probe.Source, probe.Source.BitLen()))
+	}
+	return o, app, nil
 }
 
 // parsePort reads PORT or PORT/PROTOCOL.
@@ -230,7 +245,7 @@ func (f *portsFlags) config(flags *pflag.FlagSet, timeout time.Duration) (drain.
 	}
 	c = hook.Until(c, leave)
 	// By hand or under systemd the only grace period is one that is set.
-	if timeout > 0 && (!settings.GracePeriod.IsSet() || timeout < hook.Deadline(c)) {
+	if limit, _ := c.Limit(); timeout > 0 && (!settings.GracePeriod.IsSet() || timeout < limit) {
 		c = hook.Within(c, timeout)
 	}
 	if err := c.Validate(); err != nil {

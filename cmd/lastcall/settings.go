@@ -12,9 +12,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/internal/meshconfig"
-	"github.com/lastcall-dev/lastcall/internal/pipe"
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
@@ -152,5 +153,6 @@ func endings(s *meshconfig.Settings) pipe.Endings {
 	return pipe.Endings{
 		Spread: s.Spread.Value, WebSockets: when[s.WebSocket.Value], WebSocketCode: s.WebSocketClose.Value,
 		EventStreams: when[s.EventStreams.Value], EndlessTypes: s.EndlessTypes.Value,
+		AppFinishes: s.App.Value == drain.AppFinishes,
 	}
 }

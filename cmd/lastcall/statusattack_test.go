@@ -20,7 +20,7 @@ import (
 )
 
 // sidecarUnder starts lastcall agent next to an app whose metrics are of this size.
-func sidecarUnder(t *testing.T, scrapeSize int, env ...string) (cmd *exec.Cmd, address, status, admin string) {
+func sidecarUnder(t *testing.T, scrapeSize int, args ...string) (cmd *exec.Cmd, address, status, admin string) {
 	t.Helper()
 	line := []byte("orders_total{customer=\"abcdefghijklmnopqrstuvwxyz\"} 123456789\n")
 	says := bytes.Repeat(line, scrapeSize/len(line))
@@ -31,9 +31,9 @@ func sidecarUnder(t *testing.T, scrapeSize int, env ...string) (cmd *exec.Cmd, a
 	_, port, _ := net.SplitHostPort(status)
 	cmd = exec.Command("lastcall", "agent", "--status-port", port, "--admin-address", admin, "--termination-log", "",
 		"--inbound", address+"=127.0.0.1:"+appPort+",protocol=http")
+	cmd.Args = append(cmd.Args, args...)
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "LASTCALL_HOOK_TOKEN=secret",
 		`ISTIO_PROMETHEUS_ANNOTATIONS={"scrape":"true","path":"/metrics","port":"`+appPort+`"}`)
-	cmd.Env = append(cmd.Env, env...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestWebPagesAreRefused(t *testing.T) {
 		{"GET", "http://" + status + "/connections", "Host", "localhost:" + statusPort},
 		{"GET", "http://" + status + "/connections", "Host", "[::1]:15020"},
 		{"GET", "http://" + admin + "/stats", "Origin", "http://" + admin, "Sec-Fetch-Site", "same-origin"},
-		{"POST", "http://" + admin + "/logging"},
+		{"POST", "http://" + admin + "/healthcheck/ok"},
 		{"POST", "http://" + status + "/quitquitquit"},
 	} {
 		if code := ask(at[0], at[1], at[2:]...); code != http.StatusOK {

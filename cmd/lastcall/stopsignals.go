@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/internal/signals"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
 )
 
 // stopFlags are the signals that stop lastcall, and the one that stops the app.

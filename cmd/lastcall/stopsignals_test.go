@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -207,39 +206,6 @@ func TestRestartBySignalIsAskedFor(t *testing.T) {
 		return strings.Contains(string(log), "a hot restart by signal needs --pid-file")
 	})
 	s.endsBy(func() { _ = s.cmd.Process.Signal(syscall.SIGTERM) }, "SIGTERM")
-}
-
-// A stop that comes while another's sidecar is awaited ends the wait.
-func TestStopWhileASidecarIsAwaited(t *testing.T) {
-	asked := make(chan struct{}, 1)
-	sidecar := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		select {
-		case asked <- struct{}{}:
-		default:
-		}
-		w.WriteHeader(http.StatusServiceUnavailable)
-	}))
-	defer sidecar.Close()
-	cmd := exec.Command("lastcall", "run", "--inbound", freeLoopback(t)+"=127.0.0.1:0", "--", "true")
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "ENVOY_ADMIN_API="+sidecar.URL)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	<-asked
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Errorf("lastcall run ended with %v", err)
-		}
-	case <-time.After(patience):
-		_ = cmd.Process.Kill()
-		t.Error("lastcall run waits on")
-	}
 }
 
 // screen collects what a terminal shows.

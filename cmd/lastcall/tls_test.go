@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
-	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
 // trusting is a client's transport that trusts the authority.

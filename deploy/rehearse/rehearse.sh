@@ -6,7 +6,7 @@
 #   MANIFEST    file with the manifest; empty: none
 #   ARGS        more flags of lastcallctl rehearse
 #   LASTCALLCTL path of lastcallctl, with lastcall next to it
-#   REPORTS     folder for rehearsal.html, junit.xml and annotations.txt (default .)
+#   REPORTS     folder for rehearsal.txt, the table (default .)
 set -eu
 : "${APP:?must be the command line of the service}" "${REQUESTS:?must be requests, one on each line}"
 reports=${REPORTS:-.}
@@ -20,10 +20,8 @@ while IFS= read -r request; do
 done <<EOF
 $REQUESTS
 EOF
-annotations=$reports/annotations.txt
 code=0
-"${LASTCALLCTL:-lastcallctl}" rehearse --app "$APP" "$@" --html "$reports/rehearsal.html" --junit "$reports/junit.xml" \
-    --github "$annotations" || code=$?
-# GitHub reads annotations from standard output.
-[ -z "${GITHUB_ACTIONS:-}" ] || [ ! -e "$annotations" ] || cat "$annotations"
+"${LASTCALLCTL:-lastcallctl}" rehearse --app "$APP" "$@" > "$reports/rehearsal.txt" || code=$?
+cat "$reports/rehearsal.txt"
+[ -z "${GITHUB_STEP_SUMMARY:-}" ] || printf '```\n%s\n```\n' "$(cat "$reports/rehearsal.txt")" >> "$GITHUB_STEP_SUMMARY"
 exit "$code"

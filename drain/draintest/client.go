@@ -163,12 +163,15 @@ func (p *Plane) busy() []*client {
 }
 
 func (p *Plane) activity() drain.Activity {
-	a := drain.Activity{Known: true, Arrivals: p.arrivals}
+	a := drain.Activity{Known: true, Arrivals: p.arrivals, OpaqueEnds: p.opaqueEnds}
 	for _, c := range p.clients {
 		if c.open {
 			a.Connections++
 			if c.asked != nil {
 				a.Busy++
+				if c.Protocol == "tcp" {
+					a.Opaque++
+				}
 			}
 		}
 	}

@@ -28,7 +28,9 @@ type Plane struct {
 	closeIdle time.Duration // negative: idle connections are kept
 	over      bool
 	arrivals  uint64
-	idled     chan struct{} // closed and replaced when a request or a connection ends: Close waits for it
+
+	opaqueEnds drain.OpaqueEnds
+	idled      chan struct{} // closed and replaced when a request or a connection ends: Close waits for it
 
 	calls    []Call
 	endings  []Ending
@@ -82,6 +84,33 @@ func (p *Plane) Stop() {
 	default:
 		close(p.stopped)
 	}
+}
+
+// StopApp is the app's SIGTERM: it ends each open connection of "tcp" after its Finishes.
+func (p *Plane) StopApp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.catchUp()
+	for _, c := range p.clients {
+		if c.Protocol != "tcp" || !c.open {
+			continue
+		}
+		p.agenda.add(p.now+max(0, c.Finishes), func() {
+			if !c.open {
+				return
+			}
+			p.opaqueEnds.Ended++
+			how := Answered
+			if c.Finishes < 0 {
+				how = Died
+				p.opaqueEnds.Dropped++
+			} else {
+				p.opaqueEnds.Answered++
+			}
+			c.end(how)
+		})
+	}
+	p.settle()
 }
 
 // Drain makes every response from now on the last of its connection.

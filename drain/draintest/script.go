@@ -37,6 +37,9 @@ type Client struct {
 	// Leaves is when it closes its connection by itself. Zero is at the end of its last response; with Forever it never
 	// does.
 	Leaves time.Duration
+
+	// Finishes is how long after StopApp the app ends a connection of "tcp"; negative: at once, without an answer.
+	Finishes time.Duration
 }
 
 // Request is one request and its response.

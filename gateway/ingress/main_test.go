@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/lastcall-dev/lastcall/gateway"
-	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -2,25 +2,23 @@ package advise
 
 import (
 	"fmt"
-	"sort"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/kube/inject"
-	"github.com/lastcall-dev/lastcall/kube/model"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
 // Options are what the advice follows from.
 type Options struct {
-	// Load is that of one pod.
-	Load model.Load
+	Durations   Durations     // how long requests take
+	Propagation time.Duration // how long clients still connect after the deletion
 
-	// Evidence is what Load.Durations come from; nil if they are of single requests, or assumed.
+	// Evidence is what Durations come from; nil if they are of single requests, or assumed.
 	Evidence *Evidence
 
-	// Lose is the largest share, 0 to 1, of the requests meeting a pod's end that may be lost, refused ones included.
+	// Lose is the share, 0 to 1, of the longest requests that the timers need not cover.
 	Lose float64
 
 	// Pod is the manifest's; nil for a pod with one container named app.
@@ -48,69 +46,54 @@ type Advice struct {
 	// QuietTime is lastcall's; 0 with a sleep.
 	QuietTime time.Duration
 
-	// Share is lost of the requests meeting a pod's end: with these timers, with a second less to wait, and with a second
-	// less of grace.
-	Share, ShareWait, ShareGrace float64
-
+	Pod  *corev1.Pod // with these timers
 	Plan *termination.Termination
 }
 
 const (
-	sample     = 60  // pods of one estimate
-	sampleIdle = 600 // of idle pods
+	// answered is from the end of the last request until SIGKILL: the app gets its stop signal before.
+	answered = time.Second
 
-	fewRequests = 0.2 // per second: they leave a pod idle most of the time
-
-	longWait  = 30 * time.Minute // the longest that is searched
-	quietTime = 2 * time.Second  // drain.DefaultQuietTime
-	seed      = 1
+	quietTime = 2 * time.Second // drain.DefaultQuietTime
 )
 
-// For searches the timers of one kind. The error is that no timers up to 30 min suffice.
+// Longest is how long requests take, without the share that may be lost.
+func (o Options) Longest() time.Duration { return o.Durations.Quantile(1 - o.Lose) }
+
+// For computes the timers of one kind. A request that arrives when the last client learns of the end, and takes as long as
+// the longest, must be answered. The error is that the pod ends otherwise.
 func For(kind Kind, o Options) (*Advice, error) {
-	a := &Advice{Kind: kind}
-	if kind == Lastcall {
+	end := o.Propagation + o.Longest()
+	a := &Advice{Kind: kind, Wait: seconds(o.Propagation)}
+	switch {
+	case kind == Lastcall:
 		a.QuietTime = quietTime
+	case o.exits():
+		a.Wait = seconds(end)
 	}
-	load := o.Load
-	if o.Lose == 0 { // every request could be as long as the longest
-		load.Durations = model.Observed([]time.Duration{load.Durations.Longest()})
+	least := max(seconds(end), a.Wait) + answered
+	// What ends within this time is answered; only the part of the grace period that lastcall keeps grows with it.
+	var c termination.Course
+	for a.Grace = least; a.Grace <= 2*least+answered; a.Grace += time.Second {
+		a.Pod = o.pod(kind, a.Wait, a.Grace, a.QuietTime)
+		a.Plan = termination.Of(a.Pod, o.Options)
+		if c = a.Plan.Course(termination.Traffic{Busy: end, Last: o.Propagation}); c.Accepts >= o.Propagation && c.Cut >= end {
+			return a, nil
+		}
 	}
-	share := func(wait, grace, quiet time.Duration) float64 {
-		s, _ := model.Share(o.plan(kind, wait, grace, quiet), load, sample, seed)
-		return s
-	}
-	// The pod is idle, and the quiet time is left out: requests in flight, and new ones, would keep it accepting.
-	idle, pods := load, sample
-	if kind == Lastcall {
-		pods, idle.Rate, idle.Durations = sampleIdle, min(idle.Rate, fewRequests), model.Observed([]time.Duration{time.Millisecond})
-	}
-	shareIdle := func(wait, grace time.Duration) float64 {
-		s, _ := model.Share(o.plan(kind, wait, grace, 0), idle, pods, seed)
-		return s
-	}
-	const limit = int(longWait / time.Second)
-	most := 2*longWait + o.Load.Durations.Longest()
-	wait := sort.Search(limit, func(s int) bool { return shareIdle(time.Duration(s)*time.Second, most) <= o.Lose })
-	if wait == limit {
-		return nil, fmt.Errorf("with a %s of %v a share of more than %g is still lost: the app does not finish its requests at its stop signal, or --propagation is too long", kind, longWait, o.Lose)
-	}
-	a.Wait = time.Duration(wait) * time.Second
-	grace := 1 + sort.Search(int(most/time.Second), func(s int) bool {
-		return share(a.Wait, time.Duration(s+1)*time.Second, a.QuietTime) <= o.Lose
-	})
-	a.Grace = time.Duration(grace) * time.Second
-	a.Plan = o.plan(kind, a.Wait, a.Grace, a.QuietTime)
-	a.Share = share(a.Wait, a.Grace, a.QuietTime)
-	a.ShareWait, a.ShareGrace = a.Share, share(a.Wait, a.Grace-time.Second, a.QuietTime)
-	if a.Wait > 0 {
-		a.ShareWait = shareIdle(a.Wait-time.Second, most)
-	}
-	return a, nil
+	return nil, fmt.Errorf("with a wait of %v no grace period suffices: requests in flight are ended after %v: %s", a.Wait, c.Cut.Round(time.Millisecond), c.CutBy)
 }
 
-// plan is the termination of the pod with these timers.
-func (o Options) plan(kind Kind, wait, grace, quiet time.Duration) *termination.Termination {
+// exits reports whether the app ends requests in flight at its stop signal.
+func (o Options) exits() bool { return o.App == termination.Exits || o.App == "" }
+
+// seconds rounds up.
+func seconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}
+
+// pod is the pod with these timers.
+func (o Options) pod(kind Kind, wait, grace, quiet time.Duration) *corev1.Pod {
 	pod := AnyPod()
 	if o.Pod != nil {
 		pod = o.Pod.DeepCopy()
@@ -128,7 +111,7 @@ func (o Options) plan(kind Kind, wait, grace, quiet time.Duration) *termination.
 		pod.Annotations["lastcall.dev/pre-stop"] = "replace"
 		pod.Annotations["lastcall.dev/quiet-time"] = quiet.String()
 		pod.Annotations["proxy.istio.io/config"] = config(wait)
-		return termination.Of(pod, o.Options)
+		return pod
 	}
 	delete(pod.Labels, inject.AnnotationInject)
 	for i := range pod.Spec.Containers {
@@ -138,7 +121,7 @@ func (o Options) plan(kind Kind, wait, grace, quiet time.Duration) *termination.
 			c.Lifecycle.PreStop = &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: int64(wait / time.Second)}}
 		}
 	}
-	return termination.Of(pod, o.Options)
+	return pod
 }
 
 // AnyPod is a pod with one container, named app.

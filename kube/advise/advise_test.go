@@ -9,7 +9,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/lastcall-dev/lastcall/kube/advise"
-	"github.com/lastcall-dev/lastcall/kube/model"
+	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/lint"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
@@ -24,23 +25,20 @@ func TestKnownServices(t *testing.T) {
 		takes, propagation time.Duration
 		wait, grace        time.Duration
 	}{
-		{"the app exits: the sleep covers the requests", advise.Sleep, termination.Exits, 3 * sec, 4 * sec, 7 * sec, 7 * sec},
-		{"the app finishes: the sleep covers the propagation", advise.Sleep, termination.Finishes, 3 * sec, 4 * sec, 4 * sec, 7 * sec},
+		{"the app exits: the sleep covers the requests", advise.Sleep, termination.Exits, 3 * sec, 4 * sec, 7 * sec, 8 * sec},
+		{"the app finishes: the sleep covers the propagation", advise.Sleep, termination.Finishes, 3 * sec, 4 * sec, 4 * sec, 8 * sec},
 		{"lastcall: the minimum drain covers the propagation, the last call the requests", advise.Lastcall, termination.Exits, 10 * sec, 4 * sec, 4 * sec, 16 * sec},
-		{"no propagation delay", advise.Sleep, termination.Finishes, 3 * sec, 0, 0, 3 * sec},
+		{"no propagation delay", advise.Sleep, termination.Finishes, 3 * sec, 0, 0, 4 * sec},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			o := advise.Options{Load: model.Load{Rate: 5, Durations: model.Observed([]time.Duration{tt.takes}), Propagation: tt.propagation}}
+			o := advise.Options{Durations: advise.Observed([]time.Duration{tt.takes}), Propagation: tt.propagation}
 			o.App = tt.app
 			a, err := advise.For(tt.kind, o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if a.Wait != tt.wait || a.Grace != tt.grace || a.Share != 0 {
-				t.Errorf("wait %v, grace %v, lost %g; want %v", a.Wait, a.Grace, a.Share, tt)
-			}
-			if a.Wait > 0 && a.ShareWait == 0 || a.ShareGrace == 0 {
-				t.Errorf("a second less loses nothing: %g, %g", a.ShareWait, a.ShareGrace)
+			if a.Wait != tt.wait || a.Grace != tt.grace {
+				t.Errorf("wait %v, grace %v; want %v", a.Wait, a.Grace, tt)
 			}
 			if len(a.Why(o)) < 2 || !strings.HasPrefix(advise.Confidence(o), "low: 1 durations") {
 				t.Errorf("%q, %q", a.Why(o), advise.Confidence(o))
@@ -61,11 +59,11 @@ func TestKnownServices(t *testing.T) {
 
 // TestShare: a share that may be lost makes the timers shorter.
 func TestShare(t *testing.T) {
-	d, err := model.Lognormal(200*time.Millisecond, 2*sec, 20*sec)
+	d, err := advise.Lognormal(200*time.Millisecond, 2*sec, 20*sec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := advise.Options{Load: model.Load{Rate: 5, Durations: d, Propagation: 2 * sec}}
+	o := advise.Options{Durations: d, Propagation: 2 * sec}
 	o.App = termination.Finishes
 	none, err := advise.For(advise.Sleep, o)
 	if err != nil {
@@ -76,11 +74,39 @@ func TestShare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if some.Grace >= none.Grace || some.Share > 0.01 {
-		t.Errorf("1 %%: %v, %g; none: %v", some.Grace, some.Share, none.Grace)
+	if some.Grace >= none.Grace {
+		t.Errorf("1 %%: %v; none: %v", some.Grace, none.Grace)
 	}
 	o.App = termination.Ignores
 	if _, err := advise.For(advise.Sleep, o); err != nil {
 		t.Errorf("an app that serves until SIGKILL: %v", err)
+	}
+}
+
+// TestAdviceHasNoFindings: lint finds nothing wrong with the advised timers.
+func TestAdviceHasNoFindings(t *testing.T) {
+	for _, kind := range []advise.Kind{advise.Sleep, advise.Lastcall} {
+		for _, app := range []termination.Reaction{termination.Exits, termination.Finishes, termination.ServesOn, termination.Ignores} {
+			for _, takes := range []time.Duration{10 * time.Millisecond, sec, 20 * sec, 90 * sec} {
+				for _, propagation := range []time.Duration{0, 500 * time.Millisecond, 4 * sec, 60 * sec} {
+					o := advise.Options{Durations: advise.Observed([]time.Duration{takes}), Propagation: propagation}
+					o.App = app
+					a, err := advise.For(kind, o)
+					if err != nil {
+						t.Errorf("%s, %s, %v, %v: %v", kind, app, takes, propagation, err)
+						continue
+					}
+					if a.Wait >= a.Grace {
+						t.Errorf("%s, %s, %v, %v: wait %v of a grace period of %v", kind, app, takes, propagation, a.Wait, a.Grace)
+					}
+					settings, err := inject.Resolve("", a.Pod.Annotations, nil)
+					for _, f := range lint.Pod(lint.Input{Pod: a.Pod, Settings: settings, Err: err}) {
+						if f.Severity == lint.Error {
+							t.Errorf("%s, %s, %v, %v: %s %s", kind, app, takes, propagation, f.ID, f.Text)
+						}
+					}
+				}
+			}
+		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/kube/model"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
@@ -16,21 +15,13 @@ type Evidence struct {
 
 	// Tails is how long requests take: each request of a rehearsal, or for each termination the time from its last new
 	// connection until no request was in flight. The latter is a lower bound of its longest request.
-	Tails model.Durations
+	Tails Durations
 
 	// Propagation is how late clients still connected to a terminating pod; 0: none did.
 	Propagation time.Duration
 
-	// Rate is in requests per second of one pod; 0: unknown.
-	Rate float64
-
 	// App is what the app did at its stop signal; empty: unknown.
 	App termination.Reaction
-
-	// Starts are how long new pods took from their creation until they were ready, and Reaction is how long the controllers
-	// took from a pod's readiness until the next pod's creation, minReadySeconds included; empty and 0: unknown.
-	Starts   model.Durations
-	Reaction time.Duration
 
 	// Doubts are why the true values may be larger, one sentence each.
 	Doubts []string
@@ -64,7 +55,7 @@ func (s *seen) evidence(what string) (*Evidence, error) {
 	if len(s.tails) == 0 {
 		return nil, fmt.Errorf("there is no termination of %s", what)
 	}
-	e := &Evidence{Source: fmt.Sprintf("%d terminations of %s", len(s.tails), what), Tails: model.Observed(s.tails), Propagation: s.propagation}
+	e := &Evidence{Source: fmt.Sprintf("%d terminations of %s", len(s.tails), what), Tails: Observed(s.tails), Propagation: s.propagation}
 	e.judge(s.unclear)
 	return e, nil
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/kube/losses"
-	"github.com/lastcall-dev/lastcall/kube/model"
 )
 
 // Query reads the observers' histograms of a workload from Prometheus: see losses.Histogram. Within a bucket, its upper
@@ -26,13 +25,13 @@ func Query(ctx context.Context, client *http.Client, base *url.URL, span time.Du
 		return nil, fmt.Errorf("no %s of %s in Prometheus within the last %g hours: must be kind/name of a workload of which a pod has ended under an observer", losses.Tail, workload, span.Hours())
 	}
 	e := new(Evidence)
-	tails, err := model.Histogram(e.buckets(both[0], "time until no request was in flight"))
+	tails, err := Histogram(e.buckets(both[0], "time until no request was in flight"))
 	if err != nil {
 		return nil, err
 	}
 	e.Tails, e.Source = tails, fmt.Sprintf("%d terminations of %s", tails.Count(), workload)
 	if both[1] != nil {
-		lateness, err := model.Histogram(e.buckets(both[1], "last new connection"))
+		lateness, err := Histogram(e.buckets(both[1], "last new connection"))
 		if err != nil {
 			return nil, err
 		}
@@ -52,12 +51,12 @@ func Query(ctx context.Context, client *http.Client, base *url.URL, span time.Du
 	return e, nil
 }
 
-// buckets are the model's: the open last one gets the bound before it, and a doubt if it is not empty. Counts of increase()
+// buckets are those of a histogram: the open last one gets the bound before it, and a doubt if it is not empty. Counts of increase()
 // are estimates, made ascending here.
-func (e *Evidence) buckets(all []losses.Bucket, what string) []model.Bucket {
-	var out []model.Bucket
+func (e *Evidence) buckets(all []losses.Bucket, what string) []Bucket {
+	var out []Bucket
 	for _, b := range all {
-		last := model.Bucket{}
+		last := Bucket{}
 		if len(out) > 0 {
 			last = out[len(out)-1]
 		}
@@ -67,7 +66,7 @@ func (e *Evidence) buckets(all []losses.Bucket, what string) []model.Bucket {
 				e.doubt("%d terminations had their %s after more than %v", b.Count-last.Count, what, last.UpTo)
 			}
 		}
-		out = append(out, model.Bucket{UpTo: b.UpTo, Count: max(b.Count, last.Count)})
+		out = append(out, Bucket{UpTo: b.UpTo, Count: max(b.Count, last.Count)})
 	}
 	return out
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/kube/model"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
@@ -23,7 +22,6 @@ type rehearsal struct {
 	} `json:"requests"`
 	Rows []struct {
 		Strategy string         `json:"strategy"`
-		Load     float64        `json:"load_per_s"`
 		Runs     []rehearsedRun `json:"runs"`
 	} `json:"rows"`
 }
@@ -33,11 +31,6 @@ type rehearsedRun struct {
 	GoneMS   int64     `json:"gone_ms"`
 	EndedBy  string    `json:"ended_by"`
 	Sendings []sending `json:"sendings"`
-	Pods     []struct {
-		IsNew     bool   `json:"is_new"`
-		CreatedMS *int64 `json:"created_ms"` // nil: the rehearsal is of an older version
-		ReadyMS   int64  `json:"ready_ms"`
-	} `json:"pods"`
 }
 
 type sending struct {
@@ -70,7 +63,7 @@ func ReadRehearsal(in io.Reader) (*Evidence, error) {
 	if !isWithinDay(r.PropagationMS[1]) {
 		return nil, fmt.Errorf("the rehearsal has a propagation delay of %d ms", r.PropagationMS[1])
 	}
-	e := &Evidence{Propagation: time.Duration(r.PropagationMS[1]) * time.Millisecond, Rate: row.Load}
+	e := &Evidence{Propagation: time.Duration(r.PropagationMS[1]) * time.Millisecond}
 	var all []time.Duration
 	latest := int64(0) // served by the old pod
 	for _, run := range row.Runs {
@@ -97,11 +90,10 @@ func ReadRehearsal(in io.Reader) (*Evidence, error) {
 			e.App = run.reaction()
 		}
 	}
-	e.observeRollout(row.Runs)
 	if len(all) == 0 {
 		return nil, fmt.Errorf("the rehearsal has no requests with an end: streams take as long as their pod")
 	}
-	e.Tails, e.Source = model.Observed(all), fmt.Sprintf("%d requests of a rehearsal of %s", len(all), r.App)
+	e.Tails, e.Source = Observed(all), fmt.Sprintf("%d requests of a rehearsal of %s", len(all), r.App)
 	e.doubt("the requests are those that the rehearsal was given")
 	if late := time.Duration(latest) * time.Millisecond; late > e.Propagation+time.Second/10 && e.App == termination.Exits {
 		e.doubt("clients keep their connections and use the old pod as long as it serves: the app must close them, since no sleep suffices for an app that exits at its stop signal")
@@ -110,30 +102,6 @@ func ReadRehearsal(in io.Reader) (*Evidence, error) {
 		e.doubt("a run lists no more than 400 of its requests")
 	}
 	return e, nil
-}
-
-// observeRollout takes the starts of a cluster's pods.
-func (e *Evidence) observeRollout(runs []rehearsedRun) {
-	var starts []time.Duration
-	for _, run := range runs {
-		var created, ready []time.Duration
-		for _, p := range run.Pods {
-			if p.IsNew && p.CreatedMS != nil && isWithinDay(*p.CreatedMS) {
-				at := time.Duration(*p.CreatedMS) * time.Millisecond
-				created = append(created, at)
-				if p.ReadyMS > *p.CreatedMS && isWithinDay(p.ReadyMS) {
-					ready = append(ready, time.Duration(p.ReadyMS)*time.Millisecond)
-					starts = append(starts, ready[len(ready)-1]-at)
-				}
-			}
-		}
-		if d, ok := model.Reaction(created, ready); ok {
-			e.Reaction = max(e.Reaction, d, 1) // 0 is unknown
-		}
-	}
-	if len(starts) > 0 {
-		e.Starts = model.Observed(starts)
-	}
 }
 
 // reaction is what the app did at its stop signal; empty: no request shows it.

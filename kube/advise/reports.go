@@ -76,7 +76,7 @@ func readOwn(text []byte, s *seen) error {
 				if r.Late > 0 {
 					lateness = busy
 				}
-			case drain.Waiting, drain.LastCall:
+			case drain.Waiting, drain.Finishing, drain.LastCall:
 				busy += time.Duration(p.Took)
 			}
 		}

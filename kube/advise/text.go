@@ -4,28 +4,24 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
 // Why is the reasoning, one sentence each.
 func (a *Advice) Why(o Options) []string {
-	d := o.Load.Durations
-	longest := d.Quantile(1 - o.Lose)
-	wait := fmt.Sprintf("wait %v: clients still connect for up to %v after the deletion", a.Wait, o.Load.Propagation)
-	if a.Kind == Sleep && o.App != termination.Finishes && o.App != termination.ServesOn {
+	longest := o.Longest()
+	wait := fmt.Sprintf("wait %v: clients still connect for up to %v after the deletion", a.Wait, o.Propagation)
+	if a.Kind == Sleep && o.exits() {
 		wait += fmt.Sprintf(", and the app, which exits at its stop signal, must have answered requests of up to %v by then", round(longest))
 	}
-	grace := fmt.Sprintf("grace %v: a request that arrives at the end of the %v takes up to %v", a.Grace, o.Load.Propagation, round(longest))
-	if a.Kind == Lastcall {
+	grace := fmt.Sprintf("grace %v: a request that arrives at the end of the %v takes up to %v", a.Grace, o.Propagation, round(longest))
+	if a.Kind == Sleep {
+		grace += fmt.Sprintf(", and SIGKILL comes no sooner than %v after that and after the sleep", answered)
+	} else {
 		grace += fmt.Sprintf(", and the last call comes %v before SIGKILL", a.Grace-a.Plan.LastCall)
 	}
 	out := []string{wait, grace}
 	if a.Kind == Lastcall {
 		out = append(out, fmt.Sprintf("quiet time %v: it extends the wait, up to a third of the grace period, for clients that learn later than stated; the pod is gone when the last response ends, whatever the grace period", a.QuietTime))
-	}
-	if a.Wait > 0 {
-		out = append(out, fmt.Sprintf("a wait of %v loses %s of the requests meeting a pod's end, a grace period of %v %s", a.Wait-time.Second, percent(a.ShareWait), a.Grace-time.Second, percent(a.ShareGrace)))
 	}
 	return out
 }
@@ -35,11 +31,11 @@ func Confidence(o Options) string {
 	if o.Evidence != nil {
 		return o.Evidence.confidence()
 	}
-	n := o.Load.Durations.Count()
+	n := o.Durations.Count()
 	if n == 0 {
 		return "low: the durations are assumed from percentiles, and the longest one decides; give --longest or --durations"
 	}
-	text := fmt.Sprintf("%d durations, the longest %v: with 95 %% confidence at most %s of later requests take longer (rule of three)", n, round(o.Load.Durations.Longest()), percent(min(1, 3/float64(n))))
+	text := fmt.Sprintf("%d durations, the longest %v: with 95 %% confidence at most %s of later requests take longer (rule of three)", n, round(o.Durations.Longest()), percent(min(1, 3/float64(n))))
 	switch {
 	case n < 300:
 		return "low: " + text

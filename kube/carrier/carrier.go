@@ -86,13 +86,12 @@ func StatusPorts(carrier string) []uint16 { return statusPorts[WithoutHook(carri
 
 // statusPorts are StatusPorts by carrier.
 var statusPorts = map[string][]uint16{
-	// istio.io, "Ports used by Istio". 15021 and 15020 are health and metrics, 15090 Envoy's metrics, 15000 and 15004 its
-	// admin API, 15053 DNS. The clients' connections end at 15006 and 15001 after the redirect and count.
-	"istio": {15000, 15004, 15020, 15021, 15053, 15090},
+	// The clients' connections end at PortInbound and PortOutbound after the redirect, and count.
+	"istio": {PortAdmin, portDebug, PortAgent, portHealth, portDNS, portMetrics},
 	// ztunnel listens in the pod's namespace, and connects to the app from there with the client's address: the app's own
 	// sockets show the clients.
-	"istio-ambient": {15001, 15006, 15008, 15053, 15080, 15088},
-	Ours:            {15000, 15020, 15021},
+	"istio-ambient": {PortOutbound, PortInbound, portHBONE, portDNS, 15080, 15088},
+	Ours:            {PortAdmin, PortAgent, portHealth},
 	"linkerd":       {4190, 4191}, // its admin ports
 }
 
@@ -101,8 +100,8 @@ var statusPorts = map[string][]uint16{
 // or its ports are unknown.
 func ProxyPorts(carrier string) (ports []uint16, attempts int) {
 	switch WithoutHook(carrier) {
-	case "istio": // 15008 is HBONE's; inbound HTTP routes have retryOn reset-before-request and numRetries 2
-		return []uint16{15001, 15006, 15008}, 3
+	case "istio": // inbound HTTP routes have retryOn reset-before-request and numRetries 2
+		return []uint16{PortOutbound, PortInbound, portHBONE}, 3
 	case "linkerd":
 		return []uint16{4140, 4143}, 1
 	}
@@ -146,7 +145,7 @@ func AgentOf(pod *corev1.Pod) (a Agent) {
 	if a.Token, _ = Variable(c, HookToken); !Token.MatchString(a.Token) {
 		return Agent{}
 	}
-	a.Port = statusPort
+	a.Port = PortAgent
 	for _, p := range c.Ports {
 		if p.Name == PortStatus {
 			a.Port = int(p.ContainerPort)

@@ -14,7 +14,6 @@ import (
 const (
 	Sidecar    = "lastcall"      // lastcall's container
 	PortStatus = "http-lastcall" // the name of its status port
-	statusPort = 15020           // its default, Istio's
 	HookToken  = "LASTCALL_HOOK_TOKEN"
 
 	// AnnotationStatus is what injection did, and why; it begins with Injected.
@@ -23,7 +22,27 @@ const (
 
 	IstioProxy     = "istio-proxy"
 	IstioTemplates = "inject.istio.io/templates"
+
+	// LabelInjected, with LabelInjectedValue, is on every injected pod: watches and kubectl get pods -l select by it.
+	LabelInjected      = "lastcall.dev/injected"
+	LabelInjectedValue = "true"
 )
+
+// Istio's ports, which lastcall's sidecar uses too (istio.io, "Ports used by Istio").
+const (
+	PortAdmin    = 15000
+	PortOutbound = 15001
+	portDebug    = 15004
+	PortInbound  = 15006
+	portHBONE    = 15008
+	PortAgent    = 15020 // the agent's status
+	portHealth   = 15021
+	portDNS      = 15053
+	portMetrics  = 15090 // Envoy's
+)
+
+// DebugPorts are those that pilot-agent request connects to; it fails with any other.
+func DebugPorts() []int { return []int{PortAdmin, portDebug, PortAgent, portHealth} }
 
 // Token matches the token of a hook, as part of a path.
 var Token = regexp.MustCompile(`^[A-Za-z0-9_-]{16,128}$`)

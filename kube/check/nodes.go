@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// oldestKernel is what internal/capture needs: NAT in nf_tables for the families ip and ip6. sock_diag, which lastcall
+// oldestKernel is what internal/sidecar/capture needs: NAT in nf_tables for the families ip and ip6. sock_diag, which lastcall
 // wait --ports and --proxy envoy read, is older.
 var oldestKernel = version.MustParseGeneric("4.18")
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // Node is where a node keeps its network plugins and their configuration.
@@ -75,7 +76,7 @@ func (n Node) Install(program []byte) (isChanged bool, err error) {
 	if err != nil {
 		return isChanged, err
 	}
-	isEdited, err := edit(list, insert)
+	isEdited, err := n.edit(list, insert)
 	if err != nil {
 		return isChanged, err
 	}
@@ -113,22 +114,41 @@ func (n Node) Remove() error { return n.removeExcept("") }
 func (n Node) removeExcept(keep string) error {
 	names, err := n.configurations(".conflist")
 	var errs []error
+	kept, _ := filepath.EvalSymlinks(filepath.Join(n.Lists, keep))
 	for _, name := range names {
-		if name == keep {
-			continue
-		}
 		path := filepath.Join(n.Lists, name)
+		if real, err := filepath.EvalSymlinks(path); keep != "" && (name == keep || err == nil && real == kept) {
+			continue // or another name of the same file
+		}
 		if text, err := read(path); err == nil && !bytes.Contains(text, []byte(Name)) {
 			continue // even if it is no list
 		}
-		_, err := edit(path, remove)
+		_, err := n.edit(path, remove)
 		errs = append(errs, err)
 	}
 	return errors.Join(err, errors.Join(errs...))
 }
 
+// target is the file behind the name of a list. The runtime follows a symbolic link to what the network's own program writes:
+// the link stays, and its target is changed. A target outside the folder is refused, because the installer sees no other
+// folder of the node: the link's path names another file, or none, in the installer's container.
+func (n Node) target(path string) (string, error) {
+	folder, err := filepath.EvalSymlinks(n.Lists)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err == nil && strings.HasPrefix(real, folder+string(filepath.Separator)) {
+		return real, nil
+	}
+	if to, linkErr := os.Readlink(path); linkErr == nil {
+		return "", fmt.Errorf("%s is a symbolic link to %s, which is not in %s: move that file into the folder, or name another one (--conf-file)", path, to, n.Lists)
+	}
+	return "", err
+}
+
 // edit replaces a list by what change makes of it.
-func edit(path string, change func([]byte) ([]byte, error)) (isChanged bool, err error) {
+func (n Node) edit(path string, change func([]byte) ([]byte, error)) (isChanged bool, err error) {
 	text, err := read(path)
 	if err != nil {
 		return false, err
@@ -140,11 +160,32 @@ func edit(path string, change func([]byte) ([]byte, error)) (isChanged bool, err
 	if bytes.Equal(changed, text) {
 		return false, nil
 	}
-	info, err := os.Stat(path)
+	target, err := n.target(path)
 	if err != nil {
 		return false, err
 	}
-	return true, replace(path, changed, info.Mode().Perm())
+	info, err := os.Stat(target)
+	if err != nil {
+		return false, err
+	}
+	if err := replace(target, changed, info.Mode().Perm()); err != nil {
+		return true, err
+	}
+	return true, relink(path)
+}
+
+// relink replaces a symbolic link by the same one: the runtime watches the link's folder, not that of its target.
+func relink(path string) error {
+	to, err := os.Readlink(path)
+	if err != nil {
+		return nil // a file
+	}
+	link := filepath.Join(filepath.Dir(path), temporary)
+	_ = os.Remove(link)
+	if err := os.Symlink(to, link); err != nil {
+		return err
+	}
+	return os.Rename(link, path)
 }
 
 func read(path string) ([]byte, error) {

@@ -226,3 +226,69 @@ func TestInstallerEndsWithItsFolder(t *testing.T) {
 		t.Fatal("it continues")
 	}
 }
+
+// TestLinkedConfiguration: a list that is a symbolic link stays one, and its target gets the entry: in the folder, and below
+// it. A target elsewhere is refused, because the installer sees that folder of the node only.
+func TestLinkedConfiguration(t *testing.T) {
+	for name, to := range map[string]string{"next to it": "10-flannel.conflist", "below": "network/flannel.conflist"} {
+		t.Run(name, func(t *testing.T) {
+			n, list, text := node(t)
+			target := filepath.Join(n.Lists, to)
+			if target != list {
+				if err := os.Mkdir(filepath.Dir(target), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Rename(list, target); err != nil {
+					t.Fatal(err)
+				}
+			}
+			link := filepath.Join(n.Lists, "00-first.conflist")
+			if err := os.Symlink(to, link); err != nil {
+				t.Fatal(err)
+			}
+			for step, want := range []bool{true, false} {
+				if isChanged, err := n.Install([]byte("program")); err != nil || isChanged != want {
+					t.Fatalf("time %d: %v, %v; want %v", step, isChanged, err, want)
+				}
+			}
+			if err := n.IsInstalled(); err != nil {
+				t.Error(err)
+			}
+			if got, err := os.Readlink(link); err != nil || got != to {
+				t.Errorf("the link is to %q, %v", got, err)
+			}
+			if info, err := os.Lstat(target); err != nil || !info.Mode().IsRegular() {
+				t.Errorf("the target: %v, %v", info, err)
+			}
+			if got := kinds(t, []byte(content(t, target))); got[len(got)-1] != Name {
+				t.Errorf("plugins %q", got)
+			}
+			if err := n.Remove(); err != nil {
+				t.Fatal(err)
+			}
+			if got := kinds(t, []byte(content(t, target))); got[len(got)-1] == Name || len(got) != len(kinds(t, []byte(text))) {
+				t.Errorf("after Remove: plugins %q", got)
+			}
+			if _, err := os.Readlink(link); err != nil {
+				t.Errorf("after Remove: %v", err)
+			}
+		})
+	}
+	n, list, text := node(t)
+	elsewhere := filepath.Join(t.TempDir(), "flannel.conflist")
+	if err := os.Rename(list, elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(elsewhere, list); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Install([]byte("program")); err == nil || !strings.Contains(err.Error(), "is a symbolic link to "+elsewhere) {
+		t.Errorf("a link to another folder: %v", err)
+	}
+	if content(t, elsewhere) != text {
+		t.Error("the file in another folder was changed")
+	}
+	if _, err := os.Readlink(list); err != nil {
+		t.Error(err)
+	}
+}

@@ -14,7 +14,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 	"golang.org/x/sys/unix"
 
-	"github.com/lastcall-dev/lastcall/internal/capture"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 )
 
 // Name is the program's, by which the runtime finds it.

@@ -33,7 +33,7 @@ const (
 	creators      = 2    // goroutines
 )
 
-// Controller watches pods and creates their Events. It needs list and watch on pods and create on events, in all
+// Controller watches pods and creates their Events. It needs list and watch on pods and list and create on events, in all
 // namespaces.
 type Controller struct {
 	client kubernetes.Interface
@@ -41,6 +41,7 @@ type Controller struct {
 	queue  workqueue.TypedRateLimitingInterface[string]
 	made   *prometheus.CounterVec
 	missed *finder // nil unless Find was called
+	apps   Apps
 
 	mu      sync.Mutex // guards what follows
 	pending map[string]*corev1.Event
@@ -110,6 +111,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("watch pods: %w", err)
 	}
+	if err := c.recall(ctx); err != nil && ctx.Err() == nil {
+		c.log.Warn("cannot read what earlier terminations have shown of apps", "error", err)
+	}
 	factory.StartWithContext(ctx)
 	var creating sync.WaitGroup
 	for range creators {
@@ -142,7 +146,11 @@ func (c *Controller) seen(object any) {
 	}
 }
 
+// Apps is what terminations have shown of workloads' apps.
+func (c *Controller) Apps() *Apps { return &c.apps }
+
 func (c *Controller) add(e *corev1.Event) {
+	c.apps.learn(e)
 	key := e.Namespace + "/" + e.Name
 	c.mu.Lock()
 	defer c.mu.Unlock()

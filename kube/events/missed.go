@@ -211,6 +211,6 @@ func missedEvent(pod *metav1.PartialObjectMetadata, now time.Time) *corev1.Event
 		},
 		Type: corev1.EventTypeWarning, Reason: ReasonNotInjected, Message: notInjected, Action: "Creating", Count: 1,
 		FirstTimestamp: metav1.NewTime(now), LastTimestamp: metav1.NewTime(now),
-		Source: corev1.EventSource{Component: component}, ReportingController: "lastcall.dev/webhook",
+		Source: corev1.EventSource{Component: component}, ReportingController: reporter,
 	}
 }

@@ -11,11 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/capture"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // component is the reporting component of Events.
 const component = "lastcall"
+
+// reporter is the reporting controller of Events.
+const reporter = "lastcall.dev/webhook"
 
 // Fresh is the maximum age of a termination that gets an Event. An API server keeps Events for an hour by default: an
 // older termination may have had one that is already deleted.
@@ -61,7 +65,7 @@ func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.Cont
 	if !ok {
 		return nil
 	}
-	return &corev1.Event{
+	e := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: nameOf(pod, container, restarts), Namespace: pod.Namespace},
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
@@ -69,8 +73,10 @@ func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.Cont
 		},
 		Type: kind, Reason: reason, Message: message, Action: "Terminating", Count: 1,
 		FirstTimestamp: metav1.NewTime(at), LastTimestamp: metav1.NewTime(at),
-		Source: corev1.EventSource{Component: component}, ReportingController: "lastcall.dev/webhook",
+		Source: corev1.EventSource{Component: component}, ReportingController: reporter,
 	}
+	noteApp(e, pod, report)
+	return e
 }
 
 // fieldOf is the container's field path, as in the kubelet's own events.
@@ -97,13 +103,17 @@ func Trim(object any) (any, error) {
 	if !ok {
 		return object, nil // a tombstone
 	}
-	return &corev1.Pod{
+	out := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion},
 		Status: corev1.PodStatus{
 			InitContainerStatuses: trimmed(pod.Status.InitContainerStatuses),
 			ContainerStatuses:     trimmed(pod.Status.ContainerStatuses),
 		},
-	}, nil
+	}
+	if workload := carrier.WorkloadOf(&pod.ObjectMeta); workload != carrier.NoWorkload && len(out.Status.InitContainerStatuses)+len(out.Status.ContainerStatuses) > 0 {
+		out.Annotations = map[string]string{AnnotationWorkload: workload}
+	}
+	return out, nil
 }
 
 func trimmed(all []corev1.ContainerStatus) []corev1.ContainerStatus {

@@ -16,6 +16,7 @@ const (
 	ReasonCrashed = "DrainCrashed" // the proxy exited before its termination
 	ReasonQuit    = "DrainSkipped" // /quitquitquit: no drain
 	ReasonExited  = "AppExited"    // the app ended by itself: no drain
+	ReasonRestart = "AppRestarted" // the app failed its probe: its container restarts, and the hook did not wait
 
 	// ReasonNotCaptured: the sidecar does not start, since the node's network plugin has not captured the pod (kube/cni).
 	ReasonNotCaptured = "NotCaptured"
@@ -40,6 +41,8 @@ func describe(r drain.Report) (kind, reason, message string, ok bool) {
 		reason = ReasonQuit
 	case drain.Exited:
 		reason = ReasonExited
+	case drain.Restarted:
+		reason = ReasonRestart
 	default:
 		return "", "", "", false
 	}

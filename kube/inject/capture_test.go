@@ -52,6 +52,9 @@ func TestCaptureForms(t *testing.T) {
 
 			sidecar := carrier.Find(&byOption.Spec, carrier.Sidecar)
 			agent := []string{"agent", "--capture", "--annotations", mountPodInfo + "/annotations", "--sidecar", string(form)}
+			if form == Classic {
+				agent = append(agent, "--copy-to", mountCopy+"/lastcall")
+			}
 			if said == CaptureCNI {
 				agent = append(agent, "--check-capture")
 			}

@@ -29,15 +29,11 @@ func probed(spec *corev1.PodSpec) []*corev1.Container {
 	out := apps(spec)
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
-		if isNative(c) && c.Name != carrier.Sidecar && c.Name != carrier.IstioProxy && !carrier.IsMeshProxy(spec, c) {
+		if carrier.IsNative(c) && c.Name != carrier.Sidecar && c.Name != carrier.IstioProxy && !carrier.IsMeshProxy(spec, c) {
 			out = append(out, c)
 		}
 	}
 	return out
-}
-
-func isNative(c *corev1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
 // setVariable replaces or adds one variable; an empty value removes it.

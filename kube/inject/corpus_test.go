@@ -130,7 +130,7 @@ func inconsistencies(pod *corev1.Pod) []string {
 			env[e.Name] = true
 		}
 		isInit := i < len(pod.Spec.InitContainers)
-		if isInit && !isNative(c) && (c.Lifecycle != nil || c.ReadinessProbe != nil || c.LivenessProbe != nil || c.StartupProbe != nil) {
+		if isInit && !carrier.IsNative(c) && (c.Lifecycle != nil || c.ReadinessProbe != nil || c.LivenessProbe != nil || c.StartupProbe != nil) {
 			say("init container %s has hooks or probes", c.Name)
 		}
 		if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {

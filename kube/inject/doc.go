@@ -41,8 +41,11 @@
 //	                                    SETPCAP, and keeps no right; init: an init container with NET_ADMIN sets
 //	                                    them (lastcall capture); cni: a plugin of the node (kube/cni), without a capability in
 //	                                    the pod; the agent verifies at its start that it is captured
-//	lastcall.dev/pre-stop               keep (default): an app's own preStop stays; replace: lastcall's replaces
-//	                                    it; none: no app gets one
+//	lastcall.dev/pre-stop               what becomes of an app's own preStop, which by default joins lastcall's, see below.
+//	                                    keep: it stays, alone; replace: lastcall's replaces it; none: no app gets one
+//	lastcall.dev/minimum-drain          MINIMUM_DRAIN_DURATION; the injection sets it to a longer sleep that it replaces
+//	lastcall.dev/app                    finishes, exits or auto (default): what the app does at SIGTERM with connections
+//	                                    whose requests only it sees, such as its own TLS; see docs/tls.md
 //	lastcall.dev/linkerd-shutdown       "true": the hook shuts linkerd's proxy down after the quiet time; see docs/linkerd.md
 //	lastcall.dev/ports                  for sockets: the ports to watch, PORT[/PROTOCOL], comma-separated; default
 //	                                    containerPorts, with the protocols in their names (grpc-api, http2)
@@ -63,16 +66,15 @@
 //   - An app without a preStop gets httpGet :15020/wait/TOKEN, which the kubelet sends: it needs no shell and no binary
 //     in the app's image, and returns when no inbound request is in flight. So the app's SIGTERM comes when no client
 //     waits for it. The token keeps the rest of the network from draining the pod; readers of the pod's manifest see it.
-//   - An app with an exec, sleep or httpGet preStop keeps it. Two hooks cannot be chained: Kubernetes runs one handler, an
-//     exec would need a shell in the image, and the kubelet's own sleep has no second step. Its SIGTERM comes when its own
-//     hook has ended, drained or not. The sidecar begins the drain at the same moment, so a hook that only sleeps is
-//     covered; lastcall.dev/pre-stop: replace makes it exact. An httpGet hook goes through the agent, so that it does not
-//     count as traffic.
+//   - An app's own preStop joins it (PreStopOf). One that only sleeps is replaced, and the drain lasts at least as long. Any
+//     other runs first: Kubernetes runs one handler, so the hook is the program itself (lastcall wait --before), which runs
+//     the app's command, or sends its request, and then waits. lastcall.dev/pre-stop: keep leaves the app its own hook
+//     alone; its SIGTERM comes when that has ended, drained or not.
 //   - A native sidecar has such an httpGet hook itself, with its own token. It begins the drain even if no app has our
 //     hook, or the app has crashed. Its SIGTERM comes after the apps have ended.
 //   - A classic sidecar has none: its SIGTERM at the start begins the drain. With a hook, its SIGTERM would come at the
 //     end of the drain, and the agent would take it for the end of the app.
-//   - Next to a classic sidecar an app's hook is the program itself (exec), which an init container copies: it leaves a
+//   - Next to a classic sidecar an app's hook is the program itself (exec), which the sidecar copies at its start: it leaves a
 //     process that ends with the container, which shows the sidecar how long the app needs its outbound connections.
 //     With shareProcessNamespace the sidecar sees the processes anyway, and the hook is httpGet.
 //

@@ -4,35 +4,38 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"strconv"
-	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/timers"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
-
-// pathWait, followed by the pod's token, is the agent's path that drains the pod.
-const pathWait = "/wait/"
 
 // waitHook is a preStop that begins the drain and returns when no inbound request is in flight. The kubelet sends it: it
 // needs nothing in the image.
 func (j *injection) waitHook(token string) *corev1.LifecycleHandler {
 	return &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{
-		Path: pathWait + token,
+		Path: carrier.PathWait + token,
 		Port: intstr.FromInt32(int32(j.settings.StatusPort.Value)),
 	}}
+}
+
+// merges reports whether the apps get lastcall's hook. Istio gives them none: its agent would treat one before the
+// SIGTERM as a native sidecar's, and exit at once after it.
+func (j *injection) merges() bool {
+	return !j.captures() || j.settings.Compat.Value != meshconfig.CompatIstio
 }
 
 // appHook is the hook of an app container. The kubelet also runs it when it restarts that container alone: in a pod with
 // several, the hook lists the container's ports.
 func (j *injection) appHook(c *corev1.Container) *corev1.LifecycleHandler {
-	if j.leavesPresence() {
+	before := j.before(c)
+	if j.leavesPresence() || len(before) > 0 {
 		command := []string{binary, "wait"}
 		if port := j.settings.StatusPort.Value; port != meshconfig.DefaultStatusPort {
 			command = append(command, "--status-port", strconv.Itoa(port))
@@ -41,7 +44,8 @@ func (j *injection) appHook(c *corev1.Container) *corev1.LifecycleHandler {
 			command = append(command, "--app-ports", cmp.Or(tcpPorts(c), "none"))
 		}
 		j.mountProgram(c)
-		return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: command}}
+		h := &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: command}}
+		return running(h, before, j.settings.Drain().LastCallAfter())
 	}
 	h := j.waitHook(j.token)
 	if len(apps(&j.pod.Spec)) > 1 {
@@ -58,17 +62,13 @@ func (j *injection) leavesPresence() bool {
 }
 
 // isOurHook reports whether a hook is lastcall wait, by httpGet or by exec.
-func isOurHook(h *corev1.LifecycleHandler) bool { return isWaitHook(h) || isExecHook(h) }
+func isOurHook(h *corev1.LifecycleHandler) bool { return carrier.IsWaitGet(h) || isExecHook(h) }
 
 // sidecarToken is the token of the sidecar's own hook, which shows the agent that the pod ends. It is derived from the
 // app's: both are in the pod's manifest, and only have to differ.
 func (j *injection) sidecarToken() string {
 	sum := sha256.Sum256([]byte("sidecar " + j.token))
 	return hex.EncodeToString(sum[:16])
-}
-
-func isWaitHook(h *corev1.LifecycleHandler) bool {
-	return h != nil && h.HTTPGet != nil && strings.HasPrefix(h.HTTPGet.Path, pathWait)
 }
 
 // tokenOf returns the token of an earlier injection.
@@ -80,18 +80,6 @@ func tokenOf(spec *corev1.PodSpec) string {
 	return ""
 }
 
-// preStopWord is the pod's setting for its own hooks.
-func (j *injection) preStopWord() (string, error) {
-	switch said := j.pod.Annotations[annotationPreStop]; said {
-	case "", "keep":
-		return "keep", nil
-	case "replace", "none":
-		return said, nil
-	default:
-		return "", fmt.Errorf("annotation %s is %q: must be keep, replace or none", annotationPreStop, said)
-	}
-}
-
 // announceHook sets the variable by which a Go program with lastcall's library knows that its SIGTERM
 // comes after the drain. A value from the manifest is kept.
 func announceHook(c *corev1.Container) {
@@ -100,30 +88,19 @@ func announceHook(c *corev1.Container) {
 	}
 }
 
-// addHooks gives each app the hook, unless it has its own. The package comment describes the order of the endings.
+// addHooks gives each app the hook, and joins it with the app's own (PreStopOf). The package comment describes the order of
+// the endings.
 func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandler) error {
-	word, err := j.preStopWord()
-	if err != nil || word == "none" {
-		return err
-	}
 	for _, c := range apps(&j.pod.Spec) {
+		p, err := PreStopOf(j.pod, c)
+		if err != nil {
+			return err
+		}
 		if c.Lifecycle == nil {
 			c.Lifecycle = &corev1.Lifecycle{}
 		}
-		own := c.Lifecycle.PreStop
-		switch {
-		case isOurHook(own): // with another container added since, ports matter
-			if h := hook(c); isWaitHook(own) && isWaitHook(h) || isExecHook(own) && isExecHook(h) && isPlaneHook(own) == isPlaneHook(h) {
-				c.Lifecycle.PreStop = h
-			}
-		case own == nil || word == "replace":
-			if h := hook(c); h != nil {
-				c.Lifecycle.PreStop = h
-			}
-		default:
-			j.note("container %s keeps its own preStop: its SIGTERM comes when that hook has ended, drained or not; with %s: replace it comes when no request is left", c.Name, annotationPreStop)
-		}
-		if c.Lifecycle.PreStop != nil && isOurHook(c.Lifecycle.PreStop) {
+		j.join(c, p, hook)
+		if isOurHook(c.Lifecycle.PreStop) {
 			announceHook(c)
 		}
 		if *c.Lifecycle == (corev1.Lifecycle{}) {
@@ -131,4 +108,35 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 		}
 	}
 	return nil
+}
+
+// join sets one container's hook, and notes what becomes of its own.
+func (j *injection) join(c *corev1.Container, p PreStop, hook func(*corev1.Container) *corev1.LifecycleHandler) {
+	own := c.Lifecycle.PreStop
+	if p.Merge == MergeKeeps {
+		if own != nil && j.pod.Annotations[annotationPreStop] == preStopKeep {
+			j.note("container %s keeps its own preStop: its SIGTERM comes when that hook has ended, drained or not; "+
+				"without %s: %s it comes when no request is left", c.Name, annotationPreStop, preStopKeep)
+		}
+		return
+	}
+	h := hook(c)
+	if h == nil || isOurHook(own) && !(carrier.IsWaitGet(own) && carrier.IsWaitGet(h) ||
+		isExecHook(own) && isExecHook(h) && isPlaneHook(own) == isPlaneHook(h)) { // another form of the sidecar
+		return
+	}
+	c.Lifecycle.PreStop = h // of an earlier injection too: with another container added since, ports matter
+	switch {
+	case isOurHook(own):
+	case p.Merge == MergeReplaces && p.Sleep > 0:
+		j.noteReplaced(c, p.Sleep)
+	case p.Merge == MergeRuns:
+		j.note("container %s: lastcall's hook runs its own preStop first, and then waits for the requests in flight; "+
+			"%s: %s keeps its own alone", c.Name, annotationPreStop, preStopKeep)
+	}
+}
+
+func (j *injection) noteReplaced(c *corev1.Container, sleep time.Duration) {
+	j.note("container %s: lastcall's hook replaces its preStop sleep of %v, waits at least as long, and then for the "+
+		"requests in flight; %s: %s keeps the sleep", c.Name, sleep, annotationPreStop, preStopKeep)
 }

@@ -264,7 +264,7 @@ func TestWhoseHook(t *testing.T) {
 		hook, app := apps(&p.Spec)[0].Lifecycle.PreStop, ""
 		if kind == Native {
 			app = hook.HTTPGet.Path
-			if token, _ := carrier.Variable(sidecar, carrier.HookToken); app != pathWait+token {
+			if token, _ := carrier.Variable(sidecar, carrier.HookToken); app != carrier.PathWait+token {
 				t.Errorf("the app's hook is %s, its token %s", app, token)
 			}
 		}
@@ -275,7 +275,7 @@ func TestWhoseHook(t *testing.T) {
 				t.Errorf("a classic sidecar has a hook of its own, which would delay its SIGTERM until the end of the drain")
 			}
 		case Native:
-			if own := sidecar.Lifecycle.PreStop.HTTPGet.Path; own != pathWait+token || own == app {
+			if own := sidecar.Lifecycle.PreStop.HTTPGet.Path; own != carrier.PathWait+token || own == app {
 				t.Errorf("the sidecar's hook is %s, its token %s; the app's hook %s", own, token, app)
 			}
 		}
@@ -296,8 +296,40 @@ func TestPresence(t *testing.T) {
 	}
 	one, _ := Pod(pod(nil), o)
 	has(apps(&one.Spec)[0], "/lastcall/lastcall", "wait")
-	if first, last := one.Spec.InitContainers[0].Name, one.Spec.InitContainers[1].Name; first != containerCopy || last != containerCapture {
-		t.Errorf("the init containers are %s and %s", first, last)
+	if all := one.Spec.InitContainers; len(all) != 1 || all[0].Name != containerCapture {
+		t.Errorf("%d init containers, the first is %s: an init container delays the pod by one of the kubelet's looks", len(all), all[0].Name)
+	}
+	sidecar := carrier.Find(&one.Spec, carrier.Sidecar)
+	copies := func(c *corev1.Container) bool {
+		i := slices.Index(c.Args, "--copy-to")
+		return i > 0 && c.Args[i+1] == mountCopy+"/lastcall" &&
+			slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary && m.MountPath == mountCopy })
+	}
+	if !copies(sidecar) {
+		t.Errorf("the sidecar does not copy the program: %q, %+v", sidecar.Args, sidecar.VolumeMounts)
+	}
+
+	// The hook of an app that was added later needs the copy, too.
+	own := pod(nil)
+	own.Annotations = map[string]string{annotationPreStop: "keep"}
+	own.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}}
+	own, _ = Pod(own, o)
+	if copies(carrier.Find(&own.Spec, carrier.Sidecar)) {
+		t.Error("the sidecar copies a program that no hook runs")
+	}
+	own.Spec.Containers = append(own.Spec.Containers, corev1.Container{Name: "late", Image: "late:1"})
+	if own, _ = Pod(own, o); !copies(carrier.Find(&own.Spec, carrier.Sidecar)) {
+		t.Error("the sidecar does not copy the program for a later container")
+	}
+
+	// An earlier version's injection keeps its init container.
+	early := one.DeepCopy()
+	was := carrier.Find(&early.Spec, carrier.Sidecar)
+	at := slices.Index(was.Args, "--copy-to")
+	was.Args, was.VolumeMounts = slices.Delete(was.Args, at, at+2), was.VolumeMounts[:1]
+	early.Spec.InitContainers = slices.Insert(early.Spec.InitContainers, 0, corev1.Container{Name: containerCopy, Image: o.Image})
+	if again, _ := Pod(early, o); copies(carrier.Find(&again.Spec, carrier.Sidecar)) || len(again.Spec.InitContainers) != 2 {
+		t.Errorf("two containers copy the program, or none: %+v", again.Spec.InitContainers)
 	}
 
 	// Another injector's container, and lastcall's own injection again.
@@ -305,7 +337,7 @@ func TestPresence(t *testing.T) {
 	two, r := Pod(one, o)
 	has(apps(&two.Spec)[0], "/lastcall/lastcall", "wait", "--app-ports", "8080")
 	has(apps(&two.Spec)[1], "/lastcall/lastcall", "wait", "--app-ports", "none")
-	if n, _ := carrier.Variable(carrier.Find(&two.Spec, carrier.Sidecar), variableAppContainers); n != "2" || len(two.Spec.InitContainers) != 2 || len(r.Notes) != 0 {
+	if n, _ := carrier.Variable(carrier.Find(&two.Spec, carrier.Sidecar), variableAppContainers); n != "2" || len(two.Spec.InitContainers) != 1 || len(r.Notes) != 0 {
 		t.Errorf("%s app containers, %d init containers, notes %q", n, len(two.Spec.InitContainers), r.Notes)
 	}
 
@@ -317,11 +349,12 @@ func TestPresence(t *testing.T) {
 	} {
 		p := pod(nil)
 		change(p)
-		if p, r := Pod(p, o); r.Outcome != Injected || !isWaitHook(apps(&p.Spec)[0].Lifecycle.PreStop) || carrier.Find(&p.Spec, containerCopy) != nil {
+		if p, r := Pod(p, o); r.Outcome != Injected || !carrier.IsWaitGet(apps(&p.Spec)[0].Lifecycle.PreStop) || hasVolume(&p.Spec, volumeBinary) {
 			t.Errorf("%s: %+v, %+v", name, r, apps(&p.Spec)[0].Lifecycle)
 		}
 	}
 	p := pod(nil)
+	p.Annotations = map[string]string{annotationPreStop: "keep"}
 	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}}
 	if _, r := Pod(p, o); !strings.Contains(strings.Join(r.Notes, "\n"), "cannot detect the end of container") {
 		t.Errorf("an app's own preStop: notes %q", r.Notes)
@@ -340,7 +373,7 @@ func TestAnotherInjectorAfterUs(t *testing.T) {
 	o.Token = "another-token-another"
 	second, r := Pod(first, o)
 	late := carrier.Find(&second.Spec, "late")
-	if r.Outcome != Injected || !isWaitHook(late.Lifecycle.PreStop) || late.ReadinessProbe.HTTPGet == nil || late.LivenessProbe.Exec == nil {
+	if r.Outcome != Injected || !carrier.IsWaitGet(late.Lifecycle.PreStop) || late.ReadinessProbe.HTTPGet == nil || late.LivenessProbe.Exec == nil {
 		t.Fatalf("%+v: %+v", r, late)
 	}
 	if got, want := late.Lifecycle.PreStop.HTTPGet.Path, "/wait/"+testToken+"?ports="; got != want {
@@ -396,7 +429,7 @@ func TestOwnPreStop(t *testing.T) {
 	if h, r := own("keep"); h.Sleep == nil || len(r.Notes) != 1 {
 		t.Errorf("keep: %+v, notes %q", h, r.Notes)
 	}
-	if h, r := own("replace"); !isWaitHook(h) || h.Sleep != nil || len(r.Notes) != 0 {
+	if h, r := own("replace"); !carrier.IsWaitGet(h) || h.Sleep != nil || len(r.Notes) != 0 {
 		t.Errorf("replace: %+v, notes %q", h, r.Notes)
 	}
 	if h, _ := own("none"); h.Sleep == nil {
@@ -413,7 +446,7 @@ func TestStopSignal(t *testing.T) {
 			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{StopSignal: ptr(corev1.SIGUSR1)}
 		}), testOptions())
 		app := got.Spec.Containers[0].Lifecycle
-		if r.Outcome != Injected || app == nil || app.StopSignal == nil || *app.StopSignal != corev1.SIGUSR1 || isWaitHook(app.PreStop) != (word == "keep") {
+		if r.Outcome != Injected || app == nil || app.StopSignal == nil || *app.StopSignal != corev1.SIGUSR1 || carrier.IsWaitGet(app.PreStop) != (word == "keep") {
 			t.Errorf("%s: %+v: %+v", word, r, app)
 		}
 		if own := carrier.Find(&got.Spec, carrier.Sidecar).Lifecycle; own.StopSignal != nil {

@@ -27,11 +27,11 @@ const (
 // in flight; they never drain it, because the kubelet also runs them when one container restarts. istio-proxy's own hook
 // begins the drain: Istio's in a native sidecar, lastcall's in a classic one.
 func (j *injection) addIstio() error {
-	word, err := j.preStopWord()
+	word, err := preStopWord(j.pod)
 	if err != nil {
 		return err
 	}
-	if word == "none" {
+	if word == preStopNone {
 		return unableError{"annotation " + annotationPreStop + " is none, and next to Istio's sidecar the preStop hooks are all that lastcall adds"}
 	}
 	said, err := parseWatched(j.pod.Annotations[annotationPorts])
@@ -41,7 +41,7 @@ func (j *injection) addIstio() error {
 	if err := j.addHooks(func(c *corev1.Container) *corev1.LifecycleHandler { return j.envoyHook(c, said) }); err != nil {
 		return err
 	}
-	j.hookIstioProxy(word == "replace")
+	j.hookIstioProxy()
 	if !j.equipHooks() {
 		return nil
 	}
@@ -66,11 +66,11 @@ func (j *injection) envoyHook(c *corev1.Container, said []watched) *corev1.Lifec
 	case len(past) == len(ports):
 		j.note("container %s: Istio does not capture its ports, so its preStop watches their sockets instead of Envoy", c.Name)
 		j.noteOpaque(c, ports)
-		return j.waitCommand(c, nil, ports)
+		return j.joined(j.withProbes(j.waitCommand(c, nil, ports), c), c)
 	default:
 		j.note("container %s: Istio does not capture port %s, whose connections do not delay the SIGTERM; another port of the container is captured, and only Envoy is watched", c.Name, past[0])
 	}
-	return j.waitCommand(c, []string{"--envoy", j.istioAdmin()}, ports)
+	return j.joined(j.withProbes(j.waitCommand(c, []string{"--envoy", j.istioAdmin()}, ports), c), c)
 }
 
 // istioAdmin is the address of Envoy's admin API.
@@ -88,12 +88,9 @@ func (j *injection) agentPort() int {
 	return j.settings.StatusPort.Value
 }
 
-// debugPorts are those that pilot-agent request connects to; it fails with any other.
-var debugPorts = []int{15000, 15004, 15020, 15021}
-
 // hookIstioProxy gives istio-proxy the hook that begins the drain. If the injector has not run yet, its form is unknown:
 // the webhook is called again, and for a manifest the form is the one that is set.
-func (j *injection) hookIstioProxy(replace bool) {
+func (j *injection) hookIstioProxy() {
 	spec := &j.pod.Spec
 	proxy := carrier.Find(spec, carrier.IstioProxy)
 	isGateway := proxy != nil && len(apps(spec)) == 0 // never native
@@ -114,23 +111,26 @@ func (j *injection) hookIstioProxy(replace bool) {
 		own = proxy.Lifecycle.PreStop
 	}
 	var hook *corev1.LifecycleHandler
-	isFree := own == nil || isExecHook(own) || replace
+	isFree := j.isReplaceable(own)
 	switch {
-	case isNative(proxy) && (isFree || isPilotDrain(own)) && !slices.Contains(debugPorts, j.agentPort()):
+	case carrier.IsNative(proxy) && (isFree || carrier.IsPilotDrain(own)) && !slices.Contains(carrier.DebugPorts(), j.agentPort()):
 		hook = j.proxyHook(proxy)
 		j.note("Istio's preStop of the native %s cannot work with status port %d, which pilot-agent request refuses: lastcall's drains Envoy instead", carrier.IstioProxy, j.agentPort())
-	case isNative(proxy) && isPilotDrain(own):
+	case carrier.IsNative(proxy) && carrier.IsPilotDrain(own):
 		return
-	case isNative(proxy) && isFree:
+	case carrier.IsNative(proxy) && isFree:
 		// A lifecycle in the pod's manifest replaces Istio's (Istio's injection templates, 1.31). Without its preStop the drain
 		// would begin after the apps have ended.
 		hook = j.pilotDrain()
 		j.note("the native %s lacked Istio's preStop, which was restored: otherwise its drain would begin only after the app has ended", carrier.IstioProxy)
-	case isNative(proxy):
+	case carrier.IsNative(proxy):
 		j.note("the native %s keeps a preStop that is not Istio's: Envoy does not ask clients to close their connections until the app has ended; %s: replace restores Istio's", carrier.IstioProxy, annotationPreStop)
 		return
 	case isFree:
 		hook = j.proxyHook(proxy)
+		if d, ok := carrier.OnlySleep(own); ok && j.pod.Annotations[annotationPreStop] == "" {
+			j.noteReplaced(proxy, d)
+		}
 	default:
 		j.note("%s keeps its own preStop: Envoy exits when that hook and its own drain have ended, even if requests are in flight; with %s: replace it exits after the last one", carrier.IstioProxy, annotationPreStop)
 		if value, _ := carrier.Variable(proxy, variableExitOnZero); value == "true" {
@@ -170,10 +170,6 @@ func (j *injection) pilotDrain() *corev1.LifecycleHandler {
 	return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{
 		Command: []string{"pilot-agent", "request", "--debug-port=" + strconv.Itoa(j.agentPort()), "POST", "drain"},
 	}}
-}
-
-func isPilotDrain(h *corev1.LifecycleHandler) bool {
-	return h != nil && h.Exec != nil && slices.Contains(h.Exec.Command, "pilot-agent") && slices.Contains(h.Exec.Command, "drain")
 }
 
 // bypasses reports whether Istio does not redirect the connections to a port of the app: by the arguments of the init

@@ -95,7 +95,9 @@ func TestIstio(t *testing.T) {
 }
 
 func TestIstioHooks(t *testing.T) {
-	sleep := &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}}
+	sleep := &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 9}}}
+	leave := &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/leave", "--now"}}}}
+	const longer = appWait + " --minimum-drain 9s"
 	for _, c := range []struct {
 		name       string
 		change     func(*corev1.Pod) // before Istio's injector
@@ -125,21 +127,28 @@ func TestIstioHooks(t *testing.T) {
 		}, app: "wait --envoy 127.0.0.1:15000 --ports 8080/http", proxy: sidecarWait + " --ports 8080/http --report /dev/termination-log", note: "FallbackToLogsOnError"},
 		{name: "another message file", native: native, change: func(p *corev1.Pod) { p.Spec.Containers[0].TerminationMessagePath = "/tmp/end" },
 			app: "wait --envoy 127.0.0.1:15000 --ports 8080/http --report /tmp/end", proxy: pilotRequest},
-		{name: "the app's own hook", native: classic, change: func(p *corev1.Pod) { p.Spec.Containers[0].Lifecycle = sleep.DeepCopy() },
-			app: "", proxy: sidecarWait + " --ports 8080/http --report /dev/termination-log", note: "container web keeps its own preStop"},
+		{name: "the app's own sleep", native: classic, change: func(p *corev1.Pod) { p.Spec.Containers[0].Lifecycle = sleep.DeepCopy() },
+			app: longer, proxy: sidecarWait + " --ports 8080/http --minimum-drain 9s", note: "replaces its preStop sleep of 9s"},
+		{name: "the app's own command", native: native, change: func(p *corev1.Pod) { p.Spec.Containers[0].Lifecycle = leave.DeepCopy() },
+			app: appWait + " --before 25s -- /leave --now", proxy: pilotRequest, note: "runs its own preStop first"},
+		{name: "the app's own hook kept", native: classic, change: func(p *corev1.Pod) {
+			p.Spec.Containers[0].Lifecycle, p.Annotations[annotationPreStop] = sleep.DeepCopy(), "keep"
+		}, app: "", proxy: sidecarWait + " --ports 8080/http --report /dev/termination-log", note: "container web keeps its own preStop"},
 		{name: "the app's own hook replaced", native: classic, change: func(p *corev1.Pod) {
 			p.Spec.Containers[0].Lifecycle, p.Annotations[annotationPreStop] = sleep.DeepCopy(), "replace"
 		}, app: appWait, proxy: sidecarWait + " --ports 8080/http"},
-		{name: "istio-proxy's own hook, classic", native: classic, after: func(proxy *corev1.Container) { proxy.Lifecycle = sleep.DeepCopy() },
-			app: appWait, proxy: "", note: "istio-proxy keeps its own preStop"},
+		{name: "istio-proxy's own sleep, classic", native: classic, after: func(proxy *corev1.Container) { proxy.Lifecycle = sleep.DeepCopy() },
+			app: longer, proxy: sidecarWait + " --ports 8080/http --minimum-drain 9s", note: "replaces its preStop sleep of 9s"},
+		{name: "istio-proxy's own hook, classic", native: classic, after: func(proxy *corev1.Container) { proxy.Lifecycle = leave.DeepCopy() },
+			app: appWait, proxy: "/leave --now", note: "istio-proxy keeps its own preStop"},
 		{name: "istio-proxy's own hook and exit on zero", native: classic, after: func(proxy *corev1.Container) {
-			proxy.Lifecycle = sleep.DeepCopy()
+			proxy.Lifecycle = leave.DeepCopy()
 			setVariable(proxy, variableExitOnZero, "true")
-		}, app: appWait, proxy: "", note: "an idle client holds istio-proxy until SIGKILL"},
+		}, app: appWait, proxy: "/leave --now", note: "an idle client holds istio-proxy until SIGKILL"},
 		{name: "istio-proxy's own hook, replaced", native: classic, change: func(p *corev1.Pod) { p.Annotations[annotationPreStop] = "replace" },
 			after: func(proxy *corev1.Container) { proxy.Lifecycle = sleep.DeepCopy() }, app: appWait, proxy: sidecarWait + " --ports 8080/http"},
-		{name: "istio-proxy's own hook, native", native: native, after: func(proxy *corev1.Container) { proxy.Lifecycle = sleep.DeepCopy() },
-			app: appWait, proxy: "", note: "keeps a preStop that is not Istio's"},
+		{name: "istio-proxy's own hook, native", native: native, after: func(proxy *corev1.Container) { proxy.Lifecycle = leave.DeepCopy() },
+			app: appWait, proxy: "/leave --now", note: "keeps a preStop that is not Istio's"},
 		{name: "Istio's own is restored", native: native, after: func(proxy *corev1.Container) { proxy.Lifecycle.PreStop = nil },
 			app: appWait, proxy: pilotRequest, note: "which was restored"},
 		{name: "a hook for a classic sidecar that became native", native: native, after: func(proxy *corev1.Container) {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"runtime"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 
@@ -26,48 +28,70 @@ func Manifest(text []byte, options func(*manifest.Workload) Options) ([]byte, []
 }
 
 func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
-	var out bytes.Buffer
-	var done []Done
-	var documents []document
-	namespaces := map[string]Namespace{}
-	for i, one := range manifest.Documents(text) {
-		d := document{Document: one}
-		if err := d.read(namespaces); err != nil {
-			return nil, nil, fmt.Errorf("document %d: %w", i+1, err)
-		}
-		documents = append(documents, d)
+	var documents []*document
+	for _, one := range manifest.Documents(text) {
+		documents = append(documents, &document{Document: one})
 	}
+	inParallel(documents, func(_ int, d *document) { d.objects, d.err = d.Objects() })
+	namespaces := map[string]Namespace{}
+	for i, d := range documents {
+		if d.err != nil {
+			return nil, nil, fmt.Errorf("document %d: %w", i+1, d.err)
+		}
+		d.addNamespaces(namespaces)
+	}
+	var one sync.Mutex // options need not be safe for concurrent calls
 	inNamespace := func(w *manifest.Workload) Options {
+		one.Lock()
 		o := options(w)
+		one.Unlock()
 		o.Offline = isOffline
 		if o.Namespace.Labels == nil {
 			o.Namespace.Labels, o.Namespace.Annotations = namespaces[o.Namespace.Name].Labels, namespaces[o.Namespace.Name].Annotations
 		}
 		return o
 	}
+	inParallel(documents, func(i int, d *document) {
+		d.edited, d.done, d.err = d.inject(fmt.Sprintf("document %d", i+1), inNamespace)
+		d.objects = nil
+	})
+	var out bytes.Buffer
+	var done []Done
 	for i, d := range documents {
-		edited, did, err := d.inject(fmt.Sprintf("document %d", i+1), inNamespace)
-		if err != nil {
-			return nil, nil, fmt.Errorf("document %d (line %d): %w", i+1, d.Line, err)
+		if d.err != nil {
+			return nil, nil, fmt.Errorf("document %d (line %d): %w", i+1, d.Line, d.err)
 		}
-		done = append(done, did...)
-		out.Write(edited)
+		done = append(done, d.done...)
+		out.Write(d.edited)
 	}
 	return out.Bytes(), done, nil
 }
 
-// document is one document of the text and its objects.
+// document is one document of the text, its objects, and the result.
 type document struct {
 	manifest.Document
 	objects []*manifest.Object
+	edited  []byte
+	done    []Done
+	err     error
 }
 
-// read parses the document's objects, and adds its Namespaces to namespaces.
-func (d *document) read(namespaces map[string]Namespace) error {
-	var err error
-	if d.objects, err = d.Objects(); err != nil {
-		return err
+// inParallel calls f for each document, on all processors.
+func inParallel(documents []*document, f func(i int, d *document)) {
+	var running sync.WaitGroup
+	room := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i, d := range documents {
+		room <- struct{}{}
+		running.Go(func() {
+			defer func() { <-room }()
+			f(i, d)
+		})
 	}
+	running.Wait()
+}
+
+// addNamespaces adds the document's Namespaces to namespaces.
+func (d *document) addNamespaces(namespaces map[string]Namespace) {
 	for _, o := range d.objects {
 		if o.Kind != "Namespace" || o.APIVersion != "v1" {
 			continue
@@ -78,10 +102,9 @@ func (d *document) read(namespaces map[string]Namespace) error {
 		}
 		namespaces[o.Name] = n
 	}
-	return nil
 }
 
-func (d document) inject(where string, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
+func (d *document) inject(where string, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
 	var all []Operation
 	var done []Done
 	for _, o := range d.objects {
@@ -128,7 +151,7 @@ func pointer(path []string) string {
 
 // edit applies a patch to the document's nodes and writes it in the document's own
 // style.
-func (d document) edit(operations []Operation) ([]byte, error) {
+func (d *document) edit(operations []Operation) ([]byte, error) {
 	var root yaml.Node
 	if err := yaml.NewDecoder(bytes.NewReader(d.Text)).Decode(&root); err != nil {
 		return nil, err
@@ -156,7 +179,7 @@ func (d document) edit(operations []Operation) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func (d document) write(out io.Writer, root *yaml.Node) error {
+func (d *document) write(out io.Writer, root *yaml.Node) error {
 	if first, _, _ := bytes.Cut(d.Text, []byte("\n")); bytes.HasPrefix(first, []byte("---")) {
 		// A comment after the marker belongs to the first node, which is written with it.
 		if _, err := io.WriteString(out, "---\n"); err != nil {

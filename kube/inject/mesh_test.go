@@ -158,7 +158,8 @@ func TestWithdraw(t *testing.T) {
 			if c.name == "Istio" {
 				proxy := carrier.Find(&second.Spec, carrier.IstioProxy)
 				probers, _ := carrier.Variable(proxy, variableProbes)
-				if command(t, second, "web") != appWait || app.ReadinessProbe.HTTPGet.Path != "/app-health/web/readyz" || !strings.Contains(probers, `"/app-health/web/livez":{"tcpSocket":{"port":8080}`) {
+				if command(t, second, "web") != appWait+` --app-probes {"liveness":{"httpGet":{"path":"/app-health/web/livez","port":15020}}}` ||
+					app.ReadinessProbe.HTTPGet.Path != "/app-health/web/readyz" || !strings.Contains(probers, `"/app-health/web/livez":{"tcpSocket":{"port":8080}`) {
 					t.Errorf("the app is %+v, Istio's agent has %s", app, probers)
 				}
 				if merged, _ := carrier.Variable(proxy, variablePrometheus); !strings.Contains(merged, "9090") || second.Annotations["prometheus.io/port"] != "15020" {

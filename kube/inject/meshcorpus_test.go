@@ -91,11 +91,11 @@ func checkNextToMesh(t *testing.T, name string, p *corev1.Pod, r Result, o Optio
 		case strings.Contains(hook, "--envoy") && proxy == nil && p.Labels["sidecar.istio.io/inject"] != "true" && p.Annotations[annotationProxy] != "istio":
 			fail("the hook of %s watches an Envoy that is not there", c.Name)
 		}
-		if isWaitHook(hookOf(c)) {
+		if carrier.IsWaitGet(hookOf(c)) {
 			fail("the hook of %s calls a sidecar that is not there", c.Name)
 		}
 	}
-	if proxy != nil && r.Proxy == Istio && !isNative(proxy) && hookOf(proxy) == nil && slices.ContainsFunc(apps(&p.Spec), func(c *corev1.Container) bool { return isPlaneHook(hookOf(c)) }) {
+	if proxy != nil && r.Proxy == Istio && !carrier.IsNative(proxy) && hookOf(proxy) == nil && slices.ContainsFunc(apps(&p.Spec), func(c *corev1.Container) bool { return isPlaneHook(hookOf(c)) }) {
 		fail("the classic istio-proxy has no hook")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,11 +79,13 @@ func merge(n *yaml.Node) error {
 	return nil
 }
 
+var fromPointer = strings.NewReplacer("~1", "/", "~0", "~")
+
 // applyTo applies one operation of a patch to nodes.
 func applyTo(root *yaml.Node, op Operation, flow bool) error {
 	keys := strings.Split(strings.TrimPrefix(op.Path, "/"), "/")
 	for i := range keys {
-		keys[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(keys[i])
+		keys[i] = fromPointer.Replace(keys[i])
 	}
 	n := root
 	for _, key := range keys[:len(keys)-1] {
@@ -179,53 +182,62 @@ func drop(n *yaml.Node, key string) error {
 // leading is the usual order of fields in added objects; the others follow by name.
 var leading = []string{"name", "image", "imagePullPolicy", "restartPolicy", "command", "args", "ports", "env", "value", "valueFrom"}
 
-// asNode is a value as nodes, in block style unless its surroundings are in flow style.
+// asNode is a value of a patch as nodes, in block style unless its surroundings are in flow style.
 func asNode(value any, flow bool) (*yaml.Node, error) {
-	js, err := json.Marshal(value)
+	n := &yaml.Node{}
+	if flow {
+		n.Style = yaml.FlowStyle
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		n.Kind, n.Tag = yaml.MappingNode, "!!map"
+		keys := slices.Sorted(maps.Keys(v))
+		slices.SortStableFunc(keys, func(a, b string) int { return rank(a) - rank(b) })
+		for _, key := range keys {
+			child, err := asNode(v[key], flow)
+			if err != nil {
+				return nil, err
+			}
+			n.Content = append(n.Content, textNode(key, flow), child)
+		}
+		return n, nil
+	case []any:
+		n.Kind, n.Tag = yaml.SequenceNode, "!!seq"
+		for _, element := range v {
+			child, err := asNode(element, flow)
+			if err != nil {
+				return nil, err
+			}
+			n.Content = append(n.Content, child)
+		}
+		return n, nil
+	case string:
+		return textNode(v, flow), nil
+	}
+	scalar, err := json.Marshal(value) // a number, a bool or null
 	if err != nil {
 		return nil, err
 	}
-	var document yaml.Node
-	if err := yaml.Unmarshal(js, &document); err != nil {
-		return nil, err
-	}
-	n := document.Content[0]
-	restyle(n, flow)
-	return n, nil
+	return &yaml.Node{Kind: yaml.ScalarNode, Value: string(scalar)}, nil
 }
 
-func restyle(n *yaml.Node, flow bool) {
-	if n.Kind == yaml.MappingNode {
-		order(n)
+func textNode(text string, flow bool) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text} // the writer adds quotes where needed
+	switch {
+	case flow:
+		n.Style = yaml.DoubleQuotedStyle
+	case strings.Contains(text, "\n"):
+		n.Style = yaml.LiteralStyle
 	}
-	if !flow {
-		n.Style = 0 // the writer adds quotes where needed
-		if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && strings.Contains(n.Value, "\n") {
-			n.Style = yaml.LiteralStyle
-		}
-	}
-	n.Line, n.Column = 0, 0
-	for _, c := range n.Content {
-		restyle(c, flow)
-	}
+	return n
 }
 
-func order(n *yaml.Node) {
-	pairs := make([][2]*yaml.Node, 0, len(n.Content)/2)
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		pairs = append(pairs, [2]*yaml.Node{n.Content[i], n.Content[i+1]})
+// rank is a field's place in added objects.
+func rank(key string) int {
+	if i := slices.Index(leading, key); i >= 0 {
+		return i
 	}
-	rank := func(p [2]*yaml.Node) int {
-		if i := slices.Index(leading, p[0].Value); i >= 0 {
-			return i
-		}
-		return len(leading)
-	}
-	slices.SortStableFunc(pairs, func(a, b [2]*yaml.Node) int { return rank(a) - rank(b) })
-	n.Content = n.Content[:0]
-	for _, p := range pairs {
-		n.Content = append(n.Content, p[0], p[1])
-	}
+	return len(leading)
 }
 
 // isJSON reports whether a text is JSON and not only YAML's flow style.

@@ -3,6 +3,7 @@ package inject
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -91,6 +92,17 @@ type Options struct {
 
 	// Namespace the pod will be in.
 	Namespace Namespace
+
+	// Learned is what earlier terminations of the workload have shown. The pod's annotation has precedence.
+	Learned Learned
+}
+
+// Learned is what a workload has shown, without its annotations.
+type Learned struct {
+	App drain.AppEnd // AppAuto: nothing
+
+	// Why is the evidence, as the end of a sentence: "its last 3 pods closed their connections after SIGTERM".
+	Why string
 }
 
 // Namespace is the pod's namespace.
@@ -135,19 +147,21 @@ const (
 	annotationLinkerdShutdown = "lastcall.dev/linkerd-shutdown"
 	annotationIgnoreInbound   = "lastcall.dev/ignore-inbound-ports"
 	annotationQuietTime       = "lastcall.dev/quiet-time"
+	annotationMinimumDrain    = "lastcall.dev/minimum-drain"
 	annotationIdleGrace       = "lastcall.dev/idle-grace"
 	annotationMargin          = "lastcall.dev/last-call-margin"
 	annotationCompat          = "lastcall.dev/compat"
 	annotationRestartWait     = "lastcall.dev/restart-wait"
+	annotationApp             = "lastcall.dev/app"
 	annotationLogFormat       = "lastcall.dev/log-format"
 	annotationCPU             = "lastcall.dev/cpu"
 	annotationCPULimit        = "lastcall.dev/cpu-limit"
 	annotationMemory          = "lastcall.dev/memory"
 	annotationMemoryLimit     = "lastcall.dev/memory-limit"
 
-	// LabelInjected, with LabelInjectedValue, is on every injected pod: watches and kubectl get pods -l select by it.
-	LabelInjected      = "lastcall.dev/injected"
-	LabelInjectedValue = "true"
+	// LabelInjected is on every injected pod.
+	LabelInjected      = carrier.LabelInjected
+	LabelInjectedValue = carrier.LabelInjectedValue
 
 	// Written by the injection.
 	AnnotationStatus = carrier.AnnotationStatus
@@ -158,8 +172,8 @@ const (
 func Keys() []string {
 	return []string{
 		AnnotationInject, annotationProxy, annotationSidecar, annotationCapture, annotationPreStop, annotationPorts, annotationLinkerdShutdown,
-		annotationIgnoreInbound, annotationQuietTime, annotationIdleGrace, annotationMargin, annotationCompat, annotationRestartWait,
-		annotationLogFormat, annotationCPU, annotationCPULimit, annotationMemory, annotationMemoryLimit, AnnotationStatus, AnnotationNotes,
+		annotationIgnoreInbound, annotationMinimumDrain, annotationQuietTime, annotationIdleGrace, annotationMargin, annotationCompat, annotationRestartWait,
+		annotationApp, annotationLogFormat, annotationCPU, annotationCPULimit, annotationMemory, annotationMemoryLimit, AnnotationStatus, AnnotationNotes,
 	}
 }
 

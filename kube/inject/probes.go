@@ -72,7 +72,7 @@ func (j *injection) turnProbes(had string) error {
 			hook    *corev1.LifecycleHandler
 			seconds int32
 		}{{"prestopz", c.Lifecycle.PreStop, int32(min(GraceOf(&j.pod.Spec).Seconds(), math.MaxInt32))}, {"poststartz", c.Lifecycle.PostStart, hookTimeout}} {
-			if h.hook == nil || h.hook.HTTPGet == nil || isWaitHook(h.hook) {
+			if h.hook == nil || h.hook.HTTPGet == nil || carrier.IsWaitGet(h.hook) || h.name == "prestopz" && !j.keepsPreStop(c) {
 				continue
 			}
 			path := pathLifecycle + c.Name + "/" + h.name
@@ -95,6 +95,12 @@ func (j *injection) turnProbes(had string) error {
 	}
 	j.env.setLiteral(variableProbes, string(text))
 	return nil
+}
+
+// keepsPreStop reports whether the kubelet runs the container's own hook, not lastcall's.
+func (j *injection) keepsPreStop(c *corev1.Container) bool {
+	p, err := PreStopOf(j.pod, c)
+	return err != nil || p.Merge == MergeKeeps || !j.merges()
 }
 
 // turn redirects one probe to path on the status port, and returns the probe that the agent runs instead; false if the

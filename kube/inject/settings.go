@@ -17,12 +17,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/timers"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
-// The variables that the agent reads, see internal/meshconfig.
+// The variables that the agent reads, see internal/sidecar/meshconfig.
 const (
 	variableProxyConfig   = "PROXY_CONFIG"
 	variableExitOnZero    = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
@@ -35,6 +35,7 @@ const (
 	variableSidecarToken  = "LASTCALL_SIDECAR_TOKEN"
 	variableAppContainers = "LASTCALL_APP_CONTAINERS"
 	variableRestartWait   = "LASTCALL_RESTART_WAIT"
+	variableApp           = "LASTCALL_APP"
 	variableProbes        = "ISTIO_KUBE_APP_PROBERS"
 	variablePrometheus    = "ISTIO_PROMETHEUS_ANNOTATIONS"
 )
@@ -207,6 +208,9 @@ func (j *injection) settle() (err error) {
 			env.set(o.variable, value)
 		}
 	}
+	if err := j.readAppEnd(); err != nil {
+		return err
+	}
 	grace := GraceOf(&j.pod.Spec)
 	if said.GracePeriod.IsSet() {
 		if said.GracePeriod.Value > grace {
@@ -219,15 +223,18 @@ func (j *injection) settle() (err error) {
 		minimum = ""
 	}
 	grace = j.aliases(grace, minimum)
+	if text := annotations[annotationMinimumDrain]; text != "" {
+		env.set(variableMinimumDrain, text)
+	}
 	env.set(variableGracePeriod, strconv.Itoa(int(grace/time.Second)))
 	if isJob(j.pod, j.Options) && !hasPorts(&j.pod.Spec) {
 		j.letJobsEnd(said)
 	}
-	j.settings, err = Resolve(j.MeshConfig, annotations, env.pairs())
-	if err != nil {
+	if j.settings, err = Resolve(j.MeshConfig, annotations, env.pairs()); err != nil || !j.keepSleeps() {
 		return err
 	}
-	return nil
+	j.settings, err = Resolve(j.MeshConfig, annotations, env.pairs())
+	return err
 }
 
 // letJobsEnd sets the waits for clients to 0 in a Job's pod without ports.

@@ -10,15 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/lastcall-dev/lastcall/internal/capture"
-	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
-)
-
-// Ports of the sidecar in addition to those of ProxyConfig.
-const (
-	portInbound  = 15006
-	portOutbound = 15001
 )
 
 // bound is the securityContext of containers without any rights.
@@ -168,15 +162,17 @@ func (j *injection) addSidecar() error {
 	if err := j.turnProbes(had); err != nil {
 		return err
 	}
-	// Istio gives the app no hook: its agent would treat one before the SIGTERM as a native sidecar's, and exit at once
-	// after it.
-	if j.settings.Compat.Value != meshconfig.CompatIstio {
+	if j.merges() {
 		if err := j.addHooks(j.appHook); err != nil {
 			return err
 		}
 	}
 	containers := j.addPresence()
+	copies := slices.ContainsFunc(apps(spec), func(c *corev1.Container) bool { return c.Lifecycle != nil && isExecHook(c.Lifecycle.PreStop) })
 	if old != nil { // only new containers had to be changed
+		if copies {
+			j.copyBySidecar(old)
+		}
 		setVariable(old, carrier.HookToken, j.token)
 		setVariable(old, variableAppContainers, containers)
 		if text := j.env.values[variableProbes]; text != "" {
@@ -198,6 +194,9 @@ func (j *injection) addSidecar() error {
 	if err != nil {
 		return err
 	}
+	if copies {
+		j.copyBySidecar(&sidecar)
+	}
 	var first []corev1.Container
 	switch j.capture {
 	case CaptureSidecar:
@@ -205,7 +204,7 @@ func (j *injection) addSidecar() error {
 	case CaptureInit:
 		first = append(first, j.captureContainer())
 	case CaptureCNI:
-		if j.sidecar == Classic && slices.ContainsFunc(spec.InitContainers, func(c corev1.Container) bool { return c.Name != containerCopy }) {
+		if j.sidecar == Classic && len(spec.InitContainers) > 0 {
 			return unableError{"it has init containers, which run before a classic sidecar and would have no network behind the node's plugin: a native sidecar (annotation " + annotationSidecar + ") or another capture (annotation " + annotationCapture + ") serves them"}
 		}
 		sidecar.Args = append(sidecar.Args, "--check-capture")
@@ -235,6 +234,19 @@ func (j *injection) addSidecar() error {
 	return nil
 }
 
+// copyBySidecar has the sidecar copy lastcall into a volume for the apps' hooks, which run long after its start. An init
+// container would delay the pod until the kubelet has looked at its end: about a second.
+func (j *injection) copyBySidecar(c *corev1.Container) {
+	if carrier.Find(&j.pod.Spec, containerCopy) != nil { // of an earlier version's injection
+		return
+	}
+	j.addBinaryVolume()
+	if !mounts(c) {
+		c.Args = append(c.Args, "--copy-to", mountCopy+"/lastcall")
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volumeBinary, MountPath: mountCopy})
+	}
+}
+
 // addPresence gives apps the hook by which a classic sidecar detects their end. It returns the number of such apps if it
 // is not one.
 func (j *injection) addPresence() (containers string) {
@@ -245,9 +257,7 @@ func (j *injection) addPresence() (containers string) {
 	for _, c := range all {
 		if c.Lifecycle == nil || !isExecHook(c.Lifecycle.PreStop) {
 			j.note("the classic sidecar cannot detect the end of container %s, whose preStop is not lastcall's: it carries outbound connections until the grace period ends; a native sidecar, or shareProcessNamespace: true, spares that", c.Name)
-			continue
 		}
-		j.copyProgram()
 	}
 	if len(all) > 1 {
 		containers = strconv.Itoa(len(all))

@@ -10,7 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -38,7 +38,7 @@ func (j *injection) addSockets() error {
 			return nil
 		}
 		j.noteOpaque(c, ports)
-		return j.waitCommand(c, j.linkerdFlags(), ports)
+		return j.joined(j.withProbes(j.waitCommand(c, j.linkerdFlags(), ports), c), c)
 	})
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (j *injection) hookMeshProxies(ports []watched) {
 		if !carrier.IsMeshProxy(spec, c) {
 			continue
 		}
-		if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && !isPlaneHook(c.Lifecycle.PreStop) {
+		if c.Lifecycle != nil && !j.isReplaceable(c.Lifecycle.PreStop) {
 			j.note("container %s keeps its own preStop: it must last as long as the apps' requests, %s at most", c.Name, GraceOf(spec))
 			continue
 		}
@@ -106,9 +106,7 @@ func (j *injection) equipHooks() bool {
 // copyProgram gives the pod a volume with lastcall in it.
 func (j *injection) copyProgram() {
 	spec := &j.pod.Spec
-	if !hasVolume(spec, volumeBinary) {
-		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: volumeBinary, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
-	}
+	j.addBinaryVolume()
 	if carrier.Find(spec, containerCopy) == nil {
 		spec.InitContainers = slices.Insert(spec.InitContainers, 0, corev1.Container{
 			Name:            containerCopy,
@@ -119,6 +117,12 @@ func (j *injection) copyProgram() {
 			SecurityContext: bound(),
 			VolumeMounts:    []corev1.VolumeMount{{Name: volumeBinary, MountPath: mountCopy}},
 		})
+	}
+}
+
+func (j *injection) addBinaryVolume() {
+	if spec := &j.pod.Spec; !hasVolume(spec, volumeBinary) {
+		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: volumeBinary, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	}
 }
 
@@ -141,6 +145,7 @@ func (j *injection) equip(c *corev1.Container) {
 	if _, said := carrier.Variable(c, variableGracePeriod); !said {
 		setVariable(c, variableGracePeriod, j.env.values[variableGracePeriod])
 	}
+	j.announceAppEnd(c)
 }
 
 // waitCommand is lastcall wait without an agent, with flags for a plane, or of sockets alone. A hook has the environment of the
@@ -238,7 +243,8 @@ func sortWatched(ports []watched) []watched {
 
 // isPlaneHook reports whether a hook is lastcall wait without an agent.
 func isPlaneHook(h *corev1.LifecycleHandler) bool {
-	return isExecHook(h) && (slices.Contains(h.Exec.Command, "--ports") || slices.Contains(h.Exec.Command, "--envoy"))
+	flags, _ := carrier.WaitFlags(h)
+	return isExecHook(h) && (slices.Contains(flags, "--ports") || slices.Contains(flags, "--envoy"))
 }
 
 func isExecHook(h *corev1.LifecycleHandler) bool {

@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/internal/capture"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -59,7 +59,7 @@ func (j *injection) withdraw() error {
 	for _, c := range carrier.Containers(spec) {
 		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary })
 		if c.Lifecycle != nil && isOurHook(c.Lifecycle.PreStop) {
-			if c.Lifecycle.PreStop = nil; *c.Lifecycle == (corev1.Lifecycle{}) {
+			if c.Lifecycle.PreStop = Restored(c.Lifecycle.PreStop); *c.Lifecycle == (corev1.Lifecycle{}) {
 				c.Lifecycle = nil
 			}
 		}
@@ -143,7 +143,7 @@ func Unfinished(pod *corev1.Pod) string {
 	if isRedirectedTwice(pod) {
 		return "two proxies capture its traffic"
 	}
-	if proxy := carrier.Find(&pod.Spec, carrier.IstioProxy); proxy != nil && !isNative(proxy) && !isProxyless(pod) && (proxy.Lifecycle == nil || proxy.Lifecycle.PreStop == nil) {
+	if proxy := carrier.Find(&pod.Spec, carrier.IstioProxy); proxy != nil && !carrier.IsNative(proxy) && !isProxyless(pod) && (proxy.Lifecycle == nil || proxy.Lifecycle.PreStop == nil) {
 		return "the classic " + carrier.IstioProxy + " has no preStop, and exits while requests are in flight"
 	}
 	return ""

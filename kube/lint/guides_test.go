@@ -13,12 +13,12 @@ func TestGuides(t *testing.T) {
 		"global-exit-on-zero-15s": "LC005", "global-termination-drain-30s": "LC003", "per-pod-exit-on-zero": "LC005",
 		"per-pod-nested-stats-matcher": "LC007", "per-pod-termination-drain": "LC003", "prestop-netstat": "LC015",
 	}
-	files, err := manifest.Read([]string{"../../internal/meshconfig/testdata/guides/*.yaml"}, nil)
+	files, err := manifest.Read([]string{"../../internal/sidecar/meshconfig/testdata/guides/*.yaml"}, nil)
 	if err != nil || len(files) != len(want) {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	for _, f := range files {
-		name := f.Name[len("../../internal/meshconfig/testdata/guides/") : len(f.Name)-len(".yaml")]
+		name := f.Name[len("../../internal/sidecar/meshconfig/testdata/guides/") : len(f.Name)-len(".yaml")]
 		result := lint.Examine([]*manifest.File{f}, lint.Options{})
 		if got := result.Findings; len(got) != 1 || got[0].ID != want[name] {
 			t.Errorf("%s: %v, want %q", name, got, want[name])

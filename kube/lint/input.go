@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	policy "k8s.io/api/policy/v1"
 
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
@@ -39,9 +38,16 @@ type Result struct {
 	Findings  []Found // by file, in the order of the input, and line
 	Files     int
 	Objects   int
-	Examined  int // objects with rules: workloads, Services, budgets and the mesh's configuration
+	Examined  int // objects with rules: workloads, Services and the mesh's configuration
 	Templates int // files of templates, which are not examined
 	Ignored   int // findings that a comment switches off
+}
+
+// Fails reports whether a finding has the severity of failOn, one of FailOn(), or a higher one.
+func (r *Result) Fails(failOn string) bool {
+	return failOn != "never" && slices.ContainsFunc(r.Findings, func(f Found) bool {
+		return f.Severity == Error || failOn == string(Warning)
+	})
 }
 
 // workload is a pod of the input and what belongs to it.
@@ -50,23 +56,15 @@ type workload struct {
 	in       Input
 	object   *manifest.Object
 	end      *termination.Termination
-	replicas *int32 // nil if unknown; the minimum of an autoscaler
 	services []*service
 
-	isBudgeted  bool // an autoscaler or a PodDisruptionBudget selects it
-	isRecreated bool // a rollout ends all pods before it makes new ones
+	isReplicated bool // two replicas or more, or an autoscaler
+	isRecreated  bool // a rollout ends all pods before it makes new ones
 }
 
 // service is a Service of the input.
 type service struct {
 	corev1.Service
-	object    *manifest.Object
-	workloads []*workload
-}
-
-// budget is a PodDisruptionBudget of the input.
-type budget struct {
-	policy.PodDisruptionBudget
 	object    *manifest.Object
 	workloads []*workload
 }
@@ -78,8 +76,6 @@ type examination struct {
 	namespaces map[string]inject.Namespace
 	workloads  []*workload
 	services   []*service
-	budgets    []*budget
-	ingresses  []*manifest.Object
 	configs    map[string]string // texts of ConfigMaps by namespace/name
 	proxies    []proxyConfig
 	meshes     []string // texts of MeshConfigs
@@ -109,12 +105,6 @@ func Examine(files []*manifest.File, o Options) *Result {
 	}
 	for _, s := range e.services {
 		e.examineService(s)
-	}
-	for _, b := range e.budgets {
-		e.examineBudget(b)
-	}
-	for _, i := range e.ingresses {
-		e.examineIngress(i)
 	}
 	e.finish(files)
 	return e.result
@@ -158,24 +148,15 @@ func (e *examination) unreadable(o *manifest.Object, err error) {
 
 // connect finds what belongs to what.
 func (e *examination) connect(files []*manifest.File) {
-	twins := map[[2]string]int{} // Services and budgets of one name in one folder
+	twins := map[[2]string]int{} // Services of one name in one folder
 	for _, f := range files {
 		for _, o := range f.Objects {
-			if o.Is("", "Service") || o.Is("policy", "PodDisruptionBudget") {
+			if o.Is("", "Service") {
 				twins[keyOf(o)]++
 			}
 			if o.Is("autoscaling", "HorizontalPodAutoscaler") {
 				e.readAutoscaler(o)
 			}
-		}
-	}
-	for _, b := range e.budgets {
-		if b.Spec.Selector == nil {
-			continue
-		}
-		b.workloads = nearby(b.object, b.Spec.Selector.MatchLabels, e.inNamespace(b.Namespace), twins[keyOf(b.object)] > 1)
-		for _, w := range b.workloads {
-			w.isBudgeted = true
 		}
 	}
 	labelled := map[string][]*workload{} // by namespace

@@ -6,10 +6,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
@@ -21,6 +22,9 @@ const (
 	Error   Severity = "error"   // the pod cannot end as written
 	Warning Severity = "warning" // it works differently from what its author probably expects, or only by luck
 )
+
+// FailOn lists the severities from which on Result.Fails can return true, the default first.
+func FailOn() []string { return []string{string(Error), string(Warning), "never"} }
 
 // Finding is one problem.
 type Finding struct {
@@ -64,9 +68,10 @@ type Input struct {
 // linting is one pod under examination.
 type linting struct {
 	Input
-	grace    time.Duration
-	expanded []located
-	findings []Finding
+	grace     time.Duration
+	expansion manifest.Expansion
+	expanded  []located
+	findings  []Finding
 }
 
 // located is a container, as its kubelet starts it, with its path.
@@ -80,10 +85,10 @@ const appsOwn = 10 * time.Second
 
 // rules in the order of their IDs.
 var rules = []func(*linting){
-	(*linting).preStopSleeps, (*linting).budget, (*linting).drains, (*linting).terminationDrain, (*linting).exitOnZero,
+	(*linting).preStopSleeps, (*linting).budget, (*linting).drains, (*linting).exitOnZero,
 	(*linting).misplaced, (*linting).hooksWithoutShell, (*linting).nativeIstio, (*linting).readiness, (*linting).otherMeshes,
-	(*linting).skipper, (*linting).spot, (*linting).loops, (*linting).stopSignals, (*linting).sidecarForm, (*linting).serverTimeouts,
-	(*linting).misspelt,
+	(*linting).loops, (*linting).stopSignals, (*linting).sidecarForm, (*linting).serverTimeouts,
+	(*linting).shellAsPID1,
 }
 
 // Pod examines one pod. With a grace period of 0, that is the only finding.
@@ -121,10 +126,10 @@ func (l *linting) fixGrace(d time.Duration) {
 func (l *linting) containers(f func(c *corev1.Container, path string)) {
 	if l.expanded == nil { // for the first rule of many
 		for _, c := range l.Pod.Spec.InitContainers {
-			l.expanded = append(l.expanded, located{manifest.Expanded(c), "spec.initContainers[" + c.Name + "]"})
+			l.expanded = append(l.expanded, located{l.expansion.Container(c), "spec.initContainers[" + c.Name + "]"})
 		}
 		for _, c := range l.Pod.Spec.Containers {
-			l.expanded = append(l.expanded, located{manifest.Expanded(c), "spec.containers[" + c.Name + "]"})
+			l.expanded = append(l.expanded, located{l.expansion.Container(c), "spec.containers[" + c.Name + "]"})
 		}
 	}
 	for i := range l.expanded {
@@ -132,12 +137,17 @@ func (l *linting) containers(f func(c *corev1.Container, path string)) {
 	}
 }
 
-// notRequests are parts of the names of ports to which no user's request goes. Clients of xDS and DNS connect again by
-// themselves.
-var notRequests = []string{"metric", "monitor", "prom", "health", "probe", "webhook", "admission", "debug", "pprof", "profil", "admin", "live", "ready", "xds", "dns"}
+// notRequests are words in the names of ports and Services to which no user's request goes. Clients of xDS and DNS connect
+// again by themselves.
+var notRequests = []string{"metric", "monitor", "monitoring", "prom", "prometheus", "health", "healthz", "probe", "webhook", "admission",
+	"debug", "pprof", "profiling", "profiler", "admin", "live", "liveness", "livez", "ready", "readiness", "readyz", "xds", "dns"}
 
+// isForRequests compares whole words, in the singular: a Service called delivery or promotions is one for requests.
 func isForRequests(name string) bool {
-	return !slices.ContainsFunc(notRequests, func(part string) bool { return strings.Contains(strings.ToLower(name), part) })
+	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return !unicode.IsLetter(r) })
+	return !slices.ContainsFunc(words, func(word string) bool {
+		return slices.Contains(notRequests, word) || slices.Contains(notRequests, strings.TrimSuffix(word, "s"))
+	})
 }
 
 // serves reports whether a container has a port for requests.
@@ -156,6 +166,16 @@ func (l *linting) hasLastcall() bool {
 		found = found || isLastcall
 	})
 	return found
+}
+
+// ownHook is a container's preStop hook, unless lastcall's replaces it.
+func (l *linting) ownHook(c *corev1.Container) *corev1.LifecycleHandler {
+	if l.hasLastcall() {
+		if p, err := inject.PreStopOf(l.Pod, c); err == nil && p.Merge == inject.MergeReplaces {
+			return nil
+		}
+	}
+	return preStop(c)
 }
 
 func preStop(c *corev1.Container) *corev1.LifecycleHandler {

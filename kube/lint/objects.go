@@ -27,9 +27,6 @@ func (e *examination) read(o *manifest.Object) {
 		e.readOperator(o)
 	case o.Is("networking.istio.io", "ProxyConfig"):
 		e.readProxyConfig(o)
-	case o.Is("networking.k8s.io", "Ingress"):
-		e.result.Examined++
-		e.ingresses = append(e.ingresses, o)
 	case o.Is("", "Service"):
 		e.result.Examined++
 		s := &service{object: o}
@@ -38,14 +35,6 @@ func (e *examination) read(o *manifest.Object) {
 			return
 		}
 		e.services = append(e.services, s)
-	case o.Is("policy", "PodDisruptionBudget"):
-		e.result.Examined++
-		b := &budget{object: o}
-		if err := o.Decode(&b.PodDisruptionBudget); err != nil {
-			e.unreadable(o, err)
-			return
-		}
-		e.budgets = append(e.budgets, b)
 	}
 }
 
@@ -98,7 +87,8 @@ func (e *examination) readWorkload(o *manifest.Object) {
 		} `json:"spec"`
 	}
 	_ = o.Decode(&spec) // ReadWorkload has read the pod; the rest is optional
-	w.replicas, w.isRecreated = spec.Spec.Replicas, spec.Spec.Strategy.Type == "Recreate"
+	replicas := spec.Spec.Replicas
+	w.isReplicated, w.isRecreated = replicas != nil && *replicas >= 2, spec.Spec.Strategy.Type == "Recreate"
 	if w.IsKnative() {
 		timeout := int64(knativeTimeout)
 		if t := spec.Spec.Template.Spec.Timeout; t != nil {
@@ -126,7 +116,7 @@ func (e *examination) readWorkload(o *manifest.Object) {
 	e.workloads = append(e.workloads, w)
 }
 
-// readAutoscaler: the replicas of a scaled workload are at least the minimum, by default 1.
+// readAutoscaler: a scaled workload has several replicas, at least under load.
 func (e *examination) readAutoscaler(o *manifest.Object) {
 	var a autoscaling.HorizontalPodAutoscaler
 	if err := o.Decode(&a); err != nil {
@@ -134,11 +124,7 @@ func (e *examination) readAutoscaler(o *manifest.Object) {
 	}
 	for _, w := range e.workloads {
 		if isNear := path.Dir(w.object.File.Name) == path.Dir(o.File.Name) || o.Namespace != ""; isNear && w.Namespace == o.Namespace && w.Kind == a.Spec.ScaleTargetRef.Kind && w.Name == a.Spec.ScaleTargetRef.Name {
-			w.isBudgeted = true
-			one := int32(1)
-			if w.replicas = &one; a.Spec.MinReplicas != nil {
-				w.replicas = a.Spec.MinReplicas
-			}
+			w.isReplicated = true
 		}
 	}
 }

@@ -1,13 +1,16 @@
 package lint
 
 import (
-	"path"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/termination"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 const exitOnZeroName = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
@@ -22,12 +25,10 @@ func (l *linting) istioProxy() *corev1.Container {
 	return found
 }
 
-func isNative(c *corev1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-}
-
 // isInjected reports whether lastcall's injection has changed the pod.
-func isInjected(pod *corev1.Pod) bool { return pod.Labels["lastcall.dev/injected"] == "true" }
+func isInjected(pod *corev1.Pod) bool {
+	return pod.Labels[carrier.LabelInjected] == carrier.LabelInjectedValue
+}
 
 // isIstios reports whether Istio's injector has written a container, into which it copies proxyMetadata.
 func isIstios(c *corev1.Container) bool {
@@ -49,9 +50,6 @@ func (l *linting) exitOnZero() {
 			l.find("LC005", Error, "metadata.annotations["+name+"]", "is not an annotation: move it to proxyMetadata of the annotation proxy.istio.io/config")
 		}
 	}
-	if l.Job && l.Settings.ExitOnZero.IsSet() && l.Settings.ExitOnZero.Value {
-		l.find("LC006", Warning, "metadata.annotations[proxy.istio.io/config]", "%s acts at SIGTERM, which a completed Job never receives: use a native sidecar, which ends with the app", exitOnZeroName)
-	}
 }
 
 // misplaced repeats the errors and warnings of the settings.
@@ -64,45 +62,55 @@ func (l *linting) misplaced() {
 	}
 	for _, w := range l.Settings.Warnings {
 		if strings.HasPrefix(w.Field, "terminationDrainDuration") {
-			continue // LC004 is more precise
+			continue // an unused time, with which no request is lost
 		}
-		l.find("LC007", Warning, where, "%s", w)
+		text := w.String()
+		if !l.hasLastcall() {
+			if text = aboutIstio.Replace(text); strings.Contains(text, "lastcall leaves") {
+				continue // Istio's agent uses it
+			}
+		}
+		l.find("LC007", Warning, where, "%s", text)
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Pod.Annotations)) {
+		if !strings.HasPrefix(name, "lastcall.dev/") || slices.Contains(inject.Keys(), name) {
+			continue
+		}
+		text := "is not an annotation of lastcall and is ignored"
+		if meant, ok := meshconfig.Nearest(name, inject.Keys()); ok {
+			text += ": did you mean " + meant + "?"
+		}
+		l.find("LC007", Warning, "metadata.annotations["+name+"]", "%s", text)
+	}
+	l.containers(func(*corev1.Container, string) {}) // expands them
+	if l.expansion.IsCut {
+		l.find("LC007", Error, "spec.containers", "%s", manifest.CutText)
 	}
 }
 
-// shellless are parts of the names of images without a shell.
-var shellless = []string{"distroless", "/static", "scratch", "chainguard/", "cgr.dev/"}
-
-// external are the usual programs of hooks, which few images contain.
-var external = []string{"sh", "bash", "ash", "sleep", "curl", "wget", "nc", "netstat", "killall", "kill"}
+// aboutIstio takes lastcall out of the warnings about a pod that does not have it.
+var aboutIstio = strings.NewReplacer("lastcall uses it, Istio", "Istio", "lastcall uses them, Istio", "Istio",
+	"lastcall unwraps it, Istio's proxy would not", "Istio's proxy does not unwrap it",
+	"ignored, as lastcall does not need it; Istio would refuse it", "Istio refuses it", " for lastcall", "", " on lastcall", "")
 
 func (l *linting) hooksWithoutShell() {
 	l.containers(func(c *corev1.Container, where string) {
-		h := preStop(c)
-		if h == nil || h.Exec == nil || len(h.Exec.Command) == 0 || strings.HasSuffix(c.Image, "-debug") || strings.HasSuffix(c.Image, ":debug") {
-			return
-		}
-		program := path.Base(h.Exec.Command[0])
-		if slices.Contains(external, program) && slices.ContainsFunc(shellless, func(s string) bool { return strings.Contains(c.Image, s) }) {
+		if program := carrier.LacksProgram(c.Image, l.ownHook(c)); program != "" {
 			l.find("LC008", Error, where+".lifecycle.preStop", "runs %s, which image %s probably lacks: the hook fails and the kubelet sends SIGTERM at once; use sleep: {seconds: N} or lastcall's httpGet", program, c.Image)
 		}
 	})
 }
 
-// isPilotDrain reports whether a hook is the one of Istio's native sidecar.
-func isPilotDrain(h *corev1.LifecycleHandler) bool {
-	return h != nil && h.Exec != nil && slices.Contains(h.Exec.Command, "drain") && slices.Contains(h.Exec.Command, "pilot-agent")
-}
-
 // drainsEnvoy reports whether a hook is lastcall's of istio-proxy, which drains it too.
 func drainsEnvoy(h *corev1.LifecycleHandler) bool {
-	return h != nil && h.Exec != nil && slices.Contains(h.Exec.Command, "--envoy") && slices.Contains(h.Exec.Command, "--sidecar")
+	flags, isWait := carrier.WaitFlags(h)
+	return isWait && slices.Contains(flags, "--envoy") && slices.Contains(flags, "--sidecar")
 }
 
 // nativeIstio: a container with the image auto is merged into Istio's, which keeps its preStop unless there is another.
 func (l *linting) nativeIstio() {
 	c := l.istioProxy()
-	if c == nil || !isNative(c) || c.Lifecycle == nil || isPilotDrain(preStop(c)) || drainsEnvoy(preStop(c)) || c.Image == "auto" && preStop(c) == nil {
+	if c == nil || !carrier.IsNative(c) || c.Lifecycle == nil || carrier.IsPilotDrain(preStop(c)) || drainsEnvoy(preStop(c)) || c.Image == "auto" && preStop(c) == nil {
 		return
 	}
 	l.find("LC009", Warning, "spec.initContainers[istio-proxy].lifecycle", "replaces Istio's preStop (pilot-agent request --debug-port=15020 POST drain): the drain begins only after the app has exited")
@@ -115,7 +123,7 @@ func (l *linting) loops() {
 		if h == nil || h.Exec == nil || len(h.Exec.Command) == 0 {
 			return
 		}
-		if line, ok := termination.ShellLine(h.Exec.Command); ok && termination.IsLoop(line) && strings.Contains(line, "netstat") {
+		if line, ok := carrier.ShellLine(h.Exec.Command); ok && carrier.IsLoop(line) && strings.Contains(line, "netstat") {
 			l.find("LC015", Warning, where+".lifecycle.preStop", "waits until netstat lists no connection: idle connections hold it until SIGKILL, and an app that closes its listener first ends it too early; use lastcall wait")
 		}
 	})

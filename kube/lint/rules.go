@@ -12,23 +12,20 @@ const Home = "https://github.com/lastcall-dev/lastcall"
 // Page is the address of the rule's page, with an example.
 func (r Rule) Page() string { return Home + "/blob/main/docs/rules/" + r.ID + ".md" }
 
-// Rules lists all rules in the order of their IDs.
+// Rules lists all rules in the order of their IDs. The ID of a removed rule is not used again: comments in manifests may
+// still contain it.
 func Rules() []Rule {
 	return []Rule{
 		{"LC000", "a manifest that is not readable"},
 		{"LC001", "a preStop that sleeps as long as the grace period or longer"},
 		{"LC002", "preStop, minimum drain and last call together take longer than the grace period"},
 		{"LC003", "a drain that is set to last longer than the grace period"},
-		{"LC004", "terminationDrainDuration where it is not used"},
 		{"LC005", "EXIT_ON_ZERO_ACTIVE_CONNECTIONS where it is not read"},
-		{"LC006", "EXIT_ON_ZERO_ACTIVE_CONNECTIONS in order to end a Job"},
 		{"LC007", "settings that are misplaced, misspelt or wrong"},
 		{"LC008", "a hook that needs a shell or a program that its image probably lacks"},
 		{"LC009", "a native istio-proxy whose preStop has been replaced"},
 		{"LC010", "a readiness probe that takes longer to fail than the preStop hook waits for it"},
 		{"LC011", "another mesh's timer that is longer than the grace period"},
-		{"LC012", "a proxy's own wait (skipper) that is longer than the grace period"},
-		{"LC013", "a grace period longer than the notice of a spot node"},
 		{"LC014", "a grace period of 0"},
 		{"LC015", "a preStop loop without a time limit"},
 		{"LC016", "externalTrafficPolicy Local with pods that exit before a load balancer notices"},
@@ -37,12 +34,8 @@ func Rules() []Rule {
 		{"LC019", "a Service's pods without any preStop hook or sidecar"},
 		{"LC020", "a sidecar that ends before the app's preStop hook"},
 		{"LC021", "a server's own time for its requests that is longer than the grace period"},
-		{"LC022", "a misspelt or misplaced field or annotation"},
-		{"LC023", "an AWS load balancer's deregistration delay that is longer than the grace period"},
-		{"LC024", "podReplacementPolicy TerminationComplete with a grace period beyond the progress deadline"},
-		{"LC025", "trafficDistribution over so few pods that a zone has one"},
-		{"LC026", "a PodDisruptionBudget that forbids every eviction"},
-		{"LC027", "a language model's server with a grace period that cuts its answers"},
-		{"LC028", "a rollout that stops all pods before a new one is ready"},
+		{"LC029", "a shell or a package manager as PID 1, which does not pass SIGTERM on"},
+		{"LC030", "TLS of the app's own, whose connections lastcall cannot end"},
+		{"LC031", "an app's own preStop hook that lastcall's does not join"},
 	}
 }

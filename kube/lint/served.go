@@ -1,16 +1,13 @@
 package lint
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	apps "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
@@ -26,10 +23,9 @@ func (e *examination) examineWorkload(w *workload) {
 	w.unprotected(l)
 	w.sidecarEndsFirst(l)
 	w.ignoredExitOnZero(l)
-	w.languageModel(l)
+	w.passesTLS(l)
+	w.keepsHook(l)
 	e.found(w.object, w.String(), w.below(), l.findings...)
-	e.found(w.object, w.String(), "", misspeltFields(w.object)...)
-	e.found(w.object, w.String(), "", w.rollout()...)
 }
 
 // servedBy is the Service that sends users' requests to the workload; nil if there is none.
@@ -79,7 +75,7 @@ var rolled = []string{"Deployment", "Rollout", "ReplicaSet", "DeploymentConfig",
 // and load balancers know of it.
 func (w *workload) unprotected(l *linting) {
 	s := w.servedBy()
-	if s == nil || !slices.Contains(rolled, w.Kind) || w.isRecreated || w.replicas == nil || *w.replicas < 2 && !w.isBudgeted { // a sample, mostly
+	if s == nil || !slices.Contains(rolled, w.Kind) || w.isRecreated || !w.isReplicated { // a sample, mostly
 		return
 	}
 	if d, isKnown := w.stays(); d > 0 || !isKnown || slices.ContainsFunc(w.Pod.Spec.Containers, func(c corev1.Container) bool { return delaysItself(&c) }) {
@@ -114,75 +110,19 @@ func (w *workload) sidecarEndsFirst(l *linting) {
 	}
 }
 
+// isOfProxyConfig reports whether a finding is about a setting in the ProxyConfig that is wrong.
+func isOfProxyConfig(f Finding) bool {
+	return f.ID == "LC007" && strings.Contains(f.Path, "proxy.istio.io/config")
+}
+
 // ignoredExitOnZero: a native sidecar of Istio exits at its SIGTERM, which follows the app's end, whatever is open.
 func (w *workload) ignoredExitOnZero(l *linting) {
 	s := w.in.Settings
 	if w.end.Lastcall || w.end.Mesh != carrier.MeshIstio || w.in.Job || !s.ExitOnZero.IsSet() || !s.ExitOnZero.Value || s.ExitOnZero.Source.Origin == meshconfig.MeshFile ||
-		slices.ContainsFunc(l.findings, func(f Finding) bool { return f.ID == "LC007" }) { // the annotation means something else when it is right
+		slices.ContainsFunc(l.findings, isOfProxyConfig) { // the annotation means something else when it is right
 		return
 	}
 	if slices.ContainsFunc(w.end.Containers, func(c termination.Container) bool { return c.Role == termination.Proxy && c.Native }) {
 		l.find("LC005", Warning, "metadata.annotations[proxy.istio.io/config].proxyMetadata."+exitOnZeroName, "%s; set the annotation sidecar.istio.io/nativeSidecar to \"false\" and give the app a preStop sleep, or use lastcall", ignoredByNative)
 	}
-}
-
-// models are parts of the names of images that serve language models, and what they are called.
-var models = []struct{ image, name string }{
-	{"vllm/vllm-openai", "vLLM"}, {"vllm-openai", "vLLM"}, {"/vllm:", "vLLM"}, {"text-generation-inference", "TGI"}, {"lmsysorg/sglang", "SGLang"}, {"tritonserver", "Triton"},
-	{"ollama/ollama", "Ollama"}, {"ggml-org/llama.cpp", "llama.cpp"}, {"nvcr.io/nim/", "NIM"}, {"ghcr.io/predibase/lorax", "LoRAX"},
-}
-
-// minutes is the shortest grace period that covers a usual generation: 60 s (1,500 tokens at 25 tokens/s).
-const minutes = 60 * time.Second
-
-func (w *workload) languageModel(l *linting) {
-	if w.Pod.Spec.TerminationGracePeriodSeconds != nil && w.end.GracePeriod() >= minutes || w.in.Job || w.IsKnative() {
-		return
-	}
-	for i := range w.Pod.Spec.Containers {
-		c := &w.Pod.Spec.Containers[i]
-		for _, m := range models {
-			if strings.Contains(c.Image, m.image) && !strings.Contains(strings.Join(words(c), " "), "sleep infinity") {
-				l.find("LC027", Warning, "spec.terminationGracePeriodSeconds", "is %v, but container %s is %s, whose answers take a minute and more: those in flight are cut; set it to the time of the longest answer plus 10 s", w.end.GracePeriod(), c.Name, m.name)
-				l.fixGrace(5*minutes + appsOwn)
-				return
-			}
-		}
-	}
-}
-
-// rollout: how the pods of a Deployment replace each other.
-func (w *workload) rollout() []Finding {
-	var d struct {
-		Spec struct {
-			apps.DeploymentSpec
-			PodReplacementPolicy string `json:"podReplacementPolicy"`
-		} `json:"spec"`
-	}
-	if w.Kind != "Deployment" || w.object.Decode(&d) != nil {
-		return nil
-	}
-	var all []Finding
-	progress := int32(600) // the default of progressDeadlineSeconds
-	if p := d.Spec.ProgressDeadlineSeconds; p != nil {
-		progress = *p
-	}
-	if d.Spec.PodReplacementPolicy == "TerminationComplete" && w.end.GracePeriod() >= time.Duration(progress)*time.Second {
-		all = append(all, Finding{ID: "LC024", Severity: Warning, Path: "spec.podReplacementPolicy", Text: fmt.Sprintf(
-			"TerminationComplete waits for the end of each old pod, up to %v, and progressDeadlineSeconds is %d: a rollout is reported as failed; raise progressDeadlineSeconds above the grace period", w.end.GracePeriod(), progress)})
-	}
-	replicas := int32(1)
-	if w.replicas != nil {
-		replicas = *w.replicas
-	}
-	update := d.Spec.Strategy.RollingUpdate
-	if update == nil || update.MaxUnavailable == nil || replicas == 0 || w.servedBy() == nil {
-		return all
-	}
-	n, err := intstr.GetScaledValueFromIntOrPercent(update.MaxUnavailable, int(replicas), false)
-	if err == nil && n >= int(replicas) {
-		all = append(all, Finding{ID: "LC028", Severity: Warning, Path: "spec.strategy.rollingUpdate.maxUnavailable", Text: fmt.Sprintf(
-			"%s of %d replicas: a rollout stops every pod before a new one is ready, and no pod serves in between; set maxUnavailable: 0 and maxSurge: 1", update.MaxUnavailable, replicas)})
-	}
-	return all
 }

@@ -22,10 +22,6 @@ func serviceOf(name, port string) string {
 	return "---\napiVersion: v1\nkind: Service\nmetadata: {name: " + name + "}\nspec: {selector: {app: " + name + "}, ports: [{port: 80, name: " + port + "}]}\n"
 }
 
-func budgetOf(name string) string {
-	return "---\napiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: " + name + "}\nspec: {minAvailable: 2, selector: {matchLabels: {app: " + name + "}}}\n"
-}
-
 const exitOnZero = "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  annotations:\n    %s: \"%s\"\n    proxy.istio.io/config: |\n      proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: \"true\"}\nspec: {containers: [{name: a, image: a}]}\n"
 
 func exitsOnZero(annotation, value string) string {
@@ -47,13 +43,11 @@ func TestServed(t *testing.T) {
 		{"DNS", []string{deployment("web", "", "web") + serviceOf("web", "dns-tcp")}, "", ""},
 		{"all replaced at once", []string{deployment("web", "  strategy: {type: Recreate}\n", "web") + serviceOf("web", "http")}, "", ""},
 		{"an image that waits", []string{deployment("web", "", "ghcr.io/stefanprodan/podinfo:6.7.0") + serviceOf("web", "http")}, "", ""},
-		{"skipper waits for longer than it may", []string{deployment("web", "", "registry.example.com/skipper:v0.22") + serviceOf("web", "http")}, "", "LC012"},
-		{"a budget", []string{deployment("web", "", "podinfo"), budgetOf("web")}, "", "LC026"},
-		{"variants of a budget next to one Deployment", []string{deployment("web", "", "podinfo"), budgetOf("web"), budgetOf("web")}, "", ""},
 		{"not a manifest", []string{deployment("web", "", "web"), "title: a: b\n"}, "", ""},
 		{"a template of Make", []string{deployment("@NAME@", "", "web")}, "", ""},
 		{"a broken manifest", []string{"kind: Pod\nmetadata: {"}, "", "LC000"},
 		{"exit on zero in a native sidecar", []string{exitsOnZero("a", "b")}, "", "LC005"},
+		{"next to a misspelt annotation", []string{exitsOnZero("lastcall.dev/quite-time", "1s")}, "", "LC007 LC005"},
 		{"in a classic one", []string{exitsOnZero("sidecar.istio.io/nativeSidecar", "false")}, "", ""},
 		{"in a mesh of classic ones", []string{exitsOnZero("a", "b")}, inject.Classic, ""},
 		{"with lastcall, which reads it", []string{exitsOnZero("lastcall.dev/inject", "true")}, "", ""},

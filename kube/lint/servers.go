@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // servers are the settings by which servers wait for their requests after SIGTERM. flag is that of the command line, and
@@ -20,6 +22,8 @@ var servers = []struct{ program, flag, variable, source string }{
 	{"", "-Dspring.lifecycle.timeout-per-shutdown-phase", "", "Spring Boot: graceful shutdown"},
 	{"nginx-ingress-controller", "--shutdown-grace-period", "", "ingress-nginx: command line"},
 	{"", "", "ASPNETCORE_SHUTDOWNTIMEOUTSECONDS", "ASP.NET Core: host settings"},
+	{"", "-wait-for-healthcheck-interval", "", "skipper: command line"},
+	{"", "--wait-for-healthcheck-interval", "", "skipper: command line"},
 }
 
 // workerShutdown is nginx's directive, in its configuration or in -g.
@@ -28,14 +32,11 @@ var workerShutdown = regexp.MustCompile(`worker_shutdown_timeout\s+([0-9]+[smh]?
 // ingressShutdown is the same of ingress-nginx, in its ConfigMap.
 var ingressShutdown = regexp.MustCompile(`(?m)^worker-shutdown-timeout: *"?([0-9]+[smh]?)"?$`)
 
-// ingressDefault is worker-shutdown-timeout if it is not set (ingress-nginx, ConfigMap options).
-const ingressDefault = 240 * time.Second
-
 // serverTimeouts: the server waits for its requests from its SIGTERM, which comes after the preStop hook.
 func (l *linting) serverTimeouts() {
 	l.containers(func(c *corev1.Container, path string) {
 		words := words(c)
-		hook, _ := sleeps(preStop(c))
+		hook, _ := carrier.Sleeps(l.ownHook(c))
 		check := func(where, name string, wait time.Duration) {
 			if hook+wait > l.grace {
 				l.find("LC021", Warning, where, "%s: the server waits up to %v for its requests, after a preStop hook of %v, but the grace period is %v: SIGKILL cuts the requests that it waits for; set terminationGracePeriodSeconds to %v or more", name, wait, hook, l.grace, hook+wait+5*time.Second)
@@ -43,7 +44,7 @@ func (l *linting) serverTimeouts() {
 			}
 		}
 		for _, s := range servers {
-			if s.program != "" && !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(w, s.program) }) && !strings.Contains(c.Image, s.program) {
+			if s.program != "" && !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(w, s.program) }) {
 				continue
 			}
 			if d, ok := waitOf(argument(words, s.flag)); ok && s.flag != "" {
@@ -55,20 +56,14 @@ func (l *linting) serverTimeouts() {
 				}
 			}
 		}
-		isIngress := slices.ContainsFunc(words, func(w string) bool { return strings.HasSuffix(w, "nginx-ingress-controller") }) || strings.Contains(c.Image, "ingress-nginx/controller")
-		switch configs := strings.Join(l.Configs, "\n"); {
-		case isIngress:
-			if m := ingressShutdown.FindStringSubmatch(configs); m != nil {
-				d, _ := waitOf(m[1])
-				check(path, "worker-shutdown-timeout", d)
-			} else {
-				check(path, "ingress-nginx's default worker-shutdown-timeout", ingressDefault)
-			}
-		case strings.Contains(c.Image, "nginx") || slices.Contains(words, "nginx"):
-			if m := workerShutdown.FindStringSubmatch(strings.Join(words, " ") + "\n" + configs); m != nil {
-				d, _ := waitOf(m[1])
-				check(path, "worker_shutdown_timeout", d)
-			}
+		configs := strings.Join(l.Configs, "\n")
+		m := workerShutdown.FindStringSubmatch(strings.Join(words, " ") + "\n" + configs)
+		if m == nil {
+			m = ingressShutdown.FindStringSubmatch(configs)
+		}
+		if m != nil {
+			d, _ := waitOf(m[1])
+			check(path, "nginx's worker_shutdown_timeout", d)
 		}
 	})
 }

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // noticed is the time in which the fastest load balancer removes a node: GKE checks every 3 s and acts on the second
@@ -30,7 +32,7 @@ func Service(s *corev1.Service, in Input) []Finding {
 		stays = max(stays, in.Settings.TerminationDrain.Value) // Istio's default is 5 s
 	}
 	l.containers(func(c *corev1.Container, _ string) {
-		d, isLoop := sleeps(preStop(c))
+		d, isLoop := carrier.Sleeps(preStop(c))
 		if h := preStop(c); isLoop || h != nil && d == 0 { // a hook of unknown duration
 			d = noticed
 		}
@@ -41,4 +43,14 @@ func Service(s *corev1.Service, in Input) []Finding {
 	}
 	return []Finding{{ID: "LC016", Severity: Warning, Path: "spec.externalTrafficPolicy", Text: fmt.Sprintf(
 		"Local sends connections to a node until its health check has failed, for at least %v, and its pods exit after %v: connections in between are refused; use Cluster, or delay the exit (MINIMUM_DRAIN_DURATION, preStop sleep)", noticed, stays)}}
+}
+
+// examineService applies the rule of a Service to the pods that it selects.
+func (e *examination) examineService(s *service) {
+	for _, w := range s.workloads {
+		if findings := Service(&s.Service, w.in); len(findings) > 0 {
+			e.found(s.object, "Service "+s.Name+" over "+w.String(), "", findings...)
+			break // the same for each
+		}
+	}
 }

@@ -1,11 +1,12 @@
 package lint
 
 import (
-	"path"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // sidecarForm: the agent knows from --sidecar what the kubelet sends it at the end of the pod. Without that, an app's
@@ -20,11 +21,11 @@ func (l *linting) sidecarForm() {
 		switch hook := preStop(c); {
 		case form == "":
 			want := "classic"
-			if isNative(c) {
+			if carrier.IsNative(c) {
 				want = "native"
 			}
 			l.find("LC018", Warning, where+".args", "lacks --sidecar %s: the restart of one app container then begins a drain, and a request that hangs delays the restart until the last call", want)
-		case (form == "native") != isNative(c):
+		case (form == "native") != carrier.IsNative(c):
 			l.find("LC018", Error, where+".args", "--sidecar %s is wrong: native is an init container with restartPolicy Always, classic any other; the agent mistakes the end of the pod for a container's restart", form)
 		case form == "native" && hook == nil:
 			l.find("LC018", Error, where+".lifecycle", "lacks a preStop: without its own hook the agent mistakes the end of the pod for a container's restart, and the app receives SIGTERM within a second; add exec: {command: [/lastcall, wait, --sidecar]}")
@@ -40,12 +41,12 @@ func (l *linting) hooksWait() (found bool) {
 		h := preStop(c)
 		_, isAgent := lastcallArguments(c)
 		switch {
-		case h == nil || isAgent:
-		case h.HTTPGet != nil:
-			found = found || strings.HasPrefix(h.HTTPGet.Path, "/wait/")
-		case h.Exec != nil:
-			found = found || slices.Contains(h.Exec.Command, "wait") && path.Base(h.Exec.Command[0]) == "lastcall" &&
-				!slices.Contains(h.Exec.Command, "--ports") && !slices.Contains(h.Exec.Command, "--envoy")
+		case isAgent:
+		case carrier.IsWaitGet(h):
+			found = true
+		default:
+			flags, isWait := carrier.WaitFlags(h)
+			found = found || isWait && !slices.Contains(flags, "--ports") && !slices.Contains(flags, "--envoy")
 		}
 	})
 	return found

@@ -3,18 +3,18 @@ package lint
 import (
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 func (l *linting) preStopSleeps() {
 	l.containers(func(c *corev1.Container, path string) {
-		if d, isLoop := sleeps(preStop(c)); !isLoop && d >= l.grace {
+		if d, isLoop := carrier.Sleeps(l.ownHook(c)); !isLoop && d >= l.grace {
 			l.find("LC001", Error, path+".lifecycle.preStop", "sleeps for %v of a grace period of %v: the app gets no SIGTERM, only SIGKILL; shorten the sleep or raise terminationGracePeriodSeconds above %v", d, l.grace, d)
 			l.fixGrace(d + appsOwn)
 		}
@@ -26,15 +26,18 @@ func (l *linting) budget() {
 	if l.Err != nil || l.Settings.Mode() == drain.Fixed {
 		return
 	}
-	for _, text := range l.config().Contradictions() {
-		if !l.hasLastcall() && !l.Settings.MinimumDrain.IsSet() {
-			break // lastcall's own defaults
-		}
-		l.find("LC002", Warning, "spec.terminationGracePeriodSeconds", "%s", text)
+	minimum, exits := l.Settings.MinimumDrain, l.Settings.ExitOnZero
+	c, applies := l.config(), true
+	if !l.hasLastcall() { // Istio's agent has no last call, and none of lastcall's defaults
+		c.Mode, applies = drain.IstioExitOnZero, minimum.IsSet() && exits.IsSet() && exits.Value
 	}
-	minimum := l.Settings.MinimumDrain
+	if applies {
+		for _, text := range c.Contradictions() {
+			l.find("LC002", Warning, "spec.terminationGracePeriodSeconds", "%s", text)
+		}
+	}
 	l.containers(func(c *corev1.Container, path string) {
-		d, isLoop := sleeps(preStop(c))
+		d, isLoop := carrier.Sleeps(preStop(c))
 		if c.Name == "istio-proxy" && !isLoop && minimum.IsSet() && d > 0 && d < l.grace && d+minimum.Value >= l.grace {
 			l.find("LC002", Error, path+".lifecycle.preStop", "sleeps for %v and then drains for at least %v, of a grace period of %v: replace the sleep with MINIMUM_DRAIN_DURATION", d, minimum.Value, l.grace)
 		}
@@ -64,26 +67,12 @@ func (l *linting) drains() {
 		l.fixGrace(s.TerminationDrain.Value + appsOwn)
 	}
 	// lastcall does not use it, but the pod may be one of Istio's, whose default it is.
-	if proxy := l.istioProxy(); s.TerminationDrain.IsSet() && !s.ExitOnZero.IsSet() && s.TerminationDrain.Value >= l.grace && (proxy == nil || !isNative(proxy)) && !isInjected(l.Pod) {
+	if proxy := l.istioProxy(); s.TerminationDrain.IsSet() && !s.ExitOnZero.IsSet() && s.TerminationDrain.Value >= l.grace && (proxy == nil || !carrier.IsNative(proxy)) && !isInjected(l.Pod) {
 		l.find("LC003", Warning, where(s.TerminationDrain.Path), "without lastcall Istio's agent waits %v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
 		l.fixGrace(s.TerminationDrain.Value + appsOwn)
 	}
 	if s.GracePeriod.IsSet() && s.GracePeriod.Value > l.grace {
 		l.find("LC003", Error, where(s.GracePeriod.Path), "%v is longer than terminationGracePeriodSeconds %v, at whose end SIGKILL comes: remove it", s.GracePeriod.Value, l.grace)
-	}
-}
-
-func (l *linting) terminationDrain() {
-	s := l.Settings
-	if l.Err != nil || !s.TerminationDrain.IsSet() {
-		return
-	}
-	const path = "metadata.annotations[proxy.istio.io/config].terminationDrainDuration"
-	switch proxy := l.istioProxy(); {
-	case s.ExitOnZero.IsSet() && s.ExitOnZero.Value:
-		l.find("LC004", Warning, path, "is not used with EXIT_ON_ZERO_ACTIVE_CONNECTIONS; MINIMUM_DRAIN_DURATION is the minimum wait")
-	case proxy != nil && isNative(proxy) && preStop(proxy) == nil || proxy != nil && isNative(proxy) && isPilotDrain(preStop(proxy)):
-		l.find("LC004", Warning, path, "is not used by a native sidecar, which exits at once at the SIGTERM that follows its preStop")
 	}
 }
 
@@ -102,7 +91,7 @@ func (l *linting) readiness() {
 		if p.FailureThreshold == 0 {
 			failures = 3
 		}
-		if d, isLoop := sleeps(h); !isLoop && d > 0 && period*time.Duration(failures) > d {
+		if d, isLoop := carrier.Sleeps(h); !isLoop && d > 0 && period*time.Duration(failures) > d {
 			l.find("LC010", Warning, path+".readinessProbe", "takes %d × %v to fail, and the preStop hook that makes it fail waits for %v: a load balancer that relies on the probe still sends requests when SIGTERM comes; shorten periodSeconds or failureThreshold, or wait longer", failures, period, d)
 		}
 	})
@@ -141,56 +130,6 @@ func (l *linting) otherMeshes() {
 		if d, err := time.ParseDuration(text); err == nil && d >= l.grace {
 			l.find("LC011", Error, "metadata.annotations["+name+"]", "%v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds above %v", d, l.grace, d)
 			l.fixGrace(d + appsOwn)
-		}
-	}
-}
-
-// skipperDefault is wait-for-healthcheck-interval if it is not set (skipper, cmd/skipper).
-const skipperDefault = 45 * time.Second
-
-// skipper waits for its health checks to fail before it shuts down.
-func (l *linting) skipper() {
-	l.containers(func(c *corev1.Container, path string) {
-		wait, what := time.Duration(0), "--wait-for-healthcheck-interval"
-		if strings.Contains(c.Image, "/skipper:") {
-			wait, what = skipperDefault, "skipper's default --wait-for-healthcheck-interval"
-		}
-		all := slices.Concat(c.Command, c.Args)
-		for i, arg := range all {
-			name, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-			if name != "wait-for-healthcheck-interval" || !strings.HasPrefix(arg, "-") {
-				continue
-			}
-			if !joined && i+1 < len(all) {
-				value = all[i+1]
-			}
-			if d, err := time.ParseDuration(value); err == nil {
-				wait, what = d, "--wait-for-healthcheck-interval"
-			}
-		}
-		if wait >= l.grace {
-			l.find("LC012", Error, path+".args", "%s %v of a grace period of %v: it is killed before its shutdown begins", what, wait, l.grace)
-			l.fixGrace(wait + appsOwn)
-		}
-	})
-}
-
-// spots are the labels of nodes that end at short notice, and that notice.
-var spots = []struct {
-	label, value string
-	notice       time.Duration
-}{
-	{"karpenter.sh/capacity-type", "spot", 2 * time.Minute},
-	{"eks.amazonaws.com/capacityType", "SPOT", 2 * time.Minute},
-	{"cloud.google.com/gke-spot", "true", 25 * time.Second},
-	{"cloud.google.com/gke-preemptible", "true", 25 * time.Second},
-	{"kubernetes.azure.com/scalesetpriority", "spot", 30 * time.Second},
-}
-
-func (l *linting) spot() {
-	for _, s := range spots {
-		if l.Pod.Spec.NodeSelector[s.label] == s.value && l.grace > s.notice {
-			l.find("LC013", Warning, "spec.terminationGracePeriodSeconds", "%v on a node with %s=%s, which ends %v after its notice: requests that take longer are lost", l.grace, s.label, strconv.Quote(s.value), s.notice)
 		}
 	}
 }

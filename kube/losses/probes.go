@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/observe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 )
 
 // UnknownProbes is the doubt about refused connections that may have been clients or the kubelet's probes.

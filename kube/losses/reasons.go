@@ -5,7 +5,7 @@ import (
 	"iter"
 	"strings"
 
-	"github.com/lastcall-dev/lastcall/internal/observe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 )
 
 // Reasons yields every reason with its number of requests, 0 included.

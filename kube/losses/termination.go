@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/observe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 )
 
 // Termination is one line of an observer: the end of a pod, and what the kernel has shown of it.

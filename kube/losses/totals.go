@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/observe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 )
 
 // Workload is the sum of the terminations of one workload behind one proxy.

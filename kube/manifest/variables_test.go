@@ -1,11 +1,14 @@
 package manifest_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
 func TestExpanded(t *testing.T) {
@@ -27,9 +30,33 @@ func TestExpanded(t *testing.T) {
 		"sh -c 'echo $$HOME$$'": "sh -c 'echo $HOME$'",
 	} {
 		c := corev1.Container{Command: []string{text}, Args: []string{text}, Env: env}
-		got := manifest.Expanded(c)
+		got := new(manifest.Expansion).Container(c)
 		if got.Command[0] != want || got.Args[0] != want || c.Args[0] != text || env[2].Value != "$(A),$(LATER)" {
 			t.Errorf("%q: %q and %q, want %q", text, got.Command, got.Args, want)
 		}
+	}
+}
+
+// TestExpansionIsBounded: 1.6 KB of references would have gigabytes as values. The limit is one for all containers of a pod.
+func TestExpansionIsBounded(t *testing.T) {
+	var expansion manifest.Expansion
+	size, written := 0, 0
+	for range 100 {
+		c := podgen.Doubling(26).Spec.Containers[0]
+		was, is := slices.Clone(c.Args), expansion.Container(c)
+		for i := range is.Env {
+			size, written = size+len(is.Env[i].Value), written+len(c.Env[i].Value)
+		}
+		if is.Args[0] != was[0] {
+			t.Errorf("the limit was reached before, but %s became %d bytes", was[0], len(is.Args[0]))
+		}
+	}
+	if !expansion.IsCut || size > written+128<<10 {
+		t.Errorf("%d bytes of references became %d; reported: %t", written, size, expansion.IsCut)
+	}
+	small := podgen.Doubling(10)
+	var other manifest.Expansion
+	if got := other.Container(small.Spec.Containers[0]).Args[0]; got != strings.Repeat("0123456789", 1<<10) || other.IsCut {
+		t.Errorf("10 levels became %d bytes", len(got))
 	}
 }

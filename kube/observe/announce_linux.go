@@ -8,12 +8,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/observe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -31,26 +29,13 @@ const (
 	failed   = "failed"  // no agent answered
 )
 
-// Notice receives when the node's cloud ends the node: from its kind, a zero time if that is only a risk, and the zero
-// value when it is withdrawn. It ends no pod: one that terminates has no later deadline.
-func (o *Observer) Notice(ctx context.Context, d Deadline) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.notice = d; d.From != "" {
-		o.Count.notices.WithLabelValues(d.From).Inc()
-	}
-	for _, t := range o.tracked {
-		o.announceLocked(ctx, t)
-	}
-}
-
 // announceLocked sends the agent of a terminating pod the moment of SIGKILL, if that is sooner than what it knows. o.mu is
 // locked. There is one goroutine for each termination at most.
 func (o *Observer) announceLocked(ctx context.Context, t *tracked) {
 	if !o.Announces || !t.isEnding || t.isDone || t.isAnnouncing || t.sandbox == nil || t.pod.Agent.Token == "" {
 		return
 	}
-	d := earlier(t.pod.sooner(t.graceSince, o.ShutdownGrace), o.notice)
+	d := t.pod.sooner(t.graceSince, o.ShutdownGrace)
 	known := earlier(Deadline{At: t.began.Add(t.pod.Grace)}, t.announced)
 	if d.At.IsZero() || !d.At.Before(known.At) || !d.At.After(time.Now()) {
 		return
@@ -111,21 +96,6 @@ func (h *handle) announce(ctx context.Context, a carrier.Agent, d Deadline) (res
 		}
 	}
 	return failed, fmt.Errorf("connect to the agent: %w", err)
-}
-
-// DialNode connects from the network of the node to an address, which must not be a name. proc is the node's process table.
-func DialNode(proc string) func(ctx context.Context, network, address string) (net.Conn, error) {
-	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-		namespace, err := os.Open(filepath.Join(proc, "1", "ns", "net"))
-		if errors.Is(err, os.ErrPermission) { // a node in a container whose init process is another's: the runtime's own process, our parent
-			namespace, err = os.Open(filepath.Join(proc, strconv.Itoa(os.Getppid()), "ns", "net"))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("open the node's network namespace: %w", err)
-		}
-		defer func() { _ = namespace.Close() }()
-		return dialWithin(ctx, int(namespace.Fd()), network, address)
-	}
 }
 
 // dialWithin connects in another network namespace; see observe.Within.

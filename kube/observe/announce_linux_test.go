@@ -127,7 +127,7 @@ func TestAnnounce(t *testing.T) {
 	}
 }
 
-// TestAnnounceAgain has a second deletion, and notices of the cloud before and during a termination.
+// TestAnnounceAgain has a second deletion that is shorter than the first.
 func TestAnnounceAgain(t *testing.T) {
 	port, received := agent(t, http.StatusOK)
 	n := newNode(t)
@@ -136,8 +136,7 @@ func TestAnnounceAgain(t *testing.T) {
 		n.process(pod, name)
 	}
 	n.list = []corev1.Pod{*pod}
-	var o *Observer
-	n.run(announces, func(observer *Observer) { o = observer })
+	n.run(announces)
 	n.watched(1)
 	in := func(from string) time.Duration {
 		t.Helper()
@@ -148,27 +147,13 @@ func TestAnnounceAgain(t *testing.T) {
 		}
 		return time.Until(at).Round(time.Second)
 	}
-	o.Notice(t.Context(), Deadline{time.Now().Add(25 * time.Second), "aws-spot"})
-	o.Notice(t.Context(), Deadline{From: "aws-rebalance"}) // no moment: withdraws the other
-	o.Notice(t.Context(), Deadline{time.Now().Add(25 * time.Second), "aws-spot"})
-	if len(received) > 0 {
-		t.Fatal("a pod that serves received a deadline")
-	}
-	n.changes.Modify(deleted(pod, 30))
-	if got := in("aws-spot"); got != 25*time.Second {
-		t.Errorf("the cloud's notice: in %v", got)
+	n.changes.Modify(deleted(pod, 25))
+	if got := in(FromDelete); got != 25*time.Second {
+		t.Errorf("the first deletion: in %v", got)
 	}
 	n.changes.Modify(deleted(pod, 20))
 	if got := in(FromDelete); got != 20*time.Second {
 		t.Errorf("the second deletion: in %v", got)
-	}
-	o.Notice(t.Context(), Deadline{time.Now().Add(22 * time.Second), "aws-spot"}) // no sooner
-	o.Notice(t.Context(), Deadline{time.Now().Add(10 * time.Second), "azure-preempt"})
-	if got := in("azure-preempt"); got != 10*time.Second {
-		t.Errorf("a sooner notice: in %v", got)
-	}
-	if got := testutil.ToFloat64(n.count.notices.WithLabelValues("aws-spot")); got != 3 {
-		t.Errorf("%v notices were counted", got)
 	}
 }
 

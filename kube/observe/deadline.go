@@ -7,7 +7,7 @@ import (
 )
 
 // The sources of a SIGKILL before the end of the pod's grace period: the label from of
-// lastcall_observer_deadlines_total, and deadline_from in reports. Notices of a cloud have names of their own (kube/notice).
+// lastcall_observer_deadlines_total, and deadline_from in reports.
 const (
 	FromDelete   = "delete"        // kubectl delete --grace-period, or another client's deletion with one
 	FromEviction = "eviction"      // an eviction with a grace period

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/lastcall-dev/lastcall/internal/observe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
@@ -41,7 +41,7 @@ type Metrics struct {
 	terminations, lost, missed, unknown *prometheus.CounterVec
 	duration, idle, lateness, tail      *prometheus.HistogramVec
 	pods                                *prometheus.GaugeVec
-	deadlines, notices                  *prometheus.CounterVec
+	deadlines                           *prometheus.CounterVec
 
 	mu   sync.Mutex // guards keys
 	keys map[Key]bool
@@ -69,10 +69,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "lastcall_observer_pods", Help: "Pods of the node, by state (watched, host-network, waiting).",
 		}, []string{"state"}),
 		deadlines: counter("lastcall_observer_deadlines_total", "Deadlines before the end of the grace period, announced to lastcall's agents, by source and result (accepted, refused, failed).", "from", "result"),
-		notices:   counter("lastcall_observer_notices_total", "Notices of the cloud that it ends the node, by kind (--cloud).", "kind"),
 		keys:      map[Key]bool{},
 	}
-	r.MustRegister(m.terminations, m.lost, m.missed, m.unknown, m.duration, m.idle, m.lateness, m.tail, m.pods, m.deadlines, m.notices)
+	r.MustRegister(m.terminations, m.lost, m.missed, m.unknown, m.duration, m.idle, m.lateness, m.tail, m.pods, m.deadlines)
 	for _, reason := range []string{UnknownNamespace, UnknownLate, UnknownOverrun, UnknownTooMany, UnknownEnd, losses.UnknownProbes, UnknownDeadline, UnknownListener, UnknownHostNetwork} {
 		m.unknown.WithLabelValues(reason)
 	}

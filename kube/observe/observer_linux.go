@@ -53,8 +53,7 @@ type Observer struct {
 	mu      sync.Mutex // guards what follows
 	tracked map[types.UID]*tracked
 	ending  int
-	broken  bool     // the API server is away
-	notice  Deadline // of the node, from its cloud
+	broken  bool // the API server is away
 }
 
 // tracked is a pod of the node.

@@ -1,8 +1,6 @@
 package observe
 
 import (
-	"cmp"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -65,7 +63,7 @@ type Exit struct {
 // podOf copies what the observer needs of a pod.
 func podOf(p *corev1.Pod) Pod {
 	pod := Pod{
-		Key:  Key{Namespace: p.Namespace, Workload: workloadOf(&p.ObjectMeta), Proxy: carrier.Of(p)},
+		Key:  Key{Namespace: p.Namespace, Workload: carrier.WorkloadOf(&p.ObjectMeta), Proxy: carrier.Of(p)},
 		Name: strings.Clone(p.Name), UID: p.UID, HostNetwork: p.Spec.HostNetwork, Agent: carrier.AgentOf(p),
 	}
 	pod.Agent.Token = strings.Clone(pod.Agent.Token)
@@ -161,35 +159,4 @@ func (p *Pod) limit(began time.Time) time.Time {
 // hasStarted reports whether a container has started.
 func (p *Pod) hasStarted() bool {
 	return slices.ContainsFunc(p.Containers, func(c Container) bool { return c.ID != "" })
-}
-
-// cronSuffix is what a CronJob adds to the names of its Jobs: the minute of the run, or since 1.21 that of its schedule.
-var cronSuffix = regexp.MustCompile(`-\d{7,}$`)
-
-// workloadOf is the kind and name by which people know a pod, in lower case as in kubectl rollout: deployment/web. A pod
-// without a controller is "pod": its name would be a new series for each pod.
-func workloadOf(m *metav1.ObjectMeta) string {
-	owner := metav1.GetControllerOf(m)
-	if owner == nil {
-		return "pod"
-	}
-	kind, name := strings.ToLower(owner.Kind), owner.Name
-	switch kind {
-	case "replicaset":
-		if hash := cmp.Or(m.Labels["pod-template-hash"], m.Labels["rollouts-pod-template-hash"]); hash != "" {
-			if cut, ok := strings.CutSuffix(name, "-"+hash); ok {
-				kind, name = "deployment", cut
-				if m.Labels["rollouts-pod-template-hash"] != "" {
-					kind = "rollout"
-				}
-			}
-		}
-	case "job":
-		if cut := cronSuffix.ReplaceAllString(name, ""); cut != name {
-			kind, name = "cronjob", cut
-		}
-	case "node": // the mirror of a static pod
-		return "pod"
-	}
-	return kind + "/" + name
 }

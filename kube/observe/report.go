@@ -21,7 +21,7 @@ type AgentReport struct {
 // reportOf reads a termination message; nil if it is not a report of the end of a drain.
 func reportOf(message string) *AgentReport {
 	r, ok := drain.ParseMessage(message)
-	if !ok || r.Verdict == drain.Resumed {
+	if !ok || r.Verdict == drain.Resumed || r.Verdict == drain.Restarted {
 		return nil
 	}
 	a := &AgentReport{Verdict: r.Verdict, Seconds: time.Duration(r.Duration).Seconds(), Raced: r.Raced, DeadlineFrom: r.DeadlineFrom}

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/observe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 

@@ -109,3 +109,17 @@ func serving(spec *corev1.PodSpec, f func(*corev1.Container)) {
 		f(c)
 	})
 }
+
+// Doubling is a pod whose variables grow when they are expanded: each refers twice to the one before.
+func Doubling(levels int) *corev1.Pod {
+	c := corev1.Container{Name: "web", Image: "web:1", Env: []corev1.EnvVar{{Name: "E0", Value: "0123456789"}}}
+	for i := range levels {
+		c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("E%d", i+1), Value: fmt.Sprintf("$(E%d)$(E%d)", i, i)})
+	}
+	c.Args = []string{fmt.Sprintf("$(E%d)", levels)}
+	return &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{c}},
+	}
+}

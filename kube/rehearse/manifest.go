@@ -17,6 +17,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/rehearsal/service"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // Manifest returns what a manifest states about the end of a workload's pods. file may be a folder, or - for stdin. workload is a name,
@@ -31,7 +32,11 @@ func Manifest(file string, stdin io.Reader, workload, container string) (service
 	if err != nil {
 		return service.Pod{}, fmt.Errorf("-f %s: %w", file, err)
 	}
-	p, err := Pod(w, container)
+	values, err := newSources(files, w.Namespace)
+	if err != nil {
+		return service.Pod{}, fmt.Errorf("-f: %w", err)
+	}
+	p, err := pod(w, container, values)
 	if err != nil {
 		return service.Pod{}, fmt.Errorf("-f %s: %s: %w", file, w, err)
 	}
@@ -64,22 +69,30 @@ func choose(files []*manifest.File, name string) (*manifest.Workload, error) {
 	return found[0], nil
 }
 
-// Pod returns what a workload states about the end of its pods.
-func Pod(w *manifest.Workload, container string) (service.Pod, error) {
+// pod returns what a workload states about the end of its pods.
+func pod(w *manifest.Workload, container string, values sources) (service.Pod, error) {
 	spec := &w.Pod.Spec
 	c, err := serving(spec, container)
 	if err != nil {
 		return service.Pod{}, err
 	}
 	// The kubelet takes 0 for 1 second when it ends a container.
-	p := service.Pod{Workload: w.String(), Container: c.Name, Grace: max(time.Second, inject.GraceOf(spec)), Dir: c.WorkingDir}
+	p := service.Pod{Workload: w.String(), Container: c.Name, Grace: max(time.Second, inject.GraceOf(spec))}
 	note := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
 	if len(c.Ports) > 0 {
 		p.Port = int(c.Ports[0].ContainerPort)
 	}
-	readCommand(*c, &p, note)
+	readVariables(*c, values, &p, note)
+	if len(p.Missing) > 0 {
+		note("variables that are not set, because the input has no value for them: %s", strings.Join(p.Missing, ", "))
+	}
 	if c.Lifecycle != nil {
 		p.PreStop = hook(c.Lifecycle.PreStop, note)
+		own, err := inject.PreStopOf(w.Pod, c)
+		if err != nil {
+			return p, err
+		}
+		p.Join = strategy.Join{Keeps: own.Merge == inject.MergeKeeps, Runs: own.Merge == inject.MergeRuns, Minimum: own.Sleep}
 		if s := c.Lifecycle.StopSignal; s != nil {
 			if p.StopSignal = unix.SignalNum(string(*s)); p.StopSignal == 0 {
 				return p, fmt.Errorf("container %s: unknown stopSignal %s", c.Name, *s)
@@ -119,29 +132,6 @@ func serving(spec *corev1.PodSpec, name string) (*corev1.Container, error) {
 		i = 0
 	}
 	return &spec.Containers[i], nil
-}
-
-// readCommand takes over the command line and the variables with a value. A variable that names the containerPort, such as
-// PORT, gets the app's own port, and so do those that refer to it.
-func readCommand(c corev1.Container, p *service.Pod, note func(string, ...any)) {
-	c.Env = slices.Clone(c.Env)
-	for i := range c.Env {
-		if v := &c.Env[i]; p.Port > 0 && v.Value == fmt.Sprint(p.Port) {
-			v.Value = "{port}"
-		}
-	}
-	c = manifest.Expanded(c)
-	p.Command, p.Args = c.Command, c.Args
-	for _, v := range c.Env {
-		if v.ValueFrom != nil {
-			note("variable %s comes from elsewhere and is not set", v.Name)
-			continue
-		}
-		p.Env = append(p.Env, v.Name+"="+v.Value)
-	}
-	if len(c.EnvFrom) > 0 {
-		note("the variables of envFrom are not set")
-	}
 }
 
 func hook(h *corev1.LifecycleHandler, note func(string, ...any)) *service.Hook {

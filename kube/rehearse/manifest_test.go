@@ -3,12 +3,20 @@
 package rehearse
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/podgen"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 const deployment = `
@@ -25,7 +33,6 @@ spec:
       - name: web
         image: web
         ports: [{containerPort: 8080}]
-        args: [--listen, ":$(PORT)", --name, $(POD)]
         env: [{name: PORT, value: "8080"}, {name: URL, value: "http://localhost:$(PORT)/"}, {name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
         lifecycle:
           stopSignal: SIGQUIT
@@ -40,11 +47,29 @@ func TestManifest(t *testing.T) {
 	}
 	if p.Workload != "Deployment shop/web" || p.Container != "web" || p.Grace != 45*time.Second || p.Port != 8080 ||
 		p.StopSignal != syscall.SIGQUIT || p.ReadyPath != "/healthz" || p.PreStop.String() != "preStop exec sleep 5" ||
-		strings.Join(p.Env, " ") != "PORT={port} URL=http://localhost:{port}/" || strings.Join(p.Args, " ") != "--listen :{port} --name $(POD)" {
+		strings.Join(p.Env, " ") != "PORT={port} URL=http://localhost:{port}/" {
 		t.Errorf("got %+v", p)
 	}
-	if got := strings.Join(p.Notes, "; "); got != "variable POD comes from elsewhere and is not set; container log is not started" {
+	if got := strings.Join(p.Notes, "; "); got != "variables that are not set, because the input has no value for them: POD; container log is not started" {
 		t.Errorf("notes: %s", got)
+	}
+}
+
+// TestJoinedHook: a rehearsal of lastcall has the hook that injection gives the pod.
+func TestJoinedHook(t *testing.T) {
+	for own, want := range map[string]strategy.Join{
+		`sleep, "5"`:         {Minimum: 5 * time.Second},
+		`sh, -c, "sleep 9;"`: {Minimum: 9 * time.Second},
+		`nginx, -s, quit`:    {Runs: true},
+	} {
+		text := strings.ReplaceAll(deployment, `sleep, "5"`, own)
+		if p, err := Manifest("-", strings.NewReader(text), "", ""); err != nil || p.Join != want {
+			t.Errorf("%s: %+v, %v; want %+v", own, p.Join, err, want)
+		}
+		kept := strings.Replace(text, "  template:\n", "  template:\n    metadata: {annotations: {lastcall.dev/pre-stop: keep}}\n", 1)
+		if p, err := Manifest("-", strings.NewReader(kept), "", ""); err != nil || p.Join != (strategy.Join{Keeps: true}) {
+			t.Errorf("%s, kept: %+v, %v", own, p.Join, err)
+		}
 	}
 }
 
@@ -77,5 +102,64 @@ func TestManifestErrors(t *testing.T) {
 	}
 	if _, err := Manifest("nowhere.yaml", nil, "", ""); err == nil || !strings.Contains(err.Error(), "-f: ") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestVariablesThatGrow: the references are resolved up to a limit, and a note reports that.
+func TestVariablesThatGrow(t *testing.T) {
+	text, err := yaml.Marshal(podgen.Doubling(26))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Manifest("-", bytes.NewReader(text), "", "")
+	if err != nil || !slices.Contains(p.Notes, manifest.CutText) || len(strings.Join(p.Env, "")) > 256<<10 {
+		t.Errorf("%d bytes of variables, notes %q, %v", len(strings.Join(p.Env, "")), p.Notes, err)
+	}
+}
+
+// ConfigMaps and Secrets of the same input give their values, unexpanded, as the kubelet does; missing ones are named.
+func TestVariables(t *testing.T) {
+	const text = `
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop}
+spec:
+  containers:
+  - name: web
+    ports: [{containerPort: 8080}]
+    envFrom: [{configMapRef: {name: settings}}, {prefix: DB_, secretRef: {name: db}}, {secretRef: {name: absent}}]
+    env:
+    - {name: LEVEL, valueFrom: {configMapKeyRef: {name: settings, key: level}}}
+    - {name: KEY, valueFrom: {secretKeyRef: {name: db, key: token}}}
+    - {name: URL, value: "http://$(user)@db:$(PORT)"}
+    - {name: GONE, valueFrom: {secretKeyRef: {name: absent, key: x}}}
+    - {name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {PORT: "8080", level: "$(user)", user: app}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, namespace: other}
+data: {PORT: "1"}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: db, namespace: shop}
+data: {token: c2VjcmV0}
+stringData: {pass: word}
+`
+	p, err := Manifest("-", strings.NewReader(text), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "PORT={port} level=$(user) user=app DB_pass=word DB_token=secret LEVEL=$(user) KEY=secret URL=http://app@db:{port}"
+	if got := strings.Join(p.Env, " "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if got := strings.Join(p.Missing, ", "); got != "all of Secret absent, GONE (Secret absent), POD" {
+		t.Errorf("missing: %s", got)
 	}
 }

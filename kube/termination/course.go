@@ -164,7 +164,7 @@ func (t *Termination) moments(k *Container, tr Traffic, apps, before time.Durati
 func (t *Termination) hookEnds(k *Container, tr Traffic, apps time.Duration) time.Duration {
 	switch k.PreStop.Kind {
 	case DrainHook:
-		return t.drained(tr)
+		return min(max(k.PreStop.Duration, t.drained(tr)), t.LastCall)
 	case AppEndHook:
 		return min(max(apps, t.drained(tr)), max(0, t.grace-appEndMargin))
 	case LoopHook:
@@ -186,22 +186,13 @@ func (t *Termination) app() *Container {
 	return nil
 }
 
-// drainCap is the latest end of lastcall's draining phase.
-func (t *Termination) drainCap() time.Duration {
-	most := t.drain.QuietCap
-	if most == 0 {
-		most = t.drain.GracePeriod / 3
-	}
-	return min(max(t.drain.MinimumDrain, most), t.LastCall)
-}
-
 // draining is when lastcall's draining phase ends.
 func (t *Termination) draining(tr Traffic) time.Duration {
 	quiet := time.Duration(0)
 	if tr.Last > 0 {
 		quiet = tr.Last + t.drain.QuietTime
 	}
-	return min(max(t.drain.MinimumDrain, quiet), t.drainCap())
+	return min(max(t.drain.MinimumDrain, quiet), t.drain.DrainCap())
 }
 
 // drained is when lastcall has no request in flight, or makes the last call.
@@ -230,8 +221,8 @@ func (t *Termination) limit(c *Course, k *Container, m Moments, tr Traffic) {
 			by = k.Name + "'s fixed drain ends"
 		}
 	case Waits:
-		if accepts = t.drained(tr); tr.Last+t.drain.QuietTime > t.drainCap() && tr.Last > 0 {
-			accepts = t.drainCap()
+		if accepts = t.drained(tr); tr.Last+t.drain.QuietTime > t.drain.DrainCap() && tr.Last > 0 {
+			accepts = t.drain.DrainCap()
 		}
 		cut, by = t.LastCall, "lastcall's last call"
 	}

@@ -2,12 +2,14 @@ package termination
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
 // HookKind is what a preStop hook does.
@@ -33,6 +35,9 @@ type Hook struct {
 	Duration time.Duration
 	IsKnown  bool
 
+	// First, of DrainHook, is the app's own hook that it runs before it waits; nil for none.
+	First *Hook
+
 	// Text is the hook as the manifest has it, in one line.
 	Text string
 }
@@ -43,9 +48,9 @@ func readHook(h *corev1.LifecycleHandler) Hook {
 	case h == nil:
 		return Hook{Kind: NoHook, IsKnown: true}
 	case h.Sleep != nil:
-		d, _ := Sleeps(h)
+		d, _ := carrier.Sleeps(h)
 		return Hook{Kind: SleepHook, Duration: d, IsKnown: true, Text: fmt.Sprintf("sleep %v", d)}
-	case h.HTTPGet != nil && strings.HasPrefix(h.HTTPGet.Path, "/wait/"):
+	case carrier.IsWaitGet(h):
 		return Hook{Kind: DrainHook, Text: "lastcall: GET :" + h.HTTPGet.Port.String() + "/wait"} // the token stays secret
 	case h.HTTPGet != nil:
 		return Hook{Kind: HTTPHook, Text: "GET :" + h.HTTPGet.Port.String() + h.HTTPGet.Path}
@@ -60,16 +65,21 @@ func readHook(h *corev1.LifecycleHandler) Hook {
 func readCommand(h *corev1.LifecycleHandler) Hook {
 	command := h.Exec.Command
 	out := Hook{Kind: ScriptHook, Text: strings.Join(strings.Fields(strings.Join(command, " ")), " ")}
-	d, isLoop := Sleeps(h)
-	line, isShell := ShellLine(command)
-	switch program := path.Base(command[0]); {
-	case program == "lastcall" && slices.Contains(command, "--sidecar") && slices.Contains(command, "--envoy"):
+	d, isLoop := carrier.Sleeps(h)
+	_, isSleep := carrier.OnlySleep(h)
+	flags, isWait := carrier.WaitFlags(h)
+	switch {
+	case isWait && slices.Contains(flags, "--sidecar") && slices.Contains(flags, "--envoy"):
 		out.Kind = AppEndHook
-	case program == "lastcall" && slices.Contains(command, "wait"):
+	case isWait:
 		out.Kind = DrainHook
-	case program == "pilot-agent" && slices.Contains(command, "drain"):
+		if own := inject.Restored(h); own != nil {
+			first := readHook(own)
+			out.First, out.Duration = &first, first.Duration
+		}
+	case carrier.IsPilotDrain(h):
 		out.Kind, out.IsKnown = NotifyHook, true
-	case program == "sleep", isShell && !isLoop && d > 0 && isOnlySleep(line):
+	case isSleep:
 		out.Kind, out.Duration, out.IsKnown = SleepHook, d, true
 	case isLoop:
 		out.Kind = LoopHook
@@ -77,11 +87,6 @@ func readCommand(h *corev1.LifecycleHandler) Hook {
 		out.Duration = d
 	}
 	return out
-}
-
-// isOnlySleep reports whether a script has no other command than sleep.
-func isOnlySleep(line string) bool {
-	return strings.HasPrefix(strings.TrimSpace(line), "sleep") && !strings.ContainsAny(line, ";&|\n(")
 }
 
 // String is the hook for people.
@@ -92,6 +97,9 @@ func (h Hook) String() string {
 	case SleepHook:
 		return fmt.Sprintf("sleep %v", h.Duration)
 	case DrainHook:
+		if h.First != nil {
+			return "lastcall wait: first " + h.First.String() + ", then until no request is in flight"
+		}
 		return "lastcall wait: until no request is in flight"
 	case AppEndHook:
 		return "lastcall wait --sidecar: until the apps have ended"

@@ -11,7 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
@@ -39,12 +40,20 @@ func Of(pod *corev1.Pod, o Options) *Termination {
 	}
 	for i := range slices.Backward(pod.Spec.InitContainers) {
 		c := &pod.Spec.InitContainers[i]
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if carrier.IsNative(c) {
 			r.add(c, true)
 		}
 	}
+	if r.expansion.IsCut {
+		t.note(manifest.CutText)
+	}
 	if r.expected != nil && r.expected.Native { // injectors put theirs first, so that it stops last
 		t.Containers = append(t.Containers, *r.expected)
+	}
+	if ports := inject.TLSPorts(pod); t.Lastcall && t.Mesh == "" && len(ports) > 0 {
+		if ends := inject.OpaqueEnd(pod, inject.Learned{}); ends != "" {
+			t.note("port " + strconv.Itoa(int(ports[0].ContainerPort)) + " passes TLS through to the app: " + ends)
+		}
 	}
 	return t
 }
@@ -65,6 +74,8 @@ type reader struct {
 	mesh     string
 	proxy    *corev1.Container // the mesh's, in the pod
 	expected *Container        // the mesh's, not in the pod yet
+
+	expansion manifest.Expansion
 }
 
 // readMesh finds out what carries the traffic. A pod with Istio's annotation belongs to Istio unless it has lastcall's own
@@ -72,7 +83,7 @@ type reader struct {
 func (r *reader) readMesh() {
 	r.mesh, r.proxy = carrier.MeshOf(r.pod, r.options.Namespace)
 	_, configured := r.pod.Annotations["proxy.istio.io/config"]
-	own := slices.ContainsFunc(slices.Concat(r.pod.Spec.InitContainers, r.pod.Spec.Containers), func(c corev1.Container) bool { return isAgent(&c) })
+	own := slices.ContainsFunc(carrier.Containers(&r.pod.Spec), isAgent)
 	if r.mesh == "" && configured && !own && r.pod.Labels["sidecar.istio.io/inject"] != "false" {
 		r.mesh = carrier.MeshIstio
 		r.note("the annotation proxy.istio.io/config is taken as a sign that Istio injects its sidecar")
@@ -101,13 +112,21 @@ func (r *reader) add(c *corev1.Container, native bool) {
 	} else {
 		out.PreStop = readHook(nil)
 	}
+	if program := carrier.LacksProgram(c.Image, preStopOf(c)); program != "" {
+		out.PreStop = Hook{Kind: ScriptHook, IsKnown: true, Text: out.PreStop.Text}
+		r.note("the preStop hook of " + c.Name + " runs " + program + ", which image " + c.Image + " probably lacks: calculated as one that fails at once")
+	}
+	if process := carrier.ShellAsPID1(&r.pod.Spec, c); process != "" && r.options.App == "" && !native {
+		out.Reaction = Ignores
+		r.note(process + " is PID 1 of " + c.Name + " and does not pass SIGTERM on: the app runs until SIGKILL")
+	}
 	switch {
 	case isAgent(c):
 		out.Role, out.Reaction = Proxy, Waits
-		r.readLastcall(&out, environ(c))
+		r.readLastcall(&out, r.environ(c))
 	case c == r.proxy:
 		out.Role = Proxy
-		r.readProxy(&out, environ(c))
+		r.readProxy(&out, r.environ(c))
 	case native:
 		out.Role = Sidecar
 	}
@@ -116,8 +135,12 @@ func (r *reader) add(c *corev1.Container, native bool) {
 	}
 	switch out.PreStop.Kind {
 	case ScriptHook, HTTPHook, LoopHook:
-		if out.Role != Proxy || out.PreStop.Kind != LoopHook {
-			r.note("the preStop hook of " + c.Name + " takes an unknown time, at least " + out.PreStop.Duration.String() + ": calculated with that")
+		if !out.PreStop.IsKnown && (out.Role != Proxy || out.PreStop.Kind != LoopHook) {
+			r.noteUnknown("the preStop hook of "+c.Name, out.PreStop)
+		}
+	case DrainHook:
+		if first := out.PreStop.First; first != nil && !first.IsKnown {
+			r.noteUnknown("the hook of "+c.Name+" that lastcall's runs first", *first)
 		}
 	}
 	switch out.StopSignal.Value {
@@ -127,6 +150,17 @@ func (r *reader) add(c *corev1.Container, native bool) {
 		out.Reaction = Ignores
 	}
 	r.Containers = append(r.Containers, out)
+}
+
+func (t *Termination) noteUnknown(what string, h Hook) {
+	t.note(what + " takes an unknown time, at least " + h.Duration.String() + ": calculated with that")
+}
+
+func preStopOf(c *corev1.Container) *corev1.LifecycleHandler {
+	if c.Lifecycle == nil {
+		return nil
+	}
+	return c.Lifecycle.PreStop
 }
 
 // readLastcall takes over the settings of lastcall's agent.
@@ -156,21 +190,15 @@ func (r *reader) setLastCall() {
 		return
 	}
 	r.drain.GracePeriod = min(r.drain.GracePeriod, r.grace)
-	r.LastCall = r.drain.GracePeriod - min(r.drain.Margin, r.drain.GracePeriod/4)
+	r.LastCall = r.drain.LastCallAfter()
 }
-
-// hookMargin is the default of lastcall wait's --leave: the app's time for its own end.
-const hookMargin = 5 * time.Second
 
 // readHookFlags takes over the settings of lastcall wait without an agent: they are flags.
 func (r *reader) readHookFlags(c *corev1.Container) {
 	r.Lastcall = true
 	r.drain = drain.DefaultConfig()
-	r.drain.GracePeriod, r.drain.Margin = r.grace, hookMargin
-	var command []string
-	if h := c.Lifecycle.PreStop; h.Exec != nil {
-		command = h.Exec.Command
-	}
+	r.drain.GracePeriod, r.drain.Margin = r.grace, hook.DefaultLeave
+	command, _ := carrier.WaitFlags(c.Lifecycle.PreStop)
 	for i, arg := range command {
 		name, value, joined := strings.Cut(arg, "=")
 		if !joined && i+1 < len(command) {
@@ -209,9 +237,9 @@ func toText(v any) string {
 }
 
 // environ are the literal variables of a container, in the form of os.Environ.
-func environ(c *corev1.Container) []string {
+func (r *reader) environ(c *corev1.Container) []string {
 	var out []string
-	for _, e := range manifest.Expanded(*c).Env {
+	for _, e := range r.expansion.Container(*c).Env {
 		if e.ValueFrom == nil {
 			out = append(out, e.Name+"="+e.Value)
 		}

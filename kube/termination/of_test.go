@@ -13,6 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/podgen"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
@@ -57,6 +58,12 @@ func TestMeshes(t *testing.T) {
 			"web drain exits, istio-proxy app's end exits"},
 		{"lastcall in linkerd", `{metadata: {labels: {lastcall.dev/inject: "true"}, annotations: {linkerd.io/inject: enabled}}, spec: {containers: [{name: web, ports: [{containerPort: 80}]}]}}`, "",
 			"web drain exits, linkerd-proxy native refuses new ones 2m0s"},
+		{"lastcall in place of a sleep", `{metadata: {labels: {lastcall.dev/inject: "true"}}, spec: {containers: [{name: web, ports: [{containerPort: 80}], lifecycle: {preStop: {exec: {command: [sh, -c, sleep 9]}}}}]}}`, "",
+			"web drain exits, lastcall native drain waits"},
+		{"lastcall after another hook", `{metadata: {labels: {lastcall.dev/inject: "true"}}, spec: {containers: [{name: web, ports: [{containerPort: 80}], lifecycle: {preStop: {exec: {command: [sh, -c, touch /tmp/x; sleep 9]}}}}]}}`, "",
+			"web drain 9s exits, lastcall native drain waits"},
+		{"lastcall next to a hook that is kept", `{metadata: {labels: {lastcall.dev/inject: "true"}, annotations: {lastcall.dev/pre-stop: keep}}, spec: {containers: [{name: web, ports: [{containerPort: 80}], lifecycle: {preStop: {sleep: {seconds: 9}}}}]}}`, "",
+			"web sleep 9s exits, lastcall native drain waits"},
 		{"own native sidecars", `spec: {initContainers: [{name: a, restartPolicy: Always}, {name: init}, {name: b, restartPolicy: Always}], containers: [{name: web}]}`, "",
 			"web exits, b native exits, a native exits"},
 		{"stop signals", `spec: {os: {name: linux}, containers: [{name: web, lifecycle: {stopSignal: SIGSTOP}}]}`, "", "web ignores"},
@@ -92,6 +99,8 @@ func TestMeshes(t *testing.T) {
 func TestFates(t *testing.T) {
 	const sleep5 = `spec: {containers: [{name: web, lifecycle: {preStop: {sleep: {seconds: 5}}}}]}`
 	const lastcall = `{metadata: {labels: {lastcall.dev/inject: "true"}}, spec: {containers: [{name: web, ports: [{containerPort: 80}]}]}}`
+	const sleeping = `{metadata: {labels: {lastcall.dev/inject: "true"}}, spec: {containers: [{name: web, ports: [{containerPort: 80}], lifecycle: {preStop: {sleep: {seconds: 9}}}}]}}`
+	const leaving = `{metadata: {labels: {lastcall.dev/inject: "true"}}, spec: {containers: [{name: web, ports: [{containerPort: 80}], lifecycle: {preStop: {exec: {command: [sh, -c, "/leave; sleep 9"]}}}}]}}`
 	const istio = `{metadata: {labels: {sidecar.istio.io/inject: "true"}}, spec: {containers: [{name: web}]}}`
 	for _, tt := range []struct {
 		pod            string
@@ -107,6 +116,10 @@ func TestFates(t *testing.T) {
 		{lastcall, "", 0, 20, "200"},
 		{lastcall, "", 3, 30, "cut at 28s: lastcall's last call"},
 		{lastcall, "", 6, 1, "refused at 6s: the pod no longer accepts"},
+		{sleeping, "", 8, 15, "200"},
+		{sleeping, "", 10, 1, "refused at 10s: the pod no longer accepts"},
+		{leaving, "", -1, 20, "200"},
+		{leaving, "", 3, 30, "cut at 28s: lastcall's last call"},
 		{istio, "", -1, 2, "cut at 0s: web exits"},
 		{istio, termination.Finishes, 1, 2, "503 at 1s: the app has closed its port"},
 	} {
@@ -166,5 +179,15 @@ func TestInjectedByIstio(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestVariablesThatGrow: a container's variables are resolved up to a limit, and a note reports that.
+func TestVariablesThatGrow(t *testing.T) {
+	pod := podgen.Doubling(26)
+	pod.Spec.Containers[0].Command = []string{"lastcall", "agent"}
+	pod.Spec.Containers[0].Image = "lastcall"
+	if notes := termination.Of(pod, termination.Options{}).Notes; len(notes) != 1 || notes[0] != manifest.CutText {
+		t.Errorf("notes: %q", notes)
 	}
 }

@@ -106,9 +106,6 @@ type Termination struct {
 // GracePeriod is the time from the deletion to SIGKILL; 0 kills at once.
 func (t *Termination) GracePeriod() time.Duration { return t.grace }
 
-// Drain is the configuration of lastcall's drain. It has no meaning without lastcall.
-func (t *Termination) Drain() drain.Config { return t.drain }
-
 // HasProxy reports whether a container of the pod carries its traffic.
 func (t *Termination) HasProxy() bool {
 	for i := range t.Containers {

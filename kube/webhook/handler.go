@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -15,7 +16,7 @@ import (
 
 	"encoding/json"
 
-	"github.com/lastcall-dev/lastcall/internal/logs"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/lint"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
@@ -35,6 +36,9 @@ type Handler struct {
 
 	// Namespace returns a namespace; without the function, or with an error, it has no labels.
 	Namespace func(ctx context.Context, name string) (inject.Namespace, error)
+
+	// Learned returns what earlier terminations of a pod's workload have shown; without the function, nothing.
+	Learned func(namespace string, pod *metav1.ObjectMeta) inject.Learned
 
 	// Deny makes /lint deny objects whose findings include an error.
 	Deny bool
@@ -62,33 +66,39 @@ func NewHandler(h *Handler) *Handler {
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
 
+// tooMany is the reason for an answer without an examination.
+const tooMany = "too many reviews at once"
+
+// host is an address without its port.
+func host(address string) string {
+	if h, _, err := net.SplitHostPort(address); err == nil {
+		return h
+	}
+	return address
+}
+
 type reviewer func(context.Context, *review) *admission.AdmissionResponse
 
 // reviewed reads the review within the limits, counts it, and limits the effect of a panic to one object that is admitted
 // unchanged. undone is the answer to a review beyond the limits.
 func (h *Handler) reviewed(endpoint, undone string, maxBody int64, f reviewer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		began, from := time.Now(), host(r.RemoteAddr)
-		if !h.limits.requests.take(from, 1) {
-			h.refuse(w, r, endpoint, refusal{http.StatusServiceUnavailable, "too many reviews at once"})
-			return
-		}
-		defer h.limits.requests.give(from, 1)
+		began := time.Now()
 		ctx, cancel := context.WithTimeout(r.Context(), timeFor(r))
 		defer cancel()
+		control := http.NewResponseController(w) // a test's recorder has no deadline
+		held := h.limits.held.open(host(r.RemoteAddr), func() {
+			cancel()
+			_ = control.SetReadDeadline(time.Unix(1, 0)) // in the past
+		})
+		defer held.give()
 		ends, _ := ctx.Deadline()
-		_ = http.NewResponseController(w).SetReadDeadline(ends) // a test's recorder has none
-		held := 0
-		take := func(n int) bool {
-			ok := h.limits.held.take(from, n)
-			if ok {
-				held += n
-			}
-			return ok
+		_ = control.SetReadDeadline(ends)
+		if !held.take(requestSize) {
+			h.refuse(w, r, endpoint, refusal{http.StatusServiceUnavailable, tooMany})
+			return
 		}
-		defer func() { h.limits.held.give(from, held) }()
-
-		review, err := readReview(w, r, maxBody, take)
+		review, err := h.limits.readReview(ctx, w, r, maxBody, held)
 		var no refusal
 		var excess excessError
 		var response *admission.AdmissionResponse
@@ -102,10 +112,10 @@ func (h *Handler) reviewed(endpoint, undone string, maxBody int64, f reviewer) h
 			response = h.guarded(ctx, endpoint, review, f)
 			review.Object.Raw = nil
 			if response == nil {
-				response = h.leave(endpoint, undone, review, "too many reviews at once")
+				response = h.leave(endpoint, undone, review, tooMany)
 			}
-			if n := len(response.Patch) * 3; !take(n) { // the patch, its base64, and the answer
-				response = h.leave(endpoint, undone, review, "too many reviews at once")
+			if n := len(response.Patch) * 3; !held.take(n) { // the patch, its base64, and the answer
+				response = h.leave(endpoint, undone, review, tooMany)
 			}
 		}
 		text, err := encodeReview(review, response)
@@ -170,7 +180,7 @@ func (h *Handler) inject(ctx context.Context, r *review, isAsked bool) *admissio
 		return admit()
 	}
 	namespace := h.namespace(ctx, r.Namespace)
-	leave, ok := h.limits.slot(ctx, r)
+	leave, ok := h.limits.slot(ctx, len(r.Object.Raw), r.values)
 	if !ok {
 		return nil
 	}
@@ -186,6 +196,9 @@ func (h *Handler) inject(ctx context.Context, r *review, isAsked bool) *admissio
 	o.IsAsked = isAsked
 	o.Token = rand.Text() // 26 letters and digits, 130 bits
 	o.Namespace = namespace
+	if h.Learned != nil {
+		o.Learned = h.Learned(r.Namespace, &w.Pod.ObjectMeta)
+	}
 	pod, result := inject.Pod(w.Pod, o)
 	switch result.Outcome {
 	case inject.NotAsked:
@@ -237,7 +250,7 @@ func (h *Handler) lint(ctx context.Context, r *review) *admission.AdmissionRespo
 	if r.Operation != admission.Create && r.Operation != admission.Update || r.SubResource != "" {
 		return admit()
 	}
-	leave, ok := h.limits.slot(ctx, r)
+	leave, ok := h.limits.slot(ctx, len(r.Object.Raw), r.values)
 	if !ok {
 		return nil
 	}

@@ -11,7 +11,9 @@ import (
 	"unicode/utf8"
 
 	admission "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
@@ -208,4 +210,19 @@ func FuzzReview(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What earlier terminations have shown of a workload is used for its next pods.
+func TestLearned(t *testing.T) {
+	h := testHandler(t)
+	h.Learned = func(namespace string, pod *metav1.ObjectMeta) inject.Learned {
+		if namespace == "" || pod == nil {
+			t.Errorf("asked about %q, %v", namespace, pod)
+		}
+		return inject.Learned{App: drain.AppFinishes, Why: "the end of pod web-1 has shown it"}
+	}
+	r := responseOf(t, post(h, PathInjectNamespace, reviewOf(podJSON, "CREATE")))
+	if !strings.Contains(string(r.Patch), `"LASTCALL_APP"`) || !strings.Contains(strings.Join(r.Warnings, "\n"), "the end of pod web-1 has shown it") {
+		t.Errorf("patch %s, warnings %q", r.Patch, r.Warnings)
+	}
 }

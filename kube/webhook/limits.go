@@ -10,9 +10,8 @@ import (
 // Limits of everything that clients make the server hold. With them its memory stays below 128 MiB for any input.
 const (
 	maxConnections = 128      // for reviews; shared among addresses
-	maxScrapes     = 32       // connections to the plain port
-	maxRequests    = 1024     // reviews in flight; shared among addresses
-	maxHeld        = 16 << 20 // bytes of bodies and answers; shared among addresses
+	maxHeld        = 24 << 20 // bytes of requests, bodies and answers; shared among addresses
+	requestSize    = 16 << 10 // bytes that a request holds with its first buffer
 	maxPatch       = 1 << 20  // bytes
 	maxAround      = 64 << 10 // bytes of a review that are not its object
 	maxHeaders     = 8 << 10  // bytes of a request's header
@@ -36,29 +35,22 @@ const (
 
 // limits are the limits of one server.
 type limits struct {
-	requests, held *shares
-	slots          *shares       // to examine reviews: as many as processors, at most half for one client
-	large          chan struct{} // no more than one of them
+	held  *shares
+	slots chan struct{} // to examine reviews: as many as processors
+	large chan struct{} // no more than one of them
 }
 
 func newLimits() limits {
-	return limits{
-		requests: newShares(maxRequests), held: newShares(maxHeld),
-		slots: newShares(max(2, min(8, runtime.GOMAXPROCS(0)))), large: make(chan struct{}, 1),
-	}
+	return limits{held: newShares(maxHeld), slots: make(chan struct{}, runtime.GOMAXPROCS(0)), large: make(chan struct{}, 1)}
 }
 
-// slot waits until the review may be examined; false if its time has passed before.
-func (l *limits) slot(ctx context.Context, r *review) (leave func(), isMine bool) {
-	isLarge := len(r.Object.Raw) > smallObject || r.values > smallValues
-	if isLarge {
-		select {
-		case l.large <- struct{}{}:
-		case <-ctx.Done():
-			return nil, false
-		}
+// slot waits until a review of this size may be examined; false if its time has passed before.
+func (l *limits) slot(ctx context.Context, size, values int) (leave func(), isMine bool) {
+	isLarge := size > smallObject || values > smallValues
+	if isLarge && !enter(ctx, l.large) {
+		return nil, false
 	}
-	if !l.slots.wait(ctx, r.from) {
+	if !enter(ctx, l.slots) {
 		if isLarge {
 			<-l.large
 		}
@@ -66,11 +58,20 @@ func (l *limits) slot(ctx context.Context, r *review) (leave func(), isMine bool
 	}
 	began := time.Now()
 	return func() {
-		l.slots.give(r.from, 1)
+		<-l.slots
 		if isLarge {
 			time.AfterFunc(largePause*time.Since(began), func() { <-l.large })
 		}
 	}, true
+}
+
+func enter(ctx context.Context, room chan struct{}) bool {
+	select {
+	case room <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // timeFor is the time limit of a request.

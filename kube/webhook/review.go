@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,8 +13,6 @@ import (
 
 	admission "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // refusal is an HTTP error instead of a review.
@@ -28,12 +27,14 @@ func (r refusal) Error() string { return r.text }
 type review struct {
 	admission.AdmissionRequest
 	values int
-	from   string // the client's address
 }
+
+// firstRead is the size of the first buffer, in bytes: most reviews fit, and the fields for an answer always do.
+const firstRead = 8 << 10
 
 // readReview reads the API server's request, with the object if it is within the limits. An excessError means that it is
 // not, and comes with a review that can be answered. Memory beyond firstRead is reserved as the body arrives.
-func readReview(w http.ResponseWriter, r *http.Request, maxBody int64, take func(n int) bool) (*review, error) {
+func (l *limits) readReview(ctx context.Context, w http.ResponseWriter, r *http.Request, maxBody int64, held *share) (*review, error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		return nil, refusal{http.StatusMethodNotAllowed, "the method must be POST"}
@@ -41,82 +42,75 @@ func readReview(w http.ResponseWriter, r *http.Request, maxBody int64, take func
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, refusal{http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type is %s: must be application/json", brief(r.Header.Get("Content-Type")))}
 	}
-	var s scanner
-	out := &review{from: host(r.RemoteAddr)}
-	body := http.MaxBytesReader(w, r.Body, maxBody)
-	kept := make([]byte, 0, firstRead)
-	var rest []byte
-	for {
-		into := rest
-		if s.end == 0 {
-			if len(kept) == cap(kept) {
-				if !take(cap(kept)) {
-					return s.excess(out, excessError{"too many reviews at once"})
-				}
-				kept = append(make([]byte, 0, 2*cap(kept)), kept...)
-			}
-			into = kept[len(kept):cap(kept)]
-		} else if rest == nil { // nothing behind the object is needed
-			rest = make([]byte, firstRead)
-			into = rest
-		}
-		n, err := body.Read(into)
-		if s.end == 0 {
-			kept = kept[:len(kept)+n]
-		}
-		if wrong := s.write(into[:n]); wrong != nil {
-			return s.excess(out, wrong)
-		}
-		if r.ContentLength > maxBody && len(s.uid) > 0 {
-			return s.excess(out, &http.MaxBytesError{Limit: maxBody})
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return s.review(out, kept)
-		case err != nil:
-			return s.excess(out, err)
+	text, err := readBody(http.MaxBytesReader(w, r.Body, maxBody), r.ContentLength > maxBody, held)
+	tooLarge := (*http.MaxBytesError)(nil)
+	switch {
+	case r.ContentLength > maxBody || errors.As(err, &tooLarge):
+		err = excessError{fmt.Sprintf("the body has more than %d bytes", maxBody)}
+	case err != nil && held.wasEnded():
+		err = excessError{tooMany}
+	}
+	out := &review{}
+	var leave func()
+	if err == nil {
+		var isMine bool
+		if leave, isMine = l.slot(ctx, len(text), 0); !isMine {
+			err = excessError{tooMany}
 		}
 	}
-}
-
-// firstRead is the size of the first buffer, in bytes: most reviews fit, and the fields for an answer always do.
-const firstRead = 8 << 10
-
-// excess ends a body that is not read completely. The part that was read is enough for an answer if it has the API
-// server's order of fields.
-func (s *scanner) excess(out *review, err error) (*review, error) {
-	switch tooLarge := (*http.MaxBytesError)(nil); {
-	case errors.As(err, &tooLarge):
-		err = excessError{fmt.Sprintf("the body has more than %d bytes", tooLarge.Limit)}
-	case !errors.As(err, &excessError{}):
-		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("the body is not an AdmissionReview: %v", err)}
+	if err != nil { // the part that was read is enough for an answer if it has the API server's order of fields
+		if !errors.As(err, &excessError{}) {
+			return nil, notReview(err)
+		}
+		kind, _ := scan(text[:min(len(text), firstRead)], out)
+		if identify(kind, out) != nil {
+			return nil, refusal{http.StatusRequestEntityTooLarge, err.Error()}
+		}
+		return out, err
 	}
-	if s.identify(out) != nil {
-		return nil, refusal{http.StatusRequestEntityTooLarge, err.Error()}
+	defer leave()
+	kind, err := scan(text, out)
+	if err != nil && !errors.As(err, &excessError{}) {
+		return nil, notReview(err)
+	}
+	if no := identify(kind, out); no != nil {
+		return nil, no
 	}
 	return out, err
 }
 
-// review is a body that has been read to its end.
-func (s *scanner) review(out *review, body []byte) (*review, error) {
-	if err := s.finish(); err != nil {
-		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("the body is not an AdmissionReview: %v", err)}
+// readBody reads a body, or its first bytes only.
+func readBody(body io.Reader, isBegun bool, held *share) ([]byte, error) {
+	text := make([]byte, 0, firstRead)
+	for {
+		n, err := body.Read(text[len(text):cap(text)])
+		text = text[:len(text)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return text, nil
+		case err != nil:
+			return text, err
+		case len(text) < cap(text):
+		case isBegun:
+			return text, nil
+		case !held.take(cap(text)):
+			return text, excessError{tooMany}
+		default:
+			text = append(make([]byte, 0, 2*cap(text)), text...)
+		}
 	}
-	if err := s.identify(out); err != nil {
-		return nil, err
-	}
-	out.Object, out.values = runtime.RawExtension{Raw: body[s.start:s.end]}, s.values
-	return out, nil
 }
 
-// identify takes the fields that an answer needs.
-func (s *scanner) identify(out *review) error {
+func notReview(err error) refusal {
+	return refusal{http.StatusBadRequest, fmt.Sprintf("the body is not an AdmissionReview: %v", err)}
+}
+
+// identify reports what an answer lacks.
+func identify(kind metav1.TypeMeta, out *review) error {
 	want := metav1.TypeMeta{APIVersion: admission.SchemeGroupVersion.String(), Kind: "AdmissionReview"}
-	if kind := (metav1.TypeMeta{APIVersion: text(s.apiVersion), Kind: text(s.kind)}); kind != want {
+	if kind != want {
 		return refusal{http.StatusBadRequest, fmt.Sprintf("the body is %s %s: must be %s %s (admissionReviewVersions: [v1])", brief(kind.APIVersion), brief(kind.Kind), want.APIVersion, want.Kind)}
 	}
-	out.UID, out.Operation = types.UID(text(s.uid)), admission.Operation(text(s.operation))
-	out.SubResource, out.Namespace = text(s.sub), text(s.namespace)
 	if out.UID == "" {
 		return refusal{http.StatusBadRequest, "the AdmissionReview has no request, or one without a uid"}
 	}

@@ -13,8 +13,9 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/httpdrain"
-	"github.com/lastcall-dev/lastcall/internal/certificate"
-	"github.com/lastcall-dev/lastcall/internal/terminal"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // Server serves reviews, and on another port without TLS probes and scrapes.
@@ -76,15 +77,12 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 		// them.
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 512 << 10},
 		ErrorLog: quiet,
-	}, httpdrain.Options{Admit: bound(maxConnections)})
+	}, httpdrain.Options{Admit: sideport.Admit(maxConnections)})
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("/readyz", s.ready)
-	mux.Handle("/metrics", s.Handler.metrics.handler())
-	open := &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: longestTime, WriteTimeout: 2 * longestTime, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: maxHeaders, ErrorLog: quiet,
-	}
+	mux.Handle("/metrics", sideport.Scrapes(s.Handler.metrics.handler()))
+	open := sideport.New(mux, s.Log)
 
 	var reviewsErr, plainErr, drainErr error
 	plainFailed := make(chan struct{})
@@ -92,7 +90,7 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 	serving.Go(func() { reviewsErr = secure.ServeTLS(reviews) })
 	serving.Go(func() {
 		defer close(plainFailed)
-		if err := open.Serve(&scraped{plain, bound(maxScrapes)}); !errors.Is(err, http.ErrServerClosed) {
+		if err := open.Serve(sideport.Limit(plain)); !errors.Is(err, http.ErrServerClosed) {
 			plainErr = fmt.Errorf("serve on %s: %w", plain.Addr(), err)
 		}
 	})

@@ -1,81 +1,101 @@
 package webhook
 
 import (
-	"context"
 	"slices"
 	"sync"
 )
 
-// shares divide a limited amount among the addresses that use it: an address may hold at most as much as is still free.
-// So one client alone gets half, and another one always finds a share.
+// shares divide a limited amount among the addresses that use it. If too little is free, the address that holds the most
+// loses its oldest share. An address that would itself hold the most gets nothing. So silent clients hold nothing that
+// another client needs.
 type shares struct {
-	mu      sync.Mutex // guards what follows
-	free    int
-	held    map[string]int
-	waiting []*waiter // in order of arrival, limited by their addresses
+	mu   sync.Mutex // guards what follows, and the shares' n and isEnded
+	free int
+	held map[string]*holder
 }
 
-type waiter struct {
-	address string
-	granted chan struct{}
+// holder is an address with shares, the oldest first.
+type holder struct {
+	sum int
+	all []*share
 }
 
-func newShares(total int) *shares { return &shares{free: total, held: map[string]int{}} }
+// share is what one request holds.
+type share struct {
+	of      *shares
+	from    string
+	n       int
+	end     func()
+	isEnded bool // another address has needed it
+}
 
-// take reserves n for the address; false if that exceeds its share.
-func (s *shares) take(address string, n int) bool {
+func newShares(total int) *shares { return &shares{free: total, held: map[string]*holder{}} }
+
+// open makes an empty share for the address. end is called if it is ended for another address; it must not block.
+func (s *shares) open(from string, end func()) *share { return &share{of: s, from: from, end: end} }
+
+// take adds n to the share; false if that is not possible.
+func (h *share) take(n int) bool {
+	s := h.of
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.takeLocked(address, n)
-}
-
-func (s *shares) takeLocked(address string, n int) bool {
-	if s.held[address]+n > s.free-n {
+	mine := 0
+	if own := s.held[h.from]; own != nil {
+		mine = own.sum
+	}
+	for s.free < n && !h.isEnded {
+		var most *holder
+		for _, other := range s.held {
+			if most == nil || other.sum > most.sum {
+				most = other
+			}
+		}
+		if most == nil || most.sum < mine+n || most == s.held[h.from] {
+			return false
+		}
+		oldest := most.all[0]
+		oldest.isEnded = true
+		oldest.giveLocked()
+		oldest.end()
+	}
+	if h.isEnded {
 		return false
 	}
-	s.free -= n
-	s.held[address] += n
+	own := s.held[h.from]
+	if own == nil {
+		own = &holder{}
+		s.held[h.from] = own
+	}
+	if h.n == 0 {
+		own.all = append(own.all, h)
+	}
+	s.free, h.n, own.sum = s.free-n, h.n+n, own.sum+n
 	return true
 }
 
-// wait reserves one as soon as possible; false if ctx ends before.
-func (s *shares) wait(ctx context.Context, address string) bool {
-	s.mu.Lock()
-	if s.takeLocked(address, 1) {
-		s.mu.Unlock()
-		return true
-	}
-	w := &waiter{address, make(chan struct{})}
-	s.waiting = append(s.waiting, w)
-	s.mu.Unlock()
-	select {
-	case <-w.granted:
-		return true
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := slices.Index(s.waiting, w)
-	if i < 0 {
-		return true // at the same moment
-	}
-	s.waiting = slices.Delete(s.waiting, i, i+1)
-	return false
+// give returns all of it.
+func (h *share) give() {
+	h.of.mu.Lock()
+	defer h.of.mu.Unlock()
+	h.giveLocked()
 }
 
-// give returns n of the address.
-func (s *shares) give(address string, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.free += n
-	if s.held[address] -= n; s.held[address] == 0 {
-		delete(s.held, address)
+func (h *share) giveLocked() {
+	own := h.of.held[h.from]
+	if h.n == 0 {
+		return
 	}
-	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {
-		granted := s.takeLocked(w.address, 1)
-		if granted {
-			close(w.granted)
-		}
-		return granted
-	})
+	own.all = slices.DeleteFunc(own.all, func(other *share) bool { return other == h })
+	if own.sum -= h.n; own.sum == 0 {
+		delete(h.of.held, h.from)
+	}
+	h.of.free += h.n
+	h.n = 0
+}
+
+// wasEnded reports whether another address has needed the share.
+func (h *share) wasEnded() bool {
+	h.of.mu.Lock()
+	defer h.of.mu.Unlock()
+	return h.isEnded
 }

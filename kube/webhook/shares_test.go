@@ -2,86 +2,85 @@ package webhook
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
+// TestShares: however many addresses hold everything, the next one gets some: from the address with the most, its oldest.
 func TestShares(t *testing.T) {
 	s := newShares(128)
-	count := func(address string) (n int) {
-		for s.take(address, 1) {
-			n++
-		}
-		return n
+	var ended []string
+	open := func(from string, i int) *share {
+		return s.open(from, func() { ended = append(ended, fmt.Sprint(from, i)) })
 	}
-	// However many there are, the next finds something.
-	if a, b, c := count("a"), count("b"), count("c"); a != 64 || b != 32 || c != 16 {
-		t.Errorf("shares of %d, %d, %d", a, b, c)
+	fill := func(from string) (all []*share) {
+		for i := 0; ; i++ {
+			h := open(from, i)
+			if !h.take(1) {
+				return all
+			}
+			all = append(all, h)
+		}
 	}
-	s.give("a", 64)
-	if _, known := s.held["a"]; known {
-		t.Error("an address that holds nothing is remembered")
+	a := fill("a")
+	if len(a) != 128 || len(ended) != 0 {
+		t.Errorf("alone it got %d of 128, and %q ended", len(a), ended)
 	}
-	if !s.take("d", 20) || s.take("d", 1000) {
-		t.Error("what has been given back cannot be taken, or more than there is")
+	b := fill("b")
+	if len(b) != 64 || len(ended) != 64 || ended[0] != "a0" || ended[63] != "a63" {
+		t.Errorf("the second address got %d; %q ended", len(b), ended)
 	}
-}
-
-func TestSharesWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newShares(2)
-		if !s.take("a", 1) {
-			t.Fatal("the first one waits")
+	for i := range 8 {
+		if got := len(fill(fmt.Sprint("c", i))); got == 0 {
+			t.Errorf("the address %d got nothing", i+3)
 		}
-		short, cancel := context.WithCancel(t.Context())
-		results := make(chan string, 3)
-		wait := func(ctx context.Context, address string) {
-			go func() {
-				if s.wait(ctx, address) {
-					results <- address
-				} else {
-					results <- address + " gave up"
-				}
-			}()
-			synctest.Wait()
+	}
+	ended = nil
+	quiet := open("quiet", 0)
+	if !quiet.take(4) || len(ended) != 4 || quiet.wasEnded() {
+		t.Errorf("a quiet address got nothing; %q ended", ended)
+	}
+	if open("quiet", 1).take(1000) {
+		t.Error("an address got more than there is")
+	}
+	if !a[0].wasEnded() || a[0].take(1) {
+		t.Error("a share that was ended can grow")
+	}
+	for _, h := range s.held {
+		for len(h.all) > 0 {
+			h.all[0].give()
 		}
-		wait(short, "a")
-		wait(t.Context(), "a")
-		cancel()
-		if got := <-results; got != "a gave up" {
-			t.Error(got)
-		}
-		s.give("a", 1)
-		if got := <-results; got != "a" || len(s.waiting) != 0 || s.free != 1 {
-			t.Errorf("%s; %d wait, %d free", got, len(s.waiting), s.free)
-		}
-	})
+	}
+	if len(s.held) != 0 || s.free != 128 {
+		t.Errorf("%d are free, and %d addresses that hold nothing are remembered", s.free, len(s.held))
+	}
 }
 
 // TestLargeReviews: they leave four fifths of the time to others, and those that are small need not wait.
 func TestLargeReviews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimits()
-		large, small := &review{from: "a", values: smallValues + 1}, &review{from: "a"}
-		leave, ok := l.slot(t.Context(), large)
+		const large, small = smallValues + 1, 1
+		leave, ok := l.slot(t.Context(), 0, large)
 		if !ok {
 			t.Fatal("the first one has to wait")
 		}
 		time.Sleep(10 * time.Millisecond)
 		leave()
 		began := time.Now()
-		leave, ok = l.slot(t.Context(), small)
+		leave, ok = l.slot(t.Context(), 0, small)
 		if !ok || time.Since(began) != 0 {
 			t.Errorf("a small review waited %v", time.Since(began))
 		}
 		leave()
-		if leave, ok = l.slot(t.Context(), large); !ok || time.Since(began) != 40*time.Millisecond {
+		if leave, ok = l.slot(t.Context(), 0, large); !ok || time.Since(began) != 40*time.Millisecond {
 			t.Errorf("the second large one waited %v, want 40ms", time.Since(began))
 		}
 		hurried, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, ok := l.slot(hurried, large); ok {
+		if _, ok := l.slot(hurried, 0, large); ok {
 			t.Error("two large ones at once")
 		}
 		leave()

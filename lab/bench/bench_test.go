@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
 const wrkOutput = `Running 5s test @ http://127.0.0.1:8080/get

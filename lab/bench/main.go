@@ -258,5 +258,13 @@ func (b *bench) keep(o *outcome, text string) error {
 			return err
 		}
 	}
-	return fillFile(b.file, o.name, text)
+	if err := fillFile(b.file, o.name, text); err != nil {
+		return err
+	}
+	for _, row := range summaryRows {
+		if row.table == o.name {
+			return summarise(b.file)
+		}
+	}
+	return nil
 }

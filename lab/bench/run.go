@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
 // turnLimit is how long a turn may take, beyond what --duration adds: a peer that hangs fails, and the others continue.

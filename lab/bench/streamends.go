@@ -56,7 +56,7 @@ var streamEndsTable = &table{
 		{ours: "lastcall-http", of: endsExit, limit: endingGrace.Seconds()},
 	},
 	rounds: 2, // each takes the whole grace period
-	quick:  []string{"envoy"},
+	quick:  []string{"lastcall-http", "envoy"},
 	takes:  7 * time.Second,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 		app, err := b.app(ctx, streamApp, place{})

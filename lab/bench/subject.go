@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"text/template"
 
-	"github.com/lastcall-dev/lastcall/internal/envoy"
-	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
 // subject is one way from the clients to the app.

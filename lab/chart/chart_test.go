@@ -42,7 +42,7 @@ var choices = map[string][]string{
 		"sidecar.image.pullPolicy=Always", "sidecar.envoyImage=example/envoy:1", "sidecar.native=false", "sidecar.capture=cni", "sidecar.logFormat=json",
 		"cni.enabled=true", "cni.binDir=/var/lib/cni/bin", "cni.confDir=/var/lib/cni/net.d", "cni.confFile=10-x.conflist", "cni.seLinuxOptions.type=spc_t",
 		"observer.enabled=true", "observer.appArmorProfile.type=Unconfined", "observer.seLinuxOptions.type=spc_t", "observer.priorityClassName=high", "observer.podLabels.team=a",
-		"observer.deadlines.cloud=aws", "observer.deadlines.shutdownGracePeriod=20s",
+		"observer.deadlines.shutdownGracePeriod=20s",
 		"meshConfig.defaultConfig.terminationDrainDuration=20s", "webhook.replicas=1", "webhook.namespaces=all", "webhook.excludedNamespaces={a,b}",
 		"webhook.failurePolicy=Fail", "webhook.deny=true", "webhook.drainDelay=15s", "webhook.minDrainDuration=1m10s", "webhook.terminationGracePeriodSeconds=90",
 		"webhook.certManager.enabled=true", "webhook.certManager.issuerRef.name=ca", "webhook.certManager.issuerRef.kind=ClusterIssuer",

@@ -4,7 +4,6 @@ module github.com/lastcall-dev/lastcall/lab/chart
 go 1.26.0
 
 require (
-	github.com/lastcall-dev/lastcall v0.0.0
 	github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring v0.95.1
 	github.com/spf13/pflag v1.0.10
 	go.yaml.in/yaml/v3 v3.0.6
@@ -74,6 +73,7 @@ require (
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/lann/builder v0.0.0-20180802200727-47ae307949d0 // indirect
 	github.com/lann/ps v0.0.0-20150810152359-62de8c46ede0 // indirect
+	github.com/lastcall-dev/lastcall/internal/sidecar v0.1.0
 	github.com/lib/pq v1.12.3 // indirect
 	github.com/liggitt/tabwriter v0.0.0-20181228230101-89fcab3d43de // indirect
 	github.com/mattn/go-colorable v0.1.14 // indirect
@@ -138,3 +138,5 @@ require (
 tool helm.sh/helm/v4/cmd/helm
 
 replace github.com/lastcall-dev/lastcall => ../..
+
+replace github.com/lastcall-dev/lastcall/internal/sidecar => ../../internal/sidecar

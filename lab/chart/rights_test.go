@@ -45,7 +45,7 @@ func TestRights(t *testing.T) {
 		"own secrets: create",
 		"own secrets: get,update of lastcall-webhook",
 	}
-	events := []string{"cluster events: create", "cluster pods: list,watch"}
+	events := []string{"cluster events: create,list", "cluster pods: list,watch"}
 	namespaces := []string{"cluster namespaces: get"}
 	for set, want := range map[string][]string{
 		"":                                 slices.Concat(certificate, events, namespaces),

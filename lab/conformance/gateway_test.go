@@ -12,7 +12,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/gateway"
-	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 )
 
 // gated is a gateway in front of gRPC endpoints.

@@ -7,19 +7,11 @@ go 1.26.0
 replace github.com/lastcall-dev/lastcall => ../..
 
 require (
-	github.com/chromedp/cdproto v0.159.0
-	github.com/chromedp/chromedp v0.23.0
 	github.com/coder/websocket v1.8.15
-	github.com/lastcall-dev/lastcall v0.0.0
-	github.com/lastcall-dev/lastcall/rehearsal v0.0.0
+	github.com/lastcall-dev/lastcall v0.1.0
 	github.com/summerwind/h2spec v2.2.1+incompatible
 	golang.org/x/net v0.60.0
 	google.golang.org/grpc v1.85.0
-)
-
-require (
-	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
-	golang.org/x/term v0.46.0 // indirect
 )
 
 require (
@@ -30,7 +22,8 @@ require (
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
 	github.com/fatih/color v1.19.0 // indirect
 	github.com/fsnotify/fsnotify v1.10.1 // indirect
-	github.com/lastcall-dev/lastcall/gateway v0.0.0
+	github.com/lastcall-dev/lastcall/gateway v0.1.0
+	github.com/lastcall-dev/lastcall/internal/sidecar v0.1.0
 	github.com/mattn/go-colorable v0.1.14 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
@@ -50,3 +43,5 @@ require (
 replace github.com/lastcall-dev/lastcall/gateway => ../../gateway
 
 replace github.com/lastcall-dev/lastcall/rehearsal => ../../rehearsal
+
+replace github.com/lastcall-dev/lastcall/internal/sidecar => ../../internal/sidecar

@@ -22,8 +22,8 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
 
-	"github.com/lastcall-dev/lastcall/internal/counters"
-	"github.com/lastcall-dev/lastcall/internal/pipe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 )
 
 // The interop suite ends the process when a case fails. Here a case panics instead.

@@ -16,11 +16,11 @@ import (
 
 	"google.golang.org/grpc/grpclog"
 
-	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
-	"github.com/lastcall-dev/lastcall/internal/nettest"
-	"github.com/lastcall-dev/lastcall/internal/peers"
-	"github.com/lastcall-dev/lastcall/internal/pipe"
-	"github.com/lastcall-dev/lastcall/internal/tlsserver"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tlsserver"
 )
 
 // scratch is a folder for what all tests share.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/logs/logstest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 )
 
 func sdkPython(t *testing.T, kind, url string) *exec.Cmd {

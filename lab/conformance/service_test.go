@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
-	"github.com/lastcall-dev/lastcall/internal/logs/logstest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 )
 
 const (

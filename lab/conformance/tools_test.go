@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/peers"
-	"github.com/lastcall-dev/lastcall/internal/pipe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 )
 
 // Real clients whose requests are in flight, or queued behind them, when the drain begins: none fails, and the pipe

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/sockdiag"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
 // app is a Deployment and its Service.

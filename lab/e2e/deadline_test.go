@@ -4,11 +4,8 @@ package e2e
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,34 +16,10 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
-// spot is AWS' metadata service, which may announce the end of the machine.
-type spot struct {
-	mu sync.Mutex // guards at
-	at time.Time
-}
-
-func (s *spot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case r.Method == http.MethodPut && r.URL.Path == "/latest/api/token":
-		_, _ = io.WriteString(w, "token")
-	case r.Header.Get("X-aws-ec2-metadata-token") != "token":
-		w.WriteHeader(http.StatusUnauthorized)
-	case r.URL.Path == "/latest/meta-data/spot/instance-action" && !s.at.IsZero():
-		_, _ = fmt.Fprintf(w, `{"action": "terminate", "time": %q}`, s.at.UTC().Format(time.RFC3339))
-	default:
-		w.WriteHeader(http.StatusNotFound)
-	}
-}
-
 // TestDeadline has SIGKILL come before the end of the grace period of 30 s, while a client receives a stream that does not
 // end: the client gets the end of its protocol in time, and no SIGKILL is needed.
 func TestDeadline(t *testing.T) {
-	cloud := &spot{}
-	metadata := httptest.NewServer(cloud)
-	defer metadata.Close()
-	observer(t, "--cloud=aws", "--cloud-url="+metadata.URL)
+	observer(t)
 	ended := func(t *testing.T, sidecar, from string, within time.Duration, end func(n *namespace, p corev1.Pod) error) {
 		n := newNamespace(t, nil)
 		p := n.start(app{name: "web", annotations: map[string]string{"lastcall.dev/sidecar": sidecar}})
@@ -98,14 +71,5 @@ func TestDeadline(t *testing.T) {
 				ended(t, tt.sidecar, tt.from, 8*time.Second, tt.end)
 			})
 		}
-	})
-	t.Run("spot", func(t *testing.T) {
-		ended(t, "native", "aws-spot", 14*time.Second, func(n *namespace, p corev1.Pod) error {
-			cloud.mu.Lock()
-			cloud.at = time.Now().Add(14 * time.Second)
-			cloud.mu.Unlock()
-			n.Kubectl("delete", "pod", p.Name, "--wait=false")
-			return nil
-		})
 	})
 }

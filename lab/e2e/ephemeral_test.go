@@ -21,7 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	clients "github.com/lastcall-dev/lastcall/internal/load"
+	clients "github.com/lastcall-dev/lastcall/internal/sidecar/load"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 

@@ -22,7 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	clients "github.com/lastcall-dev/lastcall/internal/load"
+	clients "github.com/lastcall-dev/lastcall/internal/sidecar/load"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 	"github.com/lastcall-dev/lastcall/kube/observe"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
@@ -36,10 +36,10 @@ var (
 	observeSeed  = flag.Uint64("observe-seed", 1, "seed of the terminations of TestObserve")
 )
 
-// observer has the chart install the observer until the end of the test, with more flags.
-func observer(t *testing.T, args ...string) {
+// observer has the chart install the observer until the end of the test.
+func observer(t *testing.T) {
 	t.Helper()
-	nodetest.Observer(t, "../..", *tag, patience, args...)
+	nodetest.Observer(t, "../..", *tag, patience)
 }
 
 // TestObserverRights takes a capability away from the observer: it is not ready, and reports the reason.

@@ -18,8 +18,8 @@ import (
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	corev1 "k8s.io/api/core/v1"
 
-	machine "github.com/lastcall-dev/lastcall/internal/observe"
-	"github.com/lastcall-dev/lastcall/internal/peers"
+	machine "github.com/lastcall-dev/lastcall/internal/sidecar/observe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
 // kind is an app and how it stops.

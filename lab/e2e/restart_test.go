@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -254,5 +255,99 @@ func TestOneOfTwoContainersRestarts(t *testing.T) {
 	out, err := n.TryKubectl("", "logs", p.Name, "-c", "lastcall")
 	if err != nil || strings.Contains(out, "drain phase") {
 		t.Errorf("a drain has begun (%v):\n%s", err, out)
+	}
+}
+
+// hangs is an app that after GET /hang answers nothing, but ends at SIGTERM. Its log has the times: CRI stamps each
+// line.
+const hangs = `
+import http.server, os, signal, time
+hanging = False
+class App(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        global hanging
+        if hanging:
+            print("unanswered", self.path, self.client_address[0], flush=True)
+            time.sleep(3600)
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+        hanging = self.path == "/hang"
+    def log_message(self, *_):
+        pass
+def end(*_):
+    print("signalled", flush=True)
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+server = http.server.ThreadingHTTPServer(("", 8080), App)
+print("started", flush=True)
+server.serve_forever()
+`
+
+// logged is when a container wrote its first line that begins with a text.
+func (n *namespace) logged(p corev1.Pod, text string, flags ...string) (at time.Time) {
+	n.T.Helper()
+	n.Until("logged "+text, func() error {
+		out, err := n.TryKubectl("", append([]string{"logs", p.Name, "-c", "app", "--timestamps"}, flags...)...)
+		for line := range strings.Lines(out) {
+			if stamp, rest, _ := strings.Cut(line, " "); err == nil && strings.HasPrefix(rest, text) {
+				at, err = time.Parse(time.RFC3339Nano, stamp)
+				return err
+			}
+		}
+		return fmt.Errorf("%w:\n%s", cmp.Or(err, errors.New("not yet")), out)
+	})
+	return at
+}
+
+// TestContainerRestartsWithoutProxy has the app hang, with a client's request in it, until it fails its liveness probe. The
+// hook without a proxy must not wait for that request, as it does at the end of the pod: that took 25 s.
+func TestContainerRestartsWithoutProxy(t *testing.T) {
+	for _, proxy := range []string{"sockets", "bare"} {
+		t.Run(proxy, func(t *testing.T) {
+			t.Parallel()
+			labels, annotations := map[string]string{}, map[string]string(nil) // for comparison
+			if proxy != "bare" {
+				labels, annotations = nil, map[string]string{"lastcall.dev/proxy": proxy}
+			}
+			n := newNamespace(t, labels)
+			p := n.start(app{
+				name: "web", image: "local/httpbin:" + *tag, args: []string{"-c", hangs}, annotations: annotations,
+				more: "        livenessProbe: {httpGet: {path: /live, port: http}, periodSeconds: 1, failureThreshold: 2}",
+			})
+			if code, _, err := get(t.Context(), url(p, "/hang")); err != nil || code != http.StatusOK {
+				t.Fatalf("%d, %v", code, err)
+			}
+			cut := make(chan error, 1)
+			go func() {
+				_, _, err := get(context.WithoutCancel(t.Context()), url(p, "/request"))
+				cut <- err
+			}()
+			n.restarted(p)
+			if err := <-cut; err == nil {
+				t.Error("the request was answered by an app that hangs")
+			}
+			failed := n.logged(p, "unanswered /live", "--previous")
+			signalled, started := n.logged(p, "signalled", "--previous"), n.logged(p, "started")
+			took := signalled.Sub(failed)
+			t.Logf("from the first probe that fails, SIGTERM came after %.1f s, and the next container served after %.1f s",
+				took.Seconds(), started.Sub(failed).Seconds())
+			if took > 15*time.Second {
+				t.Errorf("the hook has held the container for %v", took)
+			}
+			if proxy == "bare" {
+				return
+			}
+			n.Until("there was an Event about the restart", func() error {
+				out := n.Kubectl("get", "events", "--field-selector", "involvedObject.name="+p.Name)
+				if strings.Contains(out, "DrainCut") {
+					t.Fatalf("the restart counts as the end of the pod:\n%s", out)
+				}
+				if !strings.Contains(out, "AppRestarted") {
+					return errors.New(out)
+				}
+				return nil
+			})
+		})
 	}
 }

@@ -13,9 +13,12 @@ var ways = []struct {
 	name        string
 	labels      map[string]string
 	annotations map[string]string
-	clean       bool // nothing may be lost
+	more        string // of the app's container
+	clean       bool   // nothing may be lost
 }{
 	{name: "lastcall", clean: true},
+	{name: "lastcall, classic", annotations: map[string]string{"lastcall.dev/sidecar": "classic"}, clean: true},
+	{name: "lastcall, and a preStop sleep of the app's own", more: preStop(5), clean: true},
 	{name: "lastcall with Envoy", annotations: map[string]string{"lastcall.dev/proxy": "envoy"}, clean: true},
 	{name: "as Istio by default", annotations: map[string]string{"lastcall.dev/compat": "istio", "lastcall.dev/sidecar": "classic"}},
 	{name: "bare pods", labels: map[string]string{}},
@@ -27,7 +30,7 @@ func TestRollout(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			n := newNamespace(t, way.labels)
-			n.Apply(app{name: name, replicas: 4, annotations: way.annotations}.manifest())
+			n.Apply(app{name: name, replicas: 4, annotations: way.annotations, more: way.more}.manifest())
 			n.Available(name)
 			url := n.gateway(name)
 			ctx, stop := context.WithTimeout(t.Context(), requests*time.Second/rate+time.Second)

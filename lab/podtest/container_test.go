@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/logs/logstest"
-	"github.com/lastcall-dev/lastcall/internal/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // container is a process in a namespace, as node.Terminate ends it.

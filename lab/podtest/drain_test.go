@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 )
 
 // families runs a test for the pod's IPv4 and for its IPv6 address, each with a pod of its own.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
 // TestEnvoyCaptured has a real Envoy carry what is captured, and drains it: to IPv4 and IPv6, HTTP/1.1 and HTTP/2, and

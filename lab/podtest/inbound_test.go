@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 )
 
 func TestInboundHTTP(t *testing.T) {

@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/envoy"
-	"github.com/lastcall-dev/lastcall/internal/observe"
-	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 

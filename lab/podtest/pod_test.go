@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lastcall-dev/lastcall/internal/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // The sidecar as in docs/security.md: an ordinary user, no capability, and no way to gain one.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // askFrom asks from a namespace, with a header by which a client may claim to be another.
@@ -106,7 +106,7 @@ func TestLoopbackStaysInThePod(t *testing.T) {
 			}
 		}()
 	}
-	if code, err := askFrom(p.Pod, http.MethodGet, "127.0.0.1:15000", "/server_info"); err != nil || code != http.StatusOK {
+	if code, err := askFrom(p.Pod, http.MethodGet, "127.0.0.1:15000", "/ready"); err != nil || code != http.StatusOK {
 		t.Errorf("the admin API from within: %d, %v", code, err)
 	}
 	for _, address := range []string{p.Pod.TCP4(15000), p.Pod.TCP6(15000)} {

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 )
 
@@ -46,13 +46,10 @@ func (f *clusterFlags) check(flags *pflag.FlagSet) error {
 	return nil
 }
 
-func (f *clusterFlags) run(cmd *cobra.Command, output cli.Format, l *loadFlags, reports *reportFlags) error {
-	if err := reports.check(); err != nil {
-		return err
-	}
+func (f *clusterFlags) run(cmd *cobra.Command, output cli.Format, l *loadFlags) error {
 	parsed, err := l.parse()
 	if err != nil {
 		return cli.UsageError{Err: err}
 	}
-	return measure(cmd, output, func(ctx context.Context, _ string) (*outcome.Result, error) { return f.Run(ctx, cmd, parsed) }, reports.write)
+	return measure(cmd, output, func(ctx context.Context, _ string) (*outcome.Result, error) { return f.Run(ctx, cmd, parsed) })
 }

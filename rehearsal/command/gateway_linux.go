@@ -8,9 +8,9 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/gateway"
-	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/internal/logs"
-	"github.com/lastcall-dev/lastcall/internal/signals"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
 )
 
 // Gateway is the gateway of a rehearsal: lastcall-gateway without Kubernetes, so that its clients need not be compiled

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/rehearsal"
 	"github.com/lastcall-dev/lastcall/rehearsal/service"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
@@ -34,7 +34,6 @@ const rehearseExample = `  lastcallctl rehearse
   lastcallctl rehearse --proxy istio-agent
   lastcallctl rehearse --app 'gunicorn -b 127.0.0.1:{port} httpbin:app'
   lastcallctl rehearse --app 'node server.js' --request 'GET /slow' --request '4 GET /fast' -f deployment.yaml
-  lastcallctl rehearse --image web.tar --request 'GET /slow' -f deployment.yaml
   lastcallctl rehearse --cluster --deployment shop/web --url https://shop.example.com --request 'GET /'`
 
 // usage makes an error about an option a usage error.
@@ -74,7 +73,7 @@ func Rehearse(kubernetes ...Kubernetes) *cobra.Command {
 				return err
 			}
 			if cluster.isSet {
-				return cluster.run(cmd, output, &own.loadFlags, &own.reports)
+				return cluster.run(cmd, output, &own.loadFlags)
 			}
 			span, err := parsePropagation(propagation, own.isSet())
 			if err != nil {
@@ -116,7 +115,7 @@ func Rehearse(kubernetes ...Kubernetes) *cobra.Command {
 	if cluster.Register != nil {
 		cli.Group(flags, "A service in your cluster", cluster.register)
 	}
-	cmd.AddCommand(rolloutCommand(), peersCommand(), hallCommand())
+	cmd.AddCommand(rolloutCommand())
 	return cmd
 }
 

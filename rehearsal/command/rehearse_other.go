@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 )
 
 const needsLinux = `Without --cluster, rehearse needs Linux: it runs pods as real processes and reads their sockets from the kernel.
@@ -23,7 +23,6 @@ func Rehearse(clusters ...Cluster) *cobra.Command {
 	var (
 		output  cli.Format
 		load    loadFlags
-		reports reportFlags
 		cluster clusterFlags
 	)
 	cmd := &cobra.Command{
@@ -38,7 +37,7 @@ func Rehearse(clusters ...Cluster) *cobra.Command {
 			if !cluster.isSet {
 				return errors.New(needsLinux)
 			}
-			return cluster.run(cmd, output, &load, &reports)
+			return cluster.run(cmd, output, &load)
 		},
 	}
 	if len(clusters) == 0 {
@@ -48,7 +47,6 @@ func Rehearse(clusters ...Cluster) *cobra.Command {
 	cmd.Long = clusterHelp + "\n\n" + needsLinux
 	cluster.register(cmd.Flags())
 	load.register(cmd.Flags())
-	reports.register(cmd.Flags())
 	cli.OutputFlag(cmd.Flags(), &output, "text, for people, or json")
 	return cmd
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 	"github.com/lastcall-dev/lastcall/rehearsal/service"
 )
 
-const serviceHelp = `With --request or -f it rehearses your own service instead: --app, or its --image, starts it, -f reads grace period, preStop hook, environment, readiness probe and stop signal from your manifest. For each strategy a pod is replaced by another while clients send --request; the table shows which requests were lost, why, in which phase, and what would have saved them. The exit code is 1 if the first strategy, by default as-is, loses a request. docs/rehearse.md describes it.`
+const serviceHelp = `With --request or -f it rehearses your own service instead: --app starts it, -f reads grace period, preStop hook, environment, readiness probe and stop signal from your manifest. For each strategy a pod is replaced by another while clients send --request; the table shows which requests were lost, why, in which phase, and what would have saved them. The exit code is 1 if the first strategy, by default as-is, loses a request. docs/rehearse.md describes it.`
 
 // ReadManifest returns what a manifest states about the end of a workload's pods. file may be -, for stdin; workload is a
 // name, or KIND/NAME, and may be empty if there is one alone; container may be empty.
@@ -28,10 +28,7 @@ type serviceFlags struct {
 	loadFlags
 	file                string
 	workload, container string
-	image               string
-	port                int
 	repeat              int
-	reports             reportFlags
 	read                ReadManifest // nil: this program reads no manifests
 }
 
@@ -42,10 +39,7 @@ func (f *serviceFlags) register(flags *pflag.FlagSet) {
 		flags.StringVar(&f.workload, "workload", "", "`name` of the workload, or KIND/NAME, if the manifest has several")
 		flags.StringVar(&f.container, "container", "", "`name` of the container that --app stands for (default the first one with a port)")
 	}
-	flags.StringVar(&f.image, "image", "", "`file` with your service's image (docker save, or a tar of an OCI layout) to run without an engine; --app then replaces the image's command")
-	flags.IntVar(&f.port, "port", 0, "port of the image's program: in its command and variables each pod's own takes its place (default the manifest's containerPort, or the port that the image exposes)")
 	flags.IntVar(&f.repeat, "repeat", 1, "how often to replace the pod; losses are added up")
-	f.reports.register(flags)
 }
 
 // isSet reports whether one's own service is to be rehearsed.
@@ -54,8 +48,8 @@ func (f *serviceFlags) isSet() bool { return len(f.requests) > 0 || f.file != ""
 // Flags that only some of the three kinds of rehearsals have.
 var (
 	ofExperiment = []string{"delay", "gateway", "proxy", "envoy-path", "pilot-agent-path", "client", "picture"}
-	ofManifest   = []string{"filename", "workload", "container", "image", "port", "repeat"}
-	ofService    = []string{"load", "timeout", "descriptors", "html", "junit", "github"}
+	ofManifest   = []string{"filename", "workload", "container", "repeat"}
+	ofService    = []string{"load", "timeout", "descriptors"}
 	ofMachine    = []string{"app", "strategy", "grace", "propagation", "lastcall", "keep-logs"}
 )
 
@@ -87,7 +81,6 @@ func (f *serviceFlags) options(cmd *cobra.Command) (o service.Options, err error
 		errs = append(errs, err)
 	}
 	o.Requests, o.Load, o.Timeout, o.Descriptors, o.Repeat = l.Requests, l.Rate, l.Timeout, l.Descriptors, f.repeat
-	o.Image, o.Port = f.image, f.port
 	if f.repeat < 1 {
 		errs = append(errs, fmt.Errorf("--repeat is %d: must be 1 or more", f.repeat))
 	}
@@ -95,9 +88,6 @@ func (f *serviceFlags) options(cmd *cobra.Command) (o service.Options, err error
 		if o.Pod, err = f.read(f.file, cmd.InOrStdin(), f.workload, f.container); err != nil {
 			errs = append(errs, err)
 		}
-	}
-	if err := f.reports.check(); err != nil {
-		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
 		return o, cli.UsageError{Err: errors.Join(errs...)}
@@ -118,5 +108,5 @@ func (f *serviceFlags) run(cmd *cobra.Command, output cli.Format, common service
 	return measure(cmd, output, func(ctx context.Context, self string) (*outcome.Result, error) {
 		o.Self, o.Progress = self, os.Stderr
 		return service.Run(ctx, o)
-	}, f.reports.write)
+	})
 }

@@ -1,3 +1,3 @@
-// Package hall is a hall of servers: how popular stacks end by default, and the line that repairs it. Each row is a small app with a
-// termination bug, or a default that loses requests, and its twin without it.
+// Package hall has tests alone: popular servers (testdata/apps), each with a termination bug, or a default that loses
+// requests, and its twin without it. A rehearsal must find the bug, and nothing in the twin.
 package hall

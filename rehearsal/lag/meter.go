@@ -94,16 +94,22 @@ func threadTime() time.Duration {
 // hook, the sidecar, the app or the gateway.
 const hops = 4
 
-// Allowance is how much later than on a quiet machine an event may be, between these two times.
-func (m *Meter) Allowance(began, seen time.Time) time.Duration { return hops * m.Worst(began, seen) }
+// Most is the longest Allowance. With more, a bound of 50 ms would not be one.
+const Most = 500 * time.Millisecond
+
+// Allowance is how much later than on a quiet machine an event may be, between these two times. If programs waited so long
+// that this exceeds Most, isEnough is false: an event that is too late may be so because of the machine.
+func (m *Meter) Allowance(began, seen time.Time) (allowance time.Duration, isEnough bool) {
+	needed := hops * m.Worst(began, seen)
+	return min(needed, Most), needed <= Most
+}
 
 // Note is a sentence about a busy machine; empty for a quiet one.
 func Note(allowance time.Duration) string {
 	if allowance < 100*time.Millisecond {
 		return ""
 	}
-	return fmt.Sprintf("The machine was busy: programs waited up to %d ms for a processor, so times were judged with up to %.1f s more.",
-		(allowance / hops).Milliseconds(), allowance.Seconds())
+	return fmt.Sprintf("The machine was busy: times were judged with up to %.1f s more.", allowance.Seconds())
 }
 
 // Worst is the longest delay between two times. A nil meter has none.

@@ -22,16 +22,19 @@ func TestAllowance(t *testing.T) {
 	if got := m.Worst(began, at(5)); got != 200*time.Millisecond {
 		t.Errorf("worst %v, want 200ms", got)
 	}
-	if got := m.Allowance(began, at(3)); got != hops*50*time.Millisecond {
-		t.Errorf("allowance %v", got)
+	if got, enough := m.Allowance(began, at(3)); got != hops*50*time.Millisecond || !enough {
+		t.Errorf("allowance %v, %v", got, enough)
 	}
-	if got := (*Meter)(nil).Allowance(began, at(3)); got != 0 {
-		t.Errorf("without a meter: %v", got)
+	if got, enough := m.Allowance(began, at(10)); got != Most || enough {
+		t.Errorf("allowance %v, %v; want the cap", got, enough)
+	}
+	if got, enough := (*Meter)(nil).Allowance(began, at(3)); got != 0 || !enough {
+		t.Errorf("without a meter: %v, %v", got, enough)
 	}
 	if note := Note(20 * time.Millisecond); note != "" {
 		t.Errorf("a quiet machine: %s", note)
 	}
-	if note := Note(2 * time.Second); !strings.Contains(note, "up to 500 ms for a processor") {
+	if note := Note(Most); !strings.Contains(note, "up to 0.5 s more") {
 		t.Errorf("a busy machine: %s", note)
 	}
 }

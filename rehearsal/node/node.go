@@ -23,8 +23,10 @@ type Command struct {
 	// Stdout, if set, is standard output instead. The caller closes its copy.
 	Stdout *os.File
 
-	// Namespaces makes it PID 1 and root of new user, mount and PID namespaces (Linux): Enter is what it does there.
-	Namespaces bool
+	// Init makes it a container's PID 1: see Init.
+	Init bool
+
+	imitate bool // with Init: as on a machine that permits no namespaces
 
 	// StopSignal is what Terminate sends, as a container's stopSignal or its image's STOPSIGNAL; zero: SIGTERM.
 	StopSignal syscall.Signal
@@ -86,23 +88,13 @@ func (n *Node) Start(c Command) (*Process, error) {
 }
 
 func (n *Node) start(c Command) (*Process, error) {
-	cmd := exec.Command(c.Args[0], c.Args[1:]...) //nolint:gosec // starting what the caller names is the purpose
-	cmd.Dir = c.Dir
-	cmd.Env = c.Env
-	var err error
-	if cmd.SysProcAttr, err = c.attributes(); err != nil {
-		return nil, err
-	}
+	var out *os.File
 	if c.Output != "" {
-		out, err := os.OpenFile(c.Output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-		if err != nil {
+		var err error
+		if out, err = os.OpenFile(c.Output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
 			return nil, err
 		}
 		defer func() { _ = out.Close() }() // the process has a copy
-		cmd.Stdout, cmd.Stderr = out, out
-	}
-	if c.Stdout != nil {
-		cmd.Stdout = c.Stdout
 	}
 	// Held during the start, so that Close misses no process.
 	n.mu.Lock()
@@ -110,12 +102,10 @@ func (n *Node) start(c Command) (*Process, error) {
 	if n.closed {
 		return nil, errClosed
 	}
-	started := make(chan error, 1)
-	n.starts <- start{cmd, started}
-	if err := <-started; err != nil {
-		return nil, c.startError(err)
+	p, err := n.launch(c, out)
+	if err != nil {
+		return nil, err
 	}
-	p := &Process{cmd: cmd, stop: cmp.Or(c.StopSignal, syscall.SIGTERM), done: make(chan struct{})}
 	n.processes[p] = struct{}{}
 	go func() {
 		p.wait()
@@ -125,6 +115,32 @@ func (n *Node) start(c Command) (*Process, error) {
 		close(p.done)
 	}()
 	return p, nil
+}
+
+// launch starts c in the first kind of namespaces that this machine permits.
+func (n *Node) launch(c Command, out *os.File) (p *Process, err error) {
+	for _, w := range c.ways() {
+		cmd := exec.Command(c.Args[0], c.Args[1:]...) //nolint:gosec // starting what the caller names is the purpose
+		if err = cmd.Err; err != nil {
+			return nil, err
+		}
+		cmd.Dir, cmd.Env, cmd.SysProcAttr = c.Dir, c.Env, w.attributes
+		if out != nil {
+			cmd.Stdout, cmd.Stderr = out, out
+		}
+		if c.Stdout != nil {
+			cmd.Stdout = c.Stdout
+		}
+		if w.init == Namespace {
+			asInit(cmd)
+		}
+		started := make(chan error, 1)
+		n.starts <- start{cmd, started}
+		if err = <-started; err == nil {
+			return &Process{cmd: cmd, stop: cmp.Or(c.StopSignal, syscall.SIGTERM), init: w.init, done: make(chan struct{})}, nil
+		}
+	}
+	return nil, err
 }
 
 // Close kills the remaining processes with their groups, and waits until all are reaped.

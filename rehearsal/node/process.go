@@ -17,17 +17,21 @@ import (
 type Process struct {
 	cmd  *exec.Cmd
 	stop syscall.Signal
+	init Init
 	done chan struct{} // closed when reaped
 
-	mu     sync.Mutex // guards reaped and below, and signals against it
-	reaped bool
-	below  []*os.Process // the descendants when it was signalled
+	mu      sync.Mutex // guards what follows, and signals against reaped
+	reaped  bool
+	below   []*os.Process // the descendants when it was signalled
+	stopped bool          // Terminate was called
+	ignored bool          // Ignored's
+	program string
 
 	ended time.Time // written before done is closed
 }
 
 // wait reaps the process. It kills the rest of its group before, while the group's number cannot be reused, and the
-// descendants that have left the group, as PHP-FPM's master does: a container's PID namespace ends with its PID 1.
+// descendants that have left the group, as PHP-FPM's master does: a PID namespace, where there is one, ends with its PID 1.
 func (p *Process) wait() {
 	awaitExit(p.PID())
 	p.mu.Lock()
@@ -63,11 +67,43 @@ func (p *Process) Ending() string {
 	return fmt.Sprintf("exit %d", p.cmd.ProcessState.ExitCode())
 }
 
-// Terminate sends SIGTERM, or its Command's StopSignal, to the process alone, as a runtime does to PID 1, unless it has ended.
-func (p *Process) Terminate() error { return p.signal(p.PID(), p.stop) }
+// Terminate sends SIGTERM, or its Command's StopSignal, to the process alone, as a runtime does to PID 1, unless it has
+// ended. The kernel drops it for a PID 1 without a handler; Terminate does so for one that is imitated.
+func (p *Process) Terminate() error {
+	if p.init != NoInit {
+		handled, program := handlers(p.PID(), p.stop)
+		p.mu.Lock()
+		p.stopped, p.ignored, p.program = true, !handled && !p.reaped, program
+		p.mu.Unlock()
+		if !handled && p.init == Imitated {
+			return nil
+		}
+	}
+	return p.signal(p.PID(), p.stop)
+}
 
 // Kill sends SIGKILL to the whole group.
-func (p *Process) Kill() error { return p.signal(-p.PID(), syscall.SIGKILL) }
+func (p *Process) Kill() error {
+	p.recheck()
+	return p.signal(-p.PID(), syscall.SIGKILL)
+}
+
+// recheck notes that a program whose only handler has restored the default and sent the signal again, as Node's own one
+// does, ignores it as PID 1: it has no handler any longer, and still listens.
+func (p *Process) recheck() {
+	p.mu.Lock()
+	unsure := p.stopped && !p.ignored && !p.reaped
+	p.mu.Unlock()
+	if !unsure {
+		return
+	}
+	if handled, _ := handlers(p.PID(), p.stop); !handled {
+		listening, err := p.Listening()
+		p.mu.Lock()
+		p.ignored = err == nil && listening > 0
+		p.mu.Unlock()
+	}
+}
 
 func (p *Process) signal(pid int, s syscall.Signal) error {
 	p.mu.Lock()

@@ -11,3 +11,13 @@ var Advice = map[load.Reason]string{
 
 // AdviceFinish is what would have saved a request that was in flight at the app's exit.
 const AdviceFinish = "the app exits with requests in flight: finish them after SIGTERM, or delay the SIGTERM until there are none, as lastcall does"
+
+// AdviceLingers is what would have saved a request on a connection that the app kept until SIGKILL, although there was time
+// to finish it.
+const AdviceLingers = "the app serves its kept connections until SIGKILL: after SIGTERM, send Connection: close with each " +
+	"response, close connections without a request, and exit"
+
+// AdviceKept is what would have saved a request on a connection that its client had kept and that ended before SIGTERM: by
+// the app's own idle timeout, or because the hook ends at a moment without requests.
+const AdviceKept = "the client sent it on a connection that it had kept, just as that one was being closed: no hook can " +
+	"announce this to clients. Let the app send Connection: close, or use lastcall's sidecar, which does"

@@ -17,7 +17,8 @@ type Result struct {
 	OK            bool      `json:"ok"` // the first row lost nothing
 	App           string    `json:"app"`
 	Workload      string    `json:"workload,omitempty"`
-	URL           string    `json:"url,omitempty"` // of a service in a cluster
+	URL           string    `json:"url,omitempty"`   // of a service in a cluster
+	PID1          string    `json:"pid_1,omitempty"` // how the app was PID 1: "namespace", or "imitated"; not in a cluster
 	PreStop       string    `json:"pre_stop"`
 	GraceMS       int64     `json:"grace_ms"`
 	PropagationMS [2]int64  `json:"propagation_ms"` // of the fastest and of the slowest client
@@ -68,6 +69,7 @@ type Round struct {
 	GoneMS    int64  `json:"gone_ms"`     // the pod's last container has ended
 	EndedBy   string `json:"ended_by"`    // of the app: "exit 0", "SIGTERM", "SIGKILL"
 	HookError string `json:"hook_error,omitempty"`
+	Cause     string `json:"cause,omitempty"` // a property of the app that shows at its end, such as that it ignores SIGTERM
 
 	Pods []Pod `json:"pods,omitempty"` // of a cluster
 

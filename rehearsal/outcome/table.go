@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/terminal"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
 )
@@ -138,33 +138,38 @@ func reasons(rows []Row) (all []load.Reason) {
 }
 
 func (t *table) losses(row Row) {
-	if len(row.Losses) == 0 && !row.hookFailed() {
+	notes := row.endings()
+	if len(row.Losses) == 0 && len(notes) == 0 {
 		return
 	}
 	t.line("%s", t.style.Bold(row.Strategy)+t.style.Dim(": "+console.Cut(row.Words, width-2-len(row.Strategy))))
-	for _, run := range row.Runs {
-		if run.HookError != "" {
-			t.wrapped("  ", "the hook failed: "+run.HookError)
-			break
-		}
+	for _, n := range notes {
+		t.wrapped("  ", n)
 	}
 	for _, l := range row.Losses {
 		t.wrapped("  ", fmt.Sprintf("%d × %s: %s %s (%s)", l.Count, l.Request, l.Reason, l.Phase, l.Span()))
 		if len(l.Pods) > 0 {
 			t.wrapped("      ", "pods that were ending, the likeliest first: "+strings.Join(l.Pods, ", "))
 		}
-		t.wrapped("      ", l.Fix)
+		if !slices.Contains(notes, l.Fix) {
+			t.wrapped("      ", l.Fix)
+		}
 	}
 	t.line("")
 }
 
-func (row Row) hookFailed() bool {
+// endings are what the runs' ends have shown, each once.
+func (row Row) endings() (all []string) {
 	for _, run := range row.Runs {
 		if run.HookError != "" {
-			return true
+			all = append(all, "the hook failed: "+run.HookError)
+		}
+		if run.Cause != "" {
+			all = append(all, run.Cause)
 		}
 	}
-	return false
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Span is when the requests were lost, in words; from the deletion.

@@ -25,8 +25,6 @@ var DefaultPropagation = Span{0, 4 * time.Second}
 // Options of a rehearsal.
 type Options struct {
 	Command     string         // command line of the app; {port} and the variable PORT are its port
-	Image       string         // file with the app's image, in which Command takes the place of its own command; empty: none
-	Port        int            // of the image's app, which gets another one; 0: the manifest's, or else the one that the image exposes
 	Pod         Pod            // from the manifest
 	Requests    []load.Request // at least one
 	Load        float64        // requests a second, for each strategy; 0: about two in flight, at most 20 a second
@@ -46,11 +44,8 @@ type Options struct {
 func (o *Options) check() ([]strategy.Strategy, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if strings.TrimSpace(o.Command) == "" && o.Image == "" {
-		bad("missing --app: the command that starts your service, with {port} or the variable PORT as its port, as --app 'node server.js' or --app './web --listen :{port}'; or --image")
-	}
-	if o.Port < 0 || o.Port > 65535 || o.Port > 0 && o.Image == "" {
-		bad("--port is %d: must be 1 to 65535, and needs --image", o.Port)
+	if strings.TrimSpace(o.Command) == "" {
+		bad("missing --app: the command that starts your service, with {port} or the variable PORT as its port, as --app 'node server.js' or --app './web --listen :{port}'")
 	}
 	if len(o.Requests) == 0 {
 		bad("missing --request: a request that the app answers, as --request 'GET /'")

@@ -16,12 +16,11 @@ type Pod struct {
 	Grace      time.Duration  // terminationGracePeriodSeconds
 	Container  string         // the one that serves
 	Port       int            // the containerPort that the app's own port takes the place of; 0: unknown
-	Command    []string       // takes the place of an image's entrypoint and arguments
-	Args       []string       // takes the place of an image's arguments
-	Dir        string         // takes the place of an image's working folder
 	Env        []string       // NAME=value
+	Missing    []string       // variables whose values the manifest lacks
 	PreStop    *Hook          // nil: none
 	StopSignal syscall.Signal // zero: SIGTERM
+	Join       strategy.Join  // what lastcall's injection does with PreStop
 	ReadyPath  string         // of the readiness probe, if it is httpGet
 	Notes      []string       // what the manifest has and the rehearsal leaves out
 }
@@ -70,7 +69,15 @@ func (p Pod) hook(n *node.Node, port int, log string) node.Hook {
 	return node.Sleep(h.Sleep)
 }
 
+// ownHook is hook, or nil if there is none.
+func (p Pod) ownHook() func(*node.Node, int, string) node.Hook {
+	if p.PreStop == nil {
+		return nil
+	}
+	return p.hook
+}
+
 // service is the pod's app for package strategy.
 func (p Pod) service(isTCP bool) *strategy.Service {
-	return &strategy.Service{Env: p.Env, StopSignal: p.StopSignal, ReadyPath: p.ReadyPath, IsTCP: isTCP, PreStop: p.hook}
+	return &strategy.Service{Env: p.Env, StopSignal: p.StopSignal, ReadyPath: p.ReadyPath, IsTCP: isTCP, PreStop: p.ownHook(), Join: p.Join}
 }

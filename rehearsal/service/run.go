@@ -1,12 +1,13 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,14 +33,6 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 		})
 		defer progress.End()
 	}
-	var container *strategy.Container
-	if o.Image != "" {
-		var remove func()
-		if container, remove, err = o.unpack(); err != nil {
-			return nil, err
-		}
-		defer remove()
-	}
 	n := node.New()
 	defer n.Close()
 	dir, done, err := strategy.Folder(o.KeepLogs)
@@ -51,15 +44,13 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	pod := o.Pod.service(o.isTCP())
-	pod.Container = container
-	env := &strategy.Env{Node: n, Ports: &node.Ports{}, Programs: programs, Grace: o.Pod.Grace, Service: pod}
+	env := &strategy.Env{Node: n, Ports: &node.Ports{}, Programs: programs, Grace: o.Pod.Grace, Service: o.Pod.service(o.isTCP())}
 	// When ctx ends, the node kills the pods.
 	broken := context.AfterFunc(ctx, n.Close)
 	defer broken()
 
 	res := &outcome.Result{
-		Schema: outcome.Schema, OK: true, App: cmp.Or(o.Command, o.Image), Workload: o.Pod.Workload, PreStop: o.Pod.PreStop.String(), GraceMS: o.Pod.Grace.Milliseconds(),
+		Schema: outcome.Schema, OK: true, App: o.Command, Workload: o.Pod.Workload, PreStop: o.Pod.PreStop.String(), GraceMS: o.Pod.Grace.Milliseconds(),
 		PropagationMS: [2]int64{o.Propagation.From.Milliseconds(), o.Propagation.To.Milliseconds()},
 		Repeat:        o.Repeat, Notes: o.Pod.Notes, Logs: o.KeepLogs, Began: began,
 	}
@@ -74,7 +65,10 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 		for i, t := range trials {
 			t.addTo(&res.Rows[i])
 		}
-		res.Requests = outcome.Kinds(&trials[0].Load)
+		res.Requests, res.PID1 = outcome.Kinds(&trials[0].Load), string(trials[0].old.App.Init())
+	}
+	if res.PID1 == string(node.Imitated) {
+		res.Notes = append(slices.Clone(res.Notes), "this machine permits no PID namespaces, so the app is not PID 1 as in a container: a stop signal that it does not handle is withheld, as the kernel does")
 	}
 	res.OK = res.Rows[0].Lost == 0
 	res.TookMS = time.Since(began).Milliseconds()
@@ -103,7 +97,10 @@ func runAll(ctx context.Context, env *strategy.Env, o *Options, strategies []str
 		t := &trial{env: env, strategy: s, options: o, dir: filepath.Join(dir, s.Name)}
 		trials[i] = t
 		running.Go(func() {
-			if errs[i] = t.start(ctx); errs[i] == nil {
+			if errs[i] = t.start(ctx); errs[i] != nil && len(o.Pod.Missing) > 0 {
+				errs[i] = fmt.Errorf("%w\nvariables that the manifest sets and the rehearsal does not: %s (add their ConfigMap or Secret "+
+					"to the input of -f, or set them in this environment)", errs[i], strings.Join(o.Pod.Missing, ", "))
+			} else if errs[i] == nil {
 				errs[i] = t.run(ctx)
 			}
 			t.stop()

@@ -14,7 +14,7 @@ const lastcallName = "lastcall"
 
 // Strategies returns the ways to stop the pods, the manifest's own first.
 func Strategies() []strategy.Strategy {
-	const replaced = "; lastcall wait takes the place of the preStop hook"
+	const replaced = "; its hook replaces a preStop sleep and runs any other first, as injection has it"
 	sleep := func(d time.Duration) strategy.Strategy {
 		return strategy.Strategy{Name: "sleep-" + d.String(), Sidecar: strategy.NoSidecar, Sleep: d, Words: "a preStop sleep of " + d.String() + " in place of the manifest's hook"}
 	}

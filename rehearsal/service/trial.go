@@ -121,19 +121,27 @@ func (t *trial) addTo(row *outcome.Row) {
 		return at.Sub(t.deleted).Milliseconds()
 	}
 	run := outcome.Round{HookEndMS: since(t.end.App.HookEnded), TermMS: since(t.end.App.Terminated), KillMS: since(t.end.App.Killed),
-		GoneMS: since(t.end.Gone()), EndedBy: endedBy(t.end)}
+		GoneMS: since(t.end.Gone()), EndedBy: endedBy(t.end), Cause: t.cause()}
 	if t.end.App.HookError != nil {
 		run.HookError = t.end.App.HookError.Error()
 	}
 	row.Load = t.Rate
 	answered, lost := t.Counts()
 	row.Requests += answered + lost
+	type connection struct {
+		client int
+		number int64
+	}
+	used := map[connection]bool{}
 	for _, s := range t.Sent() {
+		c := connection{s.Client, s.Conn}
+		kept := used[c] && s.Conn != 0
+		used[c] = true
 		one := outcome.Sending{Request: s.Request, Client: s.Client, Conn: s.Conn, OnNew: s.Address == t.next.Address,
 			FromMS: since(s.Began), ToMS: since(s.Last), Status: s.Status, Reason: s.Reason}
 		if s.Reason != "" {
 			one.Phase, one.Detail = t.phase(s.Outcome, s.Reason), s.Detail
-			row.Lose(one, t.Requests[s.Request].String(), t.fix(t.References[s.Request], s.Reason, one.Phase))
+			row.Lose(one, t.Requests[s.Request].String(), t.fix(t.References[s.Request], s.Reason, one.Phase, kept))
 		}
 		run.Sendings = append(run.Sendings, one)
 	}

@@ -2,9 +2,11 @@ package strategy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
@@ -13,7 +15,7 @@ import (
 const (
 	probeDelay = "/delay/2"             // in flight when the app gets SIGTERM
 	probeLook  = 700 * time.Millisecond // after SIGTERM: does it still listen?
-	probeLimit = 8 * time.Second        // for the response
+	probeLimit = 8 * time.Second        // for the response, and for the exit after it
 )
 
 // AppBehaviour is what an app does at SIGTERM.
@@ -42,6 +44,9 @@ func (env *Env) TestApp(ctx context.Context, dir string) (AppBehaviour, error) {
 	if err := p.App.Terminate(); err != nil {
 		return AppBehaviour{}, err
 	}
+	if err := ignored(p); err != nil {
+		return AppBehaviour{}, err
+	}
 	if err := node.Sleep(probeLook).Run(ctx); err != nil {
 		return AppBehaviour{}, err
 	}
@@ -66,8 +71,25 @@ func (env *Env) TestApp(ctx context.Context, dir string) (AppBehaviour, error) {
 		b.ExitTime = p.App.Ended().Sub(end)
 		return b, nil
 	case <-ctx.Done():
-		return AppBehaviour{}, fmt.Errorf("the app did not exit after SIGTERM: %w", context.Cause(ctx))
+		return AppBehaviour{}, fmt.Errorf("wait for the app's exit after SIGTERM: %w", context.Cause(ctx))
+	case <-time.After(probeLimit):
 	}
+	if err := p.App.Kill(); err != nil { // which looks again
+		return AppBehaviour{}, err
+	}
+	if err := ignored(p); err != nil {
+		return AppBehaviour{}, err
+	}
+	return AppBehaviour{}, fmt.Errorf("the app handles SIGTERM, but had not exited %v after its last response: "+
+		"end the process when its requests are finished", probeLimit)
+}
+
+// ignored is why the app does not end at SIGTERM; nil if it does, or tries to.
+func ignored(p *Pod) error {
+	if program := p.App.Ignored(); program != "" {
+		return errors.New(node.IgnoredCause(program, syscall.SIGTERM))
+	}
+	return nil
 }
 
 func get(ctx context.Context, url string) error {

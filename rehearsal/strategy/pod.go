@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
@@ -33,6 +35,7 @@ type Pod struct {
 	Sidecar  *node.Process // nil without one
 
 	grace       time.Duration
+	minimum     time.Duration // the shortest drain that a replaced sleep demands
 	dir         string
 	inbound     int // the sidecar's
 	statusPort  int
@@ -52,7 +55,7 @@ const (
 
 // StartPod starts a pod and returns when it is ready. It creates dir, for the pod's logs.
 func (env *Env) StartPod(ctx context.Context, s Strategy, dir string) (*Pod, error) {
-	p := &Pod{Strategy: s, dir: dir, grace: s.GraceOr(env.Grace), termination: filepath.Join(dir, terminationMessage)}
+	p := &Pod{Strategy: s, dir: dir, grace: s.GraceOr(env.Grace), minimum: env.Service.join().Minimum, termination: filepath.Join(dir, terminationMessage)}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("folder of pod %s: %w", s.Name, err)
 	}
@@ -89,25 +92,18 @@ func (env *Env) startApp(ctx context.Context, p *Pod) (err error) {
 		}
 	}
 	out := filepath.Join(p.dir, appLog)
-	command := node.Command{Args: args, Env: environment("PORT=" + strconv.Itoa(p.AppPort)), Output: out}
+	// The built-in app handles its signals, so it needs no namespaces.
+	command := node.Command{
+		Args: args, Env: environment("PORT=" + strconv.Itoa(p.AppPort)), Output: out, Init: env.Programs.App != "",
+	}
 	if env.Service != nil {
-		if c := env.Service.Container; c != nil {
-			if command, err = c.command(env.Programs.Self, p.dir, p.AppPort); err != nil {
-				return err
-			}
-			command.Output = out
-		}
 		command = env.Service.command(command, p.AppPort)
 	}
 	if p.App, err = env.Node.Start(command); err != nil {
 		return err
 	}
 	if env.Service != nil {
-		err := env.Service.awaitReady(ctx, p.App, p.AppPort, out)
-		if err != nil && env.Service.Container != nil && ctx.Err() == nil {
-			err = fmt.Errorf("%w\n(an image's program must listen on the variable PORT, or on a port that its command or its variables set: --port)", err)
-		}
-		return err
+		return env.Service.awaitReady(ctx, p.App, p.AppPort, out)
 	}
 	// A listening socket is not enough: servers that fork listen before a worker can answer.
 	return awaitAnswer(ctx, p.App, "http://"+node.Loopback(p.AppPort)+"/", out)
@@ -169,6 +165,9 @@ const exitOnZero = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true"
 // settings are the environment variables that an injector would set for the sidecar.
 func (p *Pod) settings() []string {
 	out := []string{p.granted()}
+	if d := p.minimum; d > drain.DefaultMinimumDrain && p.Strategy.Sidecar.IsLastcall() {
+		out = append(out, timers.MinimumDrain+"="+d.String())
+	}
 	if p.Strategy.Sidecar == ExitOnZero {
 		out = append(out, exitOnZero)
 	}
@@ -205,7 +204,7 @@ func (env *Env) hook(p *Pod) (err error) {
 			return err
 		}
 	case s.Sidecar.IsLastcall():
-		app.PreStop = exec("wait", "--status-port", status)
+		app.PreStop = env.joined(p, "wait", "--status-port", status)
 	case s.Sidecar == IstioNative:
 		sidecar.PreStop = exec("request", "--status-port", status, "POST", "drain")
 	case s.Netstat:
@@ -213,14 +212,14 @@ func (env *Env) hook(p *Pod) (err error) {
 	case s.Sleep > 0:
 		app.PreStop, sidecar.PreStop = node.Sleep(s.Sleep), node.Sleep(s.Sleep)
 	case s.SocketWait:
-		app.PreStop = exec("wait", "--ports", env.Service.port(p.AppPort))
-	}
-	if app.PreStop == nil && env.Service != nil && env.Service.PreStop != nil {
-		app.PreStop = env.Service.PreStop(env.Node, p.AppPort, filepath.Join(p.dir, hookLog))
-		if h, isExec := app.PreStop.(node.Exec); isExec && env.Service.Container != nil {
-			h.Command = env.Service.Container.within(h.Command, p.App, env.Service, p.AppPort)
-			app.PreStop = h
+		args := []string{"wait", "--ports", env.Service.port(p.AppPort)}
+		if d := env.Service.join().Minimum; d > drain.DefaultMinimumDrain {
+			args = append(args, "--minimum-drain", d.String())
 		}
+		app.PreStop = env.joined(p, args...)
+	}
+	if app.PreStop == nil {
+		app.PreStop = env.ownHook(p)
 	}
 	// A native sidecar is an init container and comes before the app.
 	switch {
@@ -232,6 +231,41 @@ func (env *Env) hook(p *Pod) (err error) {
 		p.members = []node.Member{app, sidecar}
 	}
 	return nil
+}
+
+// ownHook is the app's own hook, in the app's container; nil: none.
+func (env *Env) ownHook(p *Pod) node.Hook {
+	if env.Service == nil || env.Service.PreStop == nil {
+		return nil
+	}
+	hook := env.Service.PreStop(env.Node, p.AppPort, filepath.Join(p.dir, hookLog))
+	if h, isExec := hook.(node.Exec); isExec {
+		h.Command.Env = env.Service.variables(environment("PORT="+strconv.Itoa(p.AppPort)), p.AppPort)
+		h.Command = p.App.Within(h.Command)
+		return h
+	}
+	return hook
+}
+
+// joined is the hook that runs a command of lastcall, joined with the app's own as by injection.
+func (env *Env) joined(p *Pod, args ...string) node.Hook {
+	var variables []string
+	if join, own := env.Service.join(), env.ownHook(p); join.Keeps && own != nil {
+		return own
+	} else if join.Runs {
+		grace := drain.DefaultConfig()
+		grace.GracePeriod = p.grace
+		args = append(args, "--before", grace.LastCallAfter().String(), "--")
+		switch own := own.(type) {
+		case node.Exec:
+			args, variables = append(args, own.Command.Args...), env.Service.variables(nil, p.AppPort)
+		case node.HTTPGet:
+			args = append(args, string(own))
+		}
+	}
+	hook := env.lastcallHook(p.dir, p.granted(), args...).(node.Exec)
+	hook.Command.Env = append(hook.Command.Env, variables...)
+	return hook
 }
 
 // lastcallHook is an exec preStop hook that runs a command of lastcall, with one variable more.
@@ -249,6 +283,8 @@ type End struct {
 	App, Sidecar node.Ending
 	AppExit      string // "exit 0", "SIGKILL"
 	SidecarExit  string
+	AppInit      node.Init // how the app was PID 1
+	Ignored      string    // the program that ignored its stop signal as PID 1: the app, or a shell; empty: none
 }
 
 // Gone is when wait4 has returned for the last container.
@@ -276,7 +312,8 @@ func (p *Pod) Terminate(ctx context.Context) End {
 	defer remains.Wait()
 	for i, ending := range node.Terminate(ctx, p.members, p.grace) {
 		if p.members[i].Container == node.Container(p.App) {
-			e.App, e.AppExit = ending, p.App.Ending()
+			e.App, e.AppExit, e.AppInit = ending, p.App.Ending(), p.App.Init()
+			e.Ignored = p.App.Ignored()
 		} else {
 			e.Sidecar, e.SidecarExit = ending, p.Sidecar.Ending()
 		}

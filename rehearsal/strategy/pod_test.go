@@ -51,6 +51,29 @@ func TestAppBehaviour(t *testing.T) {
 	}
 }
 
+// An app that does not end at SIGTERM is an error that names the cause, at once if it has no handler.
+func TestAppThatStays(t *testing.T) {
+	for _, tt := range []struct{ name, start, want string }{
+		{"it has no handler", "", "ignores SIGTERM: PID 1 of a container gets only"},
+		{"its handler does nothing", "signal.signal(signal.SIGTERM, lambda *_: None); ", "handles SIGTERM, but had not exited"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			e := env(t)
+			e.Programs.App = `python3 -c 'import http.server, signal, sys, time; ` + tt.start +
+				`http.server.BaseHTTPRequestHandler.do_GET = lambda s: (time.sleep(1 if "delay" in s.path else 0), ` +
+				`s.send_response(200), s.end_headers()); http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), ` +
+				`http.server.BaseHTTPRequestHandler).serve_forever()' {port}`
+			began := time.Now()
+			_, err := e.TestApp(t.Context(), t.TempDir())
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+			t.Logf("after %.1f s: %v", time.Since(began).Seconds(), err)
+		})
+	}
+}
+
 // An app that fails to start is an error with the end of its log, at once.
 func TestAppThatFails(t *testing.T) {
 	e := env(t)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
@@ -17,11 +18,28 @@ type Service struct {
 	StopSignal syscall.Signal // zero: SIGTERM
 	ReadyPath  string         // of its readiness probe by HTTP; empty: ready when the port is open
 	IsTCP      bool           // the app's protocol is not HTTP
-	Container  *Container     // runs the app in place of Programs.App; nil: this machine
 
-	// PreStop returns the app's own hook, which a strategy with a hook for the app replaces; nil: none. The hook's
+	// PreStop returns the app's own hook, which a strategy with a hook for the app replaces or joins; nil: none. The hook's
 	// output goes to the file log.
 	PreStop func(n *node.Node, port int, log string) node.Hook
+
+	// Join is what lastcall's injection does with the app's own hook.
+	Join Join
+}
+
+// Join is how lastcall's hook and the app's own become one. The zero value replaces the app's.
+type Join struct {
+	Keeps   bool          // the app's own stays, alone
+	Runs    bool          // lastcall's runs the app's own first
+	Minimum time.Duration // the shortest drain: a sleep that is replaced
+}
+
+// join returns how the hooks become one, if the app has its own.
+func (s *Service) join() Join {
+	if s == nil || s.PreStop == nil {
+		return Join{}
+	}
+	return s.Join
 }
 
 // command is how the app is started.

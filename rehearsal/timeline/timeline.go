@@ -10,7 +10,7 @@ import (
 	"text/template"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/terminal"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // Chart is one picture.

@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/lastcall-dev/lastcall/internal/programtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
 // edge is a gateway that runs as in its image, in front of an app.

@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/lastcall-dev/lastcall/internal/cli/clitest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli/clitest"
 )
 
 func TestDocumentedCommands(t *testing.T) { clitest.Documented(t, command(), "../../..") }

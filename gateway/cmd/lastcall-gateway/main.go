@@ -10,8 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,11 +20,12 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/gateway"
 	"github.com/lastcall-dev/lastcall/gateway/ingress"
-	"github.com/lastcall-dev/lastcall/internal/certificate"
-	"github.com/lastcall-dev/lastcall/internal/cli"
-	"github.com/lastcall-dev/lastcall/internal/logs"
-	"github.com/lastcall-dev/lastcall/internal/signals"
-	"github.com/lastcall-dev/lastcall/internal/terminal"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cgroup"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
@@ -114,7 +113,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command) error {
 	log, written := f.log(cmd)
 	o := gateway.RunOptions{HTTP: f.http, HTTPS: f.https, Admin: f.admin, TerminationLog: f.termLog, MaxConnections: f.maxConnections, Terminal: terminal.On(written, os.Stderr)}
 	if !cmd.Flags().Changed("max-connections") {
-		o.MaxConnections = connectionsFor(memoryLimit())
+		o.MaxConnections = connectionsFor(cgroup.Memory())
 	}
 	if o.Termination, err = f.termination.termination(cmd.Flags(), f.cluster.kubernetes, log); err != nil {
 		return cli.UsageError{Err: err}
@@ -327,16 +326,3 @@ func (f *terminationFlags) termination(flags *pflag.FlagSet, cluster bool, log *
 
 // connectionsFor is how many connections fit into memory, at about what an idle one with TLS takes; 0 is no limit.
 func connectionsFor(memory int64) int { return int(memory / (64 << 10)) }
-
-// memoryLimit is the container's, bytes; 0 when it has none.
-func memoryLimit() int64 {
-	text, err := os.ReadFile("/sys/fs/cgroup/memory.max")
-	if err != nil {
-		return 0
-	}
-	limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil { // max
-		return 0
-	}
-	return limit
-}

@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/lastcall-dev/lastcall/internal/programtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
 func TestMain(m *testing.M) { programtest.Main(m, map[string]func(){"lastcall-gateway": main}) }

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/nettest"
-	"github.com/lastcall-dev/lastcall/internal/programtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
 // With nothing that reads its log and its access log, on a FIFO or standard output, a

@@ -21,7 +21,8 @@ var ErrHeadTooLarge = &Error{http.StatusRequestHeaderFieldsTooLarge, "the head i
 
 // StatusOf returns the status code with which a proxy answers a request that it could not parse.
 func StatusOf(err error) int {
-	if e, ok := errors.AsType[*Error](err); ok {
+	var e *Error
+	if errors.As(err, &e) { // not AsType, which Go 1.25 lacks
 		return e.Status
 	}
 	return http.StatusBadRequest

@@ -48,6 +48,12 @@ func (f *Follower) AtBoundary() bool { return f.left == 0 && !f.inBlock }
 // InHeaders reports whether a header block, or another frame that is read, is incomplete.
 func (f *Follower) InHeaders() bool { return f.awaits || f.inBlock }
 
+// Held is how many bytes of an incomplete header block are kept.
+func (f *Follower) Held() int { return cap(f.block) }
+
+// Drop frees an incomplete header block. Nothing can be followed afterwards.
+func (f *Follower) Drop() { f.block = nil }
+
 // Last returns the header of the last frame. After an error it is the frame that caused it.
 func (f *Follower) Last() FrameHeader { return f.last }
 

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/capture"
-	"github.com/lastcall-dev/lastcall/internal/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // program is the path of the plugin, built once.

@@ -27,7 +27,8 @@ import (
 
 	admission "k8s.io/api/admission/v1"
 
-	"github.com/lastcall-dev/lastcall/internal/programtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
+	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
 // hook is a webhook that runs as in its image, and the addresses that it serves on.
@@ -56,6 +57,7 @@ func startHook(t *testing.T) *hook {
 		"--cert-file", filepath.Join(dir, "tls.crt"), "--key-file", filepath.Join(dir, "tls.key"), "--drain-delay", "0s", "--minimum-drain", "1s", "--quiet-time", "0s", "--grace", "8s")
 	h.program.Env = append(os.Environ(), "GOGC=", "GOMEMLIMIT=")
 	h.program.Stderr = log
+	programtest.Within(t, h.program, peakLimit)
 	if err := h.program.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +115,11 @@ func (h *hook) client(from string, isHTTP2 bool) *http.Client {
 
 // review posts one and returns the response.
 func (h *hook) review(client *http.Client, body io.Reader) (*admission.AdmissionResponse, error) {
-	resp, err := client.Post("https://"+h.address+"/inject/namespace?timeout=10s", "application/json", body)
+	return h.reviewAt(client, "/inject/namespace", body)
+}
+
+func (h *hook) reviewAt(client *http.Client, path string, body io.Reader) (*admission.AdmissionResponse, error) {
+	resp, err := client.Post("https://"+h.address+path+"?timeout=10s", "application/json", body)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +199,12 @@ func TestWebhookUnderAttack(t *testing.T) {
 	t.Logf("quiet: p50 %v, p99 %v, peak %d MiB", programtest.Quantile(before, .5), programtest.Quantile(before, .99), programtest.Peak(t, h.program)>>20)
 
 	const config = `"metadata":{"annotations":{"proxy.istio.io/config":%q}},"spec":{"containers":[{"name":"a"}]}`
+	doubling, err := json.Marshal(podgen.Doubling(26))
+	if err != nil {
+		t.Fatal(err)
+	}
 	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d,*d,*d]\n"
+	const lintOf = "lint: "
 	for _, c := range []struct {
 		name, body string
 		warns      string // what each answer must say; empty for any
@@ -202,6 +213,7 @@ func TestWebhookUnderAttack(t *testing.T) {
 		{"200,000 volumes", reviewOfPod(`"spec":{"volumes":[` + times(200_000, same("{}")) + `]}`), "more than 1000 elements"},
 		{"200,000 variables", reviewOf(`{"env":[` + times(200_000, same("{}")) + `]}`), "more than 1000 elements"},
 		{"40,000 names", reviewOf(times(40_000, func(i int) string { return fmt.Sprintf(`{"name":"c%d","image":"i"}`, i) })), "more than 1000 elements"},
+		{lintOf + "variables that double", strings.Replace(reviewOf(""), `{"apiVersion":"v1","kind":"Pod","spec":{"containers":[]}}`, string(doubling), 1), "add more than 128 KiB"},
 		{"5 MB", reviewOfPod(`"metadata":{"annotations":{"a":"` + strings.Repeat("x", 5_000_000) + `"}},"spec":{}`), "more than 2162688 bytes"},
 		{"8 MB", reviewOfPod(`"metadata":{"annotations":{"a":"` + strings.Repeat("x", 8_000_000) + `"}},"spec":{}`), "more than 2162688 bytes"},
 		{"100,000 labels", reviewOfPod(`"metadata":{"labels":{` + times(100_000, func(i int) string { return fmt.Sprintf(`"l%d":"v"`, i) }) + `}},"spec":{}`), "more than 10000 values"},
@@ -216,7 +228,10 @@ func TestWebhookUnderAttack(t *testing.T) {
 		})), ""},
 		{"2 MB of arguments", reviewOf(`{"name":"a","args":["` + strings.Repeat(`\u00e4`, 340_000) + `"]}`), ""},
 	} {
-		rounds := 4
+		rounds, path := 4, "/inject/namespace"
+		if strings.HasPrefix(c.name, lintOf) {
+			path = "/lint"
+		}
 		if c.warns == "" {
 			rounds = 1 // they are examined one after the other, with pauses
 		}
@@ -227,7 +242,7 @@ func TestWebhookUnderAttack(t *testing.T) {
 			attack.Go(func() {
 				defer client.CloseIdleConnections()
 				for range rounds {
-					r, err := h.review(client, bytes.NewReader([]byte(c.body)))
+					r, err := h.reviewAt(client, path, bytes.NewReader([]byte(c.body)))
 					switch {
 					case err != nil && i%2 == 1:
 						// HTTP/1.1 has no way to end a body that is not wanted but with the connection: its client may
@@ -304,4 +319,89 @@ func TestWebhookHeldOpen(t *testing.T) {
 	}
 	t.Logf("peak %d MiB", programtest.Peak(t, h.program)>>20)
 	programtest.Terminate(t, h.program, h.ended)
+}
+
+// TestWebhookHeldByManyAddresses: pods of eight addresses hold more connections than there may be, and connect again when
+// theirs are ended: silent ones, ones that only shake hands, and ones that send half a body slowly. An API server that has no
+// connection is answered all the while.
+func TestWebhookHeldByManyAddresses(t *testing.T) {
+	t.Parallel()
+	h := startHook(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var held sync.WaitGroup
+	defer held.Wait()
+	defer cancel()
+	const each, addresses = 64, 8
+	for address := range addresses { // one after the other, as much as each gets
+		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+address))}}
+		opened := make(chan struct{}, each)
+		for i := range each {
+			held.Go(func() {
+				for first := true; ctx.Err() == nil; first = false {
+					h.hold(ctx, dialer, i%3, func() {
+						if first {
+							opened <- struct{}{}
+						}
+					})
+					select { // the next one
+					case <-time.After(2 * time.Second):
+					case <-ctx.Done():
+					}
+				}
+			})
+		}
+		for range each {
+			<-opened
+		}
+	}
+	var all []time.Duration
+	for i := range 20 {
+		fresh := h.client("127.0.0.3", i%2 == 0)
+		all = append(all, h.victim(t, fresh, 1, programtest.Closed())...)
+		fresh.CloseIdleConnections()
+	}
+	if t.Failed() {
+		return
+	}
+	if slow := programtest.Quantile(all, 1); slow > 5*time.Second { // the API server's patience
+		t.Errorf("a review took %v", slow)
+	}
+	t.Logf("%d reviews, each on a connection of its own: p50 %v, p99 %v; peak %d MiB", len(all), programtest.Quantile(all, .5), programtest.Quantile(all, .99), programtest.Peak(t, h.program)>>20)
+	cancel()
+	held.Wait()
+	programtest.Terminate(t, h.program, h.ended)
+}
+
+// hold opens a connection and keeps it until the server ends it: 0 sends nothing, 1 only shakes hands, 2 sends a body slowly
+// that has no end. opened is called once.
+func (h *hook) hold(ctx context.Context, dialer *net.Dialer, way int, opened func()) {
+	raw, err := dialer.DialContext(ctx, "tcp", h.address)
+	if err != nil {
+		opened()
+		return
+	}
+	defer raw.Close()
+	defer context.AfterFunc(ctx, func() { _ = raw.Close() })()
+	nc := raw
+	if way > 0 {
+		secure := tls.Client(nc, &tls.Config{RootCAs: h.roots, ServerName: "localhost", MinVersion: tls.VersionTLS12})
+		if err := secure.HandshakeContext(ctx); err != nil {
+			opened()
+			return
+		}
+		nc = secure
+	}
+	if way == 2 {
+		begin := reviewOfPod(`"metadata":{"annotations":{"a":"` + strings.Repeat("x", 200_000))
+		fmt.Fprintf(nc, "POST /inject/namespace?timeout=10s HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n%s", begin)
+		opened()
+		for {
+			if _, err := io.WriteString(nc, "x"); err != nil {
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	opened()
+	_, _ = io.Copy(io.Discard, nc)
 }

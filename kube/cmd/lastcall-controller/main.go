@@ -19,10 +19,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/certificate"
-	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/listen"
-	"github.com/lastcall-dev/lastcall/internal/terminal"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeconfig"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/events"
@@ -174,6 +174,7 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 				return err
 			}
 			reporter = events.New(client, h.Metrics(), log)
+			h.Learned = reporter.Apps().Learned
 			reporter.Find(events.Missed{Pods: pods, Selections: cluster.Selections, Namespace: cluster.Namespace}, h.Metrics())
 		}
 	}

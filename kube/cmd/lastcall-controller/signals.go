@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/signals"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
 )
 
 // drainSignals returns a context that the first signal ends, that signal (once the context has ended), and a channel of

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/lastcall-dev/lastcall/internal/logs"
-	"github.com/lastcall-dev/lastcall/internal/sideport"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
 )
 
 // health is what an observer needs to see anything: rights, and an API server that answers. Without one it is blind, and

@@ -18,17 +18,17 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/internal/cli"
 	"github.com/lastcall-dev/lastcall/internal/listen"
-	"github.com/lastcall-dev/lastcall/internal/logs"
-	"github.com/lastcall-dev/lastcall/internal/sideport"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeconfig"
 	"github.com/lastcall-dev/lastcall/kube/observe"
 )
 
 const help = `Report what the terminations of this node's pods lose: requests without an answer, refused connections, new connections long after the beginning, SIGKILL at the deadline. It adds no sidecar and touches no packet: the kernel reports each socket that ends, with its counters (docs/observer.md).
 
-A pod with lastcall's agent may have less time than its grace period: kubectl delete --grace-period, an eviction, a shutdown of the node, a cloud that takes its machine back. The observer notifies the agent of the moment of SIGKILL, from within the pod's network namespace and with the pod's token, so that the last call comes before; see --deadlines.
+A pod with lastcall's agent may have less time than its grace period: kubectl delete --grace-period, an eviction, a shutdown of the node. The observer notifies the agent of the moment of SIGKILL, from within the pod's network namespace and with the pod's token, so that the last call comes before; see --deadlines.
 
 Each termination is one line on standard output, as JSON, and is counted in the metrics at --listen; pods also get a Kubernetes Event, unless lastcall's controller makes one of their end.
 
@@ -43,9 +43,8 @@ type flags struct {
 	node, listen, kubeconfig, proc, logFormat string
 	events                                    bool
 
-	deadlines       bool
-	shutdownGrace   time.Duration
-	cloud, cloudURL string
+	deadlines     bool
+	shutdownGrace time.Duration
 }
 
 // version is set by the build (-ldflags "-X main.version=…").
@@ -71,8 +70,6 @@ func command() *cobra.Command {
 	cli.Group(cmd.Flags(), "Deadlines", func(flags *pflag.FlagSet) {
 		flags.BoolVar(&f.deadlines, "deadlines", true, "announce to lastcall's agents that SIGKILL comes before the end of the grace period")
 		flags.DurationVar(&f.shutdownGrace, "shutdown-grace-period", 0, "`time` that the kubelet gives most pods when the node shuts down: its shutdownGracePeriod less shutdownGracePeriodCriticalPods (default unknown)")
-		flags.StringVar(&f.cloud, "cloud", "", "`cloud` whose metadata service announces the end of this machine: aws, gcp or azure (default none is read)")
-		flags.StringVar(&f.cloudURL, "cloud-url", "", "`URL` of the metadata service (default http://169.254.169.254)")
 	})
 	cli.Group(cmd.Flags(), "Observability", func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.listen, "listen", ":9090", "`address` for /metrics, /readyz and /healthz, host:port")
@@ -86,8 +83,11 @@ func (f *flags) run(cmd *cobra.Command) error {
 	if f.node == "" {
 		return cli.UsageError{Err: errors.New("--node is missing: set it to the name of this node, as kubectl get nodes shows it")}
 	}
-	if err := f.checkDeadlines(); err != nil {
-		return cli.UsageError{Err: err}
+	switch {
+	case f.shutdownGrace < 0:
+		return cli.UsageError{Err: fmt.Errorf("--shutdown-grace-period is %v: must not be negative", f.shutdownGrace)}
+	case f.shutdownGrace > 0 && !f.deadlines:
+		return cli.UsageError{Err: errors.New("--shutdown-grace-period needs --deadlines")}
 	}
 	log, written := cli.Log(cmd, f.logFormat, slog.LevelInfo)
 	if _, err := os.Stat(f.proc + "/1"); err != nil {
@@ -145,9 +145,6 @@ func (f *flags) run(cmd *cobra.Command) error {
 				events.Add(t)
 			}
 		},
-	}
-	if f.cloud != "" {
-		running.Go(func() { f.followCloud(ctx, o, log) })
 	}
 	log.Info("observing the terminations of a node", "node", f.node, "listen", ln.Addr().String())
 	o.Run(ctx)

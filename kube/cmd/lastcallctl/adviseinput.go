@@ -13,11 +13,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/kube/advise"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
-	"github.com/lastcall-dev/lastcall/kube/model"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
@@ -27,9 +26,7 @@ type adviseInput struct {
 	rehearsal, prometheus, span, reports string
 	workload                             string
 	p50, p99, longest, propagation       time.Duration
-	lose, rate                           float64
-
-	observed *advise.Evidence // by options; nil if no flag names a source
+	lose                                 float64
 }
 
 func (f *adviseInput) addFlags(flags *pflag.FlagSet) {
@@ -38,9 +35,8 @@ func (f *adviseInput) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.p50, "p50", 0, "median of the durations")
 	flags.DurationVar(&f.p99, "p99", 0, "99th percentile of the durations")
 	flags.DurationVar(&f.longest, "longest", 0, "longest duration; with --p50 and --p99 (default 3 times --p99)")
-	flags.Float64Var(&f.lose, "lose", 0, "largest `share`, 0 to 1, that may be lost of the requests meeting a pod's end")
+	flags.Float64Var(&f.lose, "lose", 0, "`share`, 0 to 1, of the longest requests that may be cut")
 	flags.DurationVar(&f.propagation, "propagation", 4*time.Second, "how long clients still connect after a pod's deletion")
-	flags.Float64Var(&f.rate, "rate", 10, "`requests` per second of one pod")
 	cli.ChoiceFlag(flags, &f.app, "app", "exits", reactionNames(), "what the app does at its stop signal")
 	cli.Group(flags, "Observed", func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.rehearsal, "rehearsal", "", "`file` with the result of lastcallctl rehearse --request … -o json, or -")
@@ -69,15 +65,15 @@ func (f *adviseInput) options(cmd *cobra.Command) (advise.Options, *manifest.Wor
 	if err != nil {
 		return o, nil, err
 	}
-	var d model.Durations
+	var d advise.Durations
 	switch {
 	case f.durations != "":
-		d, err = readInput(cmd, "--durations", f.durations, model.ReadDurations)
+		d, err = readInput(cmd, "--durations", f.durations, advise.ReadDurations)
 	case f.p50 != 0 || f.p99 != 0:
 		if f.longest == 0 {
 			f.longest = 3 * f.p99
 		}
-		d, err = model.Lognormal(f.p50, f.p99, f.longest)
+		d, err = advise.Lognormal(f.p50, f.p99, f.longest)
 	default:
 		d, o.Evidence = e.Tails, e
 	}
@@ -87,13 +83,13 @@ func (f *adviseInput) options(cmd *cobra.Command) (advise.Options, *manifest.Wor
 	if err != nil {
 		return o, nil, cli.UsageError{Err: err}
 	}
-	if f.observed = e; e != nil {
+	if e != nil {
 		f.adopt(cmd.Flags(), e)
 	}
-	if err := f.checkLoad(); err != nil {
-		return o, nil, cli.UsageError{Err: err}
+	if f.propagation < 0 || f.propagation > 10*time.Minute {
+		return o, nil, cli.UsageError{Err: fmt.Errorf("--propagation %v: must be 0s to 10m", f.propagation)}
 	}
-	o.Lose, o.Load = f.lose, model.Load{Rate: f.rate, Durations: d, Propagation: f.propagation}
+	o.Lose, o.Durations, o.Propagation = f.lose, d, f.propagation
 	o.App, o.Istio = termination.Reaction(f.app), inject.Native
 	return o, w, nil
 }
@@ -123,24 +119,10 @@ func (f *adviseInput) check() error {
 	return nil
 }
 
-// checkLoad checks what flags or observations say of the load.
-func (f *adviseInput) checkLoad() error {
-	switch {
-	case f.propagation < 0 || f.propagation > 10*time.Minute:
-		return fmt.Errorf("--propagation %v: must be 0s to 10m", f.propagation)
-	case !(f.rate >= 1e-6 && f.rate <= 1e6):
-		return fmt.Errorf("--rate %g: must be 0.000001 to 1000000", f.rate)
-	}
-	return nil
-}
-
 // adopt takes what was observed, except where a flag sets it.
 func (f *adviseInput) adopt(flags *pflag.FlagSet, e *advise.Evidence) {
 	if e.Propagation > 0 && !flags.Changed("propagation") {
 		f.propagation = e.Propagation
-	}
-	if e.Rate > 0 && !flags.Changed("rate") {
-		f.rate = e.Rate
 	}
 	if e.App != "" && !flags.Changed("app") {
 		f.app = string(e.App)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -18,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeconfig"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/lint"
@@ -28,9 +27,9 @@ import (
 
 const lintHelp = `Find settings of manifests with which pods lose requests when they stop.
 
-The command reads files, folders, patterns in quotes and standard input: YAML in any number of documents, JSON, Lists, and the output of kustomize and Helm. It examines the whole input together: a Service with its pods, a PodDisruptionBudget with its Deployment, Istio's MeshConfig (IstioOperator, ConfigMap) with all pods. Each pod is judged by the mesh that it has. docs/lint.md has a page for each rule.
+The command reads files, folders, patterns in quotes and standard input: YAML in any number of documents, JSON, Lists, and the output of kustomize and Helm. It examines the whole input together: a Service with its pods, a HorizontalPodAutoscaler with its Deployment, Istio's MeshConfig (IstioOperator, ConfigMap) with all pods. Each pod is judged by the mesh that it has. docs/lint.md has a page for each rule.
 
-A comment "# lastcall:ignore LC010" at the end of a line, or alone above it, switches a rule off for that line; above the first line of a document, for the whole document. The file .lastcall-lint.yaml in the working directory sets rules to off, warning or error, excludes files, and sets failOn.
+A comment "# lastcall:ignore LC010" at the end of a line, or alone above it, switches a rule off for that line; above the first line of a document, for the whole document.
 
 With --fix, standard output is a patch for findings with one right answer, mostly a longer grace period, and the exit code is 0.
 
@@ -39,7 +38,7 @@ Exit code: 0 without findings of the severity of --fail-on, 1 with one, 2 for wr
 type lintFlags struct {
 	files                          []string
 	output                         cli.Format
-	failOn, mesh, istio, config    string
+	failOn, mesh, istio            string
 	rules, cluster, fix            bool
 	kubeconfig, context, namespace string
 	timeout                        time.Duration
@@ -69,7 +68,6 @@ func lintCommand() *cobra.Command {
 	cli.ChoiceFlag(flags, &f.istio, "istio-sidecar", string(inject.Native), []string{string(inject.Native), string(inject.Classic)}, "form of the sidecar that Istio will inject")
 	cli.OutputFlag(flags, &f.output, "output format", "sarif", "junit", "github")
 	cli.ChoiceFlag(flags, &f.failOn, "fail-on", lint.FailOn()[0], lint.FailOn(), "least severity that makes the exit code 1")
-	flags.StringVar(&f.config, "config", "", "configuration `file` (default "+lint.ConfigFile+", if there is one)")
 	flags.BoolVar(&f.fix, "fix", false, "write a patch (git apply, patch -p1) instead of the findings")
 	flags.BoolVar(&f.rules, "rules", false, "list the rules")
 	cli.Group(flags, "Cluster", func(flags *pflag.FlagSet) {
@@ -91,13 +89,6 @@ func (f *lintFlags) run(cmd *cobra.Command) error {
 		}
 		return nil
 	}
-	config, err := f.readConfig()
-	if err != nil {
-		return cli.UsageError{Err: err}
-	}
-	if config.FailOn == "" || cmd.Flags().Changed("fail-on") {
-		config.FailOn = f.failOn
-	}
 	options := lint.Options{Istio: inject.Sidecar(f.istio)}
 	if f.mesh != "" {
 		text, err := os.ReadFile(f.mesh)
@@ -111,7 +102,6 @@ func (f *lintFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	result := lint.Examine(files, options)
-	config.Apply(result)
 	if f.fix {
 		return f.writePatch(cmd, files, result)
 	}
@@ -122,7 +112,7 @@ func (f *lintFlags) run(cmd *cobra.Command) error {
 	if result.Examined == 0 {
 		fmt.Fprintln(cmd.ErrOrStderr(), "nothing examined: the input has no Pod, Deployment or other workload, no Service, and no configuration of Istio")
 	}
-	if config.Fails(result) {
+	if result.Fails(f.failOn) {
 		return cli.ErrReported
 	}
 	return nil
@@ -141,25 +131,6 @@ func (f *lintFlags) writePatch(cmd *cobra.Command, files []*manifest.File, r *li
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s; the patch fixes %d of them\n", report.Summary(r), fixed)
 	return nil
-}
-
-func (f *lintFlags) readConfig() (lint.Config, error) {
-	name := f.config
-	if name == "" {
-		name = lint.ConfigFile
-	}
-	text, err := os.ReadFile(name)
-	if f.config == "" && errors.Is(err, fs.ErrNotExist) {
-		return lint.Config{}, nil
-	}
-	if err != nil {
-		return lint.Config{}, fmt.Errorf("--config must be a file: %w", err)
-	}
-	config, err := lint.ReadConfig(text)
-	if err != nil {
-		return config, fmt.Errorf("%s: %w", name, err)
-	}
-	return config, nil
 }
 
 func (f *lintFlags) input(cmd *cobra.Command) ([]*manifest.File, error) {
@@ -185,8 +156,8 @@ var clusterResources = []schema.GroupVersionResource{
 	{Group: "apps", Version: "v1", Resource: "deployments"}, {Group: "apps", Version: "v1", Resource: "statefulsets"},
 	{Group: "apps", Version: "v1", Resource: "daemonsets"}, {Group: "apps", Version: "v1", Resource: "replicasets"},
 	{Group: "batch", Version: "v1", Resource: "jobs"}, {Group: "batch", Version: "v1", Resource: "cronjobs"},
-	{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"}, {Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"},
-	{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"}, {Group: "argoproj.io", Version: "v1alpha1", Resource: "rollouts"},
+	{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"},
+	{Group: "argoproj.io", Version: "v1alpha1", Resource: "rollouts"},
 	{Group: "serving.knative.dev", Version: "v1", Resource: "services"}, {Group: "networking.istio.io", Version: "v1beta1", Resource: "proxyconfigs"},
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/rehearsal/command"
 )
 
@@ -23,9 +23,9 @@ func root() *cobra.Command {
 		Args:  cli.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cli.AddGroup(root, "Your cluster:", checkCommand(), observeCommand(), topCommand(), bugReportCommand())
+	cli.AddGroup(root, "Your cluster:", checkCommand(), observeCommand())
 	cli.AddGroup(root, "Your manifests:", injectCommand(), lintCommand(), planCommand(), adviseCommand())
 	cli.AddGroup(root, "This machine:", rehearseCommand(), command.HTTPBin(), command.Gateway())
-	root.AddCommand(command.EnterContainer(), cli.VersionCommand(cli.Version(version)))
+	root.AddCommand(cli.VersionCommand(cli.Version(version)))
 	return root
 }

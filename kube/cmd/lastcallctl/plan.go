@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/plan"
@@ -19,17 +19,17 @@ import (
 
 const planHelp = `Show how the pods of a manifest will end, as a timeline: preStop hooks, stop signals, the drain of the proxy, the last call and SIGKILL; until when new connections are served, when requests in flight are cut, and how long the pod waits for nothing. Nothing is run: the rules are those of the kubelet, of lastcall and of the meshes, and rehearse judges by the same ones.
 
---as plans the same pod as if another product stopped it. --diff compares with an earlier version of the manifest, for pull requests.
+--as plans the same pod as if another product stopped it.
 
 What an app does at its stop signal is not in a manifest: by default it exits at once. --app sets another behaviour; lastcallctl rehearse finds out which one it is.
 
-Exit code: 0, 1 if --request is given and a request is lost, or if with --diff a request is lost that was served before; 2 for wrong flags and for input that is not readable.`
+Exit code: 0, 1 if --request is given and a request is lost; 2 for wrong flags and for input that is not readable.`
 
 type planFlags struct {
-	file, diff, mesh, namespace, app, istio string
-	output                                  cli.Format
-	as                                      []string
-	request, propagation                    time.Duration
+	file, mesh, namespace, app, istio string
+	output                            cli.Format
+	as                                []string
+	request, propagation              time.Duration
 }
 
 func planCommand() *cobra.Command {
@@ -38,8 +38,8 @@ func planCommand() *cobra.Command {
 		Use:   "plan FILE|-",
 		Short: "Show how the pods of a manifest will end",
 		Long:  planHelp,
-		Example: "  lastcallctl plan deployment.yaml\n  lastcallctl plan --request 10s --as as-is,lastcall deployment.yaml\n" +
-			"  lastcallctl plan -o html deployment.yaml > plan.html\n  lastcallctl plan --diff old.yaml new.yaml",
+		Example: "  lastcallctl plan deployment.yaml\n" +
+			"  lastcallctl plan --request 10s --as as-is,lastcall deployment.yaml\n  lastcallctl plan -o svg deployment.yaml > plan.svg",
 		Args: func(_ *cobra.Command, args []string) error {
 			switch given := len(args); {
 			case f.file != "" && given > 0, given > 1:
@@ -55,13 +55,12 @@ func planCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&f.file, "filename", "f", "", "the `manifest`; the same as FILE")
-	cli.OutputFlag(flags, &f.output, "output format", "svg", "html")
+	cli.OutputFlag(flags, &f.output, "output format", "svg")
 	flags.StringSliceVar(&f.as, "as", []string{string(plan.AsIs)}, "`ways` to stop the pod: as-is, bare, istio-classic, istio-native, ambient, linkerd, lastcall, or all")
 	flags.DurationVar(&f.request, "request", 10*time.Second, "how long a request takes")
 	flags.DurationVar(&f.propagation, "propagation", 2*time.Second, "how long clients still connect after the deletion")
 	cli.ChoiceFlag(flags, &f.app, "app", "exits", reactionNames(), "what the app does at its stop signal")
 	cli.ChoiceFlag(flags, &f.istio, "istio", "native", []string{"native", "classic"}, "form of a sidecar that Istio's injector adds")
-	flags.StringVar(&f.diff, "diff", "", "`file` with the earlier version of the manifest")
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of workloads that have none")
 	flags.StringVar(&f.mesh, "mesh-config", "", "`file` with Istio's MeshConfig, whose defaultConfig applies to all pods")
 	return cmd
@@ -78,9 +77,6 @@ func reactionNames() []string {
 func (f *planFlags) run(cmd *cobra.Command, file string) error {
 	if min(f.request, f.propagation) < 0 || max(f.request, f.propagation) > 24*time.Hour {
 		return cli.UsageError{Err: errors.New("--request and --propagation must be 0s to 24h")}
-	}
-	if f.diff != "" && (f.output != cli.PlainText || len(f.as) > 1) {
-		return cli.UsageError{Err: errors.New("--diff prints text, for one of --as")}
 	}
 	o := plan.Options{Request: f.request, Propagation: f.propagation}
 	o.App, o.Istio = termination.Reaction(f.app), inject.Sidecar(f.istio)
@@ -100,19 +96,10 @@ func (f *planFlags) run(cmd *cobra.Command, file string) error {
 		return err
 	}
 	style := plan.Style(styleOf(os.Stdout))
-	if f.diff != "" {
-		old, err := f.plans(cmd, f.diff, ways, o)
-		if err != nil {
-			return err
-		}
-		return writeDiff(cmd, old, plans, style)
-	}
 	out := cmd.OutOrStdout()
 	switch f.output {
 	case "svg":
 		err = plan.WriteSVG(out, plans)
-	case "html":
-		err = plan.WriteHTML(out, plans)
 	case cli.JSON:
 		err = plan.WriteJSON(out, plans)
 	default:
@@ -133,19 +120,6 @@ func (f *planFlags) run(cmd *cobra.Command, file string) error {
 		}
 	}
 	return err
-}
-
-func writeDiff(cmd *cobra.Command, old, new []*plan.Plan, style plan.Style) error {
-	changes := plan.Diff(old, new)
-	if err := plan.WriteChanges(cmd.OutOrStdout(), changes, style); err != nil {
-		return err
-	}
-	for _, c := range changes {
-		if c.IsWorse {
-			return cli.ErrReported
-		}
-	}
-	return nil
 }
 
 func (f *planFlags) ways() ([]plan.Way, error) {

@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	kernel "github.com/lastcall-dev/lastcall/internal/observe"
-	"github.com/lastcall-dev/lastcall/internal/programtest"
+	kernel "github.com/lastcall-dev/lastcall/internal/sidecar/observe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 	"github.com/lastcall-dev/lastcall/kube/observe"
 )
@@ -85,7 +85,7 @@ func TestPrometheus(t *testing.T) {
 		return err
 	})
 	// The buckets end at 2 s and 5 s.
-	for _, want := range []string{"requests take 5s (median)", "terminations of deployment/web", "With preStop sleep: sleep 7s, terminationGracePeriodSeconds 7", "MINIMUM_DRAIN_DURATION 2s"} {
+	for _, want := range []string{"requests take 5s (median)", "terminations of deployment/web", "With preStop sleep: sleep 7s, terminationGracePeriodSeconds 8", "MINIMUM_DRAIN_DURATION 2s"} {
 		if !strings.Contains(advice, want) {
 			t.Errorf("no %q in\n%s", want, advice)
 		}

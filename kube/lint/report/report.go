@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/lastcall-dev/lastcall/internal/terminal"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/lint"
 )
 

@@ -22,7 +22,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
 var (

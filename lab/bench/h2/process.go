@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/envoy"
-	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
 // command is how a proxy is run.

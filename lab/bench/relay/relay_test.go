@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // TestMain is the relay in a process of its own, of which it holds the thread.

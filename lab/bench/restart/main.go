@@ -16,7 +16,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/load"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/load"
 )
 
 var (

@@ -103,7 +103,16 @@ func (l layout) prepare() error {
 	if err := netlink.AddrReplace(link, address); err != nil {
 		return fmt.Errorf("give the bridge %s the address %s: %w", bridge, nodeIP, err)
 	}
-	return netlink.LinkSetUp(link)
+	if err := netlink.LinkSetUp(link); err != nil {
+		return err
+	}
+	// Until kube-proxy has a Service's rules, its packets would leave the machine by the default route, and another server
+	// could answer. On the bridge no address answers.
+	_, reachable, err := net.ParseCIDR(services)
+	if err != nil {
+		return err
+	}
+	return netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: reachable, Scope: netlink.SCOPE_LINK})
 }
 
 func (l layout) startStore(ctx context.Context, _ string) error {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
 // TestContour runs Contour with two Deployments of Envoy: one as in its manifests, one with deploy/gateways/contour.yaml.

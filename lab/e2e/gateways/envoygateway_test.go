@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
 // TestEnvoyGateway runs Envoy Gateway with two Gateways: one with its shutdown manager, one with

@@ -25,7 +25,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
 var (

@@ -5,6 +5,8 @@
 //	libraryserver shutdown   with http.Server.Shutdown and grpc.Server.GracefulStop, as most programs do
 //	libraryserver drain      with lastcall's library
 //
+// With tls as a second argument the HTTP server terminates TLS, with a certificate that it has signed itself.
+//
 // GET or POST /delay/SECONDS answers after that time, and so does grpc.testing.TestService/UnaryCall with the number of
 // milliseconds in its request's response_size.
 package main
@@ -26,6 +28,9 @@ import (
 
 const httpAddress, grpcAddress = ":8080", ":9090"
 
+// withTLS makes the HTTP server terminate TLS.
+var withTLS bool
+
 var modes = map[string]func() error{"die": die, "shutdown": shutdown, "drain": drained}
 
 func main() {
@@ -33,8 +38,8 @@ func main() {
 	if len(os.Args) > 1 {
 		mode = modes[os.Args[1]]
 	}
-	if mode == nil || len(os.Args) > 2 {
-		fmt.Fprintln(os.Stderr, "usage: libraryserver die|shutdown|drain")
+	if withTLS = len(os.Args) == 3 && os.Args[2] == "tls"; mode == nil || len(os.Args) > 2 && !withTLS {
+		fmt.Fprintln(os.Stderr, "usage: libraryserver die|shutdown|drain [tls]")
 		os.Exit(2)
 	}
 	if err := mode(); err != nil {
@@ -82,6 +87,13 @@ func start(httpServer *http.Server, grpcServer *grpc.Server) (<-chan error, erro
 	}
 	errs := make(chan error, 2)
 	go func() { errs <- grpcServer.Serve(ln) }()
+	if withTLS {
+		if httpServer.TLSConfig, err = ownTLS(); err != nil {
+			return nil, err
+		}
+		go func() { errs <- httpServer.ListenAndServeTLS("", "") }()
+		return errs, nil
+	}
 	go func() { errs <- httpServer.ListenAndServe() }()
 	return errs, nil
 }

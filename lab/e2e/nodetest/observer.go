@@ -20,16 +20,10 @@ import (
 const ObserverNamespace = "lastcall-observe"
 
 // Observer has the chart of the checkout in the folder root install the observer of an image's tag until the end of the
-// test, with more flags, and waits until it serves.
-func Observer(t *testing.T, root, tag string, patience time.Duration, args ...string) {
+// test, and waits until it serves.
+func Observer(t *testing.T, root, tag string, patience time.Duration) {
 	t.Helper()
-	const indent = "            - "
-	flags := indent + "--deadlines=true\n"
-	with := flags
-	for _, arg := range args {
-		with += indent + arg + "\n"
-	}
-	ApplyObserver(t, root, tag, flags, with)
+	ApplyObserver(t, root, tag, "", "")
 	if _, err := Kubectl("", "rollout", "status", "daemonset", "lastcall-observer", "--namespace", ObserverNamespace, "--timeout", patience.String()); err != nil {
 		t.Fatal(err)
 	}

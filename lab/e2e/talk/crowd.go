@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	clients "github.com/lastcall-dev/lastcall/internal/load"
+	clients "github.com/lastcall-dev/lastcall/internal/sidecar/load"
 )
 
 // crowded is what the clients of one pod count.

@@ -7,7 +7,7 @@ import (
 	"net"
 	"sync"
 
-	clients "github.com/lastcall-dev/lastcall/internal/load"
+	clients "github.com/lastcall-dev/lastcall/internal/sidecar/load"
 )
 
 // idle opens connections, asks once on each, all at the same time so that a proxy between needs as many, and keeps them open

@@ -27,6 +27,7 @@ func TestRehearseOnABusyMachine(t *testing.T) {
 		Rows        []struct {
 			Strategy string
 			OK       bool
+			Unjudged bool `json:"not_judged"`
 			Checks   []struct {
 				What, Want, Got string
 				OK              bool
@@ -37,6 +38,10 @@ func TestRehearseOnABusyMachine(t *testing.T) {
 		t.Fatalf("%v: %v", err, jsonErr)
 	}
 	for _, row := range result.Rows {
+		if row.Unjudged {
+			t.Logf("%s: not judged", row.Strategy)
+			continue
+		}
 		for _, c := range row.Checks {
 			if !c.OK {
 				t.Errorf("%s: %s: expected %s, got %s", row.Strategy, c.What, c.Want, c.Got)

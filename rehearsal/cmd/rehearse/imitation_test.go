@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/lastcall-dev/lastcall/internal/nettest"
-	"github.com/lastcall-dev/lastcall/internal/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
 // row is a row of rehearse -o json.
@@ -25,6 +25,7 @@ type row struct {
 	LastByteMS  float64 `json:"last_byte_since_ms"`
 	LagMS       float64 `json:"after_last_byte_ms"`
 	AllowanceMS float64 `json:"allowance_ms"`
+	Unjudged    bool    `json:"not_judged"`
 	Checks      []struct {
 		What, Want, Got string
 		OK              bool
@@ -34,6 +35,10 @@ type row struct {
 // judged fails t for each check of a row that failed, other than some.
 func (r row) judged(t *testing.T, other ...string) {
 	t.Helper()
+	if r.Unjudged {
+		t.Logf("%s: not judged: the machine was too busy", r.Strategy)
+		return
+	}
 	for _, c := range r.Checks {
 		if !c.OK && !slices.Contains(other, c.What) {
 			t.Errorf("%s: %s: expected %s, got %s", r.Strategy, c.What, c.Want, c.Got)
@@ -100,7 +105,8 @@ func TestImitationIsAsTheOriginal(t *testing.T) {
 			// run and shortly after it in the other ends the pods a second apart.
 			most += 1000
 		}
-		if o.Status != m.Status || o.Body != m.Body || o.Killed != m.Killed || abs(o.LastByteMS-m.LastByteMS) > most || abs(o.StayedMS-m.StayedMS) > most {
+		late := !o.Unjudged && !m.Unjudged && (abs(o.LastByteMS-m.LastByteMS) > most || abs(o.StayedMS-m.StayedMS) > most)
+		if o.Status != m.Status || o.Body != m.Body || o.Killed != m.Killed || late {
 			t.Errorf("%s: the original's request got %d (%q) after %.0f ms, its pod was gone after %.0f ms, killed: %v; the imitation's got %d (%q) after %.0f ms, gone after %.0f ms, killed: %v",
 				o.Strategy, o.Status, o.Body, o.LastByteMS, o.StayedMS, o.Killed, m.Status, m.Body, m.LastByteMS, m.StayedMS, m.Killed)
 		}

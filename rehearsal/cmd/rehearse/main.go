@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/lastcall-dev/lastcall/internal/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/rehearsal/command"
 )
 
@@ -14,6 +14,6 @@ var version = ""
 
 func main() {
 	root := command.Rehearse()
-	root.AddCommand(command.HTTPBin(), command.Gateway(), command.EnterContainer())
+	root.AddCommand(command.HTTPBin(), command.Gateway())
 	os.Exit(cli.Main(root, cli.Version(version)))
 }

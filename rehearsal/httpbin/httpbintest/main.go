@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lastcall-dev/lastcall/internal/programtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 	"github.com/lastcall-dev/lastcall/rehearsal/httpbin"
 )
 

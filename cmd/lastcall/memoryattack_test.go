@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
+)
+
+// attackConnections is how many connections one client opens.
+const attackConnections = 4500
+
+// attackMemory is the limit of the sidecar's container, bytes.
+const attackMemory = 64 << 20
+
+// One client opens thousands of connections and sends on each as much as may be held before a request passes. A sidecar in
+// 64 MiB lives, before and during its drain, and another client's requests are answered, on new connections and on a kept one.
+//
+//	go test -run TestUnfinishedRequests -v ./cmd/lastcall
+func TestUnfinishedRequests(t *testing.T) {
+	program := programtest.Build(t)
+	authority := certificatetest.New(t)
+	secret := certificatetest.NewSecret(t)
+	secret.Write(authority.Sign("sidecar", 0), nil)
+	withTLS := ",tls-cert=" + secret.Cert() + ",tls-key=" + secret.Key()
+
+	head := "GET / HTTP/1.1\r\nHost: app\r\nX: " + strings.Repeat("x", 58<<10)
+	block := h2Block()
+	for _, attack := range []struct {
+		name, options string
+		bytes         string
+	}{
+		{"heads", "", head},
+		{"heads of one byte", ",protocol=http", "G"},
+		{"header blocks of HTTP/2", "", block},
+		{"ClientHellos that pass through", "", record(16100, "\x01\x00\xff\xff", 16000)},
+		{"ClientHellos", withTLS, record(16004, "\x01\x00\xff\xff", 16000) + record(16000, "", 16000) + record(16000, "", 16000)},
+		{"pipelined requests", "", strings.Repeat("GET /never HTTP/1.1\r\nHost: app\r\nX: "+strings.Repeat("x", 700)+"\r\n\r\n", 80)},
+		{"silence", "", ""},
+	} {
+		for _, phase := range []string{"serving", "draining"} {
+			t.Run(attack.name+", "+phase, func(t *testing.T) {
+				app := startNeverApp(t)
+				address, status := freeLoopback(t), freeLoopback(t)
+				_, port, _ := net.SplitHostPort(status)
+				cmd := exec.Command(program, "agent", "--status-port", port, "--admin-address", "off", "--termination-log", "", "--inbound", address+"="+app+attack.options)
+				cmd.Env = append(os.Environ(), "GOGC=", "GOMEMLIMIT=", "MINIMUM_DRAIN_DURATION=120s", "TERMINATION_GRACE_PERIOD_SECONDS=300", "LASTCALL_GRACE_PERIOD=300s")
+				var logged strings.Builder
+				cmd.Stderr = &logged
+				programtest.Within(t, cmd, attackMemory)
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				ended := make(chan struct{})
+				go func() { defer close(ended); _ = cmd.Wait() }()
+				t.Cleanup(func() {
+					_ = cmd.Process.Kill()
+					<-ended
+					if t.Failed() {
+						t.Log(logged.String())
+					}
+				})
+				eventually(t, "the agent is ready", func() bool { return textOf("http://"+status+"/healthz/ready") != "" })
+				url := "http://" + address + "/"
+				transport := &http.Transport{}
+				if strings.Contains(attack.options, "tls-cert") {
+					url, transport = "https://"+address+"/", &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool(), ServerName: "sidecar"}}
+				}
+				if phase == "draining" {
+					_ = cmd.Process.Signal(syscall.SIGTERM)
+					eventually(t, "the drain is announced", func() bool {
+						resp, err := (&http.Client{Transport: transport}).Get(url)
+						if err != nil {
+							return false
+						}
+						_ = resp.Body.Close()
+						return resp.Close
+					})
+				}
+
+				stop := make(chan struct{})
+				var others sync.WaitGroup
+				var answered atomic.Int64
+				var slowest atomic.Int64
+				for _, keep := range []bool{true, false} {
+					tr := transport.Clone()
+					tr.DialContext = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext
+					tr.DisableKeepAlives = !keep
+					client := &http.Client{Timeout: 20 * time.Second, Transport: tr}
+					others.Go(func() {
+						defer client.CloseIdleConnections()
+						for {
+							select {
+							case <-stop:
+								return
+							case <-time.After(10 * time.Millisecond):
+							}
+							began := time.Now()
+							resp, err := client.Get(url)
+							if err != nil {
+								t.Errorf("another client's request (kept connection: %v) after %v: %v", keep, time.Since(began), err)
+								return
+							}
+							_, _ = io.Copy(io.Discard, resp.Body)
+							_ = resp.Body.Close()
+							if resp.StatusCode != 200 {
+								t.Errorf("another client's request (kept connection: %v): %s", keep, resp.Status)
+								return
+							}
+							answered.Add(1)
+							slowest.Store(max(slowest.Load(), int64(time.Since(began))))
+						}
+					})
+				}
+				began := time.Now()
+				conns := openAttack(t, address, attack.bytes)
+				took := time.Since(began)
+				before := answered.Load()
+				eventually(t, "another client's requests are answered afterwards", func() bool {
+					return answered.Load() >= before+20 || t.Failed()
+				})
+				close(stop)
+				others.Wait()
+				select {
+				case <-ended:
+					t.Errorf("the sidecar has ended: %v", cmd.ProcessState)
+				default:
+				}
+				t.Logf("%d connections in %v; %d of others' requests answered, the slowest in %v; most memory %d MiB; %s",
+					len(conns), took.Round(time.Millisecond), answered.Load(), time.Duration(slowest.Load()).Round(time.Millisecond), programtest.Peak(t, cmd)>>20, evictions(status))
+				for _, c := range conns {
+					_ = c.Close()
+				}
+			})
+		}
+	}
+}
+
+// openAttack opens the connections and sends the bytes on each, as far as the peer takes them.
+func openAttack(t *testing.T, address, bytes string) []net.Conn {
+	t.Helper()
+	var mu sync.Mutex
+	var conns []net.Conn
+	var attackers sync.WaitGroup
+	var next atomic.Int64
+	for range 16 {
+		attackers.Go(func() {
+			for next.Add(1) <= attackConnections {
+				c, err := net.DialTimeout("tcp", address, patience)
+				if err != nil {
+					continue
+				}
+				mu.Lock()
+				conns = append(conns, c)
+				mu.Unlock()
+				_ = c.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
+				_, _ = io.WriteString(c, bytes)
+			}
+		})
+	}
+	attackers.Wait()
+	return conns
+}
+
+// evictions are the metrics of what was ended for the memory's sake.
+func evictions(status string) string {
+	var out []string
+	for line := range strings.Lines(textOf("http://" + status + "/metrics")) {
+		if strings.HasPrefix(line, "lastcall_connections_evicted_total") && !strings.HasSuffix(line, " 0\n") || strings.HasPrefix(line, "lastcall_unfinished_bytes") {
+			out = append(out, strings.TrimSpace(line))
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// h2Block begins HTTP/2 and a header block that does not end: a HEADERS frame, and most of a CONTINUATION.
+func h2Block() string {
+	var out strings.Builder
+	out.WriteString(http2.ClientPreface)
+	_ = http2.NewFramer(&out, nil).WriteSettings()
+	for _, frame := range []struct {
+		kind      http2.FrameType
+		of, bytes int
+	}{{http2.FrameHeaders, 8000, 8000}, {http2.FrameContinuation, 52000, 51000}} {
+		out.Write([]byte{0, byte(frame.of >> 8), byte(frame.of), byte(frame.kind), 0})
+		out.Write(binary.BigEndian.AppendUint32(nil, 1))
+		out.WriteString(strings.Repeat("\x82", frame.bytes))
+	}
+	return out.String()
+}
+
+// record is a handshake record of TLS, with the header of a message and so many bytes of it.
+func record(length uint16, header string, bytes int) string {
+	return string(binary.BigEndian.AppendUint16([]byte{22, 3, 1}, length)) + header + strings.Repeat("x", bytes)
+}
+
+// startNeverApp answers each request but those for /never, and HTTP/2 with SETTINGS. It does not decode header blocks: with
+// the race detector net/http's server takes ten times as much of the processors for them as the sidecar.
+func startNeverApp(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				for r := bufio.NewReader(c); ; {
+					request, err := http.ReadRequest(r)
+					switch {
+					case err != nil:
+						return
+					case request.Method == "PRI":
+						_ = http2.NewFramer(c, nil).WriteSettings()
+						fallthrough
+					case request.URL.Path == "/never":
+						_, _ = io.Copy(io.Discard, r)
+						return
+					}
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nanswered")
+				}
+			}()
+		}
+	}()
+	return ln.Addr().String()
+}

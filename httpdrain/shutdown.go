@@ -1,0 +1,56 @@
+package httpdrain
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"reflect"
+	"slices"
+	"sync/atomic"
+)
+
+// callOnShutdown calls the functions of RegisterOnShutdown when the draining phase ends, as Shutdown would: before, new
+// clients might still come, which the functions would miss. If the program has called Shutdown, net/http has called them.
+func (p *Plane) callOnShutdown() {
+	p.mu.Lock()
+	isOwners := p.shut
+	p.mu.Unlock()
+	if isOwners {
+		return
+	}
+	for _, f := range onShutdown(p.server) {
+		go f()
+	}
+}
+
+// onShutdown returns the functions of RegisterOnShutdown. Only Shutdown would call them, which also disables keep-alive for
+// good, and a drain can be cancelled. The field is not documented: TestRegisterOnShutdown fails if it changes.
+func onShutdown(s *http.Server) []func() {
+	field := reflect.ValueOf(s).Elem().FieldByName("onShutdown")
+	if !field.IsValid() || field.Type() != reflect.TypeFor[[]func()]() {
+		return nil
+	}
+	return slices.Clone(*(*[]func())(field.Addr().UnsafePointer()))
+}
+
+// shutDown is called when the program has called the server's own Shutdown or Close, which waits for the connections.
+func (p *Plane) shutDown() {
+	if p.onOwner != nil {
+		p.onOwner()
+		return
+	}
+	_ = p.Drain(context.Background())
+	_ = p.Close(context.Background())
+}
+
+// watched notes that a server has accepted from a listener: net/http returns ErrServerClosed at once for a server that was
+// shut down or served before.
+type watched struct {
+	net.Listener
+	isUsed atomic.Bool
+}
+
+func (w *watched) Accept() (net.Conn, error) {
+	w.isUsed.Store(true)
+	return w.Listener.Accept()
+}

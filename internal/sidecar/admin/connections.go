@@ -1,0 +1,107 @@
+package admin
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
+)
+
+// connections is /connections, which Envoy does not have.
+func (s *Server) connections(q query) answer {
+	format, _ := q.get("format")
+	media, body, err := WriteConnections(s.Plane.Connections(), format)
+	if err != nil {
+		return text(http.StatusBadRequest, err.Error()+"\n")
+	}
+	return answer{status: http.StatusOK, media: media, body: body}
+}
+
+// WriteConnections writes a list as a table for people, or with format json for programs.
+func WriteConnections(list []pipe.Connection, format string) (media string, body []byte, err error) {
+	switch format {
+	case "", "text":
+		return mediaText, connectionsTable(list), nil
+	case "json":
+		if list == nil {
+			list = []pipe.Connection{}
+		}
+		body, err = encode(struct {
+			Connections []pipe.Connection `json:"connections"`
+		}{list}, "")
+		return mediaJSON, body, err
+	}
+	return "", nil, fmt.Errorf("format %q: must be text or json", format)
+}
+
+func connectionsTable(list []pipe.Connection) []byte {
+	var b bytes.Buffer
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "PEER\tLISTENER\tAPP\tPROTOCOL\tTLS\tSTATE\tAGE\tRECEIVED\tSENT\tREQUEST")
+	for _, c := range list {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n",
+			c.Peer, c.Listener, c.App, cmp.Or(c.Protocol, "-"), tlsText(c.TLS), stateText(&c), age(c.Age), c.Received, c.Sent, oldest(&c))
+	}
+	_ = w.Flush()
+	return b.Bytes()
+}
+
+func stateText(c *pipe.Connection) string {
+	if c.Idle > 0 {
+		return string(c.State) + " " + age(c.Idle)
+	}
+	return string(c.State)
+}
+
+// oldest is the request that has taken longest, and the number of others.
+func oldest(c *pipe.Connection) string {
+	if len(c.Requests) == 0 {
+		return "-"
+	}
+	r := c.Requests[0]
+	s := terminal.Printable(r.Line) + " " + age(r.Age)
+	if r.Status != 0 {
+		s += " " + strconv.Itoa(r.Status)
+	}
+	if c.Open > 1 {
+		s += fmt.Sprintf(" and %d more", c.Open-1)
+	}
+	return s
+}
+
+// tlsText is the version, or that TLS passes through, and the names.
+func tlsText(t *tcp.TLSInfo) string {
+	if t == nil {
+		return "-"
+	}
+	words := []string{cmp.Or(t.Version, "passed")}
+	for _, s := range []string{t.ServerName, t.ALPN, t.Peer} {
+		if s != "" {
+			words = append(words, terminal.Printable(s))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// age is a rounded duration for people: about three digits.
+func age(ms drain.Millis) string {
+	d := time.Duration(ms).Round(time.Millisecond)
+	switch {
+	case d >= time.Hour:
+		return d.Truncate(time.Minute).String()
+	case d >= 10*time.Second:
+		return d.Truncate(time.Second).String()
+	case d >= time.Second:
+		return d.Truncate(100 * time.Millisecond).String()
+	}
+	return d.String()
+}

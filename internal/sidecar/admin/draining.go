@@ -1,0 +1,160 @@
+package admin
+
+import (
+	"net/http"
+	"sync"
+	"time"
+)
+
+// draining is the state requested by /drain_listeners and /healthcheck.
+//
+// The two are independent, as in Envoy: the closing of connections after a failed health check ends with
+// /healthcheck/ok, that of a drain never ends. Of several drains the first one counts, but one that is not graceful
+// always stops the listeners.
+type draining struct {
+	plane     Plane
+	drainTime time.Duration
+	idleAfter time.Duration
+
+	mu      sync.Mutex // guards what follows
+	failed  bool       // /healthcheck/fail
+	drains  bool       // /drain_listeners
+	stopped bool       // the listeners are closed
+	idle    *time.Timer
+	stop    *time.Timer
+	timers  sync.WaitGroup // one per timer that is set
+}
+
+// drain is /drain_listeners.
+func (d *draining) drain(graceful, skipExit bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	first := !d.drains
+	d.drains = true
+	d.drainPlane()
+	switch {
+	case skipExit:
+	case !graceful:
+		d.stopAccepting()
+	case first:
+		d.stop = d.after(d.drainTime, d.stopAccepting)
+	}
+}
+
+// fail is /healthcheck/fail: like Envoy, the data plane announces the end of each connection while it still accepts new
+// ones.
+func (d *draining) fail() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failed = true
+	d.drainPlane()
+}
+
+// pass is /healthcheck/ok.
+func (d *draining) pass() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was := d.failed
+	d.failed = false
+	if was && !d.drains {
+		d.unset(&d.idle)
+		d.plane.Resume()
+	}
+}
+
+// drainPlane may be called twice: the data plane may have resumed in between. mu is held.
+func (d *draining) drainPlane() {
+	d.plane.Drain()
+	if d.idle == nil {
+		d.idle = d.after(d.idleAfter, d.plane.CloseIdle)
+	}
+}
+
+// stopAccepting closes the listeners. mu is held.
+func (d *draining) stopAccepting() {
+	if !d.stopped {
+		d.stopped = true
+		d.plane.StopAccepting()
+	}
+}
+
+// after calls f with mu held unless the timer is unset before. mu is held.
+func (d *draining) after(wait time.Duration, f func()) *time.Timer {
+	d.timers.Add(1)
+	var t *time.Timer
+	t = time.AfterFunc(wait, func() {
+		defer d.timers.Done()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if t == d.idle || t == d.stop {
+			f()
+		}
+	})
+	return t
+}
+
+// unset stops the timer. mu is held.
+func (d *draining) unset(t **time.Timer) {
+	if *t != nil && (*t).Stop() {
+		d.timers.Done()
+	}
+	*t = nil
+}
+
+// reset clears everything: the data plane serves as at the start.
+func (d *draining) reset() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failed, d.drains, d.stopped = false, false, false
+	d.unset(&d.idle)
+	d.unset(&d.stop)
+}
+
+// close stops the timers and waits for those that have fired.
+func (d *draining) close() {
+	d.mu.Lock()
+	d.unset(&d.idle)
+	d.unset(&d.stop)
+	d.mu.Unlock()
+	d.timers.Wait()
+}
+
+// state is what the rest of the API needs.
+func (d *draining) state() (failed, stopped bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failed, d.stopped
+}
+
+func (s *Server) drainListeners(q query) answer {
+	s.draining.drain(q.has("graceful"), q.has("skip_exit"))
+	return ok()
+}
+
+func (s *Server) healthFail(query) answer { s.draining.fail(); return ok() }
+func (s *Server) healthOK(query) answer   { s.draining.pass(); return ok() }
+
+func (s *Server) quit(query) answer {
+	a := ok()
+	a.then = func() { s.Quit(s.ctx) }
+	return a
+}
+
+// ready is 200 while the server is live. As in Envoy, only a failed health check changes it, not a drain.
+func (s *Server) ready(query) answer {
+	failed, _ := s.draining.state()
+	status := http.StatusOK
+	if failed {
+		status = http.StatusServiceUnavailable
+	}
+	return text(status, stateName(failed)+"\n")
+}
+
+// stateName is Envoy's server.state. The two states before the data plane serves do not occur: the API is not available
+// then. A failed health check is called draining, but a drain does not lead to it.
+func stateName(isFailed bool) string {
+	if isFailed {
+		return "DRAINING"
+	}
+	return "LIVE"
+}

@@ -1,0 +1,117 @@
+package admin
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The requests to the API at each second, and the calls of the data plane
+// then: closing at once, the idle after 5 s, the listeners after 45 s.
+func TestDraining(t *testing.T) {
+	type step struct {
+		at   int // seconds since the start
+		do   func(*draining)
+		want string // asked of the plane until the next step
+	}
+	graceful := func(d *draining) { d.drain(true, false) }
+	forever := func(d *draining) { d.drain(true, true) }
+	atOnce := func(d *draining) { d.drain(false, false) }
+	wait := func(*draining) {}
+	for _, tt := range []struct {
+		name  string
+		steps []step
+	}{
+		{"graceful: listeners stop after the drain time", []step{
+			{0, graceful, "drain"}, {4, wait, "close-idle"}, {44, wait, "stop"}, {600, wait, ""},
+		}},
+		{"not graceful: listeners stop at once", []step{
+			{0, atOnce, "drain stop"}, {1, wait, "close-idle"}, {600, wait, ""},
+		}},
+		{"skip_exit: listeners never stop", []step{
+			{0, forever, "drain"}, {1, wait, "close-idle"}, {600, wait, ""},
+		}},
+		{"skip_exit without graceful is the same", []step{
+			{0, func(d *draining) { d.drain(false, true) }, "drain"}, {1, wait, "close-idle"}, {600, wait, ""},
+		}},
+		{"a second graceful drain changes nothing", []step{
+			{0, graceful, "drain"}, {1, wait, "close-idle"}, {30, graceful, "drain"}, {44, wait, "stop"}, {600, wait, ""},
+		}},
+		{"after skip_exit a graceful drain stops nothing", []step{
+			{0, forever, "drain"}, {1, wait, "close-idle"}, {10, graceful, "drain"}, {600, wait, ""},
+		}},
+		{"one that is not graceful stops at once even then, and only once", []step{
+			{0, graceful, "drain"}, {1, wait, "close-idle"}, {10, atOnce, "drain stop"}, {600, wait, ""},
+		}},
+		{"a failed health check stops nothing", []step{
+			{0, (*draining).fail, "drain"}, {1, wait, "close-idle"}, {600, wait, ""},
+		}},
+		{"and is cancelled", []step{
+			{0, (*draining).fail, "drain"}, {1, (*draining).pass, "resume"}, {600, wait, ""},
+		}},
+		{"and may fail again", []step{
+			{0, (*draining).fail, "drain"}, {1, (*draining).pass, "resume"}, {2, (*draining).fail, "drain"}, {6, wait, "close-idle"}, {600, wait, ""},
+		}},
+		{"a drain is not cancelled by it", []step{
+			{0, (*draining).fail, "drain"}, {1, graceful, "drain"}, {2, (*draining).pass, "close-idle"}, {44, wait, "stop"}, {600, wait, ""},
+		}},
+		{"to pass without having failed is nothing", []step{
+			{0, (*draining).pass, ""}, {600, wait, ""},
+		}},
+		{"a reset forgets the drain and its timers", []step{
+			{0, graceful, "drain"}, {1, (*draining).reset, ""}, {600, graceful, "drain"}, {601, wait, "close-idle"}, {644, wait, "stop"}, {700, wait, ""},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				plane := &fakePlane{}
+				d := &draining{plane: plane, drainTime: 45 * time.Second, idleAfter: 5 * time.Second}
+				defer d.close()
+				for i, s := range tt.steps {
+					time.Sleep(time.Until(began.Add(time.Duration(s.at) * time.Second)))
+					s.do(d)
+					until := 2000
+					if i+1 < len(tt.steps) {
+						until = tt.steps[i+1].at
+					}
+					time.Sleep(time.Until(began.Add(time.Duration(until)*time.Second - time.Millisecond)))
+					synctest.Wait()
+					if was := plane.was(); was != s.want {
+						t.Fatalf("from second %d to %d the plane was called with %q, want %q", s.at, until, was, s.want)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestHealthcheckIsSeenEverywhere(t *testing.T) {
+	s, plane := startServer(t)
+	look := func(status int, state, live, number string) {
+		t.Helper()
+		if resp, body := ask(t, s, "GET", "/ready"); resp.StatusCode != status || body != state+"\n" {
+			t.Errorf("/ready: %s %q", resp.Status, body)
+		}
+		if _, body := ask(t, s, "GET", "/stats?filter=^server\\.(live|state)$"); body != "server.live: "+live+"\nserver.state: "+number+"\n" {
+			t.Errorf("/stats: %q", body)
+		}
+	}
+	look(200, "LIVE", "1", "0")
+	ask(t, s, "POST", "/healthcheck/fail")
+	look(503, "DRAINING", "0", "1")
+	ask(t, s, "POST", "/healthcheck/ok")
+	look(200, "LIVE", "1", "0")
+	ask(t, s, "POST", "/drain_listeners") // a drain is no failure
+	look(200, "LIVE", "1", "0")
+	if _, body := ask(t, s, "GET", "/stats?filter=listener_stopped|total_listeners_active"); body != "listener_manager.listener_stopped: 2\nlistener_manager.total_listeners_active: 2\n" {
+		t.Error(body)
+	}
+	if was := plane.was(); was != "drain resume drain stop" {
+		t.Errorf("asked of the plane: %s", was)
+	}
+	s.Resumed()
+	if _, body := ask(t, s, "GET", "/stats?filter=listener_stopped"); body != "listener_manager.listener_stopped: 0\n" {
+		t.Error(body)
+	}
+}

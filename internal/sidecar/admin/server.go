@@ -1,0 +1,94 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
+)
+
+// Options of a server.
+type Options struct {
+	Plane     Plane
+	Quit      func(context.Context) // /quitquitquit, called after the response was sent
+	DrainTime time.Duration         // from /drain_listeners?graceful to the closing of the listeners: Envoy's --drain-time-s
+
+	// IdleAfter is how long after the start of a drain idle connections are closed. Istio's minDrainDuration fits:
+	// until then clients may not yet know of other endpoints.
+	IdleAfter time.Duration
+
+	Log    *slog.Logger                                        // nil: none
+	Listen func(network, address string) (net.Listener, error) // nil: net.Listen
+}
+
+// Server serves the API on one address.
+type Server struct {
+	Options
+	table    []command
+	draining *draining
+	own      counts
+	throttle logs.Throttle
+	began    time.Time
+	ctx      context.Context // ends when Close has waited for responses
+	cancel   context.CancelFunc
+
+	listener net.Listener
+	http     *http.Server
+	served   chan struct{}
+	due      sideport.Due
+}
+
+// Start listens on address, host:port, and serves until Close.
+func Start(address string, o Options) (*Server, error) {
+	if o.Listen == nil {
+		o.Listen = net.Listen
+	}
+	ln, err := o.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the admin API on %s: %w", address, err)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{
+		Options:  o,
+		table:    commands(),
+		draining: &draining{plane: o.Plane, drainTime: o.DrainTime, idleAfter: o.IdleAfter},
+		began:    time.Now(),
+		listener: ln,
+		served:   make(chan struct{}),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.http = sideport.New(s, o.Log)
+	s.http.ConnState = s.own.connection
+	go func() {
+		defer close(s.served)
+		if err := s.http.Serve(sideport.Limit(ln)); !errors.Is(err, http.ErrServerClosed) {
+			o.Log.Error("the admin server has stopped", "error", err)
+		}
+	}()
+	return s, nil
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Resumed is called when the data plane serves again after a cancelled drain: requests to this API before that are
+// undone.
+func (s *Server) Resumed() { s.draining.reset() }
+
+// Close waits for the requests in progress, and stops.
+func (s *Server) Close() {
+	rest := s.due.Wait()
+	s.cancel()
+	sideport.End(s.http)
+	<-s.served
+	rest()
+	s.draining.close()
+}

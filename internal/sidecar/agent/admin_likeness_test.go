@@ -1,0 +1,188 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
+)
+
+// The same requests to a real Envoy's admin API and to the pipe's, after the
+// same traffic through both. Envoy listens on 127.0.0.1, the pipe on 127.0.0.2
+// with the same ports, so that all names are the same but for that.
+
+const (
+	envoyHost = "127.0.0.1"
+	pipeHost  = "127.0.0.2"
+)
+
+// side is one of the two.
+type side struct {
+	admin   string // host:port
+	web, db string // its listeners
+	client  *http.Client
+}
+
+type said struct {
+	status int
+	header map[string]string
+	body   string
+}
+
+func (s *side) ask(t *testing.T, method, target string) said {
+	t.Helper()
+	req, err := http.NewRequest(method, "http://"+s.admin+target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Close = method == http.MethodHead // Envoy 1.40 sends a body even then, which breaks keep-alive
+	resp, err := s.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := said{resp.StatusCode, make(map[string]string), strings.ReplaceAll(string(body), pipeHost, envoyHost)}
+	for name := range resp.Header {
+		out.header[strings.ToLower(name)] = strings.Join(resp.Header[name], ", ")
+	}
+	if out.header["date"] != "" {
+		out.header["date"] = "a date"
+	}
+	if method != http.MethodHead { // Envoy says chunked there too, net/http does not
+		out.header["transfer-encoding"] = strings.Join(resp.TransferEncoding, ", ")
+	}
+	out.header["connection"] = fmt.Sprint("close ", resp.Close)
+	return out
+}
+
+// bootstrap has what the pipe has: one listener for HTTP, one for TCP, one app.
+const bootstrap = `{
+ "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}},
+ "stats_flush_interval": "0.050s",
+ "static_resources": {
+  "listeners": [
+   {"name": "ingress_http", "traffic_direction": "INBOUND",
+    "address": {"socket_address": {"address": "127.0.0.1", "port_value": %[1]s}},
+    "filter_chains": [{"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": {
+     "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+     "stat_prefix": "ingress_http",
+     "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "inbound|%[3]s||", "timeout": "0s"}}]}]},
+     "http_filters": [{"name": "router", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}]}}]}]},
+   {"name": "db", "traffic_direction": "INBOUND",
+    "address": {"socket_address": {"address": "127.0.0.1", "port_value": %[2]s}},
+    "filter_chains": [{"filters": [{"name": "envoy.filters.network.tcp_proxy", "typed_config": {
+     "@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
+     "stat_prefix": "db", "cluster": "inbound|%[3]s||"}}]}]}],
+  "clusters": [{"name": "inbound|%[3]s||", "type": "STATIC", "connect_timeout": "1s", "load_assignment": {"cluster_name": "inbound|%[3]s||",
+   "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %[3]s}}}}]}]}}]}}`
+
+// startBoth starts an Envoy and an agent that are each other's likeness. Both
+// stop listening drainTime (whole seconds) after a graceful drain.
+func startBoth(t *testing.T, drainTime time.Duration) (envoy, own *side) {
+	t.Helper()
+	program := peers.Need(t, "envoy")
+	webPort, dbPort := portOf(freeAddress(t)), portOf(freeAddress(t))
+	admin, address := withAdmin(t, "ingress_http")
+	var app string
+	start(t, []string{"MINIMUM_DRAIN_DURATION=60s"}, admin, func(o *Options) {
+		app = o.Inbound[0].App
+		o.Inbound[0].Listen = net.JoinHostPort(pipeHost, webPort)
+		o.Inbound = append(o.Inbound, pipe.Inbound{Listen: net.JoinHostPort(pipeHost, dbPort), App: app, Protocol: pipe.TCP, Name: "db"})
+		o.Settings.DrainDuration.Value = drainTime
+	})
+	own = &side{admin: address, web: net.JoinHostPort(pipeHost, webPort), db: net.JoinHostPort(pipeHost, dbPort)}
+	envoy = &side{web: net.JoinHostPort(envoyHost, webPort), db: net.JoinHostPort(envoyHost, dbPort)}
+
+	folder := t.TempDir()
+	config, adminFile := filepath.Join(folder, "envoy.json"), filepath.Join(folder, "admin")
+	if err := os.WriteFile(config, fmt.Appendf(nil, bootstrap, webPort, dbPort, portOf(app)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, program, "-c", config, "--admin-address-path", adminFile, "--disable-hot-restart",
+		"--concurrency", "1", "--drain-time-s", fmt.Sprint(int(drainTime.Seconds())), "--drain-strategy", "immediate", "-l", "error")
+	var log logstest.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); _ = cmd.Wait() })
+	until(t, "Envoy live", func() bool {
+		b, err := os.ReadFile(adminFile)
+		if err != nil || len(b) == 0 {
+			return false
+		}
+		envoy.admin = strings.TrimSpace(string(b))
+		body, err := getFrom(envoy.admin, "/ready")
+		return err == nil && body == "LIVE\n"
+	})
+	for _, s := range []*side{envoy, own} {
+		transport := &http.Transport{MaxConnsPerHost: 1}
+		s.client = &http.Client{Transport: transport, Timeout: 5 * time.Second}
+		t.Cleanup(transport.CloseIdleConnections)
+	}
+	return envoy, own
+}
+
+func portOf(address string) string {
+	_, port, _ := net.SplitHostPort(address)
+	return port
+}
+
+func until(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not %s", what)
+		}
+	}
+}
+
+// traffic is the same for both: one connection that is kept after two requests,
+// one that is gone after one, and one for TCP.
+func (s *side) traffic(t *testing.T) {
+	t.Helper()
+	stays := keep(t, s.web)
+	stays.ask()
+	stays.ask()
+	goes := keep(t, s.web)
+	goes.ask()
+	_ = goes.Close()
+	keep(t, s.db)
+	until(t, "counted", func() bool {
+		return s.ask(t, "GET", "/stats?filter=^listener.*downstream_cx_destroy$&usedonly").body != "" &&
+			strings.Contains(s.ask(t, "GET", "/stats?filter=total_connections").body, ": 2")
+	})
+}
+
+var numbers = regexp.MustCompile(`\d+`)
+
+// lines are the lines of a body without their values, uptime and other numbers
+// at their end.
+func lines(body string) map[string]bool {
+	out := make(map[string]bool)
+	for line := range strings.Lines(body) {
+		line = strings.TrimRight(line, "\n")
+		if i := strings.LastIndexAny(line, " "); i >= 0 && numbers.FindString(line[i+1:]) == line[i+1:] {
+			line = line[:i]
+		}
+		out[line] = true
+	}
+	return out
+}

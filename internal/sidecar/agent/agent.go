@@ -1,0 +1,433 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/admin"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/hotrestart"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/outbound"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
+)
+
+// Exit codes.
+const (
+	CodeIntended = 0 // an intended exit
+	CodeCrashed  = 1 // an unexpected exit
+	CodeCut      = 3 // requests or connections were cut, with FailOnCut
+)
+
+// Options of an agent.
+type Options struct {
+	Settings        *meshconfig.Settings
+	Inbound         []pipe.Inbound
+	Limits          pipe.Limits
+	H2              http2.Limits
+	Endings         pipe.Endings
+	AccessLog       io.Writer // of the pipe; nil: none
+	AccessLogFormat accesslog.Format
+
+	Envoy    *envoy.Options     // if set, the data plane instead of the pipe, with its own inbound listeners
+	Outbound string             // host:port that receives captured outbound connections; empty: none
+	Admin    Admin              // Envoy's admin API for the pipe; a real Envoy has its own
+	Terminal *terminal.Terminal // where a person watches; may be nil
+	Log      *slog.Logger
+	Metrics  []prometheus.Collector // scraped in addition to the agent's own
+
+	// HookToken is the TOKEN of GET /wait/TOKEN, the preStop hook of app containers by httpGet, which arrives from the
+	// node. SidecarToken is that of the sidecar's own hook. Empty: no such path.
+	HookToken, SidecarToken string
+
+	Sidecar       Sidecar // kind of container in which the agent runs
+	AppContainers int     // in the pod; 0 means one
+	Probes        Probes  // the app's, and hooks, that an injector redirected to the status port; nil: none
+
+	StatusAddress  string // host of the status server; empty: all addresses. Its port is Settings.StatusPort
+	TerminationLog string // file for the container's termination message; empty: none
+	FailOnCut      bool   // end with CodeCut when requests or connections were cut
+	ExitWithApp    bool   // end a sidecar when the app has exited by itself, as a job does
+	LeanScrape     bool   // omit Envoy's gauges that only a drain needs from /stats/prometheus
+	Profiles       bool   // serve Go's profiles on the status port, for requests from this pod
+
+	App           *exec.Cmd             // starts with the agent and is stopped after the drain, see end; may be nil
+	Succession    *hotrestart.Service   // makes a hot restart possible; nil: none
+	Signals       <-chan drain.Signal   // stop the agent; drainSignals merges them with hooks
+	StopSignal    func() syscall.Signal // the first one that arrived by Signals, 0 for none yet; nil: SIGTERM
+	AppStopSignal syscall.Signal        // stops App; 0: StopSignal, but SIGTERM after Ctrl-C and the end of a terminal
+	Reload        <-chan struct{}       // makes the agent read its certificates again
+}
+
+// agent is one run.
+type agent struct {
+	Options
+	log      *slog.Logger
+	plane    drain.DataPlane
+	app      *process.Child // nil without an app
+	status   *status
+	outbound *outbound.Proxy // nil without one
+	admin    *admin.Server   // nil when it is not answered
+	phases   *phases
+
+	drainSignals chan drain.Signal // everything that begins or ends a drain
+
+	hooks    *hooks
+	restarts chan restartedContainer
+	throttle logs.Throttle // for log lines that a peer can cause
+
+	presences *presences
+
+	endingApp atomic.Bool    // the app was sent its stop signal
+	appSignal syscall.Signal // this one; only for end's goroutine
+}
+
+// Run starts everything, serves, and returns the exit code once all has stopped. It returns
+//
+//  1. when something cannot be started: an error, and nothing is left running;
+//  2. after a stop signal or a hook: drained, then the app is stopped, then the rest;
+//  3. at /quitquitquit: at once;
+//  4. when the app exits by itself: responses in flight are delivered, then everything stops, with the app's exit code;
+//  5. when the data plane exits by itself: CodeCrashed;
+//  6. when a successor has taken over: drained, then the app is stopped, within parentShutdownDuration;
+//  7. when ctx ends: at once.
+func Run(ctx context.Context, o Options) (code int, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a := newAgent(o)
+	reaped := make(chan struct{})
+	go func() { defer close(reaped); process.Reap(ctx) }()
+	defer func() { cancel(); <-reaped }()
+
+	if err := a.startUnlessStopped(ctx); err != nil {
+		if errors.Is(err, errStopped) {
+			return CodeIntended, nil
+		}
+		return CodeCrashed, err
+	}
+	defer a.status.close()
+	defer a.presences.end()
+	defer a.stopAdmin()
+	var hearing sync.WaitGroup
+	hearing.Go(func() { a.hear(ctx) })
+	hearing.Go(func() {
+		a.Succession.Run(ctx, a.alive, func() { a.signal(ctx, drain.Terminate) })
+	})
+	hearing.Go(func() { a.awaitServing(ctx) })
+	hearing.Go(func() { a.handleRestarts(ctx) })
+	defer func() { cancel(); a.Succession.Stop(); hearing.Wait() }()
+	if p, ok := a.plane.(*envoy.Plane); ok { // it holds goroutines and the kernel's socket table
+		defer p.Shut()
+	}
+
+	report := a.serve(ctx)
+	return a.end(ctx, report), nil
+}
+
+// newAgent is an agent that has not started.
+func newAgent(o Options) *agent {
+	if o.Succession == nil {
+		o.Succession = noSuccession(o.Log)
+	}
+	return &agent{
+		Options: o, log: o.Log, phases: newPhases(), drainSignals: make(chan drain.Signal, 16),
+		hooks: newHooks(), restarts: make(chan restartedContainer), presences: newPresences(),
+	}
+}
+
+// errStopped ends a start that a stop signal interrupts.
+var errStopped = errors.New("stopped while starting")
+
+// startUnlessStopped starts everything. A stop signal interrupts the start: an Envoy may take long until it serves, or
+// never serve.
+func (a *agent) startUnlessStopped(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	started, heard := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(heard)
+		select {
+		case s := <-a.Signals:
+			a.Succession.Signalled()
+			a.drainSignals <- s
+			cancel(errStopped)
+		case <-started:
+		}
+	}()
+	err := a.start(ctx)
+	close(started)
+	<-heard
+	if err != nil && errors.Is(context.Cause(ctx), errStopped) {
+		return errStopped
+	}
+	return err
+}
+
+func (a *agent) start(ctx context.Context) (err error) {
+	appWithin, err := a.Succession.TakeOver(a.listenAddresses())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			a.abandonStart()
+		}
+	}()
+	if appWithin > 0 {
+		return a.startAsSuccessor(ctx, appWithin)
+	}
+	if a.status, err = a.startStatus(); err != nil {
+		return err
+	}
+	if err := a.startPlane(ctx); err != nil {
+		return err
+	}
+	a.status.watch(a.plane)
+	if err := errors.Join(a.startAdmin(), a.startOutbound()); err != nil {
+		return err
+	}
+	if a.App != nil {
+		if err := a.startApp(); err != nil {
+			return err
+		}
+		a.phases.awaitApp()
+	}
+	a.phases.ready()
+	return a.Succession.Ready()
+}
+
+// abandonStart ends what has been started. The app has served nothing yet.
+func (a *agent) abandonStart() {
+	a.stopAdmin()
+	if a.status != nil {
+		a.status.close()
+	}
+	if a.plane != nil {
+		a.plane.Kill()
+	}
+	if a.app != nil {
+		a.app.Kill()
+		<-a.app.Done()
+	}
+}
+
+// startPlane starts the data plane.
+func (a *agent) startPlane(ctx context.Context) error {
+	if a.Envoy != nil {
+		p, err := envoy.Start(ctx, *a.Envoy)
+		if err != nil {
+			return err
+		}
+		a.plane = p
+		return nil
+	}
+	cfg := pipe.Config{
+		Inbound: a.Inbound, Limits: a.Limits, H2: a.H2, Endings: a.Endings,
+		OwnPorts: a.ownPorts(), Listen: a.Succession.Listen, Log: a.log,
+	}
+	if a.AccessLog != nil {
+		cfg.AccessLog = accesslog.New(a.AccessLog, a.AccessLogFormat)
+	}
+	p, err := pipe.Start(cfg)
+	if err != nil {
+		return err
+	}
+	a.plane = p
+	for i, in := range a.Inbound {
+		app := in.App
+		if app == "" {
+			app = "(original destination)"
+		}
+		a.log.Info("serving inbound", "listen", p.Addr(i).String(), "app", app, "protocol", in.Protocol.String())
+	}
+	return nil
+}
+
+// hear forwards everything that can end the agent to one channel.
+func (a *agent) hear(ctx context.Context) {
+	var appDone <-chan struct{}
+	if a.app != nil {
+		appDone = a.app.Done()
+	}
+	appGone := a.followApp(ctx)
+	reload, handedOver := a.Reload, a.Succession.HandedOver()
+	for {
+		select {
+		case s := <-a.Signals:
+			if !a.Succession.Signalled() {
+				a.signal(ctx, s)
+			}
+		case <-reload:
+			a.reload()
+		case <-handedOver: // the rest is the successor's
+			reload, handedOver, appGone, appDone = nil, nil, nil, nil
+		case <-appGone:
+			appGone = nil
+			a.appExited(ctx)
+		case <-appDone:
+			if appDone = nil; !a.endingApp.Load() {
+				a.appExited(ctx, "code", a.app.Code())
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// reload reads the certificates again. Changed files are read without this; the log line confirms the signal.
+func (a *agent) reload() {
+	p, isPipe := a.plane.(*pipe.Pipe)
+	if !isPipe {
+		a.log.Info("nothing to reload: a real Envoy has its own configuration")
+		return
+	}
+	a.log.Info("reloading the certificates")
+	p.ReloadCertificates()
+}
+
+// signal passes a signal to the drain, or begins one. It tries the buffered send first: an HTTP caller may disconnect
+// once it has the answer (curl does), which cancels ctx.
+func (a *agent) signal(ctx context.Context, s drain.Signal) {
+	select {
+	case a.drainSignals <- s:
+		return
+	default:
+	}
+	select {
+	case a.drainSignals <- s:
+	case <-ctx.Done():
+	}
+}
+
+// serve waits for the first signal and takes the data plane through the termination that it begins; again if that is
+// cancelled.
+func (a *agent) serve(ctx context.Context) drain.Report {
+	for {
+		var first drain.Signal
+		select {
+		case first = <-a.drainSignals:
+			if first == drain.Sooner { // the termination that begins asks for the deadline
+				continue
+			}
+		case <-a.Succession.HandedOver():
+			report := a.leaveToSuccessor(ctx)
+			a.status.metrics.count(report)
+			report.Publish(a.log, a.TerminationLog)
+			a.Terminal.Ended(report)
+			return report
+		case <-a.plane.Exited():
+			return drain.Report{Verdict: drain.Crashed, Began: time.Now()}
+		case <-ctx.Done():
+			first = drain.QuitNow
+		}
+		a.Succession.Stop()
+		a.presences.begin()
+		report := a.runTermination(ctx, a.Settings.Drain(), first)
+		if first == drain.Terminate {
+			report.Trigger = a.stopSignalName()
+		}
+		a.status.metrics.count(report)
+		report.Publish(a.log, a.TerminationLog)
+		a.Terminal.Ended(report)
+		if report.Verdict != drain.Resumed {
+			return report
+		}
+		if a.admin != nil {
+			a.admin.Resumed() // a drain that the admin API has requested would never end
+		}
+		a.phases.ready()
+	}
+}
+
+// runTermination takes the data plane through one termination.
+func (a *agent) runTermination(ctx context.Context, cfg drain.Config, first drain.Signal) drain.Report {
+	began := time.Now()
+	a.Terminal.Draining(first, cfg, 0)
+	watcher := a.phases.watcher(cfg)
+	entered := watcher.Phase
+	watcher.Phase = func(p drain.Phase) {
+		if entered(p); p == drain.Finishing && a.app != nil {
+			a.stopApp()
+		}
+	}
+	report, err := drain.Termination{
+		Plane:    a.plane,
+		Config:   cfg,
+		Trigger:  first,
+		Signals:  a.drainSignals,
+		Deadline: a.phases.deadline,
+		Log:      a.log,
+		Watch:    watcher,
+	}.Run(ctx)
+	if err != nil { // the settings have been validated before
+		a.log.Error("drain not started", "error", err)
+		a.plane.Kill()
+		return drain.Report{Verdict: drain.Crashed, Trigger: first.String(), Began: began, Faults: []string{err.Error()}}
+	}
+	return report
+}
+
+// end stops the app within the grace period and returns the exit code:
+//
+//  1. CodeCut when requests or connections were cut, with FailOnCut;
+//  2. CodeCrashed when the data plane has exited by itself;
+//  3. the app's own code, but CodeIntended for a service's app that ends by our stop signal (SIGTERM: 143). A job keeps that code: its work is not done, and Kubernetes would count 0 as completed;
+//  4. CodeIntended.
+func (a *agent) end(ctx context.Context, report drain.Report) int {
+	grace := a.gracePeriod()
+	if report.Deadline > 0 {
+		grace = time.Duration(report.Deadline)
+	}
+	by := report.Began.Add(grace - killAhead)
+	if a.app != nil {
+		a.endApp(by)
+	}
+	switch report.Verdict {
+	case drain.Quit, drain.Exited, drain.Crashed:
+		by = time.Now()
+	}
+	a.endOutbound(ctx, by)
+	code := CodeIntended
+	switch {
+	case a.Succession.IsHandedOver():
+		if a.Succession.Leave(ctx, by) != nil {
+			code = CodeCrashed
+		}
+	case a.app != nil:
+		code = a.appCode()
+	}
+	switch {
+	case report.Verdict == drain.Cut && a.FailOnCut:
+		return CodeCut
+	case report.Verdict == drain.Crashed:
+		return CodeCrashed
+	}
+	return code
+}
+
+// appCode is the agent's exit code that follows from the app's; see end.
+func (a *agent) appCode() int {
+	code := a.app.Code()
+	if code == 128+int(a.appSignal) && a.endingApp.Load() && len(a.Inbound) > 0 {
+		return CodeIntended
+	}
+	return code
+}
+
+// errNotDrained answers a hook when the agent ends in another way.
+var errNotDrained = errors.New("the agent ended before the drain was complete")

@@ -1,0 +1,514 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("AGENT_TEST_APP") != "" {
+		appMain()
+		return
+	}
+	http.DefaultTransport.(*http.Transport).DisableKeepAlives = true
+	goleak.VerifyTestMain(m)
+}
+
+// running is an agent under test with an app behind it.
+type running struct {
+	t       *testing.T
+	log     *logstest.Buffer
+	url     string // of the inbound
+	status  string // of the status server
+	signals chan drain.Signal
+	asked   chan string   // paths of the app's requests, answered when free
+	free    chan struct{} // lets the app answer
+	done    chan struct{}
+	code    int
+	err     error
+	message string // file of the termination message
+}
+
+// start runs an agent whose timers are short unless env says else.
+func start(t *testing.T, env []string, change ...func(*Options)) *running {
+	t.Helper()
+	r := &running{
+		t: t, log: &logstest.Buffer{}, signals: make(chan drain.Signal, 4),
+		asked: make(chan string, 10), free: make(chan struct{}), done: make(chan struct{}),
+		message: filepath.Join(t.TempDir(), "termination-log"),
+	}
+	app, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/ready" {
+			return
+		}
+		r.asked <- req.URL.Path
+		select {
+		case <-r.free:
+		case <-req.Context().Done():
+		}
+		fmt.Fprint(w, "done")
+	})}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(app) }()
+	t.Cleanup(func() { _ = server.Close(); <-served })
+
+	inbound, status := freeAddress(t), freeAddress(t)
+	host, port, _ := net.SplitHostPort(status)
+	env = append([]string{"MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=10ms", "LASTCALL_IDLE_GRACE=10ms"}, env...)
+	settings, err := meshconfig.Resolve(meshconfig.Input{Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Sscan(port, &settings.StatusPort.Value)
+	o := Options{
+		Settings:       settings,
+		Inbound:        []pipe.Inbound{{Listen: inbound, App: app.Addr().String(), Protocol: pipe.HTTP}},
+		StatusAddress:  host,
+		TerminationLog: r.message,
+		Signals:        r.signals,
+		Log:            slog.New(slog.NewJSONHandler(r.log, nil)),
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	r.url, r.status = "http://"+inbound, "http://"+status
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(r.done)
+		r.code, r.err = Run(ctx, o)
+	}()
+	t.Cleanup(func() { cancel(); <-r.done })
+	r.until("ready", func() bool {
+		resp, err := http.Get(r.status + "/healthz/ready")
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err == nil && resp.StatusCode == http.StatusOK || r.ended()
+	})
+	return r
+}
+
+func freeAddress(t *testing.T) string { return nettest.FreeAddress(t, "127.0.0.1") }
+
+func (r *running) ended() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (r *running) until(what string, f func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			r.t.Fatalf("not %s:\n%s", what, r.log)
+		}
+	}
+}
+
+func (r *running) wantEnd(code int) {
+	r.t.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(20 * time.Second):
+		r.t.Fatalf("the agent does not end:\n%s", r.log)
+	}
+	if r.err != nil || r.code != code {
+		r.t.Fatalf("code %d, %v; want %d\n%s", r.code, r.err, code, r.log)
+	}
+}
+
+// get asks through the pipe and gives the answer later.
+func (r *running) get(path string) <-chan string {
+	out := make(chan string, 1)
+	go func() {
+		resp, err := http.Get(r.url + path)
+		if err != nil {
+			out <- err.Error()
+			return
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		out <- fmt.Sprint(resp.StatusCode, " ", string(b), err)
+	}()
+	return out
+}
+
+// post asks the status server.
+func (r *running) post(path string) (int, string) {
+	resp, err := http.Post(r.status+path, "", nil)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(b)
+}
+
+// report reads the termination message.
+func (r *running) report() (report struct {
+	Verdict, Mode, Trigger string
+	Open                   []drain.Conversation
+}) {
+	r.t.Helper()
+	b, err := os.ReadFile(r.message)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &report); err != nil {
+		r.t.Fatalf("termination message %s: %v", b, err)
+	}
+	return report
+}
+
+func TestTerminate(t *testing.T) {
+	r := start(t, nil)
+	answer := r.get("/slow")
+	<-r.asked
+	r.signals <- drain.Terminate
+	r.until("waiting", func() bool { return strings.Contains(r.log.String(), `"phase":"waiting"`) })
+	resp, err := http.Get(r.status + "/metrics") // still there
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	for _, want := range []string{
+		`lastcall_drain_phase{phase="waiting"} 1`,
+		`lastcall_connections{state="busy"} 1`,
+		"lastcall_deadline_remaining_seconds 29.",
+		`envoy_http_downstream_rq_active{envoy_http_conn_manager_prefix="inbound"} 1`,
+	} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
+	close(r.free)
+	if got := <-answer; got != "200 done<nil>" {
+		t.Errorf("the request in flight got %s", got)
+	}
+	r.wantEnd(CodeIntended)
+	if got := r.report(); got.Verdict != "clean" || got.Trigger != "SIGTERM" || got.Mode != "exit-on-zero" {
+		t.Errorf("report %+v", got)
+	}
+}
+
+func TestCut(t *testing.T) {
+	r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=1"}, func(o *Options) { o.FailOnCut = true })
+	answer := r.get("/never?x=1")
+	<-r.asked
+	r.signals <- drain.Terminate
+	if got := <-answer; !strings.HasPrefix(got, "503 ") {
+		t.Errorf("at the last call: %s", got)
+	}
+	r.wantEnd(CodeCut)
+	got := r.report()
+	if got.Verdict != "cut" || len(got.Open) != 1 || got.Open[0].Request != "GET /never?x=1" || got.Open[0].Ending != "503" {
+		t.Errorf("report %+v", got)
+	}
+}
+
+func TestSecondSignal(t *testing.T) {
+	r := start(t, nil)
+	answer := r.get("/never")
+	<-r.asked
+	r.signals <- drain.Terminate
+	r.signals <- drain.Terminate
+	if got := <-answer; !strings.HasPrefix(got, "503 ") {
+		t.Errorf("at the last call: %s", got)
+	}
+	r.wantEnd(CodeIntended)
+}
+
+func TestWaitThenTerminate(t *testing.T) {
+	for _, path := range []string{"/wait", "/drain"} {
+		r := start(t, nil)
+		answer := r.get("/slow")
+		<-r.asked
+		waited := make(chan string, 1)
+		go func() {
+			code, body := r.post(path)
+			waited <- fmt.Sprint(code, " ", body)
+		}()
+		r.until("waiting", func() bool { return strings.Contains(r.log.String(), `"phase":"waiting"`) })
+		select {
+		case got := <-waited:
+			t.Fatalf("%s returned while a request was in flight: %s", path, got)
+		default:
+		}
+		close(r.free)
+		<-answer
+		if got := <-waited; got != "200 drained\n" {
+			t.Errorf("%s: %s", path, got)
+		}
+		r.signals <- drain.Terminate
+		r.wantEnd(CodeIntended)
+		if got := r.report(); !strings.HasSuffix(got.Trigger, "hook") || got.Verdict != "clean" {
+			t.Errorf("report %+v", got)
+		}
+	}
+}
+
+// A hook that comes after the SIGTERM, as in a classic pod, is answered before
+// the end.
+func TestTerminateThenWait(t *testing.T) {
+	r := start(t, nil)
+	answer := r.get("/slow")
+	<-r.asked
+	r.signals <- drain.Terminate
+	r.until("waiting", func() bool { return strings.Contains(r.log.String(), `"phase":"waiting"`) })
+	waited := make(chan int, 1)
+	go func() { code, _ := r.post("/wait"); waited <- code }()
+	close(r.free)
+	<-answer
+	r.wantEnd(CodeIntended)
+	if code := <-waited; code != 200 && code != 0 { // 0: refused, when it came too late
+		t.Errorf("the hook got %d", code)
+	}
+}
+
+func TestQuit(t *testing.T) {
+	r := start(t, nil)
+	answer := r.get("/never")
+	<-r.asked
+	if code, body := r.post("/quitquitquit"); code != 200 || body != "OK" {
+		t.Errorf("%d %q", code, body)
+	}
+	r.wantEnd(CodeIntended)
+	<-answer
+	if got := r.report(); got.Verdict != "quit" {
+		t.Errorf("report %+v", got)
+	}
+	if n := strings.Count(r.log.String(), "handling /quitquitquit"); n != 1 {
+		t.Errorf("the request is in the log %d times:\n%s", n, r.log)
+	}
+}
+
+func TestDrainCancelled(t *testing.T) {
+	r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=1"})
+	if code, body := r.post("/wait"); code != 200 {
+		t.Fatal(code, body)
+	}
+	r.until("cancelled", func() bool { return strings.Contains(r.log.String(), "drain cancelled") })
+	close(r.free)
+	if got := <-r.get("/again"); got != "200 done<nil>" {
+		t.Errorf("after the drain was cancelled: %s", got)
+	}
+	r.signals <- drain.Terminate
+	r.wantEnd(CodeIntended)
+}
+
+func TestIstioDrainIsAnsweredAtOnce(t *testing.T) {
+	r := start(t, []string{"LASTCALL_COMPAT=istio"})
+	answer := r.get("/never")
+	<-r.asked
+	if code, body := r.post("/drain"); code != 200 || body != "OK" {
+		t.Errorf("%d %q", code, body)
+	}
+	r.signals <- drain.Terminate
+	r.wantEnd(CodeIntended)
+	<-answer
+	if !strings.Contains(r.log.String(), "Agent already drained, exiting immediately") {
+		t.Error("Istio's line is missing")
+	}
+}
+
+func TestStatusServer(t *testing.T) {
+	r := start(t, nil)
+	for _, tt := range []struct {
+		method, path string
+		code         int
+		body         string
+	}{
+		{"GET", "/healthz/ready", 200, "ready\n"},
+		{"GET", "/quitquitquit", 405, "Method Not Allowed\n"},
+		{"GET", "/drain", 405, "Method Not Allowed\n"},
+		{"PUT", "/wait", 405, "Method Not Allowed\n"},
+		{"GET", "/nowhere", 404, "404 page not found\n"},
+	} {
+		req, _ := http.NewRequest(tt.method, r.status+tt.path, nil)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != tt.code || string(b) != tt.body {
+			t.Errorf("%s %s: %d %q; want %d %q", tt.method, tt.path, resp.StatusCode, b, tt.code, tt.body)
+		}
+	}
+	for _, path := range []string{"/metrics", "/stats/prometheus"} {
+		resp, err := http.Get(r.status + path)
+		if err != nil || resp.StatusCode != 200 {
+			t.Errorf("%s: %v %v", path, resp, err)
+			continue
+		}
+		resp.Body.Close()
+	}
+}
+
+func TestOnlyThisPod(t *testing.T) {
+	reached := false
+	h := own(func(http.ResponseWriter, *http.Request) { reached = true })
+	for peer, want := range map[string]bool{
+		"127.0.0.1:1": true, "[::1]:1": true, "[::ffff:127.0.0.1]:1": true, "127.0.0.6:1": true,
+		"10.0.0.1:1": false, "[fe80::1]:1": false, "": false,
+	} {
+		reached = false
+		w := &recorder{header: http.Header{}}
+		h(w, &http.Request{Method: "POST", RemoteAddr: peer})
+		if reached != want || !want && w.code != 403 {
+			t.Errorf("from %q: reached %v, %d", peer, reached, w.code)
+		}
+	}
+}
+
+type recorder struct {
+	header http.Header
+	code   int
+}
+
+func (r *recorder) Header() http.Header         { return r.header }
+func (r *recorder) WriteHeader(code int)        { r.code = code }
+func (r *recorder) Write(p []byte) (int, error) { return len(p), nil }
+
+func TestApp(t *testing.T) {
+	run := func(script string) func(*Options) {
+		return func(o *Options) { o.App = exec.Command("sh", "-c", script) }
+	}
+	t.Run("is ended after the drain", func(t *testing.T) {
+		trace := filepath.Join(t.TempDir(), "trace")
+		r := start(t, nil, run(`trap 'echo term > `+trace+`; exit 9' TERM; while :; do sleep 0.01; done`))
+		answer := r.get("/slow")
+		<-r.asked
+		r.signals <- drain.Terminate
+		r.until("waiting", func() bool { return strings.Contains(r.log.String(), `"phase":"waiting"`) })
+		if _, err := os.Stat(trace); err == nil {
+			t.Error("the app got its stop signal while a request was in flight")
+		}
+		close(r.free)
+		<-answer
+		r.wantEnd(9)
+	})
+	t.Run("ends its own connections", func(t *testing.T) {
+		trace := filepath.Join(t.TempDir(), "trace")
+		r := start(t, []string{"LASTCALL_APP=finishes"}, run(`trap 'echo term >> `+trace+`' TERM; while [ ! -e `+trace+`.end ]; do sleep 0.01; done; exit 9`), func(o *Options) {
+			o.Inbound[0].Protocol = pipe.TCP
+		})
+		conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "GET /slow HTTP/1.1\r\nHost: app\r\n\r\n")
+		<-r.asked
+		r.signals <- drain.Terminate
+		r.until("the app has its stop signal", func() bool { _, err := os.Stat(trace); return err == nil })
+		close(r.free) // the connection is forwarded to its end
+		if answer, err := bufio.NewReader(conn).ReadString('\n'); err != nil || answer != "HTTP/1.1 200 OK\r\n" {
+			t.Errorf("%q, %v", answer, err)
+		}
+		_ = conn.Close()
+		_ = os.WriteFile(trace+".end", nil, 0o600)
+		r.wantEnd(9)
+		if text, _ := os.ReadFile(trace); string(text) != "term\n" {
+			t.Errorf("the app got %q, want its stop signal once", text)
+		}
+	})
+	t.Run("ends by itself", func(t *testing.T) {
+		r := start(t, nil, run("exit 4"))
+		r.wantEnd(4)
+	})
+	t.Run("does not end", func(t *testing.T) {
+		r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=1"}, run(`trap '' TERM; while :; do sleep 0.01; done`))
+		r.signals <- drain.Terminate
+		r.wantEnd(137)
+	})
+	t.Run("is not ready before it accepts connections on each of its ports", func(t *testing.T) {
+		late := freeAddress(t)
+		unready := make(chan string, 1)
+		var opened net.Listener
+		start(t, nil, run(`trap 'exit 0' TERM; while :; do sleep 0.01; done`), func(o *Options) {
+			o.Inbound = append(o.Inbound, pipe.Inbound{Listen: freeAddress(t), App: late, Protocol: pipe.HTTP})
+			status := fmt.Sprintf("http://%s:%d", o.StatusAddress, o.Settings.StatusPort.Value)
+			go func() {
+				for {
+					resp, err := http.Get(status + "/healthz/ready")
+					if err != nil {
+						time.Sleep(time.Millisecond)
+						continue
+					}
+					b, _ := io.ReadAll(resp.Body)
+					_ = resp.Body.Close()
+					if strings.Contains(string(b), "started") {
+						continue
+					}
+					opened, _ = net.Listen("tcp", late)
+					unready <- fmt.Sprint(resp.StatusCode, " ", string(b))
+					return
+				}
+			}()
+		})
+		got := <-unready // and start has returned, since the app is ready now
+		defer opened.Close()
+		if !strings.HasPrefix(got, "503 the app does not yet accept connections on ") {
+			t.Errorf("before: %s", got)
+		}
+	})
+	t.Run("cannot be started", func(t *testing.T) {
+		r := start(t, nil, func(o *Options) { o.App = exec.Command("/nowhere/app") })
+		<-r.done
+		if r.err == nil || !strings.Contains(r.err.Error(), "start /nowhere/app") {
+			t.Error(r.err)
+		}
+	})
+}
+
+func TestCannotListen(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	r := start(t, nil, func(o *Options) { o.Inbound[0].Listen = taken.Addr().String() })
+	<-r.done
+	if r.err == nil || !strings.Contains(r.err.Error(), "listen for inbound on "+taken.Addr().String()) {
+		t.Error(r.err)
+	}
+}
+
+// A full disk does not stop a termination.
+func TestTerminationMessageCannotBeWritten(t *testing.T) {
+	r := start(t, nil, func(o *Options) { o.TerminationLog = "/dev/full" })
+	r.signals <- drain.Terminate
+	r.wantEnd(CodeIntended)
+	if !strings.Contains(r.log.String(), "cannot write the termination message") {
+		t.Error("there is no log line")
+	}
+}

@@ -1,0 +1,23 @@
+// Package agent runs next to an app, or around it: it starts the data plane, serves the status port, and takes both
+// through their termination.
+//
+// The promise: the status port is open from before the first connection until the drain has ended, and the process
+// never outlives its grace period.
+//
+// How a pod ends: Run starts everything (start), and hear merges what can end the agent into drainSignals. serve takes
+// the first of these and calls runTermination, or leaveToSuccessor after a hot restart; the rest is package drain's. With
+// its report, end stops the app and chooses the exit code, and Run's defers close the rest, the status port last.
+//
+// Files:
+//
+//	agent.go                      options, start, signals, termination, exit code
+//	app.go, outbound.go           the app as a child process; its captured outbound connections
+//	succession.go                 hot restart
+//	restart.go, presence.go       hooks: the end of the pod or the restart of one container; containers that are present
+//	apppresence.go                the app's exit, detected from the sidecar
+//	status.go, phases.go          the status port; the phase that it shows
+//	probes.go, grpchealth.go      the app's probes, redirected to the status port
+//	metrics.go, metricsh2.go, pipemetrics.go, merge.go   the agent's metrics; the scrape that includes the app's
+//	admin.go, connections.go      Envoy's admin API for the pipe; the list of open connections
+//	alive.go, profiles.go         the watchdog's check; Go's profiles
+package agent

@@ -1,0 +1,159 @@
+package agent
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/outbound"
+)
+
+// metrics are read at the time of the scrape: nothing is counted twice.
+type metrics struct {
+	registry *prometheus.Registry
+	phases   *phases
+	plane    atomic.Pointer[drain.DataPlane] // called while the drain calls it: the pipe and Envoy's data plane allow that
+	cut      *prometheus.CounterVec
+
+	scrapeFailed *prometheus.CounterVec
+	hookRefused  prometheus.Counter
+	restarts     prometheus.Counter
+	outbound     atomic.Pointer[outbound.Proxy]
+}
+
+var (
+	descPhase       = prometheus.NewDesc("lastcall_drain_phase", "1 for the current phase of the termination.", []string{"phase"}, nil)
+	descDuration    = prometheus.NewDesc("lastcall_drain_duration_seconds", "Duration of the current termination, or of the latest.", nil, nil)
+	descRemaining   = prometheus.NewDesc("lastcall_deadline_remaining_seconds", "Time until the platform's SIGKILL, during a termination.", nil, nil)
+	descConnections = prometheus.NewDesc("lastcall_connections", "Open inbound connections.", []string{"state"}, nil)
+	descRaced       = prometheus.NewDesc("lastcall_requests_raced_total", "Connections that were closed while a request was arriving.", nil, nil)
+	descTruncated   = prometheus.NewDesc("lastcall_responses_truncated_total", "Responses that the app did not complete.", nil, nil)
+	descRefused     = prometheus.NewDesc("lastcall_requests_refused_total", "Requests refused because they were malformed, too large or too slow, by the response's status; other: HTTP/2 requests, and connections.", []string{"code"}, nil)
+	descAcceptError = prometheus.NewDesc("lastcall_accept_errors_total", "Failed accepts: no descriptors, no memory.", nil, nil)
+
+	descOutbound       = prometheus.NewDesc("lastcall_outbound_connections", "Open outbound connections of the app.", nil, nil)
+	descOutboundTotal  = prometheus.NewDesc("lastcall_outbound_connections_total", "Outbound connections of the app.", nil, nil)
+	descOutboundFailed = prometheus.NewDesc("lastcall_outbound_failures_total", "Outbound connections whose destination was unreachable.", nil, nil)
+
+	// Envoy's names, for existing dashboards.
+	descCxActive      = prometheus.NewDesc("envoy_http_downstream_cx_active", "Open inbound connections.", envoyLabels, nil)
+	descCxTotal       = prometheus.NewDesc("envoy_http_downstream_cx_total", "Accepted inbound connections.", envoyLabels, nil)
+	descRqActive      = prometheus.NewDesc("envoy_http_downstream_rq_active", "Busy inbound connections.", envoyLabels, nil)
+	descRqTotal       = prometheus.NewDesc("envoy_http_downstream_rq_total", "Inbound requests.", envoyLabels, nil)
+	descRqXX          = prometheus.NewDesc("envoy_http_downstream_rq_xx", "Responses by class.", append([]string{"envoy_response_code_class"}, envoyLabels...), nil)
+	descConnectFailed = prometheus.NewDesc("envoy_cluster_upstream_cx_connect_fail", "Failed connections to the app.", []string{"envoy_cluster_name"}, nil)
+
+	envoyLabels = []string{"envoy_http_conn_manager_prefix"}
+)
+
+const (
+	envoyPrefix  = "inbound"
+	envoyCluster = "inbound"
+)
+
+func newMetrics(p *phases, more ...prometheus.Collector) *metrics {
+	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
+	m := &metrics{
+		registry:     prometheus.NewRegistry(),
+		phases:       p,
+		cut:          prometheus.NewCounterVec(counter("lastcall_requests_cut_total", "Requests and connections ended by the last call, by the kind of ending."), []string{"reason"}),
+		scrapeFailed: prometheus.NewCounterVec(counter("lastcall_scrape_failures_total", "Scrapes that lack the metrics of the proxy or the app."), []string{"of"}),
+		hookRefused:  prometheus.NewCounter(counter("lastcall_hook_refused_total", "Hooks refused because they lack the pod's token.")),
+		restarts:     prometheus.NewCounter(counter("lastcall_app_restarts_total", "Restarts of an app container in a pod that kept running.")),
+	}
+	for _, reason := range []string{"503", "truncated", "fin", "ended", "close 1001"} {
+		m.cut.WithLabelValues(reason)
+	}
+	m.registry.MustRegister(m, m.cut, m.scrapeFailed, m.hookRefused, m.restarts)
+	m.registry.MustRegister(more...)
+	// The app may be a Go program whose metrics are in the same scrape.
+	prometheus.WrapRegistererWithPrefix("lastcall_", m.registry).MustRegister(
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func (m *metrics) watch(p drain.DataPlane) { m.plane.Store(&p) }
+
+// count adds a termination's losses.
+func (m *metrics) count(r drain.Report) {
+	for _, c := range r.Open {
+		m.cut.WithLabelValues(c.Ending).Inc()
+	}
+}
+
+// Describe sends nothing: the set of series depends on the phase.
+func (m *metrics) Describe(chan<- *prometheus.Desc) {}
+
+// sendTo returns functions that send one value.
+func sendTo(out chan<- prometheus.Metric) (gauge func(*prometheus.Desc, float64, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
+	gauge = func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter = func(d *prometheus.Desc, v uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	return gauge, counter
+}
+
+// Collect reads the current values.
+func (m *metrics) Collect(out chan<- prometheus.Metric) {
+	gauge, counter := sendTo(out)
+	now := m.phases.snapshot()
+	for p := drain.Serving; p <= drain.Done; p++ {
+		v := 0.0
+		if p == now.phase {
+			v = 1
+		}
+		gauge(descPhase, v, p.String())
+	}
+	gauge(descDuration, now.duration.Seconds())
+	if now.draining {
+		gauge(descRemaining, max(0, now.remaining).Seconds())
+	}
+	if o := m.outbound.Load(); o != nil {
+		s := o.Stats()
+		gauge(descOutbound, float64(s.Open))
+		counter(descOutboundTotal, s.Total)
+		counter(descOutboundFailed, s.Failed)
+	}
+	plane := m.plane.Load()
+	if plane == nil {
+		return
+	}
+	activity, err := (*plane).Activity(context.Background())
+	if err == nil && activity.Known {
+		gauge(descConnections, float64(activity.Busy), "busy")
+		gauge(descConnections, float64(activity.Connections-activity.Busy), "idle")
+	}
+	p := m.pipe()
+	if p == nil { // Envoy has metrics of its own
+		return
+	}
+	s := p.Stats()
+	gauge(descCxActive, float64(activity.Connections), envoyPrefix)
+	gauge(descRqActive, float64(activity.Busy), envoyPrefix)
+	counter(descRaced, s.Raced)
+	counter(descTruncated, s.Truncated)
+	other := s.Refused
+	for i, code := range counters.RefusedCodes {
+		counter(descRefused, s.RefusedWith[i], strconv.Itoa(code))
+		other -= s.RefusedWith[i]
+	}
+	counter(descRefused, other, "other")
+	counter(descAcceptError, s.AcceptErrors)
+	counter(descCxTotal, s.Connections, envoyPrefix)
+	counter(descRqTotal, s.Requests, envoyPrefix)
+	for i := 1; i < len(s.Responses); i++ {
+		counter(descRqXX, s.Responses[i], strconv.Itoa(i), envoyPrefix)
+	}
+	counter(descConnectFailed, s.ConnectFailed, envoyCluster)
+	collectPipe(out, p)
+	for name, value := range counters.HTTP2ByName(s.H2) {
+		counter(descH2[name], value)
+	}
+}

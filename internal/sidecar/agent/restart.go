@@ -1,0 +1,267 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+)
+
+// The kubelet runs an app container's preStop hook in two cases: when the pod ends, and when that container alone is
+// restarted (a failed liveness probe, a changed image). In the second case the pod and its endpoint may stay ready, so
+// no client must be refused.
+//
+// When the pod ends, the kubelet stops all containers at the same time: it calls a native sidecar's own hook, and sends
+// a classic one SIGTERM. An app's hook without either is a restart.
+
+// Sidecar is the kind of container in which the agent runs, which decides how it detects the end of the pod.
+type Sidecar string
+
+const (
+	// UnknownSidecar cannot distinguish a restart from the end of the pod: an app's hook begins a drain that keeps the
+	// listeners open.
+	UnknownSidecar Sidecar = ""
+
+	// NativeSidecar is an init container with restartPolicy Always and a preStop hook of its own.
+	NativeSidecar Sidecar = "native"
+
+	// ClassicSidecar is a container without a preStop hook.
+	ClassicSidecar Sidecar = "classic"
+)
+
+const (
+	// restartKnown is how long an app's hook has to stay alone to count as a restart. The kubelet starts all hooks and
+	// signals of a pod's end at once; the rest is for a busy node.
+	restartKnown = 750 * time.Millisecond
+
+	// restartHook limits an app's hook in a restart: requests still in flight are left to the app and its SIGTERM.
+	restartHook = time.Second
+
+	// restartSettle is how long new connections are held after the hook, until the container has received its signal
+	// and closed its listener. A container that still listens then keeps serving; where none listens, connections wait
+	// anyway.
+	restartSettle = time.Second
+
+	// restartPoll is how often the app's listeners are checked while new connections are held: the kernel does not report
+	// new listeners. slowPoll is how often when the connections try the app themselves.
+	restartPoll = 20 * time.Millisecond
+	slowPoll    = 250 * time.Millisecond
+
+	// restartSlack is how long after the grace period and LASTCALL_RESTART_WAIT the agent gives up an app that has not
+	// come back; its clients get a 503 at once from then on.
+	restartSlack = 30 * time.Second
+)
+
+// restartedContainer is an app container that is being restarted. Its hook waits for answered.
+type restartedContainer struct {
+	ports    []uint16 // its listeners; nil: all ports of the app
+	began    time.Time
+	answered chan struct{}
+}
+
+// awaitAppHook returns when the app container with these ports may receive its SIGTERM.
+func (a *agent) awaitAppHook(ctx context.Context, ports []uint16) error {
+	ports = a.hooks.container(ports)
+	return a.hooks.join(ctx, hookKey(ports), func(ctx context.Context) error { return a.awaitAppContainer(ctx, ports) })
+}
+
+func (a *agent) awaitAppContainer(ctx context.Context, ports []uint16) error {
+	began := time.Now()
+	if a.Sidecar == UnknownSidecar {
+		a.signal(ctx, drain.AppHook)
+		return a.phases.leftToApp(ctx)
+	}
+	if a.phases.begins(ctx, restartKnown) {
+		return a.phases.leftToApp(ctx)
+	}
+	c := restartedContainer{ports: ports, began: began, answered: make(chan struct{})}
+	select {
+	case a.restarts <- c:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-c.answered:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if a.phases.isEnding() { // the pod ends nevertheless
+		return a.phases.leftToApp(ctx)
+	}
+	return nil
+}
+
+// handleRestarts handles each restart, until ctx ends. A container that restarts again is followed once, from its latest
+// hook.
+func (a *agent) handleRestarts(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	type follower struct{ cancel context.CancelFunc }
+	followers := make(map[string]*follower)
+	ended := make(chan func())
+	for {
+		select {
+		case c := <-a.restarts:
+			if key := hookKey(c.ports); followers[key] == nil && len(followers) >= containersMost {
+				c.ports = nil
+			}
+			key, previous := hookKey(c.ports), followers[hookKey(c.ports)]
+			follows, cancel := context.WithCancel(ctx)
+			f := &follower{cancel}
+			followers[key] = f
+			begun := func() {
+				if previous != nil {
+					previous.cancel()
+				}
+			}
+			all.Go(func() {
+				a.followRestart(follows, c, begun)
+				cancel()
+				select {
+				case ended <- func() {
+					if followers[key] == f {
+						delete(followers, key)
+					}
+				}:
+				case <-ctx.Done():
+				}
+			})
+		case forget := <-ended:
+			forget()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// restart is what a data plane does during a restart; see pipe.Restart.
+type restart interface {
+	InFlight() int
+	Release()
+	End()
+}
+
+// planeRestart is for a data plane that cannot hold connections back.
+type planeRestart struct{ drain.DataPlane }
+
+func (r planeRestart) InFlight() int {
+	if now, err := r.Activity(context.Background()); err == nil && now.Known {
+		return now.Busy
+	}
+	return 1 // unknown counts as busy
+}
+func (planeRestart) Release() {}
+func (planeRestart) End()     {}
+
+func (a *agent) beginRestart(ports []uint16) restart {
+	if p, isPipe := a.plane.(*pipe.Pipe); isPipe {
+		return p.BeginRestart(ports, a.Settings.RestartWait.Value)
+	}
+	return planeRestart{a.plane}
+}
+
+// followRestart lets the hook return, and then waits until the container is back. It calls begun when new connections wait
+// for this restart.
+func (a *agent) followRestart(ctx context.Context, c restartedContainer, begun func()) {
+	a.status.metrics.restarts.Inc()
+	a.log.Info("app container restart detected; new connections wait for it", "wait", a.Settings.RestartWait.Value)
+	look, closeLook := a.openListeners()
+	defer closeLook()
+	before := look(c.ports)
+	r := a.beginRestart(c.ports)
+	defer r.End()
+	begun()
+
+	_ = poll.Until(ctx, restartPoll, func() bool {
+		return r.InFlight() == 0 || time.Since(c.began) >= restartHook || a.phases.isEnding()
+	})
+	if n := r.InFlight(); n > 0 {
+		a.log.Warn("requests still in flight; leaving them to the app container that is being restarted", "requests", n)
+	}
+	close(c.answered)
+
+	answered := time.Now()
+	giveUp := answered.Add(a.Settings.GracePeriod.Value + a.Settings.RestartWait.Value + restartSlack)
+	isBack, released := false, false
+	check := func() bool {
+		gone, back := before.compare(look(c.ports))
+		isBack = gone && back == backAll
+		if !isBack && !released && (back == backSome || time.Since(answered) >= restartSettle) {
+			released = true
+			r.Release()
+		}
+		return isBack
+	}
+	err := poll.Until(ctx, restartPoll, func() bool { return check() || released })
+	if err == nil && !isBack {
+		err = poll.Until(ctx, slowPoll, func() bool { return check() || time.Now().After(giveUp) })
+	}
+	switch after := time.Since(c.began).Round(time.Millisecond); {
+	case isBack:
+		a.log.Info("app container is back", "after", after)
+	case err == nil:
+		a.log.Warn("app container has not come back", "after", after)
+	}
+}
+
+// listeners are the listening sockets of a pod's apps, by port.
+type listeners map[uint16][]uint32
+
+// returned is how many of the lost listeners are back.
+type returned int
+
+const (
+	backNone returned = iota
+	backSome
+	backAll
+)
+
+// compare reports whether a port has lost all of its listeners since before, and how many of such ports have new ones.
+func (before listeners) compare(now listeners) (gone bool, back returned) {
+	lost, found := 0, 0
+	for port, old := range before {
+		if slices.ContainsFunc(now[port], func(inode uint32) bool { return slices.Contains(old, inode) }) {
+			continue
+		}
+		lost++
+		if len(now[port]) > 0 {
+			found++
+		}
+	}
+	switch {
+	case found == 0:
+	case found == lost:
+		back = backAll
+	default:
+		back = backSome
+	}
+	return lost > 0, back
+}
+
+// openListeners opens the kernel's table. If that fails, no port has a listener: connections to the app are tried
+// without this knowledge.
+func (a *agent) openListeners() (look func(ports []uint16) listeners, done func()) {
+	table, err := sockdiag.OpenTable()
+	if err != nil {
+		a.log.Warn("cannot watch the app's listeners", "error", err)
+		return func([]uint16) listeners { return nil }, func() {}
+	}
+	return func(ports []uint16) listeners {
+		all, err := table.Listeners()
+		if err != nil {
+			return nil
+		}
+		out := make(listeners)
+		for _, s := range all {
+			if port := s.Local.Port(); ports == nil || slices.Contains(ports, port) {
+				out[port] = append(out[port], s.Inode)
+			}
+		}
+		return out
+	}, func() { _ = table.Close() }
+}

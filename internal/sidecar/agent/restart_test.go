@@ -1,0 +1,203 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	dt "github.com/lastcall-dev/lastcall/drain/draintest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
+)
+
+// TestAppHookAlone has the hook of an app that is alone, and one with the other signs of a pod's
+// end, in virtual time.
+func TestAppHookAlone(t *testing.T) {
+	const ms, s = time.Millisecond, time.Second
+	hanging := []dt.Client{dt.Get("/hang", -s, time.Hour)}
+	opaque := []dt.Client{{Protocol: "tcp", At: -s, Leaves: dt.Forever}}
+	finishes := []string{"LASTCALL_APP=finishes"}
+	for _, tt := range []struct {
+		name    string
+		sidecar Sidecar
+		env     []string
+		clients []dt.Client
+		follows drain.Signal
+		after   time.Duration // of follows; 0: nothing does
+		before  bool          // follows comes first
+		returns time.Duration
+		calls   string // of the data plane by then
+	}{
+		{name: "nothing is in flight", sidecar: NativeSidecar, returns: 750 * ms},
+		{name: "classic", sidecar: ClassicSidecar, returns: 750 * ms},
+		{name: "requests in flight end in time", sidecar: NativeSidecar, clients: []dt.Client{dt.Get("/", 0, 900*ms)}, returns: 910 * ms},
+		{name: "a request hangs", sidecar: NativeSidecar, clients: hanging, returns: s},
+		{name: "the sidecar's own hook follows", sidecar: NativeSidecar, clients: []dt.Client{dt.Get("/", 0, 8*s)}, follows: drain.Hook, after: 300 * ms, returns: 8 * s, calls: "Drain"},
+		{name: "SIGTERM follows", sidecar: ClassicSidecar, clients: []dt.Client{dt.Get("/", 0, 8*s)}, follows: drain.Terminate, after: 300 * ms, returns: 8 * s, calls: "Drain"},
+		{name: "SIGTERM came first", sidecar: ClassicSidecar, follows: drain.Terminate, after: 300 * ms, before: true, returns: 5 * s, calls: "Drain"},
+		{name: "the pod's end comes late, with a request in flight", sidecar: NativeSidecar, clients: []dt.Client{dt.Get("/", 0, 8*s)}, follows: drain.Hook, after: 900 * ms, returns: 8 * s, calls: "Drain"},
+		{name: "unknown: a drain", clients: []dt.Client{dt.Get("/", 0, 8*s)}, returns: 8 * s, calls: "Drain"},
+		{name: "an app that finishes, with an opaque connection", sidecar: ClassicSidecar, env: finishes, clients: opaque, follows: drain.Terminate, after: 300 * ms, returns: 5300 * ms, calls: "Drain"},
+		{name: "in a native pod", sidecar: NativeSidecar, env: finishes, clients: opaque, follows: drain.Hook, after: 300 * ms, returns: 5300 * ms, calls: "Drain"},
+		{name: "unknown: a trial before the last call", sidecar: NativeSidecar, clients: opaque, follows: drain.Hook, after: 300 * ms, returns: 25300 * ms, calls: "Drain"},
+		{name: "fixed wait", sidecar: NativeSidecar, env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=false"}, clients: hanging, follows: drain.Hook, after: 10 * ms, returns: 5010 * ms, calls: "Drain"},
+		{name: "fixed wait, a restart", sidecar: NativeSidecar, env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=false"}, returns: 750 * ms},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				settings, err := meshconfig.Resolve(meshconfig.Input{Env: tt.env})
+				if err != nil {
+					t.Fatal(err)
+				}
+				plane := dt.New(dt.Script{Clients: tt.clients})
+				defer plane.Stop()
+				a := newAgent(Options{Settings: settings, Sidecar: tt.sidecar, Log: slog.New(slog.DiscardHandler)})
+				a.plane = plane
+				a.status = &status{a: a, metrics: newMetrics(a.phases)}
+				a.phases.ready()
+				ctx, cancel := context.WithCancel(t.Context())
+				var all sync.WaitGroup
+				defer all.Wait()
+				defer cancel()
+				all.Go(func() { a.serve(ctx) })
+				all.Go(func() { a.handleRestarts(ctx) })
+				began := time.Now()
+				if tt.after > 0 {
+					if tt.before {
+						a.drainSignals <- tt.follows
+						time.Sleep(tt.after)
+					} else {
+						time.AfterFunc(tt.after, func() { a.drainSignals <- tt.follows })
+					}
+				}
+				err = a.awaitAppHook(ctx, nil)
+				took := time.Since(began)
+				synctest.Wait()
+				var calls []string
+				for _, c := range plane.Calls() {
+					if c.Method == dt.Drain || c.Method == dt.StopAccepting || c.Method == dt.CloseIdle && tt.calls == "" {
+						calls = append(calls, string(c.Method))
+					}
+				}
+				if got := strings.Join(calls, " "); err != nil || !strings.HasPrefix(got, tt.calls) || tt.calls == "" && got != "" {
+					t.Errorf("%v, calls %q, want %q", err, got, tt.calls)
+				}
+				if early, late := tt.returns, tt.returns+restartPoll; took < early || took > late {
+					t.Errorf("the hook returns after %v, want %v", took, tt.returns)
+				}
+			})
+		})
+	}
+}
+
+// TestRestart has an app container restarted as the kubelet does it, while clients keep coming:
+// each is answered, and the agent notices when the app is back.
+func TestRestart(t *testing.T) {
+	var app *http.Server
+	serve := func(address string) string {
+		ln, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		app = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "done") })}
+		go func() { _ = app.Serve(ln) }()
+		return ln.Addr().String()
+	}
+	address := serve("127.0.0.1:0")
+	r := start(t, nil, func(o *Options) {
+		o.HookToken, o.SidecarToken, o.Sidecar = "app0", "sidecar0", NativeSidecar
+		o.Inbound[0].App, o.Inbound[0].Protocol = address, pipe.HTTP
+	})
+	defer func() { _ = app.Close() }()
+
+	ctx, stop := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				if got := <-r.get("/"); got != "200 done<nil>" {
+					t.Errorf("a client got %s", got)
+					return
+				}
+			}
+		})
+	}
+	hook := func(token string) (int, error) {
+		resp, err := http.Get(r.status + "/wait/" + token)
+		if err != nil {
+			return 0, err
+		}
+		return resp.StatusCode, resp.Body.Close()
+	}
+	_, port, _ := net.SplitHostPort(address) // ignores this machine's other listeners
+	if code, err := hook("app0?ports=" + port); err != nil || code != http.StatusOK {
+		t.Fatal(code, err)
+	}
+	_ = app.Shutdown(t.Context()) // the container's SIGTERM
+	serve(address)
+	waits := make(chan string, 1)
+	go func() { waits <- <-r.get("/") }()
+	if got := <-waits; got != "200 done<nil>" {
+		t.Errorf("after the restart: %s", got)
+	}
+	stop()
+	clients.Wait()
+	if strings.Contains(r.log.String(), "drain phase") {
+		t.Errorf("a drain has begun:\n%s", r.log)
+	}
+
+	// The sidecar's own hook is the end of the pod.
+	ended := make(chan error, 1)
+	go func() {
+		code, err := hook("sidecar0")
+		if err == nil && code != http.StatusOK {
+			err = errors.New(http.StatusText(code))
+		}
+		ended <- err
+	}()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	r.signals <- drain.Terminate
+	r.wantEnd(CodeIntended)
+}
+
+func TestHookPorts(t *testing.T) {
+	for query, want := range map[string]string{"": "[] true", "?ports=": "[] false", "?ports=80": "[80] false", "?ports=80,x,443": "[80 443] false"} {
+		r, _ := http.NewRequest(http.MethodGet, "http://pod/wait/token"+query, nil)
+		ports := hookPorts(r)
+		if got := fmt.Sprint(ports, ports == nil); got != want {
+			t.Errorf("%q: %s, want %s", query, got, want)
+		}
+	}
+}
+
+func TestCompareListeners(t *testing.T) {
+	before := listeners{80: {1, 2}, 443: {3}}
+	for _, tt := range []struct {
+		now  listeners
+		gone bool
+		back returned
+	}{
+		{before, false, backNone},
+		{listeners{80: {2}, 443: {3}}, false, backNone}, // one of two sockets of a port
+		{listeners{443: {3}}, true, backNone},
+		{nil, true, backNone},
+		{listeners{80: {4}}, true, backSome},
+		{listeners{80: {4}, 443: {3}}, true, backAll},
+		{listeners{80: {4}, 443: {5}}, true, backAll},
+	} {
+		if gone, back := before.compare(tt.now); gone != tt.gone || back != tt.back {
+			t.Errorf("%v: %v %v, want %v %v", tt.now, gone, back, tt.gone, tt.back)
+		}
+	}
+}

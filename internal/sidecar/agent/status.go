@@ -1,0 +1,262 @@
+package agent
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
+)
+
+// status is the server on the status port (15020). Unlike pilot-agent's it serves until the very end: scrapes and hooks
+// during a drain get their responses.
+type status struct {
+	a       *agent
+	address net.Addr
+	server  *http.Server
+	served  chan struct{}
+	metrics *metrics
+	merge   merge // its proxy is set before readiness
+	due     sideport.Due
+}
+
+// statusAddress is where the status server listens.
+func (a *agent) statusAddress() string {
+	return net.JoinHostPort(a.StatusAddress, strconv.Itoa(a.Settings.StatusPort.Value))
+}
+
+func (a *agent) startStatus() (*status, error) {
+	address := a.statusAddress()
+	ln, err := a.Succession.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the status server on %s (from %s; choose another by statusPort or --status-port): %w", address, a.Settings.StatusPort.Source, err)
+	}
+	s := &status{a: a, address: ln.Addr(), served: make(chan struct{}), metrics: newMetrics(a.phases, a.Metrics...)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz/ready", s.ready)
+	mux.HandleFunc("/quitquitquit", own(s.quit))
+	mux.HandleFunc("/drain", own(s.drain))
+	mux.HandleFunc("/wait", own(s.wait))
+	mux.HandleFunc("/present", own(s.present))
+	mux.HandleFunc("/hot-restart", own(a.Succession.ServeHTTP))
+	mux.HandleFunc("/wait/{token...}", s.waitByToken)
+	mux.HandleFunc("/deadline/{token...}", own(s.deadline))
+	mux.HandleFunc("GET /connections", fromPod(s.connections))
+	if a.Profiles {
+		profiles(mux)
+	}
+	mux.Handle("/app-health/", a.Probes)
+	mux.Handle("/app-lifecycle/", a.Probes)
+	s.merge = merge{own: s.metrics.registry, app: a.Settings.ScrapeTarget.Value, lean: a.LeanScrape, failed: s.metrics.scrapeFailed, log: a.log}
+	scrapes := sideport.Scrapes(http.HandlerFunc(s.scrape))
+	mux.Handle("/metrics", scrapes)
+	mux.Handle("/stats/prometheus", scrapes)
+	s.server = sideport.New(s.counted(mux), a.log)
+	if a.plane != nil {
+		s.watch(a.plane)
+	}
+	go func() {
+		defer close(s.served)
+		if err := s.server.Serve(sideport.Limit(ln)); !errors.Is(err, http.ErrServerClosed) {
+			a.log.Error("the status server has ended", "error", err)
+		}
+	}()
+	return s, nil
+}
+
+// watch adds the data plane's metrics.
+func (s *status) watch(p drain.DataPlane) {
+	if own, ok := p.(*envoy.Plane); ok {
+		s.merge.proxy = own.Metrics
+	}
+	s.metrics.watch(p)
+}
+
+func (s *status) scrape(w http.ResponseWriter, r *http.Request) {
+	if !s.a.phases.snapshot().up {
+		http.Error(w, "not started yet", http.StatusServiceUnavailable)
+		return
+	}
+	s.merge.ServeHTTP(w, r)
+}
+
+// counted makes close wait for the requests in progress.
+func (s *status) counted(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.due.RLock()
+		defer s.due.RUnlock()
+		h.ServeHTTP(w, r)
+		_ = http.NewResponseController(w).Flush()
+	})
+}
+
+// close waits for outstanding responses, most importantly those to hooks, and closes the server.
+func (s *status) close() {
+	rest := s.due.Wait()
+	sideport.End(s.server)
+	<-s.served
+	rest()
+}
+
+// ready is the readiness of the inbound side, and of an app that the agent has started. It stays true during a drain:
+// terminating endpoints are still a fallback (KEP-1669), and the pod has been removed from its Services already.
+func (s *status) ready(w http.ResponseWriter, _ *http.Request) {
+	switch now := s.a.phases.snapshot(); {
+	case !now.up:
+		http.Error(w, "not started yet", http.StatusServiceUnavailable)
+		return
+	case now.starts:
+		http.Error(w, "the app does not yet accept connections on "+strings.Join(s.a.appAddresses(), ", "), http.StatusServiceUnavailable)
+		return
+	}
+	answer(w, "ready\n")
+}
+
+// quit is /quitquitquit. The response comes first, then the exit.
+func (s *status) quit(w http.ResponseWriter, r *http.Request) {
+	answer(w, "OK")
+	_ = http.NewResponseController(w).Flush()
+	s.a.signal(r.Context(), drain.QuitNow) // drain logs Istio's line
+}
+
+// drain is /drain. In Istio's modes it responds at once, as pilot-agent does; otherwise it is a hook and responds when
+// drained.
+func (s *status) drain(w http.ResponseWriter, r *http.Request) {
+	if s.a.Settings.Mode() == drain.ExitOnZero {
+		s.waitAsSidecar(w, r)
+		return
+	}
+	s.a.signal(r.Context(), drain.IstioDrain)
+	if err := s.a.phases.drained(r.Context()); err == nil {
+		answer(w, "OK")
+	}
+}
+
+// HeaderLimit in a hook's request asks for an informational response at once, in which the header is how long the hook may
+// wait for the response.
+const HeaderLimit = "Lastcall-Limit"
+
+// wait is a preStop hook from within the pod: an app's, or with ?of=sidecar the sidecar's own.
+func (s *status) wait(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get(HeaderLimit) != "" {
+		w.Header().Set(HeaderLimit, (s.a.gracePeriod() - killAhead).String())
+		w.WriteHeader(http.StatusProcessing)
+		w.Header().Del(HeaderLimit)
+	}
+	switch of := r.URL.Query().Get("of"); of {
+	case "":
+		s.waitAsApp(w, r)
+	case "sidecar":
+		s.waitAsSidecar(w, r)
+	default:
+		http.Error(w, fmt.Sprintf("of=%s: must be sidecar, or absent for an app's hook", strconv.Quote(of)), http.StatusBadRequest)
+	}
+}
+
+// waitAsApp is an app's preStop: it responds when the container may receive its SIGTERM.
+func (s *status) waitAsApp(w http.ResponseWriter, r *http.Request) {
+	if s.a.isIstio() {
+		s.waitAsSidecar(w, r)
+		return
+	}
+	err := s.a.awaitAppHook(r.Context(), hookPorts(r))
+	if err == nil && s.a.wantsPresence() {
+		w.Header().Set(HeaderPresence, "wanted")
+	}
+	answerHook(w, err)
+}
+
+// waitAsSidecar is the sidecar's own preStop: it begins the drain and responds when no inbound request is left.
+func (s *status) waitAsSidecar(w http.ResponseWriter, r *http.Request) {
+	first := drain.Hook
+	if s.a.isIstio() {
+		first = drain.IstioDrain
+	}
+	answerHook(w, s.a.hooks.join(r.Context(), sidecarKey, func(ctx context.Context) error {
+		s.a.signal(ctx, first)
+		return s.a.phases.drained(ctx)
+	}))
+}
+
+// isIstio reports whether hooks are answered as pilot-agent answers /drain: at once. Istio's fixed wait alone, without
+// the rest of its behaviour, does not change hooks.
+func (a *agent) isIstio() bool { return a.Settings.Compat.Value == meshconfig.CompatIstio }
+
+func answerHook(w http.ResponseWriter, err error) {
+	switch {
+	case err == nil:
+		answer(w, "drained\n")
+	case errors.Is(err, errNotDrained):
+		http.Error(w, err.Error(), http.StatusConflict)
+	}
+}
+
+// waitByToken is wait for a preStop hook by httpGet, which arrives from the node: the pod's token is the permission to
+// drain it. Without it the path does not exist.
+func (s *status) waitByToken(w http.ResponseWriter, r *http.Request) {
+	switch token := r.PathValue("token"); {
+	case isToken(token, s.a.HookToken):
+		defer sideport.HoldHook(w, r)()
+		s.waitAsApp(w, r)
+	case isToken(token, s.a.SidecarToken):
+		defer sideport.HoldHook(w, r)()
+		s.waitAsSidecar(w, r)
+	default:
+		s.refuse(w, r)
+	}
+}
+
+// refuse answers a request without the pod's token as if the path did not exist.
+func (s *status) refuse(w http.ResponseWriter, r *http.Request) {
+	s.metrics.hookRefused.Inc()
+	s.a.throttle.Warn(s.a.log, time.Second, "hook without the pod's token refused", "from", r.RemoteAddr)
+	http.NotFound(w, r)
+}
+
+func isToken(got, want string) bool {
+	return want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
+}
+
+func answer(w http.ResponseWriter, body string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = io.WriteString(w, body)
+}
+
+// own admits POST from this pod only, with pilot-agent's error texts. Such a request may take long: its connection is
+// kept.
+func own(h http.HandlerFunc) http.HandlerFunc {
+	return fromPod(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			w.Header().Set("Allow", http.MethodPost)
+			http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
+			return
+		}
+		defer sideport.Hold(w, r)()
+		h(w, r)
+	})
+}
+
+// fromPod admits programs of this pod only: no other machine and no web page.
+func fromPod(h http.HandlerFunc) http.HandlerFunc {
+	local := sideport.Local(h)
+	return func(w http.ResponseWriter, r *http.Request) {
+		peer, err := netip.ParseAddrPort(r.RemoteAddr)
+		if err != nil || !peer.Addr().Unmap().IsLoopback() {
+			http.Error(w, "Only requests from localhost are allowed", http.StatusForbidden)
+			return
+		}
+		local.ServeHTTP(w, r)
+	}
+}

@@ -1,0 +1,148 @@
+package architecture
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/lastcall-dev/lastcall/"
+
+// forTests are the folders for tests and builds, which no binary contains. They may import everything; only tests may import them.
+var forTests = []string{"lab", "kube/podgen", "internal/sidecar/architecture", "internal/sidecar/nettest", "internal/sidecar/load", "internal/sidecar/peers",
+	"internal/sidecar/programtest", "internal/leak", "internal/sidecar/logs/logstest", "rehearsal/httpbin/httpbintest"}
+
+// heavy are packages that the binary for pods must not contain: they would cost more memory than all of its own code.
+var heavy = []string{"k8s.io/", "sigs.k8s.io/controller-runtime", "net/http/httputil", "github.com/google/go-containerregistry", "testing"}
+
+// ours are the packages of the library and the sidecar.
+var ours = []string{"./...", "./cmd/...", "./internal/sidecar/..."}
+
+// pkg is a package as go list describes it.
+type pkg struct {
+	ImportPath string
+	Imports    []string
+	Standard   bool
+}
+
+func list(t *testing.T, args ...string) []pkg {
+	t.Helper()
+	// Go's test cache registers the files that a test opens, not those that go list opens: without this walk a cached
+	// result would survive a change of the imports.
+	for _, folder := range []string{"../../.."} {
+		err := filepath.WalkDir(folder, func(string, fs.DirEntry, error) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	args = append([]string{"list", "-json=ImportPath,Imports,Standard"}, args...)
+	command := exec.Command("go", args...)
+	command.Dir = "../../.."
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, &stderr)
+	}
+	var all []pkg
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatalf("parse the output of go %s: %v", strings.Join(args, " "), err)
+		}
+		all = append(all, p)
+	}
+}
+
+// place is the index of the folder in folders that the import path lies in, or -1.
+func place(folders []string, path string) int {
+	folder := strings.TrimPrefix(path, module)
+	if path+"/" == module {
+		folder = "."
+	}
+	return slices.IndexFunc(folders, func(f string) bool { return folder == f || strings.HasPrefix(folder, f+"/") })
+}
+
+func TestImportsGoDownOnly(t *testing.T) {
+	for _, p := range list(t, append(ours, "./grpcdrain/...", "./gateway/...", "./rehearsal/...", "./kube/...", "./lab/...")...) {
+		if place(forTests, p.ImportPath) >= 0 {
+			continue
+		}
+		from := place(downwards, p.ImportPath)
+		if from < 0 {
+			t.Errorf("%s has no place yet: add it to layers in layers_test.go", p.ImportPath)
+			continue
+		}
+		for _, imported := range p.Imports {
+			if !strings.HasPrefix(imported, module) {
+				continue
+			}
+			switch to := place(downwards, imported); {
+			case place(forTests, imported) >= 0:
+				t.Errorf("%s imports %s, which is for tests and builds only", p.ImportPath, imported)
+			case to >= 0 && to < from:
+				t.Errorf("%s imports %s, which lies above it", p.ImportPath, imported)
+			}
+		}
+	}
+}
+
+func TestPodsBinaryIsLight(t *testing.T) { without(t, "./cmd/lastcall", heavy...) }
+
+// The image with the webhook's key, and with rights in the cluster, holds the webhook and the Events alone.
+func TestControllerHoldsOnlyItsOwn(t *testing.T) {
+	without(t, "./kube/cmd/lastcall-controller", module+"gateway", module+"rehearsal", module+"internal/sidecar/pipe", module+"internal/sidecar/agent",
+		module+"internal/sidecar/envoy", module+"internal/sidecar/process", "testing")
+}
+
+// The plugin runs on every node as root, for each pod that starts there.
+func TestPluginIsLight(t *testing.T) {
+	without(t, "./kube/cmd/lastcall-cni", append(slices.Clone(heavy), module+"kube/inject", module+"internal/sidecar/pipe", module+"internal/sidecar/agent")...)
+}
+
+// The observer runs on every node: what Istio's types and the injection register takes 2 MB.
+func TestObserverIsLight(t *testing.T) {
+	without(t, "./kube/cmd/lastcall-observer", "istio.io/api", module+"kube/inject")
+}
+
+// Without Kubernetes' clients a rehearsal compiles in seconds.
+func TestRehearseIsLight(t *testing.T) {
+	without(t, "./rehearsal/cmd/rehearse", "k8s.io/", "sigs.k8s.io/", "istio.io/", "testing")
+}
+
+// The public packages need the standard library and golang.org/x/net with its own golang.org/x/text alone, on every
+// system.
+func TestPublicPackagesNeedOnlyXNet(t *testing.T) {
+	public := []string{".", "./drain", "./drain/draintest", "./drain/planetest", "./httpdrain"}
+	for _, system := range []string{"linux", "darwin", "windows"} {
+		t.Setenv("GOOS", system)
+		for _, p := range list(t, append([]string{"-deps"}, public...)...) {
+			if !p.Standard && !strings.HasPrefix(p.ImportPath+"/", module) && !strings.HasPrefix(p.ImportPath, "golang.org/x/net/") && !strings.HasPrefix(p.ImportPath, "golang.org/x/text/") {
+				t.Errorf("on %s, the public packages need %s", system, p.ImportPath)
+			}
+		}
+	}
+}
+
+// without wants a binary to contain none of the packages, nor what is below them.
+func without(t *testing.T, binary string, packages ...string) {
+	t.Helper()
+	for _, p := range list(t, "-deps", binary) {
+		for _, path := range packages {
+			if p.ImportPath == path || strings.HasPrefix(p.ImportPath, strings.TrimSuffix(path, "/")+"/") {
+				t.Errorf("%s contains %s", binary, p.ImportPath)
+			}
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package certificate
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+)
+
+// Where nothing can be watched the files are read from time to time; what is wrong
+// with them is logged once.
+func TestFilesThatCannotBeWatched(t *testing.T) {
+	authority := certificatetest.New(t)
+	secret := certificatetest.NewSecret(t)
+	synctest.Test(t, func(t *testing.T) {
+		// In a bubble it is the year 2000, and each certificate as invalid as the others.
+		secret.Write(authority.Sign("one", 0), nil)
+		var log bytes.Buffer
+		f := &Files{Cert: secret.Cert(), Key: secret.Key(), Log: slog.New(slog.NewTextHandler(&log, nil))}
+		if err := f.Load(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		readings := 0
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			f.follow(ctx, nil, nil, readBlindly, func(error) { readings++ })
+		}()
+		synctest.Wait()
+		two := authority.Sign("two", 0)
+		secret.Write(two, nil)
+		time.Sleep(readBlindly)
+		synctest.Wait()
+		if !f.Leaf().Equal(two.Leaf) {
+			t.Errorf("%s is in force", f.Leaf().Subject)
+		}
+		if err := os.Remove(secret.Key()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * readBlindly)
+		synctest.Wait()
+		cancel()
+		<-done
+		if n := strings.Count(log.String(), "cannot load the certificate"); n != 1 || readings != 7 || !f.Leaf().Equal(two.Leaf) {
+			t.Errorf("logged %d times in %d readings: %s", n, readings, log.String())
+		}
+	})
+}

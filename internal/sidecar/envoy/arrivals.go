@@ -1,0 +1,151 @@
+package envoy
+
+import (
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+)
+
+// Reading counters only to detect arrivals may use at most 1/countShare of the time. It has a budget of its own, so
+// that it does not delay the check whether a connection is idle.
+const (
+	countShare = 1000 // 0.1 % of a core
+	countMin   = 500 * time.Millisecond
+)
+
+// arrivals counts new connections and requests. On a busy machine looks at the kernel's table are late, and short
+// connections exist only between two of them. So connections are also counted as they end, when the kernel reports
+// destroyed sockets; where it does not, and for requests on open connections, Envoy's counters are read. asOf is the
+// time up to which the count is complete.
+type arrivals struct {
+	total uint64
+
+	since   time.Time // when a drain began to need the count; zero: none does
+	reports bool      // the kernel reports destroyed sockets
+	roll    sockdiag.Roll
+	seen    uint64    // connections found by looks since the last response with counters
+	sentAt  time.Time // the last look that found more bytes from the client of an open connection
+
+	answered  bool // gauges and guessed have a first value
+	gauges    tally
+	guessed   uint64    // requests counted by gauges since the last response with counters
+	counters  tally     // the last response with counters
+	countedAt time.Time // time of its request; zero: never
+	nextCount time.Time
+}
+
+// count begins to count without gaps; without a time it ends that.
+func (a *arrivals) count(reports bool, now time.Time) { a.since, a.reports = now, reports }
+
+// ended adds the sockets that the kernel reports as destroyed. It reports whether one of them was in no look.
+func (g *ledger) ended(sockets []sockdiag.Socket, lost bool, now time.Time) {
+	for _, s := range sockets {
+		if !g.layout.counts(s.Local) {
+			continue
+		}
+		_, seen := g.seen[s.Cookie]
+		delete(g.seen, s.Cookie)
+		if g.arrivals.roll.Unseen(s.Cookie, seen) {
+			g.arrivals.total++
+		}
+		g.moved(now) // the last response may have counted its request
+	}
+	if lost {
+		g.arrivals.total++ // at least
+		g.moved(now)
+	}
+}
+
+// left notes that a connection is no longer in the table.
+func (a *arrivals) left(cookie uint64) {
+	if a.reports {
+		a.roll.Left(cookie)
+	}
+}
+
+// sent notes that the client of an open connection has sent more.
+func (a *arrivals) sent(now time.Time, countsRequests bool) {
+	a.sentAt = now
+	if !countsRequests {
+		a.total++ // it may be a request
+	}
+}
+
+// answer adds a response of Envoy's.
+func (a *arrivals) answer(now tally, countsConnections bool, asked time.Time) {
+	before := a.gauges
+	known := a.answered
+	a.gauges, a.answered = now, true
+	counted := !a.countedAt.IsZero()
+	if now.counted {
+		last := a.counters
+		seen, guessed := a.seen, a.guessed
+		a.counters, a.countedAt, a.seen, a.guessed = now, asked, 0, 0
+		if counted {
+			a.total += growth(last.total, now.total, guessed)
+			if countsConnections {
+				a.total += growth(last.acceptedBlind, now.acceptedBlind, 0)
+				if more := growth(last.accepted, now.accepted, 0); more > 0 && !a.reports {
+					a.total += max(1, growth(seen, more, 0)) // the seen ones may be others
+				}
+				return
+			}
+		}
+	}
+	if !known {
+		return
+	}
+	a.total += uint64(max(0, now.unseen-before.unseen))
+	if !now.counted || !counted {
+		more := uint64(max(0, now.requests-before.requests))
+		a.total += more
+		a.guessed += more
+	}
+}
+
+// growth is the increase of a counter, less what was counted already.
+func growth(before, now, counted uint64) uint64 {
+	if now < before+counted {
+		return 0 // Envoy was restarted, or a gauge showed more
+	}
+	return now - before - counted
+}
+
+// asOf is the time up to which arrivals are complete; zero: that of the last look.
+func (g *ledger) asOf() time.Time {
+	a, blind := &g.arrivals, g.missesConnections()
+	last := a.countedAt
+	if last.Before(a.since) || blind && !g.layout.countsConnections {
+		last = a.since
+	}
+	switch {
+	case a.since.IsZero():
+		return time.Time{}
+	case blind:
+		return last
+	case g.layout.countsRequests && (a.sentAt.After(last) || last.Equal(a.since) && g.http+g.mixed > 0):
+		return last
+	}
+	return time.Time{}
+}
+
+// missesConnections reports whether looks are all that shows new connections, or whether the kernel's table lacks those
+// of a listener.
+func (g *ledger) missesConnections() bool {
+	return !g.arrivals.reports && len(g.layout.ports) > 0 || len(g.layout.unseen) > 0
+}
+
+// cannotCount reports whether nothing shows short connections.
+func (g *ledger) cannotCount() bool { return g.missesConnections() && !g.layout.countsConnections }
+
+// wantsCounters reports whether to read the counters now, because a connection or a request may have arrived that
+// nothing else has shown.
+func (g *ledger) wantsCounters(now time.Time) bool {
+	counts := g.layout.countsConnections || g.layout.countsRequests
+	return counts && !g.asOf().IsZero() && !now.Before(g.arrivals.nextCount)
+}
+
+// rest delays the next reading of counters.
+func (a *arrivals) rest(from time.Time, cost time.Duration) {
+	a.nextCount = from.Add(min(max(countShare*cost, countMin), restMax))
+}

@@ -1,0 +1,249 @@
+package envoy
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/load/loadtest"
+)
+
+// configured is a real Envoy with a configuration that change has made of the
+// bootstrap.
+func configured(t *testing.T, change func(config m, listener func(name, direction, at string) m)) *running {
+	t.Helper()
+	return start(t, func(o *Options) {
+		var config m
+		b, err := o.Bootstrap.Render(o.Admin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(b, &config); err != nil {
+			t.Fatal(err)
+		}
+		filters := config["static_resources"].(map[string]any)["listeners"].([]any)[0].(map[string]any)["filter_chains"]
+		change(config, func(name, direction, at string) m {
+			where, err := address(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m{"name": name, "traffic_direction": direction, "address": where, "filter_chains": filters}
+		})
+		if b, err = json.Marshal(config); err != nil {
+			t.Fatal(err)
+		}
+		o.Config = filepath.Join(t.TempDir(), "envoy.json")
+		if err := os.WriteFile(o.Config, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func listeners(config m, list ...m) {
+	config["static_resources"].(map[string]any)["listeners"] = list
+}
+
+func shown(config m, patterns ...m) {
+	config["stats_config"] = m{"stats_matcher": m{"inclusion_list": m{"patterns": patterns}}}
+}
+
+// ours is an address of the loopback network that no other test uses.
+func ours(port int) string {
+	return fmt.Sprintf("127.%d.%d.7:%d", 1+os.Getpid()%200, 1+os.Getpid()/200%200, port)
+}
+
+func (r *running) dialAt(at string) *loadtest.Kept {
+	r.t.Helper()
+	r.listen = at
+	return r.dial()
+}
+
+// What counts is chosen by role and port.
+func TestSidecar(t *testing.T) {
+	r := configured(t, func(config m, listener func(name, direction, at string) m) {
+		listeners(config,
+			listener("worker_api", "INBOUND", ours(8080)),
+			listener("admin-eu", "INBOUND", ours(8081)),
+			listener("virtualOutbound", "OUTBOUND", ours(8082)),
+			listener("health", "UNSPECIFIED", ours(15021)),
+			listener("scrapes", "UNSPECIFIED", ours(15090)),
+		)
+	})
+	for _, port := range []int{8082, 15021, 15090} {
+		c := r.dialAt(ours(port))
+		c.Ask("/slow")
+		<-r.app.asked
+	}
+	r.awaitActivity(0, 0)
+	api, eu := r.dialAt(ours(8080)), r.dialAt(ours(8081))
+	for _, c := range []*loadtest.Kept{api, eu} {
+		c.Ask("/slow")
+		<-r.app.asked
+	}
+	r.awaitActivity(2, 2)
+	o := r.terminate(soon)
+	o.stillThere(t)
+	_ = api.Close()
+	o.stillThere(t)
+	for _, port := range []int{8082, 15021} {
+		c := r.dialAt(ours(port))
+		c.Ask("/")
+		if resp, _ := c.Answer(t); resp.Close {
+			t.Errorf("port %d sends Connection: close", port)
+		}
+		_ = c.Close()
+	}
+	_ = eu.Close()
+	o.want(t, drain.Clean)
+}
+
+// A gateway's listeners say no direction: all are drained.
+func TestGateway(t *testing.T) {
+	r := configured(t, func(config m, listener func(name, direction, at string) m) {
+		listeners(config, listener("http", "UNSPECIFIED", ours(8080)))
+	})
+	busy := r.dialAt(ours(8080))
+	busy.Ask("/slow")
+	<-r.app.asked
+	o := r.terminate(soon)
+	o.stillThere(t)
+	c := r.dial()
+	c.Ask("/")
+	if resp, _ := c.Answer(t); !resp.Close {
+		t.Error("no Connection: close")
+	}
+	_ = c.Close()
+	r.app.let()
+	if resp, body := busy.Answer(t); !resp.Close || body != "done" {
+		t.Error(resp, body)
+	}
+	_ = busy.Close()
+	o.want(t, drain.Clean)
+}
+
+// Whatever the matcher hides, a request in flight is not ended, and what is
+// missing causes a warning at the start.
+func TestPartlyHidden(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		patterns []m
+		hidden   string // named at the start
+	}{
+		"all of http":            {[]m{{"prefix": "http."}}, ""},
+		"requests only":          {[]m{{"suffix": "downstream_rq_active"}}, ""},
+		"this prefix only":       {[]m{{"prefix": "http.inbound_"}}, ""},
+		"Istio's EZAC":           {[]m{{"suffix": "downstream_cx_active"}}, "downstream_rq_active"},
+		"nothing":                {[]m{{"prefix": "nothing."}}, "downstream_rq_active"},
+		"another's requests":     {[]m{{"exact": "http.admin.downstream_rq_active"}}, "downstream_rq_active"},
+		"listeners, not of http": {[]m{{"prefix": "listener."}}, "downstream_rq_active"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := configured(t, func(config m, _ func(name, direction, at string) m) { shown(config, tt.patterns...) })
+			if warned := strings.Contains(r.log.String(), "hides the gauges"); warned != (tt.hidden != "") || !strings.Contains(r.log.String(), tt.hidden) {
+				t.Errorf("warned at the start: %v\n%s", warned, r.log)
+			}
+			idle, busy := r.dial(), r.dial()
+			idle.Ask("/")
+			idle.Answer(t)
+			busy.Ask("/slow")
+			<-r.app.asked
+			if tt.hidden == "" {
+				r.awaitActivity(2, 1)
+			} else {
+				r.awaitActivity(2, 2)
+			}
+			o := r.terminate(soon)
+			o.stillThere(t)
+			r.app.let()
+			if _, body := busy.Answer(t); body != "done" {
+				t.Error(body)
+			}
+			_ = busy.Close()
+			if tt.hidden != "" {
+				o.stillThere(t) // the idle one cannot be distinguished
+				_ = idle.Close()
+			}
+			o.want(t, drain.Clean)
+		})
+	}
+}
+
+// A unix socket's connections are not in the kernel's table of TCP: Envoy's own
+// numbers show.
+func TestUnixListener(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "in")
+	r := configured(t, func(config m, listener func(name, direction, at string) m) {
+		listeners(config, listener("in", "INBOUND", "unix:"+path))
+		shown(config, m{"suffix": "_active"}, m{"suffix": "_total"})
+	})
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "GET /slow HTTP/1.1\r\nHost: app\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-r.app.asked
+	o := r.terminate(soon)
+	o.stillThere(t)
+	r.app.let()
+	b := make([]byte, 15)
+	if _, err := io.ReadFull(c, b); err != nil || string(b) != "HTTP/1.1 200 OK" {
+		t.Errorf("%q, %v", b, err)
+	}
+	o.want(t, drain.Clean)
+}
+
+// The port that the kernel has chosen is read.
+func TestChosenPort(t *testing.T) {
+	r := configured(t, func(config m, listener func(name, direction, at string) m) {
+		listeners(config, listener("in", "INBOUND", "127.0.0.1:0"))
+	})
+	ports := r.laidOut().ports
+	if len(ports) != 1 || ports[0] == 0 {
+		t.Fatal(ports)
+	}
+	c := r.dialAt(fmt.Sprintf("127.0.0.1:%d", ports[0]))
+	c.Ask("/slow")
+	<-r.app.asked
+	r.awaitActivity(1, 1)
+}
+
+func TestTwoThousandListeners(t *testing.T) {
+	const n = 2000
+	r := configured(t, func(config m, listener func(name, direction, at string) m) {
+		var list []m
+		for i := range n {
+			list = append(list, listener(fmt.Sprintf("in%d", i), "INBOUND", ours(10_000+3*i)))
+		}
+		listeners(config, list...)
+	})
+	if got := len(r.laidOut().ports); got != n {
+		t.Fatalf("%d ports", got)
+	}
+	c := r.dialAt(ours(10_000 + 3*(n-1)))
+	c.Ask("/slow")
+	<-r.app.asked
+	r.awaitActivity(1, 1)
+	o := r.terminate(soon)
+	o.stillThere(t)
+	r.app.let()
+	if resp, body := c.Answer(t); !resp.Close || body != "done" {
+		t.Error(resp, body)
+	}
+	closed := time.Now()
+	_ = c.Close()
+	o.want(t, drain.Clean)
+	t.Logf("ended %v after the last connection", time.Since(closed))
+}

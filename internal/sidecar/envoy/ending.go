@@ -1,0 +1,160 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+)
+
+// reportMost bounds the list of connections in the report.
+const reportMost = 1000
+
+// stopTimeout is how long a last call waits for Envoy to close its listeners.
+const stopTimeout = time.Second
+
+// LastCall stops accepting and returns the open connections. Envoy cannot end single connections: they end when it
+// exits.
+func (p *Plane) LastCall(ctx context.Context, _ time.Duration) ([]drain.Conversation, error) {
+	open, err := p.Open(ctx, reportMost)
+	ending := "closed"
+	if p.o.WatchOnly {
+		ending = "left to the app"
+	}
+	for i := range open {
+		open[i].Ending = ending
+	}
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	return open, errors.Join(err, p.StopAccepting(ctx))
+}
+
+// exitTime is how long an Envoy may take to exit after SIGTERM, and again after /quitquitquit. It needs 7 ms
+// (measured).
+const exitTime = time.Second
+
+// Close ends Envoy so that it flushes its access log and its stats, and returns when the kernel has delivered what
+// Envoy had written. An Envoy that does not exit is killed. An Envoy that was not started by lastcall keeps running.
+func (p *Plane) Close(ctx context.Context) error {
+	p.end()
+	c := p.running()
+	if c == nil {
+		return nil
+	}
+	if err := p.send(ctx, c); err != nil {
+		return err
+	}
+	p.awaitDelivery(ctx)
+	return nil
+}
+
+// send makes Envoy exit. SIGTERM and /quitquitquit have the same effect; SIGTERM needs neither a round trip nor a
+// working admin API.
+func (p *Plane) send(ctx context.Context, c *process.Child) error {
+	if c.HasExited() {
+		return nil
+	}
+	signalGroup(c, syscall.SIGTERM)
+	if !awaitExit(ctx, c) && ctx.Err() == nil {
+		p.log.Warn("Envoy still running after SIGTERM; calling /quitquitquit", "after", exitTime)
+		ask, cancel := context.WithTimeout(ctx, exitTime)
+		err := p.admin.Quit(ask)
+		if cancel(); (err != nil || !awaitExit(ctx, c)) && ctx.Err() == nil {
+			p.log.Warn("Envoy still running; killing it", "error", err)
+			signalGroup(c, syscall.SIGKILL)
+			select {
+			case <-c.Done():
+			case <-ctx.Done():
+			}
+		}
+	}
+	if c.HasExited() {
+		return nil
+	}
+	return fmt.Errorf("end envoy: %w", ctx.Err())
+}
+
+// awaitExit waits for the exit of Envoy and of all processes that it has started.
+func awaitExit(ctx context.Context, c *process.Child) bool {
+	short, cancel := context.WithTimeout(ctx, exitTime)
+	defer cancel()
+	select {
+	case <-c.Done():
+	case <-short.Done():
+		return false
+	}
+	// drain.Termination ends ctx when Envoy has exited; processes that a script has left behind get their time
+	// nevertheless.
+	for end := within(ctx, exitTime); groupLives(c); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+// within is d from now, or ctx's deadline if that is sooner. The cancellation of ctx, which follows Envoy's exit, does
+// not count.
+func within(ctx context.Context, d time.Duration) time.Time {
+	end := time.Now().Add(d)
+	if last, ok := ctx.Deadline(); ok && last.Before(end) {
+		return last
+	}
+	return end
+}
+
+// deliveryTime bounds how long an end waits for slow readers. It is part of the margin before the kubelet's SIGKILL.
+const deliveryTime = 500 * time.Millisecond
+
+// awaitDelivery waits until the kernel has delivered to the clients what an exited Envoy had written: a pod's network
+// ends with its last process, and undelivered bytes with it.
+func (p *Plane) awaitDelivery(ctx context.Context) {
+	for end := within(ctx, deliveryTime); ; time.Sleep(5 * time.Millisecond) {
+		p.mu.Lock()
+		sockets, err := p.sockets(sockdiag.Of(sockdiag.FinWait1, sockdiag.Closing, sockdiag.LastAck))
+		owing := 0
+		for _, s := range sockets {
+			if p.layout.counts(s.Local) && undelivered(s) {
+				owing++
+			}
+		}
+		p.mu.Unlock()
+		if err != nil || owing == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			p.log.Warn("clients have not received everything that Envoy had written", "connections", owing, "within", deliveryTime)
+			return
+		}
+	}
+}
+
+// Kill ends Envoy at once. An Envoy that was not started by lastcall keeps running.
+func (p *Plane) Kill() {
+	p.end()
+	if c := p.running(); c != nil {
+		c.Kill()
+		<-c.Done()
+	}
+}
+
+// Exited is closed when Envoy has exited. It is never closed for an Envoy that was not started by lastcall.
+func (p *Plane) Exited() <-chan struct{} { return p.exited }
+
+// Shut releases everything when the plane is no longer needed.
+func (p *Plane) Shut() {
+	p.Kill()
+	p.over()
+	p.work.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.table != nil {
+		_ = p.table.Close()
+		p.table = nil
+	}
+}

@@ -1,0 +1,158 @@
+package envoy
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/load/loadtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
+)
+
+func TestMain(m *testing.M) {
+	playPart() // of an agent or of an Envoy, for the tests of processes
+	flag.Parse()
+	_ = flag.Set("test.parallel", "16") // those that are parallel wait for deadlines
+	goleak.VerifyTestMain(m)
+}
+
+// patience bounds every wait of these tests. A real Envoy needs half a minute to start
+// where sixteen of them share two busy cores.
+const patience = time.Minute
+
+// app answers /slow when it is released, everything else at once, and echoes what
+// is no HTTP.
+type app struct {
+	address string
+	asked   chan struct{}
+	free    chan struct{}
+	once    sync.Once
+}
+
+func (a *app) let() { a.once.Do(func() { close(a.free) }) }
+
+func startApp(t *testing.T) *app {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &app{address: ln.Addr().String(), asked: make(chan struct{}, 100), free: make(chan struct{})}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/upload":
+			a.asked <- struct{}{}
+			_, _ = io.Copy(io.Discard, r.Body)
+		case "/big":
+			_, _ = w.Write(make([]byte, bigAnswer))
+			return
+		case "/slow":
+			a.asked <- struct{}{}
+			select {
+			case <-a.free:
+			case <-r.Context().Done():
+			}
+		}
+		fmt.Fprint(w, "done")
+	})}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(ln) }()
+	t.Cleanup(func() { a.let(); _ = server.Close(); <-served })
+	return a
+}
+
+// running is a real Envoy under test.
+type running struct {
+	*Plane
+	t      *testing.T
+	app    *app
+	listen string
+	log    *logstest.Buffer
+	access string
+}
+
+func start(t *testing.T, change ...func(*Options)) *running {
+	t.Helper()
+	program := peers.Need(t, "envoy")
+	r := &running{t: t, app: startApp(t), listen: nettest.FreeAddress(t, "127.0.0.1"), log: &logstest.Buffer{}}
+	r.access = filepath.Join(t.TempDir(), "access.log")
+	o := Options{
+		Admin: nettest.FreeAddress(t, "127.0.0.1"), Path: program, DrainTime: 45 * time.Second, ParentShutdown: time.Minute, Concurrency: 1,
+		Bootstrap: Bootstrap{Inbound: []Route{{r.listen, r.app.address, "http"}}, AccessLog: r.access},
+		Stdout:    r.log,
+		Stderr:    r.log,
+		Log:       slog.New(slog.NewJSONHandler(r.log, nil)),
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	p, err := Start(context.Background(), o)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, r.log)
+	}
+	r.Plane = p
+	t.Cleanup(p.Shut)
+	return r
+}
+
+func (r *running) dial() *loadtest.Kept {
+	r.t.Helper()
+	return loadtest.Keep(r.t, r.listen, patience)
+}
+
+// bigAnswer is more than the kernel and Envoy take without a reader's help.
+const bigAnswer = 32 << 20
+
+// awaitActivity waits for an activity that is certain.
+func (r *running) awaitActivity(connections, busy int) {
+	r.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		a, err := r.Activity(context.Background())
+		if err == nil && a.Known && a.Connections == connections && a.Busy == busy {
+			return
+		}
+		if time.Now().After(end) {
+			r.t.Fatalf("activity %+v, %v; want %d connections, %d busy\n%s", a, err, connections, busy, r.log)
+		}
+	}
+}
+
+func (r *running) wantGone() {
+	r.t.Helper()
+	select {
+	case <-r.Exited():
+	case <-time.After(patience):
+		r.t.Fatalf("Envoy is still there\n%s", r.log)
+	}
+}
+
+var discard = slog.New(slog.DiscardHandler)
+
+func logTo(b *logstest.Buffer) *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
+
+func (r *running) logLines() []string { return strings.Split(r.accessLog(), "\n") }
+
+func (r *running) accessLog() string {
+	b, err := os.ReadFile(r.access)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}

@@ -1,0 +1,141 @@
+// Package inbound parses what the command line says of an inbound listener.
+package inbound
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tlsserver"
+)
+
+// Parse parses LISTEN=APP and its options, each after a comma:
+//
+//	protocol=auto|http|tcp
+//	name=NAME
+//	max-connections=N
+//	tls-cert=FILE and tls-key=FILE, with tls-client-ca=FILE, tls-alpn=h2+http/1.1, tls-min-version=1.2|1.3
+func Parse(s string) (pipe.Inbound, error) {
+	fail := func(err error) (pipe.Inbound, error) {
+		return pipe.Inbound{}, fmt.Errorf("inbound %q: %w; must be LISTEN=APP[,protocol=auto|http|tcp][,name=NAME][,max-connections=N][,tls-cert=FILE,tls-key=FILE[,tls-client-ca=FILE][,tls-alpn=h2+http/1.1][,tls-min-version=1.2|1.3]], for example 127.0.0.1:15006=127.0.0.1:8080,protocol=http", s, err)
+	}
+	addresses, options, _ := strings.Cut(s, ",")
+	listen, app, found := strings.Cut(addresses, "=")
+	if !found {
+		return fail(errors.New("missing ="))
+	}
+	in := pipe.Inbound{Listen: listen, App: app}
+	for _, address := range []string{listen, app} {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return fail(err)
+		}
+	}
+	for option := range strings.SplitSeq(options, ",") {
+		if option == "" {
+			continue
+		}
+		name, value, _ := strings.Cut(option, "=")
+		var err error
+		switch name {
+		case "protocol":
+			in.Protocol, err = Protocol(value)
+		case "name":
+			in.Name, err = value, checkName(value)
+		case "max-connections":
+			in.MaxConnections, err = maxConnections(value)
+		default:
+			if in.TLS == nil {
+				in.TLS = new(tlsserver.Options)
+			}
+			err = parseTLS(in.TLS, name, value)
+		}
+		if err != nil {
+			return fail(err)
+		}
+	}
+	if in.TLS != nil {
+		if err := in.TLS.Check(); err != nil {
+			return fail(err)
+		}
+	}
+	return in, nil
+}
+
+// Protocol parses "auto", "http" or "tcp".
+func Protocol(s string) (pipe.Protocol, error) {
+	for _, p := range []pipe.Protocol{pipe.Auto, pipe.HTTP, pipe.TCP} {
+		if s == p.String() {
+			return p, nil
+		}
+	}
+	return pipe.Auto, fmt.Errorf("protocol %q: must be auto, http or tcp", s)
+}
+
+// maxConnections parses a number; 0 is no limit.
+func maxConnections(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	switch {
+	case err != nil || n < 0:
+		return 0, fmt.Errorf("max-connections %q: must be 1 or more, or 0 for no limit", s)
+	case n == 0:
+		return pipe.NoLimit, nil
+	}
+	return n, nil
+}
+
+// checkName allows what is one word in a statistic's name, a URL and a log.
+func checkName(s string) error {
+	word := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-'
+	}
+	if s == "" || len(s) > 60 || strings.ContainsFunc(s, func(r rune) bool { return !word(r) }) {
+		return fmt.Errorf("name %q: must be 1 to 60 letters, digits, _ or -", s)
+	}
+	return nil
+}
+
+func parseTLS(o *tlsserver.Options, name, value string) (err error) {
+	switch name {
+	case "tls-cert":
+		o.Cert = value
+	case "tls-key":
+		o.Key = value
+	case "tls-client-ca":
+		if o.ClientCA = value; value == "" {
+			err = errors.New("tls-client-ca is empty: clients would need no certificate")
+		}
+	case "tls-alpn":
+		o.ALPN, err = parseALPN(value)
+	case "tls-min-version":
+		o.MinVersion, err = tlsVersion(value)
+	default:
+		return fmt.Errorf("unknown option %q", name)
+	}
+	return err
+}
+
+// parseALPN parses protocols joined by a plus, "h2+http/1.1".
+func parseALPN(s string) ([]string, error) {
+	list := strings.Split(s, "+")
+	for i, p := range list {
+		if p != "h2" && p != "http/1.1" || slices.Contains(list[:i], p) {
+			return nil, fmt.Errorf("tls-alpn %q: must be h2, http/1.1 or both joined by +, the preferred first", s)
+		}
+	}
+	return list, nil
+}
+
+func tlsVersion(s string) (uint16, error) {
+	switch s {
+	case "1.2":
+		return tls.VersionTLS12, nil
+	case "1.3":
+		return tls.VersionTLS13, nil
+	}
+	return 0, fmt.Errorf("tls-min-version %q: must be 1.2 or 1.3", s)
+}

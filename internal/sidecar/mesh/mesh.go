@@ -1,0 +1,136 @@
+// Package mesh is the preStop hook in a pod whose proxy is another's Envoy, such as Istio's: lastcall wait --envoy. It
+// attaches to that Envoy for as long as the hook runs, and needs no container and no port of its own.
+//
+// The hook of Envoy's own container (Sidecar) drains Envoy, closes its inbound listeners, and ends it when the app has
+// exited. An app's hook only watches, because the kubelet also runs it when it restarts that container alone: an Envoy
+// that has been drained closes each connection after one response until its container is restarted.
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockets"
+)
+
+// Options describe the pod.
+type Options struct {
+	Admin           string   // address of Envoy's admin API: host:port or unix:PATH
+	PilotAgent      uint16   // status port of Istio's agent, which is sent POST /drain; 0: not sent
+	Sidecar         bool     // the hook is that of Envoy's container
+	NoApp           bool     // the pod has no app, as a gateway's
+	FailHealthcheck bool     // Sidecar: also make Envoy fail its health checks
+	LeaveOut        []uint16 // ports of Envoy's listeners that do not count
+
+	// Fallback is watched when Envoy's admin API cannot be used. Without Ports, every listener of the pod is, and every
+	// open connection is busy.
+	Fallback sockets.Options
+
+	// App, of an app's hook, has the probes by which it distinguishes a restart of its container; nil: none.
+	App *hook.App
+
+	// Stay starts a process that holds the connection for as long as its container runs.
+	Stay func(net.Conn) error
+
+	Log *slog.Logger
+}
+
+// Hook is one run of the hook.
+type Hook struct {
+	o          Options
+	config     drain.Config
+	began      time.Time
+	admin      *envoy.Admin
+	usable     bool // Envoy's admin API has answered
+	conn       *appConn
+	containers *containers
+	others     func() (int, error) // sockets of the pod's other containers
+}
+
+// New begins a hook: the other hooks of the pod find it.
+func New(c drain.Config, o Options) (*Hook, error) {
+	admin, err := envoy.NewAdmin(o.Admin)
+	if err != nil {
+		return nil, err
+	}
+	h := &Hook{o: o, config: c, began: time.Now(), admin: admin, others: otherSockets}
+	switch {
+	case !o.Sidecar:
+		h.conn = connectToSidecar(socketOf(o.Admin))
+	case !o.NoApp:
+		h.containers = acceptContainers(socketOf(o.Admin), o.Log)
+	}
+	return h, nil
+}
+
+// attachTime bounds the first answer of Envoy's admin API, and POST /drain. It is part of the minimum drain. On a node
+// with 20 busy processes for each core Envoy needed two seconds.
+const attachTime = 4 * time.Second
+
+// Wait returns when the app may receive its SIGTERM.
+func (h *Hook) Wait(ctx context.Context) (drain.Report, error) {
+	limit, _ := h.config.Limit()
+	short, cancel := context.WithTimeout(ctx, min(attachTime, limit/4))
+	defer cancel()
+	agent := make(chan error, 1)
+	go func() { agent <- h.drainByAgent(short) }()
+	var faults []string
+	fault := func(text string) {
+		h.o.Log.Warn(text)
+		faults = append(faults, text)
+	}
+	plane, err := h.attach(short)
+	if h.usable = err == nil; !h.usable {
+		var what string
+		plane, what = h.fallBack()
+		fault(fmt.Sprintf("cannot use Envoy's admin API: %v; %s", err, what))
+	}
+	// The time that has passed is the pod's.
+	passed := time.Since(h.began)
+	c := h.config
+	c.GracePeriod, c.Deadline = max(1, c.GracePeriod-passed), max(1, limit-passed)
+	c.MinimumDrain = max(0, c.MinimumDrain-passed)
+	r, err := hook.WaitApp(ctx, plane, c, h.o.App, h.o.Log)
+	if e, ok := plane.(*envoy.Plane); ok {
+		if text := e.Hidden(); text != "" {
+			faults = append(faults, text)
+		}
+		e.Shut()
+	}
+	cancel()
+	if err := <-agent; err != nil {
+		fault(err.Error())
+	}
+	r.Faults = append(faults, r.Faults...)
+	return r, err
+}
+
+// drainByAgent makes Istio's agent drain Envoy, and end at once at its SIGTERM.
+func (h *Hook) drainByAgent(ctx context.Context) error {
+	if h.o.PilotAgent == 0 {
+		return nil
+	}
+	agent, err := envoy.NewAdmin(net.JoinHostPort("127.0.0.1", strconv.Itoa(int(h.o.PilotAgent))))
+	if err == nil {
+		err = agent.Post(ctx, "/drain")
+	}
+	if err != nil {
+		return fmt.Errorf("drain by Istio's agent: %w", err)
+	}
+	return nil
+}
+
+// attach uses the Envoy that runs.
+func (h *Hook) attach(ctx context.Context) (drain.DataPlane, error) {
+	return envoy.Start(ctx, envoy.Options{
+		Admin: h.o.Admin, Attach: true, Hook: true, WatchOnly: !h.o.Sidecar, FailHealthcheck: h.o.FailHealthcheck && h.o.Sidecar,
+		LeaveOut: h.o.LeaveOut, Log: h.o.Log,
+	})
+}

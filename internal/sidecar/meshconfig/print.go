@@ -1,0 +1,110 @@
+package meshconfig
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+)
+
+// row is one line of the printed settings.
+type row struct {
+	Setting string `json:"setting"`
+	Value   any    `json:"value"`
+	Source  string `json:"source"`
+	Path    string `json:"path,omitempty"`
+	Line    int    `json:"line,omitempty"`
+}
+
+func newRow[T any](name string, v Value[T]) row {
+	out := row{Setting: name, Value: v.Value, Source: v.Source.String(), Line: v.Source.Line}
+	if v.Path != name {
+		out.Path = v.Path
+	}
+	switch value := any(v.Value).(type) {
+	case time.Duration:
+		out.Value = value.String()
+	case []string:
+		if value == nil {
+			out.Value = []string{}
+		}
+	}
+	return out
+}
+
+func (s *Settings) rows() []row {
+	grace := newRow(variableGracePeriod, s.GracePeriod)
+	grace.Value = int(s.GracePeriod.Value / time.Second)
+	return []row{
+		newRow(variableExitOnZero, s.ExitOnZero),
+		newRow(variableMinimumDrain, s.MinimumDrain),
+		newRow(fieldTerminationDrain, s.TerminationDrain),
+		grace,
+		newRow(variableMargin, s.Margin),
+		newRow(variableQuietTime, s.QuietTime),
+		newRow(variableIdleGrace, s.IdleGrace),
+		newRow(variableRestartWait, s.RestartWait),
+		newRow(variableApp, s.App),
+		newRow(variableSpread, s.Spread),
+		newRow(variableWebSocket, s.WebSocket),
+		newRow(variableWebSocketClose, s.WebSocketClose),
+		newRow(variableEventStreams, s.EventStreams),
+		newRow(variableEndlessTypes, s.EndlessTypes),
+		newRow(variableCompat, s.Compat),
+		newRow(fieldDrain, s.DrainDuration),
+		newRow(fieldParentShutdown, s.ParentShutdown),
+		newRow(fieldStatusPort, s.StatusPort),
+		newRow(fieldAdminPort, s.AdminPort),
+		newRow(fieldConcurrency, s.Concurrency),
+		newRow(fieldHold, s.HoldApplication),
+		newRow(fieldStatsMatcher+".inclusionPrefixes", s.StatsPrefixes),
+		newRow(fieldStatsMatcher+".inclusionSuffixes", s.StatsSuffixes),
+		newRow(fieldStatsMatcher+".inclusionRegexps", s.StatsRegexps),
+		newRow(annotationScrape, s.ScrapeTarget),
+	}
+}
+
+// notes are the warnings, and the timers that contradict each other.
+func (s *Settings) notes() []string {
+	notes := []string{}
+	for _, w := range s.Warnings {
+		notes = append(notes, w.String())
+	}
+	return append(notes, s.Drain().Contradictions()...)
+}
+
+// WriteText prints the settings as a table of setting, value and source, then the warnings and the timers that
+// contradict each other.
+func (s *Settings) WriteText(w io.Writer) error {
+	var b bytes.Buffer
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "SETTING\tVALUE\tSOURCE\n")
+	for _, r := range s.rows() {
+		value, ok := r.Value.(string)
+		if !ok || value == "" {
+			value = literal(r.Value)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", r.Setting, value, r.Source)
+	}
+	_ = table.Flush() // a Buffer has no errors
+	fmt.Fprintf(&b, "\nmode: %v\n", s.Mode())
+	for _, note := range s.notes() {
+		fmt.Fprintf(&b, "warning: %s\n", note)
+	}
+	if _, err := b.WriteTo(w); err != nil {
+		return fmt.Errorf("print settings: %w", err)
+	}
+	return nil
+}
+
+// MarshalJSON gives {"mode", "settings": [{"setting", "value", "source"}], "warnings": [text]}. Durations are text with
+// units, the grace period is a number of seconds; "path" and "line" are there where they add something.
+func (s *Settings) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Mode     string   `json:"mode"`
+		Settings []row    `json:"settings"`
+		Warnings []string `json:"warnings"`
+	}{s.Mode().String(), s.rows(), s.notes()})
+}

@@ -1,0 +1,132 @@
+package meshconfig
+
+import (
+	"strings"
+	"time"
+
+	mesh "istio.io/api/mesh/v1alpha1"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// Istio's defaults, of 1.31, for what package drain does not use.
+const (
+	DefaultDrainDuration  = 45 * time.Second // ProxyConfig.drainDuration, Envoy's --drain-time-s
+	DefaultParentShutdown = 60 * time.Second // Envoy's --parent-shutdown-time-s, until Istio dropped it in 2022
+	DefaultAdminPort      = 15000            // ProxyConfig.proxyAdminPort
+	DefaultStatusPort     = 15020            // ProxyConfig.statusPort
+
+	DefaultRestartWait = 10 * time.Second // LASTCALL_RESTART_WAIT
+)
+
+// Settings is the result: every value with its source. doc.go and Table describe them.
+type Settings struct {
+	TerminationDrain Value[time.Duration] // terminationDrainDuration, 0 or more
+	DrainDuration    Value[time.Duration] // drainDuration, whole seconds, 1 or more
+	ParentShutdown   Value[time.Duration] // parentShutdownDuration; how long the old process has after a hot restart
+
+	AdminPort       Value[int]   // proxyAdminPort, 1 to 65535
+	StatusPort      Value[int]   // statusPort, 1 to 65535
+	Concurrency     Value[*int]  // concurrency, 0 or more; nil when not set
+	HoldApplication Value[*bool] // holdApplicationUntilProxyStarts; nil when not set
+
+	StatsPrefixes Value[[]string] // proxyStatsMatcher.inclusionPrefixes
+	StatsSuffixes Value[[]string] // proxyStatsMatcher.inclusionSuffixes
+	StatsRegexps  Value[[]string] // proxyStatsMatcher.inclusionRegexps
+
+	ExitOnZero   Value[bool]          // EXIT_ON_ZERO_ACTIVE_CONNECTIONS
+	MinimumDrain Value[time.Duration] // MINIMUM_DRAIN_DURATION, 0 or more
+	GracePeriod  Value[time.Duration] // TERMINATION_GRACE_PERIOD_SECONDS, whole seconds, 1 or more
+	QuietTime    Value[time.Duration] // LASTCALL_QUIET_TIME, 0 or more
+	Margin       Value[time.Duration] // LASTCALL_LAST_CALL_MARGIN, 0 or more
+	IdleGrace    Value[time.Duration] // LASTCALL_IDLE_GRACE, 0 or more
+	Compat       Value[string]        // LASTCALL_COMPAT: "" or CompatIstio
+	RestartWait  Value[time.Duration] // LASTCALL_RESTART_WAIT, 0 or more
+
+	App            Value[drain.AppEnd]  // LASTCALL_APP
+	Spread         Value[time.Duration] // LASTCALL_LAST_CALL_SPREAD, 0 or more; 0: half of the last call
+	WebSocket      Value[string]        // LASTCALL_WEBSOCKET: "wait" or "close"
+	WebSocketClose Value[int]           // LASTCALL_WEBSOCKET_CLOSE: 1001 or 1012
+	EventStreams   Value[string]        // LASTCALL_EVENT_STREAMS: "wait" or "close"
+	EndlessTypes   Value[[]string]      // LASTCALL_ENDLESS_TYPES, in lower case
+
+	ScrapeTarget Value[string]     // URL of the app's own metrics; empty: none
+	Proxy        *mesh.ProxyConfig // the whole merged ProxyConfig, on Istio's defaults
+	Annotations  map[string]string // of the pod, all of them; nil without their file
+	Warnings     []Warning         // in the order of the layers, then of the whole
+}
+
+// Mode is the mode of the drain under these settings.
+func (s *Settings) Mode() drain.Mode {
+	switch {
+	case !s.ExitOnZero.Value:
+		return drain.Fixed
+	case s.Compat.Value == CompatIstio:
+		return drain.IstioExitOnZero
+	}
+	return drain.ExitOnZero
+}
+
+// Drain is the configuration of a termination under these settings.
+func (s *Settings) Drain() drain.Config {
+	config := drain.DefaultConfig()
+	config.Mode = s.Mode()
+	config.TerminationDrain = s.TerminationDrain.Value
+	config.MinimumDrain = s.MinimumDrain.Value
+	config.QuietTime = s.QuietTime.Value
+	config.IdleGrace = s.IdleGrace.Value
+	config.GracePeriod = s.GracePeriod.Value
+	config.Margin = s.Margin.Value
+	config.App = s.App.Value
+	return config
+}
+
+// Environ is env with the proxyMetadata that it lacks, for a process that lastcall starts. An empty variable counts as
+// not set.
+func (s *Settings) Environ(env []string) []string {
+	own := environment(env)
+	out := make([]string, 0, len(env)+len(s.Proxy.GetProxyMetadata()))
+	for _, pair := range env {
+		name, _, _ := strings.Cut(pair, "=")
+		if _, said := s.Proxy.GetProxyMetadata()[name]; said && own[name] == "" {
+			continue
+		}
+		out = append(out, pair)
+	}
+	for _, name := range sortedKeys(s.Proxy.GetProxyMetadata()) {
+		if own[name] == "" {
+			out = append(out, name+"="+s.Proxy.GetProxyMetadata()[name])
+		}
+	}
+	return out
+}
+
+// adviseCombination warns of settings that have no effect in the current mode.
+func (r *resolver) adviseCombination(s *Settings) {
+	unused := func(v Value[time.Duration], format string, args ...any) {
+		if v.IsSet() {
+			r.warn(v.Source, v.Path, format, args...)
+		}
+	}
+	unused(s.ParentShutdown, "is for the hot restart of a lastcall run only: Istio removed it in 2022")
+	mode := s.Mode()
+	switch {
+	case mode == drain.Fixed:
+		unused(s.MinimumDrain, "not used with %s=false: the wait is %s (%v)", variableExitOnZero, fieldTerminationDrain, s.TerminationDrain.Value)
+	case s.ExitOnZero.IsSet():
+		unused(s.TerminationDrain, "not used with %s=true, as in Istio; set it to false to wait for this time", variableExitOnZero)
+	default:
+		unused(s.TerminationDrain, "not used: lastcall leaves as soon as nothing is in flight, and always before the grace period (%v) ends; set %s=false in proxyMetadata to wait for this time instead", s.GracePeriod.Value, variableExitOnZero)
+	}
+	if mode != drain.ExitOnZero {
+		for _, v := range []Value[time.Duration]{s.QuietTime, s.Margin, s.IdleGrace} {
+			unused(v, "not used in mode %v, which does as Istio does", mode)
+		}
+	}
+	if most := s.Margin.Value / 3; mode == drain.ExitOnZero && s.Spread.Value > most {
+		unused(s.Spread, "more than there is room for: about %v are taken; raise %s (%v) to three times of it", most.Round(time.Millisecond), variableMargin, s.Margin.Value)
+	}
+	if s.StatusPort.Value == s.AdminPort.Value {
+		r.warn(s.StatusPort.Source, fieldStatusPort, "%d is also %s: only one of them can use the port", s.StatusPort.Value, fieldAdminPort)
+	}
+}

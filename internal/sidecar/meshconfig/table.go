@@ -1,0 +1,98 @@
+package meshconfig
+
+// Setting describes one thing that users configure. The table of all of them is the single source of --help, of
+// docs/configuration.md, and of the README's table.
+type Setting struct {
+	Name          string   // the environment variable, or the field of Istio's ProxyConfig
+	Field         bool     // a field of ProxyConfig; all others are environment variables
+	ContainerOnly bool     // read from the container's environment and not from proxyMetadata
+	Flag          string   // overrides it; without its dashes, empty for none
+	Type          string   // placeholder of the flag's value: "duration", "bool", …
+	Values        []string // all that it may have
+	Default       string   // the built-in value as text; empty for none
+	Group         string   // the heading under which --help lists it
+	Usage         string   // what it does, in one sentence without a full stop
+}
+
+// The headings of the table.
+const (
+	GroupTimers  = "Drain timers"
+	GroupEndings = "Ending long-lived connections"
+	GroupIstio   = "Istio compatibility"
+	GroupPod     = "Pod and app"
+	GroupSystem  = "Service manager and runtime"
+)
+
+// Table lists all settings, in the order in which they are documented. Do not change it.
+func Table() []Setting { return table }
+
+var table = []Setting{
+	{Name: variableMinimumDrain, Flag: "minimum-drain", Type: "duration", Default: "5s", Group: GroupTimers,
+		Usage: "accept new connections for at least this long after SIGTERM"},
+	{Name: variableQuietTime, Flag: "quiet-time", Type: "duration", Default: "2s", Group: GroupTimers,
+		Usage: "end the draining phase once no connection or request has arrived for this long; extends the minimum drain, up to a third of the grace period"},
+	{Name: variableIdleGrace, Flag: "idle-grace", Type: "duration", Default: "2s", Group: GroupTimers,
+		Usage: "close a keep-alive connection that has been idle for this long"},
+	{Name: variableGracePeriod, Flag: "grace-period", Type: "duration", Default: "30", Group: GroupTimers,
+		Usage: "the pod's terminationGracePeriodSeconds: the time from SIGTERM to SIGKILL; the variable takes seconds without a unit"},
+	{Name: variableMargin, Flag: "last-call-margin", Type: "duration", Default: "2s", Group: GroupTimers,
+		Usage: "end the remaining requests this long before SIGKILL; at most a quarter of the grace period"},
+	{Name: variableSpread, Flag: "last-call-spread", Type: "duration", Default: "0s", Group: GroupTimers,
+		Usage: "spread these endings over this part of the margin, so that clients do not all reconnect at once; 0s for half of it"},
+	{Name: variableRestartWait, Flag: "restart-wait", Type: "duration", Default: "10s", Group: GroupTimers,
+		Usage: "hold a new connection for this long while an app container restarts, then answer 503"},
+	{Name: variableExitOnZero, Flag: "exit-on-zero", Type: "bool", Values: []string{"true", "false"}, Default: "true", Group: GroupTimers,
+		Usage: "exit as soon as no connection is busy; false: wait for --termination-drain-duration, then exit"},
+	{Name: fieldTerminationDrain, Field: true, Flag: "termination-drain-duration", Type: "duration", Default: "5s", Group: GroupTimers,
+		Usage: "how long to wait with --exit-on-zero=false"},
+	{Name: fieldDrain, Field: true, Flag: "drain-duration", Type: "duration", Default: "45s", Group: GroupTimers,
+		Usage: "Envoy's --drain-time-s, and with --compat istio the time during which new connections are accepted; whole seconds"},
+	{Name: fieldParentShutdown, Field: true, Flag: "parent-shutdown-duration", Type: "duration", Default: "60s", Group: GroupTimers,
+		Usage: "how long the old process of a hot restart may drain"},
+
+	{Name: variableApp, Flag: "app", Type: "finishes|exits|auto", Values: []string{"finishes", "exits", "auto"}, Default: "auto", Group: GroupEndings,
+		Usage: "what the app does at its SIGTERM with connections that only it can end (its own TLS, opaque TCP): finishes (it answers and closes them, so it gets its SIGTERM when the draining phase ends), exits (they stay until the last call) or auto (it gets its SIGTERM 3s before the last call)"},
+	{Name: variableWebSocket, Flag: "websocket", Type: "wait|close", Values: []string{"wait", "close"}, Default: "wait", Group: GroupEndings,
+		Usage: "when a drain closes WebSockets: wait (at the last call) or close (when the draining phase ends)"},
+	{Name: variableWebSocketClose, Flag: "websocket-close", Type: "1001|1012", Values: []string{"1001", "1012"}, Default: "1001", Group: GroupEndings,
+		Usage: "status code of the close frame: 1001 (going away) or 1012 (service restart)"},
+	{Name: variableEventStreams, Flag: "event-streams", Type: "wait|close", Values: []string{"wait", "close"}, Default: "wait", Group: GroupEndings,
+		Usage: "the same as --websocket for server-sent events that answer a GET"},
+	{Name: variableEndlessTypes, Flag: "endless-types", Type: "types", Group: GroupEndings,
+		Usage: "media types, separated by commas, whose responses to a GET end as event streams do, such as application/x-ndjson"},
+
+	{Name: variableCompat, Flag: "compat", Type: "istio", Values: []string{CompatIstio}, Group: GroupIstio,
+		Usage: "istio: behave as Istio's agent does, with its defaults"},
+	{Name: variableProxyConfig, ContainerOnly: true, Group: GroupIstio,
+		Usage: "Istio's ProxyConfig as YAML or JSON, as its injector writes it"},
+	{Name: "ISTIO_KUBE_APP_PROBERS", ContainerOnly: true, Group: GroupIstio,
+		Usage: "the app's probes that the status port answers, as Istio's injector writes them"},
+	{Name: variableOldTerminationDrain, ContainerOnly: true, Group: GroupIstio,
+		Usage: "removed from Istio; has no effect except a warning. Use terminationDrainDuration"},
+
+	{Name: "LASTCALL_APP_CONTAINERS", ContainerOnly: true, Flag: "app-containers", Type: "int", Default: "1", Group: GroupPod,
+		Usage: "number of app containers in the pod: a classic sidecar keeps outbound connections until all of them have ended"},
+	{Name: "LASTCALL_HOOK_TOKEN", ContainerOnly: true, Group: GroupPod,
+		Usage: "enables GET :15020/wait/TOKEN, the httpGet preStop hook of app containers"},
+	{Name: "LASTCALL_SIDECAR_TOKEN", ContainerOnly: true, Group: GroupPod,
+		Usage: "the same for the preStop hook of the sidecar itself, which reports the end of the pod"},
+	{Name: "LASTCALL_IGNORE_FROM", ContainerOnly: true, Flag: "ignore-from", Type: "CIDR,…", Group: GroupPod,
+		Usage: "lastcall wait --ports: clients that do not count, such as probes"},
+	{Name: "PORT", ContainerOnly: true, Group: GroupPod,
+		Usage: "set by lastcall run for the app: the port of the first --inbound"},
+
+	{Name: "NOTIFY_SOCKET", ContainerOnly: true, Group: GroupSystem,
+		Usage: "set by systemd (Type=notify): lastcall run reports READY, STOPPING and the watchdog to it"},
+	{Name: "GOGC", ContainerOnly: true, Default: "50", Group: GroupSystem,
+		Usage: "garbage collector target of the Go runtime"},
+}
+
+// FlagOverrides reports the setting that a flag overrides.
+func FlagOverrides(flag string) (Setting, bool) {
+	for _, s := range Table() {
+		if s.Flag == flag && flag != "" {
+			return s, true
+		}
+	}
+	return Setting{}, false
+}

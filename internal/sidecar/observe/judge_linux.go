@@ -1,0 +1,220 @@
+package observe
+
+import (
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+)
+
+// turn is the side that sent last.
+type turn int
+
+const (
+	neither turn = iota
+	client       // the app owes an answer
+	app
+	unclear // both in one tick of the kernel's clock
+)
+
+// connection is a client's connection as the last look saw it.
+type connection struct {
+	sockdiag.Socket
+	turn     turn
+	arrived  time.Time
+	active   bool // with a request since Begin, or in flight then
+	settled  bool // its turn has been resolved, since bytes moved
+	appFirst bool // the table shows that the app closed first
+	isInner  bool // the proxy's to the app
+	missed   int  // looks in a row that did not show it, while the kernel has not reported its end
+}
+
+// received are the bytes from the client without its FIN, as far as the state shows the FIN.
+func received(s sockdiag.Socket) uint64 {
+	if s.State == sockdiag.CloseWait {
+		return s.Received - min(s.Received, 1)
+	}
+	return s.Received
+}
+
+// unread are the bytes that the app has not read, without the client's FIN.
+func unread(s sockdiag.Socket) uint32 {
+	if s.State == sockdiag.CloseWait {
+		return s.ReadQueue - min(s.ReadQueue, 1)
+	}
+	return s.ReadQueue
+}
+
+// queued reports whether the app has not accepted the connection.
+func (c *connection) queued() bool { return c.Inode == 0 && c.State == sockdiag.Established }
+
+// busy reports whether a request is in flight, as far as visible.
+func (c *connection) busy() bool {
+	return unread(c.Socket) > 0 || c.WriteQueue > 1 || c.turn == client
+}
+
+// turnOf determines which side sent last on s; was is the last sighting of the connection, or nil.
+func turnOf(s sockdiag.Socket, was *connection) turn {
+	// At the end, Received may include a FIN, which the state no longer shows.
+	came := was == nil || received(s) > received(was.Socket)+fin(s)
+	went := was == nil || s.Sent != was.Sent
+	switch {
+	case s.SegmentsReceived == 0: // handshake, and perhaps a FIN
+		return neither
+	case !came && !went:
+		return was.turn
+	case s.Sent == 0 || !went:
+		return client
+	case !came:
+		return app
+	case s.LastReceived < s.LastSent:
+		return client
+	case s.LastReceived > s.LastSent:
+		return app
+	}
+	return byAcks(s)
+}
+
+// byAcks estimates which side sent last from the acknowledgements that each side has sent by themselves. At first, each
+// segment with data gets one; from the first prompt answer on, requests and answers carry them, and a request without
+// an answer gets one after 40 ms (delayed). So they are the segments of the first request and of the first answer, from
+// which the numbers of requests and of answers follow if all are alike.
+func byAcks(s sockdiag.Socket) turn {
+	in, out := int(s.SegmentsReceived), int(s.SegmentsSent)
+	request, answer := int(s.EmptySent), int(s.EmptyReceived)-2 // without the handshake
+	if s.State == closed {
+		answer-- // the acknowledgement of our FIN, which may be the client's FIN
+		if request--; s.ReadQueue > 0 {
+			request-- // that of the client's FIN
+		}
+	}
+	if s.LastReceived < delayed && request > 0 && answer > 0 && in%request == 0 && out%answer == 0 {
+		switch in/request - out/answer {
+		case 0:
+			return app
+		case 1:
+			return client
+		}
+	}
+	return bySegments(in, out)
+}
+
+// delayed is the kernel's delay of an acknowledgement at its shortest (TCP_DELACK_MIN).
+const delayed = 40 * time.Millisecond
+
+// fin is 1 for a destroyed socket, whose counters may include the client's FIN.
+func fin(s sockdiag.Socket) uint64 {
+	if s.State == closed {
+		return 1
+	}
+	return 0
+}
+
+// closed is the state of a destroyed socket (TCP_CLOSE).
+const closed = sockdiag.State(7)
+
+// bySegments estimates which side sent last from the number of segments in and out, for exchanges that are all alike: a
+// request of r segments and an answer of a, so many times, or one request more.
+func bySegments(in, out int) turn {
+	switch {
+	case out <= 0: // all that were sent were sent again
+		return unclear
+	case in%out == 0 || out%in == 0:
+		return app
+	case in > 1 && out%(in-1) == 0, in%(out+1) == 0:
+		return client
+	}
+	return unclear
+}
+
+// settle resolves the turn of a connection that has been silent for so long that the kernel has sent the delayed
+// acknowledgements, if both sides sent in one tick before. A client acknowledges an answer by itself, up to 500 ms later
+// (RFC 9293, 3.8.6.3), unless its next request has done so. answered and exact are what sockets.InStride shows.
+func (c *connection) settle(answered, exact bool) {
+	later := c.LastReceived - c.LastAcked
+	switch {
+	case later > 0 && later <= 500*time.Millisecond, answered:
+		c.turn = app
+	case exact:
+		c.turn = client
+	}
+	c.settled = true
+}
+
+// unsettled reports whether settle has something to resolve.
+func (c *connection) unsettled() bool {
+	return !c.settled && c.State == sockdiag.Established && c.Sent > 0 && c.LastReceived == c.LastSent &&
+		c.LastReceived > delayed+delayed/2
+}
+
+// fate is how a connection ended for its client.
+type fate int
+
+const (
+	nothing       fate = iota // there was no request
+	answered                  // as far as visible
+	doubtful                  // answered, or not: both sent last in one tick
+	left                      // the client closed first
+	wasReset                  // lost
+	wasUnanswered             // lost
+	crossed                   // the client sent after the app's close
+)
+
+// judge determines the fate of a destroyed socket. was is the last sighting, or nil. appFirst reports whether the app
+// closed first and the client after it: the kernel then keeps a TIME_WAIT socket here.
+func judge(s sockdiag.Socket, was *connection, appFirst func() bool) fate {
+	if s.Remote.Port() == 0 { // tcp_disconnect has cleared it: reset by the end of its listener, or by SO_LINGER 0
+		if was == nil || was.queued() || was.busy() {
+			return wasReset
+		}
+		return nothing
+	}
+	var (
+		next      = turnOf(s, was)
+		finAcked  = s.Acked > s.Sent // the app closed, and the client knows
+		unacked   = s.WriteQueue > 1 // the FIN counts as one
+		unread    = s.ReadQueue > 1  // likewise
+		pending   = unread || next == client
+		wasClosed = was != nil && was.State == sockdiag.CloseWait
+		wasOpen   = was != nil && was.State == sockdiag.Established
+		noFIN     = wasOpen && was.Received == s.Received
+		// If our FIN is acknowledged: the table has shown it, or one segment was the client's FIN and acknowledged ours.
+		finAfter = was != nil && (was.appFirst || was.State == sockdiag.FinWait1 || was.State == sockdiag.FinWait2) ||
+			wasOpen && s.Received == was.Received+1 && s.EmptyReceived == was.EmptyReceived+1
+	)
+	if was == nil && next == app && s.LastReceived == s.LastSent && s.SegmentsReceived > s.SegmentsSent {
+		next = unclear // one request of several segments, or the last of several requests is without an answer
+	}
+	switch {
+	case s.SegmentsReceived == 0:
+		return nothing
+	case wasClosed && (pending || unacked):
+		return left
+	case unread && !finAcked: // a close with unread bytes resets; those of an answered request do no harm
+		if next == app && !unacked {
+			return answered
+		}
+		if was != nil && was.missed >= missedMost {
+			return left // it was no longer in the table, but the app still had it: the client reset it
+		}
+		return wasReset
+	case unacked: // the client's reset: the app's own close would have delivered everything first
+		return left
+	case pending && finAcked:
+		if noFIN || finAfter || appFirst() {
+			return wasUnanswered
+		}
+		return left
+	case pending && s.WriteQueue == 1: // the app closed, and the client sent more, or reset
+		return wasReset
+	case pending:
+		return left
+	case !finAcked && s.WriteQueue == 1, finAcked && noFIN && !appFirst():
+		return crossed
+	case next == unclear:
+		return doubtful
+	}
+	return answered
+}
+
+// missedMost is how many looks a report may be late: the kernel sends them in the background.
+const missedMost = 20

@@ -1,0 +1,255 @@
+package observe
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+)
+
+// ending is the end of a connection.
+type ending struct {
+	at      time.Time
+	fate    fate
+	arrived time.Time
+	moved   time.Time // data, in any direction
+	asked   time.Time // when the client's last byte came
+	known   bool      // a look has shown it; then
+	busy    bool      // at that look
+	active  bool      // with a request since Begin, or in flight then
+	queued  bool      // the app had not accepted it
+	isInner bool      // between proxy and app
+	sample  Sample
+}
+
+// arrive counts a connection that no look has shown before. One whose peer the kernel has forgotten may have come earlier.
+func (g *ledger) arrive(at time.Time, from netip.AddrPort) {
+	switch {
+	case !g.begun:
+	case at.After(g.result.Begin):
+		g.result.Arrivals.add(at.Sub(g.result.Begin), at.Sub(g.result.Begin), g.mayProbe(from))
+		g.lastBusy = later(g.lastBusy, at)
+	default:
+		g.result.Open++
+	}
+}
+
+// mayProbe reports whether a connection may be the kubelet's: from the machine's own or an unknown address.
+func (g *ledger) mayProbe(from netip.AddrPort) bool {
+	return from.Port() == 0 || g.options.Local != nil && g.options.Local(from.Addr())
+}
+
+// include adds the end of a connection, after Begin or at most foldTime before it.
+func (g *ledger) include(e ending) {
+	isLost := e.fate == wasReset || e.fate == wasUnanswered
+	switch {
+	case e.known:
+	case e.at.Before(g.result.Begin) && !isLost && e.fate != crossed: // none of the termination's
+		return
+	case e.isInner:
+	default:
+		if g.arrive(e.arrived, e.sample.Peer); isLost && !e.arrived.After(g.result.Begin) {
+			g.result.Busy++
+		}
+		e.active = isLost || e.moved.After(g.result.Begin)
+	}
+	g.count(e)
+}
+
+// count adds the end of a connection to the result.
+func (g *ledger) count(e ending) {
+	t := &g.result
+	lost := func(n *int, reason Reason) {
+		if g.isOtherHalf(e) {
+			return
+		}
+		*n++
+		e.sample.Reason, e.sample.At = reason, drain.Millis(max(e.at.Sub(t.Begin), 0))
+		if len(t.Samples) < samplesMost {
+			t.Samples = append(t.Samples, e.sample)
+		}
+	}
+	switch e.fate {
+	case wasReset:
+		if lost(&t.Lost.Reset, Reset); e.queued && g.mayProbe(e.sample.Peer) {
+			t.Queued++
+		}
+	case wasUnanswered:
+		lost(&t.Lost.Unanswered, Unanswered)
+	case left:
+		if !e.isInner {
+			t.Left++
+		}
+	case crossed:
+		t.Crossed++
+	case doubtful:
+		t.Unclear++
+		fallthrough
+	case answered:
+		if e.active && !e.isInner {
+			t.Answered++
+			g.lastBusy = later(g.lastBusy, e.at)
+		}
+	}
+}
+
+// begin starts the result.
+func (g *ledger) begin(at time.Time, by string) {
+	g.begun = true
+	g.result = Termination{} // what was missed before does not matter
+	g.result.Begin, g.result.BeginBy, g.lastBusy = at, by, at
+	if g.blind {
+		g.result.Overruns++
+	}
+	for _, c := range g.open {
+		if c.active = c.busy(); c.isInner {
+			continue
+		}
+		if g.arrive(c.arrived, c.Remote); !c.arrived.After(at) && c.active {
+			g.result.Busy++
+		}
+	}
+	for _, e := range g.endings {
+		if !e.at.Before(g.from(at)) {
+			e.known, e.active = false, e.busy
+			g.include(e)
+		}
+	}
+	g.endings = nil
+}
+
+// from is since when an end belongs to a termination that begins at.
+func (g *ledger) from(at time.Time) time.Time {
+	if from := at.Add(-foldTime); g.since.IsZero() || from.Before(g.since) {
+		return from
+	}
+	return later(g.since, at.Add(-holdTime))
+}
+
+// base sets what later counters of resets are compared with.
+func (g *ledger) base(refusing int, now time.Time) {
+	if g.refusing, g.based, g.queued = refusing, now, 0; !g.begun {
+		g.attempts, g.unheard = 0, 0
+	}
+}
+
+// refused adds the counter of resets that answered a segment without a connection. They are refusals while one of the
+// app's ports has no listener. Before Begin, only those since the close of a listener matter.
+func (g *ledger) refused(refusing int, now time.Time) {
+	n := refusing - g.refusing - g.queued
+	if !g.begun {
+		for _, at := range g.closed {
+			if now.Sub(at) < closedMost {
+				return
+			}
+		}
+	}
+	since := g.based
+	g.base(refusing, now)
+	if g.begun && n > 0 {
+		g.refusals = append(g.refusals, refusal{since, now, n, len(g.listening) < len(g.ports)})
+	}
+}
+
+// refusal is how many segments without a connection were reset between two looks: refused connections, unless all listeners
+// were there.
+type refusal struct {
+	since, now time.Time
+	n          int
+	isRefusal  bool
+}
+
+// addRefused adds those who were refused to a result: clients, and as the first, because an app ends before its proxy, the
+// proxy's attempts to connect. The clients of these have arrived already, and the proxy has answered them with errors. It
+// returns the time of the last request or refusal.
+func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
+	all, busy := 0, g.lastBusy
+	refusals := slices.DeleteFunc(slices.Clone(g.refusals), func(r refusal) bool { return !r.isRefusal || r.n == 0 })
+	for _, r := range refusals {
+		all += r.n
+		busy = later(busy, r.now)
+	}
+	if g.options.Shared {
+		t.ForeignResets = all
+		return g.lastBusy
+	}
+	unheard := min(g.unheard, all)
+	all -= unheard
+	proxys, each := min(g.attempts, all), max(g.options.Attempts, 1)
+	errors := (proxys + each - 1) / each
+	t.Lost.Refused = all - proxys + errors
+	for _, h := range g.halves {
+		if h.isInner {
+			errors++
+		}
+	}
+	t.Answered = max(0, t.Answered-errors)
+	for _, r := range refusals {
+		early := min(proxys, r.n)
+		if proxys -= early; early > 0 {
+			t.Arrivals.Last = max(t.Arrivals.Last, drain.Millis(r.now.Sub(t.Begin)))
+		}
+		no := min(unheard, r.n-early)
+		unheard -= no
+		for range r.n - early - no {
+			t.Arrivals.add(r.since.Sub(t.Begin), r.now.Sub(t.Begin), true)
+		}
+	}
+	return busy
+}
+
+// peek is the result if the observation ended now.
+func (g *ledger) peek(now time.Time) Termination {
+	t := g.result
+	t.Samples, t.Arrivals.Local = slices.Clone(t.Samples), slices.Clone(t.Arrivals.Local)
+	lastBusy := g.addRefused(&t)
+	for port := range g.ports {
+		t.Ports = append(t.Ports, port)
+	}
+	slices.Sort(t.Ports)
+	for _, c := range g.open {
+		if c.missed == 0 && !c.isInner && c.busy() {
+			t.Unfinished++
+		}
+	}
+	if g.begun {
+		t.Duration = drain.Millis(max(now.Sub(t.Begin), 0))
+		t.Idle = drain.Millis(max(now.Sub(lastBusy), 0))
+	}
+	if t.Judge(); t.Verdict == Clean && g.owned != nil && len(t.Ports) == 0 {
+		t.Verdict = Unknown
+	}
+	return t
+}
+
+// conclude judges the connections that the app has closed without an answer, and whose clients have not reacted. One that
+// has left the table and whose report has not come is unseen.
+func (g *ledger) conclude(now time.Time) {
+	for cookie, c := range g.open {
+		waits := c.appFirst || c.missed == 0 && (c.State == sockdiag.FinWait2 || c.State == sockdiag.FinWait1 && c.WriteQueue <= 1)
+		switch {
+		case waits && c.turn == client:
+			g.end(c, wasUnanswered, now)
+		case !waits && c.missed > 0:
+			g.result.Unseen++
+		default:
+			continue
+		}
+		delete(g.open, cookie)
+		g.roll.Left(cookie)
+	}
+}
+
+// end counts a connection whose report has not come.
+func (g *ledger) end(c *connection, f fate, now time.Time) {
+	g.count(ending{at: now, fate: f, isInner: c.isInner, active: c.active, asked: g.looked.Add(-c.LastReceived), sample: Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)}})
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}

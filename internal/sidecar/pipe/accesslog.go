@@ -1,0 +1,80 @@
+package pipe
+
+import (
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+)
+
+// newEntry begins the access log entry of a request; without a log it returns nil. h is nil if there is no HTTP/1 head.
+func (p *Pipe) newEntry(c *conn, h *http1.Head, raw []byte) *accesslog.Entry {
+	if p.cfg.AccessLog == nil {
+		return nil
+	}
+	e := &accesslog.Entry{
+		Began: time.Now(), Protocol: "HTTP/1.1", Cluster: "inbound", Route: "default",
+		Downstream: c.client.RemoteAddr().String(), DownstreamLocal: c.client.LocalAddr().String(),
+		Upstream: c.appName(),
+	}
+	if hello := c.hello.Load(); hello != nil {
+		e.HasTLS = true
+		e.TLSVersion, e.ServerName, e.ALPN, e.PeerSubject = hello.Version, hello.ServerName, hello.ALPN, hello.Peer
+	}
+	if c.app != nil {
+		e.UpstreamLocal = c.app.LocalAddr().String()
+	}
+	if h != nil {
+		e.Method, e.Path = string(h.Method), string(h.Target)
+		if h.Minor == 0 {
+			e.Protocol = "HTTP/1.0"
+		}
+		if h.Body.Kind == http1.LengthBody {
+			e.Received = h.Body.Left
+		}
+		e.ForwardedFor = http1.Field(raw, "x-forwarded-for")
+		e.UserAgent = http1.Field(raw, "user-agent")
+		e.RequestID = http1.Field(raw, "x-request-id")
+		e.Authority = http1.Field(raw, "host")
+	}
+	return e
+}
+
+// writeEntry writes the line of a request that has ended. e may be nil.
+func (p *Pipe) writeEntry(e *accesslog.Entry, status int, outcome accesslog.Outcome) {
+	if e == nil {
+		return
+	}
+	e.Status, e.Outcome = status, outcome
+	before := p.cfg.AccessLog.Lost()
+	p.cfg.AccessLog.Write(e)
+	if p.cfg.AccessLog.Lost() != before {
+		p.warnEvery(time.Minute, "access log writer too slow; dropping lines")
+	}
+}
+
+// logOpaque writes the line of an opaque connection that has ended, as Envoy's TCP proxy does.
+func (c *conn) logOpaque() {
+	if c.p.cfg.AccessLog == nil || c.mode != opaque || len(c.up.upgraded) > 0 {
+		return
+	}
+	e := c.p.newEntry(c, nil, nil)
+	e.Began, e.Protocol = c.began, ""
+	e.Received, e.Sent = c.up.carried, c.down.carried
+	var outcome accesslog.Outcome
+	switch {
+	case c.overLimit:
+		outcome.Flags = accesslog.FlagOverflow
+	case c.app == nil:
+		outcome.Flags = accesslog.FlagConnectFailed
+	}
+	c.p.writeEntry(e, 0, outcome)
+}
+
+// LogLost is the number of access log lines that were dropped; false without an access log.
+func (p *Pipe) LogLost() (uint64, bool) {
+	if p.cfg.AccessLog == nil {
+		return 0, false
+	}
+	return p.cfg.AccessLog.Lost(), true
+}

@@ -1,0 +1,91 @@
+package pipe
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+)
+
+// Names and types are those of Istio's EnvoyFilter-free default (accessLogEncoding:
+// JSON).
+func TestAccessLogJSON(t *testing.T) {
+	var out bytes.Buffer
+	p := startPipe(t, startHTTP(t, echo), HTTP, func(c *Config) { c.AccessLog = accesslog.New(&out, accesslog.JSON) })
+	c := dialPipe(t, p)
+	c.send("POST /a\"b\x80 HTTP/1.1\r\nHost: shop\r\nUser-Agent: me\\\r\nX-Request-Id: 7\r\nX-Forwarded-For: 10.0.0.1\r\nContent-Length: 3\r\n\r\nabc")
+	c.response("POST")
+	_ = c.Close()
+	awaitActivity(t, p, 0, 0)
+	closePipe(t, p)
+	var got map[string]any
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	for name, want := range map[string]any{
+		"method": "POST", "path": "/a\"b\uFFFD", "protocol": "HTTP/1.1", "authority": "shop", "user_agent": `me\`, "request_id": "7",
+		"x_forwarded_for": "10.0.0.1", "response_code": 200.0, "response_flags": "-", "response_code_details": "via_upstream",
+		"bytes_received": 3.0, "requested_server_name": nil, "connection_termination_details": nil, "upstream_transport_failure_reason": nil,
+		"route_name": "default", "upstream_cluster": "inbound", "upstream_host": p.listeners[0].App, "downstream_local_address": p.Addr(0).String(),
+	} {
+		if value, there := got[name]; !there || value != want {
+			t.Errorf("%s is %v, want %v", name, value, want)
+		}
+	}
+	for _, name := range []string{"start_time", "duration", "bytes_sent", "upstream_service_time", "upstream_local_address", "downstream_remote_address"} {
+		if got[name] == nil {
+			t.Errorf("%s is missing", name)
+		}
+	}
+}
+
+// A request whose client goes away has its line, wherever that is noticed.
+func TestAccessLogOfAClientThatIsGone(t *testing.T) {
+	var out bytes.Buffer
+	app := startApp(t, func(c net.Conn) {
+		readHead(bufio.NewReader(c))
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
+		for b := make([]byte, 1<<16); ; {
+			if _, err := c.Write(b); err != nil {
+				return
+			}
+		}
+	})
+	p := startPipe(t, app, HTTP, func(c *Config) { c.AccessLog = accesslog.New(&out, accesslog.Text) })
+	c := dialPipe(t, p)
+	c.send(get("/long") + get("/next"))
+	readHead(c.r)
+	_ = c.SetLinger(0)
+	_ = c.Close()
+	awaitActivity(t, p, 0, 0)
+	closePipe(t, p)
+	for _, want := range []string{`"GET /long HTTP/1.1" 200 DC downstream_remote_disconnect`, `"GET /next HTTP/1.1" 0 DC downstream_remote_disconnect`} {
+		if strings.Count(out.String(), want) != 1 {
+			t.Errorf("%q is not there once:\n%s", want, out.String())
+		}
+	}
+}
+
+// An opaque connection has a line at its end.
+func TestAccessLogOfTCP(t *testing.T) {
+	var out bytes.Buffer
+	app := startApp(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	p := startPipe(t, app, TCP, func(c *Config) { c.AccessLog = accesslog.New(&out, accesslog.Text) })
+	c := dialPipe(t, p)
+	c.send("hello")
+	_ = c.CloseWrite()
+	if got := c.rest(); got != "hello" {
+		t.Errorf("%q", got)
+	}
+	_ = c.Close()
+	awaitActivity(t, p, 0, 0)
+	closePipe(t, p)
+	if !strings.Contains(out.String(), `"- - -" 0 - - - "-" 5 5 `) {
+		t.Error(out.String())
+	}
+}

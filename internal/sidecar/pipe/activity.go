@@ -1,0 +1,134 @@
+package pipe
+
+import (
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// recountLocked decides whether the connection is open and whether it is busy, and updates the pipe's counts.
+func (c *conn) recountLocked() {
+	if c.paused {
+		c.resumeReadingLocked()
+	}
+	if len(c.queue.slots) > 1 || c.queue.charged > 0 {
+		c.p.budget.add(c.queue.recharge())
+	}
+	open := !c.end.done()
+	busy := open && !c.isIgnored() && (c.isTunnelLocked() || c.arriving || c.hasRequestLocked())
+	isOpaque := busy && c.mode == opaque
+	if open == c.counted && busy == c.busy && isOpaque == c.opaque {
+		return
+	}
+	if isOpaque != c.opaque {
+		c.opaque = isOpaque
+		c.p.opaque.Add(delta(isOpaque))
+	}
+	if open != c.counted {
+		c.counted = open
+		c.p.open.Add(delta(open))
+		c.in.stats.Open.Add(delta(open))
+		if c.overLimit {
+			c.in.stats.OverLimit.Add(delta(open))
+		}
+	}
+	if busy != c.busy {
+		if c.busy = busy; !busy {
+			c.idleSince = time.Now()
+		}
+		c.p.busy.Add(delta(busy))
+		c.in.stats.Busy.Add(delta(busy))
+	}
+	if !open {
+		c.settleLocked()
+	}
+	c.p.changed()
+}
+
+// isIgnored reports whether the connection never counts.
+func (c *conn) isIgnored() bool { return c.in.ignores(c.origin.Port()) }
+
+// announcesClose reports whether each response announces the close of the connection.
+func (c *conn) announcesClose() bool { return c.p.draining.holds() || c.restart.leaves.Load() }
+
+// isTunnelLocked reports whether the connection carries no HTTP messages any longer.
+func (c *conn) isTunnelLocked() bool { return c.mode == opaque || c.mode == modeWS }
+
+// hasWorkLocked reports whether something is in progress, whether it counts or not.
+func (c *conn) hasWorkLocked() bool {
+	return c.isTunnelLocked() || c.arriving || c.queue.len() > 0 || c.h2 != nil && len(c.h2.streams) > 0
+}
+
+// hasRequestLocked reports whether a request that counts is unanswered.
+func (c *conn) hasRequestLocked() bool {
+	if c.h2 != nil && c.h2.counted > 0 {
+		return true
+	}
+	for i := range c.queue.len() {
+		if !c.queue.at(i).quiet {
+			return true
+		}
+	}
+	return false
+}
+
+// awaitFirstLocked makes a connection that arrives while idle ones are closed busy for a moment, for its first request.
+func (c *conn) awaitFirstLocked() {
+	c.awaitsFirst, c.arriving, c.up.timed = true, true, true
+	_ = c.client.SetReadDeadline(time.Now().Add(firstRequestTime))
+}
+
+// awaitRequest gives a client whose app is unreachable a moment to send a request, which can be answered. A client that
+// waits for the app to speak first would otherwise wait forever.
+func (c *conn) awaitRequest() {
+	c.mu.Lock()
+	c.awaitsFirst, c.up.timed = true, true
+	c.mu.Unlock()
+	_ = c.client.SetReadDeadline(time.Now().Add(firstRequestTime))
+}
+
+// endAwaitFirst reports whether the first request was still expected.
+func (c *conn) endAwaitFirst() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.awaitsFirst
+	c.awaitsFirst = false
+	return was
+}
+
+func delta(up bool) int64 {
+	if up {
+		return 1
+	}
+	return -1
+}
+
+// describeLocked describes the conversations for the report: none if idle, several with HTTP/2.
+func (c *conn) describeLocked() []drain.Conversation {
+	if !c.busy {
+		return nil
+	}
+	d := drain.Conversation{Peer: c.client.RemoteAddr().String(), Protocol: "http/1.1"}
+	since := c.idleSince
+	switch {
+	case c.client.IsHandshaking():
+		d.Protocol, since = "tls", c.began
+	case c.mode == modeH2:
+		return c.describeStreamsLocked()
+	case c.mode == modeWS:
+		d.Protocol, since = "websocket", c.began
+		d.Request = string(c.up.upgraded)
+	case c.mode == opaque:
+		d.Protocol, since = "tcp", c.began
+		d.Request = string(c.up.upgraded)
+		if hello := c.hello.Load(); hello != nil && c.in.tls == nil { // it passes through
+			d.Protocol, d.Request = "tls", hello.ServerName
+		}
+	case c.queue.len() > 0:
+		oldest := c.queue.at(0)
+		d.Request = string(oldest.line)
+		since = oldest.began
+	}
+	d.Age = drain.Millis(time.Since(since))
+	return []drain.Conversation{d}
+}

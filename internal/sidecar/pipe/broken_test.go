@@ -1,0 +1,327 @@
+package pipe
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
+)
+
+// refused is an address without a listener.
+func refused(t *testing.T) net.Addr {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr()
+}
+
+func TestBrokenClient(t *testing.T) {
+	app := startHTTP(t, echo)
+	for _, tt := range []struct {
+		name, send string
+		statuses   []int
+	}{
+		{"nonsense", "nonsense\r\n\r\n", []int{400}},
+		{"both lengths", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", []int{400}},
+		{"unknown coding", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", []int{501}},
+		{"head too large", "GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 70<<10) + "\r\n\r\n", []int{431}},
+		{"head without an end", "GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 70<<10), []int{431}},
+		{"after a good one", get("/a") + "nonsense\r\n\r\n", []int{200, 400}},
+		{"HTTP/2 after a request", get("/a") + http2.Preface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00", []int{200, 505}},
+		{"HTTP/2 after an empty line", "\r\n" + http2.Preface, []int{505}},
+		{"other version", "GET / HTTP/1.7\r\n\r\n", []int{505}},
+		{"too many fields", "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: y\r\n", 100) + "\r\n", []int{431}},
+		{"as many as may be", "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: y\r\n", 99) + "\r\nnonsense\r\n\r\n", []int{200, 400}},
+		{"long line", "GET /" + strings.Repeat("x", 9000) + " HTTP/1.1\r\nHost: a\r\n\r\n", []int{414}},
+		{"line without an end", "GET /" + strings.Repeat("x", 70<<10), []int{414}},
+		{"long extensions", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1;"+strings.Repeat("x", 1000)+"\r\na\r\n", 20), []int{400}},
+		{"body in time", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab", []int{408}},
+		{"bad chunk after a good one", get("/a") + "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", []int{200, 400}},
+		{"bad chunk", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", []int{400}},
+		{"head in time", "GET / HTTP/1.1\r\nHost: a\r\nX", []int{408}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := startPipe(t, app, HTTP, func(c *Config) {
+				c.HeadTimeout, c.RequestTimeout, c.MaxRequestLine = 100*time.Millisecond, 100*time.Millisecond, 8<<10
+			})
+			c := dialPipe(t, p)
+			c.send(tt.send)
+			for _, want := range tt.statuses {
+				resp := c.response("GET")
+				if resp.StatusCode != want {
+					t.Fatalf("status %d; want %d", resp.StatusCode, want)
+				}
+				if last := want != 200; resp.Close != last {
+					t.Errorf("%d: Connection: close %v", want, resp.Close)
+				}
+			}
+			c.wantEnd()
+			awaitActivity(t, p, 0, 0)
+			s := p.Stats()
+			for i, code := range counters.RefusedCodes {
+				want := uint64(0)
+				if code == tt.statuses[len(tt.statuses)-1] {
+					want = 1
+				}
+				if s.RefusedWith[i] != want {
+					t.Errorf("refused with %d: %d; want %d", code, s.RefusedWith[i], want)
+				}
+			}
+		})
+	}
+}
+
+func TestBrokenApp(t *testing.T) {
+	const protocolError = "upstream connect error or disconnect/reset before headers. reset reason: protocol error"
+	const terminated = "upstream connect error or disconnect/reset before headers. reset reason: connection termination"
+	for _, tt := range []struct {
+		name   string
+		serve  func(net.Conn)
+		status int
+		body   string
+	}{
+		{"closes before an answer", func(c net.Conn) { readHead(bufio.NewReader(c)) }, 503, terminated},
+		{"resets before an answer", func(c net.Conn) {
+			readHead(bufio.NewReader(c))
+			_ = c.(*net.TCPConn).SetLinger(0)
+		}, 503, terminated},
+		{"closes within the head", func(c net.Conn) {
+			readHead(bufio.NewReader(c))
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-")
+		}, 502, protocolError},
+		{"talks nonsense", func(c net.Conn) {
+			readHead(bufio.NewReader(c))
+			_, _ = io.WriteString(c, "ERR nonsense\r\n\r\n")
+		}, 502, protocolError},
+		{"endless head", func(c net.Conn) {
+			readHead(bufio.NewReader(c))
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+strings.Repeat("X: y\r\n", 20000))
+		}, 502, protocolError},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := startPipe(t, startApp(t, tt.serve), HTTP)
+			c := dialPipe(t, p)
+			c.send(get("/"))
+			resp := c.response("GET")
+			if got := bodyOf(resp); resp.StatusCode != tt.status || got != tt.body || !resp.Close {
+				t.Errorf("%d %q", resp.StatusCode, got)
+			}
+			if ct, server := resp.Header.Get("content-type"), resp.Header.Get("server"); ct != "text/plain" || server != "envoy" {
+				t.Errorf("content-type %q, server %q; want Envoy's", ct, server)
+			}
+			c.wantEnd()
+			awaitActivity(t, p, 0, 0)
+		})
+	}
+}
+
+func TestAppRefuses(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []Protocol{Auto, HTTP} {
+		p := startPipe(t, refused(t), protocol)
+		c := dialPipe(t, p)
+		c.send(get("/"))
+		resp := c.response("GET")
+		if got := bodyOf(resp); resp.StatusCode != 503 || got != "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure" {
+			t.Errorf("%v: %d %q", protocol, resp.StatusCode, got)
+		}
+		c.wantEnd()
+		awaitActivity(t, p, 0, 0)
+	}
+	p := startPipe(t, refused(t), TCP)
+	dialPipe(t, p).wantEnd()
+	dialPipe(t, startPipe(t, refused(t), Auto)).wantEnd() // it waits for the app's first word
+}
+
+// An app that dies within an answer must not look like one that has finished.
+func TestAppDiesWithinTheBody(t *testing.T) {
+	for _, answer := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+	} {
+		app := startApp(t, func(c net.Conn) {
+			readHead(bufio.NewReader(c))
+			_, _ = io.WriteString(c, answer)
+		})
+		p := startPipe(t, app, HTTP)
+		c := dialPipe(t, p)
+		c.send(get("/"))
+		resp, err := http.ReadResponse(c.r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(resp.Body); err != io.ErrUnexpectedEOF || string(b) != "half" {
+			t.Errorf("%q, %v; want half and an unexpected end", b, err)
+		}
+		awaitActivity(t, p, 0, 0)
+	}
+}
+
+// Half of a body that would end with the connection is not passed for the whole, whatever
+// cuts it.
+func TestHalfABodyUntilTheEnd(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		cut  func(p *Pipe, app net.Conn)
+	}{
+		{"the app resets", func(_ *Pipe, app net.Conn) { _ = app.(*net.TCPConn).SetLinger(0); _ = app.Close() }},
+		{"the response takes too long", func(*Pipe, net.Conn) {}},
+		{"the last call", func(p *Pipe, _ net.Conn) { _, _ = p.LastCall(ctx, 0) }},
+		{"the pipe is killed", func(p *Pipe, _ net.Conn) { p.Kill() }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			apps := make(chan net.Conn, 1)
+			app := startApp(t, func(c net.Conn) {
+				r := bufio.NewReader(c)
+				readHead(r)
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\nhalf")
+				apps <- c
+				_, _ = io.Copy(io.Discard, r)
+			})
+			p := startPipe(t, app, HTTP, func(c *Config) {
+				if tt.name == "the response takes too long" {
+					c.ResponseTimeout = time.Second // enough for its beginning
+				}
+			})
+			c := dialPipe(t, p)
+			c.send(get("/"))
+			resp, err := http.ReadResponse(c.r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(resp.Body, make([]byte, len("half"))); err != nil {
+				t.Fatal(err)
+			}
+			tt.cut(p, <-apps)
+			if b, err := io.ReadAll(resp.Body); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%q, %v; want a reset", b, err)
+			}
+		})
+	}
+}
+
+// An app's answer before the end of an upload reaches the client, which is
+// still sending.
+func TestEarlyAnswer(t *testing.T) {
+	app := startApp(t, func(c net.Conn) {
+		readHead(bufio.NewReader(c))
+		_, _ = io.WriteString(c, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbig")
+	})
+	p := startPipe(t, app, HTTP)
+	c := dialPipe(t, p)
+	c.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n")
+	go func() {
+		for range 100 {
+			if _, err := io.WriteString(c, strings.Repeat("x", 10000)); err != nil {
+				return
+			}
+		}
+	}()
+	if resp := c.response("POST"); resp.StatusCode != 413 || bodyOf(resp) != "big" {
+		t.Fatal(resp)
+	}
+	_ = c.Close()
+	awaitActivity(t, p, 0, 0)
+}
+
+// An app that closes before it has read all of the requests that were sent ahead
+// has not refused them: the client may ask again.
+func TestAppClosesWithRequestsAhead(t *testing.T) {
+	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), HTTP)
+	c := dialPipe(t, p)
+	c.send(get("/1") + get("/2"))
+	if resp := c.response("GET"); resp.StatusCode != 200 || !resp.Close {
+		t.Fatal(resp)
+	}
+	c.wantEnd()
+	awaitActivity(t, p, 0, 0)
+}
+
+// An app that closes idle connections ends its clients' in the same way.
+func TestAppClosesIdle(t *testing.T) {
+	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX: close\r\n\r\n"), HTTP)
+	c := dialPipe(t, p)
+	c.send(get("/"))
+	c.response("GET")
+	c.wantEnd()
+	awaitActivity(t, p, 0, 0)
+}
+
+func TestClientGoesAway(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	c := dialPipe(t, p)
+	c.send(get("/"))
+	<-g.asked
+	_ = c.SetLinger(0)
+	_ = c.Close()
+	awaitActivity(t, p, 0, 0)
+}
+
+// With no descriptor left, connections wait and are served later.
+func TestFullDescriptorTable(t *testing.T) {
+	if os.Getenv("PIPE_FEW_FILES") == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestFullDescriptorTable$", "-test.v")
+		cmd.Env = append(os.Environ(), "PIPE_FEW_FILES=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	app := startHTTP(t, echo)
+	p := startPipe(t, app, HTTP)
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	limit.Cur = 64
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	var fill []*os.File
+	c := dialPipe(t, p) // its other end waits for a descriptor
+	for {
+		f, err := os.Open("/dev/null")
+		if err != nil {
+			break
+		}
+		fill = append(fill, f)
+	}
+	c.send(get("/"))
+	d, errDial := net.Dial("tcp", p.Addr(0).String())
+	if errDial == nil {
+		t.Fatalf("the table is not full: %v", d)
+	}
+	for _, f := range fill {
+		_ = f.Close()
+	}
+	if resp := c.response("GET"); resp.StatusCode != 200 && resp.StatusCode != 503 {
+		t.Fatal(resp)
+	}
+	e := dialPipe(t, p)
+	e.send(get("/"))
+	if resp := e.response("GET"); resp.StatusCode != 200 {
+		t.Fatal(resp)
+	}
+}
+
+func TestListenFails(t *testing.T) {
+	app := startHTTP(t, echo)
+	_, err := Start(Config{Inbound: []Inbound{{Listen: "127.0.0.1:0", App: "127.0.0.1:1"}, {Listen: app.String(), App: "127.0.0.1:1"}}})
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("listen for inbound on %s", app)) {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,94 @@
+package pipe
+
+import (
+	"cmp"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/listen"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tlsserver"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
+	"github.com/lastcall-dev/lastcall/internal/wire/ws"
+)
+
+// Protocol is what a listener carries.
+type Protocol int
+
+const (
+	// Auto detects the protocol from the first bytes. If the client's have not come with its connection, it connects to
+	// the app at once: the server may speak first.
+	Auto Protocol = iota
+	// HTTP connects to the app at the first request, so that silent connections do not occupy an app that serves few.
+	HTTP
+	// TCP parses nothing: each open connection is busy.
+	TCP
+)
+
+var protocolNames = [...]string{"auto", "http", "tcp"}
+
+func (p Protocol) String() string { return protocolNames[p] }
+
+// Inbound is a listener and the app that it forwards to.
+type Inbound struct {
+	Listen   string // host:port; an empty host is every address, IPv4 and IPv6
+	App      string // host:port; empty: the original destination of a captured connection
+	Protocol Protocol
+
+	// Ignore are ports, of probes and scrapes, whose captured connections never count, neither as busy nor as arrivals.
+	Ignore []uint16
+
+	// MaxConnections limits the open connections; 0 for the value in Limits, NoLimit for no limit.
+	MaxConnections int
+
+	// TLS are the options of terminated TLS; nil: it passes through to the app.
+	TLS *tlsserver.Options
+
+	// Name is the listener's name in the admin API and in metrics; empty for one made of its address, as Istio does.
+	// Contour's shutdown manager counts only listeners called ingress_http.
+	Name string
+}
+
+// Config is the configuration of a pipe. Zero values take the defaults.
+type Config struct {
+	Inbound   []Inbound
+	AccessLog *accesslog.Log // nil: none
+	Log       *slog.Logger
+
+	// OwnPorts are this process's ports other than the listeners' (status server, admin API). A captured connection is
+	// never forwarded there: it would come from loopback and be trusted as the pod's own.
+	OwnPorts []uint16
+
+	// Listen opens a listener, a *net.TCPListener; nil is listen.Open.
+	Listen func(network, address string) (net.Listener, error)
+
+	Limits
+	Endings
+
+	H2 http2.Limits // of clients of HTTP/2
+}
+
+const (
+	// lingerTime is how long a connection that has sent its FIN waits for the client's, so that no reset overtakes the
+	// last bytes (RFC 9112, 9.6). Envoy's delayed_close_timeout is 1 s.
+	lingerTime = time.Second
+
+	// firstRequestTime is how long a connection that comes while idle ones are closed has for its first request.
+	firstRequestTime = time.Second
+
+	// unreadTime is after how long an idle connection that has something unread is looked at again.
+	unreadTime = 10 * time.Millisecond
+)
+
+func (c *Config) setDefaults() {
+	c.Limits.setDefaults()
+	c.WebSocketCode = cmp.Or(c.WebSocketCode, ws.CloseGoingAway)
+	c.H2.SetDefaults()
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Listen == nil {
+		c.Listen = listen.Open
+	}
+}

@@ -1,0 +1,111 @@
+package pipe
+
+import (
+	"bufio"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tlsserver"
+)
+
+func TestConnections(t *testing.T) {
+	authority := certificatetest.New(t)
+	g := startGate(t)
+	p := startPipe(t, g, HTTP, secured(t, authority, func(c *tlsserver.Options) {
+		c.ClientCA = strings.Replace(c.Cert, "tls.crt", "ca.crt", 1)
+	}), func(cfg *Config) {
+		cfg.Inbound[0].Name = "web"
+		cfg.Inbound = append(cfg.Inbound, Inbound{Listen: "127.0.0.1:0", App: cfg.Inbound[0].App, Protocol: TCP})
+	})
+	busy := dialTLS(t, p, &tls.Config{RootCAs: authority.Pool(), NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{authority.Sign("caller", 0)}})
+	if _, err := io.WriteString(busy, get("/slow?\x41")); err != nil {
+		t.Fatal(err)
+	}
+	<-g.asked
+	silent := dialPipe(t, p)
+	awaitActivity(t, p, 2, 1)
+	raw, err := net.Dial("tcp", p.Addr(1).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitActivity(t, p, 3, 2)
+
+	list := p.Connections()
+	if len(list) != 3 {
+		t.Fatalf("%+v", list)
+	}
+	c := list[0]
+	if c.Peer != busy.LocalAddr().String() || c.Listener != "web" || c.Protocol != "http/1.1" || c.State != StateBusy || c.App != g.String() || c.Age <= 0 ||
+		c.TLS.Version != "TLS 1.3" || c.TLS.ServerName != "app.test" || c.TLS.ALPN != "http/1.1" || c.TLS.Peer != "CN=caller" || c.Received < 300 || c.Sent < 300 ||
+		c.Open != 1 || c.Requests[0].Line != "GET /slow?A" || c.Requests[0].Age <= 0 || c.Requests[0].Status != 0 {
+		t.Errorf("the busy one: %+v", c)
+	}
+	if c := list[1]; c.Peer != silent.LocalAddr().String() || c.Protocol != "" || c.State != StateHandshake || c.Open != 0 {
+		t.Errorf("the silent one: %+v", c)
+	}
+	if c := list[2]; c.Peer != raw.LocalAddr().String() || c.Listener != p.Addr(1).String() || c.Protocol != "tcp" || c.State != StateBusy {
+		t.Errorf("the opaque one: %+v", c)
+	}
+	g.open()
+	if _, err := http.ReadResponse(bufio.NewReader(busy), nil); err != nil {
+		t.Fatal(err)
+	}
+	awaitActivity(t, p, 3, 1)
+	if c := p.Connections()[0]; c.State != StateIdle || c.Idle <= 0 || c.Open != 0 {
+		t.Errorf("the idle one: %+v", c)
+	}
+	_ = raw.Close()
+	_ = p.Drain(ctx)
+	_ = p.CloseIdle(ctx, 0)
+	awaitActivity(t, p, 0, 0)
+	for _, c := range p.Connections() {
+		if c.State != StateClosing {
+			t.Errorf("after the end: %+v", c)
+		}
+	}
+}
+
+// Many connections can be listed at any time, while they open, serve requests and close.
+func TestConnectionsOfMany(t *testing.T) {
+	app := startHTTP(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	p := startPipe(t, app, HTTP)
+	var clients sync.WaitGroup
+	stop := make(chan struct{})
+	for range 20 {
+		clients.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				c, err := net.Dial("tcp", p.Addr(0).String())
+				if err != nil {
+					return
+				}
+				_, _ = io.WriteString(c, get("/"))
+				_, _ = http.ReadResponse(bufio.NewReader(c), nil)
+				_ = c.Close()
+			}
+		})
+	}
+	for range 200 {
+		for _, c := range p.Connections() {
+			if c.Peer == "" || c.Listener == "" || c.State == "" {
+				t.Errorf("%+v", c)
+			}
+		}
+	}
+	close(stop)
+	clients.Wait()
+	p.Kill()
+	if list := p.Connections(); len(list) != 0 {
+		t.Errorf("after the end: %+v", list)
+	}
+}

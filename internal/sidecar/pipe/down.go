@@ -1,0 +1,213 @@
+package pipe
+
+import (
+	"errors"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
+	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
+)
+
+// down is the app side. Its fields and methods belong to its goroutine.
+type down struct {
+	c *conn
+	reader
+	state  downState
+	body   earlyend.Body // wmu guards it while conn.streaming is set
+	head   []byte        // a rewritten head
+	status int           // of the present response
+	closes bool          // the app announces that it closes
+}
+
+type downState uint8
+
+const (
+	downHead   downState = iota // between messages, or within a head
+	downBody                    // within a response's body
+	downH2                      // frames
+	downWS                      // frames of a WebSocket
+	downOpaque                  // bytes
+	downStray                   // a response without a request, until the app closes
+)
+
+// run reads from the app until either side has ended. It reports whether to continue in a new goroutine.
+func (d *down) run() (again bool) {
+	if d.c.in.Protocol == TCP {
+		d.state = downOpaque
+	} else {
+		for reads := true; reads; {
+			if err := d.c.app.WhenReadable(d.readApp); d.c.app.WasWoken(err) {
+				return true
+			} else if d.partIfLate(err) {
+				continue
+			} else if err != nil {
+				d.err = err
+			}
+			if reads = d.splices > 0 && d.err == nil; reads {
+				d.spliceDown(d.splices)
+				d.splices = 0
+			}
+		}
+	}
+	if d.state == downOpaque && d.err == nil {
+		d.carryDown()
+		return false
+	}
+	d.appEnded()
+	d.release()
+	return false
+}
+
+// readApp handles what has come from the app. It returns false to wait for more.
+func (d *down) readApp(fd uintptr) bool {
+	for {
+		if d.buf == nil {
+			d.buf = tcp.GetBuffer(d.large)
+		}
+		buf, ok := d.buf.Room(max(d.c.p.cfg.MaxHead, maxAppBlock) + tcp.SmallBuffer)
+		d.buf = buf
+		if !ok { // only a head can fill it
+			d.err = http1.ErrHeadTooLarge
+			return true
+		}
+		if !d.fill(fd, d.c.app) {
+			return false
+		}
+		if d.err != nil {
+			return true
+		}
+		if !d.fromApp() {
+			return true
+		}
+		d.part()
+		if d.splices = d.splicesDown(); d.splices > 0 {
+			return true
+		}
+		if d.large && d.buf.Drained() {
+			d.release()
+		}
+	}
+}
+
+// fromApp forwards what is complete. It returns false if down must leave its read loop: the connection has ended, the
+// output is invalid (err is set), or the rest is opaque.
+func (d *down) fromApp() bool {
+	b := d.buf
+	for b.R < b.W {
+		switch d.state {
+		case downOpaque:
+			return false
+		case downBody:
+			if ok := d.passMessage(0); !ok {
+				return false
+			}
+		case downWS:
+			if ok := d.passWebSocket(); !ok {
+				return false
+			}
+		case downH2:
+			if d.c.modeNow() == opaque { // the app spoke HTTP/2 first, but the client does not
+				d.state = downOpaque
+				return false
+			}
+			return d.passFrames()
+		case downHead:
+			rest := b.Bytes()
+			if d.scanned == 0 {
+				switch d.sniffApp(rest) {
+				case modeH2:
+					d.state = downH2
+					continue
+				case opaque:
+					d.state = downOpaque
+					return false
+				case undecided:
+					return true
+				}
+			}
+			n := http1.HeadLen(rest, d.scanned)
+			if n == 0 {
+				if d.scanned == 0 && d.endIfSurplus() {
+					return false
+				}
+				if d.scanned = len(rest); d.scanned > d.c.p.cfg.MaxHead {
+					d.err = http1.ErrHeadTooLarge
+					return false
+				}
+				return true
+			}
+			d.scanned = 0
+			if ok := d.passHead(n); !ok {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// sniffApp detects the protocol from the first bytes of a message of the app. An app that sends before any request
+// does not use HTTP, unless it sends the SETTINGS of HTTP/2, as some servers do. It wakes up, which may hold a few
+// bytes back.
+func (d *down) sniffApp(b []byte) mode {
+	c := d.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mode != undecided || c.queue.len() > 0 || c.in.Protocol != Auto {
+		if c.mode == undecided {
+			return modeHTTP1
+		}
+		return c.mode
+	}
+	if len(b) < http2.HeaderLen && b[0] == 0 {
+		return undecided
+	}
+	if len(b) >= http2.HeaderLen {
+		if http2.ReadHeader(b).IsServerPreface() {
+			c.h2 = c.newH2()
+			return modeH2
+		}
+	}
+	c.mode = opaque
+	c.recountLocked()
+	c.noteOpaque(counters.OpaqueServerFirst)
+	_ = c.client.SetReadDeadline(time.Now())
+	return opaque
+}
+
+// endIfSurplus ends the connection if the app sends a response without a request, such as a 408 on an idle connection. The
+// client would take it, or a part of it, for the response to its next request.
+func (d *down) endIfSurplus() bool {
+	c := d.c
+	c.mu.Lock()
+	isDue, isDone := c.queue.len() > 0, c.end.done()
+	c.mu.Unlock()
+	if !isDue && !isDone {
+		c.p.warn("app sent a response without a request; closing its connection", "app", c.appName())
+		c.endBy(&endAppIdle, 0)
+	}
+	return !isDue
+}
+
+// carryDown forwards what has been read, and then everything.
+func (d *down) carryDown() {
+	c := d.c
+	if b := d.buf; b != nil {
+		d.carried = uint64(b.W - b.R)
+		if b.R < b.W {
+			c.sawServerHello(b.Bytes())
+			c.cameFromApp()
+			_ = c.toClient(b.Bytes(), false)
+		}
+		d.release()
+	}
+	d.carried += c.carry(c.client, c.app)
+}
+
+// isMalformed reports whether the app has sent what is not HTTP, rather than closed or reset its connection.
+func isMalformed(err error) bool {
+	_, ok := errors.AsType[*http1.Error](err)
+	return ok
+}

@@ -1,0 +1,585 @@
+package pipe
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/drain/planetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
+)
+
+// gate is an app whose responses wait until the test releases them.
+type gate struct {
+	net.Addr
+	asked chan string
+	free  chan struct{}
+	once  sync.Once
+}
+
+func (g *gate) open() { g.once.Do(func() { close(g.free) }) }
+
+func startGate(t *testing.T) *gate {
+	g := &gate{asked: make(chan string, 100), free: make(chan struct{})}
+	g.Addr = startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stream" {
+			fmt.Fprint(w, "begun")
+			_ = http.NewResponseController(w).Flush()
+		}
+		g.asked <- r.URL.Path
+		select {
+		case <-g.free:
+		case <-r.Context().Done():
+		}
+		fmt.Fprint(w, "done")
+	})
+	t.Cleanup(g.open) // the server does not cancel a handler that has not read the body
+	return g
+}
+
+var ctx = context.Background()
+
+func TestDrainSaysGoodbye(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	busy, idle := dialPipe(t, p), dialPipe(t, p)
+	busy.send(get("/a"))
+	<-g.asked
+	awaitActivity(t, p, 2, 1)
+	_ = p.Drain(ctx)
+	late := dialPipe(t, p) // still accepted
+	late.send(get("/late"))
+	<-g.asked
+	g.open()
+	for _, c := range []*client{busy, late} {
+		resp := c.response("GET")
+		if !resp.Close || bodyOf(resp) != "done" {
+			t.Fatalf("the response has no Connection: close: %v", resp.Header)
+		}
+		c.wantEnd()
+	}
+	idle.send(get("/idle")) // an idle connection still serves, once
+	if resp := idle.response("GET"); !resp.Close {
+		t.Fatal("no Connection: close on a connection that was idle")
+	}
+	idle.wantEnd()
+	awaitActivity(t, p, 0, 0)
+	closePipe(t, p)
+}
+
+// All pipelined requests get responses; the last response has Connection: close.
+func TestDrainPipelined(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	c := dialPipe(t, p)
+	c.send(get("/1") + get("/2") + get("/3"))
+	<-g.asked
+	_ = p.Drain(ctx)
+	g.open()
+	for i := range 3 {
+		if resp := c.response("GET"); bodyOf(resp) != "done" || resp.Close != (i == 2) {
+			t.Fatalf("response %d: Connection: close %v", i+1, resp.Close)
+		}
+	}
+	c.wantEnd()
+}
+
+func TestDrainTellsChanges(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	_ = p.Drain(ctx)
+	<-p.Changes()
+	c := dialPipe(t, p)
+	c.send(get("/a"))
+	<-g.asked
+	<-p.Changes()
+	a, _ := p.Activity(ctx)
+	if !a.Known || a.Busy != 1 || a.Arrivals != 2 {
+		t.Fatalf("activity %+v; want known, one busy, arrivals of a connection and a request", a)
+	}
+	g.open()
+	deadline := time.After(patience)
+	for a.Busy != 0 {
+		select {
+		case <-p.Changes():
+			a, _ = p.Activity(ctx)
+		case <-deadline:
+			t.Fatal("the end of the last request was not reported")
+		}
+	}
+}
+
+func TestCloseIdle(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	idle, busy := dialPipe(t, p), dialPipe(t, p)
+	busy.send(get("/a"))
+	<-g.asked
+	awaitActivity(t, p, 2, 1)
+	_ = p.CloseIdle(ctx, 0)
+	idle.wantEnd()
+	awaitActivity(t, p, 1, 1)
+	g.open() // no Drain: the response has no Connection: close, yet the connection ends
+	busy.response("GET")
+	busy.wantEnd()
+	awaitActivity(t, p, 0, 0)
+}
+
+func TestCloseIdleLater(t *testing.T) {
+	p := startPipe(t, startGate(t), HTTP)
+	c := dialPipe(t, p)
+	awaitActivity(t, p, 1, 0)
+	_ = p.CloseIdle(ctx, 20*time.Millisecond)
+	c.wantEnd()
+	awaitActivity(t, p, 0, 0)
+}
+
+// What a client has sent when idle connections are closed need be no request: its connection is
+// ended once that has been read.
+func TestCloseIdleUnread(t *testing.T) {
+	p := startPipe(t, startGate(t), HTTP)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := tcp.Accepting(ln.(*net.TCPListener), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	theirs, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	ours, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := ours.(*tcp.Socket)
+	c := &conn{p: p, in: p.listeners[0], client: s, began: time.Now(), idleSince: time.Now()} // without a reader
+	c.up.c, c.down.c = c, c
+	p.add(c)
+	defer c.cleanUp()
+	_, _ = theirs.Write([]byte("\r\n"))
+	for s.Unread() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	_ = p.CloseIdle(ctx, 0)
+	if c.hasEnded() {
+		t.Fatal("it was ended with something unread")
+	}
+	_, _ = ours.Read(make([]byte, 2))
+	_ = theirs.SetReadDeadline(time.Now().Add(patience))
+	if n, err := theirs.Read(make([]byte, 1)); n > 0 || err != io.EOF {
+		t.Errorf("%d %v, want the end", n, err)
+	}
+}
+
+// A request that races with the end of its idle connection is counted once and reported.
+func TestRace(t *testing.T) {
+	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), HTTP)
+	c := dialPipe(t, p)
+	c.wantOK()
+	awaitActivity(t, p, 1, 0)
+	_ = p.Drain(ctx)
+	_ = p.CloseIdle(ctx, 0)
+	c.wantEnd()
+	if a, _ := p.Activity(ctx); a.Raced != 0 {
+		t.Errorf("%+v before there is a race", a)
+	}
+	c.send(get("/") + get("/"))
+	for deadline := time.After(patience); ; {
+		if a, _ := p.Activity(ctx); a.Raced > 0 {
+			break
+		}
+		select {
+		case <-p.Changes():
+		case <-deadline:
+			t.Fatal("the race is not reported")
+		}
+	}
+	c.send(get("/"))
+	_ = c.Close()
+	awaitNone(t, p)
+	if s := p.Stats(); s.Raced != 1 || s.Requests != 1 {
+		t.Errorf("%+v, want one race and one request", s)
+	}
+}
+
+// A request after a response with Connection: close is not a race: the client knew of the end.
+func TestNoRace(t *testing.T) {
+	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), HTTP)
+	_ = p.Drain(ctx)
+	c := dialPipe(t, p)
+	c.wantOK()
+	c.wantEnd()
+	c.send(get("/"))
+	_ = c.Close()
+	awaitNone(t, p)
+	if s := p.Stats(); s.Raced != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A client that connects while idle connections are being closed has a moment to send its request.
+func TestLateConnection(t *testing.T) {
+	t.Parallel()
+	g := startGate(t)
+	g.open()
+	p := startPipe(t, g, HTTP)
+	_ = p.Drain(ctx)
+	_ = p.CloseIdle(ctx, 0)
+	c := dialPipe(t, p)
+	awaitActivity(t, p, 1, 1)
+	c.send(get("/"))
+	if resp := c.response("GET"); resp.StatusCode != 200 || !resp.Close {
+		t.Fatal(resp)
+	}
+	c.wantEnd()
+	silent := dialPipe(t, p)
+	silent.wantEnd()
+	awaitActivity(t, p, 0, 0)
+}
+
+// An idle connection whose client has sent half a TLS record, say, is looked at again and
+// again: its timers must not add up.
+func TestTimersThatHaveFiredAreForgotten(t *testing.T) {
+	p := startPipe(t, answering(t, ""), HTTP)
+	left := 1000
+	done := make(chan struct{})
+	var again func()
+	again = func() {
+		if left--; left == 0 {
+			close(done)
+			return
+		}
+		p.after(0, again)
+	}
+	p.after(0, again)
+	<-done
+	p.after(time.Hour, func() { t.Error("a stopped timer has fired") })
+	p.mu.Lock()
+	kept := len(p.timers)
+	p.mu.Unlock()
+	if kept != 1 {
+		t.Errorf("the pipe keeps %d timers, want the one that has not fired", kept)
+	}
+	p.stopTimers()
+}
+
+// StopAccepting does not wait for a pause among the arrivals. (listen.TakeQueued has the test with
+// a queue that is never empty.)
+func TestStopAcceptingWhileClientsKeepConnecting(t *testing.T) {
+	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"), HTTP)
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	var came atomic.Int64
+	for range 16 {
+		clients.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if c, err := net.Dial("tcp", p.Addr(0).String()); err == nil {
+					came.Add(1)
+					_ = c.Close()
+				}
+			}
+		})
+	}
+	for came.Load() < 100 {
+		time.Sleep(time.Millisecond)
+	}
+	done := make(chan error)
+	go func() { done <- p.StopAccepting(context.Background()) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Errorf("the listener is still open after %d connections", came.Load())
+		close(stop)
+		<-done
+		return
+	}
+	close(stop)
+	clients.Wait()
+	if _, err := net.Dial("tcp", p.Addr(0).String()); err == nil {
+		t.Error("the listener is open")
+	}
+}
+
+// What has connected before StopAccepting is served, also when it was still in
+// the listener's queue; later connections are refused.
+func TestStopAccepting(t *testing.T) {
+	p := startPipe(t, startHTTP(t, echo), HTTP)
+	var clients []*client
+	for range 50 {
+		clients = append(clients, dialPipe(t, p))
+	}
+	_ = p.StopAccepting(ctx)
+	for _, c := range clients {
+		c.send(get("/"))
+		c.response("GET")
+	}
+	if c, err := net.Dial("tcp", p.Addr(0).String()); err == nil {
+		_ = c.Close()
+		t.Fatal("a connection was accepted after StopAccepting")
+	}
+	if err := p.Resume(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c := dialPipe(t, p)
+	c.send(get("/"))
+	if resp := c.response("GET"); resp.Close {
+		t.Fatal("Connection: close after Resume")
+	}
+}
+
+func TestLastCall(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, Auto)
+	waiting, begun, upload, tunnel, idle := dialPipe(t, p), dialPipe(t, p), dialPipe(t, p), dialPipe(t, p), dialPipe(t, p)
+	waiting.send(get("/wait?x=1"))
+	<-g.asked
+	begun.send(get("/stream"))
+	<-g.asked
+	if b, err := begun.r.ReadString('n'); err != nil {
+		t.Fatal(b, err)
+	}
+	upload.send("POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf")
+	<-g.asked
+	tunnel.send("\x00\x01")
+	awaitActivity(t, p, 5, 4)
+	_ = p.Drain(ctx)
+
+	open, err := p.Open(ctx, 3)
+	if err != nil || len(open) != 3 {
+		t.Fatalf("Open: %v, %v; want 3 of 4", open, err)
+	}
+	left, err := p.LastCall(ctx, 40*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, c := range left {
+		got[c.Request] = c.Ending
+		if c.Peer == "" || c.Protocol == "" || c.Age <= 0 {
+			t.Errorf("not described: %+v", c)
+		}
+	}
+	want := map[string]string{"GET /wait?x=1": "503", "GET /stream": "truncated", "POST /upload": "503", "": "fin"}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("ended %v; want %v", got, want)
+	}
+	for _, c := range []*client{waiting, upload} {
+		resp := c.response("GET")
+		if resp.StatusCode != 503 || !resp.Close || !strings.Contains(bodyOf(resp), "shutting down") {
+			t.Errorf("at the last call: %v", resp)
+		}
+		c.wantEnd()
+	}
+	if rest := begun.rest(); strings.HasSuffix(rest, "0\r\n\r\n") {
+		t.Error("a truncated answer looks like a whole one")
+	}
+	tunnel.wantEnd()
+	idle.wantEnd()
+	closePipe(t, p)
+}
+
+// The end waits for a client that reads slowly.
+func TestCloseDeliversTheLastByte(t *testing.T) {
+	const size = 8 << 20
+	sent := make(chan struct{})
+	app := startHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(bytes.Repeat([]byte("x"), size))
+		close(sent)
+	})
+	p := startPipe(t, app, HTTP)
+	c := dialPipe(t, p)
+	c.send(get("/"))
+	_, _ = c.r.Peek(1)
+	_ = p.Drain(ctx)
+	done := make(chan error, 1)
+	go func() { done <- p.Close(ctx) }()
+	if resp := c.response("GET"); len(bodyOf(resp)) != size {
+		t.Fatal("cut")
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCloseGivesUp(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	c := dialPipe(t, p)
+	c.send(get("/"))
+	<-g.asked
+	short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	if err := p.Close(short); err == nil {
+		t.Fatal("Close returned while a request was open")
+	}
+	p.Kill()
+	c.wantEnd()
+	<-p.Exited()
+}
+
+func TestAccessLog(t *testing.T) {
+	var out bytes.Buffer
+	p := startPipe(t, startHTTP(t, echo), HTTP, func(c *Config) { c.AccessLog = accesslog.New(&out, accesslog.Text) })
+	c := dialPipe(t, p)
+	c.send("POST /a\"b HTTP/1.1\r\nHost: shop\r\nUser-Agent: me\r\nX-Request-Id: 7\r\nContent-Length: 3\r\n\r\nabc")
+	c.response("POST")
+	c.send("bad\r\n\r\n")
+	c.rest()
+	closePipe(t, p)
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	slices.SortFunc(lines, func(a, b string) int {
+		return strings.Compare(b[len("[2026-11-21T08:10:38.874Z] "):], a[len("[2026-11-21T08:10:38.874Z] "):])
+	})
+	if len(lines) != 2 {
+		t.Fatalf("%d lines: %s", len(lines), out.String())
+	}
+	for i, parts := range [][]string{
+		{`"POST /a\"b HTTP/1.1" 200 - via_upstream - "-" 3 `, `"-" "me" "7" "shop"`, " inbound 127.0.0.1:", " - default"},
+		{`"- - HTTP/1.1" 400 DPE http1.codec_error`},
+	} {
+		for _, part := range parts {
+			if !strings.Contains(lines[i], part) {
+				t.Errorf("line %d lacks %q: %s", i+1, part, lines[i])
+			}
+		}
+	}
+}
+
+func TestReportReads(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	c := dialPipe(t, p)
+	c.send(get("/" + strings.Repeat("long", 1000)))
+	<-g.asked
+	open, _ := p.Open(ctx, 1)
+	b, err := json.Marshal(open)
+	if err != nil || len(b) > 600 {
+		t.Fatalf("%d bytes, %v", len(b), err)
+	}
+	_ = c.Close()
+	awaitActivity(t, p, 0, 0)
+}
+
+// Probes and scrapes are served and hold nothing up.
+func TestQuietClients(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	probe, user := dialPipe(t, p), dialPipe(t, p)
+	probe.send("GET /probe HTTP/1.1\r\nHost: a\r\nUser-Agent: kube-probe/1.34\r\n\r\n")
+	<-g.asked
+	awaitActivity(t, p, 2, 0)
+	before, _ := p.Activity(ctx)
+	user.send("GET /user HTTP/1.1\r\nHost: a\r\nUser-Agent: curl/8\r\n\r\n")
+	<-g.asked
+	awaitActivity(t, p, 2, 1)
+	if after, _ := p.Activity(ctx); after.Arrivals != before.Arrivals+1 {
+		t.Errorf("arrivals went from %d to %d: the probe counts", before.Arrivals, after.Arrivals)
+	}
+	_ = p.Drain(ctx)
+	_ = p.CloseIdle(ctx, 0)
+	g.open()
+	for _, c := range []*client{probe, user} {
+		if resp := c.response("GET"); bodyOf(resp) != "done" || !resp.Close {
+			t.Errorf("%v", resp)
+		}
+	}
+	closePipe(t, p)
+}
+
+// A hanging probe delays no other connection.
+func TestHungProbe(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	c := dialPipe(t, p)
+	c.send("GET /probe HTTP/1.1\r\nHost: a\r\nUser-Agent: kube-probe/1.34\r\n\r\n")
+	<-g.asked
+	closePipe(t, p)
+}
+
+// A connection to the capture port itself is closed: forwarding it would loop.
+func TestNotCaptured(t *testing.T) {
+	p, err := Start(Config{Inbound: []Inbound{{Listen: "127.0.0.1:0"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	dialPipe(t, p).wantEnd()
+	awaitActivity(t, p, 0, 0)
+}
+
+// Close does not wait for clients that keep their end open, and what waits for
+// them ends by itself.
+func TestCloseLeavesLingering(t *testing.T) {
+	t.Parallel()
+	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), HTTP)
+	c := dialPipe(t, p)
+	c.wantOK()
+	closePipe(t, p)
+	c.wantEnd()
+	if len(p.all()) == 0 {
+		t.Error("Close has waited for a client that keeps its end open")
+	}
+	awaitNone(t, p)
+}
+
+// No client, whenever it connects, delays the end to the last call.
+func TestClients(t *testing.T) {
+	t.Parallel()
+	app := startH2(t, func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(rand.N(20 * time.Millisecond))
+		_, _ = io.WriteString(w, "done")
+	})
+	authority := certificatetest.New(t)
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS=%v", secure), func(t *testing.T) {
+			planetest.Clients(t, func(t *testing.T, round int) (drain.DataPlane, func() (net.Conn, error)) {
+				cfg := Config{
+					Inbound: []Inbound{{Listen: "127.0.0.1:0", App: app.String(), Protocol: []Protocol{HTTP, Auto}[round%2]}},
+					Limits:  Limits{HeadTimeout: 300 * time.Millisecond},
+				}
+				if secure {
+					secured(t, authority)(&cfg)
+				}
+				p, err := Start(cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return p, func() (net.Conn, error) {
+					c, err := net.Dial("tcp", p.Addr(0).String())
+					if err == nil && secure {
+						return tls.Client(c, &tls.Config{InsecureSkipVerify: true}), nil
+					}
+					return c, err
+				}
+			})
+		})
+	}
+}

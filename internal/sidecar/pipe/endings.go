@@ -1,0 +1,366 @@
+package pipe
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
+)
+
+// How connections end. Each row shows what an event sends. Most are functions of this file. Elsewhere: the drain
+// (announcesClose, sendGoAway), the last response (responses.go), kill (abort in end.go), HTTP/2's last call
+// (h2end.go).
+//
+//	event                 nothing due   no response yet  within a response      parts¹          WebSocket     tunnel     HTTP/2
+//	drain                 -             close announced  (head was sent)        -               -             -          GOAWAY 2³¹-1
+//	idle closed, timeout  FIN           -                -                      early²: parts   early: close  -          GOAWAY, FIN
+//	last response ends    FIN with its last byte         ...                    ...             -             -          GOAWAY, FIN
+//	last call             FIN           503              FIN; until close: RST  end of a part³  close frame   FIN        per stream⁴
+//	response timeout      -             504              FIN; until close: RST  as before       -             -          -
+//	invalid request       4xx, 5xx      after those due  FIN                    -               -             -          GOAWAY
+//	app unreachable       503           503              -                      -               -             FIN        503 each
+//	app closes            FIN           503              FIN; until close: all  as before       FIN           FIN        503, RST
+//	app sends nonsense    FIN           502              FIN; until close: RST  as before       -             -          502, RST
+//	client closes         FIN           half-close, then the response and FIN                   FIN           half-close half-close
+//	client resets         both sockets are closed
+//	kill                  both sockets are closed; within a response until close: RST
+//
+// A response "until close" has no other end than the connection's: after a FIN its half would look complete.
+// ¹ A response of parts (event stream, gRPC-Web, Connect, lines), which may end between two of them: lastword.go.
+// ² If Endings asks for it, when the drain closes idle connections.
+// ³ Ended as its protocol defines, if it does; otherwise like any other response. ⁴ No response yet: 503, or
+// grpc-status 14. Within one: grpc-status 14, the end of an event stream, or RST_STREAM.
+//
+// A row is what the oldest request gets, a reply if its response has not begun, and how it is logged. With HTTP/2,
+// each stream gets it and is logged as before.
+type ending struct {
+	reply   *accesslog.Reply  // nil: none
+	before  accesslog.Outcome // of a request without a response
+	within  accesslog.Outcome // of a response that has begun
+	behind  accesslog.Outcome // of the HTTP/1 requests behind the oldest, which get no reply
+	orderly bool              // an event stream of HTTP/2 may end between two events
+}
+
+// same is an ending that logs all requests alike.
+func same(r *accesslog.Reply, outcome accesslog.Outcome) ending {
+	return ending{reply: r, before: outcome, within: outcome, behind: outcome}
+}
+
+var (
+	endIdle            = same(nil, accesslog.ClientClosed)
+	endDrained         = same(nil, accesslog.ClientClosed) // after the last response
+	endAppIdle         = same(nil, accesslog.ClientClosed) // the app closes while nothing is due
+	endClientGone      = same(nil, accesslog.ClientClosed)
+	endLastCall        = ending{&replyLastCall, accesslog.LastCall, accesslog.LastCall, accesslog.LastCall, true}
+	endLastCallSilent  = same(nil, accesslog.LastCall) // without HTTP there is no reply
+	endResponseTimeout = same(&replyResponseTimeout, accesslog.ResponseTimeout)
+	endAppClosed       = ending{reply: &replyTerminated, before: accesslog.Terminated, within: accesslog.Truncated, behind: accesslog.Terminated}
+	endAppInvalid      = ending{reply: &replyProtocolError, before: accesslog.ProtocolError, within: accesslog.Truncated, behind: accesslog.Terminated}
+	endUnreachable     = same(&replyConnectFailed, accesslog.ConnectFailed)
+	endRestarting      = same(&replyRestarting, accesslog.ConnectFailed)
+	endOverLimit       = same(&replyOverflow, accesslog.Overflow)
+)
+
+// endAtLastCall ends the connection, with as little loss to its client as is still possible. It returns what it was, for
+// the report; nothing if nothing was left to end; or the last word, if the conversation has to reach a boundary first.
+func (c *conn) endAtLastCall() ([]drain.Conversation, *lastWord) {
+	if w := c.requestLastWord(false); w != nil {
+		return nil, w
+	}
+	c.mu.Lock()
+	if c.mode == modeH2 && c.end.phase < replying {
+		c.mu.Unlock()
+		return c.endH2AtLastCall()
+	}
+	was := c.describeLocked()
+	e, report := &endLastCall, "503"
+	switch {
+	case len(was) == 0 && c.queue.len() == 0:
+		e = &endLastCallSilent
+	case c.mode == opaque, c.client.IsHandshaking():
+		e, report = &endLastCallSilent, "fin"
+	case c.response.begun:
+		report = "truncated"
+	}
+	one := c.claimLocked(e)
+	c.mu.Unlock()
+	if one == nil {
+		return nil, nil
+	}
+	if len(was) > 0 {
+		was[0].Ending = report
+	}
+	c.carryOut(one, stuckTime)
+	return was, nil
+}
+
+// idleLeft is how long the connection has to stay idle until it has been for idleFor, and whether it is idle.
+func (c *conn) idleLeft(idleFor time.Duration) (time.Duration, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return idleFor - time.Since(c.idleSince), !c.end.done() && !c.hasWorkLocked()
+}
+
+// endIfIdle ends the connection if it has been idle for at least idleFor, and reports whether it has.
+func (c *conn) endIfIdle(idleFor time.Duration) bool {
+	ends := c.sendEndIfIdle(idleFor)
+	if ends {
+		c.linger()
+	}
+	return ends
+}
+
+// sendEndIfIdle is the part of endIfIdle that the client sees.
+func (c *conn) sendEndIfIdle(idleFor time.Duration) bool {
+	ends := c.claimIfIdle(idleFor)
+	if ends {
+		c.sendIdleEnd()
+	}
+	return ends
+}
+
+// claimIfIdle decides that the connection ends because it is idle, for the caller to carry out. It waits for no client.
+func (c *conn) claimIfIdle(idleFor time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	idle := !c.end.done() && !c.hasWorkLocked() && time.Since(c.idleSince) >= idleFor
+	if !idle || c.client.Unread() > 0 { // a request has come already: it is served
+		return false
+	}
+	c.end.phase, c.end.by = ended, &endIdle
+	c.recountLocked()
+	return true
+}
+
+// sendIdleEnd carries it out.
+func (c *conn) sendIdleEnd() {
+	if c.modeNow() == modeH2 {
+		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime)) // down may be writing to a client that does not read
+		c.sendFinalGoAway()
+	}
+	_ = c.client.CloseWrite()
+}
+
+// endOverdue ends the connection if it or its oldest request is beyond its timeout. It returns when to check again.
+func (c *conn) endOverdue() (left time.Duration) {
+	idleTimeout, responseTimeout := c.p.cfg.IdleTimeout, c.p.cfg.ResponseTimeout
+	c.mu.Lock()
+	done, works := c.end.done(), c.hasWorkLocked()
+	idle := time.Since(c.idleSince)
+	var age time.Duration
+	isDue := c.queue.len() > 0 && c.mode == modeHTTP1
+	if isDue {
+		age = time.Since(c.queue.at(0).began)
+	}
+	c.mu.Unlock()
+	left = max(idleTimeout, responseTimeout)
+	switch {
+	case done:
+	case isDue && responseTimeout > 0:
+		if left = responseTimeout - age; left <= 0 {
+			c.endSlowResponse()
+			left = responseTimeout
+		}
+	case !works && idleTimeout > 0:
+		if left = idleTimeout - idle; left <= 0 {
+			left = idleTimeout
+			if c.endIfIdle(idleTimeout) {
+				c.in.stats.IdleEnded.Add(1)
+			}
+		}
+	}
+	return left
+}
+
+// endSlowResponse answers the oldest request with a 504 if its response has not begun, as Envoy does at its route's
+// timeout, and ends the connection: a late response could be mistaken for the next one.
+func (c *conn) endSlowResponse() {
+	c.mu.Lock()
+	var one *claim
+	if c.queue.len() > 0 && time.Since(c.queue.at(0).began) >= c.p.cfg.ResponseTimeout {
+		one = c.claimLocked(&endResponseTimeout)
+	}
+	c.mu.Unlock()
+	if one != nil {
+		c.in.stats.ResponseTimeouts.Add(1)
+		c.carryOut(one, stuckTime)
+	}
+}
+
+// endRefused answers an invalid request, after the responses that are due.
+func (u *up) endRefused(r *accesslog.Reply, outcome accesslog.Outcome) {
+	c := u.c
+	partly := u.state == upBody
+	u.state = upDiscard
+	if b := u.buf; b != nil {
+		b.R = b.W
+	}
+	u.clearDeadline()
+	c.mu.Lock()
+	c.end.advance(lastMessage)
+	// A request that has been forwarded in part cannot be answered by the app.
+	broken := partly && c.queue.len() > 0
+	var dropped request
+	if broken && c.queue.len() > 1 { // those before it can
+		dropped = c.queue.drop()
+		broken = false
+	}
+	waits := c.queue.len() > 0 && !broken
+	if waits {
+		c.end.refusal = r
+		c.arriving = false
+		c.recountLocked()
+	}
+	c.mu.Unlock()
+	if !dropped.began.IsZero() {
+		c.finish(&dropped, r.Status, outcome)
+	}
+	if !waits {
+		c.in.stats.CountRefused(r.Status)
+		e := same(r, outcome)
+		c.endBy(&e, 0)
+	}
+}
+
+// whyUnreachable is the ending of a connection that has none to the app.
+func (c *conn) whyUnreachable() *ending {
+	switch {
+	case c.overLimit:
+		return &endOverLimit
+	case c.restart.timedOut:
+		return &endRestarting
+	}
+	return &endUnreachable
+}
+
+// appEnded handles the end of what the app sends, or output that is not understood.
+func (d *down) appEnded() {
+	c := d.c
+	c.mu.Lock()
+	done, responding, due := c.end.done(), c.response.begun, c.queue.len() > 0
+	mode, streams := c.mode, 0
+	if mode == modeH2 {
+		streams = len(c.h2.streams)
+	}
+	c.mu.Unlock()
+	_ = c.app.SetReadDeadline(time.Time{})
+	if done {
+		return
+	}
+	isFIN, isInvalid := errors.Is(d.err, io.EOF), isMalformed(d.err)
+	switch {
+	case d.err == nil, errors.Is(d.err, net.ErrClosed): // the client has gone
+		c.endBy(&endClientGone, 0)
+	case mode == modeH2 && isInvalid:
+		c.p.warn("app sent invalid HTTP/2; its clients get 502", "app", c.appName(), "error", d.err)
+		c.failStreams(&endAppInvalid, http2.NoError)
+	case mode == modeH2 && streams > 0:
+		c.failStreams(&endAppClosed, http2.NoError)
+	case mode == modeH2:
+		c.sendFinalGoAway()
+		c.endBy(&endAppIdle, 0)
+	case mode == modeWS:
+		c.endBy(&endAppIdle, 0)
+	case responding && d.body.Kind == http1.CloseBody && isFIN: // the response is complete
+		d.responseEnds(true)
+	case responding:
+		c.in.stats.Truncated.Add(1)
+		c.endBy(&endAppClosed, 0)
+	case due && (isInvalid || isFIN && d.scanned > 0): // not HTTP, or a part of a head
+		c.p.warn("invalid response from the app; its client gets 502", "app", c.appName(), "error", d.err)
+		c.endBy(&endAppInvalid, 0)
+	case due:
+		c.endBy(&endAppClosed, 0)
+	default:
+		c.endBy(&endAppIdle, 0)
+	}
+	c.app.Shut()
+}
+
+// clientEnded handles the end of the client's output: a half-close for the app if a response is due, else the end.
+func (u *up) clientEnded() {
+	c := u.c
+	c.mu.Lock()
+	c.halfClosed = errors.Is(u.err, io.EOF)
+	closing := c.ws != nil && c.ws.closeSent.Load() // a WebSocket that ends by close frames
+	due := (c.queue.len() > 0 && !c.arriving || c.h2 != nil && len(c.h2.streams) > 0) && !c.end.done() && c.halfClosed
+	if errno := syscall.Errno(0); errors.As(u.err, &errno) && !closing { // nothing reaches the client now
+		if !c.end.done() {
+			c.end.by = &endClientGone
+		}
+		c.end.advance(ended)
+		c.recountLocked()
+	}
+	c.mu.Unlock()
+	switch {
+	case c.app == nil:
+	case closing:
+		u.endWebSocket()
+	case due:
+		_ = c.app.CloseWrite()
+	default:
+		c.app.Shut()
+	}
+	if u.err != nil && errors.Is(u.err, syscall.ECONNRESET) {
+		c.in.stats.ClientResets.Add(1)
+	}
+}
+
+// clientTimedOut handles an expired read deadline. It reports whether to read on.
+func (u *up) clientTimedOut() bool {
+	c := u.c
+	if !errors.Is(u.err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	c.mu.Lock()
+	done, mode := c.end.done(), c.mode
+	pause := lingerTime
+	if c.end.resets {
+		pause = stuckTime
+	}
+	hurries := c.isHurried()
+	c.mu.Unlock()
+	switch {
+	case done: // the client does not close: leave, unless it is still reading
+		left := c.client.Unsent()
+		if left == 0 || left == u.unsent || hurries {
+			return false
+		}
+		u.unsent = left
+		_ = c.client.SetReadDeadline(time.Now().Add(pause))
+		return true
+	case mode == modeWS: // the client has not answered our close frame
+		u.endWebSocket()
+		return true
+	case mode == opaque: // the app spoke first
+		_ = c.client.SetReadDeadline(time.Time{})
+		u.state = upOpaque
+		return true
+	case u.timed && u.state == upH2:
+		u.clearDeadline()
+		u.state = upDiscard
+		c.endInvalidH2(http2.FloodSlow)
+		return true
+	case u.timed:
+		u.clearDeadline()
+		if c.endAwaitFirst() {
+			c.endBy(&endClientGone, 0)
+			return true
+		}
+		outcome := accesslog.HeadTimeout
+		if u.state == upBody {
+			outcome = accesslog.RequestTimeout
+		}
+		u.endRefused(&replyTimeout, outcome)
+		return true
+	}
+	_ = c.client.SetReadDeadline(time.Time{})
+	return true
+}

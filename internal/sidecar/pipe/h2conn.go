@@ -1,0 +1,252 @@
+package pipe
+
+import (
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
+)
+
+// h2 is the state of a connection that carries HTTP/2. Bytes pass unchanged. Header blocks are decoded on a copy, for the
+// names of requests, and frames of the pipe's are inserted between frames of the app's.
+//
+// All of it is guarded by the connection's mu; down and shutdown also by its wmu, since the state of the follower is that
+// of the client only when the bytes before have been sent.
+type h2 struct {
+	streams streams
+	counted int    // streams that are not quiet
+	opened  int    // streams in the present batch of frames
+	logged  int    // bytes that access log entries hold for open streams
+	last    uint32 // highest stream of the client that was forwarded
+	appLast uint32 // last stream of the app's GOAWAY
+
+	up      http2.Follower
+	upTable http2.Decoder
+	guard   http2.Guard
+
+	down     http2.Follower
+	dnTable  http2.Decoder
+	shutdown http2.Shutdown
+	goAwayAt time.Time    // when the first GOAWAY was sent
+	kind     http2.Client // the client's, by its requests
+
+	checkScheduled bool // a timer continues the shutdown
+
+	ofClient http2.TableLimit // for the app's encoder, from the client's SETTINGS
+	ofApp    http2.TableLimit // for the client's encoder
+
+	torn      bool // the bytes sent to the client may end within a frame
+	finishing bool // at the last call, until messages have ended
+	skipped   bool // a header block of the app was not passed on
+
+	request  streamHead   // of the present header block
+	response responseHead // of the present header block
+	now      time.Time
+}
+
+func (c *conn) newH2() *h2 {
+	limits := &c.p.cfg.H2
+	h := &h2{appLast: http2.MaxStreamID, ofClient: http2.NewTableLimit(), ofApp: http2.NewTableLimit()}
+	h.guard = http2.Guard{Limits: limits}
+	h.up = http2.Follower{MaxBlock: limits.MaxHeaderBlock, Guard: &h.guard}
+	h.down = http2.Follower{MaxBlock: maxAppBlock}
+	h.upTable, h.dnTable = http2.NewDecoder(requestFields), http2.NewDecoder(responseFields)
+	if c.p.cfg.AccessLog != nil {
+		h.upTable.Want = loggedRequestFields
+	}
+	h.upTable.MaxList = limits.MaxHeaderList
+	return h
+}
+
+// maxAppBlock bounds the coded header blocks of the app, bytes.
+const maxAppBlock = 256 << 10
+
+// becomeH2 follows HTTP/2 from the client's preface on, which begins the buffer.
+func (u *up) becomeH2() {
+	c := u.c
+	c.mu.Lock()
+	if c.end.last() {
+		c.mu.Unlock()
+		u.state = upDiscard
+		return
+	}
+	if c.h2 == nil { // it exists if the app sent SETTINGS first, or after an upgrade
+		c.h2 = c.newH2()
+	}
+	c.mode, c.awaitsFirst = modeH2, false
+	c.arriving = true // until the app is connected
+	c.recountLocked()
+	c.mu.Unlock()
+	u.clearDeadline()
+	u.state = upH2
+	b := u.buf
+	if c.app == nil {
+		if err := c.dial(); err != nil { // requests are read and answered
+			c.sendSettings()
+			c.setArriving(false)
+			b.R += len(http2.Preface)
+			return
+		}
+	}
+	if err := c.app.Send(b.B[b.R:b.R+len(http2.Preface)], true); err != nil {
+		u.state = upDiscard
+	}
+	b.R += len(http2.Preface)
+	c.setArriving(false)
+}
+
+// sendSettings sends SETTINGS in place of an unreachable app: gRPC's clients, for one, send no request before.
+func (c *conn) sendSettings() {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	if !c.hasEnded() && !c.h2.down.Spoke {
+		c.h2.down.Spoke = true
+		_ = c.client.Send(http2.Append(nil, http2.Settings, 0, 0, nil), false)
+	}
+}
+
+// forwardFrames forwards frames of the client. wait is true if more bytes are needed.
+func (u *up) forwardFrames() (wait bool) {
+	c := u.c
+	b := u.buf
+	h := c.h2
+	c.mu.Lock()
+	if c.end.done() { // after the final GOAWAY: the client repeats the request on another connection
+		if http2.ContainsHeaders(b.Bytes()) {
+			c.raceLocked()
+		}
+		c.mu.Unlock()
+		u.state = upDiscard
+		return false
+	}
+	n, err := h.up.Follow(b.Bytes(), upVisitor{c})
+	h.up.Release()
+	h.upTable.Release()
+	c.batchEndsLocked()
+	asked := len(h.streams) > 0
+	slow := h.up.InHeaders()
+	u.blockHeld, u.hasStreams = h.up.Held(), asked
+	finished := h.finishing && !h.within()
+	c.mu.Unlock()
+	if finished { // the client has reset the last stream within a message
+		c.hurryLastMessages()
+	}
+	if c.app == nil { // it cannot be reached: each request is answered so
+		b.R += n
+		if err == nil && !asked {
+			return true
+		}
+		c.failStreams(c.whyUnreachable(), http2.NoError)
+		u.state = upDiscard
+		return false
+	}
+	if n > 0 {
+		if sendErr := c.app.Send(b.B[b.R:b.R+n], false); sendErr != nil {
+			u.state = upDiscard // the end of the app's connection decides how to continue
+		}
+		b.R += n
+	}
+	if err != nil {
+		u.state = upDiscard
+		b.R = b.W
+		u.admitOversized(err)
+		c.endInvalidH2(err)
+		return false
+	}
+	u.timeHeaders(slow)
+	c.finishIfDrained()
+	return true
+}
+
+// admitOversized opens a stream whose header block is too large to forward, so that its client gets a response.
+func (u *up) admitOversized(err error) {
+	c := u.c
+	h := c.h2
+	id := h.up.Last().Stream
+	if flood, ok := err.(http2.Flood); !ok || !flood.IsHead() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.end.done() || id <= h.last || id%2 == 0 {
+		return
+	}
+	h.last = id
+	s := newStream(id, h.clock())
+	s.line = append(s.line, "(a head that is too large)"...)
+	s.clientEnded = true // the rest of the request does not matter
+	c.openStreamLocked(s)
+	c.in.stats.Requests.Add(1)
+	c.batchEndsLocked()
+}
+
+// timeHeaders sets the deadline of an incomplete header block, and clears it afterwards.
+func (u *up) timeHeaders(slow bool) {
+	switch {
+	case slow && !u.timed:
+		u.timed = true
+		_ = u.c.client.SetReadDeadline(time.Now().Add(u.c.p.cfg.HeadTimeout))
+	case !slow && u.timed:
+		u.clearDeadline()
+	}
+}
+
+// batchEndsLocked updates the counts after the frames of one read. mu is held.
+func (c *conn) batchEndsLocked() {
+	h := c.h2
+	h.now = time.Time{}
+	if h.opened > 0 {
+		h.opened = 0
+		c.p.changed() // arrivals; the counts may be the same
+	}
+	c.recountLocked()
+}
+
+// passFrames passes on frames of the app. It returns false if the connection has ended or the app violates the protocol.
+func (d *down) passFrames() bool {
+	c := d.c
+	b := d.buf
+	h := c.h2
+	c.wmu.Lock()
+	c.mu.Lock()
+	if c.end.done() {
+		c.mu.Unlock()
+		c.wmu.Unlock()
+		return false
+	}
+	if h.finishing {
+		c.mu.Unlock()
+		defer c.wmu.Unlock()
+		return d.passLastMessages()
+	}
+	n, err := h.down.Follow(b.Bytes(), downVisitor{c})
+	h.down.Release()
+	h.dnTable.Release()
+	c.batchEndsLocked()
+	c.mu.Unlock()
+	if n > 0 {
+		if sendErr := c.client.Send(b.B[b.R:b.R+n], false); sendErr != nil {
+			h.torn = true
+			c.wmu.Unlock()
+			return false
+		}
+		b.R += n
+	}
+	if err == nil {
+		c.sendPendingGoAway()
+	}
+	c.wmu.Unlock()
+	if err != nil {
+		d.err = http1.Malformed(err.Error())
+		return false
+	}
+	return !c.finishIfDrained()
+}
+
+// clock returns the time of the present batch.
+func (h *h2) clock() time.Time {
+	if h.now.IsZero() {
+		h.now = time.Now()
+	}
+	return h.now
+}

@@ -1,0 +1,236 @@
+package pipe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
+	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
+)
+
+// Each flood ends with GOAWAY and ENHANCE_YOUR_CALM, is counted, and leaves nothing
+// behind.
+func TestH2Floods(t *testing.T) {
+	// An app that answers nothing: what is too much is for us to see.
+	app := startApp(t, func(c net.Conn) {
+		_ = http2.NewFramer(c, nil).WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 10})
+		_, _ = io.Copy(io.Discard, c)
+	})
+	small := func(limits wirehttp2.Limits) func(*Config) { return func(c *Config) { c.H2 = limits } }
+	headers := func(r *raw, id uint32, end bool) error {
+		return r.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x82, 0x84, 0x86}, EndHeaders: true, EndStream: end})
+	}
+	for _, tt := range []struct {
+		name    string
+		counter string
+		limits  wirehttp2.Limits
+		send    func(r *raw, i int) error // until it fails, or 100,000 times
+	}{
+		{"PING", "outbound_control_flood", wirehttp2.Limits{}, func(r *raw, _ int) error { return r.WritePing(false, [8]byte{}) }},
+		{"SETTINGS", "outbound_control_flood", wirehttp2.Limits{}, func(r *raw, _ int) error { return r.WriteSettings() }},
+		{"RST_STREAM of nothing", "outbound_control_flood", wirehttp2.Limits{}, func(r *raw, _ int) error { return r.WriteRSTStream(1, http2.ErrCodeCancel) }},
+		{"rapid reset", "rx_premature_resets_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
+			id := uint32(2*i + 1)
+			return errors.Join(headers(r, id, true), r.WriteRSTStream(id, http2.ErrCodeCancel))
+		}},
+		{"empty DATA", "inbound_empty_frames_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
+			if i == 0 {
+				return headers(r, 1, false)
+			}
+			return r.WriteData(1, false, nil)
+		}},
+		{"empty HEADERS", "inbound_empty_frames_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
+			return r.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), EndHeaders: true})
+		}},
+		{"empty CONTINUATION", "inbound_empty_frames_flood", wirehttp2.Limits{MaxContinuations: -1}, func(r *raw, i int) error {
+			if i == 0 {
+				return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
+			}
+			return r.WriteContinuation(1, false, nil)
+		}},
+		{"CONTINUATION", "inbound_continuation_frames_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
+			if i == 0 {
+				return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
+			}
+			return r.WriteContinuation(1, false, []byte{0x84})
+		}},
+		{"header block", "header_overflow", wirehttp2.Limits{}, func(r *raw, i int) error {
+			block := make([]byte, 16000)
+			if i == 0 {
+				return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block})
+			}
+			return r.WriteContinuation(1, false, block)
+		}},
+		{"header list", "header_overflow", wirehttp2.Limits{}, func(r *raw, _ int) error { // 8 MB in 2,000 bytes
+			var block bytes.Buffer
+			_ = hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("v", 4000)})
+			block.Write(bytes.Repeat([]byte{0xbe}, 2000))
+			return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true})
+		}},
+		{"WINDOW_UPDATE", "inbound_window_update_frames_flood", wirehttp2.Limits{}, func(r *raw, _ int) error { return r.WriteWindowUpdate(0, 1) }},
+		{"PRIORITY", "inbound_priority_frames_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
+			return r.WritePriority(uint32(2*i+1), http2.PriorityParam{Weight: 1})
+		}},
+		{"streams at once, of the app's 10", "inbound_streams_flood", wirehttp2.Limits{}, func(r *raw, i int) error { return headers(r, uint32(2*i+1), false) }},
+		{"streams at once, of our limit", "inbound_streams_flood", wirehttp2.Limits{MaxStreams: 5}, func(r *raw, i int) error { return headers(r, uint32(2*i+1), false) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := startPipe(t, app, Auto, small(tt.limits))
+			r := dialRaw(t, p)
+			if _, err := r.ReadFrame(); err != nil { // the app's SETTINGS
+				t.Fatal(err)
+			}
+			sent := make(chan struct{})
+			go func() {
+				defer close(sent)
+				for i := range 100_000 {
+					if tt.send(r, i) != nil {
+						return
+					}
+				}
+			}()
+			if got := strings.Join(r.frames(), "\n"); !strings.Contains(got, "ENHANCE_YOUR_CALM") {
+				t.Errorf("got %q; want a GOAWAY with ENHANCE_YOUR_CALM", got)
+			}
+			_ = r.Close()
+			<-sent
+			awaitActivity(t, p, 0, 0)
+			got := counters.HTTP2ByName(p.Stats().H2)
+			if got[tt.counter] != 1 || floodsOf(p.Stats().H2) != 1 {
+				t.Errorf("counted %v; want %s once", got, tt.counter)
+			}
+		})
+	}
+}
+
+// A client that floods and takes nothing cannot hold anything: neither us nor the
+// goroutine that is stuck in writing to it.
+func TestH2FloodOfADeafClient(t *testing.T) {
+	t.Parallel()
+	full := make(chan struct{})
+	app := startApp(t, func(c net.Conn) {
+		f := http2.NewFramer(c, c)
+		_ = f.WriteSettings()
+		_ = c.SetDeadline(time.Now().Add(time.Second))
+		for f.WriteData(1, false, make([]byte, 16<<10)) == nil {
+		}
+		close(full)
+		_ = c.SetDeadline(time.Now().Add(patience))
+		_, _ = io.Copy(io.Discard, c)
+	})
+	p := startPipe(t, app, Auto)
+	r := dialRaw(t, p)
+	<-full
+	for range 3000 {
+		if r.WritePing(false, [8]byte{}) != nil {
+			break
+		}
+	}
+	awaitNone(t, p)
+}
+
+// A header block that has begun must come to its end in time, as a head of HTTP/1
+// must; a request's body may take as long as it takes.
+func TestH2SlowHeaders(t *testing.T) {
+	app := startH2(t, func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, n)
+	})
+	const limit = 50 * time.Millisecond
+	for _, tt := range []struct {
+		name string
+		send func(r *raw)
+	}{
+		{"half a HEADERS frame", func(r *raw) { r.send("\x00\x00\x10\x01\x05\x00\x00\x00\x01\x82") }},
+		{"no CONTINUATION", func(r *raw) {
+			_ = r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := startPipe(t, app, Auto, func(c *Config) { c.HeadTimeout = limit })
+			r := dialRaw(t, p)
+			tt.send(r)
+			if got := strings.Join(r.frames(), "\n"); !strings.Contains(got, "ENHANCE_YOUR_CALM") {
+				t.Errorf("got %q", got)
+			}
+			if got := counters.HTTP2ByName(p.Stats().H2); got["inbound_header_timeout"] != 1 {
+				t.Errorf("counted %v", got)
+			}
+		})
+	}
+	p := startPipe(t, app, Auto, func(c *Config) { c.HeadTimeout = limit })
+	r := dialRaw(t, p)
+	r.request(1, false, ":path", "/")
+	r.send("\x00\x00\x05\x00\x01\x00\x00\x00\x01he")
+	awaitActivity(t, p, 1, 1)
+	<-time.After(3 * limit) // nothing is to happen
+	r.send("llo")
+	for {
+		f, err := r.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, ok := f.(*http2.DataFrame); ok && string(d.Data()) == "5" {
+			break
+		}
+	}
+}
+
+// What ordinary clients do stays below every limit.
+func TestH2FloodsAreNotWork(t *testing.T) {
+	app := startH2(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			<-r.Context().Done()
+			return
+		}
+		_, _ = w.Write(make([]byte, 100_000))
+	})
+	p := startPipe(t, app, HTTP)
+	c := h2Client(t)
+	for i := range 300 { // a third of the requests is cancelled
+		if i%3 == 0 {
+			req, _ := http.NewRequestWithContext(timeout(t, time.Millisecond), "GET", "http://"+p.Addr(0).String()+"/slow", nil)
+			if resp, err := c.Do(req); err == nil {
+				resp.Body.Close()
+				t.Fatal("an answer that cannot be")
+			}
+			continue
+		}
+		resp, err := c.Get("http://" + p.Addr(0).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, resp.Body); n != 100_000 || err != nil {
+			t.Fatal(n, err)
+		}
+		resp.Body.Close()
+	}
+	if s := p.Stats().H2; floodsOf(s) != 0 || s.BadPeers != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func timeout(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// floodsOf counts the connections that were ended because their client sent too much of something.
+func floodsOf(s counters.HTTP2Stats) (sum uint64) {
+	for _, n := range s.Floods {
+		sum += n
+	}
+	return sum
+}

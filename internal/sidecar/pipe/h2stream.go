@@ -1,0 +1,140 @@
+package pipe
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
+	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
+)
+
+// usualStreams is how many streams of a connection do not count against MaxExtraStreams. Servers allow 100 to 1,000.
+const usualStreams = 1000
+
+// stream is a request, or a pushed response.
+type stream struct {
+	id          uint32
+	began       time.Time
+	line        []byte // method and path, cut at maxLine
+	grpc        bool
+	quiet       bool
+	clientEnded bool
+	serverEnded bool
+	status      int // of its final response; 0 before
+	messages    grpc.Messages
+	events      *eventstream.Stream // nil unless the response is an event stream that can be followed
+	finished    bool                // no more of it is passed on
+	entry       *accesslog.Entry
+}
+
+// streamPool reuses streams, so that an idle connection holds none.
+var streamPool = sync.Pool{New: func() any { return new(stream) }}
+
+func newStream(id uint32, began time.Time) *stream {
+	s := streamPool.Get().(*stream)
+	*s = stream{id: id, began: began, line: s.line[:0]}
+	return s
+}
+
+func (s *stream) free() {
+	s.entry, s.events = nil, nil
+	streamPool.Put(s)
+}
+
+// streams are the open streams of a connection, in the order of their identifiers.
+type streams []*stream
+
+func (list streams) find(id uint32) (int, bool) {
+	// Mostly there are few, and the stream is near the end.
+	i := len(list)
+	for i > 0 && len(list)-i < 8 {
+		if i--; list[i].id <= id {
+			if list[i].id == id {
+				return i, true
+			}
+			return i + 1, false
+		}
+	}
+	return slices.BinarySearchFunc(list[:i], id, func(s *stream, id uint32) int { return int(s.id) - int(id) })
+}
+
+// get returns nil if there is no such stream.
+func (list streams) get(id uint32) *stream {
+	if i, found := list.find(id); found {
+		return list[i]
+	}
+	return nil
+}
+
+// openStreamLocked adds a stream. mu is held.
+func (c *conn) openStreamLocked(s *stream) {
+	h := c.h2
+	i, _ := h.streams.find(s.id)
+	h.streams = slices.Insert(h.streams, i, s)
+	if len(h.streams) > usualStreams {
+		c.p.extraStreams.Add(1)
+	}
+	if s.entry != nil {
+		h.logged += s.entry.Held()
+	}
+	if !s.quiet {
+		h.counted++
+	}
+	h.opened++
+	c.growsLocked()
+}
+
+// closeIfEndedLocked removes a stream that both sides have ended. mu is held.
+func (c *conn) closeIfEndedLocked(s *stream) {
+	if s.clientEnded && s.serverEnded {
+		c.closeStreamLocked(s, accesslog.ViaUpstream)
+	}
+}
+
+// closeStreamLocked removes a stream. The caller recounts. mu is held.
+func (c *conn) closeStreamLocked(s *stream, outcome accesslog.Outcome) {
+	h := c.h2
+	if i, found := h.streams.find(s.id); found {
+		if len(h.streams) > usualStreams {
+			c.p.extraStreams.Add(-1)
+		}
+		if s.entry != nil {
+			h.logged -= s.entry.Held()
+		}
+		h.streams = slices.Delete(h.streams, i, i+1)
+	}
+	if !s.quiet {
+		h.counted--
+	}
+	c.finishStreamLocked(s, outcome)
+	s.free()
+}
+
+// closeStreamsLocked removes all streams. mu is held.
+func (c *conn) closeStreamsLocked(outcome accesslog.Outcome) {
+	for _, s := range slices.Backward(c.h2.streams) {
+		c.closeStreamLocked(s, outcome)
+	}
+}
+
+// describeStreamsLocked describes the open streams for the report, the oldest first. mu is held.
+func (c *conn) describeStreamsLocked() []drain.Conversation {
+	var out []drain.Conversation
+	for _, s := range c.h2.streams {
+		if s.quiet {
+			continue
+		}
+		protocol := "http/2"
+		if s.grpc {
+			protocol = "grpc"
+		}
+		out = append(out, drain.Conversation{
+			Peer: c.client.RemoteAddr().String(), Protocol: protocol,
+			Request: string(s.line), Age: drain.Millis(time.Since(s.began)),
+		})
+	}
+	return out
+}

@@ -1,0 +1,300 @@
+package pipe
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
+	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
+	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
+	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
+)
+
+// The fields read of a header block: of requests for the report and the access log, of responses the status and whether
+// they are event streams.
+var (
+	requestFields       = http2.FieldsOf(http2.FieldMethod, http2.FieldPath, http2.FieldContentType, http2.FieldUserAgent)
+	loggedRequestFields = requestFields | http2.FieldsOf(http2.FieldAuthority, http2.FieldRequestID, http2.FieldForwardedFor)
+	responseFields      = http2.FieldsOf(http2.FieldStatus, http2.FieldContentType, http2.FieldContentEncoding)
+)
+
+// upVisitor handles the client's frames, with mu held.
+type upVisitor struct{ c *conn }
+
+func (v upVisitor) Headers(id uint32, block []byte, end bool) error {
+	c, h := v.c, v.c.h2
+	known := h.streams.get(id)
+	r := &h.request
+	*r = streamHead{brief: len(h.streams) >= usualStreams || h.logged > maxQueuedBytes}
+	if known == nil {
+		r.stream = newStream(id, h.clock())
+		r.stream.clientEnded = end
+		if c.p.cfg.AccessLog != nil {
+			r.entry = c.p.newEntry(c, nil, nil)
+			r.entry.Protocol = "HTTP/2"
+		}
+	}
+	if err := h.upTable.Decode(block, h.ofApp.Allowed(), r); err != nil {
+		return err
+	}
+	if known != nil { // trailers
+		known.clientEnded = known.clientEnded || end
+		c.closeIfEndedLocked(known)
+		return nil
+	}
+	s := r.stream
+	if id <= h.last || id%2 == 0 || id > h.appLast {
+		s.free() // closed already, not the client's, or refused beforehand: the app's business
+		return nil
+	}
+	h.last = id
+	h.meet(s, max(r.client, http2.Abrupt))
+	s.quiet = s.quiet || c.isIgnored()
+	s.entry = r.entry
+	c.openStreamLocked(s)
+	if !s.quiet {
+		c.p.arrivals.Add(1)
+	}
+	c.in.stats.Requests.Add(1)
+	if len(h.streams) > usualStreams && c.p.extraStreams.Load() > int64(h.guard.MaxExtraStreams) {
+		return http2.FloodStreams
+	}
+	return h.guard.StreamBegins(len(h.streams))
+}
+
+func (v upVisitor) PushPromise(uint32, uint32, []byte) error { return http2.ErrFrameOrder } // RFC 9113, 8.4: clients do not push
+
+func (v upVisitor) Data(at http2.FrameHeader, _ []byte) {
+	if v.c.p.cfg.AccessLog != nil {
+		if s := v.c.h2.streams.get(at.Stream); s != nil && s.entry != nil {
+			s.entry.Received += uint64(at.Length)
+		}
+	}
+}
+
+func (v upVisitor) EndStream(id uint32) {
+	if s := v.c.h2.streams.get(id); s != nil {
+		s.clientEnded = true
+		v.c.closeIfEndedLocked(s)
+	}
+}
+
+func (v upVisitor) Reset(id uint32) error {
+	s := v.c.h2.streams.get(id)
+	v.c.in.stats.H2.RxResets.Add(1)
+	if s == nil {
+		return v.c.h2.guard.StrayReset()
+	}
+	err := v.c.h2.guard.StreamReset(time.Since(s.began), s.serverEnded)
+	v.c.closeStreamLocked(s, accesslog.ClientReset)
+	return err
+}
+
+func (v upVisitor) Settings(values []byte) { v.c.h2.ofClient.Announce(values) }
+func (v upVisitor) SettingsAck()           { v.c.h2.ofApp.Acknowledge() }
+func (v upVisitor) PingAck()               {}
+func (v upVisitor) GoAway(uint32)          {}
+
+// downVisitor handles the app's frames, with wmu and mu held.
+type downVisitor struct{ c *conn }
+
+func (v downVisitor) Headers(id uint32, block []byte, end bool) error {
+	c, h := v.c, v.c.h2
+	h.response = responseHead{}
+	if err := h.dnTable.Decode(block, h.ofClient.Allowed(), &h.response); err != nil {
+		return err
+	}
+	s := h.streams.get(id)
+	if s == nil {
+		return nil
+	}
+	if s.status == 0 && h.response.status >= 200 {
+		s.status = h.response.status
+		if h.response.events && !h.response.encoded {
+			s.events = eventstream.New(bytes.HasPrefix(s.line, []byte("GET ")) && s.status == http.StatusOK)
+		}
+		c.in.stats.Responded(s.status)
+		if s.entry != nil {
+			s.entry.FirstByte = h.clock()
+		}
+	}
+	s.serverEnded = s.serverEnded || end
+	c.closeIfEndedLocked(s)
+	return nil
+}
+
+// PushPromise adds a pushed response.
+func (v downVisitor) PushPromise(_, promised uint32, block []byte) error {
+	c, h := v.c, v.c.h2
+	h.response = responseHead{}
+	if err := h.dnTable.Decode(block, h.ofClient.Allowed(), &h.response); err != nil {
+		return err
+	}
+	if promised%2 != 0 || h.streams.get(promised) != nil {
+		return nil // nonsense, for the client to judge
+	}
+	s := newStream(promised, h.clock())
+	s.clientEnded = true
+	s.line = append(s.line, "PUSH"...)
+	c.openStreamLocked(s)
+	return nil
+}
+
+func (v downVisitor) Data(at http2.FrameHeader, payload []byte) {
+	v.c.h2.guard.ResponseData(at.Length)
+	s := v.c.h2.streams.get(at.Stream)
+	if s == nil {
+		return
+	}
+	if s.entry != nil {
+		s.entry.Sent += uint64(at.Length)
+	}
+	if !s.grpc && s.events == nil {
+		return
+	}
+	content, err := http2.Unpad(payload, at.Has(http2.FlagPadded), 0)
+	lost := err != nil || len(payload) < int(at.Length) // larger than clients ask for
+	switch {
+	case s.grpc:
+		if s.messages.Follow(content); lost {
+			s.messages.Lose()
+		}
+	case lost:
+		s.events = nil
+	default:
+		s.events.Follow(content)
+	}
+}
+
+func (v downVisitor) EndStream(id uint32) {
+	if s := v.c.h2.streams.get(id); s != nil {
+		s.serverEnded = true
+		v.c.closeIfEndedLocked(s)
+	}
+}
+
+func (v downVisitor) Reset(id uint32) error {
+	v.c.in.stats.H2.TxResets.Add(1)
+	if s := v.c.h2.streams.get(id); s != nil {
+		v.c.closeStreamLocked(s, accesslog.StreamReset)
+	}
+	return nil
+}
+
+func (v downVisitor) Settings(values []byte) {
+	h := v.c.h2
+	h.ofApp.Announce(values)
+	for id, value := range http2.EachSetting(values) {
+		if id == http2.SettingMaxConcurrentStreams {
+			h.guard.AppAllows(value)
+		}
+	}
+}
+
+func (v downVisitor) SettingsAck() {
+	v.c.h2.ofClient.Acknowledge()
+	v.c.h2.guard.Answered()
+}
+
+func (v downVisitor) PingAck() { v.c.h2.guard.Answered() }
+
+// GoAway handles the app's GOAWAY: streams after the last one that it names are not served (RFC 9113, 6.8).
+func (v downVisitor) GoAway(last uint32) {
+	c, h := v.c, v.c.h2
+	h.appLast = min(h.appLast, last)
+	for i := len(h.streams) - 1; i >= 0; i-- {
+		if s := h.streams[i]; s.id > h.appLast && s.id%2 == 1 {
+			c.closeStreamLocked(s, accesslog.StreamRefused)
+		}
+	}
+}
+
+// streamHead is what is kept of a request's header block.
+type streamHead struct {
+	stream       *stream          // nil for trailers
+	entry        *accesslog.Entry // nil without an access log
+	method, path bool             // seen
+	brief        bool             // little is kept of it: there is much already
+	client       http2.Client     // by its User-Agent
+}
+
+func (r *streamHead) Field(name http2.FieldName, value []byte) {
+	s := r.stream
+	if s == nil {
+		return
+	}
+	if r.brief && name != http2.FieldUserAgent && name != http2.FieldContentType {
+		value = value[:min(len(value), maxBrief)]
+	}
+	switch name {
+	case http2.FieldMethod:
+		if !r.method {
+			r.method = true
+			value := value[:min(len(value), maxMethod)]
+			if r.path { // they may come in any order
+				s.line = slices.Insert(s.line, 0, ' ')
+				s.line = slices.Insert(s.line, 0, value...)
+			} else {
+				s.line = append(append(s.line, value...), ' ')
+			}
+		}
+	case http2.FieldPath:
+		if !r.path {
+			r.path = true
+			s.line = append(s.line, value[:min(len(value), maxLine-maxMethod)]...)
+		}
+	case http2.FieldContentType:
+		s.grpc = grpc.IsType(value)
+	case http2.FieldUserAgent:
+		s.quiet = counters.IsProbe(value)
+		r.client = http2.ClientOf(value)
+	}
+	if e := r.entry; e != nil {
+		switch name {
+		case http2.FieldMethod:
+			e.Method = string(value)
+		case http2.FieldPath:
+			e.Path = string(value)
+		case http2.FieldAuthority:
+			e.Authority = string(value)
+		case http2.FieldUserAgent:
+			if r.brief {
+				value = value[:min(len(value), maxBrief)]
+			}
+			e.UserAgent = string(value)
+		case http2.FieldRequestID:
+			e.RequestID = string(value)
+		case http2.FieldForwardedFor:
+			e.ForwardedFor = string(value)
+		}
+	}
+}
+
+// maxBrief is how much of a field is kept while the connection holds much already, bytes.
+const maxBrief = 32
+
+// maxMethod is how much of a method is kept for the report, bytes.
+const maxMethod = 32
+
+// responseHead is what is kept of a response's header block.
+type responseHead struct {
+	status  int  // 0 when there is none
+	events  bool // it is an event stream
+	encoded bool // there is a Content-Encoding other than identity
+}
+
+func (r *responseHead) Field(name http2.FieldName, value []byte) {
+	switch name {
+	case http2.FieldStatus:
+		r.status = http1.ParseStatus(value)
+	case http2.FieldContentType:
+		r.events = earlyend.IsEventStream(value)
+	case http2.FieldContentEncoding:
+		r.encoded = r.encoded || !http1.EqualFold(value, "identity")
+	}
+}

@@ -1,0 +1,111 @@
+package pipe
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tlsserver"
+)
+
+// awaitHandshakeLocked gives the client time for its handshake. While the drain closes idle connections, a new one
+// counts as busy for a moment, because a request should follow.
+func (c *conn) awaitHandshakeLocked() {
+	wait := c.in.tls.Timeout
+	if c.p.closing.holds() {
+		c.arriving = true
+		wait = firstRequestTime
+	}
+	_ = c.client.SetReadDeadline(time.Now().Add(wait))
+}
+
+// handshakeContinues is called when so many bytes of the client's handshake have come. It returns false if the connection
+// has to end for the memory's sake.
+func (c *conn) handshakeContinues(received int, isFirst bool) bool {
+	if isFirst {
+		c.handshakeBegins()
+	}
+	c.share.held = handshakeMemory + received/4*5 // a buffer that has grown
+	return c.p.budget.hold(c, c.share.held, unfinished(c.share.held))
+}
+
+// handshakeBegins makes the connection busy until the timeout: a client that begins a handshake has a request.
+func (c *conn) handshakeBegins() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.arriving = !c.end.done()
+	if !c.end.done() {
+		_ = c.client.SetDeadline(time.Now().Add(c.in.tls.Timeout))
+	}
+	c.recountLocked()
+}
+
+// handshake returns false if the connection has ended.
+func (c *conn) handshake() bool {
+	info, silent, err := c.client.Handshake()
+	if err != nil {
+		c.handshakeFailed(err, silent)
+	}
+	c.holdsNothing()
+	if err != nil {
+		return false
+	}
+	c.in.tls.Succeeded(info.Resumed)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hello.Store(info)
+	c.growsLocked()
+	if c.end.done() {
+		return false // ended meanwhile; cleanUp sends close_notify
+	}
+	_ = c.client.SetDeadline(time.Time{})
+	c.arriving = false
+	switch {
+	case c.in.Protocol == TCP:
+		c.mode = opaque
+		c.noteOpaque(counters.OpaqueTCP)
+	case c.p.closing.holds():
+		c.awaitFirstLocked()
+	}
+	c.recountLocked()
+	return true
+}
+
+// handshakeFailed counts the reason and lets the alert of crypto/tls reach the client. A silent client that disconnects is
+// a port probe and does not count.
+func (c *conn) handshakeFailed(err error, silent bool) {
+	reason := tlsserver.ReasonOf(err)
+	if c.share.evicted.Load() {
+		c.countEvicted(counters.EvictedHandshake)
+		reason = tlsserver.Overloaded
+	}
+	if !c.hasEnded() && !(silent && reason == tlsserver.ClientGone) {
+		c.in.tls.Failed(reason)
+		from := c.client.RemoteAddr().String()
+		c.p.cfg.Log.Debug("TLS handshake failed", "listener", c.in.Listen, "from", from, "reason", reason.String(), "error", err)
+		if reason.IsConfiguration() {
+			c.p.warnEvery(time.Minute, "TLS handshakes fail; see the debug log for each and the metrics for counts by reason", "listener", c.in.Listen, "latest_from", from, "reason", reason.String(), "error", err)
+		}
+	}
+	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok && record.Conn != nil && looksLikeHTTP(record.RecordHeader) {
+		// As net/http does; unencrypted, since the client does not use TLS.
+		_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime))
+		_ = c.client.SendClear(replyBytes(&accesslog.Reply{Status: 400, Body: "the client sent an HTTP request to an HTTPS port"}, false), true)
+	}
+	c.endBy(&endClientGone, 0)
+	if !silent && reason != tlsserver.Overloaded { // read on, so that no reset overtakes the alert
+		_, _ = io.Copy(io.Discard, c.client)
+	}
+}
+
+// looksLikeHTTP reports whether a request has come instead of a TLS record.
+func looksLikeHTTP(b [5]byte) bool {
+	switch string(b[:]) {
+	case "GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,84 @@
+package pipe
+
+import (
+	"bytes"
+	"cmp"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+)
+
+// Limits bound what a client may request and use. Zero values take the defaults, which are Envoy's where it has any;
+// NoLimit removes a limit where that is allowed. docs/limits.md describes what the client sees.
+type Limits struct {
+	// A request beyond these is answered, counted in Stats.Refused and not forwarded.
+	MaxHead        int           // bytes of a message head; default 60 KiB; 431
+	MaxFields      int           // fields of a request head; default 100; 431
+	MaxRequestLine int           // bytes of a request line; default as MaxHead; 414
+	HeadTimeout    time.Duration // for the rest of a request head; default 30 s; 408
+	RequestTimeout time.Duration // for a whole request, its body included; default none, as NoLimit; 408
+
+	DialTimeout      time.Duration // for the connection to the app; default 5 s; 503
+	HandshakeTimeout time.Duration // for a client's TLS handshake, from its first byte; default 10 s
+
+	// ResponseTimeout is the time from a request's head to the end of its response, with HTTP/1; default NoLimit; 504.
+	// Tunnels and HTTP/2 requests have limits of their own in the app and the client (gRPC's deadline).
+	ResponseTimeout time.Duration
+
+	// IdleTimeout is how long an HTTP connection without a request in flight may stay open; default 1 h, or NoLimit. If
+	// the app's own is shorter, the app ends the connection first.
+	IdleTimeout time.Duration
+
+	// MaxConnections is how many connections a listener may have open, unless its Inbound sets it; default NoLimit,
+	// as far as Memory allows; 503.
+	MaxConnections int
+
+	// Memory is how many bytes the process may use. Of it unfinished requests of all connections may take a part, and
+	// more connections than fit into it are not open, unless MaxConnections is set; default unknown: 64 MiB for
+	// unfinished requests, and no limit of connections. memory.go has the parts.
+	Memory int64
+
+	// KeepAlive is how long a client is silent before the kernel probes it, and the time between probes; after 9
+	// without an answer the connection is closed. Default 15 s, as in Go, or NoLimit.
+	KeepAlive time.Duration
+}
+
+// NoLimit removes a limit.
+const NoLimit = -1
+
+// Defaults of Limits.
+const (
+	DefaultMaxHead          = 60 << 10         // Envoy's max_request_headers_kb
+	DefaultMaxFields        = 100              // Envoy's max_headers_count
+	DefaultHeadTimeout      = 30 * time.Second // about what nginx and Apache allow
+	DefaultDialTimeout      = 5 * time.Second  // for an app on the same machine
+	DefaultHandshakeTimeout = 10 * time.Second // net/http's; Istio's gateways have 15 s (transport_socket_connect_timeout)
+	DefaultIdleTimeout      = time.Hour        // Envoy's idle_timeout
+	DefaultKeepAlive        = 15 * time.Second // net.ListenConfig's
+)
+
+func (l *Limits) setDefaults() {
+	l.MaxHead = cmp.Or(l.MaxHead, DefaultMaxHead)
+	l.MaxFields = cmp.Or(l.MaxFields, DefaultMaxFields)
+	l.MaxRequestLine = min(cmp.Or(l.MaxRequestLine, l.MaxHead), l.MaxHead)
+	l.HeadTimeout = cmp.Or(l.HeadTimeout, DefaultHeadTimeout)
+	l.DialTimeout = cmp.Or(l.DialTimeout, DefaultDialTimeout)
+	l.HandshakeTimeout = cmp.Or(l.HandshakeTimeout, DefaultHandshakeTimeout)
+	l.ResponseTimeout = cmp.Or(l.ResponseTimeout, NoLimit)
+	l.IdleTimeout = cmp.Or(l.IdleTimeout, DefaultIdleTimeout)
+	l.KeepAlive = cmp.Or(l.KeepAlive, DefaultKeepAlive)
+}
+
+// tooLong is the reply to a head, or the beginning of one, that is too long; nil if it is not.
+func (l *Limits) tooLong(head []byte) *accesslog.Reply {
+	if len(head) <= min(l.MaxHead, l.MaxRequestLine) {
+		return nil
+	}
+	if eol := bytes.IndexByte(head, '\n'); eol < 0 || eol > l.MaxRequestLine {
+		return &replyLineTooLong
+	}
+	if len(head) > l.MaxHead {
+		return &replyTooLarge
+	}
+	return nil
+}

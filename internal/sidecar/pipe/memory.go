@@ -1,0 +1,305 @@
+package pipe
+
+import (
+	"math"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
+	"github.com/lastcall-dev/lastcall/internal/wire/tlshello"
+)
+
+const (
+	// processMemory is what the process takes without connections, bytes.
+	processMemory = 16 << 20
+
+	// connectionMemory is what a connection takes that has been used within the last second, bytes: 20 KB for its state, its
+	// stacks and its descriptors, 7 KB in the kernel, and its share of buffers and garbage. TLS that ends here takes as much
+	// again. One that is idle takes a third.
+	connectionMemory = 40 << 10
+
+	// defaultUnfinished is the budget of a process without a limit of its memory, bytes.
+	defaultUnfinished = 64 << 20
+
+	// handshakeMemory is what crypto/tls and its stack take during a handshake besides the client's bytes, bytes.
+	handshakeMemory = 24 << 10
+)
+
+// shares are the limits of connections and of the budget that fit into the memory of the process.
+func (l *Limits) shares(terminatesTLS bool) (connections, unfinished int64) {
+	connections, unfinished = math.MaxInt64/2, defaultUnfinished // twice as many connections fit into an int64
+	if l.Memory <= 0 {
+		return connections, unfinished
+	}
+	rest := max(l.Memory-processMemory, l.Memory/4)
+	switch {
+	case l.MaxConnections != 0:
+	case terminatesTLS:
+		connections = rest / connectionMemory / 2
+	default:
+		connections = rest / connectionMemory
+	}
+	return connections, rest / 4
+}
+
+// account notifies the budget of what the connection holds while up waits. It returns false if the connection has to end.
+func (u *up) account() bool {
+	held := 0
+	if u.buf != nil {
+		held = len(u.buf.B)
+	}
+	if u.c.in.tls != nil {
+		held += u.c.client.Held()
+	}
+	return u.hold(held)
+}
+
+// accountGrowth is account for the buffer that will replace a full one. A body's is drained, and never full.
+func (u *up) accountGrowth() bool { return u.hold(u.buf.Grown()) }
+
+func (u *up) hold(held int) bool {
+	c := u.c
+	held += u.blockHeld
+	if held == c.share.held && !c.share.evicted.Load() {
+		return true
+	}
+	in := served
+	switch u.state {
+	case upSniff, upHead:
+		if !u.paused {
+			in = unfinished(held)
+		}
+	case upH2:
+		if in = unfinished(held); u.hasStreams {
+			in = amongOthers
+		}
+	}
+	c.share.held = held
+	return c.p.budget.hold(c, held, in)
+}
+
+// holdsNothing ends the accounting: its request, if any, is complete.
+func (c *conn) holdsNothing() {
+	if c.share.held > 0 || c.share.evicted.Load() {
+		c.share.held = 0
+		_ = c.p.budget.hold(c, 0, served)
+	}
+}
+
+// accountComplete is account for a request that is complete and waits for a connection to the app. It returns false if
+// requests like it hold all of the budget.
+func (u *up) accountComplete() bool {
+	c := u.c
+	if len(u.buf.B) <= tcp.SmallBuffer && c.share.held == 0 {
+		return true // the connection's memory has room for it
+	}
+	c.share.held = len(u.buf.B)
+	_ = c.p.budget.hold(c, c.share.held, served)
+	return !c.p.budget.isFull()
+}
+
+// endUnfinished ends a connection for the memory's sake.
+func (u *up) endUnfinished() {
+	c := u.c
+	what, state := counters.EvictedHead, u.state
+	isHello := state == upSniff && u.buf != nil && u.buf.R < u.buf.W && u.buf.Bytes()[0] == tlshello.RecordType
+	isLarge := c.share.held > 0 && u.buf != nil && u.buf.W-u.buf.R > smallHead
+	u.blockHeld = 0
+	if u.buf != nil {
+		u.buf.R = u.buf.W
+	}
+	switch {
+	case isHello:
+		what = counters.EvictedHello
+	case state == upH2:
+		what = counters.EvictedHeaderBlock
+	}
+	c.countEvicted(what)
+	u.clearDeadline()
+	switch {
+	case state == upH2:
+		u.state = upDiscard
+		c.mu.Lock()
+		c.h2.up.Drop()
+		c.mu.Unlock()
+		r := accesslog.Reply{Status: 431, Body: "the header block is not complete, and memory is used up"}
+		e := same(&r, accesslog.InvalidHTTP2)
+		c.failStreams(&e, http2.EnhanceYourCalm)
+	case isHello:
+		u.state = upDiscard
+		c.endBy(&endClientGone, 0)
+	case isLarge:
+		u.endRefused(&replyTooLarge, accesslog.HeadersTooLarge)
+	default:
+		u.endRefused(&replyTimeout, accesslog.HeadTimeout)
+	}
+}
+
+// smallHead is the size from which on a head is too large for the budget, rather than too slow, bytes.
+const smallHead = 8 << 10
+
+// countEvicted counts a connection that is ended for the memory's sake.
+func (c *conn) countEvicted(what counters.Evicted) {
+	c.evicted.Store(true)
+	c.in.stats.Evicted[what].Add(1)
+	c.p.warn("the memory for requests that are not complete, or for connections, is used up; ending the oldest of them",
+		"listener", c.in.Listen, "from", c.client.RemoteAddr().String(), "what", what.String(),
+		"held_bytes", c.p.budget.held.Load(), "limit_bytes", c.p.budget.limit, "connections", c.p.open.Load(), "connection_limit", c.p.mostConnections)
+}
+
+// makeRoom ends a connection for a new one if the memory has no room for more: of the unfinished the oldest, or one that
+// has never had a request, or has been idle for long. It returns false if there is none. The accept loop, which calls it,
+// never waits for a client, nor for the clock: those that are being ended need a processor, which it yields.
+func (p *Pipe) makeRoom(client *tcp.Socket) bool {
+	crowd, most := p.mostConnections+p.mostConnections/4, p.mostConnections+p.mostConnections/2
+	if p.existing.Load() >= crowd {
+		p.hurryOldest()
+	}
+	for try := 0; try < yields && p.existing.Load() >= crowd; try++ {
+		runtime.Gosched()
+	}
+	switch existing := p.existing.Load(); {
+	case existing >= most:
+		return false
+	case existing-p.hurried.Load() >= crowd: // those that are ended have not left: something holds them up
+		return p.hasFew(client)
+	}
+	for try := range yields / 5 {
+		open := p.open.Load() - p.budget.leavers.Load()
+		switch {
+		case open < p.mostConnections, p.budget.evictOldest():
+			return true
+		case try == 0 && (p.endOldestIdle() || open < p.mostConnections+p.mostConnections/8 && p.hasFew(client)):
+			return true
+		}
+		runtime.Gosched()
+	}
+	return false
+}
+
+// hurryOldest has the oldest connections leave that have sent their FIN and wait for the client's, until there is room.
+func (p *Pipe) hurryOldest() {
+	p.idlest.Lock()
+	defer p.idlest.Unlock()
+	if time.Since(p.idlest.hurried) < listPause {
+		return
+	}
+	p.idlest.hurried = time.Now()
+	for _, c := range slices.Backward(p.all()) {
+		c.mu.Lock()
+		if c.lingers && c.isHurried() {
+			c.hurryLocked()
+		}
+		c.mu.Unlock()
+	}
+}
+
+// hurryLocked has a connection leave that lingers.
+func (c *conn) hurryLocked() {
+	if !c.hurried && c.end.phase != closed {
+		c.hurried = true
+		c.p.hurried.Add(1)
+	}
+	_ = c.client.SetReadDeadline(time.Now())
+}
+
+// hasFew reports whether the client's address has less than an eighth of the connections: others that are busy with all of
+// them do not shut it out.
+func (p *Pipe) hasFew(client *tcp.Socket) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := int64(0)
+	for c := p.first; c != nil; c = c.next {
+		if c.client.IsFrom(client) {
+			n++
+		}
+	}
+	return n < p.mostConnections/8
+}
+
+// isHurried reports whether the connection, which has sent its FIN, should not wait for the client's: there is no room for
+// it. One that was ended for the memory's sake leaves earlier.
+func (c *conn) isHurried() bool {
+	room := c.p.mostConnections
+	if c.evicted.Load() {
+		room /= 4
+	}
+	return c.hurried || c.p.existing.Load()-c.p.hurried.Load() > room
+}
+
+// idleConn is a connection that was idle, since then.
+type idleConn struct {
+	c     *conn
+	since time.Time
+}
+
+// endOldestIdle ends the connection that has been idle for the longest time. Only the accept loops call it: a list is made
+// when the last one is used up.
+func (p *Pipe) endOldestIdle() bool {
+	p.idlest.Lock()
+	defer p.idlest.Unlock()
+	for round := range 2 {
+		for len(p.idlest.list) > 0 {
+			next := p.idlest.list[0]
+			p.idlest.list = p.idlest.list[1:]
+			if next.c.endIfIdleSince(next.since) {
+				return true
+			}
+		}
+		if round == 0 && time.Since(p.idlest.listed) > listPause {
+			p.listIdle()
+			p.idlest.listed = time.Now()
+		}
+	}
+	return false
+}
+
+// listPause is the time between two looks at all connections.
+const listPause = 20 * time.Millisecond
+
+// listIdle lists the idle connections, those first that have been idle for the longest time.
+func (p *Pipe) listIdle() {
+	all := p.all()
+	p.idlest.list = make([]idleConn, 0, len(all)/8)
+	for _, c := range all {
+		c.mu.Lock()
+		isIdle, since := !c.end.done() && !c.hasWorkLocked(), c.idleSince
+		isUsed := c.mode != undecided
+		c.mu.Unlock()
+		pause := keptIdle
+		if !isUsed {
+			pause = silentIdle
+		}
+		if isIdle && time.Since(since) > pause {
+			p.idlest.list = append(p.idlest.list, idleConn{c, since})
+		}
+	}
+	slices.SortFunc(p.idlest.list, func(a, b idleConn) int { return a.since.Compare(b.since) })
+}
+
+// keptIdle is how long a connection that has had a request may pause before it can be ended for another.
+const keptIdle = 5 * time.Second
+
+// silentIdle is how long a new connection may be silent before it can be ended for another. Without it, the connection of a
+// client whose first request is on its way would be ended while all others are busy.
+const silentIdle = time.Second
+
+// endIfIdleSince ends the connection unless it has been used since then.
+func (c *conn) endIfIdleSince(since time.Time) bool {
+	c.mu.Lock()
+	isSame := c.idleSince.Equal(since) && !c.end.done()
+	c.mu.Unlock()
+	if !isSame || !c.claimIfIdle(0) {
+		return false
+	}
+	c.countEvicted(counters.EvictedIdle)
+	c.p.start(func() { // it may have to wait for a write to the client
+		c.sendIdleEnd()
+		c.linger()
+	})
+	return true
+}

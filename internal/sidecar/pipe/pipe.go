@@ -1,0 +1,478 @@
+package pipe
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
+)
+
+// Pipe carries the inbound traffic of a pod. It implements drain.DataPlane.
+type Pipe struct {
+	cfg    Config
+	ctx    context.Context // cancels dialling
+	cancel context.CancelFunc
+
+	open     atomic.Int64 // connections that have not ended
+	busy     atomic.Int64
+	opaque   atomic.Int64 // of the busy ones
+	arrivals atomic.Uint64
+
+	extraStreams atomic.Int64 // open HTTP/2 streams beyond usualStreams of a connection
+	restartsOn   atomic.Int32 // number of restarts: without one, connections take no lock for it
+	draining     state        // responses announce the close
+	closing      state        // connections that become idle are closed
+	idleGrace    atomic.Int64 // the longest idle time of CloseIdle, nanoseconds
+	opaqueEnds   opaqueEnds
+	stacks       stacks
+	budget       budget
+	existing     atomic.Int64 // connections in the list, those that wait for the client's FIN included
+	hurried      atomic.Int64 // of them those that no longer wait
+
+	mostConnections int64 // by the memory
+	idlest          struct {
+		sync.Mutex
+		list    []idleConn
+		listed  time.Time
+		hurried time.Time
+	}
+
+	changes chan struct{}
+	work    chan func()  // sides of connections, to goroutines that wait for one
+	spare   atomic.Int64 // how many wait
+
+	mu        sync.Mutex // guards what follows
+	listeners []*listener
+	first     *conn                    // of the list of all connections
+	ended     bool                     // no connection is accepted any longer
+	restarts  []*Restart               // in progress
+	timers    map[*time.Timer]struct{} // those that have not fired
+	throttle  logs.Throttle
+
+	conns    sync.WaitGroup
+	accepts  sync.WaitGroup // accept loops; they end with their listeners
+	watches  sync.WaitGroup // of certificates and timeouts; they end with ctx
+	exited   chan struct{}
+	exitOnce sync.Once
+}
+
+var _ drain.DataPlane = (*Pipe)(nil)
+
+// Start listens on every inbound and begins to serve. If one address is unavailable, nothing stays open.
+func Start(cfg Config) (*Pipe, error) {
+	cfg.setDefaults()
+	p := &Pipe{
+		cfg:     cfg,
+		changes: make(chan struct{}, 1),
+		work:    make(chan func()),
+		timers:  make(map[*time.Timer]struct{}),
+		exited:  make(chan struct{}),
+	}
+	p.mostConnections, p.budget.limit = cfg.shares(slices.ContainsFunc(cfg.Inbound, func(in Inbound) bool { return in.TLS != nil }))
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	for _, in := range cfg.Inbound {
+		l := &listener{p: p, Inbound: in}
+		err := l.loadTLS()
+		if err == nil {
+			err = l.open()
+		}
+		if err != nil {
+			p.Kill()
+			return nil, err
+		}
+		p.listeners = append(p.listeners, l)
+	}
+	for _, l := range p.listeners {
+		p.accepts.Go(l.accept)
+	}
+	p.watches.Go(p.watchTimeouts)
+	return p, nil
+}
+
+// Addr is where inbound i listens, with its port if the configuration has port 0.
+func (p *Pipe) Addr(i int) net.Addr { return p.listeners[i].Addr() }
+
+// Drain makes each response from now on the last one of its connection.
+func (p *Pipe) Drain(context.Context) error {
+	p.draining.begin()
+	p.changed()
+	for _, c := range p.all() {
+		c.mu.Lock()
+		isH2 := c.mode == modeH2 && !c.end.done()
+		c.mu.Unlock()
+		if isH2 { // HTTP/1 announces it in its next response
+			c.sendGoAway()
+		}
+	}
+	return nil
+}
+
+// Resume cancels the drain: it serves as before, and listens again.
+func (p *Pipe) Resume(context.Context) error {
+	p.draining.end()
+	p.closing.end()
+	p.stopTimers()
+	for _, c := range p.all() {
+		c.lastWordRequested.Store(false)
+		c.turns.unfollow()
+	}
+	var errs []error
+	for _, l := range p.listeners {
+		errs = append(errs, l.Resume())
+	}
+	return errors.Join(errs...)
+}
+
+// Activity is always known and up to date.
+func (p *Pipe) Activity(context.Context) (drain.Activity, error) {
+	var raced uint64
+	for _, l := range p.listeners {
+		raced += l.stats.Raced.Load()
+	}
+	return drain.Activity{
+		Known:       true,
+		Connections: int(p.open.Load()),
+		Busy:        int(p.busy.Load()),
+		Arrivals:    p.arrivals.Load(),
+		Opaque:      int(p.opaque.Load()),
+		OpaqueEnds:  p.opaqueEnds.load(),
+		Raced:       raced,
+	}, nil
+}
+
+// Changes signals each change after Drain.
+func (p *Pipe) Changes() <-chan struct{} { return p.changes }
+
+func (p *Pipe) changed() {
+	if p.draining.holds() {
+		select {
+		case p.changes <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// CloseIdle ends each connection once it has been idle for idleFor, and those that become idle from now on at once.
+func (p *Pipe) CloseIdle(_ context.Context, idleFor time.Duration) error {
+	p.closing.begin()
+	p.idleGrace.Store(max(p.idleGrace.Load(), int64(idleFor)))
+	p.stopTimers()
+	var lingering []*conn
+	for _, c := range p.all() {
+		if c.sendEndIfIdle(idleFor) {
+			lingering = append(lingering, c)
+		} else {
+			p.endLater(c, idleFor, unreadTime)
+			c.followSilence()
+		}
+	}
+	for _, c := range lingering { // only now: the others wait for their FIN
+		c.linger()
+	}
+	p.endEarly()
+	return nil
+}
+
+// endLater ends a connection once it has been idle for idleFor. If there is something unread, which may be a request,
+// it looks again after a pause. A busy connection ends with its last response.
+func (p *Pipe) endLater(c *conn, idleFor, pause time.Duration) {
+	left, idle := c.idleLeft(idleFor)
+	if !idle {
+		return
+	}
+	p.after(max(left, pause), func() {
+		if p.closing.holds() && !c.endIfIdle(idleFor) {
+			p.endLater(c, idleFor, min(2*pause, time.Second))
+		}
+	})
+}
+
+// endEarly requests, one after another, the last word of the conversations that are configured to end early.
+func (p *Pipe) endEarly() {
+	var found []*conn
+	for _, c := range p.busiest() {
+		c.mu.Lock()
+		if c.endsEarlyLocked() {
+			found = append(found, c)
+		}
+		c.mu.Unlock()
+	}
+	spread := cmp.Or(p.cfg.Spread, defaultEarlySpread)
+	for i, c := range found {
+		p.after(spread*time.Duration(i)/time.Duration(len(found)), func() { c.requestLastWord(true) })
+	}
+}
+
+// after calls f after d, unless stopTimers is called first.
+func (p *Pipe) after(d time.Duration, f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var t *time.Timer
+	t = time.AfterFunc(d, func() {
+		p.mu.Lock()
+		_, armed := p.timers[t]
+		delete(p.timers, t)
+		p.mu.Unlock()
+		if armed {
+			f()
+		}
+	})
+	p.timers[t] = struct{}{}
+}
+
+func (p *Pipe) stopTimers() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for t := range p.timers {
+		t.Stop()
+	}
+	clear(p.timers)
+}
+
+// StopAccepting accepts the connections in the listeners' queues and closes the listeners, even if ctx ends first.
+func (p *Pipe) StopAccepting(ctx context.Context) error {
+	var errs []error
+	for _, l := range p.listeners {
+		errs = append(errs, l.Stop(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// Open lists the busy connections.
+func (p *Pipe) Open(_ context.Context, most int) ([]drain.Conversation, error) {
+	var out []drain.Conversation
+	for _, c := range p.busiest() {
+		c.mu.Lock()
+		out = append(out, c.describeLocked()...)
+		c.mu.Unlock()
+		if len(out) >= most {
+			return out[:most], nil
+		}
+	}
+	return out, nil
+}
+
+// LastCall ends every connection: the busy ones one after another over a part of window, the oldest first, then the
+// idle ones. Those that have to reach a boundary first have the rest of window for it.
+func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conversation, error) {
+	began := time.Now()
+	p.closing.begin()
+	p.stopTimers()
+	stopped := p.StopAccepting(ctx) // even after an error, the listeners are closed
+	var out []drain.Conversation
+	var words []waiting
+	awaited := make(map[*lastWord]bool)
+	end := func(c *conn) {
+		was, word := c.endAtLastCall()
+		out = append(out, was...)
+		if word != nil && !awaited[word] {
+			awaited[word] = true
+			words = append(words, waiting{c, word})
+		}
+	}
+	busy := p.busiest()
+	spread := p.cfg.spread(window)
+	for i, c := range busy {
+		// By the clock, not by pauses: thousands of short pauses take long.
+		due := time.Until(began.Add(spread * time.Duration(i) / time.Duration(len(busy))))
+		if due >= time.Millisecond && ctx.Err() == nil {
+			select {
+			case <-time.After(due):
+			case <-ctx.Done(): // end the rest at once
+			}
+		}
+		end(c)
+	}
+	for _, c := range p.all() {
+		end(c)
+	}
+	return append(out, p.awaitLastWords(ctx, words, began.Add(window))...), stopped
+}
+
+// Close ends the pipe once nothing is busy. It returns when the clients have acknowledged all data and the access log
+// has its last line. It does not wait for the FIN of each client: to clean up after thousands of connections takes as
+// long as all of their drain. With an access log it does, since the end of a connection may be a line.
+func (p *Pipe) Close(ctx context.Context) error {
+	_ = p.StopAccepting(ctx)
+	p.closeListeners()
+	_ = p.CloseIdle(ctx, 0)
+	// The kernel has no event for the last acknowledgement. A client without any for lingerTime is dead or does not read.
+	var before int
+	moved := time.Now()
+	for pause := 200 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
+		open, unsent := p.unfinished()
+		if unsent != before {
+			before, moved = unsent, time.Now()
+		}
+		if open == 0 && (unsent == 0 || time.Since(moved) > lingerTime) {
+			break
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("close the pipe: %d connections are still open: %w", open, ctx.Err())
+		}
+	}
+	if p.cfg.AccessLog != nil {
+		p.endAll()
+		return nil
+	}
+	p.beginEnd()
+	p.exit()
+	return nil
+}
+
+// Kill ends everything at once.
+func (p *Pipe) Kill() {
+	p.closeListeners()
+	p.endAll()
+}
+
+func (p *Pipe) closeListeners() {
+	for _, l := range p.listeners {
+		_ = l.Listener.Close()
+	}
+	p.accepts.Wait()
+}
+
+// ReloadCertificates reloads the certificates of all listeners now. One that fails is logged and changes nothing.
+func (p *Pipe) ReloadCertificates() {
+	for _, l := range p.listeners {
+		if l.tls != nil {
+			l.tls.Reload()
+		}
+	}
+}
+
+// Exited is closed when Close or Kill has ended the pipe.
+func (p *Pipe) Exited() <-chan struct{} { return p.exited }
+
+// endAll ends all connections and waits for their goroutines.
+func (p *Pipe) endAll() {
+	p.beginEnd()
+	for _, c := range p.all() {
+		c.abort()
+	}
+	p.conns.Wait()
+	p.watches.Wait()
+	p.exit()
+}
+
+// beginEnd accepts nothing new.
+func (p *Pipe) beginEnd() {
+	p.stopTimers()
+	p.cancel()
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+}
+
+func (p *Pipe) exit() {
+	p.exitOnce.Do(func() {
+		if p.cfg.AccessLog != nil {
+			p.cfg.AccessLog.Close()
+		}
+		close(p.exited)
+	})
+}
+
+// unfinished returns how many connections have not ended, and how many bytes of the others are unacknowledged.
+func (p *Pipe) unfinished() (open, unsent int) {
+	for _, c := range p.all() {
+		c.mu.Lock()
+		over, uncounted := c.end.done(), c.hasWorkLocked() && !c.busy
+		c.mu.Unlock()
+		switch {
+		case over:
+			// Our FIN counts as a byte, but a client may delay its acknowledgement by 40 ms.
+			unsent += max(0, c.client.Unsent()-1)
+		case uncounted: // a probe or an ignored port: not waited for
+		default:
+			open++
+		}
+	}
+	return open, unsent
+}
+
+// add puts a connection into the list. It returns false if the pipe has ended.
+func (p *Pipe) add(c *conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return false
+	}
+	if c.next = p.first; c.next != nil {
+		c.next.prev = c
+	}
+	p.first = c
+	p.existing.Add(1)
+	p.conns.Add(1)
+	return true
+}
+
+func (p *Pipe) remove(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.prev != nil {
+		c.prev.next = c.next
+	} else {
+		p.first = c.next
+	}
+	if c.next != nil {
+		c.next.prev = c.prev
+	}
+	p.existing.Add(-1)
+	if c.hurried { // not set after its end
+		p.hurried.Add(-1)
+	}
+	p.conns.Done()
+}
+
+func (p *Pipe) all() []*conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []*conn
+	for c := p.first; c != nil; c = c.next {
+		out = append(out, c)
+	}
+	return out
+}
+
+// warn logs what is wrong outside, each message once a second at most: a broken app must not fill the disk.
+func (p *Pipe) warn(msg string, attrs ...any) { p.warnEvery(time.Second, msg, attrs...) }
+
+// warnEvery is warn for lasting conditions.
+func (p *Pipe) warnEvery(interval time.Duration, msg string, attrs ...any) {
+	p.throttle.Warn(p.cfg.Log, interval, msg, attrs...)
+}
+
+// busiest returns the busy connections, the oldest conversation first.
+func (p *Pipe) busiest() []*conn {
+	type aged struct {
+		c   *conn
+		age drain.Millis
+	}
+	var found []aged
+	for _, c := range p.all() {
+		c.mu.Lock()
+		was := c.describeLocked()
+		c.mu.Unlock()
+		if len(was) > 0 {
+			found = append(found, aged{c, was[0].Age})
+		}
+	}
+	slices.SortStableFunc(found, func(a, b aged) int { return cmp.Compare(b.age, a.age) })
+	out := make([]*conn, len(found))
+	for i := range found {
+		out[i] = found[i].c
+	}
+	return out
+}

@@ -1,0 +1,341 @@
+package pipe
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+)
+
+func TestQueueIsARing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var q queue
+		var want []int // statuses stand for the requests
+		held := 0
+		next := 1
+		t.Repeat(map[string]func(*rapid.T){
+			"push": func(t *rapid.T) {
+				r := q.push()
+				if len(r.line) != 0 || r.status != 0 || r.held != 0 {
+					t.Fatalf("a new request holds something of an old one: %+v", *r)
+				}
+				r.status, r.line = next, append(r.line, "GET /"...)
+				n := rapid.IntRange(0, 300).Draw(t, "bytes")
+				q.hold(n)
+				held += n
+				want = append(want, next)
+				next++
+			},
+			"pop": func(t *rapid.T) {
+				if len(want) == 0 {
+					t.Skip("it is empty")
+				}
+				held -= q.at(0).held
+				q.pop()
+				want = want[1:]
+			},
+			"drop": func(t *rapid.T) {
+				if len(want) == 0 {
+					t.Skip("it is empty")
+				}
+				r := q.drop()
+				if r.status != want[len(want)-1] || string(r.line) != "GET /" {
+					t.Fatalf("dropped %+v, want status %d", r, want[len(want)-1])
+				}
+				held -= r.held
+				want = want[:len(want)-1]
+			},
+			"shrink": func(*rapid.T) { q.shrink() },
+			"take": func(t *rapid.T) {
+				for i, r := range q.take() {
+					if r.status != want[i] {
+						t.Fatalf("request %d of those taken is %d, want %d", i, r.status, want[i])
+					}
+				}
+				want, held = nil, 0
+			},
+			"": func(t *rapid.T) {
+				if q.len() != len(want) || q.held != held {
+					t.Fatalf("%d requests hold %d bytes, want %d and %d", q.len(), q.held, len(want), held)
+				}
+				for i := range want {
+					if q.at(i).status != want[i] {
+						t.Fatalf("request %d is %d, want %d", i, q.at(i).status, want[i])
+					}
+				}
+			},
+		})
+	})
+}
+
+// slowApp reads all requests and answers when the test releases it.
+type slowApp struct {
+	net.Addr
+	got    chan string // request lines as they come
+	answer chan int    // how many of the oldest requests to answer
+	ended  chan struct{}
+	conn   chan net.Conn
+}
+
+func startSlowApp(t *testing.T) *slowApp {
+	a := &slowApp{got: make(chan string, 1<<17), answer: make(chan int, 1<<10), ended: make(chan struct{}), conn: make(chan net.Conn, 1)}
+	over := make(chan struct{})
+	t.Cleanup(func() { close(over) })
+	a.Addr = startApp(t, func(c net.Conn) {
+		a.conn <- c
+		lines := make(chan string, 1<<17)
+		go func() {
+			for {
+				select {
+				case n := <-a.answer:
+					for range n {
+						_, path, _ := strings.Cut(<-lines, " ")
+						path, _, _ = strings.Cut(path, " ")
+						if _, err := fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(path), path); err != nil {
+							return
+						}
+					}
+				case <-over:
+					return
+				}
+			}
+		}()
+		r := bufio.NewReader(c)
+		for {
+			head := readHead(r)
+			if head == "" {
+				close(a.ended)
+				<-over // there are answers to come
+				return
+			}
+			line, _, _ := strings.Cut(head, "\r\n")
+			lines <- line
+			a.got <- line
+		}
+	})
+	return a
+}
+
+// awaitRequests waits until the app has got n more requests.
+func (a *slowApp) awaitRequests(t *testing.T, n int) {
+	t.Helper()
+	for i := range n {
+		select {
+		case <-a.got:
+		case <-time.After(patience):
+			t.Fatalf("the app got %d requests, want %d", i, n)
+		}
+	}
+}
+
+// fillQueue has a client send n more requests than are forwarded ahead of their
+// answers, and waits until the pipe reads no more.
+func fillQueue(t *testing.T, p *Pipe, app *slowApp, n int) *client {
+	t.Helper()
+	c := dialPipe(t, p)
+	var all strings.Builder
+	for i := range maxQueued + n {
+		all.WriteString(get(fmt.Sprintf("/%d", i)))
+	}
+	c.send(all.String())
+	app.awaitRequests(t, maxQueued)
+	await(t, "the pipe does not read on while the queue is full", func() bool { return p.all()[0].awaitsRoom() })
+	return c
+}
+
+func (c *client) wantAnswers(from, to int) {
+	c.t.Helper()
+	for i := from; i < to; i++ {
+		if body := bodyOf(c.response("GET")); body != fmt.Sprintf("/%d", i) {
+			c.t.Fatalf("answer %d is %q", i, body)
+		}
+	}
+}
+
+// TestPipeliningIsBounded sends far more requests at once than the app answers: no
+// more than maxQueued are forwarded ahead of their answers, and each has its answer.
+func TestPipeliningIsBounded(t *testing.T) {
+	for _, protocol := range []Protocol{Auto, HTTP} {
+		t.Run(protocol.String(), func(t *testing.T) {
+			t.Parallel()
+			app := startSlowApp(t)
+			p := startPipe(t, app, protocol)
+			const more = 5000
+			c := fillQueue(t, p, app, more)
+			select {
+			case line := <-app.got:
+				t.Fatalf("%q was forwarded although %d requests before it are unanswered", line, maxQueued)
+			default:
+			}
+			for sent := 0; sent < maxQueued+more; sent++ {
+				app.answer <- 1
+				c.wantAnswers(sent, sent+1)
+				if n := p.all()[0].queued(); n > maxQueued {
+					t.Fatalf("%d requests are queued", n)
+				}
+			}
+			awaitActivity(t, p, 1, 0)
+		})
+	}
+}
+
+func (c *conn) queued() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.queue.len()
+}
+
+// TestHeadsInTheAccessLogAreBounded sends large heads, which the access log keeps
+// parts of until they are answered.
+func TestHeadsInTheAccessLogAreBounded(t *testing.T) {
+	app := startSlowApp(t)
+	p := startPipe(t, app, HTTP, func(cfg *Config) { cfg.AccessLog = accesslog.New(io.Discard, accesslog.Text) })
+	c := dialPipe(t, p)
+	const size, n = 20 << 10, 20
+	go func() {
+		for i := range n {
+			_, _ = fmt.Fprintf(c, "GET /%d HTTP/1.1\r\nHost: app\r\nX-Large: %s\r\n\r\n", i, strings.Repeat("x", size))
+		}
+	}()
+	app.awaitRequests(t, maxQueuedBytes/(size+1<<10))
+	await(t, "the pipe does not read on while the queue is full", func() bool { return p.all()[0].awaitsRoom() })
+	app.answer <- n
+	c.wantAnswers(0, n)
+}
+
+// TestEndsWithAFullQueue ends a connection in each way while the pipe does not read
+// from its client.
+func TestEndsWithAFullQueue(t *testing.T) {
+	const more = 10
+	t.Run("drain", func(t *testing.T) {
+		t.Parallel()
+		app := startSlowApp(t)
+		p := startPipe(t, app, Auto)
+		c := fillQueue(t, p, app, more)
+		if err := p.Drain(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		app.answer <- maxQueued
+		c.wantAnswers(0, maxQueued-1)
+		if last := c.response("GET"); last.Header.Get("Connection") != "close" && !last.Close {
+			t.Fatalf("the last response has no Connection: close: %v", last.Header)
+		}
+		c.wantEnd()
+		awaitActivity(t, p, 0, 0)
+		if n := len(app.got); n != 0 {
+			t.Fatalf("%d requests were forwarded after the Connection: close", n)
+		}
+	})
+	t.Run("half-close", func(t *testing.T) {
+		t.Parallel()
+		app := startSlowApp(t)
+		p := startPipe(t, app, Auto)
+		c := fillQueue(t, p, app, more)
+		if err := c.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		app.answer <- maxQueued + more
+		c.wantAnswers(0, maxQueued+more)
+		c.wantEnd()
+		awaitNone(t, p)
+	})
+	t.Run("half-close in a drain", func(t *testing.T) {
+		t.Parallel()
+		app := startSlowApp(t)
+		p := startPipe(t, app, Auto)
+		c := fillQueue(t, p, app, more)
+		_ = c.CloseWrite()
+		_ = p.Drain(context.Background())
+		_ = p.CloseIdle(context.Background(), 0)
+		app.answer <- maxQueued
+		c.wantAnswers(0, maxQueued)
+		c.wantEnd()
+		awaitNone(t, p)
+	})
+	t.Run("the app closes", func(t *testing.T) {
+		t.Parallel()
+		app := startSlowApp(t)
+		p := startPipe(t, app, Auto)
+		c := fillQueue(t, p, app, more)
+		app.answer <- 1
+		c.wantAnswers(0, 1)
+		_ = (<-app.conn).Close()
+		if resp := c.response("GET"); resp.StatusCode != http.StatusServiceUnavailable {
+			t.Fatalf("status %d", resp.StatusCode)
+		}
+		c.wantEnd()
+		awaitActivity(t, p, 0, 0)
+	})
+	t.Run("last call", func(t *testing.T) {
+		t.Parallel()
+		app := startSlowApp(t)
+		p := startPipe(t, app, Auto)
+		c := fillQueue(t, p, app, more)
+		_ = p.Drain(context.Background())
+		cut, err := p.LastCall(context.Background(), 100*time.Millisecond)
+		if err != nil || len(cut) != 1 || cut[0].Ending != "503" || cut[0].Request != "GET /0" {
+			t.Fatalf("%+v, %v", cut, err)
+		}
+		if resp := c.response("GET"); resp.StatusCode != http.StatusServiceUnavailable || bodyOf(resp) != replyLastCall.Body {
+			t.Fatalf("status %d", resp.StatusCode)
+		}
+		c.wantEnd()
+		_ = c.Close()
+		closePipe(t, p)
+	})
+	t.Run("close", func(t *testing.T) {
+		t.Parallel()
+		app := startSlowApp(t)
+		p := startPipe(t, app, Auto)
+		c := fillQueue(t, p, app, more)
+		_ = p.Drain(context.Background())
+		app.answer <- maxQueued
+		closed := make(chan struct{})
+		go func() { defer close(closed); closePipe(t, p) }()
+		c.wantAnswers(0, maxQueued)
+		c.wantEnd()
+		<-closed
+	})
+	t.Run("the client resets", func(t *testing.T) {
+		t.Parallel()
+		app := startSlowApp(t)
+		p := startPipe(t, app, Auto)
+		c := fillQueue(t, p, app, more)
+		_ = c.SetLinger(0)
+		_ = c.Close()
+		select {
+		case <-app.ended: // as when the queue is not full
+		case <-time.After(patience):
+			t.Fatal("the app did not see that its client has gone")
+		}
+		awaitNone(t, p)
+	})
+	t.Run("killed", func(t *testing.T) {
+		t.Parallel()
+		app := startSlowApp(t)
+		p := startPipe(t, app, Auto)
+		fillQueue(t, p, app, more)
+		p.Kill()
+		awaitNone(t, p)
+	})
+	t.Run("response timeout", func(t *testing.T) {
+		t.Parallel()
+		app := startSlowApp(t)
+		p := startPipe(t, app, Auto, func(cfg *Config) { cfg.ResponseTimeout = 200 * time.Millisecond })
+		c := fillQueue(t, p, app, more)
+		if resp := c.response("GET"); resp.StatusCode != http.StatusGatewayTimeout {
+			t.Fatalf("status %d", resp.StatusCode)
+		}
+		c.wantEnd()
+		awaitActivity(t, p, 0, 0)
+	})
+}

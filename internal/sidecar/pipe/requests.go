@@ -1,0 +1,323 @@
+package pipe
+
+import (
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
+)
+
+// batch is the part of the buffer that is forwarded in one write.
+type batch struct {
+	end     int // in the buffer
+	request int // where the last request begins if none of it has been forwarded before; otherwise -1
+}
+
+// batchStep is how a batch continues.
+type batchStep uint8
+
+const (
+	nextPart  batchStep = iota // with what follows in the buffer
+	sendBatch                  // it is complete: more bytes must arrive, or what follows is not to be forwarded
+	sendFirst                  // it is complete; the buffer holds more to forward
+	handled                    // the connection ends, or has become HTTP/2
+)
+
+// forwardRequests forwards what has arrived of heads and bodies in one write. wait is true if more bytes are needed,
+// leave if they are no longer HTTP/1.
+func (u *up) forwardRequests() (wait, leave bool) {
+	to := batch{end: u.buf.R, request: -1}
+	step := nextPart
+	for step == nextPart && to.end < u.buf.W {
+		switch u.state {
+		case upHead:
+			step = u.batchHead(&to)
+		case upBody:
+			step = u.batchBody(&to)
+		default:
+			step = sendBatch
+		}
+	}
+	if step == handled {
+		return false, false
+	}
+	if err := u.send(&to); err != nil {
+		u.state = upDiscard // the app's response or its end decides how to continue
+	}
+	return step != sendFirst && (u.state == upHead || u.state == upBody), u.state == upOpaque
+}
+
+// send forwards a batch. Without a connection to the app it is dropped.
+func (u *up) send(to *batch) error {
+	b := u.buf
+	from := b.R
+	if b.R = to.end; to.end == from || u.c.app == nil {
+		return nil
+	}
+	return u.c.app.Send(b.B[from:to.end], false)
+}
+
+// refuse forwards the batch and answers what follows it.
+func (u *up) refuse(to *batch, r *accesslog.Reply, outcome accesslog.Outcome) batchStep {
+	_ = u.send(to)
+	u.endRefused(r, outcome)
+	return handled
+}
+
+// batchBody adds as much of the request body as has arrived.
+func (u *up) batchBody(to *batch) batchStep {
+	b := u.buf
+	n, done, err := u.body.Advance(b.B[to.end:b.W], nil)
+	to.end += n
+	switch {
+	case err != nil:
+		if to.request >= 0 { // forward nothing of the request
+			to.end = to.request
+			u.takeBack()
+		}
+		return u.refuse(to, replyFor(err), accesslog.InvalidHTTP1)
+	case !done:
+		return sendBatch
+	}
+	u.requestEnds()
+	return nextPart
+}
+
+// batchHead adds a request head if all of it has arrived.
+func (u *up) batchHead(to *batch) batchStep {
+	limits := &u.c.p.cfg
+	if u.scanned == 0 {
+		if step := u.beforeHead(to); step != nextPart {
+			return step
+		}
+	}
+	rest := u.buf.B[to.end:u.buf.W]
+	n := http1.HeadLen(rest, u.scanned)
+	if n == 0 {
+		if r := limits.tooLong(rest); r != nil {
+			return u.refuse(to, r, accesslog.HeadersTooLarge)
+		}
+		u.scanned = len(rest)
+		u.headBegins(rest)
+		return sendBatch
+	}
+	u.scanned = 0
+	raw := rest[:n]
+	if r := limits.tooLong(raw); r != nil {
+		return u.refuse(to, r, accesslog.HeadersTooLarge)
+	}
+	h, err := http1.ParseRequest(raw)
+	if err != nil {
+		return u.refuse(to, replyFor(err), accesslog.InvalidHTTP1)
+	}
+	if h.Fields > limits.MaxFields {
+		return u.refuse(to, &replyTooLarge, accesslog.TooManyHeaders)
+	}
+	if u.c.app == nil && !u.c.hasEnded() && !u.dialFor(&h, raw) {
+		return handled
+	}
+	switch u.admit(&h, raw) {
+	case delayed: // it stays in the buffer
+		u.paused = true
+		return sendBatch
+	case discarded:
+		u.state = upDiscard
+		return sendBatch
+	}
+	to.request = to.end
+	to.end += n
+	return nextPart
+}
+
+// beforeHead skips empty lines before a request line (RFC 9112, 2.2), and looks for the preface of HTTP/2, which can only
+// begin a connection (RFC 9113, 3.4). Later its first line is a request of HTTP/2.0, which gets a 505: another parser in
+// front of this one would still see HTTP/1.1.
+func (u *up) beforeHead(to *batch) batchStep {
+	b := u.buf
+	rest := b.B[to.end:b.W]
+	for len(rest) >= 2 && rest[0] == '\r' && rest[1] == '\n' {
+		if to.end > b.R {
+			return sendFirst
+		}
+		b.R += 2
+		to.end, rest = b.R, rest[2:]
+		u.skipped = true
+	}
+	switch {
+	case len(rest) == 0, len(rest) == 1 && rest[0] == '\r':
+		return sendBatch
+	case !http2.IsPreface(rest) || u.skipped || u.c.modeNow() != undecided:
+		return nextPart
+	case len(rest) < len(http2.Preface):
+		u.headBegins(rest)
+		return sendBatch
+	}
+	u.becomeH2()
+	return handled
+}
+
+// dialFor connects to the app for the first request. If that fails, it answers the request and returns false.
+func (u *up) dialFor(h *http1.Head, raw []byte) bool {
+	c := u.c
+	c.setArriving(true)
+	if !u.accountComplete() {
+		u.admit(h, raw)
+		u.buf.R = u.buf.W
+		u.state = upDiscard
+		c.endBy(&endOverLimit, 0)
+		return false
+	}
+	u.alone = h.Close && h.Body.Kind == http1.NoBody && !h.Upgrade && !h.IsConnect
+	if err := c.dial(); err == nil {
+		return true
+	}
+	u.alone = false
+	u.admit(h, raw)
+	u.buf.R = u.buf.W
+	u.state = upDiscard
+	c.endBy(c.whyUnreachable(), 0)
+	return false
+}
+
+// admission is how a request is treated.
+type admission uint8
+
+const (
+	forwarded admission = iota
+	discarded           // the connection is being ended
+	delayed             // until there is room in the queue
+)
+
+// admit puts a request into the queue before it is forwarded.
+func (u *up) admit(h *http1.Head, raw []byte) admission {
+	c := u.c
+	u.clearDeadline()
+	line := raw[:min(len(h.Method)+1+len(h.Target), maxLine)]
+	holds := len(line)
+	if c.p.cfg.AccessLog != nil {
+		holds += len(raw)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.end.last() {
+		c.arriving = false
+		c.recountLocked()
+		return discarded
+	}
+	if c.queue.isFull(holds) || c.queue.len() > 0 && c.p.budget.isFull() {
+		u.headBegan = time.Time{} // the client is not to blame for the delay
+		c.paused, c.arriving = true, false
+		return delayed
+	}
+	isQuiet := counters.IsProbe(h.UserAgent)
+	u.body = h.Body
+	u.waits = h.Upgrade || h.IsConnect
+	c.mode, c.awaitsFirst = modeHTTP1, false
+	c.growsLocked()
+	q := c.queue.push()
+	c.queue.hold(holds)
+	q.began = time.Now()
+	q.isHead, q.connect, q.upgrade, q.close, q.quiet = h.IsHead, h.IsConnect, h.Upgrade, h.Close, isQuiet
+	q.wantsWS = h.WebSocket
+	q.line = append(q.line, line...)
+	q.entry = c.p.newEntry(c, h, raw)
+	// A client that announces the close sends no other request (RFC 9112, 9.6).
+	if h.Close && !u.waits {
+		c.end.advance(lastMessage)
+	}
+	if u.waits {
+		c.decided = make(chan struct{})
+		u.upgraded = append(u.upgraded[:0], q.line...)
+		q.h2c = http2.UpgradeSettings(raw)
+	}
+	if !isQuiet && !c.isIgnored() {
+		c.p.arrivals.Add(1)
+	}
+	c.in.stats.Requests.Add(1)
+	if c.arriving = h.Body.Kind != http1.NoBody; c.arriving {
+		u.state = upBody
+		u.limitRequest()
+	} else {
+		u.headBegan = time.Time{}
+		u.setAfterRequest()
+	}
+	if c.busy {
+		c.p.changed() // an arrival; the counts are the same
+	}
+	c.recountLocked()
+	return forwarded
+}
+
+// takeBack removes the request that was admitted last, of which nothing has been forwarded.
+func (u *up) takeBack() {
+	c := u.c
+	u.state = upHead
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.queue.len() > 0 {
+		c.queue.drop()
+	}
+	c.arriving = true // until it is answered
+	c.recountLocked()
+}
+
+// requestEnds is called when all of a request has arrived.
+func (u *up) requestEnds() {
+	c := u.c
+	u.clearDeadline()
+	c.mu.Lock()
+	c.arriving = false
+	u.setAfterRequest()
+	c.recountLocked()
+	c.mu.Unlock()
+}
+
+func (u *up) setAfterRequest() {
+	if u.state = upHead; u.waits {
+		u.state = upDecide
+	}
+}
+
+// headBegins is called when a part of a head has arrived: the connection is busy, and the rest has a deadline.
+func (u *up) headBegins(part []byte) {
+	c := u.c
+	if len(part) == 0 || u.timed && !c.endAwaitFirst() {
+		return
+	}
+	now := time.Now()
+	if u.headBegan.IsZero() {
+		u.headBegan = now
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mode == opaque { // the app has sent first; its deadline wakes up
+		return
+	}
+	u.timed = true
+	_ = c.client.SetReadDeadline(now.Add(c.p.cfg.HeadTimeout))
+	c.arriving = true
+	c.recountLocked()
+}
+
+// limitRequest sets the deadline for the body, if there is a limit for whole requests.
+func (u *up) limitRequest() {
+	limit, began := u.c.p.cfg.RequestTimeout, u.headBegan
+	u.headBegan = time.Time{}
+	if limit <= 0 {
+		return
+	}
+	if began.IsZero() {
+		began = time.Now()
+	}
+	u.timed = true
+	_ = u.c.client.SetReadDeadline(began.Add(limit))
+}
+
+func (u *up) clearDeadline() {
+	if u.timed {
+		u.timed = false
+		_ = u.c.client.SetReadDeadline(time.Time{})
+	}
+}

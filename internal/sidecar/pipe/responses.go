@@ -1,0 +1,251 @@
+package pipe
+
+import (
+	"bytes"
+	"net/http"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
+	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
+)
+
+// passHead passes on the response head in the first n bytes of the buffer, and as much of its body as has arrived.
+func (d *down) passHead(n int) bool {
+	c := d.c
+	raw := d.buf.B[d.buf.R : d.buf.R+n]
+	h, err := http1.ParseResponse(raw)
+	if err != nil {
+		d.err = err
+		return false
+	}
+	c.mu.Lock()
+	switch {
+	case c.end.phase >= replying:
+		c.mu.Unlock()
+		return false
+	case c.queue.len() == 0:
+		c.mu.Unlock()
+		return !d.endIfSurplus()
+	}
+	req := c.queue.at(0)
+	isTunnel := h.Status == http.StatusSwitchingProtocols && req.upgrade || req.connect && h.Status/100 == 2
+	switch {
+	case isTunnel && req.h2c != nil && http2.IsUpgrade(raw):
+		c.mu.Unlock()
+		return d.passUpgradeToH2(n)
+	case isTunnel:
+		return d.passTunnelHead(&h, req, raw)
+	case h.Status == http.StatusSwitchingProtocols:
+		c.mu.Unlock()
+		d.err = http1.Malformed("101 to a request without an upgrade")
+		return false
+	case h.Status < 200: // interim response
+		c.mu.Unlock()
+		d.buf.R += n
+		return c.toClient(raw, false) == nil
+	}
+	return d.passFinalHead(&h, req, raw)
+}
+
+// passTunnelHead passes on the head after which the connection is a tunnel or a WebSocket. mu is held until it returns.
+func (d *down) passTunnelHead(h *http1.Head, req *request, raw []byte) bool {
+	c := d.c
+	isWS := req.wantsWS && h.WebSocket
+	switch {
+	case isWS:
+		c.becomeWebSocketLocked()
+	case req.connect:
+		c.mode = opaque
+		c.noteOpaque(counters.OpaqueConnect)
+	default:
+		c.mode = opaque
+		c.noteOpaque(counters.OpaqueUpgrade)
+	}
+	close(c.decided)
+	isEarly := c.endsEarlyLocked()
+	req.responded(h.Status)
+	c.mu.Unlock()
+	c.in.stats.Responded(h.Status)
+	d.buf.R += len(raw)
+	if err := c.toClient(raw, false); err != nil {
+		return false
+	}
+	c.mu.Lock()
+	c.recountLocked()
+	c.mu.Unlock()
+	if !isWS {
+		d.state = downOpaque
+		return false
+	}
+	d.state = downWS
+	if isEarly {
+		c.requestLastWord(true)
+	}
+	c.tryLastWord() // the last call may have come with the head: nothing else may follow from the app
+	return true
+}
+
+// passFinalHead passes on a final response's head and decides whether it is the connection's last. mu is held until it
+// returns.
+func (d *down) passFinalHead(h *http1.Head, req *request, raw []byte) bool {
+	c := d.c
+	if req.upgrade || req.connect { // refused
+		close(c.decided)
+	}
+	announces := c.announcesClose() && c.queue.len() == 1
+	if h.Close || req.close || announces {
+		c.end.advance(lastMessage)
+	}
+	framing := h.ResponseBody(req.isHead)
+	isUntilClose := framing.Kind == http1.CloseBody
+	content := earlyend.Unknown
+	if isUntilClose || framing.Kind == http1.ChunkedBody {
+		content = earlyend.ContentOf(h, req.isGET(), c.p.cfg.EndlessTypes)
+	}
+	isSubscription := req.isGET() && h.Status == http.StatusOK
+	c.response = response{
+		begun: true, untilClose: isUntilClose, content: content,
+		reconnects: isSubscription && (content == earlyend.Events || content == earlyend.Lines),
+	}
+	if c.endsEarlyLocked() {
+		c.lastWordRequested.Store(true)
+	}
+	req.responded(h.Status)
+	c.mu.Unlock()
+	c.in.stats.Responded(h.Status)
+
+	d.state, d.body, d.status = downBody, earlyend.New(framing, content, isSubscription), h.Status
+	// The app has not read the requests after this one. Their client may repeat them on another connection.
+	d.closes = h.Close || isUntilClose
+	if !announces || h.Close {
+		return d.passMessage(len(raw))
+	}
+	d.head = http1.AppendClosing(d.head[:0], raw)
+	d.buf.R += len(raw)
+	if err := c.toClient(d.head, !isUntilClose); err != nil {
+		return false
+	}
+	return d.passMessage(0)
+}
+
+// responded notes the status of the final response.
+func (r *request) responded(status int) {
+	if r.status = status; r.entry != nil {
+		r.entry.FirstByte = time.Now()
+	}
+}
+
+// isGET reports whether the request is a GET. All clients that reconnect by themselves send one.
+func (r *request) isGET() bool { return bytes.HasPrefix(r.line, []byte("GET ")) }
+
+// passMessage forwards the first n bytes of the buffer, which are a head, and the buffered part of the body, in one write.
+// If the message ends here and is the last one, the FIN shares a packet with its last byte.
+func (d *down) passMessage(n int) bool {
+	c := d.c
+	b := d.buf
+	c.wmu.Lock()
+	m, done, err := d.body.Advance(b.B[b.R+n : b.W])
+	if err != nil {
+		c.wmu.Unlock()
+		d.err = err
+		return false
+	}
+	last := false
+	c.mu.Lock()
+	if done {
+		if c.queue.len() == 1 && !c.arriving && (c.p.closing.holds() || c.restart.leaves.Load() || c.halfClosed) {
+			c.end.advance(lastMessage)
+		}
+		last = c.end.last() && (c.queue.len() == 1 || d.closes) && c.end.refusal == nil
+	}
+	over := c.end.done()
+	c.mu.Unlock()
+	if over {
+		c.wmu.Unlock()
+		return false
+	}
+	if n+m > 0 {
+		if err := c.client.Send(b.B[b.R:b.R+n+m], last); err != nil {
+			c.streaming = false // how much of it was sent is unknown
+			c.wmu.Unlock()
+			return false
+		}
+		b.R += n + m
+	}
+	c.streaming = d.body.Content() != earlyend.Unknown && !done
+	c.wmu.Unlock()
+	d.noteSent(m)
+	if done {
+		return d.responseEnds(last)
+	}
+	c.tryLastWord()
+	return true
+}
+
+// noteSent counts body bytes for the access log.
+func (d *down) noteSent(n int) {
+	c := d.c
+	if c.p.cfg.AccessLog == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.queue.len() == 0 {
+		return
+	}
+	if e := c.queue.at(0).entry; e != nil {
+		e.Sent += uint64(n)
+	}
+}
+
+// responseEnds removes the answered request from the queue. It reports whether there will be more responses.
+func (d *down) responseEnds(last bool) bool {
+	c := d.c
+	d.state, d.body = downHead, earlyend.Body{} // which frees what followed its events
+	if last {
+		c.mu.Lock()
+		if c.end.advance(ended); c.end.by == nil {
+			c.end.by = &endDrained
+		}
+		c.mu.Unlock()
+		if c.up.alone {
+			c.sendEndAnd(func() {}) // up decides
+		} else {
+			c.sendEnd()
+		}
+	}
+	c.mu.Lock()
+	if c.queue.len() == 0 { // the last call has taken it
+		c.mu.Unlock()
+		return false
+	}
+	answered := *c.queue.at(0)
+	c.queue.pop()
+	c.response = response{}
+	var refusal *accesslog.Reply
+	if c.queue.len() == 0 {
+		refusal = c.end.refusal
+	}
+	// Between messages the client's half-close or the drain may have come.
+	idle := c.queue.len() == 0 && !c.arriving
+	leave := idle && refusal == nil && (c.halfClosed || c.restart.leaves.Load() || c.p.closing.holds())
+	c.recountLocked()
+	c.mu.Unlock()
+	c.finish(&answered, d.status, accesslog.ViaUpstream)
+	switch {
+	case last:
+		return false
+	case refusal != nil:
+		c.in.stats.CountRefused(refusal.Status)
+		e := same(refusal, accesslog.InvalidHTTP1)
+		c.endBy(&e, 0)
+		return false
+	case leave:
+		c.endBy(&endDrained, 0)
+		return false
+	}
+	return true
+}

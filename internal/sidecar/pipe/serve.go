@@ -1,0 +1,202 @@
+package pipe
+
+import (
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
+)
+
+// serve runs a connection from its first byte to its last.
+func (c *conn) serve() {
+	switch {
+	case !c.begin():
+		c.cleanUp()
+	case c.up.state == upOpaque: // connecting takes a deep stack, which a tunnel, never idle, would keep
+		go c.serveUp()
+	default:
+		c.serveUp()
+	}
+}
+
+// begin prepares for the client's first bytes. It returns false if the connection has ended already.
+func (c *conn) begin() bool {
+	if c.in.tls != nil && !c.handshake() {
+		return false
+	}
+	switch c.in.Protocol {
+	case HTTP:
+		c.up.state = upHead // it recognises the preface of HTTP/2
+		if c.overLimit {
+			c.awaitRequest()
+		}
+	case TCP:
+		c.up.state = upOpaque
+		return c.dial() == nil
+	case Auto:
+		if !c.overLimit && c.in.tls == nil && c.client.Unread() > 0 {
+			c.up.owes = true // the client spoke first, and may have sent a whole request
+			return true
+		}
+		c.setArriving(true) // what the client has sent is not read meanwhile
+		if err := c.dial(); err != nil {
+			c.awaitRequest()
+		}
+		c.setArriving(false)
+	}
+	return true
+}
+
+// serveUp runs the client side to its end, and to the connection's.
+func (c *conn) serveUp() {
+	ended, again := c.up.run()
+	switch {
+	case again:
+		go c.serveUp()
+	case ended:
+		if c.ended != nil {
+			<-c.ended
+		}
+		c.cleanUp()
+	}
+}
+
+// serveDown runs the app side to its end.
+func (c *conn) serveDown() {
+	if c.down.run() {
+		go c.serveDown()
+		return
+	}
+	close(c.ended)
+}
+
+// dial connects to the app and starts the app side, unless up is alone.
+func (c *conn) dial() error {
+	if c.overLimit {
+		return errOverLimit
+	}
+	app, err := c.dialApp()
+	defer c.connected()
+	if err != nil {
+		c.restart.timedOut = errors.Is(err, errRestarting)
+		c.in.stats.ConnectFailed.Add(1)
+		c.p.warn("app unreachable; its clients get 503", "app", c.appName(), "error", err)
+		return err
+	}
+	c.mu.Lock()
+	c.app = app
+	c.in.stats.Connected.Add(1)
+	c.in.stats.AppOpen.Add(1)
+	done := c.end.done()
+	c.mu.Unlock()
+	if done { // the pipe has been killed meanwhile
+		app.Shut()
+	}
+	if c.up.alone {
+		return nil
+	}
+	app.SetNoDelay()
+	c.ended = make(chan struct{})
+	if c.up.state == upHead {
+		c.p.start(c.serveDown)
+	} else {
+		go c.serveDown() // it may become a tunnel
+	}
+	return nil
+}
+
+// setArriving sets whether something not queued yet makes the connection busy. While idle ones are closed, one without a
+// request so far has a moment for its first.
+func (c *conn) setArriving(arriving bool) {
+	c.mu.Lock()
+	c.arriving = arriving || c.awaitsFirst
+	c.recountLocked()
+	c.mu.Unlock()
+	if !arriving && c.p.closing.holds() {
+		c.p.endLater(c, firstRequestTime, unreadTime)
+	}
+}
+
+// cleanUp closes both sockets, after both sides have ended.
+func (c *conn) cleanUp() {
+	c.mu.Lock()
+	if c.end.by == nil {
+		c.end.by = &endClientGone
+	}
+	c.end.phase = closed
+	resets := c.end.resets
+	unanswered := c.queue.take()
+	if c.h2 != nil {
+		c.closeStreamsLocked(accesslog.ClientClosed)
+	}
+	c.recountLocked()
+	c.mu.Unlock()
+	for i := range unanswered {
+		c.finish(&unanswered[i], unanswered[i].status, accesslog.ClientClosed)
+	}
+	c.logOpaque()
+	if resets { // without TLS' close_notify
+		_ = c.client.CloseClear()
+	} else {
+		_ = c.client.Close()
+	}
+	if c.app != nil {
+		_ = c.app.Close()
+		c.in.stats.AppOpen.Add(-1)
+	}
+	c.up.release()
+	c.holdsNothing()
+	c.p.remove(c)
+}
+
+// appHasEnded reports whether down has returned. Only up may ask.
+func (c *conn) appHasEnded() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// carry forwards the rest of one direction, and its end as an end. It returns how many bytes.
+func (c *conn) carry(to, from *tcp.Socket) (carried uint64) {
+	came := c.cameFromClient
+	if from == c.app {
+		came = c.cameFromApp
+	}
+	for {
+		n, err := tcp.Move(to, from, came)
+		carried += uint64(n)
+		switch {
+		case err == nil:
+			if from == c.app {
+				c.noteAppEnd(nil)
+			} else {
+				c.turns.clientLeft()
+			}
+			if from == c.app || !c.appHasEnded() { // else both are closed at once
+				_ = to.CloseWrite()
+			}
+			return carried
+		case errors.Is(err, os.ErrDeadlineExceeded) && !c.hasEnded():
+			_ = from.SetReadDeadline(time.Time{}) // the sniffing's
+		case from == c.client && c.turns.isHalved(): // after our half-close: the app's end is the answer
+			c.noteSilentRace()
+			_, _ = io.Copy(io.Discard, c.client)
+			return carried
+		default:
+			if from == c.app {
+				c.noteAppEnd(err)
+			}
+			to.Shut()
+			if !c.hasEnded() { // else the client has our FIN, and time to answer it
+				from.Shut()
+			}
+			return carried
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package pipe
+
+import (
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
+	"github.com/lastcall-dev/lastcall/internal/wire/tlshello"
+)
+
+// sniff decides from a client's first bytes what it speaks. What looks like an HTTP/1 request is treated as one even
+// if it is malformed, and gets a 400: passed through as bytes it would have no limits. Protocols in which the server
+// speaks first are not seen here. TLS passes through as bytes; only the names in its ClientHello are read.
+func (u *up) sniff(b []byte) mode {
+	if http2.IsPreface(b) {
+		if len(b) < len(http2.Preface) {
+			return undecided
+		}
+		return modeH2
+	}
+	if b[0] == tlshello.RecordType {
+		return u.sniffTLS(b)
+	}
+	switch http1.Sniff(b) {
+	case http1.Request:
+		return modeHTTP1
+	case http1.NotHTTP:
+		return opaque
+	}
+	if len(b) > u.c.p.cfg.MaxHead {
+		return modeHTTP1 // to be answered with 414
+	}
+	return undecided
+}
+
+// sniffTLS reads the ClientHello of a TLS connection that passes through.
+func (u *up) sniffTLS(b []byte) mode {
+	hello, more := tlshello.Find(b)
+	switch {
+	case more:
+		return undecided
+	case hello != nil:
+		names := tlshello.Parse(hello)
+		u.c.hello.Store(&tcp.TLSInfo{ServerName: names.ServerName, ALPN: names.ALPN})
+	}
+	return opaque
+}
+
+// awaitSniff sets the deadline of a request head for a first line that has begun. It returns false if there is nothing
+// to wait for: the app has spoken meanwhile, so the connection is opaque already.
+func (u *up) awaitSniff() bool {
+	b := u.buf.Bytes()
+	if b[0] != tlshello.RecordType {
+		u.headBegins(http1.TrimBlank(b))
+	}
+	return u.c.modeNow() != opaque
+}

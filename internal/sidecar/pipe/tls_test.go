@@ -1,0 +1,303 @@
+package pipe
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tlsserver"
+)
+
+// secured makes an inbound end TLS with a certificate for app.test.
+func secured(t *testing.T, authority *certificatetest.Authority, options ...func(*tlsserver.Options)) func(*Config) {
+	t.Helper()
+	secret := certificatetest.NewSecret(t)
+	secret.Write(authority.Sign("app.test", 0), authority.PEM())
+	c := &tlsserver.Options{Cert: secret.Cert(), Key: secret.Key()}
+	for _, option := range options {
+		option(c)
+	}
+	return func(cfg *Config) { cfg.Inbound[0].TLS = c }
+}
+
+// strict is a client's connection on which a FIN without a close_notify before it
+// is an error: any machine on the path could have sent it (RFC 8446, 6.1). After a
+// close_notify crypto/tls reads no further.
+type strict struct{ net.Conn }
+
+var errBareFIN = errors.New("a FIN without a close_notify")
+
+func (s strict) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	if err == io.EOF {
+		err = errBareFIN
+	}
+	return n, err
+}
+
+// dialTLS is a strict client that has shaken hands.
+func dialTLS(t *testing.T, p *Pipe, config *tls.Config) *tls.Conn {
+	t.Helper()
+	config = config.Clone()
+	config.ServerName = "app.test"
+	c := tls.Client(strict{dialPipe(t, p).TCPConn}, config)
+	if err := c.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestTLSEndsHere(t *testing.T) {
+	authority := certificatetest.New(t)
+	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		_, _ = w.Write(bytes.ToUpper(body))
+	})
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		for _, protocol := range []Protocol{Auto, HTTP, TCP} {
+			t.Run(tls.VersionName(version)+" "+protocol.String(), func(t *testing.T) {
+				p := startPipe(t, app, protocol, secured(t, authority))
+				c := dialTLS(t, p, &tls.Config{RootCAs: authority.Pool(), MaxVersion: version, NextProtos: []string{"http/1.1"}})
+				r := bufio.NewReader(c)
+				for _, size := range []int{1, 20_000, 3_000_000, 10} { // one record, several, more than the buffers of both sides
+					body := strings.Repeat("x", size)
+					go func() {
+						req, _ := http.NewRequest(http.MethodPost, "http://app.test/", strings.NewReader(body))
+						_ = req.Write(c)
+					}()
+					resp, err := http.ReadResponse(r, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got, err := io.ReadAll(resp.Body)
+					if err != nil || string(got) != strings.ToUpper(body) {
+						t.Fatalf("%d bytes of %d, %v", len(got), size, err)
+					}
+				}
+				if protocol == TCP {
+					_ = c.CloseWrite()
+				} else {
+					awaitActivity(t, p, 1, 0) // idle: no request, no handshake
+					_ = p.Drain(ctx)
+					_ = p.CloseIdle(ctx, 0)
+				}
+				if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
+					t.Errorf("%q after the last response, %v", rest, err)
+				}
+				_ = c.Close()
+				closePipe(t, p)
+			})
+		}
+	}
+}
+
+// What the pipe says last is closed by close_notify, whatever it was.
+func TestTLSEndings(t *testing.T) {
+	authority := certificatetest.New(t)
+	for _, c := range []struct {
+		name   string
+		answer string // of the app to the first request; empty: none
+		end    func(*Pipe)
+		want   string
+	}{
+		{"drain", "", nil, "connection: close"},
+		{"last call", "", func(p *Pipe) { _, _ = p.LastCall(ctx, 0) }, "503 Service Unavailable"},
+		{"last call within a body", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345", func(p *Pipe) { _, _ = p.LastCall(ctx, 0) }, "12345"},
+		{"the app closes", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n12345", func(*Pipe) {}, "12345"},
+		{"a bad request", "bad", func(*Pipe) {}, "400 Bad Request"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			asked := make(chan struct{})
+			release := make(chan struct{})
+			app := startApp(t, func(conn net.Conn) {
+				r := bufio.NewReader(conn)
+				if readHead(r) == "" {
+					return
+				}
+				_, _ = io.WriteString(conn, c.answer)
+				close(asked)
+				if strings.Contains(c.answer, "close") {
+					return
+				}
+				if c.end == nil {
+					<-release
+					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+				}
+				_, _ = conn.Read(make([]byte, 1))
+			})
+			p := startPipe(t, app, HTTP, secured(t, authority))
+			client := dialTLS(t, p, &tls.Config{RootCAs: authority.Pool()})
+			request := get("/")
+			if c.answer == "bad" {
+				request = "GET / HTTP/1.1\r\nHost: app\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n"
+			}
+			if _, err := io.WriteString(client, request); err != nil {
+				t.Fatal(err)
+			}
+			got := make([]byte, 0, 1000)
+			if c.answer != "bad" {
+				<-asked
+			}
+			if strings.Contains(c.answer, "Length: 10") {
+				r := make([]byte, 1000)
+				for !bytes.Contains(got, []byte("12345")) {
+					n, err := client.Read(r)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got = append(got, r[:n]...)
+				}
+			}
+			if c.end == nil {
+				_ = p.Drain(ctx)
+				close(release)
+			} else {
+				c.end(p)
+			}
+			rest, err := io.ReadAll(client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got = append(got, rest...); !bytes.Contains(got, []byte(c.want)) {
+				t.Errorf("%q lacks %q", got, c.want)
+			}
+			_ = client.Close()
+			closePipe(t, p)
+		})
+	}
+}
+
+// A handshake is busy from its first byte and for a limited time; a connection on
+// which nothing comes is not, and holds no drain up.
+func TestSlowHandshake(t *testing.T) {
+	authority := certificatetest.New(t)
+	app := answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	p := startPipe(t, app, HTTP, secured(t, authority), func(cfg *Config) { cfg.HandshakeTimeout = 300 * time.Millisecond })
+	silent, slow := dialPipe(t, p), dialPipe(t, p)
+	awaitActivity(t, p, 2, 0)
+	slow.send("\x16\x03\x01") // the beginning of a record
+	awaitActivity(t, p, 2, 1)
+	_ = slow.rest() // ended by the timeout
+	silent.wantEnd()
+	awaitActivity(t, p, 0, 0)
+	if n := failedHandshakes(p, tlsserver.Timeout); n != 2 {
+		t.Errorf("%d handshakes are counted as too slow", n)
+	}
+	// The report of a last call does not take a handshake for a request.
+	p = startPipe(t, app, HTTP, secured(t, authority))
+	slow = dialPipe(t, p)
+	slow.send("\x16\x03\x01")
+	awaitActivity(t, p, 1, 1)
+	if was, _ := p.LastCall(ctx, 0); len(was) != 1 || was[0].Protocol != "tls" || was[0].Ending != "fin" {
+		t.Errorf("%+v", was)
+	}
+	slow.wantEnd()
+	_ = slow.Close()
+	closePipe(t, p)
+	// In a drain the silent one is closed at once.
+	p = startPipe(t, app, HTTP, secured(t, authority))
+	silent = dialPipe(t, p)
+	awaitActivity(t, p, 1, 0)
+	_ = p.Drain(ctx)
+	_ = p.CloseIdle(ctx, 0)
+	silent.wantEnd()
+	closePipe(t, p)
+}
+
+// Each failure is counted by its reason, and the client gets an alert where one is possible.
+func TestHandshakeFailures(t *testing.T) {
+	authority, other := certificatetest.New(t), certificatetest.New(t)
+	app := answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	mutual := func(c *tlsserver.Options) { c.ClientCA = strings.Replace(c.Cert, "tls.crt", "ca.crt", 1) }
+	trusting := tls.Config{RootCAs: authority.Pool(), ServerName: "app.test"}
+	with := func(change func(*tls.Config)) *tls.Config { c := trusting.Clone(); change(c); return c }
+	for _, c := range []struct {
+		name   string
+		server func(*tlsserver.Options)
+		client *tls.Config
+		reason tlsserver.Reason
+	}{
+		{"authority unknown to the client", nil, with(func(c *tls.Config) { c.RootCAs = other.Pool() }), tlsserver.ClientAlert},
+		{"no certificate of the client's", mutual, &trusting, tlsserver.NoCertificate},
+		{"another authority's client", mutual, with(func(c *tls.Config) { c.Certificates = []tls.Certificate{other.Sign("client", 0)} }), tlsserver.BadCertificate},
+		{"an expired client", mutual, with(func(c *tls.Config) { c.Certificates = []tls.Certificate{authority.Sign("client", time.Hour)} }), tlsserver.BadCertificate},
+		{"TLS 1.1", nil, with(func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS11, tls.VersionTLS11 }), tlsserver.NoVersion},
+		{"TLS 1.2 where 1.3 is needed", func(c *tlsserver.Options) { c.MinVersion = tls.VersionTLS13 }, with(func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }), tlsserver.NoVersion},
+		{"no cipher suite", nil, with(func(c *tls.Config) {
+			c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_RSA_WITH_AES_128_CBC_SHA}
+		}), tlsserver.NoCipher},
+		{"h2 only", nil, with(func(c *tls.Config) { c.NextProtos = []string{"h2"} }), tlsserver.NoProtocol},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := c.server
+			if server == nil {
+				server = func(*tlsserver.Options) {}
+			}
+			p := startPipe(t, app, HTTP, secured(t, authority, server))
+			raw := dialPipe(t, p)
+			client := tls.Client(raw.TCPConn, c.client)
+			err := client.Handshake()
+			if err == nil { // in TLS 1.3 the client is done before the server has seen its certificate
+				_, err = client.Read(make([]byte, 1))
+			}
+			if op := (*net.OpError)(nil); c.reason != tlsserver.ClientAlert && (!errors.As(err, &op) || op.Op != "remote error") {
+				t.Errorf("the client got no alert: %v", err)
+			}
+			_ = raw.Close()
+			awaitActivity(t, p, 0, 0)
+			closePipe(t, p)
+			for reason := range tlsserver.ClientAlert + 1 {
+				want := uint64(0)
+				if reason == c.reason {
+					want = 1
+				}
+				if n := failedHandshakes(p, reason); n != want {
+					t.Errorf("%d failures are counted as %v, want %d; the client got: %v", n, reason, want, err)
+				}
+			}
+		})
+	}
+	t.Run("no TLS at all", func(t *testing.T) {
+		p := startPipe(t, app, HTTP, secured(t, authority))
+		c := dialPipe(t, p)
+		c.send(get("/"))
+		if resp := c.response("GET"); resp.StatusCode != 400 || !strings.Contains(bodyOf(resp), "HTTPS port") {
+			t.Errorf("%v", resp)
+		}
+		c.wantEnd()
+		probe := dialPipe(t, p) // a probe of the port is no failure
+		awaitActivity(t, p, 1, 0)
+		_ = probe.Close()
+		awaitActivity(t, p, 0, 0)
+		if failedHandshakes(p, tlsserver.NotTLS) != 1 || failedHandshakes(p, tlsserver.ClientGone) != 0 {
+			t.Errorf("%d, %d", failedHandshakes(p, tlsserver.NotTLS), failedHandshakes(p, tlsserver.ClientGone))
+		}
+	})
+	t.Run("a client of the authority", func(t *testing.T) {
+		p := startPipe(t, app, HTTP, secured(t, authority, mutual))
+		c := dialTLS(t, p, with(func(c *tls.Config) { c.Certificates = []tls.Certificate{authority.Sign("client", 0)} }))
+		if _, err := io.WriteString(c, get("/")); err != nil {
+			t.Fatal(err)
+		}
+		if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 200 {
+			t.Errorf("%v, %v", resp, err)
+		}
+	})
+}
+
+func failedHandshakes(p *Pipe, reason tlsserver.Reason) uint64 {
+	for name, n := range p.Listeners()[0].TLS.Failures {
+		if name == reason.String() {
+			return n
+		}
+	}
+	return 0
+}

@@ -1,0 +1,327 @@
+package pipe
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tlsserver"
+)
+
+// outputOf runs a program and returns what it has to say.
+func outputOf(t *testing.T, stdin string, program string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// mutualTLS asks clients for a certificate of the same authority.
+func mutualTLS(c *tlsserver.Options) { c.ClientCA = filepath.Join(filepath.Dir(c.Cert), "ca.crt") }
+
+func bothProtocols(c *tlsserver.Options) { c.ALPN = []string{"h2", "http/1.1"} }
+
+func TestTLSWithRealClients(t *testing.T) {
+	authority := certificatetest.New(t)
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(ca, authority.PEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	app := startH2(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "by %s\n", r.Proto) })
+	p := startPipe(t, app, Auto, secured(t, authority, bothProtocols))
+	at := p.Addr(0).String()
+	url := "https://" + at + "/"
+	for _, c := range []struct {
+		client string
+		args   []string
+		stdin  string
+		want   string
+	}{
+		{"curl", []string{"-sS", "--cacert", ca, "--http1.1", url}, "", "by HTTP/1.1"},
+		{"curl", []string{"-sS", "--cacert", ca, "--http1.1", "--tls-max", "1.2", url, url}, "", "by HTTP/1.1\nby HTTP/1.1"},
+		{"curl", []string{"-sS", "--cacert", ca, "--http2", url}, "", "by HTTP/2.0"},
+		{"curl", []string{"-sS", "--cacert", ca, "--no-alpn", url}, "", "by HTTP/1.1"},
+		{"nghttp", []string{url}, "", "by HTTP/2.0"},
+		{"h2load", []string{"-n200", "-c4", "-m8", url}, "", "200 succeeded, 0 failed"},
+		{"openssl", []string{"s_client", "-quiet", "-verify_quiet", "-verify_return_error", "-CAfile", ca, "-tls1_2", "-connect", at}, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "by HTTP/1.1"},
+		{"openssl", []string{"s_client", "-quiet", "-verify_quiet", "-verify_return_error", "-CAfile", ca, "-tls1_3", "-servername", "app.test", "-alpn", "http/1.1", "-connect", at}, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "by HTTP/1.1"},
+	} {
+		t.Run(c.client, func(t *testing.T) {
+			got, err := outputOf(t, c.stdin, peers.Need(t, c.client), c.args...)
+			// OpenSSL 3 reports a FIN without close_notify as an unexpected eof.
+			if err != nil || !strings.Contains(got, c.want) || strings.Contains(got, "unexpected eof") {
+				t.Errorf("%v: %s", err, got)
+			}
+		})
+	}
+	t.Run("a session is resumed", func(t *testing.T) {
+		openssl, session := peers.Need(t, "openssl"), filepath.Join(t.TempDir(), "session")
+		for _, option := range []string{"-sess_out", "-sess_in"} {
+			got, err := outputOf(t, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", openssl, "s_client", "-ign_eof", "-CAfile", ca, option, session, "-connect", at)
+			if err != nil || strings.Contains(got, "Reused, ") != (option == "-sess_in") {
+				t.Errorf("%s: %v: %s", option, err, got)
+			}
+		}
+		if s := p.Listeners()[0].TLS; s.Resumed != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+	for _, c := range p.Connections() {
+		if c.State != StateClosing {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+func TestMutualTLSWithCurl(t *testing.T) {
+	curl := peers.Need(t, "curl")
+	authority := certificatetest.New(t)
+	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "served") })
+	p := startPipe(t, app, HTTP, secured(t, authority, mutualTLS))
+	url := "https://" + p.Addr(0).String() + "/"
+	for _, c := range []struct {
+		name   string
+		signer *certificatetest.Authority // nil: no certificate
+		reason tlsserver.Reason           // 0: it is served
+	}{{"of the authority", authority, 0}, {"of another", certificatetest.New(t), tlsserver.BadCertificate}, {"none", nil, tlsserver.NoCertificate}} {
+		t.Run(c.name, func(t *testing.T) {
+			files := certificatetest.NewSecret(t)
+			args := []string{"-sS", "--cacert", files.CA(), url}
+			signer := authority
+			if c.signer != nil {
+				signer = c.signer
+				args = append(args, "--cert", files.Cert(), "--key", files.Key())
+			}
+			files.Write(signer.Sign("caller", 0), authority.PEM())
+			got, err := outputOf(t, "", curl, args...)
+			awaitActivity(t, p, 0, 0) // what has failed is counted by then
+			switch isServed := c.reason == 0; {
+			case isServed && (err != nil || got != "served"):
+				t.Errorf("%v: %s", err, got)
+			case !isServed && (err == nil || failedHandshakes(p, c.reason) != 1):
+				t.Errorf("%v: %s", err, got)
+			}
+		})
+	}
+}
+
+// A session is resumed only as long as the client's authority is trusted.
+func TestResumptionWithMutualTLS(t *testing.T) {
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		t.Run(tls.VersionName(version), func(t *testing.T) {
+			server, caller := certificatetest.New(t), certificatetest.New(t)
+			secret := certificatetest.NewSecret(t)
+			cert := server.Sign("app.test", 0)
+			secret.Write(cert, caller.PEM())
+			app := answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			p := startPipe(t, app, HTTP, func(cfg *Config) {
+				cfg.Inbound[0].TLS = &tlsserver.Options{Cert: secret.Cert(), Key: secret.Key(), ClientCA: secret.CA()}
+			})
+			config := &tls.Config{
+				RootCAs: server.Pool(), ServerName: "app.test", MaxVersion: version, ClientSessionCache: tls.NewLRUClientSessionCache(1),
+				Certificates: []tls.Certificate{caller.Sign("caller", 0)},
+			}
+			ask := func() (resumed bool, err error) {
+				c := tls.Client(dialPipe(t, p).TCPConn, config)
+				defer c.Close()
+				if _, err := io.WriteString(c, get("/")); err != nil {
+					return false, err
+				}
+				_, err = c.Read(make([]byte, 100))
+				return c.ConnectionState().DidResume, err
+			}
+			for i, want := range []bool{false, true} {
+				if resumed, err := ask(); err != nil || resumed != want {
+					t.Errorf("handshake %d: resumed %v, %v", i, resumed, err)
+				}
+			}
+			secret.Write(cert, server.PEM())
+			p.ReloadCertificates()
+			if _, err := ask(); err == nil {
+				t.Error("a client of an authority that is trusted no longer was served")
+			}
+		})
+	}
+}
+
+// tlsClient is a client of HTTP whose connections can be distinguished.
+func tlsClient(t *testing.T, authority *certificatetest.Authority, isH2 bool) *http.Client {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(!isH2)
+	protocols.SetHTTP2(isH2)
+	transport := &http.Transport{Protocols: protocols, TLSClientConfig: &tls.Config{RootCAs: authority.Pool()}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: patience}
+}
+
+// fetch is one request whose answer is read; serial is of the certificate that the
+// connection was begun with.
+func fetch(c *http.Client, url string) (body, serial string, err error) {
+	resp, err := c.Get(url)
+	if err != nil {
+		return "", "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return string(b), resp.TLS.PeerCertificates[0].SerialNumber.String(), err
+}
+
+// New certificates come, and bad ones, while requests are served: none fails, no
+// connection is lost, and new ones get the newest that is good.
+func TestReloadUnderLoad(t *testing.T) {
+	authority := certificatetest.New(t)
+	secret := certificatetest.NewSecret(t)
+	first := authority.Sign("app.test", 0)
+	secret.Swap(first, authority.PEM())
+	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) })
+	p := startPipe(t, app, HTTP, func(cfg *Config) { cfg.Inbound[0].TLS = &tlsserver.Options{Cert: secret.Cert(), Key: secret.Key()} })
+	url := "https://" + p.Addr(0).String() + "/"
+	kept := tlsClient(t, authority, false)
+	connection, _, err := fetch(kept, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var load sync.WaitGroup
+	var requests atomic.Uint64
+	stop := make(chan struct{})
+	for i := range 4 {
+		load.Go(func() {
+			c := tlsClient(t, authority, false)
+			c.Transport.(*http.Transport).DisableKeepAlives = i%2 == 0
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, _, err := fetch(c, url); err != nil {
+					t.Errorf("a request has failed: %v", err)
+					return
+				}
+				requests.Add(1)
+			}
+		})
+	}
+	newest := func() string {
+		c := tlsClient(t, authority, false)
+		_, serial, err := fetch(c, url)
+		if err != nil {
+			t.Error(err)
+		}
+		return serial
+	}
+	var good tls.Certificate
+	for range 3 {
+		good = authority.Sign("app.test", 0)
+		secret.Swap(good, authority.PEM())
+		await(t, "the new certificate serves", func() bool { return newest() == good.Leaf.SerialNumber.String() })
+		before := p.Listeners()[0].TLS.ReloadFailures
+		bad := good
+		bad.PrivateKey = first.PrivateKey
+		secret.Swap(bad, authority.PEM())
+		await(t, "the bad key has been seen", func() bool { return p.Listeners()[0].TLS.ReloadFailures > before })
+		if serial := newest(); serial != good.Leaf.SerialNumber.String() {
+			t.Errorf("after a bad key %s serves", serial)
+		}
+	}
+	again := authority.Sign("app.test", 0)
+	secret.Swap(again, authority.PEM())
+	p.ReloadCertificates() // SIGHUP: now, not when the folder's change is noticed
+	if serial := newest(); serial != again.Leaf.SerialNumber.String() {
+		t.Errorf("after a reload %s serves", serial)
+	}
+	close(stop)
+	load.Wait()
+	if body, serial, err := fetch(kept, url); err != nil || body != connection || serial != first.Leaf.SerialNumber.String() {
+		t.Errorf("the connection from before is %s with %s, was %s; %v", body, serial, connection, err)
+	}
+	if requests.Load() == 0 {
+		t.Error("no request was made")
+	}
+}
+
+// A drain loses no request across TLS, whatever the protocol: those in flight end,
+// those that come are served, idle connections go.
+func TestDrainAcrossTLS(t *testing.T) {
+	authority := certificatetest.New(t)
+	for _, isH2 := range []bool{false, true} {
+		t.Run(map[bool]string{false: "http/1.1", true: "h2"}[isH2], func(t *testing.T) {
+			asked, answer := make(chan struct{}), make(chan struct{})
+			app := startH2(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/slow" {
+					close(asked)
+					<-answer
+				}
+				fmt.Fprint(w, r.Proto)
+			})
+			p := startPipe(t, app, HTTP, secured(t, authority, bothProtocols))
+			url := "https://" + p.Addr(0).String()
+			idle, busy := tlsClient(t, authority, isH2), tlsClient(t, authority, isH2)
+			if _, _, err := fetch(idle, url); err != nil {
+				t.Fatal(err)
+			}
+			slow := make(chan error, 1)
+			go func() { _, _, err := fetch(busy, url+"/slow"); slow <- err }()
+			<-asked
+			var load sync.WaitGroup
+			var requests atomic.Uint64
+			stop := make(chan struct{})
+			for range 4 {
+				load.Go(func() {
+					c := tlsClient(t, authority, isH2)
+					for {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						if proto, _, err := fetch(c, url); err != nil || (proto == "HTTP/2.0") != isH2 {
+							t.Errorf("a request has failed: %q, %v", proto, err)
+							return
+						}
+						requests.Add(1)
+					}
+				})
+			}
+			until := func(n uint64) {
+				for end := time.Now().Add(patience); requests.Load() < n && time.Now().Before(end); {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			until(20)
+			_ = p.Drain(ctx)
+			until(requests.Load() + 20)
+			_ = p.CloseIdle(ctx, time.Second) // less would end connections before their first request
+			until(requests.Load() + 20)
+			close(stop)
+			load.Wait()
+			for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+				if a, _ := p.Activity(ctx); a.Busy == 1 { // the slow request alone
+					break
+				} else if time.Now().After(end) {
+					t.Fatalf("with the slow request alone: %+v", a)
+				}
+			}
+			close(answer)
+			if err := <-slow; err != nil {
+				t.Error(err)
+			}
+			closePipe(t, p)
+		})
+	}
+}

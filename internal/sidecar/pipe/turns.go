@@ -1,0 +1,204 @@
+package pipe
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/wire/tlshello"
+)
+
+// turns follows which side of an opaque connection sends. Its messages are not visible, so this is all that shows whether
+// an answer is due.
+//
+// An HTTP/1.1 app ends a kept connection when it reads the end of its input between two requests. In a drain the pipe
+// sends that end, a half-close, once the app was the last to send and neither side has sent for a while. With HTTP/2 this
+// would be wrong: a slow response may be due while a fast one was the last to be sent.
+type turns struct {
+	mu      sync.Mutex
+	app     bool          // the app was the last to send
+	at      time.Time     // when the last bytes came; zero before the first
+	asked   int           // how often the client has begun to send
+	pause   time.Duration // within the present answer, the longest
+	longest time.Duration // within the answers that are known to be complete
+	known   bool          // there was such an answer
+	follows bool          // a timer will look
+	halved  bool          // we have sent the half-close
+	left    bool          // the client has ended its output
+	over    bool          // the app has
+	chosen  *string       // the protocol that the app has chosen by ALPN, "" for none; nil while it is not visible
+}
+
+const (
+	// firstRequest is the turn of the client that certainly is a request. The first is its ClientHello. The second ends the
+	// handshake and may contain the first request, but session tickets may be what follows it (RFC 8446, 4.6.1).
+	firstRequest = 3
+
+	// silenceMin is the shortest silence. Packets of one answer, and a client that sends its next request at once, are
+	// closer together.
+	silenceMin = 50 * time.Millisecond
+
+	// silenceFactor is how much longer than the longest pause within an answer the silence must last.
+	silenceFactor = 4
+
+	// lastWordTime is how long before the end of its connection an app sends the last bytes of its answer, a GOAWAY or
+	// close_notify.
+	lastWordTime = 100 * time.Millisecond
+)
+
+// came records bytes of one side. It reports whether a silence of the app begins that no timer follows.
+func (t *turns) came(fromApp bool) (begins bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	switch {
+	case fromApp && t.app:
+		t.pause = max(t.pause, now.Sub(t.at))
+	case !fromApp && (t.app || t.at.IsZero()):
+		if t.asked >= firstRequest { // the answer to this turn was complete
+			t.longest, t.known = max(t.longest, t.pause), true
+		}
+		t.asked++
+		t.pause = 0
+	}
+	t.app, t.at = fromApp, now
+	return fromApp && !t.follows
+}
+
+// silenceLocked is how long the silence must still last, which is at most of the whole; false while an answer may be due.
+func (t *turns) silenceLocked(most time.Duration) (left time.Duration, ok bool) {
+	if !t.app || t.asked < firstRequest || t.halved || t.left {
+		return 0, false
+	}
+	whole := most
+	if t.known {
+		whole = min(max(silenceFactor*t.longest, silenceMin), max(most, silenceMin))
+	}
+	return time.Until(t.at.Add(whole)), true
+}
+
+// cameFromClient and cameFromApp are called before the bytes are forwarded.
+func (c *conn) cameFromClient() { c.turns.came(false) }
+
+func (c *conn) cameFromApp() {
+	if c.turns.came(true) && c.p.closing.holds() {
+		c.followSilence()
+	}
+}
+
+// sawServerHello reads what the app has chosen, from its first bytes.
+func (c *conn) sawServerHello(b []byte) {
+	if !c.passesTLS() {
+		return
+	}
+	if alpn, ok := tlshello.ParseServer(b); ok {
+		c.turns.mu.Lock()
+		defer c.turns.mu.Unlock()
+		c.turns.chosen = &alpn
+	}
+}
+
+// passesTLS reports whether the connection is TLS that the app terminates.
+func (c *conn) passesTLS() bool { return c.in.tls == nil && c.hello.Load() != nil }
+
+// mayBeHTTP2Locked reports whether the TLS connection may carry HTTP/2.
+func (c *conn) mayBeHTTP2Locked() bool {
+	if chosen := c.turns.chosen; chosen != nil {
+		return *chosen == "h2"
+	}
+	return slices.Contains(strings.Split(c.hello.Load().ALPN, "+"), "h2")
+}
+
+// followSilence sends the app a half-close once the connection is silent between two requests.
+func (c *conn) followSilence() {
+	if c.p.cfg.AppFinishes || !c.passesTLS() || c.hasEnded() || !c.p.closing.holds() {
+		return
+	}
+	unread := c.client.Unread() > 0 // a request, which is served
+	t := &c.turns
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	left, ok := t.silenceLocked(time.Duration(c.p.idleGrace.Load()))
+	switch t.follows = false; {
+	case !ok || c.mayBeHTTP2Locked():
+	case left > 0 || unread:
+		t.follows = true
+		c.p.after(max(left, unreadTime), c.followSilence)
+	default:
+		t.halved = true
+		_ = c.app.CloseWrite()
+	}
+}
+
+// unfollow forgets a timer that was stopped.
+func (t *turns) unfollow() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.follows = false
+}
+
+// clientLeft records the end of what the client sends.
+func (t *turns) clientLeft() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.left = true
+}
+
+// isHalved reports whether the half-close has been sent.
+func (t *turns) isHalved() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.halved
+}
+
+// noteSilentRace counts a request that met our half-close.
+func (c *conn) noteSilentRace() {
+	c.turns.mu.Lock()
+	over := c.turns.over
+	c.turns.mu.Unlock()
+	if over { // these bytes are the client's close_notify
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.raceLocked()
+}
+
+// noteAppEnd records the end of what the app sends, and counts it if the app has ended the connection by itself. err is
+// nil for an orderly end.
+func (c *conn) noteAppEnd(err error) {
+	hasEnded := c.hasEnded()
+	t := &c.turns
+	t.mu.Lock()
+	t.over = true
+	isOwn := !t.left && !t.halved && !hasEnded && (err == nil || errors.Is(err, syscall.ECONNRESET))
+	answered := t.app && time.Since(t.at) <= lastWordTime
+	dropped := err != nil || !t.app && !t.at.IsZero()
+	if c.passesTLS() && c.mayBeHTTP2Locked() { // its client may send last without a request, its app before the answer
+		dropped = !answered
+	}
+	t.mu.Unlock()
+	if !isOwn {
+		return
+	}
+	ends := &c.p.opaqueEnds
+	if answered && err == nil {
+		ends.answered.Add(1)
+	}
+	if dropped {
+		ends.dropped.Add(1)
+	}
+	ends.ended.Add(1)
+}
+
+// opaqueEnds are drain.OpaqueEnds while they are counted. ended is the last to be written and the first to be read.
+type opaqueEnds struct{ ended, answered, dropped atomic.Uint64 }
+
+func (e *opaqueEnds) load() drain.OpaqueEnds {
+	return drain.OpaqueEnds{Ended: e.ended.Load(), Answered: e.answered.Load(), Dropped: e.dropped.Load()}
+}

@@ -1,0 +1,294 @@
+package pipe
+
+import (
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+)
+
+// up is the client side. Its fields and methods belong to its goroutine.
+type up struct {
+	c *conn
+	reader
+	state     upState
+	body      http1.Body
+	waits     bool      // this request asks for an upgrade
+	paused    bool      // nothing is read until the queue has room
+	timed     bool      // a deadline for the head or the whole request is set
+	headBegan time.Time // of the present request, if it came in parts
+	upgraded  []byte    // the request that became a tunnel; written under mu
+	unsent    int       // at the last look after our FIN
+	owes      bool      // the app would have been connected to at once, but for the client's first bytes
+	alone     bool      // it runs down as well, see alone.go
+	finished  bool      // the client has its response, and sends nothing more
+	skipped   bool      // the connection began with an empty line
+
+	blockHeld  int  // bytes of an incomplete header block of HTTP/2, besides the buffer
+	hasStreams bool // of HTTP/2, at the last frame
+}
+
+type upState uint8
+
+const (
+	upSniff   upState = iota // protocol unknown
+	upHead                   // between messages, or within a head
+	upBody                   // within a request's body
+	upPreface                // the preface of HTTP/2, which the app has accepted
+	upH2                     // frames
+	upWS                     // frames of a WebSocket
+	upDecide                 // after an upgrade request: the answer decides what follows
+	upOpaque                 // bytes
+	upDiscard                // nothing is forwarded any longer
+)
+
+// run reads from the client until either side has ended. It reports whether it has, or whether to continue in a new
+// goroutine; neither if another one has taken over.
+func (u *up) run() (ended, again bool) {
+	if u.state == upOpaque {
+		u.carryUp()
+		return true, false
+	}
+	read := u.readClient
+	for u.state != upOpaque {
+		u.err = nil
+		if err := u.c.client.WhenReadable(read); err != nil {
+			u.err = err
+		}
+		if u.c.client.WasWoken(u.err) {
+			switch {
+			case u.paused: // woken to continue
+				continue
+			case u.account():
+				return false, true
+			}
+			u.endUnfinished()
+			continue
+		}
+		if u.err != nil && !u.clientTimedOut() {
+			break
+		}
+		if u.alone {
+			if u.answerAlone() || u.finished {
+				return u.finished, false
+			}
+			continue
+		}
+		if u.splices > 0 {
+			u.spliceUp(u.splices)
+			u.splices = 0
+		}
+	}
+	u.c.holdsNothing()
+	if u.state == upOpaque {
+		return false, true
+	}
+	u.release()
+	u.clientEnded()
+	return true, false
+}
+
+// readClient handles what has come from the client. It returns false to wait for more, without an empty buffer.
+func (u *up) readClient(fd uintptr) bool {
+	c := u.c
+	for {
+		if u.paused {
+			if c.awaitsRoom() {
+				if tcp.IsBroken(fd) {
+					u.err = os.NewSyscallError("read", unix.ECONNRESET)
+					return true
+				}
+				_ = u.account()
+				return false
+			}
+			u.paused = false // the buffered bytes come first
+			if !u.fromClient() {
+				return true
+			}
+			continue
+		}
+		if u.buf == nil {
+			// Heads are small, and few are forwarded ahead of their responses.
+			u.buf = tcp.GetBuffer(u.large && u.state != upHead)
+		}
+		if u.buf.IsFull() && !u.accountGrowth() {
+			u.endUnfinished()
+			continue
+		}
+		buf, ok := u.buf.Room(max(c.p.cfg.MaxHead, c.p.cfg.H2.LargestHeld()) + tcp.SmallBuffer)
+		u.buf = buf
+		if !ok { // only a head can fill it
+			u.endRefused(c.p.cfg.tooLong(buf.Bytes()), accesslog.HeadersTooLarge)
+			continue
+		}
+		if !u.fill(fd, c.client) {
+			if u.account() {
+				return false
+			}
+			u.endUnfinished()
+			continue
+		}
+		if u.err != nil {
+			return true
+		}
+		if !u.fromClient() || u.alone {
+			return true
+		}
+		u.dialOwed()
+		if u.splices = u.splicesUp(); u.splices > 0 {
+			return true
+		}
+		if u.large && u.buf.Drained() {
+			u.release()
+		}
+	}
+}
+
+// awaitsRoom reports whether the next request still has to wait for the queue.
+func (c *conn) awaitsRoom() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.paused
+}
+
+// resumeReadingLocked wakes up if the queue has room again or the connection has ended, whose input is discarded. In a
+// drain the queue has to be empty: its last response announces the close, and an unread request was not forwarded.
+func (c *conn) resumeReadingLocked() {
+	room := c.queue.isLow()
+	if c.p.draining.holds() {
+		room = c.queue.len() == 0
+	}
+	if room || c.end.last() {
+		c.paused = false
+		c.client.Wake()
+	}
+}
+
+// fromClient forwards as much of the buffer as is complete. It returns false if up has to leave its read loop.
+func (u *up) fromClient() bool {
+	b := u.buf
+	for b.R < b.W {
+		switch u.state {
+		case upDiscard:
+			u.c.noteRace()
+			b.R = b.W
+			return true
+		case upOpaque:
+			return false
+		case upSniff:
+			switch u.sniff(b.Bytes()) {
+			case modeH2:
+				u.becomeH2()
+				continue
+			case undecided:
+				if u.awaitSniff() {
+					return true
+				}
+				fallthrough
+			case opaque:
+				u.passAsBytes()
+				return false
+			}
+			u.state = upHead
+		case upDecide:
+			u.awaitDecision()
+		case upPreface:
+			if u.takePreface() {
+				return true
+			}
+		case upH2:
+			if u.forwardFrames() {
+				return true
+			}
+		case upWS:
+			u.forwardWebSocket()
+		case upHead, upBody:
+			if done, leave := u.forwardRequests(); leave {
+				return false
+			} else if done {
+				return true
+			}
+		}
+	}
+	return true
+}
+
+// dialOwed connects to the app if the client's first bytes are no whole request: it may speak first nevertheless.
+func (u *up) dialOwed() {
+	if u.owes && u.c.app == nil && !u.c.hasEnded() && u.account() {
+		_ = u.c.dial() // once more for a request, or carryUp ends the connection
+	}
+	u.owes = false
+}
+
+// passAsBytes makes the connection opaque.
+func (u *up) passAsBytes() {
+	c := u.c
+	u.clearDeadline()
+	u.state = upOpaque
+	c.mu.Lock()
+	isCounted := c.mode == opaque // the app spoke first
+	c.mode, c.arriving = opaque, false
+	c.recountLocked()
+	c.mu.Unlock()
+	switch {
+	case isCounted:
+	case c.hello.Load() != nil && c.in.tls == nil:
+		c.noteOpaque(counters.OpaqueTLS)
+	default:
+		c.noteOpaque(counters.OpaqueUnknown)
+	}
+	u.dialOwed()
+}
+
+// awaitDecision waits until the app has answered an upgrade, which decides what the client sends next.
+func (u *up) awaitDecision() {
+	c := u.c
+	select {
+	case <-c.decided:
+	case <-c.ended:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.mode == opaque:
+		u.state = upOpaque
+	case c.mode == modeWS:
+		u.state = upWS
+	case c.mode == modeH2:
+		u.state = upPreface
+	case c.end.last():
+		u.state = upDiscard
+	default:
+		u.state = upHead
+	}
+}
+
+// carryUp forwards what has been read, and then everything.
+func (u *up) carryUp() {
+	c := u.c
+	if b := u.buf; b != nil {
+		u.carried = uint64(b.W - b.R)
+		if c.app != nil && b.R < b.W {
+			c.cameFromClient()
+			if err := c.app.Send(b.Bytes(), false); err != nil {
+				c.client.Shut()
+			}
+		}
+		u.release()
+	}
+	if c.app == nil { // the app is unreachable, and no protocol has a reply for that
+		_ = c.client.CloseWrite()
+		return
+	}
+	u.carried += c.carry(c.app, c.client)
+	if c.hasEnded() { // read on, so that no reset overtakes our last bytes
+		_, _ = io.Copy(io.Discard, c.client)
+	}
+}

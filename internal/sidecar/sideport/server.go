@@ -1,0 +1,184 @@
+package sideport
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	headTimeout = 10 * time.Second // for a request's head and body, so that a silent peer keeps no connection
+	idleTimeout = 5 * time.Minute  // a tool that polls reuses its connection
+	maxHead     = 16 << 10         // bytes; net/http adds 4 KiB
+	maxBody     = 64 << 10         // bytes of a request's body; no command has one
+
+	// WriteTime limits how long a response may take to be written.
+	WriteTime = 10 * time.Second
+
+	// maxConnections is for the probes and scrapes of a pod: a few at a time.
+	maxConnections = 128
+
+	// maxOwn and maxHooks are for the requests that Hold and HoldHook hold: a few for each container of a pod.
+	maxOwn   = 64
+	maxHooks = 32
+
+	// The kernel's buffers count as the pod's memory, too.
+	sendBuffer    = 64 << 10
+	receiveBuffer = 16 << 10
+)
+
+// New returns a server with limits on everything that peers can make it keep. Its listener has to be wrapped by Limit.
+// Hold and HoldHook do not work if ConnState is replaced.
+func New(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           withoutBody(h),
+		ReadHeaderTimeout: headTimeout,
+		WriteTimeout:      WriteTime,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHead,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, c)
+		},
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if held, ok := c.(*conn); ok && state == http.StateIdle { // its response has been sent
+				held.move(held.of.open)
+			}
+		},
+	}
+}
+
+type connKey struct{}
+
+// withoutBody reads a request's body, with a deadline: net/http would read it without one before it writes the
+// response.
+func withoutBody(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			control := http.NewResponseController(w)
+			_ = control.SetReadDeadline(time.Now().Add(headTimeout))
+			if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
+				http.Error(w, "requests to this port must not have a body", http.StatusRequestEntityTooLarge)
+				return
+			}
+			_ = control.SetReadDeadline(time.Time{})
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// Limit bounds the open connections of a listener. Requests that wait, as preStop hooks do, have shares of their own:
+// they take no connection from probes and scrapes.
+func Limit(ln net.Listener) net.Listener {
+	l := &listener{Listener: ln, open: newSlots(maxConnections), own: newSlots(maxOwn), hooks: newSlots(maxHooks)}
+	l.hooks.keepFirst = true
+	return l
+}
+
+type listener struct {
+	net.Listener
+	open, own, hooks *slots
+}
+
+// Accept is net.Listener's.
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if t, ok := c.(*net.TCPConn); ok {
+		_, _ = t.SetWriteBuffer(sendBuffer), t.SetReadBuffer(receiveBuffer)
+	}
+	held := &conn{Conn: c, of: l}
+	held.move(l.open)
+	return held, nil
+}
+
+// conn is a connection of a listener with a limit.
+type conn struct {
+	net.Conn
+	of *listener
+
+	mu     sync.Mutex
+	slot   *slot
+	closed bool
+}
+
+// move takes a slot of a share in place of the present one.
+func (c *conn) move(to *slots) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.slot != nil && c.slot.slots == to {
+		return
+	}
+	if c.slot != nil {
+		c.slot.release()
+	}
+	c.slot = to.take(c.RemoteAddr().String(), func() { _ = c.Conn.Close() })
+}
+
+// Close is net.Conn's.
+func (c *conn) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.slot.release()
+	c.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// Hold keeps the connection of a request that waits without a deadline, in the share of requests from the same pod:
+// until its response has been sent, connections of others do not end it. From release on the response has WriteTime.
+func Hold(w http.ResponseWriter, r *http.Request) (release func()) {
+	return hold(w, r, func(l *listener) *slots { return l.own })
+}
+
+// HoldHook is Hold for a preStop hook that arrives from the node. Any peer with the pod's token can send one, so these
+// have a share of their own: of an address that sends too many, the first and the latest are kept.
+func HoldHook(w http.ResponseWriter, r *http.Request) (release func()) {
+	return hold(w, r, func(l *listener) *slots { return l.hooks })
+}
+
+func hold(w http.ResponseWriter, r *http.Request, share func(*listener) *slots) (release func()) {
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Time{})
+	if c, ok := r.Context().Value(connKey{}).(*conn); ok {
+		c.move(share(c.of))
+	}
+	return func() { _ = control.SetWriteDeadline(time.Now().Add(WriteTime)) }
+}
+
+// answerTime limits how long the end of a server waits for the responses that are due.
+const answerTime = 200 * time.Millisecond
+
+// Due is read-locked by each request in progress: the end of a server waits for them, and only for them, while
+// http.Server.Shutdown also waits for connections without a request.
+type Due struct{ sync.RWMutex }
+
+// Wait waits for the requests in progress, for 200 ms at most. The caller then ends the server, which cancels the
+// contexts of the others, and calls rest to wait for these.
+func (d *Due) Wait() (rest func()) {
+	answered := make(chan struct{})
+	go func() { defer close(answered); d.Lock() }()
+	select {
+	case <-answered:
+	case <-time.After(answerTime):
+	}
+	return func() { <-answered; d.Unlock() }
+}
+
+// lastChunk is how long End waits for the last chunks of responses.
+const lastChunk = 20 * time.Millisecond
+
+// End closes a server whose handlers have returned. net/http writes a response's last chunk after the handler, so End
+// waits for that, but not for long: a connection without a request would block Shutdown.
+func End(server *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), lastChunk)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		_ = server.Close()
+	}
+}

@@ -1,0 +1,258 @@
+package sockets
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+)
+
+// probe sends a request each second on a connection of its own, until ctx ends.
+func probe(ctx context.Context, k *fakeKernel, from netip.Addr, takes time.Duration) {
+	for ctx.Err() == nil {
+		c := k.connects()
+		c.do(func(time.Time) { c.Remote = netip.AddrPortFrom(from, c.Remote.Port()) })
+		c.asks()
+		time.Sleep(takes)
+		c.answers()
+		c.closes()
+		time.Sleep(second - takes)
+	}
+}
+
+// Each row is a pod's last seconds: when the hook returns, and with which verdict.
+// Defaults: 5 s minimum drain, 2 s quiet time and idle grace, 30 s grace period.
+func TestWait(t *testing.T) {
+	const exact = 40 * time.Millisecond // the kernel's jiffies, and collecting reports
+	finishes := func(c drain.Config) drain.Config { c.App = drain.AppFinishes; return c }
+	for _, tt := range []struct {
+		name    string
+		o       Options
+		blind   bool // the kernel does not report ends
+		config  func(drain.Config) drain.Config
+		before  func(k *fakeKernel) // the hook begins
+		play    func(ctx context.Context, k *fakeKernel)
+		want    time.Duration
+		late    time.Duration // how much more it may be
+		verdict drain.Verdict
+		open    string // in the report
+	}{
+		{name: "no clients", want: 5 * second, verdict: drain.Clean},
+		{name: "an idle pool", play: func(_ context.Context, k *fakeKernel) {
+			for range 10 {
+				c := k.connects()
+				c.asks()
+				time.Sleep(fakeJiffy)
+				c.answers()
+			}
+		}, want: 5 * second, verdict: drain.Assumed},
+		{name: "probes by way of Istio's ambient mesh do not extend the quiet time", play: func(ctx context.Context, k *fakeKernel) {
+			probe(ctx, k, ambientProbes[0], fakeJiffy)
+		}, want: 5 * second, late: exact, verdict: drain.Clean},
+		{name: "which other clients do, to a third of the grace period", play: func(ctx context.Context, k *fakeKernel) {
+			probe(ctx, k, netip.MustParseAddr("10.0.0.2"), fakeJiffy)
+		}, want: 10 * second, late: second, verdict: drain.Clean},
+		{name: "a slow request from the node of an ambient pod is busy", play: func(_ context.Context, k *fakeKernel) {
+			c := k.connects()
+			c.do(func(time.Time) { c.Remote = netip.AddrPortFrom(ambientProbes[1], 40000) })
+			c.asks()
+			time.Sleep(12 * second)
+			c.answers()
+			c.closes()
+		}, want: 12 * second, late: exact, verdict: drain.Clean},
+		{name: "a slow request, then the connection is closed", play: func(_ context.Context, k *fakeKernel) {
+			c := k.connects()
+			c.asks()
+			time.Sleep(12 * second)
+			c.answers()
+			c.closes()
+		}, want: 12 * second, late: exact, verdict: drain.Clean},
+		{name: "the same without reports of the kernel", blind: true, play: func(_ context.Context, k *fakeKernel) {
+			c := k.connects()
+			c.asks()
+			time.Sleep(12 * second)
+			c.answers()
+			c.closes()
+		}, want: 12 * second, late: sockdiag.MaxBlind, verdict: drain.Clean},
+		{name: "a slow request on a connection that is kept: the idle grace more", play: func(_ context.Context, k *fakeKernel) {
+			c := k.connects()
+			c.asks()
+			time.Sleep(12 * second)
+			c.answers()
+		}, want: 14 * second, late: exact, verdict: drain.Assumed},
+		{name: "a late client moves the end by the quiet time", play: func(_ context.Context, k *fakeKernel) {
+			time.Sleep(4500 * time.Millisecond)
+			c := k.connects()
+			c.asks()
+			c.answers()
+			c.closes()
+		}, want: 6500 * time.Millisecond, late: lookMax, verdict: drain.Clean},
+		{name: "a client that asks each second and never learns has a third of the grace period", play: func(ctx context.Context, k *fakeKernel) {
+			c := k.connects()
+			for ctx.Err() == nil {
+				c.asks()
+				time.Sleep(fakeJiffy)
+				c.answers()
+				time.Sleep(second)
+			}
+		}, want: 10 * second, late: 2 * second, verdict: drain.Assumed},
+		{name: "a request that is never answered: the app's own time is left to it", play: func(ctx context.Context, k *fakeKernel) {
+			k.connects().asks()
+		}, want: 25 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
+		{name: "an opaque open connection", o: Options{Opaque: true}, play: func(_ context.Context, k *fakeKernel) {
+			k.connects()
+		}, want: 25 * second, late: exact, verdict: drain.Cut, open: string(Opaque)},
+		{name: "HTTP/2 on a port configured for it: a slow request, and then a quick one",
+			o: Options{OpaquePorts: []uint16{fakePort}}, play: func(_ context.Context, k *fakeKernel) {
+				c := k.connects()
+				c.asks()
+				time.Sleep(fakeJiffy)
+				c.asks()
+				time.Sleep(fakeJiffy)
+				c.answers() // the quick one
+				time.Sleep(18 * second)
+				c.closes()
+			}, want: 18 * second, late: 2*fakeJiffy + exact, verdict: drain.Clean},
+		{name: "a stream: three tokens and 12 s of silence", play: func(_ context.Context, k *fakeKernel) {
+			c := k.connects()
+			streams(c, 3)
+			time.Sleep(12 * second)
+			c.answers()
+			c.closes()
+		}, want: 13500 * time.Millisecond, late: exact, verdict: drain.Clean},
+		{name: "one whose tokens came before the hook", before: func(k *fakeKernel) {
+			streams(k.connects(), 3)
+			time.Sleep(4 * second)
+		}, play: func(_ context.Context, k *fakeKernel) {
+			time.Sleep(8 * second)
+			k.conns[0].closes()
+		}, want: 8 * second, late: exact, verdict: drain.Clean},
+		{name: "a pause that is longer than streams have: assumed", play: func(_ context.Context, k *fakeKernel) {
+			streams(k.connects(), 3)
+		}, want: 16500 * time.Millisecond, late: exact, verdict: drain.Assumed},
+		{name: "a long response that came at once is none", play: func(_ context.Context, k *fakeKernel) {
+			c := k.connects()
+			c.asks()
+			for range 10 {
+				c.answers()
+			}
+		}, want: 10 * second, late: exact, verdict: drain.Assumed},
+		{name: "nor is a slow one in one piece", before: func(k *fakeKernel) {
+			c := k.connects()
+			c.asks()
+			time.Sleep(10 * second)
+			c.answers()
+			time.Sleep(10 * second)
+		}, want: 5 * second, verdict: drain.Assumed},
+		{name: "the next request ends a stream", before: func(k *fakeKernel) {
+			streams(k.connects(), 10)
+		}, play: func(_ context.Context, k *fakeKernel) {
+			time.Sleep(second)
+			c := k.conns[0]
+			c.asks()
+			time.Sleep(2 * second)
+			c.answers()
+		}, want: 5 * second, late: exact, verdict: drain.Assumed},
+		{name: "a table that is no longer readable", play: func(_ context.Context, k *fakeKernel) {
+			time.Sleep(second)
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.broken = true
+		}, want: 25 * second, late: exact, verdict: drain.Cut},
+		{name: "an idle client and one that never pauses, of an app that finishes", config: finishes, play: func(ctx context.Context, k *fakeKernel) {
+			idle, c := k.connects(), k.connects()
+			idle.asks()
+			time.Sleep(fakeJiffy)
+			idle.answers()
+			for ctx.Err() == nil {
+				c.asks()
+				time.Sleep(fakeJiffy)
+				c.answers()
+				time.Sleep(second / 10)
+			}
+		}, want: 10 * second, late: exact, verdict: drain.Clean},
+		{name: "a request that takes longer, of an app that finishes", config: finishes, play: func(_ context.Context, k *fakeKernel) {
+			k.connects().asks()
+		}, want: 5 * second, late: exact, verdict: drain.Clean},
+		{name: "by hand, with a timeout", config: func(c drain.Config) drain.Config { return hook.Within(c, 20*second) },
+			play: func(_ context.Context, k *fakeKernel) { k.connects().asks() }, want: 20 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
+		{name: "a timeout shorter than the minimum drain", config: func(c drain.Config) drain.Config { return hook.Within(c, 3*second) },
+			want: 3 * second, late: exact, verdict: drain.Clean},
+		{name: "a short grace period: a quarter of it is left", config: func(c drain.Config) drain.Config {
+			c.GracePeriod = 8 * second
+			return hook.Until(c, hook.DefaultLeave)
+		}, play: func(_ context.Context, k *fakeKernel) { k.connects().asks() }, want: 6 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := &fakeKernel{acks: acks{inStride: map[ends]bool{}}}
+				if !tt.blind {
+					k.gone = make(chan struct{}, 1)
+				}
+				config := hook.Until(drain.DefaultConfig(), hook.DefaultLeave)
+				if tt.config != nil {
+					config = tt.config(config)
+				}
+				o := tt.o
+				o.Ports, o.IdleGrace, o.Log = []uint16{fakePort}, config.IdleGrace, quiet()
+				o.StreamPause = DefaultStreamPause
+				if tt.before != nil {
+					tt.before(k)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				var played sync.WaitGroup
+				defer played.Wait()
+				defer cancel()
+				if tt.play != nil {
+					played.Go(func() { tt.play(ctx, k) })
+				}
+				synctest.Wait()
+				r, err := hook.Wait(t.Context(), newPlane(o, k.kernel()), config, quiet())
+				if err != nil {
+					t.Fatal(err)
+				}
+				took := time.Duration(r.Duration)
+				if took < tt.want || took > tt.want+tt.late || r.Verdict != tt.verdict {
+					t.Errorf("%s after %v; want %s after %v and at most %v more\n%+v", r.Verdict, took, tt.verdict, tt.want, tt.late, r)
+				}
+				if tt.open != "" && (len(r.Open) != 1 || !strings.Contains(r.Open[0].Request, tt.open)) {
+					t.Errorf("open: %+v", r.Open)
+				}
+			})
+		})
+	}
+}
+
+// streams asks and gets so many pieces, one each half second.
+func streams(c *fakeConn, pieces int) {
+	c.asks()
+	for range pieces {
+		time.Sleep(second / 2)
+		c.answers()
+	}
+}
+
+// Stopping the hook ends the watch at once.
+func TestWaitStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &fakeKernel{gone: make(chan struct{}, 1)}
+		k.connects().asks()
+		ctx, cancel := context.WithTimeout(t.Context(), 7*second)
+		defer cancel()
+		o := Options{Ports: []uint16{fakePort}, IdleGrace: 2 * second, Log: quiet()}
+		r, err := hook.Wait(ctx, newPlane(o, k.kernel()), hook.Until(drain.DefaultConfig(), hook.DefaultLeave), quiet())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Verdict != drain.Quit || time.Duration(r.Duration) != 7*second {
+			t.Errorf("%+v", r)
+		}
+	})
+}

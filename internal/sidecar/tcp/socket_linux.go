@@ -1,0 +1,362 @@
+package tcp
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Socket is a TCP connection for the hot path: its system calls bypass the scheduler's hand-over, which a non-blocking
+// socket does not need, and allocate nothing. It joins the runtime's poller only when something has to be waited for.
+//
+// Receive, Send, CloseWrite, Close and Move use TLS if there is any. Everything else (Read, Write, deadlines, counts of
+// bytes, Shut) acts on the TCP connection. One goroutine reads at a time, and Close follows the last read.
+type Socket struct {
+	tls    *tlsLayer // nil without TLS; set before the socket is used
+	remote netip.AddrPort
+	out    output // guarded by the caller's lock
+
+	mu                    sync.Mutex // guards what follows; held during system calls, of which none waits
+	fd                    int        // -1 once it is closed
+	file                  *os.File   // nil until something is waited for
+	raw                   syscall.RawConn
+	readUntil, writeUntil time.Time // deadlines as set; zero for none
+	woken                 bool      // by Wake
+}
+
+// output is a write in progress.
+type output struct {
+	left []byte
+	more bool
+	err  error
+	rest func(fd uintptr) bool // Socket.sendRest, made once
+}
+
+// NewSocket takes over the descriptor of a connection that does not block.
+func NewSocket(fd int, remote netip.AddrPort) *Socket { return &Socket{fd: fd, remote: remote} }
+
+// poll returns the socket in the runtime's poller.
+func (s *Socket) poll() (syscall.RawConn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return nil, net.ErrClosed
+	}
+	if s.raw == nil {
+		s.file = os.NewFile(uintptr(s.fd), "")
+		s.raw, _ = s.file.SyscallConn() // fails only without a file
+		if s.woken {
+			_ = s.file.SetReadDeadline(time.Now())
+		} else if !s.readUntil.IsZero() {
+			_ = s.file.SetReadDeadline(s.readUntil)
+		}
+		if !s.writeUntil.IsZero() {
+			_ = s.file.SetWriteDeadline(s.writeUntil)
+		}
+	}
+	return s.raw, nil
+}
+
+// WhenReadable calls f, now and each time when there may be something to read, until it returns true or the read
+// deadline has come.
+func (s *Socket) WhenReadable(f func(fd uintptr) bool) error {
+	s.mu.Lock()
+	raw, fd, woken := s.raw, s.fd, s.woken
+	s.mu.Unlock()
+	if raw == nil {
+		for try := 0; try < 2 && fd >= 0 && !woken; try++ {
+			if try > 0 {
+				runtime.Gosched() // when all others wait, it may be there
+			}
+			if f(uintptr(fd)) {
+				return nil
+			}
+		}
+		var err error
+		if raw, err = s.poll(); err != nil {
+			return err
+		}
+	}
+	return waitError(raw.Read(f))
+}
+
+// waitError is an error of waiting in the runtime's poller: the deadline has come, or the file is closed.
+func waitError(err error) error {
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return net.ErrClosed
+}
+
+// Send writes all of p. With more, the kernel holds the last segment back to share a packet with the next write or FIN.
+func (s *Socket) Send(p []byte, more bool) error {
+	if s.tls != nil {
+		return s.tls.send(p, more)
+	}
+	return s.SendClear(p, more)
+}
+
+// SendClear is Send below TLS.
+func (s *Socket) SendClear(p []byte, more bool) error {
+	s.out.left, s.out.more, s.out.err = p, more, nil
+	done := false
+	if err := s.control(func(fd int) { done = s.sendRest(uintptr(fd)) }); err != nil || done {
+		return errors.Join(err, s.out.err)
+	}
+	raw, err := s.poll()
+	if err != nil {
+		return err
+	}
+	if s.out.rest == nil {
+		s.out.rest = s.sendRest
+	}
+	if err := waitError(raw.Write(s.out.rest)); err != nil {
+		return err
+	}
+	return s.out.err
+}
+
+// sendRest returns false to wait for room.
+func (s *Socket) sendRest(fd uintptr) bool {
+	o := &s.out
+	flags := uintptr(unix.MSG_NOSIGNAL)
+	if o.more {
+		flags |= unix.MSG_MORE
+	}
+	for len(o.left) > 0 {
+		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&o.left[0])), uintptr(len(o.left)), flags, 0, 0)
+		switch errno {
+		case 0:
+			o.left = o.left[n:]
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return false
+		default:
+			o.err = os.NewSyscallError("send", errno)
+			return true
+		}
+	}
+	return true
+}
+
+// Receive reads into p without waiting. fd is the socket's own, from the callback of WhenReadable. It returns EAGAIN if
+// there is nothing to read, and 0 without an error at the end.
+func (s *Socket) Receive(fd uintptr, p []byte) (int, syscall.Errno) {
+	if s.tls != nil {
+		return s.tls.receive(fd, p)
+	}
+	return receive(fd, p)
+}
+
+func receive(fd uintptr, p []byte) (int, syscall.Errno) {
+	for {
+		// recvfrom is cheaper than read: it skips the file layer.
+		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), 0, 0, 0)
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
+}
+
+// Read reads below TLS.
+func (s *Socket) Read(p []byte) (n int, err error) {
+	var errno syscall.Errno
+	if err := s.WhenReadable(func(fd uintptr) bool {
+		n, errno = receive(fd, p)
+		return errno != unix.EAGAIN
+	}); err != nil {
+		return 0, err
+	}
+	switch {
+	case errno != 0:
+		return 0, os.NewSyscallError("read", errno)
+	case n == 0 && len(p) > 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// Write writes below TLS.
+func (s *Socket) Write(p []byte) (int, error) {
+	err := s.SendClear(p, false)
+	return len(p) - len(s.out.left), err
+}
+
+// CloseWrite sends the FIN, after TLS' close_notify (RFC 8446, 6.1). It does not wait for a write in progress.
+func (s *Socket) CloseWrite() error {
+	if s.tls != nil {
+		return s.tls.closeWrite()
+	}
+	return s.shutdown(unix.SHUT_WR)
+}
+
+// Shut ends both directions and wakes all goroutines that wait on the socket. Close would wait for their system calls.
+func (s *Socket) Shut() { _ = s.shutdown(unix.SHUT_RDWR) }
+
+func (s *Socket) shutdown(how uintptr) error {
+	var errno syscall.Errno
+	err := s.control(func(fd int) { _, _, errno = syscall.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), how, 0) })
+	return errors.Join(err, failed("shutdown", errno))
+}
+
+// Close closes the socket, with close_notify.
+func (s *Socket) Close() error {
+	if s.tls != nil {
+		_ = s.tls.closeWrite()
+	}
+	return s.CloseClear()
+}
+
+// CloseClear is Close below TLS.
+func (s *Socket) CloseClear() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fd := s.fd
+	if fd < 0 {
+		return net.ErrClosed
+	}
+	s.fd = -1
+	if s.file != nil {
+		return s.file.Close()
+	}
+	_, _, errno := syscall.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) // without SO_LINGER it does not wait
+	return failed("close", errno)
+}
+
+// SetLinger with 0 makes Close send a reset.
+func (s *Socket) SetLinger(seconds int32) (err error) {
+	closed := s.control(func(fd int) {
+		err = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: seconds})
+	})
+	return errors.Join(closed, err)
+}
+
+// SetNoDelay lets each write be sent at once, as the first one is in any case.
+func (s *Socket) SetNoDelay() {
+	_ = s.control(func(fd int) { _ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) })
+}
+
+// LocalAddr is our end; empty if the socket is closed.
+func (s *Socket) LocalAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(s.local())
+}
+
+func (s *Socket) local() netip.AddrPort {
+	at, size := unix.RawSockaddrInet6{}, uint32(unix.SizeofSockaddrInet6)
+	_ = s.control(func(fd int) {
+		_, _, _ = syscall.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&at)), uintptr(unsafe.Pointer(&size)))
+	})
+	return addrPort(&at)
+}
+
+// RemoteAddr is the peer's end.
+func (s *Socket) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(s.remote) }
+
+// IsFrom reports whether the peer has the address of another's.
+func (s *Socket) IsFrom(other *Socket) bool { return s.remote.Addr() == other.remote.Addr() }
+
+// control calls f unless the socket is closed.
+func (s *Socket) control(f func(fd int)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return net.ErrClosed
+	}
+	f(s.fd)
+	return nil
+}
+
+func failed(name string, errno syscall.Errno) error {
+	if errno != 0 {
+		return os.NewSyscallError(name, errno)
+	}
+	return nil
+}
+
+// IsBroken reports whether a connection that is not being read has been reset.
+func IsBroken(fd uintptr) bool {
+	look := []unix.PollFd{{Fd: int32(fd)}}
+	_, err := unix.Poll(look, 0)
+	return err == nil && look[0].Revents&unix.POLLERR != 0
+}
+
+// Unsent is how many bytes the peer's kernel has not acknowledged; 0 if the socket is closed.
+func (s *Socket) Unsent() int { return s.ioctl(unix.SIOCOUTQ) }
+
+// Unread is how many bytes wait to be read.
+func (s *Socket) Unread() int { return s.ioctl(unix.SIOCINQ) }
+
+func (s *Socket) ioctl(req uint) (n int) {
+	_ = s.control(func(fd int) { n, _ = unix.IoctlGetInt(fd, req) })
+	return n
+}
+
+// Transferred is how many bytes the kernel has received and the peer has acknowledged. Either may include a FIN.
+func (s *Socket) Transferred() (received, sent uint64) {
+	_ = s.control(func(fd int) {
+		if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			received, sent = info.Bytes_received, info.Bytes_acked
+		}
+	})
+	return received, sent
+}
+
+// Wake wakes the goroutine that waits in WhenReadable, whatever the deadline is. That goroutine calls WasWoken.
+func (s *Socket) Wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.woken = true
+	if s.file != nil {
+		_ = s.file.SetReadDeadline(time.Now())
+	}
+}
+
+// WasWoken reports whether err, of a read, is due to Wake rather than to the deadline, which it then restores.
+func (s *Socket) WasWoken(err error) bool {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.woken
+	if s.woken = false; was {
+		_ = s.file.SetReadDeadline(s.readUntil)
+	}
+	return was
+}
+
+// SetReadDeadline replaces the read deadline, and a Wake that has had no effect yet shows when it expires.
+func (s *Socket) SetReadDeadline(t time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.readUntil = t
+	if s.file == nil {
+		return nil
+	}
+	return s.file.SetReadDeadline(t)
+}
+
+// SetWriteDeadline replaces the write deadline.
+func (s *Socket) SetWriteDeadline(t time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writeUntil = t
+	if s.file == nil {
+		return nil
+	}
+	return s.file.SetWriteDeadline(t)
+}
+
+// SetDeadline sets the deadlines of both directions.
+func (s *Socket) SetDeadline(t time.Time) error {
+	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
+}

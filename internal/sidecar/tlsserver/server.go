@@ -1,0 +1,114 @@
+// Package tlsserver terminates the TLS of a listener, with a certificate that may be replaced meanwhile.
+package tlsserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate"
+)
+
+// Options configure how TLS is terminated. Optional fields have defaults.
+type Options struct {
+	Cert, Key string // PEM files: a certificate with its chain, and its key
+
+	// ClientCA is a PEM file of the authorities for clients' certificates. Empty: clients need none.
+	ClientCA string
+
+	// ALPN are the protocols on offer, "h2" and "http/1.1", the preferred first. Bytes are forwarded unchanged: a client
+	// that agrees on h2 uses HTTP/2 with the app, which must accept it without TLS (prior knowledge). nil is http/1.1
+	// alone, and nothing on a listener of TCP.
+	ALPN []string
+
+	MinVersion uint16 // tls.VersionTLS12 (the default) or tls.VersionTLS13
+}
+
+// Check reports whether the options are complete.
+func (o *Options) Check() error {
+	if o.Cert == "" || o.Key == "" {
+		return errors.New("tls-cert and tls-key must be set together, and with every other tls- option")
+	}
+	return nil
+}
+
+// Server terminates the TLS of one listener.
+type Server struct {
+	Config  *tls.Config
+	Timeout time.Duration // of a handshake
+
+	files      *certificate.Files
+	handshakes [2]atomic.Uint64 // full, resumed
+	failures   [reasons]atomic.Uint64
+	reloads    [2]atomic.Uint64 // succeeded, failed
+}
+
+// New reads the certificate, which must exist. ALPN offers protocols unless the options name some.
+func New(o *Options, protocols []string, timeout time.Duration, listener string, log *slog.Logger) (*Server, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		files:   &certificate.Files{Cert: o.Cert, Key: o.Key, ClientCA: o.ClientCA, Log: log},
+		Timeout: timeout,
+	}
+	if err := s.files.Load(); err != nil {
+		return nil, err
+	}
+	if err := certificate.Valid(s.files.Leaf()); err != nil {
+		log.Warn("serving with an invalid certificate: there is no other", "listener", listener, "file", o.Cert, "error", err)
+	}
+	s.Config = &tls.Config{
+		GetCertificate: s.files.Certificate,
+		MinVersion:     max(o.MinVersion, tls.VersionTLS12),
+		CipherSuites:   certificate.Suites(),
+		NextProtos:     o.ALPN,
+		// Small first records cost a system call each, and most responses fit one large record.
+		DynamicRecordSizingDisabled: true,
+	}
+	if o.ALPN == nil {
+		s.Config.NextProtos = protocols
+	}
+	if o.ClientCA != "" {
+		s.Config.ClientAuth = tls.RequireAndVerifyClientCert
+		base := s.Config.Clone()
+		// New authorities hold for new connections. Session ticket keys stay those of the outer configuration.
+		var latest atomic.Pointer[tls.Config]
+		s.Config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			c, cas := latest.Load(), s.files.ClientCAs()
+			if c == nil || c.ClientCAs != cas {
+				c = base.Clone()
+				c.ClientCAs = cas
+				latest.Store(c)
+			}
+			return c, nil
+		}
+	}
+	return s, nil
+}
+
+// Follow reloads the files when they change, until ctx ends.
+func (s *Server) Follow(ctx context.Context) { _ = s.files.Run(ctx, s.countReload) }
+
+// Reload reloads the files now. If it fails, the previous certificate stays in use and the log has the reason.
+func (s *Server) Reload() { s.countReload(s.files.Reload()) }
+
+func (s *Server) countReload(err error) { count(&s.reloads, err != nil) }
+
+// Succeeded counts a handshake.
+func (s *Server) Succeeded(resumed bool) { count(&s.handshakes, resumed) }
+
+// count counts in the first or the second of two counters.
+func count(counters *[2]atomic.Uint64, second bool) {
+	i := 0
+	if second {
+		i = 1
+	}
+	counters[i].Add(1)
+}
+
+// Failed counts a failed handshake.
+func (s *Server) Failed(r Reason) { s.failures[r].Add(1) }

@@ -1,0 +1,76 @@
+package carrier
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// PathWait, followed by the pod's token, is the agent's path that drains the pod: the httpGet form of lastcall's hook.
+const PathWait = "/wait/"
+
+// IsWaitGet reports whether a hook is lastcall's httpGet.
+func IsWaitGet(h *corev1.LifecycleHandler) bool {
+	return h != nil && h.HTTPGet != nil && strings.HasPrefix(h.HTTPGet.Path, PathWait)
+}
+
+// WaitFlags are the flags of a hook that runs lastcall wait, without what runs before the wait (Before); false for other
+// hooks.
+func WaitFlags(h *corev1.LifecycleHandler) ([]string, bool) {
+	if h == nil || h.Exec == nil || len(h.Exec.Command) < 2 || path.Base(h.Exec.Command[0]) != "lastcall" {
+		return nil, false
+	}
+	flags := h.Exec.Command[1:]
+	if i := slices.Index(flags, "--"); i >= 0 {
+		flags = flags[:i]
+	}
+	i := slices.Index(flags, "wait")
+	if i < 0 {
+		return nil, false
+	}
+	return flags[i+1:], true
+}
+
+// Before is what lastcall wait --before runs before it waits, a command or a URL with header fields; nil for nothing.
+func Before(h *corev1.LifecycleHandler) []string {
+	if _, ok := WaitFlags(h); !ok {
+		return nil
+	}
+	if i := slices.Index(h.Exec.Command, "--"); i >= 0 {
+		return h.Exec.Command[i+1:]
+	}
+	return nil
+}
+
+// IsNative reports whether an init container is a native sidecar.
+func IsNative(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+// IsPilotDrain reports whether a hook is the one that Istio gives a native sidecar.
+func IsPilotDrain(h *corev1.LifecycleHandler) bool {
+	return h != nil && h.Exec != nil && slices.Contains(h.Exec.Command, "pilot-agent") &&
+		slices.Contains(h.Exec.Command, "drain")
+}
+
+// shellless are parts of the names of images without a shell.
+var shellless = []string{"distroless", "/static", "scratch", "chainguard/", "cgr.dev/"}
+
+// external are the usual programs of hooks, which few images contain.
+var external = []string{"sh", "bash", "ash", "sleep", "curl", "wget", "nc", "netstat", "killall", "kill"}
+
+// LacksProgram is the program of a hook that its image probably does not contain, so that the hook fails at once; empty if
+// there is none.
+func LacksProgram(image string, h *corev1.LifecycleHandler) string {
+	if h == nil || h.Exec == nil || len(h.Exec.Command) == 0 || strings.HasSuffix(image, "-debug") || strings.HasSuffix(image, ":debug") {
+		return ""
+	}
+	program := path.Base(h.Exec.Command[0])
+	lacks := slices.Contains(external, program) && slices.ContainsFunc(shellless, func(s string) bool { return strings.Contains(image, s) })
+	if !lacks {
+		return ""
+	}
+	return program
+}

@@ -1,0 +1,102 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/inject"
+)
+
+// Annotations of an Event whose termination has shown what the app does at SIGTERM with connections that only it can end.
+const (
+	AnnotationApp      = "lastcall.dev/app"      // finishes or exits
+	AnnotationWorkload = "lastcall.dev/workload" // of the pod, such as deployment/web
+)
+
+// maxApps is how many workloads are remembered, the latest.
+const maxApps = 4096
+
+// Apps is what terminations have shown of workloads' apps. It is in memory: a controller that starts reads it from the
+// Events that the API server still has, those of an hour by default.
+type Apps struct {
+	mu    sync.Mutex // guards what follows
+	shown map[string]shown
+	order []string // keys of shown, the oldest first
+}
+
+type shown struct {
+	app drain.AppEnd
+	pod string
+	at  time.Time
+}
+
+// noteApp adds to an Event what its report shows of the app.
+func noteApp(e *corev1.Event, pod *corev1.Pod, r drain.Report) {
+	if r.Finish != nil && r.Finish.App != "" && pod.Annotations[AnnotationWorkload] != "" {
+		e.Annotations = map[string]string{AnnotationApp: r.Finish.App, AnnotationWorkload: pod.Annotations[AnnotationWorkload]}
+	}
+}
+
+// learn takes what an Event shows, unless a later one has come before.
+func (a *Apps) learn(e *corev1.Event) {
+	text, workload := e.Annotations[AnnotationApp], e.Annotations[AnnotationWorkload]
+	app, err := drain.ParseAppEnd(text)
+	if err != nil || text == "" || workload == "" {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.shown == nil {
+		a.shown = map[string]shown{}
+	}
+	key := e.Namespace + "/" + workload
+	before, known := a.shown[key]
+	if known && before.at.After(e.LastTimestamp.Time) {
+		return
+	}
+	if a.shown[key] = (shown{app, e.InvolvedObject.Name, e.LastTimestamp.Time}); known {
+		return
+	}
+	if a.order = append(a.order, key); len(a.order) > maxApps {
+		delete(a.shown, a.order[0])
+		a.order = a.order[1:]
+	}
+}
+
+// Learned returns finishes if the latest termination of the pod's workload has shown it. An app that has exited is
+// unknown again: its next version may finish, and the trial before the last call shows it.
+func (a *Apps) Learned(namespace string, pod *metav1.ObjectMeta) inject.Learned {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.shown[namespace+"/"+carrier.WorkloadOf(pod)]
+	if s.app != drain.AppFinishes {
+		return inject.Learned{}
+	}
+	return inject.Learned{App: s.app, Why: fmt.Sprintf("the end of pod %s has shown it", s.pod)}
+}
+
+// recall reads the Events of earlier terminations.
+func (c *Controller) recall(ctx context.Context) error {
+	options := metav1.ListOptions{FieldSelector: "reportingComponent=" + reporter, Limit: missedPage}
+	for read := 0; read < maxApps; {
+		list, err := c.client.CoreV1().Events(metav1.NamespaceAll).List(ctx, options)
+		if err != nil {
+			return fmt.Errorf("list Events: %w", err)
+		}
+		for i := range list.Items {
+			c.apps.learn(&list.Items[i])
+		}
+		if read += len(list.Items); list.Continue == "" {
+			break
+		}
+		options.Continue = list.Continue
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package inject
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
+)
+
+// AppEndOf returns what the pod's app does at SIGTERM, and why that is assumed: the annotation, or what was learned.
+func AppEndOf(pod *corev1.Pod, learned Learned) (end drain.AppEnd, why string, err error) {
+	switch end, err = drain.ParseAppEnd(pod.Annotations[annotationApp]); {
+	case err != nil:
+		return end, "", fmt.Errorf("annotation %s is %q: must be %s, %s or %s", annotationApp, pod.Annotations[annotationApp],
+			drain.AppFinishes, drain.AppExits, drain.AppAuto)
+	case end != drain.AppAuto:
+		return end, "annotation " + annotationApp, nil
+	case learned.App != drain.AppAuto:
+		return learned.App, cmp.Or(learned.Why, "earlier terminations of the workload"), nil
+	}
+	return drain.AppAuto, "", nil
+}
+
+// readAppEnd passes it to the agent, or to the hook of a pod without one.
+func (j *injection) readAppEnd() error {
+	end, why, err := AppEndOf(j.pod, j.Learned)
+	if err != nil || end == drain.AppAuto {
+		return err
+	}
+	j.env.set(variableApp, end.String())
+	consequence := "it gets SIGTERM while its own TLS and other connections that are passed through are still open"
+	if end == drain.AppExits {
+		consequence = "connections that are passed through hold it until the last call"
+	}
+	j.note("the app %s at SIGTERM (%s): %s", end, why, consequence)
+	return nil
+}
+
+// announceAppEnd sets the variable in the container of a hook that runs without an agent. A value of the manifest is kept.
+func (j *injection) announceAppEnd(c *corev1.Container) {
+	if _, isSet := carrier.Variable(c, variableApp); !isSet && j.env.values[variableApp] != "" {
+		setVariable(c, variableApp, j.env.values[variableApp])
+	}
+}
+
+// tlsProtocols are the protocols, by their names in port names, that an app speaks in TLS of its own.
+var tlsProtocols = []string{"https", "tls", "ssl", "wss", "grpcs"}
+
+// TLSPorts are the ports of a pod's apps whose TLS seems to be the app's own: lastcall passes it through and does not see
+// its requests. Ports are recognized by their names, or else by their numbers.
+func TLSPorts(pod *corev1.Pod) []corev1.ContainerPort {
+	var out []corev1.ContainerPort
+	for _, c := range apps(&pod.Spec) {
+		for _, p := range c.Ports {
+			name := meshconfig.PortProtocol(p.Name)
+			if isTCP(p) && (slices.Contains(tlsProtocols, name) || name == "" && (p.ContainerPort == 443 || p.ContainerPort == 8443)) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// OpaqueEnd describes the end of connections to a port with TLS of the app's own; empty if the app finishes by itself.
+func OpaqueEnd(pod *corev1.Pod, learned Learned) string {
+	end, why, err := AppEndOf(pod, learned)
+	switch {
+	case err != nil || end == drain.AppFinishes:
+		return ""
+	case end == drain.AppExits:
+		return "open connections hold the app until the last call, which cuts them: it exits at SIGTERM (" + why + ")"
+	}
+	return "open connections hold the app until the last call, which cuts them: what it does at SIGTERM is unknown"
+}

@@ -1,0 +1,92 @@
+package inject
+
+import (
+	"bytes"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/kube/manifest"
+)
+
+const deploymentOf = `apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web-%d # a comment
+  namespace: shop
+spec:
+  replicas: 3
+  selector:
+    matchLabels: {app: web}
+  template:
+    metadata:
+      labels: {app: web}
+    spec:
+      containers:
+      - name: web
+        image: web:1
+        ports:
+        - containerPort: 8080
+        readinessProbe:
+          httpGet: {path: /healthz, port: 8080}
+`
+
+// manifestOf has n Deployments, as documents or as the items of a List.
+func manifestOf(n int, isList bool) []byte {
+	var out bytes.Buffer
+	if isList {
+		out.WriteString("apiVersion: v1\nkind: List\nitems:\n")
+	}
+	for i := range n {
+		one := fmt.Appendf(nil, deploymentOf, i)
+		if !isList {
+			out.WriteString("---\n")
+			out.Write(one)
+			continue
+		}
+		for j, line := range bytes.SplitAfter(bytes.TrimSuffix(one, []byte("\n")), []byte("\n")) {
+			if j == 0 {
+				out.WriteString("- ")
+			} else {
+				out.WriteString("  ")
+			}
+			out.Write(line)
+		}
+		out.WriteString("\n")
+	}
+	return out.Bytes()
+}
+
+// TestManifestIsLinear: ten times the objects take about ten times the processor time, not a hundred times. Both are
+// measured in one process, and its own time does not depend on other processes.
+func TestManifestIsLinear(t *testing.T) {
+	for form, isList := range map[string]bool{"documents": false, "a List": true} {
+		t.Run(form, func(t *testing.T) {
+			of := func(n int) time.Duration {
+				text, o := manifestOf(n, isList), testOptions()
+				before := processorTime(t)
+				out, done, err := Manifest(text, func(*manifest.Workload) Options { return o })
+				took := processorTime(t) - before
+				if err != nil || len(done) != n || bytes.Count(out, []byte("lastcall.dev/status")) != n {
+					t.Fatalf("%d of %d workloads, %v", len(done), n, err)
+				}
+				return took
+			}
+			of(50) // for what happens once
+			small, large := of(100), of(1000)
+			t.Logf("100 objects: %v, 1,000: %v", small, large)
+			if large > 30*small {
+				t.Errorf("ten times the objects take %.0f times as long", large.Seconds()/small.Seconds())
+			}
+		})
+	}
+}
+
+func processorTime(t *testing.T) time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano())
+}

@@ -1,0 +1,187 @@
+package inject
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
+)
+
+// Merge is what injection does with the preStop hook that an app already has.
+type Merge string
+
+const (
+	MergeAdds     Merge = "adds"       // there is none that does anything: lastcall's is added
+	MergeReplaces Merge = "replaces"   // lastcall's takes its place
+	MergeRuns     Merge = "runs first" // lastcall's runs it, and waits after it
+	MergeKeeps    Merge = "keeps"      // it stays, and lastcall's is not added
+)
+
+// PreStop is a decision about one container's preStop hook.
+type PreStop struct {
+	Merge Merge
+
+	// Sleep, of MergeReplaces, is the time that the replaced hook has slept. The drain lasts at least as long.
+	Sleep time.Duration
+}
+
+// PreStopOf decides about the preStop hook of an app container. lint, plan and rehearse use it too. A hook that only
+// sleeps waits for what lastcall's sees; any other may do something that the app needs.
+func PreStopOf(pod *corev1.Pod, c *corev1.Container) (PreStop, error) {
+	word, err := preStopWord(pod)
+	if err != nil {
+		return PreStop{Merge: MergeKeeps}, err
+	}
+	var own *corev1.LifecycleHandler
+	if c.Lifecycle != nil {
+		own = c.Lifecycle.PreStop
+	}
+	isIdle := own == nil || own.Sleep == nil && own.HTTPGet == nil && (own.Exec == nil || len(own.Exec.Command) == 0)
+	switch before := carrier.Before(own); {
+	case word == preStopNone, word == preStopKeep && !isIdle && !isOurHook(own):
+		return PreStop{Merge: MergeKeeps}, nil
+	case len(before) > 0 && word != preStopReplace:
+		return PreStop{Merge: MergeRuns}, nil
+	case isIdle, isOurHook(own):
+		return PreStop{Merge: MergeAdds}, nil
+	case word == preStopReplace:
+		return PreStop{Merge: MergeReplaces}, nil
+	}
+	if d, ok := carrier.OnlySleep(own); ok {
+		return PreStop{Merge: MergeReplaces, Sleep: d}, nil
+	}
+	return PreStop{Merge: MergeRuns}, nil
+}
+
+// The values of annotationPreStop; empty merges.
+const (
+	preStopKeep    = "keep"
+	preStopReplace = "replace"
+	preStopNone    = "none"
+)
+
+// preStopWord is the pod's setting for its own hooks.
+func preStopWord(pod *corev1.Pod) (string, error) {
+	switch said := pod.Annotations[annotationPreStop]; said {
+	case "", preStopKeep, preStopReplace, preStopNone:
+		return said, nil
+	default:
+		return "", fmt.Errorf("annotation %s is %q: must be %s, %s or %s", annotationPreStop, said, preStopKeep, preStopReplace,
+			preStopNone)
+	}
+}
+
+// sleepsReplaced is the longest sleep among the hooks that lastcall's replace, those of meshes' proxies included.
+func (j *injection) sleepsReplaced() (longest time.Duration) {
+	for _, c := range carrier.Containers(&j.pod.Spec) {
+		if p, err := PreStopOf(j.pod, c); err == nil {
+			longest = max(longest, p.Sleep)
+		}
+	}
+	return longest
+}
+
+// keepSleeps makes the drain as long as the sleep that it replaces: its author knows how long clients take to notice. The
+// annotation keeps the time for a second injection, which does not see the sleep.
+func (j *injection) keepSleeps() (changed bool) {
+	d := j.sleepsReplaced()
+	if !j.merges() || d <= j.settings.MinimumDrain.Value {
+		return false
+	}
+	j.env.set(variableMinimumDrain, d.String())
+	j.pod.Annotations[annotationMinimumDrain] = d.String()
+	return true
+}
+
+// isReplaceable reports whether a proxy's own hook gives way to lastcall's: there is none, an earlier one of lastcall's, or
+// one that only sleeps. No hook of a proxy runs before lastcall's: the common ones wait until Envoy is idle by themselves.
+func (j *injection) isReplaceable(own *corev1.LifecycleHandler) bool {
+	word, _ := preStopWord(j.pod)
+	_, sleeps := carrier.OnlySleep(own)
+	return own == nil || isExecHook(own) || word == preStopReplace || word == "" && sleeps
+}
+
+// before is what the hook of a container must run before it waits; nil for nothing.
+func (j *injection) before(c *corev1.Container) []string {
+	if p, err := PreStopOf(j.pod, c); err != nil || p.Merge != MergeRuns {
+		return nil
+	}
+	own := c.Lifecycle.PreStop
+	if earlier := carrier.Before(own); earlier != nil {
+		return earlier
+	}
+	if own.Exec != nil {
+		return own.Exec.Command
+	}
+	get := own.HTTPGet
+	port, ok := j.resolve(c, get.Port)
+	if !ok {
+		j.note("container %s: its preStop names port %s, which no container has: it is not run", c.Name, get.Port.String())
+		return nil
+	}
+	host := get.Host
+	if host == "" {
+		host = "localhost"
+	}
+	at := url.URL{Scheme: "http", Host: net.JoinHostPort(host, port.String())}
+	if get.Scheme == corev1.URISchemeHTTPS {
+		at.Scheme = "https"
+	}
+	path, query, _ := strings.Cut(get.Path, "?")
+	at.Path, at.RawQuery = "/"+strings.TrimPrefix(path, "/"), query
+	out := []string{at.String()}
+	for _, h := range get.HTTPHeaders {
+		out = append(out, h.Name+": "+h.Value)
+	}
+	return out
+}
+
+// running adds to a hook what it runs before it waits, for limit at most.
+func running(h *corev1.LifecycleHandler, before []string, limit time.Duration) *corev1.LifecycleHandler {
+	if len(before) > 0 {
+		h.Exec.Command = append(append(h.Exec.Command, "--before", limit.String(), "--"), before...)
+	}
+	return h
+}
+
+// Restored is the hook that lastcall's runs before it waits; nil for none.
+func Restored(h *corev1.LifecycleHandler) *corev1.LifecycleHandler {
+	before := carrier.Before(h)
+	if len(before) == 0 {
+		return nil
+	}
+	at, err := url.Parse(before[0])
+	if err != nil || at.Scheme != "http" && at.Scheme != "https" {
+		return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: before}}
+	}
+	get := &corev1.HTTPGetAction{Path: at.RequestURI(), Port: intstr.Parse(at.Port()), Scheme: corev1.URIScheme(strings.ToUpper(at.Scheme))}
+	if host := at.Hostname(); host != "localhost" {
+		get.Host = host
+	}
+	for _, line := range before[1:] {
+		name, value, _ := strings.Cut(line, ": ")
+		get.HTTPHeaders = append(get.HTTPHeaders, corev1.HTTPHeader{Name: name, Value: value})
+	}
+	return &corev1.LifecycleHandler{HTTPGet: get}
+}
+
+// hookDeadline is the last moment at which a hook without an agent ends.
+func (j *injection) hookDeadline() time.Duration {
+	leave := hook.DefaultLeave
+	if j.settings.Margin.IsSet() {
+		leave = j.settings.Margin.Value
+	}
+	return hook.Until(j.settings.Drain(), leave).LastCallAfter()
+}
+
+// joined is a hook without an agent that runs the container's own before it waits.
+func (j *injection) joined(h *corev1.LifecycleHandler, c *corev1.Container) *corev1.LifecycleHandler {
+	return running(h, j.before(c), j.hookDeadline())
+}

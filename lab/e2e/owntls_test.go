@@ -1,0 +1,130 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"crypto/tls"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var comparisons = flag.Bool("comparisons", false, "also make the rollouts of TestOwnTLS whose losses have no limit")
+
+// TestOwnTLS replaces 4 replicas of an app that terminates its TLS, while 60 clients keep their connections and send POSTs
+// of 20 ms to 6 s whose bodies cannot be sent again. Only the app can end such connections between two requests.
+func TestOwnTLS(t *testing.T) {
+	const name, requests = "web", 1351
+	own := func(app string) map[string]string {
+		return map[string]string{"lastcall.dev/app": app}
+	}
+	for _, way := range []struct {
+		name        string
+		labels      map[string]string
+		annotations map[string]string
+		mode        string // of libraryserver
+		most        [2]int // lost, with HTTP/1.1 and HTTP/2; -1: any number
+	}{
+		{"finishes", nil, own("finishes"), "shutdown", [2]int{2, 2}},
+		{"auto, an app that finishes", nil, nil, "shutdown", [2]int{2, -1}},
+		{"exits", nil, own("exits"), "die", [2]int{10, -1}},
+		{"bare, an app that finishes", map[string]string{}, nil, "shutdown", [2]int{-1, -1}},
+		{"bare, an app that exits", map[string]string{}, nil, "die", [2]int{-1, -1}},
+	} {
+		for i, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
+			if way.most[i] < 0 && !*comparisons {
+				t.Logf("%s, %s: only with -comparisons, since its losses have no limit", way.name, protocol)
+				continue
+			}
+			t.Run(way.name+", "+protocol, func(t *testing.T) {
+				n := newNamespace(t, way.labels)
+				n.Apply(app{
+					name: name, image: "local/libraryserver:" + *tag, args: []string{way.mode, "tls"}, replicas: 4, annotations: way.annotations,
+					probe: "httpGet: {path: /get, port: http, scheme: HTTPS}",
+				}.manifest())
+				n.Available(name)
+				var stop atomic.Bool
+				loaded := make(chan *result)
+				go func() { loaded <- keptTLS("https://"+n.address(name, 80), i == 1, &stop, requests) }()
+				time.Sleep(3 * time.Second)
+				old := n.pods(name)
+				n.Kubectl("rollout", "restart", "deployment", name)
+				n.Available(name)
+				for _, p := range old {
+					n.gone(p)
+				}
+				stop.Store(true)
+				r := <-loaded
+				ends := n.Kubectl("get", "events", "--field-selector", "reportingComponent=lastcall.dev/webhook", "-o", "custom-columns=REASON:.reason,MESSAGE:.message", "--no-headers")
+				t.Logf("%s, %s: %v\n%s", way.name, protocol, r, ends)
+				if most := way.most[i]; most >= 0 && r.failed() > most || r.requests < requests {
+					t.Errorf("%v; want at most %d of at least %d", r, most, requests)
+				}
+			})
+		}
+	}
+}
+
+// keptTLS has 60 clients with connections of their own; with HTTP/2 five of six share one. It ends when stop is set and
+// enough requests have been made.
+func keptTLS(url string, http2 bool, stop *atomic.Bool, least int) *result {
+	r := &result{failures: map[string]int{}}
+	transport := func() *http.Client {
+		return &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: http2, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	}
+	shared := transport()
+	var clients sync.WaitGroup
+	for i := range 60 {
+		c := transport()
+		if http2 && i%6 != 0 {
+			c = shared
+		}
+		clients.Go(func() {
+			defer c.CloseIdleConnections()
+			for {
+				r.Lock()
+				if r.requests++; stop.Load() && r.requests > least {
+					r.requests--
+					r.Unlock()
+					return
+				}
+				r.Unlock()
+				takes := 0.02 + rand.Float64()/10
+				if rand.IntN(10) == 0 {
+					takes = 6 * rand.Float64()
+				}
+				if why := askOnce(c, fmt.Sprintf("%s/delay/%.3f", url, takes)); why != "" {
+					r.Lock()
+					r.failures[why]++
+					r.Unlock()
+				}
+				time.Sleep(time.Duration(rand.ExpFloat64() * 0.3 * float64(time.Second)))
+			}
+		})
+	}
+	clients.Wait()
+	return r
+}
+
+// askOnce is ask with a body that no client library can send again.
+func askOnce(c *http.Client, url string) (why string) {
+	response, err := c.Post(url, "text/plain", io.MultiReader(strings.NewReader("x")))
+	if err != nil {
+		return err.Error()[strings.LastIndexByte(err.Error(), ':')+1:]
+	}
+	defer func() { _ = response.Body.Close() }()
+	if _, err = io.ReadAll(response.Body); err != nil {
+		return "cut answer"
+	}
+	if response.StatusCode != http.StatusOK {
+		return response.Status
+	}
+	return ""
+}

@@ -1,0 +1,141 @@
+package service
+
+import (
+	"bytes"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
+	"github.com/lastcall-dev/lastcall/rehearsal/node"
+	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
+)
+
+// pythonServer finishes its requests at SIGTERM; without its second line it has no handler.
+const pythonServer = `import http.server, os, signal, sys, threading
+signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=s.shutdown).start())
+class H(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+    def log_message(self, *_): pass
+http.server.ThreadingHTTPServer.daemon_threads = True
+s = http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), H)
+s.serve_forever()
+`
+
+const nodeServer = `const s = require('http').createServer((q, r) => r.end('ok')).listen(process.env.PORT, '127.0.0.1');`
+
+// An app without a handler for SIGTERM runs until SIGKILL, as in a container, with every language; so does the shell that
+// starts it. The result names the cause, and raises no grace period.
+func TestAppIsPID1(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes ten seconds")
+	}
+	request, err := load.ParseRequest("GET /")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, unhandled, _ := strings.Cut(pythonServer, "\n")
+	_, unhandled, _ = strings.Cut(unhandled, "\n")
+	unhandled = "import http.server, os\n" + unhandled
+	quoted := func(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+	var all sync.WaitGroup
+	for _, tt := range []struct {
+		name, needs, command string
+		ending, cause        string
+	}{
+		{"Python", "python3", "python3 -c " + quoted(unhandled), "SIGKILL", "python3 ignores SIGTERM"},
+		{"Python with a handler", "python3", "python3 -c " + quoted(pythonServer), "exit 0", ""},
+		{"Node", "node", "node -e " + quoted(nodeServer), "SIGKILL", "node"},
+		{"Node with a handler", "node", "node -e " + quoted(nodeServer+"process.on('SIGTERM', () => process.exit(7))"), "exit 7", ""},
+		{"a shell", "python3", "sh -c " + quoted("python3 -c "+quoted(pythonServer)+"; true"), "SIGKILL", "sh is PID 1 and does not pass"},
+		{"a shell with exec", "python3", "sh -c " + quoted("exec python3 -c "+quoted(pythonServer)), "exit 0", ""},
+	} {
+		if _, err := exec.LookPath(tt.needs); err != nil {
+			t.Logf("%s: %v", tt.name, err)
+			continue
+		}
+		all.Go(func() {
+			res, err := Run(t.Context(), Options{
+				Command: tt.command, Requests: []load.Request{request}, Strategies: []string{AsIs}, Propagation: Span{},
+				Pod: Pod{Grace: 3 * time.Second},
+			})
+			if err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+				return
+			}
+			row := res.Rows[0]
+			run := row.Runs[0]
+			if res.PID1 != "namespace" || row.EndedBy() != tt.ending || !strings.Contains(run.Cause, tt.cause) || (tt.cause == "") != (run.Cause == "") {
+				t.Errorf("%s: %s, ended by %s after %d ms, cause %q; want %s, %q", tt.name, res.PID1, row.EndedBy(), row.GoneMS(), run.Cause, tt.ending, tt.cause)
+			}
+			if killed := tt.ending == "SIGKILL"; killed && row.GoneMS() < 3000 || !killed && row.GoneMS() > 2500 {
+				t.Errorf("%s: gone after %d ms", tt.name, row.GoneMS())
+			}
+			var text bytes.Buffer
+			if err := res.WriteTable(&text, console.Style{}); err != nil {
+				t.Error(err)
+			}
+			if words := strings.Join(strings.Fields(text.String()), " "); !strings.Contains(words, run.Cause) || strings.Contains(words, "terminationGracePeriodSeconds of at least") {
+				t.Errorf("%s:\n%s", tt.name, &text)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// What the advice is at SIGKILL.
+func TestAdviceAtSIGKILL(t *testing.T) {
+	zero := time.Now()
+	at := func(s int) time.Time { return zero.Add(time.Duration(s) * time.Second) }
+	for _, tt := range []struct {
+		name       string
+		hook, kill int
+		took       time.Duration
+		want       string
+	}{
+		{"time was left", 2, 16, time.Second, outcome.AdviceLingers},
+		{"with a longer grace, the same", 2, 19, time.Second, outcome.AdviceLingers},
+		{"the hook has used it", 28, 30, 3 * time.Second, "at least 33"},
+		{"the request is too long", 0, 10, 12 * time.Second, "at least 18"},
+	} {
+		app := node.Ending{HookBegan: at(0), HookEnded: at(tt.hook), Terminated: at(tt.hook), Killed: at(tt.kill)}
+		tr := &trial{end: strategy.End{App: app}, options: &Options{Propagation: DefaultPropagation}}
+		if got := tr.fix(load.Reference{Took: tt.took}, load.Dropped, outcome.Killed, true); !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// A loss before SIGTERM is the hook's only if its client had not kept the connection.
+func TestAdviceInHook(t *testing.T) {
+	tr := &trial{options: &Options{Propagation: DefaultPropagation}}
+	for kept, want := range map[bool]string{true: outcome.AdviceKept, false: "the preStop hook stops the app too early"} {
+		if got := tr.fix(load.Reference{}, load.Dropped, outcome.InHook, kept); !strings.Contains(got, want) {
+			t.Errorf("kept %v: %q", kept, got)
+		}
+	}
+}
+
+// An app that fails at its start may lack variables: the error names them.
+func TestMissingVariables(t *testing.T) {
+	request, err := load.ParseRequest("GET /")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Run(t.Context(), Options{
+		Command: "sh -c 'echo no DB_URL >&2; exit 3'", Requests: []load.Request{request}, Strategies: []string{AsIs},
+		Pod: Pod{Missing: []string{"DB_URL (Secret db)"}},
+	})
+	if err == nil || !strings.Contains(err.Error(), "exit 3") || !strings.Contains(err.Error(), "DB_URL (Secret db)") {
+		t.Errorf("got %v", err)
+	}
+}
