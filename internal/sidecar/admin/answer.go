@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"bytes"
-	"encoding/json"
 	"net/http"
 	"time"
 )
@@ -18,7 +16,6 @@ type answer struct {
 const (
 	mediaText = "text/plain; charset=UTF-8"
 	mediaJSON = "application/json"
-	mediaHTML = "text/html; charset=UTF-8"
 )
 
 func text(status int, body string) answer {
@@ -27,25 +24,6 @@ func text(status int, body string) answer {
 
 func ok() answer { return text(http.StatusOK, "OK\n") }
 
-// encode is JSON without the escapes that only HTML needs.
-func encode(v any, indent string) ([]byte, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", indent)
-	err := encoder.Encode(v)
-	return b.Bytes(), err
-}
-
-// indented is JSON in Envoy's form: one blank per level.
-func indented(v any) answer {
-	b, err := encode(v, " ")
-	if err != nil {
-		return text(http.StatusInternalServerError, err.Error())
-	}
-	return answer{status: http.StatusOK, media: mediaJSON, body: b}
-}
-
 // write sends the response with Envoy's header fields, in lower case as in Envoy: scripts use grep on them.
 func (a answer) write(w http.ResponseWriter) {
 	h := w.Header()
@@ -53,7 +31,9 @@ func (a answer) write(w http.ResponseWriter) {
 	h["Content-Type"] = nil // no second one by net/http
 	h["cache-control"] = []string{"no-cache, max-age=0"}
 	h["x-content-type-options"] = []string{"nosniff"}
-	setOrigin(h)
+	h["date"] = []string{time.Now().UTC().Format(http.TimeFormat)}
+	h["Date"] = nil
+	h["server"] = []string{"envoy"}
 	w.WriteHeader(a.status)
 	_, _ = w.Write(a.body)
 	// Before the handler returns, so that the length is still unknown: Envoy's responses are chunked.
@@ -61,22 +41,4 @@ func (a answer) write(w http.ResponseWriter) {
 	if a.then != nil {
 		a.then()
 	}
-}
-
-// writeBadRequest is the response of Envoy's codec to malformed HTTP.
-func writeBadRequest(w http.ResponseWriter) {
-	const body = "Bad Request"
-	h := w.Header()
-	h["content-type"] = []string{"text/plain"}
-	h["Content-Type"] = nil
-	h["Connection"] = []string{"close"}
-	setOrigin(h)
-	w.WriteHeader(http.StatusBadRequest)
-	_, _ = w.Write([]byte(body))
-}
-
-func setOrigin(h http.Header) {
-	h["date"] = []string{time.Now().UTC().Format(http.TimeFormat)}
-	h["Date"] = nil
-	h["server"] = []string{"envoy"}
 }

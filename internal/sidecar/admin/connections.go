@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -35,10 +36,11 @@ func WriteConnections(list []pipe.Connection, format string) (media string, body
 		if list == nil {
 			list = []pipe.Connection{}
 		}
-		body, err = encode(struct {
-			Connections []pipe.Connection `json:"connections"`
-		}{list}, "")
-		return mediaJSON, body, err
+		var b bytes.Buffer
+		encoder := json.NewEncoder(&b)
+		encoder.SetEscapeHTML(false) // request lines contain &
+		err = encoder.Encode(map[string]any{"connections": list})
+		return mediaJSON, b.Bytes(), err
 	}
 	return "", nil, fmt.Errorf("format %q: must be text or json", format)
 }
@@ -96,8 +98,6 @@ func tlsText(t *tcp.TLSInfo) string {
 func age(ms drain.Millis) string {
 	d := time.Duration(ms).Round(time.Millisecond)
 	switch {
-	case d >= time.Hour:
-		return d.Truncate(time.Minute).String()
 	case d >= 10*time.Second:
 		return d.Truncate(time.Second).String()
 	case d >= time.Second:

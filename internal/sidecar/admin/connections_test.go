@@ -28,7 +28,7 @@ func TestConnections(t *testing.T) {
 	resp, body := ask(t, s, "GET", "/connections")
 	want := strings.Join([]string{
 		`PEER           LISTENER  APP             PROTOCOL  TLS              STATE       AGE     RECEIVED  SENT  REQUEST`,
-		`10.0.0.1:4711  web       127.0.0.1:8080  http/2    TLS 1.3 shop h2  busy        1h2m0s  100       2000  GET /\x1b[2J\t<a> 12s 200 and 1 more`,
+		`10.0.0.1:4711  web       127.0.0.1:8080  http/2    TLS 1.3 shop h2  busy        1h2m3s  100       2000  GET /\x1b[2J\t<a> 12s 200 and 1 more`,
 		`[::1]:80       web       127.0.0.1:8080  -         -                idle 500ms  999ms   0         0     -`,
 	}, "\n") + "\n"
 	if body != want || resp.Header.Get("Content-Type") != mediaText {

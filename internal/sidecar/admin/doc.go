@@ -5,8 +5,7 @@
 // statistics, the structure of a body) are Envoy's. The rest of Envoy's API is missing; docs/admin-api.md lists the
 // differences and their reasons.
 //
-//	handler.go     a request to its command: paths, methods, errors
-//	command.go     the list of commands
+//	handler.go     the list of commands; a request to its command: paths, methods, errors
 //	draining.go    /drain_listeners and /healthcheck, and their effects
 //	stat*.go       /stats: names, values, filters
 //	server.go      the listening socket, its connections, its end

@@ -54,9 +54,9 @@ func (d *draining) fail() {
 func (d *draining) pass() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	was := d.failed
+	wasFailed := d.failed
 	d.failed = false
-	if was && !d.drains {
+	if wasFailed && !d.drains {
 		d.unset(&d.idle)
 		d.plane.Resume()
 	}
@@ -140,21 +140,11 @@ func (s *Server) quit(query) answer {
 	return a
 }
 
-// ready is 200 while the server is live. As in Envoy, only a failed health check changes it, not a drain.
+// ready is 200 while the server is live. As in Envoy, only a failed health check changes it, not a drain. Envoy's other
+// states precede the serving of the data plane; the API is not available then.
 func (s *Server) ready(query) answer {
-	failed, _ := s.draining.state()
-	status := http.StatusOK
-	if failed {
-		status = http.StatusServiceUnavailable
+	if failed, _ := s.draining.state(); failed {
+		return text(http.StatusServiceUnavailable, "DRAINING\n")
 	}
-	return text(status, stateName(failed)+"\n")
-}
-
-// stateName is Envoy's server.state. The two states before the data plane serves do not occur: the API is not available
-// then. A failed health check is called draining, but a drain does not lead to it.
-func stateName(isFailed bool) string {
-	if isFailed {
-		return "DRAINING"
-	}
-	return "LIVE"
+	return text(http.StatusOK, "LIVE\n")
 }

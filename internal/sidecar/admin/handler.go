@@ -5,27 +5,35 @@ import (
 	"log/slog"
 	"net/http"
 	"path"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
 )
 
-// methods are those that Envoy's HTTP/1 parser accepts.
-var methods = strings.Fields("ACL BIND CHECKOUT COPY DELETE GET HEAD LINK LOCK MERGE MKACTIVITY MKCALENDAR MKCOL MOVE M-SEARCH NOTIFY OPTIONS PATCH POST " +
-	"PROPFIND PROPPATCH PURGE PUT REBIND REPORT SEARCH SOURCE SUBSCRIBE TRACE UNBIND UNLINK UNLOCK UNSUBSCRIBE")
+// command is one path of the API.
+type command struct {
+	path    string
+	mutates bool // POST only
+	do      func(*Server, query) answer
+}
+
+var commands = []command{
+	{path: "/connections", do: (*Server).connections},
+	{path: "/drain_listeners", mutates: true, do: (*Server).drainListeners},
+	{path: "/healthcheck/fail", mutates: true, do: (*Server).healthFail},
+	{path: "/healthcheck/ok", mutates: true, do: (*Server).healthOK},
+	{path: "/quitquitquit", mutates: true, do: (*Server).quit},
+	{path: "/ready", do: (*Server).ready},
+	{path: "/stats", do: (*Server).stats},
+	{path: "/stats/prometheus", do: (*Server).statsPrometheus},
+}
 
 // ServeHTTP handles one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.due.RLock()
 	defer s.due.RUnlock()
 	s.own.begin()
-	if !slices.Contains(methods, r.Method) {
-		s.own.end(http.StatusBadRequest)
-		writeBadRequest(w)
-		return
-	}
 	// The response is made while its request counts: as in Envoy, the count includes the request for it.
 	a := s.answer(r)
 	s.own.end(a.status)
@@ -34,7 +42,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // answer is the response to a request.
 func (s *Server) answer(r *http.Request) answer {
-	c, found := s.command(r.URL.Path)
+	c, found := find(r.URL.Path)
 	if c.mutates || sideport.IsLoopback(r) { // at another address Prometheus may use a host name
 		if err := sideport.Foreign(r); err != nil {
 			return text(http.StatusForbidden, err.Error())
@@ -42,27 +50,42 @@ func (s *Server) answer(r *http.Request) answer {
 	}
 	switch {
 	case !found:
-		return text(http.StatusNotFound, "invalid path. "+s.commandList())
+		return notFound()
 	case c.mutates && r.Method != http.MethodPost:
 		return text(http.StatusMethodNotAllowed, fmt.Sprintf("Method %s not allowed, POST required.", r.Method))
 	}
 	if c.mutates {
-		s.throttle.Log(s.Log, slog.LevelInfo, time.Second, "admin request "+c.path, "query", r.URL.RawQuery, "peer", r.RemoteAddr)
+		s.throttle.Log(s.Log, slog.LevelInfo, time.Second, "admin request "+c.path,
+			"query", r.URL.RawQuery, "peer", r.RemoteAddr)
 	}
-	return c.do(s, parseQuery(r.URL.RawQuery))
+	return c.do(s, query(r.URL.RawQuery))
 }
 
-// command finds the command of a path. Envoy first merges slashes and resolves dots (Envoy Gateway requests //stats); a
+// find returns the command of a path. Envoy first merges slashes and resolves dots (Envoy Gateway requests //stats); a
 // slash at the end is another path.
-func (s *Server) command(p string) (command, bool) {
+func find(p string) (command, bool) {
 	clean := path.Clean("/" + p)
-	if len(clean) > 1 && strings.HasSuffix(p, "/") {
+	if strings.HasSuffix(p, "/") {
 		return command{}, false
 	}
-	for _, c := range s.table {
+	for _, c := range commands {
 		if c.path == clean {
 			return c, true
 		}
 	}
 	return command{}, false
+}
+
+// notFound lists the existing paths, as Envoy does.
+func notFound() answer {
+	var b strings.Builder
+	b.WriteString("invalid path. admin commands are:\n")
+	for _, c := range commands {
+		b.WriteString("  " + c.path)
+		if c.mutates {
+			b.WriteString(" (POST)")
+		}
+		b.WriteString("\n")
+	}
+	return text(http.StatusNotFound, b.String())
 }

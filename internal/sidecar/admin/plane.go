@@ -19,28 +19,14 @@ type Plane interface {
 	Resume()                        // undo Drain and CloseIdle
 }
 
-// addresses are those of a listener; the first names its statistics. One for all addresses is one socket for IPv4 and
-// IPv6; Istio lists 0.0.0.0 with :: as an additional address, and tools look for the former.
-func addresses(l *pipe.Listener) []netip.AddrPort {
+// statAddress is the address in the names of statistics: 0.0.0.0_8080, [__]_8080. Envoy replaces colons, which separate
+// a name from its value. One socket for IPv4 and IPv6 has the name that Istio gives it, by which tools find it.
+func statAddress(l *pipe.Listener) string {
 	at := tcp.AddrPort(l.Addr)
 	if at.Addr() == netip.IPv6Unspecified() {
-		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), at}
+		at = netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port())
 	}
-	return []netip.AddrPort{at}
-}
-
-// statAddress is the address in the names of statistics: 0.0.0.0_8080, [__]_8080.
-// Envoy replaces colons, which separate a name from its value.
-func statAddress(l *pipe.Listener) string {
-	return strings.ReplaceAll(addresses(l)[0].String(), ":", "_")
-}
-
-// nameOf is the listener's name; if it has none, it is made from its address, as in Istio.
-func nameOf(l *pipe.Listener) string {
-	if l.Name != "" {
-		return l.Name
-	}
-	return statAddress(l)
+	return strings.ReplaceAll(at.String(), ":", "_")
 }
 
 // statPrefix is the middle of http.….downstream_cx_active. The semicolon is Istio's: it ends a prefix that contains

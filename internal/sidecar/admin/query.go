@@ -5,38 +5,16 @@ import (
 	"strings"
 )
 
-// query is the part of a URL after the question mark. Unlike url.Values it
-// keeps a plus as it is, as Envoy does: a+ is a regular expression.
-type query []parameter
+// query is the part of a URL after the question mark. Unlike url.Values it keeps a plus unchanged, as Envoy does: a+ is
+// a regular expression.
+type query string
 
-type parameter struct{ name, value string }
-
-func parseQuery(raw string) query {
-	var q query
-	for part := range strings.SplitSeq(raw, "&") {
-		if part == "" {
-			continue
-		}
-		name, value, _ := strings.Cut(part, "=")
-		if _, seen := q.get(decode(name)); !seen { // the first one counts
-			q = append(q, parameter{decode(name), decode(value)})
-		}
-	}
-	return q
-}
-
-// decode resolves %-escapes; invalid ones stay.
-func decode(s string) string {
-	if plain, err := url.PathUnescape(s); err == nil {
-		return plain
-	}
-	return s
-}
-
+// get returns the first value of a parameter.
 func (q query) get(name string) (value string, ok bool) {
-	for _, p := range q {
-		if p.name == name {
-			return p.value, true
+	for part := range strings.SplitSeq(string(q), "&") {
+		n, value, _ := strings.Cut(part, "=")
+		if decode(n) == name {
+			return decode(value), true
 		}
 	}
 	return "", false
@@ -46,4 +24,12 @@ func (q query) get(name string) (value string, ok bool) {
 func (q query) has(name string) bool {
 	_, ok := q.get(name)
 	return ok
+}
+
+// decode resolves %-escapes; invalid ones stay.
+func decode(s string) string {
+	if plain, err := url.PathUnescape(s); err == nil {
+		return plain
+	}
+	return s
 }

@@ -30,7 +30,6 @@ type Options struct {
 // Server serves the API on one address.
 type Server struct {
 	Options
-	table    []command
 	draining *draining
 	own      counts
 	throttle logs.Throttle
@@ -58,7 +57,6 @@ func Start(address string, o Options) (*Server, error) {
 	}
 	s := &Server{
 		Options:  o,
-		table:    commands(),
 		draining: &draining{plane: o.Plane, drainTime: o.DrainTime, idleAfter: o.IdleAfter},
 		began:    time.Now(),
 		listener: ln,

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"cmp"
-	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -149,20 +148,10 @@ func (s *Server) collectServer(b *book, listeners, connections uint64) {
 	manager := scope{kind: "listener_manager"}
 	b.counter(manager, "listener_stopped", listeners*flag(stopped))
 	b.gauge(manager, "total_listeners_active", listeners, true) // closed ones too, as in Envoy
-	b.gauge(manager, "total_listeners_draining", 0, false)
-	b.gauge(manager, "total_listeners_warming", 0, true)
 	b.gauge(manager, "workers_started", 1, true)
 
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
 	server := scope{kind: "server"}
-	b.gauge(server, "concurrency", uint64(runtime.GOMAXPROCS(0)), true)
-	b.gauge(server, "hot_restart_epoch", 0, false)
 	b.gauge(server, "live", flag(!failed), true)
-	b.gauge(server, "memory_allocated", m.HeapAlloc, true)
-	b.gauge(server, "memory_heap_size", m.HeapSys-m.HeapReleased, true)
-	b.gauge(server, "memory_physical_size", m.Sys-m.HeapReleased, true)
-	b.gauge(server, "parent_connections", 0, false)
 	b.gauge(server, "state", flag(failed), true)
 	b.gauge(server, "total_connections", connections, true)
 	b.gauge(server, "uptime", uint64(time.Since(s.began).Seconds()), true)

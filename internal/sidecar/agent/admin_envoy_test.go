@@ -2,7 +2,6 @@ package agent
 
 import (
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +15,7 @@ func TestAnswersAreEnvoys(t *testing.T) {
 
 	const web = "^http.ingress_http.downstream_(cx_(active|destroy|total)|rq_(active|total|[1-5]xx))$"
 	const listeners = `^listener.127.0.0.._\d%2B.downstream_cx_(active|destroy|total)$`
-	const server = `^server.(hot_restart_epoch|live|parent_connections|state|total_connections)$|^listener_manager.(listener_stopped|total_l|workers_s)`
+	const server = `^server.(live|state|total_connections)$|^listener_manager.(listener_stopped|total_listeners_active|workers_s)`
 	all := func(b string) string { return b }
 	for _, tt := range []struct {
 		name    string
@@ -25,22 +24,18 @@ func TestAnswersAreEnvoys(t *testing.T) {
 	}{
 		{"the whole answer", all, []string{
 			"GET /ready", "POST /ready", "PUT /ready", "HEAD /ready", "OPTIONS /ready", "GET //ready", "GET /x/.././ready", "GET /%72eady", "GET /ready?x",
-			"FOO /ready", "LINK /ready", "get /ready",
 			"GET /drain_listeners", "PUT /quitquitquit", "HEAD /drain_listeners", "GET /healthcheck/ok", "DELETE /healthcheck/fail",
 			"GET /stats?filter=nothing", "GET /stats?filter=nothing&format=json", "GET /stats/prometheus?filter=nothing",
-			"GET /stats?type=x", "GET /stats?format=xml", "GET /stats?histogram_buckets=x", "GET /stats/prometheus?type=x",
 			"GET /stats?filter=" + web, "POST /stats?filter=" + web, "GET /stats?filter=" + web + "&usedonly", "GET /stats?usedonly=0&filter=" + web,
-			"GET /stats?filter=" + web + "&format=json", "GET /stats?filter=" + web + "&type=Counters", "GET /stats?filter=" + web + "&type=Gauges&format=json",
-			"GET /stats?filter=" + web + "&format=text&type=All", "GET /stats?filter=" + web + "&type=TextReadouts", "GET /stats?format=&type=&filter=" + web,
-			"GET /stats/prometheus?filter=" + web, "GET /stats?format=prometheus&filter=" + web, "GET /stats/prometheus?usedonly&type=Counters&filter=" + web,
+			"GET /stats?filter=" + web + "&format=json", "GET /stats?filter=" + web + "&format=text", "GET /stats?format=&filter=" + web,
+			"GET /stats/prometheus?filter=" + web, "GET /stats?format=prometheus&filter=" + web, "GET /stats/prometheus?usedonly&filter=" + web,
 			"GET /stats?filter=" + listeners, "GET /stats?usedonly&filter=" + listeners, "GET /stats/prometheus?filter=" + listeners,
 			"GET /stats?filter=" + server, "GET /stats?usedonly&filter=" + server, "GET /stats?format=json&filter=" + server, "GET /stats/prometheus?filter=" + server,
 			"GET /stats?filter=^server.live$&filter=x", "GET /stats?filter=%5Eserver%5C.live%24",
 			"GET /stats/prometheus?filter=" + web + "|" + listeners + "|" + server,
-			"GET /listeners", "GET /listeners?format=json", "GET /listeners?format=xml", "HEAD /listeners",
 			"POST /healthcheck/fail", "GET /ready", "HEAD /ready", "GET /stats?filter=" + server, "POST /healthcheck/ok", "GET /ready", "GET /stats?filter=" + server,
 		}},
-		{"the head", func(string) string { return "" }, []string{"GET /stats?filter=[", "GET /stats/prometheus?filter=(", "GET /", "GET /stats?format=html", "GET /stats", "GET /help", "GET /nope", "GET /stats/", "HEAD /nope"}},
+		{"the head", func(string) string { return "" }, []string{"GET /stats?filter=[", "GET /stats/prometheus?filter=(", "GET /stats?format=xml", "GET /stats", "GET /nope", "GET /stats/", "HEAD /nope"}},
 	} {
 		for _, target := range tt.targets {
 			method, path, _ := strings.Cut(target, " ")
@@ -70,11 +65,10 @@ func TestAnswersAreEnvoys(t *testing.T) {
 	}
 
 	t.Run("all answers exist in Envoy", func(t *testing.T) {
-		ours := regexp.MustCompile(`^  /connections: `)
-		for _, target := range []string{"/help", "/nope", "/stats", "/stats?usedonly"} {
+		for _, target := range []string{"/stats", "/stats?usedonly"} {
 			theirs := lines(envoy.ask(t, "GET", target).body)
 			for line := range lines(own.ask(t, "GET", target).body) {
-				if !theirs[line] && !ours.MatchString(line) {
+				if !theirs[line] {
 					t.Errorf("%s has a line that Envoy has not: %s", target, line)
 				}
 			}
@@ -139,12 +133,9 @@ func TestDrainsAreEnvoys(t *testing.T) {
 					}
 				}
 			}
-			for name, s := range sides {
+			for _, s := range sides {
 				if tt.stops {
 					until(t, "stopped", func() bool { return refused(s.web) && refused(s.db) })
-				}
-				if got := s.ask(t, "GET", "/listeners").body; len(slices.Collect(strings.Lines(got))) != 2 {
-					t.Errorf("%s: after the drain it lists\n%s", name, got)
 				}
 			}
 		})
