@@ -20,7 +20,7 @@ func (s *settings) run(ctx context.Context, planes []drain.DataPlane, signals *s
 	for _, c := range s.config.Contradictions() {
 		s.log.Warn("timers contradict each other", "problem", c)
 	}
-	plane := &monitored{DataPlane: drain.Join(planes...), status: newStatus()}
+	plane := &monitored{DataPlane: drain.Join(planes...), status: new(status)}
 	served, err := s.serveSides(plane.status, signals)
 	if err != nil {
 		plane.Kill()

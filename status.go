@@ -1,39 +1,24 @@
 package lastcall
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/phase"
 )
 
-// status is what /ready and /prestop answer by.
+// status is the state behind /ready and /prestop.
 type status struct {
-	mu      sync.Mutex // guards what follows
-	ready   bool
+	phase.State
+	unready bool
 	phase   drain.Phase
-	changed chan struct{} // closed and replaced when phase changes
 }
 
-func newStatus() *status { return &status{ready: true, changed: make(chan struct{})} }
-
-func (s *status) setReady(ready bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ready = ready
-}
-
-func (s *status) enter(p drain.Phase) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.phase = p
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
+func (s *status) setReady(ready bool) { s.Set(func() { s.unready = !ready }) }
+func (s *status) enter(p drain.Phase) { s.Set(func() { s.phase = p }) }
 
 // statusServer serves the status address.
 func (s *settings) statusServer(st *status, signals *signals) *http.Server {
@@ -50,13 +35,13 @@ func (s *settings) statusServer(st *status, signals *signals) *http.Server {
 func (s *settings) statusHandler(st *status, signals *signals) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) {
-		st.mu.Lock()
-		ready, phase := st.ready, st.phase
-		st.mu.Unlock()
-		if !ready {
+		var now drain.Phase
+		var unready bool
+		st.Get(func() { now, unready = st.phase, st.unready })
+		if unready {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
-		_, _ = io.WriteString(w, phase.String()+"\n")
+		_, _ = io.WriteString(w, now.String()+"\n")
 	})
 	path := "/prestop"
 	if s.hookToken != "" {
@@ -64,31 +49,7 @@ func (s *settings) statusHandler(st *status, signals *signals) http.Handler {
 	}
 	mux.HandleFunc("GET "+path, func(_ http.ResponseWriter, r *http.Request) {
 		signals.send(drain.Hook)
-		st.awaitDrained(r.Context())
+		_ = st.Reached(r.Context(), &st.phase, drain.Drained)
 	})
 	return mux
-}
-
-// awaitDrained waits until a drain has ended, or is cancelled, or until ctx ends.
-func (s *status) awaitDrained(ctx context.Context) {
-	for begun := false; ; {
-		s.mu.Lock()
-		phase, changed := s.phase, s.changed
-		s.mu.Unlock()
-		switch phase {
-		case drain.Drained, drain.Done:
-			return
-		case drain.Serving:
-			if begun {
-				return
-			}
-		default:
-			begun = true
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
@@ -78,30 +78,15 @@ func (b *before) run(ctx context.Context, output io.Writer) error {
 	return c.Run()
 }
 
-// request is the kubelet's httpGet: any status is a success, and certificates are not verified. The kubelet sends it to
-// the pod's address, where an app may listen alone.
+// request is the kubelet's httpGet: any status is a success. The kubelet sends it to the pod's address, where an app may
+// listen alone.
 func (b *before) request(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.args[0], nil)
-	if err != nil {
-		return err
-	}
+	header := make(http.Header)
 	for _, field := range b.args[1:] {
 		name, value, _ := strings.Cut(field, ":")
-		if value = strings.TrimSpace(value); strings.EqualFold(name, "Host") {
-			req.Host = value
-		} else {
-			req.Header.Add(name, value)
-		}
+		header.Add(name, strings.TrimSpace(value))
 	}
-	req.Header.Set("Connection", "close")
-	transport := &http.Transport{DialContext: dialPod, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // as the kubelet
-	defer transport.CloseIdleConnections()
-	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, resp.Body)
+	_, err := probe.Get(ctx, b.args[0], header, dialPod)
 	return err
 }
 

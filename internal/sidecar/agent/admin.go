@@ -76,9 +76,9 @@ func (p adminPlane) Resume() {
 
 // unlessDraining calls f while no termination can begin.
 func (p *phases) unlessDraining(f func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.began.IsZero() || !p.ended.IsZero() {
-		f()
-	}
+	p.Get(func() {
+		if p.began.IsZero() || !p.ended.IsZero() {
+			f()
+		}
+	})
 }

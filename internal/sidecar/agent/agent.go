@@ -145,7 +145,7 @@ func newAgent(o Options) *agent {
 		o.Succession = noSuccession(o.Log)
 	}
 	return &agent{
-		Options: o, log: o.Log, phases: newPhases(), drainSignals: make(chan drain.Signal, 16),
+		Options: o, log: o.Log, phases: new(phases), drainSignals: make(chan drain.Signal, 16),
 		hooks: newHooks(), restarts: make(chan restartedContainer), presences: newPresences(),
 	}
 }
@@ -428,6 +428,3 @@ func (a *agent) appCode() int {
 	}
 	return code
 }
-
-// errNotDrained answers a hook when the agent ends in another way.
-var errNotDrained = errors.New("the agent ended before the drain was complete")

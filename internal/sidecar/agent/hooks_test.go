@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/phase"
 )
 
 // Hooks of one container share a wait, which lasts until the last of them has gone.
@@ -34,8 +36,8 @@ func TestHooksJoin(t *testing.T) {
 		if err := <-results; !errors.Is(err, context.DeadlineExceeded) || waits != 1 || cancelled != 0 {
 			t.Errorf("the first has gone: %v, %d waits, %d cancelled", err, waits, cancelled)
 		}
-		answer <- errNotDrained
-		if err := <-results; !errors.Is(err, errNotDrained) {
+		answer <- phase.ErrCancelled
+		if err := <-results; !errors.Is(err, phase.ErrCancelled) {
 			t.Errorf("the second got %v", err)
 		}
 

@@ -59,7 +59,7 @@ func TestMerge(t *testing.T) {
 	}))
 	defer app.Close()
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	metrics := newMetrics(newPhases())
+	metrics := newMetrics(new(phases))
 	m := &merge{
 		own: metrics.registry, app: app.URL, failed: metrics.scrapeFailed, log: slog.New(slog.DiscardHandler),
 		proxy: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(envoy)), nil },
@@ -113,7 +113,7 @@ func TestMergeOfALargeScrape(t *testing.T) {
 	}))
 	defer app.Close()
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	metrics := newMetrics(newPhases())
+	metrics := newMetrics(new(phases))
 	m := &merge{own: metrics.registry, app: app.URL, failed: metrics.scrapeFailed, log: slog.New(slog.DiscardHandler)}
 	server := httptest.NewServer(m)
 	defer server.Close()
@@ -136,7 +136,7 @@ func TestMergeOfALargeScrape(t *testing.T) {
 }
 
 func TestMergeDoesNotWaitLongerThanItsScraper(t *testing.T) {
-	metrics := newMetrics(newPhases())
+	metrics := newMetrics(new(phases))
 	m := &merge{own: metrics.registry, failed: metrics.scrapeFailed, log: slog.New(slog.DiscardHandler),
 		proxy: func(ctx context.Context) (io.ReadCloser, error) { <-ctx.Done(); return nil, ctx.Err() }}
 	scrape(t, m, "X-Prometheus-Scrape-Timeout-Seconds", "0.05")

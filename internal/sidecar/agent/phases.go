@@ -2,47 +2,15 @@ package agent
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/phase"
 )
-
-// changing is a state whose changes can be waited for.
-type changing struct {
-	mu     sync.Mutex    // guards the state
-	change chan struct{} // closed and replaced at every change
-}
-
-func (c *changing) set(f func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f()
-	close(c.change)
-	c.change = make(chan struct{})
-}
-
-// await waits until is returns true; mu is held during its calls.
-func (c *changing) await(ctx context.Context, is func() bool) error {
-	for {
-		c.mu.Lock()
-		done, change := is(), c.change
-		c.mu.Unlock()
-		if done {
-			return nil
-		}
-		select {
-		case <-change:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
 
 // phases is the state of the termination for hooks that wait for it, probes and metrics.
 type phases struct {
-	changing
+	phase.State
 	isUp   bool
 	starts bool // the app does not accept connections yet
 	phase  drain.Phase
@@ -55,25 +23,23 @@ type phases struct {
 	sigkillFrom string    // the source of that
 }
 
-func newPhases() *phases { return &phases{changing: changing{change: make(chan struct{})}} }
-
 // ready enters Serving, at the start or after a cancelled drain.
-func (p *phases) ready() { p.set(func() { p.isUp, p.phase = true, drain.Serving }) }
+func (p *phases) ready() { p.Set(func() { p.isUp, p.phase = true, drain.Serving }) }
 
 // awaitApp delays readiness until appAccepts.
-func (p *phases) awaitApp()   { p.set(func() { p.starts = true }) }
-func (p *phases) appAccepts() { p.set(func() { p.starts = false }) }
+func (p *phases) awaitApp()   { p.Set(func() { p.starts = true }) }
+func (p *phases) appAccepts() { p.Set(func() { p.starts = false }) }
 
 // watcher records one termination.
 func (p *phases) watcher(cfg drain.Config) drain.Watcher {
-	p.set(func() {
+	p.Set(func() {
 		p.began, p.ended, p.cfg = time.Now(), time.Time{}, cfg
 		if left := time.Until(p.sigkill); left > 0 {
 			p.cfg.GracePeriod = min(cfg.GracePeriod, left)
 		}
 	})
 	return drain.Watcher{Phase: func(now drain.Phase) {
-		p.set(func() {
+		p.Set(func() {
 			if now == drain.Done {
 				p.ended, p.hooked = time.Now(), p.phase == drain.Drained
 			}
@@ -84,7 +50,7 @@ func (p *phases) watcher(cfg drain.Config) drain.Watcher {
 
 // hasten records that SIGKILL comes at a moment. It returns false, and changes nothing, if the grace period ends no later.
 func (p *phases) hasten(at time.Time, from string, grace time.Duration) (isSooner bool) {
-	p.set(func() {
+	p.Set(func() {
 		began := time.Now()
 		if p.phase != drain.Serving {
 			began, grace = p.began, p.cfg.GracePeriod
@@ -98,41 +64,26 @@ func (p *phases) hasten(at time.Time, from string, grace time.Duration) (isSoone
 
 // deadline is what hasten recorded last.
 func (p *phases) deadline() (at time.Time, from string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.sigkill, p.sigkillFrom
+	p.Get(func() { at, from = p.sigkill, p.sigkillFrom })
+	return at, from
 }
 
 // begins waits until a termination begins, for atMost or until ctx ends, and reports whether it has.
 func (p *phases) begins(ctx context.Context, atMost time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
-	return p.await(ctx, func() bool { return p.phase != drain.Serving }) == nil
+	return p.Await(ctx, func() bool { return p.phase != drain.Serving }) == nil
 }
 
 // isEnding reports whether a termination has begun and was not cancelled.
 func (p *phases) isEnding() bool { return p.snapshot().phase != drain.Serving }
 
-// drained waits until the drain is complete. It returns errNotDrained when the drain was cancelled.
-func (p *phases) drained(ctx context.Context) error { return p.reached(ctx, drain.Drained) }
+// drained waits until the drain is complete. It returns phase.ErrCancelled when the drain was cancelled.
+func (p *phases) drained(ctx context.Context) error { return p.Reached(ctx, &p.phase, drain.Drained) }
 
 // leftToApp waits until an app may receive its SIGTERM: the drain is complete, or only the app can complete it.
 func (p *phases) leftToApp(ctx context.Context) error {
-	return p.reached(ctx, drain.Drained, drain.Finishing)
-}
-
-// reached waits for one of these phases, or the end.
-func (p *phases) reached(ctx context.Context, any ...drain.Phase) error {
-	begun, cancelled := false, false
-	err := p.await(ctx, func() bool {
-		cancelled = begun && p.phase == drain.Serving
-		begun = p.phase != drain.Serving || begun
-		return cancelled || p.phase == drain.Done || slices.Contains(any, p.phase)
-	})
-	if cancelled {
-		return errNotDrained
-	}
-	return err
+	return p.Reached(ctx, &p.phase, drain.Drained, drain.Finishing)
 }
 
 // snapshot is the state for metrics and probes.
@@ -147,18 +98,18 @@ type snapshot struct {
 	cfg       drain.Config  // of the latest drain
 }
 
-func (p *phases) snapshot() snapshot {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := snapshot{up: p.isUp, starts: p.starts, phase: p.phase, hooked: p.hooked, cfg: p.cfg}
-	switch {
-	case p.began.IsZero():
-	case p.ended.IsZero():
-		s.draining = true
-		s.duration = time.Since(p.began)
-		s.remaining = p.cfg.GracePeriod - s.duration
-	default:
-		s.duration = p.ended.Sub(p.began)
-	}
+func (p *phases) snapshot() (s snapshot) {
+	p.Get(func() {
+		s = snapshot{up: p.isUp, starts: p.starts, phase: p.phase, hooked: p.hooked, cfg: p.cfg}
+		switch {
+		case p.began.IsZero():
+		case p.ended.IsZero():
+			s.draining = true
+			s.duration = time.Since(p.began)
+			s.remaining = p.cfg.GracePeriod - s.duration
+		default:
+			s.duration = p.ended.Sub(p.began)
+		}
+	})
 	return s
 }

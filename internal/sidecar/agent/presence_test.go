@@ -31,8 +31,8 @@ func TestPresences(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPresences()
 				for _, end := range tt.ends {
-					p.set(func() { p.alive++ })
-					time.AfterFunc(time.Minute+end, func() { p.set(func() { p.alive--; p.ended++ }) })
+					p.Set(func() { p.alive++ })
+					time.AfterFunc(time.Minute+end, func() { p.Set(func() { p.alive--; p.ended++ }) })
 				}
 				time.Sleep(time.Minute)
 				p.begin()
@@ -50,7 +50,7 @@ func TestPresences(t *testing.T) {
 
 // TestPresent is a connection that ends with its process, whatever that was about to say.
 func TestPresent(t *testing.T) {
-	a := &agent{phases: newPhases(), presences: newPresences()}
+	a := &agent{phases: new(phases), presences: newPresences()}
 	s := &status{a: a}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/phase"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
@@ -197,7 +198,7 @@ func answerHook(w http.ResponseWriter, err error) {
 	switch {
 	case err == nil:
 		answer(w, "drained\n")
-	case errors.Is(err, errNotDrained):
+	case errors.Is(err, phase.ErrCancelled):
 		http.Error(w, err.Error(), http.StatusConflict)
 	}
 }

@@ -52,6 +52,7 @@ var layers = []struct{ folders, what string }{
 	{"internal/sidecar/outbound", "the app's captured outbound connections, forwarded to their destinations"},
 	{"internal/sidecar/probe", "asks the app as the kubelet's probes do"},
 	{"internal/sidecar/tcp", "sockets with TLS and splice; loopback by either family of addresses"},
+	{"internal/phase", "the phase of a termination, which hooks await"},
 	{"internal/listen", "listeners that stop without resetting a client, and resume; on every system"},
 	{"internal/sidecar/cgroup", "the memory that the container may use"},
 	{"internal/sidecar/counters", "counters and histograms of a listener"},

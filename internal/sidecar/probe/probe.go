@@ -2,6 +2,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -110,8 +111,8 @@ func (p *Probe) Check(ctx context.Context) error {
 	return err
 }
 
-// dial is net.Dialer's DialContext.
-type dial = func(ctx context.Context, network, address string) (net.Conn, error)
+// Dial is net.Dialer's DialContext.
+type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // dialFromSource connects from Source, and from any address to an app that listens on ::1 alone.
 func dialFromSource(ctx context.Context, network, address string) (net.Conn, error) {
@@ -127,7 +128,7 @@ func (p *Probe) Run(ctx context.Context, userAgent string) (int, error) {
 	return p.run(ctx, userAgent, tcp.DialLoopback)
 }
 
-func (p *Probe) run(ctx context.Context, userAgent string, dial dial) (int, error) {
+func (p *Probe) run(ctx context.Context, userAgent string, dial Dial) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.Timeout())
 	defer cancel()
 	switch {
@@ -150,7 +151,7 @@ func (p *Probe) run(ctx context.Context, userAgent string, dial dial) (int, erro
 	return p.get(ctx, userAgent, dial)
 }
 
-func (p *Probe) get(ctx context.Context, userAgent string, dial dial) (int, error) {
+func (p *Probe) get(ctx context.Context, userAgent string, dial Dial) (int, error) {
 	scheme := "http"
 	if strings.EqualFold(p.HTTPGet.Scheme, "https") {
 		scheme = "https"
@@ -159,28 +160,35 @@ func (p *Probe) get(ctx context.Context, userAgent string, dial dial) (int, erro
 	if err != nil {
 		return 0, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	header := http.Header{"User-Agent": {userAgent}}
+	for _, h := range p.HTTPGet.HTTPHeaders {
+		if strings.EqualFold(h.Name, "host") {
+			header.Del(h.Name) // the last one counts
+		}
+		header.Add(h.Name, h.Value)
+	}
+	return Get(ctx, target.String(), header, dial)
+}
+
+// Get requests a page as the kubelet does: certificates are not verified, and a redirect is a result. The header's Host
+// is the request's. It returns the status code after at most 10 KiB of the body.
+func Get(ctx context.Context, target string, header http.Header, dial Dial) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return 0, err
 	}
-	req.Header.Set("User-Agent", userAgent)
-	for _, h := range p.HTTPGet.HTTPHeaders {
-		if strings.EqualFold(h.Name, "host") {
-			req.Host = h.Value
-			continue
-		}
-		req.Header.Add(h.Name, h.Value)
-	}
+	req.Host = cmp.Or(header.Get("Host"), req.Host)
+	req.Header = header
 	transport := &http.Transport{
 		DialContext:       dial,
 		DisableKeepAlives: true,                                  // a probe checks that a new connection can be opened
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // as the kubelet's own probes do
 	}
-	resp, err := transport.RoundTrip(req) // a redirect is a result, as for the kubelet within one host
+	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return 0, err
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 10<<10)) // the kubelet reads as much
-	return resp.StatusCode, nil
+	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 10<<10)) // the kubelet reads as much
+	return resp.StatusCode, err
 }

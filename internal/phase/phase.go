@@ -1,0 +1,74 @@
+// Package phase has the state of a termination that others wait for: preStop hooks, probes, metrics.
+package phase
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// State guards data, and wakes those who wait for its changes. The zero value is ready for use.
+type State struct {
+	mu      sync.Mutex    // guards the caller's data
+	changed chan struct{} // closed at the next change; nil while no caller waits
+}
+
+// Set calls f, which changes the data.
+func (s *State) Set(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// Get calls f, which reads the data.
+func (s *State) Get(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// Await waits until is returns true, or until ctx ends. is reads the data.
+func (s *State) Await(ctx context.Context, is func() bool) error {
+	for {
+		s.mu.Lock()
+		if is() {
+			s.mu.Unlock()
+			return nil
+		}
+		if s.changed == nil {
+			s.changed = make(chan struct{})
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// ErrCancelled is returned by Reached after a drain that was cancelled.
+var ErrCancelled = errors.New("the drain was cancelled")
+
+// Reached waits until the phase now, a part of the data, is one of these or drain.Done. It returns ErrCancelled when the
+// data plane serves again after a drain.
+func (s *State) Reached(ctx context.Context, now *drain.Phase, any ...drain.Phase) error {
+	begun, cancelled := false, false
+	err := s.Await(ctx, func() bool {
+		cancelled = begun && *now == drain.Serving
+		begun = begun || *now != drain.Serving
+		return cancelled || *now == drain.Done || slices.Contains(any, *now)
+	})
+	if cancelled {
+		return ErrCancelled
+	}
+	return err
+}
