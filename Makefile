@@ -101,8 +101,6 @@ rehearse: ## the experiment: the effect of each way of stopping on a request in 
 
 bench: build ## comparison with Envoy, HAProxy, nginx and others, into BENCHMARKS.md; ARGS=quick prints in 3 minutes
 	@lab/peers/install -q
-	@# Caddy is for the benchmarks only: it is built once, and omitted if that fails.
-	@[ -x "$(PEERS)/bin/caddy" ] || CGO_ENABLED=0 GOWORK=off go build -C lab/peers/caddy -trimpath -ldflags "-s -w" -o "$(PEERS)/bin/caddy" github.com/caddyserver/caddy/v2/cmd/caddy || :
 	@$(WITH_PEERS) go run ./lab/bench $(ARGS)
 
 lint: ## gofmt, vet, staticcheck, builds for macOS and Windows, wording of all texts, known vulnerabilities

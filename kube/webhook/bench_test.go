@@ -10,7 +10,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
-// BenchmarkInject answers reviews of different pods, without the network. (With it: lab/bench/admission.)
+// BenchmarkInject answers reviews of different pods, without the network.
 func BenchmarkInject(b *testing.B) {
 	h := testHandler(b)
 	var reviews []string

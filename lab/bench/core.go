@@ -30,8 +30,8 @@ func onCore(core int, f func() error) error {
 const bound = "LASTCALL_BENCH_BOUND"
 
 // bindSelf starts this program again on the core of the load: its own clients then leave the proxies' core alone, and
-// its Go runtime counts one core. It has a network namespace of its own where that is wanted.
-func bindSelf(core int, isolated bool) error {
+// its Go runtime counts one core.
+func bindSelf(core int) error {
 	if os.Getenv(bound) != "" {
 		return nil
 	}
@@ -40,11 +40,6 @@ func bindSelf(core int, isolated bool) error {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	return onCore(core, func() error {
-		if isolated {
-			if err := isolate(); err != nil {
-				return err
-			}
-		}
 		return fmt.Errorf("start again on core %d: %w", core, syscall.Exec(self, os.Args, append(os.Environ(), bound+"=1")))
 	})
 }

@@ -14,11 +14,12 @@ import (
 )
 
 var (
-	halfTold   = &metric{title: "half of the FINs or GOAWAYs after the signal", show: milliseconds} // to those that can be closed at once
-	allTold    = &metric{title: "all FINs or GOAWAYs after the signal", show: milliseconds}
-	idleClosed = &metric{title: "idle all closed", show: milliseconds}           // from the signal
-	answersEnd = &metric{title: "answers to the last close", show: milliseconds} // from the app's answer to the last busy one's
-	exitAfter  = &metric{title: "last close to exit", show: milliseconds}        // the last close as the client sees it
+	halfAnnounced  = &metric{title: "half of the FINs or GOAWAYs after the signal", show: milliseconds} // to those that can be closed at once
+	allAnnounced   = &metric{title: "all FINs or GOAWAYs after the signal", show: milliseconds}
+	cutConnections = &metric{title: "connections cut", show: whole}
+	idleClosed     = &metric{title: "idle all closed", show: milliseconds}           // from the signal
+	answersEnd     = &metric{title: "answers to the last close", show: milliseconds} // from the app's answer to the last busy one's
+	exitAfter      = &metric{title: "last close to exit", show: milliseconds}        // the last close as the client sees it
 )
 
 // drainLimit is for all that a drain does.
@@ -33,16 +34,17 @@ var drainTable = &table{
 	how: func(b *bench) string {
 		return fmt.Sprintf("%s connections, half idle, half with a request that the app answers once the idle ones are closed; no minimum drain, "+
 			"so that idle connections are closed from the signal on. A busy HTTP/1.1 connection is closed with its response; the columns of FINs and GOAWAYs are "+
-			"about idle ones. The worst in brackets; the client is on one core with the app.", whole(float64(b.held)))
+			"about idle ones. Envoy and HAProxy do what they do at SIGTERM. A connection is cut if it ends without a FIN, or in HTTP/2 without a GOAWAY. The worst in brackets; the client is on one core with the app.", whole(float64(b.held)))
 	},
-	subjects: []string{"lastcall-http"},
+	subjects: []string{"lastcall-http", "envoy", "haproxy-http"},
 	cases:    []string{protocol1.title, protocol2.title},
-	columns: []column{middleAndWorst(halfTold), middleAndWorst(allTold).titled("all"), middleAndWorst(idleClosed), middleAndWorst(answersEnd),
-		total(lost), total(lostOf), middleAndWorst(exitAfter)},
+	columns: []column{middleAndWorst(halfAnnounced), middleAndWorst(allAnnounced).titled("all"), middleAndWorst(idleClosed), middleAndWorst(answersEnd),
+		total(lost), total(lostOf), total(cutConnections), middleAndWorst(exitAfter)},
 	aims: []aim{
-		{kase: protocol1.title, ours: "lastcall-http", of: allTold, limit: 0.2}, {kase: protocol2.title, ours: "lastcall-http", of: allTold, limit: 0.2},
+		{kase: protocol1.title, ours: "lastcall-http", of: allAnnounced, limit: 0.2}, {kase: protocol2.title, ours: "lastcall-http", of: allAnnounced, limit: 0.2},
 		{kase: protocol1.title, ours: "lastcall-http", of: exitAfter, limit: 0.05}, {kase: protocol2.title, ours: "lastcall-http", of: exitAfter, limit: 0.05},
 		{kase: protocol1.title, ours: "lastcall-http", of: lost, limit: 0}, {kase: protocol2.title, ours: "lastcall-http", of: lost, limit: 0},
+		{kase: protocol1.title, ours: "lastcall-http", of: cutConnections, limit: 0}, {kase: protocol2.title, ours: "lastcall-http", of: cutConnections, limit: 0},
 	},
 	takes: 5 * time.Second,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
@@ -53,7 +55,7 @@ var drainTable = &table{
 			return nil, err
 		}
 		defer app.stop()
-		proxy, err := b.proxy(ctx, t.subject, app, place{Env: drainNow, Clients: b.held + 100})
+		proxy, err := b.proxy(ctx, t.subject, app, place{Env: drainNow, HTTP2: t.kase == protocol2.title, Clients: b.held + 100})
 		if err != nil {
 			return nil, err
 		}
@@ -90,17 +92,17 @@ var drainTable = &table{
 			return nil, fmt.Errorf("signal: %w", err)
 		}
 		for _, c := range clients {
-			if p.tellsBusy || !c.busy {
-				<-c.told // no later than its deadline
+			if p.announcesToBusy || !c.busy {
+				<-c.announced // no later than its deadline
 			}
 		}
 		for _, c := range clients {
 			if !c.busy {
-				<-c.over
+				<-c.closed
 			}
 		}
 		released := time.Now()
-		if err := ask(ctx, http.MethodPost, app, releasePath, nil); err != nil {
+		if _, err := callApp(ctx, http.MethodPost, app, releasePath); err != nil {
 			return nil, err
 		}
 		closed.Wait()
@@ -109,19 +111,19 @@ var drainTable = &table{
 		case <-ctx.Done():
 			return nil, errors.New("the process does not end")
 		}
-		return p.judge(clients, signalled, released, proxy.ended)
+		return p.judge(clients, signalled, released, proxy.ended), nil
 	},
 }
 
 // awaitHeld waits until the app has so many requests in flight.
 func awaitHeld(ctx context.Context, app *process, want int) error {
 	for {
-		var said []byte
-		if err := ask(ctx, http.MethodGet, app, heldPath, &said); err != nil {
+		body, err := callApp(ctx, http.MethodGet, app, heldPath)
+		if err != nil {
 			return err
 		}
-		if n, err := strconv.Atoi(string(said)); err != nil || n > want {
-			return fmt.Errorf("the app holds %q requests, %d are wanted", said, want)
+		if n, err := strconv.Atoi(string(body)); err != nil || n > want {
+			return fmt.Errorf("the app holds %q requests, %d are wanted", body, want)
 		} else if n == want {
 			return nil
 		}
@@ -133,23 +135,18 @@ func awaitHeld(ctx context.Context, app *process, want int) error {
 	}
 }
 
-// appClient reaches the app itself where connections to it are redirected.
-var appClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
-	DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(unredirected)}}).DialContext}}
+var appClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-func ask(ctx context.Context, method string, app *process, path string, said *[]byte) error {
+// callApp sends a request to the app itself, and returns the response's body.
+func callApp(ctx context.Context, method string, app *process, path string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://"+app.address()+path, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	response, err := appClient.Do(request)
 	if err != nil {
-		return fmt.Errorf("ask the app: %w", err)
+		return nil, fmt.Errorf("call the app: %w", err)
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if said != nil {
-		*said = body
-	}
-	return err
+	return io.ReadAll(response.Body)
 }

@@ -11,7 +11,7 @@ var http1Table = &table{
 	how: func(b *bench) string {
 		return fmt.Sprintf("HTTP/1.1, %d keep-alive connections (wrk), each proxy on one core; load and app share another.", b.connections)
 	},
-	subjects: []string{"direct", "relay", "lastcall-http", "lastcall-tcp", "envoy", "envoy-lean", "haproxy-http", "haproxy-tcp", "nginx", "caddy"},
+	subjects: []string{"direct", "lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx"},
 	columns: []column{middle(requestRate), extent(requestRate), middle(p50), middle(p99), middle(cpuPerRequest), middle(coreUsed),
 		middle(idleMemory), middle(usedMemory)},
 	ratios: []*metric{requestRate, cpuPerRequest},

@@ -19,7 +19,7 @@ var http2Table = &table{
 		return fmt.Sprintf("HTTP/2 without TLS, by prior knowledge, %d connections of %d streams (h2load). The app is nghttpd, and nginx for nginx, "+
 			"which uses HTTP/1.1 towards it. Each proxy on one core; load and app share another.", http2Connections, http2Streams)
 	},
-	subjects: []string{"direct", "lastcall-http", "envoy", "haproxy-http", "nginx", "caddy"},
+	subjects: []string{"direct", "lastcall-http", "envoy", "haproxy-http", "nginx"},
 	columns: []column{middle(requestRate), extent(requestRate), middle(mean), middle(cpuPerRequest), middle(coreUsed),
 		middle(idleMemory), middle(usedMemory)},
 	ratios: []*metric{requestRate, cpuPerRequest},

@@ -24,7 +24,7 @@ var latencyTable = &table{
 			"whether or not answers arrive; a latency counts from when its request was due (no coordinated omission). "+
 			"lastcall runs after the other one at the same rate: the aim is not to be above the other.", b.connections)
 	},
-	subjects: []string{"direct", "lastcall-http", "envoy", "haproxy-http", "nginx", "caddy"},
+	subjects: []string{"direct", "lastcall-http", "envoy", "haproxy-http", "nginx"},
 	columns:  []column{middle(halfRate), middle(p50), middle(p99), extent(p99), middle(ourP99), middle(p99Times)},
 	aims: []aim{
 		{ours: "envoy", of: p99Times, limit: 1}, {ours: "haproxy-http", of: p99Times, limit: 1}, {ours: "nginx", of: p99Times, limit: 1},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -67,10 +66,10 @@ func (b *bench) sign(ctx context.Context, out io.Writer, o *outcome, machine str
 // versions asks each program that took part for its version.
 func (b *bench) versions(ctx context.Context, o *outcome) string {
 	var all []string
-	asked := map[string]bool{"": true}
-	ask := func(name, path string) {
-		if !asked[name] {
-			asked[name] = true
+	seen := map[string]bool{"": true}
+	add := func(name, path string) {
+		if !seen[name] {
+			seen[name] = true
 			all = append(all, name+" "+version(ctx, name, path))
 		}
 	}
@@ -81,20 +80,20 @@ func (b *bench) versions(ctx context.Context, o *outcome) string {
 		} else if s.ours {
 			name = "lastcall"
 		}
-		ask(name, b.programs[s.name])
+		add(name, b.programs[s.name])
 	}
 	for _, s := range o.apps {
-		ask(s.peer, b.programs[s.name])
+		add(s.peer, b.programs[s.name])
 	}
 	for _, tool := range o.tools {
-		ask(tool, b.tool(tool))
+		add(tool, b.tool(tool))
 	}
 	return strings.Join(all, ", ")
 }
 
-// askVersion is the argument that prints each program's version.
-var askVersion = map[string]string{"envoy": "--version", "haproxy": "-v", "nginx": "-v", "wrk": "-v",
-	"h2load": "--version", "nghttpd": "--version", "caddy": "build-info"}
+// versionArgument is the argument that prints each program's version.
+var versionArgument = map[string]string{"envoy": "--version", "haproxy": "-v", "nginx": "-v", "wrk": "-v",
+	"h2load": "--version", "nghttpd": "--version"}
 
 var versionNumber = regexp.MustCompile(`\d+\.\d+\.\d+[-+\w]*`)
 
@@ -102,17 +101,11 @@ func version(ctx context.Context, name, path string) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	// wrk prints its version and then fails with its usage: only the output counts.
-	said, _ := exec.CommandContext(ctx, path, cmp.Or(askVersion[name], "version")).CombinedOutput()
+	output, _ := exec.CommandContext(ctx, path, cmp.Or(versionArgument[name], "version")).CombinedOutput()
 	if strings.HasSuffix(name, "lastcall") {
-		return strings.TrimSpace(string(said))
+		return strings.TrimSpace(string(output))
 	}
-	switch name {
-	case "caddy": // knows its own version only as a dependency of the module that it was built in
-		_, said, _ = bytes.Cut(said, []byte("github.com/caddyserver/caddy/v2\t"))
-	case "ztunnel": // built without its release's number, it names only the compiler's
-		said, _, _ = bytes.Cut(said, []byte("RustVersion"))
-	}
-	if number := versionNumber.Find(said); number != nil {
+	if number := versionNumber.Find(output); number != nil {
 		return string(number)
 	}
 	return "of unknown version"

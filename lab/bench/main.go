@@ -23,8 +23,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/lastcall-dev/lastcall/lab/bench/relay"
 )
 
 // bench is one run of the benchmark.
@@ -46,10 +44,8 @@ type bench struct {
 	dir string // for configurations; removed at the end
 }
 
-// What this program is called with to be one of the apps, or the relay.
 const (
-	appWord   = "app"
-	relayWord = "relay"
+	appWord   = "app" // what this program is called with to be the app
 	quickWord = "quick"
 )
 
@@ -57,10 +53,6 @@ const (
 const quickFactor = 5
 
 func main() {
-	if len(os.Args) == 4 && os.Args[1] == relayWord { // signals end it as they come: it holds the only thread
-		fmt.Fprintln(os.Stderr, "bench:", relay.Serve(os.Args[2], os.Args[3]))
-		os.Exit(1)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -71,14 +63,14 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) >= 3 && args[0] == appWord {
-		return serveApp(ctx, args[1], args[2], args[3:])
+	if len(args) == 2 && args[0] == appWord {
+		return serveApp(ctx, args[1])
 	}
 	b, err := parse(args)
 	if err != nil {
 		return err
 	}
-	if err := bindSelf(b.loadCore, b.isolated()); err != nil {
+	if err := bindSelf(b.loadCore); err != nil {
 		return err
 	}
 	return b.run(ctx)
@@ -189,9 +181,6 @@ func (b *bench) whyNotWritten(o *outcome) string {
 			return "--" + name + " makes it another table"
 		}
 	}
-	left := slices.ContainsFunc(o.left, func(name string) bool {
-		return !slices.ContainsFunc(subjects, func(s subject) bool { return s.name == name && s.optional })
-	})
 	switch {
 	case b.printOnly:
 		return "--print"
@@ -199,7 +188,7 @@ func (b *bench) whyNotWritten(o *outcome) string {
 		return "a quick run"
 	case !o.complete:
 		return "it was interrupted"
-	case left:
+	case len(o.left) > 0:
 		return "peers are missing (`make peers`)"
 	}
 	return ""
@@ -251,13 +240,8 @@ func (b *bench) run(ctx context.Context) (err error) {
 	return errors.Join(problems...)
 }
 
-// keep writes a table into its place, and its picture.
+// keep writes a table into its place.
 func (b *bench) keep(o *outcome, text string) error {
-	if o.picture != nil {
-		if err := o.picture(o).write(b.picturePath(o.name)); err != nil {
-			return err
-		}
-	}
 	if err := fillFile(b.file, o.name, text); err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -27,7 +26,7 @@ var memoryTable = &table{
 		return fmt.Sprintf("%s idle keep-alive connections, each of which has made one request, %s after the last one. Without what the kernel keeps for sockets. "+
 			`"Sockets for each" shows the difference: 2 is a connection to the app for each client's, 1 a pool.`, whole(float64(b.held)), settle)
 	},
-	subjects: []string{"lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx", "caddy"},
+	subjects: []string{"lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx"},
 	columns:  []column{middle(idleMemory), middle(withThem), middle(perPair), extent(perPair), middle(socketsEach)},
 	ratios:   []*metric{perPair},
 	aims: []aim{
@@ -37,7 +36,7 @@ var memoryTable = &table{
 	rounds: 3, // the memory of one program hardly differs from round to round
 	takes:  5 * time.Second, quick: []string{"lastcall-http", "envoy"},
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
-		held, err := b.hold(ctx, t.subject, b.held, nil)
+		held, err := b.hold(ctx, t.subject, b.held)
 		if err != nil {
 			return nil, err
 		}
@@ -56,7 +55,7 @@ type holding struct {
 }
 
 // hold opens so many connections through the subject, each of which makes one request, and waits until they have settled.
-func (b *bench) hold(ctx context.Context, s subject, count int, files *tlsFiles) (h holding, err error) {
+func (b *bench) hold(ctx context.Context, s subject, count int) (h holding, err error) {
 	var ends []func()
 	h.release = func() {
 		for i := range ends {
@@ -74,7 +73,7 @@ func (b *bench) hold(ctx context.Context, s subject, count int, files *tlsFiles)
 		return h, err
 	}
 	ends = append(ends, app.stop)
-	if h.proxy, err = b.proxy(ctx, s, app, place{Clients: count + 100, TLS: files}); err != nil {
+	if h.proxy, err = b.proxy(ctx, s, app, place{Clients: count + 100}); err != nil {
 		return h, err
 	}
 	ends = append(ends, h.proxy.stop)
@@ -86,12 +85,7 @@ func (b *bench) hold(ctx context.Context, s subject, count int, files *tlsFiles)
 	if err != nil {
 		return h, err
 	}
-	clients, err := openMany(ctx, h.proxy.port, count, func(_ int, conn net.Conn) error {
-		if files != nil {
-			conn = tls.Client(conn, files.client())
-		}
-		return getSmall(conn)
-	})
+	clients, err := openMany(ctx, h.proxy.port, count, func(_ int, conn net.Conn) error { return getSmall(conn) })
 	ends = append(ends, func() { closeAll(clients) })
 	if err != nil {
 		return h, err

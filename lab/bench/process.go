@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -22,8 +21,7 @@ type process struct {
 	port   int
 	pid    int
 	http2  bool          // all that it speaks
-	tls    *tls.Config   // of its clients; nil without TLS
-	said   *bytes.Buffer // its standard error; to be read only once done is closed
+	stderr *bytes.Buffer // to be read only once done is closed
 	began  time.Time     // when it was about to be started
 	done   chan struct{}
 	ended  time.Time // when it was gone; to be read only once done is closed
@@ -42,7 +40,7 @@ func start(ctx context.Context, s subject, program string, core int, p place) (*
 	}
 	if err := running.awaitAnswer(ctx); err != nil {
 		running.stop()
-		return nil, fmt.Errorf("start %s: %w\n%s", s.name, err, running.said)
+		return nil, fmt.Errorf("start %s: %w\n%s", s.name, err, running.stderr)
 	}
 	return running, nil
 }
@@ -66,32 +64,18 @@ func launch(ctx context.Context, s subject, program string, core int, p place) (
 	command := exec.CommandContext(ctx, words[0], words[1:]...)
 	command.Dir = p.Dir
 	command.Env = append(append(os.Environ(), "GOMAXPROCS=1", "MINIMUM_DRAIN_DURATION=0s"), p.Env...)
-	var said bytes.Buffer
-	command.Stderr = &said
-	unredirect := func() {}
-	if s.captured != 0 {
-		p.Listen = p.Backend
-		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: capturedUser, Gid: capturedUser}}
-		if unredirect, err = redirect(ctx, s, p.Backend); err != nil {
-			return nil, err
-		}
-		if err := p.open(); err != nil {
-			unredirect()
-			return nil, err
-		}
-	}
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
 	began := time.Now()
 	if err := onCore(core, command.Start); err != nil {
-		unredirect()
 		return nil, fmt.Errorf("start %s: %w", s.name, err)
 	}
-	running := &process{name: s.name, port: p.Listen, pid: command.Process.Pid, http2: p.HTTP2, tls: p.TLS.client(), said: &said, began: began,
+	running := &process{name: s.name, port: p.Listen, pid: command.Process.Pid, http2: p.HTTP2, stderr: &stderr, began: began,
 		done: make(chan struct{}), signal: command.Process.Signal}
 	go func() {
 		defer close(running.done)
 		_ = command.Wait() // its exit code does not matter: it was stopped
 		running.ended = time.Now()
-		unredirect()
 	}()
 	return running, nil
 }
@@ -101,9 +85,6 @@ func (p *process) address() string { return fmt.Sprintf("127.0.0.1:%d", p.port) 
 
 // url is what small requests ask for.
 func (p *process) url() string {
-	if p.tls != nil {
-		return "https://" + p.address() + "/get"
-	}
 	return "http://" + p.address() + "/get"
 }
 
@@ -115,7 +96,7 @@ func (p *process) awaitAnswer(ctx context.Context) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!p.http2)
 	protocols.SetUnencryptedHTTP2(p.http2)
-	transport := &http.Transport{DisableKeepAlives: true, Protocols: protocols, TLSClientConfig: p.tls}
+	transport := &http.Transport{DisableKeepAlives: true, Protocols: protocols}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url(), nil)

@@ -36,32 +36,27 @@ func (b *bench) with(t *table) *bench {
 // schedule is the turns of a table in their order. The subjects take turns, and in each round another one begins.
 func (b *bench) schedule(t *table) (all []turn) {
 	among := b.of(t)
-	for _, kase := range b.casesOf(t) {
+	for _, kase := range t.casesOrOne() {
 		for round := range b.rounds {
 			for i := range among {
 				s := among[(round+i)%len(among)]
-				if t.without == nil || !t.without(kase, s) {
-					all = append(all, turn{subject: s, kase: kase, round: round})
-				}
+				all = append(all, turn{subject: s, kase: kase, round: round})
 			}
 		}
 	}
 	return all
 }
 
-func (b *bench) casesOf(t *table) []string {
-	switch {
-	case t.cases == nil:
+func (t *table) casesOrOne() []string {
+	if t.cases == nil {
 		return []string{""}
-	case b.quick && t.quickCases != nil:
-		return t.quickCases
 	}
 	return t.cases
 }
 
 // measure makes one table. What has been measured is returned with the error of a ctx that ends in the middle too.
 func (b *bench) measure(ctx context.Context, t *table, clock *progress) (*outcome, error) {
-	o := &outcome{table: t, subjects: b.of(t), cases: b.casesOf(t), samples: map[string]map[string][]values{}, left: b.left[t]}
+	o := &outcome{table: t, subjects: b.of(t), cases: t.casesOrOne(), samples: map[string]map[string][]values{}, left: b.left[t]}
 	for _, kase := range o.cases {
 		o.samples[kase] = map[string][]values{}
 	}
@@ -95,9 +90,6 @@ func (b *bench) measure(ctx context.Context, t *table, clock *progress) (*outcom
 		}
 		o.samples[turn.kase][turn.name] = append(o.samples[turn.kase][turn.name], v)
 		clock.done(t, b, i+1, len(turns), turn, v, err)
-	}
-	if t.derive != nil {
-		t.derive(o)
 	}
 	o.complete = true
 	return o, nil
@@ -181,9 +173,6 @@ func (b *bench) findPrograms(lastcall string) error {
 				from = b.against
 			}
 			path, err := s.program(from)
-			if err == nil && s.captured != 0 {
-				err = canCapture()
-			}
 			switch {
 			case errors.Is(err, peers.ErrMissing):
 				if !missing[s.name] {

@@ -14,7 +14,7 @@ var shortTable = &table{
 	how: func(*bench) string {
 		return fmt.Sprintf("HTTP/1.1, a connection for each request (`Connection: close`), %d at a time (wrk), each proxy on one core; load and app share another.", shortClients)
 	},
-	subjects: []string{"direct", "relay", "lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx"},
+	subjects: []string{"direct", "lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx"},
 	columns:  []column{middle(requestRate), extent(requestRate), middle(p50), middle(p99), middle(cpuPerRequest), extent(cpuPerRequest), middle(coreUsed)},
 	ratios:   []*metric{requestRate, cpuPerRequest},
 	aims: []aim{

@@ -21,7 +21,7 @@ var startTable = &table{
 	how: func(*bench) string {
 		return "From before the fork until a connection is accepted and until a request is answered, on one core. HAProxy and nginx may be started by a shell script of one line."
 	},
-	subjects: []string{"lastcall-http", "envoy", "haproxy-http", "nginx", "caddy"},
+	subjects: []string{"lastcall-http", "envoy", "haproxy-http", "nginx"},
 	columns:  []column{middle(toConnection).titled("connection, median"), worst(toConnection), middle(toAnswer).titled("answer, median"), worst(toAnswer)},
 	ratios:   []*metric{toAnswer},
 	aims:     []aim{{ours: "lastcall-http", of: toAnswer, limit: 0.02}},

@@ -4,18 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
-
-	"github.com/lastcall-dev/lastcall/lab/bench/stream"
 )
 
 // What the drain of streams is.
 const (
-	endingStreams = 5000 // half of them event streams, half WebSockets
-	endingEvery   = time.Second
+	endingStreams = 5000             // half of them event streams, half WebSockets
 	endingGrace   = 12 * time.Second // from SIGTERM to SIGKILL
 	endingMargin  = 3 * time.Second  // the last call is so long before: at most a quarter of the grace period
 	endingSpread  = time.Second      // at most a third of the margin
@@ -40,12 +39,12 @@ func seconds(s float64) string { return fmt.Sprintf("%.2f s", s) }
 
 // streamEndsTable measures how open streams end at the last call.
 var streamEndsTable = &table{
-	name: "streamends", what: "the end of 5,000 event streams and WebSockets at the last call", apps: []subject{streamApp}, ownApps: true, many: true,
+	name: "streamends", what: "the end of 5,000 event streams and WebSockets at the last call", apps: []subject{holdApp}, ownApps: true, many: true,
 	how: func(*bench) string {
 		return fmt.Sprintf("SIGTERM with %s open streams, half of them event streams that answer a GET, half WebSockets, with a token on each every %.0f s; SIGKILL comes after %.0f s. "+
 			"lastcall has no minimum drain and its last call %.0f s before SIGKILL, spread over %.0f s; the others do what they do at SIGTERM. An end is proper if an event stream "+
 			"gets its last chunk after a whole event, or a WebSocket a close frame between messages, and then a FIN; all else is cut. Times are from SIGTERM. "+
-			"Evenly spread, %s would end within 100 ms.", whole(endingStreams), endingEvery.Seconds(), endingGrace.Seconds(), endingMargin.Seconds(), endingSpread.Seconds(), whole(evenCrowd))
+			"Evenly spread, %s would end within 100 ms.", whole(endingStreams), tokenEvery.Seconds(), endingGrace.Seconds(), endingMargin.Seconds(), endingSpread.Seconds(), whole(evenCrowd))
 	},
 	subjects: []string{"lastcall-http", "envoy", "haproxy-http", "nginx"},
 	columns: []column{middle(firstEnd), middle(lastEnd), worst(crowd).titled(crowd.title), worst(properEnds).titled(properEnds.title),
@@ -59,7 +58,7 @@ var streamEndsTable = &table{
 	quick:  []string{"lastcall-http", "envoy"},
 	takes:  7 * time.Second,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
-		app, err := b.app(ctx, streamApp, place{})
+		app, err := b.app(ctx, holdApp, place{})
 		if err != nil {
 			return nil, err
 		}
@@ -70,12 +69,27 @@ var streamEndsTable = &table{
 			return nil, err
 		}
 		defer proxy.stop()
-		client, err := stream.Open(ctx, stream.Options{Port: proxy.port, Kinds: []stream.Kind{stream.SSE, stream.WebSocket}, Streams: endingStreams, Every: endingEvery})
+		streams := make([]*stream, endingStreams)
+		conns, err := openMany(ctx, proxy.port, endingStreams, func(i int, conn net.Conn) (err error) {
+			path := eventsPath
+			if i%2 == 1 {
+				path = socketPath
+			}
+			streams[i], err = openStream(conn, path)
+			return err
+		})
+		defer closeAll(conns)
 		if err != nil {
 			return nil, err
 		}
-		defer client.Close()
-		if _, err := client.Run(ctx, time.Second); err != nil {
+		var watched sync.WaitGroup
+		for _, s := range streams {
+			if err := s.conn.SetDeadline(time.Now().Add(time.Second + endingGrace + 5*time.Second)); err != nil {
+				return nil, err
+			}
+			watched.Go(s.watch)
+		}
+		if err := pause(ctx, time.Second); err != nil {
 			return nil, err
 		}
 		signalled := time.Now()
@@ -84,14 +98,18 @@ var streamEndsTable = &table{
 		}
 		kill := time.AfterFunc(endingGrace, func() { _ = proxy.signal(os.Kill) }) // fails if it has ended
 		defer kill.Stop()
-		ends, err := client.Watch(ctx, signalled.Add(endingGrace+5*time.Second))
-		if err != nil {
-			return nil, err
-		}
+		watched.Wait()
 		select {
 		case <-proxy.done:
 		case <-time.After(endingGrace):
 			return nil, errors.New("the process does not end")
+		}
+		var ends []streamEnd
+		for _, s := range streams {
+			if !s.end.at.IsZero() && s.end.at.Before(signalled) {
+				return nil, fmt.Errorf("a stream ended before SIGTERM: %+v", s.end)
+			}
+			ends = append(ends, s.end)
 		}
 		v := judgeEnds(ends, signalled)
 		v[endsExit] = proxy.ended.Sub(signalled).Seconds()
@@ -105,21 +123,21 @@ const (
 	evenCrowd   = float64(endingStreams) * float64(crowdWindow) / float64(endingSpread)
 )
 
-func judgeEnds(ends []stream.End, signalled time.Time) values {
+func judgeEnds(ends []streamEnd, signalled time.Time) values {
 	v := values{crowd: 0, properEnds: 0, cutStreams: 0, resets: 0}
 	var after []time.Duration
 	for _, end := range ends {
 		switch {
-		case end.Proper:
+		case end.err == nil:
 			v[properEnds]++
-		case end.IsReset():
+		case end.isReset():
 			v[resets]++
 			v[cutStreams]++
 		default:
 			v[cutStreams]++
 		}
-		if !end.At.IsZero() {
-			after = append(after, end.At.Sub(signalled))
+		if !end.at.IsZero() {
+			after = append(after, end.at.Sub(signalled))
 		}
 	}
 	if len(after) == 0 {

@@ -1,121 +1,235 @@
 package main
 
 import (
-	"context"
+	"bufio"
+	"crypto/sha1" //nolint:gosec // RFC 6455, 4.2.2
+	"encoding/base64"
+	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
 	"time"
-
-	"github.com/lastcall-dev/lastcall/lab/bench/stream"
 )
 
-// What the load of streams is: as many answers of models at 25 tokens a second. Twice as many are more than one core
-// can send and receive.
+// tokenEvery is the time between two tokens of a stream.
+const tokenEvery = time.Second
+
+// sampleKey is the key of RFC 6455, 1.3, which all clients send.
+const sampleKey = "dGhlIHNhbXBsZSBub25jZQ=="
+
+// First bytes of unfragmented WebSocket frames (RFC 6455, 5.2).
 const (
-	streamCount = 1000
-	streamEvery = 40 * time.Millisecond
+	textFrame  = 0x81
+	closeFrame = 0x88
+	masked     = 0x80 // of the second byte
 )
 
-// What carries the tokens.
-const (
-	tokensSSE       = "Event streams"
-	tokensWebSocket = "WebSockets"
-)
+// sendEvents is the app's event stream. It ends with its client's connection.
+func sendEvents(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx then forwards each event at once
+	out := http.NewResponseController(w)
+	sendTokens(r.Context().Done(), func(token string) error {
+		if _, err := fmt.Fprintf(w, "data: %s\n\n", token); err != nil {
+			return err
+		}
+		return out.Flush()
+	})
+}
 
-var (
-	tokenRate    = &metric{title: "tokens/s", show: whole, more: true}
-	latest       = &metric{title: "latest of all", show: milliseconds}
-	addedP99     = &metric{title: "p99 more than without a proxy", show: milliseconds} // in the same round
-	cpuPerTokens = &metric{title: "CPU per 1,000 tokens", show: milliseconds}
-	tokensCore   = &metric{title: "core used", show: percent} // at a rate that is the same for all
-	perStream    = &metric{title: "memory per stream", show: kilobytes}
-)
+// sendMessages is the app's WebSocket. It answers the client's close frame.
+func sendMessages(w http.ResponseWriter, r *http.Request) error {
+	conn, in, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+		"Sec-WebSocket-Accept: %s\r\n\r\n", acceptKey(r.Header.Get("Sec-Websocket-Key")))
+	if err != nil {
+		return nil //nolint:nilerr // the client has gone
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		if first, err := in.ReadByte(); err == nil && first == closeFrame {
+			_, _ = conn.Write([]byte{closeFrame, 0})
+		}
+	}()
+	sendTokens(closed, func(token string) error {
+		_, err := conn.Write(append([]byte{textFrame, byte(len(token))}, token...))
+		return err
+	})
+	return nil
+}
 
-var streamsTable = &table{
-	name: "streams", what: "1,000 event streams and WebSockets of 25 tokens/s", apps: []subject{streamApp}, ownApps: true,
-	how: func(*bench) string {
-		return fmt.Sprintf("%s streams, event streams in chunked responses or WebSockets, with a token of about 150 bytes on each every %d ms, evenly spaced over all of them. "+
-			"How late a token is counts from when it was due (no coordinated omission). Each proxy on one core; client and app share another.",
-			whole(streamCount), streamEvery.Milliseconds())
-	},
-	subjects: []string{"direct", "relay", "lastcall-http", "envoy", "haproxy-nodelay", "nginx"},
-	quick:    []string{"direct", "lastcall-http", "envoy"},
-	cases:    []string{tokensSSE, tokensWebSocket},
-	columns: []column{middle(tokenRate), middle(p50), middle(p99), middle(addedP99), worst(latest).titled("latest of all"), middle(cpuPerTokens),
-		middle(tokensCore), middle(perStream)},
-	ratios: []*metric{cpuPerTokens},
-	aims: []aim{
-		{kase: tokensSSE, ours: "lastcall-http", of: addedP99, limit: 1e-3},
-		{kase: tokensWebSocket, ours: "lastcall-http", of: addedP99, limit: 1e-3},
-		{kase: tokensSSE, ours: "lastcall-http", of: tokensCore, limit: 0.5},
-		{kase: tokensWebSocket, ours: "lastcall-http", of: tokensCore, limit: 0.5},
-		{kase: tokensSSE, ours: "lastcall-http", of: cpuPerTokens, theirs: "envoy", limit: 1},
-		{kase: tokensSSE, ours: "lastcall-http", of: cpuPerTokens, theirs: "haproxy-nodelay", limit: 1},
-		{kase: tokensWebSocket, ours: "lastcall-http", of: cpuPerTokens, theirs: "envoy", limit: 1},
-		{kase: tokensWebSocket, ours: "lastcall-http", of: cpuPerTokens, theirs: "haproxy-nodelay", limit: 1},
-	},
-	duration: time.Second,
-	timed:    true, takes: 2500 * time.Millisecond,
-	derive: func(o *outcome) {
-		for _, subjects := range o.samples {
-			for name, rounds := range subjects {
-				for i, v := range rounds {
-					if direct := subjects["direct"]; name != "direct" && v != nil && i < len(direct) && direct[i] != nil {
-						v[addedP99] = v[p99] - direct[i][p99]
-					}
-				}
+// sendTokens calls send with a numbered token at once and then each tokenEvery, until send fails or done is closed.
+// The second token comes after a random part of tokenEvery, so that streams which begin together do not stay in step.
+func sendTokens(done <-chan struct{}, send func(token string) error) {
+	wait := time.NewTimer(rand.N(tokenEvery))
+	defer wait.Stop()
+	for number := 0; ; number++ {
+		if send(tokenText(number)) != nil {
+			return
+		}
+		select {
+		case <-wait.C:
+			wait.Reset(tokenEvery)
+		case <-done:
+			return
+		}
+	}
+}
+
+// tokenText has the form of a chat completion's chunk, and less than the 126 bytes that a short frame can have.
+func tokenText(number int) string {
+	return fmt.Sprintf(`{"object":"token","number":%d,"choices":[{"index":0,"delta":{"content":" word"}}]}`, number)
+}
+
+// acceptKey is Sec-WebSocket-Accept (RFC 6455, 4.2.2).
+func acceptKey(key string) string {
+	sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) //nolint:gosec // RFC 6455, 4.2.2
+	return base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// stream is a client's connection with an event stream or a WebSocket.
+type stream struct {
+	conn   net.Conn
+	in     *bufio.Reader
+	events *bufio.Reader // the response's body, without its chunks; nil of a WebSocket
+	number int           // of the next token
+	end    streamEnd
+}
+
+// streamEnd is how a stream ended, as its client saw it.
+type streamEnd struct {
+	at time.Time // of the last chunk, of the close frame or, without one, of the connection's end; zero while it is open
+	// err is nil of a proper end: an event stream ended after a whole event with the last chunk, a WebSocket between
+	// messages with a close frame; then the client received a FIN.
+	err error
+}
+
+func (e streamEnd) isReset() bool { return errors.Is(e.err, syscall.ECONNRESET) }
+
+// openStream requests a stream and reads its first token.
+func openStream(conn net.Conn, path string) (*stream, error) {
+	upgrade, status := "", http.StatusOK
+	if path == socketPath {
+		status = http.StatusSwitchingProtocols
+		upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" +
+			"Sec-WebSocket-Key: " + sampleKey + "\r\n"
+	}
+	if err := conn.SetDeadline(time.Now().Add(readyTimeout)); err != nil {
+		return nil, err
+	}
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: app\r\n%s\r\n", path, upgrade); err != nil {
+		return nil, fmt.Errorf("request a stream: %w", err)
+	}
+	s := &stream{conn: conn, in: bufio.NewReaderSize(conn, 1<<10)}
+	response, err := http.ReadResponse(s.in, nil) //nolint:bodyclose // the connection is closed
+	if err != nil {
+		return nil, fmt.Errorf("request a stream: %w", err)
+	}
+	if response.StatusCode != status {
+		return nil, fmt.Errorf("request a stream: %s", response.Status)
+	}
+	if path == eventsPath {
+		s.events = bufio.NewReaderSize(response.Body, 1<<10)
+	}
+	if err := s.next(); err != nil {
+		return nil, fmt.Errorf("read a stream's first token: %w", err)
+	}
+	return s, conn.SetDeadline(time.Time{})
+}
+
+// watch reads to the stream's end, and closes the connection.
+func (s *stream) watch() {
+	defer s.conn.Close()
+	err := s.nextUntilError()
+	s.end.at = time.Now()
+	if err == io.EOF {
+		_, err = s.in.ReadByte()
+		if err == nil {
+			err = errors.New("bytes after the end")
+		}
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		s.end = streamEnd{err: errors.New("still open")}
+	case err != io.EOF:
+		s.end.err = err
+	}
+}
+
+func (s *stream) nextUntilError() error {
+	for {
+		if err := s.next(); err != nil {
+			return err
+		}
+	}
+}
+
+// next reads a token; io.EOF is a proper end.
+func (s *stream) next() error {
+	if s.events == nil {
+		return s.nextMessage()
+	}
+	return s.nextEvent()
+}
+
+// nextEvent reads an event. One without data, such as the time after which to reconnect, is no token.
+func (s *stream) nextEvent() error {
+	for began := false; ; began = true {
+		line, err := s.events.ReadString('\n')
+		switch name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": "); {
+		case err == io.EOF && (began || line != ""):
+			return errors.New("the last chunk is within an event")
+		case err != nil:
+			return err
+		case line == "\n":
+			return nil
+		case name == "data":
+			if err := s.token(value); err != nil {
+				return err
 			}
+		case name != "retry":
+			return fmt.Errorf("event line %q", line)
 		}
-	},
-	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
-		app, err := b.app(ctx, streamApp, place{})
-		if err != nil {
-			return nil, err
-		}
-		defer app.stop()
-		proxy, err := b.proxy(ctx, t.subject, app, place{})
-		if err != nil {
-			return nil, err
-		}
-		defer proxy.stop()
-		idle, err := proxy.resident()
-		if err != nil {
-			return nil, err
-		}
-		kind := stream.SSE
-		if t.kase == tokensWebSocket {
-			kind = stream.WebSocket
-		}
-		client, err := stream.Open(ctx, stream.Options{Port: proxy.port, Kinds: []stream.Kind{kind}, Streams: streamCount, Every: streamEvery})
-		if err != nil {
-			return nil, err
-		}
-		defer client.Close()
-		if _, err := client.Run(ctx, time.Second/2); err != nil {
-			return nil, fmt.Errorf("warm up: %w", err)
-		}
-		before, err := proxy.cpu()
-		if err != nil {
-			return nil, err
-		}
-		result, err := client.Run(ctx, b.duration)
-		if err != nil {
-			return nil, err
-		}
-		after, err := proxy.cpu()
-		if err != nil {
-			return nil, err
-		}
-		loaded, err := proxy.resident()
-		if err != nil {
-			return nil, err
-		}
-		tokens := float64(len(result.Lateness))
-		v := values{tokenRate: tokens / result.Took.Seconds(), p50: result.Percentile(50).Seconds(), p99: result.Percentile(99).Seconds(),
-			latest: result.Percentile(100).Seconds()}
-		if t.command != nil {
-			used := (after - before).Seconds()
-			v[cpuPerTokens], v[tokensCore], v[perStream] = used/tokens*1000, used/result.Took.Seconds(), float64(loaded-idle)/streamCount
-		}
-		return v, nil
-	},
+	}
+}
+
+// nextMessage reads a WebSocket's message. It answers a close frame.
+func (s *stream) nextMessage() error {
+	var head [2]byte
+	if _, err := io.ReadFull(s.in, head[:]); err == io.EOF {
+		return io.ErrUnexpectedEOF // no close frame
+	} else if err != nil {
+		return err
+	}
+	if head[0] != textFrame && head[0] != closeFrame || head[1] >= 126 {
+		return fmt.Errorf("frame header %x: neither a short, whole, unmasked text message nor a close frame", head)
+	}
+	payload := make([]byte, head[1])
+	if _, err := io.ReadFull(s.in, payload); err != nil {
+		return io.ErrUnexpectedEOF
+	}
+	if head[0] == textFrame {
+		return s.token(string(payload))
+	}
+	// The answer has the same code, masked with zeros. If it cannot be sent, reading the FIN fails as well.
+	_, _ = s.conn.Write(append([]byte{closeFrame, masked | head[1], 0, 0, 0, 0}, payload...))
+	return io.EOF
+}
+
+func (s *stream) token(text string) error {
+	if want := tokenText(s.number); text != want {
+		return fmt.Errorf("token %q where %q is next", text, want)
+	}
+	s.number++
+	return nil
 }

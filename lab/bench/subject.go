@@ -17,13 +17,11 @@ type subject struct {
 	title string // in the tables
 	peer  string // whose program it is, as peers.Find knows it; empty for lastcall, direct and what bench is itself
 	// command is what to run; nil means that there is nothing in between.
-	command  func(program string, p place) ([]string, error)
-	optional bool   // a table without it is full too
-	ours     bool   // it is lastcall, or a part of it
-	tcp      bool   // it passes on bytes without a look at HTTP
-	http2    bool   // of an app: all that it speaks is HTTP/2 without TLS
-	captured int    // the port to which connections to the app's port are redirected for it; 0 for a subject with a port of its own
-	rival    string // of the program of --against: the subject that it is compared with
+	command func(program string, p place) ([]string, error)
+	ours    bool   // it is lastcall, or a part of it
+	tcp     bool   // it passes on bytes without a look at HTTP
+	http2   bool   // of an app: all that it speaks is HTTP/2 without TLS
+	rival   string // of the program of --against: the subject that it is compared with
 }
 
 // place is where a subject runs: its folder, its port, the app's port, and two more ports.
@@ -31,12 +29,10 @@ type subject struct {
 type place struct {
 	Dir                            string
 	Listen, Backend, Admin, Status int
-	Mode                           string    // HAProxy's
-	Options                        []string  // HAProxy's lines of them
-	HTTP2                          bool      // without TLS, by prior knowledge; else HTTP/1.1
-	Clients                        int       // how many connections it must be ready for
-	Env                            []string  // added to the environment
-	TLS                            *tlsFiles // terminate TLS 1.3 with them; nil: none
+	Mode                           string   // HAProxy's
+	HTTP2                          bool     // without TLS, by prior knowledge; else HTTP/1.1
+	Clients                        int      // how many connections it must be ready for
+	Env                            []string // added to the environment
 }
 
 // fewestClients is the smallest number of clients that a configuration is made for.
@@ -49,39 +45,15 @@ func (p place) Sockets() int { return 2*p.Clients + 100 }
 // thread, and otherwise the settings that it comes with.
 var subjects = []subject{
 	{name: "direct", title: "no proxy"},
-	{name: "relay", title: "the system calls alone", command: func(_ string, p place) ([]string, error) {
-		self, err := os.Executable()
-		return []string{self, relayWord, fmt.Sprintf("127.0.0.1:%d", p.Listen), fmt.Sprintf("127.0.0.1:%d", p.Backend)}, err
-	}},
 	{name: "lastcall-http", title: "lastcall, HTTP", ours: true, command: lastcall("http")},
 	{name: "lastcall-tcp", title: "lastcall, TCP", ours: true, tcp: true, command: lastcall("tcp")},
-	{name: "lastcall-clear", title: "lastcall without TLS", ours: true, command: lastcall("http")},
-	{name: "crypto-tls", title: "Go's crypto/tls alone, no app", command: func(_ string, p place) ([]string, error) {
-		self, err := os.Executable()
-		return append([]string{self, appWord, "tls", fmt.Sprintf("127.0.0.1:%d", p.Listen)}, p.TLS.arguments()...), err
-	}},
 	{name: "envoy", title: "Envoy", peer: "envoy", command: func(program string, p place) ([]string, error) {
 		config, err := p.envoyConfig()
-		return envoyCommand(program, config), err
-	}},
-	{name: "envoy-lean", title: "Envoy, lean", peer: "envoy", command: func(program string, p place) ([]string, error) {
-		config, err := p.write("envoy-lean.yaml")
-		return envoyCommand(program, config), err
+		return []string{program, "--config-path", config, "--concurrency", "1", "--disable-hot-restart", "--log-level", "error"}, err
 	}},
 	{name: "haproxy-http", title: "HAProxy, HTTP", peer: "haproxy", command: haproxy("http")},
-	// Without this option small pieces of a response wait for the next one, up to 0.2 s.
-	{name: "haproxy-nodelay", title: "HAProxy, HTTP, no delay", peer: "haproxy", command: haproxy("http", "option http-no-delay")},
 	{name: "haproxy-tcp", title: "HAProxy, TCP", tcp: true, peer: "haproxy", command: haproxy("tcp")},
-	{name: "haproxy-splice", title: "HAProxy, TCP, splice", tcp: true, peer: "haproxy", command: haproxy("tcp", "option splice-auto", "option splice-request", "option splice-response")},
 	{name: "nginx", title: "nginx", peer: "nginx", command: nginx("nginx.conf")},
-	{name: "lastcall-captured", title: "lastcall, HTTP, redirected", ours: true, captured: ourInbound, optional: true, command: lastcallCaptured},
-	{name: "linkerd", title: "linkerd2-proxy, redirected", peer: "linkerd2-proxy", captured: linkerdPort, optional: true, command: linkerdProxy},
-	{name: "ztunnel", title: "ztunnel, TCP, redirected", peer: "ztunnel", captured: ztunnelInbound, optional: true, tcp: true, command: ztunnel("TCP")},
-	{name: "ztunnel-hbone", title: "ztunnel, HBONE out and in", peer: "ztunnel", captured: ztunnelOutbound, optional: true, tcp: true, command: ztunnel("HBONE")},
-	{name: "caddy", title: "Caddy", peer: "caddy", optional: true, command: func(program string, p place) ([]string, error) {
-		config, err := p.write("caddy.json")
-		return []string{program, "run", "--config", config}, err
-	}},
 }
 
 // The apps behind all of them, each for the tables that name it.
@@ -93,35 +65,24 @@ var (
 		err := os.WriteFile(filepath.Join(p.Dir, "get"), []byte(smallBody), 0o644)
 		return []string{program, "--no-tls", "--address", "127.0.0.1", "--max-concurrent-streams", "1000", "--htdocs", p.Dir, fmt.Sprint(p.Listen)}, err
 	}}
-	// The others are bench itself, started again.
-	bulkApp   = subject{name: "bulk-app", command: own("bulk")}
-	holdApp   = subject{name: "hold-app", command: own("hold")}
-	streamApp = subject{name: "stream-app", command: own("stream")}
+	// holdApp is bench itself, started again.
+	holdApp = subject{name: "hold-app", command: func(_ string, p place) ([]string, error) {
+		self, err := os.Executable()
+		return []string{self, appWord, fmt.Sprintf("127.0.0.1:%d", p.Listen)}, err
+	}}
 )
 
 // smallBody is what backend.conf answers too.
 const smallBody = `{"url": "http://localhost/get", "origin": "127.0.0.1"}` + "\n"
 
-// own is bench as one of its apps.
-func own(kind string) func(string, place) ([]string, error) {
-	return func(_ string, p place) ([]string, error) {
-		self, err := os.Executable()
-		return []string{self, appWord, kind, fmt.Sprintf("127.0.0.1:%d", p.Listen)}, err
-	}
-}
-
 func lastcall(protocol string) func(string, place) ([]string, error) {
 	return func(program string, p place) ([]string, error) {
 		return []string{program, "agent",
-			"--inbound", fmt.Sprintf("127.0.0.1:%d=127.0.0.1:%d,protocol=%s%s", p.Listen, p.Backend, protocol, p.TLS.inbound()),
+			"--inbound", fmt.Sprintf("127.0.0.1:%d=127.0.0.1:%d,protocol=%s", p.Listen, p.Backend, protocol),
 			"--status-address", "127.0.0.1", "--status-port", fmt.Sprint(p.Status),
 			"--admin-address", fmt.Sprintf("127.0.0.1:%d", p.Admin),
 			"--termination-log", filepath.Join(p.Dir, "termination-log")}, nil
 	}
-}
-
-func envoyCommand(program, config string) []string {
-	return []string{program, "--config-path", config, "--concurrency", "1", "--disable-hot-restart", "--log-level", "error"}
 }
 
 // envoyConfig is what `lastcall agent --proxy envoy` gives an Envoy that stands in for the pipe.
@@ -132,16 +93,13 @@ func (p place) envoyConfig() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if config, err = p.TLS.envoy(config); err != nil {
-		return "", err
-	}
 	path := filepath.Join(p.Dir, "envoy.json")
 	return path, os.WriteFile(path, config, 0o644)
 }
 
-func haproxy(mode string, options ...string) func(string, place) ([]string, error) {
+func haproxy(mode string) func(string, place) ([]string, error) {
 	return func(program string, p place) ([]string, error) {
-		p.Mode, p.Options = mode, options
+		p.Mode = mode
 		config, err := p.write("haproxy.cfg")
 		return []string{program, "-db", "-q", "-f", config}, err
 	}

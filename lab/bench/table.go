@@ -124,12 +124,8 @@ func (o *outcome) title(name string) string {
 
 // write makes the Markdown of it.
 func (o *outcome) write(out io.Writer) {
-	if o.curve {
-		o.writeCurves(out)
-	} else {
-		for _, kase := range o.cases {
-			o.writeCase(out, kase)
-		}
+	for _, kase := range o.cases {
+		o.writeCase(out, kase)
 	}
 	o.writeAims(out)
 	var notes []string
@@ -185,33 +181,6 @@ func emphasised(s subject) string {
 	return s.title
 }
 
-// writeCurves makes a table of each column, in which the cases are the columns.
-func (o *outcome) writeCurves(out io.Writer) {
-	for _, c := range o.columns {
-		fmt.Fprintf(out, "%s, by %s:\n\n| through |", upperFirst(c.title), o.axis)
-		for _, kase := range o.cases {
-			fmt.Fprintf(out, " %s |", kase)
-		}
-		fmt.Fprintf(out, "\n|---|%s\n", strings.Repeat("---:|", len(o.cases)))
-		for _, s := range o.subjects {
-			fmt.Fprintf(out, "| %s |", emphasised(s))
-			for _, kase := range o.cases {
-				fmt.Fprintf(out, " %s |", o.cell(kase, s.name, c))
-			}
-			fmt.Fprintln(out)
-		}
-		fmt.Fprintln(out)
-	}
-	if o.model != nil {
-		if line := o.modelLine(); line != "" {
-			fmt.Fprintf(out, "%s\n\n", line)
-		}
-	}
-	if o.picture != nil {
-		fmt.Fprintf(out, "![%s](docs/bench-%s.svg)\n\n", o.picture(o).title, o.name)
-	}
-}
-
 // writeRatios compares lastcall with each subject that does the same work, and names the proxies whose figures report
 // more about the machine than about them.
 func (o *outcome) writeRatios(out io.Writer, kase string) {
@@ -223,7 +192,7 @@ func (o *outcome) writeRatios(out io.Writer, kase string) {
 			}
 			var times []string
 			for _, theirs := range o.subjects {
-				if theirs.ours || theirs.tcp != ours.tcp && theirs.command != nil && theirs.name != relayWord {
+				if theirs.ours || theirs.tcp != ours.tcp && theirs.command != nil {
 					continue
 				}
 				if ratio, _, _, ok := o.ratio(kase, ours.name, theirs.name, m); ok {

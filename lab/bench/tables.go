@@ -18,23 +18,15 @@ type table struct {
 	tools      []string            // peers that make its load
 	many       bool                // it holds b.held connections
 	cases      []string            // each has rows of its own; none is one case without a name
-	curve      bool                // the cases are points of curves, and not tables; axis names them
-	axis       string
 	columns    []column
 	ratios     []*metric // compared with each peer
 	aims       []aim
-	without    func(kase string, s subject) bool // reports whether the subject has no part in the case
-	rounds     int                               // where it is not the default
-	duration   time.Duration                     // the same
-	quick      []string                          // subjects of a quick run, where they are not quickSubjects
-	quickCases []string                          // cases of a quick run, where they are not all
-	timed      bool                              // a turn's load lasts b.duration
-	takes      time.Duration                     // about, a turn with the default settings; for the time left
+	rounds     int           // where it is not the default
+	duration   time.Duration // the same
+	quick      []string      // subjects of a quick run, where they are not quickSubjects
+	timed      bool          // a turn's load lasts b.duration
+	takes      time.Duration // about, a turn with the default settings; for the time left
 	turn       func(context.Context, *bench, turn) (values, error)
-	derive     func(*outcome)       // adds figures that compare several subjects; nil for none
-	picture    func(*outcome) chart // of curves; docs/bench-NAME.svg
-	model      *metric              // of curves: extended to modelAt by a straight line
-	modelAt    float64
 }
 
 // turn is one measurement of one subject.
@@ -57,21 +49,10 @@ func init() {
 		shortTable,
 		http2Table,
 		latencyTable,
-		streamsTable,
 		streamEndsTable,
 		drainTable,
 		startTable,
-		sidecarsTable,
-		sidecarEndsTable,
-		tlsTable,
-		tlsBodiesTable,
-		tlsMemoryTable,
-		mtls1000Table,
-		idleTable,
-		busyTable,
-		rateTable,
 		memoryTable,
-		bodiesTable,
 	}
 }
 

@@ -4,8 +4,7 @@
 //
 //	go run ./lab/bench/exit -lastcall bin/lastcall
 //
-// With -proxy envoy the data plane is a real Envoy. Then -cpu measures what
-// watching it costs.
+// With -proxy envoy the data plane is a real Envoy.
 //
 //	go run ./lab/bench/exit -lastcall bin/lastcall -proxy envoy -envoy PATH
 package main
@@ -31,7 +30,6 @@ var (
 	runs     = flag.Int("runs", 50, "how many terminations of each kind, 1 to 1000")
 	longRuns = flag.Int("long-runs", 3, "how many of those that take the whole grace period, 0 to 100")
 	atOnce   = flag.Int("at-once", 4, "how many at a time")
-	cpu      = flag.Bool("cpu", false, "measure what watching an Envoy costs instead")
 )
 
 func main() {
@@ -41,9 +39,7 @@ func main() {
 		os.Exit(2)
 	}
 	app, err := startApp()
-	if err == nil && *cpu {
-		err = costs(app)
-	} else if err == nil {
+	if err == nil {
 		err = table(app)
 	}
 	if err != nil {

@@ -3,14 +3,11 @@ package main
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -25,8 +22,8 @@ type sidecar struct {
 
 const accessLog = "access.log"
 
-// start runs a sidecar in front of app. config, if it is not empty, is Envoy's own.
-func start(app, protocol string, env []string, config func(admin, listen string) []byte) (s *sidecar, err error) {
+// start runs a sidecar in front of app.
+func start(app, protocol string, env []string) (s *sidecar, err error) {
 	s = new(sidecar)
 	var status, admin string
 	for _, address := range []*string{&s.address, &status, &admin} {
@@ -39,16 +36,8 @@ func start(app, protocol string, env []string, config func(admin, listen string)
 	}
 	host, port, _ := net.SplitHostPort(status)
 	_, adminPort, _ := net.SplitHostPort(admin)
-	args := []string{"agent", "--status-address", host, "--status-port", port, "--termination-log", ""}
-	if config == nil {
-		args = append(args, "--inbound", s.address+"="+app+",protocol="+protocol)
-	} else {
-		file := filepath.Join(s.dir, "envoy.json")
-		if err := os.WriteFile(file, config(admin, s.address), 0o600); err != nil {
-			return nil, err
-		}
-		args = append(args, "--envoy-config", file)
-	}
+	args := []string{"agent", "--status-address", host, "--status-port", port, "--termination-log", "",
+		"--inbound", s.address + "=" + app + ",protocol=" + protocol}
 	if *proxy == "envoy" {
 		args = append(args, "--proxy", "envoy", "--envoy-path", *envoy, "--access-log", filepath.Join(s.dir, accessLog))
 	} else {
@@ -82,7 +71,7 @@ func (s *sidecar) end() {
 }
 
 func once(app string, sc scene) (took time.Duration, logged bool, err error) {
-	s, err := start(app, sc.protocol, sc.env, nil)
+	s, err := start(app, sc.protocol, sc.env)
 	if err != nil {
 		return 0, false, err
 	}
@@ -117,28 +106,4 @@ func (s *sidecar) terminate() time.Time {
 func (s *sidecar) gone() (time.Time, error) {
 	err := s.cmd.Wait()
 	return time.Now(), err
-}
-
-// pids are the sidecar and what it has started.
-func (s *sidecar) pids() ([]int, error) {
-	own := s.cmd.Process.Pid
-	out := []int{own}
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", own))
-	if err != nil {
-		return nil, err
-	}
-	for _, task := range tasks {
-		b, err := os.ReadFile(task)
-		if err != nil {
-			return nil, err
-		}
-		for _, field := range strings.Fields(string(b)) {
-			pid, err := strconv.Atoi(field)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, pid)
-		}
-	}
-	return out, nil
 }

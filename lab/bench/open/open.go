@@ -25,7 +25,6 @@ type Options struct {
 	Connections int
 	Rate        float64 // requests a second, evenly spaced
 	Duration    time.Duration
-	Begin       func() error // called once all connections have been used, before the first request that counts; may be nil
 }
 
 // Result is what became of the requests, all of which were answered with 200.
@@ -70,11 +69,6 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	defer func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) }() // 0 is the default again
 
-	if o.Begin != nil {
-		if err := o.Begin(); err != nil {
-			return Result{}, err
-		}
-	}
 	began := time.Now()
 	due := func(i int) time.Time { return began.Add(time.Duration(float64(i) / o.Rate * float64(time.Second))) }
 	limit := began.Add(o.Duration + patience)

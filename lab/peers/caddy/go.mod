@@ -1,4 +1,4 @@
-// What builds Caddy for make bench; apart from go.mod, so that nobody else depends on it.
+// What builds Caddy for lab/peers/stacks; apart from go.mod, so that nobody else depends on it.
 module github.com/lastcall-dev/lastcall/lab/peers/caddy
 
 go 1.26.0
