@@ -14,7 +14,6 @@ var descH2 = func() map[string]*prometheus.Desc {
 		"tx_reset":           "RST_STREAM sent to clients, by the app and by the pipe.",
 		"goaway_sent":        "GOAWAY sent by the pipe.",
 		"rx_messaging_error": "Connections ended because the client violated HTTP/2.",
-		"h2c_upgrade":        "Connections upgraded to HTTP/2 by Upgrade: h2c.",
 	}
 	for flood := range http2.Floods {
 		help[flood.Counter()] = "Connections ended: " + flood.Error() + "."

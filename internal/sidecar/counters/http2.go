@@ -10,7 +10,6 @@ type http2Values[T any] struct {
 	TxResets T               // RST_STREAM to clients, of the app and of the pipe
 	GoAways  T               // GOAWAY of the pipe
 	BadPeers T               // connections ended for a protocol violation
-	Upgrades T               // connections that became HTTP/2 by Upgrade: h2c
 	Floods   [http2.Floods]T // connections ended for a flood
 }
 
@@ -18,7 +17,7 @@ type http2Values[T any] struct {
 func HTTP2ByName(s HTTP2Stats) map[string]uint64 {
 	named := map[string]uint64{
 		"rx_reset": s.RxResets, "tx_reset": s.TxResets, "goaway_sent": s.GoAways,
-		"rx_messaging_error": s.BadPeers, "h2c_upgrade": s.Upgrades,
+		"rx_messaging_error": s.BadPeers,
 	}
 	for flood, n := range s.Floods {
 		named[http2.Flood(flood).Counter()] += n

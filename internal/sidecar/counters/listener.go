@@ -78,7 +78,6 @@ func (c *Listener) AddTo(sum *Stats) {
 	sum.H2.TxResets += c.H2.TxResets.Load()
 	sum.H2.GoAways += c.H2.GoAways.Load()
 	sum.H2.BadPeers += c.H2.BadPeers.Load()
-	sum.H2.Upgrades += c.H2.Upgrades.Load()
 	addTo(sum.H2.Floods[:], c.H2.Floods[:])
 	sum.Overflowed += c.Overflowed.Load()
 	sum.IdleEnded += c.IdleEnded.Load()

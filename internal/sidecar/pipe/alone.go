@@ -16,34 +16,34 @@ const aloneTime = 50 * time.Millisecond
 
 // answerAlone runs the app side in up's goroutine. It reports whether the client side continues in another one.
 func (u *up) answerAlone() (parted bool) {
-	c := u.c
+	c, d := u.c, &u.c.down
 	u.release()
 	c.holdsNothing()
 	_ = c.app.SetReadDeadline(time.Now().Add(aloneTime))
-	for c.down.run() {
-		if !u.alone { // woken
+	u.alone, d.inline = false, true
+	for d.run() {
+		if !d.inline { // woken
 			go c.serveDown()
 			return true
 		}
 	}
-	if !u.alone {
+	if !d.inline { // this goroutine is down's now
 		close(c.ended)
 		return true
 	}
-	u.alone = false
 	if u.finished = c.isFinished(); !u.finished {
 		c.linger()
 	}
 	return false
 }
 
-// part continues the client side in a goroutine of its own, if up is alone; else it returns false.
+// part continues the client side in a goroutine of its own, if down runs in up's; else it returns false.
 func (d *down) part() bool {
 	c := d.c
-	if !c.up.alone {
+	if !d.inline {
 		return false
 	}
-	c.up.alone = false
+	d.inline = false
 	_ = c.app.SetReadDeadline(time.Time{})
 	c.ended = make(chan struct{})
 	go c.serveUp()

@@ -96,13 +96,12 @@ type request struct {
 	isHead  bool
 	connect bool
 	upgrade bool
-	wantsWS bool   // the upgrade is to WebSocket
-	close   bool   // the client sent Connection: close, or HTTP/1.0
-	quiet   bool   // does not count: of a prober or scraper
-	logged  bool   // counted and logged as finished
-	status  int    // of its final response; 0 before
-	h2c     []byte // the client's SETTINGS, if the upgrade is to HTTP/2
-	held    int    // bytes that it holds in addition to its slot, about
+	wantsWS bool // the upgrade is to WebSocket
+	close   bool // the client sent Connection: close, or HTTP/1.0
+	quiet   bool // does not count: of a prober or scraper
+	logged  bool // counted and logged as finished
+	status  int  // of its final response; 0 before
+	held    int  // bytes that it holds in addition to its slot, about
 	entry   *accesslog.Entry
 }
 

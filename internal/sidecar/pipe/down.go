@@ -20,6 +20,7 @@ type down struct {
 	head   []byte        // a rewritten head
 	status int           // of the present response
 	closes bool          // the app announces that it closes
+	inline bool          // it runs in up's goroutine, see alone.go
 }
 
 type downState uint8

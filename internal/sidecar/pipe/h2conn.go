@@ -70,7 +70,7 @@ func (u *up) becomeH2() {
 		u.state = upDiscard
 		return
 	}
-	if c.h2 == nil { // it exists if the app sent SETTINGS first, or after an upgrade
+	if c.h2 == nil { // it exists if the app sent SETTINGS first
 		c.h2 = c.newH2()
 	}
 	c.mode, c.awaitsFirst = modeH2, false

@@ -109,6 +109,11 @@ func (u *up) batchHead(to *batch) batchStep {
 		return u.refuse(to, r, accesslog.HeadersTooLarge)
 	}
 	h, err := http1.ParseRequest(raw)
+	for err == nil && h.Upgrade && http1.EqualFold([]byte(http1.Field(raw, "upgrade")), "h2c") {
+		raw = u.declineH2(to.end, n)
+		n = len(raw)
+		h, err = http1.ParseRequest(raw)
+	}
 	if err != nil {
 		return u.refuse(to, replyFor(err), accesslog.InvalidHTTP1)
 	}
@@ -129,6 +134,16 @@ func (u *up) batchHead(to *batch) batchStep {
 	to.request = to.end
 	to.end += n
 	return nextPart
+}
+
+// declineH2 removes the offer of an upgrade to HTTP/2 (RFC 7540, 3.2; removed in RFC 9113) from a head of n bytes in the
+// buffer, as Envoy does: the app responds in HTTP/1.1. It returns the rest of the head.
+func (u *up) declineH2(at, n int) []byte {
+	b := u.buf
+	from, to := http1.FieldLine(b.B[at:at+n], "upgrade")
+	copy(b.B[at+from:], b.B[at+to:b.W])
+	b.W -= to - from
+	return b.B[at : at+n-(to-from)]
 }
 
 // beforeHead skips empty lines before a request line (RFC 9112, 2.2), and looks for the preface of HTTP/2, which can only
@@ -230,7 +245,6 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 	if u.waits {
 		c.decided = make(chan struct{})
 		u.upgraded = append(u.upgraded[:0], q.line...)
-		q.h2c = http2.UpgradeSettings(raw)
 	}
 	if !isQuiet && !c.isIgnored() {
 		c.p.arrivals.Add(1)

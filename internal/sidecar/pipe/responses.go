@@ -9,53 +9,77 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
-	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // passHead passes on the response head in the first n bytes of the buffer, and as much of its body as has arrived.
 func (d *down) passHead(n int) bool {
-	c := d.c
 	raw := d.buf.B[d.buf.R : d.buf.R+n]
 	h, err := http1.ParseResponse(raw)
 	if err != nil {
 		d.err = err
 		return false
 	}
-	c.mu.Lock()
-	switch {
-	case c.end.phase >= replying:
-		c.mu.Unlock()
-		return false
-	case c.queue.len() == 0:
-		c.mu.Unlock()
+	switch d.takeHead(&h) {
+	case headSurplus:
 		return !d.endIfSurplus()
-	}
-	req := c.queue.at(0)
-	isTunnel := h.Status == http.StatusSwitchingProtocols && req.upgrade || req.connect && h.Status/100 == 2
-	switch {
-	case isTunnel && req.h2c != nil && http2.IsUpgrade(raw):
-		c.mu.Unlock()
-		return d.passUpgradeToH2(n)
-	case isTunnel:
-		return d.passTunnelHead(&h, req, raw)
-	case h.Status == http.StatusSwitchingProtocols:
-		c.mu.Unlock()
+	case headSwitches:
 		d.err = http1.Malformed("101 to a request without an upgrade")
 		return false
-	case h.Status < 200: // interim response
-		c.mu.Unlock()
+	case headInterim:
 		d.buf.R += n
-		return c.toClient(raw, false) == nil
+		return d.c.toClient(raw, false) == nil
+	case headTunnel:
+		return d.passTunnelHead(&h, raw)
+	case headFinal:
+		d.c.in.stats.Responded(h.Status)
+		return d.passMessage(n)
+	case headLast:
+		return d.passLastHead(&h, raw)
 	}
-	return d.passFinalHead(&h, req, raw)
+	return false
 }
 
-// passTunnelHead passes on the head after which the connection is a tunnel or a WebSocket. mu is held until it returns.
-func (d *down) passTunnelHead(h *http1.Head, req *request, raw []byte) bool {
+// headKind is how a response head is treated.
+type headKind uint8
+
+const (
+	headLate     headKind = iota // the client gets another reply
+	headSurplus                  // of a response without a request
+	headSwitches                 // 101 to a request without an upgrade
+	headInterim                  // 1xx
+	headTunnel                   // a tunnel or a WebSocket follows
+	headFinal
+	headLast // a final one that has to announce the close of the connection
+)
+
+// takeHead decides how a response head is treated, and records what follows from it.
+func (d *down) takeHead(h *http1.Head) headKind {
 	c := d.c
-	isWS := req.wantsWS && h.WebSocket
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
-	case isWS:
+	case c.end.phase >= replying:
+		return headLate
+	case c.queue.len() == 0:
+		return headSurplus
+	}
+	req := c.queue.at(0)
+	switch {
+	case h.Status == http.StatusSwitchingProtocols && req.upgrade || req.connect && h.Status/100 == 2:
+		c.becomeTunnelLocked(h, req)
+		return headTunnel
+	case h.Status == http.StatusSwitchingProtocols:
+		return headSwitches
+	case h.Status < 200:
+		return headInterim
+	}
+	return d.takeFinalHeadLocked(h, req)
+}
+
+// becomeTunnelLocked makes the connection a tunnel or a WebSocket.
+func (c *conn) becomeTunnelLocked(h *http1.Head, req *request) {
+	switch {
+	case req.wantsWS && h.WebSocket:
 		c.becomeWebSocketLocked()
 	case req.connect:
 		c.mode = opaque
@@ -65,9 +89,12 @@ func (d *down) passTunnelHead(h *http1.Head, req *request, raw []byte) bool {
 		c.noteOpaque(counters.OpaqueUpgrade)
 	}
 	close(c.decided)
-	isEarly := c.endsEarlyLocked()
 	req.responded(h.Status)
-	c.mu.Unlock()
+}
+
+// passTunnelHead passes on the head after which the connection is a tunnel or a WebSocket.
+func (d *down) passTunnelHead(h *http1.Head, raw []byte) bool {
+	c := d.c
 	c.in.stats.Responded(h.Status)
 	d.buf.R += len(raw)
 	if err := c.toClient(raw, false); err != nil {
@@ -75,8 +102,9 @@ func (d *down) passTunnelHead(h *http1.Head, req *request, raw []byte) bool {
 	}
 	c.mu.Lock()
 	c.recountLocked()
+	isEarly := c.endsEarlyLocked()
 	c.mu.Unlock()
-	if !isWS {
+	if c.ws == nil {
 		d.state = downOpaque
 		return false
 	}
@@ -88,9 +116,8 @@ func (d *down) passTunnelHead(h *http1.Head, req *request, raw []byte) bool {
 	return true
 }
 
-// passFinalHead passes on a final response's head and decides whether it is the connection's last. mu is held until it
-// returns.
-func (d *down) passFinalHead(h *http1.Head, req *request, raw []byte) bool {
+// takeFinalHeadLocked records a final response, and decides whether it is the connection's last.
+func (d *down) takeFinalHeadLocked(h *http1.Head, req *request) headKind {
 	c := d.c
 	if req.upgrade || req.connect { // refused
 		close(c.decided)
@@ -114,18 +141,22 @@ func (d *down) passFinalHead(h *http1.Head, req *request, raw []byte) bool {
 		c.lastWordRequested.Store(true)
 	}
 	req.responded(h.Status)
-	c.mu.Unlock()
-	c.in.stats.Responded(h.Status)
-
 	d.state, d.body, d.status = downBody, earlyend.New(framing, content, isSubscription), h.Status
 	// The app has not read the requests after this one. Their client may repeat them on another connection.
 	d.closes = h.Close || isUntilClose
-	if !announces || h.Close {
-		return d.passMessage(len(raw))
+	if announces && !h.Close {
+		return headLast
 	}
+	return headFinal
+}
+
+// passLastHead passes on a final head with the announcement of the connection's close, and the buffered part of the body.
+func (d *down) passLastHead(h *http1.Head, raw []byte) bool {
+	c := d.c
+	c.in.stats.Responded(h.Status)
 	d.head = http1.AppendClosing(d.head[:0], raw)
 	d.buf.R += len(raw)
-	if err := c.toClient(d.head, !isUntilClose); err != nil {
+	if err := c.toClient(d.head, d.body.Kind != http1.CloseBody); err != nil {
 		return false
 	}
 	return d.passMessage(0)
@@ -211,8 +242,8 @@ func (d *down) responseEnds(last bool) bool {
 			c.end.by = &endDrained
 		}
 		c.mu.Unlock()
-		if c.up.alone {
-			c.sendEndAnd(func() {}) // up decides
+		if d.inline {
+			c.sendEndAnd(func() {}) // answerAlone continues
 		} else {
 			c.sendEnd()
 		}

@@ -26,7 +26,7 @@ type up struct {
 	upgraded  []byte    // the request that became a tunnel; written under mu
 	unsent    int       // at the last look after our FIN
 	owes      bool      // the app would have been connected to at once, but for the client's first bytes
-	alone     bool      // it runs down as well, see alone.go
+	alone     bool      // it runs down next, see alone.go
 	finished  bool      // the client has its response, and sends nothing more
 	skipped   bool      // the connection began with an empty line
 
@@ -40,7 +40,6 @@ const (
 	upSniff   upState = iota // protocol unknown
 	upHead                   // between messages, or within a head
 	upBody                   // within a request's body
-	upPreface                // the preface of HTTP/2, which the app has accepted
 	upH2                     // frames
 	upWS                     // frames of a WebSocket
 	upDecide                 // after an upgrade request: the answer decides what follows
@@ -198,10 +197,6 @@ func (u *up) fromClient() bool {
 			u.state = upHead
 		case upDecide:
 			u.awaitDecision()
-		case upPreface:
-			if u.takePreface() {
-				return true
-			}
 		case upH2:
 			if u.forwardFrames() {
 				return true
@@ -261,8 +256,6 @@ func (u *up) awaitDecision() {
 		u.state = upOpaque
 	case c.mode == modeWS:
 		u.state = upWS
-	case c.mode == modeH2:
-		u.state = upPreface
 	case c.end.last():
 		u.state = upDiscard
 	default:

@@ -142,15 +142,24 @@ func (h *Head) transferEncoding(value []byte) error {
 
 // Field returns the first value of a field in a head that has been parsed, "" if there is none. name is in lower case.
 func Field(head []byte, name string) string {
+	from, to := FieldLine(head, name)
+	if from == to {
+		return ""
+	}
+	return string(Trim(head[from+len(name)+1 : to-1]))
+}
+
+// FieldLine returns where the first line of a field begins and where the next line does; equal if there is none.
+func FieldLine(head []byte, name string) (from, to int) {
 	for {
-		eol := bytes.IndexByte(head, '\n')
+		eol := bytes.IndexByte(head[from:], '\n')
 		if eol < 0 {
-			return ""
+			return 0, 0
 		}
-		line := head[:eol]
-		head = head[eol+1:]
-		if len(line) > len(name) && line[len(name)] == ':' && EqualFold(line[:len(name)], name) {
-			return string(Trim(line[len(name)+1:]))
+		to = from + eol + 1
+		if eol > len(name) && head[from+len(name)] == ':' && EqualFold(head[from:from+len(name)], name) {
+			return from, to
 		}
+		from = to
 	}
 }
