@@ -86,12 +86,12 @@ PACK = bin/image --name $(IMAGES)/$(1):$(VERSION) --platform linux/amd64,linux/a
 test: ## all tests with the race detector; downloads their peers, lists skipped tests
 	@lab/peers/install -q
 	@$(if $(RACE),,echo 'WITHOUT the race detector: there is no C compiler here' >&2)
-	@$(WITH_PEERS) go run ./lab/testrun $(RACE) $(or $(PKG),$(ALL))
+	@$(WITH_PEERS) go tool gotestsum --format standard-quiet --post-run-command lab/noskips -- $(RACE) $(or $(PKG),$(ALL))
 	@$(if $(PKG),,go test -count=1 ./lab/chart/...)
 
 flaky: build ## every package TIMES (20) times with the race detector, alone and next to LOAD (20) busy loops
 	@lab/peers/install -q
-	@$(WITH_PEERS) go run ./lab/testrun flaky $(RACE) -times $(or $(TIMES),20) -load $(or $(LOAD),20) $(or $(PKG),$(ALL))
+	@$(WITH_PEERS) lab/flaky $(or $(TIMES),20) $(or $(LOAD),20) $(RACE) $(or $(PKG),$(ALL))
 	@$(if $(PKG),,$(WITH_PEERS) go test -count=1 -tags busy -run TestRehearseOnABusyMachine ./rehearsal/cmd/rehearse)
 
 rehearse: ## the experiment: the effect of each way of stopping on a request in flight
