@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -82,7 +83,7 @@ func (o Options) check() ([]strategy.Strategy, error) {
 		}
 	}
 	if len(errs) > 0 {
-		return nil, strategy.OptionError{Err: errors.Join(errs...)}
+		return nil, load.OptionError{Err: errors.Join(errs...)}
 	}
 	return strategies, nil
 }

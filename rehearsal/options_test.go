@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
 )
 
 // Each wrong value is named with what is accepted, before anything is started.
@@ -39,7 +39,7 @@ func TestOptions(t *testing.T) {
 			o := Options{Delay: DefaultDelay, Grace: DefaultGrace, Self: "/no/such/lastcallctl"}
 			tt.change(&o)
 			_, err := Run(t.Context(), o)
-			var option strategy.OptionError
+			var option load.OptionError
 			if !errors.As(err, &option) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want …%s…", err, tt.want)
 			}

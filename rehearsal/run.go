@@ -10,6 +10,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/lag"
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
@@ -21,7 +22,7 @@ const parallelStarts = 3
 const clientMargin = 20 * time.Second
 
 // Run runs the experiment. When it returns, all processes that it started have ended, and no file is left except in
-// KeepLogs. An error is about the set-up (strategy.OptionError: about an option), or ctx's. A row that differs from what
+// KeepLogs. An error is about the set-up (load.OptionError: about an option), or ctx's. A row that differs from what
 // is expected is no error: see Result.OK.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	strategies, err := o.check()
@@ -39,7 +40,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	n := node.New()
 	defer n.Close()
 	if p.client, err = clientFor(o.Client, n); err != nil {
-		return nil, strategy.OptionError{Err: err}
+		return nil, load.OptionError{Err: err}
 	}
 	dir, done, err := strategy.Folder(o.KeepLogs)
 	if err != nil {

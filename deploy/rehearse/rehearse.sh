@@ -4,7 +4,7 @@
 #   APP         command line of the service, with {port} or PORT
 #   REQUESTS    requests, one on each line, as --request takes them
 #   MANIFEST    file with the manifest; empty: none
-#   ARGS        more flags of lastcallctl rehearse
+#   ARGS        more flags of lastcallctl rehearse service
 #   LASTCALLCTL path of lastcallctl, with lastcall next to it
 #   REPORTS     folder for rehearsal.txt, the table (default .)
 set -eu
@@ -21,7 +21,7 @@ done <<EOF
 $REQUESTS
 EOF
 code=0
-"${LASTCALLCTL:-lastcallctl}" rehearse --app "$APP" "$@" > "$reports/rehearsal.txt" || code=$?
+"${LASTCALLCTL:-lastcallctl}" rehearse service --app "$APP" "$@" > "$reports/rehearsal.txt" || code=$?
 cat "$reports/rehearsal.txt"
 [ -z "${GITHUB_STEP_SUMMARY:-}" ] || printf '```\n%s\n```\n' "$(cat "$reports/rehearsal.txt")" >> "$GITHUB_STEP_SUMMARY"
 exit "$code"

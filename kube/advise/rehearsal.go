@@ -49,12 +49,12 @@ const settled = 300 // ms
 
 func isWithinDay(ms int64) bool { return ms >= 0 && ms <= (24*time.Hour).Milliseconds() }
 
-// ReadRehearsal reads the JSON of lastcallctl rehearse --request: its first row decides.
+// ReadRehearsal reads the JSON of lastcallctl rehearse service: its first row decides.
 func ReadRehearsal(in io.Reader) (*Evidence, error) {
 	var r rehearsal
 	decoder := json.NewDecoder(io.LimitReader(in, maxInput))
 	if err := decoder.Decode(&r); err != nil || !strings.HasSuffix(r.Schema, rehearsalSchema) {
-		return nil, fmt.Errorf("it is not a result of lastcallctl rehearse --request … -o json: must be JSON with a $schema that ends with %s", rehearsalSchema)
+		return nil, fmt.Errorf("it is not a result of lastcallctl rehearse service … -o json: must be JSON with a $schema that ends with %s", rehearsalSchema)
 	}
 	if len(r.Rows) == 0 || len(r.Rows[0].Runs) == 0 {
 		return nil, fmt.Errorf("the rehearsal has no run")

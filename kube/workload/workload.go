@@ -196,20 +196,8 @@ func (s State) CanRestart(w *Workload) error {
 func (w *Workload) Restart(ctx context.Context, c Clients, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	return w.patch(ctx, c, map[string]any{"template": map[string]any{"metadata": map[string]any{
-		"annotations": map[string]string{"kubectl.kubernetes.io/restartedAt": now.Format(time.RFC3339)}}}}, "restart")
-}
-
-// Scale sets the number of replicas of a Deployment or StatefulSet.
-func (w *Workload) Scale(ctx context.Context, c Clients, replicas int32) error {
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
-	defer cancel()
-	return w.patch(ctx, c, map[string]any{"replicas": replicas}, "scale")
-}
-
-// patch changes the workload's specification.
-func (w *Workload) patch(ctx context.Context, c Clients, spec map[string]any, doing string) error {
-	patch, err := json.Marshal(map[string]any{"spec": spec})
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
+		"annotations": map[string]string{"kubectl.kubernetes.io/restartedAt": now.Format(time.RFC3339)}}}}})
 	if err != nil {
 		return err
 	}
@@ -222,7 +210,7 @@ func (w *Workload) patch(ctx context.Context, c Clients, spec map[string]any, do
 	case "daemonset":
 		_, err = c.Apps.DaemonSets(w.Namespace).Patch(ctx, w.Name, types.StrategicMergePatchType, patch, o)
 	}
-	return w.Explain(err, doing, "patch on "+w.Kind+"s.apps")
+	return w.Explain(err, "restart", "patch on "+w.Kind+"s.apps")
 }
 
 // Explain wraps an error of the API server with what was being done to the workload, and with the missing right.

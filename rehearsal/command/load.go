@@ -5,53 +5,44 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
 )
 
-// Load is what clients send.
-type Load struct {
-	Requests []load.Request
-	Rate     float64 // requests a second; 0: chosen by load.Load
-	Timeout  time.Duration
-
-	Descriptors string // load.Load.Descriptors
-}
-
-// loadFlags are those of a Load.
-type loadFlags struct {
+// LoadFlags are those of a load.
+type LoadFlags struct {
+	load.Options
 	requests []string
-	load     string
-	timeout  time.Duration
-
-	descriptors string
+	rate     string
 }
 
-func (f *loadFlags) register(flags *pflag.FlagSet) {
+// Register adds the flags.
+func (f *LoadFlags) Register(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.requests, "request", nil, "`request` that clients send, "+load.RequestSyntax+"; METHOD may be SSE, WS, TCP or GRPC; may be repeated")
-	flags.StringVar(&f.descriptors, "descriptors", "", "`file` with the descriptors of gRPC services, as protoc --include_imports --descriptor_set_out writes it (default the server's reflection)")
-	flags.StringVar(&f.load, "load", "", "requests a second, as `200/s` (default as many as keep two in flight, at most 20/s)")
-	flags.DurationVar(&f.timeout, "timeout", load.DefaultTimeout, "how long a request may take")
+	flags.StringVar(&f.Descriptors, "descriptors", "", "`file` with the descriptors of gRPC services, as protoc --include_imports --descriptor_set_out writes it (default the server's reflection)")
+	flags.StringVar(&f.rate, "load", "", "requests a second, as `200/s` (default as many as keep two in flight, at most 20/s)")
+	flags.DurationVar(&f.Timeout, "timeout", load.DefaultTimeout, "how long a request may take")
 }
 
-// parse returns all errors of the flags.
-func (f *loadFlags) parse() (l Load, err error) {
+// Parse sets the Options. Its error has all errors of the flags.
+func (f *LoadFlags) Parse() error {
 	var errs []error
 	for _, text := range f.requests {
 		r, err := load.ParseRequest(text)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--%w", err))
 		}
-		l.Requests = append(l.Requests, r)
+		f.Requests = append(f.Requests, r)
 	}
-	if l.Rate, err = parseLoad(f.load); err != nil {
+	if rate, err := parseLoad(f.rate); err != nil {
 		errs = append(errs, err)
+	} else {
+		f.Rate = rate
 	}
-	l.Timeout, l.Descriptors = f.timeout, f.descriptors
-	return l, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // parseLoad parses "200/s" or "200"; an empty text is 0.
@@ -64,4 +55,13 @@ func parseLoad(text string) (float64, error) {
 		return 0, fmt.Errorf("--load is %q: must be requests a second, as 200/s, and at most 1000000/s", text)
 	}
 	return n, nil
+}
+
+// usage makes an error about an option a usage error.
+func usage(err error) error {
+	var option load.OptionError
+	if errors.As(err, &option) {
+		return cli.UsageError{Err: err}
+	}
+	return err
 }

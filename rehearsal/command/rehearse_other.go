@@ -10,43 +10,21 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 )
 
-const needsLinux = `Without --cluster, rehearse needs Linux: it runs pods as real processes and reads their sockets from the kernel.
+const needsLinux = `A rehearsal on this machine needs Linux: it runs pods as real processes and reads their sockets from the kernel.
 Run it in a container, from the source tree:
 
   docker run --rm -it -v "$PWD:/src" -w /src golang:1.26 make rehearse`
 
-func usage(err error) error { return err }
-
-// Rehearse is the command that rehearses a rollout in the clusters. On other systems than Linux everything else fails, with
-// a command that runs it in a container.
-func Rehearse(clusters ...Cluster) *cobra.Command {
-	var (
-		output  cli.Format
-		load    loadFlags
-		cluster clusterFlags
-	)
+// Rehearse is the command that runs the experiment. More are those of other rehearsals. On other systems than Linux it fails,
+// with a command that runs it in a container.
+func Rehearse(more ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rehearse",
-		Short: rehearseShort + " (without --cluster: needs Linux)",
+		Short: rehearseShort + " (needs Linux)",
 		Long:  needsLinux,
 		Args:  cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cluster.check(cmd.Flags()); err != nil {
-				return err
-			}
-			if !cluster.isSet {
-				return errors.New(needsLinux)
-			}
-			return cluster.run(cmd, output, &load)
-		},
+		RunE:  func(*cobra.Command, []string) error { return errors.New(needsLinux) },
 	}
-	if len(clusters) == 0 {
-		return cmd
-	}
-	cluster.Cluster = clusters[0]
-	cmd.Long = clusterHelp + "\n\n" + needsLinux
-	cluster.register(cmd.Flags())
-	load.register(cmd.Flags())
-	cli.OutputFlag(cmd.Flags(), &output, "text, for people, or json")
+	cmd.AddCommand(more...)
 	return cmd
 }

@@ -6,106 +6,124 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/rehearsal"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 	"github.com/lastcall-dev/lastcall/rehearsal/service"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-const serviceHelp = `With --request or -f it rehearses your own service instead: --app starts it, -f reads grace period, preStop hook, environment, readiness probe and stop signal from your manifest. For each strategy a pod is replaced by another while clients send --request; the table shows which requests were lost, why, in which phase, and what would have saved them. The exit code is 1 if the first strategy, by default as-is, loses a request. docs/rehearse.md describes it.`
+const serviceHelp = `Rehearse the end of your own service on this machine: --app starts it, -f reads grace period, preStop hook, environment, readiness probe and stop signal from your manifest. For each strategy a pod is replaced by another while clients send --request; the table shows which requests were lost, why, in which phase, and what would have saved them. docs/rehearse.md describes it.
+
+The exit code is 1 if the first strategy, by default as-is, loses a request.`
 
 // ReadManifest returns what a manifest states about the end of a workload's pods. file may be -, for stdin; workload is a
 // name, or KIND/NAME, and may be empty if there is one alone; container may be empty.
 type ReadManifest func(file string, stdin io.Reader, workload, container string) (service.Pod, error)
 
-// serviceFlags are those of one's own service.
-type serviceFlags struct {
-	loadFlags
-	file                string
-	workload, container string
-	repeat              int
-	read                ReadManifest // nil: this program reads no manifests
-}
-
-func (f *serviceFlags) register(flags *pflag.FlagSet) {
-	f.loadFlags.register(flags)
-	if f.read != nil {
-		flags.StringVarP(&f.file, "filename", "f", "", "manifest `file` with the timers of the pods, or - for standard input")
-		flags.StringVar(&f.workload, "workload", "", "`name` of the workload, or KIND/NAME, if the manifest has several")
-		flags.StringVar(&f.container, "container", "", "`name` of the container that --app stands for (default the first one with a port)")
+// Service is the command that rehearses one's own service. read is nil for a program that reads no manifests.
+func Service(read ReadManifest) *cobra.Command {
+	var (
+		o                                      service.Options
+		load                                   LoadFlags
+		local                                  localFlags
+		grace                                  time.Duration
+		propagation, file, workload, container string
+	)
+	cmd := &cobra.Command{
+		Use:   "service",
+		Short: "Show which requests your own service loses when its pod is replaced",
+		Long:  serviceHelp,
+		Example: `  lastcallctl rehearse service --app 'node server.js' -f deployment.yaml \
+    --request 'GET /slow' --request '4 GET /fast'`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			errs := []error{load.Parse()}
+			if o.Propagation, err = service.ParseSpan(propagation); err != nil {
+				errs = append(errs, fmt.Errorf("--propagation: %w", err))
+			}
+			if file != "" {
+				o.Pod, err = read(file, cmd.InOrStdin(), workload, container)
+				errs = append(errs, err)
+			}
+			if cmd.Flags().Changed("grace") {
+				o.Pod.Grace = grace
+				if err := strategy.CheckGrace(grace); err != nil { // 0 stands for the manifest's
+					errs = append(errs, fmt.Errorf("--grace %w", err))
+				}
+			}
+			if err := errors.Join(errs...); err != nil {
+				return cli.UsageError{Err: err}
+			}
+			o.Options, o.Strategies, o.KeepLogs, o.Lastcall = load.Options, local.strategies, local.keepLogs, local.lastcall
+			return runService(cmd, local.output, o)
+		},
 	}
-	flags.IntVar(&f.repeat, "repeat", 1, "how often to replace the pod; losses are added up")
+	flags := cmd.Flags()
+	flags.StringVar(&o.Command, "app", "", "`command` of your service; {port}, or the variable PORT, is its port")
+	load.Register(flags)
+	if read != nil {
+		flags.StringVarP(&file, "filename", "f", "", "manifest `file` with the timers of the pods, or - for standard input")
+		flags.StringVar(&workload, "workload", "", "`name` of the workload, or KIND/NAME, if the manifest has several")
+		flags.StringVar(&container, "container", "", "`name` of the container that --app stands for (default the first one with a port)")
+	}
+	flags.DurationVar(&grace, "grace", rehearsal.DefaultGrace, "terminationGracePeriodSeconds in place of the manifest's, whole seconds")
+	flags.StringVar(&propagation, "propagation", service.DefaultPropagation.String(), "endpoint propagation `delay` of the fastest and of the slowest client, or of the slowest alone")
+	flags.IntVar(&o.Repeat, "repeat", 1, "how often to replace the pod; losses are added up")
+	local.register(flags)
+	return cmd
 }
 
-// isSet reports whether one's own service is to be rehearsed.
-func (f *serviceFlags) isSet() bool { return len(f.requests) > 0 || f.file != "" }
+const rolloutHelp = `Count the requests that are lost while pods of the built-in app are replaced one after another under load.
 
-// Flags that only some of the three kinds of rehearsals have.
-var (
-	ofExperiment = []string{"delay", "gateway", "proxy", "envoy-path", "pilot-agent-path", "client", "picture"}
-	ofManifest   = []string{"filename", "workload", "container", "repeat"}
-	ofService    = []string{"load", "timeout", "descriptors"}
-	ofMachine    = []string{"app", "strategy", "grace", "propagation", "lastcall", "keep-logs"}
+Keep-alive clients send fast and slow requests (up to 5 s), half of them through the gateway and half directly to the
+pods. Gateway and clients receive changes of the endpoints late. A refused connection is retried with another pod, as any
+client may; every other failure counts as lost. All strategies run at the same time.
+
+The exit code is 1 if the first strategy, by default lastcall, loses a request.`
+
+// Defaults of a rollout.
+const (
+	rolloutRequests = 20_000
+	rolloutRate     = 200
 )
 
-// check returns an error for a flag that has no effect.
-func (f *serviceFlags) check(flags *pflag.FlagSet, isCluster bool) error {
-	var others []string
-	var reason string
-	switch {
-	case isCluster:
-		others, reason = slices.Concat(ofExperiment, ofManifest, ofMachine), "is a flag of rehearsals on this machine, not of --cluster: leave it out"
-	case f.isSet():
-		others, reason = ofExperiment, "is a flag of the experiment, which --request and -f replace: leave it out"
-	default:
-		others, reason = slices.Concat(ofManifest[1:], ofService), "needs --request: it is a flag for your own service"
+func rolloutCommand() *cobra.Command {
+	var (
+		local              localFlags
+		grace, propagation time.Duration
+		requests, rate     int
+	)
+	cmd := &cobra.Command{
+		Use:   "rollout",
+		Short: "Count lost requests while pods are replaced under load",
+		Long:  rolloutHelp,
+		Args:  cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if requests < 1 || rate < 1 {
+				return cli.UsageError{Err: fmt.Errorf("--requests is %d and --rate is %d: must be 1 or more", requests, rate)}
+			}
+			o := service.Rollout(float64(rate), time.Duration(float64(requests)/float64(rate)*float64(time.Second)))
+			o.Propagation, o.Pod.Grace = service.Span{To: propagation}, grace
+			o.Strategies, o.KeepLogs, o.Lastcall = local.strategies, local.keepLogs, local.lastcall
+			return runService(cmd, local.output, o)
+		},
 	}
-	for _, name := range others {
-		if flags.Changed(name) {
-			return cli.UsageError{Err: fmt.Errorf("--%s %s", name, reason)}
-		}
-	}
-	return nil
+	flags := cmd.Flags()
+	flags.IntVar(&requests, "requests", rolloutRequests, "number of requests, for each strategy: lastcall, istio-default, istio-exit-on-zero, prestop-sleep-5, none")
+	flags.IntVar(&rate, "rate", rolloutRate, "requests per second, for each strategy")
+	flags.DurationVar(&propagation, "propagation", service.DefaultPropagation.To, "maximum endpoint propagation delay")
+	flags.DurationVar(&grace, "grace", rehearsal.DefaultGrace, "the pods' terminationGracePeriodSeconds, whole seconds")
+	local.register(flags)
+	return cmd
 }
 
-// options parses the flags.
-func (f *serviceFlags) options(cmd *cobra.Command) (o service.Options, err error) {
-	var errs []error
-	l, err := f.loadFlags.parse()
-	if err != nil {
-		errs = append(errs, err)
-	}
-	o.Requests, o.Load, o.Timeout, o.Descriptors, o.Repeat = l.Requests, l.Rate, l.Timeout, l.Descriptors, f.repeat
-	if f.repeat < 1 {
-		errs = append(errs, fmt.Errorf("--repeat is %d: must be 1 or more", f.repeat))
-	}
-	if f.file != "" {
-		if o.Pod, err = f.read(f.file, cmd.InOrStdin(), f.workload, f.container); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	if len(errs) > 0 {
-		return o, cli.UsageError{Err: errors.Join(errs...)}
-	}
-	return o, nil
-}
-
-// run rehearses the service.
-func (f *serviceFlags) run(cmd *cobra.Command, output cli.Format, common service.Options, grace time.Duration) error {
-	o, err := f.options(cmd)
-	if err != nil {
-		return err
-	}
-	o.Command, o.Propagation, o.Strategies, o.KeepLogs, o.Lastcall = common.Command, common.Propagation, common.Strategies, common.KeepLogs, common.Lastcall
-	if grace > 0 {
-		o.Pod.Grace = grace
-	}
-	return measure(cmd, output, func(ctx context.Context, self string) (*outcome.Result, error) {
+func runService(cmd *cobra.Command, output cli.Format, o service.Options) error {
+	return Measure(cmd, output, func(ctx context.Context, self string) (*outcome.Result, error) {
 		o.Self, o.Progress = self, os.Stderr
 		return service.Run(ctx, o)
 	})

@@ -173,8 +173,8 @@ func (e environment) rehearse(ctx context.Context, row Row, s Setup, strategies 
 		requests = append(requests, r)
 	}
 	return service.Run(ctx, service.Options{
-		Command:  strings.NewReplacer("{apps}", e.apps, "{stacks}", e.stacks).Replace(s.Command),
-		Requests: requests, Strategies: strategies, Propagation: service.Span{To: 2 * time.Second},
+		Command: strings.NewReplacer("{apps}", e.apps, "{stacks}", e.stacks).Replace(s.Command),
+		Options: load.Options{Requests: requests}, Strategies: strategies, Propagation: service.Span{To: 2 * time.Second},
 		Pod:      service.Pod{Workload: row.Name, Grace: s.Grace, Env: s.Env, PreStop: s.PreStop, StopSignal: s.Signal},
 		Lastcall: e.lastcall,
 	})

@@ -13,6 +13,6 @@ const (
 	Elsewhere   Phase = "on the new pod"
 
 	// Of a cluster, where a hook's end may be unknown.
-	Ending  Phase = "while the pod ended" // in the hook, or after SIGTERM
-	Between Phase = "while no pod ended"  // of a rollout that had begun
+	WhileEnding Phase = "while the pod ended" // in the hook, or after SIGTERM
+	Between     Phase = "while no pod ended"  // of a rollout that had begun
 )

@@ -61,7 +61,7 @@ type Row struct {
 	Runs     []Round             `json:"runs"`
 }
 
-// Round is one deletion of a pod.
+// Round is one rollout.
 type Round struct {
 	HookEndMS int64  `json:"hook_end_ms"` // -1: no hook
 	TermMS    int64  `json:"sigterm_ms"`  // -1: not sent, the app had ended
@@ -71,7 +71,7 @@ type Round struct {
 	HookError string `json:"hook_error,omitempty"`
 	Cause     string `json:"cause,omitempty"` // a property of the app that shows at its end, such as that it ignores SIGTERM
 
-	Pods []Pod `json:"pods,omitempty"` // of a cluster
+	Pods []Pod `json:"pods,omitempty"` // if there are several
 
 	// Sendings are the requests that the page draws: the first ones sent, with all that were lost first.
 	Sendings []Sending `json:"sendings"`
@@ -102,34 +102,23 @@ type Loss struct {
 	Detail  string      `json:"detail,omitempty"` // of the first
 	Fix     string      `json:"fix"`
 
-	// Pods are those that were ending when the first of the requests was lost, in a cluster: one of them lost it.
+	// Pods are those that were ending when the first of the requests was lost, if there are several: one of them lost it.
 	Pods []string `json:"pods,omitempty"`
 }
 
-// Pod is the life of one pod of a cluster as the API server has reported it, in milliseconds from the beginning of the
-// disruption. -1: it was not reported.
+// Pod is the end of one pod of several, in milliseconds from the beginning of the rollout. -1: it is unknown.
 type Pod struct {
-	Name      string   `json:"pod"`
-	IsNew     bool     `json:"is_new"`              // it did not run before
-	CreatedMS int64    `json:"created_ms"`          // of a new pod
-	ReadyMS   int64    `json:"ready_ms"`            // of a new pod
-	ServingMS int64    `json:"endpoint_ready_ms"`   // of a new pod: an EndpointSlice has it as ready
-	DeletedMS int64    `json:"deleted_ms"`          // its deletion began
-	UnreadyMS int64    `json:"endpoint_unready_ms"` // no EndpointSlice has it as ready
-	RemovedMS int64    `json:"endpoint_removed_ms"` // no EndpointSlice has it
-	TermMS    int64    `json:"sigterm_ms"`          // computed from a preStop hook of known length
-	EndedMS   int64    `json:"ended_ms"`            // its app's containers have ended
-	GoneMS    int64    `json:"gone_ms"`
-	GraceMS   int64    `json:"grace_ms"`
-	EndedBy   string   `json:"ended_by"` // "exit 0", "SIGKILL"; empty: unknown
-	Events    []string `json:"events,omitempty"`
+	Name      string `json:"pod"`
+	DeletedMS int64  `json:"deleted_ms"` // its deletion began
+	TermMS    int64  `json:"sigterm_ms"` // in a cluster computed from a preStop hook of known length
+	EndedMS   int64  `json:"ended_ms"`   // its containers have ended
+	GoneMS    int64  `json:"gone_ms"`
+	GraceMS   int64  `json:"grace_ms"`
+	EndedBy   string `json:"ended_by"` // "exit 0", "SIGKILL"; empty: unknown
 }
 
 // maxSendings is how many requests of a run the result lists.
 const maxSendings = 400
-
-// Add adds a run to the row. Its Sendings must be in the order in which they were sent.
-func (row *Row) Add(run Round) { row.Runs = append(row.Runs, bounded(run)) }
 
 // bounded limits a run's list, and keeps those that were lost.
 func bounded(run Round) Round {
@@ -151,8 +140,8 @@ func rank(s Sending) int {
 	return 2
 }
 
-// Lose counts a lost request. request is its kind in words, fix what would have saved it, pods are Loss.Pods.
-func (row *Row) Lose(s Sending, request, fix string, pods ...string) {
+// lose counts a lost request. request is its kind in words, fix what would have saved it, pods are Loss.Pods.
+func (row *Row) lose(s Sending, request, fix string, pods []string) {
 	if s.Phase == Serving || s.Phase == Elsewhere {
 		row.Faults++
 	} else {

@@ -53,22 +53,21 @@ func (t *table) head(r *Result) {
 		name = "the app"
 	}
 	title := fmt.Sprintf("A pod of %s is replaced by another under load.", name)
-	change := fmt.Sprintf("clients learn of the change after %s to %s", console.Round(ms(r.PropagationMS[0])), console.Round(ms(r.PropagationMS[1])))
-	if r.isCluster() {
+	if len(r.Rows[0].Runs[0].Pods) > 0 {
 		title = fmt.Sprintf("Pods of %s end under load.", name)
-		change = fmt.Sprintf("endpoints were withdrawn after %s to %s", console.Seconds(ms(r.PropagationMS[0])), console.Seconds(ms(r.PropagationMS[1])))
 	}
 	t.line("%s", t.style.Bold(console.Cut(terminal.Printable(title), width)))
 	dim := func(format string, args ...any) {
 		t.line("%s", t.style.Dim(console.Cut(terminal.Printable(fmt.Sprintf(format, args...)), width)))
 	}
+	about := fmt.Sprintf("grace period %s; %s", console.Round(ms(r.GraceMS)), r.PreStop)
 	if r.isCluster() {
-		dim("%s, from this machine; %s", r.URL, change)
-		dim("grace period %s; %s", console.Round(ms(r.GraceMS)), r.PreStop)
+		dim("%s, from this machine", r.URL)
 	} else {
 		dim("app: %s", r.App)
-		dim("grace period %s; %s; %s", console.Round(ms(r.GraceMS)), r.PreStop, change)
+		about += fmt.Sprintf("; clients learn of the change after %s to %s", console.Round(ms(r.PropagationMS[0])), console.Round(ms(r.PropagationMS[1])))
 	}
+	dim("%s", about)
 	for _, k := range r.Requests {
 		took := "without an end"
 		if k.TookMS > 0 {

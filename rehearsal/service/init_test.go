@@ -10,9 +10,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
-	"github.com/lastcall-dev/lastcall/rehearsal/node"
-	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
-	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // pythonServer finishes its requests at SIGTERM; without its second line it has no handler.
@@ -65,7 +62,7 @@ func TestAppIsPID1(t *testing.T) {
 		}
 		all.Go(func() {
 			res, err := Run(t.Context(), Options{
-				Command: tt.command, Requests: []load.Request{request}, Strategies: []string{AsIs}, Propagation: Span{},
+				Command: tt.command, Options: load.Options{Requests: []load.Request{request}}, Strategies: []string{AsIs}, Propagation: Span{},
 				Pod: Pod{Grace: 3 * time.Second},
 			})
 			if err != nil {
@@ -92,39 +89,6 @@ func TestAppIsPID1(t *testing.T) {
 	all.Wait()
 }
 
-// What the advice is at SIGKILL.
-func TestAdviceAtSIGKILL(t *testing.T) {
-	zero := time.Now()
-	at := func(s int) time.Time { return zero.Add(time.Duration(s) * time.Second) }
-	for _, tt := range []struct {
-		name       string
-		hook, kill int
-		took       time.Duration
-		want       string
-	}{
-		{"time was left", 2, 16, time.Second, outcome.AdviceLingers},
-		{"with a longer grace, the same", 2, 19, time.Second, outcome.AdviceLingers},
-		{"the hook has used it", 28, 30, 3 * time.Second, "at least 33"},
-		{"the request is too long", 0, 10, 12 * time.Second, "at least 18"},
-	} {
-		app := node.Ending{HookBegan: at(0), HookEnded: at(tt.hook), Terminated: at(tt.hook), Killed: at(tt.kill)}
-		tr := &trial{end: strategy.End{App: app}, options: &Options{Propagation: DefaultPropagation}}
-		if got := tr.fix(load.Reference{Took: tt.took}, load.Dropped, outcome.Killed, true); !strings.Contains(got, tt.want) {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
-	}
-}
-
-// A loss before SIGTERM is the hook's only if its client had not kept the connection.
-func TestAdviceInHook(t *testing.T) {
-	tr := &trial{options: &Options{Propagation: DefaultPropagation}}
-	for kept, want := range map[bool]string{true: outcome.AdviceKept, false: "the preStop hook stops the app too early"} {
-		if got := tr.fix(load.Reference{}, load.Dropped, outcome.InHook, kept); !strings.Contains(got, want) {
-			t.Errorf("kept %v: %q", kept, got)
-		}
-	}
-}
-
 // An app that fails at its start may lack variables: the error names them.
 func TestMissingVariables(t *testing.T) {
 	request, err := load.ParseRequest("GET /")
@@ -132,7 +96,7 @@ func TestMissingVariables(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Run(t.Context(), Options{
-		Command: "sh -c 'echo no DB_URL >&2; exit 3'", Requests: []load.Request{request}, Strategies: []string{AsIs},
+		Command: "sh -c 'echo no DB_URL >&2; exit 3'", Options: load.Options{Requests: []load.Request{request}}, Strategies: []string{AsIs},
 		Pod: Pod{Missing: []string{"DB_URL (Secret db)"}},
 	})
 	if err == nil || !strings.Contains(err.Error(), "exit 3") || !strings.Contains(err.Error(), "DB_URL (Secret db)") {

@@ -13,29 +13,30 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
-// Limits of the options.
-const (
-	maxRepeat  = 100
-	maxTimeout = time.Hour
-)
+// maxRepeat is the limit of Options.Repeat.
+const maxRepeat = 100
+
+// maxLasting is the limit of Options.Lasting.
+const maxLasting = 24 * time.Hour
 
 // DefaultPropagation is how long clients take to learn of a change.
 var DefaultPropagation = Span{0, 4 * time.Second}
 
 // Options of a rehearsal.
 type Options struct {
-	Command     string         // command line of the app; {port} and the variable PORT are its port
-	Pod         Pod            // from the manifest
-	Requests    []load.Request // at least one
-	Load        float64        // requests a second, for each strategy; 0: about two in flight, at most 20 a second
-	Descriptors string         // load.Load.Descriptors
-	Propagation Span
-	Timeout     time.Duration // of a request; 0: load.DefaultTimeout
-	Strategies  []string      // names; empty: as-is and lastcall. The first one decides whether the rehearsal passes.
-	Repeat      int           // runs, one after another; 0: 1
-	KeepLogs    string        // folder for all logs; empty: none are kept
-	Lastcall    string        // path of lastcall; empty: found or built
-	Self        string        // path of this program
+	Command      string // command line of the app; {port} and the variable PORT are its port
+	Pod          Pod    // from the manifest
+	load.Options        // for each strategy
+	Propagation  Span
+	Strategies   []string // names; empty: as-is and lastcall. The first one decides whether the rehearsal passes.
+	Repeat       int      // runs, one after another; 0: 1
+	KeepLogs     string   // folder for all logs; empty: none are kept
+	Lastcall     string   // path of lastcall; empty: found or built
+	Self         string   // path of this program
+
+	Replicas  int           // pods; 0: 1
+	Lasting   time.Duration // pods are replaced one after another for so long; 0: one is replaced
+	IsBuiltIn bool          // the app is the built-in one; half of the load goes through the built-in gateway, and clients repeat refused requests elsewhere
 
 	Progress *os.File // gets a line of progress; nil: nothing
 }
@@ -44,20 +45,18 @@ type Options struct {
 func (o *Options) check() ([]strategy.Strategy, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if strings.TrimSpace(o.Command) == "" {
+	if strings.TrimSpace(o.Command) == "" && !o.IsBuiltIn {
 		bad("missing --app: the command that starts your service, with {port} or the variable PORT as its port, as --app 'node server.js' or --app './web --listen :{port}'")
 	}
-	if len(o.Requests) == 0 {
-		bad("missing --request: a request that the app answers, as --request 'GET /'")
+	if err := o.Options.Check(); err != nil {
+		errs = append(errs, err)
 	}
+	o.Replicas = max(1, o.Replicas)
 	if o.Pod.Grace == 0 {
 		o.Pod.Grace = DefaultGrace
 	}
 	if err := strategy.CheckGrace(o.Pod.Grace); err != nil {
 		bad("--grace %w", err)
-	}
-	if o.Load < 0 || o.Load > load.MaxRate {
-		bad("--load is %g/s: must be more than 0, at most %g/s", o.Load, load.MaxRate)
 	}
 	if o.Repeat == 0 {
 		o.Repeat = 1
@@ -65,21 +64,22 @@ func (o *Options) check() ([]strategy.Strategy, error) {
 	if o.Repeat < 1 || o.Repeat > maxRepeat {
 		bad("--repeat is %d: must be 1 to %d", o.Repeat, maxRepeat)
 	}
-	if o.Timeout == 0 {
-		o.Timeout = load.DefaultTimeout
+	if o.Lasting < 0 || o.Lasting > maxLasting {
+		bad("--requests at this --rate take %v: must be at most %v", o.Lasting, maxLasting)
 	}
-	if o.Timeout < time.Second || o.Timeout > maxTimeout {
-		bad("--timeout is %v: must be 1s to %v", o.Timeout, maxTimeout)
-	}
-	if len(o.Strategies) == 0 {
+	from := Strategies()
+	switch {
+	case o.IsBuiltIn:
+		from = rolloutStrategies()
+	case len(o.Strategies) == 0:
 		o.Strategies = []string{AsIs, lastcallName}
 	}
-	all, err := strategy.Select(Strategies(), o.Strategies)
+	all, err := strategy.Select(from, o.Strategies)
 	if err != nil {
 		bad("--strategy: %w", err)
 	}
 	if len(errs) > 0 {
-		return nil, strategy.OptionError{Err: errors.Join(errs...)}
+		return nil, load.OptionError{Err: errors.Join(errs...)}
 	}
 	slices.SortFunc(all, func(a, b strategy.Strategy) int {
 		return slices.Index(o.Strategies, a.Name) - slices.Index(o.Strategies, b.Name)

@@ -19,7 +19,7 @@ import (
 )
 
 // Run rehearses the end of a service's pod under each strategy, all at the same time. When it returns, all processes that
-// it started have ended. An error is about the set-up (strategy.OptionError: about an option), or ctx's; lost requests are
+// it started have ended. An error is about the set-up (load.OptionError: about an option), or ctx's; lost requests are
 // in the result.
 func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 	strategies, err := o.check()
@@ -44,7 +44,10 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	env := &strategy.Env{Node: n, Ports: &node.Ports{}, Programs: programs, Grace: o.Pod.Grace, Service: o.Pod.service(o.isTCP())}
+	env := &strategy.Env{Node: n, Ports: &node.Ports{}, Programs: programs, Grace: o.Pod.Grace, MaxDelay: 10 * time.Second}
+	if !o.IsBuiltIn {
+		env.Service = o.Pod.service(o.isTCP())
+	}
 	// When ctx ends, the node kills the pods.
 	broken := context.AfterFunc(ctx, n.Close)
 	defer broken()
@@ -63,9 +66,9 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 			return nil, err
 		}
 		for i, t := range trials {
-			t.addTo(&res.Rows[i])
+			res.Rows[i].Record(t.load, &t.done)
 		}
-		res.Requests, res.PID1 = outcome.Kinds(&trials[0].Load), string(trials[0].old.App.Init())
+		res.Requests, res.PID1 = outcome.Kinds(trials[0].load), string(trials[0].pods[0].App.Init())
 	}
 	if res.PID1 == string(node.Imitated) {
 		res.Notes = append(slices.Clone(res.Notes), "this machine permits no PID namespaces, so the app is not PID 1 as in a container: a stop signal that it does not handle is withheld, as the kernel does")
@@ -111,17 +114,4 @@ func runAll(ctx context.Context, env *strategy.Env, o *Options, strategies []str
 		return nil, context.Cause(ctx)
 	}
 	return trials, errors.Join(errs...)
-}
-
-// stop kills both pods, unless they have ended.
-func (t *trial) stop() {
-	for _, p := range []*strategy.Pod{t.old, t.next} {
-		if p == nil {
-			continue
-		}
-		for _, m := range p.Members() {
-			_ = m.Container.Kill()
-			<-m.Container.Done()
-		}
-	}
 }

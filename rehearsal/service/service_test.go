@@ -12,10 +12,7 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/httpbin/httpbintest"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
-	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
-	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
-	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 func TestMain(m *testing.M) { httpbintest.Main(m) }
@@ -34,48 +31,14 @@ func TestParseSpan(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	_, err := Run(t.Context(), Options{Pod: Pod{Grace: 1}, Load: -1, Repeat: -1, Timeout: 1, Strategies: []string{"x"}})
-	var option strategy.OptionError
+	_, err := Run(t.Context(), Options{Pod: Pod{Grace: 1}, Options: load.Options{Rate: -1, Timeout: 1}, Repeat: -1, Strategies: []string{"x"}})
+	var option load.OptionError
 	if !errors.As(err, &option) {
 		t.Fatalf("got %v", err)
 	}
 	for _, want := range []string{"missing --app: the command that starts your service", "missing --request", "--grace is 1ns", "--load is -1/s", "--repeat is -1", "--timeout is 1ns", `unknown strategy "x": must be one of as-is, lastcall,`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %v", want, err)
-		}
-	}
-}
-
-// In which phase a request is lost, and that there is advice for it.
-func TestPhase(t *testing.T) {
-	zero := time.Now()
-	at := func(ms int) time.Time { return zero.Add(time.Duration(ms) * time.Millisecond) }
-	exits := strategy.End{App: node.Ending{Terminated: at(1000), Gone: at(1005)}, AppExit: "exit 0"}
-	killed := strategy.End{App: node.Ending{Terminated: at(1000), Killed: at(5000), Gone: at(5002)}, AppExit: "SIGKILL"}
-	for _, tt := range []struct {
-		name     string
-		end      strategy.End
-		from, to int
-		outcome  traffic.Outcome
-		reason   load.Reason
-		want     outcome.Phase
-	}{
-		{"cut by the exit", exits, 500, 1004, traffic.Outcome{Failure: traffic.Ended}, load.Dropped, outcome.Terminating},
-		{"refused after the end", exits, 2000, 2001, traffic.Outcome{Failure: traffic.Refused}, load.Refused, outcome.Gone},
-		{"refused while the app drains", killed, 2000, 2001, traffic.Outcome{Failure: traffic.Refused}, load.Refused, outcome.Terminating},
-		{"cut by SIGKILL", killed, 2000, 5001, traffic.Outcome{Failure: traffic.Truncated}, load.Truncated, outcome.Killed},
-		{"503 in the hook", exits, 100, 200, traffic.Outcome{Failure: "503"}, "503", outcome.InHook},
-		{"before", exits, -500, -100, traffic.Outcome{Failure: traffic.Ended}, load.Dropped, outcome.Serving},
-		{"of the new pod", exits, 1500, 1600, traffic.Outcome{Failure: "500", Address: "new"}, "500", outcome.Elsewhere},
-	} {
-		tr := &trial{deleted: zero, end: tt.end, next: &strategy.Pod{Address: "new"}, options: &Options{Propagation: DefaultPropagation, Pod: Pod{Grace: 5 * time.Second}}}
-		o := tt.outcome
-		o.Began, o.Last = at(tt.from), at(tt.to)
-		if when := tr.phase(o, tt.reason); when != tt.want {
-			t.Errorf("%s: got %q", tt.name, when)
-		}
-		if tr.fix(load.Reference{Took: time.Second}, tt.reason, tt.want, false) == "" {
-			t.Errorf("%s: no advice", tt.name)
 		}
 	}
 }
@@ -91,7 +54,7 @@ func TestService(t *testing.T) {
 		t.Fatal(err)
 	}
 	res, err := Run(t.Context(), Options{
-		Command: "lastcallctl httpbin --listen 127.0.0.1:{port} --max-delay 10s --on-term exit", Requests: []load.Request{request},
+		Command: "lastcallctl httpbin --listen 127.0.0.1:{port} --max-delay 10s --on-term exit", Options: load.Options{Requests: []load.Request{request}},
 		Strategies: []string{"as-is", "sleep-5s"}, Propagation: Span{0, 2 * time.Second}, Pod: Pod{Workload: "Deployment web", Grace: 10 * time.Second},
 	})
 	if err != nil {

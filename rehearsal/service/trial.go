@@ -1,12 +1,19 @@
 package service
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
@@ -18,132 +25,183 @@ import (
 const (
 	callers = 4 // clients, each with its own propagation delay
 
-	warmUp = time.Second            // load before the deletion
-	lead   = 300 * time.Millisecond // before the deletion, each client sends each request once
-	after  = time.Second            // load after the last client has learned of the successor and the old pod is gone
+	after = time.Second // load after the last client has learned of the last pod and all old ones are gone
 )
 
-// trial is one strategy's old pod, its successor and its clients.
+// trial is one strategy's pods and clients.
 type trial struct {
 	env      *strategy.Env
 	strategy strategy.Strategy
 	options  *Options
 	dir      string
 
-	old, next *strategy.Pod
-	load.Load
-	views []atomic.Pointer[[]string]
+	pods    []*strategy.Pod // the oldest first; those that have ended, too
+	gateway *strategy.Gateway
+	load    *load.Load
+	views   []*traffic.Endpoints // of the gateway, and of the clients that connect to pods
 
-	deleted time.Time
-	end     strategy.End
+	mu   sync.Mutex // guards what follows
+	errs []error
+	done outcome.Rollout
 }
 
-// start starts both pods.
-func (t *trial) start(ctx context.Context) (err error) {
-	if t.old, err = t.env.StartPod(ctx, t.strategy, filepath.Join(t.dir, "old")); err != nil {
-		return err
+func (t *trial) fault(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.errs = append(t.errs, err)
+}
+
+// startPod starts one more pod.
+func (t *trial) startPod(ctx context.Context) (*strategy.Pod, error) {
+	p, err := t.env.StartPod(ctx, t.strategy, filepath.Join(t.dir, "pod-"+strconv.Itoa(len(t.pods)+1)))
+	if err == nil {
+		t.pods = append(t.pods, p)
 	}
-	if t.next, err = t.env.StartPod(ctx, t.strategy, filepath.Join(t.dir, "new")); err != nil {
-		return err
+	return p, err
+}
+
+// start starts the pods and one that replaces the first, the gateway and the clients.
+func (t *trial) start(ctx context.Context) error {
+	var addresses []string
+	for i := range t.options.Replicas + 1 {
+		p, err := t.startPod(ctx)
+		if err != nil {
+			return err
+		}
+		if i < t.options.Replicas {
+			addresses = append(addresses, p.Address)
+		}
 	}
-	t.views = make([]atomic.Pointer[[]string], callers)
-	t.Requests, t.Rate, t.Descriptors = t.options.Requests, t.options.Load, t.options.Descriptors
+	t.load = &load.Load{Requests: t.options.Requests, Rate: t.options.Rate, Descriptors: t.options.Descriptors}
+	if t.options.IsBuiltIn {
+		if err := t.startGateway(ctx, addresses); err != nil {
+			return err
+		}
+	}
 	for i := range callers {
-		t.point(i, t.old)
-		t.Clients = append(t.Clients, &traffic.Client{
-			ClusterIP: true, Timeout: t.options.Timeout,
-			Targets: func() []string { return *t.views[i].Load() },
-		})
+		var view atomic.Pointer[[]string]
+		delay := t.options.Propagation.at(i, callers)
+		t.views = append(t.views, traffic.NewEndpoints(func() time.Duration { return delay }, addresses, func(list []string) { view.Store(&list) }))
+		t.load.Clients = append(t.load.Clients, t.client(func() []string { return *view.Load() }))
 	}
 	return nil
 }
 
-// point makes a pod the only endpoint that a client knows.
-func (t *trial) point(caller int, p *strategy.Pod) { t.views[caller].Store(&[]string{p.Address}) }
-
-// run sends the load, deletes the old pod, and returns when each request has ended.
-func (t *trial) run(ctx context.Context) error {
-	defer t.Close()
-	client := &traffic.Client{ClusterIP: true, Timeout: t.options.Timeout, Targets: func() []string { return []string{t.next.Address} }}
-	defer client.Close()
-	if err := t.Measure(ctx, client); err != nil {
-		return fmt.Errorf("%s: %w", t.strategy.Name, err)
-	}
-	var flying sync.WaitGroup
-	// Streams on the successor have no end: they are stopped when the rest is complete.
-	streams, stopStreams := context.WithCancel(ctx)
-	defer stopStreams()
-	loading, enough := context.WithCancel(ctx)
-	defer enough()
-	var loader sync.WaitGroup
-	loader.Go(func() { t.Send(loading, ctx, &flying) })
-	if err := node.Sleep(warmUp).Run(ctx); err != nil {
-		return err
-	}
-	for caller := range t.Clients {
-		for i, r := range t.Requests {
-			within := ctx
-			if r.IsEndless() {
-				within = streams
-			}
-			flying.Go(func() { t.One(within, i, caller) })
-		}
-	}
-	if err := node.Sleep(lead).Run(ctx); err != nil {
-		return err
-	}
-
-	t.deleted = time.Now()
-	var propagating sync.WaitGroup
-	for i := range t.Clients {
-		propagating.Go(func() {
-			if node.Sleep(t.options.Propagation.at(i, callers)).Run(ctx) == nil {
-				t.point(i, t.next)
-			}
-		})
-	}
-	t.end = t.old.Terminate(ctx)
-	propagating.Wait()
-	err := node.Sleep(after).Run(ctx)
-	enough()
-	loader.Wait()
-	stopStreams()
-	flying.Wait()
-	return err
+func (t *trial) client(targets func() []string) *traffic.Client {
+	return &traffic.Client{ClusterIP: !t.options.IsBuiltIn, Timeout: t.options.Timeout, Targets: targets}
 }
 
-// addTo adds the outcome to the strategy's row.
-func (t *trial) addTo(row *outcome.Row) {
-	since := func(at time.Time) int64 {
-		if at.IsZero() {
-			return -1
+// startGateway starts a gateway, and as many clients that use it as use the pods.
+func (t *trial) startGateway(ctx context.Context, addresses []string) (err error) {
+	if t.gateway, err = t.env.StartGateway(ctx, t.dir, addresses); err != nil {
+		return fmt.Errorf("%s: %w", t.strategy.Name, err)
+	}
+	late := func() time.Duration { return rand.N(t.options.Propagation.To + 1) }
+	t.views = append(t.views, traffic.NewEndpoints(late, addresses, func(list []string) {
+		if err := t.gateway.SetEndpoints(list); err != nil {
+			t.fault(err)
 		}
-		return at.Sub(t.deleted).Milliseconds()
+	}))
+	for range callers {
+		t.load.Clients = append(t.load.Clients, t.client(func() []string { return []string{t.gateway.Address} }))
 	}
-	run := outcome.Round{HookEndMS: since(t.end.App.HookEnded), TermMS: since(t.end.App.Terminated), KillMS: since(t.end.App.Killed),
-		GoneMS: since(t.end.Gone()), EndedBy: endedBy(t.end), Cause: t.cause()}
-	if t.end.App.HookError != nil {
-		run.HookError = t.end.App.HookError.Error()
+	t.done.Gateway = t.gateway.Address
+	return nil
+}
+
+// run sends the load, replaces pods, and returns when each request has ended.
+func (t *trial) run(ctx context.Context) error {
+	defer t.load.Close()
+	fresh := t.pods[len(t.pods)-1]
+	client := t.client(func() []string { return []string{fresh.Address} })
+	defer client.Close()
+	if err := t.load.Measure(ctx, client); err != nil {
+		return fmt.Errorf("%s: %w", t.strategy.Name, err)
 	}
-	row.Load = t.Rate
-	answered, lost := t.Counts()
-	row.Requests += answered + lost
-	type connection struct {
-		client int
-		number int64
+	if err := t.load.Around(ctx, after, func() error { return t.replace(ctx, fresh) }); err != nil {
+		return err
 	}
-	used := map[connection]bool{}
-	for _, s := range t.Sent() {
-		c := connection{s.Client, s.Conn}
-		kept := used[c] && s.Conn != 0
-		used[c] = true
-		one := outcome.Sending{Request: s.Request, Client: s.Client, Conn: s.Conn, OnNew: s.Address == t.next.Address,
-			FromMS: since(s.Began), ToMS: since(s.Last), Status: s.Status, Reason: s.Reason}
-		if s.Reason != "" {
-			one.Phase, one.Detail = t.phase(s.Outcome, s.Reason), s.Detail
-			row.Lose(one, t.Requests[s.Request].String(), t.fix(t.References[s.Request], s.Reason, one.Phase, kept))
+	return errors.Join(t.errs...)
+}
+
+// replace replaces pods one after another, as a Deployment with maxSurge 1 and maxUnavailable 0 does, for the rollout's time,
+// but at least one. It returns when the old pods are gone, and all clients have learned of it.
+func (t *trial) replace(ctx context.Context, fresh *strategy.Pod) (err error) {
+	t.done.Began, t.done.Propagation = time.Now(), t.options.Propagation.To
+	var ending sync.WaitGroup
+	defer ending.Wait()
+	for replaced := 0; ; replaced++ {
+		old := t.pods[replaced]
+		for _, v := range t.views {
+			v.Replace(ctx, old.Address, fresh.Address)
 		}
-		run.Sendings = append(run.Sendings, one)
+		ending.Go(func() { t.end(ctx, old, replaced) })
+		for _, v := range t.views {
+			v.Wait()
+		}
+		if time.Since(t.done.Began) >= t.options.Lasting {
+			return context.Cause(ctx)
+		}
+		if fresh, err = t.startPod(ctx); err != nil {
+			return err
+		}
 	}
-	row.Add(run)
+}
+
+// end ends a pod, and records how.
+func (t *trial) end(ctx context.Context, p *strategy.Pod, number int) {
+	end := p.Terminate(ctx)
+	e := outcome.Ending{
+		Address: p.Address, Grace: t.strategy.GraceOr(t.options.Pod.Grace), EndedBy: endedBy(end), Deleted: end.Began, HookEnded: end.App.HookEnded, Term: end.App.Terminated,
+		Killed: end.App.Killed, Ended: end.Gone(), Gone: end.Gone(), Cause: t.cause(end),
+	}
+	if e.Killed.IsZero() {
+		e.Killed = end.Sidecar.Killed
+	}
+	if end.App.HookError != nil {
+		e.HookError = end.App.HookError.Error()
+	}
+	if t.options.Lasting > 0 {
+		e.Name = "pod-" + strconv.Itoa(number+1)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.done.Old = append(t.done.Old, e)
+	slices.SortFunc(t.done.Old, func(a, b outcome.Ending) int { return a.Deleted.Compare(b.Deleted) })
+}
+
+// stop kills the pods that have not ended, and the gateway.
+func (t *trial) stop() {
+	for _, p := range t.pods {
+		for _, m := range p.Members() {
+			_ = m.Container.Kill()
+			<-m.Container.Done()
+		}
+	}
+	if t.gateway != nil {
+		t.gateway.Stop()
+	}
+}
+
+// endedBy is how a pod's app ended.
+func endedBy(e strategy.End) string {
+	switch {
+	case !e.App.Killed.IsZero():
+		return "SIGKILL"
+	case e.App.Terminated.IsZero():
+		return "itself, " + e.AppExit
+	}
+	return e.AppExit
+}
+
+// cause is a property of the app that shows at its end whether or not requests were lost; empty: none.
+func (t *trial) cause(e strategy.End) string {
+	if e.AppInit == node.Imitated && e.AppExit == "SIGTERM" && e.App.Killed.IsZero() {
+		return "SIGTERM ended the app, which is not PID 1 here: as PID 1 of a container Node, and each program whose only " +
+			"handler sends the signal again, runs until SIGKILL"
+	}
+	if e.Ignored == "" {
+		return ""
+	}
+	return node.IgnoredCause(e.Ignored, cmp.Or(t.options.Pod.StopSignal, unix.SIGTERM))
 }

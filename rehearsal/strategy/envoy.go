@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
@@ -39,7 +40,7 @@ func findPeer(name, flag, path, what, how string) (string, error) {
 	if path == "" {
 		found, err := exec.LookPath(name)
 		if err != nil {
-			return "", OptionError{fmt.Errorf("no %s in PATH: set %s or %s (%s)", name, flag, variable, how)}
+			return "", load.OptionError{Err: fmt.Errorf("no %s in PATH: set %s or %s (%s)", name, flag, variable, how)}
 		}
 		path, from = found, "PATH"
 	}
@@ -48,7 +49,7 @@ func findPeer(name, flag, path, what, how string) (string, error) {
 		found, err = filepath.Abs(found) // sidecars run in their own folders
 	}
 	if err != nil {
-		return "", OptionError{fmt.Errorf("%s: must be %s: %w", from, what, err)}
+		return "", load.OptionError{Err: fmt.Errorf("%s: must be %s: %w", from, what, err)}
 	}
 	return found, nil
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
 )
 
 // What is named is taken or refused, with its name; nothing is silently replaced.
@@ -33,7 +35,7 @@ func TestFindEnvoy(t *testing.T) {
 			t.Setenv("LASTCALL_PEER_ENVOY", tt.variable)
 			t.Setenv("PATH", tt.path)
 			got, err := FindEnvoy(tt.flag)
-			var option OptionError
+			var option load.OptionError
 			switch {
 			case tt.wrong != "" && (!errors.As(err, &option) || !strings.Contains(err.Error(), tt.wrong)):
 				t.Errorf("got %v", err)
@@ -126,7 +128,7 @@ func TestFindPilotAgent(t *testing.T) {
 	}
 	t.Setenv("LASTCALL_PEER_PILOT_AGENT", "")
 	_, err := FindPilotAgent("")
-	var option OptionError
+	var option load.OptionError
 	if !errors.As(err, &option) || !strings.Contains(err.Error(), "no pilot-agent in PATH: set --pilot-agent-path or LASTCALL_PEER_PILOT_AGENT (`make peers ISTIO=1` builds it)") {
 		t.Errorf("got %v", err)
 	}

@@ -5,14 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
 )
-
-// OptionError is about an option's value.
-type OptionError struct{ Err error }
-
-func (e OptionError) Error() string { return e.Err.Error() }
-
-func (e OptionError) Unwrap() error { return e.Err }
 
 const maxGrace = time.Hour
 
@@ -37,11 +32,11 @@ func Folder(keep string) (dir string, done func(), err error) {
 		err = os.MkdirAll(dir, 0o755)
 	}
 	if err != nil {
-		return "", nil, OptionError{fmt.Errorf("--keep-logs: %w", err)}
+		return "", nil, load.OptionError{Err: fmt.Errorf("--keep-logs: %w", err)}
 	}
 	// Files of an earlier run would be read as this one's.
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		return "", nil, OptionError{fmt.Errorf("--keep-logs %s: must be empty, or not exist yet", dir)}
+		return "", nil, load.OptionError{Err: fmt.Errorf("--keep-logs %s: must be empty, or not exist yet", dir)}
 	}
 	return dir, func() {}, nil
 }

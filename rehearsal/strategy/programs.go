@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
 )
 
 // lastcallPackage is built if there is no lastcall in this program's folder.
@@ -37,7 +39,7 @@ func FindPrograms(ctx context.Context, lastcall, self string, strategies []Strat
 			err = checkProgram(lastcall)
 		}
 		if err != nil {
-			err = OptionError{fmt.Errorf("--lastcall: %w", err)}
+			err = load.OptionError{Err: fmt.Errorf("--lastcall: %w", err)}
 		}
 	}
 	return Programs{Lastcall: lastcall, Self: self}, err

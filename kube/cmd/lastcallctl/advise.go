@@ -25,7 +25,7 @@ func adviseCommand() *cobra.Command {
 		Use:   "advise",
 		Short: "Find the smallest timers that lose no requests",
 		Long:  adviseHelp,
-		Example: "  lastcallctl rehearse --app './web {port}' --request 'GET /report' \\\n    -o json > rehearsal.json\n" +
+		Example: "  lastcallctl rehearse service --app './web {port}' --request 'GET /report' \\\n    -o json > rehearsal.json\n" +
 			"  lastcallctl advise --rehearsal rehearsal.json -f deployment.yaml\n" +
 			"  lastcallctl advise --prometheus http://localhost:9090 -f deployment.yaml\n" +
 			"  lastcallctl advise --p50 80ms --p99 2s --longest 20s --app finishes\n" +

@@ -39,7 +39,7 @@ func (f *adviseInput) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.propagation, "propagation", 4*time.Second, "how long clients still connect after a pod's deletion")
 	cli.ChoiceFlag(flags, &f.app, "app", "exits", reactionNames(), "what the app does at its stop signal")
 	cli.Group(flags, "Observed", func(flags *pflag.FlagSet) {
-		flags.StringVar(&f.rehearsal, "rehearsal", "", "`file` with the result of lastcallctl rehearse --request … -o json, or -")
+		flags.StringVar(&f.rehearsal, "rehearsal", "", "`file` with the result of lastcallctl rehearse service … -o json, or -")
 		flags.StringVar(&f.prometheus, "prometheus", "", "`URL` of Prometheus with the observers' metrics")
 		flags.StringVar(&f.span, "range", "7d", "with --prometheus, the `time` before now: hours or days such as 12h or 7d, at most 366d")
 		flags.StringVar(&f.reports, "reports", "", "`file` with JSON lines of observers, or lastcall's own reports; or -")

@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
@@ -22,117 +18,84 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 )
 
-// rehearsalFlags are those of rehearse --cluster.
-type rehearsalFlags struct {
-	kubeconfig, context     string
-	deployment, statefulset string
-	url                     string
-	scale                   int32
-	deletePod               bool
-	yes, insecure           bool
-	protect                 []string
-	limit                   time.Duration
+const rehearseClusterHelp = `Rehearse a real rollout: clients on this machine send --request to --url while the pods of a workload are restarted, and the API server reports how the pods end. It shows the plan and asks first.
+
+The exit code is 1 if a request was lost or the rollout was not complete.`
+
+// rehearseCluster rehearses a rollout of a workload in a cluster.
+func rehearseCluster() *cobra.Command {
+	var (
+		o                                            cluster.Options
+		load                                         command.LoadFlags
+		kubeconfigFile, kubeContext, namespace, site string
+		yes                                          bool
+		output                                       cli.Format
+	)
+	cmd := &cobra.Command{
+		Use:     "cluster KIND/NAME",
+		Short:   "Show which requests a workload in your cluster loses in a rollout",
+		Long:    rehearseClusterHelp,
+		Example: "  lastcallctl rehearse cluster deploy/web -n shop \\\n    --url https://shop.example.com --request 'GET /'",
+		Args:    oneWorkload,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			errs := []error{load.Parse()}
+			if site == "" {
+				errs = append(errs, errors.New("missing --url: the address of the service, as https://shop.example.com"))
+			} else if o.URL, err = url.Parse(site); err != nil {
+				errs = append(errs, fmt.Errorf("--url: %w", err))
+			}
+			if file, isFile := cmd.InOrStdin().(*os.File); !yes && !(isFile && terminal.Is(file)) {
+				errs = append(errs, errors.New("a rollout needs a confirmation, and standard input is not a terminal: add --yes"))
+			}
+			if namespace == "" {
+				namespace = kubeconfig.NamespaceOf(kubeconfigFile, kubeContext)
+			}
+			o.Workload, err = workload.Parse(namespace, args[0])
+			if err := errors.Join(append(errs, err)...); err != nil {
+				return cli.UsageError{Err: err}
+			}
+			config, err := kubeconfig.RESTConfigOf(kubeconfigFile, kubeContext)
+			if err != nil {
+				return cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
+			}
+			clients, err := workload.Connect(config)
+			if err != nil {
+				return err
+			}
+			o.Options = load.Options
+			return command.Measure(cmd, output, func(ctx context.Context, _ string) (*outcome.Result, error) {
+				o.Confirm = func(plan []string) (bool, error) {
+					messages := cmd.ErrOrStderr()
+					fmt.Fprintf(messages, "On the cluster at %s, this rehearsal will\n", config.Host)
+					for _, line := range plan {
+						fmt.Fprintln(messages, cli.Wrap("  - "+line, 80))
+					}
+					if yes {
+						return true, nil
+					}
+					return ask(ctx, cmd.InOrStdin(), messages, "Continue?")
+				}
+				return cluster.Run(ctx, clients, o)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&site, "url", "", "`URL` of the service as its clients reach it: http or https, with the path that precedes those of the requests")
+	load.Register(flags)
+	flags.BoolVar(&o.Insecure, "insecure", false, "accept any certificate of --url")
+	flags.DurationVar(&o.Limit, "limit", cluster.DefaultLimit, "how long the rollout may take")
+	flags.BoolVarP(&yes, "yes", "y", false, "do not ask for the confirmation")
+	flags.StringVarP(&namespace, "namespace", "n", "", "`namespace` of the workload (default that of the context)")
+	flags.StringVar(&kubeconfigFile, "kubeconfig", "", "`file` for the connection to the API server (default KUBECONFIG, or the pod's service account)")
+	flags.StringVar(&kubeContext, "context", "", "`name` of a context of the kubeconfig (default the current one)")
+	cli.OutputFlag(flags, &output, "text, for people, or json")
+	return cmd
 }
 
-// clusterRehearsal rehearses the rollout of a workload in a cluster.
-func clusterRehearsal() command.Cluster {
-	f := &rehearsalFlags{}
-	return command.Cluster{Register: f.register, Run: f.run}
-}
-
-// unscaled is the default of --scale.
-const unscaled = -1
-
-func (f *rehearsalFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.deployment, "deployment", "", "`NAMESPACE/NAME` of the Deployment whose pods are replaced")
-	flags.StringVar(&f.statefulset, "statefulset", "", "`NAMESPACE/NAME` of a StatefulSet in place of a Deployment")
-	flags.StringVar(&f.url, "url", "", "`URL` of the service as its clients reach it: http or https, with the path that precedes those of the requests")
-	flags.Int32Var(&f.scale, "scale", unscaled, "scale to this `number` of replicas and back, in place of a restart")
-	flags.Lookup("scale").DefValue = ""
-	flags.BoolVar(&f.deletePod, "delete-pod", false, "delete one pod, in place of a restart")
-	flags.StringSliceVar(&f.protect, "protect", nil, "`namespaces` that are never touched, in addition to Kubernetes' own")
-	flags.DurationVar(&f.limit, "limit", cluster.DefaultLimit, "how long the rollout may take")
-	flags.BoolVar(&f.insecure, "insecure", false, "accept any certificate of --url")
-	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask for the confirmation")
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` for the connection to the API server (default KUBECONFIG, or the pod's service account)")
-	flags.StringVar(&f.context, "context", "", "`name` of a context of the kubeconfig (default the current one)")
-}
-
-// options parses the flags.
-func (f *rehearsalFlags) options(cmd *cobra.Command, l command.Load) (o cluster.Options, err error) {
-	var errs []error
-	bad := func(err error) { errs = append(errs, err) }
-	kind, name := "deployment", f.deployment
-	switch {
-	case f.deployment != "" && f.statefulset != "":
-		bad(errors.New("--deployment and --statefulset: use only one"))
-	case f.statefulset != "":
-		kind, name = "statefulset", f.statefulset
+// oneWorkload refuses all but one argument.
+func oneWorkload(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return cli.UsageError{Err: errors.New("name one workload, such as deploy/web")}
 	}
-	namespace, name, isBoth := strings.Cut(name, "/")
-	if !isBoth || namespace == "" {
-		bad(errors.New("missing --deployment NAMESPACE/NAME: the workload whose pods are replaced"))
-	} else if o.Workload, err = workload.Parse(namespace, kind+"/"+name); err != nil {
-		bad(fmt.Errorf("--%s: %w", kind, err))
-	}
-	if f.url == "" {
-		bad(errors.New("missing --url: the address of the service, as https://shop.example.com"))
-	} else if o.URL, err = url.Parse(f.url); err != nil {
-		bad(fmt.Errorf("--url: %w", err))
-	}
-	o.How = cluster.Restart
-	switch isScaled := cmd.Flags().Changed("scale"); {
-	case isScaled && f.deletePod:
-		bad(errors.New("--scale and --delete-pod: use only one"))
-	case isScaled:
-		o.How, o.Replicas = cluster.Scale, f.scale
-	case f.deletePod:
-		o.How = cluster.DeletePod
-	}
-	if file, isFile := cmd.InOrStdin().(*os.File); !f.yes && !(isFile && terminal.Is(file)) {
-		bad(errors.New("--cluster needs a confirmation, and standard input is not a terminal: add --yes"))
-	}
-	o.Requests, o.Rate, o.Timeout, o.Limit, o.Protect, o.Insecure, o.Descriptors = l.Requests, l.Rate, l.Timeout, f.limit, f.protect, f.insecure, l.Descriptors
-	return o, errors.Join(errs...)
-}
-
-func (f *rehearsalFlags) run(ctx context.Context, cmd *cobra.Command, l command.Load) (*outcome.Result, error) {
-	o, err := f.options(cmd, l)
-	if err != nil {
-		return nil, cli.UsageError{Err: err}
-	}
-	config, err := kubeconfig.RESTConfigOf(f.kubeconfig, f.context)
-	if err != nil {
-		return nil, cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
-	}
-	clients, err := cluster.Connect(config)
-	if err != nil {
-		return nil, err
-	}
-	messages := cmd.ErrOrStderr()
-	began := time.Time{}
-	o.Note = func(text string) {
-		if began.IsZero() {
-			began = time.Now()
-		}
-		fmt.Fprintf(messages, "%5.1f s  %s\n", time.Since(began).Seconds(), text)
-	}
-	o.Confirm = func(plan []string) (bool, error) { return f.confirm(ctx, cmd.InOrStdin(), messages, config.Host, plan) }
-	r, err := cluster.Run(ctx, clients, o)
-	if option := (cluster.OptionError{}); errors.As(err, &option) {
-		err = cli.UsageError{Err: err}
-	}
-	return r, err
-}
-
-// confirm shows the plan and, without --yes, asks.
-func (f *rehearsalFlags) confirm(ctx context.Context, in io.Reader, out io.Writer, host string, plan []string) (bool, error) {
-	fmt.Fprintf(out, "On the cluster at %s, this rehearsal will\n", host)
-	for _, line := range plan {
-		fmt.Fprintln(out, cli.Wrap("  - "+line, 80))
-	}
-	if f.yes {
-		return true, nil
-	}
-	return ask(ctx, in, out, "Continue?")
+	return nil
 }

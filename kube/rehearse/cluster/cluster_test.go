@@ -13,14 +13,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
-	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/lastcall-dev/lastcall/kube/workload"
@@ -44,16 +41,10 @@ type cluster struct {
 	conns map[net.Conn]bool
 }
 
-// core and discovery are the fake's clients; their watches have no bookmarks.
+// core is the fake's client; its watches have no bookmarks.
 type core struct{ coreclient.CoreV1Interface }
 
 func (core) IsWatchListSemanticsUnSupported() bool { return true }
-
-type discovery struct {
-	discoveryclient.DiscoveryV1Interface
-}
-
-func (discovery) IsWatchListSemanticsUnSupported() bool { return true }
 
 func to[T any](v T) *T { return &v }
 
@@ -64,19 +55,6 @@ func pod(name string) *corev1.Pod {
 			ContainerStatuses: []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}}
 }
 
-// endpoints are those of the Service; a name with a leading - is not ready.
-func endpoints(names ...string) *discoveryv1.EndpointSlice {
-	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: namespace, Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}}
-	for _, name := range names {
-		ready := name[0] != '-'
-		if !ready {
-			name = name[1:]
-		}
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: name, UID: types.UID(name)}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}})
-	}
-	return s
-}
-
 func newCluster(t *testing.T, isLossy bool, change func(*appsv1.Deployment)) *cluster {
 	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: namespace},
 		Spec:   appsv1.DeploymentSpec{Replicas: to[int32](2), Selector: &metav1.LabelSelector{MatchLabels: podLabels}, Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType}},
@@ -85,13 +63,10 @@ func newCluster(t *testing.T, isLossy bool, change func(*appsv1.Deployment)) *cl
 		change(web)
 	}
 	c := &cluster{t: t, isLossy: isLossy, conns: map[net.Conn]bool{}}
-	c.set = fake.NewSimpleClientset(web,
-		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: namespace}, Spec: corev1.ServiceSpec{Selector: podLabels}},
-		&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "strict", Namespace: namespace}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: podLabels}}},
-		pod("old-1"), pod("old-2"), endpoints("old-1", "old-2"))
+	c.set = fake.NewSimpleClientset(web, pod("old-1"), pod("old-2"))
 	c.set.PrependReactor("patch", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if c.patched.Add(1) == 1 {
-			c.ending.Go(func() { c.replace("old-1", "new-1", "old-2"); c.replace("old-2", "new-2", "new-1") })
+			c.ending.Go(func() { c.replace("old-1", "new-1"); c.replace("old-2", "new-2") })
 		}
 		return false, nil, nil
 	})
@@ -115,26 +90,24 @@ func newCluster(t *testing.T, isLossy bool, change func(*appsv1.Deployment)) *cl
 	return c
 }
 
-func (c *cluster) clients() Clients {
-	return Clients{Clients: workload.Clients{Core: core{c.set.CoreV1()}, Apps: c.set.AppsV1()}, Discovery: discovery{c.set.DiscoveryV1()}, Policy: c.set.PolicyV1()}
+func (c *cluster) clients() workload.Clients {
+	return workload.Clients{Core: core{c.set.CoreV1()}, Apps: c.set.AppsV1()}
 }
 
 // replace takes an old pod through its end, next to another that stays.
-func (c *cluster) replace(old, next, other string) {
+func (c *cluster) replace(old, next string) {
 	ctx := context.Background()
-	pods, slices := c.set.CoreV1().Pods(namespace), c.set.DiscoveryV1().EndpointSlices(namespace)
+	pods := c.set.CoreV1().Pods(namespace)
 	must := func(_ any, err error) {
 		if err != nil {
 			c.t.Error(err)
 		}
 	}
 	must(pods.Create(ctx, pod(next), metav1.CreateOptions{}))
-	must(slices.Update(ctx, endpoints(next, other, old), metav1.UpdateOptions{}))
 	p := pod(old)
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now().Add(20 * time.Second)}, to[int64](20)
 	must(pods.Update(ctx, p.DeepCopy(), metav1.UpdateOptions{}))
-	must(slices.Update(ctx, endpoints(next, other, "-"+old), metav1.UpdateOptions{}))
-	pause(ctx, 300*time.Millisecond)
+	time.Sleep(300 * time.Millisecond) // of the pod's end, in which requests are lost
 	if c.isLossy {
 		c.mu.Lock()
 		for conn := range c.conns {
@@ -145,11 +118,6 @@ func (c *cluster) replace(old, next, other string) {
 	}
 	p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.Now()}}
 	must(pods.Update(ctx, p, metav1.UpdateOptions{}))
-	must(slices.Update(ctx, endpoints(next, other), metav1.UpdateOptions{}))
-	if c.isLossy {
-		must(c.set.CoreV1().Events(namespace).Create(ctx, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: old + ".1", Namespace: namespace}, InvolvedObject: corev1.ObjectReference{Kind: "ReplicaSet", Name: "web-1"},
-			Reason: "RequestsLost", Message: "pod " + old + ": 2 reset", LastTimestamp: metav1.Now(), Source: corev1.EventSource{Component: observer}}, metav1.CreateOptions{}))
-	}
 	if err := pods.Delete(ctx, old, metav1.DeleteOptions{}); err != nil {
 		c.t.Error(err)
 	}

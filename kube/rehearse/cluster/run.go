@@ -5,16 +5,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"net/url"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
-	policyclient "k8s.io/client-go/kubernetes/typed/policy/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/lastcall-dev/lastcall/kube/workload"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
@@ -23,256 +21,172 @@ import (
 )
 
 const (
-	callers = 4 // clients; every second one opens a connection for each request
-
-	warmUp  = 2 * time.Second        // load before the disruption, which must lose nothing
+	callers = 4                      // clients
 	after   = 3 * time.Second        // load after the last pod has ended: clients may learn of it late
 	recheck = 250 * time.Millisecond // between two looks at the workload
-	ending  = 15 * time.Second
 )
 
-// Clients reach the API server.
-type Clients struct {
-	workload.Clients
-	Discovery discoveryclient.DiscoveryV1Interface
-	Policy    policyclient.PolicyV1Interface
+// DefaultLimit is Options.Limit's.
+const DefaultLimit = 10 * time.Minute
+
+// Options of a rehearsal.
+type Options struct {
+	load.Options
+	Workload *workload.Workload
+	URL      *url.URL      // http or https; its path precedes those of the requests
+	Insecure bool          // accept any certificate
+	Limit    time.Duration // of the rollout; 0: DefaultLimit
+
+	// Confirm is called with what is about to be done; false ends the rehearsal before anything has changed.
+	Confirm func(plan []string) (bool, error)
 }
 
-// Connect makes clients.
-func Connect(config *rest.Config) (c Clients, err error) {
-	if c.Clients, err = workload.Connect(config); err != nil {
-		return c, err
+// protected are Kubernetes' own namespaces.
+var protected = []string{"kube-system", "kube-public", "kube-node-lease"}
+
+// check fills in defaults.
+func (o *Options) check() error {
+	errs := []error{o.Options.Check()}
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if slices.Contains(protected, o.Workload.Namespace) {
+		bad("%s is in namespace %s, which is Kubernetes' own", o.Workload, o.Workload.Namespace)
 	}
-	var errs [2]error
-	c.Discovery, errs[0] = discoveryclient.NewForConfig(config)
-	c.Policy, errs[1] = policyclient.NewForConfig(config)
-	if err := errors.Join(errs[:]...); err != nil {
-		return c, fmt.Errorf("make a client for the API server: %w", err)
+	if o.URL.Scheme != "http" && o.URL.Scheme != "https" || o.URL.Host == "" || o.URL.RawQuery != "" || o.URL.User != nil {
+		bad("--url is %s: must be http://HOST[:PORT][/PATH] or https://…, without a query or password", o.URL.Redacted())
 	}
-	return c, nil
+	if o.Limit == 0 {
+		o.Limit = DefaultLimit
+	}
+	if o.Limit < 10*time.Second || o.Limit > 24*time.Hour {
+		bad("--limit is %v: must be 10s to 24h", o.Limit)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return load.OptionError{Err: err}
+	}
+	return nil
 }
 
-// run is one rehearsal.
-type run struct {
-	Options
-	clients Clients
-	target  target
-	load    *load.Load
-	seen    *recorder
+// address is where the clients connect.
+func (o *Options) address() string {
+	port := o.URL.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[o.URL.Scheme]
+	}
+	return net.JoinHostPort(o.URL.Hostname(), port)
+}
 
-	began     time.Time // of the disruption
-	completed time.Time // zero: it was not
+// requests are those of the options for the URL's host and below its path.
+func (o *Options) requests() []load.Request {
+	all := slices.Clone(o.Requests)
+	for i := range all {
+		r := &all[i]
+		if r.Protocol != traffic.GRPC {
+			r.Path = strings.TrimSuffix(o.URL.Path, "/") + r.Path
+		}
+		if r.Header = r.Header.Clone(); r.Header == nil {
+			r.Header = http.Header{}
+		}
+		if r.Header.Get("Host") == "" {
+			r.Header.Set("Host", o.URL.Host)
+		}
+	}
+	return all
+}
+
+func (o *Options) client() *traffic.Client {
+	at := o.address()
+	c := &traffic.Client{ClusterIP: true, Timeout: o.Timeout, Targets: func() []string { return []string{at} }}
+	if o.URL.Scheme == "https" {
+		c.TLS = &tls.Config{ServerName: o.URL.Hostname(), InsecureSkipVerify: o.Insecure, NextProtos: []string{"http/1.1"}}
+	}
+	return c
 }
 
 // errDeclined ends a rehearsal that the user has declined.
 var errDeclined = errors.New("nothing was changed: not confirmed")
 
-// Run rehearses a disruption of a workload. When ctx ends, the load ends, a changed number of replicas is restored, and the
-// result has what was seen until then; a rollout continues in the cluster. An error is about the set-up (OptionError: about an
-// option); lost requests are in the result.
-func Run(ctx context.Context, clients Clients, o Options) (*outcome.Result, error) {
+// Run rehearses a rollout of a workload. An error is about the set-up (load.OptionError: about an option), or ctx's, after
+// which a rollout that has begun continues in the cluster; lost requests are in the result.
+func Run(ctx context.Context, clients workload.Clients, o Options) (*outcome.Result, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	r := &run{Options: o, clients: clients, seen: newRecorder()}
-	if err := r.inspect(ctx); err != nil {
+	w := o.Workload
+	t, err := inspect(ctx, clients, w)
+	if err != nil {
 		return nil, err
 	}
-	r.prepare()
-	defer r.load.Close()
-	if err := r.measure(ctx); err != nil {
-		return nil, err
+	l := &load.Load{Requests: o.requests(), Rate: o.Rate, Descriptors: o.Descriptors}
+	defer l.Close()
+	for range callers {
+		l.Clients = append(l.Clients, o.client())
 	}
-	yes, err := o.Confirm(r.plan())
-	switch {
+	first := o.client()
+	defer first.Close()
+	if err := l.Measure(ctx, first); err != nil {
+		return nil, fmt.Errorf("try %s: %w", o.URL.Redacted(), err)
+	}
+	switch yes, err := o.Confirm(t.plan(&o, l)); {
 	case err != nil:
 		return nil, err
 	case !yes:
 		return nil, errDeclined
 	}
-	end, err := r.follow(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	if err := r.disruptUnderLoad(ctx); err != nil {
-		return nil, err
-	}
-	return r.result(ctx), nil
-}
-
-// prepare makes the clients.
-func (r *run) prepare() {
-	r.load = &load.Load{Requests: r.requests(), Rate: r.Rate, Descriptors: r.Descriptors}
-	for range callers {
-		r.load.Clients = append(r.load.Clients, r.client())
-	}
-}
-
-func (r *run) client() *traffic.Client {
-	at := r.address()
-	c := &traffic.Client{ClusterIP: true, Timeout: r.Timeout, Targets: func() []string { return []string{at} }}
-	if r.URL.Scheme == "https" {
-		c.TLS = &tls.Config{ServerName: r.URL.Hostname(), InsecureSkipVerify: r.Insecure, NextProtos: []string{"http/1.1"}}
-	}
-	return c
-}
-
-// measure sends each request without a disruption.
-func (r *run) measure(ctx context.Context) error {
-	client := r.client()
-	defer client.Close()
-	if err := r.load.Measure(ctx, client); err != nil {
-		return fmt.Errorf("try %s: %w", r.URL.Redacted(), err)
-	}
-	return nil
-}
-
-// follow watches the pods and their endpoints.
-func (r *run) follow(ctx context.Context) (end func(), err error) {
-	w, c := r.Workload, r.clients
-	endPods, err := workload.Follow(ctx, c.Core, c.Core.Pods(w.Namespace), w.Select, &corev1.Pod{}, r.seen.set)
+	seen := newRecorder(t)
+	end, err := workload.Follow(ctx, clients.Core, clients.Core.Pods(w.Namespace), w.Select, &corev1.Pod{}, seen.set)
 	if err != nil {
 		return nil, w.Explain(err, "watch the pods of", "list and watch on pods")
 	}
-	if len(r.target.services) == 0 {
-		return endPods, nil
-	}
-	ofServices := func(o metav1.ListOptions) metav1.ListOptions {
-		selector := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: discoveryv1.LabelServiceName, Operator: metav1.LabelSelectorOpIn, Values: r.target.services}}}
-		o.LabelSelector = metav1.FormatLabelSelector(&selector)
-		return o
-	}
-	endSlices, err := workload.Follow(ctx, c.Discovery, c.Discovery.EndpointSlices(w.Namespace), ofServices, &discoveryv1.EndpointSlice{}, r.seen.setSlice)
-	if err != nil {
-		endPods()
-		return nil, w.Explain(err, "watch the endpoints of", "list and watch on endpointslices.discovery.k8s.io")
-	}
-	return func() { endSlices(); endPods() }, nil
-}
-
-// disruptUnderLoad sends the load before, during and after the disruption. An error: nothing was disrupted, or it failed to
-// begin.
-func (r *run) disruptUnderLoad(ctx context.Context) error {
-	// The end of ctx ends the load in order: requests in flight may still be answered.
-	hard, kill := context.WithCancel(context.WithoutCancel(ctx))
-	defer kill()
-	loading, enough := context.WithCancel(ctx)
-	defer enough()
-	var flying, loader sync.WaitGroup
-	streams, stopStreams := context.WithCancel(hard)
-	defer stopStreams()
-	defer func() {
-		enough()
-		loader.Wait()
-		stopStreams()
-		patience := time.AfterFunc(r.patience(ctx), kill)
-		flying.Wait()
-		patience.Stop()
-	}()
-	for client := range r.load.Clients {
-		for i, k := range r.load.Requests {
-			if k.IsEndless() {
-				flying.Go(func() { r.load.One(streams, i, client) })
-			}
+	defer end()
+	done := outcome.Rollout{Gateway: o.address()}
+	complete := false
+	if err := l.Around(ctx, after, func() error {
+		if answered, lost := l.Counts(); lost > 0 {
+			return fmt.Errorf("%d of %d requests failed before any disruption: lower --load, or fix the service first; nothing was changed", lost, answered+lost)
 		}
+		done.Began = time.Now()
+		if err := w.Restart(ctx, clients, done.Began); err != nil {
+			return err
+		}
+		complete = await(ctx, clients, &o, seen)
+		return nil
+	}); err != nil {
+		return nil, err
 	}
-	loader.Go(func() { r.load.Send(loading, hard, &flying) })
-	if !pause(ctx, warmUp) {
-		return context.Cause(ctx)
-	}
-	if answered, lost := r.load.Counts(); lost > 0 {
-		return fmt.Errorf("%d of %d requests failed before any disruption: lower --load, or fix the service first; nothing was changed", lost, answered+lost)
-	}
-	r.seen.begin()
-	r.began = time.Now()
-	if err := r.disrupt(ctx); err != nil {
-		return err
-	}
-	pause(ctx, after)
-	return nil
+	done.Old = seen.endings()
+	return o.result(t, l, &done, complete), nil
 }
 
-// patience is how long requests in flight may take at the end.
-func (r *run) patience(ctx context.Context) time.Duration {
-	if ctx.Err() != nil {
-		return time.Second
-	}
-	return r.Timeout
-}
-
-// disrupt replaces pods, and returns when all is complete, or ctx or the time ends.
-func (r *run) disrupt(ctx context.Context) (err error) {
-	limited, stop := context.WithTimeout(ctx, r.Limit)
+// await waits until the pods of the beginning have gone, none is ending, and the workload has settled; false: it has not
+// within the limit.
+func await(ctx context.Context, clients workload.Clients, o *Options, seen *recorder) bool {
+	ctx, stop := context.WithTimeout(ctx, o.Limit)
 	defer stop()
-	w, c := r.Workload, r.clients.Clients
-	old, doing := map[string]bool{}, ""
-	switch r.How {
-	case Restart:
-		for _, p := range r.target.pods {
-			old[p.Name+"/"+string(p.UID)] = true
-		}
-		err = w.Restart(ctx, c, time.Now())
-		doing = "the restart has begun"
-	case Scale:
-		// What was changed is restored, also when ctx has ended.
-		defer func() {
-			restoring, stop := context.WithTimeout(context.WithoutCancel(ctx), ending)
-			defer stop()
-			if failed := w.Scale(restoring, c, r.target.state.Wanted); failed != nil {
-				err = errors.Join(err, fmt.Errorf("%w; restore it yourself: kubectl --namespace %s scale %s --replicas %d", failed, w.Namespace, w, r.target.state.Wanted))
-				return
-			}
-			r.Note(fmt.Sprintf("scaled back to %d", r.target.state.Wanted))
-			r.await(limited, nil)
-		}()
-		err = w.Scale(ctx, c, r.Replicas)
-		doing = fmt.Sprintf("scaled to %d", r.Replicas)
-	case DeletePod:
-		p := r.target.pods[0]
-		old[p.Name+"/"+string(p.UID)] = true
-		calling, cancel := context.WithTimeout(ctx, workload.CallTimeout)
-		defer cancel()
-		uid := p.UID
-		err = w.Explain(c.Core.Pods(w.Namespace).Delete(calling, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}), "delete pod "+p.Name+" of", "delete on pods")
-		doing = "pod " + p.Name + " is deleted"
-	}
-	if err != nil {
-		return err
-	}
-	r.Note(doing)
-	r.await(limited, old)
-	return nil
-}
-
-// await waits until old pods have gone, none is ending, and the workload has settled.
-func (r *run) await(ctx context.Context, old map[string]bool) {
-	again := time.NewTicker(recheck)
-	defer again.Stop()
 	for {
-		if !slices.ContainsFunc(r.seen.all(), func(c course) bool {
-			return c.gone.IsZero() && (!c.deleted.IsZero() || old[c.pod.Name+"/"+string(c.pod.UID)])
-		}) {
-			if s, err := r.Workload.Read(ctx, r.clients.Clients); err == nil && s.Settled() {
-				r.completed = time.Now()
-				return
+		if seen.haveGone() {
+			if s, err := o.Workload.Read(ctx, clients); err == nil && s.Settled() {
+				return true
 			}
 		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			r.completed = time.Time{}
-			return
+		if load.Pause(ctx, recheck) != nil {
+			return false
 		}
 	}
 }
 
-// pause waits; false: ctx has ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
+func (o *Options) result(t *target, l *load.Load, done *outcome.Rollout, complete bool) *outcome.Result {
+	w := o.Workload
+	r := &outcome.Result{
+		Schema: outcome.Schema, App: o.URL.Redacted(), URL: o.URL.Redacted(), Workload: w.Kind + " " + w.Namespace + "/" + w.Name, PreStop: t.preStop(),
+		GraceMS: max(1000, t.ending.GracePeriod().Milliseconds()), Requests: outcome.Kinds(l), Repeat: 1, TookMS: time.Since(done.Began).Milliseconds(),
+		Notes: t.notes, Began: done.Began,
 	}
+	if !complete {
+		r.Notes = append(r.Notes, fmt.Sprintf("not complete within %v: kubectl --namespace %s rollout status %s", o.Limit, w.Namespace, w))
+	}
+	row := outcome.Row{Strategy: "restart", Words: "restarted as by kubectl rollout restart; " + t.update, Reasons: map[load.Reason]int{}}
+	row.Record(l, done)
+	r.Rows = []outcome.Row{row}
+	r.OK = row.Lost == 0 && complete
+	return r
 }

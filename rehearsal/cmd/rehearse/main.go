@@ -13,7 +13,7 @@ import (
 var version = ""
 
 func main() {
-	root := command.Rehearse()
+	root := command.Rehearse(command.Service(nil))
 	root.AddCommand(command.HTTPBin(), command.Gateway())
 	os.Exit(cli.Main(root, cli.Version(version)))
 }

@@ -1,0 +1,203 @@
+package outcome
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
+)
+
+// Rollout is pods that were replaced under load.
+type Rollout struct {
+	Began time.Time
+	Old   []Ending // of the replaced pods
+
+	// Gateway is the address, host:port, behind which it is unknown which pod has answered: that of a gateway, or of the
+	// Service of a cluster. Empty: the clients connect to the pods.
+	Gateway string
+
+	// Propagation is how long the slowest client takes to learn of a change; 0: unknown.
+	Propagation time.Duration
+}
+
+// Ending is how one pod ended. A zero time: it did not happen, or it is unknown.
+type Ending struct {
+	Name    string // empty: the only pod of the rollout
+	Address string // host:port; empty: unknown
+	Grace   time.Duration
+	EndedBy string // "exit 0", "SIGKILL"; empty: unknown
+
+	Deleted, HookEnded, Term, Killed time.Time
+	Ended                            time.Time // its containers'
+	Gone                             time.Time // the pod's
+
+	HookError string
+	Cause     string // a property of the app that shows at its end, such as that it ignores SIGTERM
+
+	// IsReported: the times are those at which the API server's reports have arrived, and SIGTERM's is computed.
+	IsReported bool
+}
+
+const (
+	// killSpan is how long before SIGKILL a failure may be recorded that it caused.
+	killSpan = 30 * time.Millisecond
+
+	// reportLag is how late a report of the API server may arrive. Its times of exits are whole seconds.
+	reportLag      = 200 * time.Millisecond
+	reportKillSpan = time.Second
+
+	// lingering is how long after a pod's end a loss of unknown origin may still be due to it.
+	lingering = 5 * time.Second
+
+	maxSuspects = 5 // pods that a loss names
+)
+
+// blame returns in which phase a request was lost, the ending that explains it, if there is one, and the names of the pods
+// that may have lost it, the likeliest first.
+func (r *Rollout) blame(s load.Sent) (e *Ending, phase Phase, pods []string) {
+	at := failedAt(s)
+	if at.Before(r.Began) {
+		return nil, Serving, nil
+	}
+	if s.Address != "" && s.Address != r.Gateway {
+		i := slices.IndexFunc(r.Old, func(e Ending) bool { return e.Address == s.Address })
+		if i < 0 {
+			return nil, Elsewhere, nil
+		}
+		if r.Old[i].Name != "" {
+			pods = []string{r.Old[i].Name}
+		}
+		return &r.Old[i], r.Old[i].phase(s), pods
+	}
+	var suspects []*Ending
+	for i := range r.Old {
+		e := &r.Old[i]
+		if !at.Before(e.Deleted.Add(-reportLag)) && (e.Gone.IsZero() || at.Before(e.Gone.Add(lingering))) {
+			suspects = append(suspects, e)
+		}
+	}
+	if len(suspects) == 0 {
+		return nil, Between, nil
+	}
+	slices.SortStableFunc(suspects, func(a, b *Ending) int { return cmp.Compare(a.distance(at), b.distance(at)) })
+	for _, e := range suspects[:min(len(suspects), maxSuspects)] {
+		pods = append(pods, e.Name)
+	}
+	return suspects[0], suspects[0].phase(s), pods
+}
+
+// failedAt is when a pod lost the request: a refused one at its beginning, which its client may have repeated.
+func failedAt(s load.Sent) time.Time {
+	if s.Reason == load.Refused {
+		return s.Began
+	}
+	return s.Last
+}
+
+// distance is how far a time is from the pod's SIGTERM or end, whichever is closer.
+func (e *Ending) distance(at time.Time) time.Duration {
+	term := e.Term
+	if term.IsZero() {
+		term = e.Deleted
+	}
+	if e.Ended.IsZero() {
+		return at.Sub(term).Abs()
+	}
+	return min(at.Sub(term).Abs(), at.Sub(e.Ended).Abs())
+}
+
+// phase is the part of the pod's end in which a request was lost.
+func (e *Ending) phase(s load.Sent) Phase {
+	at, early, span := failedAt(s), time.Duration(0), killSpan
+	if e.IsReported {
+		early, span = reportLag, reportKillSpan
+	}
+	switch {
+	case at.Before(e.Deleted.Add(-early)):
+		return Serving
+	case !e.Ended.IsZero() && s.Began.After(e.Ended):
+		return Gone
+	case !e.Killed.IsZero() && at.After(e.Killed.Add(-span)):
+		return Killed
+	case e.Term.IsZero() && e.IsReported:
+		return WhileEnding
+	case e.Term.IsZero() || at.Before(e.Term.Add(-early)):
+		return InHook
+	}
+	return Terminating
+}
+
+// Record adds a rollout under load to the row.
+func (row *Row) Record(l *load.Load, r *Rollout) {
+	answered, lost := l.Counts()
+	row.Load, row.Requests = l.Rate, row.Requests+answered+lost
+	run := r.round()
+	type connection struct {
+		client int
+		number int64
+	}
+	used := map[connection]bool{}
+	isOld := func(address string) bool {
+		return address == r.Gateway || slices.ContainsFunc(r.Old, func(e Ending) bool { return e.Address == address })
+	}
+	for _, s := range l.Sent() {
+		c := connection{s.Client, s.Conn}
+		isKept := used[c] && s.Conn != 0
+		used[c] = true
+		one := Sending{Request: s.Request, Client: s.Client, Conn: s.Conn, OnNew: s.Address != "" && !isOld(s.Address),
+			FromMS: r.since(s.Began), ToMS: r.since(s.Last), Status: s.Status, Reason: s.Reason}
+		if s.Reason != "" {
+			e, phase, pods := r.blame(s)
+			one.Phase, one.Detail = phase, s.Detail
+			row.lose(one, l.Requests[s.Request].String(), r.advice(e, phase, s.Reason, l.References[s.Request].Took, isKept), pods)
+		}
+		run.Sendings = append(run.Sendings, one)
+	}
+	row.Runs = append(row.Runs, bounded(run))
+}
+
+// since is a time in milliseconds from the beginning. -1: there is none.
+func (r *Rollout) since(at time.Time) int64 {
+	if at.IsZero() {
+		return -1
+	}
+	return at.Sub(r.Began).Milliseconds()
+}
+
+// round describes the endings: the first hook's end, SIGTERM and SIGKILL, and the end of the last pod.
+func (r *Rollout) round() Round {
+	run := Round{HookEndMS: -1, TermMS: -1, KillMS: -1, GoneMS: -1}
+	first := func(all *int64, at time.Time) {
+		if ms := r.since(at); ms >= 0 && (*all < 0 || ms < *all) {
+			*all = ms
+		}
+	}
+	ends := map[string]int{}
+	for _, e := range r.Old {
+		first(&run.HookEndMS, e.HookEnded)
+		first(&run.TermMS, e.Term)
+		first(&run.KillMS, e.Killed)
+		run.GoneMS = max(run.GoneMS, r.since(e.Gone))
+		run.HookError, run.Cause = cmp.Or(run.HookError, e.HookError), cmp.Or(run.Cause, e.Cause)
+		if e.EndedBy != "" {
+			ends[e.EndedBy]++
+		}
+		if e.Name != "" {
+			run.Pods = append(run.Pods, Pod{Name: e.Name, DeletedMS: r.since(e.Deleted), TermMS: r.since(e.Term), EndedMS: r.since(e.Ended),
+				GoneMS: r.since(e.Gone), GraceMS: e.Grace.Milliseconds(), EndedBy: e.EndedBy})
+		}
+	}
+	var texts []string
+	for _, text := range slices.Sorted(maps.Keys(ends)) {
+		if n := ends[text]; n > 1 {
+			text = fmt.Sprintf("%d × %s", n, text)
+		}
+		texts = append(texts, text)
+	}
+	run.EndedBy = cmp.Or(strings.Join(texts, "; "), "unknown")
+	return run
+}

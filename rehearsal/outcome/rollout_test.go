@@ -1,0 +1,131 @@
+package outcome
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
+)
+
+var zero = time.Now()
+
+func at(s float64) time.Time { return zero.Add(time.Duration(s * float64(time.Second))) }
+
+func lost(why load.Reason, began, last float64, address string) load.Sent {
+	return load.Sent{Reason: why, Outcome: traffic.Outcome{Began: at(began), Last: at(last), Address: address}}
+}
+
+// In which phase a pod of this machine loses a request, and that there is advice for it.
+func TestPhase(t *testing.T) {
+	exits := Ending{Address: "old", Deleted: zero, Term: at(1), Ended: at(1.005), Gone: at(1.005)}
+	killed := Ending{Address: "old", Deleted: zero, Term: at(1), Killed: at(5), Ended: at(5.002), Gone: at(5.002)}
+	for _, tt := range []struct {
+		name string
+		end  Ending
+		lost load.Sent
+		want Phase
+	}{
+		{"cut by the exit", exits, lost(load.Dropped, 0.5, 1.004, "old"), Terminating},
+		{"refused after the end", exits, lost(load.Refused, 2, 2.001, "old"), Gone},
+		{"refused while the app drains", killed, lost(load.Refused, 2, 2.001, "old"), Terminating},
+		{"cut by SIGKILL", killed, lost(load.Truncated, 2, 5.001, "old"), Killed},
+		{"503 in the hook", exits, lost("503", 0.1, 0.2, "old"), InHook},
+		{"before", exits, lost(load.Dropped, -0.5, -0.1, "old"), Serving},
+		{"of the new pod", exits, lost("500", 1.5, 1.6, "new"), Elsewhere},
+		{"through the gateway", exits, lost("503", 0.5, 1.006, "gateway"), Terminating},
+		{"long after, through the gateway", exits, lost("503", 9, 9.1, "gateway"), Between},
+	} {
+		r := &Rollout{Began: zero, Old: []Ending{tt.end}, Gateway: "gateway", Propagation: 4 * time.Second}
+		e, phase, _ := r.blame(tt.lost)
+		if phase != tt.want {
+			t.Errorf("%s: got %q", tt.name, phase)
+		}
+		if r.advice(e, phase, tt.lost.Reason, time.Second, false) == "" {
+			t.Errorf("%s: no advice", tt.name)
+		}
+	}
+}
+
+// In a cluster a loss is attributed to the pods that were ending, and its phase is that of the closest moment.
+func TestBlame(t *testing.T) {
+	const unknown = -1
+	ending := func(name string, hook, deleted, ended, gone float64) Ending {
+		e := Ending{Name: name, IsReported: true, Deleted: at(deleted), Ended: at(ended), Gone: at(gone)}
+		if hook != unknown {
+			e.Term = at(deleted + hook)
+		}
+		return e
+	}
+	for _, tt := range []struct {
+		name        string
+		hook        float64
+		why         load.Reason
+		began, last float64
+		phase       Phase
+		pods        string
+	}{
+		{"before", 0, load.Dropped, -2, -1, Serving, ""},
+		{"no pod ends", 0, load.Dropped, 0, 0.5, Between, ""},
+		{"in the hook", 3, load.Dropped, 0, 2, InHook, "first"},
+		{"after the hook", 3, load.Dropped, 0, 5, Terminating, "first"},
+		{"at SIGTERM, before another's deletion", 7, load.Dropped, 0, 8.01, Terminating, "first second"},
+		{"two pods", 0, load.Dropped, 7, 8.1, Terminating, "second first"},
+		{"unknown hook", unknown, load.Dropped, 0, 5, WhileEnding, "first"},
+		{"refused after the end", 0, load.Refused, 10.2, 12.2, Gone, "first second"},
+		{"SIGKILL", 0, load.Dropped, 30, 40.1, Killed, "killed"},
+		{"long after", 0, load.Refused, 50, 50, Between, ""},
+	} {
+		killed := ending("killed", tt.hook, 20, 40, 41)
+		killed.Killed = killed.Ended
+		r := &Rollout{Began: zero, Gateway: "shop:80", Old: []Ending{ending("first", tt.hook, 1, 10, 11), ending("second", tt.hook, 8.1, 14, 14), killed}}
+		e, phase, pods := r.blame(lost(tt.why, tt.began, tt.last, "shop:80"))
+		if phase != tt.phase || strings.Join(pods, " ") != tt.pods {
+			t.Errorf("%s: got %s, pods %q", tt.name, phase, pods)
+		}
+		if r.advice(e, phase, tt.why, time.Second, false) == "" {
+			t.Errorf("%s: no advice", tt.name)
+		}
+	}
+}
+
+// The advice names what holds one request more.
+func TestAdvice(t *testing.T) {
+	r := &Rollout{Propagation: 4 * time.Second}
+	for _, tt := range []struct {
+		name       string
+		hook, kill float64
+		took       time.Duration
+		want       string
+	}{
+		{"time was left", 2, 16, time.Second, adviceLingers},
+		{"with a longer grace, the same", 2, 19, time.Second, adviceLingers},
+		{"the hook has used it", 28, 30, 3 * time.Second, "at least 33"},
+		{"the request is too long", 0, 10, 12 * time.Second, "at least 18"},
+	} {
+		e := &Ending{Deleted: zero, HookEnded: at(tt.hook), Term: at(tt.hook), Killed: at(tt.kill)}
+		if got := r.advice(e, Killed, load.Dropped, tt.took, true); !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+	// A loss before SIGTERM is the hook's only if its client had not kept the connection.
+	for isKept, want := range map[bool]string{true: adviceKept, false: "the preStop hook stops the app too early"} {
+		if got := r.advice(&Ending{}, InHook, load.Dropped, time.Second, isKept); !strings.Contains(got, want) {
+			t.Errorf("kept %v: %q", isKept, got)
+		}
+	}
+}
+
+// The lives of several pods are one round: first signals, last end, and how often each way to end.
+func TestRound(t *testing.T) {
+	r := &Rollout{Began: zero, Old: []Ending{
+		{Name: "a", Deleted: at(1), Term: at(2), Ended: at(3), Gone: at(3), EndedBy: "exit 0"},
+		{Name: "b", Deleted: at(4), Term: at(5), Ended: at(6), Gone: at(7), EndedBy: "exit 0"},
+		{Name: "c", Deleted: at(5), Killed: at(35), Ended: at(35), Gone: at(36), EndedBy: "SIGKILL"},
+	}}
+	run := r.round()
+	if run.TermMS != 2000 || run.KillMS != 35000 || run.GoneMS != 36000 || run.HookEndMS != -1 || run.EndedBy != "SIGKILL; 2 × exit 0" || len(run.Pods) != 3 || run.Pods[2].TermMS != -1 {
+		t.Errorf("%+v", run)
+	}
+}
