@@ -30,9 +30,9 @@ Name the app by a process, a systemd unit or a container, or give its command af
 
 To observe an app on this machine takes its user or root; one in another network namespace, such as a container, takes CAP_SYS_ADMIN and CAP_SYS_PTRACE.
 
-What the kernel cannot show is in the report as "cannot know": half an answer looks like a whole one, the requests of one HTTP/2 connection count as one.
+What the kernel cannot show is in the report as "cannot know"; the sum of it is the difference between what was lost at least and at most.
 
-Exit code: 0 when no request was lost, 1 when one was lost or on an error, 2 for wrong flags. The code of the app is in the report.`
+Exit code: 0 when no request was lost for certain (--strict: and none may have been), 1 when one was lost or on an error, 2 for wrong flags. The code of the app is in the report.`
 
 // observeFlags are those of lastcall observe.
 type observeFlags struct {
@@ -40,8 +40,8 @@ type observeFlags struct {
 	unit, container      string
 	pod, terminate, json bool
 	ports, ignorePorts   []uint
-	proxyPorts           []uint
-	proxyAttempts        int
+	known                string
+	strict               bool
 	limit, grace         time.Duration
 }
 
@@ -68,12 +68,12 @@ func observeCommand() *cobra.Command {
 		flags.BoolVar(&f.pod, "pod", false, "observe the own network namespace, as an ephemeral container of a pod")
 		flags.UintSliceVar(&f.ports, "ports", nil, "the app's `ports`, separated by commas; default: all on which it listens")
 		flags.UintSliceVar(&f.ignorePorts, "ignore-ports", nil, "`ports` that do not count, such as those for metrics")
-		flags.UintSliceVar(&f.proxyPorts, "proxy-ports", nil, "with --pod: `ports` of the pod's sidecar; requests then count that the app loses behind it")
-		flags.IntVar(&f.proxyAttempts, "proxy-attempts", 1, "with --proxy-ports: how often the sidecar connects to the app for one request")
+		flags.StringVar(&f.known, "known", "", "with --pod: `JSON` of what is known of the pod, as lastcallctl observe passes it")
 		flags.BoolVar(&f.terminate, "terminate", false, "send the app SIGTERM at once, and observe what follows")
 	})
 	cli.Group(cmd.Flags(), "The report", func(flags *pflag.FlagSet) {
 		flags.BoolVar(&f.json, "json", false, "print JSON, one object per line: {\"observing\":…}, then the termination")
+		flags.BoolVar(&f.strict, "strict", false, "exit with 1 also if a request may have been lost")
 		flags.DurationVar(&f.limit, "for", 0, "give up after this long without a termination; 0 for no limit")
 		flags.DurationVar(&f.grace, "grace", 0, "the app's grace period: print a preliminary report 1 s before it ends, if requests are in flight then")
 	})
@@ -105,10 +105,8 @@ func (f *observeFlags) observation(ctx context.Context, args []string) (_ *obser
 		return nil, usage(fmt.Errorf("--pid %d: must be a process number", f.pid))
 	case f.terminate && f.pod:
 		return nil, usage(errors.New("--terminate: cannot be used with --pod, whose SIGTERM comes from the kubelet"))
-	case len(f.proxyPorts) > 0 && !f.pod:
-		return nil, usage(errors.New("--proxy-ports: only with --pod"))
-	case f.proxyAttempts < 1:
-		return nil, usage(fmt.Errorf("--proxy-attempts %d: must be at least 1", f.proxyAttempts))
+	case f.known != "" && !f.pod:
+		return nil, usage(errors.New("--known: only with --pod"))
 	case f.limit < 0 || f.grace < 0:
 		return nil, usage(errors.New("--for and --grace must not be negative"))
 	}
@@ -117,10 +115,6 @@ func (f *observeFlags) observation(ctx context.Context, args []string) (_ *obser
 		return nil, err
 	}
 	ignore, err := ports("ignore-ports", f.ignorePorts)
-	if err != nil {
-		return nil, err
-	}
-	proxy, err := ports("proxy-ports", f.proxyPorts)
 	if err != nil {
 		return nil, err
 	}
@@ -143,6 +137,11 @@ func (f *observeFlags) observation(ctx context.Context, args []string) (_ *obser
 		o.pid, o.exited = o.child.Pid(), o.child.Done()
 		options = observe.Options{Process: o.pid, Shared: true}
 	case f.pod:
+		if f.known != "" {
+			if err := json.Unmarshal([]byte(f.known), &options); err != nil {
+				return nil, usage(fmt.Errorf("--known: %w", err))
+			}
+		}
 		options.Local = func(netip.Addr) bool { return true } // which ones are the node's, a pod does not know
 	default:
 		if f.unit != "" {
@@ -160,8 +159,7 @@ func (f *observeFlags) observation(ctx context.Context, args []string) (_ *obser
 			return nil, err
 		}
 	}
-	options.Ports, options.IgnorePorts = counted, ignore
-	options.ProxyPorts, options.Attempts = proxy, f.proxyAttempts
+	options.Ports, options.IgnorePorts = counted, append(options.IgnorePorts, ignore...)
 	if o.watch, err = observe.Open(namespace, options); err != nil {
 		return nil, err
 	}
@@ -240,7 +238,7 @@ func (o *observation) run(ctx context.Context) error {
 			begin("the exit of the process")
 			exited, ended = nil, now()
 		case <-grace:
-			if t := o.watch.Peek(); t.Unfinished > 0 {
+			if t := o.watch.Peek(); t.Maybe.Unfinished > 0 {
 				if err := o.print(t); err != nil {
 					return err
 				}
@@ -304,7 +302,7 @@ func (o *observation) report(t observe.Termination) error {
 	if err := o.print(t); err != nil {
 		return err
 	}
-	if t.Lost.Total() > 0 {
+	if t.Lost.Total() > 0 || o.strict && t.Verdict != observe.Clean {
 		return cli.ErrReported
 	}
 	return nil

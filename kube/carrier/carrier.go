@@ -1,10 +1,14 @@
 package carrier
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // The names of MeshOf that other packages compare with.
@@ -108,15 +112,25 @@ func ProxyPorts(carrier string) (ports []uint16, attempts int) {
 	return nil, 0
 }
 
-// ProbePeriods are the periods of the kubelet's readiness probes that connect to the pod. It continues them while a pod
-// terminates, and stops the others (kubelet, prober worker).
-func ProbePeriods(spec *corev1.PodSpec) (all []time.Duration) {
-	for _, c := range Containers(spec) {
-		if r := c.ReadinessProbe; r != nil && r.Exec == nil {
-			all = append(all, time.Duration(max(r.PeriodSeconds, 1))*time.Second)
+// PortOf is the number of a container's port, which may be given by its name; 0 if it has none of that name.
+func PortOf(c *corev1.Container, port intstr.IntOrString) uint16 {
+	if port.Type == intstr.Int {
+		return uint16(port.IntVal)
+	}
+	for _, p := range c.Ports {
+		if p.Name == port.StrVal {
+			return uint16(p.ContainerPort)
 		}
 	}
-	return all
+	return 0
+}
+
+// EventName is the name of the one Event for the end of a pod's container, by its restart count: the same from the
+// controller, from each of its replicas, and from the observer.
+func EventName(uid types.UID, pod, container string, restarts int32) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", uid, container, restarts))
+	name := pod[:min(len(pod), 200)] // the limit is 253
+	return strings.TrimRight(name, "-.") + "." + hex.EncodeToString(sum[:8])
 }
 
 // HasLastcall reports whether lastcall's sidecar or hook ends the pods with this value of Of.

@@ -5,15 +5,16 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/losses"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
@@ -29,17 +30,10 @@ func container(o Options, p *corev1.Pod) corev1.EphemeralContainer {
 	_, _ = rand.Read(random) // never fails
 	no, yes, user := false, true, int64(unprivileged)
 	args := []string{"observe", "--pod", "--json", "--for", o.Limit.String(), "--grace", inject.GraceOf(&p.Spec).String()}
-	proxy := carrier.Of(p)
-	for _, port := range carrier.StatusPorts(proxy) {
-		args = append(args, "--ignore-ports", strconv.Itoa(int(port)))
-	}
-	ports, attempts := carrier.ProxyPorts(proxy)
-	for _, port := range ports {
-		args = append(args, "--proxy-ports", strconv.Itoa(int(port)))
-	}
-	if attempts > 1 {
-		args = append(args, "--proxy-attempts", strconv.Itoa(attempts))
-	}
+	var known observe.Options
+	losses.Know(&known, &p.Spec, carrier.Of(p))
+	text, _ := json.Marshal(known) // plain numbers
+	args = append(args, "--known", string(text))
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 		Name:            prefix + hex.EncodeToString(random),
 		Image:           o.Image,

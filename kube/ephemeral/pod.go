@@ -112,7 +112,6 @@ func hasEnded(p *corev1.Pod) bool {
 
 // conclude joins what the observer has written with the pod's last status.
 func (p *observed) conclude(pod *corev1.Pod) *losses.Termination {
-	probes := losses.Probes(carrier.ProbePeriods(&p.pod.Spec))
 	t := &losses.Termination{Namespace: pod.Namespace, Pod: pod.Name, Workload: p.workload.String(), Proxy: carrier.Of(p.pod)}
 	if p.last == nil {
 		t.Unknown = []string{"end"}
@@ -124,7 +123,7 @@ func (p *observed) conclude(pod *corev1.Pod) *losses.Termination {
 		}
 	} else {
 		t.Traffic, t.Began, t.Seconds = *p.last, p.last.Begin, time.Duration(p.last.Duration).Seconds()
-		t.Lateness = probes.Lateness(&p.last.Arrivals).Seconds()
+		t.Lateness = time.Duration(p.last.Arrivals.Last).Seconds()
 	}
 	if s := pod.DeletionGracePeriodSeconds; s != nil && !t.Began.IsZero() {
 		t.Deadline = t.Began.Add(carrier.Seconds(*s))
@@ -134,7 +133,6 @@ func (p *observed) conclude(pod *corev1.Pod) *losses.Termination {
 			t.Killed = append(t.Killed, s.Name)
 		}
 	}
-	t.Discount(probes)
 	t.Judge()
 	return t
 }

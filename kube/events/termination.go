@@ -1,9 +1,6 @@
 package events
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"strings"
 	"time"
 
@@ -66,7 +63,7 @@ func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.Cont
 		return nil
 	}
 	e := &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: nameOf(pod, container, restarts), Namespace: pod.Namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: carrier.EventName(pod.UID, pod.Name, container, restarts), Namespace: pod.Namespace},
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			FieldPath: "spec." + fieldOf(pod, container) + "{" + container + "}",
@@ -87,13 +84,6 @@ func fieldOf(pod *corev1.Pod, container string) string {
 		}
 	}
 	return "containers"
-}
-
-// nameOf is the same for the same termination, from every replica.
-func nameOf(pod *corev1.Pod, container string, restarts int32) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", pod.UID, container, restarts))
-	name := pod.Name[:min(len(pod.Name), 200)] // the limit is 253
-	return strings.TrimRight(name, "-.") + "." + hex.EncodeToString(sum[:8])
 }
 
 // Trim is the informer's transform: it removes the parts of a pod that Events do not need. A cluster may have 100,000

@@ -83,11 +83,17 @@ func (w *Workload) patch(template string) string {
 // Text is the workload's sum in one paragraph.
 func (w *Workload) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s in %s, proxy %s. Terminations: %d. Requests lost: %d", w.Name, w.Namespace, w.Proxy, w.Terminations, w.Total())
+	fmt.Fprintf(&b, "%s in %s, proxy %s. Terminations: %d. Requests lost: %d", w.Name, w.Namespace, w.Proxy, w.Terminations, w.LostLeast())
+	if w.Perhaps > 0 {
+		fmt.Fprintf(&b, " to %d", w.LostLeast()+w.Perhaps)
+	}
 	if text := Why(w.Lost); text != "" {
 		fmt.Fprintf(&b, " (%s)", text)
 	}
 	b.WriteString(".")
+	if w.Restart > 0 {
+		fmt.Fprintf(&b, " Containers that ended without their pods lost %d of them.", w.Restart)
+	}
 	if w.Lateness > 0 {
 		fmt.Fprintf(&b, " New connections arrived up to %s after SIGTERM.", Seconds(w.Lateness))
 	}

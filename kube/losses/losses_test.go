@@ -1,11 +1,15 @@
 package losses
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/drain"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
@@ -16,21 +20,23 @@ func TestJudge(t *testing.T) {
 		from    Termination
 		verdict string
 		why     string
+		bounds  string
 	}{
-		{name: "nothing lost", verdict: Clean},
+		{name: "nothing lost", verdict: Clean, bounds: "0"},
+		{name: "lost, and perhaps more", from: Termination{Traffic: observe.Termination{Lost: observe.Lost{Reset: 2}, Maybe: observe.Maybe{Probes: 1, Opaque: 2}}}, verdict: Lost, why: "2 reset", bounds: "2 to 5"},
 		{name: "lost", from: Termination{Traffic: observe.Termination{Lost: observe.Lost{Reset: 2, Refused: 1}}}, verdict: Lost, why: "2 reset, 1 refused"},
 		{name: "SIGKILL without a request in flight", from: Termination{Killed: []string{"app"}}, verdict: Killed},
-		{name: "SIGKILL ends the requests in flight", from: Termination{Killed: []string{"app"}, Traffic: observe.Termination{Unfinished: 3}}, verdict: Lost, why: "3 reset"},
-		{name: "in flight when the observer ended", from: Termination{Traffic: observe.Termination{Unfinished: 3}}, verdict: Unknown},
-		{name: "seen late", from: Termination{Unknown: []string{"late"}}, verdict: Unknown},
+		{name: "SIGKILL ends the requests in flight", from: Termination{Killed: []string{"app"}, Traffic: observe.Termination{Maybe: observe.Maybe{Unfinished: 3}}}, verdict: Lost, why: "3 reset"},
+		{name: "in flight when the observer ended", from: Termination{Traffic: observe.Termination{Maybe: observe.Maybe{Unfinished: 3}}}, verdict: Unclear, bounds: "0 to 3"},
+		{name: "seen late", from: Termination{Unknown: []string{"late"}}, verdict: Unknown, bounds: "0 or more"},
 		{name: "a loss that was seen is certain", from: Termination{Unknown: []string{"late"}, Traffic: observe.Termination{Lost: observe.Lost{Unanswered: 1}}}, verdict: Lost, why: "1 unanswered"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			one := tt.from
 			one.Judge()
 			one.Judge() // a second time changes nothing
-			if why := Why(one.Traffic.Lost); one.Verdict != tt.verdict || why != tt.why {
-				t.Errorf("%s (%s), want %s (%s)", one.Verdict, why, tt.verdict, tt.why)
+			if why := Why(one.Traffic.Lost); one.Verdict != tt.verdict || why != tt.why || tt.bounds != "" && one.Bounds() != tt.bounds {
+				t.Errorf("%s (%s, %s), want %s (%s, %s)", one.Verdict, why, one.Bounds(), tt.verdict, tt.why, tt.bounds)
 			}
 		})
 	}
@@ -95,39 +101,22 @@ func TestAdvise(t *testing.T) {
 	}
 }
 
-func TestDiscount(t *testing.T) {
-	one := Termination{}
-	one.Traffic.Lost.Refused = 3
-	one.Traffic.Arrivals.Last = drain.Millis(1500 * time.Millisecond)
-	one.Discount(Probes{time.Second})
-	if one.Judge(); one.Probes != 2 || one.Traffic.Lost.Refused != 1 || one.Verdict != Lost || len(one.Unknown) > 0 {
-		t.Errorf("%+v", one)
+// TestKnow: what a pod's spec shows of its traffic.
+func TestKnow(t *testing.T) {
+	http := func(port intstr.IntOrString, scheme corev1.URIScheme) *corev1.Probe {
+		return &corev1.Probe{PeriodSeconds: 5, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: port, Scheme: scheme}}}
 	}
-	one = Termination{}
-	one.Traffic.Lost.Refused = 1
-	one.Discount(Probes{10 * time.Second})
-	if one.Judge(); one.Verdict != Unknown || one.Unknown[0] != UnknownProbes {
-		t.Errorf("a refused connection that may be a probe: %+v", one)
-	}
-}
-
-// TestLateness: the kubelet's probes are no clients.
-func TestLateness(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		a    observe.Arrivals
-		want drain.Millis
-	}{
-		{"none", observe.Arrivals{}, 0},
-		{"probes", observe.Arrivals{Last: millis(3400), Local: []drain.Millis{millis(500), millis(1490), millis(2480), millis(3400)}}, 0},
-		{"a client from another address", observe.Arrivals{Last: millis(3400), Remote: millis(1203), Local: []drain.Millis{millis(1490), millis(2480), millis(3400)}}, millis(1203)},
-		{"clients behind a NodePort", observe.Arrivals{Last: millis(900), Local: []drain.Millis{millis(700), millis(750), millis(800), millis(850), millis(900)}}, millis(800)},
-		{"refused since the last look", observe.Arrivals{Last: millis(900), Local: []drain.Millis{millis(850), millis(850), millis(850), millis(850)}}, millis(850)},
-	} {
-		if got := (Probes{time.Second}).Lateness(&tt.a); got != time.Duration(tt.want) {
-			t.Errorf("%s: %v, want %v", tt.name, got, time.Duration(tt.want))
-		}
+	spec := &corev1.PodSpec{Containers: []corev1.Container{{
+		Ports:          []corev1.ContainerPort{{Name: "web", ContainerPort: 8080}, {Name: "grpc-api", ContainerPort: 9090}, {Name: "metrics", ContainerPort: 9102}},
+		ReadinessProbe: http(intstr.FromString("web"), corev1.URISchemeHTTPS),
+		LivenessProbe:  &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{}}},
+	}, {
+		ReadinessProbe: http(intstr.FromInt32(8081), ""),
+	}}}
+	var got observe.Options
+	Know(&got, spec, carrier.None)
+	want := map[uint16]observe.Protocol{443: observe.TLS, 8443: observe.TLS, 8080: observe.TLS, 9090: observe.Opaque, 8081: observe.HTTP1}
+	if !maps.Equal(got.Protocols, want) || !slices.Equal(got.Probes, []observe.Probe{{Port: 8080, Period: 5 * time.Second}, {Port: 8081, Period: 5 * time.Second}}) {
+		t.Errorf("%+v", got)
 	}
 }
-
-func millis(n int) drain.Millis { return drain.Millis(time.Duration(n) * time.Millisecond) }

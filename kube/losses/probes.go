@@ -2,49 +2,67 @@ package losses
 
 import (
 	"slices"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
-// UnknownProbes is the doubt about refused connections that may have been clients or the kubelet's probes.
-const UnknownProbes = "probes"
-
-// Probes are the periods of the kubelet's probes that connect to a pod while it terminates. Their source is an address of
-// the node, as is that of clients behind a NodePort, so they look like clients, one by one.
-type Probes []time.Duration
-
-// Within is how many connections they make in a time, at most.
-func (p Probes) Within(d time.Duration) (n int) {
-	for _, period := range p {
-		n += int(d/period) + 1
-	}
-	return n
-}
-
-// Lateness is when the last client's connection came: the last from elsewhere, or one from the node's own addresses where
-// they are more than the kubelet's probes.
-func (p Probes) Lateness(a *observe.Arrivals) time.Duration {
-	late := a.Remote
-	for i := len(a.Local) - 1; i >= 0 && a.Local[i] > late; i-- {
-		if len(a.Local)-i > p.Within(time.Duration(a.Last-a.Local[i]))+len(p) { // their times vary
-			late = a.Local[i]
+// Know adds to the options of a watch what the pod's spec shows: the ports of its proxy, the kubelet's probes, and what
+// clients speak at the ports, by their probes and by the names of the ports as Istio reads them.
+func Know(o *observe.Options, spec *corev1.PodSpec, proxy string) {
+	o.IgnorePorts = carrier.StatusPorts(proxy)
+	o.ProxyPorts, o.Attempts = carrier.ProxyPorts(proxy)
+	o.Protocols = map[uint16]observe.Protocol{443: observe.TLS, 8443: observe.TLS}
+	for _, c := range carrier.Containers(spec) {
+		for _, probe := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe} {
+			port, protocol := target(c, probe)
+			if port == 0 {
+				continue
+			}
+			o.Probes = append(o.Probes, observe.Probe{Port: port, Period: time.Duration(max(probe.PeriodSeconds, 1)) * time.Second})
+			o.Protocols[port] = protocol
+		}
+		for _, p := range c.Ports {
+			if protocol, ok := named(p.Name); ok {
+				o.Protocols[uint16(p.ContainerPort)] = protocol
+			}
 		}
 	}
-	return time.Duration(late)
 }
 
-// Discount leaves out the lost connections that may be probes: those that were refused, or reset before the app accepted
-// them.
-func (t *Termination) Discount(p Probes) {
-	t.endBySIGKILL()
-	lost, most := &t.Traffic.Lost, p.Within(time.Duration(t.Traffic.Arrivals.Last))
-	refused := min(lost.Refused, most)
-	reset := min(t.Traffic.Queued, lost.Reset, most-refused)
-	lost.Refused, lost.Reset, t.Probes = lost.Refused-refused, lost.Reset-reset, refused+reset
-	if t.Probes > 0 && lost.Total() == 0 {
-		t.Doubt(UnknownProbes)
+// target is the port to which a probe connects, and what it speaks; 0 for one that does not connect to the pod.
+func target(c *corev1.Container, p *corev1.Probe) (uint16, observe.Protocol) {
+	switch {
+	case p == nil:
+	case p.HTTPGet != nil && p.HTTPGet.Host == "":
+		if p.HTTPGet.Scheme == corev1.URISchemeHTTPS {
+			return carrier.PortOf(c, p.HTTPGet.Port), observe.TLS
+		}
+		return carrier.PortOf(c, p.HTTPGet.Port), observe.HTTP1
+	case p.TCPSocket != nil && p.TCPSocket.Host == "":
+		return carrier.PortOf(c, p.TCPSocket.Port), observe.Unspecified
+	case p.GRPC != nil:
+		return uint16(p.GRPC.Port), observe.Opaque
 	}
+	return 0, observe.Unspecified
+}
+
+// named is the protocol that a port's name states: NAME or NAME-SUFFIX, as Istio reads it.
+func named(name string) (observe.Protocol, bool) {
+	name, _, _ = strings.Cut(name, "-")
+	switch {
+	case name == "http" || name == "http1":
+		return observe.HTTP1, true
+	case name == "https" || name == "tls":
+		return observe.TLS, true
+	case slices.Contains([]string{"grpc", "http2", "h2c", "ws", "wss", "tcp", "mongo", "mysql", "postgres", "redis", "amqp", "kafka"}, name):
+		return observe.Opaque, true
+	}
+	return observe.Unspecified, false
 }
 
 // Doubt adds a reason why the termination was not observed, or not all of it.

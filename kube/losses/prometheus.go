@@ -48,12 +48,17 @@ func Query(ctx context.Context, client *http.Client, base *url.URL, span time.Du
 		{increase("lastcall_terminations_total", by+", verdict"), func(w *Workload, labels map[string]string, v float64) {
 			n := round(v)
 			w.Terminations += n
-			if labels["verdict"] == Unknown {
+			switch labels["verdict"] {
+			case Unclear:
+				w.Unclear += n
+			case Unknown:
 				w.Unknown += n
 			}
 		}},
 		{increase("lastcall_termination_requests_lost_total", by+", reason"), func(w *Workload, labels map[string]string, v float64) {
 			switch observe.Reason(labels["reason"]) {
+			case ReasonRestart:
+				w.Restart += round(v)
 			case observe.Reset:
 				w.Reset += round(v)
 			case observe.Unanswered:
@@ -64,6 +69,7 @@ func Query(ctx context.Context, client *http.Client, base *url.URL, span time.Du
 				w.Cut += round(v)
 			}
 		}},
+		{increase("lastcall_termination_requests_perhaps_lost_total", by), func(w *Workload, _ map[string]string, v float64) { w.Perhaps += round(v) }},
 		{increase("lastcall_termination_deadline_missed_total", by), func(w *Workload, _ map[string]string, v float64) { w.Killed += round(v) }},
 		{increase("lastcall_termination_duration_seconds_sum", by), func(w *Workload, _ map[string]string, v float64) { w.Seconds += v }},
 		{increase("lastcall_termination_idle_seconds_sum", by), func(w *Workload, _ map[string]string, v float64) { w.Idle += v }},

@@ -8,6 +8,9 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 )
 
+// ReasonRestart is the metrics' reason of what a container lost that ended without its pod.
+const ReasonRestart = "restart"
+
 // Reasons yields every reason with its number of requests, 0 included.
 func Reasons(l observe.Lost) iter.Seq2[observe.Reason, int] {
 	return func(yield func(observe.Reason, int) bool) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,15 +18,23 @@ type Termination struct {
 	Pod       string   `json:"pod"`
 	Workload  string   `json:"workload"` // kind/name in lower case
 	Proxy     string   `json:"proxy"`    // what carries the pod's traffic: see carrier.Of
-	Verdict   string   `json:"verdict"`  // clean, lost, killed or unknown
+	Verdict   string   `json:"verdict"`  // clean, lost, killed, unclear or unknown
 	Unknown   []string `json:"unknown,omitempty"`
+
+	// LostLeast and LostMost are how many requests were lost: at least, and at most; -1 if not all was seen, so that there
+	// is no upper bound. What makes the difference is in Traffic.Maybe.
+	LostLeast int `json:"lost_least"`
+	LostMost  int `json:"lost_most"`
+
+	// Restart is set for the end of a Container without its pod: a crash, a failed liveness probe, no memory.
+	Restart   bool   `json:"restart,omitempty"`
+	Container string `json:"container,omitempty"`
 
 	Began    time.Time           `json:"began"`                      // when the observer learned of it
 	Deadline time.Time           `json:"deadline,omitzero"`          // of SIGKILL; zero: unknown
 	Seconds  float64             `json:"seconds"`                    // from the beginning to the exit of the last process of an app
 	Killed   []string            `json:"killed,omitempty"`           // containers that SIGKILL ended
 	Lateness float64             `json:"lateness_seconds,omitempty"` // from the beginning to the last new connection of a client
-	Probes   int                 `json:"probes,omitempty"`           // refused or reset connections that may be the kubelet's probes; they are not in Traffic.Lost
 	Traffic  observe.Termination `json:"traffic,omitzero"`           // what the kernel showed
 }
 
@@ -34,11 +43,12 @@ const (
 	Clean   = "clean"   // no request was lost
 	Lost    = "lost"    // at least one was
 	Killed  = "killed"  // SIGKILL ended a container, and no request was lost
-	Unknown = "unknown" // no loss was seen, but not everything was seen
+	Unclear = "unclear" // none was for certain, and at most LostMost
+	Unknown = "unknown" // none was for certain, but not everything was seen
 )
 
 // Verdicts are all of them.
-var Verdicts = []string{Clean, Lost, Killed, Unknown}
+var Verdicts = []string{Clean, Lost, Killed, Unclear, Unknown}
 
 // KilledCode is the exit code of a container that SIGKILL ended: 128 + 9.
 const KilledCode = 137
@@ -48,8 +58,8 @@ func (t *Termination) endBySIGKILL() {
 	if len(t.Killed) == 0 {
 		return
 	}
-	t.Traffic.Lost.Reset += t.Traffic.Unfinished
-	t.Traffic.Unfinished = 0
+	t.Traffic.Lost.Reset += t.Traffic.Maybe.Unfinished
+	t.Traffic.Maybe.Unfinished = 0
 	t.Traffic.Exit.Known, t.Traffic.Exit.Killed = true, true
 }
 
@@ -59,15 +69,22 @@ func (t *Termination) Tail() time.Duration {
 	return max(0, time.Duration((t.Seconds-t.Lateness)*float64(time.Second))-time.Duration(t.Traffic.Idle))
 }
 
-// Judge sets Verdict from the rest.
+// Judge sets the bounds and Verdict from the rest.
 func (t *Termination) Judge() {
 	t.endBySIGKILL()
 	t.Traffic.Judge()
+	most, known := t.Traffic.Most()
+	if !known || len(t.Unknown) > 0 {
+		most = -1
+	}
+	t.LostLeast, t.LostMost = t.Traffic.Lost.Total(), most
 	switch {
-	case t.Traffic.Verdict == observe.Lossy:
+	case t.LostLeast > 0:
 		t.Verdict = Lost
-	case len(t.Unknown) > 0 || t.Traffic.Verdict == observe.Unknown:
+	case most < 0:
 		t.Verdict = Unknown
+	case most > 0:
+		t.Verdict = Unclear
 	case len(t.Killed) > 0:
 		t.Verdict = Killed
 	default:
@@ -75,20 +92,29 @@ func (t *Termination) Judge() {
 	}
 }
 
-// Doubts is why a termination was not observed completely, and what else is remarkable.
+// Bounds are the numbers of lost requests: "3", "0 to 2", or "0 or more".
+func (t *Termination) Bounds() string {
+	switch {
+	case t.LostMost < 0:
+		return fmt.Sprintf("%d or more", t.LostLeast)
+	case t.LostMost > t.LostLeast:
+		return fmt.Sprintf("%d to %d", t.LostLeast, t.LostMost)
+	}
+	return strconv.Itoa(t.LostLeast)
+}
+
+// Doubts is why the bounds differ, and what else is remarkable.
 func (t *Termination) Doubts() string {
 	var all []string
 	if len(t.Killed) > 0 {
 		all = append(all, "SIGKILL ended "+strings.Join(t.Killed, ", "))
 	}
 	all = append(all, t.Unknown...)
-	for _, one := range []struct {
-		n    int
-		what string
-	}{{t.Traffic.Unseen, "connections were not seen to the end"}, {t.Traffic.Crossed, "clients sent after the app's close"}, {t.Traffic.Unfinished, "requests were in flight at the end of the observation"}} {
-		if one.n > 0 {
-			all = append(all, fmt.Sprintf("%d %s", one.n, one.what))
-		}
+	if why := t.Traffic.Maybe.Why(); why != "" {
+		all = append(all, "perhaps lost: "+why)
+	}
+	if t.Traffic.Unseen > 0 {
+		all = append(all, fmt.Sprintf("%d connections were not seen to the end", t.Traffic.Unseen))
 	}
 	return strings.Join(all, "; ")
 }

@@ -2,8 +2,7 @@ package observe
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"encoding/json"
 	"log/slog"
 	"strings"
 	"time"
@@ -12,8 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
@@ -31,10 +32,11 @@ const (
 	ReasonLost    = "RequestsLost"       // requests were lost
 	ReasonKilled  = "TerminationKilled"  // SIGKILL ended a container at the deadline
 	ReasonClean   = "TerminationClean"   // no request was lost
+	ReasonUnclear = "TerminationUnclear" // none was lost for certain, but may be
 	ReasonUnknown = "TerminationUnknown" // not all was observed
 )
 
-// Events writes terminations as Kubernetes Events. It needs create on events.
+// Events writes terminations as Kubernetes Events, one for a pod. It needs create and patch on events.
 type Events struct {
 	client rest.Interface
 	log    *slog.Logger
@@ -54,9 +56,11 @@ func NewEvents(client rest.Interface, r prometheus.Registerer, log *slog.Logger)
 	return e
 }
 
-// Add writes a termination soon. A clean one with a report of lastcall has an Event of the controller already.
+// Add writes a termination soon. One that lastcall has reported has the controller's Event already, unless it lost more
+// than that states. A container's end without its pod has the kubelet's.
 func (e *Events) Add(t Termination) {
-	if t.hasReport && t.Verdict == losses.Clean {
+	isKnown := t.event != "" && t.LostLeast <= t.Agent.Cut && len(t.Killed) == 0
+	if isKnown || t.Restart && t.LostLeast == 0 {
 		return
 	}
 	select {
@@ -83,9 +87,13 @@ func (e *Events) create(ctx context.Context, event *corev1.Event) {
 	for range eventAttempts {
 		attempt, cancel := context.WithTimeout(ctx, eventTimeout)
 		err = e.client.Post().Namespace(event.Namespace).Resource("events").Body(event).Do(attempt).Error()
+		if apierrors.IsAlreadyExists(err) { // the controller's
+			patch, _ := json.Marshal(map[string]string{"type": event.Type, "reason": event.Reason, "message": event.Message})
+			err = e.client.Patch(types.MergePatchType).Namespace(event.Namespace).Resource("events").Name(event.Name).Body(patch).Do(attempt).Error()
+		}
 		cancel()
 		switch {
-		case err == nil, apierrors.IsAlreadyExists(err):
+		case err == nil:
 			e.made.WithLabelValues("created").Inc()
 			return
 		case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsNotFound(err):
@@ -112,6 +120,8 @@ func eventOf(t Termination) *corev1.Event {
 		kind, reason = corev1.EventTypeNormal, ReasonClean
 	case losses.Killed:
 		reason = ReasonKilled
+	case losses.Unclear:
+		kind, reason = corev1.EventTypeNormal, ReasonUnclear
 	case losses.Unknown:
 		kind, reason = corev1.EventTypeNormal, ReasonUnknown
 	}
@@ -121,10 +131,16 @@ func eventOf(t Termination) *corev1.Event {
 		object = corev1.ObjectReference{APIVersion: t.owner.APIVersion, Kind: t.owner.Kind, Namespace: t.Namespace, Name: t.owner.Name, UID: t.owner.UID}
 		message = "pod " + t.Pod + ": " + message
 	}
-	sum := sha256.Sum256([]byte(string(t.UID) + "/observed"))
+	if t.event == "" {
+		what := "/observed"
+		if t.Restart {
+			what += "/" + t.Container + t.Began.String()
+		}
+		t.event = carrier.EventName(t.UID, t.Pod, what, 0)
+	}
 	now := metav1.NewTime(t.Began)
 	return &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: t.Namespace, Name: strings.TrimRight(t.Pod[:min(len(t.Pod), 200)], "-.") + "." + hex.EncodeToString(sum[:8])},
+		ObjectMeta:     metav1.ObjectMeta{Namespace: t.Namespace, Name: t.event},
 		InvolvedObject: object,
 		Type:           kind, Reason: reason, Message: strings.ToValidUTF8(message[:min(len(message), maxMessage)], ""), Action: "Terminating", Count: 1,
 		FirstTimestamp: now, LastTimestamp: now,

@@ -53,6 +53,7 @@ func (o *Observer) match(ctx context.Context, processes index) (missing bool) {
 				o.enter(ctx, t)
 				o.announceLocked(ctx, t)
 			}
+			o.watchMains(ctx, t)
 		}
 		if t.traffic != nil && t.hasAllLocked() || t.retries >= scanRetries {
 			select {
@@ -83,7 +84,7 @@ func (o *Observer) enter(ctx context.Context, t *tracked) {
 		if err != nil || h == nil {
 			continue
 		}
-		traffic, err := o.Open(filepath.Join(o.Proc, strconv.Itoa(p.pid), "ns", "net"), t.pod.Proxy)
+		traffic, err := o.Open(filepath.Join(o.Proc, strconv.Itoa(p.pid), "ns", "net"), t.pod.Known)
 		if o.Entered != nil {
 			o.Entered(err)
 		}

@@ -38,10 +38,10 @@ type Key struct {
 
 // Metrics counts terminations. Names and labels are stable: dashboards and alerts use them.
 type Metrics struct {
-	terminations, lost, missed, unknown *prometheus.CounterVec
-	duration, idle, lateness, tail      *prometheus.HistogramVec
-	pods                                *prometheus.GaugeVec
-	deadlines                           *prometheus.CounterVec
+	terminations, lost, perhaps, missed, unknown *prometheus.CounterVec
+	duration, idle, lateness, tail               *prometheus.HistogramVec
+	pods                                         *prometheus.GaugeVec
+	deadlines                                    *prometheus.CounterVec
 
 	mu   sync.Mutex // guards keys
 	keys map[Key]bool
@@ -57,10 +57,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, key)
 	}
 	m := &Metrics{
-		terminations: counter("lastcall_terminations_total", "Terminations of pods, by verdict (clean, lost, killed, unknown).", append(key, "verdict")...),
-		lost:         counter("lastcall_termination_requests_lost_total", "Requests that terminations of pods lost, by reason (reset, unanswered, refused, cut).", append(key, "reason")...),
+		terminations: counter("lastcall_terminations_total", "Terminations of pods, by verdict (clean, lost, killed, unclear, unknown).", append(key, "verdict")...),
+		lost:         counter("lastcall_termination_requests_lost_total", "Requests that terminations of pods lost at least, by reason (reset, unanswered, refused, cut; restart: by the end of a container without its pod).", append(key, "reason")...),
+		perhaps:      counter("lastcall_termination_requests_perhaps_lost_total", "Requests that terminations of pods may have lost in addition; those that were not observed completely are left out.", key...),
 		missed:       counter("lastcall_termination_deadline_missed_total", "Terminations in which SIGKILL ended a container at the end of the grace period.", key...),
-		unknown:      counter("lastcall_observer_unknown_total", "Terminations that were not observed or only in part, by reason (namespace, late, overrun, too-many, end, probes, deadline, listener, host-network).", "reason"),
+		unknown:      counter("lastcall_observer_unknown_total", "Terminations that were not observed or only in part, by reason (namespace, late, overrun, too-many, end, deadline, listener, host-network).", "reason"),
 		duration:     histogram("lastcall_termination_duration_seconds", "Time from the beginning of a termination to the exit of the app.", .1, .5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300),
 		idle:         histogram("lastcall_termination_idle_seconds", "Time before the app's exit in which no request was in flight.", .1, .5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300),
 		lateness:     histogram("lastcall_termination_lateness_seconds", "Time from the beginning of a termination to the last new connection; terminations without one are left out.", .01, .025, .05, .1, .25, .5, 1, 2, 3, 5, 10, 15, 30, 60),
@@ -71,8 +72,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		deadlines: counter("lastcall_observer_deadlines_total", "Deadlines before the end of the grace period, announced to lastcall's agents, by source and result (accepted, refused, failed).", "from", "result"),
 		keys:      map[Key]bool{},
 	}
-	r.MustRegister(m.terminations, m.lost, m.missed, m.unknown, m.duration, m.idle, m.lateness, m.tail, m.pods, m.deadlines)
-	for _, reason := range []string{UnknownNamespace, UnknownLate, UnknownOverrun, UnknownTooMany, UnknownEnd, losses.UnknownProbes, UnknownDeadline, UnknownListener, UnknownHostNetwork} {
+	r.MustRegister(m.terminations, m.lost, m.perhaps, m.missed, m.unknown, m.duration, m.idle, m.lateness, m.tail, m.pods, m.deadlines)
+	for _, reason := range []string{UnknownNamespace, UnknownLate, UnknownOverrun, UnknownTooMany, UnknownEnd, UnknownDeadline, UnknownListener, UnknownHostNetwork} {
 		m.unknown.WithLabelValues(reason)
 	}
 	return m
@@ -87,6 +88,8 @@ func (m *Metrics) Expect(k Key) {
 	for reason := range losses.Reasons(observe.Lost{}) {
 		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, string(reason))
 	}
+	m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, losses.ReasonRestart)
+	m.perhaps.WithLabelValues(k.Namespace, k.Workload, k.Proxy)
 	m.missed.WithLabelValues(k.Namespace, k.Workload, k.Proxy)
 	for _, h := range []*prometheus.HistogramVec{m.duration, m.idle, m.lateness, m.tail} {
 		h.WithLabelValues(k.Namespace, k.Workload, k.Proxy)
@@ -96,6 +99,11 @@ func (m *Metrics) Expect(k Key) {
 // Count counts a termination.
 func (m *Metrics) Count(t *losses.Termination) {
 	k := m.bounded(Key{t.Namespace, t.Workload, t.Proxy})
+	m.perhaps.WithLabelValues(k.Namespace, k.Workload, k.Proxy).Add(float64(max(0, t.LostMost-t.LostLeast)))
+	if t.Restart {
+		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, losses.ReasonRestart).Add(float64(t.LostLeast))
+		return
+	}
 	m.terminations.WithLabelValues(k.Namespace, k.Workload, k.Proxy, t.Verdict).Inc()
 	for reason, n := range losses.Reasons(t.Traffic.Lost) {
 		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, string(reason)).Add(float64(n))

@@ -59,9 +59,10 @@ type Observer struct {
 // tracked is a pod of the node.
 type tracked struct {
 	pod      Pod
-	traffic  Watch     // nil until its network namespace has been found
-	sandbox  *handle   // of the pause process
-	mains    []process // of its containers
+	traffic  Watch           // nil until its network namespace has been found
+	sandbox  *handle         // of the pause process
+	mains    []process       // of its containers
+	watched  map[string]bool // containers whose end without the pod is watched
 	found    chan struct{}
 	retries  int
 	isEnding bool
@@ -253,8 +254,10 @@ func (t *tracked) close() {
 }
 
 func (o *Observer) finish(r Termination) {
-	for _, reason := range r.Unknown {
-		o.Count.CountUnknown(reason)
+	if !r.Restart {
+		for _, reason := range r.Unknown {
+			o.Count.CountUnknown(reason)
+		}
 	}
 	o.Count.Count(&r.Termination)
 	o.Report(r)

@@ -28,7 +28,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
@@ -48,7 +47,7 @@ type namespaces struct {
 	seen    observe.Termination
 }
 
-func (n *namespaces) Open(path, _ string) (Watch, error) {
+func (n *namespaces) Open(path string, _ observe.Options) (Watch, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if _, err := os.Stat(filepath.Dir(filepath.Dir(path))); err != nil || n.err != nil {
@@ -57,7 +56,7 @@ func (n *namespaces) Open(path, _ string) (Watch, error) {
 	var w Watch = &view{of: n}
 	if n.real != nil {
 		var err error
-		if w, err = n.real(path, ""); err != nil {
+		if w, err = n.real(path, observe.Options{}); err != nil {
 			return nil, err
 		}
 	}
@@ -98,6 +97,8 @@ func (v *view) End(time.Time, observe.Exit) observe.Termination {
 	}
 	return v.of.seen
 }
+
+func (v *view) Listening() []uint16 { return v.of.seen.Ports }
 
 func (v *view) Close() error { return nil }
 
@@ -292,8 +293,6 @@ func (n *node) watched(pods int) {
 
 func TestTerminations(t *testing.T) {
 	lost := observe.Termination{Lost: observe.Lost{Reset: 2, Refused: 3}, Arrivals: observe.Arrivals{Count: 3, Last: 250}}
-	probed := observe.Termination{Lost: observe.Lost{Refused: 2}, Arrivals: observe.Arrivals{Count: 2, Last: drain.Millis(1500 * time.Millisecond)}}
-	probed.Arrivals.Late[4] = 2
 	for _, tt := range []struct {
 		name    string
 		seen    observe.Termination
@@ -307,8 +306,8 @@ func TestTerminations(t *testing.T) {
 		{name: "nothing lost", grace: 30, verdict: losses.Clean},
 		{name: "lost", seen: lost, grace: 30, code: 1, verdict: losses.Lost},
 		{name: "SIGKILL without a loss", grace: 30, code: 137, verdict: losses.Killed, killed: true},
-		{name: "SIGKILL with a request in flight", seen: observe.Termination{Unfinished: 1}, grace: 30, code: 137, verdict: losses.Lost, killed: true},
-		{name: "refused probes", seen: probed, grace: 30, verdict: losses.Unknown, unknown: losses.UnknownProbes},
+		{name: "SIGKILL with a request in flight", seen: observe.Termination{Maybe: observe.Maybe{Unfinished: 1}}, grace: 30, code: 137, verdict: losses.Lost, killed: true},
+		{name: "perhaps lost", seen: observe.Termination{Maybe: observe.Maybe{Probes: 2}}, grace: 30, verdict: losses.Unclear},
 		{name: "overrun", seen: observe.Termination{Overruns: 1, Unseen: 4}, grace: 30, verdict: losses.Unknown, unknown: UnknownOverrun},
 		{name: "no listener was seen", seen: observe.Termination{Idle: 1}, ports: true, grace: 30, verdict: losses.Unknown, unknown: UnknownListener},
 		{name: "a listener was seen", seen: observe.Termination{Ports: []uint16{8080}}, ports: true, grace: 30, verdict: losses.Clean},
@@ -325,7 +324,7 @@ func TestTerminations(t *testing.T) {
 			n.list = []corev1.Pod{*pod}
 			stop := n.run()
 			n.watched(1)
-			if got := testutil.CollectAndCount(n.count.lost); got != 4 {
+			if got := testutil.CollectAndCount(n.count.lost); got != 5 {
 				t.Errorf("%d counters of lost requests before the termination, want one for each reason", got)
 			}
 			pod = deleted(pod, tt.grace)
@@ -544,6 +543,32 @@ func TestNewsAfterTheSignal(t *testing.T) {
 	n.changes.Modify(exited(pod, 1))
 	if r := n.next(); r.Verdict != losses.Lost || len(r.Unknown) > 0 || !r.Began.Equal(n.kernel.reacted) || len(r.Exits) != 1 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestRestart: what a container loses that ends without its pod is reported, and then what the pod's end loses.
+func TestRestart(t *testing.T) {
+	n := newNode(t)
+	n.kernel.seen = observe.Termination{Ports: []uint16{8080}, Lost: observe.Lost{Unanswered: 2}}
+	pod := running(1)
+	endSandbox, endApp := n.process(pod, "pause"), n.process(pod, "app")
+	n.list = []corev1.Pod{*pod}
+	n.run()
+	n.watched(1)
+	endApp()
+	r := n.next()
+	if !r.Restart || r.Container != "app" || r.Verdict != losses.Lost || r.LostLeast != 2 || r.LostMost != 2 {
+		t.Errorf("%+v", r)
+	}
+	if got := testutil.ToFloat64(n.count.lost.WithLabelValues("shop", "deployment/web", "none", losses.ReasonRestart)); got != 2 {
+		t.Errorf("%v requests lost by the restart were counted", got)
+	}
+	n.changes.Modify(deleted(pod, 30))
+	n.wait(1)
+	endSandbox()
+	n.changes.Delete(exited(deleted(pod, 30), 1))
+	if r := n.next(); r.Restart || r.LostLeast != 2 {
+		t.Errorf("the pod's own end: %+v", r)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
@@ -35,13 +36,9 @@ type Pod struct {
 	Agent carrier.Agent // lastcall's, without a token in other pods
 
 	Containers []Container
-	Probes     losses.Probes
+	Known      observe.Options // of its traffic
 
 	HasPorts bool // an app declares ports, or a readiness probe that connects to one
-
-	// HasReport is true when a container has ended and left a report of lastcall, its sidecar's or its hook's: the
-	// controller makes an Event of it.
-	HasReport bool
 }
 
 // Container is a container of a pod, native sidecars included.
@@ -50,8 +47,9 @@ type Container struct {
 	ID        string // without the runtime's prefix; empty before its start
 	IsProxy   bool   // carries the traffic of the others
 	IsRunning bool
+	Restarts  int32
 	Exit      *Exit        // nil while it runs
-	Report    *AgentReport // of lastcall's agent, when it has ended and left one
+	Report    *AgentReport // of lastcall's sidecar or hook, when it has ended and left one
 }
 
 // Exit is how a container ended.
@@ -83,20 +81,19 @@ func podOf(p *corev1.Pod) Pod {
 	for i := range p.Status.Conditions {
 		pod.disruption(&p.Status.Conditions[i])
 	}
-	pod.Probes = carrier.ProbePeriods(&p.Spec)
+	losses.Know(&pod.Known, &p.Spec, pod.Proxy)
 	pod.HasPorts = slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool {
 		r := c.ReadinessProbe
 		return !carrier.IsProxy(&p.Spec, c.Name) && (len(c.Ports) > 0 || r != nil && (r.HTTPGet != nil || r.TCPSocket != nil || r.GRPC != nil))
 	})
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		_, id, _ := strings.Cut(s.ContainerID, "://")
-		c := Container{Name: s.Name, ID: id, IsRunning: s.State.Running != nil, IsProxy: carrier.IsProxy(&p.Spec, s.Name)}
+		c := Container{Name: s.Name, ID: id, Restarts: s.RestartCount, IsRunning: s.State.Running != nil, IsProxy: carrier.IsProxy(&p.Spec, s.Name)}
 		if end := s.State.Terminated; end != nil {
 			c.Exit = &Exit{Code: end.ExitCode, IsOutMemory: end.Reason == "OOMKilled"}
-			if r := reportOf(end.Message); r != nil && carrier.HasLastcall(pod.Proxy) {
-				pod.HasReport = true
-				if carrier.IsAgent(p, s.Name) {
-					c.Report = r
+			if carrier.HasLastcall(pod.Proxy) {
+				if c.Report = reportOf(end.Message); c.Report != nil {
+					c.Report.IsSidecar = carrier.IsAgent(p, s.Name)
 				}
 			}
 		}

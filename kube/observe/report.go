@@ -4,13 +4,16 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // maxCut bounds the requests that one report can claim: a container writes its termination message itself.
 const maxCut = 100_000
 
-// AgentReport is what lastcall's agent wrote into its termination message, which outlives it in the pod's status.
+// AgentReport is what lastcall's sidecar or hook wrote into a termination message, which outlives it in the pod's status.
 type AgentReport struct {
+	IsSidecar    bool          `json:"-"` // otherwise the hook's, behind which the app still had to end
 	Verdict      drain.Verdict `json:"verdict"`
 	Seconds      float64       `json:"seconds"`                 // of the drain
 	Cut          int           `json:"cut,omitempty"`           // conversations that the last call ended
@@ -26,19 +29,38 @@ func reportOf(message string) *AgentReport {
 	}
 	a := &AgentReport{Verdict: r.Verdict, Seconds: time.Duration(r.Duration).Seconds(), Raced: r.Raced, DeadlineFrom: r.DeadlineFrom}
 	if a.Verdict == drain.Cut {
-		a.Cut = min(max(len(r.Open)+max(r.LeftOut, 0), 1), maxCut) // after a failed last call the number is unknown
+		a.Cut = len(r.Open) + max(r.LeftOut, 0)
+		if r.Finish != nil {
+			a.Cut += int(min(r.Finish.Dropped, maxCut))
+		}
+		a.Cut = min(max(a.Cut, 1), maxCut) // after a failed last call the number is unknown
 	}
 	return a
 }
 
-// addReport adds what the kernel does not show: a conversation that the last call ended in the way of its protocol looks
-// like an answered one, and several on an HTTP/2 connection like one.
+// addReport makes lastcall's report the truth for what lastcall carried: it knows each request. Behind a hook the app
+// still has to end, so that what was lost then for certain counts, too.
 func (t *Termination) addReport(p *Pod) {
-	t.hasReport = p.HasReport
 	for _, c := range p.Containers {
-		if c.Report != nil {
-			t.Agent = c.Report
-			t.Traffic.Lost.Cut = max(0, c.Report.Cut-t.Traffic.Lost.Total())
+		r := c.Report
+		if r == nil {
+			continue
+		}
+		t.Agent, t.event = r, carrier.EventName(p.UID, p.Name, c.Name, c.Restarts)
+		seen := &t.Traffic
+		switch {
+		case r.Verdict != drain.Clean && r.Verdict != drain.Cut: // it does not know
+			seen.Lost.Cut = max(0, r.Cut-seen.Lost.Total())
+			continue
+		case r.IsSidecar:
+			seen.Lost = observe.Lost{Cut: r.Cut}
+			t.Unknown = nil
+		default:
+			seen.Lost.Cut = max(0, r.Cut-seen.Lost.Total())
+		}
+		seen.Maybe = observe.Maybe{Raced: int(min(r.Raced, maxCut))}
+		if r.IsSidecar {
+			seen.Unseen, seen.Overruns, seen.Blind = 0, 0, 0
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 // Termination is what the observer reports of one, as JSON on one line and as an Event.
 type Termination struct {
-	losses.Termination // Lateness is without the kubelet's probes
+	losses.Termination
 
 	DeadlineFrom string       `json:"deadline_from,omitempty"` // the source of a deadline before the end of the grace period; empty: none
 	Agent        *AgentReport `json:"agent,omitempty"`         // what lastcall's agent reported; nil: nothing
@@ -27,7 +27,7 @@ type Termination struct {
 	owner  *metav1.OwnerReference // the controller; nil: none
 	isGone bool                   // the API server no longer has the pod
 
-	hasReport bool // of lastcall; see Pod.HasReport
+	event string // the name of the controller's Event, which has lastcall's report; empty: there is none
 }
 
 // AppExit is the end of a container.
@@ -66,8 +66,7 @@ func (t *Termination) conclude(p *Pod, exits map[string]time.Duration) {
 		}
 	}
 	t.Traffic.Exit = observe.Exit{Known: len(t.Exits) > 0}
-	t.Discount(p.Probes)
-	t.Lateness = p.Probes.Lateness(&t.Traffic.Arrivals).Seconds()
+	t.Lateness = time.Duration(t.Traffic.Arrivals.Last).Seconds()
 	t.addReport(p)
 	t.Judge()
 }
@@ -78,7 +77,10 @@ func (t *Termination) Summary() string {
 		return "not observed: the pod uses the node's network, in which the sockets of other programs are"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d requests lost", t.Traffic.Lost.Total())
+	if t.Restart {
+		fmt.Fprintf(&b, "container %s ended without its pod: ", t.Container)
+	}
+	fmt.Fprintf(&b, "%s requests lost", t.Bounds())
 	if why := losses.Why(t.Traffic.Lost); why != "" {
 		fmt.Fprintf(&b, " (%s)", why)
 	}
@@ -86,14 +88,8 @@ func (t *Termination) Summary() string {
 	if t.Lateness > 0 {
 		fmt.Fprintf(&b, "; new connections until %.2fs after the beginning", t.Lateness)
 	}
-	if len(t.Killed) > 0 {
-		fmt.Fprintf(&b, "; SIGKILL ended %s", strings.Join(t.Killed, ", "))
-	}
-	if t.Probes > 0 {
-		fmt.Fprintf(&b, "; %d refused or reset connections may be the kubelet's probes", t.Probes)
-	}
-	if len(t.Unknown) > 0 {
-		fmt.Fprintf(&b, "; not all was observed (%s)", strings.Join(t.Unknown, ", "))
+	if doubts := t.Doubts(); doubts != "" {
+		b.WriteString("; " + doubts)
 	}
 	return b.String()
 }

@@ -88,6 +88,8 @@ func (w *Watch) holdLocked() {
 	h, now, isClosed := &w.held, time.Now(), false
 	for _, s := range sockets {
 		isClosed = w.ledger.unlistened(s) || isClosed
+		w.ledger.learn(s)
+		w.ledger.noteProbe(s, arrival(s, s.Ended))
 	}
 	if isClosed {
 		if resets, err := w.kernel.counters.read(); err == nil {

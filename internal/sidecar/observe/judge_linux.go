@@ -26,6 +26,13 @@ type connection struct {
 	appFirst bool // the table shows that the app closed first
 	isInner  bool // the proxy's to the app
 	missed   int  // looks in a row that did not show it, while the kernel has not reported its end
+
+	answered      uint64 // Received when the app last sent
+	appSpokeFirst bool
+	// Looks that have shown more of the app's bytes behind the client's last one; see isStream.
+	parts               int
+	partFirst, partLast time.Time
+	pause               time.Duration // the longest between two of them
 }
 
 // received are the bytes from the client without its FIN, as far as the state shows the FIN.
@@ -157,6 +164,8 @@ const (
 	wasReset                  // lost
 	wasUnanswered             // lost
 	crossed                   // the client sent after the app's close
+	opaque                    // in use, of a protocol that does not show its requests
+	stream                    // in the middle of a response in parts, or at its end
 )
 
 // judge determines the fate of a destroyed socket. was is the last sighting, or nil. appFirst reports whether the app

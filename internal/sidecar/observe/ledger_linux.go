@@ -34,6 +34,8 @@ type ledger struct {
 	open      map[uint64]*connection
 	roll      sockdiag.Roll // ends that were counted without a report
 	endings   []ending      // before Begin, of the last foldTime
+	evidence  map[uint16]evidence
+	probes    probes
 	looked    time.Time
 	refusing  int       // counter at based
 	based     time.Time // the last look, or before Begin the close of a listener
@@ -55,7 +57,7 @@ type ledger struct {
 }
 
 func newLedger(o Options) *ledger {
-	g := &ledger{options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), closed: make(map[uint16]time.Time), open: make(map[uint64]*connection), parting: make(map[ends]parting)}
+	g := &ledger{options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), closed: make(map[uint16]time.Time), open: make(map[uint64]*connection), parting: make(map[ends]parting), evidence: make(map[uint16]evidence), probes: newProbes(o.Probes)}
 	if o.Process != 0 {
 		g.owned = func(s sockdiag.Socket) bool { return inodes(o.Process)[s.Inode] }
 	}
@@ -112,15 +114,24 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 			}
 			// The last look did not show it.
 			c = &connection{arrived: later(arrival(s, now), g.looked), turn: turnOf(s, nil), isInner: isInner, active: g.begun}
+			c.appSpokeFirst = s.SegmentsReceived == 0 && s.Sent > 0
 			if g.open[s.Cookie] = c; !isInner {
 				g.arrive(c.arrived, s.Remote)
 			}
+			g.noteProbe(s, c.arrived)
 		} else {
 			if received(s) > received(c.Socket) {
 				c.active = g.begun
+				c.parts = 0
+			}
+			if s.Sent > c.Sent {
+				c.part(now)
 			}
 			c.turn = turnOf(s, c)
 			c.settled = c.settled && s.Received == c.Received && s.Sent == c.Sent
+		}
+		if c.turn == app {
+			c.answered = received(s)
 		}
 		c.Socket, c.missed = s, 0
 	}
@@ -275,7 +286,11 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 		return
 	}
 	s.State = closed
-	f := judge(s, c, appFirst)
+	f := g.refine(judge(s, c, appFirst), s, c, appFirst)
+	g.learn(s)
+	if c == nil {
+		g.noteProbe(s, arrival(s, now))
+	}
 	queued := s.Remote.Port() == 0 && f == wasReset && (c == nil || c.queued())
 	if queued && now.After(g.based) {
 		g.queued++

@@ -1,6 +1,28 @@
 package observe
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
+
+// Protocol is what a port's clients are known to speak.
+type Protocol int
+
+// The protocols. The kernel counts bytes and segments, so that only requests of plain HTTP/1.1, one at a time, show whether
+// they have been answered.
+const (
+	Unspecified Protocol = iota // HTTP/1.1, unless a connection shows otherwise
+	HTTP1
+	TLS    // HTTP/1.1 or HTTP/2 within
+	Opaque // any other, such as HTTP/2, gRPC or a database's
+)
+
+// Probe is one of the kubelet's probes that connect to the pod. It comes at the same moment of each period (a ticker of
+// the kubelet's prober), and goes on while the pod terminates if it is the readiness probe.
+type Probe struct {
+	Port   uint16
+	Period time.Duration
+}
 
 // Options select what counts.
 type Options struct {
@@ -23,5 +45,9 @@ type Options struct {
 	// Refused connections then may concern any process, and are in ForeignResets.
 	Shared bool
 	// Local reports whether an address is the machine's own, from which the kubelet's probes come; nil: none is.
-	Local func(netip.Addr) bool
+	Local func(netip.Addr) bool `json:"-"`
+	// Probes are the kubelet's.
+	Probes []Probe
+	// Protocols are what is known of ports.
+	Protocols map[uint16]Protocol
 }

@@ -29,16 +29,16 @@ func (g *ledger) arrive(at time.Time, from netip.AddrPort) {
 	switch {
 	case !g.begun:
 	case at.After(g.result.Begin):
-		g.result.Arrivals.add(at.Sub(g.result.Begin), at.Sub(g.result.Begin), g.mayProbe(from))
+		if g.mayProbe(from) {
+			if is, _ := g.probes.take(g.result.Begin, at, at); is {
+				return
+			}
+		}
+		g.result.Arrivals.add(at.Sub(g.result.Begin))
 		g.lastBusy = later(g.lastBusy, at)
 	default:
 		g.result.Open++
 	}
-}
-
-// mayProbe reports whether a connection may be the kubelet's: from the machine's own or an unknown address.
-func (g *ledger) mayProbe(from netip.AddrPort) bool {
-	return from.Port() == 0 || g.options.Local != nil && g.options.Local(from.Addr())
 }
 
 // include adds the end of a connection, after Begin or at most foldTime before it.
@@ -73,9 +73,15 @@ func (g *ledger) count(e ending) {
 	}
 	switch e.fate {
 	case wasReset:
-		if lost(&t.Lost.Reset, Reset); e.queued && g.mayProbe(e.sample.Peer) {
-			t.Queued++
+		if e.queued && g.mayProbe(e.sample.Peer) {
+			if is, isCertain := g.probes.take(t.Begin, e.arrived, e.at); isCertain {
+				return
+			} else if is {
+				t.Maybe.Probes++
+				return
+			}
 		}
+		lost(&t.Lost.Reset, Reset)
 	case wasUnanswered:
 		lost(&t.Lost.Unanswered, Unanswered)
 	case left:
@@ -83,11 +89,16 @@ func (g *ledger) count(e ending) {
 			t.Left++
 		}
 	case crossed:
-		t.Crossed++
-	case doubtful:
-		t.Unclear++
-		fallthrough
-	case answered:
+		t.Maybe.Crossed++
+	case doubtful, opaque, stream, answered:
+		switch e.fate {
+		case doubtful:
+			t.Maybe.SameTick++
+		case opaque:
+			t.Maybe.Opaque++
+		case stream:
+			t.Maybe.Streams++
+		}
 		if e.active && !e.isInner {
 			t.Answered++
 			g.lastBusy = later(g.lastBusy, e.at)
@@ -179,13 +190,14 @@ func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
 	all -= unheard
 	proxys, each := min(g.attempts, all), max(g.options.Attempts, 1)
 	errors := (proxys + each - 1) / each
-	t.Lost.Refused = all - proxys + errors
+	t.Lost.Refused = errors
 	for _, h := range g.halves {
 		if h.isInner {
 			errors++
 		}
 	}
 	t.Answered = max(0, t.Answered-errors)
+	probes := g.probes.clone()
 	for _, r := range refusals {
 		early := min(proxys, r.n)
 		if proxys -= early; early > 0 {
@@ -194,7 +206,16 @@ func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
 		no := min(unheard, r.n-early)
 		unheard -= no
 		for range r.n - early - no {
-			t.Arrivals.add(r.since.Sub(t.Begin), r.now.Sub(t.Begin), true)
+			is, isCertain := probes.take(t.Begin, r.since, r.now)
+			if isCertain {
+				continue
+			}
+			if is {
+				t.Maybe.Probes++
+			} else {
+				t.Lost.Refused++
+			}
+			t.Arrivals.add(r.now.Sub(t.Begin))
 		}
 	}
 	return busy
@@ -203,15 +224,20 @@ func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
 // peek is the result if the observation ended now.
 func (g *ledger) peek(now time.Time) Termination {
 	t := g.result
-	t.Samples, t.Arrivals.Local = slices.Clone(t.Samples), slices.Clone(t.Arrivals.Local)
+	t.Samples = slices.Clone(t.Samples)
 	lastBusy := g.addRefused(&t)
 	for port := range g.ports {
 		t.Ports = append(t.Ports, port)
 	}
 	slices.Sort(t.Ports)
 	for _, c := range g.open {
-		if c.missed == 0 && !c.isInner && c.busy() {
-			t.Unfinished++
+		if c.missed > 0 || c.isInner || !c.busy() {
+			continue
+		}
+		if g.protocolOf(c.Socket, c) == Opaque {
+			t.Maybe.Opaque++
+		} else {
+			t.Maybe.Unfinished++
 		}
 	}
 	if g.begun {
@@ -244,6 +270,7 @@ func (g *ledger) conclude(now time.Time) {
 
 // end counts a connection whose report has not come.
 func (g *ledger) end(c *connection, f fate, now time.Time) {
+	f = g.refine(f, c.Socket, c, func() bool { return true })
 	g.count(ending{at: now, fate: f, isInner: c.isInner, active: c.active, asked: g.looked.Add(-c.LastReceived), sample: Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)}})
 }
 

@@ -16,6 +16,7 @@ type parting struct {
 	since time.Time // the small socket was there, if there was one
 	now   time.Time // it was not
 	fate  fate      // of a client's connection; of another one, left
+	isTLS bool      // then the data is close_notify
 }
 
 // isOpen reports whether neither the table nor the report of a destroyed socket shows a FIN of its peer. was is the last sighting.
@@ -26,7 +27,7 @@ func isOpen(was, s sockdiag.Socket) bool {
 // part notes a destroyed socket that may have left a small one. was is the last sighting, or nil: an app that ends gracefully
 // closes its listener first.
 func (g *ledger) part(s sockdiag.Socket, was *sockdiag.Socket, f fate) {
-	p := parting{ends: ends{s.Local, s.Remote}, since: s.Ended, now: s.Ended, fate: f}
+	p := parting{ends{s.Local, s.Remote}, s.Ended, s.Ended, f, g.protocolOf(s, nil) == TLS}
 	at := g.closed[s.Local.Port()]
 	switch {
 	case s.Acked <= s.Sent || len(g.parting)+len(g.parted) >= endingsMost:
@@ -72,8 +73,9 @@ func (g *ledger) explain(hasFIN func(ends) bool) {
 		if p.fate != crossed && hasFIN(p.ends) {
 			return true
 		}
-		if r.n--; p.fate == answered || p.fate == doubtful || p.fate == nothing { // others count already, or are no client's
-			g.result.Crossed++
+		r.n--
+		if !p.isTLS && (p.fate == answered || p.fate == doubtful || p.fate == nothing) { // others count already, or are no client's
+			g.result.Maybe.Crossed++
 		}
 		explained = append(explained, p)
 		return true

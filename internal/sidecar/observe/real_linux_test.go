@@ -57,7 +57,7 @@ func awaitBusy(t *testing.T, w *Watch, n int) {
 		w.mu.Lock()
 		w.tickLocked()
 		w.mu.Unlock()
-		if got := w.Peek().Unfinished; got == n {
+		if got := w.Peek().Maybe.Unfinished; got == n {
 			return
 		} else if time.Now().After(end) {
 			t.Fatalf("%d busy connections; want %d", got, n)

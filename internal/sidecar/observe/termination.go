@@ -1,8 +1,9 @@
 package observe
 
 import (
+	"fmt"
 	"net/netip"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -15,7 +16,8 @@ type Verdict string
 const (
 	Clean   Verdict = "clean"   // no request was lost
 	Lossy   Verdict = "lost"    // at least one request was lost
-	Unknown Verdict = "unknown" // no loss was seen, but not all was seen
+	Unclear Verdict = "unclear" // none was lost for certain, and at most Most
+	Unknown Verdict = "unknown" // not all was seen, so that there is no upper bound
 )
 
 // Reason is how a request was lost, from the client's view.
@@ -48,16 +50,8 @@ type Termination struct {
 	// because the client closed first.
 	Answered int `json:"answered"`
 	Left     int `json:"left"`
-	// Crossed ended because the client sent something after the app had closed: a lost request, or TLS's close_notify.
-	Crossed int `json:"crossed"`
-	// Unclear ended with both sides' last bytes in one tick of the kernel's clock; they count as answered, but not as clean.
-	Unclear int `json:"unclear"`
-	// Unfinished are open with a request in flight at the end of the observation: if the app was killed then, they are
-	// lost in addition.
-	Unfinished int `json:"unfinished"`
-	// Queued of Lost.Reset had not been accepted by the app, and came from the machine's own or an unknown address: they
-	// may be the kubelet's probes.
-	Queued int `json:"queued,omitempty"`
+	// Maybe are ends that may have lost a request, in addition to Lost.
+	Maybe Maybe `json:"maybe,omitzero"`
 	// Unseen ended while the kernel's reports overran, or were later than the end of the observation, Overruns times: their
 	// end is unknown.
 	Unseen   int `json:"unseen"`
@@ -65,7 +59,7 @@ type Termination struct {
 	// Blind is for how long the kernel's table could not be read, or the life of a watch that was too short to see a listener.
 	Blind drain.Millis `json:"blind_ms,omitempty"`
 	// ForeignResets are the resets of refused connections in a namespace that the app shares with others: they may have
-	// been meant for any of its processes, and are not in Lost.
+	// been meant for any of its processes, and are in no sum.
 	ForeignResets int `json:"foreign_resets,omitempty"`
 
 	// Idle is the time from the last request in flight, or the last arrival, to the end: the app waited for nothing.
@@ -92,7 +86,63 @@ type Lost struct {
 // Total is the sum.
 func (l Lost) Total() int { return l.Reset + l.Unanswered + l.Refused + l.Cut }
 
-// Arrivals are the new connections after Begin, refused ones included.
+// Maybe counts connections whose end may have lost a request, by the reason of the doubt. Each is at most one in Most,
+// although a connection of HTTP/2 may carry several requests.
+type Maybe struct {
+	// Probes were refused or reset, and may be the kubelet's.
+	Probes int `json:"probes,omitempty"`
+	// Opaque carry HTTP/2, TLS, WebSockets or another protocol, and were in use when the app closed them.
+	Opaque int `json:"opaque,omitempty"`
+	// Streams were receiving an answer in parts when the app closed them.
+	Streams int `json:"streams,omitempty"`
+	// Crossed ended because the client sent something after the app's close: a request, or TLS's close_notify.
+	Crossed int `json:"crossed,omitempty"`
+	// SameTick ended with both sides' last bytes in one tick of the kernel's clock.
+	SameTick int `json:"same_tick,omitempty"`
+	// Unfinished had a request in flight at the end of the observation.
+	Unfinished int `json:"unfinished,omitempty"`
+	// Raced were closed by lastcall's agent as idle while a request was on its way, which most clients repeat.
+	Raced int `json:"raced,omitempty"`
+}
+
+// doubts are the counts with their names in a sentence.
+func (m Maybe) doubts() []doubt {
+	return []doubt{
+		{m.Probes, "refused or reset, perhaps the kubelet's probes"},
+		{m.Opaque, "in use, of a protocol other than plain HTTP/1.1"},
+		{m.Streams, "in the middle of a streamed answer, or at its end"},
+		{m.Crossed, "sent something after the close: a request, or TLS's last message"},
+		{m.SameTick, "with request and answer in one tick of the clock"},
+		{m.Unfinished, "still busy at the end of the observation"},
+		{m.Raced, "sent a request while their idle connection was being closed"},
+	}
+}
+
+type doubt struct {
+	n    int
+	text string
+}
+
+// Total is the sum.
+func (m Maybe) Total() (n int) {
+	for _, d := range m.doubts() {
+		n += d.n
+	}
+	return n
+}
+
+// Why lists the doubts that occurred: "1 refused or reset, perhaps the kubelet's probes"; empty without any.
+func (m Maybe) Why() string {
+	var all []string
+	for _, d := range m.doubts() {
+		if d.n > 0 {
+			all = append(all, fmt.Sprintf("%d %s", d.n, d.text))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// Arrivals are the clients' new connections after Begin, refused ones included.
 type Arrivals struct {
 	Count int `json:"count"`
 	// Last is how late the last one came, after Begin.
@@ -100,14 +150,7 @@ type Arrivals struct {
 	// Late counts them by lateness: Late[i] came at most LateBounds[i] after Begin and later than LateBounds[i-1]; the
 	// last number is later than all bounds.
 	Late [len(LateBounds) + 1]int `json:"late"`
-	// Remote is how late the last one came that was accepted and not from Options.Local: a client's, for certain. Local
-	// are how late the other ones came at the earliest, in order; the last localMost.
-	Remote drain.Millis   `json:"remote_ms"`
-	Local  []drain.Millis `json:"local_ms,omitempty"`
 }
-
-// localMost bounds Arrivals.Local.
-const localMost = 512
 
 // LateBounds are the upper bounds of Arrivals.Late.
 var LateBounds = [...]time.Duration{
@@ -115,9 +158,9 @@ var LateBounds = [...]time.Duration{
 	5 * time.Second, 10 * time.Second, 20 * time.Second, 30 * time.Second, time.Minute,
 }
 
-// add counts an arrival that came between earliest and late.
-func (a *Arrivals) add(earliest, late time.Duration, isLocal bool) {
-	earliest, late = max(earliest, 0), max(late, 0)
+// add counts an arrival.
+func (a *Arrivals) add(late time.Duration) {
+	late = max(late, 0)
 	i := 0
 	for i < len(LateBounds) && late > LateBounds[i] {
 		i++
@@ -125,14 +168,6 @@ func (a *Arrivals) add(earliest, late time.Duration, isLocal bool) {
 	a.Count++
 	a.Late[i]++
 	a.Last = max(a.Last, drain.Millis(late))
-	if !isLocal {
-		a.Remote = max(a.Remote, drain.Millis(late))
-		return
-	}
-	at, _ := slices.BinarySearch(a.Local, drain.Millis(earliest))
-	if a.Local = slices.Insert(a.Local, at, drain.Millis(earliest)); len(a.Local) > localMost {
-		a.Local = slices.Delete(a.Local, 0, 1)
-	}
 }
 
 // Exit is how the process ended.
@@ -154,13 +189,20 @@ type Sample struct {
 // samplesMost bounds Samples.
 const samplesMost = 10
 
+// Most is how many requests were lost at most. There is no such number if not all was seen.
+func (t *Termination) Most() (n int, known bool) {
+	return t.Lost.Total() + t.Maybe.Total() + t.Unseen, t.Overruns == 0 && t.Blind == 0
+}
+
 // Judge sets Verdict from the counts. A caller that adds its own knowledge calls it again.
 func (t *Termination) Judge() {
-	switch {
+	switch most, known := t.Most(); {
 	case t.Lost.Total() > 0:
 		t.Verdict = Lossy
-	case t.Unseen > 0 || t.Overruns > 0 || t.Blind > 0 || t.Crossed > 0 || t.Unclear > 0 || t.Unfinished > 0:
+	case !known:
 		t.Verdict = Unknown
+	case most > 0:
+		t.Verdict = Unclear
 	default:
 		t.Verdict = Clean
 	}

@@ -43,6 +43,9 @@ func (t Termination) headline() string {
 		return count(t.Lost.Total(), "request") + " lost"
 	case Clean:
 		return "no request lost"
+	case Unclear:
+		most, _ := t.Most()
+		return fmt.Sprintf("0 to %d requests lost", most)
 	}
 	return "no loss seen, but not all was seen"
 }
@@ -60,25 +63,20 @@ func (t Termination) exit() string {
 
 // doubts are what the result does not show.
 func (t Termination) doubts() (out []string) {
-	add := func(n int, text string) {
-		if n > 0 {
-			out = append(out, fmt.Sprintf("%d %s", n, text))
-		}
-	}
 	if len(t.Ports) == 0 {
 		out = append(out, "anything: no listening port was seen")
 	}
-	add(t.Unfinished, "still busy at the end of the observation")
-	add(t.Crossed, "sent something after the close: a request, or TLS's last message")
-	add(t.Unclear, "with request and answer in one tick of the clock; counted as answered")
-	add(t.Unseen, "whose end the kernel could not report")
+	for _, d := range append(t.Maybe.doubts(), doubt{t.Unseen, "whose end the kernel could not report"}, doubt{t.ForeignResets, "refused on this machine, by any of its processes"}) {
+		if d.n > 0 {
+			out = append(out, fmt.Sprintf("%d %s", d.n, d.text))
+		}
+	}
 	if t.Overruns > 0 {
 		out = append(out, count(t.Overruns, "overrun")+" of the kernel's reports")
 	}
 	if t.Blind > 0 {
 		out = append(out, seconds(t.Blind)+" without a view of the kernel's table")
 	}
-	add(t.ForeignResets, "refused on this machine, by any of its processes")
 	if t.Answered > 0 {
 		out = append(out, "whether answers were whole: half of one looks the same")
 	}

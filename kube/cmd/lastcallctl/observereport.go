@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,12 +24,13 @@ The numbers come from Prometheus, which reads the observers' metrics, or from JS
 
 The advice follows from what was observed. A workload whose terminations were not observed completely is never called clean.
 
-Exit code: 0 when no request was lost, 1 when one was, or nothing was found, 2 for wrong flags.`
+Exit code: 0 when no request was lost for certain (--strict: and none may have been), 1 when one was, or nothing was found, 2 for wrong flags.`
 
 // reportFlags are those of lastcallctl observe report.
 type reportFlags struct {
 	file, prometheus, namespace, span string
 	top                               int
+	strict                            bool
 	output                            cli.Format
 }
 
@@ -48,6 +50,7 @@ func reportCommand() *cobra.Command {
 	flags.StringVarP(&f.file, "filename", "f", "", "`file` with JSON lines of observers, or - for standard input")
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "only the workloads of this `namespace` (default all)")
 	flags.IntVar(&f.top, "top", 20, "`number` of workloads in the text, 1 or more")
+	flags.BoolVar(&f.strict, "strict", false, "exit with 1 also if a request may have been lost")
 	cli.OutputFlag(flags, &f.output, "output format")
 	return cmd
 }
@@ -73,16 +76,15 @@ func (f *reportFlags) run(cmd *cobra.Command) error {
 	if len(all) == 0 {
 		return errors.New("no termination was observed: is the observer installed, and has a pod ended since? (docs/observe.md)")
 	}
-	lost := 0
-	for _, w := range all {
-		lost += w.Total()
-	}
+	isLossy := slices.ContainsFunc(all, func(w *losses.Workload) bool {
+		return w.LostLeast() > 0 || f.strict && w.Perhaps+w.Unknown > 0
+	})
 	if f.output == cli.JSON {
 		err = writeReportJSON(cmd.OutOrStdout(), all)
 	} else {
 		err = f.writeReport(cmd.OutOrStdout(), all)
 	}
-	if err == nil && lost > 0 {
+	if err == nil && isLossy {
 		err = cli.ErrReported
 	}
 	return err
@@ -146,7 +148,7 @@ func (f *reportFlags) writeReport(out io.Writer, all []*losses.Workload) error {
 	fmt.Fprintf(&b, "%-33s %-12s %6s %6s %7s %10s\n", "WORKLOAD", "PROXY", "ENDS", "LOST", "SIGKILL", "IDLE")
 	shown := all[:min(len(all), f.top)]
 	for _, w := range shown {
-		fmt.Fprintf(&b, "%-33s %-12s %6d %6d %7d %10s\n", short(w.Namespace+"/"+w.Name, 33), short(w.Proxy, 12), w.Terminations, w.Total(), w.Killed, losses.Seconds(w.Idle))
+		fmt.Fprintf(&b, "%-33s %-12s %6d %6d %7d %10s\n", short(w.Namespace+"/"+w.Name, 33), short(w.Proxy, 12), w.Terminations, w.LostLeast(), w.Killed, losses.Seconds(w.Idle))
 	}
 	if n := len(all) - len(shown); n > 0 {
 		fmt.Fprintf(&b, "and %d more: --top %d\n", n, len(all))
@@ -154,7 +156,7 @@ func (f *reportFlags) writeReport(out io.Writer, all []*losses.Workload) error {
 	var terminations, lost int
 	var idle, total float64
 	for _, w := range all {
-		terminations, lost, idle, total = terminations+w.Terminations, lost+w.Total(), idle+w.Idle, total+w.Seconds
+		terminations, lost, idle, total = terminations+w.Terminations, lost+w.LostLeast(), idle+w.Idle, total+w.Seconds
 	}
 	fmt.Fprintf(&b, "\n%s\n", cli.Wrap(fmt.Sprintf("Terminations: %d. Requests lost: %d. Pods were kept for %s of %s without a request in flight: what fixed sleeps cost the rollouts.",
 		terminations, lost, losses.Seconds(idle), losses.Seconds(total)), columns))
@@ -177,7 +179,7 @@ func writeReportJSON(out io.Writer, all []*losses.Workload) error {
 	}
 	rows := make([]row, 0, len(all))
 	for _, w := range all {
-		rows = append(rows, row{w, w.Total(), append([]losses.Advice{}, losses.Advise(w)...)})
+		rows = append(rows, row{w, w.LostLeast(), append([]losses.Advice{}, losses.Advise(w)...)})
 	}
 	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", "  ")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,29 +14,21 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
-// maxKept bounds the terminations that a observeTable keeps for writeJUnit.
-const maxKept = 20000
-
 // observeTable prints terminations of one workload as they happen, at most 80 columns wide, and then their sum. It is not safe
 // for concurrent use.
 type observeTable struct {
 	out   *bufio.Writer // keeps the first error for close
 	notes io.Writer
-	name  string // of the workload
 	json  bool
 
 	hasHead bool
 	totals  losses.Totals
-	kept    []losses.Termination
-	missed  []missed
+	unsure  bool // a termination may have lost a request
 }
 
-// missed is a pod that was not observed.
-type missed struct{ pod, why string }
-
 // newObserveTable prints to out, and remarks to notes. With asJSON, out gets a line of JSON for each termination, and no sum.
-func newObserveTable(out, notes io.Writer, name string, asJSON bool) *observeTable {
-	return &observeTable{out: bufio.NewWriter(out), notes: notes, name: name, json: asJSON}
+func newObserveTable(out, notes io.Writer, asJSON bool) *observeTable {
+	return &observeTable{out: bufio.NewWriter(out), notes: notes, json: asJSON}
 }
 
 // note prints a remark.
@@ -43,7 +36,7 @@ func (t *observeTable) note(format string, args ...any) { fmt.Fprintf(t.notes, f
 
 // miss records that a pod was not observed.
 func (t *observeTable) miss(pod string, why error) {
-	t.missed = append(t.missed, missed{pod, why.Error()})
+	t.unsure = true
 	t.note("%s: not observed: %v", pod, why)
 }
 
@@ -51,9 +44,7 @@ func (t *observeTable) miss(pod string, why error) {
 func (t *observeTable) add(one losses.Termination) {
 	defer func() { _ = t.out.Flush() }()
 	t.totals.Add(one)
-	if len(t.kept) < maxKept {
-		t.kept = append(t.kept, one)
-	}
+	t.unsure = t.unsure || one.LostMost != 0
 	if t.json {
 		if text, err := json.Marshal(one); err == nil {
 			fmt.Fprintf(t.out, "%s\n", text)
@@ -61,14 +52,14 @@ func (t *observeTable) add(one losses.Termination) {
 		return
 	}
 	if !t.hasHead {
-		fmt.Fprintf(t.out, "%-32s %-7s %5s %8s %8s %8s\n", "POD", "VERDICT", "LOST", "TOOK", "IDLE", "LATE")
+		fmt.Fprintf(t.out, "%-29s %-7s %8s %8s %8s %8s\n", "POD", "VERDICT", "LOST", "TOOK", "IDLE", "LATE")
 		t.hasHead = true
 	}
 	late := "-"
 	if one.Lateness > 0 {
 		late = losses.Seconds(one.Lateness)
 	}
-	fmt.Fprintf(t.out, "%-32s %-7s %5d %8s %8s %8s\n", short(one.Pod, 32), terminal.Printable(one.Verdict), one.Traffic.Lost.Total(), losses.Seconds(one.Seconds), losses.Seconds(time.Duration(one.Traffic.Idle).Seconds()), late)
+	fmt.Fprintf(t.out, "%-29s %-7s %8s %8s %8s %8s\n", short(one.Pod, 29), terminal.Printable(one.Verdict), one.Bounds(), losses.Seconds(one.Seconds), losses.Seconds(time.Duration(one.Traffic.Idle).Seconds()), late)
 	for _, text := range []string{losses.Why(one.Traffic.Lost), one.Doubts()} {
 		if text != "" {
 			fmt.Fprintf(t.out, "  %s\n", terminal.Printable(text))
@@ -84,12 +75,9 @@ func (t *observeTable) terminations() (n int) {
 	return n
 }
 
-// lost is how many requests all terminations lost.
-func (t *observeTable) lost() (n int) {
-	for _, w := range t.totals.Workloads() {
-		n += w.Total()
-	}
-	return n
+// isLossy reports whether a termination lost a request; with strict, whether one may have.
+func (t *observeTable) isLossy(strict bool) bool {
+	return strict && t.unsure || slices.ContainsFunc(t.totals.Workloads(), func(w *losses.Workload) bool { return w.LostLeast() > 0 })
 }
 
 // close prints the sum. It returns the first error of all output.

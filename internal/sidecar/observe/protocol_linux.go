@@ -1,0 +1,136 @@
+package observe
+
+import (
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+)
+
+// What the kernel's counters show of a protocol. On the left what the client sends, on the right the app:
+//
+//	HTTP/1.1          request 25+ → ← response, one at a time
+//	TLS 1.3           ClientHello 220+ → ← ServerHello … Finished 500+, Finished, request → ← tickets, response
+//	                  and at the end close_notify 24 →, after which nothing follows
+//	HTTP/2            SETTINGS, HEADERS 15+ → ← SETTINGS, responses, WINDOW_UPDATE 13 →: who spoke last shows nothing
+//	streamed response request → ← part ← part ← part: the last one looks like the others
+const (
+	leastRequest    = 25 // of HTTP/1.1, bytes: "GET / HTTP/1.1", an empty Host and the line ends (RFC 9112, 3.2)
+	leastTLSRequest = 64 // a record with a request; HTTP/2's PING and WINDOW_UPDATE together are shorter
+	leastHello      = 220
+	leastHandshake  = 500 // from the server, with a certificate
+
+	learned    = 3                      // connections that show a port to be TLS, while none shows the opposite
+	inUse      = 5 * time.Second        // a connection with several requests at a time was in use so long after its last byte
+	leastPause = 50 * time.Millisecond  // between the first and the last part of a streamed response
+	burst      = 250 * time.Millisecond // a streamed response continues within twice its longest pause and this
+)
+
+// isCloseNotify reports whether the last bytes of a client, perhaps with its FIN, are TLS's close_notify: a record of 24
+// bytes in TLS 1.3 (RFC 8446, 5.2), of 31 with AES-GCM and 23 with ChaCha20 in TLS 1.2.
+func isCloseNotify(bytes uint64) bool {
+	return bytes >= 23 && bytes <= 25 || bytes == 31 || bytes == 32
+}
+
+// evidence counts a port's connections by the protocol that their sizes allow.
+type evidence struct{ tls, plain int }
+
+// learn notes the sizes of a connection that has ended.
+func (g *ledger) learn(s sockdiag.Socket) {
+	port := s.Local.Port()
+	if !g.ports[port] || s.Received <= 1 || s.Sent == 0 || g.options.Protocols[port] != Unspecified {
+		return
+	}
+	e := g.evidence[port]
+	if s.SegmentsReceived >= 2 && s.Received >= leastHello && s.Sent >= leastHandshake {
+		e.tls++
+	} else {
+		e.plain++
+	}
+	g.evidence[port] = e
+}
+
+// protocolOf is what a client's connection carries. c is its last sighting, or nil.
+func (g *ledger) protocolOf(s sockdiag.Socket, c *connection) Protocol {
+	known := g.options.Protocols[s.Local.Port()]
+	e := g.evidence[s.Local.Port()]
+	switch {
+	case known == Opaque, c != nil && c.appSpokeFirst,
+		known != TLS && s.SegmentsReceived >= 3 && received(s) < leastRequest*uint64(s.SegmentsReceived):
+		return Opaque
+	case known == Unspecified && e.tls >= learned && e.plain == 0:
+		return TLS
+	}
+	return known
+}
+
+// lastBytes are those of the client behind the app's last byte, 0 if unknown.
+func lastBytes(s sockdiag.Socket, c *connection) uint64 {
+	switch {
+	case s.ReadQueue > 1:
+		return uint64(s.ReadQueue)
+	case c != nil && c.Sent == s.Sent:
+		return s.Received - min(s.Received, c.answered)
+	case s.Sent == 0:
+		return s.Received
+	}
+	return 0
+}
+
+// refine turns a fate that is certain for HTTP/1.1 into what is known for the protocol of the connection.
+func (g *ledger) refine(f fate, s sockdiag.Socket, c *connection, appFirst func() bool) fate {
+	if s.Remote.Port() == 0 && c != nil {
+		s = c.Socket
+	}
+	protocol := g.protocolOf(s, c)
+	switch f {
+	case wasReset, wasUnanswered, crossed:
+		switch last := lastBytes(s, c); {
+		case isCloseNotify(last) && protocol == TLS:
+			return left
+		case isCloseNotify(last):
+			return crossed
+		case protocol == Opaque, protocol == TLS && last < leastTLSRequest && f != crossed:
+			return opaque
+		}
+	case answered, doubtful:
+		isInUse := protocol == Opaque || protocol == TLS && min(s.LastReceived, s.LastSent) < inUse
+		if isStream := isStream(s, c); (isInUse || isStream) && closedByApp(s, c, appFirst) {
+			if isInUse {
+				return opaque
+			}
+			return stream
+		}
+	}
+	return f
+}
+
+// closedByApp reports whether the app closed first.
+func closedByApp(s sockdiag.Socket, c *connection, appFirst func() bool) bool {
+	switch {
+	case c == nil:
+		return appFirst()
+	case c.State == sockdiag.CloseWait:
+		return false
+	}
+	return c.appFirst || c.State != sockdiag.Established || s.Received == c.Received || appFirst()
+}
+
+// isStream reports whether the app was in the middle of a response in parts, or at its end. Without a look that has shown
+// the parts, they are short segments, more than twice as many as the client's.
+func isStream(s sockdiag.Socket, c *connection) bool {
+	if c != nil && c.parts > 1 {
+		return c.partLast.Sub(c.partFirst) >= leastPause && s.LastSent <= 2*c.pause+burst
+	}
+	return c == nil && s.LastReceived-s.LastSent >= burst && s.SegmentsSent >= 2*s.SegmentsReceived+2 &&
+		2*s.Sent < uint64(s.SegmentsSent)*uint64(s.MSS)
+}
+
+// part notes at a look that the app has sent more behind the client's last byte.
+func (c *connection) part(now time.Time) {
+	if c.parts++; c.parts == 1 {
+		c.partFirst, c.pause = now, 0
+	} else {
+		c.pause = max(c.pause, now.Sub(c.partLast))
+	}
+	c.partLast = now
+}

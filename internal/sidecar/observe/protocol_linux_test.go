@@ -1,0 +1,82 @@
+package observe
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+)
+
+// TestRefine: what a fate means for protocols other than HTTP/1.1; see the picture in protocol_linux.go.
+func TestRefine(t *testing.T) {
+	const second = time.Second
+	// The app has answered the client's bytes, or the client has sent unread more since.
+	socket := func(received, sent uint64, in, out, unread uint32, ago time.Duration) sockdiag.Socket {
+		return sockdiag.Socket{Remote: mustRemote, State: closed, Received: received, Sent: sent, SegmentsReceived: in, SegmentsSent: out, ReadQueue: unread,
+			LastReceived: ago, LastSent: ago, MSS: 1448}
+	}
+	sighted := func(answered, received, sent uint64) *connection {
+		return &connection{Socket: sockdiag.Socket{State: sockdiag.Established, Received: received, Sent: sent}, answered: answered}
+	}
+	parts := func(pause time.Duration) *connection {
+		c, now := sighted(100, 100, 900), time.Unix(1e9, 0)
+		for i := range time.Duration(4) {
+			c.part(now.Add(i * pause))
+		}
+		return c
+	}
+	streamed := socket(100, 900, 1, 9, 0, 0)
+	streamed.LastReceived = second
+	for _, tt := range []struct {
+		name string
+		port Protocol
+		s    sockdiag.Socket
+		was  *connection
+		f    fate
+		want fate
+	}{
+		{"HTTP/1.1, idle", HTTP1, socket(200, 900, 2, 2, 0, 0), nil, answered, answered},
+		{"HTTP/1.1, a request that was read", HTTP1, socket(200, 100, 2, 1, 0, second), sighted(100, 200, 100), wasUnanswered, wasUnanswered},
+		{"TLS, idle", TLS, socket(2000, 3000, 5, 5, 0, 9*second), nil, answered, answered},
+		{"TLS, in use: perhaps HTTP/2, or session tickets behind the first request", TLS, socket(700, 1500, 2, 3, 0, 0), nil, answered, opaque},
+		{"TLS, a request", TLS, socket(900, 3000, 5, 5, 0, second), sighted(780, 900, 3000), wasUnanswered, wasUnanswered},
+		{"TLS, perhaps HTTP/2's WINDOW_UPDATE", TLS, socket(835, 3000, 5, 5, 0, second), sighted(800, 835, 3000), wasUnanswered, opaque},
+		{"TLS, close_notify is unread", TLS, socket(824, 3000, 5, 5, 24, 0), nil, wasReset, left},
+		{"TLS, close_notify and a FIN", TLS, socket(825, 3000, 5, 5, 25, 0), nil, wasReset, left},
+		{"perhaps TLS's close_notify", Unspecified, socket(824, 3000, 5, 5, 24, 0), nil, wasReset, crossed},
+		{"gRPC, in flight or not", Opaque, socket(900, 3000, 5, 5, 0, second), sighted(800, 900, 3000), wasUnanswered, opaque},
+		{"a WebSocket, by its small messages", HTTP1, socket(200, 500, 12, 12, 0, 60*second), nil, answered, opaque},
+		{"a streamed response", HTTP1, socket(100, 900, 1, 9, 0, 0), parts(300 * time.Millisecond), answered, stream},
+		{"a streamed response that ended long ago", HTTP1, socket(100, 900, 1, 9, 0, 9*second), parts(300 * time.Millisecond), answered, answered},
+		{"a response across two looks", HTTP1, socket(100, 900, 1, 9, 0, 0), parts(10 * time.Millisecond), answered, answered},
+		{"a streamed response that no look has shown", HTTP1, streamed, nil, answered, stream},
+	} {
+		g := newLedger(Options{Protocols: map[uint16]Protocol{0: tt.port}})
+		if got := g.refine(tt.f, tt.s, tt.was, func() bool { return true }); got != tt.want {
+			t.Errorf("%s: %v; want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestLearn: a port is TLS if all its connections may be.
+func TestLearn(t *testing.T) {
+	g := newLedger(Options{})
+	g.ports[443] = true
+	one := sockdiag.Socket{Received: 600, Sent: 1500, SegmentsReceived: 3}
+	one.Local = mustRemote
+	g.ports[one.Local.Port()] = true
+	for range learned {
+		if got := g.protocolOf(one, nil); got != Unspecified {
+			t.Fatalf("%v before enough were seen", got)
+		}
+		g.learn(one)
+	}
+	if got := g.protocolOf(one, nil); got != TLS {
+		t.Errorf("%v; want TLS", got)
+	}
+	one.Sent = 120 // no certificate
+	g.learn(one)
+	if got := g.protocolOf(one, nil); got != Unspecified {
+		t.Errorf("%v after a connection without a handshake", got)
+	}
+}

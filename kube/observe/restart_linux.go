@@ -1,0 +1,107 @@
+package observe
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
+)
+
+// Limits of the observation of a container that ends without its pod.
+const (
+	restartNews = time.Second      // for the API server's news that the pod ends
+	restartMost = 10 * time.Second // until the next container listens; clients are refused meanwhile
+	restartPoll = 100 * time.Millisecond
+)
+
+// watchMains watches the containers of a pod, each once, until they end. o.mu is locked.
+func (o *Observer) watchMains(ctx context.Context, t *tracked) {
+	for _, p := range t.mains {
+		i := slices.IndexFunc(t.pod.Containers, func(c Container) bool { return c.ID == p.container })
+		if i < 0 || t.watched[p.container] || t.traffic == nil {
+			continue
+		}
+		name := t.pod.Containers[i].Name
+		h, err := p.open(o.Proc)
+		if err != nil || h == nil {
+			continue
+		}
+		if t.watched == nil {
+			t.watched = map[string]bool{}
+		}
+		t.watched[p.container] = true
+		stop := t.stop
+		ctx, cancel := context.WithCancel(ctx)
+		t.stop = func() {
+			cancel()
+			stop()
+		}
+		o.work.Go(func() {
+			defer h.close()
+			if h.wait(ctx) == nil {
+				o.restarted(ctx, t, name, p.container, time.Now())
+			}
+		})
+	}
+}
+
+// restarted reports what a container has lost that ended at a moment, unless its pod ends. A second watch of the namespace
+// goes on for the pod's own end.
+func (o *Observer) restarted(ctx context.Context, t *tracked, name, id string, at time.Time) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(restartNews):
+	}
+	o.mu.Lock()
+	delete(t.watched, id)
+	isBusy := o.ending >= maxTerminations
+	if t.isEnding || t.isDone || t.isGone || o.broken || isBusy || t.traffic == nil {
+		o.mu.Unlock()
+		return
+	}
+	traffic := t.traffic
+	next, err := o.Open(filepath.Join(o.Proc, strconv.Itoa(t.sandbox.pid), "ns", "net"), t.pod.Known)
+	if err != nil { // the sandbox has ended, too
+		next = nil
+	}
+	t.traffic = next
+	r, grace := t.report(o.Node, at), t.pod.Grace
+	o.ending++
+	o.mu.Unlock()
+	defer func() {
+		_ = traffic.Close()
+		o.mu.Lock()
+		o.ending--
+		o.mu.Unlock()
+	}()
+	if first := traffic.Reacted(at.Add(-grace)); !first.IsZero() && first.Before(at) {
+		r.Began = first
+	}
+	listening := traffic.Listening()
+	if traffic.Begin(r.Began, "the end of a container") != nil {
+		return
+	}
+	for limit := time.Now().Add(restartMost); ; {
+		o.mu.Lock()
+		isOver := t.isEnding || t.isDone
+		o.mu.Unlock()
+		if now := traffic.Listening(); isOver || ctx.Err() != nil || time.Now().After(limit) || len(now) > 0 && len(now) >= len(listening) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(restartPoll):
+		}
+	}
+	r.Traffic = traffic.End(at, observe.Exit{})
+	if len(r.Traffic.Ports) == 0 { // it served nobody
+		return
+	}
+	r.Restart, r.Container, r.Deadline, r.Seconds = true, name, time.Time{}, at.Sub(r.Began).Seconds()
+	r.Judge()
+	o.finish(r)
+}
