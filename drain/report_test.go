@@ -156,8 +156,8 @@ func TestRaced(t *testing.T) {
 			t.Errorf("%+v, want clean with 2 races", r)
 		}
 		r.Publish(slog.New(slog.NewTextHandler(log, nil)), file)
-		if told, _ := os.ReadFile(file); !strings.Contains(string(told), `"raced":2`) || !strings.Contains(log.String(), " raced=2") {
-			t.Errorf("%s\n%s", log, told)
+		if logged, _ := os.ReadFile(file); !strings.Contains(string(logged), `"raced":2`) || !strings.Contains(log.String(), " raced=2") {
+			t.Errorf("%s\n%s", log, logged)
 		}
 	})
 }

@@ -90,7 +90,7 @@ func (sc scenario) run(t *testing.T) outcome {
 	if len(sc.signals) > 0 {
 		first = sc.signals[0].sig
 	}
-	signals, told := make(chan drain.Signal, 8), make(chan time.Time, 8)
+	signals, killedAt := make(chan drain.Signal, 8), make(chan time.Time, 8)
 	for i, sig := range sc.signals {
 		if i > 0 {
 			defer time.AfterFunc(sig.at, func() { signals <- sig.sig }).Stop()
@@ -105,13 +105,13 @@ func (sc scenario) run(t *testing.T) outcome {
 			continue
 		}
 		defer time.AfterFunc(n.at, func() {
-			told <- start.Add(n.sigkill)
+			killedAt <- start.Add(n.sigkill)
 			signals <- drain.Sooner
 		}).Stop()
 	}
 	deadline := func() (time.Time, string) {
 		select {
-		case sigkill = <-told:
+		case sigkill = <-killedAt:
 		default:
 		}
 		return sigkill, "delete"
@@ -195,7 +195,7 @@ func (o outcome) expect(t *testing.T) {
 
 // hangsForGood is true of a method that does not respect its context.
 func (o outcome) hangsForGood(m dt.Method) bool {
-	return slices.ContainsFunc(o.faults, func(f dt.Fault) bool { return f.Method == m && f.Hang && (f.Deaf || m == dt.Kill) })
+	return slices.ContainsFunc(o.faults, func(f dt.Fault) bool { return f.Method == m && f.Hang && (f.IgnoresContext || m == dt.Kill) })
 }
 
 // obey checks what holds of every termination.

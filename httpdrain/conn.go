@@ -45,16 +45,16 @@ type conn struct {
 	closed  bool
 
 	// Guarded by p.mu.
-	state    http.ConnState
-	since    time.Time // of state
-	h2       *http2Conn
-	carrier  *carrier // of h2
-	told     bool     // endAgain has ended its carrier
-	asked    bool     // it has had a request
-	ignored  bool     // its latest request does not count
-	leaves   bool     // the handler has returned and left a part of the latest request's body unread
-	requests map[*exchange]struct{}
-	hijacked *exchange
+	state        http.ConnState
+	since        time.Time // of state
+	h2           *http2Conn
+	carrier      *carrier // of h2
+	carrierEnded bool     // endAgain has ended its carrier
+	hadRequest   bool     // it has had a request
+	ignored      bool     // its latest request does not count
+	leaves       bool     // the handler has returned and left a part of the latest request's body unread
+	requests     map[*exchange]struct{}
+	hijacked     *exchange
 }
 
 type connKey struct{}
@@ -293,7 +293,7 @@ func (p *Plane) sweepLocked() {
 			continue
 		}
 		ends := c.since.Add(p.idleFor)
-		if !c.asked {
+		if !c.hadRequest {
 			ends = c.began.Add(max(p.idleFor, freshTime))
 		}
 		if now.Before(ends) {

@@ -81,7 +81,7 @@ func (p *Plane) serve(w http.ResponseWriter, r *http.Request) {
 	ignored := p.ignored(r)
 	p.mu.Lock()
 	p.working++
-	c.asked = true
+	c.hadRequest = true
 	if c.ignored = ignored; !ignored {
 		p.arrivals++
 		c.requests[x] = struct{}{}

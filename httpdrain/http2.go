@@ -52,8 +52,8 @@ func (c *carrier) end() {
 // endAgain is called when the carrier begins to serve c; mu is held. Shutdown misses a connection that registers
 // after it: it would stay open until its client closes it.
 func (p *Plane) endAgain(c *conn) {
-	if to := c.carrier; to != nil && to.isOver && !c.told {
-		c.told = true
+	if to := c.carrier; to != nil && to.isOver && !c.carrierEnded {
+		c.carrierEnded = true
 		p.lingering.Go(to.end)
 	}
 }

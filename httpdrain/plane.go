@@ -206,7 +206,7 @@ func (p *Plane) Drain(context.Context) error {
 		close(p.drained)
 	}
 	for c := range p.conns {
-		if c.h2 != nil && c.asked {
+		if c.h2 != nil && c.hadRequest {
 			p.lingering.Go(c.h2.announce)
 		}
 		c.answerEarly()

@@ -320,8 +320,8 @@ func TestLastCall(t *testing.T) {
 	}
 }
 
-// TestGRPCIsTold by its own means.
-func TestGRPCIsTold(t *testing.T) {
+// TestGRPCGetsGoAway: its transport sends it.
+func TestGRPCGetsGoAway(t *testing.T) {
 	s := play(t, nil)
 	client, url := s.client(2)
 	defer client.CloseIdleConnections()

@@ -91,8 +91,8 @@ func TestHeldHooksLeaveRoom(t *testing.T) {
 	}
 	_, port, _ := net.SplitHostPort(status)
 	own := exec.Command("lastcall", "wait", "--status-port", port)
-	var said strings.Builder
-	own.Stderr = &said
+	var output strings.Builder
+	own.Stderr = &output
 	if err := own.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestHeldHooksLeaveRoom(t *testing.T) {
 	_, _ = io.WriteString(busy, "0123456789")
 	_ = busy.Close()
 	if err := own.Wait(); err != nil {
-		t.Errorf("lastcall wait: %v: %s", err, &said)
+		t.Errorf("lastcall wait: %v: %s", err, &output)
 	}
 	if err := <-real; err != nil {
 		t.Errorf("the hook from the node: %v", err)

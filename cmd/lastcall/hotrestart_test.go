@@ -250,8 +250,8 @@ func TestHotRestartLosesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the service manager has not heard %s: %v", what, err)
 			}
-			if said := string(b[:n]); strings.Contains(said, what) {
-				return said
+			if received := string(b[:n]); strings.Contains(received, what) {
+				return received
 			}
 		}
 	}

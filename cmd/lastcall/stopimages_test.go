@@ -46,10 +46,10 @@ func TestStopSignalsOfImages(t *testing.T) {
 	} {
 		t.Run(tt.program, func(t *testing.T) {
 			program := peers.Need(t, tt.program)
-			asked, answer := make(chan struct{}), make(chan struct{})
+			requested, answer := make(chan struct{}), make(chan struct{})
 			backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/slow" {
-					close(asked)
+					close(requested)
 					<-answer
 				}
 				fmt.Fprint(w, "served")
@@ -92,7 +92,7 @@ func TestStopSignalsOfImages(t *testing.T) {
 			eventually(t, "it serves", func() bool { return textOf("http://"+address) == "served" })
 			got := make(chan string, 1)
 			go func() { got <- textOf("http://" + address + "/slow") }()
-			<-asked
+			<-requested
 			if err := cmd.Process.Signal(tt.signal); err != nil {
 				t.Fatal(err)
 			}

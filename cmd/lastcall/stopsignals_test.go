@@ -22,8 +22,8 @@ import (
 // stopAppMain is an app that writes the signal that stopped it into a file.
 // Each of its responses takes a while.
 func stopAppMain() {
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGWINCH, syscall.SIGHUP, syscall.SIGINT)
+	received := make(chan os.Signal, 1)
+	signal.Notify(received, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGWINCH, syscall.SIGHUP, syscall.SIGINT)
 	go func() {
 		_ = http.ListenAndServe("127.0.0.1:"+os.Args[1], http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/slow" {
@@ -32,29 +32,29 @@ func stopAppMain() {
 			fmt.Fprint(w, "served")
 		}))
 	}()
-	if err := os.WriteFile(os.Args[2], []byte(unix.SignalName((<-told).(syscall.Signal))), 0o600); err != nil {
+	if err := os.WriteFile(os.Args[2], []byte(unix.SignalName((<-received).(syscall.Signal))), 0o600); err != nil {
 		os.Exit(1)
 	}
 }
 
 // stopped is a lastcall run that is stopped while it answers a request.
 type stopped struct {
-	t       *testing.T
-	cmd     *exec.Cmd
-	ended   chan struct{}
-	address string
-	told    string // file with the signal that the app got
-	log     string // file
+	t        *testing.T
+	cmd      *exec.Cmd
+	ended    chan struct{}
+	address  string
+	received string // file with the signal that the app got
+	log      string // file
 }
 
 func runStopped(t *testing.T, prepare func(*exec.Cmd), args ...string) *stopped {
 	t.Helper()
 	dir := t.TempDir()
-	s := &stopped{t: t, ended: make(chan struct{}), address: freeLoopback(t), told: filepath.Join(dir, "told"), log: filepath.Join(dir, "log")}
+	s := &stopped{t: t, ended: make(chan struct{}), address: freeLoopback(t), received: filepath.Join(dir, "told"), log: filepath.Join(dir, "log")}
 	host, port, _ := net.SplitHostPort(freeLoopback(t))
 	args = append([]string{"run", "--status-address", host, "--status-port", port, "--termination-log", "",
 		"--inbound", s.address + "=127.0.0.1:0,protocol=http"}, args...)
-	s.cmd = exec.Command("lastcall", append(args, "--", "stopapp", "{port}", s.told)...)
+	s.cmd = exec.Command("lastcall", append(args, "--", "stopapp", "{port}", s.received)...)
 	s.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "TERMINATION_GRACE_PERIOD_SECONDS=600")
 	out, err := os.Create(s.log)
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *stopped) endsBy(stop func(), forApp string) {
 	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
 		s.t.Errorf("lastcall run ended with %v", s.cmd.ProcessState)
 	}
-	if b, _ := os.ReadFile(s.told); string(b) != forApp {
+	if b, _ := os.ReadFile(s.received); string(b) != forApp {
 		s.t.Errorf("the app was stopped by %q, want %s", b, forApp)
 	}
 	if c, err := net.Dial("tcp", s.address); err == nil {
@@ -196,7 +196,7 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 }
 
 // Without a pid file a signal starts no hot restart; the log names the alternative.
-func TestRestartBySignalIsAskedFor(t *testing.T) {
+func TestRestartBySignalMustBeRequested(t *testing.T) {
 	s := runStopped(t, nil)
 	if err := s.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
 		t.Fatal(err)

@@ -85,10 +85,10 @@ func TestAgentWithTLS(t *testing.T) {
 	authority := certificatetest.New(t)
 	secret := certificatetest.NewSecret(t)
 	secret.Write(authority.Sign("app.test", 0), authority.PEM())
-	asked, answer := make(chan struct{}), make(chan struct{})
+	requested, answer := make(chan struct{}), make(chan struct{})
 	app := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
-			close(asked)
+			close(requested)
 			<-answer
 		}
 		_, _ = io.WriteString(w, "served")
@@ -105,8 +105,8 @@ func TestAgentWithTLS(t *testing.T) {
 	agent := exec.Command("lastcall", "agent", "--status-address", "127.0.0.1", "--status-port", statusPort, "--admin-address", "off", "--termination-log", "",
 		"--access-log", log, "--access-log-format", "json", "--inbound", address+"="+ln.Addr().String()+",name=web,tls-cert="+secret.Cert()+",tls-key="+secret.Key())
 	agent.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=0s")
-	var said strings.Builder
-	agent.Stdout, agent.Stderr = &said, &said
+	var output strings.Builder
+	agent.Stdout, agent.Stderr = &output, &output
 	if err := agent.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestAgentWithTLS(t *testing.T) {
 	}
 	slow := make(chan string, 1)
 	go func() { out, _ := get("/slow"); slow <- out }()
-	<-asked
+	<-requested
 	if table := lastcall("connections"); !strings.Contains(table, "TLS 1.3 app.test http/1.1") || !strings.Contains(table, "GET /slow") || !strings.HasPrefix(table, "PEER") {
 		t.Error(table)
 	}
@@ -177,10 +177,10 @@ func TestAgentWithTLS(t *testing.T) {
 		t.Errorf("the request in flight got %s", out)
 	}
 	if err := <-ended; err != nil {
-		t.Errorf("%v: %s", err, said.String())
+		t.Errorf("%v: %s", err, output.String())
 	}
-	if !strings.Contains(said.String(), "reloading the certificates") {
-		t.Error(said.String())
+	if !strings.Contains(output.String(), "reloading the certificates") {
+		t.Error(output.String())
 	}
 	lines, err := os.ReadFile(log)
 	if err != nil || strings.Count(string(lines), `"requested_server_name":"app.test"`) != 2 || !strings.Contains(string(lines), `"downstream_tls_version":"TLS 1.3"`) {

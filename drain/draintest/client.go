@@ -14,11 +14,11 @@ type client struct {
 	p *Plane
 	Client
 
-	open  bool
-	asked *Request      // in flight; for an opaque connection, itself
-	since time.Duration // when it became idle
-	conn  int           // the number of its connection: an event to close belongs to one
-	goes  bool          // it closes its connection when no request is in flight
+	open     bool
+	inFlight *Request      // in flight; for an opaque connection, itself
+	since    time.Duration // when it became idle
+	conn     int           // the number of its connection: an event to close belongs to one
+	goes     bool          // it closes its connection when no request is in flight
 }
 
 // join adds a client's events to the agenda. It panics if a request comes before its connection or before the response to
@@ -62,7 +62,7 @@ func (c *client) connect() bool {
 	c.conn++
 	c.p.arrivals++
 	if c.Protocol == "tcp" {
-		c.asked = &Request{At: c.p.now}
+		c.inFlight = &Request{At: c.p.now}
 	}
 	c.p.changed()
 	return true
@@ -73,13 +73,13 @@ func (c *client) ask(q *Request) {
 		c.p.record(c, q.Line, Refused)
 		return
 	}
-	c.asked = q
+	c.inFlight = q
 	c.p.arrivals++
 	c.p.changed()
 	closes := c.p.draining // for a head that is sent at once
 	conn := c.conn
 	c.p.agenda.add(c.p.now+q.Takes, func() {
-		if c.open && c.asked == q && c.conn == conn {
+		if c.open && c.inFlight == q && c.conn == conn {
 			c.answered(closes || !q.Streams && c.p.draining)
 		}
 	})
@@ -87,8 +87,8 @@ func (c *client) ask(q *Request) {
 
 // answered ends the request and, if the response has Connection: close, the connection.
 func (c *client) answered(closes bool) {
-	c.p.record(c, c.asked.Line, Answered)
-	c.asked, c.since = nil, c.p.now
+	c.p.record(c, c.inFlight.Line, Answered)
+	c.inFlight, c.since = nil, c.p.now
 	if c.p.changed(); closes || c.goes {
 		c.close()
 		return
@@ -101,11 +101,11 @@ func (c *client) leave() {
 	if c.goes = true; !c.open {
 		return
 	}
-	if c.asked != nil && c.Protocol == "tcp" {
+	if c.inFlight != nil && c.Protocol == "tcp" {
 		c.p.record(c, "", Answered)
-		c.asked = nil
+		c.inFlight = nil
 	}
-	if c.asked == nil {
+	if c.inFlight == nil {
 		c.close()
 	}
 }
@@ -113,12 +113,12 @@ func (c *client) leave() {
 // closeWhenIdle closes the connection when it has been idle for as long as CloseIdle allows.
 func (c *client) closeWhenIdle() {
 	limit := c.p.closeIdle
-	if !c.open || c.asked != nil || limit < 0 {
+	if !c.open || c.inFlight != nil || limit < 0 {
 		return
 	}
 	conn, since := c.conn, c.since
 	due := func() {
-		if c.open && c.asked == nil && c.conn == conn && c.since == since && c.p.closeIdle >= 0 {
+		if c.open && c.inFlight == nil && c.conn == conn && c.since == since && c.p.closeIdle >= 0 {
 			c.close()
 		}
 	}
@@ -136,17 +136,17 @@ func (c *client) close() {
 
 // end cuts the connection, busy or not.
 func (c *client) end(how Way) {
-	if c.asked != nil {
-		c.p.record(c, c.asked.Line, how)
-		c.asked = nil
+	if c.inFlight != nil {
+		c.p.record(c, c.inFlight.Line, how)
+		c.inFlight = nil
 	}
 	c.close()
 }
 
 func (c *client) conversation(ending string) drain.Conversation {
 	return drain.Conversation{
-		Peer: c.Peer, Protocol: c.Protocol, Request: c.asked.Line,
-		Age: drain.Millis(c.p.now - c.asked.At), Ending: ending,
+		Peer: c.Peer, Protocol: c.Protocol, Request: c.inFlight.Line,
+		Age: drain.Millis(c.p.now - c.inFlight.At), Ending: ending,
 	}
 }
 
@@ -154,11 +154,11 @@ func (c *client) conversation(ending string) drain.Conversation {
 func (p *Plane) busy() []*client {
 	var out []*client
 	for _, c := range p.clients {
-		if c.open && c.asked != nil {
+		if c.open && c.inFlight != nil {
 			out = append(out, c)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *client) int { return cmp.Compare(a.asked.At, b.asked.At) })
+	slices.SortStableFunc(out, func(a, b *client) int { return cmp.Compare(a.inFlight.At, b.inFlight.At) })
 	return out
 }
 
@@ -167,7 +167,7 @@ func (p *Plane) activity() drain.Activity {
 	for _, c := range p.clients {
 		if c.open {
 			a.Connections++
-			if c.asked != nil {
+			if c.inFlight != nil {
 				a.Busy++
 				if c.Protocol == "tcp" {
 					a.Opaque++

@@ -236,7 +236,7 @@ func (p *Plane) Kill() {
 	p.calls = append(p.calls, Call{Method: Kill, At: began, UnderWay: true})
 	defer func() { p.calls[n].Took, p.calls[n].UnderWay = p.now-began, false }()
 	if fault := p.fault(Kill, began); fault.Hang || fault.Delay > 0 {
-		fault.Deaf = true
+		fault.IgnoresContext = true
 		p.mu.Unlock()
 		late := p.late(context.Background(), fault)
 		p.mu.Lock()
@@ -305,7 +305,7 @@ func (p *Plane) late(ctx context.Context, f Fault) error {
 		answer = clock.C
 	}
 	over := ctx.Done()
-	if f.Deaf {
+	if f.IgnoresContext {
 		over = nil
 	}
 	select {

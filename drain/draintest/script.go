@@ -113,13 +113,13 @@ type Fault struct {
 	Method   Method
 	From, To time.Duration
 
-	Hang    bool          // no return and no effect until the context ends; for Kill, until Stop
-	Deaf    bool          // with Hang and Delay: the context is ignored
-	Delay   time.Duration // return and effect are late; the context may end before
-	Hastens bool          // with Delay: at the end of the context both happen, without an error
-	Err     error         // no effect, and this error
-	Unknown bool          // for Activity: an unknown one
-	Behind  bool          // for Activity: arrivals since From may be missing
+	Hang           bool          // no return and no effect until the context ends; for Kill, until Stop
+	IgnoresContext bool          // with Hang and Delay: the context is ignored
+	Delay          time.Duration // return and effect are late; the context may end before
+	Hastens        bool          // with Delay: at the end of the context both happen, without an error
+	Err            error         // no effect, and this error
+	Unknown        bool          // for Activity: an unknown one
+	Behind         bool          // for Activity: arrivals since From may be missing
 }
 
 // begins reports whether the fault applies to a call of m that begins at at.

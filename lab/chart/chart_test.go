@@ -276,9 +276,9 @@ func TestPodsAreRestricted(t *testing.T) {
 }
 
 // selected are the labels with the keys of asked.
-func selected(labels, asked map[string]string) map[string]string {
+func selected(labels, selector map[string]string) map[string]string {
 	out := map[string]string{}
-	for k := range asked {
+	for k := range selector {
 		if v, ok := labels[k]; ok {
 			out[k] = v
 		}

@@ -155,8 +155,8 @@ func startProgram(t *testing.T, addr net.Addr, program string, args ...string) *
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	command := exec.CommandContext(ctx, program, args...)
-	var said bytes.Buffer
-	command.Stdout, command.Stderr = &said, &said
+	var output bytes.Buffer
+	command.Stdout, command.Stderr = &output, &output
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -165,8 +165,8 @@ func startProgram(t *testing.T, addr net.Addr, program string, args ...string) *
 	t.Cleanup(func() {
 		cancel()
 		<-done
-		if t.Failed() && said.Len() > 0 {
-			t.Logf("output of %s:\n%s", filepath.Base(program), &said)
+		if t.Failed() && output.Len() > 0 {
+			t.Logf("output of %s:\n%s", filepath.Base(program), &output)
 		}
 	})
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
@@ -177,7 +177,7 @@ func startProgram(t *testing.T, addr net.Addr, program string, args ...string) *
 		}
 		select {
 		case <-done:
-			t.Fatalf("%s ended: %s", program, &said)
+			t.Fatalf("%s ended: %s", program, &output)
 		default:
 		}
 		if time.Now().After(end) {

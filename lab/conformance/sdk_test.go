@@ -189,7 +189,7 @@ func (s *service) cut(t *testing.T) podReport {
 			t.Fatal(err)
 		}
 		// The second is another one only when the first has been heard.
-		for end := time.Now().Add(patience); !s.old.hasSaid("Agent draining Proxy") && time.Now().Before(end); {
+		for end := time.Now().Add(patience); !s.old.hasLogged("Agent draining Proxy") && time.Now().Before(end); {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}
@@ -210,7 +210,7 @@ func (s *service) cut(t *testing.T) podReport {
 type sdk struct {
 	command *exec.Cmd
 	lines   chan string
-	said    logstest.Buffer // on standard error
+	output  logstest.Buffer // on standard error
 }
 
 // startSDK starts a script, and returns when it has got the beginning of the answer.
@@ -218,7 +218,7 @@ func startSDK(t *testing.T, program program, kind, url string) *sdk {
 	t.Helper()
 	command := program(t, kind, url)
 	s := &sdk{command: command, lines: make(chan string, 2)} // it says no more than two
-	command.Stderr = &s.said
+	command.Stderr = &s.output
 	out, err := command.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +245,7 @@ func startSDK(t *testing.T, program program, kind, url string) *sdk {
 		_ = command.Wait()
 	})
 	if line := s.line(t); line != "begun" {
-		t.Fatalf("the client says %q\n%s", line, &s.said)
+		t.Fatalf("the client says %q\n%s", line, &s.output)
 	}
 	return s
 }
@@ -256,7 +256,7 @@ func (s *sdk) line(t *testing.T) string {
 	case line := <-s.lines:
 		return line
 	case <-time.After(4 * patience): // a busy machine loads some of the libraries for half a minute
-		t.Fatalf("the client says nothing\n%s", &s.said)
+		t.Fatalf("the client says nothing\n%s", &s.output)
 		return ""
 	}
 }
@@ -265,7 +265,7 @@ func (s *sdk) result(t *testing.T) (got sdkResult) {
 	t.Helper()
 	line := s.line(t)
 	if err := json.Unmarshal([]byte(line), &got); err != nil {
-		t.Fatalf("the client says %q: %v\n%s", line, err, &s.said)
+		t.Fatalf("the client says %q: %v\n%s", line, err, &s.output)
 	}
 	return got
 }

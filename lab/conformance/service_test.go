@@ -144,7 +144,7 @@ func (p *pod) addr(t *testing.T) net.Addr {
 	return addr
 }
 
-func (p *pod) hasSaid(words string) bool { return strings.Contains(p.output.String(), words) }
+func (p *pod) hasLogged(words string) bool { return strings.Contains(p.output.String(), words) }
 
 // podReport is what the tests read of a termination's report.
 type podReport struct {

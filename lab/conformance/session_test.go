@@ -69,9 +69,9 @@ func TestSessionsAcrossADrain(t *testing.T) {
 			if counts == nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			asked, _ := strconv.Atoi(counts[1])
+			requests, _ := strconv.Atoi(counts[1])
 			failed, _ := strconv.Atoi(counts[2])
-			if asked < warm+longer || failed > tt.fails+min(s.raced, mostRaced) || err != nil && failed == 0 || strings.Contains(out, "/slow") || strings.Contains(out, "/drip") {
+			if requests < warm+longer || failed > tt.fails+min(s.raced, mostRaced) || err != nil && failed == 0 || strings.Contains(out, "/slow") || strings.Contains(out, "/drip") {
 				t.Errorf("%v\n%s", err, out)
 			}
 			version := "h1"

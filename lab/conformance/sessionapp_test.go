@@ -28,15 +28,15 @@ import (
 //
 // Each answer says in its field Pod whose it is.
 type session struct {
-	needs   int32         // how many slow requests are in flight before the SIGTERM
-	asked   atomic.Int32  // how many are
-	answers atomic.Int32  // answers of /next and /ws by the old pod
-	ready   chan struct{} // closed when the SIGTERM can come
-	once    sync.Once
-	release chan struct{} // closed when slow requests end
-	young   atomic.Int32  // answers of the young pod since the old one is gone
-	raced   int           // of the old pod's report; once play has returned
-	h1, h2  atomic.Int32  // requests by version
+	needs     int32         // how many slow requests are in flight before the SIGTERM
+	requested atomic.Int32  // how many are
+	answers   atomic.Int32  // answers of /next and /ws by the old pod
+	ready     chan struct{} // closed when the SIGTERM can come
+	once      sync.Once
+	release   chan struct{} // closed when slow requests end
+	young     atomic.Int32  // answers of the young pod since the old one is gone
+	raced     int           // of the old pod's report; once play has returned
+	h1, h2    atomic.Int32  // requests by version
 }
 
 const (
@@ -49,7 +49,7 @@ func newSession(needs int32) *session {
 }
 
 func (s *session) isReady() {
-	if s.answers.Load() >= warm && s.asked.Load() >= s.needs {
+	if s.answers.Load() >= warm && s.requested.Load() >= s.needs {
 		s.once.Do(func() { close(s.ready) })
 	}
 }
@@ -73,7 +73,7 @@ func (s *session) next(of *service, name string) string {
 
 // work is what a slow request takes.
 func (s *session) work(r *http.Request) {
-	s.asked.Add(1)
+	s.requested.Add(1)
 	s.isReady()
 	select {
 	case <-s.release:
@@ -106,7 +106,7 @@ func (s *session) app(t *testing.T, of *service, name string) net.Addr {
 		_, _ = w.Write(body)
 	})
 	mux.HandleFunc("GET /drip", func(w http.ResponseWriter, r *http.Request) {
-		s.asked.Add(1)
+		s.requested.Add(1)
 		s.isReady()
 		drip := time.NewTicker(50 * time.Millisecond)
 		defer drip.Stop()

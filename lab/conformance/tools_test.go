@@ -38,9 +38,9 @@ func TestToolsAcrossADrain(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			program := peers.Need(t, tt.peer)
-			var asked atomic.Int64
+			var requests atomic.Int64
 			app := serveGo(t, h2cUpgrade(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				asked.Add(1)
+				requests.Add(1)
 				select {
 				case <-time.After(20 * time.Millisecond): // what the app does
 				case <-r.Context().Done():
@@ -66,7 +66,7 @@ func TestToolsAcrossADrain(t *testing.T) {
 			if err := command.Start(); err != nil {
 				t.Fatal(err)
 			}
-			for asked.Load() == 0 && ctx.Err() == nil {
+			for requests.Load() == 0 && ctx.Err() == nil {
 				time.Sleep(time.Millisecond)
 			}
 			if err := p.Drain(ctx); err != nil {

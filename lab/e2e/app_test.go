@@ -179,8 +179,8 @@ func curl(t *testing.T, url string) (status string, took time.Duration) {
 	return status, time.Since(began)
 }
 
-// asked waits until the gateway has a client's request.
-func (n *namespace) asked(url string) {
+// requestBegan waits until the gateway has a client's request.
+func (n *namespace) requestBegan(url string) {
 	n.T.Helper()
 	at := netip.MustParseAddrPort(strings.TrimPrefix(url, "http://"))
 	n.Until("saw a request at its gateway", func() error {

@@ -34,11 +34,11 @@ func TestNodeDrain(t *testing.T) {
 	n := newNamespace(t, nil)
 	p := n.start(app{name: "web"})
 	n.Apply("apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: web}\nspec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}\n")
-	asked := n.begin(p, "/delay/8")
+	answered := n.begin(p, "/delay/8")
 	t.Cleanup(func() { n.Kubectl("uncordon", "node") })
 	n.Kubectl("drain", "node", "--pod-selector", "app=web", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout", patience.String())
 	n.gone(p) // kubectl waits until it is
-	wantOK(t, <-asked)
+	wantOK(t, <-answered)
 }
 
 // TestWebhookDown takes the webhook away: pods start all the same, as they were before lastcall (failurePolicy Ignore).
@@ -176,9 +176,9 @@ func TestEvents(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, nil)
 	p := n.start(app{name: "web"})
-	asked := n.begin(p, "/delay/9")
+	answered := n.begin(p, "/delay/9")
 	n.Kubectl("delete", "deployment", "web")
-	wantOK(t, <-asked)
+	wantOK(t, <-answered)
 	n.Until("there was an Event about the pod's end", func() error {
 		out := n.Kubectl("get", "events", "--field-selector", "reason=Drained,involvedObject.name="+p.Name)
 		if !strings.Contains(out, "GET /delay/9") || !strings.Contains(out, "nothing cut") {

@@ -79,12 +79,12 @@ func TestEvicted(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, nil)
 	p := n.start(app{name: "web"})
-	asked := n.begin(p, "/delay/8")
+	reply := n.begin(p, "/delay/8")
 	err := client.PolicyV1().Evictions(n.Name).Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: n.Name}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantOK(t, <-asked)
+	wantOK(t, <-reply)
 	n.gone(p)
 }
 
@@ -99,9 +99,9 @@ func TestFixedWait(t *testing.T) {
 				"lastcall.dev/sidecar":  sidecar,
 				"proxy.istio.io/config": `{terminationDrainDuration: 8s, proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: "false"}}`,
 			}})
-			asked := n.begin(p, "/delay/5")
+			reply := n.begin(p, "/delay/5")
 			n.Kubectl("delete", "pod", p.Name, "--wait=false")
-			wantOK(t, <-asked)
+			wantOK(t, <-reply)
 			n.gone(p)
 		})
 	}
@@ -138,9 +138,9 @@ func TestShorterGrace(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, nil)
 	p := n.start(app{name: "web"})
-	asked := n.begin(p, "/delay/30")
+	reply := n.begin(p, "/delay/30")
 	n.Kubectl("delete", "pod", p.Name, "--grace-period=4", "--wait=false")
-	if a := <-asked; a.err != nil || a.code != http.StatusServiceUnavailable {
+	if a := <-reply; a.err != nil || a.code != http.StatusServiceUnavailable {
 		t.Errorf("%d after %v, %v; want 503", a.code, a.took, a.err)
 	}
 	n.gone(p)

@@ -67,7 +67,7 @@ func TestPublishedExperiment(t *testing.T) {
 				defer close(answered)
 				status, took = curl(t, url+"/delay/10")
 			}()
-			n.asked(url)
+			n.requestBegan(url)
 			n.Kubectl("scale", "deployment", name, "--replicas=0")
 			<-answered
 			t.Logf("%s after %.1f s", status, took.Seconds())

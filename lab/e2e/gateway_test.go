@@ -100,8 +100,8 @@ spec:
 		t.Fatal(err)
 	}
 	logs := exec.CommandContext(ctx, "kubectl", "--namespace", system, "logs", "--follow", old.Items[0].Name)
-	var said strings.Builder
-	logs.Stdout = &said
+	var output strings.Builder
+	logs.Stdout = &output
 	if err := logs.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -114,16 +114,16 @@ spec:
 	stop()
 	for range 2 {
 		if r := <-loaded; r.failed() > 0 || r.requests == 0 {
-			t.Errorf("%v; want none\na gateway that was replaced:\n%s", r, said.String())
+			t.Errorf("%v; want none\na gateway that was replaced:\n%s", r, output.String())
 		} else {
 			t.Log(r)
 		}
 	}
-	if !strings.Contains(said.String(), "cluster="+n.Name+"/web-h2/web added=") || !strings.Contains(said.String(), "protocol=h2c") {
-		t.Errorf("the gateway does not say that it speaks HTTP/2 to the app:\n%s", said.String())
+	if !strings.Contains(output.String(), "cluster="+n.Name+"/web-h2/web added=") || !strings.Contains(output.String(), "protocol=h2c") {
+		t.Errorf("the gateway does not say that it speaks HTTP/2 to the app:\n%s", output.String())
 	}
-	if !strings.Contains(said.String(), "verdict=clean") {
-		t.Errorf("the gateway that was replaced did not end clean:\n%s", said.String())
+	if !strings.Contains(output.String(), "verdict=clean") {
+		t.Errorf("the gateway that was replaced did not end clean:\n%s", output.String())
 	}
 }
 

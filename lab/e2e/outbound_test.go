@@ -44,8 +44,8 @@ func TestLastWordsWithoutSocket(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			told := make(chan time.Time, 1)
-			server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { told <- time.Now() })}
+			requested := make(chan time.Time, 1)
+			server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requested <- time.Now() })}
 			done := make(chan struct{})
 			go func() { defer close(done); _ = server.Serve(ln) }()
 			defer func() { _ = server.Close(); <-done }()
@@ -57,7 +57,7 @@ func TestLastWordsWithoutSocket(t *testing.T) {
 			began := time.Now()
 			n.Kubectl("delete", "pod", p.Name, "--wait=false")
 			select {
-			case at := <-told:
+			case at := <-requested:
 				t.Logf("the database was updated after %.1f s", at.Sub(began).Seconds())
 			case <-time.After(patience):
 				t.Error("the database was not updated")

@@ -155,9 +155,9 @@ func TestReadme(t *testing.T) {
 	r.gone(before)
 	r.hasSidecar(r.registry + "/lastcall@sha256:")
 	p := r.pods("web")[0]
-	asked := r.begin(p, "/delay/8")
+	answered := r.begin(p, "/delay/8")
 	r.Kubectl("rollout", "restart", "deployment")
-	wantOK(t, <-asked)
+	wantOK(t, <-answered)
 	r.Until("there was an Event about the pod's end", func() error {
 		out, err := exec.Command("sh", "-c", shown[1]).CombinedOutput()
 		if err == nil && !strings.Contains(string(out), p.Name) {

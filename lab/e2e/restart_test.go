@@ -174,9 +174,9 @@ func TestContainerRestarts(t *testing.T) {
 				t.Error("requests were lost")
 			}
 			// The end of the pod is still an end.
-			asked := n.begin(p, "/delay/6")
+			reply := n.begin(p, "/delay/6")
 			n.Kubectl("delete", "pod", p.Name, "--wait=false")
-			wantOK(t, <-asked)
+			wantOK(t, <-reply)
 			n.gone(p)
 		})
 	}
@@ -217,9 +217,9 @@ func TestOneOfTwoContainersRestarts(t *testing.T) {
 	kept := &http.Client{Timeout: patience, Transport: &http.Transport{MaxConnsPerHost: 1}}
 	defer kept.CloseIdleConnections()
 	other := "http://" + p.Status.PodIP + ":8081/get"
-	stop, done, asked := make(chan struct{}), make(chan error, 1), 0
+	stop, done, reply := make(chan struct{}), make(chan error, 1), 0
 	go func() {
-		for ; ; asked++ {
+		for ; ; reply++ {
 			response, err := kept.Get(other)
 			if err == nil {
 				_, err = io.Copy(io.Discard, response.Body)
@@ -245,10 +245,10 @@ func TestOneOfTwoContainersRestarts(t *testing.T) {
 	n.restarted(p)
 	close(stop)
 	if err := <-done; err != nil {
-		t.Errorf("the other container, after %d answers: %v", asked, err)
+		t.Errorf("the other container, after %d answers: %v", reply, err)
 	}
 	load.stop()
-	t.Logf("%v; the other container has answered %d times on one connection", load, asked)
+	t.Logf("%v; the other container has answered %d times on one connection", load, reply)
 	if load.refused > 0 || len(load.failed) > 0 {
 		t.Error("requests were lost")
 	}

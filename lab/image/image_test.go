@@ -51,7 +51,7 @@ func TestSameFilesSameArchive(t *testing.T) {
 	}
 }
 
-func TestImageSaysWhatItWasTold(t *testing.T) {
+func TestImageHasItsOptions(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "program"), "program", 0o600, time.Now())
@@ -185,8 +185,8 @@ func checkAttestation(t *testing.T, index v1.ImageIndex, of, attestation v1.Desc
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said statement
-	if err := json.NewDecoder(r).Decode(&said); err != nil {
+	var signed statement
+	if err := json.NewDecoder(r).Decode(&signed); err != nil {
 		t.Fatal(err)
 	}
 	var attested, written spdxDocument
@@ -194,11 +194,11 @@ func checkAttestation(t *testing.T, index v1.ImageIndex, of, attestation v1.Desc
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(json.Unmarshal(said.Predicate, &attested), json.Unmarshal(text, &written)); err != nil {
+	if err := errors.Join(json.Unmarshal(signed.Predicate, &attested), json.Unmarshal(text, &written)); err != nil {
 		t.Fatal(err)
 	}
-	if said.Subject[0].Digest["sha256"] != of.Digest.Hex || attested.DocumentNamespace != written.DocumentNamespace {
-		t.Errorf("the attestation is %s of %v, the file %s", attested.DocumentNamespace, said.Subject, written.DocumentNamespace)
+	if signed.Subject[0].Digest["sha256"] != of.Digest.Hex || attested.DocumentNamespace != written.DocumentNamespace {
+		t.Errorf("the attestation is %s of %v, the file %s", attested.DocumentNamespace, signed.Subject, written.DocumentNamespace)
 	}
 	ids := map[string]bool{spdxDocumentID: true}
 	found := map[string]string{}

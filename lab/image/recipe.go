@@ -120,8 +120,8 @@ func (r *recipe) read(names, platforms, files, dirs, capabilities, labels []stri
 
 // place reads DEST[:MODE]. The result has no slash in front.
 func place(flag, text string) (dest string, mode fs.FileMode, err error) {
-	dest, octal, said := strings.Cut(text, ":")
-	if said {
+	dest, octal, hasMode := strings.Cut(text, ":")
+	if hasMode {
 		n, err := strconv.ParseUint(octal, 8, 12)
 		if err != nil || n == 0 {
 			return "", 0, fmt.Errorf("--%s %q: mode %q is not octal: must be for example 0755", flag, text, octal)

@@ -16,8 +16,8 @@ var epoch = time.Unix(0, 0).UTC()
 // (reproducible-builds.org, seconds since 1970), or the time of the commit that is checked out, or,
 // in sources without a history, 1970.
 func sourceDate() (time.Time, error) {
-	text, said := os.LookupEnv("SOURCE_DATE_EPOCH")
-	if !said || text == "" {
+	text, isSet := os.LookupEnv("SOURCE_DATE_EPOCH")
+	if !isSet || text == "" {
 		out, err := exec.Command("git", "log", "-1", "--format=%ct").Output()
 		if err != nil {
 			return epoch, nil

@@ -114,16 +114,16 @@ func (i *Identity) certify(request []byte) ([]byte, error) {
 		}
 		request = request[n+m:]
 	}
-	asked, err := x509.ParseCertificateRequest(csr)
+	signingRequest, err := x509.ParseCertificateRequest(csr)
 	if err != nil {
 		return nil, err
 	}
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), DNSNames: asked.DNSNames, NotBefore: time.Now().Add(-time.Minute), NotAfter: until,
+		SerialNumber: big.NewInt(2), DNSNames: signingRequest.DNSNames, NotBefore: time.Now().Add(-time.Minute), NotAfter: until,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, leaf, i.root, asked.PublicKey, i.key)
+	der, err := x509.CreateCertificate(rand.Reader, leaf, i.root, signingRequest.PublicKey, i.key)
 	if err != nil {
 		return nil, err
 	}

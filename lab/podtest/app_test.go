@@ -115,8 +115,8 @@ func runApp() int {
 		say("start", err)
 		return 2
 	}
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGTERM)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
 	ln, err := net.Listen("tcp", fmt.Sprintf(":%d", appPort))
 	if err != nil {
 		say("start", err)
@@ -133,7 +133,7 @@ func runApp() int {
 	server := &http.Server{Handler: http.HandlerFunc(answerAfter)}
 	go func() { _ = server.Serve(ln) }()
 	say("serving", nil)
-	<-told
+	<-signals
 	say("SIGTERM", nil)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -35,21 +35,21 @@ func families(t *testing.T, env []string, f func(t *testing.T, p *pod, address f
 }
 
 // holding is an HTTP handler that answers /held only when it is let.
-func holding() (h http.HandlerFunc, asked, let chan struct{}) {
-	asked, let = make(chan struct{}, 1), make(chan struct{})
+func holding() (h http.HandlerFunc, requested, let chan struct{}) {
+	requested, let = make(chan struct{}, 1), make(chan struct{})
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/held" {
-			asked <- struct{}{}
+			requested <- struct{}{}
 			<-let
 		}
 		fmt.Fprint(w, "answered")
-	}, asked, let
+	}, requested, let
 }
 
 // HTTP/1.1: requests in flight get responses with Connection: close, idle connections are closed, new ones are served.
 func TestDrainHTTP1(t *testing.T) {
 	families(t, nil, func(t *testing.T, p *pod, address func(uint16) string) {
-		h, asked, let := holding()
+		h, requested, let := holding()
 		stop := p.serve(h)
 		held, idle := p.keepAlive(address(appPort)), p.keepAlive(address(appPort))
 		if body, goodbye, err := idle.ask("/"); err != nil || body != "answered" || goodbye {
@@ -58,7 +58,7 @@ func TestDrainHTTP1(t *testing.T) {
 		if err := held.send("/held"); err != nil {
 			t.Fatal(err)
 		}
-		<-asked
+		<-requested
 		_ = p.sidecar.Terminate()
 		p.logged("phase=draining")
 		if body, goodbye, err := p.keepAlive(address(appPort)).ask("/"); err != nil || body != "answered" || !goodbye {
@@ -84,7 +84,7 @@ func TestDrainHTTP1(t *testing.T) {
 // HTTP/2: GOAWAY, the stream in flight is answered, GOAWAY with its number, FIN.
 func TestDrainHTTP2(t *testing.T) {
 	families(t, nil, func(t *testing.T, p *pod, address func(uint16) string) {
-		h, asked, let := holding()
+		h, requested, let := holding()
 		stop := p.serve(h)
 		c := p.keepAlive(address(appPort))
 		fr := http2.NewFramer(c, c.r)
@@ -102,7 +102,7 @@ func TestDrainHTTP2(t *testing.T) {
 		})); err != nil {
 			t.Fatal(err)
 		}
-		<-asked
+		<-requested
 		_ = p.sidecar.Terminate()
 		var seen []string
 		for {
@@ -231,7 +231,7 @@ func TestLastCallServerFirst(t *testing.T) {
 func TestDrainTLS(t *testing.T) {
 	families(t, nil, func(t *testing.T, p *pod, address func(uint16) string) {
 		certificate := certificatetest.SelfSigned(t, "shop")
-		h, asked, let := holding()
+		h, requested, let := holding()
 		server := &http.Server{Handler: h}
 		ln := tls.NewListener(p.Pod.Listen(t, "tcp", ":8443"), &tls.Config{Certificates: []tls.Certificate{certificate}})
 		served := make(chan struct{})
@@ -251,7 +251,7 @@ func TestDrainTLS(t *testing.T) {
 		if err := c.send("/held"); err != nil {
 			t.Fatal(err)
 		}
-		<-asked
+		<-requested
 		_ = p.sidecar.Terminate()
 		p.logged("phase=waiting")
 		close(let)

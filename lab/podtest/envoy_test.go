@@ -28,10 +28,10 @@ func TestEnvoyCaptured(t *testing.T) {
 	t.Cleanup(func() { os.Remove(envoy) })
 	p := newPod(t)
 	p.startSidecar(nil, "--proxy", "envoy", "--envoy-path", envoy)
-	asked, answer := make(chan struct{}), make(chan struct{})
+	requested, answer := make(chan struct{}), make(chan struct{})
 	stop := p.serve(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
-			close(asked)
+			close(requested)
 			<-answer
 		}
 		fmt.Fprint(w, r.Proto, " from ", r.RemoteAddr)
@@ -59,7 +59,7 @@ func TestEnvoyCaptured(t *testing.T) {
 		}
 		slow <- err
 	}()
-	<-asked
+	<-requested
 	if err := p.sidecar.Terminate(); err != nil {
 		t.Fatal(err)
 	}

@@ -61,12 +61,12 @@ func TestOrder(t *testing.T) {
 			p := newPod(t)
 			w.env = append(w.env[:len(w.env):len(w.env)], "MINIMUM_DRAIN_DURATION=1500ms")
 			a := p.begin(w, lastWords{})
-			told := make(chan *answers)
-			go func() { told <- p.askOn(900 * time.Millisecond) }()
+			answered := make(chan *answers)
+			go func() { answered <- p.askOn(900 * time.Millisecond) }()
 			<-time.After(200 * time.Millisecond) // the pod ends in the midst of it
 			began := time.Now()
 			app, sidecar := p.end(t, w, a)
-			got := <-told
+			got := <-answered
 			sigterm := a.heard("SIGTERM")
 			if sigterm == nil {
 				t.Fatal("the app had no SIGTERM")

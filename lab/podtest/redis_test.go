@@ -37,10 +37,10 @@ func startRedis(t *testing.T, in *nettest.Namespace) string {
 }
 
 // awaitServer waits until a server answers.
-func awaitServer(t *testing.T, c *container, asked func() error) {
+func awaitServer(t *testing.T, c *container, call func() error) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		err := asked()
+		err := call()
 		if err == nil {
 			return
 		}

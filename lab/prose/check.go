@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -44,8 +45,17 @@ func checkTree(top string) (found []finding, err error) {
 			return nil, err
 		}
 		for _, p := range passages(name, content) {
-			for _, f := range check(p.text) {
+			for _, f := range check(rules, p.text) {
 				f.file, f.line = name, f.line+p.line
+				found = append(found, f)
+			}
+		}
+		if !strings.HasSuffix(name, ".go") || hasOldNames(name) {
+			continue
+		}
+		for _, p := range identifierPassages(content) {
+			for _, f := range check(nameRules, p.text) {
+				f.file, f.line = name, p.line
 				found = append(found, f)
 			}
 		}
@@ -59,8 +69,13 @@ func skipped(name string) bool {
 	return name == "" || strings.Contains(name, "testdata/") || strings.HasPrefix(name, "lab/prose/") || name == "docs/writing.md"
 }
 
-// check finds the wordings of all rules in a text; lines count from 0.
-func check(text string) (found []finding) {
+// hasOldNames reports whether a file's identifiers are not checked yet.
+func hasOldNames(name string) bool {
+	return slices.ContainsFunc(oldNames, func(folder string) bool { return strings.HasPrefix(name, folder) })
+}
+
+// check finds the wordings of the rules in a text; lines count from 0.
+func check(rules []rule, text string) (found []finding) {
 	for _, r := range rules {
 		for _, at := range r.pattern.FindAllStringIndex(text, -1) {
 			if r.excepted(text, at[0], at[1]) || isAllowed(text, at[0], at[1]) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,14 +50,14 @@ func TestRules(t *testing.T) {
 		"heed":           {"heeds its context", "needed"},
 		"small letters":  {"in small letters", "small letterheads"},
 	} {
-		found := check(sentences[0])
+		found := check(rules, sentences[0])
 		if !slices.ContainsFunc(found, func(f finding) bool { return f.rule.name == rule }) {
 			t.Errorf("%q has no finding of rule %q: %v", sentences[0], rule, found)
 		}
 		if rule == "tell" {
 			continue // has no exception
 		}
-		if found := check(sentences[1]); len(found) > 0 {
+		if found := check(rules, sentences[1]); len(found) > 0 {
 			t.Errorf("%q has a finding: %v", sentences[1], found)
 		}
 	}
@@ -82,7 +83,7 @@ func TestPassages(t *testing.T) {
 	} {
 		var got []int
 		for _, p := range passages(c.file, []byte(c.content)) {
-			for _, f := range check(p.text) {
+			for _, f := range check(rules, p.text) {
 				got = append(got, p.line+f.line)
 			}
 		}
@@ -154,5 +155,19 @@ func TestPage(t *testing.T) {
 	}
 	if !strings.Contains(string(page), "|---|---|\n"+table.String()+"\n") {
 		t.Errorf("docs/writing.md must have this table:\n%s", &table)
+	}
+}
+
+// The words of an identifier are checked apart from each other.
+func TestIdentifiers(t *testing.T) {
+	const code = "package p\n\nfunc awaitTold(HTTPGuest int) {\n\ttolder, flag := 1, flag.VisitAll\n\tstdoutSaid()\n}\n"
+	var got []string
+	for _, p := range identifierPassages([]byte(code)) {
+		for _, f := range check(nameRules, p.text) {
+			got = append(got, fmt.Sprint(p.line, " ", f.text))
+		}
+	}
+	if want := []string{"3 Told", "3 Guest", "5 Said"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

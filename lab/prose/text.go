@@ -71,10 +71,29 @@ func goPassages(content []byte) (found []passage) {
 	}
 }
 
-var marks = regexp.MustCompile(`(?m)^[ \t]*(//|#)+`)
+// identifierPassages are a Go file's identifiers, the words of each apart: awaitTold is "await Told".
+func identifierPassages(content []byte) (found []passage) {
+	files := token.NewFileSet()
+	file := files.AddFile("", files.Base(), len(content))
+	var s scanner.Scanner
+	s.Init(file, content, func(token.Position, string) {}, 0)
+	for {
+		pos, kind, literal := s.Scan()
+		switch kind {
+		case token.EOF:
+			return found
+		case token.IDENT:
+			found = append(found, passage{file.Line(pos), capitalised.ReplaceAllString(literal, " $0 ")})
+		}
+	}
+}
+
+var capitalised = regexp.MustCompile(`[A-Z][a-z]+`)
+
+var commentSigns = regexp.MustCompile(`(?m)^[ \t]*(//|#)+`)
 
 // unmarked is a text without the signs that begin a comment's lines.
-func unmarked(text string) string { return marks.ReplaceAllString(text, "") }
+func unmarked(text string) string { return commentSigns.ReplaceAllString(text, "") }
 
 var inlineCode = regexp.MustCompile("`[^`\n]*`|\\]\\([^)\n]*\\)")
 

@@ -32,9 +32,9 @@ func TestEveryRequestIsAnswered(t *testing.T) {
 // A stall is seen by each request that was due in it, and not only by the one that met it.
 func TestAStallIsNotOmitted(t *testing.T) {
 	const stall = 300 * time.Millisecond
-	var asked atomic.Int32 // the first request is before the clock starts
+	var requests atomic.Int32 // the first request is before the clock starts
 	port := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		if asked.Add(1) == 2 {
+		if requests.Add(1) == 2 {
 			time.Sleep(stall)
 		}
 		_, _ = io.WriteString(w, "done")

@@ -109,11 +109,11 @@ func (l layout) await(ctx context.Context, what string, d *daemon, done func(con
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			said := ""
+			logged := ""
 			if d != nil {
-				said = fmt.Sprintf("; the end of %s's log:\n%s", d.Name, l.tail(d.Name))
+				logged = fmt.Sprintf("; the end of %s's log:\n%s", d.Name, l.tail(d.Name))
 			}
-			return fmt.Errorf("wait for %s: %w (%w)%s", what, err, ctx.Err(), said)
+			return fmt.Errorf("wait for %s: %w (%w)%s", what, err, ctx.Err(), logged)
 		}
 	}
 }

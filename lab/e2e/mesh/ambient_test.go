@@ -35,8 +35,8 @@ func TestAmbient(t *testing.T) {
 			for range *runs {
 				e := n.perform(s)
 				t.Logf("%+v", e)
-				if e.Error != "" || e.Lost > 0 || !e.AppTold {
-					t.Errorf("cut: %q after %.1f s, app got SIGTERM: %v", e.Error, e.Answered, e.AppTold)
+				if e.Error != "" || e.Lost > 0 || !e.AppSignalled {
+					t.Errorf("cut: %q after %.1f s, app got SIGTERM: %v", e.Error, e.Answered, e.AppSignalled)
 				}
 				if limit := s.hold.Seconds() + 8; e.Gone > limit {
 					t.Errorf("gone after %.1f s: want less than %.0f s; idle connections and HBONE tunnels must not hold it", e.Gone, limit)

@@ -40,7 +40,7 @@ type ending struct {
 	outcome
 	IdleClosed                                                         int
 	Answered, Gone, HookStart, HookReturn, AppEnd, ProxyTerm, ProxyEnd float64
-	AppTold, LogWhole                                                  bool
+	AppSignalled, LogWhole                                             bool
 	Logged, Expected                                                   int
 	Report                                                             string
 }
@@ -95,7 +95,7 @@ func (n *namespace) perform(s scene) (e ending) {
 	e.IdleClosed, e.Answered, e.Gone = closed.Closed, since(e.LastByte), since(gone)
 	e.HookStart, e.HookReturn = since(hook.first), since(hook.last)
 	e.AppEnd, e.ProxyTerm, e.ProxyEnd = since(w.find("app", "/talk app").last), since(when(proxy, "Status server has successfully terminated")), since(w.find("istio-proxy", "pilot-agent proxy").last)
-	e.AppTold = count(app, "SIGTERM: exit") > 0
+	e.AppSignalled = count(app, "SIGTERM: exit") > 0
 	e.Logged, e.Expected = s.logged(proxy), 1+e.Beside
 	e.LogWhole = e.Logged == e.Expected && count(proxy, "/delay/0.3 ") == idleClients
 	return e
@@ -138,7 +138,7 @@ func (s scene) check(t *testing.T, e ending) {
 	if limit := s.hold.Seconds() + 8; e.Gone > limit {
 		t.Errorf("gone after %.1f s: want less than %.0f s; idle clients must not hold it", e.Gone, limit)
 	}
-	if !e.AppTold {
+	if !e.AppSignalled {
 		t.Error("the app did not get SIGTERM: it was killed")
 	}
 	if !e.LogWhole {

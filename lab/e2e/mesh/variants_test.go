@@ -52,7 +52,7 @@ func TestShortGrace(t *testing.T) {
 				if kind == "http1" && !strings.HasPrefix(e.Error, "503") {
 					t.Errorf("the client got %q; want a 503", e.Error)
 				}
-				if !e.AppTold {
+				if !e.AppSignalled {
 					t.Error("the app did not get SIGTERM: it was killed")
 				}
 			})

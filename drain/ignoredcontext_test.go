@@ -7,56 +7,56 @@ import (
 	dt "github.com/lastcall-dev/lastcall/drain/draintest"
 )
 
-func deaf(methods ...dt.Method) (out []dt.Fault) {
+func ignoring(methods ...dt.Method) (out []dt.Fault) {
 	for _, m := range methods {
-		out = append(out, dt.Fault{Method: m, Hang: true, Deaf: true})
+		out = append(out, dt.Fault{Method: m, Hang: true, IgnoresContext: true})
 	}
 	return out
 }
 
-// TestDeafCalls: a call that does not respect its context is given up, no other begins
+// TestCallsThatIgnoreTheirContext: a call that does not respect its context is given up, no other begins
 // meanwhile, and none of them keeps the report from being written within the grace period.
-func TestDeafCalls(t *testing.T) {
+func TestCallsThatIgnoreTheirContext(t *testing.T) {
 	runAll(t, []scenario{{
 		name:    "Drain",
 		clients: day,
-		faults:  deaf(dt.Drain),
+		faults:  ignoring(dt.Drain),
 		verdict: drain.Cut, leaves: 29750 * ms, endings: "1 killed", calls: "0s Drain, 29.75s Kill",
 		faulted: "Error in invoking drain listeners endpoint: no return 100ms after the deadline",
 	}, {
 		name:    "a look, for a while",
 		clients: ten,
-		faults:  []dt.Fault{{Method: dt.Activity, From: 0, To: s, Delay: 7 * s, Deaf: true}},
+		faults:  []dt.Fault{{Method: dt.Activity, From: 0, To: s, Delay: 7 * s, IgnoresContext: true}},
 		verdict: drain.Clean, leaves: 9500 * ms, endings: "1 answered",
 		faulted: "activity unknown: no return 100ms after the deadline",
 	}, {
 		name:    "StopAccepting when idle",
-		faults:  deaf(dt.StopAccepting),
+		faults:  ignoring(dt.StopAccepting),
 		verdict: drain.Cut, leaves: 29750 * ms, calls: "0s Drain, 5s CloseIdle(2s), 5s StopAccepting, 29.75s Kill",
 	}, {
 		name:    "LastCall",
 		clients: day,
-		faults:  deaf(dt.LastCall),
+		faults:  ignoring(dt.LastCall),
 		verdict: drain.Cut, leaves: 29750 * ms, endings: "1 killed",
 	}, {
 		name:    "Close",
-		faults:  deaf(dt.Close),
+		faults:  ignoring(dt.Close),
 		verdict: drain.Cut, leaves: 29750 * ms, faulted: "close the data plane: no return 100ms after the deadline",
 	}, {
 		name:    "everything, Kill included: 125 ms before SIGKILL, with unknown conversations",
 		clients: day,
-		faults:  deaf(append(all, dt.Kill)...),
+		faults:  ignoring(append(all, dt.Kill)...),
 		verdict: drain.Cut, leaves: 29875 * ms, faulted: "data plane did not end when killed",
 	}, {
 		name:    "everything, and a second SIGTERM after one second",
 		clients: day,
-		faults:  deaf(append(all, dt.Kill)...),
+		faults:  ignoring(append(all, dt.Kill)...),
 		signals: []signal{{0, drain.Terminate}, {1 * s, drain.Terminate}},
 		verdict: drain.Cut, leaves: 4750 * ms,
 	}, {
 		name:    "everything, and /quitquitquit",
 		clients: day,
-		faults:  deaf(append(all, dt.Kill)...),
+		faults:  ignoring(append(all, dt.Kill)...),
 		signals: []signal{{0, drain.Terminate}, {7 * s, drain.QuitNow}},
 		verdict: drain.Quit, leaves: 9 * s,
 	}})
