@@ -3,9 +3,16 @@
 package e2e
 
 import (
+	"bufio"
+	"cmp"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,52 +23,94 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	pb "google.golang.org/grpc/interop/grpc_testing"
-	corev1 "k8s.io/api/core/v1"
 
+	clients "github.com/lastcall-dev/lastcall/internal/sidecar/load"
 	machine "github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
-// kind is an app and how it stops.
-type kind struct {
+// way is how a pod ends. Each protocol with which its clients talk is a kind of end.
+type way struct {
 	app
-	inject bool
-	asks   string        // how clients ask: "" is HTTP/1.1, "redis", "grpc"
-	hold   time.Duration // of a request that is in flight at the deletion
-	late   int           // new connections after the deletion, every 50 ms
-	killed bool
+	protocols string        // names of protocols
+	onTerm    string        // of lab/e2e/talk, if the app has no image; empty: exit
+	inject    bool          // lastcall
+	period    int           // of the readiness probe, s; 0: 5
+	hold      time.Duration // of a request that is in flight at the end
+	late      int           // new connections after the deletion, every 50 ms
+	evicted   bool          // by the eviction API
+	fail      string        // the app's container ends first, by lab/e2e/talk's /fail
+	again     time.Duration // the deletion comes so long after that; 0: when the container runs again
 }
 
-func httpbinArgs(onTerm string) []string {
-	return []string{"httpbin", "--listen", ":8080", "--max-delay", "60s", "--on-term", onTerm}
+func lastcall(annotations ...string) map[string]string {
+	out := map[string]string{}
+	for i := 0; i < len(annotations); i += 2 {
+		out["lastcall.dev/"+annotations[i]] = annotations[i+1]
+	}
+	return out
 }
 
-// kinds are those of each run.
-func kinds(t *testing.T) []kind {
-	return []kind{
-		{app: app{name: "exits"}, hold: 20 * time.Second, late: 10},
-		{app: app{name: "closes-listener", args: httpbinArgs("close-listener")}, hold: 2 * time.Second, late: 10},
-		{app: app{name: "shutdown", args: httpbinArgs("drain")}, hold: 2 * time.Second, late: 10},
-		{app: app{name: "sleeps", more: preStop(5)}, hold: time.Second, late: 20},
-		{app: app{name: "killed", args: httpbinArgs("drain"), grace: 2}, hold: 20 * time.Second, killed: true},
-		{app: app{name: "lastcall"}, inject: true, hold: 3 * time.Second, late: 20},
-		{app: nginx(t), hold: 5 * time.Second, late: 5},
+// long is the time of a request that only a cut ends; short that of one that a drain awaits.
+const long, short = 25 * time.Second, 2 * time.Second
+
+// corpus is the ways those of each run.
+func corpus(t *testing.T) []way {
+	probed := func(handler string) string {
+		return "        livenessProbe: {" + handler + ", periodSeconds: 1, failureThreshold: 3}\n"
+	}
+	byHTTP, byTCP := "httpGet: {path: /live, port: 8080}", "tcpSocket: {port: 8080}"
+	return []way{
+		{
+			app: app{name: "exits"}, hold: long, late: 10,
+			protocols: "http kept loop tls12 tls12-later tls13 tls13-later h2c h2 h2-quick body websocket websocket-idle lines grpc",
+		},
+		{app: app{name: "shutdown"}, onTerm: "shutdown", hold: short, late: 10,
+			protocols: "http kept loop tls13 tls13-later h2-quick body websocket lines grpc"},
+		{app: app{name: "closes"}, onTerm: "close", hold: short, late: 10,
+			protocols: "http kept loop tls12 h2c websocket-idle"},
+		{app: app{name: "sleeps", more: preStop(3)}, hold: short / 2, late: 20,
+			protocols: "http loop tls13 h2 body websocket"},
+		{app: app{name: "native", grace: 12}, inject: true, hold: short, late: 20,
+			protocols: "http kept loop tls13 h2-quick body websocket websocket-idle lines grpc"},
+		{app: app{name: "native-last-call", grace: 8}, inject: true, hold: long, protocols: "http body websocket"},
+		{app: app{name: "classic", grace: 12, annotations: lastcall("sidecar", "classic")}, inject: true, hold: short, late: 20,
+			protocols: "http kept h2c websocket"},
+		{app: app{name: "hook", grace: 12, annotations: lastcall("proxy", "sockets")}, inject: true, hold: short, late: 20,
+			protocols: "http kept tls13 h2c body"},
+		{app: app{name: "probed", probe: byHTTP, more: probed(byHTTP)}, period: 1, onTerm: "close", hold: short, late: 10,
+			protocols: "http tls13"},
+		{app: app{name: "probed-tcp", probe: byTCP, more: probed(byTCP)}, period: 1, onTerm: "close", hold: short,
+			protocols: "http kept"},
+		{
+			app:    app{name: "probed-classic", probe: byHTTP, more: probed(byHTTP) + preStop(3), annotations: lastcall("sidecar", "classic", "pre-stop", "keep")},
+			inject: true, period: 1, onTerm: "close", hold: short, late: 10, protocols: "http",
+		},
+		{app: app{name: "killed", grace: 2}, onTerm: "shutdown", hold: long,
+			protocols: "http tls13 h2 body websocket"},
+		{app: app{name: "evicted"}, hold: long, late: 5, evicted: true, protocols: "http tls13-later"},
+		{app: app{name: "evicted-native"}, hold: short, late: 20, evicted: true, inject: true, protocols: "kept"},
+		{app: app{name: "liveness", more: probed(byHTTP)}, hold: long, fail: "sick",
+			protocols: "http tls13 websocket"},
+		{app: app{name: "crash"}, hold: long, fail: "exit", protocols: "http tls13 h2"},
+		{app: app{name: "crash-deleted"}, hold: long, fail: "exit", again: 6 * time.Second, protocols: "http"},
+		{app: app{name: "memory", more: "        resources: {limits: {memory: 96Mi}}\n"}, hold: long, fail: "memory",
+			protocols: "http"},
+		{app: nginx(t), hold: 5 * time.Second, protocols: "http"},
 		{app: app{name: "redis", image: "local/talk:" + *tag, probe: "tcpSocket: {port: http}", more: onMachine(t,
-			peers.Need(t, "redis-server")+" --port 8080 --bind 0.0.0.0 --protected-mode no --save ''")}, asks: "redis", hold: 20 * time.Second},
+			peers.Need(t, "redis-server")+" --port 8080 --bind 0.0.0.0 --protected-mode no --save ''")}, hold: long, protocols: "redis"},
 	}
 }
 
-// moreKinds are those of a run with -terminations, as far as the machine has their programs.
-func moreKinds(t *testing.T) []kind {
+// moreOfCorpus is those of a run with -terminations, as far as the machine has their programs.
+func moreOfCorpus(t *testing.T) []way {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := []kind{
+	out := []way{
 		{app: app{name: "gunicorn", image: "local/httpbin:" + *tag, args: []string{"-m", "gunicorn", "--bind=0.0.0.0:8080", "--threads=32", "--keep-alive=60", "--graceful-timeout=1", "httpbin:app"}}, hold: 8 * time.Second, late: 5},
-		{app: app{name: "go-http", image: "local/libraryserver:" + *tag, args: []string{"shutdown"}}, hold: 2 * time.Second, late: 10},
-		{app: app{name: "grpc", image: "local/libraryserver:" + *tag, args: []string{"die"}}, asks: "grpc", hold: 20 * time.Second},
-		{app: app{name: "envoy", annotations: map[string]string{"lastcall.dev/proxy": "envoy"}}, inject: true, hold: 3 * time.Second, late: 20},
+		{app: app{name: "envoy", annotations: lastcall("proxy", "envoy")}, inject: true, hold: short, late: 20},
 	}
 	for _, a := range []struct {
 		name, needs, command string
@@ -81,7 +130,10 @@ func moreKinds(t *testing.T) []kind {
 		if a.command == "" {
 			a.command = path + " --app-dir /apps --host 0.0.0.0 --port 8080 --timeout-keep-alive 60 asgi:app"
 		}
-		out = append(out, kind{app: app{name: a.name, image: "local/talk:" + *tag, more: onMachine(t, a.command)}, hold: a.hold, late: a.late})
+		out = append(out, way{app: app{name: a.name, image: "local/talk:" + *tag, more: onMachine(t, a.command)}, hold: a.hold, late: a.late})
+	}
+	for i := range out {
+		out[i].protocols = "http"
 	}
 	return out
 }
@@ -157,49 +209,254 @@ func (in inside) dial(ctx context.Context, address string) (c net.Conn, err erro
 	return c, err
 }
 
-// conversation is a connection of a client.
-type conversation struct {
-	close func()
-	brief func() func() bool // asks what is answered at once; the result waits, and reports whether it was answered
-	long  func() func() bool // asks what takes the kind's hold
+// manifest of one pod.
+func (w way) manifest(name string) string {
+	if w.image == "" {
+		w.image, w.args = "local/talk:"+*tag, []string{"app", "-on-term", cmp.Or(w.onTerm, "exit")}
+	}
+	_, pod, _ := strings.Cut(w.app.manifest(), "\n  template:\n")
+	pod, _, _ = strings.Cut(pod, "---")
+	pod = "apiVersion: v1\nkind: Pod" + strings.ReplaceAll("\n"+pod, "\n    ", "\n")
+	for _, edit := range [][2]string{
+		{"\nmetadata:\n", "\nmetadata:\n  name: " + name + "\n"},
+		{"periodSeconds: 1}", fmt.Sprintf("periodSeconds: %d}", cmp.Or(w.period, 5))},
+		{"name: http}]", "name: http}, {containerPort: 8082, name: http2}, {containerPort: 8443, name: https}, " +
+			"{containerPort: 9090, name: grpc}, {containerPort: 7000, name: tcp}]"},
+	} {
+		pod = strings.Replace(pod, edit[0], edit[1], 1)
+	}
+	return pod
 }
 
-// converse connects to a pod of a kind.
-func (k kind) converse(ctx context.Context, from inside, p corev1.Pod) (conversation, error) {
-	if k.asks == "grpc" {
-		conn, err := grpc.NewClient("passthrough:///"+net.JoinHostPort(p.Status.PodIP, "9090"), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(),
-			grpc.WithContextDialer(from.dial))
-		if err != nil {
-			return conversation{}, err
-		}
-		call := func(takes time.Duration) func() func() bool {
-			return func() func() bool {
-				return func() bool {
-					_, err := pb.NewTestServiceClient(conn).UnaryCall(ctx, &pb.SimpleRequest{ResponseSize: int32(takes.Milliseconds())})
-					return err == nil
-				}
-			}
-		}
-		return conversation{func() { _ = conn.Close() }, call(0), call(k.hold)}, nil
-	}
-	conn, err := from.dial(ctx, net.JoinHostPort(p.Status.PodIP, "8080"))
+// asker sends a request that takes a time, 0 for one that is answered at once. What it returns waits for the answer, and
+// is how many requests were lost: cut, or not answered at all.
+type asker func(takes time.Duration) (lost func() int)
+
+// protocols are how clients talk, on a connection to a port.
+var protocols = map[string]struct {
+	port  string
+	later bool // the request in flight at the end is not the first one of its connection
+	talk  func(c net.Conn) asker
+}{
+	"http":           {"8080", false, overHTTP("/delay/%g")},
+	"kept":           {"8080", true, overHTTP("/delay/%g")},
+	"loop":           {"8080", true, oneAfterAnother},
+	"body":           {"8080", false, overHTTP("/drip?delay=0&numbytes=50&duration=%g")},
+	"tls12":          {"8443", false, overTLS(tls.VersionTLS12)},
+	"tls12-later":    {"8443", true, overTLS(tls.VersionTLS12)},
+	"tls13":          {"8443", false, overTLS(tls.VersionTLS13)},
+	"tls13-later":    {"8443", true, overTLS(tls.VersionTLS13)},
+	"h2c":            {"8082", false, overHTTP2("http", false)},
+	"h2":             {"8443", false, overHTTP2("https", false)},
+	"h2-quick":       {"8443", false, overHTTP2("https", true)},
+	"websocket":      {"8080", false, overWebSocket(100 * time.Millisecond)},
+	"websocket-idle": {"8080", false, overWebSocket(time.Hour)},
+	"lines":          {"7000", true, overLines("%g\n")},
+	"redis":          {"8080", true, overLines("BLPOP queue %g\r\n")},
+	"grpc":           {"9090", false, overGRPC},
+}
+
+// one is 1 for a request that failed.
+func one(err error) int {
 	if err != nil {
-		return conversation{}, err
+		return 1
 	}
-	hangUp := func() { _ = conn.Close() }
-	if k.asks == "redis" {
-		tell := func(command string) func() func() bool {
-			return func() func() bool {
-				_, err := conn.Write([]byte(command + "\r\n"))
-				return func() bool {
-					if err == nil {
-						_, err = conn.Read(make([]byte, 64))
+	return 0
+}
+
+// slack is how much longer than its time a request may take.
+const slack = 15 * time.Second
+
+func overHTTP(path string) func(net.Conn) asker {
+	return func(c net.Conn) asker {
+		in := bufio.NewReader(c)
+		return func(takes time.Duration) func() int {
+			_ = c.SetDeadline(time.Now().Add(takes + slack))
+			at := "/get"
+			if takes > 0 {
+				at = fmt.Sprintf(path, takes.Seconds())
+			}
+			_, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: test\r\n\r\n", at)
+			return func() int {
+				if err == nil {
+					var response *http.Response
+					if response, err = clients.Receive(in); err == nil && response.StatusCode != http.StatusOK {
+						err = errors.New(response.Status)
 					}
-					return err == nil
+				}
+				return one(err)
+			}
+		}
+	}
+}
+
+// oneAfterAnother has short requests with pauses on one connection, until it is closed between two of them.
+func oneAfterAnother(c net.Conn) asker {
+	return func(takes time.Duration) func() int {
+		in := bufio.NewReader(c)
+		return func() int {
+			for end := time.Now().Add(takes); ; {
+				_ = c.SetDeadline(time.Now().Add(slack))
+				_, err := fmt.Fprint(c, "GET /delay/0.02 HTTP/1.1\r\nHost: test\r\n\r\n")
+				if err != nil {
+					return 1
+				}
+				response, err := clients.Receive(in)
+				if err != nil || response.Close || time.Now().After(end) {
+					return one(err)
+				}
+				_ = c.SetDeadline(time.Now().Add(rand.N(60 * time.Millisecond)))
+				if _, err := in.Peek(1); !errors.Is(err, os.ErrDeadlineExceeded) {
+					return 0
 				}
 			}
 		}
-		return conversation{hangUp, tell("PING"), tell(fmt.Sprintf("BLPOP queue %g", k.hold.Seconds()))}, nil
 	}
-	return conversation{hangUp, func() func() bool { return askOn(conn, "/get") }, func() func() bool { return askOn(conn, fmt.Sprintf("/delay/%g", k.hold.Seconds())) }}, nil
+}
+
+func overTLS(version uint16) func(net.Conn) asker {
+	return func(c net.Conn) asker {
+		config := &tls.Config{InsecureSkipVerify: true, MinVersion: version, MaxVersion: version}
+		return overHTTP("/delay/%g")(tls.Client(c, config))
+	}
+}
+
+// overHTTP2 has a stream for each request, and quick ones at the same time as a long one.
+func overHTTP2(scheme string, quick bool) func(net.Conn) asker {
+	return func(c net.Conn) asker {
+		ctx := context.Background()
+		protocols := new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(scheme == "http")
+		protocols.SetHTTP2(scheme == "https")
+		transport := &http.Transport{
+			Protocols: protocols, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return c, nil },
+		}
+		_ = c.SetDeadline(time.Now().Add(slack))
+		conn, dialErr := transport.NewClientConn(ctx, scheme, "test:1")
+		_ = c.SetDeadline(time.Time{})
+		get := func(takes time.Duration) (err error) {
+			if dialErr != nil {
+				return dialErr
+			}
+			ctx, cancel := context.WithTimeout(ctx, takes+slack)
+			defer cancel()
+			at := fmt.Sprintf("%s://test:1/delay/%g", scheme, takes.Seconds())
+			request, err := http.NewRequestWithContext(ctx, http.MethodPost, at, nil)
+			if err != nil {
+				return err
+			}
+			response, err := conn.RoundTrip(request)
+			if err == nil {
+				_, err = io.Copy(io.Discard, response.Body)
+				_ = response.Body.Close()
+			}
+			return err
+		}
+		return func(takes time.Duration) func() int {
+			answered := make(chan error, 1)
+			go func() { answered <- get(takes) }()
+			return func() (lost int) {
+				for {
+					select {
+					case err := <-answered:
+						return lost + one(err)
+					case <-time.After(50 * time.Millisecond):
+						if !quick || takes == 0 || dialErr != nil || conn.Available() == 0 { // after GOAWAY
+							continue
+						}
+						if err := get(10 * time.Millisecond); err != nil && !isUnprocessed(err) {
+							lost++
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// isUnprocessed: the request came after GOAWAY, and its client knows that no server has seen it.
+func isUnprocessed(err error) bool {
+	return strings.Contains(err.Error(), "graceful shutdown GOAWAY") || strings.Contains(err.Error(), "not usable")
+}
+
+// overWebSocket sends a message at an interval, and awaits its echo. A WebSocket is lost that ends without a close frame.
+func overWebSocket(interval time.Duration) func(net.Conn) asker {
+	return func(c net.Conn) asker {
+		return func(takes time.Duration) func() int {
+			_ = c.SetDeadline(time.Now().Add(takes + slack))
+			in := bufio.NewReader(c)
+			_, err := fmt.Fprint(c, "GET /echo HTTP/1.1\r\nHost: test\r\nOrigin: http://test\r\n"+
+				"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
+				"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+			return func() int {
+				if err != nil {
+					return 1
+				}
+				if response, err := http.ReadResponse(in, nil); err != nil || response.StatusCode != http.StatusSwitchingProtocols {
+					return 1
+				}
+				say := func() { _, _ = c.Write([]byte{0x81, 0x81, 0, 0, 0, 0, 'x'}) } // text, masked by zeros
+				end := time.Now().Add(max(takes, 100*time.Millisecond))
+				for say(); ; {
+					_ = c.SetReadDeadline(time.Now().Add(min(interval, time.Until(end))))
+					frame, err := in.Peek(2)
+					isOver := time.Now().After(end)
+					switch {
+					case err == nil && frame[0] != 0x88:
+						_, _ = in.Discard(2 + int(frame[1]))
+					case err == nil, isOver && errors.Is(err, os.ErrDeadlineExceeded):
+						_, _ = c.Write([]byte{0x88, 0x80, 0, 0, 0, 0}) // close
+						return 0
+					case errors.Is(err, os.ErrDeadlineExceeded):
+						say()
+					default:
+						return 1
+					}
+				}
+			}
+		}
+	}
+}
+
+// overLines has an answer for each line.
+func overLines(command string) func(net.Conn) asker {
+	return func(c net.Conn) asker {
+		return func(takes time.Duration) func() int {
+			_ = c.SetDeadline(time.Now().Add(takes + slack))
+			_, err := fmt.Fprintf(c, command, max(takes, 10*time.Millisecond).Seconds())
+			return func() int {
+				if err == nil {
+					_, err = c.Read(make([]byte, 64))
+				}
+				return one(err)
+			}
+		}
+	}
+}
+
+func overGRPC(c net.Conn) asker {
+	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return c, nil }))
+	return func(takes time.Duration) func() int {
+		return func() int {
+			if err != nil {
+				return 1
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), takes+slack)
+			defer cancel()
+			request := &pb.StreamingOutputCallRequest{}
+			for range 10 {
+				request.ResponseParameters = append(request.ResponseParameters, &pb.ResponseParameters{Size: 10, IntervalUs: int32(takes.Microseconds() / 10)})
+			}
+			call, err := pb.NewTestServiceClient(conn).StreamingOutputCall(ctx, request)
+			for err == nil {
+				_, err = call.Recv()
+			}
+			if errors.Is(err, io.EOF) {
+				return 0
+			}
+			return 1
+		}
+	}
 }

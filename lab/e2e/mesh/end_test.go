@@ -51,7 +51,7 @@ func (e ending) afterLastByte() float64 { return e.Gone - e.Answered }
 func (n *namespace) perform(s scene) (e ending) {
 	n.T.Helper()
 	n.Apply("apiVersion: v1\nkind: Pod\n" + strings.Replace(s.template(s.grace), "metadata:\n", "metadata:\n  name: web\n", 1) + service + s.more)
-	p := n.ready("web")
+	p := n.Ready("web")
 	target := p.Status.PodIP
 	if s.inside {
 		target = n.clusterIP("web")

@@ -19,77 +19,98 @@ import (
 // crowded is what lab/e2e/talk's crowd has counted.
 type crowded struct{ Lost, Refused, Answered, Failed int }
 
-const observeHead = "| pod | clients | lost | answered with an error | refused | by the observer | verdict | proxy |\n|---|---|---|---|---|---|---|---|"
+const observeHead = "| pod, clients | lost by clients | answered with an error | refused | by the observer | verdict | " +
+	"proxy |\n|---|---|---|---|---|---|---|"
 
-// TestObserve compares the observer's report of pods in a mesh, and of one that is not, with what clients count that are
-// outside the mesh. Their requests in flight are counted exactly; late clients meet an app that has ended, or nothing.
+// TestObserve compares the observer's bounds with what clients count: outside the mesh (PERMISSIVE), or in it (STRICT).
+// Late clients are outside: the proxy of others would repeat their requests.
 func TestObserve(t *testing.T) {
 	nodetest.Observer(t, "../../..", *tag, patience)
 	t.Run("hostNetwork", hostNetwork)
+	reports := nodetest.Follow(t, client)
 	outside := newNamespace(t, nil)
 	outside.inside()
-	bare := form{name: "bare"}
 	for _, tt := range []struct {
 		form
-		late  int
-		proxy string
+		late   int
+		strict bool
+		proxy  string
 	}{
-		{bare, 0, "none"},
-		{istioNative, 0, "istio"},
-		{istioClassic, 0, "istio"},
-		{istioNative, 20, "istio"},
-		{istioClassic, 20, "istio"},
-		{native, 20, "istio-hook"},
-		{classic, 20, "istio-hook"},
+		{form{name: "bare"}, 0, false, "none"},
+		{istioNative, 0, false, "istio"},
+		{istioClassic, 0, false, "istio"},
+		{istioNative, 20, false, "istio"},
+		{istioClassic, 20, false, "istio"},
+		{istioNative, 0, true, "istio"},
+		{istioClassic, 0, true, "istio"},
+		{native, 20, false, "istio-hook"},
+		{classic, 20, false, "istio-hook"},
+		{native, 0, true, "istio-hook"},
+		{classic, 0, true, "istio-hook"},
 	} {
-		t.Run(fmt.Sprintf("%s/%d late", tt.name, tt.late), func(t *testing.T) {
+		name := fmt.Sprintf("%s, PERMISSIVE, %d late", tt.name, tt.late)
+		if tt.strict {
+			name = tt.name + ", STRICT"
+		}
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newNamespace(t, tt.labels)
-			n.Apply("apiVersion: v1\nkind: Pod\n" + strings.Replace(tt.template(0), "metadata:\n", "metadata:\n  name: web\n", 1))
-			p := n.ready("web")
-			const busy = 8
-			clients := (&namespace{&nodetest.Namespace{T: t, Name: outside.Name, Client: client, Patience: patience}}).talk(true, "crowd",
-				"-target", p.Status.PodIP, "-busy", fmt.Sprint(busy), "-late", fmt.Sprint(tt.late), "-hold", "6s")
-			clients.begun()
-			n.Until("had the requests", func() error {
-				log, err := client.CoreV1().Pods(n.Name).GetLogs("web", &corev1.PodLogOptions{Container: "app"}).DoRaw(t.Context())
-				if got := strings.Count(string(log), "begin "); err == nil && got != busy {
-					err = fmt.Errorf("%d of %d", got, busy)
+			from := &namespace{&nodetest.Namespace{T: t, Name: outside.Name, Client: client, Patience: patience}}
+			if tt.strict {
+				from = n
+				n.Apply(strict)
+				n.inside()
+			}
+			for range *runs {
+				lost, proxy, r := n.crowd(tt.form, from, reports, tt.late)
+				record(t, observeHead, fmt.Sprintf("| %s | %s | %s | %s |", name, lost, r.Row(), proxy))
+				if wrong := r.Wrong(lost.all()); wrong != "" {
+					t.Errorf("%s: %s: clients lost %+v:\n%s", wrong, name, lost, strings.Join(r.Lines, "\n"))
 				}
-				return err
-			})
-			if err := client.CoreV1().Pods(n.Name).Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			var c crowded
-			if err := clients.result(&c, true); err != nil {
-				t.Fatal(err)
-			}
-			r := n.Observed(p)
-			record(t, observeHead, fmt.Sprintf("| %s | %d busy, %d late | %d | %d | %d | %s | %s | %s |", tt.name, busy, tt.late, c.Lost, c.Failed, c.Refused,
-				r.Summary(), r.Verdict, r.Proxy))
-			tt.compare(t, c, r, tt.late == 0)
-			if r.Proxy != tt.proxy {
-				t.Errorf("proxy %q; want %q", r.Proxy, tt.proxy)
+				if tt.whole && lost.all() > 0 {
+					t.Errorf("clients lost %+v", lost)
+				}
+				if proxy != tt.proxy {
+					t.Errorf("proxy %q; want %q", proxy, tt.proxy)
+				}
 			}
 		})
 	}
 }
 
-// compare wants the observer's numbers to be the clients', exactly if none came late: probes of the kubelet are refused as
-// late clients are.
-func (f form) compare(t *testing.T, c crowded, r observe.Termination, isExact bool) {
-	t.Helper()
-	lost := c.Lost + c.Failed
-	if got := r.Traffic.Lost.Reset + r.Traffic.Lost.Unanswered; isExact && got != lost {
-		t.Errorf("the observer counted %d lost requests, the clients %d: %+v", got, lost, r.Traffic)
+func (c crowded) all() int { return c.Lost + c.Failed + c.Refused }
+
+func (c crowded) String() string { return fmt.Sprintf("%d | %d | %d", c.Lost, c.Failed, c.Refused) }
+
+// crowd lets a pod end under the load of clients in a namespace, and returns what they lost.
+func (n *namespace) crowd(f form, from *namespace, reports *nodetest.Reports, late int) (c crowded, proxy string, r nodetest.Report) {
+	n.T.Helper()
+	n.Apply("apiVersion: v1\nkind: Pod\n" + strings.Replace(f.template(0), "metadata:\n", "metadata:\n  name: web\n", 1) + service)
+	p := n.Ready("web")
+	target := p.Status.PodIP
+	if from == n {
+		target = n.clusterIP("web")
 	}
-	if isLost := lost+c.Refused > 0; r.Verdict == losses.Clean && isLost || r.Verdict == losses.Lost && !isLost {
-		t.Errorf("verdict %s: clients lost %d, refused %d: %+v", r.Verdict, lost, c.Refused, r.Traffic)
+	const busy = 8
+	clients := from.talk(true, "crowd", "-target", target, "-busy", fmt.Sprint(busy), "-late", fmt.Sprint(late),
+		"-hold", "6s")
+	clients.begun()
+	n.Until("had the requests", func() error {
+		log, err := client.CoreV1().Pods(n.Name).GetLogs("web", &corev1.PodLogOptions{Container: "app"}).DoRaw(n.T.Context())
+		if got := strings.Count(string(log), "begin "); err == nil && got != busy {
+			err = fmt.Errorf("%d of %d", got, busy)
+		}
+		return err
+	})
+	if err := client.CoreV1().Pods(n.Name).Delete(n.T.Context(), "web", metav1.DeleteOptions{}); err != nil {
+		n.T.Fatal(err)
 	}
-	if f.whole && lost > 0 {
-		t.Errorf("clients lost %d", lost)
+	if err := clients.result(&c, true); err != nil {
+		n.T.Fatal(err)
 	}
+	r = reports.Of(n.T, p.UID, patience)
+	n.Kubectl("wait", "--for=delete", "pod/web", "--timeout", patience.String())
+	return c, n.Observed(p).Proxy, r
 }
 
 // hostNetwork: a pod with the node's network is left out, with the reason.
@@ -103,7 +124,7 @@ spec:
   terminationGracePeriodSeconds: 2
   containers: [{name: app, image: "local/talk:%s", imagePullPolicy: Never, args: [rest]}]
 `, *tag))
-	p := n.ready("web")
+	p := n.Ready("web")
 	if err := client.CoreV1().Pods(n.Name).Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -4,13 +4,9 @@ package mesh
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // form is how a pod of the mesh ends.
@@ -93,24 +89,7 @@ spec:
   dnsPolicy: Default
   containers: [{name: client, image: "local/talk:%s", imagePullPolicy: Never, args: [rest]}]
 `, *tag))
-	n.ready("client")
-}
-
-// ready waits until a pod is.
-func (n *namespace) ready(name string) (p *corev1.Pod) {
-	n.T.Helper()
-	n.Until("had pod "+name+" ready", func() (err error) {
-		if p, err = client.CoreV1().Pods(n.Name).Get(n.T.Context(), name, metav1.GetOptions{}); err != nil {
-			return err
-		}
-		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-				return nil
-			}
-		}
-		return errors.New(string(p.Status.Phase))
-	})
-	return p
+	n.Ready("client")
 }
 
 func indent(text, by string) string {

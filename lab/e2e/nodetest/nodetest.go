@@ -3,6 +3,7 @@ package nodetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -115,6 +116,23 @@ func (n *Namespace) Apply(manifest string) {
 func (n *Namespace) Available(deployment string) {
 	n.T.Helper()
 	n.Kubectl("rollout", "status", "deployment", deployment, "--timeout", n.Patience.String())
+}
+
+// Ready waits until a pod is.
+func (n *Namespace) Ready(name string) (p *corev1.Pod) {
+	n.T.Helper()
+	n.Until("had pod "+name+" ready", func() (err error) {
+		if p, err = n.Client.CoreV1().Pods(n.Name).Get(n.T.Context(), name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return errors.New(string(p.Status.Phase))
+	})
+	return p
 }
 
 // Dump logs the namespace of a failed test: objects, Events, the ends of logs.

@@ -4,15 +4,21 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
+	"github.com/lastcall-dev/lastcall/kube/losses"
 	"github.com/lastcall-dev/lastcall/kube/observe"
 )
 
@@ -79,4 +85,108 @@ func (n *Namespace) Observed(p *corev1.Pod) (r observe.Termination) {
 	}
 	n.T.Fatalf("the observer's log has no line about %s: %v", p.Name, lines.Err())
 	return r
+}
+
+// Reports are the lines of the observer's log about each pod, as JSON.
+type Reports struct {
+	mu    sync.Mutex // guards lines
+	lines map[types.UID][]string
+}
+
+// Follow reads the observer's log until the end of the test.
+func Follow(t *testing.T, client *kubernetes.Clientset) *Reports {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	pods, err := client.CoreV1().Pods(ObserverNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=observer"})
+	if err != nil || len(pods.Items) == 0 {
+		t.Fatal("there is no observer: ", err)
+	}
+	log, err := client.CoreV1().Pods(ObserverNamespace).GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	r := &Reports{lines: map[types.UID][]string{}}
+	go func() {
+		lines := bufio.NewScanner(log)
+		for lines.Buffer(nil, 256<<10); lines.Scan(); {
+			var one struct{ UID types.UID }
+			if json.Unmarshal(lines.Bytes(), &one) == nil && one.UID != "" {
+				r.mu.Lock()
+				r.lines[one.UID] = append(r.lines[one.UID], lines.Text())
+				r.mu.Unlock()
+			}
+		}
+	}()
+	return r
+}
+
+// Report is what the observer says about the end of a pod, and of its containers that ended before.
+type Report struct {
+	Least, Most             int  // lost requests
+	Unbounded               bool // Most is no bound
+	Clean, Unclear, Unknown bool // whether all lines are clean; whether one is unclear, unknown
+	Lines                   []string
+}
+
+// Of waits for the line about the end of a pod.
+func (r *Reports) Of(t *testing.T, pod types.UID, patience time.Duration) (all Report) {
+	t.Helper()
+	err := Await(patience, "reported the end of the pod", func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		all.Lines = slices.Clone(r.lines[pod])
+		for _, text := range all.Lines {
+			if !strings.Contains(text, `"restart":true`) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%d lines of restarts", len(all.Lines))
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	all.Clean = true
+	for _, text := range all.Lines {
+		var one losses.Termination
+		if err := json.Unmarshal([]byte(text), &one); err != nil {
+			t.Fatal(err)
+		}
+		all.Least, all.Most = all.Least+one.LostLeast, all.Most+max(one.LostMost, 0)
+		all.Unbounded = all.Unbounded || one.LostMost < 0
+		all.Clean = all.Clean && (one.Verdict == losses.Clean || one.Verdict == losses.Killed)
+		all.Unclear, all.Unknown = all.Unclear || one.Verdict == losses.Unclear, all.Unknown || one.Verdict == losses.Unknown
+	}
+	return all
+}
+
+// Wrong is how the report misjudges what clients lost; empty: not at all.
+func (r Report) Wrong(lost int) string {
+	switch {
+	case r.Least > lost:
+		return "FALSE LOSS"
+	case r.Clean && lost > 0:
+		return "FALSE CLEAN"
+	case lost > r.Most && !r.Unbounded:
+		return "OUTSIDE"
+	}
+	return ""
+}
+
+// Row is a report as cells of a table: the bounds and the verdict.
+func (r Report) Row() string {
+	verdict := "unclear"
+	switch {
+	case r.Least > 0:
+		verdict = "lost"
+	case r.Clean:
+		verdict = "clean"
+	case r.Unknown:
+		verdict = "unknown"
+	}
+	if r.Unbounded {
+		return fmt.Sprintf("%d or more | %s", r.Least, verdict)
+	}
+	return fmt.Sprintf("%d to %d | %s", r.Least, r.Most, verdict)
 }

@@ -1,49 +1,145 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/websocket"
 	"google.golang.org/grpc"
 	pb "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/httpbin"
 )
 
 // Each port has one protocol, as a Service's ports have in a mesh.
-const portHTTP, portHTTP2, portGRPC = "8080", "8082", "9090"
+const portHTTP, portHTTP2, portTLS, portGRPC, portLines = "8080", "8082", "8443", "9090", "7000"
 
-// app serves until ctx ends, and then ends at once: a SIGTERM that comes too early cuts its clients.
-func app(ctx context.Context) error {
+// closedFor is how long the app serves the connections that it has after it has closed its listeners.
+const closedFor = 4 * time.Second
+
+// app serves until ctx ends. Then it ends as onTerm says: exit at once, so that a SIGTERM that comes too early cuts its
+// clients; shutdown when it has answered; close, which closes the listeners, some seconds later.
+func app(ctx context.Context, onTerm string) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/get", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}\n") })
 	mux.HandleFunc("/delay/{seconds}", delay)
+	mux.Handle("/drip", httpbin.NewHandler(0))
 	mux.Handle("/echo", websocket.Server{Handler: echo})
+	mux.HandleFunc("/fail/{how}", fail)
+	mux.HandleFunc("/live", live)
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	server, server2 := &http.Server{Addr: ":" + portHTTP, Handler: mux}, &http.Server{Addr: ":" + portHTTP2, Handler: mux, Protocols: protocols}
-
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+portGRPC)
-	if err != nil {
-		return err
-	}
+	overTLS := httptest.NewUnstartedServer(mux)
+	overTLS.EnableHTTP2 = true
+	server, server2 := &http.Server{Handler: mux}, &http.Server{Handler: mux, Protocols: protocols}
 	calls := grpc.NewServer()
 	pb.RegisterTestServiceServer(calls, streams{})
-	ended := make(chan error, 3)
-	go func() { ended <- server.ListenAndServe() }()
-	go func() { ended <- server2.ListenAndServe() }()
-	go func() { ended <- calls.Serve(listener) }()
+	var lines lines
+
+	ended := make(chan error, 5)
+	var listeners []net.Listener
+	for port, serve := range map[string]func(net.Listener) error{
+		portHTTP: server.Serve, portHTTP2: server2.Serve, portGRPC: calls.Serve, portLines: lines.serve,
+		portTLS: func(ln net.Listener) error {
+			_ = overTLS.Listener.Close()
+			overTLS.Listener = ln
+			overTLS.StartTLS()
+			return nil
+		},
+	} {
+		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+port)
+		if err != nil {
+			return err
+		}
+		listeners = append(listeners, ln)
+		go func() {
+			if err := serve(ln); err != nil {
+				ended <- err
+			}
+		}()
+	}
 	select {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
-		log.Print("SIGTERM: exit")
-		return nil
+		log.Print("SIGTERM: " + onTerm)
+	}
+	switch onTerm {
+	case "shutdown":
+		var all sync.WaitGroup
+		for _, s := range []*http.Server{server, server2, overTLS.Config} {
+			all.Go(func() { _ = s.Shutdown(context.WithoutCancel(ctx)) })
+		}
+		all.Go(calls.GracefulStop)
+		all.Go(lines.answered.Wait)
+		all.Wait()
+	case "close":
+		for _, ln := range listeners {
+			_ = ln.Close()
+		}
+		time.Sleep(closedFor)
+	}
+	return nil
+}
+
+// isSick makes the liveness probe fail.
+var isSick atomic.Bool
+
+func live(w http.ResponseWriter, _ *http.Request) {
+	if isSick.Load() {
+		w.WriteHeader(http.StatusInternalServerError)
+	}
+}
+
+// fail makes the app fail by itself: exit, sick (its liveness probe) or memory (more than it may have).
+func fail(w http.ResponseWriter, r *http.Request) {
+	switch r.PathValue("how") {
+	case "exit":
+		os.Exit(1)
+	case "sick":
+		isSick.Store(true)
+	case "memory":
+		go func() {
+			for all := [][]byte{}; ; {
+				all = append(all, bytes.Repeat([]byte{1}, 16<<20))
+			}
+		}()
+	}
+}
+
+// lines answers each line after the seconds that it states.
+type lines struct{ answered sync.WaitGroup }
+
+func (l *lines) serve(ln net.Listener) error {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer func() { _ = c.Close() }()
+			for in := bufio.NewScanner(c); in.Scan(); {
+				l.answered.Add(1)
+				seconds, _ := strconv.ParseFloat(in.Text(), 64)
+				time.Sleep(time.Duration(seconds * float64(time.Second)))
+				_, err := io.WriteString(c, "{}\n")
+				if l.answered.Done(); err != nil {
+					return
+				}
+			}
+		}()
 	}
 }
 
@@ -74,6 +170,7 @@ func delay(w http.ResponseWriter, r *http.Request) {
 func echo(c *websocket.Conn) {
 	defer logged("/echo")()
 	_, _ = io.Copy(c, c)
+	_ = c.Close() // with a close frame
 }
 
 type streams struct {
