@@ -343,7 +343,7 @@ func TestPluginsInstaller(t *testing.T) {
 // The observer sees the node's processes; this is all that it has.
 func TestObserversRights(t *testing.T) {
 	for set, want := range map[string][]string{
-		"observer.enabled=true":                       {"cluster events: create", "cluster pods: list,watch"},
+		"observer.enabled=true":                       {"cluster events: create,patch", "cluster pods: list,watch"},
 		"observer.enabled=true,observer.events=false": {"cluster pods: list,watch"},
 		"": nil,
 	} {
