@@ -49,7 +49,7 @@ func (o *Observer) watchMains(ctx context.Context, t *tracked) {
 }
 
 // restarted reports what a container has lost that ended at a moment, unless its pod ends. A second watch of the namespace
-// goes on for the pod's own end.
+// stays for the pod's own end.
 func (o *Observer) restarted(ctx context.Context, t *tracked, name, id string, at time.Time) {
 	select {
 	case <-ctx.Done():
@@ -98,7 +98,7 @@ func (o *Observer) restarted(ctx context.Context, t *tracked, name, id string, a
 		}
 	}
 	r.Traffic = traffic.End(at, observe.Exit{})
-	if len(r.Traffic.Ports) == 0 { // it served nobody
+	if len(r.Traffic.Ports) == 0 { // it was no server
 		return
 	}
 	r.Restart, r.Container, r.Deadline, r.Seconds = true, name, time.Time{}, at.Sub(r.Began).Seconds()

@@ -16,7 +16,7 @@ type Watch interface {
 	Close() error
 }
 
-// Open opens the network namespace behind a path such as /proc/PID/ns/net, of a pod of which this is known.
+// Open opens the network namespace behind a path such as /proc/PID/ns/net, of a pod whose spec shows these options.
 type Open func(path string, known observe.Options) (Watch, error)
 
 // OpenNamespace returns the Open of the node with this process table. The kernel reports from the return of Open on.

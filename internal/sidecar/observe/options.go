@@ -18,7 +18,7 @@ const (
 )
 
 // Probe is one of the kubelet's probes that connect to the pod. It comes at the same moment of each period (a ticker of
-// the kubelet's prober), and goes on while the pod terminates if it is the readiness probe.
+// the kubelet's prober), and continues while the pod terminates if it is the readiness probe.
 type Probe struct {
 	Port   uint16
 	Period time.Duration
@@ -48,6 +48,6 @@ type Options struct {
 	Local func(netip.Addr) bool `json:"-"`
 	// Probes are the kubelet's.
 	Probes []Probe
-	// Protocols are what is known of ports.
+	// Protocols are what the clients of ports speak.
 	Protocols map[uint16]Protocol
 }

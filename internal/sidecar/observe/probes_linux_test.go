@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestProbes: the kubelet's probes are told from clients by their times; see the picture in probes_linux.go.
+// TestProbes: the times of connections show which are the kubelet's probes; see the picture in probes_linux.go.
 func TestProbes(t *testing.T) {
 	began := time.Unix(1e9, 0)
 	at := func(seconds float64) time.Time { return began.Add(time.Duration(seconds * float64(time.Second))) }

@@ -11,7 +11,7 @@ import (
 //	HTTP/1.1          request 25+ → ← response, one at a time
 //	TLS 1.3           ClientHello 220+ → ← ServerHello … Finished 500+, Finished, request → ← tickets, response
 //	                  and at the end close_notify 24 →, after which nothing follows
-//	HTTP/2            SETTINGS, HEADERS 15+ → ← SETTINGS, responses, WINDOW_UPDATE 13 →: who spoke last shows nothing
+//	HTTP/2            SETTINGS, HEADERS 15+ → ← SETTINGS, responses, WINDOW_UPDATE 13 →: which side sent last shows nothing
 //	streamed response request → ← part ← part ← part: the last one looks like the others
 const (
 	leastRequest    = 25 // of HTTP/1.1, bytes: "GET / HTTP/1.1", an empty Host and the line ends (RFC 9112, 3.2)
